@@ -1,0 +1,2 @@
+#![cfg_attr(windows, no_std)]
+//! NT primitives.

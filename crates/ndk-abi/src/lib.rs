@@ -1,0 +1,2 @@
+#![no_std]
+//! NDKPI, NDIS and NT ABI for x64.

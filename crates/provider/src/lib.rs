@@ -1,0 +1,3 @@
+#![cfg_attr(not(test), no_std)]
+//! NDKPI objects over the engine.
+extern crate alloc;

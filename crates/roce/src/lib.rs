@@ -1,0 +1,3 @@
+#![cfg_attr(not(test), no_std)]
+//! Sans-IO RoCEv2.
+extern crate alloc;
