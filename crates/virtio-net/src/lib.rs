@@ -1,3 +1,38 @@
 #![cfg_attr(not(test), no_std)]
-//! virtio 1.2 network device driver.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::arithmetic_side_effects
+    )
+)]
+#![doc = include_str!("../README.md")]
+
 extern crate alloc;
+
+mod buffers;
+mod error;
+mod features;
+mod hal;
+mod nic;
+mod notify;
+pub mod pci;
+mod receive;
+mod ring;
+mod state;
+mod transmit;
+mod transport;
+
+pub use buffers::HEADER_LEN;
+pub use error::{Error, RingFault, Structure};
+pub use features::{Feature, Features, Policy, TABLE as FEATURES};
+pub use hal::{DMA_ALIGNMENT, DmaBlock, Hal, Registers};
+pub use nic::{Nic, Options};
+pub use pci::Layout;
+pub use receive::{Polled, ReceiveCounters, ReceiveQueue};
+pub use state::{Event, State, TRANSITIONS, Transition};
+pub use transmit::{MIN_FRAME, TransmitCounters, TransmitQueue};
+pub use transport::{Control, NetConfig, Status, Vectors};

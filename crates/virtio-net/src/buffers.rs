@@ -1,0 +1,94 @@
+//! Frame buffers of one queue: `count` buffers of one size, each a virtio header followed by a frame.
+//!
+//! They lie in blocks of at most [`BLOCK`] bytes, because a running system rarely has megabytes of
+//! contiguous memory to give.
+
+use alloc::vec::Vec;
+
+use crate::error::Error;
+use crate::hal::{Dma, Hal};
+
+/// The virtio network header with VERSION_1, in bytes, on receive and transmit. (virtio §9)
+pub const HEADER_LEN: usize = 12;
+
+/// Buffers start on cache lines.
+const ALIGNMENT: usize = 64;
+/// Block size aimed at, in bytes; a single larger buffer makes a larger block.
+const BLOCK: usize = 64 * 1024;
+
+#[derive(Debug)]
+pub(crate) struct Buffers<H: Hal> {
+    blocks: Vec<Dma<H>>,
+    /// Bytes from one buffer to the next.
+    stride: usize,
+    per_block: usize,
+    /// Header and frame, in bytes.
+    len: usize,
+}
+
+impl<H: Hal> Buffers<H> {
+    /// `count` buffers for frames of up to `max_frame` bytes.
+    pub(crate) fn new(hal: &H, count: u16, max_frame: usize) -> Result<Self, Error> {
+        let len = max_frame.checked_add(HEADER_LEN).ok_or(Error::NoMemory)?;
+        let stride = len.checked_next_multiple_of(ALIGNMENT).ok_or(Error::NoMemory)?;
+        let per_block = BLOCK.checked_div(stride).unwrap_or(0).max(1);
+        let wanted = usize::from(count).div_ceil(per_block);
+        let block_len = stride.checked_mul(per_block).ok_or(Error::NoMemory)?;
+        let mut blocks = Vec::new();
+        blocks.try_reserve_exact(wanted).map_err(|_| Error::NoMemory)?;
+        for _ in 0..wanted {
+            blocks.push(Dma::new(hal, block_len)?);
+        }
+        Ok(Self { blocks, stride, per_block, len })
+    }
+
+    /// Header and frame, in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Device address of buffer `id`.
+    pub(crate) fn device_address(&self, id: u16) -> Option<u64> {
+        let (block, offset) = self.place(id)?;
+        Some(self.blocks.get(block)?.device_address(offset))
+    }
+
+    /// The first `len` bytes of the frame in buffer `id`; empty if there are not so many.
+    ///
+    /// # Safety
+    /// The device does not hold buffer `id`.
+    pub(crate) unsafe fn frame(&self, id: u16, len: usize) -> &[u8] {
+        let Some((block, offset, len)) = self.frame_place(id, len) else { return &[] };
+        let Some(block) = self.blocks.get(block) else { return &[] };
+        // SAFETY: passed on to the caller.
+        unsafe { block.bytes(offset, len) }
+    }
+
+    /// The whole frame area of buffer `id`, for writing.
+    ///
+    /// # Safety
+    /// The device does not hold buffer `id`.
+    pub(crate) unsafe fn frame_mut(&mut self, id: u16) -> &mut [u8] {
+        let capacity = self.len.saturating_sub(HEADER_LEN);
+        let Some((block, offset, len)) = self.frame_place(id, capacity) else { return &mut [] };
+        let Some(block) = self.blocks.get_mut(block) else { return &mut [] };
+        // SAFETY: passed on to the caller.
+        unsafe { block.bytes_mut(offset, len) }
+    }
+
+    fn frame_place(&self, id: u16, len: usize) -> Option<(usize, usize, usize)> {
+        if len.checked_add(HEADER_LEN)? > self.len {
+            return None;
+        }
+        let (block, offset) = self.place(id)?;
+        Some((block, offset.checked_add(HEADER_LEN)?, len))
+    }
+
+    /// Block and byte offset of buffer `id`.
+    fn place(&self, id: u16) -> Option<(usize, usize)> {
+        let id = usize::from(id);
+        let block = id.checked_div(self.per_block)?;
+        let offset = id.checked_rem(self.per_block)?.checked_mul(self.stride)?;
+        Some((block, offset))
+    }
+}

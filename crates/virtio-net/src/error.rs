@@ -1,0 +1,87 @@
+//! Everything that can go wrong between this driver and a device, one variant per reason.
+
+use core::fmt;
+
+/// Why a device could not be brought up, or had to be given up.
+///
+/// The reasons are told apart because an administrator acts on them differently; the driver
+/// maps each to one event in the system log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Error {
+    /// Reads of configuration space or registers return all ones: the device is gone.
+    Removed,
+    /// The function has no capability list at all (a legacy device).
+    NoCapabilities,
+    /// The capability list loops, leaves configuration space or holds a truncated entry.
+    BrokenCapabilityList,
+    /// No usable capability of this structure: absent, too short, or outside its BAR.
+    MissingStructure(Structure),
+    /// The device did not finish a reset in the time allowed.
+    ResetTimeout,
+    /// The device does not offer VERSION_1: it only speaks the legacy interface.
+    NoVersion1,
+    /// The device cleared FEATURES_OK: it does not work with the accepted subset.
+    FeaturesRejected,
+    /// The device has no queue of this index.
+    NoQueue(u16),
+    /// The queue size the device reports is no power of two, or too large.
+    BadQueueSize(u16),
+    /// The device refused an interrupt vector for its configuration or this queue.
+    VectorRefused,
+    /// A queue's notification address lies outside the notification structure.
+    NotifyOutOfRange(u16),
+    /// DMA memory or pool ran out.
+    NoMemory,
+    /// The used ring contradicts what was made available: the queue can no longer be trusted.
+    BrokenRing(RingFault),
+    /// The device reports DEVICE_NEEDS_RESET.
+    NeedsReset,
+    /// The step is not allowed in the current state; a bug of the caller.
+    OutOfOrder,
+}
+
+/// The PCI structures a driver needs, by their `cfg_type`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Structure {
+    Common,
+    Notify,
+    Isr,
+    Device,
+}
+
+/// What a device did to its used ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RingFault {
+    /// The used index ran ahead of the buffers that are outstanding.
+    IndexJump,
+    /// The id is no descriptor of this ring, or one the device does not hold.
+    BadId,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Removed => f.write_str("the device is gone (registers read all ones)"),
+            Self::NoCapabilities => f.write_str("the device has no PCI capability list (legacy only)"),
+            Self::BrokenCapabilityList => f.write_str("the PCI capability list is broken"),
+            Self::MissingStructure(which) => {
+                write!(f, "the device has no usable {which:?} configuration structure")
+            }
+            Self::ResetTimeout => f.write_str("the device did not finish its reset in time"),
+            Self::NoVersion1 => f.write_str("the device does not offer VERSION_1"),
+            Self::FeaturesRejected => f.write_str("the device rejected the accepted features"),
+            Self::NoQueue(index) => write!(f, "the device has no queue {index}"),
+            Self::BadQueueSize(size) => write!(f, "the device reports a queue size of {size}"),
+            Self::VectorRefused => f.write_str("the device refused an interrupt vector"),
+            Self::NotifyOutOfRange(index) => {
+                write!(f, "the notification address of queue {index} is out of range")
+            }
+            Self::NoMemory => f.write_str("memory ran out"),
+            Self::BrokenRing(fault) => write!(f, "the device broke its used ring: {fault:?}"),
+            Self::NeedsReset => f.write_str("the device asks for a reset"),
+            Self::OutOfOrder => f.write_str("a bring-up step was taken out of order"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}

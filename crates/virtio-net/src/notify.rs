@@ -1,0 +1,103 @@
+//! Who must be told: the decisions about notifications and interrupts, with their barriers. (virtio §7, §8)
+//!
+//! Free of any ring, so that the two races they guard against can be checked in isolation: a notification
+//! lost between the driver's publishing and the device's going idle, and an interrupt lost between the
+//! driver's last look and its request for one.
+
+use core::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
+use core::sync::atomic::{self, AtomicU16};
+
+/// Available ring `flags`: the driver wants no interrupts. Advisory, only without EVENT_IDX.
+const NO_INTERRUPT: u16 = 1;
+/// Used ring `flags`: the device wants no notifications. Advisory, only without EVENT_IDX.
+const NO_NOTIFY: u16 = 1;
+
+/// How the two sides tell each other what they want to hear of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Suppression {
+    /// By the `flags` words.
+    Flags,
+    /// By `used_event` and `avail_event` (EVENT_IDX).
+    EventIndex,
+}
+
+/// A 16-bit little-endian word of a ring, and the full barrier that goes with it.
+pub(crate) trait RingWord {
+    fn load(&self, order: Ordering) -> u16;
+    fn store(&self, value: u16, order: Ordering);
+    /// Orders earlier stores before later loads.
+    fn full_barrier();
+}
+
+impl RingWord for AtomicU16 {
+    fn load(&self, order: Ordering) -> u16 {
+        u16::from_le(AtomicU16::load(self, order))
+    }
+
+    fn store(&self, value: u16, order: Ordering) {
+        AtomicU16::store(self, value.to_le(), order);
+    }
+
+    fn full_barrier() {
+        atomic::fence(Ordering::SeqCst);
+    }
+}
+
+/// Whether moving an index from `old` to `new` passed `event`, all modulo 65536. `old` is the index at the
+/// previous decision, so that a whole batch counts.
+pub(crate) const fn passed(event: u16, old: u16, new: u16) -> bool {
+    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+}
+
+/// Publishes the available index `new`; `true` if the device must be notified.
+pub(crate) fn publish<W: RingWord>(
+    suppression: Suppression,
+    index: &W,
+    device_flags: &W,
+    avail_event: &W,
+    old: u16,
+    new: u16,
+) -> bool {
+    index.store(new, Release);
+    // The device re-reads the index after it wrote its event: one of the two sees the other's store.
+    W::full_barrier();
+    match suppression {
+        Suppression::Flags => device_flags.load(Relaxed) & NO_NOTIFY == 0,
+        Suppression::EventIndex => passed(avail_event.load(Relaxed), old, new),
+    }
+}
+
+/// Asks for no interrupts, having taken everything before `taken`.
+pub(crate) fn suppress<W: RingWord>(suppression: Suppression, flags: &W, used_event: &W, taken: u16) {
+    match suppression {
+        Suppression::Flags => flags.store(NO_INTERRUPT, Relaxed),
+        // Behind us: matches again only after 65535 more completions.
+        Suppression::EventIndex => used_event.store(taken.wrapping_sub(1), Relaxed),
+    }
+}
+
+/// Asks for an interrupt at the `after`-th completion (at least 1) from `taken` on; `true` if that many are there already.
+pub(crate) fn request<W: RingWord>(
+    suppression: Suppression,
+    flags: &W,
+    used_event: &W,
+    used_index: &W,
+    taken: u16,
+    after: u16,
+) -> bool {
+    let after = after.max(1);
+    let after = match suppression {
+        Suppression::Flags => {
+            flags.store(0, Relaxed);
+            // Without event indices every completion interrupts, so that any present one counts.
+            1
+        }
+        Suppression::EventIndex => {
+            used_event.store(taken.wrapping_add(after).wrapping_sub(1), Relaxed);
+            after
+        }
+    };
+    // The device reads the event after it wrote the index: one of the two sees the other's store.
+    W::full_barrier();
+    used_index.load(Acquire).wrapping_sub(taken) >= after
+}

@@ -1,0 +1,424 @@
+//! The common configuration structure: reset, status, features, vectors, queue registers; and the
+//! network device's own configuration. (virtio §2, §3, §14, §15)
+//!
+//! [`Control`] is the only user of these registers. Everything that selects a queue takes `&mut self`,
+//! so that `queue_select` cannot race. Runs at PASSIVE_LEVEL except where a method says otherwise.
+
+use bitflags::bitflags;
+
+use crate::error::{Error, Structure};
+use crate::features::Features;
+use crate::hal::{Hal, Registers};
+use crate::pci::{Layout, Region};
+use crate::ring::QueueAddresses;
+use crate::state::{Event, State};
+
+/// Offsets in the common configuration structure, in bytes.
+mod common {
+    pub const DEVICE_FEATURE_SELECT: u64 = 0x00;
+    pub const DEVICE_FEATURE: u64 = 0x04;
+    pub const DRIVER_FEATURE_SELECT: u64 = 0x08;
+    pub const DRIVER_FEATURE: u64 = 0x0C;
+    pub const CONFIG_MSIX_VECTOR: u64 = 0x10;
+    pub const DEVICE_STATUS: u64 = 0x14;
+    pub const CONFIG_GENERATION: u64 = 0x15;
+    pub const QUEUE_SELECT: u64 = 0x16;
+    pub const QUEUE_SIZE: u64 = 0x18;
+    pub const QUEUE_MSIX_VECTOR: u64 = 0x1A;
+    pub const QUEUE_ENABLE: u64 = 0x1C;
+    pub const QUEUE_NOTIFY_OFF: u64 = 0x1E;
+    pub const QUEUE_DESC: u64 = 0x20;
+    pub const QUEUE_DRIVER: u64 = 0x28;
+    pub const QUEUE_DEVICE: u64 = 0x30;
+}
+
+/// Offsets in the network device's configuration, in bytes.
+mod device {
+    pub const MAC: u64 = 0;
+    pub const STATUS: u64 = 6;
+    pub const MTU: u64 = 10;
+    pub const SPEED: u64 = 12;
+    pub const LINK_UP: u16 = 1;
+    /// Larger speeds mean "unknown".
+    pub const MAX_SPEED: u32 = 0x7FFF_FFFF;
+}
+
+const NO_VECTOR: u16 = 0xFFFF;
+const GONE: u8 = 0xFF;
+
+/// A reset is waited for this many times [`RESET_POLL_US`]: one second.
+const RESET_POLLS: u32 = 1000;
+const RESET_POLL_US: u32 = 1000;
+/// How often a configuration read is repeated while the device keeps changing it.
+const CONFIG_READS: usize = 8;
+
+bitflags! {
+    /// `device_status`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Status: u8 {
+        const ACKNOWLEDGE = 1;
+        const DRIVER = 2;
+        const DRIVER_OK = 4;
+        const FEATURES_OK = 8;
+        const DEVICE_NEEDS_RESET = 0x40;
+        const FAILED = 0x80;
+        const _ = !0;
+    }
+}
+
+/// What the device says about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NetConfig {
+    /// Permanent address, if the device has one.
+    pub mac: Option<[u8; 6]>,
+    /// Largest IP packet the other side takes, in bytes, if the device says so.
+    pub mtu: Option<u16>,
+    /// Whether the link is up; devices without the feature count as up.
+    pub link_up: bool,
+    /// Mbit/s, if the device says so.
+    pub speed: Option<u32>,
+}
+
+/// Which MSI-X table entry serves what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Vectors {
+    pub config: u16,
+    pub receive: u16,
+    pub transmit: u16,
+}
+
+impl Vectors {
+    /// The plan for `messages` interrupt messages: one each for configuration, receive and transmit,
+    /// then configuration alone and the queues together, then all on one. `None` without any message.
+    #[must_use]
+    pub const fn plan(messages: u32) -> Option<Self> {
+        match messages {
+            0 => None,
+            1 => Some(Self { config: 0, receive: 0, transmit: 0 }),
+            2 => Some(Self { config: 0, receive: 1, transmit: 1 }),
+            _ => Some(Self { config: 0, receive: 1, transmit: 2 }),
+        }
+    }
+
+    /// What to try when the device refused this plan.
+    #[must_use]
+    const fn fewer(self) -> Option<Self> {
+        match self {
+            Self { transmit: 2, .. } => Self::plan(2),
+            Self { receive: 1, .. } => Self::plan(1),
+            _ => None,
+        }
+    }
+}
+
+/// The notification register of one queue.
+#[derive(Debug, Clone)]
+pub(crate) struct Doorbell<R> {
+    registers: R,
+    bar: u8,
+    offset: u64,
+    queue: u16,
+}
+
+impl<R: Registers> Doorbell<R> {
+    /// Tells the device to look at the queue. Any IRQL.
+    pub(crate) fn ring(&self) {
+        self.registers.write16(self.bar, self.offset, self.queue);
+    }
+}
+
+/// A device's registers and how far it was brought up.
+#[derive(Debug)]
+pub struct Control<H, R> {
+    hal: H,
+    registers: R,
+    layout: Layout,
+    state: State,
+    features: Features,
+}
+
+impl<H: Hal, R: Registers> Control<H, R> {
+    /// A device just found; nothing is touched yet.
+    pub fn new(hal: H, registers: R, layout: Layout) -> Self {
+        Self { hal, registers, layout, state: State::Found, features: Features::empty() }
+    }
+
+    /// Steps 1 to 4 of bring-up: reset, ACKNOWLEDGE, DRIVER, features, FEATURES_OK.
+    ///
+    /// # Errors
+    /// [`Error::Removed`], [`Error::ResetTimeout`], [`Error::NoVersion1`], [`Error::FeaturesRejected`]; FAILED is set then.
+    pub fn negotiate(&mut self) -> Result<Features, Error> {
+        self.reset()?;
+        self.step(Event::Acknowledge, Status::ACKNOWLEDGE)?;
+        self.step(Event::Drive, Status::DRIVER)?;
+        let offered = self.offered_features();
+        let accepted = Features::negotiate(offered).inspect_err(|_| self.fail())?;
+        self.write_features(accepted);
+        self.step(Event::Accept, Status::FEATURES_OK)?;
+        let status = self.status()?;
+        if !status.contains(Status::FEATURES_OK) {
+            self.fail();
+            return Err(Error::FeaturesRejected);
+        }
+        self.features = accepted;
+        Ok(accepted)
+    }
+
+    /// The accepted features.
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    /// How far bring-up came.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Where the device's structures lie.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// `device_status` as the device shows it now. Any IRQL.
+    ///
+    /// # Errors
+    /// [`Error::Removed`] if the register reads all ones.
+    pub fn status(&self) -> Result<Status, Error> {
+        match self.registers.read8(self.layout.common.bar, self.common(common::DEVICE_STATUS)) {
+            GONE => Err(Error::Removed),
+            bits => Ok(Status::from_bits_retain(bits)),
+        }
+    }
+
+    /// What a configuration interrupt asks for: an error if the device must be given up. Any IRQL.
+    ///
+    /// # Errors
+    /// [`Error::Removed`] or [`Error::NeedsReset`].
+    //= virtio §16
+    pub fn check(&self) -> Result<(), Error> {
+        if self.status()?.contains(Status::DEVICE_NEEDS_RESET) {
+            return Err(Error::NeedsReset);
+        }
+        Ok(())
+    }
+
+    /// The network configuration, one consistent reading; fields without their feature are absent.
+    //= virtio §14
+    pub fn net_config(&self) -> NetConfig {
+        let mut reading = self.read_net_config();
+        for _ in 0..CONFIG_READS {
+            let before = self.generation();
+            reading = self.read_net_config();
+            if self.generation() == before {
+                break;
+            }
+        }
+        reading
+    }
+
+    /// Assigns vectors: the best plan for `messages` that the device accepts.
+    ///
+    /// # Errors
+    /// [`Error::VectorRefused`] if it accepts none.
+    //= virtio §15
+    pub(crate) fn assign_vectors(&mut self, messages: u32, queues: [u16; 2]) -> Result<Vectors, Error> {
+        let [receive, transmit] = queues;
+        let mut plan = Vectors::plan(messages);
+        while let Some(vectors) = plan {
+            if self.set_config_vector(vectors.config)
+                && self.set_queue_vector(receive, vectors.receive)
+                && self.set_queue_vector(transmit, vectors.transmit)
+            {
+                return Ok(vectors);
+            }
+            plan = vectors.fewer();
+        }
+        Err(Error::VectorRefused)
+    }
+
+    /// The largest size of queue `index`, a power of two of at most 32768.
+    ///
+    /// # Errors
+    /// [`Error::NoQueue`] or [`Error::BadQueueSize`].
+    pub(crate) fn queue_size(&mut self, index: u16) -> Result<u16, Error> {
+        self.write16(common::QUEUE_SELECT, index);
+        match self.read16(common::QUEUE_SIZE) {
+            0 => Err(Error::NoQueue(index)),
+            size if size.is_power_of_two() => Ok(size),
+            size => Err(Error::BadQueueSize(size)),
+        }
+    }
+
+    /// Programs and enables queue `index`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfOrder`] before features are negotiated or after the start; [`Error::NotifyOutOfRange`].
+    pub(crate) fn enable_queue(
+        &mut self,
+        index: u16,
+        size: u16,
+        addresses: &QueueAddresses,
+    ) -> Result<Doorbell<R>, Error> {
+        if self.state != State::Negotiated {
+            return Err(Error::OutOfOrder);
+        }
+        self.write16(common::QUEUE_SELECT, index);
+        let doorbell = self.doorbell(index, self.read16(common::QUEUE_NOTIFY_OFF))?;
+        self.write16(common::QUEUE_SIZE, size);
+        self.write64(common::QUEUE_DESC, addresses.descriptors);
+        self.write64(common::QUEUE_DRIVER, addresses.available);
+        self.write64(common::QUEUE_DEVICE, addresses.used);
+        self.write16(common::QUEUE_ENABLE, 1);
+        Ok(doorbell)
+    }
+
+    /// Sets DRIVER_OK: from here on the device uses the queues and sends interrupts.
+    ///
+    /// # Errors
+    /// [`Error::OutOfOrder`], [`Error::Removed`].
+    pub(crate) fn start(&mut self) -> Result<(), Error> {
+        self.step(Event::Start, Status::DRIVER_OK)
+    }
+
+    /// Resets the device and waits, at most a second, until it is done. It uses no memory afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Removed`], [`Error::ResetTimeout`].
+    //= virtio §16
+    pub fn reset(&mut self) -> Result<(), Error> {
+        if self.state == State::Removed {
+            return Err(Error::Removed);
+        }
+        self.reset_without_waiting();
+        for _ in 0..RESET_POLLS {
+            match self.status() {
+                Ok(status) if status.is_empty() => {
+                    self.state = self.state.after(Event::Reset)?;
+                    return Ok(());
+                }
+                Ok(_) => self.hal.delay(RESET_POLL_US),
+                Err(error) => {
+                    self.state = self.state.after(Event::Remove)?;
+                    return Err(error);
+                }
+            }
+        }
+        Err(Error::ResetTimeout)
+    }
+
+    /// Starts a reset and does not wait: for shutdown, at any IRQL.
+    pub fn reset_without_waiting(&self) {
+        self.registers.write8(self.layout.common.bar, self.common(common::DEVICE_STATUS), 0);
+    }
+
+    /// Gives the device up: sets FAILED.
+    pub fn fail(&mut self) {
+        if let Ok(next) = self.state.after(Event::Fail) {
+            self.state = next;
+            if let Ok(status) = self.status() {
+                self.write_status(status | Status::FAILED);
+            }
+        }
+    }
+
+    /// Adds `bits` to the status, as only bring-up does, and moves the state.
+    fn step(&mut self, event: Event, bits: Status) -> Result<(), Error> {
+        let next = self.state.after(event)?;
+        let status = self.status().inspect_err(|_| self.state = State::Removed)?;
+        self.write_status(status | bits);
+        self.state = next;
+        Ok(())
+    }
+
+    fn write_status(&self, status: Status) {
+        self.registers.write8(self.layout.common.bar, self.common(common::DEVICE_STATUS), status.bits());
+    }
+
+    fn offered_features(&self) -> Features {
+        self.write32(common::DEVICE_FEATURE_SELECT, 0);
+        let low = self.read32(common::DEVICE_FEATURE);
+        self.write32(common::DEVICE_FEATURE_SELECT, 1);
+        let high = self.read32(common::DEVICE_FEATURE);
+        Features::from_bits_retain(u64::from(high) << 32 | u64::from(low))
+    }
+
+    fn write_features(&self, accepted: Features) {
+        self.write32(common::DRIVER_FEATURE_SELECT, 0);
+        self.write32(common::DRIVER_FEATURE, accepted.bits() as u32);
+        self.write32(common::DRIVER_FEATURE_SELECT, 1);
+        self.write32(common::DRIVER_FEATURE, (accepted.bits() >> 32) as u32);
+    }
+
+    fn generation(&self) -> u8 {
+        self.registers.read8(self.layout.common.bar, self.common(common::CONFIG_GENERATION))
+    }
+
+    fn read_net_config(&self) -> NetConfig {
+        let Region { bar, offset, len } = self.layout.device;
+        let at = |field: u64| offset.wrapping_add(field);
+        let speed =
+            self.features.contains(Features::SPEED_DUPLEX) && u64::from(len) >= device::SPEED.wrapping_add(4);
+        NetConfig {
+            mac: self.features.contains(Features::MAC).then(|| {
+                let mut mac = [0; 6];
+                for (byte, field) in mac.iter_mut().zip(device::MAC..) {
+                    *byte = self.registers.read8(bar, at(field));
+                }
+                mac
+            }),
+            mtu: self.features.contains(Features::MTU).then(|| self.registers.read16(bar, at(device::MTU))),
+            link_up: !self.features.contains(Features::STATUS)
+                || self.registers.read16(bar, at(device::STATUS)) & device::LINK_UP != 0,
+            speed: speed
+                .then(|| self.registers.read32(bar, at(device::SPEED)))
+                .filter(|&mbits| (1..=device::MAX_SPEED).contains(&mbits)),
+        }
+    }
+
+    fn set_config_vector(&mut self, vector: u16) -> bool {
+        self.write16(common::CONFIG_MSIX_VECTOR, vector);
+        self.read16(common::CONFIG_MSIX_VECTOR) != NO_VECTOR
+    }
+
+    fn set_queue_vector(&mut self, queue: u16, vector: u16) -> bool {
+        self.write16(common::QUEUE_SELECT, queue);
+        self.write16(common::QUEUE_MSIX_VECTOR, vector);
+        self.read16(common::QUEUE_MSIX_VECTOR) != NO_VECTOR
+    }
+
+    fn doorbell(&self, queue: u16, notify_off: u16) -> Result<Doorbell<R>, Error> {
+        let Region { bar, offset, len } = self.layout.notify;
+        let inside = u64::from(notify_off)
+            .checked_mul(u64::from(self.layout.notify_multiplier))
+            .filter(|inside| inside.checked_add(2).is_some_and(|end| end <= u64::from(len)))
+            .ok_or(Error::NotifyOutOfRange(queue))?;
+        let offset = offset.checked_add(inside).ok_or(Error::MissingStructure(Structure::Notify))?;
+        Ok(Doorbell { registers: self.registers.clone(), bar, offset, queue })
+    }
+
+    fn common(&self, field: u64) -> u64 {
+        self.layout.common.offset.wrapping_add(field)
+    }
+
+    fn read16(&self, field: u64) -> u16 {
+        self.registers.read16(self.layout.common.bar, self.common(field))
+    }
+
+    fn read32(&self, field: u64) -> u32 {
+        self.registers.read32(self.layout.common.bar, self.common(field))
+    }
+
+    fn write16(&self, field: u64, value: u16) {
+        self.registers.write16(self.layout.common.bar, self.common(field), value);
+    }
+
+    fn write32(&self, field: u64, value: u32) {
+        self.registers.write32(self.layout.common.bar, self.common(field), value);
+    }
+
+    /// 64-bit registers are written as two halves, low first.
+    fn write64(&self, field: u64, value: u64) {
+        self.write32(field, value as u32);
+        self.write32(field.wrapping_add(4), (value >> 32) as u32);
+    }
+}
