@@ -1,0 +1,212 @@
+//! Host backend: `std` with the kernel's manners. For tests; it may panic where the kernel could not fail.
+//!
+//! Physical memory is the process's own: the frame number of a page is its address divided by the page size,
+//! so that a list over contiguous host memory can be "mapped" and any other cannot.
+
+use ndk_abi::nt::MDL;
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::hash::{BuildHasher, RandomState};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+thread_local! {
+    static IRQL: Cell<u8> = const { Cell::new(crate::irql::PASSIVE_LEVEL) };
+}
+
+pub fn irql() -> u8 {
+    IRQL.get()
+}
+
+pub fn acquire_spin_lock(lock: &AtomicUsize) -> u8 {
+    let came_from = IRQL.replace(crate::irql::DISPATCH_LEVEL);
+    while lock.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        // The holder may be a thread that is not running: hosts do not stop scheduling at DISPATCH_LEVEL.
+        std::thread::yield_now();
+    }
+    came_from
+}
+
+pub fn try_acquire_spin_lock(lock: &AtomicUsize) -> Option<u8> {
+    lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).ok()?;
+    Some(IRQL.replace(crate::irql::DISPATCH_LEVEL))
+}
+
+/// # Safety
+/// The caller holds the lock.
+pub unsafe fn release_spin_lock(lock: &AtomicUsize, came_from: u8) {
+    lock.store(0, Ordering::Release);
+    IRQL.set(came_from);
+}
+
+static BOOT: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// 100 ns units since the first call.
+pub fn interrupt_time() -> u64 {
+    (BOOT.elapsed().as_nanos() / 100) as u64 + 1
+}
+
+pub fn performance_counter() -> u64 {
+    BOOT.elapsed().as_nanos() as u64
+}
+
+pub fn random(seed: u32) -> u32 {
+    RandomState::new().hash_one(seed) as u32
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub struct Event {
+    set: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Event {
+    #[allow(clippy::unnecessary_wraps)] // the kernel's may fail
+    pub fn try_new() -> Option<Self> {
+        Some(Self { set: Mutex::new(false), changed: Condvar::new() })
+    }
+
+    pub fn set(&self) {
+        *held(&self.set) = true;
+        self.changed.notify_all();
+    }
+
+    pub fn clear(&self) {
+        *held(&self.set) = false;
+    }
+
+    pub fn wait(&self, limit: Option<Duration>) -> bool {
+        assert_eq!(irql(), crate::irql::PASSIVE_LEVEL, "waiting above PASSIVE_LEVEL");
+        let limit = limit.unwrap_or(Duration::MAX);
+        let set = held(&self.set);
+        let outcome = self.changed.wait_timeout_while(set, limit, |set| !*set);
+        *outcome.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// The deadline of a timer's thread, and whether the thread shall end.
+#[derive(Default)]
+struct Schedule {
+    due: Option<Instant>,
+    deleted: bool,
+}
+
+pub struct Timer {
+    schedule: Arc<(Mutex<Schedule>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Context(*mut c_void);
+// SAFETY: what it points to is `Send + Sync`, as `try_new` demands.
+unsafe impl Send for Context {}
+
+impl Timer {
+    /// # Safety
+    /// `context` is what `routine` wants, may be used from any thread, and outlives the timer.
+    pub unsafe fn try_new(routine: unsafe fn(*mut c_void), context: *mut c_void) -> Option<Self> {
+        let schedule = Arc::new((Mutex::new(Schedule::default()), Condvar::new()));
+        let own = Arc::clone(&schedule);
+        let context = Context(context);
+        let thread = std::thread::Builder::new().name("timer".into()).spawn(move || {
+            let context = context;
+            IRQL.set(crate::irql::DISPATCH_LEVEL);
+            let (mutex, changed) = &*own;
+            let mut schedule = held(mutex);
+            while !schedule.deleted {
+                let now = Instant::now();
+                schedule = match schedule.due {
+                    Some(due) if due <= now => {
+                        schedule.due = None;
+                        drop(schedule);
+                        // SAFETY: the promise of `try_new`; `drop` joins this thread before the context
+                        // goes.
+                        unsafe { routine(context.0) };
+                        held(mutex)
+                    }
+                    Some(due) => changed.wait_timeout(schedule, due - now).unwrap_or_else(PoisonError::into_inner).0,
+                    None => changed.wait(schedule).unwrap_or_else(PoisonError::into_inner),
+                };
+            }
+        });
+        Some(Self { schedule, thread: Some(thread.ok()?) })
+    }
+
+    /// Due in `units` of 100 ns.
+    pub fn set(&self, units: i64) {
+        held(&self.schedule.0).due = Instant::now().checked_add(Duration::from_nanos(units as u64 * 100));
+        self.schedule.1.notify_all();
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        held(&self.schedule.0).deleted = true;
+        self.schedule.1.notify_all();
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the routine of a timer does not panic");
+        }
+    }
+}
+
+/// What a work item runs: the context, and the work item itself.
+pub type Routine = unsafe extern "efiapi" fn(*mut c_void, *mut c_void);
+
+/// A queued routine is a thread of its own.
+pub struct WorkItem;
+
+#[derive(Clone, Copy)]
+pub struct RawWorkItem;
+
+impl WorkItem {
+    #[allow(clippy::unnecessary_wraps)] // the kernel's may fail
+    pub fn try_new(_owner: *mut c_void) -> Option<Self> {
+        Some(Self)
+    }
+
+    #[allow(clippy::unused_self)]
+    pub fn raw(&self) -> RawWorkItem {
+        RawWorkItem
+    }
+}
+
+impl RawWorkItem {
+    /// # Safety
+    /// `routine` may be called once with `context`, on any thread.
+    #[allow(clippy::unused_self)]
+    pub unsafe fn queue(self, routine: Routine, context: *mut c_void) {
+        let context = Context(context);
+        std::thread::Builder::new()
+            .name("work item".into())
+            .spawn(move || {
+                let context = context;
+                // SAFETY: the promise of `queue`.
+                unsafe { routine(context.0, std::ptr::null_mut()) }
+            })
+            .expect("a thread for a work item");
+    }
+}
+
+/// # Safety
+/// `mdl` is a complete list of resident pages.
+pub unsafe fn map(mdl: NonNull<MDL>) -> Option<NonNull<u8>> {
+    // SAFETY: the caller's promise.
+    let header = unsafe { mdl.as_ref() };
+    let pages = (header.ByteOffset as usize + header.ByteCount as usize).div_ceil(crate::PAGE_SIZE);
+    // SAFETY: the frame numbers follow the header in the same allocation.
+    let first = unsafe { mdl.add(1) }.cast::<u64>();
+    // SAFETY: there is one frame number for each page.
+    let frames = unsafe { std::slice::from_raw_parts(first.as_ptr(), pages) };
+    let contiguous = frames.windows(2).all(|pair| pair[1] == pair[0] + 1);
+    let address = *frames.first()? as usize * crate::PAGE_SIZE + header.ByteOffset as usize;
+    NonNull::new(std::ptr::with_exposed_provenance_mut(address)).filter(|_| contiguous)
+}
+
+/// # Safety
+/// `mdl` was mapped at `base` and is not mapped again.
+pub unsafe fn unmap(_base: NonNull<u8>, _mdl: NonNull<MDL>) {}

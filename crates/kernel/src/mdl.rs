@@ -1,0 +1,350 @@
+//! Memory descriptor lists: walking a caller's chain, and mapping its pages into system space under a list
+//! of our own.
+//!
+//! The caller's chain is read during one call and not used after it: [`Mapping`] copies the page frame
+//! numbers. Its virtual address is an index and is never dereferenced (//= R-MR-7, R-LAM-20): it may be
+//! unmapped, of another process, or made up.
+
+use crate::sys;
+use alloc::alloc::{alloc, dealloc};
+use core::alloc::Layout;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use ndk_abi::nt::{MDL, MDL_PAGES_LOCKED, MDL_PARTIAL, MDL_SOURCE_IS_NONPAGED_POOL};
+
+/// Bytes of a page frame.
+pub const PAGE_SIZE: usize = 4096;
+
+/// Flags one of which a list carries whose page frame numbers are valid.
+const RESIDENT: i16 = (MDL_PAGES_LOCKED | MDL_SOURCE_IS_NONPAGED_POOL | MDL_PARTIAL) as i16;
+
+/// Zero-length members of a chain that are skipped before the chain is called broken.
+const MAX_EMPTY: usize = 64;
+
+/// Why a chain was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MdlError {
+    /// Zero length, a chain shorter than it, a gap in it, pages that are not locked: the caller's mistake.
+    Invalid,
+    /// Pool or system addresses have run dry.
+    NoResources,
+}
+
+/// A caller's chain, borrowed for the length of one call.
+#[derive(Clone, Copy)]
+pub struct MdlChain<'a> {
+    first: NonNull<MDL>,
+    call: PhantomData<&'a MDL>,
+}
+
+/// The pages that a range of a chain touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Virtual address of the first byte: an index, never to be dereferenced.
+    pub base: u64,
+    /// Bytes, not 0.
+    pub length: usize,
+    /// Pages spanned, not 0.
+    pub pages: usize,
+}
+
+impl Span {
+    /// Offset of the first byte in the first page.
+    pub fn offset(&self) -> usize {
+        self.base as usize % PAGE_SIZE
+    }
+
+    fn new(base: u64, length: usize) -> Option<Self> {
+        let offset = base as usize % PAGE_SIZE;
+        base.checked_add(length as u64)?;
+        Some(Self { base, length, pages: offset.checked_add(length)?.div_ceil(PAGE_SIZE) })
+    }
+}
+
+/// One list of a chain, read once.
+struct Member {
+    base: u64,
+    bytes: usize,
+    pages: *const u64,
+}
+
+impl<'a> MdlChain<'a> {
+    /// `None` for a null pointer.
+    ///
+    /// # Safety
+    /// `first` is null or a chain of memory descriptor lists that stays as it is for `'a`.
+    pub unsafe fn new(first: *mut MDL) -> Option<Self> {
+        NonNull::new(first).map(|first| Self { first, call: PhantomData })
+    }
+
+    /// The pages of the first `length` bytes of the chain, which must be contiguous in its virtual addresses
+    /// with all pages locked.
+    pub fn span(&self, length: usize) -> Result<Span, MdlError> {
+        //= R-MR-1, R-MR-2, R-MR-3, R-LAM-1, R-LAM-2, R-LAM-3
+        let mut base = None;
+        let mut covered = 0;
+        self.walk(length, |member, _| {
+            base.get_or_insert(member.base);
+            covered += member.bytes;
+            Ok(())
+        })?;
+        match base {
+            Some(base) if covered >= length && length != 0 => Span::new(base, length).ok_or(MdlError::Invalid),
+            _ => Err(MdlError::Invalid),
+        }
+    }
+
+    /// Gives every page frame number of `span` to `page`, each page once, in order.
+    fn frames(&self, span: &Span, mut page: impl FnMut(usize, u64)) -> Result<(), MdlError> {
+        let first_page = span.base / PAGE_SIZE as u64;
+        let mut known: Option<(usize, u64)> = None;
+        self.walk(span.length, |member, wanted| {
+            let offset = member.base as usize % PAGE_SIZE;
+            let pages = (offset + wanted).div_ceil(PAGE_SIZE);
+            let start = (member.base / PAGE_SIZE as u64 - first_page) as usize;
+            for index in 0..pages {
+                // SAFETY: a list has a frame number behind its header for each page it spans, and `index`
+                // stays below the pages that `wanted <= bytes` spans.
+                let frame = unsafe { member.pages.add(index) };
+                // SAFETY: as above; frame numbers are 8-aligned, they follow a 48-byte header.
+                let frame = unsafe { frame.read() };
+                match known {
+                    //= R-LAM-12
+                    // A page shared with the list before: it must be the same one.
+                    Some((at, before)) if at == start + index => {
+                        if before != frame {
+                            return Err(MdlError::Invalid);
+                        }
+                    }
+                    _ => page(start + index, frame),
+                }
+                known = Some((start + index, frame));
+            }
+            Ok(())
+        })
+    }
+
+    /// Calls `each` for every non-empty member with the bytes of it that `length` reaches, until `length` is
+    /// covered or the chain ends.
+    fn walk(
+        &self,
+        length: usize,
+        mut each: impl FnMut(&Member, usize) -> Result<(), MdlError>,
+    ) -> Result<(), MdlError> {
+        let (mut next, mut left, mut empty) = (Some(self.first), length, 0);
+        let mut expected = None;
+        while let Some(mdl) = next.filter(|_| left != 0) {
+            // SAFETY: `new` was promised a chain that stays valid for `'a`; `mdl` is a member of it.
+            let header = unsafe { mdl.as_ref() };
+            next = NonNull::new(header.Next);
+            if header.ByteCount == 0 {
+                empty += 1;
+                if empty > MAX_EMPTY {
+                    return Err(MdlError::Invalid);
+                }
+                continue;
+            }
+            let member = Member {
+                base: (header.StartVa as u64).wrapping_add(u64::from(header.ByteOffset)),
+                bytes: header.ByteCount as usize,
+                // SAFETY: the frame numbers follow the header in the same allocation.
+                pages: unsafe { mdl.as_ptr().add(1) }.cast::<u64>(),
+            };
+            let contiguous = expected.is_none_or(|expected| expected == member.base);
+            let page_aligned = header.StartVa as usize % PAGE_SIZE == 0 && (header.ByteOffset as usize) < PAGE_SIZE;
+            if !contiguous || !page_aligned || header.MdlFlags & RESIDENT == 0 {
+                return Err(MdlError::Invalid);
+            }
+            expected = Some(member.base.checked_add(member.bytes as u64).ok_or(MdlError::Invalid)?);
+            let wanted = member.bytes.min(left);
+            each(&member, wanted)?;
+            left -= wanted;
+        }
+        Ok(())
+    }
+}
+
+/// Pages of a caller's chain, mapped contiguously into system space under a list of our own. Unmapped and
+/// freed when dropped. IRQL <= `DISPATCH_LEVEL`.
+pub struct Mapping {
+    mdl: NonNull<MDL>,
+    layout: Layout,
+    base: NonNull<u8>,
+    span: Span,
+}
+
+// SAFETY: a mapping in system space is the same for every thread and process; nothing else is shared.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; `&Mapping` only gives out the address.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `length` bytes of `chain` for the processor to read and write.
+    pub fn new(chain: MdlChain<'_>, length: usize) -> Result<Self, MdlError> {
+        let span = chain.span(length)?;
+        let byte_count = u32::try_from(length).map_err(|_| MdlError::NoResources)?;
+        let (layout, _) = Layout::array::<u64>(span.pages)
+            .and_then(|frames| Layout::new::<MDL>().extend(frames))
+            .map_err(|_| MdlError::NoResources)?;
+        // SAFETY: the layout is not empty, it holds at least the header.
+        let mdl = NonNull::new(unsafe { alloc(layout) }.cast::<MDL>()).ok_or(MdlError::NoResources)?;
+        let header = MDL {
+            Next: core::ptr::null_mut(),
+            // A 16-bit field that the kernel lets wrap for long lists, as MmInitializeMdl does.
+            Size: layout.size() as i16,
+            MdlFlags: MDL_PAGES_LOCKED as i16,
+            Process: core::ptr::null_mut(),
+            MappedSystemVa: core::ptr::null_mut(),
+            StartVa: (span.base as usize - span.offset()) as *mut _,
+            ByteCount: byte_count,
+            ByteOffset: span.offset() as u32,
+        };
+        // SAFETY: `mdl` is fresh memory with the layout of a header and `span.pages` frame numbers.
+        unsafe { mdl.write(header) };
+        // SAFETY: the frame numbers follow the header in the same allocation.
+        let frames = unsafe { mdl.add(1) }.cast::<u64>();
+        let copied = chain.frames(&span, |index, frame| {
+            debug_assert!(index < span.pages);
+            // SAFETY: `frames` visits each page of the span once, so `index < span.pages`, which were
+            // allocated behind the header.
+            let slot = unsafe { frames.add(index) };
+            // SAFETY: as above.
+            unsafe { slot.write(frame) };
+        });
+        let base = copied.and_then(|()| {
+            // SAFETY: `mdl` is a complete list of locked pages, and is unmapped before it is freed.
+            unsafe { sys::map(mdl) }.ok_or(MdlError::NoResources)
+        });
+        match base {
+            Ok(base) => Ok(Self { mdl, layout, base, span }),
+            Err(error) => {
+                // SAFETY: allocated above with this layout, not mapped.
+                unsafe { dealloc(mdl.as_ptr().cast(), layout) };
+                Err(error)
+            }
+        }
+    }
+
+    /// System address of the first byte; valid for `span().length` bytes, as long as the owner of the pages
+    /// keeps them locked.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// What is mapped, in the caller's addresses.
+    pub fn span(&self) -> Span {
+        self.span
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new` at this address, and unmapped once.
+        unsafe { sys::unmap(self.base, self.mdl) };
+        // SAFETY: allocated by `new` with this layout; nothing refers to it any more.
+        unsafe { dealloc(self.mdl.as_ptr().cast(), self.layout) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pages of host memory and lists over them; a page's frame number is its address divided by the page
+    /// size (see the host backend).
+    struct Pages(Vec<[u8; PAGE_SIZE]>, usize);
+
+    impl Pages {
+        fn new(pages: usize) -> Self {
+            let mut memory = vec![[0; PAGE_SIZE]; pages + 1];
+            let address = memory.as_mut_ptr().expose_provenance();
+            Self(memory, address.next_multiple_of(PAGE_SIZE))
+        }
+
+        /// A list at the made-up virtual address `base` for `bytes` bytes whose first page is `page`.
+        fn list(&self, base: u64, bytes: u32, page: usize, next: Option<&List>) -> List {
+            let mut words = vec![0u64; 6 + self.0.len()];
+            for (index, word) in words.iter_mut().skip(6).enumerate() {
+                *word = (self.1 / PAGE_SIZE + page + index) as u64;
+            }
+            let mdl = words.as_mut_ptr().cast::<MDL>();
+            let header = MDL {
+                Next: next.map_or(core::ptr::null_mut(), |next| next.0.as_ptr().cast_mut().cast()),
+                Size: 48,
+                MdlFlags: MDL_PAGES_LOCKED as i16,
+                Process: core::ptr::null_mut(),
+                MappedSystemVa: core::ptr::null_mut(),
+                StartVa: (base & !0xfff) as *mut _,
+                ByteCount: bytes,
+                ByteOffset: (base & 0xfff) as u32,
+            };
+            // SAFETY: six words are a header's 48 bytes.
+            unsafe { mdl.write(header) };
+            List(words)
+        }
+    }
+
+    struct List(Vec<u64>);
+
+    impl List {
+        fn chain(&self) -> MdlChain<'_> {
+            // SAFETY: the lists of a test outlive it.
+            unsafe { MdlChain::new(self.0.as_ptr().cast_mut().cast()) }.unwrap()
+        }
+    }
+
+    const BASE: u64 = 0xffff_1234_5678_9e10;
+
+    //= R-MR-2, R-MR-3, R-LAM-2, R-LAM-3
+    #[test]
+    fn a_span_is_never_empty_and_never_longer_than_the_chain() {
+        let pages = Pages::new(2);
+        let list = pages.list(BASE, 600, 0, None);
+        assert_eq!(list.chain().span(0), Err(MdlError::Invalid));
+        assert_eq!(list.chain().span(601), Err(MdlError::Invalid));
+        assert_eq!(list.chain().span(600), Ok(Span { base: BASE, length: 600, pages: 2 }));
+        assert_eq!(list.chain().span(1).unwrap().pages, 1);
+    }
+
+    //= R-MR-1, R-LAM-1
+    #[test]
+    fn a_gap_in_the_virtual_addresses_is_refused() {
+        let pages = Pages::new(3);
+        let second = pages.list(BASE + 601, 100, 0, None);
+        let first = pages.list(BASE, 600, 0, Some(&second));
+        assert_eq!(first.chain().span(600).map(|span| span.length), Ok(600));
+        assert_eq!(first.chain().span(601), Err(MdlError::Invalid));
+    }
+
+    //= R-LAM-12
+    #[test]
+    fn a_page_shared_by_two_lists_is_mapped_once() {
+        let pages = Pages::new(2);
+        let second = pages.list(BASE + 100, 1000, 0, None);
+        let first = pages.list(BASE, 100, 0, Some(&second));
+        let mapping = Mapping::new(first.chain(), 1100).unwrap();
+        assert_eq!(mapping.span().pages, 2);
+        assert_eq!(mapping.base().as_ptr().addr(), pages.1 + 0xe10);
+    }
+
+    #[test]
+    fn a_shared_page_that_is_not_the_same_is_refused() {
+        let pages = Pages::new(2);
+        let second = pages.list(BASE + 100, 100, 1, None);
+        let first = pages.list(BASE, 100, 0, Some(&second));
+        assert_eq!(Mapping::new(first.chain(), 200).err(), Some(MdlError::Invalid));
+    }
+
+    //= R-MR-7, R-MR-8, R-LAM-19, R-LAM-20
+    #[test]
+    fn the_mapping_reaches_the_pages_after_the_list_is_gone() {
+        let mut pages = Pages::new(2);
+        let list = pages.list(BASE, 600, 0, None);
+        let mapping = Mapping::new(list.chain(), 600).unwrap();
+        drop(list);
+        // SAFETY: the mapping is 600 bytes long.
+        unsafe { mapping.base().as_ptr().add(599).write(7) };
+        let skip = pages.1 - pages.0.as_mut_ptr().addr();
+        assert_eq!(pages.0.as_flattened()[skip + 0xe10 + 599], 7);
+    }
+}

@@ -1,0 +1,221 @@
+//! NT backend: the kernel's own functions.
+
+use alloc::boxed::Box;
+use core::cell::UnsafeCell;
+use core::ffi::c_void;
+use core::mem::MaybeUninit;
+use core::ptr::{NonNull, null_mut};
+use core::sync::atomic::AtomicUsize;
+use core::time::Duration;
+use ndk_abi::ndis::{NDIS_HANDLE, NdisAllocateIoWorkItem, NdisFreeIoWorkItem, NdisQueueIoWorkItem};
+use ndk_abi::nt::{
+    EX_TIMER_HIGH_RESOLUTION, ExAllocateTimer, ExDeleteTimer, ExSetTimer, KEVENT, KeAcquireSpinLockRaiseToDpc,
+    KeClearEvent, KeGetCurrentIrql, KeInitializeEvent, KeLowerIrql, KeQueryInterruptTimePrecise,
+    KeQueryPerformanceCounter, KeReleaseSpinLock, KeSetEvent, KeTryToAcquireSpinLockAtDpcLevel,
+    KeWaitForSingleObject, KfRaiseIrql, MDL, MmMapLockedPagesSpecifyCache, MmUnmapLockedPages, RtlRandomEx,
+};
+
+use crate::boxed::try_box;
+use crate::irql::DISPATCH_LEVEL;
+
+pub fn irql() -> u8 {
+    // SAFETY: callable at any IRQL, touches nothing.
+    unsafe { KeGetCurrentIrql() }
+}
+
+pub fn acquire_spin_lock(lock: &AtomicUsize) -> u8 {
+    // SAFETY: a zeroed word is an initialised KSPIN_LOCK; it is resident like everything in pool or image.
+    unsafe { KeAcquireSpinLockRaiseToDpc(lock.as_ptr().cast()) }
+}
+
+pub fn try_acquire_spin_lock(lock: &AtomicUsize) -> Option<u8> {
+    // SAFETY: raising to DISPATCH_LEVEL is allowed at or below it, where spin locks are used.
+    let came_from = unsafe { KfRaiseIrql(DISPATCH_LEVEL) };
+    // SAFETY: at DISPATCH_LEVEL; a zeroed word is an initialised KSPIN_LOCK.
+    if unsafe { KeTryToAcquireSpinLockAtDpcLevel(lock.as_ptr().cast()) } != 0 {
+        return Some(came_from);
+    }
+    // SAFETY: the level raised from a moment ago, no lock held since.
+    unsafe { KeLowerIrql(came_from) };
+    None
+}
+
+/// # Safety
+/// The caller holds the lock and came from the level `came_from`.
+pub unsafe fn release_spin_lock(lock: &AtomicUsize, came_from: u8) {
+    // SAFETY: the caller's promise.
+    unsafe { KeReleaseSpinLock(lock.as_ptr().cast(), came_from) };
+}
+
+/// 100 ns units since boot.
+pub fn interrupt_time() -> u64 {
+    let mut counter = 0;
+    // SAFETY: callable at any IRQL; the counter is written to our own variable.
+    unsafe { KeQueryInterruptTimePrecise(&raw mut counter) }
+}
+
+pub fn performance_counter() -> u64 {
+    // SAFETY: callable at any IRQL; the frequency is optional.
+    let counter = unsafe { KeQueryPerformanceCounter(null_mut()) };
+    // SAFETY: every bit pattern is a number.
+    unsafe { counter.QuadPart as u64 }
+}
+
+/// IRQL < `DISPATCH_LEVEL`.
+pub fn random(mut seed: u32) -> u32 {
+    // SAFETY: below DISPATCH_LEVEL; the seed is our own variable.
+    unsafe { RtlRandomEx(&raw mut seed) }
+}
+
+/// In a box: a KEVENT holds the head of its own waiters' list and must not move.
+pub struct Event(Box<UnsafeCell<MaybeUninit<KEVENT>>>);
+
+// SAFETY: the dispatcher lock guards a KEVENT; only its functions touch it.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+const NOTIFICATION_EVENT: i32 = 0;
+const EXECUTIVE: i32 = 0;
+const KERNEL_MODE: i8 = 0;
+const STATUS_SUCCESS: i32 = 0;
+
+impl Event {
+    pub fn try_new() -> Option<Self> {
+        let event = Self(try_box(UnsafeCell::new(MaybeUninit::zeroed()))?);
+        // SAFETY: the memory is a KEVENT's, does not move, and outlives every use through `self`.
+        unsafe { KeInitializeEvent(event.as_ptr(), NOTIFICATION_EVENT, 0) };
+        Some(event)
+    }
+
+    fn as_ptr(&self) -> *mut KEVENT {
+        self.0.get().cast()
+    }
+
+    pub fn set(&self) {
+        // SAFETY: initialised; `Wait` is FALSE, so callable up to DISPATCH_LEVEL.
+        unsafe { KeSetEvent(self.as_ptr(), 0, 0) };
+    }
+
+    pub fn clear(&self) {
+        // SAFETY: initialised.
+        unsafe { KeClearEvent(self.as_ptr()) };
+    }
+
+    pub fn wait(&self, limit: Option<Duration>) -> bool {
+        let mut timeout = limit.map(|limit| {
+            let units = limit.as_nanos().div_ceil(100).min(i64::MAX as u128) as i64;
+            ndk_abi::nt::LARGE_INTEGER { QuadPart: -units }
+        });
+        let timeout = timeout.as_mut().map_or(null_mut(), |timeout| &raw mut *timeout);
+        // SAFETY: initialised, and kept alive by `self`; the caller is at PASSIVE_LEVEL.
+        let status = unsafe {
+            KeWaitForSingleObject(self.as_ptr().cast(), EXECUTIVE as _, KERNEL_MODE as _, 0, timeout)
+        };
+        status == STATUS_SUCCESS
+    }
+}
+
+/// What the timer callback gets: one allocation that lives as long as the timer.
+struct Callback {
+    routine: unsafe fn(*mut c_void),
+    context: *mut c_void,
+}
+
+pub struct Timer {
+    timer: *mut ndk_abi::nt::EX_TIMER,
+    /// Pointed to by the kernel's timer.
+    _callback: Box<Callback>,
+}
+
+impl Timer {
+    /// # Safety
+    /// `context` is what `routine` wants, may be used from any thread, and outlives the timer.
+    pub unsafe fn try_new(routine: unsafe fn(*mut c_void), context: *mut c_void) -> Option<Self> {
+        let mut callback = try_box(Callback { routine, context })?;
+        let pointer = (&raw mut *callback).cast();
+        // SAFETY: the callback block lives until `drop` has deleted the timer and waited for its callback.
+        let timer = unsafe { ExAllocateTimer(Some(fire), pointer, EX_TIMER_HIGH_RESOLUTION as u32) };
+        (!timer.is_null()).then_some(Self { timer, _callback: callback })
+    }
+
+    /// Due in `units` of 100 ns.
+    pub fn set(&self, units: i64) {
+        // SAFETY: the timer is live; a negative due time is relative, a period of 0 means once.
+        unsafe { ExSetTimer(self.timer, -units, 0, null_mut()) };
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        // SAFETY: the timer is live and not used again; cancelling and waiting is allowed at PASSIVE_LEVEL.
+        unsafe { ExDeleteTimer(self.timer, 1, 1, null_mut()) };
+    }
+}
+
+unsafe extern "efiapi" fn fire(_timer: *mut ndk_abi::nt::EX_TIMER, context: *mut c_void) {
+    // SAFETY: the context is the block `Timer::try_new` made; see there for its life.
+    let callback = unsafe { &*context.cast::<Callback>() };
+    // SAFETY: the promise of `Timer::try_new`.
+    unsafe { (callback.routine)(callback.context) };
+}
+
+/// What a work item runs: the context, and the work item itself.
+pub type Routine = unsafe extern "efiapi" fn(*mut c_void, *mut c_void);
+
+pub struct WorkItem(NDIS_HANDLE);
+
+// SAFETY: an opaque handle that NDIS takes on any thread.
+unsafe impl Send for WorkItem {}
+
+#[derive(Clone, Copy)]
+pub struct RawWorkItem(NDIS_HANDLE);
+
+impl WorkItem {
+    pub fn try_new(owner: *mut c_void) -> Option<Self> {
+        // SAFETY: the owner outlives its work items (contract of `Owner::new`).
+        let handle = unsafe { NdisAllocateIoWorkItem(owner) };
+        (!handle.is_null()).then_some(Self(handle))
+    }
+
+    pub fn raw(&self) -> RawWorkItem {
+        RawWorkItem(self.0)
+    }
+}
+
+impl Drop for WorkItem {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `try_new`, and either never queued or already running its routine.
+        unsafe { NdisFreeIoWorkItem(self.0) };
+    }
+}
+
+impl RawWorkItem {
+    /// # Safety
+    /// The work item is live and not queued; `routine` may be called once with `context`, on any thread.
+    pub unsafe fn queue(self, routine: Routine, context: *mut c_void) {
+        // SAFETY: the caller's promise; NDIS keeps the driver loaded until the routine has returned.
+        unsafe { NdisQueueIoWorkItem(self.0, Some(routine), context) };
+    }
+}
+
+/// # Safety
+/// `mdl` is a complete list of resident pages.
+pub unsafe fn map(mdl: NonNull<MDL>) -> Option<NonNull<u8>> {
+    // SAFETY: the caller's promise; kernel mode and no bug check on failure, so NULL is the only bad answer.
+    let base = unsafe {
+        MmMapLockedPagesSpecifyCache(mdl.as_ptr(), KERNEL_MODE as _, MM_CACHED, null_mut(), 0, PRIORITY)
+    };
+    NonNull::new(base.cast())
+}
+
+/// # Safety
+/// `mdl` was mapped at `base` and is not mapped again.
+pub unsafe fn unmap(base: NonNull<u8>, mdl: NonNull<MDL>) {
+    // SAFETY: the caller's promise.
+    unsafe { MmUnmapLockedPages(base.as_ptr().cast(), mdl.as_ptr()) };
+}
+
+const MM_CACHED: i32 = 1;
+/// Normal priority, and the mapping holds no code.
+const PRIORITY: u32 = 16 | 0x4000_0000;
