@@ -1,1 +1,37 @@
-fn main() {}
+//! The project's one tool: builds the driver's image, runs it in the simulated kernel, tests and measures it.
+
+#![forbid(unsafe_code)]
+
+mod image;
+mod packages;
+mod shell;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about, version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Build target/image/viordma.sys and its .pdb
+    Image(image::Options),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Image(options) => image::run(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(shell::exit_code(&error))
+        }
+    }
+}

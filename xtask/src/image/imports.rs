@@ -1,0 +1,67 @@
+//! What the image may import: the functions of `abi-x64.toml`, and the C support routines below.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
+
+use anyhow::{Context as _, Result};
+
+use crate::shell;
+
+const TABLE: &str = "crates/ndk-abi/abi-x64.toml";
+
+/// Routines that compilers emit calls to, and `strlen`, which `core::ffi::CStr` is declared with. `ntoskrnl.exe`
+/// exports them all on x64; they belong to no header, so the table does not list them.
+const SUPPORT: [(&str, &str); 7] = [
+    ("__C_specific_handler", "named in the unwind data of functions that handle exceptions"),
+    ("__chkstk", "called by functions whose frame is larger than a page"),
+    ("memcmp", "comparison of slices"),
+    ("memcpy", "copies of known or unknown length"),
+    ("memmove", "copies that may overlap"),
+    ("memset", "filling"),
+    ("strlen", "length of C strings"),
+];
+
+/// Modules and the names each of them exports to the driver.
+pub struct Imports(BTreeMap<String, BTreeSet<String>>);
+
+impl Imports {
+    pub fn load() -> Result<Self> {
+        let path = shell::root().join(TABLE);
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let table: toml::Table = import_part(&text).parse().with_context(|| format!("{TABLE} is not TOML"))?;
+        let modules = table.get("import").and_then(toml::Value::as_table);
+        let modules = modules.with_context(|| format!("{TABLE} has no table of imports"))?;
+        let mut imports = BTreeMap::<String, BTreeSet<String>>::new();
+        for (module, functions) in modules {
+            let functions = functions.as_table().with_context(|| format!("{TABLE}: import.{module}"))?;
+            let exported =
+                functions.iter().filter(|(_, f)| f.get("kind").and_then(|k| k.as_str()) == Some("export"));
+            imports.insert(module.clone(), exported.map(|(name, _)| name.clone()).collect());
+        }
+        let kernel = imports.entry("ntoskrnl.exe".into()).or_default();
+        kernel.extend(SUPPORT.iter().map(|(name, _)| (*name).to_owned()));
+        Ok(Self(imports))
+    }
+
+    pub fn modules(&self) -> impl Iterator<Item = (&str, &BTreeSet<String>)> {
+        self.0.iter().map(|(module, names)| (module.as_str(), names))
+    }
+
+    pub fn contains(&self, module: &str, name: &str) -> bool {
+        self.0.get(&module.to_ascii_lowercase()).is_some_and(|names| names.contains(name))
+    }
+}
+
+/// The `[import...]` tables of the text. Constants elsewhere in it are wider than the parser's integers.
+fn import_part(text: &str) -> String {
+    let mut inside = false;
+    let lines = text.lines().filter(|line| {
+        if line.starts_with('[') {
+            inside = line.starts_with("[import.");
+        }
+        inside
+    });
+    lines.flat_map(|line| [line, "\n"]).collect()
+}

@@ -1,0 +1,85 @@
+//! The stand-in for the Windows Driver Kit: headers and import libraries, laid out as the kit lays them out.
+
+use std::{
+    fs,
+    os::unix,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result};
+
+use super::imports::Imports;
+use crate::shell;
+
+/// The version of the kit whose layout is followed. No file of it is used.
+const VERSION: &str = "10.0.26100.0";
+const MINGW: &str = "/usr/share/mingw-w64/include";
+const LLVM: &str = "/usr/lib/llvm-19";
+
+pub struct Kit {
+    root: PathBuf,
+}
+
+impl Kit {
+    /// Assembles the kit below `root`. Files that are right already are left alone, with their times.
+    pub fn assemble(root: &Path) -> Result<Self> {
+        let include = root.join("Include").join(VERSION);
+        let own = shell::root().join("xtask/cross/include");
+        copy_headers(&Path::new(MINGW).join("ddk"), &include.join("km"))?;
+        copy_headers(&own.join("km"), &include.join("km"))?;
+        copy_headers(&own.join("crt"), &include.join("km/crt"))?;
+        let shared = include.join("shared");
+        if fs::read_link(&shared).ok().as_deref() != Some(Path::new(MINGW)) {
+            let _ = fs::remove_file(&shared);
+            unix::fs::symlink(MINGW, &shared)
+                .or_else(|error| if shared.exists() { Ok(()) } else { Err(error) })?;
+        }
+        import_libraries(&root.join("Lib").join(VERSION).join("km/x64"))?;
+        Ok(Self { root: root.to_path_buf() })
+    }
+
+    /// What the stand-in for wdk-build, and bindgen, have to be told.
+    pub fn environment(&self) -> [(&'static str, String); 4] {
+        // MinGW's headers need its own mode of clang; layouts are those of the msvc target.
+        let clang = format!("--target=x86_64-w64-mingw32 -w -idirafter {LLVM}/lib/clang/19/include");
+        [
+            ("WDKContentRoot", self.root.display().to_string()),
+            ("Version_Number", VERSION.into()),
+            ("LIBCLANG_PATH", format!("{LLVM}/lib")),
+            ("BINDGEN_EXTRA_CLANG_ARGS", clang),
+        ]
+    }
+}
+
+fn copy_headers(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
+        let path = entry?.path();
+        if let (true, Some(name)) = (path.extension().is_some_and(|e| e == "h"), path.file_name()) {
+            shell::write_if_changed(&to.join(name), &fs::read(&path)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// One import library per module, with exactly the names that the image may import.
+fn import_libraries(directory: &Path) -> Result<()> {
+    fs::create_dir_all(directory)?;
+    for (module, names) in Imports::load()?.modules() {
+        let mut definition = format!("LIBRARY {module}\nEXPORTS\n");
+        for name in names {
+            definition += &format!("{name}\n");
+        }
+        let stem = module.split('.').next().unwrap_or(module);
+        let (def, lib) =
+            (directory.join(stem).with_extension("def"), directory.join(stem).with_extension("lib"));
+        if lib.exists() && fs::read_to_string(&def).is_ok_and(|old| old == definition) {
+            continue;
+        }
+        fs::write(&def, definition)?;
+        let mut dlltool = Command::new("/usr/bin/llvm-dlltool-19");
+        shell::run(dlltool.args(["-m", "i386:x86-64", "-d"]).arg(&def).arg("-l").arg(&lib))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! Debian packages that a command needs: found, or installed, or named.
+
+use std::{path::Path, process::Command};
+
+use anyhow::Result;
+
+use crate::shell::{self, Exit};
+
+/// A package and a file that exists once it is installed.
+pub struct Package {
+    pub name: &'static str,
+    pub file: &'static str,
+}
+
+/// What `cargo xtask image` needs beside a compiler.
+pub const IMAGE: [Package; 3] = [
+    Package { name: "libclang-19-dev", file: "/usr/lib/llvm-19/lib/clang/19/include/stddef.h" },
+    Package { name: "llvm-19", file: "/usr/bin/llvm-dlltool-19" },
+    Package { name: "mingw-w64-common", file: "/usr/share/mingw-w64/include/ddk/ntifs.h" },
+];
+
+/// Debian's own compiler with the source of its library, where rustup cannot bring the target's library.
+pub const COMPILER: [Package; 4] = [
+    Package { name: "rustc-web", file: "/usr/bin/rustc" },
+    Package { name: "cargo-web", file: "/usr/bin/cargo" },
+    Package { name: "rust-web-src", file: "/usr/lib/rustlib/src/rust/library/core/Cargo.toml" },
+    Package { name: "lld-19", file: "/usr/bin/lld-link-19" },
+];
+
+/// What checks captures in `cargo xtask test`.
+pub const CAPTURE: [Package; 1] = [Package { name: "tshark", file: "/usr/bin/tshark" }];
+
+/// Installs what is missing of `packages`, saying so. On a system without apt-get, names it and exits with 2.
+pub fn require(packages: &[Package]) -> Result<()> {
+    let missing: Vec<&str> = packages
+        .iter()
+        .filter(|package| !Path::new(package.file).exists())
+        .map(|package| package.name)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names = missing.join(" ");
+    if shell::find_program("apt-get").is_none() {
+        return Err(Exit::usage(format!(
+            "missing: what Debian 12 packages as {names}. Install it, at the paths Debian uses, and try again"
+        )));
+    }
+    eprintln!("installing Debian packages: {names}");
+    apt_get(&["update", "--quiet=2"])?;
+    let mut arguments = vec!["install", "--quiet=2", "--yes", "--no-install-recommends"];
+    arguments.extend(&missing);
+    apt_get(&arguments)?;
+    let still: Vec<&str> = packages
+        .iter()
+        .filter(|package| !Path::new(package.file).exists())
+        .map(|package| package.file)
+        .collect();
+    if still.is_empty() {
+        Ok(())
+    } else {
+        Err(Exit::usage(format!("installed {names}, but there is still no {}", still.join(", "))))
+    }
+}
+
+/// Runs apt-get as root. Its progress goes to standard error's terminal only when it fails.
+fn apt_get(arguments: &[&str]) -> Result<()> {
+    let root = shell::output(Command::new("id").arg("-u"))?.trim() == "0";
+    let mut command = if root { Command::new("env") } else { Command::new("sudo") };
+    command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get"]).args(arguments);
+    shell::output(&mut command).map(drop)
+}

@@ -1,0 +1,88 @@
+//! Running other programs, and the paths and errors all commands share.
+
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, bail};
+
+/// An error that ends the tool with an exit code of its own; any other error ends it with 1.
+#[derive(Debug)]
+pub struct Exit {
+    pub code: u8,
+    pub message: String,
+}
+
+impl Exit {
+    /// Something the user asked for cannot be done as asked: exit code 2.
+    pub fn usage(message: impl Into<String>) -> anyhow::Error {
+        Self { code: 2, message: message.into() }.into()
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Exit {}
+
+/// The exit code that `error` asks for.
+pub fn exit_code(error: &anyhow::Error) -> u8 {
+    error.downcast_ref::<Exit>().map_or(1, |exit| exit.code)
+}
+
+/// The workspace's root directory.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a directory of the workspace")
+}
+
+/// Runs a command to its end; its failure is an error that shows the command.
+pub fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot run {}", name(command)))?;
+    if !status.success() {
+        bail!("{} failed ({status})", line(command));
+    }
+    Ok(())
+}
+
+/// Runs a command and returns its standard output.
+pub fn output(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("cannot run {}", name(command)))?;
+    if !output.status.success() {
+        let reason = String::from_utf8_lossy(&output.stderr);
+        bail!("{} failed ({}): {}", line(command), output.status, reason.trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// True if the command runs and succeeds; what it prints is dropped.
+pub fn succeeds(command: &mut Command) -> bool {
+    command.output().is_ok_and(|output| output.status.success())
+}
+
+/// The full path of a program that `PATH` finds.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
+}
+
+/// Writes a file unless it has that content already, so that nothing is rebuilt for it.
+pub fn write_if_changed(path: &Path, content: &[u8]) -> Result<()> {
+    if fs::read(path).is_ok_and(|old| old == content) {
+        return Ok(());
+    }
+    fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn name(command: &Command) -> String {
+    command.get_program().to_string_lossy().into_owned()
+}
+
+fn line(command: &Command) -> String {
+    let arguments = command.get_args().map(|argument| format!(" {}", argument.to_string_lossy()));
+    name(command) + &arguments.collect::<String>()
+}
