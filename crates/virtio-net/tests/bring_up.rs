@@ -1,0 +1,155 @@
+//! Bringing a device up and down, and every reason to refuse one.
+
+mod fake;
+
+use std::fmt::Write;
+
+use fake::{Fake, Quirks};
+use virtio_net::{Error, FEATURES, Features, State, Status, TRANSITIONS};
+
+fn refused(quirks: Quirks) -> (Error, Fake) {
+    let fake = Fake::new(quirks);
+    let error = fake.bring_up(1514).err().expect("the device should be refused");
+    assert_eq!(fake.blocks(), 0, "a refused device keeps no memory");
+    (error, fake)
+}
+
+#[test]
+fn a_device_comes_up_and_goes_down_clean() {
+    let fake = Fake::new(Quirks::default());
+    let driver = fake.bring_up(1514).unwrap();
+    assert_eq!(driver.control.state(), State::Live);
+    let config = driver.control.net_config();
+    assert_eq!((config.mac, config.mtu, config.link_up), (Some(fake::MAC), Some(1500), true));
+    assert_eq!(config.speed, None, "a field whose feature was not offered is not read");
+    drop(driver);
+    assert_eq!(fake.status(), 0);
+    fake.assert_well_treated();
+}
+
+#[test]
+fn a_device_without_version_1_is_refused_and_marked_failed() {
+    let (error, fake) = refused(Quirks { offered: Features::MAC | Features::EVENT_IDX, ..Quirks::default() });
+    assert_eq!(error, Error::NoVersion1);
+    assert_ne!(fake.status() & Status::FAILED.bits(), 0);
+}
+
+#[test]
+fn only_features_the_driver_honours_are_accepted() {
+    let everything = Features::from_bits_retain(!0);
+    let fake = Fake::new(Quirks { offered: everything, ..Quirks::default() });
+    let driver = fake.bring_up(1514);
+    let honoured = FEATURES.iter().fold(Features::empty(), |all, row| all | row.feature);
+    assert_eq!(fake.accepted(), honoured);
+    drop(driver);
+}
+
+#[test]
+fn a_device_that_rejects_the_features_is_refused() {
+    let (error, fake) = refused(Quirks { rejects_features: true, ..Quirks::default() });
+    assert_eq!(error, Error::FeaturesRejected);
+    assert_ne!(fake.status() & Status::FAILED.bits(), 0);
+}
+
+//= virtio §16
+#[test]
+fn a_reset_that_never_ends_is_given_up() {
+    assert_eq!(refused(Quirks { never_resets: true, ..Quirks::default() }).0, Error::ResetTimeout);
+}
+
+//= virtio §16
+#[test]
+fn a_removed_device_is_noticed_at_once() {
+    assert_eq!(refused(Quirks { removed: true, ..Quirks::default() }).0, Error::Removed);
+}
+
+#[test]
+fn removal_while_running_still_returns_every_block() {
+    let fake = Fake::new(Quirks::default());
+    let driver = fake.bring_up(1514).unwrap();
+    fake.change(|quirks| quirks.removed = true);
+    assert_eq!(driver.control.check(), Err(Error::Removed));
+    drop(driver);
+    fake.assert_well_treated();
+}
+
+//= virtio §16
+#[test]
+fn a_device_that_needs_a_reset_says_so() {
+    let fake = Fake::new(Quirks::default());
+    let driver = fake.bring_up(1514).unwrap();
+    assert_eq!(driver.control.check(), Ok(()));
+    fake.raise_needs_reset();
+    assert_eq!(driver.control.check(), Err(Error::NeedsReset));
+}
+
+#[test]
+fn missing_and_malformed_queues_are_refused() {
+    assert_eq!(refused(Quirks { queue_sizes: [0, 256], ..Quirks::default() }).0, Error::NoQueue(0));
+    assert_eq!(refused(Quirks { queue_sizes: [256, 0], ..Quirks::default() }).0, Error::NoQueue(1));
+    assert_eq!(refused(Quirks { queue_sizes: [96, 256], ..Quirks::default() }).0, Error::BadQueueSize(96));
+}
+
+#[test]
+fn a_notification_address_outside_its_structure_is_refused() {
+    assert_eq!(refused(Quirks { notify_off: 0x400, ..Quirks::default() }).0, Error::NotifyOutOfRange(1));
+}
+
+//= virtio §15
+#[test]
+fn fewer_vectors_are_shared_and_none_is_refused() {
+    for (offered, expected) in [(3, (0, 1, 2)), (2, (0, 1, 1)), (1, (0, 0, 0))] {
+        let fake = Fake::new(Quirks { vectors: offered, ..Quirks::default() });
+        let mut driver = fake.bring_up(1514).unwrap();
+        let vectors = driver.nic().vectors;
+        assert_eq!((vectors.config, vectors.receive, vectors.transmit), expected);
+    }
+    assert_eq!(refused(Quirks { vectors: 0, ..Quirks::default() }).0, Error::VectorRefused);
+}
+
+#[test]
+fn memory_running_out_anywhere_leaves_nothing_behind() {
+    let needed = {
+        let fake = Fake::new(Quirks::default());
+        let _driver = fake.bring_up(9014).unwrap();
+        fake.blocks()
+    };
+    for allocations in 0..needed {
+        let (error, fake) = refused_at(Quirks { allocations, ..Quirks::default() }, 9014);
+        assert_eq!(error, Error::NoMemory);
+        fake.assert_well_treated();
+    }
+}
+
+fn refused_at(quirks: Quirks, max_frame: usize) -> (Error, Fake) {
+    let fake = Fake::new(quirks);
+    (fake.bring_up(max_frame).err().expect("out of memory"), fake)
+}
+
+//= virtio §3
+#[test]
+fn the_life_cycle_is_this_table() {
+    let mut table = String::new();
+    for row in TRANSITIONS {
+        let from: Vec<_> = row.from.iter().map(|state| format!("{state:?}")).collect();
+        writeln!(
+            table,
+            "{:<11} {:<8} <- {}",
+            format!("{:?}", row.event),
+            format!("{:?}", row.to),
+            from.join(" ")
+        )
+        .unwrap();
+    }
+    insta::assert_snapshot!(table);
+}
+
+#[test]
+fn the_accepted_features_are_this_table() {
+    let mut table = String::new();
+    for row in FEATURES {
+        let bit = row.feature.bits().trailing_zeros();
+        writeln!(table, "{bit:>2} {:<15} {:?}: {}", row.name, row.policy, row.reason).unwrap();
+    }
+    insta::assert_snapshot!(table);
+}

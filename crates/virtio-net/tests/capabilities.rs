@@ -1,0 +1,123 @@
+//! The capability walk, on lists that a sane and a hostile device may show.
+
+mod fake;
+
+use fake::{config_space, write_capability};
+use proptest::prelude::*;
+use virtio_net::pci::{CONFIG_LEN, Layout, Region};
+use virtio_net::{Error, Structure};
+
+fn find(config: &[u8; CONFIG_LEN]) -> Result<Layout, Error> {
+    Layout::find(config, |bar| (bar == 4).then_some(0x4000))
+}
+
+#[test]
+fn qemus_layout_is_understood() {
+    let layout = find(&config_space()).unwrap();
+    assert_eq!(layout.common, Region { bar: 4, offset: 0, len: 0x1000 });
+    assert_eq!(layout.notify, Region { bar: 4, offset: 0x3000, len: 0x1000 });
+    assert_eq!((layout.notify_multiplier, layout.msix_vectors), (4, 3));
+}
+
+#[test]
+fn a_legacy_device_has_no_capabilities() {
+    let mut config = config_space();
+    config[6] = 0;
+    assert_eq!(find(&config), Err(Error::NoCapabilities));
+}
+
+#[test]
+fn an_absent_function_reads_all_ones() {
+    assert_eq!(find(&[0xFF; CONFIG_LEN]), Err(Error::Removed));
+}
+
+#[test]
+fn a_list_that_loops_is_broken() {
+    let mut config = config_space();
+    config[0x71] = 0x40;
+    assert_eq!(find(&config), Err(Error::BrokenCapabilityList));
+    config[0x71] = 0x70;
+    assert_eq!(find(&config), Err(Error::BrokenCapabilityList));
+}
+
+#[test]
+fn a_list_that_points_into_the_header_is_broken() {
+    let mut config = config_space();
+    config[0x34] = 0x10;
+    assert_eq!(find(&config), Err(Error::BrokenCapabilityList));
+}
+
+#[test]
+fn a_vendor_capability_shorter_than_its_fields_is_broken() {
+    let mut config = config_space();
+    config[0x42] = 8;
+    assert_eq!(find(&config), Err(Error::BrokenCapabilityList));
+}
+
+#[test]
+fn a_notify_capability_without_its_multiplier_is_broken() {
+    let mut config = config_space();
+    config[0x72] = 16;
+    assert_eq!(find(&config), Err(Error::BrokenCapabilityList));
+}
+
+#[test]
+fn a_capability_at_the_very_end_is_cut_off() {
+    let mut config = config_space();
+    config[0x71] = 0xFC;
+    config[0xFC] = 9;
+    config[0xFE] = 16;
+    assert_eq!(find(&config), Err(Error::BrokenCapabilityList));
+}
+
+#[test]
+fn a_structure_outside_its_bar_does_not_count() {
+    let mut config = config_space();
+    config[0x48..0x4C].copy_from_slice(&0x3FD0_u32.to_le_bytes());
+    assert_eq!(find(&config), Err(Error::MissingStructure(Structure::Common)));
+    config[0x48..0x4C].copy_from_slice(&u32::MAX.to_le_bytes());
+    assert_eq!(find(&config), Err(Error::MissingStructure(Structure::Common)));
+}
+
+#[test]
+fn a_structure_too_short_for_its_registers_does_not_count() {
+    let mut config = config_space();
+    config[0x4C..0x50].copy_from_slice(&0x37_u32.to_le_bytes());
+    assert_eq!(find(&config), Err(Error::MissingStructure(Structure::Common)));
+}
+
+#[test]
+fn a_structure_in_a_reserved_bar_does_not_count() {
+    let mut config = config_space();
+    config[0x64] = 6;
+    assert_eq!(find(&config), Err(Error::MissingStructure(Structure::Device)));
+}
+
+#[test]
+fn the_first_usable_capability_of_a_kind_counts() {
+    let mut config = config_space();
+    config[0x98 + 1] = 0xA0;
+    write_capability(&mut config, 0xA0, 0xB0, 16, 1, 0x100_0000, 0x1000);
+    write_capability(&mut config, 0xB0, 0x40, 16, 1, 0x800, 0x38);
+    assert_eq!(find(&config).unwrap().common, Region { bar: 4, offset: 0x800, len: 0x38 });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    #[test]
+    fn no_configuration_space_leads_outside_a_bar(
+        noise in proptest::collection::vec((0x34..CONFIG_LEN, any::<u8>()), 0..24),
+    ) {
+        let mut config = config_space();
+        for (at, byte) in noise {
+            config[at] = byte;
+        }
+        if let Ok(layout) = find(&config) {
+            for region in [layout.common, layout.notify, layout.isr, layout.device] {
+                prop_assert_eq!(region.bar, 4);
+                prop_assert!(region.offset + u64::from(region.len) <= 0x4000);
+            }
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! A virtio-net device in the test's own process: registers by hand, rings by rust-vmm's `virtio-queue`,
+//! so that the driver's rings meet an implementation of other hands. `Quirks` make it misbehave.
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use virtio_net::pci::CONFIG_LEN;
+use virtio_net::{Control, HEADER_LEN, Nic};
+use virtio_net::{DmaBlock, Error, Features, Hal, Layout, Options, Registers};
+use virtio_queue::{Queue, QueueT};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
+
+const MEMORY: usize = 64 << 20;
+const BAR: u8 = 4;
+const COMMON: u64 = 0x0000;
+const ISR: u64 = 0x1000;
+const DEVICE: u64 = 0x2000;
+const NOTIFY: u64 = 0x3000;
+const BAR_LEN: u64 = 0x4000;
+const MULTIPLIER: u64 = 4;
+
+pub const MAC: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
+pub const RECEIVE: usize = 0;
+pub const TRANSMIT: usize = 1;
+
+/// Everything the device can be asked to do differently.
+#[derive(Clone, Debug)]
+pub struct Quirks {
+    pub offered: Features,
+    pub rejects_features: bool,
+    pub never_resets: bool,
+    pub removed: bool,
+    pub vectors: u16,
+    pub queue_sizes: [u16; 2],
+    pub notify_off: u16,
+    /// Let this many allocations succeed.
+    pub allocations: usize,
+}
+
+impl Default for Quirks {
+    fn default() -> Self {
+        Self {
+            offered: Features::VERSION_1
+                | Features::EVENT_IDX
+                | Features::MAC
+                | Features::STATUS
+                | Features::MTU,
+            rejects_features: false,
+            never_resets: false,
+            removed: false,
+            vectors: 3,
+            queue_sizes: [256, 256],
+            notify_off: 1,
+            allocations: usize::MAX,
+        }
+    }
+}
+
+struct Device {
+    quirks: Quirks,
+    status: u8,
+    feature_select: u32,
+    driver_feature_select: u32,
+    accepted: u64,
+    queue_select: u16,
+    config_vector: u16,
+    queue_vectors: [u16; 2],
+    queues: [Queue; 2],
+    pub notified: [u32; 2],
+    pub early_notifications: u32,
+    next_address: u64,
+    blocks: BTreeMap<u64, usize>,
+    freed_while_live: bool,
+    delays: u32,
+}
+
+#[derive(Clone)]
+pub struct Fake {
+    device: Arc<Mutex<Device>>,
+    pub memory: Arc<GuestMemoryMmap>,
+}
+
+impl Fake {
+    pub fn new(quirks: Quirks) -> Self {
+        let queues = quirks.queue_sizes.map(|size| Queue::new(size.max(1).next_power_of_two()).unwrap());
+        let device = Device {
+            quirks,
+            status: 0x7,
+            feature_select: 0,
+            driver_feature_select: 0,
+            accepted: 0,
+            queue_select: 0,
+            config_vector: 0xFFFF,
+            queue_vectors: [0xFFFF; 2],
+            queues,
+            notified: [0; 2],
+            early_notifications: 0,
+            next_address: 0x1000,
+            blocks: BTreeMap::new(),
+            freed_while_live: false,
+            delays: 0,
+        };
+        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY)]).unwrap();
+        Self { device: Arc::new(Mutex::new(device)), memory: Arc::new(memory) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Device> {
+        self.device.lock().unwrap()
+    }
+
+    /// Brings the device up the way a driver does.
+    pub fn bring_up(&self, max_frame: usize) -> Result<Driver, Error> {
+        let layout = Layout::find(&config_space(), |bar| self.bar_len(bar))?;
+        let mut control = Control::new(self.clone(), self.clone(), layout);
+        control.negotiate()?;
+        let options = Options { max_frame, receive_size: 256, transmit_size: 256, messages: 3 };
+        let mut nic = Nic::new(self, &mut control, &options)?;
+        nic.start(&mut control)?;
+        Ok(Driver { nic: Some(nic), control })
+    }
+
+    /// Takes everything the driver sent, in order, without the virtio headers.
+    pub fn transmitted(&self) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        let mut device = self.lock();
+        let queue = &mut device.queues[TRANSMIT];
+        loop {
+            queue.disable_notification(&*self.memory).unwrap();
+            while let Some(chain) = queue.pop_descriptor_chain(&*self.memory) {
+                let head = chain.head_index();
+                let mut frame = Vec::new();
+                for descriptor in chain {
+                    assert!(!descriptor.is_write_only(), "transmit buffers are for reading");
+                    let mut part = vec![0; descriptor.len() as usize];
+                    self.memory.read_slice(&mut part, descriptor.addr()).unwrap();
+                    frame.extend(part);
+                }
+                assert!(frame.len() >= HEADER_LEN + 60, "a runt of {} bytes", frame.len());
+                assert_eq!(frame[..HEADER_LEN], [0; HEADER_LEN], "a header without offloads is zero");
+                frames.push(frame.split_off(HEADER_LEN));
+                queue.add_used(&*self.memory, head, 0).unwrap();
+            }
+            if !queue.enable_notification(&*self.memory).unwrap() {
+                return frames;
+            }
+        }
+    }
+
+    /// Receives a frame into the next buffer; `false` if the driver has none posted.
+    pub fn deliver(&self, frame: &[u8]) -> bool {
+        let mut device = self.lock();
+        let queue = &mut device.queues[RECEIVE];
+        let Some(mut chain) = queue.pop_descriptor_chain(&*self.memory) else {
+            queue.enable_notification(&*self.memory).unwrap();
+            return false;
+        };
+        let head = chain.head_index();
+        let descriptor = chain.next().unwrap();
+        assert!(descriptor.is_write_only(), "receive buffers are for writing");
+        assert!(chain.next().is_none(), "one descriptor per buffer");
+        let mut bytes = vec![0; HEADER_LEN];
+        bytes.extend_from_slice(frame);
+        assert!(bytes.len() <= descriptor.len() as usize, "test frames fit");
+        self.memory.write_slice(&bytes, descriptor.addr()).unwrap();
+        queue.add_used(&*self.memory, head, bytes.len() as u32).unwrap();
+        true
+    }
+
+    /// Whether the driver wants an interrupt for what was completed since the last call.
+    pub fn wants_interrupt(&self, queue: usize) -> bool {
+        self.lock().queues[queue].needs_notification(&*self.memory).unwrap()
+    }
+
+    pub fn notified(&self, queue: usize) -> u32 {
+        self.lock().notified[queue]
+    }
+
+    /// Writes a used element and moves the used index, as only a hostile device does.
+    pub fn forge_used(&self, queue: usize, id: u32, len: u32, steps: u16) {
+        let device = self.lock();
+        let used = device.queues[queue].used_ring();
+        let index: u16 = self.memory.read_obj(GuestAddress(used + 2)).unwrap();
+        let slot = u64::from(index % device.queues[queue].size());
+        self.memory.write_obj(id, GuestAddress(used + 4 + slot * 8)).unwrap();
+        self.memory.write_obj(len, GuestAddress(used + 8 + slot * 8)).unwrap();
+        self.memory.write_obj(index.wrapping_add(steps), GuestAddress(used + 2)).unwrap();
+    }
+
+    pub fn change(&self, change: impl FnOnce(&mut Quirks)) {
+        change(&mut self.lock().quirks);
+    }
+
+    pub fn raise_needs_reset(&self) {
+        self.lock().status |= 0x40;
+    }
+
+    pub fn status(&self) -> u8 {
+        self.lock().status
+    }
+
+    pub fn accepted(&self) -> Features {
+        Features::from_bits_retain(self.lock().accepted)
+    }
+
+    /// Blocks of DMA memory not given back.
+    pub fn blocks(&self) -> usize {
+        self.lock().blocks.len()
+    }
+
+    /// The driver never notified a device that was not started, nor freed memory of one that ran.
+    pub fn assert_well_treated(&self) {
+        let device = self.lock();
+        assert_eq!(device.early_notifications, 0, "notified before DRIVER_OK");
+        assert!(!device.freed_while_live, "freed memory that the device was using");
+        assert!(device.blocks.is_empty(), "leaked {} blocks", device.blocks.len());
+    }
+}
+
+/// A device that was brought up, taken down in the right order when dropped.
+pub struct Driver {
+    nic: Option<Nic<Fake, Fake>>,
+    pub control: Control<Fake, Fake>,
+}
+
+impl Driver {
+    pub fn nic(&mut self) -> &mut Nic<Fake, Fake> {
+        self.nic.as_mut().unwrap()
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let _ = self.control.reset();
+        self.nic = None;
+    }
+}
+
+// SAFETY: blocks are disjoint ranges of the guest mapping, zeroed, page aligned, never reused.
+unsafe impl Hal for Fake {
+    fn allocate(&self, len: usize) -> Option<DmaBlock> {
+        let mut device = self.lock();
+        device.quirks.allocations = device.quirks.allocations.checked_sub(1)?;
+        let address = device.next_address;
+        device.next_address = (address + len as u64).next_multiple_of(4096);
+        assert!(device.next_address < MEMORY as u64, "the test needs more memory");
+        device.blocks.insert(address, len);
+        let host = self.memory.get_host_address(GuestAddress(address)).unwrap();
+        Some(DmaBlock { address: NonNull::new(host).unwrap(), device_address: address, len })
+    }
+
+    unsafe fn release(&self, block: DmaBlock) {
+        let mut device = self.lock();
+        assert_eq!(device.blocks.remove(&block.device_address), Some(block.len), "not a live block");
+        device.freed_while_live |= device.status & 4 != 0 && !device.quirks.removed;
+        self.memory.write_slice(&vec![0xDD; block.len], GuestAddress(block.device_address)).unwrap();
+    }
+
+    fn delay(&self, _microseconds: u32) {
+        self.lock().delays += 1;
+    }
+}
+
+impl Registers for Fake {
+    fn bar_len(&self, bar: u8) -> Option<u64> {
+        (bar == BAR).then_some(BAR_LEN)
+    }
+
+    fn read8(&self, bar: u8, offset: u64) -> u8 {
+        assert_eq!(bar, BAR);
+        let device = self.lock();
+        if device.quirks.removed {
+            return 0xFF;
+        }
+        match offset {
+            o if o == COMMON + 0x14 => device.status,
+            o if o == COMMON + 0x15 => 0,
+            o if (DEVICE..DEVICE + 6).contains(&o) => MAC[(o - DEVICE) as usize],
+            o => panic!("8-bit read of {o:#x}"),
+        }
+    }
+
+    fn read16(&self, bar: u8, offset: u64) -> u16 {
+        assert_eq!(bar, BAR);
+        let device = self.lock();
+        if device.quirks.removed {
+            return 0xFFFF;
+        }
+        let queue = usize::from(device.queue_select);
+        match offset {
+            o if o == COMMON + 0x10 => device.config_vector,
+            o if o == COMMON + 0x18 => device.quirks.queue_sizes.get(queue).copied().unwrap_or(0),
+            o if o == COMMON + 0x1A => device.queue_vectors[queue],
+            o if o == COMMON + 0x1E => device.quirks.notify_off * queue as u16,
+            o if o == DEVICE + 6 => 1,
+            o if o == DEVICE + 10 => 1500,
+            o => panic!("16-bit read of {o:#x}"),
+        }
+    }
+
+    fn read32(&self, bar: u8, offset: u64) -> u32 {
+        assert_eq!(bar, BAR);
+        let device = self.lock();
+        if device.quirks.removed {
+            return u32::MAX;
+        }
+        match offset {
+            o if o == COMMON + 4 => (device.quirks.offered.bits() >> (32 * device.feature_select)) as u32,
+            o => panic!("32-bit read of {o:#x}"),
+        }
+    }
+
+    fn write8(&self, _bar: u8, offset: u64, value: u8) {
+        assert_eq!(offset, COMMON + 0x14, "the only 8-bit register the driver writes");
+        let mut device = self.lock();
+        if value == 0 {
+            if !device.quirks.never_resets {
+                device.status = 0;
+                device.accepted = 0;
+                device.queues.iter_mut().for_each(QueueT::reset);
+            }
+            return;
+        }
+        assert_eq!(device.status & !value, 0, "status bits are only ever added");
+        device.status = value;
+        if device.quirks.rejects_features {
+            device.status &= !8;
+        }
+    }
+
+    fn write16(&self, _bar: u8, offset: u64, value: u16) {
+        let mut device = self.lock();
+        let vector = if value < device.quirks.vectors { value } else { 0xFFFF };
+        let queue = usize::from(device.queue_select);
+        match offset {
+            o if o == COMMON + 0x10 => device.config_vector = vector,
+            o if o == COMMON + 0x16 => device.queue_select = value,
+            o if o == COMMON + 0x18 => device.queues[queue].set_size(value),
+            o if o == COMMON + 0x1A => device.queue_vectors[queue] = vector,
+            o if o == COMMON + 0x1C => {
+                assert_eq!(value, 1);
+                let event_idx = device.accepted & Features::EVENT_IDX.bits() != 0;
+                device.queues[queue].set_event_idx(event_idx);
+                device.queues[queue].set_ready(true);
+                assert!(device.queues[queue].is_valid(&*self.memory), "queue {queue} is well formed");
+            }
+            o if o >= NOTIFY => {
+                assert_eq!(u64::from(value), (o - NOTIFY) / MULTIPLIER, "each queue at its own address");
+                if device.status & 4 == 0 {
+                    device.early_notifications += 1;
+                }
+                device.notified[usize::from(value)] += 1;
+            }
+            o => panic!("16-bit write of {o:#x}"),
+        }
+    }
+
+    fn write32(&self, _bar: u8, offset: u64, value: u32) {
+        let mut device = self.lock();
+        let queue = usize::from(device.queue_select);
+        let shift = 32 * device.driver_feature_select;
+        let queue = &mut device.queues[queue.min(1)];
+        match offset {
+            o if o == COMMON => device.feature_select = value,
+            o if o == COMMON + 8 => device.driver_feature_select = value,
+            o if o == COMMON + 0xC => device.accepted |= u64::from(value) << shift,
+            o if o == COMMON + 0x20 => queue.set_desc_table_address(Some(value), None),
+            o if o == COMMON + 0x24 => queue.set_desc_table_address(None, Some(value)),
+            o if o == COMMON + 0x28 => queue.set_avail_ring_address(Some(value), None),
+            o if o == COMMON + 0x2C => queue.set_avail_ring_address(None, Some(value)),
+            o if o == COMMON + 0x30 => queue.set_used_ring_address(Some(value), None),
+            o if o == COMMON + 0x34 => queue.set_used_ring_address(None, Some(value)),
+            o => panic!("32-bit write of {o:#x}"),
+        }
+    }
+}
+
+/// Configuration space as QEMU lays it out: MSI-X, then the four structures in BAR 4.
+pub fn config_space() -> [u8; CONFIG_LEN] {
+    let mut config = [0; CONFIG_LEN];
+    config[..4].copy_from_slice(&[0xF4, 0x1A, 0x41, 0x10]);
+    config[6] = 0x10;
+    config[0x34] = 0x98;
+    config[0x98..0x9C].copy_from_slice(&[0x11, 0x40, 2, 0]);
+    let mut at = 0x40;
+    for (cfg_type, offset, len, next) in
+        [(1, COMMON, 0x1000, 0x50), (3, ISR, 0x1000, 0x60), (4, DEVICE, 0x1000, 0x70), (2, NOTIFY, 0x1000, 0)]
+    {
+        let size = if cfg_type == 2 { 20 } else { 16 };
+        write_capability(&mut config, at, next, size, cfg_type, offset as u32, len);
+        at += 0x10;
+    }
+    config[0x80..0x84].copy_from_slice(&(MULTIPLIER as u32).to_le_bytes());
+    config
+}
+
+pub fn write_capability(
+    config: &mut [u8; CONFIG_LEN],
+    at: usize,
+    next: u8,
+    size: u8,
+    cfg_type: u8,
+    offset: u32,
+    len: u32,
+) {
+    config[at..at + 5].copy_from_slice(&[9, next, size, cfg_type, BAR]);
+    config[at + 8..at + 12].copy_from_slice(&offset.to_le_bytes());
+    config[at + 12..at + 16].copy_from_slice(&len.to_le_bytes());
+}

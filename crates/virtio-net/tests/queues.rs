@@ -1,0 +1,288 @@
+//! Frames through both queues, and devices that lie about them.
+
+mod fake;
+
+use fake::{Fake, Quirks, RECEIVE, TRANSMIT};
+use proptest::prelude::*;
+use virtio_net::{Error, Features, MIN_FRAME, RingFault};
+
+fn send(driver: &mut fake::Driver, frame: &[u8]) -> bool {
+    let queue = &mut driver.nic().transmit;
+    let Some(slot) = queue.slot() else { return false };
+    slot[..frame.len()].copy_from_slice(frame);
+    queue.commit(frame.len());
+    true
+}
+
+fn receive(driver: &mut fake::Driver, budget: u32) -> Result<Vec<Vec<u8>>, Error> {
+    let mut frames = Vec::new();
+    driver.nic().receive.poll(budget, |frame| frames.push(frame.to_vec())).map(|_| frames)
+}
+
+#[test]
+fn a_frame_goes_out_as_written() {
+    let fake = Fake::new(Quirks::default());
+    let mut driver = fake.bring_up(9014).unwrap();
+    let frame: Vec<u8> = (0..9014).map(|n| n as u8).collect();
+    assert!(send(&mut driver, &frame));
+    assert_eq!(fake.transmitted(), Vec::<Vec<u8>>::new(), "not before the kick");
+    driver.nic().transmit.kick();
+    assert_eq!(fake.transmitted(), [frame]);
+}
+
+//= virtio §10
+#[test]
+fn a_short_frame_is_padded_with_zeroes() {
+    let fake = Fake::new(Quirks::default());
+    let mut driver = fake.bring_up(1514).unwrap();
+    // The slots' memory is recycled: leave something in it that must not leak.
+    for _ in 0..256 {
+        assert!(send(&mut driver, &[0xAA; 1514]));
+    }
+    driver.nic().transmit.kick();
+    fake.transmitted();
+    assert!(send(&mut driver, &[1; 20]));
+    driver.nic().transmit.kick();
+    let mut expected = vec![1; 20];
+    expected.resize(MIN_FRAME, 0);
+    assert_eq!(fake.transmitted(), [expected]);
+}
+
+#[test]
+fn a_batch_costs_one_notification() {
+    let fake = Fake::new(Quirks::default());
+    let mut driver = fake.bring_up(1514).unwrap();
+    for _ in 0..100 {
+        assert!(send(&mut driver, &[0; 100]));
+    }
+    driver.nic().transmit.kick();
+    driver.nic().transmit.kick();
+    assert_eq!(fake.notified(TRANSMIT), 1);
+}
+
+#[test]
+fn a_full_queue_says_so_and_asks_to_be_told() {
+    let fake = Fake::new(Quirks::default());
+    let mut driver = fake.bring_up(1514).unwrap();
+    for _ in 0..256 {
+        assert!(send(&mut driver, &[0; 100]));
+    }
+    driver.nic().transmit.kick();
+    assert!(
+        !fake.wants_interrupt(TRANSMIT) || fake.transmitted().is_empty(),
+        "the first decision is the device's"
+    );
+    assert!(!send(&mut driver, &[0; 100]));
+    assert!(!driver.nic().transmit.request_interrupt());
+    assert_eq!(fake.transmitted().len(), 256);
+    assert!(fake.wants_interrupt(TRANSMIT), "192 of 256 were sent");
+    assert!(send(&mut driver, &[0; 100]), "slots came back");
+}
+
+#[test]
+fn a_request_that_comes_too_late_is_noticed() {
+    let fake = Fake::new(Quirks::default());
+    let mut driver = fake.bring_up(1514).unwrap();
+    while send(&mut driver, &[0; 100]) {}
+    driver.nic().transmit.kick();
+    assert_eq!(fake.transmitted().len(), 256);
+    assert!(driver.nic().transmit.request_interrupt(), "all are back: nobody will interrupt");
+}
+
+#[test]
+fn frames_arrive_in_place_and_their_buffers_return() {
+    let fake = Fake::new(Quirks::default());
+    let mut driver = fake.bring_up(1514).unwrap();
+    for round in 0..2000_u32 {
+        let frame: Vec<u8> = round.to_le_bytes().repeat(16);
+        assert!(fake.deliver(&frame), "round {round}");
+        assert_eq!(receive(&mut driver, 8).unwrap(), [frame]);
+    }
+    assert_eq!(driver.nic().receive.counters().frames, 2000);
+}
+
+#[test]
+fn a_starved_device_is_notified_of_new_buffers() {
+    let fake = Fake::new(Quirks::default());
+    let mut driver = fake.bring_up(1514).unwrap();
+    while fake.deliver(&[7; 64]) {}
+    let before = fake.notified(RECEIVE);
+    assert_eq!(receive(&mut driver, 1000).unwrap().len(), 256);
+    assert_eq!(fake.notified(RECEIVE), before + 1);
+    assert!(fake.deliver(&[8; 64]));
+}
+
+#[test]
+fn a_poll_stops_at_its_budget() {
+    let fake = Fake::new(Quirks::default());
+    let mut driver = fake.bring_up(1514).unwrap();
+    for _ in 0..10 {
+        assert!(fake.deliver(&[7; 64]));
+    }
+    let polled = driver.nic().receive.poll(4, |_| {}).unwrap();
+    assert_eq!((polled.taken, polled.more), (4, true));
+    let polled = driver.nic().receive.poll(100, |_| {}).unwrap();
+    assert_eq!((polled.taken, polled.more), (6, false));
+}
+
+//= virtio §7
+#[test]
+fn interrupts_come_when_asked_for_and_not_otherwise() {
+    let fake = Fake::new(Quirks::default());
+    let mut driver = fake.bring_up(1514).unwrap();
+    let frame = [7; 64];
+    fake.deliver(&frame);
+    // The first decision after a start always interrupts.
+    fake.wants_interrupt(RECEIVE);
+    receive(&mut driver, 10).unwrap();
+    driver.nic().receive.suppress_interrupts();
+    fake.deliver(&frame);
+    assert!(!fake.wants_interrupt(RECEIVE));
+    assert!(driver.nic().receive.request_interrupt(), "a frame is there already");
+    receive(&mut driver, 10).unwrap();
+    assert!(!driver.nic().receive.request_interrupt());
+    fake.deliver(&frame);
+    assert!(fake.wants_interrupt(RECEIVE));
+}
+
+#[test]
+fn without_event_indices_the_flags_do() {
+    let fake = Fake::new(Quirks { offered: Features::VERSION_1, ..Quirks::default() });
+    let mut driver = fake.bring_up(1514).unwrap();
+    assert!(send(&mut driver, &[0; 100]));
+    driver.nic().transmit.kick();
+    assert_eq!((fake.notified(TRANSMIT), fake.transmitted().len()), (1, 1));
+    assert!(fake.deliver(&[7; 64]));
+    assert_eq!(receive(&mut driver, 10).unwrap().len(), 1);
+    assert!(!driver.nic().receive.request_interrupt());
+    fake.deliver(&[7; 64]);
+    assert!(driver.nic().receive.request_interrupt());
+}
+
+#[test]
+fn impossible_lengths_are_dropped_and_counted() {
+    let fake = Fake::new(Quirks::default());
+    let mut driver = fake.bring_up(1514).unwrap();
+    for (id, len) in [(0, 0), (1, 12), (2, 25), (3, 1527), (4, u32::MAX)] {
+        fake.forge_used(RECEIVE, id, len, 1);
+    }
+    assert_eq!(receive(&mut driver, 10).unwrap(), Vec::<Vec<u8>>::new());
+    assert_eq!(driver.nic().receive.counters().bad_length, 5);
+}
+
+//= virtio §18
+#[test]
+fn an_id_outside_the_ring_breaks_the_queue_for_good() {
+    let fake = Fake::new(Quirks::default());
+    let mut driver = fake.bring_up(1514).unwrap();
+    fake.forge_used(RECEIVE, 256, 100, 1);
+    let broken = Err(Error::BrokenRing(RingFault::BadId));
+    assert_eq!(receive(&mut driver, 10), broken);
+    assert_eq!(receive(&mut driver, 10), broken);
+}
+
+//= virtio §18
+#[test]
+fn a_buffer_returned_twice_breaks_the_queue() {
+    let fake = Fake::new(Quirks::default());
+    let mut driver = fake.bring_up(1514).unwrap();
+    assert!(send(&mut driver, &[0; 100]));
+    assert!(send(&mut driver, &[0; 100]));
+    driver.nic().transmit.kick();
+    fake.forge_used(TRANSMIT, 0, 0, 1);
+    fake.forge_used(TRANSMIT, 0, 0, 1);
+    assert_eq!(driver.nic().transmit.reap(), Err(Error::BrokenRing(RingFault::BadId)));
+}
+
+//= virtio §18
+#[test]
+fn an_index_that_jumps_breaks_the_queue() {
+    let fake = Fake::new(Quirks::default());
+    let mut driver = fake.bring_up(1514).unwrap();
+    fake.forge_used(RECEIVE, 0, 100, 257);
+    assert_eq!(receive(&mut driver, 10), Err(Error::BrokenRing(RingFault::IndexJump)));
+    fake.forge_used(TRANSMIT, 0, 100, 1);
+    assert_eq!(
+        driver.nic().transmit.reap(),
+        Err(Error::BrokenRing(RingFault::IndexJump)),
+        "nothing was sent"
+    );
+}
+
+#[test]
+fn a_commit_longer_than_its_slot_is_dropped() {
+    let fake = Fake::new(Quirks::default());
+    let mut driver = fake.bring_up(1514).unwrap();
+    let queue = &mut driver.nic().transmit;
+    assert_eq!(queue.slot().unwrap().len(), 1514);
+    queue.commit(1515);
+    queue.commit(0);
+    queue.kick();
+    assert_eq!(queue.counters().bad_length, 2);
+    assert!(fake.transmitted().is_empty());
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Send(usize),
+    Kick,
+    DeviceSends,
+    Deliver(usize),
+    Poll(u32),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (1_usize..1514).prop_map(Step::Send),
+        Just(Step::Kick),
+        Just(Step::DeviceSends),
+        (14_usize..1514).prop_map(Step::Deliver),
+        (1_u32..40).prop_map(Step::Poll),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Small rings wrap many times; whatever the order of steps, every frame arrives once, in order, intact.
+    #[test]
+    fn frames_survive_any_schedule(
+        steps in proptest::collection::vec(step(), 1..600),
+        sizes in prop::sample::select(vec![[2_u16, 4], [8, 2], [16, 16]]),
+        event_idx in any::<bool>(),
+    ) {
+        let mut quirks = Quirks { queue_sizes: sizes, ..Quirks::default() };
+        quirks.offered.set(Features::EVENT_IDX, event_idx);
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up(1514).unwrap();
+        let (mut sent, mut seen, mut delivered, mut received) = (vec![], vec![], vec![], vec![]);
+        let frame = |seed: usize, len: usize| (0..len).map(|n| (n * 7 + seed) as u8).collect::<Vec<u8>>();
+        for (seed, step) in steps.iter().enumerate() {
+            match *step {
+                Step::Send(len) => {
+                    let mut frame = frame(seed, len);
+                    if send(&mut driver, &frame) {
+                        frame.resize(len.max(MIN_FRAME), 0);
+                        sent.push(frame);
+                    }
+                }
+                Step::Kick => driver.nic().transmit.kick(),
+                Step::DeviceSends => seen.extend(fake.transmitted()),
+                Step::Deliver(len) => {
+                    let frame = frame(seed, len);
+                    if fake.deliver(&frame) {
+                        delivered.push(frame);
+                    }
+                }
+                Step::Poll(budget) => received.extend(receive(&mut driver, budget).unwrap()),
+            }
+        }
+        driver.nic().transmit.kick();
+        seen.extend(fake.transmitted());
+        received.extend(receive(&mut driver, 1000).unwrap());
+        prop_assert_eq!(seen, sent);
+        prop_assert_eq!(received, delivered);
+        drop(driver);
+        fake.assert_well_treated();
+    }
+}
