@@ -30,7 +30,8 @@ impl Imports {
     pub fn load() -> Result<Self> {
         let path = shell::root().join(TABLE);
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let table: toml::Table = import_part(&text).parse().with_context(|| format!("{TABLE} is not TOML"))?;
+        let table: toml::Table =
+            import_part(&text).parse().with_context(|| format!("{TABLE} is not TOML"))?;
         let modules = table.get("import").and_then(toml::Value::as_table);
         let modules = modules.with_context(|| format!("{TABLE} has no table of imports"))?;
         let mut imports = BTreeMap::<String, BTreeSet<String>>::new();

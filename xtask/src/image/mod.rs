@@ -2,9 +2,11 @@
 //!
 //! `xtask/cross/README.md` tells what stands in for the kit, and why there is a mirror of the workspace.
 
+mod check;
 mod imports;
 mod kit;
 mod mirror;
+mod symbols;
 mod toolchain;
 
 use std::{fs, path::PathBuf};
@@ -18,6 +20,12 @@ const TARGET: &str = "x86_64-pc-windows-msvc";
 
 #[derive(clap::Args, Default)]
 pub struct Options {
+    /// Prove what the image's bytes can prove: headers, sections, imports, instructions, stack frames
+    #[arg(long)]
+    check: bool,
+    /// Take this compiler, instead of Debian's only where rustup cannot bring the target
+    #[arg(long, value_enum, value_name = "NAME")]
+    toolchain: Option<Toolchain>,
     /// Build this driver package instead of viordma
     #[arg(long, value_name = "NAME")]
     package: Option<String>,
@@ -30,15 +38,31 @@ pub struct Image {
 }
 
 pub fn run(options: &Options) -> Result<()> {
-    let image = build(options.package.as_deref().unwrap_or("viordma"))?;
+    let package = options.package.as_deref().unwrap_or("viordma");
+    let image = match options.toolchain {
+        Some(toolchain) => build_with(toolchain, package)?,
+        None => build(package)?,
+    };
+    if options.check {
+        return check(&image);
+    }
     println!("{}", image.sys.display());
     Ok(())
 }
 
+/// Checks a driver image; prints what it finds.
+pub fn check(image: &Image) -> Result<()> {
+    check::run(image)
+}
+
 /// Builds a driver package of the workspace into `target/image`. Cargo decides what has to be rebuilt.
 pub fn build(package: &str) -> Result<Image> {
+    build_with(Toolchain::find()?, package)
+}
+
+fn build_with(toolchain: Toolchain, package: &str) -> Result<Image> {
     packages::require(&packages::IMAGE)?;
-    let toolchain = Toolchain::find()?;
+    toolchain.prepare()?;
     eprintln!("image: {package} for {TARGET} with {}", toolchain.description());
     let cross = shell::root().join("target/cross");
     let kit = Kit::assemble(&cross.join("kit"))?;

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result};
 use super::TARGET;
 use crate::{packages, shell};
 
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Toolchain {
     /// The workspace's toolchain, and the target's library as rustup brings it.
     Rustup,
@@ -32,11 +33,18 @@ impl Toolchain {
             }
             eprintln!("rustup cannot bring {TARGET}; taking Debian's compiler and its library's source");
         }
-        packages::require(&packages::COMPILER)?;
         Ok(Self::Debian)
     }
 
-    pub fn description(&self) -> String {
+    /// Installs what is missing of the toolchain.
+    pub fn prepare(self) -> Result<()> {
+        match self {
+            Self::Rustup => Ok(()),
+            Self::Debian => packages::require(&packages::COMPILER),
+        }
+    }
+
+    pub fn description(self) -> String {
         let version = shell::output(self.rustc().arg("--version")).unwrap_or_default();
         let version = version.trim();
         match self {
@@ -45,7 +53,7 @@ impl Toolchain {
         }
     }
 
-    pub fn cargo(&self) -> Command {
+    pub fn cargo(self) -> Command {
         match self {
             Self::Rustup => Command::new("cargo"),
             Self::Debian => {
@@ -59,7 +67,7 @@ impl Toolchain {
         }
     }
 
-    pub fn arguments(&self) -> &'static [&'static str] {
+    pub fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Rustup => &[],
             Self::Debian => &["-Zbuild-std=core,alloc"],
@@ -67,14 +75,14 @@ impl Toolchain {
     }
 
     /// LLD's PE linker: the toolchain's own where it has one.
-    pub fn linker(&self) -> PathBuf {
+    pub fn linker(self) -> PathBuf {
         match self {
             Self::Rustup => Path::new("rust-lld").into(),
             Self::Debian => Path::new("/usr/bin/lld-link-19").into(),
         }
     }
 
-    fn rustc(&self) -> Command {
+    fn rustc(self) -> Command {
         Command::new(match self {
             Self::Rustup => "rustc",
             Self::Debian => "/usr/bin/rustc",

@@ -1,0 +1,432 @@
+//! `cargo xtask image --check`: what can be proven about the image by looking at it.
+
+use std::{collections::BTreeMap, fs, ops::Range};
+
+use anyhow::{Context as _, Result, bail};
+use iced_x86::{CpuidFeature, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, Register};
+use object::{
+    LittleEndian as LE, pe,
+    read::pe::{ImageNtHeaders as _, ImageOptionalHeader as _, Import, PeFile64, ResourceDirectoryEntryData},
+};
+
+use super::{
+    Image,
+    imports::Imports,
+    symbols::{Function, Symbols, functions},
+};
+use crate::shell;
+
+/// A frame of this size or more is refused: a kernel stack is 24 KiB, shared with everything above and below, and
+/// on DISPATCH_LEVEL paths also with whatever was interrupted.
+const FRAME_LIMIT: u32 = 1024;
+
+/// Functions that may have a larger frame: a part of the name, the most it may take, and why that is right.
+const LARGE_FRAMES: [(&str, u32, &str); 0] = [];
+
+/// What panics instead of returning an error when memory is short. None of it may be in the image.
+const INFALLIBLE: [&str; 4] = [
+    "alloc::alloc::handle_alloc_error",
+    "alloc::raw_vec::handle_error",
+    "alloc::raw_vec::capacity_overflow",
+    "__rust_alloc_error_handler",
+];
+
+/// One line of the report: what was looked at, and what was found.
+struct Check {
+    name: &'static str,
+    outcome: Result<String, Vec<String>>,
+}
+
+/// Runs every check and prints them as a table; the error counts what failed.
+pub fn run(image: &Image) -> Result<()> {
+    let data = fs::read(&image.sys).with_context(|| format!("cannot read {}", image.sys.display()))?;
+    let pe = PeFile64::parse(&*data).with_context(|| format!("{} is not a PE image", image.sys.display()))?;
+    let subject = Subject { data: &data, pe, symbols: Symbols::load(&image.pdb)?, imports: Imports::load()? };
+    let code = subject.decode()?;
+    let checks = [
+        Check { name: "subsystem", outcome: subject.subsystem() },
+        Check { name: "entry point", outcome: subject.entry() },
+        Check { name: "relocatable", outcome: subject.relocatable() },
+        Check {
+            name: "no-execute data",
+            outcome: subject.flag(pe::IMAGE_DLLCHARACTERISTICS_NX_COMPAT, "NX_COMPAT"),
+        },
+        Check {
+            name: "signature enforced",
+            outcome: subject.flag(pe::IMAGE_DLLCHARACTERISTICS_FORCE_INTEGRITY, "FORCE_INTEGRITY"),
+        },
+        Check { name: "sections", outcome: subject.sections() },
+        Check { name: "version resource", outcome: subject.version() },
+        Check { name: "imports", outcome: subject.imported() },
+        Check { name: "instructions", outcome: code.instructions() },
+        Check { name: "stack frames", outcome: subject.frames(&code.functions) },
+        Check { name: "infallible allocation", outcome: subject.infallible() },
+        Check { name: "panics", outcome: Ok(code.panics(&subject.symbols)) },
+        Check { name: "build paths", outcome: subject.paths() },
+    ];
+    println!("{} ({} KiB)", image.sys.display(), data.len() / 1024);
+    let mut failed = 0;
+    for check in &checks {
+        match &check.outcome {
+            Ok(found) => println!("  ok    {:<22} {found}", check.name),
+            Err(problems) => {
+                failed += 1;
+                for problem in problems {
+                    println!("  FAIL  {:<22} {problem}", check.name);
+                }
+            }
+        }
+    }
+    if failed > 0 {
+        bail!("{failed} of {} checks of the image failed", checks.len());
+    }
+    Ok(())
+}
+
+struct Subject<'data> {
+    data: &'data [u8],
+    pe: PeFile64<'data>,
+    symbols: Symbols,
+    imports: Imports,
+}
+
+type Outcome = Result<String, Vec<String>>;
+
+fn fail<T>(problem: impl Into<String>) -> Result<T, Vec<String>> {
+    Err(vec![problem.into()])
+}
+
+/// Turns an error of reading the image into a failed check.
+fn malformed(error: impl std::fmt::Display) -> Vec<String> {
+    vec![format!("malformed: {error}")]
+}
+
+impl<'data> Subject<'data> {
+    /// The image's bytes from a relative virtual address to the end of the section.
+    fn at(&self, address: u32) -> Option<&'data [u8]> {
+        self.pe.section_table().pe_data_at(self.data, address)
+    }
+
+    fn flag(&self, flag: u16, name: &str) -> Outcome {
+        let flags = self.pe.nt_headers().optional_header().dll_characteristics();
+        if flags & flag != 0 { Ok(name.into()) } else { fail(format!("{name} is not set")) }
+    }
+
+    fn subsystem(&self) -> Outcome {
+        match self.pe.nt_headers().optional_header().subsystem() {
+            pe::IMAGE_SUBSYSTEM_NATIVE => Ok("native".into()),
+            other => fail(format!("{other}, not native")),
+        }
+    }
+
+    fn entry(&self) -> Outcome {
+        let address = self.pe.nt_headers().optional_header().address_of_entry_point();
+        let exports = self.pe.export_table().map_err(malformed)?;
+        let exports =
+            exports.map(|table| table.exports()).transpose().map_err(malformed)?.unwrap_or_default();
+        let exported = exports.iter().find(|export| export.name == Some(b"DriverEntry"));
+        match exported.map(|export| export.target) {
+            Some(ExportTarget::Address(at)) if at == address => Ok("DriverEntry".into()),
+            _ => fail(format!("{} at {address:#x}, not DriverEntry", self.symbols.name(address))),
+        }
+    }
+
+    fn relocatable(&self) -> Outcome {
+        self.flag(pe::IMAGE_DLLCHARACTERISTICS_DYNAMIC_BASE, "DYNAMIC_BASE")?;
+        if self.pe.nt_headers().file_header.characteristics.get(LE) & pe::IMAGE_FILE_RELOCS_STRIPPED != 0 {
+            return fail("relocations are stripped");
+        }
+        let blocks = self.pe.data_directories().relocation_blocks(self.data, &self.pe.section_table());
+        let Some(mut blocks) = blocks.map_err(malformed)? else { return fail("no relocations") };
+        let mut count = 0;
+        while let Some(block) = blocks.next().map_err(malformed)? {
+            count += block.filter(|relocation| relocation.typ == pe::IMAGE_REL_BASED_DIR64).count();
+        }
+        Ok(format!("DYNAMIC_BASE, {count} relocations"))
+    }
+
+    fn sections(&self) -> Outcome {
+        let (mut found, mut problems) = (Vec::new(), Vec::new());
+        for section in self.pe.section_table().iter() {
+            let name = String::from_utf8_lossy(section.raw_name()).into_owned();
+            let flags = section.characteristics.get(LE);
+            let may = |flag, letter| if flags & flag != 0 { letter } else { "" };
+            let (write, execute) = (may(pe::IMAGE_SCN_MEM_WRITE, "W"), may(pe::IMAGE_SCN_MEM_EXECUTE, "X"));
+            if !write.is_empty() && !execute.is_empty() {
+                problems.push(format!("{name} is both writable and executable"));
+            }
+            found.push(format!("{name} {}{write}{execute}", may(pe::IMAGE_SCN_MEM_READ, "R")));
+        }
+        if problems.is_empty() { Ok(found.join(", ")) } else { Err(problems) }
+    }
+
+    /// The version in the image's resource, which has to be the workspace's.
+    fn version(&self) -> Outcome {
+        const RT_VERSION: u16 = 16;
+        // wLength wValueLength wType, "VS_VERSION_INFO", padding: the fixed part begins here.
+        const FIXED: usize = 40;
+        let resources = self.pe.data_directories().resource_directory(self.data, &self.pe.section_table());
+        let Some(resources) = resources.map_err(malformed)? else { return fail("no resources") };
+        let kinds = resources.root().map_err(malformed)?;
+        let mut entry = kinds.entries.iter().find(|entry| entry.name_or_id().id() == Some(RT_VERSION));
+        let leaf = loop {
+            let Some(found) = entry else { return fail("no version resource") };
+            match found.data(resources).map_err(malformed)? {
+                ResourceDirectoryEntryData::Table(table) => entry = table.entries.first(),
+                ResourceDirectoryEntryData::Data(leaf) => break leaf,
+            }
+        };
+        let info = self.at(leaf.offset_to_data.get(LE)).unwrap_or_default();
+        let word =
+            |at: usize| info.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
+        if word(FIXED) != 0xfeef_04bd {
+            return fail("the version resource has no VS_FIXEDFILEINFO");
+        }
+        let (high, low) = (word(FIXED + 8), word(FIXED + 12));
+        let version = format!("{}.{}.{}", high >> 16, high & 0xffff, low >> 16);
+        if version == env!("CARGO_PKG_VERSION") {
+            Ok(version)
+        } else {
+            fail(format!("{version} is not the package's"))
+        }
+    }
+
+    fn imported(&self) -> Outcome {
+        let Some(table) = self.pe.import_table().map_err(malformed)? else { return Ok("none".into()) };
+        let (mut count, mut problems) = (BTreeMap::new(), Vec::new());
+        let mut descriptors = table.descriptors().map_err(malformed)?;
+        while let Some(descriptor) = descriptors.next().map_err(malformed)? {
+            let module = table.name(descriptor.name.get(LE)).map_err(malformed)?;
+            let module = String::from_utf8_lossy(module).into_owned();
+            let mut thunks = table.thunks(descriptor.original_first_thunk.get(LE)).map_err(malformed)?;
+            while let Some(thunk) = thunks.next::<pe::ImageNtHeaders64>().map_err(malformed)? {
+                match table.import::<pe::ImageNtHeaders64>(thunk).map_err(malformed)? {
+                    Import::Ordinal(number) => problems.push(format!("{module} by ordinal {number}")),
+                    Import::Name(_, name) => {
+                        let name = String::from_utf8_lossy(name);
+                        *count.entry(module.clone()).or_insert(0) += 1;
+                        if !self.imports.contains(&module, &name) {
+                            problems.push(format!("{module} {name} is not on the list"));
+                        }
+                    }
+                }
+            }
+        }
+        let count = count.iter().map(|(module, count)| format!("{count} of {module}")).collect::<Vec<_>>();
+        if problems.is_empty() { Ok(format!("{}, all on the list", count.join(", "))) } else { Err(problems) }
+    }
+
+    fn frames(&self, functions: &[Function]) -> Outcome {
+        let mut sizes: Vec<(u32, &str)> = functions
+            .iter()
+            .filter_map(|function| Some((function.frame?, self.symbols.name(function.range.start))))
+            .collect();
+        sizes.sort_unstable_by(|a, b| b.cmp(a));
+        let limit = |name: &str| {
+            LARGE_FRAMES
+                .iter()
+                .find(|(part, ..)| name.contains(part))
+                .map_or(FRAME_LIMIT, |&(_, limit, _)| limit)
+        };
+        let problems: Vec<String> = sizes
+            .iter()
+            .filter(|&&(size, name)| size >= limit(name))
+            .map(|(size, name)| format!("{size} bytes in {name}"))
+            .collect();
+        let Some((largest, name)) = sizes.first() else { return fail("no unwind information") };
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let excepted = match LARGE_FRAMES.len() {
+            0 => String::new(),
+            n => format!(", {n} exceptions"),
+        };
+        Ok(format!("{} functions, largest {largest} bytes ({name}){excepted}", sizes.len()))
+    }
+
+    fn infallible(&self) -> Outcome {
+        let found: Vec<String> = self
+            .symbols
+            .iter()
+            .filter(|(_, name)| INFALLIBLE.iter().any(|infallible| name.contains(infallible)))
+            .map(|(_, name)| format!("the image contains {name}"))
+            .collect();
+        if found.is_empty() { Ok("none".into()) } else { Err(found) }
+    }
+
+    fn paths(&self) -> Outcome {
+        let root = shell::root().display().to_string();
+        let found = self.data.windows(root.len()).any(|window| window == root.as_bytes());
+        if found { fail(format!("{root} is named in the image")) } else { Ok("none".into()) }
+    }
+
+    /// Decodes everything in executable sections: each function by its range, and what lies between them (functions
+    /// without a frame, import thunks, padding).
+    fn decode(&self) -> Result<Code> {
+        let directory = self.pe.data_directories().get(pe::IMAGE_DIRECTORY_ENTRY_EXCEPTION);
+        let table = match directory {
+            Some(directory) => directory.data(self.data, &self.pe.section_table())?,
+            None => &[],
+        };
+        let mut code = Code { functions: functions(table, |at| self.at(at))?, ..Code::default() };
+        for section in self.pe.section_table().iter() {
+            if section.characteristics.get(LE) & pe::IMAGE_SCN_MEM_EXECUTE == 0 {
+                continue;
+            }
+            let start = section.virtual_address.get(LE);
+            let bytes = section.pe_data(self.data)?;
+            // Data of a section is padded to the file alignment; code ends where the memory size ends.
+            let end = start + section.virtual_size.get(LE).min(bytes.len() as u32);
+            for range in ranges(start..end, &code.functions, &self.symbols) {
+                let at = (range.start - start) as usize;
+                let bytes =
+                    bytes.get(at..at + range.len()).context("a function reaches out of its section")?;
+                code.linear(bytes, range.start, &self.symbols);
+            }
+        }
+        Ok(code)
+    }
+}
+
+/// Cuts `whole` at the beginning and end of every function.
+fn ranges(whole: Range<u32>, functions: &[Function], symbols: &Symbols) -> Vec<Range<u32>> {
+    let mut cuts: Vec<u32> = functions.iter().flat_map(|f| [f.range.start, f.range.end]).collect();
+    cuts.extend(symbols.iter().map(|(address, _)| address));
+    cuts.extend([whole.start, whole.end]);
+    cuts.retain(|cut| whole.contains(cut) || *cut == whole.end);
+    cuts.sort_unstable();
+    cuts.dedup();
+    cuts.windows(2).map(|pair| pair[0]..pair[1]).collect()
+}
+
+/// What decoding found.
+#[derive(Default)]
+struct Code {
+    functions: Vec<Function>,
+    count: usize,
+    /// Instructions a driver must not contain.
+    refused: Vec<String>,
+    /// Direct calls and jumps: from, to.
+    calls: Vec<(u32, u32)>,
+}
+
+impl Code {
+    fn linear(&mut self, bytes: &[u8], start: u32, symbols: &Symbols) {
+        let mut decoder = Decoder::with_ip(64, bytes, u64::from(start), DecoderOptions::NONE);
+        let mut instruction = Instruction::default();
+        while decoder.can_decode() {
+            decoder.decode_out(&mut instruction);
+            self.count += 1;
+            let at = instruction.ip() as u32;
+            if let Some(reason) = refusal(&instruction) {
+                self.refused.push(format!("{reason} at {at:#x} in {}", symbols.name(at)));
+            }
+            if matches!(instruction.flow_control(), FlowControl::Call | FlowControl::UnconditionalBranch)
+                && instruction.near_branch_target() != 0
+            {
+                self.calls.push((at, instruction.near_branch_target() as u32));
+            }
+        }
+    }
+
+    fn instructions(&self) -> Outcome {
+        if self.refused.is_empty() {
+            Ok(format!("{} decoded, none of AVX, x87 or MMX", self.count))
+        } else {
+            Err(self.refused.clone())
+        }
+    }
+
+    /// Calls of the panic machinery that the compiler could not prove away, by calling function.
+    fn panics(&self, symbols: &Symbols) -> String {
+        let mut callers = BTreeMap::<&str, usize>::new();
+        for &(from, to) in &self.calls {
+            let (caller, callee) = (symbols.name(from), symbols.name(to));
+            if is_panic(callee) && !is_panic(caller) {
+                *callers.entry(caller).or_default() += 1;
+            }
+        }
+        let total: usize = callers.values().sum();
+        if total == 0 {
+            return "no call of the panic machinery".into();
+        }
+        let mut worst: Vec<_> = callers.iter().map(|(name, count)| (*count, *name)).collect();
+        worst.sort_unstable_by(|a, b| b.cmp(a));
+        let named: Vec<String> =
+            worst.iter().take(4).map(|(count, name)| format!("{count} in {name}")).collect();
+        format!("{total} calls in {} functions: {}", callers.len(), named.join(", "))
+    }
+}
+
+fn is_panic(name: &str) -> bool {
+    [
+        "core::panicking::",
+        "core::option::unwrap_failed",
+        "core::option::expect_failed",
+        "core::result::unwrap_failed",
+        "core::slice::index::",
+        "core::str::slice_error_fail",
+        "core::cell::panic_already",
+    ]
+    .iter()
+    .any(|panic| name.starts_with(panic))
+}
+
+/// Why a driver must not contain the instruction. SSE and SSE2 are fine in kernel mode on x64: the kernel keeps
+/// their registers. It does not keep the state of the others for a driver.
+fn refusal(instruction: &Instruction) -> Option<String> {
+    if instruction.is_invalid() {
+        return Some("undecodable bytes".into());
+    }
+    if instruction.encoding() != EncodingKind::Legacy {
+        return Some(format!("{:?} ({:?})", instruction.mnemonic(), instruction.encoding()));
+    }
+    let old = |feature: &CpuidFeature| {
+        matches!(
+            feature,
+            CpuidFeature::FPU
+                | CpuidFeature::FPU287
+                | CpuidFeature::FPU287XL_ONLY
+                | CpuidFeature::FPU387
+                | CpuidFeature::FPU387SL_ONLY
+                | CpuidFeature::MMX
+                | CpuidFeature::D3NOW
+                | CpuidFeature::D3NOWEXT
+        )
+    };
+    let register = |register: Register| register.is_mm() || register.is_st();
+    let uses = (0..instruction.op_count()).any(|operand| register(instruction.op_register(operand)));
+    (uses || instruction.cpuid_features().iter().any(old)).then(|| format!("{:?}", instruction.mnemonic()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decoded(bytes: &[u8]) -> Instruction {
+        Decoder::new(64, bytes, DecoderOptions::NONE).decode()
+    }
+
+    #[test]
+    fn sse2_and_carry_less_multiplication_are_accepted() {
+        assert_eq!(refusal(&decoded(&[0x66, 0x0f, 0xef, 0xc0])), None, "pxor xmm0, xmm0");
+        assert_eq!(
+            refusal(&decoded(&[0x66, 0x0f, 0x3a, 0x44, 0xc1, 0x11])),
+            None,
+            "pclmulqdq xmm0, xmm1, 17"
+        );
+    }
+
+    #[test]
+    fn avx_x87_and_mmx_are_refused() {
+        assert!(refusal(&decoded(&[0xc5, 0xf9, 0xef, 0xc0])).is_some(), "vpxor xmm0, xmm0, xmm0");
+        assert!(refusal(&decoded(&[0xd9, 0xee])).is_some(), "fldz");
+        assert!(refusal(&decoded(&[0x0f, 0xef, 0xc0])).is_some(), "pxor mm0, mm0");
+        assert!(refusal(&decoded(&[0x0f, 0x77])).is_some(), "emms");
+    }
+
+    #[test]
+    fn bytes_that_are_no_instruction_are_refused() {
+        assert!(refusal(&decoded(&[0x06])).is_some());
+    }
+}
