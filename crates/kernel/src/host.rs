@@ -129,7 +129,9 @@ impl Timer {
                         unsafe { routine(context.0) };
                         held(mutex)
                     }
-                    Some(due) => changed.wait_timeout(schedule, due - now).unwrap_or_else(PoisonError::into_inner).0,
+                    Some(due) => {
+                        changed.wait_timeout(schedule, due - now).unwrap_or_else(PoisonError::into_inner).0
+                    }
                     None => changed.wait(schedule).unwrap_or_else(PoisonError::into_inner),
                 };
             }
@@ -151,6 +153,22 @@ impl Drop for Timer {
         if let Some(thread) = self.thread.take() {
             thread.join().expect("the routine of a timer does not panic");
         }
+    }
+}
+
+/// A DPC is a timer that is due at once.
+pub struct Dpc(Timer);
+
+impl Dpc {
+    /// # Safety
+    /// As [`Timer::try_new`].
+    pub unsafe fn try_new(routine: unsafe fn(*mut c_void), context: *mut c_void) -> Option<Self> {
+        // SAFETY: the caller's promise.
+        unsafe { Timer::try_new(routine, context) }.map(Self)
+    }
+
+    pub fn queue(&self) {
+        self.0.set(0);
     }
 }
 

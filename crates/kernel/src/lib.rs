@@ -1,5 +1,5 @@
-//! The NT primitives the driver is built on: IRQL, spin locks, time, events, timers, work items, rundown
-//! protection, memory descriptor lists, entropy.
+//! The NT primitives the driver is built on: IRQL, spin locks, time, events, DPCs, timers, work items,
+//! rundown protection, memory descriptor lists, entropy.
 //!
 //! One API, two backends: on Windows (and so in the driver image) the kernel's own functions through
 //! `ndk-abi`; elsewhere `std`, so that everything above links natively for tests, Miri and sanitizers. The
@@ -14,6 +14,7 @@
 extern crate alloc;
 
 mod boxed;
+mod dpc;
 mod entropy;
 mod event;
 pub mod irql;
@@ -32,6 +33,7 @@ mod sys;
 mod sys;
 
 pub use boxed::try_box;
+pub use dpc::Dpc;
 pub use entropy::entropy;
 pub use event::Event;
 pub use lock::{RawSpinLock, SpinLock, SpinLockGuard};

@@ -89,7 +89,9 @@ impl<'a> MdlChain<'a> {
             Ok(())
         })?;
         match base {
-            Some(base) if covered >= length && length != 0 => Span::new(base, length).ok_or(MdlError::Invalid),
+            Some(base) if covered >= length && length != 0 => {
+                Span::new(base, length).ok_or(MdlError::Invalid)
+            }
             _ => Err(MdlError::Invalid),
         }
     }
@@ -151,7 +153,8 @@ impl<'a> MdlChain<'a> {
                 pages: unsafe { mdl.as_ptr().add(1) }.cast::<u64>(),
             };
             let contiguous = expected.is_none_or(|expected| expected == member.base);
-            let page_aligned = header.StartVa as usize % PAGE_SIZE == 0 && (header.ByteOffset as usize) < PAGE_SIZE;
+            let page_aligned =
+                header.StartVa as usize % PAGE_SIZE == 0 && (header.ByteOffset as usize) < PAGE_SIZE;
             if !contiguous || !page_aligned || header.MdlFlags & RESIDENT == 0 {
                 return Err(MdlError::Invalid);
             }

@@ -9,10 +9,11 @@ use core::sync::atomic::AtomicUsize;
 use core::time::Duration;
 use ndk_abi::ndis::{NDIS_HANDLE, NdisAllocateIoWorkItem, NdisFreeIoWorkItem, NdisQueueIoWorkItem};
 use ndk_abi::nt::{
-    EX_TIMER_HIGH_RESOLUTION, ExAllocateTimer, ExDeleteTimer, ExSetTimer, KEVENT, KeAcquireSpinLockRaiseToDpc,
-    KeClearEvent, KeGetCurrentIrql, KeInitializeEvent, KeLowerIrql, KeQueryInterruptTimePrecise,
-    KeQueryPerformanceCounter, KeReleaseSpinLock, KeSetEvent, KeTryToAcquireSpinLockAtDpcLevel,
-    KeWaitForSingleObject, KfRaiseIrql, MDL, MmMapLockedPagesSpecifyCache, MmUnmapLockedPages, RtlRandomEx,
+    EVENT_TYPE, ExAllocateTimer, ExDeleteTimer, ExSetTimer, KDPC, KEVENT, KWAIT_REASON,
+    KeAcquireSpinLockRaiseToDpc, KeClearEvent, KeFlushQueuedDpcs, KeGetCurrentIrql, KeInitializeDpc,
+    KeInitializeEvent, KeInsertQueueDpc, KeLowerIrql, KeQueryInterruptTimePrecise, KeQueryPerformanceCounter,
+    KeReleaseSpinLock, KeRemoveQueueDpc, KeSetEvent, KeTryToAcquireSpinLockAtDpcLevel, KeWaitForSingleObject,
+    KfRaiseIrql, MDL, MEMORY_CACHING_TYPE, MmMapLockedPagesSpecifyCache, MmUnmapLockedPages, RtlRandomEx,
 };
 
 use crate::boxed::try_box;
@@ -57,8 +58,7 @@ pub fn interrupt_time() -> u64 {
 pub fn performance_counter() -> u64 {
     // SAFETY: callable at any IRQL; the frequency is optional.
     let counter = unsafe { KeQueryPerformanceCounter(null_mut()) };
-    // SAFETY: every bit pattern is a number.
-    unsafe { counter.QuadPart as u64 }
+    counter.QuadPart as u64
 }
 
 /// IRQL < `DISPATCH_LEVEL`.
@@ -75,8 +75,6 @@ unsafe impl Send for Event {}
 // SAFETY: as above.
 unsafe impl Sync for Event {}
 
-const NOTIFICATION_EVENT: i32 = 0;
-const EXECUTIVE: i32 = 0;
 const KERNEL_MODE: i8 = 0;
 const STATUS_SUCCESS: i32 = 0;
 
@@ -84,7 +82,7 @@ impl Event {
     pub fn try_new() -> Option<Self> {
         let event = Self(try_box(UnsafeCell::new(MaybeUninit::zeroed()))?);
         // SAFETY: the memory is a KEVENT's, does not move, and outlives every use through `self`.
-        unsafe { KeInitializeEvent(event.as_ptr(), NOTIFICATION_EVENT, 0) };
+        unsafe { KeInitializeEvent(event.as_ptr(), EVENT_TYPE::NotificationEvent, 0) };
         Some(event)
     }
 
@@ -110,17 +108,20 @@ impl Event {
         let timeout = timeout.as_mut().map_or(null_mut(), |timeout| &raw mut *timeout);
         // SAFETY: initialised, and kept alive by `self`; the caller is at PASSIVE_LEVEL.
         let status = unsafe {
-            KeWaitForSingleObject(self.as_ptr().cast(), EXECUTIVE as _, KERNEL_MODE as _, 0, timeout)
+            KeWaitForSingleObject(self.as_ptr().cast(), KWAIT_REASON::Executive, KERNEL_MODE, 0, timeout)
         };
         status == STATUS_SUCCESS
     }
 }
 
-/// What the timer callback gets: one allocation that lives as long as the timer.
+/// What a DPC or timer calls: one allocation that lives as long as the object.
 struct Callback {
     routine: unsafe fn(*mut c_void),
     context: *mut c_void,
 }
+
+/// Due when it says, not at the next tick of the clock.
+const EX_TIMER_HIGH_RESOLUTION: u32 = 4;
 
 pub struct Timer {
     timer: *mut ndk_abi::nt::EX_TIMER,
@@ -135,7 +136,7 @@ impl Timer {
         let mut callback = try_box(Callback { routine, context })?;
         let pointer = (&raw mut *callback).cast();
         // SAFETY: the callback block lives until `drop` has deleted the timer and waited for its callback.
-        let timer = unsafe { ExAllocateTimer(Some(fire), pointer, EX_TIMER_HIGH_RESOLUTION as u32) };
+        let timer = unsafe { ExAllocateTimer(Some(fire), pointer, EX_TIMER_HIGH_RESOLUTION) };
         (!timer.is_null()).then_some(Self { timer, _callback: callback })
     }
 
@@ -157,6 +158,49 @@ unsafe extern "efiapi" fn fire(_timer: *mut ndk_abi::nt::EX_TIMER, context: *mut
     // SAFETY: the context is the block `Timer::try_new` made; see there for its life.
     let callback = unsafe { &*context.cast::<Callback>() };
     // SAFETY: the promise of `Timer::try_new`.
+    unsafe { (callback.routine)(callback.context) };
+}
+
+/// The KDPC and what it calls, in one allocation that does not move.
+pub struct Dpc(Box<Deferred>);
+
+struct Deferred {
+    dpc: UnsafeCell<MaybeUninit<KDPC>>,
+    callback: Callback,
+}
+
+impl Dpc {
+    /// # Safety
+    /// `context` is what `routine` wants, may be used from any thread, and outlives the DPC.
+    pub unsafe fn try_new(routine: unsafe fn(*mut c_void), context: *mut c_void) -> Option<Self> {
+        let dpc = UnsafeCell::new(MaybeUninit::zeroed());
+        let deferred = try_box(Deferred { dpc, callback: Callback { routine, context } })?;
+        let callback = (&raw const deferred.callback).cast_mut().cast();
+        // SAFETY: the memory is a KDPC's and does not move; the callback block beside it lives until `drop`
+        // has waited for the routine.
+        unsafe { KeInitializeDpc(deferred.dpc.get().cast(), Some(defer), callback) };
+        Some(Self(deferred))
+    }
+
+    pub fn queue(&self) {
+        // SAFETY: initialised; the arguments are not used.
+        unsafe { KeInsertQueueDpc(self.0.dpc.get().cast(), null_mut(), null_mut()) };
+    }
+}
+
+impl Drop for Dpc {
+    fn drop(&mut self) {
+        // SAFETY: initialised; after this it is in no queue.
+        unsafe { KeRemoveQueueDpc(self.0.dpc.get().cast()) };
+        // SAFETY: at PASSIVE_LEVEL; returns when routines already taken from a queue have returned.
+        unsafe { KeFlushQueuedDpcs() };
+    }
+}
+
+unsafe extern "efiapi" fn defer(_dpc: *mut KDPC, context: *mut c_void, _1: *mut c_void, _2: *mut c_void) {
+    // SAFETY: the context is the block `Dpc::try_new` made; see there for its life.
+    let callback = unsafe { &*context.cast::<Callback>() };
+    // SAFETY: the promise of `Dpc::try_new`.
     unsafe { (callback.routine)(callback.context) };
 }
 
@@ -204,7 +248,14 @@ impl RawWorkItem {
 pub unsafe fn map(mdl: NonNull<MDL>) -> Option<NonNull<u8>> {
     // SAFETY: the caller's promise; kernel mode and no bug check on failure, so NULL is the only bad answer.
     let base = unsafe {
-        MmMapLockedPagesSpecifyCache(mdl.as_ptr(), KERNEL_MODE as _, MM_CACHED, null_mut(), 0, PRIORITY)
+        MmMapLockedPagesSpecifyCache(
+            mdl.as_ptr(),
+            KERNEL_MODE,
+            MEMORY_CACHING_TYPE::MmCached,
+            null_mut(),
+            0,
+            PRIORITY,
+        )
     };
     NonNull::new(base.cast())
 }
@@ -216,6 +267,5 @@ pub unsafe fn unmap(base: NonNull<u8>, mdl: NonNull<MDL>) {
     unsafe { MmUnmapLockedPages(base.as_ptr().cast(), mdl.as_ptr()) };
 }
 
-const MM_CACHED: i32 = 1;
 /// Normal priority, and the mapping holds no code.
 const PRIORITY: u32 = 16 | 0x4000_0000;

@@ -30,7 +30,7 @@ impl Rundown {
                 (state & RUNNING_DOWN == 0).then(|| state.checked_add(USER)).flatten()
             })
             .is_ok()
-            .then_some(RundownGuard(self))
+            .then(|| RundownGuard(self))
     }
 
     /// Lets nobody in from now on and waits for those inside. `PASSIVE_LEVEL`. A second call returns at once

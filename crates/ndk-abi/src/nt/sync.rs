@@ -227,6 +227,8 @@ pub const IO_NO_INCREMENT: u32 = 0;
 unsafe extern "efiapi" {
     /// IRQL: `<= HIGH_LEVEL`.
     pub fn KfRaiseIrql(NewIrql: KIRQL) -> KIRQL;
+    /// IRQL: `any`. C reads CR8 instead; the export is the same.
+    pub fn KeGetCurrentIrql() -> KIRQL;
     /// IRQL: `<= HIGH_LEVEL`.
     pub fn KeLowerIrql(NewIrql: KIRQL);
     /// IRQL: `any`.
