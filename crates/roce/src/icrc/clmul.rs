@@ -1,0 +1,181 @@
+//! CRC-32 by folding with carry-less multiplication (PCLMULQDQ).
+//!
+//! The message is a polynomial over GF(2), and its CRC the remainder modulo P. A block of 128 bits that
+//! stands D bits before another can be replaced by a product of its two halves with x^D-ish constants
+//! modulo P, of 128 bits too, added onto the later block, without changing the remainder. Four blocks
+//! are folded side by side, 64 bytes onto the next 64, because one multiplication's latency is several
+//! times its cost; then the four onto one, that onto what is left in steps of 16; the last 128 bits are
+//! reduced by Barrett's method. The rest below 16 bytes goes through the tables.
+//!
+//! Bits are reflected, as the CRC has them: a register's lowest bit is the highest power, and products
+//! of two reflected halves come out one bit short, which the constants make up for by a shift.
+
+use core::arch::x86_64::{
+    __cpuid, __m128i, _mm_and_si128, _mm_clmulepi64_si128, _mm_cvtsi32_si128, _mm_cvtsi128_si32,
+    _mm_loadu_si128, _mm_set_epi64x, _mm_srli_si128, _mm_storeu_si128, _mm_xor_si128,
+};
+
+use super::{POLYNOMIAL, table};
+
+/// Whether the processor has the instruction.
+pub(super) fn available() -> bool {
+    const PCLMULQDQ: u32 = 1 << 1;
+    __cpuid(1).ecx & PCLMULQDQ != 0
+}
+
+/// x^`power` mod P, reflected, shifted left by one for use as a factor.
+const fn factor(power: u32) -> i64 {
+    let mut value = 0x8000_0000u32;
+    let mut i = 0;
+    while i < power {
+        value = (value >> 1) ^ if value & 1 != 0 { POLYNOMIAL } else { 0 };
+        i += 1;
+    }
+    (value as i64) << 1
+}
+
+/// The quotient x^64 / P, 33 bits reflected: Barrett's constant.
+const fn quotient() -> i64 {
+    // Long division, highest power first; bit i of the remainder is reflected too.
+    let (mut remainder, mut quotient, mut i) = (1u64, 0i64, 0);
+    let divisor = (POLYNOMIAL as u64) << 1 | 1;
+    // `remainder` bit 0 is the power 64 - i.
+    while i <= 32 {
+        if remainder & 1 != 0 {
+            remainder ^= divisor;
+            quotient |= 1 << i;
+        }
+        remainder >>= 1;
+        i += 1;
+    }
+    quotient
+}
+
+/// Factors of the low and the high half of a block that is moved on by `bits`.
+const fn fold_factors(bits: u32) -> (i64, i64) {
+    (factor(bits + 32), factor(bits - 32))
+}
+
+const BY_4: (i64, i64) = fold_factors(4 * 128);
+const BY_1: (i64, i64) = fold_factors(128);
+const TO_64: i64 = factor(64);
+const BARRETT: (i64, i64) = ((POLYNOMIAL as i64) << 1 | 1, quotient());
+
+/// `block`, moved on by the distance of `factors`, onto `next`.
+#[inline]
+#[target_feature(enable = "pclmulqdq")]
+fn fold(block: __m128i, factors: __m128i, next: __m128i) -> __m128i {
+    let low = _mm_clmulepi64_si128::<0x00>(block, factors);
+    let high = _mm_clmulepi64_si128::<0x11>(block, factors);
+    _mm_xor_si128(_mm_xor_si128(low, high), next)
+}
+
+/// The register that a block leaves behind which is all that is left of the message.
+#[inline]
+#[target_feature(enable = "pclmulqdq")]
+fn reduce(block: __m128i) -> u32 {
+    let low_word = _mm_set_epi64x(0, 0xFFFF_FFFF);
+    // 128 to 96 bits: the low half (the earlier 64 bits) onto the high half.
+    let by_1 = _mm_set_epi64x(BY_1.1, BY_1.0);
+    let folded = _mm_xor_si128(_mm_clmulepi64_si128::<0x10>(block, by_1), _mm_srli_si128::<8>(block));
+    // 96 to 64 bits.
+    let to_64 = _mm_set_epi64x(0, TO_64);
+    let folded = _mm_xor_si128(
+        _mm_clmulepi64_si128::<0x00>(_mm_and_si128(folded, low_word), to_64),
+        _mm_srli_si128::<4>(folded),
+    );
+    // 64 to 32 bits: subtract quotient times P.
+    let barrett = _mm_set_epi64x(BARRETT.1, BARRETT.0);
+    let quotient = _mm_clmulepi64_si128::<0x10>(_mm_and_si128(folded, low_word), barrett);
+    let product = _mm_clmulepi64_si128::<0x00>(_mm_and_si128(quotient, low_word), barrett);
+    _mm_cvtsi128_si32(_mm_srli_si128::<4>(_mm_xor_si128(folded, product))).cast_unsigned()
+}
+
+/// Takes 16 bytes at `src`, which are also stored at `dst` if `COPY`.
+///
+/// # Safety
+/// 16 bytes are readable at `src`, and if `COPY`, writable at `dst`.
+#[inline]
+#[target_feature(enable = "pclmulqdq")]
+unsafe fn take<const COPY: bool>(src: *const u8, dst: *mut u8) -> __m128i {
+    // SAFETY: the caller's contract; the instruction needs no alignment.
+    let block = unsafe { _mm_loadu_si128(src.cast()) };
+    if COPY {
+        // SAFETY: the caller's contract; the instruction needs no alignment.
+        unsafe { _mm_storeu_si128(dst.cast(), block) };
+    }
+    block
+}
+
+/// Continues the register `crc` over `len` bytes at `src`, which are also stored at `dst` if `COPY`.
+///
+/// # Safety
+/// `src` is readable for `len` bytes. If `COPY`, `dst` is writable for as many and does not overlap;
+/// if not, it is not used. The processor has PCLMULQDQ.
+#[target_feature(enable = "pclmulqdq")]
+pub(super) unsafe fn run<const COPY: bool>(
+    crc: u32,
+    mut src: *const u8,
+    mut dst: *mut u8,
+    mut len: usize,
+) -> u32 {
+    if len < 16 {
+        // SAFETY: the same contract.
+        return unsafe { table::run::<COPY>(crc, src, dst, len) };
+    }
+    let step = |src: &mut *const u8, dst: &mut *mut u8, len: &mut usize| {
+        *src = src.wrapping_add(16);
+        *dst = dst.wrapping_add(16);
+        *len = len.wrapping_sub(16);
+    };
+    let crc = _mm_cvtsi32_si128(crc.cast_signed());
+    let by_1 = _mm_set_epi64x(BY_1.1, BY_1.0);
+    let mut block;
+    if len >= 64 {
+        let by_4 = _mm_set_epi64x(BY_4.1, BY_4.0);
+        let mut lanes = [crc; 4];
+        for (i, lane) in lanes.iter_mut().enumerate() {
+            // SAFETY: 16 of the at least 64 bytes, or of those left of them.
+            let taken = unsafe { take::<COPY>(src, dst) };
+            *lane = if i == 0 { _mm_xor_si128(taken, crc) } else { taken };
+            step(&mut src, &mut dst, &mut len);
+        }
+        while len >= 64 {
+            for lane in &mut lanes {
+                // SAFETY: 16 of the at least 64 bytes, or of those left of them.
+                let taken = unsafe { take::<COPY>(src, dst) };
+                *lane = fold(*lane, by_4, taken);
+                step(&mut src, &mut dst, &mut len);
+            }
+        }
+        let [a, b, c, d] = lanes;
+        block = fold(fold(fold(a, by_1, b), by_1, c), by_1, d);
+    } else {
+        // SAFETY: at least 16 bytes are there.
+        let taken = unsafe { take::<COPY>(src, dst) };
+        block = _mm_xor_si128(taken, crc);
+        step(&mut src, &mut dst, &mut len);
+    }
+    while len >= 16 {
+        // SAFETY: at least 16 bytes are there.
+        let taken = unsafe { take::<COPY>(src, dst) };
+        block = fold(block, by_1, taken);
+        step(&mut src, &mut dst, &mut len);
+    }
+    let crc = reduce(block);
+    // SAFETY: the same contract, for what is left.
+    unsafe { table::run::<COPY>(crc, src, dst, len) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_are_those_everybody_uses() {
+        assert_eq!(BY_4, (0x1_5444_2BD4, 0x1_C6E4_1596));
+        assert_eq!(BY_1, (0x1_7519_97D0, 0x0_CCAA_009E));
+        assert_eq!(TO_64, 0x1_63CD_6124);
+        assert_eq!(BARRETT, (0x1_DB71_0641, 0x1_F701_1641));
+    }
+}

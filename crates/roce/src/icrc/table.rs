@@ -1,0 +1,103 @@
+//! CRC-32 by tables, sixteen bytes a step ("slicing").
+//!
+//! `TABLES[k][b]` is what a byte `b` contributes to the register when `k` more bytes follow it, so that
+//! the sixteen look-ups of a step depend on each other no more than through the four bytes that the
+//! register is mixed into.
+#![allow(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "indices are bytes into tables of 256 and constants below 16; lengths are checked by the loops"
+)]
+
+use super::POLYNOMIAL;
+
+const STEP: usize = 16;
+
+static TABLES: [[u32; 256]; STEP] = tables();
+
+const fn tables() -> [[u32; 256]; STEP] {
+    let mut tables = [[0; 256]; STEP];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut value = byte as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            value = (value >> 1) ^ if value & 1 != 0 { POLYNOMIAL } else { 0 };
+            bit += 1;
+        }
+        tables[0][byte] = value;
+        byte += 1;
+    }
+    let mut follow = 1;
+    while follow < STEP {
+        let mut byte = 0;
+        while byte < 256 {
+            let before = tables[follow - 1][byte];
+            tables[follow][byte] = (before >> 8) ^ tables[0][(before & 0xFF) as usize];
+            byte += 1;
+        }
+        follow += 1;
+    }
+    tables
+}
+
+/// What the four bytes of `word`, lowest first, contribute when `follow` bytes come after them.
+#[inline(always)]
+fn word(word: u32, follow: usize) -> u32 {
+    let [a, b, c, d] = word.to_le_bytes();
+    TABLES[follow + 3][usize::from(a)]
+        ^ TABLES[follow + 2][usize::from(b)]
+        ^ TABLES[follow + 1][usize::from(c)]
+        ^ TABLES[follow][usize::from(d)]
+}
+
+/// Continues the register `crc` over `len` bytes at `src`, which are also stored at `dst` if `COPY`.
+///
+/// # Safety
+/// `src` is readable for `len` bytes. If `COPY`, `dst` is writable for as many and does not overlap;
+/// if not, it is not used.
+pub(super) unsafe fn run<const COPY: bool>(
+    mut crc: u32,
+    mut src: *const u8,
+    mut dst: *mut u8,
+    mut len: usize,
+) -> u32 {
+    while len >= STEP {
+        // SAFETY: `len` bytes are readable at `src`, at least `STEP` of them.
+        let block: [u32; 4] = unsafe { src.cast::<[u32; 4]>().read_unaligned() };
+        if COPY {
+            // SAFETY: `len` bytes are writable at `dst`, at least `STEP` of them.
+            unsafe { dst.cast::<[u32; 4]>().write_unaligned(block) };
+            dst = dst.wrapping_add(STEP);
+        }
+        let [a, b, c, d] = block.map(u32::from_le);
+        crc = word(a ^ crc, 12) ^ word(b, 8) ^ word(c, 4) ^ word(d, 0);
+        src = src.wrapping_add(STEP);
+        len -= STEP;
+    }
+    while len >= 4 {
+        // SAFETY: `len` bytes are readable at `src`, at least 4 of them.
+        let block: u32 = unsafe { src.cast::<u32>().read_unaligned() };
+        if COPY {
+            // SAFETY: `len` bytes are writable at `dst`, at least 4 of them.
+            unsafe { dst.cast::<u32>().write_unaligned(block) };
+            dst = dst.wrapping_add(4);
+        }
+        crc = word(u32::from_le(block) ^ crc, 0);
+        src = src.wrapping_add(4);
+        len -= 4;
+    }
+    while len > 0 {
+        // SAFETY: `len` bytes are readable at `src`, at least one.
+        let byte: u8 = unsafe { src.read() };
+        if COPY {
+            // SAFETY: `len` bytes are writable at `dst`, at least one.
+            unsafe { dst.write(byte) };
+            dst = dst.wrapping_add(1);
+        }
+        crc = (crc >> 8) ^ TABLES[0][usize::from(byte ^ crc as u8)];
+        src = src.wrapping_add(1);
+        len -= 1;
+    }
+    crc
+}

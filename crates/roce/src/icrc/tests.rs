@@ -1,0 +1,76 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// Every way this machine has.
+fn ways() -> impl Iterator<Item = Crc> {
+    [Some(Crc::table()), Crc::clmul()].into_iter().flatten()
+}
+
+#[test]
+fn the_check_value_of_crc32() {
+    for crc in ways() {
+        assert_eq!(crc.update(CrcState::START, b"123456789").value(), 0xCBF4_3926, "{}", crc.name());
+    }
+}
+
+//= rocev2 §2
+#[test]
+fn eight_bytes_of_ones_lead_to_the_start_of_the_icrc() {
+    assert_eq!(Crc::table().update(CrcState::START, &[0xFF; 8]), CrcState::ICRC_START);
+}
+
+#[test]
+fn every_length_up_to_some_blocks_agrees_with_a_library() {
+    let data: Vec<u8> = (0..400u32).map(|i| (i * 7 + (i >> 3)) as u8).collect();
+    for len in 0..data.len() {
+        let data = &data[..len];
+        for crc in ways() {
+            let name = crc.name();
+            assert_eq!(crc.update(CrcState::START, data).value(), crc32fast::hash(data), "{name} {len}");
+        }
+    }
+}
+
+#[test]
+fn the_shorter_length_counts_when_copying() {
+    for crc in ways() {
+        let mut dst = [0xEE; 40];
+        let state = crc.copy_and_crc(&mut dst, &[1; 33], CrcState::START);
+        assert_eq!(state.value(), crc32fast::hash(&[1; 33]));
+        assert_eq!(dst[..33], [1; 33]);
+        assert_eq!(dst[33..], [0xEE; 7]);
+        let state = crc.copy_and_crc(&mut dst[..5], &[2; 33], CrcState::START);
+        assert_eq!(state.value(), crc32fast::hash(&[2; 5]));
+        assert_eq!(dst[..6], [2, 2, 2, 2, 2, 1]);
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_data_at_any_alignment_in_any_pieces_agrees_with_a_library(
+        data in proptest::collection::vec(any::<u8>(), 0..9000),
+        skip in 0usize..64,
+        cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..5),
+        dst_skip in 0usize..64,
+    ) {
+        let data = data.get(skip..).unwrap_or_default();
+        let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(data.len() + 1)).collect();
+        cuts.extend([0, data.len()]);
+        cuts.sort_unstable();
+        let expected = crc32fast::hash(data);
+        for crc in ways() {
+            let (mut summed, mut copied) = (CrcState::START, CrcState::START);
+            let mut dst = vec![0xEE; data.len() + dst_skip + 64];
+            for cut in cuts.windows(2) {
+                let piece = &data[cut[0]..cut[1]];
+                summed = crc.update(summed, piece);
+                copied = crc.copy_and_crc(&mut dst[dst_skip + cut[0]..][..piece.len()], piece, copied);
+            }
+            prop_assert_eq!(summed.value(), expected, "{}", crc.name());
+            prop_assert_eq!(copied.value(), expected, "{}", crc.name());
+            prop_assert_eq!(&dst[dst_skip..][..data.len()], data);
+            prop_assert!(dst[..dst_skip].iter().chain(&dst[dst_skip + data.len()..]).all(|&b| b == 0xEE));
+        }
+    }
+}

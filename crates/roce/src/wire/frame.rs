@@ -1,0 +1,332 @@
+//! Frames written in place.
+
+use core::net::IpAddr;
+
+use super::{
+    Bth, BthRepr, Eth, EthRepr, EtherType, Ext, ICRC_LEN, Ip, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, MacAddr,
+    Opcode, PKEY_DEFAULT, Psn, Qpn, UDP_PORT, Udp, UdpRepr, Vlan, ipv4, ipv6, udp,
+};
+use crate::icrc::{self, Crc, CrcState};
+
+/// Where frames go, and what they say on their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path {
+    pub local_mac: MacAddr,
+    /// Of the peer or of the router towards it.
+    pub remote_mac: MacAddr,
+    pub vlan: Option<Vlan>,
+    /// Of the same family as `remote_ip`.
+    pub local_ip: IpAddr,
+    pub remote_ip: IpAddr,
+    /// Constant for a queue pair, so that its packets stay in order.
+    pub source_port: u16,
+    /// DSCP (bits 7-2) and ECN (1-0).
+    pub traffic_class: u8,
+    /// TTL or hop limit.
+    pub hop_limit: u8,
+}
+
+impl Path {
+    /// What rdma_cm uses.
+    pub const HOP_LIMIT: u8 = 64;
+
+    /// A path with everything but its ends at their defaults.
+    pub const fn new(local_mac: MacAddr, remote_mac: MacAddr, local_ip: IpAddr, remote_ip: IpAddr) -> Self {
+        Self {
+            local_mac,
+            remote_mac,
+            vlan: None,
+            local_ip,
+            remote_ip,
+            source_port: 0xC000,
+            traffic_class: 0,
+            hop_limit: Self::HOP_LIMIT,
+        }
+    }
+}
+
+/// The UDP source port for packets between two queue pairs: the same in both directions, in
+/// 0xC000-0xFFFF, spread by the two numbers.
+pub const fn flow_source_port(a: Qpn, b: Qpn) -> u16 {
+    //= rocev2 §1
+    let mut v = (a.value() as u64).wrapping_mul(b.value() as u64);
+    v ^= v >> 20;
+    v ^= v >> 40;
+    let label = (v & 0x000F_FFFF) as u32;
+    (0xC000 | (label & 0x3FFF) ^ (label >> 14)) as u16
+}
+
+/// What differs from packet to packet of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Headers {
+    pub opcode: Opcode,
+    pub solicited: bool,
+    pub ack_req: bool,
+    pub psn: Psn,
+    /// In the shape that the opcode has.
+    pub ext: Ext,
+}
+
+/// Why no frame was begun. The slot's content is then undefined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BuildError {
+    /// The slot is shorter than [`Template::MIN_SLOT`], or than the frame.
+    SlotTooSmall,
+    /// The payload does not fit an IP datagram.
+    PayloadTooLong,
+    /// The opcode is unknown or has other extended headers.
+    WrongHeaders,
+}
+
+/// Everything of a queue pair's frames that stays the same, ready to be copied.
+#[derive(Clone, Debug)]
+pub struct Template {
+    /// Ethernet, IP and UDP headers with lengths left at 0.
+    bytes: [u8; Self::PREFIX],
+    /// Where IP begins: 14 or 18.
+    ip_at: usize,
+    family: Family,
+    p_key: u16,
+    dest_qp: Qpn,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Family {
+    /// With the sum of the header's constant words.
+    V4(u64),
+    V6,
+}
+
+impl Template {
+    /// Bytes before the BTH at most.
+    const PREFIX: usize = Eth::LEN + Eth::TAG_LEN + Ipv6::LEN + Udp::LEN;
+
+    /// Bytes that any slot must have, whatever its frame: room for the longest headers and the ICRC.
+    pub const MIN_SLOT: usize = Self::PREFIX + Bth::LEN + Ext::MAX_LEN + ICRC_LEN;
+
+    /// For frames over `path` to the queue pair `dest_qp`; `None` when the path's addresses are of
+    /// different families.
+    ///
+    /// IPv4 identification is 0 with the don't-fragment bit, as RFC 6864 allows, so that the value under
+    /// the ICRC is known here.
+    pub fn new(path: &Path, dest_qp: Qpn) -> Option<Self> {
+        Self::with_identification(path, dest_qp, 0)
+    }
+
+    /// Like [`Template::new`], with another IPv4 identification than 0.
+    pub fn with_identification(path: &Path, dest_qp: Qpn, identification: u16) -> Option<Self> {
+        let mut bytes = [0; Self::PREFIX];
+        let eth = EthRepr {
+            destination: path.remote_mac,
+            source: path.local_mac,
+            vlan: path.vlan,
+            ethertype: if path.local_ip.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 },
+        };
+        let rest = eth.emit(&mut bytes).ok()?;
+        let (family, rest) = match (path.local_ip, path.remote_ip) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                let (header, rest) = rest.split_first_chunk_mut()?;
+                let ip = Ipv4Repr {
+                    traffic_class: path.traffic_class,
+                    identification,
+                    dont_fragment: true,
+                    ttl: path.hop_limit,
+                    source,
+                    destination,
+                    payload_len: 0,
+                };
+                ip.emit(header);
+                (Family::V4(ipv4::partial_sum(header)), rest)
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                let (header, rest) = rest.split_first_chunk_mut()?;
+                let ip = Ipv6Repr {
+                    traffic_class: path.traffic_class,
+                    flow_label: 0,
+                    hop_limit: path.hop_limit,
+                    source,
+                    destination,
+                    payload_len: 0,
+                };
+                ip.emit(header);
+                (Family::V6, rest)
+            }
+            _ => return None,
+        };
+        //= rocev2 §1
+        let udp = UdpRepr {
+            source_port: path.source_port,
+            destination_port: UDP_PORT,
+            payload_len: 0,
+            checksum: 0,
+        };
+        udp.emit(rest.first_chunk_mut()?);
+        Some(Self { bytes, ip_at: eth.len(), family, p_key: PKEY_DEFAULT, dest_qp })
+    }
+
+    /// Bytes of a frame around its payload, pad bytes not counted.
+    pub fn overhead(&self, opcode: Opcode) -> usize {
+        let ip = match self.family {
+            Family::V4(_) => Ipv4::LEN,
+            Family::V6 => Ipv6::LEN,
+        };
+        let ext = opcode.info().map_or(0, |info| usize::from(info.ext_len));
+        self.ip_at + ip + Udp::LEN + Bth::LEN + ext + ICRC_LEN
+    }
+
+    /// Writes all headers of a frame with `payload_len` bytes of payload to the start of `slot`. The
+    /// payload is to be written next, then [`Frame::finish`] ends the frame.
+    #[inline]
+    pub fn begin<'s>(
+        &self,
+        crc: Crc,
+        slot: &'s mut [u8],
+        headers: &Headers,
+        payload_len: usize,
+    ) -> Result<Frame<'s>, BuildError> {
+        let info = headers.opcode.info().ok_or(BuildError::WrongHeaders)?;
+        if headers.ext.headers() != info.ext {
+            return Err(BuildError::WrongHeaders);
+        }
+        if slot.len() < Self::MIN_SLOT {
+            return Err(BuildError::SlotTooSmall);
+        }
+        let lengths = Lengths::of(payload_len, usize::from(info.ext_len))?;
+        let too_small = BuildError::SlotTooSmall;
+        *slot.first_chunk_mut::<{ Self::PREFIX }>().ok_or(too_small)? = self.bytes;
+        let (_, rest) = slot.split_at_mut_checked(self.ip_at).ok_or(too_small)?;
+        match self.family {
+            Family::V4(sum) => {
+                let (ip, rest) = rest.split_first_chunk_mut().ok_or(too_small)?;
+                let total = lengths.udp.checked_add(Ipv4::LEN as u16).ok_or(BuildError::PayloadTooLong)?;
+                ipv4::patch_length(ip, sum, total);
+                self.begin_transport(crc, Ip::V4(Ipv4::new(ip)), rest, headers, lengths)
+            }
+            Family::V6 => {
+                let (ip, rest) = rest.split_first_chunk_mut().ok_or(too_small)?;
+                ipv6::patch_length(ip, lengths.udp);
+                self.begin_transport(crc, Ip::V6(Ipv6::new(ip)), rest, headers, lengths)
+            }
+        }
+    }
+
+    /// UDP, BTH and extended headers, at the start of `rest`.
+    #[inline]
+    fn begin_transport<'s>(
+        &self,
+        crc: Crc,
+        ip: Ip<'_>,
+        rest: &'s mut [u8],
+        headers: &Headers,
+        lengths: Lengths,
+    ) -> Result<Frame<'s>, BuildError> {
+        let too_small = BuildError::SlotTooSmall;
+        let (udp, rest) = rest.split_first_chunk_mut().ok_or(too_small)?;
+        udp::patch_length(udp, lengths.udp);
+        let (bth, rest) = rest.split_first_chunk_mut().ok_or(too_small)?;
+        let repr = BthRepr {
+            opcode: headers.opcode,
+            solicited: headers.solicited,
+            mig_req: false,
+            pad_count: lengths.pad as u8,
+            p_key: self.p_key,
+            fecn: false,
+            //= rocev2 §14
+            becn: headers.opcode == Opcode::CNP,
+            dest_qp: self.dest_qp,
+            ack_req: headers.ack_req,
+            psn: headers.psn,
+        };
+        repr.emit(bth);
+        let ext_len = headers.ext.emit(rest.first_chunk_mut().ok_or(too_small)?);
+        let (ext, rest) = rest.split_at_mut_checked(ext_len).ok_or(too_small)?;
+        let state = icrc::begin(crc, ip, udp, bth, ext);
+        let (payload, rest) = rest.split_at_mut_checked(lengths.payload).ok_or(too_small)?;
+        let (trailer, _) = rest.split_at_mut_checked(lengths.pad + ICRC_LEN).ok_or(too_small)?;
+        let ip_len = match ip {
+            Ip::V4(_) => Ipv4::LEN,
+            Ip::V6(_) => Ipv6::LEN,
+        };
+        let len = self.ip_at + ip_len + usize::from(lengths.udp);
+        Ok(Frame { len, payload, trailer, crc, state })
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Lengths {
+    payload: usize,
+    /// 0 to 3.
+    pad: usize,
+    /// UDP header to ICRC.
+    udp: u16,
+}
+
+impl Lengths {
+    #[inline]
+    fn of(payload: usize, ext: usize) -> Result<Self, BuildError> {
+        //= rocev2 §3
+        let pad = payload.wrapping_neg() & 3;
+        let around = pad + Udp::LEN + Bth::LEN + ext + ICRC_LEN;
+        let udp = payload.checked_add(around).and_then(|len| u16::try_from(len).ok());
+        Ok(Self { payload, pad, udp: udp.ok_or(BuildError::PayloadTooLong)? })
+    }
+}
+
+/// A frame in the making: its headers stand in the slot, its payload is awaited.
+#[derive(Debug)]
+pub struct Frame<'s> {
+    /// Of the finished frame.
+    len: usize,
+    /// What is still to be written.
+    payload: &'s mut [u8],
+    /// Pad and ICRC.
+    trailer: &'s mut [u8],
+    crc: Crc,
+    state: CrcState,
+}
+
+impl Frame<'_> {
+    /// Payload bytes still to be written.
+    #[inline]
+    pub fn missing(&self) -> usize {
+        self.payload.len()
+    }
+
+    /// Copies the next piece of the payload; of a longer piece, as much as is missing. Returns how many
+    /// bytes were taken.
+    #[inline]
+    pub fn write(&mut self, piece: &[u8]) -> usize {
+        let len = piece.len().min(self.payload.len());
+        self.fill(len, |crc, dst, state| crc.copy_and_crc(dst, piece, state))
+    }
+
+    /// Lets `copy` write the next `len` bytes of the payload (as many as are missing, if those are
+    /// fewer). It must fill all of the slice it is given, and return the CRC's state continued over what
+    /// it wrote, for which it is given the means. Returns how many bytes that were.
+    #[inline]
+    pub fn fill(&mut self, len: usize, copy: impl FnOnce(Crc, &mut [u8], CrcState) -> CrcState) -> usize {
+        let len = len.min(self.payload.len());
+        let (next, rest) = core::mem::take(&mut self.payload).split_at_mut(len);
+        self.state = copy(self.crc, next, self.state);
+        self.payload = rest;
+        len
+    }
+
+    /// Writes pad and ICRC; returns the length of the frame. Payload that was not written becomes zeros:
+    /// what the slot held before never leaves.
+    #[inline]
+    pub fn finish(mut self) -> usize {
+        if !self.payload.is_empty() {
+            self.payload.fill(0);
+            self.state = self.crc.update(self.state, self.payload);
+        }
+        if let Some((pad, icrc)) = self.trailer.split_last_chunk_mut::<ICRC_LEN>() {
+            if !pad.is_empty() {
+                pad.fill(0);
+                self.state = self.crc.update(self.state, pad);
+            }
+            *icrc = self.state.to_wire();
+        }
+        self.len
+    }
+}

@@ -1,0 +1,246 @@
+//! Opcodes and the one table that says what each of them carries.
+
+use core::fmt;
+
+/// A BTH opcode. Unknown values survive; [`Opcode::info`] knows the others.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Opcode(pub u8);
+
+/// Which half of a queue pair a packet belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// From a requester, for the responder: has a PSN of the request direction.
+    Request,
+    /// From a responder, for the requester: READ responses and acknowledgements.
+    Response,
+    /// Unreliable datagram (queue pair 1: connection management).
+    Datagram,
+    /// Congestion notification.
+    Congestion,
+}
+
+/// What a packet is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    Send,
+    Write,
+    Read,
+    Acknowledge,
+    Atomic,
+    Congestion,
+}
+
+/// How many payload bytes a packet may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PayloadRule {
+    /// None at all.
+    None,
+    /// Exactly the path MTU.
+    Full,
+    /// At least one byte, at most the path MTU.
+    Some,
+    /// From nothing to the path MTU.
+    Any,
+}
+
+impl PayloadRule {
+    /// Whether `len` payload bytes are right on a path of `mtu` bytes.
+    #[inline]
+    pub const fn admits(self, len: usize, mtu: usize) -> bool {
+        match self {
+            Self::None => len == 0,
+            Self::Full => len == mtu,
+            Self::Some => len >= 1 && len <= mtu,
+            Self::Any => len <= mtu,
+        }
+    }
+}
+
+bitflags::bitflags! {
+    /// The headers between BTH and payload. A packet has them in the order of the bits.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct ExtHeaders: u8 {
+        const DETH = 1 << 0;
+        const RETH = 1 << 1;
+        const AETH = 1 << 2;
+        const ATOMIC_ETH = 1 << 3;
+        const ATOMIC_ACK_ETH = 1 << 4;
+        const IMM_DT = 1 << 5;
+        const IETH = 1 << 6;
+        /// The 16 reserved bytes of a congestion notification.
+        const CNP_RESERVED = 1 << 7;
+    }
+}
+
+impl ExtHeaders {
+    /// Bytes that these headers take together.
+    #[inline]
+    pub const fn len(self) -> usize {
+        const LENGTHS: [usize; 8] = [8, 16, 4, 28, 8, 4, 4, 16];
+        let (mut bits, mut len) = (self.bits(), 0);
+        while bits != 0 {
+            len += LENGTHS[bits.trailing_zeros() as usize];
+            bits &= bits - 1;
+        }
+        len
+    }
+}
+
+/// What the table says about an opcode.
+#[derive(Clone, Copy, Debug)]
+pub struct OpcodeInfo {
+    pub opcode: Opcode,
+    /// For people and for statistics.
+    pub name: &'static str,
+    pub class: Class,
+    pub operation: Operation,
+    /// The first or only packet of its message.
+    pub first: bool,
+    /// The last or only packet of its message.
+    pub last: bool,
+    pub ext: ExtHeaders,
+    /// Length of `ext` in bytes.
+    pub ext_len: u8,
+    pub payload: PayloadRule,
+    /// Whether the solicited event bit means anything.
+    pub solicited: bool,
+}
+
+macro_rules! opcodes {
+    ($($code:literal $konst:ident $name:literal $class:ident $operation:ident
+        $position:ident [$($ext:ident)*] $payload:ident $($se:ident)?;)*) => {
+        impl Opcode {
+            $(#[doc = $name] pub const $konst: Self = Self($code);)*
+        }
+
+        /// Every opcode known here, in rising order.
+        static TABLE: &[OpcodeInfo] = &[$({
+            let ext = ExtHeaders::empty()$(.union(ExtHeaders::$ext))*;
+            OpcodeInfo {
+                opcode: Opcode::$konst,
+                name: $name,
+                class: Class::$class,
+                operation: Operation::$operation,
+                first: matches!(Position::$position, Position::First | Position::Only),
+                last: matches!(Position::$position, Position::Last | Position::Only),
+                ext,
+                ext_len: ext.len() as u8,
+                payload: PayloadRule::$payload,
+                solicited: false $(|| stringify!($se).len() != 0)?,
+            }
+        }),*];
+    };
+}
+
+#[allow(dead_code, reason = "each name is used by the table only")]
+enum Position {
+    First,
+    Middle,
+    Last,
+    Only,
+}
+
+//= rocev2 §4
+opcodes! {
+    0x00 SEND_FIRST             "SEND First"                     Request Send First [] Full;
+    0x01 SEND_MIDDLE            "SEND Middle"                    Request Send Middle [] Full;
+    0x02 SEND_LAST              "SEND Last"                      Request Send Last [] Some se;
+    0x03 SEND_LAST_IMM          "SEND Last with Immediate"       Request Send Last [IMM_DT] Some se;
+    0x04 SEND_ONLY              "SEND Only"                      Request Send Only [] Any se;
+    0x05 SEND_ONLY_IMM          "SEND Only with Immediate"       Request Send Only [IMM_DT] Any se;
+    0x06 WRITE_FIRST            "RDMA WRITE First"               Request Write First [RETH] Full;
+    0x07 WRITE_MIDDLE           "RDMA WRITE Middle"              Request Write Middle [] Full;
+    0x08 WRITE_LAST             "RDMA WRITE Last"                Request Write Last [] Some;
+    0x09 WRITE_LAST_IMM         "RDMA WRITE Last with Immediate" Request Write Last [IMM_DT] Some se;
+    0x0A WRITE_ONLY             "RDMA WRITE Only"                Request Write Only [RETH] Any;
+    0x0B WRITE_ONLY_IMM         "RDMA WRITE Only with Immediate" Request Write Only [RETH IMM_DT] Any se;
+    0x0C READ_REQUEST           "RDMA READ Request"              Request Read Only [RETH] None;
+    0x0D READ_RESPONSE_FIRST    "RDMA READ Response First"       Response Read First [AETH] Full;
+    0x0E READ_RESPONSE_MIDDLE   "RDMA READ Response Middle"      Response Read Middle [] Full;
+    0x0F READ_RESPONSE_LAST     "RDMA READ Response Last"        Response Read Last [AETH] Some;
+    0x10 READ_RESPONSE_ONLY     "RDMA READ Response Only"        Response Read Only [AETH] Any;
+    0x11 ACKNOWLEDGE            "Acknowledge"                    Response Acknowledge Only [AETH] None;
+    0x12 ATOMIC_ACKNOWLEDGE     "ATOMIC Acknowledge"             Response Atomic Only [AETH ATOMIC_ACK_ETH] None;
+    0x13 COMPARE_SWAP           "CmpSwap"                        Request Atomic Only [ATOMIC_ETH] None;
+    0x14 FETCH_ADD              "FetchAdd"                       Request Atomic Only [ATOMIC_ETH] None;
+    0x16 SEND_LAST_INVALIDATE   "SEND Last with Invalidate"      Request Send Last [IETH] Some se;
+    0x17 SEND_ONLY_INVALIDATE   "SEND Only with Invalidate"      Request Send Only [IETH] Any se;
+    0x64 UD_SEND_ONLY           "UD SEND Only"                   Datagram Send Only [DETH] Any se;
+    0x65 UD_SEND_ONLY_IMM       "UD SEND Only with Immediate"    Datagram Send Only [DETH IMM_DT] Any se;
+    0x81 CNP                    "CNP"                            Congestion Congestion Only [CNP_RESERVED] None;
+}
+
+/// Index into [`TABLE`] by opcode; `NONE` where there is none.
+static INDEX: [u8; 256] = {
+    let mut index = [NONE; 256];
+    let mut i = 0;
+    while i < TABLE.len() {
+        index[TABLE[i].opcode.0 as usize] = i as u8;
+        i += 1;
+    }
+    index
+};
+const NONE: u8 = u8::MAX;
+
+impl Opcode {
+    /// What the table has for this opcode; `None` when it is unknown.
+    #[inline]
+    pub fn info(self) -> Option<&'static OpcodeInfo> {
+        INDEX.get(usize::from(self.0)).and_then(|&i| TABLE.get(usize::from(i)))
+    }
+
+    /// Whether the transport bits say reliable connection.
+    #[inline]
+    pub const fn is_rc(self) -> bool {
+        self.0 >> 5 == 0
+    }
+
+    /// The whole table, in rising order of opcode.
+    pub fn table() -> &'static [OpcodeInfo] {
+        TABLE
+    }
+}
+
+impl fmt::Debug for Opcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.info() {
+            Some(info) => f.write_str(info.name),
+            None => write!(f, "opcode {:#04x}", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    //= rocev2 §4
+    #[test]
+    fn the_table_is_found_by_opcode() {
+        for info in Opcode::table() {
+            assert_eq!(info.opcode.info().unwrap().name, info.name);
+        }
+        let known = (0..=255).filter(|&code| Opcode(code).info().is_some()).count();
+        assert_eq!(known, Opcode::table().len());
+        assert!(Opcode(0x15).info().is_none());
+        assert_eq!(format!("{:?}", Opcode(0x15)), "opcode 0x15");
+    }
+
+    //= rocev2 §4
+    #[test]
+    fn write_with_immediate_has_reth_before_immediate() {
+        let info = Opcode::WRITE_ONLY_IMM.info().unwrap();
+        assert_eq!(info.ext_len, 20);
+        assert!(info.first && info.last && info.solicited);
+        assert!(!Opcode::WRITE_ONLY.info().unwrap().solicited);
+    }
+
+    //= rocev2 §4
+    #[test]
+    fn payload_rules_are_those_of_the_table() {
+        assert!(PayloadRule::Full.admits(1024, 1024) && !PayloadRule::Full.admits(1023, 1024));
+        assert!(PayloadRule::Some.admits(1, 1024) && !PayloadRule::Some.admits(0, 1024));
+        assert!(PayloadRule::Any.admits(0, 1024) && !PayloadRule::Any.admits(1025, 1024));
+        assert!(PayloadRule::None.admits(0, 1024) && !PayloadRule::None.admits(4, 1024));
+    }
+}

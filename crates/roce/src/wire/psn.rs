@@ -1,0 +1,124 @@
+//! Packet sequence numbers: 24 bits, circular.
+
+use core::fmt;
+
+/// A packet sequence number.
+///
+/// Numbers have no order of their own; half of the space around one is "newer", the other half
+/// "older", which [`Psn::distance_from`] tells.
+///
+/// Source: rocev2 §5.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Psn(u32);
+
+impl Psn {
+    const MASK: u32 = 0x00FF_FFFF;
+
+    /// The low 24 bits of `value`.
+    #[must_use]
+    #[inline]
+    pub const fn new(value: u32) -> Self {
+        Self(value & Self::MASK)
+    }
+
+    /// The number, below 2^24.
+    #[inline]
+    pub const fn value(self) -> u32 {
+        self.0
+    }
+
+    /// The number after this one.
+    #[must_use]
+    #[inline]
+    pub const fn next(self) -> Self {
+        self.add(1)
+    }
+
+    /// The number before this one.
+    #[must_use]
+    #[inline]
+    pub const fn prev(self) -> Self {
+        self.sub(1)
+    }
+
+    /// The number `count` after this one, modulo 2^24.
+    #[must_use]
+    #[inline]
+    #[allow(clippy::should_implement_trait, reason = "adds a count, not a sequence number")]
+    pub const fn add(self, count: u32) -> Self {
+        Self::new(self.0.wrapping_add(count))
+    }
+
+    /// The number `count` before this one, modulo 2^24.
+    #[must_use]
+    #[inline]
+    #[allow(clippy::should_implement_trait, reason = "subtracts a count, not a sequence number")]
+    pub const fn sub(self, count: u32) -> Self {
+        Self::new(self.0.wrapping_sub(count))
+    }
+
+    /// How far this number is past `other`: negative when it is older. In -2^23 .. 2^23.
+    #[inline]
+    pub const fn distance_from(self, other: Self) -> i32 {
+        //= rocev2 §5
+        // The difference is moved to the top of the word, so that its sign is that of 24 bits.
+        (self.0.wrapping_sub(other.0) << 8).cast_signed() >> 8
+    }
+
+    /// Whether this number is older than `other`.
+    #[inline]
+    pub const fn is_before(self, other: Self) -> bool {
+        self.distance_from(other) < 0
+    }
+
+    /// Whether this number is newer than `other`.
+    #[inline]
+    pub const fn is_after(self, other: Self) -> bool {
+        self.distance_from(other) > 0
+    }
+}
+
+impl fmt::Debug for Psn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#08x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    //= rocev2 §5
+    #[test]
+    fn the_number_after_the_last_is_zero() {
+        assert_eq!(Psn::new(0x00FF_FFFF).next(), Psn::new(0));
+        assert_eq!(Psn::new(0).prev(), Psn::new(0x00FF_FFFF));
+        assert_eq!(Psn::new(0x1234_5678), Psn::new(0x0034_5678));
+    }
+
+    //= rocev2 §5
+    #[test]
+    fn order_survives_the_wrap() {
+        let (old, new) = (Psn::new(0x00FF_FFFC), Psn::new(3));
+        assert_eq!(new.distance_from(old), 7);
+        assert_eq!(old.distance_from(new), -7);
+        assert!(old.is_before(new) && new.is_after(old));
+        assert!(!old.is_before(old) && !old.is_after(old));
+    }
+
+    //= rocev2 §5
+    #[test]
+    fn half_of_the_space_is_new_and_half_is_old() {
+        let zero = Psn::new(0);
+        assert_eq!(Psn::new(0x007F_FFFF).distance_from(zero), 0x007F_FFFF);
+        assert_eq!(Psn::new(0x0080_0000).distance_from(zero), -0x0080_0000);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn distance_undoes_add(start: u32, count in -0x0080_0000i32..0x0080_0000) {
+            let start = Psn::new(start);
+            proptest::prop_assert_eq!(start.add(count.cast_unsigned()).distance_from(start), count);
+        }
+    }
+}
