@@ -1,0 +1,147 @@
+//! Time, and who runs.
+//!
+//! Every thread of a simulation blocks through [`Clock`] and nothing else: [`park`](Clock::park)
+//! with an optional deadline, woken by [`unpark`](Clock::unpark), with the permit semantics of
+//! `std::thread::park`. Waits, delays, dispatch tokens and the hardware's event lanes are built on
+//! these two. That is all it takes to have two clocks:
+//!
+//! * *threaded*: threads run as the machine lets them, time is real;
+//! * *deterministic*: threads hand on a baton, exactly one runs; time is virtual, moves a little with
+//!   every import called, and jumps to the next deadline when every thread is parked. The same seed
+//!   gives the same run.
+//!
+//! Times are nanoseconds since the simulation was built.
+
+mod deterministic;
+mod lane;
+mod threaded;
+
+use std::sync::Arc;
+
+pub use lane::{EventId, Lane};
+
+use crate::thread::ThreadShared;
+
+/// Which clock a simulation runs on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClockKind {
+    /// Real threads, real time.
+    Threaded,
+    /// One thread at a time, virtual time; the seed decides every choice.
+    Deterministic { seed: u64 },
+}
+
+pub struct Clock {
+    mode: Mode,
+}
+
+enum Mode {
+    Threaded(threaded::Threaded),
+    Deterministic(deterministic::Deterministic),
+}
+
+impl Clock {
+    pub(crate) fn new(kind: ClockKind) -> Self {
+        let mode = match kind {
+            ClockKind::Threaded => Mode::Threaded(threaded::Threaded::new()),
+            ClockKind::Deterministic { seed } => Mode::Deterministic(deterministic::Deterministic::new(seed)),
+        };
+        Self { mode }
+    }
+
+    #[must_use]
+    pub fn is_deterministic(&self) -> bool {
+        matches!(self.mode, Mode::Deterministic(_))
+    }
+
+    /// Nanoseconds since the simulation was built.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        match &self.mode {
+            Mode::Threaded(clock) => clock.now(),
+            Mode::Deterministic(clock) => clock.now(),
+        }
+    }
+
+    /// Blocks the calling thread until it is unparked or `deadline` has come. May return early.
+    pub fn park(&self, me: &Arc<ThreadShared>, deadline: Option<u64>) {
+        match &self.mode {
+            Mode::Threaded(clock) => clock.park(me, deadline),
+            Mode::Deterministic(clock) => clock.park(me, deadline),
+        }
+    }
+
+    /// Wakes a parked thread; one that is not parked returns at once from its next park.
+    pub fn unpark(&self, thread: &Arc<ThreadShared>) {
+        match &self.mode {
+            Mode::Threaded(clock) => clock.unpark(thread),
+            Mode::Deterministic(clock) => clock.unpark(thread),
+        }
+    }
+
+    /// Lets others run: for loops that wait by looking.
+    pub fn yield_now(&self, me: &Arc<ThreadShared>) {
+        match &self.mode {
+            Mode::Threaded(_) => std::thread::yield_now(),
+            Mode::Deterministic(clock) => clock.yield_now(me),
+        }
+    }
+
+    /// Accounts for one step of the calling thread: virtual time moves, and now and then another
+    /// thread gets its turn.
+    #[inline]
+    pub fn step(&self, me: &Arc<ThreadShared>) {
+        if let Mode::Deterministic(clock) = &self.mode {
+            clock.step(me);
+        }
+    }
+
+    /// Blocks the calling thread for `nanos` without letting it be unparked.
+    pub fn stall(&self, me: &Arc<ThreadShared>, nanos: u64) {
+        let deadline = self.now().saturating_add(nanos);
+        match &self.mode {
+            Mode::Threaded(clock) => clock.stall(deadline),
+            Mode::Deterministic(clock) => clock.stall(me, deadline),
+        }
+    }
+
+    /// Makes a thread known, before its first instruction.
+    pub(crate) fn register(&self, thread: &Arc<ThreadShared>) {
+        if let Mode::Deterministic(clock) = &self.mode {
+            clock.register(thread);
+        }
+    }
+
+    /// Called on a new thread: returns when it may run.
+    pub(crate) fn begin(&self, me: &Arc<ThreadShared>) {
+        if let Mode::Deterministic(_) = &self.mode {
+            me.gate.wait();
+        }
+    }
+
+    /// Called at the end of a thread.
+    pub(crate) fn finish(&self, me: &Arc<ThreadShared>) {
+        if let Mode::Deterministic(clock) = &self.mode {
+            clock.finish(me);
+        }
+    }
+
+    /// Takes the calling thread out of the simulation for ever.
+    pub(crate) fn park_forever(&self, me: &Arc<ThreadShared>) -> ! {
+        if let Mode::Deterministic(clock) = &self.mode {
+            clock.finish(me);
+        }
+        loop {
+            std::thread::park();
+        }
+    }
+
+    /// Whether every thread is parked without a deadline, so that nothing can ever happen again.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        match &self.mode {
+            Mode::Threaded(_) => false,
+            Mode::Deterministic(clock) => clock.is_stuck(),
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The NIC: PCI configuration space and the virtio-net device.

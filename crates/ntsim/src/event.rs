@@ -1,0 +1,92 @@
+//! An event of the harness: set from any thread at any IRQL, waited for by any thread.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+
+use crate::{
+    sim::World,
+    thread::{ThreadShared, current},
+};
+
+/// A notification event: stays set until [reset](Event::reset). Clones are the same event.
+#[derive(Clone)]
+pub struct Event {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    world: Arc<World>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    set: bool,
+    waiters: VecDeque<Arc<ThreadShared>>,
+}
+
+impl Event {
+    #[must_use]
+    pub fn new(world: &Arc<World>) -> Self {
+        Self { inner: Arc::new(Inner { world: world.clone(), state: Mutex::default() }) }
+    }
+
+    /// Sets the event and wakes all who wait. Callable at any IRQL.
+    pub fn set(&self) {
+        let waiters = {
+            let mut state = self.inner.state.lock();
+            state.set = true;
+            std::mem::take(&mut state.waiters)
+        };
+        for waiter in waiters {
+            self.inner.world.clock.unpark(&waiter);
+        }
+    }
+
+    pub fn reset(&self) {
+        self.inner.state.lock().set = false;
+    }
+
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.inner.state.lock().set
+    }
+
+    /// Waits until the event is set; `false` when `timeout` has passed first. A zero timeout looks
+    /// and never blocks.
+    #[must_use]
+    pub fn wait(&self, timeout: Duration) -> bool {
+        let nanos = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        let deadline = self.inner.world.clock.now().saturating_add(nanos);
+        while !self.is_set() {
+            if self.inner.world.clock.now() >= deadline || self.inner.world.clock.is_stuck() {
+                return false;
+            }
+            self.block(Some(deadline));
+        }
+        true
+    }
+
+    /// Blocks until the event is set or something else happened that the caller looks at.
+    pub(crate) fn wait_any(&self) {
+        if !self.is_set() {
+            self.block(None);
+        }
+    }
+
+    fn block(&self, deadline: Option<u64>) {
+        let me = current();
+        {
+            let mut state = self.inner.state.lock();
+            if state.set {
+                return;
+            }
+            state.waiters.push_back(me.shared().clone());
+        }
+        self.inner.world.register_waiter(me.shared());
+        me.park(deadline);
+        self.inner.world.unregister_waiter(me.id());
+        self.inner.state.lock().waiters.retain(|waiter| waiter.id != me.id());
+    }
+}

@@ -1,0 +1,122 @@
+//! Access to memory that the image names by pointer.
+//!
+//! A [`Guest`] is a pointer as the image passed it. Nothing can be proven about it on this side: the
+//! image is the program under test. The argument for the accessors is that of hardware: a good
+//! pointer works, a bad one faults, and the fault is reported as the image's bug check
+//! (see [`crate::image::fault`]). Accesses never create references, so that memory shared with the
+//! image, its other threads and devices is never assumed to be still.
+
+use std::fmt;
+
+/// A pointer into memory of a host, as the image passes it: same size and ABI as `*mut T`.
+#[repr(transparent)]
+pub struct Guest<T>(*mut T);
+
+impl<T> Guest<T> {
+    #[must_use]
+    pub const fn new(pointer: *mut T) -> Self {
+        Self(pointer)
+    }
+
+    #[must_use]
+    pub const fn null() -> Self {
+        Self(std::ptr::null_mut())
+    }
+
+    #[must_use]
+    pub const fn from_address(address: usize) -> Self {
+        Self(std::ptr::without_provenance_mut(address))
+    }
+
+    #[must_use]
+    pub fn address(self) -> usize {
+        self.0.expose_provenance()
+    }
+
+    #[must_use]
+    pub const fn as_ptr(self) -> *mut T {
+        self.0
+    }
+
+    #[must_use]
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    #[must_use]
+    pub const fn cast<U>(self) -> Guest<U> {
+        Guest(self.0.cast())
+    }
+
+    /// The element `count` elements further.
+    #[must_use]
+    #[allow(clippy::should_implement_trait)]
+    pub const fn add(self, count: usize) -> Self {
+        Self(self.0.wrapping_add(count))
+    }
+
+    /// A field at `offset` bytes, as listed in the ABI table.
+    #[must_use]
+    pub const fn field<U>(self, offset: usize) -> Guest<U> {
+        Guest(self.0.wrapping_byte_add(offset).cast())
+    }
+
+    #[must_use]
+    pub fn read(self) -> T
+    where
+        T: Copy,
+    {
+        // SAFETY: see the module documentation: a bad pointer faults and is reported.
+        unsafe { self.0.read_unaligned() }
+    }
+
+    pub fn write(self, value: T) {
+        // SAFETY: see the module documentation: a bad pointer faults and is reported.
+        unsafe { self.0.write_unaligned(value) }
+    }
+}
+
+impl Guest<u8> {
+    /// Copies `into.len()` bytes out of the memory.
+    pub fn read_bytes(self, into: &mut [u8]) {
+        // SAFETY: see the module documentation; `into` is exclusively ours.
+        unsafe { std::ptr::copy(self.0, into.as_mut_ptr(), into.len()) }
+    }
+
+    pub fn write_bytes(self, bytes: &[u8]) {
+        // SAFETY: see the module documentation.
+        unsafe { std::ptr::copy(bytes.as_ptr(), self.0, bytes.len()) }
+    }
+
+    pub fn fill(self, byte: u8, count: usize) {
+        // SAFETY: see the module documentation.
+        unsafe { std::ptr::write_bytes(self.0, byte, count) }
+    }
+}
+
+impl<T> Clone for Guest<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Guest<T> {}
+
+// SAFETY: an address; what is behind it is shared by all threads of the host anyway.
+unsafe impl<T> Send for Guest<T> {}
+// SAFETY: as for `Send`.
+unsafe impl<T> Sync for Guest<T> {}
+
+impl<T> PartialEq for Guest<T> {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+}
+
+impl<T> Eq for Guest<T> {}
+
+impl<T> fmt::Debug for Guest<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0.addr())
+    }
+}

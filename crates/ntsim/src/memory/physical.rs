@@ -1,0 +1,118 @@
+//! Physical memory: one memfd, mapped once as a whole.
+
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsRawFd, FromRawFd},
+    ptr,
+};
+
+use parking_lot::Mutex;
+
+use super::ranges::Ranges;
+use crate::guest::Guest;
+
+/// Bytes of a page.
+pub const PAGE_SIZE: usize = 4096;
+
+/// A page frame number: physical address divided by [`PAGE_SIZE`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(transparent)]
+pub struct Pfn(pub u64);
+
+impl Pfn {
+    /// The physical address of the page.
+    #[must_use]
+    pub const fn address(self) -> u64 {
+        self.0 * PAGE_SIZE as u64
+    }
+}
+
+/// Physical memory. Page 0 is never handed out.
+pub struct Physical {
+    file: File,
+    size: usize,
+    base: usize,
+    free: Mutex<Ranges>,
+}
+
+impl Physical {
+    pub fn new(size: u64) -> io::Result<Self> {
+        let size = usize::try_from(size).map_err(io::Error::other)?.next_multiple_of(PAGE_SIZE);
+        // SAFETY: the name is a NUL-terminated string.
+        let fd = unsafe { libc::memfd_create(c"physical".as_ptr(), libc::MFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a descriptor just made, owned by nobody else.
+        let file = unsafe { File::from_raw_fd(fd) };
+        file.set_len(size as u64)?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the system's choice.
+        let base =
+            unsafe { libc::mmap(ptr::null_mut(), size, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let free = Mutex::new(Ranges::new(1, (size / PAGE_SIZE) as u64));
+        Ok(Self { file, size, base: base.expose_provenance(), free })
+    }
+
+    /// Bytes of memory.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The memfd, for a device process that shares the memory.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Address of the direct map: physical address 0.
+    #[must_use]
+    pub fn base(&self) -> usize {
+        self.base
+    }
+
+    /// The address of a physical address in the direct map.
+    #[must_use]
+    pub fn direct(&self, address: u64) -> Guest<u8> {
+        Guest::from_address(self.base + usize::try_from(address).unwrap_or(usize::MAX / 2))
+    }
+
+    /// The page behind an address of the direct map.
+    #[must_use]
+    pub fn direct_pfn(&self, address: usize) -> Option<Pfn> {
+        let offset = address.checked_sub(self.base)?;
+        (offset < self.size).then_some(Pfn((offset / PAGE_SIZE) as u64))
+    }
+
+    /// Takes `count` contiguous zeroed pages whose first is a multiple of `align` pages and that lie
+    /// below the physical address `limit`.
+    #[must_use]
+    pub fn allocate(&self, count: usize, align: u64, limit: u64) -> Option<Pfn> {
+        let first = self.free.lock().allocate(count as u64, align, limit / PAGE_SIZE as u64)?;
+        self.direct(Pfn(first).address()).fill(0, count * PAGE_SIZE);
+        Some(Pfn(first))
+    }
+
+    /// Gives pages back.
+    pub fn free(&self, first: Pfn, count: usize) {
+        self.free.lock().free(first.0, count as u64);
+    }
+
+    /// Pages left.
+    #[must_use]
+    pub fn available(&self) -> u64 {
+        self.free.lock().available()
+    }
+}
+
+impl Drop for Physical {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `new`, which nothing refers to any more.
+        unsafe { libc::munmap(ptr::with_exposed_provenance_mut(self.base), self.size) };
+    }
+}

@@ -1,0 +1,94 @@
+//! An allocator of ranges of numbers: pages, addresses.
+
+use std::collections::BTreeMap;
+
+/// Free ranges, by start. Allocates behind the last allocation first, so that a freed range is used
+/// again as late as possible.
+pub struct Ranges {
+    free: BTreeMap<u64, u64>,
+    cursor: u64,
+}
+
+impl Ranges {
+    pub fn new(start: u64, end: u64) -> Self {
+        Self { free: BTreeMap::from([(start, end - start)]), cursor: start }
+    }
+
+    /// Takes `count` numbers, the first a multiple of `align`, all below `limit`.
+    pub fn allocate(&mut self, count: u64, align: u64, limit: u64) -> Option<u64> {
+        let fit = |start: u64, length: u64| {
+            let first = start.next_multiple_of(align);
+            let end = first.checked_add(count)?;
+            (end <= start + length && end <= limit).then_some(first)
+        };
+        let (range, first) = self
+            .free
+            .range(self.cursor..)
+            .chain(self.free.range(..self.cursor))
+            .find_map(|(&start, &length)| Some(((start, length), fit(start, length)?)))?;
+        self.free.remove(&range.0);
+        if first > range.0 {
+            self.free.insert(range.0, first - range.0);
+        }
+        let end = range.0 + range.1;
+        if first + count < end {
+            self.free.insert(first + count, end - first - count);
+        }
+        self.cursor = first + count;
+        Some(first)
+    }
+
+    /// Gives numbers back; they must have been taken.
+    pub fn free(&mut self, start: u64, count: u64) {
+        let (mut start, mut count) = (start, count);
+        if let Some((&before, &length)) = self.free.range(..start).next_back()
+            && before + length == start
+        {
+            self.free.remove(&before);
+            (start, count) = (before, length + count);
+        }
+        if let Some(after) = self.free.remove(&(start + count)) {
+            count += after;
+        }
+        self.free.insert(start, count);
+    }
+
+    /// How many numbers are free.
+    pub fn available(&self) -> u64 {
+        self.free.values().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Ranges;
+
+    #[test]
+    fn what_is_freed_is_one_range_again() {
+        let mut ranges = Ranges::new(10, 20);
+        let taken: Vec<_> = (0..5).map(|_| ranges.allocate(2, 1, u64::MAX).unwrap()).collect();
+        assert_eq!(taken, [10, 12, 14, 16, 18]);
+        assert_eq!(ranges.allocate(1, 1, u64::MAX), None);
+        for start in [12, 18, 10, 16, 14] {
+            ranges.free(start, 2);
+        }
+        assert_eq!(ranges.allocate(10, 1, u64::MAX), Some(10));
+    }
+
+    #[test]
+    fn alignment_and_limit_are_kept() {
+        let mut ranges = Ranges::new(1, 100);
+        assert_eq!(ranges.allocate(4, 16, u64::MAX), Some(16));
+        assert_eq!(ranges.allocate(4, 64, 68), Some(64));
+        assert_eq!(ranges.allocate(4, 64, 68), None);
+        assert_eq!(ranges.available(), 91);
+    }
+
+    #[test]
+    fn a_freed_range_is_used_again_late() {
+        let mut ranges = Ranges::new(0, 100);
+        let first = ranges.allocate(1, 1, u64::MAX).unwrap();
+        ranges.free(first, 1);
+        assert_ne!(ranges.allocate(1, 1, u64::MAX), Some(first));
+    }
+}

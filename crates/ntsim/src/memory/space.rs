@@ -1,0 +1,129 @@
+//! Kernel addresses: a reserved range in which pages are mapped.
+
+use std::{
+    fs::File,
+    io,
+    os::fd::AsRawFd,
+    ptr,
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+};
+
+use parking_lot::Mutex;
+
+use super::{PAGE_SIZE, Pfn, ranges::Ranges};
+
+/// Pages of address range per host: 16 GiB.
+const PAGES: usize = (16 << 30) / PAGE_SIZE;
+
+/// What a mapping allows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protection {
+    ReadWrite,
+    ReadOnly,
+}
+
+/// The address range and its page table.
+pub struct Space {
+    base: usize,
+    free: Mutex<Ranges>,
+    /// The page behind each address page; 0 for none (page 0 is never handed out).
+    table: Box<[AtomicU32]>,
+}
+
+impl Space {
+    pub fn new() -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new reservation at an address of the system's choice.
+        let base = unsafe { libc::mmap(ptr::null_mut(), PAGES * PAGE_SIZE, libc::PROT_NONE, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self {
+            base: base.expose_provenance(),
+            free: Mutex::new(Ranges::new(0, PAGES as u64)),
+            table: std::iter::repeat_with(|| AtomicU32::new(0)).take(PAGES).collect(),
+        })
+    }
+
+    /// Reserves `pages` of addresses, all without access.
+    #[must_use]
+    pub fn reserve(&self, pages: usize) -> Option<usize> {
+        let first = self.free.lock().allocate(pages as u64, 1, u64::MAX)?;
+        Some(self.base + usize::try_from(first).ok()? * PAGE_SIZE)
+    }
+
+    /// Gives reserved addresses back; nothing may be mapped there.
+    pub fn release(&self, address: usize, pages: usize) {
+        self.free.lock().free(((address - self.base) / PAGE_SIZE) as u64, pages as u64);
+    }
+
+    /// Maps pages at reserved addresses.
+    ///
+    /// # Errors
+    /// When the system refuses another mapping (it limits their number).
+    pub fn map(&self, file: &File, address: usize, pages: &[Pfn], protection: Protection) -> io::Result<()> {
+        let protection = match protection {
+            Protection::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+            Protection::ReadOnly => libc::PROT_READ,
+        };
+        let mut at = address;
+        // One mapping per run of contiguous pages.
+        for run in pages.chunk_by(|a, b| a.0 + 1 == b.0) {
+            let offset = libc::off_t::try_from(run[0].address()).map_err(io::Error::other)?;
+            let length = run.len() * PAGE_SIZE;
+            let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+            let target = ptr::with_exposed_provenance_mut(at);
+            // SAFETY: replaces part of the reservation that the caller owns.
+            let mapped = unsafe { libc::mmap(target, length, protection, flags, file.as_raw_fd(), offset) };
+            if mapped == libc::MAP_FAILED {
+                let error = io::Error::last_os_error();
+                self.unmap(address, (at - address) / PAGE_SIZE);
+                return Err(error);
+            }
+            at += length;
+        }
+        let first = (address - self.base) / PAGE_SIZE;
+        for (entry, pfn) in self.table[first..].iter().zip(pages) {
+            entry.store(u32::try_from(pfn.0).unwrap_or(0), Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Takes all access from mapped addresses; they stay reserved.
+    pub fn unmap(&self, address: usize, pages: usize) {
+        if pages == 0 {
+            return;
+        }
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        let target = ptr::with_exposed_provenance_mut(address);
+        // SAFETY: replaces part of the reservation that the caller owns.
+        unsafe { libc::mmap(target, pages * PAGE_SIZE, libc::PROT_NONE, flags, -1, 0) };
+        let first = (address - self.base) / PAGE_SIZE;
+        for entry in &self.table[first..first + pages] {
+            entry.store(0, Relaxed);
+        }
+    }
+
+    /// Whether an address lies in the range, mapped or not.
+    #[must_use]
+    pub fn contains(&self, address: usize) -> bool {
+        (self.base..self.base + PAGES * PAGE_SIZE).contains(&address)
+    }
+
+    /// The page mapped at an address.
+    #[must_use]
+    pub fn pfn(&self, address: usize) -> Option<Pfn> {
+        let entry = self.table.get(address.checked_sub(self.base)? / PAGE_SIZE)?;
+        match entry.load(Relaxed) {
+            0 => None,
+            pfn => Some(Pfn(pfn.into())),
+        }
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        // SAFETY: the reservation made in `new`, with all that was mapped inside.
+        unsafe { libc::munmap(ptr::with_exposed_provenance_mut(self.base), PAGES * PAGE_SIZE) };
+    }
+}

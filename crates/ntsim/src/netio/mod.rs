@@ -1,0 +1,10 @@
+//! The imports of `netio.sys` and the state behind them.
+
+use crate::import::Import;
+
+/// All imports of this module, one slice per file.
+pub const IMPORTS: &[&[Import]] = &[];
+
+/// What a host keeps for this module.
+#[derive(Default)]
+pub struct State {}

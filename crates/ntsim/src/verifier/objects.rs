@@ -1,0 +1,63 @@
+//! What the image holds: everything it got from the kernel and has to give back before it unloads.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+
+use crate::image::stack::{self, Frame};
+
+/// Objects the image holds, by kind and address.
+///
+/// Leaks are listed in the order of creation, so that a report does not depend on addresses.
+#[derive(Default)]
+pub struct Objects {
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    sequence: u64,
+    objects: BTreeMap<(&'static str, usize), Object>,
+}
+
+/// An object that the image holds.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// The function that gave it, e.g. `"IoAllocateMdl"`.
+    pub kind: &'static str,
+    pub address: usize,
+    /// Position in the order of creation.
+    pub sequence: u64,
+    /// Where the image asked for it.
+    pub stack: Vec<Frame>,
+}
+
+impl Objects {
+    /// The image got an object.
+    pub fn add(&self, kind: &'static str, address: usize) {
+        let stack = stack::capture();
+        let mut held = self.held.lock();
+        held.sequence += 1;
+        let sequence = held.sequence;
+        held.objects.insert((kind, address), Object { kind, address, sequence, stack });
+    }
+
+    /// The image gave an object back; `false` when it did not hold it.
+    #[must_use]
+    pub fn remove(&self, kind: &'static str, address: usize) -> bool {
+        self.held.lock().objects.remove(&(kind, address)).is_some()
+    }
+
+    #[must_use]
+    pub fn contains(&self, kind: &'static str, address: usize) -> bool {
+        self.held.lock().objects.contains_key(&(kind, address))
+    }
+
+    /// Everything still held, in the order of creation.
+    #[must_use]
+    pub fn list(&self) -> Vec<Object> {
+        let mut objects: Vec<_> = self.held.lock().objects.values().cloned().collect();
+        objects.sort_by_key(|object| object.sequence);
+        objects
+    }
+}
