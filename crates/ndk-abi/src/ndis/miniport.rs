@@ -92,7 +92,7 @@ pub struct NDIS_MINIPORT_INIT_PARAMETERS {
     pub PciDeviceCustomProperties: *mut NDIS_PCI_DEVICE_CUSTOM_PROPERTIES,
 }
 
-#[repr(C)]
+#[repr(C, align(16))]
 #[derive(Clone, Copy)]
 pub struct NDIS_RESTART_ATTRIBUTES {
     pub Next: *mut NDIS_RESTART_ATTRIBUTES,

@@ -43,6 +43,10 @@ impl NDIS_NET_BUFFER_LIST_INFO {
     pub const GftOffloadInformation: Self = Self(24);
     pub const GftFlowEntryId: Self = Self(25);
     pub const NetBufferListInfoReserved3: Self = Self(26);
+    /// Shares the slot with TCP (NDIS 6.84).
+    pub const UdpRecvSegCoalesceOffloadInfo: Self = Self(17);
+    /// NDIS 6.83.
+    pub const UdpSegmentationOffloadInfo: Self = Self(22);
     pub const MaxNetBufferListInfo: Self = Self(27);
 }
 
@@ -56,6 +60,7 @@ pub struct NET_BUFFER {
     pub Anonymous: NET_BUFFER_DATA_LENGTH,
     pub MdlChain: *mut MDL,
     pub DataOffset: u32,
+    _pad: u32,
     pub ChecksumBias: u16,
     pub Reserved: u16,
     pub NdisPoolHandle: NDIS_HANDLE,
@@ -95,12 +100,13 @@ pub struct NET_BUFFER_LIST {
     pub NetBufferListInfo: [*mut c_void; 27],
 }
 
-#[repr(C)]
+#[repr(C, align(16))]
 #[derive(Clone, Copy)]
 pub struct NET_BUFFER_LIST_CONTEXT {
     pub Next: *mut NET_BUFFER_LIST_CONTEXT,
     pub Size: u16,
     pub Offset: u16,
+    _pad: u32,
     pub ContextData: [u8; 0],
 }
 

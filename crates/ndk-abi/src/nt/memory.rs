@@ -115,6 +115,10 @@ pub const POOL_FLAG_RESERVED1: POOL_FLAGS = 0x10;
 pub const POOL_FLAG_SESSION: POOL_FLAGS = 0x4;
 pub const POOL_FLAG_UNINITIALIZED: POOL_FLAGS = 0x2;
 pub const POOL_FLAG_USE_QUOTA: POOL_FLAGS = 0x1;
+/// Priority flag of `MmMapLockedPagesSpecifyCache`: map without execute right.
+pub const MdlMappingNoExecute: u32 = 0x40000000;
+/// Priority flag of `MmMapLockedPagesSpecifyCache`: map read only.
+pub const MdlMappingNoWrite: u32 = 0x80000000;
 pub const PAGE_SIZE: u32 = 0x1000;
 pub const PAGE_SHIFT: u32 = 0xc;
 pub const MM_ALLOCATE_AND_HOT_REMOVE: u32 = 0x100;

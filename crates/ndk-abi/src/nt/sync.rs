@@ -221,13 +221,17 @@ pub const HIGH_LEVEL: KIRQL = 15;
 pub const PASSIVE_LEVEL: KIRQL = 0;
 pub const MAXIMUM_WAIT_OBJECTS: u32 = 0x40;
 pub const THREAD_ALL_ACCESS: u32 = 0x1fffff;
+/// `ExAllocateTimer`: expire with the resolution of the timer hardware, not of the clock tick.
+pub const EX_TIMER_HIGH_RESOLUTION: u32 = 4;
+/// `ExAllocateTimer`: do not wake an idle processor.
+pub const EX_TIMER_NO_WAKE: u32 = 8;
 pub const IO_NO_INCREMENT: u32 = 0;
 
 #[cfg_attr(windows, link(name = "ntoskrnl"))]
 unsafe extern "efiapi" {
     /// IRQL: `<= HIGH_LEVEL`.
     pub fn KfRaiseIrql(NewIrql: KIRQL) -> KIRQL;
-    /// IRQL: `any`. C reads CR8 instead; the export is the same.
+    /// IRQL: `<= HIGH_LEVEL`. C reads CR8 instead; the export is the same.
     pub fn KeGetCurrentIrql() -> KIRQL;
     /// IRQL: `<= HIGH_LEVEL`.
     pub fn KeLowerIrql(NewIrql: KIRQL);

@@ -64,7 +64,7 @@ pub struct SINGLE_LIST_ENTRY {
     pub Next: *mut SINGLE_LIST_ENTRY,
 }
 
-#[repr(C)]
+#[repr(C, align(16))]
 #[derive(Clone, Copy)]
 pub struct SLIST_ENTRY {
     pub Next: *mut SLIST_ENTRY,
