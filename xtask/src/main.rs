@@ -4,6 +4,7 @@
 
 mod image;
 mod packages;
+mod rules;
 mod shell;
 
 use std::process::ExitCode;
@@ -21,11 +22,14 @@ struct Cli {
 enum Command {
     /// Build target/image/viordma.sys and its .pdb
     Image(image::Options),
+    /// List where the rules of docs/rules/ndkpi.md are named in code and tests
+    Rules(rules::Options),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Image(options) => image::run(&options),
+        Command::Rules(options) => rules::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -6,7 +6,10 @@ use anyhow::{Context as _, Result, bail};
 use iced_x86::{CpuidFeature, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, Register};
 use object::{
     LittleEndian as LE, pe,
-    read::pe::{ExportTarget, ImageNtHeaders as _, ImageOptionalHeader as _, Import, PeFile64, ResourceDirectoryEntryData},
+    read::pe::{
+        ExportTarget, ImageNtHeaders as _, ImageOptionalHeader as _, Import, PeFile64,
+        ResourceDirectoryEntryData,
+    },
 };
 
 use super::{
