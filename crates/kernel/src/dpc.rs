@@ -11,7 +11,7 @@ use core::ffi::c_void;
 /// again, possibly at the same time on another processor.
 pub struct Dpc {
     /// `Some` until dropped.
-    dpc: Option<sys::Dpc>,
+    object: Option<sys::Dpc>,
     context: *mut c_void,
     free: unsafe fn(*mut c_void),
 }
@@ -25,17 +25,17 @@ impl Dpc {
     /// A DPC that is not queued; `None` when pool has run dry. IRQL <= `DISPATCH_LEVEL`.
     pub fn try_new<F: Fn() + Send + Sync + 'static>(routine: F) -> Option<Self> {
         let context = Box::into_raw(try_box(routine)?).cast::<c_void>();
-        let mut dpc = Self { dpc: None, context, free: free::<F> };
+        let mut dpc = Self { object: None, context, free: free::<F> };
         // SAFETY: `run::<F>` gets `context`, which holds an `F` until `drop`, and `drop` takes the DPC out of
         // its queue and waits for the routine first. On failure `dpc` is dropped here and frees it.
-        dpc.dpc = Some(unsafe { sys::Dpc::try_new(run::<F>, context) }?);
+        dpc.object = Some(unsafe { sys::Dpc::try_new(run::<F>, context) }?);
         Some(dpc)
     }
 
     /// Runs the routine soon. IRQL <= `DISPATCH_LEVEL`.
     pub fn queue(&self) {
-        if let Some(dpc) = &self.dpc {
-            dpc.queue();
+        if let Some(object) = &self.object {
+            object.queue();
         }
     }
 }
@@ -44,7 +44,7 @@ impl Drop for Dpc {
     /// Takes it out of its queue and waits for a running routine. `PASSIVE_LEVEL`; not from the routine
     /// itself.
     fn drop(&mut self) {
-        drop(self.dpc.take());
+        drop(self.object.take());
         // SAFETY: `context` came from `Box::into_raw` of the type `free` was made for; the DPC is gone and
         // with it the routine's only other user.
         unsafe { (self.free)(self.context) };

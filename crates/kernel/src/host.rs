@@ -61,31 +61,31 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub struct Event {
-    set: Mutex<bool>,
-    changed: Condvar,
-}
+/// Shared with a thread inside `set`: whoever was waiting may drop the event while that thread still wakes
+/// others, as the kernel allows with a KEVENT.
+pub struct Event(Arc<(Mutex<bool>, Condvar)>);
 
 impl Event {
     #[allow(clippy::unnecessary_wraps)] // the kernel's may fail
     pub fn try_new() -> Option<Self> {
-        Some(Self { set: Mutex::new(false), changed: Condvar::new() })
+        Some(Self(Arc::new((Mutex::new(false), Condvar::new()))))
     }
 
     pub fn set(&self) {
-        *held(&self.set) = true;
-        self.changed.notify_all();
+        let shared = Arc::clone(&self.0);
+        *held(&shared.0) = true;
+        shared.1.notify_all();
     }
 
     pub fn clear(&self) {
-        *held(&self.set) = false;
+        *held(&self.0.0) = false;
     }
 
     pub fn wait(&self, limit: Option<Duration>) -> bool {
         assert_eq!(irql(), crate::irql::PASSIVE_LEVEL, "waiting above PASSIVE_LEVEL");
+        let set = held(&self.0.0);
         let limit = limit.unwrap_or(Duration::MAX);
-        let set = held(&self.set);
-        let outcome = self.changed.wait_timeout_while(set, limit, |set| !*set);
+        let outcome = self.0.1.wait_timeout_while(set, limit, |set| !*set);
         *outcome.unwrap_or_else(PoisonError::into_inner).0
     }
 }

@@ -16,7 +16,7 @@ use ndk_abi::nt::{MDL, MDL_PAGES_LOCKED, MDL_PARTIAL, MDL_SOURCE_IS_NONPAGED_POO
 pub const PAGE_SIZE: usize = 4096;
 
 /// Flags one of which a list carries whose page frame numbers are valid.
-const RESIDENT: i16 = (MDL_PAGES_LOCKED | MDL_SOURCE_IS_NONPAGED_POOL | MDL_PARTIAL) as i16;
+const RESIDENT: i16 = MDL_PAGES_LOCKED | MDL_SOURCE_IS_NONPAGED_POOL | MDL_PARTIAL;
 
 /// Zero-length members of a chain that are skipped before the chain is called broken.
 const MAX_EMPTY: usize = 64;
@@ -68,7 +68,7 @@ struct Member {
     pages: *const u64,
 }
 
-impl<'a> MdlChain<'a> {
+impl MdlChain<'_> {
     /// `None` for a null pointer.
     ///
     /// # Safety
@@ -153,8 +153,8 @@ impl<'a> MdlChain<'a> {
                 pages: unsafe { mdl.as_ptr().add(1) }.cast::<u64>(),
             };
             let contiguous = expected.is_none_or(|expected| expected == member.base);
-            let page_aligned =
-                header.StartVa as usize % PAGE_SIZE == 0 && (header.ByteOffset as usize) < PAGE_SIZE;
+            let page_aligned = (header.StartVa as usize).is_multiple_of(PAGE_SIZE)
+                && (header.ByteOffset as usize) < PAGE_SIZE;
             if !contiguous || !page_aligned || header.MdlFlags & RESIDENT == 0 {
                 return Err(MdlError::Invalid);
             }
@@ -183,6 +183,8 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps the first `length` bytes of `chain` for the processor to read and write.
+    #[allow(clippy::cast_ptr_alignment)] // the layout's alignment is the header's
+    #[allow(clippy::cast_possible_wrap)] // see `Size`
     pub fn new(chain: MdlChain<'_>, length: usize) -> Result<Self, MdlError> {
         let span = chain.span(length)?;
         let byte_count = u32::try_from(length).map_err(|_| MdlError::NoResources)?;
@@ -195,7 +197,7 @@ impl Mapping {
             Next: core::ptr::null_mut(),
             // A 16-bit field that the kernel lets wrap for long lists, as MmInitializeMdl does.
             Size: layout.size() as i16,
-            MdlFlags: MDL_PAGES_LOCKED as i16,
+            MdlFlags: MDL_PAGES_LOCKED,
             Process: core::ptr::null_mut(),
             MappedSystemVa: core::ptr::null_mut(),
             StartVa: (span.base as usize - span.offset()) as *mut _,
@@ -274,7 +276,7 @@ mod tests {
             let header = MDL {
                 Next: next.map_or(core::ptr::null_mut(), |next| next.0.as_ptr().cast_mut().cast()),
                 Size: 48,
-                MdlFlags: MDL_PAGES_LOCKED as i16,
+                MdlFlags: MDL_PAGES_LOCKED,
                 Process: core::ptr::null_mut(),
                 MappedSystemVa: core::ptr::null_mut(),
                 StartVa: (base & !0xfff) as *mut _,
