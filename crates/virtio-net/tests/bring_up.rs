@@ -8,8 +8,12 @@ use fake::{Fake, Quirks};
 use virtio_net::{Error, FEATURES, Features, State, Status, TRANSITIONS};
 
 fn refused(quirks: Quirks) -> (Error, Fake) {
+    refused_with(quirks, 1514)
+}
+
+fn refused_with(quirks: Quirks, max_frame: usize) -> (Error, Fake) {
     let fake = Fake::new(quirks);
-    let error = fake.bring_up(1514).err().expect("the device should be refused");
+    let error = fake.bring_up(max_frame).err().expect("the device should be refused");
     assert_eq!(fake.blocks(), 0, "a refused device keeps no memory");
     (error, fake)
 }
@@ -115,15 +119,10 @@ fn memory_running_out_anywhere_leaves_nothing_behind() {
         fake.blocks()
     };
     for allocations in 0..needed {
-        let (error, fake) = refused_at(Quirks { allocations, ..Quirks::default() }, 9014);
+        let (error, fake) = refused_with(Quirks { allocations, ..Quirks::default() }, 9014);
         assert_eq!(error, Error::NoMemory);
         fake.assert_well_treated();
     }
-}
-
-fn refused_at(quirks: Quirks, max_frame: usize) -> (Error, Fake) {
-    let fake = Fake::new(quirks);
-    (fake.bring_up(max_frame).err().expect("out of memory"), fake)
 }
 
 //= virtio §3
