@@ -2,10 +2,13 @@
 
 #![forbid(unsafe_code)]
 
+mod capture;
 mod image;
+mod licences;
 mod packages;
 mod rules;
 mod shell;
+mod test;
 
 use std::process::ExitCode;
 
@@ -22,6 +25,8 @@ struct Cli {
 enum Command {
     /// Build target/image/viordma.sys and its .pdb
     Image(image::Options),
+    /// Pass everything: formatting, lints, the image, all tests, the demo and its captures
+    Test(test::Options),
     /// List where the rules of docs/rules/ndkpi.md are named in code and tests
     Rules(rules::Options),
 }
@@ -29,6 +34,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Image(options) => image::run(&options),
+        Command::Test(options) => test::run(&options),
         Command::Rules(options) => rules::run(&options),
     };
     match result {

@@ -13,11 +13,14 @@ use crate::shell;
 const RULES: &str = "docs/rules/ndkpi.md";
 const SOURCES: [&str; 4] = ["crates", "src", "tests", "xtask/src"];
 
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 pub struct Options {
     /// Also list the rules that nothing names
     #[arg(long)]
     missing: bool,
+    /// Print only the totals
+    #[arg(long)]
+    quiet: bool,
     /// Only rules of this area, for example CQ
     #[arg(long, value_name = "AREA")]
     area: Option<String>,
@@ -46,13 +49,24 @@ pub fn run(options: &Options) -> Result<()> {
                 code += usize::from(!citations.code.is_empty());
                 tests += usize::from(!citations.tests.is_empty());
                 both += usize::from(!citations.code.is_empty() && !citations.tests.is_empty());
-                println!("{rule:<12} code: {}  tests: {}", list(&citations.code), list(&citations.tests));
+                if !options.quiet {
+                    println!("{rule:<12} code: {}  tests: {}", list(&citations.code), list(&citations.tests));
+                }
             }
             None if options.missing => println!("{rule:<12} -"),
             None => {}
         }
     }
     println!("{} rules: {code} named in code, {tests} in tests, {both} in both", rules.len());
+    refuse_unknown(&rules, &cited)
+}
+
+/// Prints the totals only. An error if something cites a rule that does not exist.
+pub fn summary() -> Result<()> {
+    run(&Options { quiet: true, ..Options::default() })
+}
+
+fn refuse_unknown(rules: &BTreeSet<String>, cited: &BTreeMap<String, Citations>) -> Result<()> {
     let unknown: Vec<&String> = cited.keys().filter(|rule| !rules.contains(*rule)).collect();
     for rule in &unknown {
         let Citations { code, tests } = &cited[*rule];

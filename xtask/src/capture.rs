@@ -1,0 +1,53 @@
+//! What tshark says about a capture.
+
+use std::{collections::BTreeMap, path::Path, process::Command};
+
+use anyhow::{Result, bail, ensure};
+
+use crate::shell;
+
+/// Packets that every transfer contains: connection management by attribute, RC transport by opcode.
+const EXPECTED: [&str; 9] = [
+    "ConnectRequest",
+    "ConnectReply",
+    "ReadyToUse",
+    "DisconnectRequest",
+    "DisconnectReply",
+    "SEND Only",
+    "RDMA WRITE",
+    "RDMA READ Request",
+    "Acknowledge",
+];
+
+/// Fails if tshark finds a malformed frame, or misses what a transfer consists of.
+pub fn check(capture: &Path) -> Result<()> {
+    let malformed = tshark(capture, &["-Y", "_ws.malformed", "-c", "5"])?;
+    ensure!(malformed.is_empty(), "{} has malformed frames:\n{malformed}", capture.display());
+    let lines = tshark(capture, &["-o", "gui.column.format:\"Protocol\",\"%p\",\"Info\",\"%i\""])?;
+    let mut kinds = BTreeMap::<String, usize>::new();
+    for line in lines.lines() {
+        *kinds.entry(kind(line)).or_default() += 1;
+    }
+    for (kind, count) in &kinds {
+        println!("  {count:>7} {kind}");
+    }
+    let missing: Vec<&str> =
+        EXPECTED.into_iter().filter(|wanted| !kinds.keys().any(|kind| kind.contains(wanted))).collect();
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        bail!("tshark names no {} in {}", missing.join(", "), capture.display())
+    }
+}
+
+/// A line of tshark's with what differs from packet to packet cut off.
+fn kind(line: &str) -> String {
+    let line = line.trim();
+    let end = line.find(" QP=").or_else(|| line.find(':')).unwrap_or(line.len());
+    line[..end].trim().to_owned()
+}
+
+fn tshark(capture: &Path, arguments: &[&str]) -> Result<String> {
+    // tshark warns about running as root on standard error; that is not about the capture.
+    shell::output(Command::new("tshark").arg("-n").arg("-r").arg(capture).args(arguments))
+}

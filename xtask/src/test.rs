@@ -1,0 +1,210 @@
+//! `cargo xtask test`: everything that a change has to pass, in the order in which it is cheapest to fail.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::{capture, image, packages, shell};
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Run only the steps whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+}
+
+/// What a step counts: tests of a runner, or itself as one.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    passed: usize,
+    failed: usize,
+}
+
+struct Step {
+    name: &'static str,
+    run: fn() -> Result<Count>,
+}
+
+const STEPS: [Step; 9] = [
+    Step { name: "formatting", run: formatting },
+    Step { name: "lints", run: lints },
+    Step { name: "dependencies", run: dependencies },
+    Step { name: "image", run: build_image },
+    Step { name: "unit and integration tests", run: cargo_test },
+    Step { name: "rules", run: rules },
+    Step { name: "demo replays", run: demo_replays },
+    Step { name: "demo under loss", run: demo_under_loss },
+    Step { name: "capture", run: capture_is_sound },
+];
+
+pub fn run(options: &Options) -> Result<()> {
+    let begin = Instant::now();
+    let mut total = Count::default();
+    let mut lines = Vec::new();
+    for step in
+        STEPS.iter().filter(|step| options.only.as_deref().is_none_or(|text| step.name.contains(text)))
+    {
+        println!("\n== {}", step.name);
+        let start = Instant::now();
+        let (count, remark) = match (step.run)() {
+            Ok(count) => (count, String::new()),
+            Err(error) => (Count { failed: 1, ..Count::default() }, format!(": {error:#}")),
+        };
+        let mark = if count.failed == 0 { "ok  " } else { "FAIL" };
+        let took = start.elapsed();
+        lines.push(format!(
+            "{mark} {:<28} {:>4} passed {:>6}{remark}",
+            step.name,
+            count.passed,
+            seconds(took)
+        ));
+        println!("{}", lines.last().map_or("", String::as_str));
+        total.passed += count.passed;
+        total.failed += count.failed;
+    }
+    println!("\nsummary ({})", seconds(begin.elapsed()));
+    for line in &lines {
+        println!("  {line}");
+    }
+    println!("\n{} passed, {} failed", total.passed, total.failed);
+    if total.failed > 0 {
+        bail!("{} of the steps above failed", lines.iter().filter(|line| line.starts_with("FAIL")).count());
+    }
+    Ok(())
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+/// A step that either passes as a whole or fails.
+const WHOLE: Result<Count> = Ok(Count { passed: 1, failed: 0 });
+
+fn cargo() -> Command {
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(shell::root());
+    cargo
+}
+
+fn formatting() -> Result<Count> {
+    shell::run(cargo().args(["fmt", "--all", "--check"]))?;
+    WHOLE
+}
+
+/// Lints of everything that runs on this machine; the driver itself is linted in its own build.
+fn lints() -> Result<Count> {
+    shell::run(cargo().args(["clippy", "--quiet", "--all-targets", "--", "-D", "warnings"]))?;
+    WHOLE
+}
+
+/// Licences and sources of all dependencies: by cargo-deny where it is installed, by the manifests otherwise.
+fn dependencies() -> Result<Count> {
+    if shell::succeeds(cargo().args(["deny", "--version"])) {
+        // Advisories need a database from the network; the rest does not.
+        shell::run(cargo().args(["deny", "--offline", "check", "bans", "licenses", "sources"]))?;
+    } else {
+        crate::licences::check()?;
+    }
+    WHOLE
+}
+
+fn build_image() -> Result<Count> {
+    let image = image::build("viordma")?;
+    image::check(&image)?;
+    WHOLE
+}
+
+fn cargo_test() -> Result<Count> {
+    let mut command = cargo();
+    // Optimized: the simulated kernel and the transport move real amounts of data.
+    command.args(["test", "--profile", "tool", "--no-fail-fast"]).stdout(Stdio::piped());
+    let mut child = command.spawn().context("cannot run cargo")?;
+    let mut count = Count::default();
+    for line in BufReader::new(child.stdout.take().context("no output")?).lines() {
+        let line = line?;
+        println!("{line}");
+        if let Some(result) = line.strip_prefix("test result: ") {
+            count.passed += number_before(result, " passed");
+            count.failed += number_before(result, " failed");
+        }
+    }
+    let status = child.wait()?;
+    if !status.success() && count.failed == 0 {
+        count.failed = 1;
+    }
+    ensure!(count.passed > 0, "no test ran");
+    Ok(count)
+}
+
+/// The number that stands before `what` in a line such as "ok. 8 passed; 0 failed;".
+fn number_before(line: &str, what: &str) -> usize {
+    let before = line.split_once(what).map_or("", |(before, _)| before);
+    before.rsplit(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+fn rules() -> Result<Count> {
+    crate::rules::summary()?;
+    WHOLE
+}
+
+/// The demo, as a user runs it, with its capture and its report in the target directory.
+fn demo(name: &str, arguments: &[&str]) -> Result<std::path::PathBuf> {
+    let directory = shell::root().join("target/test");
+    fs::create_dir_all(&directory)?;
+    let capture = directory.join(name).with_extension("pcapng");
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let mut command = Command::new(program);
+    command.arg("demo").args(arguments).arg("--pcap").arg(&capture);
+    command.arg("--json").arg(capture.with_extension("json"));
+    shell::run(&mut command)?;
+    Ok(capture)
+}
+
+fn same(a: &Path, b: &Path) -> Result<()> {
+    let (left, right) = (fs::read(a)?, fs::read(b)?);
+    let differs = left.iter().zip(&right).position(|(x, y)| x != y);
+    match differs {
+        Some(at) => bail!("{} and {} differ at byte {at}", a.display(), b.display()),
+        None => ensure!(left.len() == right.len(), "{} and {} differ in length", a.display(), b.display()),
+    }
+    Ok(())
+}
+
+fn demo_replays() -> Result<Count> {
+    let first = demo("seed-7-first", &["--quick", "--seed", "7", "--loss", "0.5%"])?;
+    let second = demo("seed-7-second", &["--quick", "--seed", "7", "--loss", "0.5%"])?;
+    same(&first, &second)?;
+    let other = demo("seed-8", &["--quick", "--seed", "8", "--loss", "0.5%"])?;
+    ensure!(same(&first, &other).is_err(), "another seed gave the same capture");
+    WHOLE
+}
+
+fn demo_under_loss() -> Result<Count> {
+    demo("loss", &["--quick", "--loss", "5%"])?;
+    WHOLE
+}
+
+/// A dissector that nobody here wrote finds nothing wrong in the capture, and recognizes what is in it.
+fn capture_is_sound() -> Result<Count> {
+    packages::require(&packages::CAPTURE)?;
+    let capture = demo("quick", &["--quick", "--seed", "1"])?;
+    capture::check(&capture)?;
+    WHOLE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_from_the_lines_of_the_test_runner() {
+        let line = "FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s";
+        assert_eq!((number_before(line, " passed"), number_before(line, " failed")), (12, 3));
+    }
+}
