@@ -73,10 +73,11 @@ impl Types<'_> {
             return Ok(format!("Option<{}>", self.function(function)?));
         }
         if self.table.records.contains_key(ctype) || self.table.enums.contains_key(ctype) {
-            return match self.source.declares_type(rust_name(ctype)) {
-                true => Ok(format!("crate::{}", self.source.path(rust_name(ctype)))),
-                false => Err(format!("uses {ctype} by value, which the crate does not declare")),
-            };
+            let name = rust_name(ctype);
+            if !self.source.declares_type(name) {
+                return Err(format!("uses {ctype} by value, which the crate does not declare"));
+            }
+            return Ok(format!("crate::{}", self.source.path(name)));
         }
         let typedef = self.table.typedefs.get(ctype).ok_or_else(|| format!("unknown C type {ctype}"))?;
         let expansion = match typedef.kind.as_str() {
@@ -85,7 +86,9 @@ impl Types<'_> {
             "pointer" => typedef.ctype.as_deref(),
             _ => None,
         };
-        self.value(expansion.ok_or_else(|| format!("uses {ctype} by value, which the table does not describe"))?)
+        self.value(
+            expansion.ok_or_else(|| format!("uses {ctype} by value, which the table does not describe"))?,
+        )
     }
 
     /// The Rust function pointer type of `function`.
@@ -115,19 +118,22 @@ impl Types<'_> {
             return Ok("core::ffi::c_void".to_owned());
         }
         let alias = self.table.typedefs.get(ctype);
-        if let Some(target) = alias.filter(|alias| alias.kind == "alias").and_then(|alias| alias.target.as_deref()) {
+        if let Some(target) =
+            alias.filter(|alias| alias.kind == "alias").and_then(|alias| alias.target.as_deref())
+        {
             return self.pointee(target);
         }
         let record = self.table.records.contains_key(ctype) || self.table.enums.contains_key(ctype);
-        let unknown = alias.is_none_or(|alias| matches!(alias.kind.as_str(), "opaque" | "record_not_described"));
+        let unknown =
+            alias.is_none_or(|alias| matches!(alias.kind.as_str(), "opaque" | "record_not_described"));
         if !record && (!unknown || primitive(ctype).is_some() || ctype.ends_with('*')) {
             return self.value(ctype);
         }
         let tag = ctype.strip_prefix('_').unwrap_or(ctype);
-        Ok([rust_name(ctype), tag]
-            .into_iter()
-            .find(|name| self.source.declares_type(name))
-            .map_or_else(|| "core::ffi::c_void".to_owned(), |name| format!("crate::{}", self.source.path(name))))
+        Ok([rust_name(ctype), tag].into_iter().find(|name| self.source.declares_type(name)).map_or_else(
+            || "core::ffi::c_void".to_owned(),
+            |name| format!("crate::{}", self.source.path(name)),
+        ))
     }
 }
 

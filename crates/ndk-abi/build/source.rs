@@ -151,7 +151,8 @@ fn record<'a>(fields: impl Iterator<Item = &'a syn::Field>) -> Record {
     for field in fields {
         let name = field.ident.as_ref().map(ToString::to_string).unwrap_or_default();
         if name == "_opaque" {
-            let empty = matches!(&field.ty, Type::Array(array) if literal(&array.len).as_deref() == Some("0"));
+            let empty =
+                matches!(&field.ty, Type::Array(array) if literal(&array.len).as_deref() == Some("0"));
             record.opaque = Some(if empty { Opaque::Unsized } else { Opaque::Sized });
         } else if !name.starts_with('_') || name.starts_with("__") {
             let ty = match &field.ty {

@@ -60,13 +60,13 @@ pub struct Field {
 #[derive(Deserialize)]
 pub struct Enum {
     pub size: u64,
-    pub values: Vec<Value>,
+    pub values: Vec<Enumerator>,
     #[serde(default)]
-    pub later_values: Vec<Value>,
+    pub later_values: Vec<Enumerator>,
 }
 
 #[derive(Deserialize)]
-pub struct Value {
+pub struct Enumerator {
     pub name: String,
     pub value: i64,
     pub since: Option<String>,

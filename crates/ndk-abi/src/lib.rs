@@ -24,7 +24,8 @@
 //! Imports link against the import libraries `ntoskrnl`, `ndis` and `netio`. Without Windows they are
 //! declarations only; whoever calls them must define them.
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals)]
-#![allow(clippy::upper_case_acronyms, clippy::doc_markdown)]
+#![allow(clippy::upper_case_acronyms, clippy::doc_markdown, clippy::type_complexity)]
+#![allow(clippy::unreadable_literal, clippy::cast_possible_wrap, clippy::pub_underscore_fields)]
 
 pub mod ndis;
 pub mod ndk;

@@ -74,6 +74,17 @@ impl LOCK_OPERATION {
     pub const IoModifyAccess: Self = Self(2);
 }
 
+/// How hard `MmMapLockedPagesSpecifyCache` tries when system page-table entries are scarce.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MM_PAGE_PRIORITY(pub i32);
+
+impl MM_PAGE_PRIORITY {
+    pub const LowPagePriority: Self = Self(0);
+    pub const NormalPagePriority: Self = Self(16);
+    pub const HighPagePriority: Self = Self(32);
+}
+
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct MDL {
