@@ -102,6 +102,7 @@ impl Template {
     const PREFIX: usize = Eth::LEN + Eth::TAG_LEN + Ipv6::LEN + Udp::LEN;
 
     /// Bytes that any slot must have, whatever its frame: room for the longest headers and the ICRC.
+    /// So many may be written even when the frame ends before.
     pub const MIN_SLOT: usize = Self::PREFIX + Bth::LEN + Ext::MAX_LEN + ICRC_LEN;
 
     /// For frames over `path` to the queue pair `dest_qp`; `None` when the path's addresses are of

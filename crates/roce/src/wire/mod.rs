@@ -17,7 +17,10 @@
 //! Codes that a peer chooses (opcodes, reject reasons, syndromes) are open newtypes: unknown values
 //! survive, constants name the known ones.
 
+pub mod cm;
+
 mod field;
+mod layout;
 
 mod aeth;
 mod atomic;
@@ -26,10 +29,12 @@ mod deth;
 mod eth;
 mod ext;
 mod frame;
+mod gid;
 mod ieth;
 mod immdt;
 mod ipv4;
 mod ipv6;
+mod mad;
 mod mtu;
 mod opcode;
 mod packet;
@@ -45,10 +50,12 @@ pub use deth::{Deth, DethRepr};
 pub use eth::{Eth, EthRepr, EtherType, MacAddr, Vlan};
 pub use ext::Ext;
 pub use frame::{BuildError, Frame, Headers, Path, Template, flow_source_port};
+pub use gid::Gid;
 pub use ieth::{Ieth, IethRepr};
 pub use immdt::{ImmDt, ImmDtRepr};
 pub use ipv4::{Ipv4, Ipv4Repr};
 pub use ipv6::{Ipv6, Ipv6Repr};
+pub use mad::{Attribute, Mad, MadHeader, MadHeaderRepr};
 pub use mtu::{MtuCode, PathMtu};
 pub use opcode::{Class, ExtHeaders, Opcode, OpcodeInfo, Operation, PayloadRule};
 pub use packet::{DropReason, Ip, Packet, ParseError};
