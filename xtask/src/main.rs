@@ -12,7 +12,7 @@ mod test;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, error::ErrorKind};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", about, version)]
@@ -32,7 +32,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    let result = match cli.command {
         Command::Image(options) => image::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Rules(options) => rules::run(&options),
@@ -42,6 +46,22 @@ fn main() -> ExitCode {
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::from(shell::exit_code(&error))
+        }
+    }
+}
+
+/// Says in one line what is wrong with the command line. Help and version, when asked for, are no errors.
+fn refuse(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
+        _ => {
+            let text = error.to_string();
+            // Missing arguments are listed one a line below the first one.
+            let line: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+            eprintln!("{}", line.join(" "));
+            ExitCode::from(2)
         }
     }
 }
