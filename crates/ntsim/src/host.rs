@@ -1,7 +1,7 @@
 //! One simulated machine.
 
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
 };
 
@@ -9,6 +9,7 @@ use crate::{
     Event,
     clock::{EventId, Lane},
     cpu::{CpuId, Cpus, dpc::Dpc, irql::Irql},
+    image::Image,
     memory::Memory,
     ndis, netio, nt,
     sim::World,
@@ -50,6 +51,7 @@ pub struct Host {
     hardware: Lane,
     pub cpus: Cpus,
     pub memory: Memory,
+    image: OnceLock<Image>,
     /// What the image holds besides pool.
     pub objects: Objects,
     pub(crate) nt: nt::State,
@@ -70,7 +72,8 @@ impl Host {
             next_cpu: AtomicU32::new(0),
             hardware: Lane::default(),
             cpus: Cpus::new(options.cpus, world.clock.is_deterministic()),
-            memory: Memory::new(options.memory).expect("the machine has memory to map"),
+            memory: Memory::new(options.memory, options.verifier).expect("the machine has memory to map"),
+            image: OnceLock::new(),
             objects: Objects::default(),
             nt: nt::State::default(),
             ndis: ndis::State::default(),
@@ -112,6 +115,12 @@ impl Host {
     #[must_use]
     pub fn world(&self) -> &Arc<World> {
         &self.world
+    }
+
+    /// The loaded image.
+    #[must_use]
+    pub fn image(&self) -> Option<&Image> {
+        self.image.get()
     }
 
     /// Whether the verifier checks everything on this host.

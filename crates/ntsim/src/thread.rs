@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     marker::PhantomData,
+    mem::MaybeUninit,
     ops::Deref,
     panic::{self, AssertUnwindSafe},
     ptr::NonNull,
@@ -89,6 +90,8 @@ pub struct Thread {
     /// Runs an interrupt service routine: above `DISPATCH_LEVEL` without a dispatch token, because it
     /// interrupted whoever holds it.
     interrupt: Cell<bool>,
+    /// Lowest and highest address of the thread's stack.
+    stack: (usize, usize),
     /// Spin locks held, in the order of acquisition. Kept by the verifier only.
     pub(crate) locks: RefCell<Vec<crate::nt::spin_lock::Held>>,
 }
@@ -223,6 +226,11 @@ impl Thread {
     pub(crate) fn enter_import(&self) {
         self.stop_if_dead();
         self.world.clock.step(&self.shared);
+        crate::image::stack::check_depth();
+    }
+
+    pub(crate) fn stack_bounds(&self) -> crate::image::StackBounds {
+        crate::image::StackBounds { low: self.stack.0, high: self.stack.1 }
     }
 }
 
@@ -280,10 +288,27 @@ pub(crate) fn attach(
         cpu: Cell::new(cpu),
         pinned: Cell::new(false),
         interrupt: Cell::new(false),
+        stack: stack_of_calling_thread(),
         locks: RefCell::default(),
     }));
     CURRENT.set(thread);
     current()
+}
+
+/// Lowest and highest address of the calling thread's stack, without guard pages.
+fn stack_of_calling_thread() -> (usize, usize) {
+    let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
+    // SAFETY: asks about the calling thread; initializes the attributes when it returns 0.
+    let result = unsafe { libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) };
+    if result != 0 {
+        return (0, 0);
+    }
+    let (mut low, mut size) = (std::ptr::null_mut(), 0);
+    // SAFETY: initialized attributes and two places for the results.
+    unsafe { libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut low, &raw mut size) };
+    // SAFETY: initialized above, not used again.
+    unsafe { libc::pthread_attr_destroy(attributes.as_mut_ptr()) };
+    (low.addr(), low.addr() + size)
 }
 
 /// Ends the calling thread's membership.

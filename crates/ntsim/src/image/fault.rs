@@ -1,4 +1,175 @@
-//! Faults of the image.
+//! Faults: what the processor refuses becomes a bug check of the host.
+
+use std::{cell::Cell, ptr, sync::Once};
+
+use super::{
+    stack,
+    thunk,
+    unwind::{RSP, Registers},
+};
+use crate::{
+    Irql,
+    thread::{Thread, try_current},
+    verifier::{self, BugCheck},
+};
+
+/// Bytes of the stack on which faults are handled.
+const ALTERNATE_STACK: usize = 512 << 10;
+
+thread_local! {
+    static ON_ALTERNATE_STACK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread is reporting a fault.
+pub(super) fn on_alternate_stack() -> bool {
+    ON_ALTERNATE_STACK.get()
+}
 
 /// Readies the calling thread for faults: they are handled on a stack of their own.
-pub(crate) fn prepare_thread() {}
+pub(crate) fn prepare_thread() {
+    static HANDLERS: Once = Once::new();
+    HANDLERS.call_once(install);
+    // Freed with the process: the thread may stop for ever while it handles a fault.
+    let memory = Box::leak(vec![0_u8; ALTERNATE_STACK].into_boxed_slice());
+    let stack = libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: ALTERNATE_STACK };
+    // SAFETY: the memory lives for ever and is used for nothing else.
+    unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };
+}
+
+fn install() {
+    for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP] {
+        // SAFETY: all-zero is a valid `sigaction`.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = handle as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+        // SAFETY: a handler with the signature that SA_SIGINFO asks for.
+        unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) };
+    }
+}
+
+/// What is known of a fault.
+struct Fault {
+    signal: i32,
+    /// The address that could not be accessed.
+    address: usize,
+    write: bool,
+    registers: Registers,
+}
+
+extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the system passes a valid siginfo.
+    let address = unsafe { (*info).si_addr() }.addr();
+    // SAFETY: with SA_SIGINFO the third argument is the interrupted context.
+    let context = unsafe { &*context.cast::<libc::ucontext_t>() };
+    let fault = Fault::new(signal, address, context);
+    let caused_by_image = try_current().filter(|me| me.try_host().is_some() && by_image(me, &fault));
+    let Some(me) = caused_by_image else {
+        // Not ours: the default action on return.
+        // SAFETY: restores the default handler of this signal.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+        return;
+    };
+    ON_ALTERNATE_STACK.set(true);
+    me.stop_if_dead();
+    let (code, text) = describe(&me, &fault);
+    let in_image = me.host().image().is_some_and(|image| image.contains(fault.registers.ip));
+    let walk = stack::capture_from(in_image.then_some(fault.registers).or_else(|| called_wild(&me, &fault)));
+    verifier::report(code, text, walk)
+}
+
+impl Fault {
+    fn new(signal: i32, address: usize, context: &libc::ucontext_t) -> Self {
+        const ORDER: [i32; 16] = [
+            libc::REG_RAX,
+            libc::REG_RCX,
+            libc::REG_RDX,
+            libc::REG_RBX,
+            libc::REG_RSP,
+            libc::REG_RBP,
+            libc::REG_RSI,
+            libc::REG_RDI,
+            libc::REG_R8,
+            libc::REG_R9,
+            libc::REG_R10,
+            libc::REG_R11,
+            libc::REG_R12,
+            libc::REG_R13,
+            libc::REG_R14,
+            libc::REG_R15,
+        ];
+        const WRITE: i64 = 2;
+        let saved = &context.uc_mcontext.gregs;
+        let value = |register: i32| saved[register as usize] as usize;
+        Self {
+            signal,
+            address,
+            write: saved[libc::REG_ERR as usize] & WRITE != 0,
+            registers: Registers { ip: value(libc::REG_RIP), general: ORDER.map(value) },
+        }
+    }
+}
+
+/// Whether the image is to blame: it was running, or it is inside an import it called.
+fn by_image(me: &Thread, fault: &Fault) -> bool {
+    let Some(image) = me.host().image() else { return false };
+    let in_import = {
+        let caller = thunk::caller().stack;
+        caller != 0 && caller >= fault.registers.general[RSP]
+    };
+    image.contains(fault.registers.ip) || in_import || me.host().is_dead() || stack_overflow(me, fault)
+        || called_wild(me, fault).is_some()
+}
+
+fn stack_overflow(me: &Thread, fault: &Fault) -> bool {
+    const GUARD: usize = 64 << 10;
+    let low = me.stack_bounds().low;
+    fault.address < low + 64 && fault.address >= low.saturating_sub(GUARD)
+}
+
+/// The image called an address without code: the frame to start from is the caller's.
+fn called_wild(me: &Thread, fault: &Fault) -> Option<Registers> {
+    let image = me.host().image()?;
+    (fault.registers.ip == fault.address).then_some(())?;
+    let mut registers = fault.registers;
+    registers.ip = me.stack_bounds().read(registers.general[RSP])?;
+    registers.general[RSP] += 8;
+    image.contains(registers.ip).then_some(registers)
+}
+
+fn describe(me: &Thread, fault: &Fault) -> (BugCheck, String) {
+    let Fault { signal, address, write, registers } = fault;
+    match *signal {
+        libc::SIGFPE => return (BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "integer division by zero or overflow".into()),
+        libc::SIGILL => return (BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "illegal instruction".into()),
+        libc::SIGTRAP => return (BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "breakpoint without a debugger".into()),
+        _ => {}
+    }
+    if stack_overflow(me, fault) {
+        return (BugCheck::UNEXPECTED_KERNEL_MODE_TRAP, "kernel stack overflow".into());
+    }
+    let access = if *write { "write to" } else { "read of" };
+    let host = me.host();
+    if let Some((code, text)) = host.memory.pool.explain(*address) {
+        return (code, format!("{access} {address:#x}: {text}"));
+    }
+    if registers.ip == *address {
+        return (BugCheck::ATTEMPTED_EXECUTE_OF_NOEXECUTE_MEMORY, format!("call of {address:#x}, which is not code"));
+    }
+    if host.image().is_some_and(|image| image.contains(*address)) {
+        return (BugCheck::ATTEMPTED_WRITE_TO_READONLY_MEMORY, format!("{access} {address:#x}, inside the image"));
+    }
+    // A general protection fault tells no address; __fastfail is one of them.
+    if host.image().is_some_and(|image| image.code_at(registers.ip) == Some([0xcd, 0x29])) {
+        let reason = registers.general[1];
+        return (BugCheck::KERNEL_SECURITY_CHECK_FAILURE, format!("__fastfail({reason})"));
+    }
+    let code = if *address < 0x1_0000 && me.irql() < Irql::DISPATCH_LEVEL {
+        BugCheck::SYSTEM_THREAD_EXCEPTION_NOT_HANDLED
+    } else if me.irql() >= Irql::DISPATCH_LEVEL {
+        BugCheck::DRIVER_IRQL_NOT_LESS_OR_EQUAL
+    } else {
+        BugCheck::PAGE_FAULT_IN_NONPAGED_AREA
+    };
+    let what = if *address < 0x1_0000 { " (null pointer)" } else { "" };
+    (code, format!("{access} {address:#x}{what}, which is not mapped"))
+}

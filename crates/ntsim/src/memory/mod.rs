@@ -5,6 +5,7 @@
 //! so that a block can end at a page without access, and an MDL's scattered pages can be contiguous.
 
 mod physical;
+pub mod pool;
 mod ranges;
 mod space;
 
@@ -19,13 +20,14 @@ use crate::guest::Guest;
 pub struct Memory {
     pub physical: Physical,
     pub space: Space,
+    pub pool: pool::Pool,
 }
 
 impl Memory {
-    pub(crate) fn new(size: u64) -> io::Result<Self> {
+    pub(crate) fn new(size: u64, special_pool: bool) -> io::Result<Self> {
         let physical = Physical::new(size)?;
         let space = Space::new()?;
-        Ok(Self { physical, space })
+        Ok(Self { physical, space, pool: pool::Pool::new(special_pool) })
     }
 
     /// The physical address behind a kernel address: in the direct map or in a mapping.

@@ -14,7 +14,7 @@ pub use codes::BugCheck;
 use crate::{
     Irql,
     cpu::CpuId,
-    image::stack::{self, Frame},
+    image::stack::{self, Frame, Walk},
     thread::current,
 };
 
@@ -80,7 +80,7 @@ pub fn violation(code: BugCheck, text: impl Into<String>) -> ! {
 
 /// As [`violation`], with a stack that was walked elsewhere.
 #[cold]
-pub(crate) fn report(code: BugCheck, text: String, stack: Vec<Frame>) -> ! {
+pub(crate) fn report(code: BugCheck, text: String, stack: Walk) -> ! {
     let me = current();
     let violation = Violation {
         host: me.try_host().map_or_else(|| "(no host)".to_owned(), |host| host.name().to_owned()),
@@ -89,7 +89,7 @@ pub(crate) fn report(code: BugCheck, text: String, stack: Vec<Frame>) -> ! {
         text,
         irql: me.irql(),
         cpu: me.cpu(),
-        stack,
+        stack: stack.frames(),
     };
     let world = Arc::clone(me.world());
     world.record(violation);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-use crate::image::stack::{self, Frame};
+use crate::image::stack::{self, Walk};
 
 /// Objects the image holds, by kind and address.
 ///
@@ -29,7 +29,7 @@ pub struct Object {
     /// Position in the order of creation.
     pub sequence: u64,
     /// Where the image asked for it.
-    pub stack: Vec<Frame>,
+    pub stack: Walk,
 }
 
 impl Objects {

@@ -1,0 +1,323 @@
+//! Maps a PE image, relocates it, binds its imports.
+
+use std::{
+    fmt, fs, io,
+    path::{Path, PathBuf},
+    ptr,
+    sync::OnceLock,
+};
+
+use object::{
+    LittleEndian as LE,
+    pe::{
+        IMAGE_DIRECTORY_ENTRY_EXCEPTION, IMAGE_FILE_MACHINE_AMD64, IMAGE_REL_BASED_ABSOLUTE, IMAGE_REL_BASED_DIR64,
+        IMAGE_SCN_MEM_EXECUTE, IMAGE_SCN_MEM_WRITE, IMAGE_SUBSYSTEM_NATIVE, ImageNtHeaders64,
+    },
+    read::pe::{ImageNtHeaders, ImageOptionalHeader, Import, PeFile64},
+};
+
+use super::{
+    stack::Frame,
+    symbols::Symbols,
+    thunk::Thunks,
+    unwind::{Functions, RuntimeFunction},
+};
+use crate::{import, memory::PAGE_SIZE};
+
+/// Why an image cannot be loaded.
+#[derive(Debug)]
+pub enum LoadError {
+    Read(PathBuf, io::Error),
+    /// No PE image, or a damaged one.
+    Format(String),
+    /// A PE image, but not one that a kernel loads.
+    Refused(String),
+    /// Imports that the simulated kernel does not have, as `module!name`.
+    MissingImports(Vec<String>),
+    Map(io::Error),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(path, error) => write!(f, "cannot read {}: {error}", path.display()),
+            Self::Format(text) => write!(f, "not a well-formed PE image: {text}"),
+            Self::Refused(text) => write!(f, "not an image for this kernel: {text}"),
+            Self::MissingImports(names) => write!(f, "imports without an implementation: {}", names.join(", ")),
+            Self::Map(error) => write!(f, "cannot map the image: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+impl From<object::Error> for LoadError {
+    fn from(error: object::Error) -> Self {
+        Self::Format(error.to_string())
+    }
+}
+
+/// A loaded image. Loading the same file twice gives two images with globals of their own.
+pub struct Image {
+    name: String,
+    path: PathBuf,
+    mapping: Mapping,
+    entry: usize,
+    functions: Functions,
+    /// The thunks that the import table points to live as long as the image.
+    _thunks: Thunks,
+    symbols: OnceLock<Option<Symbols>>,
+}
+
+impl Image {
+    /// Loads the image at `path`; its symbols come from the `.pdb` beside it, when there is one.
+    ///
+    /// # Errors
+    /// See [`LoadError`].
+    pub fn load(path: &Path) -> Result<Self, LoadError> {
+        let bytes = fs::read(path).map_err(|error| LoadError::Read(path.to_owned(), error))?;
+        let file = PeFile64::parse(&*bytes)?;
+        check(&file)?;
+        let optional = file.nt_headers().optional_header();
+        let mapping = Mapping::new(optional.size_of_image() as usize).map_err(LoadError::Map)?;
+        copy(&file, &bytes, &mapping)?;
+        relocate(&file, &bytes, &mapping)?;
+        let thunks = bind(&file, &mapping)?;
+        let functions = functions(&file, &bytes)?;
+        protect(&file, &mapping)?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Self {
+            name,
+            path: path.to_owned(),
+            entry: mapping.base + optional.address_of_entry_point() as usize,
+            mapping,
+            functions,
+            _thunks: thunks,
+            symbols: OnceLock::new(),
+        })
+    }
+
+    /// File name, e.g. `viordma.sys`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    #[must_use]
+    pub fn base(&self) -> usize {
+        self.mapping.base
+    }
+
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.mapping.size
+    }
+
+    /// The address of `DriverEntry`.
+    #[must_use]
+    pub fn entry(&self) -> usize {
+        self.entry
+    }
+
+    /// Whether an address lies inside the image.
+    #[must_use]
+    pub fn contains(&self, address: usize) -> bool {
+        address.wrapping_sub(self.mapping.base) < self.mapping.size
+    }
+
+    /// `size` bytes at an offset; sections without data are readable too.
+    pub(super) fn bytes(&self, offset: usize, size: usize) -> Option<&[u8]> {
+        let at = self.mapping.check(offset, size).ok()?;
+        // SAFETY: inside the mapping, readable, and used for the read-only sections only.
+        Some(unsafe { std::slice::from_raw_parts(at, size) })
+    }
+
+    /// The two bytes of code at an address.
+    pub(super) fn code_at(&self, address: usize) -> Option<[u8; 2]> {
+        self.mapping.read(address.checked_sub(self.mapping.base)?).ok()
+    }
+
+    pub(super) fn functions(&self) -> &Functions {
+        &self.functions
+    }
+
+    /// Names an address inside the image.
+    #[must_use]
+    pub fn frame(&self, offset: u32) -> Frame {
+        let symbols = self.symbols.get_or_init(|| Symbols::read(&self.path.with_extension("pdb")));
+        Frame { image: self.name.clone(), offset, symbol: symbols.as_ref().and_then(|symbols| symbols.name(offset)) }
+    }
+}
+
+/// Refuses what a kernel would not load.
+fn check(file: &PeFile64) -> Result<(), LoadError> {
+    let header = file.nt_headers().file_header();
+    if header.machine.get(LE) != IMAGE_FILE_MACHINE_AMD64 {
+        return Err(LoadError::Refused("made for another machine than x86-64".to_owned()));
+    }
+    if file.nt_headers().optional_header().subsystem() != IMAGE_SUBSYSTEM_NATIVE {
+        return Err(LoadError::Refused("its subsystem is not native".to_owned()));
+    }
+    for section in file.section_table().iter() {
+        let flags = section.characteristics.get(LE);
+        if flags & IMAGE_SCN_MEM_WRITE != 0 && flags & IMAGE_SCN_MEM_EXECUTE != 0 {
+            let name = String::from_utf8_lossy(section.raw_name()).into_owned();
+            return Err(LoadError::Refused(format!("section {name} is both writable and executable")));
+        }
+    }
+    Ok(())
+}
+
+fn copy(file: &PeFile64, bytes: &[u8], mapping: &Mapping) -> Result<(), LoadError> {
+    let headers = file.nt_headers().optional_header().size_of_headers() as usize;
+    mapping.write(0, bytes.get(..headers).ok_or_else(|| LoadError::Format("headers end early".to_owned()))?)?;
+    for section in file.section_table().iter() {
+        let data = section.pe_data(bytes)?;
+        // The file holds whole file-alignment units; memory may hold less.
+        let size = data.len().min(section.virtual_size.get(LE) as usize);
+        mapping.write(section.virtual_address.get(LE) as usize, &data[..size])?;
+    }
+    Ok(())
+}
+
+fn relocate(file: &PeFile64, bytes: &[u8], mapping: &Mapping) -> Result<(), LoadError> {
+    let optional = file.nt_headers().optional_header();
+    let delta = (mapping.base as u64).wrapping_sub(optional.image_base());
+    let blocks = file.data_directories().relocation_blocks(bytes, &file.section_table())?;
+    let Some(mut blocks) = blocks else { return Err(LoadError::Refused("it cannot be relocated".to_owned())) };
+    while let Some(block) = blocks.next()? {
+        for relocation in block {
+            match relocation.typ {
+                IMAGE_REL_BASED_ABSOLUTE => {}
+                IMAGE_REL_BASED_DIR64 => {
+                    let at = relocation.virtual_address as usize;
+                    let value = u64::from_le_bytes(mapping.read(at)?).wrapping_add(delta);
+                    mapping.write(at, &value.to_le_bytes())?;
+                }
+                other => return Err(LoadError::Format(format!("relocation type {other}"))),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn bind(file: &PeFile64, mapping: &Mapping) -> Result<Thunks, LoadError> {
+    let registry = import::registry();
+    let mut missing = Vec::new();
+    let mut slots = Vec::new();
+    if let Some(table) = file.import_table()? {
+        let mut descriptors = table.descriptors()?;
+        while let Some(descriptor) = descriptors.next()? {
+            let module = String::from_utf8_lossy(table.name(descriptor.name.get(LE))?).to_lowercase();
+            let mut thunks = table.thunks(descriptor.original_first_thunk.get(LE))?;
+            let mut slot = descriptor.first_thunk.get(LE) as usize;
+            while let Some(thunk) = thunks.next::<ImageNtHeaders64>()? {
+                let name = match table.import::<ImageNtHeaders64>(thunk)? {
+                    Import::Name(_, name) => String::from_utf8_lossy(name).into_owned(),
+                    Import::Ordinal(number) => format!("#{number}"),
+                };
+                match registry.get(&(module.as_str(), name.as_str())) {
+                    Some(import) => slots.push((slot, (import.address)())),
+                    None => missing.push(format!("{module}!{name}")),
+                }
+                slot += size_of::<u64>();
+            }
+        }
+    }
+    if !missing.is_empty() {
+        return Err(LoadError::MissingImports(missing));
+    }
+    let targets: Vec<usize> = slots.iter().map(|&(_, target)| target).collect();
+    let thunks = Thunks::new(&targets).map_err(LoadError::Map)?;
+    for (index, (slot, _)) in slots.iter().enumerate() {
+        mapping.write(*slot, &thunks.address(index).to_le_bytes())?;
+    }
+    Ok(thunks)
+}
+
+fn functions(file: &PeFile64, bytes: &[u8]) -> Result<Functions, LoadError> {
+    let Some(directory) = file.data_directories().get(IMAGE_DIRECTORY_ENTRY_EXCEPTION) else {
+        return Ok(Functions::default());
+    };
+    let data = directory.data(bytes, &file.section_table())?;
+    Ok(Functions::new(data.chunks_exact(12).map(RuntimeFunction::parse).collect()))
+}
+
+/// Gives each section the access it asks for; what lies between them can only be read.
+fn protect(file: &PeFile64, mapping: &Mapping) -> Result<(), LoadError> {
+    mapping.protect(0, mapping.size, libc::PROT_READ)?;
+    for section in file.section_table().iter() {
+        let flags = section.characteristics.get(LE);
+        let mut protection = libc::PROT_READ;
+        if flags & IMAGE_SCN_MEM_WRITE != 0 {
+            protection |= libc::PROT_WRITE;
+        }
+        if flags & IMAGE_SCN_MEM_EXECUTE != 0 {
+            protection |= libc::PROT_EXEC;
+        }
+        mapping.protect(
+            section.virtual_address.get(LE) as usize,
+            section.virtual_size.get(LE) as usize,
+            protection,
+        )?;
+    }
+    Ok(())
+}
+
+/// The memory of an image.
+struct Mapping {
+    base: usize,
+    size: usize,
+}
+
+impl Mapping {
+    fn new(size: usize) -> io::Result<Self> {
+        let size = size.next_multiple_of(PAGE_SIZE);
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new private mapping at an address of the system's choice.
+        let base = unsafe {
+            libc::mmap(ptr::null_mut(), size, protection, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { base: base.expose_provenance(), size })
+    }
+
+    fn check(&self, offset: usize, size: usize) -> Result<*mut u8, LoadError> {
+        match offset.checked_add(size) {
+            Some(end) if end <= self.size => Ok(ptr::with_exposed_provenance_mut(self.base + offset)),
+            _ => Err(LoadError::Format(format!("{offset:#x} is outside of the image"))),
+        }
+    }
+
+    fn write(&self, offset: usize, data: &[u8]) -> Result<(), LoadError> {
+        let at = self.check(offset, data.len())?;
+        // SAFETY: inside the mapping, as just checked, and writable until `protect`.
+        unsafe { ptr::copy_nonoverlapping(data.as_ptr(), at, data.len()) };
+        Ok(())
+    }
+
+    fn read<const N: usize>(&self, offset: usize) -> Result<[u8; N], LoadError> {
+        let at = self.check(offset, N)?;
+        // SAFETY: inside the mapping, as just checked; bytes have no alignment.
+        Ok(unsafe { at.cast::<[u8; N]>().read() })
+    }
+
+    fn protect(&self, offset: usize, size: usize, protection: i32) -> Result<(), LoadError> {
+        let size = size.next_multiple_of(PAGE_SIZE);
+        let at = self.check(offset, size)?;
+        // SAFETY: the pages of our own mapping, which no Rust object lives in.
+        match unsafe { libc::mprotect(at.cast(), size, protection) } {
+            0 => Ok(()),
+            _ => Err(LoadError::Map(io::Error::last_os_error())),
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `new`.
+        unsafe { libc::munmap(ptr::with_exposed_provenance_mut(self.base), self.size) };
+    }
+}

@@ -1,0 +1,42 @@
+//! Names of the image's functions, from its PDB.
+
+use std::{fs::File, io::BufReader, path::Path};
+
+use parking_lot::Mutex;
+use pdb_addr2line::ContextPdbData;
+
+/// The symbols of one image.
+pub struct Symbols {
+    data: Mutex<ContextPdbData<'static, 'static, BufReader<File>>>,
+}
+
+impl Symbols {
+    /// Reads a PDB; `None` when it is not there or not readable.
+    pub fn read(path: &Path) -> Option<Self> {
+        let pdb = pdb_addr2line::pdb::PDB::open(BufReader::new(File::open(path).ok()?)).ok()?;
+        let data = Mutex::new(ContextPdbData::try_from_pdb(pdb).ok()?);
+        Some(Self { data })
+    }
+
+    /// Function and source line at an offset from the image's base; inlined functions first.
+    pub fn name(&self, offset: u32) -> Option<String> {
+        let data = self.data.lock();
+        let context = data.make_context().ok()?;
+        let found = context.find_frames(offset).ok()??;
+        let into = offset - found.start_rva;
+        let names: Vec<String> = found
+            .frames
+            .iter()
+            .map(|frame| {
+                let function = frame.function.as_deref().unwrap_or("?");
+                match (&frame.file, frame.line) {
+                    (Some(file), Some(line)) => {
+                        format!("{function} ({}:{line})", file.rsplit(['/', '\\']).next().unwrap_or(file))
+                    }
+                    _ => function.to_owned(),
+                }
+            })
+            .collect();
+        Some(format!("{}+{into:#x}", names.join(" in ")))
+    }
+}

@@ -1,0 +1,105 @@
+//! The code between an image's call of an import and the import: it notes where the call came from.
+//!
+//! A stack walk must start where the image called, but by then host-side frames lie on top, which
+//! are not described by the image's unwind data. So every import goes through a thunk that stores the
+//! stack pointer and the frame pointer of the call in two thread-local words:
+//!
+//! ```text
+//! mov fs:[CALLER], rsp
+//! mov fs:[CALLER + 8], rbp
+//! mov r11, target
+//! jmp r11
+//! ```
+
+use std::{arch::asm, cell::Cell, io, ptr};
+
+use crate::memory::PAGE_SIZE;
+
+/// Where the image called an import.
+#[derive(Clone, Copy, Default, Debug)]
+#[repr(C)]
+pub struct Caller {
+    /// Stack pointer on entry to the import: the return address lies there. 0 when there was no call.
+    pub stack: usize,
+    pub frame: usize,
+}
+
+thread_local! {
+    static CALLER: Cell<Caller> = const { Cell::new(Caller { stack: 0, frame: 0 }) };
+}
+
+/// The calling thread's last call of an import.
+pub fn caller() -> Caller {
+    CALLER.get()
+}
+
+pub fn set_caller(caller: Caller) {
+    CALLER.set(caller);
+}
+
+/// Offset of [`CALLER`] from the thread pointer: the same on every thread, because an executable's
+/// own thread-locals lie in the static TLS block.
+pub fn caller_offset() -> isize {
+    let thread_pointer: usize;
+    // SAFETY: on x86-64 Linux the word at fs:0 is the thread pointer itself.
+    unsafe { asm!("mov {}, fs:[0]", out(reg) thread_pointer, options(nostack, readonly, preserves_flags)) };
+    let address = CALLER.with(|caller| ptr::from_ref(caller).addr());
+    address.cast_signed() - thread_pointer.cast_signed()
+}
+
+const THUNK_SIZE: usize = 32;
+
+/// The thunks of one image, in executable memory.
+pub struct Thunks {
+    base: usize,
+    size: usize,
+}
+
+impl Thunks {
+    pub fn new(targets: &[usize]) -> io::Result<Self> {
+        let size = (targets.len() * THUNK_SIZE).next_multiple_of(PAGE_SIZE).max(PAGE_SIZE);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new private mapping at an address of the system's choice.
+        let base = unsafe { libc::mmap(ptr::null_mut(), size, protection, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let this = Self { base: base.expose_provenance(), size };
+        let caller = i32::try_from(caller_offset()).map_err(io::Error::other)?;
+        for (index, &target) in targets.iter().enumerate() {
+            let code = thunk(caller, target);
+            let at = ptr::with_exposed_provenance_mut::<u8>(this.address(index));
+            // SAFETY: inside the new mapping, which has room for all thunks.
+            unsafe { ptr::copy_nonoverlapping(code.as_ptr(), at, code.len()) };
+        }
+        // SAFETY: our own pages; from here on code, no longer data.
+        if unsafe { libc::mprotect(base, size, libc::PROT_READ | libc::PROT_EXEC) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(this)
+    }
+
+    pub fn address(&self, index: usize) -> usize {
+        self.base + index * THUNK_SIZE
+    }
+}
+
+fn thunk(caller: i32, target: usize) -> [u8; THUNK_SIZE] {
+    let mut code = [0xcc; THUNK_SIZE];
+    code[0..5].copy_from_slice(&[0x64, 0x48, 0x89, 0x24, 0x25]);
+    code[5..9].copy_from_slice(&caller.to_le_bytes());
+    code[9..14].copy_from_slice(&[0x64, 0x48, 0x89, 0x2c, 0x25]);
+    code[14..18].copy_from_slice(&(caller + 8).to_le_bytes());
+    code[18..20].copy_from_slice(&[0x49, 0xbb]);
+    code[20..28].copy_from_slice(&target.to_le_bytes());
+    code[28..31].copy_from_slice(&[0x41, 0xff, 0xe3]);
+    code
+}
+
+impl Drop for Thunks {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `new`; the image that called through it is gone.
+        unsafe { libc::munmap(ptr::with_exposed_provenance_mut(self.base), self.size) };
+    }
+}

@@ -1,0 +1,436 @@
+//! The pool, and the special pool of the verifier.
+//!
+//! With the verifier on, every block lies at the end of pages of its own, right before a page without
+//! access: an overrun faults at the instruction that does it. What is left of the block's pages holds
+//! a pattern that is checked when the block is freed. A freed block loses its addresses at once, so
+//! that a use after free faults, and its pages are poisoned and kept for a while, so that a device
+//! that still writes to them is found out. With the verifier off, blocks lie densely in the direct
+//! map and only their number is checked.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use parking_lot::Mutex;
+
+use super::{PAGE_SIZE, Pfn, Physical, Protection, Space};
+use crate::{
+    guest::Guest,
+    image::stack::{self, Walk},
+    verifier::BugCheck,
+};
+
+/// Around a block, inside its pages.
+const SLACK: u8 = 0x6b;
+/// In a new block that its owner did not want zeroed.
+const FRESH: u8 = 0xcd;
+/// In the pages of a freed block.
+const POISON: u8 = 0xdf;
+/// Freed blocks whose pages and addresses are kept from use.
+const QUARANTINE_BLOCKS: usize = 4096;
+/// Pages in freed blocks that are kept from use.
+const QUARANTINE_PAGES: usize = 8192;
+/// Blocks in special pool at a time: each takes two of the mappings that Linux allows a process
+/// (65,530), and other hosts need theirs.
+const SPECIAL_BLOCKS: usize = 12_000;
+
+/// Alignment of small blocks.
+const ALIGNMENT: usize = 16;
+
+/// A pool tag: four characters, first in the lowest byte.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tag(pub u32);
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for byte in self.0.to_le_bytes() {
+            write!(f, "{}", if byte.is_ascii_graphic() || byte == b' ' { char::from(byte) } else { '.' })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "'{self}'")
+    }
+}
+
+/// What a caller asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    pub size: usize,
+    pub tag: Tag,
+    pub zeroed: bool,
+    pub cache_aligned: bool,
+}
+
+/// A block in use.
+#[derive(Clone, Debug)]
+pub struct Block {
+    pub size: usize,
+    pub tag: Tag,
+    /// Position in the order of allocations.
+    pub sequence: u64,
+    /// Where it was allocated.
+    pub stack: Walk,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// First address, pages without the guard page, first physical page.
+    Special { start: usize, pages: usize, first: Pfn },
+    /// Whole pages of the direct map.
+    Pages { first: Pfn, pages: usize },
+    /// A cell of a size class.
+    Cell { class: usize },
+}
+
+struct Freed {
+    address: usize,
+    block: Block,
+}
+
+/// A broken rule of the pool.
+#[derive(Debug)]
+pub struct Misuse {
+    pub code: BugCheck,
+    pub text: String,
+}
+
+/// The pool of one host.
+pub struct Pool {
+    special: bool,
+    allocations: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    blocks: BTreeMap<usize, Block>,
+    specials: usize,
+    quarantine: VecDeque<Freed>,
+    quarantine_pages: usize,
+    /// Free cells by class.
+    cells: [Vec<usize>; CLASSES],
+}
+
+/// Sizes of cells: 32 bytes to a page, doubling.
+const CLASSES: usize = 8;
+const SMALLEST_CELL: usize = 32;
+
+impl Pool {
+    pub fn new(special: bool) -> Self {
+        Self { special, allocations: AtomicU64::new(0), state: Mutex::default() }
+    }
+
+    /// Blocks allocated so far.
+    #[must_use]
+    pub fn allocations(&self) -> u64 {
+        self.allocations.load(Relaxed)
+    }
+
+    /// Allocates a block; `None` when memory is exhausted.
+    pub fn allocate(&self, physical: &Physical, space: &Space, request: Request) -> Option<Guest<u8>> {
+        let stack = if self.special { stack::capture() } else { Walk::default() };
+        let sequence = self.allocations.fetch_add(1, Relaxed);
+        let mut state = self.state.lock();
+        let special = self.special && state.specials < SPECIAL_BLOCKS;
+        let (address, place) = if special {
+            special_block(physical, space, request)?
+        } else {
+            state.dense_block(physical, request.size)?
+        };
+        if special {
+            state.specials += 1;
+        }
+        address.fill(if request.zeroed { 0 } else { FRESH }, request.size);
+        state
+            .blocks
+            .insert(address.address(), Block { size: request.size, tag: request.tag, sequence, stack, place });
+        Some(address)
+    }
+
+    /// Frees a block. `tag` must be its tag where it is given.
+    ///
+    /// # Errors
+    /// [`Misuse`] when there is no such block, the tag is another's, or the memory around it changed.
+    pub fn free(
+        &self,
+        physical: &Physical,
+        space: &Space,
+        address: Guest<u8>,
+        tag: Option<Tag>,
+    ) -> Result<(), Misuse> {
+        let mut state = self.state.lock();
+        let Some(block) = state.blocks.get(&address.address()) else {
+            return Err(state.unknown(address.address()));
+        };
+        if let Some(tag) = tag
+            && tag != block.tag
+        {
+            let text = format!("freeing a block of tag '{}' with tag '{tag}'", block.tag);
+            return Err(Misuse { code: BugCheck::BAD_POOL_CALLER, text });
+        }
+        if let Place::Special { start, pages, .. } = block.place
+            && let Some(at) = changed(start, address.address(), SLACK)
+                .or_else(|| changed(address.address() + block.size, start + pages * PAGE_SIZE, SLACK))
+        {
+            return Err(Misuse { code: BugCheck::BAD_POOL_HEADER, text: outside(block, address.address(), at) });
+        }
+        let Some(block) = state.blocks.remove(&address.address()) else { return Ok(()) };
+        match block.place {
+            Place::Special { start, pages, first } => {
+                Guest::<u8>::from_address(start).fill(POISON, pages * PAGE_SIZE);
+                let _ = first;
+                space.unmap(start, pages);
+                state.specials -= 1;
+                state.quarantine_pages += pages;
+                state.quarantine.push_back(Freed { address: address.address(), block });
+                state.release(physical, space, QUARANTINE_BLOCKS, QUARANTINE_PAGES)
+            }
+            Place::Pages { first, pages } => {
+                physical.free(first, pages);
+                Ok(())
+            }
+            Place::Cell { class } => {
+                state.cells[class].push(address.address());
+                Ok(())
+            }
+        }
+    }
+
+    /// Blocks in use, in the order of allocation.
+    #[must_use]
+    pub fn blocks(&self) -> Vec<Block> {
+        let mut blocks: Vec<_> = self.state.lock().blocks.values().cloned().collect();
+        blocks.sort_by_key(|block| block.sequence);
+        blocks
+    }
+
+    /// Lets go of all freed blocks, after a last look at them.
+    ///
+    /// # Errors
+    /// [`Misuse`] when something wrote to a freed block.
+    pub fn check_freed(&self, physical: &Physical, space: &Space) -> Result<(), Misuse> {
+        self.state.lock().release(physical, space, 0, 0)
+    }
+
+    /// What an address that faulted has to do with the pool.
+    #[must_use]
+    pub fn explain(&self, address: usize) -> Option<(BugCheck, String)> {
+        // A fault can come at any time: better no explanation than a dead lock.
+        let state = self.state.try_lock()?;
+        for (&start, block) in state.blocks.range(..=address).rev().take(1) {
+            if let Place::Special { start: first, pages, .. } = block.place
+                && address < first + (pages + 1) * PAGE_SIZE
+            {
+                let text = format!("{} bytes beyond the end of {}", address - (start + block.size), name(block));
+                return Some((BugCheck::DRIVER_PAGE_FAULT_BEYOND_END_OF_ALLOCATION, text));
+            }
+        }
+        let freed = state.quarantine.iter().rev().find(|freed| {
+            let Place::Special { start, pages, .. } = freed.block.place else { return false };
+            (start..start + (pages + 1) * PAGE_SIZE).contains(&address)
+        })?;
+        let text = format!("offset {} of {}, which was freed", address.wrapping_sub(freed.address).cast_signed(), name(&freed.block));
+        Some((BugCheck::DRIVER_PAGE_FAULT_IN_FREED_SPECIAL_POOL, text))
+    }
+}
+
+fn name(block: &Block) -> String {
+    format!("block {} of {} bytes, tag '{}'", block.sequence, block.size, block.tag)
+}
+
+fn outside(block: &Block, address: usize, at: usize) -> String {
+    if at < address {
+        format!("memory {} bytes before {} was written to", address - at, name(block))
+    } else {
+        format!("memory {} bytes behind the end of {} was written to", at - address - block.size, name(block))
+    }
+}
+
+/// The first address in a range that does not hold the pattern.
+fn changed(start: usize, end: usize, pattern: u8) -> Option<usize> {
+    (start..end).find(|&address| Guest::<u8>::from_address(address).read() != pattern)
+}
+
+/// A block before a page without access.
+fn special_block(physical: &Physical, space: &Space, request: Request) -> Option<(Guest<u8>, Place)> {
+    let pages = request.size.div_ceil(PAGE_SIZE).max(1);
+    let first = physical.allocate(pages, 1, u64::MAX)?;
+    let Some(start) = space.reserve(pages + 1) else {
+        physical.free(first, pages);
+        return None;
+    };
+    let frames: Vec<_> = (0..pages as u64).map(|index| Pfn(first.0 + index)).collect();
+    if space.map(physical.file(), start, &frames, Protection::ReadWrite).is_err() {
+        space.release(start, pages + 1);
+        physical.free(first, pages);
+        return None;
+    }
+    let offset = if request.size >= PAGE_SIZE {
+        0
+    } else {
+        let alignment = if request.cache_aligned { 64 } else { ALIGNMENT };
+        PAGE_SIZE - request.size.next_multiple_of(alignment)
+    };
+    Guest::<u8>::from_address(start).fill(SLACK, pages * PAGE_SIZE);
+    Some((Guest::from_address(start + offset), Place::Special { start, pages, first }))
+}
+
+impl State {
+    fn dense_block(&mut self, physical: &Physical, size: usize) -> Option<(Guest<u8>, Place)> {
+        if size > PAGE_SIZE {
+            let pages = size.div_ceil(PAGE_SIZE);
+            let first = physical.allocate(pages, 1, u64::MAX)?;
+            return Some((physical.direct(first.address()), Place::Pages { first, pages }));
+        }
+        let cell = size.next_power_of_two().max(SMALLEST_CELL);
+        let class = (cell / SMALLEST_CELL).trailing_zeros() as usize;
+        if self.cells[class].is_empty() {
+            let page = physical.direct(physical.allocate(1, 1, u64::MAX)?.address()).address();
+            self.cells[class].extend((page..page + PAGE_SIZE).step_by(cell).rev());
+        }
+        let address = self.cells[class].pop()?;
+        Some((Guest::from_address(address), Place::Cell { class }))
+    }
+
+    /// Why an address is no block.
+    fn unknown(&self, address: usize) -> Misuse {
+        if let Some(freed) = self.quarantine.iter().rev().find(|freed| freed.address == address) {
+            let text = format!("{} is freed twice", name(&freed.block));
+            return Misuse { code: BugCheck::BAD_POOL_CALLER, text };
+        }
+        let inside = self.blocks.range(..address).next_back().filter(|(start, block)| address < *start + block.size);
+        let text = match inside {
+            Some((start, block)) => format!("freeing an address {} bytes into {}", address - start, name(block)),
+            None => format!("freeing {address:#x}, which is no block of the pool"),
+        };
+        Misuse { code: BugCheck::BAD_POOL_CALLER, text }
+    }
+
+    /// Lets go of the oldest freed blocks until so many are left.
+    fn release(&mut self, physical: &Physical, space: &Space, blocks: usize, pages_kept: usize) -> Result<(), Misuse> {
+        while self.quarantine.len() > blocks || self.quarantine_pages > pages_kept {
+            let Some(Freed { block, .. }) = self.quarantine.pop_front() else { break };
+            let Place::Special { start, pages, first } = block.place else { continue };
+            self.quarantine_pages -= pages;
+            let memory = physical.direct(first.address()).address();
+            let touched = changed(memory, memory + pages * PAGE_SIZE, POISON);
+            space.release(start, pages + 1);
+            physical.free(first, pages);
+            if let Some(at) = touched {
+                let text = format!(
+                    "memory of {} was written to at page offset {:#x} after it was freed, by a device or through another mapping",
+                    name(&block),
+                    at - memory
+                );
+                return Err(Misuse { code: BugCheck::DRIVER_VERIFIER_DMA_VIOLATION, text });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fixture {
+        physical: Physical,
+        space: Space,
+        pool: Pool,
+    }
+
+    impl Fixture {
+        fn new(special: bool) -> Self {
+            Self {
+                physical: Physical::new(64 << 20).unwrap(),
+                space: Space::new().unwrap(),
+                pool: Pool::new(special),
+            }
+        }
+
+        fn allocate(&self, size: usize) -> Guest<u8> {
+            let request = Request { size, tag: TAG, zeroed: true, cache_aligned: false };
+            self.pool.allocate(&self.physical, &self.space, request).unwrap()
+        }
+
+        fn free(&self, block: Guest<u8>) -> Result<(), Misuse> {
+            self.pool.free(&self.physical, &self.space, block, Some(TAG))
+        }
+    }
+
+    const TAG: Tag = Tag(u32::from_le_bytes(*b"test"));
+
+    #[test]
+    fn every_page_comes_back() {
+        for special in [true, false] {
+            let fixture = Fixture::new(special);
+            let before = fixture.physical.available();
+            let blocks: Vec<_> = [1, 16, 100, 4095, 4096, 4097, 100_000].map(|size| fixture.allocate(size)).into();
+            for block in blocks {
+                assert_eq!(block.read(), 0);
+                fixture.free(block).unwrap();
+            }
+            fixture.pool.check_freed(&fixture.physical, &fixture.space).unwrap();
+            assert!(fixture.pool.blocks().is_empty());
+            // Size classes keep their pages.
+            assert!(before - fixture.physical.available() <= if special { 0 } else { 8 });
+        }
+    }
+
+    #[test]
+    fn a_block_ends_at_a_page_without_access() {
+        let fixture = Fixture::new(true);
+        let block = fixture.allocate(32);
+        assert_eq!((block.address() + 32) % PAGE_SIZE, 0);
+        assert_eq!(fixture.space.pfn(block.address() + 32), None);
+        let (code, text) = fixture.pool.explain(block.address() + 33).unwrap();
+        assert_eq!(code, BugCheck::DRIVER_PAGE_FAULT_BEYOND_END_OF_ALLOCATION);
+        assert!(text.contains("1 bytes beyond the end of block 0 of 32 bytes, tag 'test'"), "{text}");
+    }
+
+    #[test]
+    fn freeing_twice_is_told_from_freeing_nonsense() {
+        let fixture = Fixture::new(true);
+        let block = fixture.allocate(8);
+        fixture.free(block).unwrap();
+        assert!(fixture.free(block).unwrap_err().text.contains("freed twice"));
+        assert!(fixture.free(Guest::from_address(0x1000)).unwrap_err().text.contains("no block"));
+        let other = fixture.allocate(64);
+        assert!(fixture.free(other.add(8)).unwrap_err().text.contains("8 bytes into"));
+    }
+
+    #[test]
+    fn a_write_before_the_block_is_found_when_it_is_freed() {
+        let fixture = Fixture::new(true);
+        let block = fixture.allocate(100);
+        Guest::<u8>::from_address(block.address() - 1).write(0);
+        assert!(fixture.free(block).unwrap_err().text.contains("1 bytes before block"));
+    }
+
+    #[test]
+    fn a_write_of_a_device_to_a_freed_block_is_found() {
+        let fixture = Fixture::new(true);
+        let block = fixture.allocate(4096);
+        let page = fixture.space.pfn(block.address()).unwrap();
+        fixture.free(block).unwrap();
+        fixture.physical.direct(page.address() + 5).write(1);
+        let misuse = fixture.pool.check_freed(&fixture.physical, &fixture.space).unwrap_err();
+        assert_eq!(misuse.code, BugCheck::DRIVER_VERIFIER_DMA_VIOLATION);
+    }
+
+    #[test]
+    fn the_wrong_tag_is_refused() {
+        let fixture = Fixture::new(true);
+        let block = fixture.allocate(8);
+        let other = Tag(u32::from_le_bytes(*b"tset"));
+        let misuse = fixture.pool.free(&fixture.physical, &fixture.space, block, Some(other)).unwrap_err();
+        assert!(misuse.text.contains("'test' with tag 'tset'"));
+    }
+}
