@@ -1,6 +1,6 @@
 //! Work items: one call at `PASSIVE_LEVEL`, on a thread of the kernel.
 
-use crate::boxed::try_box;
+use crate::boxed::try_box_or_return;
 use crate::sys;
 use alloc::boxed::Box;
 use core::ffi::c_void;
@@ -37,10 +37,10 @@ struct Item<F> {
 }
 
 impl<F: FnOnce() + Send + 'static> WorkItem<F> {
-    /// `None` (and the routine dropped) when pool has run dry. IRQL <= `DISPATCH_LEVEL`.
-    pub fn try_new(owner: Owner, routine: F) -> Option<Self> {
-        let handle = sys::WorkItem::try_new(owner.0)?;
-        Some(Self(try_box(Item { routine, handle })?))
+    /// Gives the routine back when pool has run dry. IRQL <= `DISPATCH_LEVEL`.
+    pub fn try_new(owner: Owner, routine: F) -> Result<Self, F> {
+        let Some(handle) = sys::WorkItem::try_new(owner.0) else { return Err(routine) };
+        try_box_or_return(Item { routine, handle }).map(Self).map_err(|item| item.routine)
     }
 
     /// Runs the routine soon, once, at `PASSIVE_LEVEL`. IRQL <= `DISPATCH_LEVEL`.
@@ -81,6 +81,7 @@ mod tests {
             assert_eq!(irql::current(), irql::PASSIVE_LEVEL);
             signal.set();
         })
+        .ok()
         .unwrap()
         .queue();
         assert!(done.wait_for(Duration::from_secs(10)));
@@ -90,7 +91,7 @@ mod tests {
     fn an_item_never_queued_drops_its_routine() {
         let held = Arc::new(());
         let inside = Arc::clone(&held);
-        drop(WorkItem::try_new(Owner::new(core::ptr::null_mut()), move || drop(inside)));
+        drop(WorkItem::try_new(Owner::new(core::ptr::null_mut()), move || drop(inside)).ok());
         assert_eq!(Arc::strong_count(&held), 1);
     }
 }
