@@ -1,0 +1,144 @@
+//! The receive queue: frames from the wire to the driver. (virtio §10)
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{
+    BUDGET, Features, HEADER_LEN, Nic, Outcome, RECEIVE,
+    queue::{Chain, DeviceQueue},
+};
+use crate::{device::Misuse, wire::Frame};
+
+/// Offset of `num_buffers` in the header.
+const NUM_BUFFERS: usize = 10;
+
+impl Nic {
+    /// The wire has frames at `time`.
+    pub(super) fn schedule_receive(&self, time: u64) {
+        // Not through `schedule`: an event for later must not keep one for now away.
+        let this = self.this.clone();
+        let wake = move || {
+            if let Some(nic) = this.upgrade() {
+                if nic.is_running() {
+                    nic.work(RECEIVE);
+                } else {
+                    nic.discard();
+                }
+            }
+        };
+        self.bus.at(time.max(self.bus.now()), Box::new(wake));
+    }
+
+    /// Without a driver, frames that arrive are gone.
+    fn discard(&self) {
+        let Some(port) = self.port() else { return };
+        while port.receive(self.bus.now()).is_some() {
+            self.counters.dropped.fetch_add(1, Relaxed);
+        }
+    }
+
+    pub(super) fn receive(&self) -> Result<Outcome, Misuse> {
+        let Some(port) = self.port() else { return Ok(Outcome { interrupt: false, more: false }) };
+        let accepted = self.common.lock().accepted();
+        let (mut done, mut more) = (0, false);
+        loop {
+            if done == BUDGET {
+                more = true;
+                break;
+            }
+            // A buffer first: a frame taken off the wire must go somewhere.
+            let Some(chain) = self.next_buffer(accepted)? else { break };
+            let Some(frame) = self.wanted_frame(port) else {
+                self.queues[RECEIVE].lock().unpop(&chain);
+                break;
+            };
+            self.place(chain, &frame, accepted)?;
+            done += 1;
+        }
+        let mut queue = self.queues[RECEIVE].lock();
+        let interrupt = done > 0 && queue.is_enabled() && queue.needs_interrupt(&self.memory)?;
+        Ok(Outcome { interrupt, more })
+    }
+
+    /// The next frame that passes the filters.
+    fn wanted_frame(&self, port: &crate::wire::Port) -> Option<Frame> {
+        loop {
+            let frame = port.receive(self.bus.now())?;
+            if self.filter.lock().accepts(&frame) {
+                return Some(frame);
+            }
+            self.counters.filtered.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// The next buffer; without one the driver is asked to notify when it has more.
+    fn next_buffer(&self, accepted: Features) -> Result<Option<Chain>, Misuse> {
+        let mut queue = self.queues[RECEIVE].lock();
+        if !queue.is_enabled() {
+            return Ok(None);
+        }
+        loop {
+            if let Some(chain) = pop_writable(&mut queue, self, accepted)? {
+                return Ok(Some(chain));
+            }
+            if !queue.enable_notifications(&self.memory)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Writes a frame into `first` and, with MRG_RXBUF, as many further buffers as it takes.
+    fn place(&self, first: Chain, frame: &[u8], accepted: Features) -> Result<(), Misuse> {
+        let mut queue = self.queues[RECEIVE].lock();
+        let needed = (HEADER_LEN + frame.len()) as u64;
+        let mut chains = vec![first];
+        let mut room = chains[0].writable_len();
+        while room < needed && accepted.contains(Features::MRG_RXBUF) {
+            let Some(chain) = pop_writable(&mut queue, self, accepted)? else { break };
+            room += chain.writable_len();
+            chains.push(chain);
+        }
+        if room < needed {
+            for chain in chains.iter().rev() {
+                queue.unpop(chain);
+            }
+            self.counters.dropped.fetch_add(1, Relaxed);
+            return Ok(());
+        }
+        let mut bytes = Vec::with_capacity(needed as usize);
+        bytes.resize(HEADER_LEN, 0);
+        bytes[NUM_BUFFERS..].copy_from_slice(&(chains.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(frame);
+        let mut rest = bytes.as_slice();
+        let mut used = Vec::with_capacity(chains.len());
+        for chain in &chains {
+            let before = rest.len();
+            for &(address, len) in &chain.writable {
+                let (part, behind) = rest.split_at(rest.len().min(len as usize));
+                if !part.is_empty() {
+                    self.memory.write(address, part)?;
+                }
+                rest = behind;
+            }
+            used.push((chain.head, (before - rest.len()) as u32));
+        }
+        self.counters.received_frames.fetch_add(1, Relaxed);
+        self.counters.received_bytes.fetch_add(frame.len() as u64, Relaxed);
+        match used[..] {
+            [(head, len)] => queue.push(&self.memory, head, len, self.options.quirks.used),
+            _ => queue.push_all(&self.memory, &used),
+        }
+    }
+}
+
+fn pop_writable(queue: &mut DeviceQueue, nic: &Nic, accepted: Features) -> Result<Option<Chain>, Misuse> {
+    let Some(chain) = queue.pop(&nic.memory, accepted.contains(Features::INDIRECT_DESC))? else {
+        return Ok(None);
+    };
+    if !chain.readable.is_empty() || chain.writable.is_empty() {
+        return Err(Misuse::ring("a readable buffer in the receive queue"));
+    }
+    for &(address, len) in &chain.writable {
+        nic.memory.check(address, len.into(), "a receive buffer")?;
+    }
+    Ok(Some(chain))
+}
