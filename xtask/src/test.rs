@@ -97,9 +97,10 @@ fn formatting() -> Result<Count> {
     WHOLE
 }
 
-/// Lints of everything that runs on this machine; the driver itself is linted in its own build.
+/// Lints of everything that runs on this machine, and of the driver as it is compiled for Windows.
 fn lints() -> Result<Count> {
     shell::run(cargo().args(["clippy", "--quiet", "--all-targets", "--", "-D", "warnings"]))?;
+    image::lint()?;
     WHOLE
 }
 

@@ -26,6 +26,9 @@ const FRAME_LIMIT: u32 = 1024;
 /// Functions that may have a larger frame: a part of the name, the most it may take, and why that is right.
 const LARGE_FRAMES: [(&str, u32, &str); 0] = [];
 
+/// Lines of the report that one check may take.
+const PROBLEMS_SHOWN: usize = 8;
+
 /// What panics instead of returning an error when memory is short. None of it may be in the image.
 const INFALLIBLE: [&str; 4] = [
     "alloc::alloc::handle_alloc_error",
@@ -74,8 +77,11 @@ pub fn run(image: &Image) -> Result<()> {
             Ok(found) => println!("  ok    {:<22} {found}", check.name),
             Err(problems) => {
                 failed += 1;
-                for problem in problems {
+                for problem in problems.iter().take(PROBLEMS_SHOWN) {
                     println!("  FAIL  {:<22} {problem}", check.name);
+                }
+                if let Some(more) = problems.len().checked_sub(PROBLEMS_SHOWN).filter(|more| *more > 0) {
+                    println!("  FAIL  {:<22} and {more} more", check.name);
                 }
             }
         }

@@ -9,7 +9,11 @@ mod mirror;
 mod symbols;
 mod toolchain;
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, Result};
 
@@ -61,24 +65,12 @@ pub fn build(package: &str) -> Result<Image> {
 }
 
 fn build_with(toolchain: Toolchain, package: &str) -> Result<Image> {
-    packages::require(&packages::IMAGE)?;
-    toolchain.prepare()?;
+    let cross = Cross::prepare(toolchain)?;
     eprintln!("image: {package} for {TARGET} with {}", toolchain.description());
-    let cross = shell::root().join("target/cross");
-    let kit = Kit::assemble(&cross.join("kit"))?;
-    let mirror = Mirror::lay_out(&cross)?;
+    shell::run(cross.cargo("build").args(["--package", package]))?;
+    cross.mirror.check_lock()?;
 
-    let mut cargo = toolchain.cargo();
-    cargo.args(["build", "--release", "--target", TARGET, "--package", package]);
-    cargo.args(toolchain.arguments());
-    cargo.arg("--config").arg(format!("target.{TARGET}.linker={:?}", toolchain.linker()));
-    let remap = mirror.remap().into_iter().map(|remap| format!("{remap:?}")).collect::<Vec<_>>().join(",");
-    cargo.arg("--config").arg(format!("target.{TARGET}.rustflags=[{remap}]"));
-    cargo.current_dir(&cross).env("CARGO_TARGET_DIR", cross.join("out")).envs(kit.environment());
-    shell::run(&mut cargo)?;
-    mirror.check_lock()?;
-
-    let built = cross.join("out").join(TARGET).join("release");
+    let built = cross.directory.join("out").join(TARGET).join("release");
     let name = package.replace('-', "_");
     let out = shell::root().join("target/image");
     fs::create_dir_all(&out)?;
@@ -91,8 +83,52 @@ fn build_with(toolchain: Toolchain, package: &str) -> Result<Image> {
     Ok(image)
 }
 
+/// Lints the driver and the crates in it, as they are compiled for Windows.
+pub fn lint() -> Result<()> {
+    let toolchain = Toolchain::find()?;
+    if toolchain == Toolchain::Debian {
+        eprintln!("Debian packages no clippy for this compiler: the driver is not linted");
+        return Ok(());
+    }
+    let cross = Cross::prepare(toolchain)?;
+    let mut clippy = cross.cargo("clippy");
+    clippy.args(["--quiet", "--workspace"]);
+    shell::run(clippy.args(["--", "-D", "warnings"]))
+}
+
+/// Everything that a cargo command for the driver needs around it.
+struct Cross {
+    directory: PathBuf,
+    toolchain: Toolchain,
+    kit: Kit,
+    mirror: Mirror,
+}
+
+impl Cross {
+    fn prepare(toolchain: Toolchain) -> Result<Self> {
+        packages::require(&packages::IMAGE)?;
+        toolchain.prepare()?;
+        let directory = shell::root().join("target/cross");
+        let kit = Kit::assemble(&directory.join("kit"))?;
+        let mirror = Mirror::lay_out(&directory)?;
+        Ok(Self { directory, toolchain, kit, mirror })
+    }
+
+    /// Cargo, to `build` or `clippy` packages of the mirror.
+    fn cargo(&self, subcommand: &str) -> Command {
+        let mut cargo = self.toolchain.cargo();
+        cargo.args([subcommand, "--release", "--target", TARGET]).args(self.toolchain.arguments());
+        cargo.arg("--config").arg(format!("target.{TARGET}.linker={:?}", self.toolchain.linker()));
+        let remap: Vec<_> = self.mirror.remap().into_iter().map(|argument| format!("{argument:?}")).collect();
+        cargo.arg("--config").arg(format!("target.{TARGET}.rustflags=[{}]", remap.join(",")));
+        cargo.current_dir(&self.directory).env("CARGO_TARGET_DIR", self.directory.join("out"));
+        cargo.envs(self.kit.environment());
+        cargo
+    }
+}
+
 /// Puts a copy of `from` at `to`, whole at every moment, for whoever may be reading it.
-fn publish(from: &std::path::Path, to: &std::path::Path) -> Result<()> {
+fn publish(from: &Path, to: &Path) -> Result<()> {
     let content = fs::read(from).with_context(|| format!("the build left no {}", from.display()))?;
     if fs::read(to).is_ok_and(|old| old == content) {
         return Ok(());

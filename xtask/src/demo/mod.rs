@@ -1,0 +1,106 @@
+//! `cargo xtask demo`: a file goes from one host to another and back, over RDMA, and a person watches.
+
+mod options;
+mod summary;
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context as _, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use viordma_tests::copy::{End, Faults, Outcome, Phase, Plan, Progress, Source};
+
+pub use self::options::Options;
+use crate::{
+    image,
+    shell::{self, Exit},
+};
+
+/// Exit code when the peer was lost or the copy failed.
+const EXIT_FAILED: u8 = 3;
+
+pub fn run(options: &Options) -> Result<()> {
+    options.check()?;
+    let image = image::build("viordma")?;
+    let plan = plan(options)?;
+    let bars = Bars::new();
+    let outcome = viordma_tests::copy::run(&image.sys, &plan, &|progress| bars.show(progress))?;
+    bars.finish();
+    print!("{}", summary::table(&outcome, options));
+    if let Some(path) = &options.json {
+        let text = serde_json::to_string_pretty(&summary::json(&outcome, options))? + "\n";
+        fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    verdict(&outcome)
+}
+
+fn plan(options: &Options) -> Result<Plan> {
+    let capture = match &options.pcap {
+        Some(path) => path.clone(),
+        None => {
+            let directory = shell::root().join("target");
+            fs::create_dir_all(&directory)?;
+            directory.join("demo.pcapng")
+        }
+    };
+    let capture = absolute(capture)?;
+    // A dead peer is noticed by timeouts; in virtual time nobody waits for them.
+    let seed = options.seed.or(options.kill_peer_at.map(|_| 0));
+    Ok(Plan {
+        source: match &options.file {
+            Some(file) => Source::File(file.clone()),
+            None => Source::Made { bytes: options.made_bytes() },
+        },
+        faults: Faults { loss: options.loss.0, reordering: options.reorder.0, ..Faults::NONE },
+        seed,
+        path_mtu: options.path_mtu(),
+        capture: Some(capture),
+        kill_peer_at: options.kill_peer_at.map(|share| share.0),
+        verifier: true,
+    })
+}
+
+fn absolute(path: PathBuf) -> Result<PathBuf> {
+    std::path::absolute(&path).with_context(|| format!("cannot resolve {}", path.display()))
+}
+
+/// Success only if everything was copied, unchanged, and the verifier has nothing to say.
+fn verdict(outcome: &Outcome) -> Result<()> {
+    let failed = |message: String| Err(Exit { code: EXIT_FAILED, message }.into());
+    match &outcome.end {
+        End::PeerLost { noticed_after } => {
+            failed(format!("the peer was lost; both consumers knew after {:.2} s", noticed_after.as_secs_f64()))
+        }
+        End::Failed(reason) => failed(format!("the copy failed: {reason}")),
+        End::Complete if !outcome.hashes_match() => failed("the hashes differ".into()),
+        End::Complete if !outcome.violations.is_empty() => failed("the verifier found violations".into()),
+        End::Complete => Ok(()),
+    }
+}
+
+/// One progress bar for both phases, hidden where nobody watches.
+struct Bars(ProgressBar);
+
+impl Bars {
+    fn new() -> Self {
+        let bar = ProgressBar::no_length();
+        let style = "{msg:<22} {bar:40.cyan/blue} {bytes:>11} / {total_bytes:<11} {binary_bytes_per_sec:>12}";
+        if let Ok(style) = ProgressStyle::with_template(style) {
+            bar.set_style(style.progress_chars("━╸─"));
+        }
+        Self(bar)
+    }
+
+    fn show(&self, progress: Progress) {
+        let (message, before) = match progress.phase {
+            Phase::Write => ("RDMA Write to the peer", 0),
+            Phase::Read => ("RDMA Read back", progress.total),
+        };
+        self.0.set_message(message);
+        self.0.set_length(progress.total * 2);
+        self.0.set_position(before + progress.done);
+    }
+
+    fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}
