@@ -1,6 +1,92 @@
+//! RoCEv2 without a network, a clock or a kernel: reliable connections, memory regions and connection
+//! management of one adapter.
+//!
+//! [`Engine`] is a machine that its driver turns. Frames, requests and the time go in; frames,
+//! completions, events and the next deadline come out. The same input gives the same output. Nothing here
+//! waits, reads a clock, allocates on the way of a packet, or trusts a peer. Every method takes `&self`
+//! and may be called from any thread; no lock is held by the caller, and none of the engine's is held when
+//! a call returns.
+//!
+//! # How to drive it
+//!
+//! The methods are of four kinds:
+//!
+//! * **Commands** of the consumer: [`Engine::create_cq`] and its kin, [`Engine::register`],
+//!   [`Engine::post_send`], [`Engine::post_recv`], [`Engine::arm_cq`], [`Engine::flush`],
+//!   [`Engine::connect`] and its kin. They answer at once.
+//! * **Input**: [`Engine::handle_frame`] for each frame received, in place;
+//!   [`Engine::handle_timeout`] when the time has come.
+//! * **Output**: [`Engine::poll_transmit`] writes frames into free slots of a transmit queue,
+//!   [`Engine::poll_event`] tells what happened, [`Engine::poll_timeout`] when to call
+//!   [`Engine::handle_timeout`] next.
+//! * **Getters**: [`Cq::poll`], [`Engine::stats`] and the like.
+//!
+//! After any command or any batch of input, in this order: call `poll_transmit` until it returns less than
+//! its budget, then `poll_event` until it returns `None`, then `poll_timeout` to set the one timer.
+//! Acknowledgements are owed, not sent, by `handle_frame`: a batch of frames is answered by one of them,
+//! so do not transmit in between. When the transmit queue runs full, what is left waits for the next
+//! `poll_transmit`.
+//!
+//! # Locks
+//!
+//! In this order: the driver's transmit queue, the ready list, a queue pair, a shared receive queue, a
+//! completion queue, the event list or the timer wheel. Connection management has its own lock, which is
+//! taken before a queue pair's. There is no lock that all packets take, but the ready list's for an
+//! instant. `R` is the lock to use: a spin lock that raises to `DISPATCH_LEVEL` in the kernel.
+//!
+//! # Memory
+//!
+//! Objects are allocated, fallibly, when they are created, with all the room that they will ever need.
+//! Memory of consumers is touched in one module, `memory`, and only inside of what they registered. A
+//! received payload is copied there after the ICRC of its frame was checked; a payload to send is copied
+//! into its frame in the pass that computes the ICRC.
 #![cfg_attr(not(test), no_std)]
-//! Sans-IO RoCEv2.
+#![deny(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
+
 extern crate alloc;
 
+mod arc;
+mod conn;
+mod cq;
+mod engine;
+mod error;
+mod fifo;
+#[allow(unsafe_code, reason = "copies memory that may change meanwhile; vector instructions")]
 pub mod icrc;
+mod memory;
+mod qp;
+mod random;
+mod rc;
+mod region;
+mod slots;
+mod srq;
+mod stats;
+#[cfg(test)]
+mod testing;
+mod time;
+mod timer;
 pub mod wire;
+mod work;
+
+pub use arc::{Arc, OutOfMemory};
+pub use conn::{
+    AcceptSpec, ConnEvent, ConnId, ConnectSpec, ListenSpec, ListenerId, PrivateData, ReadLimits,
+    RejectReason, Request, Timing,
+};
+pub use cq::{Arm, Cq, CqFault, Destroyed};
+pub use engine::{Config, CqNotice, Engine, Event, Reason, SrqNotice, Transmit, Verdict};
+pub use error::{ConnError, CreateError, PostError};
+pub use memory::Backing;
+pub use qp::{Qp, QpSpec};
+pub use rc::{Event as QpEvent, InvalidTransition, State as QpState, TransitionTable};
+pub use region::{Access, PRIVILEGED_KEY, Pd, Region};
+pub use srq::{ModifyError, Srq, SrqSpec};
+pub use stats::{Counter, Stats};
+pub use time::Instant;
+pub use work::{
+    Completion, CompletionKind, Data, Operation, RecvRequest, SendFlags, SendRequest, Sge, Status,
+};

@@ -1,0 +1,194 @@
+//! A shared reference that says so when there is no memory for it.
+//!
+//! `alloc::sync::Arc` aborts when its allocation fails, and a kernel must not. [`Arc::try_new`] returns
+//! the value instead. No weak references: whoever needs those keeps a slot number (see `slots`).
+#![allow(unsafe_code, reason = "owns memory through a raw pointer; nothing else in this module does")]
+
+use core::alloc::Layout;
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::Deref;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicUsize, Ordering, fence};
+
+/// There is no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfMemory;
+
+/// An atomically counted reference to a value on the heap.
+pub struct Arc<T> {
+    shared: NonNull<Shared<T>>,
+    owns: PhantomData<Shared<T>>,
+}
+
+struct Shared<T> {
+    count: AtomicUsize,
+    value: T,
+}
+
+// SAFETY: an `Arc` gives `&T` on whatever thread it is (`T: Sync`), and the last one drops the `T` there
+// (`T: Send`); the count is atomic.
+unsafe impl<T: Send + Sync> Send for Arc<T> {}
+// SAFETY: as above; a shared `Arc` can be cloned.
+unsafe impl<T: Send + Sync> Sync for Arc<T> {}
+
+impl<T> Arc<T> {
+    /// Moves `value` to the heap; gives it back to nobody, but drops it, when there is no memory.
+    pub fn try_new(value: T) -> Result<Self, OutOfMemory> {
+        // Never of size zero: the count is in it.
+        let layout = Layout::new::<Shared<T>>();
+        // SAFETY: the layout is not of size zero.
+        let memory = unsafe { alloc::alloc::alloc(layout) };
+        let Some(shared) = NonNull::new(memory.cast::<Shared<T>>()) else {
+            return Err(OutOfMemory);
+        };
+        // SAFETY: the memory is fresh, of this layout and ours alone.
+        unsafe { shared.write(Shared { count: AtomicUsize::new(1), value }) };
+        Ok(Self { shared, owns: PhantomData })
+    }
+
+    /// Whether both are references to the same value.
+    #[inline]
+    pub fn ptr_eq(this: &Self, other: &Self) -> bool {
+        this.shared == other.shared
+    }
+
+    /// Gives the reference up as a pointer to the value, for places that hold nothing else. Not counted
+    /// down until [`Arc::from_raw`] takes it back.
+    pub fn into_raw(this: Self) -> *const T {
+        let value = Self::as_ptr(&this);
+        core::mem::forget(this);
+        value
+    }
+
+    /// The value's address, the same for all references to it.
+    #[inline]
+    pub fn as_ptr(this: &Self) -> *const T {
+        // SAFETY: the pointer is to a live `Shared`; only the address of its field is taken.
+        unsafe { &raw const (*this.shared.as_ptr()).value }
+    }
+
+    /// Takes back a reference that was given up.
+    ///
+    /// # Safety
+    /// `value` is from [`Arc::into_raw`], and each such pointer is taken back at most once.
+    #[allow(clippy::cast_ptr_alignment, reason = "it was a `Shared` before `into_raw`")]
+    pub unsafe fn from_raw(value: *const T) -> Self {
+        let offset = core::mem::offset_of!(Shared<T>, value);
+        // SAFETY: by the caller, `value` is the field of a `Shared`, so that its start lies before it in
+        // the same allocation.
+        let shared = unsafe { value.byte_sub(offset) }.cast::<Shared<T>>().cast_mut();
+        // SAFETY: the start of an allocation is not null.
+        let shared = unsafe { NonNull::new_unchecked(shared) };
+        Self { shared, owns: PhantomData }
+    }
+
+    /// How many references there are, at some moment during the call.
+    pub fn count(this: &Self) -> usize {
+        this.shared().count.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn shared(&self) -> &Shared<T> {
+        // SAFETY: as long as this reference is counted, the memory lives and nobody has it mutably.
+        unsafe { self.shared.as_ref() }
+    }
+}
+
+impl<T> Clone for Arc<T> {
+    #[inline]
+    fn clone(&self) -> Self {
+        // A reference leads to the next one, no ordering is needed. 2^64 references do not fit into
+        // memory; forgetting them is leaking them, which nothing here does in a loop.
+        self.shared().count.fetch_add(1, Ordering::Relaxed);
+        Self { shared: self.shared, owns: PhantomData }
+    }
+}
+
+impl<T> Drop for Arc<T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.shared().count.fetch_sub(1, Ordering::Release) != 1 {
+            return;
+        }
+        // All uses by others, released by their decrements, come before the end.
+        fence(Ordering::Acquire);
+        let shared = self.shared.as_ptr();
+        // SAFETY: this was the last reference, so that the value is ours alone, and is dropped once.
+        unsafe { shared.drop_in_place() };
+        // SAFETY: allocated by `try_new` with this layout; not used any more.
+        unsafe { alloc::alloc::dealloc(shared.cast(), Layout::new::<Shared<T>>()) };
+    }
+}
+
+impl<T> Deref for Arc<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.shared().value
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Arc<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
+    struct Flag<'a>(&'a AtomicBool);
+
+    impl Drop for Flag<'_> {
+        fn drop(&mut self) {
+            assert!(!self.0.swap(true, Ordering::SeqCst), "dropped twice");
+        }
+    }
+
+    #[test]
+    fn the_last_reference_drops_the_value_once() {
+        let dropped = AtomicBool::new(false);
+        let first = Arc::try_new(Flag(&dropped)).unwrap();
+        let second = first.clone();
+        assert_eq!(Arc::count(&first), 2);
+        drop(first);
+        assert!(!dropped.load(Ordering::SeqCst));
+        drop(second);
+        assert!(dropped.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn a_reference_survives_being_a_pointer() {
+        #[repr(align(16))]
+        struct Aligned(u8);
+        let arc = Arc::try_new(Aligned(7)).unwrap();
+        let address = Arc::as_ptr(&arc);
+        let raw = Arc::into_raw(arc);
+        assert_eq!(raw, address);
+        // SAFETY: from `into_raw`, taken back once.
+        let back = unsafe { Arc::from_raw(raw) };
+        assert_eq!(back.0, 7);
+        assert_eq!(Arc::count(&back), 1);
+    }
+
+    #[test]
+    fn references_may_end_on_any_thread() {
+        let arc = Arc::try_new(AtomicUsize::new(0)).unwrap();
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                let arc = arc.clone();
+                scope.spawn(move || {
+                    for _ in 0..100 {
+                        arc.clone().fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!((arc.load(Ordering::Relaxed), Arc::count(&arc)), (400, 1));
+    }
+}

@@ -1,0 +1,104 @@
+//! The engine: everything of one adapter, behind one `&self`.
+//!
+//! Split by what drives it: `objects` (creating and destroying), `posts` (work requests), `frames` (packets
+//! in and out, time), `events` (what happened), `conns` (connections).
+
+mod conns;
+mod events;
+mod frames;
+mod objects;
+mod posts;
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+
+use lock_api::{Mutex, RawMutex};
+
+pub use events::{CqNotice, Event, SrqNotice};
+pub use frames::{Reason, Transmit, Verdict};
+
+use crate::arc::Arc;
+use crate::conn::{ReadLimits, Timing};
+use crate::fifo::Fifo;
+use crate::icrc::Crc;
+use crate::qp::Qp;
+use crate::random::Random;
+use crate::region::Regions;
+use crate::slots::Slots;
+use crate::stats::Stats;
+use crate::timer::Wheel;
+
+/// What an engine is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Queue pairs at most, up to 2^18.
+    pub max_qps: u32,
+    /// Regions at most, up to 2^18.
+    pub max_regions: u32,
+    /// Logical ranges at most, up to 2^18.
+    pub max_logical: u32,
+    /// Connections at most, half-open ones included.
+    pub max_connections: u32,
+    /// Bytes of the longest message.
+    pub max_message: u32,
+    /// READs at most per queue pair, in either direction. A queue pair has room for as many.
+    pub max_reads: ReadLimits,
+    /// Packets of a queue pair that may be unacknowledged.
+    pub window: u32,
+    /// Every so many packets of a message, the requester asks for an acknowledgement.
+    pub ack_every: u32,
+    pub timing: Timing,
+    /// Names this side to connection management of peers: constant and unique, an EUI-64 of the adapter.
+    pub ca_guid: u64,
+    /// How CRCs are computed.
+    pub crc: Crc,
+    /// For numbers that strangers should not guess. The same seed and input give the same frames.
+    pub seed: [u8; 32],
+}
+
+impl Config {
+    /// Ordinary limits.
+    pub fn new(ca_guid: u64, seed: [u8; 32]) -> Self {
+        Self {
+            max_qps: 1 << 14,
+            max_regions: 1 << 17,
+            max_logical: 1 << 17,
+            max_connections: 1 << 14,
+            max_message: 1 << 30,
+            max_reads: ReadLimits { inbound: 32, outbound: 32 },
+            window: 128,
+            ack_every: 32,
+            timing: Timing::default(),
+            ca_guid,
+            crc: Crc::detect(),
+            seed,
+        }
+    }
+}
+
+/// A RoCEv2 endpoint: queue pairs, memory, connections. See the [crate](crate) for how to drive it.
+pub struct Engine<R: RawMutex> {
+    pub(crate) config: Config,
+    pub(crate) stats: Stats,
+    pub(crate) regions: Regions<R>,
+    pub(crate) qps: Slots<Qp<R>, R>,
+    /// Queue pairs with something to send, each once.
+    ready: Mutex<R, Fifo<Arc<Qp<R>>>>,
+    wheel: Mutex<R, Wheel>,
+    events: Mutex<R, events::Queue<R>>,
+    conns: Mutex<R, conns::Conns<R>>,
+    random: Mutex<R, Random>,
+    next_pd: AtomicU32,
+    next_id: AtomicU64,
+    /// A completion queue has overflowed, and its queue pairs do not know yet.
+    cq_fault: AtomicBool,
+    conns_due: AtomicBool,
+}
+
+impl<R: RawMutex> core::fmt::Debug for Engine<R> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Engine")
+            .field("config", &self.config)
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,160 @@
+//! Creating and destroying: at the caller's IRQL, without waiting, or an error.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use lock_api::{Mutex, RawMutex};
+
+use super::{Config, Engine, conns, events};
+use crate::arc::Arc;
+use crate::cq::{Cq, Destroyed};
+use crate::error::CreateError;
+use crate::fifo::Fifo;
+use crate::memory::Backing;
+use crate::qp::{Qp, QpSpec};
+use crate::random::Random;
+use crate::rc::Rc;
+use crate::region::{Access, Pd, Region, Regions};
+use crate::slots::Slots;
+use crate::srq::{Srq, SrqSpec};
+use crate::stats::Stats;
+use crate::timer::Wheel;
+use crate::wire::Qpn;
+
+impl<R: RawMutex> Engine<R> {
+    /// An engine with nothing in it.
+    ///
+    /// It is large (tables of pointers): put it on the heap, through [`Arc::try_new`], say.
+    pub fn new(config: Config) -> Self {
+        let mut random = Random::new(config.seed);
+        Self {
+            config,
+            stats: Stats::default(),
+            regions: Regions::new(config.max_regions, config.max_logical, &mut random),
+            qps: Slots::new(config.max_qps, &mut random),
+            ready: Mutex::new(Fifo::new()),
+            wheel: Mutex::new(Wheel::new()),
+            events: Mutex::new(events::Queue::new()),
+            conns: Mutex::new(conns::Conns::new(&config, &mut random)),
+            random: Mutex::new(random),
+            next_pd: AtomicU32::new(1),
+            next_id: AtomicU64::new(1),
+            cq_fault: AtomicBool::new(false),
+            conns_due: AtomicBool::new(false),
+        }
+    }
+
+    /// What the engine was made with.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What happened so far, in numbers.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// A new protection domain. It is a number and needs no destruction.
+    pub fn create_pd(&self) -> Pd {
+        Pd(self.next_pd.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A completion queue for `depth` entries, at least 1.
+    pub fn create_cq(&self, depth: u32, context: u64) -> Result<Arc<Cq<R>>, CreateError> {
+        let cq = Cq::try_new(depth, context, self.next_id.fetch_add(1, Ordering::Relaxed))?;
+        self.events.lock().add_member()?;
+        Ok(cq)
+    }
+
+    /// Ends a completion queue that no queue pair uses any more. No notice of it begins after this
+    /// (R-CQ-59); one that is out already comes to its end, see [`Destroyed`].
+    pub fn destroy_cq(&self, cq: &Cq<R>) -> Destroyed {
+        self.withdraw_cq(cq)
+    }
+
+    /// A shared receive queue.
+    pub fn create_srq(&self, spec: &SrqSpec) -> Result<Arc<Srq<R>>, CreateError> {
+        let srq = Srq::try_new(spec, self.next_id.fetch_add(1, Ordering::Relaxed))?;
+        self.events.lock().add_member()?;
+        Ok(srq)
+    }
+
+    /// Ends a shared receive queue that no queue pair uses any more. Its receives vanish without
+    /// completions.
+    pub fn destroy_srq(&self, srq: &Srq<R>) -> Destroyed {
+        self.withdraw_srq(srq)
+    }
+
+    /// Registers memory: `length` bytes that the consumer and its peers know as addresses from `base`
+    /// on.
+    ///
+    /// # Safety
+    /// What [`Backing::push`] asks for holds until [`Engine::deregister`] has returned.
+    #[allow(unsafe_code, reason = "hands the contract of a backing on to the caller")]
+    pub unsafe fn register(
+        &self,
+        pd: Pd,
+        base: u64,
+        length: u64,
+        access: Access,
+        backing: Backing,
+    ) -> Result<Arc<Region>, CreateError> {
+        self.regions.register(pd, base, length, access, backing)
+    }
+
+    /// Ends a registration. When this returns, nothing reads or writes the memory through it any more,
+    /// and its key is dead: requests that still name it fail. `false` when it was ended before.
+    pub fn deregister(&self, region: &Region) -> bool {
+        self.regions.deregister(region)
+    }
+
+    /// Gives memory logical addresses for elements with [`crate::PRIVILEGED_KEY`]: `offset` bytes after
+    /// the base that is returned, contiguous. The base is a multiple of 2^40, so that `offset` can place
+    /// the memory in its pages as it lies; together with the length it is below 2^40.
+    ///
+    /// # Safety
+    /// What [`Backing::push`] asks for holds until [`Engine::unmap_logical`] has returned.
+    #[allow(unsafe_code, reason = "hands the contract of a backing on to the caller")]
+    pub unsafe fn map_logical(&self, offset: u64, backing: Backing) -> Result<u64, CreateError> {
+        self.regions.map_logical(offset, backing)
+    }
+
+    /// Takes logical addresses back, by the base that [`Engine::map_logical`] returned. When this returns,
+    /// nothing accesses the memory through them any more. `false` when there are no such.
+    pub fn unmap_logical(&self, base: u64) -> bool {
+        self.regions.unmap_logical(base)
+    }
+
+    /// A queue pair, to which receives can be posted at once.
+    pub fn create_qp(&self, spec: QpSpec<R>) -> Result<Arc<Qp<R>>, CreateError> {
+        let rc = Rc::try_new(&spec, &self.config)?;
+        // 0 and 1 are special, small numbers are what strangers try first, all ones is multicast.
+        let vacant = self.qps.reserve(|qpn| qpn > 0xFF && qpn != 0x00FF_FFFF)?;
+        let members = self.qps.live() as usize;
+        self.ready.lock().reserve_for(members)?;
+        self.wheel.lock().reserve_for(vacant.index())?;
+        let qp = Arc::try_new(Qp {
+            qpn: Qpn::new(vacant.code()),
+            index: vacant.index(),
+            pd: spec.pd,
+            context: spec.context,
+            send_cq: spec.send_cq,
+            recv_cq: spec.recv_cq,
+            srq: spec.srq,
+            ready: AtomicBool::new(false),
+            rc: Mutex::new(rc),
+        })?;
+        vacant.fill(qp.clone());
+        Ok(qp)
+    }
+
+    /// Ends a queue pair: flushes it, aborts its connection, and forgets its number. When this returns, no
+    /// packet is being processed for it, and none will be. Its completions can still be read.
+    pub fn destroy_qp(&self, qp: &Arc<Qp<R>>) {
+        self.flush(qp);
+        if self.qps.remove(qp.qpn.value()).is_none() {
+            return;
+        }
+        self.wheel.lock().cancel(qp.index);
+        self.ready.lock().remove(|ready| Arc::ptr_eq(ready, qp));
+    }
+}

@@ -1,0 +1,56 @@
+//! Work requests from consumers.
+
+use lock_api::RawMutex;
+
+use super::Engine;
+use crate::arc::Arc;
+use crate::cq::{Arm, Cq};
+use crate::error::PostError;
+use crate::qp::Qp;
+use crate::work::{RecvRequest, SendRequest};
+
+impl<R: RawMutex> Engine<R> {
+    /// Posts a request to the send queue. Once accepted it completes exactly once (not at all if it is
+    /// silent and succeeds), in the order of posting; refused, it never does.
+    ///
+    /// Frames are built by the next [`Engine::poll_transmit`].
+    pub fn post_send(&self, qp: &Arc<Qp<R>>, request: &SendRequest<'_>) -> Result<(), PostError> {
+        //= R-QP-4
+        //= R-QP-70
+        qp.rc.lock().post_send(request, &self.config)?;
+        self.make_ready(qp);
+        Ok(())
+    }
+
+    /// Posts a receive to a queue pair without shared queue, connected or not. On a queue pair in error it
+    /// is accepted and completes as flushed at once.
+    pub fn post_recv(&self, qp: &Arc<Qp<R>>, request: &RecvRequest<'_>) -> Result<(), PostError> {
+        //= R-QP-84
+        if qp.srq.is_some() {
+            return Err(PostError::NotAllowed);
+        }
+        let mut rc = qp.rc.lock();
+        //= R-QP-5
+        rc.post_recv(request, &self.config)?;
+        if rc.state() == crate::QpState::Error {
+            self.drain_receives(qp, &mut rc);
+        }
+        Ok(())
+    }
+
+    /// Asks to be told of completions, see [`Arm`]. The notice comes through [`Engine::poll_event`], at
+    /// once if there is reason for it already.
+    pub fn arm_cq(&self, cq: &Arc<Cq<R>>, arm: Arm) {
+        let follow = cq.arm(arm);
+        self.follow_cq(cq, follow);
+    }
+
+    /// Gives up every request of both queues: the queue pair goes into error, its connection is aborted.
+    /// Harmless when repeated. Receives of a shared queue that no message has begun to fill stay there.
+    pub fn flush(&self, qp: &Arc<Qp<R>>) {
+        //= R-QP-62
+        //= R-QP-68
+        let mut rc = qp.rc.lock();
+        self.fail(qp, &mut rc);
+    }
+}

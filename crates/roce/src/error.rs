@@ -1,0 +1,78 @@
+//! Why a command was refused. The provider maps each of these to one NTSTATUS.
+
+use crate::arc::OutOfMemory;
+
+/// Why an object could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CreateError {
+    /// There is no memory.
+    OutOfMemory,
+    /// The engine's configured number of such objects exists already.
+    TooMany,
+    /// A parameter makes no sense: a depth of zero where none is allowed, a range that wraps, backing
+    /// memory shorter than the region.
+    Invalid,
+}
+
+impl From<OutOfMemory> for CreateError {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
+    }
+}
+
+impl From<alloc::collections::TryReserveError> for CreateError {
+    fn from(_: alloc::collections::TryReserveError) -> Self {
+        Self::OutOfMemory
+    }
+}
+
+/// Why a work request was refused. It then has no completion, and the queue pair is as before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostError {
+    /// The queue pair is not connected, or not any more.
+    NotConnected,
+    /// The queue holds as many requests as it was made for.
+    QueueFull,
+    /// More gather or scatter elements than the queue was made for.
+    TooManySges,
+    /// Longer than a message may be, see [`crate::Config::max_message`].
+    TooLong,
+    /// More inline data than the queue pair was made for.
+    InlineTooLong,
+    /// The operation cannot be asked for on this queue pair: a READ where none may be outstanding, a
+    /// receive on a queue pair with a shared queue, inline data on a READ.
+    NotAllowed,
+}
+
+/// Why a connection command was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnError {
+    /// There is no such connection or listener, or not any more.
+    Unknown,
+    /// The connection is not in a state in which that can be asked for.
+    State,
+    /// The queue pair is connecting or connected already, or is in error.
+    QpBusy,
+    /// The addresses of the path are not of one family, or the MTU does not fit.
+    Invalid,
+    /// Private data longer than the message has room for.
+    PrivateDataTooLong,
+    /// The local port is taken.
+    PortInUse,
+    /// There is no memory.
+    OutOfMemory,
+    /// As many connections or listeners as the engine was configured for exist already.
+    TooMany,
+}
+
+impl From<OutOfMemory> for ConnError {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
+    }
+}
+
+impl From<alloc::collections::TryReserveError> for ConnError {
+    fn from(_: alloc::collections::TryReserveError) -> Self {
+        Self::OutOfMemory
+    }
+}

@@ -1,0 +1,160 @@
+//! Receives: the ring they wait in, and the one that a message is going into.
+
+use alloc::vec::Vec;
+
+use super::sges::{Cursor, copy_sges, total};
+use crate::error::{CreateError, PostError};
+use crate::work::{RecvRequest, Sge};
+
+/// Receives that wait for a message, in the order they were posted.
+#[derive(Debug)]
+pub(crate) struct RecvQueue {
+    /// `depth` entries, the oldest at `head`.
+    entries: Vec<Entry>,
+    /// `max_sges` for each entry.
+    sges: Vec<Sge>,
+    max_sges: usize,
+    head: usize,
+    len: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    context: u64,
+    sges: usize,
+}
+
+/// A receive that a message goes into.
+#[derive(Debug)]
+pub(crate) struct Current {
+    /// Whether there is one.
+    pub(crate) active: bool,
+    pub(crate) context: u64,
+    /// Room for as many elements as a receive may have; the first `count` are this receive's.
+    sges: Vec<Sge>,
+    count: usize,
+    /// Where the next byte goes.
+    pub(crate) cursor: Cursor,
+}
+
+impl RecvQueue {
+    pub(crate) fn try_new(depth: u32, max_sges: u32) -> Result<Self, CreateError> {
+        let (depth, max_sges) = (depth as usize, max_sges as usize);
+        let mut queue = Self { entries: Vec::new(), sges: Vec::new(), max_sges, head: 0, len: 0 };
+        queue.entries.try_reserve_exact(depth)?;
+        queue.entries.resize(depth, Entry::default());
+        let sges = depth.checked_mul(max_sges).ok_or(CreateError::Invalid)?;
+        queue.sges.try_reserve_exact(sges)?;
+        queue.sges.resize(sges, Sge::default());
+        Ok(queue)
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.len as u32
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn post(&mut self, request: &RecvRequest<'_>, max_message: u32) -> Result<(), PostError> {
+        if request.sges.len() > self.max_sges {
+            return Err(PostError::TooManySges);
+        }
+        //= R-QP-18
+        //= R-QP-20
+        if self.len == self.entries.len() {
+            return Err(PostError::QueueFull);
+        }
+        if total(request.sges).is_none_or(|length| length > max_message) {
+            return Err(PostError::TooLong);
+        }
+        let at = self.wrap(self.head.wrapping_add(self.len));
+        //= R-QP-13
+        if let (Some(entry), Some(room)) =
+            (self.entries.get_mut(at), sges_at(&mut self.sges, at, self.max_sges))
+        {
+            *entry = Entry { context: request.context, sges: copy_sges(room, request.sges) };
+            self.len += 1;
+        }
+        Ok(())
+    }
+
+    /// Moves the oldest receive into `current`; `false` when there is none.
+    pub(crate) fn take(&mut self, current: &mut Current) -> bool {
+        //= R-QP-48
+        if self.len == 0 {
+            return false;
+        }
+        let Some(entry) = self.entries.get(self.head).copied() else { return false };
+        let sges = sges_at(&mut self.sges, self.head, self.max_sges).unwrap_or_default();
+        current.active = true;
+        current.context = entry.context;
+        current.count = copy_sges(&mut current.sges, sges.get(..entry.sges).unwrap_or_default());
+        current.cursor = Cursor::default();
+        self.drop_oldest();
+        true
+    }
+
+    /// Takes out the oldest receive unused; its context.
+    pub(crate) fn pop(&mut self) -> Option<u64> {
+        if self.len == 0 {
+            return None;
+        }
+        let context = self.entries.get(self.head)?.context;
+        self.drop_oldest();
+        Some(context)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Changes the depth, which is not below the length.
+    pub(crate) fn resize(&mut self, depth: u32) -> Result<(), CreateError> {
+        let mut bigger = Self::try_new(depth, self.max_sges as u32)?;
+        while self.len > 0 && bigger.len < bigger.entries.len() {
+            let (from, to) = (self.head, bigger.len);
+            if let (Some(old), Some(new)) = (self.entries.get(from), bigger.entries.get_mut(to)) {
+                *new = *old;
+            }
+            if let (Some(old), Some(new)) =
+                (sges_at(&mut self.sges, from, self.max_sges), sges_at(&mut bigger.sges, to, self.max_sges))
+            {
+                copy_sges(new, old);
+            }
+            bigger.len += 1;
+            self.drop_oldest();
+        }
+        *self = bigger;
+        Ok(())
+    }
+
+    fn drop_oldest(&mut self) {
+        self.head = self.wrap(self.head.wrapping_add(1));
+        self.len = self.len.saturating_sub(1);
+    }
+
+    /// `index`, which is less than two rounds, inside the first.
+    fn wrap(&self, index: usize) -> usize {
+        if index >= self.entries.len() { index.wrapping_sub(self.entries.len()) } else { index }
+    }
+}
+
+impl Current {
+    pub(crate) fn try_new(max_sges: u32) -> Result<Self, CreateError> {
+        let mut sges = Vec::new();
+        sges.try_reserve_exact(max_sges as usize)?;
+        sges.resize(max_sges as usize, Sge::default());
+        Ok(Self { active: false, context: 0, sges, count: 0, cursor: Cursor::default() })
+    }
+
+    pub(crate) fn sges(&self) -> &[Sge] {
+        self.sges.get(..self.count).unwrap_or_default()
+    }
+}
+
+fn sges_at(sges: &mut [Sge], at: usize, max: usize) -> Option<&mut [Sge]> {
+    let start = at.checked_mul(max)?;
+    sges.get_mut(start..start.checked_add(max)?)
+}

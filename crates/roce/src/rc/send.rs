@@ -1,0 +1,263 @@
+//! The send queue: a ring of requests, from posting until the peer has acknowledged them.
+//!
+//! Sequence numbers inside the engine are 64 bits wide and start at 0 with the connection; the wire sees
+//! their low 24 bits, moved by the starting PSN. Each request gets its range when it is posted, so that
+//! order, windows and completion are comparisons of plain numbers.
+
+use alloc::vec::Vec;
+
+use super::sges::{copy_sges, total};
+use crate::error::{CreateError, PostError};
+use crate::work::{CompletionKind, Data, Operation, SendFlags, SendRequest, Sge};
+
+/// A request on the send queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wqe {
+    pub(crate) context: u64,
+    pub(crate) operation: Operation,
+    pub(crate) flags: SendFlags,
+    /// Bytes.
+    pub(crate) length: u32,
+    /// Sequence number of its first packet (for a READ, of the first packet of its response).
+    pub(crate) first: u64,
+    /// How many it takes: at least 1.
+    pub(crate) packets: u32,
+    data: Source,
+    /// Where in the queue's arrays its elements or inline data are.
+    at: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// So many elements.
+    Sges(usize),
+    Inline,
+}
+
+/// Where the data of a queued request is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Payload<'a> {
+    Sges(&'a [Sge]),
+    Inline(&'a [u8]),
+}
+
+impl Wqe {
+    const EMPTY: Self = Self {
+        context: 0,
+        operation: Operation::Send,
+        flags: SendFlags::empty(),
+        length: 0,
+        first: 0,
+        packets: 1,
+        data: Source::Sges(0),
+        at: 0,
+    };
+
+    /// The sequence number after its last.
+    #[inline]
+    pub(crate) fn end(&self) -> u64 {
+        self.first.saturating_add(u64::from(self.packets))
+    }
+
+    pub(crate) fn is_read(&self) -> bool {
+        matches!(self.operation, Operation::Read { .. })
+    }
+
+    //= R-CQ-25
+    pub(crate) fn kind(&self) -> CompletionKind {
+        match self.operation {
+            Operation::Send | Operation::SendInvalidate { .. } => CompletionKind::Send,
+            Operation::Write { .. } => CompletionKind::Write,
+            Operation::Read { .. } => CompletionKind::Read,
+        }
+    }
+}
+
+/// The send queue.
+#[derive(Debug)]
+pub(crate) struct SendQueue {
+    /// `depth` entries, the oldest at `head`.
+    entries: Vec<Wqe>,
+    /// `max_sges` for each entry.
+    sges: Vec<Sge>,
+    max_sges: usize,
+    /// `max_inline` for each entry.
+    inline: Vec<u8>,
+    max_inline: usize,
+    head: usize,
+    len: usize,
+    /// READs among them.
+    reads: usize,
+    /// Sequence number of the next request.
+    next: u64,
+}
+
+impl SendQueue {
+    pub(crate) fn try_new(depth: u32, max_sges: u32, max_inline: u32) -> Result<Self, CreateError> {
+        let (depth, max_sges, max_inline) = (depth as usize, max_sges as usize, max_inline as usize);
+        let mut queue = Self {
+            entries: Vec::new(),
+            sges: Vec::new(),
+            max_sges,
+            inline: Vec::new(),
+            max_inline,
+            head: 0,
+            len: 0,
+            reads: 0,
+            next: 0,
+        };
+        queue.entries.try_reserve_exact(depth)?;
+        queue.entries.resize(depth, Wqe::EMPTY);
+        let sges = depth.checked_mul(max_sges).ok_or(CreateError::Invalid)?;
+        queue.sges.try_reserve_exact(sges)?;
+        queue.sges.resize(sges, Sge::default());
+        let inline = depth.checked_mul(max_inline).ok_or(CreateError::Invalid)?;
+        queue.inline.try_reserve_exact(inline)?;
+        queue.inline.resize(inline, 0);
+        Ok(queue)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// READs in the queue.
+    pub(crate) fn reads(&self) -> usize {
+        self.reads
+    }
+
+    /// Sequence number that the next request will get.
+    pub(crate) fn end(&self) -> u64 {
+        self.next
+    }
+
+    /// Appends a request whose packets carry up to `mtu` bytes.
+    pub(crate) fn post(
+        &mut self,
+        request: &SendRequest<'_>,
+        mtu: u32,
+        max_message: u32,
+    ) -> Result<(), PostError> {
+        let is_read = matches!(request.operation, Operation::Read { .. });
+        let length = match request.data {
+            //= R-QP-16
+            //= R-QP-17
+            Data::Sges(sges) if sges.len() > self.max_sges => return Err(PostError::TooManySges),
+            Data::Sges(sges) => total(sges),
+            //= R-QP-34
+            Data::Inline(_) if is_read => return Err(PostError::NotAllowed),
+            Data::Inline(pieces) => {
+                let length = pieces.iter().try_fold(0usize, |sum, piece| sum.checked_add(piece.len()));
+                //= R-QP-33
+                match length {
+                    Some(length) if length <= self.max_inline => u32::try_from(length).ok(),
+                    _ => return Err(PostError::InlineTooLong),
+                }
+            }
+        };
+        //= R-QP-18
+        //= R-QP-20
+        if self.len == self.entries.len() {
+            return Err(PostError::QueueFull);
+        }
+        //= R-QP-19
+        let length = length.filter(|&length| length <= max_message).ok_or(PostError::TooLong)?;
+        let at = self.wrap(self.head.wrapping_add(self.len));
+        let data = match request.data {
+            //= R-QP-13
+            Data::Sges(sges) => Source::Sges(copy_sges(self.sges_mut(at), sges)),
+            //= R-QP-30
+            //= R-QP-31
+            //= R-QP-32
+            Data::Inline(pieces) => {
+                let room = self.inline_mut(at);
+                let mut rest = room;
+                for piece in pieces {
+                    let Some((now, later)) = rest.split_at_mut_checked(piece.len()) else { break };
+                    now.copy_from_slice(piece);
+                    rest = later;
+                }
+                Source::Inline
+            }
+        };
+        //= rocev2 §5
+        let packets = length.div_ceil(mtu.max(1)).max(1);
+        let wqe = Wqe {
+            context: request.context,
+            operation: request.operation,
+            flags: request.flags,
+            length,
+            first: self.next,
+            packets,
+            data,
+            at,
+        };
+        if let Some(entry) = self.entries.get_mut(at) {
+            *entry = wqe;
+            self.len += 1;
+            self.reads += usize::from(is_read);
+            self.next = wqe.end();
+        }
+        Ok(())
+    }
+
+    /// The `index`-th oldest request.
+    #[inline]
+    pub(crate) fn get(&self, index: usize) -> Option<&Wqe> {
+        if index >= self.len {
+            return None;
+        }
+        self.entries.get(self.wrap(self.head.wrapping_add(index)))
+    }
+
+    /// The oldest request.
+    #[inline]
+    pub(crate) fn front(&self) -> Option<&Wqe> {
+        self.get(0)
+    }
+
+    /// Takes out the oldest request.
+    pub(crate) fn pop(&mut self) -> Option<Wqe> {
+        let wqe = *self.front()?;
+        self.head = self.wrap(self.head.wrapping_add(1));
+        self.len = self.len.saturating_sub(1);
+        self.reads = self.reads.saturating_sub(usize::from(wqe.is_read()));
+        Some(wqe)
+    }
+
+    /// Where the data of a request of this queue is.
+    #[inline]
+    pub(crate) fn payload(&self, wqe: &Wqe) -> Payload<'_> {
+        match wqe.data {
+            Source::Sges(count) => {
+                let start = wqe.at.saturating_mul(self.max_sges);
+                Payload::Sges(self.sges.get(start..start.saturating_add(count)).unwrap_or_default())
+            }
+            Source::Inline => {
+                let start = wqe.at.saturating_mul(self.max_inline);
+                let end = start.saturating_add(wqe.length as usize);
+                Payload::Inline(self.inline.get(start..end).unwrap_or_default())
+            }
+        }
+    }
+
+    fn sges_mut(&mut self, at: usize) -> &mut [Sge] {
+        let start = at.saturating_mul(self.max_sges);
+        self.sges.get_mut(start..start.saturating_add(self.max_sges)).unwrap_or_default()
+    }
+
+    fn inline_mut(&mut self, at: usize) -> &mut [u8] {
+        let start = at.saturating_mul(self.max_inline);
+        self.inline.get_mut(start..start.saturating_add(self.max_inline)).unwrap_or_default()
+    }
+
+    /// `index`, which is less than two rounds, inside the first.
+    #[inline]
+    fn wrap(&self, index: usize) -> usize {
+        if index >= self.entries.len() { index.wrapping_sub(self.entries.len()) } else { index }
+    }
+}

@@ -1,0 +1,113 @@
+//! Walking along the elements of a request.
+
+use crate::work::Sge;
+
+/// A place in a list of elements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cursor {
+    /// Bytes before it.
+    pub(crate) position: u32,
+    element: usize,
+    /// Bytes into that element.
+    within: u32,
+}
+
+/// The list ends before the walk does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooShort;
+
+impl Cursor {
+    /// Walks `length` bytes on. Calls `each` with every element that is met, where in it, and how many
+    /// bytes; ends early when that fails. The cursor has moved only if all went well.
+    #[inline]
+    pub(crate) fn walk<E>(
+        &mut self,
+        sges: &[Sge],
+        length: u32,
+        short: E,
+        mut each: impl FnMut(&Sge, u32, u32) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut cursor = *self;
+        let mut left = length;
+        while left > 0 {
+            let Some(sge) = sges.get(cursor.element) else { return Err(short) };
+            let now = sge.length.saturating_sub(cursor.within).min(left);
+            if now > 0 {
+                each(sge, cursor.within, now)?;
+            }
+            left = left.saturating_sub(now);
+            cursor.within = cursor.within.saturating_add(now);
+            cursor.position = cursor.position.saturating_add(now);
+            if cursor.within >= sge.length {
+                cursor.element = cursor.element.saturating_add(1);
+                cursor.within = 0;
+            }
+        }
+        *self = cursor;
+        Ok(())
+    }
+
+    /// Goes to `position`, from where it is if that lies behind, from the start otherwise.
+    #[inline]
+    pub(crate) fn seek(&mut self, sges: &[Sge], position: u32) -> Result<(), TooShort> {
+        if position < self.position {
+            *self = Self::default();
+        }
+        self.walk(sges, position.saturating_sub(self.position), TooShort, |_, _, _| Ok(()))
+    }
+}
+
+/// Bytes of all elements together; `None` when that is 2^32 or more.
+pub(crate) fn total(sges: &[Sge]) -> Option<u32> {
+    sges.iter().try_fold(0u32, |sum, sge| sum.checked_add(sge.length))
+}
+
+/// Copies as many elements as there is room for; how many that were.
+pub(crate) fn copy_sges(room: &mut [Sge], sges: &[Sge]) -> usize {
+    room.iter_mut().zip(sges).map(|(to, from)| *to = *from).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn sge(address: u64, length: u32) -> Sge {
+        Sge { address, length, key: 0 }
+    }
+    const LIST: [Sge; 4] = [sge(100, 3), sge(0xBAD, 0), sge(200, 5), sge(300, 1)];
+
+    fn pieces(cursor: &mut Cursor, length: u32) -> Result<Vec<(u64, u32)>, TooShort> {
+        let mut pieces = Vec::new();
+        cursor.walk(&LIST, length, TooShort, |sge, within, len| {
+            pieces.push((sge.address + u64::from(within), len));
+            Ok(())
+        })?;
+        Ok(pieces)
+    }
+
+    //= R-QP-15
+    #[test]
+    fn elements_of_length_zero_are_not_looked_at() {
+        let mut cursor = Cursor::default();
+        assert_eq!(pieces(&mut cursor, 4), Ok(vec![(100, 3), (200, 1)]));
+        assert_eq!(pieces(&mut cursor, 5), Ok(vec![(201, 4), (300, 1)]));
+        assert_eq!(pieces(&mut cursor, 1), Err(TooShort));
+        assert_eq!(cursor.position, 9, "a walk that fails goes nowhere");
+    }
+
+    #[test]
+    fn seeking_back_starts_over() {
+        let mut cursor = Cursor::default();
+        cursor.seek(&LIST, 8).unwrap();
+        assert_eq!(pieces(&mut cursor, 1), Ok(vec![(300, 1)]));
+        cursor.seek(&LIST, 2).unwrap();
+        assert_eq!(pieces(&mut cursor, 2), Ok(vec![(102, 1), (200, 1)]));
+        assert_eq!(cursor.seek(&LIST, 10), Err(TooShort));
+    }
+
+    #[test]
+    fn totals_do_not_wrap() {
+        assert_eq!(total(&LIST), Some(9));
+        assert_eq!(total(&[sge(0, u32::MAX), sge(0, 1)]), None);
+    }
+}

@@ -1,0 +1,438 @@
+//! Tables of shared objects under unguessable 24-bit codes, looked up without a lock.
+//!
+//! Queue pairs, regions and logical ranges are named by numbers that peers and consumers give back.
+//! [`Slots`] finds the object of a code in constant time, with two atomic operations and no lock, and
+//! promises to whoever removes an object that nobody uses it through the table any more once
+//! [`Slots::remove`] has returned: it waits for the [`Pinned`] references of the moment, each of which is
+//! held for the work on one packet.
+//!
+//! A code is a slot's number and, above it, the slot's generation, sent through a keyed permutation of 24
+//! bits. So codes do not tell in which order they were given out; slots are reused oldest first, and each
+//! time under a new code.
+#![allow(unsafe_code, reason = "lock-free lookup needs cells and pointers of its own")]
+
+use alloc::vec::Vec;
+use core::cell::UnsafeCell;
+use core::mem::ManuallyDrop;
+use core::ops::Deref;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use lock_api::{Mutex, RawMutex};
+
+use crate::arc::Arc;
+use crate::error::CreateError;
+use crate::random::{Permutation, Random};
+
+/// Slots are allocated by so many at a time, and stay until the table goes.
+const CHUNK_BITS: u32 = 8;
+const CHUNK: usize = 1 << CHUNK_BITS;
+/// At most 2^18 slots, so that at least 6 bits of a code are generation.
+const MAX_BITS: u32 = 18;
+const CHUNKS: usize = 1 << (MAX_BITS - CHUNK_BITS);
+
+const LIVE: u64 = 1 << 63;
+/// The generation stands between the live bit and the number of users.
+const GENERATION_AT: u32 = 32;
+const USERS: u64 = (1 << GENERATION_AT) - 1;
+
+/// A table of `T`.
+pub(crate) struct Slots<T, R: RawMutex> {
+    /// Null where no slot was ever used.
+    chunks: [AtomicPtr<Slot<T>>; CHUNKS],
+    codes: Codes,
+    limit: u32,
+    free: Mutex<R, Free>,
+}
+
+struct Slot<T> {
+    /// Live bit, generation, users. The upper half changes only with the free list locked.
+    state: AtomicU64,
+    /// `Some` as long as the live bit is set. Written only by the holder of the slot while it is not
+    /// live and has no users that saw it live.
+    value: UnsafeCell<Option<Arc<T>>>,
+}
+
+/// Free slots, the oldest first, linked by number.
+struct Free {
+    /// `next[slot]`, as long as `slot` is in the list.
+    next: Vec<u32>,
+    head: u32,
+    tail: u32,
+    live: u32,
+    random: Random,
+}
+
+const NIL: u32 = u32::MAX;
+
+/// Translates between codes and slots.
+#[derive(Clone, Copy)]
+struct Codes {
+    permutation: Permutation,
+    index_bits: u32,
+}
+
+impl Codes {
+    fn code(self, index: u32, generation: u32) -> u32 {
+        self.permutation.apply(index | generation << self.index_bits)
+    }
+
+    /// Slot and generation.
+    fn split(self, code: u32) -> (u32, u32) {
+        let plain = self.permutation.undo(code);
+        (plain & ((1 << self.index_bits) - 1), plain >> self.index_bits)
+    }
+
+    fn generations(self) -> u32 {
+        1 << (24 - self.index_bits)
+    }
+}
+
+// SAFETY: values are shared between threads by reference and dropped on any of them.
+unsafe impl<T: Send + Sync, R: RawMutex + Send> Send for Slots<T, R> {}
+// SAFETY: the cells are accessed as the fields say, under the protocol of `state`.
+unsafe impl<T: Send + Sync, R: RawMutex + Sync> Sync for Slots<T, R> {}
+
+/// A slot that was taken and has a code, but no value yet.
+#[must_use]
+pub(crate) struct Vacant<'a, T, R: RawMutex> {
+    table: &'a Slots<T, R>,
+    index: u32,
+    code: u32,
+}
+
+/// An object of a table, for a short while.
+pub(crate) struct Pinned<'a, T> {
+    slot: &'a Slot<T>,
+    value: &'a Arc<T>,
+}
+
+impl<T, R: RawMutex> Slots<T, R> {
+    /// A table for up to `limit` objects, at most 2^18.
+    pub(crate) fn new(limit: u32, random: &mut Random) -> Self {
+        let limit = limit.clamp(1, 1 << MAX_BITS);
+        let index_bits = limit.next_power_of_two().trailing_zeros().max(CHUNK_BITS);
+        let free = Free { next: Vec::new(), head: NIL, tail: NIL, live: 0, random: random.fork() };
+        Self {
+            chunks: [const { AtomicPtr::new(core::ptr::null_mut()) }; CHUNKS],
+            codes: Codes { permutation: Permutation::new(random), index_bits },
+            limit,
+            free: Mutex::new(free),
+        }
+    }
+
+    /// Objects in the table.
+    pub(crate) fn live(&self) -> u32 {
+        self.free.lock().live
+    }
+
+    /// Takes a slot. Its code is one that `usable` agrees to.
+    pub(crate) fn reserve(&self, usable: impl Fn(u32) -> bool) -> Result<Vacant<'_, T, R>, CreateError> {
+        let mut free = self.free.lock();
+        if free.live == self.limit {
+            return Err(CreateError::TooMany);
+        }
+        if free.head == NIL {
+            self.grow(&mut free)?;
+        }
+        let index = free.head;
+        let slot = self.slot(index).ok_or(CreateError::TooMany)?;
+        let next = free.next.get(index as usize).copied().unwrap_or(NIL);
+        free.head = next;
+        if next == NIL {
+            free.tail = NIL;
+        }
+        free.live += 1;
+        // The next generation; one more if its code is not wanted. Two in a row never are unwanted, so
+        // few are the reserved codes, but the loop is bounded all the same.
+        let mut generation = (slot.state.load(Ordering::Relaxed) & !LIVE) >> GENERATION_AT;
+        let mut code = 0;
+        for _ in 0..4 {
+            generation = (generation + 1) % u64::from(self.codes.generations());
+            code = self.codes.code(index, generation as u32);
+            if usable(code) {
+                break;
+            }
+        }
+        slot.set_upper(generation << GENERATION_AT);
+        Ok(Vacant { table: self, index, code })
+    }
+
+    /// The object of `code`.
+    #[inline]
+    pub(crate) fn get(&self, code: u32) -> Option<Pinned<'_, T>> {
+        let (index, generation) = self.codes.split(code);
+        self.slot(index)?.pin(|upper| upper == LIVE | u64::from(generation) << GENERATION_AT)
+    }
+
+    /// The object in slot `index`, whatever its generation.
+    #[inline]
+    pub(crate) fn at(&self, index: u32) -> Option<Pinned<'_, T>> {
+        self.slot(index)?.pin(|upper| upper & LIVE != 0)
+    }
+
+    /// Which slot a code is about.
+    pub(crate) fn index_of(&self, code: u32) -> u32 {
+        self.codes.split(code).0
+    }
+
+    /// Takes the object of `code` out of the table, and waits until nobody uses it through the table. Not
+    /// to be called by someone who has it pinned. `None` when it is not there (any more).
+    pub(crate) fn remove(&self, code: u32) -> Option<Arc<T>> {
+        let (index, generation) = self.codes.split(code);
+        let slot = self.slot(index)?;
+        let upper = LIVE | u64::from(generation) << GENERATION_AT;
+        {
+            let _free = self.free.lock();
+            if slot.state.load(Ordering::Relaxed) & !USERS != upper {
+                return None;
+            }
+            slot.state.fetch_and(!LIVE, Ordering::AcqRel);
+        }
+        // Pins last for one packet, at a level where their holders are not preempted. Who looks up the
+        // dead slot counts as user for an instant, too.
+        while slot.state.load(Ordering::Acquire) & USERS != 0 {
+            core::hint::spin_loop();
+        }
+        // SAFETY: the slot is not live and not in the free list, so that it is ours, and who had seen it
+        // live has gone: nobody else accesses the cell.
+        let value = unsafe { &mut *slot.value.get() }.take();
+        self.put_back(index);
+        value
+    }
+
+    /// Calls `each` for every object, in the order of slots.
+    pub(crate) fn for_each(&self, mut each: impl FnMut(&Arc<T>)) {
+        let grown = self.free.lock().next.len() as u32;
+        for index in 0..grown {
+            if let Some(pinned) = self.at(index) {
+                each(pinned.value);
+            }
+        }
+    }
+
+    #[inline]
+    fn slot(&self, index: u32) -> Option<&Slot<T>> {
+        let chunk = self.chunks.get((index >> CHUNK_BITS) as usize)?.load(Ordering::Acquire);
+        if chunk.is_null() {
+            return None;
+        }
+        let within = index as usize & (CHUNK - 1);
+        // SAFETY: a chunk has `CHUNK` slots, `within` is below.
+        let slot = unsafe { chunk.add(within) };
+        // SAFETY: chunks are published whole, and live as long as the table.
+        Some(unsafe { &*slot })
+    }
+
+    /// One more chunk of free slots.
+    fn grow(&self, free: &mut Free) -> Result<(), CreateError> {
+        let first = free.next.len();
+        let place = self.chunks.get(first >> CHUNK_BITS).ok_or(CreateError::TooMany)?;
+        free.next.try_reserve_exact(CHUNK)?;
+        let mut chunk: Vec<Slot<T>> = Vec::new();
+        chunk.try_reserve_exact(CHUNK)?;
+        for i in 0..CHUNK {
+            // Generations begin anywhere.
+            let generation = free.random.below(self.codes.generations());
+            chunk.push(Slot {
+                state: AtomicU64::new(u64::from(generation) << GENERATION_AT),
+                value: UnsafeCell::new(None),
+            });
+            let index = (first + i) as u32;
+            free.next.push(if i + 1 == CHUNK { NIL } else { index + 1 });
+        }
+        free.head = first as u32;
+        free.tail = (first + CHUNK - 1) as u32;
+        // Taken apart by `drop` of the table.
+        place.store(ManuallyDrop::new(chunk).as_mut_ptr(), Ordering::Release);
+        Ok(())
+    }
+
+    /// Puts a slot without value at the end of the free list.
+    fn put_back(&self, index: u32) {
+        let mut free = self.free.lock();
+        let tail = free.tail;
+        if let Some(next) = free.next.get_mut(index as usize) {
+            *next = NIL;
+        }
+        match free.next.get_mut(tail as usize) {
+            Some(next) if tail != NIL => *next = index,
+            _ => free.head = index,
+        }
+        free.tail = index;
+        free.live -= 1;
+    }
+}
+
+impl<T> Slot<T> {
+    /// Pins the value if the upper half of the state, as it is now, satisfies `right`.
+    #[inline]
+    fn pin(&self, right: impl FnOnce(u64) -> bool) -> Option<Pinned<'_, T>> {
+        let state = self.state.fetch_add(1, Ordering::Acquire);
+        let upper = state & !USERS;
+        if upper & LIVE != 0 && right(upper) {
+            // SAFETY: the slot was live when this user was counted, so that the value is there, and whoever
+            // would take it out waits for the count to fall.
+            if let Some(value) = unsafe { &*self.value.get() } {
+                return Some(Pinned { slot: self, value });
+            }
+        }
+        self.state.fetch_sub(1, Ordering::Release);
+        None
+    }
+
+    /// Replaces live bit and generation, with the free list locked or the slot reserved.
+    fn set_upper(&self, upper: u64) {
+        let old = self.state.load(Ordering::Relaxed) & !USERS;
+        // Others count themselves in and out of the lower half meanwhile.
+        self.state.fetch_xor(old ^ upper, Ordering::AcqRel);
+    }
+}
+
+impl<T, R: RawMutex> Vacant<'_, T, R> {
+    /// What the value will be found under.
+    pub(crate) fn code(&self) -> u32 {
+        self.code
+    }
+
+    /// Number of the slot.
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Puts the value into the table.
+    pub(crate) fn fill(self, value: Arc<T>) {
+        let this = ManuallyDrop::new(self);
+        let Some(slot) = this.table.slot(this.index) else { return };
+        // SAFETY: the slot is reserved for this one and not live: nobody else accesses the cell.
+        unsafe { *slot.value.get() = Some(value) };
+        // Published with the value written before.
+        slot.state.fetch_or(LIVE, Ordering::AcqRel);
+    }
+}
+
+impl<T, R: RawMutex> Drop for Vacant<'_, T, R> {
+    fn drop(&mut self) {
+        self.table.put_back(self.index);
+    }
+}
+
+impl<'a, T> Pinned<'a, T> {
+    /// A reference that may be kept.
+    #[inline]
+    pub(crate) fn to_arc(&self) -> Arc<T> {
+        self.value.clone()
+    }
+}
+
+impl<T> Deref for Pinned<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        self.value
+    }
+}
+
+impl<T> Drop for Pinned<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.slot.state.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl<T, R: RawMutex> Drop for Slots<T, R> {
+    fn drop(&mut self) {
+        for chunk in &mut self.chunks {
+            let chunk = *chunk.get_mut();
+            if !chunk.is_null() {
+                // SAFETY: made from a vector of this length and capacity in `grow`; nobody else is left.
+                drop(unsafe { Vec::from_raw_parts(chunk, CHUNK, CHUNK) });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Lock;
+    use std::collections::HashSet;
+    use std::sync::atomic::AtomicBool;
+
+    fn table(limit: u32) -> Slots<u32, Lock> {
+        Slots::new(limit, &mut Random::new([7; 32]))
+    }
+
+    fn insert(table: &Slots<u32, Lock>, value: u32) -> u32 {
+        let vacant = table.reserve(|_| true).unwrap();
+        let code = vacant.code();
+        vacant.fill(Arc::try_new(value).unwrap());
+        code
+    }
+
+    #[test]
+    fn an_object_is_found_until_it_is_removed() {
+        let table = table(10);
+        let code = insert(&table, 5);
+        assert_eq!(table.get(code).map(|v| *v), Some(5));
+        assert_eq!(table.remove(code).map(|v| *v), Some(5));
+        assert!(table.get(code).is_none());
+        assert!(table.remove(code).is_none());
+        assert_eq!(table.live(), 0);
+    }
+
+    #[test]
+    fn the_limit_holds_and_a_reservation_given_up_is_free_again() {
+        let table = table(2);
+        insert(&table, 1);
+        drop(table.reserve(|_| true).unwrap());
+        insert(&table, 2);
+        assert!(matches!(table.reserve(|_| true), Err(CreateError::TooMany)));
+    }
+
+    #[test]
+    fn codes_are_not_reused_soon_and_not_in_order() {
+        let table = table(1000);
+        let mut seen = HashSet::new();
+        let mut last = 0;
+        let mut rising = 0;
+        for i in 0..4096 {
+            let code = insert(&table, i);
+            assert!(seen.insert(code), "code {code:#x} again after {i}");
+            rising += u32::from(code > last);
+            last = code;
+            table.remove(code);
+        }
+        assert!((1500..2600).contains(&rising), "{rising} of 4096 rose");
+    }
+
+    #[test]
+    fn unwanted_codes_are_left_out() {
+        let table = table(256);
+        for i in 0..256 {
+            let vacant = table.reserve(|code| code & 15 != 0).unwrap();
+            assert_ne!(vacant.code() & 15, 0);
+            vacant.fill(Arc::try_new(i).unwrap());
+        }
+    }
+
+    #[test]
+    fn removal_waits_for_users() {
+        let table = table(4);
+        for round in 0..if cfg!(miri) { 20 } else { 2000 } {
+            let code = insert(&table, round);
+            let gone = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while let Some(pinned) = table.get(code) {
+                        assert!(!gone.load(Ordering::SeqCst), "used after removal");
+                        assert_eq!(*pinned, round);
+                    }
+                });
+                let value = table.remove(code).unwrap();
+                gone.store(true, Ordering::SeqCst);
+                assert_eq!(Arc::count(&value), 1);
+            });
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Shared receive queues: receives that serve whichever queue pair gets a message first.
+
+use lock_api::{Mutex, RawMutex};
+
+use crate::arc::Arc;
+use crate::cq::{Destroyed, Follow};
+use crate::error::{CreateError, PostError};
+use crate::rc::recv::{Current, RecvQueue};
+use crate::work::RecvRequest;
+
+/// A shared receive queue.
+#[derive(Debug)]
+pub struct Srq<R: RawMutex> {
+    context: u64,
+    id: u64,
+    sges: u32,
+    state: Mutex<R, Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    queue: RecvQueue,
+    threshold: Threshold,
+    notice: Notice,
+    destroyed: bool,
+}
+
+/// When to tell that receives run short.
+///
+/// | state | event | next |
+/// | --- | --- | --- |
+/// | `Idle` | modify with n > 0 | tell if the queue holds fewer than n, else `Armed(n)` |
+/// | `Rising(n)` | the queue reaches n | `Armed(n)` |
+/// | `Armed(n)` | the queue falls below n | tell, `Idle` |
+/// | any | modify with 0 | unchanged |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Threshold {
+    Idle,
+    /// Given at creation, and the queue has not held as many yet.
+    Rising(u32),
+    Armed(u32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Notice {
+    None,
+    Queued,
+    Delivering,
+    DeliveringAndDue,
+}
+
+/// How a shared receive queue is made.
+#[derive(Clone, Copy, Debug)]
+pub struct SrqSpec {
+    /// Receives that it holds.
+    pub depth: u32,
+    /// Elements per receive.
+    pub sges: u32,
+    /// Tells when it falls below so many receives, once it has held as many; 0 for never.
+    pub threshold: u32,
+    /// Comes back in its notices.
+    pub context: u64,
+}
+
+/// Why a shared receive queue was not changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModifyError {
+    OutOfMemory,
+    /// It holds more receives than the new depth.
+    Occupied,
+}
+
+impl<R: RawMutex> Srq<R> {
+    pub(crate) fn try_new(spec: &SrqSpec, id: u64) -> Result<Arc<Self>, CreateError> {
+        if spec.depth == 0 {
+            return Err(CreateError::Invalid);
+        }
+        //= R-SRQ-14
+        //= R-SRQ-15
+        let threshold = if spec.threshold == 0 { Threshold::Idle } else { Threshold::Rising(spec.threshold) };
+        let state = Mutex::new(Shared {
+            queue: RecvQueue::try_new(spec.depth, spec.sges)?,
+            threshold,
+            notice: Notice::None,
+            destroyed: false,
+        });
+        Ok(Arc::try_new(Self { context: spec.context, id, sges: spec.sges, state })?)
+    }
+
+    /// What the queue was created with.
+    pub fn context(&self) -> u64 {
+        self.context
+    }
+
+    /// Elements per receive at most.
+    pub fn sges(&self) -> u32 {
+        self.sges
+    }
+
+    /// Receives that wait for a message.
+    pub fn len(&self) -> u32 {
+        self.state.lock().queue.len()
+    }
+
+    /// Whether no receive waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Posts a receive. Posts of one queue are in the order of the calls.
+    pub fn post(&self, request: &RecvRequest<'_>, max_message: u32) -> Result<(), PostError> {
+        let mut shared = self.state.lock();
+        shared.queue.post(request, max_message)?;
+        if let Threshold::Rising(threshold) = shared.threshold
+            && shared.queue.len() >= threshold
+        {
+            shared.threshold = Threshold::Armed(threshold);
+        }
+        Ok(())
+    }
+
+    /// Moves the oldest receive to `current`, if there is one.
+    pub(crate) fn take(&self, current: &mut Current) -> (bool, Follow) {
+        let mut shared = self.state.lock();
+        let taken = shared.queue.take(current);
+        (taken, shared.tell_if_below())
+    }
+
+    /// Changes depth and threshold; 0 leaves either as it is.
+    pub(crate) fn modify(&self, depth: u32, threshold: u32) -> Result<Follow, ModifyError> {
+        let mut shared = self.state.lock();
+        //= R-SRQ-10
+        if depth != 0 {
+            //= R-SRQ-12
+            if depth < shared.queue.len() {
+                return Err(ModifyError::Occupied);
+            }
+            shared.queue.resize(depth).map_err(|_| ModifyError::OutOfMemory)?;
+        }
+        //= R-SRQ-8
+        //= R-SRQ-9
+        if threshold != 0 {
+            shared.threshold = Threshold::Armed(threshold);
+        }
+        Ok(shared.tell_if_below())
+    }
+
+    /// The queued notice goes to the driver; `false` when it was withdrawn meanwhile.
+    pub(crate) fn begin_notice(&self) -> bool {
+        let mut shared = self.state.lock();
+        if shared.destroyed || shared.notice != Notice::Queued {
+            return false;
+        }
+        shared.notice = Notice::Delivering;
+        true
+    }
+
+    /// The driver is done with the notice. `true` when the queue was destroyed meanwhile.
+    pub(crate) fn end_notice(&self) -> (Follow, bool) {
+        let mut shared = self.state.lock();
+        //= R-SRQ-18
+        let due = shared.notice == Notice::DeliveringAndDue && !shared.destroyed;
+        shared.notice = if due { Notice::Queued } else { Notice::None };
+        (if due { Follow::Queue } else { Follow::Nothing }, shared.destroyed)
+    }
+
+    pub(crate) fn destroy(&self) -> Destroyed {
+        let mut shared = self.state.lock();
+        shared.destroyed = true;
+        shared.threshold = Threshold::Idle;
+        //= R-SRQ-21
+        shared.queue.clear();
+        match shared.notice {
+            Notice::None | Notice::Queued => {
+                shared.notice = Notice::None;
+                Destroyed::Now
+            }
+            Notice::Delivering | Notice::DeliveringAndDue => Destroyed::AfterNotice,
+        }
+    }
+}
+
+impl<R: RawMutex> PartialEq for Srq<R> {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl<R: RawMutex> Eq for Srq<R> {}
+
+impl Shared {
+    fn tell_if_below(&mut self) -> Follow {
+        //= R-SRQ-6
+        let Threshold::Armed(threshold) = self.threshold else { return Follow::Nothing };
+        if self.queue.len() >= threshold || self.destroyed {
+            return Follow::Nothing;
+        }
+        //= R-SRQ-7
+        self.threshold = Threshold::Idle;
+        match self.notice {
+            Notice::None => {
+                self.notice = Notice::Queued;
+                Follow::Queue
+            }
+            Notice::Queued => Follow::Nothing,
+            Notice::Delivering | Notice::DeliveringAndDue => {
+                self.notice = Notice::DeliveringAndDue;
+                Follow::Nothing
+            }
+        }
+    }
+}

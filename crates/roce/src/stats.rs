@@ -1,0 +1,122 @@
+//! Counters: what happened how often. Each is read on its own; together they are no snapshot.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])+ $name:ident),+ $(,)?) => {
+        /// Counts since the engine was made.
+        #[derive(Debug, Default)]
+        pub struct Stats { $($(#[$doc])+ pub $name: Counter,)+ }
+
+        impl Stats {
+            /// Every counter with its name, in the order of declaration.
+            pub fn each(&self, mut see: impl FnMut(&'static str, u64)) {
+                $(see(stringify!($name), self.$name.get());)+
+            }
+        }
+    };
+}
+
+/// A number that only rises.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    #[inline]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn inc(&self) {
+        self.add(1);
+    }
+}
+
+counters! {
+    /// RoCEv2 frames taken in and acted upon.
+    rx_frames,
+    /// Payload bytes in them.
+    rx_bytes,
+    /// RoCEv2 frames built.
+    tx_frames,
+    /// Payload bytes in them.
+    tx_bytes,
+    /// Frames dropped because they were malformed.
+    drop_malformed,
+    /// Frames dropped because of their ICRC.
+    drop_icrc,
+    /// Frames dropped because there is no such queue pair.
+    drop_no_qp,
+    /// Frames dropped because the queue pair has another peer.
+    drop_address,
+    /// Frames dropped because of their partition key.
+    drop_pkey,
+    /// Frames dropped because the queue pair is not in a state to take them.
+    drop_state,
+    /// Frames dropped because their opcode has no business here.
+    drop_opcode,
+    /// Frames dropped because their sequence number is old or too new, or their length is wrong.
+    drop_sequence,
+    /// Request packets seen again.
+    rx_duplicates,
+    /// Request packets that came before an earlier one.
+    rx_out_of_order,
+    /// Requests of peers that found no receive.
+    rx_rnr,
+    /// Congestion notifications received.
+    rx_cnp,
+    /// Frames with a congestion mark received.
+    rx_congestion_marked,
+    /// Messages received (SEND).
+    rx_sends,
+    /// RDMA WRITEs of peers done.
+    rx_writes,
+    /// RDMA READs of peers taken.
+    rx_reads,
+    /// Acknowledgements sent.
+    tx_acks,
+    /// Sequence NAKs sent.
+    tx_nak_sequence,
+    /// RNR NAKs sent.
+    tx_nak_rnr,
+    /// NAKs for invalid requests sent.
+    tx_nak_invalid,
+    /// NAKs for refused accesses sent.
+    tx_nak_access,
+    /// NAKs for operations that failed here sent.
+    tx_nak_operational,
+    /// Sequence NAKs received.
+    rx_nak_sequence,
+    /// RNR NAKs received.
+    rx_nak_rnr,
+    /// Other NAKs received.
+    rx_nak_fatal,
+    /// Losses told from the order of responses.
+    implied_naks,
+    /// Request packets sent again.
+    retransmissions,
+    /// Times that an answer did not come in time.
+    timeouts,
+    /// Requests of consumers completed.
+    completions,
+    /// Of those, without success.
+    completions_failed,
+    /// Of those, flushed.
+    completions_flushed,
+    /// Queue pairs that went into error.
+    qp_errors,
+    /// Completion queues that overflowed.
+    cq_overflows,
+    /// Connections established.
+    connections,
+    /// Connection requests refused, by either side.
+    connections_refused,
+    /// Connections that broke.
+    connections_aborted,
+}

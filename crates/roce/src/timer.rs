@@ -1,0 +1,298 @@
+//! Deadlines: a hierarchical timing wheel, one entry per slot of a table.
+//!
+//! Scheduling and cancelling take constant time and no memory beyond what [`Wheel::reserve_for`] set
+//! aside. Owners re-arm lazily: they remember their true deadline, leave an entry that is too early where
+//! it is, and look at the clock when it comes up.
+
+use alloc::vec::Vec;
+
+use crate::error::CreateError;
+use crate::time::Instant;
+
+/// A tick is 2^14 ns: 16.4 us.
+const TICK_BITS: u32 = 14;
+const LEVEL_BITS: u32 = 6;
+const SLOTS: usize = 1 << LEVEL_BITS;
+/// Four levels reach 2^24 ticks, 275 s. What is farther waits at the end and is looked at again.
+const LEVELS: usize = 4;
+const REACH: u64 = 1 << (LEVEL_BITS as u64 * LEVELS as u64);
+const NIL: u32 = u32::MAX;
+
+/// The wheel.
+#[derive(Debug)]
+pub(crate) struct Wheel {
+    /// The first tick that has not been processed.
+    now: u64,
+    levels: [Level; LEVELS],
+    entries: Vec<Entry>,
+    len: usize,
+}
+
+#[derive(Debug)]
+struct Level {
+    /// Bit per slot that has entries.
+    occupied: u64,
+    heads: [u32; SLOTS],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// The tick it is due at.
+    due: u64,
+    next: u32,
+    prev: u32,
+    /// `level << 8 | slot`, or [`Entry::IDLE`].
+    place: u16,
+}
+
+impl Entry {
+    const IDLE: u16 = u16::MAX;
+    const NEW: Self = Self { due: 0, next: NIL, prev: NIL, place: Self::IDLE };
+}
+
+impl Wheel {
+    pub(crate) const fn new() -> Self {
+        const LEVEL: Level = Level { occupied: 0, heads: [NIL; SLOTS] };
+        Self { now: 0, levels: [LEVEL; LEVELS], entries: Vec::new(), len: 0 }
+    }
+
+    /// Makes room for the entry of `owner`.
+    pub(crate) fn reserve_for(&mut self, owner: u32) -> Result<(), CreateError> {
+        let wanted = (owner as usize).saturating_add(1);
+        if let Some(more) = wanted.checked_sub(self.entries.len()) {
+            self.entries.try_reserve(more)?;
+            self.entries.resize(wanted, Entry::NEW);
+        }
+        Ok(())
+    }
+
+    /// Lets `owner` come up at `at` or up to a tick later, instead of when it was scheduled for before.
+    pub(crate) fn schedule(&mut self, owner: u32, at: Instant) {
+        self.cancel(owner);
+        // Rounded up: never early.
+        let due = (at.as_nanos() >> TICK_BITS).saturating_add(1).max(self.now);
+        if let Some(entry) = self.entries.get_mut(owner as usize) {
+            entry.due = due;
+            self.insert(owner);
+            self.len = self.len.saturating_add(1);
+        }
+    }
+
+    /// Forgets `owner`'s entry, if it has one.
+    pub(crate) fn cancel(&mut self, owner: u32) {
+        if self.entries.get(owner as usize).is_some_and(|entry| entry.place != Entry::IDLE) {
+            self.unlink(owner);
+            self.len = self.len.saturating_sub(1);
+        }
+    }
+
+    /// When [`Wheel::expire`] should be called next, if ever: not later than the earliest entry, and
+    /// possibly earlier.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        if self.len == 0 {
+            return None;
+        }
+        let mut earliest = u64::MAX;
+        for (number, level) in self.levels.iter().enumerate() {
+            if level.occupied == 0 {
+                continue;
+            }
+            let shift = LEVEL_BITS.saturating_mul(number as u32);
+            let position = self.now >> shift;
+            // The next occupied slot, from the present one on.
+            let ahead = level.occupied.rotate_right(position as u32 & (SLOTS as u32 - 1)).trailing_zeros();
+            let start = position.saturating_add(u64::from(ahead)) << shift;
+            earliest = earliest.min(start.max(self.now));
+        }
+        Some(Instant::from_nanos(earliest << TICK_BITS))
+    }
+
+    /// One owner whose time has come by `now`; its entry is gone. To be called until it returns `None`.
+    pub(crate) fn expire(&mut self, now: Instant) -> Option<u32> {
+        let until = now.as_nanos() >> TICK_BITS;
+        while self.len > 0 {
+            let Some(next) = self.next() else { break };
+            let tick = next.as_nanos() >> TICK_BITS;
+            if tick > until {
+                break;
+            }
+            self.now = tick;
+            if let Some(owner) = self.take_due() {
+                self.len = self.len.saturating_sub(1);
+                return Some(owner);
+            }
+        }
+        // Nothing stands before: the wheel may turn on.
+        self.now = self.now.max(until);
+        None
+    }
+
+    /// Handles the slots that the present tick enters: moves entries of higher levels down, and takes one
+    /// that is due.
+    fn take_due(&mut self) -> Option<u32> {
+        for number in (1..LEVELS).rev() {
+            let shift = LEVEL_BITS.saturating_mul(number as u32);
+            let slot = ((self.now >> shift) as usize) & (SLOTS - 1);
+            // Entries that a slot of a higher level holds lie in its span, of which the present tick is a
+            // part: they belong further down, all at once. Each entry moves down at most once per level.
+            while let Some(owner) = self.head(number, slot) {
+                self.unlink(owner);
+                if self.insert(owner) == (number, slot) {
+                    break;
+                }
+            }
+        }
+        let slot = (self.now as usize) & (SLOTS - 1);
+        let owner = self.head(0, slot)?;
+        self.unlink(owner);
+        Some(owner)
+    }
+
+    fn head(&self, level: usize, slot: usize) -> Option<u32> {
+        self.levels.get(level)?.heads.get(slot).copied().filter(|&head| head != NIL)
+    }
+
+    /// Puts an entry where its due tick belongs, seen from now.
+    fn insert(&mut self, owner: u32) -> (usize, usize) {
+        let Some(entry) = self.entries.get_mut(owner as usize) else { return (0, 0) };
+        let due = entry.due.clamp(self.now, self.now.saturating_add(REACH - 1));
+        // The highest digit in which the due tick and now differ.
+        let level = match (due ^ self.now).checked_ilog2() {
+            Some(bit) => ((bit / LEVEL_BITS) as usize).min(LEVELS - 1),
+            None => 0,
+        };
+        let slot = ((due >> LEVEL_BITS.saturating_mul(level as u32)) as usize) & (SLOTS - 1);
+        entry.place = (level as u16) << 8 | slot as u16;
+        entry.prev = NIL;
+        let mut old = NIL;
+        if let Some(level) = self.levels.get_mut(level)
+            && let Some(head) = level.heads.get_mut(slot)
+        {
+            level.occupied |= 1 << slot;
+            old = core::mem::replace(head, owner);
+        }
+        entry.next = old;
+        if let Some(old) = self.entries.get_mut(old as usize) {
+            old.prev = owner;
+        }
+        (level, slot)
+    }
+
+    fn unlink(&mut self, owner: u32) {
+        let Some(entry) = self.entries.get_mut(owner as usize) else { return };
+        let Entry { next, prev, place, .. } = *entry;
+        (entry.next, entry.prev, entry.place) = (NIL, NIL, Entry::IDLE);
+        if let Some(next) = self.entries.get_mut(next as usize) {
+            next.prev = prev;
+        }
+        if let Some(prev) = self.entries.get_mut(prev as usize) {
+            prev.next = next;
+            return;
+        }
+        let slot = usize::from(place & 0xFF);
+        if let Some(level) = self.levels.get_mut(usize::from(place >> 8))
+            && let Some(head) = level.heads.get_mut(slot)
+        {
+            *head = next;
+            if next == NIL {
+                level.occupied &= !(1 << slot);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::time::Duration;
+
+    fn wheel(owners: u32) -> Wheel {
+        let mut wheel = Wheel::new();
+        wheel.reserve_for(owners - 1).unwrap();
+        wheel
+    }
+
+    /// Steps from one [`Wheel::next`] to the other; who came up when.
+    fn run(wheel: &mut Wheel) -> Vec<(u32, Instant)> {
+        let mut fired = Vec::new();
+        while let Some(now) = wheel.next() {
+            while let Some(owner) = wheel.expire(now) {
+                fired.push((owner, now));
+            }
+        }
+        fired
+    }
+
+    #[test]
+    fn nobody_comes_up_early_and_nobody_more_than_a_tick_late() {
+        let mut wheel = wheel(6);
+        let delays = [
+            Duration::from_micros(10),
+            Duration::from_micros(655),
+            Duration::from_millis(67),
+            Duration::from_secs(4),
+            Duration::from_secs(200),
+            Duration::from_secs(3000),
+        ];
+        for (owner, delay) in (0..).zip(delays) {
+            wheel.schedule(owner, Instant::default() + delay);
+        }
+        let fired = run(&mut wheel);
+        assert_eq!(fired.iter().map(|(owner, _)| *owner).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+        for ((_, at), delay) in fired.into_iter().zip(delays) {
+            let late = at.duration_since(Instant::default() + delay);
+            assert!(at >= Instant::default() + delay, "{delay:?} came early");
+            assert!(late <= Duration::from_nanos(1 << TICK_BITS), "{delay:?} was {late:?} late");
+        }
+    }
+
+    #[test]
+    fn an_entry_moves_and_goes() {
+        let mut wheel = wheel(2);
+        let at = |ms| Instant::default() + Duration::from_millis(ms);
+        wheel.schedule(0, at(5));
+        wheel.schedule(1, at(5));
+        wheel.schedule(0, at(50));
+        wheel.cancel(1);
+        wheel.cancel(1);
+        let fired = run(&mut wheel);
+        assert_eq!(fired.len(), 1);
+        assert_eq!(fired[0].0, 0);
+        assert!(fired[0].1 >= at(50));
+        assert_eq!(wheel.next(), None);
+    }
+
+    #[test]
+    fn a_clock_that_jumps_finds_everybody() {
+        let mut wheel = wheel(100);
+        for owner in 0..100 {
+            wheel.schedule(owner, Instant::default() + Duration::from_millis(u64::from(owner) * 37));
+        }
+        let late = Instant::default() + Duration::from_secs(60);
+        let mut owners: Vec<_> = core::iter::from_fn(|| wheel.expire(late)).collect();
+        owners.sort_unstable();
+        assert_eq!(owners, (0..100).collect::<Vec<_>>());
+        wheel.schedule(3, Instant::default());
+        assert_eq!(wheel.expire(late), Some(3), "what is overdue when it is scheduled comes at once");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn order_of_deadlines_is_order_of_expiry(
+            plan in proptest::collection::vec((0u32..64, 0u64..400_000_000_000), 1..200)
+        ) {
+            let mut wheel = wheel(64);
+            let mut expected = std::collections::BTreeMap::new();
+            for (owner, at) in plan {
+                wheel.schedule(owner, Instant::from_nanos(at));
+                expected.insert(owner, at);
+            }
+            let fired = run(&mut wheel);
+            proptest::prop_assert_eq!(fired.len(), expected.len());
+            for (owner, at) in fired {
+                let due = expected[&owner];
+                proptest::prop_assert!(at.as_nanos() >= due && at.as_nanos() - due <= 2 << TICK_BITS);
+            }
+        }
+    }
+}

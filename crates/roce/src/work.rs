@@ -1,0 +1,152 @@
+//! Work requests and their completions: what consumers post, and what comes back.
+
+use crate::wire::NakCode;
+
+/// One piece of local memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sge {
+    /// In the address space of `key`: the region's own addresses, or logical addresses with
+    /// [`crate::PRIVILEGED_KEY`].
+    pub address: u64,
+    /// In bytes. An element of length 0 contributes nothing, and neither its address nor its key is
+    /// looked at.
+    pub length: u32,
+    pub key: u32,
+}
+
+/// What a request on the send queue does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A message for the peer's next receive.
+    Send,
+    /// The same, and takes back the right of access under a key of the peer.
+    SendInvalidate { key: u32 },
+    /// Local memory to the peer's.
+    Write { address: u64, key: u32 },
+    /// The peer's memory to local memory.
+    Read { address: u64, key: u32 },
+}
+
+bitflags::bitflags! {
+    /// How a request on the send queue is done.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct SendFlags: u8 {
+        /// No completion when it succeeds.
+        const SILENT = 1 << 0;
+        /// Not begun before all earlier READs of the queue pair are complete.
+        const FENCE = 1 << 1;
+        /// The peer's receive completes as solicited.
+        const SOLICITED = 1 << 2;
+        /// More requests follow at once: may wait for them.
+        const DEFER = 1 << 3;
+    }
+}
+
+/// Where the data of a request on the send queue is.
+#[derive(Clone, Copy, Debug)]
+pub enum Data<'a> {
+    /// In memory that stays as it is until the request completes.
+    Sges(&'a [Sge]),
+    /// In pieces that are copied before the post returns.
+    Inline(&'a [&'a [u8]]),
+}
+
+/// A request for the send queue.
+#[derive(Clone, Copy, Debug)]
+pub struct SendRequest<'a> {
+    /// Comes back in the completion.
+    pub context: u64,
+    pub operation: Operation,
+    pub flags: SendFlags,
+    pub data: Data<'a>,
+}
+
+/// A request for a receive queue.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvRequest<'a> {
+    /// Comes back in the completion.
+    pub context: u64,
+    pub sges: &'a [Sge],
+}
+
+/// How a request ended.
+///
+/// Source: rocev2 §9.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Status {
+    Success,
+    /// The message was longer than the receive.
+    LocalLength,
+    /// The queue pair could not do it.
+    LocalOperation,
+    /// A local element is not inside its region, or the region is gone, of another protection domain, or
+    /// without the right.
+    LocalProtection,
+    /// Given up because the queue pair is in error.
+    Flushed,
+    /// The peer answered what it should not have.
+    BadResponse,
+    /// A peer's request broke a rule at this side while it used the receive.
+    LocalAccess,
+    /// The peer refused the request as invalid.
+    RemoteInvalidRequest,
+    /// The peer refused access to its memory.
+    RemoteAccess,
+    /// The peer could not do it.
+    RemoteOperation,
+    /// The peer did not answer.
+    RetryExceeded,
+    /// The peer had no receive posted for too long.
+    RnrRetryExceeded,
+}
+
+impl Status {
+    /// What a requester makes of a fatal NAK.
+    pub(crate) const fn from_nak(code: NakCode) -> Self {
+        //= rocev2 §9
+        match code {
+            NakCode::INVALID_REQUEST => Self::RemoteInvalidRequest,
+            NakCode::REMOTE_ACCESS => Self::RemoteAccess,
+            NakCode::REMOTE_OPERATIONAL => Self::RemoteOperation,
+            _ => Self::BadResponse,
+        }
+    }
+}
+
+/// What kind of request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CompletionKind {
+    /// Of a send queue: SEND, with or without invalidation.
+    Send,
+    Write,
+    Read,
+    /// Of a receive queue.
+    Receive,
+    /// Of a receive queue, and the peer invalidated this key.
+    ReceiveInvalidate {
+        key: u32,
+    },
+}
+
+impl CompletionKind {
+    /// Whether it is of a receive queue.
+    #[inline]
+    pub const fn is_receive(self) -> bool {
+        matches!(self, Self::Receive | Self::ReceiveInvalidate { .. })
+    }
+}
+
+/// A request that has ended. All fields are valid whatever the status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// [`crate::QpSpec::context`] of the queue pair that did it.
+    pub qp_context: u64,
+    /// `context` of the request.
+    pub context: u64,
+    pub kind: CompletionKind,
+    pub status: Status,
+    /// Length of a message received; for other kinds, of the request. 0 unless successful.
+    pub bytes: u32,
+    /// Immediate data of the message received, if it had some.
+    pub immediate: Option<[u8; 4]>,
+}
