@@ -2,8 +2,10 @@
 
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+    atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed},
 };
+
+use parking_lot::Mutex;
 
 use crate::{
     Event,
@@ -14,7 +16,7 @@ use crate::{
     ndis, netio, nt,
     sim::World,
     thread::{self, JoinHandle, current},
-    verifier::objects::Objects,
+    verifier::{low_resources::LowResources, objects::Objects},
 };
 
 /// Index of a host in its simulation.
@@ -31,13 +33,15 @@ pub struct HostOptions {
     pub memory: u64,
     /// Check everything (the default), or only what costs nothing (for benches).
     pub verifier: bool,
+    /// Copy debug output to standard error.
+    pub echo: bool,
 }
 
 impl HostOptions {
     /// Two CPUs, 2 GiB, verifier on.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), cpus: 2, memory: 2 << 30, verifier: true }
+        Self { name: name.to_owned(), cpus: 2, memory: 2 << 30, verifier: true, echo: false }
     }
 }
 
@@ -54,6 +58,10 @@ pub struct Host {
     image: OnceLock<Image>,
     /// What the image holds besides pool.
     pub objects: Objects,
+    /// Fails allocations on purpose.
+    pub low_resources: LowResources,
+    handles: AtomicUsize,
+    log: Mutex<Vec<String>>,
     pub(crate) nt: nt::State,
     pub(crate) ndis: ndis::State,
     pub(crate) netio: netio::State,
@@ -75,7 +83,10 @@ impl Host {
             memory: Memory::new(options.memory, options.verifier).expect("the machine has memory to map"),
             image: OnceLock::new(),
             objects: Objects::default(),
-            nt: nt::State::default(),
+            nt: nt::State::new(world.random(&format!("nt {index}"))),
+            low_resources: LowResources::new(world.random(&format!("low resources {index}"))),
+            handles: AtomicUsize::new(0),
+            log: Mutex::default(),
             ndis: ndis::State::default(),
             netio: netio::State::default(),
             options,
@@ -190,6 +201,27 @@ impl Host {
     /// interrupts whatever runs there.
     pub fn interrupt(&self, cpu: CpuId, level: Irql, routine: impl FnOnce() + Send + 'static) {
         self.post(move || current().interrupt(cpu, level, routine));
+    }
+
+    /// A handle that the image can hold but not look into: its address is not canonical.
+    #[must_use]
+    pub fn new_handle(&self) -> usize {
+        const FIRST: usize = 0x00ff_0000_0000_0000;
+        FIRST + self.handles.fetch_add(1, Relaxed) * 0x40
+    }
+
+    /// Notes a line of debug output.
+    pub(crate) fn debug_print(&self, text: String) {
+        if self.options.echo {
+            eprint!("{}: {text}{}", self.name(), if text.ends_with('\n') { "" } else { "\n" });
+        }
+        self.log.lock().push(text);
+    }
+
+    /// What the image printed so far.
+    #[must_use]
+    pub fn debug_output(&self) -> Vec<String> {
+        self.log.lock().clone()
     }
 
     /// Queues a host-side routine to run at `DISPATCH_LEVEL` on `cpu`.

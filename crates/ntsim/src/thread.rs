@@ -92,6 +92,7 @@ pub struct Thread {
     interrupt: Cell<bool>,
     /// Lowest and highest address of the thread's stack.
     stack: (usize, usize),
+    verifies: bool,
     /// Spin locks held, in the order of acquisition. Kept by the verifier only.
     pub(crate) locks: RefCell<Vec<crate::nt::spin_lock::Held>>,
 }
@@ -134,6 +135,13 @@ impl Thread {
     #[must_use]
     pub fn irql(&self) -> Irql {
         self.irql.get()
+    }
+
+    /// Whether the verifier checks everything this thread does.
+    #[inline]
+    #[must_use]
+    pub fn verifies(&self) -> bool {
+        self.verifies
     }
 
     /// The CPU the thread runs on. Below `DISPATCH_LEVEL` it may change at any time.
@@ -283,13 +291,14 @@ pub(crate) fn attach(
     let thread = Box::leak(Box::new(Thread {
         shared,
         world,
-        host,
         irql: Cell::new(Irql::PASSIVE_LEVEL),
         cpu: Cell::new(cpu),
         pinned: Cell::new(false),
         interrupt: Cell::new(false),
         stack: stack_of_calling_thread(),
+        verifies: host.as_ref().is_some_and(|host| host.verifies()),
         locks: RefCell::default(),
+        host,
     }));
     CURRENT.set(thread);
     current()

@@ -14,8 +14,6 @@ use std::io;
 pub use physical::{PAGE_SIZE, Pfn, Physical};
 pub use space::{Protection, Space};
 
-use crate::guest::Guest;
-
 /// Physical memory and kernel addresses of one host.
 pub struct Memory {
     pub physical: Physical,
@@ -43,17 +41,39 @@ impl Memory {
         self.physical.direct_pfn(address).or_else(|| self.space.pfn(address))
     }
 
-    /// Allocates `count` zeroed pages, contiguous or not, and maps them. Returns the address.
+    /// Maps pages one after the other, with a page without access behind them. Returns the address;
+    /// `None` when addresses or mappings run out.
     #[must_use]
-    pub fn allocate(&self, count: usize) -> Option<Guest<u8>> {
-        let first = self.physical.allocate(count, 1, u64::MAX)?;
-        Some(self.physical.direct(first.address()))
+    pub fn map(&self, pages: &[Pfn], protection: Protection) -> Option<usize> {
+        let start = self.space.reserve(pages.len() + 1)?;
+        if self.space.map(self.physical.file(), start, pages, protection).is_err() {
+            self.space.release(start, pages.len() + 1);
+            return None;
+        }
+        Some(start)
     }
 
-    /// Frees what [`Memory::allocate`] gave.
-    pub fn free(&self, address: Guest<u8>, count: usize) {
-        if let Some(first) = self.physical.direct_pfn(address.address()) {
-            self.physical.free(first, count);
+    /// Undoes [`Memory::map`].
+    pub fn unmap(&self, address: usize, pages: usize) {
+        self.space.unmap(address, pages);
+        self.space.release(address, pages + 1);
+    }
+
+    /// Takes `count` zeroed pages below the physical address `limit` of which no two are neighbours in
+    /// order, so that nobody gets away with taking them for contiguous.
+    #[must_use]
+    pub fn allocate_scattered(&self, count: usize, limit: u64) -> Option<Vec<Pfn>> {
+        let mut pages = Vec::with_capacity(count);
+        for _ in 0..count {
+            let Some(page) = self.physical.allocate(1, 1, limit) else {
+                for &page in &pages {
+                    self.physical.free(page, 1);
+                }
+                return None;
+            };
+            pages.push(page);
         }
+        pages.reverse();
+        Some(pages)
     }
 }

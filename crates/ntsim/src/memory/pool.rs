@@ -148,9 +148,10 @@ impl Pool {
             state.specials += 1;
         }
         address.fill(if request.zeroed { 0 } else { FRESH }, request.size);
-        state
-            .blocks
-            .insert(address.address(), Block { size: request.size, tag: request.tag, sequence, stack, place });
+        state.blocks.insert(
+            address.address(),
+            Block { size: request.size, tag: request.tag, sequence, stack, place },
+        );
         Some(address)
     }
 
@@ -179,7 +180,10 @@ impl Pool {
             && let Some(at) = changed(start, address.address(), SLACK)
                 .or_else(|| changed(address.address() + block.size, start + pages * PAGE_SIZE, SLACK))
         {
-            return Err(Misuse { code: BugCheck::BAD_POOL_HEADER, text: outside(block, address.address(), at) });
+            return Err(Misuse {
+                code: BugCheck::BAD_POOL_HEADER,
+                text: outside(block, address.address(), at),
+            });
         }
         let Some(block) = state.blocks.remove(&address.address()) else { return Ok(()) };
         match block.place {
@@ -201,6 +205,12 @@ impl Pool {
                 Ok(())
             }
         }
+    }
+
+    /// The size of a block in use.
+    #[must_use]
+    pub fn size_of(&self, address: usize) -> Option<usize> {
+        self.state.lock().blocks.get(&address).map(|block| block.size)
     }
 
     /// Blocks in use, in the order of allocation.
@@ -228,7 +238,8 @@ impl Pool {
             if let Place::Special { start: first, pages, .. } = block.place
                 && address < first + (pages + 1) * PAGE_SIZE
             {
-                let text = format!("{} bytes beyond the end of {}", address - (start + block.size), name(block));
+                let text =
+                    format!("{} bytes beyond the end of {}", address - (start + block.size), name(block));
                 return Some((BugCheck::DRIVER_PAGE_FAULT_BEYOND_END_OF_ALLOCATION, text));
             }
         }
@@ -236,7 +247,11 @@ impl Pool {
             let Place::Special { start, pages, .. } = freed.block.place else { return false };
             (start..start + (pages + 1) * PAGE_SIZE).contains(&address)
         })?;
-        let text = format!("offset {} of {}, which was freed", address.wrapping_sub(freed.address).cast_signed(), name(&freed.block));
+        let text = format!(
+            "offset {} of {}, which was freed",
+            address.wrapping_sub(freed.address).cast_signed(),
+            name(&freed.block)
+        );
         Some((BugCheck::DRIVER_PAGE_FAULT_IN_FREED_SPECIAL_POOL, text))
     }
 }
@@ -305,16 +320,25 @@ impl State {
             let text = format!("{} is freed twice", name(&freed.block));
             return Misuse { code: BugCheck::BAD_POOL_CALLER, text };
         }
-        let inside = self.blocks.range(..address).next_back().filter(|(start, block)| address < *start + block.size);
+        let inside =
+            self.blocks.range(..address).next_back().filter(|(start, block)| address < *start + block.size);
         let text = match inside {
-            Some((start, block)) => format!("freeing an address {} bytes into {}", address - start, name(block)),
+            Some((start, block)) => {
+                format!("freeing an address {} bytes into {}", address - start, name(block))
+            }
             None => format!("freeing {address:#x}, which is no block of the pool"),
         };
         Misuse { code: BugCheck::BAD_POOL_CALLER, text }
     }
 
     /// Lets go of the oldest freed blocks until so many are left.
-    fn release(&mut self, physical: &Physical, space: &Space, blocks: usize, pages_kept: usize) -> Result<(), Misuse> {
+    fn release(
+        &mut self,
+        physical: &Physical,
+        space: &Space,
+        blocks: usize,
+        pages_kept: usize,
+    ) -> Result<(), Misuse> {
         while self.quarantine.len() > blocks || self.quarantine_pages > pages_kept {
             let Some(Freed { block, .. }) = self.quarantine.pop_front() else { break };
             let Place::Special { start, pages, first } = block.place else { continue };
@@ -372,7 +396,8 @@ mod tests {
         for special in [true, false] {
             let fixture = Fixture::new(special);
             let before = fixture.physical.available();
-            let blocks: Vec<_> = [1, 16, 100, 4095, 4096, 4097, 100_000].map(|size| fixture.allocate(size)).into();
+            let blocks: Vec<_> =
+                [1, 16, 100, 4095, 4096, 4097, 100_000].map(|size| fixture.allocate(size)).into();
             for block in blocks {
                 assert_eq!(block.read(), 0);
                 fixture.free(block).unwrap();

@@ -16,16 +16,19 @@ impl Ranges {
 
     /// Takes `count` numbers, the first a multiple of `align`, all below `limit`.
     pub fn allocate(&mut self, count: u64, align: u64, limit: u64) -> Option<u64> {
-        let fit = |start: u64, length: u64| {
+        let fit = |start: u64, end: u64| {
             let first = start.next_multiple_of(align);
-            let end = first.checked_add(count)?;
-            (end <= start + length && end <= limit).then_some(first)
+            let last = first.checked_add(count)?;
+            (last <= end && last <= limit).then_some(first)
         };
-        let (range, first) = self
-            .free
-            .range(self.cursor..)
-            .chain(self.free.range(..self.cursor))
-            .find_map(|(&start, &length)| Some(((start, length), fit(start, length)?)))?;
+        let cursor = self.cursor;
+        let around = self.free.range(..cursor).next_back();
+        let (range, first) = around
+            .into_iter()
+            .chain(self.free.range(cursor..))
+            .map(|(&start, &length)| ((start, length), fit(start.max(cursor), start + length)))
+            .chain(self.free.iter().map(|(&start, &length)| ((start, length), fit(start, start + length))))
+            .find_map(|(range, first)| Some((range, first?)))?;
         self.free.remove(&range.0);
         if first > range.0 {
             self.free.insert(range.0, first - range.0);

@@ -1,29 +1,291 @@
 //! Spin locks.
+//!
+//! A lock word holds 0, or the number of the thread that owns it plus one: enough to tell recursive
+//! acquisition and release by another from the real thing, at no cost. With the verifier on, each
+//! thread also lists what it holds, and the order in which locks nest is kept: two locks that nest
+//! both ways can dead lock, whether or not they ever did.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use ndk_abi::nt::{KLOCK_QUEUE_HANDLE, KSPIN_LOCK};
+use parking_lot::Mutex;
 
 use crate::{
     Irql,
-    import::Import,
-    thread::Thread,
+    guest::Guest,
+    imports,
+    thread::{Current, Thread, current},
     verifier::{BugCheck, violation},
 };
+
+/// A lock that is waited for so long, in nanoseconds, is never released.
+const FOREVER: u64 = 30_000_000_000;
+
+/// As [`FOREVER`], in turns that others had, where time is virtual.
+const FOREVER_TURNS: u32 = 2_000_000;
 
 /// A spin lock that a thread holds.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
     pub address: usize,
-    /// The IRQL to return to, unless the lock was taken at `DISPATCH_LEVEL`.
-    pub old: Irql,
 }
 
-pub const IMPORTS: &[Import] = &[];
+/// Which locks were acquired while which others were held.
+#[derive(Default)]
+pub struct Order {
+    inside: Mutex<BTreeMap<usize, BTreeSet<usize>>>,
+}
+
+impl Order {
+    /// Notes that `inner` is acquired inside `outer`; `false` when the opposite was seen before,
+    /// directly or through others.
+    fn note(&self, outer: usize, inner: usize) -> bool {
+        let mut inside = self.inside.lock();
+        if inside.get(&outer).is_some_and(|locks| locks.contains(&inner)) {
+            return true;
+        }
+        let mut seen = BTreeSet::new();
+        let mut next = vec![inner];
+        while let Some(lock) = next.pop() {
+            if lock == outer {
+                return false;
+            }
+            if seen.insert(lock) {
+                next.extend(inside.get(&lock).into_iter().flatten());
+            }
+        }
+        inside.entry(outer).or_default().insert(inner);
+        true
+    }
+
+    /// Forgets the locks in memory that is freed.
+    pub fn forget(&self, memory: std::ops::Range<usize>) {
+        let mut inside = self.inside.lock();
+        if inside.is_empty() {
+            return;
+        }
+        inside.retain(|lock, _| !memory.contains(lock));
+        for locks in inside.values_mut() {
+            locks.retain(|lock| !memory.contains(lock));
+        }
+    }
+}
+
+fn word(lock: Guest<KSPIN_LOCK>) -> &'static AtomicUsize {
+    // SAFETY: the image passes a resident, aligned KSPIN_LOCK, or faults, which is reported; the
+    // reference does not outlive the import.
+    unsafe { AtomicUsize::from_ptr(lock.as_ptr()) }
+}
+
+fn owner(me: &Thread) -> usize {
+    me.id().0 as usize + 1
+}
+
+#[inline]
+fn try_acquire(me: &Thread, lock: Guest<KSPIN_LOCK>) -> Result<(), usize> {
+    word(lock).compare_exchange(0, owner(me), Ordering::Acquire, Ordering::Relaxed).map(drop)
+}
+
+/// Acquires a lock at `DISPATCH_LEVEL` or above.
+#[inline]
+fn acquire(me: Current, lock: Guest<KSPIN_LOCK>) {
+    if me.verifies() {
+        check_order(me, lock);
+    }
+    if let Err(holder) = try_acquire(&me, lock) {
+        contend(me, lock, holder);
+    }
+    if me.verifies() {
+        me.locks.borrow_mut().push(Held { address: lock.address() });
+    }
+}
+
+#[cold]
+fn contend(me: Current, lock: Guest<KSPIN_LOCK>, holder: usize) {
+    if holder == owner(&me) {
+        violation(
+            BugCheck::SPIN_LOCK_ALREADY_OWNED,
+            "acquiring a spin lock that the same thread holds already",
+        );
+    }
+    if holder > u32::MAX as usize {
+        violation(
+            BugCheck::SPIN_LOCK_NOT_OWNED,
+            format!("acquiring a spin lock that holds {holder:#x}: not initialized"),
+        );
+    }
+    let clock = &me.world().clock;
+    let start = clock.now();
+    for turn in 0_u32.. {
+        if clock.is_deterministic() {
+            me.yield_now();
+        } else {
+            for _ in 0..64 {
+                if word(lock).load(Ordering::Relaxed) == 0 {
+                    break;
+                }
+                std::hint::spin_loop();
+            }
+            if turn > 4 {
+                me.yield_now();
+            }
+        }
+        if try_acquire(&me, lock).is_ok() {
+            return;
+        }
+        let forever =
+            if clock.is_deterministic() { turn > FOREVER_TURNS } else { clock.now() - start > FOREVER };
+        if turn.is_multiple_of(1024) && forever {
+            let holder = word(lock).load(Ordering::Relaxed);
+            violation(
+                BugCheck::DPC_WATCHDOG_VIOLATION,
+                format!("a spin lock is not released by thread {}", holder.wrapping_sub(1)),
+            );
+        }
+    }
+}
+
+fn check_order(me: Current, lock: Guest<KSPIN_LOCK>) {
+    let host = me.host();
+    let clash = {
+        let held = me.locks.borrow();
+        held.iter().any(|outer| {
+            outer.address != lock.address() && !host.nt.lock_order.note(outer.address, lock.address())
+        })
+    };
+    if clash {
+        violation(
+            BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+            "lock order: this lock was held before while the one that is held now was acquired",
+        );
+    }
+}
+
+/// Releases a lock that the calling thread must hold.
+#[inline]
+fn release(me: Current, lock: Guest<KSPIN_LOCK>) {
+    let holder = word(lock).load(Ordering::Relaxed);
+    if holder != owner(&me) {
+        let text = match holder {
+            0 => "releasing a spin lock that is not held".to_owned(),
+            other => format!("releasing a spin lock that thread {} holds", other.wrapping_sub(1)),
+        };
+        violation(BugCheck::SPIN_LOCK_NOT_OWNED, text);
+    }
+    if me.verifies() {
+        let mut locks = me.locks.borrow_mut();
+        if let Some(index) = locks.iter().rposition(|held| held.address == lock.address()) {
+            locks.remove(index);
+        }
+    }
+    word(lock).store(0, Ordering::Release);
+}
 
 /// The thread is about to leave `DISPATCH_LEVEL`.
+#[inline]
 pub(crate) fn check_none_held(thread: &Thread, level: Irql) {
     let held = thread.locks.borrow().len();
     if held != 0 {
         violation(
             BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
-            format!("{held} spin lock(s) held at {level}"),
+            format!("lowering the IRQL to {level} with {held} spin lock(s) held"),
         );
+    }
+}
+
+/// `KLOCK_QUEUE_HANDLE`: the lock, and the level to return to.
+fn handle_lock(handle: Guest<KLOCK_QUEUE_HANDLE>) -> Guest<Guest<KSPIN_LOCK>> {
+    handle.field(std::mem::offset_of!(KLOCK_QUEUE_HANDLE, LockQueue.Lock))
+}
+
+fn handle_irql(handle: Guest<KLOCK_QUEUE_HANDLE>) -> Guest<u8> {
+    handle.field(std::mem::offset_of!(KLOCK_QUEUE_HANDLE, OldIrql))
+}
+
+imports! { IMPORTS: "ntoskrnl.exe" =>
+    /// Initializes a spin lock.
+    [any]
+    fn KeInitializeSpinLock(lock: Guest<KSPIN_LOCK>) {
+        lock.write(0);
+    }
+
+    /// Raises to `DISPATCH_LEVEL` and acquires; returns the old level.
+    [<= DISPATCH_LEVEL]
+    fn KeAcquireSpinLockRaiseToDpc(lock: Guest<KSPIN_LOCK>) -> u8 {
+        let me = current();
+        let old = me.raise(Irql::DISPATCH_LEVEL);
+        acquire(me, lock);
+        old.0
+    }
+
+    /// Releases and lowers to the level before the acquisition.
+    [== DISPATCH_LEVEL]
+    fn KeReleaseSpinLock(lock: Guest<KSPIN_LOCK>, new: u8) {
+        let me = current();
+        release(me, lock);
+        me.lower(Irql(new));
+    }
+
+    /// Acquires at `DISPATCH_LEVEL`.
+    [>= DISPATCH_LEVEL]
+    fn KeAcquireSpinLockAtDpcLevel(lock: Guest<KSPIN_LOCK>) {
+        acquire(current(), lock);
+    }
+
+    /// Releases and stays at `DISPATCH_LEVEL`.
+    [>= DISPATCH_LEVEL]
+    fn KeReleaseSpinLockFromDpcLevel(lock: Guest<KSPIN_LOCK>) {
+        release(current(), lock);
+    }
+
+    /// Acquires at `DISPATCH_LEVEL` unless another holds it.
+    [>= DISPATCH_LEVEL]
+    fn KeTryToAcquireSpinLockAtDpcLevel(lock: Guest<KSPIN_LOCK>) -> u8 {
+        let me = current();
+        let acquired = try_acquire(&me, lock).is_ok();
+        if acquired && me.verifies() {
+            me.locks.borrow_mut().push(Held { address: lock.address() });
+        }
+        acquired.into()
+    }
+
+    /// Whether nobody holds the lock.
+    [any]
+    fn KeTestSpinLock(lock: Guest<KSPIN_LOCK>) -> u8 {
+        (word(lock).load(Ordering::Relaxed) == 0).into()
+    }
+
+    /// Raises to `DISPATCH_LEVEL` and acquires.
+    [<= DISPATCH_LEVEL]
+    fn KeAcquireInStackQueuedSpinLock(lock: Guest<KSPIN_LOCK>, handle: Guest<KLOCK_QUEUE_HANDLE>) {
+        let me = current();
+        let old = me.raise(Irql::DISPATCH_LEVEL);
+        acquire(me, lock);
+        handle_lock(handle).write(lock);
+        handle_irql(handle).write(old.0);
+    }
+
+    /// Releases and lowers to the level before the acquisition.
+    [== DISPATCH_LEVEL]
+    fn KeReleaseInStackQueuedSpinLock(handle: Guest<KLOCK_QUEUE_HANDLE>) {
+        let me = current();
+        release(me, handle_lock(handle).read());
+        me.lower(Irql(handle_irql(handle).read()));
+    }
+
+    /// Acquires at `DISPATCH_LEVEL`.
+    [>= DISPATCH_LEVEL]
+    fn KeAcquireInStackQueuedSpinLockAtDpcLevel(lock: Guest<KSPIN_LOCK>, handle: Guest<KLOCK_QUEUE_HANDLE>) {
+        acquire(current(), lock);
+        handle_lock(handle).write(lock);
+    }
+
+    /// Releases and stays at `DISPATCH_LEVEL`.
+    [== DISPATCH_LEVEL]
+    fn KeReleaseInStackQueuedSpinLockFromDpcLevel(handle: Guest<KLOCK_QUEUE_HANDLE>) {
+        release(current(), handle_lock(handle).read());
     }
 }

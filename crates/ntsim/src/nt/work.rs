@@ -1,13 +1,22 @@
 //! Worker threads and the work items that run on them.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{HashMap, VecDeque},
+    ffi::c_void,
+    mem::transmute,
+    sync::Arc,
+};
 
+use ndk_abi::nt::{IO_WORKITEM_ROUTINE, WORK_QUEUE_ITEM};
 use parking_lot::Mutex;
 
 use crate::{
     clock::Clock,
+    guest::Guest,
     host::Host,
+    image, imports,
     thread::{JoinHandle, ThreadShared, current},
+    verifier::{BugCheck, violation},
 };
 
 /// Worker threads per host.
@@ -76,4 +85,93 @@ pub(crate) fn start(host: &Arc<Host>) -> Vec<JoinHandle<()>> {
             host.spawn(&format!("worker {index}"), move || this.nt.work.run(&this))
         })
         .collect()
+}
+
+/// The state behind an `IO_WORKITEM` handle.
+struct IoWorkItem {
+    device: usize,
+    queued: bool,
+}
+
+/// The I/O work items of a host, by handle.
+#[derive(Default)]
+pub struct IoWorkItems(Mutex<HashMap<usize, IoWorkItem>>);
+
+const IO_WORK_ITEM: &str = "IoAllocateWorkItem";
+
+fn misuse(text: &str) -> ! {
+    violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
+}
+
+/// Runs on a worker thread.
+fn run_io_work_item(handle: usize, routine: usize, context: usize) {
+    let me = current();
+    let device = {
+        let mut items = me.host().nt.io_work_items.0.lock();
+        let Some(item) = items.get_mut(&handle) else { return };
+        item.queued = false;
+        item.device
+    };
+    // SAFETY: what the image passed to IoQueueWorkItem as its routine.
+    let routine: IO_WORKITEM_ROUTINE = unsafe { transmute(routine) };
+    let pointer = std::ptr::with_exposed_provenance_mut::<c_void>;
+    // SAFETY: the arguments of an IO_WORKITEM_ROUTINE.
+    image::call("a work item routine", || unsafe { routine(pointer(device).cast(), pointer(context)) });
+}
+
+imports! { IMPORTS: "ntoskrnl.exe" =>
+    /// Allocates a work item; null when resources run low.
+    [<= DISPATCH_LEVEL]
+    fn IoAllocateWorkItem(device: usize) -> usize {
+        let me = current();
+        let host = me.host();
+        if host.low_resources.fails() {
+            return 0;
+        }
+        let handle = host.new_handle();
+        host.nt.io_work_items.0.lock().insert(handle, IoWorkItem { device, queued: false });
+        host.objects.add(IO_WORK_ITEM, handle);
+        handle
+    }
+
+    /// Queues a work item.
+    [<= DISPATCH_LEVEL]
+    fn IoQueueWorkItem(handle: usize, routine: usize, kind: i32, context: usize) {
+        let _ = kind;
+        let me = current();
+        let host = me.host();
+        let queued = host.nt.io_work_items.0.lock().get_mut(&handle).map(|item| std::mem::replace(&mut item.queued, true));
+        match queued {
+            Some(false) => host.queue_work(move || run_io_work_item(handle, routine, context)),
+            Some(true) => misuse("queuing a work item that is queued already"),
+            None => misuse("queuing a work item that does not exist (any more)"),
+        }
+    }
+
+    /// Frees a work item; not while it is queued.
+    [<= DISPATCH_LEVEL]
+    fn IoFreeWorkItem(handle: usize) {
+        let me = current();
+        let host = me.host();
+        let item = host.nt.io_work_items.0.lock().remove(&handle);
+        match item {
+            Some(item) if !item.queued => {
+                let _ = host.objects.remove(IO_WORK_ITEM, handle);
+            }
+            Some(_) => misuse("freeing a work item that is queued"),
+            None => misuse("freeing a work item that does not exist (any more)"),
+        }
+    }
+
+    /// Queues a `WORK_QUEUE_ITEM`.
+    [<= DISPATCH_LEVEL]
+    fn ExQueueWorkItem(item: Guest<WORK_QUEUE_ITEM>, kind: i32) {
+        let _ = kind;
+        current().host().queue_work(move || {
+            let item = item.read();
+            let Some(routine) = item.WorkerRoutine else { misuse("a work item without a routine") };
+            // SAFETY: the argument the image gave for this call.
+            image::call("a work item routine", || unsafe { routine(item.Parameter) });
+        });
+    }
 }

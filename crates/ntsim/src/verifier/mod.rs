@@ -5,6 +5,7 @@
 //! the [`Violation`] in the [`Verdict`]. Other hosts go on: a peer died.
 
 mod codes;
+pub mod low_resources;
 pub mod objects;
 
 use std::{fmt, sync::Arc};

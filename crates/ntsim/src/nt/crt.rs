@@ -1,0 +1,72 @@
+//! Compiler support: what `ntoskrnl.exe` exports of the C run time.
+//!
+//! These run at any IRQL and at full speed: they are no steps of the deterministic clock.
+
+use std::{arch::naked_asm, ffi::c_void};
+
+use crate::{
+    cpu::irql::Limit,
+    import::Import,
+    verifier::{BugCheck, violation},
+};
+
+extern "efiapi" fn memcpy(target: *mut u8, source: *const u8, count: usize) -> *mut u8 {
+    // SAFETY: the image's promise; a bad pointer faults and is reported. Kernel memcpy allows overlap.
+    unsafe { std::ptr::copy(source, target, count) };
+    target
+}
+
+extern "efiapi" fn memset(target: *mut u8, byte: i32, count: usize) -> *mut u8 {
+    // SAFETY: the image's promise; a bad pointer faults and is reported.
+    unsafe { std::ptr::write_bytes(target, byte.to_le_bytes()[0], count) };
+    target
+}
+
+extern "efiapi" fn memcmp(left: *const u8, right: *const u8, count: usize) -> i32 {
+    // SAFETY: the image's promise; a bad pointer faults and is reported.
+    unsafe { libc::memcmp(left.cast(), right.cast(), count) }
+}
+
+extern "efiapi" fn strlen(text: *const libc::c_char) -> usize {
+    // SAFETY: the image's promise; a bad pointer faults and is reported.
+    unsafe { libc::strlen(text) }
+}
+
+/// Touches each page of the `rax` bytes below the caller's frame; keeps all registers but `r10` and
+/// `r11`.
+#[unsafe(naked)]
+extern "efiapi" fn chkstk() {
+    naked_asm!(
+        "lea r10, [rsp + 8]",
+        "mov r11, r10",
+        "sub r11, rax",
+        "2:",
+        "sub r10, 4096",
+        "cmp r10, r11",
+        "jb 3f",
+        "test [r10], r10",
+        "jmp 2b",
+        "3:",
+        "test [r11], r11",
+        "ret",
+    )
+}
+
+extern "efiapi" fn c_specific_handler(_: *mut c_void, _: *mut c_void, _: *mut c_void, _: *mut c_void) -> i32 {
+    violation(BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "structured exception handling is not simulated")
+}
+
+const fn import(name: &'static str, address: fn() -> usize) -> Import {
+    Import { module: "ntoskrnl.exe", name, limit: Limit::ANY, address }
+}
+
+/// The imports declared in this module.
+pub const IMPORTS: &[Import] = &[
+    import("memcpy", || memcpy as *const () as usize),
+    import("memmove", || memcpy as *const () as usize),
+    import("memset", || memset as *const () as usize),
+    import("memcmp", || memcmp as *const () as usize),
+    import("strlen", || strlen as *const () as usize),
+    import("__chkstk", || chkstk as *const () as usize),
+    import("__C_specific_handler", || c_specific_handler as *const () as usize),
+];

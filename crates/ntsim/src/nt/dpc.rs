@@ -1,0 +1,169 @@
+//! Deferred procedure calls.
+
+use std::{collections::HashMap, mem::transmute};
+
+use ndk_abi::nt::{
+    KDEFERRED_ROUTINE, KDPC, KDPC_IMPORTANCE, PROCESSOR_NUMBER, STATUS_INVALID_PARAMETER, STATUS_SUCCESS,
+};
+use parking_lot::Mutex;
+
+use crate::{
+    Event, Host,
+    cpu::{CpuId, dpc::Dpc},
+    guest::Guest,
+    image, imports,
+    thread::current,
+    verifier::{BugCheck, violation},
+};
+
+const TYPE: usize = 0;
+const IMPORTANCE: usize = 1;
+const NUMBER: usize = 2;
+const ROUTINE: usize = 24;
+const CONTEXT: usize = 32;
+const ARGUMENT1: usize = 40;
+const ARGUMENT2: usize = 48;
+const DATA: usize = 56;
+
+/// Type of a DPC object.
+const DPC_OBJECT: u8 = 0x13;
+/// Added to the processor's number when the target was set.
+const TARGETED: u16 = 0x500;
+/// What `DpcData` holds while the DPC is queued.
+const QUEUED: usize = 1;
+
+/// The DPCs that are queued, and where.
+#[derive(Default)]
+pub struct Queued(Mutex<HashMap<usize, CpuId>>);
+
+impl Queued {
+    /// A queued DPC inside this memory.
+    pub fn find(&self, memory: &std::ops::Range<usize>) -> Option<usize> {
+        self.0.lock().keys().copied().filter(|dpc| memory.contains(dpc)).min()
+    }
+}
+
+/// Queues a DPC object on the CPU it asks for; `false` when it is queued already.
+pub(crate) fn insert(host: &Host, here: CpuId, dpc: Guest<KDPC>, arguments: Option<(usize, usize)>) -> bool {
+    if dpc.field::<u8>(TYPE).read() != DPC_OBJECT {
+        violation(BugCheck::TIMER_OR_DPC_INVALID, "queuing a DPC object that was never initialized");
+    }
+    let number = dpc.field::<u16>(NUMBER).read();
+    let cpu = number.checked_sub(TARGETED).map_or(here, |target| CpuId(u32::from(target)));
+    {
+        let mut queued = host.nt.dpcs.0.lock();
+        if queued.contains_key(&dpc.address()) {
+            return false;
+        }
+        queued.insert(dpc.address(), cpu);
+        dpc.field::<usize>(DATA).write(QUEUED);
+        if let Some((first, second)) = arguments {
+            dpc.field::<usize>(ARGUMENT1).write(first);
+            dpc.field::<usize>(ARGUMENT2).write(second);
+        }
+    }
+    let front = i32::from(dpc.field::<u8>(IMPORTANCE).read()) == KDPC_IMPORTANCE::HighImportance.0;
+    let entry = Dpc { key: dpc.address(), routine: Box::new(move || run(dpc)) };
+    host.cpus.dpcs(cpu).push(&host.world().clock, entry, front);
+    true
+}
+
+/// Runs on the CPU's DPC thread.
+fn run(dpc: Guest<KDPC>) {
+    let me = current();
+    let (routine, context, first, second) = {
+        let mut queued = me.host().nt.dpcs.0.lock();
+        queued.remove(&dpc.address());
+        dpc.field::<usize>(DATA).write(0);
+        (
+            dpc.field::<usize>(ROUTINE).read(),
+            dpc.field::<usize>(CONTEXT).read(),
+            dpc.field::<usize>(ARGUMENT1).read(),
+            dpc.field::<usize>(ARGUMENT2).read(),
+        )
+    };
+    // SAFETY: the routine of an initialized DPC object is a KDEFERRED_ROUTINE.
+    let routine: KDEFERRED_ROUTINE = unsafe { transmute(routine) };
+    let pointer = std::ptr::with_exposed_provenance_mut;
+    image::call("a DPC routine", || {
+        // SAFETY: the arguments the image gave for this call.
+        unsafe { routine(dpc.as_ptr(), pointer(context), pointer(first), pointer(second)) }
+    });
+}
+
+fn initialize(dpc: Guest<KDPC>, routine: usize, context: usize) {
+    Guest::<u8>::from_address(dpc.address()).fill(0, size_of::<KDPC>());
+    dpc.field::<u8>(TYPE).write(DPC_OBJECT);
+    let importance = u8::try_from(KDPC_IMPORTANCE::MediumImportance.0).unwrap_or(1);
+    dpc.field::<u8>(IMPORTANCE).write(importance);
+    dpc.field::<usize>(ROUTINE).write(routine);
+    dpc.field::<usize>(CONTEXT).write(context);
+}
+
+imports! { IMPORTS: "ntoskrnl.exe" =>
+    /// Initializes a DPC object.
+    [any]
+    fn KeInitializeDpc(dpc: Guest<KDPC>, routine: usize, context: usize) {
+        initialize(dpc, routine, context);
+    }
+
+    /// Initializes a threaded DPC object; threaded DPCs are off here, so that it is an ordinary one.
+    [any]
+    fn KeInitializeThreadedDpc(dpc: Guest<KDPC>, routine: usize, context: usize) {
+        initialize(dpc, routine, context);
+    }
+
+    /// Queues a DPC; `FALSE` when it is queued already.
+    [any]
+    fn KeInsertQueueDpc(dpc: Guest<KDPC>, first: usize, second: usize) -> u8 {
+        let me = current();
+        insert(me.host(), me.cpu(), dpc, Some((first, second))).into()
+    }
+
+    /// Takes a DPC out of its queue; `FALSE` when it is in none.
+    [any]
+    fn KeRemoveQueueDpc(dpc: Guest<KDPC>) -> u8 {
+        let me = current();
+        let host = me.host();
+        let Some(cpu) = host.nt.dpcs.0.lock().remove(&dpc.address()) else { return 0 };
+        dpc.field::<usize>(DATA).write(0);
+        host.cpus.dpcs(cpu).remove(dpc.address()).is_some().into()
+    }
+
+    /// Sets a DPC's importance.
+    [any]
+    fn KeSetImportanceDpc(dpc: Guest<KDPC>, importance: KDPC_IMPORTANCE) {
+        dpc.field::<u8>(IMPORTANCE).write(u8::try_from(importance.0).unwrap_or(0));
+    }
+
+    /// Sets the CPU a DPC runs on.
+    [any]
+    fn KeSetTargetProcessorDpcEx(dpc: Guest<KDPC>, processor: Guest<PROCESSOR_NUMBER>) -> i32 {
+        let processor = processor.read();
+        if processor.Group != 0 || u32::from(processor.Number) >= current().host().cpus.count() {
+            return STATUS_INVALID_PARAMETER;
+        }
+        dpc.field::<u16>(NUMBER).write(TARGETED + u16::from(processor.Number));
+        STATUS_SUCCESS
+    }
+
+    /// Returns when every DPC that was queued before has run.
+    [<= APC_LEVEL]
+    fn KeFlushQueuedDpcs() {
+        let me = current();
+        let host = me.host();
+        let events: Vec<Event> = (0..host.cpus.count())
+            .map(|cpu| {
+                let event = host.event();
+                let done = event.clone();
+                host.queue_dpc(CpuId(cpu), move || done.set());
+                event
+            })
+            .collect();
+        for event in events {
+            while !event.is_set() {
+                event.wait_any();
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Event tracing: nobody listens; registrations must be balanced.
+
+use ndk_abi::nt::{EVENT_DESCRIPTOR, GUID, STATUS_INVALID_HANDLE, STATUS_NO_MEMORY, STATUS_SUCCESS};
+
+use crate::{guest::Guest, imports, thread::current};
+
+const REGISTRATION: &str = "EtwRegister";
+
+fn known(handle: u64) -> bool {
+    current().host().objects.contains(REGISTRATION, usize::try_from(handle).unwrap_or(0))
+}
+
+fn status(handle: u64) -> i32 {
+    if known(handle) { STATUS_SUCCESS } else { STATUS_INVALID_HANDLE }
+}
+
+imports! { IMPORTS: "ntoskrnl.exe" =>
+    /// Registers a provider.
+    [<= PASSIVE_LEVEL]
+    fn EtwRegister(provider: Guest<GUID>, callback: usize, context: usize, handle: Guest<u64>) -> i32 {
+        let _ = (provider, callback, context);
+        let me = current();
+        let host = me.host();
+        if host.low_resources.fails() {
+            return STATUS_NO_MEMORY;
+        }
+        let registration = host.new_handle();
+        host.objects.add(REGISTRATION, registration);
+        handle.write(registration as u64);
+        STATUS_SUCCESS
+    }
+
+    /// Unregisters a provider.
+    [<= PASSIVE_LEVEL]
+    fn EtwUnregister(handle: u64) -> i32 {
+        let removed = current().host().objects.remove(REGISTRATION, usize::try_from(handle).unwrap_or(0));
+        if removed { STATUS_SUCCESS } else { STATUS_INVALID_HANDLE }
+    }
+
+    /// Sets what a provider tells of itself.
+    [<= PASSIVE_LEVEL]
+    fn EtwSetInformation(handle: u64, class: i32, information: usize, length: u32) -> i32 {
+        let _ = (class, information, length);
+        status(handle)
+    }
+
+    /// Whether somebody listens to an event.
+    [any]
+    fn EtwEventEnabled(handle: u64, event: Guest<EVENT_DESCRIPTOR>) -> u8 {
+        let _ = (handle, event);
+        0
+    }
+
+    /// Whether somebody listens to a provider.
+    [any]
+    fn EtwProviderEnabled(handle: u64, level: u8, keyword: u64) -> u8 {
+        let _ = (handle, level, keyword);
+        0
+    }
+
+    /// Writes an event.
+    [any]
+    fn EtwWrite(
+        handle: u64,
+        event: Guest<EVENT_DESCRIPTOR>,
+        activity: Guest<GUID>,
+        count: u32,
+        data: usize,
+    ) -> i32 {
+        let _ = (event, activity, count, data);
+        status(handle)
+    }
+
+    /// Writes an event that is related to another.
+    [any]
+    fn EtwWriteTransfer(
+        handle: u64,
+        event: Guest<EVENT_DESCRIPTOR>,
+        activity: Guest<GUID>,
+        related: Guest<GUID>,
+        count: u32,
+        data: usize,
+    ) -> i32 {
+        let _ = (event, activity, related, count, data);
+        status(handle)
+    }
+}

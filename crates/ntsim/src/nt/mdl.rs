@@ -1,0 +1,425 @@
+//! Memory descriptor lists, and mapping what they describe.
+
+use std::mem::offset_of;
+
+use ndk_abi::nt::{
+    LARGE_INTEGER, MDL, MDL_MAPPED_TO_SYSTEM_VA, MDL_PAGES_LOCKED, MDL_PARTIAL, MDL_SOURCE_IS_NONPAGED_POOL,
+    MdlMappingNoWrite,
+};
+
+use super::pool;
+use crate::{
+    Host,
+    guest::Guest,
+    imports,
+    memory::{
+        PAGE_SIZE, Pfn, Protection,
+        pool::{Request, Tag},
+    },
+    thread::{Current, current},
+    verifier::{BugCheck, violation},
+};
+
+const TAG: Tag = Tag(u32::from_le_bytes(*b"Mdl "));
+const MAPPING: &str = "MmMapLockedPagesSpecifyCache";
+
+/// An MDL as the image passes it.
+#[derive(Clone, Copy)]
+pub struct GuestMdl(pub Guest<MDL>);
+
+macro_rules! members {
+    ($($get:ident $set:ident $member:ident: $type:ty;)*) => {
+        $(
+            #[must_use]
+            pub fn $get(self) -> $type {
+                self.0.field::<$type>(offset_of!(MDL, $member)).read()
+            }
+
+            pub fn $set(self, value: $type) {
+                self.0.field::<$type>(offset_of!(MDL, $member)).write(value);
+            }
+        )*
+    };
+}
+
+impl GuestMdl {
+    members! {
+        next set_next Next: usize;
+        size set_size Size: i16;
+        flags set_flags MdlFlags: i16;
+        mapped set_mapped MappedSystemVa: usize;
+        start set_start StartVa: usize;
+        byte_count set_byte_count ByteCount: u32;
+        byte_offset set_byte_offset ByteOffset: u32;
+    }
+
+    /// Bytes of an MDL for a range: the header and a page frame number per page.
+    #[must_use]
+    pub fn size_for(address: usize, length: usize) -> usize {
+        size_of::<MDL>() + (address % PAGE_SIZE + length).div_ceil(PAGE_SIZE) * size_of::<Pfn>()
+    }
+
+    /// Writes the header for a range, as `MmInitializeMdl` does.
+    pub fn initialize(self, address: usize, length: u32) {
+        let offset = address % PAGE_SIZE;
+        let size = Self::size_for(address, length as usize);
+        self.set_next(0);
+        self.set_size(i16::try_from(size).unwrap_or(i16::MAX));
+        self.set_flags(0);
+        self.set_mapped(0);
+        self.set_start(address - offset);
+        self.set_byte_offset(u32::try_from(offset).unwrap_or(0));
+        self.set_byte_count(length);
+    }
+
+    /// Pages the MDL spans.
+    #[must_use]
+    pub fn page_count(self) -> usize {
+        (self.byte_offset() as usize + self.byte_count() as usize).div_ceil(PAGE_SIZE)
+    }
+
+    /// The array of page frame numbers behind the header.
+    #[must_use]
+    pub fn page(self, index: usize) -> Guest<Pfn> {
+        self.0.add(1).cast::<Pfn>().add(index)
+    }
+
+    #[must_use]
+    pub fn pages(self) -> Vec<Pfn> {
+        (0..self.page_count()).map(|index| self.page(index).read()).collect()
+    }
+
+    fn has(self, flag: i16) -> bool {
+        self.flags() & flag != 0
+    }
+
+    /// Fills in the pages behind the range; `false` when some of it is no memory of the host.
+    #[must_use]
+    pub fn fill(self, host: &Host) -> bool {
+        for index in 0..self.page_count() {
+            let Some(pfn) = host.memory.pfn(self.start() + index * PAGE_SIZE) else { return false };
+            self.page(index).write(pfn);
+        }
+        true
+    }
+}
+
+fn misuse(text: impl Into<String>) -> ! {
+    violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
+}
+
+fn map(me: &Current, mdl: GuestMdl, priority: u32) -> usize {
+    let host = me.host();
+    if !mdl.has(MDL_PAGES_LOCKED) && !mdl.has(MDL_PARTIAL) {
+        misuse("mapping an MDL whose pages are not locked");
+    }
+    if mdl.has(MDL_MAPPED_TO_SYSTEM_VA) || mdl.has(MDL_SOURCE_IS_NONPAGED_POOL) {
+        misuse("mapping an MDL that is mapped already");
+    }
+    if host.low_resources.fails() {
+        return 0;
+    }
+    let protection =
+        if priority & MdlMappingNoWrite == 0 { Protection::ReadWrite } else { Protection::ReadOnly };
+    let Some(start) = host.memory.map(&mdl.pages(), protection) else { return 0 };
+    let address = start + mdl.byte_offset() as usize;
+    mdl.set_mapped(address);
+    mdl.set_flags(mdl.flags() | MDL_MAPPED_TO_SYSTEM_VA);
+    host.objects.add(MAPPING, address);
+    address
+}
+
+fn unmap(me: &Current, mdl: GuestMdl) {
+    let address = mdl.mapped();
+    me.host().memory.unmap(address - address % PAGE_SIZE, mdl.page_count());
+    mdl.set_flags(mdl.flags() & !MDL_MAPPED_TO_SYSTEM_VA);
+    mdl.set_mapped(0);
+}
+
+/// Memory from `MmAllocateContiguousMemory*`.
+const CONTIGUOUS: &str = "MmAllocateContiguousMemory";
+
+fn allocate_contiguous(size: usize, low: i64, high: i64, boundary: i64) -> usize {
+    let me = current();
+    let host = me.host();
+    if host.low_resources.fails() {
+        return 0;
+    }
+    let pages = size.div_ceil(PAGE_SIZE).max(1);
+    let limit = high.cast_unsigned().saturating_add(1);
+    // Ranges aligned to their own size rounded up cross no boundary that is a power of two.
+    let align = if boundary == 0 { 1 } else { pages.next_power_of_two() as u64 };
+    let Some(first) = host.memory.physical.allocate(pages, align, limit) else { return 0 };
+    if (first.address()) < low.cast_unsigned() {
+        host.memory.physical.free(first, pages);
+        return 0;
+    }
+    let frames: Vec<_> = (0..pages as u64).map(|index| Pfn(first.0 + index)).collect();
+    let Some(address) = host.memory.map(&frames, Protection::ReadWrite) else {
+        host.memory.physical.free(first, pages);
+        return 0;
+    };
+    host.nt.contiguous.lock().insert(address, (first, pages));
+    host.objects.add(CONTIGUOUS, address);
+    address
+}
+
+fn free_contiguous(address: usize) {
+    let me = current();
+    let host = me.host();
+    let known = host.nt.contiguous.lock().remove(&address);
+    let Some((first, pages)) = known else {
+        misuse(format!("freeing {address:#x}, which is no contiguous memory"));
+    };
+    let _ = host.objects.remove(CONTIGUOUS, address);
+    host.memory.unmap(address, pages);
+    host.memory.physical.free(first, pages);
+}
+
+imports! { IMPORTS: "ntoskrnl.exe" =>
+    /// Bytes an MDL for a range takes.
+    [any]
+    fn MmSizeOfMdl(address: usize, length: usize) -> usize {
+        GuestMdl::size_for(address, length)
+    }
+
+    /// Allocates an MDL for a range; null when resources run low.
+    [<= DISPATCH_LEVEL]
+    fn IoAllocateMdl(address: usize, length: u32, secondary: u8, quota: u8, irp: usize) -> Guest<MDL> {
+        let _ = (secondary, quota);
+        if irp != 0 {
+            misuse("IoAllocateMdl with an IRP: there are none in this simulation");
+        }
+        let me = current();
+        let size = GuestMdl::size_for(address, length as usize);
+        let request = Request { size, tag: TAG, zeroed: false, cache_aligned: false };
+        let mdl = pool::allocate(&me, request).cast();
+        if !mdl.is_null() {
+            GuestMdl(mdl).initialize(address, length);
+        }
+        mdl
+    }
+
+    /// Frees an MDL.
+    [<= DISPATCH_LEVEL]
+    fn IoFreeMdl(mdl: Guest<MDL>) {
+        let mdl = GuestMdl(mdl);
+        if mdl.has(MDL_MAPPED_TO_SYSTEM_VA) && !mdl.has(MDL_PARTIAL) {
+            misuse("freeing an MDL that is still mapped");
+        }
+        if mdl.has(MDL_PAGES_LOCKED) && !mdl.has(MDL_PARTIAL) {
+            violation(BugCheck::DRIVER_LEFT_LOCKED_PAGES, "freeing an MDL whose pages are still locked");
+        }
+        pool::free(&current(), mdl.0.cast(), Some(TAG));
+    }
+
+    /// Describes part of what another MDL describes.
+    [<= DISPATCH_LEVEL]
+    fn IoBuildPartialMdl(source: Guest<MDL>, target: Guest<MDL>, address: usize, length: u32) {
+        let (source, target) = (GuestMdl(source), GuestMdl(target));
+        let begin = source.start() + source.byte_offset() as usize;
+        let end = begin + source.byte_count() as usize;
+        let length = if length == 0 { u32::try_from(end.saturating_sub(address)).unwrap_or(0) } else { length };
+        if address < begin || address + length as usize > end {
+            misuse("IoBuildPartialMdl outside of the source MDL");
+        }
+        let next = target.next();
+        target.initialize(address, length);
+        target.set_next(next);
+        let first = (target.start() - source.start()) / PAGE_SIZE;
+        for index in 0..target.page_count() {
+            target.page(index).write(source.page(first + index).read());
+        }
+        let mut flags = MDL_PARTIAL;
+        if source.has(MDL_SOURCE_IS_NONPAGED_POOL) || source.has(MDL_MAPPED_TO_SYSTEM_VA) {
+            let base = if source.has(MDL_MAPPED_TO_SYSTEM_VA) { source.mapped() } else { begin };
+            target.set_mapped(base + (address - begin));
+            flags |= source.flags() & (MDL_SOURCE_IS_NONPAGED_POOL | MDL_MAPPED_TO_SYSTEM_VA);
+        }
+        target.set_flags(flags);
+    }
+
+    /// Fills in the pages of a range of nonpaged memory.
+    [<= DISPATCH_LEVEL]
+    fn MmBuildMdlForNonPagedPool(mdl: Guest<MDL>) {
+        let mdl = GuestMdl(mdl);
+        if !mdl.fill(current().host()) {
+            misuse("MmBuildMdlForNonPagedPool of memory that is not nonpaged pool");
+        }
+        mdl.set_mapped(mdl.start() + mdl.byte_offset() as usize);
+        mdl.set_flags(mdl.flags() | MDL_SOURCE_IS_NONPAGED_POOL);
+    }
+
+    /// Locks the pages of a range; kernel memory is always resident here.
+    [<= DISPATCH_LEVEL]
+    fn MmProbeAndLockPages(mdl: Guest<MDL>, mode: i8, operation: i32) {
+        let _ = operation;
+        let mdl = GuestMdl(mdl);
+        if mode != 0 {
+            misuse("MmProbeAndLockPages of user memory: there is none in this simulation");
+        }
+        if mdl.has(MDL_PAGES_LOCKED) {
+            misuse("locking the pages of an MDL twice");
+        }
+        if !mdl.fill(current().host()) {
+            misuse("MmProbeAndLockPages of memory that is not there");
+        }
+        mdl.set_flags(mdl.flags() | MDL_PAGES_LOCKED);
+    }
+
+    /// Unlocks the pages of an MDL, and unmaps it.
+    [<= DISPATCH_LEVEL]
+    fn MmUnlockPages(mdl: Guest<MDL>) {
+        let mdl = GuestMdl(mdl);
+        if !mdl.has(MDL_PAGES_LOCKED) {
+            misuse("unlocking the pages of an MDL that are not locked");
+        }
+        let me = current();
+        if mdl.has(MDL_MAPPED_TO_SYSTEM_VA) {
+            let _ = me.host().objects.remove(MAPPING, mdl.mapped());
+            unmap(&me, mdl);
+        }
+        mdl.set_flags(mdl.flags() & !MDL_PAGES_LOCKED);
+    }
+
+    /// Maps the pages of an MDL; null when resources run low. The table's lower limit is for user
+    /// mode.
+    [<= DISPATCH_LEVEL]
+    fn MmMapLockedPagesSpecifyCache(
+        mdl: Guest<MDL>,
+        mode: i8,
+        cache: i32,
+        requested: usize,
+        bug_check: u32,
+        priority: u32,
+    ) -> usize {
+        let _ = (cache, requested);
+        if mode != 0 {
+            misuse("mapping an MDL into user memory: there is none in this simulation");
+        }
+        let address = map(&current(), GuestMdl(mdl), priority);
+        if address == 0 && bug_check != 0 {
+            misuse("MmMapLockedPagesSpecifyCache failed and was told to bug check");
+        }
+        address
+    }
+
+    /// Unmaps what [`MmMapLockedPagesSpecifyCache`] mapped.
+    [<= DISPATCH_LEVEL]
+    fn MmUnmapLockedPages(address: usize, mdl: Guest<MDL>) {
+        let me = current();
+        let mdl = GuestMdl(mdl);
+        if !me.host().objects.remove(MAPPING, address) || mdl.mapped() != address {
+            misuse(format!("unmapping {address:#x}, at which this MDL is not mapped"));
+        }
+        unmap(&me, mdl);
+    }
+
+    /// Allocates pages, not contiguous ones, described by an MDL; null when there are none.
+    [<= DISPATCH_LEVEL]
+    fn MmAllocatePagesForMdlEx(
+        low: i64,
+        high: i64,
+        skip: i64,
+        size: usize,
+        cache: i32,
+        flags: u32,
+    ) -> Guest<MDL> {
+        let _ = (low, skip, cache, flags);
+        let me = current();
+        let host = me.host();
+        let mdl_size = GuestMdl::size_for(0, size);
+        let request = Request { size: mdl_size, tag: TAG, zeroed: false, cache_aligned: false };
+        let mdl = GuestMdl(pool::allocate(&me, request).cast());
+        if mdl.0.is_null() {
+            return Guest::null();
+        }
+        mdl.initialize(0, u32::try_from(size).unwrap_or(u32::MAX));
+        let limit = high.cast_unsigned().saturating_add(1);
+        let Some(pages) = host.memory.allocate_scattered(mdl.page_count(), limit) else {
+            pool::free(&me, mdl.0.cast(), Some(TAG));
+            return Guest::null();
+        };
+        for (index, page) in pages.iter().enumerate() {
+            mdl.page(index).write(*page);
+        }
+        mdl.set_flags(MDL_PAGES_LOCKED);
+        host.objects.add("MmAllocatePagesForMdlEx", mdl.0.address());
+        mdl.0
+    }
+
+    /// Frees the pages of [`MmAllocatePagesForMdlEx`]; the MDL itself is freed with `ExFreePool`.
+    [<= DISPATCH_LEVEL]
+    fn MmFreePagesFromMdl(mdl: Guest<MDL>) {
+        let me = current();
+        let host = me.host();
+        let mdl = GuestMdl(mdl);
+        if !host.objects.remove("MmAllocatePagesForMdlEx", mdl.0.address()) {
+            misuse("freeing the pages of an MDL that MmAllocatePagesForMdlEx did not make");
+        }
+        if mdl.has(MDL_MAPPED_TO_SYSTEM_VA) {
+            let _ = host.objects.remove(MAPPING, mdl.mapped());
+            unmap(&me, mdl);
+        }
+        for page in mdl.pages() {
+            host.memory.physical.free(page, 1);
+        }
+        mdl.set_flags(mdl.flags() & !MDL_PAGES_LOCKED);
+    }
+
+    /// Allocates physically contiguous memory; null when there is none.
+    [<= DISPATCH_LEVEL]
+    fn MmAllocateContiguousMemorySpecifyCache(
+        size: usize,
+        lowest: LARGE_INTEGER,
+        highest: LARGE_INTEGER,
+        boundary: LARGE_INTEGER,
+        cache: i32,
+    ) -> usize {
+        let _ = cache;
+        allocate_contiguous(size, lowest.QuadPart, highest.QuadPart, boundary.QuadPart)
+    }
+
+    /// As [`MmAllocateContiguousMemorySpecifyCache`], near a NUMA node; there is one.
+    [<= DISPATCH_LEVEL]
+    fn MmAllocateContiguousMemorySpecifyCacheNode(
+        size: usize,
+        lowest: LARGE_INTEGER,
+        highest: LARGE_INTEGER,
+        boundary: LARGE_INTEGER,
+        cache: i32,
+        node: u32,
+    ) -> usize {
+        let _ = (cache, node);
+        allocate_contiguous(size, lowest.QuadPart, highest.QuadPart, boundary.QuadPart)
+    }
+
+    /// Frees contiguous memory.
+    [<= DISPATCH_LEVEL]
+    fn MmFreeContiguousMemory(address: usize) {
+        free_contiguous(address);
+    }
+
+    /// Frees contiguous memory.
+    [<= DISPATCH_LEVEL]
+    fn MmFreeContiguousMemorySpecifyCache(address: usize, size: usize, cache: i32) {
+        let _ = (size, cache);
+        free_contiguous(address);
+    }
+
+    /// The physical address behind an address.
+    [any]
+    fn MmGetPhysicalAddress(address: usize) -> LARGE_INTEGER {
+        let physical = current().host().memory.physical_address(address).unwrap_or(0);
+        LARGE_INTEGER { QuadPart: physical.cast_signed() }
+    }
+
+    /// Whether an address is mapped.
+    [<= DISPATCH_LEVEL]
+    fn MmIsAddressValid(address: usize) -> u8 {
+        let me = current();
+        let host = me.host();
+        let mapped = host.memory.pfn(address).is_some() || host.image().is_some_and(|image| image.contains(address));
+        mapped.into()
+    }
+}

@@ -1,0 +1,127 @@
+//! Pool functions.
+
+use ndk_abi::nt::{
+    POOL_FLAG_CACHE_ALIGNED, POOL_FLAG_NON_PAGED, POOL_FLAG_NON_PAGED_EXECUTE, POOL_FLAG_PAGED,
+    POOL_FLAG_RAISE_ON_FAILURE, POOL_FLAG_UNINITIALIZED, POOL_TYPE,
+};
+
+use crate::{
+    Irql,
+    guest::Guest,
+    imports,
+    memory::pool::{Request, Tag},
+    thread::{Current, current},
+    verifier::{BugCheck, violation},
+};
+
+/// Allocates for the image; null when memory or the injected luck runs out.
+pub(super) fn allocate(me: &Current, request: Request) -> Guest<u8> {
+    let host = me.host();
+    if request.tag.0 == 0 || request.size == 0 {
+        violation(
+            BugCheck::BAD_POOL_CALLER,
+            format!("allocating {} bytes with tag {:?}", request.size, request.tag),
+        );
+    }
+    if host.low_resources.fails() {
+        return Guest::null();
+    }
+    let memory = &host.memory;
+    memory.pool.allocate(&memory.physical, &memory.space, request).unwrap_or(Guest::null())
+}
+
+/// Frees a block of the image, after a look for what must not be freed with it.
+pub(super) fn free(me: &Current, block: Guest<u8>, tag: Option<Tag>) {
+    let host = me.host();
+    let memory = &host.memory;
+    if me.verifies()
+        && let Some(size) = memory.pool.size_of(block.address())
+    {
+        check_contents(me, block.address()..block.address() + size);
+    }
+    if let Err(misuse) = memory.pool.free(&memory.physical, &memory.space, block, tag) {
+        violation(misuse.code, misuse.text);
+    }
+}
+
+/// Memory that is freed must hold no timer that is set, no DPC that is queued, no lock that is held.
+fn check_contents(me: &Current, range: std::ops::Range<usize>) {
+    let nt = &me.host().nt;
+    if nt.timers.find(&range).is_some() {
+        violation(BugCheck::TIMER_OR_DPC_INVALID, "freeing memory that holds a timer which is set");
+    }
+    if nt.dpcs.find(&range).is_some() {
+        violation(BugCheck::TIMER_OR_DPC_INVALID, "freeing memory that holds a DPC which is queued");
+    }
+    if me.locks.borrow().iter().any(|held| range.contains(&held.address)) {
+        violation(
+            BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+            "freeing memory that holds a spin lock which is held",
+        );
+    }
+    nt.lock_order.forget(range);
+}
+
+fn check_paged(me: &Current) {
+    if me.irql() > Irql::APC_LEVEL {
+        violation(BugCheck::IRQL_NOT_LESS_OR_EQUAL, format!("allocating paged pool at {}", me.irql()));
+    }
+}
+
+fn executable() -> ! {
+    violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, "allocating executable pool")
+}
+
+imports! { IMPORTS: "ntoskrnl.exe" =>
+    /// Allocates pool, zeroed unless told otherwise.
+    [<= DISPATCH_LEVEL]
+    fn ExAllocatePool2(flags: u64, size: usize, tag: u32) -> Guest<u8> {
+        let me = current();
+        if flags & POOL_FLAG_NON_PAGED_EXECUTE != 0 {
+            executable();
+        }
+        if flags & POOL_FLAG_PAGED != 0 {
+            check_paged(&me);
+        } else if flags & POOL_FLAG_NON_PAGED == 0 {
+            return Guest::null();
+        }
+        let block = allocate(&me, Request {
+            size,
+            tag: Tag(tag),
+            zeroed: flags & POOL_FLAG_UNINITIALIZED == 0,
+            cache_aligned: flags & POOL_FLAG_CACHE_ALIGNED != 0,
+        });
+        if block.is_null() && flags & POOL_FLAG_RAISE_ON_FAILURE != 0 {
+            violation(BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "pool allocation failed and was told to raise");
+        }
+        block
+    }
+
+    /// Allocates pool, not zeroed.
+    [<= DISPATCH_LEVEL]
+    fn ExAllocatePoolWithTag(kind: POOL_TYPE, size: usize, tag: u32) -> Guest<u8> {
+        const PAGED: i32 = 1;
+        const CACHE_ALIGNED: i32 = 4;
+        const NO_EXECUTE: i32 = 512;
+        let me = current();
+        if kind.0 & PAGED != 0 {
+            check_paged(&me);
+        } else if kind.0 & NO_EXECUTE == 0 {
+            executable();
+        }
+        let cache_aligned = kind.0 & CACHE_ALIGNED != 0;
+        allocate(&me, Request { size, tag: Tag(tag), zeroed: false, cache_aligned })
+    }
+
+    /// Frees pool.
+    [<= DISPATCH_LEVEL]
+    fn ExFreePool(block: Guest<u8>) {
+        free(&current(), block, None);
+    }
+
+    /// Frees pool; the tag must be the block's unless it is 0.
+    [<= DISPATCH_LEVEL]
+    fn ExFreePoolWithTag(block: Guest<u8>, tag: u32) {
+        free(&current(), block, (tag != 0).then_some(Tag(tag)));
+    }
+}

@@ -1,0 +1,83 @@
+//! Rundown protection: bit 0 of the count says that rundown began, the rest counts twice the owners.
+
+use ndk_abi::nt::EX_RUNDOWN_REF;
+
+use crate::{
+    guest::Guest,
+    imports,
+    thread::current,
+    verifier::{BugCheck, violation},
+};
+
+const ACTIVE: usize = 1;
+const ONE: usize = 2;
+
+fn count(reference: Guest<EX_RUNDOWN_REF>) -> Guest<usize> {
+    reference.field(0)
+}
+
+imports! { IMPORTS: "ntoskrnl.exe" =>
+    /// Initializes a rundown reference.
+    [<= APC_LEVEL]
+    fn ExInitializeRundownProtection(reference: Guest<EX_RUNDOWN_REF>) {
+        count(reference).write(0);
+    }
+
+    /// Readies a reference that was run down for use again.
+    [<= APC_LEVEL]
+    fn ExReInitializeRundownProtection(reference: Guest<EX_RUNDOWN_REF>) {
+        count(reference).write(0);
+    }
+
+    /// Acquires protection; `FALSE` once rundown has begun.
+    [<= DISPATCH_LEVEL]
+    fn ExAcquireRundownProtection(reference: Guest<EX_RUNDOWN_REF>) -> u8 {
+        let count = count(reference);
+        current().host().nt.dispatcher.locked(|| {
+            let value = count.read();
+            if value & ACTIVE != 0 {
+                return 0;
+            }
+            count.write(value + ONE);
+            1
+        })
+    }
+
+    /// Releases protection.
+    [<= DISPATCH_LEVEL]
+    fn ExReleaseRundownProtection(reference: Guest<EX_RUNDOWN_REF>) {
+        let me = current();
+        let count = count(reference);
+        let held = me.host().nt.dispatcher.signal(&me, reference.address(), || {
+            let value = count.read();
+            let held = value >= ONE;
+            if held {
+                count.write(value - ONE);
+            }
+            held
+        });
+        if !held {
+            violation(
+                BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+                "releasing rundown protection that nobody holds",
+            );
+        }
+    }
+
+    /// Begins rundown and waits until nobody holds protection.
+    [<= APC_LEVEL]
+    fn ExWaitForRundownProtectionRelease(reference: Guest<EX_RUNDOWN_REF>) {
+        let me = current();
+        let count = count(reference);
+        me.host().nt.dispatcher.wait(&me, &[reference.address()], None, || {
+            count.write(count.read() | ACTIVE);
+            count.read() == ACTIVE
+        });
+    }
+
+    /// Marks rundown as complete.
+    [<= APC_LEVEL]
+    fn ExRundownCompleted(reference: Guest<EX_RUNDOWN_REF>) {
+        count(reference).write(ACTIVE);
+    }
+}

@@ -1,0 +1,101 @@
+//! Time.
+//!
+//! The host booted a minute before the simulation was built. The performance counter runs at 10 MHz,
+//! as it does on Windows machines with an invariant TSC, so one tick is one unit of interrupt time.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ndk_abi::nt::LARGE_INTEGER;
+
+use super::dispatcher;
+use crate::{
+    guest::Guest,
+    imports,
+    thread::{Current, current},
+};
+
+/// Nanoseconds per unit of NT time.
+const UNIT: u64 = 100;
+/// Units between boot and the start of the simulation.
+const BOOT: u64 = 60 * 10_000_000;
+/// 1601 to 1970, in units.
+const UNIX: u64 = 116_444_736_000_000_000;
+/// System time at the start of a deterministic simulation: 2026-01-01, in units since 1970.
+const DETERMINISTIC: u64 = 1_767_225_600 * 10_000_000;
+/// Units between two ticks of the clock: 15.625 ms.
+const TIME_INCREMENT: u32 = 156_250;
+
+/// Interrupt time: units since boot.
+pub fn interrupt_time(me: &Current) -> u64 {
+    BOOT + me.world().now() / UNIT
+}
+
+/// System time: units since 1601.
+pub fn system_time(me: &Current) -> u64 {
+    let world = me.world();
+    if world.clock.is_deterministic() {
+        return UNIX + DETERMINISTIC + world.now() / UNIT;
+    }
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UNIX + u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX) / UNIT
+}
+
+/// The simulation's time of a due time: relative when negative, else absolute system time.
+pub fn deadline(me: &Current, due: i64) -> u64 {
+    let now = me.world().now();
+    let units = match u64::try_from(due) {
+        Ok(absolute) => absolute.saturating_sub(system_time(me)),
+        Err(_) => due.unsigned_abs(),
+    };
+    if due == 0 { now } else { now.saturating_add(units.saturating_mul(UNIT)) }
+}
+
+imports! { IMPORTS: "ntoskrnl.exe" =>
+    /// The performance counter, and its frequency.
+    [any]
+    fn KeQueryPerformanceCounter(frequency: Guest<LARGE_INTEGER>) -> i64 {
+        if !frequency.is_null() {
+            frequency.write(LARGE_INTEGER { QuadPart: 10_000_000 });
+        }
+        interrupt_time(&current()).cast_signed()
+    }
+
+    /// Interrupt time, and the performance counter it was computed from.
+    [any]
+    fn KeQueryInterruptTimePrecise(counter: Guest<u64>) -> u64 {
+        let now = interrupt_time(&current());
+        counter.write(now);
+        now
+    }
+
+    /// Interrupt time without the time spent asleep.
+    [any]
+    fn KeQueryUnbiasedInterruptTime() -> u64 {
+        interrupt_time(&current())
+    }
+
+    /// System time.
+    [any]
+    fn KeQuerySystemTimePrecise(time: Guest<LARGE_INTEGER>) {
+        time.write(LARGE_INTEGER { QuadPart: system_time(&current()).cast_signed() });
+    }
+
+    /// Units between two ticks of the clock.
+    [any]
+    fn KeQueryTimeIncrement() -> u32 {
+        TIME_INCREMENT
+    }
+
+    /// Stalls the processor.
+    [any]
+    fn KeStallExecutionProcessor(micros: u32) {
+        let me = current();
+        me.world().clock.stall(me.shared(), u64::from(micros) * 1000);
+    }
+}
+
+/// Blocks the calling thread for `nanos`, for imports that sleep.
+pub(crate) fn sleep(nanos: u64) {
+    let me = current();
+    dispatcher::delay(&me, me.world().now().saturating_add(nanos));
+}

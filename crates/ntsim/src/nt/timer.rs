@@ -1,0 +1,300 @@
+//! Timers: `KTIMER` and `EX_TIMER`.
+
+use std::{collections::HashMap, mem::transmute, sync::Arc};
+
+use ndk_abi::nt::{EXT_CALLBACK, EXT_DELETE_CALLBACK, KDPC, KTIMER, TIMER_TYPE};
+use parking_lot::Mutex;
+
+use super::{dispatcher, dpc, time};
+use crate::{
+    EventId, Host, Irql,
+    cpu::CpuId,
+    guest::Guest,
+    image, imports,
+    thread::{Current, current},
+    verifier::{BugCheck, violation},
+};
+
+/// The timers of a host.
+#[derive(Default)]
+pub struct Timers {
+    /// Set `KTIMER`s, by address.
+    kernel: Mutex<HashMap<usize, Set>>,
+    /// `EX_TIMER`s, by handle.
+    ex: Mutex<HashMap<usize, Arc<Mutex<ExTimer>>>>,
+}
+
+#[derive(Clone, Copy)]
+struct Set {
+    event: EventId,
+    dpc: usize,
+    /// Nanoseconds; 0 for a timer that fires once.
+    period: u64,
+    cpu: CpuId,
+}
+
+struct ExTimer {
+    callback: usize,
+    context: usize,
+    event: Option<EventId>,
+    period: u64,
+    /// Callbacks queued or running.
+    pending: u32,
+    deleted: Option<Deleted>,
+}
+
+#[derive(Clone, Copy)]
+struct Deleted {
+    callback: usize,
+    context: usize,
+}
+
+impl Timers {
+    /// A set `KTIMER` inside this memory.
+    pub fn find(&self, memory: &std::ops::Range<usize>) -> Option<usize> {
+        self.kernel.lock().keys().copied().filter(|timer| memory.contains(timer)).min()
+    }
+}
+
+const KTIMER_DPC: usize = 48;
+
+fn set_kernel_timer(timer: Guest<KTIMER>, due: i64, period_ms: i32, dpc: Guest<KDPC>) -> bool {
+    let me = current();
+    let host = me.host();
+    let address = timer.address();
+    let was_set = cancel_kernel_timer(host, address);
+    host.nt.dispatcher.locked(|| dispatcher::signal_state(address).write(0));
+    timer.field::<usize>(KTIMER_DPC).write(dpc.address());
+    let period = u64::try_from(period_ms).unwrap_or(0) * 1_000_000;
+    arm_kernel_timer(host, address, time::deadline(&me, due), dpc.address(), period, me.cpu());
+    was_set
+}
+
+fn arm_kernel_timer(host: &Arc<Host>, timer: usize, deadline: u64, dpc: usize, period: u64, cpu: CpuId) {
+    let this = host.clone();
+    // Held while the event is made: it cannot expire before it is known.
+    let mut timers = host.nt.timers.kernel.lock();
+    let event = host.at(deadline, move || expire_kernel_timer(&this, timer, deadline));
+    timers.insert(timer, Set { event, dpc, period, cpu });
+}
+
+fn cancel_kernel_timer(host: &Host, timer: usize) -> bool {
+    let set = host.nt.timers.kernel.lock().remove(&timer);
+    set.is_some_and(|set| host.cancel(set.event))
+}
+
+fn expire_kernel_timer(host: &Arc<Host>, timer: usize, deadline: u64) {
+    let Some(set) = host.nt.timers.kernel.lock().remove(&timer) else { return };
+    let me = current();
+    host.nt.dispatcher.signal(&me, timer, || dispatcher::signal_state(timer).write(1));
+    if set.dpc != 0 {
+        dpc::insert(host, set.cpu, Guest::from_address(set.dpc), Some((0, 0)));
+    }
+    if set.period != 0 {
+        arm_kernel_timer(host, timer, deadline + set.period, set.dpc, set.period, set.cpu);
+    }
+}
+
+/// The state behind a handle; a violation when there is none.
+fn ex_timer(me: &Current, handle: usize, function: &str) -> Arc<Mutex<ExTimer>> {
+    let timer = me.host().nt.timers.ex.lock().get(&handle).cloned();
+    timer.unwrap_or_else(|| {
+        violation(
+            BugCheck::TIMER_OR_DPC_INVALID,
+            format!("{function} on a timer that does not exist (any more)"),
+        )
+    })
+}
+
+fn arm_ex_timer(host: &Arc<Host>, handle: usize, timer: &Arc<Mutex<ExTimer>>, deadline: u64, cpu: CpuId) {
+    let (this, of_event) = (host.clone(), timer.clone());
+    let mut timer = timer.lock();
+    timer.event = Some(host.at(deadline, move || expire_ex_timer(&this, handle, &of_event, deadline, cpu)));
+}
+
+fn expire_ex_timer(host: &Arc<Host>, handle: usize, timer: &Arc<Mutex<ExTimer>>, deadline: u64, cpu: CpuId) {
+    let period = {
+        let mut state = timer.lock();
+        if state.event.take().is_none() {
+            return;
+        }
+        state.pending += 1;
+        state.period
+    };
+    let (this, of_dpc) = (host.clone(), timer.clone());
+    host.queue_dpc(cpu, move || {
+        call_back(handle, &of_dpc);
+        finish_callback(&this, handle, &of_dpc);
+    });
+    if period != 0 {
+        arm_ex_timer(host, handle, timer, deadline + period, cpu);
+    }
+}
+
+fn call_back(handle: usize, timer: &Mutex<ExTimer>) {
+    let (callback, context) = {
+        let state = timer.lock();
+        (state.callback, state.context)
+    };
+    if callback == 0 {
+        return;
+    }
+    // SAFETY: what the image passed to ExAllocateTimer as its callback.
+    let callback: EXT_CALLBACK = unsafe { transmute(callback) };
+    let pointer = std::ptr::with_exposed_provenance_mut::<std::ffi::c_void>;
+    // SAFETY: the arguments of an EXT_CALLBACK.
+    image::call("a timer callback", || unsafe { callback(pointer(handle).cast(), pointer(context)) });
+}
+
+/// A callback has returned: whoever deleted the timer may wait for that.
+fn finish_callback(host: &Host, handle: usize, timer: &Mutex<ExTimer>) {
+    let me = current();
+    let deleted = host.nt.dispatcher.signal(&me, handle, || {
+        let mut state = timer.lock();
+        state.pending -= 1;
+        if state.pending == 0 { state.deleted } else { None }
+    });
+    if let Some(deleted) = deleted {
+        call_deleted(deleted);
+    }
+}
+
+fn call_deleted(deleted: Deleted) {
+    if deleted.callback == 0 {
+        return;
+    }
+    // SAFETY: what the image passed to ExDeleteTimer as its callback.
+    let callback: EXT_DELETE_CALLBACK = unsafe { transmute(deleted.callback) };
+    let context = std::ptr::with_exposed_provenance_mut(deleted.context);
+    // SAFETY: the argument of an EXT_DELETE_CALLBACK.
+    image::call("a timer's delete callback", || unsafe { callback(context) });
+}
+
+/// `EXT_DELETE_PARAMETERS`: version, reserved, callback, context.
+fn delete_parameters(parameters: Guest<u8>) -> Deleted {
+    if parameters.is_null() {
+        return Deleted { callback: 0, context: 0 };
+    }
+    Deleted { callback: parameters.field(8).read(), context: parameters.field(16).read() }
+}
+
+imports! { IMPORTS: "ntoskrnl.exe" =>
+    /// Initializes a notification timer.
+    [<= DISPATCH_LEVEL]
+    fn KeInitializeTimer(timer: Guest<KTIMER>) {
+        dispatcher::initialize(timer.address(), dispatcher::NOTIFICATION_TIMER, size_of::<KTIMER>(), false);
+    }
+
+    /// Initializes a timer.
+    [<= DISPATCH_LEVEL]
+    fn KeInitializeTimerEx(timer: Guest<KTIMER>, kind: TIMER_TYPE) {
+        let kind = dispatcher::NOTIFICATION_TIMER + u8::try_from(kind.0).unwrap_or(0);
+        dispatcher::initialize(timer.address(), kind, size_of::<KTIMER>(), false);
+    }
+
+    /// Sets a timer; `TRUE` when it was set already.
+    [<= DISPATCH_LEVEL]
+    fn KeSetTimer(timer: Guest<KTIMER>, due: i64, dpc: Guest<KDPC>) -> u8 {
+        set_kernel_timer(timer, due, 0, dpc).into()
+    }
+
+    /// Sets a timer that fires again every `period` milliseconds; `TRUE` when it was set already.
+    [<= DISPATCH_LEVEL]
+    fn KeSetTimerEx(timer: Guest<KTIMER>, due: i64, period: i32, dpc: Guest<KDPC>) -> u8 {
+        set_kernel_timer(timer, due, period, dpc).into()
+    }
+
+    /// As [`KeSetTimerEx`]; the tolerable delay is not used.
+    [<= DISPATCH_LEVEL]
+    fn KeSetCoalescableTimer(timer: Guest<KTIMER>, due: i64, period: u32, delay: u32, dpc: Guest<KDPC>) -> u8 {
+        let _ = delay;
+        set_kernel_timer(timer, due, period.cast_signed(), dpc).into()
+    }
+
+    /// Cancels a timer; `TRUE` when it was set.
+    [<= DISPATCH_LEVEL]
+    fn KeCancelTimer(timer: Guest<KTIMER>) -> u8 {
+        cancel_kernel_timer(current().host(), timer.address()).into()
+    }
+
+    /// Whether a timer is signaled.
+    [<= DISPATCH_LEVEL]
+    fn KeReadStateTimer(timer: Guest<KTIMER>) -> u8 {
+        (dispatcher::signal_state(timer.address()).read() != 0).into()
+    }
+
+    /// Allocates a timer; null when resources run low.
+    [<= DISPATCH_LEVEL]
+    fn ExAllocateTimer(callback: usize, context: usize, attributes: u32) -> usize {
+        let _ = attributes;
+        let me = current();
+        let host = me.host();
+        if host.low_resources.fails() {
+            return 0;
+        }
+        let handle = host.new_handle();
+        let timer =
+            ExTimer { callback, context, event: None, period: 0, pending: 0, deleted: None };
+        host.nt.timers.ex.lock().insert(handle, Arc::new(Mutex::new(timer)));
+        host.objects.add("ExAllocateTimer", handle);
+        handle
+    }
+
+    /// Sets a timer; `TRUE` when it was set already. `due` is relative when negative.
+    [<= DISPATCH_LEVEL]
+    fn ExSetTimer(handle: usize, due: i64, period: i64, parameters: usize) -> u8 {
+        let _ = parameters;
+        let me = current();
+        let timer = ex_timer(&me, handle, "ExSetTimer");
+        let was_set = {
+            let mut state = timer.lock();
+            state.period = u64::try_from(period).unwrap_or(0) * 100;
+            state.event.take().is_some_and(|event| me.host().cancel(event))
+        };
+        arm_ex_timer(me.host(), handle, &timer, time::deadline(&me, due), me.cpu());
+        was_set.into()
+    }
+
+    /// Cancels a timer; `TRUE` when it was set.
+    [<= DISPATCH_LEVEL]
+    fn ExCancelTimer(handle: usize, parameters: usize) -> u8 {
+        let _ = parameters;
+        let me = current();
+        let timer = ex_timer(&me, handle, "ExCancelTimer");
+        let event = timer.lock().event.take();
+        event.is_some_and(|event| me.host().cancel(event)).into()
+    }
+
+    /// Deletes a timer, cancels it and waits for its callback as asked; `TRUE` when it was cancelled.
+    [<= DISPATCH_LEVEL]
+    fn ExDeleteTimer(handle: usize, cancel: u8, wait: u8, parameters: Guest<u8>) -> u8 {
+        let me = current();
+        let host = me.host();
+        if wait != 0 && (cancel == 0 || me.irql() > Irql::APC_LEVEL) {
+            violation(
+                BugCheck::IRQL_NOT_LESS_OR_EQUAL,
+                format!("ExDeleteTimer with Wait: needs Cancel and APC_LEVEL or below, called at {}", me.irql()),
+            );
+        }
+        let timer = ex_timer(&me, handle, "ExDeleteTimer");
+        let event = if cancel == 0 { None } else { timer.lock().event.take() };
+        let cancelled = event.is_some_and(|event| host.cancel(event));
+        host.nt.timers.ex.lock().remove(&handle);
+        let _ = host.objects.remove("ExAllocateTimer", handle);
+        if wait != 0 {
+            host.nt.dispatcher.wait(&me, &[handle], None, || timer.lock().pending == 0);
+        }
+        let parameters = delete_parameters(parameters);
+        let now = {
+            let mut state = timer.lock();
+            state.deleted = Some(parameters);
+            state.pending == 0
+        };
+        if now && parameters.callback != 0 {
+            let old = me.raise(Irql::DISPATCH_LEVEL);
+            call_deleted(parameters);
+            me.lower(old);
+        }
+        cancelled.into()
+    }
+}

@@ -1,0 +1,54 @@
+//! Allocations that fail on purpose.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+/// Decides which of the image's allocations fail: pool, MDLs, mappings, timers, work items, and
+/// whatever else the documentation allows to fail.
+pub struct LowResources {
+    asked: AtomicU64,
+    /// The number of the allocation that fails; `u64::MAX` for none.
+    victim: AtomicU64,
+    /// Allocations of 1,000 that fail.
+    per_mille: AtomicU64,
+    random: Mutex<fastrand::Rng>,
+}
+
+impl LowResources {
+    pub(crate) fn new(random: fastrand::Rng) -> Self {
+        Self {
+            asked: AtomicU64::new(0),
+            victim: AtomicU64::new(u64::MAX),
+            per_mille: AtomicU64::new(0),
+            random: Mutex::new(random),
+        }
+    }
+
+    /// Lets the `n`-th allocation from now fail, counted from 0.
+    pub fn fail_nth(&self, n: u64) {
+        self.victim.store(self.asked.load(Relaxed) + n, Relaxed);
+    }
+
+    /// Lets so many of 1,000 allocations fail, at random by the seed.
+    pub fn fail_per_mille(&self, share: u64) {
+        self.per_mille.store(share, Relaxed);
+    }
+
+    /// Allocations so far.
+    #[must_use]
+    pub fn asked(&self) -> u64 {
+        self.asked.load(Relaxed)
+    }
+
+    /// Whether the allocation that is about to be made fails.
+    #[must_use]
+    pub fn fails(&self) -> bool {
+        let number = self.asked.fetch_add(1, Relaxed);
+        if number == self.victim.load(Relaxed) {
+            return true;
+        }
+        let share = self.per_mille.load(Relaxed);
+        share != 0 && self.random.lock().u64(..1000) < share
+    }
+}
