@@ -1,0 +1,304 @@
+//! Listeners and connectors.
+
+use core::ffi::c_void;
+use core::net::SocketAddr;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ndk_abi::ndk::{NDK_CONNECTOR, NDK_LISTENER};
+use ndk_abi::netio::SOCKADDR;
+use ndk_abi::nt::NTSTATUS;
+
+use crate::address::RawAddress;
+use crate::object::{Object, entry};
+use crate::os::{Event, Os};
+use crate::{Adapter, Qp, Status, Waker, pending};
+
+/// One connection, of either side. Dropping it ends the connection abruptly if it still stands.
+pub struct Connector<O: Os> {
+    object: Object<O, NDK_CONNECTOR>,
+    // Behind the object: the disconnect callback uses it until the close has ended.
+    peer: Option<Arc<Peer<O>>>,
+}
+
+/// What becomes known of the peer after the connection is up.
+struct Peer<O: Os> {
+    os: Arc<O>,
+    gone: AtomicBool,
+    waker: Waker<O>,
+}
+
+/// How many reads either side may have outstanding.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadLimits {
+    /// Reads of the peer that we answer at once.
+    pub inbound: u32,
+    /// Reads of ours that the peer answers at once.
+    pub outbound: u32,
+}
+
+/// What the peer sent along when the connection was made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConnectionData {
+    /// The limits in force.
+    pub limits: ReadLimits,
+    /// Padded with zeros to a length of the provider's choice.
+    pub private_data: Vec<u8>,
+}
+
+/// A listening endpoint.
+pub struct Listener<O: Os> {
+    object: Object<O, NDK_LISTENER>,
+    // Behind the object: the connect callback uses it until the close has ended. Connectors nobody took
+    // are closed with it.
+    incoming: Arc<Incoming<O>>,
+    _adapter: Arc<Adapter<O>>,
+}
+
+struct Incoming<O: Os> {
+    os: Arc<O>,
+    event: O::Event,
+    connectors: Mutex<VecDeque<Connector<O>>>,
+}
+
+impl<O: Os> Connector<O> {
+    /// A connector for the active side.
+    pub fn new(adapter: &Arc<Adapter<O>>) -> Result<Self, Status> {
+        let os = adapter.os();
+        let create = entry(adapter.object().dispatch().NdkCreateConnector)?;
+        let raw = pending::create(os, |completion, request, into| {
+            // SAFETY: the adapter is open; the context lives until the callback.
+            unsafe { create(adapter.raw(), completion, request, into) }
+        })?;
+        // SAFETY: created just now, to be closed by us.
+        let object = unsafe { Object::new(os, raw) };
+        Ok(Self { object, peer: None })
+    }
+
+    /// Connects `qp`; returns when the peer has accepted. [`complete`](Self::complete) has to follow.
+    pub fn connect(
+        &self,
+        qp: &Qp<O>,
+        local: SocketAddr,
+        remote: SocketAddr,
+        limits: ReadLimits,
+        private_data: &[u8],
+    ) -> Result<(), Status> {
+        let connect = entry(self.object.dispatch().NdkConnect)?;
+        let (local, remote) = (RawAddress::from(local), RawAddress::from(remote));
+        pending::request(self.object.os(), |completion, request| {
+            // SAFETY: connector and queue pair are open; addresses and data are copied during the call.
+            unsafe {
+                connect(
+                    self.object.raw(),
+                    qp.raw(),
+                    local.as_ptr(),
+                    local.length(),
+                    remote.as_ptr(),
+                    remote.length(),
+                    limits.inbound,
+                    limits.outbound,
+                    private_data.as_ptr().cast(),
+                    private_data.len() as u32,
+                    completion,
+                    request,
+                )
+            }
+        })
+    }
+
+    /// Completes a connection the peer has accepted. From then on `waker` is woken when the peer leaves.
+    pub fn complete(&mut self, waker: Waker<O>) -> Result<(), Status> {
+        let complete = entry(self.object.dispatch().NdkCompleteConnect)?;
+        let peer = self.watch(waker);
+        pending::request(self.object.os(), |completion, request| {
+            // SAFETY: the connector is open, and `peer` lives until it is closed.
+            unsafe { complete(self.object.raw(), Some(disconnected::<O>), peer, completion, request) }
+        })
+    }
+
+    /// Accepts an incoming connection on `qp`; returns when the peer has completed it. From then on `waker`
+    /// is woken when the peer leaves.
+    pub fn accept(
+        &mut self,
+        qp: &Qp<O>,
+        limits: ReadLimits,
+        private_data: &[u8],
+        waker: Waker<O>,
+    ) -> Result<(), Status> {
+        let accept = entry(self.object.dispatch().NdkAccept)?;
+        let peer = self.watch(waker);
+        pending::request(self.object.os(), |completion, request| {
+            // SAFETY: connector and queue pair are open, data is copied during the call, and `peer` lives
+            // until the connector is closed.
+            unsafe {
+                accept(
+                    self.object.raw(),
+                    qp.raw(),
+                    limits.inbound,
+                    limits.outbound,
+                    private_data.as_ptr().cast(),
+                    private_data.len() as u32,
+                    Some(disconnected::<O>),
+                    peer,
+                    completion,
+                    request,
+                )
+            }
+        })
+    }
+
+    /// Refuses an incoming connection, or one the peer has accepted.
+    pub fn reject(&self, private_data: &[u8]) -> Result<(), Status> {
+        let reject = entry(self.object.dispatch().NdkReject)?;
+        let status = self.object.os().call(|| {
+            // SAFETY: the connector is open; data is copied during the call.
+            unsafe {
+                reject(self.object.raw(), private_data.as_ptr().cast(), private_data.len() as u32)
+            }
+        });
+        Status(status).check()
+    }
+
+    /// Ends the connection in agreement with the peer; returns when the peer has agreed, or is taken not
+    /// to any more.
+    pub fn disconnect(&self) -> Result<(), Status> {
+        let disconnect = entry(self.object.dispatch().NdkDisconnect)?;
+        pending::request(self.object.os(), |completion, request| {
+            // SAFETY: the connector is open; the context lives until the callback.
+            unsafe { disconnect(self.object.raw(), completion, request) }
+        })
+    }
+
+    /// Whether the peer has left, or the connection broke.
+    pub fn is_peer_gone(&self) -> bool {
+        self.peer.as_ref().is_some_and(|peer| peer.gone.load(Ordering::Acquire))
+    }
+
+    /// What the peer sent along. Private data is there for the passive side until it accepts, for the
+    /// active side from connect to complete.
+    pub fn data(&self) -> Result<ConnectionData, Status> {
+        let get = entry(self.object.dispatch().NdkGetConnectionData)?;
+        let mut limits = ReadLimits { inbound: 0, outbound: 0 };
+        let mut length = 0_u32;
+        let mut query = |buffer: *mut c_void, length: *mut u32| {
+            let (inbound, outbound) = (&raw mut limits.inbound, &raw mut limits.outbound);
+            Status(self.object.os().call(|| {
+                // SAFETY: the connector is open; `buffer` has `*length` bytes.
+                unsafe { get(self.object.raw(), inbound, outbound, buffer, length) }
+            }))
+        };
+        query(ptr::null_mut(), &raw mut length).check()?;
+        let mut private_data = vec![0; length as usize];
+        query(private_data.as_mut_ptr().cast(), &raw mut length).check()?;
+        private_data.truncate(length as usize);
+        Ok(ConnectionData { limits, private_data })
+    }
+
+    pub fn local_address(&self) -> Result<SocketAddr, Status> {
+        let get = entry(self.object.dispatch().NdkGetLocalAddress)?;
+        self.address(get)
+    }
+
+    pub fn peer_address(&self) -> Result<SocketAddr, Status> {
+        let get = entry(self.object.dispatch().NdkGetPeerAddress)?;
+        self.address(get)
+    }
+
+    fn address(
+        &self,
+        get: unsafe extern "efiapi" fn(*mut NDK_CONNECTOR, *mut SOCKADDR, *mut u32) -> NTSTATUS,
+    ) -> Result<SocketAddr, Status> {
+        RawAddress::query(|address, length| {
+            Status(self.object.os().call(|| {
+                // SAFETY: the connector is open; `address` has `*length` bytes.
+                unsafe { get(self.object.raw(), address, length) }
+            }))
+        })
+    }
+
+    fn watch(&mut self, waker: Waker<O>) -> *mut c_void {
+        let os = Arc::clone(self.object.os());
+        let peer = Arc::new(Peer { os, gone: AtomicBool::new(false), waker });
+        Arc::as_ptr(self.peer.insert(peer)).cast_mut().cast()
+    }
+}
+
+impl<O: Os> Listener<O> {
+    /// Listens at `local`; port 0 lets the provider choose one.
+    pub fn new(adapter: &Arc<Adapter<O>>, local: SocketAddr) -> Result<Self, Status> {
+        let os = adapter.os();
+        let incoming = Arc::new(Incoming {
+            os: Arc::clone(os),
+            event: os.event(),
+            connectors: Mutex::new(VecDeque::new()),
+        });
+        let context: *mut c_void = Arc::as_ptr(&incoming).cast_mut().cast();
+        let create = entry(adapter.object().dispatch().NdkCreateListener)?;
+        let raw = pending::create(os, |completion, request, into| {
+            // SAFETY: the adapter is open; `incoming` lives until the listener is closed.
+            unsafe { create(adapter.raw(), Some(connecting::<O>), context, completion, request, into) }
+        })?;
+        // SAFETY: created just now, to be closed by us.
+        let object: Object<O, NDK_LISTENER> = unsafe { Object::new(os, raw) };
+        let listener = Self { object, incoming, _adapter: Arc::clone(adapter) };
+        let listen = entry(listener.object.dispatch().NdkListen)?;
+        let local = RawAddress::from(local);
+        pending::request(os, |completion, request| {
+            // SAFETY: the listener is open; the address is copied during the call.
+            unsafe { listen(listener.object.raw(), local.as_ptr(), local.length(), completion, request) }
+        })?;
+        Ok(listener)
+    }
+
+    /// The next incoming connection; `None` after `timeout`. It has to be accepted or rejected.
+    pub fn next(&self, timeout: Option<Duration>) -> Option<Connector<O>> {
+        loop {
+            if let Some(connector) = self.incoming.lock().pop_front() {
+                return Some(connector);
+            }
+            if !self.incoming.event.wait(timeout) {
+                return self.incoming.lock().pop_front();
+            }
+        }
+    }
+
+    /// The address listened at.
+    pub fn local_address(&self) -> Result<SocketAddr, Status> {
+        let get = entry(self.object.dispatch().NdkGetLocalAddress)?;
+        RawAddress::query(|address, length| {
+            Status(self.object.os().call(|| {
+                // SAFETY: the listener is open; `address` has `*length` bytes.
+                unsafe { get(self.object.raw(), address, length) }
+            }))
+        })
+    }
+}
+
+impl<O: Os> Incoming<O> {
+    fn lock(&self) -> impl std::ops::DerefMut<Target = VecDeque<Connector<O>>> {
+        self.connectors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+unsafe extern "efiapi" fn connecting<O: Os>(context: *mut c_void, connector: *mut NDK_CONNECTOR) {
+    // SAFETY: the context given at creation, alive until the listener is closed.
+    let incoming = unsafe { &*context.cast_const().cast::<Incoming<O>>() };
+    incoming.os.called_back("ConnectEvent");
+    let Some(connector) = ptr::NonNull::new(connector) else { return };
+    // SAFETY: an incoming connector is the consumer's to close (//= R-CONN-46).
+    let object = unsafe { Object::new(&incoming.os, connector) };
+    incoming.lock().push_back(Connector { object, peer: None });
+    incoming.event.set();
+}
+
+unsafe extern "efiapi" fn disconnected<O: Os>(context: *mut c_void) {
+    // SAFETY: the context given with accept or complete, alive until the connector is closed.
+    let peer = unsafe { &*context.cast_const().cast::<Peer<O>>() };
+    peer.os.called_back("DisconnectEvent");
+    peer.gone.store(true, Ordering::Release);
+    peer.waker.wake();
+}

@@ -1,0 +1,238 @@
+//! The copying side: connects, writes the file there, reads it back.
+
+use core::net::SocketAddr;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use super::message::{Greeting, MAX_MESSAGE, MAX_NAME, Message};
+use super::{Digest, Failure, Options, Phase, Progress, Report, Source};
+use crate::books::Operation;
+use crate::endpoint::{Endpoint, Incident, Setup};
+use crate::os::Os;
+use crate::{Access, Adapter, Error, Memory, RemoteMemory};
+
+/// Connects from `local`, port 0 for any, to `remote`, copies `source` there and back. On return nothing of
+/// it is left with the provider.
+pub fn copy<O: Os>(
+    adapter: &Arc<Adapter<O>>,
+    options: &Options,
+    local: SocketAddr,
+    remote: SocketAddr,
+    name: &str,
+    source: &dyn Source,
+    progress: &dyn Fn(Progress),
+) -> Result<Report, Box<Failure>> {
+    let mut report = Report { name: clipped(name).to_owned(), ..Report::default() };
+    let setup = Setup { requests: options.outstanding.max(2), receives: 8, message: MAX_MESSAGE };
+    let outcome = Endpoint::new(adapter, setup).and_then(|mut endpoint| {
+        // The memory is closed after the connection that uses it.
+        let mut memory = None;
+        let outcome = staging(&endpoint, options).and_then(|staging| {
+            let staging = memory.insert(staging);
+            let mut copying =
+                Copying { endpoint: &mut endpoint, staging, options, source, progress, report: &mut report };
+            copying.run(local, remote)
+        });
+        let (outcome, books) = endpoint.close(outcome);
+        report.books = books;
+        drop(memory);
+        outcome
+    });
+    match outcome {
+        Ok(()) => Ok(report),
+        Err(error) => Err(Box::new(Failure { error, report })),
+    }
+}
+
+/// Memory of this side, registered.
+struct Staging<O: Os> {
+    /// One slot of `options.chunk` bytes per request outstanding.
+    slots: Memory<O>,
+    /// Where the peer writes its digest.
+    receipt: Memory<O>,
+}
+
+struct Copying<'a, O: Os> {
+    endpoint: &'a mut Endpoint<O>,
+    staging: &'a Staging<O>,
+    options: &'a Options,
+    source: &'a dyn Source,
+    progress: &'a dyn Fn(Progress),
+    report: &'a mut Report,
+}
+
+/// A piece of the segment on its way.
+#[derive(Clone, Copy)]
+struct Chunk {
+    slot: usize,
+    /// Offset in the segment.
+    at: u64,
+    length: usize,
+}
+
+fn staging<O: Os>(endpoint: &Endpoint<O>, options: &Options) -> Result<Staging<O>, Error> {
+    let register = |length, access| {
+        Memory::new(endpoint.pd(), length, access).map_err(|status| Error::Call("NdkRegisterMr", status))
+    };
+    Ok(Staging {
+        slots: register(options.chunk * options.outstanding as usize, Access::LocalWrite)?,
+        receipt: register(size_of::<Digest>(), Access::RemoteWrite)?,
+    })
+}
+
+impl<O: Os> Copying<'_, O> {
+    fn run(&mut self, local: SocketAddr, remote: SocketAddr) -> Result<(), Error> {
+        let greeting = Greeting { segment: self.options.segment as u64 };
+        let answer = self.endpoint.connect(local, remote, &greeting.encode())?;
+        Greeting::decode(&answer.private_data).ok_or(Error::Protocol("not the greeting of a transfer"))?;
+
+        let size = self.source.len();
+        let receipt = self.staging.receipt.remote(size_of::<Digest>());
+        self.tell(&Message::Announce { size, receipt, name: self.report.name.clone() })?;
+        let Message::Window(window) = self.hear()? else {
+            return Err(Error::Protocol("no memory lent"));
+        };
+        if window.length == 0 && size != 0 {
+            return Err(Error::Protocol("no memory lent"));
+        }
+
+        let (mut there, mut back) = (Sha256::new(), Sha256::new());
+        let mut offset = 0;
+        while offset < size {
+            let length = window.length.min(size - offset);
+            self.write(&window, offset, length, &mut there)?;
+            self.tell(&Message::Written { offset, length })?;
+            if self.hear()? != (Message::Verified { offset }) {
+                return Err(Error::Protocol("another segment than the one written"));
+            }
+            self.read(&window, offset, length, &mut back)?;
+            offset += length;
+        }
+
+        let digest: Digest = there.finalize().into();
+        self.report.digest = Some(digest);
+        self.tell(&Message::Finish { digest })?;
+        if self.hear()? != Message::Receipt {
+            return Err(Error::Protocol("no receipt"));
+        }
+        let mut theirs = Digest::default();
+        self.staging.receipt.load(0, &mut theirs);
+        if theirs != digest {
+            return Err(Error::Digest("of the serving side"));
+        }
+        if Digest::from(back.finalize()) != digest {
+            return Err(Error::Digest("of what was read back"));
+        }
+        Ok(())
+    }
+
+    /// Writes a segment, `outstanding` chunks on their way at once.
+    fn write(
+        &mut self,
+        window: &RemoteMemory,
+        offset: u64,
+        length: u64,
+        hash: &mut Sha256,
+    ) -> Result<(), Error> {
+        let started = self.now();
+        let mut buffer = vec![0; self.options.chunk];
+        let (mut done, total) = (offset, self.source.len());
+        for chunk in self.chunks(length) {
+            while self.endpoint.initiated() >= u64::from(self.options.outstanding) {
+                done += self.next_chunk(Operation::Write)?.length as u64;
+                (self.progress)(Progress { phase: Phase::Write, done, total });
+            }
+            let bytes = &mut buffer[..chunk.length];
+            self.source.read_at(offset + chunk.at, bytes).map_err(Error::Source)?;
+            hash.update(&*bytes);
+            let slot = chunk.slot * self.options.chunk;
+            self.staging.slots.store(slot, bytes);
+            let sge = self.staging.slots.sge(slot, chunk.length);
+            self.endpoint.write(sge, window, chunk.at, chunk.length as u64)?;
+        }
+        while self.endpoint.initiated() != 0 {
+            done += self.next_chunk(Operation::Write)?.length as u64;
+            (self.progress)(Progress { phase: Phase::Write, done, total });
+        }
+        self.report.write += self.now() - started;
+        Ok(())
+    }
+
+    /// Reads a segment back. Completions of one queue come in the order of the posts (//= R-CQ-21).
+    fn read(
+        &mut self,
+        window: &RemoteMemory,
+        offset: u64,
+        length: u64,
+        hash: &mut Sha256,
+    ) -> Result<(), Error> {
+        let started = self.now();
+        let mut buffer = vec![0; self.options.chunk];
+        let mut posted = VecDeque::new();
+        let mut chunks = self.chunks(length);
+        let total = self.source.len();
+        loop {
+            while posted.len() < self.options.outstanding as usize {
+                let Some(chunk) = chunks.next() else { break };
+                let sge = self.staging.slots.sge(chunk.slot * self.options.chunk, chunk.length);
+                self.endpoint.read(sge, window, chunk.at, chunk.length as u64)?;
+                posted.push_back(chunk);
+            }
+            let Some(chunk) = posted.pop_front() else { break };
+            self.next_chunk(Operation::Read)?;
+            let bytes = &mut buffer[..chunk.length];
+            self.staging.slots.load(chunk.slot * self.options.chunk, bytes);
+            hash.update(&*bytes);
+            self.report.bytes = offset + chunk.at + chunk.length as u64;
+            (self.progress)(Progress { phase: Phase::Read, done: self.report.bytes, total });
+        }
+        self.report.read += self.now() - started;
+        Ok(())
+    }
+
+    /// The next chunk to come through; the sends before it are of no interest.
+    fn next_chunk(&mut self, operation: Operation) -> Result<Chunk, Error> {
+        loop {
+            match self.endpoint.next()? {
+                Incident::Done(done, length) if done == operation => {
+                    return Ok(Chunk { slot: 0, at: 0, length: length as usize });
+                }
+                Incident::Done(Operation::Send, _) => {}
+                Incident::Done(..) => return Err(Error::Mismatch("another operation")),
+                Incident::Message(_) => return Err(Error::Protocol("a message too early")),
+            }
+        }
+    }
+
+    /// A segment cut into chunks, over the slots in turn.
+    fn chunks(&self, length: u64) -> impl Iterator<Item = Chunk> + use<O> {
+        let (size, slots) = (self.options.chunk as u64, self.options.outstanding as usize);
+        (0..length.div_ceil(size)).map(move |index| Chunk {
+            slot: index as usize % slots,
+            at: index * size,
+            length: size.min(length - index * size) as usize,
+        })
+    }
+
+    fn tell(&mut self, message: &Message) -> Result<(), Error> {
+        self.endpoint.send(&message.encode(), 0)
+    }
+
+    fn hear(&mut self) -> Result<Message, Error> {
+        let received = self.endpoint.next_message()?;
+        let mut bytes = Vec::new();
+        self.endpoint.take(received, &mut bytes)?;
+        Message::decode(&bytes).ok_or(Error::Protocol("not a message"))
+    }
+
+    fn now(&self) -> core::time::Duration {
+        self.endpoint.pd().adapter().os().now()
+    }
+}
+
+/// As much of `name` as an announcement can carry.
+fn clipped(name: &str) -> &str {
+    &name[..name.floor_char_boundary(MAX_NAME)]
+}

@@ -1,0 +1,185 @@
+//! What the two sides say to each other: little-endian, a kind byte first.
+
+use crate::RemoteMemory;
+use crate::transfer::Digest;
+
+/// Bytes of the longest message.
+pub const MAX_MESSAGE: usize = 512;
+/// Bytes of the longest name.
+pub const MAX_NAME: usize = 255;
+
+/// Begins the private data of both directions.
+const MAGIC: [u8; 8] = *b"viordma1";
+
+/// Private data: what either side would like, or the serving side's decision.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Greeting {
+    /// Bytes of a segment.
+    pub segment: u64,
+}
+
+/// A message of the transfer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Message {
+    /// The file to come, and where the receipt goes.
+    Announce { size: u64, receipt: RemoteMemory, name: String },
+    /// Memory lent for segments.
+    Window(RemoteMemory),
+    /// A segment has been written.
+    Written { offset: u64, length: u64 },
+    /// The segment has arrived and may be read back.
+    Verified { offset: u64 },
+    /// All segments have been read back.
+    Finish { digest: Digest },
+    /// The receipt has been written.
+    Receipt,
+}
+
+impl Greeting {
+    pub fn encode(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..].copy_from_slice(&self.segment.to_le_bytes());
+        bytes
+    }
+
+    /// `None`: not a greeting. Padding behind it is ignored.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        (reader.take()? == MAGIC).then_some(())?;
+        let segment = reader.u64()?;
+        (segment != 0).then_some(Self { segment })
+    }
+}
+
+impl Message {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(MAX_MESSAGE);
+        match self {
+            Self::Announce { size, receipt, name } => {
+                bytes.push(1);
+                bytes.extend(size.to_le_bytes());
+                put(&mut bytes, receipt);
+                bytes.extend(name.as_bytes());
+            }
+            Self::Window(memory) => {
+                bytes.push(2);
+                put(&mut bytes, memory);
+            }
+            Self::Written { offset, length } => {
+                bytes.push(3);
+                bytes.extend(offset.to_le_bytes());
+                bytes.extend(length.to_le_bytes());
+            }
+            Self::Verified { offset } => {
+                bytes.push(4);
+                bytes.extend(offset.to_le_bytes());
+            }
+            Self::Finish { digest } => {
+                bytes.push(5);
+                bytes.extend(digest);
+            }
+            Self::Receipt => bytes.push(6),
+        }
+        bytes
+    }
+
+    /// `None`: not a message.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (kind, rest) = bytes.split_first()?;
+        let mut reader = Reader(rest);
+        let message = match kind {
+            1 => {
+                let (size, receipt) = (reader.u64()?, reader.memory()?);
+                let name = core::mem::take(&mut reader.0);
+                let name = core::str::from_utf8(name).ok().filter(|name| name.len() <= MAX_NAME)?;
+                Self::Announce { size, receipt, name: name.to_owned() }
+            }
+            2 => Self::Window(reader.memory()?),
+            3 => Self::Written { offset: reader.u64()?, length: reader.u64()? },
+            4 => Self::Verified { offset: reader.u64()? },
+            5 => Self::Finish { digest: reader.take()? },
+            6 => Self::Receipt,
+            _ => return None,
+        };
+        reader.0.is_empty().then_some(message)
+    }
+}
+
+fn put(bytes: &mut Vec<u8>, memory: &RemoteMemory) {
+    bytes.extend(memory.address.to_le_bytes());
+    bytes.extend(memory.token.to_le_bytes());
+    bytes.extend(memory.length.to_le_bytes());
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take()?))
+    }
+
+    fn memory(&mut self) -> Option<RemoteMemory> {
+        let (address, token, length) = (self.u64()?, u32::from_le_bytes(self.take()?), self.u64()?);
+        Some(RemoteMemory { address, token, length })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn every_kind() -> [Message; 6] {
+        let memory = RemoteMemory { address: 0xffff_8000_1234_5000, token: 0x1234_5678, length: 1 << 33 };
+        [
+            Message::Announce { size: u64::MAX, receipt: memory, name: "Größe.bin".to_owned() },
+            Message::Window(memory),
+            Message::Written { offset: 1 << 40, length: 77 },
+            Message::Verified { offset: 3 },
+            Message::Finish { digest: [7; 32] },
+            Message::Receipt,
+        ]
+    }
+
+    #[test]
+    fn messages_survive_the_wire() {
+        for message in every_kind() {
+            assert_eq!(Message::decode(&message.encode()), Some(message));
+        }
+    }
+
+    #[test]
+    fn no_message_is_longer_than_its_buffer() {
+        let memory = RemoteMemory { address: 0, token: 0, length: 0 };
+        let longest = Message::Announce { size: 0, receipt: memory, name: "x".repeat(MAX_NAME) };
+        assert!(longest.encode().len() <= MAX_MESSAGE);
+    }
+
+    #[test]
+    fn cut_or_extended_messages_are_refused() {
+        for message in every_kind().into_iter().skip(1) {
+            let mut bytes = message.encode();
+            for length in 0..bytes.len() {
+                assert_eq!(Message::decode(&bytes[..length]), None, "{message:?} cut to {length}");
+            }
+            bytes.push(0);
+            assert_eq!(Message::decode(&bytes), None, "{message:?} with a byte more");
+        }
+    }
+
+    #[test]
+    fn a_greeting_may_be_padded() {
+        let greeting = Greeting { segment: 1 << 20 };
+        let mut bytes = greeting.encode().to_vec();
+        bytes.resize(196, 0);
+        assert_eq!(Greeting::decode(&bytes), Some(greeting));
+        bytes[0] ^= 1;
+        assert_eq!(Greeting::decode(&bytes), None);
+    }
+}

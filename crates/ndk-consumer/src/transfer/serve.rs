@@ -1,0 +1,154 @@
+//! The serving side: listens, lends memory, hashes what arrives.
+
+use core::net::SocketAddr;
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use super::message::{Greeting, MAX_MESSAGE, Message};
+use super::{Digest, Failure, Options, Phase, Progress, Report};
+use crate::endpoint::{Endpoint, Setup};
+use crate::os::Os;
+use crate::{Access, Adapter, Connector, Error, Listener, Memory, RemoteMemory};
+
+/// Bytes hashed at once.
+const PIECE: usize = 64 << 10;
+
+/// Takes one connection at `local` and serves it to its end. `ready` is told the address once somebody can
+/// connect. On return nothing of it is left with the provider.
+pub fn serve<O: Os>(
+    adapter: &Arc<Adapter<O>>,
+    options: &Options,
+    local: SocketAddr,
+    ready: impl FnOnce(SocketAddr),
+    progress: &dyn Fn(Progress),
+) -> Result<Report, Box<Failure>> {
+    let mut report = Report::default();
+    let outcome = listen(adapter, options, local, ready).and_then(|connector| {
+        let setup = Setup { requests: 4, receives: 8, message: MAX_MESSAGE };
+        let mut endpoint = Endpoint::new(adapter, setup)?;
+        // The memory lent is closed after the connection that uses it.
+        let mut window = None;
+        let outcome = converse(&mut endpoint, options, connector, &mut window, &mut report, progress);
+        let (outcome, books) = endpoint.close(outcome);
+        report.books = books;
+        drop(window);
+        outcome
+    });
+    match outcome {
+        Ok(()) => Ok(report),
+        Err(error) => Err(Box::new(Failure { error, report })),
+    }
+}
+
+fn listen<O: Os>(
+    adapter: &Arc<Adapter<O>>,
+    options: &Options,
+    local: SocketAddr,
+    ready: impl FnOnce(SocketAddr),
+) -> Result<Connector<O>, Error> {
+    let listener = Listener::new(adapter, local).map_err(|status| Error::Call("NdkListen", status))?;
+    let address =
+        listener.local_address().map_err(|status| Error::Call("NdkGetLocalAddress", status))?;
+    ready(address);
+    listener.next(Some(options.patience)).ok_or(Error::Nobody)
+}
+
+fn converse<O: Os>(
+    endpoint: &mut Endpoint<O>,
+    options: &Options,
+    connector: Connector<O>,
+    window: &mut Option<Memory<O>>,
+    report: &mut Report,
+    progress: &dyn Fn(Progress),
+) -> Result<(), Error> {
+    let data = connector.data().map_err(|status| Error::Call("NdkGetConnectionData", status))?;
+    let Some(theirs) = Greeting::decode(&data.private_data) else {
+        // Whether the refusal reaches the peer does not matter.
+        let _ = connector.reject(&[]);
+        return Err(Error::Protocol("not the greeting of a transfer"));
+    };
+    let segment = theirs.segment.min(options.segment as u64);
+    endpoint.accept(connector, &Greeting { segment }.encode())?;
+
+    let Message::Announce { size, receipt, name } = receive(endpoint)? else {
+        return Err(Error::Protocol("no announcement"));
+    };
+    if receipt.length < size_of::<Digest>() as u64 {
+        return Err(Error::Protocol("no room for the receipt"));
+    }
+    report.name = name;
+    let length = segment.min(size);
+    let lent = lend(endpoint, window, length)?;
+    endpoint.send(&Message::Window(lent).encode(), 0)?;
+
+    let mut hash = Sha256::new();
+    let mut piece = vec![0; PIECE];
+    let theirs = loop {
+        match receive(endpoint)? {
+            Message::Written { offset, length } => {
+                if offset != report.bytes || length > lent.length || offset + length > size {
+                    return Err(Error::Protocol("a segment out of order"));
+                }
+                let window = window.as_ref().ok_or(Error::Protocol("nothing was lent"))?;
+                for at in (0..length as usize).step_by(PIECE) {
+                    let piece = &mut piece[..PIECE.min(length as usize - at)];
+                    window.load(at, piece);
+                    hash.update(piece);
+                }
+                report.bytes += length;
+                endpoint.send(&Message::Verified { offset }.encode(), 0)?;
+                progress(Progress { phase: Phase::Write, done: report.bytes, total: size });
+            }
+            Message::Finish { digest } if report.bytes == size => break digest,
+            _ => return Err(Error::Protocol("an unexpected message")),
+        }
+    };
+    let ours: Digest = hash.finalize().into();
+    report.digest = Some(ours);
+    acknowledge(endpoint, &receipt, &ours)?;
+    if ours == theirs { Ok(()) } else { Err(Error::Digest("what was written, and what was meant")) }
+}
+
+/// Registers memory for segments of `length` bytes; none for an empty file.
+fn lend<O: Os>(
+    endpoint: &Endpoint<O>,
+    window: &mut Option<Memory<O>>,
+    length: u64,
+) -> Result<RemoteMemory, Error> {
+    if length == 0 {
+        return Ok(RemoteMemory { address: 0, token: 0, length: 0 });
+    }
+    let length = usize::try_from(length).map_err(|_| Error::Protocol("a segment too large"))?;
+    let memory = Memory::new(endpoint.pd(), length, Access::RemoteReadWrite)
+        .map_err(|status| Error::Call("NdkRegisterMr", status))?;
+    Ok(window.insert(memory).remote(length))
+}
+
+/// Writes the digest into the peer's memory, tells it so, and waits for it to leave.
+fn acknowledge<O: Os>(
+    endpoint: &mut Endpoint<O>,
+    receipt: &RemoteMemory,
+    digest: &Digest,
+) -> Result<(), Error> {
+    let memory = Memory::new(endpoint.pd(), digest.len(), Access::LocalRead)
+        .map_err(|status| Error::Call("NdkRegisterMr", status))?;
+    memory.store(0, digest);
+    endpoint.write(memory.sge(0, digest.len()), receipt, 0, 0)?;
+    endpoint.send(&Message::Receipt.encode(), 0)?;
+    loop {
+        match endpoint.next() {
+            Ok(crate::endpoint::Incident::Message(_)) => return Err(Error::Protocol("a message too late")),
+            Ok(_) => {}
+            Err(Error::PeerLeft) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn receive<O: Os>(endpoint: &mut Endpoint<O>) -> Result<Message, Error> {
+    let received = endpoint.next_message()?;
+    let mut bytes = Vec::new();
+    endpoint.take(received, &mut bytes)?;
+    Message::decode(&bytes).ok_or(Error::Protocol("not a message"))
+}
