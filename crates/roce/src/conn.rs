@@ -71,6 +71,13 @@ pub struct ReadLimits {
     pub outbound: u8,
 }
 
+impl ReadLimits {
+    /// In each direction the lower of both.
+    pub(crate) fn lowered(self, to: Self) -> Self {
+        Self { inbound: self.inbound.min(to.inbound), outbound: self.outbound.min(to.outbound) }
+    }
+}
+
 /// What a listener listens to.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenSpec {
@@ -111,7 +118,7 @@ pub struct AcceptSpec<'a> {
 }
 
 /// Who wants to connect.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The way back to the peer: to the addresses its request came from.
     pub path: Path,

@@ -50,6 +50,7 @@
 extern crate alloc;
 
 mod arc;
+mod cm;
 mod conn;
 mod cq;
 mod engine;

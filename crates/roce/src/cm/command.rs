@@ -1,0 +1,392 @@
+//! What the consumer asks for.
+
+use super::{Cm, Conn, LocalQp, PeerQp, Pending, State, conn_id, state::Input};
+use crate::{
+    Instant,
+    conn::{AcceptSpec, ConnId, ConnectSpec, PrivateData, ReadLimits},
+    error::ConnError,
+    wire::{
+        Gid, PKEY_DEFAULT, Psn, Qpn,
+        cm::{
+            About, CmMessage, CmPath, CmPathRepr, CommId, DrepRepr, DreqRepr, IpCm, IpEnds, RejReason,
+            RejRepr, RepRepr, ReqRepr, RtuRepr, ServiceId, TransportService, private_data,
+        },
+    },
+};
+
+impl Cm {
+    /// Asks a peer for a connection: REQ, until it is answered by [`EventKind::Replied`],
+    /// [`EventKind::Refused`] or not at all ([`EventKind::TimedOut`]).
+    ///
+    /// [`EventKind::Replied`]: super::EventKind::Replied
+    /// [`EventKind::Refused`]: super::EventKind::Refused
+    /// [`EventKind::TimedOut`]: super::EventKind::TimedOut
+    ///
+    /// # Errors
+    /// [`ConnError::Invalid`] when the path has addresses of two families or the MTU is too large;
+    /// [`ConnError::PrivateDataTooLong`] for more than 56 bytes; [`ConnError::OutOfMemory`],
+    /// [`ConnError::TooMany`].
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        spec: &ConnectSpec<'_>,
+        local: LocalQp,
+    ) -> Result<ConnId, ConnError> {
+        let path = spec.path;
+        if path.local_ip.is_ipv4() != path.remote_ip.is_ipv4() || spec.mtu > self.config.max_mtu {
+            return Err(ConnError::Invalid);
+        }
+        let ends =
+            IpEnds { source: path.local_ip, source_port: spec.local_port, destination: path.remote_ip };
+        let area = request_data(&ends, spec.private_data).ok_or(ConnError::PrivateDataTooLong)?;
+        //= R-CONN-20
+        let reads = spec.reads.lowered(self.config.reads);
+        let peer = PeerQp {
+            qpn: Qpn::default(),
+            send_psn: Psn::default(),
+            mtu: spec.mtu,
+            reads,
+            retry_count: local.retry_count,
+            rnr_retry_count: 0,
+            ack_timeout: local.ack_timeout,
+            path,
+        };
+        let index = self.create(now, |conn| {
+            conn.owned = true;
+            conn.context = spec.context;
+            conn.path = path;
+            conn.local_port = spec.local_port;
+            conn.remote_port = spec.remote_port;
+            conn.local = local;
+            conn.peer = peer;
+            conn.reads = reads;
+        })?;
+        let transaction = self.prf.random();
+        let flow_label = self.prf.random() as u32 & 0x000F_FFFF;
+        let conn = self.conns.get_mut(index).ok_or(ConnError::Unknown)?;
+        conn.transaction = transaction;
+        let mut primary_path = [0; CmPath::LEN];
+        let request_path = CmPathRepr {
+            local_lid: 0xFFFF,
+            remote_lid: 0xFFFF,
+            local_gid: Gid::from(path.local_ip),
+            remote_gid: Gid::from(path.remote_ip),
+            flow_label,
+            packet_rate: 0,
+            traffic_class: path.traffic_class,
+            hop_limit: path.hop_limit,
+            service_level: path.traffic_class >> 5,
+            subnet_local: false,
+            local_ack_timeout: local.ack_timeout,
+        };
+        request_path.emit(&mut primary_path);
+        let req = ReqRepr {
+            local_comm_id: conn.local_id,
+            vendor_id: 0,
+            service_id: ServiceId::port(spec.remote_port),
+            local_ca_guid: self.config.ca_guid,
+            local_q_key: 0,
+            local_qpn: local.qpn,
+            responder_resources: reads.inbound,
+            local_eecn: 0,
+            initiator_depth: reads.outbound,
+            remote_eecn: 0,
+            remote_cm_response_timeout: self.config.response_timeout,
+            transport_service: TransportService::RC,
+            end_to_end_flow_control: false,
+            starting_psn: local.receive_psn,
+            local_cm_response_timeout: self.config.response_timeout,
+            retry_count: local.retry_count,
+            p_key: PKEY_DEFAULT,
+            path_mtu: spec.mtu.code(),
+            rdc_exists: false,
+            rnr_retry_count: local.rnr_retry_count,
+            max_cm_retries: self.config.max_retries,
+            srq: local.srq,
+            extended_transport: 0,
+            primary_path,
+            alternate_path: [0; CmPath::LEN],
+            private_data: area,
+        };
+        self.advance_and_send(now, index, Input::Connect, &CmMessage::Req(req));
+        Ok(self.id_of(index))
+    }
+
+    /// Accepts a request: REP, until the peer completes ([`EventKind::Established`]), refuses
+    /// ([`EventKind::Refused`]) or does not answer ([`EventKind::TimedOut`]). Returns the read limits that
+    /// hold from now on. The queue pair must be ready to receive before.
+    ///
+    /// [`EventKind::Established`]: super::EventKind::Established
+    /// [`EventKind::Refused`]: super::EventKind::Refused
+    /// [`EventKind::TimedOut`]: super::EventKind::TimedOut
+    ///
+    /// # Errors
+    /// [`ConnError::State`] when the peer has given up meanwhile or the connection was answered already;
+    /// [`ConnError::PrivateDataTooLong`] for more than 196 bytes.
+    pub fn accept(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        spec: &AcceptSpec<'_>,
+        local: LocalQp,
+    ) -> Result<ReadLimits, ConnError> {
+        let (index, conn) = self.resolve(id)?;
+        let private_data = private_data(spec.private_data).ok_or(ConnError::PrivateDataTooLong)?;
+        if conn.state.on(Input::Accept).is_none() {
+            return Err(ConnError::State);
+        }
+        //= R-CONN-21
+        //= R-CONN-25
+        let reads = spec.reads.lowered(conn.peer.reads);
+        let rep = RepRepr {
+            local_comm_id: conn.local_id,
+            remote_comm_id: conn.remote_id,
+            local_q_key: 0,
+            local_qpn: local.qpn,
+            vendor_id: 0,
+            local_eecn: 0,
+            starting_psn: local.receive_psn,
+            responder_resources: reads.inbound,
+            initiator_depth: reads.outbound,
+            target_ack_delay: self.config.target_ack_delay,
+            failover_accepted: 0,
+            end_to_end_flow_control: false,
+            rnr_retry_count: local.rnr_retry_count,
+            srq: local.srq,
+            local_ca_guid: self.config.ca_guid,
+            private_data,
+        };
+        if let Some(conn) = self.conns.get_mut(index) {
+            conn.local = local;
+            conn.reads = reads;
+            conn.peer.reads = reads;
+            conn.context = spec.context;
+        }
+        self.advance_and_send(now, index, Input::Accept, &CmMessage::Rep(rep));
+        Ok(reads)
+    }
+
+    /// Completes a connection that the peer has accepted: RTU. It is established then.
+    ///
+    /// # Errors
+    /// [`ConnError::State`] when there is nothing to complete, or the peer has given up meanwhile.
+    pub fn complete(&mut self, now: Instant, id: ConnId) -> Result<(), ConnError> {
+        let (index, conn) = self.resolve(id)?;
+        let rtu =
+            RtuRepr { local_comm_id: conn.local_id, remote_comm_id: conn.remote_id, private_data: [0; 224] };
+        self.advance_and_send(now, index, Input::Complete, &CmMessage::Rtu(rtu))
+            .then_some(())
+            .ok_or(ConnError::State)
+    }
+
+    /// Refuses a request, or a connection that the peer has accepted: REJ.
+    ///
+    /// # Errors
+    /// [`ConnError::State`] when there is nothing to refuse, or the peer has given up meanwhile;
+    /// [`ConnError::PrivateDataTooLong`] for more than 148 bytes.
+    //= R-CONN-36
+    pub fn reject(&mut self, now: Instant, id: ConnId, data: &[u8]) -> Result<(), ConnError> {
+        let (index, conn) = self.resolve(id)?;
+        if data.len() > PrivateData::MAX_REJECT {
+            return Err(ConnError::PrivateDataTooLong);
+        }
+        if conn.state.on(Input::Reject).is_none() {
+            return Err(ConnError::State);
+        }
+        self.refuse(now, index, RejReason::CONSUMER, data);
+        Ok(())
+    }
+
+    /// Ends a connection: DREQ, until the peer agrees, or DREP if it was first.
+    /// [`EventKind::DisconnectDone`] tells the end, which is at once when the peer was first or the
+    /// connection is broken.
+    ///
+    /// [`EventKind::DisconnectDone`]: super::EventKind::DisconnectDone
+    ///
+    /// # Errors
+    /// [`ConnError::State`] when it was never established, or was disconnected before.
+    pub fn disconnect(&mut self, now: Instant, id: ConnId) -> Result<(), ConnError> {
+        let (index, conn) = self.resolve(id)?;
+        if !conn.stood || conn.disconnecting {
+            return Err(ConnError::State);
+        }
+        let state = conn.state;
+        let (dreq, drep) = (dreq(conn), drep(conn));
+        if let Some(conn) = self.conns.get_mut(index) {
+            conn.disconnecting = true;
+        }
+        match state {
+            State::Established => {
+                self.advance_and_send(now, index, Input::Disconnect, &dreq);
+            }
+            //= R-CONN-91
+            State::DreqReceived => {
+                self.advance_and_send(now, index, Input::Disconnect, &drep);
+                self.tell_done(index, true);
+            }
+            _ => self.tell_done(index, false),
+        }
+        Ok(())
+    }
+
+    /// The queue pair has failed: brings the connection down, in the background, and tells so by
+    /// [`EventKind::Aborted`] unless its end was told already.
+    ///
+    /// [`EventKind::Aborted`]: super::EventKind::Aborted
+    pub fn abort(&mut self, now: Instant, id: ConnId) -> Result<(), ConnError> {
+        let (index, _) = self.resolve(id)?;
+        self.break_off(now, index);
+        Ok(())
+    }
+
+    /// A valid packet of the peer has come in on the queue pair, which stands for an RTU that was lost.
+    pub fn traffic_seen(&mut self, now: Instant, id: ConnId) -> Result<(), ConnError> {
+        let (index, _) = self.resolve(id)?;
+        //= rocev2 §12
+        self.advance_and_tell(now, index, Input::Traffic, Pending::ESTABLISHED);
+        Ok(())
+    }
+
+    /// The consumer is done with a connection. What is left of it is brought down in the background; no
+    /// event follows, and the handle is void.
+    //= R-CONN-89
+    //= R-CONN-96
+    pub fn release(&mut self, now: Instant, id: ConnId) -> Result<(), ConnError> {
+        let (index, conn) = self.resolve(id)?;
+        let (state, drep) = (conn.state, drep(conn));
+        if let Some(conn) = self.conns.get_mut(index) {
+            conn.owned = false;
+            conn.pending = Pending::empty();
+        }
+        self.telling.remove(index);
+        match state {
+            State::Idle => self.forget(index),
+            State::DreqReceived => {
+                self.advance_and_send(now, index, Input::Disconnect, &drep);
+            }
+            _ => self.break_off(now, index),
+        }
+        Ok(())
+    }
+
+    /// Ends whatever there is by the message that it takes, and tells the consumer if there is one.
+    pub(super) fn break_off(&mut self, now: Instant, index: u32) {
+        let Some(conn) = self.conns.get_mut(index) else { return };
+        let message = match conn.state {
+            State::Established => dreq(conn),
+            //= rocev2 §12
+            State::ReqSent => {
+                let mut information = [0; 72];
+                if let Some(guid) = information.first_chunk_mut() {
+                    *guid = self.config.ca_guid.to_be_bytes();
+                }
+                let rej = RejRepr {
+                    local_comm_id: conn.local_id,
+                    remote_comm_id: CommId(0),
+                    about: About::OTHER,
+                    information_len: 8,
+                    reason: RejReason::TIMEOUT,
+                    information,
+                    private_data: [0; 148],
+                };
+                CmMessage::Rej(rej)
+            }
+            State::ReqReceived | State::RepReceived | State::RepSent => {
+                CmMessage::Rej(rej(conn, RejReason::CONSUMER, &[]))
+            }
+            _ => return,
+        };
+        conn.tell(Pending::ABORTED);
+        if !conn.pending.is_empty() {
+            self.telling.push(index);
+        }
+        self.advance_and_send(now, index, Input::Abort, &message);
+    }
+
+    /// Refuses a request or a reply.
+    pub(super) fn refuse(&mut self, now: Instant, index: u32, reason: RejReason, data: &[u8]) {
+        let Some(conn) = self.conns.get_mut(index) else { return };
+        // The refusal may be lost: it is repeated to a repeated REQ or REP.
+        conn.time_wait = conn.time_wait.max(2 * conn.interval.min(MAX_REFUSAL_MEMORY));
+        let message = CmMessage::Rej(rej(conn, reason, data));
+        self.advance_and_send(now, index, Input::Reject, &message);
+    }
+
+    /// Tells that a disconnect is over that needs no answer.
+    fn tell_done(&mut self, index: u32, graceful: bool) {
+        let what = self.disconnect_done(index, graceful);
+        if let Some(conn) = self.conns.get_mut(index) {
+            conn.tell(what);
+            self.telling.push(index);
+        }
+    }
+
+    /// Makes an idle connection, and has `fill` fill it.
+    pub(super) fn create(&mut self, now: Instant, fill: impl FnOnce(&mut Conn)) -> Result<u32, ConnError> {
+        self.make_room(now)?;
+        let mut conn = Conn::idle(&self.config);
+        fill(&mut conn);
+        let (index, generation) = self
+            .conns
+            .insert(|_, generation| {
+                conn.generation = generation;
+                conn
+            })
+            .ok_or(ConnError::TooMany)?;
+        let local_id = self.comm_id(index, generation);
+        if let Some(conn) = self.conns.get_mut(index) {
+            conn.local_id = local_id;
+        }
+        Ok(index)
+    }
+
+    fn id_of(&self, index: u32) -> ConnId {
+        conn_id(index, self.conns.get(index).map_or(0, |conn| conn.generation))
+    }
+}
+
+/// Half of how long a refusal is remembered at most.
+const MAX_REFUSAL_MEMORY: core::time::Duration = core::time::Duration::from_secs(5);
+
+/// The private data of a REQ: IP header and the consumer's; `None` when that is too long.
+fn request_data(ends: &IpEnds, data: &[u8]) -> Option<[u8; 92]> {
+    let mut area = [0; 92];
+    let (header, room) = area.split_first_chunk_mut::<{ IpCm::LEN }>()?;
+    ends.repr().emit(header);
+    room.get_mut(..data.len())?.copy_from_slice(data);
+    Some(area)
+}
+
+/// The REJ that refuses what the peer sent last.
+pub(super) fn rej(conn: &Conn, reason: RejReason, data: &[u8]) -> RejRepr {
+    RejRepr {
+        local_comm_id: conn.local_id,
+        remote_comm_id: conn.remote_id,
+        about: match conn.state {
+            State::ReqReceived => About::REQ,
+            State::RepReceived | State::ReqSent => About::REP,
+            _ => About::OTHER,
+        },
+        information_len: 0,
+        reason,
+        information: [0; 72],
+        private_data: private_data(data).unwrap_or([0; 148]),
+    }
+}
+
+fn dreq(conn: &Conn) -> CmMessage {
+    CmMessage::Dreq(DreqRepr {
+        local_comm_id: conn.local_id,
+        remote_comm_id: conn.remote_id,
+        remote_qpn: conn.peer.qpn,
+        private_data: [0; 220],
+    })
+}
+
+pub(super) fn drep(conn: &Conn) -> CmMessage {
+    CmMessage::Drep(DrepRepr {
+        local_comm_id: conn.local_id,
+        remote_comm_id: conn.remote_id,
+        private_data: [0; 224],
+    })
+}

@@ -1,0 +1,153 @@
+//! What is known of one connection.
+
+use core::{
+    net::{IpAddr, Ipv4Addr},
+    time::Duration,
+};
+
+use super::{Config, LocalQp, PeerQp, state::State};
+use crate::{
+    conn::{ListenerId, PrivateData, ReadLimits},
+    wire::{
+        Attribute, MacAddr, Mad, Path, PathMtu, Psn, Qpn,
+        cm::{CmMessage, CommId, RejReason},
+    },
+};
+
+bitflags::bitflags! {
+    /// What the consumer is still to be told, in the order of the bits.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) struct Pending: u8 {
+        const REQUEST = 1 << 0;
+        const REPLIED = 1 << 1;
+        const ESTABLISHED = 1 << 2;
+        const REFUSED = 1 << 3;
+        const DISCONNECTED = 1 << 4;
+        const ABORTED = 1 << 5;
+        const TIMED_OUT = 1 << 6;
+        const DISCONNECT_DONE = 1 << 7;
+    }
+}
+
+pub(super) struct Conn {
+    pub(super) state: State,
+    /// Of the slot, see [`super::table`].
+    pub(super) generation: u32,
+    /// Whether a consumer has this connection in hand: from the first call or event until it is released.
+    /// What is not owned frees itself.
+    pub(super) owned: bool,
+    /// Whether it has ever been established.
+    pub(super) stood: bool,
+    /// Whether the consumer has asked for its end.
+    pub(super) disconnecting: bool,
+    /// Whether its end was agreed by both sides.
+    pub(super) graceful: bool,
+    /// The consumer's.
+    pub(super) context: u64,
+    /// Who is to be told of the request; of a passive connection before it is accepted.
+    pub(super) listener: Option<ListenerId>,
+
+    pub(super) local_id: CommId,
+    /// 0 as long as it is not known.
+    pub(super) remote_id: CommId,
+    pub(super) remote_guid: u64,
+    /// Of the REQ and its answers.
+    pub(super) transaction: u64,
+    pub(super) path: Path,
+    pub(super) local_port: u16,
+    pub(super) remote_port: u16,
+    pub(super) local: LocalQp,
+    pub(super) peer: PeerQp,
+    /// What this side asks for or grants.
+    pub(super) reads: ReadLimits,
+    /// Under which hashes the indices have it.
+    pub(super) id_hash: Option<u32>,
+    pub(super) qpn_hash: Option<u32>,
+
+    /// The last message, as it is repeated.
+    pub(super) message: [u8; Mad::LEN],
+    pub(super) sent: Option<Attribute>,
+    /// Between repetitions.
+    pub(super) interval: Duration,
+    /// Repetitions still allowed.
+    pub(super) retries: u8,
+    /// MRAs taken for the message.
+    pub(super) mras: u8,
+    /// How long late messages are waited for in the end.
+    pub(super) time_wait: Duration,
+
+    pub(super) pending: Pending,
+    /// What came with the peer's last message that carries a consumer's data.
+    pub(super) data: PrivateData,
+    pub(super) reason: RejReason,
+}
+
+impl Conn {
+    /// A connection that is nothing yet.
+    pub(super) fn idle(config: &Config) -> Self {
+        let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let path = Path::new(MacAddr::default(), MacAddr::default(), nowhere, nowhere);
+        Self {
+            state: State::Idle,
+            generation: 0,
+            owned: false,
+            stood: false,
+            disconnecting: false,
+            graceful: false,
+            context: 0,
+            listener: None,
+            local_id: CommId(0),
+            remote_id: CommId(0),
+            remote_guid: 0,
+            transaction: 0,
+            path,
+            local_port: 0,
+            remote_port: 0,
+            local: LocalQp {
+                qpn: Qpn::default(),
+                receive_psn: Psn::default(),
+                srq: false,
+                retry_count: 0,
+                rnr_retry_count: 0,
+                ack_timeout: 0,
+            },
+            peer: PeerQp {
+                qpn: Qpn::default(),
+                send_psn: Psn::default(),
+                mtu: PathMtu::Bytes256,
+                reads: ReadLimits::default(),
+                retry_count: 0,
+                rnr_retry_count: 0,
+                ack_timeout: 0,
+                path,
+            },
+            reads: ReadLimits::default(),
+            id_hash: None,
+            qpn_hash: None,
+            message: [0; Mad::LEN],
+            sent: None,
+            interval: config.interval(),
+            retries: 0,
+            mras: 0,
+            time_wait: config.time_wait,
+            pending: Pending::empty(),
+            data: PrivateData::EMPTY,
+            reason: RejReason(0),
+        }
+    }
+
+    /// Sets the message that is to be sent, and repeated up to `retries` times.
+    pub(super) fn set_message(&mut self, message: &CmMessage, transaction: u64, retries: u8) {
+        message.emit(transaction, &mut self.message);
+        self.sent = Some(message.attribute());
+        self.retries = retries;
+        self.mras = 0;
+    }
+
+    /// Notes that the consumer is to be told, if there is one.
+    pub(super) fn tell(&mut self, what: Pending) {
+        if self.owned {
+            self.pending |= what;
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! From a key that a peer chose to a slot: an open-addressed hash table.
+//!
+//! Entries hold the key's hash, so that the table grows without knowing keys; whether the key itself is
+//! equal, the caller says. Memory is taken by [`Index::reserve`] only. Hashes must come from a secret
+//! function, or peers could pile up entries in one place.
+#![allow(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "positions are masked to the table's length, a power of two"
+)]
+
+use alloc::{collections::TryReserveError, vec::Vec};
+
+/// Occupied, or not.
+type Entry = Option<(u32, u32)>;
+
+#[derive(Default)]
+pub(super) struct Index {
+    /// Hash and slot. Empty, or a power of two of them, at most half of them occupied.
+    entries: Vec<Entry>,
+    len: usize,
+}
+
+impl Index {
+    /// Makes room for `count` entries in all.
+    pub(super) fn reserve(&mut self, count: usize) -> Result<(), TryReserveError> {
+        let capacity = (count * 2).next_power_of_two();
+        if capacity <= self.entries.len() {
+            return Ok(());
+        }
+        let mut entries = Vec::new();
+        entries.try_reserve_exact(capacity)?;
+        entries.resize(capacity, None);
+        let old = core::mem::replace(&mut self.entries, entries);
+        self.len = 0;
+        for (hash, slot) in old.into_iter().flatten() {
+            self.insert(hash, slot);
+        }
+        Ok(())
+    }
+
+    /// The slot with this hash for which `is_it` holds.
+    pub(super) fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+        self.probe(hash)
+            .map_while(|at| self.entries[at])
+            .find_map(|(other, slot)| (other == hash && is_it(slot)).then_some(slot))
+    }
+
+    /// Adds an entry. Room for it was reserved.
+    pub(super) fn insert(&mut self, hash: u32, slot: u32) {
+        if let Some(free) = self.probe(hash).find(|&at| self.entries[at].is_none()) {
+            self.entries[free] = Some((hash, slot));
+            self.len += 1;
+        }
+        debug_assert!(self.len * 2 <= self.entries.len(), "room was not reserved");
+    }
+
+    /// Takes an entry out, if it is there.
+    pub(super) fn remove(&mut self, hash: u32, slot: u32) {
+        let entry = Some((hash, slot));
+        let found = self
+            .probe(hash)
+            .take_while(|&at| self.entries[at].is_some())
+            .find(|&at| self.entries[at] == entry);
+        let Some(mut hole) = found else { return };
+        self.len -= 1;
+        // Entries behind the hole that belong before it move up, so that no search ends too early.
+        let mask = self.entries.len() - 1;
+        let mut at = hole;
+        loop {
+            at = (at + 1) & mask;
+            let Some((hash, _)) = self.entries[at] else { break };
+            let home = hash as usize & mask;
+            if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {
+                self.entries[hole] = self.entries[at];
+                hole = at;
+            }
+        }
+        self.entries[hole] = None;
+    }
+
+    /// Positions in the order in which a hash may stand at them.
+    fn probe(&self, hash: u32) -> impl Iterator<Item = usize> + use<> {
+        let len = self.entries.len();
+        (0..len).map(move |i| (hash as usize + i) & (len - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        // Few different hashes, so that entries collide and wrap around.
+        #[test]
+        fn behaves_like_a_set(steps in proptest::collection::vec((any::<bool>(), 0u32..6, 0u32..20), 0..200)) {
+            let mut index = Index::default();
+            let mut model = HashSet::new();
+            for (add, hash, slot) in steps {
+                let hash = hash.wrapping_sub(3);
+                if add && !model.contains(&(hash, slot)) {
+                    index.reserve(model.len() + 1).unwrap();
+                    index.insert(hash, slot);
+                    model.insert((hash, slot));
+                } else if !add {
+                    index.remove(hash, slot);
+                    model.remove(&(hash, slot));
+                }
+                for hash in 0..6u32 {
+                    let hash = hash.wrapping_sub(3);
+                    for slot in 0..20 {
+                        let found = index.find(hash, |other| other == slot);
+                        prop_assert_eq!(found.is_some(), model.contains(&(hash, slot)));
+                    }
+                }
+            }
+        }
+    }
+}

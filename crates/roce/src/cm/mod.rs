@@ -1,0 +1,525 @@
+//! The connection manager: who may talk to whom, agreed in a handful of datagrams.
+//!
+//! Responsible for listeners and for the life of connections from REQ to the end of TIMEWAIT: identifiers,
+//! repetition and duplicates of messages, private data, read limits. Knows queue pairs as numbers only: what
+//! they need to begin is handed out with the events, and what happens to them is told through commands.
+//!
+//! # Driving it
+//! [`Cm`] does no I/O, has no clock, and belongs under one lock. After anything that takes `&mut self`:
+//! * **in**: [`Cm::handle`] takes datagrams to queue pair 1 (whose ICRC was checked), [`Cm::handle_timeout`]
+//!   the time that [`Cm::poll_timeout`] asked for;
+//! * **commands**: [`Cm::listen`], [`Cm::pause`], [`Cm::unlisten`]; [`Cm::connect`], [`Cm::accept`],
+//!   [`Cm::complete`], [`Cm::reject`], [`Cm::disconnect`], [`Cm::abort`], [`Cm::traffic_seen`],
+//!   [`Cm::release`];
+//! * **out**: [`Cm::poll_transmit`] writes frames, [`Cm::poll_event`] tells what happened, both until they
+//!   have no more.
+//!
+//! Of each [`EventKind`] a connection has at most one, in the order of the enum, and none once it is released.
+//! Every connection that a command made or an event named is to be released. A connection may go on without
+//! its consumer: a DREQ is repeated, TIMEWAIT waited for.
+//!
+//! # Bounds
+//! Connections, listeners, unanswered requests and pending answers are bounded by [`Config`]. Memory is taken
+//! when a connection is made, may be refused, and is kept for the next. One datagram is answered by one at
+//! most, none is answered to another address than it came from.
+
+mod command;
+mod conn;
+mod deadlines;
+mod index;
+mod listener;
+mod prf;
+mod queue;
+mod receive;
+pub mod state;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use alloc::collections::VecDeque;
+use core::time::Duration;
+
+use self::{
+    conn::{Conn, Pending},
+    deadlines::Deadlines,
+    index::Index,
+    listener::Listeners,
+    prf::Prf,
+    queue::Queue,
+    state::{Input, State},
+    table::Table,
+};
+use crate::{
+    Instant,
+    conn::{ConnId, PrivateData, ReadLimits, Request},
+    error::ConnError,
+    icrc::Crc,
+    wire::{
+        DethRepr, Ext, Headers, Mad, Opcode, Path, PathMtu, Psn, Qpn, Template, ack_timeout,
+        cm::{CmMessage, CommId, RejReason},
+    },
+};
+
+/// What a connection manager is told once.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Constant and unique: peers know connections by it and the queue pair's number.
+    pub ca_guid: u64,
+    /// Secret: identifiers and their distribution come from it alone.
+    pub seed: [u8; 32],
+    /// UDP source port of connection management.
+    pub source_port: u16,
+    /// At a time, those in TIMEWAIT included; at most 65536, rounded up to a multiple of 16.
+    pub max_connections: usize,
+    pub max_listeners: usize,
+    /// What this side can do; requests and grants are lowered to it.
+    pub reads: ReadLimits,
+    /// The largest path MTU that this side can use.
+    pub max_mtu: PathMtu,
+    /// How long either side may take for an answer: 4.096 us * 2^code.
+    pub response_timeout: u8,
+    /// How long a datagram is on its way at most: 4.096 us * 2^code.
+    pub packet_life: u8,
+    /// How often a message is repeated, 0 to 15.
+    pub max_retries: u8,
+    /// What a slow consumer of this side takes, as the peer is told: 4.096 us * 2^code.
+    pub service_timeout: u8,
+    /// What this side takes to acknowledge a packet at most: 4.096 us * 2^code.
+    pub target_ack_delay: u8,
+    /// How long late messages and packets of an ended connection are waited for.
+    pub time_wait: Duration,
+}
+
+impl Config {
+    /// Defaults for a local network: messages are repeated about every 1.1 s, for 18 s in all.
+    pub const fn new(ca_guid: u64, seed: [u8; 32]) -> Self {
+        Self {
+            ca_guid,
+            seed,
+            source_port: 0xD872,
+            max_connections: 16384,
+            max_listeners: 256,
+            reads: ReadLimits { inbound: 16, outbound: 16 },
+            max_mtu: PathMtu::Bytes4096,
+            response_timeout: 18,
+            packet_life: 12,
+            max_retries: 15,
+            service_timeout: 22,
+            target_ack_delay: 15,
+            time_wait: Duration::from_millis(2200),
+        }
+    }
+
+    /// Between repetitions of a REQ or a DREQ.
+    fn interval(&self) -> Duration {
+        ack_timeout(self.response_timeout) + 2 * ack_timeout(self.packet_life)
+    }
+}
+
+/// The queue pair of this side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalQp {
+    pub qpn: Qpn,
+    /// What the peer's first packet will carry: the "starting PSN" of this side's message.
+    pub receive_psn: Psn,
+    /// Whether it takes its receives from a shared queue.
+    pub srq: bool,
+    /// How often either side retries without progress. Of the active side.
+    pub retry_count: u8,
+    /// How often the peer retries when no receive is posted; 7 for no limit.
+    pub rnr_retry_count: u8,
+    /// How long the peer waits for an acknowledgement: 4.096 us * 2^code. Of the active side.
+    pub ack_timeout: u8,
+}
+
+/// What the queue pair of this side has to know to begin, apart from what [`LocalQp`] says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerQp {
+    pub qpn: Qpn,
+    /// What this side's first packet must carry.
+    pub send_psn: Psn,
+    pub mtu: PathMtu,
+    /// As this side sees it, lowered to what both can do so far.
+    pub reads: ReadLimits,
+    pub retry_count: u8,
+    /// 7 for no limit.
+    pub rnr_retry_count: u8,
+    /// How long to wait for an acknowledgement: 4.096 us * 2^code; 0 for ever.
+    pub ack_timeout: u8,
+    /// Its source port is for the user to choose.
+    pub path: Path,
+}
+
+/// Something that happened to a connection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Event {
+    pub conn: ConnId,
+    /// The consumer's: of the listener for [`EventKind::Request`], else of the connection.
+    pub context: u64,
+    pub kind: EventKind,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "one at a time, on the stack, while connecting")]
+pub enum EventKind {
+    /// Somebody asks a listener: accept, reject, or release.
+    Request { request: Request, peer: PeerQp },
+    /// The peer accepted: complete, reject, or release.
+    Replied { peer: PeerQp, private_data: PrivateData },
+    /// The peer has completed.
+    Established,
+    /// The peer refused.
+    Refused { reason: RejReason, private_data: PrivateData },
+    /// The peer has said goodbye: disconnect or release.
+    Disconnected,
+    /// The peer has given up, or [`Cm::abort`] was called, or the peer knows nothing of the connection
+    /// any more.
+    Aborted,
+    /// The peer did not answer while connecting.
+    TimedOut,
+    /// What [`Cm::disconnect`] began is over; `graceful` when the peer has agreed.
+    DisconnectDone { graceful: bool },
+}
+
+/// Why a datagram had no effect. For statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Ignored {
+    /// Not a message of connection management, or one that is not spoken here.
+    NotCm,
+    /// A message that contradicts itself or the packet it came in.
+    Malformed,
+    /// About a connection that is not known, or to another peer.
+    Unknown,
+    /// Seen before.
+    Duplicate,
+    /// Not expected in the connection's state.
+    Unexpected,
+    /// Refused with a REJ.
+    Refused,
+    /// No memory or no room, and no answer either.
+    NoRoom,
+}
+
+/// The connection manager.
+pub struct Cm {
+    config: Config,
+    prf: Prf,
+    /// Of queue pair 1.
+    psn: Psn,
+    listeners: Listeners,
+    conns: Table<Conn>,
+    /// By the peer's GUID and communication id: finds repeated REQs.
+    by_id: Index,
+    /// By the peer's GUID and queue pair: finds stale connections.
+    by_qpn: Index,
+    deadlines: Deadlines,
+    /// Connections with a message to send.
+    outbox: Queue,
+    /// Connections with something to tell.
+    telling: Queue,
+    /// Answers about no connection of ours.
+    answers: VecDeque<Answer>,
+}
+
+/// A message that is sent once.
+struct Answer {
+    path: Path,
+    mad: [u8; Mad::LEN],
+}
+
+/// Answers that may wait for the wire; further ones are left out, for the peer to ask again.
+const MAX_ANSWERS: usize = 32;
+
+/// Deadlines that one call handles: bounds the time it takes.
+const TIMEOUT_BUDGET: usize = 64;
+
+impl Cm {
+    pub fn new(config: Config) -> Self {
+        let mut prf = Prf::new(&config.seed);
+        let psn = Psn::new(prf.random() as u32);
+        Self {
+            config,
+            prf,
+            psn,
+            listeners: Listeners::default(),
+            conns: Table::new(),
+            by_id: Index::default(),
+            by_qpn: Index::default(),
+            deadlines: Deadlines::default(),
+            outbox: Queue::new(),
+            telling: Queue::new(),
+            answers: VecDeque::new(),
+        }
+    }
+
+    /// Connections there are, those in TIMEWAIT included.
+    pub fn connections(&self) -> usize {
+        self.conns.iter().count()
+    }
+
+    /// Whether [`Cm::poll_transmit`] has something.
+    pub fn has_transmit(&self) -> bool {
+        !self.outbox.is_empty() || !self.answers.is_empty()
+    }
+
+    /// Writes the next frame to the start of `slot`; returns its length. `None` when there is nothing to send,
+    /// or when `slot` is too small (384 bytes do for any frame).
+    pub fn poll_transmit(&mut self, now: Instant, crc: Crc, slot: &mut [u8]) -> Option<usize> {
+        let (path, mad, from) = if let Some(answer) = self.answers.front() {
+            (answer.path, answer.mad, None)
+        } else {
+            let index = self.outbox.pop()?;
+            let conn = self.conns.get(index)?;
+            (conn.path, conn.message, Some(index))
+        };
+        match from {
+            None => drop(self.answers.pop_front()),
+            // The time to answer begins when the message leaves.
+            Some(index) => self.arm(now, index),
+        }
+        let path = Path { source_port: self.config.source_port, ..path };
+        let headers = Headers {
+            opcode: Opcode::UD_SEND_ONLY,
+            solicited: false,
+            ack_req: false,
+            psn: self.psn,
+            ext: Ext::Deth(DethRepr::GSI),
+        };
+        self.psn = self.psn.next();
+        let template = Template::new(&path, Qpn::GSI)?;
+        let mut frame = template.begin(crc, slot, &headers, mad.len()).ok()?;
+        frame.write(&mad);
+        Some(frame.finish())
+    }
+
+    /// What happened next.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        let index = self.telling.pop()?;
+        let conn = self.conns.get_mut(index)?;
+        let next = conn.pending.iter().next()?;
+        conn.pending -= next;
+        if !conn.pending.is_empty() {
+            self.telling.push(index);
+        }
+        let mut context = conn.context;
+        let kind = match next {
+            Pending::REQUEST => {
+                // From here on it is the consumer's.
+                conn.owned = true;
+                context = conn.listener.and_then(|id| self.listeners.context(id)).unwrap_or(0);
+                let request = Request {
+                    path: conn.path,
+                    local_port: conn.local_port,
+                    remote_port: conn.remote_port,
+                    mtu: conn.peer.mtu,
+                    reads: conn.peer.reads,
+                    private_data: conn.data,
+                };
+                EventKind::Request { request, peer: conn.peer }
+            }
+            Pending::REPLIED => EventKind::Replied { peer: conn.peer, private_data: conn.data },
+            Pending::ESTABLISHED => EventKind::Established,
+            Pending::REFUSED => EventKind::Refused { reason: conn.reason, private_data: conn.data },
+            Pending::DISCONNECTED => EventKind::Disconnected,
+            Pending::ABORTED => EventKind::Aborted,
+            Pending::TIMED_OUT => EventKind::TimedOut,
+            _ => EventKind::DisconnectDone { graceful: conn.graceful },
+        };
+        Some(Event { conn: conn_id(index, conn.generation), context, kind })
+    }
+
+    /// When [`Cm::handle_timeout`] wants to be called.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(deadline, _)| deadline)
+    }
+
+    /// Lets time pass. Handles a bounded number of deadlines; ask [`Cm::poll_timeout`] again.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        for _ in 0..TIMEOUT_BUDGET {
+            match self.deadlines.first() {
+                Some((deadline, index)) if deadline <= now => self.expire(now, index),
+                _ => return,
+            }
+        }
+    }
+
+    fn expire(&mut self, now: Instant, index: u32) {
+        self.deadlines.set(index, None);
+        let Some(conn) = self.conns.get_mut(index) else { return };
+        if conn.state == State::TimeWait {
+            self.advance(now, index, Input::Expire);
+        } else if let Some(retries) = conn.retries.checked_sub(1) {
+            //= rocev2 §12
+            conn.retries = retries;
+            self.queue_message(now, index);
+        } else {
+            let what = if conn.state == State::DreqSent {
+                self.disconnect_done(index, false)
+            } else {
+                Pending::TIMED_OUT
+            };
+            self.advance_and_tell(now, index, Input::GiveUp, what);
+        }
+    }
+
+    /// What is to be told when a DREQ's exchange is over.
+    fn disconnect_done(&mut self, index: u32, graceful: bool) -> Pending {
+        match self.conns.get_mut(index) {
+            Some(conn) if conn.disconnecting => {
+                conn.graceful = graceful;
+                Pending::DISCONNECT_DONE
+            }
+            _ => Pending::empty(),
+        }
+    }
+
+    /// Makes the transition that `input` leads to. `false`, and nothing done, when there is none.
+    fn advance(&mut self, now: Instant, index: u32, input: Input) -> bool {
+        let Some(conn) = self.conns.get_mut(index) else { return false };
+        let Some(state) = conn.state.on(input) else { return false };
+        if conn.state == State::ReqReceived
+            && let Some(listener) = conn.listener
+        {
+            self.listeners.left(listener);
+        }
+        conn.state = state;
+        conn.stood |= state == State::Established;
+        match state {
+            State::TimeWait => self.deadlines.set(index, Some(now + conn.time_wait)),
+            State::Idle => {
+                self.deadlines.set(index, None);
+                self.outbox.remove(index);
+                self.forget(index);
+            }
+            _ => self.deadlines.set(index, None),
+        }
+        true
+    }
+
+    /// [`Cm::advance`], and a word to the consumer.
+    fn advance_and_tell(&mut self, now: Instant, index: u32, input: Input, what: Pending) {
+        let Some(conn) = self.conns.get_mut(index) else { return };
+        if conn.state.on(input).is_some() {
+            conn.tell(what);
+            if !conn.pending.is_empty() {
+                self.telling.push(index);
+            }
+            self.advance(now, index, input);
+        }
+    }
+
+    /// [`Cm::advance`], and a message to the peer.
+    fn advance_and_send(&mut self, now: Instant, index: u32, input: Input, message: &CmMessage) -> bool {
+        if !self.advance(now, index, input) {
+            return false;
+        }
+        let transaction = match message {
+            //= rocev2 §11
+            CmMessage::Dreq(_) => self.prf.random(),
+            _ => self.conns.get(index).map_or(0, |conn| conn.transaction),
+        };
+        if let Some(conn) = self.conns.get_mut(index) {
+            let retries = if conn.state == State::RepSent { conn.retries } else { self.config.max_retries };
+            conn.set_message(message, transaction, retries);
+        }
+        self.queue_message(now, index);
+        true
+    }
+
+    /// Has a connection's message sent (again).
+    fn queue_message(&mut self, now: Instant, index: u32) {
+        self.outbox.push(index);
+        // In case the wire does not take it.
+        self.arm(now, index);
+    }
+
+    /// Begins to wait for an answer, in a state that has one.
+    fn arm(&mut self, now: Instant, index: u32) {
+        if let Some(conn) = self.conns.get(index)
+            && conn.state.repeats()
+        {
+            self.deadlines.set(index, Some(now + conn.interval));
+        }
+    }
+
+    /// Sends a message that belongs to no connection, or does not change it, back along `path`.
+    fn answer(&mut self, path: Path, transaction: u64, message: &CmMessage) -> Result<(), Ignored> {
+        if self.answers.len() >= MAX_ANSWERS || self.answers.try_reserve(1).is_err() {
+            return Err(Ignored::NoRoom);
+        }
+        let mut mad = [0; Mad::LEN];
+        message.emit(transaction, &mut mad);
+        self.answers.push_back(Answer { path, mad });
+        Ok(())
+    }
+
+    /// Takes an idle connection out of the indices, and out of the table if no consumer has it in hand.
+    fn forget(&mut self, index: u32) {
+        let Some(conn) = self.conns.get_mut(index) else { return };
+        if let Some(hash) = conn.id_hash.take() {
+            self.by_id.remove(hash, index);
+        }
+        if let Some(hash) = conn.qpn_hash.take() {
+            self.by_qpn.remove(hash, index);
+        }
+        if !conn.owned {
+            self.telling.remove(index);
+            self.conns.remove(index);
+        }
+    }
+
+    /// Makes room for one more connection.
+    fn make_room(&mut self, now: Instant) -> Result<(), ConnError> {
+        if self.conns.has_free() {
+            return Ok(());
+        }
+        if self.conns.capacity() < self.config.max_connections.min(1 << 16) {
+            let slots = self.conns.next_capacity();
+            self.by_id.reserve(slots)?;
+            self.by_qpn.reserve(slots)?;
+            self.deadlines.reserve(slots)?;
+            self.outbox.reserve(slots)?;
+            self.telling.reserve(slots)?;
+            self.conns.grow()?;
+            return Ok(());
+        }
+        // A connection that only waits for late messages gives way.
+        let oldest = self
+            .deadlines
+            .slots()
+            .filter_map(|index| Some((index, self.conns.get(index)?)))
+            .find(|(_, conn)| conn.state == State::TimeWait && !conn.owned)
+            .map(|(index, _)| index);
+        match oldest {
+            Some(index) if self.advance(now, index, Input::Expire) => Ok(()),
+            _ => Err(ConnError::TooMany),
+        }
+    }
+
+    /// A slot's communication id: no two slots have the same, and nobody can tell the next.
+    fn comm_id(&self, index: u32, generation: u32) -> CommId {
+        let id = self.prf.permute(generation << 16 | index & 0xFFFF);
+        // 0 names none; the other half of the generations gives another one.
+        CommId(if id == 0 { self.prf.permute((generation ^ 0x8000) << 16 | index & 0xFFFF) } else { id })
+    }
+
+    /// The connection that goes by `id` here.
+    fn find(&self, id: CommId) -> Option<(u32, &Conn)> {
+        let index = self.prf.unpermute(id.0) & 0xFFFF;
+        let conn = self.conns.get(index)?;
+        (conn.local_id == id).then_some((index, conn))
+    }
+
+    /// The slot of a handle.
+    fn resolve(&self, id: ConnId) -> Result<(u32, &Conn), ConnError> {
+        let (index, generation) = (id.0 as u32, (id.0 >> 32) as u32);
+        let conn = self.conns.get_generation(index, generation).filter(|conn| conn.owned);
+        conn.map(|conn| (index, conn)).ok_or(ConnError::Unknown)
+    }
+}
+
+fn conn_id(index: u32, generation: u32) -> ConnId {
+    ConnId(u64::from(generation) << 32 | u64::from(index))
+}

@@ -1,0 +1,109 @@
+//! Numbers that nobody outside can guess.
+//!
+//! One primitive, SipHash-2-4, under a secret key: it hashes keys of tables that peers choose entries of,
+//! it permutes slot numbers into communication ids, and counted up it gives random numbers. Given the
+//! same seed it gives the same numbers.
+
+use core::hash::Hasher as _;
+
+/// A keyed pseudo-random function.
+#[derive(Clone)]
+pub(super) struct Prf {
+    key: [u64; 2],
+    count: u64,
+}
+
+/// What a value of the function is for: equal inputs of different uses are unrelated.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+enum Use {
+    Random = 1,
+    Index = 2,
+    Permutation = 3,
+}
+
+impl Prf {
+    pub(super) fn new(seed: &[u8; 32]) -> Self {
+        // The key is what SipHash under the first half makes of the second, so that all of the seed
+        // counts.
+        let word = |bytes: &[u8]| bytes.iter().fold(0u64, |word, &byte| word << 8 | u64::from(byte));
+        let (first, second) = seed.split_at(16);
+        let (a, b) = first.split_at(8);
+        let (c, d) = second.split_at(8);
+        let outer = [word(a), word(b)];
+        let key = [siphash(outer, [0, word(c), word(d)]), siphash(outer, [1, word(c), word(d)])];
+        Self { key, count: 0 }
+    }
+
+    /// The next random number.
+    pub(super) fn random(&mut self) -> u64 {
+        self.count = self.count.wrapping_add(1);
+        siphash(self.key, [Use::Random as u64, self.count, 0])
+    }
+
+    /// The hash of a key of an [`Index`](super::index::Index).
+    pub(super) fn hash(&self, a: u64, b: u64) -> u32 {
+        siphash(self.key, [Use::Index as u64, a, b]) as u32
+    }
+
+    /// A permutation of all 32-bit numbers: a Feistel network of four rounds.
+    pub(super) fn permute(&self, value: u32) -> u32 {
+        (0..4).fold(value, |value, round| {
+            let (left, right) = (value >> 16, value & 0xFFFF);
+            right << 16 | left ^ self.round(round, right)
+        })
+    }
+
+    /// Undoes [`Prf::permute`].
+    pub(super) fn unpermute(&self, value: u32) -> u32 {
+        (0..4).rev().fold(value, |value, round| {
+            let (right, mixed) = (value >> 16, value & 0xFFFF);
+            (mixed ^ self.round(round, right)) << 16 | right
+        })
+    }
+
+    fn round(&self, round: u64, half: u32) -> u32 {
+        siphash(self.key, [Use::Permutation as u64, round, u64::from(half)]) as u32 & 0xFFFF
+    }
+}
+
+/// SipHash-2-4 of three words.
+#[allow(deprecated, reason = "core has no other name for it, and its algorithm is fixed")]
+fn siphash(key: [u64; 2], input: [u64; 3]) -> u64 {
+    let mut hasher = core::hash::SipHasher::new_with_keys(key[0], key[1]);
+    for word in input {
+        hasher.write_u64(word);
+    }
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn the_same_seed_gives_the_same_numbers_and_another_gives_others() {
+        let numbers = |seed: [u8; 32]| {
+            let mut prf = Prf::new(&seed);
+            std::array::from_fn::<_, 8, _>(|_| prf.random())
+        };
+        assert_eq!(numbers([7; 32]), numbers([7; 32]));
+        for byte in [0, 15, 31] {
+            let mut other = [7; 32];
+            other[byte] ^= 1;
+            assert_ne!(numbers([7; 32]), numbers(other), "byte {byte} of the seed does not count");
+        }
+    }
+
+    #[test]
+    fn permuted_numbers_are_all_different_and_come_back() {
+        let prf = Prf::new(&[1; 32]);
+        let permuted: HashSet<u32> = (0..10_000).map(|value| prf.permute(value)).collect();
+        assert_eq!(permuted.len(), 10_000);
+        assert!((0..10_000).all(|value| prf.unpermute(prf.permute(value)) == value));
+        // Neighbours do not lie together.
+        assert!(permuted.iter().filter(|&&value| value < 1 << 16).count() < 10);
+    }
+}

@@ -1,0 +1,112 @@
+//! Slots in a row: each at most once, added, taken and removed in constant time.
+//!
+//! Memory is taken by [`Queue::reserve`] only.
+
+use alloc::{collections::TryReserveError, vec::Vec};
+
+#[derive(Clone, Copy)]
+struct Link {
+    prev: u32,
+    next: u32,
+}
+
+const NONE: u32 = u32::MAX;
+
+pub(super) struct Queue {
+    /// By slot; `None` for one that does not stand in the row.
+    links: Vec<Option<Link>>,
+    head: u32,
+    tail: u32,
+}
+
+impl Queue {
+    pub(super) const fn new() -> Self {
+        Self { links: Vec::new(), head: NONE, tail: NONE }
+    }
+
+    /// Makes room for the slots below `count`.
+    pub(super) fn reserve(&mut self, count: usize) -> Result<(), TryReserveError> {
+        self.links.try_reserve(count.saturating_sub(self.links.len()))?;
+        if self.links.len() < count {
+            self.links.resize(count, None);
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.head == NONE
+    }
+
+    /// Adds a slot at the end, unless it stands in the row already.
+    pub(super) fn push(&mut self, slot: u32) {
+        let tail = self.tail;
+        match self.links.get_mut(slot as usize) {
+            Some(link @ None) => *link = Some(Link { prev: tail, next: NONE }),
+            _ => return,
+        }
+        match self.link(tail) {
+            Some(last) => last.next = slot,
+            None => self.head = slot,
+        }
+        self.tail = slot;
+    }
+
+    /// Takes the first slot.
+    pub(super) fn pop(&mut self) -> Option<u32> {
+        let first = self.head;
+        self.remove(first).then_some(first)
+    }
+
+    /// Takes a slot out wherever it stands; whether it did.
+    pub(super) fn remove(&mut self, slot: u32) -> bool {
+        let Some(link) = self.links.get_mut(slot as usize).and_then(Option::take) else { return false };
+        match self.link(link.prev) {
+            Some(prev) => prev.next = link.next,
+            None => self.head = link.next,
+        }
+        match self.link(link.next) {
+            Some(next) => next.prev = link.prev,
+            None => self.tail = link.prev,
+        }
+        true
+    }
+
+    fn link(&mut self, slot: u32) -> Option<&mut Link> {
+        self.links.get_mut(slot as usize)?.as_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_row(steps in proptest::collection::vec((0u8..3, 0u32..6), 0..100)) {
+            let mut queue = Queue::new();
+            queue.reserve(6).unwrap();
+            let mut model: Vec<u32> = Vec::new();
+            for (step, slot) in steps {
+                match step {
+                    0 => {
+                        queue.push(slot);
+                        if !model.contains(&slot) {
+                            model.push(slot);
+                        }
+                    }
+                    1 => {
+                        let first = if model.is_empty() { None } else { Some(model.remove(0)) };
+                        prop_assert_eq!(queue.pop(), first);
+                    }
+                    _ => {
+                        prop_assert_eq!(queue.remove(slot), model.contains(&slot));
+                        model.retain(|&other| other != slot);
+                    }
+                }
+                prop_assert_eq!(queue.is_empty(), model.is_empty());
+            }
+        }
+    }
+}

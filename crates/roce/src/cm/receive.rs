@@ -1,0 +1,485 @@
+//! What the peer says.
+
+use core::time::Duration;
+
+use super::{Cm, Conn, Ignored, PeerQp, Pending, State, command, state::Input};
+use crate::{
+    Instant,
+    conn::{PrivateData, ReadLimits},
+    wire::{
+        Attribute, Deth, Mad, Packet, Path, Qpn, ack_timeout,
+        cm::{
+            About, CmMessage, CmPath, CmPathRepr, CommId, DrepRepr, DreqRepr, IpCm, IpEnds, MraRepr,
+            RejReason, RejRepr, RepRepr, Req, ReqRepr, RtuRepr, TransportService,
+        },
+    },
+};
+
+/// The longest that a peer can have this side wait between repetitions.
+const MAX_INTERVAL: Duration = Duration::from_secs(60);
+/// The shortest.
+const MIN_INTERVAL: Duration = Duration::from_millis(10);
+/// The longest extension that an MRA is granted.
+const MAX_SERVICE: Duration = Duration::from_secs(120);
+/// MRAs that are heard for one message.
+const MAX_MRAS: u8 = 15;
+
+/// A datagram's message with what its packet and header say.
+struct Incoming<'a> {
+    now: Instant,
+    packet: &'a Packet<'a>,
+    transaction: u64,
+}
+
+impl Incoming<'_> {
+    /// The way back.
+    fn path(&self) -> Path {
+        let eth = self.packet.eth();
+        Path {
+            vlan: eth.vlan(),
+            ..Path::new(eth.destination(), eth.source(), self.packet.destination(), self.packet.source())
+        }
+    }
+
+    /// Whether it comes from the peer of a connection.
+    fn is_from(&self, conn: &Conn) -> bool {
+        conn.path.remote_ip == self.packet.source() && conn.path.local_ip == self.packet.destination()
+    }
+}
+
+impl Cm {
+    /// Takes a packet to queue pair 1 whose ICRC is right and whose destination address is this side's.
+    ///
+    /// # Errors
+    /// Why it had no effect on a connection: for statistics.
+    pub fn handle(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), Ignored> {
+        let deth = packet.deth().ok_or(Ignored::NotCm)?;
+        //= rocev2 §11
+        if packet.bth().dest_qp() != Qpn::GSI
+            || deth.source_qp() != Qpn::GSI
+            || deth.q_key() != Deth::Q_KEY_GSI
+            || packet.payload().len() != Mad::LEN
+        {
+            return Err(Ignored::NotCm);
+        }
+        let mad = Mad::new_checked(packet.payload()).map_err(|_| Ignored::NotCm)?;
+        let message = CmMessage::parse(&mad).ok_or(Ignored::NotCm)?;
+        let incoming = Incoming { now, packet, transaction: mad.header().transaction_id() };
+        match message {
+            CmMessage::Req(req) => self.receive_req(&incoming, &req),
+            CmMessage::Rep(rep) => self.receive_rep(&incoming, &rep),
+            CmMessage::Rtu(rtu) => self.receive_rtu(&incoming, &rtu),
+            CmMessage::Mra(mra) => self.receive_mra(&incoming, &mra),
+            CmMessage::Rej(rej) => self.receive_rej(&incoming, &rej),
+            CmMessage::Dreq(dreq) => self.receive_dreq(&incoming, &dreq),
+            CmMessage::Drep(drep) => self.receive_drep(&incoming, &drep),
+        }
+    }
+
+    fn receive_req(&mut self, incoming: &Incoming<'_>, req: &ReqRepr) -> Result<(), Ignored> {
+        let now = incoming.now;
+        if req.local_comm_id == CommId(0) || !is_user_qpn(req.local_qpn) {
+            return Err(Ignored::Malformed);
+        }
+        let id_hash = self.prf.hash(req.local_ca_guid, u64::from(req.local_comm_id.0));
+        let known = self.by_id.find(id_hash, |index| {
+            self.conns.get(index).is_some_and(|conn| {
+                conn.remote_guid == req.local_ca_guid
+                    && conn.remote_id == req.local_comm_id
+                    && incoming.is_from(conn)
+            })
+        });
+        if let Some(index) = known {
+            return self.repeated_req(incoming, index);
+        }
+        let refuse =
+            |cm: &mut Self, reason| cm.refuse_unknown(incoming, req.local_comm_id, About::REQ, reason);
+        let qpn_hash = self.qpn_hash(req.local_ca_guid, req.local_qpn);
+        if self.clear_stale(incoming, qpn_hash, req.local_ca_guid, req.local_qpn) {
+            return refuse(self, RejReason::STALE_CONNECTION);
+        }
+        if req.transport_service != TransportService::RC || req.extended_transport != 0 {
+            return refuse(self, RejReason::INVALID_TRANSPORT);
+        }
+        let Some(port) = req.service_id.to_port() else {
+            return refuse(self, RejReason::INVALID_SERVICE_ID);
+        };
+        let ip_path = CmPathRepr::parse(&CmPath::new(&req.primary_path));
+        if ip_path.local_gid.to_ip() != incoming.packet.source()
+            || ip_path.remote_gid.to_ip() != incoming.packet.destination()
+        {
+            return refuse(self, RejReason::INVALID_GID);
+        }
+        let ends = IpCm::new_checked(&req.private_data).ok().and_then(|header| IpEnds::parse(&header));
+        let Some(ends) = ends else {
+            return refuse(self, RejReason::UNSUPPORTED);
+        };
+        if ends.source != incoming.packet.source() || ends.destination != incoming.packet.destination() {
+            return refuse(self, RejReason::INVALID_GID);
+        }
+        let Some(mtu) = req.path_mtu.mtu().filter(|&mtu| mtu <= self.config.max_mtu) else {
+            return refuse(self, RejReason::INVALID_MTU);
+        };
+        //= rocev2 §12
+        //= R-CONN-6
+        let Some(listener) = self.listeners.matching(ends.destination, port) else {
+            return refuse(self, RejReason::INVALID_SERVICE_ID);
+        };
+        //= R-CONN-62
+        if !self.listeners.has_room(listener) {
+            return refuse(self, RejReason::NO_RESOURCES);
+        }
+
+        let path = Path { traffic_class: ip_path.traffic_class, ..incoming.path() };
+        //= rocev2 §11
+        //= R-CONN-24
+        let reads = ReadLimits { inbound: req.initiator_depth, outbound: req.responder_resources };
+        let data = req.private_data.get(IpCm::LEN..).and_then(PrivateData::new).unwrap_or_default();
+        debug_assert_eq!(data.as_slice().len(), Req::CONSUMER_DATA);
+        let peer = PeerQp {
+            qpn: req.local_qpn,
+            send_psn: req.starting_psn,
+            mtu,
+            reads: reads.lowered(self.config.reads),
+            retry_count: req.retry_count,
+            rnr_retry_count: req.rnr_retry_count,
+            ack_timeout: ip_path.local_ack_timeout,
+            path,
+        };
+        let created = self.create(now, |conn| {
+            conn.listener = Some(listener);
+            conn.remote_id = req.local_comm_id;
+            conn.remote_guid = req.local_ca_guid;
+            conn.transaction = incoming.transaction;
+            conn.path = path;
+            conn.local_port = port;
+            conn.remote_port = ends.source_port;
+            conn.peer = peer;
+            conn.data = data;
+            conn.interval = ack_timeout(req.local_cm_response_timeout).clamp(MIN_INTERVAL, MAX_INTERVAL);
+            conn.retries = req.max_cm_retries;
+            conn.id_hash = Some(id_hash);
+            conn.qpn_hash = Some(qpn_hash);
+            conn.pending = Pending::REQUEST;
+        });
+        let Ok(index) = created else {
+            return refuse(self, RejReason::NO_RESOURCES);
+        };
+        self.by_id.insert(id_hash, index);
+        self.by_qpn.insert(qpn_hash, index);
+        self.listeners.entered(listener);
+        self.advance(now, index, Input::ReceiveReq);
+        self.telling.push(index);
+        Ok(())
+    }
+
+    /// A REQ that is known already.
+    fn repeated_req(&mut self, incoming: &Incoming<'_>, index: u32) -> Result<(), Ignored> {
+        let Some(conn) = self.conns.get(index) else { return Err(Ignored::Unknown) };
+        //= rocev2 §12
+        match (conn.state, conn.sent) {
+            // The consumer takes its time.
+            (State::ReqReceived, _) => self.answer_mra(incoming, index, About::REQ),
+            (State::TimeWait, Some(Attribute::CM_REJ)) => self.queue_message(incoming.now, index),
+            (State::TimeWait, _) => {
+                let id = conn.remote_id;
+                return self.refuse_unknown(incoming, id, About::REQ, RejReason::STALE_CONNECTION);
+            }
+            // The REP repeats itself.
+            _ => {}
+        }
+        Err(Ignored::Duplicate)
+    }
+
+    fn receive_rep(&mut self, incoming: &Incoming<'_>, rep: &RepRepr) -> Result<(), Ignored> {
+        let now = incoming.now;
+        let index = self.find_mine(incoming, rep.remote_comm_id, None)?;
+        let Some(conn) = self.conns.get(index) else { return Err(Ignored::Unknown) };
+        if conn.state != State::ReqSent {
+            return self.repeated_rep(incoming, index, rep);
+        }
+        if conn.transaction != incoming.transaction {
+            return Err(Ignored::Unknown);
+        }
+        if rep.local_comm_id == CommId(0) || !is_user_qpn(rep.local_qpn) {
+            return Err(Ignored::Malformed);
+        }
+        let qpn_hash = self.qpn_hash(rep.local_ca_guid, rep.local_qpn);
+        let stale = self.clear_stale(incoming, qpn_hash, rep.local_ca_guid, rep.local_qpn);
+        let Some(conn) = self.conns.get_mut(index) else { return Err(Ignored::Unknown) };
+        conn.remote_id = rep.local_comm_id;
+        conn.remote_guid = rep.local_ca_guid;
+        if stale {
+            conn.reason = RejReason::STALE_CONNECTION;
+            self.advance_and_tell(now, index, Input::ReceiveRep, Pending::REFUSED);
+            self.refuse(now, index, RejReason::STALE_CONNECTION, &[]);
+            return Err(Ignored::Refused);
+        }
+        //= rocev2 §11
+        //= R-CONN-21
+        let granted = ReadLimits { inbound: rep.initiator_depth, outbound: rep.responder_resources };
+        conn.reads = conn.reads.lowered(granted);
+        conn.peer = PeerQp {
+            qpn: rep.local_qpn,
+            send_psn: rep.starting_psn,
+            reads: conn.reads,
+            rnr_retry_count: rep.rnr_retry_count,
+            //= rocev2 §8
+            ack_timeout: conn.local.ack_timeout.max(rep.target_ack_delay.saturating_add(1)).min(31),
+            ..conn.peer
+        };
+        conn.data = PrivateData::new(&rep.private_data).unwrap_or_default();
+        conn.qpn_hash = Some(qpn_hash);
+        self.by_qpn.insert(qpn_hash, index);
+        self.advance_and_tell(now, index, Input::ReceiveRep, Pending::REPLIED);
+        Ok(())
+    }
+
+    /// A REP that is not the first.
+    fn repeated_rep(&mut self, incoming: &Incoming<'_>, index: u32, rep: &RepRepr) -> Result<(), Ignored> {
+        let Some(conn) = self.conns.get(index) else { return Err(Ignored::Unknown) };
+        if conn.remote_id != rep.local_comm_id {
+            return Err(Ignored::Unknown);
+        }
+        //= rocev2 §12
+        match (conn.state, conn.sent) {
+            // The consumer takes its time.
+            (State::RepReceived, _) => self.answer_mra(incoming, index, About::REP),
+            (State::Established, Some(Attribute::CM_RTU)) | (State::TimeWait, Some(Attribute::CM_REJ)) => {
+                self.queue_message(incoming.now, index);
+            }
+            _ => {}
+        }
+        Err(Ignored::Duplicate)
+    }
+
+    fn receive_rtu(&mut self, incoming: &Incoming<'_>, rtu: &RtuRepr) -> Result<(), Ignored> {
+        let index = self.find_mine(incoming, rtu.remote_comm_id, Some(rtu.local_comm_id))?;
+        match self.conns.get(index).map(|conn| conn.state) {
+            Some(State::RepSent) => {
+                self.advance_and_tell(incoming.now, index, Input::ReceiveRtu, Pending::ESTABLISHED);
+                Ok(())
+            }
+            Some(State::Established) => Err(Ignored::Duplicate),
+            _ => Err(Ignored::Unexpected),
+        }
+    }
+
+    fn receive_mra(&mut self, incoming: &Incoming<'_>, mra: &MraRepr) -> Result<(), Ignored> {
+        let index = self.find_mine(incoming, mra.remote_comm_id, None)?;
+        let Some(conn) = self.conns.get_mut(index) else { return Err(Ignored::Unknown) };
+        let expected = match conn.state {
+            State::ReqSent => mra.about == About::REQ,
+            State::RepSent => mra.about == About::REP && mra.local_comm_id == conn.remote_id,
+            _ => false,
+        };
+        if !expected || conn.transaction != incoming.transaction || conn.mras >= MAX_MRAS {
+            return Err(Ignored::Unexpected);
+        }
+        //= rocev2 §12
+        conn.mras = conn.mras.saturating_add(1);
+        let wait = ack_timeout(mra.service_timeout).min(MAX_SERVICE) + conn.interval;
+        self.outbox.remove(index);
+        self.deadlines.set(index, Some(incoming.now + wait));
+        Ok(())
+    }
+
+    fn receive_rej(&mut self, incoming: &Incoming<'_>, rej: &RejRepr) -> Result<(), Ignored> {
+        let now = incoming.now;
+        let index = self.find_refused(incoming, rej)?;
+        let Some(conn) = self.conns.get_mut(index) else { return Err(Ignored::Unknown) };
+        let what = match conn.state {
+            State::ReqSent | State::RepSent => {
+                conn.reason = rej.reason;
+                conn.data = PrivateData::new(&rej.private_data).unwrap_or_default();
+                Pending::REFUSED
+            }
+            //= R-CONN-29
+            //= R-CONN-41
+            State::ReqReceived | State::RepReceived | State::Established => Pending::ABORTED,
+            State::DreqSent => self.disconnect_done(index, true),
+            State::TimeWait | State::Idle => return Err(Ignored::Duplicate),
+            State::DreqReceived => return Err(Ignored::Unexpected),
+        };
+        // A request that the consumer was never told of just goes.
+        if let Some(conn) = self.conns.get_mut(index).filter(|conn| !conn.owned) {
+            conn.pending = Pending::empty();
+            self.telling.remove(index);
+        }
+        self.advance_and_tell(now, index, Input::ReceiveRej, what);
+        Ok(())
+    }
+
+    /// The connection that a REJ is about.
+    fn find_refused(&self, incoming: &Incoming<'_>, rej: &RejRepr) -> Result<u32, Ignored> {
+        if rej.remote_comm_id != CommId(0) {
+            let index = self.find_mine(incoming, rej.remote_comm_id, None)?;
+            let conn = self.conns.get(index).ok_or(Ignored::Unknown)?;
+            let known_id = conn.remote_id == CommId(0)
+                || rej.local_comm_id == CommId(0)
+                || rej.local_comm_id == conn.remote_id;
+            return (known_id && conn.transaction == incoming.transaction)
+                .then_some(index)
+                .ok_or(Ignored::Unknown);
+        }
+        //= rocev2 §12
+        // The active side gave up before it learned an identifier of ours; it says who it is instead.
+        let guid = rej.information.first_chunk().map(|guid| u64::from_be_bytes(*guid));
+        let guid = guid.filter(|_| rej.reason == RejReason::TIMEOUT && rej.information_len >= 8);
+        let guid = guid.ok_or(Ignored::Unknown)?;
+        let hash = self.prf.hash(guid, u64::from(rej.local_comm_id.0));
+        let found = self.by_id.find(hash, |index| {
+            self.conns.get(index).is_some_and(|conn| {
+                conn.remote_guid == guid
+                    && conn.remote_id == rej.local_comm_id
+                    && conn.transaction == incoming.transaction
+                    && incoming.is_from(conn)
+            })
+        });
+        found.ok_or(Ignored::Unknown)
+    }
+
+    fn receive_dreq(&mut self, incoming: &Incoming<'_>, dreq: &DreqRepr) -> Result<(), Ignored> {
+        let now = incoming.now;
+        let Ok(index) = self.find_mine(incoming, dreq.remote_comm_id, Some(dreq.local_comm_id)) else {
+            //= rocev2 §12
+            self.answer_drep(incoming, dreq)?;
+            return Err(Ignored::Unknown);
+        };
+        let Some(conn) = self.conns.get_mut(index) else { return Err(Ignored::Unknown) };
+        //= rocev2 §11
+        if dreq.remote_qpn != conn.local.qpn {
+            return Err(Ignored::Malformed);
+        }
+        match conn.state {
+            State::Established | State::RepSent => {
+                //= rocev2 §12
+                // In RepSent the RTU was lost: the peer had completed.
+                let mut what = Pending::DISCONNECTED;
+                if conn.state == State::RepSent {
+                    conn.stood = true;
+                    what |= Pending::ESTABLISHED;
+                }
+                let owned = conn.owned;
+                let drep = command::drep(conn);
+                conn.transaction = incoming.transaction;
+                self.advance_and_tell(now, index, Input::ReceiveDreq, what);
+                if !owned {
+                    self.advance_and_send(now, index, Input::Disconnect, &drep);
+                }
+                Ok(())
+            }
+            //= R-CONN-94
+            State::DreqSent => {
+                let what = self.disconnect_done(index, true);
+                self.advance_and_tell(now, index, Input::ReceiveDreq, what);
+                self.outbox.remove(index);
+                self.answer_drep(incoming, dreq)
+            }
+            State::RepReceived => {
+                self.advance_and_tell(now, index, Input::ReceiveDreq, Pending::ABORTED);
+                self.answer_drep(incoming, dreq)
+            }
+            State::TimeWait | State::Idle => {
+                self.answer_drep(incoming, dreq)?;
+                Err(Ignored::Duplicate)
+            }
+            // The consumer was told.
+            State::DreqReceived => Err(Ignored::Duplicate),
+            State::ReqSent | State::ReqReceived => Err(Ignored::Unexpected),
+        }
+    }
+
+    fn receive_drep(&mut self, incoming: &Incoming<'_>, drep: &DrepRepr) -> Result<(), Ignored> {
+        let index = self.find_mine(incoming, drep.remote_comm_id, Some(drep.local_comm_id))?;
+        if self.conns.get(index).map(|conn| conn.state) != Some(State::DreqSent) {
+            return Err(Ignored::Unexpected);
+        }
+        let what = self.disconnect_done(index, true);
+        self.advance_and_tell(incoming.now, index, Input::ReceiveDrep, what);
+        self.outbox.remove(index);
+        Ok(())
+    }
+
+    /// The connection that goes by `mine` here, if the message comes from its peer, by whom it goes by
+    /// `theirs`, where that is known.
+    fn find_mine(
+        &self,
+        incoming: &Incoming<'_>,
+        mine: CommId,
+        theirs: Option<CommId>,
+    ) -> Result<u32, Ignored> {
+        let (index, conn) = self.find(mine).ok_or(Ignored::Unknown)?;
+        let ids_fit = theirs.is_none_or(|theirs| theirs == conn.remote_id);
+        (incoming.is_from(conn) && ids_fit).then_some(index).ok_or(Ignored::Unknown)
+    }
+
+    fn qpn_hash(&self, guid: u64, qpn: Qpn) -> u32 {
+        self.prf.hash(guid, 1 << 32 | u64::from(qpn.value()))
+    }
+
+    /// Whether a connection to this queue pair of the peer is known, which cannot live on if the peer uses it
+    /// for another one.
+    fn clear_stale(&mut self, incoming: &Incoming<'_>, hash: u32, guid: u64, qpn: Qpn) -> bool {
+        //= rocev2 §12
+        let stale = self.by_qpn.find(hash, |index| {
+            self.conns.get(index).is_some_and(|conn| {
+                conn.remote_guid == guid && conn.peer.qpn == qpn && incoming.is_from(conn)
+            })
+        });
+        if let Some(index) = stale {
+            self.break_off(incoming.now, index);
+        }
+        stale.is_some()
+    }
+
+    /// Refuses what belongs to no connection of ours.
+    fn refuse_unknown(
+        &mut self,
+        incoming: &Incoming<'_>,
+        theirs: CommId,
+        about: About,
+        reason: RejReason,
+    ) -> Result<(), Ignored> {
+        let rej = RejRepr {
+            local_comm_id: CommId(0),
+            remote_comm_id: theirs,
+            about,
+            information_len: 0,
+            reason,
+            information: [0; 72],
+            private_data: [0; 148],
+        };
+        self.answer(incoming.path(), incoming.transaction, &CmMessage::Rej(rej))?;
+        Err(Ignored::Refused)
+    }
+
+    fn answer_mra(&mut self, incoming: &Incoming<'_>, index: u32, about: About) {
+        let Some(conn) = self.conns.get(index) else { return };
+        let mra = MraRepr {
+            local_comm_id: conn.local_id,
+            remote_comm_id: conn.remote_id,
+            about,
+            service_timeout: self.config.service_timeout,
+            private_data: [0; 222],
+        };
+        // If there is no room for it, the peer asks again.
+        let _ = self.answer(incoming.path(), incoming.transaction, &CmMessage::Mra(mra));
+    }
+
+    /// Agrees to an end by the identifiers of the request for it.
+    fn answer_drep(&mut self, incoming: &Incoming<'_>, dreq: &DreqRepr) -> Result<(), Ignored> {
+        let drep = DrepRepr {
+            local_comm_id: dreq.remote_comm_id,
+            remote_comm_id: dreq.local_comm_id,
+            private_data: [0; 224],
+        };
+        self.answer(incoming.path(), incoming.transaction, &CmMessage::Drep(drep))
+    }
+}
+
+/// Whether a connection can be to this queue pair.
+fn is_user_qpn(qpn: Qpn) -> bool {
+    //= rocev2 §13
+    !matches!(qpn.value(), 0 | 1 | 0x00FF_FFFF)
+}
