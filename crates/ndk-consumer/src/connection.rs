@@ -156,9 +156,7 @@ impl<O: Os> Connector<O> {
         let reject = entry(self.object.dispatch().NdkReject)?;
         let status = self.object.os().call(|| {
             // SAFETY: the connector is open; data is copied during the call.
-            unsafe {
-                reject(self.object.raw(), private_data.as_ptr().cast(), private_data.len() as u32)
-            }
+            unsafe { reject(self.object.raw(), private_data.as_ptr().cast(), private_data.len() as u32) }
         });
         Status(status).check()
     }

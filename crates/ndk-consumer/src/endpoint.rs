@@ -2,7 +2,7 @@
 //!
 //! Drive it like this: [`Endpoint::new`], then [`connect`](Endpoint::connect) or
 //! [`accept`](Endpoint::accept); post with [`send`](Endpoint::send), [`write`](Endpoint::write) and
-//! [`read`](Endpoint::read); take what comes with [`next`](Endpoint::next); and finish in any state with
+//! [`read`](Endpoint::read); take what comes with [`wait`](Endpoint::wait); and finish in any state with
 //! [`close`](Endpoint::close), which flushes, waits for every completion owed and gives back the books.
 //!
 //! A peer that has vanished is noticed because something is always on its way to it: whoever waits with
@@ -115,8 +115,7 @@ impl<O: Os> Endpoint<O> {
         let buffers = (setup.receives + setup.requests) as usize;
         let messages = Memory::new(&pd, buffers * setup.message, Access::LocalWrite)
             .map_err(|status| Error::Call("NdkRegisterMr", status))?;
-        let qp =
-            Qp::new(&pd, &cq, &cq, 0, &depths).map_err(|status| Error::Call("NdkCreateQp", status))?;
+        let qp = Qp::new(&pd, &cq, &cq, 0, &depths).map_err(|status| Error::Call("NdkCreateQp", status))?;
         let mut endpoint = Self {
             connector: None,
             qp,
@@ -198,7 +197,7 @@ impl<O: Os> Endpoint<O> {
     }
 
     /// The next thing that happens; waits for it.
-    pub fn next(&mut self) -> Result<Incident, Error> {
+    pub fn wait(&mut self) -> Result<Incident, Error> {
         loop {
             if let Some(index) = self.fresh.next() {
                 if let Some(incident) = self.settle(index)? {
@@ -224,7 +223,7 @@ impl<O: Os> Endpoint<O> {
     /// The next message; requests that succeed meanwhile are left to the books.
     pub fn next_message(&mut self) -> Result<Received, Error> {
         loop {
-            if let Incident::Message(received) = self.next()? {
+            if let Incident::Message(received) = self.wait()? {
                 return Ok(received);
             }
         }
@@ -233,7 +232,7 @@ impl<O: Os> Endpoint<O> {
     /// Waits until all initiator requests have succeeded. A message meanwhile breaks the protocol.
     pub fn settle_all(&mut self) -> Result<(), Error> {
         while self.initiated() != 0 {
-            if let Incident::Message(_) = self.next()? {
+            if let Incident::Message(_) = self.wait()? {
                 return Err(Error::Protocol("a message too early"));
             }
         }

@@ -14,9 +14,9 @@
 //! and measures large writes. Both sit on [`endpoint`], which keeps the books of what was posted and what
 //! came of it.
 
-mod address;
 mod adapter;
-//pub mod bench;
+mod address;
+pub mod bench;
 pub mod books;
 mod connection;
 mod cq;
@@ -24,6 +24,7 @@ pub mod endpoint;
 mod error;
 pub mod histogram;
 mod memory;
+pub mod native;
 mod object;
 pub mod os;
 mod pending;

@@ -55,10 +55,7 @@ pub fn close<O: Os>(
 }
 
 impl<O: Os> Pending<O> {
-    fn run(
-        os: &Arc<O>,
-        call: impl FnOnce(&Self, *mut c_void) -> NTSTATUS,
-    ) -> Result<Arc<Self>, Status> {
+    fn run(os: &Arc<O>, call: impl FnOnce(&Self, *mut c_void) -> NTSTATUS) -> Result<Arc<Self>, Status> {
         let pending = Arc::new(Self {
             os: Arc::clone(os),
             done: os.event(),
@@ -82,7 +79,12 @@ impl<O: Os> Pending<O> {
     ///
     /// # Safety
     /// `context` comes from a call that has pended, and this is its one callback.
-    unsafe fn complete(name: &'static str, context: *mut c_void, status: NTSTATUS, object: *mut NDK_OBJECT_HEADER) {
+    unsafe fn complete(
+        name: &'static str,
+        context: *mut c_void,
+        status: NTSTATUS,
+        object: *mut NDK_OBJECT_HEADER,
+    ) {
         // SAFETY: the caller's promise: this is the reference `run` gave away.
         let pending = unsafe { Arc::from_raw(context.cast_const().cast::<Self>()) };
         pending.os.called_back(name);

@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn a_status_prints_its_name_or_its_number() {
         assert_eq!(Status::CANCELLED.to_string(), "STATUS_CANCELLED");
-        assert_eq!(Status(0xC012_3456_u32 as i32).to_string(), "status 0xc0123456");
+        assert_eq!(Status(0xC012_3456_u32.cast_signed()).to_string(), "status 0xc0123456");
     }
 
     #[test]

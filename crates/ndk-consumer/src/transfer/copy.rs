@@ -156,7 +156,7 @@ impl<O: Os> Copying<'_, O> {
             done += self.next_chunk(Operation::Write)?.length as u64;
             (self.progress)(Progress { phase: Phase::Write, done, total });
         }
-        self.report.write += self.now() - started;
+        self.report.write += self.now().saturating_sub(started);
         Ok(())
     }
 
@@ -188,14 +188,14 @@ impl<O: Os> Copying<'_, O> {
             self.report.bytes = offset + chunk.at + chunk.length as u64;
             (self.progress)(Progress { phase: Phase::Read, done: self.report.bytes, total });
         }
-        self.report.read += self.now() - started;
+        self.report.read += self.now().saturating_sub(started);
         Ok(())
     }
 
     /// The next chunk to come through; the sends before it are of no interest.
     fn next_chunk(&mut self, operation: Operation) -> Result<Chunk, Error> {
         loop {
-            match self.endpoint.next()? {
+            match self.endpoint.wait()? {
                 Incident::Done(done, length) if done == operation => {
                     return Ok(Chunk { slot: 0, at: 0, length: length as usize });
                 }

@@ -106,7 +106,7 @@ pub struct Failure {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { segment: 16 << 20, chunk: 1 << 20, outstanding: 8, patience: Duration::from_secs(60) }
+        Self { segment: 16 << 20, chunk: 1 << 20, outstanding: 8, patience: Duration::from_mins(1) }
     }
 }
 

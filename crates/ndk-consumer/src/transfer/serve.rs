@@ -48,8 +48,7 @@ fn listen<O: Os>(
     ready: impl FnOnce(SocketAddr),
 ) -> Result<Connector<O>, Error> {
     let listener = Listener::new(adapter, local).map_err(|status| Error::Call("NdkListen", status))?;
-    let address =
-        listener.local_address().map_err(|status| Error::Call("NdkGetLocalAddress", status))?;
+    let address = listener.local_address().map_err(|status| Error::Call("NdkGetLocalAddress", status))?;
     ready(address);
     listener.next(Some(options.patience)).ok_or(Error::Nobody)
 }
@@ -137,7 +136,7 @@ fn acknowledge<O: Os>(
     endpoint.write(memory.sge(0, digest.len()), receipt, 0, 0)?;
     endpoint.send(&Message::Receipt.encode(), 0)?;
     loop {
-        match endpoint.next() {
+        match endpoint.wait() {
             Ok(crate::endpoint::Incident::Message(_)) => return Err(Error::Protocol("a message too late")),
             Ok(_) => {}
             Err(Error::PeerLeft) => return Ok(()),
