@@ -17,6 +17,8 @@ use ndk_abi::nt::{MDL, MDL_PAGES_LOCKED, MDL_SOURCE_IS_NONPAGED_POOL, PAGE_SIZE,
 use crate::os::{self, Os};
 
 const PAGE: usize = PAGE_SIZE as usize;
+/// Frame numbers that would fit into the header of a list.
+const HEADER: usize = size_of::<MDL>() / size_of::<PFN_NUMBER>();
 
 /// The process as a host.
 pub struct Native {
@@ -129,7 +131,7 @@ impl Buffer {
         unsafe { mdl.write(header) };
         for page in 0..length.div_ceil(PAGE) {
             // SAFETY: frame numbers follow the header, one per page: the layout has room for them.
-            let frame = unsafe { mdl.add(1).cast::<PFN_NUMBER>().add(page) };
+            let frame = unsafe { mdl.cast::<PFN_NUMBER>().add(HEADER + page) };
             // SAFETY: as above; 8-aligned behind 48 bytes.
             unsafe { frame.write(memory.as_ptr() as usize / PAGE + page) };
         }
