@@ -1,7 +1,8 @@
 //! The project's one tool: builds the driver's image, runs it in the simulated kernel, tests and measures it.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+mod bench;
 mod capture;
 mod image;
 mod licences;
@@ -25,11 +26,17 @@ struct Cli {
 enum Command {
     /// Build target/image/viordma.sys and its .pdb
     Image(image::Options),
+    /// Measure the engine and the image, beside what this machine can do at best
+    Bench(bench::Options),
     /// Pass everything: formatting, lints, the image, all tests, the demo and its captures
     Test(test::Options),
     /// List where the rules of docs/rules/ndkpi.md are named in code and tests
     Rules(rules::Options),
 }
+
+/// Counts what is allocated while something is measured.
+#[global_allocator]
+static ALLOCATOR: bench::allocations::Counting = bench::allocations::Counting;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -38,6 +45,7 @@ fn main() -> ExitCode {
     };
     let result = match cli.command {
         Command::Image(options) => image::run(&options),
+        Command::Bench(options) => bench::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Rules(options) => rules::run(&options),
     };
