@@ -1,18 +1,58 @@
 //! viordma.sys: the NDIS miniport of a virtio-net device and the Network Direct provider on it.
+//!
+//! This crate is the thin skin between NDIS and the crates that do the work: [`virtio_net`] drives the device,
+//! [`provider`] is the NDK provider over the RoCEv2 engine. In the order in which they come to life:
+//!
+//! * [`miniport::register`] registers with NDIS, [`ndk::set_options`] as a provider;
+//! * [`miniport::initialize`] brings an adapter up; [`miniport::adapter`] is what it leaves;
+//! * [`miniport::messages`] are the DPCs; [`miniport::send`] and [`miniport::receive`] carry NDIS's own frames;
+//! * [`miniport::lifecycle`] pauses, restarts and halts.
 #![no_std]
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    unsafe_op_in_unsafe_fn
+)]
 
+extern crate alloc;
 extern crate wdk_panic;
 
-use wdk_alloc::WdkAllocator;
-use wdk_sys::{DRIVER_OBJECT, NTSTATUS, PCUNICODE_STRING, STATUS_SUCCESS};
+mod config;
+mod events;
+mod miniport;
+mod ndk;
+mod netio;
+mod nic;
 
+use core::mem::{align_of, offset_of, size_of};
+
+use ndk_abi::nt as abi;
+use wdk_alloc::WdkAllocator;
+use wdk_sys::{DRIVER_OBJECT, NTSTATUS, PCUNICODE_STRING, UNICODE_STRING};
+
+/// Nonpaged pool.
 #[global_allocator]
 static ALLOCATOR: WdkAllocator = WdkAllocator;
 
-/// # Safety
+// The types of `wdk-sys` that are handed on are the ones of the ABI table.
+const _: () = {
+    assert!(size_of::<DRIVER_OBJECT>() == size_of::<abi::DRIVER_OBJECT>());
+    assert!(align_of::<DRIVER_OBJECT>() == align_of::<abi::DRIVER_OBJECT>());
+    assert!(size_of::<UNICODE_STRING>() == size_of::<abi::UNICODE_STRING>());
+    assert!(offset_of!(UNICODE_STRING, Length) == offset_of!(abi::UNICODE_STRING, Length));
+    assert!(offset_of!(UNICODE_STRING, MaximumLength) == offset_of!(abi::UNICODE_STRING, MaximumLength));
+    assert!(offset_of!(UNICODE_STRING, Buffer) == offset_of!(abi::UNICODE_STRING, Buffer));
+    assert!(size_of::<NTSTATUS>() == size_of::<abi::NTSTATUS>());
+};
+
+/// The driver's entry point.
 ///
+/// # Safety
 /// Called once by the I/O manager, with pointers that are valid for the call. `PASSIVE_LEVEL`.
 #[unsafe(export_name = "DriverEntry")]
-pub unsafe extern "system" fn driver_entry(_driver: *mut DRIVER_OBJECT, _path: PCUNICODE_STRING) -> NTSTATUS {
-    STATUS_SUCCESS
+pub unsafe extern "system" fn driver_entry(driver: *mut DRIVER_OBJECT, path: PCUNICODE_STRING) -> NTSTATUS {
+    // SAFETY: this function's contract; the two pointer types are the same (asserted above).
+    unsafe { miniport::register::register(driver.cast(), path.cast_mut().cast()) }
 }

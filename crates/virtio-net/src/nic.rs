@@ -63,9 +63,7 @@ impl<H: Hal, R: Registers> Nic<H, R> {
     /// # Errors
     /// [`Error::OutOfOrder`], [`Error::Removed`].
     pub fn start(&mut self, control: &mut Control<H, R>) -> Result<(), Error> {
-        control.start()?;
-        self.receive.fill();
-        Ok(())
+        self.receive.start(control)
     }
 
     fn program(

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::hal::{Hal, Registers};
 use crate::notify::Suppression;
 use crate::ring::{Direction, Ring};
-use crate::transport::Doorbell;
+use crate::transport::{Control, Doorbell};
 
 /// An Ethernet header: shorter frames are not frames.
 const MIN_FRAME: usize = 14;
@@ -62,12 +62,18 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
         self.doorbell = Some(doorbell);
     }
 
-    /// Gives every buffer to the device, which has been started.
-    pub(crate) fn fill(&mut self) {
+    /// Lets the device run: DRIVER_OK, then every buffer. Interrupts may come from here on. For drivers that took a
+    /// [`Nic`](crate::Nic) apart.
+    ///
+    /// # Errors
+    /// [`Error::OutOfOrder`], [`Error::Removed`].
+    pub fn start(&mut self, control: &mut Control<H, R>) -> Result<(), Error> {
+        control.start()?;
         for id in 0..self.ring.size() {
             self.ring.offer(id);
         }
         self.publish();
+        Ok(())
     }
 
     /// Hands at most `budget` received frames to `sink`, each from its Ethernet header on and valid during the call,

@@ -1,0 +1,184 @@
+//! The adapter's configuration: what the registry says, made fit to use. `PASSIVE_LEVEL`.
+
+pub mod keywords;
+
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use core::slice;
+
+use ndk_abi::ndis::{
+    NDIS_CONFIGURATION_OBJECT, NDIS_CONFIGURATION_OBJECT_REVISION_1, NDIS_CONFIGURATION_PARAMETER,
+    NDIS_HANDLE, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT, NDIS_PARAMETER_TYPE,
+    NDIS_SIZEOF_CONFIGURATION_OBJECT_REVISION_1, NDIS_STATUS, NDIS_STATUS_SUCCESS, NdisCloseConfiguration,
+    NdisOpenConfigurationEx, NdisReadConfiguration, NdisReadNetworkAddress,
+};
+use ndk_abi::ndk::NETWORK_DIRECT_GLOBAL_FLAGS_ALLOW_REMOTE_IP_SUBNET;
+use ndk_abi::nt::UNICODE_STRING;
+
+use self::keywords::Keyword;
+
+/// The Ethernet header, in bytes.
+pub const ETHERNET_HEADER: u32 = 14;
+
+/// Room a RoCEv2 packet needs around its payload inside an Ethernet frame, in bytes: Ethernet, IPv6 and UDP
+/// headers, the longest transport headers, ICRC.
+const ROCE_OVERHEAD: u32 = ETHERNET_HEADER + 40 + 8 + 12 + 28 + 4;
+
+/// The machine-wide setting that NDIS answers for every adapter; no INF writes it.
+const GLOBAL_FLAGS: &str = "*NetworkDirectGlobalFlags";
+
+/// How create requests are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CreateCompletion {
+    Auto,
+    Inline,
+    Pend,
+}
+
+/// The configuration of one adapter, every value allowed.
+#[derive(Clone, Copy, Debug)]
+pub struct Configuration {
+    /// Whether RDMA may be enabled at all.
+    pub network_direct: bool,
+    /// Configured RoCE payload limit, in bytes; see [`Configuration::roce_frame_size`].
+    pub configured_roce_frame_size: u32,
+    /// Longest Ethernet frame with header, in bytes.
+    pub jumbo_packet: u32,
+    pub create_completion: CreateCompletion,
+    /// Whether peers behind gateways may be connected to.
+    pub remote_subnets: bool,
+    /// Station address that replaces the permanent one.
+    pub network_address: Option<[u8; 6]>,
+}
+
+impl Configuration {
+    /// Reads everything for the adapter behind `handle`; absent or senseless values become defaults.
+    pub fn read(handle: NDIS_HANDLE) -> Result<Self, NDIS_STATUS> {
+        let key = Key::open(handle)?;
+        Ok(Self {
+            network_direct: key.read(&keywords::NETWORK_DIRECT) != 0,
+            configured_roce_frame_size: key.read(&keywords::ROCE_FRAME_SIZE),
+            jumbo_packet: key.read(&keywords::JUMBO_PACKET),
+            create_completion: match key.read(&keywords::NDK_CREATE_COMPLETION) {
+                1 => CreateCompletion::Inline,
+                2 => CreateCompletion::Pend,
+                _ => CreateCompletion::Auto,
+            },
+            //= R-OPEN-38
+            remote_subnets: key
+                .value(GLOBAL_FLAGS)
+                .is_some_and(|flags| flags & NETWORK_DIRECT_GLOBAL_FLAGS_ALLOW_REMOTE_IP_SUBNET != 0),
+            network_address: key.network_address(),
+        })
+    }
+
+    /// The RoCE payload limit in use: the configured one, or the largest smaller one whose packets fit frames
+    /// of `max_frame` bytes.
+    //= R-OPEN-36
+    pub fn roce_frame_size(&self, max_frame: u32) -> u32 {
+        let room = max_frame.saturating_sub(ROCE_OVERHEAD);
+        let mut size = self.configured_roce_frame_size;
+        while size > room && size > 256 {
+            size /= 2;
+        }
+        size
+    }
+}
+
+/// The IP MTU that makes RoCE packets with payloads of `frame_size` bytes the largest that fit, in frames of at most
+/// `max_frame` bytes.
+pub fn ip_mtu_for(frame_size: u32, max_frame: u32) -> u32 {
+    let needed = frame_size.saturating_add(ROCE_OVERHEAD);
+    needed.min(max_frame).saturating_sub(ETHERNET_HEADER)
+}
+
+/// Whether `*NetworkDirect` allows RDMA now: read anew, as the rule for enabling demands.
+//= R-OIDNDK-9
+pub fn network_direct_allowed(handle: NDIS_HANDLE) -> bool {
+    Key::open(handle).is_ok_and(|key| key.read(&keywords::NETWORK_DIRECT) != 0)
+}
+
+/// The adapter's open registry key.
+struct Key(NDIS_HANDLE);
+
+impl Key {
+    fn open(handle: NDIS_HANDLE) -> Result<Self, NDIS_STATUS> {
+        let mut object = NDIS_CONFIGURATION_OBJECT {
+            Header: NDIS_OBJECT_HEADER {
+                Type: NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT,
+                Revision: NDIS_CONFIGURATION_OBJECT_REVISION_1,
+                Size: NDIS_SIZEOF_CONFIGURATION_OBJECT_REVISION_1,
+            },
+            NdisHandle: handle,
+            Flags: 0,
+        };
+        let mut key = null_mut();
+        // SAFETY: the object is complete and both pointers are good for the call; PASSIVE_LEVEL.
+        let status = unsafe { NdisOpenConfigurationEx(&raw mut object, &raw mut key) };
+        if status == NDIS_STATUS_SUCCESS { Ok(Self(key)) } else { Err(status) }
+    }
+
+    /// The keyword's value, or its default.
+    fn read(&self, keyword: &Keyword) -> u32 {
+        self.value(keyword.name).filter(|&value| keyword.allows(value)).unwrap_or(keyword.default)
+    }
+
+    fn value(&self, name: &str) -> Option<u32> {
+        let mut units = [0_u16; 40];
+        let mut length = 0;
+        for (unit, ascii) in units.iter_mut().zip(name.bytes()) {
+            *unit = u16::from(ascii);
+            length += 2;
+        }
+        let mut keyword =
+            UNICODE_STRING { Length: length, MaximumLength: length, Buffer: units.as_mut_ptr() };
+        let mut status = NDIS_STATUS_SUCCESS;
+        let mut parameter: *mut NDIS_CONFIGURATION_PARAMETER = null_mut();
+        // SAFETY: the key is open, the string and both results live through the call.
+        unsafe {
+            NdisReadConfiguration(
+                &raw mut status,
+                &raw mut parameter,
+                self.0,
+                &raw mut keyword,
+                NDIS_PARAMETER_TYPE::NdisParameterInteger,
+            );
+        }
+        if status != NDIS_STATUS_SUCCESS {
+            return None;
+        }
+        // SAFETY: on success NDIS's result is valid until the key is closed.
+        let parameter = unsafe { parameter.as_ref() }?;
+        let integer =
+            [NDIS_PARAMETER_TYPE::NdisParameterInteger, NDIS_PARAMETER_TYPE::NdisParameterHexInteger];
+        if !integer.contains(&parameter.ParameterType) {
+            return None;
+        }
+        // SAFETY: the type says that the union holds an integer.
+        Some(unsafe { parameter.ParameterData.IntegerData })
+    }
+
+    /// The configured station address, if it is a usable unicast one.
+    fn network_address(&self) -> Option<[u8; 6]> {
+        let mut status = NDIS_STATUS_SUCCESS;
+        let mut address: *mut c_void = null_mut();
+        let mut length = 0;
+        // SAFETY: the key is open; the three results live through the call.
+        unsafe { NdisReadNetworkAddress(&raw mut status, &raw mut address, &raw mut length, self.0) };
+        if status != NDIS_STATUS_SUCCESS || address.is_null() {
+            return None;
+        }
+        // SAFETY: on success NDIS's buffer has `length` bytes and is valid until the key is closed.
+        let bytes = unsafe { slice::from_raw_parts(address.cast::<u8>(), length as usize) };
+        let address: [u8; 6] = bytes.try_into().ok()?;
+        let [first, ..] = address;
+        (first & 1 == 0 && address != [0; 6]).then_some(address)
+    }
+}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        // SAFETY: opened in `open`, closed once, nothing of it is used any more.
+        unsafe { NdisCloseConfiguration(self.0) };
+    }
+}

@@ -1,0 +1,74 @@
+//! The registry keywords of the adapter: one table, from which the driver reads, the INF is checked and
+//! the documentation is written.
+#![allow(dead_code, reason = "the driver reads most of it, the INF's test all of it")]
+
+/// A keyword under the adapter's key, as the Advanced page shows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Keyword {
+    /// Name of the registry value; standardized ones begin with an asterisk.
+    pub name: &'static str,
+    /// What the driver takes when the value is absent or not among the allowed ones.
+    pub default: u32,
+    pub allowed: Allowed,
+}
+
+/// The values a keyword may have.
+#[derive(Clone, Copy, Debug)]
+pub enum Allowed {
+    /// Exactly these.
+    OneOf(&'static [u32]),
+    /// These and all between.
+    Range { min: u32, max: u32 },
+}
+
+impl Keyword {
+    /// Whether `value` may be set.
+    pub const fn allows(&self, value: u32) -> bool {
+        match self.allowed {
+            Allowed::Range { min, max } => min <= value && value <= max,
+            Allowed::OneOf(mut values) => {
+                while let [first, rest @ ..] = values {
+                    if *first == value {
+                        return true;
+                    }
+                    values = rest;
+                }
+                false
+            }
+        }
+    }
+}
+
+//= R-OPEN-34
+/// 0 keeps RDMA off whatever else is asked for.
+pub const NETWORK_DIRECT: Keyword =
+    Keyword { name: "*NetworkDirect", default: 1, allowed: Allowed::OneOf(&[0, 1]) };
+
+//= R-OPEN-35
+/// The wire protocol, numbered as `NDK_RDMA_TECHNOLOGY`: RoCEv2 only.
+pub const NETWORK_DIRECT_TECHNOLOGY: Keyword =
+    Keyword { name: "*NetworkDirectTechnology", default: 4, allowed: Allowed::OneOf(&[4]) };
+
+//= R-OPEN-36
+/// The largest RoCE payload of a packet, in bytes.
+pub const ROCE_FRAME_SIZE: Keyword = Keyword {
+    name: "*NetworkDirectRoCEFrameSize",
+    default: 1024,
+    allowed: Allowed::OneOf(&[256, 512, 1024, 2048, 4096]),
+};
+
+/// The longest Ethernet frame, header included, check sequence not, in bytes.
+pub const JUMBO_PACKET: Keyword =
+    Keyword { name: "*JumboPacket", default: 1514, allowed: Allowed::Range { min: 1514, max: 9014 } };
+
+/// How create requests of NDK consumers are answered: 0 inline where memory is at hand and through the
+/// completion otherwise, 1 always inline, 2 always through the completion.
+pub const NDK_CREATE_COMPLETION: Keyword =
+    Keyword { name: "NdkCreateCompletion", default: 0, allowed: Allowed::OneOf(&[0, 1, 2]) };
+
+/// Every keyword with a number for a value.
+pub const KEYWORDS: &[Keyword] =
+    &[NETWORK_DIRECT, NETWORK_DIRECT_TECHNOLOGY, ROCE_FRAME_SIZE, JUMBO_PACKET, NDK_CREATE_COMPLETION];
+
+/// The station address, read through NDIS; empty by default.
+pub const NETWORK_ADDRESS: &str = "NetworkAddress";

@@ -1,0 +1,126 @@
+//! The system event log. [`table`] holds the events; this module maps failures to them and writes.
+
+pub mod table;
+
+use ndk_abi::ndis::{
+    NDIS_HANDLE, NDIS_STATUS, NDIS_STATUS_ADAPTER_NOT_FOUND, NDIS_STATUS_ADAPTER_REMOVED,
+    NDIS_STATUS_DEVICE_FAILED, NDIS_STATUS_RESOURCES, NdisWriteErrorLogEntry,
+};
+use virtio_net::{Error, Structure};
+
+use self::table::Event;
+
+/// Why an adapter did not start.
+#[derive(Clone, Copy, Debug)]
+pub enum Failure {
+    /// Pool or another resource ran out.
+    NoResources,
+    /// The registry key could not be opened.
+    Configuration(NDIS_STATUS),
+    /// NDIS refused a request; see [`Request`].
+    Ndis(Request, NDIS_STATUS),
+    /// The device itself.
+    Device(Error),
+    /// No message interrupts were assigned.
+    NoMessageInterrupts,
+}
+
+/// The requests to NDIS that can fail while an adapter starts, numbered for the event's data.
+#[derive(Clone, Copy, Debug)]
+pub enum Request {
+    RegistrationAttributes = 1,
+    GeneralAttributes = 2,
+    NdkAttributes = 3,
+    RegisterDma = 4,
+    MapRegisters = 5,
+    RegisterInterrupt = 6,
+    ReceivePool = 7,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::NoMemory => Self::NoResources,
+            error => Self::Device(error),
+        }
+    }
+}
+
+impl Failure {
+    /// What `MiniportInitializeEx` returns for it.
+    pub fn status(self) -> NDIS_STATUS {
+        match self {
+            Self::NoResources => NDIS_STATUS_RESOURCES,
+            Self::Configuration(status) | Self::Ndis(_, status) => status,
+            Self::Device(Error::Removed) => NDIS_STATUS_ADAPTER_REMOVED,
+            Self::Device(
+                Error::NoCapabilities
+                | Error::BrokenCapabilityList
+                | Error::MissingStructure(_)
+                | Error::NoVersion1,
+            ) => NDIS_STATUS_ADAPTER_NOT_FOUND,
+            Self::Device(_) => NDIS_STATUS_DEVICE_FAILED,
+            Self::NoMessageInterrupts => NDIS_STATUS_RESOURCES,
+        }
+    }
+
+    /// The event that names it, and the event's data.
+    fn event(self) -> (Event, [u32; 2]) {
+        match self {
+            Self::NoResources => (table::NO_RESOURCES, [0, 0]),
+            Self::Configuration(status) => (table::CONFIGURATION, [0, status.cast_unsigned()]),
+            Self::Ndis(request, status) => (table::NDIS_REFUSED, [request as u32, status.cast_unsigned()]),
+            Self::Device(error) => device_event(error),
+            Self::NoMessageInterrupts => (table::NO_MESSAGE_INTERRUPTS, [0, 0]),
+        }
+    }
+}
+
+/// The event for what a device did.
+fn device_event(error: Error) -> (Event, [u32; 2]) {
+    match error {
+        Error::Removed => (table::REMOVED, [0, 0]),
+        Error::NoCapabilities => (table::NO_CAPABILITIES, [0, 0]),
+        Error::BrokenCapabilityList => (table::BROKEN_CAPABILITIES, [0, 0]),
+        Error::MissingStructure(which) => (table::MISSING_STRUCTURE, [cfg_type(which), 0]),
+        Error::ResetTimeout => (table::RESET_TIMEOUT, [0, 0]),
+        Error::NoVersion1 => (table::NO_VERSION_1, [0, 0]),
+        Error::FeaturesRejected => (table::FEATURES_REJECTED, [0, 0]),
+        Error::NoQueue(index) => (table::NO_QUEUE, [u32::from(index), 0]),
+        Error::BadQueueSize(size) => (table::BAD_QUEUE_SIZE, [u32::from(size), 0]),
+        Error::VectorRefused => (table::VECTOR_REFUSED, [0, 0]),
+        Error::NotifyOutOfRange(index) => (table::NOTIFY_OUT_OF_RANGE, [u32::from(index), 0]),
+        Error::NoMemory => (table::NO_RESOURCES, [0, 0]),
+        Error::BrokenRing(fault) => (table::BROKEN_RING, [fault as u32, 0]),
+        Error::NeedsReset => (table::NEEDS_RESET, [0, 0]),
+        Error::OutOfOrder => (table::OUT_OF_ORDER, [0, 0]),
+    }
+}
+
+/// The structure's number in the capability list.
+const fn cfg_type(which: Structure) -> u32 {
+    match which {
+        Structure::Common => 1,
+        Structure::Notify => 2,
+        Structure::Isr => 3,
+        Structure::Device => 4,
+    }
+}
+
+/// Tells the administrator why the adapter behind `handle` did not start. IRQL <= `DISPATCH_LEVEL`.
+pub fn not_started(handle: NDIS_HANDLE, failure: Failure) {
+    let (event, data) = failure.event();
+    write(handle, event, data);
+}
+
+/// Tells the administrator what a running device did. IRQL <= `DISPATCH_LEVEL`.
+pub fn device_failed(handle: NDIS_HANDLE, error: Error) {
+    let (event, data) = device_event(error);
+    write(handle, event, data);
+}
+
+/// Writes one event with its data. IRQL <= `DISPATCH_LEVEL`.
+pub fn write(handle: NDIS_HANDLE, event: Event, [first, second]: [u32; 2]) {
+    // SAFETY: the handle is the adapter's, and as many 32-bit values follow as the count says.
+    unsafe { NdisWriteErrorLogEntry(handle, event.id, 2, first, second) };
+}

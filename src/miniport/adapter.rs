@@ -1,0 +1,138 @@
+//! One adapter: what NDIS's adapter context points to.
+
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+use kernel::SpinLock;
+use ndk_abi::ndis::{NDIS_HANDLE, NdisMPauseComplete};
+use roce::Arc;
+
+use super::receive::ReceivePool;
+use super::state::{Event, State};
+use super::statistics::Statistics;
+use crate::ndk::Ndk;
+use crate::nic::interrupt::Interrupt;
+use crate::nic::port::Port;
+
+/// Multicast addresses an adapter keeps.
+pub const MAX_MULTICAST: usize = 32;
+
+/// A running adapter. Its fields are dropped in this order, which is the order of going down: no interrupt any
+/// more, then no RDMA, then no device.
+pub struct Adapter {
+    pub(super) interrupt: Interrupt<Adapter>,
+    ndk: Ndk,
+    port: Arc<Port>,
+    receive_pool: ReceivePool,
+    handle: NDIS_HANDLE,
+    pub(super) addresses: StationAddresses,
+    /// Longest frame, from the Ethernet header on, in bytes.
+    pub(super) max_frame: u32,
+    state: AtomicU8,
+    statistics: Statistics,
+    pub(super) filter: Filter,
+    pub(super) lookahead: AtomicU32,
+}
+
+// SAFETY: the handle is one that NDIS takes on any thread; everything else is `Sync` by itself.
+unsafe impl Sync for Adapter {}
+
+/// MAC addresses of an adapter.
+#[derive(Clone, Copy, Debug)]
+pub struct StationAddresses {
+    pub permanent: [u8; 6],
+    pub current: [u8; 6],
+}
+
+/// Which received frames the stack wants.
+pub struct Filter {
+    /// `NDIS_PACKET_TYPE_*`.
+    pub packet_types: AtomicU32,
+    /// Up to [`MAX_MULTICAST`] addresses, six bytes each in the low end, and how many.
+    pub multicast: SpinLock<([[u8; 6]; MAX_MULTICAST], usize)>,
+}
+
+/// What an [`Adapter`] is made of, brought up already.
+pub(super) struct Parts {
+    pub interrupt: Interrupt<Adapter>,
+    pub ndk: Ndk,
+    pub port: Arc<Port>,
+    pub receive_pool: ReceivePool,
+    pub handle: NDIS_HANDLE,
+    pub addresses: StationAddresses,
+    pub max_frame: u32,
+}
+
+impl Adapter {
+    pub(super) fn new(parts: Parts) -> Self {
+        Self {
+            interrupt: parts.interrupt,
+            ndk: parts.ndk,
+            port: parts.port,
+            receive_pool: parts.receive_pool,
+            handle: parts.handle,
+            addresses: parts.addresses,
+            max_frame: parts.max_frame,
+            state: AtomicU8::new(State::Initializing as u8),
+            statistics: Statistics::default(),
+            filter: Filter {
+                packet_types: AtomicU32::new(0),
+                multicast: SpinLock::new(([[0; 6]; MAX_MULTICAST], 0)),
+            },
+            lookahead: AtomicU32::new(parts.max_frame),
+        }
+    }
+
+    /// The adapter behind a context that NDIS passed.
+    ///
+    /// # Safety
+    /// `context` is the one registered at initialization, and the adapter was not halted since.
+    pub unsafe fn from_context<'a>(context: NDIS_HANDLE) -> &'a Self {
+        // SAFETY: this function's contract; the adapter is only ever borrowed shared.
+        unsafe { &*context.cast::<Self>() }
+    }
+
+    pub fn handle(&self) -> NDIS_HANDLE {
+        self.handle
+    }
+
+    pub fn port(&self) -> &Port {
+        &self.port
+    }
+
+    pub fn ndk(&self) -> &Ndk {
+        &self.ndk
+    }
+
+    pub fn receive_pool(&self) -> &ReceivePool {
+        &self.receive_pool
+    }
+
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// Where the adapter stands.
+    pub fn state(&self) -> State {
+        let number = usize::from(self.state.load(Ordering::Acquire));
+        State::ALL.get(number).copied().unwrap_or(State::Halted)
+    }
+
+    /// Takes a step; `false` if the table has none such.
+    pub fn step(&self, event: Event) -> bool {
+        let next = |number: u8| Some(State::ALL.get(usize::from(number))?.after(event)? as u8);
+        self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).is_ok()
+    }
+
+    /// Whether frames pass between NDIS and the device.
+    pub fn passes_frames(&self) -> bool {
+        self.state() == State::Running && self.port.is_present()
+    }
+
+    /// Ends a pause that waited for the stack, once.
+    pub fn finish_pause(&self) {
+        if self.step(Event::Paused) {
+            // SAFETY: `MiniportPause` answered pending, and this is the one completion.
+            unsafe { NdisMPauseComplete(self.handle) };
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! `MiniportInitializeEx`: from assigned resources to a running device with an NDK provider on it. `PASSIVE_LEVEL`.
+//!
+//! Every stage's result owns what it set up, so that a failure at any stage unwinds the ones before it in reverse.
+//! The reason goes to the event log.
+
+use alloc::boxed::Box;
+use core::mem::MaybeUninit;
+
+use kernel::try_box;
+use ndk_abi::ndis::{
+    IF_TYPE_ETHERNET_CSMACD, NDIS_HANDLE, NDIS_INTERFACE_TYPE, NDIS_MAC_OPTION_COPY_LOOKAHEAD_DATA,
+    NDIS_MAC_OPTION_NO_LOOPBACK, NDIS_MAC_OPTION_TRANSFERS_NOT_PEND, NDIS_MEDIUM,
+    NDIS_MINIPORT_ADAPTER_ATTRIBUTES, NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES,
+    NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2, NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES,
+    NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_1, NDIS_MINIPORT_ATTRIBUTES_BUS_MASTER,
+    NDIS_MINIPORT_ATTRIBUTES_HARDWARE_DEVICE, NDIS_MINIPORT_ATTRIBUTES_SURPRISE_REMOVE_OK,
+    NDIS_MINIPORT_INIT_PARAMETERS, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES,
+    NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES, NDIS_PHYSICAL_MEDIUM,
+    NDIS_SIZEOF_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2,
+    NDIS_SIZEOF_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_1, NDIS_STATUS, NDIS_STATUS_SUCCESS,
+    NET_IF_ACCESS_TYPE, NET_IF_CONNECTION_TYPE, NET_IF_DIRECTION_TYPE, NET_IF_MEDIA_CONNECT_STATE,
+    NET_IF_MEDIA_DUPLEX_STATE, NdisMSetMiniportAttributes,
+};
+use ndk_abi::netio::NET_LUID;
+use roce::Arc;
+use virtio_net::{Control, Layout, NetConfig, Nic, Options};
+
+use super::adapter::{Adapter, MAX_MULTICAST, Parts, StationAddresses};
+use super::lifecycle::take_down;
+use super::messages::link_speed;
+use super::oid::{self, PACKET_FILTERS, STATISTICS};
+use super::receive::ReceivePool;
+use super::state::Event;
+use crate::config::{Configuration, ETHERNET_HEADER};
+use crate::events::{self, Failure, Request};
+use crate::ndk::{Ndk, Setup};
+use crate::nic::dma::{DmaRegistration, SharedMemory};
+use crate::nic::interrupt::Interrupt;
+use crate::nic::port::{self, Port};
+use crate::nic::registers::MappedBars;
+use crate::nic::resources::{Resources, set_bus_master};
+
+/// Buffers in each queue, as far as the device has so many.
+const QUEUE_SIZE: u16 = 256;
+
+/// `MiniportInitializeEx`.
+pub unsafe extern "efiapi" fn initialize(
+    handle: NDIS_HANDLE,
+    _driver_context: NDIS_HANDLE,
+    parameters: *mut NDIS_MINIPORT_INIT_PARAMETERS,
+) -> NDIS_STATUS {
+    // SAFETY: NDIS's parameters, good for the call.
+    match unsafe { bring_up(handle, parameters) } {
+        Ok(()) => NDIS_STATUS_SUCCESS,
+        Err(failure) => {
+            events::not_started(handle, failure);
+            failure.status()
+        }
+    }
+}
+
+/// Brings an adapter up and gives it to NDIS.
+///
+/// # Safety
+/// `parameters` is what NDIS gave `MiniportInitializeEx`, which has not returned yet.
+unsafe fn bring_up(
+    handle: NDIS_HANDLE,
+    parameters: *const NDIS_MINIPORT_INIT_PARAMETERS,
+) -> Result<(), Failure> {
+    // The context is registered first and complete last: NDIS does not use it before initialization has succeeded.
+    let slot = try_box(MaybeUninit::<Adapter>::uninit()).ok_or(Failure::NoResources)?;
+    set_registration_attributes(handle, &slot)?;
+    let configuration = Configuration::read(handle).map_err(Failure::Configuration)?;
+    // SAFETY: this function's contract.
+    let resources = unsafe { Resources::collect(handle, parameters) };
+    // SAFETY: this function's contract.
+    let luid = unsafe { (*parameters).NetLuid };
+    let adapter = build(handle, configuration, &resources, luid)?;
+    run(Box::write(slot, adapter))
+}
+
+/// Everything between reading the configuration and the first interrupt.
+fn build(
+    handle: NDIS_HANDLE,
+    configuration: Configuration,
+    resources: &Resources,
+    luid: NET_LUID,
+) -> Result<Adapter, Failure> {
+    let layout = Layout::find(&resources.config, |bar| resources.bar_len(bar))?;
+    let bars = MappedBars::map(handle, &resources.bars, &layout)?;
+    set_bus_master(handle, true);
+    let mut control = Control::new(SharedMemory::new(handle), bars.access(), layout);
+    control.negotiate()?;
+    let device = control.net_config();
+    let max_frame = max_frame(&configuration, &device);
+    let addresses = station_addresses(&configuration, &device);
+    set_general_attributes(handle, &device, addresses, max_frame)?;
+    report_frame_size(handle, &configuration, max_frame);
+
+    let dma = DmaRegistration::new(handle, max_frame)?;
+    let interrupt = Interrupt::register(handle)?;
+    let port = build_port(handle, control, dma, bars, resources.messages, &device, max_frame)?;
+    let receive_pool = ReceivePool::new(handle, max_frame as usize)?;
+    let setup = Setup { handle, luid, configuration: &configuration, mac: addresses.current, max_frame };
+    let ndk = Ndk::new(Arc::clone(&port), &setup)?;
+    ndk.set_attributes()?;
+    let parts = Parts { interrupt, ndk, port, receive_pool, handle, addresses, max_frame };
+    Ok(Adapter::new(parts))
+}
+
+/// The queues, programmed into the negotiated device, with everything that owns their memory.
+#[allow(clippy::too_many_arguments, reason = "every stage before hands over its result")]
+fn build_port(
+    handle: NDIS_HANDLE,
+    mut control: Control<SharedMemory, crate::nic::registers::BarAccess>,
+    dma: DmaRegistration,
+    bars: MappedBars,
+    messages: u32,
+    device: &NetConfig,
+    max_frame: u32,
+) -> Result<Arc<Port>, Failure> {
+    let options = Options {
+        max_frame: max_frame as usize,
+        receive_size: QUEUE_SIZE,
+        transmit_size: QUEUE_SIZE,
+        messages: messages.max(1),
+    };
+    let nic = Nic::new(&SharedMemory::new(handle), &mut control, &options)?;
+    let port = Port::new(handle, port::Parts { control, nic, dma, bars }, device);
+    Arc::try_new(port).map_err(|_| Failure::NoResources)
+}
+
+/// Gives the complete adapter to its interrupt, then lets the device run.
+fn run(adapter: Box<Adapter>) -> Result<(), Failure> {
+    let adapter = Box::into_raw(adapter);
+    // SAFETY: a box just given up; borrowed shared from here on.
+    let running = unsafe { &*adapter };
+    // SAFETY: the interrupt is the adapter's own field.
+    unsafe { running.interrupt.aim(adapter) };
+    running.port().set_interrupt(running.interrupt.handle());
+    running.step(Event::Initialized);
+    let Err(error) = running.port().start() else { return Ok(()) };
+    // SAFETY: taken back once; NDIS does not get it.
+    take_down(unsafe { Box::from_raw(adapter) });
+    Err(error.into())
+}
+
+/// Longest frame, from the Ethernet header on: as configured, as far as the device's MTU allows.
+fn max_frame(configuration: &Configuration, device: &NetConfig) -> u32 {
+    let device = device.mtu.map_or(u32::MAX, |mtu| u32::from(mtu).saturating_add(ETHERNET_HEADER));
+    // A device with an MTU below the smallest that IPv4 demands is not believed.
+    configuration.jumbo_packet.min(device.max(576 + ETHERNET_HEADER))
+}
+
+fn station_addresses(configuration: &Configuration, device: &NetConfig) -> StationAddresses {
+    let permanent = device.mac.unwrap_or_else(local_address);
+    StationAddresses { permanent, current: configuration.network_address.unwrap_or(permanent) }
+}
+
+/// A locally administered address for a device that has none.
+fn local_address() -> [u8; 6] {
+    let [a, b, c, d, e, ..] = kernel::entropy();
+    [0x02, a, b, c, d, e]
+}
+
+//= R-OPEN-36
+fn report_frame_size(handle: NDIS_HANDLE, configuration: &Configuration, max_frame: u32) {
+    let (used, configured) =
+        (configuration.roce_frame_size(max_frame), configuration.configured_roce_frame_size);
+    if configuration.network_direct && used != configured {
+        events::write(handle, events::table::ROCE_FRAME_SIZE, [used, configured]);
+    }
+}
+
+/// The context for all later calls, and what kind of adapter this is.
+fn set_registration_attributes(handle: NDIS_HANDLE, slot: &MaybeUninit<Adapter>) -> Result<(), Failure> {
+    let attributes = NDIS_MINIPORT_ADAPTER_ATTRIBUTES {
+        RegistrationAttributes: NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES {
+            Header: NDIS_OBJECT_HEADER {
+                Type: NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES,
+                Revision: NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_1,
+                Size: NDIS_SIZEOF_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_1,
+            },
+            MiniportAdapterContext: slot.as_ptr().cast_mut().cast(),
+            AttributeFlags: NDIS_MINIPORT_ATTRIBUTES_HARDWARE_DEVICE
+                | NDIS_MINIPORT_ATTRIBUTES_BUS_MASTER
+                | NDIS_MINIPORT_ATTRIBUTES_SURPRISE_REMOVE_OK,
+            CheckForHangTimeInSeconds: 0,
+            InterfaceType: NDIS_INTERFACE_TYPE::NdisInterfacePci,
+        },
+    };
+    set_attributes(handle, attributes, Request::RegistrationAttributes)
+}
+
+/// What the stack is to know of the adapter.
+fn set_general_attributes(
+    handle: NDIS_HANDLE,
+    device: &NetConfig,
+    addresses: StationAddresses,
+    max_frame: u32,
+) -> Result<(), Failure> {
+    let speed = link_speed(device.speed.unwrap_or(0));
+    let mut oids = oid::SUPPORTED;
+    // SAFETY: integers and pointers only: all zeroes is a value, and means "not supported" wherever it is left.
+    let mut general: NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES = unsafe { core::mem::zeroed() };
+    general.Header = NDIS_OBJECT_HEADER {
+        Type: NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES,
+        Revision: NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2,
+        Size: NDIS_SIZEOF_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2,
+    };
+    general.MediaType = NDIS_MEDIUM::NdisMedium802_3;
+    general.PhysicalMediumType = NDIS_PHYSICAL_MEDIUM::NdisPhysicalMedium802_3;
+    general.MtuSize = max_frame.saturating_sub(ETHERNET_HEADER);
+    general.LookaheadSize = max_frame;
+    general.MaxXmitLinkSpeed = speed;
+    general.MaxRcvLinkSpeed = speed;
+    general.XmitLinkSpeed = if device.link_up { speed } else { 0 };
+    general.RcvLinkSpeed = general.XmitLinkSpeed;
+    general.MediaConnectState = if device.link_up {
+        NET_IF_MEDIA_CONNECT_STATE::MediaConnectStateConnected
+    } else {
+        NET_IF_MEDIA_CONNECT_STATE::MediaConnectStateDisconnected
+    };
+    general.MediaDuplexState = NET_IF_MEDIA_DUPLEX_STATE::MediaDuplexStateFull;
+    general.MacOptions = NDIS_MAC_OPTION_COPY_LOOKAHEAD_DATA
+        | NDIS_MAC_OPTION_TRANSFERS_NOT_PEND
+        | NDIS_MAC_OPTION_NO_LOOPBACK;
+    general.SupportedPacketFilters = PACKET_FILTERS;
+    general.MaxMulticastListSize = MAX_MULTICAST as u32;
+    general.MacAddressLength = 6;
+    set_address(&mut general.PermanentMacAddress, addresses.permanent);
+    set_address(&mut general.CurrentMacAddress, addresses.current);
+    general.AccessType = NET_IF_ACCESS_TYPE::NET_IF_ACCESS_BROADCAST;
+    general.DirectionType = NET_IF_DIRECTION_TYPE::NET_IF_DIRECTION_SENDRECEIVE;
+    general.ConnectionType = NET_IF_CONNECTION_TYPE::NET_IF_CONNECTION_DEDICATED;
+    general.IfType = IF_TYPE_ETHERNET_CSMACD as u16;
+    general.IfConnectorPresent = 1;
+    general.SupportedStatistics = STATISTICS;
+    general.SupportedOidList = oids.as_mut_ptr();
+    general.SupportedOidListLength = size_of_val(&oids) as u32;
+    let attributes = NDIS_MINIPORT_ADAPTER_ATTRIBUTES { GeneralAttributes: general };
+    set_attributes(handle, attributes, Request::GeneralAttributes)
+}
+
+fn set_address(field: &mut [u8; 32], address: [u8; 6]) {
+    for (to, from) in field.iter_mut().zip(address) {
+        *to = from;
+    }
+}
+
+fn set_attributes(
+    handle: NDIS_HANDLE,
+    mut attributes: NDIS_MINIPORT_ADAPTER_ATTRIBUTES,
+    request: Request,
+) -> Result<(), Failure> {
+    // SAFETY: the attributes and what they point to are complete; NDIS copies them.
+    let status = unsafe { NdisMSetMiniportAttributes(handle, &raw mut attributes) };
+    if status == NDIS_STATUS_SUCCESS { Ok(()) } else { Err(Failure::Ndis(request, status)) }
+}

@@ -1,0 +1,84 @@
+//! Pause, restart, halt, shutdown and device events. [`State`](super::state::State) says what may follow what.
+
+use alloc::boxed::Box;
+
+use ndk_abi::ndis::{
+    NDIS_DEVICE_PNP_EVENT, NDIS_HALT_ACTION, NDIS_HANDLE, NDIS_MINIPORT_PAUSE_PARAMETERS,
+    NDIS_MINIPORT_RESTART_PARAMETERS, NDIS_SHUTDOWN_ACTION, NDIS_STATUS, NDIS_STATUS_FAILURE,
+    NDIS_STATUS_PAUSED, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS, NET_DEVICE_PNP_EVENT,
+};
+
+use super::adapter::Adapter;
+use super::send;
+use super::state::Event;
+
+/// `MiniportPause`: frames to and from NDIS stop. RDMA goes on. `PASSIVE_LEVEL`.
+//= R-PNP-6
+pub unsafe extern "efiapi" fn pause(
+    context: NDIS_HANDLE,
+    _parameters: *mut NDIS_MINIPORT_PAUSE_PARAMETERS,
+) -> NDIS_STATUS {
+    // SAFETY: NDIS passes the context registered for this adapter.
+    let adapter = unsafe { Adapter::from_context(context) };
+    if !adapter.step(Event::Pause) {
+        return NDIS_STATUS_FAILURE;
+    }
+    send::abort_waiting(adapter, NDIS_STATUS_PAUSED);
+    // Whoever brings the last list back completes the pause, unless it is done here.
+    if adapter.receive_pool().indicated() == 0 && adapter.step(Event::Paused) {
+        return NDIS_STATUS_SUCCESS;
+    }
+    NDIS_STATUS_PENDING
+}
+
+/// `MiniportRestart`: frames pass again. `PASSIVE_LEVEL`.
+//= R-PNP-7
+pub unsafe extern "efiapi" fn restart(
+    context: NDIS_HANDLE,
+    _parameters: *mut NDIS_MINIPORT_RESTART_PARAMETERS,
+) -> NDIS_STATUS {
+    // SAFETY: NDIS passes the context registered for this adapter.
+    let adapter = unsafe { Adapter::from_context(context) };
+    if adapter.step(Event::Restart) && adapter.step(Event::Restarted) {
+        NDIS_STATUS_SUCCESS
+    } else {
+        NDIS_STATUS_FAILURE
+    }
+}
+
+/// `MiniportHaltEx`: takes everything down, in the reverse order of initialization. `PASSIVE_LEVEL`.
+//= R-PNP-4, R-PNP-5
+pub unsafe extern "efiapi" fn halt(context: NDIS_HANDLE, _action: NDIS_HALT_ACTION) {
+    // SAFETY: the context is the box that `initialize` gave up; NDIS does not use it again.
+    let adapter = unsafe { Box::from_raw(context.cast::<Adapter>()) };
+    adapter.step(Event::Halt);
+    // Consumers close what they have open while the device still runs.
+    adapter.ndk().close(adapter.handle());
+    take_down(adapter);
+}
+
+/// Drops an adapter, after senders were told that its interrupt goes.
+pub(super) fn take_down(adapter: Box<Adapter>) {
+    adapter.port().set_interrupt(core::ptr::null_mut());
+    drop(adapter);
+}
+
+/// `MiniportShutdownEx`: the device stops using memory. Any IRQL.
+pub unsafe extern "efiapi" fn shutdown(context: NDIS_HANDLE, _action: NDIS_SHUTDOWN_ACTION) {
+    // SAFETY: NDIS passes the context registered for this adapter.
+    let adapter = unsafe { Adapter::from_context(context) };
+    adapter.port().shut_down();
+}
+
+/// `MiniportDevicePnPEventNotify`. `PASSIVE_LEVEL`.
+pub unsafe extern "efiapi" fn device_pnp_event(context: NDIS_HANDLE, event: *mut NET_DEVICE_PNP_EVENT) {
+    // SAFETY: NDIS passes the context registered for this adapter.
+    let adapter = unsafe { Adapter::from_context(context) };
+    // SAFETY: NDIS's event, good for the call.
+    let event = unsafe { (*event).DevicePnPEvent };
+    //= R-PNP-8
+    if event == NDIS_DEVICE_PNP_EVENT::NdisDevicePnPEventSurpriseRemoved && adapter.port().set_absent() {
+        adapter.ndk().provider().remove();
+        send::abort_waiting(adapter, ndk_abi::ndis::NDIS_STATUS_ADAPTER_REMOVED);
+    }
+}

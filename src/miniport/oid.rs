@@ -1,0 +1,370 @@
+//! OID requests. Each is answered at once; unknown ones are not supported.
+//!
+//! [`query`] and [`set`] are the tables; [`SUPPORTED`] is what NDIS is told, and names exactly what they serve.
+
+use core::ffi::c_void;
+use core::sync::atomic::Ordering;
+
+use ndk_abi::ndis::*;
+use ndk_abi::ndk::{OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS, OID_NDK_SET_STATE, OID_NDK_STATISTICS};
+
+use super::adapter::{Adapter, MAX_MULTICAST};
+use super::register::DRIVER_VERSION;
+
+/// What the driver serves.
+//= R-OPEN-3
+pub const SUPPORTED: [NDIS_OID; 22] = [
+    OID_GEN_CURRENT_PACKET_FILTER,
+    OID_GEN_CURRENT_LOOKAHEAD,
+    OID_GEN_INTERRUPT_MODERATION,
+    OID_GEN_LINK_PARAMETERS,
+    OID_GEN_MAXIMUM_TOTAL_SIZE,
+    OID_GEN_RECEIVE_BLOCK_SIZE,
+    OID_GEN_TRANSMIT_BLOCK_SIZE,
+    OID_GEN_RECEIVE_BUFFER_SPACE,
+    OID_GEN_TRANSMIT_BUFFER_SPACE,
+    OID_GEN_STATISTICS,
+    OID_GEN_XMIT_OK,
+    OID_GEN_RCV_OK,
+    OID_GEN_VENDOR_ID,
+    OID_GEN_VENDOR_DESCRIPTION,
+    OID_GEN_VENDOR_DRIVER_VERSION,
+    OID_802_3_MULTICAST_LIST,
+    OID_PNP_QUERY_POWER,
+    OID_PNP_SET_POWER,
+    OID_NDK_SET_STATE,
+    OID_NDK_STATISTICS,
+    OID_NDK_CONNECTIONS,
+    OID_NDK_LOCAL_ENDPOINTS,
+];
+
+/// Kinds of frames the stack may ask for.
+pub const PACKET_FILTERS: u32 = NDIS_PACKET_TYPE_DIRECTED
+    | NDIS_PACKET_TYPE_MULTICAST
+    | NDIS_PACKET_TYPE_ALL_MULTICAST
+    | NDIS_PACKET_TYPE_BROADCAST
+    | NDIS_PACKET_TYPE_PROMISCUOUS;
+
+/// Counters in `OID_GEN_STATISTICS`: all of them, as every NDIS 6 miniport must.
+pub const STATISTICS: u32 = NDIS_STATISTICS_XMIT_OK_SUPPORTED
+    | NDIS_STATISTICS_RCV_OK_SUPPORTED
+    | NDIS_STATISTICS_XMIT_ERROR_SUPPORTED
+    | NDIS_STATISTICS_RCV_ERROR_SUPPORTED
+    | NDIS_STATISTICS_RCV_NO_BUFFER_SUPPORTED
+    | NDIS_STATISTICS_DIRECTED_BYTES_XMIT_SUPPORTED
+    | NDIS_STATISTICS_DIRECTED_FRAMES_XMIT_SUPPORTED
+    | NDIS_STATISTICS_MULTICAST_BYTES_XMIT_SUPPORTED
+    | NDIS_STATISTICS_MULTICAST_FRAMES_XMIT_SUPPORTED
+    | NDIS_STATISTICS_BROADCAST_BYTES_XMIT_SUPPORTED
+    | NDIS_STATISTICS_BROADCAST_FRAMES_XMIT_SUPPORTED
+    | NDIS_STATISTICS_DIRECTED_BYTES_RCV_SUPPORTED
+    | NDIS_STATISTICS_DIRECTED_FRAMES_RCV_SUPPORTED
+    | NDIS_STATISTICS_MULTICAST_BYTES_RCV_SUPPORTED
+    | NDIS_STATISTICS_MULTICAST_FRAMES_RCV_SUPPORTED
+    | NDIS_STATISTICS_BROADCAST_BYTES_RCV_SUPPORTED
+    | NDIS_STATISTICS_BROADCAST_FRAMES_RCV_SUPPORTED
+    | NDIS_STATISTICS_BYTES_RCV_SUPPORTED
+    | NDIS_STATISTICS_BYTES_XMIT_SUPPORTED
+    | NDIS_STATISTICS_RCV_DISCARDS_SUPPORTED
+    | NDIS_STATISTICS_GEN_STATISTICS_SUPPORTED
+    | NDIS_STATISTICS_XMIT_DISCARDS_SUPPORTED;
+
+/// No OUI of its own.
+const VENDOR_ID: u32 = 0x00FF_FFFF;
+const VENDOR_DESCRIPTION: &[u8] = b"viordma VirtIO Ethernet Adapter with RDMA\0";
+
+/// `MiniportOidRequest`. `PASSIVE_LEVEL`, one at a time.
+pub unsafe extern "efiapi" fn oid_request(
+    context: NDIS_HANDLE,
+    request: *mut NDIS_OID_REQUEST,
+) -> NDIS_STATUS {
+    // SAFETY: NDIS passes the context registered for this adapter.
+    let adapter = unsafe { Adapter::from_context(context) };
+    // SAFETY: NDIS's request, the driver's alone until it returns.
+    let request = unsafe { &mut *request };
+    match request.RequestType {
+        NDIS_REQUEST_TYPE::NdisRequestQueryInformation | NDIS_REQUEST_TYPE::NdisRequestQueryStatistics => {
+            // SAFETY: the type says which member of the union is in use.
+            let member = unsafe { &mut request.DATA.QUERY_INFORMATION };
+            let mut answer = Answer::new(member);
+            query(adapter, member.Oid, &mut answer);
+            answer.finish(member)
+        }
+        NDIS_REQUEST_TYPE::NdisRequestSetInformation => {
+            // SAFETY: the type says which member of the union is in use.
+            let member = unsafe { &mut request.DATA.SET_INFORMATION };
+            set(adapter, member)
+        }
+        _ => NDIS_STATUS_NOT_SUPPORTED,
+    }
+}
+
+/// `MiniportDirectOidRequest`: concurrent with everything. IRQL <= `DISPATCH_LEVEL`.
+//= R-OIDNDK-16
+pub unsafe extern "efiapi" fn direct_oid_request(
+    context: NDIS_HANDLE,
+    request: *mut NDIS_OID_REQUEST,
+) -> NDIS_STATUS {
+    // SAFETY: NDIS passes the context registered for this adapter.
+    let adapter = unsafe { Adapter::from_context(context) };
+    // SAFETY: NDIS's request, the driver's alone until it returns.
+    let request = unsafe { &mut *request };
+    if request.RequestType != NDIS_REQUEST_TYPE::NdisRequestQueryInformation {
+        return NDIS_STATUS_NOT_SUPPORTED;
+    }
+    // SAFETY: the type says which member of the union is in use.
+    let member = unsafe { &mut request.DATA.QUERY_INFORMATION };
+    if member.Oid != OID_NDK_STATISTICS {
+        return NDIS_STATUS_NOT_SUPPORTED;
+    }
+    let mut answer = Answer::new(member);
+    query(adapter, member.Oid, &mut answer);
+    answer.finish(member)
+}
+
+/// `MiniportCancelOidRequest` and its direct sister: no request is ever pending.
+pub unsafe extern "efiapi" fn cancel_oid_request(_context: NDIS_HANDLE, _request: *mut c_void) {}
+
+/// Answers one query.
+fn query(adapter: &Adapter, oid: NDIS_OID, answer: &mut Answer) {
+    let max_frame = adapter.max_frame;
+    match oid {
+        OID_GEN_CURRENT_PACKET_FILTER => {
+            answer.value(&adapter.filter.packet_types.load(Ordering::Relaxed));
+        }
+        OID_GEN_CURRENT_LOOKAHEAD => answer.value(&adapter.lookahead.load(Ordering::Relaxed)),
+        OID_GEN_INTERRUPT_MODERATION => answer.value(&interrupt_moderation()),
+        OID_GEN_MAXIMUM_TOTAL_SIZE | OID_GEN_RECEIVE_BLOCK_SIZE | OID_GEN_TRANSMIT_BLOCK_SIZE => {
+            answer.value(&max_frame);
+        }
+        OID_GEN_RECEIVE_BUFFER_SPACE | OID_GEN_TRANSMIT_BUFFER_SPACE => {
+            answer.value(&max_frame.saturating_mul(256));
+        }
+        OID_GEN_STATISTICS => answer.value(&statistics(adapter)),
+        OID_GEN_XMIT_OK => answer.counter(adapter.port().transmit_counters().frames),
+        OID_GEN_RCV_OK => answer.counter(adapter.port().receive_counters().frames),
+        OID_GEN_VENDOR_ID => answer.value(&VENDOR_ID),
+        OID_GEN_VENDOR_DESCRIPTION => answer.bytes(VENDOR_DESCRIPTION),
+        OID_GEN_VENDOR_DRIVER_VERSION => {
+            let (major, minor) = DRIVER_VERSION;
+            answer.value(&(u32::from(major) << 16 | u32::from(minor)));
+        }
+        OID_802_3_MULTICAST_LIST => {
+            let (addresses, count) = *adapter.filter.multicast.lock();
+            answer.bytes(addresses.get(..count).unwrap_or_default().as_flattened());
+        }
+        // The device loses everything in any state but D0, and is brought up anew: every state is fine.
+        OID_PNP_QUERY_POWER => answer.bytes(&[]),
+        OID_NDK_STATISTICS => crate::ndk::oid::statistics(adapter.ndk(), answer),
+        OID_NDK_CONNECTIONS => crate::ndk::oid::connections(adapter.ndk(), answer),
+        OID_NDK_LOCAL_ENDPOINTS => crate::ndk::oid::local_endpoints(adapter.ndk(), answer),
+        _ => answer.refuse(NDIS_STATUS_NOT_SUPPORTED),
+    }
+}
+
+/// Carries one set request out.
+fn set(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
+    match request.Oid {
+        OID_GEN_CURRENT_PACKET_FILTER => match value::<u32>(request) {
+            Err(status) => status,
+            Ok(types) if types & !PACKET_FILTERS != 0 => NDIS_STATUS_NOT_SUPPORTED,
+            Ok(types) => {
+                adapter.filter.packet_types.store(types, Ordering::Relaxed);
+                NDIS_STATUS_SUCCESS
+            }
+        },
+        OID_GEN_CURRENT_LOOKAHEAD => match value::<u32>(request) {
+            Err(status) => status,
+            Ok(lookahead) if lookahead > adapter.max_frame => NDIS_STATUS_INVALID_DATA,
+            Ok(lookahead) => {
+                adapter.lookahead.store(lookahead, Ordering::Relaxed);
+                NDIS_STATUS_SUCCESS
+            }
+        },
+        OID_802_3_MULTICAST_LIST => set_multicast(adapter, request),
+        // Moderation is not offered, and a virtual link has no parameters to choose.
+        OID_GEN_INTERRUPT_MODERATION => NDIS_STATUS_INVALID_DATA,
+        OID_GEN_LINK_PARAMETERS => NDIS_STATUS_SUCCESS,
+        OID_PNP_SET_POWER => {
+            value::<NDIS_DEVICE_POWER_STATE>(request).map_or_else(|status| status, |_| NDIS_STATUS_SUCCESS)
+        }
+        //= R-OIDNDK-2, R-OIDNDK-3
+        OID_NDK_SET_STATE => match value::<u8>(request) {
+            Err(status) => status,
+            Ok(enable) => adapter.ndk().set_state(enable != 0),
+        },
+        _ => NDIS_STATUS_NOT_SUPPORTED,
+    }
+}
+
+/// Replaces the list of multicast addresses.
+fn set_multicast(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
+    let len = request.InformationBufferLength as usize;
+    if !len.is_multiple_of(6) {
+        return NDIS_STATUS_INVALID_LENGTH;
+    }
+    let count = len / 6;
+    if count > MAX_MULTICAST {
+        return NDIS_STATUS_MULTICAST_FULL;
+    }
+    let mut addresses = [[0; 6]; MAX_MULTICAST];
+    if count != 0 {
+        let from = request.InformationBuffer.cast::<[u8; 6]>();
+        // SAFETY: the buffer has `count` addresses of six bytes, and there is room for as many.
+        unsafe { core::ptr::copy_nonoverlapping(from, addresses.as_mut_ptr(), count) };
+    }
+    *adapter.filter.multicast.lock() = (addresses, count);
+    request.BytesRead = request.InformationBufferLength;
+    NDIS_STATUS_SUCCESS
+}
+
+/// The value that a set request carries: plain data of a fixed size; what follows it is ignored.
+fn value<T: Copy>(request: &mut NDIS_OID_REQUEST_SET) -> Result<T, NDIS_STATUS> {
+    let needed = size_of::<T>() as u32;
+    if request.InformationBufferLength < needed {
+        request.BytesNeeded = needed;
+        return Err(NDIS_STATUS_INVALID_LENGTH);
+    }
+    request.BytesRead = needed;
+    // SAFETY: the buffer is large enough; the types used are plain integers.
+    Ok(unsafe { request.InformationBuffer.cast::<T>().read_unaligned() })
+}
+
+/// The answer to a query: written once, into the request's buffer, if it is large enough.
+pub struct Answer {
+    buffer: *mut u8,
+    room: usize,
+    /// Length of the whole answer, or why there is none.
+    outcome: Result<usize, NDIS_STATUS>,
+    /// What a shorter buffer must have at least.
+    needed: usize,
+}
+
+impl Answer {
+    fn new(request: &NDIS_OID_REQUEST_QUERY) -> Self {
+        Self {
+            buffer: request.InformationBuffer.cast(),
+            room: request.InformationBufferLength as usize,
+            outcome: Err(NDIS_STATUS_NOT_SUPPORTED),
+            needed: 0,
+        }
+    }
+
+    /// Answers with plain data.
+    pub fn value<T: Copy>(&mut self, value: &T) {
+        if self.fits(size_of::<T>()) {
+            self.put(0, value);
+        }
+    }
+
+    /// Answers with bytes.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        if self.fits(bytes.len()) {
+            // SAFETY: the buffer is large enough, and nobody else's.
+            unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.buffer, bytes.len()) };
+        }
+    }
+
+    /// Answers with a counter: in 64 bits where there is room, else in the low 32.
+    fn counter(&mut self, counter: u64) {
+        if self.room >= size_of::<u64>() { self.value(&counter) } else { self.value(&(counter as u32)) }
+    }
+
+    /// Whether an answer of `len` bytes can be written, with [`put`](Self::put); if not, the request says what is needed.
+    //= R-OIDNDK-18
+    pub fn fits(&mut self, len: usize) -> bool {
+        let fits = len <= self.room;
+        self.needed = len;
+        self.outcome = if fits { Ok(len) } else { Err(NDIS_STATUS_BUFFER_TOO_SHORT) };
+        fits
+    }
+
+    /// Writes plain data at `offset` of an answer that fits.
+    pub fn put<T: Copy>(&mut self, offset: usize, value: &T) {
+        let Ok(len) = self.outcome else { return };
+        if offset.checked_add(size_of::<T>()).is_some_and(|end| end <= len) {
+            // SAFETY: inside the answer, which fits the buffer.
+            let at = unsafe { self.buffer.add(offset) };
+            // SAFETY: as above, and the buffer is nobody else's.
+            unsafe { at.cast::<T>().write_unaligned(*value) };
+        }
+    }
+
+    /// Makes an answer that fits shorter.
+    pub fn shorten(&mut self, len: usize) {
+        self.outcome = self.outcome.map(|old| old.min(len));
+    }
+
+    /// Does not answer.
+    pub fn refuse(&mut self, status: NDIS_STATUS) {
+        self.outcome = Err(status);
+    }
+
+    fn finish(self, request: &mut NDIS_OID_REQUEST_QUERY) -> NDIS_STATUS {
+        match self.outcome {
+            Ok(len) => {
+                request.BytesWritten = len as u32;
+                NDIS_STATUS_SUCCESS
+            }
+            Err(status) => {
+                request.BytesWritten = 0;
+                request.BytesNeeded = self.needed as u32;
+                status
+            }
+        }
+    }
+}
+
+fn interrupt_moderation() -> NDIS_INTERRUPT_MODERATION_PARAMETERS {
+    NDIS_INTERRUPT_MODERATION_PARAMETERS {
+        Header: NDIS_OBJECT_HEADER {
+            Type: NDIS_OBJECT_TYPE_DEFAULT,
+            Revision: NDIS_INTERRUPT_MODERATION_PARAMETERS_REVISION_1,
+            Size: NDIS_SIZEOF_INTERRUPT_MODERATION_PARAMETERS_REVISION_1,
+        },
+        Flags: 0,
+        InterruptModeration: NDIS_INTERRUPT_MODERATION::NdisInterruptModerationNotSupported,
+    }
+}
+
+/// All traffic of the adapter, RDMA included.
+//= R-OIDNDK-29
+fn statistics(adapter: &Adapter) -> NDIS_STATISTICS_INFO {
+    let (sent, received) = (adapter.port().transmit_counters(), adapter.port().receive_counters());
+    let kinds = adapter.statistics();
+    let directed = |all: u64, multicast: u64, broadcast: u64| all.saturating_sub(multicast + broadcast);
+    NDIS_STATISTICS_INFO {
+        Header: NDIS_OBJECT_HEADER {
+            Type: NDIS_OBJECT_TYPE_DEFAULT,
+            Revision: NDIS_STATISTICS_INFO_REVISION_1,
+            Size: NDIS_SIZEOF_STATISTICS_INFO_REVISION_1,
+        },
+        SupportedStatistics: STATISTICS,
+        ifInDiscards: kinds.no_buffer(),
+        ifInErrors: received.bad_length,
+        ifHCInOctets: received.bytes,
+        ifHCInUcastPkts: directed(
+            received.frames,
+            kinds.multicast_received.frames(),
+            kinds.broadcast_received.frames(),
+        ),
+        ifHCInMulticastPkts: kinds.multicast_received.frames(),
+        ifHCInBroadcastPkts: kinds.broadcast_received.frames(),
+        ifHCOutOctets: sent.bytes,
+        ifHCOutUcastPkts: directed(sent.frames, kinds.multicast_sent.frames(), kinds.broadcast_sent.frames()),
+        ifHCOutMulticastPkts: kinds.multicast_sent.frames(),
+        ifHCOutBroadcastPkts: kinds.broadcast_sent.frames(),
+        ifOutErrors: kinds.send_failures(),
+        ifOutDiscards: sent.bad_length,
+        ifHCInUcastOctets: directed(
+            received.bytes,
+            kinds.multicast_received.bytes(),
+            kinds.broadcast_received.bytes(),
+        ),
+        ifHCInMulticastOctets: kinds.multicast_received.bytes(),
+        ifHCInBroadcastOctets: kinds.broadcast_received.bytes(),
+        ifHCOutUcastOctets: directed(sent.bytes, kinds.multicast_sent.bytes(), kinds.broadcast_sent.bytes()),
+        ifHCOutMulticastOctets: kinds.multicast_sent.bytes(),
+        ifHCOutBroadcastOctets: kinds.broadcast_sent.bytes(),
+    }
+}

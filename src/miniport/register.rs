@@ -1,0 +1,89 @@
+//! The driver's registration with NDIS, and its end. `PASSIVE_LEVEL`.
+
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use ndk_abi::ndis::{
+    NDIS_HANDLE, NDIS_MINIPORT_DRIVER_CHARACTERISTICS, NDIS_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3,
+    NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_MINIPORT_DRIVER_CHARACTERISTICS,
+    NDIS_SIZEOF_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3, NDIS_STATUS, NdisMDeregisterMiniportDriver,
+    NdisMRegisterMiniportDriver,
+};
+use ndk_abi::nt::{DRIVER_OBJECT, UNICODE_STRING};
+
+use super::{initialize, lifecycle, oid, receive, send};
+use crate::ndk;
+
+/// NDIS 6.85: Windows Server 2022.
+const NDIS_VERSION: (u8, u8) = (6, 85);
+
+/// What NDIS gave the driver when it registered.
+static DRIVER_HANDLE: AtomicPtr<core::ffi::c_void> = AtomicPtr::new(null_mut());
+
+/// Registers the driver.
+///
+/// # Safety
+/// The arguments are those of `DriverEntry`, which has not returned yet.
+pub unsafe fn register(driver: *mut DRIVER_OBJECT, path: *mut UNICODE_STRING) -> NDIS_STATUS {
+    let (major, minor) = NDIS_VERSION;
+    //= R-OPEN-3
+    let mut characteristics = NDIS_MINIPORT_DRIVER_CHARACTERISTICS {
+        Header: NDIS_OBJECT_HEADER {
+            Type: NDIS_OBJECT_TYPE_MINIPORT_DRIVER_CHARACTERISTICS,
+            Revision: NDIS_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3,
+            Size: NDIS_SIZEOF_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3,
+        },
+        MajorNdisVersion: major,
+        MinorNdisVersion: minor,
+        MajorDriverVersion: DRIVER_VERSION.0,
+        MinorDriverVersion: DRIVER_VERSION.1,
+        Flags: 0,
+        SetOptionsHandler: Some(ndk::set_options),
+        InitializeHandlerEx: Some(initialize::initialize),
+        HaltHandlerEx: Some(lifecycle::halt),
+        UnloadHandler: Some(unload),
+        PauseHandler: Some(lifecycle::pause),
+        RestartHandler: Some(lifecycle::restart),
+        OidRequestHandler: Some(oid::oid_request),
+        SendNetBufferListsHandler: Some(send::send_net_buffer_lists),
+        ReturnNetBufferListsHandler: Some(receive::return_net_buffer_lists),
+        CancelSendHandler: Some(send::cancel_send),
+        CheckForHangHandlerEx: None,
+        ResetHandlerEx: None,
+        DevicePnPEventNotifyHandler: Some(lifecycle::device_pnp_event),
+        ShutdownHandlerEx: Some(lifecycle::shutdown),
+        CancelOidRequestHandler: Some(oid::cancel_oid_request),
+        DirectOidRequestHandler: Some(oid::direct_oid_request),
+        CancelDirectOidRequestHandler: Some(oid::cancel_oid_request),
+        SynchronousOidRequestHandler: None,
+    };
+    let mut handle: NDIS_HANDLE = null_mut();
+    // SAFETY: this function's contract; the characteristics are complete and copied by NDIS.
+    let status = unsafe {
+        NdisMRegisterMiniportDriver(driver, path, null_mut(), &raw mut characteristics, &raw mut handle)
+    };
+    DRIVER_HANDLE.store(handle, Ordering::Release);
+    status
+}
+
+/// The package's version, as NDIS and `OID_GEN_VENDOR_DRIVER_VERSION` want it.
+pub(super) const DRIVER_VERSION: (u8, u8) =
+    (digits(env!("CARGO_PKG_VERSION_MAJOR")), digits(env!("CARGO_PKG_VERSION_MINOR")));
+
+/// A decimal number below 256.
+const fn digits(text: &str) -> u8 {
+    let mut rest = text.as_bytes();
+    let mut number = 0_u8;
+    while let [digit, after @ ..] = rest {
+        number = number * 10 + (*digit - b'0');
+        rest = after;
+    }
+    number
+}
+
+/// `MiniportDriverUnload`: no adapter is left.
+unsafe extern "efiapi" fn unload(_driver: *mut DRIVER_OBJECT) {
+    let handle = DRIVER_HANDLE.swap(null_mut(), Ordering::AcqRel);
+    // SAFETY: the handle of the one registration, given back once.
+    unsafe { NdisMDeregisterMiniportDriver(handle) };
+}

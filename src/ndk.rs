@@ -1,0 +1,311 @@
+//! Network Direct on an adapter: what the provider gets from the driver, and what NDIS gets from the provider.
+
+pub mod oid;
+
+use core::net::IpAddr;
+use core::ptr::null_mut;
+
+use kernel::{Event, Owner, SpinLock, WorkItem};
+use ndk_abi::ndis::{
+    NDIS_DRIVER_OPTIONAL_HANDLERS, NDIS_HANDLE, NDIS_MINIPORT_ADAPTER_ATTRIBUTES,
+    NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES, NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
+    NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT, NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_NDK_ATTRIBUTES,
+    NDIS_SIZEOF_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
+    NDIS_SIZEOF_NET_PNP_EVENT_NOTIFICATION_REVISION_1, NDIS_STATUS, NDIS_STATUS_INVALID_PARAMETER,
+    NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS, NET_PNP_EVENT_CODE,
+    NET_PNP_EVENT_NOTIFICATION, NET_PNP_EVENT_NOTIFICATION_REVISION_1, NdisMNetPnPEvent,
+    NdisMSetMiniportAttributes, NdisSetOptionalHandlers,
+};
+use ndk_abi::ndk::{
+    NDIS_NDK_PROVIDER_CHARACTERISTICS, NDIS_NDK_PROVIDER_CHARACTERISTICS_REVISION_1,
+    NDIS_OBJECT_TYPE_NDK_PROVIDER_CHARACTERISTICS, NDIS_OPEN_NDK_ADAPTER_PARAMETERS,
+    NDIS_SIZEOF_NDK_PROVIDER_CHARACTERISTICS_REVISION_1, NDK_ADAPTER,
+};
+use ndk_abi::netio::NET_LUID;
+use provider::host::{Host, Link, Path, ResolveError};
+use provider::{Config, Pending, Provider};
+use roce::Arc;
+
+use crate::config::{self, Configuration, CreateCompletion};
+use crate::events::{Failure, Request};
+use crate::miniport::adapter::Adapter;
+use crate::netio::{self, Addresses};
+use crate::nic::port::Port;
+
+/// `MiniportSetOptions`: tells NDIS that this driver is an NDK provider. `PASSIVE_LEVEL`.
+//= R-OPEN-1, R-OPEN-2
+pub unsafe extern "efiapi" fn set_options(driver: NDIS_HANDLE, _context: NDIS_HANDLE) -> NDIS_STATUS {
+    let mut handlers = NDIS_NDK_PROVIDER_CHARACTERISTICS {
+        Header: NDIS_OBJECT_HEADER {
+            Type: NDIS_OBJECT_TYPE_NDK_PROVIDER_CHARACTERISTICS,
+            Revision: NDIS_NDK_PROVIDER_CHARACTERISTICS_REVISION_1,
+            Size: NDIS_SIZEOF_NDK_PROVIDER_CHARACTERISTICS_REVISION_1,
+        },
+        Flags: 0,
+        OpenNDKAdapterHandler: Some(open_ndk_adapter),
+        CloseNDKAdapterHandler: Some(close_ndk_adapter),
+    };
+    let handlers = (&raw mut handlers).cast::<NDIS_DRIVER_OPTIONAL_HANDLERS>();
+    // SAFETY: the handle is the driver's; the header says what follows; NDIS copies it.
+    unsafe { NdisSetOptionalHandlers(driver, handlers) }
+}
+
+/// `OpenNDKAdapterHandler`. `PASSIVE_LEVEL`.
+//= R-OPEN-8, R-OPEN-18, R-OPEN-31
+unsafe extern "efiapi" fn open_ndk_adapter(
+    context: NDIS_HANDLE,
+    parameters: *mut NDIS_OPEN_NDK_ADAPTER_PARAMETERS,
+    opened: *mut *mut NDK_ADAPTER,
+) -> NDIS_STATUS {
+    // SAFETY: NDIS passes the context registered for this adapter.
+    let adapter = unsafe { Adapter::from_context(context) };
+    // SAFETY: NDIS's variable for the result.
+    unsafe { *opened = null_mut() };
+    // SAFETY: NDIS's parameters, good for the call.
+    let parameters = unsafe { *parameters };
+    if parameters.SwitchId != 0 || parameters.VPortId != 0 {
+        return NDIS_STATUS_INVALID_PARAMETER;
+    }
+    let ndk = adapter.ndk();
+    ndk.addresses.refresh();
+    match ndk.provider().open(parameters.Version) {
+        Ok(instance) => {
+            // SAFETY: NDIS's variable for the result.
+            unsafe { *opened = instance };
+            NDIS_STATUS_SUCCESS
+        }
+        Err(status) => status,
+    }
+}
+
+/// `CloseNDKAdapterHandler`: returns when everything below is closed. `PASSIVE_LEVEL`.
+//= R-OPEN-24
+unsafe extern "efiapi" fn close_ndk_adapter(context: NDIS_HANDLE, instance: *mut NDK_ADAPTER) {
+    // SAFETY: NDIS passes the context registered for this adapter.
+    let adapter = unsafe { Adapter::from_context(context) };
+    // SAFETY: an instance that `open_ndk_adapter` returned and that is closed once.
+    unsafe { adapter.ndk().provider().close(instance) };
+}
+
+/// Network Direct on one adapter.
+pub struct Ndk {
+    shared: Arc<Shared>,
+    addresses: Arc<Addresses>,
+}
+
+struct Shared {
+    provider: Provider,
+    handle: Handle,
+    state: SpinLock<StateChange>,
+    /// Set while no work item is under way.
+    idle: Event,
+}
+
+/// An NDIS handle of the adapter.
+#[derive(Clone, Copy)]
+struct Handle(NDIS_HANDLE);
+
+// SAFETY: an opaque handle that NDIS takes on any thread.
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+unsafe impl Sync for Handle {}
+
+/// From what NDIS asked for to what NDIS was told.
+struct StateChange {
+    /// What the last `OID_NDK_SET_STATE` wants, or the start.
+    wanted: bool,
+    /// What NDIS knows.
+    reported: bool,
+    /// A work item is under way.
+    working: bool,
+}
+
+/// What [`Ndk::new`] needs to know of the adapter.
+pub struct Setup<'a> {
+    pub handle: NDIS_HANDLE,
+    pub luid: NET_LUID,
+    pub configuration: &'a Configuration,
+    pub mac: [u8; 6],
+    /// Longest frame, from the Ethernet header on, in bytes.
+    pub max_frame: u32,
+}
+
+impl Ndk {
+    /// A provider on `port`, enabled if the configuration allows. `PASSIVE_LEVEL`.
+    pub fn new(port: Arc<Port>, setup: &Setup<'_>) -> Result<Self, Failure> {
+        let addresses = Addresses::watch(setup.luid).ok_or(Failure::NoResources)?;
+        let addresses = Arc::try_new(addresses).map_err(|_| Failure::NoResources)?;
+        let configuration = setup.configuration;
+        let frame_size = configuration.roce_frame_size(setup.max_frame);
+        let host = AdapterHost {
+            port,
+            addresses: Arc::clone(&addresses),
+            luid: setup.luid,
+            link: Link { mac: setup.mac, mtu: config::ip_mtu_for(frame_size, setup.max_frame) },
+            same_subnet: !configuration.remote_subnets,
+            handle: Handle(setup.handle),
+        };
+        let pending = match configuration.create_completion {
+            CreateCompletion::Auto => Pending::Auto,
+            CreateCompletion::Inline => Pending::Inline,
+            CreateCompletion::Pend => Pending::Pend,
+        };
+        let provider = Provider::try_new(host, Config { pending, ..Config::default() });
+        let provider = provider.map_err(|_| Failure::NoResources)?;
+        let enabled = configuration.network_direct;
+        //= R-OPEN-37
+        provider.set_enabled(enabled);
+        let idle = Event::try_new().ok_or(Failure::NoResources)?;
+        idle.set();
+        let state = SpinLock::new(StateChange { wanted: enabled, reported: enabled, working: false });
+        let shared = Shared { provider, handle: Handle(setup.handle), state, idle };
+        let shared = Arc::try_new(shared).map_err(|_| Failure::NoResources)?;
+        Ok(Self { shared, addresses })
+    }
+
+    pub fn provider(&self) -> &Provider {
+        &self.shared.provider
+    }
+
+    /// Tells NDIS what the provider can do and whether it is enabled. `PASSIVE_LEVEL`, while the adapter initializes.
+    //= R-OPEN-4, R-OPEN-5, R-OPEN-6, R-PNP-1, R-PNP-2
+    pub fn set_attributes(&self) -> Result<(), Failure> {
+        let mut capabilities = self.provider().capabilities();
+        let mut attributes = NDIS_MINIPORT_ADAPTER_ATTRIBUTES {
+            NDKAttributes: NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES {
+                Header: NDIS_OBJECT_HEADER {
+                    Type: NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_NDK_ATTRIBUTES,
+                    Revision: NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
+                    Size: NDIS_SIZEOF_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
+                },
+                Enabled: self.provider().is_enabled().into(),
+                NdkCapabilities: &raw mut capabilities,
+            },
+        };
+        // SAFETY: the attributes and what they point to are complete; NDIS copies them.
+        let status = unsafe { NdisMSetMiniportAttributes(self.shared.handle.0, &raw mut attributes) };
+        if status == NDIS_STATUS_SUCCESS {
+            Ok(())
+        } else {
+            Err(Failure::Ndis(Request::NdkAttributes, status))
+        }
+    }
+
+    /// `OID_NDK_SET_STATE`. The state changes here; NDIS is told from a work item, because the disable event waits for
+    /// consumers. `PASSIVE_LEVEL`.
+    //= R-OIDNDK-4, R-OIDNDK-5, R-OIDNDK-6, R-OIDNDK-7, R-OIDNDK-8, R-OIDNDK-11, R-OIDNDK-13
+    pub fn set_state(&self, enable: bool) -> NDIS_STATUS {
+        if enable && !config::network_direct_allowed(self.shared.handle.0) {
+            return NDIS_STATUS_NOT_SUPPORTED;
+        }
+        let shared = Arc::clone(&self.shared);
+        let item = WorkItem::try_new(Owner::new(self.shared.handle.0), move || shared.report());
+        let Ok(item) = item else { return NDIS_STATUS_RESOURCES };
+        let mut state = self.shared.state.lock();
+        state.wanted = enable;
+        if !enable {
+            self.provider().set_enabled(false);
+        }
+        let start = !state.working;
+        state.working = true;
+        if start {
+            self.shared.idle.clear();
+        }
+        drop(state);
+        if start {
+            item.queue();
+        }
+        NDIS_STATUS_SUCCESS
+    }
+
+    /// Before the hardware goes: no opens any more, and consumers are asked to close what they have. `PASSIVE_LEVEL`.
+    //= R-PNP-4
+    pub fn close(&self, handle: NDIS_HANDLE) {
+        self.shared.state.lock().wanted = false;
+        self.provider().set_enabled(false);
+        self.shared.idle.wait();
+        if self.provider().open_adapters() != 0 {
+            raise(handle, NET_PNP_EVENT_CODE::NetEventNDKDisable);
+        }
+    }
+}
+
+impl Shared {
+    /// Tells NDIS about state changes until there is none left to tell: one event at a time, alternating. `PASSIVE_LEVEL`.
+    //= R-OIDNDK-10, R-OIDNDK-12, R-OIDNDK-14, R-PNP-15, R-PNP-16
+    fn report(&self) {
+        loop {
+            let enable = {
+                let mut state = self.state.lock();
+                if state.wanted {
+                    self.provider.set_enabled(true);
+                }
+                if state.reported == state.wanted {
+                    state.working = false;
+                    self.idle.set();
+                    return;
+                }
+                state.reported = state.wanted;
+                state.wanted
+            };
+            let event = if enable {
+                NET_PNP_EVENT_CODE::NetEventNDKEnable
+            } else {
+                NET_PNP_EVENT_CODE::NetEventNDKDisable
+            };
+            raise(self.handle.0, event);
+        }
+    }
+}
+
+/// Raises a net PnP event without a buffer. `PASSIVE_LEVEL`; a disable event returns when all NDK adapters are closed.
+fn raise(handle: NDIS_HANDLE, event: NET_PNP_EVENT_CODE) {
+    // SAFETY: integers and pointers only: all zeroes is a value.
+    let mut notification: NET_PNP_EVENT_NOTIFICATION = unsafe { core::mem::zeroed() };
+    notification.Header = NDIS_OBJECT_HEADER {
+        Type: NDIS_OBJECT_TYPE_DEFAULT,
+        Revision: NET_PNP_EVENT_NOTIFICATION_REVISION_1,
+        Size: NDIS_SIZEOF_NET_PNP_EVENT_NOTIFICATION_REVISION_1,
+    };
+    notification.NetPnPEvent.NetEvent = event;
+    // SAFETY: the adapter's handle, a complete notification; nothing is locked.
+    unsafe { NdisMNetPnPEvent(handle, &raw mut notification) };
+}
+
+/// The adapter as the provider sees it.
+struct AdapterHost {
+    port: Arc<Port>,
+    addresses: Arc<Addresses>,
+    luid: NET_LUID,
+    link: Link,
+    /// Peers behind gateways are out of bounds.
+    same_subnet: bool,
+    handle: Handle,
+}
+
+impl Host for AdapterHost {
+    fn transmit(&self, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
+        self.port.pump(pump);
+    }
+
+    fn resolve(&self, local: IpAddr, remote: IpAddr) -> Result<Path, ResolveError> {
+        let remote_mac = netio::resolve(self.luid, local, remote, self.same_subnet)?;
+        Ok(Path { remote_mac, mtu: self.link.mtu })
+    }
+
+    fn is_local(&self, address: IpAddr) -> bool {
+        self.addresses.contains(address)
+    }
+
+    fn link(&self) -> Link {
+        self.link
+    }
+
+    fn is_present(&self) -> bool {
+        self.port.is_present()
+    }
+
+    fn owner(&self) -> Owner {
+        Owner::new(self.handle.0)
+    }
+}

@@ -1,0 +1,173 @@
+//! Message interrupts: registration, and the way from a message to the adapter's DPC.
+//!
+//! The ISR only queues the DPC. The DPC finds its target through an [`InterruptContext`], because NDIS wants the
+//! context before the adapter it leads to is complete.
+
+use alloc::boxed::Box;
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use kernel::try_box;
+use ndk_abi::ndis::{
+    NDIS_HANDLE, NDIS_INTERRUPT_TYPE, NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS,
+    NDIS_MINIPORT_INTERRUPT_REVISION_1, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
+    NDIS_RECEIVE_THROTTLE_PARAMETERS, NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1,
+    NDIS_STATUS_SUCCESS, NdisMDeregisterInterruptEx, NdisMQueueDpcEx, NdisMRegisterInterruptEx,
+};
+use ndk_abi::nt::BOOLEAN;
+
+use crate::events::{Failure, Request};
+
+/// What a message's DPC calls. `DISPATCH_LEVEL`.
+pub trait MessageHandler {
+    /// Serves message `message`, indicating at most `limit` received frames; returns whether NDIS must call again
+    /// because there are more. With `u32::MAX`, which means no limit, it never must.
+    fn message(&self, message: u32, limit: u32) -> bool;
+}
+
+/// Leads from a message to its handler.
+struct InterruptContext<T> {
+    /// Null until the handler is complete.
+    target: AtomicPtr<T>,
+}
+
+/// The registered interrupt. Dropping it waits for running ISRs and DPCs.
+pub struct Interrupt<T> {
+    handle: NDIS_HANDLE,
+    context: Box<InterruptContext<T>>,
+}
+
+// SAFETY: a handle that NDIS takes on any thread, and an atomic pointer.
+unsafe impl<T: Sync> Send for Interrupt<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Interrupt<T> {}
+
+impl<T: MessageHandler + Sync> Interrupt<T> {
+    /// Registers for message interrupts. Until [`aim`](Self::aim) they are swallowed. `PASSIVE_LEVEL`.
+    pub fn register(adapter: NDIS_HANDLE) -> Result<Self, Failure> {
+        let context = try_box(InterruptContext { target: AtomicPtr::<T>::new(null_mut()) });
+        let context = context.ok_or(Failure::NoResources)?;
+        let mut characteristics = NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS {
+            Header: NDIS_OBJECT_HEADER {
+                Type: NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
+                Revision: NDIS_MINIPORT_INTERRUPT_REVISION_1,
+                Size: NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1,
+            },
+            InterruptHandler: Some(line_isr),
+            InterruptDpcHandler: Some(line_dpc),
+            DisableInterruptHandler: None,
+            EnableInterruptHandler: None,
+            MsiSupported: 1,
+            MsiSyncWithAllMessages: 0,
+            MessageInterruptHandler: Some(message_isr),
+            MessageInterruptDpcHandler: Some(message_dpc::<T>),
+            DisableMessageInterruptHandler: None,
+            EnableMessageInterruptHandler: None,
+            InterruptType: NDIS_INTERRUPT_TYPE(0),
+            MessageInfoTable: null_mut(),
+        };
+        let mut handle = null_mut();
+        let pointer: *const InterruptContext<T> = &raw const *context;
+        // SAFETY: the characteristics are complete; the context lives until `drop` has deregistered.
+        let status = unsafe {
+            NdisMRegisterInterruptEx(
+                adapter,
+                pointer.cast_mut().cast(),
+                &raw mut characteristics,
+                &raw mut handle,
+            )
+        };
+        if status != NDIS_STATUS_SUCCESS {
+            return Err(Failure::Ndis(Request::RegisterInterrupt, status));
+        }
+        let interrupt = Self { handle, context };
+        if characteristics.InterruptType != NDIS_INTERRUPT_TYPE::NDIS_CONNECT_MESSAGE_BASED {
+            return Err(Failure::NoMessageInterrupts);
+        }
+        Ok(interrupt)
+    }
+
+    /// Sends messages to `target` from now on.
+    ///
+    /// # Safety
+    /// `target` outlives this interrupt.
+    pub unsafe fn aim(&self, target: *const T) {
+        self.context.target.store(target.cast_mut(), Ordering::Release);
+    }
+
+    /// What NDIS calls the interrupt; good until dropped.
+    pub fn handle(&self) -> NDIS_HANDLE {
+        self.handle
+    }
+
+    /// Runs the DPC of `message` once more, on this processor. IRQL <= `DISPATCH_LEVEL`.
+    pub fn queue_dpc(&self, message: u32) {
+        // SAFETY: registered; a null target set means the current processor.
+        unsafe { NdisMQueueDpcEx(self.handle, message, null_mut(), null_mut()) };
+    }
+}
+
+impl<T> Drop for Interrupt<T> {
+    fn drop(&mut self) {
+        // SAFETY: registered in `register`, deregistered once, at PASSIVE_LEVEL.
+        unsafe { NdisMDeregisterInterruptEx(self.handle) };
+    }
+}
+
+/// Never ours: the device is used with messages only.
+unsafe extern "efiapi" fn line_isr(
+    _context: NDIS_HANDLE,
+    queue_dpc: *mut BOOLEAN,
+    _targets: *mut u32,
+) -> BOOLEAN {
+    // SAFETY: NDIS's own variable.
+    unsafe { *queue_dpc = 0 };
+    0
+}
+
+unsafe extern "efiapi" fn line_dpc(
+    _context: NDIS_HANDLE,
+    _dpc: *mut c_void,
+    _throttle: *mut c_void,
+    _reserved: *mut c_void,
+) {
+}
+
+/// DIRQL. The device's event indices keep further messages away until the DPC has asked for them.
+unsafe extern "efiapi" fn message_isr(
+    _context: NDIS_HANDLE,
+    _message: u32,
+    queue_dpc: *mut BOOLEAN,
+    targets: *mut u32,
+) -> BOOLEAN {
+    // SAFETY: NDIS's own variable.
+    unsafe { *queue_dpc = 1 };
+    if !targets.is_null() {
+        // SAFETY: NDIS's own variable; 0 means the default DPC alone.
+        unsafe { *targets = 0 };
+    }
+    1
+}
+
+unsafe extern "efiapi" fn message_dpc<T: MessageHandler>(
+    context: NDIS_HANDLE,
+    message: u32,
+    _dpc: *mut c_void,
+    throttle: *mut c_void,
+    _reserved: *mut c_void,
+) {
+    // SAFETY: the context registered in `Interrupt::register`, alive until deregistered.
+    let context = unsafe { &*context.cast::<InterruptContext<T>>() };
+    let target = context.target.load(Ordering::Acquire);
+    // SAFETY: null, or a target that outlives the interrupt (`Interrupt::aim`).
+    let Some(target) = (unsafe { target.as_ref() }) else { return };
+    let throttle = throttle.cast::<NDIS_RECEIVE_THROTTLE_PARAMETERS>();
+    // SAFETY: null, or NDIS's structure for this DPC alone.
+    let Some(throttle) = (unsafe { throttle.as_mut() }) else {
+        target.message(message, u32::MAX);
+        return;
+    };
+    let more = target.message(message, throttle.MaxNblsToIndicate);
+    throttle.MoreNblsPending = u32::from(more);
+}

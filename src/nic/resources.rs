@@ -1,0 +1,161 @@
+//! What the system gave the device: configuration space, BARs, interrupt messages. `PASSIVE_LEVEL`.
+
+use core::slice;
+
+use ndk_abi::ndis::{NDIS_HANDLE, NDIS_MINIPORT_INIT_PARAMETERS, NdisMGetBusData, NdisMSetBusData};
+use ndk_abi::nt::{
+    CM_PARTIAL_RESOURCE_DESCRIPTOR, CM_RESOURCE_INTERRUPT_MESSAGE, CmResourceTypeInterrupt as INTERRUPT,
+    CmResourceTypeMemory as MEMORY,
+};
+use virtio_net::pci::CONFIG_LEN;
+
+/// `WhichSpace` of configuration space.
+const PCI_WHICHSPACE_CONFIG: u32 = 0;
+/// Offsets and bits in configuration space.
+const COMMAND: u32 = 0x04;
+const COMMAND_MEMORY: u16 = 1 << 1;
+const COMMAND_BUS_MASTER: u16 = 1 << 2;
+const FIRST_BAR: usize = 0x10;
+const BAR_IS_IO: u32 = 1;
+const BAR_IS_64_BIT: u32 = 4;
+
+/// A BAR as assigned, in bytes on the memory bus.
+#[derive(Clone, Copy, Debug)]
+pub struct BarRange {
+    pub start: u64,
+    pub len: u32,
+}
+
+/// Everything assigned.
+#[derive(Debug)]
+pub struct Resources {
+    pub config: [u8; CONFIG_LEN],
+    pub bars: [Option<BarRange>; 6],
+    /// Message interrupts assigned.
+    pub messages: u32,
+}
+
+impl Resources {
+    /// Takes configuration space through NDIS and the assignment from `parameters`.
+    ///
+    /// # Safety
+    /// `parameters` is what NDIS gave `MiniportInitializeEx`, which has not returned yet.
+    pub unsafe fn collect(handle: NDIS_HANDLE, parameters: *const NDIS_MINIPORT_INIT_PARAMETERS) -> Self {
+        let config = config_space(handle);
+        // SAFETY: this function's contract.
+        let assigned = unsafe { assigned(parameters) };
+        let mut resources = Self { config, bars: [None; 6], messages: 0 };
+        let addresses = bar_addresses(&config);
+        for descriptor in assigned {
+            match descriptor.Type {
+                MEMORY => {
+                    // SAFETY: the type says which member of the union is in use; copied, for it is unaligned.
+                    let memory = unsafe { descriptor.u.Memory };
+                    let address = { memory.Start };
+                    let start = address.QuadPart.cast_unsigned();
+                    let bar = addresses.iter().position(|&address| address == Some(start));
+                    if let Some(slot) = bar.and_then(|bar| resources.bars.get_mut(bar)) {
+                        *slot = Some(BarRange { start, len: memory.Length });
+                    }
+                }
+                INTERRUPT if u32::from(descriptor.Flags) & CM_RESOURCE_INTERRUPT_MESSAGE != 0 => {
+                    resources.messages = resources.messages.saturating_add(1);
+                }
+                _ => {}
+            }
+        }
+        resources
+    }
+
+    /// Length of an assigned BAR.
+    pub fn bar_len(&self, bar: u8) -> Option<u64> {
+        Some(u64::from((*self.bars.get(usize::from(bar))?)?.len))
+    }
+}
+
+/// Lets the device reach memory, or no longer.
+pub fn set_bus_master(handle: NDIS_HANDLE, on: bool) {
+    let mut command = [0; 2];
+    if read_config(handle, COMMAND, &mut command) != command.len() {
+        return;
+    }
+    let old = u16::from_le_bytes(command);
+    let new = if on { old | COMMAND_MEMORY | COMMAND_BUS_MASTER } else { old & !COMMAND_BUS_MASTER };
+    if new != old {
+        let mut command = new.to_le_bytes();
+        // SAFETY: the buffer has the length that follows it.
+        unsafe {
+            NdisMSetBusData(handle, PCI_WHICHSPACE_CONFIG, COMMAND, command.as_mut_ptr().cast(), 2);
+        }
+    }
+}
+
+/// All of configuration space; what cannot be read is all ones, as of an absent device.
+fn config_space(handle: NDIS_HANDLE) -> [u8; CONFIG_LEN] {
+    let mut config = [0xFF; CONFIG_LEN];
+    if read_config(handle, 0, &mut config) == 0 {
+        config = [0xFF; CONFIG_LEN];
+    }
+    config
+}
+
+fn read_config(handle: NDIS_HANDLE, offset: u32, buffer: &mut [u8]) -> usize {
+    let len = u32::try_from(buffer.len()).unwrap_or(0);
+    // SAFETY: the buffer has the length that follows it.
+    let read =
+        unsafe { NdisMGetBusData(handle, PCI_WHICHSPACE_CONFIG, offset, buffer.as_mut_ptr().cast(), len) };
+    read as usize
+}
+
+/// The bus address in each memory BAR.
+fn bar_addresses(config: &[u8; CONFIG_LEN]) -> [Option<u64>; 6] {
+    let mut registers = config
+        .get(FIRST_BAR..)
+        .unwrap_or_default()
+        .chunks_exact(4)
+        .map(|bytes| bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes)));
+    let mut addresses = [None; 6];
+    let mut upper = false;
+    for number in 0..addresses.len() {
+        let register = registers.next().unwrap_or(0);
+        if upper {
+            // The upper half belongs to the BAR before.
+            if let Some(Some(address)) = number.checked_sub(1).and_then(|before| addresses.get_mut(before)) {
+                *address |= u64::from(register) << 32;
+            }
+            upper = false;
+        } else if register & BAR_IS_IO == 0 && register & !0xF != 0 {
+            upper = register & BAR_IS_64_BIT != 0;
+            if let Some(slot) = addresses.get_mut(number) {
+                *slot = Some(u64::from(register & !0xF));
+            }
+        } else if register & (BAR_IS_IO | BAR_IS_64_BIT) == BAR_IS_64_BIT {
+            // A 64-bit BAR whose lower half is zero.
+            upper = true;
+            if let Some(slot) = addresses.get_mut(number) {
+                *slot = Some(0);
+            }
+        }
+    }
+    addresses
+}
+
+/// The descriptors of the assigned resources.
+///
+/// # Safety
+/// As for [`Resources::collect`]; the result is used before `MiniportInitializeEx` returns.
+unsafe fn assigned<'a>(
+    parameters: *const NDIS_MINIPORT_INIT_PARAMETERS,
+) -> &'a [CM_PARTIAL_RESOURCE_DESCRIPTOR] {
+    // SAFETY: this function's contract.
+    let list = unsafe { (*parameters).AllocatedResources };
+    if list.is_null() {
+        return &[];
+    }
+    // SAFETY: not null, so it is a resource list of the system's.
+    let count = unsafe { (*list).Count } as usize;
+    // SAFETY: only the address of the member is taken.
+    let first = unsafe { &raw const (*list).PartialDescriptors };
+    // SAFETY: the list's `Count` says how many descriptors lie there, one after the other.
+    unsafe { slice::from_raw_parts(first.cast(), count) }
+}
