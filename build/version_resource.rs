@@ -1,10 +1,11 @@
-//! The image's version resource (`VS_VERSIONINFO`), written from the package's own metadata as a `.res` file.
+//! The image's version resource, written from the package's own metadata.
 //!
-//! Both linkers take a `.res` file as an input, so no resource compiler is needed on either kind of build
-//! machine. Layouts: `RESOURCEHEADER`, `VS_VERSIONINFO`, `VS_FIXEDFILEINFO`, `StringFileInfo`, `VarFileInfo`
-//! (Windows menus and other resources reference).
+//! Layouts: `VS_VERSIONINFO`, `VS_FIXEDFILEINFO`, `StringFileInfo`, `VarFileInfo` (Windows menus and other
+//! resources reference).
 
-use std::{env, fs, path::PathBuf};
+use std::env;
+
+use super::resources::{LANG_EN_US, Resource, align};
 
 const RT_VERSION: u16 = 16;
 const VS_VERSION_INFO: u16 = 1;
@@ -15,16 +16,11 @@ const VS_FF_PRERELEASE: u32 = 0x02;
 const VOS_NT_WINDOWS32: u32 = 0x0004_0004;
 const VFT_DRV: u32 = 3;
 const VFT2_DRV_NETWORK: u32 = 6;
-const LANG_EN_US: u16 = 0x0409;
 const CODE_PAGE_UNICODE: u16 = 1200;
 
-/// Writes the resource below `OUT_DIR` and tells cargo to link it into the driver.
-pub fn link() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo::rerun-if-changed=build/version_resource.rs");
-    let path = PathBuf::from(env::var("OUT_DIR")?).join("version.res");
-    fs::write(&path, res_file(&version_info()?))?;
-    println!("cargo::rustc-cdylib-link-arg={}", path.display());
-    Ok(())
+/// The resource.
+pub fn resource() -> Result<Resource, Box<dyn std::error::Error>> {
+    Ok(Resource { kind: RT_VERSION, name: VS_VERSION_INFO, data: version_info()?.bytes() })
 }
 
 fn version_info() -> Result<Block, Box<dyn std::error::Error>> {
@@ -125,35 +121,6 @@ impl Block {
     }
 }
 
-/// A `.res` file: the empty entry that marks the 32-bit format, then the version resource.
-fn res_file(version: &Block) -> Vec<u8> {
-    let mut out = entry(0, 0, 0, &[]);
-    out.extend(entry(RT_VERSION, VS_VERSION_INFO, LANG_EN_US, &version.bytes()));
-    out
-}
-
-fn entry(kind: u16, name: u16, language: u16, data: &[u8]) -> Vec<u8> {
-    const MEMORY_FLAGS: u16 = 0x0030; // moveable, pure: kept for old tools, ignored by the loader
-    let mut out = Vec::new();
-    out.extend((data.len() as u32).to_le_bytes());
-    out.extend(32u32.to_le_bytes()); // header size
-    for id in [kind, name] {
-        out.extend(0xffff_u16.to_le_bytes()); // a number follows, not a name
-        out.extend(id.to_le_bytes());
-    }
-    out.extend(0u32.to_le_bytes()); // data version
-    out.extend(if kind == 0 { 0 } else { MEMORY_FLAGS }.to_le_bytes());
-    out.extend(language.to_le_bytes());
-    out.extend(0u64.to_le_bytes()); // version, characteristics
-    out.extend(data);
-    align(&mut out);
-    out
-}
-
 fn utf16z(text: &str) -> Vec<u8> {
     text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect()
-}
-
-fn align(out: &mut Vec<u8>) {
-    out.resize(out.len().next_multiple_of(4), 0);
 }

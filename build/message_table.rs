@@ -1,0 +1,45 @@
+//! The image's message table (`RT_MESSAGETABLE`), made of the driver's own table of events, so that the Event
+//! Viewer finds the texts in the image the INF names as event message file.
+//!
+//! Layouts: `MESSAGE_RESOURCE_DATA`, `MESSAGE_RESOURCE_BLOCK`, `MESSAGE_RESOURCE_ENTRY`.
+
+use super::{events, resources::Resource};
+
+/// The resource.
+pub fn resource() -> Resource {
+    const RT_MESSAGETABLE: u16 = 11;
+    Resource { kind: RT_MESSAGETABLE, name: 1, data: message_table(events::EVENTS) }
+}
+
+/// Blocks of consecutive identifiers, then their entries.
+fn message_table(events: &[events::Event]) -> Vec<u8> {
+    const COUNT_BYTES: usize = 4;
+    const BLOCK_BYTES: usize = 12;
+    let mut events = events.to_vec();
+    events.sort_by_key(|event| event.id);
+    let blocks: Vec<&[events::Event]> = events.chunk_by(|a, b| a.id + 1 == b.id).collect();
+    let mut head = (blocks.len() as u32).to_le_bytes().to_vec();
+    let mut entries = Vec::new();
+    for block in &blocks {
+        let offset = COUNT_BYTES + BLOCK_BYTES * blocks.len() + entries.len();
+        let [Some(first), Some(last)] = [block.first(), block.last()] else { continue };
+        head.extend(first.id.to_le_bytes());
+        head.extend(last.id.to_le_bytes());
+        head.extend((offset as u32).to_le_bytes());
+        block.iter().for_each(|event| entries.extend(entry(event.text)));
+    }
+    head.extend(entries);
+    head
+}
+
+/// `Length Flags Text`, the text in UTF-16 with line end and terminator, padded to four bytes.
+fn entry(text: &str) -> Vec<u8> {
+    const UNICODE: u16 = 1;
+    let mut units: Vec<u16> = text.encode_utf16().chain("\r\n\0".encode_utf16()).collect();
+    units.resize(units.len().next_multiple_of(2), 0);
+    let length = 4 + 2 * units.len() as u16;
+    let mut bytes = length.to_le_bytes().to_vec();
+    bytes.extend(UNICODE.to_le_bytes());
+    bytes.extend(units.into_iter().flat_map(u16::to_le_bytes));
+    bytes
+}
