@@ -1,4 +1,5 @@
 //! What a miniport tells NDIS about an adapter with `NdisMSetMiniportAttributes`.
+
 use core::ffi::c_void;
 
 use super::{
@@ -9,6 +10,7 @@ use super::{
 use crate::ndk::NDIS_NDK_CAPABILITIES;
 use crate::nt::BOOLEAN;
 
+/// A device power state, as NDIS counts them.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_DEVICE_POWER_STATE(pub i32);
@@ -35,6 +37,7 @@ pub union NDIS_MINIPORT_ADAPTER_ATTRIBUTES {
     pub NDKAttributes: NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES,
 }
 
+/// Context of `MiniportAddDevice`, for drivers that have one.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_MINIPORT_ADD_DEVICE_REGISTRATION_ATTRIBUTES {
@@ -43,6 +46,7 @@ pub struct NDIS_MINIPORT_ADD_DEVICE_REGISTRATION_ATTRIBUTES {
     pub Flags: u32,
 }
 
+/// The adapter's context and its kind of bus; set first.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES {
@@ -53,6 +57,7 @@ pub struct NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES {
     pub InterfaceType: NDIS_INTERFACE_TYPE,
 }
 
+/// Medium, sizes, addresses, supported OIDs. Speeds in bits per second, sizes in bytes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES {
@@ -91,6 +96,7 @@ pub struct NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES {
     pub PowerManagementCapabilitiesEx: *mut NDIS_PM_CAPABILITIES,
 }
 
+/// Task offloads: in force by default, and possible.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES {
@@ -101,6 +107,7 @@ pub struct NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES {
     pub TcpConnectionOffloadHardwareCapabilities: *mut c_void,
 }
 
+/// Header-data split, receive filters, NIC switch, SR-IOV.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_MINIPORT_ADAPTER_HARDWARE_ASSIST_ATTRIBUTES {
@@ -118,6 +125,7 @@ pub struct NDIS_MINIPORT_ADAPTER_HARDWARE_ASSIST_ATTRIBUTES {
     pub CurrentGftOffloadCapabilities: *mut c_void,
 }
 
+/// NDK: whether it is enabled now, and what the adapter can do.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES {
@@ -126,6 +134,7 @@ pub struct NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES {
     pub NdkCapabilities: *mut NDIS_NDK_CAPABILITIES,
 }
 
+/// Wake-up abilities, in the form of NDIS 6.0.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_PNP_CAPABILITIES {
@@ -133,6 +142,7 @@ pub struct NDIS_PNP_CAPABILITIES {
     pub WakeUpCapabilities: NDIS_PM_WAKE_UP_CAPABILITIES,
 }
 
+/// Deepest power states from which an adapter can wake the system.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_PM_WAKE_UP_CAPABILITIES {
@@ -141,6 +151,7 @@ pub struct NDIS_PM_WAKE_UP_CAPABILITIES {
     pub MinLinkChangeWakeUp: NDIS_DEVICE_POWER_STATE,
 }
 
+/// Power management abilities.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_PM_CAPABILITIES {
@@ -161,6 +172,7 @@ pub struct NDIS_PM_CAPABILITIES {
     pub MediaSpecificWakeUpEvents: u32,
 }
 
+/// Power management settings.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_PM_PARAMETERS {
@@ -171,6 +183,7 @@ pub struct NDIS_PM_PARAMETERS {
     pub MediaSpecificWakeUpEvents: u32,
 }
 
+/// Receive side scaling abilities.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_RECEIVE_SCALE_CAPABILITIES {

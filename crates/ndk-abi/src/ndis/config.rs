@@ -1,9 +1,11 @@
 //! The miniport's configuration in the registry.
+
 use core::ffi::c_void;
 
 use super::{NDIS_HANDLE, NDIS_OBJECT_HEADER, NDIS_STATUS, NDIS_STRING};
 use crate::nt::UNICODE_STRING;
 
+/// Type of a registry value.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_PARAMETER_TYPE(pub i32);
@@ -16,6 +18,7 @@ impl NDIS_PARAMETER_TYPE {
     pub const NdisParameterBinary: Self = Self(4);
 }
 
+/// Whose configuration `NdisOpenConfigurationEx` opens.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_CONFIGURATION_OBJECT {
@@ -24,6 +27,7 @@ pub struct NDIS_CONFIGURATION_OBJECT {
     pub Flags: u32,
 }
 
+/// Counted bytes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct BINARY_DATA {
@@ -39,6 +43,7 @@ pub struct NDIS_CONFIGURATION_PARAMETER {
     pub ParameterData: NDIS_CONFIGURATION_PARAMETER_ParameterData,
 }
 
+/// The value; `ParameterType` says which.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union NDIS_CONFIGURATION_PARAMETER_ParameterData {

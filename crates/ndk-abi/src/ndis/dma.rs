@@ -1,4 +1,5 @@
 //! DMA and device registers: scatter/gather, shared memory, bus data.
+
 use core::ffi::c_void;
 
 use super::{
@@ -6,6 +7,7 @@ use super::{
 };
 use crate::nt::{BOOLEAN, CM_RESOURCE_LIST, DEVICE_OBJECT, LARGE_INTEGER, MDL, SCATTER_GATHER_LIST};
 
+/// What shared memory is for.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_SHARED_MEMORY_USAGE(pub i32);
@@ -24,6 +26,7 @@ impl NDIS_SHARED_MEMORY_USAGE {
     pub const NdisSharedMemoryUsageMax: Self = Self(10);
 }
 
+/// How an adapter does DMA.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_SG_DMA_DESCRIPTION {
@@ -36,6 +39,7 @@ pub struct NDIS_SG_DMA_DESCRIPTION {
     pub PdoOverride: *mut DEVICE_OBJECT,
 }
 
+/// Which bytes of a chain a scatter/gather list is wanted for.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_SCATTER_GATHER_LIST_PARAMETERS {
@@ -53,6 +57,7 @@ pub struct NDIS_SCATTER_GATHER_LIST_PARAMETERS {
     pub ScatterGatherListBufferSizeNeeded: u32,
 }
 
+/// PCI properties of the device and its interrupt.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_PCI_DEVICE_CUSTOM_PROPERTIES {
@@ -71,6 +76,8 @@ pub struct NDIS_PCI_DEVICE_CUSTOM_PROPERTIES {
     pub MaxInterruptMessages: u32,
 }
 
+/// Hands over the scatter/gather list of a `NET_BUFFER`.
+///
 /// IRQL: `== DISPATCH_LEVEL`.
 pub type MINIPORT_PROCESS_SG_LIST = unsafe extern "efiapi" fn(
     pDO: *mut DEVICE_OBJECT,
@@ -79,6 +86,8 @@ pub type MINIPORT_PROCESS_SG_LIST = unsafe extern "efiapi" fn(
     Context: *mut c_void,
 );
 
+/// Hands over shared memory that was asked for asynchronously.
+///
 /// IRQL: `== PASSIVE_LEVEL`.
 pub type MINIPORT_ALLOCATE_SHARED_MEM_COMPLETE = unsafe extern "efiapi" fn(
     MiniportAdapterContext: NDIS_HANDLE,

@@ -1,9 +1,11 @@
 //! Interrupts, message interrupts and their DPCs.
+
 use core::ffi::c_void;
 
 use super::{NDIS_HANDLE, NDIS_OBJECT_HEADER, NDIS_STATUS};
 use crate::nt::{BOOLEAN, GROUP_AFFINITY, IO_INTERRUPT_MESSAGE_INFO, KAFFINITY};
 
+/// Lines or messages, as `NdisMRegisterInterruptEx` found.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_INTERRUPT_TYPE(pub i32);
@@ -13,6 +15,7 @@ impl NDIS_INTERRUPT_TYPE {
     pub const NDIS_CONNECT_MESSAGE_BASED: Self = Self(2);
 }
 
+/// What to do with an entry of the MSI-X table.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_MSIX_TABLE_OPERATION(pub i32);
@@ -24,6 +27,7 @@ impl NDIS_MSIX_TABLE_OPERATION {
     pub const NdisMSIXTableConfigMax: Self = Self(3);
 }
 
+/// Interrupt handlers of an adapter; NDIS fills in `InterruptType` and `MessageInfoTable`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS {
@@ -42,6 +46,7 @@ pub struct NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS {
     pub MessageInfoTable: *mut IO_INTERRUPT_MESSAGE_INFO,
 }
 
+/// An operation on an entry of the MSI-X table.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_MSIX_CONFIG_PARAMETERS {
@@ -59,6 +64,8 @@ pub struct NDIS_RECEIVE_THROTTLE_PARAMETERS {
     pub MoreNblsPending: u32,
 }
 
+/// A line interrupt has come.
+///
 /// IRQL: `== HIGH_LEVEL`.
 pub type MINIPORT_ISR = unsafe extern "efiapi" fn(
     MiniportInterruptContext: NDIS_HANDLE,
@@ -66,6 +73,8 @@ pub type MINIPORT_ISR = unsafe extern "efiapi" fn(
     TargetProcessors: *mut u32,
 ) -> BOOLEAN;
 
+/// The deferred part of a line interrupt.
+///
 /// IRQL: `== DISPATCH_LEVEL`.
 pub type MINIPORT_INTERRUPT_DPC = unsafe extern "efiapi" fn(
     MiniportInterruptContext: NDIS_HANDLE,
@@ -74,12 +83,18 @@ pub type MINIPORT_INTERRUPT_DPC = unsafe extern "efiapi" fn(
     NdisReserved2: *mut c_void,
 );
 
+/// Masks the line interrupt at the device.
+///
 /// IRQL: `== HIGH_LEVEL`.
 pub type MINIPORT_DISABLE_INTERRUPT = unsafe extern "efiapi" fn(MiniportInterruptContext: NDIS_HANDLE);
 
+/// Unmasks the line interrupt at the device.
+///
 /// IRQL: `== HIGH_LEVEL`.
 pub type MINIPORT_ENABLE_INTERRUPT = unsafe extern "efiapi" fn(MiniportInterruptContext: NDIS_HANDLE);
 
+/// A message interrupt has come; returns whether it was the adapter's.
+///
 /// IRQL: `== HIGH_LEVEL`.
 pub type MINIPORT_MESSAGE_INTERRUPT = unsafe extern "efiapi" fn(
     MiniportInterruptContext: NDIS_HANDLE,
@@ -88,6 +103,8 @@ pub type MINIPORT_MESSAGE_INTERRUPT = unsafe extern "efiapi" fn(
     TargetProcessors: *mut u32,
 ) -> BOOLEAN;
 
+/// The deferred part of a message interrupt.
+///
 /// IRQL: `== DISPATCH_LEVEL`.
 pub type MINIPORT_MESSAGE_INTERRUPT_DPC = unsafe extern "efiapi" fn(
     MiniportInterruptContext: NDIS_HANDLE,
@@ -97,14 +114,20 @@ pub type MINIPORT_MESSAGE_INTERRUPT_DPC = unsafe extern "efiapi" fn(
     NdisReserved2: *mut c_void,
 );
 
+/// Masks one message at the device.
+///
 /// IRQL: `== HIGH_LEVEL`.
 pub type MINIPORT_DISABLE_MESSAGE_INTERRUPT =
     unsafe extern "efiapi" fn(MiniportInterruptContext: NDIS_HANDLE, MessageId: u32);
 
+/// Unmasks one message at the device.
+///
 /// IRQL: `== HIGH_LEVEL`.
 pub type MINIPORT_ENABLE_MESSAGE_INTERRUPT =
     unsafe extern "efiapi" fn(MiniportInterruptContext: NDIS_HANDLE, MessageId: u32);
 
+/// Runs with the interrupt held off.
+///
 /// IRQL: `== HIGH_LEVEL`.
 pub type MINIPORT_SYNCHRONIZE_INTERRUPT =
     unsafe extern "efiapi" fn(SynchronizeContext: NDIS_HANDLE) -> BOOLEAN;

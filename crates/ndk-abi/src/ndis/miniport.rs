@@ -1,4 +1,5 @@
 //! Registration and life cycle of a miniport: handlers, initialization, attributes, pause and restart.
+
 use core::ffi::c_void;
 
 use super::{
@@ -9,6 +10,7 @@ use super::{
 use crate::netio::{NET_IFINDEX, NET_LUID};
 use crate::nt::{BOOLEAN, CM_PARTIAL_RESOURCE_LIST, DRIVER_OBJECT, IRP, UNICODE_STRING};
 
+/// Why an adapter is halted.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_HALT_ACTION(pub i32);
@@ -23,6 +25,7 @@ impl NDIS_HALT_ACTION {
     pub const NdisHaltDeviceStopped: Self = Self(6);
 }
 
+/// Why an adapter is shut down.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_SHUTDOWN_ACTION(pub i32);
@@ -32,6 +35,7 @@ impl NDIS_SHUTDOWN_ACTION {
     pub const NdisShutdownBugCheck: Self = Self(1);
 }
 
+/// Handlers of a miniport driver.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_MINIPORT_DRIVER_CHARACTERISTICS {
@@ -61,12 +65,14 @@ pub struct NDIS_MINIPORT_DRIVER_CHARACTERISTICS {
     pub SynchronousOidRequestHandler: Option<MINIPORT_SYNCHRONOUS_OID_REQUEST>,
 }
 
+/// Head of the characteristics `NdisSetOptionalHandlers` takes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_DRIVER_OPTIONAL_HANDLERS {
     pub Header: NDIS_OBJECT_HEADER,
 }
 
+/// Handlers that take part in plug and play.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_MINIPORT_PNP_CHARACTERISTICS {
@@ -78,6 +84,7 @@ pub struct NDIS_MINIPORT_PNP_CHARACTERISTICS {
     pub Flags: u32,
 }
 
+/// What an adapter is initialized with.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_MINIPORT_INIT_PARAMETERS {
@@ -92,6 +99,7 @@ pub struct NDIS_MINIPORT_INIT_PARAMETERS {
     pub PciDeviceCustomProperties: *mut NDIS_PCI_DEVICE_CUSTOM_PROPERTIES,
 }
 
+/// One attribute the drivers below agree on, in a list.
 #[repr(C, align(16))]
 #[derive(Clone, Copy)]
 pub struct NDIS_RESTART_ATTRIBUTES {
@@ -101,6 +109,7 @@ pub struct NDIS_RESTART_ATTRIBUTES {
     pub Data: [u8; 1],
 }
 
+/// General attributes at restart.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_RESTART_GENERAL_ATTRIBUTES {
@@ -124,6 +133,7 @@ pub struct NDIS_RESTART_GENERAL_ATTRIBUTES {
     pub MaxLookaheadSizeAccessed: u32,
 }
 
+/// What an adapter is restarted with.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_MINIPORT_RESTART_PARAMETERS {
@@ -132,6 +142,7 @@ pub struct NDIS_MINIPORT_RESTART_PARAMETERS {
     pub Flags: u32,
 }
 
+/// Why an adapter is paused.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_MINIPORT_PAUSE_PARAMETERS {
@@ -140,10 +151,14 @@ pub struct NDIS_MINIPORT_PAUSE_PARAMETERS {
     pub PauseReason: u32,
 }
 
+/// The moment to register optional handlers.
+///
 /// IRQL: `== PASSIVE_LEVEL`.
 pub type SET_OPTIONS =
     unsafe extern "efiapi" fn(NdisDriverHandle: NDIS_HANDLE, DriverContext: NDIS_HANDLE) -> NDIS_STATUS;
 
+/// Brings an adapter up, paused.
+///
 /// IRQL: `== PASSIVE_LEVEL`.
 pub type MINIPORT_INITIALIZE = unsafe extern "efiapi" fn(
     NdisMiniportHandle: NDIS_HANDLE,
@@ -151,31 +166,43 @@ pub type MINIPORT_INITIALIZE = unsafe extern "efiapi" fn(
     MiniportInitParameters: *mut NDIS_MINIPORT_INIT_PARAMETERS,
 ) -> NDIS_STATUS;
 
+/// Takes an adapter down; nothing of it remains.
+///
 /// IRQL: `== PASSIVE_LEVEL`.
 pub type MINIPORT_HALT =
     unsafe extern "efiapi" fn(MiniportAdapterContext: NDIS_HANDLE, HaltAction: NDIS_HALT_ACTION);
 
+/// The driver leaves memory.
+///
 /// IRQL: `== PASSIVE_LEVEL`.
 pub type MINIPORT_UNLOAD = unsafe extern "efiapi" fn(DriverObject: *mut DRIVER_OBJECT);
 
+/// Stops sending and receiving; may pend until the last frame is back.
+///
 /// IRQL: `== PASSIVE_LEVEL`.
 pub type MINIPORT_PAUSE = unsafe extern "efiapi" fn(
     MiniportAdapterContext: NDIS_HANDLE,
     PauseParameters: *mut NDIS_MINIPORT_PAUSE_PARAMETERS,
 ) -> NDIS_STATUS;
 
+/// Starts sending and receiving.
+///
 /// IRQL: `== PASSIVE_LEVEL`.
 pub type MINIPORT_RESTART = unsafe extern "efiapi" fn(
     MiniportAdapterContext: NDIS_HANDLE,
     RestartParameters: *mut NDIS_MINIPORT_RESTART_PARAMETERS,
 ) -> NDIS_STATUS;
 
+/// Queries or sets an OID; may pend.
+///
 /// IRQL: `== PASSIVE_LEVEL`.
 pub type MINIPORT_OID_REQUEST = unsafe extern "efiapi" fn(
     MiniportAdapterContext: NDIS_HANDLE,
     OidRequest: *mut NDIS_OID_REQUEST,
 ) -> NDIS_STATUS;
 
+/// Sends frames; they come back with `NdisMSendNetBufferListsComplete`.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type MINIPORT_SEND_NET_BUFFER_LISTS = unsafe extern "efiapi" fn(
     MiniportAdapterContext: NDIS_HANDLE,
@@ -184,6 +211,8 @@ pub type MINIPORT_SEND_NET_BUFFER_LISTS = unsafe extern "efiapi" fn(
     SendFlags: u32,
 );
 
+/// Gives received frames back.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type MINIPORT_RETURN_NET_BUFFER_LISTS = unsafe extern "efiapi" fn(
     MiniportAdapterContext: NDIS_HANDLE,
@@ -191,58 +220,82 @@ pub type MINIPORT_RETURN_NET_BUFFER_LISTS = unsafe extern "efiapi" fn(
     ReturnFlags: u32,
 );
 
+/// Asks for frames with a cancel ID to be completed early.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type MINIPORT_CANCEL_SEND =
     unsafe extern "efiapi" fn(MiniportAdapterContext: NDIS_HANDLE, CancelId: *mut c_void);
 
+/// Asks every few seconds whether the adapter needs a reset.
+///
 /// IRQL: `== PASSIVE_LEVEL`.
 pub type MINIPORT_CHECK_FOR_HANG = unsafe extern "efiapi" fn(MiniportAdapterContext: NDIS_HANDLE) -> BOOLEAN;
 
+/// Resets the adapter; may pend.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type MINIPORT_RESET = unsafe extern "efiapi" fn(
     MiniportAdapterContext: NDIS_HANDLE,
     AddressingReset: *mut BOOLEAN,
 ) -> NDIS_STATUS;
 
+/// Tells of surprise removal or a change of power profile.
+///
 /// IRQL: `== PASSIVE_LEVEL`.
 pub type MINIPORT_DEVICE_PNP_EVENT_NOTIFY = unsafe extern "efiapi" fn(
     MiniportAdapterContext: NDIS_HANDLE,
     NetDevicePnPEvent: *mut NET_DEVICE_PNP_EVENT,
 );
 
+/// Quiets the device because the system goes down; may come at any IRQL.
+///
 /// IRQL: `== PASSIVE_LEVEL (conditional)`.
 pub type MINIPORT_SHUTDOWN =
     unsafe extern "efiapi" fn(MiniportAdapterContext: NDIS_HANDLE, ShutdownAction: NDIS_SHUTDOWN_ACTION);
 
+/// Asks for a pending OID request to be completed early.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type MINIPORT_CANCEL_OID_REQUEST =
     unsafe extern "efiapi" fn(MiniportAdapterContext: NDIS_HANDLE, RequestId: *mut c_void);
 
+/// An OID request that is not serialized with others.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type MINIPORT_DIRECT_OID_REQUEST = unsafe extern "efiapi" fn(
     MiniportAdapterContext: NDIS_HANDLE,
     OidRequest: *mut NDIS_OID_REQUEST,
 ) -> NDIS_STATUS;
 
+/// Asks for a pending direct OID request to be completed early.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type MINIPORT_CANCEL_DIRECT_OID_REQUEST =
     unsafe extern "efiapi" fn(MiniportAdapterContext: NDIS_HANDLE, RequestId: *mut c_void);
 
+/// An OID request that never pends (NDIS 6.80).
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type MINIPORT_SYNCHRONOUS_OID_REQUEST = unsafe extern "efiapi" fn(
     MiniportAdapterContext: NDIS_HANDLE,
     OidRequest: *mut NDIS_OID_REQUEST,
 ) -> NDIS_STATUS;
 
+/// A device has been found, before its resources are assigned.
+///
 /// IRQL: `== PASSIVE_LEVEL`.
 pub type MINIPORT_ADD_DEVICE = unsafe extern "efiapi" fn(
     NdisMiniportHandle: NDIS_HANDLE,
     MiniportDriverContext: NDIS_HANDLE,
 ) -> NDIS_STATUS;
 
+/// Undoes `MINIPORT_ADD_DEVICE`.
+///
 /// IRQL: `== PASSIVE_LEVEL`.
 pub type MINIPORT_REMOVE_DEVICE = unsafe extern "efiapi" fn(MiniportAddDeviceContext: NDIS_HANDLE);
 
+/// A start or filter-resources request passes by.
+///
 /// IRQL: `== PASSIVE_LEVEL`.
 pub type MINIPORT_PNP_IRP =
     unsafe extern "efiapi" fn(MiniportAddDeviceContext: NDIS_HANDLE, Irp: *mut IRP) -> NDIS_STATUS;

@@ -1,9 +1,11 @@
 //! NET_BUFFER_LISTs: frames between NDIS and the miniport.
+
 use core::ffi::c_void;
 
 use super::{NDIS_HANDLE, NDIS_OBJECT_HEADER, NDIS_PHYSICAL_ADDRESS, NDIS_PORT_NUMBER, NDIS_STATUS};
 use crate::nt::{BOOLEAN, MDL, SCATTER_GATHER_LIST};
 
+/// Slots of `NET_BUFFER_LIST::NetBufferListInfo`.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_NET_BUFFER_LIST_INFO(pub i32);
@@ -100,6 +102,7 @@ pub struct NET_BUFFER_LIST {
     pub NetBufferListInfo: [*mut c_void; 27],
 }
 
+/// Room for drivers in front of a `NET_BUFFER_LIST`.
 #[repr(C, align(16))]
 #[derive(Clone, Copy)]
 pub struct NET_BUFFER_LIST_CONTEXT {
@@ -110,6 +113,7 @@ pub struct NET_BUFFER_LIST_CONTEXT {
     pub ContextData: [u8; 0],
 }
 
+/// What a pool of `NET_BUFFER_LIST`s provides.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NET_BUFFER_LIST_POOL_PARAMETERS {
@@ -121,6 +125,7 @@ pub struct NET_BUFFER_LIST_POOL_PARAMETERS {
     pub DataSize: u32,
 }
 
+/// What a pool of `NET_BUFFER`s provides.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NET_BUFFER_POOL_PARAMETERS {
@@ -143,9 +148,13 @@ pub struct NDIS_NET_BUFFER_LIST_8021Q_INFO {
     pub Value: *mut c_void,
 }
 
+/// Allocates an MDL when a frame's data start is moved back.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NET_BUFFER_ALLOCATE_MDL_HANDLER = unsafe extern "efiapi" fn(BufferSize: *mut u32) -> *mut MDL;
 
+/// Frees an MDL when a frame's data start is moved ahead.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NET_BUFFER_FREE_MDL_HANDLER = unsafe extern "efiapi" fn(Mdl: *mut MDL);
 

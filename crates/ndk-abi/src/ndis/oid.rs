@@ -1,4 +1,5 @@
 //! OID requests and the OIDs of an Ethernet miniport.
+
 use core::ffi::c_void;
 
 use super::{
@@ -6,6 +7,7 @@ use super::{
     NDIS_OID, NDIS_PORT_NUMBER, NDIS_STATUS,
 };
 
+/// What an OID request wants.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_REQUEST_TYPE(pub i32);
@@ -26,6 +28,7 @@ impl NDIS_REQUEST_TYPE {
     pub const NdisRequestMethod: Self = Self(12);
 }
 
+/// An OID request.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_OID_REQUEST {
@@ -47,6 +50,7 @@ pub struct NDIS_OID_REQUEST {
     pub Flags: u32,
 }
 
+/// The request's arguments; `RequestType` says which.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union NDIS_OID_REQUEST_DATA {
@@ -55,6 +59,7 @@ pub union NDIS_OID_REQUEST_DATA {
     pub METHOD_INFORMATION: NDIS_OID_REQUEST_METHOD,
 }
 
+/// Arguments of a query. Lengths in bytes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_OID_REQUEST_QUERY {
@@ -65,6 +70,7 @@ pub struct NDIS_OID_REQUEST_QUERY {
     pub BytesNeeded: u32,
 }
 
+/// Arguments of a set. Lengths in bytes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_OID_REQUEST_SET {
@@ -75,6 +81,7 @@ pub struct NDIS_OID_REQUEST_SET {
     pub BytesNeeded: u32,
 }
 
+/// Arguments of a method. Lengths in bytes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_OID_REQUEST_METHOD {
@@ -88,6 +95,7 @@ pub struct NDIS_OID_REQUEST_METHOD {
     pub BytesNeeded: u32,
 }
 
+/// Interrupt moderation, on or off.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_INTERRUPT_MODERATION_PARAMETERS {
@@ -96,6 +104,7 @@ pub struct NDIS_INTERRUPT_MODERATION_PARAMETERS {
     pub InterruptModeration: NDIS_INTERRUPT_MODERATION,
 }
 
+/// A statistic of variable length.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_STATISTICS_VALUE {
@@ -104,6 +113,7 @@ pub struct NDIS_STATISTICS_VALUE {
     pub Data: [u8; 1],
 }
 
+/// A statistic of variable length.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_STATISTICS_VALUE_EX {
@@ -113,6 +123,7 @@ pub struct NDIS_STATISTICS_VALUE_EX {
     pub Data: [u8; 1],
 }
 
+/// Counters of an adapter; `SupportedStatistics` says which are valid.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_STATISTICS_INFO {

@@ -1,4 +1,5 @@
 //! Plug and play: device events, net PnP events.
+
 use core::ffi::c_void;
 
 use super::{
@@ -6,6 +7,7 @@ use super::{
     NDIS_STATUS,
 };
 
+/// What happened to a device.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_DEVICE_PNP_EVENT(pub i32);
@@ -21,6 +23,7 @@ impl NDIS_DEVICE_PNP_EVENT {
     pub const NdisDevicePnPEventMaximum: Self = Self(7);
 }
 
+/// What happened to an adapter.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NET_PNP_EVENT_CODE(pub i32);
@@ -52,6 +55,7 @@ impl NET_PNP_EVENT_CODE {
     pub const NetEventMaximum: Self = Self(23);
 }
 
+/// A device event, for `MINIPORT_DEVICE_PNP_EVENT_NOTIFY`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NET_DEVICE_PNP_EVENT {
@@ -63,6 +67,7 @@ pub struct NET_DEVICE_PNP_EVENT {
     pub NdisReserved: [u8; 16],
 }
 
+/// An adapter event.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NET_PNP_EVENT {
@@ -75,6 +80,7 @@ pub struct NET_PNP_EVENT {
     pub TdiClientReserved: [usize; 4],
 }
 
+/// An adapter event, as `NdisMNetPnPEvent` takes it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NET_PNP_EVENT_NOTIFICATION {

@@ -1,8 +1,10 @@
 //! Ports of an adapter.
+
 use core::ffi::c_void;
 
 use super::{NDIS_MEDIA_CONNECT_STATE, NDIS_OBJECT_HEADER, NDIS_PORT_NUMBER, NET_IF_DIRECTION_TYPE};
 
+/// Kind of a port.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_PORT_TYPE(pub i32);
@@ -16,6 +18,7 @@ impl NDIS_PORT_TYPE {
     pub const NdisPortTypeMax: Self = Self(5);
 }
 
+/// Whether a port's traffic is under control.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_PORT_CONTROL_STATE(pub i32);
@@ -26,6 +29,7 @@ impl NDIS_PORT_CONTROL_STATE {
     pub const NdisPortControlStateUncontrolled: Self = Self(2);
 }
 
+/// Whether a port is authorized.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_PORT_AUTHORIZATION_STATE(pub i32);
@@ -37,6 +41,7 @@ impl NDIS_PORT_AUTHORIZATION_STATE {
     pub const NdisPortReauthorizing: Self = Self(3);
 }
 
+/// Operational status of an interface (RFC 2863).
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NET_IF_OPER_STATUS(pub i32);
@@ -51,6 +56,7 @@ impl NET_IF_OPER_STATUS {
     pub const NET_IF_OPER_STATUS_LOWER_LAYER_DOWN: Self = Self(7);
 }
 
+/// What a port is like.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_PORT_CHARACTERISTICS {
@@ -68,6 +74,7 @@ pub struct NDIS_PORT_CHARACTERISTICS {
     pub RcvAuthorizationState: NDIS_PORT_AUTHORIZATION_STATE,
 }
 
+/// A port, in a list.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_PORT {
@@ -78,6 +85,7 @@ pub struct NDIS_PORT {
     pub PortCharacteristics: NDIS_PORT_CHARACTERISTICS,
 }
 
+/// State of a port.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_PORT_STATE {
@@ -93,6 +101,7 @@ pub struct NDIS_PORT_STATE {
     pub Flags: u32,
 }
 
+/// Operational state of an interface.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_OPER_STATE {

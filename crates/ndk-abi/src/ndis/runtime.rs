@@ -1,4 +1,5 @@
 //! NDIS's run-time services: memory, work items, timers, locks, processors.
+
 use core::ffi::c_void;
 
 use super::{NDIS_HANDLE, NDIS_OBJECT_HEADER, NDIS_STATUS};
@@ -7,6 +8,7 @@ use crate::nt::{
     PROCESSOR_NUMBER, UNICODE_STRING,
 };
 
+/// Partition of a hypervisor the system runs in.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_HYPERVISOR_PARTITION_TYPE(pub i32);
@@ -18,6 +20,7 @@ impl NDIS_HYPERVISOR_PARTITION_TYPE {
     pub const NdisHypervisorPartitionTypeMax: Self = Self(3);
 }
 
+/// Maker of the processors.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_PROCESSOR_VENDOR(pub i32);
@@ -29,6 +32,7 @@ impl NDIS_PROCESSOR_VENDOR {
     pub const NdisProcessorVendorAuthenticAMD: Self = Self(2);
 }
 
+/// How receive side scaling chooses processors.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_RSS_PROFILE(pub i32);
@@ -42,6 +46,7 @@ impl NDIS_RSS_PROFILE {
     pub const NdisRssProfileMaximum: Self = Self(6);
 }
 
+/// Function and context of a timer object.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_TIMER_CHARACTERISTICS {
@@ -51,6 +56,7 @@ pub struct NDIS_TIMER_CHARACTERISTICS {
     pub FunctionContext: *mut c_void,
 }
 
+/// A spin lock that remembers the IRQL.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_SPIN_LOCK {
@@ -58,12 +64,14 @@ pub struct NDIS_SPIN_LOCK {
     pub OldIrql: KIRQL,
 }
 
+/// An event object.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_EVENT {
     pub Event: KEVENT,
 }
 
+/// What the holder of a reader-writer lock keeps.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct LOCK_STATE_EX {
@@ -72,6 +80,7 @@ pub struct LOCK_STATE_EX {
     pub Flags: u8,
 }
 
+/// A processor receive side scaling may use.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_RSS_PROCESSOR {
@@ -80,6 +89,7 @@ pub struct NDIS_RSS_PROCESSOR {
     pub Reserved: u16,
 }
 
+/// The processors receive side scaling may use.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_RSS_PROCESSOR_INFO {
@@ -95,6 +105,7 @@ pub struct NDIS_RSS_PROCESSOR_INFO {
     pub RssProfile: NDIS_RSS_PROFILE,
 }
 
+/// The hypervisor under the system.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_HYPERVISOR_INFO {
@@ -103,6 +114,7 @@ pub struct NDIS_HYPERVISOR_INFO {
     pub PartitionType: NDIS_HYPERVISOR_PARTITION_TYPE,
 }
 
+/// Topology of a processor.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_PROCESSOR_INFO_EX {
@@ -114,6 +126,7 @@ pub struct NDIS_PROCESSOR_INFO_EX {
     pub NodeDistance: u16,
 }
 
+/// Topology of the system.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_SYSTEM_PROCESSOR_INFO_EX {
@@ -129,10 +142,14 @@ pub struct NDIS_SYSTEM_PROCESSOR_INFO_EX {
     pub ProcessorInfoEntrySize: u32,
 }
 
+/// A work item runs.
+///
 /// IRQL: `== PASSIVE_LEVEL`.
 pub type NDIS_IO_WORKITEM_FUNCTION =
     unsafe extern "efiapi" fn(WorkItemContext: *mut c_void, NdisIoWorkItemHandle: NDIS_HANDLE);
 
+/// A timer object has expired.
+///
 /// IRQL: `== DISPATCH_LEVEL`.
 pub type NDIS_TIMER_FUNCTION = unsafe extern "efiapi" fn(
     SystemSpecific1: *mut c_void,

@@ -1,4 +1,5 @@
 //! Status codes and status indications.
+
 use core::ffi::c_void;
 
 use super::{
@@ -7,6 +8,7 @@ use super::{
 };
 use crate::nt::GUID;
 
+/// Pause frames an Ethernet link honours or sends.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_SUPPORTED_PAUSE_FUNCTIONS(pub i32);
@@ -19,6 +21,7 @@ impl NDIS_SUPPORTED_PAUSE_FUNCTIONS {
     pub const NdisPauseFunctionsUnknown: Self = Self(4);
 }
 
+/// Interrupt moderation, on or off.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_INTERRUPT_MODERATION(pub i32);
@@ -30,6 +33,7 @@ impl NDIS_INTERRUPT_MODERATION {
     pub const NdisInterruptModerationDisabled: Self = Self(3);
 }
 
+/// News a miniport has for the drivers above.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_STATUS_INDICATION {
@@ -46,6 +50,7 @@ pub struct NDIS_STATUS_INDICATION {
     pub NdisReserved: [*mut c_void; 4],
 }
 
+/// State of the link. Speeds in bits per second.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_LINK_STATE {
@@ -58,6 +63,7 @@ pub struct NDIS_LINK_STATE {
     pub AutoNegotiationFlags: u32,
 }
 
+/// What the link is asked to be.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_LINK_PARAMETERS {
@@ -69,6 +75,7 @@ pub struct NDIS_LINK_PARAMETERS {
     pub AutoNegotiationFlags: u32,
 }
 
+/// Speeds of a link in bits per second.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_LINK_SPEED {

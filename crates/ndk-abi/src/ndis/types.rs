@@ -1,8 +1,10 @@
 //! Basic types of NDIS: handles, statuses, object headers, media.
+
 use core::ffi::c_void;
 
 use crate::nt::{CM_PARTIAL_RESOURCE_LIST, DRIVER_OBJECT, LARGE_INTEGER, UNICODE_STRING};
 
+/// Medium a miniport presents.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_MEDIUM(pub i32);
@@ -31,6 +33,7 @@ impl NDIS_MEDIUM {
     pub const NdisMediumMax: Self = Self(20);
 }
 
+/// Medium underneath.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_PHYSICAL_MEDIUM(pub i32);
@@ -60,6 +63,7 @@ impl NDIS_PHYSICAL_MEDIUM {
     pub const NdisPhysicalMediumMax: Self = Self(21);
 }
 
+/// Bus of an adapter.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_INTERFACE_TYPE(pub i32);
@@ -85,6 +89,7 @@ impl NDIS_INTERFACE_TYPE {
     pub const NdisMaximumInterfaceType: Self = Self(19);
 }
 
+/// Whether a link is up.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NET_IF_MEDIA_CONNECT_STATE(pub i32);
@@ -95,6 +100,7 @@ impl NET_IF_MEDIA_CONNECT_STATE {
     pub const MediaConnectStateDisconnected: Self = Self(2);
 }
 
+/// Duplex of a link.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NET_IF_MEDIA_DUPLEX_STATE(pub i32);
@@ -105,6 +111,7 @@ impl NET_IF_MEDIA_DUPLEX_STATE {
     pub const MediaDuplexStateFull: Self = Self(2);
 }
 
+/// How many peers a link has.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NET_IF_ACCESS_TYPE(pub i32);
@@ -117,6 +124,7 @@ impl NET_IF_ACCESS_TYPE {
     pub const NET_IF_ACCESS_MAXIMUM: Self = Self(5);
 }
 
+/// Which ways a link carries data.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NET_IF_DIRECTION_TYPE(pub i32);
@@ -128,6 +136,7 @@ impl NET_IF_DIRECTION_TYPE {
     pub const NET_IF_DIRECTION_MAXIMUM: Self = Self(3);
 }
 
+/// How a link comes up.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NET_IF_CONNECTION_TYPE(pub i32);
@@ -139,6 +148,7 @@ impl NET_IF_CONNECTION_TYPE {
     pub const NET_IF_CONNECTION_MAXIMUM: Self = Self(4);
 }
 
+/// State of the hardware.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NDIS_HARDWARE_STATUS(pub i32);
@@ -151,6 +161,7 @@ impl NDIS_HARDWARE_STATUS {
     pub const NdisHardwareStatusNotReady: Self = Self(4);
 }
 
+/// First member of NDIS structures: type, revision, and size in bytes of that revision.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_OBJECT_HEADER {
@@ -159,6 +170,7 @@ pub struct NDIS_OBJECT_HEADER {
     pub Size: u16,
 }
 
+/// An object in whose name a driver without handle allocates.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_GENERIC_OBJECT {

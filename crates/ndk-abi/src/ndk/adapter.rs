@@ -1,4 +1,5 @@
 //! NDK adapters: limits, dispatch table, logical address mappings (`ndkinfo.h`, `ndkpi.h`).
+
 use core::ffi::c_void;
 
 use super::{
@@ -59,6 +60,7 @@ pub struct NDK_LOGICAL_ADDRESS_MAPPING {
     pub AdapterPageArray: [NDK_LOGICAL_ADDRESS; 1],
 }
 
+/// Functions of an adapter. All entries are set.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDK_ADAPTER_DISPATCH {
@@ -81,6 +83,8 @@ pub struct NDK_ADAPTER {
     pub Dispatch: *const NDK_ADAPTER_DISPATCH,
 }
 
+/// Reads the adapter's limits; `pBufferSize` in bytes, also on return. Never pends.
+///
 /// IRQL: `<= PASSIVE_LEVEL`.
 pub type NDK_FN_QUERY_ADAPTER_INFO = unsafe extern "efiapi" fn(
     pNdkAdapter: *mut NDK_ADAPTER,
@@ -88,6 +92,8 @@ pub type NDK_FN_QUERY_ADAPTER_INFO = unsafe extern "efiapi" fn(
     pBufferSize: *mut u32,
 ) -> NTSTATUS;
 
+/// Reads the adapter's limits as a given version has them. In no dispatch table.
+///
 /// IRQL: `<= PASSIVE_LEVEL`.
 pub type NDK_FN_QUERY_ADAPTER_INFO_EX = unsafe extern "efiapi" fn(
     pNdkAdapter: *mut NDK_ADAPTER,
@@ -96,6 +102,9 @@ pub type NDK_FN_QUERY_ADAPTER_INFO_EX = unsafe extern "efiapi" fn(
     pBufferSize: *mut u32,
 ) -> NTSTATUS;
 
+/// Maps locked memory to logical addresses; `pLAMSize` in bytes, `pFBO` the offset into the first page. May
+/// pend.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_BUILD_LAM = unsafe extern "efiapi" fn(
     pNdkAdapter: *mut NDK_ADAPTER,
@@ -108,6 +117,8 @@ pub type NDK_FN_BUILD_LAM = unsafe extern "efiapi" fn(
     pFBO: *mut u32,
 ) -> NTSTATUS;
 
+/// Undoes `NDK_FN_BUILD_LAM`.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_RELEASE_LAM =
     unsafe extern "efiapi" fn(pNdkAdapter: *mut NDK_ADAPTER, pNdkLAM: *mut NDK_LOGICAL_ADDRESS_MAPPING);

@@ -1,4 +1,5 @@
 //! Completion queues (`ndkpi.h`).
+
 use core::ffi::c_void;
 
 use super::{
@@ -46,6 +47,7 @@ pub struct NDK_RESULT_EX {
     pub TypeSpecificCompletionOutput: usize,
 }
 
+/// Functions of a completion queue. All entries are set; the last one came with NDKPI 1.2.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDK_CQ_DISPATCH {
@@ -66,6 +68,8 @@ pub struct NDK_CQ {
     pub Dispatch: *const NDK_CQ_DISPATCH,
 }
 
+/// Creates a completion queue of at least `CqDepth` entries. May pend.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_CREATE_CQ = unsafe extern "efiapi" fn(
     pNdkAdapter: *mut NDK_ADAPTER,
@@ -78,10 +82,14 @@ pub type NDK_FN_CREATE_CQ = unsafe extern "efiapi" fn(
     ppNdkCq: *mut *mut NDK_CQ,
 ) -> NTSTATUS;
 
+/// An armed completion queue has something to read, or a fault.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_CQ_NOTIFICATION_CALLBACK =
     unsafe extern "efiapi" fn(CqNotificationContext: *mut c_void, CqStatus: NTSTATUS);
 
+/// Changes the depth of a completion queue. May pend.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_RESIZE_CQ = unsafe extern "efiapi" fn(
     pNdkCq: *mut NDK_CQ,
@@ -90,17 +98,25 @@ pub type NDK_FN_RESIZE_CQ = unsafe extern "efiapi" fn(
     RequestContext: *mut c_void,
 ) -> NTSTATUS;
 
+/// Asks for one notification; `Type` is one of `NDK_CQ_NOTIFY_*`.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_ARM_CQ = unsafe extern "efiapi" fn(pNdkCq: *mut NDK_CQ, Type: u32);
 
+/// Takes up to `nResults` completions; returns how many.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_GET_CQ_RESULTS =
     unsafe extern "efiapi" fn(pNdkCq: *mut NDK_CQ, Results: *mut NDK_RESULT, nResults: u32) -> u32;
 
+/// Takes up to `nResults` completions with their types; returns how many (NDKPI 1.2).
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_GET_CQ_RESULTS_EX =
     unsafe extern "efiapi" fn(pNdkCq: *mut NDK_CQ, Results: *mut NDK_RESULT_EX, nResults: u32) -> u32;
 
+/// Delays notifications by up to `ModerationInterval` microseconds or `ModerationCount` completions.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_CONTROL_CQ_INTERRUPT_MODERATION =
     unsafe extern "efiapi" fn(pNdkCq: *mut NDK_CQ, ModerationInterval: u32, ModerationCount: u32) -> NTSTATUS;

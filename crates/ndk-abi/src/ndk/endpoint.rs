@@ -1,4 +1,5 @@
 //! Connections: connectors, listeners, shared endpoints (`ndkpi.h`).
+
 use core::ffi::c_void;
 
 use super::{
@@ -8,6 +9,7 @@ use super::{
 use crate::netio::SOCKADDR;
 use crate::nt::{BOOLEAN, NTSTATUS};
 
+/// Functions of a connector. All entries are set; the last two came with NDKPI 2.1.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDK_CONNECTOR_DISPATCH {
@@ -34,6 +36,7 @@ pub struct NDK_CONNECTOR {
     pub Dispatch: *const NDK_CONNECTOR_DISPATCH,
 }
 
+/// Functions of a listener. All entries are set.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDK_LISTENER_DISPATCH {
@@ -52,6 +55,7 @@ pub struct NDK_LISTENER {
     pub Dispatch: *const NDK_LISTENER_DISPATCH,
 }
 
+/// Functions of a shared endpoint. All entries are set.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDK_SHARED_ENDPOINT_DISPATCH {
@@ -68,6 +72,8 @@ pub struct NDK_SHARED_ENDPOINT {
     pub Dispatch: *const NDK_SHARED_ENDPOINT_DISPATCH,
 }
 
+/// Creates a connector for the active side. May pend.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_CREATE_CONNECTOR = unsafe extern "efiapi" fn(
     pNdkAdapter: *mut NDK_ADAPTER,
@@ -76,6 +82,8 @@ pub type NDK_FN_CREATE_CONNECTOR = unsafe extern "efiapi" fn(
     ppNdkConnector: *mut *mut NDK_CONNECTOR,
 ) -> NTSTATUS;
 
+/// Connects a queue pair; done when the peer has accepted. Lengths in bytes. May pend.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_CONNECT = unsafe extern "efiapi" fn(
     pNdkConnector: *mut NDK_CONNECTOR,
@@ -92,6 +100,8 @@ pub type NDK_FN_CONNECT = unsafe extern "efiapi" fn(
     RequestContext: *mut c_void,
 ) -> NTSTATUS;
 
+/// Connects from the address of a shared endpoint. May pend.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_CONNECT_WITH_SHARED_ENDPOINT = unsafe extern "efiapi" fn(
     pNdkConnector: *mut NDK_CONNECTOR,
@@ -107,6 +117,8 @@ pub type NDK_FN_CONNECT_WITH_SHARED_ENDPOINT = unsafe extern "efiapi" fn(
     RequestContext: *mut c_void,
 ) -> NTSTATUS;
 
+/// Completes what the peer has accepted. May pend.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_COMPLETE_CONNECT = unsafe extern "efiapi" fn(
     pNdkConnector: *mut NDK_CONNECTOR,
@@ -116,6 +128,8 @@ pub type NDK_FN_COMPLETE_CONNECT = unsafe extern "efiapi" fn(
     RequestContext: *mut c_void,
 ) -> NTSTATUS;
 
+/// Completes, with a disconnect event that tells the reason (NDKPI 2.1). May pend.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_COMPLETE_CONNECT_EX = unsafe extern "efiapi" fn(
     pNdkConnector: *mut NDK_CONNECTOR,
@@ -125,6 +139,8 @@ pub type NDK_FN_COMPLETE_CONNECT_EX = unsafe extern "efiapi" fn(
     RequestContext: *mut c_void,
 ) -> NTSTATUS;
 
+/// Accepts on a queue pair; done when the peer has completed. May pend.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_ACCEPT = unsafe extern "efiapi" fn(
     pNdkConnector: *mut NDK_CONNECTOR,
@@ -139,6 +155,8 @@ pub type NDK_FN_ACCEPT = unsafe extern "efiapi" fn(
     RequestContext: *mut c_void,
 ) -> NTSTATUS;
 
+/// Accepts, with a disconnect event that tells the reason (NDKPI 2.1). May pend.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_ACCEPT_EX = unsafe extern "efiapi" fn(
     pNdkConnector: *mut NDK_CONNECTOR,
@@ -153,6 +171,8 @@ pub type NDK_FN_ACCEPT_EX = unsafe extern "efiapi" fn(
     RequestContext: *mut c_void,
 ) -> NTSTATUS;
 
+/// Refuses a connection. Never pends.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_REJECT = unsafe extern "efiapi" fn(
     pNdkConnector: *mut NDK_CONNECTOR,
@@ -160,6 +180,8 @@ pub type NDK_FN_REJECT = unsafe extern "efiapi" fn(
     PrivateDataLength: u32,
 ) -> NTSTATUS;
 
+/// Reads limits and private data of the peer; the length in bytes, also on return.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_GET_CONNECTION_DATA = unsafe extern "efiapi" fn(
     pNdkConnector: *mut NDK_CONNECTOR,
@@ -169,6 +191,8 @@ pub type NDK_FN_GET_CONNECTION_DATA = unsafe extern "efiapi" fn(
     pPrivateDataLength: *mut u32,
 ) -> NTSTATUS;
 
+/// Reads the connector's own address; the length in bytes, also on return.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_GET_LOCAL_ADDRESS = unsafe extern "efiapi" fn(
     pNdkConnector: *mut NDK_CONNECTOR,
@@ -176,6 +200,8 @@ pub type NDK_FN_GET_LOCAL_ADDRESS = unsafe extern "efiapi" fn(
     pAddressLength: *mut u32,
 ) -> NTSTATUS;
 
+/// Reads the peer's address; the length in bytes, also on return.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_GET_PEER_ADDRESS = unsafe extern "efiapi" fn(
     pNdkConnector: *mut NDK_CONNECTOR,
@@ -183,6 +209,8 @@ pub type NDK_FN_GET_PEER_ADDRESS = unsafe extern "efiapi" fn(
     pAddressLength: *mut u32,
 ) -> NTSTATUS;
 
+/// Ends a connection in agreement with the peer. May pend.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_DISCONNECT = unsafe extern "efiapi" fn(
     pNdkConnector: *mut NDK_CONNECTOR,
@@ -190,6 +218,8 @@ pub type NDK_FN_DISCONNECT = unsafe extern "efiapi" fn(
     RequestContext: *mut c_void,
 ) -> NTSTATUS;
 
+/// Ends a connection, abruptly if asked. In no dispatch table.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_DISCONNECT_EX = unsafe extern "efiapi" fn(
     pNdkConnector: *mut NDK_CONNECTOR,
@@ -198,13 +228,19 @@ pub type NDK_FN_DISCONNECT_EX = unsafe extern "efiapi" fn(
     RequestContext: *mut c_void,
 ) -> NTSTATUS;
 
+/// The peer has left, or the connection broke.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_DISCONNECT_EVENT_CALLBACK = unsafe extern "efiapi" fn(DisconnectEventContext: *mut c_void);
 
+/// The peer has left, or the connection broke, and why (NDKPI 2.1).
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_DISCONNECT_EVENT_CALLBACK_EX =
     unsafe extern "efiapi" fn(DisconnectEventContext: *mut c_void, ProviderDisconnectReason: u32);
 
+/// Creates a listener. May pend.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_CREATE_LISTENER = unsafe extern "efiapi" fn(
     pNdkAdapter: *mut NDK_ADAPTER,
@@ -215,10 +251,14 @@ pub type NDK_FN_CREATE_LISTENER = unsafe extern "efiapi" fn(
     ppNdkListener: *mut *mut NDK_LISTENER,
 ) -> NTSTATUS;
 
+/// Somebody wants to connect; the connector is the consumer's from here on.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_CONNECT_EVENT_CALLBACK =
     unsafe extern "efiapi" fn(ConnectEventContext: *mut c_void, pNdkConnector: *mut NDK_CONNECTOR);
 
+/// Begins to listen at an address. May pend.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_LISTEN = unsafe extern "efiapi" fn(
     pNdkListener: *mut NDK_LISTENER,
@@ -228,6 +268,8 @@ pub type NDK_FN_LISTEN = unsafe extern "efiapi" fn(
     RequestContext: *mut c_void,
 ) -> NTSTATUS;
 
+/// Reads the address listened at; the length in bytes, also on return.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_GET_LISTENER_LOCAL_ADDRESS = unsafe extern "efiapi" fn(
     pNdkListener: *mut NDK_LISTENER,
@@ -235,10 +277,14 @@ pub type NDK_FN_GET_LISTENER_LOCAL_ADDRESS = unsafe extern "efiapi" fn(
     pAddressLength: *mut u32,
 ) -> NTSTATUS;
 
+/// Refuses connections for a while, or no longer.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_CONTROL_CONNECT_EVENTS =
     unsafe extern "efiapi" fn(pNdkListener: *mut NDK_LISTENER, Pause: BOOLEAN);
 
+/// Creates a shared endpoint at an address. May pend.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_CREATE_SHARED_ENDPOINT = unsafe extern "efiapi" fn(
     pNdkAdapter: *mut NDK_ADAPTER,
@@ -249,6 +295,8 @@ pub type NDK_FN_CREATE_SHARED_ENDPOINT = unsafe extern "efiapi" fn(
     ppNdkSharedEndpoint: *mut *mut NDK_SHARED_ENDPOINT,
 ) -> NTSTATUS;
 
+/// Reads the shared endpoint's address; the length in bytes, also on return.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_GET_SHARED_ENDPOINT_LOCAL_ADDRESS = unsafe extern "efiapi" fn(
     pNdkSharedEndpoint: *mut NDK_SHARED_ENDPOINT,

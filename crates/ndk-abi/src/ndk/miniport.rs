@@ -1,11 +1,13 @@
 //! The seam between NDIS and an NDK provider (`ndisndk.h`, NDK parts of `ntddndis.h`).
+
 use super::{NDK_ADAPTER, NDK_ADAPTER_INFO, NDK_VERSION};
 use crate::ndis::{
     NDIS_HANDLE, NDIS_NIC_SWITCH_ID, NDIS_NIC_SWITCH_VPORT_ID, NDIS_OBJECT_HEADER, NDIS_OID, NDIS_STATUS,
 };
 use crate::netio::SOCKADDR_INET;
-use crate::nt::BOOLEAN;
+use crate::nt::{BOOLEAN, GUID};
 
+/// The two handlers that make a miniport an NDK provider.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_NDK_PROVIDER_CHARACTERISTICS {
@@ -15,6 +17,7 @@ pub struct NDIS_NDK_PROVIDER_CHARACTERISTICS {
     pub CloseNDKAdapterHandler: Option<CLOSE_NDK_ADAPTER_HANDLER>,
 }
 
+/// The version an adapter is opened at. No header, so no revision.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_OPEN_NDK_ADAPTER_PARAMETERS {
@@ -23,6 +26,7 @@ pub struct NDIS_OPEN_NDK_ADAPTER_PARAMETERS {
     pub VPortId: NDIS_NIC_SWITCH_VPORT_ID,
 }
 
+/// What an adapter can do, told at initialization.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_NDK_CAPABILITIES {
@@ -40,6 +44,7 @@ pub struct NDIS_NDK_CAPABILITIES {
     pub NdkInfo: *mut NDK_ADAPTER_INFO,
 }
 
+/// Counters of RDMA activity; a bit in `MissingCounterMask` is a counter's offset divided by 8.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_NDK_PERFORMANCE_COUNTERS {
@@ -75,6 +80,7 @@ pub struct NDIS_NDK_PERFORMANCE_COUNTERS {
     pub RDMAOutFrames: u64,
 }
 
+/// Answer to `OID_NDK_STATISTICS`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_NDK_STATISTICS_INFO {
@@ -83,6 +89,7 @@ pub struct NDIS_NDK_STATISTICS_INFO {
     pub CounterSet: NDIS_NDK_PERFORMANCE_COUNTERS,
 }
 
+/// A connection.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_NDK_CONNECTION_ENTRY {
@@ -92,6 +99,7 @@ pub struct NDIS_NDK_CONNECTION_ENTRY {
     pub OwnerPid: u32,
 }
 
+/// Answer to `OID_NDK_CONNECTIONS`; variable length, `Connections` is its first entry.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_NDK_CONNECTIONS {
@@ -102,6 +110,7 @@ pub struct NDIS_NDK_CONNECTIONS {
     pub Connections: [NDIS_NDK_CONNECTION_ENTRY; 1],
 }
 
+/// A listener or shared endpoint.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_NDK_LOCAL_ENDPOINT_ENTRY {
@@ -111,6 +120,7 @@ pub struct NDIS_NDK_LOCAL_ENDPOINT_ENTRY {
     pub OwnerPid: u32,
 }
 
+/// Answer to `OID_NDK_LOCAL_ENDPOINTS`; variable length, `LocalEndpoints` is its first entry.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_NDK_LOCAL_ENDPOINTS {
@@ -121,6 +131,7 @@ pub struct NDIS_NDK_LOCAL_ENDPOINTS {
     pub LocalEndpoints: [NDIS_NDK_LOCAL_ENDPOINT_ENTRY; 1],
 }
 
+/// `NDK_ADAPTER_INFO` in the form WMI wants.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDK_WMI_ADAPTER_INFO {
@@ -147,6 +158,7 @@ pub struct NDK_WMI_ADAPTER_INFO {
     pub AdapterFlags: u32,
 }
 
+/// `NDIS_NDK_CAPABILITIES` in the form WMI wants.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_WMI_NDK_CAPABILITIES {
@@ -162,6 +174,8 @@ pub struct NDIS_WMI_NDK_CAPABILITIES {
     pub NdkInfo: NDK_WMI_ADAPTER_INFO,
 }
 
+/// Opens the adapter for a consumer. Never pends.
+///
 /// IRQL: `== PASSIVE_LEVEL`.
 pub type OPEN_NDK_ADAPTER_HANDLER = unsafe extern "efiapi" fn(
     MiniportAdapterContext: NDIS_HANDLE,
@@ -169,9 +183,16 @@ pub type OPEN_NDK_ADAPTER_HANDLER = unsafe extern "efiapi" fn(
     ppNdkAdapter: *mut *mut NDK_ADAPTER,
 ) -> NDIS_STATUS;
 
+/// Closes an opened adapter; returns when every object below it is closed.
+///
 /// IRQL: `== PASSIVE_LEVEL`.
 pub type CLOSE_NDK_ADAPTER_HANDLER =
     unsafe extern "efiapi" fn(MiniportAdapterContext: NDIS_HANDLE, pNdkAdapter: *mut NDK_ADAPTER);
+
+/// WMI class of `NDIS_WMI_NDK_CAPABILITIES`.
+pub const GUID_NDIS_NDK_CAPABILITIES: GUID = GUID::from_u128(0x7969ba4d_dd80_4bc7_b3e6_68043997e519);
+/// WMI class of the state that `OID_NDK_SET_STATE` sets.
+pub const GUID_NDIS_NDK_STATE: GUID = GUID::from_u128(0x530c69c9_2f51_49de_a1af_088d54ffa474);
 
 pub const OID_NDK_CONNECTIONS: NDIS_OID = 0xFC040203;
 pub const OID_NDK_LOCAL_ENDPOINTS: NDIS_OID = 0xFC040204;

@@ -1,4 +1,5 @@
 //! Memory regions and windows (`ndkpi.h`).
+
 use core::ffi::c_void;
 
 use super::{
@@ -7,6 +8,7 @@ use super::{
 };
 use crate::nt::{BOOLEAN, MDL, NTSTATUS};
 
+/// Functions of a memory region. All entries are set.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDK_MR_DISPATCH {
@@ -27,6 +29,7 @@ pub struct NDK_MR {
     pub Dispatch: *const NDK_MR_DISPATCH,
 }
 
+/// Functions of a memory window. All entries are set.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDK_MW_DISPATCH {
@@ -43,6 +46,8 @@ pub struct NDK_MW {
     pub Dispatch: *const NDK_MW_DISPATCH,
 }
 
+/// Creates a memory region, to be registered or fast-registered. May pend.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_CREATE_MR = unsafe extern "efiapi" fn(
     pNdkPd: *mut NDK_PD,
@@ -52,6 +57,8 @@ pub type NDK_FN_CREATE_MR = unsafe extern "efiapi" fn(
     ppNdkMr: *mut *mut NDK_MR,
 ) -> NTSTATUS;
 
+/// Registers `Length` bytes of a chain of locked MDLs. May pend.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_REGISTER_MR = unsafe extern "efiapi" fn(
     pNdkMr: *mut NDK_MR,
@@ -62,6 +69,8 @@ pub type NDK_FN_REGISTER_MR = unsafe extern "efiapi" fn(
     RequestContext: *mut c_void,
 ) -> NTSTATUS;
 
+/// Undoes `NDK_FN_REGISTER_MR`; afterwards nothing reaches the memory. May pend.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_DEREGISTER_MR = unsafe extern "efiapi" fn(
     pNdkMr: *mut NDK_MR,
@@ -69,6 +78,8 @@ pub type NDK_FN_DEREGISTER_MR = unsafe extern "efiapi" fn(
     RequestContext: *mut c_void,
 ) -> NTSTATUS;
 
+/// Makes a region ready for fast registration of up to `AdapterPageCount` pages. May pend.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_INITIALIZE_FAST_REGISTER_MR = unsafe extern "efiapi" fn(
     pNdkMr: *mut NDK_MR,
@@ -78,12 +89,18 @@ pub type NDK_FN_INITIALIZE_FAST_REGISTER_MR = unsafe extern "efiapi" fn(
     RequestContext: *mut c_void,
 ) -> NTSTATUS;
 
+/// The token for entries of our own requests.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_GET_LOCAL_TOKEN_FROM_MR = unsafe extern "efiapi" fn(pNdkMr: *mut NDK_MR) -> u32;
 
+/// The token for requests of a peer.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_GET_REMOTE_TOKEN_FROM_MR = unsafe extern "efiapi" fn(pNdkMr: *mut NDK_MR) -> u32;
 
+/// Creates a memory window. May pend.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_CREATE_MW = unsafe extern "efiapi" fn(
     pNdkPd: *mut NDK_PD,
@@ -92,6 +109,8 @@ pub type NDK_FN_CREATE_MW = unsafe extern "efiapi" fn(
     ppNdkMw: *mut *mut NDK_MW,
 ) -> NTSTATUS;
 
+/// The token for requests of a peer.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_GET_REMOTE_TOKEN_FROM_MW = unsafe extern "efiapi" fn(pNdkMw: *mut NDK_MW) -> u32;
 

@@ -1,4 +1,5 @@
 //! What all NDK objects share: header, close, completion callbacks (`ndkpi.h`).
+
 use core::ffi::c_void;
 
 use crate::nt::{GUID, NTSTATUS};

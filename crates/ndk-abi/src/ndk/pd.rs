@@ -1,4 +1,5 @@
 //! Protection domains (`ndkpi.h`).
+
 use core::ffi::c_void;
 
 use super::{
@@ -8,6 +9,7 @@ use super::{
 };
 use crate::nt::NTSTATUS;
 
+/// Functions of a protection domain. All entries are set.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDK_PD_DISPATCH {
@@ -29,6 +31,8 @@ pub struct NDK_PD {
     pub Dispatch: *const NDK_PD_DISPATCH,
 }
 
+/// Creates a protection domain. May pend.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_CREATE_PD = unsafe extern "efiapi" fn(
     pNdkAdapter: *mut NDK_ADAPTER,
@@ -37,6 +41,8 @@ pub type NDK_FN_CREATE_PD = unsafe extern "efiapi" fn(
     ppNdkPd: *mut *mut NDK_PD,
 ) -> NTSTATUS;
 
+/// The token under which entries hold logical addresses. Never for a peer.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_GET_PRIVILEGED_MEMORY_REGION_TOKEN =
     unsafe extern "efiapi" fn(pNdkPd: *mut NDK_PD, pToken: *mut u32);

@@ -1,4 +1,5 @@
 //! Queue pairs: posts and their flags (`ndkpi.h`).
+
 use core::ffi::c_void;
 
 use super::{
@@ -16,6 +17,7 @@ pub struct NDK_SGE {
     pub MemoryRegionToken: u32,
 }
 
+/// Address of a scatter/gather entry; the token says which.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union NDK_SGE_Anonymous {
@@ -23,6 +25,7 @@ pub union NDK_SGE_Anonymous {
     pub LogicalAddress: NDK_LOGICAL_ADDRESS,
 }
 
+/// Functions of a queue pair. All entries are set; the last one came with NDKPI 1.2.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDK_QP_DISPATCH {
@@ -47,6 +50,8 @@ pub struct NDK_QP {
     pub Dispatch: *const NDK_QP_DISPATCH,
 }
 
+/// Creates a queue pair. Depths in requests, `InlineDataSize` in bytes. May pend.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_CREATE_QP = unsafe extern "efiapi" fn(
     pNdkPd: *mut NDK_PD,
@@ -63,6 +68,8 @@ pub type NDK_FN_CREATE_QP = unsafe extern "efiapi" fn(
     ppNdkQp: *mut *mut NDK_QP,
 ) -> NTSTATUS;
 
+/// Creates a queue pair that receives from a shared receive queue. May pend.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_CREATE_QP_WITH_SRQ = unsafe extern "efiapi" fn(
     pNdkPd: *mut NDK_PD,
@@ -78,9 +85,13 @@ pub type NDK_FN_CREATE_QP_WITH_SRQ = unsafe extern "efiapi" fn(
     ppNdkQp: *mut *mut NDK_QP,
 ) -> NTSTATUS;
 
+/// Begins to cancel everything outstanding on the queue pair.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_FLUSH = unsafe extern "efiapi" fn(pNdkQp: *mut NDK_QP);
 
+/// Posts a send. The entries are used during the call only, as in all posts.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_SEND = unsafe extern "efiapi" fn(
     pNdkQp: *mut NDK_QP,
@@ -90,6 +101,8 @@ pub type NDK_FN_SEND = unsafe extern "efiapi" fn(
     Flags: u32,
 ) -> NTSTATUS;
 
+/// Posts a send that invalidates a token of the peer (NDKPI 1.2).
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_SEND_AND_INVALIDATE = unsafe extern "efiapi" fn(
     pNdkQp: *mut NDK_QP,
@@ -100,6 +113,8 @@ pub type NDK_FN_SEND_AND_INVALIDATE = unsafe extern "efiapi" fn(
     RemoteToken: u32,
 ) -> NTSTATUS;
 
+/// Posts a receive.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_RECEIVE = unsafe extern "efiapi" fn(
     pNdkQp: *mut NDK_QP,
@@ -108,6 +123,8 @@ pub type NDK_FN_RECEIVE = unsafe extern "efiapi" fn(
     nSge: u32,
 ) -> NTSTATUS;
 
+/// Posts the binding of a memory window to part of a region.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_BIND = unsafe extern "efiapi" fn(
     pNdkQp: *mut NDK_QP,
@@ -119,6 +136,8 @@ pub type NDK_FN_BIND = unsafe extern "efiapi" fn(
     Flags: u32,
 ) -> NTSTATUS;
 
+/// Posts the registration of pages with a region made ready for it. `FBO`: offset into the first page.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_FAST_REGISTER = unsafe extern "efiapi" fn(
     pNdkQp: *mut NDK_QP,
@@ -132,6 +151,8 @@ pub type NDK_FN_FAST_REGISTER = unsafe extern "efiapi" fn(
     Flags: u32,
 ) -> NTSTATUS;
 
+/// Posts the invalidation of a fast-registered region or a bound window.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_INVALIDATE = unsafe extern "efiapi" fn(
     pNdkQp: *mut NDK_QP,
@@ -140,6 +161,8 @@ pub type NDK_FN_INVALIDATE = unsafe extern "efiapi" fn(
     Flags: u32,
 ) -> NTSTATUS;
 
+/// Posts a read of the peer's memory. `RemoteAddress` in host byte order.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_READ = unsafe extern "efiapi" fn(
     pNdkQp: *mut NDK_QP,
@@ -151,6 +174,8 @@ pub type NDK_FN_READ = unsafe extern "efiapi" fn(
     Flags: u32,
 ) -> NTSTATUS;
 
+/// Posts a write to the peer's memory. `RemoteAddress` in host byte order.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_WRITE = unsafe extern "efiapi" fn(
     pNdkQp: *mut NDK_QP,

@@ -1,4 +1,5 @@
 //! Shared receive queues (`ndkpi.h`).
+
 use core::ffi::c_void;
 
 use super::{
@@ -7,6 +8,7 @@ use super::{
 };
 use crate::nt::{GROUP_AFFINITY, NTSTATUS};
 
+/// Functions of a shared receive queue. All entries are set.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDK_SRQ_DISPATCH {
@@ -24,6 +26,8 @@ pub struct NDK_SRQ {
     pub Dispatch: *const NDK_SRQ_DISPATCH,
 }
 
+/// Creates a shared receive queue. May pend.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_CREATE_SRQ = unsafe extern "efiapi" fn(
     pNdkPd: *mut NDK_PD,
@@ -38,10 +42,14 @@ pub type NDK_FN_CREATE_SRQ = unsafe extern "efiapi" fn(
     ppNdkSrq: *mut *mut NDK_SRQ,
 ) -> NTSTATUS;
 
+/// The queue has fallen below its threshold, or has a fault.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_SRQ_NOTIFICATION_CALLBACK =
     unsafe extern "efiapi" fn(SrqNotificationContext: *mut c_void, SrqStatus: NTSTATUS);
 
+/// Changes depth and threshold. May pend.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_MODIFY_SRQ = unsafe extern "efiapi" fn(
     pNdkSrq: *mut NDK_SRQ,
@@ -51,6 +59,8 @@ pub type NDK_FN_MODIFY_SRQ = unsafe extern "efiapi" fn(
     RequestContext: *mut c_void,
 ) -> NTSTATUS;
 
+/// Posts a receive for any queue pair on the queue.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_SRQ_RECEIVE = unsafe extern "efiapi" fn(
     pNdkSrq: *mut NDK_SRQ,

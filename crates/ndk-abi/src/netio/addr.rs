@@ -1,5 +1,6 @@
 //! Socket addresses. Addresses and ports are in network byte order.
 
+/// Scope of an IPv6 address.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SCOPE_LEVEL(pub i32);
@@ -22,6 +23,7 @@ pub struct IN_ADDR {
     pub S_un: IN_ADDR_S_un,
 }
 
+/// The address as 32 bits in network byte order.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IN_ADDR_S_un {
@@ -35,6 +37,7 @@ pub struct IN6_ADDR {
     pub u: IN6_ADDR_u,
 }
 
+/// The address as bytes or as 16-bit groups.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union IN6_ADDR_u {
@@ -49,6 +52,7 @@ pub struct SCOPE_ID {
     pub Value: u32,
 }
 
+/// Any socket address; the family says which.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct SOCKADDR {
@@ -56,6 +60,7 @@ pub struct SOCKADDR {
     pub sa_data: [i8; 14],
 }
 
+/// An IPv4 socket address.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct SOCKADDR_IN {
@@ -76,6 +81,7 @@ pub struct SOCKADDR_IN6 {
     pub sin6_scope_id: u32,
 }
 
+/// An IPv4 or IPv6 socket address; `si_family` says which.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union SOCKADDR_INET {
@@ -84,6 +90,7 @@ pub union SOCKADDR_INET {
     pub si_family: ADDRESS_FAMILY,
 }
 
+/// Room for any socket address.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct SOCKADDR_STORAGE {
@@ -93,6 +100,7 @@ pub struct SOCKADDR_STORAGE {
     pub __ss_pad2: [i8; 112],
 }
 
+/// An address and the length of its prefix in bits.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct IP_ADDRESS_PREFIX {

@@ -1,9 +1,11 @@
 //! Interfaces and their identifiers.
+
 use core::ffi::c_void;
 
 use super::ADDRESS_FAMILY;
 use crate::nt::{BOOLEAN, GUID, HANDLE, NTSTATUS};
 
+/// Whether routers are looked for.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NL_ROUTER_DISCOVERY_BEHAVIOR(pub i32);
@@ -15,6 +17,7 @@ impl NL_ROUTER_DISCOVERY_BEHAVIOR {
     pub const RouterDiscoveryUnchanged: Self = Self(-1);
 }
 
+/// When link-local addresses are used.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NL_LINK_LOCAL_ADDRESS_BEHAVIOR(pub i32);
@@ -26,6 +29,7 @@ impl NL_LINK_LOCAL_ADDRESS_BEHAVIOR {
     pub const LinkLocalUnchanged: Self = Self(-1);
 }
 
+/// What happened to a row.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MIB_NOTIFICATION_TYPE(pub i32);
@@ -51,6 +55,7 @@ pub struct NL_INTERFACE_OFFLOAD_ROD {
     _opaque: [u8; 1],
 }
 
+/// An interface as IP sees it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct MIB_IPINTERFACE_ROW {
@@ -91,6 +96,7 @@ pub struct MIB_IPINTERFACE_ROW {
     pub DisableDefaultRoutes: BOOLEAN,
 }
 
+/// An interface has changed.
 pub type PIPINTERFACE_CHANGE_CALLBACK = unsafe extern "efiapi" fn(
     CallerContext: *mut c_void,
     Row: *mut MIB_IPINTERFACE_ROW,

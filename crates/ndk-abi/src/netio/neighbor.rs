@@ -1,7 +1,9 @@
 //! Neighbors: link-layer addresses of IP addresses.
+
 use super::{ADDRESS_FAMILY, NET_IFINDEX, NET_LUID, SOCKADDR_INET};
 use crate::nt::NTSTATUS;
 
+/// How sure the system is of a neighbor.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NL_NEIGHBOR_STATE(pub i32);
@@ -39,6 +41,7 @@ pub union MIB_IPNET_ROW2_ReachabilityTime {
     pub LastUnreachable: u32,
 }
 
+/// Neighbors; variable length, `Table` is the first.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct MIB_IPNET_TABLE2 {

@@ -1,9 +1,11 @@
 //! Routes.
+
 use core::ffi::c_void;
 
 use super::{ADDRESS_FAMILY, IP_ADDRESS_PREFIX, MIB_NOTIFICATION_TYPE, NET_IFINDEX, NET_LUID, SOCKADDR_INET};
 use crate::nt::{BOOLEAN, HANDLE, NTSTATUS};
 
+/// Who made a route.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NL_ROUTE_PROTOCOL(pub i32);
@@ -74,6 +76,7 @@ impl NL_ROUTE_PROTOCOL {
     pub const PROTO_IP_NT_STATIC_NON_DOD: Self = Self(10007);
 }
 
+/// How a route came to be.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NL_ROUTE_ORIGIN(pub i32);
@@ -86,6 +89,7 @@ impl NL_ROUTE_ORIGIN {
     pub const Nlro6to4: Self = Self(4);
 }
 
+/// A route.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct MIB_IPFORWARD_ROW2 {
@@ -106,6 +110,7 @@ pub struct MIB_IPFORWARD_ROW2 {
     pub Origin: NL_ROUTE_ORIGIN,
 }
 
+/// Routes; variable length, `Table` is the first.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct MIB_IPFORWARD_TABLE2 {
@@ -113,6 +118,7 @@ pub struct MIB_IPFORWARD_TABLE2 {
     pub Table: [MIB_IPFORWARD_ROW2; 1],
 }
 
+/// A route has changed.
 pub type PIPFORWARD_CHANGE_CALLBACK = unsafe extern "efiapi" fn(
     CallerContext: *mut c_void,
     Row: *mut MIB_IPFORWARD_ROW2,

@@ -1,9 +1,11 @@
 //! Local unicast addresses.
+
 use core::ffi::c_void;
 
 use super::{ADDRESS_FAMILY, MIB_NOTIFICATION_TYPE, NET_IFINDEX, NET_LUID, SCOPE_ID, SOCKADDR_INET};
 use crate::nt::{BOOLEAN, HANDLE, LARGE_INTEGER, NTSTATUS};
 
+/// Where the prefix of an address comes from.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NL_PREFIX_ORIGIN(pub i32);
@@ -17,6 +19,7 @@ impl NL_PREFIX_ORIGIN {
     pub const IpPrefixOriginUnchanged: Self = Self(16);
 }
 
+/// Where the rest of an address comes from.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NL_SUFFIX_ORIGIN(pub i32);
@@ -37,6 +40,7 @@ impl NL_SUFFIX_ORIGIN {
     pub const IpSuffixOriginUnchanged: Self = Self(16);
 }
 
+/// How far duplicate address detection has come; only preferred addresses are good for new connections.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NL_DAD_STATE(pub i32);
@@ -54,6 +58,7 @@ impl NL_DAD_STATE {
     pub const IpDadStatePreferred: Self = Self(4);
 }
 
+/// A local address. Lifetimes in seconds.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct MIB_UNICASTIPADDRESS_ROW {
@@ -71,6 +76,7 @@ pub struct MIB_UNICASTIPADDRESS_ROW {
     pub CreationTimeStamp: LARGE_INTEGER,
 }
 
+/// Local addresses; variable length, `Table` is the first.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct MIB_UNICASTIPADDRESS_TABLE {
@@ -78,6 +84,7 @@ pub struct MIB_UNICASTIPADDRESS_TABLE {
     pub Table: [MIB_UNICASTIPADDRESS_ROW; 1],
 }
 
+/// A local address has changed.
 pub type PUNICAST_IPADDRESS_CHANGE_CALLBACK = unsafe extern "efiapi" fn(
     CallerContext: *mut c_void,
     Row: *mut MIB_UNICASTIPADDRESS_ROW,

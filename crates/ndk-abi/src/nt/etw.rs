@@ -1,8 +1,10 @@
 //! Event tracing for Windows.
+
 use core::ffi::c_void;
 
 use super::{BOOLEAN, GUID, NTSTATUS, REGHANDLE};
 
+/// What `EtwSetInformation` sets.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EVENT_INFO_CLASS(pub i32);
@@ -15,6 +17,7 @@ impl EVENT_INFO_CLASS {
     pub const MaxEventInfo: Self = Self(4);
 }
 
+/// Identity of an event.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct EVENT_DESCRIPTOR {
@@ -36,6 +39,7 @@ pub struct EVENT_DATA_DESCRIPTOR {
     pub Reserved: u32,
 }
 
+/// A filter a session asks a provider for.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct EVENT_FILTER_DESCRIPTOR {
@@ -44,6 +48,8 @@ pub struct EVENT_FILTER_DESCRIPTOR {
     pub Type: u32,
 }
 
+/// A session has enabled or disabled the provider.
+///
 /// IRQL: `<= PASSIVE_LEVEL`.
 pub type ETWENABLECALLBACK = unsafe extern "efiapi" fn(
     SourceId: *const GUID,

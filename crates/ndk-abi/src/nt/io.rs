@@ -1,8 +1,10 @@
 //! Devices, driver objects, assigned resources, PCI configuration space, scatter/gather lists.
+
 use core::ffi::c_void;
 
 use super::{KAFFINITY, NTSTATUS, PHYSICAL_ADDRESS, UNICODE_STRING};
 
+/// Kind of a bus.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct INTERFACE_TYPE(pub i32);
@@ -30,6 +32,7 @@ impl INTERFACE_TYPE {
     pub const MaximumInterfaceType: Self = Self(18);
 }
 
+/// A device power state.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DEVICE_POWER_STATE(pub i32);
@@ -43,6 +46,7 @@ impl DEVICE_POWER_STATE {
     pub const PowerDeviceMaximum: Self = Self(5);
 }
 
+/// A system power state.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SYSTEM_POWER_STATE(pub i32);
@@ -80,6 +84,7 @@ pub struct IO_STATUS_BLOCK {
     pub Information: usize,
 }
 
+/// Status, or a pointer of the I/O manager.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union IO_STATUS_BLOCK_Anonymous {
@@ -87,6 +92,7 @@ pub union IO_STATUS_BLOCK_Anonymous {
     pub Pointer: *mut c_void,
 }
 
+/// A piece of memory contiguous for the device. Length in bytes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct SCATTER_GATHER_ELEMENT {
@@ -95,6 +101,7 @@ pub struct SCATTER_GATHER_ELEMENT {
     pub Reserved: usize,
 }
 
+/// Pieces of memory for DMA; `Elements` follow the header.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct SCATTER_GATHER_LIST {
@@ -103,6 +110,7 @@ pub struct SCATTER_GATHER_LIST {
     pub Elements: [SCATTER_GATHER_ELEMENT; 0],
 }
 
+/// Resources on all buses.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CM_RESOURCE_LIST {
@@ -110,6 +118,7 @@ pub struct CM_RESOURCE_LIST {
     pub List: [CM_FULL_RESOURCE_DESCRIPTOR; 1],
 }
 
+/// Resources on one bus.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CM_FULL_RESOURCE_DESCRIPTOR {
@@ -118,6 +127,7 @@ pub struct CM_FULL_RESOURCE_DESCRIPTOR {
     pub PartialResourceList: CM_PARTIAL_RESOURCE_LIST,
 }
 
+/// Resources of a device; variable length, `PartialDescriptors` is the first.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CM_PARTIAL_RESOURCE_LIST {
@@ -137,6 +147,7 @@ pub struct CM_PARTIAL_RESOURCE_DESCRIPTOR {
     pub u: CM_PARTIAL_RESOURCE_DESCRIPTOR_u,
 }
 
+/// The resource; `Type` says which.
 #[repr(C, packed(4))]
 #[derive(Clone, Copy)]
 pub union CM_PARTIAL_RESOURCE_DESCRIPTOR_u {
@@ -148,6 +159,7 @@ pub union CM_PARTIAL_RESOURCE_DESCRIPTOR_u {
     pub DevicePrivate: CM_PARTIAL_RESOURCE_DESCRIPTOR_u_DevicePrivate,
 }
 
+/// A range of addresses.
 #[repr(C, packed(4))]
 #[derive(Clone, Copy)]
 pub struct CM_PARTIAL_RESOURCE_DESCRIPTOR_u_Generic {
@@ -155,6 +167,7 @@ pub struct CM_PARTIAL_RESOURCE_DESCRIPTOR_u_Generic {
     pub Length: u32,
 }
 
+/// A range of ports.
 #[repr(C, packed(4))]
 #[derive(Clone, Copy)]
 pub struct CM_PARTIAL_RESOURCE_DESCRIPTOR_u_Port {
@@ -162,6 +175,7 @@ pub struct CM_PARTIAL_RESOURCE_DESCRIPTOR_u_Port {
     pub Length: u32,
 }
 
+/// A range of memory.
 #[repr(C, packed(4))]
 #[derive(Clone, Copy)]
 pub struct CM_PARTIAL_RESOURCE_DESCRIPTOR_u_Memory {
@@ -169,6 +183,7 @@ pub struct CM_PARTIAL_RESOURCE_DESCRIPTOR_u_Memory {
     pub Length: u32,
 }
 
+/// A line interrupt.
 #[repr(C, packed(4))]
 #[derive(Clone, Copy)]
 pub struct CM_PARTIAL_RESOURCE_DESCRIPTOR_u_Interrupt {
@@ -177,6 +192,7 @@ pub struct CM_PARTIAL_RESOURCE_DESCRIPTOR_u_Interrupt {
     pub Affinity: KAFFINITY,
 }
 
+/// A message interrupt, as the device or as the processor sees it.
 #[repr(C, packed(4))]
 #[derive(Clone, Copy)]
 pub union CM_PARTIAL_RESOURCE_DESCRIPTOR_u_MessageInterrupt {
@@ -184,6 +200,7 @@ pub union CM_PARTIAL_RESOURCE_DESCRIPTOR_u_MessageInterrupt {
     pub Translated: CM_PARTIAL_RESOURCE_DESCRIPTOR_u_MessageInterrupt_Translated,
 }
 
+/// A message interrupt as the device sees it.
 #[repr(C, packed(4))]
 #[derive(Clone, Copy)]
 pub struct CM_PARTIAL_RESOURCE_DESCRIPTOR_u_MessageInterrupt_Raw {
@@ -193,6 +210,7 @@ pub struct CM_PARTIAL_RESOURCE_DESCRIPTOR_u_MessageInterrupt_Raw {
     pub Affinity: KAFFINITY,
 }
 
+/// A message interrupt as the processor sees it.
 #[repr(C, packed(4))]
 #[derive(Clone, Copy)]
 pub struct CM_PARTIAL_RESOURCE_DESCRIPTOR_u_MessageInterrupt_Translated {
@@ -201,6 +219,7 @@ pub struct CM_PARTIAL_RESOURCE_DESCRIPTOR_u_MessageInterrupt_Translated {
     pub Affinity: KAFFINITY,
 }
 
+/// Whatever the bus driver likes.
 #[repr(C, packed(4))]
 #[derive(Clone, Copy)]
 pub struct CM_PARTIAL_RESOURCE_DESCRIPTOR_u_DevicePrivate {
@@ -226,12 +245,14 @@ pub struct PCI_COMMON_HEADER {
     pub u: PCI_COMMON_HEADER_u,
 }
 
+/// The rest of the header; `HeaderType` says which.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union PCI_COMMON_HEADER_u {
     pub type0: PCI_HEADER_TYPE_0,
 }
 
+/// Header of a device that is no bridge.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct PCI_HEADER_TYPE_0 {
@@ -249,6 +270,7 @@ pub struct PCI_HEADER_TYPE_0 {
     pub MaximumLatency: u8,
 }
 
+/// Head of a capability in configuration space.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct PCI_CAPABILITIES_HEADER {
@@ -256,19 +278,27 @@ pub struct PCI_CAPABILITIES_HEADER {
     pub Next: u8,
 }
 
+/// A driver's entry point.
+///
 /// IRQL: `== PASSIVE_LEVEL`.
 pub type DRIVER_INITIALIZE = unsafe extern "efiapi" fn(
     DriverObject: *mut DRIVER_OBJECT,
     RegistryPath: *mut UNICODE_STRING,
 ) -> NTSTATUS;
 
+/// The driver leaves memory.
+///
 /// IRQL: `== PASSIVE_LEVEL`.
 pub type DRIVER_UNLOAD = unsafe extern "efiapi" fn(DriverObject: *mut DRIVER_OBJECT);
 
+/// A driver is handed a request.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type DRIVER_DISPATCH =
     unsafe extern "efiapi" fn(DeviceObject: *mut DEVICE_OBJECT, Irp: *mut IRP) -> NTSTATUS;
 
+/// A driver is handed a device.
+///
 /// IRQL: `== PASSIVE_LEVEL`.
 pub type DRIVER_ADD_DEVICE = unsafe extern "efiapi" fn(
     DriverObject: *mut DRIVER_OBJECT,

@@ -1,8 +1,10 @@
 //! Pool, MDLs, mappings, contiguous memory.
+
 use core::ffi::c_void;
 
 use super::{BOOLEAN, EPROCESS, IRP, KPROCESSOR_MODE, PHYSICAL_ADDRESS, POOL_FLAGS};
 
+/// A pool, in the form before `POOL_FLAGS`.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct POOL_TYPE(pub i32);
@@ -33,6 +35,7 @@ impl POOL_TYPE {
     pub const NonPagedPoolSessionNx: Self = Self(544);
 }
 
+/// How hard an allocation is tried when memory is short.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EX_POOL_PRIORITY(pub i32);
@@ -49,6 +52,7 @@ impl EX_POOL_PRIORITY {
     pub const HighPoolPrioritySpecialPoolUnderrun: Self = Self(41);
 }
 
+/// How a mapping is cached.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MEMORY_CACHING_TYPE(pub i32);
@@ -64,6 +68,7 @@ impl MEMORY_CACHING_TYPE {
     pub const MmNotMapped: Self = Self(-1);
 }
 
+/// What pages are locked for.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LOCK_OPERATION(pub i32);
@@ -85,6 +90,8 @@ impl MM_PAGE_PRIORITY {
     pub const HighPagePriority: Self = Self(32);
 }
 
+/// Describes memory page by page: the frame numbers follow the header. `ByteCount` in bytes; `StartVa` is
+/// page aligned.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct MDL {

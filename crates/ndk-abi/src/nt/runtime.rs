@@ -1,4 +1,5 @@
 //! Time, processors, run-time library, debug output, bug checks.
+
 use core::ffi::c_void;
 
 use super::{

@@ -1,4 +1,5 @@
 //! Status codes of `ntstatus.h`.
+
 use super::NTSTATUS;
 
 pub const STATUS_ABANDONED: NTSTATUS = 0x00000080;

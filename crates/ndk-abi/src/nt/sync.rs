@@ -1,4 +1,5 @@
 //! IRQL, spin locks, events, DPCs, timers, work items, threads.
+
 use core::ffi::c_void;
 
 use super::{
@@ -6,6 +7,7 @@ use super::{
     LARGE_INTEGER, LIST_ENTRY, NTSTATUS, OBJECT_ATTRIBUTES, OBJECT_TYPE, PROCESSOR_NUMBER,
 };
 
+/// Whether a satisfied wait clears the event.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EVENT_TYPE(pub i32);
@@ -15,6 +17,7 @@ impl EVENT_TYPE {
     pub const SynchronizationEvent: Self = Self(1);
 }
 
+/// Whether a satisfied wait clears the timer.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TIMER_TYPE(pub i32);
@@ -24,6 +27,7 @@ impl TIMER_TYPE {
     pub const SynchronizationTimer: Self = Self(1);
 }
 
+/// Whether a wait is for all objects or for any.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WAIT_TYPE(pub i32);
@@ -35,6 +39,7 @@ impl WAIT_TYPE {
     pub const WaitDequeue: Self = Self(3);
 }
 
+/// Why a thread waits, for debuggers.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KWAIT_REASON(pub i32);
@@ -83,6 +88,7 @@ impl KWAIT_REASON {
     pub const MaximumWaitReason: Self = Self(40);
 }
 
+/// Where a DPC goes in the queue.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KDPC_IMPORTANCE(pub i32);
@@ -94,6 +100,7 @@ impl KDPC_IMPORTANCE {
     pub const MediumHighImportance: Self = Self(3);
 }
 
+/// Which system thread takes a work item.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WORK_QUEUE_TYPE(pub i32);
@@ -159,6 +166,7 @@ pub struct FAST_MUTEX {
     _opaque: [u64; 7],
 }
 
+/// A waiter of a queued spin lock.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct KSPIN_LOCK_QUEUE {
@@ -166,6 +174,7 @@ pub struct KSPIN_LOCK_QUEUE {
     pub Lock: *mut KSPIN_LOCK,
 }
 
+/// What the holder of an in-stack queued spin lock keeps.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct KLOCK_QUEUE_HANDLE {
@@ -180,6 +189,7 @@ pub struct EX_RUNDOWN_REF {
     pub Count: usize,
 }
 
+/// A work item without a device.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct WORK_QUEUE_ITEM {
@@ -188,6 +198,8 @@ pub struct WORK_QUEUE_ITEM {
     pub Parameter: *mut c_void,
 }
 
+/// A DPC runs.
+///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type KDEFERRED_ROUTINE = unsafe extern "efiapi" fn(
     Dpc: *mut KDPC,
@@ -196,22 +208,34 @@ pub type KDEFERRED_ROUTINE = unsafe extern "efiapi" fn(
     SystemArgument2: *mut c_void,
 );
 
+/// A timer of `ExAllocateTimer` has expired.
+///
 /// IRQL: `== DISPATCH_LEVEL`.
 pub type EXT_CALLBACK = unsafe extern "efiapi" fn(Timer: *mut EX_TIMER, Context: *mut c_void);
 
+/// A timer of `ExAllocateTimer` is gone.
+///
 /// IRQL: `== DISPATCH_LEVEL`.
 pub type EXT_DELETE_CALLBACK = unsafe extern "efiapi" fn(Context: *mut c_void);
 
+/// A system thread runs.
+///
 /// IRQL: `== PASSIVE_LEVEL`.
 pub type KSTART_ROUTINE = unsafe extern "efiapi" fn(StartContext: *mut c_void);
 
+/// A `WORK_QUEUE_ITEM` runs.
+///
 /// IRQL: `<= PASSIVE_LEVEL`.
 pub type WORKER_THREAD_ROUTINE = unsafe extern "efiapi" fn(Parameter: *mut c_void);
 
+/// An `IO_WORKITEM` runs.
+///
 /// IRQL: `== PASSIVE_LEVEL`.
 pub type IO_WORKITEM_ROUTINE =
     unsafe extern "efiapi" fn(DeviceObject: *mut DEVICE_OBJECT, Context: *mut c_void);
 
+/// Runs on every processor at once.
+///
 /// IRQL: `== IPI_LEVEL`.
 pub type KIPI_BROADCAST_WORKER = unsafe extern "efiapi" fn(Argument: usize) -> usize;
 

@@ -1,6 +1,8 @@
 //! Basic types of the NT kernel: scalars, strings, lists, processors.
+
 use core::ffi::c_void;
 
+/// Kernel or user.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MODE(pub i32);
@@ -35,6 +37,27 @@ pub struct GUID {
     pub Data4: [u8; 8],
 }
 
+impl GUID {
+    /// The identifier whose text form, without its hyphens, is `value` in hexadecimal.
+    pub const fn from_u128(value: u128) -> Self {
+        Self {
+            Data1: (value >> 96) as u32,
+            Data2: (value >> 80) as u16,
+            Data3: (value >> 64) as u16,
+            Data4: (value as u64).to_be_bytes(),
+        }
+    }
+
+    /// Undoes [`from_u128`](Self::from_u128).
+    pub const fn to_u128(&self) -> u128 {
+        (self.Data1 as u128) << 96
+            | (self.Data2 as u128) << 80
+            | (self.Data3 as u128) << 64
+            | u64::from_be_bytes(self.Data4) as u128
+    }
+}
+
+/// A counted UTF-16 string. Lengths in bytes; no terminator.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct UNICODE_STRING {
@@ -43,6 +66,7 @@ pub struct UNICODE_STRING {
     pub Buffer: *mut u16,
 }
 
+/// A counted 8-bit string. Lengths in bytes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct STRING {
@@ -51,6 +75,7 @@ pub struct STRING {
     pub Buffer: *mut i8,
 }
 
+/// A link of a doubly linked list, or its head.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct LIST_ENTRY {
@@ -58,12 +83,14 @@ pub struct LIST_ENTRY {
     pub Blink: *mut LIST_ENTRY,
 }
 
+/// A link of a singly linked list.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct SINGLE_LIST_ENTRY {
     pub Next: *mut SINGLE_LIST_ENTRY,
 }
 
+/// A link of an interlocked singly linked list.
 #[repr(C, align(16))]
 #[derive(Clone, Copy)]
 pub struct SLIST_ENTRY {
@@ -77,6 +104,7 @@ pub struct SLIST_HEADER {
     _opaque: [u64; 2],
 }
 
+/// A processor: its group, and its number in it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct PROCESSOR_NUMBER {
@@ -85,6 +113,7 @@ pub struct PROCESSOR_NUMBER {
     pub Reserved: u8,
 }
 
+/// A set of processors of one group.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct GROUP_AFFINITY {
@@ -93,6 +122,7 @@ pub struct GROUP_AFFINITY {
     pub Reserved: [u16; 3],
 }
 
+/// Name and attributes of an object to open or create.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct OBJECT_ATTRIBUTES {
@@ -104,6 +134,7 @@ pub struct OBJECT_ATTRIBUTES {
     pub SecurityQualityOfService: *mut c_void,
 }
 
+/// A thread and its process.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CLIENT_ID {
@@ -111,6 +142,7 @@ pub struct CLIENT_ID {
     pub UniqueThread: HANDLE,
 }
 
+/// Version of the system.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct RTL_OSVERSIONINFOW {
