@@ -3,11 +3,18 @@
 mod options;
 mod summary;
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
 use anyhow::{Context as _, Result};
 use indicatif::{ProgressBar, ProgressStyle};
-use viordma_tests::copy::{End, Faults, Outcome, Phase, Plan, Progress, Source};
+use viordma_tests::copy::{self, End, Faults, Outcome, Phase, Plan, Progress, Source};
 
 pub use self::options::Options;
 use crate::{
@@ -23,8 +30,11 @@ pub fn run(options: &Options) -> Result<()> {
     let image = image::build("viordma")?;
     let plan = plan(options)?;
     let bars = Bars::new();
-    let outcome = viordma_tests::copy::run(&image.sys, &plan, &|progress| bars.show(progress))?;
-    bars.finish();
+    let shown = bars.clone();
+    let progress: Arc<dyn Fn(Progress) + Send + Sync> = Arc::new(move |progress| shown.show(progress));
+    let outcome = copy::run(&image.sys, &plan, &progress);
+    bars.bar.finish_and_clear();
+    let outcome = outcome?;
     print!("{}", summary::table(&outcome, options));
     if let Some(path) = &options.json {
         let text = serde_json::to_string_pretty(&summary::json(&outcome, options))? + "\n";
@@ -77,30 +87,29 @@ fn verdict(outcome: &Outcome) -> Result<()> {
     }
 }
 
-/// One progress bar for both phases, hidden where nobody watches.
-struct Bars(ProgressBar);
+/// One progress bar for both directions, hidden where nobody watches.
+struct Bars {
+    bar: ProgressBar,
+    done: [AtomicU64; 2],
+}
 
 impl Bars {
-    fn new() -> Self {
+    fn new() -> Arc<Self> {
         let bar = ProgressBar::no_length();
-        let style = "{msg:<22} {bar:40.cyan/blue} {bytes:>11} / {total_bytes:<11} {binary_bytes_per_sec:>12}";
+        let style = "  {msg:<22} {bar:40.cyan/blue} {bytes:>11} / {total_bytes:<11} {binary_bytes_per_sec:>12}";
         if let Ok(style) = ProgressStyle::with_template(style) {
             bar.set_style(style.progress_chars("━╸─"));
         }
-        Self(bar)
+        Arc::new(Self { bar, done: Default::default() })
     }
 
     fn show(&self, progress: Progress) {
-        let (message, before) = match progress.phase {
-            Phase::Write => ("RDMA Write to the peer", 0),
-            Phase::Read => ("RDMA Read back", progress.total),
-        };
-        self.0.set_message(message);
-        self.0.set_length(progress.total * 2);
-        self.0.set_position(before + progress.done);
-    }
-
-    fn finish(&self) {
-        self.0.finish_and_clear();
+        self.done[progress.phase as usize].store(progress.done, Relaxed);
+        self.bar.set_message(match progress.phase {
+            Phase::Write => "RDMA Write to the peer",
+            Phase::Read => "RDMA Read back",
+        });
+        self.bar.set_length(progress.total * 2);
+        self.bar.set_position(self.done.iter().map(|done| done.load(Relaxed)).sum());
     }
 }

@@ -1,6 +1,10 @@
 //! `cargo xtask image --check`: what can be proven about the image by looking at it.
 
-use std::{collections::BTreeMap, fs, ops::Range};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    ops::Range,
+};
 
 use anyhow::{Context as _, Result, bail};
 use iced_x86::{CpuidFeature, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, Register};
@@ -66,7 +70,7 @@ pub fn run(image: &Image) -> Result<()> {
         Check { name: "imports", outcome: subject.imported() },
         Check { name: "instructions", outcome: code.instructions() },
         Check { name: "stack frames", outcome: subject.frames(&code.functions) },
-        Check { name: "infallible allocation", outcome: subject.infallible() },
+        Check { name: "infallible allocation", outcome: code.infallible(&subject.symbols) },
         Check { name: "panics", outcome: Ok(code.panics(&subject.symbols)) },
         Check { name: "build paths", outcome: subject.paths() },
     ];
@@ -253,16 +257,6 @@ impl<'data> Subject<'data> {
         Ok(format!("{} functions, largest {largest} bytes ({name}){excepted}", sizes.len()))
     }
 
-    fn infallible(&self) -> Outcome {
-        let found: Vec<String> = self
-            .symbols
-            .iter()
-            .filter(|(_, name)| INFALLIBLE.iter().any(|infallible| name.contains(infallible)))
-            .map(|(_, name)| format!("the image contains {name}"))
-            .collect();
-        if found.is_empty() { Ok("none".into()) } else { Err(found) }
-    }
-
     fn paths(&self) -> Outcome {
         let root = shell::root().display().to_string();
         let found = self.data.windows(root.len()).any(|window| window == root.as_bytes());
@@ -344,6 +338,26 @@ impl Code {
         } else {
             Err(self.refused.clone())
         }
+    }
+
+    fn infallible(&self, symbols: &Symbols) -> Outcome {
+        let is_infallible = |name: &str| INFALLIBLE.iter().any(|part| name.contains(part));
+        let present: Vec<&str> =
+            symbols.iter().map(|(_, name)| name).filter(|name| is_infallible(name)).collect();
+        if present.is_empty() {
+            return Ok("none".into());
+        }
+        let callers: BTreeSet<&str> = self
+            .calls
+            .iter()
+            .filter(|&&(_, to)| is_infallible(symbols.name(to)))
+            .map(|&(from, _)| symbols.name(from))
+            .filter(|caller| !is_infallible(caller))
+            .collect();
+        if callers.is_empty() {
+            return Err(present.into_iter().map(|name| format!("the image contains {name}")).collect());
+        }
+        Err(callers.into_iter().map(|caller| format!("{caller} panics when memory is short")).collect())
     }
 
     /// Calls of the panic machinery that the compiler could not prove away, by calling function.

@@ -27,6 +27,9 @@ pub struct Options {
     /// Prove what the image's bytes can prove: headers, sections, imports, instructions, stack frames
     #[arg(long)]
     check: bool,
+    /// Check this image, with its .pdb beside it, instead of building one
+    #[arg(long, value_name = "PATH", requires = "check", conflicts_with_all = ["toolchain", "package"])]
+    image: Option<PathBuf>,
     /// Take this compiler, instead of Debian's only where rustup cannot bring the target
     #[arg(long, value_enum, value_name = "NAME")]
     toolchain: Option<Toolchain>,
@@ -42,6 +45,9 @@ pub struct Image {
 }
 
 pub fn run(options: &Options) -> Result<()> {
+    if let Some(sys) = &options.image {
+        return check(&Image { sys: sys.clone(), pdb: sys.with_extension("pdb") });
+    }
     let package = options.package.as_deref().unwrap_or("viordma");
     let image = match options.toolchain {
         Some(toolchain) => build_with(toolchain, package)?,
