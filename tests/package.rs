@@ -1,0 +1,163 @@
+//! The driver package agrees with the driver: the INF with the keywords the driver reads, the tables with what they
+//! promise.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+#[path = "../src/events/table.rs"]
+mod events;
+#[path = "../src/config/keywords.rs"]
+mod keywords;
+#[allow(dead_code, reason = "the driver's own")]
+#[path = "../src/miniport/state.rs"]
+mod state;
+
+use keywords::{Allowed, KEYWORDS, NETWORK_ADDRESS};
+
+const INF: &str = include_str!("../inf/viordma.inx");
+
+/// An INF: sections of lines, comments and outer white space gone.
+struct Inf(BTreeMap<&'static str, Vec<&'static str>>);
+
+impl Inf {
+    fn parse() -> Self {
+        let mut sections = BTreeMap::<_, Vec<_>>::new();
+        let mut section = "";
+        for line in INF.lines().map(|line| line.split(';').next().unwrap().trim()) {
+            if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+                section = name;
+                assert!(sections.insert(name, Vec::new()).is_none(), "[{name}] twice");
+            } else if !line.is_empty() {
+                sections.get_mut(section).expect("lines stand in sections").push(line);
+            }
+        }
+        Self(sections)
+    }
+
+    fn section(&self, name: &str) -> &[&'static str] {
+        self.0.get(name).unwrap_or_else(|| panic!("[{name}] is missing"))
+    }
+
+    /// The right side of `key = ...` in a section.
+    fn value(&self, section: &str, key: &str) -> Option<&'static str> {
+        self.section(section).iter().find_map(|line| {
+            let (left, right) = line.split_once('=')?;
+            (left.trim() == key).then_some(right.trim())
+        })
+    }
+
+    /// Registry values the package writes under the device's key: subkey, name, value.
+    fn registry(&self) -> Vec<(&'static str, &'static str, &'static str)> {
+        let sections = self.value("viordma.ndi", "AddReg").unwrap().split(',').map(str::trim);
+        let lines = sections.flat_map(|section| self.section(section));
+        lines
+            .map(|line| {
+                let fields: Vec<_> = line.splitn(5, ',').map(str::trim).collect();
+                let [root, subkey, name, _flags, value] = fields[..] else { panic!("{line}") };
+                assert_eq!(root, "HKR", "{line}");
+                (subkey, name.trim_matches('"'), value.trim_matches('"'))
+            })
+            .collect()
+    }
+
+    /// The advanced properties: what is under `Ndi\params\<keyword>`.
+    fn parameters(&self) -> BTreeMap<&'static str, BTreeMap<String, &'static str>> {
+        let mut parameters = BTreeMap::<_, BTreeMap<_, _>>::new();
+        for (subkey, name, value) in self.registry() {
+            let Some(path) = subkey.strip_prefix(r"Ndi\params\") else { continue };
+            let (keyword, name) = match path.split_once('\\') {
+                Some((keyword, kind)) => (keyword, format!("{kind}:{name}")),
+                None => (path, name.to_owned()),
+            };
+            assert!(parameters.entry(keyword).or_default().insert(name, value).is_none());
+        }
+        parameters
+    }
+}
+
+#[test]
+fn the_inf_offers_exactly_what_the_driver_reads() {
+    let offered: BTreeSet<_> = Inf::parse().parameters().into_keys().collect();
+    let read: BTreeSet<_> = KEYWORDS.iter().map(|keyword| keyword.name).chain([NETWORK_ADDRESS]).collect();
+    assert_eq!(offered, read);
+}
+
+//= R-OPEN-34, R-OPEN-35, R-OPEN-36
+#[test]
+fn every_property_has_the_drivers_default_and_values() {
+    let parameters = Inf::parse().parameters();
+    for keyword in KEYWORDS {
+        let entry = &parameters[keyword.name];
+        let number = |name: &str| entry[name].parse::<u32>().unwrap();
+        assert_eq!(number("Default"), keyword.default, "{}", keyword.name);
+        assert!(keyword.allows(keyword.default), "{}", keyword.name);
+        match keyword.allowed {
+            Allowed::Range { min, max } => {
+                assert_eq!((entry["Type"], number("Min"), number("Max")), ("int", min, max));
+            }
+            Allowed::OneOf(values) => {
+                let listed: Vec<u32> =
+                    entry.keys().filter_map(|key| key.strip_prefix("enum:")?.parse().ok()).collect();
+                let listed: BTreeSet<_> = listed.into_iter().collect();
+                assert_eq!((entry["Type"], listed), ("enum", values.iter().copied().collect()));
+            }
+        }
+    }
+    assert_eq!(parameters[NETWORK_ADDRESS]["Type"], "edit");
+}
+
+//= R-OPEN-33
+#[test]
+fn windows_can_find_the_rdma_capability() {
+    let registry = Inf::parse().registry();
+    assert!(registry.contains(&(r"Ndi\Interfaces", "UpperRange", "ndis5")));
+    assert!(registry.contains(&("Ndi", "Service", "viordma")));
+}
+
+#[test]
+fn every_string_and_section_that_is_named_exists() {
+    let inf = Inf::parse();
+    let strings: BTreeSet<_> =
+        inf.section("Strings").iter().map(|line| line.split('=').next().unwrap().trim()).collect();
+    for line in inf.0.iter().filter(|(name, _)| **name != "Strings").flat_map(|(_, lines)| lines) {
+        // Doubled percent signs are literal; 13 is the driver package's directory.
+        let line = line.replace("%%", "");
+        for token in line.split('%').skip(1).step_by(2).filter(|token| *token != "13") {
+            assert!(strings.contains(token), "%{token}% is no string");
+        }
+    }
+    for (section, key) in [
+        ("viordma.ndi", "AddReg"),
+        ("viordma.ndi", "CopyFiles"),
+        ("viordma.ndi.HW", "AddReg"),
+        ("viordma.EventLog", "AddReg"),
+    ] {
+        for name in inf.value(section, key).unwrap().split(',') {
+            inf.section(name.trim());
+        }
+    }
+}
+
+#[test]
+fn events_have_numbers_of_their_own_and_texts_that_name_the_adapter() {
+    let numbers: BTreeSet<_> = events::EVENTS.iter().map(|event| event.id).collect();
+    assert_eq!(numbers.len(), events::EVENTS.len());
+    for event in events::EVENTS {
+        assert!(event.text.starts_with("%2: ") && event.text.ends_with('.'), "{}", event.text);
+        assert_eq!(event.id & 0x2FFF_0000, 0x20DA_0000, "customer bit and facility of {:#x}", event.id);
+    }
+}
+
+#[test]
+fn the_adapters_life_cycle_is_this_table() {
+    let mut table = String::new();
+    for row in state::TRANSITIONS {
+        let line = format!("{:<13}{:<17}{:?}", format!("{:?}", row.from), format!("{:?}", row.event), row.to);
+        writeln!(table, "{line}").unwrap();
+        assert_eq!(row.from.after(row.event), Some(row.to));
+    }
+    for (number, state) in state::State::ALL.iter().enumerate() {
+        assert_eq!(*state as usize, number);
+    }
+    insta::assert_snapshot!(table);
+}
