@@ -11,6 +11,7 @@ use crate::{
     Event,
     clock::{EventId, Lane},
     cpu::{CpuId, Cpus, dpc::Dpc, irql::Irql},
+    driver::Driver,
     image::Image,
     memory::Memory,
     ndis, netio, nt,
@@ -61,6 +62,7 @@ pub struct Host {
     /// Fails allocations on purpose.
     pub low_resources: LowResources,
     handles: AtomicUsize,
+    pub(crate) driver: Mutex<Option<Driver>>,
     log: Mutex<Vec<String>>,
     pub(crate) nt: nt::State,
     pub(crate) ndis: ndis::State,
@@ -86,6 +88,7 @@ impl Host {
             nt: nt::State::new(world.random(&format!("nt {index}"))),
             low_resources: LowResources::new(world.random(&format!("low resources {index}"))),
             handles: AtomicUsize::new(0),
+            driver: Mutex::default(),
             log: Mutex::default(),
             ndis: ndis::State::default(),
             netio: netio::State::default(),
@@ -132,6 +135,10 @@ impl Host {
     #[must_use]
     pub fn image(&self) -> Option<&Image> {
         self.image.get()
+    }
+
+    pub(crate) fn set_image(&self, image: Image) -> Result<(), Image> {
+        self.image.set(image)
     }
 
     /// Whether the verifier checks everything on this host.

@@ -22,7 +22,7 @@
 //! | [`clock`] | time, and who runs |
 //! | [`cpu`] | IRQL, dispatch tokens, DPC queues, interrupts |
 //! | [`memory`] | physical pages, kernel addresses, pool, MDLs |
-//! | [`image`] | loading, binding, symbols, stack walks |
+//! | [`image`] | loading, binding, symbols, stack walks, faults |
 //! | [`verifier`] | violations and their reports, leaks |
 //! | [`import`] | how an import is declared, and the registry of all of them |
 //! | [`nt`], [`ndis`], [`netio`] | the imports |
@@ -41,6 +41,7 @@
 pub mod clock;
 pub mod cpu;
 pub mod device;
+mod driver;
 pub mod event;
 pub mod guest;
 pub mod host;

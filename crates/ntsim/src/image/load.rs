@@ -141,6 +141,14 @@ impl Image {
         &self.functions
     }
 
+    /// Takes the right to execute from the image: its driver is unloaded. Data stays readable for stack
+    /// walks.
+    pub(crate) fn discard(&self) {
+        // It cannot fail: it takes rights from a mapping of our own.
+        let discarded = self.mapping.protect(0, self.mapping.size, libc::PROT_READ);
+        debug_assert!(discarded.is_ok());
+    }
+
     /// Names an address inside the image.
     #[must_use]
     pub fn frame(&self, offset: u32) -> Frame {

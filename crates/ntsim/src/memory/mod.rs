@@ -14,6 +14,12 @@ use std::io;
 pub use physical::{PAGE_SIZE, Pfn, Physical};
 pub use space::{Protection, Space};
 
+use crate::guest::Guest;
+
+/// Runs of contiguous pages in a scattered allocation. Linux limits the number of mappings of a process,
+/// and each run takes one.
+const RUNS: usize = 64;
+
 /// Physical memory and kernel addresses of one host.
 pub struct Memory {
     pub physical: Physical,
@@ -59,21 +65,51 @@ impl Memory {
         self.space.release(address, pages + 1);
     }
 
-    /// Takes `count` zeroed pages below the physical address `limit` of which no two are neighbours in
+    /// Takes `count` zeroed pages below the physical address `limit` in up to [`RUNS`] runs, in reverse
     /// order, so that nobody gets away with taking them for contiguous.
     #[must_use]
     pub fn allocate_scattered(&self, count: usize, limit: u64) -> Option<Vec<Pfn>> {
-        let mut pages = Vec::with_capacity(count);
-        for _ in 0..count {
-            let Some(page) = self.physical.allocate(1, 1, limit) else {
-                for &page in &pages {
-                    self.physical.free(page, 1);
+        let longest = count.div_ceil(RUNS).max(1);
+        let mut runs = Vec::new();
+        let mut left = count;
+        while left > 0 {
+            let length = left.min(longest);
+            let Some(first) = self.physical.allocate(length, 1, limit) else {
+                for &(first, length) in &runs {
+                    self.physical.free(first, length);
                 }
                 return None;
             };
-            pages.push(page);
+            runs.push((first, length));
+            left -= length;
         }
-        pages.reverse();
-        Some(pages)
+        let pages = |(first, length): (Pfn, usize)| (0..length as u64).map(move |index| Pfn(first.0 + index));
+        Some(runs.into_iter().rev().flat_map(pages).collect())
+    }
+
+    /// Allocates `count` zeroed pages, scattered in physical memory, and maps them. Ask
+    /// [`Memory::pfn`] for each page; they are not contiguous.
+    #[must_use]
+    pub fn allocate(&self, count: usize) -> Option<Guest<u8>> {
+        let pages = self.allocate_scattered(count, u64::MAX)?;
+        let Some(address) = self.map(&pages, Protection::ReadWrite) else {
+            self.free_pages(&pages);
+            return None;
+        };
+        Some(Guest::from_address(address))
+    }
+
+    /// Frees what [`Memory::allocate`] gave.
+    pub fn free(&self, address: Guest<u8>, count: usize) {
+        let start = address.address();
+        let pages: Vec<_> = (0..count).filter_map(|index| self.pfn(start + index * PAGE_SIZE)).collect();
+        self.unmap(start, count);
+        self.free_pages(&pages);
+    }
+
+    fn free_pages(&self, pages: &[Pfn]) {
+        for &page in pages {
+            self.physical.free(page, 1);
+        }
     }
 }
