@@ -1,0 +1,40 @@
+//! A driver that does one thing wrong: the one its service is named after.
+//!
+//! `DriverEntry` takes the last part of its registry path for the name of a [`deeds::Deed`] and does
+//! it. A deed that returns was legal so far; what it left behind shows when the driver unloads.
+#![no_std]
+
+extern crate wdk_panic;
+
+mod deeds;
+mod memory;
+
+use ndk_abi::nt::{DRIVER_OBJECT, NTSTATUS, STATUS_NOT_FOUND, STATUS_SUCCESS, UNICODE_STRING};
+
+/// `DriverUnload` in a `DRIVER_OBJECT`.
+const DRIVER_UNLOAD: usize = 0x68;
+
+/// # Safety
+/// Called once by the kernel with a driver object and a registry path.
+#[unsafe(export_name = "DriverEntry")]
+pub unsafe extern "efiapi" fn driver_entry(driver: *mut DRIVER_OBJECT, path: *mut UNICODE_STRING) -> NTSTATUS {
+    // SAFETY: the kernel passes a valid string.
+    let path = unsafe { path.read() };
+    // SAFETY: the string's own buffer and length.
+    let path = unsafe { core::slice::from_raw_parts(path.Buffer, usize::from(path.Length) / 2) };
+    let slot = driver.wrapping_byte_add(DRIVER_UNLOAD).cast::<unsafe extern "efiapi" fn(*mut DRIVER_OBJECT)>();
+    // SAFETY: a member of the driver object, which the driver is to fill in.
+    unsafe { slot.write(driver_unload) };
+    let name = path.rsplit(|&character| character == u16::from(b'\\')).next().unwrap_or_default();
+    match deeds::ALL.iter().find(|(known, _)| known.bytes().map(u16::from).eq(name.iter().copied())) {
+        Some((_, deed)) => {
+            deed();
+            STATUS_SUCCESS
+        }
+        None => STATUS_NOT_FOUND,
+    }
+}
+
+unsafe extern "efiapi" fn driver_unload(_driver: *mut DRIVER_OBJECT) {
+    deeds::unload();
+}
