@@ -37,8 +37,7 @@ impl Imports {
         let mut imports = BTreeMap::<String, BTreeSet<String>>::new();
         for (module, functions) in modules {
             let functions = functions.as_table().with_context(|| format!("{TABLE}: import.{module}"))?;
-            let exported =
-                functions.iter().filter(|(_, f)| f.get("kind").and_then(|k| k.as_str()) == Some("export"));
+            let exported = functions.iter().filter(|(_, function)| is_exported(function));
             imports.insert(module.clone(), exported.map(|(name, _)| name.clone()).collect());
         }
         let kernel = imports.entry("ntoskrnl.exe".into()).or_default();
@@ -53,6 +52,12 @@ impl Imports {
     pub fn contains(&self, module: &str, name: &str) -> bool {
         self.0.get(&module.to_ascii_lowercase()).is_some_and(|names| names.contains(name))
     }
+}
+
+/// Whether a function can be linked. Some that C inlines are exported as well; the table says so.
+fn is_exported(function: &toml::Value) -> bool {
+    let text = |key| function.get(key).and_then(toml::Value::as_str).unwrap_or_default();
+    text("kind") == "export" || text("expansion").contains("an export of the same name also exists")
 }
 
 /// The `[import...]` tables of the text. Constants elsewhere in it are wider than the parser's integers.
