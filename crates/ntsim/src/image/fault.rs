@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     Irql,
+    ndis::{self, bus::Access},
     thread::{Thread, try_current},
     verifier::{self, BugCheck},
 };
@@ -60,8 +61,18 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
     // SAFETY: the system passes a valid siginfo.
     let address = unsafe { (*info).si_addr() }.addr();
     // SAFETY: with SA_SIGINFO the third argument is the interrupted context.
-    let context = unsafe { &*context.cast::<libc::ucontext_t>() };
+    let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     let fault = Fault::new(signal, address, context);
+    if signal == libc::SIGSEGV {
+        // SAFETY: the context of this thread, as the fault interrupted it.
+        match unsafe { ndis::bus::access_register(address, context) } {
+            Access::Done => return,
+            Access::NotMapped => {}
+            Access::Violation(code, text) => {
+                verifier::report(code, text, stack::capture_from(Some(fault.registers)));
+            }
+        }
+    }
     let caused_by_image = try_current().filter(|me| me.try_host().is_some() && by_image(me, &fault));
     let Some(me) = caused_by_image else {
         // Not ours: the default action on return.

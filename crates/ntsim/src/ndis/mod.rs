@@ -86,3 +86,11 @@ pub(crate) fn require(kept: bool, text: impl FnOnce() -> String) {
         broken(text());
     }
 }
+
+impl crate::Host {
+    /// The adapters that are there, in the order they were started.
+    #[must_use]
+    pub fn adapters(&self) -> Vec<Arc<Adapter>> {
+        self.ndis.adapters.lock().clone()
+    }
+}

@@ -1,0 +1,190 @@
+//! Frames between the stack above and the miniport. (windows-packaging §8.4)
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use ndk_abi::ndis::{
+    NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL, NDIS_RECEIVE_FLAGS_RESOURCES, NDIS_RETURN_FLAGS_DISPATCH_LEVEL, NDIS_STATUS,
+    NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL, NET_BUFFER, NET_BUFFER_LIST,
+};
+use parking_lot::Mutex;
+
+use super::{
+    Adapter, AdapterState,
+    adapter::adapter,
+    nbl::{self, StackList},
+    require,
+};
+use crate::{Event, Host, Irql, guest::Guest, image::call, imports, thread::current};
+
+const NEXT: usize = std::mem::offset_of!(NET_BUFFER_LIST, Next);
+const FIRST: usize = std::mem::offset_of!(NET_BUFFER_LIST, FirstNetBuffer);
+const STATUS: usize = std::mem::offset_of!(NET_BUFFER_LIST, Status);
+const SOURCE: usize = std::mem::offset_of!(NET_BUFFER_LIST, SourceHandle);
+
+/// Most frames kept for [`super::Miniport::received`]; older ones are dropped.
+const MAX_RECEIVED: usize = 4096;
+
+/// The stack's side of one adapter.
+pub(super) struct DataPath {
+    state: Mutex<State>,
+    /// Something was completed, received or returned.
+    pub changed: Event,
+}
+
+#[derive(Default)]
+struct State {
+    /// Lists the miniport holds, by address.
+    sending: BTreeMap<usize, StackList>,
+    statuses: BTreeMap<usize, NDIS_STATUS>,
+    /// Lists of the miniport that the stack holds.
+    lent: BTreeMap<usize, ()>,
+    received: Vec<Vec<u8>>,
+}
+
+impl DataPath {
+    pub fn new(host: &Host) -> Self {
+        Self { state: Mutex::default(), changed: host.event() }
+    }
+
+    /// Frames received so far; they are taken out.
+    pub fn take_received(&self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.state.lock().received)
+    }
+
+    /// Lists that the miniport has not completed, and lists that it lent and has not got back.
+    pub fn outstanding(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.sending.len(), state.lent.len())
+    }
+}
+
+/// The lists of a chain.
+fn chain(first: Guest<NET_BUFFER_LIST>) -> Vec<Guest<NET_BUFFER_LIST>> {
+    const LONGEST: usize = 1 << 16;
+    let mut lists = Vec::new();
+    let mut at = first;
+    while !at.is_null() {
+        lists.push(at);
+        require(lists.len() <= LONGEST, || "a chain of NET_BUFFER_LISTs without an end".into());
+        at = Guest::new(at.field::<*mut NET_BUFFER_LIST>(NEXT).read());
+    }
+    lists
+}
+
+fn check_level(what: &str, flags: u32, at_dispatch: u32) {
+    let claimed = flags & at_dispatch != 0;
+    let actual = current().irql() == Irql::DISPATCH_LEVEL;
+    require(!claimed || actual, || format!("{what} claims DISPATCH_LEVEL at {}", current().irql()));
+}
+
+impl Adapter {
+    /// Hands one frame to the miniport; returns the list's address. On a thread of the host.
+    pub(super) fn send(&self, host: &Host, frame: &[u8]) -> Option<usize> {
+        let list = StackList::new(host, frame)?;
+        let first = list.list;
+        first.field::<usize>(SOURCE).write(self.handle);
+        self.data_path.state.lock().sending.insert(first.address(), list);
+        let handler = self.driver.characteristics.SendNetBufferListsHandler?;
+        call("MiniportSendNetBufferLists", || {
+            // SAFETY: the image registered the function under this contract; the list is its until completed.
+            unsafe { handler(self.context() as *mut _, first.as_ptr(), 0, 0) }
+        });
+        Some(first.address())
+    }
+
+    /// The status of a send, once it is completed.
+    pub(super) fn send_status(&self, list: usize) -> Option<NDIS_STATUS> {
+        self.data_path.state.lock().statuses.remove(&list)
+    }
+
+    fn complete(&self, host: &Host, list: Guest<NET_BUFFER_LIST>) {
+        let status = list.field::<NDIS_STATUS>(STATUS).read();
+        let sent = {
+            let mut state = self.data_path.state.lock();
+            state.statuses.insert(list.address(), status);
+            state.sending.remove(&list.address())
+        };
+        let Some(sent) = sent else {
+            super::broken(format!("a send completed that is not outstanding: {:#x}", list.address()))
+        };
+        sent.free(host);
+        self.data_path.changed.set();
+    }
+
+    fn receive(self: &Arc<Self>, host: &Arc<Host>, lists: &[Guest<NET_BUFFER_LIST>], flags: u32) {
+        let keeps = flags & NDIS_RECEIVE_FLAGS_RESOURCES == 0;
+        for &list in lists {
+            let mut buffer = Guest::new(list.field::<*mut NET_BUFFER>(FIRST).read());
+            while !buffer.is_null() {
+                let frame = nbl::bytes(buffer);
+                let mut state = self.data_path.state.lock();
+                if state.received.len() == MAX_RECEIVED {
+                    state.received.remove(0);
+                }
+                state.received.push(frame);
+                drop(state);
+                buffer = Guest::new(buffer.read().Next);
+            }
+            if keeps {
+                let known = self.data_path.state.lock().lent.insert(list.address(), ());
+                require(known.is_none(), || "a NET_BUFFER_LIST indicated that the stack holds".into());
+            }
+        }
+        self.data_path.changed.set();
+        if keeps {
+            // The stack is done with them at some other time, all at once and in another order.
+            let (this, lists) = (self.clone(), lists.to_vec());
+            host.queue_dpc(current().cpu(), move || this.return_lists(&lists));
+        }
+    }
+
+    fn return_lists(&self, lists: &[Guest<NET_BUFFER_LIST>]) {
+        let mut first = Guest::<NET_BUFFER_LIST>::null();
+        for list in lists {
+            list.field::<*mut NET_BUFFER_LIST>(NEXT).write(first.as_ptr());
+            first = *list;
+            self.data_path.state.lock().lent.remove(&list.address());
+        }
+        let Some(handler) = self.driver.characteristics.ReturnNetBufferListsHandler else { return };
+        call("MiniportReturnNetBufferLists", || {
+            // SAFETY: the image registered the function under this contract; the lists are its own.
+            unsafe { handler(self.context() as *mut _, first.as_ptr(), NDIS_RETURN_FLAGS_DISPATCH_LEVEL) }
+        });
+        self.data_path.changed.set();
+    }
+}
+
+imports! { IMPORTS: "ndis.sys" =>
+    /// The miniport gives sent lists back.
+    [<= DISPATCH_LEVEL]
+    fn NdisMSendNetBufferListsComplete(handle: usize, lists: Guest<NET_BUFFER_LIST>, flags: u32) {
+        check_level("NdisMSendNetBufferListsComplete", flags, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL);
+        let adapter = adapter(handle);
+        let host = current().host().clone();
+        for list in chain(lists) {
+            adapter.complete(&host, list);
+        }
+    }
+
+    /// The miniport lends received lists to the stack.
+    [<= DISPATCH_LEVEL]
+    fn NdisMIndicateReceiveNetBufferLists(
+        handle: usize,
+        lists: Guest<NET_BUFFER_LIST>,
+        _port: u32,
+        count: u32,
+        flags: u32,
+    ) {
+        check_level("NdisMIndicateReceiveNetBufferLists", flags, NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL);
+        let adapter = adapter(handle);
+        adapter.require_state("NdisMIndicateReceiveNetBufferLists", &[AdapterState::Running, AdapterState::Pausing]);
+        let lists = chain(lists);
+        require(lists.len() == count as usize, || format!("{count} lists indicated, {} in the chain", lists.len()));
+        for list in &lists {
+            require(list.field::<usize>(SOURCE).read() == handle, || {
+                "a received NET_BUFFER_LIST whose SourceHandle is not the adapter".into()
+            });
+        }
+        adapter.receive(&current().host().clone(), &lists, flags);
+    }
+}
