@@ -1,0 +1,126 @@
+//! Socket addresses at the edge: `SOCKADDR` of the consumer in and out, `core::net` inside.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use ndk_abi::netio::{
+    AF_INET, AF_INET6, IN_ADDR, IN_ADDR_S_un, IN6_ADDR, IN6_ADDR_u, SOCKADDR_IN, SOCKADDR_IN6, SOCKADDR_INET,
+};
+
+/// Bytes of a `SOCKADDR_IN`.
+pub const IN_SIZE: usize = 16;
+/// Bytes of a `SOCKADDR_IN6`.
+pub const IN6_SIZE: usize = 28;
+
+/// An address as the consumer wrote it: at least 16 bytes with family 2, or 28 with family 23.
+///
+/// //= R-CREATE-51
+pub fn parse(bytes: &[u8]) -> Option<SocketAddr> {
+    let (family, rest) = bytes.split_first_chunk::<2>()?;
+    let (port, rest) = rest.split_first_chunk::<2>()?;
+    let port = u16::from_be_bytes(*port);
+    match u16::from_ne_bytes(*family) {
+        AF_INET => {
+            bytes.get(..IN_SIZE)?;
+            Some(SocketAddr::from((Ipv4Addr::from(*rest.first_chunk::<4>()?), port)))
+        }
+        AF_INET6 => {
+            bytes.get(..IN6_SIZE)?;
+            let (_flow, rest) = rest.split_first_chunk::<4>()?;
+            let (ip, rest) = rest.split_first_chunk::<16>()?;
+            let scope = u32::from_ne_bytes(*rest.first_chunk::<4>()?);
+            Some(SocketAddrV6::new(Ipv6Addr::from(*ip), port, 0, scope).into())
+        }
+        _ => None,
+    }
+}
+
+/// An address as the consumer reads it: `IN_SIZE` or `IN6_SIZE` bytes of a buffer large enough for both.
+pub fn emit(address: SocketAddr) -> ([u8; IN6_SIZE], usize) {
+    let mut bytes = [0; IN6_SIZE];
+    let size = match address.ip() {
+        IpAddr::V4(_) => IN_SIZE,
+        IpAddr::V6(_) => IN6_SIZE,
+    };
+    let mut fields = bytes.iter_mut();
+    let mut put = |field: &[u8]| field.iter().zip(&mut fields).for_each(|(from, to)| *to = *from);
+    match address {
+        SocketAddr::V4(v4) => {
+            put(&AF_INET.to_ne_bytes());
+            put(&v4.port().to_be_bytes());
+            put(&v4.ip().octets());
+        }
+        SocketAddr::V6(v6) => {
+            put(&AF_INET6.to_ne_bytes());
+            put(&v6.port().to_be_bytes());
+            put(&v6.flowinfo().to_be_bytes());
+            put(&v6.ip().octets());
+            put(&v6.scope_id().to_ne_bytes());
+        }
+    }
+    (bytes, size)
+}
+
+/// An address as an entry of an OID's answer carries it.
+pub fn inet(address: SocketAddr) -> SOCKADDR_INET {
+    // The union is as long as its longer member: the rest of the shorter one is zero.
+    let mut inet = SOCKADDR_INET {
+        Ipv6: SOCKADDR_IN6 {
+            sin6_family: AF_INET6,
+            sin6_port: address.port().to_be(),
+            sin6_flowinfo: 0,
+            sin6_addr: IN6_ADDR { u: IN6_ADDR_u { Byte: [0; 16] } },
+            sin6_scope_id: 0,
+        },
+    };
+    match address {
+        SocketAddr::V4(v4) => {
+            inet.Ipv4 = SOCKADDR_IN {
+                sin_family: AF_INET,
+                sin_port: v4.port().to_be(),
+                sin_addr: IN_ADDR { S_un: IN_ADDR_S_un { S_addr: u32::from_ne_bytes(v4.ip().octets()) } },
+                sin_zero: [0; 8],
+            };
+        }
+        SocketAddr::V6(v6) => {
+            inet.Ipv6 = SOCKADDR_IN6 {
+                sin6_family: AF_INET6,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: v6.flowinfo().to_be(),
+                sin6_addr: IN6_ADDR { u: IN6_ADDR_u { Byte: v6.ip().octets() } },
+                sin6_scope_id: v6.scope_id(),
+            };
+        }
+    }
+    inet
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_emitted_parses_to_the_same_address() {
+        for address in ["192.0.2.7:445", "[2001:db8::1]:5445"] {
+            let address: SocketAddr = address.parse().unwrap();
+            let (bytes, size) = emit(address);
+            assert_eq!(parse(&bytes[..size]), Some(address));
+        }
+    }
+
+    //= R-CREATE-51
+    #[test]
+    fn a_short_or_foreign_address_is_none() {
+        let (bytes, size) = emit("192.0.2.7:445".parse().unwrap());
+        assert!((0..size).all(|length| parse(&bytes[..length]).is_none()));
+        let (bytes, size) = emit("[2001:db8::1]:5445".parse().unwrap());
+        assert!((0..size).all(|length| parse(&bytes[..length]).is_none()));
+        assert_eq!(parse(&[1; 128]), None);
+    }
+
+    #[test]
+    fn a_larger_storage_is_fine() {
+        let (bytes, size) = emit("192.0.2.7:445".parse().unwrap());
+        let mut storage = [0xee; 128];
+        storage[..size].copy_from_slice(&bytes[..size]);
+        assert_eq!(parse(&storage), Some("192.0.2.7:445".parse().unwrap()));
+    }
+}

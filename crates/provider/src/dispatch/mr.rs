@@ -1,0 +1,76 @@
+//! `NDK_MR_DISPATCH`.
+
+use super::{Sent, close, object, query_extension};
+use crate::mr::Mr;
+use crate::object::{Context, Request};
+use core::ffi::c_void;
+use kernel::MdlChain;
+use ndk_abi::ndk::{NDK_FN_REQUEST_COMPLETION, NDK_MR, NDK_MR_DISPATCH};
+use ndk_abi::nt::{BOOLEAN, MDL, NTSTATUS, STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED};
+
+pub static TABLE: NDK_MR_DISPATCH = NDK_MR_DISPATCH {
+    NdkCloseMr: Some(close::<Mr>),
+    NdkQueryExtension: Some(query_extension),
+    NdkRegisterMr: Some(register),
+    NdkDeregisterMr: Some(deregister),
+    NdkInitializeFastRegisterMr: Some(initialize_fast_register),
+    NdkGetRemoteTokenFromMr: Some(get_token),
+    NdkGetLocalTokenFromMr: Some(get_token),
+};
+
+unsafe extern "efiapi" fn register(
+    mr: *mut NDK_MR,
+    mdl: *mut MDL,
+    length: usize,
+    flags: u32,
+    completion: Option<NDK_FN_REQUEST_COMPLETION>,
+    context: *mut c_void,
+) -> NTSTATUS {
+    let mr = object!(Mr, mr);
+    if mdl.is_null() {
+        return STATUS_INVALID_PARAMETER;
+    }
+    if let Err(status) = mr.begin_register(length) {
+        return status;
+    }
+    let mdl = Sent(mdl);
+    let request = completion.map(|call| Request::new(mr.clone(), Some(call), Context::new(context)));
+    mr.pd().core().request(&mr, request, move |mr| {
+        // SAFETY: the consumer's list, unchanged until the request is answered. //= R-MR-8
+        match unsafe { MdlChain::new(mdl.get()) } {
+            Some(chain) => mr.register(chain, length, flags),
+            None => Err(STATUS_INVALID_PARAMETER),
+        }
+    })
+}
+
+unsafe extern "efiapi" fn deregister(
+    mr: *mut NDK_MR,
+    completion: Option<NDK_FN_REQUEST_COMPLETION>,
+    context: *mut c_void,
+) -> NTSTATUS {
+    let mr = object!(Mr, mr);
+    if let Err(status) = mr.begin_deregister() {
+        return status;
+    }
+    let request = completion.map(|call| Request::new(mr.clone(), Some(call), Context::new(context)));
+    mr.pd().core().request(&mr, request, |mr| {
+        mr.deregister();
+        Ok(())
+    })
+}
+
+/// Not offered.
+unsafe extern "efiapi" fn initialize_fast_register(
+    _mr: *mut NDK_MR,
+    _pages: u32,
+    _remote_access: BOOLEAN,
+    _completion: Option<NDK_FN_REQUEST_COMPLETION>,
+    _context: *mut c_void,
+) -> NTSTATUS {
+    STATUS_NOT_SUPPORTED
+}
+
+unsafe extern "efiapi" fn get_token(mr: *mut NDK_MR) -> u32 {
+    object!(Mr, mr, 0).token()
+}

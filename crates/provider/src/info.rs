@@ -1,0 +1,171 @@
+//! What the provider offers: one table of limits, and the two structures that show it.
+//!
+//! //= R-INFO-10
+
+use ndk_abi::ndis::{NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT};
+use ndk_abi::ndk::{
+    NDIS_NDK_CAPABILITIES, NDIS_NDK_CAPABILITIES_REVISION_1, NDIS_SIZEOF_NDK_CAPABILITIES_REVISION_1,
+    NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED, NDK_ADAPTER_INFO, NDK_RDMA_TECHNOLOGY, NDK_VERSION,
+};
+
+/// Everything that is limited, in bytes, entries or objects. What is 0 is not offered.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub registration: usize,
+    pub initiator_sges: u32,
+    pub receive_sges: u32,
+    pub read_sges: u32,
+    pub transfer: u32,
+    pub inline: u32,
+    pub inbound_reads: u32,
+    pub outbound_reads: u32,
+    pub receive_depth: u32,
+    pub initiator_depth: u32,
+    pub srq_depth: u32,
+    pub cq_depth: u32,
+    pub caller_data: u32,
+    pub callee_data: u32,
+    pub qps: u32,
+    pub cqs: u32,
+    pub mrs: u32,
+    pub pds: u32,
+    pub srqs: u32,
+}
+
+/// The limits of every adapter.
+///
+/// Depths are such that consumers who ask for the most still get it many times over (//= R-INFO-20); a CQ
+/// holds what one QP of the greatest depths can produce (//= R-INFO-19).
+pub const LIMITS: Limits = Limits {
+    // Two gigabytes of page frames are one list; the low 32 bits are not small. //= R-INFO-21
+    registration: 0x7fff_f000,
+    initiator_sges: 32,
+    receive_sges: 32,
+    read_sges: 32,
+    transfer: 1 << 30,
+    inline: 128,
+    inbound_reads: 16,
+    outbound_reads: 16,
+    receive_depth: 4096,
+    initiator_depth: 4096,
+    srq_depth: 8192,
+    cq_depth: 16384,
+    // What a CM REQ has room for beside the IP addressing header, and the smaller of REP and REJ.
+    caller_data: 56,
+    callee_data: 148,
+    qps: 16384,
+    cqs: 32768,
+    mrs: 65536,
+    pds: 16384,
+    srqs: 4096,
+};
+
+/// The page count that a fast-register MR must at least have, and the sister of the one value that NDKPI
+/// does not let a provider leave out. //= R-INFO-12
+const FRMR_PAGES: u32 = 16;
+
+/// Below it a send is the better way. //= R-INFO-33
+const LARGE_REQUEST: u32 = 8192;
+
+/// The locally administered prefix of virtual NICs; the device number of a virtio network device.
+const VENDOR: u32 = 0x52_5400;
+const DEVICE: u32 = 0x1041;
+
+/// What `NdkQueryAdapterInfo` answers for an adapter opened at `version`.
+///
+/// //= R-INFO-7, R-INFO-8, R-INFO-9, R-INFO-14, R-INFO-22, R-INFO-23, R-INFO-34, R-INFO-35
+pub const fn adapter_info(version: NDK_VERSION) -> NDK_ADAPTER_INFO {
+    NDK_ADAPTER_INFO {
+        Version: version,
+        VendorId: VENDOR,
+        DeviceId: DEVICE,
+        MaxRegistrationSize: LIMITS.registration,
+        MaxWindowSize: 0,
+        FRMRPageCount: FRMR_PAGES,
+        MaxInitiatorRequestSge: LIMITS.initiator_sges,
+        MaxReceiveRequestSge: LIMITS.receive_sges,
+        MaxReadRequestSge: LIMITS.read_sges,
+        MaxTransferLength: LIMITS.transfer,
+        MaxInlineDataSize: LIMITS.inline,
+        MaxInboundReadLimit: LIMITS.inbound_reads,
+        MaxOutboundReadLimit: LIMITS.outbound_reads,
+        MaxReceiveQueueDepth: LIMITS.receive_depth,
+        MaxInitiatorQueueDepth: LIMITS.initiator_depth,
+        MaxSrqDepth: LIMITS.srq_depth,
+        MaxCqDepth: LIMITS.cq_depth,
+        LargeRequestThreshold: LARGE_REQUEST,
+        MaxCallerData: LIMITS.caller_data,
+        MaxCalleeData: LIMITS.callee_data,
+        // Moderation, resizing, local-invalidate reads and loopback are not offered. //= R-INFO-25,
+        // R-INFO-26, R-INFO-27, R-INFO-28, R-INFO-29
+        AdapterFlags: NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED,
+        RdmaTechnology: NDK_RDMA_TECHNOLOGY::NdkRoCEv2,
+    }
+}
+
+/// What the miniport tells NDIS. `NdkInfo` points to `info`, which the miniport keeps as long as it lives.
+///
+/// //= R-OPEN-7, R-INFO-11, R-INFO-15, R-INFO-36, R-INFO-37, R-INFO-38
+pub fn capabilities(info: &'static NDK_ADAPTER_INFO) -> NDIS_NDK_CAPABILITIES {
+    NDIS_NDK_CAPABILITIES {
+        Header: NDIS_OBJECT_HEADER {
+            Type: NDIS_OBJECT_TYPE_DEFAULT,
+            Revision: NDIS_NDK_CAPABILITIES_REVISION_1,
+            Size: NDIS_SIZEOF_NDK_CAPABILITIES_REVISION_1,
+        },
+        Flags: 0,
+        MaxQpCount: LIMITS.qps,
+        MaxCqCount: LIMITS.cqs,
+        MaxMrCount: LIMITS.mrs,
+        MaxPdCount: LIMITS.pds,
+        MaxInboundReadLimit: 0,
+        MaxOutboundReadLimit: 0,
+        MaxMwCount: 0,
+        MaxSrqCount: LIMITS.srqs,
+        MissingCounterMask: 0,
+        NdkInfo: core::ptr::from_ref(info).cast_mut(),
+    }
+}
+
+/// The info of the newest version, for NDIS.
+pub static NEWEST: Shown = Shown(adapter_info(crate::adapter::NEWEST));
+
+/// An info that NDIS may read from anywhere: it holds no pointer.
+pub struct Shown(NDK_ADAPTER_INFO);
+
+impl Shown {
+    pub fn get(&'static self) -> &'static NDK_ADAPTER_INFO {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limits_agree_with_each_other() {
+        let info = adapter_info(crate::adapter::NEWEST);
+        //= R-INFO-19
+        assert!(info.MaxCqDepth >= info.MaxReceiveQueueDepth + info.MaxInitiatorQueueDepth);
+        //= R-CREATE-38
+        assert!(info.MaxReadRequestSge <= info.MaxInitiatorRequestSge);
+        //= R-INFO-12
+        assert!(info.FRMRPageCount >= 16);
+        //= R-INFO-21
+        assert!(info.MaxRegistrationSize as u32 >= 1 << 20);
+        //= R-INFO-22
+        assert_eq!(info.AdapterFlags & !0x1_011f, 0);
+        //= R-INFO-23
+        assert_ne!(info.AdapterFlags & 2, 0);
+    }
+
+    //= R-OPEN-7, R-INFO-10, R-INFO-36
+    #[test]
+    fn ndis_is_shown_the_same_limits() {
+        let shown = capabilities(NEWEST.get());
+        assert_eq!((shown.Header.Type, shown.Header.Revision, shown.Header.Size), (0x80, 1, 56));
+        assert!(shown.MaxQpCount != 0 && shown.MaxCqCount != 0);
+        assert_eq!(shown.NdkInfo.cast_const(), core::ptr::from_ref(NEWEST.get()));
+    }
+}

@@ -1,0 +1,388 @@
+//! One provider for one miniport adapter: the engine, the clockwork that drives it, and what all NDK
+//! adapters opened on it share.
+//!
+//! **Driving.** The driver calls [`Provider::receive`] for every frame and [`Provider::batch_end`] once per
+//! batch; a timer calls back when the engine wants it. Both are nobody's stack but the provider's, so they
+//! deliver what the engine has to tell: [`Core::work`]. A consumer's call delivers nothing, for the consumer
+//! may hold locks and may itself be inside a callback; it sends what it made ready and leaves the rest to a
+//! DPC: [`Core::after_call`]. So callbacks never nest (//= R-CQ-14, R-CQ-15, R-IRQL-4, R-IRQL-11).
+//!
+//! Each round has a budget (//= R-IRQL-10); what is left over is for the DPC.
+
+use crate::adapter::{self, Adapter};
+use crate::engine_ext::EngineExt as _;
+use crate::events;
+use crate::host::Host;
+use crate::info::LIMITS;
+use crate::object::{Body, CreateRequest, Created, Ref, Request};
+use crate::oid::Counters;
+use crate::ports::PortSpace;
+use crate::registry::Registry;
+use crate::status::{self, Answer};
+use alloc::boxed::Box;
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::time::Duration;
+use kernel::{Dpc, RawSpinLock, SpinLock, Timer, WorkItem, entropy, try_box};
+use ndk_abi::ndis::{
+    NDIS_STATUS, NDIS_STATUS_ADAPTER_NOT_READY, NDIS_STATUS_BAD_VERSION, NDIS_STATUS_RESOURCES,
+};
+use ndk_abi::ndk::{NDIS_NDK_CAPABILITIES, NDK_ADAPTER, NDK_VERSION};
+use ndk_abi::nt::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES, STATUS_PENDING};
+use roce::{Arc, Instant, ReadLimits, Transmit, Verdict};
+
+/// The engine with the kernel's lock.
+pub type Engine = roce::Engine<RawSpinLock>;
+
+/// Frames per call of the transmit pump, and events per round.
+const BUDGET: usize = 64;
+
+/// When calls that may pend do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pending {
+    /// When they cannot be answered inline: only what waits for the network.
+    #[default]
+    Auto,
+    /// The same; for those who want to say so.
+    Inline,
+    /// Always, if the consumer gave a callback: a work item at `PASSIVE_LEVEL` answers. For testing
+    /// consumers.
+    Pend,
+}
+
+/// What an administrator decides.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Config {
+    pub pending: Pending,
+    /// Delays of the transport and of connection management.
+    pub timing: roce::Timing,
+}
+
+/// The provider of one miniport adapter.
+pub struct Provider {
+    core: Arc<Core>,
+    enabled: AtomicBool,
+}
+
+/// What the provider's objects share.
+pub struct Core {
+    pub engine: Arc<Engine>,
+    pub host: Box<dyn Host>,
+    pub ports: Arc<PortSpace>,
+    pub registry: Arc<Registry>,
+    pub counters: Counters,
+    pending: Pending,
+    clockwork: SpinLock<Option<Clockwork>>,
+    /// When the timer is due, in nanoseconds; `u64::MAX` when it is not set.
+    due: AtomicU64,
+    /// NDK adapters open.
+    adapters: AtomicUsize,
+}
+
+struct Clockwork {
+    timer: Timer,
+    dpc: Dpc,
+}
+
+impl Provider {
+    /// A provider that is enabled. `STATUS_INSUFFICIENT_RESOURCES` is the only failure. `PASSIVE_LEVEL`.
+    pub fn try_new(host: impl Host, config: Config) -> Answer<Self> {
+        const NO: NTSTATUS = STATUS_INSUFFICIENT_RESOURCES;
+        let seed = entropy();
+        let host: Box<dyn Host> = try_box(host).ok_or(NO)?;
+        let [low, high, ..] = seed;
+        let engine = Engine::new(engine_config(guid(host.link().mac), seed, config.timing));
+        let core = Arc::try_new(Core {
+            engine: Arc::try_new(engine).map_err(|_| NO)?,
+            host,
+            ports: Arc::try_new(PortSpace::new(u16::from_le_bytes([low, high]))).map_err(|_| NO)?,
+            registry: Arc::try_new(Registry::new()).map_err(|_| NO)?,
+            counters: Counters::default(),
+            pending: config.pending,
+            clockwork: SpinLock::new(None),
+            due: AtomicU64::new(u64::MAX),
+            adapters: AtomicUsize::new(0),
+        })
+        .map_err(|_| NO)?;
+        let (timed, deferred) = (Arc::clone(&core), Arc::clone(&core));
+        let clockwork = Clockwork {
+            timer: Timer::try_new(move || timed.on_timer()).ok_or(NO)?,
+            dpc: Dpc::try_new(move || deferred.work()).ok_or(NO)?,
+        };
+        *core.clockwork.lock() = Some(clockwork);
+        Ok(Self { core, enabled: AtomicBool::new(true) })
+    }
+
+    /// The limits to show NDIS, whatever is enabled. //= R-OPEN-5, R-PNP-1
+    pub fn capabilities(&self) -> NDIS_NDK_CAPABILITIES {
+        crate::info::capabilities(crate::info::NEWEST.get())
+    }
+
+    /// Whether an open would be granted now. //= R-OPEN-6
+    pub fn is_enabled(&self) -> bool {
+        self.enabled.load(Ordering::Acquire) && self.core.host.is_present()
+    }
+
+    /// Grants or refuses opens from now on; adapters that are open stay so (//= R-PNP-3).
+    pub fn set_enabled(&self, enabled: bool) {
+        self.enabled.store(enabled, Ordering::Release);
+    }
+
+    /// NDK adapters open at this moment.
+    pub fn open_adapters(&self) -> usize {
+        self.core.adapters.load(Ordering::Acquire)
+    }
+
+    /// `OpenNDKAdapterHandler`. `PASSIVE_LEVEL`.
+    ///
+    /// //= R-OPEN-8, R-OPEN-9, R-OPEN-10, R-OPEN-11, R-OPEN-12, R-OPEN-16, R-OPEN-17, R-OPEN-23
+    pub fn open(&self, asked: NDK_VERSION) -> Result<*mut NDK_ADAPTER, NDIS_STATUS> {
+        let version = adapter::negotiate(asked).ok_or(NDIS_STATUS_BAD_VERSION)?;
+        self.core.adapters.fetch_add(1, Ordering::AcqRel);
+        //= R-OPEN-30
+        // Counted before looking: whoever disables and then sees no adapter will see none later.
+        if !self.is_enabled() {
+            self.core.adapters.fetch_sub(1, Ordering::AcqRel);
+            return Err(NDIS_STATUS_ADAPTER_NOT_READY);
+        }
+        match Adapter::create(&self.core, version) {
+            Ok(created) => Ok(created.publish()),
+            Err(_) => {
+                self.core.adapters.fetch_sub(1, Ordering::AcqRel);
+                Err(NDIS_STATUS_RESOURCES)
+            }
+        }
+    }
+
+    /// Closes an adapter opened here; returns when everything opened below it is closed and the last callback
+    /// has returned. `PASSIVE_LEVEL`.
+    ///
+    /// //= R-OPEN-24, R-OPEN-25, R-OPEN-26, R-OPEN-40
+    pub(crate) fn close_adapter(&self, adapter: &Ref<Adapter>) {
+        if Arc::ptr_eq(adapter.core(), &self.core) {
+            Adapter::close(adapter);
+            self.core.adapters.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// A frame from the wire, as it lies in the receive buffer. IRQL == `DISPATCH_LEVEL`.
+    pub fn receive(&self, frame: &[u8]) -> Verdict {
+        let verdict = self.core.engine.handle_frame(now(), frame);
+        if verdict == Verdict::Consumed {
+            self.core.counters.frames_in.add();
+            self.core.counters.octets_in.add_many(frame.len());
+        }
+        verdict
+    }
+
+    /// The batch of frames is over: answers go out, callbacks are made. IRQL == `DISPATCH_LEVEL`.
+    pub fn batch_end(&self) {
+        self.core.work();
+    }
+
+    /// The transmit queue has room again. IRQL <= `DISPATCH_LEVEL`.
+    pub fn transmit_ready(&self) {
+        self.core.transmit();
+    }
+
+    /// The device is gone, or is about to be: connections are aborted, requests end. IRQL <=
+    /// `DISPATCH_LEVEL`.
+    ///
+    /// //= R-PNP-8, R-PNP-10
+    pub fn remove(&self) {
+        self.set_enabled(false);
+        self.core.registry.connectors(|connector| connector.device_removed());
+        self.core.after_call();
+    }
+
+    /// The counters and lists behind the OIDs.
+    pub fn core(&self) -> &Core {
+        &self.core
+    }
+}
+
+impl Drop for Provider {
+    /// No NDK adapter is open any more. Stops the clockwork and waits for it. `PASSIVE_LEVEL`.
+    ///
+    /// //= R-PNP-14
+    fn drop(&mut self) {
+        let clockwork = self.core.clockwork.lock().take();
+        drop(clockwork);
+    }
+}
+
+/// A transmit queue that counts what is put into it.
+struct Counted<'a> {
+    queue: &'a mut dyn Transmit,
+    octets: usize,
+}
+
+impl Transmit for Counted<'_> {
+    fn slot(&mut self) -> Option<&mut [u8]> {
+        self.queue.slot()
+    }
+
+    fn commit(&mut self, len: usize) {
+        self.octets = self.octets.wrapping_add(len);
+        self.queue.commit(len);
+    }
+}
+
+/// An engine that can hold what the limits promise.
+fn engine_config(ca_guid: u64, seed: [u8; 32], timing: roce::Timing) -> roce::Config {
+    let lowered = |limit: u32| u8::try_from(limit).unwrap_or(u8::MAX);
+    roce::Config {
+        max_qps: LIMITS.qps,
+        max_regions: LIMITS.mrs,
+        max_message: LIMITS.transfer,
+        max_reads: ReadLimits {
+            inbound: lowered(LIMITS.inbound_reads),
+            outbound: lowered(LIMITS.outbound_reads),
+        },
+        timing,
+        ..roce::Config::new(ca_guid, seed)
+    }
+}
+
+/// The EUI-64 of a MAC address.
+fn guid([a, b, c, d, e, f]: [u8; 6]) -> u64 {
+    u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+}
+
+/// The engine's clock.
+pub fn now() -> Instant {
+    Instant::from_nanos(kernel::time::now())
+}
+
+impl Core {
+    /// Everything that there is to do, on a stack of the provider's own. IRQL <= `DISPATCH_LEVEL`.
+    pub fn work(&self) {
+        self.transmit();
+        let delivered = events::deliver(self, BUDGET);
+        if delivered != 0 {
+            // Callbacks have posted, perhaps.
+            self.transmit();
+        }
+        if delivered == BUDGET {
+            self.kick();
+        }
+        self.rearm();
+    }
+
+    /// After a call of a consumer: what it made ready goes out, what it made due is left to the DPC.
+    pub fn after_call(&self) {
+        self.transmit();
+        if self.engine.has_event() || self.registry.has_deferred() {
+            self.kick();
+        }
+        self.rearm();
+    }
+
+    /// After a call that makes nothing ready to send.
+    pub fn after_receive(&self) {
+        if self.engine.has_event() {
+            self.kick();
+        }
+    }
+
+    /// Lets the engine fill the transmit queue.
+    fn transmit(&self) {
+        if self.engine.wants_transmit() {
+            self.host.transmit(&mut |queue| {
+                let mut counted = Counted { queue, octets: 0 };
+                let frames = self.engine.poll_transmit(now(), &mut counted, BUDGET);
+                self.counters.frames_out.add_many(frames);
+                self.counters.octets_out.add_many(counted.octets);
+                frames
+            });
+        }
+    }
+
+    /// Has [`Core::work`] done soon, on a stack of the provider's own.
+    pub fn kick(&self) {
+        if let Some(clockwork) = &*self.clockwork.lock() {
+            clockwork.dpc.queue();
+        }
+    }
+
+    /// Sets the timer if the engine wants to be called earlier than it is due.
+    fn rearm(&self) {
+        let Some(wanted) = self.engine.poll_timeout().map(Instant::as_nanos) else { return };
+        if self.due.fetch_min(wanted, Ordering::AcqRel) > wanted
+            && let Some(clockwork) = &*self.clockwork.lock()
+        {
+            let after = Duration::from_nanos(wanted.saturating_sub(kernel::time::now()));
+            clockwork.timer.set(after);
+        }
+    }
+
+    fn on_timer(&self) {
+        self.due.store(u64::MAX, Ordering::Release);
+        self.engine.handle_timeout(now());
+        self.work();
+    }
+
+    /// Whether calls that may pend do.
+    fn pends(&self) -> bool {
+        self.pending == Pending::Pend
+    }
+
+    /// Answers a create call: inline, or through `request` when it shall pend. `parent` is held until the
+    /// callback has returned.
+    ///
+    /// //= R-CREATE-1, R-CREATE-2, R-CREATE-4, R-CREATE-13, R-CREATE-18
+    pub fn create<T: Body, P: Body>(
+        &self,
+        parent: &Ref<P>,
+        request: CreateRequest,
+        make: impl FnOnce() -> Answer<Created<T>> + Send + 'static,
+    ) -> Result<Created<T>, NTSTATUS> {
+        //= R-CREATE-16
+        if !self.host.is_present() {
+            return Err(ndk_abi::nt::STATUS_DEVICE_REMOVED);
+        }
+        if !(self.pends() && request.may_pend()) {
+            return make();
+        }
+        let parent = parent.clone();
+        let work = move || {
+            request.complete(make());
+            drop(parent);
+        };
+        let item = WorkItem::try_new(self.host.owner(), work);
+        item.map_err(|_| STATUS_INSUFFICIENT_RESOURCES)?.queue();
+        Err(STATUS_PENDING)
+    }
+
+    /// Answers a request on an object: inline, or through its callback when it shall pend.
+    pub fn request<T: Body>(
+        &self,
+        object: &Ref<T>,
+        request: Option<Request<T>>,
+        work: impl FnOnce(&Ref<T>) -> Answer + Send + 'static,
+    ) -> NTSTATUS {
+        let Some(request) = request.filter(|_| self.pends()) else {
+            return status::of(work(object));
+        };
+        let object = object.clone();
+        let task = move || {
+            let status = status::of(work(&object));
+            request.complete(status);
+        };
+        match WorkItem::try_new(self.host.owner(), task) {
+            Ok(item) => item.queue(),
+            // No pool for a work item: the task is there all the same, and may answer on this stack
+            // (//= R-IRQL-5).
+            Err(task) => task(),
+        }
+        STATUS_PENDING
+    }
+
+    /// Keeps a hold of an object being closed for a while, when calls shall pend.
+    pub fn linger<T: Body>(&self, hold: Ref<T>) {
+        if self.pends()
+            && let Ok(item) = WorkItem::try_new(self.host.owner(), move || drop(hold))
+        {
+            item.queue();
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! From the engine's contexts back to objects.
+//!
+//! The engine knows an object by a number. An event of the engine may be on its way on one processor while
+//! the object is closed on another, so the number is no pointer but a ticket: a place in a table and the
+//! place's generation. A look-up takes a hold, or finds that the object is gone.
+//!
+//! The table also remembers which objects have callbacks to make at a better moment than the one in which
+//! they fell due (a consumer's own call): [`Registry::defer`] and [`Registry::deferred`].
+
+use crate::connector::Connector;
+use crate::cq::Cq;
+use crate::listener::Listener;
+use crate::object::{Object, Ref};
+use crate::srq::Srq;
+use crate::status::Answer;
+use alloc::vec::Vec;
+use core::ptr::NonNull;
+use kernel::SpinLock;
+use ndk_abi::nt::STATUS_INSUFFICIENT_RESOURCES;
+use roce::Arc;
+
+/// An object the engine has a number for.
+#[derive(Clone, Copy)]
+enum Known {
+    Cq(NonNull<Object<Cq>>),
+    Srq(NonNull<Object<Srq>>),
+    Listener(NonNull<Object<Listener>>),
+    Connector(NonNull<Object<Connector>>),
+}
+
+// SAFETY: an address; what it leads to is `Send + Sync`, and is looked at under the table's rules alone.
+unsafe impl Send for Known {}
+
+/// The numbers given out.
+pub struct Registry {
+    table: SpinLock<Table>,
+}
+
+struct Table {
+    places: Vec<Place>,
+    /// Index of the first free place.
+    free: Option<u32>,
+    /// Indices of places with callbacks to make; never more than there are places.
+    deferred: Vec<u32>,
+}
+
+struct Place {
+    generation: u32,
+    known: Option<Known>,
+    /// The next free place, while this one is free.
+    next_free: Option<u32>,
+    deferred: bool,
+}
+
+/// A number of the engine's for one object, valid as long as this lives.
+pub struct Ticket {
+    registry: Arc<Registry>,
+    number: u64,
+}
+
+/// Types that the engine knows by number.
+pub trait Registered: crate::object::Body {
+    /// The object's own ticket.
+    fn ticket(&self) -> &Ticket;
+    #[doc(hidden)]
+    fn entry(object: NonNull<Object<Self>>) -> Entry;
+    #[doc(hidden)]
+    fn of(entry: Entry) -> Option<NonNull<Object<Self>>>;
+}
+
+/// An entry of the table, for [`Registered`] alone.
+#[derive(Clone, Copy)]
+pub struct Entry(Known);
+
+macro_rules! registered {
+    ($($Type:ident)*) => { $(
+        impl Registered for $Type {
+            fn ticket(&self) -> &Ticket {
+                &self.ticket
+            }
+
+            fn entry(object: NonNull<Object<Self>>) -> Entry {
+                Entry(Known::$Type(object))
+            }
+
+            fn of(entry: Entry) -> Option<NonNull<Object<Self>>> {
+                match entry.0 {
+                    Known::$Type(object) => Some(object),
+                    _ => None,
+                }
+            }
+        }
+    )* };
+}
+registered!(Cq Srq Listener Connector);
+
+impl Registry {
+    pub const fn new() -> Self {
+        let table = Table { places: Vec::new(), free: None, deferred: Vec::new() };
+        Self { table: SpinLock::new(table) }
+    }
+
+    /// A number for an object about to be made.
+    pub fn ticket(registry: &Arc<Self>) -> Answer<Ticket> {
+        let mut table = registry.table.lock();
+        let index = table.take().ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
+        let generation = table.places.get(index as usize).map_or(0, |place| place.generation);
+        drop(table);
+        let number = u64::from(generation) << 32 | u64::from(index);
+        Ok(Ticket { registry: Arc::clone(registry), number })
+    }
+
+    /// The object behind a number, with a hold on it, if it is one of this type and still held.
+    pub fn find<T: Registered>(&self, number: u64) -> Option<Ref<T>> {
+        let table = self.table.lock();
+        let place = table.places.get(number as u32 as usize)?;
+        (u64::from(place.generation) == number >> 32).then_some(())?;
+        let object = T::of(Entry(place.known?))?;
+        // SAFETY: an object leaves the table, under this lock, before it is freed.
+        unsafe { Ref::try_hold(object) }
+    }
+
+    /// Remembers that the object has callbacks to make. Its number is in the list at most once.
+    pub fn defer(&self, ticket: &Ticket) {
+        let mut table = self.table.lock();
+        let index = ticket.number as u32;
+        if let Some(place) = table.places.get_mut(index as usize)
+            && !core::mem::replace(&mut place.deferred, true)
+        {
+            // Room was made when the place was.
+            table.deferred.push(index);
+        }
+    }
+
+    /// Takes the next connector that has callbacks to make out of the list; `None` when there is none.
+    pub fn deferred(&self) -> Option<Option<Ref<Connector>>> {
+        let mut table = self.table.lock();
+        let index = table.deferred.pop()?;
+        let place = table.places.get_mut(index as usize)?;
+        place.deferred = false;
+        let object = place.known.and_then(|known| Connector::of(Entry(known)));
+        // SAFETY: as in `find`.
+        Some(object.and_then(|object| unsafe { Ref::try_hold(object) }))
+    }
+
+    /// Whether somebody has callbacks to make.
+    pub fn has_deferred(&self) -> bool {
+        !self.table.lock().deferred.is_empty()
+    }
+
+    /// Shows every connector to `each`, one after the other, with a hold and without the lock.
+    pub fn connectors(&self, mut each: impl FnMut(&Connector)) {
+        let mut index = 0;
+        loop {
+            let found = {
+                let table = self.table.lock();
+                let Some(place) = table.places.get(index) else { return };
+                let object = place.known.and_then(|known| Connector::of(Entry(known)));
+                // SAFETY: as in `find`.
+                object.and_then(|object| unsafe { Ref::try_hold(object) })
+            };
+            if let Some(connector) = found {
+                each(&connector);
+            }
+            index += 1;
+        }
+    }
+}
+
+impl Table {
+    fn take(&mut self) -> Option<u32> {
+        if let Some(index) = self.free {
+            let place = self.places.get_mut(index as usize)?;
+            self.free = place.next_free.take();
+            return Some(index);
+        }
+        let index = u32::try_from(self.places.len()).ok()?;
+        self.places.try_reserve(1).ok()?;
+        let wanted = self.places.len().checked_add(1)?.checked_sub(self.deferred.len())?;
+        self.deferred.try_reserve(wanted).ok()?;
+        self.places.push(Place { generation: 0, known: None, next_free: None, deferred: false });
+        Some(index)
+    }
+}
+
+impl Ticket {
+    /// What the engine is given as context.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// From now on the number leads to `object`, whose own ticket this is.
+    pub fn enter<T: Registered>(object: &Ref<T>) {
+        let ticket = object.ticket();
+        let mut table = ticket.registry.table.lock();
+        if let Some(place) = table.places.get_mut(ticket.number as u32 as usize) {
+            place.known = Some(T::entry(object.as_ptr()).0);
+        }
+    }
+
+    /// The number leads nowhere any more. Before the object is freed.
+    pub fn leave(&self) {
+        let mut table = self.registry.table.lock();
+        if let Some(place) = table.places.get_mut(self.number as u32 as usize) {
+            place.known = None;
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut table = self.registry.table.lock();
+        let index = self.number as u32;
+        let free = table.free;
+        if let Some(place) = table.places.get_mut(index as usize) {
+            place.known = None;
+            place.generation = place.generation.wrapping_add(1);
+            place.next_free = free;
+            table.free = Some(index);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The one place where failures of the layers below become statuses of NDKPI.
+
+use crate::host::ResolveError;
+use kernel::MdlError;
+use ndk_abi::nt::{
+    NTSTATUS, STATUS_ACCESS_VIOLATION, STATUS_BUFFER_OVERFLOW, STATUS_CANCELLED, STATUS_CONNECTION_ABORTED,
+    STATUS_CONNECTION_ACTIVE, STATUS_CONNECTION_INVALID, STATUS_DATA_OVERRUN, STATUS_HOST_UNREACHABLE,
+    STATUS_INSUFFICIENT_RESOURCES, STATUS_INTERNAL_ERROR, STATUS_INVALID_BUFFER_SIZE,
+    STATUS_INVALID_DEVICE_REQUEST, STATUS_INVALID_PARAMETER, STATUS_IO_TIMEOUT, STATUS_NETWORK_UNREACHABLE,
+    STATUS_SHARING_VIOLATION, STATUS_SUCCESS,
+};
+use roce::{CompletionKind, ConnError, CreateError, ModifyError, PostError, Status};
+
+/// What a call answers: a value, or the status it fails with inline.
+pub type Answer<T = ()> = Result<T, NTSTATUS>;
+
+/// A post beyond the depth of its queue.
+///
+/// The sister interface's code, a warning (//= R-QP-18): one public consumer takes warnings for success
+/// (R-QP-89), and if that one ever matters, here is the place to answer with an error instead.
+pub const QUEUE_FULL: NTSTATUS = 0x8000_001A_u32 as NTSTATUS;
+
+/// The answer of a call that has nothing more to say.
+pub fn of(answer: Answer) -> NTSTATUS {
+    answer.err().unwrap_or(STATUS_SUCCESS)
+}
+
+/// Why an object could not be made.
+///
+/// //= R-CREATE-14, R-CREATE-15
+pub fn create(error: CreateError) -> NTSTATUS {
+    match error {
+        CreateError::OutOfMemory | CreateError::TooMany => STATUS_INSUFFICIENT_RESOURCES,
+        CreateError::Invalid => STATUS_INVALID_PARAMETER,
+    }
+}
+
+/// Why a work request was refused.
+///
+/// //= R-QP-4, R-QP-16, R-QP-18, R-QP-19, R-QP-33, R-QP-53, R-QP-84, R-SRQ-5
+pub fn post(error: PostError) -> NTSTATUS {
+    match error {
+        PostError::NotConnected => STATUS_CONNECTION_INVALID,
+        PostError::QueueFull => QUEUE_FULL,
+        PostError::TooManySges => STATUS_DATA_OVERRUN,
+        PostError::TooLong | PostError::InlineTooLong => STATUS_BUFFER_OVERFLOW,
+        PostError::NotAllowed => STATUS_INVALID_DEVICE_REQUEST,
+    }
+}
+
+/// Why a shared receive queue was not changed.
+///
+/// //= R-SRQ-11, R-SRQ-12
+pub fn modify(error: ModifyError) -> NTSTATUS {
+    match error {
+        ModifyError::OutOfMemory => STATUS_INSUFFICIENT_RESOURCES,
+        ModifyError::Occupied => STATUS_BUFFER_OVERFLOW,
+    }
+}
+
+/// Why a connection command was refused.
+pub fn connection(error: ConnError) -> NTSTATUS {
+    match error {
+        // The connection was there when the object's state was looked at: the peer has left since.
+        ConnError::Unknown => STATUS_CONNECTION_ABORTED,
+        ConnError::State => STATUS_CONNECTION_INVALID,
+        //= R-QP-75, R-CONN-18
+        ConnError::QpBusy => STATUS_CONNECTION_ACTIVE,
+        ConnError::Invalid => STATUS_INVALID_PARAMETER,
+        //= R-CONN-15
+        ConnError::PrivateDataTooLong => STATUS_INVALID_BUFFER_SIZE,
+        ConnError::PortInUse => STATUS_SHARING_VIOLATION,
+        ConnError::OutOfMemory | ConnError::TooMany => STATUS_INSUFFICIENT_RESOURCES,
+    }
+}
+
+/// Why a list of pages was refused.
+pub fn mdl(error: MdlError) -> NTSTATUS {
+    match error {
+        MdlError::Invalid => STATUS_INVALID_PARAMETER,
+        MdlError::NoResources => STATUS_INSUFFICIENT_RESOURCES,
+    }
+}
+
+/// Why a peer cannot be reached.
+///
+/// //= R-CONN-5
+pub fn resolve(error: ResolveError) -> NTSTATUS {
+    match error {
+        ResolveError::NetworkUnreachable => STATUS_NETWORK_UNREACHABLE,
+        ResolveError::HostUnreachable => STATUS_HOST_UNREACHABLE,
+        ResolveError::NoResources => STATUS_INSUFFICIENT_RESOURCES,
+    }
+}
+
+/// How a work request ended, within the set of statuses a completion may carry.
+///
+/// //= R-QP-43, R-QP-46, R-QP-55, R-QP-56, R-QP-58, R-QP-59, R-QP-62, R-QP-88, R-QP-90
+pub fn completion(status: Status, kind: CompletionKind) -> NTSTATUS {
+    match status {
+        Status::Success => STATUS_SUCCESS,
+        Status::LocalLength if kind.is_receive() => STATUS_BUFFER_OVERFLOW,
+        Status::LocalLength => STATUS_DATA_OVERRUN,
+        Status::LocalProtection | Status::LocalAccess | Status::RemoteAccess => STATUS_ACCESS_VIOLATION,
+        Status::Flushed => STATUS_CANCELLED,
+        Status::RemoteInvalidRequest | Status::RemoteOperation => REMOTE_ERROR,
+        Status::RetryExceeded | Status::RnrRetryExceeded => STATUS_IO_TIMEOUT,
+        Status::LocalOperation | Status::BadResponse => STATUS_INTERNAL_ERROR,
+    }
+}
+
+/// What the peer's side did wrong, other than refusing access: numerically the sister interface's
+/// REMOTE_ERROR.
+const REMOTE_ERROR: NTSTATUS = ndk_abi::nt::STATUS_REMOTE_RESOURCES;
