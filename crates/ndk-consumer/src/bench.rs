@@ -23,7 +23,7 @@ const SENDS: u32 = 256;
 const MAX_MESSAGE: usize = 256;
 
 /// What was measured.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Debug)]
 pub struct Figures {
     pub operations: u64,
     /// Payload bytes.

@@ -18,7 +18,7 @@ pub enum Operation {
 }
 
 /// Requests of one kind.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Debug)]
 pub struct Tally {
     /// Accepted by the provider. Each comes back as exactly one of the following.
     pub posted: u64,
@@ -34,7 +34,7 @@ pub struct Tally {
 }
 
 /// A tally per kind, and the completions that match no post.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Debug)]
 pub struct Books {
     tallies: [Tally; 4],
     /// Completions for which there was no request: a provider's fault.

@@ -1,5 +1,6 @@
 //! Latencies, kept in buckets of bounded relative error.
 
+use core::fmt;
 use core::time::Duration;
 
 /// Buckets per power of two: values are off by less than 1/32.
@@ -51,6 +52,17 @@ impl Histogram {
         }
         self.count += other.count;
         self.max = self.max.max(other.max);
+    }
+}
+
+impl fmt::Debug for Histogram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Histogram")
+            .field("count", &self.count)
+            .field("p50", &self.quantile(0.5))
+            .field("p99", &self.quantile(0.99))
+            .field("max", &self.max())
+            .finish()
     }
 }
 

@@ -15,13 +15,13 @@ use crate::{Access, Adapter, Error, Memory, RemoteMemory};
 
 /// Connects from `local`, port 0 for any, to `remote`, copies `source` there and back. On return nothing of
 /// it is left with the provider.
-pub fn copy<O: Os>(
+pub fn copy<O: Os, S: Source + ?Sized>(
     adapter: &Arc<Adapter<O>>,
     options: &Options,
     local: SocketAddr,
     remote: SocketAddr,
     name: &str,
-    source: &dyn Source,
+    source: &S,
     progress: &dyn Fn(Progress),
 ) -> Result<Report, Box<Failure>> {
     let mut report = Report { name: clipped(name).to_owned(), ..Report::default() };
@@ -54,11 +54,11 @@ struct Staging<O: Os> {
     receipt: Memory<O>,
 }
 
-struct Copying<'a, O: Os> {
+struct Copying<'a, O: Os, S: ?Sized> {
     endpoint: &'a mut Endpoint<O>,
     staging: &'a Staging<O>,
     options: &'a Options,
-    source: &'a dyn Source,
+    source: &'a S,
     progress: &'a dyn Fn(Progress),
     report: &'a mut Report,
 }
@@ -82,7 +82,7 @@ fn staging<O: Os>(endpoint: &Endpoint<O>, options: &Options) -> Result<Staging<O
     })
 }
 
-impl<O: Os> Copying<'_, O> {
+impl<O: Os, S: Source + ?Sized> Copying<'_, O, S> {
     fn run(&mut self, local: SocketAddr, remote: SocketAddr) -> Result<(), Error> {
         let greeting = Greeting { segment: self.options.segment as u64 };
         let answer = self.endpoint.connect(local, remote, &greeting.encode())?;
@@ -207,7 +207,7 @@ impl<O: Os> Copying<'_, O> {
     }
 
     /// A segment cut into chunks, over the slots in turn.
-    fn chunks(&self, length: u64) -> impl Iterator<Item = Chunk> + use<O> {
+    fn chunks(&self, length: u64) -> impl Iterator<Item = Chunk> + use<O, S> {
         let (size, slots) = (self.options.chunk as u64, self.options.outstanding as usize);
         (0..length.div_ceil(size)).map(move |index| Chunk {
             slot: index as usize % slots,

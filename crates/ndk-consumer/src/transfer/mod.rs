@@ -83,7 +83,7 @@ pub enum Phase {
 }
 
 /// What a side has to tell afterwards.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Debug)]
 pub struct Report {
     /// The file's name, as announced.
     pub name: String,
@@ -99,6 +99,7 @@ pub struct Report {
 }
 
 /// A transfer that ended early, and how far it came.
+#[derive(Debug)]
 pub struct Failure {
     pub error: Error,
     pub report: Report,
