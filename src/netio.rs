@@ -7,6 +7,7 @@ use core::ptr::null_mut;
 use core::slice;
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use kernel::{SpinLock, try_box};
 use ndk_abi::netio::{
     AF_INET, AF_INET6, AF_UNSPEC, CancelMibChangeNotify2, FreeMibTable, GetBestRoute2, GetIpNetEntry2,
@@ -17,9 +18,6 @@ use ndk_abi::netio::{
 };
 use ndk_abi::nt::{HANDLE, NT_SUCCESS, STATUS_INSUFFICIENT_RESOURCES, STATUS_NO_MEMORY};
 use provider::host::ResolveError;
-
-/// Unicast addresses of one adapter that are remembered; more than anybody gives one.
-const MAX_ADDRESSES: usize = 64;
 
 /// The usable unicast addresses of an adapter, kept up to date by the system's notifications.
 ///
@@ -32,11 +30,7 @@ pub struct Addresses {
 
 struct Shared {
     luid: NET_LUID,
-    list: SpinLock<List>,
-}
-
-struct List {
-    addresses: [Option<IpAddr>; MAX_ADDRESSES],
+    list: SpinLock<Vec<IpAddr>>,
 }
 
 // SAFETY: the handle is used by `drop` alone.
@@ -47,8 +41,8 @@ unsafe impl Sync for Addresses {}
 impl Addresses {
     /// Addresses of the adapter `luid`; `None` when pool has run dry. `PASSIVE_LEVEL`.
     pub fn watch(luid: NET_LUID) -> Option<Self> {
-        let list = SpinLock::new(List { addresses: [None; MAX_ADDRESSES] });
-        let mut this = Self { shared: try_box(Shared { luid, list })?, notification: null_mut() };
+        let shared = try_box(Shared { luid, list: SpinLock::new(Vec::new()) })?;
+        let mut this = Self { shared, notification: null_mut() };
         let context: *const Shared = &raw const *this.shared;
         let mut notification = null_mut();
         // SAFETY: the context lives until `drop` has cancelled the notification, which waits for callbacks.
@@ -70,7 +64,7 @@ impl Addresses {
 
     /// Whether `address` is a usable one of this adapter's. IRQL <= `DISPATCH_LEVEL`.
     pub fn contains(&self, address: IpAddr) -> bool {
-        self.shared.list.lock().addresses.contains(&Some(address))
+        self.shared.list.lock().contains(&address)
     }
 
     /// Reads the addresses anew. `PASSIVE_LEVEL`.
@@ -89,6 +83,7 @@ impl Drop for Addresses {
 }
 
 impl Shared {
+    /// Reads the system's table, which may be paged: the lock comes after. Without memory the old addresses stay.
     fn refresh(&self) {
         let mut table = null_mut();
         // SAFETY: the result lives through the call; PASSIVE_LEVEL.
@@ -107,14 +102,20 @@ impl Shared {
                 && [NL_DAD_STATE::IpDadStatePreferred, NL_DAD_STATE::IpDadStateDeprecated]
                     .contains(&row.DadState)
         };
-        let mut addresses = [None; MAX_ADDRESSES];
-        let found = rows.iter().filter(usable).filter_map(|row| address(&row.Address));
-        for (slot, address) in addresses.iter_mut().zip(found) {
-            *slot = Some(address);
+        let usable = || rows.iter().filter(usable).filter_map(|row| address(&row.Address));
+        let mut addresses = Vec::new();
+        let room = addresses.try_reserve_exact(usable().count());
+        for address in usable() {
+            if addresses.len() < addresses.capacity() {
+                addresses.push(address);
+            }
         }
         // SAFETY: from `GetUnicastIpAddressTable`, freed once; `rows` is not used any more.
         unsafe { FreeMibTable(table.cast()) };
-        self.list.lock().addresses = addresses;
+        if room.is_ok() {
+            // The old ones are dropped here, after the lock.
+            core::mem::swap(&mut *self.list.lock(), &mut addresses);
+        }
     }
 }
 

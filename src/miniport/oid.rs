@@ -153,7 +153,7 @@ fn query(adapter: &Adapter, oid: NDIS_OID, answer: &mut Answer) {
             let (addresses, count) = *adapter.filter.multicast.lock();
             answer.bytes(addresses.get(..count).unwrap_or_default().as_flattened());
         }
-        // The device loses everything in any state but D0, and is brought up anew: every state is fine.
+        // Always success. NDIS halts an adapter without power management before the system sleeps.
         OID_PNP_QUERY_POWER => answer.bytes(&[]),
         OID_NDK_STATISTICS => crate::ndk::oid::statistics(adapter.ndk(), answer),
         OID_NDK_CONNECTIONS => crate::ndk::oid::connections(adapter.ndk(), answer),

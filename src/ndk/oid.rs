@@ -24,40 +24,31 @@ pub fn statistics(ndk: &Ndk, answer: &mut Answer) {
             Size: NDIS_SIZEOF_NDK_STATISTICS_INFO_REVISION_1,
         },
         Flags: 0,
-        CounterSet: ndk.provider().statistics(),
+        CounterSet: ndk.provider().core().performance(),
     });
 }
 
 /// `OID_NDK_CONNECTIONS`. `PASSIVE_LEVEL`.
 //= R-OIDNDK-19, R-OIDNDK-20, R-OIDNDK-21, R-OIDNDK-22, R-OIDNDK-26, R-OIDNDK-27
 pub fn connections(ndk: &Ndk, answer: &mut Answer) {
-    let provider = ndk.provider();
+    let provider = ndk.provider().core();
     let mut count = 0_usize;
-    provider.for_each_connection(&mut |_, _| count = count.saturating_add(1));
+    provider.connections(|_| count = count.saturating_add(1));
     let entries = offset_of!(NDIS_NDK_CONNECTIONS, Connections);
     let mut list = List::<NDIS_NDK_CONNECTION_ENTRY>::new(answer, entries, count);
-    provider.for_each_connection(&mut |local, remote| {
-        list.add(&NDIS_NDK_CONNECTION_ENTRY { Local: local, Remote: remote, UserModeOwner: 0, OwnerPid: 0 });
-    });
+    provider.connections(|entry| list.add(&entry));
     list.finish(NDIS_NDK_CONNECTIONS_REVISION_1);
 }
 
 /// `OID_NDK_LOCAL_ENDPOINTS`. `PASSIVE_LEVEL`.
 //= R-OIDNDK-20, R-OIDNDK-23, R-OIDNDK-24, R-OIDNDK-26
 pub fn local_endpoints(ndk: &Ndk, answer: &mut Answer) {
-    let provider = ndk.provider();
+    let provider = ndk.provider().core();
     let mut count = 0_usize;
-    provider.for_each_local_endpoint(&mut |_, _| count = count.saturating_add(1));
+    provider.local_endpoints(|_| count = count.saturating_add(1));
     let entries = offset_of!(NDIS_NDK_LOCAL_ENDPOINTS, LocalEndpoints);
     let mut list = List::<NDIS_NDK_LOCAL_ENDPOINT_ENTRY>::new(answer, entries, count);
-    provider.for_each_local_endpoint(&mut |local, listener| {
-        list.add(&NDIS_NDK_LOCAL_ENDPOINT_ENTRY {
-            Local: local,
-            UserModeOwner: 0,
-            Listener: listener.into(),
-            OwnerPid: 0,
-        });
-    });
+    provider.local_endpoints(|entry| list.add(&entry));
     list.finish(NDIS_NDK_LOCAL_ENDPOINTS_REVISION_1);
 }
 

@@ -88,7 +88,7 @@ impl Port {
 
     /// The interrupt whose DPC is queued when a sender must go on later; null before it is deregistered.
     pub fn set_interrupt(&self, interrupt: NDIS_HANDLE) {
-        self.transmit.lock().interrupt = interrupt;
+        self.transmitter(|transmitter| transmitter.interrupt = interrupt);
     }
 
     /// Lets the device run; interrupts come from here on. `PASSIVE_LEVEL`.
@@ -113,19 +113,18 @@ impl Port {
 
     /// Runs `send` with the transmit queue, then notifies the device. IRQL <= `DISPATCH_LEVEL`.
     pub fn with_transmitter<T>(&self, send: impl FnOnce(&mut Transmitter) -> T) -> T {
-        let mut transmitter = self.transmit.lock();
-        let result = send(&mut transmitter);
-        transmitter.queue.kick();
-        if !transmitter.waiting.is_empty() {
-            self.wait_for_slots(&mut transmitter);
-        }
-        result
+        self.transmitter(|transmitter| {
+            let result = send(transmitter);
+            transmitter.queue.kick();
+            self.go_on_later(transmitter, false);
+            result
+        })
     }
 
     /// Lets `pump` fill slots until it has nothing more or no slot is free; see `provider::host::Host::transmit`.
     pub fn pump(&self, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
         self.pump_again.store(true, Ordering::SeqCst);
-        // Whoever holds the lock looks at the flag after releasing it, so one of the two pumps.
+        // Whoever holds the lock looks at the flag after releasing it, so that one of the two pumps.
         while self.pump_again.load(Ordering::SeqCst) {
             let Some(mut transmitter) = self.transmit.try_lock() else { return };
             self.pump_again.store(false, Ordering::SeqCst);
@@ -133,10 +132,17 @@ impl Port {
             while !slots.exhausted && pump(&mut slots) > 0 {}
             let exhausted = slots.exhausted;
             transmitter.queue.kick();
-            if exhausted {
-                self.wait_for_slots(&mut transmitter);
-            }
+            self.go_on_later(&mut transmitter, exhausted);
         }
+    }
+
+    /// Runs `use_it` with the transmit lock held. A pump that came meanwhile is left to the transmit message's DPC.
+    fn transmitter<T>(&self, use_it: impl FnOnce(&mut Transmitter) -> T) -> T {
+        let result = use_it(&mut self.transmit.lock());
+        if self.pump_again.swap(false, Ordering::SeqCst) {
+            self.go_on_later(&mut self.transmit.lock(), true);
+        }
+        result
     }
 
     /// Whether somebody waited for slots; nobody does afterwards.
@@ -186,18 +192,25 @@ impl Port {
     }
 
     pub fn transmit_counters(&self) -> TransmitCounters {
-        self.transmit.lock().queue.counters()
+        self.transmitter(|transmitter| transmitter.queue.counters())
     }
 
     /// Takes the NET_BUFFER_LISTs that `cancelled` selects out of the waiting ones.
     pub fn take_waiting(&self, cancelled: impl FnMut(&NET_BUFFER_LIST) -> bool) -> *mut NET_BUFFER_LIST {
-        self.transmit.lock().waiting.take(cancelled)
+        self.transmitter(|transmitter| transmitter.waiting.take(cancelled))
     }
 
-    /// Sees to it that the transmit message's DPC runs when slots are free.
-    fn wait_for_slots(&self, transmitter: &mut Transmitter) {
-        self.starved.store(true, Ordering::Release);
-        if transmitter.queue.request_interrupt() && !transmitter.interrupt.is_null() {
+    /// If somebody waits for slots, sees to it that the transmit message's DPC runs when some are free. `waits`: the
+    /// caller does, besides those who did before.
+    fn go_on_later(&self, transmitter: &mut Transmitter, waits: bool) {
+        if waits || !transmitter.waiting.is_empty() {
+            self.starved.store(true, Ordering::Release);
+        }
+        // Also for who waited before: reaping has withdrawn the request for an interrupt.
+        if self.starved.load(Ordering::Acquire)
+            && transmitter.queue.request_interrupt()
+            && !transmitter.interrupt.is_null()
+        {
             // Slots are free already, so that no interrupt may come: queue its DPC.
             // SAFETY: registered as long as it is here (`set_interrupt`); a null target is the current processor.
             unsafe {

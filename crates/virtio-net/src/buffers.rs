@@ -37,7 +37,7 @@ impl<H: Hal> Buffers<H> {
         let mut blocks = Vec::new();
         blocks.try_reserve_exact(wanted).map_err(|_| Error::NoMemory)?;
         for _ in 0..wanted {
-            blocks.push(Dma::new(hal, block_len)?);
+            push_within(&mut blocks, Dma::new(hal, block_len)?)?;
         }
         Ok(Self { blocks, stride, per_block, len })
     }
@@ -91,4 +91,14 @@ impl<H: Hal> Buffers<H> {
         let offset = id.checked_rem(self.per_block)?.checked_mul(self.stride)?;
         Some((block, offset))
     }
+}
+
+/// Pushes without allocating: the capacity was reserved. Written so that the compiler can see it, too, and leaves the
+/// allocating path, which panics when memory is short, out of the image.
+pub(crate) fn push_within<T>(vec: &mut Vec<T>, value: T) -> Result<(), Error> {
+    if vec.len() == vec.capacity() {
+        return Err(Error::NoMemory);
+    }
+    vec.push(value);
+    Ok(())
 }

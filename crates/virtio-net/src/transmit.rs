@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::buffers::{Buffers, HEADER_LEN};
+use crate::buffers::{Buffers, HEADER_LEN, push_within};
 use crate::error::Error;
 use crate::hal::{Hal, Registers};
 use crate::notify::Suppression;
@@ -52,7 +52,7 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         for id in (0..size).rev() {
             let address = buffers.device_address(id).ok_or(Error::NoMemory)?;
             ring.describe(id, address, 0, Direction::ToDevice);
-            free.push(id);
+            push_within(&mut free, id)?;
         }
         ring.suppress_interrupts();
         Ok(Self { ring, buffers, free, doorbell: None, counters: TransmitCounters::default() })
@@ -124,8 +124,8 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         let mut reaped = 0_u16;
         // The ring yields at most what is outstanding.
         while let Some(used) = self.ring.take_used()? {
-            // Never allocates: room for every id was reserved at the start.
-            self.free.push(used.id);
+            // Room for every id was reserved at the start.
+            push_within(&mut self.free, used.id)?;
             reaped = reaped.wrapping_add(1);
         }
         self.ring.suppress_interrupts();
