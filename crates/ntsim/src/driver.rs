@@ -74,7 +74,10 @@ impl Host {
     /// # Panics
     /// Without an image, when a driver runs already, or on a thread of another host.
     pub fn start_driver(&self, service: &str) -> i32 {
-        assert!(std::ptr::eq(Arc::as_ptr(current().host()), self), "drivers are started on a thread of their host");
+        assert!(
+            std::ptr::eq(Arc::as_ptr(current().host()), self),
+            "drivers are started on a thread of their host"
+        );
         let image = self.image().expect("an image is loaded");
         let page = self.memory.allocate(1).expect("a new host has memory");
         let driver = Driver { page };
@@ -86,7 +89,11 @@ impl Host {
         object.field::<usize>(member::DRIVER_EXTENSION).write(page.address() + layout::EXTENSION);
         object.field::<usize>(member::DRIVER_INIT).write(image.entry());
         page.field::<usize>(layout::EXTENSION).write(object.address());
-        write_string(object.field(member::DRIVER_NAME), page.field(layout::NAME), &format!(r"\Driver\{service}"));
+        write_string(
+            object.field(member::DRIVER_NAME),
+            page.field(layout::NAME),
+            &format!(r"\Driver\{service}"),
+        );
         let path = format!(r"\Registry\Machine\System\CurrentControlSet\Services\{service}");
         write_string(page.field(layout::PATH_STRING), page.field(layout::PATH), &path);
         let known = self.driver.lock().replace(driver);
@@ -147,7 +154,8 @@ impl Host {
         let code = BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION;
         let blocks = self.memory.pool.blocks();
         for block in blocks.iter().take(REPORTED_LEAKS) {
-            let text = format!("pool leak: block {} of {} bytes, tag '{}'", block.sequence, block.size, block.tag);
+            let text =
+                format!("pool leak: block {} of {} bytes, tag '{}'", block.sequence, block.size, block.tag);
             self.report_leak(code, text, block.stack);
         }
         if blocks.len() > REPORTED_LEAKS {

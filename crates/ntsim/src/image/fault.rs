@@ -3,8 +3,7 @@
 use std::{cell::Cell, ptr, sync::Once};
 
 use super::{
-    stack,
-    thunk,
+    stack, thunk,
     unwind::{RSP, Registers},
 };
 use crate::{
@@ -127,7 +126,10 @@ fn by_image(me: &Thread, fault: &Fault) -> bool {
         let caller = thunk::caller().stack;
         caller != 0 && caller >= fault.registers.general[RSP]
     };
-    image.contains(fault.registers.ip) || in_import || me.host().is_dead() || stack_overflow(me, fault)
+    image.contains(fault.registers.ip)
+        || in_import
+        || me.host().is_dead()
+        || stack_overflow(me, fault)
         || called_wild(me, fault).is_some()
 }
 
@@ -150,9 +152,13 @@ fn called_wild(me: &Thread, fault: &Fault) -> Option<Registers> {
 fn describe(me: &Thread, fault: &Fault) -> (BugCheck, String) {
     let Fault { signal, address, write, registers } = fault;
     match *signal {
-        libc::SIGFPE => return (BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "integer division by zero or overflow".into()),
+        libc::SIGFPE => {
+            return (BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "integer division by zero or overflow".into());
+        }
         libc::SIGILL => return (BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "illegal instruction".into()),
-        libc::SIGTRAP => return (BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "breakpoint without a debugger".into()),
+        libc::SIGTRAP => {
+            return (BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "breakpoint without a debugger".into());
+        }
         _ => {}
     }
     if stack_overflow(me, fault) {
@@ -164,10 +170,16 @@ fn describe(me: &Thread, fault: &Fault) -> (BugCheck, String) {
         return (code, format!("{access} {address:#x}: {text}"));
     }
     if registers.ip == *address {
-        return (BugCheck::ATTEMPTED_EXECUTE_OF_NOEXECUTE_MEMORY, format!("call of {address:#x}, which is not code"));
+        return (
+            BugCheck::ATTEMPTED_EXECUTE_OF_NOEXECUTE_MEMORY,
+            format!("call of {address:#x}, which is not code"),
+        );
     }
     if host.image().is_some_and(|image| image.contains(*address)) {
-        return (BugCheck::ATTEMPTED_WRITE_TO_READONLY_MEMORY, format!("{access} {address:#x}, inside the image"));
+        return (
+            BugCheck::ATTEMPTED_WRITE_TO_READONLY_MEMORY,
+            format!("{access} {address:#x}, inside the image"),
+        );
     }
     // A general protection fault tells no address; __fastfail is one of them.
     if host.image().is_some_and(|image| image.code_at(registers.ip) == Some([0xcd, 0x29])) {

@@ -10,8 +10,9 @@ use std::{
 use object::{
     LittleEndian as LE,
     pe::{
-        IMAGE_DIRECTORY_ENTRY_EXCEPTION, IMAGE_FILE_MACHINE_AMD64, IMAGE_REL_BASED_ABSOLUTE, IMAGE_REL_BASED_DIR64,
-        IMAGE_SCN_MEM_EXECUTE, IMAGE_SCN_MEM_WRITE, IMAGE_SUBSYSTEM_NATIVE, ImageNtHeaders64,
+        IMAGE_DIRECTORY_ENTRY_EXCEPTION, IMAGE_FILE_MACHINE_AMD64, IMAGE_REL_BASED_ABSOLUTE,
+        IMAGE_REL_BASED_DIR64, IMAGE_SCN_MEM_EXECUTE, IMAGE_SCN_MEM_WRITE, IMAGE_SUBSYSTEM_NATIVE,
+        ImageNtHeaders64,
     },
     read::pe::{ImageNtHeaders, ImageOptionalHeader, Import, PeFile64},
 };
@@ -43,7 +44,9 @@ impl fmt::Display for LoadError {
             Self::Read(path, error) => write!(f, "cannot read {}: {error}", path.display()),
             Self::Format(text) => write!(f, "not a well-formed PE image: {text}"),
             Self::Refused(text) => write!(f, "not an image for this kernel: {text}"),
-            Self::MissingImports(names) => write!(f, "imports without an implementation: {}", names.join(", ")),
+            Self::MissingImports(names) => {
+                write!(f, "imports without an implementation: {}", names.join(", "))
+            }
             Self::Map(error) => write!(f, "cannot map the image: {error}"),
         }
     }
@@ -153,7 +156,11 @@ impl Image {
     #[must_use]
     pub fn frame(&self, offset: u32) -> Frame {
         let symbols = self.symbols.get_or_init(|| Symbols::read(&self.path.with_extension("pdb")));
-        Frame { image: self.name.clone(), offset, symbol: symbols.as_ref().and_then(|symbols| symbols.name(offset)) }
+        Frame {
+            image: self.name.clone(),
+            offset,
+            symbol: symbols.as_ref().and_then(|symbols| symbols.name(offset)),
+        }
     }
 }
 
@@ -178,7 +185,8 @@ fn check(file: &PeFile64) -> Result<(), LoadError> {
 
 fn copy(file: &PeFile64, bytes: &[u8], mapping: &Mapping) -> Result<(), LoadError> {
     let headers = file.nt_headers().optional_header().size_of_headers() as usize;
-    mapping.write(0, bytes.get(..headers).ok_or_else(|| LoadError::Format("headers end early".to_owned()))?)?;
+    mapping
+        .write(0, bytes.get(..headers).ok_or_else(|| LoadError::Format("headers end early".to_owned()))?)?;
     for section in file.section_table().iter() {
         let data = section.pe_data(bytes)?;
         // The file holds whole file-alignment units; memory may hold less.
@@ -192,7 +200,9 @@ fn relocate(file: &PeFile64, bytes: &[u8], mapping: &Mapping) -> Result<(), Load
     let optional = file.nt_headers().optional_header();
     let delta = (mapping.base as u64).wrapping_sub(optional.image_base());
     let blocks = file.data_directories().relocation_blocks(bytes, &file.section_table())?;
-    let Some(mut blocks) = blocks else { return Err(LoadError::Refused("it cannot be relocated".to_owned())) };
+    let Some(mut blocks) = blocks else {
+        return Err(LoadError::Refused("it cannot be relocated".to_owned()));
+    };
     while let Some(block) = blocks.next()? {
         for relocation in block {
             match relocation.typ {

@@ -98,7 +98,12 @@ fn unwind(
     // A chain has one link in practice; the bound is against damaged tables.
     for _ in 0..8 {
         let info = Info::read(image, function.unwind)?;
-        info.apply(stack, registers, offset.wrapping_sub(function.begin), offset >= function.begin && offset < function.end)?;
+        info.apply(
+            stack,
+            registers,
+            offset.wrapping_sub(function.begin),
+            offset >= function.begin && offset < function.end,
+        )?;
         if info.flags & CHAINED == 0 {
             return Some(());
         }
@@ -186,7 +191,9 @@ impl<'a> Info<'a> {
                         registers.general[info] = stack.read(registers.general[RSP])?;
                         registers.general[RSP] += 8;
                     }
-                    ALLOC_LARGE if info == 0 => registers.general[RSP] += self.codes.operand16(index + 1)? * 8,
+                    ALLOC_LARGE if info == 0 => {
+                        registers.general[RSP] += self.codes.operand16(index + 1)? * 8
+                    }
                     ALLOC_LARGE => registers.general[RSP] += self.codes.operand32(index + 1)?,
                     ALLOC_SMALL => registers.general[RSP] += info * 8 + 8,
                     SET_FPREG => registers.general[RSP] = base,

@@ -236,7 +236,7 @@ impl Pool {
         let state = self.state.try_lock()?;
         for (&start, block) in state.blocks.range(..=address).rev().take(1) {
             if let Place::Special { start: first, pages, .. } = block.place
-                && address < first + (pages + 1) * PAGE_SIZE
+                && (start + block.size..first + (pages + 1) * PAGE_SIZE).contains(&address)
             {
                 let text =
                     format!("{} bytes beyond the end of {}", address - (start + block.size), name(block));

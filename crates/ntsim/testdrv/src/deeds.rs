@@ -9,16 +9,17 @@ use core::{
 };
 
 use ndk_abi::nt::{
-    DISPATCH_LEVEL, EVENT_TYPE, EX_TIMER, EtwRegister, ExAllocateTimer, ExDeleteTimer, ExSetTimer, GUID, IoAllocateMdl,
-    IoAllocateWorkItem, IoFreeMdl, IoFreeWorkItem, IoQueueWorkItem, KDPC, KEVENT, KSPIN_LOCK, KTIMER, KWAIT_REASON,
-    KeAcquireSpinLockAtDpcLevel, KeAcquireSpinLockRaiseToDpc, KeBugCheckEx, KeFlushQueuedDpcs, KeGetCurrentIrql,
-    KeInitializeDpc, KeInitializeEvent, KeInitializeTimerEx, KeInsertQueueDpc, KeLowerIrql, KeReleaseSpinLock,
-    KeReleaseSpinLockFromDpcLevel, KeSetEvent, KeSetTimerEx, KeWaitForSingleObject, KfRaiseIrql, LARGE_INTEGER, MDL,
-    MDL_MAPPED_TO_SYSTEM_VA, MDL_PAGES_LOCKED, MDL_SOURCE_IS_NONPAGED_POOL, MEMORY_CACHING_TYPE,
-    MmBuildMdlForNonPagedPool, MmMapLockedPagesSpecifyCache, MmUnmapLockedPages, TIMER_TYPE, WORK_QUEUE_TYPE,
+    DISPATCH_LEVEL, EVENT_TYPE, EX_TIMER, EtwRegister, ExAllocateTimer, ExDeleteTimer, ExSetTimer, GUID,
+    IoAllocateMdl, IoAllocateWorkItem, IoFreeMdl, IoFreeWorkItem, IoQueueWorkItem, KDPC, KEVENT, KSPIN_LOCK,
+    KTIMER, KWAIT_REASON, KeAcquireSpinLockAtDpcLevel, KeAcquireSpinLockRaiseToDpc, KeBugCheckEx,
+    KeFlushQueuedDpcs, KeGetCurrentIrql, KeInitializeDpc, KeInitializeEvent, KeInitializeTimerEx,
+    KeInsertQueueDpc, KeLowerIrql, KeReleaseSpinLock, KeReleaseSpinLockFromDpcLevel, KeSetEvent,
+    KeSetTimerEx, KeWaitForSingleObject, KfRaiseIrql, LARGE_INTEGER, MDL, MDL_MAPPED_TO_SYSTEM_VA,
+    MDL_PAGES_LOCKED, MDL_SOURCE_IS_NONPAGED_POOL, MEMORY_CACHING_TYPE, MmBuildMdlForNonPagedPool,
+    MmMapLockedPagesSpecifyCache, MmUnmapLockedPages, TIMER_TYPE, WORK_QUEUE_TYPE,
 };
 
-use crate::memory::{TAG, allocate, free, free_with_tag, read, write};
+use crate::memory::{TAG, allocate, free, free_with_tag, read, stay, write};
 
 type Deed = fn();
 
@@ -68,6 +69,7 @@ fn raise() -> u8 {
 fn lower(level: u8) {
     // SAFETY: whether it is allowed is what the deed is about.
     unsafe { KeLowerIrql(level) };
+    stay();
 }
 
 /// A lock that is no static: each host has its own image, but each deed wants a fresh one.
@@ -83,6 +85,7 @@ fn acquire(lock: *mut KSPIN_LOCK) -> u8 {
 fn release(lock: *mut KSPIN_LOCK, level: u8) {
     // SAFETY: whether it is held is what the deed is about.
     unsafe { KeReleaseSpinLock(lock, level) };
+    stay();
 }
 
 /// Everything a driver may do with what the deeds misuse.
@@ -135,7 +138,12 @@ fn set_event() {
     unsafe { KeSetEvent(event, 0, 0) };
 }
 
-unsafe extern "efiapi" fn count_at_dispatch(_: *mut KDPC, context: *mut c_void, _: *mut c_void, _: *mut c_void) {
+unsafe extern "efiapi" fn count_at_dispatch(
+    _: *mut KDPC,
+    context: *mut c_void,
+    _: *mut c_void,
+    _: *mut c_void,
+) {
     // SAFETY: callable at any IRQL.
     assert_eq(unsafe { KeGetCurrentIrql() }.into(), DISPATCH_LEVEL.into());
     CALLS.fetch_add(context.addr(), SeqCst);
@@ -150,6 +158,7 @@ fn good_dpc() {
     unsafe { KeInsertQueueDpc(dpc, null_mut(), null_mut()) };
     // SAFETY: at PASSIVE_LEVEL.
     unsafe { KeFlushQueuedDpcs() };
+    stay();
     assert_eq(CALLS.load(SeqCst), 7);
     free(dpc.cast());
 }
@@ -219,6 +228,7 @@ fn unmap(mapping: *mut u8, mdl: *mut MDL) {
 fn free_mdl(mdl: *mut MDL) {
     // SAFETY: a live MDL.
     unsafe { IoFreeMdl(mdl) };
+    stay();
 }
 
 fn good_mdl() {
@@ -294,6 +304,7 @@ fn lower_to_higher() {
 unsafe extern "efiapi" fn raise_and_return(_: *mut KDPC, _: *mut c_void, _: *mut c_void, _: *mut c_void) {
     // SAFETY: raising is always allowed.
     unsafe { KfRaiseIrql(DISPATCH_LEVEL + 3) };
+    stay();
 }
 
 fn dpc_leaves_irql_raised() {
@@ -304,6 +315,7 @@ fn dpc_leaves_irql_raised() {
     unsafe { KeInsertQueueDpc(dpc, null_mut(), null_mut()) };
     // SAFETY: at PASSIVE_LEVEL.
     unsafe { KeFlushQueuedDpcs() };
+    stay();
 }
 
 fn lock_twice() {
@@ -311,6 +323,7 @@ fn lock_twice() {
     acquire(lock);
     // SAFETY: at DISPATCH_LEVEL; that it is held already is the deed.
     unsafe { KeAcquireSpinLockAtDpcLevel(lock) };
+    stay();
 }
 
 fn release_unheld() {
@@ -333,11 +346,13 @@ fn return_with_lock_held() {
     unsafe { KeInsertQueueDpc(dpc, null_mut(), null_mut()) };
     // SAFETY: at PASSIVE_LEVEL.
     unsafe { KeFlushQueuedDpcs() };
+    stay();
 }
 
 unsafe extern "efiapi" fn lock_and_return(_: *mut KDPC, lock: *mut c_void, _: *mut c_void, _: *mut c_void) {
     // SAFETY: at DISPATCH_LEVEL, an initialized lock.
     unsafe { KeAcquireSpinLockAtDpcLevel(lock.cast()) };
+    stay();
 }
 
 fn lock_order() {
@@ -361,6 +376,7 @@ fn wild_call() {
     // SAFETY: that it is no code is the deed.
     let function: extern "efiapi" fn() = unsafe { core::mem::transmute(address) };
     function();
+    stay();
 }
 
 fn division_by_zero() {
@@ -422,6 +438,7 @@ fn uninitialized_event() {
     unsafe { event.write(0x1234_5678) };
     // SAFETY: that it is not initialized is the deed.
     unsafe { KeSetEvent(event.cast(), 0, 0) };
+    stay();
 }
 
 fn free_mapped_mdl() {
@@ -456,4 +473,5 @@ fn queue_work_item_twice() {
 fn bug_check() {
     // SAFETY: callable at any IRQL.
     unsafe { KeBugCheckEx(0x1234, 1, 2, 3, 4) };
+    stay();
 }

@@ -17,12 +17,16 @@ const DRIVER_UNLOAD: usize = 0x68;
 /// # Safety
 /// Called once by the kernel with a driver object and a registry path.
 #[unsafe(export_name = "DriverEntry")]
-pub unsafe extern "efiapi" fn driver_entry(driver: *mut DRIVER_OBJECT, path: *mut UNICODE_STRING) -> NTSTATUS {
+pub unsafe extern "efiapi" fn driver_entry(
+    driver: *mut DRIVER_OBJECT,
+    path: *mut UNICODE_STRING,
+) -> NTSTATUS {
     // SAFETY: the kernel passes a valid string.
     let path = unsafe { path.read() };
     // SAFETY: the string's own buffer and length.
     let path = unsafe { core::slice::from_raw_parts(path.Buffer, usize::from(path.Length) / 2) };
-    let slot = driver.wrapping_byte_add(DRIVER_UNLOAD).cast::<unsafe extern "efiapi" fn(*mut DRIVER_OBJECT)>();
+    let slot =
+        driver.wrapping_byte_add(DRIVER_UNLOAD).cast::<unsafe extern "efiapi" fn(*mut DRIVER_OBJECT)>();
     // SAFETY: a member of the driver object, which the driver is to fill in.
     unsafe { slot.write(driver_unload) };
     let name = path.rsplit(|&character| character == u16::from(b'\\')).next().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Pool, and memory accesses that the compiler must not think about.
 
-use core::ffi::c_void;
+use core::{ffi::c_void, hint::black_box};
 
 use ndk_abi::nt::{ExAllocatePool2, ExFreePool, ExFreePoolWithTag, POOL_FLAG_NON_PAGED};
 
@@ -14,11 +14,19 @@ pub fn allocate(size: usize) -> *mut u8 {
 pub fn free(block: *mut u8) {
     // SAFETY: whether it may be freed is what the deed is about.
     unsafe { ExFreePool(block.cast::<c_void>()) };
+    stay();
 }
 
 pub fn free_with_tag(block: *mut u8, tag: u32) {
     // SAFETY: whether it may be freed is what the deed is about.
     unsafe { ExFreePoolWithTag(block.cast::<c_void>(), tag) };
+    stay();
+}
+
+/// Keeps the call before it from becoming a jump, so that the caller's frame is there to be reported.
+#[inline]
+pub fn stay() {
+    black_box(0_u8);
 }
 
 pub fn write(address: *mut u8) {
