@@ -10,6 +10,7 @@ use lock_api::{Mutex, RawMutex};
 
 use crate::arc::Arc;
 use crate::error::CreateError;
+use crate::room;
 use crate::work::{Completion, Status};
 
 /// What an armed queue tells of. In the order of the merge rule: of two arms the greater one counts.
@@ -129,9 +130,7 @@ impl<R: RawMutex> Cq<R> {
             return Err(CreateError::Invalid);
         }
         //= R-CQ-31
-        let mut entries = Vec::new();
-        entries.try_reserve_exact(depth as usize)?;
-        entries.resize(depth as usize, None);
+        let entries = room::filled(depth as usize, None)?;
         let state = Mutex::new(Ring {
             entries,
             head: 0,

@@ -63,6 +63,7 @@ mod qp;
 mod random;
 mod rc;
 mod region;
+mod room;
 mod slots;
 mod srq;
 mod stats;

@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 use core::ptr::NonNull;
 
 use crate::error::CreateError;
+use crate::room;
 use crate::wire::Frame;
 
 /// A piece of contiguous memory.
@@ -67,8 +68,7 @@ impl Backing {
             return Ok(());
         }
         let length = self.length.checked_add(len as u64).ok_or(CreateError::Invalid)?;
-        self.segments.try_reserve(1)?;
-        self.segments.push(Segment { start: self.length, base, len });
+        room::push(&mut self.segments, Segment { start: self.length, base, len })?;
         self.length = length;
         Ok(())
     }

@@ -22,6 +22,7 @@ use lock_api::{Mutex, RawMutex};
 use crate::arc::Arc;
 use crate::error::CreateError;
 use crate::random::{Permutation, Random};
+use crate::room;
 
 /// Slots are allocated by so many at a time, and stay until the table goes.
 const CHUNK_BITS: u32 = 8;
@@ -170,11 +171,6 @@ impl<T, R: RawMutex> Slots<T, R> {
         self.slot(index)?.pin(|upper| upper & LIVE != 0)
     }
 
-    /// Which slot a code is about.
-    pub(crate) fn index_of(&self, code: u32) -> u32 {
-        self.codes.split(code).0
-    }
-
     /// Takes the object of `code` out of the table, and waits until nobody uses it through the table. Not
     /// to be called by someone who has it pinned. `None` when it is not there (any more).
     pub(crate) fn remove(&self, code: u32) -> Option<Arc<T>> {
@@ -230,15 +226,15 @@ impl<T, R: RawMutex> Slots<T, R> {
         free.next.try_reserve_exact(CHUNK)?;
         let mut chunk: Vec<Slot<T>> = Vec::new();
         chunk.try_reserve_exact(CHUNK)?;
-        for i in 0..CHUNK {
+        for _ in 0..CHUNK {
             // Generations begin anywhere.
             let generation = free.random.below(self.codes.generations());
-            chunk.push(Slot {
-                state: AtomicU64::new(u64::from(generation) << GENERATION_AT),
-                value: UnsafeCell::new(None),
-            });
+            let state = AtomicU64::new(u64::from(generation) << GENERATION_AT);
+            room::push_reserved(&mut chunk, Slot { state, value: UnsafeCell::new(None) })?;
+        }
+        for i in 0..CHUNK {
             let index = (first + i) as u32;
-            free.next.push(if i + 1 == CHUNK { NIL } else { index + 1 });
+            room::push_reserved(&mut free.next, if i + 1 == CHUNK { NIL } else { index + 1 })?;
         }
         free.head = first as u32;
         free.tail = (first + CHUNK - 1) as u32;

@@ -2,6 +2,9 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::engine::Reason;
+use crate::wire::DropReason;
+
 macro_rules! counters {
     ($($(#[$doc:meta])+ $name:ident),+ $(,)?) => {
         /// Counts since the engine was made.
@@ -35,6 +38,22 @@ impl Counter {
     #[inline]
     pub(crate) fn inc(&self) {
         self.add(1);
+    }
+}
+
+impl Stats {
+    pub(crate) fn count_drop(&self, reason: Reason) {
+        match reason {
+            Reason::Malformed(DropReason::Icrc) => &self.drop_icrc,
+            Reason::Malformed(_) => &self.drop_malformed,
+            Reason::NoQp => &self.drop_no_qp,
+            Reason::Address => &self.drop_address,
+            Reason::PKey => &self.drop_pkey,
+            Reason::State => &self.drop_state,
+            Reason::Opcode => &self.drop_opcode,
+            Reason::Sequence => &self.drop_sequence,
+        }
+        .inc();
     }
 }
 
@@ -79,6 +98,12 @@ counters! {
     rx_writes,
     /// RDMA READs of peers taken.
     rx_reads,
+    /// Messages of connection management received.
+    rx_datagrams,
+    /// Of those, without effect.
+    rx_datagrams_ignored,
+    /// Messages of connection management sent.
+    tx_datagrams,
     /// Acknowledgements sent.
     tx_acks,
     /// Sequence NAKs sent.

@@ -7,6 +7,7 @@
 use alloc::vec::Vec;
 
 use crate::error::CreateError;
+use crate::room;
 use crate::time::Instant;
 
 /// A tick is 2^14 ns: 16.4 us.
@@ -59,10 +60,9 @@ impl Wheel {
     /// Makes room for the entry of `owner`.
     pub(crate) fn reserve_for(&mut self, owner: u32) -> Result<(), CreateError> {
         let wanted = (owner as usize).saturating_add(1);
-        if let Some(more) = wanted.checked_sub(self.entries.len()) {
-            self.entries.try_reserve(more)?;
-            self.entries.resize(wanted, Entry::NEW);
-        }
+        // Geometric: owners are numbered densely.
+        let wanted = if wanted > self.entries.len() { wanted.next_power_of_two() } else { wanted };
+        room::grow_to(&mut self.entries, wanted, || Entry::NEW)?;
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! What the driver of the engine is told.
 
+use core::sync::atomic::Ordering;
+
 use lock_api::RawMutex;
 
 use super::Engine;
@@ -142,6 +144,15 @@ impl<R: RawMutex> Engine<R> {
                 None => return self.poll_conn_event(),
             }
         }
+    }
+
+    /// Whether [`Engine::poll_event`] may have something. Cheap, and right unless other threads are at
+    /// work.
+    pub fn has_event(&self) -> bool {
+        self.has_conn_event()
+            || self.cq_fault.load(Ordering::Acquire)
+            || self.is_broken.load(Ordering::Acquire)
+            || !self.events.lock().fifo.is_empty()
     }
 
     pub(crate) fn follow_cq(&self, cq: &Arc<Cq<R>>, follow: Follow) {

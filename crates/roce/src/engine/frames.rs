@@ -1,10 +1,18 @@
 //! Frames in and out, and the passing of time.
 
+use core::sync::atomic::Ordering;
+
 use lock_api::RawMutex;
 
 use super::Engine;
+use crate::arc::Arc;
+use crate::conn::ConnId;
+use crate::cq::Cq;
+use crate::qp::Qp;
+use crate::rc::{Env, Rc};
 use crate::time::Instant;
-use crate::wire;
+use crate::wire::{self, Class, PKEY_DEFAULT, Packet, ParseError, Qpn};
+use crate::work::{Completion, Status};
 
 /// A queue of frames to be sent, with its lock held by the caller.
 pub trait Transmit {
@@ -46,36 +54,201 @@ pub enum Reason {
     Sequence,
 }
 
+/// Frames of one queue pair before the next one has its turn.
+const TURN: usize = 32;
+
+/// Queue pairs whose deadlines one call handles: bounds the time it takes.
+const TIMEOUT_BUDGET: usize = 256;
+
 impl<R: RawMutex> Engine<R> {
     /// Takes a received frame in, from its Ethernet header on; padding at the end does not matter. The
     /// frame is not used after the call.
     pub fn handle_frame(&self, now: Instant, frame: &[u8]) -> Verdict {
-        let _ = (now, frame);
-        Verdict::NotOurs
+        let verdict = match Packet::parse(frame) {
+            Ok(packet) => match self.handle_packet(now, &packet) {
+                Ok(()) => {
+                    self.stats.rx_frames.inc();
+                    self.stats.rx_bytes.add(packet.payload().len() as u64);
+                    return Verdict::Consumed;
+                }
+                Err(reason) => Verdict::Dropped(reason),
+            },
+            Err(ParseError::NotRoce) => return Verdict::NotOurs,
+            Err(ParseError::Malformed(reason)) => Verdict::Dropped(Reason::Malformed(reason)),
+        };
+        if let Verdict::Dropped(reason) = verdict {
+            self.stats.count_drop(reason);
+        }
+        verdict
+    }
+
+    fn handle_packet(&self, now: Instant, packet: &Packet<'_>) -> Result<(), Reason> {
+        let bth = packet.bth();
+        //= rocev2 §13
+        if bth.p_key() & PKEY_DEFAULT >> 1 != PKEY_DEFAULT >> 1 {
+            return Err(Reason::PKey);
+        }
+        if packet.congestion_experienced() {
+            self.stats.rx_congestion_marked.inc();
+        }
+        if bth.dest_qp() == Qpn::GSI {
+            self.check_icrc(packet)?;
+            self.handle_datagram(now, packet);
+            return Ok(());
+        }
+        let qp = self.qps.get(bth.dest_qp().value()).ok_or(Reason::NoQp)?;
+        // Before anything is decided by the packet, or copied from it.
+        self.check_icrc(packet)?;
+        if packet.info().class == Class::Congestion {
+            self.stats.rx_cnp.inc();
+            return Ok(());
+        }
+        let env = Env { engine: self, qp: &qp, now };
+        let mut rc = qp.rc.lock();
+        let handled = rc.handle(&env, packet);
+        self.after(&mut rc, &qp, || qp.to_arc());
+        drop(rc);
+        drop(env);
+        // Outside of the lock: connection management comes before queue pairs.
+        let outcome = handled?;
+        if let Some(conn) = outcome.established {
+            drop(qp);
+            self.traffic_seen(now, conn);
+        }
+        Ok(())
+    }
+
+    fn check_icrc(&self, packet: &Packet<'_>) -> Result<(), Reason> {
+        //= rocev2 §2
+        let valid = packet.icrc_valid(self.config.crc);
+        valid.then_some(()).ok_or(Reason::Malformed(wire::DropReason::Icrc))
     }
 
     /// Writes up to `budget` frames into slots of `tx`; how many it were. Fewer than `budget` means that
     /// there is nothing more to send, or that the slots have run out.
     pub fn poll_transmit(&self, now: Instant, tx: &mut dyn Transmit, budget: usize) -> usize {
-        let _ = (now, tx, budget);
-        0
+        self.settle();
+        let mut sent = self.transmit_datagrams(now, tx, budget);
+        while sent < budget {
+            let Some(qp) = self.ready.lock().pop() else { break };
+            // From here on whoever has something more for it puts it back into the list.
+            qp.ready.store(false, Ordering::Release);
+            let env = Env { engine: self, qp: &qp, now };
+            let mut rc = qp.rc.lock();
+            let mut full = false;
+            let turn = TURN.min(budget.saturating_sub(sent));
+            let mut more = true;
+            for _ in 0..turn {
+                let Some(slot) = tx.slot() else {
+                    full = true;
+                    break;
+                };
+                let Some(len) = rc.transmit(&env, slot) else {
+                    more = false;
+                    break;
+                };
+                tx.commit(len);
+                sent = sent.saturating_add(1);
+            }
+            rc.rearm(qp.index, |index, at| self.wheel.lock().schedule(index, at));
+            if more && rc.wants_to_transmit() {
+                self.make_ready(&qp, || qp.clone());
+            }
+            if full {
+                break;
+            }
+        }
+        sent
+    }
+
+    /// Whether [`Engine::poll_transmit`] may have something. Cheap, and right unless other threads are at
+    /// work.
+    pub fn wants_transmit(&self) -> bool {
+        self.wants_to_transmit_datagrams()
+            || self.is_broken.load(Ordering::Acquire)
+            || !self.ready.lock().is_empty()
     }
 
     /// When to call [`Engine::handle_timeout`]: not later than the first deadline, possibly earlier.
     /// `None` as long as nothing is waited for. To be asked again after any other call.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        None
+        let transport = self.wheel.lock().next();
+        match (transport, self.conn_deadline()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
     }
 
-    /// Handles deadlines that have passed.
+    /// Handles deadlines that have passed: a bounded number of them, [`Engine::poll_timeout`] tells whether
+    /// there are more.
     pub fn handle_timeout(&self, now: Instant) {
-        let _ = now;
+        for _ in 0..TIMEOUT_BUDGET {
+            let Some(index) = self.wheel.lock().expire(now) else { break };
+            let Some(qp) = self.qps.at(index) else { continue };
+            let env = Env { engine: self, qp: &qp, now };
+            let mut rc = qp.rc.lock();
+            rc.handle_timeout(&env);
+            self.after(&mut rc, &qp, || qp.to_arc());
+        }
+        if self.conn_deadline().is_some_and(|deadline| deadline <= now) {
+            self.handle_conn_timeout(now);
+        }
     }
-}
 
-impl<R: RawMutex> Engine<R> {
-    pub(super) fn make_ready(&self, _qp: &crate::Arc<crate::Qp<R>>) {}
-    pub(super) fn settle(&self) {}
-    pub(super) fn fail(&self, _qp: &crate::Qp<R>, _rc: &mut crate::rc::Rc) {}
-    pub(super) fn drain_receives(&self, _qp: &crate::Qp<R>, _rc: &mut crate::rc::Rc) {}
+    /// What every step of a queue pair ends with: its timer, and its place in the list.
+    fn after(&self, rc: &mut Rc, qp: &Qp<R>, arc: impl FnOnce() -> Arc<Qp<R>>) {
+        rc.rearm(qp.index, |index, at| self.wheel.lock().schedule(index, at));
+        if rc.wants_to_transmit() {
+            self.make_ready(qp, arc);
+        }
+    }
+
+    /// Puts a queue pair into the list of those with something to send, unless it stands there.
+    pub(super) fn make_ready(&self, qp: &Qp<R>, arc: impl FnOnce() -> Arc<Qp<R>>) {
+        if !qp.ready.swap(true, Ordering::AcqRel) {
+            self.ready.lock().push(arc());
+        }
+    }
+
+    /// A request has ended.
+    pub(crate) fn push_completion(&self, cq: &Arc<Cq<R>>, completion: Completion, solicited: bool) {
+        self.stats.completions.inc();
+        match completion.status {
+            Status::Success => {}
+            Status::Flushed => self.stats.completions_flushed.inc(),
+            _ => self.stats.completions_failed.inc(),
+        }
+        let pushed = cq.push(completion, solicited);
+        self.follow_cq(cq, pushed.follow);
+        if pushed.faulted {
+            self.stats.cq_overflows.inc();
+            self.cq_fault.store(true, Ordering::Release);
+        }
+    }
+
+    /// The connection of a queue pair in error has to go.
+    pub(crate) fn report_broken(&self, conn: ConnId) {
+        self.broken.lock().push(conn);
+        self.is_broken.store(true, Ordering::Release);
+    }
+
+    /// Does what could not be done under the lock under which it was found to be necessary.
+    pub(super) fn settle(&self) {
+        if self.cq_fault.load(Ordering::Relaxed) && self.cq_fault.swap(false, Ordering::AcqRel) {
+            // Rare, and the end of those queue pairs: not worth a list per completion queue.
+            //= R-CQ-32
+            //= R-CQ-37
+            self.qps.for_each(|qp| {
+                if qp.send_cq.fault().is_some() || qp.recv_cq.fault().is_some() {
+                    self.flush(qp);
+                }
+            });
+        }
+        if self.is_broken.load(Ordering::Relaxed) && self.is_broken.swap(false, Ordering::AcqRel) {
+            loop {
+                let Some(conn) = self.broken.lock().pop() else { break };
+                self.abort(conn);
+            }
+        }
+    }
 }

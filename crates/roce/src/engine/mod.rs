@@ -17,7 +17,7 @@ pub use events::{CqNotice, Event, SrqNotice};
 pub use frames::{Reason, Transmit, Verdict};
 
 use crate::arc::Arc;
-use crate::conn::{ReadLimits, Timing};
+use crate::conn::{ConnId, ReadLimits, Timing};
 use crate::fifo::Fifo;
 use crate::icrc::Crc;
 use crate::qp::Qp;
@@ -26,6 +26,7 @@ use crate::region::Regions;
 use crate::slots::Slots;
 use crate::stats::Stats;
 use crate::timer::Wheel;
+use crate::wire::PathMtu;
 
 /// What an engine is made with.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +43,8 @@ pub struct Config {
     pub max_message: u32,
     /// READs at most per queue pair, in either direction. A queue pair has room for as many.
     pub max_reads: ReadLimits,
+    /// The largest path MTU that frames of this adapter can have.
+    pub max_mtu: PathMtu,
     /// Packets of a queue pair that may be unacknowledged.
     pub window: u32,
     /// Every so many packets of a message, the requester asks for an acknowledgement.
@@ -65,6 +68,7 @@ impl Config {
             max_connections: 1 << 14,
             max_message: 1 << 30,
             max_reads: ReadLimits { inbound: 32, outbound: 32 },
+            max_mtu: PathMtu::Bytes4096,
             window: 128,
             ack_every: 32,
             timing: Timing::default(),
@@ -86,12 +90,16 @@ pub struct Engine<R: RawMutex> {
     wheel: Mutex<R, Wheel>,
     events: Mutex<R, events::Queue<R>>,
     conns: Mutex<R, conns::Conns<R>>,
+    /// What the connections have to do, readable without their lock.
+    conns_due: conns::Due,
     random: Mutex<R, Random>,
     next_pd: AtomicU32,
     next_id: AtomicU64,
     /// A completion queue has overflowed, and its queue pairs do not know yet.
     cq_fault: AtomicBool,
-    conns_due: AtomicBool,
+    /// Connections whose queue pair is in error, each once, and they do not know yet.
+    broken: Mutex<R, Fifo<ConnId>>,
+    is_broken: AtomicBool,
 }
 
 impl<R: RawMutex> core::fmt::Debug for Engine<R> {

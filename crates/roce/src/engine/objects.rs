@@ -35,11 +35,13 @@ impl<R: RawMutex> Engine<R> {
             wheel: Mutex::new(Wheel::new()),
             events: Mutex::new(events::Queue::new()),
             conns: Mutex::new(conns::Conns::new(&config, &mut random)),
+            conns_due: conns::Due::new(),
             random: Mutex::new(random),
             next_pd: AtomicU32::new(1),
             next_id: AtomicU64::new(1),
             cq_fault: AtomicBool::new(false),
-            conns_due: AtomicBool::new(false),
+            broken: Mutex::new(Fifo::new()),
+            is_broken: AtomicBool::new(false),
         }
     }
 
@@ -131,6 +133,11 @@ impl<R: RawMutex> Engine<R> {
         let vacant = self.qps.reserve(|qpn| qpn > 0xFF && qpn != 0x00FF_FFFF)?;
         let members = self.qps.live() as usize;
         self.ready.lock().reserve_for(members)?;
+        {
+            let mut broken = self.broken.lock();
+            let waiting = broken.len();
+            broken.reserve_for(waiting.saturating_add(members))?;
+        }
         self.wheel.lock().reserve_for(vacant.index())?;
         let qp = Arc::try_new(Qp {
             qpn: Qpn::new(vacant.code()),

@@ -7,7 +7,9 @@ use crate::arc::Arc;
 use crate::cq::{Arm, Cq};
 use crate::error::PostError;
 use crate::qp::Qp;
-use crate::work::{RecvRequest, SendRequest};
+use crate::rc::Env;
+use crate::time::Instant;
+use crate::work::{RecvRequest, SendFlags, SendRequest};
 
 impl<R: RawMutex> Engine<R> {
     /// Posts a request to the send queue. Once accepted it completes exactly once (not at all if it is
@@ -17,9 +19,20 @@ impl<R: RawMutex> Engine<R> {
     pub fn post_send(&self, qp: &Arc<Qp<R>>, request: &SendRequest<'_>) -> Result<(), PostError> {
         //= R-QP-4
         //= R-QP-70
-        qp.rc.lock().post_send(request, &self.config)?;
-        self.make_ready(qp);
+        let mut rc = qp.rc.lock();
+        rc.post_send(request, &self.config)?;
+        //= R-QP-35
+        //= R-QP-37
+        if !request.flags.contains(SendFlags::DEFER) {
+            self.make_ready(qp, || qp.clone());
+        }
         Ok(())
+    }
+
+    /// Starts what was posted with [`SendFlags::DEFER`], without a further request.
+    pub fn undefer(&self, qp: &Arc<Qp<R>>) {
+        //= R-QP-38
+        self.make_ready(qp, || qp.clone());
     }
 
     /// Posts a receive to a queue pair without shared queue, connected or not. On a queue pair in error it
@@ -33,7 +46,7 @@ impl<R: RawMutex> Engine<R> {
         //= R-QP-5
         rc.post_recv(request, &self.config)?;
         if rc.state() == crate::QpState::Error {
-            self.drain_receives(qp, &mut rc);
+            rc.drain_receives(&self.env(qp));
         }
         Ok(())
     }
@@ -50,7 +63,13 @@ impl<R: RawMutex> Engine<R> {
     pub fn flush(&self, qp: &Arc<Qp<R>>) {
         //= R-QP-62
         //= R-QP-68
-        let mut rc = qp.rc.lock();
-        self.fail(qp, &mut rc);
+        //= R-QP-63
+        //= R-QP-69
+        qp.rc.lock().abandon(&self.env(qp));
+    }
+
+    /// For steps that need no time.
+    pub(super) fn env<'a>(&'a self, qp: &'a Qp<R>) -> Env<'a, R> {
+        Env { engine: self, qp, now: Instant::default() }
     }
 }

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::sges::{Cursor, copy_sges, total};
 use crate::error::{CreateError, PostError};
+use crate::room;
 use crate::work::{RecvRequest, Sge};
 
 /// Receives that wait for a message, in the order they were posted.
@@ -40,13 +41,14 @@ pub(crate) struct Current {
 impl RecvQueue {
     pub(crate) fn try_new(depth: u32, max_sges: u32) -> Result<Self, CreateError> {
         let (depth, max_sges) = (depth as usize, max_sges as usize);
-        let mut queue = Self { entries: Vec::new(), sges: Vec::new(), max_sges, head: 0, len: 0 };
-        queue.entries.try_reserve_exact(depth)?;
-        queue.entries.resize(depth, Entry::default());
         let sges = depth.checked_mul(max_sges).ok_or(CreateError::Invalid)?;
-        queue.sges.try_reserve_exact(sges)?;
-        queue.sges.resize(sges, Sge::default());
-        Ok(queue)
+        Ok(Self {
+            entries: room::filled(depth, Entry::default())?,
+            sges: room::filled(sges, Sge::default())?,
+            max_sges,
+            head: 0,
+            len: 0,
+        })
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -143,9 +145,7 @@ impl RecvQueue {
 
 impl Current {
     pub(crate) fn try_new(max_sges: u32) -> Result<Self, CreateError> {
-        let mut sges = Vec::new();
-        sges.try_reserve_exact(max_sges as usize)?;
-        sges.resize(max_sges as usize, Sge::default());
+        let sges = room::filled(max_sges as usize, Sge::default())?;
         Ok(Self { active: false, context: 0, sges, count: 0, cursor: Cursor::default() })
     }
 

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 
 use super::sges::{copy_sges, total};
 use crate::error::{CreateError, PostError};
+use crate::room;
 use crate::work::{CompletionKind, Data, Operation, SendFlags, SendRequest, Sge};
 
 /// A request on the send queue.
@@ -86,8 +87,6 @@ pub(crate) struct SendQueue {
     max_inline: usize,
     head: usize,
     len: usize,
-    /// READs among them.
-    reads: usize,
     /// Sequence number of the next request.
     next: u64,
 }
@@ -95,39 +94,22 @@ pub(crate) struct SendQueue {
 impl SendQueue {
     pub(crate) fn try_new(depth: u32, max_sges: u32, max_inline: u32) -> Result<Self, CreateError> {
         let (depth, max_sges, max_inline) = (depth as usize, max_sges as usize, max_inline as usize);
-        let mut queue = Self {
-            entries: Vec::new(),
-            sges: Vec::new(),
+        let sges = depth.checked_mul(max_sges).ok_or(CreateError::Invalid)?;
+        let inline = depth.checked_mul(max_inline).ok_or(CreateError::Invalid)?;
+        Ok(Self {
+            entries: room::filled(depth, Wqe::EMPTY)?,
+            sges: room::filled(sges, Sge::default())?,
             max_sges,
-            inline: Vec::new(),
+            inline: room::filled(inline, 0)?,
             max_inline,
             head: 0,
             len: 0,
-            reads: 0,
             next: 0,
-        };
-        queue.entries.try_reserve_exact(depth)?;
-        queue.entries.resize(depth, Wqe::EMPTY);
-        let sges = depth.checked_mul(max_sges).ok_or(CreateError::Invalid)?;
-        queue.sges.try_reserve_exact(sges)?;
-        queue.sges.resize(sges, Sge::default());
-        let inline = depth.checked_mul(max_inline).ok_or(CreateError::Invalid)?;
-        queue.inline.try_reserve_exact(inline)?;
-        queue.inline.resize(inline, 0);
-        Ok(queue)
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
+        })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
-    }
-
-    /// READs in the queue.
-    pub(crate) fn reads(&self) -> usize {
-        self.reads
     }
 
     /// Sequence number that the next request will get.
@@ -199,7 +181,6 @@ impl SendQueue {
         if let Some(entry) = self.entries.get_mut(at) {
             *entry = wqe;
             self.len += 1;
-            self.reads += usize::from(is_read);
             self.next = wqe.end();
         }
         Ok(())
@@ -225,7 +206,6 @@ impl SendQueue {
         let wqe = *self.front()?;
         self.head = self.wrap(self.head.wrapping_add(1));
         self.len = self.len.saturating_sub(1);
-        self.reads = self.reads.saturating_sub(usize::from(wqe.is_read()));
         Some(wqe)
     }
 
