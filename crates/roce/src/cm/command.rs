@@ -1,6 +1,6 @@
 //! What the consumer asks for.
 
-use super::{Cm, Conn, LocalQp, PeerQp, Pending, State, conn_id, state::Input};
+use super::{Cm, Conn, Farewell, LocalQp, PeerQp, Pending, State, conn_id, state::Input};
 use crate::{
     Instant,
     conn::{AcceptSpec, ConnId, ConnectSpec, PrivateData, ReadLimits},
@@ -207,13 +207,13 @@ impl Cm {
     /// [`ConnError::State`] when it was never established, or was disconnected before.
     pub fn disconnect(&mut self, now: Instant, id: ConnId) -> Result<(), ConnError> {
         let (index, conn) = self.resolve(id)?;
-        if !conn.stood || conn.disconnecting {
+        if !conn.stood || conn.farewell != Farewell::None {
             return Err(ConnError::State);
         }
         let state = conn.state;
         let (dreq, drep) = (dreq(conn), drep(conn));
         if let Some(conn) = self.conns.get_mut(index) {
-            conn.disconnecting = true;
+            conn.farewell = Farewell::Asked;
         }
         match state {
             State::Established => {

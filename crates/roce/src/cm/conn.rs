@@ -29,6 +29,17 @@ bitflags::bitflags! {
     }
 }
 
+/// How far the consumer's disconnect has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Farewell {
+    /// It has not asked.
+    None,
+    /// It has, and waits to be told.
+    Asked,
+    /// It was told that it is over, though this side may still repeat its DREQ.
+    Told,
+}
+
 pub(super) struct Conn {
     pub(super) state: State,
     /// Of the slot, see [`super::table`].
@@ -38,8 +49,7 @@ pub(super) struct Conn {
     pub(super) owned: bool,
     /// Whether it has ever been established.
     pub(super) stood: bool,
-    /// Whether the consumer has asked for its end.
-    pub(super) disconnecting: bool,
+    pub(super) farewell: Farewell,
     /// Whether its end was agreed by both sides.
     pub(super) graceful: bool,
     /// The consumer's.
@@ -92,7 +102,7 @@ impl Conn {
             generation: 0,
             owned: false,
             stood: false,
-            disconnecting: false,
+            farewell: Farewell::None,
             graceful: false,
             context: 0,
             listener: None,

@@ -40,7 +40,7 @@ use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use self::{
-    conn::{Conn, Pending},
+    conn::{Conn, Farewell, Pending},
     deadlines::Deadlines,
     index::Index,
     listener::Listeners,
@@ -367,7 +367,8 @@ impl Cm {
     /// What is to be told when a DREQ's exchange is over.
     fn disconnect_done(&mut self, index: u32, graceful: bool) -> Pending {
         match self.conns.get_mut(index) {
-            Some(conn) if conn.disconnecting => {
+            Some(conn) if conn.farewell == Farewell::Asked => {
+                conn.farewell = Farewell::Told;
                 conn.graceful = graceful;
                 Pending::DISCONNECT_DONE
             }
@@ -383,6 +384,11 @@ impl Cm {
             && let Some(listener) = conn.listener
         {
             self.listeners.left(listener);
+            if !conn.owned {
+                // The consumer was not told of the request, and now there is nothing to tell.
+                conn.pending = Pending::empty();
+                self.telling.remove(index);
+            }
         }
         conn.state = state;
         conn.stood |= state == State::Established;

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::{Cm, Conn, Ignored, PeerQp, Pending, State, command, state::Input};
+use super::{Cm, Conn, Ignored, PeerQp, Pending, State, state::Input};
 use crate::{
     Instant,
     conn::{PrivateData, ReadLimits},
@@ -301,11 +301,6 @@ impl Cm {
             State::TimeWait | State::Idle => return Err(Ignored::Duplicate),
             State::DreqReceived => return Err(Ignored::Unexpected),
         };
-        // A request that the consumer was never told of just goes.
-        if let Some(conn) = self.conns.get_mut(index).filter(|conn| !conn.owned) {
-            conn.pending = Pending::empty();
-            self.telling.remove(index);
-        }
         self.advance_and_tell(now, index, Input::ReceiveRej, what);
         Ok(())
     }
@@ -360,13 +355,8 @@ impl Cm {
                     conn.stood = true;
                     what |= Pending::ESTABLISHED;
                 }
-                let owned = conn.owned;
-                let drep = command::drep(conn);
                 conn.transaction = incoming.transaction;
                 self.advance_and_tell(now, index, Input::ReceiveDreq, what);
-                if !owned {
-                    self.advance_and_send(now, index, Input::Disconnect, &drep);
-                }
                 Ok(())
             }
             //= R-CONN-94

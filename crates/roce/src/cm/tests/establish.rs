@@ -1,0 +1,221 @@
+//! Connections come to stand.
+
+use super::*;
+use crate::conn::PrivateData;
+
+//= rocev2 §12
+#[test]
+fn four_messages_make_a_connection() {
+    let mut pair = Pair::new();
+    pair.listen();
+    let a = pair.connect();
+    let b = pair.request();
+    pair.accept(b);
+    pair.replied(a);
+    pair.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
+    let event = pair.event(Side::B);
+    assert_eq!((event.conn, event.kind, event.context), (b, EventKind::Established, 0xC));
+    assert_eq!(pair.a.sent, [Attribute::CM_REQ, Attribute::CM_RTU]);
+    assert_eq!(pair.b.sent, [Attribute::CM_REP]);
+    pair.quiet_for(Duration::from_secs(100));
+    assert_eq!(pair.a.sent.len() + pair.b.sent.len(), 3, "an established connection is silent");
+    pair.release(a, b);
+}
+
+//= rocev2 §11
+//= R-CONN-47
+#[test]
+fn a_request_tells_everything_about_the_peer() {
+    let mut pair = Pair::new();
+    pair.listen();
+    let a_qp = pair.local_qp(Side::A);
+    let a = pair.connect_qp(a_qp, b"hello", ReadLimits { inbound: 3, outbound: 5 }).unwrap();
+    let event = pair.event(Side::B);
+    assert_eq!(event.context, 0xB, "the listener's context");
+    let EventKind::Request { request, peer } = event.kind else { panic!("{event:?}") };
+    assert_eq!((request.local_port, request.remote_port), (PORT, 50_000));
+    assert_eq!((request.path.remote_ip, request.path.local_ip), (pair.a.ip, pair.b.ip));
+    assert_eq!((request.path.remote_mac, request.path.local_mac), (pair.a.mac, pair.b.mac));
+    assert_eq!(request.mtu, PathMtu::Bytes1024);
+    assert_eq!(request.private_data, padded(b"hello", 56));
+    // What A serves is what B may have outstanding, and the other way round.
+    assert_eq!(request.reads, ReadLimits { inbound: 5, outbound: 3 });
+    assert_eq!((peer.qpn, peer.send_psn), (a_qp.qpn, a_qp.receive_psn));
+    assert_eq!((peer.retry_count, peer.rnr_retry_count, peer.ack_timeout), (5, 7, 14));
+
+    let b_qp = pair.local_qp(Side::B);
+    let spec = AcceptSpec { reads: READS, private_data: b"welcome", context: 0xC };
+    let now = pair.now;
+    let reads = pair.b.cm.accept(now, event.conn, &spec, b_qp).unwrap();
+    assert_eq!(reads, ReadLimits { inbound: 4, outbound: 3 });
+    let event = pair.event(Side::A);
+    assert_eq!((event.conn, event.context), (a, 0xA));
+    let EventKind::Replied { peer, private_data } = event.kind else { panic!("{event:?}") };
+    assert_eq!((peer.qpn, peer.send_psn), (b_qp.qpn, b_qp.receive_psn));
+    assert_eq!(private_data, padded(b"welcome", 196));
+    //= R-CONN-25
+    assert_eq!(peer.reads, ReadLimits { inbound: 3, outbound: 4 });
+    assert_eq!((peer.retry_count, peer.rnr_retry_count), (5, 7));
+    // The peer takes up to 2^15 * 4.096 us to acknowledge: wait longer than that.
+    assert_eq!(peer.ack_timeout, 16);
+}
+
+//= R-CONN-21
+#[test]
+fn read_limits_are_the_lowest_of_wish_ability_and_peer() {
+    let mut pair = Pair::with(|config| config.reads = ReadLimits { inbound: 8, outbound: 6 });
+    pair.listen();
+    let a = pair.try_connect(b"", ReadLimits { inbound: 255, outbound: 255 }).unwrap();
+    let event = pair.event(Side::B);
+    let EventKind::Request { request, .. } = event.kind else { panic!("{event:?}") };
+    // A wants six at most, and serves eight, of which B uses six.
+    assert_eq!(request.reads, ReadLimits { inbound: 6, outbound: 6 });
+    let none = ReadLimits { inbound: 0, outbound: 1 };
+    assert_eq!(pair.try_accept(event.conn, b"", none), Ok(none));
+    let event = pair.event(Side::A);
+    let EventKind::Replied { peer, .. } = event.kind else { panic!("{event:?}") };
+    assert_eq!((event.conn, peer.reads), (a, ReadLimits { inbound: 1, outbound: 0 }));
+}
+
+//= R-CONN-15
+//= rocev2 §11
+#[test]
+fn private_data_is_taken_to_its_limit_and_not_beyond() {
+    let mut pair = Pair::new();
+    pair.listen();
+    let bytes: Vec<u8> = (1..=225).map(|i| i as u8).collect();
+    let data = |len: usize| &bytes[..len];
+    assert_eq!(pair.try_connect(data(57), READS), Err(ConnError::PrivateDataTooLong));
+    let a = pair.try_connect(data(56), READS).unwrap();
+    let event = pair.event(Side::B);
+    let EventKind::Request { request, .. } = event.kind else { panic!("{event:?}") };
+    assert_eq!(request.private_data.as_slice(), data(56));
+    assert_eq!(pair.try_accept(event.conn, data(197), READS), Err(ConnError::PrivateDataTooLong));
+    pair.try_accept(event.conn, data(196), READS).unwrap();
+    let event = pair.event(Side::A);
+    let EventKind::Replied { private_data, .. } = event.kind else { panic!("{event:?}") };
+    assert_eq!((event.conn, private_data.as_slice()), (a, data(196)));
+
+    let a = pair.connect();
+    let b = pair.request();
+    let too_long = pair.command(Side::B, |cm, now| cm.reject(now, b, data(149)));
+    assert_eq!(too_long, Err(ConnError::PrivateDataTooLong));
+    pair.command(Side::B, |cm, now| cm.reject(now, b, data(148))).unwrap();
+    let private_data = PrivateData::new(data(148)).unwrap();
+    pair.expect(Side::A, a, EventKind::Refused { reason: RejReason::CONSUMER, private_data });
+}
+
+//= rocev2 §13
+#[test]
+fn ipv6_addresses_connect_as_well() {
+    for (a, b) in [("fd77::1", "fd77::2"), ("fe80::5054:ff:fe77:1", "fe80::5054:ff:fe77:2")] {
+        let mut pair = Pair::between(a.parse().unwrap(), b.parse().unwrap(), |_| {});
+        pair.listen();
+        let (a, b) = pair.established();
+        pair.release(a, b);
+    }
+}
+
+//= R-CONN-17
+#[test]
+fn addresses_of_two_families_do_not_connect() {
+    let mut pair = Pair::between([10, 0, 0, 1].into(), "fd77::2".parse().unwrap(), |_| {});
+    assert_eq!(pair.try_connect(b"", READS), Err(ConnError::Invalid));
+}
+
+//= R-CONN-31
+#[test]
+fn a_slow_consumer_is_waited_for_on_either_side() {
+    let mut pair = Pair::new();
+    pair.listen();
+    let a = pair.connect();
+    let b = pair.request();
+    pair.quiet_for(Duration::from_secs(60));
+    pair.accept(b);
+    pair.replied(a);
+    pair.quiet_for(Duration::from_secs(60));
+    pair.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
+    pair.expect(Side::B, b, EventKind::Established);
+    assert!(pair.a.sent.contains(&Attribute::CM_MRA) && pair.b.sent.contains(&Attribute::CM_MRA));
+    pair.release(a, b);
+}
+
+//= rocev2 §12
+#[test]
+fn the_first_packet_stands_for_a_lost_rtu() {
+    let mut pair = Pair::new();
+    pair.listen();
+    pair.meddle(|_, message| if message == Attribute::CM_RTU { Fate::Lose } else { Fate::Deliver });
+    let a = pair.connect();
+    let b = pair.request();
+    pair.accept(b);
+    pair.replied(a);
+    pair.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
+    pair.run_for(Duration::from_millis(10));
+    pair.command(Side::B, |cm, now| cm.traffic_seen(now, b)).unwrap();
+    pair.command(Side::B, |cm, now| cm.traffic_seen(now, b)).unwrap();
+    pair.expect(Side::B, b, EventKind::Established);
+    pair.quiet_for(Duration::from_secs(30));
+    pair.release(a, b);
+}
+
+#[test]
+fn commands_are_refused_in_the_wrong_state() {
+    let mut pair = Pair::new();
+    pair.listen();
+    let a = pair.connect();
+    let state = Err(ConnError::State);
+    assert_eq!(pair.command(Side::A, |cm, now| cm.complete(now, a)), state, "no reply yet");
+    assert_eq!(pair.command(Side::A, |cm, now| cm.reject(now, a, b"")), state);
+    assert_eq!(pair.command(Side::A, |cm, now| cm.disconnect(now, a)), state);
+    let b = pair.request();
+    assert_eq!(pair.command(Side::B, |cm, now| cm.complete(now, b)), state, "the passive side");
+    pair.accept(b);
+    assert_eq!(pair.try_accept(b, b"", READS), Err(ConnError::State), "accepted already");
+    pair.replied(a);
+    assert_eq!(pair.command(Side::A, |cm, now| cm.disconnect(now, a)), state, "not established yet");
+    pair.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
+    assert_eq!(pair.command(Side::A, |cm, now| cm.complete(now, a)), state, "twice");
+    pair.expect(Side::B, b, EventKind::Established);
+    pair.release(a, b);
+    assert_eq!(pair.command(Side::A, |cm, now| cm.disconnect(now, a)), Err(ConnError::Unknown), "released");
+}
+
+#[test]
+fn identifiers_follow_from_the_seed_and_not_from_each_other() {
+    let ids = |seed: u8| {
+        let mut pair = Pair::with(|config| config.seed[31] = seed);
+        let conns: Vec<_> = (0..50).map(|_| pair.connect()).collect();
+        assert_eq!(conns.len(), 50);
+        pair.a.cm.conns.iter().map(|(_, conn)| conn.local_id.0).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(1), ids(1));
+    let (one, two) = (ids(1), ids(2));
+    assert!(one.iter().all(|id| *id != 0 && !two.contains(id)));
+    let steps: std::collections::HashSet<_> =
+        one.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
+    assert!(steps.len() > 45, "consecutive identifiers tell each other");
+}
+
+#[test]
+fn what_linux_sends_makes_a_request() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/rxe/rping_v4.pcap");
+    let mut reader = pcap_file::pcap::PcapReader::new(std::fs::File::open(file).unwrap()).unwrap();
+    let mut pair = Pair::new();
+    pair.b.cm.listen(&ListenSpec { ip: None, port: 7174, backlog: 1, context: 0 }).unwrap();
+    while let Some(frame) = reader.next_packet() {
+        let frame = frame.unwrap().data.into_owned();
+        let Ok(packet) = Packet::parse(&frame) else { continue };
+        if pair.b.cm.handle(Instant::default(), &packet) == Ok(()) {
+            break;
+        }
+    }
+    let event = pair.b.cm.poll_event().unwrap();
+    let EventKind::Request { request, peer } = event.kind else { panic!("{event:?}") };
+    assert_eq!((request.local_port, request.remote_port), (7174, 56122));
+    assert_eq!(request.path.remote_ip, IpAddr::from([192, 168, 77, 1]));
+    assert_eq!((peer.qpn, peer.send_psn), (Qpn::new(0x11), Psn::new(0x0090_DE00)));
+    assert_eq!((peer.mtu, peer.ack_timeout), (PathMtu::Bytes1024, 19));
+    assert_eq!((peer.retry_count, peer.rnr_retry_count), (7, 7));
+    assert_eq!(peer.reads, ReadLimits { inbound: 1, outbound: 1 });
+}

@@ -1,0 +1,315 @@
+//! Whatever comes in, nothing breaks.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::wire::cm::{CommId, DreqRepr, RejRepr, RtuRepr};
+use crate::wire::{DethRepr, MadHeaderRepr};
+
+/// A frame with `mad` to queue pair 1, from `from` to `to`.
+fn frame(from: &Host, to: &Host, source: IpAddr, mad: &[u8]) -> Vec<u8> {
+    let template = Template::new(&Path::new(from.mac, to.mac, source, to.ip), Qpn::GSI).unwrap();
+    let headers = Headers {
+        opcode: Opcode::UD_SEND_ONLY,
+        solicited: false,
+        ack_req: true,
+        psn: Psn::new(7),
+        ext: Ext::Deth(DethRepr::GSI),
+    };
+    let mut slot = vec![0; 2048];
+    let mut frame = template.begin(Crc::detect(), &mut slot, &headers, mad.len()).unwrap();
+    frame.write(mad);
+    let len = frame.finish();
+    slot.truncate(len);
+    slot
+}
+
+fn say(message: &CmMessage, transaction: u64) -> [u8; Mad::LEN] {
+    let mut mad = [0; Mad::LEN];
+    message.emit(transaction, &mut mad);
+    mad
+}
+
+//= rocev2 §11
+#[test]
+fn a_stranger_who_knows_the_numbers_cannot_end_a_connection() {
+    let mut pair = Pair::new();
+    pair.listen();
+    let (a, b) = pair.established();
+    let (_, conn) = pair.b.cm.resolve(b).unwrap();
+    let (mine, theirs, qpn, transaction) = (conn.local_id, conn.remote_id, conn.local.qpn, conn.transaction);
+    let dreq = |local_comm_id, remote_comm_id, remote_qpn| {
+        CmMessage::Dreq(DreqRepr { local_comm_id, remote_comm_id, remote_qpn, private_data: [0; 220] })
+    };
+    let rej = CmMessage::Rej(RejRepr {
+        local_comm_id: theirs,
+        remote_comm_id: mine,
+        about: crate::wire::cm::About::OTHER,
+        information_len: 0,
+        reason: RejReason::CONSUMER,
+        information: [0; 72],
+        private_data: [0; 148],
+    });
+    let peer = pair.a.ip;
+    let stranger = IpAddr::from([192, 168, 77, 66]);
+    let other_qpn = Qpn::new(qpn.value() + 1);
+    let attempts = [
+        (stranger, say(&dreq(theirs, mine, qpn), transaction)),
+        (stranger, say(&rej, transaction)),
+        (peer, say(&rej, transaction ^ 1)),
+        (peer, say(&dreq(theirs, mine, other_qpn), transaction)),
+        (peer, say(&dreq(CommId(theirs.0 ^ 1), mine, qpn), transaction)),
+        (peer, say(&dreq(theirs, CommId(mine.0 ^ 1), qpn), transaction)),
+    ];
+    for (source, mad) in attempts {
+        let frame = frame(&pair.a, &pair.b, source, &mad);
+        let now = pair.now;
+        assert!(pair.b.cm.handle(now, &Packet::parse(&frame).unwrap()).is_err());
+        assert_eq!(pair.b.cm.poll_event(), None);
+    }
+    // With everything right it works.
+    let frame = frame(&pair.a, &pair.b, peer, &say(&dreq(theirs, mine, qpn), 1));
+    let now = pair.now;
+    pair.b.cm.handle(now, &Packet::parse(&frame).unwrap()).unwrap();
+    pair.expect(Side::B, b, EventKind::Disconnected);
+    pair.release(a, b);
+}
+
+#[test]
+fn answers_are_bounded_and_go_back_to_where_the_question_came_from() {
+    let mut pair = Pair::new();
+    for i in 0..1000u32 {
+        let dreq = CmMessage::Dreq(DreqRepr {
+            local_comm_id: CommId(i + 1),
+            remote_comm_id: CommId(!i),
+            remote_qpn: Qpn::new(i),
+            private_data: [0; 220],
+        });
+        let source = IpAddr::from([10, 0, (i >> 8) as u8, i as u8]);
+        let frame = frame(&pair.a, &pair.b, source, &say(&dreq, u64::from(i)));
+        let now = pair.now;
+        assert!(pair.b.cm.handle(now, &Packet::parse(&frame).unwrap()).is_err());
+    }
+    let mut slot = [0; 2048];
+    let mut answers = 0;
+    while let Some(len) = pair.b.cm.poll_transmit(pair.now, Crc::detect(), &mut slot) {
+        let packet = Packet::parse(&slot[..len]).unwrap();
+        assert_eq!(packet.destination(), IpAddr::from([10, 0, 0, answers as u8]));
+        answers += 1;
+    }
+    assert_eq!(answers, MAX_ANSWERS);
+    assert_eq!(pair.b.cm.connections(), 0);
+}
+
+/// What a consumer does next, to whichever connection it picks.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Connect,
+    Accept,
+    Reject,
+    Complete,
+    Disconnect,
+    Abort,
+    Traffic,
+    Release,
+    Wait(u16),
+}
+
+fn act() -> impl Strategy<Value = (bool, prop::sample::Index, Act)> {
+    let act = prop_oneof![
+        3 => Just(Act::Connect),
+        3 => Just(Act::Accept),
+        1 => Just(Act::Reject),
+        3 => Just(Act::Complete),
+        2 => Just(Act::Disconnect),
+        1 => Just(Act::Abort),
+        1 => Just(Act::Traffic),
+        1 => Just(Act::Release),
+        6 => (0u16..5000).prop_map(Act::Wait),
+    ];
+    (any::<bool>(), any::<prop::sample::Index>(), act)
+}
+
+/// Asserts of each connection's events what [`Cm`] promises.
+#[derive(Default)]
+struct Ledger {
+    seen: Vec<(Side, ConnId, u8)>,
+    released: Vec<(Side, ConnId)>,
+    open: Vec<(Side, ConnId)>,
+}
+
+impl Ledger {
+    fn note(&mut self, pair: &mut Pair) {
+        for side in [Side::A, Side::B] {
+            for event in core::mem::take(&mut pair.host(side).events) {
+                let order = match event.kind {
+                    EventKind::Request { .. } => 0,
+                    EventKind::Replied { .. } => 1,
+                    EventKind::Established => 2,
+                    EventKind::Refused { .. } => 3,
+                    EventKind::Disconnected => 4,
+                    EventKind::Aborted => 5,
+                    EventKind::TimedOut => 6,
+                    EventKind::DisconnectDone { .. } => 7,
+                };
+                if order == 0 {
+                    self.open.push((side, event.conn));
+                }
+                assert!(!self.released.contains(&(side, event.conn)), "{event:?} after release");
+                let before = self.seen.iter().rfind(|(s, conn, _)| (*s, *conn) == (side, event.conn));
+                assert!(before.is_none_or(|(_, _, before)| *before < order), "{event:?} after {before:?}");
+                let ends = |order: u8| (3..=6).contains(&order);
+                assert!(
+                    !ends(order) || before.is_none_or(|(_, _, before)| !ends(*before)),
+                    "{event:?}: a second end after {before:?}"
+                );
+                self.seen.push((side, event.conn, order));
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn on_a_hostile_wire_every_connection_ends_and_nothing_is_left(
+        seed: u64,
+        acts in proptest::collection::vec(act(), 1..60),
+    ) {
+        let mut pair = Pair::new();
+        pair.listen();
+        let mut random = seed | 1;
+        pair.meddle(move |_, _| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            match random >> 60 {
+                0..=3 => Fate::Lose,
+                4..=5 => Fate::Double,
+                6..=7 => Fate::Delay,
+                _ => Fate::Deliver,
+            }
+        });
+        let mut ledger = Ledger::default();
+        for (active, pick, act) in acts {
+            match act {
+                Act::Wait(millis) => {
+                    pair.run_for(Duration::from_millis(u64::from(millis)));
+                    ledger.note(&mut pair);
+                    continue;
+                }
+                Act::Connect => {
+                    let conn = pair.connect();
+                    ledger.open.push((Side::A, conn));
+                    continue;
+                }
+                _ => {}
+            }
+            let side = if active { Side::A } else { Side::B };
+            let mine: Vec<_> = ledger.open.iter().filter(|(s, _)| *s == side).copied().collect();
+            if mine.is_empty() {
+                continue;
+            }
+            let (_, conn) = mine[pick.index(mine.len())];
+            let local = pair.local_qp(side);
+            let result = pair.command(side, |cm, now| match act {
+                Act::Accept => {
+                    cm.accept(now, conn, &AcceptSpec { reads: READS, private_data: b"", context: 1 }, local).map(drop)
+                }
+                Act::Reject => cm.reject(now, conn, b"no"),
+                Act::Complete => cm.complete(now, conn),
+                Act::Disconnect => cm.disconnect(now, conn),
+                Act::Abort => cm.abort(now, conn),
+                Act::Traffic => cm.traffic_seen(now, conn),
+                _ => cm.release(now, conn),
+            });
+            prop_assert!(matches!(result, Ok(()) | Err(ConnError::State)), "{:?}: {:?}", act, result);
+            if matches!(act, Act::Release) {
+                ledger.open.retain(|open| *open != (side, conn));
+                // What was told before the release was told in time.
+                ledger.note(&mut pair);
+                ledger.released.push((side, conn));
+            }
+        }
+        ledger.note(&mut pair);
+        // The wire heals; whoever still holds a connection leaves.
+        pair.meddle(|_, _| Fate::Deliver);
+        pair.run_for(Duration::from_secs(5));
+        ledger.note(&mut pair);
+        for (side, conn) in core::mem::take(&mut ledger.open) {
+            pair.command(side, |cm, now| cm.release(now, conn)).unwrap();
+            ledger.released.push((side, conn));
+        }
+        // Late requests may still come in and be told.
+        for _ in 0..3 {
+            pair.run_for(Duration::from_secs(60));
+            ledger.note(&mut pair);
+            for (side, conn) in core::mem::take(&mut ledger.open) {
+                pair.command(side, |cm, now| cm.release(now, conn)).unwrap();
+                ledger.released.push((side, conn));
+            }
+        }
+        prop_assert_eq!((pair.a.cm.connections(), pair.b.cm.connections()), (0, 0));
+        prop_assert_eq!(pair.a.cm.poll_timeout(), None);
+        prop_assert_eq!(pair.b.cm.poll_timeout(), None);
+    }
+
+    #[test]
+    fn any_bytes_are_survived(
+        attribute in 0x000Fu16..0x001C,
+        transaction: u64,
+        body in proptest::collection::vec(any::<u8>(), Mad::BODY_LEN),
+        known_id: bool,
+        stage in 0usize..4,
+    ) {
+        let mut pair = Pair::new();
+        pair.listen();
+        let a = pair.connect();
+        if stage >= 1 {
+            let b = pair.request();
+            if stage >= 2 {
+                pair.accept(b);
+            }
+            if stage >= 3 {
+                pair.replied(a);
+                pair.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
+            }
+        }
+        for side in [Side::A, Side::B] {
+            let mut mad = Vec::from([0; 24]);
+            let header = MadHeaderRepr::cm(crate::wire::Attribute(attribute), transaction);
+            header.emit(mad.first_chunk_mut().unwrap());
+            mad.extend_from_slice(&body);
+            if known_id && let Some((_, conn)) = pair.host(side).cm.conns.iter().next() {
+                // Gets past the first check.
+                mad[24..28].copy_from_slice(&conn.remote_id.0.to_be_bytes());
+                mad[28..32].copy_from_slice(&conn.local_id.0.to_be_bytes());
+                mad[8..16].copy_from_slice(&conn.transaction.to_be_bytes());
+            }
+            let (from, to) = if side == Side::A { (&pair.b, &pair.a) } else { (&pair.a, &pair.b) };
+            let frame = frame(from, to, from.ip, &mad);
+            let now = pair.now;
+            let _ = pair.host(side).cm.handle(now, &Packet::parse(&frame).unwrap());
+            while pair.host(side).cm.poll_event().is_some() {}
+        }
+    }
+}
+
+#[test]
+fn other_datagrams_are_not_connection_management() {
+    let mut pair = Pair::new();
+    let rtu = CmMessage::Rtu(RtuRepr {
+        local_comm_id: CommId(1),
+        remote_comm_id: CommId(2),
+        private_data: [0; 224],
+    });
+    let mad = say(&rtu, 5);
+    let handle = |pair: &mut Pair, mad: &[u8]| {
+        let frame = frame(&pair.a, &pair.b, pair.a.ip, mad);
+        pair.b.cm.handle(pair.now, &Packet::parse(&frame).unwrap())
+    };
+    assert_eq!(handle(&mut pair, &mad), Err(Ignored::Unknown));
+    assert_eq!(handle(&mut pair, &mad[..252]), Err(Ignored::NotCm), "too short");
+    for (byte, value) in [(0, 2), (1, 4), (2, 1), (3, 0x81), (17, 0x30)] {
+        let mut mad = mad;
+        mad[byte] = value;
+        assert_eq!(handle(&mut pair, &mad), Err(Ignored::NotCm), "header byte {byte}");
+    }
+}

@@ -1,0 +1,315 @@
+//! Two connection managers on a wire that a test can cut.
+
+mod end;
+mod establish;
+mod hostile;
+mod loss;
+mod refuse;
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::*;
+use crate::conn::{AcceptSpec, ConnectSpec, ListenSpec, ListenerId};
+use crate::wire::{Attribute, MacAddr, Packet};
+
+const PORT: u16 = 445;
+
+/// One host with its connection manager.
+struct Host {
+    cm: Cm,
+    mac: MacAddr,
+    ip: IpAddr,
+    events: VecDeque<Event>,
+    /// Every message sent, in order.
+    sent: Vec<Attribute>,
+    next_qpn: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    /// The active side, unless a test says otherwise.
+    A,
+    B,
+}
+
+impl Side {
+    fn other(self) -> Self {
+        match self {
+            Self::A => Self::B,
+            Self::B => Self::A,
+        }
+    }
+}
+
+/// What happens to a frame on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Deliver,
+    Lose,
+    Double,
+    /// Arrives much later than those behind it.
+    Delay,
+}
+
+struct Pair {
+    now: Instant,
+    a: Host,
+    b: Host,
+    /// Frames under way: when they arrive, where.
+    wire: Vec<(Instant, Side, Vec<u8>)>,
+    /// Decides about each frame, given its sender and message.
+    fate: Box<dyn FnMut(Side, Attribute) -> Fate>,
+}
+
+const LATENCY: Duration = Duration::from_micros(50);
+const DELAY: Duration = Duration::from_secs(3);
+
+impl Pair {
+    fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    /// A pair whose configurations `adjust` has changed.
+    fn with(adjust: impl Fn(&mut Config)) -> Self {
+        Self::between([192, 168, 77, 1].into(), [192, 168, 77, 2].into(), adjust)
+    }
+
+    fn between(a: IpAddr, b: IpAddr, adjust: impl Fn(&mut Config)) -> Self {
+        let host = |number: u8, ip| {
+            let mac = MacAddr([0x52, 0x54, 0, 0x77, 0, number]);
+            let mut config = Config::new(mac.eui64(), [number; 32]);
+            adjust(&mut config);
+            Host { cm: Cm::new(config), mac, ip, events: VecDeque::new(), sent: Vec::new(), next_qpn: 0x11 }
+        };
+        Self {
+            now: Instant::from_nanos(1_000_000_000),
+            a: host(1, a),
+            b: host(2, b),
+            wire: Vec::new(),
+            fate: Box::new(|_, _| Fate::Deliver),
+        }
+    }
+
+    /// Lets `fate` decide about frames from now on.
+    fn meddle(&mut self, fate: impl FnMut(Side, Attribute) -> Fate + 'static) {
+        self.fate = Box::new(fate);
+    }
+
+    /// Loses the first frame with this message, or delivers it twice, and lets all others pass.
+    fn meddle_once(&mut self, message: Attribute, what: Fate) {
+        let mut done = false;
+        self.meddle(move |_, sent| {
+            if sent != message || done {
+                return Fate::Deliver;
+            }
+            done = true;
+            what
+        });
+    }
+
+    fn host(&mut self, side: Side) -> &mut Host {
+        match side {
+            Side::A => &mut self.a,
+            Side::B => &mut self.b,
+        }
+    }
+
+    /// Moves what both have to send onto the wire, and collects their events.
+    fn collect(&mut self) {
+        for side in [Side::A, Side::B] {
+            let now = self.now;
+            let mut slot = [0xEE; 2048];
+            while let Some(len) = self.host(side).cm.poll_transmit(now, Crc::detect(), &mut slot) {
+                let frame = slot[..len].to_vec();
+                let packet = Packet::parse(&frame).unwrap();
+                let message = Mad::new_checked(packet.payload()).unwrap().header().attribute();
+                self.host(side).sent.push(message);
+                let to = side.other();
+                let soon = now + LATENCY;
+                match (self.fate)(side, message) {
+                    Fate::Deliver => self.wire.push((soon, to, frame)),
+                    Fate::Lose => {}
+                    Fate::Double => {
+                        self.wire.push((soon, to, frame.clone()));
+                        self.wire.push((soon + LATENCY, to, frame));
+                    }
+                    Fate::Delay => self.wire.push((soon + DELAY, to, frame)),
+                }
+            }
+            let host = self.host(side);
+            while let Some(event) = host.cm.poll_event() {
+                host.events.push_back(event);
+            }
+        }
+    }
+
+    /// Does what is due next, by `until` at the latest; `false` when nothing is.
+    fn step(&mut self, until: Instant) -> bool {
+        self.collect();
+        let arrival = self.wire.iter().map(|(at, _, _)| *at).min();
+        let timeout = [&self.a, &self.b].into_iter().filter_map(|host| host.cm.poll_timeout()).min();
+        let Some(next) = arrival.into_iter().chain(timeout).min().filter(|&next| next <= until) else {
+            return false;
+        };
+        self.now = self.now.max(next);
+        if let Some(at) = self.wire.iter().position(|(at, _, _)| *at <= self.now) {
+            let (_, side, frame) = self.wire.remove(at);
+            let now = self.now;
+            let packet = Packet::parse(&frame).unwrap();
+            assert!(packet.icrc_valid(Crc::table()));
+            // What it had no effect on, the test sees by the events.
+            let _ = self.host(side).cm.handle(now, &packet);
+        } else {
+            let now = self.now;
+            self.a.cm.handle_timeout(now);
+            self.b.cm.handle_timeout(now);
+        }
+        true
+    }
+
+    /// Lets time pass, in which what is due is done.
+    fn run_for(&mut self, time: Duration) {
+        let until = self.now + time;
+        for steps in 0.. {
+            assert!(steps < 100_000, "the pair does not come to rest");
+            if !self.step(until) {
+                break;
+            }
+        }
+        self.now = until;
+        self.collect();
+    }
+
+    /// Lets time pass until `side` has an event; gives it.
+    fn event(&mut self, side: Side) -> Event {
+        let until = self.now + Duration::from_secs(600);
+        loop {
+            self.collect();
+            if let Some(event) = self.host(side).events.pop_front() {
+                return event;
+            }
+            assert!(self.step(until), "no event comes");
+        }
+    }
+
+    /// Lets `time` pass, and asserts that no event comes.
+    fn quiet_for(&mut self, time: Duration) {
+        self.run_for(time);
+        assert_eq!(self.a.events, []);
+        assert_eq!(self.b.events, []);
+    }
+
+    fn listen(&mut self) -> ListenerId {
+        self.b.cm.listen(&ListenSpec { ip: None, port: PORT, backlog: 16, context: 0xB }).unwrap()
+    }
+
+    fn local_qp(&mut self, side: Side) -> LocalQp {
+        let host = self.host(side);
+        host.next_qpn += 1;
+        let base = if side == Side::A { 0x00A0_0000 } else { 0x00B0_0000 };
+        LocalQp {
+            qpn: Qpn::new(host.next_qpn),
+            receive_psn: Psn::new(base + host.next_qpn),
+            srq: false,
+            retry_count: 5,
+            rnr_retry_count: 7,
+            ack_timeout: 14,
+        }
+    }
+
+    fn path(&self) -> Path {
+        Path::new(self.a.mac, self.b.mac, self.a.ip, self.b.ip)
+    }
+
+    fn try_connect(&mut self, data: &[u8], reads: ReadLimits) -> Result<ConnId, ConnError> {
+        let local = self.local_qp(Side::A);
+        self.connect_qp(local, data, reads)
+    }
+
+    fn connect_qp(&mut self, local: LocalQp, data: &[u8], reads: ReadLimits) -> Result<ConnId, ConnError> {
+        let spec = ConnectSpec {
+            path: self.path(),
+            local_port: 50_000,
+            remote_port: PORT,
+            mtu: PathMtu::Bytes1024,
+            reads,
+            private_data: data,
+            context: 0xA,
+        };
+        let now = self.now;
+        self.a.cm.connect(now, &spec, local)
+    }
+
+    fn connect(&mut self) -> ConnId {
+        self.try_connect(b"hello", READS).unwrap()
+    }
+
+    fn try_accept(&mut self, conn: ConnId, data: &[u8], reads: ReadLimits) -> Result<ReadLimits, ConnError> {
+        let local = self.local_qp(Side::B);
+        let now = self.now;
+        self.b.cm.accept(now, conn, &AcceptSpec { reads, private_data: data, context: 0xC }, local)
+    }
+
+    fn accept(&mut self, conn: ConnId) {
+        self.try_accept(conn, b"welcome", READS).unwrap();
+    }
+
+    /// Applies a command to the manager of one side.
+    fn command<T>(&mut self, side: Side, command: impl FnOnce(&mut Cm, Instant) -> T) -> T {
+        let now = self.now;
+        command(&mut self.host(side).cm, now)
+    }
+
+    /// The request that B is told of next.
+    fn request(&mut self) -> ConnId {
+        let event = self.event(Side::B);
+        assert!(matches!(event.kind, EventKind::Request { .. }), "{event:?}");
+        event.conn
+    }
+
+    fn expect(&mut self, side: Side, conn: ConnId, kind: EventKind) {
+        let event = self.event(side);
+        assert_eq!((event.conn, event.kind), (conn, kind));
+    }
+
+    fn replied(&mut self, conn: ConnId) {
+        let event = self.event(Side::A);
+        assert!(event.conn == conn && matches!(event.kind, EventKind::Replied { .. }), "{event:?}");
+    }
+
+    /// A connection that stands: its handles at A and B.
+    fn established(&mut self) -> (ConnId, ConnId) {
+        let a = self.connect();
+        let b = self.request();
+        self.accept(b);
+        self.replied(a);
+        self.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
+        self.expect(Side::B, b, EventKind::Established);
+        (a, b)
+    }
+
+    /// Releases both ends, and asserts that nothing is left once TIMEWAIT is over.
+    fn release(&mut self, a: ConnId, b: ConnId) {
+        self.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
+        self.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
+        self.nothing_left();
+    }
+
+    fn nothing_left(&mut self) {
+        self.quiet_for(Duration::from_secs(30));
+        assert_eq!((self.a.cm.connections(), self.b.cm.connections()), (0, 0));
+        assert_eq!(self.a.cm.poll_timeout(), None);
+        assert_eq!(self.b.cm.poll_timeout(), None);
+    }
+}
+
+const READS: ReadLimits = ReadLimits { inbound: 4, outbound: 4 };
+
+/// `data` with zeros up to `len`, as private data arrives.
+fn padded(data: &[u8], len: usize) -> PrivateData {
+    let mut bytes = data.to_vec();
+    bytes.resize(len, 0);
+    PrivateData::new(&bytes).unwrap()
+}

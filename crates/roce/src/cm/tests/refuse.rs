@@ -1,0 +1,270 @@
+//! Connections that do not come to stand.
+
+use super::*;
+use crate::conn::PrivateData;
+
+/// What a REJ without a consumer's data is told as.
+fn refused(reason: RejReason) -> EventKind {
+    EventKind::Refused { reason, private_data: padded(b"", 148) }
+}
+
+//= R-CONN-6
+//= rocev2 §12
+#[test]
+fn a_port_that_nobody_listens_on_refuses() {
+    let mut pair = Pair::new();
+    let a = pair.connect();
+    pair.expect(Side::A, a, refused(RejReason::INVALID_SERVICE_ID));
+    assert_eq!(pair.b.cm.connections(), 0, "a refused request leaves nothing");
+    pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
+    pair.nothing_left();
+}
+
+//= R-CONN-59
+//= R-CONN-60
+//= R-CONN-61
+#[test]
+fn a_paused_listener_refuses_until_it_goes_on() {
+    let mut pair = Pair::new();
+    let listener = pair.listen();
+    let told = pair.connect();
+    let b = pair.request();
+    for _ in 0..2 {
+        pair.command(Side::B, |cm, now| cm.pause(now, listener, true)).unwrap();
+    }
+    let a = pair.connect();
+    pair.expect(Side::A, a, refused(RejReason::INVALID_SERVICE_ID));
+    // The request that was told of before is alive.
+    pair.accept(b);
+    pair.replied(told);
+    pair.command(Side::B, |cm, now| cm.pause(now, listener, false)).unwrap();
+    pair.connect();
+    pair.request();
+}
+
+//= R-CONN-49
+#[test]
+fn a_request_that_was_not_told_of_ends_with_its_listener() {
+    for end in ["pause", "unlisten"] {
+        let mut pair = Pair::new();
+        let listener = pair.listen();
+        let a = pair.connect();
+        // Until it lies at B, whose events nobody has polled.
+        pair.collect();
+        let (_, _, frame) = pair.wire.remove(0);
+        let now = pair.now;
+        pair.b.cm.handle(now, &Packet::parse(&frame).unwrap()).unwrap();
+        match end {
+            "pause" => pair.b.cm.pause(now, listener, true).unwrap(),
+            _ => pair.b.cm.unlisten(now, listener).unwrap(),
+        }
+        pair.expect(Side::A, a, refused(RejReason::INVALID_SERVICE_ID));
+        assert_eq!(pair.b.events, []);
+        pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
+        pair.nothing_left();
+    }
+}
+
+//= R-CONN-62
+#[test]
+fn a_full_backlog_refuses_until_a_request_is_answered() {
+    let mut pair = Pair::new();
+    let spec = ListenSpec { ip: None, port: PORT, backlog: 2, context: 0xB };
+    pair.b.cm.listen(&spec).unwrap();
+    let _first = pair.connect();
+    let b = pair.request();
+    let _second = pair.connect();
+    pair.request();
+    let third = pair.connect();
+    pair.expect(Side::A, third, refused(RejReason::NO_RESOURCES));
+    pair.accept(b);
+    pair.connect();
+    pair.event(Side::A);
+    pair.request();
+}
+
+//= R-CONN-53
+//= R-CONN-50
+#[test]
+fn listeners_share_a_port_only_on_different_addresses() {
+    let mut pair = Pair::new();
+    let ip = pair.b.ip;
+    let spec = |ip, port| ListenSpec { ip, port, backlog: 1, context: 0 };
+    let cm = &mut pair.b.cm;
+    let exact = cm.listen(&spec(Some(ip), PORT)).unwrap();
+    assert_eq!(cm.listen(&spec(Some(ip), PORT)), Err(ConnError::PortInUse));
+    assert_eq!(cm.listen(&spec(None, PORT)), Err(ConnError::PortInUse));
+    cm.listen(&spec(Some([10, 0, 0, 1].into()), PORT)).unwrap();
+    cm.listen(&spec(None, PORT + 1)).unwrap();
+    cm.unlisten(Instant::default(), exact).unwrap();
+    cm.listen(&spec(Some(ip), PORT)).unwrap();
+    assert_eq!(cm.unlisten(Instant::default(), exact), Err(ConnError::Unknown));
+}
+
+#[test]
+fn a_listener_on_another_address_does_not_hear() {
+    let mut pair = Pair::new();
+    let spec = ListenSpec { ip: Some([10, 0, 0, 1].into()), port: PORT, backlog: 1, context: 0 };
+    pair.b.cm.listen(&spec).unwrap();
+    let a = pair.connect();
+    pair.expect(Side::A, a, refused(RejReason::INVALID_SERVICE_ID));
+}
+
+//= R-CONN-38
+#[test]
+fn the_passive_consumer_refuses_with_its_data() {
+    let mut pair = Pair::new();
+    pair.listen();
+    let a = pair.connect();
+    let b = pair.request();
+    pair.command(Side::B, |cm, now| cm.reject(now, b, b"no thanks")).unwrap();
+    let private_data = padded(b"no thanks", 148);
+    pair.expect(Side::A, a, EventKind::Refused { reason: RejReason::CONSUMER, private_data });
+    //= R-CONN-40
+    assert_eq!(pair.try_accept(b, b"", READS), Err(ConnError::State));
+    pair.release(a, b);
+}
+
+//= R-CONN-39
+//= R-CONN-36
+#[test]
+fn the_active_consumer_refuses_what_was_accepted() {
+    let mut pair = Pair::new();
+    pair.listen();
+    let a = pair.connect();
+    let b = pair.request();
+    pair.accept(b);
+    pair.replied(a);
+    pair.command(Side::A, |cm, now| cm.reject(now, a, b"changed my mind")).unwrap();
+    let private_data = padded(b"changed my mind", 148);
+    pair.expect(Side::B, b, EventKind::Refused { reason: RejReason::CONSUMER, private_data });
+    pair.release(a, b);
+}
+
+//= R-CONN-41
+#[test]
+fn an_accept_fails_when_the_active_side_has_left() {
+    let mut pair = Pair::new();
+    pair.listen();
+    let a = pair.connect();
+    let b = pair.request();
+    pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
+    pair.expect(Side::B, b, EventKind::Aborted);
+    assert_eq!(pair.try_accept(b, b"", READS), Err(ConnError::State));
+    pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
+    pair.nothing_left();
+}
+
+//= R-CONN-29
+#[test]
+fn a_complete_fails_when_the_passive_side_has_left() {
+    let mut pair = Pair::new();
+    pair.listen();
+    let a = pair.connect();
+    let b = pair.request();
+    pair.accept(b);
+    pair.replied(a);
+    pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
+    pair.expect(Side::A, a, EventKind::Aborted);
+    assert_eq!(pair.command(Side::A, |cm, now| cm.complete(now, a)), Err(ConnError::State));
+    pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
+    pair.nothing_left();
+}
+
+//= R-CONN-7
+//= rocev2 §12
+#[test]
+fn a_request_that_nobody_answers_times_out() {
+    let mut pair = Pair::new();
+    pair.meddle(|_, _| Fate::Lose);
+    let begun = pair.now;
+    let a = pair.connect();
+    pair.expect(Side::A, a, EventKind::TimedOut);
+    assert_eq!(pair.a.sent, [Attribute::CM_REQ; 16], "once, and fifteen times again");
+    let took = pair.now.duration_since(begun);
+    assert!((17..19).contains(&took.as_secs()), "{took:?}");
+    pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
+    pair.nothing_left();
+}
+
+//= R-CONN-42
+#[test]
+fn an_accept_that_is_never_completed_times_out() {
+    let mut pair = Pair::new();
+    pair.listen();
+    pair.connect();
+    let b = pair.request();
+    pair.meddle(|_, _| Fate::Lose);
+    pair.accept(b);
+    pair.expect(Side::B, b, EventKind::TimedOut);
+    assert_eq!(pair.b.sent, [Attribute::CM_REP; 16]);
+}
+
+//= rocev2 §12
+#[test]
+fn giving_up_early_says_so_by_guid() {
+    let mut pair = Pair::new();
+    pair.meddle(|_, _| Fate::Lose);
+    let a = pair.connect();
+    pair.run_for(Duration::from_secs(3));
+    pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
+    pair.collect();
+    assert_eq!(pair.a.sent.last(), Some(&Attribute::CM_REJ));
+    pair.nothing_left();
+}
+
+//= rocev2 §12
+#[test]
+fn a_queue_pair_that_connects_again_ends_its_old_connection() {
+    let mut pair = Pair::new();
+    pair.listen();
+    let qp = pair.local_qp(Side::A);
+    let old = pair.connect_qp(qp, b"", READS).unwrap();
+    let b = pair.request();
+    pair.accept(b);
+    pair.replied(old);
+    pair.command(Side::A, |cm, now| cm.complete(now, old)).unwrap();
+    pair.expect(Side::B, b, EventKind::Established);
+    // A forgets everything, as after a crash, and comes back with the same numbers.
+    let config = pair.a.cm.config.clone();
+    pair.a.cm = Cm::new(Config { seed: [9; 32], ..config });
+    let new = pair.connect_qp(qp, b"", READS).unwrap();
+    pair.expect(Side::A, new, refused(RejReason::STALE_CONNECTION));
+    pair.expect(Side::B, b, EventKind::Aborted);
+    pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
+    pair.command(Side::A, |cm, now| cm.release(now, new)).unwrap();
+    pair.nothing_left();
+    let again = pair.connect_qp(qp, b"", READS).unwrap();
+    let b = pair.request();
+    pair.accept(b);
+    pair.replied(again);
+}
+
+#[test]
+fn connections_are_bounded_and_timewait_gives_way() {
+    let mut pair = Pair::with(|config| config.max_connections = 16);
+    pair.b.cm.listen(&ListenSpec { ip: None, port: PORT, backlog: 100, context: 0 }).unwrap();
+    let conns: Vec<_> = (0..16).map(|_| pair.connect()).collect();
+    assert_eq!(pair.try_connect(b"", READS), Err(ConnError::TooMany));
+    let requests: Vec<_> = (0..16).map(|_| pair.request()).collect();
+    for (a, b) in conns.into_iter().zip(requests) {
+        pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
+        pair.expect(Side::B, b, EventKind::Aborted);
+        pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
+    }
+    assert_eq!((pair.a.cm.connections(), pair.b.cm.connections()), (16, 16), "all in TIMEWAIT");
+    let (a, b) = pair.established();
+    pair.release(a, b);
+}
+
+//= rocev2 §11
+#[test]
+fn a_path_mtu_above_ours_is_refused() {
+    let mut pair = Pair::new();
+    pair.listen();
+    pair.b.cm.config.max_mtu = PathMtu::Bytes512;
+    let a = pair.connect();
+    pair.expect(Side::A, a, refused(RejReason::INVALID_MTU));
+    let data = PrivateData::EMPTY;
+    assert_eq!(data.as_slice(), b"");
+}
