@@ -90,7 +90,8 @@ impl Provider {
         let seed = entropy();
         let host: Box<dyn Host> = try_box(host).ok_or(NO)?;
         let [low, high, ..] = seed;
-        let engine = Engine::new(engine_config(guid(host.link().mac), seed, config.timing));
+        let engine =
+            Engine::try_new(engine_config(guid(host.link().mac), seed, config.timing)).map_err(|_| NO)?;
         let core = Arc::try_new(Core {
             engine: Arc::try_new(engine).map_err(|_| NO)?,
             host,

@@ -88,8 +88,13 @@ pub(crate) struct Regions<R: RawMutex> {
 }
 
 impl<R: RawMutex> Regions<R> {
-    pub(crate) fn new(max_regions: u32, max_logical: u32, random: &mut Random) -> Self {
-        Self { regions: Slots::new(max_regions, random), logical: Slots::new(max_logical, random) }
+    pub(crate) fn try_new(
+        max_regions: u32,
+        max_logical: u32,
+        random: &mut Random,
+    ) -> Result<Self, CreateError> {
+        let regions = Slots::try_new(max_regions, random)?;
+        Ok(Self { regions, logical: Slots::try_new(max_logical, random)? })
     }
 
     pub(crate) fn register(

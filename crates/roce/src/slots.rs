@@ -29,7 +29,6 @@ const CHUNK_BITS: u32 = 8;
 const CHUNK: usize = 1 << CHUNK_BITS;
 /// At most 2^18 slots, so that at least 6 bits of a code are generation.
 const MAX_BITS: u32 = 18;
-const CHUNKS: usize = 1 << (MAX_BITS - CHUNK_BITS);
 
 const LIVE: u64 = 1 << 63;
 /// The generation stands between the live bit and the number of users.
@@ -38,8 +37,8 @@ const USERS: u64 = (1 << GENERATION_AT) - 1;
 
 /// A table of `T`.
 pub(crate) struct Slots<T, R: RawMutex> {
-    /// Null where no slot was ever used.
-    chunks: [AtomicPtr<Slot<T>>; CHUNKS],
+    /// As many as the limit asks for; null where no slot was ever used.
+    chunks: Vec<AtomicPtr<Slot<T>>>,
     codes: Codes,
     limit: u32,
     free: Mutex<R, Free>,
@@ -109,16 +108,18 @@ pub(crate) struct Pinned<'a, T> {
 
 impl<T, R: RawMutex> Slots<T, R> {
     /// A table for up to `limit` objects, at most 2^18.
-    pub(crate) fn new(limit: u32, random: &mut Random) -> Self {
+    pub(crate) fn try_new(limit: u32, random: &mut Random) -> Result<Self, CreateError> {
         let limit = limit.clamp(1, 1 << MAX_BITS);
         let index_bits = limit.next_power_of_two().trailing_zeros().max(CHUNK_BITS);
         let free = Free { next: Vec::new(), head: NIL, tail: NIL, live: 0, random: random.fork() };
-        Self {
-            chunks: [const { AtomicPtr::new(core::ptr::null_mut()) }; CHUNKS],
+        let mut chunks = Vec::new();
+        room::grow_to(&mut chunks, limit.div_ceil(CHUNK as u32) as usize, AtomicPtr::default)?;
+        Ok(Self {
+            chunks,
             codes: Codes { permutation: Permutation::new(random), index_bits },
             limit,
             free: Mutex::new(free),
-        }
+        })
     }
 
     /// Objects in the table.
@@ -356,7 +357,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     fn table(limit: u32) -> Slots<u32, Lock> {
-        Slots::new(limit, &mut Random::new([7; 32]))
+        Slots::try_new(limit, &mut Random::new([7; 32])).unwrap()
     }
 
     fn insert(table: &Slots<u32, Lock>, value: u32) -> u32 {

@@ -74,7 +74,7 @@ impl Side {
     fn new(number: u8, crc: Crc, buffer: usize) -> Result<Self> {
         let mut config = Config::new(u64::from(number) + 1, [number; 32]);
         config.crc = crc;
-        let engine = Box::new(Engine::new(config));
+        let engine = Box::new(Engine::try_new(config).map_err(failed("Engine::try_new"))?);
         let pd = engine.create_pd();
         let cq = engine.create_cq(4 * DEPTH, 0).map_err(failed("create_cq"))?;
         let spec = QpSpec {

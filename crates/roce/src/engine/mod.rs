@@ -110,3 +110,16 @@ impl<R: RawMutex> core::fmt::Debug for Engine<R> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Lock;
+
+    #[test]
+    fn an_engine_fits_a_kernel_stack() {
+        // It is moved to the heap through the stack; a kernel stack has 24 KiB.
+        let size = size_of::<Engine<Lock>>();
+        assert!(size <= 3 << 10, "{size} bytes");
+    }
+}

@@ -22,15 +22,13 @@ use crate::wire::Qpn;
 
 impl<R: RawMutex> Engine<R> {
     /// An engine with nothing in it.
-    ///
-    /// It is large (tables of pointers): put it on the heap, through [`Arc::try_new`], say.
-    pub fn new(config: Config) -> Self {
+    pub fn try_new(config: Config) -> Result<Self, CreateError> {
         let mut random = Random::new(config.seed);
-        Self {
+        Ok(Self {
             config,
             stats: Stats::default(),
-            regions: Regions::new(config.max_regions, config.max_logical, &mut random),
-            qps: Slots::new(config.max_qps, &mut random),
+            regions: Regions::try_new(config.max_regions, config.max_logical, &mut random)?,
+            qps: Slots::try_new(config.max_qps, &mut random)?,
             ready: Mutex::new(Fifo::new()),
             wheel: Mutex::new(Wheel::new()),
             events: Mutex::new(events::Queue::new()),
@@ -42,7 +40,7 @@ impl<R: RawMutex> Engine<R> {
             cq_fault: AtomicBool::new(false),
             broken: Mutex::new(Fifo::new()),
             is_broken: AtomicBool::new(false),
-        }
+        })
     }
 
     /// What the engine was made with.
