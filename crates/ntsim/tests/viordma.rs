@@ -12,10 +12,9 @@ use std::{
 
 use ntsim::{
     ClockKind, Host, Sim,
-    device::{Nic, NicOptions, Quirks, pci::BrokenCapabilities},
+    device::{Nic, NicOptions, Quirks},
     host::HostOptions,
-    ndis::{self, Miniport, NdkEvent, StartError},
-    wire::{Wire, WireOptions},
+    ndis::Miniport,
 };
 
 const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
