@@ -13,7 +13,7 @@ use super::register::DRIVER_VERSION;
 
 /// What the driver serves.
 //= R-OPEN-3
-pub const SUPPORTED: [NDIS_OID; 22] = [
+pub const SUPPORTED: [NDIS_OID; 23] = [
     OID_GEN_CURRENT_PACKET_FILTER,
     OID_GEN_CURRENT_LOOKAHEAD,
     OID_GEN_INTERRUPT_MODERATION,
@@ -36,7 +36,11 @@ pub const SUPPORTED: [NDIS_OID; 22] = [
     OID_NDK_STATISTICS,
     OID_NDK_CONNECTIONS,
     OID_NDK_LOCAL_ENDPOINTS,
+    OID_VIORDMA_COUNTERS,
 ];
+
+/// This vendor's own query: the RoCE engine's counters by name.
+pub const OID_VIORDMA_COUNTERS: NDIS_OID = 0xFF5D_0101;
 
 /// Kinds of frames the stack may ask for.
 pub const PACKET_FILTERS: u32 = NDIS_PACKET_TYPE_DIRECTED
@@ -158,6 +162,7 @@ fn query(adapter: &Adapter, oid: NDIS_OID, answer: &mut Answer) {
         OID_NDK_STATISTICS => crate::ndk::oid::statistics(adapter.ndk(), answer),
         OID_NDK_CONNECTIONS => crate::ndk::oid::connections(adapter.ndk(), answer),
         OID_NDK_LOCAL_ENDPOINTS => crate::ndk::oid::local_endpoints(adapter.ndk(), answer),
+        OID_VIORDMA_COUNTERS => crate::ndk::oid::counters(adapter.ndk(), answer),
         _ => answer.refuse(NDIS_STATUS_NOT_SUPPORTED),
     }
 }

@@ -52,6 +52,34 @@ pub fn local_endpoints(ndk: &Ndk, answer: &mut Answer) {
     list.finish(NDIS_NDK_LOCAL_ENDPOINTS_REVISION_1);
 }
 
+/// One record of [`counters`].
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Record {
+    /// ASCII, padded with zeroes.
+    name: [u8; 32],
+    value: u64,
+}
+
+/// `OID_VIORDMA_COUNTERS`: the engine's counters, an array of records of a name in 32 bytes and a 64-bit value.
+pub fn counters(ndk: &Ndk, answer: &mut Answer) {
+    let stats = ndk.provider().core().engine.stats();
+    let mut count = 0_usize;
+    stats.each(|_, _| count = count.saturating_add(1));
+    if !answer.fits(length::<Record>(0, count)) {
+        return;
+    }
+    let mut added = 0_usize;
+    stats.each(|name, value| {
+        let mut record = Record { name: [0; 32], value };
+        for (to, from) in record.name.iter_mut().zip(name.bytes()) {
+            *to = from;
+        }
+        answer.put(length::<Record>(0, added), &record);
+        added = added.saturating_add(1);
+    });
+}
+
 /// A list being answered: room for as many entries as were counted, fewer if some went meanwhile.
 struct List<'a, T> {
     answer: &'a mut Answer,
