@@ -66,7 +66,8 @@ impl Host {
     /// See [`LoadError`].
     pub fn load_image(&self, path: &Path) -> Result<(), LoadError> {
         let image = Image::load(path)?;
-        self.set_image(image).map_err(|_| LoadError::Refused("this host has an image already".to_owned()))
+        let known = !self.set_image(image);
+        if known { Err(LoadError::Refused("this host has an image already".to_owned())) } else { Ok(()) }
     }
 
     /// Calls the image's `DriverEntry`, from a thread of this host; returns its status.

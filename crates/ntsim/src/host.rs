@@ -137,8 +137,9 @@ impl Host {
         self.image.get()
     }
 
-    pub(crate) fn set_image(&self, image: Image) -> Result<(), Image> {
-        self.image.set(image)
+    /// Sets the image; `false` when there is one already.
+    pub(crate) fn set_image(&self, image: Image) -> bool {
+        self.image.set(image).is_ok()
     }
 
     /// Whether the verifier checks everything on this host.

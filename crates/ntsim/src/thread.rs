@@ -307,8 +307,10 @@ pub(crate) fn attach(
 /// Lowest and highest address of the calling thread's stack, without guard pages.
 fn stack_of_calling_thread() -> (usize, usize) {
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
-    // SAFETY: asks about the calling thread; initializes the attributes when it returns 0.
-    let result = unsafe { libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) };
+    // SAFETY: names the calling thread.
+    let me = unsafe { libc::pthread_self() };
+    // SAFETY: asks about a live thread; initializes the attributes when it returns 0.
+    let result = unsafe { libc::pthread_getattr_np(me, attributes.as_mut_ptr()) };
     if result != 0 {
         return (0, 0);
     }

@@ -58,7 +58,9 @@ struct Fault {
 
 extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the system passes a valid siginfo.
-    let address = unsafe { (*info).si_addr() }.addr();
+    let info = unsafe { &*info };
+    // SAFETY: all signals this handles carry an address.
+    let address = unsafe { info.si_addr() }.addr();
     // SAFETY: with SA_SIGINFO the third argument is the interrupted context.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     let fault = Fault::new(signal, address, context);
@@ -109,7 +111,7 @@ impl Fault {
         ];
         const WRITE: i64 = 2;
         let saved = &context.uc_mcontext.gregs;
-        let value = |register: i32| saved[register as usize] as usize;
+        let value = |register: i32| saved[register.unsigned_abs() as usize].cast_unsigned() as usize;
         Self {
             signal,
             address,

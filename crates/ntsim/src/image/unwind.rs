@@ -168,7 +168,6 @@ impl<'a> Info<'a> {
         const SAVE_NONVOL_FAR: u8 = 5;
         const SAVE_XMM128: u8 = 8;
         const SAVE_XMM128_FAR: u8 = 9;
-        const PUSH_MACHFRAME: u8 = 10;
         // Only the primary entry has a prologue that can be half run.
         let in_prologue = inside && ran < u32::from(self.prologue);
         let base = if self.frame_register != 0 && !in_prologue {
@@ -204,7 +203,7 @@ impl<'a> Info<'a> {
                         registers.general[info] = stack.read(base + self.codes.operand32(index + 1)?)?;
                     }
                     SAVE_XMM128 | SAVE_XMM128_FAR => {}
-                    PUSH_MACHFRAME => return None,
+                    // A machine frame, or what is newer than this.
                     _ => return None,
                 }
             }

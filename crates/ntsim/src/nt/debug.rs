@@ -75,6 +75,7 @@ fn render(format: &[u8], arguments: &Arguments) -> String {
 }
 
 #[derive(Default)]
+#[allow(clippy::struct_excessive_bools)] // A conversion's flags are independent of each other.
 struct Spec {
     left: bool,
     zeros: bool,
@@ -90,7 +91,8 @@ struct Spec {
 impl Spec {
     fn convert(&self, text: &mut String, conversion: u8, value: usize) {
         let unsigned = if self.wide { value as u64 } else { value as u64 & 0xffff_ffff };
-        let signed = if self.wide { value.cast_signed() as i64 } else { i64::from(value as i32) };
+        let signed =
+            if self.wide { value.cast_signed() as i64 } else { i64::from((value as u32).cast_signed()) };
         let body = match conversion {
             b'd' | b'i' => signed.to_string(),
             b'u' => unsigned.to_string(),

@@ -15,7 +15,7 @@ use crate::{
     Irql,
     guest::Guest,
     imports,
-    thread::{Current, ThreadShared, current},
+    thread::{Thread, ThreadShared, current},
     verifier::{BugCheck, violation},
 };
 
@@ -42,7 +42,7 @@ impl Dispatcher {
     }
 
     /// Changes an object under the dispatcher lock and wakes those who wait for it.
-    pub(super) fn signal<T>(&self, me: &Current, object: usize, change: impl FnOnce() -> T) -> T {
+    pub(super) fn signal<T>(&self, me: &Thread, object: usize, change: impl FnOnce() -> T) -> T {
         let (result, waiters) = {
             let mut lock = self.waiters.lock();
             (change(), lock.remove(&object).unwrap_or_default())
@@ -57,7 +57,7 @@ impl Dispatcher {
     /// first. `objects` are what may change the answer.
     pub(super) fn wait(
         &self,
-        me: &Current,
+        me: &Thread,
         objects: &[usize],
         deadline: Option<u64>,
         mut taken: impl FnMut() -> bool,
@@ -124,12 +124,12 @@ fn take(object: usize, kind: u8) -> bool {
 }
 
 /// The deadline behind a timeout: none, relative (negative) or absolute, in units of 100 ns.
-fn deadline(me: &Current, timeout: Guest<LARGE_INTEGER>) -> Option<u64> {
+fn deadline(me: &Thread, timeout: Guest<LARGE_INTEGER>) -> Option<u64> {
     (!timeout.is_null()).then(|| time::deadline(me, timeout.read().QuadPart))
 }
 
 /// Waiting is for threads: below `DISPATCH_LEVEL`, or at it without any time.
-fn check_wait(me: &Current, function: &str, timeout: Guest<LARGE_INTEGER>) {
+fn check_wait(me: &Thread, function: &str, timeout: Guest<LARGE_INTEGER>) {
     let zero = !timeout.is_null() && timeout.read().QuadPart == 0;
     if me.irql() >= Irql::DISPATCH_LEVEL && !zero {
         violation(
@@ -272,7 +272,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
 }
 
 /// Blocks the calling thread until `deadline`.
-pub(crate) fn delay(me: &Current, deadline: u64) {
+pub(crate) fn delay(me: &Thread, deadline: u64) {
     while me.world().now() < deadline {
         me.park(Some(deadline));
     }

@@ -16,7 +16,7 @@ use crate::{
         PAGE_SIZE, Pfn, Protection,
         pool::{Request, Tag},
     },
-    thread::{Current, current},
+    thread::{Thread, current},
     verifier::{BugCheck, violation},
 };
 
@@ -108,7 +108,7 @@ fn misuse(text: impl Into<String>) -> ! {
     violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
 }
 
-fn map(me: &Current, mdl: GuestMdl, priority: u32) -> usize {
+fn map(me: &Thread, mdl: GuestMdl, priority: u32) -> usize {
     let host = me.host();
     if !mdl.has(MDL_PAGES_LOCKED) && !mdl.has(MDL_PARTIAL) {
         misuse("mapping an MDL whose pages are not locked");
@@ -129,7 +129,7 @@ fn map(me: &Current, mdl: GuestMdl, priority: u32) -> usize {
     address
 }
 
-fn unmap(me: &Current, mdl: GuestMdl) {
+fn unmap(me: &Thread, mdl: GuestMdl) {
     let address = mdl.mapped();
     me.host().memory.unmap(address - address % PAGE_SIZE, mdl.page_count());
     mdl.set_flags(mdl.flags() & !MDL_MAPPED_TO_SYSTEM_VA);

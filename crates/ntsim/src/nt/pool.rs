@@ -10,12 +10,12 @@ use crate::{
     guest::Guest,
     imports,
     memory::pool::{Request, Tag},
-    thread::{Current, current},
+    thread::{Thread, current},
     verifier::{BugCheck, violation},
 };
 
 /// Allocates for the image; null when memory or the injected luck runs out.
-pub(super) fn allocate(me: &Current, request: Request) -> Guest<u8> {
+pub(super) fn allocate(me: &Thread, request: Request) -> Guest<u8> {
     let host = me.host();
     if request.tag.0 == 0 || request.size == 0 {
         violation(
@@ -31,7 +31,7 @@ pub(super) fn allocate(me: &Current, request: Request) -> Guest<u8> {
 }
 
 /// Frees a block of the image, after a look for what must not be freed with it.
-pub(super) fn free(me: &Current, block: Guest<u8>, tag: Option<Tag>) {
+pub(super) fn free(me: &Thread, block: Guest<u8>, tag: Option<Tag>) {
     let host = me.host();
     let memory = &host.memory;
     if me.verifies()
@@ -45,7 +45,7 @@ pub(super) fn free(me: &Current, block: Guest<u8>, tag: Option<Tag>) {
 }
 
 /// Memory that is freed must hold no timer that is set, no DPC that is queued, no lock that is held.
-fn check_contents(me: &Current, range: std::ops::Range<usize>) {
+fn check_contents(me: &Thread, range: std::ops::Range<usize>) {
     let nt = &me.host().nt;
     if nt.timers.find(&range).is_some() {
         violation(BugCheck::TIMER_OR_DPC_INVALID, "freeing memory that holds a timer which is set");
@@ -62,7 +62,7 @@ fn check_contents(me: &Current, range: std::ops::Range<usize>) {
     nt.lock_order.forget(range);
 }
 
-fn check_paged(me: &Current) {
+fn check_paged(me: &Thread) {
     if me.irql() > Irql::APC_LEVEL {
         violation(BugCheck::IRQL_NOT_LESS_OR_EQUAL, format!("allocating paged pool at {}", me.irql()));
     }

@@ -32,7 +32,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let length = if source.is_null() {
             0
         } else {
-            2 * (0..).take_while(|&index| source.add(index).read() != 0).count()
+            2 * (0..LONGEST).take_while(|&index| source.add(index).read() != 0).count()
         };
         let length = u16::try_from(length.min(LONGEST)).unwrap_or(0);
         let maximum = if source.is_null() { 0 } else { length + 2 };

@@ -11,7 +11,7 @@ use super::dispatcher;
 use crate::{
     guest::Guest,
     imports,
-    thread::{Current, current},
+    thread::{Thread, current},
 };
 
 /// Nanoseconds per unit of NT time.
@@ -26,12 +26,12 @@ const DETERMINISTIC: u64 = 1_767_225_600 * 10_000_000;
 const TIME_INCREMENT: u32 = 156_250;
 
 /// Interrupt time: units since boot.
-pub fn interrupt_time(me: &Current) -> u64 {
+pub fn interrupt_time(me: &Thread) -> u64 {
     BOOT + me.world().now() / UNIT
 }
 
 /// System time: units since 1601.
-pub fn system_time(me: &Current) -> u64 {
+pub fn system_time(me: &Thread) -> u64 {
     let world = me.world();
     if world.clock.is_deterministic() {
         return UNIX + DETERMINISTIC + world.now() / UNIT;
@@ -41,7 +41,7 @@ pub fn system_time(me: &Current) -> u64 {
 }
 
 /// The simulation's time of a due time: relative when negative, else absolute system time.
-pub fn deadline(me: &Current, due: i64) -> u64 {
+pub fn deadline(me: &Thread, due: i64) -> u64 {
     let now = me.world().now();
     let units = match u64::try_from(due) {
         Ok(absolute) => absolute.saturating_sub(system_time(me)),

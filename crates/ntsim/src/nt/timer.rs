@@ -11,7 +11,7 @@ use crate::{
     cpu::CpuId,
     guest::Guest,
     image, imports,
-    thread::{Current, current},
+    thread::{Thread, current},
     verifier::{BugCheck, violation},
 };
 
@@ -96,7 +96,7 @@ fn expire_kernel_timer(host: &Arc<Host>, timer: usize, deadline: u64) {
 }
 
 /// The state behind a handle; a violation when there is none.
-fn ex_timer(me: &Current, handle: usize, function: &str) -> Arc<Mutex<ExTimer>> {
+fn ex_timer(me: &Thread, handle: usize, function: &str) -> Arc<Mutex<ExTimer>> {
     let timer = me.host().nt.timers.ex.lock().get(&handle).cloned();
     timer.unwrap_or_else(|| {
         violation(

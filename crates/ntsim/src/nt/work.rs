@@ -66,12 +66,11 @@ impl Queue {
                 }
                 item
             };
-            match item {
-                Some(item) => item(),
-                None => {
-                    me.park(None);
-                    self.state.lock().idle.retain(|idle| idle.id != me.id());
-                }
+            if let Some(item) = item {
+                item();
+            } else {
+                me.park(None);
+                self.state.lock().idle.retain(|idle| idle.id != me.id());
             }
         }
     }
