@@ -8,13 +8,16 @@ use std::{
     net::IpAddr,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
+use ndk_abi::ndk::OID_NDK_SET_STATE;
 use ntsim::{
     ClockKind, Host, Sim,
-    device::{Nic, NicOptions, Quirks},
+    device::{Nic, NicOptions, Quirks, pci::BrokenCapabilities},
     host::HostOptions,
-    ndis::Miniport,
+    ndis::{Miniport, NdkEvent, StartError, bus},
+    wire::{Wire, WireOptions},
 };
 
 const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
@@ -80,4 +83,152 @@ fn the_driver_lives_from_load_to_unload_without_a_trace() {
     unload(&host);
     assert_clean(&sim);
     assert_eq!(host.event_log(), [], "nothing to report");
+}
+
+/// Two hosts with started drivers, joined by a wire.
+fn pair(sim: &mut Sim, path: &Path) -> ([Miniport; 2], Arc<Wire>) {
+    let hosts = [0, 1].map(|index| new_host(sim, index, Quirks::default()).0);
+    let wire = Wire::new(WireOptions::ten_gigabit());
+    bus::join(&wire, &hosts[0], &hosts[1]);
+    let miniports = hosts.map(|host| {
+        load(&host, path);
+        start(sim, &host)
+    });
+    (miniports, wire)
+}
+
+fn end(sim: &Sim, miniports: &[Miniport]) {
+    for miniport in miniports {
+        miniport.halt().unwrap_or_else(|lost| panic!("{lost}\n{}", sim.verdict()));
+        unload(miniport.host());
+    }
+    assert_clean(sim);
+}
+
+#[test]
+fn ordinary_frames_pass_between_two_hosts() {
+    let Some(path) = image() else { return };
+    let mut sim = simulation(2);
+    let (miniports, wire) = pair(&mut sim, &path);
+    let [left, right] = &miniports;
+    // The filter has to be opened, as every protocol driver does: directed, multicast, broadcast.
+    for miniport in &miniports {
+        const OID_GEN_CURRENT_PACKET_FILTER: u32 = 0x0001_010e;
+        miniport.set(OID_GEN_CURRENT_PACKET_FILTER, &0xb_u32.to_le_bytes()).expect("the filter is set");
+    }
+    let frame = |number: u8| [&MACS[1][..], &MACS[0], &[0x08, 0x06], &[number; 100]].concat();
+    for number in 0..100 {
+        assert_eq!(left.send(&frame(number), Duration::from_secs(1)), Some(0), "frame {number}");
+    }
+    let pause = sim.event();
+    let mut received = Vec::new();
+    while received.len() < 100 && !pause.wait(Duration::from_millis(1)) {
+        received.extend(right.received());
+        assert!(sim.now() < 10_000_000_000, "{} frames arrived\n{}", received.len(), sim.verdict());
+    }
+    assert_eq!(received, (0..100).map(frame).collect::<Vec<_>>());
+    assert_eq!(wire.counters(0).delivered, 100);
+    end(&sim, &miniports);
+}
+
+#[test]
+fn a_device_that_cannot_be_used_fails_initialization_with_an_event_and_leaves_nothing() {
+    let Some(path) = image() else { return };
+    let broken = |capabilities| Quirks { capabilities: Some(capabilities), ..Quirks::default() };
+    let cases = [
+        Quirks { no_version_1: true, ..Quirks::default() },
+        Quirks { rejects_features: true, ..Quirks::default() },
+        Quirks { never_resets: true, ..Quirks::default() },
+        Quirks { refuses_vectors_from: Some(0), ..Quirks::default() },
+        broken(BrokenCapabilities::Loop),
+        broken(BrokenCapabilities::NoSuchBar),
+        broken(BrokenCapabilities::BeyondBar),
+        broken(BrokenCapabilities::Truncated),
+        broken(BrokenCapabilities::NoCommon),
+        broken(BrokenCapabilities::NoList),
+    ];
+    let mut codes = Vec::new();
+    for quirks in cases {
+        let mut sim = simulation(3);
+        let (host, _) = new_host(&mut sim, 0, quirks);
+        load(&host, &path);
+        let failed = Miniport::start(&host).err();
+        assert!(
+            matches!(failed, Some(StartError::Initialize(_))),
+            "{quirks:?}: {failed:?}\n{}",
+            sim.verdict()
+        );
+        unload(&host);
+        assert_clean(&sim);
+        let log = host.event_log();
+        assert_eq!(log.len(), 1, "{quirks:?}: {log:x?}");
+        codes.push(log[0].code);
+    }
+    codes.dedup();
+    assert!(codes.len() >= 5, "events name different reasons: {codes:x?}");
+}
+
+#[test]
+fn memory_that_runs_dry_during_the_start_fails_it_and_leaves_nothing() {
+    let Some(path) = image() else { return };
+    let asked = {
+        let mut sim = simulation(4);
+        let (host, _) = new_host(&mut sim, 0, Quirks::default());
+        load(&host, &path);
+        let before = host.low_resources.asked();
+        let miniport = start(&sim, &host);
+        let asked = host.low_resources.asked() - before;
+        end(&sim, &[miniport]);
+        asked
+    };
+    // Every allocation of the first ones, then a sample.
+    for nth in (0..asked).filter(|nth| *nth < 48 || nth % 101 == 0) {
+        let mut sim = simulation(4);
+        let (host, _) = new_host(&mut sim, 0, Quirks::default());
+        load(&host, &path);
+        host.low_resources.fail_nth(nth);
+        match Miniport::start(&host) {
+            Ok(miniport) => miniport.halt().unwrap_or_else(|lost| panic!("{nth}: {lost}\n{}", sim.verdict())),
+            Err(StartError::Lost(lost)) => panic!("allocation {nth}: {lost}\n{}", sim.verdict()),
+            Err(_) => {}
+        }
+        unload(&host);
+        assert!(sim.verdict().is_clean(), "allocation {nth}: {}", sim.verdict());
+    }
+}
+
+//= R-OIDNDK-5
+//= R-OIDNDK-8
+//= R-OIDNDK-12
+#[test]
+fn rdma_is_switched_off_when_its_adapters_are_closed_and_on_again() {
+    let Some(path) = image() else { return };
+    let mut sim = simulation(5);
+    let (host, _) = new_host(&mut sim, 0, Quirks::default());
+    load(&host, &path);
+    let miniport = start(&sim, &host);
+    let opened = miniport.open_ndk(2, 0).expect("RDMA is on");
+    miniport.set(OID_NDK_SET_STATE, &[0]).expect("RDMA can be switched off");
+    assert!(miniport.await_ndk_events(1, Duration::from_secs(1)));
+    assert_eq!(miniport.ndk_events(), [NdkEvent::Disable]);
+    assert!(miniport.open_ndk(2, 0).is_err(), "RDMA is off");
+    miniport.close_ndk(opened).expect("the host lives");
+    miniport.set(OID_NDK_SET_STATE, &[1]).expect("RDMA can be switched on");
+    assert!(miniport.await_ndk_events(2, Duration::from_secs(1)));
+    assert_eq!(miniport.ndk_events(), [NdkEvent::Disable, NdkEvent::Enable]);
+    let opened = miniport.open_ndk(2, 0).expect("RDMA is on");
+    miniport.close_ndk(opened).expect("the host lives");
+    end(&sim, &[miniport]);
+}
+
+#[test]
+fn a_device_may_be_pulled_out() {
+    let Some(path) = image() else { return };
+    let mut sim = simulation(6);
+    let (host, _) = new_host(&mut sim, 0, Quirks::default());
+    load(&host, &path);
+    let miniport = start(&sim, &host);
+    miniport.surprise_remove().unwrap_or_else(|lost| panic!("{lost}\n{}", sim.verdict()));
+    unload(&host);
+    assert_clean(&sim);
 }
