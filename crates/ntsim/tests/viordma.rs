@@ -17,6 +17,7 @@ use ntsim::{
     device::{Nic, NicOptions, Quirks, pci::BrokenCapabilities},
     host::HostOptions,
     ndis::{Miniport, NdkEvent, StartError, bus},
+    pcapng::{Capture, Lost},
     wire::{Wire, WireOptions},
 };
 
@@ -105,30 +106,65 @@ fn end(sim: &Sim, miniports: &[Miniport]) {
     assert_clean(sim);
 }
 
+/// Sends frames from left to right and waits for them.
+fn exchange(sim: &Sim, [left, right]: &[Miniport; 2], count: u8) {
+    // The filter has to be opened, as every protocol driver does: directed, multicast, broadcast.
+    for miniport in [left, right] {
+        const OID_GEN_CURRENT_PACKET_FILTER: u32 = 0x0001_010e;
+        miniport.set(OID_GEN_CURRENT_PACKET_FILTER, &0xb_u32.to_le_bytes()).expect("the filter is set");
+    }
+    let frame = |number: u8| [&MACS[1][..], &MACS[0], &[0x08, 0x06], &[number; 100]].concat();
+    for number in 0..count {
+        assert_eq!(left.send(&frame(number), Duration::from_secs(1)), Some(0), "frame {number}");
+    }
+    let pause = sim.event();
+    let mut received = Vec::new();
+    while received.len() < usize::from(count) && !pause.wait(Duration::from_millis(1)) {
+        received.extend(right.received());
+        assert!(sim.now() < 10_000_000_000, "{} frames arrived\n{}", received.len(), sim.verdict());
+    }
+    assert_eq!(received, (0..count).map(frame).collect::<Vec<_>>());
+}
+
 #[test]
 fn ordinary_frames_pass_between_two_hosts() {
     let Some(path) = image() else { return };
     let mut sim = simulation(2);
     let (miniports, wire) = pair(&mut sim, &path);
-    let [left, right] = &miniports;
-    // The filter has to be opened, as every protocol driver does: directed, multicast, broadcast.
-    for miniport in &miniports {
-        const OID_GEN_CURRENT_PACKET_FILTER: u32 = 0x0001_010e;
-        miniport.set(OID_GEN_CURRENT_PACKET_FILTER, &0xb_u32.to_le_bytes()).expect("the filter is set");
-    }
-    let frame = |number: u8| [&MACS[1][..], &MACS[0], &[0x08, 0x06], &[number; 100]].concat();
-    for number in 0..100 {
-        assert_eq!(left.send(&frame(number), Duration::from_secs(1)), Some(0), "frame {number}");
-    }
-    let pause = sim.event();
-    let mut received = Vec::new();
-    while received.len() < 100 && !pause.wait(Duration::from_millis(1)) {
-        received.extend(right.received());
-        assert!(sim.now() < 10_000_000_000, "{} frames arrived\n{}", received.len(), sim.verdict());
-    }
-    assert_eq!(received, (0..100).map(frame).collect::<Vec<_>>());
+    exchange(&sim, &miniports, 100);
     assert_eq!(wire.counters(0).delivered, 100);
     end(&sim, &miniports);
+}
+
+#[test]
+fn ordinary_frames_pass_in_real_time_on_real_threads() {
+    let Some(path) = image() else { return };
+    let mut sim = Sim::builder().build();
+    let (miniports, _) = pair(&mut sim, &path);
+    exchange(&sim, &miniports, 200);
+    end(&sim, &miniports);
+}
+
+#[test]
+fn a_seed_replays_to_the_nanosecond() {
+    let Some(path) = image() else { return };
+    let run = |seed| {
+        let file = env::temp_dir().join(format!("ntsim-replay-{}-{seed}.pcapng", std::process::id()));
+        let mut sim = simulation(seed);
+        let (miniports, wire) = pair(&mut sim, &path);
+        let capture =
+            Capture::create(&file, &["left", "right"], Lost::Marked).expect("a file can be written");
+        wire.capture(capture.clone());
+        exchange(&sim, &miniports, 50);
+        end(&sim, &miniports);
+        capture.finish().expect("the capture is complete");
+        let bytes = std::fs::read(&file).expect("the capture is there");
+        std::fs::remove_file(&file).expect("the capture is ours");
+        bytes
+    };
+    let first = run(11);
+    assert_eq!(first, run(11));
+    assert_ne!(first, run(12));
 }
 
 #[test]
