@@ -324,19 +324,14 @@ impl Cm {
     /// Makes an idle connection, and has `fill` fill it.
     pub(super) fn create(&mut self, now: Instant, fill: impl FnOnce(&mut Conn)) -> Result<u32, ConnError> {
         self.make_room(now)?;
-        let mut conn = Conn::idle(&self.config);
-        fill(&mut conn);
-        let (index, generation) = self
-            .conns
-            .insert(|_, generation| {
-                conn.generation = generation;
-                conn
-            })
-            .ok_or(ConnError::TooMany)?;
+        let (index, generation) = self.conns.claim().ok_or(ConnError::TooMany)?;
         let local_id = self.comm_id(index, generation);
-        if let Some(conn) = self.conns.get_mut(index) {
-            conn.local_id = local_id;
-        }
+        let conn = self.conns.get_mut(index).ok_or(ConnError::TooMany)?;
+        conn.generation = generation;
+        conn.local_id = local_id;
+        conn.interval = self.config.interval();
+        conn.time_wait = self.config.time_wait;
+        fill(conn);
         Ok(index)
     }
 

@@ -5,7 +5,7 @@ use core::{
     time::Duration,
 };
 
-use super::{Config, LocalQp, PeerQp, state::State};
+use super::{LocalQp, PeerQp, state::State, table::Idle};
 use crate::{
     conn::{ListenerId, PrivateData, ReadLimits},
     wire::{
@@ -92,60 +92,64 @@ pub(super) struct Conn {
     pub(super) reason: RejReason,
 }
 
-impl Conn {
-    /// A connection that is nothing yet.
-    pub(super) fn idle(config: &Config) -> Self {
-        let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        let path = Path::new(MacAddr::default(), MacAddr::default(), nowhere, nowhere);
-        Self {
-            state: State::Idle,
-            generation: 0,
-            owned: false,
-            stood: false,
-            farewell: Farewell::None,
-            graceful: false,
-            context: 0,
-            listener: None,
-            local_id: CommId(0),
-            remote_id: CommId(0),
-            remote_guid: 0,
-            transaction: 0,
-            path,
-            local_port: 0,
-            remote_port: 0,
-            local: LocalQp {
-                qpn: Qpn::default(),
-                receive_psn: Psn::default(),
-                srq: false,
-                retry_count: 0,
-                rnr_retry_count: 0,
-                ack_timeout: 0,
-            },
-            peer: PeerQp {
-                qpn: Qpn::default(),
-                send_psn: Psn::default(),
-                mtu: PathMtu::Bytes256,
-                reads: ReadLimits::default(),
-                retry_count: 0,
-                rnr_retry_count: 0,
-                ack_timeout: 0,
-                path,
-            },
-            reads: ReadLimits::default(),
-            id_hash: None,
-            qpn_hash: None,
-            message: [0; Mad::LEN],
-            sent: None,
-            interval: config.interval(),
-            retries: 0,
-            mras: 0,
-            time_wait: config.time_wait,
-            pending: Pending::empty(),
-            data: PrivateData::EMPTY,
-            reason: RejReason(0),
-        }
-    }
+impl Idle for Conn {
+    const IDLE: Self = Self {
+        state: State::Idle,
+        generation: 0,
+        owned: false,
+        stood: false,
+        farewell: Farewell::None,
+        graceful: false,
+        context: 0,
+        listener: None,
+        local_id: CommId(0),
+        remote_id: CommId(0),
+        remote_guid: 0,
+        transaction: 0,
+        path: NOWHERE,
+        local_port: 0,
+        remote_port: 0,
+        local: LocalQp {
+            qpn: Qpn::new(0),
+            receive_psn: Psn::new(0),
+            srq: false,
+            retry_count: 0,
+            rnr_retry_count: 0,
+            ack_timeout: 0,
+        },
+        peer: PeerQp {
+            qpn: Qpn::new(0),
+            send_psn: Psn::new(0),
+            mtu: PathMtu::Bytes256,
+            reads: ReadLimits { inbound: 0, outbound: 0 },
+            retry_count: 0,
+            rnr_retry_count: 0,
+            ack_timeout: 0,
+            path: NOWHERE,
+        },
+        reads: ReadLimits { inbound: 0, outbound: 0 },
+        id_hash: None,
+        qpn_hash: None,
+        message: [0; Mad::LEN],
+        sent: None,
+        interval: Duration::ZERO,
+        retries: 0,
+        mras: 0,
+        time_wait: Duration::ZERO,
+        pending: Pending::empty(),
+        data: PrivateData::EMPTY,
+        reason: RejReason(0),
+    };
+}
 
+const NOWHERE: Path = Path::new(
+    MacAddr([0; 6]),
+    MacAddr([0; 6]),
+    IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+);
+
+impl Conn {
     /// Sets the message that is to be sent, and repeated up to `retries` times.
     pub(super) fn set_message(&mut self, message: &CmMessage, transaction: u64, retries: u8) {
         message.emit(transaction, &mut self.message);

@@ -1,15 +1,9 @@
 //! One deadline per slot, the earliest at hand: a binary heap that knows where each slot stands.
 //!
 //! Memory is taken by [`Deadlines::reserve`] only.
-#![allow(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    reason = "slots lie below the reserved count, positions below the heap's length"
-)]
+use alloc::vec::Vec;
 
-use alloc::{collections::TryReserveError, vec::Vec};
-
-use crate::Instant;
+use crate::{Instant, arc::OutOfMemory, room};
 
 #[derive(Default)]
 pub(super) struct Deadlines {
@@ -22,13 +16,9 @@ const NONE: u32 = u32::MAX;
 
 impl Deadlines {
     /// Makes room for the slots below `count`.
-    pub(super) fn reserve(&mut self, count: usize) -> Result<(), TryReserveError> {
-        self.heap.try_reserve(count.saturating_sub(self.heap.len()))?;
-        self.positions.try_reserve(count.saturating_sub(self.positions.len()))?;
-        if self.positions.len() < count {
-            self.positions.resize(count, NONE);
-        }
-        Ok(())
+    pub(super) fn reserve(&mut self, count: usize) -> Result<(), OutOfMemory> {
+        self.heap.try_reserve(count.saturating_sub(self.heap.len())).map_err(|_| OutOfMemory)?;
+        room::grow_to(&mut self.positions, count, || NONE)
     }
 
     /// The earliest deadline and its slot.
@@ -47,21 +37,25 @@ impl Deadlines {
         match (position, deadline) {
             (NONE, None) => {}
             (NONE, Some(deadline)) => {
-                // Reserved: a slot stands in the heap once.
-                self.heap.push((deadline, slot));
-                self.positions[slot as usize] = (self.heap.len() - 1) as u32;
-                self.settle(self.heap.len() - 1);
+                let last = self.heap.len();
+                // There is room for every slot, and each stands in the heap once.
+                if room::push_reserved(&mut self.heap, (deadline, slot)).is_ok() {
+                    self.note(slot, last as u32);
+                    self.settle(last);
+                }
             }
             (position, Some(deadline)) => {
-                self.heap[position as usize].0 = deadline;
+                if let Some(entry) = self.heap.get_mut(position as usize) {
+                    entry.0 = deadline;
+                }
                 self.settle(position as usize);
             }
             (position, None) => {
                 let position = position as usize;
-                let last = self.heap.len() - 1;
+                let last = self.heap.len().saturating_sub(1);
                 self.swap(position, last);
                 self.heap.pop();
-                self.positions[slot as usize] = NONE;
+                self.note(slot, NONE);
                 if position < last {
                     self.settle(position);
                 }
@@ -71,14 +65,18 @@ impl Deadlines {
 
     /// Moves what stands at `at` up or down to where it belongs.
     fn settle(&mut self, mut at: usize) {
-        while at > 0 && self.heap[at].0 < self.heap[(at - 1) / 2].0 {
-            self.swap(at, (at - 1) / 2);
-            at = (at - 1) / 2;
+        while let Some(above) = at.checked_sub(1).map(|at| at / 2)
+            && self.is_before(at, above)
+        {
+            self.swap(at, above);
+            at = above;
         }
         loop {
-            let children = at * 2 + 1..(at * 2 + 3).min(self.heap.len());
-            let Some(child) = children.min_by_key(|&child| self.heap[child].0) else { break };
-            if self.heap[at].0 <= self.heap[child].0 {
+            let left = at.saturating_mul(2).saturating_add(1);
+            let right = left.saturating_add(1);
+            // `None`, behind the end, counts as later than any.
+            let child = if self.is_before(right, left) { right } else { left };
+            if !self.is_before(child, at) {
                 break;
             }
             self.swap(at, child);
@@ -86,10 +84,30 @@ impl Deadlines {
         }
     }
 
+    fn at(&self, at: usize) -> Option<Instant> {
+        self.heap.get(at).map(|&(deadline, _)| deadline)
+    }
+
+    /// Whether there is an entry at `a`, and it is due before the one at `b`.
+    fn is_before(&self, a: usize, b: usize) -> bool {
+        self.at(a).is_some_and(|a| self.at(b).is_none_or(|b| a < b))
+    }
+
     fn swap(&mut self, a: usize, b: usize) {
-        self.heap.swap(a, b);
-        self.positions[self.heap[a].1 as usize] = a as u32;
-        self.positions[self.heap[b].1 as usize] = b as u32;
+        if let Ok([one, other]) = self.heap.get_disjoint_mut([a, b]) {
+            core::mem::swap(one, other);
+        }
+        for at in [a, b] {
+            if let Some(&(_, slot)) = self.heap.get(at) {
+                self.note(slot, at as u32);
+            }
+        }
+    }
+
+    fn note(&mut self, slot: u32, position: u32) {
+        if let Some(place) = self.positions.get_mut(slot as usize) {
+            *place = position;
+        }
     }
 }
 

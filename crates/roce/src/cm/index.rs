@@ -3,13 +3,9 @@
 //! Entries hold the key's hash, so that the table grows without knowing keys; whether the key itself is
 //! equal, the caller says. Memory is taken by [`Index::reserve`] only. Hashes must come from a secret
 //! function, or peers could pile up entries in one place.
-#![allow(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    reason = "positions are masked to the table's length, a power of two"
-)]
+use alloc::vec::Vec;
 
-use alloc::{collections::TryReserveError, vec::Vec};
+use crate::{arc::OutOfMemory, room};
 
 /// Occupied, or not.
 type Entry = Option<(u32, u32)>;
@@ -23,15 +19,12 @@ pub(super) struct Index {
 
 impl Index {
     /// Makes room for `count` entries in all.
-    pub(super) fn reserve(&mut self, count: usize) -> Result<(), TryReserveError> {
-        let capacity = (count * 2).next_power_of_two();
+    pub(super) fn reserve(&mut self, count: usize) -> Result<(), OutOfMemory> {
+        let capacity = count.saturating_mul(2).next_power_of_two();
         if capacity <= self.entries.len() {
             return Ok(());
         }
-        let mut entries = Vec::new();
-        entries.try_reserve_exact(capacity)?;
-        entries.resize(capacity, None);
-        let old = core::mem::replace(&mut self.entries, entries);
+        let old = core::mem::replace(&mut self.entries, room::filled(capacity, None)?);
         self.len = 0;
         for (hash, slot) in old.into_iter().flatten() {
             self.insert(hash, slot);
@@ -42,47 +35,57 @@ impl Index {
     /// The slot with this hash for which `is_it` holds.
     pub(super) fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         self.probe(hash)
-            .map_while(|at| self.entries[at])
+            .map_while(|at| self.at(at))
             .find_map(|(other, slot)| (other == hash && is_it(slot)).then_some(slot))
     }
 
     /// Adds an entry. Room for it was reserved.
     pub(super) fn insert(&mut self, hash: u32, slot: u32) {
-        if let Some(free) = self.probe(hash).find(|&at| self.entries[at].is_none()) {
-            self.entries[free] = Some((hash, slot));
-            self.len += 1;
+        if let Some(free) = self.probe(hash).find(|&at| self.at(at).is_none()) {
+            self.set(free, Some((hash, slot)));
+            self.len = self.len.saturating_add(1);
         }
-        debug_assert!(self.len * 2 <= self.entries.len(), "room was not reserved");
+        debug_assert!(self.len <= self.entries.len() / 2, "room was not reserved");
     }
 
     /// Takes an entry out, if it is there.
     pub(super) fn remove(&mut self, hash: u32, slot: u32) {
         let entry = Some((hash, slot));
-        let found = self
-            .probe(hash)
-            .take_while(|&at| self.entries[at].is_some())
-            .find(|&at| self.entries[at] == entry);
+        let found = self.probe(hash).take_while(|&at| self.at(at).is_some()).find(|&at| self.at(at) == entry);
         let Some(mut hole) = found else { return };
-        self.len -= 1;
+        self.len = self.len.saturating_sub(1);
         // Entries behind the hole that belong before it move up, so that no search ends too early.
-        let mask = self.entries.len() - 1;
-        let mut at = hole;
-        loop {
-            at = (at + 1) & mask;
-            let Some((hash, _)) = self.entries[at] else { break };
-            let home = hash as usize & mask;
-            if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {
-                self.entries[hole] = self.entries[at];
+        let mask = self.mask();
+        for at in self.probe(hole as u32).skip(1) {
+            let Some((hash, slot)) = self.at(at) else { break };
+            let from_home = at.wrapping_sub(hash as usize) & mask;
+            let from_hole = at.wrapping_sub(hole) & mask;
+            if from_home >= from_hole {
+                self.set(hole, Some((hash, slot)));
                 hole = at;
             }
         }
-        self.entries[hole] = None;
+        self.set(hole, None);
     }
 
     /// Positions in the order in which a hash may stand at them.
     fn probe(&self, hash: u32) -> impl Iterator<Item = usize> + use<> {
-        let len = self.entries.len();
-        (0..len).map(move |i| (hash as usize + i) & (len - 1))
+        let mask = self.mask();
+        (0..self.entries.len()).map(move |i| (hash as usize).wrapping_add(i) & mask)
+    }
+
+    fn mask(&self) -> usize {
+        self.entries.len().wrapping_sub(1)
+    }
+
+    fn at(&self, at: usize) -> Entry {
+        self.entries.get(at).copied().flatten()
+    }
+
+    fn set(&mut self, at: usize, entry: Entry) {
+        if let Some(place) = self.entries.get_mut(at) {
+            *place = entry;
+        }
     }
 }
 

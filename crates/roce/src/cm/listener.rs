@@ -8,6 +8,7 @@ use crate::{
     Instant,
     conn::{ListenSpec, ListenerId},
     error::ConnError,
+    room,
     wire::cm::RejReason,
 };
 
@@ -80,10 +81,9 @@ impl Cm {
         if listeners.all.len() >= self.config.max_listeners {
             return Err(ConnError::TooMany);
         }
-        listeners.all.try_reserve(1)?;
-        listeners.last_id = listeners.last_id.wrapping_add(1);
-        let id = ListenerId(listeners.last_id);
-        listeners.all.push(Listener { id, spec: *spec, paused: false, waiting: 0 });
+        let id = ListenerId(listeners.last_id.wrapping_add(1));
+        room::push(&mut listeners.all, Listener { id, spec: *spec, paused: false, waiting: 0 })?;
+        listeners.last_id = id.0;
         Ok(id)
     }
 

@@ -36,7 +36,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use self::{
@@ -53,6 +52,7 @@ use crate::{
     Instant,
     conn::{ConnId, PrivateData, ReadLimits, Request},
     error::ConnError,
+    fifo::Fifo,
     icrc::Crc,
     wire::{
         DethRepr, Ext, Headers, Mad, Opcode, Path, PathMtu, Psn, Qpn, Template, ack_timeout,
@@ -220,7 +220,7 @@ pub struct Cm {
     /// Connections with something to tell.
     telling: Queue,
     /// Answers about no connection of ours.
-    answers: VecDeque<Answer>,
+    answers: Fifo<Answer>,
 }
 
 /// A message that is sent once.
@@ -250,13 +250,13 @@ impl Cm {
             deadlines: Deadlines::default(),
             outbox: Queue::new(),
             telling: Queue::new(),
-            answers: VecDeque::new(),
+            answers: Fifo::new(),
         }
     }
 
     /// Connections there are, those in TIMEWAIT included.
     pub fn connections(&self) -> usize {
-        self.conns.iter().count()
+        self.conns.len()
     }
 
     /// Whether [`Cm::poll_transmit`] has something.
@@ -267,31 +267,21 @@ impl Cm {
     /// Writes the next frame to the start of `slot`; returns its length. `None` when there is nothing to send,
     /// or when `slot` is too small (384 bytes do for any frame).
     pub fn poll_transmit(&mut self, now: Instant, crc: Crc, slot: &mut [u8]) -> Option<usize> {
-        let (path, mad, from) = if let Some(answer) = self.answers.front() {
-            (answer.path, answer.mad, None)
-        } else {
-            let index = self.outbox.pop()?;
-            let conn = self.conns.get(index)?;
-            (conn.path, conn.message, Some(index))
-        };
-        match from {
-            None => drop(self.answers.pop_front()),
-            // The time to answer begins when the message leaves.
-            Some(index) => self.arm(now, index),
+        if let Some(answer) = self.answers.pop() {
+            let psn = self.next_psn();
+            return emit(crc, slot, &answer.path, self.config.source_port, psn, &answer.mad);
         }
-        let path = Path { source_port: self.config.source_port, ..path };
-        let headers = Headers {
-            opcode: Opcode::UD_SEND_ONLY,
-            solicited: false,
-            ack_req: false,
-            psn: self.psn,
-            ext: Ext::Deth(DethRepr::GSI),
-        };
+        let index = self.outbox.pop()?;
+        // The time to answer begins when the message leaves.
+        self.arm(now, index);
+        let psn = self.next_psn();
+        let conn = self.conns.get(index)?;
+        emit(crc, slot, &conn.path, self.config.source_port, psn, &conn.message)
+    }
+
+    fn next_psn(&mut self) -> Psn {
         self.psn = self.psn.next();
-        let template = Template::new(&path, Qpn::GSI)?;
-        let mut frame = template.begin(crc, slot, &headers, mad.len()).ok()?;
-        frame.write(&mad);
-        Some(frame.finish())
+        self.psn
     }
 
     /// What happened next.
@@ -452,13 +442,12 @@ impl Cm {
 
     /// Sends a message that belongs to no connection, or does not change it, back along `path`.
     fn answer(&mut self, path: Path, transaction: u64, message: &CmMessage) -> Result<(), Ignored> {
-        if self.answers.len() >= MAX_ANSWERS || self.answers.try_reserve(1).is_err() {
+        if self.answers.len() >= MAX_ANSWERS || self.answers.reserve_for(MAX_ANSWERS).is_err() {
             return Err(Ignored::NoRoom);
         }
         let mut mad = [0; Mad::LEN];
         message.emit(transaction, &mut mad);
-        self.answers.push_back(Answer { path, mad });
-        Ok(())
+        if self.answers.push(Answer { path, mad }) { Ok(()) } else { Err(Ignored::NoRoom) }
     }
 
     /// Takes an idle connection out of the indices, and out of the table if no consumer has it in hand.
@@ -472,7 +461,7 @@ impl Cm {
         }
         if !conn.owned {
             self.telling.remove(index);
-            self.conns.remove(index);
+            self.conns.free(index);
         }
     }
 
@@ -528,4 +517,26 @@ impl Cm {
 
 fn conn_id(index: u32, generation: u32) -> ConnId {
     ConnId(u64::from(generation) << 32 | u64::from(index))
+}
+
+/// Writes the frame of a datagram.
+fn emit(
+    crc: Crc,
+    slot: &mut [u8],
+    path: &Path,
+    source_port: u16,
+    psn: Psn,
+    mad: &[u8; Mad::LEN],
+) -> Option<usize> {
+    let template = Template::new(&Path { source_port, ..*path }, Qpn::GSI)?;
+    let headers = Headers {
+        opcode: Opcode::UD_SEND_ONLY,
+        solicited: false,
+        ack_req: false,
+        psn,
+        ext: Ext::Deth(DethRepr::GSI),
+    };
+    let mut frame = template.begin(crc, slot, &headers, mad.len()).ok()?;
+    frame.write(mad);
+    Some(frame.finish())
 }

@@ -2,7 +2,9 @@
 //!
 //! Memory is taken by [`Queue::reserve`] only.
 
-use alloc::{collections::TryReserveError, vec::Vec};
+use alloc::vec::Vec;
+
+use crate::{arc::OutOfMemory, room};
 
 #[derive(Clone, Copy)]
 struct Link {
@@ -25,12 +27,8 @@ impl Queue {
     }
 
     /// Makes room for the slots below `count`.
-    pub(super) fn reserve(&mut self, count: usize) -> Result<(), TryReserveError> {
-        self.links.try_reserve(count.saturating_sub(self.links.len()))?;
-        if self.links.len() < count {
-            self.links.resize(count, None);
-        }
-        Ok(())
+    pub(super) fn reserve(&mut self, count: usize) -> Result<(), OutOfMemory> {
+        room::grow_to(&mut self.links, count, || None)
     }
 
     pub(super) fn is_empty(&self) -> bool {

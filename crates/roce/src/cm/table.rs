@@ -1,16 +1,25 @@
 //! Slots of connections.
 //!
 //! Memory comes in chunks that never move, and is kept: the number of connections is bounded by the
-//! configuration, and a slot used once will be used again.
+//! configuration, and a slot used once will be used again. Values are reset where they lie, since they are
+//! too large to be handed around on a kernel stack.
 
-use alloc::{collections::TryReserveError, vec::Vec};
+use alloc::vec::Vec;
+
+use crate::{arc::OutOfMemory, room};
 
 const CHUNK: usize = 16;
+
+/// A value that can lie idle.
+pub(super) trait Idle {
+    const IDLE: Self;
+}
 
 struct Slot<T> {
     /// Counts the slot's users, so that an old handle does not fit a new one.
     generation: u32,
-    value: Option<T>,
+    used: bool,
+    value: T,
 }
 
 pub(super) struct Table<T> {
@@ -19,7 +28,7 @@ pub(super) struct Table<T> {
     free: Vec<u32>,
 }
 
-impl<T> Table<T> {
+impl<T: Idle> Table<T> {
     pub(super) const fn new() -> Self {
         Self { chunks: Vec::new(), free: Vec::new() }
     }
@@ -27,6 +36,11 @@ impl<T> Table<T> {
     /// Slots there are, free ones included.
     pub(super) fn capacity(&self) -> usize {
         self.chunks.len().saturating_mul(CHUNK)
+    }
+
+    /// Slots in use.
+    pub(super) fn len(&self) -> usize {
+        self.capacity().saturating_sub(self.free.len())
     }
 
     pub(super) fn has_free(&self) -> bool {
@@ -39,52 +53,52 @@ impl<T> Table<T> {
     }
 
     /// Adds free slots.
-    pub(super) fn grow(&mut self) -> Result<(), TryReserveError> {
-        let first = self.capacity();
+    pub(super) fn grow(&mut self) -> Result<(), OutOfMemory> {
+        let first = self.capacity() as u32;
         let mut chunk = Vec::new();
-        chunk.try_reserve_exact(CHUNK)?;
-        self.chunks.try_reserve(1)?;
-        self.free.try_reserve(self.next_capacity().saturating_sub(self.free.len()))?;
-        chunk.extend((0..CHUNK).map(|_| Slot { generation: 0, value: None }));
-        self.chunks.push(chunk);
-        self.free.extend((first..self.capacity()).rev().map(|slot| slot as u32));
+        room::grow_to(&mut chunk, CHUNK, || Slot { generation: 0, used: false, value: T::IDLE })?;
+        let missing = self.next_capacity().saturating_sub(self.free.len());
+        self.free.try_reserve(missing).map_err(|_| OutOfMemory)?;
+        room::push(&mut self.chunks, chunk)?;
+        for slot in (first..self.capacity() as u32).rev() {
+            room::push_reserved(&mut self.free, slot)?;
+        }
         Ok(())
     }
 
-    /// Takes a free slot for what `make` makes, which is told slot and generation. `None` when no slot is
-    /// free.
-    pub(super) fn insert(&mut self, make: impl FnOnce(u32, u32) -> T) -> Option<(u32, u32)> {
+    /// Takes a free slot, whose value is idle. Slot and generation; `None` when no slot is free.
+    pub(super) fn claim(&mut self) -> Option<(u32, u32)> {
         let index = self.free.pop()?;
         let slot = self.slot_mut(index)?;
         slot.generation = slot.generation.wrapping_add(1);
-        let generation = slot.generation;
-        slot.value = Some(make(index, generation));
-        Some((index, generation))
+        slot.used = true;
+        slot.value = T::IDLE;
+        Some((index, slot.generation))
     }
 
-    pub(super) fn remove(&mut self, index: u32) -> Option<T> {
-        let value = self.slot_mut(index)?.value.take()?;
-        // Reserved for all slots.
-        self.free.push(index);
-        Some(value)
+    /// Gives a slot back.
+    pub(super) fn free(&mut self, index: u32) {
+        if self.slot_mut(index).is_some_and(|slot| core::mem::replace(&mut slot.used, false)) {
+            // There is room for all slots, each of which is free once.
+            let _ = room::push_reserved(&mut self.free, index);
+        }
     }
 
     pub(super) fn get(&self, index: u32) -> Option<&T> {
-        self.chunks.get(index as usize / CHUNK)?.get(index as usize % CHUNK)?.value.as_ref()
+        self.slot(index).filter(|slot| slot.used).map(|slot| &slot.value)
     }
 
     pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
-        self.slot_mut(index)?.value.as_mut()
+        self.slot_mut(index).filter(|slot| slot.used).map(|slot| &mut slot.value)
     }
 
     /// The value of a slot, unless it has another user than `generation` by now.
     pub(super) fn get_generation(&self, index: u32, generation: u32) -> Option<&T> {
-        let slot = self.chunks.get(index as usize / CHUNK)?.get(index as usize % CHUNK)?;
-        slot.value.as_ref().filter(|_| slot.generation == generation)
+        self.slot(index).filter(|slot| slot.used && slot.generation == generation).map(|slot| &slot.value)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        self.chunks.iter().flatten().zip(0..).filter_map(|(slot, index)| Some((index, slot.value.as_ref()?)))
+    fn slot(&self, index: u32) -> Option<&Slot<T>> {
+        self.chunks.get(index as usize / CHUNK)?.get(index as usize % CHUNK)
     }
 
     fn slot_mut(&mut self, index: u32) -> Option<&mut Slot<T>> {
@@ -96,26 +110,33 @@ impl<T> Table<T> {
 mod tests {
     use super::*;
 
+    impl Idle for char {
+        const IDLE: Self = '-';
+    }
+
     #[test]
     fn an_old_handle_does_not_fit_a_new_user() {
-        let mut table = Table::new();
-        assert!(table.insert(|_, _| 'a').is_none());
+        let mut table = Table::<char>::new();
+        assert!(table.claim().is_none());
         table.grow().unwrap();
-        let (slot, old) = table.insert(|_, _| 'a').unwrap();
-        assert_eq!(table.remove(slot), Some('a'));
-        let (same, new) = table.insert(|_, _| 'b').unwrap();
+        let (slot, old) = table.claim().unwrap();
+        *table.get_mut(slot).unwrap() = 'a';
+        table.free(slot);
+        table.free(slot);
+        assert_eq!(table.get(slot), None);
+        let (same, new) = table.claim().unwrap();
         assert_eq!(slot, same);
         assert_eq!(table.get_generation(slot, old), None);
-        assert_eq!(table.get_generation(slot, new), Some(&'b'));
+        assert_eq!(table.get_generation(slot, new), Some(&'-'), "what was left there is gone");
     }
 
     #[test]
     fn slots_are_given_out_once() {
-        let mut table = Table::new();
+        let mut table = Table::<char>::new();
         table.grow().unwrap();
         table.grow().unwrap();
-        let mut slots: Vec<_> =
-            core::iter::from_fn(|| table.insert(|_, _| ())).map(|(slot, _)| slot).collect();
+        let mut slots: Vec<_> = core::iter::from_fn(|| table.claim()).map(|(slot, _)| slot).collect();
+        assert_eq!(table.len(), table.capacity());
         slots.sort_unstable();
         assert!(slots.iter().copied().eq(0..table.capacity() as u32));
     }

@@ -305,6 +305,13 @@ impl Pair {
     }
 }
 
+impl Cm {
+    /// The first connection there is.
+    fn any(&self) -> Option<(u32, &Conn)> {
+        (0..self.conns.capacity() as u32).find_map(|index| Some((index, self.conns.get(index)?)))
+    }
+}
+
 const READS: ReadLimits = ReadLimits { inbound: 4, outbound: 4 };
 
 /// `data` with zeros up to `len`, as private data arrives.
