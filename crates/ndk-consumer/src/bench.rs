@@ -58,6 +58,9 @@ pub fn serve<O: Os>(
     let address = listener.local_address().map_err(|status| Error::Call("NdkGetLocalAddress", status))?;
     ready(address);
     let connector = listener.next(Some(patience)).ok_or(Error::Nobody)?;
+    // One is enough; the listener itself stays as long as its connector.
+    listener.pause(true).map_err(|status| Error::Call("NdkControlConnectEvents", status))?;
+    drop(listener);
     let setup = Setup { requests: 16, receives: RECEIVES, message: MAX_MESSAGE };
     let mut endpoint = Endpoint::new(adapter, setup)?;
     let mut memory = None;

@@ -6,7 +6,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ndk_abi::ndk::{NDK_CONNECTOR, NDK_LISTENER};
 use ndk_abi::netio::SOCKADDR;
@@ -22,6 +22,8 @@ pub struct Connector<O: Os> {
     object: Object<O, NDK_CONNECTOR>,
     // Behind the object: the disconnect callback uses it until the close has ended.
     peer: Option<Arc<Peer<O>>>,
+    // A listener cannot be closed before its connectors (//= R-CLOSE-14).
+    _listener: Option<Arc<Listener<O>>>,
 }
 
 /// What becomes known of the peer after the connection is up.
@@ -52,8 +54,7 @@ pub struct ConnectionData {
 /// A listening endpoint.
 pub struct Listener<O: Os> {
     object: Object<O, NDK_LISTENER>,
-    // Behind the object: the connect callback uses it until the close has ended. Connectors nobody took
-    // are closed with it.
+    // Behind the object: the connect callback uses it until the close has ended.
     incoming: Arc<Incoming<O>>,
     _adapter: Arc<Adapter<O>>,
 }
@@ -61,7 +62,13 @@ pub struct Listener<O: Os> {
 struct Incoming<O: Os> {
     os: Arc<O>,
     event: O::Event,
-    connectors: Mutex<VecDeque<Connector<O>>>,
+    queue: Mutex<Queue<O>>,
+}
+
+/// Connectors that nobody has taken yet.
+struct Queue<O: Os> {
+    connectors: VecDeque<Object<O, NDK_CONNECTOR>>,
+    closing: bool,
 }
 
 impl<O: Os> Connector<O> {
@@ -75,7 +82,7 @@ impl<O: Os> Connector<O> {
         })?;
         // SAFETY: created just now, to be closed by us.
         let object = unsafe { Object::new(os, raw) };
-        Ok(Self { object, peer: None })
+        Ok(Self { object, peer: None, _listener: None })
     }
 
     /// Connects `qp`; returns when the peer has accepted. [`complete`](Self::complete) has to follow.
@@ -227,12 +234,12 @@ impl<O: Os> Connector<O> {
 
 impl<O: Os> Listener<O> {
     /// Listens at `local`; port 0 lets the provider choose one.
-    pub fn new(adapter: &Arc<Adapter<O>>, local: SocketAddr) -> Result<Self, Status> {
+    pub fn new(adapter: &Arc<Adapter<O>>, local: SocketAddr) -> Result<Arc<Self>, Status> {
         let os = adapter.os();
         let incoming = Arc::new(Incoming {
             os: Arc::clone(os),
             event: os.event(),
-            connectors: Mutex::new(VecDeque::new()),
+            queue: Mutex::new(Queue { connectors: VecDeque::new(), closing: false }),
         });
         let context: *mut c_void = Arc::as_ptr(&incoming).cast_mut().cast();
         let create = entry(adapter.object().dispatch().NdkCreateListener)?;
@@ -249,19 +256,28 @@ impl<O: Os> Listener<O> {
             // SAFETY: the listener is open; the address is copied during the call.
             unsafe { listen(listener.object.raw(), local.as_ptr(), local.length(), completion, request) }
         })?;
-        Ok(listener)
+        Ok(Arc::new(listener))
     }
 
     /// The next incoming connection; `None` after `timeout`. It has to be accepted or rejected.
-    pub fn next(&self, timeout: Option<Duration>) -> Option<Connector<O>> {
+    pub fn next(self: &Arc<Self>, timeout: Option<Duration>) -> Option<Connector<O>> {
         loop {
-            if let Some(connector) = self.incoming.lock().pop_front() {
-                return Some(connector);
+            let taken = self.incoming.lock().connectors.pop_front();
+            if let Some(object) = taken {
+                return Some(Connector { object, peer: None, _listener: Some(Arc::clone(self)) });
             }
             if !self.incoming.event.wait(timeout) {
-                return self.incoming.lock().pop_front();
+                return None;
             }
         }
+    }
+
+    /// Refuses all further connections, or no longer. IRQL <= `DISPATCH_LEVEL`.
+    pub fn pause(&self, pause: bool) -> Result<(), Status> {
+        let control = entry(self.object.dispatch().NdkControlConnectEvents)?;
+        // SAFETY: the listener is open.
+        self.object.os().call(|| unsafe { control(self.object.raw(), pause.into()) });
+        Ok(())
     }
 
     /// The address listened at.
@@ -277,8 +293,18 @@ impl<O: Os> Listener<O> {
 }
 
 impl<O: Os> Incoming<O> {
-    fn lock(&self) -> impl std::ops::DerefMut<Target = VecDeque<Connector<O>>> {
-        self.connectors.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Queue<O>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<O: Os> Drop for Listener<O> {
+    fn drop(&mut self) {
+        let mut queue = self.incoming.lock();
+        queue.closing = true;
+        let left_over = core::mem::take(&mut queue.connectors);
+        drop(queue);
+        drop(left_over);
     }
 }
 
@@ -288,8 +314,15 @@ unsafe extern "efiapi" fn connecting<O: Os>(context: *mut c_void, connector: *mu
     incoming.os.called_back("ConnectEvent");
     let Some(connector) = ptr::NonNull::new(connector) else { return };
     // SAFETY: an incoming connector is the consumer's to close (//= R-CONN-46).
-    let object = unsafe { Object::new(&incoming.os, connector) };
-    incoming.lock().push_back(Connector { object, peer: None });
+    let object: Object<O, NDK_CONNECTOR> = unsafe { Object::new(&incoming.os, connector) };
+    let mut queue = incoming.lock();
+    if queue.closing {
+        drop(queue);
+        // The close of the listener, which is on its way, waits for it.
+        return object.close_unwaited();
+    }
+    queue.connectors.push_back(object);
+    drop(queue);
     incoming.event.set();
 }
 

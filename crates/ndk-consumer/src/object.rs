@@ -1,6 +1,8 @@
 //! What all NDK objects have in common: a dispatch table, and a close that may pend.
 
-use core::ptr::NonNull;
+use core::ffi::c_void;
+use core::mem::ManuallyDrop;
+use core::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use ndk_abi::ndk::{
@@ -73,6 +75,22 @@ impl<O: Os, T: NdkObject> Object<O, T> {
         Self { os: Arc::clone(os), raw }
     }
 
+    /// Closes without waiting: whoever closes the object this one was made from waits for both. IRQL <=
+    /// `DISPATCH_LEVEL`.
+    pub fn close_unwaited(self) {
+        //= R-CLOSE-22
+        let object = ManuallyDrop::new(self);
+        if let Some(close) = T::close_function(object.dispatch()) {
+            object.os.call(|| {
+                // SAFETY: the object is open, and this value, which nobody has any more, was the one to
+                // close it; the callback needs no context.
+                unsafe { close(object.raw.as_ptr().cast(), Some(ignored), ptr::null_mut()) }
+            });
+        }
+        // SAFETY: never dropped otherwise.
+        drop(unsafe { ptr::read(&raw const object.os) });
+    }
+
     pub fn os(&self) -> &Arc<O> {
         &self.os
     }
@@ -102,6 +120,8 @@ impl<O: Os, T: NdkObject> Drop for Object<O, T> {
         debug_assert_eq!(closed, Ok(()), "close failed");
     }
 }
+
+unsafe extern "efiapi" fn ignored(_context: *mut c_void) {}
 
 /// An entry of a dispatch table; a provider leaves none out.
 pub fn entry<F>(function: Option<F>) -> Result<F, Status> {

@@ -34,7 +34,9 @@ fn copy(loopback: &Loopback, file: &[u8], progress: impl Fn(Progress)) -> (Outco
         (server.join().unwrap(), copied)
     });
     drop((serving, copying));
-    raw.into_iter().for_each(|raw| loopback.close(raw));
+    for raw in raw {
+        Loopback::close(raw);
+    }
     assert_eq!(loopback.objects(), 0, "objects are still open");
     outcomes
 }
@@ -123,7 +125,7 @@ fn nobody_listens() {
     assert!(matches!(failure.error, Error::Connect(_)), "{}", failure.error);
     assert_eq!(failure.error.to_string(), "connecting failed: STATUS_CONNECTION_REFUSED");
     drop(adapter);
-    loopback.close(raw);
+    Loopback::close(raw);
     assert_eq!(loopback.objects(), 0);
 }
 
@@ -158,6 +160,8 @@ fn the_bench_sends_and_writes_what_it_says() {
         }
     }
     drop((serving, measuring));
-    raw.into_iter().for_each(|raw| loopback.close(raw));
+    for raw in raw {
+        Loopback::close(raw);
+    }
     assert_eq!(loopback.objects(), 0);
 }

@@ -50,7 +50,10 @@ fn listen<O: Os>(
     let listener = Listener::new(adapter, local).map_err(|status| Error::Call("NdkListen", status))?;
     let address = listener.local_address().map_err(|status| Error::Call("NdkGetLocalAddress", status))?;
     ready(address);
-    listener.next(Some(options.patience)).ok_or(Error::Nobody)
+    let connector = listener.next(Some(options.patience)).ok_or(Error::Nobody)?;
+    // One is enough; the listener itself stays as long as its connector.
+    listener.pause(true).map_err(|status| Error::Call("NdkControlConnectEvents", status))?;
+    Ok(connector)
 }
 
 fn converse<O: Os>(

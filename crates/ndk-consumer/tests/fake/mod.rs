@@ -64,6 +64,7 @@ struct Qp {
 
 struct Listener {
     address: Option<SocketAddrV4>,
+    paused: bool,
     event: (NDK_FN_CONNECT_EVENT_CALLBACK, usize),
 }
 
@@ -103,7 +104,7 @@ impl Loopback {
         NonNull::from(Box::leak(object)).cast()
     }
 
-    pub fn close(&self, adapter: NonNull<NDK_ADAPTER>) {
+    pub fn close(adapter: NonNull<NDK_ADAPTER>) {
         // SAFETY: opened by `open`, and closed once.
         drop(unsafe { Box::from_raw(adapter.as_ptr().cast::<Object<NDK_ADAPTER>>()) });
     }
@@ -381,14 +382,14 @@ unsafe extern "efiapi" fn query_extension(
     STATUS_NOT_SUPPORTED
 }
 
-unsafe extern "efiapi" fn query_info(
+unsafe extern "efiapi" fn query_adapter_info(
     _: *mut NDK_ADAPTER,
-    into: *mut NDK_ADAPTER_INFO,
+    place: *mut NDK_ADAPTER_INFO,
     _: *mut u32,
 ) -> NTSTATUS {
-    let info = NDK_ADAPTER_INFO { MaxInboundReadLimit: 16, MaxOutboundReadLimit: 16, ..Default::default() };
+    let limits = NDK_ADAPTER_INFO { MaxInboundReadLimit: 16, MaxOutboundReadLimit: 16, ..Default::default() };
     // SAFETY: the consumer passes room for it.
-    unsafe { into.write(info) };
+    unsafe { place.write(limits) };
     STATUS_SUCCESS
 }
 
@@ -665,7 +666,8 @@ unsafe extern "efiapi" fn connect(
     let world = world(connector);
     let (key, local, remote) = (connector as usize, ipv4(local), ipv4(remote));
     let mut state = world.lock();
-    let event = state.listeners.values().find(|listener| listener.address == Some(remote));
+    let event =
+        state.listeners.values().find(|listener| !listener.paused && listener.address == Some(remote));
     let Some((event, event_context)) = event.map(|listener| listener.event) else {
         return STATUS_CONNECTION_REFUSED;
     };
@@ -818,7 +820,7 @@ unsafe extern "efiapi" fn create_listener(
     let ndk = NDK_LISTENER { Header: kind, Dispatch: &raw const LISTENER };
     let event = (event.unwrap(), event_context as usize);
     world(adapter).create(ndk, completion, context, into, |state, key| {
-        state.listeners.insert(key, Listener { address: None, event });
+        state.listeners.insert(key, Listener { address: None, paused: false, event });
     })
 }
 
@@ -848,9 +850,14 @@ unsafe extern "efiapi" fn listener_address(
     put_address(address, into, length)
 }
 
+unsafe extern "efiapi" fn control_events(listener: *mut NDK_LISTENER, pause: BOOLEAN) {
+    let world = world(listener);
+    world.lock().listeners.get_mut(&(listener as usize)).unwrap().paused = pause != 0;
+}
+
 static ADAPTER: NDK_ADAPTER_DISPATCH = NDK_ADAPTER_DISPATCH {
     NdkQueryExtension: Some(query_extension),
-    NdkQueryAdapterInfo: Some(query_info),
+    NdkQueryAdapterInfo: Some(query_adapter_info),
     NdkCreateCq: Some(create_cq),
     NdkCreatePd: Some(create_pd),
     NdkCreateConnector: Some(create_connector),
@@ -901,6 +908,7 @@ static LISTENER: NDK_LISTENER_DISPATCH = NDK_LISTENER_DISPATCH {
     NdkCloseListener: Some(close::<NDK_LISTENER>),
     NdkListen: Some(listen),
     NdkGetLocalAddress: Some(listener_address),
+    NdkControlConnectEvents: Some(control_events),
     ..NDK_LISTENER_DISPATCH::zeroed()
 };
 
