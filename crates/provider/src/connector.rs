@@ -7,7 +7,6 @@
 
 use crate::adapter::Adapter;
 use crate::dispatch;
-use crate::engine_ext::EngineExt as _;
 use crate::host::Path;
 use crate::info::LIMITS;
 use crate::listener::Listener;

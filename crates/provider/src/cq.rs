@@ -5,7 +5,6 @@
 
 use crate::adapter::Adapter;
 use crate::dispatch;
-use crate::engine_ext::EngineExt as _;
 use crate::info::LIMITS;
 use crate::object::{Body, Context, Created, Ref};
 use crate::registry::{Registry, Ticket};

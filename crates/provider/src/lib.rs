@@ -32,7 +32,6 @@ mod connector;
 mod cq;
 #[allow(unsafe_code, reason = "the consumer's calling convention, callbacks and memory")]
 mod dispatch;
-mod engine_ext;
 mod events;
 pub mod host;
 mod info;

@@ -384,11 +384,6 @@ impl<T: Body> Request<T> {
         self.tell(status);
     }
 
-    /// The call answers inline instead.
-    pub fn retract(mut self) {
-        self.completion = None;
-    }
-
     fn tell(&mut self, status: NTSTATUS) {
         if let Some(completion) = self.completion.take() {
             // SAFETY: the consumer gave this callback and context with a request that is pending.

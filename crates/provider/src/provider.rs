@@ -10,11 +10,10 @@
 //! Each round has a budget (//= R-IRQL-10); what is left over is for the DPC.
 
 use crate::adapter::{self, Adapter};
-use crate::engine_ext::EngineExt as _;
 use crate::events;
 use crate::host::Host;
 use crate::info::LIMITS;
-use crate::object::{Body, CreateRequest, Created, Ref, Request};
+use crate::object::{Body, Context, CreateRequest, Created, Ref, Request};
 use crate::oid::Counters;
 use crate::ports::PortSpace;
 use crate::registry::Registry;
@@ -26,7 +25,7 @@ use kernel::{Dpc, RawSpinLock, SpinLock, Timer, WorkItem, entropy, try_box};
 use ndk_abi::ndis::{
     NDIS_STATUS, NDIS_STATUS_ADAPTER_NOT_READY, NDIS_STATUS_BAD_VERSION, NDIS_STATUS_RESOURCES,
 };
-use ndk_abi::ndk::{NDIS_NDK_CAPABILITIES, NDK_ADAPTER, NDK_VERSION};
+use ndk_abi::ndk::{NDIS_NDK_CAPABILITIES, NDK_ADAPTER, NDK_FN_REQUEST_COMPLETION, NDK_VERSION};
 use ndk_abi::nt::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES, STATUS_PENDING};
 use roce::{Arc, Instant, ReadLimits, Transmit, Verdict};
 
@@ -195,6 +194,12 @@ impl Provider {
         self.core.after_call();
     }
 
+    /// Shows every counter of the engine to `each`, by name: what went over the wire, was repeated, was
+    /// dropped and why.
+    pub fn counters(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        self.core.engine.stats().each(each);
+    }
+
     /// The counters and lists behind the OIDs.
     pub fn core(&self) -> &Core {
         &self.core
@@ -354,16 +359,18 @@ impl Core {
         Err(STATUS_PENDING)
     }
 
-    /// Answers a request on an object: inline, or through its callback when it shall pend.
+    /// Answers a request on an object: inline, or through the callback when it shall pend.
     pub fn request<T: Body>(
         &self,
         object: &Ref<T>,
-        request: Option<Request<T>>,
+        completion: Option<NDK_FN_REQUEST_COMPLETION>,
+        context: Context,
         work: impl FnOnce(&Ref<T>) -> Answer + Send + 'static,
     ) -> NTSTATUS {
-        let Some(request) = request.filter(|_| self.pends()) else {
+        if completion.is_none() || !self.pends() {
             return status::of(work(object));
-        };
+        }
+        let request = Request::new(object.clone(), completion, context);
         let object = object.clone();
         let task = move || {
             let status = status::of(work(&object));

@@ -7,7 +7,6 @@
 
 use crate::cq::Cq;
 use crate::dispatch;
-use crate::engine_ext::EngineExt as _;
 use crate::info::LIMITS;
 use crate::machine::machine;
 use crate::object::{Body, Created, Ref};

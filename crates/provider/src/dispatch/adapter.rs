@@ -6,7 +6,7 @@ use crate::connector::Connector;
 use crate::cq::{self, Cq};
 use crate::lam;
 use crate::listener::{self, Listener};
-use crate::object::{Context, CreateRequest, Request};
+use crate::object::{Context, CreateRequest};
 use crate::pd::Pd;
 use crate::shared_endpoint::SharedEndpoint;
 use crate::{address, dispatch};
@@ -177,8 +177,7 @@ unsafe extern "efiapi" fn build_lam(
         return status;
     }
     let description = Sent(Description { mdl, lam, size, offset });
-    let request = completion.map(|call| Request::new(adapter.clone(), Some(call), Context::new(context)));
-    adapter.core().request(&adapter, request, move |adapter| {
+    adapter.core().request(&adapter, completion, Context::new(context), move |adapter| {
         let Description { mdl, lam, size, offset } = description.get();
         // SAFETY: the consumer's list, unchanged until the request is answered.
         let chain = unsafe { MdlChain::new(mdl) }.ok_or(STATUS_INVALID_PARAMETER)?;

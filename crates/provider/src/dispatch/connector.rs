@@ -151,9 +151,8 @@ fn complete(
     context: *mut c_void,
 ) -> NTSTATUS {
     let this: &Ref<Connector> = connector;
-    let request = completion.map(|call| Request::new(this.clone(), Some(call), Context::new(context)));
     let core = connector.adapter().core();
-    core.request(this, request, move |connector| connector.complete_connect(event))
+    core.request(this, completion, Context::new(context), move |connector| connector.complete_connect(event))
 }
 
 unsafe extern "efiapi" fn accept(

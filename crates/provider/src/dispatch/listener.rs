@@ -4,7 +4,7 @@ use super::shared_endpoint::show;
 use super::{bytes, close, object, query_extension};
 use crate::address;
 use crate::listener::Listener;
-use crate::object::{Context, Request};
+use crate::object::Context;
 use core::ffi::c_void;
 use ndk_abi::ndk::{NDK_FN_REQUEST_COMPLETION, NDK_LISTENER, NDK_LISTENER_DISPATCH};
 use ndk_abi::netio::SOCKADDR;
@@ -30,8 +30,10 @@ unsafe extern "efiapi" fn listen(
     // SAFETY: the consumer's address, `length` bytes of it.
     let bytes = unsafe { bytes(socket_address.cast(), length) };
     let Some(address) = bytes.ok().and_then(address::parse) else { return STATUS_INVALID_PARAMETER };
-    let request = completion.map(|call| Request::new(listener.clone(), Some(call), Context::new(context)));
-    listener.adapter().core().request(&listener, request, move |listener| listener.listen(address))
+    listener
+        .adapter()
+        .core()
+        .request(&listener, completion, Context::new(context), move |listener| listener.listen(address))
 }
 
 unsafe extern "efiapi" fn get_local_address(

@@ -2,7 +2,7 @@
 
 use super::{Sent, close, object, query_extension};
 use crate::mr::Mr;
-use crate::object::{Context, Request};
+use crate::object::Context;
 use core::ffi::c_void;
 use kernel::MdlChain;
 use ndk_abi::ndk::{NDK_FN_REQUEST_COMPLETION, NDK_MR, NDK_MR_DISPATCH};
@@ -34,8 +34,7 @@ unsafe extern "efiapi" fn register(
         return status;
     }
     let mdl = Sent(mdl);
-    let request = completion.map(|call| Request::new(mr.clone(), Some(call), Context::new(context)));
-    mr.pd().core().request(&mr, request, move |mr| {
+    mr.pd().core().request(&mr, completion, Context::new(context), move |mr| {
         // SAFETY: the consumer's list, unchanged until the request is answered. //= R-MR-8
         match unsafe { MdlChain::new(mdl.get()) } {
             Some(chain) => mr.register(chain, length, flags),
@@ -53,8 +52,7 @@ unsafe extern "efiapi" fn deregister(
     if let Err(status) = mr.begin_deregister() {
         return status;
     }
-    let request = completion.map(|call| Request::new(mr.clone(), Some(call), Context::new(context)));
-    mr.pd().core().request(&mr, request, |mr| {
+    mr.pd().core().request(&mr, completion, Context::new(context), |mr| {
         mr.deregister();
         Ok(())
     })

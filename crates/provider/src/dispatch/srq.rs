@@ -2,7 +2,7 @@
 
 use super::qp::{MAX_SGES, sges};
 use super::{close, object, query_extension};
-use crate::object::{Context, Request};
+use crate::object::Context;
 use crate::srq::Srq;
 use crate::status;
 use core::ffi::c_void;
@@ -26,8 +26,7 @@ unsafe extern "efiapi" fn modify(
     context: *mut c_void,
 ) -> NTSTATUS {
     let srq = object!(Srq, srq);
-    let request = completion.map(|call| Request::new(srq.clone(), Some(call), Context::new(context)));
-    srq.pd().core().request(&srq, request, move |srq| srq.modify(depth, threshold))
+    srq.pd().core().request(&srq, completion, Context::new(context), move |srq| srq.modify(depth, threshold))
 }
 
 unsafe extern "efiapi" fn receive(

@@ -1,0 +1,411 @@
+//! Creating and closing, without a peer: who waits for whom, and what is answered.
+
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "a consumer's call through a table is several")]
+
+mod support;
+
+use core::ptr::null_mut;
+use ndk_abi::ndk::*;
+use ndk_abi::nt::*;
+use support::*;
+
+//= R-CREATE-8, R-OPEN-12, R-OPEN-13, R-OPEN-19
+#[test]
+fn every_object_carries_its_type_and_the_version_of_its_adapter() {
+    let (a, _b) = pair();
+    let cq = a.cq(16);
+    let pd = a.pd();
+    let qp = a.qp(pd, &cq);
+    let connector = a.connector();
+    let listener = a.idle_listener();
+    let headers: [(*mut NDK_OBJECT_HEADER, i32); 6] = [
+        (a.adapter().cast(), 1),
+        (qp.cast(), 2),
+        (cq.raw.cast(), 3),
+        (pd.cast(), 6),
+        (connector.cast(), 8),
+        (listener.raw.cast(), 9),
+    ];
+    for (header, kind) in headers {
+        // SAFETY: live objects of the provider.
+        let header = unsafe { header.read() };
+        assert_eq!((header.Version.Major, header.Version.Minor, header.ObjectType.0), (2, 1, kind));
+        assert!(header.NdkReserved.rf.iter().all(|reserved| reserved.is_null()));
+    }
+    close!(connector, NdkCloseConnector);
+    listener.close();
+    close!(qp, NdkCloseQp);
+    close!(pd, NdkClosePd);
+    cq.close();
+}
+
+//= R-OPEN-9, R-OPEN-10, R-OPEN-11, R-OPEN-16, R-OPEN-18
+#[test]
+fn an_open_is_granted_by_version_and_state() {
+    let (a, _b) = pair();
+    let open = |major, minor| a.provider.open(NDK_VERSION { Major: major, Minor: minor });
+    for (major, minor) in [(1, 0), (1, 2), (2, 0)] {
+        let adapter = open(major, minor).expect("served");
+        // SAFETY: opened just now.
+        unsafe { a.provider.close(adapter) };
+    }
+    assert_eq!(open(3, 0).err(), Some(0xC001_0004_u32 as i32));
+    assert_eq!(open(1, 3).err(), Some(0xC001_0004_u32 as i32));
+    a.provider.set_enabled(false);
+    assert_eq!(open(2, 0).err(), Some(0xC001_0011_u32 as i32));
+    a.provider.set_enabled(true);
+}
+
+//= R-INFO-2, R-INFO-3, R-INFO-4, R-INFO-5, R-INFO-6, R-INFO-8
+#[test]
+fn the_adapter_info_comes_whole_or_not_at_all() {
+    let (a, _b) = pair();
+    let mut buffer = [0xee_u8; 168];
+    let query = |buffer: *mut u8, size: &mut u32| {
+        call!(a.adapter(), NdkQueryAdapterInfo, buffer.cast(), &raw mut *size)
+    };
+    for short in [0, 1, 96, 103] {
+        let mut size = short;
+        assert_eq!(query(buffer.as_mut_ptr(), &mut size), STATUS_BUFFER_TOO_SMALL);
+        assert_eq!(size, 104);
+        assert!(buffer.iter().all(|byte| *byte == 0xee));
+    }
+    let mut size = 0;
+    assert_eq!(query(null_mut(), &mut size), STATUS_BUFFER_TOO_SMALL);
+    let mut size = 168;
+    assert_eq!(query(buffer.as_mut_ptr(), &mut size), STATUS_SUCCESS);
+    assert_eq!(size, 104);
+    assert_eq!(buffer[..4], [2, 0, 1, 0]);
+    assert!(buffer[104..].iter().all(|byte| *byte == 0xee));
+}
+
+//= R-CREATE-20, R-CREATE-21, R-CREATE-22, R-CREATE-29, R-CREATE-32, R-CREATE-39
+#[test]
+fn a_limit_is_granted_and_one_more_is_not() {
+    let (a, _b) = pair();
+    let mut info = core::mem::MaybeUninit::<NDK_ADAPTER_INFO>::uninit();
+    let mut size = 104;
+    assert_eq!(call!(a.adapter(), NdkQueryAdapterInfo, info.as_mut_ptr(), &raw mut size), STATUS_SUCCESS);
+    // SAFETY: written by the call.
+    let info = unsafe { info.assume_init() };
+    let cq = |depth| {
+        create(|done, context, out| {
+            call!(a.adapter(), NdkCreateCq, depth, Some(on_cq), null_mut(), null_mut(), done, context, out)
+        })
+    };
+    for depth in [1, info.MaxCqDepth] {
+        close!(cq(depth).expect("a queue"), NdkCloseCq);
+    }
+    assert_eq!(cq(0).err(), Some(STATUS_INVALID_PARAMETER));
+    assert_eq!(cq(info.MaxCqDepth + 1).err(), Some(STATUS_INVALID_PARAMETER));
+
+    let (queue, pd) = (a.cq(1), a.pd());
+    let qp = |sizes: [u32; 5]| {
+        let [receives, initiators, receive_sges, initiator_sges, inline] = sizes;
+        let raw = queue.raw;
+        create(|done, context, out| {
+            call!(
+                pd,
+                NdkCreateQp,
+                raw,
+                raw,
+                null_mut(),
+                receives,
+                initiators,
+                receive_sges,
+                initiator_sges,
+                inline,
+                done,
+                context,
+                out
+            )
+        })
+    };
+    let most = [
+        info.MaxReceiveQueueDepth,
+        info.MaxInitiatorQueueDepth,
+        info.MaxReceiveRequestSge,
+        info.MaxInitiatorRequestSge,
+        info.MaxInlineDataSize,
+    ];
+    //= R-INFO-18
+    close!(qp(most).expect("everything at its maximum"), NdkCloseQp);
+    for index in 0..most.len() {
+        let mut beyond = [1; 5];
+        beyond[index] = most[index] + 1;
+        assert_eq!(qp(beyond).err(), Some(STATUS_INVALID_PARAMETER));
+    }
+    //= R-CREATE-35
+    close!(qp([0; 5]).expect("a queue pair for nothing"), NdkCloseQp);
+    close!(pd, NdkClosePd);
+    queue.close();
+}
+
+//= R-CREATE-36
+#[test]
+fn a_queue_of_another_adapter_is_refused() {
+    let (a, b) = pair();
+    let (pd, foreign) = (a.pd(), b.cq(4));
+    let refused: Result<*mut NDK_QP, _> = create(|done, context, out| {
+        call!(pd, NdkCreateQp, foreign.raw, foreign.raw, null_mut(), 1, 1, 1, 1, 0, done, context, out)
+    });
+    assert_eq!(refused.err(), Some(STATUS_INVALID_PARAMETER));
+    foreign.close();
+    close!(pd, NdkClosePd);
+}
+
+//= R-CLOSE-9, R-CLOSE-11, R-CLOSE-13, R-CLOSE-14, R-CREATE-19
+#[test]
+fn an_antecedent_closes_after_its_last_successor() {
+    let (a, _b) = pair();
+    let (cq, pd) = (a.cq(16), a.pd());
+    let qp = a.qp(pd, &cq);
+    let closing_pd = begin_close!(pd, NdkClosePd);
+    let closing_cq = begin_close!(cq.raw, NdkCloseCq);
+    assert_eq!([closing_pd.status, closing_cq.status], [STATUS_PENDING; 2]);
+    // It still works.
+    assert_eq!(call!(qp, NdkReceive, null_mut(), core::ptr::null(), 0), STATUS_SUCCESS);
+    assert!(!closing_pd.is_done() && !closing_cq.is_done());
+    close!(qp, NdkCloseQp);
+    closing_pd.wait();
+    closing_cq.wait();
+}
+
+//= R-CLOSE-23
+#[test]
+fn a_close_without_callback_is_silent() {
+    let (a, _b) = pair();
+    let (cq, pd) = (a.cq(16), a.pd());
+    let qp = a.qp(pd, &cq);
+    // SAFETY: closed once.
+    let status = unsafe { ((*(*pd).Dispatch).NdkClosePd.unwrap())(pd.cast(), None, null_mut()) };
+    assert_eq!(status, STATUS_PENDING);
+    close!(qp, NdkCloseQp);
+    cq.close();
+}
+
+//= R-CREATE-2, R-CREATE-3, R-CREATE-6, R-CREATE-7, R-CLOSE-2
+#[test]
+fn everything_pends_when_told_to() {
+    let (a, _b) = pending_pair();
+    let (cq, pd) = (a.cq(16), a.pd());
+    let qp = a.qp(pd, &cq);
+    let too_deep: Result<*mut NDK_CQ, _> = create(|done, context, out| {
+        call!(a.adapter(), NdkCreateCq, u32::MAX, Some(on_cq), null_mut(), null_mut(), done, context, out)
+    });
+    assert_eq!(too_deep.err(), Some(STATUS_INVALID_PARAMETER));
+    let mut memory = Memory::new(5000);
+    memory.bytes().fill(1);
+    let registered = memory.register(pd, 7);
+    assert_ne!(registered.token(), 0);
+    let mr = registered.mr;
+    assert_eq!(request(|done, context| call!(mr, NdkDeregisterMr, done, context)), STATUS_SUCCESS);
+    registered.close();
+    let listener = a.listener(445);
+    listener.close();
+    let closing = begin_close!(qp, NdkCloseQp);
+    assert_eq!(closing.status, STATUS_PENDING);
+    closing.wait();
+    close!(pd, NdkClosePd);
+    cq.close();
+}
+
+//= R-OPEN-24, R-OPEN-25, R-OPEN-26
+#[test]
+fn closing_the_adapter_waits_for_everything_below() {
+    let (a, _b) = pair();
+    let adapter = a.provider.open(NDK_VERSION { Major: 1, Minor: 0 }).expect("an adapter");
+    let pd: *mut NDK_PD =
+        create(|done, context, out| call!(adapter, NdkCreatePd, done, context, out)).expect("a PD");
+    let (provider, address) = (std::sync::Arc::clone(&a.provider), adapter.expose_provenance());
+    let closer = std::thread::spawn(move || {
+        // SAFETY: opened above, closed once.
+        unsafe { provider.close(core::ptr::with_exposed_provenance_mut(address)) };
+    });
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    assert!(!closer.is_finished());
+    close!(pd, NdkClosePd);
+    closer.join().unwrap();
+    assert_eq!(a.provider.open_adapters(), 1);
+}
+
+//= R-MR-1, R-MR-3, R-MR-12, R-MR-13, R-MR-18, R-MR-19, R-CREATE-42, R-CREATE-43, R-CREATE-44
+#[test]
+fn a_region_is_registered_and_deregistered_in_turn() {
+    let (a, _b) = pair();
+    let pd = a.pd();
+    let memory = Memory::new(8192);
+    let mr: *mut NDK_MR = create(|done, context, out| call!(pd, NdkCreateMr, 0, done, context, out)).unwrap();
+    let register =
+        |length| request(|done, context| call!(mr, NdkRegisterMr, memory.mdl(), length, 5, done, context));
+    let deregister = || request(|done, context| call!(mr, NdkDeregisterMr, done, context));
+    assert_eq!(call!(mr, NdkGetRemoteTokenFromMr), 0);
+    assert_eq!(deregister(), STATUS_INVALID_DEVICE_STATE);
+    assert_eq!(register(0), STATUS_INVALID_PARAMETER);
+    assert_eq!(register(8193), STATUS_INVALID_PARAMETER);
+    assert_eq!(register(8192), STATUS_SUCCESS);
+    let first = call!(mr, NdkGetRemoteTokenFromMr);
+    assert_ne!(first, 0);
+    assert_eq!(register(8192), STATUS_INVALID_DEVICE_STATE);
+    assert_eq!(deregister(), STATUS_SUCCESS);
+    assert_eq!(register(100), STATUS_SUCCESS);
+    //= R-MR-69
+    assert_ne!(call!(mr, NdkGetRemoteTokenFromMr), first);
+    close!(mr, NdkCloseMr);
+
+    let fast: *mut NDK_MR =
+        create(|done, context, out| call!(pd, NdkCreateMr, 1, done, context, out)).unwrap();
+    let wrong = request(|done, context| call!(fast, NdkRegisterMr, memory.mdl(), 1, 0, done, context));
+    assert_eq!(wrong, STATUS_INVALID_DEVICE_REQUEST);
+    close!(fast, NdkCloseMr);
+    close!(pd, NdkClosePd);
+}
+
+//= R-LAM-4, R-LAM-5, R-LAM-6, R-LAM-7, R-LAM-8, R-LAM-9, R-LAM-10, R-LAM-11, R-LAM-16, R-LAM-22
+#[test]
+fn a_mapping_describes_every_page_that_the_memory_spans() {
+    let (a, _b) = pending_pair();
+    for (length, offset) in [(1, 0), (4096, 0), (4096, 1), (8193, 4095)] {
+        let memory = Memory::at_offset(length, offset);
+        let pages = (offset + length).div_ceil(4096);
+        let mut words = [u64::MAX; 16];
+        let mut fbo = u32::MAX;
+        let mut build = |room: u32| {
+            let mut size = room;
+            let lam = if room == 0 { null_mut() } else { words.as_mut_ptr().cast() };
+            let status = call!(
+                a.adapter(),
+                NdkBuildLAM,
+                memory.mdl(),
+                length,
+                None,
+                null_mut(),
+                lam,
+                &raw mut size,
+                &raw mut fbo
+            );
+            (status, size)
+        };
+        let needed = 16 + 8 * pages as u32;
+        assert_eq!(build(0), (STATUS_BUFFER_TOO_SMALL, needed));
+        assert_eq!(build(needed - 1), (STATUS_BUFFER_TOO_SMALL, needed));
+        assert_eq!(build(needed), (STATUS_SUCCESS, needed));
+        assert_eq!((words[1] as u32, fbo), (pages as u32, offset as u32));
+        assert!(words[2..2 + pages].iter().all(|page| page % 4096 == 0));
+        assert_eq!(words[2 + pages], u64::MAX);
+        call!(a.adapter(), NdkReleaseLAM, words.as_mut_ptr().cast());
+    }
+}
+
+//= R-OPEN-29
+#[test]
+fn a_mapping_left_behind_goes_with_its_adapter() {
+    let (a, _b) = pair();
+    let memory = Memory::new(4096);
+    let mut words = [0u64; 3];
+    let mut size = 24;
+    let status = call!(
+        a.adapter(),
+        NdkBuildLAM,
+        memory.mdl(),
+        4096,
+        None,
+        null_mut(),
+        words.as_mut_ptr().cast(),
+        &raw mut size,
+        null_mut()
+    );
+    assert_eq!(status, STATUS_SUCCESS);
+}
+
+//= R-QP-4, R-QP-5, R-QP-14, R-QP-16, R-QP-18, R-QP-20, R-QP-62, R-QP-68, R-CQ-22, R-CQ-27
+#[test]
+fn an_unconnected_queue_pair_takes_receives_and_gives_them_back_when_flushed() {
+    let (a, _b) = pair();
+    let end = a.active();
+    assert_eq!(end.send(1, &[], 0), STATUS_CONNECTION_INVALID);
+    for context in 0..32 {
+        assert_eq!(end.receive(context, &[]), STATUS_SUCCESS);
+    }
+    assert_eq!(end.receive(32, &[]), 0x8000_001A_u32 as i32);
+    end.cq.arm(NDK_CQ_NOTIFY_ANY);
+    call!(end.qp, NdkFlush);
+    call!(end.qp, NdkFlush);
+    for context in 0..32 {
+        let result = end.cq.next();
+        assert_eq!((result.Status, result.RequestContext), (STATUS_CANCELLED, pointer(context)));
+        assert_eq!((result.QPContext, result.Type.0 & 1), (QP_CONTEXT, 1));
+    }
+    //= R-CQ-4, R-QP-65
+    assert_eq!(end.cq.seen.wait(1), STATUS_SUCCESS);
+    end.close();
+}
+
+//= R-CONN-50, R-CONN-51, R-CONN-52, R-CONN-54, R-CLOSE-17, R-CREATE-47, R-CREATE-48, R-CREATE-49
+#[test]
+fn an_address_is_taken_by_whoever_has_it_first() {
+    let (a, b) = pair();
+    let (first, second) = (a.listener(445), a.idle_listener());
+    assert_eq!(first.listen(a.at(446)), STATUS_INVALID_DEVICE_STATE);
+    assert_eq!(second.listen(a.at(445)), STATUS_SHARING_VIOLATION);
+    assert_eq!(second.listen(b.at(445)), STATUS_INVALID_ADDRESS);
+    assert_eq!(second.listen(a.at(0)), STATUS_SUCCESS);
+    let endpoint = |address| {
+        let (bytes, length) = socket_address(address);
+        create(|done, context, out| {
+            call!(a.adapter(), NdkCreateSharedEndpoint, (&raw const bytes).cast(), length, done, context, out)
+        })
+    };
+    assert_eq!(endpoint(a.at(445)).err(), Some(STATUS_SHARING_VIOLATION));
+    assert_eq!(endpoint(b.at(445)).err(), Some(STATUS_INVALID_ADDRESS));
+    first.close();
+    let shared: *mut NDK_SHARED_ENDPOINT = endpoint(a.at(445)).expect("free again");
+    let (mut address, mut length) = ([0u16; 14], 0);
+    let get =
+        |out: *mut u16, length: &mut u32| call!(shared, NdkGetLocalAddress, out.cast(), &raw mut *length);
+    //= R-CONN-75, R-CONN-76
+    assert_eq!(get(null_mut(), &mut length), STATUS_BUFFER_TOO_SMALL);
+    assert_eq!(length, 16);
+    length = 15;
+    assert_eq!(get(address.as_mut_ptr(), &mut length), STATUS_BUFFER_TOO_SMALL);
+    length = 28;
+    assert_eq!(get(address.as_mut_ptr(), &mut length), STATUS_SUCCESS);
+    assert_eq!((length, address[0], u16::from_be(address[1])), (16, 2, 445));
+    close!(shared, NdkCloseSharedEndpoint);
+    second.close();
+}
+
+//= R-EXT-1, R-EXT-2, R-EXT-3
+#[test]
+fn there_are_no_extensions() {
+    let (a, _b) = pair();
+    let mut id = GUID { Data1: 1, Data2: 2, Data3: 3, Data4: [4; 8] };
+    let canary = core::ptr::without_provenance(0x77);
+    let mut extension = NDK_EXTENSION_INTERFACE { Dispatch: canary };
+    let adapter = a.adapter();
+    let version = NDK_VERSION { Major: 1, Minor: 0 };
+    // SAFETY: as the contract says.
+    let status = unsafe {
+        ((*(*adapter).Dispatch).NdkQueryExtension.unwrap())(
+            adapter.cast(),
+            &raw mut id,
+            version,
+            &raw mut extension,
+        )
+    };
+    assert_eq!((status, extension.Dispatch), (STATUS_NOT_SUPPORTED, canary));
+}
+
+//= R-CREATE-16, R-PNP-9
+#[test]
+fn nothing_is_made_on_a_device_that_is_gone() {
+    let (a, _b) = pair();
+    let pd = a.pd();
+    a.pull();
+    let cq: Result<*mut NDK_CQ, _> = create(|done, context, out| {
+        call!(a.adapter(), NdkCreateCq, 1, Some(on_cq), null_mut(), null_mut(), done, context, out)
+    });
+    assert_eq!(cq.err(), Some(STATUS_DEVICE_REMOVED));
+    assert!(a.provider.open(NDK_VERSION { Major: 2, Minor: 0 }).is_err());
+    close!(pd, NdkClosePd);
+}
