@@ -137,7 +137,8 @@ impl Timer {
         let pointer = (&raw mut *callback).cast();
         // SAFETY: the callback block lives until `drop` has deleted the timer and waited for its callback.
         let timer = unsafe { ExAllocateTimer(Some(fire), pointer, EX_TIMER_HIGH_RESOLUTION) };
-        (!timer.is_null()).then_some(Self { timer, _callback: callback })
+        // Made only then: dropping one deletes its timer.
+        (!timer.is_null()).then(|| Self { timer, _callback: callback })
     }
 
     /// Due in `units` of 100 ns.
@@ -219,7 +220,7 @@ impl WorkItem {
     pub fn try_new(owner: *mut c_void) -> Option<Self> {
         // SAFETY: the owner outlives its work items (contract of `Owner::new`).
         let handle = unsafe { NdisAllocateIoWorkItem(owner) };
-        (!handle.is_null()).then_some(Self(handle))
+        (!handle.is_null()).then(|| Self(handle))
     }
 
     pub fn raw(&self) -> RawWorkItem {
