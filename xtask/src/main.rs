@@ -4,6 +4,7 @@
 
 mod bench;
 mod capture;
+mod demo;
 mod image;
 mod licences;
 mod packages;
@@ -26,6 +27,8 @@ struct Cli {
 enum Command {
     /// Build target/image/viordma.sys and its .pdb
     Image(image::Options),
+    /// Copy a file between two simulated hosts by RDMA, and back
+    Demo(demo::Options),
     /// Measure the engine and the image, beside what this machine can do at best
     Bench(bench::Options),
     /// Pass everything: formatting, lints, the image, all tests, the demo and its captures
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
     };
     let result = match cli.command {
         Command::Image(options) => image::run(&options),
+        Command::Demo(options) => demo::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Rules(options) => rules::run(&options),

@@ -118,6 +118,8 @@ fn dependencies() -> Result<Count> {
 fn build_image() -> Result<Count> {
     let image = image::build("viordma")?;
     image::check(&image)?;
+    // A driver that misbehaves on purpose, for the tests of the verifier.
+    image::build("testdrv")?;
     WHOLE
 }
 
@@ -125,6 +127,8 @@ fn cargo_test() -> Result<Count> {
     let mut command = cargo();
     // Optimized: the simulated kernel and the transport move real amounts of data.
     command.args(["test", "--profile", "tool", "--no-fail-fast"]).stdout(Stdio::piped());
+    // Tests that need an image fail without it instead of saying that they were skipped.
+    command.env("NTSIM_REQUIRE_IMAGES", "1");
     let mut child = command.spawn().context("cannot run cargo")?;
     let mut count = Count::default();
     for line in BufReader::new(child.stdout.take().context("no output")?).lines() {

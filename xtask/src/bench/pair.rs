@@ -114,14 +114,13 @@ fn failed<E: std::fmt::Debug>(what: &'static str) -> impl Fn(E) -> anyhow::Error
 pub struct Pair {
     sides: [Side; 2],
     start: Clock,
-    mtu: PathMtu,
 }
 
 impl Pair {
     /// Two connected engines that compute CRCs as told; `buffer` bytes registered on each.
     pub fn connect(crc: Crc, mtu: PathMtu, buffer: usize) -> Result<Self> {
         let sides = [Side::new(0, crc, buffer)?, Side::new(1, crc, buffer)?];
-        let mut pair = Self { sides, start: Clock::now(), mtu };
+        let mut pair = Self { sides, start: Clock::now() };
         let [client, server] = &pair.sides;
         let listen = ListenSpec { ip: None, port: PORT, backlog: 1, context: 0 };
         server.engine.listen(&listen).map_err(failed("listen"))?;
@@ -161,10 +160,6 @@ impl Pair {
         Ok(pair)
     }
 
-    pub fn mtu(&self) -> PathMtu {
-        self.mtu
-    }
-
     /// Frames sent by both sides so far.
     pub fn frames(&self) -> u64 {
         self.sides.iter().map(|side| side.engine.stats().tx_frames.get()).sum()
@@ -186,17 +181,13 @@ impl Pair {
         }
         // Empty vectors do not allocate.
         let mut events = Vec::new();
-        for engine in [&side.engine, &peer.engine] {
-            while let Some(event) = engine.poll_event() {
-                if let Event::Conn { id, event, .. } = event
-                    && std::ptr::eq(engine, &raw const side.engine)
-                {
-                    events.push((id, event));
-                }
+        while let Some(event) = side.engine.poll_event() {
+            if let Event::Conn { id, event, .. } = event {
+                events.push((id, event));
             }
-            if engine.poll_timeout().is_some_and(|at| at <= now) {
-                engine.handle_timeout(now);
-            }
+        }
+        if side.engine.poll_timeout().is_some_and(|at| at <= now) {
+            side.engine.handle_timeout(now);
         }
         events
     }

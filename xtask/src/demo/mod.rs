@@ -66,6 +66,7 @@ fn plan(options: &Options) -> Result<Plan> {
         capture: Some(capture),
         kill_peer_at: options.kill_peer_at.map(|share| share.0),
         verifier: true,
+        keywords: Vec::new(),
     })
 }
 
@@ -77,9 +78,10 @@ fn absolute(path: PathBuf) -> Result<PathBuf> {
 fn verdict(outcome: &Outcome) -> Result<()> {
     let failed = |message: String| Err(Exit { code: EXIT_FAILED, message }.into());
     match &outcome.end {
-        End::PeerLost { noticed_after } => {
-            failed(format!("the peer was lost; both consumers knew after {:.2} s", noticed_after.as_secs_f64()))
-        }
+        End::PeerLost { noticed_after } => failed(format!(
+            "the peer was lost; both consumers knew after {:.2} s",
+            noticed_after.as_secs_f64()
+        )),
         End::Failed(reason) => failed(format!("the copy failed: {reason}")),
         End::Complete if !outcome.hashes_match() => failed("the hashes differ".into()),
         End::Complete if !outcome.violations.is_empty() => failed("the verifier found violations".into()),
@@ -96,7 +98,8 @@ struct Bars {
 impl Bars {
     fn new() -> Arc<Self> {
         let bar = ProgressBar::no_length();
-        let style = "  {msg:<22} {bar:40.cyan/blue} {bytes:>11} / {total_bytes:<11} {binary_bytes_per_sec:>12}";
+        let style =
+            "  {msg:<22} {bar:40.cyan/blue} {bytes:>11} / {total_bytes:<11} {binary_bytes_per_sec:>12}";
         if let Ok(style) = ProgressStyle::with_template(style) {
             bar.set_style(style.progress_chars("━╸─"));
         }

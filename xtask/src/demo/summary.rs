@@ -15,23 +15,36 @@ pub fn table(outcome: &Outcome, options: &Options) -> String {
     line(&mut out, &heading(outcome));
     line(&mut out, &format!("{} of {} ({clock})", size(outcome.bytes), outcome.name));
     line(&mut out, "");
-    for (name, time) in [("RDMA Write, to the peer", outcome.write), ("RDMA Read, back again", outcome.read)] {
+    for (name, time) in [("RDMA Write, to the peer", outcome.write), ("RDMA Read, back again", outcome.read)]
+    {
         let figure = time.map_or("not finished".into(), |time| goodput(outcome.bytes, time));
         row(&mut out, name, &figure);
     }
     line(&mut out, "");
-    line(&mut out, &format!("{:<16}{:>9}{:>11}{:>9}{:>11}{:>11}", "requests", "posted", "completed", "flushed", "p50", "p99"));
+    line(
+        &mut out,
+        &format!(
+            "{:<16}{:>9}{:>11}{:>9}{:>11}{:>11}",
+            "requests", "posted", "completed", "flushed", "p50", "p99"
+        ),
+    );
     for (name, operation) in &outcome.operations {
         let Operation { posted, succeeded, failed, flushed, p50, p99 } = operation;
         let (p50, p99) = (p50.map_or("-".into(), short), p99.map_or("-".into(), short));
-        line(&mut out, &format!("  {name:<14}{posted:>9}{:>11}{flushed:>9}{p50:>11}{p99:>11}", succeeded + failed));
+        line(
+            &mut out,
+            &format!("  {name:<14}{posted:>9}{:>11}{flushed:>9}{p50:>11}{p99:>11}", succeeded + failed),
+        );
     }
     line(&mut out, "");
     let wire = &outcome.wire;
     let mut faults = Vec::new();
-    for (count, name) in
-        [(wire.lost, "lost"), (wire.delayed, "late"), (wire.duplicated, "doubled"), (wire.corrupted, "corrupted")]
-    {
+    for (count, name) in [
+        (wire.lost, "lost"),
+        (wire.delayed, "late"),
+        (wire.duplicated, "doubled"),
+        (wire.corrupted, "corrupted"),
+    ] {
         if count > 0 {
             faults.push(format!("{count} {name}"));
         }

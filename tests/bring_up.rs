@@ -1,0 +1,123 @@
+//! Loading, starting, stopping and unloading the driver, on good devices and on broken ones.
+
+use ntsim::device::{Quirks, pci::BrokenCapabilities};
+use viordma_tests::{
+    image,
+    testbed::{Options, Testbed},
+};
+
+/// Numbers of events in the driver's table.
+mod event {
+    pub const NO_CAPABILITIES: u32 = 11;
+    pub const BROKEN_CAPABILITIES: u32 = 12;
+    pub const MISSING_STRUCTURE: u32 = 13;
+    pub const NO_VERSION_1: u32 = 15;
+    pub const FEATURES_REJECTED: u32 = 16;
+}
+
+/// A testbed whose first device misbehaves.
+fn bed(quirks: Quirks) -> Option<Testbed> {
+    let options = Options { quirks, ..Options::default() };
+    Some(Testbed::new(&image()?, &options).expect("the image can be loaded"))
+}
+
+/// Stops what runs, and fails the test with everything the verifier found.
+fn finish(mut bed: Testbed) {
+    bed.stop().expect("both drivers stop");
+    let violations = bed.violations();
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
+}
+
+/// Starts the driver on a device that is broken; returns the numbers of the events it logged.
+fn events_of_refusal(quirks: Quirks) -> Option<Vec<u32>> {
+    let mut bed = bed(quirks)?;
+    let machine = bed.machine_mut(0);
+    machine.enter().expect("DriverEntry succeeds whatever the devices are");
+    assert!(machine.start_adapter().is_err(), "a broken device is not started");
+    let events = machine.event_log().iter().map(|entry| entry.code & 0xffff).collect();
+    finish(bed);
+    Some(events)
+}
+
+#[test]
+fn the_driver_starts_and_stops_without_a_trace() {
+    let Some(mut bed) = bed(Quirks::default()) else { return };
+    bed.start().expect("both drivers start");
+    assert!(bed.machines()[0].event_log().is_empty(), "nothing to report");
+    finish(bed);
+}
+
+#[test]
+fn a_driver_without_a_device_unloads() {
+    let Some(bed) = bed(Quirks::default()) else { return };
+    for machine in bed.machines() {
+        machine.enter().expect("DriverEntry succeeds");
+    }
+    finish(bed);
+}
+
+#[test]
+fn an_adapter_can_be_started_again_and_again() {
+    let Some(mut bed) = bed(Quirks::default()) else { return };
+    for _ in 0..3 {
+        let machine = bed.machine_mut(0);
+        machine.start().expect("the driver starts");
+        machine.stop().expect("the driver stops");
+    }
+    finish(bed);
+}
+
+#[test]
+fn a_device_without_version_1_is_refused_with_an_event() {
+    let Some(events) = events_of_refusal(Quirks { no_version_1: true, ..Quirks::default() }) else { return };
+    assert_eq!(events, [event::NO_VERSION_1]);
+}
+
+#[test]
+fn a_device_that_takes_its_features_back_is_refused_with_an_event() {
+    let Some(events) = events_of_refusal(Quirks { rejects_features: true, ..Quirks::default() }) else {
+        return;
+    };
+    assert_eq!(events, [event::FEATURES_REJECTED]);
+}
+
+#[test]
+fn every_broken_capability_list_is_refused_with_an_event_that_names_the_reason() {
+    let cases = [
+        (BrokenCapabilities::Loop, event::BROKEN_CAPABILITIES),
+        (BrokenCapabilities::NoSuchBar, event::MISSING_STRUCTURE),
+        (BrokenCapabilities::BeyondBar, event::MISSING_STRUCTURE),
+        (BrokenCapabilities::Truncated, event::MISSING_STRUCTURE),
+        (BrokenCapabilities::NoCommon, event::MISSING_STRUCTURE),
+        (BrokenCapabilities::NoList, event::NO_CAPABILITIES),
+    ];
+    for (capabilities, expected) in cases {
+        let quirks = Quirks { capabilities: Some(capabilities), ..Quirks::default() };
+        let Some(events) = events_of_refusal(quirks) else { return };
+        assert_eq!(events, [expected], "{capabilities:?}");
+    }
+}
+
+#[test]
+fn a_start_survives_the_failure_of_any_of_its_allocations() {
+    let Some(mut bed) = bed(Quirks::default()) else { return };
+    let host = bed.machines()[0].host().clone();
+    bed.machines()[0].enter().expect("DriverEntry succeeds");
+    for victim in 0.. {
+        let machine = bed.machine_mut(0);
+        let before = host.low_resources.asked();
+        host.low_resources.fail_nth(victim);
+        let outcome = machine.start_adapter();
+        let asked = host.low_resources.asked() - before;
+        if let Some(miniport) = machine.take_miniport() {
+            miniport.halt().expect("the adapter halts");
+        }
+        assert!(!host.is_dead(), "allocation {victim} failed:\n{}", bed.violations().join("\n"));
+        if outcome.is_ok() && asked <= victim {
+            // Nothing failed any more: every allocation has been the victim once.
+            assert!(victim > 10, "a start allocates");
+            break;
+        }
+    }
+    finish(bed);
+}

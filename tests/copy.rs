@@ -1,0 +1,137 @@
+//! Files between two hosts: over good and bad wires, with every path MTU, to a peer that goes away.
+
+use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+
+use ntsim::ndis::Keyword;
+use viordma_tests::{
+    copy::{self, End, Faults, Outcome, Plan, Source},
+    image,
+};
+
+/// Runs a plan on the image; the verifier has to be content whatever happened.
+fn run(plan: &Plan) -> Option<Outcome> {
+    let progress: Arc<dyn Fn(copy::Progress) + Send + Sync> = Arc::new(|_| {});
+    let outcome = copy::run(&image()?, plan, &progress).expect("the run comes to its end");
+    assert!(outcome.violations.is_empty(), "{}", outcome.violations.join("\n"));
+    for (kind, operation) in &outcome.operations {
+        let completed = operation.succeeded + operation.flushed + operation.failed;
+        assert_eq!(operation.posted, completed, "every {kind} posted completes exactly once");
+    }
+    Some(outcome)
+}
+
+/// Runs a plan that has to succeed.
+fn copied(plan: &Plan) -> Option<Outcome> {
+    let outcome = run(plan)?;
+    assert_eq!(outcome.end, End::Complete);
+    assert!(outcome.hashes_match(), "what came back is what was sent");
+    Some(outcome)
+}
+
+fn scratch(name: &str) -> PathBuf {
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    directory.join(name)
+}
+
+#[test]
+fn a_file_goes_there_and_back() {
+    let path = scratch("a file.txt");
+    fs::write(&path, "to the peer, and back\n".repeat(50_000)).unwrap();
+    let Some(outcome) = copied(&Plan { source: Source::File(path), ..Plan::of(0) }) else { return };
+    assert_eq!(outcome.name, "a file.txt");
+    assert_eq!(outcome.bytes, 22 * 50_000);
+}
+
+#[test]
+fn an_empty_file_goes_there_and_back() {
+    let Some(outcome) = copied(&Plan::of(0)) else { return };
+    assert_eq!(outcome.bytes, 0);
+}
+
+#[test]
+fn lengths_that_fill_no_frame_arrive_whole() {
+    for bytes in [1, 3, 4095, 4097, (1 << 20) + 1] {
+        if copied(&Plan::of(bytes)).is_none() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn every_path_mtu_carries_it() {
+    let mut frames = Vec::new();
+    for path_mtu in [256, 512, 1024, 2048, 4096] {
+        let Some(outcome) = copied(&Plan { path_mtu, ..Plan::of(1 << 20) }) else { return };
+        frames.push(outcome.wire.frames);
+    }
+    assert!(frames.is_sorted_by(|small, large| small > large), "larger frames, fewer of them: {frames:?}");
+}
+
+#[test]
+fn create_calls_that_pend_make_no_difference() {
+    let keywords = vec![("NdkCreateCompletion", Keyword::Text("2".into()))];
+    copied(&Plan { keywords, ..Plan::of(1 << 20) });
+}
+
+#[test]
+fn five_percent_loss_costs_time_but_no_data() {
+    let faults = Faults { loss: 0.05, ..Faults::NONE };
+    let Some(outcome) = copied(&Plan { faults, ..Plan::of(4 << 20) }) else { return };
+    assert!(outcome.wire.lost > 0, "the wire did lose frames");
+}
+
+#[test]
+fn frames_that_overtake_others_or_come_twice_cost_no_data() {
+    let faults = Faults { reordering: 0.02, duplication: 0.02, ..Faults::NONE };
+    let Some(outcome) = copied(&Plan { faults, ..Plan::of(4 << 20) }) else { return };
+    assert!(outcome.wire.delayed > 0 && outcome.wire.duplicated > 0);
+}
+
+#[test]
+fn corrupted_frames_are_dropped_and_counted() {
+    let faults = Faults { corruption: 0.02, ..Faults::NONE };
+    let Some(outcome) = copied(&Plan { faults, ..Plan::of(4 << 20) }) else { return };
+    assert!(outcome.wire.corrupted > 0);
+    let counted: u64 =
+        outcome.counters.iter().filter(|(name, _)| name.starts_with("drop_")).map(|(_, n)| n).sum();
+    assert!(counted > 0, "drops are counted by reason: {:?}", outcome.counters);
+}
+
+#[test]
+fn all_faults_at_once_cost_no_data() {
+    for seed in 1..=5 {
+        let faults =
+            Faults { loss: 0.01, reordering: 0.01, duplication: 0.01, corruption: 0.01, ..Faults::NONE };
+        if copied(&Plan { faults, seed: Some(seed), ..Plan::of(1 << 20) }).is_none() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_dies_half_way_is_noticed_by_both_consumers() {
+    let plan = Plan { kill_peer_at: Some(0.5), ..Plan::of(8 << 20) };
+    let Some(outcome) = run(&plan) else { return };
+    let End::PeerLost { noticed_after } = outcome.end else { panic!("{:?}", outcome.end) };
+    assert!(noticed_after < Duration::from_secs(10), "noticed after {noticed_after:?}");
+    let flushed: u64 = outcome.operations.values().map(|operation| operation.flushed).sum();
+    assert!(flushed > 0, "what was posted completes as flushed");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_capture() {
+    let capture = |name: &str, seed| {
+        let path = scratch(name);
+        let faults = Faults { loss: 0.01, ..Faults::NONE };
+        copied(&Plan { faults, seed: Some(seed), capture: Some(path.clone()), ..Plan::of(1 << 20) })?;
+        Some(fs::read(path).unwrap())
+    };
+    let Some(first) = capture("first.pcapng", 7) else { return };
+    assert!(Some(&first) == capture("second.pcapng", 7).as_ref(), "the same seed");
+    assert!(Some(&first) != capture("other.pcapng", 8).as_ref(), "another seed");
+}
+
+#[test]
+fn threads_that_race_copy_the_same() {
+    copied(&Plan { seed: None, ..Plan::of(16 << 20) });
+}

@@ -1,0 +1,75 @@
+//! Creating objects while memory runs dry: the call says so, and nothing is left.
+
+use std::sync::Arc;
+
+use ndk_consumer::{Access, Adapter, Connector, Cq, Listener, Memory, Pd, Qp, QpDepths, Srq, Status};
+use ntsim::ndis::Keyword;
+use viordma_tests::{
+    image,
+    os::SimOs,
+    testbed::{Options, Testbed},
+};
+
+type Sim = Adapter<SimOs>;
+
+/// Lets every allocation that `create` makes fail in turn, until one run meets no failure.
+fn survives<T>(adapter: &Arc<Sim>, what: &str, create: impl Fn() -> Result<T, Status>) {
+    let low_resources = &adapter.os().host().low_resources;
+    for victim in 0..1000 {
+        let before = low_resources.asked();
+        low_resources.fail_nth(victim);
+        let outcome = create().map(drop);
+        let spared = low_resources.asked() - before <= victim;
+        match outcome {
+            Err(status) => assert_eq!(status, Status::INSUFFICIENT_RESOURCES, "{what}, allocation {victim}"),
+            Ok(()) if spared => return,
+            // An allocation that is not needed may fail unnoticed.
+            Ok(()) => {}
+        }
+    }
+    panic!("{what} allocates without end");
+}
+
+fn depths() -> QpDepths {
+    QpDepths { receives: 16, requests: 16, receive_sges: 2, request_sges: 2, inline: 64 }
+}
+
+/// Every create call of the provider, each with memory running dry at every point.
+fn create_everything(adapter: &Arc<Sim>, address: std::net::IpAddr) {
+    survives(adapter, "NdkCreatePd", || Pd::new(adapter));
+    survives(adapter, "NdkCreateCq", || Cq::new(adapter, 64));
+    survives(adapter, "NdkCreateConnector", || Connector::new(adapter));
+    survives(adapter, "NdkListen", || Listener::new(adapter, (address, 0).into()));
+    let pd = Pd::new(adapter).expect("memory is back");
+    survives(adapter, "NdkRegisterMr", || Memory::new(&pd, 100_000, Access::RemoteReadWrite));
+    survives(adapter, "NdkCreateSrq", || Srq::new(&pd, 16, 2));
+    let (cq, _completions) = Cq::new(adapter, 64).expect("memory is back");
+    survives(adapter, "NdkCreateQp", || Qp::new(&pd, &cq, &cq, 0, &depths()));
+}
+
+fn with_memory_running_dry(keyword: &str) {
+    let Some(image) = image() else { return };
+    let keywords = vec![("NdkCreateCompletion", Keyword::Text(keyword.into()))];
+    let mut bed =
+        Testbed::new(&image, &Options { keywords, ..Options::default() }).expect("the image can be loaded");
+    bed.start().expect("both drivers start");
+    let [machine, _] = bed.machines();
+    let address = machine.address();
+    let done = machine.consumer("consumer", move |adapter| create_everything(adapter, address)).join();
+    let violations = bed.violations();
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
+    done.expect("the consumer comes to its end");
+    bed.stop().expect("both drivers stop");
+    let violations = bed.violations();
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
+}
+
+#[test]
+fn create_calls_that_answer_inline_survive_the_failure_of_any_allocation() {
+    with_memory_running_dry("0");
+}
+
+#[test]
+fn create_calls_that_pend_survive_the_failure_of_any_allocation() {
+    with_memory_running_dry("2");
+}

@@ -1,0 +1,162 @@
+//! A simulated host as the system that an NDK consumer runs on.
+
+use std::{
+    ptr::NonNull,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use ndk_abi::nt::{MDL, MDL_SOURCE_IS_NONPAGED_POOL};
+use ndk_consumer::os;
+use ntsim::{BugCheck, Host, Irql, JoinHandle, current, guest::Guest, memory::PAGE_SIZE, violation};
+
+/// The consumer's side of a host: its threads, events and memory are the simulation's.
+#[derive(Clone)]
+pub struct SimOs {
+    host: Arc<Host>,
+}
+
+impl SimOs {
+    #[must_use]
+    pub fn new(host: &Arc<Host>) -> Self {
+        Self { host: host.clone() }
+    }
+
+    #[must_use]
+    pub fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+}
+
+impl os::Os for SimOs {
+    type Event = Event;
+    type Buffer = Buffer;
+    type Thread = Thread;
+
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.host.world().now())
+    }
+
+    fn event(&self) -> Event {
+        Event { signaled: AtomicBool::new(false), changed: self.host.event() }
+    }
+
+    fn allocate(&self, length: usize) -> Option<Buffer> {
+        Buffer::allocate(&self.host, length)
+    }
+
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Thread {
+        Thread(self.host.spawn(name, body))
+    }
+
+    fn call<R>(&self, call: impl FnOnce() -> R) -> R {
+        ntsim::image::call("a function of the provider", call)
+    }
+
+    fn called_back(&self, name: &'static str) {
+        let level = current().irql();
+        if level > Irql::DISPATCH_LEVEL {
+            violation(
+                BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+                format!("the provider called the consumer's {name} at {level}"),
+            );
+        }
+    }
+}
+
+/// A synchronization event, made of the simulation's notification event.
+pub struct Event {
+    signaled: AtomicBool,
+    /// Set after `signaled`; stays set until a waiter looks again.
+    changed: ntsim::Event,
+}
+
+impl os::Event for Event {
+    fn set(&self) {
+        self.signaled.store(true, Ordering::Release);
+        self.changed.set();
+    }
+
+    fn wait(&self, timeout: Option<Duration>) -> bool {
+        let world = current().world().clone();
+        let deadline = timeout.map(|timeout| Duration::from_nanos(world.now()).saturating_add(timeout));
+        loop {
+            self.changed.reset();
+            if self.signaled.swap(false, Ordering::Acquire) {
+                return true;
+            }
+            let left =
+                deadline.map_or(Duration::MAX, |at| at.saturating_sub(Duration::from_nanos(world.now())));
+            if !self.changed.wait(left) {
+                return self.signaled.swap(false, Ordering::Acquire);
+            }
+        }
+    }
+}
+
+/// Pages of a host's physical memory, and the list that describes them.
+pub struct Buffer {
+    host: Arc<Host>,
+    address: Guest<u8>,
+    length: usize,
+    /// The MDL and the page frame numbers behind it.
+    list: Box<[u64]>,
+}
+
+impl Buffer {
+    fn allocate(host: &Arc<Host>, length: usize) -> Option<Self> {
+        let pages = length.div_ceil(PAGE_SIZE);
+        let address = host.memory.allocate(pages)?;
+        let header = size_of::<MDL>();
+        let mut list = vec![0u64; header / 8 + pages].into_boxed_slice();
+        for (page, entry) in list[header / 8..].iter_mut().enumerate() {
+            *entry = host.memory.pfn(address.address() + page * PAGE_SIZE)?.0;
+        }
+        let mdl = Guest::new(list.as_mut_ptr().cast::<MDL>());
+        mdl.write(MDL {
+            Next: std::ptr::null_mut(),
+            Size: i16::try_from(header + pages * 8).unwrap_or(0),
+            MdlFlags: MDL_SOURCE_IS_NONPAGED_POOL,
+            Process: std::ptr::null_mut(),
+            MappedSystemVa: address.as_ptr().cast(),
+            StartVa: address.as_ptr().cast(),
+            ByteCount: u32::try_from(length).ok()?,
+            ByteOffset: 0,
+        });
+        Some(Self { host: host.clone(), address, length, list })
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.host.memory.free(self.address, self.length.div_ceil(PAGE_SIZE));
+    }
+}
+
+// SAFETY: the list names the pages behind the address; both are made once, and stay until the value is dropped: the
+// list lies in a box of its own.
+unsafe impl os::Buffer for Buffer {
+    fn address(&self) -> NonNull<u8> {
+        NonNull::new(self.address.as_ptr()).expect("allocated memory has an address")
+    }
+
+    fn len(&self) -> usize {
+        self.length
+    }
+
+    fn mdl(&self) -> NonNull<MDL> {
+        NonNull::new(self.list.as_ptr().cast_mut().cast()).expect("a box has an address")
+    }
+}
+
+/// A thread of the host. One whose host died has ended, too.
+pub struct Thread(JoinHandle<()>);
+
+impl os::Thread for Thread {
+    fn join(self) {
+        drop(self.0.join());
+    }
+}

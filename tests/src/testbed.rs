@@ -1,0 +1,320 @@
+//! Two hosts with the driver on them, a NIC under each, a wire between.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use ndk_abi::nt::NT_SUCCESS;
+use ndk_consumer::Adapter;
+use ntsim::{
+    ClockKind, Event, Host, JoinHandle, Sim,
+    device::{Nic, NicOptions, Quirks},
+    host::HostOptions,
+    ndis::{self, Keyword, LogEntry, Miniport, NdkAdapter},
+    pcapng::{Capture, Lost},
+    wire::{Faults, Wire, WireOptions},
+};
+
+use crate::{copy::WireFigures, os::SimOs};
+
+/// Headers of a frame around a payload of the path MTU, as Ethernet's MTU counts them. (rocev2 §5)
+const OVERHEAD: u32 = 96;
+
+/// A vendor's OID: the counters of the driver's engine, by name.
+const OID_VIORDMA_COUNTERS: u32 = 0xff5d_0101;
+const COUNTER_NAME: usize = 32;
+const COUNTER_SIZE: usize = COUNTER_NAME + 8;
+
+/// How a testbed is built. The default: virtual time, a good wire, well-behaved devices, everything verified.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Virtual time and this seed; real time without.
+    pub seed: Option<u64>,
+    pub faults: Faults,
+    /// RoCE path MTU that the NICs' MTU leaves room for.
+    pub path_mtu: u32,
+    pub capture: Option<PathBuf>,
+    pub verifier: bool,
+    /// What the NIC of the first host does wrong.
+    pub quirks: Quirks,
+    /// Registry values of the adapter, on both hosts.
+    pub keywords: Vec<(&'static str, Keyword)>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            seed: Some(0),
+            faults: Faults::NONE,
+            path_mtu: 4096,
+            capture: None,
+            verifier: true,
+            quirks: Quirks::default(),
+            keywords: Vec::new(),
+        }
+    }
+}
+
+/// One host, and what runs on it.
+pub struct Machine {
+    host: Arc<Host>,
+    nic: Arc<Nic>,
+    address: IpAddr,
+    miniport: Option<Miniport>,
+}
+
+/// The hosts and what is between them.
+pub struct Testbed {
+    machines: [Machine; 2],
+    wire: Arc<Wire>,
+    capture: Option<Capture>,
+    counters: BTreeMap<String, u64>,
+    // Dropped last: it ends the threads of the hosts.
+    sim: Sim,
+}
+
+impl Testbed {
+    /// Two hosts with `image` loaded on each, not started yet.
+    pub fn new(image: &Path, options: &Options) -> Result<Self> {
+        let clock = match options.seed {
+            Some(seed) => ClockKind::Deterministic { seed },
+            None => ClockKind::Threaded,
+        };
+        let mut sim = Sim::builder().clock(clock).build();
+        let wire = match options.seed {
+            Some(seed) => WireOptions::ten_gigabit().with_seed(seed),
+            None => WireOptions::immediate(),
+        };
+        let wire = Wire::new(wire.with_faults(options.faults));
+        let mut machine = |number: u8| -> Result<Machine> {
+            let host = HostOptions {
+                verifier: options.verifier,
+                ..HostOptions::new(["alpha", "beta"][usize::from(number)])
+            };
+            let host = sim.add_host(host);
+            let mut nic = NicOptions::new([0x02, 0, 0, 0, 0, number + 1]);
+            nic.mtu = u16::try_from(options.path_mtu + OVERHEAD)?.max(1500);
+            if number == 0 {
+                nic.quirks = options.quirks;
+            }
+            let nic = host.plug(nic);
+            let address = Ipv4Addr::new(10, 0, 0, number + 1).into();
+            host.add_address(address, 24);
+            host.set_keyword("*JumboPacket", Keyword::Text((u32::from(nic.options().mtu) + 14).to_string()));
+            host.set_keyword("*NetworkDirectRoCEFrameSize", Keyword::Text(options.path_mtu.to_string()));
+            for (name, value) in &options.keywords {
+                host.set_keyword(name, value.clone());
+            }
+            host.load_image(image).with_context(|| format!("cannot load {}", image.display()))?;
+            Ok(Machine { host, nic, address, miniport: None })
+        };
+        let machines = [machine(0)?, machine(1)?];
+        ndis::bus::join(&wire, &machines[0].host, &machines[1].host);
+        let capture = match &options.capture {
+            Some(path) => {
+                let capture = Capture::create(path, &["alpha", "beta"], Lost::Marked);
+                Some(capture.with_context(|| format!("cannot write {}", path.display()))?)
+            }
+            None => None,
+        };
+        if let Some(capture) = &capture {
+            wire.capture(capture.clone());
+        }
+        Ok(Self { machines, wire, capture, counters: BTreeMap::new(), sim })
+    }
+
+    /// Starts the driver on both hosts: `DriverEntry`, then the adapter.
+    pub fn start(&mut self) -> Result<()> {
+        self.machines.iter_mut().try_for_each(Machine::start)
+    }
+
+    /// Halts the adapters and unloads the drivers that are still alive; the verifier looks for what they left.
+    pub fn stop(&mut self) -> Result<()> {
+        for machine in &mut self.machines {
+            for (name, value) in machine.counters() {
+                *self.counters.entry(name).or_default() += value;
+            }
+            machine.stop()?;
+        }
+        if let Some(capture) = self.capture.take() {
+            capture.finish().context("cannot write the capture")?;
+        }
+        Ok(())
+    }
+
+    #[must_use]
+    pub fn machines(&self) -> [&Machine; 2] {
+        let [alpha, beta] = &self.machines;
+        [alpha, beta]
+    }
+
+    pub fn machine_mut(&mut self, number: usize) -> &mut Machine {
+        &mut self.machines[number]
+    }
+
+    #[must_use]
+    pub fn wire(&self) -> &Arc<Wire> {
+        &self.wire
+    }
+
+    #[must_use]
+    pub fn event(&self) -> Event {
+        self.sim.event()
+    }
+
+    /// The run's own time.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        Duration::from_nanos(self.sim.now())
+    }
+
+    /// Everything the verifier found so far, as it would be printed.
+    #[must_use]
+    pub fn violations(&self) -> Vec<String> {
+        self.sim.verdict().violations.iter().map(ToString::to_string).collect()
+    }
+
+    /// Both directions of the wire, added up.
+    #[must_use]
+    pub fn wire_figures(&self) -> WireFigures {
+        let [there, back] = [0, 1].map(|from| self.wire.counters(from));
+        WireFigures {
+            frames: there.sent + back.sent,
+            bytes: there.sent_bytes + back.sent_bytes,
+            lost: there.lost + back.lost,
+            delayed: there.delayed + back.delayed,
+            duplicated: there.duplicated + back.duplicated,
+            corrupted: there.corrupted + back.corrupted,
+        }
+    }
+
+    /// Counters of both drivers, added up, as they were when the drivers stopped.
+    #[must_use]
+    pub fn counters(&self) -> BTreeMap<String, u64> {
+        self.counters.clone()
+    }
+}
+
+impl Machine {
+    #[must_use]
+    pub fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
+    #[must_use]
+    pub fn nic(&self) -> &Arc<Nic> {
+        &self.nic
+    }
+
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// The adapter, once it has started.
+    #[must_use]
+    pub fn miniport(&self) -> Option<&Miniport> {
+        self.miniport.as_ref()
+    }
+
+    /// What the driver wrote to the event log.
+    #[must_use]
+    pub fn event_log(&self) -> Vec<LogEntry> {
+        self.host.event_log()
+    }
+
+    /// Calls `DriverEntry` and starts the adapter.
+    pub fn start(&mut self) -> Result<()> {
+        self.enter()?;
+        self.start_adapter()
+    }
+
+    /// Calls `DriverEntry`.
+    pub fn enter(&self) -> Result<()> {
+        let host = self.host.clone();
+        let status = self.host.spawn("DriverEntry", move || host.start_driver("viordma")).join()?;
+        ensure!(NT_SUCCESS(status), "DriverEntry failed: {status:#010x}");
+        Ok(())
+    }
+
+    /// Starts the adapter of a driver that has been entered.
+    pub fn start_adapter(&mut self) -> Result<()> {
+        self.miniport = Some(Miniport::start(&self.host)?);
+        Ok(())
+    }
+
+    /// Takes the adapter out of the testbed's hands: the caller halts it.
+    pub fn take_miniport(&mut self) -> Option<Miniport> {
+        self.miniport.take()
+    }
+
+    /// Halts the adapter, if it started, and unloads the driver. A host that is dead is left as it is.
+    pub fn stop(&mut self) -> Result<()> {
+        if self.host.is_dead() {
+            return Ok(());
+        }
+        if let Some(miniport) = self.miniport.take() {
+            miniport.halt()?;
+        }
+        let host = self.host.clone();
+        self.host.spawn("DriverUnload", move || host.stop_driver()).join()?;
+        Ok(())
+    }
+
+    /// Runs an NDK consumer on a thread of the host: opens the adapter, runs `body`, closes it.
+    pub fn consumer<T: Send + 'static>(
+        &self,
+        name: &str,
+        body: impl FnOnce(&Arc<Adapter<SimOs>>) -> T + Send + 'static,
+    ) -> Consumer<T> {
+        let (os, miniport) = (Arc::new(SimOs::new(&self.host)), self.miniport.clone());
+        let run = move || {
+            let miniport = miniport.context("the adapter has not started")?;
+            let opened = miniport
+                .open_ndk(2, 0)
+                .map_err(|status| anyhow!("opening the NDK adapter failed: {status:#010x}"))?;
+            let result = {
+                // SAFETY: opened above; closed below, after the adapter and all that `body` made of it are gone.
+                let adapter = unsafe { Adapter::new(&os, pointer(&opened)?) };
+                body(&adapter)
+            };
+            miniport.close_ndk(opened)?;
+            Ok(result)
+        };
+        Consumer(self.host.spawn(name, run))
+    }
+
+    /// Counters of the driver's engine by name; none when it does not tell them.
+    #[must_use]
+    pub fn counters(&self) -> BTreeMap<String, u64> {
+        let records = match &self.miniport {
+            Some(miniport) if !self.host.is_dead() => miniport.query(OID_VIORDMA_COUNTERS, 64 * COUNTER_SIZE),
+            _ => return BTreeMap::new(),
+        };
+        let record = |bytes: &[u8]| {
+            let (name, value) = bytes.split_at(COUNTER_NAME);
+            let name = String::from_utf8_lossy(name).trim_end_matches('\0').to_owned();
+            (name, value.try_into().map_or(0, u64::from_le_bytes))
+        };
+        records.unwrap_or_default().chunks_exact(COUNTER_SIZE).map(record).collect()
+    }
+}
+
+fn pointer(opened: &NdkAdapter) -> Result<std::ptr::NonNull<ndk_abi::ndk::NDK_ADAPTER>> {
+    std::ptr::NonNull::new(opened.as_ptr()).context("the NDK adapter is null")
+}
+
+/// A consumer that runs.
+pub struct Consumer<T>(JoinHandle<Result<T>>);
+
+impl<T> Consumer<T> {
+    /// Waits for its end. An error if its host died under it, or if it could not open the adapter.
+    pub fn join(self) -> Result<T> {
+        self.0.join()?
+    }
+}
