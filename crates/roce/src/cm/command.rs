@@ -1,4 +1,5 @@
 //! What the consumer asks for.
+#![allow(clippy::similar_names, reason = "DREQ and DREP are what the protocol calls them")]
 
 use super::{Cm, Conn, Farewell, LocalQp, PeerQp, Pending, State, conn_id, state::Input};
 use crate::{
@@ -210,21 +211,19 @@ impl Cm {
         if !conn.stood || conn.farewell != Farewell::None {
             return Err(ConnError::State);
         }
-        let state = conn.state;
-        let (dreq, drep) = (dreq(conn), drep(conn));
+        let first = conn.state == State::Established;
+        let message = match conn.state {
+            State::Established => Some(dreq(conn)),
+            State::DreqReceived => Some(drep(conn)),
+            _ => None,
+        };
         if let Some(conn) = self.conns.get_mut(index) {
             conn.farewell = Farewell::Asked;
         }
-        match state {
-            State::Established => {
-                self.advance_and_send(now, index, Input::Disconnect, &dreq);
-            }
-            //= R-CONN-91
-            State::DreqReceived => {
-                self.advance_and_send(now, index, Input::Disconnect, &drep);
-                self.tell_done(index, true);
-            }
-            _ => self.tell_done(index, false),
+        let sent = message.is_some_and(|m| self.advance_and_send(now, index, Input::Disconnect, &m));
+        //= R-CONN-91
+        if !first {
+            self.tell_done(index, sent);
         }
         Ok(())
     }
@@ -253,7 +252,7 @@ impl Cm {
     //= R-CONN-96
     pub fn release(&mut self, now: Instant, id: ConnId) -> Result<(), ConnError> {
         let (index, conn) = self.resolve(id)?;
-        let (state, drep) = (conn.state, drep(conn));
+        let state = conn.state;
         if let Some(conn) = self.conns.get_mut(index) {
             conn.owned = false;
             conn.pending = Pending::empty();
@@ -262,7 +261,9 @@ impl Cm {
         match state {
             State::Idle => self.forget(index),
             State::DreqReceived => {
-                self.advance_and_send(now, index, Input::Disconnect, &drep);
+                if let Some(message) = self.conns.get(index).map(drep) {
+                    self.advance_and_send(now, index, Input::Disconnect, &message);
+                }
             }
             _ => self.break_off(now, index),
         }

@@ -58,9 +58,9 @@ impl Index {
         let mask = self.mask();
         for at in self.probe(hole as u32).skip(1) {
             let Some((hash, slot)) = self.at(at) else { break };
-            let from_home = at.wrapping_sub(hash as usize) & mask;
-            let from_hole = at.wrapping_sub(hole) & mask;
-            if from_home >= from_hole {
+            let distance = at.wrapping_sub(hash as usize) & mask;
+            let to_fill = at.wrapping_sub(hole) & mask;
+            if distance >= to_fill {
                 self.set(hole, Some((hash, slot)));
                 hole = at;
             }

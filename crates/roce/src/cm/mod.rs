@@ -31,7 +31,7 @@ mod listener;
 mod prf;
 mod queue;
 mod receive;
-pub mod state;
+mod state;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -255,7 +255,8 @@ impl Cm {
     }
 
     /// Connections there are, those in TIMEWAIT included.
-    pub fn connections(&self) -> usize {
+    #[cfg(test)]
+    fn connections(&self) -> usize {
         self.conns.len()
     }
 

@@ -1,4 +1,5 @@
 //! What the peer says.
+#![allow(clippy::similar_names, reason = "DREQ and DREP are what the protocol calls them")]
 
 use core::time::Duration;
 
@@ -16,11 +17,11 @@ use crate::{
 };
 
 /// The longest that a peer can have this side wait between repetitions.
-const MAX_INTERVAL: Duration = Duration::from_secs(60);
+const MAX_INTERVAL: Duration = Duration::from_mins(1);
 /// The shortest.
 const MIN_INTERVAL: Duration = Duration::from_millis(10);
 /// The longest extension that an MRA is granted.
-const MAX_SERVICE: Duration = Duration::from_secs(120);
+const MAX_SERVICE: Duration = Duration::from_mins(2);
 /// MRAs that are heard for one message.
 const MAX_MRAS: u8 = 15;
 

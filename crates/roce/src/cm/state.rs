@@ -37,7 +37,8 @@ macro_rules! transitions {
 
         /// Every transition there is. What is not listed does not happen: such an input is refused when it
         /// is the consumer's, and ignored when it is the peer's.
-        pub const TRANSITIONS: &[(Input, State, State)] = &[
+        #[cfg(test)]
+        pub(super) const TRANSITIONS: &[(Input, State, State)] = &[
             $($($((Input::$input, State::$from, State::$to),)+)+)*
         ];
 
@@ -93,8 +94,8 @@ impl State {
         matches!(self, Self::ReqSent | Self::RepSent | Self::DreqSent)
     }
 
-    /// All states, for tests and documentation.
-    pub const ALL: [Self; 9] = [
+    #[cfg(test)]
+    pub(super) const ALL: [Self; 9] = [
         Self::Idle,
         Self::ReqSent,
         Self::RepReceived,

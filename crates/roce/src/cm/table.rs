@@ -39,6 +39,7 @@ impl<T: Idle> Table<T> {
     }
 
     /// Slots in use.
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.capacity().saturating_sub(self.free.len())
     }

@@ -42,7 +42,7 @@ const fn tables() -> [[u32; 256]; STEP] {
 }
 
 /// What the four bytes of `word`, lowest first, contribute when `follow` bytes come after them.
-#[inline(always)]
+#[inline]
 fn word(word: u32, follow: usize) -> u32 {
     let [a, b, c, d] = word.to_le_bytes();
     TABLES[follow + 3][usize::from(a)]

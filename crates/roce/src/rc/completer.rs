@@ -176,9 +176,7 @@ impl Rc {
         if !self.requester.is_news(env.now) {
             return;
         }
-        let repeated = self.requester.is_repeated();
-        //= rocev2 §7
-        if repeated && !self.requester.recovery.spend() {
+        if !self.requester.recovery.may_go_back(env.now) {
             self.fail(env, Some(Status::RetryExceeded));
             return;
         }

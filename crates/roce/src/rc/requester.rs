@@ -204,11 +204,6 @@ impl Requester {
         self.recovery.went_back = Some((self.una, now));
     }
 
-    /// Whether the requester has gone back for the oldest packet before.
-    pub(super) fn is_repeated(&self) -> bool {
-        self.recovery.went_back.is_some_and(|(una, _)| una == self.una)
-    }
-
     /// Whether a loss at the oldest packet that is reported now is news: not the echo of one that the
     /// requester has gone back for already.
     pub(super) fn is_news(&self, now: Instant) -> bool {
@@ -261,9 +256,18 @@ impl Recovery {
         });
     }
 
-    /// Counts a retry without progress; `false` when there is none left.
-    pub(super) fn spend(&mut self) -> bool {
-        self.spent = self.spent.saturating_add(1);
+    /// Accounts for having to go back once more; `false` when no retry is left for that.
+    ///
+    /// A retry is not each going back, but each time that the agreed timeout has passed without progress:
+    /// the same patience, whether the peer is silent, or reports the same loss over and over. Before that,
+    /// resending is free, and finds a lost tail early.
+    pub(super) fn may_go_back(&mut self, now: Instant) -> bool {
+        //= rocev2 §7
+        let waited = now.duration_since(self.progress);
+        let due = self.ack_timeout.saturating_mul(u32::from(self.spent).saturating_add(1));
+        if !self.ack_timeout.is_zero() && waited >= due {
+            self.spent = self.spent.saturating_add(1);
+        }
         self.spent <= self.retries
     }
 
@@ -309,11 +313,7 @@ impl Rc {
         }
         env.engine.stats.timeouts.inc();
         let recovery = &mut requester.recovery;
-        // Before the agreed time has passed, resending is free: it finds a lost tail early.
-        let waited = env.now.duration_since(recovery.progress);
-        let due = recovery.ack_timeout.saturating_mul(u32::from(recovery.spent).saturating_add(1));
-        //= rocev2 §7
-        if !recovery.ack_timeout.is_zero() && waited >= due && !recovery.spend() {
+        if !recovery.may_go_back(env.now) {
             self.fail(env, Some(Status::RetryExceeded));
             return;
         }

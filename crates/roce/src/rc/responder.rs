@@ -452,7 +452,7 @@ impl Responder {
         }
         let packets = reth.length.div_ceil(self.mtu).max(1);
         //= R-QP-54
-        if !self.reads.take(Read { first: sequence, packets, reth: *reth, next: 0, began: 0 }) {
+        if !self.reads.take(Read::new(sequence, packets, *reth)) {
             return Err(Refusal::INVALID);
         }
         env.engine.stats.rx_reads.inc();
@@ -483,11 +483,16 @@ struct Read {
     next: u32,
     /// The packet that the response began with when it was last asked for.
     began: u32,
+    /// Whether it has been served once: what is asked for again does not count against the grant.
+    served: bool,
 }
 
 impl Read {
-    const EMPTY: Self =
-        Self { first: 0, packets: 0, reth: RethRepr { address: 0, r_key: 0, length: 0 }, next: 0, began: 0 };
+    const EMPTY: Self = Self::new(0, 0, RethRepr { address: 0, r_key: 0, length: 0 });
+
+    const fn new(first: u64, packets: u32, reth: RethRepr) -> Self {
+        Self { first, packets, reth, next: 0, began: 0, served: false }
+    }
 }
 
 /// A packet of a READ response.
@@ -517,10 +522,15 @@ impl Reads {
         self.serving < self.len
     }
 
-    /// Takes a READ on, forgetting the oldest served one; `false` when as many as were granted are being
-    /// served.
+    /// Takes a READ on, forgetting the oldest served one; `false` when as many as were granted have not
+    /// been served.
     fn take(&mut self, read: Read) -> bool {
-        if self.len.saturating_sub(self.serving) >= self.granted {
+        let mut waiting = 0usize;
+        for index in 0..self.len {
+            let read = self.ring.get(self.wrap(self.head.wrapping_add(index)));
+            waiting = waiting.saturating_add(usize::from(read.is_some_and(|read| !read.served)));
+        }
+        if waiting >= self.granted {
             return false;
         }
         if self.len == self.ring.len() {
@@ -588,6 +598,7 @@ impl Reads {
         let at = self.wrap(self.head.wrapping_add(self.serving));
         if let Some(read) = self.ring.get_mut(at) {
             read.next = read.next.saturating_add(1);
+            read.served |= read.next >= read.packets;
         }
         // Those behind may have been served before an earlier one was asked for again.
         while self.is_serving() {

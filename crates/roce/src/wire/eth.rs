@@ -19,8 +19,11 @@ pub struct MacAddr(pub [u8; 6]);
 
 impl fmt::Debug for MacAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+        for (i, byte) in self.0.iter().enumerate() {
+            let separator = if i == 0 { "" } else { ":" };
+            write!(f, "{separator}{byte:02x}")?;
+        }
+        Ok(())
     }
 }
 
@@ -33,8 +36,8 @@ impl fmt::Display for MacAddr {
 impl MacAddr {
     /// The EUI-64 made of this address, which serves as CA GUID.
     pub const fn eui64(self) -> u64 {
-        let [a, b, c, d, e, f] = self.0;
-        u64::from_be_bytes([a, b, c, 0xFF, 0xFE, d, e, f])
+        let [o0, o1, o2, n0, n1, n2] = self.0;
+        u64::from_be_bytes([o0, o1, o2, 0xFF, 0xFE, n0, n1, n2])
     }
 }
 
@@ -130,7 +133,7 @@ impl EthRepr {
 
     /// Bytes that [`EthRepr::emit`] writes.
     #[inline]
-    pub const fn len(&self) -> usize {
+    pub const fn header_len(&self) -> usize {
         if self.vlan.is_some() { Eth::LEN + Eth::TAG_LEN } else { Eth::LEN }
     }
 

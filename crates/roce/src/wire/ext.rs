@@ -47,7 +47,11 @@ impl Ext {
     /// Reads the headers of shape `headers` from the start of `bytes`; `None` when they do not fit, or
     /// when no opcode has that shape.
     pub fn parse(headers: ExtHeaders, bytes: &[u8]) -> Option<Self> {
-        let bytes = bytes.get(..headers.len())?;
+        const DETH_IMM: ExtHeaders = ExtHeaders::DETH.union(ExtHeaders::IMM_DT);
+        const RETH_IMM: ExtHeaders = ExtHeaders::RETH.union(ExtHeaders::IMM_DT);
+        const ATOMIC_ACK: ExtHeaders = ExtHeaders::AETH.union(ExtHeaders::ATOMIC_ACK_ETH);
+
+        let bytes = bytes.get(..headers.byte_len())?;
         let reth = || Some(RethRepr::parse(&Reth::new_checked(bytes).ok()?));
         let aeth = || Some(AethRepr::parse(&Aeth::new_checked(bytes).ok()?));
         let deth = || Some(DethRepr::parse(&Deth::new_checked(bytes).ok()?));
@@ -57,9 +61,6 @@ impl Ext {
         let original =
             || Some(AtomicAckEthRepr::parse(&AtomicAckEth::new_checked(last(AtomicAckEth::LEN)?).ok()?));
 
-        const DETH_IMM: ExtHeaders = ExtHeaders::DETH.union(ExtHeaders::IMM_DT);
-        const RETH_IMM: ExtHeaders = ExtHeaders::RETH.union(ExtHeaders::IMM_DT);
-        const ATOMIC_ACK: ExtHeaders = ExtHeaders::AETH.union(ExtHeaders::ATOMIC_ACK_ETH);
         Some(match headers {
             ExtHeaders::DETH => Self::Deth(deth()?),
             DETH_IMM => Self::DethImm(deth()?, imm()?),
@@ -139,7 +140,7 @@ mod tests {
         for shape in shapes {
             let mut bytes = [0xEE; Ext::MAX_LEN];
             let len = shape.emit(&mut bytes);
-            assert_eq!(len, shape.headers().len());
+            assert_eq!(len, shape.headers().byte_len());
             assert!(bytes[len..].iter().all(|&b| b == 0xEE));
             assert_eq!(Ext::parse(shape.headers(), &bytes), Some(shape));
             assert_eq!(Ext::parse(shape.headers(), &bytes[..len.saturating_sub(1)]).is_some(), len == 0);

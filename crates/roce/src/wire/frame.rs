@@ -162,7 +162,7 @@ impl Template {
             checksum: 0,
         };
         udp.emit(rest.first_chunk_mut()?);
-        Some(Self { bytes, ip_at: eth.len(), family, p_key: PKEY_DEFAULT, dest_qp })
+        Some(Self { bytes, ip_at: eth.header_len(), family, p_key: PKEY_DEFAULT, dest_qp })
     }
 
     /// Bytes of a frame around its payload, pad bytes not counted.

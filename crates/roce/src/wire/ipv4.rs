@@ -118,7 +118,7 @@ impl<'a> Ipv4<'a> {
     }
 
     #[inline]
-    fn flags_fragment(&self) -> u16 {
+    fn flags_fragment(self) -> u16 {
         field::be16::<{ at::FLAGS_FRAGMENT }, _>(self.0)
     }
 }

@@ -79,7 +79,7 @@ impl<'a> Ipv6<'a> {
     }
 
     #[inline]
-    fn first_word(&self) -> u32 {
+    fn first_word(self) -> u32 {
         field::be32::<{ at::VERSION_CLASS_FLOW }, _>(self.0)
     }
 }

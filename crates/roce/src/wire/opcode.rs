@@ -75,7 +75,8 @@ bitflags::bitflags! {
 impl ExtHeaders {
     /// Bytes that these headers take together.
     #[inline]
-    pub const fn len(self) -> usize {
+    #[allow(clippy::indexing_slicing, reason = "a bit of eight is an index into eight lengths")]
+    pub const fn byte_len(self) -> usize {
         const LENGTHS: [usize; 8] = [8, 16, 4, 28, 8, 4, 4, 16];
         let (mut bits, mut len) = (self.bits(), 0);
         while bits != 0 {
@@ -124,7 +125,7 @@ macro_rules! opcodes {
                 first: matches!(Position::$position, Position::First | Position::Only),
                 last: matches!(Position::$position, Position::Last | Position::Only),
                 ext,
-                ext_len: ext.len() as u8,
+                ext_len: ext.byte_len() as u8,
                 payload: PayloadRule::$payload,
                 solicited: false $(|| stringify!($se).len() != 0)?,
             }
@@ -171,6 +172,7 @@ opcodes! {
 }
 
 /// Index into [`TABLE`] by opcode; `NONE` where there is none.
+#[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 static INDEX: [u8; 256] = {
     let mut index = [NONE; 256];
     let mut i = 0;

@@ -1,0 +1,220 @@
+//! A network that loses, doubles, reorders and corrupts: nothing of that is seen but in the counters.
+
+use roce::wire::{Opcode, Packet, PathMtu};
+use roce::{CompletionKind, Operation, ReadLimits, SendFlags, Status};
+
+use crate::pair::{Memory, Options, Pair, pattern};
+
+/// Posts a mix of requests on both sides, runs, and checks everything that can be seen.
+fn exchange(options: Options) -> Pair {
+    const REQUESTS: u64 = 24;
+    let seed = options.seed;
+    let mut pair = Pair::connected(options);
+    let mut expected: [Vec<(u64, CompletionKind)>; 2] = [Vec::new(), Vec::new()];
+    let mut checks: Vec<(Memory, Vec<u8>)> = Vec::new();
+    let mut keep = Vec::new();
+    let mut received: [Vec<(u64, u32)>; 2] = [Vec::new(), Vec::new()];
+    for number in 0..REQUESTS {
+        for from in 0..2 {
+            let size = (pair.random() % 9000) as usize;
+            let data = pattern(size, seed ^ number << 8 ^ from as u64);
+            let choice = pair.random() % 3;
+            let (local, remote) = (&pair.sides[from], &pair.sides[1 - from]);
+            let kind = match choice {
+                0 => {
+                    let (source, sink) = (local.source(&data), remote.sink(size));
+                    remote.recv(number, &[sink.sge(0, size)]);
+                    received[1 - from].push((number, size as u32));
+                    local.send(number, &[source.sge(0, size)]);
+                    keep.push(source);
+                    checks.push((sink, data));
+                    CompletionKind::Send
+                }
+                1 => {
+                    let (source, sink) = (local.source(&data), remote.shared(size));
+                    local.write(number, &[source.sge(0, size)], &sink, 0);
+                    keep.push(source);
+                    checks.push((sink, data));
+                    CompletionKind::Write
+                }
+                _ => {
+                    let (source, sink) = (remote.shared(size), local.sink(size));
+                    source.write(&data);
+                    local.read(number, &[sink.sge(0, size)], &source, 0);
+                    keep.push(source);
+                    checks.push((sink, data));
+                    CompletionKind::Read
+                }
+            };
+            expected[from].push((number, kind));
+        }
+    }
+    pair.run();
+    for (side, (expected, received)) in pair.sides.iter().zip(expected.into_iter().zip(received)) {
+        let done = side.completions();
+        assert!(done.iter().all(|c| c.status == Status::Success), "seed {seed}: {done:?}");
+        let sent: Vec<_> =
+            done.iter().filter(|c| !c.kind.is_receive()).map(|c| (c.context, c.kind)).collect();
+        assert_eq!(sent, expected, "seed {seed}");
+        let got: Vec<_> = done.iter().filter(|c| c.kind.is_receive()).map(|c| (c.context, c.bytes)).collect();
+        assert_eq!(got, received, "seed {seed}");
+        assert!(side.qp.is_drained());
+    }
+    for (memory, data) in checks {
+        assert_eq!(&memory.read()[..data.len()], data, "seed {seed}");
+    }
+    pair
+}
+
+//= R-QP-2
+#[test]
+fn every_request_completes_once_in_order_with_its_data_whatever_the_network_does() {
+    let (mut losses, mut naks) = (0, 0);
+    for seed in 0..150 {
+        let mtu = PathMtu::ALL[seed as usize % 5];
+        let reads = ReadLimits { inbound: 1 + seed as u8 % 5, outbound: 1 + seed as u8 % 7 };
+        let pair = exchange(Options {
+            seed,
+            mtu,
+            reads,
+            loss: 20 + seed as u32 % 60,
+            duplication: 20,
+            reordering: 50,
+            corruption: 5,
+            ..Options::default()
+        });
+        losses += pair.sides.iter().map(|side| side.stat("retransmissions")).sum::<u64>();
+        naks += pair.sides.iter().map(|side| side.stat("rx_nak_sequence")).sum::<u64>();
+    }
+    assert!(losses > 1000 && naks > 100, "{losses} retransmissions, {naks} NAKs: too tame");
+}
+
+#[test]
+fn a_network_that_only_reorders_loses_nothing() {
+    for seed in 0..30 {
+        exchange(Options { seed, reordering: 300, ..Options::default() });
+    }
+}
+
+/// Loses the `nth` packet with that opcode to `side`.
+fn lose(pair: &mut Pair, side: usize, opcode: Opcode, nth: usize) {
+    let mut seen = 0;
+    pair.filter = Some(Box::new(move |to, frame| {
+        let packet = Packet::parse(frame).unwrap();
+        if to == side && packet.bth().opcode() == opcode {
+            seen += 1;
+            return seen != nth;
+        }
+        true
+    }));
+}
+
+/// A request of 10 packets of 1024 bytes, with one packet lost; how long it took in round trips.
+fn with_a_loss(operation: &str, side: usize, opcode: Opcode, nth: usize) -> u64 {
+    let mut pair = Pair::connected(Options::default());
+    // The first one is not measured: it teaches the requester the round trip.
+    for round in 0..2 {
+        let [alice, bob] = &pair.sides;
+        let data = pattern(10 * 1024, round);
+        let start = pair.now;
+        match operation {
+            "send" => {
+                let (source, sink) = (alice.source(&data), bob.sink(data.len()));
+                bob.recv(1, &[sink.all()]);
+                alice.send(1, &[source.all()]);
+                if round == 1 {
+                    lose(&mut pair, side, opcode, nth);
+                }
+                pair.run_until("the send", |pair| !pair.sides[0].cq.is_empty());
+                assert_eq!(sink.read(), data);
+            }
+            _ => {
+                let (source, sink) = (bob.shared(data.len()), alice.sink(data.len()));
+                source.write(&data);
+                alice.read(1, &[sink.all()], &source, 0);
+                if round == 1 {
+                    lose(&mut pair, side, opcode, nth);
+                }
+                pair.run_until("the read", |pair| !pair.sides[0].cq.is_empty());
+                assert_eq!(sink.read(), data);
+            }
+        }
+        for side in &pair.sides {
+            assert!(side.outcomes().iter().all(|(_, status)| *status == Status::Success));
+        }
+        if round == 1 {
+            assert!(pair.sides[0].stat("retransmissions") > 0);
+            return pair.now.duration_since(start).as_micros() as u64 / 100;
+        }
+    }
+    unreachable!()
+}
+
+//= rocev2 §7
+#[test]
+fn a_loss_in_the_middle_costs_a_round_trip() {
+    assert_eq!(with_a_loss("send", 1, Opcode::SEND_FIRST, 1), 2);
+    assert_eq!(with_a_loss("send", 1, Opcode::SEND_MIDDLE, 4), 2);
+    // A gap inside a READ is seen by the responses behind it.
+    assert_eq!(with_a_loss("read", 0, Opcode::READ_RESPONSE_FIRST, 1), 2);
+    assert_eq!(with_a_loss("read", 0, Opcode::READ_RESPONSE_MIDDLE, 4), 2);
+}
+
+//= rocev2 §7
+#[test]
+fn a_lost_tail_costs_the_shortest_timeout() {
+    let shortest = 4_000 / 100;
+    for (operation, side, opcode) in [
+        ("send", 1, Opcode::SEND_LAST),
+        ("send", 0, Opcode::ACKNOWLEDGE),
+        ("read", 1, Opcode::READ_REQUEST),
+        ("read", 0, Opcode::READ_RESPONSE_LAST),
+    ] {
+        let took = with_a_loss(operation, side, opcode, 1);
+        assert!((shortest..shortest + 4).contains(&took), "{opcode:?}: {took} round trips");
+    }
+}
+
+#[test]
+fn what_is_lost_again_is_resent_again_without_a_timeout() {
+    let mut pair = Pair::connected(Options::default());
+    let [alice, bob] = &pair.sides;
+    let (source, remote) = (alice.source(&pattern(40_000, 1)), bob.shared(40_000));
+    alice.write(1, &[source.all()], &remote, 0);
+    // The fifth packet, three times.
+    let mut psn = None;
+    let (mut seen, mut lost) = (0, 0);
+    pair.filter = Some(Box::new(move |to, frame| {
+        let packet = Packet::parse(frame).unwrap();
+        if to == 1 {
+            seen += 1;
+            if seen == 5 {
+                psn = Some(packet.bth().psn());
+            }
+            if psn == Some(packet.bth().psn()) && lost < 3 {
+                lost += 1;
+                return false;
+            }
+        }
+        true
+    }));
+    pair.run_until("the write", |pair| !pair.sides[0].cq.is_empty());
+    assert_eq!(remote.read(), pattern(40_000, 1));
+    assert_eq!(pair.sides[0].stat("timeouts"), 0);
+    assert_eq!(pair.sides[0].stat("rx_nak_sequence"), 3);
+}
+
+#[test]
+fn duplicates_are_not_executed_again() {
+    let mut pair = Pair::connected(Options { duplication: 1000, ..Options::default() });
+    let [alice, bob] = &pair.sides;
+    let (source, sink) = (alice.source(&pattern(3000, 1)), bob.sink(3000));
+    for i in 0..4 {
+        bob.recv(i, &[sink.all()]);
+        alice.post(i, Operation::Send, SendFlags::empty(), &[source.all()]).unwrap();
+    }
+    pair.run();
+    assert_eq!(pair.sides[1].outcomes().len(), 4);
+    assert_eq!(pair.sides[1].stat("rx_sends"), 4);
+    assert!(pair.sides[1].stat("rx_duplicates") >= 12);
+}

@@ -1,0 +1,11 @@
+//! The engine as its consumers see it: two of them on a virtual network, driven by a virtual clock.
+
+mod connect;
+mod cq;
+mod errors;
+mod hostile;
+mod loss;
+mod memory;
+mod pair;
+mod requests;
+mod srq;
