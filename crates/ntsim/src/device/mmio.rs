@@ -162,10 +162,7 @@ impl Access {
         }
         let width = Width::of(instruction.memory_size().size())?;
         let kind = match (instruction.mnemonic(), instruction.op0_kind(), instruction.op1_kind()) {
-            (Mnemonic::Mov, OpKind::Register, OpKind::Memory) => {
-                Kind::Load { into: Operand::of(instruction.op0_register())?, sign_extend: false }
-            }
-            (Mnemonic::Movzx, OpKind::Register, OpKind::Memory) => {
+            (Mnemonic::Mov | Mnemonic::Movzx, OpKind::Register, OpKind::Memory) => {
                 Kind::Load { into: Operand::of(instruction.op0_register())?, sign_extend: false }
             }
             (Mnemonic::Movsx | Mnemonic::Movsxd, OpKind::Register, OpKind::Memory) => {
@@ -243,11 +240,11 @@ impl SignalContext<'_> {
 
 impl CpuState for SignalContext<'_> {
     fn general(&self, index: usize) -> u64 {
-        self.0.uc_mcontext.gregs[Self::GENERAL[index] as usize].cast_unsigned()
+        self.0.uc_mcontext.gregs[Self::GENERAL[index].cast_unsigned() as usize].cast_unsigned()
     }
 
     fn set_general(&mut self, index: usize, value: u64) {
-        self.0.uc_mcontext.gregs[Self::GENERAL[index] as usize] = value.cast_signed();
+        self.0.uc_mcontext.gregs[Self::GENERAL[index].cast_unsigned() as usize] = value.cast_signed();
     }
 
     fn instruction_pointer(&self) -> u64 {

@@ -7,16 +7,16 @@ use ndk_abi::{
         NDIS_MINIPORT_ADAPTER_ATTRIBUTES, NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES,
         NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES, NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
         NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES, NDIS_MINIPORT_ATTRIBUTES_BUS_MASTER,
-        NDIS_MINIPORT_ATTRIBUTES_HARDWARE_DEVICE, NDIS_OBJECT_HEADER,
+        NDIS_MINIPORT_ATTRIBUTES_HARDWARE_DEVICE, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT,
         NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES,
         NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_HARDWARE_ASSIST_ATTRIBUTES,
         NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_NDK_ATTRIBUTES,
         NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES,
-        NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES, NDIS_OBJECT_TYPE_DEFAULT,
+        NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES,
         NDIS_SIZEOF_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2,
         NDIS_SIZEOF_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
         NDIS_SIZEOF_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_1, NDIS_STATUS,
-        NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_SUCCESS, NDIS_STATUS_PENDING,
+        NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS,
     },
     ndk::{
         NDIS_NDK_CAPABILITIES, NDIS_NDK_CAPABILITIES_REVISION_1, NDIS_SIZEOF_NDK_CAPABILITIES_REVISION_1,
@@ -134,11 +134,14 @@ impl Adapter {
 
     fn set_registration(&self, from: Guest<NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES>) -> NDIS_STATUS {
         let attributes = from.read();
-        require(attributes.Header.Size >= NDIS_SIZEOF_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_1, || {
-            format!("registration attributes of {} bytes", attributes.Header.Size)
-        });
+        require(
+            attributes.Header.Size >= NDIS_SIZEOF_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_1,
+            || format!("registration attributes of {} bytes", attributes.Header.Size),
+        );
         require(self.attributes().registration.is_none(), || "registration attributes set twice".into());
-        require(!attributes.MiniportAdapterContext.is_null(), || "no adapter context in the registration".into());
+        require(!attributes.MiniportAdapterContext.is_null(), || {
+            "no adapter context in the registration".into()
+        });
         let wanted = NDIS_MINIPORT_ATTRIBUTES_HARDWARE_DEVICE | NDIS_MINIPORT_ATTRIBUTES_BUS_MASTER;
         if attributes.AttributeFlags & wanted != wanted {
             return NDIS_STATUS_INVALID_PARAMETER;
@@ -150,14 +153,19 @@ impl Adapter {
     fn set_general(&self, from: Guest<NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES>) -> NDIS_STATUS {
         let attributes = from.read();
         require(attributes.Header.Size >= NDIS_SIZEOF_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2, || {
-            format!("general attributes of {} bytes: revision 2 is expected of 6.20 and later", attributes.Header.Size)
+            format!(
+                "general attributes of {} bytes: revision 2 is expected of 6.20 and later",
+                attributes.Header.Size
+            )
         });
         let complete = attributes.MtuSize != 0
             && attributes.MacAddressLength == 6
             && attributes.MaxXmitLinkSpeed != 0
             && attributes.MaxRcvLinkSpeed != 0
             && attributes.SupportedPacketFilters != 0;
-        require(complete, || "general attributes without MTU, MAC address, link speed or packet filters".into());
+        require(complete, || {
+            "general attributes without MTU, MAC address, link speed or packet filters".into()
+        });
         let oids = attributes.SupportedOidListLength;
         require(oids > 0 && oids.is_multiple_of(4) && !attributes.SupportedOidList.is_null(), || {
             format!("general attributes with a list of OIDs of {oids} bytes")

@@ -3,8 +3,13 @@
 use std::sync::{Arc, Weak};
 
 use ndk_abi::{
-    ndis::{NDIS_PHYSICAL_ADDRESS, NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS},
-    nt::{CM_RESOURCE_INTERRUPT_LATCHED, CM_RESOURCE_INTERRUPT_MESSAGE, CmResourceTypeInterrupt, CmResourceTypeMemory},
+    ndis::{
+        NDIS_PHYSICAL_ADDRESS, NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS,
+    },
+    nt::{
+        CM_RESOURCE_INTERRUPT_LATCHED, CM_RESOURCE_INTERRUPT_MESSAGE, CmResourceTypeInterrupt,
+        CmResourceTypeMemory,
+    },
 };
 
 use super::{Adapter, adapter::adapter, broken, require};
@@ -46,7 +51,7 @@ impl Bus for HostBus {
     }
 
     fn misuse(&self, misuse: Misuse) {
-        let (code, text) = misuse_report(misuse);
+        let (code, text) = misuse_report(&misuse);
         violation(code, text)
     }
 
@@ -55,7 +60,7 @@ impl Bus for HostBus {
     }
 }
 
-fn misuse_report(misuse: Misuse) -> (BugCheck, String) {
+fn misuse_report(misuse: &Misuse) -> (BugCheck, String) {
     let code = match misuse.kind {
         MisuseKind::Dma => BugCheck::DRIVER_VERIFIER_DMA_VIOLATION,
         MisuseKind::Register | MisuseKind::Ring => BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
@@ -123,9 +128,11 @@ pub(crate) unsafe fn access_register(address: usize, context: &mut libc::ucontex
     match unsafe { host.ndis.windows.access(address, &mut SignalContext(context)) } {
         Ok(()) => Access::Done,
         Err(Failure::NotMapped) => Access::NotMapped,
-        Err(Failure::Instruction(text)) => Access::Violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text),
+        Err(Failure::Instruction(text)) => {
+            Access::Violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
+        }
         Err(Failure::Misuse(misuse)) => {
-            let (code, text) = misuse_report(misuse);
+            let (code, text) = misuse_report(&misuse);
             Access::Violation(code, text)
         }
     }
@@ -159,9 +166,8 @@ pub(super) fn resources(nic: &Nic) -> Vec<u8> {
     let vectors = u32::from(nic.options().vectors);
     // Translated: level and vector, then the affinity.
     let level = u64::from(crate::Irql::DEVICE_LEVEL.0);
-    let messages = (0..vectors).map(|vector| {
-        descriptor(CmResourceTypeInterrupt, flags, level | u64::from(0x50 + vector) << 32, 1)
-    });
+    let messages = (0..vectors)
+        .map(|vector| descriptor(CmResourceTypeInterrupt, flags, level | u64::from(0x50 + vector) << 32, 1));
     let descriptors: Vec<_> = memory.into_iter().chain(messages).collect();
     let mut list = Vec::with_capacity(8 + descriptors.len() * DESCRIPTOR_LEN);
     list.extend_from_slice(&1_u16.to_le_bytes());

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use ndk_abi::{
     ndis::{
         BINARY_DATA, NDIS_CONFIGURATION_OBJECT, NDIS_CONFIGURATION_PARAMETER,
-        NDIS_CONFIGURATION_PARAMETER_ParameterData, NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT, NDIS_PARAMETER_TYPE,
-        NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_SUCCESS,
+        NDIS_CONFIGURATION_PARAMETER_ParameterData, NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT,
+        NDIS_PARAMETER_TYPE, NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_SUCCESS,
     },
     nt::UNICODE_STRING,
 };
@@ -76,9 +76,10 @@ fn text_of(string: Guest<UNICODE_STRING>) -> String {
 /// Converts as NDIS does: integers from text, in the base asked for.
 fn convert(value: &Keyword, wanted: NDIS_PARAMETER_TYPE) -> Option<Value> {
     let number = match (value, wanted) {
-        (Keyword::Number(number), NDIS_PARAMETER_TYPE::NdisParameterInteger | NDIS_PARAMETER_TYPE::NdisParameterHexInteger) => {
-            Some(*number)
-        }
+        (
+            Keyword::Number(number),
+            NDIS_PARAMETER_TYPE::NdisParameterInteger | NDIS_PARAMETER_TYPE::NdisParameterHexInteger,
+        ) => Some(*number),
         (Keyword::Text(text), NDIS_PARAMETER_TYPE::NdisParameterInteger) => Some(text.trim().parse().ok()?),
         (Keyword::Text(text), NDIS_PARAMETER_TYPE::NdisParameterHexInteger) => {
             Some(u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()?)

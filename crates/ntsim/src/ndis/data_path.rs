@@ -1,10 +1,13 @@
 //! Frames between the stack above and the miniport. (windows-packaging §8.4)
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use ndk_abi::ndis::{
-    NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL, NDIS_RECEIVE_FLAGS_RESOURCES, NDIS_RETURN_FLAGS_DISPATCH_LEVEL, NDIS_STATUS,
-    NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL, NET_BUFFER, NET_BUFFER_LIST,
+    NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL, NDIS_RECEIVE_FLAGS_RESOURCES, NDIS_RETURN_FLAGS_DISPATCH_LEVEL,
+    NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL, NDIS_STATUS, NET_BUFFER, NET_BUFFER_LIST,
 };
 use parking_lot::Mutex;
 
@@ -37,7 +40,7 @@ struct State {
     sending: BTreeMap<usize, StackList>,
     statuses: BTreeMap<usize, NDIS_STATUS>,
     /// Lists of the miniport that the stack holds.
-    lent: BTreeMap<usize, ()>,
+    lent: BTreeSet<usize>,
     received: Vec<Vec<u8>>,
 }
 
@@ -126,8 +129,8 @@ impl Adapter {
                 buffer = Guest::new(buffer.read().Next);
             }
             if keeps {
-                let known = self.data_path.state.lock().lent.insert(list.address(), ());
-                require(known.is_none(), || "a NET_BUFFER_LIST indicated that the stack holds".into());
+                let known = self.data_path.state.lock().lent.insert(list.address());
+                require(known, || "a NET_BUFFER_LIST indicated that the stack holds".into());
             }
         }
         self.data_path.changed.set();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ndk_abi::{
     ndis::{
-        NDIS_PHYSICAL_ADDRESS, NDIS_SG_DMA_64_BIT_ADDRESS, NDIS_SG_DMA_DESCRIPTION, NDIS_OBJECT_TYPE_SG_DMA_DESCRIPTION,
-        NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1, NDIS_STATUS, NDIS_STATUS_SUCCESS,
+        NDIS_OBJECT_TYPE_SG_DMA_DESCRIPTION, NDIS_PHYSICAL_ADDRESS, NDIS_SG_DMA_64_BIT_ADDRESS,
+        NDIS_SG_DMA_DESCRIPTION, NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1, NDIS_STATUS, NDIS_STATUS_SUCCESS,
     },
     nt::LARGE_INTEGER,
 };
@@ -46,7 +46,9 @@ fn allocate(adapter: &Adapter, len: usize) -> Option<(usize, u64)> {
 fn free(adapter: &Adapter, len: usize, address: usize, physical: u64) {
     let host = current().host().clone();
     require(host.memory.physical_address(address) == Some(physical), || {
-        format!("NdisMFreeSharedMemory of {address:#x} with the physical address {physical:#x} of other memory")
+        format!(
+            "NdisMFreeSharedMemory of {address:#x} with the physical address {physical:#x} of other memory"
+        )
     });
     require(adapter.nic.memory().is_mapped(physical, len as u64), || {
         format!("NdisMFreeSharedMemory of {len} bytes at {address:#x}: more than were allocated")

@@ -7,7 +7,8 @@ use ndk_abi::{
         NDIS_DRIVER_OPTIONAL_HANDLERS, NDIS_MINIPORT_DRIVER_CHARACTERISTICS,
         NDIS_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_2, NDIS_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3,
         NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_MINIPORT_DRIVER_CHARACTERISTICS,
-        NDIS_OBJECT_TYPE_MINIPORT_PNP_CHARACTERISTICS, NDIS_SIZEOF_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_2,
+        NDIS_OBJECT_TYPE_MINIPORT_PNP_CHARACTERISTICS,
+        NDIS_SIZEOF_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_2,
         NDIS_SIZEOF_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3, NDIS_STATUS, NDIS_STATUS_BAD_CHARACTERISTICS,
         NDIS_STATUS_BAD_VERSION, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_SUCCESS,
     },
@@ -35,7 +36,7 @@ pub struct Driver {
     pub characteristics: NDIS_MINIPORT_DRIVER_CHARACTERISTICS,
     /// The NDK provider's handlers.
     pub ndk: Mutex<Option<NDIS_NDK_PROVIDER_CHARACTERISTICS>>,
-    driver_object: Guest<DRIVER_OBJECT>,
+    object: Guest<DRIVER_OBJECT>,
     setting_options: Mutex<bool>,
 }
 
@@ -67,15 +68,21 @@ fn missing_handler(of: &NDIS_MINIPORT_DRIVER_CHARACTERISTICS) -> Option<&'static
 }
 
 fn register(
-    driver_object: Guest<DRIVER_OBJECT>,
+    object: Guest<DRIVER_OBJECT>,
     context: usize,
     from: Guest<NDIS_MINIPORT_DRIVER_CHARACTERISTICS>,
 ) -> Result<Arc<Driver>, NDIS_STATUS> {
     let header: NDIS_OBJECT_HEADER = from.field(0).read();
     let kind = NDIS_OBJECT_TYPE_MINIPORT_DRIVER_CHARACTERISTICS;
     let (two, three) = (
-        (NDIS_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_2, NDIS_SIZEOF_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_2),
-        (NDIS_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3, NDIS_SIZEOF_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3),
+        (
+            NDIS_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_2,
+            NDIS_SIZEOF_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_2,
+        ),
+        (
+            NDIS_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3,
+            NDIS_SIZEOF_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3,
+        ),
     );
     let known = [two, three].into_iter().any(|(revision, size)| has_header(header, kind, revision, size));
     if !known {
@@ -106,7 +113,7 @@ fn register(
             context,
             characteristics,
             ndk: Mutex::new(None),
-            driver_object,
+            object,
             setting_options: Mutex::new(false),
         })
     }))
@@ -127,12 +134,12 @@ impl Driver {
 }
 
 /// What NDIS puts into the driver object: calls the miniport's own unload handler.
-extern "efiapi" fn unload(_driver_object: Guest<DRIVER_OBJECT>) {
+extern "efiapi" fn unload(_object: Guest<DRIVER_OBJECT>) {
     let Some(driver) = current().host().ndis.driver.lock().clone() else { return };
     let Some(handler) = driver.characteristics.UnloadHandler else { return };
     call("MiniportDriverUnload", || {
         // SAFETY: the driver registered the function under this contract; PASSIVE_LEVEL.
-        unsafe { handler(driver.driver_object.as_ptr()) }
+        unsafe { handler(driver.object.as_ptr()) }
     });
     if current().host().ndis.driver.lock().is_some() {
         broken("MiniportDriverUnload returned without NdisMDeregisterMiniportDriver");
@@ -143,7 +150,7 @@ imports! { IMPORTS: "ndis.sys" =>
     /// Registers the driver's handlers and calls its SetOptions.
     [== PASSIVE_LEVEL]
     fn NdisMRegisterMiniportDriver(
-        driver_object: Guest<DRIVER_OBJECT>,
+        object: Guest<DRIVER_OBJECT>,
         _registry_path: Guest<UNICODE_STRING>,
         context: usize,
         characteristics: Guest<NDIS_MINIPORT_DRIVER_CHARACTERISTICS>,
@@ -151,14 +158,14 @@ imports! { IMPORTS: "ndis.sys" =>
     ) -> NDIS_STATUS {
         let host = current().host().clone();
         require(host.ndis.driver.lock().is_none(), || "NdisMRegisterMiniportDriver called twice".into());
-        let driver = match register(driver_object, context, characteristics) {
+        let driver = match register(object, context, characteristics) {
             Ok(driver) => driver,
             Err(status) => return status,
         };
         handle.write(driver.handle);
         *host.ndis.driver.lock() = Some(driver.clone());
         host.objects.add("NdisMRegisterMiniportDriver", driver.handle);
-        driver_object.field::<usize>(DRIVER_UNLOAD).write(unload as *const () as usize);
+        object.field::<usize>(DRIVER_UNLOAD).write(unload as *const () as usize);
         let status = driver.set_options();
         if status != NDIS_STATUS_SUCCESS {
             let _ = host.ndis.handles.remove::<Driver>(driver.handle);

@@ -21,13 +21,7 @@ use parking_lot::Mutex;
 
 use super::{Adapter, adapter::adapter, handle, require};
 use crate::{
-    Host, Irql,
-    cpu::CpuId,
-    device::pci::Message,
-    guest::Guest,
-    image::call,
-    imports,
-    thread::current,
+    Host, Irql, cpu::CpuId, device::pci::Message, guest::Guest, image::call, imports, thread::current,
 };
 
 const REGISTER: &str = "NdisMRegisterInterruptEx";
@@ -123,7 +117,8 @@ impl Interrupt {
 
     fn run_dpc(self: &Arc<Self>, host: &Arc<Host>, message: u32, cpu: CpuId, context: usize) {
         let Some(handler) = self.characteristics.MessageInterruptDpcHandler else { return };
-        let mut throttle = NDIS_RECEIVE_THROTTLE_PARAMETERS { MaxNblsToIndicate: RECEIVE_LIMIT, MoreNblsPending: 0 };
+        let mut throttle =
+            NDIS_RECEIVE_THROTTLE_PARAMETERS { MaxNblsToIndicate: RECEIVE_LIMIT, MoreNblsPending: 0 };
         let parameters = &raw mut throttle;
         call("MiniportMessageInterruptDPC", || {
             // SAFETY: the image registered the function under this contract; the parameters live through the call.
@@ -153,7 +148,9 @@ impl Interrupt {
 /// The DPC of `message` on each CPU named; none named means this one.
 fn queue(handle: usize, message: u32, targets: u64, context: usize) -> u64 {
     let interrupt: Arc<Interrupt> = handle::object("interrupt handle", handle);
-    require(message < interrupt.messages, || format!("NdisMQueueDpc of message {message} of {}", interrupt.messages));
+    require(message < interrupt.messages, || {
+        format!("NdisMQueueDpc of message {message} of {}", interrupt.messages)
+    });
     let me = current();
     let targets = if targets == 0 { 1 << me.cpu().0 } else { targets };
     interrupt.queue_dpcs(me.host(), message, targets, context)

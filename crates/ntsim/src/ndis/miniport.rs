@@ -7,21 +7,27 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use ndk_abi::{
     ndis::{
-        NDIS_DEVICE_PNP_EVENT, NDIS_HALT_ACTION, NDIS_MINIPORT_INIT_PARAMETERS, NDIS_MINIPORT_INIT_PARAMETERS_REVISION_1,
-        NDIS_MINIPORT_PAUSE_PARAMETERS, NDIS_MINIPORT_PAUSE_PARAMETERS_REVISION_1, NDIS_MINIPORT_RESTART_PARAMETERS,
+        NDIS_DEVICE_PNP_EVENT, NDIS_HALT_ACTION, NDIS_MINIPORT_INIT_PARAMETERS,
+        NDIS_MINIPORT_INIT_PARAMETERS_REVISION_1, NDIS_MINIPORT_PAUSE_PARAMETERS,
+        NDIS_MINIPORT_PAUSE_PARAMETERS_REVISION_1, NDIS_MINIPORT_RESTART_PARAMETERS,
         NDIS_MINIPORT_RESTART_PARAMETERS_REVISION_1, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT,
         NDIS_OBJECT_TYPE_MINIPORT_INIT_PARAMETERS, NDIS_OID, NDIS_REQUEST_TYPE,
         NDIS_SIZEOF_MINIPORT_INIT_PARAMETER_REVISION_1, NDIS_SIZEOF_MINIPORT_PAUSE_PARAMETERS_REVISION_1,
-        NDIS_SIZEOF_MINIPORT_RESTART_PARAMETERS_REVISION_1, NDIS_STATUS, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS,
-        NET_DEVICE_PNP_EVENT,
+        NDIS_SIZEOF_MINIPORT_RESTART_PARAMETERS_REVISION_1, NDIS_STATUS, NDIS_STATUS_PENDING,
+        NDIS_STATUS_SUCCESS, NET_DEVICE_PNP_EVENT,
     },
-    netio::NET_LUID,
     ndk::NDK_VERSION,
+    netio::NET_LUID,
 };
 
 use super::{
-    Adapter, AdapterState, NdkAdapter, NdkEvent, adapter::Attributes, bus, handle::Handles,
-    oid::{OidError, OidPath}, require,
+    Adapter, AdapterState, NdkAdapter, NdkEvent,
+    adapter::Attributes,
+    bus,
+    handle::Handles,
+    oid::{OidError, OidPath},
+    require,
+    runtime::wait,
 };
 use crate::{
     Host,
@@ -191,7 +197,12 @@ impl Miniport {
     /// # Panics
     /// When the host dies.
     pub fn query(&self, oid: NDIS_OID, length: usize) -> Result<Vec<u8>, OidError> {
-        self.request(OidPath::Regular, NDIS_REQUEST_TYPE::NdisRequestQueryInformation, oid, vec![0xcc; length])
+        self.request(
+            OidPath::Regular,
+            NDIS_REQUEST_TYPE::NdisRequestQueryInformation,
+            oid,
+            vec![0xcc; length],
+        )
     }
 
     /// As [`Miniport::query`], by a direct OID request.
@@ -365,7 +376,9 @@ fn initialize(host: &Arc<Host>) -> Result<Miniport, StartError> {
         return Err(StartError::Initialize(status));
     }
     let attributes = adapter.attributes();
-    require(attributes.general.is_some(), || "MiniportInitializeEx succeeded without general attributes".into());
+    require(attributes.general.is_some(), || {
+        "MiniportInitializeEx succeeded without general attributes".into()
+    });
     let is_provider = adapter.driver.ndk.lock().is_some();
     require(!is_provider || attributes.ndk.is_some(), || {
         "MiniportInitializeEx of an NDK provider succeeded without NDK attributes".into()
@@ -379,7 +392,7 @@ fn transition(adapter: &Adapter, status: NDIS_STATUS) -> NDIS_STATUS {
     if status != NDIS_STATUS_PENDING {
         return status;
     }
-    while !adapter.transition.wait(Duration::from_secs(3600)) {}
+    wait(&adapter.transition);
     *adapter.transition_status.lock()
 }
 
@@ -458,9 +471,11 @@ fn remove(host: &Arc<Host>, adapter: &Arc<Adapter>, after: &str) {
     //= R-PNP-5
     let open = adapter.ndk.open_count();
     require(open == 0, || format!("{after} returned with {open} NDK adapters open"));
-    let left: Vec<_> = host.objects.list().into_iter().filter(|object| OF_ADAPTER.contains(&object.kind)).collect();
+    let left: Vec<_> =
+        host.objects.list().into_iter().filter(|object| OF_ADAPTER.contains(&object.kind)).collect();
     require(left.is_empty(), || {
-        let names: Vec<_> = left.iter().map(|object| format!("{} {:#x}", object.kind, object.address)).collect();
+        let names: Vec<_> =
+            left.iter().map(|object| format!("{} {:#x}", object.kind, object.address)).collect();
         format!("{after} left behind: {}", names.join(", "))
     });
     require(!adapter.nic.is_running(), || format!("{after} left the device running"));
@@ -471,11 +486,7 @@ fn remove(host: &Arc<Host>, adapter: &Arc<Adapter>, after: &str) {
 
 fn notify(adapter: &Arc<Adapter>, event: NDIS_DEVICE_PNP_EVENT) {
     let mut notification = NET_DEVICE_PNP_EVENT {
-        Header: header(
-            NDIS_OBJECT_TYPE_DEFAULT,
-            DEVICE_PNP_EVENT_REVISION,
-            DEVICE_PNP_EVENT_LEN,
-        ),
+        Header: header(NDIS_OBJECT_TYPE_DEFAULT, DEVICE_PNP_EVENT_REVISION, DEVICE_PNP_EVENT_LEN),
         PortNumber: 0,
         DevicePnPEvent: event,
         InformationBuffer: std::ptr::null_mut(),

@@ -7,8 +7,9 @@ use std::{collections::BTreeSet, sync::Arc};
 use ndk_abi::{
     ndis::{
         NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT, NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1,
-        NDIS_SIZEOF_NET_BUFFER_POOL_PARAMETERS_REVISION_1, NDIS_STATUS, NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS,
-        NET_BUFFER, NET_BUFFER_LIST, NET_BUFFER_LIST_POOL_PARAMETERS, NET_BUFFER_POOL_PARAMETERS,
+        NDIS_SIZEOF_NET_BUFFER_POOL_PARAMETERS_REVISION_1, NDIS_STATUS, NDIS_STATUS_RESOURCES,
+        NDIS_STATUS_SUCCESS, NET_BUFFER, NET_BUFFER_LIST, NET_BUFFER_LIST_POOL_PARAMETERS,
+        NET_BUFFER_POOL_PARAMETERS,
     },
     nt::MDL,
 };
@@ -86,7 +87,9 @@ fn allocate_list(
 ) -> Option<Guest<NET_BUFFER_LIST>> {
     let host = current().host().clone();
     let from: Arc<Pool> = handle::object("NET_BUFFER_LIST pool", pool);
-    require(buffer.is_none() || from.with_buffers, || "the pool was not allocated with fAllocateNetBuffer".into());
+    require(buffer.is_none() || from.with_buffers, || {
+        "the pool was not allocated with fAllocateNetBuffer".into()
+    });
     let extra = if from.with_buffers { size_of::<NET_BUFFER>() } else { 0 };
     let list = block(&host, LIST_LEN + extra + usize::from(context), LIST_TAG)?.cast::<NET_BUFFER_LIST>();
     from.out.lock().insert(list.address());
@@ -96,7 +99,9 @@ fn allocate_list(
         write_buffer(first, pool, mdl, offset, length);
     }
     let fields = list.as_ptr();
-    Guest::new(fields).field::<usize>(std::mem::offset_of!(NET_BUFFER_LIST, FirstNetBuffer)).write(first.address());
+    Guest::new(fields)
+        .field::<usize>(std::mem::offset_of!(NET_BUFFER_LIST, FirstNetBuffer))
+        .write(first.address());
     Guest::new(fields).field::<usize>(std::mem::offset_of!(NET_BUFFER_LIST, NdisPoolHandle)).write(pool);
     Some(list)
 }

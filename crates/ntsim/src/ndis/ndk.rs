@@ -1,6 +1,6 @@
 //! NDK adapters and net PnP events: what NDIS and the NDK layer above a provider do.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use ndk_abi::{
     ndis::{
@@ -8,13 +8,13 @@ use ndk_abi::{
         NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS, NET_PNP_EVENT_CODE, NET_PNP_EVENT_NOTIFICATION,
     },
     ndk::{
-        NDIS_OPEN_NDK_ADAPTER_PARAMETERS, NDK_ADAPTER, NDK_ADAPTER_DISPATCH, NDK_OBJECT_HEADER, NDK_OBJECT_TYPE,
-        NDK_VERSION,
+        NDIS_OPEN_NDK_ADAPTER_PARAMETERS, NDK_ADAPTER, NDK_ADAPTER_DISPATCH, NDK_OBJECT_HEADER,
+        NDK_OBJECT_TYPE, NDK_VERSION,
     },
 };
 use parking_lot::Mutex;
 
-use super::{Adapter, AdapterState, adapter::adapter, require};
+use super::{Adapter, AdapterState, adapter::adapter, require, runtime::wait};
 use crate::{Event, Host, guest::Guest, image::call, imports, thread::current};
 
 /// A change of state that the miniport reported.
@@ -77,7 +77,8 @@ impl Adapter {
         //= R-OPEN-18
         const POISON: usize = 0xdead_dead_dead_dead;
         let handlers = *self.driver.ndk.lock();
-        let open = handlers.and_then(|handlers| handlers.OpenNDKAdapterHandler).ok_or(NDIS_STATUS_NOT_SUPPORTED)?;
+        let open =
+            handlers.and_then(|handlers| handlers.OpenNDKAdapterHandler).ok_or(NDIS_STATUS_NOT_SUPPORTED)?;
         if !matches!(self.state(), AdapterState::Running | AdapterState::Paused) {
             return Err(NDIS_STATUS_ADAPTER_NOT_READY);
         }
@@ -136,7 +137,7 @@ impl Adapter {
         self.ndk.reported.set();
         if event == NdkEvent::Disable {
             //= R-OIDNDK-12
-            while !self.ndk.idle.wait(Duration::from_secs(3600)) {}
+            wait(&self.ndk.idle);
         }
         *self.ndk.in_event.lock() = false;
     }
@@ -156,7 +157,10 @@ fn check_adapter(opened: Guest<NDK_ADAPTER>, asked: NDK_VERSION) {
     });
     let reported = (header.Version.Major, header.Version.Minor);
     require(reported.0 == asked.Major && reported.1 >= asked.Minor, || {
-        format!("an NDK adapter of version {}.{}, opened as {}.{}", reported.0, reported.1, asked.Major, asked.Minor)
+        format!(
+            "an NDK adapter of version {}.{}, opened as {}.{}",
+            reported.0, reported.1, asked.Major, asked.Minor
+        )
     });
     let dispatch: usize = opened.field(size_of::<NDK_OBJECT_HEADER>()).read();
     require(dispatch != 0, || "an NDK adapter without dispatch table".into());

@@ -8,7 +8,7 @@ use ndk_abi::ndis::{
     NDIS_STATUS, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS,
 };
 
-use super::{Adapter, adapter::adapter, require};
+use super::{Adapter, adapter::adapter, require, runtime::wait};
 use crate::{guest::Guest, image::call, imports, thread::current};
 
 /// A refused OID request.
@@ -96,7 +96,7 @@ impl Adapter {
     }
 
     fn await_oid(&self) -> NDIS_STATUS {
-        while !self.oid_done.wait(std::time::Duration::from_secs(3600)) {}
+        wait(&self.oid_done);
         *self.oid_status.lock()
     }
 

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use super::{Adapter, broken, driver::Driver, handle, require};
 use crate::{
-    Host, Irql,
+    Event, Host, Irql,
     clock::EventId,
     guest::Guest,
     image::call,
@@ -40,6 +40,13 @@ pub(super) fn wait_until(condition: impl Fn() -> bool) {
     let me = current();
     while !condition() {
         me.park(Some(me.world().now() + LOOK));
+    }
+}
+
+/// Waits at `PASSIVE_LEVEL` for an event, however long it takes.
+pub(super) fn wait(event: &Event) {
+    while !event.is_set() {
+        event.wait_any();
     }
 }
 
@@ -140,7 +147,7 @@ struct RwLock {
 }
 
 impl RwLock {
-    fn acquire(&self, me: &Current, state: Guest<LOCK_STATE_EX>, write: bool) {
+    fn acquire(&self, me: Current, state: Guest<LOCK_STATE_EX>, write: bool) {
         const WRITE: u8 = 1;
         const READ: u8 = 2;
         let old = me.raise(Irql::DISPATCH_LEVEL);
@@ -288,13 +295,13 @@ imports! { IMPORTS: "ndis.sys" =>
     /// Acquires a reader-writer lock for reading.
     [<= DISPATCH_LEVEL]
     fn NdisAcquireRWLockRead(lock: usize, state: Guest<LOCK_STATE_EX>, _flags: u8) {
-        handle::object::<RwLock>("RW lock", lock).acquire(&current(), state, false);
+        handle::object::<RwLock>("RW lock", lock).acquire(current(), state, false);
     }
 
     /// Acquires a reader-writer lock for writing.
     [<= DISPATCH_LEVEL]
     fn NdisAcquireRWLockWrite(lock: usize, state: Guest<LOCK_STATE_EX>, _flags: u8) {
-        handle::object::<RwLock>("RW lock", lock).acquire(&current(), state, true);
+        handle::object::<RwLock>("RW lock", lock).acquire(current(), state, true);
     }
 
     /// Releases a reader-writer lock.

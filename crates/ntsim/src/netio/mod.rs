@@ -18,9 +18,10 @@ use std::{
 
 use ndk_abi::{
     netio::{
-        ADDRESS_FAMILY, AF_INET, AF_INET6, AF_UNSPEC, MIB_IPFORWARD_ROW2, MIB_IPINTERFACE_ROW, MIB_IPNET_ROW2,
-        MIB_NOTIFICATION_TYPE, MIB_UNICASTIPADDRESS_ROW, NET_LUID, NL_NEIGHBOR_STATE, PIPFORWARD_CHANGE_CALLBACK,
-        PIPINTERFACE_CHANGE_CALLBACK, PUNICAST_IPADDRESS_CHANGE_CALLBACK, SOCKADDR_INET,
+        ADDRESS_FAMILY, AF_INET, AF_INET6, AF_UNSPEC, MIB_IPFORWARD_ROW2, MIB_IPINTERFACE_ROW,
+        MIB_IPNET_ROW2, MIB_NOTIFICATION_TYPE, MIB_UNICASTIPADDRESS_ROW, NET_LUID, NL_NEIGHBOR_STATE,
+        PIPFORWARD_CHANGE_CALLBACK, PIPINTERFACE_CHANGE_CALLBACK, PUNICAST_IPADDRESS_CHANGE_CALLBACK,
+        SOCKADDR_INET,
     },
     nt::{
         STATUS_INSUFFICIENT_RESOURCES, STATUS_INVALID_PARAMETER, STATUS_NETWORK_UNREACHABLE,
@@ -139,7 +140,8 @@ impl Host {
         peers.iter().filter(|host| !host.is_dead()).find_map(|host| {
             let nics = host.nics();
             let nic = nics.iter().find(|nic| {
-                nic.port().is_some_and(|other| Arc::ptr_eq(other.wire(), port.wire()) && other.end() != port.end())
+                nic.port()
+                    .is_some_and(|other| Arc::ptr_eq(other.wire(), port.wire()) && other.end() != port.end())
             })?;
             let has = host.addresses().iter().any(|&(theirs, _)| theirs == address);
             (has && nic.is_running()).then(|| nic.mac())
@@ -161,7 +163,8 @@ impl Notification {
     fn deliver(&self, host: &Host, address: IpAddr, kind: MIB_NOTIFICATION_TYPE) {
         let Some(callback) = self.callback else { return };
         let interface = host.interface(0, 0);
-        let prefix = host.addresses().iter().find(|&&(known, _)| known == address).map_or(0, |&(_, prefix)| prefix);
+        let prefix =
+            host.addresses().iter().find(|&&(known, _)| known == address).map_or(0, |&(_, prefix)| prefix);
         let mut row = rows::unicast(address, prefix, interface.as_deref());
         let pointer = &raw mut row;
         call("a unicast address change callback", || {
@@ -205,7 +208,11 @@ fn misuse(text: impl Into<String>) -> ! {
 }
 
 /// A notification without events behind it.
-fn register(family: ADDRESS_FAMILY, callback: Option<PUNICAST_IPADDRESS_CHANGE_CALLBACK>, context: usize) -> usize {
+fn register(
+    family: ADDRESS_FAMILY,
+    callback: Option<PUNICAST_IPADDRESS_CHANGE_CALLBACK>,
+    context: usize,
+) -> usize {
     let host = current().host().clone();
     let handle = host.new_handle();
     let notification = Notification { handle, family, callback, context, running: AtomicU32::new(0) };

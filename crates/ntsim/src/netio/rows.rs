@@ -4,10 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ndk_abi::{
     netio::{
-        AF_INET, AF_INET6, IN_ADDR, IN_ADDR_S_un, IN6_ADDR, IN6_ADDR_u, IP_ADDRESS_PREFIX, MIB_IPFORWARD_ROW2,
-        MIB_IPINTERFACE_ROW, MIB_IPNET_ROW2, MIB_UNICASTIPADDRESS_ROW, NET_LUID, NL_DAD_STATE, NL_NEIGHBOR_STATE,
-        NL_PREFIX_ORIGIN, NL_ROUTE_ORIGIN, NL_ROUTE_PROTOCOL, NL_SUFFIX_ORIGIN, SOCKADDR_IN, SOCKADDR_IN6,
-        SOCKADDR_INET,
+        AF_INET, AF_INET6, IN_ADDR, IN_ADDR_S_un, IN6_ADDR, IN6_ADDR_u, IP_ADDRESS_PREFIX,
+        MIB_IPFORWARD_ROW2, MIB_IPINTERFACE_ROW, MIB_IPNET_ROW2, MIB_UNICASTIPADDRESS_ROW, NET_LUID,
+        NL_DAD_STATE, NL_NEIGHBOR_STATE, NL_PREFIX_ORIGIN, NL_ROUTE_ORIGIN, NL_ROUTE_PROTOCOL,
+        NL_SUFFIX_ORIGIN, SOCKADDR_IN, SOCKADDR_IN6, SOCKADDR_INET,
     },
     nt::BOOLEAN,
 };
@@ -89,7 +89,10 @@ pub fn route(destination: IpAddr, prefix: u8, interface: &Adapter) -> MIB_IPFORW
     MIB_IPFORWARD_ROW2 {
         InterfaceLuid: NET_LUID { Value: interface.luid },
         InterfaceIndex: interface.if_index,
-        DestinationPrefix: IP_ADDRESS_PREFIX { Prefix: socket_address(network(destination, prefix)), PrefixLength: prefix },
+        DestinationPrefix: IP_ADDRESS_PREFIX {
+            Prefix: socket_address(network(destination, prefix)),
+            PrefixLength: prefix,
+        },
         // On link.
         NextHop: socket_address(super::unspecified(destination)),
         ValidLifetime: FOR_EVER,
@@ -123,7 +126,12 @@ pub fn empty_neighbor(address: IpAddr) -> MIB_IPNET_ROW2 {
     MIB_IPNET_ROW2 { Address: socket_address(address), ..row }
 }
 
-pub fn neighbor(named: MIB_IPNET_ROW2, interface: &Adapter, mac: [u8; 6], state: NL_NEIGHBOR_STATE) -> MIB_IPNET_ROW2 {
+pub fn neighbor(
+    named: MIB_IPNET_ROW2,
+    interface: &Adapter,
+    mac: [u8; 6],
+    state: NL_NEIGHBOR_STATE,
+) -> MIB_IPNET_ROW2 {
     let mut physical = [0; 32];
     physical[..6].copy_from_slice(&mac);
     MIB_IPNET_ROW2 {

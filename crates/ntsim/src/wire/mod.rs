@@ -68,23 +68,13 @@ impl WireOptions {
     /// A link that takes no time and loses nothing, for the threaded clock.
     #[must_use]
     pub fn immediate() -> Self {
-        Self {
-            rate: None,
-            latency: Duration::ZERO,
-            capacity: 1024,
-            faults: [Faults::NONE; 2],
-            seed: 0,
-        }
+        Self { rate: None, latency: Duration::ZERO, capacity: 1024, faults: [Faults::NONE; 2], seed: 0 }
     }
 
     /// 10 Gbit/s and 5 µs, for the deterministic clock.
     #[must_use]
     pub fn ten_gigabit() -> Self {
-        Self {
-            rate: Some(10_000_000_000),
-            latency: Duration::from_micros(5),
-            ..Self::immediate()
-        }
+        Self { rate: Some(10_000_000_000), latency: Duration::from_micros(5), ..Self::immediate() }
     }
 
     /// The same faults in both directions.

@@ -227,10 +227,10 @@ impl Common {
     }
 
     pub fn read(&self, offset: u64, width: Width) -> Result<u64, Misuse> {
+        use Width::{Byte, Dword, Word};
         let queue = self.queues.get(usize::from(self.queue_select));
         let of_queue = |field: fn(&QueueRegisters) -> u64| queue.map_or(0, field);
         let half = |value: u64, at: u64| if offset == at { value & 0xffff_ffff } else { value >> 32 };
-        use Width::{Byte, Dword, Word};
         let (natural, value) = match offset {
             0x00 => (Dword, self.device_feature_select.into()),
             0x04 => (Dword, self.offered.half(self.device_feature_select).into()),
@@ -264,7 +264,7 @@ impl Common {
     ) -> Result<Effect, Misuse> {
         use Width::{Byte, Dword, Word};
         let natural = match offset {
-            0x00 | 0x08 | 0x0c | 0x20..=0x34 if offset % 4 == 0 => Dword,
+            0x00 | 0x08 | 0x0c | 0x20..=0x34 if offset.is_multiple_of(4) => Dword,
             0x10 | 0x16 | 0x18 | 0x1a | 0x1c => Word,
             0x14 => Byte,
             _ => return Err(Misuse::register(format!("a write to common configuration {offset:#x}"))),

@@ -311,7 +311,9 @@ impl Nic {
         let queue = value as usize;
         let expected = u64::from(pci::NOTIFY_MULTIPLIER) * value;
         if queue >= QUEUES || offset != expected {
-            return Err(Misuse::register(format!("notification of queue {value} written at offset {offset:#x}")));
+            return Err(Misuse::register(format!(
+                "notification of queue {value} written at offset {offset:#x}"
+            )));
         }
         self.common.lock().may_notify(queue)?;
         self.counters.notifications.fetch_add(1, Relaxed);

@@ -137,7 +137,7 @@ impl DeviceQueue {
         if !accepted {
             return Err(Misuse::ring(format!("chain {head} is indirect without INDIRECT_DESC")));
         }
-        if first.has_next() || first.len() == 0 || first.len() % 16 != 0 {
+        if first.has_next() || first.len() == 0 || !first.len().is_multiple_of(16) {
             return Err(Misuse::ring(format!("chain {head}: indirect table of {} bytes", first.len())));
         }
         memory.check(first.addr().0, first.len().into(), "an indirect table")
@@ -210,6 +210,7 @@ impl DeviceQueue {
     }
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
 fn unreachable_ring(error: virtio_queue::Error) -> Misuse {
     Misuse::ring(format!("a ring cannot be used: {error}"))
 }
