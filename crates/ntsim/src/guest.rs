@@ -88,6 +88,13 @@ impl Guest<u8> {
         unsafe { std::ptr::copy(bytes.as_ptr(), self.0, bytes.len()) }
     }
 
+    /// Whether the memory holds these bytes.
+    #[must_use]
+    pub fn holds(self, bytes: &[u8]) -> bool {
+        // SAFETY: see the module documentation.
+        unsafe { libc::memcmp(self.0.cast(), bytes.as_ptr().cast(), bytes.len()) == 0 }
+    }
+
     pub fn fill(self, byte: u8, count: usize) {
         // SAFETY: see the module documentation.
         unsafe { std::ptr::write_bytes(self.0, byte, count) }

@@ -270,7 +270,12 @@ fn outside(block: &Block, address: usize, at: usize) -> String {
 
 /// The first address in a range that does not hold the pattern.
 fn changed(start: usize, end: usize, pattern: u8) -> Option<usize> {
-    (start..end).find(|&address| Guest::<u8>::from_address(address).read() != pattern)
+    let expected = [pattern; PAGE_SIZE];
+    let chunk = (start..end).step_by(PAGE_SIZE).find(|&chunk| {
+        let length = PAGE_SIZE.min(end - chunk);
+        !Guest::<u8>::from_address(chunk).holds(&expected[..length])
+    })?;
+    (chunk..end).find(|&address| Guest::<u8>::from_address(address).read() != pattern)
 }
 
 /// A block before a page without access.

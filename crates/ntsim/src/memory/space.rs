@@ -38,10 +38,12 @@ impl Space {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
+        // SAFETY: zero is a valid AtomicU32. (Pages of zeros cost nothing until touched.)
+        let table = unsafe { Box::<[AtomicU32]>::new_zeroed_slice(PAGES).assume_init() };
         Ok(Self {
             base: base.expose_provenance(),
             free: Mutex::new(Ranges::new(0, PAGES as u64)),
-            table: std::iter::repeat_with(|| AtomicU32::new(0)).take(PAGES).collect(),
+            table,
         })
     }
 
