@@ -35,16 +35,20 @@ fn copy(pair: &Pair, file: &[u8], progress: &dyn Fn(Progress)) -> (Outcome, Outc
 fn there_and_back(pair: &Pair, length: usize) {
     let file: Vec<u8> = (0..length).map(|index| (index * 7 + index / 251) as u8).collect();
     let (served, copied) = copy(pair, &file, &|_| {});
-    let served = served.unwrap_or_else(|failure| panic!("serving: {}", failure.error));
-    let copied = copied.unwrap_or_else(|failure| panic!("copying: {}", failure.error));
+    let (served, copied) = match (served, copied) {
+        (Ok(served), Ok(copied)) => (served, copied),
+        (served, copied) => panic!("serving: {served:#?}\ncopying: {copied:#?}"),
+    };
     assert_eq!([served.bytes, copied.bytes], [length as u64; 2]);
     assert!(served.digest.is_some());
     assert_eq!(served.digest, copied.digest);
     for books in [&served.books, &copied.books] {
         let total = books.total();
         assert_eq!([total.failed, total.outstanding(), books.unexpected], [0; 3]);
-        assert_eq!(total.flushed, books.of(Operation::Receive).flushed, "only receives are left over");
     }
+    // The serving side may learn that its last message has arrived from the peer's leaving alone.
+    assert_eq!(copied.books.total().flushed, copied.books.of(Operation::Receive).flushed);
+    assert!(served.books.of(Operation::Send).flushed <= 1);
 }
 
 #[test]

@@ -125,7 +125,8 @@ impl<O: Os, S: Source + ?Sized> Copying<'_, O, S> {
         if Digest::from(back.finalize()) != digest {
             return Err(Error::Digest("of what was read back"));
         }
-        Ok(())
+        // A disconnect would flush what the peer has got but not acknowledged yet.
+        self.endpoint.settle_all()
     }
 
     /// Writes a segment, `outstanding` chunks on their way at once.
