@@ -194,7 +194,7 @@ fn every_frame_comes_back_from_its_summaries() {
         let eth = EthRepr::parse(&packet.eth());
         let mut bytes = [0; Eth::LEN + Eth::TAG_LEN];
         eth.emit(&mut bytes).unwrap();
-        again.extend_from_slice(&bytes[..eth.len()]);
+        again.extend_from_slice(&bytes[..eth.header_len()]);
         match packet.ip() {
             Ip::V4(ip) => {
                 let mut bytes = [0; Ipv4::LEN];
@@ -341,7 +341,7 @@ fn describe(report: &mut String, message: &CmMessage) {
             let ends = IpEnds::parse(&IpCm::new_checked(&req.private_data).unwrap()).unwrap();
             let data = text(&req.private_data[IpCm::LEN..]);
             // Shown in their own lines.
-            let rest = format!("{:?}", req);
+            let rest = format!("{req:?}");
             let rest = rest.split(", primary_path").next().unwrap();
             writeln!(report, "{rest}\n{path:?}\n{ends:?}\n{data}").unwrap();
         }

@@ -40,6 +40,8 @@ mod opcode;
 mod packet;
 mod psn;
 mod reth;
+#[cfg(test)]
+mod tests;
 mod timer;
 mod udp;
 

@@ -83,7 +83,7 @@ fn read_limits_are_the_lowest_of_wish_ability_and_peer() {
 fn private_data_is_taken_to_its_limit_and_not_beyond() {
     let mut pair = Pair::new();
     pair.listen();
-    let bytes: Vec<u8> = (1..=225).map(|i| i as u8).collect();
+    let bytes: Vec<u8> = (1..=225u8).collect();
     let data = |len: usize| &bytes[..len];
     assert_eq!(pair.try_connect(data(57), READS), Err(ConnError::PrivateDataTooLong));
     let a = pair.try_connect(data(56), READS).unwrap();
@@ -130,10 +130,10 @@ fn a_slow_consumer_is_waited_for_on_either_side() {
     pair.listen();
     let a = pair.connect();
     let b = pair.request();
-    pair.quiet_for(Duration::from_secs(60));
+    pair.quiet_for(Duration::from_mins(1));
     pair.accept(b);
     pair.replied(a);
-    pair.quiet_for(Duration::from_secs(60));
+    pair.quiet_for(Duration::from_mins(1));
     pair.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
     pair.expect(Side::B, b, EventKind::Established);
     assert!(pair.a.sent.contains(&Attribute::CM_MRA) && pair.b.sent.contains(&Attribute::CM_MRA));

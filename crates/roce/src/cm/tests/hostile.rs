@@ -239,7 +239,7 @@ proptest! {
         }
         // Late requests may still come in and be told.
         for _ in 0..3 {
-            pair.run_for(Duration::from_secs(60));
+            pair.run_for(Duration::from_mins(1));
             ledger.note(&mut pair);
             for (side, conn) in core::mem::take(&mut ledger.open) {
                 pair.command(side, |cm, now| cm.release(now, conn)).unwrap();

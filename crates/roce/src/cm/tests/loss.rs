@@ -87,7 +87,7 @@ fn a_peer_that_always_asks_for_patience_is_left_in_the_end() {
     pair.request();
     pair.expect(Side::A, a, EventKind::TimedOut);
     let waited = pair.now.duration_since(Instant::from_nanos(1_000_000_000));
-    assert!(waited > Duration::from_secs(120), "{waited:?}");
+    assert!(waited > Duration::from_mins(2), "{waited:?}");
 }
 
 //= rocev2 §12

@@ -184,7 +184,7 @@ impl Pair {
 
     /// Lets time pass until `side` has an event; gives it.
     fn event(&mut self, side: Side) -> Event {
-        let until = self.now + Duration::from_secs(600);
+        let until = self.now + Duration::from_mins(10);
         loop {
             self.collect();
             if let Some(event) = self.host(side).events.pop_front() {
@@ -269,6 +269,7 @@ impl Pair {
         event.conn
     }
 
+    #[allow(clippy::large_types_passed_by_value, reason = "reads better")]
     fn expect(&mut self, side: Side, conn: ConnId, kind: EventKind) {
         let event = self.event(side);
         assert_eq!((event.conn, event.kind), (conn, kind));
