@@ -62,7 +62,7 @@ impl fmt::Debug for Histogram {
             .field("p50", &self.quantile(0.5))
             .field("p99", &self.quantile(0.99))
             .field("max", &self.max())
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

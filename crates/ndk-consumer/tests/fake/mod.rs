@@ -305,7 +305,7 @@ fn scatter(sges: &[(usize, usize)], mut bytes: &[u8]) {
 
 fn ipv4(address: *const SOCKADDR) -> SocketAddrV4 {
     // SAFETY: tests use IPv4 only.
-    let address = unsafe { address.cast::<SOCKADDR_IN>().read() };
+    let address = unsafe { address.cast::<SOCKADDR_IN>().read_unaligned() };
     SocketAddrV4::new(
         Ipv4Addr::from(address.sin_addr.S_un.S_addr.to_ne_bytes()),
         u16::from_be(address.sin_port),
@@ -319,7 +319,7 @@ fn put_address(address: Option<SocketAddrV4>, into: *mut SOCKADDR, length: *mut 
     raw.sin_port = address.port().to_be();
     raw.sin_addr.S_un.S_addr = u32::from_ne_bytes(address.ip().octets());
     // SAFETY: the consumer passes room for any address.
-    unsafe { into.cast::<SOCKADDR_IN>().write(raw) };
+    unsafe { into.cast::<SOCKADDR_IN>().write_unaligned(raw) };
     // SAFETY: the consumer passes a length.
     unsafe { length.write(size_of::<SOCKADDR_IN>() as u32) };
     STATUS_SUCCESS
