@@ -16,9 +16,7 @@ use roce::{ConnEvent, CqFault, Event};
 pub fn deliver(core: &Core, budget: usize) -> usize {
     for done in 0..budget {
         if let Some(connector) = core.registry.deferred() {
-            if let Some(connector) = connector {
-                connector.deliver();
-            }
+            connector.deliver();
             continue;
         }
         match core.engine.poll_event() {

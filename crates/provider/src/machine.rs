@@ -40,5 +40,6 @@ pub(crate) use machine;
 /// The table as the tests and the documentation show it: one line per transition.
 #[cfg(test)]
 pub fn print<S: core::fmt::Debug, E: core::fmt::Debug>(table: &[(S, E, S)]) -> std::string::String {
-    table.iter().map(|(from, event, to)| std::format!("{from:?} + {event:?} => {to:?}\n")).collect()
+    let lines = table.iter().map(|(from, event, to)| std::format!("{from:?} + {event:?} => {to:?}"));
+    lines.collect::<std::vec::Vec<_>>().join("\n")
 }

@@ -114,7 +114,7 @@ unsafe impl<T: Body> Sync for Object<T> {}
 
 /// "vioRDMA" and the type in the low byte.
 const fn tag<T: Body>() -> u64 {
-    0x7669_6f52_444d_4100 | T::TYPE.0 as u64
+    0x7669_6f52_444d_4100 | T::TYPE.0.cast_unsigned() as u64
 }
 
 /// An object not yet handed out. Dropping it undoes the creation.
@@ -270,7 +270,7 @@ impl<T: Body> Borrow<'_, T> {
     pub unsafe fn new(public: *mut T::Public) -> Option<Self> {
         let object = NonNull::new(public.cast::<Object<T>>())?;
         // SAFETY: the caller's promise; every object of the provider has its tag at the same place.
-        let found = unsafe { (&raw const (*object.as_ptr()).tag).read() };
+        let found = unsafe { (*object.as_ptr()).tag };
         (found == tag::<T>()).then(|| Self(ManuallyDrop::new(Ref(object)), PhantomData))
     }
 }
@@ -426,5 +426,108 @@ impl CreateRequest {
         // SAFETY: the consumer gave this callback and context with a create call that returned
         // STATUS_PENDING. The object is the consumer's from here on.
         unsafe { completion(self.context.get(), status, object) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+    use std::vec::Vec;
+
+    /// What happened, in order.
+    static LOG: Mutex<Vec<&str>> = Mutex::new(Vec::new());
+
+    struct Parent;
+    struct Child(#[allow(dead_code)] Ref<Parent>);
+
+    impl Body for Parent {
+        type Public = ndk_abi::ndk::NDK_PD;
+        type Dispatch = ();
+        const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypePd;
+        const DISPATCH: &'static () = &();
+
+        fn finish(&self) {
+            LOG.lock().unwrap().push("parent finished");
+        }
+    }
+
+    impl Body for Child {
+        type Public = ndk_abi::ndk::NDK_MR;
+        type Dispatch = ();
+        const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeMr;
+        const DISPATCH: &'static () = &();
+
+        fn closing(_this: &Ref<Self>) {
+            LOG.lock().unwrap().push("child closing");
+        }
+
+        fn finish(&self) {
+            LOG.lock().unwrap().push("child finished");
+        }
+    }
+
+    struct Stranger;
+
+    impl Body for Stranger {
+        type Public = ndk_abi::ndk::NDK_CQ;
+        type Dispatch = ();
+        const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeCq;
+        const DISPATCH: &'static () = &();
+    }
+
+    unsafe extern "efiapi" fn note(context: *mut c_void) {
+        let text = if context.is_null() { "parent closed" } else { "child closed" };
+        LOG.lock().unwrap().push(text);
+    }
+
+    unsafe extern "efiapi" fn note_request(_context: *mut c_void, status: NTSTATUS) {
+        assert_eq!(status, STATUS_CANCELLED);
+        LOG.lock().unwrap().push("request cancelled");
+    }
+
+    const VERSION: NDK_VERSION = NDK_VERSION { Major: 2, Minor: 1 };
+
+    //= R-CLOSE-3, R-CLOSE-4, R-CLOSE-7, R-CLOSE-9, R-CLOSE-10
+    #[test]
+    fn the_close_callback_comes_after_everything_else_and_before_the_parents() {
+        let parent = Created::try_new(VERSION, Parent).ok().unwrap();
+        let hold = parent.hold();
+        let child = Created::try_new(VERSION, Child(hold.clone())).ok().unwrap();
+        let request = Request::new(child.hold(), Some(note_request), Context::new(core::ptr::null_mut()));
+        let (parent, child) = (parent.publish(), child.publish());
+        drop(hold);
+        // SAFETY: published above.
+        let parent = unsafe { Borrow::<Parent>::new(parent) }.unwrap();
+        // SAFETY: published above.
+        let child = unsafe { Borrow::<Child>::new(child) }.unwrap();
+        let (null, other) = (core::ptr::null_mut(), core::ptr::without_provenance_mut(1));
+        assert_eq!(parent.close(Some(note), Context::new(null), drop), STATUS_PENDING);
+        assert_eq!(child.close(Some(note), Context::new(other), drop), STATUS_PENDING);
+        drop(request);
+        let order = [
+            "child closing",
+            "request cancelled",
+            "child finished",
+            "child closed",
+            "parent finished",
+            "parent closed",
+        ];
+        assert_eq!(*LOG.lock().unwrap(), order);
+    }
+
+    #[test]
+    fn a_pointer_to_an_object_of_another_type_is_none() {
+        let created = Created::try_new(VERSION, Stranger).ok().unwrap();
+        let public = created.hold().public();
+        // SAFETY: an object of the provider.
+        assert!(unsafe { Borrow::<Child>::new(public.cast()) }.is_none());
+        // SAFETY: null is allowed.
+        assert!(unsafe { Borrow::<Child>::new(core::ptr::null_mut()) }.is_none());
+    }
+
+    #[test]
+    fn the_life_of_an_object() {
+        insta::assert_snapshot!(crate::machine::print(Life::TABLE));
     }
 }

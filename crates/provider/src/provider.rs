@@ -10,6 +10,7 @@
 //! Each round has a budget (//= R-IRQL-10); what is left over is for the DPC.
 
 use crate::adapter::{self, Adapter};
+use crate::connector::Connector;
 use crate::events;
 use crate::host::Host;
 use crate::info::LIMITS;
@@ -144,13 +145,11 @@ impl Provider {
             self.core.adapters.fetch_sub(1, Ordering::AcqRel);
             return Err(NDIS_STATUS_ADAPTER_NOT_READY);
         }
-        match Adapter::create(&self.core, version) {
-            Ok(created) => Ok(created.publish()),
-            Err(_) => {
-                self.core.adapters.fetch_sub(1, Ordering::AcqRel);
-                Err(NDIS_STATUS_RESOURCES)
-            }
-        }
+        let created = Adapter::create(&self.core, version).map_err(|_| {
+            self.core.adapters.fetch_sub(1, Ordering::AcqRel);
+            NDIS_STATUS_RESOURCES
+        })?;
+        Ok(created.publish())
     }
 
     /// Closes an adapter opened here; returns when everything opened below it is closed and the last callback
@@ -190,7 +189,7 @@ impl Provider {
     /// //= R-PNP-8, R-PNP-10
     pub fn remove(&self) {
         self.set_enabled(false);
-        self.core.registry.connectors(|connector| connector.device_removed());
+        self.core.registry.connectors(Connector::device_removed);
         self.core.after_call();
     }
 
@@ -250,8 +249,10 @@ fn engine_config(ca_guid: u64, seed: [u8; 32], timing: roce::Timing) -> roce::Co
 }
 
 /// The EUI-64 of a MAC address.
-fn guid([a, b, c, d, e, f]: [u8; 6]) -> u64 {
-    u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+fn guid(mac: [u8; 6]) -> u64 {
+    let [first, second, third, rest @ ..] = mac;
+    let [fourth, fifth, sixth] = rest;
+    u64::from_be_bytes([first ^ 2, second, third, 0xff, 0xfe, fourth, fifth, sixth])
 }
 
 /// The engine's clock.

@@ -114,7 +114,9 @@ impl Registry {
     pub fn find<T: Registered>(&self, number: u64) -> Option<Ref<T>> {
         let table = self.table.lock();
         let place = table.places.get(number as u32 as usize)?;
-        (u64::from(place.generation) == number >> 32).then_some(())?;
+        if u64::from(place.generation) != number >> 32 {
+            return None;
+        }
         let object = T::of(Entry(place.known?))?;
         // SAFETY: an object leaves the table, under this lock, before it is freed.
         unsafe { Ref::try_hold(object) }
@@ -132,15 +134,19 @@ impl Registry {
         }
     }
 
-    /// Takes the next connector that has callbacks to make out of the list; `None` when there is none.
-    pub fn deferred(&self) -> Option<Option<Ref<Connector>>> {
+    /// Takes the next connector that has callbacks to make out of the list.
+    pub fn deferred(&self) -> Option<Ref<Connector>> {
         let mut table = self.table.lock();
-        let index = table.deferred.pop()?;
-        let place = table.places.get_mut(index as usize)?;
-        place.deferred = false;
-        let object = place.known.and_then(|known| Connector::of(Entry(known)));
-        // SAFETY: as in `find`.
-        Some(object.and_then(|object| unsafe { Ref::try_hold(object) }))
+        loop {
+            let index = table.deferred.pop()?;
+            let place = table.places.get_mut(index as usize)?;
+            place.deferred = false;
+            let object = place.known.and_then(|known| Connector::of(Entry(known)));
+            // SAFETY: as in `find`.
+            if let Some(connector) = object.and_then(|object| unsafe { Ref::try_hold(object) }) {
+                return Some(connector);
+            }
+        }
     }
 
     /// Whether somebody has callbacks to make.

@@ -18,7 +18,7 @@ pub type Answer<T = ()> = Result<T, NTSTATUS>;
 ///
 /// The sister interface's code, a warning (//= R-QP-18): one public consumer takes warnings for success
 /// (R-QP-89), and if that one ever matters, here is the place to answer with an error instead.
-pub const QUEUE_FULL: NTSTATUS = 0x8000_001A_u32 as NTSTATUS;
+pub const QUEUE_FULL: NTSTATUS = 0x8000_001A_u32.cast_signed();
 
 /// The answer of a call that has nothing more to say.
 pub fn of(answer: Answer) -> NTSTATUS {

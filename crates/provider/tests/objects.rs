@@ -1,6 +1,7 @@
 //! Creating and closing, without a peer: who waits for whom, and what is answered.
 
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "a consumer's call through a table is several")]
+#![allow(clippy::macro_metavars_in_unsafe, reason = "a test's call is unsafe as a whole")]
 
 mod support;
 
@@ -15,7 +16,7 @@ fn every_object_carries_its_type_and_the_version_of_its_adapter() {
     let (a, _b) = pair();
     let cq = a.cq(16);
     let pd = a.pd();
-    let qp = a.qp(pd, &cq);
+    let qp = qp(pd, &cq);
     let connector = a.connector();
     let listener = a.idle_listener();
     let headers: [(*mut NDK_OBJECT_HEADER, i32); 6] = [
@@ -49,10 +50,10 @@ fn an_open_is_granted_by_version_and_state() {
         // SAFETY: opened just now.
         unsafe { a.provider.close(adapter) };
     }
-    assert_eq!(open(3, 0).err(), Some(0xC001_0004_u32 as i32));
-    assert_eq!(open(1, 3).err(), Some(0xC001_0004_u32 as i32));
+    assert_eq!(open(3, 0).err(), Some(0xC001_0004_u32.cast_signed()));
+    assert_eq!(open(1, 3).err(), Some(0xC001_0004_u32.cast_signed()));
     a.provider.set_enabled(false);
-    assert_eq!(open(2, 0).err(), Some(0xC001_0011_u32 as i32));
+    assert_eq!(open(2, 0).err(), Some(0xC001_0011_u32.cast_signed()));
     a.provider.set_enabled(true);
 }
 
@@ -159,7 +160,7 @@ fn a_queue_of_another_adapter_is_refused() {
 fn an_antecedent_closes_after_its_last_successor() {
     let (a, _b) = pair();
     let (cq, pd) = (a.cq(16), a.pd());
-    let qp = a.qp(pd, &cq);
+    let qp = qp(pd, &cq);
     let closing_pd = begin_close!(pd, NdkClosePd);
     let closing_cq = begin_close!(cq.raw, NdkCloseCq);
     assert_eq!([closing_pd.status, closing_cq.status], [STATUS_PENDING; 2]);
@@ -176,7 +177,7 @@ fn an_antecedent_closes_after_its_last_successor() {
 fn a_close_without_callback_is_silent() {
     let (a, _b) = pair();
     let (cq, pd) = (a.cq(16), a.pd());
-    let qp = a.qp(pd, &cq);
+    let qp = qp(pd, &cq);
     // SAFETY: closed once.
     let status = unsafe { ((*(*pd).Dispatch).NdkClosePd.unwrap())(pd.cast(), None, null_mut()) };
     assert_eq!(status, STATUS_PENDING);
@@ -189,7 +190,7 @@ fn a_close_without_callback_is_silent() {
 fn everything_pends_when_told_to() {
     let (a, _b) = pending_pair();
     let (cq, pd) = (a.cq(16), a.pd());
-    let qp = a.qp(pd, &cq);
+    let qp = qp(pd, &cq);
     let too_deep: Result<*mut NDK_CQ, _> = create(|done, context, out| {
         call!(a.adapter(), NdkCreateCq, u32::MAX, Some(on_cq), null_mut(), null_mut(), done, context, out)
     });
@@ -327,7 +328,7 @@ fn an_unconnected_queue_pair_takes_receives_and_gives_them_back_when_flushed() {
     for context in 0..32 {
         assert_eq!(end.receive(context, &[]), STATUS_SUCCESS);
     }
-    assert_eq!(end.receive(32, &[]), 0x8000_001A_u32 as i32);
+    assert_eq!(end.receive(32, &[]), 0x8000_001A_u32.cast_signed());
     end.cq.arm(NDK_CQ_NOTIFY_ANY);
     call!(end.qp, NdkFlush);
     call!(end.qp, NdkFlush);

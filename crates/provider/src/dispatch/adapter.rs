@@ -214,12 +214,12 @@ unsafe fn describe(lam: *mut NDK_LOGICAL_ADDRESS_MAPPING, built: &lam::Built) {
         // SAFETY: the caller's promise; `index` is below the number of pages.
         let page = unsafe { pages.add(index as usize) };
         // SAFETY: the caller's promise.
-        unsafe { page.write(NDK_LOGICAL_ADDRESS { QuadPart: address as i64 }) };
+        unsafe { page.write(NDK_LOGICAL_ADDRESS { QuadPart: address.cast_signed() }) };
     }
 }
 
 unsafe extern "efiapi" fn release_lam(adapter: *mut NDK_ADAPTER, lam: *mut NDK_LOGICAL_ADDRESS_MAPPING) {
-    let adapter = object!(Adapter, adapter, ());
+    let adapter = object!(Adapter, adapter, or return);
     // SAFETY: the consumer's mapping, as `build_lam` described it.
     if let Some(lam) = unsafe { lam.as_ref() } {
         lam::release(&adapter, lam.AdapterContext.addr());

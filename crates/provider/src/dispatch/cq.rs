@@ -39,7 +39,7 @@ unsafe extern "efiapi" fn control_moderation(_cq: *mut NDK_CQ, _interval: u32, _
 }
 
 unsafe extern "efiapi" fn arm(cq: *mut NDK_CQ, kind: u32) {
-    object!(Cq, cq, ()).arm(kind);
+    object!(Cq, cq, or return).arm(kind);
 }
 
 unsafe extern "efiapi" fn get_results(cq: *mut NDK_CQ, results: *mut NDK_RESULT, count: u32) -> u32 {

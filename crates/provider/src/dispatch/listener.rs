@@ -47,5 +47,5 @@ unsafe extern "efiapi" fn get_local_address(
 }
 
 unsafe extern "efiapi" fn control_connect_events(listener: *mut NDK_LISTENER, pause: BOOLEAN) {
-    object!(Listener, listener, ()).pause(pause != 0);
+    object!(Listener, listener, or return).pause(pause != 0);
 }

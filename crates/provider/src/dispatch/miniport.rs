@@ -12,7 +12,7 @@ impl Provider {
     /// # Safety
     /// `adapter` was handed out by [`Provider::open`] of some provider of this driver, and is closed once.
     pub unsafe fn close(&self, adapter: *mut NDK_ADAPTER) {
-        let adapter = object!(Adapter, adapter, ());
+        let adapter = object!(Adapter, adapter, or return);
         self.close_adapter(&adapter);
     }
 }

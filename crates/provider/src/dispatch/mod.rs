@@ -38,6 +38,13 @@ macro_rules! object {
     ($Type:ty, $pointer:expr) => {
         $crate::dispatch::object!($Type, $pointer, ndk_abi::nt::STATUS_INVALID_PARAMETER)
     };
+    ($Type:ty, $pointer:expr, or return) => {
+        // SAFETY: the consumer's promise about object pointers.
+        match unsafe { $crate::object::Borrow::<$Type>::new($pointer) } {
+            Some(object) => object,
+            None => return,
+        }
+    };
     ($Type:ty, $pointer:expr, $otherwise:expr) => {
         // SAFETY: the consumer's promise about object pointers.
         match unsafe { $crate::object::Borrow::<$Type>::new($pointer) } {

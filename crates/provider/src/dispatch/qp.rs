@@ -39,7 +39,7 @@ pub const MAX_SGES: usize = {
 const MAX_INLINE: usize = LIMITS.inline as usize;
 
 unsafe extern "efiapi" fn flush(qp: *mut NDK_QP) {
-    object!(Qp, qp, ()).flush();
+    object!(Qp, qp, or return).flush();
 }
 
 unsafe extern "efiapi" fn send(

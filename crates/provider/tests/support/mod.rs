@@ -4,6 +4,7 @@
 //! Calls go through the dispatch tables and nothing else.
 
 #![allow(dead_code, reason = "each test file uses a part")]
+#![allow(clippy::macro_metavars_in_unsafe, reason = "a test's call is unsafe as a whole")]
 
 use core::ffi::c_void;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -33,6 +34,9 @@ macro_rules! call {
     }};
 }
 
+/// What travels: a frame, or the word that the day is over.
+type Frame = Option<Vec<u8>>;
+
 /// What a host's NIC is made of.
 struct Nic {
     ip: Ipv4Addr,
@@ -45,7 +49,7 @@ struct Nic {
 }
 
 struct Cable {
-    to_peer: Sender<Option<Vec<u8>>>,
+    to_peer: Sender<Frame>,
     slot: Vec<u8>,
     cut: Arc<AtomicBool>,
 }
@@ -101,7 +105,7 @@ pub struct Node {
     pub ip: Ipv4Addr,
     adapter: *mut NDK_ADAPTER,
     receiver: Option<JoinHandle<()>>,
-    own_queue: Sender<Option<Vec<u8>>>,
+    own_queue: Sender<Frame>,
     cut: Arc<AtomicBool>,
     present: Arc<AtomicBool>,
 }
@@ -132,8 +136,8 @@ impl Node {
     fn new(
         (ip, mac): (Ipv4Addr, [u8; 6]),
         peer: (Ipv4Addr, [u8; 6]),
-        (own_queue, queue): (Sender<Option<Vec<u8>>>, Receiver<Option<Vec<u8>>>),
-        to_peer: Sender<Option<Vec<u8>>>,
+        (own_queue, queue): (Sender<Frame>, Receiver<Frame>),
+        to_peer: Sender<Frame>,
         config: Config,
     ) -> Self {
         let (cut, present) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(true)));
@@ -215,13 +219,9 @@ impl Node {
         });
         Listener { raw: raw.expect("a listener"), incoming }
     }
-
-    /// Waits until `condition` holds.
-    pub fn wait(&self, what: &str, condition: impl Fn() -> bool) {
-        wait(what, condition);
-    }
 }
 
+/// Waits until `condition` holds.
 pub fn wait(what: &str, condition: impl Fn() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !condition() {
@@ -244,7 +244,7 @@ impl Drop for Node {
 }
 
 /// The NIC's DPC: a batch of frames at a time.
-fn receive(provider: &Provider, queue: &Receiver<Option<Vec<u8>>>) {
+fn receive(provider: &Provider, queue: &Receiver<Frame>) {
     while let Ok(Some(frame)) = queue.recv() {
         provider.receive(&frame);
         for frame in queue.try_iter().take(63) {
@@ -527,17 +527,18 @@ pub struct End {
     pub disconnected: &'static Seen,
 }
 
-impl Node {
-    pub fn qp(&self, pd: *mut NDK_PD, cq: &Cq) -> *mut NDK_QP {
-        create(|done, context, out| {
-            call!(pd, NdkCreateQp, cq.raw, cq.raw, QP_CONTEXT, 32, 32, 4, 4, 64, done, context, out)
-        })
-        .expect("a queue pair")
-    }
+/// A queue pair of 32 and 32 requests of 4 elements, with 64 bytes of inline data.
+pub fn qp(pd: *mut NDK_PD, cq: &Cq) -> *mut NDK_QP {
+    create(|done, context, out| {
+        call!(pd, NdkCreateQp, cq.raw, cq.raw, QP_CONTEXT, 32, 32, 4, 4, 64, done, context, out)
+    })
+    .expect("a queue pair")
+}
 
+impl Node {
     fn end(&self, connector: *mut NDK_CONNECTOR) -> End {
         let (cq, pd) = (self.cq(256), self.pd());
-        let qp = self.qp(pd, &cq);
+        let qp = qp(pd, &cq);
         End { cq, pd, qp, connector, disconnected: Seen::new() }
     }
 
@@ -640,7 +641,11 @@ impl End {
     }
 
     pub fn write(&self, context: u64, sges: &[NDK_SGE], to: (u64, u32)) -> NTSTATUS {
-        call!(self.qp, NdkWrite, pointer(context), list(sges), sges.len() as u32, to.0, to.1, 0)
+        self.write_flagged(context, sges, to, 0)
+    }
+
+    pub fn write_flagged(&self, context: u64, sges: &[NDK_SGE], to: (u64, u32), flags: u32) -> NTSTATUS {
+        call!(self.qp, NdkWrite, pointer(context), list(sges), sges.len() as u32, to.0, to.1, flags)
     }
 
     pub fn read(&self, context: u64, sges: &[NDK_SGE], from: (u64, u32)) -> NTSTATUS {

@@ -1,0 +1,181 @@
+//! Pool that runs dry at every single allocation of a call: one answer, nothing left behind.
+
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "a consumer's call through a table is several")]
+#![allow(clippy::macro_metavars_in_unsafe, reason = "a test's call is unsafe as a whole")]
+
+mod support;
+
+use core::cell::Cell;
+use core::ptr::null_mut;
+use ndk_abi::ndk::*;
+use ndk_abi::nt::*;
+use std::alloc::{GlobalAlloc, Layout, System};
+use support::*;
+
+thread_local! {
+    /// Allocations of this thread that still succeed; negative: all do.
+    static LEFT: Cell<i64> = const { Cell::new(-1) };
+    /// Allocations of this thread that were not given back.
+    static LIVE: Cell<i64> = const { Cell::new(0) };
+}
+
+/// Closes an object without successors, which is done inline.
+macro_rules! shut {
+    ($object:expr, $member:ident) => {{
+        let object = $object;
+        // SAFETY: closed once.
+        let status =
+            unsafe { ((*(*object).Dispatch).$member.expect("not null"))(object.cast(), None, null_mut()) };
+        assert_eq!(status, STATUS_SUCCESS);
+    }};
+}
+
+struct Pool;
+
+// SAFETY: the system's allocator, or nothing.
+unsafe impl GlobalAlloc for Pool {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        match LEFT.get() {
+            0 => return null_mut(),
+            left => LEFT.set(left - i64::from(left > 0)),
+        }
+        LIVE.set(LIVE.get() + 1);
+        // SAFETY: the caller's layout.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.set(LIVE.get() - 1);
+        // SAFETY: the caller's pointer, from `alloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static POOL: Pool = Pool;
+
+/// Makes `call` with 0, 1, 2, ... allocations granted until it succeeds; `undo`es that. `call` answers
+/// inline and does nothing but call the provider.
+fn until_it_works(what: &str, mut call: impl FnMut() -> NTSTATUS, mut undo: impl FnMut()) {
+    // Tables grow once and stay.
+    assert_eq!(call(), STATUS_SUCCESS, "{what}");
+    undo();
+    for granted in 0.. {
+        assert!(granted < 100, "{what} never succeeds");
+        let before = LIVE.get();
+        LEFT.set(granted);
+        let status = call();
+        LEFT.set(-1);
+        if status == STATUS_SUCCESS {
+            assert_ne!(granted, 0, "{what} needs no memory");
+            undo();
+            assert_eq!(LIVE.get(), before, "{what} leaves something behind");
+            return;
+        }
+        assert_eq!(status, STATUS_INSUFFICIENT_RESOURCES, "{what} with {granted} allocations");
+        assert_eq!(LIVE.get(), before, "{what} with {granted} allocations leaks");
+    }
+}
+
+//= R-CREATE-14, R-CREATE-5, R-MR-5, R-LAM-17, R-LAM-18, R-CONN-9, R-CONN-50
+#[test]
+fn every_call_that_needs_memory_survives_without() {
+    let (a, _b) = pair();
+    let adapter = a.adapter();
+    let (pd, cq) = (a.pd(), a.cq(4));
+
+    let mut out = null_mut();
+    let slot = &raw mut out;
+    let create = || call!(adapter, NdkCreatePd, None, null_mut(), slot);
+    // SAFETY: `out` is this function's; the closures write and read it in turn.
+    until_it_works("a PD", create, || shut!(unsafe { *slot }, NdkClosePd));
+
+    let mut out = null_mut();
+    let slot = &raw mut out;
+    let create =
+        || call!(adapter, NdkCreateCq, 16, Some(on_cq), null_mut(), null_mut(), None, null_mut(), slot);
+    // SAFETY: as above.
+    until_it_works("a CQ", create, || shut!(unsafe { *slot }, NdkCloseCq));
+
+    let mut out = null_mut();
+    let slot = &raw mut out;
+    let create =
+        || call!(pd, NdkCreateQp, cq.raw, cq.raw, null_mut(), 8, 8, 2, 2, 32, None, null_mut(), slot);
+    // SAFETY: as above.
+    until_it_works("a QP", create, || shut!(unsafe { *slot }, NdkCloseQp));
+
+    let mut out = null_mut();
+    let slot = &raw mut out;
+    let create = || call!(pd, NdkCreateSrq, 8, 2, 0, None, null_mut(), null_mut(), None, null_mut(), slot);
+    // SAFETY: as above.
+    until_it_works("an SRQ", create, || shut!(unsafe { *slot }, NdkCloseSrq));
+
+    let mut out = null_mut();
+    let slot = &raw mut out;
+    let create = || call!(adapter, NdkCreateConnector, None, null_mut(), slot);
+    // SAFETY: as above.
+    until_it_works("a connector", create, || shut!(unsafe { *slot }, NdkCloseConnector));
+
+    let mut out = null_mut();
+    let slot = &raw mut out;
+    let create = || call!(adapter, NdkCreateListener, Some(never), null_mut(), None, null_mut(), slot);
+    // SAFETY: as above.
+    until_it_works("a listener", create, || shut!(unsafe { *slot }, NdkCloseListener));
+
+    let (address, length) = socket_address(a.at(5000));
+    let mut out = null_mut();
+    let slot = &raw mut out;
+    let create = || {
+        let address = (&raw const address).cast();
+        call!(adapter, NdkCreateSharedEndpoint, address, length, None, null_mut(), slot)
+    };
+    // SAFETY: as above.
+    until_it_works("an endpoint", create, || shut!(unsafe { *slot }, NdkCloseSharedEndpoint));
+
+    let memory = Memory::new(100_000);
+    let mut out = null_mut();
+    assert_eq!(call!(pd, NdkCreateMr, 0, None, null_mut(), &raw mut out), STATUS_SUCCESS);
+    let mr: *mut NDK_MR = out;
+    until_it_works(
+        "a registration",
+        || call!(mr, NdkRegisterMr, memory.mdl(), 100_000, 1, None, null_mut()),
+        || assert_eq!(call!(mr, NdkDeregisterMr, None, null_mut()), STATUS_SUCCESS),
+    );
+    close!(mr, NdkCloseMr);
+
+    let mut lam = [0u64; 32];
+    let lam = lam.as_mut_ptr();
+    until_it_works(
+        "a mapping",
+        || {
+            let mut size = 256;
+            let size = &raw mut size;
+            call!(adapter, NdkBuildLAM, memory.mdl(), 100_000, None, null_mut(), lam.cast(), size, null_mut())
+        },
+        || call!(adapter, NdkReleaseLAM, lam.cast()),
+    );
+
+    let listening = core::cell::Cell::new(a.idle_listener().raw);
+    let listen = || {
+        let address = (&raw const address).cast();
+        call!(listening.get(), NdkListen, address, length, None, null_mut())
+    };
+    assert_eq!(listen(), STATUS_SUCCESS);
+    close!(listening.replace(a.idle_listener().raw), NdkCloseListener);
+    for granted in 0..100 {
+        LEFT.set(granted);
+        let status = listen();
+        LEFT.set(-1);
+        if status == STATUS_SUCCESS {
+            break;
+        }
+        assert_eq!(status, STATUS_INSUFFICIENT_RESOURCES);
+    }
+    close!(listening.get(), NdkCloseListener);
+    cq.close();
+    close!(pd, NdkClosePd);
+}
+
+unsafe extern "efiapi" fn never(_context: *mut core::ffi::c_void, _connector: *mut NDK_CONNECTOR) {
+    panic!("nobody listens");
+}
