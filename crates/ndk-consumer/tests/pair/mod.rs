@@ -185,8 +185,8 @@ impl Transmit for Queue<'_> {
     fn commit(&mut self, length: usize) {
         let number = self.nic.wire.frames.fetch_add(1, Ordering::Relaxed);
         // The same frames are lost in every run with the same order of frames.
-        let lot = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
-        let lost = lot % 1_000_000 < self.nic.wire.loss.load(Ordering::Relaxed);
+        let draw = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+        let lost = draw % 1_000_000 < self.nic.wire.loss.load(Ordering::Relaxed);
         if !lost && !self.nic.wire.cut.load(Ordering::Relaxed) {
             let _ = self.nic.peer.send(Some(self.slot[..length].to_vec()));
         }
