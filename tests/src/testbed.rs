@@ -65,6 +65,8 @@ pub struct Machine {
     host: Arc<Host>,
     nic: Arc<Nic>,
     address: IpAddr,
+    /// DriverEntry has succeeded, and the driver was not unloaded since.
+    entered: bool,
     miniport: Option<Miniport>,
 }
 
@@ -111,7 +113,7 @@ impl Testbed {
                 host.set_keyword(name, value.clone());
             }
             host.load_image(image).with_context(|| format!("cannot load {}", image.display()))?;
-            Ok(Machine { host, nic, address, miniport: None })
+            Ok(Machine { host, nic, address, entered: false, miniport: None })
         };
         let machines = [machine(0)?, machine(1)?];
         ndis::bus::join(&wire, &machines[0].host, &machines[1].host);
@@ -234,11 +236,12 @@ impl Machine {
         self.start_adapter()
     }
 
-    /// Calls `DriverEntry`.
-    pub fn enter(&self) -> Result<()> {
+    /// Calls `DriverEntry`. A host runs a driver once.
+    pub fn enter(&mut self) -> Result<()> {
         let host = self.host.clone();
         let status = self.host.spawn("DriverEntry", move || host.start_driver("viordma")).join()?;
         ensure!(NT_SUCCESS(status), "DriverEntry failed: {status:#010x}");
+        self.entered = true;
         Ok(())
     }
 
@@ -248,21 +251,24 @@ impl Machine {
         Ok(())
     }
 
-    /// Takes the adapter out of the testbed's hands: the caller halts it.
-    pub fn take_miniport(&mut self) -> Option<Miniport> {
-        self.miniport.take()
+    /// Halts the adapter, if it started.
+    pub fn halt_adapter(&mut self) -> Result<()> {
+        match self.miniport.take() {
+            Some(miniport) => Ok(miniport.halt()?),
+            None => Ok(()),
+        }
     }
 
-    /// Halts the adapter, if it started, and unloads the driver. A host that is dead is left as it is.
+    /// Halts the adapter and unloads the driver, as far as they run. A host that is dead is left as it is.
     pub fn stop(&mut self) -> Result<()> {
         if self.host.is_dead() {
             return Ok(());
         }
-        if let Some(miniport) = self.miniport.take() {
-            miniport.halt()?;
+        self.halt_adapter()?;
+        if std::mem::take(&mut self.entered) {
+            let host = self.host.clone();
+            self.host.spawn("DriverUnload", move || host.stop_driver()).join()?;
         }
-        let host = self.host.clone();
-        self.host.spawn("DriverUnload", move || host.stop_driver()).join()?;
         Ok(())
     }
 
