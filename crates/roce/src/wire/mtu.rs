@@ -18,7 +18,7 @@ impl PathMtu {
         [Self::Bytes256, Self::Bytes512, Self::Bytes1024, Self::Bytes2048, Self::Bytes4096];
 
     /// Headers that are counted against an Ethernet MTU, in bytes, as Linux's rdma_cm counts them.
-    const OVERHEAD: usize = 96;
+    pub const OVERHEAD: usize = 96;
 
     /// Payload bytes of a full packet.
     #[inline]
