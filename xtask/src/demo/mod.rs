@@ -27,12 +27,12 @@ const EXIT_FAILED: u8 = 3;
 
 pub fn run(options: &Options) -> Result<()> {
     options.check()?;
-    let image = image::build("viordma")?;
+    let image = image::built()?;
     let plan = plan(options)?;
     let bars = Bars::new();
     let shown = bars.clone();
     let progress: Arc<dyn Fn(Progress) + Send + Sync> = Arc::new(move |progress| shown.show(progress));
-    let outcome = copy::run(&image.sys, &plan, &progress);
+    let outcome = copy::run(&image, &plan, &progress);
     bars.bar.finish_and_clear();
     let outcome = outcome?;
     print!("{}", summary::table(&outcome, options));

@@ -65,6 +65,14 @@ pub fn check(image: &Image) -> Result<()> {
     check::run(image)
 }
 
+/// The driver image to run: `$VIORDMA_IMAGE`, or what is built now.
+pub fn built() -> Result<PathBuf> {
+    match std::env::var_os("VIORDMA_IMAGE") {
+        Some(path) => Ok(path.into()),
+        None => Ok(build("viordma")?.sys),
+    }
+}
+
 /// Builds a driver package of the workspace into `target/image`. Cargo decides what has to be rebuilt.
 pub fn build(package: &str) -> Result<Image> {
     build_with(Toolchain::find()?, package)
