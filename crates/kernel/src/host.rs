@@ -141,7 +141,8 @@ impl Timer {
 
     /// Due in `units` of 100 ns.
     pub fn set(&self, units: i64) {
-        held(&self.schedule.0).due = Instant::now().checked_add(Duration::from_nanos(units as u64 * 100));
+        held(&self.schedule.0).due =
+            Instant::now().checked_add(Duration::from_nanos(units.cast_unsigned() * 100));
         self.schedule.1.notify_all();
     }
 }

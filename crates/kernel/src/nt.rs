@@ -58,7 +58,7 @@ pub fn interrupt_time() -> u64 {
 pub fn performance_counter() -> u64 {
     // SAFETY: callable at any IRQL; the frequency is optional.
     let counter = unsafe { KeQueryPerformanceCounter(null_mut()) };
-    counter.QuadPart as u64
+    counter.QuadPart.cast_unsigned()
 }
 
 /// IRQL < `DISPATCH_LEVEL`.
@@ -198,7 +198,12 @@ impl Drop for Dpc {
     }
 }
 
-unsafe extern "efiapi" fn defer(_dpc: *mut KDPC, context: *mut c_void, _1: *mut c_void, _2: *mut c_void) {
+unsafe extern "efiapi" fn defer(
+    _dpc: *mut KDPC,
+    context: *mut c_void,
+    _first: *mut c_void,
+    _second: *mut c_void,
+) {
     // SAFETY: the context is the block `Dpc::try_new` made; see there for its life.
     let callback = unsafe { &*context.cast::<Callback>() };
     // SAFETY: the promise of `Dpc::try_new`.

@@ -13,7 +13,7 @@ use core::time::Duration;
 /// being due.
 pub struct Timer {
     /// `Some` until dropped.
-    timer: Option<sys::Timer>,
+    object: Option<sys::Timer>,
     context: *mut c_void,
     free: unsafe fn(*mut c_void),
 }
@@ -28,18 +28,18 @@ impl Timer {
     /// A timer that is not set; `None` when pool has run dry. IRQL <= `DISPATCH_LEVEL`.
     pub fn try_new<F: Fn() + Send + Sync + 'static>(routine: F) -> Option<Self> {
         let context = Box::into_raw(try_box(routine)?).cast::<c_void>();
-        let mut timer = Self { timer: None, context, free: free::<F> };
+        let mut timer = Self { object: None, context, free: free::<F> };
         // SAFETY: `run::<F>` gets `context`, which holds an `F` until `drop`, and `drop` deletes the timer
         // and waits for the routine first. On failure `timer` is dropped here and frees it.
-        timer.timer = Some(unsafe { sys::Timer::try_new(run::<F>, context) }?);
+        timer.object = Some(unsafe { sys::Timer::try_new(run::<F>, context) }?);
         Some(timer)
     }
 
     /// Runs the routine `after` from now, rounded up to 100 ns. IRQL <= `DISPATCH_LEVEL`.
     pub fn set(&self, after: Duration) {
-        if let Some(timer) = &self.timer {
+        if let Some(object) = &self.object {
             let units = after.as_nanos().div_ceil(100).clamp(1, i64::MAX as u128);
-            timer.set(units as i64);
+            object.set(units as i64);
         }
     }
 }
@@ -47,7 +47,7 @@ impl Timer {
 impl Drop for Timer {
     /// Cancels, and waits for a running routine. `PASSIVE_LEVEL`; not from the routine itself.
     fn drop(&mut self) {
-        drop(self.timer.take());
+        drop(self.object.take());
         // SAFETY: `context` came from `Box::into_raw` of the type `free` was made for; the timer is gone and
         // with it the routine's only other user.
         unsafe { (self.free)(self.context) };

@@ -7,6 +7,7 @@
 
 use crate::adapter::Adapter;
 use crate::dispatch;
+use crate::fallible;
 use crate::object::Ref;
 use crate::provider::Engine;
 use crate::status::{self, Answer};
@@ -123,10 +124,9 @@ impl Mappings {
             }
             return Err(mapped);
         }
-        if self.places.try_reserve(1).is_err() {
+        if let Err(Place::Used(mapped)) = fallible::push(&mut self.places, Place::Used(mapped)) {
             return Err(mapped);
         }
-        self.places.push(Place::Used(mapped));
         self.free = self.places.len();
         Ok(index)
     }

@@ -33,6 +33,7 @@ mod cq;
 #[allow(unsafe_code, reason = "the consumer's calling convention, callbacks and memory")]
 mod dispatch;
 mod events;
+mod fallible;
 pub mod host;
 mod info;
 mod lam;

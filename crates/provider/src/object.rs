@@ -301,14 +301,15 @@ impl<T: Body> Ref<T> {
 
     /// `NdkClose*`: `STATUS_SUCCESS` when the object is gone, else `STATUS_PENDING` and the callback later.
     ///
-    /// `linger` is given a hold of its own; where it drops it later, the close pends.
+    /// `linger` is given a hold of its own. Keeping it makes the close pend; what it returns is called when
+    /// the answer is settled.
     ///
     /// //= R-CLOSE-1, R-CLOSE-21, R-CLOSE-23
-    pub fn close(
+    pub fn close<L: FnOnce()>(
         &self,
         callback: Option<NDK_FN_CLOSE_COMPLETION>,
         context: Context,
-        linger: impl FnOnce(Self),
+        linger: impl FnOnce(Self) -> L,
     ) -> NTSTATUS {
         let on_closed = callback.map_or(OnClosed::Nobody, |callback| OnClosed::Consumer(callback, context));
         let Some(consumer) = self.begin_close(on_closed) else {
@@ -316,10 +317,11 @@ impl<T: Body> Ref<T> {
             return STATUS_SUCCESS;
         };
         T::closing(&consumer);
-        linger(consumer.clone());
+        let settled = linger(consumer.clone());
         let object = consumer.0;
         if consumer.give_up().is_none() {
             // Not the last hold; the object may be gone by now all the same.
+            settled();
             return STATUS_PENDING;
         }
         // SAFETY: `give_up` returned `Some`.
@@ -486,6 +488,11 @@ mod tests {
         LOG.lock().unwrap().push("request cancelled");
     }
 
+    fn let_go<T: Body>(hold: Ref<T>) -> impl FnOnce() {
+        drop(hold);
+        || {}
+    }
+
     const VERSION: NDK_VERSION = NDK_VERSION { Major: 2, Minor: 1 };
 
     //= R-CLOSE-3, R-CLOSE-4, R-CLOSE-7, R-CLOSE-9, R-CLOSE-10
@@ -502,8 +509,8 @@ mod tests {
         // SAFETY: published above.
         let child = unsafe { Borrow::<Child>::new(child) }.unwrap();
         let (null, other) = (core::ptr::null_mut(), core::ptr::without_provenance_mut(1));
-        assert_eq!(parent.close(Some(note), Context::new(null), drop), STATUS_PENDING);
-        assert_eq!(child.close(Some(note), Context::new(other), drop), STATUS_PENDING);
+        assert_eq!(parent.close(Some(note), Context::new(null), let_go), STATUS_PENDING);
+        assert_eq!(child.close(Some(note), Context::new(other), let_go), STATUS_PENDING);
         drop(request);
         let order = [
             "child closing",

@@ -5,6 +5,7 @@
 //! object, which outlives its connectors, or the connector itself (//= R-CONN-54, R-CONN-55, R-CONN-56,
 //! R-CONN-57, R-CONN-58).
 
+use crate::fallible;
 use crate::status::Answer;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
@@ -54,14 +55,14 @@ impl PortSpace {
     /// //= R-CREATE-48, R-CREATE-50, R-CONN-1, R-CONN-3, R-CONN-50
     pub fn reserve(space: &Arc<Self>, address: SocketAddr, purpose: Purpose) -> Answer<Endpoint> {
         let mut taken = space.taken.lock();
-        taken.endpoints.try_reserve(1).map_err(|_| STATUS_INSUFFICIENT_RESOURCES)?;
         let port = match address.port() {
             0 => taken.ephemeral(address.ip()).ok_or(STATUS_TOO_MANY_ADDRESSES)?,
             port => port,
         };
         match taken.find(address.ip(), port) {
             Ok(_) => return Err(STATUS_SHARING_VIOLATION),
-            Err(place) => taken.endpoints.insert(place, (address.ip(), port, purpose)),
+            Err(place) => fallible::insert(&mut taken.endpoints, place, (address.ip(), port, purpose))
+                .map_err(|_| STATUS_INSUFFICIENT_RESOURCES)?,
         }
         drop(taken);
         Ok(Endpoint { space: Arc::clone(space), address: SocketAddr::new(address.ip(), port) })

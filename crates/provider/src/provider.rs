@@ -386,12 +386,15 @@ impl Core {
         STATUS_PENDING
     }
 
-    /// Keeps a hold of an object being closed for a while, when calls shall pend.
-    pub fn linger<T: Body>(&self, hold: Ref<T>) {
-        if self.pends()
-            && let Ok(item) = WorkItem::try_new(self.host.owner(), move || drop(hold))
-        {
-            item.queue();
+    /// Keeps a hold of an object being closed for a while, when calls shall pend; the while begins when what
+    /// is returned is called.
+    pub fn linger<T: Body>(&self, hold: Ref<T>) -> impl FnOnce() + use<T> {
+        let item =
+            if self.pends() { WorkItem::try_new(self.host.owner(), move || drop(hold)).ok() } else { None };
+        move || {
+            if let Some(item) = item {
+                item.queue();
+            }
         }
     }
 }

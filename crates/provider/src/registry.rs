@@ -9,6 +9,7 @@
 
 use crate::connector::Connector;
 use crate::cq::Cq;
+use crate::fallible;
 use crate::listener::Listener;
 use crate::object::{Object, Ref};
 use crate::srq::Srq;
@@ -129,8 +130,8 @@ impl Registry {
         if let Some(place) = table.places.get_mut(index as usize)
             && !core::mem::replace(&mut place.deferred, true)
         {
-            // Room was made when the place was.
-            table.deferred.push(index);
+            // Room was made when the place was: this does not fail.
+            let _ = fallible::push(&mut table.deferred, index);
         }
     }
 
@@ -181,10 +182,10 @@ impl Table {
             return Some(index);
         }
         let index = u32::try_from(self.places.len()).ok()?;
-        self.places.try_reserve(1).ok()?;
         let wanted = self.places.len().checked_add(1)?.checked_sub(self.deferred.len())?;
         self.deferred.try_reserve(wanted).ok()?;
-        self.places.push(Place { generation: 0, known: None, next_free: None, deferred: false });
+        let place = Place { generation: 0, known: None, next_free: None, deferred: false };
+        fallible::push(&mut self.places, place).ok()?;
         Some(index)
     }
 }
