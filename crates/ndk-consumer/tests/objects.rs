@@ -1,6 +1,6 @@
 //! The objects by themselves, between two providers linked natively.
 
-#[expect(dead_code, reason = "no frame is counted or lost here")]
+#[expect(dead_code, reason = "nothing is counted or lost here")]
 mod pair;
 
 use core::time::Duration;

@@ -138,5 +138,6 @@ fn small_sends_and_large_writes() {
             );
         }
     });
+    pair.print_counters();
     assert!(pair.frames() > 0);
 }

@@ -112,7 +112,9 @@ impl<O: Os, S: Source + ?Sized> Copying<'_, O, S> {
         }
 
         let digest: Digest = there.finalize().into();
+        let returned: Digest = back.finalize().into();
         self.report.digest = Some(digest);
+        self.report.returned = Some(returned);
         self.tell(&Message::Finish { digest })?;
         if self.hear()? != Message::Receipt {
             return Err(Error::Protocol("no receipt"));
@@ -122,7 +124,7 @@ impl<O: Os, S: Source + ?Sized> Copying<'_, O, S> {
         if theirs != digest {
             return Err(Error::Digest("of the serving side"));
         }
-        if Digest::from(back.finalize()) != digest {
+        if returned != digest {
             return Err(Error::Digest("of what was read back"));
         }
         // A disconnect would flush what the peer has got but not acknowledged yet.

@@ -91,6 +91,8 @@ pub struct Report {
     pub bytes: u64,
     /// SHA-256 of what this side has read, or got, when it got all of it.
     pub digest: Option<Digest>,
+    /// SHA-256 of what was read back, when all of it was; copying side only.
+    pub returned: Option<Digest>,
     /// Time the writes took; copying side only.
     pub write: Duration,
     /// Time the reads took; copying side only.

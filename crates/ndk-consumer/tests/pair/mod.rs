@@ -17,6 +17,8 @@ use roce::Transmit;
 
 /// Bytes of the longest frame.
 const LONGEST: usize = 9216;
+/// Frames of one batch.
+const BATCH: usize = 64;
 
 /// Two hosts on one wire.
 pub struct Pair {
@@ -109,6 +111,18 @@ impl Pair {
         self.wire.cut.store(true, Ordering::Relaxed);
     }
 
+    /// The counters of both engines.
+    pub fn print_counters(&self) {
+        for host in &self.hosts {
+            host.provider().counters(&mut |name, value| {
+                if value != 0 {
+                    print!("{name} {value}, ");
+                }
+            });
+            println!();
+        }
+    }
+
     /// Frames that were sent so far, of both hosts.
     pub fn frames(&self) -> u64 {
         self.wire.frames.load(Ordering::Relaxed)
@@ -137,7 +151,7 @@ fn receive(provider: &OnceLock<Provider>, frames: &Receiver<Option<Vec<u8>>>) {
     let provider = provider.get().expect("set before the thread was started");
     while let Ok(Some(frame)) = frames.recv() {
         provider.receive(&frame);
-        while let Ok(next) = frames.try_recv() {
+        for next in frames.try_iter().take(BATCH) {
             let Some(frame) = next else { return };
             provider.receive(&frame);
         }
