@@ -14,15 +14,12 @@ use ndk_abi::ndis::{
 };
 use ndk_abi::ndk::NETWORK_DIRECT_GLOBAL_FLAGS_ALLOW_REMOTE_IP_SUBNET;
 use ndk_abi::nt::UNICODE_STRING;
+use roce::wire::PathMtu;
 
 use self::keywords::Keyword;
 
 /// The Ethernet header, in bytes.
 pub const ETHERNET_HEADER: u32 = 14;
-
-/// Room a RoCEv2 packet needs around its payload inside an Ethernet frame, in bytes: Ethernet, IPv6 and UDP
-/// headers, the longest transport headers, ICRC.
-const ROCE_OVERHEAD: u32 = ETHERNET_HEADER + 40 + 8 + 12 + 28 + 4;
 
 /// The machine-wide setting that NDIS answers for every adapter; no INF writes it.
 const GLOBAL_FLAGS: &str = "*NetworkDirectGlobalFlags";
@@ -76,20 +73,17 @@ impl Configuration {
     /// of `max_frame` bytes.
     //= R-OPEN-36
     pub fn roce_frame_size(&self, max_frame: u32) -> u32 {
-        let room = max_frame.saturating_sub(ROCE_OVERHEAD);
-        let mut size = self.configured_roce_frame_size;
-        while size > room && size > 256 {
-            size /= 2;
-        }
-        size
+        let ip_mtu = max_frame.saturating_sub(ETHERNET_HEADER);
+        let fitting = PathMtu::largest_for(ip_mtu as usize).map_or(0, |mtu| mtu.bytes() as u32);
+        self.configured_roce_frame_size.min(fitting)
     }
 }
 
 /// The IP MTU that makes RoCE packets with payloads of `frame_size` bytes the largest that fit, in frames of at most
 /// `max_frame` bytes.
 pub fn ip_mtu_for(frame_size: u32, max_frame: u32) -> u32 {
-    let needed = frame_size.saturating_add(ROCE_OVERHEAD);
-    needed.min(max_frame).saturating_sub(ETHERNET_HEADER)
+    let needed = frame_size.saturating_add(PathMtu::OVERHEAD as u32);
+    needed.min(max_frame.saturating_sub(ETHERNET_HEADER))
 }
 
 /// Whether `*NetworkDirect` allows RDMA now: read anew, as the rule for enabling demands.
