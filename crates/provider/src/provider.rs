@@ -181,6 +181,7 @@ impl Provider {
     /// The transmit queue has room again. IRQL <= `DISPATCH_LEVEL`.
     pub fn transmit_ready(&self) {
         self.core.transmit();
+        self.core.rearm();
     }
 
     /// The device is gone, or is about to be: connections are aborted, requests end. IRQL <=
@@ -314,8 +315,12 @@ impl Core {
     /// Sets the timer if the engine wants to be called earlier than it is due.
     fn rearm(&self) {
         let Some(wanted) = self.engine.poll_timeout().map(Instant::as_nanos) else { return };
-        if self.due.fetch_min(wanted, Ordering::AcqRel) > wanted
-            && let Some(clockwork) = &*self.clockwork.lock()
+        if self.due.load(Ordering::Acquire) <= wanted {
+            return;
+        }
+        // Under the lock, so that the timer is set to what `due` says, whoever comes last.
+        if let Some(clockwork) = &*self.clockwork.lock()
+            && self.due.fetch_min(wanted, Ordering::AcqRel) > wanted
         {
             let after = Duration::from_nanos(wanted.saturating_sub(kernel::time::now()));
             clockwork.timer.set(after);
