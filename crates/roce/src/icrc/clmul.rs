@@ -91,20 +91,75 @@ fn reduce(block: __m128i) -> u32 {
     _mm_cvtsi128_si32(_mm_srli_si128::<4>(_mm_xor_si128(folded, product))).cast_unsigned()
 }
 
-/// Takes 16 bytes at `src`, which are also stored at `dst` if `COPY`.
-///
-/// # Safety
-/// 16 bytes are readable at `src`, and if `COPY`, writable at `dst`.
-#[inline]
-#[target_feature(enable = "pclmulqdq")]
-unsafe fn take<const COPY: bool>(src: *const u8, dst: *mut u8) -> __m128i {
-    // SAFETY: the caller's contract; the instruction needs no alignment.
-    let block = unsafe { _mm_loadu_si128(src.cast()) };
-    if COPY {
+/// What is left to be taken, and where it is to be stored if at all.
+struct Rest {
+    src: *const u8,
+    dst: *mut u8,
+    len: usize,
+}
+
+impl Rest {
+    /// The next 16 bytes.
+    ///
+    /// # Safety
+    /// There are as many, and they are readable, and writable at `dst` if `COPY`.
+    #[inline]
+    #[target_feature(enable = "pclmulqdq")]
+    unsafe fn take<const COPY: bool>(&mut self) -> __m128i {
         // SAFETY: the caller's contract; the instruction needs no alignment.
-        unsafe { _mm_storeu_si128(dst.cast(), block) };
+        let block = unsafe { _mm_loadu_si128(self.src.cast()) };
+        if COPY {
+            // SAFETY: the caller's contract; the instruction needs no alignment.
+            unsafe { _mm_storeu_si128(self.dst.cast(), block) };
+            self.dst = self.dst.wrapping_add(16);
+        }
+        self.src = self.src.wrapping_add(16);
+        self.len = self.len.wrapping_sub(16);
+        block
     }
-    block
+
+    /// Folds four lanes on over all that is left; the register at its end.
+    ///
+    /// # Safety
+    /// What is left is readable, and writable at `dst` if `COPY`.
+    #[inline]
+    #[target_feature(enable = "pclmulqdq")]
+    unsafe fn fold_lanes<const COPY: bool>(mut self, mut lanes: [__m128i; 4]) -> u32 {
+        let by_4 = _mm_set_epi64x(BY_4.1, BY_4.0);
+        while self.len >= 64 {
+            for lane in &mut lanes {
+                // SAFETY: 16 of the at least 64 bytes, or of those left of them.
+                let taken = unsafe { self.take::<COPY>() };
+                *lane = fold(*lane, by_4, taken);
+            }
+        }
+        let by_1 = _mm_set_epi64x(BY_1.1, BY_1.0);
+        let [a, b, c, d] = lanes;
+        let block = fold(fold(fold(a, by_1, b), by_1, c), by_1, d);
+        // SAFETY: the same contract.
+        unsafe { self.fold_block::<COPY>(block) }
+    }
+
+    /// Folds a block on over all that is left; the register at its end.
+    ///
+    /// # Safety
+    /// What is left is readable, and writable at `dst` if `COPY`.
+    #[inline]
+    #[target_feature(enable = "pclmulqdq")]
+    unsafe fn fold_block<const COPY: bool>(mut self, mut block: __m128i) -> u32 {
+        let by_1 = _mm_set_epi64x(BY_1.1, BY_1.0);
+        while self.len >= 16 {
+            // SAFETY: at least 16 bytes are there.
+            let taken = unsafe { self.take::<COPY>() };
+            block = fold(block, by_1, taken);
+        }
+        let crc = reduce(block);
+        if self.len == 0 {
+            return crc;
+        }
+        // SAFETY: the same contract, for what is left.
+        unsafe { table::run::<COPY>(crc, self.src, self.dst, self.len) }
+    }
 }
 
 /// Continues the register `crc` over `len` bytes at `src`, which are also stored at `dst` if `COPY`.
@@ -113,58 +168,46 @@ unsafe fn take<const COPY: bool>(src: *const u8, dst: *mut u8) -> __m128i {
 /// `src` is readable for `len` bytes. If `COPY`, `dst` is writable for as many and does not overlap;
 /// if not, it is not used. The processor has PCLMULQDQ.
 #[target_feature(enable = "pclmulqdq")]
-pub(super) unsafe fn run<const COPY: bool>(
-    crc: u32,
-    mut src: *const u8,
-    mut dst: *mut u8,
-    mut len: usize,
-) -> u32 {
+pub(super) unsafe fn run<const COPY: bool>(crc: u32, src: *const u8, dst: *mut u8, len: usize) -> u32 {
     if len < 16 {
         // SAFETY: the same contract.
         return unsafe { table::run::<COPY>(crc, src, dst, len) };
     }
-    let step = |src: &mut *const u8, dst: &mut *mut u8, len: &mut usize| {
-        *src = src.wrapping_add(16);
-        *dst = dst.wrapping_add(16);
-        *len = len.wrapping_sub(16);
-    };
+    let mut rest = Rest { src, dst, len };
     let crc = _mm_cvtsi32_si128(crc.cast_signed());
-    let by_1 = _mm_set_epi64x(BY_1.1, BY_1.0);
-    let mut block;
-    if len >= 64 {
-        let by_4 = _mm_set_epi64x(BY_4.1, BY_4.0);
-        let mut lanes = [crc; 4];
-        for (i, lane) in lanes.iter_mut().enumerate() {
-            // SAFETY: 16 of the at least 64 bytes, or of those left of them.
-            let taken = unsafe { take::<COPY>(src, dst) };
-            *lane = if i == 0 { _mm_xor_si128(taken, crc) } else { taken };
-            step(&mut src, &mut dst, &mut len);
-        }
-        while len >= 64 {
-            for lane in &mut lanes {
-                // SAFETY: 16 of the at least 64 bytes, or of those left of them.
-                let taken = unsafe { take::<COPY>(src, dst) };
-                *lane = fold(*lane, by_4, taken);
-                step(&mut src, &mut dst, &mut len);
-            }
-        }
-        let [a, b, c, d] = lanes;
-        block = fold(fold(fold(a, by_1, b), by_1, c), by_1, d);
-    } else {
+    if len < 64 {
         // SAFETY: at least 16 bytes are there.
-        let taken = unsafe { take::<COPY>(src, dst) };
-        block = _mm_xor_si128(taken, crc);
-        step(&mut src, &mut dst, &mut len);
+        let first = unsafe { rest.take::<COPY>() };
+        // SAFETY: the same contract, for what is left.
+        return unsafe { rest.fold_block::<COPY>(_mm_xor_si128(first, crc)) };
     }
-    while len >= 16 {
-        // SAFETY: at least 16 bytes are there.
-        let taken = unsafe { take::<COPY>(src, dst) };
-        block = fold(block, by_1, taken);
-        step(&mut src, &mut dst, &mut len);
+    let mut lanes = [crc; 4];
+    for lane in &mut lanes {
+        // SAFETY: 16 of the at least 64 bytes, or of those left of them.
+        *lane = unsafe { rest.take::<COPY>() };
     }
-    let crc = reduce(block);
+    lanes[0] = _mm_xor_si128(lanes[0], crc);
     // SAFETY: the same contract, for what is left.
-    unsafe { table::run::<COPY>(crc, src, dst, len) }
+    unsafe { rest.fold_lanes::<COPY>(lanes) }
+}
+
+/// Continues the register `crc` over `head` and then over `len` bytes at `src`.
+///
+/// # Safety
+/// `src` is readable for `len` bytes. The processor has PCLMULQDQ.
+#[target_feature(enable = "pclmulqdq")]
+pub(super) unsafe fn run_headed(crc: u32, head: &[u8; 64], src: *const u8, len: usize) -> u32 {
+    let crc = _mm_cvtsi32_si128(crc.cast_signed());
+    let mut rest = Rest { src: head.as_ptr(), dst: core::ptr::null_mut(), len: head.len() };
+    let mut lanes = [crc; 4];
+    for lane in &mut lanes {
+        // SAFETY: 16 of the 64 bytes of the head, or of those left of them.
+        *lane = unsafe { rest.take::<false>() };
+    }
+    lanes[0] = _mm_xor_si128(lanes[0], crc);
+    let rest = Rest { src, len, ..rest };
+    // SAFETY: the caller vouches for what is left.
+    unsafe { rest.fold_lanes::<false>(lanes) }
 }
 
 #[cfg(test)]

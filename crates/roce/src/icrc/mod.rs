@@ -2,7 +2,7 @@
 //!
 //! Responsible for the CRC-32 of Ethernet (reflected polynomial 0xEDB88320) at the speed of memory,
 //! over data in pieces, optionally copying each piece in the same pass, and for the pseudo header that
-//! RoCEv2 puts in front. Knows no packets beyond IP, UDP and BTH headers.
+//! RoCEv2 puts in front (`header`).
 //!
 //! Two implementations give the same answers: one that folds with the carry-less multiplication of
 //! x86-64 ([`Crc::clmul`]), chosen by [`Crc::detect`] where the processor has it, and one by tables that
@@ -14,9 +14,10 @@
 
 #[cfg(target_arch = "x86_64")]
 mod clmul;
+mod header;
 mod table;
 
-use crate::wire::{Bth, Ip, Ipv6, Udp, mask_bth, mask_ipv4, mask_ipv6, mask_udp};
+pub(crate) use header::{Prefix, of_packet};
 
 /// The polynomial, least significant bit first, without its x^32.
 const POLYNOMIAL: u32 = 0xEDB8_8320;
@@ -99,6 +100,21 @@ impl Crc {
         unsafe { self.run::<false>(state, bytes.as_ptr(), core::ptr::null_mut(), bytes.len()) }
     }
 
+    /// Continues `state` over `head` and then `rest`, in one pass.
+    #[must_use]
+    #[inline]
+    fn update_headed(self, state: CrcState, head: &[u8; 64], rest: &[u8]) -> CrcState {
+        match self.0 {
+            Kind::Table => self.update(self.update(state, head), rest),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Clmul => {
+                // SAFETY: the source is a slice of that length; the processor has the instructions, see
+                // `Kind`.
+                CrcState(unsafe { clmul::run_headed(state.0, head, rest.as_ptr(), rest.len()) })
+            }
+        }
+    }
+
     /// Copies `src` to the start of `dst` and continues `state` over it, in one pass. When the lengths
     /// differ, the shorter one counts.
     #[must_use]
@@ -143,55 +159,6 @@ impl Crc {
                 unsafe { clmul::run::<COPY>(state.0, src, dst, len) }
             }
         })
-    }
-}
-
-/// The ICRC's state after the pseudo header, the headers up to the BTH, and `ext`, the bytes directly
-/// behind the BTH as far as they are at hand (the rest is for [`Crc::update`]).
-#[must_use]
-#[inline]
-pub fn begin(crc: Crc, ip: Ip<'_>, udp: &[u8; Udp::LEN], bth: &[u8; Bth::LEN], ext: &[u8]) -> CrcState {
-    let (mut udp, mut bth) = (*udp, *bth);
-    mask_udp(&mut udp);
-    mask_bth(&mut bth);
-    let mut pseudo = Pseudo { bytes: [0; Pseudo::CAPACITY], len: 0 };
-    match ip {
-        Ip::V4(ip) => {
-            let mut ip = *ip.as_bytes();
-            mask_ipv4(&mut ip);
-            pseudo.push(&ip);
-        }
-        Ip::V6(ip) => {
-            let mut ip = *ip.as_bytes();
-            mask_ipv6(&mut ip);
-            pseudo.push(&ip);
-        }
-    }
-    pseudo.push(&udp);
-    pseudo.push(&bth);
-    let (near, far) = if ext.len() <= Pseudo::EXT { (ext, &[][..]) } else { (&[][..], ext) };
-    pseudo.push(near);
-    let state = crc.update(CrcState::ICRC_START, pseudo.bytes.get(..pseudo.len).unwrap_or_default());
-    if far.is_empty() { state } else { crc.update(state, far) }
-}
-
-/// Headers gathered for one pass: short inputs cost per call, not per byte.
-struct Pseudo {
-    bytes: [u8; Self::CAPACITY],
-    len: usize,
-}
-
-impl Pseudo {
-    /// The longest extended headers, those of an atomic request.
-    const EXT: usize = 28;
-    const CAPACITY: usize = Ipv6::LEN + Udp::LEN + Bth::LEN + Self::EXT;
-
-    #[inline]
-    fn push(&mut self, piece: &[u8]) {
-        if let Some(room) = self.bytes.get_mut(self.len..).and_then(|rest| rest.get_mut(..piece.len())) {
-            room.copy_from_slice(piece);
-            self.len += piece.len();
-        }
     }
 }
 

@@ -41,6 +41,24 @@ const fn tables() -> [[u32; 256]; STEP] {
     tables
 }
 
+/// What `byte` adds to the register when `follow` bytes come after it.
+pub(super) const fn contribution(byte: u8, follow: usize) -> u32 {
+    let mut value = byte as u32;
+    let mut shifts = 0;
+    while shifts < (follow + 1) * 8 {
+        value = (value >> 1) ^ if value & 1 != 0 { POLYNOMIAL } else { 0 };
+        shifts += 1;
+    }
+    value
+}
+
+/// Continues the register `crc` over twelve bytes, given as words that have the earliest byte lowest.
+#[inline]
+pub(super) fn three_words(crc: u32, words: [u32; 3]) -> u32 {
+    let [a, b, c] = words;
+    word(a ^ crc, 8) ^ word(b, 4) ^ word(c, 0)
+}
+
 /// What the four bytes of `word`, lowest first, contribute when `follow` bytes come after them.
 #[inline]
 fn word(word: u32, follow: usize) -> u32 {

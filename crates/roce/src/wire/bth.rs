@@ -174,21 +174,30 @@ impl BthRepr {
 
     #[inline]
     pub fn emit(&self, header: &mut [u8; Bth::LEN]) {
+        let [first, second, third] = self.words();
+        field::put32::<{ at::OPCODE }, _>(header, first);
+        field::put32::<{ at::CONGESTION }, _>(header, second);
+        field::put32::<{ at::ACK_REQ }, _>(header, third);
+    }
+
+    /// The header as three big-endian words, in host order.
+    #[inline]
+    pub(super) fn words(&self) -> [u32; 3] {
         let bit = |set: bool, mask: u8| if set { mask } else { 0 };
-        header[at::OPCODE] = self.opcode.0;
-        header[at::FLAGS] =
-            bit(self.solicited, SOLICITED) | bit(self.mig_req, MIG_REQ) | (self.pad_count & 3) << 4;
-        field::put16::<{ at::P_KEY }, _>(header, self.p_key);
-        header[at::CONGESTION] = bit(self.fecn, FECN) | bit(self.becn, BECN);
-        field::put24::<{ at::DEST_QP }, _>(header, self.dest_qp.0);
-        header[at::ACK_REQ] = bit(self.ack_req, ACK_REQ);
-        field::put24::<{ at::PSN }, _>(header, self.psn.value());
+        let flags = bit(self.solicited, SOLICITED) | bit(self.mig_req, MIG_REQ) | (self.pad_count & 3) << 4;
+        let congestion = bit(self.fecn, FECN) | bit(self.becn, BECN);
+        let ack_req = bit(self.ack_req, ACK_REQ);
+        [
+            u32::from(self.opcode.0) << 24 | u32::from(flags) << 16 | u32::from(self.p_key),
+            u32::from(congestion) << 24 | self.dest_qp.0,
+            u32::from(ack_req) << 24 | self.psn.value(),
+        ]
     }
 }
 
 /// Sets the byte that the ICRC does not cover to ones.
 #[inline]
-pub(crate) fn mask_variable(header: &mut [u8; Bth::LEN]) {
+pub(crate) const fn mask_variable(header: &mut [u8; Bth::LEN]) {
     //= rocev2 §2
     header[at::CONGESTION] = 0xFF;
 }

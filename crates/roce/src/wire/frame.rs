@@ -3,10 +3,10 @@
 use core::net::IpAddr;
 
 use super::{
-    Bth, BthRepr, Eth, EthRepr, EtherType, Ext, ICRC_LEN, Ip, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, MacAddr,
-    Opcode, PKEY_DEFAULT, Psn, Qpn, UDP_PORT, Udp, UdpRepr, Vlan, ipv4, ipv6, udp,
+    Bth, BthRepr, Eth, EthRepr, EtherType, Ext, ICRC_LEN, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, MacAddr, Opcode,
+    PKEY_DEFAULT, Psn, Qpn, UDP_PORT, Udp, UdpRepr, Vlan, ipv4, ipv6, udp,
 };
-use crate::icrc::{self, Crc, CrcState};
+use crate::icrc::{Crc, CrcState, Prefix};
 
 /// Where frames go, and what they say on their way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +86,8 @@ pub struct Template {
     /// Where IP begins: 14 or 18.
     ip_at: usize,
     family: Family,
+    /// The ICRC up to the BTH.
+    prefix: Prefix,
     p_key: u16,
     dest_qp: Qpn,
 }
@@ -124,9 +126,9 @@ impl Template {
             ethertype: if path.local_ip.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 },
         };
         let rest = eth.emit(&mut bytes).ok()?;
-        let (family, rest) = match (path.local_ip, path.remote_ip) {
+        let (family, ip_len) = match (path.local_ip, path.remote_ip) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                let (header, rest) = rest.split_first_chunk_mut()?;
+                let header = rest.first_chunk_mut()?;
                 let ip = Ipv4Repr {
                     traffic_class: path.traffic_class,
                     identification,
@@ -134,23 +136,22 @@ impl Template {
                     ttl: path.hop_limit,
                     source,
                     destination,
-                    payload_len: 0,
+                    payload_len: Udp::LEN as u16,
                 };
                 ip.emit(header);
-                (Family::V4(ipv4::partial_sum(header)), rest)
+                (Family::V4(ipv4::partial_sum(header)), Ipv4::LEN)
             }
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
-                let (header, rest) = rest.split_first_chunk_mut()?;
                 let ip = Ipv6Repr {
                     traffic_class: path.traffic_class,
                     flow_label: 0,
                     hop_limit: path.hop_limit,
                     source,
                     destination,
-                    payload_len: 0,
+                    payload_len: Udp::LEN as u16,
                 };
-                ip.emit(header);
-                (Family::V6, rest)
+                ip.emit(rest.first_chunk_mut()?);
+                (Family::V6, Ipv6::LEN)
             }
             _ => return None,
         };
@@ -161,8 +162,11 @@ impl Template {
             payload_len: 0,
             checksum: 0,
         };
-        udp.emit(rest.first_chunk_mut()?);
-        Some(Self { bytes, ip_at: eth.header_len(), family, p_key: PKEY_DEFAULT, dest_qp })
+        let (ip, rest) = rest.split_at_mut_checked(ip_len)?;
+        let udp_header = rest.first_chunk_mut()?;
+        udp.emit(udp_header);
+        let prefix = Prefix::new(ip, udp_header);
+        Some(Self { bytes, ip_at: eth.header_len(), family, prefix, p_key: PKEY_DEFAULT, dest_qp })
     }
 
     /// Bytes of a frame around its payload, pad bytes not counted.
@@ -201,12 +205,12 @@ impl Template {
                 let (ip, rest) = rest.split_first_chunk_mut().ok_or(too_small)?;
                 let total = lengths.udp.checked_add(Ipv4::LEN as u16).ok_or(BuildError::PayloadTooLong)?;
                 ipv4::patch_length(ip, sum, total);
-                self.begin_transport(crc, Ip::V4(Ipv4::new(ip)), rest, headers, lengths)
+                self.begin_transport(crc, Ipv4::LEN, rest, headers, lengths)
             }
             Family::V6 => {
                 let (ip, rest) = rest.split_first_chunk_mut().ok_or(too_small)?;
                 ipv6::patch_length(ip, lengths.udp);
-                self.begin_transport(crc, Ip::V6(Ipv6::new(ip)), rest, headers, lengths)
+                self.begin_transport(crc, Ipv6::LEN, rest, headers, lengths)
             }
         }
     }
@@ -216,7 +220,7 @@ impl Template {
     fn begin_transport<'s>(
         &self,
         crc: Crc,
-        ip: Ip<'_>,
+        ip_len: usize,
         rest: &'s mut [u8],
         headers: &Headers,
         lengths: Lengths,
@@ -239,15 +243,14 @@ impl Template {
             psn: headers.psn,
         };
         repr.emit(bth);
+        let mut state = self.prefix.with_bth(lengths.udp, repr.words());
         let ext_len = headers.ext.emit(rest.first_chunk_mut().ok_or(too_small)?);
         let (ext, rest) = rest.split_at_mut_checked(ext_len).ok_or(too_small)?;
-        let state = icrc::begin(crc, ip, udp, bth, ext);
+        if !ext.is_empty() {
+            state = crc.update(state, ext);
+        }
         let (payload, rest) = rest.split_at_mut_checked(lengths.payload).ok_or(too_small)?;
         let (trailer, _) = rest.split_at_mut_checked(lengths.pad + ICRC_LEN).ok_or(too_small)?;
-        let ip_len = match ip {
-            Ip::V4(_) => Ipv4::LEN,
-            Ip::V6(_) => Ipv6::LEN,
-        };
         let len = self.ip_at + ip_len + usize::from(lengths.udp);
         Ok(Frame { len, payload, trailer, crc, state })
     }

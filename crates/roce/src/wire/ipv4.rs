@@ -207,7 +207,7 @@ pub(super) fn partial_sum(header: &[u8; Ipv4::LEN]) -> u64 {
 
 /// Sets the fields that the ICRC does not cover to ones.
 #[inline]
-pub(crate) fn mask_variable(header: &mut [u8; Ipv4::LEN]) {
+pub(crate) const fn mask_variable(header: &mut [u8; Ipv4::LEN]) {
     //= rocev2 §2
     header[at::TRAFFIC_CLASS] = 0xFF;
     header[at::TTL] = 0xFF;

@@ -128,7 +128,7 @@ pub(super) fn patch_length(header: &mut [u8; Ipv6::LEN], payload_length: u16) {
 
 /// Sets the fields that the ICRC does not cover to ones.
 #[inline]
-pub(crate) fn mask_variable(header: &mut [u8; Ipv6::LEN]) {
+pub(crate) const fn mask_variable(header: &mut [u8; Ipv6::LEN]) {
     //= rocev2 §2
     field::put32::<{ at::VERSION_CLASS_FLOW }, _>(header, 0x6FFF_FFFF);
     header[at::HOP_LIMIT] = 0xFF;

@@ -6,7 +6,7 @@ use super::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Eth, EtherType, Ext, ExtHeaders, ICRC_LEN, Ieth, ImmDt, Ipv4,
     Ipv6, OpcodeInfo, PayloadRule, Reth, UDP_PORT, Udp,
 };
-use crate::icrc::{self, Crc, CrcState};
+use crate::icrc::{self, Crc};
 
 /// Why a frame to the RoCEv2 port was dropped before any queue pair saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -98,6 +98,15 @@ impl Ip<'_> {
         }
     }
 
+    /// Bytes of the header.
+    #[inline]
+    const fn header_len(&self) -> usize {
+        match self {
+            Self::V4(_) => Ipv4::LEN,
+            Self::V6(_) => Ipv6::LEN,
+        }
+    }
+
     /// DSCP (bits 7-2) and ECN (1-0).
     #[inline]
     pub fn traffic_class(&self) -> u8 {
@@ -120,11 +129,12 @@ pub struct Packet<'a> {
     udp: Udp<'a>,
     bth: Bth<'a>,
     info: &'static OpcodeInfo,
-    /// Everything between BTH and ICRC.
-    body: &'a [u8],
-    /// `body` in its parts; pad bytes are left out.
+    /// Everything that the ICRC covers: from the IP header to the last pad byte.
+    covered: &'a [u8],
     ext: &'a [u8],
+    /// Without pad bytes.
     payload: &'a [u8],
+    pad: &'a [u8],
     icrc: [u8; ICRC_LEN],
 }
 
@@ -133,10 +143,10 @@ impl<'a> Packet<'a> {
     /// Ethernet pads short frames.
     pub fn parse(frame: &'a [u8]) -> Result<Self, ParseError> {
         let malformed = |reason| Err(ParseError::Malformed(reason));
-        let (eth, rest) = Eth::split(frame).map_err(|_| ParseError::NotRoce)?;
+        let (eth, datagram_of_ip) = Eth::split(frame).map_err(|_| ParseError::NotRoce)?;
         let (ip, udp_bytes) = match eth.ethertype() {
-            EtherType::IPV4 => split_ipv4(rest)?,
-            EtherType::IPV6 => split_ipv6(rest)?,
+            EtherType::IPV4 => split_ipv4(datagram_of_ip)?,
+            EtherType::IPV6 => split_ipv6(datagram_of_ip)?,
             _ => return Err(ParseError::NotRoce),
         };
         let Some((udp, datagram)) = udp_bytes.split_first_chunk() else {
@@ -168,24 +178,23 @@ impl<'a> Packet<'a> {
         if !padded.len().is_multiple_of(4) {
             return malformed(DropReason::Pad);
         }
-        let payload = match padded.len().checked_sub(bth.pad_count()) {
-            Some(len) => padded.get(..len).unwrap_or_default(),
-            None => return malformed(DropReason::Pad),
+        let payload_len = padded.len().checked_sub(bth.pad_count());
+        let Some((payload, pad)) = payload_len.and_then(|len| padded.split_at_checked(len)) else {
+            return malformed(DropReason::Pad);
         };
         if info.payload == PayloadRule::None && !payload.is_empty() {
             return malformed(DropReason::Payload);
         }
-        Ok(Self { eth, ip, udp, bth, info, body, ext, payload, icrc })
+        let covered =
+            datagram_of_ip.get(..ip.header_len().saturating_add(udp_bytes.len()).saturating_sub(ICRC_LEN));
+        let covered = covered.unwrap_or_default();
+        Ok(Self { eth, ip, udp, bth, info, covered, ext, payload, pad, icrc })
     }
 
     /// Whether the frame's invariant CRC is right.
     pub fn icrc_valid(&self, crc: Crc) -> bool {
-        self.computed_icrc(crc).to_wire() == self.icrc
-    }
-
-    /// The state of the CRC at the end of the frame.
-    fn computed_icrc(&self, crc: Crc) -> CrcState {
-        icrc::begin(crc, self.ip, self.udp.as_bytes(), self.bth.as_bytes(), self.body)
+        let is_v4 = matches!(self.ip, Ip::V4(_));
+        icrc::of_packet(crc, is_v4, self.covered).to_wire() == self.icrc
     }
 
     pub fn eth(&self) -> Eth<'a> {
@@ -237,7 +246,7 @@ impl<'a> Packet<'a> {
 
     /// The pad bytes, 0 to 3. To be ignored.
     pub fn pad(&self) -> &'a [u8] {
-        self.body.get(self.ext.len().saturating_add(self.payload.len())..).unwrap_or_default()
+        self.pad
     }
 
     /// The ICRC as the frame has it.

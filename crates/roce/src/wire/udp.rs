@@ -91,7 +91,7 @@ pub(super) fn patch_length(header: &mut [u8; Udp::LEN], length: u16) {
 
 /// Sets the field that the ICRC does not cover to ones.
 #[inline]
-pub(crate) fn mask_variable(header: &mut [u8; Udp::LEN]) {
+pub(crate) const fn mask_variable(header: &mut [u8; Udp::LEN]) {
     //= rocev2 §2
     field::put16::<{ at::CHECKSUM }, _>(header, 0xFFFF);
 }
