@@ -187,13 +187,13 @@ pub type NDK_FN_WRITE = unsafe extern "efiapi" fn(
     Flags: u32,
 ) -> NTSTATUS;
 
-pub const NDK_OP_FLAG_ALLOW_LOCAL_WRITE: u32 = 0x10;
-pub const NDK_OP_FLAG_ALLOW_REMOTE_READ: u32 = 8;
-pub const NDK_OP_FLAG_ALLOW_REMOTE_WRITE: u32 = 0x30;
-pub const NDK_OP_FLAG_DEFER: u32 = 0x200;
-pub const NDK_OP_FLAG_INLINE: u32 = 0x40;
-pub const NDK_OP_FLAG_RDMA_READ_LOCAL_INVALIDATE: u32 = 0x100;
-pub const NDK_OP_FLAG_RDMA_READ_SINK: u32 = 0x80;
+pub const NDK_OP_FLAG_SILENT_SUCCESS: u32 = 1;
 pub const NDK_OP_FLAG_READ_FENCE: u32 = 2;
 pub const NDK_OP_FLAG_SEND_AND_SOLICIT_EVENT: u32 = 4;
-pub const NDK_OP_FLAG_SILENT_SUCCESS: u32 = 1;
+pub const NDK_OP_FLAG_ALLOW_REMOTE_READ: u32 = 8;
+pub const NDK_OP_FLAG_ALLOW_LOCAL_WRITE: u32 = 0x10;
+pub const NDK_OP_FLAG_ALLOW_REMOTE_WRITE: u32 = 0x30;
+pub const NDK_OP_FLAG_INLINE: u32 = 0x40;
+pub const NDK_OP_FLAG_RDMA_READ_SINK: u32 = 0x80;
+pub const NDK_OP_FLAG_RDMA_READ_LOCAL_INVALIDATE: u32 = 0x100;
+pub const NDK_OP_FLAG_DEFER: u32 = 0x200;

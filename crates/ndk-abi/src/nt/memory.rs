@@ -105,50 +105,54 @@ pub struct MDL {
     pub ByteOffset: u32,
 }
 
-pub const MDL_ALLOCATED_FIXED_SIZE: i16 = 0x8;
-pub const MDL_ALLOCATED_MUST_SUCCEED: i16 = 0x4000;
-pub const MDL_DESCRIBES_AWE: i16 = 0x400;
-pub const MDL_FREE_EXTRA_PTES: i16 = 0x200;
-pub const MDL_INTERNAL: i16 = 0x8000_u16 as i16;
-pub const MDL_IO_PAGE_READ: i16 = 0x40;
-pub const MDL_IO_SPACE: i16 = 0x800;
-pub const MDL_LOCKED_PAGE_TABLES: i16 = 0x100;
 pub const MDL_MAPPED_TO_SYSTEM_VA: i16 = 0x1;
-pub const MDL_MAPPING_CAN_FAIL: i16 = 0x2000;
-pub const MDL_NETWORK_HEADER: i16 = 0x1000;
 pub const MDL_PAGES_LOCKED: i16 = 0x2;
-pub const MDL_PAGE_CONTENTS_INVARIANT: i16 = 0x4000;
-pub const MDL_PARENT_MAPPED_SYSTEM_VA: i16 = 0x100;
+pub const MDL_SOURCE_IS_NONPAGED_POOL: i16 = 0x4;
+pub const MDL_ALLOCATED_FIXED_SIZE: i16 = 0x8;
 pub const MDL_PARTIAL: i16 = 0x10;
 pub const MDL_PARTIAL_HAS_BEEN_MAPPED: i16 = 0x20;
-pub const MDL_SOURCE_IS_NONPAGED_POOL: i16 = 0x4;
+pub const MDL_IO_PAGE_READ: i16 = 0x40;
 pub const MDL_WRITE_OPERATION: i16 = 0x80;
+pub const MDL_LOCKED_PAGE_TABLES: i16 = 0x100;
+pub const MDL_PARENT_MAPPED_SYSTEM_VA: i16 = 0x100;
+pub const MDL_FREE_EXTRA_PTES: i16 = 0x200;
+pub const MDL_DESCRIBES_AWE: i16 = 0x400;
+pub const MDL_IO_SPACE: i16 = 0x800;
+pub const MDL_NETWORK_HEADER: i16 = 0x1000;
+pub const MDL_MAPPING_CAN_FAIL: i16 = 0x2000;
+pub const MDL_ALLOCATED_MUST_SUCCEED: i16 = 0x4000;
+pub const MDL_PAGE_CONTENTS_INVARIANT: i16 = 0x4000;
+pub const MDL_INTERNAL: i16 = 0x8000_u16 as i16;
+
+pub const POOL_FLAG_REQUIRED_START: POOL_FLAGS = 0x1;
+pub const POOL_FLAG_USE_QUOTA: POOL_FLAGS = 0x1;
+pub const POOL_FLAG_UNINITIALIZED: POOL_FLAGS = 0x2;
+pub const POOL_FLAG_SESSION: POOL_FLAGS = 0x4;
 pub const POOL_FLAG_CACHE_ALIGNED: POOL_FLAGS = 0x8;
+pub const POOL_FLAG_RESERVED1: POOL_FLAGS = 0x10;
+pub const POOL_FLAG_RAISE_ON_FAILURE: POOL_FLAGS = 0x20;
 pub const POOL_FLAG_NON_PAGED: POOL_FLAGS = 0x40;
 pub const POOL_FLAG_NON_PAGED_EXECUTE: POOL_FLAGS = 0x80;
 pub const POOL_FLAG_PAGED: POOL_FLAGS = 0x100;
-pub const POOL_FLAG_RAISE_ON_FAILURE: POOL_FLAGS = 0x20;
-pub const POOL_FLAG_REQUIRED_START: POOL_FLAGS = 0x1;
-pub const POOL_FLAG_RESERVED1: POOL_FLAGS = 0x10;
-pub const POOL_FLAG_SESSION: POOL_FLAGS = 0x4;
-pub const POOL_FLAG_UNINITIALIZED: POOL_FLAGS = 0x2;
-pub const POOL_FLAG_USE_QUOTA: POOL_FLAGS = 0x1;
-/// Priority flag of `MmMapLockedPagesSpecifyCache`: map without execute right.
-pub const MdlMappingNoExecute: u32 = 0x40000000;
-/// Priority flag of `MmMapLockedPagesSpecifyCache`: map read only.
-pub const MdlMappingNoWrite: u32 = 0x80000000;
-pub const PAGE_SIZE: u32 = 0x1000;
+
 pub const PAGE_SHIFT: u32 = 0xc;
-pub const MM_ALLOCATE_AND_HOT_REMOVE: u32 = 0x100;
-pub const MM_ALLOCATE_FAST_LARGE_PAGES: u32 = 0x40;
+pub const PAGE_SIZE: u32 = 0x1000;
+
+pub const MM_DONT_ZERO_ALLOCATION: u32 = 1;
 pub const MM_ALLOCATE_FROM_LOCAL_NODE_ONLY: u32 = 2;
 pub const MM_ALLOCATE_FULLY_REQUIRED: u32 = 4;
 pub const MM_ALLOCATE_NO_WAIT: u32 = 8;
 pub const MM_ALLOCATE_PREFER_CONTIGUOUS: u32 = 0x10;
 pub const MM_ALLOCATE_REQUIRE_CONTIGUOUS_CHUNKS: u32 = 0x20;
+pub const MM_ALLOCATE_FAST_LARGE_PAGES: u32 = 0x40;
 pub const MM_ALLOCATE_TRIM_IF_NECESSARY: u32 = 0x80;
-pub const MM_DONT_ZERO_ALLOCATION: u32 = 1;
+pub const MM_ALLOCATE_AND_HOT_REMOVE: u32 = 0x100;
 pub const MM_ANY_NODE_OK: u32 = 0x80000000;
+
+/// Priority flag of `MmMapLockedPagesSpecifyCache`: map without execute right.
+pub const MdlMappingNoExecute: u32 = 0x40000000;
+/// Priority flag of `MmMapLockedPagesSpecifyCache`: map read only.
+pub const MdlMappingNoWrite: u32 = 0x80000000;
 
 #[cfg_attr(windows, link(name = "ntoskrnl"))]
 unsafe extern "efiapi" {

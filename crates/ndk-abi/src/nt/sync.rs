@@ -239,16 +239,18 @@ pub type IO_WORKITEM_ROUTINE =
 /// IRQL: `== IPI_LEVEL`.
 pub type KIPI_BROADCAST_WORKER = unsafe extern "efiapi" fn(Argument: usize) -> usize;
 
+pub const PASSIVE_LEVEL: KIRQL = 0;
 pub const APC_LEVEL: KIRQL = 1;
 pub const DISPATCH_LEVEL: KIRQL = 2;
 pub const HIGH_LEVEL: KIRQL = 15;
-pub const PASSIVE_LEVEL: KIRQL = 0;
-pub const MAXIMUM_WAIT_OBJECTS: u32 = 0x40;
-pub const THREAD_ALL_ACCESS: u32 = 0x1fffff;
+
 /// `ExAllocateTimer`: expire with the resolution of the timer hardware, not of the clock tick.
 pub const EX_TIMER_HIGH_RESOLUTION: u32 = 4;
 /// `ExAllocateTimer`: do not wake an idle processor.
 pub const EX_TIMER_NO_WAKE: u32 = 8;
+
+pub const MAXIMUM_WAIT_OBJECTS: u32 = 0x40;
+pub const THREAD_ALL_ACCESS: u32 = 0x1fffff;
 pub const IO_NO_INCREMENT: u32 = 0;
 
 #[cfg_attr(windows, link(name = "ntoskrnl"))]
