@@ -180,8 +180,7 @@ impl Provider {
 
     /// The transmit queue has room again. IRQL <= `DISPATCH_LEVEL`.
     pub fn transmit_ready(&self) {
-        self.core.transmit();
-        self.core.rearm();
+        self.core.after_call();
     }
 
     /// The device is gone, or is about to be: connections are aborted, requests end. IRQL <=
@@ -270,7 +269,8 @@ impl Core {
             // Callbacks have posted, perhaps.
             self.transmit();
         }
-        if delivered == BUDGET {
+        // Sending fails a request whose memory is not what it said, which is an event again.
+        if delivered == BUDGET || self.engine.has_event() {
             self.kick();
         }
         self.rearm();
