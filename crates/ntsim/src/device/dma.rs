@@ -62,9 +62,7 @@ impl DmaSpace {
     /// Appends `len` bytes at `address` to `into`.
     pub(super) fn read(&self, address: u64, len: u32, into: &mut Vec<u8>) -> Result<(), Misuse> {
         self.check(address, len.into(), "a buffer")?;
-        let start = into.len();
-        into.resize(start + len as usize, 0);
-        let read = self.memory.read_slice(&mut into[start..], GuestAddress(address));
+        let read = self.memory.write_all_volatile_to(GuestAddress(address), into, len as usize);
         read.map_err(|error| Misuse::dma(format!("a buffer at {address:#x}: {error}")))
     }
 

@@ -19,7 +19,10 @@ mod transmit;
 
 use std::sync::{
     Arc, OnceLock, Weak,
-    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    atomic::{
+        AtomicBool, AtomicU64,
+        Ordering::{Relaxed, SeqCst},
+    },
 };
 
 use parking_lot::Mutex;
@@ -265,7 +268,8 @@ impl Nic {
 
     /// Works on a queue soon, once however often it is asked for meanwhile.
     fn schedule(&self, queue: usize, time: u64) {
-        if self.scheduled[queue].swap(true, Relaxed) {
+        // Against the swap below: whoever finds the flag set knows that the event has not looked at the ring yet.
+        if self.scheduled[queue].swap(true, SeqCst) {
             return;
         }
         let this = self.this.clone();
@@ -273,7 +277,7 @@ impl Nic {
             time,
             Box::new(move || {
                 if let Some(nic) = this.upgrade() {
-                    nic.scheduled[queue].store(false, Relaxed);
+                    nic.scheduled[queue].swap(false, SeqCst);
                     nic.work(queue);
                 }
             }),

@@ -6,7 +6,10 @@ use super::{
     BUDGET, Features, HEADER_LEN, Nic, Outcome, RECEIVE,
     queue::{Chain, DeviceQueue},
 };
-use crate::{device::Misuse, wire::Frame};
+use crate::{
+    device::{DmaSpace, Misuse},
+    wire::Frame,
+};
 
 /// Offset of `num_buffers` in the header.
 const NUM_BUFFERS: usize = 10;
@@ -104,22 +107,16 @@ impl Nic {
             self.counters.dropped.fetch_add(1, Relaxed);
             return Ok(());
         }
-        let mut bytes = Vec::with_capacity(needed as usize);
-        bytes.resize(HEADER_LEN, 0);
-        bytes[NUM_BUFFERS..].copy_from_slice(&(chains.len() as u16).to_le_bytes());
-        bytes.extend_from_slice(frame);
-        let mut rest = bytes.as_slice();
+        let mut header = [0; HEADER_LEN];
+        header[NUM_BUFFERS..].copy_from_slice(&(chains.len() as u16).to_le_bytes());
+        let mut rest = Rest { parts: [&header, frame] };
         let mut used = Vec::with_capacity(chains.len());
         for chain in &chains {
-            let before = rest.len();
+            let mut written = 0;
             for &(address, len) in &chain.writable {
-                let (part, behind) = rest.split_at(rest.len().min(len as usize));
-                if !part.is_empty() {
-                    self.memory.write(address, part)?;
-                }
-                rest = behind;
+                written += rest.write(&self.memory, address, len)?;
             }
-            used.push((chain.head, (before - rest.len()) as u32));
+            used.push((chain.head, written));
         }
         self.counters.received_frames.fetch_add(1, Relaxed);
         self.counters.received_bytes.fetch_add(frame.len() as u64, Relaxed);
@@ -127,6 +124,27 @@ impl Nic {
             [(head, len)] => queue.push(&self.memory, head, len, self.options.quirks.used),
             _ => queue.push_all(&self.memory, &used),
         }
+    }
+}
+
+/// What is left to write of header and frame.
+struct Rest<'a> {
+    parts: [&'a [u8]; 2],
+}
+
+impl Rest<'_> {
+    /// Writes as much as `len` bytes at `address` hold; returns how much that was.
+    fn write(&mut self, memory: &DmaSpace, address: u64, len: u32) -> Result<u32, Misuse> {
+        let mut written = 0;
+        for part in &mut self.parts {
+            let (now, later) = part.split_at(part.len().min((len - written) as usize));
+            if !now.is_empty() {
+                memory.write(address + u64::from(written), now)?;
+            }
+            *part = later;
+            written += now.len() as u32;
+        }
+        Ok(written)
     }
 }
 
