@@ -49,18 +49,21 @@ const fn ones(ip: &[u8]) -> [u8; MIXED] {
 /// 6, to its last pad byte.
 pub(crate) fn of_packet(crc: Crc, is_v4: bool, packet: &[u8]) -> CrcState {
     let ones = if is_v4 { &ONES_V4 } else { &ONES_V6 };
-    if let Some((head, rest)) = packet.split_first_chunk::<MIXED>() {
-        let mut mixed = *head;
-        for (byte, ones) in mixed.iter_mut().zip(ones) {
-            *byte |= ones;
-        }
-        return crc.update_headed(CrcState::ICRC_START, &mixed, rest);
+    if let Some((head, rest)) = packet.split_first_chunk() {
+        return crc.update_headed(CrcState::ICRC_START, &mix(head, ones), rest);
     }
-    let mut mixed = *ones;
-    for (byte, packet) in mixed.iter_mut().zip(packet) {
-        *byte |= packet;
+    let mut head = [0; MIXED];
+    if let Some(head) = head.get_mut(..packet.len()) {
+        head.copy_from_slice(packet);
     }
-    crc.update(CrcState::ICRC_START, mixed.get(..packet.len()).unwrap_or_default())
+    crc.update(CrcState::ICRC_START, mix(&head, ones).get(..packet.len()).unwrap_or_default())
+}
+
+/// `head` with `ones` mixed in.
+#[inline]
+#[allow(clippy::indexing_slicing, reason = "both have as many bytes as are made")]
+fn mix(head: &[u8; MIXED], ones: &[u8; MIXED]) -> [u8; MIXED] {
+    core::array::from_fn(|i| head[i] | ones[i])
 }
 
 /// The ICRC's state behind the UDP header, of packets that are equal up to there except in length.

@@ -141,6 +141,7 @@ pub struct Packet<'a> {
 impl<'a> Packet<'a> {
     /// Reads a frame, from its Ethernet header on. Bytes behind the end of the IP datagram are ignored:
     /// Ethernet pads short frames.
+    #[inline]
     pub fn parse(frame: &'a [u8]) -> Result<Self, ParseError> {
         let malformed = |reason| Err(ParseError::Malformed(reason));
         let (eth, datagram_of_ip) = Eth::split(frame).map_err(|_| ParseError::NotRoce)?;
@@ -192,6 +193,7 @@ impl<'a> Packet<'a> {
     }
 
     /// Whether the frame's invariant CRC is right.
+    #[inline]
     pub fn icrc_valid(&self, crc: Crc) -> bool {
         let is_v4 = matches!(self.ip, Ip::V4(_));
         icrc::of_packet(crc, is_v4, self.covered).to_wire() == self.icrc
@@ -311,6 +313,7 @@ impl<'a> Packet<'a> {
 }
 
 /// The IPv4 header, and the UDP datagram that is addressed to the RoCEv2 port.
+#[inline]
 fn split_ipv4(bytes: &[u8]) -> Result<(Ip<'_>, &[u8]), ParseError> {
     let malformed = |reason| Err(ParseError::Malformed(reason));
     let ip = Ipv4::new_checked(bytes).map_err(|_| ParseError::NotRoce)?;
@@ -341,6 +344,7 @@ fn split_ipv4(bytes: &[u8]) -> Result<(Ip<'_>, &[u8]), ParseError> {
 }
 
 /// The IPv6 header, and the UDP datagram that is addressed to the RoCEv2 port.
+#[inline]
 fn split_ipv6(bytes: &[u8]) -> Result<(Ip<'_>, &[u8]), ParseError> {
     let Some((header, rest)) = bytes.split_first_chunk() else {
         return Err(ParseError::NotRoce);
