@@ -57,13 +57,11 @@ impl Adapter {
         indication.indicate();
         provider.batch_end();
         match polled {
-            // Another processor is at it.
-            None => false,
-            Some(Err(error)) => {
+            Err(error) => {
                 self.device_failed(error);
                 false
             }
-            Some(Ok(polled)) => {
+            Ok(polled) => {
                 let more = polled.more || self.port().request_receive_interrupt();
                 if more && limit == INDICATE_ALL {
                     self.interrupt.queue_dpc(message);

@@ -98,12 +98,13 @@ impl Port {
         receive.start(&mut control)
     }
 
-    /// Takes at most `budget` frames from the device. `None` if another processor is at it, which then sees what
-    /// came meanwhile before it asks for interrupts again. IRQL <= `DISPATCH_LEVEL`.
-    pub fn poll(&self, budget: u32, sink: impl FnMut(&[u8])) -> Option<Result<Polled, Error>> {
-        let mut receive = self.receive.try_lock()?;
+    /// Takes at most `budget` frames from the device. While this runs the device sends no receive interrupts, so that
+    /// a second processor waits here only for the end of [`request_receive_interrupt`](Self::request_receive_interrupt)
+    /// or for a spurious interrupt's sake. IRQL <= `DISPATCH_LEVEL`.
+    pub fn poll(&self, budget: u32, sink: impl FnMut(&[u8])) -> Result<Polled, Error> {
+        let mut receive = self.receive.lock();
         receive.suppress_interrupts();
-        Some(receive.poll(budget, sink))
+        receive.poll(budget, sink)
     }
 
     /// Asks for a receive interrupt; `true` if frames are there already: poll instead of waiting.
