@@ -1,11 +1,12 @@
 #![no_std]
 //! NDKPI, NDIS, NT and IP helper as the Windows kernel for x64 has them.
 //!
-//! Names are those of the headers, letter for letter. Everything declared here is compared with the
-//! table `abi-x64.toml` when the crate is built: sizes, alignments, offsets, member and parameter
-//! types, constants, exporting modules, and the IRQLs that docs state. A declaration the table does not
-//! know fails the build, unless `abi-extra.toml` gives a reason and a source for it; a member, a
-//! dispatch entry or an enumerator left out fails it too. Declared are NDIS 6.85 and NDKPI 2.1.
+//! Names are those of the headers, letter for letter. Everything declared here is compared with the table
+//! `abi-x64.toml` when the crate is built (`abi-x64.md` says where its facts come from): sizes, alignments,
+//! offsets, member and parameter types, constants, exporting modules, and the IRQLs that docs state. A
+//! declaration the table does not know fails the build, unless `abi-extra.toml` gives a reason and a source
+//! for it; a member, a dispatch entry or an enumerator left out fails it too. Declared are NDIS 6.85 and
+//! NDKPI 2.1.
 //!
 //! How C becomes Rust:
 //!
