@@ -155,7 +155,9 @@ impl Wheel {
     /// Puts an entry where its due tick belongs, seen from now.
     fn insert(&mut self, owner: u32) -> (usize, usize) {
         let Some(entry) = self.entries.get_mut(owner as usize) else { return (0, 0) };
-        let due = entry.due.clamp(self.now, self.now.saturating_add(REACH - 1));
+        // So far that the slot at the highest level is another one than the present: not a whole round.
+        const FARTHEST: u64 = REACH - (1 << (LEVEL_BITS * (LEVELS as u32 - 1)));
+        let due = entry.due.clamp(self.now, self.now.saturating_add(FARTHEST));
         // The highest digit in which the due tick and now differ.
         let level = match (due ^ self.now).checked_ilog2() {
             Some(bit) => ((bit / LEVEL_BITS) as usize).min(LEVELS - 1),
@@ -274,6 +276,18 @@ mod tests {
         assert_eq!(owners, (0..100).collect::<Vec<_>>());
         wheel.schedule(3, Instant::default());
         assert_eq!(wheel.expire(late), Some(3), "what is overdue when it is scheduled comes at once");
+    }
+
+    #[test]
+    fn an_entry_a_round_away_does_not_stop_the_wheel() {
+        for offset in [0, 1, (1 << 18) - 1, 1 << 18, (1 << 24) - 1] {
+            let mut wheel = wheel(1);
+            let start = Instant::from_nanos(offset << TICK_BITS);
+            assert_eq!(wheel.expire(start), None);
+            let due = start + Duration::from_secs(274);
+            wheel.schedule(0, due);
+            assert!(run(&mut wheel)[0].1 >= due);
+        }
     }
 
     proptest::proptest! {

@@ -1,1 +1,270 @@
-//! Later.
+//! Connections, from the first message to the last.
+
+use std::time::Duration;
+
+use roce::wire::{Opcode, Packet};
+use roce::{
+    AcceptSpec, ConnError, ConnEvent, ConnectSpec, PostError, QpState, ReadLimits, RejectReason, SendFlags,
+    Status,
+};
+
+use crate::pair::{Options, PORT, Pair};
+
+fn refused(pair: &Pair, side: usize) -> Option<(RejectReason, Vec<u8>)> {
+    pair.sides[side].conn_events.iter().find_map(|(_, _, event)| match event {
+        ConnEvent::Refused { reason, private_data } => Some((*reason, private_data.as_slice().to_vec())),
+        _ => None,
+    })
+}
+
+//= R-CONN-22
+//= R-CONN-25
+//= R-CONN-33
+//= R-CONN-34
+#[test]
+fn four_messages_connect_two_queue_pairs() {
+    let pair = Pair::connected(Options::default());
+    let [alice, bob] = &pair.sides;
+    let (_, context, ConnEvent::Request(request)) = &bob.conn_events[0] else {
+        panic!("no request: {:?}", bob.conn_events)
+    };
+    assert_eq!((*context, request.local_port, request.remote_port), (500, PORT, 50000));
+    assert_eq!(request.private_data.as_slice()[..5], *b"hello");
+    let (_, context, ConnEvent::Replied { reads, private_data }) = &alice.conn_events[0] else {
+        panic!("no reply: {:?}", alice.conn_events)
+    };
+    assert_eq!((*context, *reads), (100, ReadLimits { inbound: 4, outbound: 4 }));
+    assert_eq!(private_data.as_slice()[..7], *b"welcome");
+    assert!(matches!(bob.conn_events[1], (_, 200, ConnEvent::Established { .. })));
+    for side in &pair.sides {
+        assert_eq!(side.qp.state(), QpState::Rts);
+        assert_eq!(side.stat("connections"), 1);
+    }
+}
+
+//= R-QP-4
+#[test]
+fn nothing_can_be_sent_before_the_connection_stands() {
+    let mut pair = Pair::new(Options::default());
+    pair.listen();
+    let post = |pair: &Pair, side: usize| {
+        pair.sides[side].post(1, roce::Operation::Send, SendFlags::empty(), &[])
+    };
+    assert_eq!(post(&pair, 0), Err(PostError::NotConnected));
+    pair.connect(b"");
+    pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
+    pair.accept(b"");
+    pair.run_until("a reply", |pair| pair.told(0, |e| matches!(e, ConnEvent::Replied { .. })));
+    assert_eq!(post(&pair, 0), Err(PostError::NotConnected));
+    assert_eq!(post(&pair, 1), Err(PostError::NotConnected));
+}
+
+//= R-CONN-6
+//= R-QP-74
+#[test]
+fn a_refused_queue_pair_may_try_again_with_its_receives() {
+    let mut pair = Pair::new(Options::default());
+    let sink = pair.sides[0].sink(8);
+    pair.sides[0].recv(1, &[sink.all()]);
+    pair.connect(b"");
+    pair.run_until("a refusal", |pair| refused(pair, 0).is_some());
+    assert_eq!(refused(&pair, 0).unwrap().0, RejectReason::INVALID_SERVICE_ID);
+    let old = pair.sides[0].conn.take().unwrap();
+    pair.listen();
+    pair.connect(b"");
+    pair.sides[0].engine.release(pair.now, old);
+    pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
+    pair.accept(b"");
+    pair.run_until("a reply", |pair| pair.told(0, |e| matches!(e, ConnEvent::Replied { .. })));
+    pair.complete();
+    pair.run_until("the connection", |p| p.told(1, |e| matches!(e, ConnEvent::Established { .. })));
+    let source = pair.sides[1].source(b"received");
+    pair.sides[1].send(1, &[source.all()]);
+    pair.run();
+    assert_eq!(sink.read(), b"received");
+}
+
+//= R-CONN-38
+#[test]
+fn a_consumer_refuses_with_its_own_words() {
+    let mut pair = Pair::new(Options::default());
+    pair.listen();
+    pair.connect(b"");
+    pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
+    let bob = &pair.sides[1];
+    bob.engine.reject(pair.now, bob.conn.unwrap(), b"not today").unwrap();
+    pair.run_until("a refusal", |pair| refused(pair, 0).is_some());
+    let (reason, words) = refused(&pair, 0).unwrap();
+    assert_eq!(reason, RejectReason::CONSUMER);
+    assert_eq!(words[..9], *b"not today");
+}
+
+//= R-CONN-59
+//= R-CONN-60
+#[test]
+fn a_paused_listener_is_as_good_as_none() {
+    let mut pair = Pair::new(Options::default());
+    let spec = roce::ListenSpec { ip: None, port: PORT, backlog: 4, context: 500 };
+    let listener = pair.sides[1].engine.listen(&spec).unwrap();
+    pair.sides[1].engine.pause(listener, true).unwrap();
+    pair.connect(b"");
+    pair.run_until("a refusal", |pair| refused(pair, 0).is_some());
+    assert!(pair.sides[1].conn.is_none());
+    pair.sides[1].engine.pause(listener, false).unwrap();
+    pair.connect(b"");
+    pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
+}
+
+#[test]
+fn nobody_answers() {
+    let mut pair = Pair::new(Options { loss: 1000, ..Options::default() });
+    pair.connect(b"");
+    let start = pair.now;
+    pair.run_until("a timeout", |pair| pair.told(0, |e| matches!(e, ConnEvent::TimedOut)));
+    let took = pair.now.duration_since(start);
+    assert!(took > Duration::from_secs(5) && took < Duration::from_secs(60), "{took:?}");
+}
+
+//= R-QP-75
+#[test]
+fn a_queue_pair_has_one_connection_at_a_time() {
+    let mut pair = Pair::new(Options::default());
+    pair.listen();
+    pair.connect(b"");
+    let path = pair.path(0);
+    let alice = &pair.sides[0];
+    let spec = ConnectSpec {
+        path,
+        local_port: 50001,
+        remote_port: PORT,
+        mtu: pair.options.mtu,
+        reads: pair.options.reads,
+        private_data: b"",
+        context: 0,
+    };
+    assert_eq!(alice.engine.connect(pair.now, &alice.qp, &spec), Err(ConnError::QpBusy));
+    pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
+    pair.accept(b"");
+    let bob = &pair.sides[1];
+    let spec = AcceptSpec { reads: pair.options.reads, private_data: b"", context: 0 };
+    let again = bob.engine.accept(pair.now, bob.conn.unwrap(), &bob.qp, &spec);
+    assert_eq!(again, Err(ConnError::QpBusy));
+}
+
+//= rocev2 §12
+#[test]
+fn the_first_packet_stands_for_a_lost_rtu() {
+    let mut pair = Pair::new(Options::default());
+    pair.listen();
+    pair.connect(b"");
+    pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
+    let sink = pair.sides[1].sink(5);
+    pair.sides[1].recv(1, &[sink.all()]);
+    pair.accept(b"");
+    pair.run_until("a reply", |pair| pair.told(0, |e| matches!(e, ConnEvent::Replied { .. })));
+    // From here on, connection management is not heard.
+    pair.filter = Some(Box::new(|to, frame| {
+        to == 0 || Packet::parse(frame).unwrap().bth().opcode() != Opcode::UD_SEND_ONLY
+    }));
+    pair.complete();
+    let source = pair.sides[0].source(b"early");
+    pair.sides[0].send(2, &[source.all()]);
+    pair.run_until("the message", |pair| !pair.sides[0].cq.is_empty() && !pair.sides[1].cq.is_empty());
+    assert_eq!(sink.read(), b"early");
+    assert!(pair.told(1, |e| matches!(e, ConnEvent::Established { .. })));
+    assert_eq!(pair.sides[1].qp.state(), QpState::Rts);
+}
+
+//= R-CONN-80
+//= R-CONN-83
+//= R-CONN-84
+//= R-QP-71
+//= R-QP-72
+#[test]
+fn goodbye_takes_two() {
+    let mut pair = Pair::connected(Options::default());
+    let sinks: Vec<_> = pair.sides.iter().map(|side| side.sink(8)).collect();
+    for (side, sink) in pair.sides.iter().zip(&sinks) {
+        side.recv(1, &[sink.all()]);
+    }
+    let alice = &pair.sides[0];
+    alice.engine.disconnect(pair.now, alice.conn.unwrap()).unwrap();
+    pair.run_until("a goodbye", |pair| pair.told(1, |e| matches!(e, ConnEvent::Disconnected)));
+    assert!(!pair.told(0, |e| matches!(e, ConnEvent::DisconnectDone { .. })));
+    assert_eq!(pair.sides[1].outcomes(), [], "the peer's goodbye flushes nothing");
+    let bob = &pair.sides[1];
+    bob.engine.disconnect(pair.now, bob.conn.unwrap()).unwrap();
+    pair.run_until("the end", |pair| {
+        pair.told(0, |e| matches!(e, ConnEvent::DisconnectDone { graceful: true }))
+    });
+    assert!(pair.told(1, |e| matches!(e, ConnEvent::DisconnectDone { graceful: true })));
+    for side in &pair.sides {
+        assert_eq!(side.outcomes(), [(1, Status::Flushed)]);
+        assert_eq!(side.qp.state(), QpState::Error);
+    }
+}
+
+//= R-CONN-94
+#[test]
+fn both_may_say_goodbye_at_once() {
+    let mut pair = Pair::connected(Options::default());
+    for side in &pair.sides {
+        side.engine.disconnect(pair.now, side.conn.unwrap()).unwrap();
+    }
+    pair.run();
+    for side in 0..2 {
+        assert!(pair.told(side, |e| matches!(e, ConnEvent::DisconnectDone { graceful: true })));
+    }
+}
+
+//= R-QP-69
+//= R-QP-70
+//= R-CONN-87
+#[test]
+fn a_flush_breaks_the_connection_for_both() {
+    let mut pair = Pair::connected(Options::default());
+    let alice = &pair.sides[0];
+    alice.engine.flush(&alice.qp);
+    let post = alice.post(1, roce::Operation::Send, SendFlags::empty(), &[]);
+    assert_eq!(post, Err(PostError::NotConnected));
+    pair.run_until("a goodbye", |pair| {
+        pair.told(1, |e| matches!(e, ConnEvent::Disconnected | ConnEvent::Aborted))
+    });
+    assert!(pair.told(0, |e| matches!(e, ConnEvent::Aborted)));
+}
+
+//= R-CONN-89
+//= R-CONN-96
+#[test]
+fn release_is_enough_to_end_a_connection() {
+    let mut pair = Pair::connected(Options::default());
+    let sink = pair.sides[0].sink(8);
+    pair.sides[0].recv(7, &[sink.all()]);
+    let events = pair.sides[0].conn_events.len();
+    let alice = &pair.sides[0];
+    alice.engine.release(pair.now, alice.conn.unwrap());
+    assert_eq!(alice.outcomes(), [(7, Status::Flushed)]);
+    pair.run_until("a goodbye", |pair| pair.told(1, |e| matches!(e, ConnEvent::Disconnected)));
+    pair.run();
+    assert_eq!(pair.sides[0].conn_events.len(), events, "nothing is told after release");
+}
+
+#[test]
+fn connections_are_made_and_ended_over_a_bad_network() {
+    for seed in 0..20 {
+        let mut pair = Pair::connected(Options {
+            seed,
+            loss: 150,
+            duplication: 100,
+            reordering: 100,
+            corruption: 20,
+            ..Options::default()
+        });
+        for side in &pair.sides {
+            side.engine.disconnect(pair.now, side.conn.unwrap()).unwrap();
+        }
+        pair.run_until("the end", |pair| {
+            (0..2).all(|side| pair.told(side, |e| matches!(e, ConnEvent::DisconnectDone { .. })))
+        });
+    }
+}

@@ -1,1 +1,287 @@
-//! Later.
+//! Requests that fail, and what becomes of the others.
+
+use std::time::Duration;
+
+use roce::{Access, CompletionKind, ConnEvent, Operation, QpState, SendFlags, Sge, Status};
+
+use crate::pair::{Options, Pair, pattern};
+
+/// Posts one good write, the bad request, and a good write; runs; what completed at the sender.
+fn with_bad(pair: &mut Pair, operation: Operation, sges: &[Sge]) -> Vec<(u64, Status)> {
+    let [alice, bob] = &pair.sides;
+    let (source, remote) = (alice.source(b"good"), bob.shared(4));
+    alice.write(1, &[source.all()], &remote, 0);
+    alice.post(2, operation, SendFlags::empty(), sges).unwrap();
+    alice.write(3, &[source.all()], &remote, 0);
+    pair.run();
+    assert_eq!(remote.read(), b"good");
+    assert_eq!(pair.sides[0].qp.state(), QpState::Error);
+    pair.sides[0].outcomes()
+}
+
+fn fails_with(status: Status) -> Vec<(u64, Status)> {
+    vec![(1, Status::Success), (2, status), (3, Status::Flushed)]
+}
+
+//= R-QP-43
+//= R-QP-44
+//= R-QP-59
+//= R-MR-57
+#[test]
+fn local_elements_must_be_what_they_claim() {
+    let bad: [(&str, fn(&Pair) -> Sge); 6] = [
+        ("past the end", |pair| pair.sides[0].source(b"four").sge(1, 4)),
+        ("before the start", |pair| {
+            let sge = pair.sides[0].source(b"four").all();
+            Sge { address: sge.address - 1, ..sge }
+        }),
+        ("unknown key", |pair| Sge { key: 0x1234_5600, ..pair.sides[0].source(b"four").all() }),
+        ("another domain", |pair| {
+            let side = &pair.sides[0];
+            side.memory_of(side.engine.create_pd(), 4, Access::all()).all()
+        }),
+        ("deregistered", |pair| {
+            let memory = pair.sides[0].source(b"four");
+            assert!(pair.sides[0].engine.deregister(&memory.region));
+            memory.all()
+        }),
+        ("no logical range", |_| Sge { address: 1 << 41, length: 4, key: roce::PRIVILEGED_KEY }),
+    ];
+    for (what, sge) in bad {
+        let mut pair = Pair::connected(Options::default());
+        let sge = sge(&pair);
+        let sink = pair.sides[1].sink(8);
+        pair.sides[1].recv(1, &[sink.all()]);
+        let outcomes = with_bad(&mut pair, Operation::Send, &[sge]);
+        assert_eq!(outcomes, fails_with(Status::LocalProtection), "{what}");
+        // Nothing of it reached the peer.
+        assert_eq!(pair.sides[1].stat("rx_sends"), 0, "{what}");
+    }
+}
+
+//= R-QP-45
+#[test]
+fn a_read_needs_the_right_to_write_here() {
+    let mut pair = Pair::connected(Options::default());
+    let [alice, bob] = &pair.sides;
+    let (sink, remote) = (alice.source(b"mine"), bob.shared(4));
+    let read = Operation::Read { address: remote.address(0), key: remote.key() };
+    let outcomes = with_bad(&mut pair, read, &[sink.all()]);
+    assert_eq!(outcomes, fails_with(Status::LocalProtection));
+    assert_eq!(sink.read(), b"mine");
+}
+
+//= R-QP-55
+//= R-QP-57
+//= R-QP-58
+//= R-QP-60
+//= R-MR-10
+//= R-MR-15
+//= R-MR-16
+//= R-MR-53
+//= rocev2 §10
+#[test]
+fn the_peers_memory_is_as_open_as_it_was_made() {
+    let key = |memory: &crate::pair::Memory| memory.key();
+    let cases: [(&str, Access, i64, u64, Option<u32>); 8] = [
+        ("no right", Access::LOCAL_WRITE, 0, 4, None),
+        ("past the end", Access::all(), 1, 4, None),
+        ("before the start", Access::all(), -1, 4, None),
+        ("far away", Access::all(), i64::MAX, 4, None),
+        ("too long", Access::all(), 0, 5, None),
+        ("unknown key", Access::all(), 0, 4, Some(0x00AB_CD00)),
+        ("privileged key", Access::all(), 0, 4, Some(roce::PRIVILEGED_KEY)),
+        ("another variant", Access::all(), 0, 4, Some(1)),
+    ];
+    for reading in [false, true] {
+        for (what, access, offset, len, other) in cases {
+            let mut pair = Pair::connected(Options::default());
+            let [alice, bob] = &pair.sides;
+            let (local, target, waiting) = (alice.shared(8), bob.memory(4, access), bob.sink(4));
+            target.write(b"safe");
+            bob.recv(9, &[waiting.all()]);
+            let address = target.address(0).wrapping_add_signed(offset);
+            let key = match other {
+                Some(1) => key(&target) | 1,
+                Some(other) => other,
+                None => key(&target),
+            };
+            let operation =
+                if reading { Operation::Read { address, key } } else { Operation::Write { address, key } };
+            let outcomes = with_bad(&mut pair, operation, &[local.sge(0, len as usize)]);
+            assert_eq!(outcomes, fails_with(Status::RemoteAccess), "{what}, reading: {reading}");
+            assert_eq!(target.read(), b"safe");
+            assert_eq!(local.read(), [0; 8]);
+            let bob = &pair.sides[1];
+            assert_eq!(bob.outcomes(), [(9, Status::Flushed)], "{what}");
+            assert_eq!(bob.stat("tx_nak_access"), 1);
+            for side in 0..2 {
+                let aborts = pair.sides[side]
+                    .conn_events
+                    .iter()
+                    .filter(|(_, _, e)| matches!(e, ConnEvent::Aborted | ConnEvent::Disconnected))
+                    .count();
+                assert_eq!(aborts, 1, "{what}: {:?}", pair.sides[side].conn_events);
+            }
+        }
+    }
+}
+
+//= rocev2 §5
+#[test]
+fn the_address_of_nothing_is_not_looked_at() {
+    let mut pair = Pair::connected(Options::default());
+    let alice = &pair.sides[0];
+    let empty = SendFlags::empty();
+    alice.post(1, Operation::Write { address: 1, key: 2 }, empty, &[]).unwrap();
+    alice.post(2, Operation::Read { address: 1, key: 2 }, empty, &[]).unwrap();
+    pair.run();
+    assert_eq!(pair.sides[0].outcomes(), [(1, Status::Success), (2, Status::Success)]);
+}
+
+//= R-QP-46
+//= R-QP-47
+#[test]
+fn a_message_longer_than_the_receive_fails_on_both_sides() {
+    for size in [9, 5000] {
+        let mut pair = Pair::connected(Options::default());
+        let [alice, bob] = &pair.sides;
+        let (source, sink, next) = (alice.source(&pattern(size, 1)), bob.sink(20), bob.sink(8));
+        bob.recv(7, &[sink.sge(4, 8)]);
+        bob.recv(8, &[next.all()]);
+        let outcomes = with_bad(&mut pair, Operation::Send, &[source.all()]);
+        assert_eq!(outcomes, fails_with(Status::RemoteInvalidRequest));
+        let bob = pair.sides[1].completions();
+        let seen: Vec<_> = bob.iter().map(|c| (c.context, c.kind, c.status)).collect();
+        assert_eq!(
+            seen,
+            [
+                (7, CompletionKind::Receive, Status::LocalLength),
+                (8, CompletionKind::Receive, Status::Flushed)
+            ]
+        );
+        assert_eq!(sink.read()[..4], [0; 4]);
+        assert_eq!(sink.read()[12..], [0; 8]);
+    }
+}
+
+//= R-QP-43
+#[test]
+fn a_receive_into_nowhere_fails_on_both_sides() {
+    let mut pair = Pair::connected(Options::default());
+    let [alice, bob] = &pair.sides;
+    let (source, sink) = (alice.source(b"four"), bob.source(b"none"));
+    bob.recv(7, &[sink.all()]);
+    let outcomes = with_bad(&mut pair, Operation::Send, &[source.all()]);
+    assert_eq!(outcomes, fails_with(Status::RemoteOperation));
+    assert_eq!(pair.sides[1].outcomes(), [(7, Status::LocalProtection)]);
+    assert_eq!(sink.read(), b"none");
+}
+
+//= R-QP-78
+//= R-QP-79
+#[test]
+fn an_invalidation_of_what_cannot_be_is_refused() {
+    let mut pair = Pair::connected(Options::default());
+    let [alice, bob] = &pair.sides;
+    let (source, sink, region) = (alice.source(b"four"), bob.sink(8), bob.shared(8));
+    bob.recv(7, &[sink.all()]);
+    let operation = Operation::SendInvalidate { key: region.key() };
+    let outcomes = with_bad(&mut pair, operation, &[source.all()]);
+    assert_eq!(outcomes, fails_with(Status::RemoteAccess));
+    assert_eq!(pair.sides[1].outcomes(), [(7, Status::LocalAccess)]);
+}
+
+//= R-QP-90
+//= rocev2 §7
+#[test]
+fn a_peer_that_vanishes_ends_everything_in_bounded_time() {
+    let mut pair = Pair::connected(Options::default());
+    let [alice, bob] = &pair.sides;
+    let (source, remote, sink) = (alice.source(&pattern(9000, 1)), bob.shared(9000), alice.sink(8));
+    alice.recv(9, &[sink.all()]);
+    for i in 0..3 {
+        alice.write(i, &[source.all()], &remote, 0);
+    }
+    pair.options.loss = 1000;
+    let start = pair.now;
+    pair.run_until("the end", |pair| pair.sides[0].qp.is_drained());
+    let took = pair.now.duration_since(start);
+    assert!(took > Duration::from_secs(1) && took < Duration::from_secs(5), "{took:?}");
+    let expected = [Status::RetryExceeded, Status::Flushed, Status::Flushed, Status::Flushed];
+    assert_eq!(pair.sides[0].outcomes(), [0, 1, 2, 9].into_iter().zip(expected).collect::<Vec<_>>());
+    assert!(pair.sides[0].conn_events.iter().any(|(_, _, e)| matches!(e, ConnEvent::Aborted)));
+}
+
+//= R-QP-7
+#[test]
+fn a_sender_whose_peer_never_receives_is_told_so() {
+    let mut pair = Pair::connected(Options::default());
+    let source = pair.sides[0].source(b"anyone?");
+    pair.sides[0].send(1, &[source.all()]);
+    let start = pair.now;
+    pair.run_until("the end", |pair| !pair.sides[0].cq.is_empty());
+    assert_eq!(pair.sides[0].outcomes(), [(1, Status::RnrRetryExceeded)]);
+    let took = pair.now.duration_since(start);
+    assert!(took >= Duration::from_secs(30) && took < Duration::from_secs(31), "{took:?}");
+}
+
+//= rocev2 §7
+#[test]
+fn rnr_retries_are_counted() {
+    let options = Options { config: |config| config.timing.rnr_retries = 3, ..Options::default() };
+    let mut pair = Pair::connected(options);
+    let source = pair.sides[0].source(b"anyone?");
+    pair.sides[0].send(1, &[source.all()]);
+    pair.run_until("the end", |pair| !pair.sides[0].cq.is_empty());
+    assert_eq!(pair.sides[0].outcomes(), [(1, Status::RnrRetryExceeded)]);
+    assert_eq!(pair.sides[1].stat("tx_nak_rnr"), 4);
+}
+
+//= R-QP-27
+//= R-QP-62
+//= R-QP-65
+//= R-QP-68
+#[test]
+fn a_flush_gives_everything_back_in_order() {
+    let mut pair = Pair::connected(Options::default());
+    let alice = &pair.sides[0];
+    let (source, sink) = (alice.source(b"lost"), alice.sink(8));
+    for i in 0..10 {
+        alice.recv(100 + i, &[sink.all()]);
+        let flags = if i % 2 == 0 { SendFlags::SILENT } else { SendFlags::empty() };
+        alice.post(i, Operation::Send, flags, &[source.all()]).unwrap();
+    }
+    pair.drive();
+    let alice = &pair.sides[0];
+    alice.engine.arm_cq(&alice.cq, roce::Arm::Any);
+    alice.engine.flush(&alice.qp);
+    alice.engine.flush(&alice.qp);
+    pair.drive();
+    assert_eq!(pair.sides[0].notices, [1]);
+    let outcomes = pair.sides[0].outcomes();
+    let expected: Vec<_> = (0..10).chain(100..110).map(|i| (i, Status::Flushed)).collect();
+    assert_eq!(outcomes, expected);
+    // A receive posted later comes back at once.
+    pair.sides[0].recv(55, &[sink.all()]);
+    assert_eq!(pair.sides[0].outcomes(), [(55, Status::Flushed)]);
+}
+
+//= R-QP-63
+#[test]
+fn destroying_a_queue_pair_leaves_others_alone() {
+    let mut pair = Pair::connected(Options::default());
+    let alice = &pair.sides[0];
+    let other = alice.engine.create_qp(crate::pair::spec(alice.pd, &alice.cq, &pair.options)).unwrap();
+    let sink = alice.sink(8);
+    let request = roce::RecvRequest { context: 5, sges: &[sink.all()] };
+    alice.engine.post_recv(&other, &request).unwrap();
+    alice.engine.destroy_qp(&other);
+    alice.engine.destroy_qp(&other);
+    assert_eq!(alice.outcomes(), [(5, Status::Flushed)]);
+    let (source, sink) = (pair.sides[0].source(b"still"), pair.sides[1].sink(5));
+    pair.sides[1].recv(1, &[sink.all()]);
+    pair.sides[0].send(1, &[source.all()]);
+    pair.run();
+    assert_eq!(sink.read(), b"still");
+}

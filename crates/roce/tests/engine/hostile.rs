@@ -1,1 +1,256 @@
-//! Later.
+//! Frames that no honest peer sends: dropped or refused, and never more.
+
+use roce::wire::{
+    Ext, Headers, ImmDtRepr, MacAddr, Opcode, Packet, Path, Psn, Qpn, RethRepr, Template,
+};
+use roce::{Access, QpState, Reason, Status, Verdict};
+use std::net::{IpAddr, Ipv4Addr};
+
+use crate::pair::{Options, Pair, pattern};
+use roce::wire::DropReason;
+
+/// A connected pair, and what somebody who sees alice's packets knows: the next number bob expects.
+struct Forger {
+    pair: Pair,
+    path: Path,
+    psn: Psn,
+}
+
+impl Forger {
+    fn new() -> Self {
+        let mut pair = Pair::connected(Options::default());
+        let (source, remote) = (pair.sides[0].source(b"hi"), pair.sides[1].shared(2));
+        pair.capture = Some(Vec::new());
+        pair.sides[0].write(1, &[source.all()], &remote, 0);
+        pair.run();
+        pair.sides[0].completions();
+        let capture = pair.capture.take().unwrap();
+        let (_, frame) = capture.iter().find(|(from, _)| *from == 0).unwrap();
+        let psn = Packet::parse(frame).unwrap().bth().psn().next();
+        let path = pair.path(0);
+        Self { pair, path, psn }
+    }
+
+    fn frame(&self, opcode: Opcode, ext: Ext, payload: &[u8]) -> Vec<u8> {
+        self.frame_to(self.pair.sides[1].qp.qpn(), &self.path, self.psn, opcode, ext, payload)
+    }
+
+    fn frame_to(
+        &self,
+        qpn: Qpn,
+        path: &Path,
+        psn: Psn,
+        opcode: Opcode,
+        ext: Ext,
+        payload: &[u8],
+    ) -> Vec<u8> {
+        let template = Template::new(path, qpn).unwrap();
+        let headers = Headers { opcode, solicited: false, ack_req: true, psn, ext };
+        let mut slot = vec![0; payload.len() + 200];
+        let crc = roce::icrc::Crc::table();
+        let mut frame = template.begin(crc, &mut slot, &headers, payload.len()).unwrap();
+        frame.write(payload);
+        let len = frame.finish();
+        slot.truncate(len);
+        slot
+    }
+
+    fn give(&mut self, frame: &[u8]) -> Verdict {
+        self.pair.sides[1].engine.handle_frame(self.pair.now, frame)
+    }
+
+    /// The next packet of bob, as he answers.
+    fn answer(&mut self) -> Option<(Opcode, Option<u8>)> {
+        self.pair.capture = Some(Vec::new());
+        self.pair.options.loss = 1000;
+        self.pair.drive();
+        let capture = self.pair.capture.take().unwrap();
+        let (_, frame) = capture.iter().find(|(from, frame)| {
+            *from == 1 && Packet::parse(frame).unwrap().bth().dest_qp() != Qpn::GSI
+        })?;
+        let packet = Packet::parse(frame).unwrap();
+        Some((packet.bth().opcode(), packet.aeth().map(|aeth| aeth.syndrome().0)))
+    }
+
+    /// Bob refuses this packet with this syndrome, and gives up.
+    fn refused(opcode: Opcode, ext: Ext, payload: &[u8], syndrome: u8) {
+        let mut forger = Self::new();
+        let sink = forger.pair.sides[1].sink(8);
+        forger.pair.sides[1].recv(5, &[sink.all()]);
+        let frame = forger.frame(opcode, ext, payload);
+        assert_eq!(forger.give(&frame), Verdict::Consumed);
+        assert_eq!(forger.answer(), Some((Opcode::ACKNOWLEDGE, Some(syndrome))), "{opcode:?}");
+        assert_eq!(forger.pair.sides[1].qp.state(), QpState::Error, "{opcode:?}");
+        assert_eq!(forger.pair.sides[1].outcomes(), [(5, Status::Flushed)]);
+    }
+}
+
+fn reth(length: u32) -> Ext {
+    Ext::Reth(RethRepr { address: 0, r_key: 0, length })
+}
+
+//= rocev2 §6
+#[test]
+fn requests_that_break_the_rules_are_refused() {
+    const INVALID: u8 = 0x61;
+    const ACCESS: u8 = 0x62;
+    let atomic = Ext::Atomic(roce::wire::AtomicEthRepr { address: 0, r_key: 0, swap_or_add: 0, compare: 0 });
+    Forger::refused(Opcode::COMPARE_SWAP, atomic, &[], INVALID);
+    Forger::refused(Opcode::FETCH_ADD, atomic, &[], INVALID);
+    Forger::refused(Opcode::SEND_MIDDLE, Ext::None, &[0; 1024], INVALID);
+    Forger::refused(Opcode::SEND_LAST, Ext::None, &[0; 8], INVALID);
+    Forger::refused(Opcode::WRITE_LAST, Ext::None, &[0; 8], INVALID);
+    Forger::refused(Opcode::SEND_FIRST, Ext::None, &[0; 1000], INVALID);
+    Forger::refused(Opcode::SEND_ONLY, Ext::None, &[0; 1028], INVALID);
+    Forger::refused(Opcode::WRITE_ONLY, reth(8), &[0; 4], ACCESS);
+    Forger::refused(Opcode::WRITE_ONLY, reth(0), &[0; 4], INVALID);
+    Forger::refused(Opcode::WRITE_ONLY, reth(u32::MAX), &[0; 4], INVALID);
+    Forger::refused(Opcode::READ_REQUEST, reth(u32::MAX), &[], INVALID);
+    Forger::refused(Opcode::READ_REQUEST, reth(8), &[], ACCESS);
+}
+
+#[test]
+fn a_write_that_does_not_keep_to_its_length_is_refused() {
+    for (first, second) in [(1025, 2), (1026, 1), (3000, 1024)] {
+        let mut forger = Forger::new();
+        let target = forger.pair.sides[1].memory(4096, Access::all());
+        let ext = Ext::Reth(RethRepr { address: target.address(0), r_key: target.key(), length: first });
+        let frame = forger.frame(Opcode::WRITE_FIRST, ext, &[1; 1024]);
+        assert_eq!(forger.give(&frame), Verdict::Consumed);
+        forger.psn = forger.psn.next();
+        let frame = forger.frame(Opcode::WRITE_LAST, Ext::None, &vec![2; second]);
+        assert_eq!(forger.give(&frame), Verdict::Consumed);
+        assert_eq!(forger.answer(), Some((Opcode::ACKNOWLEDGE, Some(0x61))), "{first}, {second}");
+        assert_eq!(target.read()[1024..], [0; 3072], "{first}, {second}");
+    }
+}
+
+//= rocev2 §4
+#[test]
+fn immediate_data_reaches_the_receive_completion() {
+    let mut forger = Forger::new();
+    let (sink, target) = (forger.pair.sides[1].sink(8), forger.pair.sides[1].shared(8));
+    for context in 1..=2 {
+        forger.pair.sides[1].recv(context, &[sink.all()]);
+    }
+    let imm = ImmDtRepr { data: *b"now!" };
+    let frame = forger.frame(Opcode::SEND_ONLY_IMM, Ext::Imm(imm), b"sent");
+    assert_eq!(forger.give(&frame), Verdict::Consumed);
+    forger.psn = forger.psn.next();
+    let reth = RethRepr { address: target.address(2), r_key: target.key(), length: 4 };
+    let frame = forger.frame(Opcode::WRITE_ONLY_IMM, Ext::RethImm(reth, imm), b"here");
+    assert_eq!(forger.give(&frame), Verdict::Consumed);
+    let done = forger.pair.sides[1].completions();
+    let seen: Vec<_> = done.iter().map(|c| (c.context, c.bytes, c.immediate, c.status)).collect();
+    let imm = Some(*b"now!");
+    assert_eq!(seen, [(1, 4, imm, Status::Success), (2, 4, imm, Status::Success)]);
+    assert_eq!(target.read(), b"\0\0here\0\0");
+    assert_eq!(forger.answer(), Some((Opcode::ACKNOWLEDGE, Some(0x1F))));
+}
+
+//= R-QP-54
+#[test]
+fn more_reads_than_were_granted_are_refused() {
+    let mut forger = Forger::new();
+    let target = forger.pair.sides[1].shared(8);
+    let ext = Ext::Reth(RethRepr { address: target.address(0), r_key: target.key(), length: 8 });
+    for _ in 0..4 {
+        let frame = forger.frame(Opcode::READ_REQUEST, ext, &[]);
+        assert_eq!(forger.give(&frame), Verdict::Consumed);
+        forger.psn = forger.psn.next();
+    }
+    assert_eq!(forger.pair.sides[1].qp.state(), QpState::Rts);
+    let frame = forger.frame(Opcode::READ_REQUEST, ext, &[]);
+    forger.give(&frame);
+    assert_eq!(forger.pair.sides[1].qp.state(), QpState::Error);
+}
+
+#[test]
+fn strangers_are_dropped_and_counted() {
+    let mut forger = Forger::new();
+    let before = forger.pair.sides[1].qp.state();
+    let qpn = forger.pair.sides[1].qp.qpn();
+    let (path, psn) = (forger.path, forger.psn);
+    let only = |forger: &Forger, qpn, path: &Path, psn| {
+        forger.frame_to(qpn, path, psn, Opcode::SEND_ONLY, Ext::None, b"evil")
+    };
+    let other_ip = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 66));
+    let spoofed = Path { remote_ip: path.remote_ip, local_ip: other_ip, ..path };
+    let cases = [
+        (only(&forger, qpn, &spoofed, psn), Reason::Address, "drop_address"),
+        (only(&forger, Qpn::new(qpn.value() ^ 1), &path, psn), Reason::NoQp, "drop_no_qp"),
+        (only(&forger, Qpn::new(0), &path, psn), Reason::NoQp, "drop_no_qp"),
+        (only(&forger, qpn, &path, psn.add(9)), Reason::Sequence, "drop_sequence"),
+    ];
+    for (frame, reason, counter) in cases {
+        let count = forger.pair.sides[1].stat(counter);
+        assert_eq!(forger.give(&frame), Verdict::Dropped(reason));
+        assert_eq!(forger.pair.sides[1].stat(counter), count + 1);
+    }
+    let good = only(&forger, qpn, &path, psn);
+    for bit in (42 * 8..good.len() * 8).step_by(3) {
+        let mut bad = good.clone();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        let verdict = forger.give(&bad);
+        // The variable fields are not covered, and this is all that they may be.
+        let variable = bit / 8 == 14 + 20 + 8 + 4;
+        assert!(variable || matches!(verdict, Verdict::Dropped(_)), "bit {bit}: {verdict:?}");
+    }
+    for len in 0..good.len() {
+        let verdict = forger.give(&good[..len]);
+        assert!(matches!(verdict, Verdict::NotOurs | Verdict::Dropped(Reason::Malformed(_))));
+    }
+    let mut bad = good;
+    *bad.last_mut().unwrap() ^= 1;
+    assert_eq!(forger.give(&bad), Verdict::Dropped(Reason::Malformed(DropReason::Icrc)));
+    assert_eq!(forger.pair.sides[1].qp.state(), before);
+    assert_eq!(forger.pair.sides[1].outcomes(), []);
+    // A multicast MAC or a changed UDP source port prove nothing.
+    let moved = Path { source_port: 0xFFFF, local_mac: MacAddr([0xFF; 6]), ..path };
+    let sink = forger.pair.sides[1].sink(8);
+    forger.pair.sides[1].recv(1, &[sink.all()]);
+    let frame = only(&forger, qpn, &moved, psn);
+    assert_eq!(forger.give(&frame), Verdict::Consumed);
+}
+
+/// Frames with right ICRCs and any content between, from the peer's address: nothing panics, nothing is
+/// written outside of what was shared, and every request ends.
+#[test]
+fn a_peer_gone_mad_does_no_harm() {
+    for seed in 0..40 {
+        let mut forger = Forger::new();
+        let canary = forger.pair.sides[1].memory(64, Access::LOCAL_WRITE);
+        let sink = forger.pair.sides[1].sink(64);
+        canary.write(&pattern(64, seed));
+        for context in 0..8 {
+            forger.pair.sides[1].recv(context, &[sink.all()]);
+        }
+        let opcodes: Vec<_> = Opcode::table().iter().filter(|info| info.opcode.is_rc()).collect();
+        for _ in 0..200 {
+            let random = forger.pair.random();
+            let info = opcodes[random as usize % opcodes.len()];
+            let mut bytes = pattern(Ext::MAX_LEN, random);
+            if random & 64 != 0 {
+                bytes[..8].copy_from_slice(&canary.address(0).to_be_bytes());
+                bytes[8..12].copy_from_slice(&canary.key().to_be_bytes());
+                bytes[12..16].copy_from_slice(&[0, 0, 0, 8]);
+            }
+            let ext = Ext::parse(info.ext, &bytes).unwrap();
+            let len = if random & 128 != 0 { 1024 } else { random as usize >> 8 & 15 };
+            let len = if info.payload == roce::wire::PayloadRule::None { 0 } else { len };
+            let psn = if random & 7 < 5 { forger.psn } else { Psn::new(random as u32 >> 3) };
+            let qpn = forger.pair.sides[1].qp.qpn();
+            let frame = forger.frame_to(qpn, &forger.path, psn, info.opcode, ext, &pattern(len, random));
+            if forger.give(&frame) == Verdict::Consumed && psn == forger.psn {
+                forger.psn = forger.psn.next();
+            }
+            forger.pair.drive();
+        }
+        assert_eq!(canary.read(), pattern(64, seed));
+        let bob = &forger.pair.sides[1];
+        bob.engine.flush(&bob.qp);
+        assert!(bob.qp.is_drained());
+        let ended = bob.completions().iter().filter(|c| c.kind.is_receive()).count();
+        assert_eq!(ended, 8);
+    }
+}

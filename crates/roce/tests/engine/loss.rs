@@ -70,7 +70,7 @@ fn exchange(options: Options) -> Pair {
 #[test]
 fn every_request_completes_once_in_order_with_its_data_whatever_the_network_does() {
     let (mut losses, mut naks) = (0, 0);
-    for seed in 0..150 {
+    for seed in 0..60 {
         let mtu = PathMtu::ALL[seed as usize % 5];
         let reads = ReadLimits { inbound: 1 + seed as u8 % 5, outbound: 1 + seed as u8 % 7 };
         let pair = exchange(Options {
@@ -86,7 +86,7 @@ fn every_request_completes_once_in_order_with_its_data_whatever_the_network_does
         losses += pair.sides.iter().map(|side| side.stat("retransmissions")).sum::<u64>();
         naks += pair.sides.iter().map(|side| side.stat("rx_nak_sequence")).sum::<u64>();
     }
-    assert!(losses > 1000 && naks > 100, "{losses} retransmissions, {naks} NAKs: too tame");
+    assert!(losses > 400 && naks > 40, "{losses} retransmissions, {naks} NAKs: too tame");
 }
 
 #[test]

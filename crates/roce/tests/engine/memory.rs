@@ -1,1 +1,136 @@
-//! Later.
+//! Regions and logical addresses.
+
+use std::cell::UnsafeCell;
+use std::collections::HashSet;
+use std::ptr::NonNull;
+
+use roce::{Access, Backing, CreateError, PRIVILEGED_KEY, Sge, Status};
+
+use crate::pair::{Options, Pair, pattern};
+
+/// Memory that the engine does not know.
+struct Pages(Box<[UnsafeCell<u8>]>);
+
+impl Pages {
+    fn new(len: usize) -> Self {
+        Self((0..len).map(|_| UnsafeCell::new(0)).collect())
+    }
+
+    fn at(&self, offset: usize) -> NonNull<u8> {
+        NonNull::new(UnsafeCell::raw_get(&raw const self.0[offset])).unwrap()
+    }
+
+    fn read(&self) -> Vec<u8> {
+        // SAFETY: no engine runs meanwhile.
+        self.0.iter().map(|byte| unsafe { *byte.get() }).collect()
+    }
+}
+
+//= R-QP-41
+//= R-QP-42
+//= R-MR-56
+#[test]
+fn logical_addresses_reach_memory_that_lies_in_pieces() {
+    let mut pair = Pair::connected(Options::default());
+    let pages = Pages::new(3 * 4096);
+    let mut backing = Backing::new();
+    // The second page first, then the first: from byte 100 of the page on, 5000 bytes.
+    // SAFETY: the pages outlive the mapping.
+    unsafe { backing.push(pages.at(4096 + 100), 3996) }.unwrap();
+    // SAFETY: as above.
+    unsafe { backing.push(pages.at(0), 1004) }.unwrap();
+    let alice = &pair.sides[0];
+    // SAFETY: as above.
+    let base = unsafe { alice.engine.map_logical(100, backing) }.unwrap();
+    assert_eq!(base % (1 << 40), 0);
+    let data = pattern(5000, 3);
+    let remote = pair.sides[1].shared(5000);
+    remote.write(&data);
+    let sge = Sge { address: base + 100, length: 5000, key: PRIVILEGED_KEY };
+    alice.read(1, &[sge], &remote, 0);
+    pair.run();
+    assert_eq!(pair.sides[0].outcomes(), [(1, Status::Success)]);
+    assert_eq!(pages.read()[4196..8192], data[..3996]);
+    assert_eq!(pages.read()[..1004], data[3996..]);
+    assert_eq!(pages.read()[8192..], [0; 4096]);
+    assert!(pair.sides[0].engine.unmap_logical(base));
+    assert!(!pair.sides[0].engine.unmap_logical(base));
+    pair.sides[0].send(2, &[sge]);
+    pair.run();
+    assert_eq!(pair.sides[0].outcomes(), [(2, Status::LocalProtection)]);
+}
+
+//= R-LAM-24
+#[test]
+fn logical_ranges_are_their_own() {
+    let pair = Pair::new(Options::default());
+    let pages = Pages::new(4096);
+    let engine = &pair.sides[0].engine;
+    let map = || {
+        // SAFETY: the pages outlive the engine's use: no request is posted.
+        let backing = unsafe { Backing::contiguous(pages.at(0), 4096) }.unwrap();
+        // SAFETY: as above.
+        unsafe { engine.map_logical(0, backing) }
+    };
+    let bases: HashSet<_> = (0..256).map(|_| map().unwrap()).collect();
+    assert_eq!(bases.len(), 256);
+    assert!(!bases.contains(&0));
+    assert_eq!(map(), Err(CreateError::TooMany));
+    for base in bases {
+        assert!(engine.unmap_logical(base));
+    }
+    // SAFETY: nothing is accessed.
+    let empty = unsafe { engine.map_logical(0, Backing::new()) };
+    assert_eq!(empty, Err(CreateError::Invalid));
+}
+
+//= R-MR-13
+//= R-MR-22
+//= R-MR-54
+//= R-MR-69
+#[test]
+fn keys_are_fresh_for_long() {
+    let pair = Pair::new(Options::default());
+    let mut seen = HashSet::new();
+    for _ in 0..2000 {
+        let memory = pair.sides[0].memory(8, Access::all());
+        assert!(seen.insert(memory.key()), "a key again after {}", seen.len());
+        assert!(memory.key() != 0 && memory.key() != PRIVILEGED_KEY);
+        assert!(pair.sides[0].engine.deregister(&memory.region));
+        assert!(!pair.sides[0].engine.deregister(&memory.region));
+    }
+}
+
+//= R-MR-10
+#[test]
+fn regions_that_make_no_sense_are_refused() {
+    let pair = Pair::new(Options::default());
+    let side = &pair.sides[0];
+    let pages = Pages::new(64);
+    let register = |base, length, access| {
+        // SAFETY: nothing is accessed.
+        let backing = unsafe { Backing::contiguous(pages.at(0), 64) }.unwrap();
+        // SAFETY: as above.
+        unsafe { side.engine.register(side.pd, base, length, access, backing) }.map(|_| ())
+    };
+    let none = Access::empty();
+    assert_eq!(register(0, 0, none), Err(CreateError::Invalid));
+    assert_eq!(register(0, 65, none), Err(CreateError::Invalid));
+    assert_eq!(register(u64::MAX - 62, 64, none), Err(CreateError::Invalid));
+    assert_eq!(register(0, 64, Access::REMOTE_WRITE), Err(CreateError::Invalid));
+    assert_eq!(register(u64::MAX - 64, 64, Access::all()), Ok(()));
+}
+
+//= R-MR-17
+//= R-MR-21
+#[test]
+fn a_region_that_goes_while_it_is_read_is_missed_by_the_reader() {
+    let mut pair = Pair::connected(Options::default());
+    let [alice, bob] = &pair.sides;
+    let (sink, remote) = (alice.sink(400_000), bob.shared(400_000));
+    alice.read(1, &[sink.all()], &remote, 0);
+    pair.run_until("some of it", |pair| pair.sides[1].stat("tx_bytes") > 0);
+    assert!(pair.sides[1].engine.deregister(&remote.region));
+    pair.run();
+    assert_eq!(pair.sides[0].outcomes(), [(1, Status::RemoteAccess)]);
+}

@@ -1,1 +1,128 @@
-//! Later.
+//! Shared receive queues.
+
+use roce::{Event, ModifyError, PostError, RecvRequest, SrqSpec, Status};
+
+use crate::pair::{Options, Pair, with_srq};
+
+/// A connected pair whose bob receives from a shared queue of 8.
+fn connected(threshold: u32) -> (Pair, roce::Arc<roce::Srq<crate::pair::Lock>>) {
+    let mut pair = Pair::new(Options::default());
+    let spec = SrqSpec { depth: 8, sges: 2, threshold, context: 900 };
+    let srq = pair.sides[1].engine.create_srq(&spec).unwrap();
+    with_srq(&mut pair, 1, &srq);
+    pair.listen();
+    pair.connect(b"");
+    pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
+    pair.accept(b"");
+    pair.run_until("a reply", |p| p.told(0, |e| matches!(e, roce::ConnEvent::Replied { .. })));
+    pair.complete();
+    pair.run_until("the connection", |p| p.told(1, |e| matches!(e, roce::ConnEvent::Established { .. })));
+    (pair, srq)
+}
+
+/// Alice sends, and bob's queue gives a receive for it.
+fn consume(pair: &mut Pair, count: usize) {
+    for _ in 0..count {
+        let source = pair.sides[0].source(b"one");
+        pair.sides[0].send(1, &[source.all()]);
+        pair.run_until("the send", |pair| !pair.sides[0].cq.is_empty());
+        pair.sides[0].completions();
+    }
+}
+
+//= R-SRQ-1
+//= R-SRQ-2
+//= R-SRQ-3
+//= R-QP-84
+#[test]
+fn a_shared_receive_serves_the_queue_pair_that_needs_it() {
+    let (mut pair, srq) = connected(0);
+    let sink = pair.sides[1].sink(8);
+    let request = RecvRequest { context: 33, sges: &[sink.all()] };
+    let bob = &pair.sides[1];
+    assert_eq!(bob.engine.post_recv(&bob.qp, &request), Err(PostError::NotAllowed));
+    bob.engine.post_srq(&srq, &request).unwrap();
+    consume(&mut pair, 1);
+    let done = pair.sides[1].completions();
+    assert_eq!((done[0].context, done[0].qp_context, done[0].bytes), (33, 77, 3));
+    assert_eq!(&sink.read()[..3], b"one");
+    assert!(srq.is_empty());
+}
+
+//= R-SRQ-6
+//= R-SRQ-7
+//= R-SRQ-8
+//= R-SRQ-9
+//= R-SRQ-14
+#[test]
+fn a_queue_that_runs_short_says_so_once() {
+    let (mut pair, srq) = connected(4);
+    let sink = pair.sides[1].sink(8);
+    let post = |pair: &Pair, count| {
+        for context in 0..count {
+            pair.sides[1].engine.post_srq(&srq, &RecvRequest { context, sges: &[sink.all()] }).unwrap();
+        }
+    };
+    post(&pair, 3);
+    consume(&mut pair, 3);
+    assert_eq!(pair.sides[1].srq_notices, 0, "never held as many as the threshold");
+    post(&pair, 6);
+    consume(&mut pair, 2);
+    assert_eq!(pair.sides[1].srq_notices, 0, "exactly the threshold");
+    consume(&mut pair, 1);
+    assert_eq!(pair.sides[1].srq_notices, 1);
+    post(&pair, 3);
+    consume(&mut pair, 4);
+    assert_eq!(pair.sides[1].srq_notices, 1, "not armed again");
+    pair.sides[1].engine.modify_srq(&srq, 0, 0).unwrap();
+    pair.drive();
+    assert_eq!(pair.sides[1].srq_notices, 1, "0 changes nothing");
+    pair.sides[1].engine.modify_srq(&srq, 0, 3).unwrap();
+    pair.drive();
+    assert_eq!(pair.sides[1].srq_notices, 2, "below already");
+    pair.sides[1].engine.modify_srq(&srq, 0, 1).unwrap();
+    pair.drive();
+    assert_eq!(pair.sides[1].srq_notices, 2);
+    consume(&mut pair, 1);
+    pair.drive();
+}
+
+//= R-SRQ-5
+//= R-SRQ-10
+//= R-SRQ-12
+#[test]
+fn a_shared_queue_changes_its_depth_with_what_is_in_it() {
+    let pair = Pair::new(Options::default());
+    let engine = &pair.sides[0].engine;
+    let srq = engine.create_srq(&SrqSpec { depth: 3, sges: 1, threshold: 0, context: 0 }).unwrap();
+    let request = |context| RecvRequest { context, sges: &[] };
+    for context in 0..3 {
+        engine.post_srq(&srq, &request(context)).unwrap();
+    }
+    assert_eq!(engine.post_srq(&srq, &request(3)), Err(PostError::QueueFull));
+    assert_eq!(engine.modify_srq(&srq, 2, 0), Err(ModifyError::Occupied));
+    engine.modify_srq(&srq, 5, 0).unwrap();
+    engine.post_srq(&srq, &request(3)).unwrap();
+    engine.modify_srq(&srq, 4, 0).unwrap();
+    assert_eq!(srq.len(), 4);
+    assert_eq!(engine.post_srq(&srq, &request(4)), Err(PostError::QueueFull));
+}
+
+//= R-SRQ-20
+//= R-SRQ-21
+#[test]
+fn a_flush_leaves_what_no_message_has_taken() {
+    let (mut pair, srq) = connected(0);
+    let sink = pair.sides[1].sink(8);
+    for context in 0..3 {
+        pair.sides[1].engine.post_srq(&srq, &RecvRequest { context, sges: &[sink.all()] }).unwrap();
+    }
+    let bob = &pair.sides[1];
+    bob.engine.flush(&bob.qp);
+    pair.drive();
+    assert_eq!(pair.sides[1].outcomes(), Vec::<(u64, Status)>::new());
+    assert_eq!(srq.len(), 3);
+    pair.sides[1].engine.destroy_srq(&srq);
+    assert_eq!(srq.len(), 0);
+    assert!(!matches!(pair.sides[1].engine.poll_event(), Some(Event::Srq(_))));
+}
