@@ -122,7 +122,9 @@ fn visit(path: &Path, cited: &mut BTreeMap<String, Citations>) -> Result<()> {
         // A module of unit tests stands at the end of its file.
         inside_tests |= line.trim() == "#[cfg(test)]";
         let Some((_, citation)) = line.split_once("//= ") else { continue };
-        for rule in citation.split([',', ' ']).filter(|word| is_rule(word)) {
+        for rule in
+            citation.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').filter(|word| is_rule(word))
+        {
             let citations = cited.entry(rule.to_owned()).or_default();
             let list = if inside_tests { &mut citations.tests } else { &mut citations.code };
             list.push(format!("{name}:{}", number + 1));
