@@ -89,6 +89,8 @@ pub struct Outcome {
     pub wire: WireFigures,
     /// Counters of both drivers by name, added up.
     pub counters: BTreeMap<String, u64>,
+    /// What both drivers wrote to the event log: host, number of the event, its data.
+    pub events: Vec<String>,
     /// What the verifier found; empty when nothing.
     pub violations: Vec<String>,
     pub capture: Option<PathBuf>,
@@ -167,6 +169,7 @@ pub fn run(image: &Path, plan: &Plan, progress: &Arc<dyn Fn(Progress) + Send + S
         operations: operations(&sides),
         wire: bed.wire_figures(),
         counters: bed.counters(),
+        events: bed.events(),
         violations: bed.violations(),
         capture: plan.capture.clone(),
         is_virtual: plan.seed.is_some(),

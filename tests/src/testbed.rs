@@ -181,6 +181,19 @@ impl Testbed {
         self.sim.verdict().violations.iter().map(ToString::to_string).collect()
     }
 
+    /// What both drivers wrote to the event log: host, number of the event, its data.
+    #[must_use]
+    pub fn events(&self) -> Vec<String> {
+        let of = |machine: &Machine| {
+            let name = machine.host.name().to_owned();
+            machine
+                .event_log()
+                .into_iter()
+                .map(move |entry| format!("{name}: event {} {:?}", entry.code & 0xffff, entry.data))
+        };
+        self.machines.iter().flat_map(of).collect()
+    }
+
     /// Both directions of the wire, added up.
     #[must_use]
     pub fn wire_figures(&self) -> WireFigures {

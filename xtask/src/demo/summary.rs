@@ -38,6 +38,7 @@ pub fn table(outcome: &Outcome, options: &Options) -> String {
     }
     line(&mut out, "");
     let wire = &outcome.wire;
+    let counter = |name: &str| outcome.counters.get(name).copied().unwrap_or(0);
     let mut faults = Vec::new();
     for (count, name) in [
         (wire.lost, "lost"),
@@ -51,13 +52,26 @@ pub fn table(outcome: &Outcome, options: &Options) -> String {
     }
     let faults = if faults.is_empty() { "none lost".into() } else { faults.join(", ") };
     row(&mut out, "frames on the wire", &format!("{} ({}), {faults}", wire.frames, size(wire.bytes)));
-    for (name, count) in outcome.counters.iter().filter(|(_, count)| **count > 0) {
-        row(&mut out, name, &count.to_string());
+    row(&mut out, "acknowledgements", &counter("tx_acks").to_string());
+    let recovery = format!("{}, {} timeouts", counter("retransmissions"), counter("timeouts"));
+    row(&mut out, "retransmissions", &recovery);
+    let dropped: Vec<String> = outcome
+        .counters
+        .iter()
+        .filter_map(|(name, count)| Some((name.strip_prefix("drop_")?, count)))
+        .filter(|(_, count)| **count > 0)
+        .map(|(reason, count)| format!("{count} {}", reason.replace('_', " ")))
+        .collect();
+    if !dropped.is_empty() {
+        row(&mut out, "dropped on arrival", &dropped.join(", "));
     }
     line(&mut out, "");
     let names = ["SHA-256 sent", "SHA-256 at the peer", "SHA-256 read back"];
     for (name, hash) in names.into_iter().zip(outcome.hashes) {
         row(&mut out, name, &hash.map_or("-".into(), hex));
+    }
+    for event in &outcome.events {
+        row(&mut out, "event log", event);
     }
     let verifier = match outcome.violations.as_slice() {
         [] => style("clean: nothing leaked, no rule broken").green().to_string(),
@@ -161,6 +175,7 @@ pub fn json(outcome: &Outcome, options: &Options) -> Value {
             "corrupted": outcome.wire.corrupted,
         },
         "counters": outcome.counters,
+        "events": outcome.events,
         "violations": outcome.violations,
         "capture": outcome.capture,
         "elapsed_s": outcome.elapsed.as_secs_f64(),
