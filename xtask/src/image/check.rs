@@ -28,7 +28,19 @@ use crate::shell;
 const FRAME_LIMIT: u32 = 1024;
 
 /// Functions that may have a larger frame: a part of the name, the most it may take, and why that is right.
-const LARGE_FRAMES: [(&str, u32, &str); 0] = [];
+const LARGE_FRAMES: [(&str, u32, &str); 3] = [
+    (
+        "viordma::miniport::initialize::initialize",
+        2048,
+        "PASSIVE_LEVEL, once per start: holds configuration space and the adapter's parts",
+    ),
+    (
+        "viordma::miniport::initialize::build_port",
+        3072,
+        "PASSIVE_LEVEL, once per start: moves the queues to where they stay",
+    ),
+    ("viordma::ndk::Ndk::new", 6144, "PASSIVE_LEVEL, once per start: makes the provider and its engine"),
+];
 
 /// Lines of the report that one check may take.
 const PROBLEMS_SHOWN: usize = 8;
