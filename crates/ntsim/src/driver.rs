@@ -65,7 +65,7 @@ impl Host {
     /// # Errors
     /// See [`LoadError`].
     pub fn load_image(&self, path: &Path) -> Result<(), LoadError> {
-        let image = Image::load(path)?;
+        let image = Image::load(path, self.memory.image_base())?;
         let known = !self.set_image(image);
         if known { Err(LoadError::Refused("this host has an image already".to_owned())) } else { Ok(()) }
     }

@@ -82,7 +82,8 @@ impl Host {
             next_cpu: AtomicU32::new(0),
             hardware: Lane::default(),
             cpus: Cpus::new(options.cpus, world.clock.is_deterministic()),
-            memory: Memory::new(options.memory, options.verifier).expect("the machine has memory to map"),
+            memory: Memory::new(options.memory, options.verifier, world.clock.is_deterministic())
+                .expect("the machine has memory to map"),
             image: OnceLock::new(),
             objects: Objects::default(),
             nt: nt::State::new(world.random(&format!("nt {index}"))),

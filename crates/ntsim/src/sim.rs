@@ -16,6 +16,7 @@ use crate::{
     clock::{Clock, ClockKind, EventId, Lane},
     cpu::CpuId,
     host::{Host, HostOptions},
+    memory::Alone,
     thread::{self, Gate, JoinHandle, ThreadId, ThreadShared},
     verifier::{Verdict, Violation},
 };
@@ -139,6 +140,7 @@ impl SimBuilder {
     #[must_use]
     pub fn build(self) -> Sim {
         assert!(thread::try_current().is_none(), "one simulation per thread at a time");
+        let alone = matches!(self.clock, ClockKind::Deterministic { .. }).then(Alone::wait);
         let world = Arc::new(World {
             clock: Clock::new(self.clock),
             lane: Lane::default(),
@@ -157,7 +159,7 @@ impl SimBuilder {
         });
         world.clock.register(&harness);
         thread::attach(harness, world.clone(), None, CpuId(0));
-        let mut sim = Sim { world: world.clone(), services: Vec::new() };
+        let mut sim = Sim { world: world.clone(), services: Vec::new(), _alone: alone };
         let lane = world.clone();
         sim.services.push(thread::spawn(&world, None, CpuId(0), "wire", move || {
             let me = thread::current();
@@ -167,10 +169,14 @@ impl SimBuilder {
     }
 }
 
-/// A simulation, owned by its harness thread. Dropping it ends it.
+/// A simulation, owned by its harness thread. Dropping it ends it: whatever still runs stops, and memory
+/// of its hosts must not be touched any more. A process runs one deterministic simulation at a time;
+/// building another waits.
 pub struct Sim {
     world: Arc<World>,
     services: Vec<JoinHandle<()>>,
+    /// Hosts of deterministic simulations lie at the same addresses each time.
+    _alone: Option<Alone>,
 }
 
 impl Sim {
@@ -227,6 +233,11 @@ impl Drop for Sim {
                 // Threads of a dead host never end.
                 let _ = service.join();
             }
+        }
+        for host in &hosts {
+            // Whatever still runs on it stops.
+            host.die();
+            host.memory.vacate();
         }
         thread::detach();
     }

@@ -23,7 +23,10 @@ use super::{
     thunk::Thunks,
     unwind::{Functions, RuntimeFunction},
 };
-use crate::{import, memory::PAGE_SIZE};
+use crate::{
+    import,
+    memory::{self, PAGE_SIZE},
+};
 
 /// Why an image cannot be loaded.
 #[derive(Debug)]
@@ -73,16 +76,16 @@ pub struct Image {
 }
 
 impl Image {
-    /// Loads the image at `path`; its symbols come from the `.pdb` beside it, when there is one.
+    /// Loads the image at `path` to the address `base`, whose mapping goes when its host's addresses do; its symbols come from the `.pdb` beside it, when there is one.
     ///
     /// # Errors
     /// See [`LoadError`].
-    pub fn load(path: &Path) -> Result<Self, LoadError> {
+    pub(crate) fn load(path: &Path, base: usize) -> Result<Self, LoadError> {
         let bytes = fs::read(path).map_err(|error| LoadError::Read(path.to_owned(), error))?;
         let file = PeFile64::parse(&*bytes)?;
         check(&file)?;
         let optional = file.nt_headers().optional_header();
-        let mapping = Mapping::new(optional.size_of_image() as usize).map_err(LoadError::Map)?;
+        let mapping = Mapping::new(base, optional.size_of_image() as usize).map_err(LoadError::Map)?;
         copy(&file, &bytes, &mapping)?;
         relocate(&file, &bytes, &mapping)?;
         let thunks = bind(&file, &mapping)?;
@@ -289,17 +292,11 @@ struct Mapping {
 }
 
 impl Mapping {
-    fn new(size: usize) -> io::Result<Self> {
+    fn new(base: usize, size: usize) -> io::Result<Self> {
         let size = size.next_multiple_of(PAGE_SIZE);
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new private mapping at an address of the system's choice.
-        let base = unsafe {
-            libc::mmap(ptr::null_mut(), size, protection, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Self { base: base.expose_provenance(), size })
+        memory::map(base, size, protection, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, None)?;
+        Ok(Self { base, size })
     }
 
     fn check(&self, offset: usize, size: usize) -> Result<*mut u8, LoadError> {
@@ -330,12 +327,5 @@ impl Mapping {
             0 => Ok(()),
             _ => Err(LoadError::Map(io::Error::last_os_error())),
         }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`.
-        unsafe { libc::munmap(ptr::with_exposed_provenance_mut(self.base), self.size) };
     }
 }

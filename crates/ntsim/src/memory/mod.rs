@@ -4,6 +4,7 @@
 //! (the direct map), and any pages can be mapped again in any order inside the kernel address range,
 //! so that a block can end at a page without access, and an MDL's scattered pages can be contiguous.
 
+mod addresses;
 mod physical;
 pub mod pool;
 mod ranges;
@@ -11,6 +12,8 @@ mod space;
 
 use std::io;
 
+use addresses::Addresses;
+pub(crate) use addresses::{Alone, map};
 pub use physical::{PAGE_SIZE, Pfn, Physical};
 pub use space::{Protection, Space};
 
@@ -25,13 +28,29 @@ pub struct Memory {
     pub physical: Physical,
     pub space: Space,
     pub pool: pool::Pool,
+    addresses: Addresses,
 }
 
 impl Memory {
-    pub(crate) fn new(size: u64, special_pool: bool) -> io::Result<Self> {
-        let physical = Physical::new(size)?;
-        let space = Space::new()?;
-        Ok(Self { physical, space, pool: pool::Pool::new(special_pool) })
+    pub(crate) fn new(size: u64, special_pool: bool, deterministic: bool) -> io::Result<Self> {
+        let addresses = Addresses::take(deterministic);
+        Ok(Self {
+            physical: Physical::new(size, addresses.direct())?,
+            space: Space::new(addresses.space())?,
+            pool: pool::Pool::new(special_pool),
+            addresses,
+        })
+    }
+
+    /// Where the host's image goes.
+    #[must_use]
+    pub(crate) fn image_base(&self) -> usize {
+        self.addresses.image()
+    }
+
+    /// Ends all use of the host's addresses: its simulation is over.
+    pub(crate) fn vacate(&self) {
+        self.addresses.vacate();
     }
 
     /// The physical address behind a kernel address: in the direct map or in a mapping.
@@ -51,6 +70,9 @@ impl Memory {
     /// `None` when addresses or mappings run out.
     #[must_use]
     pub fn map(&self, pages: &[Pfn], protection: Protection) -> Option<usize> {
+        if self.addresses.is_vacated() {
+            return None;
+        }
         let start = self.space.reserve(pages.len() + 1)?;
         if self.space.map(self.physical.file(), start, pages, protection).is_err() {
             self.space.release(start, pages.len() + 1);
@@ -61,6 +83,9 @@ impl Memory {
 
     /// Undoes [`Memory::map`].
     pub fn unmap(&self, address: usize, pages: usize) {
+        if self.addresses.is_vacated() {
+            return;
+        }
         self.space.unmap(address, pages);
         self.space.release(address, pages + 1);
     }
@@ -91,6 +116,9 @@ impl Memory {
     /// [`Memory::pfn`] for each page; they are not contiguous.
     #[must_use]
     pub fn allocate(&self, count: usize) -> Option<Guest<u8>> {
+        if self.addresses.is_vacated() {
+            return None;
+        }
         let pages = self.allocate_scattered(count, u64::MAX)?;
         let Some(address) = self.map(&pages, Protection::ReadWrite) else {
             self.free_pages(&pages);

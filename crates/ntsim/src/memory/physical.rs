@@ -1,15 +1,10 @@
 //! Physical memory: one memfd, mapped once as a whole.
 
-use std::{
-    fs::File,
-    io,
-    os::fd::{AsRawFd, FromRawFd},
-    ptr,
-};
+use std::{fs::File, io, os::fd::FromRawFd};
 
 use parking_lot::Mutex;
 
-use super::ranges::Ranges;
+use super::{addresses, ranges::Ranges};
 use crate::guest::Guest;
 
 /// Bytes of a page.
@@ -37,8 +32,12 @@ pub struct Physical {
 }
 
 impl Physical {
-    pub fn new(size: u64) -> io::Result<Self> {
+    /// `size` bytes of memory, mapped at `base`.
+    pub fn new(size: u64, base: usize) -> io::Result<Self> {
         let size = usize::try_from(size).map_err(io::Error::other)?.next_multiple_of(PAGE_SIZE);
+        if size > addresses::MAX_PHYSICAL {
+            return Err(io::Error::other("that much memory has no room in the address space"));
+        }
         // SAFETY: the name is a NUL-terminated string.
         let fd = unsafe { libc::memfd_create(c"physical".as_ptr(), libc::MFD_CLOEXEC) };
         if fd < 0 {
@@ -48,14 +47,9 @@ impl Physical {
         let file = unsafe { File::from_raw_fd(fd) };
         file.set_len(size as u64)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the system's choice.
-        let base =
-            unsafe { libc::mmap(ptr::null_mut(), size, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        addresses::map(base, size, protection, libc::MAP_SHARED, Some(&file))?;
         let free = Mutex::new(Ranges::new(1, (size / PAGE_SIZE) as u64));
-        Ok(Self { file, size, base: base.expose_provenance(), free })
+        Ok(Self { file, size, base, free })
     }
 
     /// Bytes of memory.
@@ -107,12 +101,5 @@ impl Physical {
     #[must_use]
     pub fn available(&self) -> u64 {
         self.free.lock().available()
-    }
-}
-
-impl Drop for Physical {
-    fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`, which nothing refers to any more.
-        unsafe { libc::munmap(ptr::with_exposed_provenance_mut(self.base), self.size) };
     }
 }

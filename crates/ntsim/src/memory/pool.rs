@@ -367,9 +367,10 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::addresses::Addresses, *};
 
     struct Fixture {
+        _addresses: Addresses,
         physical: Physical,
         space: Space,
         pool: Pool,
@@ -377,9 +378,11 @@ mod tests {
 
     impl Fixture {
         fn new(special: bool) -> Self {
+            let addresses = Addresses::take(false);
             Self {
-                physical: Physical::new(64 << 20).unwrap(),
-                space: Space::new().unwrap(),
+                physical: Physical::new(64 << 20, addresses.direct()).unwrap(),
+                space: Space::new(addresses.space()).unwrap(),
+                _addresses: addresses,
                 pool: Pool::new(special),
             }
         }

@@ -10,7 +10,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{PAGE_SIZE, Pfn, ranges::Ranges};
+use super::{PAGE_SIZE, Pfn, addresses, ranges::Ranges};
 
 /// Pages of address range per host: 16 GiB.
 const PAGES: usize = (16 << 30) / PAGE_SIZE;
@@ -31,20 +31,13 @@ pub struct Space {
 }
 
 impl Space {
-    pub fn new() -> io::Result<Self> {
+    /// A range that starts at `base`.
+    pub fn new(base: usize) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new reservation at an address of the system's choice.
-        let base = unsafe { libc::mmap(ptr::null_mut(), PAGES * PAGE_SIZE, libc::PROT_NONE, flags, -1, 0) };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        addresses::map(base, PAGES * PAGE_SIZE, libc::PROT_NONE, flags, None)?;
         // SAFETY: zero is a valid AtomicU32. (Pages of zeros cost nothing until touched.)
         let table = unsafe { Box::<[AtomicU32]>::new_zeroed_slice(PAGES).assume_init() };
-        Ok(Self {
-            base: base.expose_provenance(),
-            free: Mutex::new(Ranges::new(0, PAGES as u64)),
-            table,
-        })
+        Ok(Self { base, free: Mutex::new(Ranges::new(0, PAGES as u64)), table })
     }
 
     /// Reserves `pages` of addresses, all without access.
@@ -120,12 +113,5 @@ impl Space {
             0 => None,
             pfn => Some(Pfn(pfn.into())),
         }
-    }
-}
-
-impl Drop for Space {
-    fn drop(&mut self) {
-        // SAFETY: the reservation made in `new`, with all that was mapped inside.
-        unsafe { libc::munmap(ptr::with_exposed_provenance_mut(self.base), PAGES * PAGE_SIZE) };
     }
 }
