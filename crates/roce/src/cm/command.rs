@@ -308,7 +308,7 @@ impl Cm {
     pub(super) fn refuse(&mut self, now: Instant, index: u32, reason: RejReason, data: &[u8]) {
         let Some(conn) = self.conns.get_mut(index) else { return };
         // The refusal may be lost: it is repeated to a repeated REQ or REP.
-        conn.time_wait = conn.time_wait.max(2 * conn.interval.min(MAX_REFUSAL_MEMORY));
+        conn.time_wait = conn.time_wait.max(conn.interval.min(MAX_REFUSAL_MEMORY).saturating_mul(2));
         let message = CmMessage::Rej(rej(conn, reason, data));
         self.advance_and_send(now, index, Input::Reject, &message);
     }

@@ -23,6 +23,7 @@
 //! when a connection is made, may be refused, and is kept for the next. One datagram is answered by one at
 //! most, none is answered to another address than it came from.
 
+mod answer;
 mod command;
 mod conn;
 mod deadlines;
@@ -31,6 +32,7 @@ mod listener;
 mod prf;
 mod queue;
 mod receive;
+mod request;
 mod state;
 mod table;
 #[cfg(test)]
@@ -39,6 +41,7 @@ mod tests;
 use core::time::Duration;
 
 use self::{
+    answer::Answer,
     conn::{Conn, Farewell, Pending},
     deadlines::Deadlines,
     index::Index,
@@ -112,7 +115,7 @@ impl Config {
 
     /// Between repetitions of a REQ or a DREQ.
     fn interval(&self) -> Duration {
-        ack_timeout(self.response_timeout) + 2 * ack_timeout(self.packet_life)
+        ack_timeout(self.response_timeout).saturating_add(ack_timeout(self.packet_life).saturating_mul(2))
     }
 }
 
@@ -223,15 +226,6 @@ pub struct Cm {
     answers: Fifo<Answer>,
 }
 
-/// A message that is sent once.
-struct Answer {
-    path: Path,
-    mad: [u8; Mad::LEN],
-}
-
-/// Answers that may wait for the wire; further ones are left out, for the peer to ask again.
-const MAX_ANSWERS: usize = 32;
-
 /// Deadlines that one call handles: bounds the time it takes.
 const TIMEOUT_BUDGET: usize = 64;
 
@@ -269,8 +263,7 @@ impl Cm {
     /// or when `slot` is too small (384 bytes do for any frame).
     pub fn poll_transmit(&mut self, now: Instant, crc: Crc, slot: &mut [u8]) -> Option<usize> {
         if let Some(answer) = self.answers.pop() {
-            let psn = self.next_psn();
-            return emit(crc, slot, &answer.path, self.config.source_port, psn, &answer.mad);
+            return self.emit_answer(crc, slot, &answer);
         }
         let index = self.outbox.pop()?;
         // The time to answer begins when the message leaves.
@@ -439,16 +432,6 @@ impl Cm {
         {
             self.deadlines.set(index, Some(now + conn.interval));
         }
-    }
-
-    /// Sends a message that belongs to no connection, or does not change it, back along `path`.
-    fn answer(&mut self, path: Path, transaction: u64, message: &CmMessage) -> Result<(), Ignored> {
-        if self.answers.len() >= MAX_ANSWERS || self.answers.reserve_for(MAX_ANSWERS).is_err() {
-            return Err(Ignored::NoRoom);
-        }
-        let mut mad = [0; Mad::LEN];
-        message.emit(transaction, &mut mad);
-        if self.answers.push(Answer { path, mad }) { Ok(()) } else { Err(Ignored::NoRoom) }
     }
 
     /// Takes an idle connection out of the indices, and out of the table if no consumer has it in hand.

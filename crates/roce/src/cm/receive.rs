@@ -3,38 +3,35 @@
 
 use core::time::Duration;
 
-use super::{Cm, Conn, Ignored, PeerQp, Pending, State, state::Input};
+use super::{
+    Cm, Conn, Ignored, PeerQp, Pending, State,
+    answer::{Answer, Says},
+    state::Input,
+};
 use crate::{
     Instant,
     conn::{PrivateData, ReadLimits},
     wire::{
         Attribute, Deth, Mad, Packet, Path, Qpn, ack_timeout,
-        cm::{
-            About, CmMessage, CmPath, CmPathRepr, CommId, DrepRepr, DreqRepr, IpCm, IpEnds, MraRepr,
-            RejReason, RejRepr, RepRepr, Req, ReqRepr, RtuRepr, TransportService,
-        },
+        cm::{About, CmMessage, CommId, DrepRepr, DreqRepr, MraRepr, RejReason, RejRepr, RepRepr, RtuRepr},
     },
 };
 
-/// The longest that a peer can have this side wait between repetitions.
-const MAX_INTERVAL: Duration = Duration::from_mins(1);
-/// The shortest.
-const MIN_INTERVAL: Duration = Duration::from_millis(10);
 /// The longest extension that an MRA is granted.
 const MAX_SERVICE: Duration = Duration::from_mins(2);
 /// MRAs that are heard for one message.
 const MAX_MRAS: u8 = 15;
 
 /// A datagram's message with what its packet and header say.
-struct Incoming<'a> {
-    now: Instant,
-    packet: &'a Packet<'a>,
-    transaction: u64,
+pub(super) struct Incoming<'a> {
+    pub(super) now: Instant,
+    pub(super) packet: &'a Packet<'a>,
+    pub(super) transaction: u64,
 }
 
 impl Incoming<'_> {
     /// The way back.
-    fn path(&self) -> Path {
+    pub(super) fn path(&self) -> Path {
         let eth = self.packet.eth();
         Path {
             vlan: eth.vlan(),
@@ -43,7 +40,7 @@ impl Incoming<'_> {
     }
 
     /// Whether it comes from the peer of a connection.
-    fn is_from(&self, conn: &Conn) -> bool {
+    pub(super) fn is_from(&self, conn: &Conn) -> bool {
         conn.path.remote_ip == self.packet.source() && conn.path.local_ip == self.packet.destination()
     }
 }
@@ -75,121 +72,6 @@ impl Cm {
             CmMessage::Dreq(dreq) => self.receive_dreq(&incoming, &dreq),
             CmMessage::Drep(drep) => self.receive_drep(&incoming, &drep),
         }
-    }
-
-    fn receive_req(&mut self, incoming: &Incoming<'_>, req: &ReqRepr) -> Result<(), Ignored> {
-        let now = incoming.now;
-        if req.local_comm_id == CommId(0) || !is_user_qpn(req.local_qpn) {
-            return Err(Ignored::Malformed);
-        }
-        let id_hash = self.prf.hash(req.local_ca_guid, u64::from(req.local_comm_id.0));
-        let known = self.by_id.find(id_hash, |index| {
-            self.conns.get(index).is_some_and(|conn| {
-                conn.remote_guid == req.local_ca_guid
-                    && conn.remote_id == req.local_comm_id
-                    && incoming.is_from(conn)
-            })
-        });
-        if let Some(index) = known {
-            return self.repeated_req(incoming, index);
-        }
-        let refuse =
-            |cm: &mut Self, reason| cm.refuse_unknown(incoming, req.local_comm_id, About::REQ, reason);
-        let qpn_hash = self.qpn_hash(req.local_ca_guid, req.local_qpn);
-        if self.clear_stale(incoming, qpn_hash, req.local_ca_guid, req.local_qpn) {
-            return refuse(self, RejReason::STALE_CONNECTION);
-        }
-        if req.transport_service != TransportService::RC || req.extended_transport != 0 {
-            return refuse(self, RejReason::INVALID_TRANSPORT);
-        }
-        let Some(port) = req.service_id.to_port() else {
-            return refuse(self, RejReason::INVALID_SERVICE_ID);
-        };
-        let ip_path = CmPathRepr::parse(&CmPath::new(&req.primary_path));
-        if ip_path.local_gid.to_ip() != incoming.packet.source()
-            || ip_path.remote_gid.to_ip() != incoming.packet.destination()
-        {
-            return refuse(self, RejReason::INVALID_GID);
-        }
-        let ends = IpCm::new_checked(&req.private_data).ok().and_then(|header| IpEnds::parse(&header));
-        let Some(ends) = ends else {
-            return refuse(self, RejReason::UNSUPPORTED);
-        };
-        if ends.source != incoming.packet.source() || ends.destination != incoming.packet.destination() {
-            return refuse(self, RejReason::INVALID_GID);
-        }
-        let Some(mtu) = req.path_mtu.mtu().filter(|&mtu| mtu <= self.config.max_mtu) else {
-            return refuse(self, RejReason::INVALID_MTU);
-        };
-        //= rocev2 §12
-        //= R-CONN-6
-        let Some(listener) = self.listeners.matching(ends.destination, port) else {
-            return refuse(self, RejReason::INVALID_SERVICE_ID);
-        };
-        //= R-CONN-62
-        if !self.listeners.has_room(listener) {
-            return refuse(self, RejReason::NO_RESOURCES);
-        }
-
-        let path = Path { traffic_class: ip_path.traffic_class, ..incoming.path() };
-        //= rocev2 §11
-        //= R-CONN-24
-        let reads = ReadLimits { inbound: req.initiator_depth, outbound: req.responder_resources };
-        let data = req.private_data.get(IpCm::LEN..).and_then(PrivateData::new).unwrap_or_default();
-        debug_assert_eq!(data.as_slice().len(), Req::CONSUMER_DATA);
-        let peer = PeerQp {
-            qpn: req.local_qpn,
-            send_psn: req.starting_psn,
-            mtu,
-            reads: reads.lowered(self.config.reads),
-            retry_count: req.retry_count,
-            rnr_retry_count: req.rnr_retry_count,
-            ack_timeout: ip_path.local_ack_timeout,
-            path,
-        };
-        let created = self.create(now, |conn| {
-            conn.listener = Some(listener);
-            conn.remote_id = req.local_comm_id;
-            conn.remote_guid = req.local_ca_guid;
-            conn.transaction = incoming.transaction;
-            conn.path = path;
-            conn.local_port = port;
-            conn.remote_port = ends.source_port;
-            conn.peer = peer;
-            conn.data = data;
-            conn.interval = ack_timeout(req.local_cm_response_timeout).clamp(MIN_INTERVAL, MAX_INTERVAL);
-            conn.retries = req.max_cm_retries;
-            conn.id_hash = Some(id_hash);
-            conn.qpn_hash = Some(qpn_hash);
-            conn.pending = Pending::REQUEST;
-        });
-        let Ok(index) = created else {
-            return refuse(self, RejReason::NO_RESOURCES);
-        };
-        self.by_id.insert(id_hash, index);
-        self.by_qpn.insert(qpn_hash, index);
-        self.listeners.entered(listener);
-        self.advance(now, index, Input::ReceiveReq);
-        self.telling.push(index);
-        Ok(())
-    }
-
-    /// A REQ that is known already.
-    fn repeated_req(&mut self, incoming: &Incoming<'_>, index: u32) -> Result<(), Ignored> {
-        let Some(conn) = self.conns.get(index) else { return Err(Ignored::Unknown) };
-        //= rocev2 §12
-        match (conn.state, conn.sent) {
-            // The consumer takes its time.
-            (State::ReqReceived, _) => self.answer_mra(incoming, index, About::REQ),
-            (State::TimeWait, Some(Attribute::CM_REJ)) => self.queue_message(incoming.now, index),
-            (State::TimeWait, _) => {
-                let id = conn.remote_id;
-                return self.refuse_unknown(incoming, id, About::REQ, RejReason::STALE_CONNECTION);
-            }
-            // The REP repeats itself.
-            _ => {}
-        }
-        Err(Ignored::Duplicate)
     }
 
     fn receive_rep(&mut self, incoming: &Incoming<'_>, rep: &RepRepr) -> Result<(), Ignored> {
@@ -279,7 +161,7 @@ impl Cm {
         }
         //= rocev2 §12
         conn.mras = conn.mras.saturating_add(1);
-        let wait = ack_timeout(mra.service_timeout).min(MAX_SERVICE) + conn.interval;
+        let wait = ack_timeout(mra.service_timeout).min(MAX_SERVICE).saturating_add(conn.interval);
         self.outbox.remove(index);
         self.deadlines.set(index, Some(incoming.now + wait));
         Ok(())
@@ -405,13 +287,13 @@ impl Cm {
         (incoming.is_from(conn) && ids_fit).then_some(index).ok_or(Ignored::Unknown)
     }
 
-    fn qpn_hash(&self, guid: u64, qpn: Qpn) -> u32 {
+    pub(super) fn qpn_hash(&self, guid: u64, qpn: Qpn) -> u32 {
         self.prf.hash(guid, 1 << 32 | u64::from(qpn.value()))
     }
 
     /// Whether a connection to this queue pair of the peer is known, which cannot live on if the peer uses it
     /// for another one.
-    fn clear_stale(&mut self, incoming: &Incoming<'_>, hash: u32, guid: u64, qpn: Qpn) -> bool {
+    pub(super) fn clear_stale(&mut self, incoming: &Incoming<'_>, hash: u32, guid: u64, qpn: Qpn) -> bool {
         //= rocev2 §12
         let stale = self.by_qpn.find(hash, |index| {
             self.conns.get(index).is_some_and(|conn| {
@@ -424,53 +306,24 @@ impl Cm {
         stale.is_some()
     }
 
-    /// Refuses what belongs to no connection of ours.
-    fn refuse_unknown(
-        &mut self,
-        incoming: &Incoming<'_>,
-        theirs: CommId,
-        about: About,
-        reason: RejReason,
-    ) -> Result<(), Ignored> {
-        let rej = RejRepr {
-            local_comm_id: CommId(0),
-            remote_comm_id: theirs,
-            about,
-            information_len: 0,
-            reason,
-            information: [0; 72],
-            private_data: [0; 148],
-        };
-        self.answer(incoming.path(), incoming.transaction, &CmMessage::Rej(rej))?;
-        Err(Ignored::Refused)
-    }
-
-    fn answer_mra(&mut self, incoming: &Incoming<'_>, index: u32, about: About) {
+    /// Asks the peer for patience.
+    pub(super) fn answer_mra(&mut self, incoming: &Incoming<'_>, index: u32, about: About) {
         let Some(conn) = self.conns.get(index) else { return };
-        let mra = MraRepr {
-            local_comm_id: conn.local_id,
-            remote_comm_id: conn.remote_id,
-            about,
-            service_timeout: self.config.service_timeout,
-            private_data: [0; 222],
-        };
+        let (theirs, says) = (conn.remote_id, Says::Patience { mine: conn.local_id, about });
         // If there is no room for it, the peer asks again.
-        let _ = self.answer(incoming.path(), incoming.transaction, &CmMessage::Mra(mra));
+        let _ =
+            self.answer(Answer { path: incoming.path(), transaction: incoming.transaction, theirs, says });
     }
 
     /// Agrees to an end by the identifiers of the request for it.
     fn answer_drep(&mut self, incoming: &Incoming<'_>, dreq: &DreqRepr) -> Result<(), Ignored> {
-        let drep = DrepRepr {
-            local_comm_id: dreq.remote_comm_id,
-            remote_comm_id: dreq.local_comm_id,
-            private_data: [0; 224],
-        };
-        self.answer(incoming.path(), incoming.transaction, &CmMessage::Drep(drep))
+        let (theirs, says) = (dreq.local_comm_id, Says::Goodbye { mine: dreq.remote_comm_id });
+        self.answer(Answer { path: incoming.path(), transaction: incoming.transaction, theirs, says })
     }
 }
 
 /// Whether a connection can be to this queue pair.
-fn is_user_qpn(qpn: Qpn) -> bool {
+pub(super) fn is_user_qpn(qpn: Qpn) -> bool {
     //= rocev2 §13
     !matches!(qpn.value(), 0 | 1 | 0x00FF_FFFF)
 }

@@ -311,7 +311,9 @@ impl Frame<'_> {
     #[inline]
     pub fn fill(&mut self, len: usize, copy: impl FnOnce(Crc, &mut [u8], CrcState) -> CrcState) -> usize {
         let len = len.min(self.payload.len());
-        let (next, rest) = core::mem::take(&mut self.payload).split_at_mut(len);
+        let Some((next, rest)) = core::mem::take(&mut self.payload).split_at_mut_checked(len) else {
+            return 0;
+        };
         self.state = copy(self.crc, next, self.state);
         self.payload = rest;
         len

@@ -97,7 +97,7 @@ fn answers_are_bounded_and_go_back_to_where_the_question_came_from() {
         assert_eq!(packet.destination(), IpAddr::from([10, 0, 0, answers as u8]));
         answers += 1;
     }
-    assert_eq!(answers, MAX_ANSWERS);
+    assert_eq!(answers, answer::MAX_ANSWERS);
     assert_eq!(pair.b.cm.connections(), 0);
 }
 

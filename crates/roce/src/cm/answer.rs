@@ -1,0 +1,81 @@
+//! Answers about no connection of ours, or that leave it as it is.
+//!
+//! Kept as what they say, not as datagrams, and bounded: what does not fit is left out, for the peer to ask
+//! again.
+
+use super::{Cm, Ignored};
+use crate::{
+    icrc::Crc,
+    wire::{
+        Mad, Path,
+        cm::{About, CmMessage, CommId, DrepRepr, MraRepr, RejReason, RejRepr},
+    },
+};
+
+/// Answers that may wait for the wire.
+pub(super) const MAX_ANSWERS: usize = 32;
+
+/// A message that is sent once, to where the question came from.
+pub(super) struct Answer {
+    pub(super) path: Path,
+    /// Of the question.
+    pub(super) transaction: u64,
+    /// The asker's identifier.
+    pub(super) theirs: CommId,
+    pub(super) says: Says,
+}
+
+/// What an [`Answer`] says.
+pub(super) enum Says {
+    /// REJ.
+    No { about: About, reason: RejReason },
+    /// MRA.
+    Patience { mine: CommId, about: About },
+    /// DREP.
+    Goodbye { mine: CommId },
+}
+
+impl Answer {
+    fn emit(&self, service_timeout: u8, mad: &mut [u8; Mad::LEN]) {
+        let remote_comm_id = self.theirs;
+        let message = match self.says {
+            Says::No { about, reason } => CmMessage::Rej(RejRepr {
+                local_comm_id: CommId(0),
+                remote_comm_id,
+                about,
+                information_len: 0,
+                reason,
+                information: [0; 72],
+                private_data: [0; 148],
+            }),
+            Says::Patience { mine, about } => CmMessage::Mra(MraRepr {
+                local_comm_id: mine,
+                remote_comm_id,
+                about,
+                service_timeout,
+                private_data: [0; 222],
+            }),
+            Says::Goodbye { mine } => {
+                CmMessage::Drep(DrepRepr { local_comm_id: mine, remote_comm_id, private_data: [0; 224] })
+            }
+        };
+        message.emit(self.transaction, mad);
+    }
+}
+
+impl Cm {
+    /// Has an answer sent.
+    pub(super) fn answer(&mut self, answer: Answer) -> Result<(), Ignored> {
+        let room = self.answers.len() < MAX_ANSWERS && self.answers.reserve_for(MAX_ANSWERS).is_ok();
+        if room && self.answers.push(answer) { Ok(()) } else { Err(Ignored::NoRoom) }
+    }
+
+    /// Writes the frame of an answer.
+    #[inline(never)]
+    pub(super) fn emit_answer(&mut self, crc: Crc, slot: &mut [u8], answer: &Answer) -> Option<usize> {
+        let mut mad = [0; Mad::LEN];
+        answer.emit(self.config.service_timeout, &mut mad);
+        let psn = self.next_psn();
+        super::emit(crc, slot, &answer.path, self.config.source_port, psn, &mad)
+    }
+}

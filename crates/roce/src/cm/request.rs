@@ -1,0 +1,175 @@
+//! REQ: somebody asks for a connection.
+
+use core::time::Duration;
+
+use super::{
+    Cm, Ignored, PeerQp, Pending, State,
+    answer::{Answer, Says},
+    receive::{Incoming, is_user_qpn},
+    state::Input,
+};
+use crate::{
+    conn::{ListenerId, PrivateData, ReadLimits},
+    wire::{
+        Attribute, Path, PathMtu, ack_timeout,
+        cm::{About, CmPath, CommId, IpCm, IpEnds, RejReason, ReqRepr, TransportService},
+    },
+};
+
+/// The longest that a peer can have this side wait between repetitions.
+const MAX_INTERVAL: Duration = Duration::from_mins(1);
+/// The shortest.
+const MIN_INTERVAL: Duration = Duration::from_millis(10);
+
+/// What a request asks for, once it was found to be in order.
+struct Wanted {
+    listener: ListenerId,
+    local_port: u16,
+    remote_port: u16,
+    mtu: PathMtu,
+    traffic_class: u8,
+    ack_timeout: u8,
+}
+
+impl Cm {
+    pub(super) fn receive_req(&mut self, incoming: &Incoming<'_>, req: &ReqRepr) -> Result<(), Ignored> {
+        if req.local_comm_id == CommId(0) || !is_user_qpn(req.local_qpn) {
+            return Err(Ignored::Malformed);
+        }
+        let id_hash = self.prf.hash(req.local_ca_guid, u64::from(req.local_comm_id.0));
+        let known = self.by_id.find(id_hash, |index| {
+            self.conns.get(index).is_some_and(|conn| {
+                conn.remote_guid == req.local_ca_guid
+                    && conn.remote_id == req.local_comm_id
+                    && incoming.is_from(conn)
+            })
+        });
+        if let Some(index) = known {
+            return self.repeated_req(incoming, index);
+        }
+        let qpn_hash = self.qpn_hash(req.local_ca_guid, req.local_qpn);
+        let result = if self.clear_stale(incoming, qpn_hash, req.local_ca_guid, req.local_qpn) {
+            Err(RejReason::STALE_CONNECTION)
+        } else {
+            self.examine(incoming, req)
+                .and_then(|wanted| self.admit(incoming, req, &wanted, (id_hash, qpn_hash)))
+        };
+        result.or_else(|reason| self.refuse_unknown(incoming, req.local_comm_id, reason))
+    }
+
+    /// Whether a request is in order, and somebody is there for it; else the reason to refuse it.
+    #[inline(never)]
+    fn examine(&self, incoming: &Incoming<'_>, req: &ReqRepr) -> Result<Wanted, RejReason> {
+        if req.transport_service != TransportService::RC || req.extended_transport != 0 {
+            return Err(RejReason::INVALID_TRANSPORT);
+        }
+        let local_port = req.service_id.to_port().ok_or(RejReason::INVALID_SERVICE_ID)?;
+        let (source, destination) = (incoming.packet.source(), incoming.packet.destination());
+        let path = CmPath::new(&req.primary_path);
+        if path.local_gid().to_ip() != source || path.remote_gid().to_ip() != destination {
+            return Err(RejReason::INVALID_GID);
+        }
+        let header = IpCm::new_checked(&req.private_data).map_err(|_| RejReason::UNSUPPORTED)?;
+        let ends = IpEnds::parse(&header).ok_or(RejReason::UNSUPPORTED)?;
+        if ends.source != source || ends.destination != destination {
+            return Err(RejReason::INVALID_GID);
+        }
+        let mtu = req.path_mtu.mtu().filter(|&mtu| mtu <= self.config.max_mtu);
+        let mtu = mtu.ok_or(RejReason::INVALID_MTU)?;
+        //= rocev2 §12
+        //= R-CONN-6
+        let listener = self.listeners.matching(destination, local_port);
+        let listener = listener.ok_or(RejReason::INVALID_SERVICE_ID)?;
+        //= R-CONN-62
+        if !self.listeners.has_room(listener) {
+            return Err(RejReason::NO_RESOURCES);
+        }
+        Ok(Wanted {
+            listener,
+            local_port,
+            remote_port: ends.source_port,
+            mtu,
+            traffic_class: path.traffic_class(),
+            ack_timeout: path.local_ack_timeout(),
+        })
+    }
+
+    /// Makes a request a connection that waits for its consumer; `hashes` are those of the indices.
+    #[inline(never)]
+    fn admit(
+        &mut self,
+        incoming: &Incoming<'_>,
+        req: &ReqRepr,
+        wanted: &Wanted,
+        hashes: (u32, u32),
+    ) -> Result<(), RejReason> {
+        let path = Path { traffic_class: wanted.traffic_class, ..incoming.path() };
+        //= rocev2 §11
+        //= R-CONN-24
+        let asked = ReadLimits { inbound: req.initiator_depth, outbound: req.responder_resources };
+        let reads = asked.lowered(self.config.reads);
+        let (id_hash, qpn_hash) = hashes;
+        let created = self.create(incoming.now, |conn| {
+            conn.listener = Some(wanted.listener);
+            conn.remote_id = req.local_comm_id;
+            conn.remote_guid = req.local_ca_guid;
+            conn.transaction = incoming.transaction;
+            conn.path = path;
+            conn.local_port = wanted.local_port;
+            conn.remote_port = wanted.remote_port;
+            conn.peer = PeerQp {
+                qpn: req.local_qpn,
+                send_psn: req.starting_psn,
+                mtu: wanted.mtu,
+                reads,
+                retry_count: req.retry_count,
+                rnr_retry_count: req.rnr_retry_count,
+                ack_timeout: wanted.ack_timeout,
+                path,
+            };
+            conn.data = req.private_data.get(IpCm::LEN..).and_then(PrivateData::new).unwrap_or_default();
+            conn.interval = ack_timeout(req.local_cm_response_timeout).clamp(MIN_INTERVAL, MAX_INTERVAL);
+            conn.retries = req.max_cm_retries;
+            conn.id_hash = Some(id_hash);
+            conn.qpn_hash = Some(qpn_hash);
+            conn.pending = Pending::REQUEST;
+        });
+        let index = created.map_err(|_| RejReason::NO_RESOURCES)?;
+        self.by_id.insert(id_hash, index);
+        self.by_qpn.insert(qpn_hash, index);
+        self.listeners.entered(wanted.listener);
+        self.advance(incoming.now, index, Input::ReceiveReq);
+        self.telling.push(index);
+        Ok(())
+    }
+
+    /// A REQ that is known already.
+    fn repeated_req(&mut self, incoming: &Incoming<'_>, index: u32) -> Result<(), Ignored> {
+        let Some(conn) = self.conns.get(index) else { return Err(Ignored::Unknown) };
+        //= rocev2 §12
+        match (conn.state, conn.sent) {
+            // The consumer takes its time.
+            (State::ReqReceived, _) => self.answer_mra(incoming, index, About::REQ),
+            (State::TimeWait, Some(Attribute::CM_REJ)) => self.queue_message(incoming.now, index),
+            (State::TimeWait, _) => {
+                let theirs = conn.remote_id;
+                return self.refuse_unknown(incoming, theirs, RejReason::STALE_CONNECTION);
+            }
+            // The REP repeats itself.
+            _ => {}
+        }
+        Err(Ignored::Duplicate)
+    }
+
+    /// Refuses a REQ that makes no connection.
+    fn refuse_unknown(
+        &mut self,
+        incoming: &Incoming<'_>,
+        theirs: CommId,
+        reason: RejReason,
+    ) -> Result<(), Ignored> {
+        let says = Says::No { about: About::REQ, reason };
+        self.answer(Answer { path: incoming.path(), transaction: incoming.transaction, theirs, says })?;
+        Err(Ignored::Refused)
+    }
+}
