@@ -14,7 +14,7 @@ use std::{
 use ndk_abi::ndk::OID_NDK_SET_STATE;
 use ntsim::{
     ClockKind, Host, Sim,
-    device::{Nic, NicOptions, Quirks, pci::BrokenCapabilities},
+    device::{Nic, NicOptions, Quirks, pci::BrokenCapabilities, virtio_net::UsedQuirk},
     host::HostOptions,
     ndis::{Miniport, NdkEvent, StartError, bus},
     pcapng::{Capture, Lost},
@@ -88,7 +88,13 @@ fn the_driver_lives_from_load_to_unload_without_a_trace() {
 
 /// Two hosts with started drivers, joined by a wire.
 fn pair(sim: &mut Sim, path: &Path) -> ([Miniport; 2], Arc<Wire>) {
-    let hosts = [0, 1].map(|index| new_host(sim, index, Quirks::default()).0);
+    pair_with(sim, path, Quirks::default())
+}
+
+/// As [`pair`]; the right one's device has quirks.
+fn pair_with(sim: &mut Sim, path: &Path, quirks: Quirks) -> ([Miniport; 2], Arc<Wire>) {
+    let hosts = [Quirks::default(), quirks];
+    let hosts = [0, 1].map(|index| new_host(sim, index, hosts[index]).0);
     let wire = Wire::new(WireOptions::ten_gigabit());
     bus::join(&wire, &hosts[0], &hosts[1]);
     let miniports = hosts.map(|host| {
@@ -230,6 +236,31 @@ fn memory_that_runs_dry_during_the_start_fails_it_and_leaves_nothing() {
         }
         unload(&host);
         assert!(sim.verdict().is_clean(), "allocation {nth}: {}", sim.verdict());
+    }
+}
+
+#[test]
+fn a_device_that_fails_while_frames_pass_hurts_nobody_but_itself() {
+    let Some(path) = image() else { return };
+    let lies =
+        [UsedQuirk::IdOutOfRange, UsedQuirk::IdTwice, UsedQuirk::LengthTooLarge, UsedQuirk::LengthTooSmall];
+    let lies = lies.map(|lie| Quirks { used: Some((5, lie)), ..Quirks::default() });
+    let failures = [
+        Quirks { needs_reset_after: Some(10), ..Quirks::default() },
+        Quirks { removed_after: Some(10), ..Quirks::default() },
+    ];
+    for quirks in lies.into_iter().chain(failures) {
+        let mut sim = simulation(7);
+        let (miniports, _) = pair_with(&mut sim, &path, quirks);
+        for number in 0..40 {
+            for (miniport, [to, from]) in miniports.iter().zip([[1, 0], [0, 1]]) {
+                let frame = [&MACS[to][..], &MACS[from], &[0x08, 0x06], &[number; 100]].concat();
+                // A frame may be lost with its device, or fail.
+                let _ = miniport.send(&frame, Duration::from_millis(1));
+            }
+        }
+        assert!(sim.verdict().is_clean(), "{quirks:?}: {}", sim.verdict());
+        end(&sim, &miniports);
     }
 }
 
