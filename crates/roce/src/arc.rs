@@ -35,6 +35,13 @@ unsafe impl<T: Send + Sync> Sync for Arc<T> {}
 impl<T> Arc<T> {
     /// Moves `value` to the heap; gives it back to nobody, but drops it, when there is no memory.
     pub fn try_new(value: T) -> Result<Self, OutOfMemory> {
+        Self::try_new_with(|| value)
+    }
+
+    /// Makes the value once there is memory for it, and in that memory as far as the compiler can: for
+    /// values too large for a kernel stack.
+    #[inline]
+    pub fn try_new_with(make: impl FnOnce() -> T) -> Result<Self, OutOfMemory> {
         // Never of size zero: the count is in it.
         let layout = Layout::new::<Shared<T>>();
         // SAFETY: the layout is not of size zero.
@@ -43,8 +50,18 @@ impl<T> Arc<T> {
             return Err(OutOfMemory);
         };
         // SAFETY: the memory is fresh, of this layout and ours alone.
-        unsafe { shared.write(Shared { count: AtomicUsize::new(1), value }) };
+        unsafe { shared.write(Shared { count: AtomicUsize::new(1), value: make() }) };
         Ok(Self { shared, owns: PhantomData })
+    }
+
+    /// The value, if this is the only reference to it.
+    #[inline]
+    pub fn get_mut(this: &mut Self) -> Option<&mut T> {
+        if this.shared().count.load(Ordering::Acquire) != 1 {
+            return None;
+        }
+        // SAFETY: there is no other reference, and none can be made of this one while it is borrowed.
+        Some(unsafe { &mut (*this.shared.as_ptr()).value })
     }
 
     /// Whether both are references to the same value.
@@ -174,6 +191,16 @@ mod tests {
         let back = unsafe { Arc::from_raw(raw) };
         assert_eq!(back.0, 7);
         assert_eq!(Arc::count(&back), 1);
+    }
+
+    #[test]
+    fn only_a_single_reference_gives_the_value_to_change() {
+        let mut first = Arc::try_new(1).unwrap();
+        *Arc::get_mut(&mut first).unwrap() = 2;
+        let mut second = first.clone();
+        assert!(Arc::get_mut(&mut first).is_none() && Arc::get_mut(&mut second).is_none());
+        drop(first);
+        assert_eq!(Arc::get_mut(&mut second), Some(&mut 2));
     }
 
     #[test]

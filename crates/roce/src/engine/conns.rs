@@ -27,8 +27,6 @@ pub(super) struct Conns<R: RawMutex> {
     cm: Cm,
     /// By the lower half of a connection's number.
     entries: Vec<Option<Entry<R>>>,
-    /// What comes without a time takes place at the last one that was told.
-    now: Instant,
 }
 
 /// A connection of the consumer.
@@ -74,7 +72,7 @@ impl<R: RawMutex> Conns<R> {
             max_mtu: config.max_mtu,
             ..cm::Config::new(config.ca_guid, seed)
         });
-        Self { cm, entries: Vec::new(), now: Instant::default() }
+        Self { cm, entries: Vec::new() }
     }
 
     /// Enters a connection; an error when there is no memory.
@@ -107,17 +105,17 @@ impl<R: RawMutex> Engine<R> {
     /// Lets peers ask for connections to a port. Each request becomes a [`ConnEvent::Request`] with a new
     /// connection.
     pub fn listen(&self, spec: &ListenSpec) -> Result<ListenerId, ConnError> {
-        self.with_conns(None, |conns| conns.cm.listen(spec))
+        self.with_conns(|conns| conns.cm.listen(spec))
     }
 
     /// Ends a listener. Requests that were told of stay; others are refused.
     pub fn unlisten(&self, listener: ListenerId) -> Result<(), ConnError> {
-        self.with_conns(None, |conns| conns.cm.unlisten(conns.now, listener))
+        self.with_conns(|conns| conns.cm.unlisten(self.now(), listener))
     }
 
     /// While paused, requests are refused as if nobody listened.
     pub fn pause(&self, listener: ListenerId, paused: bool) -> Result<(), ConnError> {
-        self.with_conns(None, |conns| conns.cm.pause(conns.now, listener, paused))
+        self.with_conns(|conns| conns.cm.pause(self.now(), listener, paused))
     }
 
     /// Asks a peer for a connection of `qp`. Ends with [`ConnEvent::Replied`], [`ConnEvent::Refused`] or
@@ -129,7 +127,7 @@ impl<R: RawMutex> Engine<R> {
         spec: &ConnectSpec<'_>,
     ) -> Result<ConnId, ConnError> {
         let local = self.local_qp(qp);
-        self.with_conns(Some(now), |conns| {
+        self.with_conns(|conns| {
             let mut rc = qp.rc.lock();
             //= R-QP-75
             if !rc.is_free() {
@@ -155,7 +153,7 @@ impl<R: RawMutex> Engine<R> {
 
     /// Completes a connection that the peer has accepted: from now on requests may be posted.
     pub fn complete(&self, now: Instant, conn: ConnId) -> Result<(), ConnError> {
-        self.with_conns(Some(now), |conns| {
+        self.with_conns(|conns| {
             let qp = conns.entry(conn).and_then(|entry| entry.qp.clone()).ok_or(ConnError::Unknown)?;
             let mut rc = qp.rc.lock();
             if rc.state() != crate::QpState::Rtr {
@@ -180,7 +178,7 @@ impl<R: RawMutex> Engine<R> {
         spec: &AcceptSpec<'_>,
     ) -> Result<(), ConnError> {
         let local = self.local_qp(qp);
-        self.with_conns(Some(now), |conns| {
+        self.with_conns(|conns| {
             let peer = conns.entry(conn).and_then(|entry| entry.peer).ok_or(ConnError::Unknown)?;
             let mut rc = qp.rc.lock();
             //= R-QP-75
@@ -215,19 +213,19 @@ impl<R: RawMutex> Engine<R> {
     /// connection is then good for [`Engine::release`] only.
     pub fn reject(&self, now: Instant, conn: ConnId, private_data: &[u8]) -> Result<(), ConnError> {
         self.stats.connections_refused.inc();
-        self.with_conns(Some(now), |conns| conns.cm.reject(now, conn, private_data))
+        self.with_conns(|conns| conns.cm.reject(now, conn, private_data))
     }
 
     /// Says goodbye, or answers the peer's. Ends with [`ConnEvent::DisconnectDone`], before which the
     /// queue pair is flushed; at once if the peer was first.
     pub fn disconnect(&self, now: Instant, conn: ConnId) -> Result<(), ConnError> {
-        self.with_conns(Some(now), |conns| conns.cm.disconnect(now, conn))
+        self.with_conns(|conns| conns.cm.disconnect(now, conn))
     }
 
     /// Forgets a connection in whatever state; the peer is told if it has to know, and the queue pair is
     /// flushed unless it was never used. No event of it comes after this.
     pub fn release(&self, now: Instant, conn: ConnId) {
-        let entry = self.with_conns(Some(now), |conns| {
+        let entry = self.with_conns(|conns| {
             // Unknown only if it was released before.
             let _ = conns.cm.release(now, conn);
             conns.remove(conn)
@@ -254,6 +252,7 @@ impl<R: RawMutex> Engine<R> {
         self.conns_due.transmit.load(Ordering::Acquire)
     }
 
+    #[inline(never)]
     pub(super) fn poll_conn_event(&self) -> Option<Event<'_, R>> {
         if !self.conns_due.events.load(Ordering::Acquire) {
             return None;
@@ -264,8 +263,7 @@ impl<R: RawMutex> Engine<R> {
                 self.conns_due.events.store(false, Ordering::Release);
                 return None;
             };
-            let now = conns.now;
-            let event = self.translate(&mut conns, now, event);
+            let event = self.translate(&mut conns, self.now(), event);
             self.note_due(&conns);
             if event.is_some() {
                 return event;
@@ -274,6 +272,7 @@ impl<R: RawMutex> Engine<R> {
     }
 
     /// What an event of connection management means for the queue pair, and to the driver.
+    #[inline(never)]
     fn translate(&self, conns: &mut Conns<R>, now: Instant, event: cm::Event) -> Option<Event<'_, R>> {
         let id = event.conn;
         let context = conns.entry(id).and_then(|entry| entry.context).unwrap_or(event.context);
@@ -285,7 +284,7 @@ impl<R: RawMutex> Engine<R> {
                     receive_psn: Psn::default(),
                     peer: Some(peer),
                     reads: ReadLimits::default(),
-                context: None,
+                    context: None,
                 };
                 if conns.insert(entry).is_err() {
                     // Nobody was told: the peer is refused.
@@ -355,35 +354,29 @@ impl<R: RawMutex> Engine<R> {
     /// A packet has come whose connection waits for the RTU.
     pub(super) fn traffic_seen(&self, now: Instant, conn: ConnId) {
         // Unknown when it was released meanwhile.
-        let _ = self.with_conns(Some(now), |conns| conns.cm.traffic_seen(now, conn));
+        let _ = self.with_conns(|conns| conns.cm.traffic_seen(now, conn));
     }
 
     /// The queue pair of a connection has failed.
     pub(super) fn abort(&self, conn: ConnId) {
         // Unknown when it was released meanwhile.
-        let _ = self.with_conns(None, |conns| {
-            let now = conns.now;
-            conns.cm.abort(now, conn)
-        });
+        let _ = self.with_conns(|conns| conns.cm.abort(self.now(), conn));
     }
 
+    #[inline(never)]
     pub(super) fn handle_datagram(&self, now: Instant, packet: &Packet<'_>) {
         self.stats.rx_datagrams.inc();
-        if self.with_conns(Some(now), |conns| conns.cm.handle(now, packet)).is_err() {
+        if self.with_conns(|conns| conns.cm.handle(now, packet)).is_err() {
             self.stats.rx_datagrams_ignored.inc();
         }
     }
 
-    pub(super) fn transmit_datagrams(
-        &self,
-        now: Instant,
-        tx: &mut dyn Transmit,
-        budget: usize,
-    ) -> usize {
+    #[inline(never)]
+    pub(super) fn transmit_datagrams(&self, now: Instant, tx: &mut dyn Transmit, budget: usize) -> usize {
         if !self.conns_due.transmit.load(Ordering::Acquire) {
             return 0;
         }
-        self.with_conns(Some(now), |conns| {
+        self.with_conns(|conns| {
             let mut sent = 0;
             while sent < budget {
                 let Some(slot) = tx.slot() else { break };
@@ -401,14 +394,19 @@ impl<R: RawMutex> Engine<R> {
         (deadline != u64::MAX).then(|| Instant::from_nanos(deadline))
     }
 
+    #[inline(never)]
     pub(super) fn handle_conn_timeout(&self, now: Instant) {
-        self.with_conns(Some(now), |conns| conns.cm.handle_timeout(now));
+        self.with_conns(|conns| conns.cm.handle_timeout(now));
+    }
+
+    /// The latest time that was told.
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.clock.load(Ordering::Relaxed))
     }
 
     /// Does something under the connections' lock, and notes what they have to do afterwards.
-    fn with_conns<T>(&self, now: Option<Instant>, act: impl FnOnce(&mut Conns<R>) -> T) -> T {
+    fn with_conns<T>(&self, act: impl FnOnce(&mut Conns<R>) -> T) -> T {
         let mut conns = self.conns.lock();
-        conns.now = now.map_or(conns.now, |now| now.max(conns.now));
         let result = act(&mut conns);
         self.note_due(&conns);
         result
@@ -437,6 +435,7 @@ impl<R: RawMutex> Engine<R> {
     }
 
     /// What a queue pair has to know of its peer.
+    #[inline(never)]
     fn peer_params(&self, conn: ConnId, qp: &Qp<R>, peer: &PeerQp, receive_psn: Psn) -> Option<Peer> {
         let path = Path { source_port: flow_source_port(qp.qpn, peer.qpn), ..peer.path };
         Some(Peer {

@@ -118,6 +118,7 @@ impl<R: RawMutex> Queue<R> {
 impl<R: RawMutex> Engine<R> {
     /// The next thing that happened, if any. To be called, without any lock held, after every batch of
     /// frames, posts or time, until there is nothing more.
+    #[inline(never)]
     pub fn poll_event(&self) -> Option<Event<'_, R>> {
         self.settle();
         loop {

@@ -127,6 +127,7 @@ impl<R: RawMutex> Engine<R> {
     /// Writes up to `budget` frames into slots of `tx`; how many it were. Fewer than `budget` means that
     /// there is nothing more to send, or that the slots have run out.
     pub fn poll_transmit(&self, now: Instant, tx: &mut dyn Transmit, budget: usize) -> usize {
+        self.clock.fetch_max(now.as_nanos(), Ordering::Relaxed);
         self.settle();
         let mut sent = self.transmit_datagrams(now, tx, budget);
         while sent < budget {
@@ -182,6 +183,7 @@ impl<R: RawMutex> Engine<R> {
     /// Handles deadlines that have passed: a bounded number of them, [`Engine::poll_timeout`] tells whether
     /// there are more.
     pub fn handle_timeout(&self, now: Instant) {
+        self.clock.fetch_max(now.as_nanos(), Ordering::Relaxed);
         for _ in 0..TIMEOUT_BUDGET {
             let Some(index) = self.wheel.lock().expire(now) else { break };
             let Some(qp) = self.qps.at(index) else { continue };

@@ -93,6 +93,8 @@ pub struct Engine<R: RawMutex> {
     /// What the connections have to do, readable without their lock.
     conns_due: conns::Due,
     random: Mutex<R, Random>,
+    /// The latest time that was told, in nanoseconds, for what comes without one.
+    clock: AtomicU64,
     next_pd: AtomicU32,
     next_id: AtomicU64,
     /// A completion queue has overflowed, and its queue pairs do not know yet.

@@ -22,6 +22,7 @@ use crate::wire::Qpn;
 
 impl<R: RawMutex> Engine<R> {
     /// An engine with nothing in it.
+    #[inline(never)]
     pub fn try_new(config: Config) -> Result<Self, CreateError> {
         let mut random = Random::new(config.seed);
         Ok(Self {
@@ -35,6 +36,7 @@ impl<R: RawMutex> Engine<R> {
             conns: Mutex::new(conns::Conns::new(&config, &mut random)),
             conns_due: conns::Due::new(),
             random: Mutex::new(random),
+            clock: AtomicU64::new(0),
             next_pd: AtomicU32::new(1),
             next_id: AtomicU64::new(1),
             cq_fault: AtomicBool::new(false),
@@ -125,8 +127,8 @@ impl<R: RawMutex> Engine<R> {
     }
 
     /// A queue pair, to which receives can be posted at once.
+    #[inline(never)]
     pub fn create_qp(&self, spec: QpSpec<R>) -> Result<Arc<Qp<R>>, CreateError> {
-        let rc = Rc::try_new(&spec, &self.config)?;
         // 0 and 1 are special, small numbers are what strangers try first, all ones is multicast.
         let vacant = self.qps.reserve(|qpn| qpn > 0xFF && qpn != 0x00FF_FFFF)?;
         let members = self.qps.live() as usize;
@@ -137,19 +139,28 @@ impl<R: RawMutex> Engine<R> {
             broken.reserve_for(waiting.saturating_add(members))?;
         }
         self.wheel.lock().reserve_for(vacant.index())?;
-        let qp = Arc::try_new(Qp {
-            qpn: Qpn::new(vacant.code()),
-            index: vacant.index(),
-            pd: spec.pd,
-            context: spec.context,
-            send_cq: spec.send_cq,
-            recv_cq: spec.recv_cq,
-            srq: spec.srq,
-            ready: AtomicBool::new(false),
-            rc: Mutex::new(rc),
-        })?;
+        let mut qp = Self::new_qp(&spec, Qpn::new(vacant.code()), vacant.index())?;
+        if let Some(qp) = Arc::get_mut(&mut qp) {
+            qp.rc.get_mut().initialize(&spec, &self.config)?;
+        }
         vacant.fill(qp.clone());
         Ok(qp)
+    }
+
+    /// A queue pair with nothing in it, made where it will live.
+    #[inline(never)]
+    fn new_qp(spec: &QpSpec<R>, qpn: Qpn, index: u32) -> Result<Arc<Qp<R>>, CreateError> {
+        Ok(Arc::try_new_with(|| Qp {
+            qpn,
+            index,
+            pd: spec.pd,
+            context: spec.context,
+            send_cq: spec.send_cq.clone(),
+            recv_cq: spec.recv_cq.clone(),
+            srq: spec.srq.clone(),
+            ready: AtomicBool::new(false),
+            rc: Mutex::new(Rc::RESET),
+        })?)
     }
 
     /// Ends a queue pair: flushes it, aborts its connection, and forgets its number. When this returns, no

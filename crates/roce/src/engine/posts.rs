@@ -32,7 +32,10 @@ impl<R: RawMutex> Engine<R> {
     /// Starts what was posted with [`SendFlags::DEFER`], without a further request.
     pub fn undefer(&self, qp: &Arc<Qp<R>>) {
         //= R-QP-38
-        self.make_ready(qp, || qp.clone());
+        let rc = qp.rc.lock();
+        if rc.wants_to_transmit() {
+            self.make_ready(qp, || qp.clone());
+        }
     }
 
     /// Posts a receive to a queue pair without shared queue, connected or not. On a queue pair in error it

@@ -2,7 +2,7 @@
 //!
 //! Split by the field's own halves: `requester` sends what the consumer posted, `completer` hears what the
 //! peer answers to it, `responder` serves what the peer asks for. `send` and `recv` are the queues, `state`
-//! the life of it all. Nothing here allocates after [`Rc::try_new`], scans more than one request's
+//! the life of it all. Nothing here allocates after [`Rc::initialize`], scans more than one request's
 //! elements, or knows another queue pair.
 //!
 //! Sequence numbers are counted in 64 bits from 0 on in both directions; [`Stream`] translates.
@@ -96,12 +96,14 @@ pub(crate) struct Outcome {
 }
 
 /// Sequence numbers of one direction.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Stream {
     start: Psn,
 }
 
 impl Stream {
+    const ZERO: Self = Self { start: Psn::new(0) };
+
     /// What the wire sees.
     #[inline]
     fn psn(self, sequence: u64) -> Psn {
@@ -126,21 +128,33 @@ enum Unsent {
 }
 
 impl Rc {
-    pub(crate) fn try_new<R: RawMutex>(spec: &QpSpec<R>, config: &Config) -> Result<Self, CreateError> {
+    /// A constant, so that it comes to be where it will live: it is too large for a kernel stack.
+    pub(crate) const RESET: Self = Self {
+        state: State::Reset,
+        conn: None,
+        link: None,
+        send: SendQueue::EMPTY,
+        requester: Requester::IDLE,
+        recv: RecvQueue::EMPTY,
+        current: Current::NONE,
+        responder: Responder::IDLE,
+        scheduled: None,
+    };
+
+    /// Makes room for everything that the queue pair will ever hold.
+    pub(crate) fn initialize<R: RawMutex>(
+        &mut self,
+        spec: &QpSpec<R>,
+        config: &Config,
+    ) -> Result<(), CreateError> {
         let recv_sges = spec.srq.as_ref().map_or(spec.recv_sges, |srq| srq.sges());
         let recv_depth = if spec.srq.is_some() { 0 } else { spec.recv_depth };
-        let state = State::Reset.on(Event::Initialize).map_err(|_| CreateError::Invalid)?;
-        Ok(Self {
-            state,
-            conn: None,
-            link: None,
-            send: SendQueue::try_new(spec.send_depth, spec.send_sges, spec.inline)?,
-            requester: Requester::new(config),
-            recv: RecvQueue::try_new(recv_depth, spec.recv_sges)?,
-            current: Current::try_new(recv_sges)?,
-            responder: Responder::try_new(config)?,
-            scheduled: None,
-        })
+        self.send = SendQueue::try_new(spec.send_depth, spec.send_sges, spec.inline)?;
+        self.recv = RecvQueue::try_new(recv_depth, spec.recv_sges)?;
+        self.current = Current::try_new(recv_sges)?;
+        self.responder.initialize(config)?;
+        self.state = self.state.on(Event::Initialize).map_err(|_| CreateError::Invalid)?;
+        Ok(())
     }
 
     pub(crate) fn state(&self) -> State {

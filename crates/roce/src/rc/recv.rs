@@ -39,6 +39,10 @@ pub(crate) struct Current {
 }
 
 impl RecvQueue {
+    /// Without room for any receive.
+    pub(crate) const EMPTY: Self =
+        Self { entries: Vec::new(), sges: Vec::new(), max_sges: 0, head: 0, len: 0 };
+
     pub(crate) fn try_new(depth: u32, max_sges: u32) -> Result<Self, CreateError> {
         let (depth, max_sges) = (depth as usize, max_sges as usize);
         let sges = depth.checked_mul(max_sges).ok_or(CreateError::Invalid)?;
@@ -144,6 +148,10 @@ impl RecvQueue {
 }
 
 impl Current {
+    /// Without room for any element.
+    pub(crate) const NONE: Self =
+        Self { active: false, context: 0, sges: Vec::new(), count: 0, cursor: Cursor::START };
+
     pub(crate) fn try_new(max_sges: u32) -> Result<Self, CreateError> {
         let sges = room::filled(max_sges as usize, Sge::default())?;
         Ok(Self { active: false, context: 0, sges, count: 0, cursor: Cursor::default() })

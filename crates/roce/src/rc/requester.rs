@@ -97,50 +97,53 @@ struct Rtt {
 }
 
 impl Requester {
-    pub(super) fn new(config: &Config) -> Self {
-        let timing = &config.timing;
-        Self {
-            stream: Stream::default(),
-            mtu: PathMtu::Bytes256.bytes() as u32,
-            window: u64::from(config.window.clamp(2, 1 << 20)),
-            ack_every: u64::from(config.ack_every.max(1)),
-            max_reads: 0,
-            una: 0,
-            next: 0,
-            high: 0,
-            index: 0,
-            reads_before: 0,
-            reads: 0,
-            cursor: Cursor::default(),
-            sink: Cursor::default(),
-            poisoned: None,
-            recovery: Recovery {
-                retries: timing.retries,
-                spent: 0,
-                rnr_retries: timing.rnr_retries,
-                rnr_spent: 0,
-                rnr_since: None,
-                rnr_until: None,
-                ack_timeout: timing.ack_timeout,
-                min_resend: timing.min_resend,
-                rnr_limit: timing.rnr_limit,
-                progress: Instant::default(),
-                resend: timing.ack_timeout,
-                sample: None,
-                rtt: None,
-                went_back: None,
-            },
-        }
-    }
+    /// Before the peer is known.
+    pub(super) const IDLE: Self = Self {
+        stream: Stream::ZERO,
+        mtu: PathMtu::Bytes256.bytes() as u32,
+        window: 2,
+        ack_every: 1,
+        max_reads: 0,
+        una: 0,
+        next: 0,
+        high: 0,
+        index: 0,
+        reads_before: 0,
+        reads: 0,
+        cursor: Cursor::START,
+        sink: Cursor::START,
+        poisoned: None,
+        recovery: Recovery {
+            retries: 0,
+            spent: 0,
+            rnr_retries: 0,
+            rnr_spent: 0,
+            rnr_since: None,
+            rnr_until: None,
+            ack_timeout: Duration::ZERO,
+            min_resend: Duration::ZERO,
+            rnr_limit: Duration::ZERO,
+            progress: Instant::from_nanos(0),
+            resend: Duration::ZERO,
+            sample: None,
+            rtt: None,
+            went_back: None,
+        },
+    };
 
     pub(super) fn begin(&mut self, peer: &Peer, config: &Config) {
         self.stream = Stream { start: peer.send_psn };
         self.mtu = peer.mtu.bytes() as u32;
+        self.window = u64::from(config.window.clamp(2, 1 << 20));
+        self.ack_every = u64::from(config.ack_every.max(1));
         self.max_reads = u32::from(peer.reads.outbound.min(config.max_reads.outbound));
-        self.recovery.retries = peer.retries;
-        self.recovery.rnr_retries = peer.rnr_retries;
-        self.recovery.ack_timeout = peer.ack_timeout;
-        self.recovery.resend = self.recovery.first_resend();
+        let recovery = &mut self.recovery;
+        recovery.retries = peer.retries;
+        recovery.rnr_retries = peer.rnr_retries;
+        recovery.ack_timeout = peer.ack_timeout;
+        recovery.min_resend = config.timing.min_resend;
+        recovery.rnr_limit = config.timing.rnr_limit;
+        recovery.resend = recovery.first_resend();
     }
 
     /// Nothing is sent or awaited any more.
@@ -388,7 +391,8 @@ impl Rc {
                 psn: requester.stream.psn(sequence),
                 ext: Ext::Reth(reth),
             };
-            let built = Self::build(self.link.as_ref(), env, slot, &headers, 0, |_| Ok::<_, AccessError>(()))?;
+            let built =
+                Self::build(self.link.as_ref(), env, slot, &headers, 0, |_| Ok::<_, AccessError>(()))?;
             requester.reads = requester.reads.saturating_add(1);
             self.sent(env, end, true);
             return built.map_err(|_| Unsent::Broken);
@@ -419,19 +423,20 @@ impl Rc {
         };
         let payload = self.send.payload(wqe);
         let cursor = &mut requester.cursor;
-        let built = Self::build(self.link.as_ref(), env, slot, &headers, len as usize, |frame| match payload {
-            Payload::Inline(bytes) => {
-                let bytes = bytes.get(offset as usize..).unwrap_or_default();
-                frame.write(bytes.get(..len as usize).unwrap_or_default());
-                Ok(())
-            }
-            Payload::Sges(sges) => {
-                cursor.seek(sges, offset).map_err(|_| AccessError)?;
-                cursor.walk(sges, len, AccessError, |sge, within, len| {
-                    env.engine.regions.read_local(env.qp.pd, sge, within, len, frame)
-                })
-            }
-        })?;
+        let built =
+            Self::build(self.link.as_ref(), env, slot, &headers, len as usize, |frame| match payload {
+                Payload::Inline(bytes) => {
+                    let bytes = bytes.get(offset as usize..).unwrap_or_default();
+                    frame.write(bytes.get(..len as usize).unwrap_or_default());
+                    Ok(())
+                }
+                Payload::Sges(sges) => {
+                    cursor.seek(sges, offset).map_err(|_| AccessError)?;
+                    cursor.walk(sges, len, AccessError, |sge, within, len| {
+                        env.engine.regions.read_local(env.qp.pd, sge, within, len, frame)
+                    })
+                }
+            })?;
         match built {
             Ok(length) => {
                 self.sent(env, sequence.saturating_add(1), ack_req);

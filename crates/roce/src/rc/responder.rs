@@ -51,7 +51,12 @@ enum Message {
     None,
     /// Into the current receive.
     Send,
-    Write { address: u64, key: u32, total: u32, left: u32 },
+    Write {
+        address: u64,
+        key: u32,
+        total: u32,
+        left: u32,
+    },
 }
 
 /// A NAK that ends the connection, and how the receive ends that the message was using.
@@ -79,20 +84,25 @@ enum Accepted {
 }
 
 impl Responder {
-    pub(super) fn try_new(config: &Config) -> Result<Self, CreateError> {
-        Ok(Self {
-            stream: Stream::default(),
-            mtu: PathMtu::Bytes256.bytes() as u32,
-            expected: 0,
-            msn: 0,
-            message: Message::None,
-            missed: None,
-            reads: Reads::try_new(config.max_reads.inbound)?,
-            ack_owed: false,
-            nak_owed: None,
-            rnr_code: rnr_timer_code(config.timing.rnr_timer),
-            responded: false,
-        })
+    /// Before the peer is known.
+    pub(super) const IDLE: Self = Self {
+        stream: Stream::ZERO,
+        mtu: PathMtu::Bytes256.bytes() as u32,
+        expected: 0,
+        msn: 0,
+        message: Message::None,
+        missed: None,
+        reads: Reads { ring: Vec::new(), granted: 0, head: 0, len: 0, serving: 0 },
+        ack_owed: false,
+        nak_owed: None,
+        rnr_code: 0,
+        responded: false,
+    };
+
+    pub(super) fn initialize(&mut self, config: &Config) -> Result<(), CreateError> {
+        self.reads.ring = room::filled(usize::from(config.max_reads.inbound), Read::EMPTY)?;
+        self.rnr_code = rnr_timer_code(config.timing.rnr_timer);
+        Ok(())
     }
 
     pub(super) fn begin(&mut self, peer: &Peer) {
@@ -505,11 +515,6 @@ struct NextResponse {
 }
 
 impl Reads {
-    fn try_new(max: u8) -> Result<Self, CreateError> {
-        let ring = room::filled(usize::from(max), Read::EMPTY)?;
-        Ok(Self { ring, granted: 0, head: 0, len: 0, serving: 0 })
-    }
-
     fn grant(&mut self, reads: u8) {
         self.granted = usize::from(reads).min(self.ring.len());
     }

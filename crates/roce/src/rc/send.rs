@@ -92,6 +92,18 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
+    /// Without room for any request.
+    pub(crate) const EMPTY: Self = Self {
+        entries: Vec::new(),
+        sges: Vec::new(),
+        max_sges: 0,
+        inline: Vec::new(),
+        max_inline: 0,
+        head: 0,
+        len: 0,
+        next: 0,
+    };
+
     pub(crate) fn try_new(depth: u32, max_sges: u32, max_inline: u32) -> Result<Self, CreateError> {
         let (depth, max_sges, max_inline) = (depth as usize, max_sges as usize, max_inline as usize);
         let sges = depth.checked_mul(max_sges).ok_or(CreateError::Invalid)?;

@@ -17,6 +17,8 @@ pub(crate) struct Cursor {
 pub(crate) struct TooShort;
 
 impl Cursor {
+    pub(crate) const START: Self = Self { position: 0, element: 0, within: 0 };
+
     /// Walks `length` bytes on. Calls `each` with every element that is met, where in it, and how many
     /// bytes; ends early when that fails. The cursor has moved only if all went well.
     #[inline]

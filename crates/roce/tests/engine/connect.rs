@@ -47,9 +47,8 @@ fn four_messages_connect_two_queue_pairs() {
 fn nothing_can_be_sent_before_the_connection_stands() {
     let mut pair = Pair::new(Options::default());
     pair.listen();
-    let post = |pair: &Pair, side: usize| {
-        pair.sides[side].post(1, roce::Operation::Send, SendFlags::empty(), &[])
-    };
+    let post =
+        |pair: &Pair, side: usize| pair.sides[side].post(1, roce::Operation::Send, SendFlags::empty(), &[]);
     assert_eq!(post(&pair, 0), Err(PostError::NotConnected));
     pair.connect(b"");
     pair.run_until("a request", |pair| pair.sides[1].conn.is_some());

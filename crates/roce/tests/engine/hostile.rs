@@ -1,8 +1,6 @@
 //! Frames that no honest peer sends: dropped or refused, and never more.
 
-use roce::wire::{
-    Ext, Headers, ImmDtRepr, MacAddr, Opcode, Packet, Path, Psn, Qpn, RethRepr, Template,
-};
+use roce::wire::{Ext, Headers, ImmDtRepr, MacAddr, Opcode, Packet, Path, Psn, Qpn, RethRepr, Template};
 use roce::{Access, QpState, Reason, Status, Verdict};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -35,15 +33,7 @@ impl Forger {
         self.frame_to(self.pair.sides[1].qp.qpn(), &self.path, self.psn, opcode, ext, payload)
     }
 
-    fn frame_to(
-        &self,
-        qpn: Qpn,
-        path: &Path,
-        psn: Psn,
-        opcode: Opcode,
-        ext: Ext,
-        payload: &[u8],
-    ) -> Vec<u8> {
+    fn frame_to(&self, qpn: Qpn, path: &Path, psn: Psn, opcode: Opcode, ext: Ext, payload: &[u8]) -> Vec<u8> {
         let template = Template::new(path, qpn).unwrap();
         let headers = Headers { opcode, solicited: false, ack_req: true, psn, ext };
         let mut slot = vec![0; payload.len() + 200];
@@ -65,9 +55,9 @@ impl Forger {
         self.pair.options.loss = 1000;
         self.pair.drive();
         let capture = self.pair.capture.take().unwrap();
-        let (_, frame) = capture.iter().find(|(from, frame)| {
-            *from == 1 && Packet::parse(frame).unwrap().bth().dest_qp() != Qpn::GSI
-        })?;
+        let (_, frame) = capture
+            .iter()
+            .find(|(from, frame)| *from == 1 && Packet::parse(frame).unwrap().bth().dest_qp() != Qpn::GSI)?;
         let packet = Packet::parse(frame).unwrap();
         Some((packet.bth().opcode(), packet.aeth().map(|aeth| aeth.syndrome().0)))
     }

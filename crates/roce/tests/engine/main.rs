@@ -9,3 +9,4 @@ mod memory;
 mod pair;
 mod requests;
 mod srq;
+mod threads;

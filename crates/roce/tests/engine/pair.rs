@@ -336,9 +336,7 @@ impl Pair {
         pair.accept(b"welcome");
         pair.run_until("a reply", |pair| pair.told(0, |e| matches!(e, ConnEvent::Replied { .. })));
         pair.complete();
-        pair.run_until("the connection", |pair| {
-            pair.told(1, |e| matches!(e, ConnEvent::Established { .. }))
-        });
+        pair.run_until("the connection", |pair| pair.told(1, |e| matches!(e, ConnEvent::Established { .. })));
         pair
     }
 

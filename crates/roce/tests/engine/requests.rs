@@ -292,9 +292,9 @@ fn sequence_numbers_wrap() {
         pair.connect(b"");
         pair.drive();
         let (_, frame) = &pair.capture.as_ref().unwrap()[0];
-        let psn = frame[14 + 20 + 8 + 12 + 8 + 24 + 44..][..3].try_into().map(|[a, b, c]: [u8; 3]| {
-            u32::from_be_bytes([0, a, b, c])
-        });
+        let psn = frame[14 + 20 + 8 + 12 + 8 + 24 + 44..][..3]
+            .try_into()
+            .map(|[a, b, c]: [u8; 3]| u32::from_be_bytes([0, a, b, c]));
         if psn.unwrap() < 0x00FF_F000 {
             continue;
         }

@@ -1,0 +1,172 @@
+//! Real threads: posts, packets, time, flushes and polls at once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant as Clock};
+
+use roce::{Access, Instant, Operation, PostError, QpState, SendFlags, Sge, Status, Transmit};
+
+use crate::pair::{Options, Pair, Side, pattern};
+
+/// A queue that ends in a channel.
+struct Tx {
+    slot: Vec<u8>,
+    wire: Sender<Vec<u8>>,
+}
+
+impl Transmit for Tx {
+    fn slot(&mut self) -> Option<&mut [u8]> {
+        Some(&mut self.slot)
+    }
+
+    fn commit(&mut self, len: usize) {
+        let _ = self.wire.send(self.slot[..len].to_vec());
+    }
+}
+
+/// Drives one side until told to stop: its frames come from one channel and go to another.
+fn drive(side: &Side, wire: &Receiver<Vec<u8>>, tx: &mut Tx, now: impl Fn() -> Instant, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        let first = wire.recv_timeout(Duration::from_micros(200)).ok();
+        for frame in first.into_iter().chain(wire.try_iter().take(64)) {
+            side.engine.handle_frame(now(), &frame);
+        }
+        while side.engine.poll_transmit(now(), tx, 64) == 64 {}
+        while let Some(event) = side.engine.poll_event() {
+            drop(event);
+        }
+        if side.engine.poll_timeout().is_some_and(|at| at <= now()) {
+            side.engine.handle_timeout(now());
+        }
+    }
+}
+
+/// Both sides driven by two threads each, while `consumers` runs.
+fn with_drivers(pair: &Pair, consumers: impl FnOnce(&[Side; 2])) {
+    let (to_bob, from_alice) = channel();
+    let (to_alice, from_bob) = channel();
+    let (start, base) = (Clock::now(), pair.now);
+    let now = || base + start.elapsed();
+    let stop = AtomicBool::new(false);
+    let [alice, bob] = &pair.sides;
+    std::thread::scope(|scope| {
+        let mut tx = Tx { slot: vec![0; 4400], wire: to_bob };
+        scope.spawn({
+            let stop = &stop;
+            move || drive(alice, &from_bob, &mut tx, now, stop)
+        });
+        let mut tx = Tx { slot: vec![0; 4400], wire: to_alice };
+        scope.spawn({
+            let stop = &stop;
+            move || drive(bob, &from_alice, &mut tx, now, stop)
+        });
+        consumers(&pair.sides);
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Polls until as many completions have come.
+fn collect(side: &Side, count: usize) -> Vec<(u64, Status)> {
+    let deadline = Clock::now() + Duration::from_secs(60);
+    let mut all = Vec::new();
+    while all.len() < count {
+        assert!(Clock::now() < deadline, "{} of {count} completions came", all.len());
+        all.extend(side.outcomes());
+        std::thread::yield_now();
+    }
+    all
+}
+
+//= R-QP-8
+//= R-QP-9
+//= R-CQ-18
+#[test]
+fn data_is_right_whoever_drives() {
+    let mut pair = Pair::connected(Options { send_depth: 16, ..Options::default() });
+    pair.drive();
+    with_drivers(&pair, |[alice, bob]| {
+        std::thread::scope(|scope| {
+            for (local, remote) in [(alice, bob), (bob, alice)] {
+                scope.spawn(move || {
+                    let (source, target) = (local.shared(50_000), remote.shared(50_000));
+                    let back = local.sink(50_000);
+                    for round in 0..20 {
+                        source.write(&pattern(50_000, round));
+                        local.write(round, &[source.all()], &target, 0);
+                        local.read(round, &[back.all()], &target, 0);
+                        let done = collect(local, 2);
+                        assert_eq!(done, [(round, Status::Success), (round, Status::Success)]);
+                        assert_eq!(back.read(), pattern(50_000, round));
+                    }
+                });
+            }
+        });
+    });
+}
+
+//= R-QP-2
+//= R-QP-10
+//= R-QP-12
+#[test]
+fn a_post_that_races_a_flush_is_refused_or_flushed_but_never_lost() {
+    for round in 0..20 {
+        let mut pair = Pair::connected(Options { send_depth: 64, cq_depth: 4096, ..Options::default() });
+        pair.drive();
+        with_drivers(&pair, |[alice, bob]| {
+            let (source, target) = (alice.shared(3000), bob.memory(3000, Access::all()));
+            let (sge, to) =
+                (source.all(), Operation::Write { address: target.address(0), key: target.key() });
+            let accepted = std::thread::scope(|scope| {
+                let poster = scope.spawn(move || post_until_refused(alice, to, sge));
+                std::thread::sleep(Duration::from_micros(100 * round));
+                alice.engine.flush(&alice.qp);
+                poster.join().unwrap()
+            });
+            let done = collect(alice, accepted as usize);
+            let contexts: Vec<_> = done.iter().map(|(context, _)| *context).collect();
+            assert_eq!(contexts, (0..accepted).collect::<Vec<_>>());
+            let flushed = done.iter().position(|(_, status)| *status != Status::Success);
+            let tail = flushed.unwrap_or(done.len());
+            assert!(done[tail..].iter().all(|(_, status)| *status == Status::Flushed));
+            assert_eq!(alice.qp.state(), QpState::Error);
+            assert!(alice.qp.is_drained());
+        });
+    }
+}
+
+/// Posts writes until the queue pair is in error; how many were accepted.
+fn post_until_refused(side: &Side, operation: Operation, sge: Sge) -> u64 {
+    let mut accepted = 0;
+    while accepted < 4000 {
+        match side.post(accepted, operation, SendFlags::empty(), &[sge]) {
+            Ok(()) => accepted += 1,
+            Err(PostError::QueueFull) => std::thread::yield_now(),
+            Err(error) => {
+                assert_eq!(error, PostError::NotConnected);
+                break;
+            }
+        }
+    }
+    accepted
+}
+
+//= R-MR-17
+#[test]
+fn a_region_is_not_touched_once_deregistered() {
+    let mut pair = Pair::connected(Options { send_depth: 64, cq_depth: 4096, ..Options::default() });
+    pair.drive();
+    with_drivers(&pair, |[alice, bob]| {
+        let (source, target) = (alice.shared(60_000), bob.shared(60_000));
+        source.write(&pattern(60_000, 1));
+        for context in 0..8 {
+            alice.write(context, &[source.all()], &target, 0);
+        }
+        std::thread::sleep(Duration::from_micros(300));
+        assert!(bob.engine.deregister(&target.region));
+        // From here on it is ours.
+        let after = target.read();
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(target.read(), after);
+        collect(alice, 8);
+    });
+}
