@@ -5,8 +5,10 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 
 use crate::{
+    Irql,
     sim::World,
     thread::{ThreadShared, current},
+    verifier::{BugCheck, violation},
 };
 
 /// A notification event: stays set until [reset](Event::reset). Clones are the same event.
@@ -77,6 +79,9 @@ impl Event {
 
     fn block(&self, deadline: Option<u64>) {
         let me = current();
+        if me.irql() >= Irql::DISPATCH_LEVEL {
+            violation(BugCheck::ATTEMPTED_SWITCH_FROM_DPC, format!("waiting for an event at {}", me.irql()));
+        }
         {
             let mut state = self.inner.state.lock();
             if state.set {

@@ -88,7 +88,12 @@ const CRASHES: &[Case] = &[
         "uninitialized_event",
     ),
     ("free mapped mdl", BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, "still mapped", "free_mapped_mdl"),
-    ("use after unmap", BugCheck::PAGE_FAULT_IN_NONPAGED_AREA, "not mapped", "use_after_unmap"),
+    (
+        "use after unmap",
+        BugCheck::PAGE_FAULT_IN_NONPAGED_AREA,
+        "offset 0x0 of a mapping that was undone",
+        "use_after_unmap",
+    ),
     ("bug check", BugCheck(0x1234), "0x1, 0x2, 0x3, 0x4", "bug_check"),
 ];
 

@@ -177,6 +177,9 @@ fn describe(me: &Thread, fault: &Fault) -> (BugCheck, String) {
             format!("call of {address:#x}, which is not code"),
         );
     }
+    if let Some(text) = host.memory.explain(*address) {
+        return (BugCheck::PAGE_FAULT_IN_NONPAGED_AREA, format!("{access} {address:#x}: {text}"));
+    }
     if host.image().is_some_and(|image| image.contains(*address)) {
         return (
             BugCheck::ATTEMPTED_WRITE_TO_READONLY_MEMORY,

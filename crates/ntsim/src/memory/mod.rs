@@ -10,7 +10,9 @@ pub mod pool;
 mod ranges;
 mod space;
 
-use std::io;
+use std::{collections::VecDeque, io, ops::Range};
+
+use parking_lot::Mutex;
 
 use addresses::Addresses;
 pub(crate) use addresses::{Alone, map};
@@ -29,7 +31,12 @@ pub struct Memory {
     pub space: Space,
     pub pool: pool::Pool,
     addresses: Addresses,
+    /// Mappings undone lately, to name what an address that faults was.
+    unmapped: Mutex<VecDeque<Range<usize>>>,
 }
+
+/// Mappings remembered after they were undone.
+const REMEMBERED: usize = 256;
 
 impl Memory {
     pub(crate) fn new(size: u64, special_pool: bool, deterministic: bool) -> io::Result<Self> {
@@ -39,6 +46,7 @@ impl Memory {
             space: Space::new(addresses.space())?,
             pool: pool::Pool::new(special_pool),
             addresses,
+            unmapped: Mutex::default(),
         })
     }
 
@@ -88,6 +96,24 @@ impl Memory {
         }
         self.space.unmap(address, pages);
         self.space.release(address, pages + 1);
+        let mut unmapped = self.unmapped.lock();
+        if unmapped.len() == REMEMBERED {
+            unmapped.pop_front();
+        }
+        unmapped.push_back(address..address + pages * PAGE_SIZE);
+    }
+
+    /// What an address that faulted was.
+    #[must_use]
+    pub fn explain(&self, address: usize) -> Option<String> {
+        // A fault can come at any time: better no explanation than a dead lock.
+        let unmapped = self.unmapped.try_lock()?;
+        if let Some(mapping) = unmapped.iter().rev().find(|mapping| mapping.contains(&address)) {
+            return Some(format!("offset {:#x} of a mapping that was undone", address - mapping.start));
+        }
+        let before = address.checked_sub(PAGE_SIZE)?;
+        let behind = self.space.contains(address) && self.space.pfn(before).is_some();
+        behind.then(|| "behind the end of a mapping".to_owned())
     }
 
     /// Takes `count` zeroed pages below the physical address `limit` in up to [`RUNS`] runs, in reverse

@@ -1,6 +1,13 @@
 //! Timers: `KTIMER` and `EX_TIMER`.
 
-use std::{collections::HashMap, mem::transmute, sync::Arc};
+use std::{
+    collections::HashMap,
+    mem::transmute,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
 use ndk_abi::nt::{EXT_CALLBACK, EXT_DELETE_CALLBACK, KDPC, KTIMER, TIMER_TYPE};
 use parking_lot::Mutex;
@@ -18,6 +25,7 @@ use crate::{
 /// The timers of a host.
 #[derive(Default)]
 pub struct Timers {
+    generations: AtomicU64,
     /// Set `KTIMER`s, by address.
     kernel: Mutex<HashMap<usize, Set>>,
     /// `EX_TIMER`s, by handle.
@@ -27,6 +35,8 @@ pub struct Timers {
 #[derive(Clone, Copy)]
 struct Set {
     event: EventId,
+    /// Which setting this is: an event that could not be cancelled any more belongs to an older one.
+    generation: u64,
     dpc: usize,
     /// Nanoseconds; 0 for a timer that fires once.
     period: u64,
@@ -37,6 +47,8 @@ struct ExTimer {
     callback: usize,
     context: usize,
     event: Option<EventId>,
+    /// As in [`Set`].
+    generation: u64,
     period: u64,
     /// Callbacks queued or running.
     pending: u32,
@@ -74,8 +86,11 @@ fn arm_kernel_timer(host: &Arc<Host>, timer: usize, deadline: u64, dpc: usize, p
     let this = host.clone();
     // Held while the event is made: it cannot expire before it is known.
     let mut timers = host.nt.timers.kernel.lock();
-    let event = host.at(deadline, move || expire_kernel_timer(&this, timer, deadline));
-    timers.insert(timer, Set { event, dpc, period, cpu });
+    let generation = host.nt.timers.generations.fetch_add(1, Relaxed);
+    let event = host.at(deadline, move || expire_kernel_timer(&this, timer, generation, deadline));
+    if let Some(older) = timers.insert(timer, Set { event, generation, dpc, period, cpu }) {
+        host.cancel(older.event);
+    }
 }
 
 fn cancel_kernel_timer(host: &Host, timer: usize) -> bool {
@@ -83,8 +98,17 @@ fn cancel_kernel_timer(host: &Host, timer: usize) -> bool {
     set.is_some_and(|set| host.cancel(set.event))
 }
 
-fn expire_kernel_timer(host: &Arc<Host>, timer: usize, deadline: u64) {
-    let Some(set) = host.nt.timers.kernel.lock().remove(&timer) else { return };
+fn expire_kernel_timer(host: &Arc<Host>, timer: usize, generation: u64, deadline: u64) {
+    let set = {
+        let mut timers = host.nt.timers.kernel.lock();
+        match timers.get(&timer).copied() {
+            Some(set) if set.generation == generation => {
+                timers.remove(&timer);
+                set
+            }
+            _ => return,
+        }
+    };
     let me = current();
     host.nt.dispatcher.signal(&me, timer, || dispatcher::signal_state(timer).write(1));
     if set.dpc != 0 {
@@ -106,16 +130,35 @@ fn ex_timer(me: &Thread, handle: usize, function: &str) -> Arc<Mutex<ExTimer>> {
     })
 }
 
-fn arm_ex_timer(host: &Arc<Host>, handle: usize, timer: &Arc<Mutex<ExTimer>>, deadline: u64, cpu: CpuId) {
+/// Sets a timer; `true` when it was set already.
+fn arm_ex_timer(
+    host: &Arc<Host>,
+    handle: usize,
+    timer: &Arc<Mutex<ExTimer>>,
+    deadline: u64,
+    cpu: CpuId,
+) -> bool {
     let (this, of_event) = (host.clone(), timer.clone());
     let mut timer = timer.lock();
-    timer.event = Some(host.at(deadline, move || expire_ex_timer(&this, handle, &of_event, deadline, cpu)));
+    let was_set = timer.event.take().is_some_and(|event| host.cancel(event));
+    timer.generation += 1;
+    let generation = timer.generation;
+    let expire = move || expire_ex_timer(&this, handle, &of_event, generation, deadline, cpu);
+    timer.event = Some(host.at(deadline, expire));
+    was_set
 }
 
-fn expire_ex_timer(host: &Arc<Host>, handle: usize, timer: &Arc<Mutex<ExTimer>>, deadline: u64, cpu: CpuId) {
+fn expire_ex_timer(
+    host: &Arc<Host>,
+    handle: usize,
+    timer: &Arc<Mutex<ExTimer>>,
+    generation: u64,
+    deadline: u64,
+    cpu: CpuId,
+) {
     let period = {
         let mut state = timer.lock();
-        if state.event.take().is_none() {
+        if state.generation != generation || state.event.take().is_none() {
             return;
         }
         state.pending += 1;
@@ -234,7 +277,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         }
         let handle = host.new_handle();
         let timer =
-            ExTimer { callback, context, event: None, period: 0, pending: 0, deleted: None };
+            ExTimer { callback, context, event: None, generation: 0, period: 0, pending: 0, deleted: None };
         host.nt.timers.ex.lock().insert(handle, Arc::new(Mutex::new(timer)));
         host.objects.add("ExAllocateTimer", handle);
         handle
@@ -246,13 +289,8 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let _ = parameters;
         let me = current();
         let timer = ex_timer(&me, handle, "ExSetTimer");
-        let was_set = {
-            let mut state = timer.lock();
-            state.period = u64::try_from(period).unwrap_or(0) * 100;
-            state.event.take().is_some_and(|event| me.host().cancel(event))
-        };
-        arm_ex_timer(me.host(), handle, &timer, time::deadline(&me, due), me.cpu());
-        was_set.into()
+        timer.lock().period = u64::try_from(period).unwrap_or(0) * 100;
+        arm_ex_timer(me.host(), handle, &timer, time::deadline(&me, due), me.cpu()).into()
     }
 
     /// Cancels a timer; `TRUE` when it was set.
