@@ -6,9 +6,12 @@
 use std::{
     borrow::Cow,
     fs::File,
-    io::{self, BufWriter, Write},
+    io::{self, Write},
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, SyncSender},
+    },
     time::Duration,
 };
 
@@ -78,16 +81,17 @@ pub enum Lost {
 }
 
 /// A capture being written. Clones write to the same file; it is complete after [`Capture::finish`].
+///
+/// Frames are encoded by the caller and written by a thread of the capture's own: a slow disk does not slow the
+/// wire down, as long as it keeps up on average.
 #[derive(Clone)]
 pub struct Capture {
-    file: Arc<Mutex<Written>>,
+    file: Arc<Mutex<Encoded>>,
     lost: Lost,
 }
 
-struct Written {
-    writer: PcapNgWriter<Box<dyn Write + Send>>,
-    /// The first error; nothing is written after it.
-    failed: Option<io::Error>,
+struct Encoded {
+    writer: PcapNgWriter<Spool>,
     frames: u64,
 }
 
@@ -97,16 +101,15 @@ impl Capture {
     /// # Errors
     /// When the file cannot be written.
     pub fn create(path: &Path, interfaces: &[&str], lost: Lost) -> io::Result<Self> {
-        Self::new(BufWriter::with_capacity(1 << 20, File::create(path)?), interfaces, lost)
+        Self::new(File::create(path)?, interfaces, lost)
     }
 
     /// Starts a capture in any writer.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When there is no thread for it.
     pub fn new(output: impl Write + Send + 'static, interfaces: &[&str], lost: Lost) -> io::Result<Self> {
-        let output: Box<dyn Write + Send> = Box::new(output);
-        let mut writer = PcapNgWriter::new(output).map_err(into_io)?;
+        let mut writer = PcapNgWriter::new(Spool::new(output)?).map_err(into_io)?;
         for &name in interfaces {
             let options = vec![
                 InterfaceDescriptionOption::IfName(Cow::Borrowed(name)),
@@ -116,8 +119,7 @@ impl Capture {
                 InterfaceDescriptionBlock { linktype: DataLink::ETHERNET, snaplen: SNAP_LENGTH, options };
             writer.write_pcapng_block(block).map_err(into_io)?;
         }
-        let file = Arc::new(Mutex::new(Written { writer, failed: None, frames: 0 }));
-        Ok(Self { file, lost })
+        Ok(Self { file: Arc::new(Mutex::new(Encoded { writer, frames: 0 })), lost })
     }
 
     /// Adds a frame that left `interface` at `time`, in nanoseconds.
@@ -135,23 +137,87 @@ impl Capture {
             options,
         };
         let mut file = self.file.lock();
-        if file.failed.is_none() {
-            file.frames += 1;
-            file.failed = file.writer.write_pcapng_block(block).map_err(into_io).err();
-        }
+        // Errors of the disk are told by `finish`; encoding fails for frames of 4 GiB only.
+        file.frames += u64::from(file.writer.write_pcapng_block(block).is_ok());
     }
 
-    /// Writes out what is buffered; returns the number of frames captured.
+    /// Waits until everything is written; returns the number of frames captured.
     ///
     /// # Errors
     /// The first error met since the capture was started.
     pub fn finish(&self) -> io::Result<u64> {
         let mut file = self.file.lock();
-        if let Some(error) = file.failed.take() {
-            return Err(error);
-        }
         file.writer.get_mut().flush()?;
         Ok(file.frames)
+    }
+}
+
+/// Bytes handed to the writing thread at a time, and how many such pieces may wait for it.
+const PIECE: usize = 1 << 20;
+const PIECES: usize = 128;
+
+enum Order {
+    Write(Vec<u8>),
+    /// Answer with the first error once everything before is written.
+    Flush(SyncSender<io::Result<()>>),
+}
+
+/// Collects bytes for the writing thread.
+struct Spool {
+    piece: Vec<u8>,
+    orders: SyncSender<Order>,
+    /// Pieces that are written, to be filled again.
+    written: Receiver<Vec<u8>>,
+}
+
+impl Spool {
+    fn new(mut output: impl Write + Send + 'static) -> io::Result<Self> {
+        let (orders, received) = mpsc::sync_channel(PIECES);
+        let (give_back, written) = mpsc::channel();
+        let work = move || {
+            let mut outcome = Ok(());
+            for order in received {
+                match order {
+                    Order::Write(mut piece) => {
+                        if outcome.is_ok() {
+                            outcome = output.write_all(&piece);
+                        }
+                        piece.clear();
+                        let _ = give_back.send(piece);
+                    }
+                    Order::Flush(answer) => {
+                        let flushed = std::mem::replace(&mut outcome, Ok(())).and_then(|()| output.flush());
+                        let _ = answer.send(flushed);
+                    }
+                }
+            }
+        };
+        std::thread::Builder::new().name("capture".to_owned()).spawn(work)?;
+        Ok(Self { piece: Vec::with_capacity(PIECE), orders, written })
+    }
+
+    fn hand_over(&mut self) {
+        let empty = self.written.try_recv().unwrap_or_else(|_| Vec::with_capacity(PIECE));
+        let full = std::mem::replace(&mut self.piece, empty);
+        // The thread ends after this sender only.
+        let _ = self.orders.send(Order::Write(full));
+    }
+}
+
+impl Write for Spool {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.piece.extend_from_slice(bytes);
+        if self.piece.len() >= PIECE {
+            self.hand_over();
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.hand_over();
+        let (answer, answered) = mpsc::sync_channel(1);
+        let _ = self.orders.send(Order::Flush(answer));
+        answered.recv().map_err(io::Error::other)?
     }
 }
 

@@ -77,16 +77,16 @@ fn a_receiver_without_buffers_makes_the_sender_wait_and_loses_nothing() {
     }
     assert!(sent > 256 + 64, "{sent} frames went out before the sender had to wait");
     assert!(wire.counters(0).paused > 0);
-    let mut received = Vec::new();
+    let mut arrived = Vec::new();
     loop {
         let more = receiver.received().unwrap();
         if more.is_empty() {
             break;
         }
-        received.extend(more);
+        arrived.extend(more);
         left.machine.settle();
     }
-    assert_eq!(received, (0..sent).map(frame).collect::<Vec<_>>());
+    assert_eq!(arrived, (0..sent).map(frame).collect::<Vec<_>>());
 }
 
 #[test]

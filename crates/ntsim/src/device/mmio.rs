@@ -305,8 +305,10 @@ mod tests {
         }
     }
 
+    type Written = Vec<(u64, Width, u64)>;
+
     /// Runs one instruction against a window; all registers hold ones before.
-    fn run(code: &[u8]) -> (Result<(), Failure>, Cpu, Vec<(u64, Width, u64)>) {
+    fn run(code: &[u8]) -> (Result<(), Failure>, Cpu, Written) {
         let mut bytes = [0x90; MAX_INSTRUCTION];
         bytes[..code.len()].copy_from_slice(code);
         let device = Arc::new(Device::default());

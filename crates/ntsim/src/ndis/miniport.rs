@@ -364,11 +364,11 @@ fn initialize(host: &Arc<Host>) -> Result<Miniport, StartError> {
         PciDeviceCustomProperties: std::ptr::null_mut(),
     };
     let pointer = &raw mut parameters;
-    let handler = adapter.driver.characteristics.InitializeHandlerEx.ok_or(StartError::NothingToStart)?;
+    let initialize = adapter.driver.characteristics.InitializeHandlerEx.ok_or(StartError::NothingToStart)?;
     let status = call("MiniportInitializeEx", || {
         let (handle, context) = (adapter.handle as *mut _, adapter.driver.context as *mut _);
         // SAFETY: the image registered the function under this contract; the parameters live through the call.
-        unsafe { handler(handle, context, pointer) }
+        unsafe { initialize(handle, context, pointer) }
     });
     require(status != NDIS_STATUS_PENDING, || "MiniportInitializeEx pended".into());
     if status != NDIS_STATUS_SUCCESS {
