@@ -115,6 +115,10 @@ pub(crate) struct Pushed {
     pub(crate) faulted: bool,
 }
 
+/// There is no such notice any more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Withdrawn;
+
 /// What became of a request to destroy a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destroyed {
@@ -218,12 +222,11 @@ impl<R: RawMutex> Cq<R> {
         ring.notify_if_due()
     }
 
-    /// The queued notice goes to the driver. `None` when it was withdrawn meanwhile; otherwise with the
-    /// fault it tells of.
-    pub(crate) fn begin_notice(&self) -> Option<Option<CqFault>> {
+    /// The queued notice goes to the driver, with the fault it tells of.
+    pub(crate) fn begin_notice(&self) -> Result<Option<CqFault>, Withdrawn> {
         let mut ring = self.state.lock();
         if ring.destroyed || ring.notice != Notice::Queued {
-            return None;
+            return Err(Withdrawn);
         }
         ring.notice = Notice::Delivering;
         //= R-CQ-10
@@ -234,7 +237,7 @@ impl<R: RawMutex> Cq<R> {
         ring.fresh_solicited = 0;
         let fault = ring.fault.filter(|_| !ring.fault_told);
         ring.fault_told |= fault.is_some();
-        Some(fault)
+        Ok(fault)
     }
 
     /// The driver is done with the notice. `true` when the queue was destroyed meanwhile.

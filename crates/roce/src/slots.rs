@@ -313,7 +313,7 @@ impl<T, R: RawMutex> Drop for Vacant<'_, T, R> {
     }
 }
 
-impl<'a, T> Pinned<'a, T> {
+impl<T> Pinned<'_, T> {
     /// A reference that may be kept.
     #[inline]
     pub(crate) fn to_arc(&self) -> Arc<T> {
@@ -338,6 +338,7 @@ impl<T> Drop for Pinned<'_, T> {
 }
 
 impl<T, R: RawMutex> Drop for Slots<T, R> {
+    #[allow(clippy::same_length_and_capacity, reason = "chunks are reserved exactly and filled")]
     fn drop(&mut self) {
         for chunk in &mut self.chunks {
             let chunk = *chunk.get_mut();

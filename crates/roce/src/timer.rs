@@ -17,6 +17,8 @@ const SLOTS: usize = 1 << LEVEL_BITS;
 /// Four levels reach 2^24 ticks, 275 s. What is farther waits at the end and is looked at again.
 const LEVELS: usize = 4;
 const REACH: u64 = 1 << (LEVEL_BITS as u64 * LEVELS as u64);
+/// So far that the slot at the highest level is another one than the present: not a whole round.
+const FARTHEST: u64 = REACH - (1 << (LEVEL_BITS * (LEVELS as u32 - 1)));
 const NIL: u32 = u32::MAX;
 
 /// The wheel.
@@ -155,8 +157,6 @@ impl Wheel {
     /// Puts an entry where its due tick belongs, seen from now.
     fn insert(&mut self, owner: u32) -> (usize, usize) {
         let Some(entry) = self.entries.get_mut(owner as usize) else { return (0, 0) };
-        // So far that the slot at the highest level is another one than the present: not a whole round.
-        const FARTHEST: u64 = REACH - (1 << (LEVEL_BITS * (LEVELS as u32 - 1)));
         let due = entry.due.clamp(self.now, self.now.saturating_add(FARTHEST));
         // The highest digit in which the due tick and now differ.
         let level = match (due ^ self.now).checked_ilog2() {

@@ -187,8 +187,7 @@ impl<R: RawMutex> Engine<R> {
             }
             let reads = conns.cm.accept(now, conn, spec, local)?;
             // Served from the moment the REP is sent, which cannot be before the lock is free.
-            let params = self
-                .peer_params(conn, qp, &PeerQp { reads, ..peer }, local.receive_psn)
+            let params = Self::peer_params(conn, qp, &PeerQp { reads, ..peer }, local.receive_psn)
                 .ok_or(ConnError::Invalid)?;
             rc.peer_known(params, &self.config).map_err(|_| ConnError::QpBusy)?;
             if let Some(entry) = conns.entry(conn) {
@@ -263,7 +262,7 @@ impl<R: RawMutex> Engine<R> {
                 self.conns_due.events.store(false, Ordering::Release);
                 return None;
             };
-            let event = self.translate(&mut conns, self.now(), event);
+            let event = self.translate(&mut conns, self.now(), &event);
             self.note_due(&conns);
             if event.is_some() {
                 return event;
@@ -273,16 +272,16 @@ impl<R: RawMutex> Engine<R> {
 
     /// What an event of connection management means for the queue pair, and to the driver.
     #[inline(never)]
-    fn translate(&self, conns: &mut Conns<R>, now: Instant, event: cm::Event) -> Option<Event<'_, R>> {
+    fn translate(&self, conns: &mut Conns<R>, now: Instant, event: &cm::Event) -> Option<Event<'_, R>> {
         let id = event.conn;
         let context = conns.entry(id).and_then(|entry| entry.context).unwrap_or(event.context);
-        let told = match event.kind {
+        let told = match &event.kind {
             EventKind::Request { request, peer } => {
                 let entry = Entry {
                     id,
                     qp: None,
                     receive_psn: Psn::default(),
-                    peer: Some(peer),
+                    peer: Some(*peer),
                     reads: ReadLimits::default(),
                     context: None,
                 };
@@ -291,22 +290,21 @@ impl<R: RawMutex> Engine<R> {
                     let _ = conns.cm.release(now, id);
                     return None;
                 }
-                ConnEvent::Request(request)
+                ConnEvent::Request(*request)
             }
             EventKind::Replied { peer, private_data } => {
                 let entry = conns.entry(id)?;
                 entry.reads = peer.reads;
                 let (qp, receive_psn) = (entry.qp.clone()?, entry.receive_psn);
                 //= R-CONN-35
-                let known = self
-                    .peer_params(id, &qp, &peer, receive_psn)
+                let known = Self::peer_params(id, &qp, peer, receive_psn)
                     .is_some_and(|params| qp.rc.lock().peer_known(params, &self.config).is_ok());
                 if !known {
                     // The queue pair was flushed meanwhile.
                     let _ = conns.cm.abort(now, id);
                     return None;
                 }
-                ConnEvent::Replied { reads: peer.reads, private_data }
+                ConnEvent::Replied { reads: peer.reads, private_data: *private_data }
             }
             EventKind::Established => {
                 let entry = conns.entry(id)?;
@@ -322,7 +320,7 @@ impl<R: RawMutex> Engine<R> {
             EventKind::Refused { reason, private_data } => {
                 self.stats.connections_refused.inc();
                 conns.free_qp(id);
-                ConnEvent::Refused { reason: RejectReason(reason.0), private_data }
+                ConnEvent::Refused { reason: RejectReason(reason.0), private_data: *private_data }
             }
             EventKind::TimedOut => {
                 conns.free_qp(id);
@@ -345,7 +343,7 @@ impl<R: RawMutex> Engine<R> {
                 if let Some(qp) = conns.entry(id).and_then(|entry| entry.qp.clone()) {
                     self.close(&qp);
                 }
-                ConnEvent::DisconnectDone { graceful }
+                ConnEvent::DisconnectDone { graceful: *graceful }
             }
         };
         Some(Event::Conn { id, context, event: told })
@@ -436,7 +434,7 @@ impl<R: RawMutex> Engine<R> {
 
     /// What a queue pair has to know of its peer.
     #[inline(never)]
-    fn peer_params(&self, conn: ConnId, qp: &Qp<R>, peer: &PeerQp, receive_psn: Psn) -> Option<Peer> {
+    fn peer_params(conn: ConnId, qp: &Qp<R>, peer: &PeerQp, receive_psn: Psn) -> Option<Peer> {
         let path = Path { source_port: flow_source_port(qp.qpn, peer.qpn), ..peer.path };
         Some(Peer {
             conn,

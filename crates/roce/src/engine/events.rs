@@ -125,7 +125,7 @@ impl<R: RawMutex> Engine<R> {
             let entry = self.events.lock().fifo.pop();
             match entry {
                 Some(Entry::Cq(cq)) => {
-                    if let Some(fault) = cq.begin_notice() {
+                    if let Ok(fault) = cq.begin_notice() {
                         return Some(Event::Cq(CqNotice { engine: self, cq, fault }));
                     }
                 }

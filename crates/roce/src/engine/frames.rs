@@ -108,7 +108,6 @@ impl<R: RawMutex> Engine<R> {
         let handled = rc.handle(&env, packet);
         self.after(&mut rc, &qp, || qp.to_arc());
         drop(rc);
-        drop(env);
         // Outside of the lock: connection management comes before queue pairs.
         let outcome = handled?;
         if let Some(conn) = outcome.established {

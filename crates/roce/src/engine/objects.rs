@@ -128,6 +128,7 @@ impl<R: RawMutex> Engine<R> {
 
     /// A queue pair, to which receives can be posted at once.
     #[inline(never)]
+    #[allow(clippy::needless_pass_by_value, reason = "as it is built by callers, once")]
     pub fn create_qp(&self, spec: QpSpec<R>) -> Result<Arc<Qp<R>>, CreateError> {
         // 0 and 1 are special, small numbers are what strangers try first, all ones is multicast.
         let vacant = self.qps.reserve(|qpn| qpn > 0xFF && qpn != 0x00FF_FFFF)?;

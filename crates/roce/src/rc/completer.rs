@@ -26,7 +26,7 @@ impl Rc {
             .ok_or(Reason::Sequence)?;
         let aeth = packet.aeth().map(|aeth| AethRepr::parse(&aeth));
         match (packet.info().operation, aeth) {
-            (WireOperation::Acknowledge, Some(aeth)) => self.handle_ack(env, sequence, &aeth),
+            (WireOperation::Acknowledge, Some(aeth)) => self.handle_ack(env, sequence, aeth),
             (WireOperation::Read, _) => self.handle_read_response(env, sequence, packet),
             // Nobody here asks for atomics.
             _ => return Err(Reason::Opcode),
@@ -35,7 +35,7 @@ impl Rc {
         Ok(())
     }
 
-    fn handle_ack<R: RawMutex>(&mut self, env: &Env<'_, R>, sequence: u64, aeth: &AethRepr) {
+    fn handle_ack<R: RawMutex>(&mut self, env: &Env<'_, R>, sequence: u64, aeth: AethRepr) {
         let stats = &env.engine.stats;
         match aeth.syndrome.kind() {
             SyndromeKind::Ack(_) => {

@@ -30,6 +30,9 @@ use crate::work::{Operation, SendFlags, Status};
 /// Packets of response that one READ request on the wire asks for at most.
 const READ_CHUNK: u64 = 64;
 
+/// An RNR retry count that means to try for ever.
+const NO_LIMIT: u8 = 7;
+
 /// The requester half.
 #[derive(Debug)]
 pub(super) struct Requester {
@@ -284,7 +287,6 @@ impl Recovery {
         if now.duration_since(since) >= self.rnr_limit {
             return false;
         }
-        const NO_LIMIT: u8 = 7;
         self.rnr_spent = self.rnr_spent.saturating_add(1).min(NO_LIMIT);
         self.rnr_retries >= NO_LIMIT || self.rnr_spent <= self.rnr_retries
     }
@@ -437,20 +439,15 @@ impl Rc {
                     })
                 }
             })?;
-        match built {
-            Ok(length) => {
-                self.sent(env, sequence.saturating_add(1), ack_req);
-                Ok(length)
-            }
+        let Ok(length) = built else {
             //= R-QP-43
             //= R-QP-44
-            Err(AccessError) => {
-                let first = wqe.first;
-                self.requester.poisoned = Some((first, Status::LocalProtection));
-                self.check_poison(env);
-                Err(Unsent::Idle)
-            }
-        }
+            self.requester.poisoned = Some((wqe.first, Status::LocalProtection));
+            self.check_poison(env);
+            return Err(Unsent::Idle);
+        };
+        self.sent(env, sequence.saturating_add(1), ack_req);
+        Ok(length)
     }
 
     /// Accounts for packets sent, up to `end`.

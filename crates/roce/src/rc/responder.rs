@@ -364,24 +364,20 @@ impl Rc {
                 }
                 env.engine.regions.read_remote(env.qp.pd, next.key, next.address, next.len, frame)
             })?;
-            match built {
-                Ok(len) => {
-                    responder.reads.sent();
-                    responder.responded = true;
-                    // It acknowledges everything up to itself.
-                    if next.sequence.saturating_add(1) == responder.expected {
-                        responder.ack_owed = false;
-                    }
-                    return Ok(len);
-                }
-                // The region has gone since the READ was taken.
-                Err(AccessError) => {
-                    responder.reads.clear();
+            if let Ok(len) = built {
+                responder.reads.sent();
+                responder.responded = true;
+                // It acknowledges everything up to itself.
+                if next.sequence.saturating_add(1) == responder.expected {
                     responder.ack_owed = false;
-                    responder.nak_owed = Some((Syndrome::nak(NakCode::REMOTE_ACCESS), next.sequence));
-                    self.fail(env, None);
                 }
+                return Ok(len);
             }
+            // The region has gone since the READ was taken.
+            responder.reads.clear();
+            responder.ack_owed = false;
+            responder.nak_owed = Some((Syndrome::nak(NakCode::REMOTE_ACCESS), next.sequence));
+            self.fail(env, None);
         }
         let responder = &mut self.responder;
         let (syndrome, sequence) = match responder.nak_owed {
