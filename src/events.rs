@@ -50,7 +50,7 @@ impl Failure {
     /// What `MiniportInitializeEx` returns for it.
     pub fn status(self) -> NDIS_STATUS {
         match self {
-            Self::NoResources => NDIS_STATUS_RESOURCES,
+            Self::NoResources | Self::NoMessageInterrupts => NDIS_STATUS_RESOURCES,
             Self::Configuration(status) | Self::Ndis(_, status) => status,
             Self::Device(Error::Removed) => NDIS_STATUS_ADAPTER_REMOVED,
             Self::Device(
@@ -60,7 +60,6 @@ impl Failure {
                 | Error::NoVersion1,
             ) => NDIS_STATUS_ADAPTER_NOT_FOUND,
             Self::Device(_) => NDIS_STATUS_DEVICE_FAILED,
-            Self::NoMessageInterrupts => NDIS_STATUS_RESOURCES,
         }
     }
 

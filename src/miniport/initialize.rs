@@ -159,8 +159,10 @@ fn station_addresses(configuration: &Configuration, device: &NetConfig) -> Stati
 
 /// A locally administered address for a device that has none.
 fn local_address() -> [u8; 6] {
-    let [a, b, c, d, e, ..] = kernel::entropy();
-    [0x02, a, b, c, d, e]
+    let mut address = kernel::entropy().first_chunk().copied().unwrap_or_default();
+    let [first, ..] = &mut address;
+    *first = 0x02;
+    address
 }
 
 //= R-OPEN-36

@@ -109,15 +109,15 @@ impl Adapter {
                 Cast::Broadcast => has(NDIS_PACKET_TYPE_BROADCAST),
                 Cast::Multicast => {
                     has(NDIS_PACKET_TYPE_ALL_MULTICAST)
-                        || (has(NDIS_PACKET_TYPE_MULTICAST) && self.is_member(destination))
+                        || (has(NDIS_PACKET_TYPE_MULTICAST) && self.is_member(*destination))
                 }
             }
     }
 
-    fn is_member(&self, group: &[u8; 6]) -> bool {
+    fn is_member(&self, group: [u8; 6]) -> bool {
         let multicast = self.filter.multicast.lock();
         let (addresses, count) = &*multicast;
-        addresses.iter().take(*count).any(|address| address == group)
+        addresses.iter().take(*count).any(|address| *address == group)
     }
 
     /// The link as NDIS wants to know it.

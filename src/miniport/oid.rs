@@ -5,6 +5,7 @@
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 
+#[allow(clippy::wildcard_imports, reason = "a screen of OIDs, statuses and flags otherwise")]
 use ndk_abi::ndis::*;
 use ndk_abi::ndk::{OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS, OID_NDK_SET_STATE, OID_NDK_STATISTICS};
 

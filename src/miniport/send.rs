@@ -184,16 +184,13 @@ fn send_list(adapter: &Adapter, transmitter: &mut Transmitter, nbl: *mut NET_BUF
             return true;
         }
         let Some(slot) = transmitter.queue.slot() else { return false };
-        match copy(net_buffer, slot) {
-            Some(len) => {
-                let cast = Cast::of(slot);
-                transmitter.queue.commit(len);
-                adapter.statistics().sent(cast, len);
-            }
-            None => {
-                set_status(nbl, NDIS_STATUS_INVALID_LENGTH);
-                adapter.statistics().send_failed();
-            }
+        if let Some(len) = copy(net_buffer, slot) {
+            let cast = Cast::of(slot);
+            transmitter.queue.commit(len);
+            adapter.statistics().sent(cast, len);
+        } else {
+            set_status(nbl, NDIS_STATUS_INVALID_LENGTH);
+            adapter.statistics().send_failed();
         }
         // SAFETY: a frame of a list that is the driver's own.
         set_position(nbl, unsafe { (*net_buffer).Next });
@@ -202,8 +199,10 @@ fn send_list(adapter: &Adapter, transmitter: &mut Transmitter, nbl: *mut NET_BUF
 
 /// Copies one frame into `slot`; its length, or `None` if it is too short, too long or not mappable.
 fn copy(net_buffer: *mut NET_BUFFER, slot: &mut [u8]) -> Option<usize> {
-    // SAFETY: a frame of a list that is the driver's own; both views of the length are the same number.
-    let len = unsafe { (*net_buffer).Anonymous.DataLength };
+    // SAFETY: a frame of a list that is the driver's own.
+    let len = unsafe { (*net_buffer).Anonymous };
+    // SAFETY: both views of the length are the same number.
+    let len = unsafe { len.DataLength };
     if len < ETHERNET_HEADER {
         return None;
     }

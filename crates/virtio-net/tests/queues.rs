@@ -23,7 +23,7 @@ fn receive(driver: &mut fake::Driver, budget: u32) -> Result<Vec<Vec<u8>>, Error
 fn a_frame_goes_out_as_written() {
     let fake = Fake::new(Quirks::default());
     let mut driver = fake.bring_up(9014).unwrap();
-    let frame: Vec<u8> = (0..9014).map(|n| n as u8).collect();
+    let frame: Vec<u8> = (0..9014_u32).map(|n| n as u8).collect();
     assert!(send(&mut driver, &frame));
     assert_eq!(fake.transmitted(), Vec::<Vec<u8>>::new(), "not before the kick");
     driver.nic().transmit.kick();
