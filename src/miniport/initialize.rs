@@ -159,7 +159,7 @@ fn station_addresses(configuration: &Configuration, device: &NetConfig) -> Stati
 
 /// A locally administered address for a device that has none.
 fn local_address() -> [u8; 6] {
-    let mut address = kernel::entropy().first_chunk().copied().unwrap_or_default();
+    let mut address: [u8; 6] = kernel::entropy().first_chunk().copied().unwrap_or_default();
     let [first, ..] = &mut address;
     *first = 0x02;
     address
