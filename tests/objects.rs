@@ -12,6 +12,9 @@ use viordma_tests::{
 
 type Sim = Adapter<SimOs>;
 
+/// A number that no allocation has.
+const NONE: u64 = u64::MAX / 2;
+
 /// Lets every allocation that `create` makes fail in turn, until one run meets no failure.
 fn survives<T>(adapter: &Arc<Sim>, what: &str, create: impl Fn() -> Result<T, Status>) {
     let low_resources = &adapter.os().host().low_resources;
@@ -20,6 +23,7 @@ fn survives<T>(adapter: &Arc<Sim>, what: &str, create: impl Fn() -> Result<T, St
         low_resources.fail_nth(victim);
         let outcome = create().map(drop);
         let spared = low_resources.asked() - before <= victim;
+        low_resources.fail_nth(NONE);
         match outcome {
             Err(status) => assert_eq!(status, Status::INSUFFICIENT_RESOURCES, "{what}, allocation {victim}"),
             Ok(()) if spared => return,

@@ -7,7 +7,7 @@ mod pair;
 
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -16,6 +16,7 @@ use console::style;
 use indicatif::ProgressBar;
 use roce::{icrc::Crc, wire::PathMtu};
 use serde_json::{Value, json};
+use viordma_tests::measure::{self, Work};
 
 use self::pair::Pair;
 
@@ -51,9 +52,10 @@ pub fn run(options: &Options) -> Result<()> {
     let spinner = ProgressBar::new_spinner();
     spinner.enable_steady_tick(Duration::from_millis(100));
     let mut figures = Vec::new();
-    for section in [engine as fn(&ProgressBar, &mut Vec<Figure>) -> Result<()>] {
-        section(&spinner, &mut figures)?;
-    }
+    engine(&spinner, &mut figures)?;
+    spinner.set_message("building the image");
+    let image = crate::image::built()?;
+    through_the_image(&image, &spinner, &mut figures)?;
     spinner.finish_and_clear();
     for figure in &figures {
         println!("{}", figure.line());
@@ -95,6 +97,21 @@ fn engine(spinner: &ProgressBar, figures: &mut Vec<Figure>) -> Result<()> {
     error.map_or(Ok(()), Err)?;
     figures.push(Figure::new("engine, 64-byte sends".into(), rate, Unit::PerSecond));
     figures.push(allocations_per_packet("sends", &mut pair, |pair| pair.send(SMALL, 10_000))?);
+    Ok(())
+}
+
+/// The driver image on two simulated hosts, in real time, with the verifier off.
+fn through_the_image(image: &Path, spinner: &ProgressBar, figures: &mut Vec<Figure>) -> Result<()> {
+    spinner.set_message("image: 1 MiB writes");
+    let bound = figures.first().map(|figure| figure.value);
+    let work = Work::Writes { count: 512, size: MESSAGE as usize, outstanding: 8 };
+    let rate = measure::run(image, work)?.bytes_per_second();
+    let name = "image, 1 MiB writes, path MTU 4096".into();
+    figures.push(Figure { bound, ..Figure::new(name, rate, Unit::BytesPerSecond) });
+    spinner.set_message("image: 64-byte sends");
+    let work = Work::Sends { count: 200_000, size: SMALL as usize };
+    let rate = measure::run(image, work)?.operations_per_second();
+    figures.push(Figure::new("image, 64-byte sends".into(), rate, Unit::PerSecond));
     Ok(())
 }
 

@@ -13,7 +13,11 @@ pub fn table(outcome: &Outcome, options: &Options) -> String {
     let mut out = String::new();
     let clock = if outcome.is_virtual { "virtual time" } else { "real time" };
     line(&mut out, &heading(outcome));
-    line(&mut out, &format!("{} of {} ({clock})", size(outcome.bytes), outcome.name));
+    let what = match options.file {
+        Some(_) => format!("{}, {}", outcome.name, size(outcome.bytes)),
+        None => format!("{} {}", size(outcome.bytes), outcome.name),
+    };
+    line(&mut out, &format!("{what} ({clock})"));
     line(&mut out, "");
     for (name, time) in [("RDMA Write, to the peer", outcome.write), ("RDMA Read, back again", outcome.read)]
     {
