@@ -228,7 +228,7 @@ impl Recovery {
     fn first_resend(&self) -> Duration {
         let estimate = match self.rtt {
             Some(rtt) => rtt.smoothed.saturating_add(rtt.variation.saturating_mul(4)),
-            None => self.min_resend.saturating_mul(8),
+            None => self.min_resend.saturating_mul(2),
         };
         self.at_most_timeout(estimate.max(self.min_resend))
     }

@@ -163,7 +163,8 @@ fn a_loss_in_the_middle_costs_a_round_trip() {
 //= rocev2 §7
 #[test]
 fn a_lost_tail_costs_the_shortest_timeout() {
-    let shortest = 4_000 / 100;
+    // In round trips of 100 us.
+    let shortest = roce::Timing::default().min_resend.as_micros() as u64 / 100;
     for (operation, side, opcode) in [
         ("send", 1, Opcode::SEND_LAST),
         ("send", 0, Opcode::ACKNOWLEDGE),
