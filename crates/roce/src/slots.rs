@@ -149,7 +149,7 @@ impl<T, R: RawMutex> Slots<T, R> {
         let mut generation = (slot.state.load(Ordering::Relaxed) & !LIVE) >> GENERATION_AT;
         let mut code = 0;
         for _ in 0..4 {
-            generation = (generation + 1) % u64::from(self.codes.generations());
+            generation = (generation + 1) & u64::from(self.codes.generations() - 1);
             code = self.codes.code(index, generation as u32);
             if usable(code) {
                 break;

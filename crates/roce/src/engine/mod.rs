@@ -47,7 +47,8 @@ pub struct Config {
     pub max_mtu: PathMtu,
     /// Packets of a queue pair that may be unacknowledged.
     pub window: u32,
-    /// Every so many packets of a message, the requester asks for an acknowledgement.
+    /// Every so many packets, the requester asks for an acknowledgement in the middle of a message.
+    /// Rounded up to a power of two.
     pub ack_every: u32,
     pub timing: Timing,
     /// Names this side to connection management of peers: constant and unique, an EUI-64 of the adapter.

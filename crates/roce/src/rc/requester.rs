@@ -40,7 +40,8 @@ pub(super) struct Requester {
     /// Bytes per packet.
     pub(super) mtu: u32,
     window: u64,
-    ack_every: u64,
+    /// A packet whose number has all of these bits asks for an acknowledgement.
+    ack_mask: u64,
     /// READ requests that may be on the wire at a time.
     pub(super) max_reads: u32,
 
@@ -105,7 +106,7 @@ impl Requester {
         stream: Stream::ZERO,
         mtu: PathMtu::Bytes256.bytes() as u32,
         window: 2,
-        ack_every: 1,
+        ack_mask: 0,
         max_reads: 0,
         una: 0,
         next: 0,
@@ -138,7 +139,7 @@ impl Requester {
         self.stream = Stream { start: peer.send_psn };
         self.mtu = peer.mtu.bytes() as u32;
         self.window = u64::from(config.window.clamp(2, 1 << 20));
-        self.ack_every = u64::from(config.ack_every.max(1));
+        self.ack_mask = u64::from(config.ack_every.clamp(1, 1 << 16).next_power_of_two() - 1);
         self.max_reads = u32::from(peer.reads.outbound.min(config.max_reads.outbound));
         let recovery = &mut self.recovery;
         recovery.retries = peer.retries;
@@ -404,7 +405,7 @@ impl Rc {
         // Resends are answered early, so that what was lost again shows.
         let again = sequence < requester.high;
         let ack_req = last
-            || sequence % requester.ack_every == requester.ack_every - 1
+            || sequence & requester.ack_mask == requester.ack_mask
             || in_flight.saturating_add(1) >= requester.window
             || (again && in_flight == 0);
         let headers = Headers {

@@ -456,7 +456,7 @@ impl Responder {
             let checked = env.engine.regions.check_remote(env.qp.pd, key, reth.address, length, right);
             checked.map_err(|AccessError| Refusal::ACCESS)?;
         }
-        let packets = reth.length.div_ceil(self.mtu).max(1);
+        let packets = reth.length.div_ceil(self.mtu.max(1)).max(1);
         //= R-QP-54
         if !self.reads.take(Read::new(sequence, packets, *reth)) {
             return Err(Refusal::INVALID);
