@@ -104,10 +104,10 @@ impl Cm {
     /// Ends a listener. Requests that the consumer was not told of yet are refused; those it was told of
     /// stay.
     pub fn unlisten(&mut self, now: Instant, id: ListenerId) -> Result<(), ConnError> {
-        let at = self.listeners.all.iter().position(|listener| listener.id == id);
         self.refuse_untold(now, id);
-        self.listeners.all.swap_remove(at.ok_or(ConnError::Unknown)?);
-        Ok(())
+        let before = self.listeners.all.len();
+        self.listeners.all.retain(|listener| listener.id != id);
+        if self.listeners.all.len() == before { Err(ConnError::Unknown) } else { Ok(()) }
     }
 
     fn refuse_untold(&mut self, now: Instant, id: ListenerId) {

@@ -177,9 +177,10 @@ pub(super) unsafe fn run<const COPY: bool>(crc: u32, src: *const u8, dst: *mut u
     let crc = _mm_cvtsi32_si128(crc.cast_signed());
     if len < 64 {
         // SAFETY: at least 16 bytes are there.
-        let first = unsafe { rest.take::<COPY>() };
+        let taken = unsafe { rest.take::<COPY>() };
+        let first = _mm_xor_si128(taken, crc);
         // SAFETY: the same contract, for what is left.
-        return unsafe { rest.fold_block::<COPY>(_mm_xor_si128(first, crc)) };
+        return unsafe { rest.fold_block::<COPY>(first) };
     }
     let mut lanes = [crc; 4];
     for lane in &mut lanes {

@@ -76,17 +76,17 @@ pub(crate) struct Prefix {
 
 impl Prefix {
     /// For packets with these headers, which agree about the length.
-    pub(crate) fn new(ip: &[u8], udp: &[u8; Udp::LEN]) -> Self {
+    pub(crate) fn new(ip: &[u8], udp: Udp<'_>) -> Self {
         let is_v4 = ip.len() == Ipv4::LEN;
         let ones = if is_v4 { &ONES_V4 } else { &ONES_V6 };
         let mut mixed = *ones;
-        for (byte, header) in mixed.iter_mut().zip(ip.iter().chain(udp)) {
+        for (byte, header) in mixed.iter_mut().zip(ip.iter().chain(udp.as_bytes())) {
             *byte |= header;
         }
-        let headers = mixed.get(..ip.len().saturating_add(udp.len())).unwrap_or_default();
+        let headers = mixed.get(..ip.len().saturating_add(Udp::LEN)).unwrap_or_default();
         let whole = Self { zero: Crc::table().update(CrcState::ICRC_START, headers).0, is_v4 };
         // What the length added is taken away by adding it again.
-        Self { zero: whole.with_length(Udp::new(udp).length()).0, is_v4 }
+        Self { zero: whole.with_length(udp.length()).0, is_v4 }
     }
 
     /// The state for packets of `udp_len` bytes from their UDP header on.

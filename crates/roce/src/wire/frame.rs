@@ -165,7 +165,7 @@ impl Template {
         let (ip, rest) = rest.split_at_mut_checked(ip_len)?;
         let udp_header = rest.first_chunk_mut()?;
         udp.emit(udp_header);
-        let prefix = Prefix::new(ip, udp_header);
+        let prefix = Prefix::new(ip, Udp::new(udp_header));
         Some(Self { bytes, ip_at: eth.header_len(), family, prefix, p_key: PKEY_DEFAULT, dest_qp })
     }
 
