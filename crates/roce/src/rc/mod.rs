@@ -8,6 +8,7 @@
 //! Sequence numbers are counted in 64 bits from 0 on in both directions; [`Stream`] translates.
 
 mod completer;
+mod reads;
 pub(crate) mod recv;
 mod requester;
 mod responder;

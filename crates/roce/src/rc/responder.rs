@@ -5,15 +5,13 @@
 //! acknowledgement for all that was accepted, at most one NAK, and the rest of the READs that were taken.
 //! [`Rc::transmit_response`] pays, READs first, since an acknowledgement may not overtake them.
 
-use alloc::vec::Vec;
-
 use lock_api::RawMutex;
 
+use super::reads::{Read, Reads};
 use super::{Env, Peer, Rc, Stream, Unsent};
 use crate::engine::{Config, Reason};
 use crate::error::CreateError;
 use crate::region::{Access, AccessError};
-use crate::room;
 use crate::wire::{
     AethRepr, Ext, Headers, NakCode, Opcode, Operation, Packet, PathMtu, RethRepr, Syndrome, rnr_timer_code,
 };
@@ -92,7 +90,7 @@ impl Responder {
         msn: 0,
         message: Message::None,
         missed: None,
-        reads: Reads { ring: Vec::new(), granted: 0, head: 0, len: 0, serving: 0 },
+        reads: Reads::NONE,
         ack_owed: false,
         nak_owed: None,
         rnr_code: 0,
@@ -100,7 +98,7 @@ impl Responder {
     };
 
     pub(super) fn initialize(&mut self, config: &Config) -> Result<(), CreateError> {
-        self.reads.ring = room::filled(usize::from(config.max_reads.inbound), Read::EMPTY)?;
+        self.reads = Reads::try_new(config.max_reads.inbound)?;
         self.rnr_code = rnr_timer_code(config.timing.rnr_timer);
         Ok(())
     }
@@ -464,155 +462,5 @@ impl Responder {
         env.engine.stats.rx_reads.inc();
         self.msn = self.msn.wrapping_add(1) & 0x00FF_FFFF;
         Ok(Accepted::Done(u64::from(packets)))
-    }
-}
-
-/// READs of the peer: those being served, and those served that it may ask for again.
-#[derive(Debug)]
-struct Reads {
-    /// A ring of as many as were granted, the oldest at `head`.
-    ring: Vec<Read>,
-    granted: usize,
-    head: usize,
-    len: usize,
-    /// The first one, counted from the oldest, that has something left to send.
-    serving: usize,
-}
-
-/// A READ of the peer.
-#[derive(Clone, Copy, Debug)]
-struct Read {
-    first: u64,
-    packets: u32,
-    reth: RethRepr,
-    /// The packet of the response that comes next; `packets` when all are sent.
-    next: u32,
-    /// The packet that the response began with when it was last asked for.
-    began: u32,
-    /// Whether it has been served once: what is asked for again does not count against the grant.
-    served: bool,
-}
-
-impl Read {
-    const EMPTY: Self = Self::new(0, 0, RethRepr { address: 0, r_key: 0, length: 0 });
-
-    const fn new(first: u64, packets: u32, reth: RethRepr) -> Self {
-        Self { first, packets, reth, next: 0, began: 0, served: false }
-    }
-}
-
-/// A packet of a READ response.
-struct NextResponse {
-    opcode: Opcode,
-    sequence: u64,
-    address: u64,
-    key: u32,
-    len: u32,
-}
-
-impl Reads {
-    fn grant(&mut self, reads: u8) {
-        self.granted = usize::from(reads).min(self.ring.len());
-    }
-
-    fn clear(&mut self) {
-        (self.len, self.serving) = (0, 0);
-    }
-
-    fn is_serving(&self) -> bool {
-        self.serving < self.len
-    }
-
-    /// Takes a READ on, forgetting the oldest served one; `false` when as many as were granted have not
-    /// been served.
-    fn take(&mut self, read: Read) -> bool {
-        let mut waiting = 0usize;
-        for index in 0..self.len {
-            let read = self.ring.get(self.wrap(self.head.wrapping_add(index)));
-            waiting = waiting.saturating_add(usize::from(read.is_some_and(|read| !read.served)));
-        }
-        if waiting >= self.granted {
-            return false;
-        }
-        if self.len == self.ring.len() {
-            self.head = self.wrap(self.head.wrapping_add(1));
-            self.len = self.len.saturating_sub(1);
-            self.serving = self.serving.saturating_sub(1);
-        }
-        let at = self.wrap(self.head.wrapping_add(self.len));
-        if let Some(slot) = self.ring.get_mut(at) {
-            *slot = read;
-            self.len = self.len.saturating_add(1);
-        }
-        true
-    }
-
-    /// A READ, or the rest of one, was asked for again: serves it if it is remembered.
-    fn again(&mut self, sequence: u64, reth: &RethRepr, mtu: u32) {
-        for index in 0..self.len {
-            let at = self.wrap(self.head.wrapping_add(index));
-            let Some(read) = self.ring.get_mut(at) else { return };
-            let Some(into) = sequence.checked_sub(read.first).filter(|&into| into < u64::from(read.packets))
-            else {
-                continue;
-            };
-            // Below the length.
-            let offset = into.saturating_mul(u64::from(mtu)) as u32;
-            let same = reth.r_key == read.reth.r_key
-                && reth.address == read.reth.address.wrapping_add(u64::from(offset))
-                && reth.length == read.reth.length.saturating_sub(offset);
-            // What is still to come need not be begun again.
-            if same && read.next > into as u32 {
-                (read.next, read.began) = (into as u32, into as u32);
-                self.serving = self.serving.min(index);
-            }
-            return;
-        }
-    }
-
-    /// The packet that comes next.
-    fn next(&self, mtu: u32) -> Option<NextResponse> {
-        if !self.is_serving() {
-            return None;
-        }
-        let read = self.ring.get(self.wrap(self.head.wrapping_add(self.serving)))?;
-        let offset = read.next.saturating_mul(mtu);
-        let (first, last) = (read.next == read.began, read.next.saturating_add(1) >= read.packets);
-        //= rocev2 §4
-        let opcode = match (first, last) {
-            (true, true) => Opcode::READ_RESPONSE_ONLY,
-            (true, false) => Opcode::READ_RESPONSE_FIRST,
-            (false, false) => Opcode::READ_RESPONSE_MIDDLE,
-            (false, true) => Opcode::READ_RESPONSE_LAST,
-        };
-        Some(NextResponse {
-            opcode,
-            sequence: read.first.saturating_add(u64::from(read.next)),
-            address: read.reth.address.wrapping_add(u64::from(offset)),
-            key: read.reth.r_key,
-            len: read.reth.length.saturating_sub(offset).min(mtu),
-        })
-    }
-
-    /// That packet was sent.
-    fn sent(&mut self) {
-        let at = self.wrap(self.head.wrapping_add(self.serving));
-        if let Some(read) = self.ring.get_mut(at) {
-            read.next = read.next.saturating_add(1);
-            read.served |= read.next >= read.packets;
-        }
-        // Those behind may have been served before an earlier one was asked for again.
-        while self.is_serving() {
-            let at = self.wrap(self.head.wrapping_add(self.serving));
-            if self.ring.get(at).is_some_and(|read| read.next < read.packets) {
-                break;
-            }
-            self.serving = self.serving.saturating_add(1);
-        }
-    }
-
-    /// `index`, which is less than two rounds, inside the first.
-    fn wrap(&self, index: usize) -> usize {
-        if index >= self.ring.len() { index.wrapping_sub(self.ring.len()) } else { index }
     }
 }
