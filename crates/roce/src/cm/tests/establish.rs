@@ -23,6 +23,8 @@ fn four_messages_make_a_connection() {
 }
 
 //= rocev2 §11
+//= rocev2 §8
+//= R-CONN-24
 //= R-CONN-47
 #[test]
 fn a_request_tells_everything_about_the_peer() {
@@ -60,7 +62,9 @@ fn a_request_tells_everything_about_the_peer() {
     assert_eq!(peer.ack_timeout, 16);
 }
 
+//= R-CONN-20
 //= R-CONN-21
+//= R-CONN-23
 #[test]
 fn read_limits_are_the_lowest_of_wish_ability_and_peer() {
     let mut pair = Pair::with(|config| config.reads = ReadLimits { inbound: 8, outbound: 6 });
