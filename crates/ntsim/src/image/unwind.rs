@@ -191,7 +191,7 @@ impl<'a> Info<'a> {
                         registers.general[RSP] += 8;
                     }
                     ALLOC_LARGE if info == 0 => {
-                        registers.general[RSP] += self.codes.operand16(index + 1)? * 8
+                        registers.general[RSP] += self.codes.operand16(index + 1)? * 8;
                     }
                     ALLOC_LARGE => registers.general[RSP] += self.codes.operand32(index + 1)?,
                     ALLOC_SMALL => registers.general[RSP] += info * 8 + 8,
