@@ -93,6 +93,8 @@ pub struct Capture {
 struct Encoded {
     writer: PcapNgWriter<Spool>,
     frames: u64,
+    /// Time of the last frame: two hosts may report theirs in another order than that of their clocks' readings.
+    time: u64,
 }
 
 impl Capture {
@@ -119,7 +121,7 @@ impl Capture {
                 InterfaceDescriptionBlock { linktype: DataLink::ETHERNET, snaplen: SNAP_LENGTH, options };
             writer.write_pcapng_block(block).map_err(into_io)?;
         }
-        Ok(Self { file: Arc::new(Mutex::new(Encoded { writer, frames: 0 })), lost })
+        Ok(Self { file: Arc::new(Mutex::new(Encoded { writer, frames: 0, time: 0 })), lost })
     }
 
     /// Adds a frame that left `interface` at `time`, in nanoseconds.
@@ -127,16 +129,17 @@ impl Capture {
         if note == Note::Lost && self.lost == Lost::Omitted {
             return;
         }
+        let mut file = self.file.lock();
+        file.time = file.time.max(time);
         let mut options = vec![EnhancedPacketOption::Flags(OUTBOUND)];
         options.extend(note.comment().map(|text| EnhancedPacketOption::Comment(Cow::Borrowed(text))));
         let block = EnhancedPacketBlock {
             interface_id: u32::try_from(interface).unwrap_or(u32::MAX),
-            timestamp: Duration::from_nanos(time),
+            timestamp: Duration::from_nanos(file.time),
             original_len: u32::try_from(frame.len()).unwrap_or(u32::MAX),
             data: Cow::Borrowed(frame),
             options,
         };
-        let mut file = self.file.lock();
         // Errors of the disk are told by `finish`; encoding fails for frames of 4 GiB only.
         file.frames += u64::from(file.writer.write_pcapng_block(block).is_ok());
     }

@@ -11,6 +11,8 @@ use crate::{
     wire::Frame,
 };
 
+const ETHERNET_HEADER: usize = 14;
+
 /// Offset of `num_buffers` in the header.
 const NUM_BUFFERS: usize = 10;
 
@@ -154,6 +156,12 @@ fn pop_writable(queue: &mut DeviceQueue, nic: &Nic, accepted: Features) -> Resul
     };
     if !chain.readable.is_empty() || chain.writable.is_empty() {
         return Err(Misuse::ring("a readable buffer in the receive queue"));
+    }
+    let alone = !accepted.contains(Features::MRG_RXBUF);
+    let needed = (HEADER_LEN + ETHERNET_HEADER) as u64 + u64::from(nic.options.mtu);
+    if alone && accepted.contains(Features::MTU) && chain.writable_len() < needed {
+        let text = format!("a receive buffer of {} bytes: the MTU asks for {needed}", chain.writable_len());
+        return Err(Misuse::ring(text));
     }
     for &(address, len) in &chain.writable {
         nic.memory.check(address, len.into(), "a receive buffer")?;
