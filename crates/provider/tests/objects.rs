@@ -61,23 +61,27 @@ fn an_open_is_granted_by_version_and_state() {
 #[test]
 fn the_adapter_info_comes_whole_or_not_at_all() {
     let (a, _b) = pair();
-    let mut buffer = [0xee_u8; 168];
+    // Aligned as the consumer's structure is.
+    let mut words = [0xeeee_eeee_eeee_eeee_u64; 21];
+    let pointer = words.as_mut_ptr().cast::<u8>();
     let query = |buffer: *mut u8, size: &mut u32| {
         call!(a.adapter(), NdkQueryAdapterInfo, buffer.cast(), &raw mut *size)
     };
+    let bytes = |words: &[u64; 21]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
     for short in [0, 1, 96, 103] {
         let mut size = short;
-        assert_eq!(query(buffer.as_mut_ptr(), &mut size), STATUS_BUFFER_TOO_SMALL);
+        assert_eq!(query(pointer, &mut size), STATUS_BUFFER_TOO_SMALL);
         assert_eq!(size, 104);
-        assert!(buffer.iter().all(|byte| *byte == 0xee));
+        assert!(bytes(&words).iter().all(|byte| *byte == 0xee));
     }
     let mut size = 0;
     assert_eq!(query(null_mut(), &mut size), STATUS_BUFFER_TOO_SMALL);
     let mut size = 168;
-    assert_eq!(query(buffer.as_mut_ptr(), &mut size), STATUS_SUCCESS);
+    assert_eq!(query(pointer, &mut size), STATUS_SUCCESS);
     assert_eq!(size, 104);
-    assert_eq!(buffer[..4], [2, 0, 1, 0]);
-    assert!(buffer[104..].iter().all(|byte| *byte == 0xee));
+    let info = bytes(&words);
+    assert_eq!(info[..4], [2, 0, 1, 0]);
+    assert!(info[104..].iter().all(|byte| *byte == 0xee));
 }
 
 //= R-CREATE-20, R-CREATE-21, R-CREATE-22, R-CREATE-29, R-CREATE-32, R-CREATE-39

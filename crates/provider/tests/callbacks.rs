@@ -1,0 +1,282 @@
+//! What consumers do inside callbacks, and from several threads at once.
+
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "a consumer's call through a table is several")]
+#![allow(clippy::macro_metavars_in_unsafe, reason = "a test's call is unsafe as a whole")]
+
+mod support;
+
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use ndk_abi::ndk::*;
+use ndk_abi::nt::*;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use support::*;
+
+/// A consumer that lives in its notification callback: polls, posts again, re-arms.
+#[derive(Default)]
+struct PingPong {
+    cq: AtomicPtr<NDK_CQ>,
+    qp: AtomicPtr<NDK_QP>,
+    inside: AtomicBool,
+    rounds: AtomicUsize,
+    overlaps: AtomicUsize,
+}
+
+unsafe extern "efiapi" fn serve(context: *mut c_void, status: NTSTATUS) {
+    // SAFETY: the test keeps it until the queue is closed.
+    let this = unsafe { &*context.cast::<PingPong>() };
+    if this.inside.swap(true, Ordering::SeqCst) {
+        this.overlaps.fetch_add(1, Ordering::SeqCst);
+    }
+    assert_eq!(status, STATUS_SUCCESS);
+    let (cq, qp) = (this.cq.load(Ordering::SeqCst), this.qp.load(Ordering::SeqCst));
+    let mut results = core::mem::MaybeUninit::<[NDK_RESULT_EX; 4]>::uninit();
+    let count = call!(cq, NdkGetCqResultsEx, results.as_mut_ptr().cast(), 4);
+    //= R-CQ-13
+    assert_ne!(count, 0, "a notification of nothing");
+    for index in 0..count as usize {
+        // SAFETY: `count` results were written.
+        let result = unsafe { results.as_ptr().cast::<NDK_RESULT_EX>().add(index).read() };
+        if result.Type.0 & 1 == 1 && result.Status == STATUS_SUCCESS {
+            this.rounds.fetch_add(1, Ordering::SeqCst);
+            call!(qp, NdkReceive, null_mut(), core::ptr::null(), 0);
+            call!(qp, NdkSend, null_mut(), core::ptr::null(), 0, NDK_OP_FLAG_SILENT_SUCCESS);
+        }
+    }
+    call!(cq, NdkArmCq, NDK_CQ_NOTIFY_ANY);
+    this.inside.store(false, Ordering::SeqCst);
+}
+
+/// An end whose completion queue is served in its callback.
+fn player(node: &Node, connector: *mut NDK_CONNECTOR) -> (End, &'static PingPong) {
+    let player: &'static PingPong = Box::leak(Box::default());
+    let context = core::ptr::from_ref(player).cast_mut().cast();
+    let raw = create(|done, request, out| {
+        call!(node.adapter(), NdkCreateCq, 64, Some(serve), context, null_mut(), done, request, out)
+    })
+    .expect("a queue");
+    let (cq, pd) = (Cq { raw, seen: Seen::new() }, node.pd());
+    let end = End { qp: qp(pd, &cq), cq, pd, connector, disconnected: Seen::new() };
+    player.cq.store(end.cq.raw, Ordering::SeqCst);
+    player.qp.store(end.qp, Ordering::SeqCst);
+    (end, player)
+}
+
+//= R-CQ-13, R-CQ-14, R-CQ-15, R-CQ-16, R-QP-22, R-IRQL-11, R-CLOSE-25, R-CLOSE-32
+#[test]
+fn a_consumer_may_live_in_its_callback() {
+    let (a, b) = pair();
+    let listener = b.listener(445);
+    let (active, left) = player(&a, a.connector());
+    let connecting = active.connect(a.at(0), b.at(445), &[]);
+    let (passive, right) = player(&b, listener.accept());
+    for end in [&active, &passive] {
+        for _ in 0..8 {
+            assert_eq!(end.receive(0, &[]), STATUS_SUCCESS);
+        }
+    }
+    let accepting = passive.accept(&[]);
+    assert_eq!(connecting.wait(), STATUS_SUCCESS);
+    active.cq.arm(NDK_CQ_NOTIFY_ANY);
+    passive.cq.arm(NDK_CQ_NOTIFY_ANY);
+    assert_eq!(active.complete(), STATUS_SUCCESS);
+    assert_eq!(accepting.wait(), STATUS_SUCCESS);
+    for _ in 0..4 {
+        assert_eq!(active.send(0, &[], NDK_OP_FLAG_SILENT_SUCCESS), STATUS_SUCCESS);
+    }
+    wait("two thousand balls were played", || {
+        left.rounds.load(Ordering::SeqCst) >= 2000 && right.rounds.load(Ordering::SeqCst) >= 2000
+    });
+    // In the middle of the game.
+    active.close();
+    passive.close();
+    listener.close();
+    assert_eq!([&left.overlaps, &right.overlaps].map(|overlaps| overlaps.load(Ordering::SeqCst)), [0, 0]);
+}
+
+/// A queue that is closed inside its own notification.
+#[derive(Default)]
+struct Closer {
+    cq: AtomicPtr<NDK_CQ>,
+    status: Mutex<Option<NTSTATUS>>,
+    closed: AtomicBool,
+    left: AtomicBool,
+}
+
+unsafe extern "efiapi" fn close_self(context: *mut c_void, _status: NTSTATUS) {
+    // SAFETY: lives for ever.
+    let this = unsafe { &*context.cast::<Closer>() };
+    let cq = this.cq.load(Ordering::SeqCst);
+    // SAFETY: closed once.
+    let status = unsafe { ((*(*cq).Dispatch).NdkCloseCq.unwrap())(cq.cast(), Some(note_closed), context) };
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    assert!(!this.closed.load(Ordering::SeqCst), "closed while its callback runs");
+    *this.status.lock().unwrap() = Some(status);
+    this.left.store(true, Ordering::SeqCst);
+}
+
+unsafe extern "efiapi" fn note_closed(context: *mut c_void) {
+    // SAFETY: lives for ever.
+    let this = unsafe { &*context.cast::<Closer>() };
+    assert!(this.left.load(Ordering::SeqCst));
+    this.closed.store(true, Ordering::SeqCst);
+}
+
+//= R-CLOSE-5, R-CLOSE-19, R-CQ-59
+#[test]
+fn a_queue_closed_in_its_notification_closes_after_it() {
+    let (a, _b) = pair();
+    let closer: &'static Closer = Box::leak(Box::default());
+    let context = core::ptr::from_ref(closer).cast_mut().cast();
+    let raw = create(|done, request, out| {
+        call!(a.adapter(), NdkCreateCq, 4, Some(close_self), context, null_mut(), done, request, out)
+    })
+    .expect("a queue");
+    closer.cq.store(raw, Ordering::SeqCst);
+    let cq = Cq { raw, seen: Seen::new() };
+    let pd = a.pd();
+    let qp = qp(pd, &cq);
+    assert_eq!(call!(qp, NdkReceive, null_mut(), core::ptr::null(), 0), STATUS_SUCCESS);
+    cq.arm(NDK_CQ_NOTIFY_ANY);
+    close!(qp, NdkCloseQp);
+    wait("the queue is closed", || closer.closed.load(Ordering::SeqCst));
+    assert_eq!(*closer.status.lock().unwrap(), Some(STATUS_PENDING));
+    close!(pd, NdkClosePd);
+}
+
+/// A connector that is closed inside the completion of its connect.
+static CLOSED_IN_COMPLETION: Mutex<Option<Closing>> = Mutex::new(None);
+static CONNECTOR: AtomicPtr<NDK_CONNECTOR> = AtomicPtr::new(null_mut());
+
+// SAFETY: only for the test below; what it points to lives for ever.
+unsafe impl Send for support::Closing {}
+
+unsafe extern "efiapi" fn close_on_completion(_context: *mut c_void, status: NTSTATUS) {
+    assert_eq!(status, STATUS_CONNECTION_REFUSED);
+    let closing = begin_close!(CONNECTOR.load(Ordering::SeqCst), NdkCloseConnector);
+    //= R-CLOSE-4
+    assert_eq!(closing.status, STATUS_PENDING);
+    *CLOSED_IN_COMPLETION.lock().unwrap() = Some(closing);
+}
+
+//= R-CLOSE-4, R-CLOSE-18
+#[test]
+fn a_connector_may_be_closed_in_the_completion_of_its_connect() {
+    let (a, b) = pair();
+    let end = a.active();
+    CONNECTOR.store(end.connector, Ordering::SeqCst);
+    let ((source, length), (target, _)) = (socket_address(a.at(0)), socket_address(b.at(1)));
+    let status = call!(
+        end.connector,
+        NdkConnect,
+        end.qp,
+        (&raw const source).cast(),
+        length,
+        (&raw const target).cast(),
+        length,
+        0,
+        0,
+        core::ptr::null(),
+        0,
+        Some(close_on_completion),
+        null_mut()
+    );
+    assert_eq!(status, STATUS_PENDING);
+    wait("the connect was refused", || CLOSED_IN_COMPLETION.lock().unwrap().is_some());
+    CLOSED_IN_COMPLETION.lock().unwrap().take().expect("a close").wait();
+    close!(end.qp, NdkCloseQp);
+    end.cq.close();
+    close!(end.pd, NdkClosePd);
+}
+
+/// Raw pointers go to the threads of a test that waits for them.
+#[derive(Clone, Copy)]
+struct Shared<T>(*mut T);
+// SAFETY: calls on NDK objects may come from any thread.
+unsafe impl<T> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    fn get(&self) -> *mut T {
+        self.0
+    }
+}
+
+//= R-CREATE-17, R-CLOSE-13, R-CREATE-19
+#[test]
+fn objects_are_made_and_closed_from_many_threads() {
+    let (a, _b) = pair();
+    let (adapter, pd) = (Shared(a.adapter()), Shared(a.pd()));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(move || {
+                for _ in 0..50 {
+                    let (adapter, pd) = (adapter.get(), pd.get());
+                    let raw = create(|done, context, out| {
+                        call!(
+                            adapter,
+                            NdkCreateCq,
+                            8,
+                            Some(on_cq),
+                            null_mut(),
+                            null_mut(),
+                            done,
+                            context,
+                            out
+                        )
+                    })
+                    .expect("a queue");
+                    let cq = Cq { raw, seen: Seen::new() };
+                    let qp = qp(pd, &cq);
+                    let closing = begin_close!(cq.raw, NdkCloseCq);
+                    close!(qp, NdkCloseQp);
+                    closing.wait();
+                }
+            });
+        }
+    });
+    close!(pd.get(), NdkClosePd);
+}
+
+//= R-QP-2, R-QP-3, R-QP-10, R-QP-11, R-QP-12, R-CLOSE-32, R-QP-70
+#[test]
+fn every_accepted_post_completes_once_whatever_happens_meanwhile() {
+    for round in 0..20 {
+        let (a, b) = pair();
+        let (active, passive, listener) = connect(&a, &b);
+        for context in 0..32 {
+            assert_eq!(passive.receive(context, &[]), STATUS_SUCCESS);
+        }
+        let (qp, connector) = (Shared(active.qp), Shared(active.connector));
+        let accepted = std::thread::scope(|scope| {
+            let poster = scope.spawn(move || {
+                let mut accepted = 0;
+                for context in 0..30 {
+                    let (qp, none) = (qp.get(), core::ptr::null());
+                    match call!(qp, NdkSend, pointer(context), none, 0, 0) {
+                        STATUS_SUCCESS => accepted += 1,
+                        status => assert_eq!(status, STATUS_CONNECTION_INVALID),
+                    }
+                }
+                accepted
+            });
+            if round % 2 == 0 {
+                call!(qp.get(), NdkFlush);
+            }
+            close!(connector.get(), NdkCloseConnector);
+            poster.join().unwrap()
+        });
+        close!(active.qp, NdkCloseQp);
+        let mut contexts = Vec::new();
+        while let Some(result) = active.cq.poll() {
+            contexts.push(result.RequestContext.addr());
+        }
+        assert_eq!(contexts, (0..accepted).collect::<Vec<_>>(), "in order, each once");
+        active.cq.close();
+        close!(active.pd, NdkClosePd);
+        passive.close();
+        listener.close();
+    }
+}
