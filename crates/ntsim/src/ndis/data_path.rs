@@ -17,7 +17,13 @@ use super::{
     nbl::{self, StackList},
     require,
 };
-use crate::{Event, Host, Irql, guest::Guest, image::call, imports, thread::current};
+use crate::{
+    Event, Host, Irql,
+    guest::Guest,
+    image::call,
+    imports,
+    thread::{ThreadId, current},
+};
 
 const NEXT: usize = std::mem::offset_of!(NET_BUFFER_LIST, Next);
 const FIRST: usize = std::mem::offset_of!(NET_BUFFER_LIST, FirstNetBuffer);
@@ -42,11 +48,34 @@ struct State {
     /// Lists of the miniport that the stack holds.
     lent: BTreeSet<usize>,
     received: Vec<Vec<u8>>,
+    /// Lists that a receive DPC may still indicate, by its thread.
+    allowances: BTreeMap<ThreadId, u32>,
 }
 
 impl DataPath {
     pub fn new(host: &Host) -> Self {
         Self { state: Mutex::default(), changed: host.event() }
+    }
+
+    /// Runs a receive DPC that may indicate `limit` lists.
+    pub fn throttled<T>(&self, limit: u32, dpc: impl FnOnce() -> T) -> T {
+        let thread = current().id();
+        self.state.lock().allowances.insert(thread, limit);
+        let result = dpc();
+        self.state.lock().allowances.remove(&thread);
+        result
+    }
+
+    /// Takes `count` lists from the allowance of the DPC that indicates them; `false` when it is exhausted.
+    fn allows(&self, count: u32) -> bool {
+        match self.state.lock().allowances.get_mut(&current().id()) {
+            Some(left) if *left < count => false,
+            Some(left) => {
+                *left -= count;
+                true
+            }
+            None => true,
+        }
     }
 
     /// Frames received so far; they are taken out.
@@ -183,6 +212,9 @@ imports! { IMPORTS: "ndis.sys" =>
         adapter.require_state("NdisMIndicateReceiveNetBufferLists", &[AdapterState::Running, AdapterState::Pausing]);
         let lists = chain(lists);
         require(lists.len() == count as usize, || format!("{count} lists indicated, {} in the chain", lists.len()));
+        require(adapter.data_path.allows(count), || {
+            "a receive DPC indicated more lists than MaxNblsToIndicate".into()
+        });
         for list in &lists {
             require(list.field::<usize>(SOURCE).read() == handle, || {
                 "a received NET_BUFFER_LIST whose SourceHandle is not the adapter".into()

@@ -120,17 +120,19 @@ impl Interrupt {
         let mut throttle =
             NDIS_RECEIVE_THROTTLE_PARAMETERS { MaxNblsToIndicate: RECEIVE_LIMIT, MoreNblsPending: 0 };
         let parameters = &raw mut throttle;
-        call("MiniportMessageInterruptDPC", || {
-            // SAFETY: the image registered the function under this contract; the parameters live through the call.
-            unsafe {
-                handler(
-                    self.context as *mut _,
-                    message,
-                    context as *mut _,
-                    parameters.cast(),
-                    std::ptr::null_mut(),
-                );
-            }
+        self.adapter.data_path.throttled(RECEIVE_LIMIT, || {
+            call("MiniportMessageInterruptDPC", || {
+                // SAFETY: the image registered the function under this contract; the parameters live through the call.
+                unsafe {
+                    handler(
+                        self.context as *mut _,
+                        message,
+                        context as *mut _,
+                        parameters.cast(),
+                        std::ptr::null_mut(),
+                    );
+                }
+            });
         });
         // SAFETY: our own variable, which the image may have written through the pointer.
         let throttle = unsafe { parameters.read_volatile() };
