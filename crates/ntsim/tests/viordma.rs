@@ -143,6 +143,30 @@ fn ordinary_frames_pass_between_two_hosts() {
 }
 
 #[test]
+fn a_flood_is_received_in_portions_and_in_order() {
+    let Some(path) = image() else { return };
+    let mut sim = simulation(8);
+    let (miniports, wire) = pair(&mut sim, &path);
+    exchange(&sim, &miniports, 1);
+    let frame = |number: u32| {
+        let header = [&MACS[1][..], &MACS[0], &[0x08, 0x06]].concat();
+        [header, number.to_le_bytes().repeat(30)].concat()
+    };
+    // As many as there are receive buffers and more, all at once.
+    for number in 0..1000 {
+        wire.port(0).transmit(sim.now(), frame(number));
+    }
+    let pause = sim.event();
+    let mut received = Vec::new();
+    while received.len() < 1000 && !pause.wait(Duration::from_millis(1)) {
+        received.extend(miniports[1].received());
+        assert!(sim.now() < 10_000_000_000, "{} frames arrived\n{}", received.len(), sim.verdict());
+    }
+    assert!(received.into_iter().eq((0..1000).map(frame)));
+    end(&sim, &miniports);
+}
+
+#[test]
 fn ordinary_frames_pass_in_real_time_on_real_threads() {
     let Some(path) = image() else { return };
     let mut sim = Sim::builder().build();
