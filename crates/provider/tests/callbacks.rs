@@ -17,7 +17,8 @@ use support::*;
 #[derive(Default)]
 struct PingPong {
     cq: AtomicPtr<NDK_CQ>,
-    qp: AtomicPtr<NDK_QP>,
+    /// `None` once the queue pair is about to be closed: posts to it are over then.
+    qp: Mutex<Option<Shared<NDK_QP>>>,
     inside: AtomicBool,
     rounds: AtomicUsize,
     overlaps: AtomicUsize,
@@ -30,7 +31,7 @@ unsafe extern "efiapi" fn serve(context: *mut c_void, status: NTSTATUS) {
         this.overlaps.fetch_add(1, Ordering::SeqCst);
     }
     assert_eq!(status, STATUS_SUCCESS);
-    let (cq, qp) = (this.cq.load(Ordering::SeqCst), this.qp.load(Ordering::SeqCst));
+    let cq = this.cq.load(Ordering::SeqCst);
     let mut results = core::mem::MaybeUninit::<[NDK_RESULT_EX; 4]>::uninit();
     let count = call!(cq, NdkGetCqResultsEx, results.as_mut_ptr().cast(), 4);
     //= R-CQ-13
@@ -38,8 +39,13 @@ unsafe extern "efiapi" fn serve(context: *mut c_void, status: NTSTATUS) {
     for index in 0..count as usize {
         // SAFETY: `count` results were written.
         let result = unsafe { results.as_ptr().cast::<NDK_RESULT_EX>().add(index).read() };
-        if result.Type.0 & 1 == 1 && result.Status == STATUS_SUCCESS {
+        let qp = this.qp.lock().unwrap();
+        if let Some(qp) = &*qp
+            && result.Type.0 & 1 == 1
+            && result.Status == STATUS_SUCCESS
+        {
             this.rounds.fetch_add(1, Ordering::SeqCst);
+            let qp = qp.get();
             call!(qp, NdkReceive, null_mut(), core::ptr::null(), 0);
             call!(qp, NdkSend, null_mut(), core::ptr::null(), 0, NDK_OP_FLAG_SILENT_SUCCESS);
         }
@@ -59,7 +65,7 @@ fn player(node: &Node, connector: *mut NDK_CONNECTOR) -> (End, &'static PingPong
     let (cq, pd) = (Cq { raw, seen: Seen::new() }, node.pd());
     let end = End { qp: qp(pd, &cq), cq, pd, connector, disconnected: Seen::new() };
     player.cq.store(end.cq.raw, Ordering::SeqCst);
-    player.qp.store(end.qp, Ordering::SeqCst);
+    *player.qp.lock().unwrap() = Some(Shared(end.qp));
     (end, player)
 }
 
@@ -89,8 +95,13 @@ fn a_consumer_may_live_in_its_callback() {
         left.rounds.load(Ordering::SeqCst) >= 2000 && right.rounds.load(Ordering::SeqCst) >= 2000
     });
     // In the middle of the game.
-    active.close();
-    passive.close();
+    for (end, player) in [(active, left), (passive, right)] {
+        close!(end.connector, NdkCloseConnector);
+        player.qp.lock().unwrap().take();
+        close!(end.qp, NdkCloseQp);
+        end.cq.close();
+        close!(end.pd, NdkClosePd);
+    }
     listener.close();
     assert_eq!([&left.overlaps, &right.overlaps].map(|overlaps| overlaps.load(Ordering::SeqCst)), [0, 0]);
 }
