@@ -1,0 +1,217 @@
+//! When the engine allocates, and what it does when it cannot.
+//!
+//! A test binary of its own, since it replaces the global allocator.
+
+#[allow(dead_code, reason = "shared with the tests of the engine")]
+#[path = "engine/pair.rs"]
+mod pair;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use roce::{
+    Access, Backing, Config, ConnError, ConnEvent, CreateError, Engine, ListenSpec, SrqSpec, Status,
+    Transmit, Verdict,
+};
+
+use pair::{Lock, Options, Pair, pattern, spec};
+
+thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+    /// The allocation, counted from now, that fails; all that follow fail too.
+    static FAIL_AT: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+struct Counting;
+
+impl Counting {
+    /// Whether this allocation is to be made.
+    fn count() -> bool {
+        COUNT.set(COUNT.get() + 1);
+        let left = FAIL_AT.get();
+        if left != usize::MAX && left != 0 {
+            FAIL_AT.set(left - 1);
+        }
+        left != 0
+    }
+}
+
+// SAFETY: hands on to the system's allocator, or returns null, which callers must expect.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if !Self::count() {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: the caller's contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's contract; all memory is the system's.
+        unsafe { System.dealloc(memory, layout) };
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if !Self::count() {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: the caller's contract; all memory is the system's.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations made by `act`.
+fn allocations<T>(act: impl FnOnce() -> T) -> (usize, T) {
+    let before = COUNT.get();
+    let result = act();
+    (COUNT.get() - before, result)
+}
+
+/// Lets the allocations of `act` fail from the `nth` on.
+fn failing_at<T>(nth: usize, act: impl FnOnce() -> T) -> T {
+    FAIL_AT.set(nth);
+    let result = act();
+    FAIL_AT.set(usize::MAX);
+    result
+}
+
+/// `create` with each of its allocations failing in turn: it says so and succeeds the next time. How many
+/// allocations it makes.
+fn survives<T, E: std::fmt::Debug + PartialEq>(no: &E, mut create: impl FnMut() -> Result<T, E>) -> usize {
+    for nth in 0..1000 {
+        match failing_at(nth, &mut create) {
+            Ok(_) => return nth,
+            Err(error) => assert_eq!(error, *no, "allocation {nth}"),
+        }
+    }
+    panic!("never succeeds");
+}
+
+//= R-CONN-9
+#[test]
+fn every_creation_survives_every_allocation_that_fails() {
+    let no = CreateError::OutOfMemory;
+    let config = || {
+        let mut config = Config::new(1, [1; 32]);
+        config.max_qps = 600;
+        config
+    };
+    assert!(survives(&no, || Engine::<Lock>::try_new(config())) >= 3);
+    let engine = Engine::<Lock>::try_new(config()).unwrap();
+    let pd = engine.create_pd();
+    assert!(survives(&no, || engine.create_cq(10, 0)) >= 2);
+    assert!(
+        survives(&no, || engine.create_srq(&SrqSpec { depth: 4, sges: 2, threshold: 0, context: 0 })) >= 3
+    );
+    let cq = engine.create_cq(10, 0).unwrap();
+    let options = Options::default();
+    // More than one chunk of the table, so that growing it fails too.
+    for _ in 0..260 {
+        let qp_spec = || spec(pd, &cq, &options);
+        let mut made = None;
+        let tried = survives(&no, || engine.create_qp(qp_spec()).map(|qp| made = Some(qp)));
+        assert!(tried >= 6, "{tried}");
+    }
+    let mut memory = vec![0u8; 64];
+    let start = std::ptr::NonNull::new(memory.as_mut_ptr()).unwrap();
+    // SAFETY: nothing is posted: the memory is not accessed.
+    let register =
+        || unsafe { engine.register(pd, 0x1000, 64, Access::all(), Backing::contiguous(start, 64)?) };
+    assert!(survives(&no, register) >= 2);
+    // SAFETY: as above.
+    let map = || unsafe { engine.map_logical(0, Backing::contiguous(start, 64)?) };
+    assert!(survives(&no, map) >= 2);
+    let listen = || engine.listen(&ListenSpec { ip: None, port: 1, backlog: 1, context: 0 });
+    assert!(survives(&ConnError::OutOfMemory, listen) >= 1);
+}
+
+#[test]
+fn a_connection_without_memory_is_refused_and_the_next_one_is_made() {
+    let mut pair = Pair::new(Options::default());
+    pair.listen();
+    let path = pair.path(0);
+    let (now, alice) = (pair.now, &mut pair.sides[0]);
+    let connect_spec = roce::ConnectSpec {
+        path,
+        local_port: 50000,
+        remote_port: pair::PORT,
+        mtu: Options::default().mtu,
+        reads: Options::default().reads,
+        private_data: b"",
+        context: 100,
+    };
+    let mut made = None;
+    let tried = survives(&ConnError::OutOfMemory, || {
+        alice.engine.connect(now, &alice.qp, &connect_spec).map(|conn| made = Some(conn))
+    });
+    assert!(tried >= 1);
+    alice.conn = made;
+    pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
+    pair.accept(b"");
+    pair.run_until("a reply", |pair| pair.told(0, |e| matches!(e, ConnEvent::Replied { .. })));
+    pair.complete();
+    pair.run_until("the connection", |p| p.told(1, |e| matches!(e, ConnEvent::Established { .. })));
+}
+
+/// A transmit queue whose slots were there before.
+struct Slots {
+    slots: Vec<Vec<u8>>,
+    lengths: Vec<usize>,
+    used: usize,
+}
+
+impl Transmit for Slots {
+    fn slot(&mut self) -> Option<&mut [u8]> {
+        self.slots.get_mut(self.used).map(Vec::as_mut_slice)
+    }
+
+    fn commit(&mut self, len: usize) {
+        self.lengths[self.used] = len;
+        self.used += 1;
+    }
+}
+
+#[test]
+fn no_packet_costs_an_allocation() {
+    let pair = Pair::connected(Options::default());
+    let [alice, bob] = &pair.sides;
+    let data = pattern(200_000, 1);
+    let (source, target, back) = (alice.source(&data), bob.shared(data.len()), alice.sink(data.len()));
+    let sink = bob.sink(64);
+    let mut queue = Slots { slots: vec![vec![0; 1300]; 64], lengths: vec![0; 64], used: 0 };
+    let (count, frames) = allocations(|| {
+        let mut frames = 0;
+        for context in 0..8 {
+            bob.recv(context, &[sink.all()]);
+            alice.send(context, &[source.sge(0, 64)]);
+        }
+        alice.write(8, &[source.all()], &target, 0);
+        alice.read(9, &[back.all()], &target, 0);
+        let mut idle = 0;
+        while idle < 4 {
+            for (from, to) in [(alice, bob), (bob, alice)] {
+                queue.used = 0;
+                from.engine.poll_transmit(pair.now, &mut queue, 64);
+                idle = if queue.used == 0 { idle + 1 } else { 0 };
+                for (slot, len) in queue.slots.iter().zip(&queue.lengths).take(queue.used) {
+                    // One in fifty is lost: recovery is free of allocations, too.
+                    frames += 1;
+                    if frames % 50 != 0 {
+                        let verdict = to.engine.handle_frame(pair.now, &slot[..*len]);
+                        assert!(!matches!(verdict, Verdict::NotOurs));
+                    }
+                }
+            }
+        }
+        frames
+    });
+    assert!(frames > 400, "{frames} frames");
+    assert_eq!(count, 0, "allocations for {frames} frames");
+    assert_eq!(target.read(), data);
+    let done = alice.outcomes();
+    let expected: Vec<_> = (0..10).map(|context| (context, Status::Success)).collect();
+    assert_eq!(done, expected);
+}
