@@ -105,7 +105,7 @@ impl Windows {
     /// Why it could not be executed.
     ///
     /// # Safety
-    /// The instruction pointer of `cpu` is where the fault happened: [`MAX_INSTRUCTION`] bytes there are
+    /// The instruction pointer of `cpu` is where the fault happened: 15 bytes there (the longest instruction) are
     /// readable.
     pub unsafe fn access(&self, address: usize, cpu: &mut impl CpuState) -> Result<(), Failure> {
         let Some((device, bar, offset, room)) = self.find(address) else { return Err(Failure::NotMapped) };
