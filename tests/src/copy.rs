@@ -232,7 +232,7 @@ struct Cut {
 impl Cut {
     fn new(share: Option<f64>, bytes: u64) -> Arc<Self> {
         Arc::new(Self {
-            after: share.map(|share| (share * 2.0 * bytes as f64) as u64),
+            after: share.map(|share| of(share, 2 * bytes)),
             moved: Default::default(),
             done: AtomicBool::new(false),
             at: AtomicU64::new(0),
@@ -245,6 +245,12 @@ impl Cut {
         let moved = self.moved.iter().map(|bytes| bytes.load(Relaxed)).sum::<u64>();
         self.after.is_some_and(|after| moved >= after) && !self.done.swap(true, Relaxed)
     }
+}
+
+/// A share, 0 to 1, of `bytes`.
+#[expect(clippy::cast_sign_loss, reason = "neither is negative")]
+fn of(share: f64, bytes: u64) -> u64 {
+    (share * bytes as f64) as u64
 }
 
 type Side = Result<Report, Box<Failure>>;

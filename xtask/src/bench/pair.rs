@@ -140,18 +140,18 @@ impl Pair {
         let mut connected = [false; 2];
         while connected != [true; 2] {
             ensure!(pair.start.elapsed().as_secs() < 5, "two engines do not connect");
-            for side in 0..2 {
+            for (side, connected) in connected.iter_mut().enumerate() {
                 for (id, event) in pair.turn(side) {
                     let Side { engine, qp, .. } = &pair.sides[side];
                     match event {
                         ConnEvent::Request(_) => {
-                            engine.accept(pair.now(), id, qp, &accept).map_err(failed("accept"))?
+                            engine.accept(pair.now(), id, qp, &accept).map_err(failed("accept"))?;
                         }
                         ConnEvent::Replied { .. } => {
                             engine.complete(pair.now(), id).map_err(failed("complete"))?;
-                            connected[side] = true;
+                            *connected = true;
                         }
-                        ConnEvent::Established { .. } => connected[side] = true,
+                        ConnEvent::Established { .. } => *connected = true,
                         other => return Err(anyhow!("two engines do not connect: {other:?}")),
                     }
                 }
@@ -206,15 +206,16 @@ impl Pair {
     }
 
     fn run(&mut self, operation: Operation, length: u32, count: u64, window: u64) -> Result<()> {
-        let (mut posted, mut done, mut receives, mut received) = (0, 0, 0, 0);
+        // Of the client: posted, completed; of the server: receives posted, messages taken.
+        let (mut posted, mut done, mut offered, mut taken) = (0, 0, 0, 0);
         let expected = if operation == Operation::Send { count } else { 0 };
         let mut completions = [EMPTY; 64];
-        while done < count || received < expected {
+        while done < count || taken < expected {
             let [client, server] = &self.sides;
-            while receives < expected && receives - received < u64::from(DEPTH) {
-                let request = RecvRequest { context: receives, sges: &[server.sge(length)] };
+            while offered < expected && offered - taken < u64::from(DEPTH) {
+                let request = RecvRequest { context: offered, sges: &[server.sge(length)] };
                 server.engine.post_recv(&server.qp, &request).map_err(failed("post_recv"))?;
-                receives += 1;
+                offered += 1;
             }
             while posted < count && posted - done < window {
                 let sges = [client.sge(length)];
@@ -237,7 +238,7 @@ impl Pair {
                         "a request ended with {:?}",
                         completion.status
                     );
-                    if completion.kind.is_receive() { received += 1 } else { done += 1 }
+                    if completion.kind.is_receive() { taken += 1 } else { done += 1 }
                 }
             }
         }

@@ -5,7 +5,6 @@ mod summary;
 
 use std::{
     fs,
-    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -44,15 +43,13 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 fn plan(options: &Options) -> Result<Plan> {
-    let capture = match &options.pcap {
-        Some(path) => path.clone(),
-        None => {
-            let directory = shell::root().join("target");
-            fs::create_dir_all(&directory)?;
-            directory.join("demo.pcapng")
-        }
+    let capture = if let Some(path) = &options.pcap {
+        std::path::absolute(path).with_context(|| format!("cannot resolve {}", path.display()))?
+    } else {
+        let directory = shell::root().join("target");
+        fs::create_dir_all(&directory)?;
+        directory.join("demo.pcapng")
     };
-    let capture = absolute(capture)?;
     // A dead peer is noticed by timeouts; in virtual time nobody waits for them.
     let seed = options.seed.or(options.kill_peer_at.map(|_| 0));
     Ok(Plan {
@@ -68,10 +65,6 @@ fn plan(options: &Options) -> Result<Plan> {
         verifier: true,
         keywords: Vec::new(),
     })
-}
-
-fn absolute(path: PathBuf) -> Result<PathBuf> {
-    std::path::absolute(&path).with_context(|| format!("cannot resolve {}", path.display()))
 }
 
 /// Success only if everything was copied, unchanged, and the verifier has nothing to say.

@@ -126,7 +126,10 @@ fn short(time: Duration) -> String {
 }
 
 fn hex(hash: [u8; 32]) -> String {
-    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+    hash.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// The same for `--json`. Times in seconds, latencies in microseconds.

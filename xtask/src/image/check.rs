@@ -376,8 +376,8 @@ impl Code {
     fn panics(&self, symbols: &Symbols) -> String {
         let mut callers = BTreeMap::<&str, usize>::new();
         for &(from, to) in &self.calls {
-            let (caller, callee) = (symbols.name(from), symbols.name(to));
-            if is_panic(callee) && !is_panic(caller) {
+            let (caller, target) = (symbols.name(from), symbols.name(to));
+            if is_panic(target) && !is_panic(caller) {
                 *callers.entry(caller).or_default() += 1;
             }
         }

@@ -69,7 +69,7 @@ fn import_libraries(directory: &Path) -> Result<()> {
     for (module, names) in Imports::load()?.modules() {
         let mut definition = format!("LIBRARY {module}\nEXPORTS\n");
         for name in names {
-            definition += &format!("{name}\n");
+            definition.extend([name, "\n"]);
         }
         let stem = module.split('.').next().unwrap_or(module);
         let (def, lib) =

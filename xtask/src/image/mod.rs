@@ -75,7 +75,7 @@ pub fn built() -> Result<PathBuf> {
 
 /// Builds a driver package of the workspace into `target/image`. Cargo decides what has to be rebuilt.
 pub fn build(package: &str) -> Result<Image> {
-    build_with(Toolchain::find()?, package)
+    build_with(Toolchain::find(), package)
 }
 
 fn build_with(toolchain: Toolchain, package: &str) -> Result<Image> {
@@ -99,7 +99,7 @@ fn build_with(toolchain: Toolchain, package: &str) -> Result<Image> {
 
 /// Lints the driver and the crates in it, as they are compiled for Windows.
 pub fn lint() -> Result<()> {
-    let toolchain = Toolchain::find()?;
+    let toolchain = Toolchain::find();
     if toolchain == Toolchain::Debian {
         eprintln!("Debian packages no clippy for this compiler: the driver is not linted");
         return Ok(());
@@ -132,7 +132,9 @@ impl Cross {
     fn cargo(&self, subcommand: &str) -> Command {
         let mut cargo = self.toolchain.cargo();
         cargo.args([subcommand, "--release", "--target", TARGET]).args(self.toolchain.arguments());
-        cargo.arg("--config").arg(format!("target.{TARGET}.linker={:?}", self.toolchain.linker()));
+        cargo
+            .arg("--config")
+            .arg(format!("target.{TARGET}.linker=\"{}\"", self.toolchain.linker().display()));
         let remap: Vec<_> = self.mirror.remap().into_iter().map(|argument| format!("{argument:?}")).collect();
         cargo.arg("--config").arg(format!("target.{TARGET}.rustflags=[{}]", remap.join(",")));
         cargo.current_dir(&self.directory).env("CARGO_TARGET_DIR", self.directory.join("out"));

@@ -72,20 +72,26 @@ pub fn functions<'data>(table: &[u8], read: impl Fn(u32) -> Option<&'data [u8]>)
         }
         let info =
             read(unwind).with_context(|| format!("unwind information of {begin:#x} is outside the image"))?;
-        let frame = frame(info).with_context(|| format!("unwind information of {begin:#x} is malformed"))?;
+        let frame = if is_chained(info) {
+            None
+        } else {
+            Some(frame(info).with_context(|| format!("unwind information of {begin:#x} is malformed"))?)
+        };
         functions.push(Function { range: begin..end, frame });
     }
     functions.sort_by_key(|function| function.range.start);
     Ok(functions)
 }
 
-/// The frame that an `UNWIND_INFO` describes. The outer `None` means malformed, the inner one chained.
-fn frame(info: &[u8]) -> Option<Option<u32>> {
+/// Whether an `UNWIND_INFO` refers to that of another entry.
+fn is_chained(info: &[u8]) -> bool {
     const UNW_FLAG_CHAININFO: u8 = 4;
-    let (&version_and_flags, &count) = (info.first()?, info.get(2)?);
-    if version_and_flags >> 3 & UNW_FLAG_CHAININFO != 0 {
-        return Some(None);
-    }
+    info.first().is_some_and(|version_and_flags| version_and_flags >> 3 & UNW_FLAG_CHAININFO != 0)
+}
+
+/// The frame that an `UNWIND_INFO` describes; `None` when it is malformed.
+fn frame(info: &[u8]) -> Option<u32> {
+    let &count = info.get(2)?;
     let codes = info.get(4..4 + usize::from(count) * 2)?;
     let mut slots = codes.chunks_exact(2).map(|slot| [slot[0], slot[1]]);
     let mut frame = 0u32;
@@ -106,7 +112,7 @@ fn frame(info: &[u8]) -> Option<Option<u32>> {
             _ => return None,
         }
     }
-    Some(Some(frame))
+    Some(frame)
 }
 
 #[cfg(test)]
@@ -117,15 +123,15 @@ mod tests {
     fn frames_add_up_pushes_and_allocations() {
         // push rbp; push rsi; sub rsp, 40 - listed in reverse order of execution
         let info = [0x01, 0x06, 0x03, 0x00, 0x06, 0x42, 0x02, 0x60, 0x01, 0x50];
-        assert_eq!(frame(&info), Some(Some(8 + 8 + 40)));
+        assert_eq!(frame(&info), Some(8 + 8 + 40));
     }
 
     #[test]
     fn large_allocations_take_one_or_two_more_slots() {
         let scaled = [0x01, 0x07, 0x02, 0x00, 0x07, 0x01, 0x00, 0x02];
-        assert_eq!(frame(&scaled), Some(Some(0x200 * 8)));
+        assert_eq!(frame(&scaled), Some(0x200 * 8));
         let unscaled = [0x01, 0x07, 0x03, 0x00, 0x07, 0x11, 0x00, 0x00, 0x10, 0x00];
-        assert_eq!(frame(&unscaled), Some(Some(0x10_0000)));
+        assert_eq!(frame(&unscaled), Some(0x10_0000));
     }
 
     #[test]

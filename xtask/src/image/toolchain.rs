@@ -20,20 +20,20 @@ pub enum Toolchain {
 
 impl Toolchain {
     /// Prefers rustup; takes Debian's compiler where rustup is absent or cannot bring the target.
-    pub fn find() -> Result<Self> {
+    pub fn find() -> Self {
         if shell::find_program("rustup").is_some() {
             let installed =
                 shell::output(rustup().args(["target", "list", "--installed"])).unwrap_or_default();
             if installed.lines().any(|line| line == TARGET) {
-                return Ok(Self::Rustup);
+                return Self::Rustup;
             }
             eprintln!("adding the target {TARGET} with rustup");
             if shell::succeeds(rustup().args(["target", "add", TARGET])) {
-                return Ok(Self::Rustup);
+                return Self::Rustup;
             }
             eprintln!("rustup cannot bring {TARGET}; taking Debian's compiler and its library's source");
         }
-        Ok(Self::Debian)
+        Self::Debian
     }
 
     /// Installs what is missing of the toolchain.

@@ -1,0 +1,346 @@
+//! The miniport's side of NDK, on the image: versions, OIDs, switching RDMA off and on, pause, removal.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use ndk_abi::{
+    ndis::{
+        NDIS_OID, NDIS_STATUS_ADAPTER_NOT_READY, NDIS_STATUS_BAD_VERSION, NDIS_STATUS_BUFFER_TOO_SHORT,
+        NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_NOT_SUPPORTED, OID_802_3_MULTICAST_LIST,
+        OID_GEN_CURRENT_PACKET_FILTER, OID_GEN_MAXIMUM_TOTAL_SIZE, OID_GEN_STATISTICS,
+        OID_GEN_VENDOR_DESCRIPTION,
+    },
+    ndk::{OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS, OID_NDK_SET_STATE, OID_NDK_STATISTICS},
+};
+use ndk_consumer::{
+    Listener,
+    transfer::{self, Progress},
+};
+use ntsim::ndis::{Keyword, Miniport, NdkEvent};
+use viordma_tests::{
+    image,
+    testbed::{Machine, Options, Testbed},
+};
+
+const MOMENT: Duration = Duration::from_secs(5);
+const ON: &[u8] = &[1];
+const OFF: &[u8] = &[0];
+
+/// Both hosts started; registry values as given.
+fn started(keywords: &[(&'static str, &str)]) -> Option<Testbed> {
+    let keywords = keywords.iter().map(|&(name, value)| (name, Keyword::Text(value.into()))).collect();
+    let options = Options { keywords, ..Options::default() };
+    let mut bed = Testbed::new(&image()?, &options).expect("the image can be loaded");
+    let outcome = bed.start();
+    assert!(outcome.is_ok(), "both drivers start: {outcome:?}\n{}", bed.violations().join("\n"));
+    Some(bed)
+}
+
+fn miniport(machine: &Machine) -> Miniport {
+    machine.miniport().expect("the adapter has started").clone()
+}
+
+/// Stops what runs, and fails the test with everything the verifier found.
+fn finish(mut bed: Testbed) {
+    bed.stop().expect("both drivers stop");
+    let violations = bed.violations();
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
+}
+
+/// A 32-bit number of an answer.
+fn word(answer: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(answer[at..at + 4].try_into().unwrap())
+}
+
+/// A 64-bit number of an answer.
+fn counter(answer: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(answer[at..at + 8].try_into().unwrap())
+}
+
+/// Type, revision and size of an answer's header.
+fn header(answer: &[u8]) -> (u8, u8, u16) {
+    (answer[0], answer[1], u16::from_le_bytes([answer[2], answer[3]]))
+}
+
+/// Copies `bytes` bytes from the first host to the second and back; `watch` sees the progress.
+fn copy(bed: &Testbed, bytes: usize, watch: impl Fn(Progress) + Send + 'static) {
+    let [client, server] = bed.machines();
+    let options = transfer::Options::default();
+    let address = SocketAddr::new(server.address(), 5445);
+    let listening = bed.event();
+    let serving = {
+        let listening = listening.clone();
+        server.consumer("server", move |adapter| {
+            transfer::serve(adapter, &options, address, |_| listening.set(), &|_| {}).map(drop)
+        })
+    };
+    let local = SocketAddr::new(client.address(), 0);
+    let copying = client.consumer("client", move |adapter| {
+        let _ = listening.wait(MOMENT);
+        let data: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8).collect();
+        transfer::copy(adapter, &options, local, address, "data", &data[..], &watch).map(drop)
+    });
+    copying.join().unwrap().map_err(|failure| failure.error).expect("the client copies");
+    serving.join().unwrap().map_err(|failure| failure.error).expect("the server serves");
+}
+
+//= R-OPEN-9, R-OPEN-10, R-OPEN-11, R-OPEN-14, R-OPEN-15
+#[test]
+fn every_served_version_opens_and_no_other() {
+    let Some(bed) = started(&[]) else { return };
+    let miniport = miniport(bed.machines()[0]);
+    for (major, minor) in [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)] {
+        let opened = miniport.open_ndk(major, minor);
+        miniport.close_ndk(opened.unwrap_or_else(|_| panic!("{major}.{minor} is served"))).unwrap();
+    }
+    for (major, minor) in [(0, 0), (1, 3), (1, 0xFFFF), (2, 2), (3, 0)] {
+        assert_eq!(miniport.open_ndk(major, minor), Err(NDIS_STATUS_BAD_VERSION), "{major}.{minor}");
+    }
+    assert_eq!(miniport.open_ndk_adapters(), 0);
+    finish(bed);
+}
+
+//= R-OPEN-23
+#[test]
+fn adapters_opened_side_by_side_are_closed_in_any_order() {
+    let Some(bed) = started(&[]) else { return };
+    let miniport = miniport(bed.machines()[0]);
+    let [first, second, third] =
+        [(1, 2), (2, 1), (2, 0)].map(|(major, minor)| miniport.open_ndk(major, minor).unwrap());
+    for opened in [second, first, third] {
+        miniport.close_ndk(opened).unwrap();
+    }
+    finish(bed);
+}
+
+//= R-OPEN-4, R-OPEN-5, R-OPEN-6, R-OPEN-16, R-OPEN-37, R-OIDNDK-6, R-OIDNDK-7, R-PNP-1
+#[test]
+fn with_the_keyword_off_rdma_shows_its_limits_but_stays_off() {
+    let Some(bed) = started(&[("*NetworkDirect", "0")]) else { return };
+    let miniport = miniport(bed.machines()[0]);
+    let (enabled, capabilities, info) = miniport.attributes().ndk.expect("NDK attributes are set");
+    assert!(!enabled);
+    assert!(capabilities.MaxQpCount > 0 && info.MaxCqDepth > 0);
+    assert_eq!(miniport.open_ndk(2, 1), Err(NDIS_STATUS_ADAPTER_NOT_READY));
+    let refused = miniport.set(OID_NDK_SET_STATE, ON).unwrap_err();
+    assert_eq!(refused.status, NDIS_STATUS_NOT_SUPPORTED);
+    assert_eq!(miniport.open_ndk(2, 1), Err(NDIS_STATUS_ADAPTER_NOT_READY));
+    assert!(miniport.ndk_events().is_empty());
+    finish(bed);
+}
+
+//= R-OPEN-6, R-PNP-2
+#[test]
+fn with_the_keyword_on_rdma_is_there_from_the_start() {
+    let Some(bed) = started(&[]) else { return };
+    let miniport = miniport(bed.machines()[0]);
+    let (enabled, ..) = miniport.attributes().ndk.expect("NDK attributes are set");
+    assert!(enabled);
+    assert!(miniport.ndk_events().is_empty(), "being enabled at the start is no news");
+    finish(bed);
+}
+
+//= R-OIDNDK-5, R-OIDNDK-8, R-OIDNDK-10, R-OIDNDK-13, R-OIDNDK-14
+#[test]
+fn rdma_goes_off_and_on_with_one_event_for_each_change() {
+    let Some(bed) = started(&[]) else { return };
+    let miniport = miniport(bed.machines()[0]);
+    for _ in 0..2 {
+        miniport.set(OID_NDK_SET_STATE, OFF).unwrap();
+        assert_eq!(miniport.open_ndk(2, 1), Err(NDIS_STATUS_ADAPTER_NOT_READY), "from the request on");
+    }
+    assert!(miniport.await_ndk_events(1, MOMENT));
+    for _ in 0..2 {
+        miniport.set(OID_NDK_SET_STATE, ON).unwrap();
+    }
+    assert!(miniport.await_ndk_events(2, MOMENT));
+    assert_eq!(miniport.ndk_events(), [NdkEvent::Disable, NdkEvent::Enable]);
+    let opened = miniport.open_ndk(2, 1).expect("enabled again");
+    miniport.close_ndk(opened).unwrap();
+    finish(bed);
+}
+
+//= R-OIDNDK-9
+#[test]
+fn the_keyword_is_read_when_rdma_is_to_be_enabled() {
+    let Some(bed) = started(&[]) else { return };
+    let machine = bed.machines()[0];
+    let miniport = miniport(machine);
+    miniport.set(OID_NDK_SET_STATE, OFF).unwrap();
+    assert!(miniport.await_ndk_events(1, MOMENT));
+    machine.host().set_keyword("*NetworkDirect", "0");
+    assert_eq!(miniport.set(OID_NDK_SET_STATE, ON).unwrap_err().status, NDIS_STATUS_NOT_SUPPORTED);
+    machine.host().set_keyword("*NetworkDirect", "1");
+    miniport.set(OID_NDK_SET_STATE, ON).unwrap();
+    assert!(miniport.await_ndk_events(2, MOMENT));
+    finish(bed);
+}
+
+//= R-OIDNDK-2, R-OIDNDK-3
+#[test]
+fn the_state_is_one_byte_to_be_set() {
+    let Some(bed) = started(&[]) else { return };
+    let miniport = miniport(bed.machines()[0]);
+    let refused = miniport.set(OID_NDK_SET_STATE, &[]).unwrap_err();
+    assert_eq!((refused.status, refused.needed), (NDIS_STATUS_INVALID_LENGTH, 1));
+    assert_eq!(miniport.query(OID_NDK_SET_STATE, 1).unwrap_err().status, NDIS_STATUS_NOT_SUPPORTED);
+    miniport.set(OID_NDK_SET_STATE, &[1, 0xAA, 0xAA]).expect("what follows is ignored");
+    finish(bed);
+}
+
+//= R-OIDNDK-16, R-OIDNDK-17, R-OIDNDK-28
+#[test]
+fn statistics_are_told_on_both_paths_even_while_rdma_is_off() {
+    let Some(bed) = started(&[("*NetworkDirect", "0")]) else { return };
+    let miniport = miniport(bed.machines()[0]);
+    for answer in [miniport.query(OID_NDK_STATISTICS, 300), miniport.query_direct(OID_NDK_STATISTICS, 300)] {
+        let answer = answer.unwrap();
+        assert_eq!((answer.len(), header(&answer), word(&answer, 4)), (248, (0x80, 1, 248), 0));
+    }
+    finish(bed);
+}
+
+//= R-OIDNDK-18
+#[test]
+fn a_short_buffer_is_told_what_is_needed() {
+    let Some(bed) = started(&[]) else { return };
+    let miniport = miniport(bed.machines()[0]);
+    for (oid, needed) in [(OID_NDK_STATISTICS, 248), (OID_NDK_CONNECTIONS, 16), (OID_NDK_LOCAL_ENDPOINTS, 16)]
+    {
+        let refused = miniport.query(oid, needed - 1).unwrap_err();
+        assert_eq!(
+            (refused.status, refused.needed as usize),
+            (NDIS_STATUS_BUFFER_TOO_SHORT, needed),
+            "{oid:#x}"
+        );
+        assert_eq!(miniport.query(oid, needed).unwrap().len(), needed, "{oid:#x}");
+    }
+    finish(bed);
+}
+
+//= R-OIDNDK-20, R-OIDNDK-21, R-OIDNDK-22, R-OIDNDK-23
+#[test]
+fn listeners_are_local_endpoints() {
+    let Some(bed) = started(&[]) else { return };
+    let machine = bed.machines()[0];
+    let (miniport, address) = (miniport(machine), machine.address());
+    let seen = miniport.clone();
+    let listening = machine.consumer("listener", move |adapter| {
+        let _first = Listener::new(adapter, SocketAddr::new(address, 4000)).expect("the port is free");
+        let _second = Listener::new(adapter, SocketAddr::new(address, 4001)).expect("the port is free");
+        seen.query(OID_NDK_LOCAL_ENDPOINTS, 4096).unwrap()
+    });
+    let answer = listening.join().unwrap();
+    assert_eq!((answer.len(), header(&answer), word(&answer, 8)), (16 + 2 * 36, (0x80, 1, 16 + 2 * 36), 2));
+    assert_eq!(answer[12], 0, "RoCE does not ride on TCP");
+    let mut ports = Vec::new();
+    for entry in answer[16..].chunks_exact(36) {
+        assert_eq!((entry[0], entry[28], entry[29]), (2, 0, 1), "IPv4, kernel owned, a listener");
+        ports.push(u16::from_be_bytes([entry[2], entry[3]]));
+    }
+    ports.sort_unstable();
+    assert_eq!(ports, [4000, 4001]);
+    assert_eq!(
+        miniport.query(OID_NDK_LOCAL_ENDPOINTS, 4096).unwrap().len(),
+        16,
+        "closed ones are not listed"
+    );
+    finish(bed);
+}
+
+//= R-OIDNDK-19, R-OIDNDK-21, R-OIDNDK-22, R-OIDNDK-24, R-OIDNDK-27
+#[test]
+fn an_established_connection_is_listed_while_it_lasts() {
+    let Some(bed) = started(&[]) else { return };
+    let miniports = bed.machines().map(miniport);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let watch = {
+        let (miniport, seen) = (miniports[0].clone(), seen.clone());
+        move |_| *seen.lock().unwrap() = miniport.query(OID_NDK_CONNECTIONS, 4096).unwrap()
+    };
+    copy(&bed, 1 << 20, watch);
+    let answer = seen.lock().unwrap().clone();
+    assert_eq!((answer.len(), header(&answer), word(&answer, 8)), (16 + 64, (0x80, 1, 16 + 64), 1));
+    let remote = &answer[16 + 28..];
+    assert_eq!(u16::from_be_bytes([remote[2], remote[3]]), 5445);
+    assert_eq!(&remote[4..8], &[10, 0, 0, 2]);
+    for miniport in &miniports {
+        assert_eq!(word(&miniport.query(OID_NDK_CONNECTIONS, 4096).unwrap(), 8), 0, "it is over");
+        let endpoints = miniport.query(OID_NDK_LOCAL_ENDPOINTS, 4096).unwrap();
+        assert_eq!(word(&endpoints, 8), 0);
+    }
+    finish(bed);
+}
+
+//= R-OIDNDK-29
+#[test]
+fn the_adapters_own_statistics_count_rdma_too() {
+    let Some(bed) = started(&[]) else { return };
+    copy(&bed, 1 << 20, |_| {});
+    for machine in bed.machines() {
+        let miniport = miniport(machine);
+        let (ndk, all) = (
+            miniport.query(OID_NDK_STATISTICS, 248).unwrap(),
+            miniport.query(OID_GEN_STATISTICS, 152).unwrap(),
+        );
+        let (rdma_in, rdma_out) = (counter(&ndk, 8 + 26 * 8), counter(&ndk, 8 + 27 * 8));
+        let (all_in, all_out) = (counter(&all, 24), counter(&all, 56));
+        assert!(rdma_in > 1 << 20 && rdma_out > 1 << 20, "{rdma_in} in, {rdma_out} out");
+        assert!(all_in >= rdma_in && all_out >= rdma_out, "{all_in} in, {all_out} out");
+    }
+    finish(bed);
+}
+
+//= R-PNP-6, R-PNP-7
+#[test]
+fn pausing_ethernet_does_not_pause_rdma() {
+    let Some(bed) = started(&[]) else { return };
+    let miniports = bed.machines().map(miniport);
+    for miniport in &miniports {
+        miniport.pause().unwrap();
+    }
+    copy(&bed, 1 << 20, |_| {});
+    for miniport in &miniports {
+        miniport.restart().unwrap();
+    }
+    copy(&bed, 1 << 20, |_| {});
+    finish(bed);
+}
+
+//= R-OPEN-36
+#[test]
+fn a_roce_frame_size_that_does_not_fit_is_lowered_with_an_event() {
+    let keywords = [("*JumboPacket", "1514"), ("*NetworkDirectRoCEFrameSize", "4096")];
+    let Some(bed) = started(&keywords) else { return };
+    let log = bed.machines()[0].event_log();
+    let [entry] = &log[..] else { panic!("one event: {log:?}") };
+    assert_eq!((entry.code, &entry.data[..]), (0xA0DA_0028, &[1024, 4096][..]));
+    copy(&bed, 1 << 20, |_| {});
+    finish(bed);
+}
+
+//= R-OPEN-3
+#[test]
+fn every_oid_that_ndis_is_told_of_is_served() {
+    let Some(bed) = started(&[]) else { return };
+    let miniport = miniport(bed.machines()[0]);
+    let unknown: NDIS_OID = 0x00FF_FFFF;
+    assert_eq!(miniport.query(unknown, 64).unwrap_err().status, NDIS_STATUS_NOT_SUPPORTED);
+    assert_eq!(miniport.set(unknown, &[0; 64]).unwrap_err().status, NDIS_STATUS_NOT_SUPPORTED);
+    let frame = miniport.query(OID_GEN_MAXIMUM_TOTAL_SIZE, 4).unwrap();
+    assert_eq!(word(&frame, 0), 4096 + 96 + 14);
+    assert!(miniport.query(OID_GEN_VENDOR_DESCRIPTION, 64).unwrap().ends_with(b"\0"));
+    miniport.set(OID_GEN_CURRENT_PACKET_FILTER, &0xB_u32.to_le_bytes()).unwrap();
+    assert_eq!(word(&miniport.query(OID_GEN_CURRENT_PACKET_FILTER, 4).unwrap(), 0), 0xB);
+    let groups = [[1, 0, 0x5E, 0, 0, 1], [0x33, 0x33, 0, 0, 0, 1]].concat();
+    miniport.set(OID_802_3_MULTICAST_LIST, &groups).unwrap();
+    assert_eq!(miniport.query(OID_802_3_MULTICAST_LIST, 64).unwrap(), groups);
+    assert_eq!(
+        miniport.set(OID_802_3_MULTICAST_LIST, &groups[..7]).unwrap_err().status,
+        NDIS_STATUS_INVALID_LENGTH
+    );
+    finish(bed);
+}
