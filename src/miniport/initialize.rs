@@ -42,6 +42,8 @@ use crate::nic::resources::{Resources, set_bus_master};
 
 /// Buffers in each queue, as far as the device has so many.
 const QUEUE_SIZE: u16 = 256;
+/// Memory for receive buffers aimed at, in bytes.
+const RECEIVE_MEMORY: usize = 4 << 20;
 
 /// `MiniportInitializeEx`.
 pub unsafe extern "efiapi" fn initialize(
@@ -119,9 +121,11 @@ fn build_port(
     device: &NetConfig,
     max_frame: u32,
 ) -> Result<Arc<Port>, Failure> {
+    let receive_frame = receive_frame(device, max_frame) as usize;
     let options = Options {
-        max_frame: max_frame as usize,
-        receive_size: QUEUE_SIZE,
+        transmit_frame: max_frame as usize,
+        receive_frame,
+        receive_size: receive_size(receive_frame),
         transmit_size: QUEUE_SIZE,
         messages: messages.max(1),
     };
@@ -150,6 +154,21 @@ fn max_frame(configuration: &Configuration, device: &NetConfig) -> u32 {
     let device = device.mtu.map_or(u32::MAX, |mtu| u32::from(mtu).saturating_add(ETHERNET_HEADER));
     // A device with an MTU below the smallest that IPv4 demands is not believed.
     configuration.jumbo_packet.min(device.max(576 + ETHERNET_HEADER))
+}
+
+/// Longest frame the device may deliver: having accepted its MTU, the driver owes it buffers for that, whatever the
+/// configuration says.
+fn receive_frame(device: &NetConfig, max_frame: u32) -> u32 {
+    device.mtu.map_or(max_frame, |mtu| max_frame.max(u32::from(mtu).saturating_add(ETHERNET_HEADER)))
+}
+
+/// Receive buffers of `frame` bytes, so many that they take at most [`RECEIVE_MEMORY`].
+fn receive_size(frame: usize) -> u16 {
+    let mut size = QUEUE_SIZE;
+    while size > 16 && usize::from(size).saturating_mul(frame) > RECEIVE_MEMORY {
+        size /= 2;
+    }
+    size
 }
 
 fn station_addresses(configuration: &Configuration, device: &NetConfig) -> StationAddresses {

@@ -15,8 +15,11 @@ const TRANSMIT: u16 = 1;
 /// What the driver wants of the queues.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Longest frame, from the Ethernet header on, without check sequence, in bytes.
-    pub max_frame: usize,
+    /// Longest frame sent, from the Ethernet header on, without check sequence, in bytes.
+    pub transmit_frame: usize,
+    /// Longest frame received, likewise. With the MTU feature at least what the device's MTU makes of it, or the device
+    /// might find no buffer for a frame. (virtio §10)
+    pub receive_frame: usize,
     /// Buffers in the receive queue; lowered to what the device has. A power of two.
     pub receive_size: u16,
     /// Slots in the transmit queue; lowered to what the device has. A power of two.
@@ -51,8 +54,8 @@ impl<H: Hal, R: Registers> Nic<H, R> {
         };
         let receive_size = options.receive_size.min(control.queue_size(RECEIVE)?);
         let transmit_size = options.transmit_size.min(control.queue_size(TRANSMIT)?);
-        let mut receive = ReceiveQueue::new(hal, receive_size, options.max_frame, suppression)?;
-        let mut transmit = TransmitQueue::new(hal, transmit_size, options.max_frame, suppression)?;
+        let mut receive = ReceiveQueue::new(hal, receive_size, options.receive_frame, suppression)?;
+        let mut transmit = TransmitQueue::new(hal, transmit_size, options.transmit_frame, suppression)?;
         let vectors = Self::program(control, options.messages, &mut receive, &mut transmit)
             .inspect_err(|_| abandon(control))?;
         Ok(Self { receive, transmit, vectors })

@@ -115,7 +115,13 @@ impl Fake {
         let layout = Layout::find(&config_space(), |bar| self.bar_len(bar))?;
         let mut control = Control::new(self.clone(), self.clone(), layout);
         control.negotiate()?;
-        let options = Options { max_frame, receive_size: 256, transmit_size: 256, messages: 3 };
+        let options = Options {
+            transmit_frame: max_frame,
+            receive_frame: max_frame,
+            receive_size: 256,
+            transmit_size: 256,
+            messages: 3,
+        };
         let mut nic = Nic::new(self, &mut control, &options)?;
         nic.start(&mut control)?;
         Ok(Driver { nic: Some(nic), control })
