@@ -135,7 +135,13 @@ impl Bench {
         let layout = Layout::find(&config, |bar| self.bar_len(bar))?;
         let mut control = Control::new(self.clone(), self.clone(), layout);
         control.negotiate()?;
-        let options = Options { max_frame: 1514, receive_size: 256, transmit_size: 256, messages: 3 };
+        let options = Options {
+            transmit_frame: 1514,
+            receive_frame: 1514,
+            receive_size: 256,
+            transmit_size: 256,
+            messages: 3,
+        };
         let mut nic = virtio_net::Nic::new(self, &mut control, &options)?;
         nic.start(&mut control)?;
         self.machine.settle();
