@@ -118,11 +118,18 @@ fn every_creation_survives_every_allocation_that_fails() {
     let mut memory = vec![0u8; 64];
     let start = std::ptr::NonNull::new(memory.as_mut_ptr()).unwrap();
     // SAFETY: nothing is posted: the memory is not accessed.
-    let register =
-        || unsafe { engine.register(pd, 0x1000, 64, Access::all(), Backing::contiguous(start, 64)?) };
+    let backing = || unsafe { Backing::contiguous(start, 64) };
+    let register = || {
+        let backing = backing()?;
+        // SAFETY: as above.
+        unsafe { engine.register(pd, 0x1000, 64, Access::all(), backing) }
+    };
     assert!(survives(&no, register) >= 2);
-    // SAFETY: as above.
-    let map = || unsafe { engine.map_logical(0, Backing::contiguous(start, 64)?) };
+    let map = || {
+        let backing = backing()?;
+        // SAFETY: as above.
+        unsafe { engine.map_logical(0, backing) }
+    };
     assert!(survives(&no, map) >= 2);
     let listen = || engine.listen(&ListenSpec { ip: None, port: 1, backlog: 1, context: 0 });
     assert!(survives(&ConnError::OutOfMemory, listen) >= 1);
@@ -158,14 +165,14 @@ fn a_connection_without_memory_is_refused_and_the_next_one_is_made() {
 
 /// A transmit queue whose slots were there before.
 struct Slots {
-    slots: Vec<Vec<u8>>,
+    room: Vec<Vec<u8>>,
     lengths: Vec<usize>,
     used: usize,
 }
 
 impl Transmit for Slots {
     fn slot(&mut self) -> Option<&mut [u8]> {
-        self.slots.get_mut(self.used).map(Vec::as_mut_slice)
+        self.room.get_mut(self.used).map(Vec::as_mut_slice)
     }
 
     fn commit(&mut self, len: usize) {
@@ -181,7 +188,7 @@ fn no_packet_costs_an_allocation() {
     let data = pattern(200_000, 1);
     let (source, target, back) = (alice.source(&data), bob.shared(data.len()), alice.sink(data.len()));
     let sink = bob.sink(64);
-    let mut queue = Slots { slots: vec![vec![0; 1300]; 64], lengths: vec![0; 64], used: 0 };
+    let mut queue = Slots { room: vec![vec![0; 1300]; 64], lengths: vec![0; 64], used: 0 };
     let (count, frames) = allocations(|| {
         let mut frames = 0;
         for context in 0..8 {
@@ -196,7 +203,7 @@ fn no_packet_costs_an_allocation() {
                 queue.used = 0;
                 from.engine.poll_transmit(pair.now, &mut queue, 64);
                 idle = if queue.used == 0 { idle + 1 } else { 0 };
-                for (slot, len) in queue.slots.iter().zip(&queue.lengths).take(queue.used) {
+                for (slot, len) in queue.room.iter().zip(&queue.lengths).take(queue.used) {
                     // One in fifty is lost: recovery is free of allocations, too.
                     frames += 1;
                     if frames % 50 != 0 {

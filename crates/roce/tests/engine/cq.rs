@@ -122,11 +122,22 @@ fn an_arm_is_satisfied_at_once_by_what_is_new_and_not_by_what_is_known() {
     assert_eq!(pair.sides[1].notices.len(), 3);
 }
 
+/// Frames as they are sent.
+struct Tx<'a>(&'a mut Vec<Vec<u8>>, [u8; 4300]);
+impl roce::Transmit for Tx<'_> {
+    fn slot(&mut self) -> Option<&mut [u8]> {
+        Some(&mut self.1)
+    }
+    fn commit(&mut self, len: usize) {
+        self.0.push(self.1[..len].to_vec());
+    }
+}
+
 //= R-CQ-14
 //= R-CQ-15
 #[test]
 fn the_next_notice_waits_for_the_present_one() {
-    let mut pair = Pair::connected(Options::default());
+    let pair = Pair::connected(Options::default());
     let bob = &pair.sides[1];
     bob.engine.arm_cq(&bob.cq, Arm::Any);
     let [alice, bob] = &pair.sides;
@@ -135,15 +146,6 @@ fn the_next_notice_waits_for_the_present_one() {
     bob.recv(2, &[sink.all()]);
     // Bob's own events are polled here, not by the pair.
     let mut frames = Vec::new();
-    struct Tx<'a>(&'a mut Vec<Vec<u8>>, [u8; 4300]);
-    impl roce::Transmit for Tx<'_> {
-        fn slot(&mut self) -> Option<&mut [u8]> {
-            Some(&mut self.1)
-        }
-        fn commit(&mut self, len: usize) {
-            self.0.push(self.1[..len].to_vec());
-        }
-    }
     alice.send(1, &[source.all()]);
     alice.send(2, &[source.all()]);
     alice.engine.poll_transmit(pair.now, &mut Tx(&mut frames, [0; 4300]), 8);

@@ -6,6 +6,9 @@ use roce::{Access, CompletionKind, ConnEvent, Operation, QpState, SendFlags, Sge
 
 use crate::pair::{Options, Pair, pattern};
 
+/// Makes a bad element of alice's.
+type MakeSge = fn(&Pair) -> Sge;
+
 /// Posts one good write, the bad request, and a good write; runs; what completed at the sender.
 fn with_bad(pair: &mut Pair, operation: Operation, sges: &[Sge]) -> Vec<(u64, Status)> {
     let [alice, bob] = &pair.sides;
@@ -29,7 +32,7 @@ fn fails_with(status: Status) -> Vec<(u64, Status)> {
 //= R-MR-57
 #[test]
 fn local_elements_must_be_what_they_claim() {
-    let bad: [(&str, fn(&Pair) -> Sge); 6] = [
+    let bad: [(&str, MakeSge); 6] = [
         ("past the end", |pair| pair.sides[0].source(b"four").sge(1, 4)),
         ("before the start", |pair| {
             let sge = pair.sides[0].source(b"four").all();

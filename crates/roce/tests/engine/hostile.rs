@@ -30,10 +30,10 @@ impl Forger {
     }
 
     fn frame(&self, opcode: Opcode, ext: Ext, payload: &[u8]) -> Vec<u8> {
-        self.frame_to(self.pair.sides[1].qp.qpn(), &self.path, self.psn, opcode, ext, payload)
+        Self::frame_to(self.pair.sides[1].qp.qpn(), &self.path, self.psn, opcode, ext, payload)
     }
 
-    fn frame_to(&self, qpn: Qpn, path: &Path, psn: Psn, opcode: Opcode, ext: Ext, payload: &[u8]) -> Vec<u8> {
+    fn frame_to(qpn: Qpn, path: &Path, psn: Psn, opcode: Opcode, ext: Ext, payload: &[u8]) -> Vec<u8> {
         let template = Template::new(path, qpn).unwrap();
         let headers = Headers { opcode, solicited: false, ack_req: true, psn, ext };
         let mut slot = vec![0; payload.len() + 200];
@@ -161,23 +161,22 @@ fn strangers_are_dropped_and_counted() {
     let before = forger.pair.sides[1].qp.state();
     let qpn = forger.pair.sides[1].qp.qpn();
     let (path, psn) = (forger.path, forger.psn);
-    let only = |forger: &Forger, qpn, path: &Path, psn| {
-        forger.frame_to(qpn, path, psn, Opcode::SEND_ONLY, Ext::None, b"evil")
-    };
+    let only =
+        |qpn, path: &Path, psn| Forger::frame_to(qpn, path, psn, Opcode::SEND_ONLY, Ext::None, b"evil");
     let other_ip = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 66));
     let spoofed = Path { remote_ip: path.remote_ip, local_ip: other_ip, ..path };
     let cases = [
-        (only(&forger, qpn, &spoofed, psn), Reason::Address, "drop_address"),
-        (only(&forger, Qpn::new(qpn.value() ^ 1), &path, psn), Reason::NoQp, "drop_no_qp"),
-        (only(&forger, Qpn::new(0), &path, psn), Reason::NoQp, "drop_no_qp"),
-        (only(&forger, qpn, &path, psn.add(9)), Reason::Sequence, "drop_sequence"),
+        (only(qpn, &spoofed, psn), Reason::Address, "drop_address"),
+        (only(Qpn::new(qpn.value() ^ 1), &path, psn), Reason::NoQp, "drop_no_qp"),
+        (only(Qpn::new(0), &path, psn), Reason::NoQp, "drop_no_qp"),
+        (only(qpn, &path, psn.add(9)), Reason::Sequence, "drop_sequence"),
     ];
     for (frame, reason, counter) in cases {
         let count = forger.pair.sides[1].stat(counter);
         assert_eq!(forger.give(&frame), Verdict::Dropped(reason));
         assert_eq!(forger.pair.sides[1].stat(counter), count + 1);
     }
-    let good = only(&forger, qpn, &path, psn);
+    let good = only(qpn, &path, psn);
     for bit in (42 * 8..good.len() * 8).step_by(3) {
         let mut bad = good.clone();
         bad[bit / 8] ^= 1 << (bit % 8);
@@ -199,7 +198,7 @@ fn strangers_are_dropped_and_counted() {
     let moved = Path { source_port: 0xFFFF, local_mac: MacAddr([0xFF; 6]), ..path };
     let sink = forger.pair.sides[1].sink(8);
     forger.pair.sides[1].recv(1, &[sink.all()]);
-    let frame = only(&forger, qpn, &moved, psn);
+    let frame = only(qpn, &moved, psn);
     assert_eq!(forger.give(&frame), Verdict::Consumed);
 }
 
@@ -230,7 +229,7 @@ fn a_peer_gone_mad_does_no_harm() {
             let len = if info.payload == roce::wire::PayloadRule::None { 0 } else { len };
             let psn = if random & 7 < 5 { forger.psn } else { Psn::new(random as u32 >> 3) };
             let qpn = forger.pair.sides[1].qp.qpn();
-            let frame = forger.frame_to(qpn, &forger.path, psn, info.opcode, ext, &pattern(len, random));
+            let frame = Forger::frame_to(qpn, &forger.path, psn, info.opcode, ext, &pattern(len, random));
             if forger.give(&frame) == Verdict::Consumed && psn == forger.psn {
                 forger.psn = forger.psn.next();
             }

@@ -117,27 +117,24 @@ fn with_a_loss(operation: &str, side: usize, opcode: Opcode, nth: usize) -> u64 
         let [alice, bob] = &pair.sides;
         let data = pattern(10 * 1024, round);
         let start = pair.now;
-        match operation {
-            "send" => {
-                let (source, sink) = (alice.source(&data), bob.sink(data.len()));
-                bob.recv(1, &[sink.all()]);
-                alice.send(1, &[source.all()]);
-                if round == 1 {
-                    lose(&mut pair, side, opcode, nth);
-                }
-                pair.run_until("the send", |pair| !pair.sides[0].cq.is_empty());
-                assert_eq!(sink.read(), data);
+        if operation == "send" {
+            let (source, sink) = (alice.source(&data), bob.sink(data.len()));
+            bob.recv(1, &[sink.all()]);
+            alice.send(1, &[source.all()]);
+            if round == 1 {
+                lose(&mut pair, side, opcode, nth);
             }
-            _ => {
-                let (source, sink) = (bob.shared(data.len()), alice.sink(data.len()));
-                source.write(&data);
-                alice.read(1, &[sink.all()], &source, 0);
-                if round == 1 {
-                    lose(&mut pair, side, opcode, nth);
-                }
-                pair.run_until("the read", |pair| !pair.sides[0].cq.is_empty());
-                assert_eq!(sink.read(), data);
+            pair.run_until("the send", |pair| !pair.sides[0].cq.is_empty());
+            assert_eq!(sink.read(), data);
+        } else {
+            let (source, sink) = (bob.shared(data.len()), alice.sink(data.len()));
+            source.write(&data);
+            alice.read(1, &[sink.all()], &source, 0);
+            if round == 1 {
+                lose(&mut pair, side, opcode, nth);
             }
+            pair.run_until("the read", |pair| !pair.sides[0].cq.is_empty());
+            assert_eq!(sink.read(), data);
         }
         for side in &pair.sides {
             assert!(side.outcomes().iter().all(|(_, status)| *status == Status::Success));
