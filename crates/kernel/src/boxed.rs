@@ -16,7 +16,7 @@ pub fn try_box<T>(value: T) -> Option<Box<T>> {
 }
 
 /// Moves `value` into pool, or gives it back when pool has run dry.
-pub(crate) fn try_box_or_return<T>(value: T) -> Result<Box<T>, T> {
+pub fn try_box_or_return<T>(value: T) -> Result<Box<T>, T> {
     const { assert!(align_of::<T>() <= POOL_ALIGNMENT) };
     let layout = Layout::new::<T>();
     if layout.size() == 0 {

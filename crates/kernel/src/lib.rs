@@ -32,7 +32,7 @@ mod sys;
 #[path = "nt.rs"]
 mod sys;
 
-pub use boxed::try_box;
+pub use boxed::{try_box, try_box_or_return};
 pub use dpc::Dpc;
 pub use entropy::entropy;
 pub use event::Event;

@@ -22,7 +22,7 @@ use core::net::SocketAddr;
 use kernel::{SpinLock, WorkItem};
 use ndk_abi::ndk::{
     NDK_CONNECTOR, NDK_CONNECTOR_DISPATCH, NDK_FN_DISCONNECT_EVENT_CALLBACK,
-    NDK_FN_DISCONNECT_EVENT_CALLBACK_EX, NDK_OBJECT_TYPE,
+    NDK_FN_DISCONNECT_EVENT_CALLBACK_EX, NDK_FN_REQUEST_COMPLETION, NDK_OBJECT_TYPE,
 };
 use ndk_abi::nt::{
     NTSTATUS, STATUS_ADDRESS_ALREADY_EXISTS, STATUS_CANCELLED, STATUS_CONNECTION_ABORTED,
@@ -133,8 +133,7 @@ struct Inner {
     connection: Option<ConnId>,
     local: Option<SocketAddr>,
     remote: Option<SocketAddr>,
-    /// What the peer sent, and the limits as they stand; `None` before there is any.
-    data: Option<Data>,
+    said: Said,
     /// Held from connect or accept on. //= R-CLOSE-14
     qp: Option<Ref<Qp>>,
     /// The port of a plain connect. //= R-CONN-56, R-CONN-58
@@ -153,11 +152,14 @@ struct Inner {
     active: bool,
 }
 
-/// What a side knows of the other while connecting.
+/// What one side tells the other while connecting.
 #[derive(Clone, Copy)]
-struct Data {
-    reads: ReadLimits,
-    private_data: PrivateData,
+enum Said {
+    Nothing,
+    /// By this side, while the way to the peer is being looked for.
+    Here(Terms),
+    /// By the peer; the limits as they stand.
+    There(Terms),
 }
 
 /// Whom to tell that the peer has gone.
@@ -168,7 +170,8 @@ pub enum DisconnectEvent {
     Ex(NDK_FN_DISCONNECT_EVENT_CALLBACK_EX, Context),
 }
 
-/// What connect and accept have in common, checked and copied. //= R-CONN-13
+/// Read limits and private data, checked and copied. //= R-CONN-13
+#[derive(Clone, Copy)]
 pub struct Terms {
     reads: ReadLimits,
     private_data: PrivateData,
@@ -247,7 +250,7 @@ impl Body for Connector {
 impl Connector {
     /// //= R-CREATE-45
     pub fn create(adapter: &Ref<Adapter>) -> Answer<Created<Self>> {
-        Self::make(adapter, None, Inner::new(State::Idle))
+        Self::make(adapter, None, State::Idle)
     }
 
     /// For a request that has come in. //= R-CONN-24, R-CONN-47, R-CONN-78
@@ -256,23 +259,22 @@ impl Connector {
         connection: ConnId,
         request: &roce::Request,
     ) -> Answer<Created<Self>> {
-        let inner = Inner {
-            connection: Some(connection),
-            local: Some(SocketAddr::new(request.path.local_ip, request.local_port)),
-            remote: Some(SocketAddr::new(request.path.remote_ip, request.remote_port)),
-            data: Some(Data { reads: request.reads, private_data: request.private_data }),
-            ..Inner::new(State::Indicated)
-        };
         let adapter = listener.adapter();
-        let created = Self::make(adapter, Some(listener.clone()), inner)?;
-        let number = created.hold().ticket.number();
-        adapter.core().engine.set_context(connection, number);
+        let created = Self::make(adapter, Some(listener.clone()), State::Indicated)?;
+        let this = created.hold();
+        let mut inner = this.inner.lock();
+        inner.connection = Some(connection);
+        inner.local = Some(SocketAddr::new(request.path.local_ip, request.local_port));
+        inner.remote = Some(SocketAddr::new(request.path.remote_ip, request.remote_port));
+        inner.said = Said::There(Terms { reads: request.reads, private_data: request.private_data });
+        drop(inner);
+        adapter.core().engine.set_context(connection, this.ticket.number());
         Ok(created)
     }
 
-    fn make(adapter: &Ref<Adapter>, listener: Option<Ref<Listener>>, inner: Inner) -> Answer<Created<Self>> {
+    fn make(adapter: &Ref<Adapter>, listener: Option<Ref<Listener>>, state: State) -> Answer<Created<Self>> {
         let ticket = Registry::ticket(&adapter.core().registry)?;
-        let inner = SpinLock::new(inner);
+        let inner = SpinLock::new(Inner::new(state));
         let body = Self { ticket, inner, _listener: listener, adapter: adapter.clone() };
         let created = Created::try_new(adapter.version(), body)?;
         Ticket::enter(&created.hold());
@@ -287,13 +289,15 @@ impl Connector {
     ///
     /// //= R-CONN-1, R-CONN-2, R-CONN-3, R-CONN-8, R-CONN-9, R-CONN-17, R-CONN-18, R-CONN-19, R-CONN-26,
     /// //= R-CONN-27, R-CREATE-52
+    #[inline(never)]
     pub fn connect(
         this: &Ref<Self>,
         qp: &Ref<Qp>,
         source: &Source<'_>,
         destination: SocketAddr,
-        terms: Terms,
-        request: impl FnOnce() -> Request<Self>,
+        terms: &Terms,
+        completion: Option<NDK_FN_REQUEST_COMPLETION>,
+        context: Context,
     ) -> Answer {
         let core = this.core();
         let local = match *source {
@@ -329,7 +333,7 @@ impl Connector {
             let core = adapter.core();
             let way = core.host.resolve(local.ip(), destination.ip()).map_err(status::resolve);
             if let Some(connector) = core.registry.find::<Self>(number) {
-                Self::on_resolved(&connector, way, &terms);
+                Self::on_resolved(&connector, way);
             }
         });
         let item = item.map_err(|_| STATUS_INSUFFICIENT_RESOURCES)?;
@@ -345,7 +349,8 @@ impl Connector {
             if let Source::Shared(shared) = source {
                 inner.shared = Some((*shared).clone());
             }
-            inner.pending = Some(request());
+            inner.said = Said::Here(*terms);
+            inner.pending = Some(Request::new(this.clone(), completion, context));
         }
         item.queue();
         Ok(())
@@ -363,11 +368,12 @@ impl Connector {
     }
 
     /// The search for the way to the peer is over. `PASSIVE_LEVEL`.
-    fn on_resolved(this: &Ref<Self>, way: Answer<Path>, terms: &Terms) {
+    #[inline(never)]
+    fn on_resolved(this: &Ref<Self>, way: Answer<Path>) {
         let core = this.core();
         let mut inner = this.inner.lock();
         if let Some(next) = inner.state.on(Event::Resolve) {
-            match way.and_then(|way| inner.ask(core, &way, terms, this.ticket.number())) {
+            match way.and_then(|way| inner.ask(core, &way, this.ticket.number())) {
                 Ok(connection) => {
                     inner.connection = Some(connection);
                     inner.state = next;
@@ -400,12 +406,14 @@ impl Connector {
     /// Says yes to an incoming request; `STATUS_PENDING` follows from `Ok`.
     ///
     /// //= R-CONN-19, R-CONN-25, R-CONN-32, R-CONN-34, R-CONN-41, R-CONN-43, R-CONN-44
+    #[inline(never)]
     pub fn accept(
         this: &Ref<Self>,
         qp: &Ref<Qp>,
         terms: &Terms,
         disconnect: Option<DisconnectEvent>,
-        request: impl FnOnce() -> Request<Self>,
+        completion: Option<NDK_FN_REQUEST_COMPLETION>,
+        context: Context,
     ) -> Answer {
         if !qp.pd().adapter().is(&this.adapter) {
             return Err(STATUS_INVALID_PARAMETER);
@@ -426,7 +434,7 @@ impl Connector {
         inner.state = next;
         inner.qp = Some(qp.clone());
         inner.disconnect = disconnect;
-        inner.pending = Some(request());
+        inner.pending = Some(Request::new(this.clone(), completion, context));
         drop(inner);
         core.after_call();
         Ok(())
@@ -476,6 +484,7 @@ impl Connector {
     }
 
     /// What the engine tells of the connection.
+    #[inline(never)]
     pub fn on_event(&self, event: &ConnEvent) {
         self.inner.lock().on_event(self.core(), event);
         self.deliver();
@@ -522,7 +531,9 @@ impl Connector {
     /// //= R-CONN-22, R-CONN-72, R-CONN-73, R-CONN-74
     pub fn data(&self) -> Answer<ConnectionData> {
         let inner = self.inner.lock();
-        let Data { reads, private_data } = inner.data.ok_or(STATUS_CONNECTION_INVALID)?;
+        let Said::There(Terms { reads, private_data }) = inner.said else {
+            return Err(STATUS_CONNECTION_INVALID);
+        };
         let (inbound, outbound) = (reads.inbound.into(), reads.outbound.into());
         Ok(ConnectionData { inbound, outbound, private_data })
     }
@@ -555,7 +566,7 @@ impl Inner {
             connection: None,
             local: None,
             remote: None,
-            data: None,
+            said: Said::Nothing,
             qp: None,
             endpoint: None,
             shared: None,
@@ -579,8 +590,10 @@ impl Inner {
     }
 
     /// Sends the request to the peer.
-    fn ask(&self, core: &Core, way: &Path, terms: &Terms, context: u64) -> Answer<ConnId> {
-        let (Some(local), Some(remote), Some(qp)) = (self.local, self.remote, &self.qp) else {
+    fn ask(&self, core: &Core, way: &Path, context: u64) -> Answer<ConnId> {
+        let (Some(local), Some(remote), Some(qp), Said::Here(terms)) =
+            (self.local, self.remote, &self.qp, &self.said)
+        else {
             return Err(STATUS_CONNECTION_INVALID);
         };
         let link = core.host.link();
@@ -604,15 +617,15 @@ impl Inner {
             //= R-CONN-11
             ConnEvent::Replied { reads, private_data } => {
                 if self.enter(core, Event::Reply) {
-                    self.data = Some(Data { reads, private_data });
+                    self.said = Said::There(Terms { reads, private_data });
                     self.finish_pending(STATUS_SUCCESS);
                 }
             }
             //= R-CONN-6, R-CONN-38, R-CONN-39
             ConnEvent::Refused { reason, private_data } => {
-                let reads = self.data.map(|data| data.reads).unwrap_or_default();
                 if self.state == State::Connecting {
-                    self.data = Some(Data { reads, private_data });
+                    let reads = ReadLimits::default();
+                    self.said = Said::There(Terms { reads, private_data });
                 }
                 let explicit = self.state == State::Connecting || reason == RejectReason::CONSUMER;
                 let status = if explicit { STATUS_CONNECTION_REFUSED } else { STATUS_CONNECTION_ABORTED };
@@ -621,8 +634,8 @@ impl Inner {
             //= R-CONN-11, R-CONN-22, R-CONN-25
             ConnEvent::Established { reads } => {
                 if self.enter(core, Event::Establish) {
-                    if let Some(data) = &mut self.data {
-                        data.reads = reads;
+                    if let Said::There(terms) = &mut self.said {
+                        terms.reads = reads;
                     }
                     self.set_active(core, true);
                     core.counters.accept.add();

@@ -20,14 +20,15 @@ pub fn deliver(core: &Core, budget: usize) -> usize {
             continue;
         }
         match core.engine.poll_event() {
-            Some(event) => dispatch(core, event),
+            Some(event) => dispatch(core, &event),
             None => return done,
         }
     }
     budget
 }
 
-fn dispatch(core: &Core, event: Event<'_, kernel::RawSpinLock>) {
+#[inline(never)]
+fn dispatch(core: &Core, event: &Event<'_, kernel::RawSpinLock>) {
     match event {
         //= R-CQ-1, R-CQ-14, R-CQ-32, R-CQ-34
         // The notice lives until the consumer's callback has returned: the next one waits for that.
@@ -54,14 +55,14 @@ fn dispatch(core: &Core, event: Event<'_, kernel::RawSpinLock>) {
         // Numbers are not used again while anybody may still know them.
         Event::CqGone { .. } | Event::SrqGone { .. } => {}
         Event::Conn { id, context, event: ConnEvent::Request(request) } => {
-            match core.registry.find::<Listener>(context) {
-                Some(listener) => Listener::on_request(&listener, id, &request),
-                None => core.engine.release(crate::provider::now(), id),
+            match core.registry.find::<Listener>(*context) {
+                Some(listener) => Listener::on_request(&listener, *id, request),
+                None => core.engine.release(crate::provider::now(), *id),
             }
         }
         Event::Conn { context, event, .. } => {
-            if let Some(connector) = core.registry.find::<Connector>(context) {
-                connector.on_event(&event);
+            if let Some(connector) = core.registry.find::<Connector>(*context) {
+                connector.on_event(event);
             }
         }
     }

@@ -139,6 +139,7 @@ impl Listener {
     /// A request has come in: makes its connector and tells the consumer.
     ///
     /// //= R-CONN-45, R-CONN-46, R-CONN-47, R-CONN-48, R-CONN-49, R-CLOSE-15
+    #[inline(never)]
     pub fn on_request(this: &Ref<Self>, connection: ConnId, request: &Request) {
         let open = {
             let inner = this.inner.lock();

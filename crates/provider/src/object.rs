@@ -26,7 +26,7 @@ use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering, fence};
-use kernel::{Event, SpinLock, try_box};
+use kernel::{Event, SpinLock, try_box_or_return};
 use ndk_abi::ndk::{
     NDK_FN_CLOSE_COMPLETION, NDK_FN_CREATE_COMPLETION, NDK_FN_REQUEST_COMPLETION, NDK_OBJECT_HEADER,
     NDK_OBJECT_HEADER_RESERVED_BLOCK, NDK_OBJECT_TYPE, NDK_VERSION,
@@ -122,6 +122,8 @@ pub struct Created<T: Body>(Ref<T>);
 
 impl<T: Body> Created<T> {
     /// //= R-CREATE-8, R-OPEN-13, R-OPEN-19
+    // Out of line: the object is on the stack for a moment, and so are its parts in the caller.
+    #[inline(never)]
     pub fn try_new(version: NDK_VERSION, body: T) -> Answer<Self> {
         let header = NDK_OBJECT_HEADER {
             Version: version,
@@ -129,14 +131,18 @@ impl<T: Body> Created<T> {
             NdkReserved: NDK_OBJECT_HEADER_RESERVED_BLOCK { rf: [core::ptr::null_mut(); 4] },
         };
         let dispatch = core::ptr::from_ref(T::DISPATCH).cast();
-        let object = try_box(Object {
+        let object = try_box_or_return(Object {
             public: UnsafeCell::new(Public { header, dispatch }),
             tag: tag::<T>(),
             holds: AtomicUsize::new(1),
             life: SpinLock::new((Life::Open, OnClosed::Nobody)),
             body,
         })
-        .ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
+        .map_err(|object| {
+            // What the engine has must go all the same.
+            object.body.finish();
+            STATUS_INSUFFICIENT_RESOURCES
+        })?;
         let object = Box::into_raw(object);
         // SAFETY: `into_raw` gives no null; `holds` counts this reference.
         Ok(Self(Ref(unsafe { NonNull::new_unchecked(object) })))

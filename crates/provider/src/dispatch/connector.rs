@@ -88,9 +88,16 @@ unsafe extern "efiapi" fn connect(
     let destination = unsafe { socket_address(destination, destination_length) };
     // SAFETY: the consumer's data.
     let terms = unsafe { terms(inbound, outbound, private_data, private_data_length, LIMITS.caller_data) };
-    let request = || Request::new(connector.clone(), completion, Context::new(context));
     let answer = source.and_then(|source| {
-        Connector::connect(&connector, &qp, &Source::Address(source), destination?, terms?, request)
+        Connector::connect(
+            &connector,
+            &qp,
+            &Source::Address(source),
+            destination?,
+            terms.as_ref().map_err(|status| *status)?,
+            completion,
+            Context::new(context),
+        )
     });
     pending(answer)
 }
@@ -114,9 +121,16 @@ unsafe extern "efiapi" fn connect_with_shared_endpoint(
     let destination = unsafe { socket_address(destination, destination_length) };
     // SAFETY: the consumer's data.
     let terms = unsafe { terms(inbound, outbound, private_data, private_data_length, LIMITS.caller_data) };
-    let request = || Request::new(connector.clone(), completion, Context::new(context));
     let answer = destination.and_then(|destination| {
-        Connector::connect(&connector, &qp, &Source::Shared(&endpoint), destination, terms?, request)
+        Connector::connect(
+            &connector,
+            &qp,
+            &Source::Shared(&endpoint),
+            destination,
+            terms.as_ref().map_err(|status| *status)?,
+            completion,
+            Context::new(context),
+        )
     });
     pending(answer)
 }
@@ -171,8 +185,11 @@ unsafe extern "efiapi" fn accept(
     // SAFETY: the consumer's data.
     let terms = unsafe { terms(inbound, outbound, private_data, private_data_length, LIMITS.callee_data) };
     let event = event.map(|callback| DisconnectEvent::Plain(callback, Context::new(event_context)));
-    let request = || Request::new(connector.clone(), completion, Context::new(context));
-    pending(terms.and_then(|terms| Connector::accept(&connector, &qp, &terms, event, request)))
+    let context = Context::new(context);
+    match &terms {
+        Ok(terms) => pending(Connector::accept(&connector, &qp, terms, event, completion, context)),
+        Err(status) => *status,
+    }
 }
 
 /// //= R-CONN-98
@@ -192,8 +209,11 @@ unsafe extern "efiapi" fn accept_ex(
     // SAFETY: the consumer's data.
     let terms = unsafe { terms(inbound, outbound, private_data, private_data_length, LIMITS.callee_data) };
     let event = event.map(|callback| DisconnectEvent::Ex(callback, Context::new(event_context)));
-    let request = || Request::new(connector.clone(), completion, Context::new(context));
-    pending(terms.and_then(|terms| Connector::accept(&connector, &qp, &terms, event, request)))
+    let context = Context::new(context);
+    match &terms {
+        Ok(terms) => pending(Connector::accept(&connector, &qp, terms, event, completion, context)),
+        Err(status) => *status,
+    }
 }
 
 unsafe extern "efiapi" fn reject(
