@@ -10,13 +10,19 @@ use alloc::alloc::{alloc, dealloc};
 use core::alloc::Layout;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use ndk_abi::nt::{MDL, MDL_PAGES_LOCKED, MDL_PARTIAL, MDL_SOURCE_IS_NONPAGED_POOL};
+use ndk_abi::nt::{MDL, MDL_IO_SPACE, MDL_PAGES_LOCKED, MDL_PARTIAL, MDL_SOURCE_IS_NONPAGED_POOL};
 
 /// Bytes of a page frame.
 pub const PAGE_SIZE: usize = 4096;
 
 /// Flags one of which a list carries whose page frame numbers are valid.
 const RESIDENT: i16 = MDL_PAGES_LOCKED | MDL_SOURCE_IS_NONPAGED_POOL | MDL_PARTIAL;
+
+/// Whether there is memory behind a list, and it stays there: registers of a device, say, cannot be mapped as
+/// memory is.
+fn is_resident(flags: i16) -> bool {
+    flags & RESIDENT != 0 && flags & MDL_IO_SPACE == 0
+}
 
 /// Zero-length members of a chain that are skipped before the chain is called broken.
 const MAX_EMPTY: usize = 64;
@@ -155,7 +161,7 @@ impl MdlChain<'_> {
             let contiguous = expected.is_none_or(|expected| expected == member.base);
             let page_aligned = (header.StartVa as usize).is_multiple_of(PAGE_SIZE)
                 && (header.ByteOffset as usize) < PAGE_SIZE;
-            if !contiguous || !page_aligned || header.MdlFlags & RESIDENT == 0 {
+            if !contiguous || !page_aligned || !is_resident(header.MdlFlags) {
                 return Err(MdlError::Invalid);
             }
             expected = Some(member.base.checked_add(member.bytes as u64).ok_or(MdlError::Invalid)?);
@@ -319,6 +325,12 @@ mod tests {
         let first = pages.list(BASE, 600, 0, Some(&second));
         assert_eq!(first.chain().span(600).map(|span| span.length), Ok(600));
         assert_eq!(first.chain().span(601), Err(MdlError::Invalid));
+    }
+
+    #[test]
+    fn pages_that_are_not_locked_memory_are_refused() {
+        assert!(is_resident(MDL_PAGES_LOCKED) && is_resident(MDL_SOURCE_IS_NONPAGED_POOL));
+        assert!(!is_resident(0) && !is_resident(MDL_PAGES_LOCKED | MDL_IO_SPACE));
     }
 
     //= R-LAM-12

@@ -33,11 +33,12 @@ impl Rundown {
             .then(|| RundownGuard(self))
     }
 
-    /// Lets nobody in from now on and waits for those inside. `PASSIVE_LEVEL`. A second call returns at once
-    /// or waits likewise.
+    /// Lets nobody in from now on and waits for those inside. `PASSIVE_LEVEL`. A second call waits likewise.
     pub fn wait(&self) {
-        if self.state.fetch_or(RUNNING_DOWN, Ordering::AcqRel) & !RUNNING_DOWN != 0 {
-            self.last_left.wait();
+        match self.state.fetch_or(RUNNING_DOWN, Ordering::AcqRel) {
+            // Nobody is inside, and nobody comes who would say so.
+            0 => self.last_left.set(),
+            _ => self.last_left.wait(),
         }
     }
 }
@@ -60,6 +61,7 @@ mod tests {
         drop(rundown.enter().unwrap());
         rundown.wait();
         assert!(rundown.enter().is_none());
+        rundown.wait();
     }
 
     #[test]
