@@ -12,7 +12,7 @@
 use crate::adapter::{self, Adapter};
 use crate::connector::Connector;
 use crate::events;
-use crate::host::Host;
+use crate::host::{Host, Link};
 use crate::info::LIMITS;
 use crate::object::{Body, Context, CreateRequest, Created, Ref, Request};
 use crate::oid::Counters;
@@ -20,6 +20,7 @@ use crate::ports::PortSpace;
 use crate::registry::Registry;
 use crate::status::{self, Answer};
 use alloc::boxed::Box;
+use core::net::IpAddr;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 use kernel::{Dpc, RawSpinLock, SpinLock, Timer, WorkItem, entropy, try_box};
@@ -28,6 +29,7 @@ use ndk_abi::ndis::{
 };
 use ndk_abi::ndk::{NDIS_NDK_CAPABILITIES, NDK_ADAPTER, NDK_FN_REQUEST_COMPLETION, NDK_VERSION};
 use ndk_abi::nt::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES, STATUS_PENDING};
+use roce::wire::PathMtu;
 use roce::{Arc, Instant, ReadLimits, Transmit, Verdict};
 
 /// The engine with the kernel's lock.
@@ -90,8 +92,7 @@ impl Provider {
         let seed = entropy();
         let host: Box<dyn Host> = try_box(host).ok_or(NO)?;
         let [low, high, ..] = seed;
-        let engine =
-            Engine::try_new(engine_config(guid(host.link().mac), seed, config.timing)).map_err(|_| NO)?;
+        let engine = Engine::try_new(engine_config(host.link(), seed, config.timing)).map_err(|_| NO)?;
         let core = Arc::try_new(Core {
             engine: Arc::try_new(engine).map_err(|_| NO)?,
             host,
@@ -189,7 +190,20 @@ impl Provider {
     /// //= R-PNP-8, R-PNP-10
     pub fn remove(&self) {
         self.set_enabled(false);
-        self.core.registry.connectors(Connector::device_removed);
+        self.core.registry.connectors(Connector::abort);
+        self.core.after_call();
+    }
+
+    /// An address is not the adapter's any more: its connections are aborted. [`Host::is_local`] says no to it
+    /// already, so its listeners hear of nobody. IRQL <= `DISPATCH_LEVEL`.
+    ///
+    /// //= R-CONN-101
+    pub fn address_removed(&self, address: IpAddr) {
+        self.core.registry.connectors(|connector| {
+            if connector.local_address().is_ok_and(|local| local.ip() == address) {
+                connector.abort();
+            }
+        });
         self.core.after_call();
     }
 
@@ -233,7 +247,7 @@ impl Transmit for Counted<'_> {
 }
 
 /// An engine that can hold what the limits promise.
-fn engine_config(ca_guid: u64, seed: [u8; 32], timing: roce::Timing) -> roce::Config {
+fn engine_config(link: Link, seed: [u8; 32], timing: roce::Timing) -> roce::Config {
     let lowered = |limit: u32| u8::try_from(limit).unwrap_or(u8::MAX);
     roce::Config {
         max_qps: LIMITS.qps,
@@ -243,8 +257,10 @@ fn engine_config(ca_guid: u64, seed: [u8; 32], timing: roce::Timing) -> roce::Co
             inbound: lowered(LIMITS.inbound_reads),
             outbound: lowered(LIMITS.outbound_reads),
         },
+        // Peers may ask for more than fits the frames of this link.
+        max_mtu: PathMtu::largest_for(link.mtu as usize).unwrap_or(PathMtu::Bytes256),
         timing,
-        ..roce::Config::new(ca_guid, seed)
+        ..roce::Config::new(guid(link.mac), seed)
     }
 }
 

@@ -248,12 +248,19 @@ impl Rc {
     /// Writes the next frame, if there is one, to the slot; its length.
     pub(crate) fn transmit<R: RawMutex>(&mut self, env: &Env<'_, R>, slot: &mut [u8]) -> Option<usize> {
         // What is owed to the peer goes first, but never twice in a row while there are own requests.
-        let first = self.responder.yield_turn();
-        let sent = if first {
-            self.transmit_request(env, slot).or_else(|_| self.transmit_response(env, slot))
-        } else {
-            self.transmit_response(env, slot).or_else(|_| self.transmit_request(env, slot))
+        let own_first = self.responder.yield_turn();
+        let sent =
+            if own_first { self.transmit_request(env, slot) } else { self.transmit_response(env, slot) };
+        let sent = match sent {
+            Err(Unsent::Idle) if own_first => self.transmit_response(env, slot),
+            Err(Unsent::Idle) => self.transmit_request(env, slot),
+            sent => sent,
         };
+        if sent == Err(Unsent::Broken) {
+            // Never of use again: better told than stuck.
+            self.responder.stop();
+            self.fail(env, Some(Status::LocalOperation));
+        }
         sent.ok()
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce::wire::{Opcode, Packet};
+use roce::wire::{Opcode, Packet, PathMtu};
 use roce::{
     AcceptSpec, ConnError, ConnEvent, ConnectSpec, PostError, QpState, ReadLimits, RejectReason, SendFlags,
     Status,
@@ -96,6 +96,19 @@ fn a_consumer_refuses_with_its_own_words() {
     let (reason, words) = refused(&pair, 0).unwrap();
     assert_eq!(reason, RejectReason::CONSUMER);
     assert_eq!(words[..9], *b"not today");
+}
+
+//= rocev2 §11
+#[test]
+fn a_path_mtu_that_does_not_fit_this_side_is_refused() {
+    let mut pair = Pair::new(Options { mtu: PathMtu::Bytes4096, ..Options::default() });
+    let mut small =
+        Pair::new(Options { config: |config| config.max_mtu = PathMtu::Bytes1024, ..Options::default() });
+    std::mem::swap(&mut pair.sides[1], &mut small.sides[1]);
+    pair.listen();
+    pair.connect(b"");
+    pair.run_until("a refusal", |pair| refused(pair, 0).is_some());
+    assert_eq!(refused(&pair, 0).unwrap().0, RejectReason::INVALID_MTU);
 }
 
 //= R-CONN-59

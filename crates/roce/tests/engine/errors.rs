@@ -216,6 +216,30 @@ fn a_peer_that_vanishes_ends_everything_in_bounded_time() {
     assert!(pair.sides[0].conn_events.iter().any(|(_, _, e)| matches!(e, ConnEvent::Aborted)));
 }
 
+/// Slots for headers only.
+struct ShortSlots([u8; 200]);
+
+impl roce::Transmit for ShortSlots {
+    fn slot(&mut self) -> Option<&mut [u8]> {
+        Some(&mut self.0)
+    }
+
+    fn commit(&mut self, _len: usize) {}
+}
+
+#[test]
+fn a_frame_that_fits_no_slot_ends_its_queue_pair() {
+    let mut pair = Pair::connected(Options::default());
+    let [alice, bob] = &pair.sides;
+    let (source, remote) = (alice.source(&pattern(500, 1)), bob.shared(500));
+    alice.write(1, &[source.all()], &remote, 0);
+    alice.write(2, &[source.all()], &remote, 0);
+    alice.engine.poll_transmit(pair.now, &mut ShortSlots([0; 200]), 8);
+    assert_eq!(alice.outcomes(), [(1, Status::LocalOperation), (2, Status::Flushed)]);
+    pair.run();
+    assert!(pair.told(0, |event| matches!(event, ConnEvent::Aborted)));
+}
+
 //= R-QP-7
 #[test]
 fn a_sender_whose_peer_never_receives_is_told_so() {
