@@ -29,10 +29,11 @@
 //!
 //! # Locks
 //!
-//! In this order: the driver's transmit queue, the ready list, a queue pair, a shared receive queue, a
-//! completion queue, the event list or the timer wheel. Connection management has its own lock, which is
-//! taken before a queue pair's. There is no lock that all packets take, but the ready list's for an
-//! instant. `R` is the lock to use: a spin lock that raises to `DISPATCH_LEVEL` in the kernel.
+//! In this order: the driver's transmit queue, connection management, a queue pair, a shared receive
+//! queue, a completion queue; then, each for an instant and nothing below it, the ready list, the event
+//! list, the timer wheel, the free lists of tables. No lock but the ready list's is taken by all packets.
+//! `R` is the lock to use: in a kernel, a spin lock that raises to `DISPATCH_LEVEL`, at which input and
+//! output are to be called there, so that nobody is preempted who has an object of a table in his hands.
 //!
 //! # Memory
 //!
