@@ -323,3 +323,24 @@ fn a_device_may_be_pulled_out() {
     unload(&host);
     assert_clean(&sim);
 }
+
+//= R-PNP-4
+//= R-PNP-5
+#[test]
+fn a_device_that_is_pulled_out_waits_for_the_consumers_of_its_rdma() {
+    let Some(path) = image() else { return };
+    let mut sim = simulation(9);
+    let (host, _) = new_host(&mut sim, 0, Quirks::default());
+    load(&host, &path);
+    let miniport = start(&sim, &host);
+    let opened = miniport.open_ndk(1, 0).expect("RDMA is on");
+    let removed = miniport.clone();
+    let removal = host.spawn("PnP", move || removed.surprise_remove());
+    assert!(miniport.await_ndk_events(1, Duration::from_secs(10)), "consumers are told");
+    assert_eq!(miniport.ndk_events(), [NdkEvent::Disable]);
+    assert!(!removal.is_finished(), "the halt waits");
+    miniport.close_ndk(opened).expect("the host lives");
+    removal.join().expect("the host lives").expect("the removal ends");
+    unload(&host);
+    assert_clean(&sim);
+}
