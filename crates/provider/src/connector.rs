@@ -490,10 +490,10 @@ impl Connector {
         self.deliver();
     }
 
-    /// The device has gone: as if the peer had.
+    /// The device or the address has gone: as if the peer had.
     ///
-    /// //= R-PNP-8, R-PNP-10
-    pub fn device_removed(&self) {
+    /// //= R-PNP-8, R-PNP-10, R-CONN-101
+    pub fn abort(&self) {
         let core = self.core();
         let mut inner = self.inner.lock();
         if let Some(qp) = &inner.qp {

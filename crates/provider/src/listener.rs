@@ -146,6 +146,8 @@ impl Listener {
             inner.state == State::Listening && !inner.paused
         };
         let core = this.adapter.core();
+        //= R-CONN-101
+        let open = open && core.host.is_local(request.path.local_ip);
         let created = if open { Connector::indicated(this, connection, request).ok() } else { None };
         match created {
             Some(created) => dispatch::callback::connect_event(this.notification, created),

@@ -16,6 +16,7 @@ use crate::srq::Srq;
 use crate::status::Answer;
 use alloc::vec::Vec;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use kernel::SpinLock;
 use ndk_abi::nt::STATUS_INSUFFICIENT_RESOURCES;
 use roce::Arc;
@@ -35,6 +36,8 @@ unsafe impl Send for Known {}
 /// The numbers given out.
 pub struct Registry {
     table: SpinLock<Table>,
+    /// Entries of [`Table::deferred`], for a look without the lock.
+    waiting: AtomicUsize,
 }
 
 struct Table {
@@ -98,7 +101,7 @@ registered!(Cq Srq Listener Connector);
 impl Registry {
     pub const fn new() -> Self {
         let table = Table { places: Vec::new(), free: None, deferred: Vec::new() };
-        Self { table: SpinLock::new(table) }
+        Self { table: SpinLock::new(table), waiting: AtomicUsize::new(0) }
     }
 
     /// A number for an object about to be made.
@@ -132,14 +135,19 @@ impl Registry {
         {
             // Room was made when the place was: this does not fail.
             let _ = fallible::push(&mut table.deferred, index);
+            self.waiting.store(table.deferred.len(), Ordering::Release);
         }
     }
 
     /// Takes the next connector that has callbacks to make out of the list.
     pub fn deferred(&self) -> Option<Ref<Connector>> {
+        if !self.has_deferred() {
+            return None;
+        }
         let mut table = self.table.lock();
         loop {
             let index = table.deferred.pop()?;
+            self.waiting.store(table.deferred.len(), Ordering::Release);
             let place = table.places.get_mut(index as usize)?;
             place.deferred = false;
             let object = place.known.and_then(|known| Connector::of(Entry(known)));
@@ -152,7 +160,7 @@ impl Registry {
 
     /// Whether somebody has callbacks to make.
     pub fn has_deferred(&self) -> bool {
-        !self.table.lock().deferred.is_empty()
+        self.waiting.load(Ordering::Acquire) != 0
     }
 
     /// Shows every connector to `each`, one after the other, with a hold and without the lock.

@@ -649,6 +649,21 @@ fn a_device_that_is_pulled_ends_everything_once() {
     listener.close();
 }
 
+//= R-CONN-101
+#[test]
+fn connections_end_with_their_address() {
+    let (a, b) = pair();
+    let (active, passive, listener) = connect(&a, &b);
+    b.provider.address_removed(a.ip.into());
+    assert_eq!(passive.disconnected.count(), 0);
+    b.provider.address_removed(b.ip.into());
+    passive.disconnected.wait(1);
+    active.disconnected.wait(1);
+    active.close();
+    passive.close();
+    listener.close();
+}
+
 //= R-QP-90, R-CONN-87, R-QP-59
 #[test]
 fn a_peer_that_vanishes_is_noticed() {

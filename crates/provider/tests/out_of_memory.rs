@@ -23,9 +23,10 @@ thread_local! {
 macro_rules! shut {
     ($object:expr, $member:ident) => {{
         let object = $object;
+        // SAFETY: a live object of the provider, whose dispatch pointer was never changed.
+        let close = unsafe { (*(*object).Dispatch).$member }.expect("no member is null");
         // SAFETY: closed once.
-        let status =
-            unsafe { ((*(*object).Dispatch).$member.expect("not null"))(object.cast(), None, null_mut()) };
+        let status = unsafe { close(object.cast(), None, null_mut()) };
         assert_eq!(status, STATUS_SUCCESS);
     }};
 }
