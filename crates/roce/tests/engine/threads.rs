@@ -65,6 +65,11 @@ fn with_drivers(pair: &Pair, consumers: impl FnOnce(&[Side; 2])) {
     });
 }
 
+/// A busy machine is not to be taken for a dead peer.
+fn patient() -> Options {
+    Options { config: |config| config.timing.ack_timeout = Duration::from_secs(8), ..Options::default() }
+}
+
 /// Polls until as many completions have come.
 fn collect(side: &Side, count: usize) -> Vec<(u64, Status)> {
     let deadline = Clock::now() + Duration::from_secs(60);
@@ -82,7 +87,7 @@ fn collect(side: &Side, count: usize) -> Vec<(u64, Status)> {
 //= R-CQ-18
 #[test]
 fn data_is_right_whoever_drives() {
-    let mut pair = Pair::connected(Options { send_depth: 16, ..Options::default() });
+    let mut pair = Pair::connected(Options { send_depth: 16, ..patient() });
     pair.drive();
     with_drivers(&pair, |[alice, bob]| {
         std::thread::scope(|scope| {
@@ -110,7 +115,7 @@ fn data_is_right_whoever_drives() {
 #[test]
 fn a_post_that_races_a_flush_is_refused_or_flushed_but_never_lost() {
     for round in 0..20 {
-        let mut pair = Pair::connected(Options { send_depth: 64, cq_depth: 4096, ..Options::default() });
+        let mut pair = Pair::connected(Options { send_depth: 64, cq_depth: 4096, ..patient() });
         pair.drive();
         with_drivers(&pair, |[alice, bob]| {
             let (source, target) = (alice.shared(3000), bob.memory(3000, Access::all()));
@@ -153,7 +158,7 @@ fn post_until_refused(side: &Side, operation: Operation, sge: Sge) -> u64 {
 //= R-MR-17
 #[test]
 fn a_region_is_not_touched_once_deregistered() {
-    let mut pair = Pair::connected(Options { send_depth: 64, cq_depth: 4096, ..Options::default() });
+    let mut pair = Pair::connected(Options { send_depth: 64, cq_depth: 4096, ..patient() });
     pair.drive();
     with_drivers(&pair, |[alice, bob]| {
         let (source, target) = (alice.shared(60_000), bob.shared(60_000));
