@@ -360,7 +360,9 @@ mod tests {
         let mapping = Mapping::new(list.chain(), 600).unwrap();
         drop(list);
         // SAFETY: the mapping is 600 bytes long.
-        unsafe { mapping.base().as_ptr().add(599).write(7) };
+        let end = unsafe { mapping.base().add(599) };
+        // SAFETY: as above, and nobody else has it.
+        unsafe { end.write(7) };
         let skip = pages.1 - pages.0.as_mut_ptr().addr();
         assert_eq!(pages.0.as_flattened()[skip + 0xe10 + 599], 7);
     }
