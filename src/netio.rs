@@ -5,6 +5,7 @@ use core::mem::zeroed;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::ptr::null_mut;
 use core::slice;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -30,7 +31,15 @@ pub struct Addresses {
 
 struct Shared {
     luid: NET_LUID,
-    list: SpinLock<Vec<IpAddr>>,
+    list: SpinLock<List>,
+    /// How often the system's table was read.
+    readings: AtomicU64,
+}
+
+/// The addresses as of one reading of the system's table.
+struct List {
+    reading: u64,
+    addresses: Vec<IpAddr>,
 }
 
 // SAFETY: the handle is used by `drop` alone.
@@ -41,7 +50,8 @@ unsafe impl Sync for Addresses {}
 impl Addresses {
     /// Addresses of the adapter `luid`; `None` when pool has run dry. `PASSIVE_LEVEL`.
     pub fn watch(luid: NET_LUID) -> Option<Self> {
-        let shared = try_box(Shared { luid, list: SpinLock::new(Vec::new()) })?;
+        let list = SpinLock::new(List { reading: 0, addresses: Vec::new() });
+        let shared = try_box(Shared { luid, list, readings: AtomicU64::new(0) })?;
         let mut this = Self { shared, notification: null_mut() };
         let context: *const Shared = &raw const *this.shared;
         let mut notification = null_mut();
@@ -64,7 +74,7 @@ impl Addresses {
 
     /// Whether `address` is a usable one of this adapter's. IRQL <= `DISPATCH_LEVEL`.
     pub fn contains(&self, address: IpAddr) -> bool {
-        self.shared.list.lock().contains(&address)
+        self.shared.list.lock().addresses.contains(&address)
     }
 
     /// Reads the addresses anew. `PASSIVE_LEVEL`.
@@ -85,6 +95,8 @@ impl Drop for Addresses {
 impl Shared {
     /// Reads the system's table, which may be paged: the lock comes after. Without memory the old addresses stay.
     fn refresh(&self) {
+        // Numbered before reading: of two at once, the one that began later knows better.
+        let reading = self.readings.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let mut table = null_mut();
         // SAFETY: the result lives through the call; PASSIVE_LEVEL.
         let status = unsafe { GetUnicastIpAddressTable(AF_UNSPEC, &raw mut table) };
@@ -112,10 +124,14 @@ impl Shared {
         }
         // SAFETY: from `GetUnicastIpAddressTable`, freed once; `rows` is not used any more.
         unsafe { FreeMibTable(table.cast()) };
-        if room.is_ok() {
-            // The old ones are dropped here, after the lock.
-            core::mem::swap(&mut *self.list.lock(), &mut addresses);
+        let mut list = self.list.lock();
+        if room.is_ok() && reading > list.reading {
+            list.reading = reading;
+            core::mem::swap(&mut list.addresses, &mut addresses);
         }
+        // The old ones are freed after the lock.
+        drop(list);
+        drop(addresses);
     }
 }
 

@@ -77,8 +77,11 @@ unsafe fn bring_up(
     let resources = unsafe { Resources::collect(handle, parameters) };
     // SAFETY: this function's contract.
     let luid = unsafe { (*parameters).NetLuid };
-    let adapter = build(handle, configuration, &resources, luid)?;
-    run(Box::write(slot, adapter))
+    set_bus_master(handle, true);
+    // A device that is not used is kept from memory.
+    let adapter =
+        build(handle, configuration, &resources, luid).inspect_err(|_| set_bus_master(handle, false))?;
+    run(Box::write(slot, adapter)).inspect_err(|_| set_bus_master(handle, false))
 }
 
 /// Everything between reading the configuration and the first interrupt.
@@ -90,7 +93,6 @@ fn build(
 ) -> Result<Adapter, Failure> {
     let layout = Layout::find(&resources.config, |bar| resources.bar_len(bar))?;
     let bars = MappedBars::map(handle, &resources.bars, &layout)?;
-    set_bus_master(handle, true);
     let mut control = Control::new(SharedMemory::new(handle), bars.access(), layout);
     control.negotiate()?;
     let device = control.net_config();

@@ -39,6 +39,9 @@ pub struct Nic<H: Hal, R> {
     pub vectors: Vectors,
 }
 
+/// A receive and a transmit queue.
+type Pair<H, R> = (ReceiveQueue<H, R>, TransmitQueue<H, R>);
+
 impl<H: Hal, R: Registers> Nic<H, R> {
     /// Allocates both queues, and programs them and the vectors into the negotiated device. On an error the
     /// device is reset and everything freed.
@@ -47,15 +50,9 @@ impl<H: Hal, R: Registers> Nic<H, R> {
     /// [`Error::NoMemory`], [`Error::NoQueue`], [`Error::BadQueueSize`], [`Error::NotifyOutOfRange`],
     /// [`Error::VectorRefused`], [`Error::OutOfOrder`].
     pub fn new(hal: &H, control: &mut Control<H, R>, options: &Options) -> Result<Self, Error> {
-        let suppression = if control.features().contains(Features::EVENT_IDX) {
-            Suppression::EventIndex
-        } else {
-            Suppression::Flags
-        };
-        let receive_size = options.receive_size.min(control.queue_size(RECEIVE)?);
-        let transmit_size = options.transmit_size.min(control.queue_size(TRANSMIT)?);
-        let mut receive = ReceiveQueue::new(hal, receive_size, options.receive_frame, suppression)?;
-        let mut transmit = TransmitQueue::new(hal, transmit_size, options.transmit_frame, suppression)?;
+        let (mut receive, mut transmit) =
+            Self::allocate(hal, control, options).inspect_err(|_| abandon(control))?;
+        // The queues are freed only after the device was reset.
         let vectors = Self::program(control, options.messages, &mut receive, &mut transmit)
             .inspect_err(|_| abandon(control))?;
         Ok(Self { receive, transmit, vectors })
@@ -67,6 +64,23 @@ impl<H: Hal, R: Registers> Nic<H, R> {
     /// [`Error::OutOfOrder`], [`Error::Removed`].
     pub fn start(&mut self, control: &mut Control<H, R>) -> Result<(), Error> {
         self.receive.start(control)
+    }
+
+    fn allocate(
+        hal: &H,
+        control: &mut Control<H, R>,
+        options: &Options,
+    ) -> Result<Pair<H, R>, Error> {
+        let suppression = if control.features().contains(Features::EVENT_IDX) {
+            Suppression::EventIndex
+        } else {
+            Suppression::Flags
+        };
+        let receive_size = options.receive_size.min(control.queue_size(RECEIVE)?);
+        let transmit_size = options.transmit_size.min(control.queue_size(TRANSMIT)?);
+        let receive = ReceiveQueue::new(hal, receive_size, options.receive_frame, suppression)?;
+        let transmit = TransmitQueue::new(hal, transmit_size, options.transmit_frame, suppression)?;
+        Ok((receive, transmit))
     }
 
     fn program(

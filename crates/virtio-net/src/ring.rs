@@ -144,6 +144,11 @@ impl<H: Hal> Ring<H> {
         self.areas.size
     }
 
+    /// The first contradiction, if there was one.
+    pub(crate) fn fault(&self) -> Option<Error> {
+        self.broken.map(Error::BrokenRing)
+    }
+
     /// How many buffers the device holds.
     pub(crate) fn outstanding(&self) -> u16 {
         self.outstanding_count
@@ -200,8 +205,8 @@ impl<H: Hal> Ring<H> {
     /// [`Error::BrokenRing`], from the first contradiction on.
     //= virtio §18
     pub(crate) fn take_used(&mut self) -> Result<Option<Used>, Error> {
-        if let Some(fault) = self.broken {
-            return Err(Error::BrokenRing(fault));
+        if let Some(error) = self.fault() {
+            return Err(error);
         }
         let pending = self.used_index().wrapping_sub(self.taken);
         if pending == 0 {

@@ -70,7 +70,7 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
     /// The same room again until [`commit`](Self::commit).
     pub fn slot(&mut self) -> Option<&mut [u8]> {
         if self.free.is_empty() {
-            // A broken ring shows as a full queue; the reset that follows is the configuration interrupt's business.
+            // A broken ring shows as a full queue, and as a `fault`.
             let _ = self.reap();
         }
         let Some(&id) = self.free.last() else {
@@ -133,12 +133,20 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
     }
 
     /// Asks for an interrupt once three quarters of what is outstanding was sent; `true` if slots are free
-    /// already: go on instead of waiting.
+    /// already: go on instead of waiting. A queue with a [`fault`](Self::fault) has nothing to wait for and gets none.
     #[must_use]
     pub fn request_interrupt(&mut self) -> bool {
+        if self.ring.fault().is_some() {
+            return false;
+        }
         let outstanding = self.ring.outstanding();
         let after = outstanding.wrapping_sub(outstanding.wrapping_shr(2)).max(1);
         !self.free.is_empty() || self.ring.request_interrupt(after)
+    }
+
+    /// How the device broke the ring, once it did: no slot comes back any more, and only a reset helps.
+    pub fn fault(&self) -> Option<Error> {
+        self.ring.fault()
     }
 
     /// Whether every frame was sent.

@@ -128,13 +128,35 @@ impl<R: Registers> Doorbell<R> {
 }
 
 /// A device's registers and how far it was brought up.
+///
+/// Dropped while a device is part of the way up, it starts a reset: nobody is left who would finish. Whoever owns
+/// queues that the device uses calls [`reset`](Control::reset), which waits, before.
 #[derive(Debug)]
-pub struct Control<H, R> {
+pub struct Control<H, R: Registers> {
     hal: H,
     registers: R,
     layout: Layout,
     state: State,
     features: Features,
+}
+
+impl<H, R: Registers> Control<H, R> {
+    /// Starts a reset and does not wait: for shutdown, at any IRQL.
+    pub fn reset_without_waiting(&self) {
+        self.registers.write8(self.layout.common.bar, self.common(common::DEVICE_STATUS), 0);
+    }
+
+    fn common(&self, field: u64) -> u64 {
+        self.layout.common.offset.wrapping_add(field)
+    }
+}
+
+impl<H, R: Registers> Drop for Control<H, R> {
+    fn drop(&mut self) {
+        if matches!(self.state, State::Acknowledged | State::Driver | State::Negotiated | State::Live) {
+            self.reset_without_waiting();
+        }
+    }
 }
 
 impl<H: Hal, R: Registers> Control<H, R> {
@@ -306,11 +328,6 @@ impl<H: Hal, R: Registers> Control<H, R> {
         Err(Error::ResetTimeout)
     }
 
-    /// Starts a reset and does not wait: for shutdown, at any IRQL.
-    pub fn reset_without_waiting(&self) {
-        self.registers.write8(self.layout.common.bar, self.common(common::DEVICE_STATUS), 0);
-    }
-
     /// Gives the device up: sets FAILED.
     pub fn fail(&mut self) {
         if let Ok(next) = self.state.after(Event::Fail) {
@@ -394,10 +411,6 @@ impl<H: Hal, R: Registers> Control<H, R> {
             .ok_or(Error::NotifyOutOfRange(queue))?;
         let offset = offset.checked_add(inside).ok_or(Error::MissingStructure(Structure::Notify))?;
         Ok(Doorbell { registers: self.registers.clone(), bar, offset, queue })
-    }
-
-    fn common(&self, field: u64) -> u64 {
-        self.layout.common.offset.wrapping_add(field)
     }
 
     fn read16(&self, field: u64) -> u16 {

@@ -5,7 +5,7 @@ mod fake;
 use std::fmt::Write;
 
 use fake::{Fake, Quirks};
-use virtio_net::{Error, FEATURES, Features, State, Status, TRANSITIONS};
+use virtio_net::{Control, Error, FEATURES, Features, Layout, Registers, State, Status, TRANSITIONS};
 
 fn refused(quirks: Quirks) -> (Error, Fake) {
     refused_with(quirks, 1514)
@@ -65,6 +65,24 @@ fn a_reset_that_never_ends_is_given_up() {
 #[test]
 fn a_removed_device_is_noticed_at_once() {
     assert_eq!(refused(Quirks { removed: true, ..Quirks::default() }).0, Error::Removed);
+}
+
+#[test]
+fn a_device_given_up_half_way_is_reset() {
+    for quirks in [
+        Quirks { queue_sizes: [256, 0], ..Quirks::default() },
+        Quirks { vectors: 0, ..Quirks::default() },
+        Quirks { allocations: 3, ..Quirks::default() },
+    ] {
+        assert_eq!(refused(quirks).1.status(), 0);
+    }
+    let fake = Fake::new(Quirks::default());
+    let layout = Layout::find(&fake::config_space(), |bar| fake.bar_len(bar)).unwrap();
+    let mut control = Control::new(fake.clone(), fake.clone(), layout);
+    control.negotiate().unwrap();
+    assert_ne!(fake.status(), 0);
+    drop(control);
+    assert_eq!(fake.status(), 0);
 }
 
 #[test]
