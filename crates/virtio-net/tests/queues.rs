@@ -206,6 +206,20 @@ fn an_index_that_jumps_breaks_the_queue() {
 }
 
 #[test]
+fn a_broken_transmit_queue_says_so_and_waits_for_nothing() {
+    let fake = Fake::new(Quirks { queue_sizes: [2, 2], ..Quirks::default() });
+    let mut driver = fake.bring_up(1514).unwrap();
+    assert_eq!(driver.nic().transmit.fault(), None);
+    assert!(send(&mut driver, &[0; 100]));
+    assert!(send(&mut driver, &[0; 100]));
+    driver.nic().transmit.kick();
+    fake.forge_used(TRANSMIT, 0, 0, 100);
+    assert!(!send(&mut driver, &[0; 100]), "no slot comes back");
+    assert_eq!(driver.nic().transmit.fault(), Some(Error::BrokenRing(RingFault::IndexJump)));
+    assert!(!driver.nic().transmit.request_interrupt(), "the index that jumped is no completion");
+}
+
+#[test]
 fn a_commit_longer_than_its_slot_is_dropped() {
     let fake = Fake::new(Quirks::default());
     let mut driver = fake.bring_up(1514).unwrap();
