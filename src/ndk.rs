@@ -198,8 +198,8 @@ impl Ndk {
         if enable && !config::network_direct_allowed(self.shared.handle.0) {
             return NDIS_STATUS_NOT_SUPPORTED;
         }
-        let shared = Arc::clone(&self.shared);
-        let item = WorkItem::try_new(Owner::new(self.shared.handle.0), move || shared.report());
+        let reporter = Reporter(&raw const *self.shared);
+        let item = WorkItem::try_new(Owner::new(self.shared.handle.0), move || reporter.report());
         let Ok(item) = item else { return NDIS_STATUS_RESOURCES };
         let mut state = self.shared.state.lock();
         state.wanted = enable;
@@ -224,9 +224,26 @@ impl Ndk {
         self.shared.state.lock().wanted = false;
         self.provider().set_enabled(false);
         self.shared.idle.wait();
+        // It is set with the lock held: whoever set it has let go of everything now.
+        drop(self.shared.state.lock());
         if self.provider().open_adapters() != 0 {
             raise(handle, NET_PNP_EVENT_CODE::NetEventNDKDisable);
         }
+    }
+}
+
+/// What a work item knows of [`Shared`]. Not a share in it: the last one would be dropped by the work item, with the
+/// device's memory, after the adapter was halted.
+struct Reporter(*const Shared);
+
+// SAFETY: `Shared` is `Sync`.
+unsafe impl Send for Reporter {}
+
+impl Reporter {
+    fn report(&self) {
+        // SAFETY: `Ndk::close` waits for `idle`, then for the lock, with which `report` ends; before that nothing of
+        // `Shared` goes.
+        unsafe { &*self.0 }.report();
     }
 }
 
