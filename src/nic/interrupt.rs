@@ -15,7 +15,7 @@ use ndk_abi::ndis::{
     NDIS_RECEIVE_THROTTLE_PARAMETERS, NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1,
     NDIS_STATUS_SUCCESS, NdisMDeregisterInterruptEx, NdisMQueueDpcEx, NdisMRegisterInterruptEx,
 };
-use ndk_abi::nt::BOOLEAN;
+use ndk_abi::nt::{BOOLEAN, GROUP_AFFINITY, KeGetCurrentProcessorNumberEx, PROCESSOR_NUMBER};
 
 use crate::events::{Failure, Request};
 
@@ -56,14 +56,14 @@ impl<T: MessageHandler + Sync> Interrupt<T> {
             },
             InterruptHandler: Some(line_isr),
             InterruptDpcHandler: Some(line_dpc),
-            DisableInterruptHandler: None,
-            EnableInterruptHandler: None,
+            DisableInterruptHandler: Some(leave_line),
+            EnableInterruptHandler: Some(leave_line),
             MsiSupported: 1,
             MsiSyncWithAllMessages: 0,
             MessageInterruptHandler: Some(message_isr),
             MessageInterruptDpcHandler: Some(message_dpc::<T>),
-            DisableMessageInterruptHandler: None,
-            EnableMessageInterruptHandler: None,
+            DisableMessageInterruptHandler: Some(leave_message),
+            EnableMessageInterruptHandler: Some(leave_message),
             InterruptType: NDIS_INTERRUPT_TYPE(0),
             MessageInfoTable: null_mut(),
         };
@@ -101,15 +101,32 @@ impl<T: MessageHandler + Sync> Interrupt<T> {
         self.handle
     }
 
-    /// Runs the DPC of `message` once more, on this processor. IRQL <= `DISPATCH_LEVEL`.
+    /// Runs the DPC of `message` once more, on this processor. `DISPATCH_LEVEL`.
     pub fn queue_dpc(&self, message: u32) {
-        // SAFETY: registered; a null target set means the current processor.
-        unsafe { NdisMQueueDpcEx(self.handle, message, null_mut(), null_mut()) };
+        // SAFETY: registered as long as `self` lives.
+        unsafe { queue_dpc(self.handle, message) };
     }
+}
+
+/// Runs the DPC of `message` soon, on this processor. `DISPATCH_LEVEL`, so that it stays this processor.
+///
+/// # Safety
+/// `interrupt` is what NDIS calls a registered interrupt.
+pub unsafe fn queue_dpc(interrupt: NDIS_HANDLE, message: u32) {
+    let mut here = PROCESSOR_NUMBER { Group: 0, Number: 0, Reserved: 0 };
+    // SAFETY: callable at any IRQL; the result is our own variable.
+    unsafe { KeGetCurrentProcessorNumberEx(&raw mut here) };
+    // A group has at most 64 processors.
+    let mask = 1_usize.wrapping_shl(here.Number.into());
+    let mut target = GROUP_AFFINITY { Mask: mask, Group: here.Group, Reserved: [0; 3] };
+    // SAFETY: this function's contract; the target set lives through the call.
+    unsafe { NdisMQueueDpcEx(interrupt, message, &raw mut target, null_mut()) };
 }
 
 impl<T> Drop for Interrupt<T> {
     fn drop(&mut self) {
+        // From here on a DPC does nothing, so that none queues itself again.
+        self.context.target.store(null_mut(), Ordering::Release);
         // SAFETY: registered in `register`, deregistered once, at PASSIVE_LEVEL.
         unsafe { NdisMDeregisterInterruptEx(self.handle) };
     }
@@ -133,6 +150,12 @@ unsafe extern "efiapi" fn line_dpc(
     _reserved: *mut c_void,
 ) {
 }
+
+/// For NDIS's diagnostics. Messages are edges: there is no source to hold back. DIRQL.
+unsafe extern "efiapi" fn leave_line(_context: NDIS_HANDLE) {}
+
+/// As [`leave_line`].
+unsafe extern "efiapi" fn leave_message(_context: NDIS_HANDLE, _message: u32) {}
 
 /// DIRQL. The device's event indices keep further messages away until the DPC has asked for them.
 unsafe extern "efiapi" fn message_isr(
