@@ -3,12 +3,14 @@
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use kernel::SpinLock;
-use ndk_abi::ndis::{NDIS_HANDLE, NdisMPauseComplete};
+use ndk_abi::ndis::{NDIS_HANDLE, NDIS_STATUS_PAUSED, NdisMPauseComplete};
 use roce::Arc;
 
 use super::receive::ReceivePool;
+use super::send;
 use super::state::{Event, State};
 use super::statistics::Statistics;
+use super::traffic::Traffic;
 use crate::ndk::Ndk;
 use crate::nic::interrupt::Interrupt;
 use crate::nic::port::Port;
@@ -28,6 +30,7 @@ pub struct Adapter {
     /// Longest frame, from the Ethernet header on, in bytes.
     pub(super) max_frame: u32,
     state: AtomicU8,
+    pub(super) traffic: Traffic,
     statistics: Statistics,
     pub(super) filter: Filter,
     pub(super) lookahead: AtomicU32,
@@ -73,6 +76,7 @@ impl Adapter {
             addresses: parts.addresses,
             max_frame: parts.max_frame,
             state: AtomicU8::new(State::Initializing as u8),
+            traffic: Traffic::new(),
             statistics: Statistics::default(),
             filter: Filter {
                 packet_types: AtomicU32::new(0),
@@ -111,28 +115,37 @@ impl Adapter {
         &self.statistics
     }
 
-    /// Where the adapter stands.
-    pub fn state(&self) -> State {
-        let number = usize::from(self.state.load(Ordering::Acquire));
-        State::ALL.get(number).copied().unwrap_or(State::Halted)
-    }
-
     /// Takes a step; `false` if the table has none such.
     pub fn step(&self, event: Event) -> bool {
         let next = |number: u8| Some(State::ALL.get(usize::from(number))?.after(event)? as u8);
         self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).is_ok()
     }
 
-    /// Whether frames pass between NDIS and the device.
-    pub fn passes_frames(&self) -> bool {
-        self.state() == State::Running && self.port.is_present()
+    /// Begins to move frames between NDIS and the device; `None` while the adapter is not running. No pause ends before
+    /// what is returned is dropped.
+    pub fn pass(&self) -> Option<Passing<'_>> {
+        self.traffic.enter().then_some(Passing(self))
     }
 
-    /// Ends a pause that waited for the stack, once.
-    pub fn finish_pause(&self) {
+    /// Some of what passed is done; ends the pause that waited for the last of it. No lock is held.
+    pub(super) fn passed(&self, count: u32) {
+        if !self.traffic.leave(count) {
+            return;
+        }
+        // A sender may have left frames waiting since the pause began.
+        send::abort_waiting(self, NDIS_STATUS_PAUSED);
         if self.step(Event::Paused) {
             // SAFETY: `MiniportPause` answered pending, and this is the one completion.
             unsafe { NdisMPauseComplete(self.handle) };
         }
+    }
+}
+
+/// A handler that moves frames; see [`Adapter::pass`].
+pub struct Passing<'a>(&'a Adapter);
+
+impl Drop for Passing<'_> {
+    fn drop(&mut self) {
+        self.0.passed(1);
     }
 }

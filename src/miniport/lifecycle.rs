@@ -23,12 +23,16 @@ pub unsafe extern "efiapi" fn pause(
     if !adapter.step(Event::Pause) {
         return NDIS_STATUS_FAILURE;
     }
+    // At once, without waiting for received frames that the stack holds.
     send::abort_waiting(adapter, NDIS_STATUS_PAUSED);
-    // Whoever brings the last list back completes the pause, unless it is done here.
-    if adapter.receive_pool().indicated() == 0 && adapter.step(Event::Paused) {
-        return NDIS_STATUS_SUCCESS;
+    if !adapter.traffic.stop() {
+        // Whoever leaves last completes the pause, perhaps before this returns.
+        return NDIS_STATUS_PENDING;
     }
-    NDIS_STATUS_PENDING
+    // What senders left between the two.
+    send::abort_waiting(adapter, NDIS_STATUS_PAUSED);
+    adapter.step(Event::Paused);
+    NDIS_STATUS_SUCCESS
 }
 
 /// `MiniportRestart`: frames pass again. `PASSIVE_LEVEL`.
@@ -40,6 +44,7 @@ pub unsafe extern "efiapi" fn restart(
     // SAFETY: NDIS passes the context registered for this adapter.
     let adapter = unsafe { Adapter::from_context(context) };
     if adapter.step(Event::Restart) && adapter.step(Event::Restarted) {
+        adapter.traffic.start();
         NDIS_STATUS_SUCCESS
     } else {
         NDIS_STATUS_FAILURE
@@ -57,13 +62,16 @@ pub unsafe extern "efiapi" fn halt(context: NDIS_HANDLE, _action: NDIS_HALT_ACTI
     take_down(adapter);
 }
 
-/// Drops an adapter, after senders were told that its interrupt goes.
+/// Drops an adapter, after senders were told that its interrupt goes and the device to send no more.
 pub(super) fn take_down(adapter: Box<Adapter>) {
     adapter.port().set_interrupt(core::ptr::null_mut());
+    // Before the interrupt is deregistered. The port waits for the end of the reset before memory goes.
+    adapter.port().shut_down();
     drop(adapter);
 }
 
-/// `MiniportShutdownEx`: the device stops using memory. Any IRQL.
+/// `MiniportShutdownEx`: the device stops using memory. `PASSIVE_LEVEL`: NDIS calls it after a crash, at any level, only
+/// for miniports that ask for it.
 pub unsafe extern "efiapi" fn shutdown(context: NDIS_HANDLE, _action: NDIS_SHUTDOWN_ACTION) {
     // SAFETY: NDIS passes the context registered for this adapter.
     let adapter = unsafe { Adapter::from_context(context) };
@@ -79,6 +87,6 @@ pub unsafe extern "efiapi" fn device_pnp_event(context: NDIS_HANDLE, event: *mut
     //= R-PNP-8
     if event == NDIS_DEVICE_PNP_EVENT::NdisDevicePnPEventSurpriseRemoved && adapter.port().set_absent() {
         adapter.ndk().provider().remove();
-        send::abort_waiting(adapter, ndk_abi::ndis::NDIS_STATUS_ADAPTER_REMOVED);
+        send::abandon(adapter);
     }
 }

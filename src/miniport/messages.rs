@@ -6,9 +6,9 @@ use ndk_abi::ndis::{
     NDIS_LINK_STATE, NDIS_LINK_STATE_REVISION_1, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT,
     NDIS_OBJECT_TYPE_STATUS_INDICATION, NDIS_PACKET_TYPE_ALL_MULTICAST, NDIS_PACKET_TYPE_BROADCAST,
     NDIS_PACKET_TYPE_DIRECTED, NDIS_PACKET_TYPE_MULTICAST, NDIS_PACKET_TYPE_PROMISCUOUS,
-    NDIS_SIZEOF_LINK_STATE_REVISION_1, NDIS_SIZEOF_STATUS_INDICATION_REVISION_1, NDIS_STATUS_ADAPTER_REMOVED,
-    NDIS_STATUS_INDICATION, NDIS_STATUS_INDICATION_REVISION_1, NDIS_STATUS_LINK_STATE,
-    NET_IF_MEDIA_CONNECT_STATE, NET_IF_MEDIA_DUPLEX_STATE, NdisMIndicateStatusEx,
+    NDIS_SIZEOF_LINK_STATE_REVISION_1, NDIS_SIZEOF_STATUS_INDICATION_REVISION_1, NDIS_STATUS_INDICATION,
+    NDIS_STATUS_INDICATION_REVISION_1, NDIS_STATUS_LINK_STATE, NET_IF_MEDIA_CONNECT_STATE,
+    NET_IF_MEDIA_DUPLEX_STATE, NdisMIndicateStatusEx,
 };
 use roce::Verdict;
 use virtio_net::Error;
@@ -44,17 +44,23 @@ impl Adapter {
     fn receive_message(&self, message: u32, limit: u32) -> bool {
         let budget = RECEIVE_BUDGET.min(limit);
         let provider = self.ndk().provider();
-        let mut indication = Indication::new(self.receive_pool());
-        let passes = self.passes_frames();
+        let passing = self.pass();
+        let mut indication = passing.as_ref().map(|_| Indication::new(self));
         let polled = self.port().poll(budget, |frame| {
             if provider.receive(frame) == Verdict::NotOurs {
                 self.statistics().received(Cast::of(frame), frame.len());
-                if passes && self.wants(frame) && !indication.add(frame) {
+                if let Some(indication) = &mut indication
+                    && self.wants(frame)
+                    && !indication.add(frame)
+                {
                     self.statistics().received_without_buffer();
                 }
             }
         });
-        indication.indicate();
+        if let Some(indication) = indication {
+            indication.indicate();
+        }
+        drop(passing);
         provider.batch_end();
         match polled {
             Err(error) => {
@@ -74,10 +80,15 @@ impl Adapter {
 
     /// Transmit slots are free again.
     fn transmit_message(&self) {
-        if self.port().take_starved() {
-            send::resume(self);
-            self.ndk().provider().transmit_ready();
+        if !self.port().take_starved() {
+            return;
         }
+        if let Some(error) = self.port().transmit_fault() {
+            self.device_failed(error);
+            return;
+        }
+        send::resume(self);
+        self.ndk().provider().transmit_ready();
     }
 
     /// The device's configuration changed: the link, or the device is broken.
@@ -94,7 +105,7 @@ impl Adapter {
         if self.port().set_absent() {
             events::device_failed(self.handle(), error);
             self.ndk().provider().remove();
-            send::abort_waiting(self, NDIS_STATUS_ADAPTER_REMOVED);
+            send::abandon(self);
         }
     }
 

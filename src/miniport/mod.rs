@@ -10,3 +10,4 @@ pub mod register;
 pub mod send;
 pub mod state;
 pub mod statistics;
+pub mod traffic;

@@ -2,7 +2,6 @@
 
 use alloc::vec::Vec;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicU32, Ordering};
 
 use kernel::SpinLock;
 use ndk_abi::ndis::{
@@ -29,13 +28,12 @@ struct Entry {
     buffer: Vec<u8>,
 }
 
-/// The pool. Every list is free, or with the stack, and then counted.
+/// The pool. Every list is free, or with the stack, and then counted in the adapter's traffic.
 pub struct ReceivePool {
     handle: NDIS_HANDLE,
     pool: NDIS_HANDLE,
     entries: Vec<Entry>,
     free: SpinLock<NblList>,
-    indicated: AtomicU32,
 }
 
 // SAFETY: handles and lists have no thread affinity; the free list is behind its lock, an entry's buffer is written
@@ -64,13 +62,7 @@ impl ReceivePool {
         if pool.is_null() {
             return Err(Failure::Ndis(Request::ReceivePool, ndk_abi::ndis::NDIS_STATUS_RESOURCES));
         }
-        let mut this = Self {
-            handle,
-            pool,
-            entries: Vec::new(),
-            free: SpinLock::new(NblList::new()),
-            indicated: AtomicU32::new(0),
-        };
+        let mut this = Self { handle, pool, entries: Vec::new(), free: SpinLock::new(NblList::new()) };
         this.entries.try_reserve_exact(POOL_SIZE).map_err(|_| Failure::NoResources)?;
         for _ in 0..POOL_SIZE {
             // What was made so far is freed with `this`.
@@ -118,7 +110,6 @@ impl ReceivePool {
             unsafe { self.free.lock().push(nbl) };
             return None;
         }
-        self.indicated.fetch_add(1, Ordering::AcqRel);
         Some(nbl)
     }
 
@@ -147,9 +138,9 @@ impl ReceivePool {
         Some(())
     }
 
-    /// Takes lists back; returns how many the stack still holds.
+    /// Takes lists back; returns how many.
     fn take_back(&self, mut chain: *mut NET_BUFFER_LIST) -> u32 {
-        let mut returned = 0;
+        let mut returned = 0_u32;
         let mut free = self.free.lock();
         while !chain.is_null() {
             let nbl = chain;
@@ -157,15 +148,9 @@ impl ReceivePool {
             chain = unsafe { (*nbl).Next };
             // SAFETY: one of the pool's own, on no list.
             unsafe { free.push(nbl) };
-            returned += 1;
+            returned = returned.wrapping_add(1);
         }
-        drop(free);
-        self.indicated.fetch_sub(returned, Ordering::AcqRel).saturating_sub(returned)
-    }
-
-    /// How many lists the stack holds.
-    pub fn indicated(&self) -> u32 {
-        self.indicated.load(Ordering::Acquire)
+        returned
     }
 }
 
@@ -185,19 +170,21 @@ impl Drop for ReceivePool {
 
 /// The frames of one poll, on their way to NDIS.
 pub struct Indication<'a> {
-    pool: &'a ReceivePool,
+    adapter: &'a Adapter,
     chain: NblList,
     count: u32,
 }
 
 impl<'a> Indication<'a> {
-    pub fn new(pool: &'a ReceivePool) -> Self {
-        Self { pool, chain: NblList::new(), count: 0 }
+    /// For a handler that [passes](Adapter::pass) frames until after [`indicate`](Self::indicate).
+    pub fn new(adapter: &'a Adapter) -> Self {
+        Self { adapter, chain: NblList::new(), count: 0 }
     }
 
     /// Copies a frame; `false` if no list is free.
     pub fn add(&mut self, frame: &[u8]) -> bool {
-        let Some(nbl) = self.pool.fill(frame) else { return false };
+        let Some(nbl) = self.adapter.receive_pool().fill(frame) else { return false };
+        self.adapter.traffic.join();
         // SAFETY: fresh from the free list.
         unsafe { self.chain.push(nbl) };
         self.count += 1;
@@ -212,7 +199,7 @@ impl<'a> Indication<'a> {
         // SAFETY: a chain of `count` lists of this adapter's; they come back through `return_net_buffer_lists`.
         unsafe {
             NdisMIndicateReceiveNetBufferLists(
-                self.pool.handle,
+                self.adapter.handle(),
                 self.chain.first(),
                 0,
                 self.count,
@@ -230,7 +217,6 @@ pub unsafe extern "efiapi" fn return_net_buffer_lists(
 ) {
     // SAFETY: NDIS passes the context registered for this adapter.
     let adapter = unsafe { Adapter::from_context(context) };
-    if adapter.receive_pool().take_back(chain) == 0 {
-        adapter.finish_pause();
-    }
+    let returned = adapter.receive_pool().take_back(chain);
+    adapter.passed(returned);
 }

@@ -7,15 +7,15 @@ use core::ptr::null_mut;
 
 use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_NET_BUFFER_LIST_INFO, NDIS_PORT_NUMBER, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL,
-    NDIS_SEND_FLAGS_DISPATCH_LEVEL, NDIS_STATUS, NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_PAUSED,
-    NDIS_STATUS_SEND_ABORTED, NDIS_STATUS_SUCCESS, NET_BUFFER, NET_BUFFER_LIST, NdisGetDataBuffer,
-    NdisMSendNetBufferListsComplete,
+    NDIS_SEND_FLAGS_DISPATCH_LEVEL, NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_INVALID_LENGTH,
+    NDIS_STATUS_PAUSED, NDIS_STATUS_SEND_ABORTED, NDIS_STATUS_SUCCESS, NET_BUFFER, NET_BUFFER_LIST,
+    NdisGetDataBuffer, NdisMSendNetBufferListsComplete,
 };
 
 use super::adapter::Adapter;
 use super::statistics::Cast;
 use crate::config::ETHERNET_HEADER;
-use crate::nic::port::Transmitter;
+use crate::nic::port::{TRANSMIT_BUDGET, Transmitter};
 
 /// A list of NET_BUFFER_LISTs, linked through their `Next`. They are the driver's own until completed.
 pub struct NblList {
@@ -119,11 +119,15 @@ pub unsafe extern "efiapi" fn send_net_buffer_lists(
     }
     let flags =
         if flags & NDIS_SEND_FLAGS_DISPATCH_LEVEL == 0 { 0 } else { NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL };
-    if !adapter.passes_frames() {
+    let Some(_passing) = adapter.pass() else {
         complete(adapter, arrived.first(), Some(NDIS_STATUS_PAUSED), flags);
         return;
-    }
+    };
     let done = adapter.port().with_transmitter(|transmitter| {
+        // Under the lock: `abandon` takes it after the device was marked absent, and finds what went in before.
+        if !adapter.port().is_present() {
+            return NblList::new();
+        }
         while let Some(nbl) = arrived.pop() {
             // SAFETY: just taken off its list.
             unsafe { transmitter.waiting.0.push(nbl) };
@@ -131,12 +135,16 @@ pub unsafe extern "efiapi" fn send_net_buffer_lists(
         send_waiting(adapter, transmitter)
     });
     complete(adapter, done.first(), None, flags);
+    // What did not go in.
+    complete(adapter, arrived.first(), Some(NDIS_STATUS_ADAPTER_REMOVED), flags);
 }
 
 /// `MiniportCancelSend`.
 pub unsafe extern "efiapi" fn cancel_send(context: NDIS_HANDLE, cancel_id: *mut c_void) {
     // SAFETY: NDIS passes the context registered for this adapter.
     let adapter = unsafe { Adapter::from_context(context) };
+    // A pause completes everything.
+    let Some(_passing) = adapter.pass() else { return };
     let slot = NDIS_NET_BUFFER_LIST_INFO::NetBufferListCancelId.0 as usize;
     let cancelled =
         adapter.port().take_waiting(|nbl| nbl.NetBufferListInfo.get(slot).is_some_and(|&id| id == cancel_id));
@@ -145,8 +153,16 @@ pub unsafe extern "efiapi" fn cancel_send(context: NDIS_HANDLE, cancel_id: *mut 
 
 /// Sends what waits as far as slots go, after the device returned some. `DISPATCH_LEVEL`.
 pub fn resume(adapter: &Adapter) {
+    let Some(_passing) = adapter.pass() else { return };
     let done = adapter.port().with_transmitter(|transmitter| send_waiting(adapter, transmitter));
     complete(adapter, done.first(), None, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL);
+}
+
+/// Completes everything that waits, unsent, after the device was marked absent.
+pub fn abandon(adapter: &Adapter) {
+    // A pause completes everything.
+    let Some(_passing) = adapter.pass() else { return };
+    abort_waiting(adapter, NDIS_STATUS_ADAPTER_REMOVED);
 }
 
 /// Completes everything that waits, unsent: the adapter pauses or its device is gone.
@@ -158,9 +174,10 @@ pub fn abort_waiting(adapter: &Adapter, status: NDIS_STATUS) {
 /// Copies frames into slots, list by list; returns the finished ones.
 fn send_waiting(adapter: &Adapter, transmitter: &mut Transmitter) -> NblList {
     let mut done = NblList::new();
+    let mut budget = TRANSMIT_BUDGET;
     while let Some(nbl) = transmitter.waiting.0.pop() {
-        if !send_list(adapter, transmitter, nbl) {
-            // No slot: it stays first in line, at the frame it stopped at.
+        if !send_list(adapter, transmitter, nbl, &mut budget) {
+            // No slot, or enough for now: it stays first in line, at the frame it stopped at.
             let mut rest = core::mem::replace(&mut transmitter.waiting.0, NblList::new());
             // SAFETY: just taken off its list.
             unsafe { transmitter.waiting.0.push(nbl) };
@@ -176,13 +193,20 @@ fn send_waiting(adapter: &Adapter, transmitter: &mut Transmitter) -> NblList {
     done
 }
 
-/// Copies the frames of one list from where it stands; `false` if slots ran out.
-fn send_list(adapter: &Adapter, transmitter: &mut Transmitter, nbl: *mut NET_BUFFER_LIST) -> bool {
+/// Copies the frames of one list from where it stands; `false` if slots or the budget ran out.
+fn send_list(
+    adapter: &Adapter,
+    transmitter: &mut Transmitter,
+    nbl: *mut NET_BUFFER_LIST,
+    budget: &mut usize,
+) -> bool {
     loop {
         let net_buffer = position(nbl);
         if net_buffer.is_null() {
             return true;
         }
+        let Some(left) = budget.checked_sub(1) else { return false };
+        *budget = left;
         let Some(slot) = transmitter.queue.slot() else { return false };
         if let Some(len) = copy(net_buffer, slot) {
             let cast = Cast::of(slot);

@@ -4,23 +4,26 @@
 //! then whatever the pump takes. Nothing that calls back, of NDIS or of a consumer, is called with a lock held.
 
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 use kernel::SpinLock;
-use ndk_abi::ndis::{NDIS_HANDLE, NET_BUFFER_LIST, NdisMQueueDpcEx};
+use ndk_abi::ndis::{NDIS_HANDLE, NET_BUFFER_LIST};
 use virtio_net::{
     Control, Error, NetConfig, Polled, ReceiveCounters, ReceiveQueue, TransmitCounters, TransmitQueue,
     Vectors,
 };
 
 use super::dma::{DmaRegistration, SharedMemory};
+use super::interrupt;
 use super::registers::{BarAccess, MappedBars};
 use super::resources::set_bus_master;
 use crate::miniport::send::Waiting;
 
 /// Frames that one call of a sender may put into the queue: the rest waits for the transmit interrupt, so that
 /// nobody stays at `DISPATCH_LEVEL` for as long as a fast device makes room.
-const TRANSMIT_BUDGET: usize = 1024;
+pub const TRANSMIT_BUDGET: usize = 1024;
+/// How often one pump serves those who came while it was at it, before it leaves them to the DPC.
+const PUMP_PASSES: usize = 8;
 
 /// The transmit queue with the NET_BUFFER_LISTs that found no slot.
 pub struct Transmitter {
@@ -124,24 +127,41 @@ impl Port {
 
     /// Lets `pump` fill slots until it has nothing more or no slot is free; see `provider::host::Host::transmit`.
     pub fn pump(&self, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
+        if !self.is_present() {
+            return;
+        }
         self.pump_again.store(true, Ordering::SeqCst);
-        // Whoever holds the lock looks at the flag after releasing it, so that one of the two pumps.
-        while self.pump_again.load(Ordering::SeqCst) {
+        for pass in 1..=PUMP_PASSES {
+            // Whoever holds the lock looks at the flag after releasing it, so that one of the two pumps: the barrier
+            // here stands between the flag and the lock, the one of `asked_again` between the lock and the flag.
+            fence(Ordering::SeqCst);
             let Some(mut transmitter) = self.transmit.try_lock() else { return };
             self.pump_again.store(false, Ordering::SeqCst);
             let mut slots = Slots { queue: &mut transmitter.queue, left: TRANSMIT_BUDGET, exhausted: false };
             while !slots.exhausted && pump(&mut slots) > 0 {}
             let exhausted = slots.exhausted;
             transmitter.queue.kick();
-            self.go_on_later(&mut transmitter, exhausted);
+            self.go_on_later(&mut transmitter, exhausted || pass == PUMP_PASSES);
+            drop(transmitter);
+            if !self.asked_again() {
+                return;
+            }
         }
+    }
+
+    /// Whether somebody found the transmit lock taken and left the pumping to its holder, who has released it.
+    fn asked_again(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.pump_again.load(Ordering::SeqCst)
     }
 
     /// Runs `use_it` with the transmit lock held. A pump that came meanwhile is left to the transmit message's DPC.
     fn transmitter<T>(&self, use_it: impl FnOnce(&mut Transmitter) -> T) -> T {
         let result = use_it(&mut self.transmit.lock());
-        if self.pump_again.swap(false, Ordering::SeqCst) {
-            self.go_on_later(&mut self.transmit.lock(), true);
+        if self.asked_again() {
+            let mut transmitter = self.transmit.lock();
+            self.pump_again.store(false, Ordering::SeqCst);
+            self.go_on_later(&mut transmitter, true);
         }
         result
     }
@@ -181,15 +201,19 @@ impl Port {
         self.present.swap(false, Ordering::AcqRel)
     }
 
-    /// Starts a reset without waiting: system shutdown, any IRQL.
+    /// Starts a reset without waiting: no interrupt and no access to memory follows for long. IRQL <=
+    /// `DISPATCH_LEVEL`.
     pub fn shut_down(&self) {
-        if let Some(control) = self.control.try_lock() {
-            control.reset_without_waiting();
-        }
+        self.control.lock().reset_without_waiting();
     }
 
     pub fn receive_counters(&self) -> ReceiveCounters {
         self.receive.lock().counters()
+    }
+
+    /// Why the transmit queue does not work any more: the device broke its ring.
+    pub fn transmit_fault(&self) -> Option<Error> {
+        self.transmitter(|transmitter| transmitter.queue.fault())
     }
 
     pub fn transmit_counters(&self) -> TransmitCounters {
@@ -208,15 +232,14 @@ impl Port {
             self.starved.store(true, Ordering::Release);
         }
         // Also for who waited before: reaping has withdrawn the request for an interrupt.
-        if self.starved.load(Ordering::Acquire)
-            && transmitter.queue.request_interrupt()
-            && !transmitter.interrupt.is_null()
-        {
-            // Slots are free already, so that no interrupt may come: queue its DPC.
-            // SAFETY: registered as long as it is here (`set_interrupt`); a null target is the current processor.
-            unsafe {
-                NdisMQueueDpcEx(transmitter.interrupt, self.vectors.transmit.into(), null_mut(), null_mut());
-            }
+        if !self.starved.load(Ordering::Acquire) || transmitter.interrupt.is_null() {
+            return;
+        }
+        // No interrupt may come when slots are free already, and none comes from a broken ring: the DPC goes on, or
+        // gives the device up.
+        if transmitter.queue.request_interrupt() || transmitter.queue.fault().is_some() {
+            // SAFETY: registered as long as it is here (`set_interrupt`).
+            unsafe { interrupt::queue_dpc(transmitter.interrupt, self.vectors.transmit.into()) };
         }
     }
 }
