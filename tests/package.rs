@@ -161,3 +161,25 @@ fn the_adapters_life_cycle_is_this_table() {
     }
     insta::assert_snapshot!(table);
 }
+
+#[test]
+fn the_administrators_page_tells_every_property_and_event() {
+    const PAGE: &str = include_str!("../docs/administration.md");
+    for keyword in KEYWORDS {
+        let values = match keyword.allowed {
+            Allowed::Range { min, max } => format!("{min} to {max}"),
+            Allowed::OneOf(values) => values.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
+        };
+        let row = format!("| `{}` | {values} | {} | ", keyword.name, keyword.default);
+        assert!(PAGE.contains(&row), "{row}");
+    }
+    assert!(PAGE.contains(&format!("| `{NETWORK_ADDRESS}` | ")));
+    for event in events::EVENTS {
+        let kind = if event.id >> 30 == 3 { "error" } else { "warning" };
+        let text = event.text.strip_prefix("%2: ").unwrap();
+        let row = format!("| {} | {kind} | {text} |", event.id & 0xFFFF);
+        assert!(PAGE.contains(&row), "{row}");
+    }
+    let rows = PAGE.lines().filter(|line| line.contains("| error |") || line.contains("| warning |")).count();
+    assert_eq!(rows, events::EVENTS.len());
+}
