@@ -60,8 +60,9 @@ pub const LIMITS: Limits = Limits {
     srqs: 4096,
 };
 
-/// The page count that a fast-register MR must at least have, and the sister of the one value that NDKPI
-/// does not let a provider leave out. //= R-INFO-12
+/// There is no fast registration yet; NDKPI has no way to say so here, and asks for at least 16.
+///
+/// //= R-INFO-12
 const FRMR_PAGES: u32 = 16;
 
 /// Below it a send is the better way. //= R-INFO-33
