@@ -14,17 +14,19 @@ use ndk_abi::{
         NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_2, NDIS_MINIPORT_ATTRIBUTES_BUS_MASTER,
         NDIS_MINIPORT_ATTRIBUTES_HARDWARE_DEVICE, NDIS_MINIPORT_DRIVER_CHARACTERISTICS,
         NDIS_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3, NDIS_MINIPORT_INIT_PARAMETERS,
+        NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS, NDIS_MINIPORT_INTERRUPT_REVISION_1,
         NDIS_MINIPORT_PAUSE_PARAMETERS, NDIS_MINIPORT_RESTART_PARAMETERS, NDIS_OBJECT_HEADER,
         NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT, NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES,
         NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES,
-        NDIS_OBJECT_TYPE_MINIPORT_DRIVER_CHARACTERISTICS, NDIS_OID_REQUEST, NDIS_SHUTDOWN_ACTION,
-        NDIS_SIZEOF_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2,
+        NDIS_OBJECT_TYPE_MINIPORT_DRIVER_CHARACTERISTICS, NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
+        NDIS_OID_REQUEST, NDIS_SHUTDOWN_ACTION, NDIS_SIZEOF_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2,
         NDIS_SIZEOF_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_2,
-        NDIS_SIZEOF_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3, NDIS_STATUS, NDIS_STATUS_NOT_SUPPORTED,
+        NDIS_SIZEOF_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3,
+        NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1, NDIS_STATUS, NDIS_STATUS_NOT_SUPPORTED,
         NDIS_STATUS_SUCCESS, NET_BUFFER_LIST, NET_DEVICE_PNP_EVENT, NET_PNP_EVENT_CODE,
         NET_PNP_EVENT_NOTIFICATION,
     },
-    nt::{DRIVER_OBJECT, LARGE_INTEGER},
+    nt::{DRIVER_OBJECT, GROUP_AFFINITY, LARGE_INTEGER},
 };
 use ntsim::{
     ClockKind, Host, Irql, Sim, current,
@@ -32,7 +34,8 @@ use ntsim::{
     guest::Guest,
     host::HostOptions,
     ndis::{
-        Miniport, adapter, bus, config, data_path, dma, driver, event_log, miniport::StartError, ndk, runtime,
+        Miniport, adapter, bus, config, data_path, dma, driver, event_log, interrupt, miniport::StartError,
+        ndk, runtime,
     },
     netio,
 };
@@ -372,6 +375,69 @@ fn levels_are_enforced() {
         "claims DISPATCH_LEVEL at PASSIVE_LEVEL",
     );
 }
+
+/// Connects interrupts whose handlers do nothing; `edit` takes some away.
+fn interrupt(handle: usize, edit: fn(&mut NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS)) -> usize {
+    unsafe extern "efiapi" fn isr(_: NDIS_HANDLE, _: *mut u8, _: *mut u32) -> u8 {
+        0
+    }
+    unsafe extern "efiapi" fn message_isr(_: NDIS_HANDLE, _: u32, _: *mut u8, _: *mut u32) -> u8 {
+        1
+    }
+    unsafe extern "efiapi" fn dpc(_: NDIS_HANDLE, _: *mut c_void, _: *mut c_void, _: *mut c_void) {}
+    unsafe extern "efiapi" fn message_dpc(
+        _: NDIS_HANDLE,
+        _: u32,
+        _: *mut c_void,
+        _: *mut c_void,
+        _: *mut c_void,
+    ) {
+    }
+    unsafe extern "efiapi" fn switch(_: NDIS_HANDLE) {}
+    unsafe extern "efiapi" fn message_switch(_: NDIS_HANDLE, _: u32) {}
+    let mut characteristics = zeroed!(NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS);
+    characteristics.Header = header(
+        NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
+        NDIS_MINIPORT_INTERRUPT_REVISION_1,
+        NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1,
+    );
+    characteristics.MsiSupported = 1;
+    characteristics.InterruptHandler = Some(isr);
+    characteristics.InterruptDpcHandler = Some(dpc);
+    characteristics.DisableInterruptHandler = Some(switch);
+    characteristics.EnableInterruptHandler = Some(switch);
+    characteristics.MessageInterruptHandler = Some(message_isr);
+    characteristics.MessageInterruptDpcHandler = Some(message_dpc);
+    characteristics.DisableMessageInterruptHandler = Some(message_switch);
+    characteristics.EnableMessageInterruptHandler = Some(message_switch);
+    edit(&mut characteristics);
+    let mut registered = 0;
+    let (from, out) = (Guest::new(&raw mut characteristics), Guest::new(&raw mut registered));
+    assert_eq!(interrupt::NdisMRegisterInterruptEx(handle, 0, from, out), NDIS_STATUS_SUCCESS);
+    registered
+}
+
+/// Queues the DPC of message 1.
+fn queue(handle: usize, mut targets: Option<GROUP_AFFINITY>) {
+    let registered = interrupt(handle, |_| {});
+    let targets = targets.as_mut().map_or(Guest::null(), |targets| Guest::new(targets));
+    interrupt::NdisMQueueDpcEx(registered, 1, targets, 0);
+    interrupt::NdisMDeregisterInterruptEx(registered);
+}
+
+#[test]
+fn interrupts_are_connected_completely_and_queued_for_named_processors() {
+    let lame = |handle| _ = interrupt(handle, |handlers| handlers.DisableInterruptHandler = None);
+    assert_bites(in_initialize(lame), "without handlers that disable and enable");
+    let lame = |handle| _ = interrupt(handle, |handlers| handlers.EnableMessageInterruptHandler = None);
+    assert_bites(in_initialize(lame), "disable and enable a message");
+    assert_eq!(verdict(in_initialize(|handle| queue(handle, Some(ON_CPU_1)))), "no violation");
+    assert_bites(in_initialize(|handle| queue(handle, None)), "without target processors");
+    let elsewhere = |handle| queue(handle, Some(GROUP_AFFINITY { Group: 1, ..ON_CPU_1 }));
+    assert_bites(in_initialize(elsewhere), "of group 1");
+}
+
+const ON_CPU_1: GROUP_AFFINITY = GROUP_AFFINITY { Mask: 2, Group: 0, Reserved: [0; 3] };
 
 #[test]
 fn frames_are_indicated_by_running_adapters_only() {

@@ -177,6 +177,8 @@ imports! { IMPORTS: "ndis.sys" =>
         require(wanted.InterruptHandler.is_some() && wanted.InterruptDpcHandler.is_some(), || {
             "interrupt characteristics without line-based handlers".into()
         });
+        let line = wanted.DisableInterruptHandler.is_some() && wanted.EnableInterruptHandler.is_some();
+        require(line, || "interrupt characteristics without handlers that disable and enable".into());
         let vectors = adapter.nic.options().vectors;
         if wanted.MsiSupported == 0 || vectors == 0 {
             // The device's line is not wired up.
@@ -185,6 +187,9 @@ imports! { IMPORTS: "ndis.sys" =>
         require(wanted.MessageInterruptHandler.is_some() && wanted.MessageInterruptDpcHandler.is_some(), || {
             "MsiSupported without message handlers".into()
         });
+        let messages =
+            wanted.DisableMessageInterruptHandler.is_some() && wanted.EnableMessageInterruptHandler.is_some();
+        require(messages, || "MsiSupported without handlers that disable and enable a message".into());
         wanted.InterruptType = NDIS_INTERRUPT_TYPE::NDIS_CONNECT_MESSAGE_BASED;
         characteristics.write(wanted);
         let host = current().host().clone();
@@ -221,6 +226,9 @@ imports! { IMPORTS: "ndis.sys" =>
     [== PASSIVE_LEVEL]
     fn NdisMDeregisterInterruptEx(interrupt: usize) {
         let registered = handle::take::<Interrupt>("interrupt handle", interrupt);
+        require(!registered.adapter.nic.is_running(), || {
+            "NdisMDeregisterInterruptEx while the device may still interrupt".into()
+        });
         registered.connected.store(false, SeqCst);
         let host = current().host().clone();
         registered.adapter.nic.with_config(|config| config.enable_msix(false));
@@ -257,10 +265,14 @@ imports! { IMPORTS: "ndis.sys" =>
         queue(interrupt, message, targets.into(), context) as u32
     }
 
-    /// Queues the DPC of a message; without targets on this CPU.
+    /// Queues the DPC of a message on CPUs of a group.
     [<= HIGH_LEVEL]
     fn NdisMQueueDpcEx(interrupt: usize, message: u32, targets: Guest<GROUP_AFFINITY>, context: usize) -> usize {
-        let mask = if targets.is_null() { 0 } else { targets.read().Mask };
-        queue(interrupt, message, mask as u64, context) as usize
+        require(!targets.is_null(), || "NdisMQueueDpcEx without target processors".into());
+        let targets = targets.read();
+        require(targets.Group == 0 && targets.Mask != 0, || {
+            format!("NdisMQueueDpcEx for processors {:#x} of group {}", targets.Mask, targets.Group)
+        });
+        queue(interrupt, message, targets.Mask as u64, context) as usize
     }
 }
