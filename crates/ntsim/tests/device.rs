@@ -151,6 +151,7 @@ fn a_lying_used_ring_reaches_the_driver_as_told() {
         receiver.received()
     };
     assert!(matches!(lie(UsedQuirk::IdOutOfRange), Err(Error::BrokenRing(_))));
+    assert!(matches!(lie(UsedQuirk::IndexJump), Err(Error::BrokenRing(_))));
     // A buffer returned twice may be posted again by then: the driver sees one frame twice.
     for quirk in [UsedQuirk::IdTwice, UsedQuirk::LengthTooLarge, UsedQuirk::LengthTooSmall] {
         assert_ne!(lie(quirk), Ok((0..5).map(frame).collect()), "{quirk:?} went unnoticed");

@@ -266,8 +266,13 @@ fn memory_that_runs_dry_during_the_start_fails_it_and_leaves_nothing() {
 #[test]
 fn a_device_that_fails_while_frames_pass_hurts_nobody_but_itself() {
     let Some(path) = image() else { return };
-    let lies =
-        [UsedQuirk::IdOutOfRange, UsedQuirk::IdTwice, UsedQuirk::LengthTooLarge, UsedQuirk::LengthTooSmall];
+    let lies = [
+        UsedQuirk::IdOutOfRange,
+        UsedQuirk::IdTwice,
+        UsedQuirk::LengthTooLarge,
+        UsedQuirk::LengthTooSmall,
+        UsedQuirk::IndexJump,
+    ];
     let lies = lies.map(|lie| Quirks { used: Some((5, lie)), ..Quirks::default() });
     let failures = [
         Quirks { needs_reset_after: Some(10), ..Quirks::default() },

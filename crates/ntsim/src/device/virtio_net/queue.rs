@@ -155,12 +155,18 @@ impl DeviceQueue {
         self.completed += 1;
         let slot = self.queue.next_used() % self.ring.size;
         self.queue.add_used(memory.memory(), head, len).map_err(unreachable_ring)?;
-        if let Some((_, quirk)) = quirk.filter(|&(every, _)| self.completed.is_multiple_of(every.max(1))) {
+        if let Some((_, quirk)) = quirk.filter(|&(every, quirk)| self.lies_now(every, quirk)) {
             let (id, len) = match quirk {
                 UsedQuirk::IdOutOfRange => (u32::from(self.ring.size) + 7, len),
                 UsedQuirk::IdTwice => (self.last_head.into(), len),
                 UsedQuirk::LengthTooLarge => (head.into(), 0x7fff_ffff),
                 UsedQuirk::LengthTooSmall => (head.into(), 3),
+                UsedQuirk::IndexJump => {
+                    let index = self.queue.next_used().wrapping_add(self.ring.size + 1);
+                    let stored =
+                        memory.memory().store(index, GuestAddress(self.ring.used + 2), Ordering::Release);
+                    return stored.map_err(|error| Misuse::ring(format!("the used ring: {error}")));
+                }
             };
             let at = GuestAddress(self.ring.used + 4 + 8 * u64::from(slot));
             let written = memory.memory().write_obj((u64::from(id) | u64::from(len) << 32).to_le(), at);
@@ -168,6 +174,11 @@ impl DeviceQueue {
         }
         self.last_head = head;
         Ok(())
+    }
+
+    /// Whether the buffer completed last is one to lie about. A jumped index stays where it is.
+    fn lies_now(&self, every: u32, quirk: UsedQuirk) -> bool {
+        self.completed.is_multiple_of(every.max(1)) || quirk == UsedQuirk::IndexJump && self.completed > every
     }
 
     /// Returns several buffers at once: the driver sees all or none.

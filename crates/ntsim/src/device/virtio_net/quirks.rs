@@ -34,6 +34,8 @@ pub enum UsedQuirk {
     LengthTooLarge,
     /// Fewer bytes than the header.
     LengthTooSmall,
+    /// An index that runs ahead of everything that was made available.
+    IndexJump,
 }
 
 impl Quirks {
