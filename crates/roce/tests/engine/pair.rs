@@ -73,11 +73,23 @@ pub struct Side {
     pub srq_notices: usize,
     mac: MacAddr,
     ip: IpAddr,
+    /// Dropped after the engine.
+    kept: std::sync::Mutex<Vec<std::sync::Arc<Bytes>>>,
 }
+
+/// Bytes that an engine may access at any time: until a region is deregistered, frames on their way may
+/// still be about it, so that its side keeps the memory as long as the engine.
+struct Bytes(Box<[UnsafeCell<u8>]>);
+
+// SAFETY: accessed by copies through raw pointers only; tests that let engines run on other threads look
+// at memory when nothing is on its way there.
+unsafe impl Send for Bytes {}
+// SAFETY: as above.
+unsafe impl Sync for Bytes {}
 
 /// Memory of a consumer, registered.
 pub struct Memory {
-    bytes: Box<[UnsafeCell<u8>]>,
+    bytes: std::sync::Arc<Bytes>,
     pub region: Arc<Region>,
 }
 
@@ -87,7 +99,7 @@ impl Memory {
     }
 
     pub fn all(&self) -> Sge {
-        self.sge(0, self.bytes.len())
+        self.sge(0, self.bytes.0.len())
     }
 
     pub fn address(&self, offset: usize) -> u64 {
@@ -100,11 +112,11 @@ impl Memory {
 
     pub fn read(&self) -> Vec<u8> {
         // SAFETY: the engine runs only while the test drives it, on this thread.
-        self.bytes.iter().map(|byte| unsafe { *byte.get() }).collect()
+        self.bytes.0.iter().map(|byte| unsafe { *byte.get() }).collect()
     }
 
     pub fn write(&self, data: &[u8]) {
-        for (byte, value) in self.bytes.iter().zip(data) {
+        for (byte, value) in self.bytes.0.iter().zip(data) {
             // SAFETY: as above.
             unsafe { *byte.get() = *value };
         }
@@ -148,6 +160,7 @@ impl Side {
             srq_notices: 0,
             mac: MacAddr([2, 0, 0, 0, 0, number]),
             ip: IpAddr::V4(Ipv4Addr::new(10, 0, 0, number)),
+            kept: std::sync::Mutex::default(),
         }
     }
 
@@ -158,7 +171,9 @@ impl Side {
     pub fn memory_of(&self, pd: Pd, len: usize, access: Access) -> Memory {
         let bytes: Box<[UnsafeCell<u8>]> = (0..len).map(|_| UnsafeCell::new(0)).collect();
         let start = NonNull::new(UnsafeCell::raw_get(bytes.as_ptr())).unwrap();
-        // SAFETY: the memory outlives the engine's use of it: tests keep it to the end, or deregister.
+        let bytes = std::sync::Arc::new(Bytes(bytes));
+        self.kept.lock().unwrap().push(bytes.clone());
+        // SAFETY: the memory is kept as long as the engine.
         let backing = unsafe { Backing::contiguous(start, len) }.unwrap();
         let base = 0x7000_0000_0000 + start.as_ptr() as u64 % 4096;
         // SAFETY: as above.
