@@ -124,7 +124,8 @@ impl Adapter {
     /// Begins to move frames between NDIS and the device; `None` while the adapter is not running. No pause ends before
     /// what is returned is dropped.
     pub fn pass(&self) -> Option<Passing<'_>> {
-        self.traffic.enter().then_some(Passing(self))
+        // Made only then: dropping one leaves.
+        self.traffic.enter().then(|| Passing(self))
     }
 
     /// Some of what passed is done; ends the pause that waited for the last of it. No lock is held.
