@@ -1,4 +1,5 @@
-//! What the two sides say to each other: little-endian, a kind byte first, zeros up to [`MIN_MESSAGE`].
+//! What the two sides say to each other: little-endian, a mark and a kind byte first, zeros up to
+//! [`MIN_MESSAGE`].
 
 use crate::RemoteMemory;
 use crate::transfer::Digest;
@@ -10,6 +11,9 @@ pub const MIN_MESSAGE: usize = 32;
 pub const MAX_MESSAGE: usize = 512;
 /// Bytes of the longest name.
 pub const MAX_NAME: usize = 255;
+
+/// Begins every message. Wireshark takes a payload whose third and fourth byte are zero for an Ethernet packet.
+const MARK: [u8; 3] = *b"vio";
 
 /// Begins the private data of both directions.
 const MAGIC: [u8; 8] = *b"viordma1";
@@ -58,6 +62,7 @@ impl Greeting {
 impl Message {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(MAX_MESSAGE);
+        bytes.extend(MARK);
         match self {
             Self::Announce { size, receipt, name } => {
                 bytes.push(1);
@@ -91,7 +96,8 @@ impl Message {
 
     /// `None`: not a message.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let (kind, rest) = bytes.split_first().filter(|_| bytes.len() >= MIN_MESSAGE)?;
+        let marked = bytes.strip_prefix(&MARK).filter(|_| bytes.len() >= MIN_MESSAGE)?;
+        let (kind, rest) = marked.split_first()?;
         let mut reader = Reader(rest);
         let message = match kind {
             1 => {
