@@ -160,6 +160,8 @@ impl Ndk {
         let state = SpinLock::new(StateChange { wanted: enabled, reported: enabled, working: false });
         let shared = Shared { provider, handle: Handle(setup.handle), state, idle };
         let shared = Arc::try_new(shared).map_err(|_| Failure::NoResources)?;
+        // SAFETY: `drop` stops the addresses before the provider goes, and only handlers of this adapter refresh them.
+        unsafe { addresses.tell(&shared.provider) };
         Ok(Self { shared, addresses })
     }
 
@@ -229,6 +231,12 @@ impl Ndk {
         if self.provider().open_adapters() != 0 {
             raise(handle, NET_PNP_EVENT_CODE::NetEventNDKDisable);
         }
+    }
+}
+
+impl Drop for Ndk {
+    fn drop(&mut self) {
+        self.addresses.stop();
     }
 }
 

@@ -5,7 +5,7 @@ use core::mem::zeroed;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::ptr::null_mut;
 use core::slice;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -18,6 +18,7 @@ use ndk_abi::netio::{
     SOCKADDR_INET,
 };
 use ndk_abi::nt::{HANDLE, NT_SUCCESS, STATUS_INSUFFICIENT_RESOURCES, STATUS_NO_MEMORY};
+use provider::Provider;
 use provider::host::ResolveError;
 
 /// The usable unicast addresses of an adapter, kept up to date by the system's notifications.
@@ -25,8 +26,8 @@ use provider::host::ResolveError;
 /// Between a change and its notification the answer is the old one, as it is for every user of addresses.
 pub struct Addresses {
     shared: Box<Shared>,
-    /// Null if the system gave no notifications.
-    notification: HANDLE,
+    /// Null if the system gave no notifications, or gives none any more.
+    notification: AtomicPtr<c_void>,
 }
 
 struct Shared {
@@ -34,6 +35,8 @@ struct Shared {
     list: SpinLock<List>,
     /// How often the system's table was read.
     readings: AtomicU64,
+    /// Who is told of addresses that went; null as long as nobody is.
+    provider: AtomicPtr<Provider>,
 }
 
 /// The addresses as of one reading of the system's table.
@@ -42,17 +45,13 @@ struct List {
     addresses: Vec<IpAddr>,
 }
 
-// SAFETY: the handle is used by `drop` alone.
-unsafe impl Send for Addresses {}
-// SAFETY: as above; the list is behind its lock.
-unsafe impl Sync for Addresses {}
-
 impl Addresses {
     /// Addresses of the adapter `luid`; `None` when pool has run dry. `PASSIVE_LEVEL`.
     pub fn watch(luid: NET_LUID) -> Option<Self> {
         let list = SpinLock::new(List { reading: 0, addresses: Vec::new() });
-        let shared = try_box(Shared { luid, list, readings: AtomicU64::new(0) })?;
-        let mut this = Self { shared, notification: null_mut() };
+        let (readings, provider) = (AtomicU64::new(0), AtomicPtr::new(null_mut()));
+        let shared = try_box(Shared { luid, list, readings, provider })?;
+        let this = Self { shared, notification: AtomicPtr::new(null_mut()) };
         let context: *const Shared = &raw const *this.shared;
         let mut notification = null_mut();
         // SAFETY: the context lives until `drop` has cancelled the notification, which waits for callbacks.
@@ -66,7 +65,7 @@ impl Addresses {
             )
         };
         if NT_SUCCESS(status) {
-            this.notification = notification;
+            this.notification.store(notification, Ordering::Release);
         }
         this.refresh();
         Some(this)
@@ -81,14 +80,29 @@ impl Addresses {
     pub fn refresh(&self) {
         self.shared.refresh();
     }
+
+    /// Has `provider` told of addresses that go, from now on.
+    ///
+    /// # Safety
+    /// `provider` lives until [`stop`](Self::stop) has returned, and nobody calls [`refresh`](Self::refresh) after that.
+    pub unsafe fn tell(&self, provider: &Provider) {
+        self.shared.provider.store(core::ptr::from_ref(provider).cast_mut(), Ordering::Release);
+    }
+
+    /// Follows changes no longer; returns when no notification is under way. `PASSIVE_LEVEL`.
+    pub fn stop(&self) {
+        let notification: HANDLE = self.notification.swap(null_mut(), Ordering::AcqRel);
+        if !notification.is_null() {
+            // SAFETY: registered in `watch`, cancelled once, at PASSIVE_LEVEL, not from the callback.
+            let _ = unsafe { CancelMibChangeNotify2(notification) };
+        }
+        self.shared.provider.store(null_mut(), Ordering::Release);
+    }
 }
 
 impl Drop for Addresses {
     fn drop(&mut self) {
-        if !self.notification.is_null() {
-            // SAFETY: registered in `watch`, cancelled once, at PASSIVE_LEVEL, not from the callback.
-            let _ = unsafe { CancelMibChangeNotify2(self.notification) };
-        }
+        self.stop();
     }
 }
 
@@ -129,9 +143,25 @@ impl Shared {
             list.reading = reading;
             core::mem::swap(&mut list.addresses, &mut addresses);
         }
-        // The old ones are freed after the lock.
         drop(list);
-        drop(addresses);
+        // The old ones.
+        for address in addresses {
+            self.gone(address);
+        }
+    }
+}
+
+impl Shared {
+    /// Tells of an address that the newest reading does not have.
+    //= R-CONN-101
+    fn gone(&self, address: IpAddr) {
+        // SAFETY: null, or a provider that lives as long as addresses are read (`Addresses::tell`).
+        let provider = unsafe { self.provider.load(Ordering::Acquire).as_ref() };
+        if let Some(provider) = provider
+            && !self.list.lock().addresses.contains(&address)
+        {
+            provider.address_removed(address);
+        }
     }
 }
 

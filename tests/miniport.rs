@@ -16,7 +16,7 @@ use ndk_abi::{
     ndk::{OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS, OID_NDK_SET_STATE, OID_NDK_STATISTICS},
 };
 use ndk_consumer::{
-    Listener,
+    Error, Listener,
     transfer::{self, Progress},
 };
 use ntsim::ndis::{Keyword, Miniport, NdkEvent};
@@ -65,8 +65,12 @@ fn header(answer: &[u8]) -> (u8, u8, u16) {
     (answer[0], answer[1], u16::from_le_bytes([answer[2], answer[3]]))
 }
 
-/// Copies `bytes` bytes from the first host to the second and back; `watch` sees the progress.
-fn copy(bed: &Testbed, bytes: usize, watch: impl Fn(Progress) + Send + 'static) {
+/// Copies `bytes` bytes from the first host to the second and back; `watch` sees the progress. How both ends fared.
+fn try_copy(
+    bed: &Testbed,
+    bytes: usize,
+    watch: impl Fn(Progress) + Send + 'static,
+) -> [Result<(), Error>; 2] {
     let [client, server] = bed.machines();
     let options = transfer::Options::default();
     let address = SocketAddr::new(server.address(), 5445);
@@ -83,8 +87,13 @@ fn copy(bed: &Testbed, bytes: usize, watch: impl Fn(Progress) + Send + 'static) 
         let data: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8).collect();
         transfer::copy(adapter, &options, local, address, "data", &data[..], &watch).map(drop)
     });
-    copying.join().unwrap().map_err(|failure| failure.error).expect("the client copies");
-    serving.join().unwrap().map_err(|failure| failure.error).expect("the server serves");
+    [copying.join(), serving.join()].map(|end| end.expect("the host lives").map_err(|failure| failure.error))
+}
+
+fn copy(bed: &Testbed, bytes: usize, watch: impl Fn(Progress) + Send + 'static) {
+    for end in try_copy(bed, bytes, watch) {
+        end.expect("nothing is in the way");
+    }
 }
 
 //= R-OPEN-9, R-OPEN-10, R-OPEN-11, R-OPEN-14, R-OPEN-15
@@ -306,6 +315,26 @@ fn pausing_ethernet_does_not_pause_rdma() {
     for miniport in &miniports {
         miniport.restart().unwrap();
     }
+    copy(&bed, 1 << 20, |_| {});
+    finish(bed);
+}
+
+//= R-CONN-101
+#[test]
+fn an_address_that_goes_takes_its_connections_along_and_nothing_else() {
+    let Some(bed) = started(&[]) else { return };
+    let server = bed.machines()[1];
+    let (host, address) = (server.host().clone(), server.address());
+    let ends = try_copy(&bed, 4 << 20, move |at| {
+        if at.done > 1 << 20 && !host.addresses().is_empty() {
+            host.remove_address(address);
+        }
+    });
+    for end in ends {
+        let error = end.expect_err("the connection is gone");
+        assert!(error.is_connection_loss(), "{error}");
+    }
+    server.host().add_address(address, 24);
     copy(&bed, 1 << 20, |_| {});
     finish(bed);
 }
