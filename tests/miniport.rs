@@ -9,9 +9,9 @@ use std::{
 use ndk_abi::{
     ndis::{
         NDIS_OID, NDIS_STATUS_ADAPTER_NOT_READY, NDIS_STATUS_BAD_VERSION, NDIS_STATUS_BUFFER_TOO_SHORT,
-        NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_NOT_SUPPORTED, OID_802_3_MULTICAST_LIST,
-        OID_GEN_CURRENT_PACKET_FILTER, OID_GEN_MAXIMUM_TOTAL_SIZE, OID_GEN_STATISTICS,
-        OID_GEN_VENDOR_DESCRIPTION,
+        NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_RESOURCES,
+        OID_802_3_MULTICAST_LIST, OID_GEN_CURRENT_PACKET_FILTER, OID_GEN_MAXIMUM_TOTAL_SIZE,
+        OID_GEN_STATISTICS, OID_GEN_VENDOR_DESCRIPTION,
     },
     ndk::{OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS, OID_NDK_SET_STATE, OID_NDK_STATISTICS},
 };
@@ -96,7 +96,7 @@ fn copy(bed: &Testbed, bytes: usize, watch: impl Fn(Progress) + Send + 'static) 
     }
 }
 
-//= R-OPEN-9, R-OPEN-10, R-OPEN-11, R-OPEN-14, R-OPEN-15
+//= R-OPEN-1, R-OPEN-2, R-OPEN-8, R-OPEN-9, R-OPEN-10, R-OPEN-11, R-OPEN-14, R-OPEN-15
 #[test]
 fn every_served_version_opens_and_no_other() {
     let Some(bed) = started(&[]) else { return };
@@ -152,7 +152,7 @@ fn with_the_keyword_on_rdma_is_there_from_the_start() {
     finish(bed);
 }
 
-//= R-OIDNDK-5, R-OIDNDK-8, R-OIDNDK-10, R-OIDNDK-13, R-OIDNDK-14
+//= R-OIDNDK-4, R-OIDNDK-5, R-OIDNDK-8, R-OIDNDK-10, R-OIDNDK-13, R-OIDNDK-14, R-PNP-16
 #[test]
 fn rdma_goes_off_and_on_with_one_event_for_each_change() {
     let Some(bed) = started(&[]) else { return };
@@ -169,6 +169,76 @@ fn rdma_goes_off_and_on_with_one_event_for_each_change() {
     assert_eq!(miniport.ndk_events(), [NdkEvent::Disable, NdkEvent::Enable]);
     let opened = miniport.open_ndk(2, 1).expect("enabled again");
     miniport.close_ndk(opened).unwrap();
+    finish(bed);
+}
+
+//= R-OIDNDK-14, R-PNP-15
+#[test]
+fn toggled_fast_rdma_ends_as_last_asked_for_and_events_alternate() {
+    let Some(bed) = started(&[]) else { return };
+    let miniport = miniport(bed.machines()[0]);
+    for _ in 0..100 {
+        miniport.set(OID_NDK_SET_STATE, OFF).unwrap();
+        miniport.set(OID_NDK_SET_STATE, ON).unwrap();
+    }
+    miniport.set(OID_NDK_SET_STATE, OFF).unwrap();
+    assert!(miniport.await_ndk_events(1, MOMENT));
+    // Whatever is still under way has ended when the adapter is halted.
+    let events = {
+        let watched = miniport.clone();
+        assert_eq!(miniport.open_ndk(2, 1), Err(NDIS_STATUS_ADAPTER_NOT_READY));
+        finish(bed);
+        watched.ndk_events()
+    };
+    assert!(events.len() % 2 == 1, "off in the end: {events:?}");
+    for (number, event) in events.iter().enumerate() {
+        let expected = if number % 2 == 0 { NdkEvent::Disable } else { NdkEvent::Enable };
+        assert_eq!(*event, expected, "event {number} of {events:?}");
+    }
+}
+
+//= R-OIDNDK-12, R-PNP-3
+#[test]
+fn switched_off_rdma_serves_on_until_its_consumers_have_closed() {
+    let Some(bed) = started(&[]) else { return };
+    let miniport = miniport(bed.machines()[0]);
+    let switch = miniport.clone();
+    let refused = Arc::new(Mutex::new(0));
+    let seen = refused.clone();
+    copy(&bed, 4 << 20, move |at| {
+        if at.done > 1 << 20 {
+            switch.set(OID_NDK_SET_STATE, OFF).unwrap();
+            assert_eq!(switch.open_ndk(2, 1), Err(NDIS_STATUS_ADAPTER_NOT_READY));
+            *seen.lock().unwrap() += 1;
+        }
+    });
+    assert!(*refused.lock().unwrap() > 0);
+    assert!(miniport.await_ndk_events(1, MOMENT));
+    assert_eq!(miniport.ndk_events(), [NdkEvent::Disable]);
+    finish(bed);
+}
+
+//= R-OPEN-17
+#[test]
+fn opening_survives_the_failure_of_any_of_its_allocations() {
+    let Some(bed) = started(&[]) else { return };
+    let machine = bed.machines()[0];
+    let (host, miniport) = (machine.host().clone(), miniport(machine));
+    for victim in 0.. {
+        let before = host.low_resources.asked();
+        host.low_resources.fail_nth(victim);
+        let opened = miniport.open_ndk(2, 1);
+        let spared = host.low_resources.asked() - before <= victim;
+        host.low_resources.fail_nth(u64::MAX / 2);
+        match opened {
+            Err(status) => assert_eq!(status, NDIS_STATUS_RESOURCES, "allocation {victim}"),
+            Ok(opened) => miniport.close_ndk(opened).unwrap(),
+        }
+        if spared {
+            assert!(victim > 0, "opening allocates");
+            break;
+        }
+    }
     finish(bed);
 }
 
