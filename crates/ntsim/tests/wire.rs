@@ -2,7 +2,10 @@
 
 use std::{
     io::{self, Write},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -12,12 +15,17 @@ use ntsim::{
 };
 use pcap_file::pcapng::{Block, PcapNgReader};
 
-/// An end that takes whatever comes.
-struct Sink;
+/// An end that takes whatever comes, and counts how often it was told that there is room again.
+#[derive(Default)]
+struct Sink {
+    told: AtomicU32,
+}
 
 impl Endpoint for Sink {
     fn wake_at(&self, _time: u64) {}
-    fn writable(&self) {}
+    fn writable(&self) {
+        self.told.fetch_add(1, Relaxed);
+    }
     fn is_alive(&self) -> bool {
         true
     }
@@ -27,20 +35,24 @@ struct Link {
     wire: Arc<Wire>,
     left: Port,
     right: Port,
-    _ends: [Arc<Sink>; 2],
+    ends: [Arc<Sink>; 2],
 }
 
 fn link(mut options: WireOptions) -> Link {
     options.capacity = usize::MAX;
+    bounded_link(options)
+}
+
+fn bounded_link(options: WireOptions) -> Link {
     let wire = Wire::new(options);
-    let ends = [Arc::new(Sink), Arc::new(Sink)];
+    let ends = [Arc::new(Sink::default()), Arc::new(Sink::default())];
     let [left, right] = [0, 1].map(|end| {
         let port = wire.port(end);
         let end: Arc<dyn Endpoint> = ends[end].clone();
         port.attach(Arc::downgrade(&end));
         port
     });
-    Link { wire, left, right, _ends: ends }
+    Link { wire, left, right, ends }
 }
 
 fn frame(number: u32) -> Frame {
@@ -120,6 +132,16 @@ fn a_frame_takes_its_time_by_rate_and_latency() {
     assert!(link.right.receive(6200).is_some());
     assert_eq!(link.right.receive(7399), None);
     assert!(link.right.receive(7400).is_some());
+}
+
+#[test]
+fn an_end_that_waits_for_room_is_told_of_it_when_it_is_cut_off() {
+    let link = bounded_link(WireOptions { capacity: 1, ..WireOptions::immediate() });
+    link.right.transmit(0, frame(0));
+    assert!(!link.right.is_writable());
+    link.wire.cut(1);
+    assert_eq!(link.ends[1].told.load(Relaxed), 1);
+    assert!(link.right.is_writable());
 }
 
 #[test]

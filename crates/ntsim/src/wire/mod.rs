@@ -146,9 +146,11 @@ struct State {
 
 impl End {
     fn endpoint(&self) -> Option<Arc<dyn Endpoint>> {
-        if self.cut.load(Relaxed) {
-            return None;
-        }
+        if self.cut.load(Relaxed) { None } else { self.attached() }
+    }
+
+    /// The endpoint, cut off or not.
+    fn attached(&self) -> Option<Arc<dyn Endpoint>> {
         self.endpoint.get()?.upgrade().filter(|endpoint| endpoint.is_alive())
     }
 }
@@ -192,7 +194,8 @@ impl Wire {
                 state.counters.cut += dropped;
                 std::mem::take(&mut state.refused)
             };
-            if refused && let Some(sender) = self.ends[from].endpoint() {
+            // Also of the end that is cut off: it goes on sending, into nothing.
+            if refused && let Some(sender) = self.ends[from].attached() {
                 sender.writable();
             }
         }
