@@ -28,7 +28,22 @@ use crate::shell;
 const FRAME_LIMIT: u32 = 1024;
 
 /// Functions that may have a larger frame: a part of the name, the most it may take, and why that is right.
-const LARGE_FRAMES: [(&str, u32, &str); 3] = [
+const LARGE_FRAMES: [(&str, u32, &str); 6] = [
+    (
+        "roce::engine::Engine<kernel::lock::RawSpinLock>::try_new",
+        2560,
+        "PASSIVE_LEVEL, once per start: makes the engine before it moves to pool",
+    ),
+    (
+        "roce::engine::Engine<kernel::lock::RawSpinLock>::poll_conn_event",
+        1280,
+        "hands out one connection event by value, private data included; its callers are shallow",
+    ),
+    (
+        "roce::engine::Engine<kernel::lock::RawSpinLock>::new_qp",
+        1280,
+        "makes a queue pair before it moves to pool; a create call, first on its consumer's stack",
+    ),
     (
         "viordma::miniport::initialize::initialize",
         2048,

@@ -1,5 +1,7 @@
 //! The deeds, by name.
 
+#![allow(clippy::cast_ptr_alignment, reason = "pool blocks and images are aligned for what is made of them")]
+
 use core::{
     ffi::c_void,
     hint::black_box,
