@@ -5,9 +5,9 @@ mod pair;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use ndk_consumer::bench;
 use ndk_consumer::books::Operation;
 use ndk_consumer::transfer::{self, Failure, Options, Phase, Progress, Report};
-use ndk_consumer::bench;
 use provider::Pending;
 
 use pair::Pair;
