@@ -66,11 +66,7 @@ impl<H: Hal, R: Registers> Nic<H, R> {
         self.receive.start(control)
     }
 
-    fn allocate(
-        hal: &H,
-        control: &mut Control<H, R>,
-        options: &Options,
-    ) -> Result<Pair<H, R>, Error> {
+    fn allocate(hal: &H, control: &mut Control<H, R>, options: &Options) -> Result<Pair<H, R>, Error> {
         let suppression = if control.features().contains(Features::EVENT_IDX) {
             Suppression::EventIndex
         } else {
