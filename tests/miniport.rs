@@ -409,9 +409,9 @@ fn ordinary_frames_pass_beside_rdma() {
             *number += 1;
         });
         let sent = *sent.lock().unwrap();
-        let received: Vec<u8> = receiver.received().iter().map(|frame| frame[99]).collect();
+        let numbers: Vec<u8> = receiver.received().iter().map(|frame| frame[99]).collect();
         assert!(sent > 16, "{sent} frames beside the copy");
-        assert_eq!(received, (0..sent).collect::<Vec<_>>(), "every frame once, in order");
+        assert_eq!(numbers, (0..sent).collect::<Vec<_>>(), "every frame once, in order");
         finish(bed);
     }
 }
