@@ -288,9 +288,11 @@ impl Rc {
         if let Ok(state) = self.state.on(Event::Fail) {
             self.state = state;
             env.engine.stats.qp_errors.inc();
-            if let Some(conn) = self.conn.take() {
-                env.engine.report_broken(conn);
-            }
+        }
+        // A refusal goes out before the connection's goodbye: that ends what would have heard of it.
+        //= R-QP-55
+        if !self.responder.owes_refusal() {
+            self.report_broken(env);
         }
         self.requester.stop();
         //= R-QP-59
@@ -306,6 +308,13 @@ impl Rc {
             env.complete_receive(self.current.context, Status::Flushed);
         }
         self.drain_receives(env);
+    }
+
+    /// Tells the connection, if it has not been told, that its queue pair has failed.
+    fn report_broken<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+        if let Some(conn) = self.conn.take() {
+            env.engine.report_broken(conn);
+        }
     }
 
     /// The owner, or its connection, gives up: nothing goes out any more, either.

@@ -8,12 +8,13 @@
 use lock_api::RawMutex;
 
 use super::reads::{Read, Reads};
-use super::{Env, Peer, Rc, Stream, Unsent};
+use super::{Env, Peer, Rc, State, Stream, Unsent};
 use crate::engine::{Config, Reason};
 use crate::error::CreateError;
 use crate::region::{Access, AccessError};
 use crate::wire::{
-    AethRepr, Ext, Headers, NakCode, Opcode, Operation, Packet, PathMtu, RethRepr, Syndrome, rnr_timer_code,
+    AethRepr, Ext, Headers, NakCode, Opcode, Operation, Packet, PathMtu, RethRepr, Syndrome, SyndromeKind,
+    rnr_timer_code,
 };
 use crate::work::{CompletionKind, Status};
 
@@ -124,6 +125,15 @@ impl Responder {
     /// Whether [`Rc::transmit_response`] would find something.
     pub(super) fn owes(&self) -> bool {
         self.ack_owed || self.nak_owed.is_some() || self.reads.is_serving()
+    }
+
+    /// Whether the peer is still to be told why this side has failed.
+    pub(super) fn owes_refusal(&self) -> bool {
+        //= rocev2 §9
+        match self.nak_owed.map(|(syndrome, _)| syndrome.kind()) {
+            Some(SyndromeKind::Nak(code)) => code != NakCode::PSN_SEQUENCE,
+            _ => false,
+        }
     }
 
     fn aeth(&self, syndrome: Syndrome) -> AethRepr {
@@ -395,6 +405,9 @@ impl Rc {
         responder.ack_owed = false;
         responder.nak_owed = None;
         responder.responded = true;
+        if self.state == State::Error {
+            self.report_broken(env);
+        }
         let counter = match syndrome {
             Syndrome::ACK => &stats.tx_acks,
             Syndrome(0x60) => &stats.tx_nak_sequence,

@@ -243,3 +243,53 @@ fn a_peer_gone_mad_does_no_harm() {
         assert_eq!(ended, 8);
     }
 }
+
+/// A queue without a free slot.
+struct Full;
+
+impl roce::Transmit for Full {
+    fn slot(&mut self) -> Option<&mut [u8]> {
+        None
+    }
+
+    fn commit(&mut self, _len: usize) {}
+}
+
+//= R-QP-55
+//= rocev2 §9
+#[test]
+fn a_refusal_goes_out_before_the_goodbye_whatever_is_asked_for_first() {
+    let mut forger = Forger::new();
+    let sink = forger.pair.sides[1].sink(4);
+    forger.pair.sides[1].recv(9, &[sink.all()]);
+    let reth = RethRepr { address: 0, r_key: 0x1234_5600, length: 4 };
+    let frame = forger.frame(Opcode::WRITE_ONLY, Ext::Reth(reth), b"evil");
+    assert_eq!(forger.give(&frame), Verdict::Consumed);
+    let pair = &mut forger.pair;
+    assert_eq!(pair.sides[1].outcomes(), [(9, Status::Flushed)]);
+    pair.take_events(1);
+    assert_eq!(pair.sides[1].engine.poll_transmit(pair.now, &mut Full, 8), 0);
+    pair.take_events(1);
+    pair.capture = Some(Vec::new());
+    pair.drive();
+    pair.drive();
+    let sent: Vec<_> = pair.capture.take().unwrap().into_iter().filter(|(from, _)| *from == 1).collect();
+    let opcodes: Vec<_> =
+        sent.iter().map(|(_, frame)| Packet::parse(frame).unwrap().bth().opcode()).collect();
+    assert_eq!(opcodes, [Opcode::ACKNOWLEDGE, Opcode::UD_SEND_ONLY]);
+    assert_eq!(pair.sides[1].stat("tx_nak_access"), 1);
+    assert!(pair.told(1, |event| matches!(event, roce::ConnEvent::Aborted)));
+}
+
+//= R-QP-70
+#[test]
+fn a_flush_that_overtakes_a_refusal_still_ends_the_connection() {
+    let mut forger = Forger::new();
+    let reth = RethRepr { address: 0, r_key: 0x1234_5600, length: 4 };
+    let frame = forger.frame(Opcode::WRITE_ONLY, Ext::Reth(reth), b"evil");
+    assert_eq!(forger.give(&frame), Verdict::Consumed);
+    let pair = &mut forger.pair;
+    pair.sides[1].engine.flush(&pair.sides[1].qp);
+    pair.take_events(1);
+    assert!(pair.told(1, |event| matches!(event, roce::ConnEvent::Aborted)));
+}

@@ -449,7 +449,7 @@ impl Pair {
         }
     }
 
-    fn take_events(&mut self, side: usize) {
+    pub fn take_events(&mut self, side: usize) {
         let side = &mut self.sides[side];
         while let Some(event) = side.engine.poll_event() {
             match event {
