@@ -22,6 +22,10 @@ use crate::room;
 use crate::time::Instant;
 use crate::wire::{Packet, Path, Psn, Template, ack_timeout, ack_timeout_code, flow_source_port};
 
+/// The longest ACK timeout that is kept to, whatever the peer asks for (0 would be for ever): 1.07 s, so that
+/// with all eight attempts a peer that has vanished is given up within 10 s.
+const MAX_ACK_TIMEOUT: u8 = 18;
+
 /// Connection management, and the queue pairs of connections.
 pub(super) struct Conns<R: RawMutex> {
     cm: Cm,
@@ -448,9 +452,10 @@ impl<R: RawMutex> Engine<R> {
             retries: peer.retry_count,
             rnr_retries: peer.rnr_retry_count,
             //= rocev2 §8
+            //= R-QP-90
             ack_timeout: match peer.ack_timeout {
-                0 => core::time::Duration::ZERO,
-                code => ack_timeout(code),
+                code @ 1..=MAX_ACK_TIMEOUT => ack_timeout(code),
+                _ => ack_timeout(MAX_ACK_TIMEOUT),
             },
         })
     }

@@ -216,6 +216,26 @@ fn a_peer_that_vanishes_ends_everything_in_bounded_time() {
     assert!(pair.sides[0].conn_events.iter().any(|(_, _, e)| matches!(e, ConnEvent::Aborted)));
 }
 
+//= R-QP-90
+//= rocev2 §8
+#[test]
+fn a_peer_that_asks_for_endless_patience_gets_ten_seconds() {
+    // The active side asks for the longest ACK timeout that there is; the passive side is left alone with it.
+    let config: fn(&mut roce::Config) = |config| config.timing.ack_timeout = Duration::from_hours(3);
+    let mut pair = Pair::connected(Options { config, ..Options::default() });
+    for side in &pair.sides {
+        side.write(1, &[side.source(b"lost").all()], &side.shared(4), 0);
+    }
+    pair.options.loss = 1000;
+    let start = pair.now;
+    pair.run_until("the end", |pair| pair.sides.iter().all(|side| side.qp.is_drained()));
+    let took = pair.now.duration_since(start);
+    assert!(took > Duration::from_secs(1) && took < Duration::from_secs(10), "{took:?}");
+    for side in &pair.sides {
+        assert_eq!(side.outcomes(), [(1, Status::RetryExceeded)]);
+    }
+}
+
 /// Slots for headers only.
 struct ShortSlots([u8; 200]);
 
