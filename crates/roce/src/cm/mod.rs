@@ -83,7 +83,7 @@ pub struct Config {
     pub response_timeout: u8,
     /// How long a datagram is on its way at most: 4.096 us * 2^code.
     pub packet_life: u8,
-    /// How often a message is repeated, 0 to 15.
+    /// How often a message is repeated, 0 to 15; a DREQ at most 7 times.
     pub max_retries: u8,
     /// What a slow consumer of this side takes, as the peer is told: 4.096 us * 2^code.
     pub service_timeout: u8,
@@ -94,7 +94,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Defaults for a local network: messages are repeated about every 1.1 s, for 18 s in all.
+    /// Defaults for a local network: messages are repeated about every 1.1 s, for 18 s in all; a DREQ for
+    /// 9 s.
     pub const fn new(ca_guid: u64, seed: [u8; 32]) -> Self {
         Self {
             ca_guid,
@@ -225,6 +226,10 @@ pub struct Cm {
     /// Answers about no connection of ours.
     answers: Fifo<Answer>,
 }
+
+/// How often a DREQ is repeated at most: whoever disconnects from a peer that has vanished gets the receives
+/// of the queue pair back after that, within 10 s by default.
+const MAX_DREQ_RETRIES: u8 = 7;
 
 /// Deadlines that one call handles: bounds the time it takes.
 const TIMEOUT_BUDGET: usize = 64;
@@ -411,7 +416,16 @@ impl Cm {
             _ => self.conns.get(index).map_or(0, |conn| conn.transaction),
         };
         if let Some(conn) = self.conns.get_mut(index) {
-            let retries = if conn.state == State::RepSent { conn.retries } else { self.config.max_retries };
+            let retries = match conn.state {
+                State::RepSent => conn.retries,
+                //= R-CONN-81
+                State::DreqSent => {
+                    // The REP's interval was the peer's to choose; this wait is this side's own.
+                    conn.interval = conn.interval.min(self.config.interval());
+                    self.config.max_retries.min(MAX_DREQ_RETRIES)
+                }
+                _ => self.config.max_retries,
+            };
             conn.set_message(message, transaction, retries);
         }
         self.queue_message(now, index);

@@ -83,6 +83,27 @@ fn a_disconnect_that_the_peer_never_answers_ends_by_itself() {
     pair.release(a, b);
 }
 
+//= R-CONN-81
+#[test]
+fn a_peer_that_has_vanished_is_disconnected_from_within_ten_seconds() {
+    for side in [Side::A, Side::B] {
+        // What the passive side repeats its REP by comes from the active side.
+        let mut pair = Pair::with(|config| config.response_timeout = if side == Side::A { 18 } else { 19 });
+        pair.listen();
+        let (a, b) = pair.established();
+        if side == Side::B {
+            pair.b.cm.config.response_timeout = 18;
+        }
+        pair.meddle(|_, _| Fate::Lose);
+        let conn = if side == Side::A { a } else { b };
+        let start = pair.now;
+        pair.command(side, |cm, now| cm.disconnect(now, conn)).unwrap();
+        pair.expect(side, conn, EventKind::DisconnectDone { graceful: false });
+        let took = pair.now.duration_since(start);
+        assert!(took > Duration::from_secs(5) && took < Duration::from_secs(10), "{side:?}: {took:?}");
+    }
+}
+
 //= R-CONN-86
 #[test]
 fn a_connection_is_disconnected_once() {
