@@ -23,7 +23,7 @@ use super::sges::Cursor;
 use super::{Env, Peer, Rc, State, Stream, Unsent};
 use crate::engine::Config;
 use crate::region::AccessError;
-use crate::time::Instant;
+use crate::time::{Instant, nanos};
 use crate::wire::{Ext, Headers, IethRepr, Opcode, PathMtu, RethRepr};
 use crate::work::{Operation, SendFlags, Status};
 
@@ -93,11 +93,12 @@ pub(super) struct Recovery {
     went_back: Option<(u64, Instant)>,
 }
 
+/// Round trips, in nanoseconds: unlike those of [`Duration`], divisions of integers cannot panic here.
 #[derive(Clone, Copy, Debug)]
 struct Rtt {
-    smoothed: Duration,
-    variation: Duration,
-    shortest: Duration,
+    smoothed: u64,
+    variation: u64,
+    shortest: u64,
 }
 
 impl Requester {
@@ -217,8 +218,8 @@ impl Requester {
         match self.recovery.went_back {
             // An answer to what was sent since then takes a round trip.
             Some((una, at)) if una == self.una => {
-                let round_trip = self.recovery.rtt.map_or(Duration::ZERO, |rtt| rtt.shortest);
-                now.duration_since(at) >= round_trip
+                let round_trip = self.recovery.rtt.map_or(0, |rtt| rtt.shortest);
+                nanos(now.duration_since(at)) >= round_trip
             }
             _ => true,
         }
@@ -228,7 +229,7 @@ impl Requester {
 impl Recovery {
     fn first_resend(&self) -> Duration {
         let estimate = match self.rtt {
-            Some(rtt) => rtt.smoothed.saturating_add(rtt.variation.saturating_mul(4)),
+            Some(rtt) => Duration::from_nanos(rtt.smoothed.saturating_add(rtt.variation.saturating_mul(4))),
             None => self.min_resend.saturating_mul(2),
         };
         self.at_most_timeout(estimate.max(self.min_resend))
@@ -255,6 +256,7 @@ impl Recovery {
     }
 
     fn measured(&mut self, rtt: Duration) {
+        let rtt = nanos(rtt);
         let old = self.rtt.unwrap_or(Rtt { smoothed: rtt, variation: rtt / 2, shortest: rtt });
         self.rtt = Some(Rtt {
             smoothed: old.smoothed.saturating_mul(7).saturating_add(rtt) / 8,
