@@ -55,14 +55,15 @@ unsafe extern "efiapi" fn send(
 
 /// Not offered: peers have nothing to invalidate.
 unsafe extern "efiapi" fn send_and_invalidate(
-    _qp: *mut NDK_QP,
+    qp: *mut NDK_QP,
     _context: *mut c_void,
     _sgl: *const NDK_SGE,
     _count: u32,
     _flags: u32,
     _remote_token: u32,
 ) -> NTSTATUS {
-    STATUS_NOT_SUPPORTED
+    let qp = object!(Qp, qp);
+    not_offered(&qp)
 }
 
 unsafe extern "efiapi" fn receive(
@@ -126,14 +127,15 @@ unsafe fn initiate(
         let mut copy = [0; MAX_INLINE];
         // SAFETY: the caller's promise.
         let answer = unsafe { gather(sgl, count, &mut copy) };
-        return status::of(
-            answer.and_then(|data| qp.initiate(context, operation, Data::Inline(&[data]), flags)),
-        );
+        return status::of(match answer {
+            Ok(data) => qp.initiate(context, operation, Ok(Data::Inline(&[data])), flags),
+            Err(status) => qp.initiate(context, operation, Err(status), flags),
+        });
     }
     let mut copy = [Sge::default(); MAX_SGES];
     // SAFETY: the caller's promise.
     let answer = unsafe { sges(sgl, count, &mut copy) };
-    status::of(answer.and_then(|sges| qp.initiate(context, operation, Data::Sges(sges), flags)))
+    status::of(qp.initiate(context, operation, answer.map(Data::Sges), flags))
 }
 
 /// A copy of a consumer's list, which may be gone when the post returns.
@@ -204,7 +206,7 @@ fn numbers(element: &NDK_SGE) -> Sge {
 
 /// Not offered.
 unsafe extern "efiapi" fn bind(
-    _qp: *mut NDK_QP,
+    qp: *mut NDK_QP,
     _context: *mut c_void,
     _mr: *mut NDK_MR,
     _mw: *mut NDK_MW,
@@ -212,12 +214,13 @@ unsafe extern "efiapi" fn bind(
     _length: usize,
     _flags: u32,
 ) -> NTSTATUS {
-    STATUS_NOT_SUPPORTED
+    let qp = object!(Qp, qp);
+    not_offered(&qp)
 }
 
 /// Not offered.
 unsafe extern "efiapi" fn fast_register(
-    _qp: *mut NDK_QP,
+    qp: *mut NDK_QP,
     _context: *mut c_void,
     _mr: *mut NDK_MR,
     _pages: u32,
@@ -227,15 +230,23 @@ unsafe extern "efiapi" fn fast_register(
     _base: *mut c_void,
     _flags: u32,
 ) -> NTSTATUS {
-    STATUS_NOT_SUPPORTED
+    let qp = object!(Qp, qp);
+    not_offered(&qp)
 }
 
 /// Not offered.
 unsafe extern "efiapi" fn invalidate(
-    _qp: *mut NDK_QP,
+    qp: *mut NDK_QP,
     _context: *mut c_void,
     _region: *mut NDK_OBJECT_HEADER,
     _flags: u32,
 ) -> NTSTATUS {
+    let qp = object!(Qp, qp);
+    not_offered(&qp)
+}
+
+/// A failed post like any other. //= R-QP-38
+fn not_offered(qp: &Qp) -> NTSTATUS {
+    qp.refuse();
     STATUS_NOT_SUPPORTED
 }
