@@ -49,6 +49,7 @@ struct Table {
 }
 
 struct Place {
+    /// Never 0, so that no number is 0: that is the engine's for a connection nobody has claimed yet.
     generation: u32,
     known: Option<Known>,
     /// The next free place, while this one is free.
@@ -192,7 +193,7 @@ impl Table {
         let index = u32::try_from(self.places.len()).ok()?;
         let wanted = self.places.len().checked_add(1)?.checked_sub(self.deferred.len())?;
         self.deferred.try_reserve(wanted).ok()?;
-        let place = Place { generation: 0, known: None, next_free: None, deferred: false };
+        let place = Place { generation: 1, known: None, next_free: None, deferred: false };
         fallible::push(&mut self.places, place).ok()?;
         Some(index)
     }
@@ -229,9 +230,26 @@ impl Drop for Ticket {
         let free = table.free;
         if let Some(place) = table.places.get_mut(index as usize) {
             place.known = None;
-            place.generation = place.generation.wrapping_add(1);
+            place.generation = place.generation.wrapping_add(1).max(1);
             place.next_free = free;
             table.free = Some(index);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An event of a connection that nobody has claimed yet comes with 0: it is not for the first object.
+    #[test]
+    fn no_object_has_the_number_of_an_unclaimed_connection() {
+        let registry = Arc::try_new(Registry::new()).ok().unwrap();
+        let first = Registry::ticket(&registry).ok().unwrap();
+        assert_ne!(first.number(), 0);
+        drop(first);
+        registry.table.lock().places[0].generation = u32::MAX;
+        drop(Registry::ticket(&registry).ok().unwrap());
+        assert_ne!(Registry::ticket(&registry).ok().unwrap().number(), 0);
     }
 }

@@ -74,6 +74,17 @@ pub fn connection(error: ConnError) -> NTSTATUS {
     }
 }
 
+/// Why the answer to a peer was refused, by a connector whose own state allows it.
+///
+/// //= R-CONN-29, R-CONN-37, R-CONN-41
+pub fn answer(error: ConnError) -> NTSTATUS {
+    match error {
+        // The peer has left, and the event that says so is still on its way.
+        ConnError::State => STATUS_CONNECTION_ABORTED,
+        other => connection(other),
+    }
+}
+
 /// Why a list of pages was refused.
 pub fn mdl(error: MdlError) -> NTSTATUS {
     match error {
