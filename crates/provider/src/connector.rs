@@ -393,7 +393,7 @@ impl Connector {
         let core = self.core();
         let mut inner = self.inner.lock();
         let (next, connection) = inner.command(Event::Complete)?;
-        core.engine.complete(now(), connection).map_err(status::connection)?;
+        core.engine.complete(now(), connection).map_err(status::answer)?;
         inner.state = next;
         inner.disconnect = disconnect;
         inner.set_active(core, true);
@@ -429,7 +429,7 @@ impl Connector {
         };
         if let Err(error) = core.engine.accept(now(), connection, qp.pair(), &spec) {
             qp.detach();
-            return Err(status::connection(error));
+            return Err(status::answer(error));
         }
         inner.state = next;
         inner.qp = Some(qp.clone());
@@ -448,7 +448,7 @@ impl Connector {
         let core = self.core();
         let mut inner = self.inner.lock();
         let (next, connection) = inner.command(Event::Reject)?;
-        core.engine.reject(now(), connection, private_data).map_err(status::connection)?;
+        core.engine.reject(now(), connection, private_data).map_err(status::answer)?;
         inner.state = next;
         inner.let_qp_go();
         core.counters.connect_failure.add();
@@ -466,7 +466,6 @@ impl Connector {
         let next = inner.state.on(Event::Disconnect).ok_or(STATUS_CONNECTION_INVALID)?;
         let connection = inner.connection.ok_or(STATUS_CONNECTION_INVALID)?;
         // The peer may have left a moment ago: then there is nothing to wait for.
-        // The engine flushes the queue pair.
         let waits = core.engine.disconnect(now(), connection).is_ok() && next == State::Disconnecting;
         //= R-CONN-88
         inner.disconnect = None;
@@ -474,6 +473,10 @@ impl Connector {
         inner.set_active(core, false);
         if let Some(qp) = &inner.qp {
             qp.spend();
+            // Before a callback the engine flushes; an answer inline is given now. //= R-CONN-83, R-CONN-84
+            if !waits {
+                core.engine.flush(qp.pair());
+            }
         }
         if waits {
             inner.pending = Some(request());
@@ -644,7 +647,9 @@ impl Inner {
             }
             //= R-CONN-87, R-CONN-90, R-QP-72
             ConnEvent::Disconnected => {
-                if !self.part(core) {
+                // A consumer that is saying goodbye itself hears by `DisconnectDone`, which always follows
+                // and comes after the flush. //= R-CONN-84, R-CONN-94
+                if self.state != State::Disconnecting && !self.part(core) {
                     self.fail(core, STATUS_CONNECTION_ABORTED);
                 }
             }

@@ -22,7 +22,7 @@ use ndk_abi::ndk::{
 use ndk_abi::nt::{
     STATUS_CONNECTION_ACTIVE, STATUS_CONNECTION_INVALID, STATUS_DATA_OVERRUN, STATUS_INVALID_PARAMETER,
 };
-use roce::{Arc, Data, Operation, QpSpec, RecvRequest, SendFlags, SendRequest, Sge};
+use roce::{Arc, Data, Operation, QpSpec, QpState, RecvRequest, SendFlags, SendRequest, Sge};
 
 machine! {
     /// Whose queue pair it is.
@@ -37,9 +37,9 @@ machine! {
     pub enum AttachmentEvent {
         /// A connect or an accept.
         Attach,
-        /// That came to nothing.
+        /// That came to nothing, and the queue pair has seen nothing of the peer.
         Detach,
-        /// The connection ended, or the queue pair was flushed.
+        /// The connection ended, came to nothing later than that, or the queue pair was flushed.
         Spend,
     }
     Free + Attach => Attached,
@@ -134,19 +134,28 @@ impl Qp {
         Created::try_new(adapter.version(), qp)
     }
 
-    /// Posts to the initiator queue.
-    pub fn initiate(&self, context: u64, operation: Operation, data: Data<'_>, flags: u32) -> Answer {
+    /// Posts to the initiator queue, unless the consumer's list was not even readable.
+    pub fn initiate(&self, context: u64, operation: Operation, data: Answer<Data<'_>>, flags: u32) -> Answer {
         let core = self.pd.core();
-        let answer = self.check(operation, &data, flags).and_then(|flags| {
+        let posted = data.and_then(|data| {
+            let flags = self.check(operation, &data, flags)?;
             let request = SendRequest { context, operation, flags, data };
             core.engine.post_send(&self.pair, &request).map_err(status::post)
         });
-        if answer.is_err() {
-            //= R-QP-38
-            core.engine.undefer(&self.pair);
+        match posted {
+            Ok(()) => core.after_call(),
+            Err(_) => self.refuse(),
         }
+        posted
+    }
+
+    /// A post to the initiator queue has failed: what was deferred before it starts.
+    ///
+    /// //= R-QP-38
+    pub fn refuse(&self) {
+        let core = self.pd.core();
+        core.engine.undefer(&self.pair);
         core.after_call();
-        answer
     }
 
     /// What only NDKPI knows of a post; and the flags for the engine.
@@ -194,9 +203,12 @@ impl Qp {
         Ok(())
     }
 
-    /// The connection came to nothing: another may be tried. //= R-QP-74
+    /// The connection came to nothing: another may be tried, unless the peer's requests were served already.
+    ///
+    /// //= R-QP-73, R-QP-74
     pub fn detach(&self) {
-        self.step(AttachmentEvent::Detach);
+        let unused = self.pair.state() == QpState::Init;
+        self.step(if unused { AttachmentEvent::Detach } else { AttachmentEvent::Spend });
     }
 
     /// The connection is over.

@@ -264,12 +264,37 @@ fn both_sides_say_goodbye() {
     assert!(passive.cq.poll().is_none());
     assert_eq!(parting.count(), 0);
     assert_eq!(passive.disconnect(), STATUS_SUCCESS);
+    // Over when the call is: its receives are back already.
+    assert_eq!(passive.cq.poll().map(|result| result.Status), Some(STATUS_CANCELLED));
     assert_eq!(parting.wait(1), STATUS_SUCCESS);
     assert_eq!(active.cq.poll().map(|result| result.Status), Some(STATUS_CANCELLED));
-    assert_eq!(passive.cq.next().Status, STATUS_CANCELLED);
     assert_eq!((active.disconnected.count(), passive.disconnected.count()), (0, 1));
     //= R-CONN-86, R-CONN-93
     assert_eq!(active.disconnect(), STATUS_CONNECTION_INVALID);
+    active.close();
+    passive.close();
+    listener.close();
+}
+
+//= R-CONN-84, R-CONN-91, R-CONN-94, R-QP-71
+#[test]
+fn a_goodbye_that_crosses_the_peers_succeeds() {
+    let (a, b) = pair();
+    let (active, passive, listener) = connect(&a, &b);
+    assert_eq!(passive.receive(1, &[]), STATUS_SUCCESS);
+    // The peer's goodbye is in, and nobody has been told of it when this side says its own.
+    let held = b.hold_batches();
+    let before = b.counter("rx_datagrams");
+    let parting = Seen::new();
+    let status = call!(active.connector, NdkDisconnect, Some(on_request), parting.context());
+    assert_eq!(status, STATUS_PENDING);
+    wait("the goodbye is in", || b.counter("rx_datagrams") > before);
+    assert_eq!(passive.disconnect(), STATUS_SUCCESS);
+    assert_eq!(passive.cq.poll().map(|result| result.Status), Some(STATUS_CANCELLED));
+    drop(held);
+    assert_eq!(parting.wait(1), STATUS_SUCCESS);
+    //= R-CONN-88
+    assert_eq!(passive.disconnected.count(), 0);
     active.close();
     passive.close();
     listener.close();
@@ -374,7 +399,43 @@ fn the_active_side_may_still_say_no() {
     assert_eq!(call!(active.connector, NdkReject, null_mut(), 0), STATUS_SUCCESS);
     assert_eq!(accepting.wait(), STATUS_CONNECTION_REFUSED);
     assert_eq!(passive.disconnected.count(), 0);
+    // Both queue pairs knew their peer: neither can be used again. //= R-QP-73
+    for (node, used, peer) in [(&a, active.qp, &b), (&b, passive.qp, &a)] {
+        let spare = node.active();
+        let own = spare.qp;
+        let end = End { qp: used, ..spare };
+        let again = end.connect(node.at(0), peer.at(445), &[]);
+        assert_eq!((again.is_done(), again.wait()), (true, STATUS_CONNECTION_INVALID));
+        End { qp: own, ..end }.close();
+    }
     active.close();
+    passive.close();
+    listener.close();
+}
+
+//= R-CONN-37, R-CONN-41
+#[test]
+fn a_request_whose_peer_has_left_unheard_is_answered_as_aborted() {
+    let (a, b) = pair();
+    let listener = b.listener(445);
+    let active = a.active();
+    let connecting = active.connect(a.at(0), b.at(445), &[]);
+    let passive = b.passive(listener.accept());
+    // The peer's word is in, and nobody has been told.
+    let held = b.hold_batches();
+    let before = b.counter("rx_datagrams");
+    let closing = begin_close!(active.connector, NdkCloseConnector);
+    wait("the peer's word is in", || b.counter("rx_datagrams") > before);
+    // The counter moves a moment before what it counts is done.
+    std::thread::sleep(core::time::Duration::from_millis(20));
+    assert_eq!(passive.accept(&[]).wait(), STATUS_CONNECTION_ABORTED);
+    assert_eq!(call!(passive.connector, NdkReject, null_mut(), 0), STATUS_CONNECTION_ABORTED);
+    drop(held);
+    assert_eq!(connecting.wait(), STATUS_CANCELLED);
+    closing.wait();
+    close!(active.qp, NdkCloseQp);
+    active.cq.close();
+    close!(active.pd, NdkClosePd);
     passive.close();
     listener.close();
 }
@@ -436,6 +497,38 @@ fn a_refused_post_starts_what_was_deferred_before_it() {
     }
     assert_eq!(active.send(4, &[], 0), STATUS_SUCCESS);
     assert_eq!(active.cq.next().RequestContext, pointer(4));
+    active.close();
+    passive.close();
+    listener.close();
+}
+
+//= R-QP-14, R-QP-32, R-QP-38
+#[test]
+fn a_post_with_an_unreadable_list_or_of_an_unknown_kind_starts_what_was_deferred_too() {
+    let (a, b) = pair();
+    let (active, passive, listener) = connect(&a, &b);
+    let element = NDK_SGE {
+        Anonymous: NDK_SGE_Anonymous { VirtualAddress: null_mut() },
+        Length: 0,
+        MemoryRegionToken: 0,
+    };
+    let (list, qp) = ([element; 129], active.qp);
+    let refusals: [(&dyn Fn() -> NTSTATUS, NTSTATUS); 6] = [
+        (&|| active.send(9, &list[..33], 0), STATUS_DATA_OVERRUN),
+        (&|| active.send(9, &list, NDK_OP_FLAG_INLINE), STATUS_DATA_OVERRUN),
+        (&|| call!(qp, NdkSend, pointer(9), core::ptr::null(), 1, 0), STATUS_INVALID_PARAMETER),
+        (&|| call!(qp, NdkBind, pointer(9), null_mut(), null_mut(), null_mut(), 0, 0), STATUS_NOT_SUPPORTED),
+        (&|| call!(qp, NdkInvalidate, pointer(9), null_mut(), 0), STATUS_NOT_SUPPORTED),
+        (&|| call!(qp, NdkSendAndInvalidate, pointer(9), core::ptr::null(), 0, 0, 0), STATUS_NOT_SUPPORTED),
+    ];
+    for (context, (refusal, status)) in refusals.into_iter().enumerate() {
+        let context = context as u64;
+        assert_eq!(passive.receive(context, &[]), STATUS_SUCCESS);
+        assert_eq!(active.send(context, &[], NDK_OP_FLAG_DEFER), STATUS_SUCCESS);
+        assert_eq!(refusal(), status);
+        let result = active.cq.next();
+        assert_eq!((result.Status, result.RequestContext), (STATUS_SUCCESS, pointer(context)));
+    }
     active.close();
     passive.close();
     listener.close();

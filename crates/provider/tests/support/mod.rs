@@ -17,7 +17,7 @@ use provider::host::{Host, Link, Path, ResolveError};
 use provider::{Config, Pending, Provider};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -108,6 +108,8 @@ pub struct Node {
     own_queue: Sender<Frame>,
     cut: Arc<AtomicBool>,
     present: Arc<AtomicBool>,
+    /// Held while a batch of frames ends.
+    batch_end: Arc<Mutex<()>>,
 }
 
 /// Two hosts on one wire.
@@ -153,8 +155,10 @@ impl Node {
         let provider = Arc::new(Provider::try_new(nic, config).expect("a provider"));
         let adapter = provider.open(NDK_VERSION { Major: 2, Minor: 1 }).expect("an adapter");
         let own = Arc::clone(&provider);
-        let receiver = std::thread::spawn(move || receive(&own, &queue));
-        Self { provider, ip, adapter, receiver: Some(receiver), own_queue, cut, present }
+        let batch_end = Arc::new(Mutex::new(()));
+        let turn = Arc::clone(&batch_end);
+        let receiver = std::thread::spawn(move || receive(&own, &queue, &turn));
+        Self { provider, ip, adapter, receiver: Some(receiver), own_queue, cut, present, batch_end }
     }
 
     pub fn adapter(&self) -> *mut NDK_ADAPTER {
@@ -168,6 +172,23 @@ impl Node {
     /// Nothing that this host sends arrives any more.
     pub fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
+    }
+
+    /// Frames are taken in, but what they tell is not told until the guard is dropped, unless a call of the
+    /// consumer makes the provider do so.
+    pub fn hold_batches(&self) -> MutexGuard<'_, ()> {
+        self.batch_end.lock().unwrap()
+    }
+
+    /// A counter of the engine.
+    pub fn counter(&self, wanted: &str) -> u64 {
+        let mut found = None;
+        self.provider.counters(&mut |name, value| {
+            if name == wanted {
+                found = Some(value);
+            }
+        });
+        found.expect("a counter of this name")
     }
 
     /// The device is pulled.
@@ -244,13 +265,14 @@ impl Drop for Node {
 }
 
 /// The NIC's DPC: a batch of frames at a time.
-fn receive(provider: &Provider, queue: &Receiver<Frame>) {
+fn receive(provider: &Provider, queue: &Receiver<Frame>, turn: &Mutex<()>) {
     while let Ok(Some(frame)) = queue.recv() {
         provider.receive(&frame);
         for frame in queue.try_iter().take(63) {
             let Some(frame) = frame else { return };
             provider.receive(&frame);
         }
+        let _turn = turn.lock().unwrap();
         provider.batch_end();
     }
 }
