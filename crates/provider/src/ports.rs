@@ -99,10 +99,8 @@ impl Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        let mut taken = self.space.taken.lock();
-        if let Ok(place) = taken.find(self.address.ip(), self.address.port()) {
-            taken.endpoints.remove(place);
-        }
+        let gone = (self.address.ip(), self.address.port());
+        self.space.taken.lock().endpoints.retain(|&(ip, port, _)| (ip, port) != gone);
     }
 }
 
