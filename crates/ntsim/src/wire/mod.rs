@@ -1,6 +1,6 @@
 //! The network between hosts: a point-to-point Ethernet link that can be told to fail.
 //!
-//! A [`Wire`] joins two [`Endpoint`]s (NICs). Each direction has a rate, a latency, faults with a seed
+//! A [`Wire`] joins two [`Endpoint`]s: NICs, or a NIC and a [`Tunnel`] to whoever is outside. Each direction has a rate, a latency, faults with a seed
 //! of their own and counters of their own. The link is lossless by itself: a direction holds a limited
 //! number of frames and tells the sender to wait, as Ethernet PAUSE does; only [`Faults`] lose frames.
 //!
@@ -15,6 +15,7 @@
 //! replays.
 
 mod faults;
+mod tunnel;
 
 use std::{
     collections::BTreeMap,
@@ -28,6 +29,7 @@ use std::{
 use parking_lot::Mutex;
 
 pub use faults::{Fate, Faults};
+pub use tunnel::{Datagrams, SOCKET_BUFFER, Tunnel, TunnelCounters};
 
 use crate::pcapng::{Capture, Note};
 
