@@ -4,6 +4,7 @@
 
 mod bench;
 mod capture;
+mod decode;
 mod demo;
 mod image;
 mod licences;
@@ -29,6 +30,8 @@ enum Command {
     Image(image::Options),
     /// Copy a file between two simulated hosts by RDMA, and back
     Demo(demo::Options),
+    /// Print a capture as the engine reads it, and what is wrong with it
+    Decode(decode::Options),
     /// Measure the engine and the image, beside what this machine can do at best
     Bench(bench::Options),
     /// Pass everything: formatting, lints, the image, all tests, the demo and its captures
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Image(options) => image::run(&options),
         Command::Demo(options) => demo::run(&options),
+        Command::Decode(options) => decode::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Rules(options) => rules::run(&options),

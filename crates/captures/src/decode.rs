@@ -3,13 +3,16 @@
 mod cm;
 mod other;
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt::{self, Write as _},
+    time::Duration,
+};
 
 use roce::{
     icrc::Crc,
     wire::{
-        Bth, BthRepr, EthRepr, Ext, Ip, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Mad, MadHeaderRepr, Opcode,
-        Packet, ParseError, Udp, UdpRepr, cm::CmMessage,
+        Bth, BthRepr, EthRepr, Ext, Ip, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Mad, MadHeaderRepr, Opcode, Packet,
+        ParseError, Udp, UdpRepr, cm::CmMessage,
     },
 };
 use serde::Serialize;
@@ -70,6 +73,7 @@ pub enum Fault {
 
 /// A RoCEv2 packet.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[allow(clippy::struct_excessive_bools, reason = "they are the header's bits")]
 pub struct Roce {
     pub source_port: u16,
     pub traffic_class: u8,
@@ -289,9 +293,7 @@ impl Roce {
             original: packet.atomic_ack_eth().map(|ack| ack.original()),
             immediate: packet.imm_dt().map(|imm| hex(&imm.data())),
             invalidated_key: packet.ieth().map(|ieth| ieth.r_key()),
-            deth: packet
-                .deth()
-                .map(|deth| Deth { q_key: deth.q_key(), source_qp: deth.source_qp().value() }),
+            deth: packet.deth().map(|deth| Deth { q_key: deth.q_key(), source_qp: deth.source_qp().value() }),
             cm,
             payload: packet.payload().len(),
             icrc: packet.icrc_valid(Crc::detect()),
@@ -300,7 +302,10 @@ impl Roce {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 fn seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {

@@ -77,7 +77,8 @@ fn scripts_get_one_object_a_frame() {
     let frames = decode(&rping());
     let lines: Vec<String> = frames.iter().map(|frame| serde_json::to_string(frame).unwrap()).collect();
     let shown = ["RDMA READ Request", "Acknowledge"].map(|name| format!("\"name\":\"{name}\""));
-    let of_interest = |line: &&String| line.contains("\"other\"") || shown.iter().any(|name| line.contains(name));
+    let of_interest =
+        |line: &&String| line.contains("\"other\"") || shown.iter().any(|name| line.contains(name));
     let mut shown: Vec<String> = lines.iter().filter(of_interest).take(5).cloned().collect();
     shown.extend(lines.iter().find(|line| line.contains("\"REQ\"")).cloned());
     insta::assert_snapshot!(shown.join("\n"));
@@ -128,7 +129,8 @@ fn what_is_no_capture_is_refused_in_one_line() {
     // The beginnings of both formats, and nothing of sense behind them.
     let pcap = [&[0xD4, 0xC3, 0xB2, 0xA1, 2, 0, 4, 0][..], &garbage].concat();
     let pcapng = [&[0x0A, 0x0D, 0x0D, 0x0A][..], &garbage].concat();
-    for (name, content) in [("empty", &[][..]), ("garbage", &garbage), ("like.pcap", &pcap), ("like.pcapng", &pcapng)]
+    for (name, content) in
+        [("empty", &[][..]), ("garbage", &garbage), ("like.pcap", &pcap), ("like.pcapng", &pcapng)]
     {
         let result = file::read(&scratch(name, content));
         let error = result.err().unwrap_or_else(|| panic!("{name} was taken for a capture"));

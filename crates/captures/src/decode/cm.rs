@@ -3,7 +3,7 @@
 use std::fmt;
 
 use roce::wire::{
-    MadHeaderRepr,
+    MadHeaderRepr, PathMtu,
     cm::{About, CmMessage, IpCm, IpEnds},
 };
 use serde::Serialize;
@@ -69,7 +69,7 @@ impl Cm {
                     from: ends.map(|ends| format!("{} port {}", ends.source, ends.source_port)),
                     qpn: Some(req.local_qpn.value()),
                     starting_psn: Some(req.starting_psn.value()),
-                    path_mtu: Some(req.path_mtu.mtu().map_or(0, |mtu| mtu.bytes())),
+                    path_mtu: Some(req.path_mtu.mtu().map_or(0, PathMtu::bytes)),
                     responder_resources: Some(req.responder_resources),
                     initiator_depth: Some(req.initiator_depth),
                     retry_count: Some(req.retry_count),

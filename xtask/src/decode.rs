@@ -1,0 +1,134 @@
+//! `cargo xtask decode`: a capture as the engine reads it, one line a frame, with what is wrong.
+
+use std::{
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Result, anyhow};
+use captures::{
+    decode::{Content, Decoder, Fault, Frame},
+    file::{self, Error},
+};
+
+use crate::shell::Exit;
+
+/// Reads every frame, checks its ICRC twice and encodes it again. Ends with 1 if a RoCE frame is malformed, has a
+/// wrong ICRC, or comes back with other bytes, or if the file ends in the middle of a frame; with 2 if it is no
+/// capture.
+#[derive(clap::Args)]
+pub struct Options {
+    /// A pcap or pcapng file of Ethernet frames
+    pub file: PathBuf,
+    /// Print one JSON object a line instead, one for each frame
+    #[arg(long)]
+    pub json: bool,
+    /// Print only what is wrong, and the summary
+    #[arg(long, conflicts_with = "json")]
+    pub quiet: bool,
+}
+
+/// What a capture consists of.
+#[derive(Default)]
+pub struct Summary {
+    pub frames: u64,
+    pub roce: u64,
+    pub malformed: u64,
+    pub wrong_icrc: u64,
+    pub reencoded: u64,
+    pub cut: u64,
+}
+
+impl Summary {
+    fn add(&mut self, frame: &Frame) {
+        self.frames += 1;
+        self.roce += u64::from(!matches!(frame.content, Content::Other { .. }));
+        for fault in &frame.faults {
+            let count = match fault {
+                Fault::Cut { .. } => &mut self.cut,
+                Fault::Malformed { .. } => &mut self.malformed,
+                Fault::Icrc { .. } | Fault::Disputed => &mut self.wrong_icrc,
+                Fault::Reencoded { .. } => &mut self.reencoded,
+            };
+            *count += 1;
+        }
+    }
+
+    /// What is wrong, in words; `None` when nothing is.
+    fn complaint(&self) -> Option<String> {
+        let found: Vec<String> = [
+            (self.malformed, "malformed"),
+            (self.wrong_icrc, "with a wrong ICRC"),
+            (self.reencoded, "that encode to other bytes"),
+            (self.cut, "cut off by the capture"),
+        ]
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+        (!found.is_empty()).then(|| format!("RoCE frames: {}", found.join(", ")))
+    }
+}
+
+pub fn run(options: &Options) -> Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    match print(options, &mut out) {
+        // Who reads has read enough.
+        Err(error) if is_broken_pipe(&error) => Ok(()),
+        other => other,
+    }
+}
+
+fn print(options: &Options, out: &mut impl Write) -> Result<()> {
+    let mut summary = Summary::default();
+    let end = each_frame(&options.file, |frame| {
+        summary.add(frame);
+        if options.json {
+            serde_json::to_writer(&mut *out, frame)?;
+            writeln!(out)?;
+        } else if !options.quiet || !frame.faults.is_empty() {
+            writeln!(out, "{frame}")?;
+        }
+        Ok(())
+    });
+    if !options.json && summary.frames > 0 {
+        let Summary { frames, roce, .. } = summary;
+        writeln!(out, "{frames} frames, {roce} of RoCE: read, checked twice and encoded again")?;
+    }
+    out.flush()?;
+    end?;
+    summary.complaint().map_or(Ok(()), |complaint| Err(anyhow!("{}: {complaint}", options.file.display())))
+}
+
+/// Fails if a RoCE frame of the capture is malformed, has a wrong ICRC, or encodes to other bytes.
+pub fn check(capture: &Path) -> Result<Summary> {
+    let mut summary = Summary::default();
+    each_frame(capture, |frame| {
+        summary.add(frame);
+        if frame.faults.is_empty() { Ok(()) } else { Err(anyhow!("{}: {frame}", capture.display())) }
+    })?;
+    Ok(summary)
+}
+
+fn each_frame(path: &Path, mut work: impl FnMut(&Frame) -> Result<()>) -> Result<()> {
+    let frames = file::open(path).map_err(|error| Exit::usage(error.to_string()))?;
+    let mut decoder = Decoder::new();
+    for captured in frames {
+        let captured = captured.map_err(|error| match error {
+            Error::Broken(..) => anyhow!(error),
+            other => Exit::usage(other.to_string()),
+        })?;
+        work(&decoder.frame(&captured))?;
+    }
+    Ok(())
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let kind = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+    error.chain().any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(kind)
+            || cause
+                .downcast_ref::<serde_json::Error>()
+                .is_some_and(|error| error.io_error_kind() == Some(io::ErrorKind::BrokenPipe))
+    })
+}
