@@ -9,9 +9,9 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use crate::books::{Books, Operation};
-use crate::endpoint::{Endpoint, Incident, Setup};
+use crate::endpoint::{Endpoint, Incident, Setup, listen_for_one};
 use crate::os::Os;
-use crate::{Access, Adapter, Error, Listener, Memory, RemoteMemory};
+use crate::{Access, Adapter, Error, Memory, RemoteMemory};
 
 /// Receives the serving side has posted.
 const RECEIVES: u32 = 512;
@@ -56,13 +56,7 @@ pub fn serve<O: Os>(
     patience: Duration,
     ready: impl FnOnce(SocketAddr),
 ) -> Result<Books, Error> {
-    let listener = Listener::new(adapter, local).map_err(|status| Error::Call("NdkListen", status))?;
-    let address = listener.local_address().map_err(|status| Error::Call("NdkGetLocalAddress", status))?;
-    ready(address);
-    let connector = listener.next(Some(patience)).ok_or(Error::Nobody)?;
-    // One is enough; the listener itself stays as long as its connector.
-    listener.pause(true).map_err(|status| Error::Call("NdkControlConnectEvents", status))?;
-    drop(listener);
+    let connector = listen_for_one(adapter, local, patience, ready)?;
     let setup = Setup { requests: 16, receives: RECEIVES, message: MAX_MESSAGE };
     let mut endpoint = Endpoint::new(adapter, setup)?;
     let mut memory = None;

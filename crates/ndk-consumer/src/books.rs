@@ -76,6 +76,15 @@ impl Tally {
     pub fn completed(&self) -> u64 {
         self.succeeded + self.flushed + self.failed
     }
+
+    fn merge(&mut self, other: &Self) {
+        self.posted += other.posted;
+        self.succeeded += other.succeeded;
+        self.flushed += other.flushed;
+        self.failed += other.failed;
+        self.bytes += other.bytes;
+        self.latency.merge(&other.latency);
+    }
 }
 
 impl Books {
@@ -86,15 +95,14 @@ impl Books {
     /// All kinds in one sum.
     pub fn total(&self) -> Tally {
         let mut total = Tally::default();
-        for tally in &self.tallies {
-            total.posted += tally.posted;
-            total.succeeded += tally.succeeded;
-            total.flushed += tally.flushed;
-            total.failed += tally.failed;
-            total.bytes += tally.bytes;
-            total.latency.merge(&tally.latency);
-        }
+        self.tallies.iter().for_each(|tally| total.merge(tally));
         total
+    }
+
+    /// Adds what others have entered.
+    pub fn merge(&mut self, other: &Self) {
+        self.tallies.iter_mut().zip(&other.tallies).for_each(|(mine, theirs)| mine.merge(theirs));
+        self.unexpected += other.unexpected;
     }
 
     pub(crate) fn posted(&mut self, operation: Operation) {

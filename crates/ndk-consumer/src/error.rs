@@ -18,6 +18,8 @@ pub enum Error {
     Connection(Status),
     /// The peer ended the connection before the conversation was over.
     PeerLeft,
+    /// The peer is there, but says nothing any more.
+    Silent,
     /// So many requests were never completed: a provider's fault.
     Lost(u64),
     /// A completion did not match its request: a provider's fault.
@@ -45,6 +47,7 @@ impl fmt::Display for Error {
             Self::Nobody => f.write_str("nobody connected"),
             Self::Connection(status) => write!(f, "the connection broke: {status}"),
             Self::PeerLeft => f.write_str("the peer disconnected too early"),
+            Self::Silent => f.write_str("the peer says nothing any more"),
             Self::Lost(count) => write!(f, "{count} requests were never completed"),
             Self::Mismatch(what) => write!(f, "a completion does not match its request: {what}"),
             Self::Protocol(what) => write!(f, "the peer breaks the protocol: {what}"),

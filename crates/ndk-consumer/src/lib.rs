@@ -11,8 +11,8 @@
 //! stated otherwise, calls are made at `PASSIVE_LEVEL`.
 //!
 //! Above, whole conversations: [`transfer`] copies a file there and back, [`bench`] counts small sends
-//! and measures large writes. Both sit on [`endpoint`], which keeps the books of what was posted and what
-//! came of it.
+//! and measures large writes, [`interop`] speaks the protocols of other systems' RDMA tools. All sit on
+//! [`endpoint`], which keeps the books of what was posted and what came of it.
 
 mod adapter;
 mod address;
@@ -23,6 +23,7 @@ mod cq;
 pub mod endpoint;
 mod error;
 pub mod histogram;
+pub mod interop;
 mod memory;
 pub mod native;
 mod object;

@@ -25,6 +25,8 @@ pub enum Access {
     LocalRead,
     /// Receives and sink of reads.
     LocalWrite,
+    /// The peer may read.
+    RemoteRead,
     /// The peer may write.
     RemoteWrite,
     /// The peer may write and read.
@@ -87,6 +89,7 @@ impl Access {
         match self {
             Self::LocalRead => 0,
             Self::LocalWrite => NDK_MR_FLAG_ALLOW_LOCAL_WRITE,
+            Self::RemoteRead => NDK_MR_FLAG_ALLOW_REMOTE_READ,
             Self::RemoteWrite => NDK_MR_FLAG_ALLOW_REMOTE_WRITE,
             Self::RemoteReadWrite => NDK_MR_FLAG_ALLOW_REMOTE_READ | NDK_MR_FLAG_ALLOW_REMOTE_WRITE,
         }

@@ -189,6 +189,23 @@ impl<O: Os> Qp<O> {
         self.send(context, &[sge], flags | NDK_OP_FLAG_INLINE)
     }
 
+    /// Sends a message with which the peer's `token` becomes invalid.
+    pub fn send_and_invalidate(
+        &self,
+        context: usize,
+        sges: &[NDK_SGE],
+        flags: u32,
+        token: u32,
+    ) -> Result<(), Status> {
+        let post = entry(self.object.dispatch().NdkSendAndInvalidate)?;
+        self.post(|| {
+            // SAFETY: the queue pair is open; the entries are used during the call only.
+            unsafe {
+                post(self.raw(), context as *mut c_void, sges.as_ptr(), sges.len() as u32, flags, token)
+            }
+        })
+    }
+
     /// Reads from the peer's memory at `offset` into `sges`; no entries read nothing, and tell whether the
     /// peer is there.
     pub fn read(

@@ -7,9 +7,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::message::{Greeting, MAX_MESSAGE, Message};
 use super::{Digest, Failure, Options, Phase, Progress, Report};
-use crate::endpoint::{Endpoint, Setup};
+use crate::endpoint::{Endpoint, Setup, listen_for_one};
 use crate::os::Os;
-use crate::{Access, Adapter, Connector, Error, Listener, Memory, RemoteMemory};
+use crate::{Access, Adapter, Connector, Error, Memory, RemoteMemory};
 
 /// Bytes hashed at once.
 const PIECE: usize = 64 << 10;
@@ -24,7 +24,7 @@ pub fn serve<O: Os>(
     progress: &dyn Fn(Progress),
 ) -> Result<Report, Box<Failure>> {
     let mut report = Report::default();
-    let outcome = listen(adapter, options, local, ready).and_then(|connector| {
+    let outcome = listen_for_one(adapter, local, options.patience, ready).and_then(|connector| {
         let setup = Setup { requests: 4, receives: 8, message: MAX_MESSAGE };
         let mut endpoint = Endpoint::new(adapter, setup)?;
         // The memory lent is closed after the connection that uses it.
@@ -39,21 +39,6 @@ pub fn serve<O: Os>(
         Ok(()) => Ok(report),
         Err(error) => Err(Box::new(Failure { error, report })),
     }
-}
-
-fn listen<O: Os>(
-    adapter: &Arc<Adapter<O>>,
-    options: &Options,
-    local: SocketAddr,
-    ready: impl FnOnce(SocketAddr),
-) -> Result<Connector<O>, Error> {
-    let listener = Listener::new(adapter, local).map_err(|status| Error::Call("NdkListen", status))?;
-    let address = listener.local_address().map_err(|status| Error::Call("NdkGetLocalAddress", status))?;
-    ready(address);
-    let connector = listener.next(Some(options.patience)).ok_or(Error::Nobody)?;
-    // One is enough; the listener itself stays as long as its connector.
-    listener.pause(true).map_err(|status| Error::Call("NdkControlConnectEvents", status))?;
-    Ok(connector)
 }
 
 fn converse<O: Os>(

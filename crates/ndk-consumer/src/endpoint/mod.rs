@@ -5,22 +5,34 @@
 //! [`read`](Endpoint::read); take what comes with [`wait`](Endpoint::wait); and finish in any state with
 //! [`close`](Endpoint::close), which flushes, waits for every completion owed and gives back the books.
 //!
+//! Messages are small, and have buffers of the endpoint's own: [`Setup::receives`] of them are posted at all
+//! times, or those of a [`SharedReceives`] that several endpoints take from. Whatever is larger is the
+//! caller's memory, by reference: [`write`](Endpoint::write), [`read`](Endpoint::read),
+//! [`send_from`](Endpoint::send_from) and [`receive_into`](Endpoint::receive_into).
+//!
 //! A peer that has vanished is noticed because something is always on its way to it: whoever waits with
 //! nothing outstanding posts a read of no bytes now and then, which a living peer answers.
 
+mod requests;
+mod shared;
+
 use core::net::SocketAddr;
 use core::time::Duration;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ndk_abi::ndk::{NDK_RESULT_EX, NDK_SGE};
+use ndk_abi::ndk::{NDK_OPERATION_TYPE, NDK_RESULT_EX, NDK_SGE};
 
 use crate::books::{Books, Operation};
 use crate::error::Error;
 use crate::os::Os;
 use crate::{
-    Access, Adapter, Completions, ConnectionData, Connector, Cq, Memory, Pd, Qp, QpDepths, ReadLimits,
-    RemoteMemory, Status,
+    Access, Adapter, Completions, ConnectionData, Connector, Cq, Listener, Memory, Pd, Qp, QpDepths,
+    ReadLimits, RemoteMemory, Status,
 };
+
+use requests::{Holding, Request, Requests};
+pub use shared::SharedReceives;
 
 /// Completions taken at once.
 const BATCH: usize = 64;
@@ -28,15 +40,15 @@ const BATCH: usize = 64;
 const PROBE_AFTER: Duration = Duration::from_secs(1);
 /// How long the provider may take to complete what was flushed.
 const DRAIN: Duration = Duration::from_secs(10);
-/// Tag of a liveness probe.
-const PROBE: u64 = u64::MAX;
+/// How long a peer that is there may have nothing to say.
+const SILENCE: Duration = Duration::from_mins(1);
 
 /// Sizes of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// Initiator requests outstanding at once.
     pub requests: u32,
-    /// Receives posted at all times.
+    /// Receives posted at all times; those of shared ones that may be in this endpoint's hands at once.
     pub receives: u32,
     /// Bytes of the largest message.
     pub message: usize,
@@ -46,19 +58,29 @@ pub struct Setup {
 pub struct Endpoint<O: Os> {
     connector: Option<Connector<O>>,
     qp: Qp<O>,
+    /// Where messages arrive, if not in buffers of this endpoint's own.
+    shared: Option<Arc<SharedReceives<O>>>,
     /// Receive buffers, then send buffers, `setup.message` bytes each.
     messages: Memory<O>,
     completions: Completions<O>,
     pd: Arc<Pd<O>>,
     setup: Setup,
     requests: Requests,
-    batch: Box<[NDK_RESULT_EX; BATCH]>,
+    batch: Batch,
     /// Completions of `batch` not looked at yet.
     fresh: core::ops::Range<usize>,
     free_sends: Vec<usize>,
+    /// What came while a buffer was waited for.
+    waiting: VecDeque<Incident>,
     books: Books,
     limits: ReadLimits,
 }
+
+/// Completions as they are taken.
+struct Batch(Box<[NDK_RESULT_EX; BATCH]>);
+
+// SAFETY: the contexts in it are numbers of the endpoint's own, and never followed.
+unsafe impl Send for Batch {}
 
 /// What came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,35 +97,48 @@ pub enum Incident {
 pub struct Received {
     buffer: usize,
     length: usize,
+    /// The token of ours that the peer invalidated with it.
+    pub invalidated: Option<u32>,
 }
 
-/// Requests outstanding; their index is the context they are posted with.
-#[derive(Default)]
-struct Requests {
-    slots: Vec<Option<Request>>,
-    free: Vec<usize>,
-}
-
-#[derive(Clone, Copy)]
-struct Request {
-    operation: Operation,
-    tag: u64,
-    /// Bytes it moves, where its poster knows.
-    bytes: u64,
-    at: Duration,
+/// Listens at `local`, tells `ready` the address, and waits for `patience` for somebody to ask. Only the
+/// first is let in; the listener stays as long as its connector.
+pub fn listen_for_one<O: Os>(
+    adapter: &Arc<Adapter<O>>,
+    local: SocketAddr,
+    patience: Duration,
+    ready: impl FnOnce(SocketAddr),
+) -> Result<Connector<O>, Error> {
+    let listener = Listener::new(adapter, local).map_err(|status| Error::Call("NdkListen", status))?;
+    let address = listener.local_address().map_err(|status| Error::Call("NdkGetLocalAddress", status))?;
+    ready(address);
+    let connector = listener.next(Some(patience)).ok_or(Error::Nobody)?;
+    listener.pause(true).map_err(|status| Error::Call("NdkControlConnectEvents", status))?;
+    Ok(connector)
 }
 
 impl<O: Os> Endpoint<O> {
     /// An endpoint with its receives posted, not connected.
     pub fn new(adapter: &Arc<Adapter<O>>, setup: Setup) -> Result<Self, Error> {
+        let pd = Pd::new(adapter).map_err(|status| Error::Call("NdkCreatePd", status))?;
+        Self::make(pd, setup, None)
+    }
+
+    /// An endpoint that takes its receives from `shared`, of `setup.message` bytes or more; not connected.
+    pub fn sharing(shared: &Arc<SharedReceives<O>>, setup: Setup) -> Result<Self, Error> {
+        Self::make(Arc::clone(shared.pd()), setup, Some(Arc::clone(shared)))
+    }
+
+    fn make(pd: Arc<Pd<O>>, setup: Setup, shared: Option<Arc<SharedReceives<O>>>) -> Result<Self, Error> {
+        let adapter = pd.adapter();
         let info = adapter.info().map_err(|status| Error::Call("NdkQueryAdapterInfo", status))?;
         let limits = ReadLimits {
             inbound: info.MaxInboundReadLimit.min(setup.requests),
             outbound: info.MaxOutboundReadLimit.min(setup.requests),
         };
-        // One request more than asked for is kept for probes.
+        // One request more than asked for is kept for probes, one receive for the caller's memory.
         let depths = QpDepths {
-            receives: setup.receives,
+            receives: setup.receives + 1,
             requests: setup.requests + 1,
             receive_sges: 1,
             request_sges: 1,
@@ -111,28 +146,32 @@ impl<O: Os> Endpoint<O> {
         };
         let (cq, completions) = Cq::new(adapter, depths.receives + depths.requests)
             .map_err(|status| Error::Call("NdkCreateCq", status))?;
-        let pd = Pd::new(adapter).map_err(|status| Error::Call("NdkCreatePd", status))?;
-        let buffers = (setup.receives + setup.requests) as usize;
+        let own = if shared.is_some() { 0 } else { setup.receives as usize };
+        let buffers = own + setup.requests as usize;
         let messages = Memory::new(&pd, buffers * setup.message, Access::LocalWrite)
             .map_err(|status| Error::Call("NdkRegisterMr", status))?;
-        let qp = Qp::new(&pd, &cq, &cq, 0, &depths).map_err(|status| Error::Call("NdkCreateQp", status))?;
+        let qp = match &shared {
+            None => Qp::new(&pd, &cq, &cq, 0, &depths),
+            Some(shared) => Qp::with_srq(&pd, &cq, &cq, shared.queue(), 0, &depths),
+        };
+        let qp = qp.map_err(|status| Error::Call("NdkCreateQp", status))?;
         let mut endpoint = Self {
             connector: None,
             qp,
+            shared,
             messages,
             completions,
             pd,
             setup,
             requests: Requests::default(),
-            batch: Box::new([NDK_RESULT_EX::zeroed(); BATCH]),
+            batch: Batch(Box::new([NDK_RESULT_EX::zeroed(); BATCH])),
             fresh: 0..0,
-            free_sends: (setup.receives as usize..buffers).collect(),
+            free_sends: (own..buffers).collect(),
+            waiting: VecDeque::new(),
             books: Books::default(),
             limits,
         };
-        for buffer in 0..setup.receives as usize {
-            endpoint.receive(buffer)?;
-        }
+        (0..own).try_for_each(|buffer| endpoint.receive(buffer))?;
         Ok(endpoint)
     }
 
@@ -170,34 +209,80 @@ impl<O: Os> Endpoint<O> {
         &self.books
     }
 
-    /// Sends `message`, at most [`Setup::message`] bytes, copied first. A buffer has to be free: at most
-    /// [`Setup::requests`] sends may be outstanding.
+    /// The connector, from [`connect`](Self::connect) or [`accept`](Self::accept) on, also when they failed.
+    pub fn connector(&self) -> Option<&Connector<O>> {
+        self.connector.as_ref()
+    }
+
+    /// Sends `message`, at most [`Setup::message`] bytes, copied first. Waits for a buffer when
+    /// [`Setup::requests`] sends are outstanding; what comes meanwhile is kept for [`wait`](Self::wait).
     pub fn send(&mut self, message: &[u8], tag: u64) -> Result<(), Error> {
-        assert!(message.len() <= self.setup.message, "a message larger than its buffer");
-        let buffer = self.free_sends.pop().ok_or(Error::Mismatch("no send buffer is free"))?;
-        let offset = buffer * self.setup.message;
-        self.messages.store(offset, message);
-        let sge = self.messages.sge(offset, message.len());
-        // The buffer travels in the tag's upper half.
-        let tag = (buffer as u64) << 32 | (tag & u64::from(u32::MAX));
-        let request = self.post(Operation::Send, tag, message.len() as u64);
+        let (request, sge) = self.prepare(message, tag)?;
         self.posted(Operation::Send, request, "NdkSend", |qp| qp.send(request, &[sge], 0))
     }
 
-    /// Writes `sge` to the peer's memory at `offset`. `tag` is below 2^32.
+    /// As [`send`](Self::send); the peer's `token` is invalid when the message arrives.
+    pub fn send_and_invalidate(&mut self, message: &[u8], token: u32, tag: u64) -> Result<(), Error> {
+        let (request, sge) = self.prepare(message, tag)?;
+        self.posted(Operation::Send, request, "NdkSendAndInvalidate", |qp| {
+            qp.send_and_invalidate(request, &[sge], 0, token)
+        })
+    }
+
+    /// A message in a buffer, about to be sent.
+    fn prepare(&mut self, message: &[u8], tag: u64) -> Result<(usize, NDK_SGE), Error> {
+        assert!(message.len() <= self.setup.message, "a message larger than its buffer");
+        let buffer = loop {
+            match self.free_sends.pop() {
+                Some(buffer) => break buffer,
+                None => {
+                    let incident = self.wait_for_news()?;
+                    self.waiting.push_back(incident);
+                }
+            }
+        };
+        let offset = buffer * self.setup.message;
+        self.messages.store(offset, message);
+        let sge = self.messages.sge(offset, message.len());
+        let request = self.post(Operation::Send, Holding::Buffer(buffer), tag, message.len());
+        Ok((request, sge))
+    }
+
+    /// Sends `sge` as one message.
+    pub fn send_from(&mut self, sge: NDK_SGE, tag: u64) -> Result<(), Error> {
+        let request = self.post(Operation::Send, Holding::Lent, tag, sge.Length as usize);
+        self.posted(Operation::Send, request, "NdkSend", |qp| qp.send(request, &[sge], 0))
+    }
+
+    /// Writes `sge` to the peer's memory at `offset`.
     pub fn write(&mut self, sge: NDK_SGE, to: &RemoteMemory, offset: u64, tag: u64) -> Result<(), Error> {
-        let request = self.post(Operation::Write, tag, u64::from(sge.Length));
+        let request = self.post(Operation::Write, Holding::Lent, tag, sge.Length as usize);
         self.posted(Operation::Write, request, "NdkWrite", |qp| qp.write(request, &[sge], to, offset, 0))
     }
 
-    /// Reads from the peer's memory at `offset` into `sge`. `tag` is below 2^32.
+    /// Reads from the peer's memory at `offset` into `sge`.
     pub fn read(&mut self, sge: NDK_SGE, from: &RemoteMemory, offset: u64, tag: u64) -> Result<(), Error> {
-        let request = self.post(Operation::Read, tag, u64::from(sge.Length));
+        let request = self.post(Operation::Read, Holding::Lent, tag, sge.Length as usize);
         self.posted(Operation::Read, request, "NdkRead", |qp| qp.read(request, &[sge], from, offset, 0))
     }
 
-    /// The next thing that happens; waits for it.
+    /// Posts one receive into `sge`, behind those that are posted already. Not with shared receives.
+    pub fn receive_into(&mut self, sge: NDK_SGE, tag: u64) -> Result<(), Error> {
+        let request = self.post(Operation::Receive, Holding::Lent, tag, 0);
+        self.posted(Operation::Receive, request, "NdkReceive", |qp| qp.receive(request, &[sge]))
+    }
+
+    /// The next thing that happens; waits for it, a minute if the peer is there.
     pub fn wait(&mut self) -> Result<Incident, Error> {
+        match self.waiting.pop_front() {
+            Some(incident) => Ok(incident),
+            None => self.wait_for_news(),
+        }
+    }
+
+    fn wait_for_news(&mut self) -> Result<Incident, Error> {
+        let os = Arc::clone(self.pd.adapter().os());
+        let patience = os.now() + SILENCE;
         loop {
             if let Some(index) = self.fresh.next() {
                 if let Some(incident) = self.settle(index)? {
@@ -205,7 +290,7 @@ impl<O: Os> Endpoint<O> {
                 }
                 continue;
             }
-            let waited = self.completions.wait(&mut self.batch[..], PROBE_AFTER);
+            let waited = self.completions.wait(&mut self.batch.0[..], PROBE_AFTER);
             let taken = waited.map_err(|status| Error::Call("completion queue", status))?;
             self.fresh = 0..taken;
             if taken != 0 {
@@ -213,6 +298,9 @@ impl<O: Os> Endpoint<O> {
             }
             if self.connector.as_ref().is_some_and(Connector::is_peer_gone) {
                 return Err(Error::PeerLeft);
+            }
+            if os.now() > patience {
+                return Err(Error::Silent);
             }
             if self.initiated() == 0 && self.limits.outbound != 0 {
                 self.probe()?;
@@ -241,9 +329,25 @@ impl<O: Os> Endpoint<O> {
 
     /// Copies a message out of its buffer and posts the buffer again.
     pub fn take(&mut self, received: Received, into: &mut Vec<u8>) -> Result<(), Error> {
+        self.look(&received, into);
+        self.give_back(received)
+    }
+
+    /// Copies a message out of its buffer; [`give_back`](Self::give_back) the buffer afterwards.
+    pub fn look(&self, received: &Received, into: &mut Vec<u8>) {
         into.resize(received.length, 0);
-        self.messages.load(received.buffer * self.setup.message, into);
-        self.receive(received.buffer)
+        match &self.shared {
+            None => self.messages.load(received.buffer * self.setup.message, into),
+            Some(shared) => shared.load(received.buffer, into),
+        }
+    }
+
+    /// Posts the buffer of a message again.
+    pub fn give_back(&mut self, received: Received) -> Result<(), Error> {
+        match &self.shared {
+            None => self.receive(received.buffer),
+            Some(shared) => shared.post(received.buffer),
+        }
     }
 
     /// Initiator requests outstanding.
@@ -266,8 +370,11 @@ impl<O: Os> Endpoint<O> {
     fn disconnect(&mut self) -> Result<(), Error> {
         let Some(connector) = &self.connector else { return Ok(()) };
         match connector.disconnect() {
-            // The peer has disconnected first, and that is all right.
-            Ok(()) | Err(Status::CONNECTION_INVALID | Status::CONNECTION_DISCONNECTED) => Ok(()),
+            // The peer has disconnected first, or something broke meanwhile, and that is all right.
+            Ok(())
+            | Err(
+                Status::CONNECTION_INVALID | Status::CONNECTION_DISCONNECTED | Status::CONNECTION_ABORTED,
+            ) => Ok(()),
             Err(status) => Err(Error::Call("NdkDisconnect", status)),
         }
     }
@@ -294,61 +401,76 @@ impl<O: Os> Endpoint<O> {
             if left.is_zero() {
                 return Err(Error::Lost(owed));
             }
-            let taken = self.completions.wait(&mut self.batch[..], left);
+            let taken = self.completions.wait(&mut self.batch.0[..], left);
             self.fresh = 0..taken.map_err(|status| Error::Call("completion queue", status))?;
         }
     }
 
     /// Enters one completion into the books.
     fn settle(&mut self, index: usize) -> Result<Option<Incident>, Error> {
-        let result = self.batch[index];
-        let status = Status(result.Status);
-        let Some(request) = self.requests.remove(result.RequestContext as usize) else {
+        let result = self.batch.0[index];
+        let (status, context) = (Status(result.Status), result.RequestContext as usize);
+        let request = match self.shared.as_ref().and_then(|shared| shared.buffer(context)) {
+            // Nobody knew at the post whose it would be.
+            Some(buffer) => {
+                self.books.posted(Operation::Receive);
+                Some(self.request(Operation::Receive, Holding::Buffer(buffer), 0, 0))
+            }
+            None => self.requests.remove(context),
+        };
+        let Some(Request { operation, holding, tag, bytes, at }) = request else {
             self.books.unexpected += 1;
             return Err(Error::Mismatch("nothing was posted for it"));
         };
-        let Request { operation, tag, bytes, at } = request;
-        let bytes = if operation == Operation::Receive { u64::from(result.BytesTransferred) } else { bytes };
+        let is_receive = operation == Operation::Receive;
+        let bytes = if is_receive { u64::from(result.BytesTransferred) } else { bytes };
         let latency = self.pd.adapter().os().now().saturating_sub(at);
         self.books.completed(operation, status, bytes, latency);
         if !operation.completes_as(result.Type) {
             return Err(Error::Mismatch("its type"));
         }
-        if operation == Operation::Send {
-            self.free_sends.push((tag >> 32) as usize);
+        if let (Operation::Send, Holding::Buffer(buffer)) = (operation, holding) {
+            self.free_sends.push(buffer);
         }
         if status != Status::SUCCESS {
             return Err(Error::Connection(status));
         }
-        Ok(match operation {
-            Operation::Receive if result.BytesTransferred as usize > self.setup.message => {
+        Ok(match holding {
+            Holding::Buffer(_) if is_receive && result.BytesTransferred as usize > self.setup.message => {
                 return Err(Error::Mismatch("more bytes than the buffer has"));
             }
-            Operation::Receive => Some(Incident::Message(Received {
-                buffer: tag as usize,
-                length: result.BytesTransferred as usize,
-            })),
-            _ if tag == PROBE => None,
-            _ => Some(Incident::Done(operation, tag & u64::from(u32::MAX))),
+            Holding::Buffer(buffer) if is_receive => {
+                let invalidates = result.Type == NDK_OPERATION_TYPE::NdkOperationTypeReceiveAndInvalidate;
+                let token = result.TypeSpecificCompletionOutput as u32;
+                let length = result.BytesTransferred as usize;
+                let invalidated = invalidates.then_some(token);
+                Some(Incident::Message(Received { buffer, length, invalidated }))
+            }
+            Holding::Nothing => None,
+            _ => Some(Incident::Done(operation, tag)),
         })
     }
 
     fn probe(&mut self) -> Result<(), Error> {
         let nowhere = RemoteMemory { address: 0, token: 0, length: 0 };
-        let request = self.post(Operation::Read, PROBE, 0);
+        let request = self.post(Operation::Read, Holding::Nothing, 0, 0);
         self.posted(Operation::Read, request, "NdkRead", |qp| qp.read(request, &[], &nowhere, 0, 0))
     }
 
     fn receive(&mut self, buffer: usize) -> Result<(), Error> {
         let sge = self.messages.sge(buffer * self.setup.message, self.setup.message);
-        let request = self.post(Operation::Receive, buffer as u64, 0);
+        let request = self.post(Operation::Receive, Holding::Buffer(buffer), 0, 0);
         self.posted(Operation::Receive, request, "NdkReceive", |qp| qp.receive(request, &[sge]))
     }
 
     /// Makes room for a request before it is posted: its completion may come before the post returns.
-    fn post(&mut self, operation: Operation, tag: u64, bytes: u64) -> usize {
-        let at = self.pd.adapter().os().now();
-        self.requests.insert(Request { operation, tag, bytes, at })
+    fn post(&mut self, operation: Operation, holding: Holding, tag: u64, bytes: usize) -> usize {
+        let request = self.request(operation, holding, tag, bytes);
+        self.requests.insert(request)
+    }
+
+    fn request(&self, operation: Operation, holding: Holding, tag: u64, bytes: usize) -> Request {
+        Request { operation, holding, tag, bytes: bytes as u64, at: self.pd.adapter().os().now() }
     }
 
     fn posted(
@@ -365,8 +487,11 @@ impl<O: Os> Endpoint<O> {
             }
             Err(status) => {
                 let refused = self.requests.remove(request);
-                if let Some(Request { operation: Operation::Send, tag, .. }) = refused {
-                    self.free_sends.push((tag >> 32) as usize);
+                if let Some(Request {
+                    operation: Operation::Send, holding: Holding::Buffer(buffer), ..
+                }) = refused
+                {
+                    self.free_sends.push(buffer);
                 }
                 Err(match status {
                     // The connection broke a moment ago.
@@ -378,22 +503,5 @@ impl<O: Os> Endpoint<O> {
                 })
             }
         }
-    }
-}
-
-impl Requests {
-    fn insert(&mut self, request: Request) -> usize {
-        if let Some(index) = self.free.pop() {
-            self.slots[index] = Some(request);
-            return index;
-        }
-        self.slots.push(Some(request));
-        self.slots.len() - 1
-    }
-
-    fn remove(&mut self, index: usize) -> Option<Request> {
-        let request = self.slots.get_mut(index)?.take()?;
-        self.free.push(index);
-        Some(request)
     }
 }

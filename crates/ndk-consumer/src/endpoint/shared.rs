@@ -1,0 +1,58 @@
+//! Receives that several endpoints take from.
+
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::os::Os;
+use crate::{Access, Adapter, Memory, Pd, Srq};
+
+/// Bit of a context that no index of a request has.
+const SHARED: usize = 1 << 63;
+
+/// A shared receive queue with its message buffers. What one endpoint received it posts again, for any.
+pub struct SharedReceives<O: Os> {
+    // Before the memory that its receives lead to.
+    queue: Arc<Srq<O>>,
+    buffers: Memory<O>,
+    /// Bytes of a buffer.
+    message: usize,
+    pd: Arc<Pd<O>>,
+}
+
+impl<O: Os> SharedReceives<O> {
+    /// A queue of `count` receives of `message` bytes, all of them posted.
+    pub fn new(adapter: &Arc<Adapter<O>>, count: u32, message: usize) -> Result<Arc<Self>, Error> {
+        let pd = Pd::new(adapter).map_err(|status| Error::Call("NdkCreatePd", status))?;
+        let buffers = Memory::new(&pd, count as usize * message, Access::LocalWrite)
+            .map_err(|status| Error::Call("NdkRegisterMr", status))?;
+        let queue = Srq::new(&pd, count, 1).map_err(|status| Error::Call("NdkCreateSrq", status))?;
+        let this = Self { queue, buffers, message, pd };
+        (0..count as usize).try_for_each(|buffer| this.post(buffer))?;
+        Ok(Arc::new(this))
+    }
+
+    /// The buffer that a completion's context stands for, if it is one of these.
+    pub fn buffer(&self, context: usize) -> Option<usize> {
+        let buffer = context & !SHARED;
+        (context & SHARED != 0 && buffer * self.message < self.buffers.len()).then_some(buffer)
+    }
+
+    /// Copies a message out of its buffer.
+    pub fn load(&self, buffer: usize, into: &mut [u8]) {
+        self.buffers.load(buffer * self.message, into);
+    }
+
+    /// Posts a buffer that nobody reads any more.
+    pub fn post(&self, buffer: usize) -> Result<(), Error> {
+        let sge = self.buffers.sge(buffer * self.message, self.message);
+        self.queue.receive(buffer | SHARED, &[sge]).map_err(|status| Error::Call("NdkSrqReceive", status))
+    }
+
+    pub fn queue(&self) -> &Arc<Srq<O>> {
+        &self.queue
+    }
+
+    pub fn pd(&self) -> &Arc<Pd<O>> {
+        &self.pd
+    }
+}

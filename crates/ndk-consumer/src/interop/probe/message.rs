@@ -1,0 +1,207 @@
+//! What the two sides of the probe tell each other.
+
+use crate::RemoteMemory;
+
+const MAGIC: [u8; 4] = *b"VRDP";
+const VERSION: u8 = 1;
+
+/// Bytes of a control message.
+pub const CONTROL: usize = 32;
+
+/// The private data of the client's request.
+///
+/// | bytes | are |
+/// | --- | --- |
+/// | 0-3 | "VRDP" |
+/// | 4 | version, 1 |
+/// | 5 | scenario |
+/// | 6-7 | zero |
+/// | 8-11 | count |
+/// | 12-15 | length |
+/// | 16-23 | address of the client's buffer |
+/// | 24-27 | its key |
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    pub scenario: u8,
+    pub count: u32,
+    pub length: u32,
+    /// The client's buffer. Its length is not told.
+    pub buffer: RemoteMemory,
+}
+
+/// The private data of the server's reply: as the request as far as byte 7, then address (8), key (4) and
+/// length (4) of what the server lends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reply {
+    pub scenario: u8,
+    pub window: RemoteMemory,
+}
+
+/// A control message.
+///
+/// | bytes | are |
+/// | --- | --- |
+/// | 0-3 | "VRDP" |
+/// | 4 | kind |
+/// | 5 | whether all is well, 1 or 0 |
+/// | 6-7 | zero |
+/// | 8-11 | number of the item |
+/// | 12-15 | its length |
+/// | 16-19 | a key |
+/// | 20-31 | zero |
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Control {
+    pub kind: Kind,
+    pub ok: bool,
+    pub item: u32,
+    pub length: u32,
+    pub key: u32,
+}
+
+/// What a control message says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kind(pub u8);
+
+impl Kind {
+    /// The client has written or read an item.
+    pub const CHECK: Self = Self(1);
+    /// What the server thinks of an item.
+    pub const VERDICT: Self = Self(2);
+    /// The server lends its window by this key.
+    pub const KEY: Self = Self(3);
+}
+
+impl Request {
+    pub fn encode(&self) -> [u8; 28] {
+        let mut bytes = [0; 28];
+        put(&mut bytes, 0, &head(self.scenario));
+        put(&mut bytes, 8, &self.count.to_be_bytes());
+        put(&mut bytes, 12, &self.length.to_be_bytes());
+        put(&mut bytes, 16, &self.buffer.address.to_be_bytes());
+        put(&mut bytes, 24, &self.buffer.token.to_be_bytes());
+        bytes
+    }
+
+    /// Zeros may follow.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let address = u64::from(word(bytes, 16)?) << 32 | u64::from(word(bytes, 20)?);
+        Some(Self {
+            scenario: scenario(bytes)?,
+            count: word(bytes, 8)?,
+            length: word(bytes, 12)?,
+            buffer: RemoteMemory { address, token: word(bytes, 24)?, length: 0 },
+        })
+    }
+}
+
+impl Reply {
+    pub fn encode(&self) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        put(&mut bytes, 0, &head(self.scenario));
+        put(&mut bytes, 8, &self.window.address.to_be_bytes());
+        put(&mut bytes, 16, &self.window.token.to_be_bytes());
+        put(&mut bytes, 20, &(self.window.length as u32).to_be_bytes());
+        bytes
+    }
+
+    /// Zeros may follow.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let address = u64::from(word(bytes, 8)?) << 32 | u64::from(word(bytes, 12)?);
+        let window = RemoteMemory { address, token: word(bytes, 16)?, length: word(bytes, 20)?.into() };
+        Some(Self { scenario: scenario(bytes)?, window })
+    }
+}
+
+impl Control {
+    /// Of an item, good.
+    pub fn new(kind: Kind, item: u32, length: usize) -> Self {
+        Self { kind, ok: true, item, length: length as u32, key: 0 }
+    }
+
+    pub fn encode(&self) -> [u8; CONTROL] {
+        let mut bytes = [0; CONTROL];
+        put(&mut bytes, 0, &MAGIC);
+        put(&mut bytes, 4, &[self.kind.0, self.ok.into()]);
+        put(&mut bytes, 8, &self.item.to_be_bytes());
+        put(&mut bytes, 12, &self.length.to_be_bytes());
+        put(&mut bytes, 16, &self.key.to_be_bytes());
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (&[a, b, c, d, kind, ok, ..], true) = (bytes.first_chunk::<6>()?, bytes.len() == CONTROL) else {
+            return None;
+        };
+        ([a, b, c, d] == MAGIC).then_some(())?;
+        Some(Self {
+            kind: Kind(kind),
+            ok: ok != 0,
+            item: word(bytes, 8)?,
+            length: word(bytes, 12)?,
+            key: word(bytes, 16)?,
+        })
+    }
+}
+
+fn head(scenario: u8) -> [u8; 8] {
+    let [a, b, c, d] = MAGIC;
+    [a, b, c, d, VERSION, scenario, 0, 0]
+}
+
+fn scenario(bytes: &[u8]) -> Option<u8> {
+    let &[a, b, c, d, version, scenario] = bytes.first_chunk()?;
+    ([a, b, c, d] == MAGIC && version == VERSION).then_some(scenario)
+}
+
+fn put(bytes: &mut [u8], at: usize, field: &[u8]) {
+    bytes[at..at + field.len()].copy_from_slice(field);
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|word| u32::from_be_bytes(*word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUFFER: RemoteMemory =
+        RemoteMemory { address: 0x0102_0304_0506_0708, token: 0x1122_3344, length: 0 };
+
+    #[test]
+    fn a_request_is_laid_out_as_told() {
+        let request = Request { scenario: 12, count: 64, length: 4096, buffer: BUFFER };
+        let mut bytes = request.encode().to_vec();
+        assert_eq!(bytes[..8], *b"VRDP\x01\x0c\0\0");
+        assert_eq!(bytes[8..], [0, 0, 0, 64, 0, 0, 16, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x22, 0x33, 0x44]);
+        bytes.resize(56, 0);
+        assert_eq!(Request::decode(&bytes), Some(request));
+    }
+
+    #[test]
+    fn a_reply_is_laid_out_as_told() {
+        let reply = Reply { scenario: 2, window: RemoteMemory { length: 4160, ..BUFFER } };
+        let mut bytes = reply.encode().to_vec();
+        assert_eq!(bytes[8..], [1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x22, 0x33, 0x44, 0, 0, 16, 64]);
+        bytes.resize(196, 0);
+        assert_eq!(Reply::decode(&bytes), Some(reply));
+    }
+
+    #[test]
+    fn a_control_message_is_laid_out_as_told() {
+        let control = Control { key: 0x1122_3344, ..Control::new(Kind::VERDICT, 7, 4095) };
+        let bytes = control.encode();
+        assert_eq!(bytes[..20], *b"VRDP\x02\x01\0\0\0\0\0\x07\0\0\x0f\xff\x11\x22\x33\x44");
+        assert_eq!(Control::decode(&bytes), Some(control));
+    }
+
+    #[test]
+    fn what_is_short_or_of_others_is_nothing() {
+        let request = Request { scenario: 1, count: 0, length: 0, buffer: BUFFER }.encode();
+        assert!((0..request.len()).all(|length| Request::decode(&request[..length]).is_none()));
+        let control = Control::new(Kind::CHECK, 0, 0).encode();
+        assert!((0..control.len()).all(|length| Control::decode(&control[..length]).is_none()));
+        assert_eq!(Request::decode(&[b'R'; 56]), None);
+        assert_eq!(Control::decode(&[b'R'; CONTROL]), None);
+    }
+}
