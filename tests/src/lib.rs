@@ -3,6 +3,7 @@
 pub mod copy;
 pub mod measure;
 pub mod os;
+pub mod outlet;
 pub mod testbed;
 
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
-//! Two hosts with the driver on them, a NIC under each, a wire between.
+//! Hosts with the driver on them and a NIC under each; two of them with a wire between.
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -16,6 +16,7 @@ use ntsim::{
     device::{Nic, NicOptions, Quirks},
     host::HostOptions,
     ndis::{self, Keyword, LogEntry, Miniport, NdkAdapter},
+    netio::Discovery,
     pcapng::{Capture, Lost},
     wire::{Faults, Wire, WireOptions},
 };
@@ -44,6 +45,11 @@ pub struct Options {
     pub quirks: Quirks,
     /// Registry values of the adapter, on both hosts.
     pub keywords: Vec<(&'static str, Keyword)>,
+    /// Subnets in which the hosts have the addresses with the last number 1 and 2, and their prefix lengths. The first
+    /// one's are [`Machine::address`].
+    pub subnets: Vec<(IpAddr, u8)>,
+    /// How the hosts find each other.
+    pub discovery: Discovery,
 }
 
 impl Default for Options {
@@ -56,8 +62,26 @@ impl Default for Options {
             verifier: true,
             quirks: Quirks::default(),
             keywords: Vec::new(),
+            subnets: vec![(Ipv4Addr::new(10, 0, 0, 0).into(), 24)],
+            discovery: Discovery::Simulated,
         }
     }
+}
+
+/// How a machine is built.
+#[derive(Clone, Debug)]
+pub struct MachineOptions {
+    pub name: &'static str,
+    pub mac: [u8; 6],
+    /// Its addresses and their prefix lengths; at least one.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// RoCE path MTU that the NIC's MTU leaves room for.
+    pub path_mtu: u32,
+    pub verifier: bool,
+    pub quirks: Quirks,
+    /// Registry values of the adapter.
+    pub keywords: Vec<(&'static str, Keyword)>,
+    pub discovery: Discovery,
 }
 
 /// One host, and what runs on it.
@@ -93,27 +117,19 @@ impl Testbed {
             None => WireOptions::immediate(),
         };
         let wire = Wire::new(wire.with_faults(options.faults));
-        let mut machine = |number: u8| -> Result<Machine> {
-            let host = HostOptions {
+        let mut machine = |number: u8| {
+            let of_subnet = |&(subnet, prefix): &(IpAddr, u8)| (last(subnet, number + 1), prefix);
+            let machine = MachineOptions {
+                name: ["alpha", "beta"][usize::from(number)],
+                mac: [0x02, 0, 0, 0, 0, number + 1],
+                addresses: options.subnets.iter().map(of_subnet).collect(),
+                path_mtu: options.path_mtu,
                 verifier: options.verifier,
-                ..HostOptions::new(["alpha", "beta"][usize::from(number)])
+                quirks: if number == 0 { options.quirks } else { Quirks::default() },
+                keywords: options.keywords.clone(),
+                discovery: options.discovery,
             };
-            let host = sim.add_host(host);
-            let mut nic = NicOptions::new([0x02, 0, 0, 0, 0, number + 1]);
-            nic.mtu = u16::try_from(options.path_mtu + OVERHEAD)?.max(1500);
-            if number == 0 {
-                nic.quirks = options.quirks;
-            }
-            let nic = host.plug(nic);
-            let address = Ipv4Addr::new(10, 0, 0, number + 1).into();
-            host.add_address(address, 24);
-            host.set_keyword("*JumboPacket", Keyword::Text((u32::from(nic.options().mtu) + 14).to_string()));
-            host.set_keyword("*NetworkDirectRoCEFrameSize", Keyword::Text(options.path_mtu.to_string()));
-            for (name, value) in &options.keywords {
-                host.set_keyword(name, value.clone());
-            }
-            host.load_image(image).with_context(|| format!("cannot load {}", image.display()))?;
-            Ok(Machine { host, nic, address, entered: false, miniport: None })
+            Machine::new(&mut sim, image, &machine)
         };
         let machines = [machine(0)?, machine(1)?];
         ndis::bus::join(&wire, &machines[0].host, &machines[1].host);
@@ -215,7 +231,39 @@ impl Testbed {
     }
 }
 
+/// The address of a subnet that ends with `number`.
+fn last(subnet: IpAddr, number: u8) -> IpAddr {
+    match subnet {
+        IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() | u32::from(number)).into(),
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() | u128::from(number)).into(),
+    }
+}
+
 impl Machine {
+    /// A host of `sim` with a NIC that has no cable yet and `image` loaded, not started.
+    pub fn new(sim: &mut Sim, image: &Path, options: &MachineOptions) -> Result<Self> {
+        let host = sim.add_host(HostOptions {
+            verifier: options.verifier,
+            discovery: options.discovery,
+            ..HostOptions::new(options.name)
+        });
+        let mut nic = NicOptions::new(options.mac);
+        nic.mtu = u16::try_from(options.path_mtu + OVERHEAD)?.max(1500);
+        nic.quirks = options.quirks;
+        let nic = host.plug(nic);
+        for &(address, prefix) in &options.addresses {
+            host.add_address(address, prefix);
+        }
+        let address = options.addresses.first().context("a machine needs an address")?.0;
+        host.set_keyword("*JumboPacket", Keyword::Text((u32::from(nic.options().mtu) + 14).to_string()));
+        host.set_keyword("*NetworkDirectRoCEFrameSize", Keyword::Text(options.path_mtu.to_string()));
+        for (name, value) in &options.keywords {
+            host.set_keyword(name, value.clone());
+        }
+        host.load_image(image).with_context(|| format!("cannot load {}", image.display()))?;
+        Ok(Self { host, nic, address, entered: false, miniport: None })
+    }
+
     #[must_use]
     pub fn host(&self) -> &Arc<Host> {
         &self.host

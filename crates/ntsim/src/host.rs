@@ -14,7 +14,9 @@ use crate::{
     driver::Driver,
     image::Image,
     memory::Memory,
-    ndis, netio, nt,
+    ndis,
+    netio::{self, Discovery},
+    nt,
     sim::World,
     thread::{self, JoinHandle, current},
     verifier::{low_resources::LowResources, objects::Objects},
@@ -36,13 +38,22 @@ pub struct HostOptions {
     pub verifier: bool,
     /// Copy debug output to standard error.
     pub echo: bool,
+    /// How it finds its neighbors.
+    pub discovery: Discovery,
 }
 
 impl HostOptions {
-    /// Two CPUs, 2 GiB, verifier on.
+    /// Two CPUs, 2 GiB, verifier on, neighbors found without frames.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), cpus: 2, memory: 2 << 30, verifier: true, echo: false }
+        Self {
+            name: name.to_owned(),
+            cpus: 2,
+            memory: 2 << 30,
+            verifier: true,
+            echo: false,
+            discovery: Discovery::Simulated,
+        }
     }
 }
 

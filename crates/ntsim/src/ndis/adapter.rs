@@ -80,6 +80,8 @@ pub struct Adapter {
     pub(super) transition_status: Mutex<NDIS_STATUS>,
     /// The thread inside MiniportOidRequest.
     pub(super) in_oid: Mutex<Option<ThreadId>>,
+    /// An OID request is under way.
+    pub(super) oid_busy: Mutex<bool>,
     pub(super) oid_done: Event,
     pub(super) oid_status: Mutex<NDIS_STATUS>,
     pub(super) ndk: NdkState,
@@ -102,6 +104,7 @@ impl Adapter {
             transition: host.event(),
             transition_status: Mutex::new(NDIS_STATUS_PENDING),
             in_oid: Mutex::new(None),
+            oid_busy: Mutex::new(false),
             oid_done: host.event(),
             oid_status: Mutex::new(NDIS_STATUS_PENDING),
             ndk: NdkState::new(host),

@@ -16,6 +16,7 @@ use super::{
     adapter::adapter,
     nbl::{self, StackList},
     require,
+    runtime::wait_until,
 };
 use crate::{
     Event, Host, Irql,
@@ -43,13 +44,22 @@ pub(super) struct DataPath {
 #[derive(Default)]
 struct State {
     /// Lists the miniport holds, by address.
-    sending: BTreeMap<usize, StackList>,
+    sending: BTreeMap<usize, Sending>,
+    /// How lists that somebody waits for were completed.
     statuses: BTreeMap<usize, NDIS_STATUS>,
+    /// Threads of the IP stack that are about something with the adapter.
+    bound: u32,
     /// Lists of the miniport that the stack holds.
     lent: BTreeSet<usize>,
     received: Vec<Vec<u8>>,
     /// Lists that a receive DPC may still indicate, by its thread.
     allowances: BTreeMap<ThreadId, u32>,
+}
+
+struct Sending {
+    list: StackList,
+    /// Somebody waits for its status.
+    attended: bool,
 }
 
 impl DataPath {
@@ -112,10 +122,39 @@ fn check_level(what: &str, flags: u32, at_dispatch: u32) {
 impl Adapter {
     /// Hands one frame to the miniport; returns the list's address. On a thread of the host.
     pub(super) fn send(&self, host: &Host, frame: &[u8]) -> Option<usize> {
+        self.submit(host, frame, true)
+    }
+
+    /// Sends a frame that nobody waits for, if the adapter runs. On a thread of the host, IRQL <= `DISPATCH_LEVEL`.
+    pub(crate) fn transmit(&self, host: &Host, frame: &[u8]) {
+        self.while_running(|| {
+            let _ = self.submit(host, frame, false);
+        });
+    }
+
+    /// Does something with the adapter that keeps it from being halted meanwhile, unless it does not run.
+    pub(crate) fn while_running(&self, body: impl FnOnce()) {
+        {
+            let mut state = self.data_path.state.lock();
+            if self.state() != AdapterState::Running {
+                return;
+            }
+            state.bound += 1;
+        }
+        body();
+        self.data_path.state.lock().bound -= 1;
+    }
+
+    /// Waits until nobody is inside [`Adapter::while_running`] any more; the adapter does not run.
+    pub(super) fn await_bound(&self) {
+        wait_until(|| self.data_path.state.lock().bound == 0);
+    }
+
+    fn submit(&self, host: &Host, frame: &[u8], attended: bool) -> Option<usize> {
         let list = StackList::new(host, frame)?;
         let first = list.list;
         first.field::<usize>(SOURCE).write(self.handle);
-        self.data_path.state.lock().sending.insert(first.address(), list);
+        self.data_path.state.lock().sending.insert(first.address(), Sending { list, attended });
         let handler = self.driver.characteristics.SendNetBufferListsHandler?;
         call("MiniportSendNetBufferLists", || {
             // SAFETY: the image registered the function under this contract; the list is its until completed.
@@ -133,13 +172,16 @@ impl Adapter {
         let status = list.field::<NDIS_STATUS>(STATUS).read();
         let sent = {
             let mut state = self.data_path.state.lock();
-            state.statuses.insert(list.address(), status);
-            state.sending.remove(&list.address())
+            let sent = state.sending.remove(&list.address());
+            if sent.as_ref().is_some_and(|sent| sent.attended) {
+                state.statuses.insert(list.address(), status);
+            }
+            sent
         };
         let Some(sent) = sent else {
             super::broken(format!("a send completed that is not outstanding: {:#x}", list.address()))
         };
-        sent.free(host);
+        sent.list.free(host);
         self.data_path.changed.set();
     }
 
@@ -149,6 +191,7 @@ impl Adapter {
             let mut buffer = Guest::new(list.field::<*mut NET_BUFFER>(FIRST).read());
             while !buffer.is_null() {
                 let frame = nbl::bytes(buffer);
+                host.hear(self, &frame);
                 let mut state = self.data_path.state.lock();
                 if state.received.len() == MAX_RECEIVED {
                     state.received.remove(0);

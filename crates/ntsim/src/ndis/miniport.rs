@@ -151,7 +151,14 @@ impl Miniport {
     /// What the miniport answers, or that the host died.
     pub fn restart(&self) -> Result<(), StartError> {
         let this = self.clone();
-        match on_host(&self.host, "PnP", move || restart(&this.adapter))? {
+        let restart = move || {
+            let status = restart(&this.adapter);
+            if status == NDIS_STATUS_SUCCESS {
+                this.host.bind_stack(&this.adapter);
+            }
+            status
+        };
+        match on_host(&self.host, "PnP", restart)? {
             NDIS_STATUS_SUCCESS => Ok(()),
             status => Err(StartError::Restart(status)),
         }
@@ -423,6 +430,7 @@ fn pause(adapter: &Arc<Adapter>) {
         let status = transition(adapter, status);
         require(status == NDIS_STATUS_SUCCESS, || format!("MiniportPause failed: {status:#010x}"));
     }
+    adapter.await_bound();
     let (sending, lent) = adapter.data_path.outstanding();
     require(sending == 0, || format!("MiniportPause ended with {sending} sends not completed"));
     require(lent == 0, || format!("MiniportPause ended with {lent} received lists not returned"));

@@ -8,7 +8,12 @@ use ndk_abi::ndis::{
     NDIS_STATUS, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS,
 };
 
-use super::{Adapter, adapter::adapter, require, runtime::wait};
+use super::{
+    Adapter,
+    adapter::adapter,
+    require,
+    runtime::{wait, wait_until},
+};
 use crate::{guest::Guest, image::call, imports, thread::current};
 
 /// A refused OID request.
@@ -57,9 +62,29 @@ fn request(kind: NDIS_REQUEST_TYPE, oid: NDIS_OID, buffer: &mut [u8]) -> Box<NDI
 }
 
 impl Adapter {
-    /// Sends a request and waits for its end; returns the bytes written or read. On a thread of the host,
-    /// one request at a time.
+    /// Sends a request when those before are done, and waits for its end; returns the bytes written or read. On a thread
+    /// of the host, at `PASSIVE_LEVEL`.
     pub(super) fn oid(
+        self: &Arc<Self>,
+        path: OidPath,
+        kind: NDIS_REQUEST_TYPE,
+        oid: NDIS_OID,
+        buffer: &mut [u8],
+    ) -> Result<u32, OidError> {
+        // NDIS has one request under way at a time.
+        wait_until(|| !std::mem::replace(&mut *self.oid_busy.lock(), true));
+        let answer = self.carry_out(path, kind, oid, buffer);
+        *self.oid_busy.lock() = false;
+        answer
+    }
+
+    /// Sets an OID, as a protocol driver does. On a thread of the host, at `PASSIVE_LEVEL`.
+    pub(crate) fn set_oid(self: &Arc<Self>, oid: NDIS_OID, value: &[u8]) -> Result<(), OidError> {
+        let kind = NDIS_REQUEST_TYPE::NdisRequestSetInformation;
+        self.oid(OidPath::Regular, kind, oid, &mut value.to_vec()).map(drop)
+    }
+
+    fn carry_out(
         self: &Arc<Self>,
         path: OidPath,
         kind: NDIS_REQUEST_TYPE,

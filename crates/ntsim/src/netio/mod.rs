@@ -1,36 +1,49 @@
-//! The imports of `netio.sys` and the state behind them: addresses, routes, neighbors.
+//! The imports of `netio.sys` and the IP stack behind them: addresses, routes, neighbors.
 //!
 //! Every adapter that is there is an interface. Addresses are given to the host by the harness
-//! ([`Host::add_address`]) and belong to its first interface. A neighbor is found when the host at the other end of
-//! the wire has the address and is alive; asking takes [`RESOLUTION`] once, and three times as long in vain.
+//! ([`Host::add_address`]) and belong to its first interface. [`Discovery`] says how neighbors are found: by looking into
+//! the other hosts of the simulation, which takes [`RESOLUTION`] once and three times as long in vain; or by frames
+//! through the driver, as on a real link.
+//!
+//! | module | responsible for |
+//! | --- | --- |
+//! | [`addresses`] | unicast addresses, and who is told of changes |
+//! | [`neighbors`] | the neighbor cache |
+//! | [`stack`] | the protocol driver: what it receives, answers and asks |
+//! | [`frames`] | ARP, neighbor discovery and echo as bytes |
+//! | [`rows`] | rows of MIB tables |
 
+mod addresses;
+mod frames;
+mod neighbors;
 mod rows;
+mod stack;
 
 use std::{
     ffi::c_void,
     net::{IpAddr, Ipv4Addr},
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering::SeqCst},
-    },
+    sync::Arc,
     time::Duration,
 };
 
 use ndk_abi::{
     netio::{
-        ADDRESS_FAMILY, AF_INET, AF_INET6, AF_UNSPEC, MIB_IPFORWARD_ROW2, MIB_IPINTERFACE_ROW,
-        MIB_IPNET_ROW2, MIB_NOTIFICATION_TYPE, MIB_UNICASTIPADDRESS_ROW, NET_LUID, NL_NEIGHBOR_STATE,
-        PIPFORWARD_CHANGE_CALLBACK, PIPINTERFACE_CHANGE_CALLBACK, PUNICAST_IPADDRESS_CHANGE_CALLBACK,
-        SOCKADDR_INET,
+        ADDRESS_FAMILY, MIB_IPFORWARD_ROW2, MIB_IPINTERFACE_ROW, MIB_IPNET_ROW2, MIB_NOTIFICATION_TYPE,
+        MIB_UNICASTIPADDRESS_ROW, NET_LUID, PIPFORWARD_CHANGE_CALLBACK, PIPINTERFACE_CHANGE_CALLBACK,
+        PUNICAST_IPADDRESS_CHANGE_CALLBACK, SOCKADDR_INET,
     },
     nt::{
         STATUS_INSUFFICIENT_RESOURCES, STATUS_INVALID_PARAMETER, STATUS_NETWORK_UNREACHABLE,
         STATUS_NOT_FOUND, STATUS_SUCCESS,
     },
 };
-use parking_lot::Mutex;
 
-use self::rows::{read_address, socket_address};
+pub use self::{addresses::Unicast, frames::link_local, stack::Discovery};
+use self::{
+    addresses::{matches, this_host},
+    neighbors::Neighbors,
+    rows::{read_address, socket_address},
+};
 use crate::{
     Host,
     guest::Guest,
@@ -60,58 +73,11 @@ const NOTIFICATION: &str = "NotifyUnicastIpAddressChange";
 /// What a host keeps for this module.
 #[derive(Default)]
 pub struct State {
-    addresses: Mutex<Vec<(IpAddr, u8)>>,
-    neighbors: Mutex<Vec<(IpAddr, [u8; 6])>>,
-    notifications: Mutex<Vec<Arc<Notification>>>,
-}
-
-struct Notification {
-    handle: usize,
-    family: ADDRESS_FAMILY,
-    callback: Option<PUNICAST_IPADDRESS_CHANGE_CALLBACK>,
-    context: usize,
-    running: AtomicU32,
-}
-
-fn matches(family: ADDRESS_FAMILY, address: IpAddr) -> bool {
-    match family {
-        AF_INET => address.is_ipv4(),
-        AF_INET6 => address.is_ipv6(),
-        _ => family == AF_UNSPEC,
-    }
+    addresses: addresses::Addresses,
+    neighbors: Neighbors,
 }
 
 impl Host {
-    /// Gives the host an address with the length of its subnet's prefix.
-    pub fn add_address(self: &Arc<Self>, address: IpAddr, prefix: u8) {
-        self.netio.addresses.lock().push((address, prefix));
-        self.notify_address(address, MIB_NOTIFICATION_TYPE::MibAddInstance);
-    }
-
-    /// Takes an address away.
-    pub fn remove_address(self: &Arc<Self>, address: IpAddr) {
-        self.netio.addresses.lock().retain(|&(known, _)| known != address);
-        self.notify_address(address, MIB_NOTIFICATION_TYPE::MibDeleteInstance);
-    }
-
-    /// The host's addresses and prefix lengths.
-    #[must_use]
-    pub fn addresses(&self) -> Vec<(IpAddr, u8)> {
-        self.netio.addresses.lock().clone()
-    }
-
-    fn notify_address(self: &Arc<Self>, address: IpAddr, kind: MIB_NOTIFICATION_TYPE) {
-        let interested: Vec<_> = self.netio.notifications.lock().clone();
-        for notification in interested.into_iter().filter(|one| matches(one.family, address)) {
-            let host = self.clone();
-            notification.running.fetch_add(1, SeqCst);
-            self.queue_work(move || {
-                notification.deliver(&host, address, kind);
-                notification.running.fetch_sub(1, SeqCst);
-            });
-        }
-    }
-
     /// The interface a row or a call names by LUID or index; the first one when it names none.
     fn interface(&self, luid: u64, index: u32) -> Option<Arc<Adapter>> {
         let adapters = self.adapters();
@@ -123,17 +89,35 @@ impl Host {
         adapters.iter().find(named).cloned()
     }
 
-    /// The length of the prefix that `destination` shares with an address of the host.
-    fn on_link(&self, destination: IpAddr) -> Option<(IpAddr, u8)> {
-        let addresses = self.addresses();
-        addresses.into_iter().find(|&(local, prefix)| same_subnet(local, destination, prefix))
+    /// The address of the host that shares its subnet with `destination`.
+    fn on_link(&self, destination: IpAddr) -> Option<Unicast> {
+        let on_link = |unicast: &Unicast| {
+            unicast.is_usable() && same_subnet(unicast.address, destination, unicast.prefix)
+        };
+        self.addresses().into_iter().find(on_link)
     }
 
-    /// Asks the other end of the wire for the link address of `address`.
-    fn ask(&self, interface: &Adapter, address: IpAddr) -> Option<[u8; 6]> {
-        if self.addresses().iter().any(|&(own, _)| own == address) {
+    /// Finds the link address of a neighbor. On a thread of the host, at `PASSIVE_LEVEL`.
+    fn find(
+        self: &Arc<Self>,
+        interface: &Arc<Adapter>,
+        source: Option<IpAddr>,
+        address: IpAddr,
+    ) -> Option<frames::Mac> {
+        if self.usable_addresses().contains(&address) {
             return Some(interface.nic.mac());
         }
+        match self.options().discovery {
+            Discovery::OnWire => self.solicit(interface, source, address),
+            Discovery::Simulated => (0..3).find_map(|_| {
+                sleep(RESOLUTION.as_nanos() as u64);
+                self.look_up(interface, address)
+            }),
+        }
+    }
+
+    /// The link address of `address` at the other end of the wire.
+    fn look_up(&self, interface: &Adapter, address: IpAddr) -> Option<frames::Mac> {
         let port = interface.nic.port()?;
         port.peer()?;
         let peers = self.world().hosts();
@@ -143,8 +127,7 @@ impl Host {
                 nic.port()
                     .is_some_and(|other| Arc::ptr_eq(other.wire(), port.wire()) && other.end() != port.end())
             })?;
-            let has = host.addresses().iter().any(|&(theirs, _)| theirs == address);
-            (has && nic.is_running()).then(|| nic.mac())
+            (host.usable_addresses().contains(&address) && nic.is_running()).then(|| nic.mac())
         })
     }
 }
@@ -159,24 +142,9 @@ fn same_subnet(a: IpAddr, b: IpAddr, prefix: u8) -> bool {
     a_len == b_len && (a_bits ^ b_bits) & mask == 0
 }
 
-impl Notification {
-    fn deliver(&self, host: &Host, address: IpAddr, kind: MIB_NOTIFICATION_TYPE) {
-        let Some(callback) = self.callback else { return };
-        let interface = host.interface(0, 0);
-        let prefix =
-            host.addresses().iter().find(|&&(known, _)| known == address).map_or(0, |&(_, prefix)| prefix);
-        let mut row = rows::unicast(address, prefix, interface.as_deref());
-        let pointer = &raw mut row;
-        call("a unicast address change callback", || {
-            // SAFETY: the image registered the function under this contract; the row lives through the call.
-            unsafe { callback(self.context as *mut c_void, pointer, kind) }
-        });
-    }
-}
-
 /// A table of `rows` behind a count, in memory that `FreeMibTable` frees; null when resources run low.
 fn table<T: Copy>(rows: &[T]) -> Guest<u8> {
-    let host = current().host().clone();
+    let host = this_host();
     if host.low_resources.fails() {
         return Guest::null();
     }
@@ -207,47 +175,56 @@ fn misuse(text: impl Into<String>) -> ! {
     violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
 }
 
-/// A notification without events behind it.
+/// Registers somebody who wants to be told; without `callback`, of what never happens.
 fn register(
     family: ADDRESS_FAMILY,
     callback: Option<PUNICAST_IPADDRESS_CHANGE_CALLBACK>,
     context: usize,
 ) -> usize {
-    let host = current().host().clone();
+    let host = this_host();
     let handle = host.new_handle();
-    let notification = Notification { handle, family, callback, context, running: AtomicU32::new(0) };
-    host.netio.notifications.lock().push(Arc::new(notification));
+    host.netio.addresses.register(handle, family, callback, context);
     host.objects.add(NOTIFICATION, handle);
     handle
 }
 
-fn resolve(row: Guest<MIB_IPNET_ROW2>) -> i32 {
-    let host = current().host().clone();
+fn resolve(row: Guest<MIB_IPNET_ROW2>, source: Guest<SOCKADDR_INET>) -> i32 {
+    let host = this_host();
     let asked = row.read();
-    let Some(address) = read_address(&asked.Address) else { return STATUS_INVALID_PARAMETER };
-    let Some(interface) = host.interface(asked.InterfaceLuid.Value, asked.InterfaceIndex) else {
+    let Some((address, interface)) =
+        named(&host, &asked.Address, asked.InterfaceLuid.Value, asked.InterfaceIndex)
+    else {
         return STATUS_NOT_FOUND;
     };
-    let nanos = RESOLUTION.as_nanos() as u64;
-    for _ in 0..3 {
-        sleep(nanos);
-        if let Some(mac) = host.ask(&interface, address) {
-            let mut neighbors = host.netio.neighbors.lock();
-            neighbors.retain(|&(known, _)| known != address);
-            neighbors.push((address, mac));
-            drop(neighbors);
-            row.write(rows::neighbor(asked, &interface, mac, NL_NEIGHBOR_STATE::NlnsReachable));
-            return STATUS_SUCCESS;
-        }
-    }
-    NOT_ANSWERED
+    let source = if source.is_null() { None } else { read_address(&source.read()) };
+    let source = source.filter(|source| !source.is_unspecified());
+    let Some(mac) = host.find(&interface, source, address) else { return NOT_ANSWERED };
+    host.found(address, mac);
+    let Some((mac, state)) = host.netio.neighbors.get(address, host.world().now()) else {
+        return NOT_ANSWERED;
+    };
+    row.write(rows::neighbor(asked, &interface, mac, state));
+    STATUS_SUCCESS
 }
 
-fn best_route(luid: u64, index: u32, destination: IpAddr) -> Result<(MIB_IPFORWARD_ROW2, IpAddr), i32> {
-    let host = current().host().clone();
-    let interface = host.interface(luid, index).ok_or(STATUS_NOT_FOUND)?;
-    let (source, prefix) = host.on_link(destination).ok_or(STATUS_NETWORK_UNREACHABLE)?;
-    Ok((rows::route(destination, prefix, &interface), source))
+/// The address and the interface of a row that names both. A scope id says which link a link-local address is on; none
+/// says that the interface does.
+fn named(host: &Host, address: &SOCKADDR_INET, luid: u64, index: u32) -> Option<(IpAddr, Arc<Adapter>)> {
+    let interface = host.interface(luid, index)?;
+    let scope = rows::scope_id(address);
+    (scope == 0 || scope == interface.if_index).then(|| Some((read_address(address)?, interface)))?
+}
+
+fn best_route(
+    luid: u64,
+    index: u32,
+    destination: &SOCKADDR_INET,
+) -> Result<(MIB_IPFORWARD_ROW2, SOCKADDR_INET), i32> {
+    let host = this_host();
+    let (destination, interface) = named(&host, destination, luid, index).ok_or(STATUS_NOT_FOUND)?;
+    let source = host.on_link(destination).ok_or(STATUS_NETWORK_UNREACHABLE)?;
+    let route = rows::route(destination, source.prefix, &interface);
+    Ok((route, socket_address(source.address, Some(&interface))))
 }
 
 fn unspecified(like: IpAddr) -> IpAddr {
@@ -261,13 +238,12 @@ imports! { FUNCTIONS: "netio.sys" =>
     /// The unicast addresses of the host.
     [== PASSIVE_LEVEL]
     fn GetUnicastIpAddressTable(family: ADDRESS_FAMILY, out: Guest<usize>) -> i32 {
-        let host = current().host().clone();
+        let host = this_host();
         let interface = host.interface(0, 0);
-        let addresses = host.addresses();
+        let addresses = host.addresses().into_iter();
         let rows: Vec<_> = addresses
-            .iter()
-            .filter(|&&(address, _)| matches(family, address))
-            .map(|&(address, prefix)| rows::unicast(address, prefix, interface.as_deref()))
+            .filter(|unicast| matches(family, unicast.address))
+            .map(|unicast| rows::unicast(unicast, interface.as_deref()))
             .collect();
         give_table(out, &rows)
     }
@@ -275,11 +251,11 @@ imports! { FUNCTIONS: "netio.sys" =>
     /// One unicast address, named by the row.
     [== PASSIVE_LEVEL]
     fn GetUnicastIpAddressEntry(row: Guest<MIB_UNICASTIPADDRESS_ROW>) -> i32 {
-        let host = current().host().clone();
+        let host = this_host();
         let Some(wanted) = read_address(&row.read().Address) else { return STATUS_INVALID_PARAMETER };
-        let found = host.addresses().into_iter().find(|&(address, _)| address == wanted);
-        let Some((address, prefix)) = found else { return STATUS_NOT_FOUND };
-        row.write(rows::unicast(address, prefix, host.interface(0, 0).as_deref()));
+        let found = host.addresses().into_iter().find(|unicast| unicast.address == wanted);
+        let Some(unicast) = found else { return STATUS_NOT_FOUND };
+        row.write(rows::unicast(unicast, host.interface(0, 0).as_deref()));
         STATUS_SUCCESS
     }
 
@@ -341,25 +317,18 @@ imports! { FUNCTIONS: "netio.sys" =>
     /// Ends a notification; returns when no callback runs any more.
     [== PASSIVE_LEVEL]
     fn CancelMibChangeNotify2(handle: usize) -> i32 {
-        let host = current().host().clone();
+        let host = this_host();
         if !host.objects.remove(NOTIFICATION, handle) {
             misuse(format!("CancelMibChangeNotify2 of {handle:#x}, which is no notification"));
         }
-        let cancelled = {
-            let mut notifications = host.netio.notifications.lock();
-            let index = notifications.iter().position(|notification| notification.handle == handle);
-            index.map(|index| notifications.remove(index))
-        };
-        while cancelled.as_ref().is_some_and(|one| one.running.load(SeqCst) != 0) {
-            sleep(10_000);
-        }
+        host.netio.addresses.cancel(handle);
         STATUS_SUCCESS
     }
 
     /// Frees a table.
     [< DISPATCH_LEVEL]
     fn FreeMibTable(table: Guest<u8>) {
-        let host = current().host().clone();
+        let host = this_host();
         if !host.objects.remove(TABLE, table.address()) {
             misuse(format!("FreeMibTable of {:#x}, which is no table", table.address()));
         }
@@ -410,33 +379,36 @@ imports! { FUNCTIONS: "netio.sys" =>
     /// A neighbor that is known already.
     [== PASSIVE_LEVEL]
     fn GetIpNetEntry2(row: Guest<MIB_IPNET_ROW2>) -> i32 {
-        let host = current().host().clone();
+        let host = this_host();
         let asked = row.read();
-        let Some(address) = read_address(&asked.Address) else { return STATUS_INVALID_PARAMETER };
-        let known = host.netio.neighbors.lock().iter().find(|&&(known, _)| known == address).copied();
-        let interface = host.interface(asked.InterfaceLuid.Value, asked.InterfaceIndex);
-        let (Some((_, mac)), Some(interface)) = (known, interface) else { return STATUS_NOT_FOUND };
-        row.write(rows::neighbor(asked, &interface, mac, NL_NEIGHBOR_STATE::NlnsReachable));
+        let Some((address, interface)) =
+            named(&host, &asked.Address, asked.InterfaceLuid.Value, asked.InterfaceIndex)
+        else {
+            return STATUS_NOT_FOUND;
+        };
+        let Some((mac, state)) = host.netio.neighbors.get(address, host.world().now()) else {
+            return STATUS_NOT_FOUND;
+        };
+        row.write(rows::neighbor(asked, &interface, mac, state));
         STATUS_SUCCESS
     }
 
-    /// Finds the link address of a neighbor. May take a while.
+    /// Finds the link address of a neighbor anew. May take a while.
     [== PASSIVE_LEVEL]
-    fn ResolveIpNetEntry2(row: Guest<MIB_IPNET_ROW2>, _source: Guest<SOCKADDR_INET>) -> i32 {
-        resolve(row)
+    fn ResolveIpNetEntry2(row: Guest<MIB_IPNET_ROW2>, source: Guest<SOCKADDR_INET>) -> i32 {
+        resolve(row, source)
     }
 
     /// The neighbors that are known.
     [== PASSIVE_LEVEL]
     fn GetIpNetTable2(family: ADDRESS_FAMILY, out: Guest<usize>) -> i32 {
-        let host = current().host().clone();
+        let host = this_host();
         let Some(interface) = host.interface(0, 0) else { return STATUS_NOT_FOUND };
-        let known = host.netio.neighbors.lock().clone();
+        let known = host.netio.neighbors.list(host.world().now()).into_iter();
         let rows: Vec<_> = known
-            .iter()
-            .filter(|&&(address, _)| matches(family, address))
-            .map(|&(address, mac)| {
-                rows::neighbor(rows::empty_neighbor(address), &interface, mac, NL_NEIGHBOR_STATE::NlnsReachable)
+            .filter(|&(address, ..)| matches(family, address))
+            .map(|(address, mac, state)| {
+                rows::neighbor(rows::empty_neighbor(address, &interface), &interface, mac, state)
             })
             .collect();
         give_table(out, &rows)
@@ -445,7 +417,7 @@ imports! { FUNCTIONS: "netio.sys" =>
     /// Forgets the neighbors that are known.
     [== PASSIVE_LEVEL]
     fn FlushIpNetTable2(family: ADDRESS_FAMILY, _index: u32) -> i32 {
-        current().host().netio.neighbors.lock().retain(|&(address, _)| !matches(family, address));
+        this_host().netio.neighbors.forget(|address| matches(family, address));
         STATUS_SUCCESS
     }
 
@@ -461,13 +433,12 @@ imports! { FUNCTIONS: "netio.sys" =>
         best_source: Guest<SOCKADDR_INET>,
     ) -> i32 {
         let luid = if luid.is_null() { 0 } else { luid.read().Value };
-        let Some(to) = read_address(&destination.read()) else { return STATUS_INVALID_PARAMETER };
-        let wanted = if source.is_null() { None } else { read_address(&source.read()) };
-        match best_route(luid, index, to) {
+        match best_route(luid, index, &destination.read()) {
             Ok((row, local)) => {
                 route.write(row);
-                let wanted = wanted.filter(|&wanted| wanted != unspecified(wanted));
-                best_source.write(socket_address(wanted.unwrap_or(local)));
+                let wanted = if source.is_null() { None } else { Some(source.read()) };
+                let wanted = wanted.filter(|from| read_address(from).is_some_and(|from| !from.is_unspecified()));
+                best_source.write(wanted.unwrap_or(local));
                 STATUS_SUCCESS
             }
             Err(status) => status,
@@ -477,13 +448,12 @@ imports! { FUNCTIONS: "netio.sys" =>
     /// The routes of the host: one per subnet.
     [== PASSIVE_LEVEL]
     fn GetIpForwardTable2(family: ADDRESS_FAMILY, out: Guest<usize>) -> i32 {
-        let host = current().host().clone();
+        let host = this_host();
         let Some(interface) = host.interface(0, 0) else { return STATUS_NOT_FOUND };
-        let addresses = host.addresses();
+        let addresses = host.addresses().into_iter();
         let rows: Vec<_> = addresses
-            .iter()
-            .filter(|&&(address, _)| matches(family, address))
-            .map(|&(address, prefix)| rows::route(address, prefix, &interface))
+            .filter(|unicast| matches(family, unicast.address))
+            .map(|unicast| rows::route(unicast.address, unicast.prefix, &interface))
             .collect();
         give_table(out, &rows)
     }

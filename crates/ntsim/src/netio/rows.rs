@@ -6,12 +6,13 @@ use ndk_abi::{
     netio::{
         AF_INET, AF_INET6, IN_ADDR, IN_ADDR_S_un, IN6_ADDR, IN6_ADDR_u, IP_ADDRESS_PREFIX,
         MIB_IPFORWARD_ROW2, MIB_IPINTERFACE_ROW, MIB_IPNET_ROW2, MIB_UNICASTIPADDRESS_ROW, NET_LUID,
-        NL_DAD_STATE, NL_NEIGHBOR_STATE, NL_PREFIX_ORIGIN, NL_ROUTE_ORIGIN, NL_ROUTE_PROTOCOL,
-        NL_SUFFIX_ORIGIN, SOCKADDR_IN, SOCKADDR_IN6, SOCKADDR_INET,
+        NL_NEIGHBOR_STATE, NL_PREFIX_ORIGIN, NL_ROUTE_ORIGIN, NL_ROUTE_PROTOCOL, NL_SUFFIX_ORIGIN,
+        SOCKADDR_IN, SOCKADDR_IN6, SOCKADDR_INET,
     },
     nt::BOOLEAN,
 };
 
+use super::Unicast;
 use crate::ndis::Adapter;
 
 const TRUE: BOOLEAN = 1;
@@ -45,7 +46,18 @@ pub fn read_address(from: &SOCKADDR_INET) -> Option<IpAddr> {
     }
 }
 
-pub fn socket_address(address: IpAddr) -> SOCKADDR_INET {
+/// The scope id in a socket address; 0 for families without.
+pub fn scope_id(from: &SOCKADDR_INET) -> u32 {
+    // SAFETY: every member of the union begins with the family.
+    if unsafe { from.si_family } != AF_INET6 {
+        return 0;
+    }
+    // SAFETY: integers: any bits are a value.
+    unsafe { from.Ipv6 }.sin6_scope_id
+}
+
+/// A socket address; the scope of a link-local one is the interface.
+pub fn socket_address(address: IpAddr, interface: Option<&Adapter>) -> SOCKADDR_INET {
     // SAFETY: integers.
     let mut to: SOCKADDR_INET = unsafe { zeroed() };
     match address {
@@ -59,26 +71,29 @@ pub fn socket_address(address: IpAddr) -> SOCKADDR_INET {
                 sin6_port: 0,
                 sin6_flowinfo: 0,
                 sin6_addr: IN6_ADDR { u: IN6_ADDR_u { Byte: v6.octets() } },
-                sin6_scope_id: 0,
+                sin6_scope_id: match interface {
+                    Some(interface) if v6.is_unicast_link_local() => interface.if_index,
+                    _ => 0,
+                },
             };
         }
     }
     to
 }
 
-pub fn unicast(address: IpAddr, prefix: u8, interface: Option<&Adapter>) -> MIB_UNICASTIPADDRESS_ROW {
+pub fn unicast(unicast: Unicast, interface: Option<&Adapter>) -> MIB_UNICASTIPADDRESS_ROW {
     // SAFETY: integers.
     let row: MIB_UNICASTIPADDRESS_ROW = unsafe { zeroed() };
     MIB_UNICASTIPADDRESS_ROW {
-        Address: socket_address(address),
+        Address: socket_address(unicast.address, interface),
         InterfaceLuid: NET_LUID { Value: interface.map_or(0, |interface| interface.luid) },
         InterfaceIndex: interface.map_or(0, |interface| interface.if_index),
         PrefixOrigin: NL_PREFIX_ORIGIN::IpPrefixOriginManual,
         SuffixOrigin: NL_SUFFIX_ORIGIN::IpSuffixOriginManual,
         ValidLifetime: FOR_EVER,
         PreferredLifetime: FOR_EVER,
-        OnLinkPrefixLength: prefix,
-        DadState: NL_DAD_STATE::IpDadStatePreferred,
+        OnLinkPrefixLength: unicast.prefix,
+        DadState: unicast.dad,
         ..row
     }
 }
@@ -90,11 +105,11 @@ pub fn route(destination: IpAddr, prefix: u8, interface: &Adapter) -> MIB_IPFORW
         InterfaceLuid: NET_LUID { Value: interface.luid },
         InterfaceIndex: interface.if_index,
         DestinationPrefix: IP_ADDRESS_PREFIX {
-            Prefix: socket_address(network(destination, prefix)),
+            Prefix: socket_address(network(destination, prefix), Some(interface)),
             PrefixLength: prefix,
         },
         // On link.
-        NextHop: socket_address(super::unspecified(destination)),
+        NextHop: socket_address(super::unspecified(destination), None),
         ValidLifetime: FOR_EVER,
         PreferredLifetime: FOR_EVER,
         Metric: 256,
@@ -120,10 +135,10 @@ fn network(address: IpAddr, prefix: u8) -> IpAddr {
 }
 
 /// A row that names an address only.
-pub fn empty_neighbor(address: IpAddr) -> MIB_IPNET_ROW2 {
+pub fn empty_neighbor(address: IpAddr, interface: &Adapter) -> MIB_IPNET_ROW2 {
     // SAFETY: integers.
     let row: MIB_IPNET_ROW2 = unsafe { zeroed() };
-    MIB_IPNET_ROW2 { Address: socket_address(address), ..row }
+    MIB_IPNET_ROW2 { Address: socket_address(address, Some(interface)), ..row }
 }
 
 pub fn neighbor(
