@@ -139,6 +139,15 @@ impl Side {
 
     /// Memory with `data` in it, to send from.
     pub fn source(&self, data: &[u8]) -> Memory {
+    /// Gives memory logical addresses, as pages from the one returned on.
+    pub fn map(&self, memory: &Memory) -> u64 {
+        let start = NonNull::new(UnsafeCell::raw_get(memory.bytes.0.as_ptr())).unwrap();
+        // SAFETY: the memory is kept as long as the engine.
+        let backing = unsafe { Backing::contiguous(start, memory.bytes.0.len()) }.unwrap();
+        // SAFETY: as above.
+        unsafe { self.engine.map_logical(0, backing) }.unwrap()
+    }
+
         let memory = self.memory(data.len().max(1), Access::empty());
         memory.write(data);
         memory

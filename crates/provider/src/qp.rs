@@ -242,6 +242,7 @@ fn send_flags(operation: Operation, flags: u32) -> Option<SendFlags> {
         Operation::Write { .. } => ALL | NDK_OP_FLAG_INLINE,
         // Without the capability the last one is ignored.
         Operation::Read { .. } => ALL | NDK_OP_FLAG_RDMA_READ_LOCAL_INVALIDATE,
+        Operation::FastRegister { .. } | Operation::Invalidate { .. } | Operation::Bind { .. } => ALL,
     };
     let meanings = [
         (NDK_OP_FLAG_SILENT_SUCCESS, SendFlags::SILENT),

@@ -46,6 +46,10 @@ pub fn post(error: PostError) -> NTSTATUS {
         PostError::TooManySges => STATUS_DATA_OVERRUN,
         PostError::TooLong | PostError::InlineTooLong => STATUS_BUFFER_OVERFLOW,
         PostError::NotAllowed => STATUS_INVALID_DEVICE_REQUEST,
+        //= R-MR-32, R-MR-33, R-MR-36, R-MR-38
+        PostError::Invalid => STATUS_INVALID_PARAMETER,
+        //= R-MR-31, R-MR-59
+        PostError::NoRight => STATUS_ACCESS_VIOLATION,
     }
 }
 
@@ -120,6 +124,8 @@ pub fn completion(status: Status, kind: CompletionKind) -> NTSTATUS {
         Status::LocalOperation | Status::BadResponse => STATUS_INTERNAL_ERROR,
     }
 }
+        //= R-MR-41, R-MR-46
+        Status::MemoryManagement => STATUS_INVALID_DEVICE_REQUEST,
 
 /// What the peer's side did wrong, other than refusing access: numerically the sister interface's
 /// REMOTE_ERROR.

@@ -40,8 +40,13 @@ pub enum PostError {
     /// More inline data than the queue pair was made for.
     InlineTooLong,
     /// The operation cannot be asked for on this queue pair: a READ where none may be outstanding, a
-    /// receive on a queue pair with a shared queue, inline data on a READ.
+    /// receive on a queue pair with a shared queue, inline data on a READ, an invalidation of a region that
+    /// no request registered, data of another operation.
     NotAllowed,
+    /// A registration or bind whose parts do not fit together, or of a key that is not there.
+    Invalid,
+    /// A registration or bind with rights that its region was not made for.
+    NoRight,
 }
 
 /// Why a connection command was refused.

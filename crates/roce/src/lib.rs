@@ -86,7 +86,9 @@ pub use error::{ConnError, CreateError, PostError};
 pub use memory::Backing;
 pub use qp::{Qp, QpSpec};
 pub use rc::{Event as QpEvent, InvalidTransition, State as QpState, TransitionTable};
-pub use region::{Access, PRIVILEGED_KEY, Pd, Region};
+pub use region::{
+    Access, Binding, KeyEvent, KeyState, KeyTransitions, PRIVILEGED_KEY, Pd, Region, Registration, Window,
+};
 pub use srq::{ModifyError, Srq, SrqSpec};
 pub use stats::{Counter, Stats};
 pub use time::Instant;

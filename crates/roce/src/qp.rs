@@ -7,7 +7,7 @@ use lock_api::{Mutex, RawMutex};
 use crate::arc::Arc;
 use crate::cq::Cq;
 use crate::rc::{Rc, State};
-use crate::region::Pd;
+use crate::region::{Pd, Scope};
 use crate::srq::Srq;
 use crate::wire::Qpn;
 
@@ -64,6 +64,11 @@ impl<R: RawMutex> Qp<R> {
 
     pub fn pd(&self) -> Pd {
         self.pd
+    }
+
+    /// Whose keys its requests and its peer may name.
+    pub(crate) fn scope(&self) -> Scope {
+        Scope { pd: self.pd, qpn: self.qpn }
     }
 
     /// Where it is in its life, at some moment during the call.

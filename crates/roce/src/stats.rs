@@ -98,6 +98,8 @@ counters! {
     rx_writes,
     /// RDMA READs of peers taken.
     rx_reads,
+    /// Keys that peers invalidated.
+    rx_invalidations,
     /// Messages of connection management received.
     rx_datagrams,
     /// Of those, without effect.

@@ -1,5 +1,6 @@
 //! Work requests and their completions: what consumers post, and what comes back.
 
+use crate::region::{Binding, Registration};
 use crate::wire::NakCode;
 
 /// One piece of local memory.
@@ -25,6 +26,25 @@ pub enum Operation {
     Write { address: u64, key: u32 },
     /// The peer's memory to local memory.
     Read { address: u64, key: u32 },
+    /// Registers pages under the key of a region that was allocated for that and is free; the key's low
+    /// byte is the caller's to choose. Needs [`Data::Registration`]. Good for every later request, and
+    /// possibly earlier; when it completes as flushed, it may or may not have been done. One registration of
+    /// a region can wait for its turn: a second one, posted behind it, fails.
+    FastRegister { key: u32 },
+    /// Makes a fast-registered region or a window free again: its key is dead for every later request and
+    /// for peers. Waits for all earlier requests. Takes no data.
+    Invalidate { key: u32 },
+    /// Binds a window that is free to a part of a region, for the peer of this queue pair; the key's low
+    /// byte is the caller's to choose. Needs [`Data::Binding`]. Good for every later request.
+    Bind { key: u32 },
+}
+
+impl Operation {
+    /// Whether nothing of it goes to the peer.
+    #[inline]
+    pub const fn is_local(self) -> bool {
+        matches!(self, Self::FastRegister { .. } | Self::Invalidate { .. } | Self::Bind { .. })
+    }
 }
 
 bitflags::bitflags! {
@@ -49,6 +69,10 @@ pub enum Data<'a> {
     Sges(&'a [Sge]),
     /// In pieces that are copied before the post returns.
     Inline(&'a [&'a [u8]]),
+    /// What [`Operation::FastRegister`] is to do.
+    Registration(&'a Registration<'a>),
+    /// What [`Operation::Bind`] is to do.
+    Binding(&'a Binding),
 }
 
 /// A request for the send queue.
@@ -98,6 +122,9 @@ pub enum Status {
     RetryExceeded,
     /// The peer had no receive posted for too long.
     RnrRetryExceeded,
+    /// A registration, a bind or an invalidation that the key's state does not allow: registered already,
+    /// free already, or gone.
+    MemoryManagement,
 }
 
 impl Status {
@@ -120,6 +147,9 @@ pub enum CompletionKind {
     Send,
     Write,
     Read,
+    FastRegister,
+    Invalidate,
+    Bind,
     /// Of a receive queue.
     Receive,
     /// Of a receive queue, and the peer invalidated this key.

@@ -110,6 +110,9 @@ fn extended(completion: &Completion) -> NDK_RESULT_EX {
         CompletionKind::Send => (NDK_OPERATION_TYPE::NdkOperationTypeSend, 0),
         CompletionKind::Read => (NDK_OPERATION_TYPE::NdkOperationTypeRead, 0),
         CompletionKind::Write => (NDK_OPERATION_TYPE::NdkOperationTypeWrite, 0),
+        CompletionKind::FastRegister => (NDK_OPERATION_TYPE::NdkOperationTypeFastRegister, 0),
+        CompletionKind::Invalidate => (NDK_OPERATION_TYPE::NdkOperationTypeInvalidate, 0),
+        CompletionKind::Bind => (NDK_OPERATION_TYPE::NdkOperationTypeBind, 0),
     };
     NDK_RESULT_EX {
         Status,
@@ -140,6 +143,9 @@ mod tests {
             (CompletionKind::Send, 2),
             (CompletionKind::Read, 32),
             (CompletionKind::Write, 64),
+            (CompletionKind::FastRegister, 4),
+            (CompletionKind::Bind, 8),
+            (CompletionKind::Invalidate, 16),
         ];
         for (kind, number) in kinds {
             let result = extended(&Completion { kind, status: Status::Flushed, ..BLANK });

@@ -13,7 +13,7 @@ use crate::memory::Backing;
 use crate::qp::{Qp, QpSpec};
 use crate::random::Random;
 use crate::rc::Rc;
-use crate::region::{Access, Pd, Region, Regions};
+use crate::region::{Access, Pd, Region, Regions, Window};
 use crate::slots::Slots;
 use crate::srq::{Srq, SrqSpec};
 use crate::stats::Stats;
@@ -107,6 +107,25 @@ impl<R: RawMutex> Engine<R> {
     /// and its key is dead: requests that still name it fail. `false` when it was ended before.
     pub fn deregister(&self, region: &Region) -> bool {
         self.regions.deregister(region)
+    }
+
+    /// A region for fast registration by requests ([`crate::Operation::FastRegister`]) of up to `pages`
+    /// pages of 4096 bytes, at most 65,536; with rights for peers only if `remote`. It is free: it grants
+    /// nothing yet. [`Engine::deregister`] ends it, whatever its state: registrations that wait in send
+    /// queues fail.
+    pub fn allocate_region(&self, pd: Pd, pages: u32, remote: bool) -> Result<Arc<Region>, CreateError> {
+        self.regions.allocate(pd, pages, remote)
+    }
+
+    /// A memory window of type 2, bound by requests ([`crate::Operation::Bind`]). It counts as a region.
+    pub fn create_window(&self, pd: Pd) -> Result<Window, CreateError> {
+        self.regions.create_window(pd)
+    }
+
+    /// Ends a window: nobody accesses memory through it any more when this returns. `false` when it was
+    /// ended before.
+    pub fn destroy_window(&self, window: &Window) -> bool {
+        self.regions.destroy_window(window)
     }
 
     /// Gives memory logical addresses for elements with [`crate::PRIVILEGED_KEY`]: `offset` bytes after

@@ -20,7 +20,7 @@ impl<R: RawMutex> Engine<R> {
         //= R-QP-4
         //= R-QP-70
         let mut rc = qp.rc.lock();
-        rc.post_send(request, &self.config)?;
+        rc.post_send(&self.env(qp), request)?;
         //= R-QP-35
         //= R-QP-37
         if !request.flags.contains(SendFlags::DEFER) {

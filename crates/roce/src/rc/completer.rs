@@ -110,6 +110,7 @@ impl Rc {
         if !wqe.flags.contains(SendFlags::SILENT) {
             env.complete_send(wqe.context, wqe.kind(), Status::Success, wqe.length);
         }
+        self.complete_done(env);
     }
 
     fn handle_read_response<R: RawMutex>(&mut self, env: &Env<'_, R>, sequence: u64, packet: &Packet<'_>) {

@@ -8,6 +8,7 @@
 //! Sequence numbers are counted in 64 bits from 0 on in both directions; [`Stream`] translates.
 
 mod completer;
+mod local;
 mod reads;
 pub(crate) mod recv;
 mod requester;
@@ -207,15 +208,22 @@ impl Rc {
         Ok(())
     }
 
-    pub(crate) fn post_send(&mut self, request: &SendRequest<'_>, config: &Config) -> Result<(), PostError> {
+    pub(crate) fn post_send<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        request: &SendRequest<'_>,
+    ) -> Result<(), PostError> {
         if self.state != State::Rts {
             return Err(PostError::NotConnected);
+        }
+        if request.operation.is_local() {
+            return self.post_local(env, request);
         }
         //= R-QP-53
         if matches!(request.operation, Operation::Read { .. }) && self.requester.max_reads == 0 {
             return Err(PostError::NotAllowed);
         }
-        self.send.post(request, self.requester.mtu, config.max_message)
+        self.send.post(request, self.requester.mtu, env.engine.config.max_message)
     }
 
     pub(crate) fn post_recv(&mut self, request: &RecvRequest<'_>, config: &Config) -> Result<(), PostError> {
@@ -300,6 +308,7 @@ impl Rc {
         //= R-QP-39
         let mut status = failed.unwrap_or(Status::Flushed);
         while let Some(wqe) = self.send.pop() {
+            env.forget(&wqe);
             env.complete_send(wqe.context, wqe.kind(), status, 0);
             status = Status::Flushed;
         }

@@ -52,9 +52,9 @@ pub(super) struct Requester {
     /// The first packet that was never sent.
     pub(super) high: u64,
     /// Which request, counted from the oldest, `next` belongs to.
-    index: usize,
+    pub(super) index: usize,
     /// Requests before that which are READs.
-    reads_before: usize,
+    pub(super) reads_before: usize,
     /// READ requests on the wire.
     reads: u32,
     /// Where in the elements of the request at `index` the next packet's data is.
@@ -62,7 +62,7 @@ pub(super) struct Requester {
     /// Where in the elements of the oldest READ the next response's data goes.
     pub(super) sink: Cursor,
     /// A request that cannot be sent, by its first number, and how it will end once it is the oldest.
-    poisoned: Option<(u64, Status)>,
+    pub(super) poisoned: Option<(u64, Status)>,
     pub(super) recovery: Recovery,
 }
 
@@ -174,6 +174,14 @@ impl Requester {
     /// A READ response has come that is the last of its piece.
     pub(super) fn chunk_done(&mut self) {
         self.reads = self.reads.saturating_sub(1);
+    }
+
+    /// Goes on to the request after `wqe`, all of which has been sent, or done.
+    #[inline]
+    pub(super) fn step(&mut self, wqe: &Wqe) {
+        self.reads_before = self.reads_before.saturating_add(usize::from(wqe.is_read()));
+        self.index = self.index.saturating_add(1);
+        self.cursor = Cursor::default();
     }
 
     /// The oldest request is complete and has left the queue.
@@ -335,7 +343,7 @@ impl Rc {
     pub(super) fn wants_to_request(&self) -> bool {
         self.state == State::Rts
             && self.requester.recovery.rnr_until.is_none()
-            && self.requester.next < self.send.end()
+            && (self.requester.next < self.send.end() || self.send.has_noted())
     }
 
     /// Writes the next packet of a request.
@@ -347,16 +355,14 @@ impl Rc {
         if !self.wants_to_request() {
             return Err(Unsent::Idle);
         }
-        let requester = &mut self.requester;
-        if requester.recovery.rnr_until.is_some_and(|until| until > env.now) {
+        if self.requester.recovery.rnr_until.is_some_and(|until| until > env.now) {
             return Err(Unsent::Idle);
         }
-        let mut wqe = self.send.get(requester.index).ok_or(Unsent::Idle)?;
+        self.step_over(env);
+        let requester = &mut self.requester;
+        let wqe = self.send.get(requester.index).ok_or(Unsent::Idle)?;
         if requester.next >= wqe.end() {
-            requester.reads_before = requester.reads_before.saturating_add(usize::from(wqe.is_read()));
-            requester.index = requester.index.saturating_add(1);
-            requester.cursor = Cursor::default();
-            wqe = self.send.get(requester.index).ok_or(Unsent::Idle)?;
+            return Err(Unsent::Idle);
         }
         if requester.poisoned.is_some_and(|(first, _)| first == wqe.first) {
             return Err(Unsent::Idle);

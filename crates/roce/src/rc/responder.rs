@@ -11,7 +11,7 @@ use super::reads::{Read, Reads};
 use super::{Env, Peer, Rc, State, Stream, Unsent};
 use crate::engine::{Config, Reason};
 use crate::error::CreateError;
-use crate::region::{Access, AccessError};
+use crate::region::{Access, AccessError, KeyError};
 use crate::wire::{
     AethRepr, Ext, Headers, NakCode, Opcode, Operation, Packet, PathMtu, RethRepr, Syndrome, SyndromeKind,
     rnr_timer_code,
@@ -253,16 +253,22 @@ impl Rc {
             self.responder.message = Message::Send;
             return Ok(Accepted::Done(1));
         }
-        // Regions that a peer may invalidate are not offered, so that the key is never one.
-        //= rocev2 §10
-        //= R-QP-78
-        //= R-QP-79
-        if packet.ieth().is_some() {
-            return Err(Refusal::ACCESS);
+        let mut kind = CompletionKind::Receive;
+        if let Some(ieth) = packet.ieth() {
+            let key = ieth.r_key();
+            //= rocev2 §9
+            //= rocev2 §10
+            //= R-QP-77
+            //= R-QP-78
+            //= R-MR-48
+            let done = env.engine.regions.invalidate_remotely(env.qp.scope(), key);
+            done.map_err(|KeyError| Refusal::ACCESS)?;
+            env.engine.stats.rx_invalidations.inc();
+            kind = CompletionKind::ReceiveInvalidate { key };
         }
         env.engine.stats.rx_sends.inc();
         let bytes = self.current.cursor.position;
-        self.complete_current(env, packet, bytes);
+        self.complete_current(env, packet, kind, bytes);
         Ok(Accepted::Done(1))
     }
 
@@ -286,7 +292,7 @@ impl Rc {
                     let right = Access::REMOTE_WRITE;
                     let (key, length) = (reth.r_key, u64::from(reth.length));
                     let checked =
-                        env.engine.regions.check_remote(env.qp.pd, key, reth.address, length, right);
+                        env.engine.regions.check_remote(env.qp.scope(), key, reth.address, length, right);
                     checked.map_err(|AccessError| Refusal::ACCESS)?;
                 }
                 (reth.address, reth.r_key, reth.length, reth.length)
@@ -305,7 +311,7 @@ impl Rc {
         if !payload.is_empty() {
             // Again for each packet: the region may go meanwhile.
             //= R-MR-17
-            let written = env.engine.regions.write_remote(env.qp.pd, key, address, payload);
+            let written = env.engine.regions.write_remote(env.qp.scope(), key, address, payload);
             written.map_err(|AccessError| Refusal::ACCESS)?;
         }
         if !info.last {
@@ -315,7 +321,7 @@ impl Rc {
         }
         env.engine.stats.rx_writes.inc();
         if immediate {
-            self.complete_current(env, packet, total);
+            self.complete_current(env, packet, CompletionKind::Receive, total);
         } else {
             self.responder.end_message();
         }
@@ -336,11 +342,17 @@ impl Rc {
     }
 
     /// The message is complete, and with it the current receive.
-    fn complete_current<R: RawMutex>(&mut self, env: &Env<'_, R>, packet: &Packet<'_>, bytes: u32) {
+    fn complete_current<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        packet: &Packet<'_>,
+        kind: CompletionKind,
+        bytes: u32,
+    ) {
         self.current.active = false;
         self.responder.end_message();
         //= R-CQ-23
-        let kind = CompletionKind::Receive;
+        //= R-CQ-26
         let mut completion = env.completion(self.current.context, kind, Status::Success, bytes);
         completion.immediate = packet.imm_dt().map(|imm| imm.data());
         //= R-CQ-5
@@ -370,7 +382,7 @@ impl Rc {
                 if next.len == 0 {
                     return Ok(());
                 }
-                env.engine.regions.read_remote(env.qp.pd, next.key, next.address, next.len, frame)
+                env.engine.regions.read_remote(env.qp.scope(), next.key, next.address, next.len, frame)
             })?;
             if let Ok(len) = built {
                 responder.reads.sent();
@@ -464,7 +476,7 @@ impl Responder {
         if reth.length > 0 {
             let (key, length) = (reth.r_key, u64::from(reth.length));
             let right = Access::REMOTE_READ;
-            let checked = env.engine.regions.check_remote(env.qp.pd, key, reth.address, length, right);
+            let checked = env.engine.regions.check_remote(env.qp.scope(), key, reth.address, length, right);
             checked.map_err(|AccessError| Refusal::ACCESS)?;
         }
         let packets = reth.length.div_ceil(self.mtu.max(1)).max(1);

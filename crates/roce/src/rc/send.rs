@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 
 use super::sges::{copy_sges, total};
 use crate::error::{CreateError, PostError};
+use crate::region::Ticket;
 use crate::room;
 use crate::work::{CompletionKind, Data, Operation, SendFlags, SendRequest, Sge};
 
@@ -21,7 +22,7 @@ pub(crate) struct Wqe {
     pub(crate) length: u32,
     /// Sequence number of its first packet (for a READ, of the first packet of its response).
     pub(crate) first: u64,
-    /// How many it takes: at least 1.
+    /// How many it takes: at least 1, and none if it is a local one.
     pub(crate) packets: u32,
     data: Source,
     /// Where in the queue's arrays its elements or inline data are.
@@ -33,6 +34,10 @@ enum Source {
     /// So many elements.
     Sges(usize),
     Inline,
+    /// None: a local request whose turn is to come, and where what it is to do is noted.
+    Noted(Ticket),
+    /// None: a local request that is done.
+    Done,
 }
 
 /// Where the data of a queued request is.
@@ -64,12 +69,30 @@ impl Wqe {
         matches!(self.operation, Operation::Read { .. })
     }
 
+    /// The ticket of a local request whose turn is to come.
+    #[inline]
+    pub(crate) fn noted(&self) -> Option<Ticket> {
+        match self.data {
+            Source::Noted(ticket) => Some(ticket),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a local request that only waits for those before it.
+    #[inline]
+    pub(crate) fn is_done(&self) -> bool {
+        matches!(self.data, Source::Done)
+    }
+
     //= R-CQ-25
     pub(crate) fn kind(&self) -> CompletionKind {
         match self.operation {
             Operation::Send | Operation::SendInvalidate { .. } => CompletionKind::Send,
             Operation::Write { .. } => CompletionKind::Write,
             Operation::Read { .. } => CompletionKind::Read,
+            Operation::FastRegister { .. } => CompletionKind::FastRegister,
+            Operation::Invalidate { .. } => CompletionKind::Invalidate,
+            Operation::Bind { .. } => CompletionKind::Bind,
         }
     }
 }
@@ -89,6 +112,8 @@ pub(crate) struct SendQueue {
     len: usize,
     /// Sequence number of the next request.
     next: u64,
+    /// Local requests whose turn is to come.
+    noted: usize,
 }
 
 impl SendQueue {
@@ -102,6 +127,7 @@ impl SendQueue {
         head: 0,
         len: 0,
         next: 0,
+        noted: 0,
     };
 
     pub(crate) fn try_new(depth: u32, max_sges: u32, max_inline: u32) -> Result<Self, CreateError> {
@@ -117,11 +143,18 @@ impl SendQueue {
             head: 0,
             len: 0,
             next: 0,
+            noted: 0,
         })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Whether a local request is still to be done.
+    #[inline]
+    pub(crate) fn has_noted(&self) -> bool {
+        self.noted > 0
     }
 
     /// Sequence number that the next request will get.
@@ -144,6 +177,7 @@ impl SendQueue {
             Data::Sges(sges) => total(sges),
             //= R-QP-34
             Data::Inline(_) if is_read => return Err(PostError::NotAllowed),
+            Data::Registration(_) | Data::Binding(_) => return Err(PostError::NotAllowed),
             Data::Inline(pieces) => {
                 let length = pieces.iter().try_fold(0usize, |sum, piece| sum.checked_add(piece.len()));
                 //= R-QP-33
@@ -177,6 +211,7 @@ impl SendQueue {
                 }
                 Source::Inline
             }
+            Data::Registration(_) | Data::Binding(_) => return Err(PostError::NotAllowed),
         };
         //= rocev2 §5
         let packets = length.div_ceil(mtu.max(1)).max(1);
@@ -190,12 +225,53 @@ impl SendQueue {
             data,
             at,
         };
+        self.append(wqe);
+        Ok(())
+    }
+
+    /// Appends a local request; its number, counted from the oldest.
+    pub(crate) fn post_local(
+        &mut self,
+        request: &SendRequest<'_>,
+        ticket: Ticket,
+    ) -> Result<usize, PostError> {
+        //= R-QP-18
+        //= R-QP-20
+        if self.len == self.entries.len() {
+            return Err(PostError::QueueFull);
+        }
+        let index = self.len;
+        self.noted = self.noted.saturating_add(1);
+        self.append(Wqe {
+            context: request.context,
+            operation: request.operation,
+            flags: request.flags,
+            length: 0,
+            first: self.next,
+            packets: 0,
+            data: Source::Noted(ticket),
+            at: 0,
+        });
+        Ok(index)
+    }
+
+    /// There is room.
+    fn append(&mut self, wqe: Wqe) {
+        let at = self.wrap(self.head.wrapping_add(self.len));
         if let Some(entry) = self.entries.get_mut(at) {
             *entry = wqe;
             self.len += 1;
             self.next = wqe.end();
         }
-        Ok(())
+    }
+
+    /// The `index`-th oldest request, a local one, is done.
+    pub(crate) fn set_done(&mut self, index: usize) {
+        let at = self.wrap(self.head.wrapping_add(index));
+        if let Some(entry) = self.entries.get_mut(at) {
+            entry.data = Source::Done;
+            self.noted = self.noted.saturating_sub(1);
+        }
     }
 
     /// The `index`-th oldest request.
@@ -218,6 +294,7 @@ impl SendQueue {
         let wqe = *self.front()?;
         self.head = self.wrap(self.head.wrapping_add(1));
         self.len = self.len.saturating_sub(1);
+        self.noted = self.noted.saturating_sub(usize::from(wqe.noted().is_some()));
         Some(wqe)
     }
 
@@ -234,6 +311,7 @@ impl SendQueue {
                 let end = start.saturating_add(wqe.length as usize);
                 Payload::Inline(self.inline.get(start..end).unwrap_or_default())
             }
+            Source::Noted(_) | Source::Done => Payload::Sges(&[]),
         }
     }
 

@@ -1,0 +1,207 @@
+//! How packets reach memory: by key, inside of what that stands for, and with its rights.
+
+use lock_api::RawMutex;
+
+use super::fast::Fast;
+use super::window::View;
+use super::{Access, AccessError, Content, PRIVILEGED_KEY, Pd, Regions, Scope};
+use crate::memory::Backing;
+use crate::wire::{Frame, Qpn};
+use crate::work::Sge;
+
+impl<R: RawMutex> Regions<R> {
+    /// Reads `[within, within + len)` of a local element into the payload of `frame`.
+    #[inline]
+    pub(crate) fn read_local(
+        &self,
+        pd: Pd,
+        sge: &Sge,
+        within: u32,
+        len: u32,
+        frame: &mut Frame<'_>,
+    ) -> Result<(), AccessError> {
+        let address = sge.address.checked_add(u64::from(within)).ok_or(AccessError)?;
+        if sge.key == PRIVILEGED_KEY {
+            let (range, offset) = self.logical(address)?;
+            return range.backing.read(offset, len as usize, frame).then_some(()).ok_or(AccessError);
+        }
+        //= R-QP-45
+        self.access(pd, None, sge.key, address, u64::from(len), Access::empty(), |backing, offset, len| {
+            backing.read(offset, len as usize, frame)
+        })
+    }
+
+    /// Writes `bytes` to `within` bytes into a local element.
+    #[inline]
+    pub(crate) fn write_local(
+        &self,
+        pd: Pd,
+        sge: &Sge,
+        within: u32,
+        bytes: &[u8],
+    ) -> Result<(), AccessError> {
+        let address = sge.address.checked_add(u64::from(within)).ok_or(AccessError)?;
+        if sge.key == PRIVILEGED_KEY {
+            let (range, offset) = self.logical(address)?;
+            return range.backing.write(offset, bytes).then_some(()).ok_or(AccessError);
+        }
+        //= R-QP-45
+        self.write(pd, None, sge.key, address, bytes, Access::LOCAL_WRITE)
+    }
+
+    /// Whether a peer may do `right` with `[address, address + len)` under `key`.
+    pub(crate) fn check_remote(
+        &self,
+        by: Scope,
+        key: u32,
+        address: u64,
+        len: u64,
+        right: Access,
+    ) -> Result<(), AccessError> {
+        let region = self.table.get(key >> 8).filter(|region| region.pd == by.pd).ok_or(AccessError)?;
+        match &region.content {
+            Content::Fixed(fixed) => fixed.range.offset(key, address, len, right)?,
+            Content::Fast(fast) => {
+                fast.switch.enter().ok_or(AccessError)?.range.offset(key, address, len, right)?
+            }
+            Content::Window(view) => {
+                let bound = view.switch.enter().ok_or(AccessError)?;
+                //= R-MR-63
+                if bound.qpn() != by.qpn.value() {
+                    return Err(AccessError);
+                }
+                bound.range.offset(key, address, len, right)?
+            }
+        };
+        Ok(())
+    }
+
+    /// Reads for a peer into the payload of `frame`.
+    #[inline]
+    pub(crate) fn read_remote(
+        &self,
+        by: Scope,
+        key: u32,
+        address: u64,
+        len: u32,
+        frame: &mut Frame<'_>,
+    ) -> Result<(), AccessError> {
+        let right = Access::REMOTE_READ;
+        self.access(by.pd, Some(by.qpn), key, address, u64::from(len), right, |backing, offset, len| {
+            backing.read(offset, len as usize, frame)
+        })
+    }
+
+    /// Writes for a peer.
+    #[inline]
+    pub(crate) fn write_remote(
+        &self,
+        by: Scope,
+        key: u32,
+        address: u64,
+        bytes: &[u8],
+    ) -> Result<(), AccessError> {
+        self.write(by.pd, Some(by.qpn), key, address, bytes, Access::REMOTE_WRITE)
+    }
+
+    #[inline]
+    fn write(
+        &self,
+        pd: Pd,
+        peer_of: Option<Qpn>,
+        key: u32,
+        address: u64,
+        bytes: &[u8],
+        right: Access,
+    ) -> Result<(), AccessError> {
+        let mut rest = bytes;
+        self.access(pd, peer_of, key, address, bytes.len() as u64, right, |backing, offset, len| {
+            let Some((now, later)) = rest.split_at_checked(len as usize) else { return false };
+            rest = later;
+            backing.write(offset, now)
+        })
+    }
+
+    /// Finds the memory of `[address, address + len)` under `key`, and lets `copy` have it piece by piece:
+    /// where, and how many bytes from there. A window is good for the peer of its queue pair only.
+    #[inline]
+    #[allow(clippy::too_many_arguments, reason = "the whole of an access, inlined into four callers")]
+    fn access(
+        &self,
+        pd: Pd,
+        peer_of: Option<Qpn>,
+        key: u32,
+        address: u64,
+        len: u64,
+        right: Access,
+        mut copy: impl FnMut(&Backing, u64, u64) -> bool,
+    ) -> Result<(), AccessError> {
+        let region = self.table.get(key >> 8).filter(|region| region.pd == pd).ok_or(AccessError)?;
+        let done = match &region.content {
+            Content::Fixed(fixed) => {
+                let offset = fixed.range.offset(key, address, len, right)?;
+                copy(&fixed.backing, offset, len)
+            }
+            Content::Fast(fast) => self.access_pages(fast, key, address, len, right, &mut copy)?,
+            Content::Window(view) => {
+                self.access_window(view, peer_of, key, address, len, right, &mut copy)?
+            }
+        };
+        done.then_some(()).ok_or(AccessError)
+    }
+
+    #[inline(never)]
+    fn access_pages(
+        &self,
+        fast: &Fast,
+        key: u32,
+        address: u64,
+        len: u64,
+        right: Access,
+        copy: &mut dyn FnMut(&Backing, u64, u64) -> bool,
+    ) -> Result<bool, AccessError> {
+        //= R-MR-42
+        //= R-MR-44
+        //= R-MR-47
+        let pages = fast.switch.enter().ok_or(AccessError)?;
+        let mut offset = pages.range.offset(key, address, len, right)?;
+        let mut left = len;
+        while left > 0 {
+            let (at, room) = pages.locate(offset).ok_or(AccessError)?;
+            let now = room.min(left);
+            let (range, within) = self.logical(at)?;
+            if !copy(&range.backing, within, now) {
+                return Ok(false);
+            }
+            offset = offset.saturating_add(now);
+            left = left.saturating_sub(now);
+        }
+        Ok(true)
+    }
+
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments, reason = "the whole of an access")]
+    fn access_window(
+        &self,
+        view: &View,
+        peer_of: Option<Qpn>,
+        key: u32,
+        address: u64,
+        len: u64,
+        right: Access,
+        copy: &mut dyn FnMut(&Backing, u64, u64) -> bool,
+    ) -> Result<bool, AccessError> {
+        let bound = view.switch.enter().ok_or(AccessError)?;
+        //= R-MR-63
+        if peer_of.is_none_or(|qpn| qpn.value() != bound.qpn()) {
+            return Err(AccessError);
+        }
+        bound.range.offset(key, address, len, right)?;
+        let key = bound.region();
+        let region = self.table.get(key >> 8).ok_or(AccessError)?;
+        let Content::Fixed(fixed) = &region.content else { return Err(AccessError) };
+        // The rights were compared when the window was bound.
+        let offset = fixed.range.offset(key, address, len, Access::empty())?;
+        Ok(copy(&fixed.backing, offset, len))
+    }
+}

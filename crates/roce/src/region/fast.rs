@@ -1,0 +1,116 @@
+//! Regions that requests register: a list of pages, changed without the consumer's having to wait.
+//!
+//! A page is named by its logical address, which is looked up with every access: memory whose mapping has
+//! gone is missed, not touched.
+
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::switch::{SharedRange, Switch};
+use super::{Access, Range};
+use crate::error::{CreateError, PostError};
+use crate::room;
+
+/// Bytes of a page.
+pub(super) const PAGE: u64 = 4096;
+
+/// Mapped of the largest region: 256 MiB.
+const MAX_PAGES: u32 = 1 << 16;
+
+/// What a fast registration makes of a region: `length` bytes that lie in pages, from `offset` bytes into
+/// the first one on, and that the consumer and its peers know as addresses from `base` on.
+#[derive(Clone, Copy, Debug)]
+pub struct Registration<'a> {
+    pub base: u64,
+    /// Below 4096, and `base` modulo 4096.
+    pub offset: u32,
+    /// In bytes, at least 1; the pages have as many behind `offset`.
+    pub length: u64,
+    pub access: Access,
+    /// Logical addresses, see [`crate::Engine::map_logical`], multiples of 4096. At least one, and at most
+    /// as many as the region was allocated for. Copied by the post.
+    pub pages: &'a [u64],
+}
+
+/// What is special to such a region.
+#[derive(Debug)]
+pub(super) struct Fast {
+    pub(super) switch: Switch<Mapped>,
+    /// How many pages a registration may have.
+    capacity: u32,
+    /// Whether a registration may give peers rights.
+    remote: bool,
+}
+
+/// A registration that is in force, or was, or will be.
+#[derive(Debug)]
+pub(super) struct Mapped {
+    pub(super) range: SharedRange,
+    /// Where in the first page the range begins.
+    offset: AtomicU32,
+    pages: Vec<AtomicU64>,
+}
+
+impl Fast {
+    pub(super) fn try_new(pages: u32, remote: bool) -> Result<Self, CreateError> {
+        if pages == 0 || pages > MAX_PAGES {
+            return Err(CreateError::Invalid);
+        }
+        let switch = Switch::new([Mapped::try_new(pages)?, Mapped::try_new(pages)?]);
+        Ok(Self { switch, capacity: pages, remote })
+    }
+
+    /// Whether what is asked for can be, whatever the region's state will be when its turn comes.
+    pub(super) fn check(&self, asked: &Registration<'_>) -> Result<(), PostError> {
+        //= R-MR-32
+        //= R-MR-33
+        //= R-MR-34
+        let pages = asked.pages.len() as u64;
+        let fits = (1..=u64::from(self.capacity)).contains(&pages)
+            && asked.pages.iter().all(|page| page.is_multiple_of(PAGE));
+        //= R-MR-35
+        //= R-MR-36
+        //= R-MR-38
+        let offset = u64::from(asked.offset);
+        let room = pages.saturating_mul(PAGE).saturating_sub(offset);
+        let inside = (1..=room).contains(&asked.length)
+            && asked.base % PAGE == offset
+            && asked.base.checked_add(asked.length).is_some();
+        if !fits || !inside || !asked.access.is_sound() {
+            return Err(PostError::Invalid);
+        }
+        //= R-MR-31
+        if asked.access.intersects(Access::REMOTE) && !self.remote {
+            return Err(PostError::NoRight);
+        }
+        Ok(())
+    }
+}
+
+impl Mapped {
+    fn try_new(pages: u32) -> Result<Self, CreateError> {
+        let mut list = Vec::new();
+        room::grow_to(&mut list, pages as usize, AtomicU64::default)?;
+        Ok(Self { range: SharedRange::default(), offset: AtomicU32::new(0), pages: list })
+    }
+
+    //= R-MR-39
+    pub(super) fn set(&self, key: u32, asked: &Registration<'_>) {
+        let Registration { base, offset, length, access, pages } = *asked;
+        self.range.set(&Range { key, base, length, access });
+        self.offset.store(offset, Ordering::Relaxed);
+        for (to, from) in self.pages.iter().zip(pages) {
+            to.store(*from, Ordering::Relaxed);
+        }
+    }
+
+    /// Where the byte at `offset` of the range is, as a logical address, and how many bytes of its page
+    /// there are from it on.
+    #[inline]
+    pub(super) fn locate(&self, offset: u64) -> Option<(u64, u64)> {
+        let at = offset.checked_add(u64::from(self.offset.load(Ordering::Relaxed)))?;
+        let page = self.pages.get((at / PAGE) as usize)?.load(Ordering::Relaxed);
+        let within = at % PAGE;
+        Some((page.checked_add(within)?, PAGE.saturating_sub(within)))
+    }
+}

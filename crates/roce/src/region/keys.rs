@@ -1,0 +1,154 @@
+//! What requests of this side and its peers do to keys: registrations, binds, invalidations.
+
+use core::sync::atomic::Ordering;
+
+use lock_api::RawMutex;
+
+use super::life::{Event, State};
+use super::switch::Ticket;
+use super::{
+    Access, AccessError, Binding, Content, KeyError, Pd, Range, Region, Regions, Registration, Scope,
+};
+use crate::error::PostError;
+
+impl<R: RawMutex> Regions<R> {
+    /// Notes what a fast registration under `key` is to make of its region.
+    pub(crate) fn note_registration(
+        &self,
+        pd: Pd,
+        key: u32,
+        asked: &Registration<'_>,
+    ) -> Result<Ticket, PostError> {
+        //= R-MR-52
+        let region = self.table.get(key >> 8).filter(|region| region.pd == pd).ok_or(PostError::Invalid)?;
+        let Content::Fast(fast) = &region.content else { return Err(PostError::NotAllowed) };
+        fast.check(asked)?;
+        Ok(fast.switch.note(|pages| pages.set(key, asked)))
+    }
+
+    /// Notes what a bind is to make of the window of `key`.
+    pub(crate) fn note_binding(&self, by: Scope, key: u32, asked: &Binding) -> Result<Ticket, PostError> {
+        let window =
+            self.table.get(key >> 8).filter(|region| region.pd == by.pd).ok_or(PostError::Invalid)?;
+        let Content::Window(view) = &window.content else { return Err(PostError::NotAllowed) };
+        //= R-MR-60
+        let rights = asked.access.intersects(Access::REMOTE) && Access::REMOTE.contains(asked.access);
+        if !rights || asked.length == 0 || asked.address.checked_add(asked.length).is_none() {
+            return Err(PostError::Invalid);
+        }
+        if let Some(region) = self.table.get(asked.region >> 8)
+            && let Content::Fixed(fixed) = &region.content
+        {
+            //= R-MR-59
+            if asked.access.contains(Access::REMOTE_WRITE) && !region.access().contains(Access::LOCAL_WRITE) {
+                return Err(PostError::NoRight);
+            }
+            //= R-MR-58
+            //= R-MR-62
+            let inside = fixed.range.offset(asked.region, asked.address, asked.length, Access::empty());
+            inside.map_err(|AccessError| PostError::Invalid)?;
+        }
+        Ok(view.switch.note(|bound| bound.set(key, by.qpn, asked)))
+    }
+
+    /// Whether an invalidation of `key` may be asked for: not of what is registered for good.
+    pub(crate) fn check_invalidation(&self, key: u32) -> Result<(), PostError> {
+        //= R-MR-43
+        match self.table.get(key >> 8).as_deref() {
+            Some(Region { content: Content::Fixed(_), .. }) => Err(PostError::NotAllowed),
+            _ => Ok(()),
+        }
+    }
+
+    /// The request that was given the ticket will not have its turn.
+    pub(crate) fn forget(&self, key: u32, ticket: Ticket) {
+        if let Some(region) = self.table.get(key >> 8) {
+            match &region.content {
+                Content::Fixed(_) => {}
+                Content::Fast(fast) => fast.switch.forget(ticket),
+                Content::Window(view) => view.switch.forget(ticket),
+            }
+        }
+    }
+
+    /// Does the registration that was given the ticket before its turn, if the region is free.
+    pub(crate) fn register_if_free(&self, key: u32, ticket: Ticket) -> bool {
+        let Some(region) = self.table.get(key >> 8) else { return false };
+        match &region.content {
+            // Nobody but the holder of the ticket can change that.
+            Content::Fast(fast) if fast.switch.state() == State::Free => {
+                fast.switch.register(ticket, |_| true).is_ok()
+            }
+            _ => false,
+        }
+    }
+
+    /// The turn of the registration or bind has come that was given the ticket.
+    pub(crate) fn turn_on(&self, by: Scope, key: u32, ticket: Ticket) -> Result<(), KeyError> {
+        let region = self.table.get(key >> 8).ok_or(KeyError)?;
+        match &region.content {
+            Content::Fixed(_) => Err(KeyError),
+            //= R-MR-51
+            Content::Fast(fast) => fast.switch.register(ticket, |_| true),
+            Content::Window(view) => {
+                view.switch.register(ticket, |bound| self.bind(by, &bound.asked()).is_ok())
+            }
+        }
+    }
+
+    /// Counts the window in at its region, if that is there and allows it.
+    fn bind(&self, by: Scope, asked: &Binding) -> Result<(), KeyError> {
+        //= R-MR-67
+        let region = self.table.get(asked.region >> 8).filter(|region| region.pd == by.pd).ok_or(KeyError)?;
+        let Content::Fixed(fixed) = &region.content else { return Err(KeyError) };
+        let written = asked.access.contains(Access::REMOTE_WRITE);
+        let right = if written { Access::LOCAL_WRITE } else { Access::empty() };
+        let inside = fixed.range.offset(asked.region, asked.address, asked.length, right);
+        inside.map_err(|AccessError| KeyError)?;
+        fixed.windows.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// A window of that region is bound no more.
+    pub(super) fn unbound(&self, region: u32) {
+        if let Some(region) = self.table.get(region >> 8)
+            && let Content::Fixed(fixed) = &region.content
+        {
+            fixed.windows.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The turn of an invalidation has come.
+    pub(crate) fn invalidate(&self, by: Scope, key: u32) -> Result<(), KeyError> {
+        self.turn_off(by, key, Event::Invalidate)
+    }
+
+    /// A peer takes back its own right of access.
+    pub(crate) fn invalidate_remotely(&self, by: Scope, key: u32) -> Result<(), KeyError> {
+        self.turn_off(by, key, Event::RemoteInvalidate)
+    }
+
+    fn turn_off(&self, by: Scope, key: u32, event: Event) -> Result<(), KeyError> {
+        //= rocev2 §10
+        //= R-MR-43
+        //= R-MR-50
+        //= R-QP-79
+        let region = self.table.get(key >> 8).filter(|region| region.pd == by.pd).ok_or(KeyError)?;
+        let usable = |range: Range| {
+            range.key == key && (event == Event::Invalidate || range.access.intersects(Access::REMOTE))
+        };
+        match &region.content {
+            Content::Fixed(_) => Err(KeyError),
+            Content::Fast(fast) => fast.switch.invalidate(event, |pages| usable(pages.range.get())),
+            Content::Window(view) => {
+                let mut of = 0;
+                view.switch.invalidate(event, |bound| {
+                    of = bound.region();
+                    bound.qpn() == by.qpn.value() && usable(bound.range.get())
+                })?;
+                self.unbound(of);
+                Ok(())
+            }
+        }
+    }
+}

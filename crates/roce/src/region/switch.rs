@@ -1,0 +1,165 @@
+//! What fast-registered regions and windows have in common: requests turn them on and off.
+//!
+//! What a registration (a binding) says is noted when it is posted, beside what is in force, and takes
+//! effect when its turn in the send queue has come. A [`Ticket`] ties the one to the other.
+
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use super::gate::{Gate, Inside};
+use super::life::{Event, State};
+use super::{Access, AccessError, KeyError, Range};
+
+/// Ties a posted registration to what was noted of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket(u32);
+
+impl Ticket {
+    /// Of a request for which nothing is noted, because another one's turn is still to come.
+    pub(crate) const NONE: Self = Self(0);
+    /// Of nobody: the note is being written.
+    const WRITING: u32 = u32::MAX;
+}
+
+/// What is in force, what is noted, and the gate before it.
+#[derive(Debug)]
+pub(super) struct Switch<T> {
+    gate: Gate,
+    /// Ticket of the request whose turn is to come; 0 for none.
+    noted: AtomicU32,
+    last_ticket: AtomicU32,
+    /// Two places: one is in force, or was; the other is for notes.
+    places: [T; 2],
+    /// Whether the second place is in force. Changes only while the gate is closed and nobody inside.
+    second: AtomicBool,
+}
+
+/// What is in force, for the work on one packet.
+pub(super) struct InForce<'a, T> {
+    what: &'a T,
+    inside: Inside<'a>,
+}
+
+impl<T> core::ops::Deref for InForce<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        self.what
+    }
+}
+
+impl<T> Switch<T> {
+    pub(super) const fn new(places: [T; 2]) -> Self {
+        Self {
+            gate: Gate::closed(),
+            noted: AtomicU32::new(0),
+            last_ticket: AtomicU32::new(0),
+            places,
+            second: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn state(&self) -> State {
+        if self.gate.is_open() { State::Valid } else { State::Free }
+    }
+
+    /// What is in force, if anything is.
+    #[inline]
+    pub(super) fn enter(&self) -> Option<InForce<'_, T>> {
+        let inside = self.gate.enter()?;
+        Some(InForce { what: self.place(false), inside })
+    }
+
+    /// Lets `write` note what is asked for. [`Ticket::NONE`] when another note waits.
+    pub(super) fn note(&self, write: impl FnOnce(&T)) -> Ticket {
+        let free = self.noted.compare_exchange(0, Ticket::WRITING, Ordering::Acquire, Ordering::Relaxed);
+        if free.is_err() {
+            return Ticket::NONE;
+        }
+        // Nobody reads this place: it has not been in force since the last registration, which waited for
+        // those who were inside.
+        write(self.place(true));
+        let mut ticket = 0;
+        while matches!(ticket, 0 | Ticket::WRITING) {
+            ticket = self.last_ticket.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        }
+        self.noted.store(ticket, Ordering::Release);
+        Ticket(ticket)
+    }
+
+    /// The request of `ticket` will not have its turn.
+    pub(super) fn forget(&self, ticket: Ticket) {
+        if ticket != Ticket::NONE {
+            let _ = self.noted.compare_exchange(ticket.0, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    /// The turn of the request of `ticket` has come. `usable` has the last word on what was noted.
+    pub(super) fn register(&self, ticket: Ticket, usable: impl FnOnce(&T) -> bool) -> Result<(), KeyError> {
+        if ticket == Ticket::NONE || self.noted.load(Ordering::Acquire) != ticket.0 {
+            return Err(KeyError);
+        }
+        // From here on it is this request's own: nobody else opens the gate.
+        let done = self.state().on(Event::Register).is_some() && {
+            self.gate.wait();
+            usable(self.place(true))
+        };
+        if done {
+            self.second.fetch_xor(true, Ordering::Relaxed);
+            self.gate.open();
+        }
+        self.noted.store(0, Ordering::Release);
+        done.then_some(()).ok_or(KeyError)
+    }
+
+    /// Turns it off, if `right` agrees to what is in force. When this returns, nobody uses it any more.
+    pub(super) fn invalidate(&self, event: Event, right: impl FnOnce(&T) -> bool) -> Result<(), KeyError> {
+        self.state().on(event).ok_or(KeyError)?;
+        let in_force = self.enter().ok_or(KeyError)?;
+        let (agreed, opening) = (right(&in_force), in_force.inside.opening());
+        drop(in_force);
+        // Of two at a time, the second one comes too late.
+        (agreed && self.gate.close(opening)).then_some(()).ok_or(KeyError)
+    }
+
+    /// What is in force or was last, or the place for notes.
+    #[inline]
+    fn place(&self, notes: bool) -> &T {
+        let [first, second] = &self.places;
+        if self.second.load(Ordering::Relaxed) == notes { first } else { second }
+    }
+}
+
+/// A [`Range`] that can be written while others look at it.
+#[derive(Debug, Default)]
+pub(super) struct SharedRange {
+    key: AtomicU32,
+    base: AtomicU64,
+    length: AtomicU64,
+    access: AtomicU8,
+}
+
+impl SharedRange {
+    pub(super) fn set(&self, range: &Range) {
+        self.key.store(range.key, Ordering::Relaxed);
+        self.base.store(range.base, Ordering::Relaxed);
+        self.length.store(range.length, Ordering::Relaxed);
+        self.access.store(range.access.bits(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn get(&self) -> Range {
+        Range {
+            key: self.key.load(Ordering::Relaxed),
+            base: self.base.load(Ordering::Relaxed),
+            length: self.length.load(Ordering::Relaxed),
+            access: Access::from_bits_truncate(self.access.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// See [`Range::offset`].
+    #[inline]
+    pub(super) fn offset(&self, key: u32, address: u64, len: u64, right: Access) -> Result<u64, AccessError> {
+        self.get().offset(key, address, len, right)
+    }
+}

@@ -1,0 +1,551 @@
+//! Keys that requests turn on and off: fast registration, and invalidation by either side.
+
+use roce::{
+    Access, Arc, CompletionKind, Data, KeyState, Operation, PostError, Qp, QpState, Region, Registration,
+    SendFlags, SendRequest, Status,
+};
+
+use crate::pair::{Lock, Memory, Options, Pair, Side, pattern};
+use crate::windows::whole;
+
+const PAGE: u64 = 4096;
+const REMOTE: Access = Access::all();
+
+/// Memory of one side, and a region for registering its pages.
+pub struct Fast {
+    memory: Memory,
+    /// Logical addresses of the memory's pages.
+    pages: Vec<u64>,
+    pub region: Arc<Region>,
+}
+
+impl Fast {
+    pub fn new(side: &Side, pages: usize) -> Self {
+        let memory = side.memory(pages * PAGE as usize, Access::empty());
+        let first = side.map(&memory);
+        let pages: Vec<_> = (0..pages as u64).map(|page| first + page * PAGE).collect();
+        let region = side.engine.allocate_region(side.pd, pages.len() as u32, true).unwrap();
+        Self { memory, pages, region }
+    }
+
+    fn registration(&self) -> Registration<'_> {
+        let length = self.pages.len() as u64 * PAGE;
+        Registration { base: 0xABCD_0000, offset: 0, length, access: REMOTE, pages: &self.pages }
+    }
+
+    fn register(&self, side: &Side, context: u64) {
+        let key = self.region.key();
+        register(side, &side.qp, context, key, SendFlags::empty(), &self.registration()).unwrap();
+    }
+}
+
+pub fn post(
+    side: &Side,
+    qp: &Arc<Qp<Lock>>,
+    context: u64,
+    operation: Operation,
+    flags: SendFlags,
+    data: Data<'_>,
+) -> Result<(), PostError> {
+    side.engine.post_send(qp, &SendRequest { context, operation, flags, data })
+}
+
+pub fn register(
+    side: &Side,
+    qp: &Arc<Qp<Lock>>,
+    context: u64,
+    key: u32,
+    flags: SendFlags,
+    registration: &Registration<'_>,
+) -> Result<(), PostError> {
+    post(side, qp, context, Operation::FastRegister { key }, flags, Data::Registration(registration))
+}
+
+pub fn invalidate(side: &Side, context: u64, key: u32) -> Result<(), PostError> {
+    let flags = SendFlags::empty();
+    post(side, &side.qp, context, Operation::Invalidate { key }, flags, Data::Sges(&[]))
+}
+
+pub fn write_to(side: &Side, context: u64, data: &[u8], address: u64, key: u32) {
+    let source = side.source(data);
+    side.post(context, Operation::Write { address, key }, SendFlags::empty(), &[source.all()]).unwrap();
+}
+
+//= R-QP-81
+//= R-MR-24
+//= R-MR-37
+//= rocev2 §10
+#[test]
+fn a_region_can_be_used_as_soon_as_it_was_registered() {
+    for mtu in roce::wire::PathMtu::ALL {
+        let mut pair = Pair::connected(Options { mtu, ..Options::default() });
+        let [alice, bob] = &pair.sides;
+        let fast = Fast::new(bob, 5);
+        assert_eq!(fast.region.state(), KeyState::Free);
+        // Pages in an order of their own, from some byte of the first one on, under addresses of choice.
+        let pages: Vec<_> = [3, 0, 4, 1].map(|page| fast.pages[page]).to_vec();
+        let (offset, length) = (1000, 3 * PAGE);
+        let registration =
+            Registration { base: u64::MAX - 5 * PAGE + 1001, offset, length, access: REMOTE, pages: &pages };
+        let (key, flags) = (fast.region.key(), SendFlags::DEFER);
+        register(bob, &bob.qp, 1, key, flags, &registration).unwrap();
+        let (hello, sink) = (bob.source(b"it is open"), alice.sink(16));
+        alice.recv(2, &[sink.all()]);
+        bob.send(3, &[hello.all()]);
+        pair.run();
+        let kinds: Vec<_> =
+            pair.sides[1].completions().iter().map(|c| (c.context, c.kind, c.status)).collect();
+        let expected = [(1, CompletionKind::FastRegister), (3, CompletionKind::Send)];
+        assert_eq!(kinds, expected.map(|(context, kind)| (context, kind, Status::Success)));
+        assert_eq!(fast.region.state(), KeyState::Valid);
+        assert_eq!(pair.sides[0].outcomes(), [(2, Status::Success)]);
+
+        let alice = &pair.sides[0];
+        let data = pattern(length as usize, 4);
+        let back = alice.sink(data.len());
+        write_to(alice, 4, &data, registration.base, key);
+        let read = Operation::Read { address: registration.base, key };
+        alice.post(5, read, SendFlags::empty(), &[back.all()]).unwrap();
+        pair.run();
+        assert_eq!(pair.sides[0].outcomes(), [(4, Status::Success), (5, Status::Success)], "{mtu:?}");
+        assert_eq!(back.read(), data);
+        let memory = fast.memory.read();
+        let page = |number: usize| &memory[number * 4096..(number + 1) * 4096];
+        let laid: Vec<_> = [&page(3)[1000..], page(0), page(4), &page(1)[..1000]].concat();
+        assert_eq!(laid, data);
+        assert_eq!(page(3)[..1000], [0; 1000]);
+        assert_eq!(page(1)[1000..], [0; 3096]);
+        assert_eq!(page(2), [0; 4096]);
+    }
+}
+
+//= R-MR-44
+//= R-MR-47
+//= R-MR-42
+#[test]
+fn what_was_invalidated_is_gone_for_the_peer_until_it_is_registered_again() {
+    let mut pair = Pair::connected(Options::default());
+    let fast = Fast::new(&pair.sides[1], 1);
+    let (key, source) = (fast.region.key(), pair.sides[0].source(&[0; 4]));
+    for round in 0..1000u32 {
+        let bob = &pair.sides[1];
+        fast.register(bob, 1);
+        pair.run();
+        let alice = &pair.sides[0];
+        source.write(&round.to_le_bytes());
+        let write = Operation::Write { address: 0xABCD_0000, key };
+        alice.post(2, write, SendFlags::empty(), &[source.all()]).unwrap();
+        pair.run();
+        invalidate(&pair.sides[1], 3, key).unwrap();
+        pair.run();
+        assert_eq!(pair.sides[0].outcomes(), [(2, Status::Success)]);
+        assert_eq!(pair.sides[1].outcomes(), [(1, Status::Success), (3, Status::Success)]);
+        assert_eq!(fast.region.state(), KeyState::Free);
+        assert_eq!(fast.region.key(), key);
+    }
+    write_to(&pair.sides[0], 4, b"late", 0xABCD_0000, key);
+    pair.run();
+    assert_eq!(pair.sides[0].outcomes(), [(4, Status::RemoteAccess)]);
+    assert_eq!(fast.memory.read()[..4], 999u32.to_le_bytes());
+}
+
+//= rocev2 §10
+#[test]
+fn the_low_byte_of_a_key_is_the_consumers_and_the_old_one_is_caught() {
+    for (variant, status) in [(0x77, Status::Success), (0x00, Status::RemoteAccess)] {
+        let mut pair = Pair::connected(Options::default());
+        let [alice, bob] = &pair.sides;
+        let fast = Fast::new(bob, 1);
+        let index = fast.region.key();
+        fast.register(bob, 1);
+        invalidate(bob, 2, index).unwrap();
+        register(bob, &bob.qp, 3, index | 0x77, SendFlags::empty(), &fast.registration()).unwrap();
+        assert_eq!(fast.region.key(), index | 0x77);
+        write_to(alice, 4, b"key?", 0xABCD_0000, index | variant);
+        pair.run();
+        assert_eq!(pair.sides[0].outcomes(), [(4, status)]);
+    }
+}
+
+//= R-MR-41
+//= R-MR-45
+//= R-MR-46
+//= R-QP-59
+#[test]
+fn a_key_that_is_not_in_the_right_state_ends_the_queue_pair() {
+    type BreakIt = fn(&Side, &Fast);
+    let twice = |side: &Side, fast: &Fast| {
+        fast.register(side, 1);
+        fast.register(side, 2);
+    };
+    let free = |side: &Side, fast: &Fast| {
+        fast.register(side, 1);
+        invalidate(side, 9, fast.region.key()).unwrap();
+        invalidate(side, 2, fast.region.key()).unwrap();
+    };
+    let gone = |side: &Side, fast: &Fast| {
+        fast.register(side, 1);
+        assert!(side.engine.deregister(&fast.region));
+        invalidate(side, 2, fast.region.key()).unwrap();
+    };
+    let variant = |side: &Side, fast: &Fast| {
+        fast.register(side, 1);
+        invalidate(side, 2, fast.region.key() | 1).unwrap();
+    };
+    let cases: [(&str, BreakIt); 4] =
+        [("twice", twice), ("free", free), ("gone", gone), ("variant", variant)];
+    for (what, break_it) in cases {
+        let mut pair = Pair::connected(Options::default());
+        let [alice, bob] = &pair.sides;
+        let fast = Fast::new(alice, 1);
+        break_it(alice, &fast);
+        let remote = bob.shared(4);
+        let posted = alice.post(
+            3,
+            Operation::Write { address: remote.address(0), key: remote.key() },
+            SendFlags::empty(),
+            &[alice.source(b"more").all()],
+        );
+        pair.run();
+        let alice = &pair.sides[0];
+        let outcomes = alice.outcomes();
+        assert!(outcomes.contains(&(2, Status::MemoryManagement)), "{what}: {outcomes:?}");
+        assert_eq!(alice.qp.state(), QpState::Error, "{what}");
+        // Whether it failed at once, or behind the other.
+        assert_eq!(posted.is_ok(), outcomes.contains(&(3, Status::Flushed)), "{what}: {outcomes:?}");
+        assert_eq!(remote.read(), [0; 4]);
+    }
+}
+
+//= rocev2 §9
+//= rocev2 §10
+//= R-QP-77
+//= R-MR-48
+//= R-CQ-26
+#[test]
+fn a_peer_takes_its_own_right_back() {
+    for size in [0, 4, 5000] {
+        let mut pair = Pair::connected(Options::default());
+        let bob = &pair.sides[1];
+        let (fast, sink) = (Fast::new(bob, 1), bob.sink(8000));
+        let key = fast.region.key();
+        for (round, solicited) in [(0, false), (1, true)] {
+            let [alice, bob] = &pair.sides;
+            fast.register(bob, 1);
+            bob.recv(2, &[sink.all()]);
+            bob.engine.arm_cq(&bob.cq, roce::Arm::Solicited);
+            let source = alice.source(&pattern(size, round));
+            let flags = if solicited { SendFlags::SOLICITED } else { SendFlags::empty() };
+            alice.post(3, Operation::SendInvalidate { key }, flags, &[source.sge(0, size)]).unwrap();
+            pair.run();
+            let sent: Vec<_> = pair.sides[0].completions().iter().map(|c| (c.kind, c.status)).collect();
+            assert_eq!(sent, [(CompletionKind::Send, Status::Success)]);
+            let received: Vec<_> =
+                pair.sides[1].completions().iter().map(|c| (c.kind, c.status, c.bytes)).collect();
+            let invalidated = CompletionKind::ReceiveInvalidate { key };
+            assert_eq!(
+                received,
+                [
+                    (CompletionKind::FastRegister, Status::Success, 0),
+                    (invalidated, Status::Success, size as u32)
+                ]
+            );
+            assert_eq!(fast.region.state(), KeyState::Free);
+            assert_eq!(pair.sides[1].notices.len(), round as usize, "only the solicited one tells");
+            assert_eq!(sink.read()[..size], pattern(size, round));
+        }
+        assert_eq!(pair.sides[1].stat("rx_invalidations"), 2);
+        write_to(&pair.sides[0], 4, b"late", 0xABCD_0000, key);
+        pair.run();
+        assert_eq!(pair.sides[0].outcomes(), [(4, Status::RemoteAccess)]);
+    }
+}
+
+//= rocev2 §6
+#[test]
+fn an_invalidation_that_comes_again_is_done_once() {
+    let mut pair = Pair::connected(Options { duplication: 1000, ..Options::default() });
+    let [alice, bob] = &pair.sides;
+    let (fast, sink) = (Fast::new(bob, 1), bob.sink(8));
+    let key = fast.region.key();
+    fast.register(bob, 1);
+    for context in 2..4 {
+        bob.recv(context, &[sink.all()]);
+    }
+    let empty = SendFlags::empty();
+    alice.post(5, Operation::SendInvalidate { key }, empty, &[alice.source(b"once").all()]).unwrap();
+    pair.run();
+    assert_eq!(pair.sides[0].outcomes(), [(5, Status::Success)]);
+    assert_eq!(pair.sides[1].outcomes(), [(1, Status::Success), (2, Status::Success)]);
+    assert!(pair.sides[1].stat("rx_duplicates") > 0);
+    assert_eq!(pair.sides[1].stat("rx_invalidations"), 1);
+}
+
+//= R-QP-78
+//= R-QP-79
+//= R-MR-50
+#[test]
+fn a_peer_takes_back_nothing_else() {
+    type Prepare = fn(&mut Pair) -> u32;
+    let cases: [(&str, Prepare); 5] = [
+        ("free", |pair| Fast::new(&pair.sides[1], 1).region.key()),
+        ("another variant", |pair| {
+            let fast = Fast::new(&pair.sides[1], 1);
+            fast.register(&pair.sides[1], 1);
+            fast.region.key() | 5
+        }),
+        ("local only", |pair| {
+            let bob = &pair.sides[1];
+            let fast = Fast::new(bob, 1);
+            let registration = Registration { access: Access::LOCAL_WRITE, ..fast.registration() };
+            let key = fast.region.key();
+            register(bob, &bob.qp, 1, key, SendFlags::empty(), &registration).unwrap();
+            key
+        }),
+        ("another domain", |pair| {
+            let bob = &pair.sides[1];
+            bob.engine.allocate_region(bob.engine.create_pd(), 1, true).unwrap().key()
+        }),
+        ("another queue pair's window", |pair| {
+            let [_, other] = pair.another(5);
+            let bob = &pair.sides[1];
+            let (memory, window) = (bob.shared(8), bob.engine.create_window(bob.pd).unwrap());
+            let binding = whole(&memory);
+            let operation = Operation::Bind { key: window.key() };
+            post(bob, &other, 1, operation, SendFlags::empty(), Data::Binding(&binding)).unwrap();
+            window.key()
+        }),
+    ];
+    for (what, prepare) in cases {
+        let mut pair = Pair::connected(Options::default());
+        let key = prepare(&mut pair);
+        pair.run();
+        pair.sides[1].completions();
+        let [alice, bob] = &pair.sides;
+        let sink = bob.sink(8);
+        bob.recv(7, &[sink.all()]);
+        let source = alice.source(b"four");
+        let operation = Operation::SendInvalidate { key };
+        alice.post(2, operation, SendFlags::empty(), &[source.all()]).unwrap();
+        pair.run();
+        assert_eq!(pair.sides[0].outcomes(), [(2, Status::RemoteAccess)], "{what}");
+        assert_eq!(pair.sides[1].outcomes(), [(7, Status::LocalAccess)], "{what}");
+        assert_eq!(pair.sides[1].stat("rx_invalidations"), 0, "{what}");
+    }
+}
+
+/// An invalidation does not pull the memory away from under a request that may have to be sent again.
+//= rocev2 §10
+#[test]
+fn an_invalidation_waits_for_those_before_it() {
+    for seed in 0..20 {
+        let mut pair = Pair::connected(Options { seed, ..Options::default() });
+        let [alice, bob] = &pair.sides;
+        let (fast, target) = (Fast::new(alice, 4), bob.shared(4 * 4096));
+        let data = pattern(4 * 4096, seed);
+        fast.memory.write(&data);
+        pair.options.loss = 300;
+        for round in 0..4 {
+            let alice = &pair.sides[0];
+            fast.register(alice, 10 * round);
+            let sge = roce::Sge { address: 0xABCD_0000, length: 4 * 4096, key: fast.region.key() };
+            alice.write(10 * round + 1, &[sge], &target, 0);
+            alice.post(10 * round + 2, Operation::Send, SendFlags::SILENT, &[]).unwrap();
+            pair.sides[1].recv(round, &[]);
+            invalidate(&pair.sides[0], 10 * round + 3, fast.region.key()).unwrap();
+            pair.run();
+            let expected = [0, 1, 3].map(|n| (10 * round + n, Status::Success));
+            assert_eq!(pair.sides[0].outcomes(), expected, "seed {seed}");
+        }
+        assert_eq!(target.read(), data);
+        assert!(pair.sides[0].stat("retransmissions") > 0);
+    }
+}
+
+//= R-CQ-21
+//= R-CQ-24
+//= R-CQ-30
+#[test]
+fn local_requests_complete_in_their_turn() {
+    let mut pair = Pair::connected(Options::default());
+    let [alice, bob] = &pair.sides;
+    let (fast, target, back) = (Fast::new(alice, 1), bob.shared(9000), alice.sink(9000));
+    let source = alice.source(&pattern(9000, 1));
+    let key = fast.region.key();
+    alice.write(1, &[source.all()], &target, 0);
+    fast.register(alice, 2);
+    alice.read(3, &[back.all()], &target, 0);
+    invalidate(alice, 4, key).unwrap();
+    register(alice, &alice.qp, 5, key, SendFlags::SILENT, &fast.registration()).unwrap();
+    alice.write(6, &[source.all()], &target, 0);
+    invalidate(alice, 7, key).unwrap();
+    assert_eq!(alice.outcomes(), [], "the first one has not even left");
+    pair.run();
+    let done: Vec<_> = pair.sides[0].completions().iter().map(|c| (c.context, c.kind)).collect();
+    let expected = [
+        (1, CompletionKind::Write),
+        (2, CompletionKind::FastRegister),
+        (3, CompletionKind::Read),
+        (4, CompletionKind::Invalidate),
+        (6, CompletionKind::Write),
+        (7, CompletionKind::Invalidate),
+    ];
+    assert_eq!(done, expected);
+    assert_eq!(back.read(), pattern(9000, 1));
+    assert!(pair.sides[0].qp.is_drained());
+}
+
+//= R-QP-28
+#[test]
+fn a_fenced_registration_waits_for_reads() {
+    let mut pair = Pair::connected(Options::default());
+    let [alice, bob] = &pair.sides;
+    let (fast, target, back) = (Fast::new(alice, 1), bob.shared(64), alice.sink(64));
+    alice.read(1, &[back.all()], &target, 0);
+    register(alice, &alice.qp, 2, fast.region.key(), SendFlags::FENCE, &fast.registration()).unwrap();
+    pair.drive();
+    assert_eq!(fast.region.state(), KeyState::Free);
+    pair.run();
+    assert_eq!(fast.region.state(), KeyState::Valid);
+    assert_eq!(pair.sides[0].outcomes(), [(1, Status::Success), (2, Status::Success)]);
+}
+
+//= R-LAM-26
+//= R-MR-57
+#[test]
+fn pages_whose_mapping_has_gone_are_missed() {
+    let mut pair = Pair::connected(Options::default());
+    let fast = Fast::new(&pair.sides[1], 2);
+    fast.register(&pair.sides[1], 1);
+    assert!(pair.sides[1].engine.unmap_logical(fast.pages[0]));
+    write_to(&pair.sides[0], 2, b"gone", 0xABCD_0000, fast.region.key());
+    pair.run();
+    assert_eq!(pair.sides[0].outcomes(), [(2, Status::RemoteAccess)]);
+    assert_eq!(fast.memory.read()[..4], [0; 4]);
+}
+
+//= R-MR-31
+//= R-MR-32
+//= R-MR-33
+//= R-MR-34
+//= R-MR-35
+//= R-MR-36
+//= R-MR-38
+//= R-MR-52
+#[test]
+fn registrations_that_make_no_sense_are_refused_at_once() {
+    let pair = Pair::connected(Options::default());
+    let side = &pair.sides[0];
+    let fast = Fast::new(side, 2);
+    let good = Registration { offset: 24, base: 24, length: 2 * PAGE - 24, ..fast.registration() };
+    let three = [fast.pages[0]; 3];
+    let odd = [fast.pages[0], fast.pages[1] + 512];
+    let post = |key, registration: &Registration<'_>| {
+        register(side, &side.qp, 1, key, SendFlags::empty(), registration)
+    };
+    let bad: [(&str, Registration<'_>); 10] = [
+        ("no pages", Registration { pages: &[], ..good }),
+        ("too many pages", Registration { pages: &three, ..good }),
+        ("an unaligned page", Registration { pages: &odd, ..good }),
+        ("an offset of a page", Registration { offset: 4096, base: 4096, length: 1, ..good }),
+        ("too long", Registration { length: 2 * PAGE - 23, ..good }),
+        ("empty", Registration { length: 0, ..good }),
+        ("a base that does not fit the offset", Registration { base: 23, ..good }),
+        ("base 0 with an offset", Registration { base: 0, ..good }),
+        ("a range that wraps", Registration { base: u64::MAX - PAGE + 25, ..good }),
+        ("remote write without local", Registration { access: Access::REMOTE_WRITE, ..good }),
+    ];
+    for (what, registration) in bad {
+        assert_eq!(post(fast.region.key(), &registration), Err(PostError::Invalid), "{what}");
+    }
+    assert_eq!(post(0x0012_3400, &good), Err(PostError::Invalid), "no such key");
+    let other = side.engine.allocate_region(side.engine.create_pd(), 2, true).unwrap();
+    assert_eq!(post(other.key(), &good), Err(PostError::Invalid), "another domain");
+    let local = side.engine.allocate_region(side.pd, 2, false).unwrap();
+    assert_eq!(post(local.key(), &good), Err(PostError::NoRight));
+    assert_eq!(post(side.shared(8).key(), &good), Err(PostError::NotAllowed), "a normal region");
+    assert_eq!(post(local.key(), &Registration { access: Access::LOCAL_WRITE, ..good }), Ok(()));
+    assert_eq!(post(fast.region.key(), &good), Ok(()));
+    assert_eq!(side.outcomes().len(), 2);
+    for pages in [0, (1 << 16) + 1] {
+        assert!(side.engine.allocate_region(side.pd, pages, true).is_err());
+    }
+}
+
+//= R-MR-43
+//= R-QP-34
+#[test]
+fn requests_with_the_wrong_data_are_refused_at_once() {
+    let pair = Pair::connected(Options::default());
+    let side = &pair.sides[0];
+    let (fast, memory) = (Fast::new(side, 1), side.shared(8));
+    let key = fast.region.key();
+    assert_eq!(invalidate(side, 1, memory.key()), Err(PostError::NotAllowed));
+    let registration = fast.registration();
+    let sges = [memory.all()];
+    let data = [Data::Sges(&sges), Data::Inline(&[]), Data::Registration(&registration)];
+    for (number, data) in data.into_iter().enumerate() {
+        let flags = SendFlags::empty();
+        let mut operations = vec![Operation::Invalidate { key }, Operation::Bind { key }];
+        operations.push(if number == 2 { Operation::Send } else { Operation::FastRegister { key } });
+        for operation in operations {
+            let refused = post(side, &side.qp, 1, operation, flags, data);
+            assert_eq!(refused, Err(PostError::NotAllowed), "{operation:?} {data:?}");
+        }
+    }
+    assert_eq!(side.outcomes(), []);
+}
+
+//= R-QP-18
+//= R-QP-39
+#[test]
+fn a_registration_that_never_has_its_turn_leaves_the_region_as_it_was() {
+    let mut pair = Pair::connected(Options { send_depth: 2, ..Options::default() });
+    let [other, _] = pair.another(5);
+    let [alice, bob] = &pair.sides;
+    let (fast, target) = (Fast::new(alice, 1), bob.shared(4));
+    let (key, back) = (fast.region.key(), alice.sink(4));
+    alice.read(1, &[back.all()], &target, 0);
+    register(alice, &alice.qp, 2, key, SendFlags::FENCE, &fast.registration()).unwrap();
+    // No room: nothing is noted.
+    let third = Fast::new(alice, 1);
+    let no_room =
+        register(alice, &alice.qp, 3, third.region.key(), SendFlags::empty(), &third.registration());
+    assert_eq!(no_room, Err(PostError::QueueFull));
+    assert_eq!(fast.region.state(), KeyState::Free);
+    alice.engine.flush(&alice.qp);
+    assert_eq!(alice.outcomes(), [(1, Status::Flushed), (2, Status::Flushed)]);
+    for (context, key, fast) in [(4, key, &fast), (5, third.region.key(), &third)] {
+        register(alice, &other, context, key, SendFlags::empty(), &fast.registration()).unwrap();
+    }
+    assert_eq!(alice.outcomes(), [(4, Status::Success), (5, Status::Success)]);
+}
+
+//= R-MR-51
+#[test]
+fn every_queue_pair_of_the_domain_may_use_a_registered_region() {
+    let mut pair = Pair::connected(Options::default());
+    let [other, _] = pair.another(5);
+    let fast = Fast::new(&pair.sides[1], 1);
+    fast.register(&pair.sides[1], 1);
+    let alice = &pair.sides[0];
+    let source = alice.source(b"mine");
+    let operation = Operation::Write { address: 0xABCD_0000, key: fast.region.key() };
+    post(alice, &other, 2, operation, SendFlags::empty(), Data::Sges(&[source.all()])).unwrap();
+    pair.run();
+    assert_eq!(pair.sides[0].outcomes(), [(2, Status::Success)]);
+    assert_eq!(fast.memory.read()[..4], *b"mine");
+}
+
+//= R-CLOSE-27
+#[test]
+fn a_fast_registered_region_that_is_deregistered_is_gone() {
+    let mut pair = Pair::connected(Options::default());
+    let fast = Fast::new(&pair.sides[1], 1);
+    fast.register(&pair.sides[1], 1);
+    assert!(pair.sides[1].engine.deregister(&fast.region));
+    assert!(!pair.sides[1].engine.deregister(&fast.region));
+    write_to(&pair.sides[0], 2, b"gone", 0xABCD_0000, fast.region.key());
+    pair.run();
+    assert_eq!(pair.sides[0].outcomes(), [(2, Status::RemoteAccess)]);
+}

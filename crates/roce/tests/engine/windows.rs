@@ -1,0 +1,174 @@
+//! Memory windows: what they open, to whom, and how they are bound.
+
+use roce::{
+    Access, Binding, CompletionKind, Data, KeyState, Operation, PostError, SendFlags, Status, Window,
+};
+
+use crate::keys::{Fast, post, write_to};
+use crate::pair::{Memory, Options, Pair, Side};
+
+pub fn bind(side: &Side, context: u64, key: u32, binding: &Binding) -> Result<(), PostError> {
+    let flags = SendFlags::empty();
+    post(side, &side.qp, context, Operation::Bind { key }, flags, Data::Binding(binding))
+}
+
+/// All of a region, for reading and writing.
+pub fn whole(memory: &Memory) -> Binding {
+    Binding {
+        region: memory.key(),
+        address: memory.address(0),
+        length: memory.region.length(),
+        access: Access::REMOTE_READ | Access::REMOTE_WRITE,
+    }
+}
+
+fn window(side: &Side) -> Window {
+    side.engine.create_window(side.pd).unwrap()
+}
+
+//= R-MR-61
+//= R-MR-65
+//= rocev2 §10
+#[test]
+fn a_window_opens_a_part_of_a_region() {
+    let mut pair = Pair::connected(Options::default());
+    let bob = &pair.sides[1];
+    // The region itself is closed to peers.
+    let (memory, window) = (bob.memory(64, Access::LOCAL_WRITE), window(bob));
+    let binding = Binding { address: memory.address(8), length: 16, ..whole(&memory) };
+    let sink = bob.sink(8);
+    for round in 0..3 {
+        let [alice, bob] = &pair.sides;
+        bind(bob, 1, window.key() & !0xFF | round, &binding).unwrap();
+        assert_eq!(memory.region.windows(), 1);
+        assert_eq!(window.key() & 0xFF, round);
+        bob.recv(2, &[sink.all()]);
+        let key = window.key();
+        write_to(alice, 3, b"sixteen bytes ok", binding.address, key);
+        alice.post(4, Operation::SendInvalidate { key }, SendFlags::empty(), &[]).unwrap();
+        pair.run();
+        assert_eq!(pair.sides[0].outcomes(), [(3, Status::Success), (4, Status::Success)]);
+        let done: Vec<_> = pair.sides[1].completions().iter().map(|c| (c.kind, c.status)).collect();
+        let invalidated = CompletionKind::ReceiveInvalidate { key };
+        assert_eq!(done, [(CompletionKind::Bind, Status::Success), (invalidated, Status::Success)]);
+        assert_eq!(memory.region.windows(), 0);
+    }
+    assert_eq!(memory.read()[8..24], *b"sixteen bytes ok");
+    write_to(&pair.sides[0], 5, b"late", binding.address, window.key());
+    pair.run();
+    assert_eq!(pair.sides[0].outcomes(), [(5, Status::RemoteAccess)]);
+}
+
+//= R-MR-58
+//= R-MR-63
+//= R-MR-64
+#[test]
+fn a_window_is_no_wider_than_it_was_bound_and_for_one_peer_only() {
+    let cases: [(&str, bool, u64, Access); 5] = [
+        ("as bound", true, 8, Access::REMOTE_READ),
+        ("before it", false, 7, Access::REMOTE_READ),
+        ("past it", false, 21, Access::REMOTE_READ),
+        ("for writing", false, 8, Access::REMOTE_WRITE),
+        ("by another queue pair", false, 8, Access::empty()),
+    ];
+    for (what, allowed, at, right) in cases {
+        let mut pair = Pair::connected(Options::default());
+        let [other, _] = pair.another(5);
+        let [alice, bob] = &pair.sides;
+        let (memory, readable, writable) = (bob.shared(64), window(bob), window(bob));
+        let binding =
+            Binding { address: memory.address(8), length: 16, access: Access::REMOTE_READ, ..whole(&memory) };
+        bind(bob, 1, readable.key(), &binding).unwrap();
+        bind(bob, 2, writable.key(), &Binding { access: Access::REMOTE_WRITE, ..binding }).unwrap();
+        assert_eq!(memory.region.windows(), 2);
+        let (address, key) = (memory.address(at as usize), readable.key());
+        let local = alice.shared(4);
+        let operation = match right {
+            Access::REMOTE_WRITE => Operation::Write { address, key },
+            _ => Operation::Read { address, key },
+        };
+        let qp = if right.is_empty() { &other } else { &alice.qp };
+        post(alice, qp, 3, operation, SendFlags::empty(), Data::Sges(&[local.all()])).unwrap();
+        pair.run();
+        let expected = if allowed { Status::Success } else { Status::RemoteAccess };
+        assert_eq!(pair.sides[0].outcomes(), [(3, expected)], "{what}");
+        assert!(pair.sides[1].engine.destroy_window(&writable));
+        assert_eq!(memory.region.windows(), 1);
+    }
+}
+
+//= R-MR-59
+//= R-MR-60
+//= R-MR-62
+#[test]
+fn binds_that_make_no_sense_are_refused_at_once() {
+    let pair = Pair::connected(Options::default());
+    let side = &pair.sides[0];
+    let (memory, read_only, window) = (side.shared(64), side.source(&[0; 64]), window(side));
+    let good = whole(&memory);
+    let bad: [(&str, Binding, PostError); 6] = [
+        ("no right", Binding { access: Access::empty(), ..good }, PostError::Invalid),
+        ("a local right", Binding { access: Access::all(), ..good }, PostError::Invalid),
+        ("empty", Binding { length: 0, ..good }, PostError::Invalid),
+        ("too long", Binding { length: 65, ..good }, PostError::Invalid),
+        ("before the region", Binding { address: good.address - 1, ..good }, PostError::Invalid),
+        ("for writing what must not be", whole(&read_only), PostError::NoRight),
+    ];
+    for (what, binding, error) in bad {
+        assert_eq!(bind(side, 1, window.key(), &binding), Err(error), "{what}");
+    }
+    assert_eq!(bind(side, 1, memory.key(), &good), Err(PostError::NotAllowed), "no window");
+    assert_eq!(bind(side, 2, window.key(), &good), Ok(()));
+    assert_eq!(side.outcomes(), [(2, Status::Success)]);
+}
+
+//= R-MR-66
+//= R-MR-67
+#[test]
+fn binds_that_cannot_be_done_end_the_queue_pair() {
+    type Make = fn(&Side) -> Binding;
+    let fast = |side: &Side| {
+        let fast = Fast::new(side, 1);
+        Binding { region: fast.region.key(), address: 0, length: 1, access: Access::REMOTE_READ }
+    };
+    let gone = |side: &Side| {
+        let memory = side.shared(8);
+        let binding = whole(&memory);
+        assert!(side.engine.deregister(&memory.region));
+        binding
+    };
+    let foreign = |side: &Side| whole(&side.memory_of(side.engine.create_pd(), 8, Access::all()));
+    let cases: [(&str, Make); 3] = [("fast", fast), ("gone", gone), ("foreign", foreign)];
+    for (what, make) in cases {
+        let pair = Pair::connected(Options::default());
+        let side = &pair.sides[0];
+        let window = window(side);
+        bind(side, 1, window.key(), &make(side)).unwrap();
+        assert_eq!(side.outcomes(), [(1, Status::MemoryManagement)], "{what}");
+        assert_eq!(window.state(), KeyState::Free, "{what}");
+    }
+    let pair = Pair::connected(Options::default());
+    let side = &pair.sides[0];
+    let (memory, window) = (side.shared(8), window(side));
+    bind(side, 1, window.key(), &whole(&memory)).unwrap();
+    bind(side, 2, window.key(), &Binding { length: 1, ..whole(&memory) }).unwrap();
+    assert_eq!(side.outcomes(), [(1, Status::Success), (2, Status::MemoryManagement)]);
+    assert_eq!(memory.region.windows(), 1);
+}
+
+//= R-MR-21
+#[test]
+fn a_window_over_a_region_that_has_gone_opens_nothing() {
+    let mut pair = Pair::connected(Options::default());
+    let [alice, bob] = &pair.sides;
+    let (memory, window) = (bob.shared(8), window(bob));
+    let binding = whole(&memory);
+    bind(bob, 1, window.key(), &binding).unwrap();
+    assert!(bob.engine.deregister(&memory.region));
+    write_to(alice, 2, b"gone", binding.address, window.key());
+    pair.run();
+    assert_eq!(pair.sides[0].outcomes(), [(2, Status::RemoteAccess)]);
+    assert_eq!(memory.read(), [0; 8]);
+    assert!(pair.sides[1].engine.destroy_window(&window));
+    assert!(!pair.sides[1].engine.destroy_window(&window));
+}
