@@ -1,6 +1,7 @@
 //! The testbed that integration tests, the demo and the benches share: simulated hosts with the driver image on them.
 
 pub mod copy;
+pub mod interop;
 pub mod measure;
 pub mod os;
 pub mod outlet;

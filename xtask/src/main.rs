@@ -7,6 +7,7 @@ mod capture;
 mod decode;
 mod demo;
 mod image;
+mod interop;
 mod licences;
 mod packages;
 mod rules;
@@ -34,6 +35,8 @@ enum Command {
     Decode(decode::Options),
     /// Measure the engine and the image, beside what this machine can do at best
     Bench(bench::Options),
+    /// Let the image and a Linux guest with rdma_rxe do everything with each other
+    Interop(interop::Options),
     /// Pass everything: formatting, lints, the image, all tests, the demo and its captures
     Test(test::Options),
     /// List where the rules of docs/rules/ndkpi.md are named in code and tests
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options),
         Command::Decode(options) => decode::run(&options),
         Command::Bench(options) => bench::run(&options),
+        Command::Interop(options) => interop::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Rules(options) => rules::run(&options),
     };

@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::Command};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use crate::shell::{self, Exit};
 
@@ -29,6 +29,13 @@ pub const COMPILER: [Package; 4] = [
 
 /// What checks captures in `cargo xtask test`.
 pub const CAPTURE: [Package; 1] = [Package { name: "tshark", file: "/usr/bin/tshark" }];
+
+/// What `cargo xtask interop` needs: the machine that the Linux guest runs on, and a compiler for its probe.
+pub const GUEST: [Package; 3] = [
+    Package { name: "qemu-system-x86", file: "/usr/bin/qemu-system-x86_64" },
+    Package { name: "gcc", file: "/usr/bin/gcc" },
+    Package { name: "libc6-dev", file: "/usr/include/stdio.h" },
+];
 
 /// Installs what is missing of `packages`, saying so. On a system without apt-get, names it and exits with 2.
 pub fn require(packages: &[Package]) -> Result<()> {
@@ -61,6 +68,40 @@ pub fn require(packages: &[Package]) -> Result<()> {
     } else {
         Err(Exit::usage(format!("installed {names}, but there is still no {}", still.join(", "))))
     }
+}
+
+/// The package whose name begins with `prefix` that `package` depends on.
+pub fn dependency(package: &str, prefix: &str) -> Result<String> {
+    let named = || -> Result<Option<String>> {
+        let text = shell::output(Command::new("apt-cache").args(["depends", package]))?;
+        let depends = text.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+        Ok(depends.map(str::to_owned).find(|name| name.starts_with(prefix)))
+    };
+    // A machine that has never asked for packages knows none.
+    if let Ok(Some(name)) = named() {
+        return Ok(name);
+    }
+    apt_get(&["update", "--quiet=2"])?;
+    named()?.with_context(|| format!("{package} depends on no {prefix}*"))
+}
+
+/// Fetches packages' files into a directory. Nothing is installed.
+pub fn download(names: &[String], directory: &Path) -> Result<()> {
+    let fetch = || {
+        // As the user who asks: apt's own user may not write there.
+        let mut command = Command::new("apt-get");
+        command
+            .args(["download", "--quiet=2", "-o", "APT::Sandbox::User="])
+            .args(names)
+            .current_dir(directory);
+        shell::output(&mut command).map(drop)
+    };
+    if fetch().is_ok() {
+        return Ok(());
+    }
+    // The list of packages is older than the packages.
+    apt_get(&["update", "--quiet=2"])?;
+    fetch()
 }
 
 /// Runs apt-get as root. Its progress goes to standard error's terminal only when it fails.
