@@ -21,7 +21,6 @@ use ndk_abi::ndk::{
     NDIS_OBJECT_TYPE_NDK_PROVIDER_CHARACTERISTICS, NDIS_OPEN_NDK_ADAPTER_PARAMETERS,
     NDIS_SIZEOF_NDK_PROVIDER_CHARACTERISTICS_REVISION_1, NDK_ADAPTER,
 };
-use ndk_abi::netio::NET_LUID;
 use provider::host::{Host, Link, Path, ResolveError};
 use provider::{Config, Pending, Provider};
 use roce::Arc;
@@ -29,7 +28,7 @@ use roce::Arc;
 use crate::config::{self, Configuration, CreateCompletion};
 use crate::events::{Failure, Request};
 use crate::miniport::adapter::Adapter;
-use crate::netio::{self, Addresses};
+use crate::netio::{self, Addresses, Interface};
 use crate::nic::port::Port;
 
 /// `MiniportSetOptions`: tells NDIS that this driver is an NDK provider. `PASSIVE_LEVEL`.
@@ -123,7 +122,7 @@ struct StateChange {
 /// What [`Ndk::new`] needs to know of the adapter.
 pub struct Setup<'a> {
     pub handle: NDIS_HANDLE,
-    pub luid: NET_LUID,
+    pub interface: Interface,
     pub configuration: &'a Configuration,
     pub mac: [u8; 6],
     /// Longest frame, from the Ethernet header on, in bytes.
@@ -133,14 +132,14 @@ pub struct Setup<'a> {
 impl Ndk {
     /// A provider on `port`, enabled if the configuration allows. `PASSIVE_LEVEL`.
     pub fn new(port: Arc<Port>, setup: &Setup<'_>) -> Result<Self, Failure> {
-        let addresses = Addresses::watch(setup.luid).ok_or(Failure::NoResources)?;
+        let addresses = Addresses::watch(setup.interface.luid).ok_or(Failure::NoResources)?;
         let addresses = Arc::try_new(addresses).map_err(|_| Failure::NoResources)?;
         let configuration = setup.configuration;
         let frame_size = configuration.roce_frame_size(setup.max_frame);
         let host = AdapterHost {
             port,
             addresses: Arc::clone(&addresses),
-            luid: setup.luid,
+            interface: setup.interface,
             link: Link { mac: setup.mac, mtu: config::ip_mtu_for(frame_size, setup.max_frame) },
             same_subnet: !configuration.remote_subnets,
             handle: Handle(setup.handle),
@@ -301,7 +300,7 @@ fn raise(handle: NDIS_HANDLE, event: NET_PNP_EVENT_CODE) {
 struct AdapterHost {
     port: Arc<Port>,
     addresses: Arc<Addresses>,
-    luid: NET_LUID,
+    interface: Interface,
     link: Link,
     /// Peers behind gateways are out of bounds.
     same_subnet: bool,
@@ -314,7 +313,7 @@ impl Host for AdapterHost {
     }
 
     fn resolve(&self, local: IpAddr, remote: IpAddr) -> Result<Path, ResolveError> {
-        let remote_mac = netio::resolve(self.luid, local, remote, self.same_subnet)?;
+        let remote_mac = netio::resolve(self.interface, local, remote, self.same_subnet)?;
         Ok(Path { remote_mac, mtu: self.link.mtu })
     }
 

@@ -21,6 +21,14 @@ use ndk_abi::nt::{HANDLE, NT_SUCCESS, STATUS_INSUFFICIENT_RESOURCES, STATUS_NO_M
 use provider::Provider;
 use provider::host::ResolveError;
 
+/// The network interface that an adapter is to the system.
+#[derive(Clone, Copy)]
+pub struct Interface {
+    pub luid: NET_LUID,
+    /// Its index, which is the scope of link-local addresses on it.
+    pub index: u32,
+}
+
 /// The usable unicast addresses of an adapter, kept up to date by the system's notifications.
 ///
 /// Between a change and its notification the answer is the old one, as it is for every user of addresses.
@@ -175,15 +183,16 @@ unsafe extern "efiapi" fn changed(
     shared.refresh();
 }
 
-/// The link address of the next hop from `local` to `remote` on the adapter `luid`. May wait for the network.
+/// The link address of the next hop from `local` to `remote` on `interface`. May wait for the network.
 /// With `same_subnet`, gateways are not gone through. `PASSIVE_LEVEL`.
 pub fn resolve(
-    mut luid: NET_LUID,
+    interface: Interface,
     local: IpAddr,
     remote: IpAddr,
     same_subnet: bool,
 ) -> Result<[u8; 6], ResolveError> {
-    let (source, destination) = (socket_address(local), socket_address(remote));
+    let (source, destination) = (interface.socket_address(local), interface.socket_address(remote));
+    let mut luid = interface.luid;
     // SAFETY: integers and addresses only: all zeroes is a value.
     let mut route: MIB_IPFORWARD_ROW2 = unsafe { zeroed() };
     let mut best_source = source;
@@ -204,26 +213,26 @@ pub fn resolve(
     }
     let gateway = address(&route.NextHop).filter(|hop| !hop.is_unspecified());
     //= R-OPEN-38
-    if route.InterfaceLuid != luid || (gateway.is_some() && same_subnet) {
+    if route.InterfaceLuid != interface.luid || (gateway.is_some() && same_subnet) {
         return Err(ResolveError::NetworkUnreachable);
     }
-    neighbor(luid, &source, gateway.unwrap_or(remote))
+    neighbor(interface, &source, gateway.unwrap_or(remote))
 }
 
 /// The link address of a neighbor, from the cache or by asking.
-fn neighbor(luid: NET_LUID, source: &SOCKADDR_INET, neighbor: IpAddr) -> Result<[u8; 6], ResolveError> {
+fn neighbor(interface: Interface, source: &SOCKADDR_INET, neighbor: IpAddr) -> Result<[u8; 6], ResolveError> {
     // SAFETY: integers and addresses only: all zeroes is a value.
     let mut row: MIB_IPNET_ROW2 = unsafe { zeroed() };
-    row.Address = socket_address(neighbor);
-    row.InterfaceLuid = luid;
+    row.Address = interface.socket_address(neighbor);
+    row.InterfaceLuid = interface.luid;
     // SAFETY: the row names address and interface, and lives through the call.
     let cached = unsafe { GetIpNetEntry2(&raw mut row) };
     let fresh = [NL_NEIGHBOR_STATE::NlnsReachable, NL_NEIGHBOR_STATE::NlnsPermanent];
     if !NT_SUCCESS(cached) || !fresh.contains(&row.State) {
         // SAFETY: integers and addresses only: all zeroes is a value.
         row = unsafe { zeroed() };
-        row.Address = socket_address(neighbor);
-        row.InterfaceLuid = luid;
+        row.Address = interface.socket_address(neighbor);
+        row.InterfaceLuid = interface.luid;
         // SAFETY: the row names address and interface; both live through the call.
         let status = unsafe { ResolveIpNetEntry2(&raw mut row, source) };
         if !NT_SUCCESS(status) {
@@ -258,27 +267,30 @@ fn address(from: &SOCKADDR_INET) -> Option<IpAddr> {
     }
 }
 
-fn socket_address(address: IpAddr) -> SOCKADDR_INET {
-    // SAFETY: integers only: all zeroes is a value (family unspecified).
-    let mut to: SOCKADDR_INET = unsafe { zeroed() };
-    match address {
-        IpAddr::V4(v4) => {
-            to.Ipv4 = SOCKADDR_IN {
-                sin_family: AF_INET,
-                sin_port: 0,
-                sin_addr: IN_ADDR { S_un: IN_ADDR_S_un { S_addr: u32::from_ne_bytes(v4.octets()) } },
-                sin_zero: [0; 8],
-            };
+impl Interface {
+    /// A socket address without port; the scope of a link-local one is the interface.
+    fn socket_address(self, address: IpAddr) -> SOCKADDR_INET {
+        // SAFETY: integers only: all zeroes is a value (family unspecified).
+        let mut to: SOCKADDR_INET = unsafe { zeroed() };
+        match address {
+            IpAddr::V4(v4) => {
+                to.Ipv4 = SOCKADDR_IN {
+                    sin_family: AF_INET,
+                    sin_port: 0,
+                    sin_addr: IN_ADDR { S_un: IN_ADDR_S_un { S_addr: u32::from_ne_bytes(v4.octets()) } },
+                    sin_zero: [0; 8],
+                };
+            }
+            IpAddr::V6(v6) => {
+                to.Ipv6 = SOCKADDR_IN6 {
+                    sin6_family: AF_INET6,
+                    sin6_port: 0,
+                    sin6_flowinfo: 0,
+                    sin6_addr: IN6_ADDR { u: IN6_ADDR_u { Byte: v6.octets() } },
+                    sin6_scope_id: if v6.is_unicast_link_local() { self.index } else { 0 },
+                };
+            }
         }
-        IpAddr::V6(v6) => {
-            to.Ipv6 = SOCKADDR_IN6 {
-                sin6_family: AF_INET6,
-                sin6_port: 0,
-                sin6_flowinfo: 0,
-                sin6_addr: IN6_ADDR { u: IN6_ADDR_u { Byte: v6.octets() } },
-                sin6_scope_id: 0,
-            };
-        }
+        to
     }
-    to
 }

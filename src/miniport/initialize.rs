@@ -21,7 +21,6 @@ use ndk_abi::ndis::{
     NET_IF_ACCESS_TYPE, NET_IF_CONNECTION_TYPE, NET_IF_DIRECTION_TYPE, NET_IF_MEDIA_CONNECT_STATE,
     NET_IF_MEDIA_DUPLEX_STATE, NdisMSetMiniportAttributes,
 };
-use ndk_abi::netio::NET_LUID;
 use roce::Arc;
 use virtio_net::{Control, Layout, NetConfig, Nic, Options};
 
@@ -34,6 +33,7 @@ use super::state::Event;
 use crate::config::{Configuration, ETHERNET_HEADER};
 use crate::events::{self, Failure, Request};
 use crate::ndk::{Ndk, Setup};
+use crate::netio::Interface;
 use crate::nic::dma::{DmaRegistration, SharedMemory};
 use crate::nic::interrupt::Interrupt;
 use crate::nic::port::{self, Port};
@@ -77,10 +77,13 @@ unsafe fn bring_up(
     let resources = unsafe { Resources::collect(handle, parameters) };
     // SAFETY: this function's contract.
     let luid = unsafe { (*parameters).NetLuid };
+    // SAFETY: this function's contract.
+    let index = unsafe { (*parameters).IfIndex };
+    let interface = Interface { luid, index };
     set_bus_master(handle, true);
     // A device that is not used is kept from memory.
     let adapter =
-        build(handle, configuration, &resources, luid).inspect_err(|_| set_bus_master(handle, false))?;
+        build(handle, configuration, &resources, interface).inspect_err(|_| set_bus_master(handle, false))?;
     run(Box::write(slot, adapter)).inspect_err(|_| set_bus_master(handle, false))
 }
 
@@ -89,7 +92,7 @@ fn build(
     handle: NDIS_HANDLE,
     configuration: Configuration,
     resources: &Resources,
-    luid: NET_LUID,
+    interface: Interface,
 ) -> Result<Adapter, Failure> {
     let layout = Layout::find(&resources.config, |bar| resources.bar_len(bar))?;
     let bars = MappedBars::map(handle, &resources.bars, &layout)?;
@@ -105,7 +108,7 @@ fn build(
     let interrupt = Interrupt::register(handle)?;
     let port = build_port(handle, control, dma, bars, resources.messages, &device, max_frame)?;
     let receive_pool = ReceivePool::new(handle, max_frame as usize)?;
-    let setup = Setup { handle, luid, configuration: &configuration, mac: addresses.current, max_frame };
+    let setup = Setup { handle, interface, configuration: &configuration, mac: addresses.current, max_frame };
     let ndk = Ndk::new(Arc::clone(&port), &setup)?;
     ndk.set_attributes()?;
     let parts = Parts { interrupt, ndk, port, receive_pool, handle, addresses, max_frame };
