@@ -11,7 +11,7 @@ use crate::cq::Cq;
 use crate::qp::Qp;
 use crate::rc::{Env, Rc};
 use crate::time::Instant;
-use crate::wire::{self, Class, PKEY_DEFAULT, Packet, ParseError, Qpn};
+use crate::wire::{self, PKEY_DEFAULT, Packet, ParseError, Qpn};
 use crate::work::{Completion, Status};
 
 /// A queue of frames to be sent, with its lock held by the caller.
@@ -99,14 +99,13 @@ impl<R: RawMutex> Engine<R> {
         let qp = self.qps.get(bth.dest_qp().value()).ok_or(Reason::NoQp)?;
         // Before anything is decided by the packet, or copied from it.
         self.check_icrc(packet)?;
-        if packet.info().class == Class::Congestion {
-            self.stats.rx_cnp.inc();
-            return Ok(());
-        }
         let env = Env { engine: self, qp: &qp, now };
         let mut rc = qp.rc.lock();
         let handled = rc.handle(&env, packet);
-        self.after(&mut rc, &qp, || qp.to_arc());
+        // What is not from the peer has no effect, not even on what waits to be sent.
+        if !matches!(handled, Err(Reason::Address | Reason::State | Reason::Opcode)) {
+            self.after(&mut rc, &qp, || qp.to_arc());
+        }
         drop(rc);
         // Outside of the lock: connection management comes before queue pairs.
         let outcome = handled?;

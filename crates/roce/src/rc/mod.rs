@@ -246,7 +246,8 @@ impl Rc {
         match packet.info().class {
             Class::Request => self.handle_request(env, packet)?,
             Class::Response => self.handle_response(env, packet)?,
-            Class::Datagram | Class::Congestion => return Err(Reason::Opcode),
+            Class::Congestion => env.engine.stats.rx_cnp.inc(),
+            Class::Datagram => return Err(Reason::Opcode),
         }
         //= rocev2 §12
         let established = self.conn.filter(|_| self.state == State::Rtr);

@@ -10,5 +10,6 @@ mod memory;
 mod pair;
 mod requests;
 mod srq;
+mod strangers;
 mod threads;
 mod windows;

@@ -1,0 +1,121 @@
+//! Memory that an engine may access, in zones with bytes between them that nothing may touch.
+
+use std::cell::UnsafeCell;
+use std::ptr::NonNull;
+
+use roce::Backing;
+
+/// Bytes of a zone.
+pub const ZONE: usize = 2048;
+/// Bytes before and after each zone.
+const GUARD: usize = 128;
+const ZONES: usize = 5;
+
+/// A zone, by what it is registered for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Zone {
+    /// The peer may read and write it.
+    Shared,
+    /// The peer may read it.
+    Readable,
+    /// Receives and READs of this side go there.
+    Sink,
+    /// What this side sends comes from there.
+    Source,
+    /// Of another protection domain, where a peer may read and write it.
+    Foreign,
+}
+
+impl Zone {
+    pub const ALL: [Self; ZONES] = [Self::Shared, Self::Readable, Self::Sink, Self::Source, Self::Foreign];
+
+    fn start(self) -> usize {
+        GUARD + self as usize * (ZONE + GUARD)
+    }
+}
+
+/// The memory. Where it begins nobody but the engine is told.
+pub struct Arena {
+    bytes: Box<[UnsafeCell<u8>]>,
+    /// What of it the engine may have written: absolute, from and to.
+    writable: Vec<(usize, usize)>,
+}
+
+/// What stands at `at` as long as nobody has written there.
+fn pattern(at: usize) -> u8 {
+    (at.wrapping_mul(0x9E37_79B1) >> 11) as u8
+}
+
+impl Arena {
+    pub fn new() -> Self {
+        let len = GUARD + ZONES * (ZONE + GUARD);
+        Self { bytes: (0..len).map(|at| UnsafeCell::new(pattern(at))).collect(), writable: Vec::new() }
+    }
+
+    /// A zone in two segments, to be registered. The arena must outlive the engine it is registered with.
+    pub fn backing(&self, zone: Zone) -> Backing {
+        let mut backing = Backing::new();
+        // Not a power of two, so that packets cross the seam.
+        let first = 700;
+        for (at, len) in [(zone.start(), first), (zone.start() + first, ZONE - first)] {
+            let cells = &self.bytes[at..at + len];
+            let base = NonNull::new(UnsafeCell::raw_get(cells.as_ptr())).expect("not null");
+            // SAFETY: the cells are writable through their pointer as long as the arena exists, which is longer
+            // than the engine does; the one reference made of them, in `read`, is not alive while it runs.
+            unsafe { backing.push(base, len) }.expect("two segments fit");
+        }
+        backing
+    }
+
+    /// Notes that the engine may write `[from, from + len)` of a zone.
+    pub fn allow(&mut self, zone: Zone, from: usize, len: usize) {
+        self.writable.push((zone.start() + from, zone.start() + from + len));
+    }
+
+    fn read(&self, at: usize) -> u8 {
+        // SAFETY: the engine runs on this thread, and not now.
+        unsafe { *self.bytes[at].get() }
+    }
+
+    /// Panics if something was written that was not allowed.
+    pub fn check(&self) {
+        let mut writable = self.writable.clone();
+        writable.sort_unstable();
+        let mut free_from = 0;
+        for (from, to) in writable.into_iter().chain([(self.bytes.len(), self.bytes.len())]) {
+            for at in free_from..from {
+                assert_eq!(self.read(at), pattern(at), "byte {at} was written ({})", describe(at));
+            }
+            free_from = free_from.max(to);
+        }
+    }
+}
+
+fn describe(at: usize) -> String {
+    let zone = Zone::ALL.into_iter().find(|zone| (zone.start()..zone.start() + ZONE).contains(&at));
+    zone.map_or("a guard".into(), |zone| format!("{zone:?} at {}", at - zone.start()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(arena: &Arena, at: usize) {
+        // SAFETY: nobody else accesses the arena.
+        unsafe { *arena.bytes[at].get() = !pattern(at) };
+    }
+
+    #[test]
+    fn a_byte_written_where_nothing_was_allowed_is_noticed() {
+        let mut arena = Arena::new();
+        arena.allow(Zone::Sink, 10, 5);
+        write(&arena, Zone::Sink.start() + 14);
+        arena.check();
+        for at in [0, Zone::Sink.start() + 15, Zone::Foreign.start() + ZONE] {
+            let arena = Arena { writable: arena.writable.clone(), ..Arena::new() };
+            write(&arena, at);
+            assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| arena.check())).is_err());
+        }
+    }
+}

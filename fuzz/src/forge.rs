@@ -1,0 +1,138 @@
+//! Frames as a peer, or somebody who plays one, would write them.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use roce::icrc::{Crc, CrcState};
+use roce::wire::cm::CmMessage;
+use roce::wire::{
+    Bth, DethRepr, Eth, EthRepr, Ext, Headers, ICRC_LEN, Ip, Ipv4, Ipv6, MacAddr, Mad, Opcode, Packet, Path,
+    Psn, Qpn, Template, Udp,
+};
+
+/// The host under test.
+pub const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+pub const HOST_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+
+/// Address number `number` of the network; 1 is the host's, 2 its peer's.
+pub fn address(number: u8) -> (IpAddr, MacAddr) {
+    (IpAddr::V4(Ipv4Addr::new(10, 0, 0, number)), MacAddr([2, 0, 0, 0, 0, number]))
+}
+
+/// The way from address `from` to the host.
+pub fn path(from: u8) -> Path {
+    let (ip, mac) = address(from);
+    Path::new(mac, HOST_MAC, ip, IpAddr::V4(HOST))
+}
+
+/// The way from the host to address `to`.
+pub fn path_to(to: u8) -> Path {
+    let (ip, mac) = address(to);
+    Path::new(HOST_MAC, mac, IpAddr::V4(HOST), ip)
+}
+
+/// A frame with a valid ICRC.
+pub fn frame(path: &Path, to: Qpn, headers: &Headers, payload: &[u8]) -> Vec<u8> {
+    let template = Template::new(path, to).expect("addresses of one family");
+    let mut slot = vec![0; Template::MIN_SLOT + payload.len() + 8];
+    let mut frame =
+        template.begin(Crc::detect(), &mut slot, headers, payload.len()).expect("headers of the opcode");
+    frame.write(payload);
+    let len = frame.finish();
+    slot.truncate(len);
+    slot
+}
+
+/// A message of connection management.
+pub fn datagram(path: &Path, message: &CmMessage, transaction: u64) -> Vec<u8> {
+    let mut mad = [0; Mad::LEN];
+    message.emit(transaction, &mut mad);
+    datagram_of(path, &mad)
+}
+
+/// A management datagram of any content.
+pub fn datagram_of(path: &Path, mad: &[u8; Mad::LEN]) -> Vec<u8> {
+    let headers = Headers {
+        opcode: Opcode::UD_SEND_ONLY,
+        solicited: false,
+        ack_req: false,
+        psn: Psn::new(0),
+        ext: Ext::Deth(DethRepr::GSI),
+    };
+    frame(path, Qpn::GSI, &headers, mad)
+}
+
+/// Makes what is checked before a queue pair right again after bytes were changed: lengths and checksum of IP,
+/// UDP length, ICRC. `false` when the frame is too short to be one.
+pub fn repair(frame: &mut [u8]) -> bool {
+    let Some((header_len, is_v4)) = Eth::split(frame).ok().and_then(|(eth, rest)| {
+        let is_v4 = rest.first()? >> 4 == 4;
+        Some((EthRepr::parse(&eth).header_len(), is_v4))
+    }) else {
+        return false;
+    };
+    let ip_len = if is_v4 { Ipv4::LEN } else { Ipv6::LEN };
+    let Some(datagram) = frame.get_mut(header_len..) else { return false };
+    let whole = datagram.len();
+    let Some(udp_len) = whole.checked_sub(ip_len).filter(|&len| len >= Udp::LEN + Bth::LEN + ICRC_LEN) else {
+        return false;
+    };
+    let (Ok(total), Ok(udp_len16)) = (u16::try_from(whole), u16::try_from(udp_len)) else { return false };
+    let (ip, udp) = datagram.split_at_mut(ip_len);
+    if is_v4 {
+        ip[0] = 0x45;
+        ip[2..4].copy_from_slice(&total.to_be_bytes());
+        ip[6] &= 0x40;
+        ip[7] = 0;
+        ip[9] = Ipv4::UDP;
+        ip[10..12].fill(0);
+        let sum: u32 = ip.as_chunks::<2>().0.iter().map(|&word| u32::from(u16::from_be_bytes(word))).sum();
+        let folded = (sum & 0xFFFF) + (sum >> 16);
+        let folded = (folded & 0xFFFF) + (folded >> 16);
+        ip[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
+    } else {
+        ip[4..6].copy_from_slice(&udp_len16.to_be_bytes());
+        ip[6] = Ipv4::UDP;
+    }
+    udp[2..4].copy_from_slice(&roce::wire::UDP_PORT.to_be_bytes());
+    udp[4..6].copy_from_slice(&udp_len16.to_be_bytes());
+    udp[Udp::LEN + 1] &= 0xF0;
+    let covered = datagram.len() - ICRC_LEN;
+    let crc = icrc(&datagram[..covered], is_v4);
+    datagram[covered..].copy_from_slice(&crc);
+    true
+}
+
+/// The ICRC of what it covers, from the IP header on, by the letter of rocev2 §2.
+fn icrc(covered: &[u8], is_v4: bool) -> [u8; ICRC_LEN] {
+    let mut masked = covered.to_vec();
+    let ip_len = if is_v4 {
+        for at in [1, 8, 10, 11] {
+            masked[at] = 0xFF;
+        }
+        Ipv4::LEN
+    } else {
+        masked[0] |= 0x0F;
+        for at in [1, 2, 3, 7] {
+            masked[at] = 0xFF;
+        }
+        Ipv6::LEN
+    };
+    masked[ip_len + 6..ip_len + 8].fill(0xFF);
+    masked[ip_len + Udp::LEN + 4] = 0xFF;
+    Crc::table().update(CrcState::ICRC_START, &masked).to_wire()
+}
+
+/// The message of connection management in a frame of the host, with its transaction.
+pub fn cm_message(packet: &Packet<'_>) -> Option<(CmMessage, u64)> {
+    packet.deth()?;
+    let mad = Mad::new_checked(packet.payload()).ok()?;
+    Some((CmMessage::parse(&mad)?, mad.header().transaction_id()))
+}
+
+/// Whether a frame goes back to where another one came from.
+pub fn is_answer_to(answer: &Packet<'_>, question: &Packet<'_>) -> bool {
+    answer.source() == question.destination()
+        && answer.destination() == question.source()
+        && answer.eth().destination() == question.eth().source()
+        && matches!((answer.ip(), question.ip()), (Ip::V4(_), Ip::V4(_)) | (Ip::V6(_), Ip::V6(_)))
+}

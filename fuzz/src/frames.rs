@@ -1,0 +1,194 @@
+//! Target: one frame of any bytes.
+
+use std::time::Duration;
+
+use roce::icrc::Crc;
+use roce::wire::cm::CmMessage;
+use roce::wire::{
+    Bth, BthRepr, Eth, EthRepr, Ext, ExtHeaders, Ip, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Mad, MadHeaderRepr,
+    Packet, Udp, UdpRepr,
+};
+use roce::{Reason, RecvRequest, Sge, Verdict};
+
+use crate::arena::Zone;
+use crate::forge;
+use crate::host::{Host, Link, base};
+
+/// Bits of an input's first byte: what is made right of the frame in the bytes behind it.
+pub mod repairs {
+    /// Lengths, IPv4 checksum, ICRC.
+    pub const SUMS: u8 = 1 << 0;
+    /// From the peer to the host. Only with [`SUMS`].
+    pub const ADDRESSES: u8 = 1 << 1;
+    /// To the connected queue pair. Only with [`ADDRESSES`].
+    pub const QPN: u8 = 1 << 2;
+    /// The number that the queue pair expects. Only with [`QPN`].
+    pub const PSN: u8 = 1 << 3;
+}
+
+/// Parses the frame and writes it back; then gives it to one of two equal engines, which stay equal if it was
+/// dropped.
+pub fn run(input: &[u8]) {
+    let Some((&mode, frame)) = input.split_first() else { return };
+    let (mut alice, link) = connected();
+    let mut frame = frame.to_vec();
+    if mode & repairs::SUMS != 0 {
+        aim(&mut frame, mode, link);
+        forge::repair(&mut frame);
+    }
+    if let Ok(packet) = Packet::parse(&frame) {
+        comes_back(&frame, &packet);
+        assert_eq!(
+            packet.icrc_valid(Crc::table()),
+            packet.icrc_valid(Crc::detect()),
+            "two opinions on a CRC"
+        );
+    }
+
+    let before = alice.counters();
+    let verdict = alice.handle(&frame);
+    let after = alice.counters();
+    let rose = |name: &str| after[name] - before[name];
+    let drops: u64 = after.keys().filter(|name| name.starts_with("drop_")).map(|name| rose(name)).sum();
+    let (taken, dropped) = match verdict {
+        Verdict::Consumed => (1, 0),
+        Verdict::NotOurs => (0, 0),
+        Verdict::Dropped(_) => (0, 1),
+    };
+    assert_eq!((rose("rx_frames"), drops), (taken, dropped), "{verdict:?} and the counters");
+
+    let (mut bob, _) = connected();
+    // Out of order, a request packet draws a NAK: the one thing that a dropped frame may do.
+    if matches!(verdict, Verdict::NotOurs | Verdict::Dropped(_))
+        && verdict != Verdict::Dropped(Reason::Sequence)
+    {
+        assert_eq!(ending(&mut alice), ending(&mut bob), "{verdict:?}, but not without effect");
+    } else {
+        ending(&mut alice);
+    }
+    alice.arena.check();
+}
+
+/// A connected host, with a receive posted.
+fn connected() -> (Host, Link) {
+    let mut host = Host::new();
+    host.register(Zone::Sink);
+    host.register(Zone::Shared);
+    let qp = host.qp();
+    let link = host.connect(&qp);
+    let key = host.regions[Zone::Sink as usize].as_ref().expect("registered").key();
+    let sge = Sge { address: base(Zone::Sink), length: 512, key };
+    host.engine.post_recv(&qp, &RecvRequest { context: 1, sges: &[sge] }).expect("room for a receive");
+    host.arena.allow(Zone::Sink, 0, 512);
+    (host, link)
+}
+
+/// Everything that is seen of a host until its connection is over.
+fn ending(host: &mut Host) -> Vec<crate::host::Seen> {
+    host.drive(usize::MAX);
+    host.pass(Duration::from_secs(2));
+    std::mem::take(&mut host.seen)
+}
+
+/// Changes what is needed for the frame to reach a queue pair.
+fn aim(frame: &mut [u8], mode: u8, link: Link) {
+    let Some(ip) = Eth::split(frame).ok().map(|(eth, _)| EthRepr::parse(&eth).header_len()) else { return };
+    let Some(version) = frame.get(ip).map(|byte| byte >> 4) else { return };
+    if mode & repairs::ADDRESSES == 0 || version != 4 {
+        return;
+    }
+    let path = forge::path(crate::host::PEER);
+    let (std::net::IpAddr::V4(from), std::net::IpAddr::V4(to)) = (path.local_ip, path.remote_ip) else {
+        return;
+    };
+    let Some(addresses) = frame.get_mut(ip + 12..ip + 20) else { return };
+    addresses[..4].copy_from_slice(&from.octets());
+    addresses[4..].copy_from_slice(&to.octets());
+    let bth = ip + Ipv4::LEN + Udp::LEN;
+    let Some(bth) = frame.get_mut(bth..bth + Bth::LEN) else { return };
+    if mode & repairs::QPN != 0 {
+        bth[2..4].fill(0xFF);
+        bth[5..8].copy_from_slice(&link.qpn.value().to_be_bytes()[1..]);
+        if mode & repairs::PSN != 0 {
+            bth[9..12].copy_from_slice(&link.psn.value().to_be_bytes()[1..]);
+        }
+    }
+}
+
+/// A frame that was read is written back byte by byte, but for bits that are reserved.
+fn comes_back(frame: &[u8], packet: &Packet<'_>) {
+    let (again, mask) = encode(packet);
+    assert!(again.len() <= frame.len());
+    for (at, ((&was, &is), &mask)) in frame.iter().zip(&again).zip(&mask).enumerate() {
+        assert_eq!(was & mask, is & mask, "byte {at}");
+    }
+    let second = Packet::parse(&again).expect("what was written can be read");
+    assert_eq!(encode(&second).0, again, "written twice");
+    if let Ok(mad) = Mad::new_checked(packet.payload())
+        && let Some(message) = CmMessage::parse(&mad)
+    {
+        let header = MadHeaderRepr::parse(&mad.header());
+        let mut bytes = [0; Mad::LEN];
+        message.emit(header.transaction_id, &mut bytes);
+        let mad = Mad::new_checked(&bytes).expect("a whole datagram");
+        assert_eq!(CmMessage::parse(&mad), Some(message), "a message changed on its way");
+        assert_eq!(mad.header().transaction_id(), header.transaction_id);
+    }
+}
+
+/// The frame of a packet's summaries, and which of its bits are no reserved ones.
+fn encode(packet: &Packet<'_>) -> (Vec<u8>, Vec<u8>) {
+    const CNP: [(usize, u8); 16] = {
+        let mut all = [(0, 0xFF); 16];
+        let mut at = 0;
+        while at < all.len() {
+            all[at].0 = at;
+            at += 1;
+        }
+        all
+    };
+    let (mut bytes, mut mask) = (Vec::new(), Vec::new());
+    let mut put = |piece: &[u8], reserved: &[(usize, u8)]| {
+        let start = bytes.len();
+        bytes.extend_from_slice(piece);
+        mask.resize(bytes.len(), 0xFF);
+        for &(at, bits) in reserved {
+            mask[start + at] &= !bits;
+        }
+    };
+    let eth = EthRepr::parse(&packet.eth());
+    let mut header = [0; Eth::LEN + Eth::TAG_LEN];
+    eth.emit(&mut header).expect("room for a tag");
+    put(&header[..eth.header_len()], &[]);
+    match packet.ip() {
+        Ip::V4(ip) => {
+            let mut header = [0; Ipv4::LEN];
+            Ipv4Repr::parse(&ip).emit(&mut header);
+            // The first flag is reserved; it is under the checksum, which has two forms of zero besides.
+            put(&header, &[(6, 0x80), (10, 0xFF), (11, 0xFF)]);
+        }
+        Ip::V6(ip) => {
+            let mut header = [0; Ipv6::LEN];
+            Ipv6Repr::parse(&ip).emit(&mut header);
+            put(&header, &[]);
+        }
+    }
+    let mut header = [0; Udp::LEN];
+    UdpRepr::parse(&packet.udp()).emit(&mut header);
+    put(&header, &[]);
+    let mut header = [0; Bth::LEN];
+    BthRepr::parse(&packet.bth()).emit(&mut header);
+    put(&header, &[(4, 0x3F), (8, 0x7F)]);
+    let mut header = [0; Ext::MAX_LEN];
+    let len = packet.ext().emit(&mut header);
+    let reserved: &[(usize, u8)] = match packet.ext().headers() {
+        ext if ext.contains(ExtHeaders::DETH) => &[(4, 0xFF)],
+        ext if ext.contains(ExtHeaders::CNP_RESERVED) => &CNP,
+        _ => &[],
+    };
+    put(&header[..len], reserved);
+    put(packet.payload(), &[]);
+    put(packet.pad(), &[]);
+    put(&packet.icrc(), &[]);
+    (bytes, mask)
+}
