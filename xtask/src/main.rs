@@ -10,6 +10,7 @@ mod image;
 mod interop;
 mod licences;
 mod packages;
+mod replay;
 mod rules;
 mod shell;
 mod test;
@@ -33,6 +34,8 @@ enum Command {
     Demo(demo::Options),
     /// Print a capture as the engine reads it, and what is wrong with it
     Decode(decode::Options),
+    /// Play the captures of Linux peers again, with the engine in the place of either side
+    Replay(replay::Options),
     /// Measure the engine and the image, beside what this machine can do at best
     Bench(bench::Options),
     /// Let the image and a Linux guest with rdma_rxe do everything with each other
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Command::Image(options) => image::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Decode(options) => decode::run(&options),
+        Command::Replay(options) => replay::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Interop(options) => interop::run(&options),
         Command::Test(options) => test::run(&options),
