@@ -43,7 +43,7 @@ struct Shared {
     list: SpinLock<List>,
     /// How often the system's table was read.
     readings: AtomicU64,
-    /// Who is told of addresses that went; null as long as nobody is.
+    /// Who is told of the addresses; null as long as nobody is.
     provider: AtomicPtr<Provider>,
 }
 
@@ -89,12 +89,14 @@ impl Addresses {
         self.shared.refresh();
     }
 
-    /// Has `provider` told of addresses that go, from now on.
+    /// Tells `provider` the addresses, now and whenever they change.
     ///
     /// # Safety
     /// `provider` lives until [`stop`](Self::stop) has returned, and nobody calls [`refresh`](Self::refresh) after that.
     pub unsafe fn tell(&self, provider: &Provider) {
+        let list = self.shared.list.lock();
         self.shared.provider.store(core::ptr::from_ref(provider).cast_mut(), Ordering::Release);
+        provider.set_addresses(&list.addresses);
     }
 
     /// Follows changes no longer; returns when no notification is under way. `PASSIVE_LEVEL`.
@@ -147,28 +149,19 @@ impl Shared {
         // SAFETY: from `GetUnicastIpAddressTable`, freed once; `rows` is not used any more.
         unsafe { FreeMibTable(table.cast()) };
         let mut list = self.list.lock();
-        if room.is_ok() && reading > list.reading {
-            list.reading = reading;
-            core::mem::swap(&mut list.addresses, &mut addresses);
+        if room.is_err() || reading <= list.reading {
+            return;
         }
-        drop(list);
-        // The old ones.
-        for address in addresses {
-            self.gone(address);
-        }
-    }
-}
-
-impl Shared {
-    /// Tells of an address that the newest reading does not have.
-    //= R-CONN-101
-    fn gone(&self, address: IpAddr) {
+        list.reading = reading;
+        core::mem::swap(&mut list.addresses, &mut addresses);
         // SAFETY: null, or a provider that lives as long as addresses are read (`Addresses::tell`).
         let provider = unsafe { self.provider.load(Ordering::Acquire).as_ref() };
-        if let Some(provider) = provider
-            && !self.list.lock().addresses.contains(&address)
-        {
-            provider.address_removed(address);
+        if let Some(provider) = provider {
+            //= R-CONN-101
+            // With the list locked: of two readings, the newer one is told last.
+            provider.set_addresses(&list.addresses);
+            drop(list);
+            provider.transmit_ready();
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use roce::wire::PathMtu;
@@ -37,6 +38,8 @@ pub struct Options {
     pub recv_depth: u32,
     pub cq_depth: u32,
     pub config: fn(&mut Config),
+    /// The address of host 1 and of host 2.
+    pub ip: fn(u8) -> IpAddr,
 }
 
 impl Default for Options {
@@ -59,6 +62,7 @@ impl Default for Options {
             recv_depth: 64,
             cq_depth: 256,
             config: |_| {},
+            ip: |number| IpAddr::V4(Ipv4Addr::new(10, 0, 0, number)),
         }
     }
 }

@@ -217,6 +217,11 @@ impl Pair {
         if let Some(capture) = &mut self.capture {
             capture.push((from, frame.clone()));
         }
+        if frame.starts_with(&self.sides[from].mac.0) {
+            // A NIC brings back what is sent to itself.
+            self.link.deliver(from, self.now + self.options.latency, frame);
+            return;
+        }
         let to = 1 - from;
         if let Some(filter) = &mut self.filter
             && !filter(to, &mut frame)

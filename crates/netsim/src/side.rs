@@ -1,7 +1,7 @@
 //! One host: an engine, what a consumer makes on it, and memory.
 
 use std::cell::UnsafeCell;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::ptr::NonNull;
 
 use roce::wire::MacAddr;
@@ -101,6 +101,8 @@ impl Side {
         config.max_logical = 256;
         (options.config)(&mut config);
         let engine = Box::new(Engine::try_new(config).unwrap());
+        let ip = (options.ip)(number);
+        engine.set_addresses(&[ip]).unwrap();
         let pd = engine.create_pd();
         let cq = engine.create_cq(options.cq_depth, u64::from(number)).unwrap();
         let spec = spec(pd, &cq, options);
@@ -115,7 +117,7 @@ impl Side {
             notices: Vec::new(),
             srq_notices: 0,
             mac: MacAddr([2, 0, 0, 0, 0, number]),
-            ip: IpAddr::V4(Ipv4Addr::new(10, 0, 0, number)),
+            ip,
             kept: std::sync::Mutex::default(),
         }
     }

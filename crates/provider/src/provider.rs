@@ -194,17 +194,14 @@ impl Provider {
         self.core.after_call();
     }
 
-    /// An address is not the adapter's any more: its connections are aborted. [`Host::is_local`] says no to it
-    /// already, so its listeners hear of nobody. IRQL <= `DISPATCH_LEVEL`.
+    /// Which addresses are the adapter's from now on; at first it has none. Peers are answered at these only;
+    /// connections at others are aborted, once [`Provider::transmit_ready`] is called. May be called with the
+    /// list of addresses locked, so that two changes are told in their order. IRQL <= `DISPATCH_LEVEL`.
     ///
     /// //= R-CONN-101
-    pub fn address_removed(&self, address: IpAddr) {
-        self.core.registry.connectors(|connector| {
-            if connector.local_address().is_ok_and(|local| local.ip() == address) {
-                connector.abort();
-            }
-        });
-        self.core.after_call();
+    pub fn set_addresses(&self, addresses: &[IpAddr]) {
+        // Without memory, an address that is new is a stranger's until the next change.
+        let _ = self.core.engine.set_addresses(addresses);
     }
 
     /// Shows every counter of the engine to `each`, by name: what went over the wire, was repeated, was

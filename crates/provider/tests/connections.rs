@@ -751,9 +751,9 @@ fn a_device_that_is_pulled_ends_everything_once() {
 fn connections_end_with_their_address() {
     let (a, b) = pair();
     let (active, passive, listener) = connect(&a, &b);
-    b.provider.address_removed(a.ip.into());
+    b.set_addresses(&[b.ip.into(), a.ip.into()]);
     assert_eq!(passive.disconnected.count(), 0);
-    b.provider.address_removed(b.ip.into());
+    b.set_addresses(&[a.ip.into()]);
     passive.disconnected.wait(1);
     active.disconnected.wait(1);
     active.close();

@@ -81,7 +81,8 @@ impl ReadLimits {
 /// What a listener listens to.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenSpec {
-    /// `None`: any address that requests come in for.
+    /// The unspecified address of a family for all of this side's addresses of that family, whichever they
+    /// are when a request comes in; `None` for all of both.
     pub ip: Option<core::net::IpAddr>,
     /// Port of the RDMA TCP port space.
     pub port: u16,

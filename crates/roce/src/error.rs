@@ -58,8 +58,11 @@ pub enum ConnError {
     State,
     /// The queue pair is connecting or connected already, or is in error.
     QpBusy,
-    /// The addresses of the path are not of one family, or the MTU does not fit.
+    /// The addresses of the path are not of one family, or the peer's is none of a host, or the MTU does not
+    /// fit.
     Invalid,
+    /// The path does not begin at an address of this side.
+    NotLocal,
     /// Private data longer than the message has room for.
     PrivateDataTooLong,
     /// The local port is taken.

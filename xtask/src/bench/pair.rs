@@ -1,7 +1,11 @@
 //! Two engines on one thread, joined by two rings of frames: what the engine costs, and nothing else.
 #![allow(unsafe_code, reason = "registers memory with the engine")]
 
-use std::{net::Ipv4Addr, ptr::NonNull, time::Instant as Clock};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    ptr::NonNull,
+    time::Instant as Clock,
+};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use roce::{
@@ -75,6 +79,7 @@ impl Side {
         let mut config = Config::new(u64::from(number) + 1, [number; 32]);
         config.crc = crc;
         let engine = Box::new(Engine::try_new(config).map_err(failed("Engine::try_new"))?);
+        engine.set_addresses(&[ip(number)]).map_err(failed("set_addresses"))?;
         let pd = engine.create_pd();
         let cq = engine.create_cq(4 * DEPTH, 0).map_err(failed("create_cq"))?;
         let spec = QpSpec {
@@ -106,6 +111,10 @@ impl Side {
     }
 }
 
+fn ip(number: u8) -> IpAddr {
+    Ipv4Addr::new(10, 0, 0, number).into()
+}
+
 fn failed<E: std::fmt::Debug>(what: &'static str) -> impl Fn(E) -> anyhow::Error {
     move |error| anyhow!("{what}: {error:?}")
 }
@@ -124,7 +133,7 @@ impl Pair {
         let [client, server] = &pair.sides;
         let listen = ListenSpec { ip: None, port: PORT, backlog: 1, context: 0 };
         server.engine.listen(&listen).map_err(failed("listen"))?;
-        let (mac, ip) = (|n| MacAddr([2, 0, 0, 0, 0, n]), |n| Ipv4Addr::new(10, 0, 0, n).into());
+        let mac = |n| MacAddr([2, 0, 0, 0, 0, n]);
         let reads = ReadLimits { inbound: 16, outbound: 16 };
         let spec = ConnectSpec {
             path: Path::new(mac(1), mac(2), ip(1), ip(2)),

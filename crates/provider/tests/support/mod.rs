@@ -153,6 +153,7 @@ impl Node {
             present: Arc::clone(&present),
         };
         let provider = Arc::new(Provider::try_new(nic, config).expect("a provider"));
+        provider.set_addresses(&[ip.into()]);
         let adapter = provider.open(NDK_VERSION { Major: 2, Minor: 1 }).expect("an adapter");
         let own = Arc::clone(&provider);
         let batch_end = Arc::new(Mutex::new(()));
@@ -167,6 +168,12 @@ impl Node {
 
     pub fn at(&self, port: u16) -> SocketAddr {
         SocketAddr::from((self.ip, port))
+    }
+
+    /// The system has given the adapter other addresses.
+    pub fn set_addresses(&self, addresses: &[IpAddr]) {
+        self.provider.set_addresses(addresses);
+        self.provider.transmit_ready();
     }
 
     /// Nothing that this host sends arrives any more.

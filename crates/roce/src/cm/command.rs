@@ -1,7 +1,9 @@
 //! What the consumer asks for.
 #![allow(clippy::similar_names, reason = "DREQ and DREP are what the protocol calls them")]
 
-use super::{Cm, Conn, Farewell, LocalQp, PeerQp, Pending, State, conn_id, state::Input};
+use super::{
+    Cm, Conn, Farewell, LocalQp, PeerQp, Pending, State, addresses::is_unicast, conn_id, state::Input,
+};
 use crate::{
     Instant,
     conn::{AcceptSpec, ConnId, ConnectSpec, PrivateData, ReadLimits},
@@ -24,7 +26,8 @@ impl Cm {
     /// [`EventKind::TimedOut`]: super::EventKind::TimedOut
     ///
     /// # Errors
-    /// [`ConnError::Invalid`] when the path has addresses of two families or the MTU is too large;
+    /// [`ConnError::Invalid`] when the path has addresses of two families, or leads to a group of hosts, or
+    /// the MTU is too large; [`ConnError::NotLocal`] when it does not begin at an address of this side;
     /// [`ConnError::PrivateDataTooLong`] for more than 56 bytes; [`ConnError::OutOfMemory`],
     /// [`ConnError::TooMany`].
     pub fn connect(
@@ -34,8 +37,15 @@ impl Cm {
         local: LocalQp,
     ) -> Result<ConnId, ConnError> {
         let path = spec.path;
-        if path.local_ip.is_ipv4() != path.remote_ip.is_ipv4() || spec.mtu > self.config.max_mtu {
+        if path.local_ip.is_ipv4() != path.remote_ip.is_ipv4()
+            || !is_unicast(path.remote_ip)
+            || spec.mtu > self.config.max_mtu
+        {
             return Err(ConnError::Invalid);
+        }
+        //= R-CONN-2
+        if !self.addresses.contains(path.local_ip) {
+            return Err(ConnError::NotLocal);
         }
         let ends =
             IpEnds { source: path.local_ip, source_port: spec.local_port, destination: path.remote_ip };
@@ -272,36 +282,44 @@ impl Cm {
 
     /// Ends whatever there is by the message that it takes, and tells the consumer if there is one.
     pub(super) fn break_off(&mut self, now: Instant, index: u32) {
-        let Some(conn) = self.conns.get_mut(index) else { return };
-        let message = match conn.state {
-            State::Established => dreq(conn),
-            //= rocev2 §12
-            State::ReqSent => {
-                let mut information = [0; 72];
-                if let Some(guid) = information.first_chunk_mut() {
-                    *guid = self.config.ca_guid.to_be_bytes();
-                }
-                let rej = RejRepr {
-                    local_comm_id: conn.local_id,
-                    remote_comm_id: CommId(0),
-                    about: About::OTHER,
-                    information_len: 8,
-                    reason: RejReason::TIMEOUT,
-                    information,
-                    private_data: [0; 148],
-                };
-                CmMessage::Rej(rej)
-            }
-            State::ReqReceived | State::RepReceived | State::RepSent => {
-                CmMessage::Rej(rej(conn, RejReason::CONSUMER, &[]))
-            }
-            _ => return,
-        };
-        conn.tell(Pending::ABORTED);
-        if !conn.pending.is_empty() {
-            self.telling.push(index);
+        self.end(now, index, Input::Abort);
+    }
+
+    /// Ends a connection whose address has gone, by one last word to the peer, which is not repeated.
+    //= R-CONN-101
+    pub(super) fn lose_address(&mut self, now: Instant, index: u32) {
+        let done = self.disconnect_done(index, false);
+        self.end(now, index, Input::LoseAddress);
+        if let Some(conn) = self.conns.get_mut(index) {
+            conn.tell(done);
+            self.tell_pending(index);
         }
-        self.advance_and_send(now, index, Input::Abort, &message);
+    }
+
+    /// Ends a connection by `input`, tells its consumer unless it knows, and the peer unless it was told.
+    fn end(&mut self, now: Instant, index: u32, input: Input) {
+        let Some(conn) = self.conns.get_mut(index) else { return };
+        if conn.state.on(input).is_none() {
+            return;
+        }
+        let message = match conn.state {
+            State::Established => Some(dreq(conn)),
+            State::DreqReceived => Some(drep(conn)),
+            //= rocev2 §12
+            State::ReqSent => Some(CmMessage::Rej(given_up(conn, self.config.ca_guid))),
+            State::ReqReceived | State::RepReceived | State::RepSent => {
+                Some(CmMessage::Rej(rej(conn, RejReason::CONSUMER, &[])))
+            }
+            _ => None,
+        };
+        if !matches!(conn.state, State::DreqSent | State::DreqReceived) {
+            conn.tell(Pending::ABORTED);
+            self.tell_pending(index);
+        }
+        match message {
+            Some(message) => self.advance_and_send(now, index, input, &message),
+            None => self.advance(now, index, input),
+        };
     }
 
     /// Refuses a request or a reply.
@@ -318,7 +336,7 @@ impl Cm {
         let what = self.disconnect_done(index, graceful);
         if let Some(conn) = self.conns.get_mut(index) {
             conn.tell(what);
-            self.telling.push(index);
+            self.tell_pending(index);
         }
     }
 
@@ -351,6 +369,24 @@ fn request_data(ends: &IpEnds, data: &[u8]) -> Option<[u8; 92]> {
     ends.repr().emit(header);
     room.get_mut(..data.len())?.copy_from_slice(data);
     Some(area)
+}
+
+/// The REJ that takes a REQ back which was not answered yet: the peer's identifier is not known, so that it
+/// says who it is.
+fn given_up(conn: &Conn, ca_guid: u64) -> RejRepr {
+    let mut information = [0; 72];
+    if let Some(guid) = information.first_chunk_mut() {
+        *guid = ca_guid.to_be_bytes();
+    }
+    RejRepr {
+        local_comm_id: conn.local_id,
+        remote_comm_id: CommId(0),
+        about: About::OTHER,
+        information_len: 8,
+        reason: RejReason::TIMEOUT,
+        information,
+        private_data: [0; 148],
+    }
 }
 
 /// The REJ that refuses what the peer sent last.

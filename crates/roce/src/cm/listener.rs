@@ -32,13 +32,10 @@ impl Listeners {
         self.all.iter().find(|listener| listener.id == id).map(|listener| listener.spec.context)
     }
 
-    /// Who takes requests to this address and port. A listener to the very address goes before one to any.
+    /// Who takes requests to this address and port: no two listeners do.
     pub(super) fn matching(&self, ip: IpAddr, port: u16) -> Option<ListenerId> {
-        let found = |wanted: Option<IpAddr>| {
-            self.all.iter().find(|listener| listener.spec.port == port && listener.spec.ip == wanted)
-        };
-        let listener = found(Some(ip)).or_else(|| found(None)).filter(|listener| !listener.paused)?;
-        Some(listener.id)
+        let takes = |listener: &&Listener| listener.spec.port == port && overlap(listener.spec.ip, Some(ip));
+        self.all.iter().find(takes).filter(|listener| !listener.paused).map(|listener| listener.id)
     }
 
     /// Whether another request may wait.
@@ -65,15 +62,21 @@ impl Listeners {
     }
 }
 
+/// Whether some address is meant by both: each is one address, all of a family, or all there are.
+fn overlap(a: Option<IpAddr>, b: Option<IpAddr>) -> bool {
+    let (Some(a), Some(b)) = (a, b) else { return true };
+    a == b || a.is_ipv4() == b.is_ipv4() && (a.is_unspecified() || b.is_unspecified())
+}
+
 impl Cm {
     /// Begins to listen.
     ///
     /// # Errors
-    /// [`ConnError::PortInUse`] when another listener has the port on that or on any address.
+    /// [`ConnError::PortInUse`] when another listener has the port on an address that this one asks for;
+    /// [`ConnError::OutOfMemory`], [`ConnError::TooMany`].
     pub fn listen(&mut self, spec: &ListenSpec) -> Result<ListenerId, ConnError> {
-        let overlaps = |other: &ListenSpec| {
-            other.port == spec.port && (other.ip.is_none() || spec.ip.is_none() || other.ip == spec.ip)
-        };
+        //= R-CONN-53
+        let overlaps = |other: &ListenSpec| other.port == spec.port && overlap(other.ip, spec.ip);
         let listeners = &mut self.listeners;
         if listeners.all.iter().any(|listener| overlaps(&listener.spec)) {
             return Err(ConnError::PortInUse);

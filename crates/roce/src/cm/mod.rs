@@ -8,7 +8,7 @@
 //! [`Cm`] does no I/O, has no clock, and belongs under one lock. After anything that takes `&mut self`:
 //! * **in**: [`Cm::handle`] takes datagrams to queue pair 1 (whose ICRC was checked), [`Cm::handle_timeout`]
 //!   the time that [`Cm::poll_timeout`] asked for;
-//! * **commands**: [`Cm::listen`], [`Cm::pause`], [`Cm::unlisten`]; [`Cm::connect`], [`Cm::accept`],
+//! * **commands**: [`Cm::set_addresses`]; [`Cm::listen`], [`Cm::pause`], [`Cm::unlisten`]; [`Cm::connect`], [`Cm::accept`],
 //!   [`Cm::complete`], [`Cm::reject`], [`Cm::disconnect`], [`Cm::abort`], [`Cm::traffic_seen`],
 //!   [`Cm::release`];
 //! * **out**: [`Cm::poll_transmit`] writes frames, [`Cm::poll_event`] tells what happened, both until they
@@ -23,6 +23,7 @@
 //! when a connection is made, may be refused, and is kept for the next. One datagram is answered by one at
 //! most, none is answered to another address than it came from.
 
+mod addresses;
 mod answer;
 mod command;
 mod conn;
@@ -41,6 +42,7 @@ mod tests;
 use core::time::Duration;
 
 use self::{
+    addresses::Addresses,
     answer::Answer,
     conn::{Conn, Farewell, Pending},
     deadlines::Deadlines,
@@ -178,7 +180,7 @@ pub enum EventKind {
     /// The peer has said goodbye: disconnect or release.
     Disconnected,
     /// The peer has given up, or [`Cm::abort`] was called, or the peer knows nothing of the connection
-    /// any more.
+    /// any more, or this side has lost its address.
     Aborted,
     /// The peer did not answer while connecting.
     TimedOut,
@@ -192,6 +194,10 @@ pub enum EventKind {
 pub enum Ignored {
     /// Not a message of connection management, or one that is not spoken here.
     NotCm,
+    /// To an address that is not this side's.
+    Foreign,
+    /// From an address that no single host can have.
+    Sender,
     /// A message that contradicts itself or the packet it came in.
     Malformed,
     /// About a connection that is not known, or to another peer.
@@ -212,6 +218,7 @@ pub struct Cm {
     prf: Prf,
     /// Of queue pair 1.
     psn: Psn,
+    addresses: Addresses,
     listeners: Listeners,
     conns: Table<Conn>,
     /// By the peer's GUID and communication id: finds repeated REQs.
@@ -242,6 +249,7 @@ impl Cm {
             config,
             prf,
             psn,
+            addresses: Addresses::default(),
             listeners: Listeners::default(),
             conns: Table::new(),
             by_id: Index::default(),
@@ -321,11 +329,15 @@ impl Cm {
 
     /// When [`Cm::handle_timeout`] wants to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.addresses.is_sweeping() {
+            return Some(Instant::default());
+        }
         self.deadlines.first().map(|(deadline, _)| deadline)
     }
 
     /// Lets time pass. Handles a bounded number of deadlines; ask [`Cm::poll_timeout`] again.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.sweep(now);
         for _ in 0..TIMEOUT_BUDGET {
             match self.deadlines.first() {
                 Some((deadline, index)) if deadline <= now => self.expire(now, index),
@@ -398,10 +410,15 @@ impl Cm {
         let Some(conn) = self.conns.get_mut(index) else { return };
         if conn.state.on(input).is_some() {
             conn.tell(what);
-            if !conn.pending.is_empty() {
-                self.telling.push(index);
-            }
+            self.tell_pending(index);
             self.advance(now, index, input);
+        }
+    }
+
+    /// Has [`Cm::poll_event`] come to a connection with something to tell.
+    fn tell_pending(&mut self, index: u32) {
+        if self.conns.get(index).is_some_and(|conn| !conn.pending.is_empty()) {
+            self.telling.push(index);
         }
     }
 

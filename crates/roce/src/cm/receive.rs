@@ -4,7 +4,7 @@
 use core::time::Duration;
 
 use super::{
-    Cm, Conn, Ignored, PeerQp, Pending, State,
+    Cm, Conn, Ignored, PeerQp, Pending, State, addresses,
     answer::{Answer, Says},
     state::Input,
 };
@@ -46,11 +46,12 @@ impl Incoming<'_> {
 }
 
 impl Cm {
-    /// Takes a packet to queue pair 1 whose ICRC is right and whose destination address is this side's.
+    /// Takes a packet to queue pair 1 whose ICRC is right.
     ///
     /// # Errors
     /// Why it had no effect on a connection: for statistics.
     pub fn handle(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), Ignored> {
+        addresses::check(&self.addresses, packet)?;
         let deth = packet.deth().ok_or(Ignored::NotCm)?;
         //= rocev2 §11
         if packet.bth().dest_qp() != Qpn::GSI

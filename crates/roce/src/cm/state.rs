@@ -82,6 +82,8 @@ transitions! {
     ReceiveDrep: DreqSent => TimeWait;
     /// The queue pair failed, or the connection was found to be stale: DREQ if it stood, else REJ.
     Abort: Established => DreqSent, ReqSent | RepReceived | ReqReceived | RepSent => TimeWait;
+    /// The address of this side has gone: DREQ if it stood, else REJ, once.
+    LoseAddress: ReqSent | RepReceived | ReqReceived | RepSent | Established | DreqSent | DreqReceived => TimeWait;
     /// The last repetition was not answered either.
     GiveUp: ReqSent => Idle, RepSent | DreqSent => TimeWait;
     /// Nothing late can arrive any more.

@@ -4,6 +4,7 @@
 //! queue pair has to say to its connection waits in a list for [`Engine::settle`].
 
 use alloc::vec::Vec;
+use core::net::IpAddr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lock_api::RawMutex;
@@ -106,6 +107,17 @@ const fn place(id: ConnId) -> usize {
 }
 
 impl<R: RawMutex> Engine<R> {
+    /// Says which addresses are the adapter's from now on; at first it has none. Connections are made at
+    /// these only. Those at addresses that have gone are aborted as soon as time is handled, and their peers
+    /// are told once.
+    ///
+    /// An error when there is no memory for some of the new ones: they are not known then. Those that are
+    /// not among `addresses` are gone all the same.
+    //= R-CONN-101
+    pub fn set_addresses(&self, addresses: &[IpAddr]) -> Result<(), ConnError> {
+        self.with_conns(|conns| conns.cm.set_addresses(addresses))
+    }
+
     /// Lets peers ask for connections to a port. Each request becomes a [`ConnEvent::Request`] with a new
     /// connection.
     pub fn listen(&self, spec: &ListenSpec) -> Result<ListenerId, ConnError> {

@@ -1,5 +1,6 @@
 //! The engine as its consumers see it: two of them on a virtual network, driven by a virtual clock.
 
+mod addresses;
 mod connect;
 mod cq;
 mod errors;

@@ -160,8 +160,7 @@ fn a_dreq_for_an_unknown_connection_is_agreed_to() {
     let mut pair = Pair::new();
     pair.listen();
     let (a, _) = pair.established();
-    let config = pair.b.cm.config.clone();
-    pair.b.cm = Cm::new(config);
+    pair.b.crash();
     pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
     pair.expect(Side::A, a, EventKind::DisconnectDone { graceful: true });
 }

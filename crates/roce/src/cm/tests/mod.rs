@@ -1,5 +1,6 @@
 //! Two connection managers on a wire that a test can cut.
 
+mod addresses;
 mod end;
 mod establish;
 mod hostile;
@@ -25,6 +26,16 @@ struct Host {
     /// Every message sent, in order.
     sent: Vec<Attribute>,
     next_qpn: u32,
+}
+
+impl Host {
+    /// Forgets everything, and chooses other numbers from now on.
+    fn crash(&mut self) {
+        let mut config = self.cm.config.clone();
+        config.seed[0] ^= 0xFF;
+        self.cm = Cm::new(config);
+        self.cm.set_addresses(&[self.ip]).unwrap();
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +92,9 @@ impl Pair {
             let mac = MacAddr([0x52, 0x54, 0, 0x77, 0, number]);
             let mut config = Config::new(mac.eui64(), [number; 32]);
             adjust(&mut config);
-            Host { cm: Cm::new(config), mac, ip, events: VecDeque::new(), sent: Vec::new(), next_qpn: 0x11 }
+            let mut cm = Cm::new(config);
+            cm.set_addresses(&[ip]).unwrap();
+            Host { cm, mac, ip, events: VecDeque::new(), sent: Vec::new(), next_qpn: 0x11 }
         };
         Self {
             now: Instant::from_nanos(1_000_000_000),

@@ -226,8 +226,7 @@ fn a_queue_pair_that_connects_again_ends_its_old_connection() {
     pair.command(Side::A, |cm, now| cm.complete(now, old)).unwrap();
     pair.expect(Side::B, b, EventKind::Established);
     // A forgets everything, as after a crash, and comes back with the same numbers.
-    let config = pair.a.cm.config.clone();
-    pair.a.cm = Cm::new(Config { seed: [9; 32], ..config });
+    pair.a.crash();
     let new = pair.connect_qp(qp, b"", READS).unwrap();
     pair.expect(Side::A, new, refused(RejReason::STALE_CONNECTION));
     pair.expect(Side::B, b, EventKind::Aborted);

@@ -1,0 +1,184 @@
+//! Addresses of this side, and of those who talk to it.
+
+use super::*;
+use crate::wire::Path;
+
+fn v4(last: u8) -> IpAddr {
+    [192, 168, 77, last].into()
+}
+
+/// Takes the frame that A has to send, and gives B what `change` makes of it.
+fn first_word(pair: &mut Pair, change: impl Fn(&mut Path)) -> Result<(), Ignored> {
+    pair.collect();
+    let (_, _, frame) = pair.wire.remove(0);
+    let packet = Packet::parse(&frame).unwrap();
+    let mut path = pair.path();
+    change(&mut path);
+    let mut mad = [0; Mad::LEN];
+    mad.copy_from_slice(packet.payload());
+    let mut slot = [0; 2048];
+    let len = emit(Crc::detect(), &mut slot, &path, 0xC000, Psn::new(1), &mad).unwrap();
+    let now = pair.now;
+    pair.b.cm.handle(now, &Packet::parse(&slot[..len]).unwrap())
+}
+
+//= rocev2 §13
+#[test]
+fn a_request_to_an_address_of_others_is_not_answered() {
+    let mut pair = Pair::new();
+    pair.listen();
+    pair.connect();
+    let foreign = first_word(&mut pair, |path| path.remote_ip = v4(3));
+    assert_eq!(foreign, Err(Ignored::Foreign));
+    assert!(!pair.b.cm.has_transmit() && pair.b.cm.connections() == 0);
+}
+
+//= rocev2 §12
+#[test]
+fn nobody_is_answered_who_cannot_be_one_host() {
+    let senders: [fn(&mut Path); 6] = [
+        |path| path.local_ip = [255; 4].into(),
+        |path| path.local_ip = [0; 4].into(),
+        |path| path.local_ip = [224, 0, 0, 251].into(),
+        |path| path.local_ip = [127, 0, 0, 1].into(),
+        |path| path.local_mac = MacAddr([0xFF; 6]),
+        |path| path.local_mac = MacAddr([0; 6]),
+    ];
+    for (number, sender) in senders.into_iter().enumerate() {
+        let mut pair = Pair::new();
+        pair.connect();
+        assert_eq!(first_word(&mut pair, sender), Err(Ignored::Sender), "sender {number}");
+        assert!(!pair.b.cm.has_transmit());
+    }
+    for source in ["::", "::1", "ff02::1", "::ffff:192.168.77.1"] {
+        let mut pair = Pair::between("fe80::1".parse().unwrap(), "fe80::2".parse().unwrap(), |_| {});
+        pair.connect();
+        let sent = first_word(&mut pair, |path| path.local_ip = source.parse().unwrap());
+        assert_eq!(sent, Err(Ignored::Sender), "{source}");
+    }
+}
+
+//= R-CONN-53
+#[test]
+fn a_wildcard_means_the_addresses_of_its_family() {
+    let spec = |ip: Option<&str>| ListenSpec {
+        ip: ip.map(|ip| ip.parse().unwrap()),
+        port: PORT,
+        backlog: 1,
+        context: 0,
+    };
+    let mut pair = Pair::new();
+    let cm = &mut pair.b.cm;
+    let v4 = cm.listen(&spec(Some("0.0.0.0"))).unwrap();
+    let v6 = cm.listen(&spec(Some("::"))).unwrap();
+    for taken in [None, Some("0.0.0.0"), Some("192.168.77.2"), Some("::"), Some("fe80::2")] {
+        assert_eq!(cm.listen(&spec(taken)), Err(ConnError::PortInUse), "{taken:?}");
+    }
+    cm.unlisten(Instant::default(), v6).unwrap();
+    cm.listen(&spec(Some("fe80::2"))).unwrap();
+    let a = pair.connect();
+    let b = pair.request();
+    pair.command(Side::B, |cm, now| cm.unlisten(now, v4)).unwrap();
+    let other = pair.connect();
+    pair.expect(
+        Side::A,
+        other,
+        EventKind::Refused { reason: RejReason::INVALID_SERVICE_ID, private_data: padded(b"", 148) },
+    );
+    pair.accept(b);
+    pair.replied(a);
+}
+
+/// Takes B's address away when a connection has come so far, and tells what the consumers hear of it.
+fn lose_address(depth: usize) -> [Vec<EventKind>; 2] {
+    let mut pair = Pair::new();
+    pair.listen();
+    let a = pair.connect();
+    let b = pair.request();
+    if depth >= 1 {
+        pair.accept(b);
+    }
+    if depth >= 2 {
+        pair.replied(a);
+    }
+    if depth >= 3 {
+        pair.command(Side::A, |cm, now| cm.complete(now, a)).unwrap();
+        pair.expect(Side::B, b, EventKind::Established);
+    }
+    if depth == 4 {
+        pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
+        pair.expect(Side::B, b, EventKind::Disconnected);
+    }
+    if depth == 5 {
+        pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
+        pair.expect(Side::A, a, EventKind::Disconnected);
+    }
+    pair.collect();
+    let spoken = pair.b.sent.len();
+    pair.b.cm.set_addresses(&[v4(9)]).unwrap();
+    pair.run_for(Duration::from_mins(5));
+    assert!(pair.b.sent.len() - spoken <= 1, "one last word at most: {:?}", &pair.b.sent[spoken..]);
+    let told = [&mut pair.a, &mut pair.b].map(|host| host.events.drain(..).map(|event| event.kind).collect());
+    pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
+    pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
+    pair.nothing_left();
+    told
+}
+
+//= R-CONN-101
+#[test]
+fn whoever_loses_an_address_loses_its_connections() {
+    let refused = EventKind::Refused { reason: RejReason::CONSUMER, private_data: padded(b"", 148) };
+    let done = |graceful| EventKind::DisconnectDone { graceful };
+    assert_eq!(lose_address(0), [vec![refused], vec![EventKind::Aborted]], "asked");
+    assert_eq!(lose_address(1)[1], [EventKind::Aborted], "accepted");
+    assert_eq!(lose_address(2), [vec![EventKind::Aborted], vec![EventKind::Aborted]], "replied");
+    assert_eq!(lose_address(3), [vec![EventKind::Disconnected], vec![EventKind::Aborted]], "established");
+    assert_eq!(lose_address(4), [vec![done(true)], vec![]], "the peer was first");
+    assert_eq!(lose_address(5), [vec![], vec![done(false)]], "this side was first");
+}
+
+//= R-CONN-101
+#[test]
+fn connections_at_other_addresses_stay() {
+    let mut pair = Pair::new();
+    pair.listen();
+    let (a, b) = pair.established();
+    let mine = pair.b.ip;
+    pair.b.cm.set_addresses(&[v4(9), mine]).unwrap();
+    pair.b.cm.set_addresses(&[mine]).unwrap();
+    pair.quiet_for(Duration::from_secs(1));
+    // Gone, and back before anybody looked.
+    pair.b.cm.set_addresses(&[]).unwrap();
+    pair.b.cm.set_addresses(&[mine]).unwrap();
+    pair.quiet_for(Duration::from_secs(1));
+    pair.release(a, b);
+}
+
+//= R-CONN-101
+#[test]
+fn many_connections_end_a_bounded_number_at_a_time() {
+    let mut pair = Pair::new();
+    for _ in 0..1000 {
+        pair.connect();
+    }
+    pair.a.cm.set_addresses(&[]).unwrap();
+    let mut calls = 0;
+    while pair.a.cm.poll_timeout() == Some(Instant::default()) {
+        let now = pair.now;
+        pair.a.cm.handle_timeout(now);
+        calls += 1;
+    }
+    assert!((3..=5).contains(&calls), "{calls}");
+    let aborted = core::iter::from_fn(|| pair.a.cm.poll_event()).filter(|e| e.kind == EventKind::Aborted);
+    assert_eq!(aborted.count(), 1000);
+}
+
+#[test]
+fn addresses_are_bounded() {
+    let mut pair = Pair::new();
+    let many: Vec<IpAddr> =
+        (0..2000u32).map(|i| core::net::Ipv4Addr::from_bits(0x0A00_0000 + i).into()).collect();
+    assert_eq!(pair.a.cm.set_addresses(&many), Err(ConnError::TooMany));
+    assert_eq!(pair.a.cm.set_addresses(&many[..1024]), Ok(()));
+}

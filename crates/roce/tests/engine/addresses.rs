@@ -1,0 +1,201 @@
+//! IPv6, addresses that come and go, and an engine that talks to itself.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use roce::wire::{Packet, Path};
+use roce::{AcceptSpec, Access, ConnError, ConnEvent, ConnectSpec, ListenSpec, QpState, Status};
+
+use crate::pair::{Options, PORT, Pair, pattern, spec};
+
+fn global(number: u8) -> IpAddr {
+    Ipv6Addr::new(0xFD77, 0, 0, 0, 0, 0, 0, number.into()).into()
+}
+
+fn link_local(number: u8) -> IpAddr {
+    Ipv6Addr::new(0xFE80, 0, 0, 0, 0x5054, 0xFF, 0xFE77, number.into()).into()
+}
+
+/// Sends, writes and reads a message of several packets in either direction, and says goodbye.
+fn use_and_end(pair: &mut Pair) {
+    let data = pattern(5000, 7);
+    for side in [0, 1] {
+        let (here, there) = (&pair.sides[side], &pair.sides[1 - side]);
+        let source = here.source(&data);
+        let sinks =
+            [there.sink(data.len()), there.shared(data.len()), here.memory(data.len(), Access::LOCAL_WRITE)];
+        there.recv(1, &[sinks[0].all()]);
+        here.write(2, &[source.all()], &sinks[1], 0);
+        here.send(3, &[source.all()]);
+        here.read(4, &[sinks[2].all()], &sinks[1], 0);
+        pair.run();
+        let done = [(2, Status::Success), (3, Status::Success), (4, Status::Success)];
+        assert_eq!(pair.sides[side].outcomes(), done);
+        assert_eq!(pair.sides[1 - side].outcomes(), [(1, Status::Success)]);
+        assert!(sinks.iter().all(|sink| sink.read() == data));
+    }
+    for side in &pair.sides {
+        side.engine.disconnect(pair.now, side.conn.unwrap()).unwrap();
+    }
+    pair.run();
+    for side in 0..2 {
+        assert!(pair.told(side, |e| matches!(e, ConnEvent::DisconnectDone { graceful: true })));
+    }
+}
+
+//= rocev2 §13
+//= rocev2 §1
+#[test]
+fn everything_works_over_ipv6() {
+    for ip in [global as fn(u8) -> IpAddr, link_local] {
+        let mut pair = Pair::new(Options { ip, ..Options::default() });
+        pair.capture = Some(Vec::new());
+        pair.listen();
+        pair.connect(&[0xC0; 56]);
+        pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
+        let Some((_, _, ConnEvent::Request(request))) = pair.sides[1].conn_events.first() else {
+            panic!("no request")
+        };
+        assert_eq!((request.path.local_ip, request.path.remote_ip), (ip(2), ip(1)));
+        assert_eq!(request.private_data.as_slice(), [0xC0; 56]);
+        pair.accept(&[0xAC; 196]);
+        pair.run_until("a reply", |pair| pair.told(0, |e| matches!(e, ConnEvent::Replied { .. })));
+        pair.complete();
+        pair.run_until("the connection", |p| p.told(1, |e| matches!(e, ConnEvent::Established { .. })));
+        use_and_end(&mut pair);
+        for (from, frame) in pair.capture.take().unwrap() {
+            let packet = Packet::parse(&frame).unwrap();
+            assert_eq!((packet.source(), packet.destination()), (ip(1 + from as u8), ip(2 - from as u8)));
+        }
+    }
+}
+
+//= rocev2 §13
+#[test]
+fn a_bad_network_is_survived_over_ipv6() {
+    for seed in 0..5 {
+        let bad =
+            Options { seed, loss: 50, duplication: 20, reordering: 50, corruption: 5, ..Options::default() };
+        use_and_end(&mut Pair::connected(Options { ip: link_local, ..bad }));
+    }
+}
+
+//= R-CONN-2
+//= rocev2 §13
+#[test]
+fn connections_begin_at_addresses_of_this_side_and_end_at_addresses_of_hosts() {
+    let pair = Pair::new(Options::default());
+    let alice = &pair.sides[0];
+    let connect = |local_ip: IpAddr, remote_ip: IpAddr| {
+        let path = Path { local_ip, remote_ip, ..pair.path(0) };
+        let spec = ConnectSpec {
+            path,
+            local_port: 50000,
+            remote_port: PORT,
+            mtu: pair.options.mtu,
+            reads: pair.options.reads,
+            private_data: b"",
+            context: 0,
+        };
+        alice.engine.connect(pair.now, &alice.qp, &spec)
+    };
+    assert_eq!(connect([10, 0, 0, 9].into(), [10, 0, 0, 2].into()), Err(ConnError::NotLocal));
+    assert_eq!(connect(global(1), global(2)), Err(ConnError::NotLocal));
+    for nobody in [[255; 4], [0; 4], [224, 0, 0, 1], [127, 0, 0, 1]] {
+        assert_eq!(connect([10, 0, 0, 1].into(), nobody.into()), Err(ConnError::Invalid), "{nobody:?}");
+    }
+    alice.engine.set_addresses(&[[10, 0, 0, 1].into(), [10, 0, 0, 9].into()]).unwrap();
+    assert!(connect([10, 0, 0, 9].into(), [10, 0, 0, 2].into()).is_ok());
+}
+
+//= R-CONN-101
+#[test]
+fn a_wildcard_listener_hears_nothing_at_addresses_of_others() {
+    let mut pair = Pair::new(Options::default());
+    pair.listen();
+    pair.sides[1].engine.set_addresses(&[[10, 0, 0, 77].into()]).unwrap();
+    pair.connect(b"");
+    pair.run_for(std::time::Duration::from_secs(5));
+    assert!(pair.sides[1].conn.is_none());
+    assert_eq!(pair.sides[1].stat("tx_datagrams"), 0, "nobody is there who could answer");
+    // The address is added while the request is still repeated.
+    let mine = pair.sides[1].ip;
+    pair.sides[1].engine.set_addresses(&[[10, 0, 0, 77].into(), mine]).unwrap();
+    pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
+}
+
+//= R-CONN-101
+//= R-CONN-87
+#[test]
+fn an_address_that_goes_takes_its_connections_with_it() {
+    let mut pair = Pair::connected(Options::default());
+    for side in &pair.sides {
+        side.recv(5, &[side.sink(8).all()]);
+    }
+    pair.sides[1].engine.set_addresses(&[[10, 0, 0, 77].into()]).unwrap();
+    pair.run_until("the end", |pair| pair.told(1, |e| matches!(e, ConnEvent::Aborted)));
+    assert_eq!(pair.sides[1].outcomes(), [(5, Status::Flushed)]);
+    assert_eq!(pair.sides[1].qp.state(), QpState::Error);
+    pair.run_until("a goodbye", |pair| pair.told(0, |e| matches!(e, ConnEvent::Disconnected)));
+    // What the peer says to the old address is not heard, nor is anything sent from there.
+    let sent = pair.sides[1].stat("tx_datagrams");
+    let alice = &pair.sides[0];
+    alice.engine.disconnect(pair.now, alice.conn.unwrap()).unwrap();
+    pair.run();
+    assert!(pair.told(0, |e| matches!(e, ConnEvent::DisconnectDone { .. })));
+    assert_eq!(pair.sides[1].stat("tx_datagrams"), sent);
+    assert_eq!(sent, 2, "a REP and a DREQ");
+}
+
+/// An engine connects to itself, at one address or between two of its own.
+//= rocev2 §12
+#[test]
+fn an_engine_may_connect_to_itself() {
+    for other in [[10, 0, 0, 1], [10, 0, 0, 5]] {
+        let mut pair = Pair::new(Options { loss: 0, ..Options::default() });
+        let path = {
+            let alice = &pair.sides[0];
+            alice.engine.set_addresses(&[alice.ip, other.into()]).unwrap();
+            alice.engine.listen(&ListenSpec { ip: None, port: PORT, backlog: 1, context: 500 }).unwrap();
+            Path::new(alice.mac, alice.mac, alice.ip, other.into())
+        };
+        let passive_qp =
+            pair.sides[0].engine.create_qp(spec(pair.sides[0].pd, &pair.sides[0].cq, &pair.options));
+        let passive_qp = passive_qp.unwrap();
+        let request = ConnectSpec {
+            path,
+            local_port: 50000,
+            remote_port: PORT,
+            mtu: pair.options.mtu,
+            reads: pair.options.reads,
+            private_data: b"me",
+            context: 100,
+        };
+        let alice = &pair.sides[0];
+        let active = alice.engine.connect(pair.now, &alice.qp, &request).unwrap();
+        pair.run_until("a request", |pair| pair.sides[0].conn.is_some());
+        let passive = pair.sides[0].conn.unwrap();
+        let answer = AcceptSpec { reads: pair.options.reads, private_data: b"", context: 200 };
+        pair.sides[0].engine.accept(pair.now, passive, &passive_qp, &answer).unwrap();
+        pair.run_until("a reply", |pair| pair.told(0, |e| matches!(e, ConnEvent::Replied { .. })));
+        pair.sides[0].engine.complete(pair.now, active).unwrap();
+        pair.run_until("both ends", |pair| pair.told(0, |e| matches!(e, ConnEvent::Established { .. })));
+        let alice = &pair.sides[0];
+        let (source, sink) = (alice.source(&pattern(3000, 1)), alice.sink(3000));
+        let receive = roce::RecvRequest { context: 8, sges: &[sink.all()] };
+        alice.engine.post_recv(&passive_qp, &receive).unwrap();
+        alice.send(9, &[source.all()]);
+        pair.run();
+        let mut outcomes = pair.sides[0].outcomes();
+        outcomes.sort_by_key(|(context, _)| *context);
+        assert_eq!(outcomes, [(8, Status::Success), (9, Status::Success)]);
+        assert_eq!(sink.read(), pattern(3000, 1));
+        pair.sides[0].engine.disconnect(pair.now, active).unwrap();
+        pair.run_until("a goodbye", |pair| pair.told(0, |e| matches!(e, ConnEvent::Disconnected)));
+        pair.sides[0].engine.disconnect(pair.now, passive).unwrap();
+        pair.run();
+        let ends = pair.sides[0].conn_events.iter();
+        let ends = ends.filter(|(_, _, event)| matches!(event, ConnEvent::DisconnectDone { graceful: true }));
+        assert_eq!(ends.count(), 2);
+        assert_eq!(pair.sides[1].stat("rx_datagrams"), 0);
+    }
+}
