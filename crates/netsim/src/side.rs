@@ -139,8 +139,6 @@ impl Side {
         Memory { bytes, region }
     }
 
-    /// Memory with `data` in it, to send from.
-    pub fn source(&self, data: &[u8]) -> Memory {
     /// Gives memory logical addresses, as pages from the one returned on.
     pub fn map(&self, memory: &Memory) -> u64 {
         let start = NonNull::new(UnsafeCell::raw_get(memory.bytes.0.as_ptr())).unwrap();
@@ -150,6 +148,8 @@ impl Side {
         unsafe { self.engine.map_logical(0, backing) }.unwrap()
     }
 
+    /// Memory with `data` in it, to send from.
+    pub fn source(&self, data: &[u8]) -> Memory {
         let memory = self.memory(data.len().max(1), Access::empty());
         memory.write(data);
         memory

@@ -124,10 +124,10 @@ pub fn completion(status: Status, kind: CompletionKind) -> NTSTATUS {
         Status::RemoteInvalidRequest | Status::RemoteOperation => REMOTE_ERROR,
         Status::RetryExceeded | Status::RnrRetryExceeded => STATUS_IO_TIMEOUT,
         Status::LocalOperation | Status::BadResponse => STATUS_INTERNAL_ERROR,
-    }
-}
         //= R-MR-41, R-MR-46
         Status::MemoryManagement => STATUS_INVALID_DEVICE_REQUEST,
+    }
+}
 
 /// What the peer's side did wrong, other than refusing access: numerically the sister interface's
 /// REMOTE_ERROR.
