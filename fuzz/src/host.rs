@@ -85,6 +85,7 @@ impl Host {
         config.window = 8;
         config.ack_every = 4;
         let engine = Box::new(Engine::try_new(config).expect("an engine"));
+        engine.set_addresses(&[forge::HOST.into()]).expect("an address");
         let pd = engine.create_pd();
         let cq = engine.create_cq(256, 1).expect("a completion queue");
         let regions = Zone::ALL.map(|_| None);
