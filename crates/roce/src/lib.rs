@@ -52,6 +52,7 @@ extern crate alloc;
 
 mod arc;
 mod cm;
+mod congestion;
 mod conn;
 mod cq;
 mod engine;
@@ -76,6 +77,7 @@ pub mod wire;
 mod work;
 
 pub use arc::{Arc, OutOfMemory};
+pub use congestion::{Congestion, CongestionMode, Reaction};
 pub use conn::{
     AcceptSpec, ConnEvent, ConnId, ConnectSpec, ListenSpec, ListenerId, PrivateData, ReadLimits,
     RejectReason, Request, Timing,

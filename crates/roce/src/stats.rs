@@ -88,8 +88,12 @@ counters! {
     rx_out_of_order,
     /// Requests of peers that found no receive.
     rx_rnr,
-    /// Congestion notifications received.
+    /// Congestion notifications received from peers.
     rx_cnp,
+    /// Times that a queue pair slowed down after one.
+    rate_reductions,
+    /// Congestion notifications sent.
+    tx_cnp,
     /// Frames with a congestion mark received.
     rx_congestion_marked,
     /// Messages received (SEND).

@@ -203,7 +203,7 @@ impl<R: RawMutex> Engine<R> {
             }
             let reads = conns.cm.accept(now, conn, spec, local)?;
             // Served from the moment the REP is sent, which cannot be before the lock is free.
-            let params = Self::peer_params(conn, qp, &PeerQp { reads, ..peer }, local.receive_psn)
+            let params = self.peer_params(conn, qp, &PeerQp { reads, ..peer }, local.receive_psn)
                 .ok_or(ConnError::Invalid)?;
             rc.peer_known(params, &self.config).map_err(|_| ConnError::QpBusy)?;
             if let Some(entry) = conns.entry(conn) {
@@ -313,7 +313,7 @@ impl<R: RawMutex> Engine<R> {
                 entry.reads = peer.reads;
                 let (qp, receive_psn) = (entry.qp.clone()?, entry.receive_psn);
                 //= R-CONN-35
-                let known = Self::peer_params(id, &qp, peer, receive_psn)
+                let known = self.peer_params(id, &qp, peer, receive_psn)
                     .is_some_and(|params| qp.rc.lock().peer_known(params, &self.config).is_ok());
                 if !known {
                     // The queue pair was flushed meanwhile.
@@ -450,8 +450,12 @@ impl<R: RawMutex> Engine<R> {
 
     /// What a queue pair has to know of its peer.
     #[inline(never)]
-    fn peer_params(conn: ConnId, qp: &Qp<R>, peer: &PeerQp, receive_psn: Psn) -> Option<Peer> {
-        let path = Path { source_port: flow_source_port(qp.qpn, peer.qpn), ..peer.path };
+    fn peer_params(&self, conn: ConnId, qp: &Qp<R>, peer: &PeerQp, receive_psn: Psn) -> Option<Peer> {
+        let path = Path {
+            source_port: flow_source_port(qp.qpn, peer.qpn),
+            traffic_class: peer.path.traffic_class & !3 | self.config.congestion.ecn(),
+            ..peer.path
+        };
         Some(Peer {
             conn,
             template: Template::new(&path, peer.qpn)?,

@@ -88,9 +88,6 @@ impl<R: RawMutex> Engine<R> {
         if bth.p_key() & PKEY_DEFAULT >> 1 != PKEY_DEFAULT >> 1 {
             return Err(Reason::PKey);
         }
-        if packet.congestion_experienced() {
-            self.stats.rx_congestion_marked.inc();
-        }
         if bth.dest_qp() == Qpn::GSI {
             self.check_icrc(packet)?;
             self.handle_datagram(now, packet);

@@ -17,6 +17,7 @@ pub use events::{CqNotice, Event, SrqNotice};
 pub use frames::{Reason, Transmit, Verdict};
 
 use crate::arc::Arc;
+use crate::congestion::Congestion;
 use crate::conn::{ConnId, ReadLimits, Timing};
 use crate::fifo::Fifo;
 use crate::icrc::Crc;
@@ -51,6 +52,7 @@ pub struct Config {
     /// Rounded up to a power of two.
     pub ack_every: u32,
     pub timing: Timing,
+    pub congestion: Congestion,
     /// Names this side to connection management of peers: constant and unique, an EUI-64 of the adapter.
     pub ca_guid: u64,
     /// How CRCs are computed.
@@ -73,6 +75,7 @@ impl Config {
             window: 128,
             ack_every: 32,
             timing: Timing::default(),
+            congestion: Congestion::default(),
             ca_guid,
             crc: Crc::detect(),
             seed,

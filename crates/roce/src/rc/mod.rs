@@ -9,6 +9,7 @@
 
 mod completer;
 mod local;
+mod notices;
 mod reads;
 pub(crate) mod recv;
 mod requester;
@@ -24,6 +25,7 @@ use core::time::Duration;
 
 use lock_api::RawMutex;
 
+use crate::congestion::{NOTIFICATION_CLASS, Notifier, Rate};
 use crate::conn::{ConnId, ReadLimits};
 use crate::engine::{Config, Engine, Reason};
 use crate::error::{CreateError, PostError};
@@ -49,6 +51,8 @@ pub(crate) struct Rc {
     /// The receive that a message is going into.
     current: Current,
     responder: Responder,
+    notifier: Notifier,
+    rate: Rate,
     /// When the timer wheel wakes this queue pair, if it does.
     scheduled: Option<Instant>,
 }
@@ -140,6 +144,8 @@ impl Rc {
         recv: RecvQueue::EMPTY,
         current: Current::NONE,
         responder: Responder::IDLE,
+        notifier: Notifier::QUIET,
+        rate: Rate::LINE,
         scheduled: None,
     };
 
@@ -243,11 +249,20 @@ impl Rc {
         if packet.source() != link.remote_ip || packet.destination() != link.local_ip {
             return Err(Reason::Address);
         }
+        //= rocev2 §14
+        if packet.congestion_experienced() {
+            env.engine.stats.rx_congestion_marked.inc();
+            self.notifier.marked(env.now, &env.engine.config.congestion);
+        }
         match packet.info().class {
             Class::Request => self.handle_request(env, packet)?,
             Class::Response => self.handle_response(env, packet)?,
-            Class::Congestion => env.engine.stats.rx_cnp.inc(),
-            Class::Datagram => return Err(Reason::Opcode),
+            // No part of any sequence.
+            Class::Congestion if packet.bth().becn() => {
+                self.handle_notification(env);
+                return Ok(Outcome::default());
+            }
+            Class::Datagram | Class::Congestion => return Err(Reason::Opcode),
         }
         //= rocev2 §12
         let established = self.conn.filter(|_| self.state == State::Rtr);
@@ -256,14 +271,12 @@ impl Rc {
 
     /// Writes the next frame, if there is one, to the slot; its length.
     pub(crate) fn transmit<R: RawMutex>(&mut self, env: &Env<'_, R>, slot: &mut [u8]) -> Option<usize> {
-        // What is owed to the peer goes first, but never twice in a row while there are own requests.
-        let own_first = self.responder.yield_turn();
-        let sent =
-            if own_first { self.transmit_request(env, slot) } else { self.transmit_response(env, slot) };
-        let sent = match sent {
-            Err(Unsent::Idle) if own_first => self.transmit_response(env, slot),
-            Err(Unsent::Idle) => self.transmit_request(env, slot),
-            sent => sent,
+        let sent = if self.notifier.owes() {
+            self.transmit_notification(env, slot)
+        } else if self.rate.is_limited() {
+            self.transmit_paced(env, slot)
+        } else {
+            self.transmit_next(env, slot)
         };
         if sent == Err(Unsent::Broken) {
             // Never of use again: better told than stuck.
@@ -273,9 +286,24 @@ impl Rc {
         sent.ok()
     }
 
+    fn transmit_next<R: RawMutex>(&mut self, env: &Env<'_, R>, slot: &mut [u8]) -> Result<usize, Unsent> {
+        // What is owed to the peer goes first, but never twice in a row while there are own requests.
+        let own_first = self.responder.yield_turn();
+        let sent =
+            if own_first { self.transmit_request(env, slot) } else { self.transmit_response(env, slot) };
+        match sent {
+            Err(Unsent::Idle) if own_first => self.transmit_response(env, slot),
+            Err(Unsent::Idle) => self.transmit_request(env, slot),
+            sent => sent,
+        }
+    }
+
     /// The time has come for something.
     pub(crate) fn handle_timeout<R: RawMutex>(&mut self, env: &Env<'_, R>) {
         self.scheduled = None;
+        if self.rate.wake_at().is_some_and(|at| at <= env.now) {
+            self.rate.wake();
+        }
         self.check_deadline(env);
     }
 
@@ -283,7 +311,11 @@ impl Rc {
     pub(crate) fn rearm(&mut self, index: u32, mut schedule: impl FnMut(u32, Instant)) {
         // Lazily: a wake-up that is too early looks at the clock and is set again, which is cheaper than to
         // move it with every acknowledgement.
-        if let Some(deadline) = self.deadline()
+        let deadline = match (self.deadline(), self.rate.wake_at()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        if let Some(deadline) = deadline
             && self.scheduled.is_none_or(|scheduled| scheduled > deadline)
         {
             self.scheduled = Some(deadline);
@@ -304,6 +336,8 @@ impl Rc {
             self.report_broken(env);
         }
         self.requester.stop();
+        self.notifier.paid();
+        self.rate.wake();
         //= R-QP-59
         //= R-QP-27
         //= R-QP-39

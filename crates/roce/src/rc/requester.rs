@@ -415,7 +415,8 @@ impl Rc {
         let ack_req = last
             || sequence & requester.ack_mask == requester.ack_mask
             || in_flight.saturating_add(1) >= requester.window
-            || (again && in_flight == 0);
+            || (again && in_flight == 0)
+            || self.rate.is_crawling();
         let headers = Headers {
             opcode: opcode(wqe.operation, first, last),
             //= R-QP-76

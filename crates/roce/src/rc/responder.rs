@@ -127,6 +127,11 @@ impl Responder {
         self.ack_owed || self.nak_owed.is_some() || self.reads.is_serving()
     }
 
+    /// Whether what is owed next is a READ response.
+    pub(super) fn is_serving(&self) -> bool {
+        self.reads.is_serving()
+    }
+
     /// Whether the peer is still to be told why this side has failed.
     pub(super) fn owes_refusal(&self) -> bool {
         //= rocev2 §9
@@ -144,7 +149,7 @@ impl Responder {
 impl Rc {
     /// Whether [`Rc::transmit`] may find something.
     pub(crate) fn wants_to_transmit(&self) -> bool {
-        self.responder.owes() || self.wants_to_request()
+        self.responder.owes() || self.wants_to_request() || self.notifier.owes()
     }
 
     /// A packet of the peer's requests.

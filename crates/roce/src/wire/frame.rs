@@ -169,6 +169,24 @@ impl Template {
         Some(Self { bytes, ip_at: eth.header_len(), family, prefix, p_key: PKEY_DEFAULT, dest_qp })
     }
 
+    /// Gives a frame that was built of this template another traffic class than the path's. The ICRC does
+    /// not cover that.
+    pub fn reclass(&self, frame: &mut [u8], traffic_class: u8) {
+        let Some(ip) = frame.get_mut(self.ip_at..) else { return };
+        match self.family {
+            Family::V4(_) => {
+                if let Some(header) = ip.first_chunk_mut() {
+                    ipv4::patch_traffic_class(header, traffic_class);
+                }
+            }
+            Family::V6 => {
+                if let Some(header) = ip.first_chunk_mut() {
+                    ipv6::patch_traffic_class(header, traffic_class);
+                }
+            }
+        }
+    }
+
     /// Bytes of a frame around its payload, pad bytes not counted.
     pub fn overhead(&self, opcode: Opcode) -> usize {
         let ip = match self.family {

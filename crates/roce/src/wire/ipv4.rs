@@ -197,6 +197,14 @@ pub(super) fn patch_length(header: &mut [u8; Ipv4::LEN], partial: u64, total_len
     field::put16::<{ at::CHECKSUM }, _>(header, !fold(partial + u64::from(total_length)));
 }
 
+/// Sets the traffic class of a finished header.
+pub(super) fn patch_traffic_class(header: &mut [u8; Ipv4::LEN], traffic_class: u8) {
+    header[at::TRAFFIC_CLASS] = traffic_class;
+    field::put16::<{ at::CHECKSUM }, _>(header, 0);
+    let checksum = !sum(header);
+    field::put16::<{ at::CHECKSUM }, _>(header, checksum);
+}
+
 /// Sum of a header's words without length and checksum, for [`patch_length`].
 pub(super) fn partial_sum(header: &[u8; Ipv4::LEN]) -> u64 {
     let mut header = *header;

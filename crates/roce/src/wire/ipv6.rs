@@ -120,6 +120,13 @@ impl Ipv6Repr {
     }
 }
 
+/// Sets the traffic class of a header written before.
+pub(super) fn patch_traffic_class(header: &mut [u8; Ipv6::LEN], traffic_class: u8) {
+    let first = field::be32::<{ at::VERSION_CLASS_FLOW }, _>(header);
+    let first = first & 0xF00F_FFFF | u32::from(traffic_class) << 20;
+    field::put32::<{ at::VERSION_CLASS_FLOW }, _>(header, first);
+}
+
 /// Sets the payload length of a header written before.
 #[inline]
 pub(super) fn patch_length(header: &mut [u8; Ipv6::LEN], payload_length: u16) {

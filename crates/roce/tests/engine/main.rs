@@ -1,6 +1,7 @@
 //! The engine as its consumers see it: two of them on a virtual network, driven by a virtual clock.
 
 mod addresses;
+mod congestion;
 mod connect;
 mod cq;
 mod errors;

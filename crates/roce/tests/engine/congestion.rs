@@ -1,0 +1,293 @@
+//! Congestion: marks are answered, notifications obeyed, and nobody else can slow a queue pair down.
+
+use std::time::Duration;
+
+use roce::wire::{Opcode, Packet, PathMtu, Psn};
+use roce::{CongestionMode, Operation, SendFlags, Status};
+
+use crate::pair::{Memory, Options, Pair, pattern};
+
+const MTU: PathMtu = PathMtu::Bytes4096;
+
+/// Both sides react; the line of a sender is taken to have 10 Gb/s.
+fn reacting() -> Options {
+    let config: fn(&mut roce::Config) = |config| {
+        config.congestion.mode = CongestionMode::React;
+        config.congestion.reaction.line_rate = 10_000_000_000;
+    };
+    Options { mtu: MTU, config, ..Options::default() }
+}
+
+/// Lets alice write `len` bytes over and over while `time` passes; how many writes that were.
+fn keep_writing(pair: &mut Pair, source: &Memory, target: &Memory, len: usize, time: Duration) -> usize {
+    let end = pair.now + time;
+    let mut done = 0;
+    for _ in 0..4 {
+        pair.sides[0].write(0, &[source.sge(0, len)], target, 0);
+    }
+    while pair.now < end {
+        let left = end.duration_since(pair.now);
+        pair.run_within(left, |pair| !pair.sides[0].cq.is_empty());
+        for (_, status) in pair.sides[0].outcomes() {
+            assert_eq!(status, Status::Success);
+            done += 1;
+            pair.sides[0].write(0, &[source.sge(0, len)], target, 0);
+        }
+        if pair.now.duration_since(end) == Duration::ZERO && pair.sides[0].cq.is_empty() {
+            let rest = end.duration_since(pair.now);
+            pair.run_for(rest.min(Duration::from_micros(100)));
+        }
+    }
+    done
+}
+
+//= rocev2 §14
+#[test]
+fn a_mark_is_answered_with_a_notification_once_in_an_interval() {
+    for ip in [|n| [10, 0, 0, n].into(), |n| [0xFD00, 0, 0, 0, 0, 0, 0, u16::from(n)].into()] {
+        let rate = Some(10_000_000_000);
+        let mut pair = Pair::connected(Options { marks: 1000, rate, ip, ..reacting() });
+        let [alice, bob] = &pair.sides;
+        let (source, target) = (alice.source(&pattern(2_000_000, 1)), bob.shared(2_000_000));
+        pair.capture = Some(Vec::new());
+        pair.options.faults_to = [false, true];
+        alice.write(1, &[source.all()], &target, 0);
+        pair.run();
+        assert_eq!(pair.sides[0].outcomes(), [(1, Status::Success)]);
+        assert_eq!(target.read(), pattern(2_000_000, 1));
+        let capture = pair.capture.take().unwrap();
+        let mut notifications = 0;
+        for (from, frame) in &capture {
+            let packet = Packet::parse(frame).unwrap();
+            assert!(packet.icrc_valid(roce::icrc::Crc::table()));
+            let class = packet.ip().traffic_class();
+            if packet.bth().opcode() != Opcode::CNP {
+                assert_eq!(class & 3, if packet.bth().opcode().is_rc() { 2 } else { 0 });
+                continue;
+            }
+            notifications += 1;
+            assert_eq!((*from, packet.bth().dest_qp()), (1, pair.sides[0].qp.qpn()));
+            assert!(packet.bth().becn() && !packet.bth().ack_req());
+            assert_eq!((packet.bth().psn(), class), (Psn::new(0), 48 << 2));
+        }
+        assert_eq!(pair.sides[1].stat("tx_cnp"), notifications);
+        assert_eq!(pair.sides[0].stat("rx_cnp"), notifications);
+        assert!(pair.sides[1].stat("rx_congestion_marked") > notifications);
+        assert!(notifications > 10 && pair.sides[0].stat("rate_reductions") > 10);
+        assert_eq!(pair.sides[0].stat("tx_cnp"), 0);
+    }
+}
+
+//= rocev2 §14
+#[test]
+fn marks_change_nothing_for_those_who_do_not_care() {
+    for mode in [CongestionMode::Ignore, CongestionMode::Notify] {
+        let config: fn(&mut roce::Config) = match mode {
+            CongestionMode::Ignore => |config| config.congestion.mode = CongestionMode::Ignore,
+            _ => |_| {},
+        };
+        let mut pair = Pair::connected(Options { config, ..Options::default() });
+        let [alice, bob] = &pair.sides;
+        let (source, target) = (alice.source(b"marked"), bob.shared(6));
+        // Marked by whoever is on the way, asked for or not.
+        pair.filter = Some(Box::new(|_, frame| {
+            let packet = Packet::parse(frame).unwrap();
+            assert_eq!(packet.ip().traffic_class() & 3, 0, "not said to be capable");
+            if packet.bth().opcode().is_rc() {
+                frame[15] |= 3;
+                let sum = u16::from_be_bytes([frame[24], frame[25]]);
+                let (less, borrow) = sum.overflowing_sub(3);
+                frame[24..26].copy_from_slice(&(less - u16::from(borrow)).to_be_bytes());
+            }
+            true
+        }));
+        alice.write(1, &[source.all()], &target, 0);
+        pair.run();
+        assert_eq!(pair.sides[0].outcomes(), [(1, Status::Success)]);
+        assert_eq!(pair.sides[1].stat("rx_congestion_marked"), 1);
+        assert_eq!(pair.sides[1].stat("tx_cnp"), u64::from(mode == CongestionMode::Notify));
+        assert_eq!(pair.sides[0].stat("rx_cnp"), pair.sides[1].stat("tx_cnp"));
+        assert_eq!(pair.sides[0].stat("rate_reductions"), 0);
+    }
+}
+
+/// A line of 1 Gb/s that marks when more than a few frames wait: how long a small message waits behind a big
+/// stream, and how much of the stream arrives in 200 ms.
+fn behind_a_stream(options: &Options) -> (Duration, usize) {
+    let mut pair =
+        Pair::connected(Options { rate: Some(1_000_000_000), mark_above: Some(8), ..options.clone() });
+    let [other, _] = pair.another(5);
+    let len = 1 << 20;
+    let [alice, bob] = &pair.sides;
+    let (source, target) = (alice.source(&pattern(len, 1)), bob.shared(len));
+    let done = keep_writing(&mut pair, &source, &target, len, Duration::from_millis(200));
+    let operation = Operation::Write { address: target.address(0), key: target.key() };
+    let sges = [source.sge(0, 64)];
+    let request =
+        roce::SendRequest { context: 9, operation, flags: SendFlags::empty(), data: roce::Data::Sges(&sges) };
+    let start = pair.now;
+    pair.sides[0].engine.post_send(&other, &request).unwrap();
+    loop {
+        pair.run_within(Duration::from_secs(1), |pair| !pair.sides[0].cq.is_empty());
+        let outcomes = pair.sides[0].outcomes();
+        assert!(!outcomes.is_empty());
+        if outcomes.contains(&(9, Status::Success)) {
+            break;
+        }
+    }
+    assert_eq!(pair.sides[0].stat("retransmissions"), 0);
+    (pair.now.duration_since(start), done * len)
+}
+
+//= rocev2 §14
+#[test]
+fn a_sender_that_reacts_leaves_room_for_others_and_still_fills_the_line() {
+    let (slow, _) = behind_a_stream(&Options { mtu: MTU, ..Options::default() });
+    let (quick, bytes) = behind_a_stream(&reacting());
+    // A window of packets waits in front of it, unless their sender was told.
+    assert!(slow > Duration::from_millis(3), "{slow:?}");
+    assert!(quick < Duration::from_millis(1), "{quick:?}");
+    let full = 1_000_000_000 / 8 / 5;
+    assert!(bytes > full * 7 / 10, "{bytes} of {full}");
+}
+
+//= rocev2 §14
+#[test]
+fn a_rate_that_was_lowered_comes_back_without_marks() {
+    let mut pair = Pair::connected(Options { marks: 1000, faults_to: [false, true], ..reacting() });
+    let len = 400_000;
+    let [alice, bob] = &pair.sides;
+    let (source, target) = (alice.source(&pattern(len, 1)), bob.shared(len));
+    let took = |pair: &mut Pair| {
+        let start = pair.now;
+        pair.sides[0].write(1, &[source.all()], &target, 0);
+        pair.run_until("the write", |pair| !pair.sides[0].cq.is_empty());
+        assert_eq!(pair.sides[0].outcomes(), [(1, Status::Success)]);
+        pair.now.duration_since(start)
+    };
+    took(&mut pair);
+    let slow = took(&mut pair);
+    assert!(slow > Duration::from_millis(5), "{slow:?}");
+    pair.options.marks = 0;
+    let reductions = pair.sides[0].stat("rate_reductions");
+    let mut times = vec![slow];
+    // Rounds of 55 us, 40 Mb/s each: 10 Gb/s are far, but every step is up.
+    for _ in 0..6 {
+        times.push(took(&mut pair));
+    }
+    assert!(times.is_sorted_by(|a, b| a > b), "{times:?}");
+    pair.run_for(Duration::from_millis(100));
+    let quick = took(&mut pair);
+    // A round trip for each window.
+    assert!(quick < Duration::from_micros(200), "{quick:?}");
+    assert_eq!(pair.sides[0].stat("rate_reductions"), reductions);
+    assert_eq!(pair.sides[0].stat("retransmissions"), 0);
+}
+
+/// Whoever is READ from sends the data, and is who has to slow down.
+#[test]
+fn responses_are_paced_too() {
+    let mut pair = Pair::connected(Options { marks: 1000, faults_to: [true, false], ..reacting() });
+    let len = 400_000;
+    let [alice, bob] = &pair.sides;
+    let (sink, remote) = (alice.sink(len), bob.shared(len));
+    remote.write(&pattern(len, 1));
+    let start = pair.now;
+    for context in 0..2 {
+        alice.read(context, &[sink.all()], &remote, 0);
+    }
+    pair.run_until("the reads", |pair| pair.sides[0].qp.is_drained());
+    assert_eq!(pair.sides[0].outcomes(), [(0, Status::Success), (1, Status::Success)]);
+    assert_eq!(sink.read(), pattern(len, 1));
+    assert!(pair.now.duration_since(start) > Duration::from_millis(5));
+    assert!(pair.sides[1].stat("rate_reductions") > 3);
+    assert_eq!(pair.sides[0].stat("rate_reductions"), 0, "requests are hardly data");
+    assert_eq!(pair.sides[0].stat("retransmissions"), 0, "slow is not lost");
+}
+
+/// At the lowest rate, a message takes long and arrives, without a single resend.
+#[test]
+fn a_sender_at_its_lowest_rate_does_not_take_pauses_for_losses() {
+    let config: fn(&mut roce::Config) = |config| {
+        config.congestion.mode = CongestionMode::React;
+        // Nothing gets better within the test.
+        config.congestion.reaction.increase_interval = Duration::from_secs(100);
+        config.congestion.reaction.alpha_interval = Duration::from_secs(100);
+    };
+    let mut pair = Pair::connected(Options { marks: 1000, config, ..reacting() });
+    let len = 2_000_000;
+    let [alice, bob] = &pair.sides;
+    let (source, target) = (alice.source(&pattern(len, 1)), bob.shared(len));
+    let start = pair.now;
+    alice.write(1, &[source.all()], &target, 0);
+    pair.run_until("the write", |pair| !pair.sides[0].cq.is_empty());
+    let took = pair.now.duration_since(start);
+    // 16 Mbit at 10 Mb/s, but for what left before the first notifications.
+    assert!(took > Duration::from_millis(300) && took < Duration::from_millis(1700), "{took:?}");
+    assert_eq!(pair.sides[0].stat("retransmissions"), 0);
+    assert_eq!(target.read(), pattern(len, 1));
+}
+
+/// While a frame waits for its time, nothing is to be done until then.
+#[test]
+fn waiting_for_its_time_a_queue_pair_sleeps() {
+    let mut pair = Pair::connected(Options { marks: 1000, faults_to: [false, true], ..reacting() });
+    let [alice, bob] = &pair.sides;
+    let (source, target) = (alice.source(&pattern(400_000, 1)), bob.shared(400_000));
+    alice.write(1, &[source.all()], &target, 0);
+    pair.run_for(Duration::from_millis(10));
+    let mut slept = 0;
+    for _ in 0..50 {
+        pair.run_for(Duration::from_micros(7));
+        let alice = &pair.sides[0].engine;
+        assert!(!alice.wants_transmit());
+        let next = alice.poll_timeout().unwrap();
+        slept += u32::from(next > pair.now);
+    }
+    assert_eq!(slept, 50);
+}
+
+//= rocev2 §14
+#[test]
+fn a_notification_without_its_bit_or_from_a_stranger_slows_nobody() {
+    use roce::wire::{Ext, Headers, MacAddr, Path, Template};
+    use roce::{Reason, Verdict};
+
+    let mut pair = Pair::connected(reacting());
+    let qpn = pair.sides[0].qp.qpn();
+    let notification = |path: &Path| {
+        let headers = Headers {
+            opcode: Opcode::CNP,
+            solicited: false,
+            ack_req: false,
+            psn: Psn::new(0),
+            ext: Ext::Cnp,
+        };
+        let mut slot = vec![0; 200];
+        let template = Template::new(path, qpn).unwrap();
+        let len = template.begin(roce::icrc::Crc::table(), &mut slot, &headers, 0).unwrap().finish();
+        slot.truncate(len);
+        slot
+    };
+    let good = notification(&pair.path(1));
+    let stranger = Path { local_ip: [10, 0, 0, 66].into(), ..pair.path(1) };
+    let spoofed_mac = Path { local_mac: MacAddr([6; 6]), ..stranger };
+    let mut without = good.clone();
+    // Not covered by the ICRC.
+    without[14 + 20 + 8 + 4] = 0;
+    let mut broken = good.clone();
+    broken[60] ^= 1;
+    let cases = [
+        (notification(&stranger), Verdict::Dropped(Reason::Address)),
+        (notification(&spoofed_mac), Verdict::Dropped(Reason::Address)),
+        (without, Verdict::Dropped(Reason::Opcode)),
+        (broken, Verdict::Dropped(Reason::Malformed(roce::wire::DropReason::Icrc))),
+    ];
+    for (frame, verdict) in cases {
+        assert_eq!(pair.sides[0].engine.handle_frame(pair.now, &frame), verdict);
+        assert_eq!(pair.sides[0].stat("rate_reductions"), 0);
+    }
+    assert_eq!(pair.sides[0].engine.handle_frame(pair.now, &good), Verdict::Consumed);
+    assert_eq!(pair.sides[0].stat("rate_reductions"), 1);
+    pair.drive();
+}
