@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, anyhow};
 use roce::{
-    AcceptSpec, Access, Completion, CompletionKind, ConnEvent, ConnId, ConnectSpec, Data, ListenSpec,
-    Operation as Posted, ReadLimits, RecvRequest, SendFlags, SendRequest, Sge, Status,
+    AcceptSpec, Access, Binding, Completion, CompletionKind, ConnEvent, ConnId, ConnectSpec, Data,
+    ListenSpec, Operation as Posted, ReadLimits, RecvRequest, SendFlags, SendRequest, Sge, Status,
     wire::{
         Class, Operation, Path, Syndrome,
         cm::{IpCm, IpEnds, RejReason},
@@ -25,14 +25,22 @@ impl Player<'_> {
     /// Registers what the peer reads and writes, at the addresses that it knows.
     pub(super) fn share(&mut self) -> Result<()> {
         let mut ranges = BTreeMap::<u32, (u64, u64)>::new();
+        let mut windows = BTreeMap::<u32, u32>::new();
         let peer = 1 - self.side;
         for (at, conn) in self.story.conns.iter().enumerate() {
-            if let Some((address, key, length)) = probe_buffer(conn, self.side) {
+            let told = probe_buffer(conn, self.side);
+            if let Some((address, key, length)) = told {
                 ranges.insert(key, (address, address + u64::from(length)));
             }
             for message in &conn.messages[peer] {
-                let told = probe_buffer(conn, self.side).is_some_and(|(_, key, _)| key == message.key);
-                if told || message.length == 0 || message.key == 0 || self.was_refused(at, message) {
+                if message.length == 0 || message.key == 0 || self.was_refused(at, message) {
+                    continue;
+                }
+                if let Some((_, key, _)) = told {
+                    // Another key to the same buffer can only be that of a window.
+                    if key != message.key {
+                        windows.insert(key, message.key);
+                    }
                     continue;
                 }
                 let end = message.address + u64::from(message.length);
@@ -43,7 +51,37 @@ impl Player<'_> {
         for (key, (start, end)) in ranges {
             let memory = self.memory(start, (end - start) as usize, Access::all())?;
             let written = vec![None; memory.len()];
-            self.shared.push(Shared { key, memory, written });
+            let window = match windows.get(&key) {
+                Some(name) => {
+                    Some((*name, self.engine.create_window(self.pd).map_err(failed("window"))?, false))
+                }
+                None => None,
+            };
+            self.shared.push(Shared { key, memory, window, written });
+        }
+        Ok(())
+    }
+
+    /// Binds the windows, by requests on the connection's queue pair.
+    fn bind(&mut self, at: usize) -> Result<()> {
+        for shared in &mut self.shared {
+            let Some((_, window, bound)) = shared.window.as_mut().filter(|(.., bound)| !bound) else {
+                continue;
+            };
+            *bound = true;
+            let binding = Binding {
+                region: shared.memory.key(),
+                address: shared.memory.base(),
+                length: shared.memory.len() as u64,
+                access: Access::REMOTE_READ | Access::REMOTE_WRITE,
+            };
+            let request = SendRequest {
+                context: u64::MAX,
+                operation: Posted::Bind { key: window.key() },
+                flags: SendFlags::SILENT,
+                data: Data::Binding(&binding),
+            };
+            self.engine.post_send(&self.live[at].qp, &request).map_err(failed("bind"))?;
         }
         Ok(())
     }
@@ -158,7 +196,7 @@ impl Player<'_> {
             }),
             Asked::Post(_) if self.live[at].stopped => Ok(()),
             Asked::Post(_) if self.script.posts_at_once && self.side == 0 => self.post_all(at),
-            Asked::Post(number) => self.post(at, *number, SendFlags::empty()),
+            Asked::Post(number) => self.bind(at).and_then(|()| self.post(at, *number, SendFlags::empty())),
         };
         if let Err(error) = result {
             self.complain(format!("{error:#}"));
@@ -282,7 +320,9 @@ impl Player<'_> {
             self.expected.push(data);
         }
         let offset = if is_write { (psn - message.first) as usize * conn.mtu.bytes() } else { 0 };
-        let Some(shared) = self.shared.iter_mut().find(|shared| shared.key == message.key) else { return };
+        let Some(shared) = self.shared.iter_mut().find(|shared| shared.key(message.key).is_some()) else {
+            return;
+        };
         let Some(start) = message.address.checked_sub(shared.memory.base()) else { return };
         for (index, byte) in data.iter().enumerate() {
             let place = start as usize + offset + index;

@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, rc::Rc as Kept, time::Duration};
 use anyhow::{Result, anyhow, ensure};
 use roce::{
     Access, Arc, Config, ConnEvent, ConnId, Cq, Engine, Event, Instant, Pd, Qp, QpSpec, ReadLimits, Srq,
-    SrqSpec, Transmit, Verdict,
+    SrqSpec, Transmit, Verdict, Window,
     wire::{
         Class, ack_timeout,
         cm::{CmPath, CmPathRepr},
@@ -79,8 +79,20 @@ struct Shared {
     /// Its key in the capture.
     key: u32,
     memory: Memory,
+    /// A window on it, by its key in the capture, and whether it is bound yet.
+    window: Option<(u32, Window, bool)>,
     /// What the peer wrote, where it did.
     written: Vec<Option<u8>>,
+}
+
+impl Shared {
+    /// What the engine calls a key of the capture, if it is one of these.
+    fn key(&self, key: u32) -> Option<u32> {
+        match &self.window {
+            Some((name, window, _)) if *name == key => Some(window.key()),
+            _ => (self.key == key).then(|| self.memory.key()),
+        }
+    }
 }
 
 /// Frames as they are sent.

@@ -37,10 +37,7 @@ impl Player<'_> {
             Class::Request => Psn::new(live.names.peer_start).add(conn.relative(1 - self.side, bth.psn())),
             _ => bth.psn(),
         };
-        let key = |key: u32| {
-            let shared = self.shared.iter().find(|shared| shared.key == key);
-            shared.map_or(key, |shared| shared.memory.key())
-        };
+        let key = |key: u32| self.shared.iter().find_map(|shared| shared.key(key)).unwrap_or(key);
         let reth = |reth: RethRepr| RethRepr { r_key: key(reth.r_key), ..reth };
         let ext = match packet.ext() {
             Ext::Reth(header) => Ext::Reth(reth(header)),
