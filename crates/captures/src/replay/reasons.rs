@@ -110,6 +110,13 @@ pub const REASONS: &[Reason] = &[
         covers: |difference| refuses_with(difference, "NAK, invalid request"),
     },
     Reason {
+        name: "reports congestion",
+        why: "A packet that a switch has marked is answered by a CNP, at most one in 50 us and queue pair (rocev2 §14). \
+              Linux has none.",
+        places: &[("ecn_marked", B)],
+        covers: |difference| matches!(difference, Difference::Extra(engine) if engine.name == "CNP"),
+    },
+    Reason {
         name: "refuses atomics",
         why: "NDK has no atomic operations. The engine refuses them as invalid requests, which ends the connection; its \
               own consumers cannot post them.",

@@ -48,7 +48,8 @@ impl Said {
         }
         let bth = packet.bth();
         let class = packet.info().class;
-        let psn = conn.map(|(_, conn)| {
+        // A CNP has none that means anything.
+        let psn = conn.filter(|_| class != Class::Congestion).map(|(_, conn)| {
             // Answers carry numbers of the peer's direction.
             let start = match (class, names) {
                 (Class::Response, None) => conn.start[1 - side].value(),
