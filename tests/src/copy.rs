@@ -382,5 +382,5 @@ fn operations(sides: &Sides) -> BTreeMap<String, Operation> {
         }
         sum
     };
-    Kind::ALL.into_iter().map(|kind| (kind.to_string(), sum(kind))).collect()
+    Kind::MOVES.into_iter().map(|kind| (kind.to_string(), sum(kind))).collect()
 }

@@ -15,6 +15,8 @@ pub enum Operation {
     Receive,
     Read,
     Write,
+    FastRegister,
+    Invalidate,
 }
 
 /// Requests of one kind.
@@ -36,13 +38,14 @@ pub struct Tally {
 /// A tally per kind, and the completions that match no post.
 #[derive(Clone, Default, Debug)]
 pub struct Books {
-    tallies: [Tally; 4],
+    tallies: [Tally; 6],
     /// Completions for which there was no request: a provider's fault.
     pub unexpected: u64,
 }
 
 impl Operation {
-    pub const ALL: [Self; 4] = [Self::Send, Self::Receive, Self::Write, Self::Read];
+    /// Those that move data.
+    pub const MOVES: [Self; 4] = [Self::Send, Self::Receive, Self::Write, Self::Read];
 
     /// The type a completion of this kind has to carry.
     pub fn completes_as(self, kind: NDK_OPERATION_TYPE) -> bool {
@@ -52,6 +55,8 @@ impl Operation {
             Self::Receive => kind.0 & NDK_OPERATION_TYPE::NdkOperationTypeReceive.0 != 0,
             Self::Read => kind == NDK_OPERATION_TYPE::NdkOperationTypeRead,
             Self::Write => kind == NDK_OPERATION_TYPE::NdkOperationTypeWrite,
+            Self::FastRegister => kind == NDK_OPERATION_TYPE::NdkOperationTypeFastRegister,
+            Self::Invalidate => kind == NDK_OPERATION_TYPE::NdkOperationTypeInvalidate,
         }
     }
 }
@@ -63,6 +68,8 @@ impl fmt::Display for Operation {
             Self::Receive => "receive",
             Self::Read => "read",
             Self::Write => "write",
+            Self::FastRegister => "fast-register",
+            Self::Invalidate => "invalidate",
         })
     }
 }

@@ -5,7 +5,7 @@
 //! drives an image in a simulated kernel and a provider linked natively.
 //!
 //! Below, one type per NDK object: [`Adapter`], [`Cq`], [`Pd`], [`Memory`] (a registered region and its
-//! buffer), [`Srq`], [`Qp`], [`Listener`], [`Connector`]. Whether a provider answers inline or later makes no
+//! buffer), [`FastMemory`] (one that requests register), [`Srq`], [`Qp`], [`Listener`], [`Connector`]. Whether a provider answers inline or later makes no
 //! difference to them: calls return when the outcome is known. Dropping an object closes it and waits for
 //! that; objects keep alive what they were made from, so everything closes in the order NDKPI wants. Unless
 //! stated otherwise, calls are made at `PASSIVE_LEVEL`.
@@ -22,6 +22,7 @@ mod connection;
 mod cq;
 pub mod endpoint;
 mod error;
+mod fast;
 pub mod histogram;
 pub mod interop;
 mod memory;
@@ -37,6 +38,7 @@ pub use adapter::Adapter;
 pub use connection::{ConnectionData, Connector, Listener, ReadLimits};
 pub use cq::{Completions, Cq, Waker};
 pub use error::Error;
+pub use fast::FastMemory;
 pub use memory::{Access, Memory, Pd, RemoteMemory};
 pub use os::Os;
 pub use qp::{Qp, QpDepths, Srq};

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use ndk_abi::ndk::{NDK_OP_FLAG_INLINE, NDK_QP, NDK_SGE, NDK_SGE_Anonymous, NDK_SRQ};
 
-use crate::memory::{Pd, RemoteMemory};
+use crate::fast::{self, FastMemory};
+use crate::memory::{Access, Pd, RemoteMemory};
 use crate::object::{Object, entry};
 use crate::os::Os;
 use crate::{Cq, Status, pending};
@@ -245,6 +246,41 @@ impl<O: Os> Qp<O> {
                 post(self.raw(), context, sges.as_ptr(), sges.len() as u32, address, remote.token, flags)
             }
         })
+    }
+
+    /// Opens `memory` to the peer in this way, for every later request and message.
+    pub fn fast_register(
+        &self,
+        context: usize,
+        memory: &FastMemory<O>,
+        access: Access,
+        flags: u32,
+    ) -> Result<(), Status> {
+        let post = entry(self.object.dispatch().NdkFastRegister)?;
+        let flags = flags | fast::flags(access);
+        self.post(|| {
+            // SAFETY: queue pair and region are open; the addresses are used during the call only.
+            unsafe {
+                post(
+                    self.raw(),
+                    context as *mut c_void,
+                    memory.region(),
+                    memory.page_count(),
+                    memory.page_addresses(),
+                    memory.offset(),
+                    memory.len(),
+                    memory.base(),
+                    flags,
+                )
+            }
+        })
+    }
+
+    /// Ends a registration that [`fast_register`](Self::fast_register) made.
+    pub fn invalidate(&self, context: usize, memory: &FastMemory<O>, flags: u32) -> Result<(), Status> {
+        let post = entry(self.object.dispatch().NdkInvalidate)?;
+        // SAFETY: queue pair and region are open.
+        self.post(|| unsafe { post(self.raw(), context as *mut c_void, memory.header(), flags) })
     }
 
     /// Cancels everything outstanding; the cancellations are completions like others.

@@ -114,6 +114,21 @@ fn a_message_too_long_is_an_error_on_both_sides() {
 }
 
 #[test]
+fn the_client_takes_back_the_key_it_was_lent() {
+    for pending in [Pending::Inline, Pending::Pend] {
+        let told = agree(&Pair::new(pending, 1500, 0), &probe(Scenario::Invalidate, 256, 1));
+        let notes = told.map(|outcome| outcome.notes[0].clone());
+        assert_eq!(
+            notes,
+            [
+                "the key was invalidated with the message",
+                "a write with the key it had: STATUS_ACCESS_VIOLATION"
+            ]
+        );
+    }
+}
+
+#[test]
 fn the_server_may_leave_first() {
     let [_, client] = agree(&pair(), &probe(Scenario::Leave, 1024, 1));
     assert_eq!(client.notes.len(), 1);

@@ -41,7 +41,9 @@ impl Body for Cq {
     //= R-CLOSE-26, R-CQ-59
     fn finish(&self) {
         self.ticket.leave();
-        self.adapter.core().engine.destroy_cq(&self.queue);
+        let core = self.adapter.core();
+        core.engine.destroy_cq(&self.queue);
+        core.quotas.cqs.give_back();
     }
 }
 
@@ -52,8 +54,10 @@ impl Cq {
             return Err(STATUS_INVALID_PARAMETER);
         }
         let core = adapter.core();
+        let admission = core.quotas.cqs.admit()?;
         let ticket = Registry::ticket(&core.registry)?;
         let queue = core.engine.create_cq(depth, ticket.number()).map_err(status::create)?;
+        admission.keep();
         let cq = Self { ticket, queue, notification, adapter: adapter.clone() };
         let created = Created::try_new(adapter.version(), cq)?;
         Ticket::enter(&created.hold());

@@ -12,6 +12,9 @@ use ndk_abi::ndk::{
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub registration: usize,
+    pub window: usize,
+    /// Pages of a fast registration.
+    pub fast_pages: u32,
     pub initiator_sges: u32,
     pub receive_sges: u32,
     pub read_sges: u32,
@@ -28,6 +31,7 @@ pub struct Limits {
     pub qps: u32,
     pub cqs: u32,
     pub mrs: u32,
+    pub mws: u32,
     pub pds: u32,
     pub srqs: u32,
 }
@@ -39,6 +43,9 @@ pub struct Limits {
 pub const LIMITS: Limits = Limits {
     // Two gigabytes of page frames are one list; the low 32 bits are not small. //= R-INFO-21
     registration: 0x7fff_f000,
+    window: 0x7fff_f000,
+    // A megabyte, as much as file servers move at once. A region costs 16 bytes a page. //= R-INFO-12, R-INFO-13
+    fast_pages: 256,
     initiator_sges: 32,
     receive_sges: 32,
     read_sges: 32,
@@ -56,14 +63,10 @@ pub const LIMITS: Limits = Limits {
     qps: 16384,
     cqs: 32768,
     mrs: 65536,
+    mws: 16384,
     pds: 16384,
     srqs: 4096,
 };
-
-/// There is no fast registration yet; NDKPI has no way to say so here, and asks for at least 16.
-///
-/// //= R-INFO-12
-const FRMR_PAGES: u32 = 16;
 
 /// Below it a send is the better way. //= R-INFO-33
 const LARGE_REQUEST: u32 = 8192;
@@ -81,8 +84,8 @@ pub const fn adapter_info(version: NDK_VERSION) -> NDK_ADAPTER_INFO {
         VendorId: VENDOR,
         DeviceId: DEVICE,
         MaxRegistrationSize: LIMITS.registration,
-        MaxWindowSize: 0,
-        FRMRPageCount: FRMR_PAGES,
+        MaxWindowSize: LIMITS.window,
+        FRMRPageCount: LIMITS.fast_pages,
         MaxInitiatorRequestSge: LIMITS.initiator_sges,
         MaxReceiveRequestSge: LIMITS.receive_sges,
         MaxReadRequestSge: LIMITS.read_sges,
@@ -121,7 +124,7 @@ pub fn capabilities(info: &'static NDK_ADAPTER_INFO) -> NDIS_NDK_CAPABILITIES {
         MaxPdCount: LIMITS.pds,
         MaxInboundReadLimit: 0,
         MaxOutboundReadLimit: 0,
-        MaxMwCount: 0,
+        MaxMwCount: LIMITS.mws,
         MaxSrqCount: LIMITS.srqs,
         MissingCounterMask: 0,
         NdkInfo: core::ptr::from_ref(info).cast_mut(),

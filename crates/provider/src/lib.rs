@@ -7,9 +7,9 @@
 //! | --- | --- |
 //! | `dispatch` | the tables: thin functions in the consumer's calling convention |
 //! | `object` | what all objects share: header, holds, close, requests that pend |
-//! | `adapter`, `cq`, `pd`, `mr`, `lam`, `srq`, `qp`, `connector`, `listener`, `shared_endpoint` | one type each |
+//! | `adapter`, `cq`, `pd`, `mr`, `mw`, `lam`, `srq`, `qp`, `connector`, `listener`, `shared_endpoint` | one type each |
 //! | `provider`, `events`, `registry` | driving the engine, and finding the object an event is about |
-//! | `ports`, `info`, `oid`, `status`, `address` | one table each |
+//! | `ports`, `info`, `quota`, `oid`, `status`, `address` | one table each |
 //!
 //! Nothing here knows NT beyond `kernel` and the numbers of `ndk-abi`; the same code runs in the driver image
 //! and, with the host backend of `kernel`, natively in tests.
@@ -40,6 +40,7 @@ mod lam;
 mod listener;
 mod machine;
 mod mr;
+mod mw;
 #[allow(unsafe_code, reason = "one allocation behind many pointers: the consumer's and the holds")]
 mod object;
 mod oid;
@@ -47,6 +48,7 @@ mod pd;
 mod ports;
 mod provider;
 mod qp;
+mod quota;
 #[allow(unsafe_code, reason = "turns the engine's numbers into holds on objects")]
 mod registry;
 mod shared_endpoint;

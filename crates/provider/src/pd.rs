@@ -19,12 +19,18 @@ impl Body for Pd {
     type Dispatch = NDK_PD_DISPATCH;
     const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypePd;
     const DISPATCH: &'static NDK_PD_DISPATCH = &dispatch::pd::TABLE;
+
+    fn finish(&self) {
+        self.core().quotas.pds.give_back();
+    }
 }
 
 impl Pd {
     /// //= R-CREATE-27
     pub fn create(adapter: &Ref<Adapter>) -> Answer<Created<Self>> {
-        let domain = adapter.core().engine.create_pd();
+        let core = adapter.core();
+        core.quotas.pds.admit()?.keep();
+        let domain = core.engine.create_pd();
         Created::try_new(adapter.version(), Self { domain, adapter: adapter.clone() })
     }
 

@@ -17,6 +17,7 @@ use crate::info::LIMITS;
 use crate::object::{Body, Context, CreateRequest, Created, Ref, Request};
 use crate::oid::Counters;
 use crate::ports::PortSpace;
+use crate::quota::Quotas;
 use crate::registry::Registry;
 use crate::status::{self, Answer};
 use alloc::boxed::Box;
@@ -57,6 +58,7 @@ pub struct Config {
     pub pending: Pending,
     /// Delays of the transport and of connection management.
     pub timing: roce::Timing,
+    pub congestion: roce::Congestion,
 }
 
 /// The provider of one miniport adapter.
@@ -72,6 +74,7 @@ pub struct Core {
     pub ports: Arc<PortSpace>,
     pub registry: Arc<Registry>,
     pub counters: Counters,
+    pub quotas: Quotas,
     pending: Pending,
     clockwork: SpinLock<Option<Clockwork>>,
     /// When the timer is due, in nanoseconds; `u64::MAX` when it is not set.
@@ -92,13 +95,14 @@ impl Provider {
         let seed = entropy();
         let host: Box<dyn Host> = try_box(host).ok_or(NO)?;
         let [low, high, ..] = seed;
-        let engine = Engine::try_new(engine_config(host.link(), seed, config.timing)).map_err(|_| NO)?;
+        let engine = Engine::try_new(engine_config(host.link(), seed, &config)).map_err(|_| NO)?;
         let core = Arc::try_new(Core {
             engine: Arc::try_new(engine).map_err(|_| NO)?,
             host,
             ports: Arc::try_new(PortSpace::new(u16::from_le_bytes([low, high]))).map_err(|_| NO)?,
             registry: Arc::try_new(Registry::new()).map_err(|_| NO)?,
             counters: Counters::default(),
+            quotas: Quotas::new(),
             pending: config.pending,
             clockwork: SpinLock::new(None),
             due: AtomicU64::new(u64::MAX),
@@ -244,11 +248,11 @@ impl Transmit for Counted<'_> {
 }
 
 /// An engine that can hold what the limits promise.
-fn engine_config(link: Link, seed: [u8; 32], timing: roce::Timing) -> roce::Config {
+fn engine_config(link: Link, seed: [u8; 32], config: &Config) -> roce::Config {
     let lowered = |limit: u32| u8::try_from(limit).unwrap_or(u8::MAX);
     roce::Config {
         max_qps: LIMITS.qps,
-        max_regions: LIMITS.mrs,
+        max_regions: LIMITS.mrs.saturating_add(LIMITS.mws),
         max_message: LIMITS.transfer,
         max_reads: ReadLimits {
             inbound: lowered(LIMITS.inbound_reads),
@@ -256,7 +260,8 @@ fn engine_config(link: Link, seed: [u8; 32], timing: roce::Timing) -> roce::Conf
         },
         // Peers may ask for more than fits the frames of this link.
         max_mtu: PathMtu::largest_for(link.mtu as usize).unwrap_or(PathMtu::Bytes256),
-        timing,
+        timing: config.timing,
+        congestion: config.congestion,
         ..roce::Config::new(guid(link.mac), seed)
     }
 }

@@ -88,8 +88,10 @@ impl Body for Qp {
 
     //= R-CLOSE-24, R-CLOSE-25
     fn finish(&self) {
-        self.pd.core().engine.destroy_qp(&self.pair);
-        self.pd.core().after_call();
+        let core = self.pd.core();
+        core.engine.destroy_qp(&self.pair);
+        core.quotas.qps.give_back();
+        core.after_call();
     }
 }
 
@@ -110,6 +112,8 @@ impl Qp {
         if !kin || !sizes.within_limits() {
             return Err(STATUS_INVALID_PARAMETER);
         }
+        let core = pd.core();
+        let admission = core.quotas.qps.admit()?;
         let spec = QpSpec {
             pd: pd.domain(),
             send_cq: Arc::clone(initiator_cq.queue()),
@@ -123,7 +127,8 @@ impl Qp {
             inline: sizes.inline,
             context,
         };
-        let pair = pd.core().engine.create_qp(spec).map_err(status::create)?;
+        let pair = core.engine.create_qp(spec).map_err(status::create)?;
+        admission.keep();
         let qp = Self {
             pair,
             initiator_sges: sizes.initiator_sges,

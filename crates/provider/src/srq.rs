@@ -36,7 +36,9 @@ impl Body for Srq {
     //= R-SRQ-21, R-SRQ-22
     fn finish(&self) {
         self.ticket.leave();
-        self.pd.core().engine.destroy_srq(&self.queue);
+        let core = self.pd.core();
+        core.engine.destroy_srq(&self.queue);
+        core.quotas.srqs.give_back();
     }
 }
 
@@ -53,9 +55,11 @@ impl Srq {
             return Err(STATUS_INVALID_PARAMETER);
         }
         let core = pd.core();
+        let admission = core.quotas.srqs.admit()?;
         let ticket = Registry::ticket(&core.registry)?;
         let spec = SrqSpec { depth, sges, threshold, context: ticket.number() };
         let queue = core.engine.create_srq(&spec).map_err(status::create)?;
+        admission.keep();
         let srq = Self { ticket, queue, notification, pd: pd.clone() };
         let created = Created::try_new(pd.adapter().version(), srq)?;
         Ticket::enter(&created.hold());

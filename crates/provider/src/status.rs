@@ -25,8 +25,7 @@ pub fn of(answer: Answer) -> NTSTATUS {
     answer.err().unwrap_or(STATUS_SUCCESS)
 }
 
-/// Why an object could not be made. Of the counts that the adapter advertises, those of queue pairs and
-/// registered regions are enforced, by the engine's tables; of the others only memory is the limit so far.
+/// Why an object could not be made.
 ///
 /// //= R-CREATE-14
 pub fn create(error: CreateError) -> NTSTATUS {

@@ -84,6 +84,84 @@ fn the_adapter_info_comes_whole_or_not_at_all() {
     assert!(info[104..].iter().all(|byte| *byte == 0xee));
 }
 
+/// Creates until it fails, closes one, creates again; how many there were.
+fn count<T>(create: impl Fn() -> Result<*mut T, NTSTATUS>, close: impl Fn(*mut T)) -> usize {
+    let mut made = Vec::new();
+    let refusal = loop {
+        match create() {
+            Ok(object) => made.push(object),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(refusal, STATUS_INSUFFICIENT_RESOURCES);
+    let count = made.len();
+    close(made.pop().expect("at least one"));
+    made.push(create().expect("there is room again"));
+    assert_eq!(create().err(), Some(STATUS_INSUFFICIENT_RESOURCES));
+    made.into_iter().for_each(close);
+    count
+}
+
+//= R-CREATE-15
+#[test]
+fn as_many_objects_are_made_as_are_advertised() {
+    let (a, _b) = pair();
+    let advertised = a.provider.capabilities();
+    let pds = count(
+        || create(|done, context, out| call!(a.adapter(), NdkCreatePd, done, context, out)),
+        |pd| close!(pd, NdkClosePd),
+    );
+    let cqs = count(
+        || {
+            create(|done, context, out| {
+                let (adapter, null) = (a.adapter(), null_mut());
+                call!(adapter, NdkCreateCq, 1, Some(on_cq), null, null.cast(), done, context, out)
+            })
+        },
+        |cq: *mut NDK_CQ| close!(cq, NdkCloseCq),
+    );
+    let pd = a.pd();
+    let mrs = count(
+        || create(|done, context, out| call!(pd, NdkCreateMr, 0, done, context, out)),
+        |mr| close!(mr, NdkCloseMr),
+    );
+    let mws = count(
+        || create(|done, context, out| call!(pd, NdkCreateMw, done, context, out)),
+        |mw| close!(mw, NdkCloseMw),
+    );
+    let srqs = count(
+        || {
+            create(|done, context, out| {
+                let null = null_mut();
+                call!(pd, NdkCreateSrq, 1, 1, 0, None, null, null.cast(), done, context, out)
+            })
+        },
+        |srq: *mut NDK_SRQ| close!(srq, NdkCloseSrq),
+    );
+    let queue = a.cq(1);
+    let qps = count(
+        || {
+            create(|done, context, out| {
+                let raw = queue.raw;
+                call!(pd, NdkCreateQp, raw, raw, null_mut(), 1, 1, 1, 1, 0, done, context, out)
+            })
+        },
+        |qp: *mut NDK_QP| close!(qp, NdkCloseQp),
+    );
+    queue.close();
+    close!(pd, NdkClosePd);
+    let counts = [pds, cqs, mrs, mws, srqs, qps].map(|count| count as u32);
+    let limits = [
+        advertised.MaxPdCount,
+        advertised.MaxCqCount,
+        advertised.MaxMrCount,
+        advertised.MaxMwCount,
+        advertised.MaxSrqCount,
+        advertised.MaxQpCount,
+    ];
+    assert_eq!(counts, limits);
+}
+
 //= R-CREATE-20, R-CREATE-21, R-CREATE-22, R-CREATE-29, R-CREATE-32, R-CREATE-39
 #[test]
 fn a_limit_is_granted_and_one_more_is_not() {

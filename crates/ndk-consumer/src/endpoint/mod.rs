@@ -27,8 +27,8 @@ use crate::books::{Books, Operation};
 use crate::error::Error;
 use crate::os::Os;
 use crate::{
-    Access, Adapter, Completions, ConnectionData, Connector, Cq, Listener, Memory, Pd, Qp, QpDepths,
-    ReadLimits, RemoteMemory, Status,
+    Access, Adapter, Completions, ConnectionData, Connector, Cq, FastMemory, Listener, Memory, Pd, Qp,
+    QpDepths, ReadLimits, RemoteMemory, Status,
 };
 
 use requests::{Holding, Request, Requests};
@@ -233,13 +233,11 @@ impl<O: Os> Endpoint<O> {
     fn prepare(&mut self, message: &[u8], tag: u64) -> Result<(usize, NDK_SGE), Error> {
         assert!(message.len() <= self.setup.message, "a message larger than its buffer");
         let buffer = loop {
-            match self.free_sends.pop() {
-                Some(buffer) => break buffer,
-                None => {
-                    let incident = self.wait_for_news()?;
-                    self.waiting.push_back(incident);
-                }
+            if let Some(buffer) = self.free_sends.pop() {
+                break buffer;
             }
+            let incident = self.wait_for_news()?;
+            self.waiting.push_back(incident);
         };
         let offset = buffer * self.setup.message;
         self.messages.store(offset, message);
@@ -264,6 +262,20 @@ impl<O: Os> Endpoint<O> {
     pub fn read(&mut self, sge: NDK_SGE, from: &RemoteMemory, offset: u64, tag: u64) -> Result<(), Error> {
         let request = self.post(Operation::Read, Holding::Lent, tag, sge.Length as usize);
         self.posted(Operation::Read, request, "NdkRead", |qp| qp.read(request, &[sge], from, offset, 0))
+    }
+
+    /// Opens `memory` to the peer in this way, for every later request and message.
+    pub fn fast_register(&mut self, memory: &FastMemory<O>, access: Access, tag: u64) -> Result<(), Error> {
+        let request = self.post(Operation::FastRegister, Holding::Lent, tag, 0);
+        self.posted(Operation::FastRegister, request, "NdkFastRegister", |qp| {
+            qp.fast_register(request, memory, access, 0)
+        })
+    }
+
+    /// Ends a registration that [`fast_register`](Self::fast_register) made, and the peer has not.
+    pub fn invalidate(&mut self, memory: &FastMemory<O>, tag: u64) -> Result<(), Error> {
+        let request = self.post(Operation::Invalidate, Holding::Lent, tag, 0);
+        self.posted(Operation::Invalidate, request, "NdkInvalidate", |qp| qp.invalidate(request, memory, 0))
     }
 
     /// Posts one receive into `sge`, behind those that are posted already. Not with shared receives.
@@ -352,10 +364,8 @@ impl<O: Os> Endpoint<O> {
 
     /// Initiator requests outstanding.
     pub fn initiated(&self) -> u64 {
-        [Operation::Send, Operation::Read, Operation::Write]
-            .iter()
-            .map(|operation| self.books.of(*operation).outstanding())
-            .sum()
+        let all = self.books.total().outstanding();
+        all - self.books.of(Operation::Receive).outstanding()
     }
 
     /// Ends the connection, in agreement with the peer if `outcome` is good, else at once, and waits for all
@@ -440,10 +450,10 @@ impl<O: Os> Endpoint<O> {
                 return Err(Error::Mismatch("more bytes than the buffer has"));
             }
             Holding::Buffer(buffer) if is_receive => {
-                let invalidates = result.Type == NDK_OPERATION_TYPE::NdkOperationTypeReceiveAndInvalidate;
+                let kind = NDK_OPERATION_TYPE::NdkOperationTypeReceiveAndInvalidate;
                 let token = result.TypeSpecificCompletionOutput as u32;
                 let length = result.BytesTransferred as usize;
-                let invalidated = invalidates.then_some(token);
+                let invalidated = (result.Type == kind).then_some(token);
                 Some(Incident::Message(Received { buffer, length, invalidated }))
             }
             Holding::Nothing => None,

@@ -84,9 +84,12 @@ pub fn serve<O: Os>(
         Ok(buffer) => answer(&mut endpoint, connector, buffer),
         Err(status) => Err(Error::Call("NdkRegisterMr", *status)),
     };
-    let outcome = outcome.and_then(|served| match served.0 == u64::from(rounds) {
-        true => Ok(served),
-        false => Err(Error::Protocol("another number of rounds")),
+    let outcome = outcome.and_then(|served| {
+        if served.0 == u64::from(rounds) {
+            Ok(served)
+        } else {
+            Err(Error::Protocol("another number of rounds"))
+        }
     });
     finish(endpoint, outcome)
 }

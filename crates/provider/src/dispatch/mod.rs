@@ -19,6 +19,7 @@ pub mod listener;
 pub mod memory;
 mod miniport;
 pub mod mr;
+pub mod mw;
 pub mod pd;
 pub mod qp;
 pub mod shared_endpoint;
@@ -73,6 +74,7 @@ below! {
     crate::cq::Cq: adapter,
     crate::pd::Pd: adapter,
     crate::mr::Mr: pd,
+    crate::mw::Mw: pd,
     crate::srq::Srq: pd,
     crate::qp::Qp: pd,
     crate::shared_endpoint::SharedEndpoint: adapter,

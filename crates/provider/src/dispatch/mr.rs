@@ -1,12 +1,12 @@
 //! `NDK_MR_DISPATCH`.
 
 use super::{Sent, close, object, query_extension};
-use crate::mr::Mr;
+use crate::mr::{Mr, Normal};
 use crate::object::Context;
 use core::ffi::c_void;
 use kernel::MdlChain;
 use ndk_abi::ndk::{NDK_FN_REQUEST_COMPLETION, NDK_MR, NDK_MR_DISPATCH};
-use ndk_abi::nt::{BOOLEAN, MDL, NTSTATUS, STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED};
+use ndk_abi::nt::{BOOLEAN, MDL, NTSTATUS, STATUS_INVALID_PARAMETER};
 
 pub static TABLE: NDK_MR_DISPATCH = NDK_MR_DISPATCH {
     NdkCloseMr: Some(close::<Mr>),
@@ -30,14 +30,14 @@ unsafe extern "efiapi" fn register(
     if mdl.is_null() {
         return STATUS_INVALID_PARAMETER;
     }
-    if let Err(status) = mr.begin_register(length) {
+    if let Err(status) = mr.normal().and_then(|normal| normal.begin_register(length)) {
         return status;
     }
     let mdl = Sent(mdl);
     mr.pd().core().request(&mr, completion, Context::new(context), move |mr| {
         // SAFETY: the consumer's list, unchanged until the request is answered. //= R-MR-8
         match unsafe { MdlChain::new(mdl.get()) } {
-            Some(chain) => mr.register(chain, length, flags),
+            Some(chain) => mr.normal()?.register(mr.pd(), chain, length, flags),
             None => Err(STATUS_INVALID_PARAMETER),
         }
     })
@@ -49,24 +49,29 @@ unsafe extern "efiapi" fn deregister(
     context: *mut c_void,
 ) -> NTSTATUS {
     let mr = object!(Mr, mr);
-    if let Err(status) = mr.begin_deregister() {
+    if let Err(status) = mr.normal().and_then(Normal::begin_deregister) {
         return status;
     }
     mr.pd().core().request(&mr, completion, Context::new(context), |mr| {
-        mr.deregister();
+        mr.normal()?.deregister(mr.pd());
         Ok(())
     })
 }
 
-/// Not offered.
 unsafe extern "efiapi" fn initialize_fast_register(
-    _mr: *mut NDK_MR,
-    _pages: u32,
-    _remote_access: BOOLEAN,
-    _completion: Option<NDK_FN_REQUEST_COMPLETION>,
-    _context: *mut c_void,
+    mr: *mut NDK_MR,
+    pages: u32,
+    remote_access: BOOLEAN,
+    completion: Option<NDK_FN_REQUEST_COMPLETION>,
+    context: *mut c_void,
 ) -> NTSTATUS {
-    STATUS_NOT_SUPPORTED
+    let mr = object!(Mr, mr);
+    if let Err(status) = mr.fast().and_then(|fast| fast.begin_initialize(pages)) {
+        return status;
+    }
+    mr.pd().core().request(&mr, completion, Context::new(context), move |mr| {
+        mr.fast()?.initialize(mr.pd(), pages, remote_access != 0)
+    })
 }
 
 unsafe extern "efiapi" fn get_token(mr: *mut NDK_MR) -> u32 {

@@ -3,6 +3,7 @@
 use super::{answer_create, close, object, query_extension};
 use crate::cq::Cq;
 use crate::mr::Mr;
+use crate::mw::Mw;
 use crate::object::{Context, CreateRequest};
 use crate::pd::Pd;
 use crate::qp::{Qp, Sizes};
@@ -12,7 +13,7 @@ use ndk_abi::ndk::{
     NDK_CQ, NDK_FN_CREATE_COMPLETION, NDK_FN_SRQ_NOTIFICATION_CALLBACK, NDK_MR, NDK_MW, NDK_PD,
     NDK_PD_DISPATCH, NDK_QP, NDK_SRQ,
 };
-use ndk_abi::nt::{BOOLEAN, GROUP_AFFINITY, NTSTATUS, STATUS_NOT_SUPPORTED};
+use ndk_abi::nt::{BOOLEAN, GROUP_AFFINITY, NTSTATUS};
 
 pub static TABLE: NDK_PD_DISPATCH = NDK_PD_DISPATCH {
     NdkClosePd: Some(close::<Pd>),
@@ -40,16 +41,18 @@ unsafe extern "efiapi" fn create_mr(
     unsafe { answer_create(outcome, out) }
 }
 
-/// Not offered.
 unsafe extern "efiapi" fn create_mw(
-    _pd: *mut NDK_PD,
-    _completion: Option<NDK_FN_CREATE_COMPLETION>,
-    _context: *mut c_void,
+    pd: *mut NDK_PD,
+    completion: Option<NDK_FN_CREATE_COMPLETION>,
+    context: *mut c_void,
     out: *mut *mut NDK_MW,
 ) -> NTSTATUS {
+    let pd = object!(Pd, pd);
+    let request = CreateRequest::new(completion, Context::new(context));
+    let parent = pd.clone();
+    let outcome = pd.core().create(&pd, request, move || Mw::create(&parent));
     // SAFETY: the consumer's slot.
-    unsafe { out.write(core::ptr::null_mut()) };
-    STATUS_NOT_SUPPORTED
+    unsafe { answer_create(outcome, out) }
 }
 
 /// //= R-CREATE-24, R-CREATE-31, R-SRQ-19

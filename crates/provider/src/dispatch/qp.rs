@@ -2,17 +2,19 @@
 
 use super::{close, object, query_extension};
 use crate::info::LIMITS;
+use crate::mr::{Fast, Mr};
+use crate::mw::Mw;
+use crate::object::Borrow;
 use crate::qp::Qp;
 use crate::status::{self, Answer};
 use core::ffi::c_void;
 use ndk_abi::ndk::{
-    NDK_LOGICAL_ADDRESS, NDK_MR, NDK_MW, NDK_OBJECT_HEADER, NDK_OP_FLAG_INLINE, NDK_QP, NDK_QP_DISPATCH,
-    NDK_SGE,
+    NDK_LOGICAL_ADDRESS, NDK_MR, NDK_MW, NDK_OBJECT_HEADER, NDK_OP_FLAG_ALLOW_LOCAL_WRITE,
+    NDK_OP_FLAG_ALLOW_REMOTE_READ, NDK_OP_FLAG_ALLOW_REMOTE_WRITE, NDK_OP_FLAG_INLINE,
+    NDK_OP_FLAG_RDMA_READ_SINK, NDK_QP, NDK_QP_DISPATCH, NDK_SGE,
 };
-use ndk_abi::nt::{
-    NTSTATUS, STATUS_BUFFER_OVERFLOW, STATUS_DATA_OVERRUN, STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED,
-};
-use roce::{Data, Operation, Sge};
+use ndk_abi::nt::{NTSTATUS, STATUS_BUFFER_OVERFLOW, STATUS_DATA_OVERRUN, STATUS_INVALID_PARAMETER};
+use roce::{Access, Binding, Data, Operation, Registration, Sge};
 
 pub static TABLE: NDK_QP_DISPATCH = NDK_QP_DISPATCH {
     NdkCloseQp: Some(close::<Qp>),
@@ -53,17 +55,18 @@ unsafe extern "efiapi" fn send(
     unsafe { initiate(qp, context, sgl, count, flags, Operation::Send) }
 }
 
-/// Not offered: peers have nothing to invalidate.
+/// //= R-QP-77, R-QP-80, R-CQ-25
 unsafe extern "efiapi" fn send_and_invalidate(
     qp: *mut NDK_QP,
-    _context: *mut c_void,
-    _sgl: *const NDK_SGE,
-    _count: u32,
-    _flags: u32,
-    _remote_token: u32,
+    context: *mut c_void,
+    sgl: *const NDK_SGE,
+    count: u32,
+    flags: u32,
+    remote_token: u32,
 ) -> NTSTATUS {
-    let qp = object!(Qp, qp);
-    not_offered(&qp)
+    let operation = Operation::SendInvalidate { key: remote_token };
+    // SAFETY: the consumer's list has `count` elements.
+    unsafe { initiate(qp, context, sgl, count, flags, operation) }
 }
 
 unsafe extern "efiapi" fn receive(
@@ -204,49 +207,137 @@ fn numbers(element: &NDK_SGE) -> Sge {
     Sge { address: 0, length: element.Length, key: element.MemoryRegionToken }
 }
 
-/// Not offered.
+/// //= R-MR-58, R-MR-60, R-MR-61, R-MR-62, R-MR-66
 unsafe extern "efiapi" fn bind(
     qp: *mut NDK_QP,
-    _context: *mut c_void,
-    _mr: *mut NDK_MR,
-    _mw: *mut NDK_MW,
-    _address: *mut c_void,
-    _length: usize,
-    _flags: u32,
+    context: *mut c_void,
+    mr: *mut NDK_MR,
+    mw: *mut NDK_MW,
+    address: *mut c_void,
+    length: usize,
+    flags: u32,
 ) -> NTSTATUS {
     let qp = object!(Qp, qp);
-    not_offered(&qp)
+    let (mr, mw) = (object!(Mr, mr, refused(&qp)), object!(Mw, mw, refused(&qp)));
+    let (access, flags) = rights(flags);
+    let binding = Binding {
+        region: mr.token(),
+        address: address.expose_provenance() as u64,
+        length: length as u64,
+        access: access & (Access::REMOTE_READ | Access::REMOTE_WRITE),
+    };
+    let data = mr.normal().and_then(|_| within(length, LIMITS.window)).map(|()| Data::Binding(&binding));
+    let operation = Operation::Bind { key: mw.token() };
+    let answer = qp.initiate(context.expose_provenance() as u64, operation, data, flags);
+    if answer.is_ok() {
+        mw.on_bind(&mr);
+    }
+    status::of(answer)
 }
 
-/// Not offered.
+/// //= R-MR-30, R-MR-37, R-MR-40
 unsafe extern "efiapi" fn fast_register(
     qp: *mut NDK_QP,
-    _context: *mut c_void,
-    _mr: *mut NDK_MR,
-    _pages: u32,
-    _page_array: *const NDK_LOGICAL_ADDRESS,
-    _offset: u32,
-    _length: usize,
-    _base: *mut c_void,
-    _flags: u32,
+    context: *mut c_void,
+    mr: *mut NDK_MR,
+    count: u32,
+    pages: *const NDK_LOGICAL_ADDRESS,
+    offset: u32,
+    length: usize,
+    base: *mut c_void,
+    flags: u32,
 ) -> NTSTATUS {
     let qp = object!(Qp, qp);
-    not_offered(&qp)
+    let mr = object!(Mr, mr, refused(&qp));
+    let (access, flags) = rights(flags);
+    // SAFETY: the consumer's array has `count` entries.
+    let pages = unsafe { page_addresses(pages, count) };
+    let key = mr.fast().and_then(Fast::key);
+    let registration = pages.map(|pages| Registration {
+        base: base.expose_provenance() as u64,
+        offset,
+        length: length as u64,
+        access,
+        pages,
+    });
+    let data = key.and_then(|_| registration.as_ref().map(Data::Registration).map_err(|status| *status));
+    let operation = Operation::FastRegister { key: key.unwrap_or(0) };
+    status::of(qp.initiate(context.expose_provenance() as u64, operation, data, flags))
 }
 
-/// Not offered.
+/// //= R-MR-43
 unsafe extern "efiapi" fn invalidate(
     qp: *mut NDK_QP,
-    _context: *mut c_void,
-    _region: *mut NDK_OBJECT_HEADER,
-    _flags: u32,
+    context: *mut c_void,
+    object: *mut NDK_OBJECT_HEADER,
+    flags: u32,
 ) -> NTSTATUS {
     let qp = object!(Qp, qp);
-    not_offered(&qp)
+    // SAFETY: the consumer's promise about object pointers.
+    let key = match unsafe { Borrow::<Mr>::new(object.cast()) } {
+        Some(mr) => mr.fast().and_then(Fast::key),
+        None => Ok(object!(Mw, object.cast(), refused(&qp)).token()),
+    };
+    let operation = Operation::Invalidate { key: key.unwrap_or(0) };
+    let data = key.map(|_| Data::Sges(&[]));
+    status::of(qp.initiate(context.expose_provenance() as u64, operation, data, flags))
 }
 
-/// A failed post like any other. //= R-QP-38
-fn not_offered(qp: &Qp) -> NTSTATUS {
+/// What the rights among the flags of a fast registration or a bind mean, and the flags without them.
+///
+/// //= R-MR-40, R-QP-24
+fn rights(flags: u32) -> (Access, u32) {
+    let meanings = [
+        (NDK_OP_FLAG_ALLOW_REMOTE_READ, Access::REMOTE_READ),
+        (NDK_OP_FLAG_ALLOW_LOCAL_WRITE, Access::LOCAL_WRITE),
+        // It contains the one before.
+        (NDK_OP_FLAG_ALLOW_REMOTE_WRITE, Access::REMOTE_WRITE),
+        //= R-MR-11
+        (NDK_OP_FLAG_RDMA_READ_SINK, Access::empty()),
+    ];
+    meanings
+        .into_iter()
+        .filter(|(bits, _)| flags & bits == *bits)
+        .fold((Access::empty(), flags), |(access, rest), (bits, right)| (access | right, rest & !bits))
+}
+
+/// Addresses of pages, in the consumer's array.
+///
+/// //= R-MR-32, R-MR-39
+///
+/// # Safety
+/// `pages` is null or has `count` entries during `'a`.
+unsafe fn page_addresses<'a>(pages: *const NDK_LOGICAL_ADDRESS, count: u32) -> Answer<&'a [u64]> {
+    if pages.is_null() || count == 0 || count > LIMITS.fast_pages {
+        return Err(STATUS_INVALID_PARAMETER);
+    }
+    // SAFETY: the caller's promise; an address is eight bytes, any of which are good.
+    Ok(unsafe { core::slice::from_raw_parts(pages.cast(), count as usize) })
+}
+
+fn within(length: usize, limit: usize) -> Answer {
+    if (1..=limit).contains(&length) { Ok(()) } else { Err(STATUS_INVALID_PARAMETER) }
+}
+
+/// A failed post like any other, of an object that is none. //= R-QP-38
+fn refused(qp: &Qp) -> NTSTATUS {
     qp.refuse();
-    STATUS_NOT_SUPPORTED
+    STATUS_INVALID_PARAMETER
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    //= R-MR-40, R-QP-24
+    #[test]
+    fn rights_are_told_from_flags() {
+        assert_eq!(rights(0x201), (Access::empty(), 0x201));
+        assert_eq!(rights(0x8), (Access::REMOTE_READ, 0));
+        assert_eq!(rights(0x10), (Access::LOCAL_WRITE, 0));
+        assert_eq!(rights(0x30 | 1), (Access::LOCAL_WRITE | Access::REMOTE_WRITE, 1));
+        assert_eq!(rights(0x80), (Access::empty(), 0));
+        // Remote write without what it contains is a bit that means nothing.
+        assert_eq!(rights(0x20), (Access::empty(), 0x20));
+    }
 }

@@ -4,7 +4,9 @@ use core::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::message::{CONTROL, Control, Kind, Reply, Request};
-use super::{MARGIN, NO_THANKS, ONE_ITEM, Plan, SHORTEST_WINDOW, Scenario, Seen, failed_as, ladder, pattern};
+use super::{
+    LENT_ITEM, MARGIN, NO_THANKS, ONE_ITEM, Plan, SHORTEST_WINDOW, Scenario, Seen, failed_as, ladder, pattern,
+};
 use crate::books::{Books, Operation};
 use crate::endpoint::{Endpoint, Incident, Setup};
 use crate::interop::{Outcome, call};
@@ -211,20 +213,19 @@ impl<O: Os> Client<O> {
     }
 
     fn invalidate(&mut self, seen: &mut Seen) -> Result<(), Error> {
-        const ITEM: u32 = 1;
-        const LENGTH: usize = 256;
+        let (item, length) = LENT_ITEM;
         let key = self.control()?;
         if key.kind != Kind::KEY {
             return Err(Error::Protocol("a key was to come"));
         }
         let lent = RemoteMemory { token: key.key, ..self.window };
-        self.data.store(0, &pattern(ITEM, LENGTH));
-        self.endpoint.write(self.data.sge(0, LENGTH), &lent, 0, 0)?;
-        let check = Control::new(Kind::CHECK, ITEM, LENGTH).encode();
+        self.data.store(0, &pattern(item, length));
+        self.endpoint.write(self.data.sge(0, length), &lent, 0, 0)?;
+        let check = Control::new(Kind::CHECK, item, length).encode();
         self.endpoint.send_and_invalidate(&check, key.key, 0)?;
-        self.verdict(ITEM)?;
-        seen.item(LENGTH);
-        self.endpoint.write(self.data.sge(0, LENGTH), &lent, 0, 0)?;
+        self.verdict(item)?;
+        seen.item(length);
+        self.endpoint.write(self.data.sge(0, length), &lent, 0, 0)?;
         let outcome = self.endpoint.settle_all();
         seen.notes.push(failed_as(outcome, &[Status::ACCESS_VIOLATION], "a write with the key it had")?);
         Ok(())

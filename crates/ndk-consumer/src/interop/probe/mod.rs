@@ -25,6 +25,8 @@ const NO_THANKS: &[u8] = b"no thanks";
 /// Sizes of the items, in bytes.
 const LADDER: [u32; 13] = [0, 1, 3, 64, 1023, 1024, 1025, 4095, 4096, 4097, 65536, 1 << 20, 8 << 20];
 
+/// Number and bytes of the item of [`Scenario::Invalidate`].
+const LENT_ITEM: (u32, usize) = (1, 256);
 /// The item of scenarios that have but one.
 const ONE_ITEM: u32 = 3;
 

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::message::{CONTROL, Control, Kind, Reply, Request};
 use super::{
-    LADDER, LONGEST, NO_THANKS, ONE_ITEM, Plan, Scenario, Seen, failed_as, ladder, pattern, receive_bytes,
-    window_bytes,
+    LADDER, LENT_ITEM, LONGEST, NO_THANKS, ONE_ITEM, Plan, Scenario, Seen, failed_as, ladder, pattern,
+    receive_bytes, window_bytes,
 };
 use crate::books::Books;
 use crate::endpoint::{Endpoint, Received, Setup, SharedReceives};
 use crate::interop::{Outcome, call};
 use crate::os::{Event, Os, Thread};
-use crate::{Access, Adapter, Connector, Error, Listener, Memory, Status};
+use crate::{Access, Adapter, Connector, Error, FastMemory, Listener, Memory, RemoteMemory, Status};
 
 /// How late a receive is posted.
 const LATE: Duration = Duration::from_millis(400);
@@ -25,6 +25,8 @@ struct Server<O: Os> {
     endpoint: Endpoint<O>,
     /// What is lent to the client.
     window: Memory<O>,
+    /// The same by a key that ends sooner, of [`Scenario::Invalidate`].
+    lent: Option<FastMemory<O>>,
     scenario: Scenario,
     /// Bytes of the longest item.
     length: u32,
@@ -117,11 +119,20 @@ impl<O: Os> Server<O> {
         if scenario == Scenario::Read {
             window.store(0, &pattern(0, bytes));
         }
-        Ok(Self { endpoint, window, scenario, length: request.length, count: request.count })
+        let lent = match scenario {
+            Scenario::Invalidate => {
+                Some(FastMemory::new(endpoint.pd(), bytes).map_err(call("NdkInitializeFastRegisterMr"))?)
+            }
+            _ => None,
+        };
+        Ok(Self { endpoint, window, lent, scenario, length: request.length, count: request.count })
     }
 
     fn accept(&mut self, connector: Connector<O>) -> Result<(), Error> {
-        let window = self.window.remote(self.window.len());
+        let window = match &self.lent {
+            Some(lent) => RemoteMemory { token: self.window.remote(0).token, ..lent.remote() },
+            None => self.window.remote(self.window.len()),
+        };
         let reply = Reply { scenario: self.scenario.number(), window };
         match self.endpoint.accept(connector, &reply.encode()) {
             // The client may have done already what breaks the connection.
@@ -157,7 +168,7 @@ impl<O: Os> Server<O> {
             }
             Scenario::Rnr => self.take_late(seen).and_then(|()| self.await_end()),
             Scenario::Hold => self.hold(seen),
-            Scenario::Invalidate => Err(Error::Call("NdkFastRegister", Status::NOT_SUPPORTED)),
+            Scenario::Invalidate => self.lend_until_invalidated(seen),
             Scenario::Reject => Err(Error::Protocol("the connection was to be refused")),
         }
     }
@@ -216,18 +227,32 @@ impl<O: Os> Server<O> {
         self.judge(seen, ONE_ITEM, length, message == pattern(ONE_ITEM, length))
     }
 
+    /// Memory with a key of its own, that the client takes back with a message.
+    fn lend_until_invalidated(&mut self, seen: &mut Seen) -> Result<(), Error> {
+        let (item, length) = LENT_ITEM;
+        let lent = self.lent.as_ref().ok_or(Error::Protocol("nothing to lend"))?;
+        self.endpoint.fast_register(lent, Access::RemoteReadWrite, 0)?;
+        let key = lent.remote().token;
+        self.endpoint.send(&Control { key, ..Control::new(Kind::KEY, item, length) }.encode(), 0)?;
+        let received = self.endpoint.next_message()?;
+        if received.invalidated != Some(key) {
+            return Err(Error::Protocol("the key was to be invalidated"));
+        }
+        let mut message = Vec::new();
+        self.endpoint.take(received, &mut message)?;
+        is_check(&message, item, length)?;
+        let mut written = vec![0; length];
+        self.lent.as_ref().ok_or(Error::Protocol("nothing to lend"))?.load(&mut written);
+        self.judge(seen, item, length, written == pattern(item, length))?;
+        seen.notes.push("the key was invalidated with the message".to_owned());
+        self.await_break(seen)
+    }
+
     /// The message that says that an item is where it has to be.
     fn check(&mut self, item: u32, length: usize) -> Result<Control, Error> {
         let (received, mut message) = (self.endpoint.next_message()?, Vec::new());
         self.endpoint.take(received, &mut message)?;
-        match Control::decode(&message) {
-            Some(check @ Control { kind: Kind::CHECK, .. })
-                if check.item == item && check.length as usize == length =>
-            {
-                Ok(check)
-            }
-            _ => Err(Error::Protocol("a check was to come")),
-        }
+        is_check(&message, item, length)
     }
 
     fn judge(&mut self, seen: &mut Seen, item: u32, length: usize, ok: bool) -> Result<(), Error> {
@@ -266,5 +291,17 @@ impl<O: Os> Server<O> {
             Err(Error::PeerLeft) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+/// The check of this item.
+fn is_check(message: &[u8], item: u32, length: usize) -> Result<Control, Error> {
+    match Control::decode(message) {
+        Some(check @ Control { kind: Kind::CHECK, .. })
+            if check.item == item && check.length as usize == length =>
+        {
+            Ok(check)
+        }
+        _ => Err(Error::Protocol("a check was to come")),
     }
 }

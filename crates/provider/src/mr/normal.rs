@@ -1,21 +1,19 @@
-//! Memory regions.
+//! Registration by a call.
 //!
-//! A registration maps the pages of the consumer's list under a list of the provider's own, so that the
-//! consumer's may go when the call completes (//= R-MR-8); the virtual address is an index (//= R-MR-6,
-//! R-MR-7). Fast registration is not offered yet: such an object can be made and closed, no more.
+//! It maps the pages of the consumer's list under a list of the provider's own, so that the consumer's may
+//! go when the call completes (//= R-MR-8); the virtual address is an index (//= R-MR-6, R-MR-7).
 
 use crate::dispatch;
 use crate::info::LIMITS;
 use crate::machine::machine;
-use crate::object::{Body, Created, Ref};
 use crate::pd::Pd;
 use crate::status::{self, Answer};
 use kernel::{Mapping, MdlChain, SpinLock};
 use ndk_abi::ndk::{
-    NDK_MR, NDK_MR_DISPATCH, NDK_MR_FLAG_ALLOW_LOCAL_WRITE, NDK_MR_FLAG_ALLOW_REMOTE_READ,
-    NDK_MR_FLAG_ALLOW_REMOTE_WRITE, NDK_MR_FLAG_RDMA_READ_SINK, NDK_OBJECT_TYPE,
+    NDK_MR_FLAG_ALLOW_LOCAL_WRITE, NDK_MR_FLAG_ALLOW_REMOTE_READ, NDK_MR_FLAG_ALLOW_REMOTE_WRITE,
+    NDK_MR_FLAG_RDMA_READ_SINK,
 };
-use ndk_abi::nt::{STATUS_INVALID_DEVICE_REQUEST, STATUS_INVALID_DEVICE_STATE, STATUS_INVALID_PARAMETER};
+use ndk_abi::nt::{STATUS_DEVICE_BUSY, STATUS_INVALID_DEVICE_STATE, STATUS_INVALID_PARAMETER};
 use roce::{Access, Arc, Region};
 
 machine! {
@@ -42,11 +40,9 @@ machine! {
     Deregistering + Done => Unregistered,
 }
 
-/// What is special to a memory region.
-pub struct Mr {
-    fast_register: bool,
+/// What is special to it.
+pub struct Normal {
     inner: SpinLock<Inner>,
-    pd: Ref<Pd>,
 }
 
 struct Inner {
@@ -61,32 +57,15 @@ struct Registered {
     mapping: Mapping,
 }
 
-impl Body for Mr {
-    type Public = NDK_MR;
-    type Dispatch = NDK_MR_DISPATCH;
-    const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeMr;
-    const DISPATCH: &'static NDK_MR_DISPATCH = &dispatch::mr::TABLE;
-
-    //= R-CLOSE-27
-    fn finish(&self) {
-        let registered = self.inner.lock().registered.take();
-        self.release(registered);
-    }
-}
-
-impl Mr {
-    pub fn create(pd: &Ref<Pd>, fast_register: bool) -> Answer<Created<Self>> {
-        let inner = SpinLock::new(Inner { state: State::Unregistered, registered: None });
-        Created::try_new(pd.adapter().version(), Self { fast_register, inner, pd: pd.clone() })
+impl Normal {
+    pub fn new() -> Self {
+        Self { inner: SpinLock::new(Inner { state: State::Unregistered, registered: None }) }
     }
 
-    /// Begins a registration; [`Mr::register`] ends it.
+    /// Begins a registration; [`Normal::register`] ends it.
     ///
-    /// //= R-CREATE-42, R-CREATE-43, R-MR-3, R-MR-4, R-MR-19
+    /// //= R-MR-3, R-MR-4, R-MR-19
     pub fn begin_register(&self, length: usize) -> Answer {
-        if self.fast_register {
-            return Err(STATUS_INVALID_DEVICE_REQUEST);
-        }
         if length == 0 || length > LIMITS.registration {
             return Err(STATUS_INVALID_PARAMETER);
         }
@@ -96,8 +75,8 @@ impl Mr {
     /// Maps and registers the first `length` bytes of the chain.
     ///
     /// //= R-MR-1, R-MR-2, R-MR-5, R-MR-6, R-MR-22
-    pub fn register(&self, chain: MdlChain<'_>, length: usize, flags: u32) -> Answer {
-        let outcome = self.map(chain, length, flags);
+    pub fn register(&self, pd: &Pd, chain: MdlChain<'_>, length: usize, flags: u32) -> Answer {
+        let outcome = map(pd, chain, length, flags);
         let mut inner = self.inner.lock();
         let event = if outcome.is_ok() { Event::Done } else { Event::Failed };
         inner.state = inner.state.on(event).unwrap_or(inner.state);
@@ -105,44 +84,34 @@ impl Mr {
         Ok(())
     }
 
-    fn map(&self, chain: MdlChain<'_>, length: usize, flags: u32) -> Answer<Registered> {
-        let access = access(flags).ok_or(STATUS_INVALID_PARAMETER)?;
-        let mapping = Mapping::new(chain, length).map_err(status::mdl)?;
-        let engine = &self.pd.core().engine;
-        let region =
-            dispatch::memory::register(engine, self.pd.domain(), &mapping, access).map_err(status::create)?;
-        Ok(Registered { region, mapping })
-    }
-
-    /// Begins a deregistration; [`Mr::deregister`] ends it.
+    /// Begins a deregistration; [`Normal::deregister`] ends it.
     ///
-    /// //= R-MR-18
+    /// //= R-MR-18, R-MR-20
     pub fn begin_deregister(&self) -> Answer {
-        if self.fast_register {
-            return Err(STATUS_INVALID_DEVICE_REQUEST);
+        let mut inner = self.inner.lock();
+        let next = inner.state.on(Event::Deregister).ok_or(STATUS_INVALID_DEVICE_STATE)?;
+        if inner.registered.as_ref().is_some_and(|registered| registered.region.windows() != 0) {
+            return Err(STATUS_DEVICE_BUSY);
         }
-        self.step(Event::Deregister)
+        inner.state = next;
+        Ok(())
     }
 
     /// //= R-MR-17
-    pub fn deregister(&self) {
+    pub fn deregister(&self, pd: &Pd) {
         let registered = self.inner.lock().registered.take();
-        self.release(registered);
+        release(pd, registered);
         let mut inner = self.inner.lock();
         inner.state = inner.state.on(Event::Done).unwrap_or(inner.state);
     }
 
-    /// The token of the registered memory; 0, which is none, when there is none.
-    ///
-    /// One token serves both sides; what a peer may do with it is the region's rights' business.
-    ///
-    /// //= R-MR-12, R-MR-13, R-MR-14, R-CREATE-44
     pub fn token(&self) -> u32 {
         self.inner.lock().registered.as_ref().map_or(0, |registered| registered.region.key())
     }
 
-    pub fn pd(&self) -> &Ref<Pd> {
-        &self.pd
+    pub fn finish(&self, pd: &Pd) {
+        let registered = self.inner.lock().registered.take();
+        release(pd, registered);
     }
 
     fn step(&self, event: Event) -> Answer {
@@ -150,13 +119,21 @@ impl Mr {
         inner.state = inner.state.on(event).ok_or(STATUS_INVALID_DEVICE_STATE)?;
         Ok(())
     }
+}
 
-    /// The token is dead and no packet touches the memory when this returns; only then is it unmapped.
-    fn release(&self, registered: Option<Registered>) {
-        if let Some(Registered { region, mapping }) = registered {
-            self.pd.core().engine.deregister(&region);
-            drop(mapping);
-        }
+fn map(pd: &Pd, chain: MdlChain<'_>, length: usize, flags: u32) -> Answer<Registered> {
+    let access = access(flags).ok_or(STATUS_INVALID_PARAMETER)?;
+    let mapping = Mapping::new(chain, length).map_err(status::mdl)?;
+    let engine = &pd.core().engine;
+    let region = dispatch::memory::register(engine, pd.domain(), &mapping, access).map_err(status::create)?;
+    Ok(Registered { region, mapping })
+}
+
+/// The token is dead and no packet touches the memory when this returns; only then is it unmapped.
+fn release(pd: &Pd, registered: Option<Registered>) {
+    if let Some(Registered { region, mapping }) = registered {
+        pd.core().engine.deregister(&region);
+        drop(mapping);
     }
 }
 

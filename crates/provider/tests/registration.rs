@@ -1,0 +1,398 @@
+//! Memory that requests register and bind, and that either side invalidates.
+
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "a consumer's call through a table is several")]
+#![allow(clippy::macro_metavars_in_unsafe, reason = "a test's call is unsafe as a whole")]
+
+mod support;
+
+use core::ptr::null_mut;
+use ndk_abi::ndk::*;
+use ndk_abi::nt::*;
+use support::*;
+
+const FAST_REGISTER: i32 = 4;
+const BIND: i32 = 8;
+const INVALIDATE: i32 = 16;
+const RECEIVE_AND_INVALIDATE: i32 = 32769;
+/// Rights of a fast registration.
+const ALL_RIGHTS: u32 = NDK_OP_FLAG_ALLOW_REMOTE_READ | NDK_OP_FLAG_ALLOW_REMOTE_WRITE;
+
+/// Two connected hosts; the right one lends memory.
+struct Lenders {
+    left: End,
+    right: End,
+    listener: Listener,
+    _a: Node,
+    b: Node,
+}
+
+impl Lenders {
+    fn new() -> Self {
+        let (a, b) = pair();
+        let (left, right, listener) = connect(&a, &b);
+        Self { left, right, listener, _a: a, b }
+    }
+
+    fn close(self) {
+        self.left.close();
+        self.right.close();
+        self.listener.close();
+    }
+}
+
+/// Logical addresses of memory, built by an adapter.
+struct Mapped {
+    adapter: *mut NDK_ADAPTER,
+    words: Vec<u64>,
+    offset: u32,
+}
+
+impl Mapped {
+    fn new(node: &Node, memory: &Memory, length: usize) -> Self {
+        let (mut words, mut size, mut offset) = (vec![0u64; 2 + 300], 8 * 302_u32, 0);
+        let into = words.as_mut_ptr().cast::<NDK_LOGICAL_ADDRESS_MAPPING>();
+        let built = request(|done, context| {
+            let (size, offset) = (&raw mut size, &raw mut offset);
+            call!(node.adapter(), NdkBuildLAM, memory.mdl(), length, done, context, into, size, offset)
+        });
+        assert_eq!(built, STATUS_SUCCESS);
+        Self { adapter: node.adapter(), words, offset }
+    }
+
+    fn pages(&self) -> &[u64] {
+        let count = (self.words[1] & 0xffff_ffff) as usize;
+        &self.words[2..][..count]
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        call!(self.adapter, NdkReleaseLAM, self.words.as_mut_ptr().cast());
+    }
+}
+
+fn fast_mr(pd: *mut NDK_PD) -> *mut NDK_MR {
+    create(|done, context, out| call!(pd, NdkCreateMr, 1, done, context, out)).expect("an MR")
+}
+
+fn window(pd: *mut NDK_PD) -> *mut NDK_MW {
+    create(|done, context, out| call!(pd, NdkCreateMw, done, context, out)).expect("a window")
+}
+
+fn initialize(mr: *mut NDK_MR, pages: u32, remote: u8) -> NTSTATUS {
+    request(|done, context| call!(mr, NdkInitializeFastRegisterMr, pages, remote, done, context))
+}
+
+/// An address that is nobody's, for the byte that lies at the mapping's offset.
+fn base(mapped: &Mapped) -> u64 {
+    0xa5a5_0000_0000_0000 + u64::from(mapped.offset)
+}
+
+impl Lenders {
+    fn register(&self, mr: *mut NDK_MR, mapped: &Mapped, length: usize, flags: u32) -> NTSTATUS {
+        let pages = mapped.pages();
+        let base = pointer(base(mapped));
+        let (count, array) = (pages.len() as u32, pages.as_ptr().cast());
+        call!(
+            self.right.qp,
+            NdkFastRegister,
+            pointer(1),
+            mr,
+            count,
+            array,
+            mapped.offset,
+            length,
+            base,
+            flags
+        )
+    }
+
+    fn invalidate(&self, object: *mut NDK_OBJECT_HEADER) -> NTSTATUS {
+        call!(self.right.qp, NdkInvalidate, pointer(2), object, 0)
+    }
+
+    /// How a write of the left host to the right one's memory ends.
+    fn write(&self, from: NDK_SGE, to: (u64, u32)) -> NTSTATUS {
+        assert_eq!(self.left.write(3, &[from], to), STATUS_SUCCESS);
+        self.left.cq.next().Status
+    }
+}
+
+fn expect(result: &NDK_RESULT_EX, kind: i32, status: NTSTATUS) {
+    assert_eq!((result.Type.0, result.Status), (kind, status));
+}
+
+//= R-MR-27, R-MR-29, R-MR-30, R-MR-33, R-MR-36, R-MR-37, R-MR-40, R-MR-44, R-CQ-24
+#[test]
+fn memory_is_the_peers_between_a_fast_registration_and_its_invalidation() {
+    let lenders = Lenders::new();
+    let (mut source, mut lent) = (Memory::new(10_000), Memory::at_offset(10_000, 123));
+    source.bytes().fill(7);
+    let from = source.register(lenders.left.pd, 0);
+    let mapped = Mapped::new(&lenders.b, &lent, 10_000);
+    let mr = fast_mr(lenders.right.pd);
+    assert_eq!(initialize(mr, 3, 1), STATUS_SUCCESS);
+    let token = call!(mr, NdkGetRemoteTokenFromMr);
+    assert_ne!(token, 0);
+    for round in 0..100_u8 {
+        assert_eq!(lenders.register(mr, &mapped, 10_000, ALL_RIGHTS), STATUS_SUCCESS);
+        assert_eq!(call!(mr, NdkGetRemoteTokenFromMr), token, "the token stays");
+        expect(&lenders.right.cq.next(), FAST_REGISTER, STATUS_SUCCESS);
+        source.bytes()[9_999] = round;
+        assert_eq!(lenders.write(from.sge(), (base(&mapped), token)), STATUS_SUCCESS);
+        assert_eq!((lent.bytes()[0], lent.bytes()[9_999]), (7, round));
+        assert_eq!(lenders.invalidate(mr.cast()), STATUS_SUCCESS);
+        expect(&lenders.right.cq.next(), INVALIDATE, STATUS_SUCCESS);
+    }
+    assert_eq!(lenders.write(from.sge(), (base(&mapped), token)), STATUS_ACCESS_VIOLATION);
+    close!(mr, NdkCloseMr);
+    drop(mapped);
+    from.close();
+    lenders.close();
+}
+
+//= R-MR-48, R-QP-77, R-CQ-25, R-CQ-26, R-MR-45, R-MR-46
+#[test]
+fn the_peer_takes_back_its_right_with_a_message() {
+    let lenders = Lenders::new();
+    let (source, lent) = (Memory::new(4096), Memory::new(4096));
+    let from = source.register(lenders.left.pd, 0);
+    let mapped = Mapped::new(&lenders.b, &lent, 4096);
+    let mr = fast_mr(lenders.right.pd);
+    assert_eq!(initialize(mr, 1, 1), STATUS_SUCCESS);
+    assert_eq!(lenders.register(mr, &mapped, 4096, ALL_RIGHTS), STATUS_SUCCESS);
+    expect(&lenders.right.cq.next(), FAST_REGISTER, STATUS_SUCCESS);
+    let token = call!(mr, NdkGetRemoteTokenFromMr);
+    assert_eq!(lenders.right.receive(4, &[]), STATUS_SUCCESS);
+    let sent = call!(lenders.left.qp, NdkSendAndInvalidate, pointer(5), core::ptr::null(), 0, 0, token);
+    assert_eq!(sent, STATUS_SUCCESS);
+    let received = lenders.right.cq.next();
+    expect(&received, RECEIVE_AND_INVALIDATE, STATUS_SUCCESS);
+    assert_eq!(received.TypeSpecificCompletionOutput, token as usize);
+    expect(&lenders.left.cq.next(), 2, STATUS_SUCCESS);
+    // A second invalidation has nothing left to do, and ends the queue pair.
+    assert_eq!(lenders.invalidate(mr.cast()), STATUS_SUCCESS);
+    expect(&lenders.right.cq.next(), INVALIDATE, STATUS_INVALID_DEVICE_REQUEST);
+    close!(mr, NdkCloseMr);
+    drop(mapped);
+    from.close();
+    lenders.close();
+}
+
+//= R-MR-50, R-QP-78
+#[test]
+fn a_message_that_takes_back_what_was_not_given_ends_the_connection() {
+    let lenders = Lenders::new();
+    let lent = Memory::new(4096);
+    let to = lent.register(lenders.right.pd, 7);
+    assert_eq!(lenders.right.receive(4, &[]), STATUS_SUCCESS);
+    let sent = call!(lenders.left.qp, NdkSendAndInvalidate, pointer(5), core::ptr::null(), 0, 0, to.token());
+    assert_eq!(sent, STATUS_SUCCESS);
+    assert_ne!(lenders.left.cq.next().Status, STATUS_SUCCESS);
+    lenders.right.disconnected.wait(1);
+    to.close();
+    lenders.close();
+}
+
+//= R-MR-24, R-MR-25, R-MR-26, R-MR-28, R-CREATE-42, R-CREATE-43
+#[test]
+fn each_kind_of_region_refuses_the_functions_of_the_other() {
+    let lenders = Lenders::new();
+    let (pd, lent) = (lenders.right.pd, Memory::new(4096));
+    let mapped = Mapped::new(&lenders.b, &lent, 4096);
+    let (normal, fast) = (lent.register(pd, 7), fast_mr(pd));
+    assert_eq!(initialize(normal.mr, 1, 1), STATUS_INVALID_DEVICE_REQUEST);
+    assert_eq!(lenders.register(normal.mr, &mapped, 4096, ALL_RIGHTS), STATUS_INVALID_DEVICE_REQUEST);
+    assert_eq!(lenders.invalidate(normal.mr.cast()), STATUS_INVALID_DEVICE_REQUEST);
+    let registered = request(|done, context| call!(fast, NdkRegisterMr, lent.mdl(), 4096, 7, done, context));
+    assert_eq!(registered, STATUS_INVALID_DEVICE_REQUEST);
+    let deregistered = request(|done, context| call!(fast, NdkDeregisterMr, done, context));
+    assert_eq!(deregistered, STATUS_INVALID_DEVICE_REQUEST);
+
+    assert_eq!(lenders.register(fast, &mapped, 4096, ALL_RIGHTS), STATUS_INVALID_DEVICE_REQUEST);
+    assert_eq!(initialize(fast, 0, 1), STATUS_INVALID_PARAMETER);
+    assert_eq!(initialize(fast, u32::MAX, 1), STATUS_IMPLEMENTATION_LIMIT);
+    for pages in [16, 256, 1] {
+        assert_eq!(initialize(fast, pages, 1), STATUS_SUCCESS, "{pages} pages");
+    }
+    assert_eq!(lenders.register(fast, &mapped, 4096, ALL_RIGHTS), STATUS_SUCCESS);
+    expect(&lenders.right.cq.next(), FAST_REGISTER, STATUS_SUCCESS);
+    assert_eq!(initialize(fast, 1, 1), STATUS_INVALID_DEVICE_STATE, "while something is registered");
+    close!(fast, NdkCloseMr);
+    normal.close();
+    drop(mapped);
+    lenders.close();
+}
+
+//= R-MR-31, R-MR-32, R-MR-34, R-MR-35, R-MR-36, R-MR-38, R-QP-34
+#[test]
+fn a_fast_registration_is_refused_inline_for_what_is_wrong_with_it() {
+    let lenders = Lenders::new();
+    let lent = Memory::new(8192);
+    let mapped = Mapped::new(&lenders.b, &lent, 8192);
+    let (mr, local) = (fast_mr(lenders.right.pd), fast_mr(lenders.right.pd));
+    assert_eq!([initialize(mr, 2, 1), initialize(local, 2, 0)], [STATUS_SUCCESS; 2]);
+    let post = |mr, count, offset, length, base, flags| {
+        let array = mapped.pages().as_ptr().cast();
+        call!(
+            lenders.right.qp,
+            NdkFastRegister,
+            null_mut(),
+            mr,
+            count,
+            array,
+            offset,
+            length,
+            pointer(base),
+            flags
+        )
+    };
+    let good = 0x10_0000;
+    for (why, status) in [
+        ("no pages", post(mr, 0, 0, 1, good, 0)),
+        ("more pages than initialized", post(mr, 3, 0, 1, good, 0)),
+        ("more pages than there can be", post(mr, u32::MAX, 0, 1, good, 0)),
+        ("an offset beyond the page", post(mr, 2, 4096, 1, good, 0)),
+        ("a length of nothing", post(mr, 2, 0, 0, good, 0)),
+        ("a length beyond the pages", post(mr, 2, 0, 8193, good, 0)),
+        ("a base that does not fit the offset", post(mr, 2, 0, 1, good + 1, 0)),
+        ("an end beyond all addresses", post(mr, 2, 0, 8192, u64::MAX - 4095, 0)),
+        ("a flag that means nothing", post(mr, 2, 0, 8192, good, NDK_OP_FLAG_INLINE)),
+    ] {
+        assert_eq!(status, STATUS_INVALID_PARAMETER, "{why}");
+    }
+    let remote = NDK_OP_FLAG_ALLOW_REMOTE_READ;
+    assert_eq!(post(local, 2, 0, 8192, good, remote), STATUS_ACCESS_VIOLATION);
+    let nowhere = call!(
+        lenders.right.qp,
+        NdkFastRegister,
+        null_mut(),
+        mr,
+        2,
+        core::ptr::null(),
+        0,
+        1,
+        pointer(good),
+        0
+    );
+    assert_eq!(nowhere, STATUS_INVALID_PARAMETER);
+    assert_eq!(post(local, 2, 0, 8192, good, NDK_OP_FLAG_ALLOW_LOCAL_WRITE), STATUS_SUCCESS);
+    expect(&lenders.right.cq.next(), FAST_REGISTER, STATUS_SUCCESS);
+    assert!(lenders.right.cq.poll().is_none(), "what is refused does not complete");
+    close!(mr, NdkCloseMr);
+    close!(local, NdkCloseMr);
+    drop(mapped);
+    lenders.close();
+}
+
+//= R-MR-58, R-MR-59, R-MR-60, R-MR-61, R-MR-62, R-MR-65, R-MR-67, R-MR-20
+#[test]
+fn a_window_lends_a_part_of_a_region() {
+    let lenders = Lenders::new();
+    let (mut source, mut lent) = (Memory::new(8192), Memory::new(8192));
+    source.bytes().fill(9);
+    let from = source.register(lenders.left.pd, 0);
+    let to = lent.register(lenders.right.pd, NDK_MR_FLAG_ALLOW_LOCAL_WRITE);
+    let narrow = lent.register(lenders.right.pd, 0);
+    let mw = window(lenders.right.pd);
+    let bind = |mr: &Registered, address, length: usize, flags| {
+        call!(lenders.right.qp, NdkBind, pointer(6), mr.mr, mw, pointer(address), length, flags)
+    };
+    let (start, write) = (lent.base(), NDK_OP_FLAG_ALLOW_REMOTE_WRITE);
+    assert_eq!(bind(&narrow, start, 4096, write), STATUS_ACCESS_VIOLATION, "no local write");
+    assert_eq!(bind(&to, start, 4096, 0), STATUS_INVALID_PARAMETER, "no rights");
+    assert_eq!(bind(&to, start, 0, write), STATUS_INVALID_PARAMETER, "no bytes");
+    assert_eq!(bind(&to, start + 100, 1000, write), STATUS_SUCCESS);
+    let token = call!(mw, NdkGetRemoteTokenFromMw);
+    expect(&lenders.right.cq.next(), BIND, STATUS_SUCCESS);
+    assert_eq!(lenders.write(from.part(0, 1000), (start + 100, token)), STATUS_SUCCESS);
+    assert_eq!((lent.bytes()[99], lent.bytes()[100], lent.bytes()[1100]), (0, 9, 0));
+    //= R-MR-20
+    let deregistered = request(|done, context| call!(to.mr, NdkDeregisterMr, done, context));
+    assert_eq!(deregistered, STATUS_DEVICE_BUSY);
+    assert_eq!(lenders.invalidate(mw.cast()), STATUS_SUCCESS);
+    expect(&lenders.right.cq.next(), INVALIDATE, STATUS_SUCCESS);
+    assert_eq!(lenders.write(from.part(0, 1000), (start + 100, token)), STATUS_ACCESS_VIOLATION);
+    close!(mw, NdkCloseMw);
+    to.close();
+    narrow.close();
+    from.close();
+    lenders.close();
+}
+
+//= R-CLOSE-14, R-CLOSE-29
+#[test]
+fn a_region_waits_for_the_window_that_is_bound_to_it() {
+    let lenders = Lenders::new();
+    let lent = Memory::new(4096);
+    let to = lent.register(lenders.right.pd, 7);
+    let mw = window(lenders.right.pd);
+    let flags = NDK_OP_FLAG_ALLOW_REMOTE_READ;
+    let bound = call!(lenders.right.qp, NdkBind, pointer(6), to.mr, mw, pointer(lent.base()), 4096, flags);
+    assert_eq!(bound, STATUS_SUCCESS);
+    expect(&lenders.right.cq.next(), BIND, STATUS_SUCCESS);
+    let region = begin_close!(to.mr, NdkCloseMr);
+    assert_eq!(region.status, STATUS_PENDING);
+    assert!(!region.is_done());
+    close!(mw, NdkCloseMw);
+    region.wait();
+    lenders.close();
+}
+
+//= R-QP-4
+#[test]
+fn nothing_is_registered_without_a_connection() {
+    let (a, _b) = pair();
+    let (cq, pd) = (a.cq(16), a.pd());
+    let qp = qp(pd, &cq);
+    let lent = Memory::new(4096);
+    let mapped = Mapped::new(&a, &lent, 4096);
+    let (normal, mr, mw) = (lent.register(pd, 7), fast_mr(pd), window(pd));
+    assert_eq!(initialize(mr, 1, 1), STATUS_SUCCESS);
+    let array = mapped.pages().as_ptr().cast();
+    let base = pointer(lent.base());
+    for status in [
+        call!(qp, NdkFastRegister, null_mut(), mr, 1, array, 0, 4096, base, 0),
+        call!(qp, NdkInvalidate, null_mut(), mr.cast(), 0),
+        call!(qp, NdkBind, null_mut(), normal.mr, mw, base, 4096, NDK_OP_FLAG_ALLOW_REMOTE_READ),
+        call!(qp, NdkSendAndInvalidate, null_mut(), core::ptr::null(), 0, 0, 1),
+    ] {
+        assert_eq!(status, STATUS_CONNECTION_INVALID);
+    }
+    close!(mw, NdkCloseMw);
+    close!(mr, NdkCloseMr);
+    normal.close();
+    drop(mapped);
+    close!(qp, NdkCloseQp);
+    close!(pd, NdkClosePd);
+    cq.close();
+}
+
+//= R-MR-52
+#[test]
+fn a_region_of_another_protection_domain_is_not_registered() {
+    let lenders = Lenders::new();
+    let lent = Memory::new(4096);
+    let mapped = Mapped::new(&lenders.b, &lent, 4096);
+    let pd = lenders.b.pd();
+    let mr = fast_mr(pd);
+    assert_eq!(initialize(mr, 1, 1), STATUS_SUCCESS);
+    assert_eq!(lenders.register(mr, &mapped, 4096, ALL_RIGHTS), STATUS_INVALID_PARAMETER);
+    close!(mr, NdkCloseMr);
+    close!(pd, NdkClosePd);
+    drop(mapped);
+    lenders.close();
+}
+
+//= R-MR-70
+#[test]
+fn five_hundred_and_twelve_regions_of_the_most_pages_are_no_burden() {
+    let (a, _b) = pair();
+    let pd = a.pd();
+    let regions: Vec<_> = (0..512).map(|_| fast_mr(pd)).collect();
+    assert!(regions.iter().all(|mr| initialize(*mr, 256, 1) == STATUS_SUCCESS));
+    for mr in regions {
+        close!(mr, NdkCloseMr);
+    }
+    close!(pd, NdkClosePd);
+}
