@@ -140,7 +140,11 @@ impl Ndk {
             port,
             addresses: Arc::clone(&addresses),
             interface: setup.interface,
-            link: Link { mac: setup.mac, mtu: config::ip_mtu_for(frame_size, setup.max_frame) },
+            link: Link {
+                mac: setup.mac,
+                mtu: config::ip_mtu_for(frame_size, setup.max_frame),
+                scope: setup.interface.index,
+            },
             same_subnet: !configuration.remote_subnets,
             handle: Handle(setup.handle),
         };

@@ -33,6 +33,25 @@ pub fn parse(bytes: &[u8]) -> Option<SocketAddr> {
     }
 }
 
+/// An address as the provider keeps it, on a link with this scope: link-local ones have it, others have
+/// none, so that one address is one value. `None` for a link-local address of another link.
+pub fn on_link(address: SocketAddr, scope: u32) -> Option<SocketAddr> {
+    let named = match address {
+        SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => v6.scope_id(),
+        _ => 0,
+    };
+    // A consumer need not name the scope: the adapter is on one link.
+    (named == 0 || named == scope).then(|| of_link(address.ip(), address.port(), scope))
+}
+
+/// The same of an address that is on this link.
+pub fn of_link(ip: IpAddr, port: u16, scope: u32) -> SocketAddr {
+    match ip {
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => SocketAddrV6::new(v6, port, 0, scope).into(),
+        ip => SocketAddr::new(ip, port),
+    }
+}
+
 /// An address as the consumer reads it: `IN_SIZE` or `IN6_SIZE` bytes of a buffer large enough for both.
 pub fn emit(address: SocketAddr) -> ([u8; IN6_SIZE], usize) {
     let mut bytes = [0; IN6_SIZE];
@@ -114,6 +133,16 @@ mod tests {
         let (bytes, size) = emit("[2001:db8::1]:5445".parse().unwrap());
         assert!((0..size).all(|length| parse(&bytes[..length]).is_none()));
         assert_eq!(parse(&[1; 128]), None);
+    }
+
+    #[test]
+    fn link_local_addresses_have_the_scope_of_the_link_and_others_have_none() {
+        let on = |address: &str| on_link(address.parse().unwrap(), 7).map(|kept| kept.to_string());
+        assert_eq!(on("[fe80::1]:445").as_deref(), Some("[fe80::1%7]:445"));
+        assert_eq!(on("[fe80::1%7]:445").as_deref(), Some("[fe80::1%7]:445"));
+        assert_eq!(on("[fe80::1%8]:445"), None);
+        assert_eq!(on("[2001:db8::1%8]:445").as_deref(), Some("[2001:db8::1]:445"));
+        assert_eq!(on("192.0.2.7:445").as_deref(), Some("192.0.2.7:445"));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! the pending request, then the disconnect event (//= R-CONN-92).
 
 use crate::adapter::Adapter;
+use crate::address::{of_link, on_link};
 use crate::dispatch;
 use crate::host::Path;
 use crate::info::LIMITS;
@@ -264,8 +265,9 @@ impl Connector {
         let this = created.hold();
         let mut inner = this.inner.lock();
         inner.connection = Some(connection);
-        inner.local = Some(SocketAddr::new(request.path.local_ip, request.local_port));
-        inner.remote = Some(SocketAddr::new(request.path.remote_ip, request.remote_port));
+        let scope = adapter.core().host.link().scope;
+        inner.local = Some(of_link(request.path.local_ip, request.local_port, scope));
+        inner.remote = Some(of_link(request.path.remote_ip, request.remote_port, scope));
         inner.said = Said::There(Terms { reads: request.reads, private_data: request.private_data });
         drop(inner);
         adapter.core().engine.set_context(connection, this.ticket.number());
@@ -300,10 +302,12 @@ impl Connector {
         context: Context,
     ) -> Answer {
         let core = this.core();
+        let scope = core.host.link().scope;
         let local = match *source {
-            Source::Address(address) => address,
+            Source::Address(address) => on_link(address, scope).ok_or(STATUS_INVALID_ADDRESS)?,
             Source::Shared(shared) => shared.address(),
         };
+        let destination = on_link(destination, scope).ok_or(STATUS_NETWORK_UNREACHABLE)?;
         let kin = qp.pd().adapter().is(&this.adapter)
             && match source {
                 Source::Address(_) => true,
@@ -320,13 +324,14 @@ impl Connector {
             return Err(STATUS_NETWORK_UNREACHABLE);
         }
         let endpoint = match source {
-            Source::Address(address) => Some(PortSpace::reserve(&core.ports, *address, Purpose::Connector)?),
+            Source::Address(_) => Some(PortSpace::reserve(&core.ports, local, Purpose::Connector)?),
             Source::Shared(_) => {
                 Self::check_unique(core, local, destination)?;
                 None
             }
         };
-        let local = endpoint.as_ref().map_or(local, Endpoint::address);
+        let port = endpoint.as_ref().map_or(local.port(), Endpoint::port);
+        let local = of_link(local.ip(), port, scope);
         // The adapter, not the connector, waits for the search: a connector closes without it.
         let (number, adapter) = (this.ticket.number(), this.adapter.clone());
         let item = WorkItem::try_new(core.host.owner(), move || {

@@ -37,6 +37,8 @@ pub struct Link {
     pub mac: [u8; 6],
     /// Largest IP packet a frame may carry, in bytes: 1500, or more with jumbo frames.
     pub mtu: u32,
+    /// The scope of link-local addresses on this link: the number of the adapter's interface.
+    pub scope: u32,
 }
 
 /// An adapter of the driver, as the provider sees it.
@@ -63,7 +65,7 @@ pub trait Host: Send + Sync + 'static {
     /// `DISPATCH_LEVEL`.
     fn is_local(&self, address: IpAddr) -> bool;
 
-    /// The link's own address and size. IRQL <= `DISPATCH_LEVEL`.
+    /// The link's own address, size and scope. IRQL <= `DISPATCH_LEVEL`.
     fn link(&self) -> Link;
 
     /// Whether the device is still there. Once `false`, always `false`. IRQL <= `DISPATCH_LEVEL`.

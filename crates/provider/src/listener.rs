@@ -1,6 +1,7 @@
 //! Listeners.
 
 use crate::adapter::Adapter;
+use crate::address::{of_link, on_link};
 use crate::connector::Connector;
 use crate::dispatch;
 use crate::machine::machine;
@@ -56,7 +57,8 @@ struct Inner {
     state: State,
     paused: bool,
     listening: Option<ListenerId>,
-    endpoint: Option<Endpoint>,
+    /// The port, and the address that the consumer is shown.
+    endpoint: Option<(Endpoint, SocketAddr)>,
 }
 
 impl Body for Listener {
@@ -94,17 +96,20 @@ impl Listener {
         Ok(created)
     }
 
+    /// A wildcard listens on all addresses of its family, now and later.
+    ///
     /// //= R-CREATE-46, R-CONN-50, R-CONN-51, R-CONN-52, R-CONN-53, R-CONN-54
     pub fn listen(&self, address: SocketAddr) -> Answer {
         let core = self.adapter.core();
-        // A wildcard is an address of no adapter.
-        if !core.host.is_local(address.ip()) {
+        let scope = core.host.link().scope;
+        let address = on_link(address, scope).ok_or(STATUS_INVALID_ADDRESS)?;
+        if !address.ip().is_unspecified() && !core.host.is_local(address.ip()) {
             return Err(STATUS_INVALID_ADDRESS);
         }
         let mut inner = self.inner.lock();
         let listening = inner.state.on(Event::Listen).ok_or(STATUS_INVALID_DEVICE_STATE)?;
         let endpoint = PortSpace::reserve(&core.ports, address, Purpose::Listener)?;
-        let address = endpoint.address();
+        let address = of_link(address.ip(), endpoint.port(), scope);
         let spec = ListenSpec {
             ip: Some(address.ip()),
             port: address.port(),
@@ -115,8 +120,12 @@ impl Listener {
         if inner.paused {
             core.engine.pause(id, true).map_err(status::connection)?;
         }
-        *inner =
-            Inner { state: listening, paused: inner.paused, listening: Some(id), endpoint: Some(endpoint) };
+        *inner = Inner {
+            state: listening,
+            paused: inner.paused,
+            listening: Some(id),
+            endpoint: Some((endpoint, address)),
+        };
         Ok(())
     }
 
@@ -133,7 +142,7 @@ impl Listener {
     /// //= R-CONN-51, R-CONN-79
     pub fn local_address(&self) -> Answer<SocketAddr> {
         let inner = self.inner.lock();
-        inner.endpoint.as_ref().map(Endpoint::address).ok_or(STATUS_INVALID_DEVICE_STATE)
+        inner.endpoint.as_ref().map(|(_, address)| *address).ok_or(STATUS_INVALID_DEVICE_STATE)
     }
 
     /// A request has come in: makes its connector and tells the consumer.

@@ -1,7 +1,7 @@
 //! Counters and lists behind the NDK OIDs. The driver's OID handler owns buffers and statuses; this module
 //! knows what is in them.
 
-use crate::address::inet;
+use crate::address::{inet, of_link};
 use crate::ports::Purpose;
 use crate::provider::Core;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -119,7 +119,9 @@ impl Core {
     ///
     /// //= R-OIDNDK-23, R-OIDNDK-24
     pub fn local_endpoints(&self, mut each: impl FnMut(NDIS_NDK_LOCAL_ENDPOINT_ENTRY)) {
+        let scope = self.host.link().scope;
         self.ports.for_each(|address, purpose| {
+            let address = of_link(address.ip(), address.port(), scope);
             let listener = match purpose {
                 Purpose::Listener => 1,
                 Purpose::SharedEndpoint => 0,

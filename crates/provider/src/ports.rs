@@ -26,13 +26,14 @@ pub enum Purpose {
     Connector,
 }
 
-/// The endpoints taken, ordered by address and port.
+/// The endpoints taken.
 pub struct PortSpace {
     taken: SpinLock<Taken>,
 }
 
 struct Taken {
-    endpoints: Vec<(IpAddr, u16, Purpose)>,
+    /// Ordered by port, then address. A wildcard stands for all addresses of its family.
+    endpoints: Vec<(u16, IpAddr, Purpose)>,
     /// Where the search for an ephemeral port begins: ports are reused as late as possible.
     next: u16,
 }
@@ -59,48 +60,58 @@ impl PortSpace {
             0 => taken.ephemeral(address.ip()).ok_or(STATUS_TOO_MANY_ADDRESSES)?,
             port => port,
         };
-        match taken.find(address.ip(), port) {
-            Ok(_) => return Err(STATUS_SHARING_VIOLATION),
-            Err(place) => fallible::insert(&mut taken.endpoints, place, (address.ip(), port, purpose))
-                .map_err(|_| STATUS_INSUFFICIENT_RESOURCES)?,
+        if taken.overlaps(address.ip(), port) {
+            return Err(STATUS_SHARING_VIOLATION);
         }
+        let entry = (port, address.ip(), purpose);
+        let place = taken.endpoints.partition_point(|&(port, ip, _)| (port, ip) < (entry.0, entry.1));
+        fallible::insert(&mut taken.endpoints, place, entry).map_err(|_| STATUS_INSUFFICIENT_RESOURCES)?;
         drop(taken);
         Ok(Endpoint { space: Arc::clone(space), address: SocketAddr::new(address.ip(), port) })
     }
 
     /// Shows every endpoint taken to `each`, under the lock.
     pub fn for_each(&self, mut each: impl FnMut(SocketAddr, Purpose)) {
-        for &(ip, port, purpose) in &self.taken.lock().endpoints {
+        for &(port, ip, purpose) in &self.taken.lock().endpoints {
             each(SocketAddr::new(ip, port), purpose);
         }
     }
 }
 
 impl Taken {
-    fn find(&self, ip: IpAddr, port: u16) -> Result<usize, usize> {
-        self.endpoints.binary_search_by_key(&(ip, port), |&(ip, port, _)| (ip, port))
+    /// Whether somebody has the port on this address, or on all of its family, or on any if it is a
+    /// wildcard itself. One port has few owners: an adapter has few addresses.
+    ///
+    /// //= R-CONN-53, R-CONN-54
+    fn overlaps(&self, ip: IpAddr, port: u16) -> bool {
+        let first = self.endpoints.partition_point(|entry| entry.0 < port);
+        let owners = self.endpoints.iter().skip(first).take_while(|entry| entry.0 == port);
+        owners.into_iter().any(|&(_, other, _)| {
+            let wildcard = other.is_unspecified() || ip.is_unspecified();
+            other == ip || wildcard && other.is_ipv4() == ip.is_ipv4()
+        })
     }
 
     fn ephemeral(&mut self, ip: IpAddr) -> Option<u16> {
         let first = self.next;
         let candidates = (first..=u16::MAX).chain(FIRST_EPHEMERAL..first);
-        let port = candidates.into_iter().find(|&port| self.find(ip, port).is_err())?;
+        let port = candidates.into_iter().find(|&port| !self.overlaps(ip, port))?;
         self.next = port.checked_add(1).unwrap_or(FIRST_EPHEMERAL);
         Some(port)
     }
 }
 
 impl Endpoint {
-    /// With the port really reserved.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    /// The port that was really reserved.
+    pub fn port(&self) -> u16 {
+        self.address.port()
     }
 }
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        let gone = (self.address.ip(), self.address.port());
-        self.space.taken.lock().endpoints.retain(|&(ip, port, _)| (ip, port) != gone);
+        let gone = (self.address.port(), self.address.ip());
+        self.space.taken.lock().endpoints.retain(|&(port, ip, _)| (port, ip) != gone);
     }
 }
 
@@ -128,6 +139,21 @@ mod tests {
         assert!(PortSpace::reserve(&space, at("192.0.2.1:445"), Purpose::Connector).is_ok());
     }
 
+    //= R-CONN-53, R-CONN-54
+    #[test]
+    fn a_wildcard_is_all_addresses_of_its_family() {
+        let space = space();
+        let reserve = |address| PortSpace::reserve(&space, at(address), Purpose::Listener);
+        let all = reserve("0.0.0.0:445").unwrap();
+        assert_eq!(reserve("192.0.2.1:445").err(), Some(STATUS_SHARING_VIOLATION));
+        assert_eq!(reserve("0.0.0.0:445").err(), Some(STATUS_SHARING_VIOLATION));
+        let others = [reserve("[::]:445").unwrap(), reserve("192.0.2.1:446").unwrap()];
+        assert_eq!(reserve("[2001:db8::1]:445").err(), Some(STATUS_SHARING_VIOLATION));
+        assert_eq!(reserve("0.0.0.0:446").err(), Some(STATUS_SHARING_VIOLATION));
+        drop((all, others));
+        assert!(reserve("192.0.2.1:445").is_ok());
+    }
+
     //= R-CONN-1, R-CREATE-47, R-CREATE-50
     #[test]
     fn port_0_takes_every_ephemeral_port_and_then_none() {
@@ -135,11 +161,11 @@ mod tests {
         let mut all: Vec<Endpoint> = (FIRST_EPHEMERAL..=u16::MAX)
             .map(|_| PortSpace::reserve(&space, at("192.0.2.1:0"), Purpose::Connector).unwrap())
             .collect();
-        assert!(all.iter().all(|endpoint| endpoint.address().port() >= FIRST_EPHEMERAL));
+        assert!(all.iter().all(|endpoint| endpoint.port() >= FIRST_EPHEMERAL));
         let none = PortSpace::reserve(&space, at("192.0.2.1:0"), Purpose::Connector);
         assert_eq!(none.err(), Some(STATUS_TOO_MANY_ADDRESSES));
-        let freed = all.pop().unwrap().address();
+        let freed = all.pop().unwrap().port();
         let again = PortSpace::reserve(&space, at("192.0.2.1:0"), Purpose::Connector).unwrap();
-        assert_eq!(again.address(), freed);
+        assert_eq!(again.port(), freed);
     }
 }

@@ -1,6 +1,7 @@
 //! Shared endpoints: one local address and port for many outgoing connections.
 
 use crate::adapter::Adapter;
+use crate::address::{of_link, on_link};
 use crate::dispatch;
 use crate::object::{Body, Created, Ref};
 use crate::ports::{Endpoint, PortSpace, Purpose};
@@ -34,12 +35,14 @@ impl SharedEndpoint {
     /// //= R-CREATE-47, R-CREATE-48, R-CREATE-49, R-CREATE-50, R-CREATE-52
     pub fn create(adapter: &Ref<Adapter>, address: SocketAddr) -> Answer<Created<Self>> {
         let core = adapter.core();
+        let scope = core.host.link().scope;
+        let address = on_link(address, scope).ok_or(STATUS_INVALID_ADDRESS)?;
         if !core.host.is_local(address.ip()) {
             return Err(STATUS_INVALID_ADDRESS);
         }
         let endpoint = PortSpace::reserve(&core.ports, address, Purpose::SharedEndpoint)?;
         let body = Self {
-            address: endpoint.address(),
+            address: of_link(address.ip(), endpoint.port(), scope),
             endpoint: SpinLock::new(Some(endpoint)),
             adapter: adapter.clone(),
         };

@@ -180,7 +180,7 @@ impl Host for Nic {
     }
 
     fn link(&self) -> Link {
-        Link { mac: mac(self.number), mtu: self.mtu }
+        Link { mac: mac(self.number), mtu: self.mtu, scope: 1 }
     }
 
     fn is_present(&self) -> bool {

@@ -1,0 +1,198 @@
+//! Connections over every kind of address, and what may be listened at and connected from.
+
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "a consumer's call through a table is several")]
+#![allow(clippy::macro_metavars_in_unsafe, reason = "a test's call is unsafe as a whole")]
+
+mod support;
+
+use core::net::SocketAddr;
+use ndk_abi::nt::*;
+use support::*;
+
+fn at(address: &str) -> SocketAddr {
+    address.parse().unwrap()
+}
+
+/// Connects, sends a message each way, and says goodbye; both sides see these addresses.
+fn meet(a: &Node, b: &Node, from: SocketAddr, to: SocketAddr, listener: &Listener) {
+    let active = a.active();
+    let connecting = active.connect(from, to, b"who");
+    let passive = b.passive(listener.accept());
+    let accepting = passive.accept(b"me");
+    assert_eq!(connecting.wait(), STATUS_SUCCESS, "from {from} to {to}");
+    let port = local_address(active.connector).expect("known by now").port();
+    let from = SocketAddr::new(from.ip(), port);
+    assert_eq!(active.complete(), STATUS_SUCCESS);
+    assert_eq!(accepting.wait(), STATUS_SUCCESS);
+    for (end, own, peer) in [(&active, from, to), (&passive, to, from)] {
+        let shown = local_address(end.connector).unwrap();
+        assert_eq!((shown.ip(), shown.port()), (own.ip(), own.port()));
+        let shown = peer_address(end.connector).unwrap();
+        assert_eq!((shown.ip(), shown.port()), (peer.ip(), peer.port()));
+    }
+    for (sender, receiver) in [(&active, &passive), (&passive, &active)] {
+        assert_eq!(receiver.receive(1, &[]), STATUS_SUCCESS);
+        assert_eq!(sender.send(2, &[], 0), STATUS_SUCCESS);
+        assert_eq!([sender.cq.next().Status, receiver.cq.next().Status], [STATUS_SUCCESS; 2]);
+    }
+    active.close();
+    passive.close();
+}
+
+//= R-CONN-1, R-CONN-77, R-CONN-78
+#[test]
+fn a_connection_is_made_over_each_kind_of_address() {
+    let (a, b) = pair();
+    for (from, to) in [
+        (a.at(0), b.at(445)),
+        (a.at_v6(0), b.at_v6(445)),
+        (a.at_link_local(0), b.at_link_local(445)),
+        // The scope goes without saying.
+        (at("[fe80::1]:0"), at("[fe80::2]:445")),
+        // And means nothing for other addresses.
+        (at("[2001:db8::1%3]:0"), at("[2001:db8::2%4]:445")),
+    ] {
+        let listener = b.idle_listener();
+        assert_eq!(listener.listen(to), STATUS_SUCCESS);
+        meet(&a, &b, from, to, &listener);
+        listener.close();
+    }
+}
+
+#[test]
+fn link_local_addresses_are_shown_with_their_scope() {
+    let (a, b) = pair();
+    let listener = b.idle_listener();
+    assert_eq!(listener.listen(at("[fe80::2]:445")), STATUS_SUCCESS);
+    assert_eq!(listener.address(), Ok(b.at_link_local(445)));
+    let active = a.active();
+    let connecting = active.connect(at("[fe80::1]:0"), at("[fe80::2]:445"), &[]);
+    let passive = b.passive(listener.accept());
+    assert_eq!(local_address(passive.connector), Ok(b.at_link_local(445)));
+    let from = peer_address(passive.connector).unwrap();
+    assert_eq!(from, a.at_link_local(from.port()));
+    let accepting = passive.accept(&[]);
+    assert_eq!(connecting.wait(), STATUS_SUCCESS);
+    assert_eq!(local_address(active.connector), Ok(from));
+    assert_eq!(peer_address(active.connector), Ok(b.at_link_local(445)));
+    assert_eq!(active.complete(), STATUS_SUCCESS);
+    assert_eq!(accepting.wait(), STATUS_SUCCESS);
+    //= R-OIDNDK-19, R-OIDNDK-23
+    let mut scopes = Vec::new();
+    // SAFETY: the connection is between IPv6 addresses.
+    b.provider.core().connections(|entry| scopes.push(unsafe { entry.Local.Ipv6.sin6_scope_id }));
+    // SAFETY: as above.
+    b.provider.core().local_endpoints(|entry| scopes.push(unsafe { entry.Local.Ipv6.sin6_scope_id }));
+    assert_eq!(scopes, [SCOPE; 2]);
+    active.close();
+    passive.close();
+    listener.close();
+}
+
+//= R-CONN-2, R-CONN-5, R-CONN-17, R-CONN-50, R-CREATE-49
+#[test]
+fn an_address_of_another_link_is_none_of_the_adapters() {
+    let (a, b) = pair();
+    let active = a.active();
+    let elsewhere = [at("[fe80::1%8]:0"), at("[2001:db8::7]:0"), at("[::]:0"), at("192.0.2.7:0")];
+    for from in elsewhere {
+        let to = if from.is_ipv4() { b.at(445) } else { b.at_v6(445) };
+        assert_eq!(active.connect(from, to, &[]).wait(), STATUS_INVALID_ADDRESS, "from {from}");
+    }
+    let far = at("[fe80::2%8]:445");
+    assert_eq!(active.connect(a.at_link_local(0), far, &[]).wait(), STATUS_NETWORK_UNREACHABLE);
+    assert_eq!(active.connect(a.at(0), b.at_v6(445), &[]).wait(), STATUS_INVALID_PARAMETER);
+    let listener = a.idle_listener();
+    for address in [at("[fe80::1%8]:445"), at("[2001:db8::7]:445"), at("192.0.2.7:445")] {
+        assert_eq!(listener.listen(address), STATUS_INVALID_ADDRESS, "{address}");
+    }
+    active.close();
+    listener.close();
+}
+
+//= R-CONN-53, R-CONN-47
+#[test]
+fn a_wildcard_listens_at_every_address_of_its_family() {
+    let (a, b) = pair();
+    let (v4, v6) = (b.idle_listener(), b.idle_listener());
+    assert_eq!(v4.listen(at("0.0.0.0:445")), STATUS_SUCCESS);
+    assert_eq!(v6.listen(at("[::]:445")), STATUS_SUCCESS);
+    assert_eq!(v4.address(), Ok(at("0.0.0.0:445")));
+    meet(&a, &b, a.at(0), b.at(445), &v4);
+    meet(&a, &b, a.at_v6(0), b.at_v6(445), &v6);
+    meet(&a, &b, a.at_link_local(0), b.at_link_local(445), &v6);
+    v4.close();
+    // Nobody listens there any more, whatever the other family does.
+    let active = a.active();
+    assert_eq!(active.connect(a.at(0), b.at(445), &[]).wait(), STATUS_CONNECTION_REFUSED);
+    active.close();
+    v6.close();
+}
+
+//= R-CONN-53, R-CONN-54
+#[test]
+fn a_port_has_one_listener_at_an_address() {
+    let (_a, b) = pair();
+    let (all, one, other) = (b.idle_listener(), b.idle_listener(), b.idle_listener());
+    assert_eq!(one.listen(b.at(445)), STATUS_SUCCESS);
+    assert_eq!(all.listen(at("0.0.0.0:445")), STATUS_SHARING_VIOLATION);
+    assert_eq!(all.listen(at("0.0.0.0:446")), STATUS_SUCCESS);
+    assert_eq!(other.listen(b.at(446)), STATUS_SHARING_VIOLATION);
+    assert_eq!(other.listen(b.at_v6(446)), STATUS_SUCCESS);
+    for listener in [all, one, other] {
+        listener.close();
+    }
+}
+
+//= R-CONN-15, R-CONN-69
+#[test]
+fn private_data_is_taken_up_to_its_limits() {
+    let (a, b) = pair();
+    let listener = b.listener(445);
+    let (caller, callee) = ([0xca; 57], [0xce; 197]);
+    let active = a.active();
+    let refused = active.connect(a.at(0), b.at(445), &caller);
+    assert_eq!(refused.wait(), STATUS_INVALID_BUFFER_SIZE);
+    let connecting = active.connect(a.at(0), b.at(445), &caller[..56]);
+    let passive = b.passive(listener.accept());
+    assert_eq!(passive.private_data().as_deref(), Ok(&caller[..56]));
+    assert_eq!(passive.accept(&callee[..149]).wait(), STATUS_INVALID_BUFFER_SIZE);
+    let accepting = passive.accept(&callee[..148]);
+    assert_eq!(connecting.wait(), STATUS_SUCCESS);
+    assert_eq!(&active.private_data().expect("the answer's data")[..148], &callee[..148]);
+    assert_eq!(active.complete(), STATUS_SUCCESS);
+    assert_eq!(accepting.wait(), STATUS_SUCCESS);
+    active.close();
+    passive.close();
+
+    let active = a.active();
+    let connecting = active.connect(a.at(0), b.at(445), &[]);
+    let connector = listener.accept();
+    let too_long = call!(connector, NdkReject, callee.as_ptr().cast(), 149);
+    assert_eq!(too_long, STATUS_INVALID_BUFFER_SIZE);
+    assert_eq!(call!(connector, NdkReject, callee.as_ptr().cast(), 148), STATUS_SUCCESS);
+    assert_eq!(connecting.wait(), STATUS_CONNECTION_REFUSED);
+    assert_eq!(active.private_data().as_deref(), Ok(&callee[..148]));
+    close!(connector, NdkCloseConnector);
+    active.close();
+    listener.close();
+}
+
+//= R-CONN-101
+#[test]
+fn a_listener_at_an_address_that_went_hears_nobody_and_others_do() {
+    let (a, b) = pair();
+    let (going, staying) = (b.idle_listener(), b.idle_listener());
+    assert_eq!(going.listen(b.at(445)), STATUS_SUCCESS);
+    assert_eq!(staying.listen(b.at_v6(445)), STATUS_SUCCESS);
+    let kept = [b.at_v6(0).ip(), b.at_link_local(0).ip()];
+    let (active, passive, listener) = connect_over(&a, &b, a.at_v6(0), b.at_v6(446));
+    b.set_addresses(&kept);
+    assert!(passive.disconnected.count() == 0, "its address stays");
+    meet(&a, &b, a.at_v6(0), b.at_v6(445), &staying);
+    active.close();
+    passive.close();
+    for listener in [going, staying, listener] {
+        listener.close();
+    }
+}

@@ -1,0 +1,188 @@
+//! The ends of a connection.
+
+use super::*;
+use ndk_abi::netio::SOCKADDR;
+
+/// Everything one end of a connection needs.
+pub struct End {
+    pub cq: Cq,
+    pub pd: *mut NDK_PD,
+    pub qp: *mut NDK_QP,
+    pub connector: *mut NDK_CONNECTOR,
+    pub disconnected: &'static Seen,
+}
+
+/// A queue pair of 32 and 32 requests of 4 elements, with 64 bytes of inline data.
+pub fn qp(pd: *mut NDK_PD, cq: &Cq) -> *mut NDK_QP {
+    create(|done, context, out| {
+        call!(pd, NdkCreateQp, cq.raw, cq.raw, QP_CONTEXT, 32, 32, 4, 4, 64, done, context, out)
+    })
+    .expect("a queue pair")
+}
+
+impl Node {
+    fn end(&self, connector: *mut NDK_CONNECTOR) -> End {
+        let (cq, pd) = (self.cq(256), self.pd());
+        let qp = qp(pd, &cq);
+        End { cq, pd, qp, connector, disconnected: Seen::new() }
+    }
+
+    /// An end with a connector of its own.
+    pub fn active(&self) -> End {
+        self.end(self.connector())
+    }
+
+    /// An end for an incoming connector.
+    pub fn passive(&self, connector: *mut NDK_CONNECTOR) -> End {
+        self.end(connector)
+    }
+}
+
+pub const QP_CONTEXT: *mut c_void = core::ptr::without_provenance_mut(0x0051_5051);
+
+/// A connect under way.
+pub struct Connecting {
+    status: NTSTATUS,
+    seen: &'static Seen,
+}
+
+impl Connecting {
+    pub fn wait(&self) -> NTSTATUS {
+        if self.status == STATUS_PENDING { self.seen.wait(1) } else { self.status }
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.status != STATUS_PENDING || self.seen.count() != 0
+    }
+}
+
+impl End {
+    pub fn connect(&self, from: SocketAddr, to: SocketAddr, data: &[u8]) -> Connecting {
+        let ((source, source_length), (target, target_length)) = (socket_address(from), socket_address(to));
+        let seen = Seen::new();
+        let status = call!(
+            self.connector,
+            NdkConnect,
+            self.qp,
+            (&raw const source).cast::<SOCKADDR>(),
+            source_length,
+            (&raw const target).cast::<SOCKADDR>(),
+            target_length,
+            8,
+            8,
+            data.as_ptr().cast(),
+            data.len() as u32,
+            Some(on_request),
+            seen.context(),
+        );
+        Connecting { status, seen }
+    }
+
+    pub fn complete(&self) -> NTSTATUS {
+        request(|done, context| {
+            call!(
+                self.connector,
+                NdkCompleteConnect,
+                Some(on_disconnect),
+                self.disconnected.context(),
+                done,
+                context
+            )
+        })
+    }
+
+    pub fn accept(&self, data: &[u8]) -> Connecting {
+        let seen = Seen::new();
+        let status = call!(
+            self.connector,
+            NdkAccept,
+            self.qp,
+            16,
+            4,
+            data.as_ptr().cast(),
+            data.len() as u32,
+            Some(on_disconnect),
+            self.disconnected.context(),
+            Some(on_request),
+            seen.context(),
+        );
+        Connecting { status, seen }
+    }
+
+    pub fn disconnect(&self) -> NTSTATUS {
+        request(|done, context| call!(self.connector, NdkDisconnect, done, context))
+    }
+
+    pub fn private_data(&self) -> Result<Vec<u8>, NTSTATUS> {
+        private_data(self.connector)
+    }
+
+    pub fn receive(&self, context: u64, sges: &[NDK_SGE]) -> NTSTATUS {
+        call!(self.qp, NdkReceive, pointer(context), list(sges), sges.len() as u32)
+    }
+
+    pub fn send(&self, context: u64, sges: &[NDK_SGE], flags: u32) -> NTSTATUS {
+        call!(self.qp, NdkSend, pointer(context), list(sges), sges.len() as u32, flags)
+    }
+
+    pub fn write(&self, context: u64, sges: &[NDK_SGE], to: (u64, u32)) -> NTSTATUS {
+        self.write_flagged(context, sges, to, 0)
+    }
+
+    pub fn write_flagged(&self, context: u64, sges: &[NDK_SGE], to: (u64, u32), flags: u32) -> NTSTATUS {
+        call!(self.qp, NdkWrite, pointer(context), list(sges), sges.len() as u32, to.0, to.1, flags)
+    }
+
+    pub fn read(&self, context: u64, sges: &[NDK_SGE], from: (u64, u32)) -> NTSTATUS {
+        call!(self.qp, NdkRead, pointer(context), list(sges), sges.len() as u32, from.0, from.1, 0)
+    }
+
+    /// Closes everything, the connector first.
+    pub fn close(self) {
+        close!(self.connector, NdkCloseConnector);
+        close!(self.qp, NdkCloseQp);
+        self.cq.close();
+        close!(self.pd, NdkClosePd);
+    }
+}
+
+/// What the peer sent while connecting.
+pub fn private_data(connector: *mut NDK_CONNECTOR) -> Result<Vec<u8>, NTSTATUS> {
+    let mut length = 0;
+    match call!(connector, NdkGetConnectionData, null_mut(), null_mut(), null_mut(), &raw mut length) {
+        STATUS_SUCCESS => {}
+        status => return Err(status),
+    }
+    let mut data = vec![0xee_u8; length as usize];
+    let pointer = data.as_mut_ptr().cast();
+    let status = call!(connector, NdkGetConnectionData, null_mut(), null_mut(), pointer, &raw mut length);
+    assert_eq!(status, STATUS_SUCCESS);
+    Ok(data)
+}
+
+pub fn pointer(context: u64) -> *mut c_void {
+    core::ptr::with_exposed_provenance_mut(context as usize)
+}
+
+fn list(sges: &[NDK_SGE]) -> *const NDK_SGE {
+    if sges.is_empty() { null() } else { sges.as_ptr() }
+}
+
+/// Connects the two hosts.
+pub fn connect(a: &Node, b: &Node) -> (End, End, Listener) {
+    connect_over(a, b, a.at(0), b.at(445))
+}
+
+/// Connects the two hosts over these addresses.
+pub fn connect_over(a: &Node, b: &Node, from: SocketAddr, to: SocketAddr) -> (End, End, Listener) {
+    let listener = b.idle_listener();
+    assert_eq!(listener.listen(to), STATUS_SUCCESS);
+    let active = a.active();
+    let connecting = active.connect(from, to, &[]);
+    let passive = b.passive(listener.accept());
+    let accepting = passive.accept(&[]);
+    assert_eq!(connecting.wait(), STATUS_SUCCESS);
+    assert_eq!(active.complete(), STATUS_SUCCESS);
+    assert_eq!(accepting.wait(), STATUS_SUCCESS);
+    (active, passive, listener)
+}

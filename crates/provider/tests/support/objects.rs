@@ -1,0 +1,128 @@
+//! Objects without a peer.
+
+use super::*;
+use std::sync::{Condvar, Mutex};
+
+impl Node {
+    pub fn cq(&self, depth: u32) -> Cq {
+        let seen = Seen::new();
+        let raw = create(|done, context, out| {
+            call!(
+                self.adapter(),
+                NdkCreateCq,
+                depth,
+                Some(on_cq),
+                seen.context(),
+                null_mut(),
+                done,
+                context,
+                out
+            )
+        });
+        Cq { raw: raw.expect("a completion queue"), seen }
+    }
+
+    pub fn pd(&self) -> *mut NDK_PD {
+        create(|done, context, out| call!(self.adapter(), NdkCreatePd, done, context, out)).expect("a PD")
+    }
+
+    pub fn connector(&self) -> *mut NDK_CONNECTOR {
+        create(|done, context, out| call!(self.adapter(), NdkCreateConnector, done, context, out))
+            .expect("a connector")
+    }
+
+    /// A listener on `port`.
+    pub fn listener(&self, port: u16) -> Listener {
+        let listener = self.idle_listener();
+        assert_eq!(listener.listen(self.at(port)), STATUS_SUCCESS);
+        listener
+    }
+
+    pub fn idle_listener(&self) -> Listener {
+        let incoming = Box::new(Incoming::default());
+        let context = (&raw const *incoming).cast_mut().cast();
+        let raw = create(|done, request, out| {
+            call!(self.adapter(), NdkCreateListener, Some(on_connect), context, done, request, out)
+        });
+        Listener { raw: raw.expect("a listener"), incoming }
+    }
+}
+
+/// A completion queue with what its notification callback saw.
+pub struct Cq {
+    pub raw: *mut NDK_CQ,
+    pub seen: &'static Seen,
+}
+
+impl Cq {
+    /// Waits for the next completion.
+    pub fn next(&self) -> NDK_RESULT_EX {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(result) = self.poll() {
+                return result;
+            }
+            assert!(Instant::now() < end, "no completion came");
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    pub fn poll(&self) -> Option<NDK_RESULT_EX> {
+        let mut result = core::mem::MaybeUninit::<NDK_RESULT_EX>::uninit();
+        let count = call!(self.raw, NdkGetCqResultsEx, result.as_mut_ptr(), 1);
+        // SAFETY: one result was written.
+        (count == 1).then(|| unsafe { result.assume_init() })
+    }
+
+    pub fn arm(&self, kind: u32) {
+        call!(self.raw, NdkArmCq, kind);
+    }
+
+    pub fn close(self) {
+        close!(self.raw, NdkCloseCq);
+    }
+}
+
+/// A listener with the connectors that came in.
+pub struct Listener {
+    pub raw: *mut NDK_LISTENER,
+    incoming: Box<Incoming>,
+}
+
+#[derive(Default)]
+struct Incoming {
+    connectors: Mutex<Vec<usize>>,
+    changed: Condvar,
+}
+
+unsafe extern "efiapi" fn on_connect(context: *mut c_void, connector: *mut NDK_CONNECTOR) {
+    // SAFETY: the context is the listener's, which is closed before it goes.
+    let incoming = unsafe { &*context.cast::<Incoming>() };
+    incoming.connectors.lock().unwrap().push(connector.expose_provenance());
+    incoming.changed.notify_all();
+}
+
+impl Listener {
+    pub fn listen(&self, address: SocketAddr) -> NTSTATUS {
+        let (bytes, length) = socket_address(address);
+        request(|done, context| call!(self.raw, NdkListen, (&raw const bytes).cast(), length, done, context))
+    }
+
+    /// What it says it listens at.
+    pub fn address(&self) -> Result<SocketAddr, NTSTATUS> {
+        shown(|out, length| call!(self.raw, NdkGetLocalAddress, out.cast(), length))
+    }
+
+    /// Waits for the next incoming connector.
+    pub fn accept(&self) -> *mut NDK_CONNECTOR {
+        let connectors = self.incoming.connectors.lock().unwrap();
+        let (mut connectors, _) =
+            self.incoming.changed.wait_timeout_while(connectors, PATIENCE, |c| c.is_empty()).unwrap();
+        assert!(!connectors.is_empty(), "nobody came");
+        core::ptr::with_exposed_provenance_mut(connectors.remove(0))
+    }
+
+    pub fn close(self) {
+        close!(self.raw, NdkCloseListener);
+    }
+}
