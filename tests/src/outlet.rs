@@ -28,7 +28,9 @@ pub struct Options {
     pub mac: [u8; 6],
     /// The host's addresses and their prefix lengths; the first one is [`Machine::address`].
     pub addresses: Vec<(IpAddr, u8)>,
-    /// RoCE path MTU that the NIC's MTU leaves room for: 1024 is an Ethernet MTU of 1500, 4096 one of 4192.
+    /// Largest IP packet of the link: 1500, or 9000 with jumbo frames.
+    pub mtu: u16,
+    /// RoCE path MTU, which frames of the link must have room for: up to 1024 with an MTU of 1500, 4096 with 9000.
     pub path_mtu: u32,
     /// Faults of what the host sends, and of what it receives.
     pub faults: [Faults; 2],
@@ -41,12 +43,13 @@ pub struct Options {
 }
 
 impl Options {
-    /// A good wire, everything verified.
+    /// A good wire without jumbo frames, everything verified.
     #[must_use]
     pub fn new(mac: [u8; 6], addresses: &[(IpAddr, u8)]) -> Self {
         Self {
             mac,
             addresses: addresses.to_vec(),
+            mtu: 1500,
             path_mtu: 1024,
             faults: [Faults::NONE; 2],
             seed: 0,
@@ -54,6 +57,12 @@ impl Options {
             verifier: true,
             keywords: Vec::new(),
         }
+    }
+
+    /// With jumbo frames and the largest path MTU.
+    #[must_use]
+    pub fn jumbo(self) -> Self {
+        Self { mtu: 9000, path_mtu: 4096, ..self }
     }
 }
 
@@ -93,6 +102,7 @@ impl Outlet {
             name: "viordma",
             mac: options.mac,
             addresses: options.addresses.clone(),
+            mtu: options.mtu,
             path_mtu: options.path_mtu,
             verifier: options.verifier,
             quirks: Quirks::default(),

@@ -75,7 +75,9 @@ pub struct MachineOptions {
     pub mac: [u8; 6],
     /// Its addresses and their prefix lengths; at least one.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// RoCE path MTU that the NIC's MTU leaves room for.
+    /// Largest IP packet of the link.
+    pub mtu: u16,
+    /// RoCE path MTU, which frames of the link have room for.
     pub path_mtu: u32,
     pub verifier: bool,
     pub quirks: Quirks,
@@ -123,6 +125,7 @@ impl Testbed {
                 name: ["alpha", "beta"][usize::from(number)],
                 mac: [0x02, 0, 0, 0, 0, number + 1],
                 addresses: options.subnets.iter().map(of_subnet).collect(),
+                mtu: mtu_for(options.path_mtu)?,
                 path_mtu: options.path_mtu,
                 verifier: options.verifier,
                 quirks: if number == 0 { options.quirks } else { Quirks::default() },
@@ -231,6 +234,11 @@ impl Testbed {
     }
 }
 
+/// The smallest MTU of a link that has room for a RoCE path MTU, but no less than Ethernet's.
+fn mtu_for(path_mtu: u32) -> Result<u16> {
+    Ok(u16::try_from(path_mtu + OVERHEAD)?.max(1500))
+}
+
 /// The address of a subnet that ends with `number`.
 fn last(subnet: IpAddr, number: u8) -> IpAddr {
     match subnet {
@@ -248,7 +256,7 @@ impl Machine {
             ..HostOptions::new(options.name)
         });
         let mut nic = NicOptions::new(options.mac);
-        nic.mtu = u16::try_from(options.path_mtu + OVERHEAD)?.max(1500);
+        nic.mtu = options.mtu;
         nic.quirks = options.quirks;
         let nic = host.plug(nic);
         for &(address, prefix) in &options.addresses {

@@ -1,0 +1,337 @@
+//! Addresses of a host and the ways to its peers: both families, every scope, coming and going. The hosts find each
+//! other by ARP and neighbor discovery, through the miniport.
+
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use ndk_abi::{
+    netio::NL_DAD_STATE,
+    nt::{STATUS_HOST_UNREACHABLE, STATUS_INVALID_ADDRESS, STATUS_NETWORK_UNREACHABLE},
+};
+use ndk_consumer::{
+    Error, Status,
+    interop::{
+        self, Outcome, Program,
+        probe::{Plan, Scenario},
+    },
+};
+use ntsim::{
+    ndis::Keyword,
+    netio::{Discovery, Unicast, link_local},
+    wire::Faults,
+};
+use viordma_tests::{
+    image,
+    testbed::{Consumer, Machine, Options, Testbed},
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 0));
+const ULA: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0));
+const LINK: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0));
+
+/// Two hosts with an address in each subnet, in this order.
+fn options(subnets: &[IpAddr]) -> Options {
+    let prefix = |&subnet: &IpAddr| (subnet, if subnet.is_ipv4() { 24 } else { 64 });
+    let subnets = subnets.iter().map(prefix).collect();
+    Options { subnets, discovery: Discovery::OnWire, ..Options::default() }
+}
+
+fn started(options: &Options) -> Option<Testbed> {
+    let mut bed = Testbed::new(&image()?, options).expect("the image can be loaded");
+    let outcome = bed.start();
+    assert!(outcome.is_ok(), "both drivers start: {outcome:?}\n{}", bed.violations().join("\n"));
+    Some(bed)
+}
+
+/// Stops what runs; fails the test with everything the verifier found.
+fn finish(mut bed: Testbed) {
+    bed.stop().expect("both drivers stop");
+    assert_eq!(bed.violations(), [""; 0]);
+}
+
+fn scratch(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// The address of a machine in a subnet.
+fn of(machine: &Machine, subnet: IpAddr) -> IpAddr {
+    let number = u8::from(machine.host().name() == "beta") + 1;
+    match subnet {
+        IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() | u32::from(number)).into(),
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() | u128::from(number)).into(),
+    }
+}
+
+type Side = Consumer<Result<Outcome, Error>>;
+
+/// Starts a program on both hosts: the server listens at `at`, the client of the first host connects from its address
+/// in `subnet` to the server's.
+fn begin(bed: &Testbed, program: &Program, at: Option<IpAddr>, subnet: IpAddr, port: u16) -> [Side; 2] {
+    let [client, server] = bed.machines();
+    let remote = SocketAddr::new(of(server, subnet), port);
+    let local = SocketAddr::new(of(client, subnet), 0);
+    let listen = SocketAddr::new(at.unwrap_or(remote.ip()), port);
+    let listening = bed.event();
+    let serving = {
+        let (listening, program) = (listening.clone(), program.clone());
+        server.consumer("server", move |adapter| {
+            let outcome = interop::serve(adapter, &program, listen, PATIENCE, |_| listening.set());
+            // Whoever waits for a listener that could not be made must not wait for ever.
+            listening.set();
+            outcome
+        })
+    };
+    let program = program.clone();
+    let asking = client.consumer("client", move |adapter| {
+        let _ = listening.wait(PATIENCE);
+        interop::client(adapter, &program, local, remote)
+    });
+    [asking, serving]
+}
+
+/// Both sides of a program saw what they had to see.
+fn succeed(sides: [Side; 2]) {
+    let [client, server] = sides.map(|side| side.join().expect("the host lives"));
+    assert!(client.is_ok() && server.is_ok(), "client: {client:?}\nserver: {server:?}");
+}
+
+fn probe(scenario: Scenario, length: u32, count: u32) -> Program {
+    Program::Probe(Plan { scenario, length, count })
+}
+
+#[test]
+fn rdma_runs_over_both_families_and_every_scope() {
+    let subnets = [V4, ULA, LINK];
+    let Some(bed) = started(&options(&subnets)) else { return };
+    for subnet in subnets {
+        for program in [
+            Program::Messages,
+            Program::Rping { rounds: 3, size: 4096 },
+            probe(Scenario::Write, 1 << 20, 1),
+            probe(Scenario::Read, 1 << 20, 1),
+        ] {
+            succeed(begin(&bed, &program, None, subnet, program.port()));
+        }
+    }
+    finish(bed);
+}
+
+#[test]
+fn neighbors_are_found_by_frames_and_a_seed_replays_them() {
+    let capture = |name: &str, seed| {
+        let path = scratch(name);
+        let options = Options { seed: Some(seed), capture: Some(path.clone()), ..options(&[ULA, V4]) };
+        let bed = started(&options)?;
+        succeed(begin(&bed, &Program::Messages, None, ULA, 7471));
+        succeed(begin(&bed, &Program::Messages, None, V4, 7471));
+        finish(bed);
+        Some(fs::read(path).unwrap())
+    };
+    let Some(first) = capture("neighbors.pcapng", 3) else { return };
+    assert!(Some(&first) == capture("neighbors again.pcapng", 3).as_ref(), "the same seed");
+    let contains = |bytes: &[u8]| first.windows(bytes.len()).any(|window| window == bytes);
+    // EtherType, hardware, protocol, lengths, request.
+    assert!(contains(&[0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1]), "an ARP request");
+    // The group of fd00::2, from the first host, IPv6.
+    assert!(
+        contains(&[0x33, 0x33, 0xff, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x86, 0xdd]),
+        "a neighbor solicitation to the group of the address it asks for"
+    );
+}
+
+#[test]
+fn lost_questions_and_answers_are_asked_for_again() {
+    // Question and answer survive together one time in two.
+    for seed in 0..4 {
+        let faults = Faults { loss: 0.3, ..Faults::NONE };
+        let Some(bed) = started(&Options { seed: Some(seed), faults, ..options(&[ULA]) }) else { return };
+        let [client, server] = bed.machines().map(|machine| of(machine, ULA));
+        let resolved = bed.machines()[0].consumer("client", move |adapter| {
+            interop::client(
+                adapter,
+                &Program::Messages,
+                SocketAddr::new(client, 0),
+                SocketAddr::new(server, 1),
+            )
+        });
+        let error = resolved.join().expect("the host lives").expect_err("nobody listens there");
+        // Refused by the peer, or no answer of its connection manager: in any case its link address was found.
+        assert_ne!(status(&error), Some(STATUS_HOST_UNREACHABLE), "seed {seed}: {error}");
+        finish(bed);
+    }
+}
+
+/// The status that a call of NDKPI failed with.
+fn status(error: &Error) -> Option<i32> {
+    match error {
+        Error::Call(_, Status(status)) | Error::Connect(Status(status)) => Some(*status),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_neighbor_that_does_not_answer_is_unreachable_after_three_questions() {
+    for subnet in [V4, ULA, LINK] {
+        let Some(bed) = started(&options(&[subnet])) else { return };
+        let [client, server] = bed.machines();
+        let (local, remote) = (of(client, subnet), of(server, subnet));
+        bed.wire().cut(1);
+        let before = bed.wire().counters(0).sent;
+        let start = bed.now();
+        let outcome = client.consumer("client", move |adapter| {
+            let (local, remote) = (SocketAddr::new(local, 0), SocketAddr::new(remote, 7471));
+            interop::client(adapter, &Program::Messages, local, remote)
+        });
+        let error = outcome.join().expect("the host lives").expect_err("nobody is there");
+        assert_eq!(status(&error), Some(STATUS_HOST_UNREACHABLE), "{subnet}: {error}");
+        assert_eq!(bed.wire().counters(0).sent - before, 3, "{subnet}: questions, and nothing else");
+        assert!(bed.now() - start < Duration::from_secs(4), "{subnet}: one second each");
+        finish(bed);
+    }
+}
+
+#[test]
+fn there_is_no_way_between_families_or_beyond_the_subnet() {
+    let Some(bed) = started(&options(&[ULA])) else { return };
+    let client = bed.machines()[0];
+    let local = SocketAddr::new(of(client, ULA), 0);
+    let outcome = client.consumer("client", move |adapter| {
+        let elsewhere: SocketAddr = "[fd01::2]:7471".parse().unwrap();
+        interop::client(adapter, &Program::Messages, local, elsewhere)
+    });
+    let error = outcome.join().expect("the host lives").expect_err("there is no route");
+    assert_eq!(status(&error), Some(STATUS_NETWORK_UNREACHABLE), "{error}");
+    finish(bed);
+}
+
+#[test]
+fn an_address_counts_from_when_it_is_known_to_be_unique() {
+    let Some(bed) = started(&options(&[ULA])) else { return };
+    let machine = bed.machines()[0];
+    let address: IpAddr = "fd00::a".parse().unwrap();
+    let listens = || {
+        let local = SocketAddr::new(address, 7471);
+        let listener = machine.consumer("listener", move |adapter| {
+            ndk_consumer::Listener::new(adapter, local).map(drop).map_err(|Status(status)| status)
+        });
+        listener.join().expect("the host lives")
+    };
+    let settle = || bed.event().wait(Duration::from_millis(100));
+    assert_eq!(listens(), Err(STATUS_INVALID_ADDRESS), "nobody has it");
+    machine.host().add_unicast(Unicast { address, prefix: 64, dad: NL_DAD_STATE::IpDadStateTentative });
+    assert!(!settle());
+    assert_eq!(listens(), Err(STATUS_INVALID_ADDRESS), "it may be somebody else's, too");
+    for (state, usable) in [
+        (NL_DAD_STATE::IpDadStatePreferred, true),
+        (NL_DAD_STATE::IpDadStateDeprecated, true),
+        (NL_DAD_STATE::IpDadStateDuplicate, false),
+        (NL_DAD_STATE::IpDadStateInvalid, false),
+    ] {
+        machine.host().set_dad_state(address, state);
+        assert!(!settle());
+        assert_eq!(listens().is_ok(), usable, "{state:?}");
+    }
+    finish(bed);
+}
+
+/// Two connections, one per family, that write one item after the other; then one address of the host `number` goes.
+fn an_address_goes(number: usize, gone: IpAddr, stays: IpAddr) {
+    let Some(bed) = started(&options(&[V4, ULA])) else { return };
+    let forever = probe(Scenario::Hold, 4096, 0);
+    let some = probe(Scenario::Hold, 4096, 1000);
+    let broken = begin(&bed, &forever, None, gone, 7471);
+    let whole = begin(&bed, &some, None, stays, 7472);
+    assert!(!bed.event().wait(Duration::from_millis(20)), "both are under way");
+    let machine = bed.machines()[number];
+    let begun = bed.now();
+    machine.host().remove_address(of(machine, gone));
+    let [client, server] = broken.map(|side| side.join().expect("the host lives"));
+    assert!(bed.now() - begun < Duration::from_secs(30), "both know after {:?}", bed.now() - begun);
+    for (side, outcome) in [("client", client), ("server", server)] {
+        let outcome = outcome.unwrap_or_else(|error| panic!("{side}: {error}"));
+        assert!(outcome.rounds > 0, "{side} was under way");
+        assert!(!outcome.notes.is_empty(), "{side} saw the connection break");
+    }
+    succeed(whole);
+    // What is gone can come back.
+    machine.host().add_address(of(machine, gone), if gone.is_ipv4() { 24 } else { 64 });
+    assert!(!bed.event().wait(Duration::from_millis(100)));
+    succeed(begin(&bed, &Program::Messages, None, gone, 7473));
+    finish(bed);
+}
+
+//= R-CONN-101
+#[test]
+fn an_address_that_goes_takes_its_connections_with_it_and_no_others() {
+    for number in [0, 1] {
+        an_address_goes(number, ULA, V4);
+        an_address_goes(number, V4, ULA);
+    }
+}
+
+#[test]
+fn sixty_four_connections_over_ipv6_at_once() {
+    let Some(bed) = started(&options(&[ULA])) else { return };
+    succeed(begin(&bed, &probe(Scenario::Many, 65536, 64), None, ULA, 7471));
+    succeed(begin(&bed, &probe(Scenario::Srq, 4096, 64), None, ULA, 7471));
+    finish(bed);
+}
+
+#[test]
+fn several_consumers_share_an_adapter() {
+    let Some(bed) = started(&options(&[V4, ULA, LINK])) else { return };
+    let sides: Vec<_> = (0_u16..6)
+        .map(|number| {
+            let subnet = [V4, ULA, LINK][usize::from(number % 3)];
+            begin(&bed, &probe(Scenario::Many, 65536, 4), None, subnet, 7471 + number)
+        })
+        .collect();
+    for side in sides {
+        succeed(side);
+    }
+    finish(bed);
+}
+
+#[test]
+fn a_link_local_address_is_made_of_the_nics_own() {
+    let Some(bed) = started(&options(&[LINK])) else { return };
+    let machines = bed.machines();
+    let [local, remote] = machines.map(|machine| IpAddr::from(link_local(machine.nic().mac())));
+    for (machine, address) in machines.into_iter().zip([local, remote]) {
+        machine.host().add_address(address, 64);
+    }
+    assert!(!bed.event().wait(Duration::from_millis(100)));
+    let listening = bed.event();
+    let serving = {
+        let listening = listening.clone();
+        machines[1].consumer("server", move |adapter| {
+            let at = SocketAddr::new(remote, 7471);
+            interop::serve(adapter, &Program::Messages, at, PATIENCE, |_| listening.set())
+        })
+    };
+    let asking = machines[0].consumer("client", move |adapter| {
+        let _ = listening.wait(PATIENCE);
+        let (local, remote) = (SocketAddr::new(local, 0), SocketAddr::new(remote, 7471));
+        interop::client(adapter, &Program::Messages, local, remote)
+    });
+    succeed([asking, serving]);
+    finish(bed);
+}
+
+#[test]
+fn small_frames_of_the_stack_pass_beside_a_full_queue() {
+    let keywords = vec![("*JumboPacket", Keyword::Text("1514".into()))];
+    let Some(bed) = started(&Options { keywords, path_mtu: 1024, ..options(&[ULA, V4]) }) else { return };
+    let streaming = begin(&bed, &probe(Scenario::Write, 8 << 20, 1), None, ULA, 7471);
+    for port in 7472..7480 {
+        succeed(begin(&bed, &Program::Messages, None, V4, port));
+    }
+    succeed(streaming);
+    finish(bed);
+}
