@@ -37,6 +37,27 @@ fn both_sides_say_goodbye() {
     listener.close();
 }
 
+//= R-CONN-83, R-CONN-84
+#[test]
+fn a_goodbye_that_is_answered_inline_has_flushed_by_itself() {
+    let (a, b) = pair();
+    let (active, passive, listener) = connect(&a, &b);
+    assert_eq!(passive.receive(1, &[]), STATUS_SUCCESS);
+    let parting = Seen::new();
+    let status = call!(active.connector, NdkDisconnect, Some(on_request), parting.context());
+    assert_eq!(status, STATUS_PENDING);
+    passive.disconnected.wait(1);
+    // Nobody but the call itself can do it now.
+    let held = b.hold_dpcs();
+    assert_eq!(passive.disconnect(), STATUS_SUCCESS);
+    assert_eq!(passive.cq.poll().map(|result| result.Status), Some(STATUS_CANCELLED));
+    drop(held);
+    assert_eq!(parting.wait(1), STATUS_SUCCESS);
+    active.close();
+    passive.close();
+    listener.close();
+}
+
 //= R-CONN-84, R-CONN-91, R-CONN-94, R-QP-71
 #[test]
 fn a_goodbye_that_crosses_the_peers_succeeds() {

@@ -61,6 +61,48 @@ pub unsafe extern "efiapi" fn on_disconnect(context: *mut c_void) {
     seen(context).note(STATUS_SUCCESS);
 }
 
+/// A callback of a completion queue that does not return until it is let: nothing else is told meanwhile
+/// by the DPC that is in it.
+#[derive(Default)]
+pub struct Gate {
+    /// Whether somebody is in the callback, and whether they may leave.
+    state: Mutex<(bool, bool)>,
+    changed: Condvar,
+}
+
+impl Gate {
+    /// Lives on, as [`Seen`] does.
+    pub fn new() -> &'static Self {
+        Box::leak(Box::default())
+    }
+
+    pub fn context(&'static self) -> *mut c_void {
+        core::ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// Waits until somebody is in it.
+    pub fn wait(&self) {
+        let state = self.state.lock().unwrap();
+        let (state, _) = self.changed.wait_timeout_while(state, PATIENCE, |(entered, _)| !*entered).unwrap();
+        assert!(state.0, "nobody came");
+    }
+
+    pub fn open(&self) {
+        self.state.lock().unwrap().1 = true;
+        self.changed.notify_all();
+    }
+}
+
+pub unsafe extern "efiapi" fn on_cq_at_gate(context: *mut c_void, _status: NTSTATUS) {
+    // SAFETY: the context is a `Gate` that lives for ever.
+    let gate = unsafe { &*context.cast::<Gate>() };
+    let mut state = gate.state.lock().unwrap();
+    state.0 = true;
+    gate.changed.notify_all();
+    let (state, _) = gate.changed.wait_timeout_while(state, PATIENCE, |(_, open)| !*open).unwrap();
+    assert!(state.1, "the gate stayed shut");
+}
+
 struct CreateSeen {
     object: Mutex<Option<(NTSTATUS, usize)>>,
     changed: Condvar,

@@ -200,6 +200,27 @@ impl Node {
         self.batch_end.lock().unwrap()
     }
 
+    /// Nothing is told by this host's DPCs until the guard is dropped: one of them is in a callback.
+    pub fn hold_dpcs(&self) -> HeldDpcs<'_> {
+        let gate = Gate::new();
+        let batches = self.hold_batches();
+        let cq: *mut NDK_CQ = create(|done, context, out| {
+            let (callback, null) = (Some(on_cq_at_gate as NDK_FN_CQ_NOTIFICATION_CALLBACK), null_mut());
+            call!(self.adapter, NdkCreateCq, 1, callback, gate.context(), null, done, context, out)
+        })
+        .expect("a completion queue");
+        let pd = self.pd();
+        let qp: *mut NDK_QP = create(|done, context, out| {
+            call!(pd, NdkCreateQp, cq, cq, null_mut(), 1, 1, 0, 0, 0, done, context, out)
+        })
+        .expect("a queue pair");
+        call!(cq, NdkArmCq, NDK_CQ_NOTIFY_ANY);
+        assert_eq!(call!(qp, NdkReceive, null_mut(), null(), 0), STATUS_SUCCESS);
+        call!(qp, NdkFlush);
+        gate.wait();
+        HeldDpcs { gate, cq, pd, qp, _batches: batches }
+    }
+
     /// A counter of the engine.
     pub fn counter(&self, wanted: &str) -> u64 {
         let mut found = None;
@@ -216,6 +237,24 @@ impl Node {
         self.cut();
         self.present.store(false, Ordering::SeqCst);
         self.provider.remove();
+    }
+}
+
+/// What holds a host's DPCs; they go on when it is dropped.
+pub struct HeldDpcs<'a> {
+    gate: &'static Gate,
+    cq: *mut NDK_CQ,
+    pd: *mut NDK_PD,
+    qp: *mut NDK_QP,
+    _batches: MutexGuard<'a, ()>,
+}
+
+impl Drop for HeldDpcs<'_> {
+    fn drop(&mut self) {
+        self.gate.open();
+        close!(self.qp, NdkCloseQp);
+        close!(self.cq, NdkCloseCq);
+        close!(self.pd, NdkClosePd);
     }
 }
 
