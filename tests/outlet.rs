@@ -204,7 +204,7 @@ fn copy_between(
                 } else {
                     listening.wait();
                     let data = vec![0x5a; bytes];
-                    let copied =
+                    let outcome =
                         transfer::copy(adapter, &options, client, server, "made", &data[..], &|_| {});
                     outcome.map(drop).map_err(|failure| failure.error.to_string())
                 }
