@@ -14,6 +14,7 @@ use ndk_abi::ndis::{
 };
 use ndk_abi::ndk::NETWORK_DIRECT_GLOBAL_FLAGS_ALLOW_REMOTE_IP_SUBNET;
 use ndk_abi::nt::UNICODE_STRING;
+use roce::CongestionMode;
 use roce::wire::PathMtu;
 
 use self::keywords::Keyword;
@@ -41,6 +42,7 @@ pub struct Configuration {
     pub configured_roce_frame_size: u32,
     /// Longest Ethernet frame with header, in bytes.
     pub jumbo_packet: u32,
+    pub congestion: CongestionMode,
     pub create_completion: CreateCompletion,
     /// Whether peers behind gateways may be connected to.
     pub remote_subnets: bool,
@@ -56,6 +58,11 @@ impl Configuration {
             network_direct: key.read(&keywords::NETWORK_DIRECT) != 0,
             configured_roce_frame_size: key.read(&keywords::ROCE_FRAME_SIZE),
             jumbo_packet: key.read(&keywords::JUMBO_PACKET),
+            congestion: match key.read(&keywords::ROCE_CONGESTION) {
+                0 => CongestionMode::Ignore,
+                2 => CongestionMode::React,
+                _ => CongestionMode::Notify,
+            },
             create_completion: match key.read(&keywords::NDK_CREATE_COMPLETION) {
                 1 => CreateCompletion::Inline,
                 2 => CreateCompletion::Pend,

@@ -23,7 +23,7 @@ use ndk_abi::ndk::{
 };
 use provider::host::{Host, Link, Path, ResolveError};
 use provider::{Config, Pending, Provider};
-use roce::Arc;
+use roce::{Arc, Congestion};
 
 use crate::config::{self, Configuration, CreateCompletion};
 use crate::events::{Failure, Request};
@@ -153,7 +153,8 @@ impl Ndk {
             CreateCompletion::Inline => Pending::Inline,
             CreateCompletion::Pend => Pending::Pend,
         };
-        let provider = Provider::try_new(host, Config { pending, ..Config::default() });
+        let congestion = Congestion { mode: configuration.congestion, ..Congestion::default() };
+        let provider = Provider::try_new(host, Config { pending, congestion, ..Config::default() });
         let provider = provider.map_err(|_| Failure::NoResources)?;
         let enabled = configuration.network_direct;
         //= R-OPEN-37

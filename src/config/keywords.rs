@@ -61,14 +61,25 @@ pub const ROCE_FRAME_SIZE: Keyword = Keyword {
 pub const JUMBO_PACKET: Keyword =
     Keyword { name: "*JumboPacket", default: 1514, allowed: Allowed::Range { min: 1514, max: 9014 } };
 
+/// What RDMA does about congestion, numbered in the order of `roce::CongestionMode`: 0 nothing, 1 answers marks
+/// with notifications, 2 also sends frames as ECN-capable and slows down for notifications.
+pub const ROCE_CONGESTION: Keyword =
+    Keyword { name: "RoCECongestionControl", default: 1, allowed: Allowed::OneOf(&[0, 1, 2]) };
+
 /// How create requests of NDK consumers are answered: 0 inline where memory is at hand and through the
 /// completion otherwise, 1 always inline, 2 always through the completion.
 pub const NDK_CREATE_COMPLETION: Keyword =
     Keyword { name: "NdkCreateCompletion", default: 0, allowed: Allowed::OneOf(&[0, 1, 2]) };
 
 /// Every keyword with a number for a value.
-pub const KEYWORDS: &[Keyword] =
-    &[NETWORK_DIRECT, NETWORK_DIRECT_TECHNOLOGY, ROCE_FRAME_SIZE, JUMBO_PACKET, NDK_CREATE_COMPLETION];
+pub const KEYWORDS: &[Keyword] = &[
+    NETWORK_DIRECT,
+    NETWORK_DIRECT_TECHNOLOGY,
+    ROCE_FRAME_SIZE,
+    JUMBO_PACKET,
+    ROCE_CONGESTION,
+    NDK_CREATE_COMPLETION,
+];
 
 /// The station address, read through NDIS; empty by default.
 pub const NETWORK_ADDRESS: &str = "NetworkAddress";

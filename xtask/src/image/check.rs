@@ -31,7 +31,7 @@ const FRAME_LIMIT: u32 = 1024;
 const LARGE_FRAMES: [(&str, u32, &str); 6] = [
     (
         "roce::engine::Engine<kernel::lock::RawSpinLock>::try_new",
-        2560,
+        3072,
         "PASSIVE_LEVEL, once per start: makes the engine before it moves to pool",
     ),
     (

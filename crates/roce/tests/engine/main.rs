@@ -11,6 +11,7 @@ mod loss;
 mod memory;
 mod pair;
 mod requests;
+mod responder;
 mod srq;
 mod strangers;
 mod threads;

@@ -1,0 +1,581 @@
+//! What a responder answers to packets that a script sends: duplicates, gaps, packets behind a missing
+//! receive, READs asked for again, fields that mean nothing.
+
+use roce::wire::{
+    AethRepr, Ext, Headers, ImmDtRepr, Opcode, Packet, Path, PathMtu, Psn, Qpn, RethRepr, Template,
+};
+use roce::{Access, QpState, ReadLimits, Reason, Status, Verdict};
+
+use crate::pair::{Memory, Options, Pair, pattern};
+
+/// Bob's peer, who knows what bob expects next and sends what the test says.
+struct Script {
+    pair: Pair,
+    path: Path,
+    qpn: Qpn,
+    /// The next number.
+    psn: Psn,
+}
+
+/// An answer of bob's: opcode, number, syndrome and MSN if it has some, payload.
+#[derive(Debug, PartialEq, Eq)]
+struct Answer {
+    opcode: Opcode,
+    psn: Psn,
+    aeth: Option<(u8, u32)>,
+    payload: Vec<u8>,
+}
+
+fn acknowledge(psn: Psn, syndrome: u8, msn: u32) -> Answer {
+    Answer { opcode: Opcode::ACKNOWLEDGE, psn, aeth: Some((syndrome, msn)), payload: Vec::new() }
+}
+
+const ACK: u8 = 0x1F;
+const SEQUENCE: u8 = 0x60;
+const INVALID: u8 = 0x61;
+const ACCESS: u8 = 0x62;
+
+impl Script {
+    fn new(options: Options) -> Self {
+        let mut pair = Pair::connected(options);
+        let (source, remote) = (pair.sides[0].source(b"hi"), pair.sides[1].shared(2));
+        pair.capture = Some(Vec::new());
+        pair.sides[0].write(1, &[source.all()], &remote, 0);
+        pair.run();
+        pair.sides[0].completions();
+        let capture = pair.capture.take().unwrap();
+        let (_, frame) = capture.iter().find(|(from, _)| *from == 0).unwrap();
+        let psn = Packet::parse(frame).unwrap().bth().psn().next();
+        let (path, qpn) = (pair.path(0), pair.sides[1].qp.qpn());
+        pair.cut = [true; 2];
+        Self { pair, path, qpn, psn }
+    }
+
+    fn frame(&self, psn: Psn, opcode: Opcode, ack_req: bool, ext: Ext, payload: &[u8]) -> Vec<u8> {
+        let template = Template::new(&self.path, self.qpn).unwrap();
+        let headers = Headers { opcode, solicited: false, ack_req, psn, ext };
+        let mut slot = vec![0; payload.len() + 200];
+        let crc = roce::icrc::Crc::table();
+        let mut frame = template.begin(crc, &mut slot, &headers, payload.len()).unwrap();
+        frame.write(payload);
+        let len = frame.finish();
+        slot.truncate(len);
+        slot
+    }
+
+    fn give(&mut self, frame: &[u8]) -> Verdict {
+        self.pair.sides[1].engine.handle_frame(self.pair.now, frame)
+    }
+
+    /// Sends the packet with the number `ahead` of the next one.
+    fn send(&mut self, ahead: u32, opcode: Opcode, ext: Ext, payload: &[u8]) -> Verdict {
+        let frame = self.frame(self.psn.add(ahead), opcode, true, ext, payload);
+        self.give(&frame)
+    }
+
+    /// Sends the next packet, which is accepted and takes `packets` numbers.
+    fn next(&mut self, packets: u32, opcode: Opcode, ext: Ext, payload: &[u8]) {
+        assert_eq!(self.send(0, opcode, ext, payload), Verdict::Consumed);
+        self.psn = self.psn.add(packets);
+    }
+
+    /// Everything that bob's queue pair has to say now.
+    fn answers(&mut self) -> Vec<Answer> {
+        self.pair.capture = Some(Vec::new());
+        self.pair.drive();
+        let capture = self.pair.capture.take().unwrap();
+        let of_bob = capture.iter().filter(|(from, _)| *from == 1);
+        of_bob
+            .map(|(_, frame)| Packet::parse(frame).unwrap())
+            .filter(|packet| packet.bth().dest_qp() != Qpn::GSI)
+            .map(|packet| Answer {
+                opcode: packet.bth().opcode(),
+                psn: packet.bth().psn(),
+                aeth: packet
+                    .aeth()
+                    .map(|aeth| AethRepr::parse(&aeth))
+                    .map(|aeth| (aeth.syndrome.0, aeth.msn)),
+                payload: packet.payload().to_vec(),
+            })
+            .collect()
+    }
+
+    fn stat(&self, name: &str) -> u64 {
+        self.pair.sides[1].stat(name)
+    }
+
+    fn state(&self) -> QpState {
+        self.pair.sides[1].qp.state()
+    }
+
+    fn shared(&self, data: &[u8]) -> Memory {
+        let memory = self.pair.sides[1].shared(data.len());
+        memory.write(data);
+        memory
+    }
+}
+
+fn reth(memory: &Memory, offset: usize, length: usize) -> RethRepr {
+    RethRepr { address: memory.address(offset), r_key: memory.key(), length: length as u32 }
+}
+
+/// Computes the ICRC of a frame over IPv4 anew, by other means than the engine's.
+fn reseal(frame: &mut [u8]) {
+    const IP: usize = 14;
+    let end = frame.len() - 4;
+    let mut covered = frame[IP..end].to_vec();
+    for at in [1, 8, 10, 11, 26, 27, 32] {
+        covered[at] = 0xFF;
+    }
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&[0xFF; 8]);
+    hasher.update(&covered);
+    frame[end..].copy_from_slice(&hasher.finalize().to_le_bytes());
+}
+
+//= rocev2 §6
+#[test]
+fn duplicates_are_acknowledged_by_one_answer_and_done_once() {
+    let mut script = Script::new(Options::default());
+    let (target, sink) = (script.shared(&[0; 8]), script.pair.sides[1].sink(8));
+    for context in 1..=2 {
+        script.pair.sides[1].recv(context, &[sink.all()]);
+    }
+    let (first, write) = (script.psn, Ext::Reth(reth(&target, 0, 4)));
+    script.next(1, Opcode::WRITE_ONLY, write, b"once");
+    script.next(1, Opcode::SEND_ONLY, Ext::None, b"sent");
+    let last = first.add(1);
+    assert_eq!(script.answers(), [acknowledge(last, ACK, 3)]);
+    // Again, with other content, and whether an answer is asked for or not.
+    for ack_req in [true, false] {
+        let again = script.frame(first, Opcode::WRITE_ONLY, ack_req, write, b"more");
+        let and_that = script.frame(last, Opcode::SEND_ONLY, ack_req, Ext::None, b"many");
+        for _ in 0..3 {
+            assert_eq!(script.give(&again), Verdict::Consumed);
+            assert_eq!(script.give(&and_that), Verdict::Consumed);
+        }
+        assert_eq!(script.answers(), [acknowledge(last, ACK, 3)]);
+    }
+    assert_eq!(target.read(), b"once\0\0\0\0");
+    assert_eq!(script.pair.sides[1].outcomes(), [(1, Status::Success)]);
+    assert_eq!(script.stat("rx_duplicates"), 12);
+    // Half of the numbers are old. Those before the first one ever are nobody's.
+    let ancient = script.frame(first.add(0x00F0_0000), Opcode::SEND_ONLY, true, Ext::None, b"????");
+    assert_eq!(script.give(&ancient), Verdict::Dropped(Reason::Sequence));
+    assert_eq!(script.answers(), []);
+}
+
+//= rocev2 §6
+#[test]
+fn an_answer_that_is_not_asked_for_is_not_given() {
+    let mut script = Script::new(Options::default());
+    let target = script.shared(&[0; 4]);
+    let first = script.psn;
+    for number in 0..3 {
+        let ext = Ext::Reth(reth(&target, 0, 4));
+        let frame = script.frame(first.add(number), Opcode::WRITE_ONLY, number == 2, ext, b"data");
+        assert_eq!(script.give(&frame), Verdict::Consumed);
+        let expected = (number == 2).then(|| acknowledge(first.add(2), ACK, 4));
+        assert_eq!(script.answers(), Vec::from_iter(expected));
+    }
+}
+
+//= rocev2 §6
+#[test]
+fn messages_are_counted_when_they_are_complete() {
+    let mut script = Script::new(Options::default());
+    let data = pattern(3000, 1);
+    let target = script.shared(&data);
+    let first = script.psn;
+    script.next(1, Opcode::WRITE_FIRST, Ext::Reth(reth(&target, 0, 2000)), &data[..1024]);
+    assert_eq!(script.answers(), [acknowledge(first, ACK, 1)]);
+    script.next(1, Opcode::WRITE_LAST, Ext::None, &data[1024..2000]);
+    script.next(3, Opcode::READ_REQUEST, Ext::Reth(reth(&target, 0, 3000)), &[]);
+    // The responses acknowledge what was before, and a READ counts when it is accepted.
+    let answers = script.answers();
+    let opcodes: Vec<_> = answers.iter().map(|answer| answer.opcode).collect();
+    let expected = [Opcode::READ_RESPONSE_FIRST, Opcode::READ_RESPONSE_MIDDLE, Opcode::READ_RESPONSE_LAST];
+    assert_eq!(opcodes, expected);
+    assert_eq!((answers[0].psn, answers[0].aeth), (first.add(2), Some((ACK, 3))));
+    assert_eq!((answers[2].psn, answers[2].aeth), (first.add(4), Some((ACK, 3))));
+    let read: Vec<_> = answers.into_iter().flat_map(|answer| answer.payload).collect();
+    assert_eq!(read, data);
+}
+
+//= rocev2 §6
+#[test]
+fn a_gap_is_told_once() {
+    let mut script = Script::new(Options::default());
+    let target = script.shared(&[0; 4]);
+    let ext = Ext::Reth(reth(&target, 0, 4));
+    for round in 0..2 {
+        let expected = script.psn;
+        for ahead in [2, 3, 4] {
+            let verdict = script.send(ahead, Opcode::WRITE_ONLY, ext, b"late");
+            assert_eq!(verdict, Verdict::Dropped(Reason::Sequence));
+            let told = (ahead == 2).then(|| acknowledge(expected, SEQUENCE, 1 + round));
+            assert_eq!(script.answers(), Vec::from_iter(told), "{ahead}");
+        }
+        script.next(1, Opcode::WRITE_ONLY, ext, b"good");
+        assert_eq!(script.answers(), [acknowledge(expected, ACK, 2 + round)]);
+    }
+    assert_eq!(target.read(), b"good");
+    assert_eq!(script.stat("rx_out_of_order"), 6);
+}
+
+//= rocev2 §6
+#[test]
+fn what_follows_a_message_without_a_receive_is_no_news() {
+    let mut script = Script::new(Options::default());
+    let (target, sink) = (script.shared(&[0; 4]), script.pair.sides[1].sink(8));
+    let first = script.psn;
+    let imm = ImmDtRepr { data: *b"imm!" };
+    let only = Opcode::WRITE_ONLY_IMM;
+    let ext = Ext::RethImm(reth(&target, 0, 4), imm);
+    // Twice: nothing has advanced in between.
+    for _ in 0..2 {
+        assert_eq!(script.send(0, only, ext, b"late"), Verdict::Consumed);
+        // Code 12, 0.64 ms.
+        assert_eq!(script.answers(), [acknowledge(first, 0x20 | 12, 1)]);
+        for ahead in 1..4 {
+            script.send(ahead, Opcode::WRITE_ONLY, Ext::Reth(reth(&target, 0, 4)), b"more");
+            assert_eq!(script.answers(), []);
+        }
+    }
+    assert_eq!(target.read(), [0; 4], "not even written");
+    script.pair.sides[1].recv(1, &[sink.all()]);
+    script.next(1, only, ext, b"data");
+    assert_eq!(script.answers(), [acknowledge(first, ACK, 2)]);
+    let completions = script.pair.sides[1].completions();
+    assert_eq!(completions.len(), 1);
+    assert_eq!((completions[0].immediate, completions[0].bytes), (Some(imm.data), 4));
+    assert_eq!(target.read(), b"data");
+    assert_eq!(script.stat("rx_rnr"), 2);
+}
+
+//= rocev2 §4
+#[test]
+fn the_length_of_a_long_write_with_immediate_is_told_with_its_last_packet() {
+    let mut script = Script::new(Options::default());
+    let data = pattern(2500, 7);
+    let (target, sink) = (script.shared(&[0; 2500]), script.pair.sides[1].sink(8));
+    script.pair.sides[1].recv(1, &[sink.all()]);
+    script.next(1, Opcode::WRITE_FIRST, Ext::Reth(reth(&target, 0, 2500)), &data[..1024]);
+    script.next(1, Opcode::WRITE_MIDDLE, Ext::None, &data[1024..2048]);
+    assert_eq!(script.pair.sides[1].outcomes(), []);
+    let imm = ImmDtRepr { data: [9; 4] };
+    script.next(1, Opcode::WRITE_LAST_IMM, Ext::Imm(imm), &data[2048..]);
+    let completions = script.pair.sides[1].completions();
+    let seen: Vec<_> = completions.iter().map(|c| (c.context, c.bytes, c.immediate)).collect();
+    assert_eq!(seen, [(1, 2500, Some([9; 4]))]);
+    assert_eq!(target.read(), data);
+    assert_eq!(sink.read(), [0; 8], "the receive's memory is not touched");
+}
+
+/// A script whose bob has answered a READ of `data`, which began with the number that is returned.
+fn after_a_read(data: &[u8]) -> (Script, Memory, Psn) {
+    // Room for four, all granted.
+    let config: fn(&mut roce::Config) = |config| config.max_reads.inbound = 4;
+    let mut script = Script::new(Options { config, ..Options::default() });
+    let target = script.shared(data);
+    let first = script.psn;
+    let packets = data.len().div_ceil(1024) as u32;
+    script.next(packets, Opcode::READ_REQUEST, Ext::Reth(reth(&target, 0, data.len())), &[]);
+    assert_eq!(script.answers().len(), packets as usize);
+    (script, target, first)
+}
+
+//= rocev2 §6
+#[test]
+fn a_read_is_answered_again_from_where_it_is_asked_for() {
+    let data = pattern(4000, 3);
+    for skip in 0..4 {
+        let (mut script, target, first) = after_a_read(&data);
+        // Memory as it is now.
+        let data = pattern(4000, 4);
+        target.write(&data);
+        let offset = 1024 * skip as usize;
+        let again = Ext::Reth(reth(&target, offset, 4000 - offset));
+        let frame = script.frame(first.add(skip), Opcode::READ_REQUEST, true, again, &[]);
+        assert_eq!(script.give(&frame), Verdict::Consumed);
+        let answers = script.answers();
+        let opcode = if skip == 3 { Opcode::READ_RESPONSE_ONLY } else { Opcode::READ_RESPONSE_FIRST };
+        assert_eq!((answers[0].opcode, answers[0].psn), (opcode, first.add(skip)));
+        let read: Vec<_> = answers.into_iter().flat_map(|answer| answer.payload).collect();
+        assert_eq!(read, data[offset..]);
+    }
+}
+
+//= rocev2 §6
+#[test]
+fn a_read_that_is_not_remembered_so_is_not_answered() {
+    let (mut script, target, first) = after_a_read(&pattern(4000, 3));
+    let good = reth(&target, 1024, 4000 - 1024);
+    let others = [
+        RethRepr { address: good.address + 4, ..good },
+        RethRepr { length: good.length - 1, ..good },
+        RethRepr { length: 4000, ..good },
+        RethRepr { r_key: good.r_key ^ 0x100, ..good },
+    ];
+    for other in others {
+        let frame = script.frame(first.add(1), Opcode::READ_REQUEST, true, Ext::Reth(other), &[]);
+        assert_eq!(script.give(&frame), Verdict::Consumed);
+        assert_eq!(script.answers(), [], "{other:?}");
+    }
+    // Of the ring of four that were granted, it is pushed out by the fourth after it.
+    let one = script.shared(b"next");
+    for number in 0..5 {
+        let remembered = number < 4;
+        let frame = script.frame(first.add(1), Opcode::READ_REQUEST, true, Ext::Reth(good), &[]);
+        assert_eq!(script.give(&frame), Verdict::Consumed);
+        let answers = script.answers();
+        assert_eq!(!answers.is_empty(), remembered, "{number}");
+        script.next(1, Opcode::READ_REQUEST, Ext::Reth(reth(&one, 0, 4)), &[]);
+        script.answers();
+    }
+    assert_eq!(script.state(), QpState::Rts);
+}
+
+//= rocev2 §6
+#[test]
+fn a_read_asked_for_again_needs_its_key_again() {
+    let (mut script, target, first) = after_a_read(&pattern(2000, 3));
+    assert!(script.pair.sides[1].engine.deregister(&target.region));
+    let again = Ext::Reth(reth(&target, 0, 2000));
+    let frame = script.frame(first, Opcode::READ_REQUEST, true, again, &[]);
+    assert_eq!(script.give(&frame), Verdict::Consumed);
+    assert_eq!(script.answers(), [acknowledge(first, ACCESS, 2)]);
+    assert_eq!(script.state(), QpState::Error);
+}
+
+/// What is asked for again does not count against the grant; what waits does.
+//= rocev2 §6
+//= R-QP-54
+#[test]
+fn the_grant_counts_reads_that_wait() {
+    for (granted, answered_between, taken) in [(1, true, 3), (1, false, 1), (2, false, 2), (0, true, 0)] {
+        // In both directions: nobody may ask for more than the other grants.
+        let reads = ReadLimits { inbound: granted, outbound: granted };
+        let mut script = Script::new(Options { reads, ..Options::default() });
+        let target = script.shared(b"read");
+        let first = script.psn;
+        let mut answers = Vec::new();
+        for number in 0..3 {
+            script.send(number, Opcode::READ_REQUEST, Ext::Reth(reth(&target, 0, 4)), &[]);
+            if answered_between {
+                answers.extend(script.answers());
+            }
+        }
+        answers.extend(script.answers());
+        let read = answers.iter().filter(|answer| answer.opcode == Opcode::READ_RESPONSE_ONLY).count();
+        assert_eq!(read, taken, "{granted} granted");
+        let refusal = acknowledge(first.add(taken as u32), INVALID, 1 + taken as u32);
+        assert_eq!(answers.last() == Some(&refusal), taken < 3);
+        assert_eq!(script.state() == QpState::Error, taken < 3);
+    }
+}
+
+//= rocev2 §9
+#[test]
+fn a_queue_pair_in_error_is_silent() {
+    let mut script = Script::new(Options::default());
+    let target = script.shared(b"safe");
+    let broken = script.psn;
+    script.next(1, Opcode::SEND_MIDDLE, Ext::None, &[0; 1024]);
+    assert_eq!(script.answers(), [acknowledge(broken, INVALID, 1)]);
+    assert_eq!(script.state(), QpState::Error);
+    let before = script.stat("drop_state");
+    let write = Ext::Reth(reth(&target, 0, 4));
+    let ghosts = [
+        script.frame(script.psn, Opcode::WRITE_ONLY, true, write, b"evil"),
+        script.frame(broken, Opcode::WRITE_ONLY, true, write, b"evil"),
+        script.frame(script.psn, Opcode::READ_REQUEST, true, write, &[]),
+        script.frame(script.psn, Opcode::SEND_ONLY, true, Ext::None, b"evil"),
+        script.frame(script.psn, Opcode::CNP, false, Ext::Cnp, &[]),
+    ];
+    for ghost in &ghosts {
+        assert_eq!(script.give(ghost), Verdict::Dropped(Reason::State));
+    }
+    assert_eq!(script.stat("drop_state"), before + ghosts.len() as u64);
+    assert_eq!(script.answers(), []);
+    assert_eq!(target.read(), b"safe");
+}
+
+/// Migration, FECN, the reserved bits, the time to live, the traffic class and the identification may be
+/// anything.
+//= rocev2 §3
+//= rocev2 §16
+#[test]
+fn fields_that_mean_nothing_may_hold_anything() {
+    type Change = fn(&mut [u8]);
+    let cases: [(&str, Change); 7] = [
+        ("migration", |frame| frame[43] |= 0x40),
+        ("FECN", |frame| frame[46] |= 0x80),
+        ("reserved bits", |frame| frame[46] |= 0x3F),
+        ("reserved bits beside AckReq", |frame| frame[50] |= 0x7F),
+        ("time to live", |frame| frame[22] = 1),
+        ("DSCP", |frame| frame[15] = 0xB8),
+        ("identification", |frame| frame[18..20].copy_from_slice(&[0x12, 0x34])),
+    ];
+    for (what, change) in cases {
+        let mut script = Script::new(Options::default());
+        let target = script.shared(&[0; 3]);
+        let mut frame =
+            script.frame(script.psn, Opcode::WRITE_ONLY, true, Ext::Reth(reth(&target, 0, 3)), b"any");
+        change(&mut frame);
+        // The checksum of the IPv4 header, and the ICRC.
+        frame[24..26].fill(0);
+        let sum: u32 = frame[14..34].chunks(2).map(|two| u32::from(two[0]) << 8 | u32::from(two[1])).sum();
+        let folded = (sum & 0xFFFF) + (sum >> 16);
+        let checksum = !((folded & 0xFFFF) + (folded >> 16)) as u16;
+        frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+        reseal(&mut frame);
+        assert_eq!(script.give(&frame), Verdict::Consumed, "{what}");
+        assert_eq!(target.read(), b"any", "{what}");
+    }
+}
+
+//= rocev2 §3
+#[test]
+fn pad_bytes_are_counted_and_not_looked_at() {
+    let mut script = Script::new(Options::default());
+    let target = script.shared(&[0; 8]);
+    let ext = Ext::Reth(reth(&target, 0, 5));
+    let good = script.frame(script.psn, Opcode::WRITE_ONLY, true, ext, b"five!");
+    let mut odd = good.clone();
+    let end = odd.len();
+    odd[end - 7..end - 4].copy_from_slice(b"pad");
+    reseal(&mut odd);
+    // As if two of them were payload: longer than the WRITE. Three are left of the last four bytes.
+    let mut longer = good.clone();
+    longer[43] = longer[43] & !0x30 | 0x10;
+    reseal(&mut longer);
+    // More pad than there is payload.
+    let mut empty = script.frame(script.psn, Opcode::SEND_ONLY, true, Ext::None, b"");
+    empty[43] |= 0x30;
+    reseal(&mut empty);
+    let malformed = Verdict::Dropped(Reason::Malformed(roce::wire::DropReason::Pad));
+    assert_eq!(script.give(&empty), malformed);
+    assert_eq!(script.give(&odd), Verdict::Consumed);
+    assert_eq!(target.read(), b"five!\0\0\0");
+    script.psn = script.psn.next();
+    let again = script.frame(script.psn, Opcode::WRITE_ONLY, true, ext, b"five!");
+    let mut longer = again;
+    longer[43] = longer[43] & !0x30 | 0x10;
+    reseal(&mut longer);
+    assert_eq!(script.give(&longer), Verdict::Consumed);
+    let answers = script.answers();
+    assert_eq!(answers.last().and_then(|answer| answer.aeth), Some((INVALID, 2)));
+}
+
+//= rocev2 §13
+#[test]
+fn one_of_two_members_of_a_partition_may_be_limited() {
+    for (p_key, verdict) in [
+        (0xFFFFu16, Verdict::Consumed),
+        (0x7FFF, Verdict::Consumed),
+        (0xFFFE, Verdict::Dropped(Reason::PKey)),
+        (0, Verdict::Dropped(Reason::PKey)),
+    ] {
+        let mut script = Script::new(Options::default());
+        let target = script.shared(&[0; 4]);
+        let ext = Ext::Reth(reth(&target, 0, 4));
+        let mut frame = script.frame(script.psn, Opcode::WRITE_ONLY, true, ext, b"part");
+        frame[44..46].copy_from_slice(&p_key.to_be_bytes());
+        reseal(&mut frame);
+        assert_eq!(script.give(&frame), verdict, "{p_key:#x}");
+        assert_eq!(script.stat("drop_pkey"), u64::from(verdict != Verdict::Consumed));
+    }
+}
+
+//= rocev2 §4
+#[test]
+fn opcodes_that_nobody_knows_are_dropped_without_a_word() {
+    let mut script = Script::new(Options::default());
+    let good = script.frame(script.psn, Opcode::SEND_ONLY, true, Ext::None, b"what");
+    let strange = (0..=255u8).filter(|&code| Opcode(code).info().is_none());
+    let mut count = 0;
+    for code in strange {
+        let mut frame = good.clone();
+        frame[42] = code;
+        reseal(&mut frame);
+        let verdict = Verdict::Dropped(Reason::Malformed(roce::wire::DropReason::Opcode));
+        assert_eq!(script.give(&frame), verdict);
+        count += 1;
+    }
+    assert_eq!(count, 256 - Opcode::table().len());
+    assert_eq!(script.answers(), []);
+    assert_eq!(script.state(), QpState::Rts);
+}
+
+/// Unreliable datagrams belong to queue pair 1, whatever queue pair they name.
+//= rocev2 §4
+#[test]
+fn opcodes_of_another_transport_are_dropped() {
+    let mut script = Script::new(Options::default());
+    let ext = Ext::Deth(roce::wire::DethRepr::GSI);
+    let verdict = script.send(0, Opcode::UD_SEND_ONLY, ext, b"data");
+    assert_eq!(verdict, Verdict::Dropped(Reason::Opcode));
+    assert_eq!(script.stat("drop_opcode"), 1);
+    assert_eq!(script.answers(), []);
+}
+
+//= rocev2 §5
+#[test]
+fn every_packet_but_the_last_is_full_at_every_mtu() {
+    for mtu in PathMtu::ALL {
+        for (opcode, short) in [
+            (Opcode::SEND_FIRST, mtu.bytes() - 4),
+            (Opcode::SEND_FIRST, mtu.bytes() + 4),
+            (Opcode::SEND_ONLY, mtu.bytes() + 4),
+        ] {
+            let mut script = Script::new(Options { mtu, ..Options::default() });
+            let sink = script.pair.sides[1].sink(10_000);
+            script.pair.sides[1].recv(1, &[sink.all()]);
+            let broken = script.psn;
+            script.next(1, opcode, Ext::None, &vec![1; short]);
+            assert_eq!(script.answers(), [acknowledge(broken, INVALID, 1)], "{mtu:?}");
+        }
+    }
+}
+
+//= rocev2 §12
+//= rocev2 §13
+#[test]
+fn numbers_of_queue_pairs_do_not_come_back_soon() {
+    let pair = Pair::new(Options::default());
+    let side = &pair.sides[0];
+    let mut seen = std::collections::HashSet::from([side.qp.qpn().value()]);
+    for _ in 0..5000 {
+        let qp = side.engine.create_qp(crate::pair::spec(side.pd, &side.cq, &pair.options)).unwrap();
+        assert!(seen.insert(qp.qpn().value()), "a number again after {}", seen.len());
+        assert!(qp.qpn().value() > 0xFF && qp.qpn() != Qpn::new(0x00FF_FFFF));
+        side.engine.destroy_qp(&qp);
+    }
+}
+
+//= rocev2 §6
+#[test]
+fn a_stale_packet_of_a_queue_pair_that_has_gone_finds_nobody() {
+    let mut script = Script::new(Options::default());
+    let target = script.shared(b"safe");
+    let write = script.frame(script.psn, Opcode::WRITE_ONLY, true, Ext::Reth(reth(&target, 0, 4)), b"evil");
+    let bob = &script.pair.sides[1];
+    bob.engine.destroy_qp(&bob.qp);
+    assert_eq!(script.give(&write), Verdict::Dropped(Reason::NoQp));
+    assert_eq!(script.answers(), []);
+    assert_eq!(target.read(), b"safe");
+}
+
+/// Rights of the region, not of what is asked with them.
+//= rocev2 §10
+#[test]
+fn the_end_of_the_address_space_is_no_way_around() {
+    let mut script = Script::new(Options::default());
+    let target = script.pair.sides[1].memory(4096, Access::all());
+    let broken = script.psn;
+    let wrapping = RethRepr { address: u64::MAX - 3, r_key: target.key(), length: 8 };
+    script.next(1, Opcode::WRITE_ONLY, Ext::Reth(wrapping), &[1; 8]);
+    assert_eq!(script.answers(), [acknowledge(broken, ACCESS, 1)]);
+    assert_eq!(target.read(), [0; 4096]);
+}
