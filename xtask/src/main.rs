@@ -6,6 +6,7 @@ mod bench;
 mod capture;
 mod decode;
 mod demo;
+mod fuzz;
 mod image;
 mod interop;
 mod licences;
@@ -40,6 +41,8 @@ enum Command {
     Bench(bench::Options),
     /// Let the image and a Linux guest with rdma_rxe do everything with each other
     Interop(interop::Options),
+    /// Give the engine what nobody has thought of
+    Fuzz(fuzz::Options),
     /// Pass everything: formatting, lints, the image, all tests, the demo and its captures
     Test(test::Options),
     /// List where the rules of docs/rules/ndkpi.md are named in code and tests
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Command::Replay(options) => replay::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Interop(options) => interop::run(&options),
+        Command::Fuzz(options) => fuzz::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Rules(options) => rules::run(&options),
     };

@@ -37,6 +37,9 @@ pub const GUEST: [Package; 3] = [
     Package { name: "libc6-dev", file: "/usr/include/stdio.h" },
 ];
 
+/// What libFuzzer needs, beside a linker: it is C++.
+pub const FUZZ: [Package; 1] = [Package { name: "g++", file: "/usr/bin/g++" }];
+
 /// Installs what is missing of `packages`, saying so. On a system without apt-get, names it and exits with 2.
 pub fn require(packages: &[Package]) -> Result<()> {
     let missing: Vec<&str> = packages

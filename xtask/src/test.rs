@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{capture, decode, image, packages, shell};
+use crate::{capture, decode, fuzz, image, packages, shell};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -31,12 +31,13 @@ struct Step {
     run: fn() -> Result<Count>,
 }
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     Step { name: "formatting", run: formatting },
     Step { name: "lints", run: lints },
     Step { name: "dependencies", run: dependencies },
     Step { name: "image", run: build_image },
     Step { name: "unit and integration tests", run: cargo_test },
+    Step { name: "fuzz targets", run: fuzz_targets },
     Step { name: "rules", run: rules },
     Step { name: "demo replays", run: demo_replays },
     Step { name: "demo under loss", run: demo_under_loss },
@@ -126,10 +127,15 @@ fn build_image() -> Result<Count> {
 fn cargo_test() -> Result<Count> {
     let mut command = cargo();
     // Optimized: the simulated kernel and the transport move real amounts of data.
-    command.args(["test", "--profile", "tool", "--no-fail-fast"]).stdout(Stdio::piped());
+    command.args(["test", "--profile", "tool", "--no-fail-fast"]);
     // Tests that need an image fail without it instead of saying that they were skipped.
     command.env("NTSIM_REQUIRE_IMAGES", "1");
-    let mut child = command.spawn().context("cannot run cargo")?;
+    run_tests(&mut command)
+}
+
+/// Runs tests by cargo, and counts them.
+fn run_tests(command: &mut Command) -> Result<Count> {
+    let mut child = command.stdout(Stdio::piped()).spawn().context("cannot run cargo")?;
     let mut count = Count::default();
     for line in BufReader::new(child.stdout.take().context("no output")?).lines() {
         let line = line?;
@@ -151,6 +157,17 @@ fn cargo_test() -> Result<Count> {
 fn number_before(line: &str, what: &str) -> usize {
     let before = line.split_once(what).map_or("", |(before, _)| before);
     before.rsplit(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+/// Fuzz targets over their seeds and a bounded number of generated inputs, then shortly by libFuzzer.
+fn fuzz_targets() -> Result<Count> {
+    let package = ["--package", "roce-fuzz", "--no-default-features"];
+    shell::run(
+        cargo().args(["clippy", "--quiet", "--all-targets"]).args(package).args(["--", "-D", "warnings"]),
+    )?;
+    let mut count = run_tests(cargo().args(["test", "--profile", "tool"]).args(package))?;
+    count.passed += fuzz::short(12.0)?;
+    Ok(count)
 }
 
 fn rules() -> Result<Count> {

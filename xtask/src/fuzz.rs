@@ -1,0 +1,244 @@
+//! `cargo xtask fuzz`: runs the fuzz targets of `fuzz/`, by libFuzzer on the pinned compiler, or plainly.
+//!
+//! cargo-fuzz is not needed, though `cargo fuzz run -s none TARGET` does the same: the instrumentation of coverage is
+//! the compiler's own, and only sanitizers need a nightly one. libFuzzer itself is C++.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus, Stdio},
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::{packages, shell};
+
+/// The targets, as in `fuzz/src/lib.rs`, with the longest input of each.
+const TARGETS: [(Target, u32); 3] =
+    [(Target::Frames, 1200), (Target::Datagrams, 12 * 64), (Target::Sequences, 12 * 96)];
+
+/// What makes the compiler count which way was taken, as libFuzzer wants it.
+const COVERAGE: [&str; 7] = [
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=4",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+    "-Cllvm-args=-sanitizer-coverage-trace-compares",
+    "-Ccodegen-units=1",
+    "--cfg=fuzzing",
+];
+
+/// An input that takes longer than this is a finding, in seconds.
+const TIMEOUT: u32 = 10;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Target {
+    /// One frame of any bytes
+    Frames,
+    /// Connection management: datagrams, commands, time
+    Datagrams,
+    /// A connected queue pair: frames of its peer and of strangers, posts, time
+    Sequences,
+}
+
+impl Target {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Frames => "frames",
+            Self::Datagrams => "datagrams",
+            Self::Sequences => "sequences",
+        }
+    }
+}
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Only this target
+    target: Option<Target>,
+    /// How long each target runs
+    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    minutes: f64,
+    /// Without libFuzzer: inputs that no coverage leads
+    #[arg(long)]
+    plain: bool,
+    /// Run the target once, over the input in this file
+    #[arg(long, value_name = "FILE", requires = "target")]
+    input: Option<PathBuf>,
+}
+
+pub fn run(options: &Options) -> Result<()> {
+    if let (Some(target), Some(input)) = (options.target, &options.input) {
+        let input = input.to_str().context("the name of the input is not UTF-8")?;
+        return shell::run(plain().args([target.name(), input]));
+    }
+    let targets = TARGETS.iter().filter(|(target, _)| options.target.is_none_or(|only| only == *target));
+    let seconds = options.minutes * 60.0;
+    ensure!(seconds >= 1.0, "--minutes {} is less than a second", options.minutes);
+    let means = if options.plain { Means::Plain } else { Means::best() };
+    means.build()?;
+    for (target, max_len) in targets {
+        println!("{}", means.run(*target, *max_len, seconds)?);
+    }
+    Ok(())
+}
+
+/// The short run of `cargo xtask test`: each target for `seconds`, the same inputs to begin with every time. How many
+/// targets passed.
+pub fn short(seconds: f64) -> Result<usize> {
+    let means = Means::best();
+    means.build()?;
+    for (target, max_len) in TARGETS {
+        println!("{}", means.run(target, max_len, seconds)?);
+    }
+    Ok(TARGETS.len())
+}
+
+/// How targets are run.
+#[derive(Clone, Copy)]
+enum Means {
+    LibFuzzer,
+    Plain,
+}
+
+impl Means {
+    /// libFuzzer, if a C++ compiler is there or can be installed. Says so otherwise.
+    fn best() -> Self {
+        match packages::require(&packages::FUZZ) {
+            Ok(()) => Self::LibFuzzer,
+            Err(error) => {
+                println!("no libFuzzer ({error:#}): generated inputs instead");
+                Self::Plain
+            }
+        }
+    }
+
+    fn build(self) -> Result<()> {
+        match self {
+            Self::LibFuzzer => {
+                let mut cargo = instrumented("build")?;
+                for (target, _) in TARGETS {
+                    cargo.args(["--bin", target.name()]);
+                }
+                shell::run(&mut cargo)
+            }
+            Self::Plain => shell::run(cargo("build").args(["--no-default-features", "--bin", "plain"])),
+        }
+    }
+
+    /// Runs a target; what there is to say of it. A finding is an error.
+    fn run(self, target: Target, max_len: u32, seconds: f64) -> Result<String> {
+        match self {
+            Self::LibFuzzer => lib_fuzzer(target, max_len, seconds),
+            Self::Plain => {
+                let output = shell::output(plain().args([target.name(), &seconds.to_string()]))?;
+                Ok(format!("{} (without libFuzzer)", output.trim()))
+            }
+        }
+    }
+}
+
+fn cargo(command: &str) -> Command {
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(shell::root()).args([
+        command,
+        "--quiet",
+        "--package",
+        "roce-fuzz",
+        "--profile",
+        "fuzz",
+    ]);
+    cargo
+}
+
+/// The program that runs targets without libFuzzer; its arguments are to follow.
+fn plain() -> Command {
+    let mut cargo = cargo("run");
+    cargo.args(["--no-default-features", "--bin", "plain", "--"]);
+    cargo
+}
+
+/// Cargo with instrumentation of what runs in the end, but not of build scripts.
+fn instrumented(command: &str) -> Result<Command> {
+    let version = shell::output(Command::new("rustc").arg("-vV").current_dir(shell::root()))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
+    let mut cargo = cargo(command);
+    cargo.args(["--target", host]).env("RUSTFLAGS", COVERAGE.join(" "));
+    Ok(cargo)
+}
+
+fn lib_fuzzer(target: Target, max_len: u32, seconds: f64) -> Result<String> {
+    let name = target.name();
+    let directory = directory();
+    let corpus = directory.join("corpus").join(name);
+    fs::create_dir_all(&corpus)?;
+    let log = directory.join(name).with_extension("log");
+    let findings = directory.join(format!("{name}-"));
+    let mut cargo = instrumented("run")?;
+    cargo.args(["--bin", name, "--"]).arg(&corpus).arg(shell::root().join("fuzz/seeds").join(name));
+    cargo.arg(format!("-max_total_time={}", seconds.ceil()));
+    cargo.arg(format!("-artifact_prefix={}", findings.display()));
+    cargo.args([
+        format!("-max_len={max_len}"),
+        format!("-timeout={TIMEOUT}"),
+        "-print_final_stats=1".into(),
+        "-seed=1".into(),
+    ]);
+    let file = fs::File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+    cargo.stdout(Stdio::null()).stderr(file);
+    let status = cargo.status().context("cannot run cargo")?;
+    let text = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
+    no_finding(target, status, &text, &log)?;
+    Ok(format!(
+        "{name}: {} inputs in {seconds} s by libFuzzer, {} places covered, no finding",
+        last_number(&text, "stat::number_of_executed_units:").context("libFuzzer counted no inputs")?,
+        last_number(&text, " cov:").unwrap_or(0),
+    ))
+}
+
+fn no_finding(target: Target, status: ExitStatus, log: &str, path: &Path) -> Result<()> {
+    if status.success() {
+        return Ok(());
+    }
+    for line in log.lines().filter(|line| !line.starts_with('#')).take(40) {
+        println!("  {line}");
+    }
+    let written = log.lines().find_map(|line| line.split_once("Test unit written to ")).map(|(_, file)| file);
+    let again = written.map(|file| format!("; again: cargo xtask fuzz {} --input {file}", target.name()));
+    anyhow::bail!("{}: a finding, see {}{}", target.name(), path.display(), again.unwrap_or_default())
+}
+
+/// Where corpora grow, and findings and logs are left.
+fn directory() -> PathBuf {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| shell::root().join("target"), PathBuf::from);
+    shell::root().join(target).join("fuzz-runs")
+}
+
+/// The number behind the last `label`.
+fn last_number(text: &str, label: &str) -> Option<u64> {
+    let (_, rest) = text.rsplit_once(label)?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_from_what_libfuzzer_prints() {
+        let text = "#2\tINITED cov: 12 ft: 13\n#9\tNEW    cov: 2180 ft: 4 corp: 3/1b\n\
+                    stat::number_of_executed_units: 13412\nstat::average_exec_per_sec:     1490\n";
+        assert_eq!(last_number(text, " cov:"), Some(2180));
+        assert_eq!(last_number(text, "stat::number_of_executed_units:"), Some(13412));
+        assert_eq!(last_number(text, "stat::peak_rss_mb:"), None);
+    }
+
+    #[test]
+    fn every_target_has_seeds() {
+        for (target, max_len) in TARGETS {
+            let seeds = shell::root().join("fuzz/seeds").join(target.name());
+            for seed in fs::read_dir(seeds).unwrap() {
+                assert!(seed.unwrap().metadata().unwrap().len() <= u64::from(max_len));
+            }
+        }
+    }
+}
