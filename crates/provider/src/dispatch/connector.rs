@@ -5,7 +5,7 @@ use super::{bytes, close, object, query_extension};
 use crate::address;
 use crate::connector::{Connector, DisconnectEvent, Source, Terms};
 use crate::info::LIMITS;
-use crate::object::{Borrow, Context, Ref, Request};
+use crate::object::{Context, Request};
 use crate::qp::Qp;
 use crate::shared_endpoint::SharedEndpoint;
 use crate::status::{self, Answer};
@@ -142,11 +142,9 @@ unsafe extern "efiapi" fn complete_connect(
     completion: Option<NDK_FN_REQUEST_COMPLETION>,
     context: *mut c_void,
 ) -> NTSTATUS {
-    let event = event.map(|callback| DisconnectEvent::Plain(callback, Context::new(event_context)));
-    complete(&object!(Connector, connector), event, completion, context)
+    complete(connector, plain(event, event_context), completion, context)
 }
 
-/// //= R-CONN-98
 unsafe extern "efiapi" fn complete_connect_ex(
     connector: *mut NDK_CONNECTOR,
     event: Option<NDK_FN_DISCONNECT_EVENT_CALLBACK_EX>,
@@ -154,19 +152,7 @@ unsafe extern "efiapi" fn complete_connect_ex(
     completion: Option<NDK_FN_REQUEST_COMPLETION>,
     context: *mut c_void,
 ) -> NTSTATUS {
-    let event = event.map(|callback| DisconnectEvent::Ex(callback, Context::new(event_context)));
-    complete(&object!(Connector, connector), event, completion, context)
-}
-
-fn complete(
-    connector: &Borrow<'_, Connector>,
-    event: Option<DisconnectEvent>,
-    completion: Option<NDK_FN_REQUEST_COMPLETION>,
-    context: *mut c_void,
-) -> NTSTATUS {
-    let this: &Ref<Connector> = connector;
-    let core = connector.adapter().core();
-    core.request(this, completion, Context::new(context), move |connector| connector.complete_connect(event))
+    complete(connector, extended(event, event_context), completion, context)
 }
 
 unsafe extern "efiapi" fn accept(
@@ -181,18 +167,11 @@ unsafe extern "efiapi" fn accept(
     completion: Option<NDK_FN_REQUEST_COMPLETION>,
     context: *mut c_void,
 ) -> NTSTATUS {
-    let (connector, qp) = (object!(Connector, connector), object!(Qp, qp));
     // SAFETY: the consumer's data.
     let terms = unsafe { terms(inbound, outbound, private_data, private_data_length, LIMITS.callee_data) };
-    let event = event.map(|callback| DisconnectEvent::Plain(callback, Context::new(event_context)));
-    let context = Context::new(context);
-    match &terms {
-        Ok(terms) => pending(Connector::accept(&connector, &qp, terms, event, completion, context)),
-        Err(status) => *status,
-    }
+    answer(connector, qp, &terms, plain(event, event_context), completion, context)
 }
 
-/// //= R-CONN-98
 unsafe extern "efiapi" fn accept_ex(
     connector: *mut NDK_CONNECTOR,
     qp: *mut NDK_QP,
@@ -205,13 +184,54 @@ unsafe extern "efiapi" fn accept_ex(
     completion: Option<NDK_FN_REQUEST_COMPLETION>,
     context: *mut c_void,
 ) -> NTSTATUS {
-    let (connector, qp) = (object!(Connector, connector), object!(Qp, qp));
     // SAFETY: the consumer's data.
     let terms = unsafe { terms(inbound, outbound, private_data, private_data_length, LIMITS.callee_data) };
-    let event = event.map(|callback| DisconnectEvent::Ex(callback, Context::new(event_context)));
-    let context = Context::new(context);
-    match &terms {
-        Ok(terms) => pending(Connector::accept(&connector, &qp, terms, event, completion, context)),
+    answer(connector, qp, &terms, extended(event, event_context), completion, context)
+}
+
+/// Whom to tell as it has always been told.
+fn plain(event: Option<NDK_FN_DISCONNECT_EVENT_CALLBACK>, context: *mut c_void) -> Option<DisconnectEvent> {
+    event.map(|callback| DisconnectEvent::Plain(callback, Context::new(context)))
+}
+
+/// Whom to tell as it is told from 2.1 on.
+///
+/// //= R-CONN-98
+fn extended(
+    event: Option<NDK_FN_DISCONNECT_EVENT_CALLBACK_EX>,
+    context: *mut c_void,
+) -> Option<DisconnectEvent> {
+    event.map(|callback| DisconnectEvent::Ex(callback, Context::new(context)))
+}
+
+/// `NdkCompleteConnect` of both kinds.
+fn complete(
+    connector: *mut NDK_CONNECTOR,
+    event: Option<DisconnectEvent>,
+    completion: Option<NDK_FN_REQUEST_COMPLETION>,
+    context: *mut c_void,
+) -> NTSTATUS {
+    let connector = object!(Connector, connector);
+    let core = connector.adapter().core();
+    core.request(&connector, completion, Context::new(context), move |connector| {
+        connector.complete_connect(event)
+    })
+}
+
+/// `NdkAccept` of both kinds.
+fn answer(
+    connector: *mut NDK_CONNECTOR,
+    qp: *mut NDK_QP,
+    terms: &Answer<Terms>,
+    event: Option<DisconnectEvent>,
+    completion: Option<NDK_FN_REQUEST_COMPLETION>,
+    context: *mut c_void,
+) -> NTSTATUS {
+    let (connector, qp) = (object!(Connector, connector), object!(Qp, qp));
+    match terms {
+        Ok(terms) => {
+            pending(Connector::accept(&connector, &qp, terms, event, completion, Context::new(context)))
+        }
         Err(status) => *status,
     }
 }
