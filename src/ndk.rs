@@ -23,11 +23,12 @@ use ndk_abi::ndk::{
 };
 use provider::host::{Host, Link, Path, ResolveError};
 use provider::{Config, Pending, Provider};
-use roce::{Arc, Congestion};
+use roce::{Arc, Congestion, Reaction};
 
 use crate::config::{self, Configuration, CreateCompletion};
 use crate::events::{Failure, Request};
 use crate::miniport::adapter::Adapter;
+use crate::miniport::messages::link_speed;
 use crate::netio::{self, Addresses, Interface};
 use crate::nic::port::Port;
 
@@ -136,6 +137,7 @@ impl Ndk {
         let addresses = Arc::try_new(addresses).map_err(|_| Failure::NoResources)?;
         let configuration = setup.configuration;
         let frame_size = configuration.roce_frame_size(setup.max_frame);
+        let reaction = Reaction { line_rate: link_speed(port.speed()), ..Reaction::default() };
         let host = AdapterHost {
             port,
             addresses: Arc::clone(&addresses),
@@ -153,7 +155,7 @@ impl Ndk {
             CreateCompletion::Inline => Pending::Inline,
             CreateCompletion::Pend => Pending::Pend,
         };
-        let congestion = Congestion { mode: configuration.congestion, ..Congestion::default() };
+        let congestion = Congestion { mode: configuration.congestion, reaction, ..Congestion::default() };
         let provider = Provider::try_new(host, Config { pending, congestion, ..Config::default() });
         let provider = provider.map_err(|_| Failure::NoResources)?;
         let enabled = configuration.network_direct;

@@ -175,7 +175,7 @@ impl Adapter {
 
 /// Bit/s of a device that says `mbits`; a virtual link that does not say counts as 10 Gbit/s, because consumers
 /// compare speeds.
-pub(super) const fn link_speed(mbits: u32) -> u64 {
+pub(crate) const fn link_speed(mbits: u32) -> u64 {
     const DEFAULT_MBITS: u64 = 10_000;
     let mbits = if mbits == 0 { DEFAULT_MBITS } else { mbits as u64 };
     mbits * 1_000_000
