@@ -4,12 +4,12 @@ use crate::host::ResolveError;
 use kernel::MdlError;
 use ndk_abi::nt::{
     NTSTATUS, STATUS_ACCESS_VIOLATION, STATUS_BUFFER_OVERFLOW, STATUS_CANCELLED, STATUS_CONNECTION_ABORTED,
-    STATUS_CONNECTION_ACTIVE, STATUS_CONNECTION_INVALID, STATUS_DATA_OVERRUN, STATUS_HOST_UNREACHABLE,
-    STATUS_INSUFFICIENT_RESOURCES, STATUS_INTERNAL_ERROR, STATUS_INVALID_ADDRESS, STATUS_INVALID_BUFFER_SIZE,
-    STATUS_INVALID_DEVICE_REQUEST, STATUS_INVALID_PARAMETER, STATUS_IO_TIMEOUT, STATUS_NETWORK_UNREACHABLE,
-    STATUS_SHARING_VIOLATION, STATUS_SUCCESS,
+    STATUS_CONNECTION_ACTIVE, STATUS_CONNECTION_INVALID, STATUS_CONNECTION_REFUSED, STATUS_DATA_OVERRUN,
+    STATUS_HOST_UNREACHABLE, STATUS_INSUFFICIENT_RESOURCES, STATUS_INTERNAL_ERROR, STATUS_INVALID_ADDRESS,
+    STATUS_INVALID_BUFFER_SIZE, STATUS_INVALID_DEVICE_REQUEST, STATUS_INVALID_PARAMETER, STATUS_IO_TIMEOUT,
+    STATUS_NETWORK_UNREACHABLE, STATUS_SHARING_VIOLATION, STATUS_SUCCESS,
 };
-use roce::{CompletionKind, ConnError, CreateError, ModifyError, PostError, Status};
+use roce::{CompletionKind, ConnError, CreateError, ModifyError, PostError, RejectReason, Status};
 
 /// What a call answers: a value, or the status it fails with inline.
 pub type Answer<T = ()> = Result<T, NTSTATUS>;
@@ -80,6 +80,20 @@ pub fn connection(error: ConnError) -> NTSTATUS {
     }
 }
 
+/// Why a connection came to nothing, by the reason that the peer gives. `asking`: it had not accepted before.
+///
+/// Whatever speaks against a request is a refusal, which a consumer may try again: that nobody listens, that
+/// the peer is short of something, or remembers an older connection of this queue pair.
+///
+/// //= R-CONN-6, R-CONN-7, R-CONN-10, R-CONN-38, R-CONN-39
+pub fn refusal(reason: RejectReason, asking: bool) -> NTSTATUS {
+    match (reason, asking) {
+        (RejectReason::TIMEOUT, true) => STATUS_IO_TIMEOUT,
+        (RejectReason::CONSUMER, _) | (_, true) => STATUS_CONNECTION_REFUSED,
+        (_, false) => STATUS_CONNECTION_ABORTED,
+    }
+}
+
 /// Why the answer to a peer was refused, by a connector whose own state allows it.
 ///
 /// //= R-CONN-29, R-CONN-37, R-CONN-41
@@ -131,3 +145,25 @@ pub fn completion(status: Status, kind: CompletionKind) -> NTSTATUS {
 /// What the peer's side did wrong, other than refusing access: numerically the sister interface's
 /// REMOTE_ERROR.
 const REMOTE_ERROR: NTSTATUS = ndk_abi::nt::STATUS_REMOTE_RESOURCES;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    //= R-CONN-6, R-CONN-7, R-CONN-39
+    #[test]
+    fn a_refusal_is_told_from_a_lapse_and_from_an_end() {
+        let reasons =
+            [RejectReason::INVALID_SERVICE_ID, RejectReason::STALE, RejectReason(3), RejectReason(999)];
+        for reason in reasons {
+            assert_eq!(refusal(reason, true), STATUS_CONNECTION_REFUSED, "{reason:?}");
+            assert_eq!(refusal(reason, false), STATUS_CONNECTION_ABORTED, "{reason:?}");
+        }
+        assert_eq!(
+            [true, false].map(|asking| refusal(RejectReason::CONSUMER, asking)),
+            [STATUS_CONNECTION_REFUSED; 2]
+        );
+        assert_eq!(refusal(RejectReason::TIMEOUT, true), STATUS_IO_TIMEOUT);
+        assert_eq!(refusal(RejectReason::TIMEOUT, false), STATUS_CONNECTION_ABORTED);
+    }
+}

@@ -189,7 +189,12 @@ fn a_listener_at_an_address_that_went_hears_nobody_and_others_do() {
     let (active, passive, listener) = connect_over(&a, &b, a.at_v6(0), b.at_v6(446));
     b.set_addresses(&kept);
     assert!(passive.disconnected.count() == 0, "its address stays");
+    let hopeless = a.active();
+    let connecting = hopeless.connect(a.at(0), b.at(445), &[]);
     meet(&a, &b, a.at_v6(0), b.at_v6(445), &staying);
+    assert!(going.is_idle() && !connecting.is_done());
+    hopeless.close();
+    assert_eq!(connecting.wait(), STATUS_CANCELLED);
     active.close();
     passive.close();
     for listener in [going, staying, listener] {

@@ -136,6 +136,8 @@ pub struct Request {
 pub struct RejectReason(pub u16);
 
 impl RejectReason {
+    /// The peer, or its consumer, took too long.
+    pub const TIMEOUT: Self = Self(4);
     /// Nobody listens.
     pub const INVALID_SERVICE_ID: Self = Self(8);
     /// The peer remembers an older connection of this queue pair.

@@ -12,11 +12,11 @@ use crate::shared_endpoint::SharedEndpoint;
 use crate::status::{self, Answer};
 use core::net::SocketAddr;
 use ndk_abi::nt::{
-    NTSTATUS, STATUS_CONNECTION_ABORTED, STATUS_CONNECTION_INVALID, STATUS_CONNECTION_REFUSED,
-    STATUS_IO_TIMEOUT, STATUS_NETWORK_UNREACHABLE, STATUS_SUCCESS,
+    NTSTATUS, STATUS_CONNECTION_ABORTED, STATUS_CONNECTION_INVALID, STATUS_IO_TIMEOUT,
+    STATUS_NETWORK_UNREACHABLE, STATUS_SUCCESS,
 };
 use roce::wire::{MacAddr, PathMtu};
-use roce::{ConnEvent, ConnId, ConnectSpec, ReadLimits, RejectReason};
+use roce::{ConnEvent, ConnId, ConnectSpec, ReadLimits};
 
 /// The state of a connector.
 pub(super) struct Inner {
@@ -107,13 +107,12 @@ impl Inner {
             }
             //= R-CONN-6, R-CONN-38, R-CONN-39
             ConnEvent::Refused { reason, private_data } => {
-                if self.state == State::Connecting {
+                let asking = self.state == State::Connecting;
+                if asking {
                     let reads = ReadLimits::default();
                     self.said = Said::There(Terms { reads, private_data });
                 }
-                let explicit = self.state == State::Connecting || reason == RejectReason::CONSUMER;
-                let status = if explicit { STATUS_CONNECTION_REFUSED } else { STATUS_CONNECTION_ABORTED };
-                self.fail(core, status);
+                self.fail(core, status::refusal(reason, asking));
             }
             //= R-CONN-11, R-CONN-22, R-CONN-25
             ConnEvent::Established { reads } => {

@@ -113,6 +113,11 @@ impl Listener {
         shown(|out, length| call!(self.raw, NdkGetLocalAddress, out.cast(), length))
     }
 
+    /// Whether nobody has come that was not taken.
+    pub fn is_idle(&self) -> bool {
+        self.incoming.connectors.lock().unwrap().is_empty()
+    }
+
     /// Waits for the next incoming connector.
     pub fn accept(&self) -> *mut NDK_CONNECTOR {
         let connectors = self.incoming.connectors.lock().unwrap();
