@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::cm::Ignored;
 use crate::engine::Reason;
 use crate::wire::DropReason;
 
@@ -52,6 +53,25 @@ impl Stats {
             Reason::State => &self.drop_state,
             Reason::Opcode => &self.drop_opcode,
             Reason::Sequence => &self.drop_sequence,
+        }
+        .inc();
+    }
+}
+
+impl Stats {
+    pub(crate) fn count_ignored(&self, why: Ignored) {
+        self.rx_datagrams_ignored.inc();
+        match why {
+            Ignored::NotCm => &self.cm_not_cm,
+            Ignored::NotSpoken => &self.cm_not_spoken,
+            Ignored::Foreign => &self.cm_foreign,
+            Ignored::Sender => &self.cm_sender,
+            Ignored::Malformed => &self.cm_malformed,
+            Ignored::Unknown => &self.cm_unknown,
+            Ignored::Duplicate => &self.cm_duplicates,
+            Ignored::Unexpected => &self.cm_unexpected,
+            Ignored::Refused => &self.cm_refused,
+            Ignored::NoRoom => &self.cm_no_room,
         }
         .inc();
     }
@@ -108,6 +128,26 @@ counters! {
     rx_datagrams,
     /// Of those, without effect.
     rx_datagrams_ignored,
+    /// Of those: no message of connection management.
+    cm_not_cm,
+    /// Of those: about datagram services and other paths.
+    cm_not_spoken,
+    /// Of those: to an address that is not the adapter's.
+    cm_foreign,
+    /// Of those: from an address that no single host can have.
+    cm_sender,
+    /// Of those: contradicting themselves.
+    cm_malformed,
+    /// Of those: about a connection that is not known, or to another peer.
+    cm_unknown,
+    /// Of those: seen before.
+    cm_duplicates,
+    /// Of those: not expected in the state of the connection.
+    cm_unexpected,
+    /// Of those: refused.
+    cm_refused,
+    /// Of those: without room for an answer.
+    cm_no_room,
     /// Messages of connection management sent.
     tx_datagrams,
     /// Acknowledgements sent.

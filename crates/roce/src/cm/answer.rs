@@ -7,8 +7,11 @@ use super::{Cm, Ignored};
 use crate::{
     icrc::Crc,
     wire::{
-        Mad, Path,
-        cm::{About, CmMessage, CommId, DrepRepr, MraRepr, RejReason, RejRepr},
+        Mad, Path, PathMtu,
+        cm::{
+            About, CmMessage, CommId, DrepRepr, MraRepr, RejReason, RejRepr, ServiceId, SidrRepRepr,
+            SidrStatus,
+        },
     },
 };
 
@@ -28,26 +31,34 @@ pub(super) struct Answer {
 /// What an [`Answer`] says.
 pub(super) enum Says {
     /// REJ.
-    No { about: About, reason: RejReason },
+    No { about: About, reason: RejReason, mtu: Option<PathMtu> },
     /// MRA.
     Patience { mine: CommId, about: About },
     /// DREP.
     Goodbye { mine: CommId },
+    /// SIDR_REP: datagrams are not for consumers.
+    NoDatagrams { service_id: ServiceId },
 }
 
 impl Answer {
     fn emit(&self, service_timeout: u8, mad: &mut [u8; Mad::LEN]) {
         let remote_comm_id = self.theirs;
         let message = match self.says {
-            Says::No { about, reason } => CmMessage::Rej(RejRepr {
-                local_comm_id: CommId(0),
-                remote_comm_id,
-                about,
-                information_len: 0,
-                reason,
-                information: [0; 72],
-                private_data: [0; 148],
-            }),
+            Says::No { about, reason, mtu } => {
+                let mut information = [0; 72];
+                if let ([first, ..], Some(mtu)) = (&mut information, mtu) {
+                    *first = mtu.code().0 << 4;
+                }
+                CmMessage::Rej(RejRepr {
+                    local_comm_id: CommId(0),
+                    remote_comm_id,
+                    about,
+                    information_len: u8::from(mtu.is_some()),
+                    reason,
+                    information,
+                    private_data: [0; 148],
+                })
+            }
             Says::Patience { mine, about } => CmMessage::Mra(MraRepr {
                 local_comm_id: mine,
                 remote_comm_id,
@@ -57,6 +68,10 @@ impl Answer {
             }),
             Says::Goodbye { mine } => {
                 CmMessage::Drep(DrepRepr { local_comm_id: mine, remote_comm_id, private_data: [0; 224] })
+            }
+            Says::NoDatagrams { service_id } => {
+                let unsupported = SidrRepRepr::refusal(remote_comm_id, SidrStatus::UNSUPPORTED, service_id);
+                return unsupported.emit_datagram(self.transaction, mad);
             }
         };
         message.emit(self.transaction, mad);

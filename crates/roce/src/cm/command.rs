@@ -160,7 +160,8 @@ impl Cm {
             responder_resources: reads.inbound,
             initiator_depth: reads.outbound,
             target_ack_delay: self.config.target_ack_delay,
-            failover_accepted: 0,
+            //= rocev2 §11
+            failover_accepted: conn.failover_accepted,
             end_to_end_flow_control: false,
             rnr_retry_count: local.rnr_retry_count,
             srq: local.srq,
@@ -277,27 +278,29 @@ impl Cm {
             }
             _ => self.break_off(now, index),
         }
+        self.note_fading(index);
         Ok(())
     }
 
     /// Ends whatever there is by the message that it takes, and tells the consumer if there is one.
     pub(super) fn break_off(&mut self, now: Instant, index: u32) {
-        self.end(now, index, Input::Abort);
+        self.end(now, index, Input::Abort, RejReason::CONSUMER);
     }
 
     /// Ends a connection whose address has gone, by one last word to the peer, which is not repeated.
     //= R-CONN-101
     pub(super) fn lose_address(&mut self, now: Instant, index: u32) {
         let done = self.disconnect_done(index, false);
-        self.end(now, index, Input::LoseAddress);
+        self.end(now, index, Input::LoseAddress, RejReason::CONSUMER);
         if let Some(conn) = self.conns.get_mut(index) {
             conn.tell(done);
             self.tell_pending(index);
         }
     }
 
-    /// Ends a connection by `input`, tells its consumer unless it knows, and the peer unless it was told.
-    fn end(&mut self, now: Instant, index: u32, input: Input) {
+    /// Ends a connection by `input`, tells its consumer unless it knows, and the peer unless it was told;
+    /// `reason` is for a peer that is still connecting.
+    pub(super) fn end(&mut self, now: Instant, index: u32, input: Input, reason: RejReason) {
         let Some(conn) = self.conns.get_mut(index) else { return };
         if conn.state.on(input).is_none() {
             return;
@@ -308,7 +311,7 @@ impl Cm {
             //= rocev2 §12
             State::ReqSent => Some(CmMessage::Rej(given_up(conn, self.config.ca_guid))),
             State::ReqReceived | State::RepReceived | State::RepSent => {
-                Some(CmMessage::Rej(rej(conn, RejReason::CONSUMER, &[])))
+                Some(CmMessage::Rej(rej(conn, reason, &[])))
             }
             _ => None,
         };

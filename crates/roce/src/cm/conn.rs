@@ -7,6 +7,7 @@ use core::{
 
 use super::{LocalQp, PeerQp, state::State, table::Idle};
 use crate::{
+    Instant,
     conn::{ListenerId, PrivateData, ReadLimits},
     wire::{
         Attribute, MacAddr, Mad, Path, PathMtu, Psn, Qpn,
@@ -40,6 +41,9 @@ pub(super) enum Farewell {
     Told,
 }
 
+/// The longest that MRAs of a peer have this side wait for an answer to one message.
+const MAX_PATIENCE: Duration = Duration::from_mins(10);
+
 pub(super) struct Conn {
     pub(super) state: State,
     /// Of the slot, see [`super::table`].
@@ -70,6 +74,13 @@ pub(super) struct Conn {
     pub(super) peer: PeerQp,
     /// What this side asks for or grants.
     pub(super) reads: ReadLimits,
+    /// Since when it is half-open, if it is.
+    pub(super) since: Instant,
+    /// Where the peer is counted, as long as the connection is.
+    pub(super) peer_place: Option<u32>,
+    /// What a REP says about the path that the REQ offered to fail over to: 0 if it offered none, 1 that
+    /// there is no failover here.
+    pub(super) failover_accepted: u8,
     /// Under which hashes the indices have it.
     pub(super) id_hash: Option<u32>,
     pub(super) qpn_hash: Option<u32>,
@@ -81,8 +92,8 @@ pub(super) struct Conn {
     pub(super) interval: Duration,
     /// Repetitions still allowed.
     pub(super) retries: u8,
-    /// MRAs taken for the message.
-    pub(super) mras: u8,
+    /// How long the peer's MRAs may still have this side wait for an answer to the message.
+    pub(super) patience: Duration,
     /// How long late messages are waited for in the end.
     pub(super) time_wait: Duration,
 
@@ -128,13 +139,16 @@ impl Idle for Conn {
             path: NOWHERE,
         },
         reads: ReadLimits { inbound: 0, outbound: 0 },
+        since: Instant::from_nanos(0),
+        peer_place: None,
+        failover_accepted: 0,
         id_hash: None,
         qpn_hash: None,
         message: [0; Mad::LEN],
         sent: None,
         interval: Duration::ZERO,
         retries: 0,
-        mras: 0,
+        patience: Duration::ZERO,
         time_wait: Duration::ZERO,
         pending: Pending::empty(),
         data: PrivateData::EMPTY,
@@ -155,7 +169,7 @@ impl Conn {
         message.emit(transaction, &mut self.message);
         self.sent = Some(message.attribute());
         self.retries = retries;
-        self.mras = 0;
+        self.patience = MAX_PATIENCE;
     }
 
     /// Notes that the consumer is to be told, if there is one.

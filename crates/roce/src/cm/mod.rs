@@ -19,17 +19,21 @@
 //! its consumer: a DREQ is repeated, TIMEWAIT waited for.
 //!
 //! # Bounds
-//! Connections, listeners, unanswered requests and pending answers are bounded by [`Config`]. Memory is taken
-//! when a connection is made, may be refused, and is kept for the next. One datagram is answered by one at
-//! most, none is answered to another address than it came from.
+//! Connections, listeners, unanswered requests and pending answers are bounded by [`Config`], in all and per
+//! peer; `bounds` says who gives way. Memory is taken when a connection is made, may be refused, and is kept
+//! for the next. One datagram is answered by one at most, of its own length, and to where it came from; no
+//! answer is answered. A REP, which nobody may have asked for, is repeated 7 times at most. Whatever times a
+//! peer asks for, it is waited for no longer than some minutes.
 
 mod addresses;
 mod answer;
+mod bounds;
 mod command;
 mod conn;
 mod deadlines;
 mod index;
 mod listener;
+mod peers;
 mod prf;
 mod queue;
 mod receive;
@@ -48,6 +52,7 @@ use self::{
     deadlines::Deadlines,
     index::Index,
     listener::Listeners,
+    peers::Peers,
     prf::Prf,
     queue::Queue,
     state::{Input, State},
@@ -76,6 +81,13 @@ pub struct Config {
     pub source_port: u16,
     /// At a time, those in TIMEWAIT included; at most 65536, rounded up to a multiple of 16.
     pub max_connections: usize,
+    /// Connections with one peer address at most, those in TIMEWAIT not included. Counts what this side begins
+    /// too, but limits only what the peer begins.
+    pub max_per_peer: usize,
+    /// Connections at most that peers have begun and that are not established.
+    pub max_half_open: usize,
+    /// Of those, from one peer address.
+    pub max_half_open_per_peer: usize,
     pub max_listeners: usize,
     /// What this side can do; requests and grants are lowered to it.
     pub reads: ReadLimits,
@@ -104,6 +116,9 @@ impl Config {
             seed,
             source_port: 0xD872,
             max_connections: 16384,
+            max_per_peer: 12288,
+            max_half_open: 1024,
+            max_half_open_per_peer: 128,
             max_listeners: 256,
             reads: ReadLimits { inbound: 16, outbound: 16 },
             max_mtu: PathMtu::Bytes4096,
@@ -192,8 +207,10 @@ pub enum EventKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Ignored {
-    /// Not a message of connection management, or one that is not spoken here.
+    /// Not a message of connection management.
     NotCm,
+    /// A message that is not spoken here: about datagram services and other paths.
+    NotSpoken,
     /// To an address that is not this side's.
     Foreign,
     /// From an address that no single host can have.
@@ -225,7 +242,12 @@ pub struct Cm {
     by_id: Index,
     /// By the peer's GUID and queue pair: finds stale connections.
     by_qpn: Index,
+    peers: Peers,
     deadlines: Deadlines,
+    /// Connections that peers have begun and that are not established, the oldest first.
+    half_open: Queue,
+    /// Connections that only wait for late messages, the oldest first.
+    fading: Queue,
     /// Connections with a message to send.
     outbox: Queue,
     /// Connections with something to tell.
@@ -254,7 +276,10 @@ impl Cm {
             conns: Table::new(),
             by_id: Index::default(),
             by_qpn: Index::default(),
+            peers: Peers::default(),
             deadlines: Deadlines::default(),
+            half_open: Queue::new(),
+            fading: Queue::new(),
             outbox: Queue::new(),
             telling: Queue::new(),
             answers: Fifo::new(),
@@ -391,10 +416,12 @@ impl Cm {
                 self.telling.remove(index);
             }
         }
+        let (before, time_wait) = (conn.state, conn.time_wait);
         conn.state = state;
         conn.stood |= state == State::Established;
+        self.account(now, index, before);
         match state {
-            State::TimeWait => self.deadlines.set(index, Some(now + conn.time_wait)),
+            State::TimeWait => self.deadlines.set(index, Some(now + time_wait)),
             State::Idle => {
                 self.deadlines.set(index, None);
                 self.outbox.remove(index);
@@ -476,35 +503,8 @@ impl Cm {
         }
         if !conn.owned {
             self.telling.remove(index);
+            self.fading.remove(index);
             self.conns.free(index);
-        }
-    }
-
-    /// Makes room for one more connection.
-    fn make_room(&mut self, now: Instant) -> Result<(), ConnError> {
-        if self.conns.has_free() {
-            return Ok(());
-        }
-        if self.conns.capacity() < self.config.max_connections.min(1 << 16) {
-            let slots = self.conns.next_capacity();
-            self.by_id.reserve(slots)?;
-            self.by_qpn.reserve(slots)?;
-            self.deadlines.reserve(slots)?;
-            self.outbox.reserve(slots)?;
-            self.telling.reserve(slots)?;
-            self.conns.grow()?;
-            return Ok(());
-        }
-        // A connection that only waits for late messages gives way.
-        let oldest = self
-            .deadlines
-            .slots()
-            .filter_map(|index| Some((index, self.conns.get(index)?)))
-            .find(|(_, conn)| conn.state == State::TimeWait && !conn.owned)
-            .map(|(index, _)| index);
-        match oldest {
-            Some(index) if self.advance(now, index, Input::Expire) => Ok(()),
-            _ => Err(ConnError::TooMany),
         }
     }
 

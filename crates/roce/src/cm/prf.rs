@@ -4,7 +4,7 @@
 //! it permutes slot numbers into communication ids, and counted up it gives random numbers. Given the
 //! same seed it gives the same numbers.
 
-use core::hash::Hasher as _;
+use core::{hash::Hasher as _, net::IpAddr};
 
 /// A keyed pseudo-random function.
 #[derive(Clone)]
@@ -44,6 +44,15 @@ impl Prf {
     /// The hash of a key of an [`Index`](super::index::Index).
     pub(super) fn hash(&self, a: u64, b: u64) -> u32 {
         siphash(self.key, [Use::Index as u64, a, b]) as u32
+    }
+
+    /// The same of an address.
+    pub(super) fn hash_ip(&self, ip: IpAddr) -> u32 {
+        let bits = match ip {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
+            IpAddr::V6(ip) => ip.to_bits(),
+        };
+        self.hash((bits >> 64) as u64, bits as u64)
     }
 
     /// A permutation of all 32-bit numbers: a Feistel network of four rounds.

@@ -19,11 +19,12 @@ pub(super) struct Queue {
     links: Vec<Option<Link>>,
     head: u32,
     tail: u32,
+    len: usize,
 }
 
 impl Queue {
     pub(super) const fn new() -> Self {
-        Self { links: Vec::new(), head: NONE, tail: NONE }
+        Self { links: Vec::new(), head: NONE, tail: NONE, len: 0 }
     }
 
     /// Makes room for the slots below `count`.
@@ -33,6 +34,23 @@ impl Queue {
 
     pub(super) fn is_empty(&self) -> bool {
         self.head == NONE
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The first slot.
+    pub(super) fn first(&self) -> Option<u32> {
+        (self.head != NONE).then_some(self.head)
+    }
+
+    /// All slots in their order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
+        core::iter::successors(self.first(), |&slot| {
+            let next = self.links.get(slot as usize)?.as_ref()?.next;
+            (next != NONE).then_some(next)
+        })
     }
 
     /// Adds a slot at the end, unless it stands in the row already.
@@ -47,6 +65,7 @@ impl Queue {
             None => self.head = slot,
         }
         self.tail = slot;
+        self.len = self.len.saturating_add(1);
     }
 
     /// Takes the first slot.
@@ -66,6 +85,7 @@ impl Queue {
             Some(next) => next.prev = link.prev,
             None => self.tail = link.prev,
         }
+        self.len = self.len.saturating_sub(1);
         true
     }
 
@@ -104,6 +124,8 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(queue.is_empty(), model.is_empty());
+                prop_assert_eq!((queue.len(), queue.first()), (model.len(), model.first().copied()));
+                prop_assert!(queue.iter().eq(model.iter().copied()));
             }
         }
     }

@@ -1,8 +1,6 @@
 //! What the peer says.
 #![allow(clippy::similar_names, reason = "DREQ and DREP are what the protocol calls them")]
 
-use core::time::Duration;
-
 use super::{
     Cm, Conn, Ignored, PeerQp, Pending, State, addresses,
     answer::{Answer, Says},
@@ -13,14 +11,12 @@ use crate::{
     conn::{PrivateData, ReadLimits},
     wire::{
         Attribute, Deth, Mad, Packet, Path, Qpn, ack_timeout,
-        cm::{About, CmMessage, CommId, DrepRepr, DreqRepr, MraRepr, RejReason, RejRepr, RepRepr, RtuRepr},
+        cm::{
+            About, CmMessage, CommId, DrepRepr, DreqRepr, MraRepr, RejReason, RejRepr, RepRepr, RtuRepr,
+            SidrReq, SidrReqRepr,
+        },
     },
 };
-
-/// The longest extension that an MRA is granted.
-const MAX_SERVICE: Duration = Duration::from_mins(2);
-/// MRAs that are heard for one message.
-const MAX_MRAS: u8 = 15;
 
 /// A datagram's message with what its packet and header say.
 pub(super) struct Incoming<'a> {
@@ -62,9 +58,15 @@ impl Cm {
             return Err(Ignored::NotCm);
         }
         let mad = Mad::new_checked(packet.payload()).map_err(|_| Ignored::NotCm)?;
-        let message = CmMessage::parse(&mad).ok_or(Ignored::NotCm)?;
-        let incoming = Incoming { now, packet, transaction: mad.header().transaction_id() };
-        match message {
+        let header = mad.header();
+        if !header.is_cm() {
+            return Err(Ignored::NotCm);
+        }
+        let incoming = Incoming { now, packet, transaction: header.transaction_id() };
+        if header.attribute() == Attribute::CM_SIDR_REQ {
+            return self.receive_sidr_req(&incoming, &SidrReqRepr::parse(&SidrReq::new(mad.body())));
+        }
+        match CmMessage::parse(&mad).ok_or(Ignored::NotSpoken)? {
             CmMessage::Req(req) => self.receive_req(&incoming, &req),
             CmMessage::Rep(rep) => self.receive_rep(&incoming, &rep),
             CmMessage::Rtu(rtu) => self.receive_rtu(&incoming, &rtu),
@@ -75,9 +77,21 @@ impl Cm {
         }
     }
 
+    /// Datagrams are not for consumers here: says so, instead of having the peer ask again and again.
+    fn receive_sidr_req(&mut self, incoming: &Incoming<'_>, req: &SidrReqRepr) -> Result<(), Ignored> {
+        //= rocev2 §11
+        let says = Says::NoDatagrams { service_id: req.service_id };
+        let (path, transaction, theirs) = (incoming.path(), incoming.transaction, req.request_id);
+        self.answer(Answer { path, transaction, theirs, says })?;
+        Err(Ignored::Refused)
+    }
+
     fn receive_rep(&mut self, incoming: &Incoming<'_>, rep: &RepRepr) -> Result<(), Ignored> {
         let now = incoming.now;
-        let index = self.find_mine(incoming, rep.remote_comm_id, None)?;
+        let Ok(index) = self.find_mine(incoming, rep.remote_comm_id, None) else {
+            //= rocev2 §12
+            return self.refuse_rep(incoming, rep, RejReason::INVALID_COMM_ID);
+        };
         let Some(conn) = self.conns.get(index) else { return Err(Ignored::Unknown) };
         if conn.state != State::ReqSent {
             return self.repeated_rep(incoming, index, rep);
@@ -122,6 +136,10 @@ impl Cm {
     /// A REP that is not the first.
     fn repeated_rep(&mut self, incoming: &Incoming<'_>, index: u32, rep: &RepRepr) -> Result<(), Ignored> {
         let Some(conn) = self.conns.get(index) else { return Err(Ignored::Unknown) };
+        if conn.remote_id == CommId(0) && conn.transaction == incoming.transaction {
+            // It comes after this side gave up; what said so may be lost.
+            return self.refuse_rep(incoming, rep, RejReason::TIMEOUT);
+        }
         if conn.remote_id != rep.local_comm_id {
             return Err(Ignored::Unknown);
         }
@@ -135,6 +153,19 @@ impl Cm {
             _ => {}
         }
         Err(Ignored::Duplicate)
+    }
+
+    /// Refuses a REP that makes no connection.
+    fn refuse_rep(
+        &mut self,
+        incoming: &Incoming<'_>,
+        rep: &RepRepr,
+        reason: RejReason,
+    ) -> Result<(), Ignored> {
+        let says = Says::No { about: About::REP, reason, mtu: None };
+        let (path, transaction, theirs) = (incoming.path(), incoming.transaction, rep.local_comm_id);
+        self.answer(Answer { path, transaction, theirs, says })?;
+        Err(Ignored::Refused)
     }
 
     fn receive_rtu(&mut self, incoming: &Incoming<'_>, rtu: &RtuRepr) -> Result<(), Ignored> {
@@ -157,12 +188,12 @@ impl Cm {
             State::RepSent => mra.about == About::REP && mra.local_comm_id == conn.remote_id,
             _ => false,
         };
-        if !expected || conn.transaction != incoming.transaction || conn.mras >= MAX_MRAS {
+        if !expected || conn.transaction != incoming.transaction || conn.patience.is_zero() {
             return Err(Ignored::Unexpected);
         }
         //= rocev2 §12
-        conn.mras = conn.mras.saturating_add(1);
-        let wait = ack_timeout(mra.service_timeout).min(MAX_SERVICE).saturating_add(conn.interval);
+        let wait = ack_timeout(mra.service_timeout).saturating_add(conn.interval).min(conn.patience);
+        conn.patience = conn.patience.saturating_sub(wait);
         self.outbox.remove(index);
         self.deadlines.set(index, Some(incoming.now + wait));
         Ok(())

@@ -11,15 +11,24 @@ use super::{
 use crate::{
     conn::{ListenerId, PrivateData, ReadLimits},
     wire::{
-        Attribute, Path, PathMtu, ack_timeout,
+        Attribute, PKEY_DEFAULT, Path, PathMtu, ack_timeout,
         cm::{About, CmPath, CommId, IpCm, IpEnds, RejReason, ReqRepr, TransportService},
     },
 };
 
-/// The longest that a peer can have this side wait between repetitions.
-const MAX_INTERVAL: Duration = Duration::from_mins(1);
+/// The longest that a peer can have this side wait between repetitions of a REP.
+const MAX_INTERVAL: Duration = Duration::from_secs(10);
 /// The shortest.
-const MIN_INTERVAL: Duration = Duration::from_millis(10);
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Of a partition key.
+const PKEY_FULL_MEMBER: u16 = 0x8000;
+
+/// Of a traffic class: the bits about congestion.
+const ECN: u8 = 3;
+
+/// How often a REP is repeated at most: whoever asks in somebody else's name draws no more upon him.
+const MAX_REP_RETRIES: u8 = 7;
 
 /// What a request asks for, once it was found to be in order.
 struct Wanted {
@@ -29,6 +38,18 @@ struct Wanted {
     mtu: PathMtu,
     traffic_class: u8,
     ack_timeout: u8,
+}
+
+/// Why a request is refused: the reason, and what would do instead.
+pub(super) struct Refusal {
+    pub(super) reason: RejReason,
+    pub(super) mtu: Option<PathMtu>,
+}
+
+impl From<RejReason> for Refusal {
+    fn from(reason: RejReason) -> Self {
+        Self { reason, mtu: None }
+    }
 }
 
 impl Cm {
@@ -47,68 +68,78 @@ impl Cm {
         if let Some(index) = known {
             return self.repeated_req(incoming, index);
         }
-        let qpn_hash = self.qpn_hash(req.local_ca_guid, req.local_qpn);
-        let result = if self.clear_stale(incoming, qpn_hash, req.local_ca_guid, req.local_qpn) {
-            Err(RejReason::STALE_CONNECTION)
-        } else {
-            self.examine(incoming, req)
-                .and_then(|wanted| self.admit(incoming, req, &wanted, (id_hash, qpn_hash)))
-        };
-        result.or_else(|reason| self.refuse_unknown(incoming, req.local_comm_id, reason))
+        let taken =
+            self.examine(incoming, req).and_then(|wanted| self.admit(incoming, req, &wanted, id_hash));
+        taken.or_else(|refusal| self.refuse_unknown(incoming, req.local_comm_id, &refusal))
     }
 
     /// Whether a request is in order, and somebody is there for it; else the reason to refuse it.
     #[inline(never)]
-    fn examine(&self, incoming: &Incoming<'_>, req: &ReqRepr) -> Result<Wanted, RejReason> {
+    fn examine(&self, incoming: &Incoming<'_>, req: &ReqRepr) -> Result<Wanted, Refusal> {
+        //= rocev2 §11
         if req.transport_service != TransportService::RC || req.extended_transport != 0 {
-            return Err(RejReason::INVALID_TRANSPORT);
+            return Err(RejReason::INVALID_TRANSPORT.into());
         }
         let local_port = req.service_id.to_port().ok_or(RejReason::INVALID_SERVICE_ID)?;
         let (source, destination) = (incoming.packet.source(), incoming.packet.destination());
         let path = CmPath::new(&req.primary_path);
         if path.local_gid().to_ip() != source || path.remote_gid().to_ip() != destination {
-            return Err(RejReason::INVALID_GID);
+            return Err(RejReason::INVALID_GID.into());
         }
+        //= rocev2 §13
+        // As a full member of the one partition there is, this side talks to its limited members, too.
+        if req.p_key | PKEY_FULL_MEMBER != PKEY_DEFAULT {
+            return Err(RejReason::UNSUPPORTED.into());
+        }
+        //= rocev2 §12
         let header = IpCm::new_checked(&req.private_data).map_err(|_| RejReason::UNSUPPORTED)?;
         let ends = IpEnds::parse(&header).ok_or(RejReason::UNSUPPORTED)?;
         if ends.source != source || ends.destination != destination {
-            return Err(RejReason::INVALID_GID);
+            return Err(RejReason::INVALID_GID.into());
         }
         let mtu = req.path_mtu.mtu().filter(|&mtu| mtu <= self.config.max_mtu);
-        let mtu = mtu.ok_or(RejReason::INVALID_MTU)?;
+        let mtu = mtu.ok_or(Refusal { reason: RejReason::INVALID_MTU, mtu: Some(self.config.max_mtu) })?;
         //= rocev2 §12
         //= R-CONN-6
         let listener = self.listeners.matching(destination, local_port);
         let listener = listener.ok_or(RejReason::INVALID_SERVICE_ID)?;
         //= R-CONN-62
         if !self.listeners.has_room(listener) {
-            return Err(RejReason::NO_RESOURCES);
+            return Err(RejReason::NO_RESOURCES.into());
         }
         Ok(Wanted {
             listener,
             local_port,
             remote_port: ends.source_port,
             mtu,
-            traffic_class: path.traffic_class(),
+            // What it says about congestion is each packet's own.
+            traffic_class: path.traffic_class() & !ECN,
             ack_timeout: path.local_ack_timeout(),
         })
     }
 
-    /// Makes a request a connection that waits for its consumer; `hashes` are those of the indices.
+    /// Makes a request a connection that waits for its consumer.
     #[inline(never)]
     fn admit(
         &mut self,
         incoming: &Incoming<'_>,
         req: &ReqRepr,
         wanted: &Wanted,
-        hashes: (u32, u32),
-    ) -> Result<(), RejReason> {
+        id_hash: u32,
+    ) -> Result<(), Refusal> {
+        // Before a connection is found stale: guessing the queue pairs of others takes room each time.
+        if !self.admits(incoming.now, incoming.packet.source()) {
+            return Err(RejReason::NO_RESOURCES.into());
+        }
+        let qpn_hash = self.qpn_hash(req.local_ca_guid, req.local_qpn);
+        if self.clear_stale(incoming, qpn_hash, req.local_ca_guid, req.local_qpn) {
+            return Err(RejReason::STALE_CONNECTION.into());
+        }
         let path = Path { traffic_class: wanted.traffic_class, ..incoming.path() };
         //= rocev2 §11
         //= R-CONN-24
         let asked = ReadLimits { inbound: req.initiator_depth, outbound: req.responder_resources };
         let reads = asked.lowered(self.config.reads);
-        let (id_hash, qpn_hash) = hashes;
         let created = self.create(incoming.now, |conn| {
             conn.listener = Some(wanted.listener);
             conn.remote_id = req.local_comm_id;
@@ -129,7 +160,8 @@ impl Cm {
             };
             conn.data = req.private_data.get(IpCm::LEN..).and_then(PrivateData::new).unwrap_or_default();
             conn.interval = ack_timeout(req.local_cm_response_timeout).clamp(MIN_INTERVAL, MAX_INTERVAL);
-            conn.retries = req.max_cm_retries;
+            conn.retries = req.max_cm_retries.min(MAX_REP_RETRIES);
+            conn.failover_accepted = u8::from(req.alternate_path != [0; CmPath::LEN]);
             conn.id_hash = Some(id_hash);
             conn.qpn_hash = Some(qpn_hash);
             conn.pending = Pending::REQUEST;
@@ -153,7 +185,7 @@ impl Cm {
             (State::TimeWait, Some(Attribute::CM_REJ)) => self.queue_message(incoming.now, index),
             (State::TimeWait, _) => {
                 let theirs = conn.remote_id;
-                return self.refuse_unknown(incoming, theirs, RejReason::STALE_CONNECTION);
+                return self.refuse_unknown(incoming, theirs, &RejReason::STALE_CONNECTION.into());
             }
             // The REP repeats itself.
             _ => {}
@@ -166,9 +198,9 @@ impl Cm {
         &mut self,
         incoming: &Incoming<'_>,
         theirs: CommId,
-        reason: RejReason,
+        refusal: &Refusal,
     ) -> Result<(), Ignored> {
-        let says = Says::No { about: About::REQ, reason };
+        let says = Says::No { about: About::REQ, reason: refusal.reason, mtu: refusal.mtu };
         self.answer(Answer { path: incoming.path(), transaction: incoming.transaction, theirs, says })?;
         Err(Ignored::Refused)
     }

@@ -96,6 +96,16 @@ impl State {
         matches!(self, Self::ReqSent | Self::RepSent | Self::DreqSent)
     }
 
+    /// Whether something of the connection can still happen.
+    pub(super) const fn is_live(self) -> bool {
+        !matches!(self, Self::Idle | Self::TimeWait)
+    }
+
+    /// Whether a peer has begun the connection and not completed it.
+    pub(super) const fn is_half_open(self) -> bool {
+        matches!(self, Self::ReqReceived | Self::RepSent)
+    }
+
     #[cfg(test)]
     pub(super) const ALL: [Self; 9] = [
         Self::Idle,

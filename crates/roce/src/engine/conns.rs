@@ -73,6 +73,9 @@ impl<R: RawMutex> Conns<R> {
         }
         let cm = Cm::new(cm::Config {
             max_connections: config.max_connections as usize,
+            max_per_peer: config.max_connections_per_peer as usize,
+            max_half_open: config.max_half_open as usize,
+            max_half_open_per_peer: config.max_half_open_per_peer as usize,
             reads: config.max_reads,
             max_mtu: config.max_mtu,
             ..cm::Config::new(config.ca_guid, seed)
@@ -380,8 +383,8 @@ impl<R: RawMutex> Engine<R> {
     #[inline(never)]
     pub(super) fn handle_datagram(&self, now: Instant, packet: &Packet<'_>) {
         self.stats.rx_datagrams.inc();
-        if self.with_conns(|conns| conns.cm.handle(now, packet)).is_err() {
-            self.stats.rx_datagrams_ignored.inc();
+        if let Err(why) = self.with_conns(|conns| conns.cm.handle(now, packet)) {
+            self.stats.count_ignored(why);
         }
     }
 

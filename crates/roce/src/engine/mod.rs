@@ -40,6 +40,12 @@ pub struct Config {
     pub max_logical: u32,
     /// Connections at most, half-open ones included.
     pub max_connections: u32,
+    /// Connections at most that one peer address gets: what it begins beyond that is refused.
+    pub max_connections_per_peer: u32,
+    /// Connections at most that peers have begun and that are not established. Old ones give way.
+    pub max_half_open: u32,
+    /// Of those, from one peer address.
+    pub max_half_open_per_peer: u32,
     /// Bytes of the longest message.
     pub max_message: u32,
     /// READs at most per queue pair, in either direction. A queue pair has room for as many.
@@ -69,6 +75,9 @@ impl Config {
             max_regions: 1 << 17,
             max_logical: 1 << 17,
             max_connections: 1 << 14,
+            max_connections_per_peer: 3 << 12,
+            max_half_open: 1 << 10,
+            max_half_open_per_peer: 1 << 7,
             max_message: 1 << 30,
             max_reads: ReadLimits { inbound: 32, outbound: 32 },
             max_mtu: PathMtu::Bytes4096,

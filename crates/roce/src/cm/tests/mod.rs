@@ -1,11 +1,13 @@
 //! Two connection managers on a wire that a test can cut.
 
 mod addresses;
+mod bounds;
 mod end;
 mod establish;
 mod hostile;
 mod loss;
 mod refuse;
+mod requests;
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -13,7 +15,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::conn::{AcceptSpec, ConnectSpec, ListenSpec, ListenerId};
-use crate::wire::{Attribute, MacAddr, Packet};
+use crate::wire::{
+    Attribute, Gid, MacAddr, Packet,
+    cm::{CmPath, CmPathRepr, IpEnds, ReqRepr},
+};
 
 const PORT: u16 = 445;
 
@@ -316,6 +321,74 @@ impl Pair {
         assert_eq!((self.a.cm.connections(), self.b.cm.connections()), (0, 0));
         assert_eq!(self.a.cm.poll_timeout(), None);
         assert_eq!(self.b.cm.poll_timeout(), None);
+    }
+}
+
+/// A frame with `mad` to queue pair 1, from `from` to `to`.
+fn frame(from: &Host, to: &Host, source: IpAddr, mad: &[u8]) -> Vec<u8> {
+    let template = Template::new(&Path::new(from.mac, to.mac, source, to.ip), Qpn::GSI).unwrap();
+    let headers = Headers {
+        opcode: Opcode::UD_SEND_ONLY,
+        solicited: false,
+        ack_req: true,
+        psn: Psn::new(7),
+        ext: Ext::Deth(DethRepr::GSI),
+    };
+    let mut slot = vec![0; 2048];
+    let mut frame = template.begin(Crc::detect(), &mut slot, &headers, mad.len()).unwrap();
+    frame.write(mad);
+    let len = frame.finish();
+    slot.truncate(len);
+    slot
+}
+
+/// A datagram.
+fn say(message: &CmMessage, transaction: u64) -> [u8; Mad::LEN] {
+    let mut mad = [0; Mad::LEN];
+    message.emit(transaction, &mut mad);
+    mad
+}
+
+/// The first message that `host` has to send, with its transaction.
+fn spoken(host: &mut Host, now: Instant) -> Option<(CmMessage, u64)> {
+    let mut slot = [0; 2048];
+    let len = host.cm.poll_transmit(now, Crc::detect(), &mut slot)?;
+    let packet = Packet::parse(&slot[..len]).unwrap();
+    let mad = Mad::new_checked(packet.payload()).unwrap();
+    Some((CmMessage::parse(&mad)?, mad.header().transaction_id()))
+}
+
+impl Pair {
+    /// A REQ of A's, as A would send it, not sent.
+    fn req(&mut self) -> (ReqRepr, u64) {
+        let conn = self.connect();
+        let now = self.now;
+        let Some((CmMessage::Req(req), transaction)) = spoken(&mut self.a, now) else { panic!("no REQ") };
+        // A forgets it without a word.
+        self.command(Side::A, |cm, now| cm.release(now, conn)).unwrap();
+        while spoken(&mut self.a, now).is_some() {}
+        (req, transaction)
+    }
+
+    /// Has B hear `message` from `source`.
+    fn hear(&mut self, source: IpAddr, message: &CmMessage, transaction: u64) -> Result<(), Ignored> {
+        let frame = frame(&self.a, &self.b, source, &say(message, transaction));
+        let now = self.now;
+        self.b.cm.handle(now, &Packet::parse(&frame).unwrap())
+    }
+
+    /// Has B hear the REQ of a host at `source` that was never heard of before.
+    fn stranger(&mut self, source: IpAddr, number: u32) -> Result<(), Ignored> {
+        let (mut req, transaction) = self.req();
+        req.local_comm_id = CommId(0x5000_0000 + number);
+        req.local_qpn = Qpn::new(0x5000 + number);
+        req.local_ca_guid ^= 0xFF00_0000_0000;
+        let mut path = CmPathRepr::parse(&CmPath::new(&req.primary_path));
+        path.local_gid = Gid::from(source);
+        path.emit(&mut req.primary_path);
+        let ends = IpEnds { source, source_port: 9, destination: self.b.ip };
+        ends.repr().emit(req.private_data.first_chunk_mut().unwrap());
+        self.hear(source, &CmMessage::Req(req), transaction)
     }
 }
 

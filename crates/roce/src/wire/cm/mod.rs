@@ -14,6 +14,7 @@ mod rej;
 mod rep;
 mod req;
 mod rtu;
+mod sidr;
 
 pub use drep::{Drep, DrepRepr};
 pub use dreq::{Dreq, DreqRepr};
@@ -23,6 +24,7 @@ pub use rej::{Rej, RejReason, RejRepr};
 pub use rep::{Rep, RepRepr};
 pub use req::{CmPath, CmPathRepr, Req, ReqRepr, TransportService};
 pub use rtu::{Rtu, RtuRepr};
+pub use sidr::{SidrRep, SidrRepRepr, SidrReq, SidrReqRepr, SidrStatus};
 
 use core::fmt;
 
@@ -96,7 +98,7 @@ wrapped! {
     About: u8, About, |about: About| about.0;
 }
 
-/// Any message of connection management.
+/// Any message about a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "lives on the stack for the length of one call")]
 pub enum CmMessage {
@@ -143,9 +145,7 @@ impl CmMessage {
 
     /// Writes the whole datagram.
     pub fn emit(&self, transaction_id: u64, mad: &mut [u8; Mad::LEN]) {
-        let Some((header, rest)) = mad.split_first_chunk_mut() else { return };
-        let Some(body) = rest.first_chunk_mut() else { return };
-        MadHeaderRepr::cm(self.attribute(), transaction_id).emit(header);
+        let Some(body) = begin(self.attribute(), transaction_id, mad) else { return };
         match self {
             Self::Req(message) => message.emit(body),
             Self::Mra(message) => message.emit(body),
@@ -156,6 +156,17 @@ impl CmMessage {
             Self::Drep(message) => message.emit(body),
         }
     }
+}
+
+/// Writes the header of a datagram; gives the room behind it. Never `None`: there is room.
+fn begin(
+    attribute: Attribute,
+    transaction_id: u64,
+    mad: &mut [u8; Mad::LEN],
+) -> Option<&mut [u8; Mad::BODY_LEN]> {
+    let (header, rest) = mad.split_first_chunk_mut()?;
+    MadHeaderRepr::cm(attribute, transaction_id).emit(header);
+    rest.first_chunk_mut()
 }
 
 /// `data` at the start of an area of `N` bytes, zeros behind it; `None` when it is longer.

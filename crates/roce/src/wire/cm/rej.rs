@@ -88,7 +88,8 @@ layout! {
         /// Bytes of `information` that mean anything, up to 72.
         information_len: u8 = Bits<9, 7, 1>;
         reason: RejReason = Be16<10>;
-        /// More about some reasons: the CA GUID for a timeout, the MTU code that would do.
+        /// More about some reasons: the CA GUID for a timeout; for an invalid MTU one byte with the code that would
+        /// do in bits 7-4, as a REQ has it.
         information: [u8; 72] = Bytes<12, 72>;
         private_data: [u8; 148] = Bytes<84, 148>;
     }

@@ -1,0 +1,352 @@
+//! What requests may say, and what is answered to those that say something else.
+
+use super::*;
+use crate::wire::{
+    MtuCode,
+    cm::{RejRepr, ServiceId, SidrReqRepr, SidrStatus, TransportService},
+};
+
+/// What B answers to a REQ of A's that `change` has changed; `None` when it asks its consumer.
+fn answer(change: impl Fn(&mut ReqRepr)) -> Option<RejRepr> {
+    let mut pair = Pair::with(|config| config.max_mtu = PathMtu::Bytes2048);
+    pair.listen();
+    let (mut req, transaction) = pair.req();
+    change(&mut req);
+    let (source, now) = (pair.a.ip, pair.now);
+    let heard = pair.hear(source, &CmMessage::Req(req), transaction);
+    let Some((message, answered)) = spoken(&mut pair.b, now) else {
+        assert_eq!(heard, Ok(()));
+        pair.request();
+        return None;
+    };
+    assert_eq!((heard, answered), (Err(Ignored::Refused), transaction));
+    assert_eq!((pair.b.cm.connections(), pair.b.cm.poll_event()), (0, None), "nothing is left of it");
+    let CmMessage::Rej(rej) = message else { panic!("{message:?}") };
+    assert_eq!((rej.local_comm_id, rej.remote_comm_id), (CommId(0), req.local_comm_id));
+    Some(rej)
+}
+
+/// A change of the primary path.
+fn path(change: impl Fn(&mut CmPathRepr)) -> impl Fn(&mut ReqRepr) {
+    move |req| {
+        let mut path = CmPathRepr::parse(&CmPath::new(&req.primary_path));
+        change(&mut path);
+        path.emit(&mut req.primary_path);
+    }
+}
+
+//= rocev2 §11
+//= rocev2 §12
+//= rocev2 §13
+#[test]
+fn a_request_for_something_else_is_refused_for_its_reason() {
+    let stranger = Gid::from(IpAddr::from([192, 168, 77, 66]));
+    let v6 = Gid::from("fe80::1".parse::<IpAddr>().unwrap());
+    type Change = Box<dyn Fn(&mut ReqRepr)>;
+    let refusals: Vec<(&str, Change, RejReason)> = vec![
+        ("UC", Box::new(|req| req.transport_service = TransportService::UC), RejReason::INVALID_TRANSPORT),
+        ("RD", Box::new(|req| req.transport_service = TransportService::RD), RejReason::INVALID_TRANSPORT),
+        (
+            "XRC",
+            Box::new(|req| {
+                (req.transport_service, req.extended_transport) = (TransportService::EXTENDED, 1);
+            }),
+            RejReason::INVALID_TRANSPORT,
+        ),
+        ("extended", Box::new(|req| req.extended_transport = 1), RejReason::INVALID_TRANSPORT),
+        (
+            "another port",
+            Box::new(|req| req.service_id = ServiceId::port(PORT + 1)),
+            RejReason::INVALID_SERVICE_ID,
+        ),
+        (
+            "UDP port space",
+            Box::new(|req| req.service_id = ServiceId(0x0111_0000 | u64::from(PORT))),
+            RejReason::INVALID_SERVICE_ID,
+        ),
+        (
+            "InfiniBand port space",
+            Box::new(|req| req.service_id = ServiceId(0x013F_0000 | u64::from(PORT))),
+            RejReason::INVALID_SERVICE_ID,
+        ),
+        (
+            "no IP service",
+            Box::new(|req| req.service_id = ServiceId(u64::from(PORT))),
+            RejReason::INVALID_SERVICE_ID,
+        ),
+        ("another source GID", Box::new(path(move |path| path.local_gid = stranger)), RejReason::INVALID_GID),
+        (
+            "another target GID",
+            Box::new(path(move |path| path.remote_gid = stranger)),
+            RejReason::INVALID_GID,
+        ),
+        ("GIDs of IPv6", Box::new(path(move |path| path.local_gid = v6)), RejReason::INVALID_GID),
+        ("no GID", Box::new(path(|path| path.local_gid = Gid::default())), RejReason::INVALID_GID),
+        ("another IP source", Box::new(|req| req.private_data[19] ^= 1), RejReason::INVALID_GID),
+        ("another IP target", Box::new(|req| req.private_data[35] ^= 1), RejReason::INVALID_GID),
+        ("IP-CM 1.0", Box::new(|req| req.private_data[0] = 0x10), RejReason::UNSUPPORTED),
+        ("IPv5", Box::new(|req| req.private_data[1] = 0x50), RejReason::UNSUPPORTED),
+        ("no IP header", Box::new(|req| req.private_data = [0; 92]), RejReason::UNSUPPORTED),
+        ("another partition", Box::new(|req| req.p_key = 0x8001), RejReason::UNSUPPORTED),
+        ("MTU code 0", Box::new(|req| req.path_mtu = MtuCode(0)), RejReason::INVALID_MTU),
+        ("4096 bytes", Box::new(|req| req.path_mtu = MtuCode(5)), RejReason::INVALID_MTU),
+        ("MTU code 6", Box::new(|req| req.path_mtu = MtuCode(6)), RejReason::INVALID_MTU),
+    ];
+    for (what, change, reason) in refusals {
+        let rej = answer(change).unwrap_or_else(|| panic!("{what} is taken"));
+        assert_eq!((rej.about, rej.reason), (crate::wire::cm::About::REQ, reason), "{what}");
+        // The largest that would do, 2048 bytes, as a REQ has it.
+        let mtu: &[u8] = if reason == RejReason::INVALID_MTU { &[4 << 4] } else { &[] };
+        assert_eq!(&rej.information[..usize::from(rej.information_len)], mtu, "{what}");
+    }
+}
+
+//= rocev2 §11
+//= rocev2 §13
+#[test]
+fn what_does_not_matter_in_a_request_is_passed_over() {
+    type Change = Box<dyn Fn(&mut ReqRepr)>;
+    let harmless: Vec<(&str, Change)> = vec![
+        ("nothing", Box::new(|_| {})),
+        ("vendor options", Box::new(|req| req.vendor_id = 0x00AB_CDEF)),
+        ("a limited member", Box::new(|req| req.p_key = 0x7FFF)),
+        ("end-to-end credits", Box::new(|req| req.end_to_end_flow_control = true)),
+        ("datagram contexts", Box::new(|req| (req.local_eecn, req.remote_eecn) = (7, 8))),
+        ("a datagram channel", Box::new(|req| req.rdc_exists = true)),
+        ("a Q_Key", Box::new(|req| req.local_q_key = 0x8001_0000)),
+        ("LIDs", Box::new(path(|path| (path.local_lid, path.remote_lid) = (1, 2)))),
+        ("a packet rate", Box::new(path(|path| path.packet_rate = 63))),
+        ("a hop limit", Box::new(path(|path| path.hop_limit = 0))),
+        ("a flow label", Box::new(path(|path| path.flow_label = 0x000F_FFFF))),
+        ("256 bytes", Box::new(|req| req.path_mtu = MtuCode(1))),
+        ("no retries", Box::new(|req| req.max_cm_retries = 0)),
+        ("another path", Box::new(|req| req.alternate_path = req.primary_path)),
+    ];
+    for (what, change) in harmless {
+        assert!(answer(change).is_none(), "{what} is refused");
+    }
+}
+
+//= rocev2 §11
+#[test]
+fn another_path_is_declined_and_vendor_options_are_not_taken_up() {
+    for failover in [false, true] {
+        let mut pair = Pair::new();
+        pair.listen();
+        let (mut req, transaction) = pair.req();
+        req.vendor_id = 0x00AB_CDEF;
+        if failover {
+            req.alternate_path = req.primary_path;
+        }
+        let mut mad = say(&CmMessage::Req(req), transaction);
+        // The modifier offers vendor options.
+        mad[20..24].copy_from_slice(&[1, 2, 3, 4]);
+        let frame = frame(&pair.a, &pair.b, pair.a.ip, &mad);
+        let now = pair.now;
+        pair.b.cm.handle(now, &Packet::parse(&frame).unwrap()).unwrap();
+        let b = pair.request();
+        pair.accept(b);
+        let mut slot = [0; 2048];
+        let len = pair.b.cm.poll_transmit(now, Crc::detect(), &mut slot).unwrap();
+        let packet = Packet::parse(&slot[..len]).unwrap();
+        let mad = Mad::new_checked(packet.payload()).unwrap();
+        assert_eq!(mad.header().attribute_modifier(), 0);
+        let Some(CmMessage::Rep(rep)) = CmMessage::parse(&mad) else { panic!("no REP") };
+        // 1: failover is not supported.
+        assert_eq!((rep.vendor_id, rep.failover_accepted), (0, u8::from(failover)));
+    }
+}
+
+//= rocev2 §1
+#[test]
+fn a_peer_chooses_the_class_of_its_traffic_but_not_its_congestion_mark() {
+    let mut pair = Pair::new();
+    pair.listen();
+    let (mut req, transaction) = pair.req();
+    path(|path| path.traffic_class = 26 << 2 | 3)(&mut req);
+    let source = pair.a.ip;
+    pair.hear(source, &CmMessage::Req(req), transaction).unwrap();
+    let EventKind::Request { peer, .. } = pair.event(Side::B).kind else { panic!("no request") };
+    assert_eq!(peer.path.traffic_class, 26 << 2);
+}
+
+//= rocev2 §11
+#[test]
+fn datagram_services_are_denied_at_once() {
+    let mut pair = Pair::new();
+    pair.listen();
+    let ask = SidrReqRepr {
+        request_id: CommId(0x1234),
+        p_key: 0xFFFF,
+        service_id: ServiceId(0x0111_0000 | u64::from(PORT)),
+        private_data: [7; 216],
+    };
+    let mut mad = say(
+        &CmMessage::Rtu(crate::wire::cm::RtuRepr {
+            local_comm_id: CommId(0),
+            remote_comm_id: CommId(0),
+            private_data: [0; 224],
+        }),
+        99,
+    );
+    mad[16..18].copy_from_slice(&Attribute::CM_SIDR_REQ.0.to_be_bytes());
+    ask.emit(mad.last_chunk_mut().unwrap());
+    let question = frame(&pair.a, &pair.b, pair.a.ip, &mad);
+    let now = pair.now;
+    let heard = pair.b.cm.handle(now, &Packet::parse(&question).unwrap());
+    assert_eq!(heard, Err(Ignored::Refused));
+    let mut slot = [0; 2048];
+    let len = pair.b.cm.poll_transmit(now, Crc::detect(), &mut slot).unwrap();
+    assert_eq!(len, question.len());
+    let packet = Packet::parse(&slot[..len]).unwrap();
+    let mad = Mad::new_checked(packet.payload()).unwrap();
+    assert_eq!(mad.header().attribute(), Attribute::CM_SIDR_REP);
+    assert_eq!(mad.header().transaction_id(), 99);
+    let rep = crate::wire::cm::SidrRepRepr::parse(&crate::wire::cm::SidrRep::new(mad.body()));
+    assert_eq!((rep.request_id, rep.service_id), (ask.request_id, ask.service_id));
+    assert_eq!(rep.status, SidrStatus::UNSUPPORTED);
+}
+
+/// A connection of A's to B, where A is played by the test: its numbers, and B's handle.
+fn accepted(pair: &mut Pair) -> (ReqRepr, crate::wire::cm::RepRepr, u64, ConnId) {
+    pair.listen();
+    let (req, transaction) = pair.req();
+    let (source, now) = (pair.a.ip, pair.now);
+    pair.hear(source, &CmMessage::Req(req), transaction).unwrap();
+    let b = pair.request();
+    pair.accept(b);
+    let Some((CmMessage::Rep(rep), _)) = spoken(&mut pair.b, now) else { panic!("no REP") };
+    (req, rep, transaction, b)
+}
+
+//= rocev2 §11
+#[test]
+fn private_data_of_messages_that_carry_none_here_does_no_harm() {
+    use crate::wire::cm::{About, DreqRepr, MraRepr, RtuRepr};
+    let mut pair = Pair::new();
+    let (req, rep, transaction, b) = accepted(&mut pair);
+    let (source, now) = (pair.a.ip, pair.now);
+    let (local_comm_id, remote_comm_id) = (req.local_comm_id, rep.local_comm_id);
+    let mra = MraRepr {
+        local_comm_id,
+        remote_comm_id,
+        about: About::REP,
+        service_timeout: 20,
+        private_data: [0xA5; 222],
+    };
+    pair.hear(source, &CmMessage::Mra(mra), transaction).unwrap();
+    let rtu = RtuRepr { local_comm_id, remote_comm_id, private_data: [0xA5; 224] };
+    pair.hear(source, &CmMessage::Rtu(rtu), transaction).unwrap();
+    pair.expect(Side::B, b, EventKind::Established);
+    let dreq =
+        DreqRepr { local_comm_id, remote_comm_id, remote_qpn: rep.local_qpn, private_data: [0xA5; 220] };
+    pair.hear(source, &CmMessage::Dreq(dreq), transaction ^ 7).unwrap();
+    pair.expect(Side::B, b, EventKind::Disconnected);
+    pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
+    let Some((CmMessage::Drep(drep), answered)) = spoken(&mut pair.b, now) else { panic!("no DREP") };
+    assert_eq!((drep.remote_comm_id, answered), (local_comm_id, transaction ^ 7), "its own transaction");
+    assert_eq!(drep.private_data, [0; 224]);
+}
+
+//= rocev2 §12
+#[test]
+fn a_queue_pair_number_is_stale_until_timewait_is_over() {
+    let mut pair = Pair::new();
+    let (req, _, transaction, b) = accepted(&mut pair);
+    let source = pair.a.ip;
+    pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
+    pair.collect();
+    pair.wire.clear();
+    // The same request again, and another one of the same queue pair.
+    let other = ReqRepr { local_comm_id: CommId(req.local_comm_id.0 ^ 1), ..req };
+    for (again, reason) in [(req, RejReason::CONSUMER), (other, RejReason::STALE_CONNECTION)] {
+        let _ = pair.hear(source, &CmMessage::Req(again), transaction);
+        let now = pair.now;
+        let Some((CmMessage::Rej(rej), _)) = spoken(&mut pair.b, now) else { panic!("no REJ") };
+        assert_eq!((rej.reason, rej.remote_comm_id), (reason, again.local_comm_id));
+    }
+    pair.run_for(Duration::from_secs(5));
+    pair.hear(source, &CmMessage::Req(other), transaction).unwrap();
+    pair.request();
+}
+
+//= rocev2 §12
+#[test]
+fn a_request_repeated_after_the_end_is_stale() {
+    let mut pair = Pair::new();
+    pair.listen();
+    let (req, transaction) = pair.req();
+    let source = pair.a.ip;
+    pair.hear(source, &CmMessage::Req(req), transaction).unwrap();
+    let b = pair.request();
+    pair.accept(b);
+    pair.command(Side::B, |cm, now| cm.traffic_seen(now, b)).unwrap();
+    pair.expect(Side::B, b, EventKind::Established);
+    pair.meddle(|_, _| Fate::Lose);
+    pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
+    pair.expect(Side::B, b, EventKind::DisconnectDone { graceful: false });
+    assert_eq!(pair.hear(source, &CmMessage::Req(req), transaction), Err(Ignored::Refused));
+    let now = pair.now;
+    let Some((CmMessage::Rej(rej), _)) = spoken(&mut pair.b, now) else { panic!("no REJ") };
+    assert_eq!(rej.reason, RejReason::STALE_CONNECTION);
+}
+
+//= rocev2 §12
+#[test]
+fn a_reply_that_nobody_waits_for_is_refused() {
+    // To a host that knows nothing, and to one that gave up before the reply came.
+    for crash in [true, false] {
+        let mut pair = Pair::new();
+        pair.listen();
+        let a = pair.connect();
+        let b = pair.request();
+        if crash {
+            pair.a.crash();
+        } else {
+            pair.meddle(|_, message| if message == Attribute::CM_REJ { Fate::Lose } else { Fate::Deliver });
+            pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
+            pair.collect();
+            pair.meddle(|_, _| Fate::Deliver);
+        }
+        let begun = pair.now;
+        pair.accept(b);
+        let reason = if crash { RejReason::INVALID_COMM_ID } else { RejReason::TIMEOUT };
+        pair.expect(Side::B, b, EventKind::Refused { reason, private_data: padded(b"", 148) });
+        assert!(pair.now.duration_since(begun) < Duration::from_millis(1), "at once");
+        pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
+        pair.nothing_left();
+    }
+}
+
+//= rocev2 §12
+#[test]
+fn a_reply_of_a_stale_queue_pair_is_refused_and_may_be_asked_for_again() {
+    let mut pair = Pair::new();
+    pair.listen();
+    let (old, _) = pair.established();
+    // B crashes and comes back with the same queue pairs.
+    pair.b.crash();
+    pair.b.next_qpn -= 1;
+    pair.listen();
+    let a = pair.connect();
+    let b = pair.request();
+    pair.accept(b);
+    let stale = EventKind::Refused { reason: RejReason::STALE_CONNECTION, private_data: padded(b"", 148) };
+    let told = [pair.event(Side::A), pair.event(Side::A)].map(|event| (event.conn, event.kind));
+    assert!(
+        told.contains(&(old, EventKind::Aborted))
+            && matches!(told[1], (conn, EventKind::Refused { reason: RejReason::STALE_CONNECTION, .. }) if conn == a),
+        "{told:?}"
+    );
+    pair.expect(Side::B, b, stale);
+    for conn in [old, a] {
+        pair.command(Side::A, |cm, now| cm.release(now, conn)).unwrap();
+    }
+    pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
+    pair.nothing_left();
+    pair.b.next_qpn -= 1;
+    let a = pair.connect();
+    let b = pair.request();
+    pair.accept(b);
+    pair.replied(a);
+}
