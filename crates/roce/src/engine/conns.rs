@@ -206,7 +206,8 @@ impl<R: RawMutex> Engine<R> {
             }
             let reads = conns.cm.accept(now, conn, spec, local)?;
             // Served from the moment the REP is sent, which cannot be before the lock is free.
-            let params = self.peer_params(conn, qp, &PeerQp { reads, ..peer }, local.receive_psn)
+            let params = self
+                .peer_params(conn, qp, &PeerQp { reads, ..peer }, local.receive_psn)
                 .ok_or(ConnError::Invalid)?;
             rc.peer_known(params, &self.config).map_err(|_| ConnError::QpBusy)?;
             if let Some(entry) = conns.entry(conn) {
@@ -316,7 +317,8 @@ impl<R: RawMutex> Engine<R> {
                 entry.reads = peer.reads;
                 let (qp, receive_psn) = (entry.qp.clone()?, entry.receive_psn);
                 //= R-CONN-35
-                let known = self.peer_params(id, &qp, peer, receive_psn)
+                let known = self
+                    .peer_params(id, &qp, peer, receive_psn)
                     .is_some_and(|params| qp.rc.lock().peer_known(params, &self.config).is_ok());
                 if !known {
                     // The queue pair was flushed meanwhile.

@@ -26,6 +26,9 @@ fn answer(change: impl Fn(&mut ReqRepr)) -> Option<RejRepr> {
     Some(rej)
 }
 
+/// What a test does to a REQ.
+type Change = Box<dyn Fn(&mut ReqRepr)>;
+
 /// A change of the primary path.
 fn path(change: impl Fn(&mut CmPathRepr)) -> impl Fn(&mut ReqRepr) {
     move |req| {
@@ -42,7 +45,6 @@ fn path(change: impl Fn(&mut CmPathRepr)) -> impl Fn(&mut ReqRepr) {
 fn a_request_for_something_else_is_refused_for_its_reason() {
     let stranger = Gid::from(IpAddr::from([192, 168, 77, 66]));
     let v6 = Gid::from("fe80::1".parse::<IpAddr>().unwrap());
-    type Change = Box<dyn Fn(&mut ReqRepr)>;
     let refusals: Vec<(&str, Change, RejReason)> = vec![
         ("UC", Box::new(|req| req.transport_service = TransportService::UC), RejReason::INVALID_TRANSPORT),
         ("RD", Box::new(|req| req.transport_service = TransportService::RD), RejReason::INVALID_TRANSPORT),
@@ -105,7 +107,6 @@ fn a_request_for_something_else_is_refused_for_its_reason() {
 //= rocev2 §13
 #[test]
 fn what_does_not_matter_in_a_request_is_passed_over() {
-    type Change = Box<dyn Fn(&mut ReqRepr)>;
     let harmless: Vec<(&str, Change)> = vec![
         ("nothing", Box::new(|_| {})),
         ("vendor options", Box::new(|req| req.vendor_id = 0x00AB_CDEF)),
@@ -243,9 +244,9 @@ fn private_data_of_messages_that_carry_none_here_does_no_harm() {
     pair.hear(source, &CmMessage::Dreq(dreq), transaction ^ 7).unwrap();
     pair.expect(Side::B, b, EventKind::Disconnected);
     pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
-    let Some((CmMessage::Drep(drep), answered)) = spoken(&mut pair.b, now) else { panic!("no DREP") };
-    assert_eq!((drep.remote_comm_id, answered), (local_comm_id, transaction ^ 7), "its own transaction");
-    assert_eq!(drep.private_data, [0; 224]);
+    let Some((CmMessage::Drep(answer), answered)) = spoken(&mut pair.b, now) else { panic!("no DREP") };
+    assert_eq!((answer.remote_comm_id, answered), (local_comm_id, transaction ^ 7), "its own transaction");
+    assert_eq!(answer.private_data, [0; 224]);
 }
 
 //= rocev2 §12
