@@ -4,7 +4,7 @@
 //! it permutes slot numbers into communication ids, and counted up it gives random numbers. Given the
 //! same seed it gives the same numbers.
 
-use core::{hash::Hasher as _, net::IpAddr};
+use core::hash::Hasher as _;
 
 /// A keyed pseudo-random function.
 #[derive(Clone)]
@@ -47,10 +47,10 @@ impl Prf {
     }
 
     /// The same of an address.
-    pub(super) fn hash_ip(&self, ip: IpAddr) -> u32 {
+    pub(super) fn hash_ip(&self, ip: core::net::IpAddr) -> u32 {
         let bits = match ip {
-            IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
-            IpAddr::V6(ip) => ip.to_bits(),
+            core::net::IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
+            core::net::IpAddr::V6(ip) => ip.to_bits(),
         };
         self.hash((bits >> 64) as u64, bits as u64)
     }
