@@ -170,12 +170,17 @@ impl Cm {
 
     fn receive_rtu(&mut self, incoming: &Incoming<'_>, rtu: &RtuRepr) -> Result<(), Ignored> {
         let index = self.find_mine(incoming, rtu.remote_comm_id, Some(rtu.local_comm_id))?;
-        match self.conns.get(index).map(|conn| conn.state) {
-            Some(State::RepSent) => {
+        match self.conns.get(index).map(|conn| (conn.state, conn.sent)) {
+            Some((State::RepSent, _)) => {
                 self.advance_and_tell(incoming.now, index, Input::ReceiveRtu, Pending::ESTABLISHED);
                 Ok(())
             }
-            Some(State::Established) => Err(Ignored::Duplicate),
+            Some((State::Established, _)) => Err(Ignored::Duplicate),
+            // The peer has not heard that this side has left.
+            Some((State::TimeWait, Some(Attribute::CM_REJ))) => {
+                self.queue_message(incoming.now, index);
+                Err(Ignored::Unexpected)
+            }
             _ => Err(Ignored::Unexpected),
         }
     }

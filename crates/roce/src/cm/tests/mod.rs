@@ -4,6 +4,7 @@ mod addresses;
 mod bounds;
 mod end;
 mod establish;
+mod exchanges;
 mod hostile;
 mod loss;
 mod refuse;
