@@ -1,41 +1,51 @@
-//! Numbers that strangers should not guess, from a seed that the driver of the engine brings.
+//! Numbers that nobody outside can guess, from a seed that the driver of the engine brings.
 //!
-//! Reproducible: the same seed gives the same numbers, so that a simulation replays. Good enough to make
-//! blind guesses of queue pair numbers, keys and sequence numbers hopeless within their 24 to 32 bits; not
-//! for secrets that protect anything else.
+//! Whoever has a connection sees its own queue pair number, keys and starting sequence number, as many times as
+//! it connects; those of others must not follow from them. So all numbers come from SipHash-2-4 under a key
+//! that the seed makes, counted up; and slots get their codes from a cipher whose tables come from there.
+//!
+//! Reproducible: the same seed gives the same numbers, so that a simulation replays.
 
-/// A generator with 256 bits of state (xoshiro256++).
-#[derive(Clone, Debug)]
-pub(crate) struct Random([u64; 4]);
+use alloc::vec::Vec;
+use core::hash::Hasher as _;
+
+use crate::arc::OutOfMemory;
+use crate::room;
+
+/// SipHash-2-4 of three words: a pseudo-random function of them for who does not know the key.
+#[allow(deprecated, reason = "core has no other name for it, and its algorithm is fixed")]
+pub(crate) fn siphash(key: [u64; 2], input: [u64; 3]) -> u64 {
+    let mut hasher = core::hash::SipHasher::new_with_keys(key[0], key[1]);
+    for word in input {
+        hasher.write_u64(word);
+    }
+    hasher.finish()
+}
+
+/// A key of [`siphash`] that all of a seed has a part in: what the first half makes of the second.
+pub(crate) fn key_of(seed: &[u8; 32]) -> [u64; 2] {
+    let word = |bytes: &[u8]| bytes.iter().fold(0u64, |word, &byte| word << 8 | u64::from(byte));
+    let (first, second) = seed.split_at(16);
+    let (a, b) = first.split_at(8);
+    let (c, d) = second.split_at(8);
+    let outer = [word(a), word(b)];
+    [siphash(outer, [0, word(c), word(d)]), siphash(outer, [1, word(c), word(d)])]
+}
+
+/// A generator.
+pub(crate) struct Random {
+    key: [u64; 2],
+    count: u64,
+}
 
 impl Random {
     pub(crate) fn new(seed: [u8; 32]) -> Self {
-        let mut state = [0; 4];
-        for (word, bytes) in state.iter_mut().zip(seed.chunks_exact(8)) {
-            *word = bytes.try_into().map_or(0, u64::from_le_bytes);
-        }
-        // The state of zeros would stay there; any other is as good as the next after a few steps.
-        if state == [0; 4] {
-            state = [1; 4];
-        }
-        let mut random = Self(state);
-        for _ in 0..16 {
-            random.next_u64();
-        }
-        random
+        Self { key: key_of(&seed), count: 0 }
     }
 
     pub(crate) fn next_u64(&mut self) -> u64 {
-        let [a, b, c, d] = &mut self.0;
-        let result = a.wrapping_add(*d).rotate_left(23).wrapping_add(*a);
-        let shifted = *b << 17;
-        *c ^= *a;
-        *d ^= *b;
-        *b ^= *c;
-        *a ^= *d;
-        *c ^= shifted;
-        *d = d.rotate_left(45);
-        result
+        self.count = self.count.wrapping_add(1);
+        siphash(self.key, [0, self.count, 0])
     }
 
     pub(crate) fn next_u32(&mut self) -> u32 {
@@ -57,82 +67,129 @@ impl Random {
     }
 }
 
-/// A keyed permutation of the 24-bit numbers.
-#[derive(Clone, Copy, Debug)]
+/// A permutation of the 24-bit numbers that only its holder can tell from any other: a Feistel network over
+/// halves of 12 bits, each round with two secret tables of its own. A packet's number is looked up through
+/// it, so that it has to be quick: some ten nanoseconds.
 pub(crate) struct Permutation {
-    /// Odd factors and their inverses modulo 2^24.
-    factors: [(u32, u32); 3],
-    mask: u32,
+    rounds: Vec<Tables>,
 }
 
-const BITS: u32 = 0x00FF_FFFF;
+/// For the lower and for the upper 6 bits of a half, one after the other.
+type Tables = [u16; 128];
+
+const ROUNDS: usize = 8;
+const HALF: u32 = 12;
+const HALF_MASK: u32 = (1 << HALF) - 1;
 
 impl Permutation {
-    pub(crate) fn new(random: &mut Random) -> Self {
-        let mut factors = [(1, 1); 3];
-        for pair in &mut factors {
-            let factor = random.next_u32() & BITS | 1;
-            *pair = (factor, inverse(factor));
+    pub(crate) fn try_new(random: &mut Random) -> Result<Self, OutOfMemory> {
+        let mut rounds = room::filled(ROUNDS, [0; 128])?;
+        for entry in rounds.iter_mut().flatten() {
+            *entry = random.next_u32() as u16;
         }
-        Self { factors, mask: random.next_u32() & BITS }
+        Ok(Self { rounds })
     }
 
-    /// The image of `value`, of which the low 24 bits count.
+    /// The image of `value`, which is below 2^24.
     #[inline]
-    pub(crate) const fn apply(&self, value: u32) -> u32 {
-        let [(a, _), (b, _), (c, _)] = self.factors;
-        let mut v = (value ^ self.mask).wrapping_mul(a) & BITS;
-        v ^= v >> 12;
-        v = v.wrapping_mul(b) & BITS;
-        v ^= v >> 13;
-        v.wrapping_mul(c) & BITS
+    pub(crate) fn apply(&self, value: u32) -> u32 {
+        self.rounds.iter().fold(value, |value, tables| {
+            let (left, right) = (value >> HALF, value & HALF_MASK);
+            right << HALF | left ^ mix(tables, right)
+        })
     }
 
     /// What has the image `value`.
     #[inline]
-    pub(crate) const fn undo(&self, value: u32) -> u32 {
-        let [(_, a), (_, b), (_, c)] = self.factors;
-        // A shift by at least half of the bits is undone by itself.
-        let mut v = value.wrapping_mul(c) & BITS;
-        v ^= v >> 13;
-        v = v.wrapping_mul(b) & BITS;
-        v ^= v >> 12;
-        (v.wrapping_mul(a) ^ self.mask) & BITS
+    pub(crate) fn undo(&self, value: u32) -> u32 {
+        self.rounds.iter().rev().fold(value, |value, tables| {
+            let (right, mixed) = (value >> HALF, value & HALF_MASK);
+            (mixed ^ mix(tables, right)) << HALF | right
+        })
     }
 }
 
-/// The inverse of an odd number modulo 2^24 (Newton's iteration doubles the right bits).
-const fn inverse(odd: u32) -> u32 {
-    let mut x = odd;
-    let mut round = 0;
-    while round < 4 {
-        x = x.wrapping_mul(2u32.wrapping_sub(odd.wrapping_mul(x)));
-        round += 1;
-    }
-    x & BITS
+/// The round function. It adds where the network uses exclusive or, so that the two do not cancel out.
+#[inline]
+fn mix(tables: &Tables, half: u32) -> u32 {
+    let (lower, upper) = ((half & 63) as usize, (half >> 6 & 63) as usize);
+    let entry = |at: usize| tables.get(at).copied().unwrap_or_default();
+    u32::from(entry(lower).wrapping_add(entry(64 | upper))) & HALF_MASK
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const BITS: u32 = 24;
+
+    fn permutation(seed: u8) -> Permutation {
+        Permutation::try_new(&mut Random::new([seed; 32])).unwrap()
+    }
+
     proptest::proptest! {
         #[test]
-        fn a_permutation_is_undone(seed: [u8; 32], value in 0..=BITS) {
-            let permutation = Permutation::new(&mut Random::new(seed));
+        fn a_permutation_is_undone(seed: u8, value in 0u32..1 << BITS) {
+            let permutation = permutation(seed);
             let image = permutation.apply(value);
-            proptest::prop_assert!(image <= BITS);
+            proptest::prop_assert!(image < 1 << BITS);
             proptest::prop_assert_eq!(permutation.undo(image), value);
         }
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_numbers() {
-        let (mut a, mut b, mut c) = (Random::new([1; 32]), Random::new([1; 32]), Random::new([2; 32]));
-        let numbers: Vec<_> = (0..8).map(|_| a.next_u64()).collect();
-        assert!(numbers.iter().all(|&n| n == b.next_u64()));
-        assert!(numbers.iter().any(|&n| n != c.next_u64()));
-        assert!((0..100).all(|_| a.below(7) < 7));
-        assert_ne!(Random::new([0; 32]).next_u64(), 0);
+    fn the_same_seed_gives_the_same_numbers_and_another_gives_others() {
+        let numbers = |seed: [u8; 32]| {
+            let mut random = Random::new(seed);
+            std::array::from_fn::<_, 8, _>(|_| random.next_u64())
+        };
+        assert_eq!(numbers([1; 32]), numbers([1; 32]));
+        for byte in [0, 7, 8, 15, 16, 31] {
+            let mut other = [1; 32];
+            other[byte] ^= 0x80;
+            assert_ne!(numbers([1; 32]), numbers(other), "byte {byte} of the seed does not count");
+        }
+        let mut random = Random::new([0; 32]);
+        assert!((0..100).all(|_| random.below(7) < 7));
+        assert_ne!(random.fork().next_u64(), random.next_u64());
+    }
+
+    /// A bit of the input changes each bit of the output half of the time, whichever bits the two are. What a
+    /// multiplication makes of bits, for one, does not reach lower ones.
+    #[test]
+    fn every_bit_of_a_code_depends_on_every_bit_of_its_slot() {
+        const TRIES: u32 = 4000;
+        let permutation = permutation(3);
+        let mut random = Random::new([9; 32]);
+        let mut flips = [[0_u32; BITS as usize]; BITS as usize];
+        for _ in 0..TRIES {
+            let value = random.next_u32() >> 8;
+            for (input, row) in flips.iter_mut().enumerate() {
+                let changed = permutation.apply(value) ^ permutation.apply(value ^ 1 << input);
+                for (output, count) in row.iter_mut().enumerate() {
+                    *count += changed >> output & 1;
+                }
+            }
+        }
+        // 2000 on average; six standard deviations are 190.
+        let expected = TRIES / 2 - 200..TRIES / 2 + 200;
+        for (input, row) in flips.iter().enumerate() {
+            for (output, count) in row.iter().enumerate() {
+                assert!(expected.contains(count), "bit {input} flips bit {output} {count} times of {TRIES}");
+            }
+        }
+    }
+
+    /// Slots are numbered one after the other: the distance of two codes says nothing of that of their slots.
+    #[test]
+    fn neighbours_differ_by_nothing_that_repeats() {
+        let permutation = permutation(5);
+        let mut differences: Vec<_> = (0..4096)
+            .map(|slot| permutation.apply(slot + 1).wrapping_sub(permutation.apply(slot)) % (1 << BITS))
+            .collect();
+        differences.sort_unstable();
+        differences.dedup();
+        // Of so many random ones, half of one would be there twice.
+        assert!(differences.len() >= 4090, "only {} differences", differences.len());
     }
 }

@@ -27,6 +27,8 @@ use crate::room;
 /// Slots are allocated by so many at a time, and stay until the table goes.
 const CHUNK_BITS: u32 = 8;
 const CHUNK: usize = 1 << CHUNK_BITS;
+/// Generations of a slot that are looked at for a code that is wanted.
+const TRIES: u64 = 32;
 /// At most 2^18 slots, so that at least 6 bits of a code are generation.
 const MAX_BITS: u32 = 18;
 
@@ -65,24 +67,23 @@ struct Free {
 const NIL: u32 = u32::MAX;
 
 /// Translates between codes and slots.
-#[derive(Clone, Copy)]
 struct Codes {
     permutation: Permutation,
     index_bits: u32,
 }
 
 impl Codes {
-    fn code(self, index: u32, generation: u32) -> u32 {
+    fn code(&self, index: u32, generation: u32) -> u32 {
         self.permutation.apply(index | generation << self.index_bits)
     }
 
     /// Slot and generation.
-    fn split(self, code: u32) -> (u32, u32) {
+    fn split(&self, code: u32) -> (u32, u32) {
         let plain = self.permutation.undo(code);
         (plain & ((1 << self.index_bits) - 1), plain >> self.index_bits)
     }
 
-    fn generations(self) -> u32 {
+    fn generations(&self) -> u32 {
         1 << (24 - self.index_bits)
     }
 }
@@ -98,6 +99,7 @@ pub(crate) struct Vacant<'a, T, R: RawMutex> {
     table: &'a Slots<T, R>,
     index: u32,
     code: u32,
+    salt: u8,
 }
 
 /// An object of a table, for a short while.
@@ -116,7 +118,7 @@ impl<T, R: RawMutex> Slots<T, R> {
         room::grow_to(&mut chunks, limit.div_ceil(CHUNK as u32) as usize, AtomicPtr::default)?;
         Ok(Self {
             chunks,
-            codes: Codes { permutation: Permutation::new(random), index_bits },
+            codes: Codes { permutation: Permutation::try_new(random)?, index_bits },
             limit,
             free: Mutex::new(free),
         })
@@ -144,19 +146,22 @@ impl<T, R: RawMutex> Slots<T, R> {
             free.tail = NIL;
         }
         free.live += 1;
-        // The next generation; one more if its code is not wanted. Two in a row never are unwanted, so
-        // few are the reserved codes, but the loop is bounded all the same.
-        let mut generation = (slot.state.load(Ordering::Relaxed) & !LIVE) >> GENERATION_AT;
-        let mut code = 0;
-        for _ in 0..4 {
-            generation = (generation + 1) & u64::from(self.codes.generations() - 1);
-            code = self.codes.code(index, generation as u32);
-            if usable(code) {
-                break;
-            }
-        }
+        // The next generation, unless its code is not wanted. Codes are as good as drawn by lot, and few are
+        // reserved, so that one is found at once; the loop is bounded all the same.
+        let last = (slot.state.load(Ordering::Relaxed) & !LIVE) >> GENERATION_AT;
+        let wanted = (1..=TRIES).find_map(|more| {
+            let generation = (last + more) & u64::from(self.codes.generations() - 1);
+            let code = self.codes.code(index, generation as u32);
+            usable(code).then_some((generation, code))
+        });
+        let Some((generation, code)) = wanted else {
+            drop(free);
+            self.put_back(index);
+            return Err(CreateError::TooMany);
+        };
         slot.set_upper(generation << GENERATION_AT);
-        Ok(Vacant { table: self, index, code })
+        let salt = free.random.next_u32() as u8;
+        Ok(Vacant { table: self, index, code, salt })
     }
 
     /// The object of `code`.
@@ -289,6 +294,11 @@ impl<T, R: RawMutex> Vacant<'_, T, R> {
     /// What the value will be found under.
     pub(crate) fn code(&self) -> u32 {
         self.code
+    }
+
+    /// Eight bits for names that are longer than codes, which nobody can guess either.
+    pub(crate) fn salt(&self) -> u8 {
+        self.salt
     }
 
     /// Number of the slot.

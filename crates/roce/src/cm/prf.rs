@@ -4,7 +4,7 @@
 //! it permutes slot numbers into communication ids, and counted up it gives random numbers. Given the
 //! same seed it gives the same numbers.
 
-use core::hash::Hasher as _;
+use crate::random::{key_of, siphash};
 
 /// A keyed pseudo-random function.
 #[derive(Clone)]
@@ -24,15 +24,7 @@ enum Use {
 
 impl Prf {
     pub(super) fn new(seed: &[u8; 32]) -> Self {
-        // The key is what SipHash under the first half makes of the second, so that all of the seed
-        // counts.
-        let word = |bytes: &[u8]| bytes.iter().fold(0u64, |word, &byte| word << 8 | u64::from(byte));
-        let (first, second) = seed.split_at(16);
-        let (a, b) = first.split_at(8);
-        let (c, d) = second.split_at(8);
-        let outer = [word(a), word(b)];
-        let key = [siphash(outer, [0, word(c), word(d)]), siphash(outer, [1, word(c), word(d)])];
-        Self { key, count: 0 }
+        Self { key: key_of(seed), count: 0 }
     }
 
     /// The next random number.
@@ -74,16 +66,6 @@ impl Prf {
     fn round(&self, round: u64, half: u32) -> u32 {
         siphash(self.key, [Use::Permutation as u64, round, u64::from(half)]) as u32 & 0xFFFF
     }
-}
-
-/// SipHash-2-4 of three words.
-#[allow(deprecated, reason = "core has no other name for it, and its algorithm is fixed")]
-fn siphash(key: [u64; 2], input: [u64; 3]) -> u64 {
-    let mut hasher = core::hash::SipHasher::new_with_keys(key[0], key[1]);
-    for word in input {
-        hasher.write_u64(word);
-    }
-    hasher.finish()
 }
 
 #[cfg(test)]

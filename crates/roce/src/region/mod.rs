@@ -226,28 +226,30 @@ impl<R: RawMutex> Regions<R> {
         if !fits || !access.is_sound() {
             return Err(CreateError::Invalid);
         }
-        self.insert(pd, |key| {
-            let range = Range { key, base, length, access };
+        self.insert(pd, |index, salt| {
+            // The lower bits are the consumer's where it registers by requests; here they are nobody's.
+            let range = Range { key: index | u32::from(salt), base, length, access };
             Content::Fixed(Fixed { range, backing, windows: AtomicU32::new(0) })
         })
     }
 
     pub(crate) fn allocate(&self, pd: Pd, pages: u32, remote: bool) -> Result<Arc<Region>, CreateError> {
         let fast = Fast::try_new(pages, remote)?;
-        self.insert(pd, |_| Content::Fast(fast))
+        self.insert(pd, |_, _| Content::Fast(fast))
     }
 
     pub(crate) fn create_window(&self, pd: Pd) -> Result<Window, CreateError> {
-        self.insert(pd, |_| Content::Window(View::new())).map(Window)
+        self.insert(pd, |_, _| Content::Window(View::new())).map(Window)
     }
 
-    fn insert(&self, pd: Pd, content: impl FnOnce(u32) -> Content) -> Result<Arc<Region>, CreateError> {
+    fn insert(&self, pd: Pd, content: impl FnOnce(u32, u8) -> Content) -> Result<Arc<Region>, CreateError> {
         //= R-MR-13
         //= R-MR-54
         //= R-MR-69
         let vacant = self.table.reserve(|code| code != 0 && code != PRIVILEGED_KEY >> 8)?;
         let index = vacant.code() << 8;
-        let region = Arc::try_new(Region { index, pd, content: content(index) })?;
+        let content = content(index, vacant.salt());
+        let region = Arc::try_new(Region { index, pd, content })?;
         vacant.fill(region.clone());
         Ok(region)
     }

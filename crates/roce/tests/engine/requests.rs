@@ -283,9 +283,10 @@ fn a_batch_of_packets_is_answered_by_one_acknowledgement() {
 
 #[test]
 fn sequence_numbers_wrap() {
-    // The numbers begin anywhere below 2^24: enough seeds meet the wrap; one is made sure of.
+    // The numbers begin anywhere below 2^24. The first of these seeds meets the wrap, others do if the generator
+    // becomes another one.
     let mut wrapped = false;
-    for seed in 0..400 {
+    for seed in 9252..40_000 {
         let mut pair = Pair::new(Options { seed, ..Options::default() });
         pair.listen();
         pair.capture = Some(Vec::new());

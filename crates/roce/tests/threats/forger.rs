@@ -1,0 +1,155 @@
+//! A connected pair, and somebody who can put any frame on bob's wire.
+
+use roce::icrc::Crc;
+use roce::wire::cm::CmMessage;
+use roce::wire::{
+    AethRepr, AtomicAckEthRepr, AtomicEthRepr, Ext, ExtHeaders, Headers, Mad, Opcode, OpcodeInfo, Packet,
+    Path, PayloadRule, Psn, Qpn, RethRepr, Syndrome, Template,
+};
+use roce::{ConnEvent, Verdict};
+
+pub use netsim::{Options, Pair};
+
+/// Bob is side 1. Alice's and bob's next numbers, as somebody on the path knows them.
+pub struct Forger {
+    pub pair: Pair,
+    /// From alice to bob.
+    pub path: Path,
+    /// What bob expects from alice.
+    pub psn: Psn,
+    /// The first number that bob will send with.
+    pub bobs: Psn,
+}
+
+impl Forger {
+    pub fn new(options: Options) -> Self {
+        let mut pair = Pair::connected(options);
+        pair.capture = Some(Vec::new());
+        for side in 0..2 {
+            let (source, target) = (pair.sides[side].source(b"hi"), pair.sides[1 - side].shared(2));
+            pair.sides[side].write(1, &[source.all()], &target, 0);
+        }
+        pair.run_for(std::time::Duration::from_millis(5));
+        let next = |pair: &Pair, side| {
+            let frames = pair.capture.as_ref().unwrap().iter();
+            let mut writes = frames
+                .filter(|(from, _)| *from == side)
+                .map(|(_, frame)| Packet::parse(frame).unwrap())
+                .filter(|packet| packet.bth().opcode() == Opcode::WRITE_ONLY);
+            writes.next().unwrap().bth().psn().next()
+        };
+        let (psn, bobs) = (next(&pair, 0), next(&pair, 1));
+        for side in &pair.sides {
+            assert_eq!(side.outcomes(), [(1, roce::Status::Success)]);
+        }
+        pair.capture = Some(Vec::new());
+        // From now on alice hears nothing and says nothing.
+        pair.cut = [true; 2];
+        let path = pair.path(0);
+        Self { pair, path, psn, bobs }
+    }
+
+    /// The same before anything was sent, so that nothing is known of round trips.
+    pub fn fresh(options: Options) -> Self {
+        let mut pair = Pair::new(options);
+        pair.capture = Some(Vec::new());
+        pair.listen();
+        pair.connect(b"");
+        pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
+        pair.accept(b"");
+        pair.run_until("a reply", |pair| pair.told(0, |e| matches!(e, ConnEvent::Replied { .. })));
+        pair.complete();
+        pair.run_until("an end", |pair| pair.told(1, |e| matches!(e, ConnEvent::Established { .. })));
+        let (mut psn, mut bobs) = (Psn::new(0), Psn::new(0));
+        for (_, frame) in pair.capture.as_ref().unwrap() {
+            match message(frame) {
+                Some(CmMessage::Req(req)) => bobs = req.starting_psn,
+                Some(CmMessage::Rep(rep)) => psn = rep.starting_psn,
+                _ => {}
+            }
+        }
+        pair.capture = Some(Vec::new());
+        pair.cut = [true; 2];
+        let path = pair.path(0);
+        Self { pair, path, psn, bobs }
+    }
+
+    pub fn bob(&self) -> Qpn {
+        self.pair.sides[1].qp.qpn()
+    }
+
+    pub fn frame(&self, opcode: Opcode, psn: Psn, ext: Ext, payload: &[u8]) -> Vec<u8> {
+        frame(&self.path, self.bob(), opcode, psn, ext, payload)
+    }
+
+    /// An acknowledgement, or what else the syndrome makes of it.
+    pub fn answer(&self, psn: Psn, syndrome: Syndrome) -> Vec<u8> {
+        self.frame(Opcode::ACKNOWLEDGE, psn, Ext::Aeth(AethRepr { syndrome, msn: 0 }), &[])
+    }
+
+    pub fn give(&mut self, frame: &[u8]) -> Verdict {
+        self.pair.sides[1].engine.handle_frame(self.pair.now, frame)
+    }
+
+    /// What bob sends now.
+    pub fn sent(&mut self) -> Vec<Vec<u8>> {
+        self.pair.drive();
+        let capture = std::mem::take(self.pair.capture.as_mut().unwrap());
+        capture.into_iter().filter(|(from, _)| *from == 1).map(|(_, frame)| frame).collect()
+    }
+
+    pub fn stat(&self, name: &str) -> u64 {
+        self.pair.sides[1].stat(name)
+    }
+
+    /// All counters of bob, by name.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        let mut all = Vec::new();
+        self.pair.sides[1].engine.stats().each(|name, count| all.push((name, count)));
+        all
+    }
+}
+
+/// The message of connection management in a frame.
+pub fn message(frame: &[u8]) -> Option<CmMessage> {
+    let packet = Packet::parse(frame).ok()?;
+    packet.deth()?;
+    CmMessage::parse(&Mad::new_checked(packet.payload()).ok()?)
+}
+
+pub fn frame(path: &Path, to: Qpn, opcode: Opcode, psn: Psn, ext: Ext, payload: &[u8]) -> Vec<u8> {
+    let headers = Headers { opcode, solicited: false, ack_req: true, psn, ext };
+    let mut slot = vec![0; payload.len() + 200];
+    let template = Template::new(path, to).unwrap();
+    let mut frame = template.begin(Crc::table(), &mut slot, &headers, payload.len()).unwrap();
+    frame.write(payload);
+    let len = frame.finish();
+    slot.truncate(len);
+    slot
+}
+
+/// Extended headers for an opcode that mean no harm: nothing of length 0.
+pub fn harmless(info: &OpcodeInfo) -> Ext {
+    match info.ext {
+        ext if ext == ExtHeaders::RETH => Ext::Reth(RethRepr { address: 0, r_key: 0, length: 0 }),
+        ext if ext == ExtHeaders::AETH => Ext::Aeth(AethRepr { syndrome: Syndrome::ACK, msn: 0 }),
+        ext if ext == ExtHeaders::AETH | ExtHeaders::ATOMIC_ACK_ETH => {
+            let aeth = AethRepr { syndrome: Syndrome::ACK, msn: 0 };
+            Ext::AtomicAck(aeth, AtomicAckEthRepr { original: 0 })
+        }
+        ext if ext == ExtHeaders::ATOMIC_ETH => {
+            Ext::Atomic(AtomicEthRepr { address: 0, r_key: 0, swap_or_add: 0, compare: 0 })
+        }
+        ext => Ext::parse(ext, &[0; Ext::MAX_LEN]).unwrap(),
+    }
+}
+
+/// A payload as long as the opcode wants it.
+pub fn payload(info: &OpcodeInfo) -> Vec<u8> {
+    let len = match info.payload {
+        PayloadRule::None => 0,
+        PayloadRule::Full => 1024,
+        PayloadRule::Some | PayloadRule::Any => 8,
+    };
+    vec![0xEE; len]
+}

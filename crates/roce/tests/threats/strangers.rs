@@ -1,0 +1,124 @@
+//! Frames from anybody but the peer: dropped, counted, and nothing else.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use roce::wire::{Class, Opcode, Path, Psn, Qpn, Syndrome};
+use roce::{QpState, Reason, Verdict};
+
+use crate::forger::{Forger, Options, frame, harmless, payload};
+
+/// Ways that somebody's frames differ from those of the peer.
+fn strangers(path: Path) -> Vec<Path> {
+    let other = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 66));
+    let (IpAddr::V4(local), IpAddr::V4(remote)) = (path.local_ip, path.remote_ip) else { unreachable!() };
+    vec![
+        Path { local_ip: other, ..path },
+        Path { remote_ip: other, ..path },
+        Path { local_ip: path.remote_ip, remote_ip: path.local_ip, ..path },
+        Path {
+            local_ip: IpAddr::V6(local.to_ipv6_mapped()),
+            remote_ip: IpAddr::V6(remote.to_ipv6_mapped()),
+            ..path
+        },
+        Path {
+            local_ip: IpAddr::V6(Ipv6Addr::LOCALHOST),
+            remote_ip: IpAddr::V6(Ipv6Addr::LOCALHOST),
+            ..path
+        },
+    ]
+}
+
+#[test]
+fn whatever_a_stranger_sends_to_a_queue_pair_is_dropped_and_counted_and_nothing_else() {
+    let mut forger = Forger::new(Options::default());
+    let sink = forger.pair.sides[1].sink(64);
+    forger.pair.sides[1].recv(7, &[sink.all()]);
+    let (psn, bob) = (forger.psn, forger.bob());
+    for path in strangers(forger.path) {
+        for info in Opcode::table().iter().filter(|info| info.class != Class::Datagram) {
+            let frame = frame(&path, bob, info.opcode, psn, harmless(info), &payload(info));
+            let before = forger.counters();
+            assert_eq!(forger.give(&frame), Verdict::Dropped(Reason::Address), "{}", info.name);
+            let changed: Vec<_> = forger.counters().into_iter().filter(|now| !before.contains(now)).collect();
+            let drops = forger.stat("drop_address");
+            assert_eq!(changed, [("drop_address", drops)], "{}", info.name);
+            assert_eq!(forger.sent(), Vec::<Vec<u8>>::new(), "{}", info.name);
+        }
+    }
+    assert_eq!(forger.pair.sides[1].qp.state(), QpState::Rts);
+    assert_eq!(forger.pair.sides[1].outcomes(), []);
+    // The peer's own frame is still the next one.
+    let frame = forger.frame(Opcode::SEND_ONLY, psn, roce::wire::Ext::None, b"hello");
+    assert_eq!(forger.give(&frame), Verdict::Consumed);
+    assert_eq!(forger.pair.sides[1].outcomes(), [(7, roce::Status::Success)]);
+}
+
+#[test]
+fn a_queue_pair_that_is_not_there_or_not_connected_answers_nothing() {
+    let mut forger = Forger::new(Options::default());
+    let side = &forger.pair.sides[1];
+    let idle = side.engine.create_qp(netsim::spec(side.pd, &side.cq, &forger.pair.options)).unwrap();
+    let cases =
+        [(idle.qpn(), Reason::State), (Qpn::new(0), Reason::NoQp), (Qpn::new(0xFF_FFFF), Reason::NoQp)];
+    for (to, reason) in cases {
+        for info in Opcode::table().iter().filter(|info| info.class != Class::Datagram) {
+            let frame = frame(&forger.path, to, info.opcode, forger.psn, harmless(info), &payload(info));
+            assert_eq!(forger.give(&frame), Verdict::Dropped(reason), "{}", info.name);
+        }
+    }
+    assert_eq!(forger.sent(), Vec::<Vec<u8>>::new());
+}
+
+/// Who spoofs the peer's address and has found the queue pair still has to guess a number: of answers, one that
+/// was sent and not answered; of requests, the one that is next.
+#[test]
+fn answers_to_what_was_not_asked_are_dropped() {
+    let mut forger = Forger::new(Options::default());
+    let fatal =
+        [Syndrome::ACK, Syndrome(0x60), Syndrome(0x61), Syndrome(0x62), Syndrome(0x63), Syndrome(0x20)];
+    // Nothing is outstanding: every number is wrong.
+    for distance in [0, 1, 127, 1 << 20, (1 << 23) - 1] {
+        for syndrome in fatal {
+            let frame = forger.answer(forger.bobs.add(distance), syndrome);
+            assert_eq!(
+                forger.give(&frame),
+                Verdict::Dropped(Reason::Sequence),
+                "{syndrome:?}, {distance} ahead"
+            );
+        }
+    }
+    // One packet is: all other numbers are still wrong, and those before it are old news.
+    let (source, target) = (forger.pair.sides[1].source(b"data"), forger.pair.sides[0].shared(8));
+    forger.pair.sides[1].write(9, &[source.all()], &target, 0);
+    assert_eq!(forger.sent().len(), 1);
+    for distance in [1, 127, 1 << 20, (1 << 23) - 1] {
+        for syndrome in fatal {
+            let frame = forger.answer(forger.bobs.add(distance), syndrome);
+            assert_eq!(forger.give(&frame), Verdict::Dropped(Reason::Sequence));
+            let frame = forger.answer(forger.bobs.sub(distance), syndrome);
+            forger.give(&frame);
+        }
+    }
+    assert_eq!(forger.pair.sides[1].outcomes(), []);
+    assert_eq!(forger.pair.sides[1].qp.state(), QpState::Rts);
+    assert_eq!(forger.sent(), Vec::<Vec<u8>>::new());
+    assert_eq!(forger.give(&forger.answer(forger.bobs, Syndrome::ACK)), Verdict::Consumed);
+    assert_eq!(forger.pair.sides[1].outcomes(), [(9, roce::Status::Success)]);
+}
+
+#[test]
+fn requests_with_a_guessed_number_are_not_executed() {
+    let mut forger = Forger::new(Options::default());
+    let target = forger.pair.sides[1].shared(8);
+    let reth = roce::wire::RethRepr { address: target.address(0), r_key: target.key(), length: 4 };
+    let mut psn: Vec<Psn> = (0..24).map(|bit| forger.psn.add(1 << bit)).collect();
+    psn.extend((0..23).map(|bit| forger.psn.sub(1 << bit)));
+    for psn in psn {
+        let frame = forger.frame(Opcode::WRITE_ONLY, psn, roce::wire::Ext::Reth(reth), b"evil");
+        forger.give(&frame);
+    }
+    assert_eq!(target.read(), [0; 8]);
+    assert_eq!(forger.pair.sides[1].qp.state(), QpState::Rts);
+    // Whatever it was, it is told once.
+    assert!(forger.sent().len() <= 1);
+}
