@@ -276,6 +276,37 @@ fn an_address_that_goes_takes_its_connections_with_it_and_no_others() {
 }
 
 #[test]
+fn a_wildcard_listener_hears_every_address_of_its_family() {
+    let Some(bed) = started(&options(&[V4, ULA, LINK])) else { return };
+    let any = |subnet: IpAddr| match subnet {
+        IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    for subnet in [V4, ULA, LINK] {
+        succeed(begin(&bed, &Program::Messages, Some(any(subnet)), subnet, 7471));
+    }
+    // An address that comes later is heard as well.
+    let machine = bed.machines()[1];
+    let late: IpAddr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0xa).into();
+    let listening = bed.event();
+    let serving = {
+        let (listening, anywhere) = (listening.clone(), SocketAddr::new(any(ULA), 7471));
+        machine.consumer("server", move |adapter| {
+            interop::serve(adapter, &Program::Messages, anywhere, PATIENCE, |_| listening.set())
+        })
+    };
+    assert!(listening.wait(PATIENCE));
+    machine.host().add_address(late, 64);
+    assert!(!bed.event().wait(Duration::from_millis(100)));
+    let local = SocketAddr::new(of(bed.machines()[0], ULA), 0);
+    let asking = bed.machines()[0].consumer("client", move |adapter| {
+        interop::client(adapter, &Program::Messages, local, SocketAddr::new(late, 7471))
+    });
+    succeed([asking, serving]);
+    finish(bed);
+}
+
+#[test]
 fn sixty_four_connections_over_ipv6_at_once() {
     let Some(bed) = started(&options(&[ULA])) else { return };
     succeed(begin(&bed, &probe(Scenario::Many, 65536, 64), None, ULA, 7471));

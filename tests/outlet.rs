@@ -2,11 +2,18 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    path::Path,
     sync::{Arc, Barrier},
     time::{Duration, Instant},
 };
 
-use ndk_consumer::transfer::{self, Progress};
+use ndk_consumer::{
+    interop::{
+        self, Program,
+        probe::{Plan, Scenario},
+    },
+    transfer::{self, Progress},
+};
 use ntsim::{
     netio::link_local,
     wire::{Datagrams, Faults},
@@ -164,75 +171,119 @@ fn a_strangers_stack_finds_the_host_and_pings_it() {
     assert_eq!(outlet.violations(), [""; 0]);
 }
 
-/// How both ends of a copy between two simulations fared, first the one that copied.
-fn copy_between(
-    addresses_used: usize,
-    bytes: usize,
-    faults: Faults,
-    jumbo: bool,
-) -> Option<[Result<(), String>; 2]> {
+/// Runs `body` for two hosts whose wires end in each other, each on a thread of its own with its number.
+fn two_sides<T: Send + 'static>(
+    options: impl Fn(Options) -> Options,
+    body: impl Fn(usize, &Path, Options, Datagrams) -> T + Clone + Send + 'static,
+) -> Option<[T; 2]> {
     let image = image()?;
     let sockets = [bound(), bound()];
-    let at = [0, 1].map(|side: usize| sockets[side].local_addr().unwrap());
-    let [here, there] = sockets;
-    let datagrams = [Datagrams::udp(here, at[1]).unwrap(), Datagrams::udp(there, at[0]).unwrap()];
-    let server = SocketAddr::new(addresses(1)[addresses_used].0, 5445);
-    let client = SocketAddr::new(addresses(0)[addresses_used].0, 0);
+    let [here, there] = [0, 1].map(|side: usize| sockets[side].local_addr().unwrap());
+    let mut peers = [there, here].into_iter();
+    let sides = sockets.map(|socket| Datagrams::udp(socket, peers.next().unwrap()).unwrap());
+    let mut number = 0;
+    let sides = sides.map(|datagrams| {
+        let options =
+            options(Options { seed: number as u64, ..Options::new(MACS[number], &addresses(number as u8)) });
+        let (body, image, this) = (body.clone(), image.clone(), number);
+        number += 1;
+        std::thread::spawn(move || body(this, &image, options, datagrams))
+    });
+    Some(sides.map(|side| side.join().expect("no assertion failed")))
+}
+
+/// A host on the wire.
+fn started(image: &Path, options: &Options, datagrams: Datagrams) -> Outlet {
+    let mut outlet = Outlet::new(image, options, datagrams).expect("the image can be loaded");
+    outlet.start().expect("the driver starts");
+    outlet
+}
+
+fn stopped(mut outlet: Outlet) {
+    outlet.stop().expect("the driver stops");
+    assert_eq!(outlet.violations(), [""; 0]);
+}
+
+/// Copies over the addresses of that kind from the first host to the second and back.
+fn copy_over(kind: usize, options: impl Fn(Options) -> Options) -> Option<()> {
+    const BYTES: usize = 1 << 20;
     let together = Arc::new(Barrier::new(2));
-    let [here, there] = datagrams;
-    // Each simulation on a thread of its own.
-    let side = |number: u8, datagrams: Datagrams, together: Arc<Barrier>| {
-        let image = image.clone();
-        std::thread::spawn(move || {
-            let options = Options {
-                faults: [faults; 2],
-                seed: u64::from(number),
-                ..Options::new(MACS[usize::from(number)], &addresses(number))
-            };
-            let options = if jumbo { options.jumbo() } else { options };
-            let mut outlet = Outlet::new(&image, &options, datagrams).expect("the image can be loaded");
-            outlet.start().expect("the driver starts");
-            let options = transfer::Options::default();
-            let listening = together.clone();
-            let done = outlet.machine().consumer("consumer", move |adapter| {
-                if number == 1 {
-                    let ready = |_| {
-                        listening.wait();
-                    };
-                    let outcome = transfer::serve(adapter, &options, server, ready, &|_: Progress| {});
-                    outcome.map(drop).map_err(|failure| failure.error.to_string())
-                } else {
+    let outcome = two_sides(options, move |number, image, options, datagrams| {
+        let outlet = started(image, &options, datagrams);
+        let server = SocketAddr::new(addresses(1)[kind].0, 5445);
+        let client = SocketAddr::new(addresses(0)[kind].0, 0);
+        let options = transfer::Options::default();
+        let listening = together.clone();
+        let done = outlet.machine().consumer("consumer", move |adapter| {
+            let outcome = if number == 1 {
+                let ready = |_| {
                     listening.wait();
-                    let data = vec![0x5a; bytes];
-                    let outcome =
-                        transfer::copy(adapter, &options, client, server, "made", &data[..], &|_| {});
-                    outcome.map(drop).map_err(|failure| failure.error.to_string())
-                }
-            });
-            let outcome = done.join().expect("the host lives");
-            // Who is done first still answers what the other one asks again.
-            together.wait();
-            outlet.stop().expect("the driver stops");
-            assert_eq!(outlet.violations(), [""; 0]);
-            outcome
-        })
-    };
-    let serving = side(1, there, together.clone());
-    let copying = side(0, here, together);
-    Some([copying, serving].map(|side| side.join().expect("no assertion failed")))
+                };
+                transfer::serve(adapter, &options, server, ready, &|_: Progress| {})
+            } else {
+                listening.wait();
+                transfer::copy(adapter, &options, client, server, "made", &vec![0x5a; BYTES][..], &|_| {})
+            };
+            outcome.map(drop).map_err(|failure| failure.error.to_string())
+        });
+        let outcome = done.join().expect("the host lives");
+        // Who is done first still answers what the other one asks again.
+        together.wait();
+        stopped(outlet);
+        outcome
+    })?;
+    assert_eq!(outcome, [Ok(()), Ok(())], "{}", addresses(0)[kind].0);
+    Some(())
 }
 
 #[test]
 fn two_simulations_copy_over_every_kind_of_address() {
     for kind in 0..3 {
-        let Some(outcome) = copy_between(kind, 1 << 20, Faults::NONE, true) else { return };
-        assert_eq!(outcome, [Ok(()), Ok(())], "{}", addresses(0)[kind].0);
+        copy_over(kind, Options::jumbo);
     }
 }
 
 #[test]
 fn a_lossy_wire_outside_costs_no_data() {
-    let faults = Faults { loss: 0.02, ..Faults::NONE };
-    let Some(outcome) = copy_between(0, 1 << 20, faults, false) else { return };
-    assert_eq!(outcome, [Ok(()), Ok(())]);
+    let faults = [Faults { loss: 0.02, ..Faults::NONE }; 2];
+    copy_over(0, |options| Options { faults, ..options });
+}
+
+#[test]
+fn a_peer_that_is_killed_is_noticed_and_leaves_nothing() {
+    let program = Program::Probe(Plan { scenario: Scenario::Hold, length: 65536, count: 0 });
+    let together = Arc::new(Barrier::new(2));
+    let killed = two_sides(std::convert::identity, move |number, image, options, datagrams| {
+        let outlet = started(image, &options, datagrams);
+        let server = SocketAddr::new(addresses(1)[1].0, 7471);
+        let client = SocketAddr::new(addresses(0)[1].0, 0);
+        let (listening, program) = (together.clone(), program.clone());
+        if number == 1 {
+            let ready = move |_| {
+                listening.wait();
+            };
+            let serving = outlet.machine().consumer("server", move |adapter| {
+                interop::serve(adapter, &program, server, PATIENCE, ready)
+            });
+            // In the middle of it.
+            while outlet.wire().counters(1).sent < 500 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            outlet.machine().host().kill();
+            assert!(serving.join().is_err(), "it died with its host");
+            return None;
+        }
+        let asking = outlet.machine().consumer("client", move |adapter| {
+            listening.wait();
+            interop::client(adapter, &program, client, server)
+        });
+        let start = Instant::now();
+        let outcome = asking.join().expect("the host lives").expect("it wants to see the connection break");
+        assert!(start.elapsed() < PATIENCE, "noticed after {:?}", start.elapsed());
+        stopped(outlet);
+        Some((outcome.rounds, outcome.books.total().outstanding()))
+    });
+    let Some([Some((rounds, outstanding)), None]) = killed else { return };
+    assert!(rounds > 0, "the peer was there");
+    assert_eq!(outstanding, 0, "every request has completed");
 }

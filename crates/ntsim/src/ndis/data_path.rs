@@ -1,7 +1,7 @@
 //! Frames between the stack above and the miniport. (windows-packaging §8.4)
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
 };
 
@@ -51,7 +51,7 @@ struct State {
     bound: u32,
     /// Lists of the miniport that the stack holds.
     lent: BTreeSet<usize>,
-    received: Vec<Vec<u8>>,
+    received: VecDeque<Vec<u8>>,
     /// Lists that a receive DPC may still indicate, by its thread.
     allowances: BTreeMap<ThreadId, u32>,
 }
@@ -90,7 +90,7 @@ impl DataPath {
 
     /// Frames received so far; they are taken out.
     pub fn take_received(&self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut self.state.lock().received)
+        std::mem::take(&mut self.state.lock().received).into()
     }
 
     /// Lists that the miniport has not completed, and lists that it lent and has not got back.
@@ -194,9 +194,9 @@ impl Adapter {
                 host.hear(self, &frame);
                 let mut state = self.data_path.state.lock();
                 if state.received.len() == MAX_RECEIVED {
-                    state.received.remove(0);
+                    state.received.pop_front();
                 }
-                state.received.push(frame);
+                state.received.push_back(frame);
                 drop(state);
                 buffer = Guest::new(buffer.read().Next);
             }
