@@ -357,7 +357,7 @@ impl Cm {
         Ok(index)
     }
 
-    fn id_of(&self, index: u32) -> ConnId {
+    pub(super) fn id_of(&self, index: u32) -> ConnId {
         conn_id(index, self.conns.get(index).map_or(0, |conn| conn.generation))
     }
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Instant,
-    conn::{PrivateData, ReadLimits},
+    conn::{ConnId, PrivateData, ReadLimits},
     wire::{
         Attribute, Deth, Mad, Packet, Path, Qpn, ack_timeout,
         cm::{
@@ -23,6 +23,8 @@ pub(super) struct Incoming<'a> {
     pub(super) now: Instant,
     pub(super) packet: &'a Packet<'a>,
     pub(super) transaction: u64,
+    /// Whether the peer of a connection was heard of on its queue pair lately.
+    pub(super) is_heard: &'a dyn Fn(ConnId) -> bool,
 }
 
 impl Incoming<'_> {
@@ -42,11 +44,17 @@ impl Incoming<'_> {
 }
 
 impl Cm {
-    /// Takes a packet to queue pair 1 whose ICRC is right.
+    /// Takes a packet to queue pair 1 whose ICRC is right. `is_heard` says of a connection whether packets of
+    /// its peer have come to its queue pair lately: it is not stale then.
     ///
     /// # Errors
     /// Why it had no effect on a connection: for statistics.
-    pub fn handle(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), Ignored> {
+    pub fn handle(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        is_heard: &dyn Fn(ConnId) -> bool,
+    ) -> Result<(), Ignored> {
         addresses::check(&self.addresses, packet)?;
         let deth = packet.deth().ok_or(Ignored::NotCm)?;
         //= rocev2 §11
@@ -62,7 +70,7 @@ impl Cm {
         if !header.is_cm() {
             return Err(Ignored::NotCm);
         }
-        let incoming = Incoming { now, packet, transaction: header.transaction_id() };
+        let incoming = Incoming { now, packet, transaction: header.transaction_id(), is_heard };
         if header.attribute() == Attribute::CM_SIDR_REQ {
             return self.receive_sidr_req(&incoming, &SidrReqRepr::parse(&SidrReq::new(mad.body())));
         }
@@ -329,7 +337,7 @@ impl Cm {
     }
 
     /// Whether a connection to this queue pair of the peer is known, which cannot live on if the peer uses it
-    /// for another one.
+    /// for another one. One of which the peer was heard lately does: it is not the peer who asks.
     pub(super) fn clear_stale(&mut self, incoming: &Incoming<'_>, hash: u32, guid: u64, qpn: Qpn) -> bool {
         //= rocev2 §12
         let stale = self.by_qpn.find(hash, |index| {
@@ -337,7 +345,9 @@ impl Cm {
                 conn.remote_guid == guid && conn.peer.qpn == qpn && incoming.is_from(conn)
             })
         });
-        if let Some(index) = stale {
+        if let Some(index) = stale
+            && !(incoming.is_heard)(self.id_of(index))
+        {
             self.break_off(incoming.now, index);
         }
         stale.is_some()

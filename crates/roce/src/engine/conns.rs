@@ -6,12 +6,13 @@
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::time::Duration;
 
 use lock_api::RawMutex;
 
 use super::{Config, Engine, Event, Transmit};
 use crate::arc::Arc;
-use crate::cm::{self, Cm, EventKind, LocalQp, PeerQp};
+use crate::cm::{self, Cm, EventKind, Ignored, LocalQp, PeerQp};
 use crate::conn::{
     AcceptSpec, ConnEvent, ConnId, ConnectSpec, ListenSpec, ListenerId, ReadLimits, RejectReason,
 };
@@ -26,6 +27,10 @@ use crate::wire::{Packet, Path, Psn, Template, ack_timeout, ack_timeout_code, fl
 /// The longest ACK timeout that is kept to, whatever the peer asks for (0 would be for ever): 1.07 s, so that
 /// with all eight attempts a peer that has vanished is given up within 10 s.
 const MAX_ACK_TIMEOUT: u8 = 18;
+
+/// How long a connection counts as alive after a packet of the peer: less than a host takes to come up again
+/// that has lost its connections without a word.
+const LATELY: Duration = Duration::from_secs(5);
 
 /// Connection management, and the queue pairs of connections.
 pub(super) struct Conns<R: RawMutex> {
@@ -81,6 +86,17 @@ impl<R: RawMutex> Conns<R> {
             ..cm::Config::new(config.ca_guid, seed)
         });
         Self { cm, entries: Vec::new() }
+    }
+
+    fn handle(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), Ignored> {
+        let entries = &self.entries;
+        let is_heard = |id| {
+            let entry = entries.get(place(id)).and_then(Option::as_ref).filter(|entry| entry.id == id);
+            let qp = entry.and_then(|entry| entry.qp.as_ref());
+            let heard = qp.and_then(|qp| qp.rc.lock().heard());
+            heard.is_some_and(|heard| now.duration_since(heard) < LATELY)
+        };
+        self.cm.handle(now, packet, &is_heard)
     }
 
     /// Enters a connection; an error when there is no memory.
@@ -385,7 +401,7 @@ impl<R: RawMutex> Engine<R> {
     #[inline(never)]
     pub(super) fn handle_datagram(&self, now: Instant, packet: &Packet<'_>) {
         self.stats.rx_datagrams.inc();
-        if let Err(why) = self.with_conns(|conns| conns.cm.handle(now, packet)) {
+        if let Err(why) = self.with_conns(|conns| conns.handle(now, packet)) {
             self.stats.count_ignored(why);
         }
     }

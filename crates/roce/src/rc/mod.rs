@@ -55,6 +55,8 @@ pub(crate) struct Rc {
     rate: Rate,
     /// When the timer wheel wakes this queue pair, if it does.
     scheduled: Option<Instant>,
+    /// When the peer's last packet came that was of use.
+    heard: Option<Instant>,
 }
 
 /// The way to the peer.
@@ -147,6 +149,7 @@ impl Rc {
         notifier: Notifier::QUIET,
         rate: Rate::LINE,
         scheduled: None,
+        heard: None,
     };
 
     /// Makes room for everything that the queue pair will ever hold.
@@ -167,6 +170,11 @@ impl Rc {
 
     pub(crate) fn state(&self) -> State {
         self.state
+    }
+
+    /// When the peer's last packet came that was of use.
+    pub(crate) fn heard(&self) -> Option<Instant> {
+        self.heard
     }
 
     pub(crate) fn is_drained(&self) -> bool {
@@ -264,6 +272,7 @@ impl Rc {
             }
             Class::Datagram | Class::Congestion => return Err(Reason::Opcode),
         }
+        self.heard = Some(env.now);
         //= rocev2 §12
         let established = self.conn.filter(|_| self.state == State::Rtr);
         Ok(Outcome { established })

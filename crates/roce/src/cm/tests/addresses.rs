@@ -19,7 +19,7 @@ fn first_word(pair: &mut Pair, change: impl Fn(&mut Path)) -> Result<(), Ignored
     let mut slot = [0; 2048];
     let len = emit(Crc::detect(), &mut slot, &path, 0xC000, Psn::new(1), &mad).unwrap();
     let now = pair.now;
-    pair.b.cm.handle(now, &Packet::parse(&slot[..len]).unwrap())
+    pair.b.cm.hear(now, &Packet::parse(&slot[..len]).unwrap())
 }
 
 //= rocev2 §13

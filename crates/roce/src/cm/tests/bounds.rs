@@ -270,7 +270,7 @@ fn an_answer_is_one_as_long_as_its_question_and_is_not_answered() {
         for (what, mad) in questions(&mut pair) {
             let question = frame(&pair.a, &pair.b, pair.a.ip, &mad);
             let now = pair.now;
-            assert!(pair.b.cm.handle(now, &Packet::parse(&question).unwrap()).is_err(), "{what}");
+            assert!(pair.b.cm.hear(now, &Packet::parse(&question).unwrap()).is_err(), "{what}");
             let mut slot = [0; 2048];
             let len = pair.b.cm.poll_transmit(now, Crc::detect(), &mut slot).unwrap();
             assert_eq!(len, question.len(), "{what}");
@@ -278,7 +278,7 @@ fn an_answer_is_one_as_long_as_its_question_and_is_not_answered() {
             assert_eq!(answer.eth().destination(), pair.a.mac, "{what}");
             assert!(!pair.b.cm.has_transmit(), "one answer to {what}");
             // Whom it reaches knows nothing of it, and keeps silent: nobody can be made to talk to himself.
-            assert!(pair.a.cm.handle(now, &answer).is_err(), "{what}");
+            assert!(pair.a.cm.hear(now, &answer).is_err(), "{what}");
             assert!(!pair.a.cm.has_transmit(), "an answer to the answer to {what}");
         }
     }
@@ -349,7 +349,7 @@ fn whoever_asks_for_patience_gets_ten_minutes_at_most() {
         let patience = frame(&pair.b, &pair.a, pair.b.ip, &say(&CmMessage::Mra(mra), transaction));
         while pair.a.events.is_empty() {
             let now = pair.now;
-            let _ = pair.a.cm.handle(now, &Packet::parse(&patience).unwrap());
+            let _ = pair.a.cm.hear(now, &Packet::parse(&patience).unwrap());
             pair.run_for(Duration::from_millis(every));
         }
         let waited = pair.now.duration_since(begun).as_secs();
@@ -479,11 +479,11 @@ fn a_reply_of_somebody_else_is_not_taken_for_the_peers() {
         [(stranger(1), rep, transaction), (peer, wrong_id, transaction), (peer, rep, transaction ^ 1)];
     for (source, rep, transaction) in attempts {
         let frame = frame(&pair.b, &pair.a, source, &say(&CmMessage::Rep(rep), transaction));
-        assert!(pair.a.cm.handle(now, &Packet::parse(&frame).unwrap()).is_err());
+        assert!(pair.a.cm.hear(now, &Packet::parse(&frame).unwrap()).is_err());
         assert_eq!(pair.a.cm.resolve(a).unwrap().1.state, State::ReqSent);
     }
     let frame = frame(&pair.b, &pair.a, peer, &say(&CmMessage::Rep(rep), transaction));
-    pair.a.cm.handle(now, &Packet::parse(&frame).unwrap()).unwrap();
+    pair.a.cm.hear(now, &Packet::parse(&frame).unwrap()).unwrap();
     pair.replied(a);
 }
 

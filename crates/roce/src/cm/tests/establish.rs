@@ -209,7 +209,7 @@ fn what_linux_sends_makes_a_request() {
     while let Some(frame) = reader.next_packet() {
         let frame = frame.unwrap().data.into_owned();
         let Ok(packet) = Packet::parse(&frame) else { continue };
-        if pair.b.cm.handle(Instant::default(), &packet) == Ok(()) {
+        if pair.b.cm.hear(Instant::default(), &packet) == Ok(()) {
             break;
         }
     }

@@ -40,13 +40,13 @@ fn a_stranger_who_knows_the_numbers_cannot_end_a_connection() {
     for (source, mad) in attempts {
         let frame = frame(&pair.a, &pair.b, source, &mad);
         let now = pair.now;
-        assert!(pair.b.cm.handle(now, &Packet::parse(&frame).unwrap()).is_err());
+        assert!(pair.b.cm.hear(now, &Packet::parse(&frame).unwrap()).is_err());
         assert_eq!(pair.b.cm.poll_event(), None);
     }
     // With everything right it works.
     let frame = frame(&pair.a, &pair.b, peer, &say(&dreq(theirs, mine, qpn), 1));
     let now = pair.now;
-    pair.b.cm.handle(now, &Packet::parse(&frame).unwrap()).unwrap();
+    pair.b.cm.hear(now, &Packet::parse(&frame).unwrap()).unwrap();
     pair.expect(Side::B, b, EventKind::Disconnected);
     pair.release(a, b);
 }
@@ -64,7 +64,7 @@ fn answers_are_bounded_and_go_back_to_where_the_question_came_from() {
         let source = IpAddr::from([10, 0, (i >> 8) as u8, i as u8]);
         let frame = frame(&pair.a, &pair.b, source, &say(&dreq, u64::from(i)));
         let now = pair.now;
-        assert!(pair.b.cm.handle(now, &Packet::parse(&frame).unwrap()).is_err());
+        assert!(pair.b.cm.hear(now, &Packet::parse(&frame).unwrap()).is_err());
     }
     let mut slot = [0; 2048];
     let mut answers = 0;
@@ -262,7 +262,7 @@ proptest! {
             let (from, to) = if side == Side::A { (&pair.b, &pair.a) } else { (&pair.a, &pair.b) };
             let frame = frame(from, to, from.ip, &mad);
             let now = pair.now;
-            let _ = pair.host(side).cm.handle(now, &Packet::parse(&frame).unwrap());
+            let _ = pair.host(side).cm.hear(now, &Packet::parse(&frame).unwrap());
             while pair.host(side).cm.poll_event().is_some() {}
         }
     }
@@ -279,7 +279,7 @@ fn other_datagrams_are_not_connection_management() {
     let mad = say(&rtu, 5);
     let handle = |pair: &mut Pair, mad: &[u8]| {
         let frame = frame(&pair.a, &pair.b, pair.a.ip, mad);
-        pair.b.cm.handle(pair.now, &Packet::parse(&frame).unwrap())
+        pair.b.cm.hear(pair.now, &Packet::parse(&frame).unwrap())
     };
     assert_eq!(handle(&mut pair, &mad), Err(Ignored::Unknown));
     assert_eq!(handle(&mut pair, &mad[..252]), Err(Ignored::NotCm), "too short");

@@ -53,7 +53,7 @@ fn a_request_that_was_not_told_of_ends_with_its_listener() {
         pair.collect();
         let (_, _, frame) = pair.wire.remove(0);
         let now = pair.now;
-        pair.b.cm.handle(now, &Packet::parse(&frame).unwrap()).unwrap();
+        pair.b.cm.hear(now, &Packet::parse(&frame).unwrap()).unwrap();
         match end {
             "pause" => pair.b.cm.pause(now, listener, true).unwrap(),
             _ => pair.b.cm.unlisten(now, listener).unwrap(),

@@ -144,7 +144,7 @@ fn another_path_is_declined_and_vendor_options_are_not_taken_up() {
         mad[20..24].copy_from_slice(&[1, 2, 3, 4]);
         let frame = frame(&pair.a, &pair.b, pair.a.ip, &mad);
         let now = pair.now;
-        pair.b.cm.handle(now, &Packet::parse(&frame).unwrap()).unwrap();
+        pair.b.cm.hear(now, &Packet::parse(&frame).unwrap()).unwrap();
         let b = pair.request();
         pair.accept(b);
         let mut slot = [0; 2048];
@@ -194,7 +194,7 @@ fn datagram_services_are_denied_at_once() {
     ask.emit(mad.last_chunk_mut().unwrap());
     let question = frame(&pair.a, &pair.b, pair.a.ip, &mad);
     let now = pair.now;
-    let heard = pair.b.cm.handle(now, &Packet::parse(&question).unwrap());
+    let heard = pair.b.cm.hear(now, &Packet::parse(&question).unwrap());
     assert_eq!(heard, Err(Ignored::Refused));
     let mut slot = [0; 2048];
     let len = pair.b.cm.poll_transmit(now, Crc::detect(), &mut slot).unwrap();
