@@ -357,6 +357,32 @@ fn a_link_local_address_is_made_of_the_nics_own() {
 }
 
 #[test]
+fn a_host_with_more_addresses_than_the_miniport_has_groups_is_found_at_each() {
+    let Some(bed) = started(&options(&[ULA])) else { return };
+    let [client, server] = bed.machines();
+    // 32 groups are what the miniport can list: one for each of these, and one for all nodes.
+    let address = |number: u16| IpAddr::from(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 1, number));
+    for number in 0..40 {
+        server.host().add_address(address(number), 64);
+    }
+    assert!(!bed.event().wait(Duration::from_millis(100)));
+    for number in [0, 39] {
+        let (local, remote) = (SocketAddr::new(of(client, ULA), 0), SocketAddr::new(address(number), 7471));
+        let listening = bed.event();
+        let ready = listening.clone();
+        let serving = server.consumer("server", move |adapter| {
+            interop::serve(adapter, &Program::Messages, remote, PATIENCE, |_| ready.set())
+        });
+        let asking = client.consumer("client", move |adapter| {
+            let _ = listening.wait(PATIENCE);
+            interop::client(adapter, &Program::Messages, local, remote)
+        });
+        succeed([asking, serving]);
+    }
+    finish(bed);
+}
+
+#[test]
 fn small_frames_of_the_stack_pass_beside_a_full_queue() {
     let keywords = vec![("*JumboPacket", Keyword::Text("1514".into()))];
     let Some(bed) = started(&Options { keywords, path_mtu: 1024, ..options(&[ULA, V4]) }) else { return };

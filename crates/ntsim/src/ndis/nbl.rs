@@ -118,8 +118,16 @@ impl StackList {
     pub fn new(host: &Host, frame: &[u8]) -> Option<Self> {
         let data = block(host, frame.len(), LIST_TAG)?;
         data.write_bytes(frame);
-        let mdl = build_mdl(host, data.address(), frame.len())?;
-        let list = block(host, LIST_LEN + size_of::<NET_BUFFER>(), LIST_TAG)?.cast::<NET_BUFFER_LIST>();
+        let Some(mdl) = build_mdl(host, data.address(), frame.len()) else {
+            release(host, data, LIST_TAG);
+            return None;
+        };
+        let Some(list) = block(host, LIST_LEN + size_of::<NET_BUFFER>(), LIST_TAG) else {
+            release(host, mdl.cast(), MDL_TAG);
+            release(host, data, LIST_TAG);
+            return None;
+        };
+        let list = list.cast::<NET_BUFFER_LIST>();
         let buffer = list.field::<NET_BUFFER>(LIST_LEN);
         write_buffer(buffer, 0, mdl, 0, frame.len());
         list.field::<usize>(std::mem::offset_of!(NET_BUFFER_LIST, FirstNetBuffer)).write(buffer.address());
