@@ -8,7 +8,7 @@ use roce::{
     Status,
 };
 
-use crate::pair::{Options, PORT, Pair};
+use crate::pair::{Options, PORT, Pair, spec};
 
 fn refused(pair: &Pair, side: usize) -> Option<(RejectReason, Vec<u8>)> {
     pair.sides[side].conn_events.iter().find_map(|(_, _, event)| match event {
@@ -278,5 +278,72 @@ fn connections_are_made_and_ended_over_a_bad_network() {
         pair.run_until("the end", |pair| {
             (0..2).all(|side| pair.told(side, |e| matches!(e, ConnEvent::DisconnectDone { .. })))
         });
+    }
+}
+
+//= rocev2 §12
+//= R-CONN-81
+//= R-CONN-95
+#[test]
+fn a_peer_that_never_answers_a_goodbye_is_left_within_ten_seconds() {
+    for side in 0..2 {
+        let mut pair = Pair::connected(Options::default());
+        let sink = pair.sides[side].sink(8);
+        pair.sides[side].recv(1, &[sink.all()]);
+        // As Linux does whose application does not disconnect: it hears, and keeps silent.
+        let here = &pair.sides[side];
+        here.engine.disconnect(pair.now, here.conn.unwrap()).unwrap();
+        let begun = pair.now;
+        pair.run_until("the end", |pair| {
+            pair.told(side, |e| matches!(e, ConnEvent::DisconnectDone { graceful: false }))
+        });
+        let took = pair.now.duration_since(begun);
+        assert!(took > Duration::from_secs(5) && took < Duration::from_secs(10), "{took:?}");
+        assert_eq!(pair.sides[side].outcomes(), [(1, Status::Flushed)]);
+        assert!(pair.told(1 - side, |e| matches!(e, ConnEvent::Disconnected)));
+    }
+}
+
+//= rocev2 §12
+#[test]
+fn a_queue_pair_that_is_stale_at_the_peer_connects_once_timewait_is_over() {
+    let mut pair = Pair::new(Options::default());
+    pair.listen();
+    pair.connect(b"");
+    pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
+    pair.accept(b"");
+    // The peer is not heard any more, nor hears that this side leaves.
+    pair.filter = Some(Box::new(|_, _| false));
+    let alice = &pair.sides[0];
+    alice.engine.release(pair.now, alice.conn.unwrap());
+    pair.drive();
+    pair.filter = None;
+    pair.connect(b"");
+    pair.run_until("a refusal", |pair| refused(pair, 0).is_some());
+    assert_eq!(refused(&pair, 0).unwrap().0, RejectReason::STALE);
+    assert!(pair.told(1, |e| matches!(e, ConnEvent::Aborted)));
+    let bob = &mut pair.sides[1];
+    bob.engine.release(pair.now, bob.conn.take().unwrap());
+    bob.qp = bob.engine.create_qp(spec(bob.pd, &bob.cq, &pair.options)).unwrap();
+    pair.run_for(Duration::from_secs(3));
+    pair.sides[0].conn_events.clear();
+    pair.connect(b"");
+    pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
+    pair.accept(b"");
+    pair.run_until("a reply", |pair| pair.told(0, |e| matches!(e, ConnEvent::Replied { .. })));
+    pair.complete();
+    pair.run_until("the connection", |p| p.told(1, |e| matches!(e, ConnEvent::Established { .. })));
+}
+
+//= rocev2 §12
+#[test]
+fn queue_pair_numbers_come_back_late() {
+    let pair = Pair::new(Options::default());
+    let alice = &pair.sides[0];
+    let mut seen = std::collections::HashSet::new();
+    for number in 0..5000 {
+        let qp = alice.engine.create_qp(spec(alice.pd, &alice.cq, &pair.options)).unwrap();
+        assert!(seen.insert(qp.qpn()), "queue pair {number} has the number of one that was");
+        alice.engine.destroy_qp(&qp);
     }
 }
