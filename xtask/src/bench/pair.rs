@@ -79,7 +79,7 @@ impl Side {
         let mut config = Config::new(u64::from(number) + 1, [number; 32]);
         config.crc = crc;
         let engine = Box::new(Engine::try_new(config).map_err(failed("Engine::try_new"))?);
-        engine.set_addresses(&[ip(number)]).map_err(failed("set_addresses"))?;
+        engine.set_addresses(&[ip(number + 1)]).map_err(failed("set_addresses"))?;
         let pd = engine.create_pd();
         let cq = engine.create_cq(4 * DEPTH, 0).map_err(failed("create_cq"))?;
         let spec = QpSpec {
