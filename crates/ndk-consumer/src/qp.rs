@@ -207,8 +207,7 @@ impl<O: Os> Qp<O> {
         })
     }
 
-    /// Reads from the peer's memory at `offset` into `sges`; no entries read nothing, and tell whether the
-    /// peer is there.
+    /// Reads from the peer's memory at `offset` into `sges`; no entries read nothing.
     pub fn read(
         &self,
         context: usize,
@@ -228,7 +227,8 @@ impl<O: Os> Qp<O> {
         })
     }
 
-    /// Writes `sges` to the peer's memory at `offset`.
+    /// Writes `sges` to the peer's memory at `offset`; no entries write nothing, and tell whether the peer is
+    /// there.
     pub fn write(
         &self,
         context: usize,

@@ -11,7 +11,8 @@
 //! [`send_from`](Endpoint::send_from) and [`receive_into`](Endpoint::receive_into).
 //!
 //! A peer that has vanished is noticed because something is always on its way to it: whoever waits with
-//! nothing outstanding posts a read of no bytes now and then, which a living peer answers.
+//! nothing outstanding posts a write of no bytes now and then, which a living peer acknowledges. (Not a read:
+//! rdma_rxe, when it has to answer one twice, looks for the key at which it did not look the first time.)
 
 mod requests;
 mod shared;
@@ -314,7 +315,7 @@ impl<O: Os> Endpoint<O> {
             if os.now() > patience {
                 return Err(Error::Silent);
             }
-            if self.initiated() == 0 && self.limits.outbound != 0 {
+            if self.initiated() == 0 {
                 self.probe()?;
             }
         }
@@ -463,8 +464,8 @@ impl<O: Os> Endpoint<O> {
 
     fn probe(&mut self) -> Result<(), Error> {
         let nowhere = RemoteMemory { address: 0, token: 0, length: 0 };
-        let request = self.post(Operation::Read, Holding::Nothing, 0, 0);
-        self.posted(Operation::Read, request, "NdkRead", |qp| qp.read(request, &[], &nowhere, 0, 0))
+        let request = self.post(Operation::Write, Holding::Nothing, 0, 0);
+        self.posted(Operation::Write, request, "NdkWrite", |qp| qp.write(request, &[], &nowhere, 0, 0))
     }
 
     fn receive(&mut self, buffer: usize) -> Result<(), Error> {
