@@ -5,6 +5,10 @@ use std::{
     fs,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -353,6 +357,54 @@ fn a_link_local_address_is_made_of_the_nics_own() {
         interop::client(adapter, &Program::Messages, local, remote)
     });
     succeed([asking, serving]);
+    finish(bed);
+}
+
+/// In real time, on real threads: whatever the order of events, nothing hangs, and what does not use the address does
+/// not notice.
+#[test]
+fn an_address_that_flaps_disturbs_only_its_own_connections() {
+    const FLAPS: u64 = 40;
+    let Some(bed) = started(&Options { seed: None, ..options(&[V4, ULA]) }) else { return };
+    let machine = bed.machines()[1];
+    let steady = begin(&bed, &probe(Scenario::Write, 8 << 20, 1), None, V4, 7471);
+    // Beside it one conversation after the other, which fails when the address goes under it.
+    let local = SocketAddr::new(of(bed.machines()[0], ULA), 0);
+    let remote = SocketAddr::new(of(machine, ULA), 7472);
+    let (over, fine) = (bed.event(), Arc::new(AtomicU64::new(0)));
+    let serving = {
+        let over = over.clone();
+        machine.consumer("server", move |adapter| {
+            while !over.is_set() {
+                let _ = interop::serve(adapter, &Program::Messages, remote, PATIENCE / 20, |_| {});
+            }
+        })
+    };
+    let asking = {
+        let (over, fine) = (over.clone(), fine.clone());
+        bed.machines()[0].consumer("client", move |adapter| {
+            while !over.is_set() {
+                let outcome = interop::client(adapter, &Program::Messages, local, remote);
+                fine.fetch_add(outcome.is_ok().into(), Relaxed);
+            }
+        })
+    };
+    let deadline = bed.now() + PATIENCE;
+    let mut flaps = 0;
+    // At first too short for a conversation on a slow machine, then longer and longer.
+    while (flaps < FLAPS || fine.load(Relaxed) == 0) && bed.now() < deadline {
+        machine.host().remove_address(remote.ip());
+        std::thread::sleep(Duration::from_millis(3));
+        machine.host().add_address(remote.ip(), 64);
+        flaps += 1;
+        std::thread::sleep(Duration::from_millis(2 * flaps));
+    }
+    over.set();
+    for side in [asking, serving] {
+        side.join().expect("the host lives");
+    }
+    assert!(fine.load(Relaxed) > 0, "a conversation came to its end");
+    succeed(steady);
     finish(bed);
 }
 
