@@ -19,10 +19,16 @@ const EXPECTED: [&str; 9] = [
     "RC Acknowledge",
 ];
 
+/// Malformed frames that an error names.
+const NAMED: usize = 5;
+
 /// Fails if tshark finds a malformed frame.
 pub fn finds_nothing_malformed(capture: &Path) -> Result<()> {
-    let malformed = tshark(capture, &["-Y", "_ws.malformed"])?;
-    ensure!(malformed.is_empty(), "{} has malformed frames:\n{malformed}", capture.display());
+    // It takes the bytes of any short SEND for a header of RPC-over-RDMA, and what does not fit for malformed.
+    let malformed = tshark(capture, &["--disable-protocol", "rpcordma", "-Y", "_ws.malformed"])?;
+    let lines: Vec<&str> = malformed.lines().collect();
+    let named = lines[..lines.len().min(NAMED)].join("\n");
+    ensure!(lines.is_empty(), "{} has {} malformed frames:\n{named}", capture.display(), lines.len());
     Ok(())
 }
 

@@ -91,7 +91,8 @@ pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
 }
 
 impl Side {
-    pub(crate) fn new(number: u8, options: &Options) -> Self {
+    /// A host of its own. [`crate::Pair`] makes two and drives them; whoever makes one alone drives it.
+    pub fn new(number: u8, options: &Options) -> Self {
         let seed = options.seed.wrapping_mul(2).wrapping_add(u64::from(number));
         let mut bytes = [number; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
@@ -215,7 +216,7 @@ impl Side {
     }
 
     /// Takes what the engine has to tell.
-    pub(crate) fn take_events(&mut self) {
+    pub fn take_events(&mut self) {
         while let Some(event) = self.engine.poll_event() {
             match event {
                 Event::Cq(notice) => self.notices.push(notice.context()),

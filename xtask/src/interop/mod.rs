@@ -4,28 +4,131 @@ mod cpio;
 mod elf;
 mod guest;
 
-use std::fs;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
-use anyhow::Result;
-use viordma_tests::interop::guest::{Guest, Options as GuestOptions};
+use anyhow::{Context as _, Result, bail, ensure};
+use viordma_tests::interop::{
+    cases::{self, Case},
+    run::{Runner, Setting},
+    table,
+};
 
-#[derive(clap::Args)]
-pub struct Options {}
+use crate::{
+    capture, decode, image, packages,
+    shell::{self, Exit},
+};
 
-/// Boots the guest and tells that it did.
-pub fn run(_options: &Options) -> Result<()> {
-    let image = guest::image()?;
+/// Boots a Linux guest under QEMU and lets it and the image do everything with each other, as client and as
+/// server. Ends with a table, and with 1 if a case failed.
+#[derive(clap::Args, Default)]
+pub struct Options {
+    /// Try only the cases whose title contains this
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+    /// Name the cases, and do nothing
+    #[arg(long)]
+    pub list: bool,
+    /// Try only the cases that are part of `cargo xtask test`
+    #[arg(long)]
+    pub short: bool,
+    /// Keep the captures of all cases here [default: only those of cases that failed, in target/interop]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub captures: Option<PathBuf>,
+}
+
+/// Cases that passed and that failed.
+pub struct Count {
+    pub passed: usize,
+    pub failed: usize,
+}
+
+pub fn run(options: &Options) -> Result<()> {
+    let cases = chosen(options)?;
+    if options.list {
+        for case in &cases {
+            println!("{} (by the {})", case.title(), case.host());
+        }
+        return Ok(());
+    }
+    let count = try_all(options, &cases)?;
+    ensure!(count.failed == 0, "{} of {} cases failed", count.failed, count.passed + count.failed);
+    Ok(())
+}
+
+/// Tries what [`Options::short`] asks for.
+pub fn short() -> Result<Count> {
+    let options = Options { short: true, ..Options::default() };
+    try_all(&options, &chosen(&options)?)
+}
+
+fn chosen(options: &Options) -> Result<Vec<Case>> {
+    let mut cases = cases::all();
+    cases.retain(|case| case.short || !options.short);
+    if let Some(text) = &options.only {
+        let wanted = text.to_lowercase();
+        cases.retain(|case| case.title().to_lowercase().contains(&wanted));
+    }
+    if cases.is_empty() {
+        return Err(Exit::usage("no case has such a title: --list names them"));
+    }
+    Ok(cases)
+}
+
+fn try_all(options: &Options, cases: &[Case]) -> Result<Count> {
+    packages::require(&packages::CAPTURE)?;
+    let image = image::built()?;
+    let guest = guest::image()?;
+    let captures = captures_directory(options)?;
+    // Paths of sockets are short by nature: not below the target directory.
     let directory = std::env::temp_dir().join(format!("viordma-interop-{}", std::process::id()));
     fs::create_dir_all(&directory)?;
-    let options = GuestOptions {
-        directory: directory.clone(),
-        mac: [0x52, 0x54, 0, 0x77, 0, 2],
-        ipv4: "192.168.77.2/24",
-        ipv6: "fd77::2/64",
-        mtu: 1500,
+    let start = Instant::now();
+    let mut runner = Runner::new(Setting { image, guest, directory, captures: captures.clone() });
+    let mut rows = Vec::new();
+    for case in cases {
+        let row = runner.run(case, check);
+        println!("{row}");
+        if let (true, None, Some(capture)) = (row.passed(), &options.captures, &row.capture) {
+            fs::remove_file(capture)?;
+        }
+        rows.push(row);
+    }
+    let boots: Vec<String> = runner.boots.iter().map(|boot| format!("{:.1} s", boot.as_secs_f64())).collect();
+    drop(runner);
+    println!("\n{}", table::summary(&rows));
+    println!("{:.0} s in all; the guest was booted in {}", start.elapsed().as_secs_f64(), boots.join(", "));
+    let failed = rows.iter().filter(|row| !row.passed()).count();
+    if failed > 0 || options.captures.is_some() {
+        println!("captures are in {}", captures.display());
+    }
+    Ok(Count { passed: rows.len() - failed, failed })
+}
+
+/// Where captures go, empty: what is there from the last time would be taken for this time's.
+fn captures_directory(options: &Options) -> Result<PathBuf> {
+    let directory = match &options.captures {
+        Some(directory) => directory.clone(),
+        None => shell::root().join("target/interop"),
     };
-    let guest = Guest::boot(&image, &options)?;
-    println!("{} ({:.1} s from QEMU's start)", guest.console().trim(), guest.boot.as_secs_f64());
-    guest.power_off()?;
-    Ok(fs::remove_dir_all(directory)?)
+    fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    for entry in fs::read_dir(&directory)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|end| end == "pcapng") {
+            fs::remove_file(&path)?;
+        }
+    }
+    Ok(directory)
+}
+
+/// Nothing in the capture is malformed, says tshark, and every ICRC is right, says a computation of its own.
+fn check(path: &Path) -> Result<()> {
+    let summary = decode::check(path)?;
+    if summary.roce == 0 {
+        bail!("no RoCE frame");
+    }
+    capture::finds_nothing_malformed(path)
 }
