@@ -102,6 +102,7 @@ impl Rc {
     }
 
     /// The oldest request has succeeded.
+    #[inline]
     fn complete_oldest<R: RawMutex>(&mut self, env: &Env<'_, R>) {
         let Some(wqe) = self.send.pop() else { return };
         self.requester.popped(&wqe);
@@ -110,7 +111,9 @@ impl Rc {
         if !wqe.flags.contains(SendFlags::SILENT) {
             env.complete_send(wqe.context, wqe.kind(), Status::Success, wqe.length);
         }
-        self.complete_done(env);
+        if self.send.has_local() {
+            self.complete_done(env);
+        }
     }
 
     fn handle_read_response<R: RawMutex>(&mut self, env: &Env<'_, R>, sequence: u64, packet: &Packet<'_>) {

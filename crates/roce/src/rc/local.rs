@@ -110,6 +110,7 @@ impl Rc {
     }
 
     /// Completes local requests that are done and the oldest.
+    #[inline(never)]
     pub(super) fn complete_done<R: RawMutex>(&mut self, env: &Env<'_, R>) {
         while self.send.front().is_some_and(Wqe::is_done) {
             let Some(wqe) = self.send.pop() else { return };

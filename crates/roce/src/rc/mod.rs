@@ -295,6 +295,7 @@ impl Rc {
         sent.ok()
     }
 
+    #[inline]
     fn transmit_next<R: RawMutex>(&mut self, env: &Env<'_, R>, slot: &mut [u8]) -> Result<usize, Unsent> {
         // What is owed to the peer goes first, but never twice in a row while there are own requests.
         let own_first = self.responder.yield_turn();

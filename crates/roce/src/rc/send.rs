@@ -112,7 +112,8 @@ pub(crate) struct SendQueue {
     len: usize,
     /// Sequence number of the next request.
     next: u64,
-    /// Local requests whose turn is to come.
+    /// Local requests in the queue; and those whose turn is to come.
+    local: usize,
     noted: usize,
 }
 
@@ -127,6 +128,7 @@ impl SendQueue {
         head: 0,
         len: 0,
         next: 0,
+        local: 0,
         noted: 0,
     };
 
@@ -143,12 +145,19 @@ impl SendQueue {
             head: 0,
             len: 0,
             next: 0,
+            local: 0,
             noted: 0,
         })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Whether there is a local request in the queue.
+    #[inline]
+    pub(crate) fn has_local(&self) -> bool {
+        self.local > 0
     }
 
     /// Whether a local request is still to be done.
@@ -241,6 +250,7 @@ impl SendQueue {
             return Err(PostError::QueueFull);
         }
         let index = self.len;
+        self.local = self.local.saturating_add(1);
         self.noted = self.noted.saturating_add(1);
         self.append(Wqe {
             context: request.context,
@@ -294,7 +304,10 @@ impl SendQueue {
         let wqe = *self.front()?;
         self.head = self.wrap(self.head.wrapping_add(1));
         self.len = self.len.saturating_sub(1);
-        self.noted = self.noted.saturating_sub(usize::from(wqe.noted().is_some()));
+        if wqe.operation.is_local() {
+            self.local = self.local.saturating_sub(1);
+            self.noted = self.noted.saturating_sub(usize::from(wqe.noted().is_some()));
+        }
         Some(wqe)
     }
 

@@ -124,8 +124,9 @@ impl<R: RawMutex> Regions<R> {
 
     /// Finds the memory of `[address, address + len)` under `key`, and lets `copy` have it piece by piece:
     /// where, and how many bytes from there. A window is good for the peer of its queue pair only.
-    #[inline]
+    #[inline(always)]
     #[allow(clippy::too_many_arguments, reason = "the whole of an access, inlined into four callers")]
+    #[allow(clippy::inline_always, reason = "on the way of every packet; what is rare is out of line")]
     fn access(
         &self,
         pd: Pd,

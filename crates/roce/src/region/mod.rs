@@ -124,6 +124,7 @@ impl Region {
     /// Names the region locally and, if its rights allow, to peers. Never 0, and not used again soon
     /// after the region is gone. The low byte of a region for fast registration is that of the last
     /// registration in force, and 0 before the first.
+    #[inline]
     pub fn key(&self) -> u32 {
         match self.range().key {
             0 => self.index,
@@ -132,6 +133,7 @@ impl Region {
     }
 
     /// Address of the first byte, for elements and peers; 0 when nothing is registered.
+    #[inline]
     pub fn base(&self) -> u64 {
         self.range().base
     }
@@ -163,6 +165,7 @@ impl Region {
         }
     }
 
+    #[inline]
     fn range(&self) -> Range {
         match &self.content {
             Content::Fixed(fixed) => fixed.range,

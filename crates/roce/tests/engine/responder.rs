@@ -236,7 +236,7 @@ fn what_follows_a_message_without_a_receive_is_no_news() {
     for _ in 0..2 {
         assert_eq!(script.send(0, only, ext, b"late"), Verdict::Consumed);
         // Code 12, 0.64 ms.
-        assert_eq!(script.answers(), [acknowledge(first, 0x20 | 12, 1)]);
+        assert_eq!(script.answers(), [acknowledge(first, 0x20 | 0x0C, 1)]);
         for ahead in 1..4 {
             script.send(ahead, Opcode::WRITE_ONLY, Ext::Reth(reth(&target, 0, 4)), b"more");
             assert_eq!(script.answers(), []);
