@@ -100,7 +100,7 @@ fn build(
     control.negotiate()?;
     let device = control.net_config();
     let max_frame = max_frame(&configuration, &device);
-    let addresses = station_addresses(&configuration, &device);
+    let addresses = station_addresses(&configuration, &device)?;
     set_general_attributes(handle, &device, addresses, max_frame)?;
     report_frame_size(handle, &configuration, max_frame);
 
@@ -176,17 +176,20 @@ fn receive_size(frame: usize) -> u16 {
     size
 }
 
-fn station_addresses(configuration: &Configuration, device: &NetConfig) -> StationAddresses {
-    let permanent = device.mac.unwrap_or_else(local_address);
-    StationAddresses { permanent, current: configuration.network_address.unwrap_or(permanent) }
+fn station_addresses(
+    configuration: &Configuration,
+    device: &NetConfig,
+) -> Result<StationAddresses, Failure> {
+    let permanent = device.mac.or_else(local_address).ok_or(Failure::NoResources)?;
+    Ok(StationAddresses { permanent, current: configuration.network_address.unwrap_or(permanent) })
 }
 
 /// A locally administered address for a device that has none.
-fn local_address() -> [u8; 6] {
-    let mut address: [u8; 6] = kernel::entropy().first_chunk().copied().unwrap_or_default();
+fn local_address() -> Option<[u8; 6]> {
+    let mut address: [u8; 6] = *kernel::entropy()?.first_chunk()?;
     let [first, ..] = &mut address;
     *first = 0x02;
-    address
+    Some(address)
 }
 
 //= R-OPEN-36

@@ -49,12 +49,12 @@ pub fn interrupt_time() -> u64 {
     (BOOT.elapsed().as_nanos() / 100) as u64 + 1
 }
 
-pub fn performance_counter() -> u64 {
-    BOOT.elapsed().as_nanos() as u64
-}
-
-pub fn random(seed: u32) -> u32 {
-    RandomState::new().hash_one(seed) as u32
+/// Not for secrets: tests have none.
+pub fn fill_random(bytes: &mut [u8; 32]) -> bool {
+    for (number, word) in bytes.chunks_exact_mut(8).enumerate() {
+        word.copy_from_slice(&RandomState::new().hash_one(number).to_le_bytes());
+    }
+    true
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

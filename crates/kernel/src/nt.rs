@@ -7,13 +7,14 @@ use core::mem::MaybeUninit;
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::AtomicUsize;
 use core::time::Duration;
+use ndk_abi::cng::{BCRYPT_USE_SYSTEM_PREFERRED_RNG, BCryptGenRandom};
 use ndk_abi::ndis::{NDIS_HANDLE, NdisAllocateIoWorkItem, NdisFreeIoWorkItem, NdisQueueIoWorkItem};
 use ndk_abi::nt::{
     EVENT_TYPE, ExAllocateTimer, ExDeleteTimer, ExSetTimer, KDPC, KEVENT, KWAIT_REASON,
     KeAcquireSpinLockRaiseToDpc, KeClearEvent, KeFlushQueuedDpcs, KeGetCurrentIrql, KeInitializeDpc,
-    KeInitializeEvent, KeInsertQueueDpc, KeLowerIrql, KeQueryInterruptTimePrecise, KeQueryPerformanceCounter,
-    KeReleaseSpinLock, KeRemoveQueueDpc, KeSetEvent, KeTryToAcquireSpinLockAtDpcLevel, KeWaitForSingleObject,
-    KfRaiseIrql, MDL, MEMORY_CACHING_TYPE, MmMapLockedPagesSpecifyCache, MmUnmapLockedPages, RtlRandomEx,
+    KeInitializeEvent, KeInsertQueueDpc, KeLowerIrql, KeQueryInterruptTimePrecise, KeReleaseSpinLock,
+    KeRemoveQueueDpc, KeSetEvent, KeTryToAcquireSpinLockAtDpcLevel, KeWaitForSingleObject, KfRaiseIrql, MDL,
+    MEMORY_CACHING_TYPE, MmMapLockedPagesSpecifyCache, MmUnmapLockedPages,
 };
 
 use crate::boxed::try_box;
@@ -55,16 +56,12 @@ pub fn interrupt_time() -> u64 {
     unsafe { KeQueryInterruptTimePrecise(&raw mut counter) }
 }
 
-pub fn performance_counter() -> u64 {
-    // SAFETY: callable at any IRQL; the frequency is optional.
-    let counter = unsafe { KeQueryPerformanceCounter(null_mut()) };
-    counter.QuadPart.cast_unsigned()
-}
-
-/// IRQL < `DISPATCH_LEVEL`.
-pub fn random(mut seed: u32) -> u32 {
-    // SAFETY: below DISPATCH_LEVEL; the seed is our own variable.
-    unsafe { RtlRandomEx(&raw mut seed) }
+/// `PASSIVE_LEVEL`.
+pub fn fill_random(bytes: &mut [u8; 32]) -> bool {
+    let (buffer, len) = (bytes.as_mut_ptr(), bytes.len() as u32);
+    // SAFETY: at PASSIVE_LEVEL; the generator that needs no handle; `len` bytes of the caller's are written.
+    let status = unsafe { BCryptGenRandom(null_mut(), buffer, len, BCRYPT_USE_SYSTEM_PREFERRED_RNG) };
+    status == STATUS_SUCCESS
 }
 
 /// In a box: a KEVENT holds the head of its own waiters' list and must not move.

@@ -22,12 +22,13 @@
 //! * Every struct and union has `zeroed()`, a constant function, and `Default`, which is the same: NDIS
 //!   and NT expect structures zeroed before use.
 //!
-//! Imports link against the import libraries `ntoskrnl`, `ndis` and `netio`. Without Windows they are
+//! Imports link against the import libraries `ntoskrnl`, `ndis`, `netio` and `cng`. Without Windows they are
 //! declarations only; whoever calls them must define them.
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals)]
 #![allow(clippy::upper_case_acronyms, clippy::doc_markdown, clippy::type_complexity)]
 #![allow(clippy::unreadable_literal, clippy::cast_possible_wrap, clippy::pub_underscore_fields)]
 
+pub mod cng;
 pub mod ndis;
 pub mod ndk;
 pub mod netio;

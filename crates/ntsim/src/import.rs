@@ -50,7 +50,11 @@ pub fn registry() -> &'static HashMap<(&'static str, &'static str), &'static Imp
 
 /// Every import, in the order of declaration.
 pub fn all() -> impl Iterator<Item = &'static Import> {
-    [crate::nt::IMPORTS, crate::ndis::IMPORTS, crate::netio::IMPORTS].into_iter().flatten().copied().flatten()
+    [crate::nt::IMPORTS, crate::ndis::IMPORTS, crate::netio::IMPORTS, crate::cng::IMPORTS]
+        .into_iter()
+        .flatten()
+        .copied()
+        .flatten()
 }
 
 /// What every call of an import does first: stops threads of a dead host, checks the IRQL limit and

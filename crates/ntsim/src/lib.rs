@@ -25,7 +25,7 @@
 //! | [`image`] | loading, binding, symbols, stack walks, faults |
 //! | [`verifier`] | violations and their reports, leaks |
 //! | [`import`] | how an import is declared, and the registry of all of them |
-//! | [`nt`], [`ndis`], [`netio`] | the imports |
+//! | [`nt`], [`ndis`], [`netio`], [`cng`] | the imports |
 //! | [`device`], [`wire`], [`pcapng`] | the NIC, the network between hosts, captures |
 //!
 //! # Rules for code in this crate
@@ -39,6 +39,7 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 pub mod clock;
+pub mod cng;
 pub mod cpu;
 pub mod device;
 mod driver;

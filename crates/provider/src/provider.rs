@@ -92,9 +92,11 @@ impl Provider {
     /// A provider that is enabled. `STATUS_INSUFFICIENT_RESOURCES` is the only failure. `PASSIVE_LEVEL`.
     pub fn try_new(host: impl Host, config: Config) -> Answer<Self> {
         const NO: NTSTATUS = STATUS_INSUFFICIENT_RESOURCES;
-        let seed = entropy();
+        let seed = entropy().ok_or(NO)?;
+        // Peers see the ports: they come from bytes of their own.
+        let ports = entropy().ok_or(NO)?;
         let host: Box<dyn Host> = try_box(host).ok_or(NO)?;
-        let [low, high, ..] = seed;
+        let [low, high, ..] = ports;
         let engine = Engine::try_new(engine_config(host.link(), seed, &config)).map_err(|_| NO)?;
         let core = Arc::try_new(Core {
             engine: Arc::try_new(engine).map_err(|_| NO)?,

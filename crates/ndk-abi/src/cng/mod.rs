@@ -1,0 +1,18 @@
+//! Cryptography, of which random numbers are all that is needed (`cng.sys`).
+
+use core::ffi::c_void;
+
+use crate::nt::NTSTATUS;
+
+pub const BCRYPT_USE_SYSTEM_PREFERRED_RNG: u32 = 2;
+
+#[cfg_attr(windows, link(name = "cng"))]
+unsafe extern "efiapi" {
+    /// IRQL: `== PASSIVE_LEVEL`.
+    pub fn BCryptGenRandom(
+        hAlgorithm: *mut c_void,
+        pbBuffer: *mut u8,
+        cbBuffer: u32,
+        dwFlags: u32,
+    ) -> NTSTATUS;
+}
