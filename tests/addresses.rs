@@ -244,6 +244,46 @@ fn an_address_counts_from_when_it_is_known_to_be_unique() {
     finish(bed);
 }
 
+#[test]
+fn an_address_that_somebody_else_has_or_wants_is_not_used() {
+    let Some(bed) = started(&options(&[V4, ULA])) else { return };
+    let machines = bed.machines();
+    let taken = [V4, ULA].map(|subnet| of(machines[1], subnet));
+    let free: [IpAddr; 2] = ["10.0.0.77".parse().unwrap(), "fd00::77".parse().unwrap()];
+    let wanted_by_both: [IpAddr; 2] = ["10.0.0.78".parse().unwrap(), "fd00::78".parse().unwrap()];
+    let claim = |machine: &Machine, addresses: [IpAddr; 2]| {
+        for address in addresses {
+            machine.host().claim_address(address, if address.is_ipv4() { 24 } else { 64 });
+        }
+    };
+    claim(machines[0], taken);
+    claim(machines[0], free);
+    for machine in machines {
+        claim(machine, wanted_by_both);
+    }
+    let state = |machine: &Machine, address: IpAddr| {
+        let known = machine.host().addresses().into_iter().find(|unicast| unicast.address == address);
+        known.expect("it was given").dad
+    };
+    assert_eq!(free.map(|address| state(machines[0], address)), [NL_DAD_STATE::IpDadStateTentative; 2]);
+    assert!(!bed.event().wait(Duration::from_millis(1500)));
+    let told = |addresses: [IpAddr; 2]| addresses.map(|address| state(machines[0], address));
+    assert_eq!(told(free), [NL_DAD_STATE::IpDadStatePreferred; 2]);
+    assert_eq!(told(taken), [NL_DAD_STATE::IpDadStateDuplicate; 2]);
+    assert_eq!(told(wanted_by_both), [NL_DAD_STATE::IpDadStateDuplicate; 2], "nobody gets it");
+    for (address, usable) in [free, taken]
+        .into_iter()
+        .zip([true, false])
+        .flat_map(|(pair, usable)| pair.map(|address| (address, usable)))
+    {
+        let listener = machines[0].consumer("listener", move |adapter| {
+            ndk_consumer::Listener::new(adapter, SocketAddr::new(address, 7471)).map(drop)
+        });
+        assert_eq!(listener.join().expect("the host lives").is_ok(), usable, "{address}");
+    }
+    finish(bed);
+}
+
 /// Two connections, one per family, that write one item after the other; then one address of the host `number` goes.
 fn an_address_goes(number: usize, gone: IpAddr, stays: IpAddr) {
     let Some(bed) = started(&options(&[V4, ULA])) else { return };

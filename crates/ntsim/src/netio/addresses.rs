@@ -76,9 +76,19 @@ impl Host {
 
     /// Duplicate address detection, or its lifetime, has changed the state of an address.
     pub fn set_dad_state(self: &Arc<Self>, address: IpAddr, dad: NL_DAD_STATE) {
+        self.change_dad_state(address, |_| true, dad);
+    }
+
+    /// As [`Host::set_dad_state`], if the state so far is one that `from` wants.
+    pub(super) fn change_dad_state(
+        self: &Arc<Self>,
+        address: IpAddr,
+        from: impl Fn(NL_DAD_STATE) -> bool,
+        dad: NL_DAD_STATE,
+    ) {
         let changed = {
             let mut list = self.netio.addresses.list.lock();
-            let known = list.iter_mut().find(|unicast| unicast.address == address);
+            let known = list.iter_mut().find(|unicast| unicast.address == address && from(unicast.dad));
             known.map(|unicast| {
                 unicast.dad = dad;
                 *unicast

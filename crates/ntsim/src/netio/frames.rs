@@ -3,7 +3,7 @@
 //! Functions of bytes: a frame and the host's addresses in, an answer and what was learned out. The formats are
 //! smoltcp's. (RFC 826, RFC 792, RFC 4443, RFC 4861)
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use smoltcp::{
     phy::ChecksumCapabilities,
@@ -46,6 +46,45 @@ pub enum How {
 pub struct Reaction {
     pub learned: Option<Learned>,
     pub answer: Option<Vec<u8>>,
+}
+
+/// The address that a frame of somebody else lays claim to: who has a tentative one has to give it up.
+/// (RFC 4862 §5.4, RFC 5227 §2.1.1)
+pub fn claim(mac: Mac, frame: &[u8]) -> Option<IpAddr> {
+    let ethernet = EthernetFrame::new_checked(frame).ok()?;
+    if ethernet.src_addr().0 == mac {
+        return None;
+    }
+    match ethernet.ethertype() {
+        EthernetProtocol::Arp => {
+            let packet = ArpPacket::new_checked(ethernet.payload()).ok()?;
+            let ArpRepr::EthernetIpv4 { source_protocol_addr: sender, target_protocol_addr: target, .. } =
+                ArpRepr::parse(&packet).ok()?
+            else {
+                return None;
+            };
+            Some(if sender.is_unspecified() { target } else { sender }.into())
+        }
+        EthernetProtocol::Ipv6 => {
+            let packet = Ipv6Packet::new_checked(ethernet.payload()).ok()?;
+            let header = Ipv6Repr::parse(&packet).ok()?;
+            if header.next_header != IpProtocol::Icmpv6 || header.hop_limit != HOP_LIMIT {
+                return None;
+            }
+            let message = Icmpv6Packet::new_checked(packet.payload()).ok()?;
+            let checksums = ChecksumCapabilities::default();
+            match Icmpv6Repr::parse(&header.src_addr, &header.dst_addr, &message, &checksums).ok()? {
+                Icmpv6Repr::Ndisc(NdiscRepr::NeighborAdvert { target_addr, .. }) => Some(target_addr.into()),
+                Icmpv6Repr::Ndisc(NdiscRepr::NeighborSolicit { target_addr, .. })
+                    if header.src_addr.is_unspecified() =>
+                {
+                    Some(target_addr.into())
+                }
+                _ => None,
+            }
+        }
+        _ => None,
+    }
 }
 
 /// Reads a frame on behalf of the host with the link address `mac` and these addresses. What is malformed, or for
@@ -196,6 +235,28 @@ pub fn solicitation(mac: Mac, source: IpAddr, target: IpAddr) -> Option<Vec<u8>>
             Some(icmpv6_frame(mac, multicast(group), source, group, HOP_LIMIT, &solicit))
         }
         _ => None,
+    }
+}
+
+/// Asks whether somebody has `address` already, on behalf of somebody who has none yet.
+pub fn probe(mac: Mac, address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => {
+            let request = ArpRepr::EthernetIpv4 {
+                operation: ArpOperation::Request,
+                source_hardware_addr: EthernetAddress(mac),
+                source_protocol_addr: Ipv4Addr::UNSPECIFIED,
+                target_hardware_addr: EthernetAddress([0; 6]),
+                target_protocol_addr: address,
+            };
+            arp_frame(mac, EthernetAddress::BROADCAST, &request)
+        }
+        IpAddr::V6(address) => {
+            let solicit =
+                Icmpv6Repr::Ndisc(NdiscRepr::NeighborSolicit { target_addr: address, lladdr: None });
+            let group = solicited_node(address);
+            icmpv6_frame(mac, multicast(group), Ipv6Addr::UNSPECIFIED, group, HOP_LIMIT, &solicit)
+        }
     }
 }
 
@@ -365,16 +426,24 @@ mod tests {
 
     #[test]
     fn an_address_in_use_is_defended_to_everyone() {
-        let solicit = Icmpv6Repr::Ndisc(NdiscRepr::NeighborSolicit {
-            target_addr: "fe80::1".parse().unwrap(),
-            lladdr: None,
-        });
-        let group = solicited_node("fe80::1".parse().unwrap());
-        let nobody = Ipv6Addr::UNSPECIFIED;
-        let probe = icmpv6_frame(PEER, multicast(group), nobody, group, HOP_LIMIT, &solicit);
+        let probe = probe(PEER, ours()[1]);
         let Reaction { learned, answer } = told(US, &ours(), &probe);
         assert_eq!(learned, None, "who probes has no address");
         assert_eq!(answer.expect("an answer")[..6], multicast(ALL_NODES).0);
+    }
+
+    #[test]
+    fn what_others_have_or_want_is_claimed() {
+        for (theirs, ours) in peers().into_iter().zip(ours()) {
+            assert_eq!(claim(US, &probe(PEER, theirs)), Some(theirs), "who probes wants it");
+            assert_eq!(claim(US, &announcement(PEER, theirs)), Some(theirs), "who announces has it");
+            let answer = told(PEER, &[theirs], &solicitation(US, ours, theirs).unwrap()).answer.unwrap();
+            assert_eq!(claim(US, &answer), Some(theirs), "who answers has it");
+            assert_eq!(claim(PEER, &probe(PEER, theirs)), None, "one's own frames are no claim of others");
+        }
+        let [_, theirs] = peers();
+        let question = solicitation(PEER, theirs, ours()[1]).unwrap();
+        assert_eq!(claim(US, &question), None, "to ask for an address is not to want it");
     }
 
     #[test]

@@ -8,10 +8,13 @@ use ndk_abi::{
         NDIS_PACKET_TYPE_ALL_MULTICAST, NDIS_PACKET_TYPE_BROADCAST, NDIS_PACKET_TYPE_DIRECTED,
         NDIS_PACKET_TYPE_MULTICAST, OID_802_3_MULTICAST_LIST, OID_GEN_CURRENT_PACKET_FILTER,
     },
-    netio::NL_NEIGHBOR_STATE,
+    netio::{NL_DAD_STATE, NL_NEIGHBOR_STATE},
 };
 
-use super::frames::{self, Learned, Mac};
+use super::{
+    Unicast,
+    frames::{self, Learned, Mac},
+};
 use crate::{Host, ndis::Adapter, thread::current};
 
 /// How a host finds its neighbors.
@@ -46,7 +49,9 @@ impl Host {
 
     /// Has the adapter receive what the host's addresses need.
     fn listen(self: &Arc<Self>, adapter: &Arc<Adapter>) {
-        let groups = frames::groups(&self.usable_addresses());
+        // Those that are tentative yet as well: others may object.
+        let addresses: Vec<_> = self.addresses().into_iter().map(|unicast| unicast.address).collect();
+        let groups = frames::groups(&addresses);
         let mut filter = NDIS_PACKET_TYPE_DIRECTED | NDIS_PACKET_TYPE_MULTICAST | NDIS_PACKET_TYPE_BROADCAST;
         if adapter.set_oid(OID_802_3_MULTICAST_LIST, &groups.concat()).is_err() {
             filter |= NDIS_PACKET_TYPE_ALL_MULTICAST;
@@ -75,6 +80,9 @@ impl Host {
         if !self.speaks() {
             return;
         }
+        if let Some(claimed) = frames::claim(adapter.nic.mac(), frame) {
+            self.settle(claimed, NL_DAD_STATE::IpDadStateDuplicate);
+        }
         let reaction = frames::react(adapter.nic.mac(), &self.usable_addresses(), frame);
         if let Some(learned) = reaction.learned {
             self.netio.neighbors.learn(learned, self.world().now());
@@ -84,6 +92,31 @@ impl Host {
             let (host, adapter) = (self.clone(), adapter.clone());
             self.queue_dpc(current().cpu(), move || adapter.transmit(&host, &answer));
         }
+    }
+
+    /// Gives the host an address as Windows does: tentative, until nobody on the link has objected for [`RETRANSMIT`].
+    ///
+    /// # Panics
+    /// When the host's stack is not on the wire.
+    pub fn claim_address(self: &Arc<Self>, address: IpAddr, prefix: u8) {
+        assert!(self.speaks(), "duplicates are detected on the wire");
+        self.add_unicast(Unicast { address, prefix, dad: NL_DAD_STATE::IpDadStateTentative });
+        let host = self.clone();
+        self.queue_work(move || {
+            if let Some(adapter) = host.interface(0, 0) {
+                // First, so that objections are heard.
+                adapter.while_running(|| host.listen(&adapter));
+                adapter.transmit(&host, &frames::probe(adapter.nic.mac(), address));
+            }
+            let settled = host.world().now() + RETRANSMIT.as_nanos() as u64;
+            let later = host.clone();
+            host.at(settled, move || later.settle(address, NL_DAD_STATE::IpDadStatePreferred));
+        });
+    }
+
+    /// Ends the detection of duplicates of an address, if it is under way.
+    fn settle(self: &Arc<Self>, address: IpAddr, dad: NL_DAD_STATE) {
+        self.change_dad_state(address, |state| state == NL_DAD_STATE::IpDadStateTentative, dad);
     }
 
     /// Asks the link for the link address of `target` until it answers, or for the last time in vain. On a thread of
