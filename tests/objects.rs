@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use ndk_consumer::{Access, Adapter, Connector, Cq, Listener, Memory, Pd, Qp, QpDepths, Srq, Status};
+use ndk_consumer::{
+    Access, Adapter, Connector, Cq, FastMemory, Listener, Memory, Pd, Qp, QpDepths, Srq, Status,
+};
 use ntsim::ndis::Keyword;
 use viordma_tests::{
     image,
@@ -46,6 +48,7 @@ fn create_everything(adapter: &Arc<Sim>, address: std::net::IpAddr) {
     survives(adapter, "NdkListen", || Listener::new(adapter, (address, 0).into()));
     let pd = Pd::new(adapter).expect("memory is back");
     survives(adapter, "NdkRegisterMr", || Memory::new(&pd, 100_000, Access::RemoteReadWrite));
+    survives(adapter, "NdkInitializeFastRegisterMr", || FastMemory::new(&pd, 100_000));
     survives(adapter, "NdkCreateSrq", || Srq::new(&pd, 16, 2));
     let (cq, _completions) = Cq::new(adapter, 64).expect("memory is back");
     survives(adapter, "NdkCreateQp", || Qp::new(&pd, &cq, &cq, 0, &depths()));

@@ -144,6 +144,28 @@ fn every_call_that_needs_memory_survives_without() {
     );
     close!(mr, NdkCloseMr);
 
+    let mut out = null_mut();
+    let slot = &raw mut out;
+    let create = || call!(pd, NdkCreateMw, None, null_mut(), slot);
+    // SAFETY: as above.
+    until_it_works("a window", create, || shut!(unsafe { *slot }, NdkCloseMw));
+
+    let blank = || {
+        let mut out: *mut NDK_MR = null_mut();
+        assert_eq!(call!(pd, NdkCreateMr, 1, None, null_mut(), &raw mut out), STATUS_SUCCESS);
+        out
+    };
+    let mr = core::cell::Cell::new(blank());
+    until_it_works(
+        "an initialization",
+        || call!(mr.get(), NdkInitializeFastRegisterMr, 256, 1, None, null_mut()),
+        || {
+            shut!(mr.get(), NdkCloseMr);
+            mr.set(blank());
+        },
+    );
+    close!(mr.get(), NdkCloseMr);
+
     let mut lam = [0u64; 32];
     let lam = lam.as_mut_ptr();
     until_it_works(
