@@ -45,8 +45,16 @@ impl Counter {
 impl Stats {
     pub(crate) fn count_drop(&self, reason: Reason) {
         match reason {
+            Reason::Malformed(DropReason::Truncated) => &self.drop_truncated,
+            Reason::Malformed(DropReason::HeaderChecksum) => &self.drop_header_checksum,
+            Reason::Malformed(DropReason::Fragment) => &self.drop_fragment,
+            Reason::Malformed(DropReason::Options) => &self.drop_options,
+            Reason::Malformed(DropReason::UdpLength) => &self.drop_udp_length,
+            Reason::Malformed(DropReason::Version) => &self.drop_version,
+            Reason::Malformed(DropReason::Opcode) => &self.drop_unknown_opcode,
+            Reason::Malformed(DropReason::Pad) => &self.drop_pad,
+            Reason::Malformed(DropReason::Payload) => &self.drop_payload,
             Reason::Malformed(DropReason::Icrc) => &self.drop_icrc,
-            Reason::Malformed(_) => &self.drop_malformed,
             Reason::NoQp => &self.drop_no_qp,
             Reason::Address => &self.drop_address,
             Reason::PKey => &self.drop_pkey,
@@ -86,8 +94,24 @@ counters! {
     tx_frames,
     /// Payload bytes in them.
     tx_bytes,
-    /// Frames dropped because they were malformed.
-    drop_malformed,
+    /// Frames dropped because they were shorter than their headers say.
+    drop_truncated,
+    /// Frames dropped because of their IPv4 header checksum.
+    drop_header_checksum,
+    /// Frames dropped because they were fragments.
+    drop_fragment,
+    /// Frames dropped because of IPv4 options.
+    drop_options,
+    /// Frames dropped because UDP and IP disagreed on their length.
+    drop_udp_length,
+    /// Frames dropped because of their transport version.
+    drop_version,
+    /// Frames dropped because nobody knows their opcode.
+    drop_unknown_opcode,
+    /// Frames dropped because of their pad bytes.
+    drop_pad,
+    /// Frames dropped because they had a payload where there is none.
+    drop_payload,
     /// Frames dropped because of their ICRC.
     drop_icrc,
     /// Frames dropped because there is no such queue pair.

@@ -10,8 +10,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use roce::{
-    Access, Backing, Config, ConnError, ConnEvent, CreateError, Engine, ListenSpec, SrqSpec, Status,
-    Transmit, Verdict,
+    Access, Backing, Config, ConnError, ConnEvent, CreateError, Data, Engine, ListenSpec, Operation,
+    Registration, SendFlags, SendRequest, SrqSpec, Status, Transmit, Verdict,
 };
 
 use pair::{Lock, Options, Pair, pattern, spec};
@@ -131,6 +131,8 @@ fn every_creation_survives_every_allocation_that_fails() {
         unsafe { engine.map_logical(0, backing) }
     };
     assert!(survives(&no, map) >= 2);
+    assert!(survives(&no, || engine.allocate_region(pd, 16, true)) >= 3);
+    assert!(survives(&no, || engine.create_window(pd).map(drop)) >= 1);
     let listen = || engine.listen(&ListenSpec { ip: None, port: 1, backlog: 1, context: 0 });
     assert!(survives(&ConnError::OutOfMemory, listen) >= 1);
 }
@@ -188,6 +190,11 @@ fn no_packet_costs_an_allocation() {
     let data = pattern(200_000, 1);
     let (source, target, back) = (alice.source(&data), bob.shared(data.len()), alice.sink(data.len()));
     let sink = bob.sink(64);
+    let (page, fast) =
+        (bob.memory(4096, Access::empty()), bob.engine.allocate_region(bob.pd, 1, true).unwrap());
+    let (pages, key) = ([bob.map(&page)], fast.key());
+    let registration =
+        Registration { base: 0x4000, offset: 0, length: 4096, access: Access::all(), pages: &pages };
     let mut queue = Slots { room: vec![vec![0; 1300]; 64], lengths: vec![0; 64], used: 0 };
     let (count, frames) = allocations(|| {
         let mut frames = 0;
@@ -197,6 +204,13 @@ fn no_packet_costs_an_allocation() {
         }
         alice.write(8, &[source.all()], &target, 0);
         alice.read(9, &[back.all()], &target, 0);
+        let flags = SendFlags::empty();
+        let operation = Operation::FastRegister { key };
+        let request = SendRequest { context: 20, operation, flags, data: Data::Registration(&registration) };
+        bob.engine.post_send(&bob.qp, &request).unwrap();
+        alice.post(10, Operation::Write { address: 0x4000, key }, flags, &[source.sge(0, 4096)]).unwrap();
+        bob.recv(21, &[]);
+        alice.post(11, Operation::SendInvalidate { key }, flags, &[]).unwrap();
         let mut idle = 0;
         while idle < 4 {
             for (from, to) in [(alice, bob), (bob, alice)] {
@@ -219,6 +233,8 @@ fn no_packet_costs_an_allocation() {
     assert_eq!(count, 0, "allocations for {frames} frames");
     assert_eq!(target.read(), data);
     let done = alice.outcomes();
-    let expected: Vec<_> = (0..10).map(|context| (context, Status::Success)).collect();
+    assert_eq!(page.read(), data[..4096]);
+    assert_eq!(fast.state(), roce::KeyState::Free);
+    let expected: Vec<_> = (0..12).map(|context| (context, Status::Success)).collect();
     assert_eq!(done, expected);
 }

@@ -206,3 +206,72 @@ impl<R: RawMutex> Regions<R> {
         Ok(copy(&fixed.backing, offset, len))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+    use crate::region::Registration;
+    use crate::testing::Lock;
+    use core::ptr::NonNull;
+    use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    const KEY_BASE: u64 = 0x5000;
+
+    /// Writers under the key run all the time; what they wrote is looked at whenever it was invalidated.
+    //= R-MR-47
+    #[test]
+    #[allow(unsafe_code, reason = "memory for a backing")]
+    fn nobody_writes_after_an_invalidation() {
+        let regions = Regions::<Lock>::try_new(4, 4, &mut Random::new([3; 32])).unwrap();
+        let memory: Vec<AtomicU64> = (0..1024).map(AtomicU64::new).collect();
+        let start = NonNull::from(&memory[0]).cast();
+        // SAFETY: the memory outlives the regions' use.
+        let backing = unsafe { Backing::contiguous(start, 8192) }.unwrap();
+        let first = regions.map_logical(0, backing).unwrap();
+        let by = Scope { pd: Pd(1), qpn: Qpn::new(5) };
+        let region = regions.allocate(by.pd, 2, true).unwrap();
+        let key = region.key();
+        let (done, written) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for writer in 0..2u8 {
+                let (regions, done, written) = (&regions, &done, &written);
+                scope.spawn(move || {
+                    let mut value = writer;
+                    while !done.load(Ordering::Relaxed) {
+                        value = value.wrapping_add(2);
+                        // Across the pages.
+                        let wrote = regions.write_remote(by, key, KEY_BASE + 4000, &[value; 192]);
+                        written.fetch_add(u64::from(wrote.is_ok()), Ordering::Relaxed);
+                    }
+                });
+            }
+            let rounds = if cfg!(miri) { 10 } else { 500 };
+            for round in 0..rounds {
+                // In turn, so that old and new pages differ.
+                let pages = if round % 2 == 0 { [first, first + 4096] } else { [first + 4096, first] };
+                let asked = Registration {
+                    base: KEY_BASE,
+                    offset: 0,
+                    length: 8192,
+                    access: Access::all(),
+                    pages: &pages,
+                };
+                let ticket = regions.note_registration(by.pd, key, &asked).unwrap();
+                regions.turn_on(by, key, ticket).unwrap();
+                let before = written.load(Ordering::Relaxed);
+                while written.load(Ordering::Relaxed) == before && round % 64 == 0 {
+                    std::thread::yield_now();
+                }
+                regions.invalidate(by, key).unwrap();
+                let look = || memory.iter().map(|word| word.load(Ordering::SeqCst)).collect::<Vec<_>>();
+                let seen = look();
+                std::thread::yield_now();
+                assert_eq!(look(), seen, "round {round}");
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert!(written.into_inner() > 0);
+        assert_eq!(regions.check_remote(by, key, KEY_BASE, 8, Access::REMOTE_READ), Err(AccessError));
+    }
+}

@@ -579,3 +579,70 @@ fn the_end_of_the_address_space_is_no_way_around() {
     assert_eq!(script.answers(), [acknowledge(broken, ACCESS, 1)]);
     assert_eq!(target.read(), [0; 4096]);
 }
+
+/// Whatever is wrong with a frame, one counter of drops tells, and only one.
+#[test]
+fn every_frame_that_is_dropped_is_counted_by_its_reason() {
+    let mut script = Script::new(Options::default());
+    let good = script.frame(script.psn, Opcode::SEND_ONLY, true, Ext::None, b"good");
+    let drops = |script: &Script| {
+        let mut counts = Vec::new();
+        script.pair.sides[1].engine.stats().each(|name, count| {
+            if name.starts_with("drop_") {
+                counts.push((name, count));
+            }
+        });
+        counts
+    };
+    let mut reasons = std::collections::BTreeSet::new();
+    let mut try_frame = |script: &mut Script, frame: &[u8]| {
+        let before = drops(script);
+        let verdict = script.give(frame);
+        let counted: Vec<_> = before
+            .iter()
+            .zip(drops(script))
+            .filter(|(old, new)| old.1 != new.1)
+            .map(|(_, new)| new.0)
+            .collect();
+        match verdict {
+            Verdict::Dropped(_) => {
+                assert_eq!(counted.len(), 1, "{verdict:?}");
+                reasons.extend(counted);
+            }
+            Verdict::Consumed | Verdict::NotOurs => assert_eq!(counted, Vec::<&str>::new(), "{verdict:?}"),
+        }
+    };
+    for byte in 14..good.len() {
+        for bit in 0..8 {
+            let mut bad = good.clone();
+            bad[byte] ^= 1 << bit;
+            try_frame(&mut script, &bad);
+            // Another opcode with a right ICRC is a request, and a wrong one.
+            if byte != 42 {
+                reseal(&mut bad);
+                try_frame(&mut script, &bad);
+            }
+        }
+    }
+    for len in 0..good.len() {
+        try_frame(&mut script, &good[..len]);
+    }
+    // Nothing of it was the next packet, which finds no receive.
+    assert_eq!(script.state(), QpState::Rts);
+    let reasons: Vec<_> = reasons.into_iter().collect();
+    assert_eq!(
+        reasons,
+        [
+            "drop_fragment",
+            "drop_header_checksum",
+            "drop_icrc",
+            "drop_no_qp",
+            "drop_pkey",
+            "drop_sequence",
+            "drop_truncated",
+            "drop_udp_length",
+            "drop_unknown_opcode",
+            "drop_version",
+        ]
+    );
+}
