@@ -69,13 +69,16 @@ impl Random {
 
 /// A permutation of the 24-bit numbers that only its holder can tell from any other: a Feistel network over
 /// halves of 12 bits, each round with a secret function of its own. The number of every packet is looked up
-/// through it, so that a function is written out: one access per round, 48 KiB in all.
+/// through it, so that a function is written out: four accesses and some ten nanoseconds, 32 KiB in all.
+///
+/// Four rounds are what makes such a network hard to tell from chance for who sees some of what comes out. It
+/// hides which slot a number stands for, and what the next one will be; it is no cipher for anything else.
 pub(crate) struct Permutation {
     /// A function per round, one after the other.
     rounds: Vec<u16>,
 }
 
-const ROUNDS: usize = 6;
+const ROUNDS: usize = 4;
 const HALF: u32 = 12;
 const HALF_MASK: u32 = (1 << HALF) - 1;
 const HALVES: usize = 1 << HALF;
@@ -98,7 +101,7 @@ impl Permutation {
     /// The image of `value`, which is below 2^24.
     #[inline]
     pub(crate) fn apply(&self, value: u32) -> u32 {
-        self.functions().iter().fold(value, |value, function| {
+        self.functions().into_iter().flatten().fold(value, |value, function| {
             let (left, right) = (value >> HALF, value & HALF_MASK);
             right << HALF | left ^ at(function, right)
         })
@@ -107,15 +110,16 @@ impl Permutation {
     /// What has the image `value`.
     #[inline]
     pub(crate) fn undo(&self, value: u32) -> u32 {
-        self.functions().iter().rev().fold(value, |value, function| {
+        self.functions().into_iter().flatten().rev().fold(value, |value, function| {
             let (right, mixed) = (value >> HALF, value & HALF_MASK);
             (mixed ^ at(function, right)) << HALF | right
         })
     }
 
+    /// All of them, as many as the compiler knows there are; `None` never.
     #[inline]
-    fn functions(&self) -> &[[u16; HALVES]] {
-        self.rounds.as_chunks().0
+    fn functions(&self) -> Option<&[[u16; HALVES]; ROUNDS]> {
+        self.rounds.as_chunks().0.first_chunk()
     }
 }
 
