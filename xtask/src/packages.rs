@@ -30,6 +30,9 @@ pub const COMPILER: [Package; 4] = [
 /// What checks captures in `cargo xtask test`.
 pub const CAPTURE: [Package; 1] = [Package { name: "tshark", file: "/usr/bin/tshark" }];
 
+/// What counts instructions in `cargo xtask bench`.
+pub const VALGRIND: [Package; 1] = [Package { name: "valgrind", file: "/usr/bin/valgrind" }];
+
 /// What `cargo xtask interop` needs: the machine that the Linux guest runs on, and a compiler for its probe.
 pub const GUEST: [Package; 3] = [
     Package { name: "qemu-system-x86", file: "/usr/bin/qemu-system-x86_64" },

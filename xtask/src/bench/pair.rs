@@ -4,13 +4,13 @@
 use std::{
     net::{IpAddr, Ipv4Addr},
     ptr::NonNull,
-    time::Instant as Clock,
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use roce::{
     AcceptSpec, Access, Arc, Backing, Completion, CompletionKind, Config, ConnEvent, ConnId, ConnectSpec, Cq,
-    Data, Engine, Event, Instant, ListenSpec, Operation, Qp, QpSpec, ReadLimits, RecvRequest, Region,
+    Data, Engine, Event, Instant, ListenSpec, Operation, Pd, Qp, QpSpec, ReadLimits, RecvRequest, Region,
     SendFlags, SendRequest, Sge, Status, Transmit, Verdict,
     icrc::Crc,
     wire::{MacAddr, Path, PathMtu},
@@ -26,6 +26,8 @@ const SLOTS: usize = 256;
 const BUDGET: usize = 64;
 /// Requests outstanding.
 const DEPTH: u32 = 256;
+/// More completions than there are requests and receives outstanding.
+const CQ_DEPTH: u32 = 4 * DEPTH;
 const PORT: u16 = 4000;
 
 /// One direction of the wire.
@@ -63,11 +65,25 @@ impl Transmit for Frames {
     }
 }
 
-/// One engine with one connected queue pair and one registered buffer.
-pub struct Side {
+/// What a pair is made of.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub crc: Crc,
+    pub mtu: PathMtu,
+    /// Bytes registered on each side.
+    pub buffer: usize,
+    /// Queue pairs that each side is to have.
+    pub queue_pairs: usize,
+    /// Requests, and receives, that a queue pair holds.
+    pub depth: u32,
+}
+
+/// One engine with its connected queue pairs and one registered buffer.
+struct Side {
     engine: Box<Engine<Lock>>,
     cq: Arc<Cq<Lock>>,
-    qp: Arc<Qp<Lock>>,
+    qps: Vec<Arc<Qp<Lock>>>,
+    pd: Pd,
     region: Arc<Region>,
     /// What the region covers. Touched by the engine only, once it is registered.
     _memory: Box<[u8]>,
@@ -75,35 +91,38 @@ pub struct Side {
 }
 
 impl Side {
-    fn new(number: u8, crc: Crc, buffer: usize) -> Result<Self> {
-        let mut config = Config::new(u64::from(number) + 1, [number; 32]);
-        config.crc = crc;
+    fn new(number: u8, shape: &Shape) -> Result<Self> {
+        let mut config = Config::new(u64::from(number), [number; 32]);
+        config.crc = shape.crc;
         let engine = Box::new(Engine::try_new(config).map_err(failed("Engine::try_new"))?);
         engine.set_addresses(&[ip(number + 1)]).map_err(failed("set_addresses"))?;
         let pd = engine.create_pd();
-        let cq = engine.create_cq(4 * DEPTH, 0).map_err(failed("create_cq"))?;
-        let spec = QpSpec {
-            pd,
-            send_cq: cq.clone(),
-            recv_cq: cq.clone(),
-            srq: None,
-            send_depth: DEPTH,
-            recv_depth: DEPTH,
-            send_sges: 1,
-            recv_sges: 1,
-            inline: 64,
-            context: 0,
-        };
-        let qp = engine.create_qp(spec).map_err(failed("create_qp"))?;
-        let mut memory: Box<[u8]> = (0..buffer).map(|at| (at as u8).wrapping_mul(31)).collect();
+        let cq = engine.create_cq(CQ_DEPTH, 0).map_err(failed("create_cq"))?;
+        let mut memory: Box<[u8]> = (0..shape.buffer).map(|at| (at as u8).wrapping_mul(31)).collect();
         let base = NonNull::from(&mut *memory).cast::<u8>();
         // SAFETY: the memory lives in `_memory` as long as the engine, and nobody else touches it from here on.
-        let backing = unsafe { Backing::contiguous(base, buffer) }.map_err(failed("backing"))?;
+        let backing = unsafe { Backing::contiguous(base, shape.buffer) }.map_err(failed("backing"))?;
         let address = base.as_ptr().expose_provenance() as u64;
         // SAFETY: as above.
-        let region = unsafe { engine.register(pd, address, buffer as u64, Access::all(), backing) };
+        let region = unsafe { engine.register(pd, address, shape.buffer as u64, Access::all(), backing) };
         let region = region.map_err(failed("register"))?;
-        Ok(Self { engine, cq, qp, region, _memory: memory, outgoing: Frames::new() })
+        Ok(Self { engine, cq, qps: Vec::new(), pd, region, _memory: memory, outgoing: Frames::new() })
+    }
+
+    fn create_qp(&self, depth: u32) -> Result<Arc<Qp<Lock>>> {
+        let spec = QpSpec {
+            pd: self.pd,
+            send_cq: self.cq.clone(),
+            recv_cq: self.cq.clone(),
+            srq: None,
+            send_depth: depth,
+            recv_depth: depth,
+            send_sges: 1,
+            recv_sges: 1,
+            inline: 0,
+            context: self.qps.len() as u64,
+        };
+        self.engine.create_qp(spec).map_err(failed("create_qp"))
     }
 
     fn sge(&self, length: u32) -> Sge {
@@ -122,42 +141,69 @@ fn failed<E: std::fmt::Debug>(what: &'static str) -> impl Fn(E) -> anyhow::Error
 /// Two sides, connected.
 pub struct Pair {
     sides: [Side; 2],
-    start: Clock,
+    shape: Shape,
+    /// Requests of the client and receives of the server that are not complete, by queue pair.
+    pending: [Vec<u64>; 2],
+    /// The engines' time: a microsecond per turn, so that nobody else's work on this machine makes frames late.
+    now: Instant,
 }
 
 impl Pair {
     /// Two connected engines that compute CRCs as told; `buffer` bytes registered on each.
     pub fn connect(crc: Crc, mtu: PathMtu, buffer: usize) -> Result<Self> {
-        let sides = [Side::new(0, crc, buffer)?, Side::new(1, crc, buffer)?];
-        let mut pair = Self { sides, start: Clock::now() };
-        let [client, server] = &pair.sides;
+        let mut pair = Self::new(Shape { crc, mtu, buffer, queue_pairs: 1, depth: DEPTH })?;
+        pair.connect_one()?;
+        Ok(pair)
+    }
+
+    /// Two engines that are to have queue pairs of this shape, and have none yet.
+    pub fn new(shape: Shape) -> Result<Self> {
+        let mut sides = [Side::new(1, &shape)?, Side::new(2, &shape)?];
+        for side in &mut sides {
+            side.qps.reserve_exact(shape.queue_pairs);
+        }
         let listen = ListenSpec { ip: None, port: PORT, backlog: 1, context: 0 };
-        server.engine.listen(&listen).map_err(failed("listen"))?;
+        sides[1].engine.listen(&listen).map_err(failed("listen"))?;
+        let pending = [vec![0; shape.queue_pairs], vec![0; shape.queue_pairs]];
+        Ok(Self { sides, shape, pending, now: Instant::from_nanos(1) })
+    }
+
+    /// Connects one more queue pair of each side with each other.
+    pub fn connect_one(&mut self) -> Result<()> {
+        let Shape { mtu, depth, .. } = self.shape;
+        for side in &mut self.sides {
+            let qp = side.create_qp(depth)?;
+            side.qps.push(qp);
+        }
+        let number = self.sides[0].qps.len() - 1;
         let mac = |n| MacAddr([2, 0, 0, 0, 0, n]);
         let reads = ReadLimits { inbound: 16, outbound: 16 };
         let spec = ConnectSpec {
             path: Path::new(mac(1), mac(2), ip(1), ip(2)),
-            local_port: PORT + 1,
+            local_port: PORT + 1 + (number % 50_000) as u16,
             remote_port: PORT,
             mtu,
             reads,
             private_data: &[],
             context: 0,
         };
-        client.engine.connect(pair.now(), &client.qp, &spec).map_err(failed("connect"))?;
+        let client = &self.sides[0];
+        client.engine.connect(self.now, &client.qps[number], &spec).map_err(failed("connect"))?;
         let accept = AcceptSpec { reads, private_data: &[], context: 0 };
         let mut connected = [false; 2];
+        let begin = self.now;
         while connected != [true; 2] {
-            ensure!(pair.start.elapsed().as_secs() < 5, "two engines do not connect");
+            ensure!(self.now.duration_since(begin).as_millis() < 50, "two engines do not connect");
             for (side, connected) in connected.iter_mut().enumerate() {
-                for (id, event) in pair.turn(side) {
-                    let Side { engine, qp, .. } = &pair.sides[side];
+                for (id, event) in self.turn(side) {
+                    let Side { engine, qps, .. } = &self.sides[side];
                     match event {
                         ConnEvent::Request(_) => {
-                            engine.accept(pair.now(), id, qp, &accept).map_err(failed("accept"))?;
+                            let qp = &qps[number];
+                            engine.accept(self.now, id, qp, &accept).map_err(failed("accept"))?;
                         }
                         ConnEvent::Replied { .. } => {
-                            engine.complete(pair.now(), id).map_err(failed("complete"))?;
+                            engine.complete(self.now, id).map_err(failed("complete"))?;
                             *connected = true;
                         }
                         ConnEvent::Established { .. } => *connected = true,
@@ -166,7 +212,7 @@ impl Pair {
                 }
             }
         }
-        Ok(pair)
+        Ok(())
     }
 
     /// Frames sent by both sides so far.
@@ -174,13 +220,10 @@ impl Pair {
         self.sides.iter().map(|side| side.engine.stats().tx_frames.get()).sum()
     }
 
-    fn now(&self) -> Instant {
-        Instant::from_nanos(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
-    }
-
     /// One turn of a side as its driver would do it: frames out, to the other side; then what happened.
     fn turn(&mut self, number: usize) -> Vec<(ConnId, ConnEvent)> {
-        let now = self.now();
+        self.now = self.now + Duration::from_micros(1);
+        let now = self.now;
         let (left, right) = self.sides.split_at_mut(1);
         let (side, peer) = if number == 0 { (&mut left[0], &right[0]) } else { (&mut right[0], &left[0]) };
         side.engine.poll_transmit(now, &mut side.outgoing, BUDGET);
@@ -206,53 +249,128 @@ impl Pair {
         let remote =
             Operation::Write { address: self.sides[1].region.base(), key: self.sides[1].region.key() };
         // Enough to keep the pipe full, few enough that the working set is one message's.
-        self.run(remote, length, count, 4)
+        self.run(&[0], remote, length, count, 4)
     }
 
     /// Sends `count` messages of `length` bytes, each into a receive of the peer.
     pub fn send(&mut self, length: u32, count: u64) -> Result<()> {
-        self.run(Operation::Send, length, count, u64::from(DEPTH / 2))
+        self.run(&[0], Operation::Send, length, count, u64::from(DEPTH / 2))
     }
 
-    fn run(&mut self, operation: Operation, length: u32, count: u64, window: u64) -> Result<()> {
+    /// The same, over these queue pairs in turn.
+    pub fn send_over(&mut self, queue_pairs: &[usize], length: u32, count: u64) -> Result<()> {
+        self.run(queue_pairs, Operation::Send, length, count, u64::from(DEPTH / 2))
+    }
+
+    fn run(
+        &mut self,
+        over: &[usize],
+        operation: Operation,
+        length: u32,
+        count: u64,
+        window: u64,
+    ) -> Result<()> {
         // Of the client: posted, completed; of the server: receives posted, messages taken.
         let (mut posted, mut done, mut offered, mut taken) = (0, 0, 0, 0);
         let expected = if operation == Operation::Send { count } else { 0 };
         let mut completions = [EMPTY; 64];
+        let depth = u64::from(self.shape.depth);
+        let mut turns = [over.iter().copied().cycle().peekable(), over.iter().copied().cycle().peekable()];
         while done < count || taken < expected {
             let [client, server] = &self.sides;
-            while offered < expected && offered - taken < u64::from(DEPTH) {
+            while let Some(&number) = turns[1].peek()
+                && offered < expected.min(taken + u64::from(DEPTH))
+                && self.pending[1][number] < depth
+            {
                 let request = RecvRequest { context: offered, sges: &[server.sge(length)] };
-                server.engine.post_recv(&server.qp, &request).map_err(failed("post_recv"))?;
+                server.engine.post_recv(&server.qps[number], &request).map_err(failed("post_recv"))?;
+                self.pending[1][number] += 1;
                 offered += 1;
+                turns[1].next();
             }
-            while posted < count && posted - done < window {
+            let allowed = if operation == Operation::Send { offered } else { count };
+            while let Some(&number) = turns[0].peek()
+                && posted < allowed.min(done + window)
+                && self.pending[0][number] < depth
+            {
                 let sges = [client.sge(length)];
-                let request = SendRequest {
-                    context: posted,
-                    operation,
-                    flags: SendFlags::empty(),
-                    data: Data::Sges(&sges),
-                };
-                client.engine.post_send(&client.qp, &request).map_err(failed("post_send"))?;
+                let (flags, data) = (SendFlags::empty(), Data::Sges(&sges));
+                let request = SendRequest { context: posted, operation, flags, data };
+                client.engine.post_send(&client.qps[number], &request).map_err(failed("post_send"))?;
+                self.pending[0][number] += 1;
                 posted += 1;
+                turns[0].next();
             }
             self.turn(0);
             self.turn(1);
             for side in 0..2 {
                 let found = self.sides[side].cq.poll(&mut completions);
                 for completion in completions.get(..found).context("more completions than asked for")? {
-                    ensure!(
-                        completion.status == Status::Success,
-                        "a request ended with {:?}",
-                        completion.status
-                    );
-                    if completion.kind.is_receive() { taken += 1 } else { done += 1 }
+                    let Completion { status, kind, qp_context, .. } = *completion;
+                    ensure!(status == Status::Success, "a request ended with {status:?}");
+                    self.pending[side][qp_context as usize] -= 1;
+                    if kind.is_receive() { taken += 1 } else { done += 1 }
                 }
             }
         }
         Ok(())
     }
+
+    /// One SEND of `length` bytes, alone: posted, sent, received, acknowledged, complete. The steps are functions of
+    /// their own, for whoever counts their instructions.
+    pub fn one_send(&mut self, length: u32) -> Result<()> {
+        self.now = self.now + Duration::from_micros(1);
+        let now = self.now;
+        let [client, server] = &mut self.sides;
+        let sges = [server.sge(length)];
+        let request = RecvRequest { context: 0, sges: &sges };
+        server.engine.post_recv(&server.qps[0], &request).map_err(failed("post_recv"))?;
+        let sges = [client.sge(length)];
+        let (flags, data) = (SendFlags::empty(), Data::Sges(&sges));
+        let request = SendRequest { context: 0, operation: Operation::Send, flags, data };
+        measured_post(&client.engine, &client.qps[0], &request, now, &mut client.outgoing)?;
+        let frame = client.outgoing.pop().context("nothing was sent")?;
+        measured_send(&server.engine, now, frame, &mut server.outgoing)?;
+        let frame = server.outgoing.pop().context("nothing was answered")?;
+        measured_ack(&client.engine, now, frame)?;
+        let mut completions = [EMPTY; 4];
+        let (done, taken) = (client.cq.poll(&mut completions), server.cq.poll(&mut completions));
+        ensure!((done, taken) == (1, 1), "{done} requests and {taken} receives are complete");
+        Ok(())
+    }
+}
+
+/// From the consumer's call to the frame in its slot.
+#[inline(never)]
+fn measured_post(
+    engine: &Engine<Lock>,
+    qp: &Arc<Qp<Lock>>,
+    request: &SendRequest<'_>,
+    now: Instant,
+    outgoing: &mut Frames,
+) -> Result<()> {
+    engine.post_send(qp, request).map_err(failed("post_send"))?;
+    let sent = engine.poll_transmit(now, outgoing, BUDGET);
+    ensure!(sent == 1, "{sent} frames for one request");
+    Ok(())
+}
+
+/// A SEND, up to the receive's completion and the acknowledgement in its slot.
+#[inline(never)]
+fn measured_send(engine: &Engine<Lock>, now: Instant, frame: &[u8], outgoing: &mut Frames) -> Result<()> {
+    let verdict = engine.handle_frame(now, frame);
+    ensure!(verdict == Verdict::Consumed, "a SEND was refused: {verdict:?}");
+    let sent = engine.poll_transmit(now, outgoing, BUDGET);
+    ensure!(sent == 1, "{sent} frames for one SEND");
+    Ok(())
+}
+
+/// An acknowledgement, up to the request's completion.
+#[inline(never)]
+fn measured_ack(engine: &Engine<Lock>, now: Instant, frame: &[u8]) -> Result<()> {
+    let verdict = engine.handle_frame(now, frame);
+    ensure!(verdict == Verdict::Consumed, "an acknowledgement was refused: {verdict:?}");
+    Ok(())
 }
 
 const EMPTY: Completion = Completion {
