@@ -18,9 +18,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Runs the programs one after the other between two hosts; both halves have to see what they must, every request
 /// has to complete, and the verifier has to be content.
 fn converse(options: &Options, programs: &[Program]) -> Option<Vec<[Outcome; 2]>> {
+    converse_on(options, [0, 1], programs)
+}
+
+/// The same, with the client and the server on these hosts.
+fn converse_on(options: &Options, hosts: [usize; 2], programs: &[Program]) -> Option<Vec<[Outcome; 2]>> {
     let mut bed = Testbed::new(&image()?, options).expect("the image can be loaded");
     bed.start().expect("both drivers start");
-    let told: Result<Vec<_>, String> = programs.iter().map(|program| one(&bed, program)).collect();
+    let told: Result<Vec<_>, String> = programs.iter().map(|program| one(&bed, hosts, program)).collect();
     bed.stop().expect("both drivers stop");
     let told = told.unwrap_or_else(|why| panic!("{why}"));
     let violations = bed.violations();
@@ -28,8 +33,8 @@ fn converse(options: &Options, programs: &[Program]) -> Option<Vec<[Outcome; 2]>
     Some(told)
 }
 
-fn one(bed: &Testbed, program: &Program) -> Result<[Outcome; 2], String> {
-    let [client, server] = bed.machines();
+fn one(bed: &Testbed, hosts: [usize; 2], program: &Program) -> Result<[Outcome; 2], String> {
+    let [client, server] = hosts.map(|host| bed.machines()[host]);
     let (local, remote) =
         (SocketAddr::new(client.address(), 0), SocketAddr::new(server.address(), program.port()));
     let listening = bed.event();
@@ -120,4 +125,21 @@ fn items_arrive_over_a_wire_that_loses_two_percent() {
     let faults = Faults { loss: 0.02, ..Faults::NONE };
     let programs = [Scenario::Send, Scenario::Write, Scenario::Read].map(|what| probe(what, 1 << 20, 1));
     converse(&Options { faults, ..Options::default() }, &programs);
+}
+
+#[test]
+fn a_host_speaks_with_itself() {
+    let programs = [
+        Program::Rping { rounds: 3, size: 10_000 },
+        probe(Scenario::Write, 8 << 20, 1),
+        probe(Scenario::Read, 1 << 20, 1),
+        probe(Scenario::Many, 4097, 8),
+        probe(Scenario::BadKey, 64, 1),
+        probe(Scenario::Reject, 64, 1),
+    ];
+    for seed in [Some(0), None] {
+        if converse_on(&Options { seed, ..Options::default() }, [0, 0], &programs).is_none() {
+            return;
+        }
+    }
 }

@@ -21,3 +21,13 @@ pub fn push<T>(vec: &mut Vec<T>, value: T) -> Result<(), T> {
     vec.push(value);
     Ok(())
 }
+
+/// So many zeroes, or nothing when there is no memory for them.
+pub fn zeroes(count: usize) -> Option<Vec<u8>> {
+    let mut vec = Vec::new();
+    vec.try_reserve_exact(count).ok()?;
+    while vec.len() < count && vec.len() < vec.capacity() {
+        vec.push(0);
+    }
+    Some(vec)
+}

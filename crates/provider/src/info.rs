@@ -5,7 +5,8 @@
 use ndk_abi::ndis::{NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT};
 use ndk_abi::ndk::{
     NDIS_NDK_CAPABILITIES, NDIS_NDK_CAPABILITIES_REVISION_1, NDIS_SIZEOF_NDK_CAPABILITIES_REVISION_1,
-    NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED, NDK_ADAPTER_INFO, NDK_RDMA_TECHNOLOGY, NDK_VERSION,
+    NDK_ADAPTER_FLAG_LOOPBACK_CONNECTIONS_SUPPORTED, NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED,
+    NDK_ADAPTER_INFO, NDK_RDMA_TECHNOLOGY, NDK_VERSION,
 };
 
 /// Everything that is limited, in bytes, entries or objects. What is 0 is not offered.
@@ -100,9 +101,10 @@ pub const fn adapter_info(version: NDK_VERSION) -> NDK_ADAPTER_INFO {
         LargeRequestThreshold: LARGE_REQUEST,
         MaxCallerData: LIMITS.caller_data,
         MaxCalleeData: LIMITS.callee_data,
-        // Moderation, resizing, local-invalidate reads and loopback are not offered. //= R-INFO-25,
-        // R-INFO-26, R-INFO-27, R-INFO-28, R-INFO-29
-        AdapterFlags: NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED,
+        // Moderation, resizing and local-invalidate reads are not offered. //= R-INFO-25, R-INFO-26, R-INFO-27,
+        // R-INFO-28, R-INFO-29
+        AdapterFlags: NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED
+            | NDK_ADAPTER_FLAG_LOOPBACK_CONNECTIONS_SUPPORTED,
         RdmaTechnology: NDK_RDMA_TECHNOLOGY::NdkRoCEv2,
     }
 }

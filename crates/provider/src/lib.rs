@@ -9,6 +9,7 @@
 //! | `object` | what all objects share: header, holds, close, requests that pend |
 //! | `adapter`, `cq`, `pd`, `mr`, `mw`, `lam`, `srq`, `qp`, `connector`, `listener`, `shared_endpoint` | one type each |
 //! | `provider`, `events`, `registry` | driving the engine, and finding the object an event is about |
+//! | `loopback` | frames from the adapter to itself |
 //! | `ports`, `info`, `quota`, `oid`, `status`, `address` | one table each |
 //!
 //! Nothing here knows NT beyond `kernel` and the numbers of `ndk-abi`; the same code runs in the driver image
@@ -38,6 +39,7 @@ pub mod host;
 mod info;
 mod lam;
 mod listener;
+mod loopback;
 mod machine;
 mod mr;
 mod mw;

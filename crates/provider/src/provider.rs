@@ -14,6 +14,7 @@ use crate::connector::Connector;
 use crate::events;
 use crate::host::{Host, Link};
 use crate::info::LIMITS;
+use crate::loopback::Loopback;
 use crate::object::{Body, Context, CreateRequest, Created, Ref, Request};
 use crate::oid::Counters;
 use crate::ports::PortSpace;
@@ -75,6 +76,7 @@ pub struct Core {
     pub registry: Arc<Registry>,
     pub counters: Counters,
     pub quotas: Quotas,
+    pub loopback: Loopback,
     pending: Pending,
     clockwork: SpinLock<Option<Clockwork>>,
     /// When the timer is due, in nanoseconds; `u64::MAX` when it is not set.
@@ -105,6 +107,7 @@ impl Provider {
             registry: Arc::try_new(Registry::new()).map_err(|_| NO)?,
             counters: Counters::default(),
             quotas: Quotas::new(),
+            loopback: Loopback::new(),
             pending: config.pending,
             clockwork: SpinLock::new(None),
             due: AtomicU64::new(u64::MAX),
@@ -172,12 +175,7 @@ impl Provider {
 
     /// A frame from the wire, as it lies in the receive buffer. IRQL == `DISPATCH_LEVEL`.
     pub fn receive(&self, frame: &[u8]) -> Verdict {
-        let verdict = self.core.engine.handle_frame(now(), frame);
-        if verdict == Verdict::Consumed {
-            self.core.counters.frames_in.add();
-            self.core.counters.octets_in.add_many(frame.len());
-        }
-        verdict
+        self.core.receive(frame)
     }
 
     /// The batch of frames is over: answers go out, callbacks are made. IRQL == `DISPATCH_LEVEL`.
@@ -232,19 +230,38 @@ impl Drop for Provider {
     }
 }
 
-/// A transmit queue that counts what is put into it.
-struct Counted<'a> {
+/// A transmit queue that counts what is put into it, and keeps what the adapter sends to itself.
+struct Outgoing<'a> {
     queue: &'a mut dyn Transmit,
+    loopback: &'a Loopback,
+    link: Link,
     octets: usize,
 }
 
-impl Transmit for Counted<'_> {
+impl Outgoing<'_> {
+    /// Bytes of the longest frame: an IP packet, and more than enough for what is around it.
+    fn longest(&self) -> usize {
+        (self.link.mtu as usize).saturating_add(64)
+    }
+}
+
+impl Transmit for Outgoing<'_> {
     fn slot(&mut self) -> Option<&mut [u8]> {
+        if self.loopback.is_open() && !self.loopback.has_room(self.longest()) {
+            return None;
+        }
         self.queue.slot()
     }
 
     fn commit(&mut self, len: usize) {
         self.octets = self.octets.wrapping_add(len);
+        if self.loopback.is_open()
+            && let Some(frame) = self.queue.slot().and_then(|slot| slot.get(..len))
+            && frame.starts_with(&self.link.mac)
+        {
+            // The slot is free again.
+            return self.loopback.put(frame);
+        }
         self.queue.commit(len);
     }
 }
@@ -283,6 +300,11 @@ pub fn now() -> Instant {
 impl Core {
     /// Everything that there is to do, on a stack of the provider's own. IRQL <= `DISPATCH_LEVEL`.
     pub fn work(&self) {
+        if self.loopback.has_frames() {
+            self.loopback.take(|frame| {
+                self.receive(frame);
+            });
+        }
         self.transmit();
         let delivered = events::deliver(self, BUDGET);
         if delivered != 0 {
@@ -290,16 +312,25 @@ impl Core {
             self.transmit();
         }
         // Sending fails a request whose memory is not what it said, which is an event again.
-        if delivered == BUDGET || self.engine.has_event() {
+        if delivered == BUDGET || self.engine.has_event() || self.loopback.has_frames() {
             self.kick();
         }
         self.rearm();
     }
 
+    fn receive(&self, frame: &[u8]) -> Verdict {
+        let verdict = self.engine.handle_frame(now(), frame);
+        if verdict == Verdict::Consumed {
+            self.counters.frames_in.add();
+            self.counters.octets_in.add_many(frame.len());
+        }
+        verdict
+    }
+
     /// After a call of a consumer: what it made ready goes out, what it made due is left to the DPC.
     pub fn after_call(&self) {
         self.transmit();
-        if self.engine.has_event() || self.registry.has_deferred() {
+        if self.engine.has_event() || self.registry.has_deferred() || self.loopback.has_frames() {
             self.kick();
         }
         self.rearm();
@@ -315,11 +346,12 @@ impl Core {
     /// Lets the engine fill the transmit queue.
     fn transmit(&self) {
         if self.engine.wants_transmit() {
+            let link = self.host.link();
             self.host.transmit(&mut |queue| {
-                let mut counted = Counted { queue, octets: 0 };
-                let frames = self.engine.poll_transmit(now(), &mut counted, BUDGET);
+                let mut outgoing = Outgoing { queue, loopback: &self.loopback, link, octets: 0 };
+                let frames = self.engine.poll_transmit(now(), &mut outgoing, BUDGET);
                 self.counters.frames_out.add_many(frames);
-                self.counters.octets_out.add_many(counted.octets);
+                self.counters.octets_out.add_many(outgoing.octets);
                 frames
             });
         }

@@ -110,6 +110,59 @@ fn an_address_of_another_link_is_none_of_the_adapters() {
     listener.close();
 }
 
+//= R-INFO-29
+#[test]
+fn an_adapter_connects_to_itself() {
+    let (a, _b) = pair();
+    for (from, to) in [
+        (a.at(0), a.at(445)),
+        (a.at_v6(0), a.at_v6(445)),
+        (a.at_link_local(0), a.at_link_local(445)),
+        (a.at_v6(0), a.at_link_local(445)),
+    ] {
+        let listener = a.idle_listener();
+        assert_eq!(listener.listen(to), STATUS_SUCCESS);
+        for _ in 0..3 {
+            meet(&a, &a, from, to, &listener);
+        }
+        listener.close();
+    }
+    let active = a.active();
+    assert_eq!(active.connect(a.at(0), a.at(446), &[]).wait(), STATUS_CONNECTION_REFUSED, "nobody there");
+    active.close();
+}
+
+//= R-INFO-29
+#[test]
+fn much_moves_from_an_adapter_to_itself_and_to_a_peer_at_once() {
+    let (a, b) = pair();
+    let (active, passive, listener) = connect_over(&a, &a, a.at(0), a.at(445));
+    let (other_active, other_passive, other_listener) = connect_over(&a, &b, a.at(0), b.at(446));
+    let (mut source, mut sink, mut far) = (Memory::new(4 << 20), Memory::new(4 << 20), Memory::new(4 << 20));
+    source.bytes().iter_mut().zip(0_u32..).for_each(|(byte, at)| *byte = (at / 3) as u8);
+    let from = source.register(active.pd, 0);
+    let other_from = source.register(other_active.pd, 0);
+    let (to, other_to) = (sink.register(passive.pd, 7), far.register(other_passive.pd, 7));
+    for round in 0..4 {
+        assert_eq!(active.write(round, &[from.sge()], to.remote()), STATUS_SUCCESS);
+        assert_eq!(other_active.write(round, &[other_from.sge()], other_to.remote()), STATUS_SUCCESS);
+    }
+    for end in [&active, &other_active] {
+        for _ in 0..4 {
+            assert_eq!(end.cq.next().Status, STATUS_SUCCESS);
+        }
+    }
+    assert!(source.bytes() == sink.bytes() && source.bytes() == far.bytes());
+    for region in [from, other_from, to, other_to] {
+        region.close();
+    }
+    for end in [active, passive, other_active, other_passive] {
+        end.close();
+    }
+    listener.close();
+    other_listener.close();
+}
+
 //= R-CONN-53, R-CONN-47
 #[test]
 fn a_wildcard_listens_at_every_address_of_its_family() {

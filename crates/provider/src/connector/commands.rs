@@ -12,7 +12,7 @@ use crate::provider::{Core, now};
 use crate::qp::Qp;
 use crate::shared_endpoint::SharedEndpoint;
 use crate::status::{self, Answer};
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use kernel::WorkItem;
 use ndk_abi::ndk::NDK_FN_REQUEST_COMPLETION;
 use ndk_abi::nt::{
@@ -62,8 +62,7 @@ impl Connector {
         if !core.host.is_local(local.ip()) {
             return Err(STATUS_INVALID_ADDRESS);
         }
-        // There is no way from an adapter to itself. //= R-INFO-29
-        if destination.ip().is_unspecified() || core.host.is_local(destination.ip()) {
+        if destination.ip().is_unspecified() {
             return Err(STATUS_NETWORK_UNREACHABLE);
         }
         let endpoint = match source {
@@ -79,7 +78,7 @@ impl Connector {
         let (number, adapter) = (this.ticket.number(), this.adapter.clone());
         let item = WorkItem::try_new(core.host.owner(), move || {
             let core = adapter.core();
-            let way = core.host.resolve(local.ip(), destination.ip()).map_err(status::resolve);
+            let way = Self::resolve(core, local.ip(), destination.ip());
             if let Some(connector) = core.registry.find::<Self>(number) {
                 Self::on_resolved(&connector, way);
             }
@@ -102,6 +101,18 @@ impl Connector {
         }
         item.queue();
         Ok(())
+    }
+
+    /// The way to the peer, which may be this adapter itself. `PASSIVE_LEVEL`.
+    ///
+    /// //= R-INFO-29
+    fn resolve(core: &Core, local: IpAddr, destination: IpAddr) -> Answer<Path> {
+        if !core.host.is_local(destination) {
+            return core.host.resolve(local, destination).map_err(status::resolve);
+        }
+        core.loopback.open()?;
+        let link = core.host.link();
+        Ok(Path { remote_mac: link.mac, mtu: link.mtu })
     }
 
     /// //= R-CONN-4
