@@ -30,17 +30,14 @@ impl Cm {
     /// Ends the oldest half-open connection, of all or of one peer, if it is old enough.
     fn evict(&mut self, now: Instant, peer: Option<IpAddr>) -> bool {
         let conns = &self.conns;
-        let of_peer = |index: &u32| {
-            let ip = conns.get(*index).map(|conn| conn.path.remote_ip);
-            peer.is_none_or(|peer| ip == Some(peer))
-        };
-        let oldest = self.half_open.iter().find(of_peer);
-        let Some((index, conn)) = oldest.and_then(|index| Some((index, self.conns.get(index)?))) else {
-            return false;
-        };
-        if now.duration_since(conn.since) < GRACE {
-            return false;
-        }
+        let oldest = self
+            .half_open
+            .iter()
+            .filter_map(|index| Some((index, conns.get(index)?)))
+            .take_while(|(_, conn)| now.duration_since(conn.since) >= GRACE)
+            .find(|(_, conn)| peer.is_none_or(|peer| conn.path.remote_ip == peer))
+            .map(|(index, _)| index);
+        let Some(index) = oldest else { return false };
         self.end(now, index, Input::Abort, RejReason::NO_RESOURCES);
         true
     }

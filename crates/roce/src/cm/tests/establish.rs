@@ -200,19 +200,47 @@ fn identifiers_follow_from_the_seed_and_not_from_each_other() {
     assert!(steps.len() > 45, "consecutive identifiers tell each other");
 }
 
-#[test]
-fn what_linux_sends_makes_a_request() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/rxe/rping_v4.pcap");
+/// The RoCEv2 frames of a capture of Linux.
+fn captured(name: &str) -> Vec<Vec<u8>> {
+    let file = format!("{}/tests/vectors/rxe/{name}.pcap", env!("CARGO_MANIFEST_DIR"));
     let mut reader = pcap_file::pcap::PcapReader::new(std::fs::File::open(file).unwrap()).unwrap();
+    let frames = core::iter::from_fn(|| Some(reader.next_packet()?.unwrap().data.into_owned()));
+    frames.filter(|frame| Packet::parse(frame).is_ok()).collect()
+}
+
+//= rocev2 §12
+#[test]
+fn linux_asks_again_and_gives_up_and_so_does_the_request() {
     let mut pair = Pair::new();
-    pair.b.cm.listen(&ListenSpec { ip: None, port: 7174, backlog: 1, context: 0 }).unwrap();
-    while let Some(frame) = reader.next_packet() {
-        let frame = frame.unwrap().data.into_owned();
-        let Ok(packet) = Packet::parse(&frame) else { continue };
-        if pair.b.cm.hear(Instant::default(), &packet) == Ok(()) {
-            break;
+    let mut heard = Vec::new();
+    for frame in captured("cm_unanswered") {
+        let packet = Packet::parse(&frame).unwrap();
+        let mad = Mad::new_checked(packet.payload()).unwrap();
+        if let Some(CmMessage::Req(req)) = CmMessage::parse(&mad) {
+            let port = req.service_id.to_port().unwrap();
+            let _ = pair.b.cm.listen(&ListenSpec { ip: None, port, backlog: 1, context: 0 });
+        }
+        let now = pair.now;
+        heard.push(pair.b.cm.hear(now, &packet));
+        if heard.len() == 1 {
+            pair.request();
         }
     }
+    // Seven REQs, and a REJ by GUID.
+    let mut expected = vec![Err(Ignored::Duplicate); 8];
+    (expected[0], expected[7]) = (Ok(()), Ok(()));
+    assert_eq!(heard, expected);
+    assert_eq!(pair.b.cm.poll_event().map(|event| event.kind), Some(EventKind::Aborted));
+}
+
+#[test]
+fn what_linux_sends_makes_a_request() {
+    let mut pair = Pair::new();
+    pair.b.cm.listen(&ListenSpec { ip: None, port: 7174, backlog: 1, context: 0 }).unwrap();
+    let heard = captured("rping_v4")
+        .iter()
+        .any(|frame| pair.b.cm.hear(Instant::default(), &Packet::parse(frame).unwrap()) == Ok(()));
+    assert!(heard);
     let event = pair.b.cm.poll_event().unwrap();
     let EventKind::Request { request, peer } = event.kind else { panic!("{event:?}") };
     assert_eq!((request.local_port, request.remote_port), (7174, 56122));
