@@ -85,6 +85,8 @@ pub(crate) struct Link {
     ports: [Port; 2],
     flying: BinaryHeap<Reverse<InFlight>>,
     sent: u64,
+    /// A frame was changed, so that it may be anything.
+    pub(crate) has_corrupted: bool,
     random: u64,
 }
 
@@ -107,6 +109,7 @@ impl Link {
             ports: Default::default(),
             flying: BinaryHeap::new(),
             sent: 0,
+            has_corrupted: false,
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
         }
     }
@@ -162,6 +165,7 @@ impl Link {
         if faults && self.chance(options.corruption) {
             let bit = self.random() as usize % (frame.len() * 8);
             frame[bit / 8] ^= 1 << (bit % 8);
+            self.has_corrupted = true;
         }
         if options.mark_above.is_some_and(|above| waiting >= above) || faults && self.chance(options.marks) {
             mark(&mut frame);

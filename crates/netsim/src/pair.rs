@@ -257,7 +257,7 @@ impl Pair {
             }
             let verdict = self.sides[frame.to].engine.handle_frame(self.now, &frame.frame);
             assert!(
-                verdict != Verdict::NotOurs || self.options.corruption > 0,
+                verdict != Verdict::NotOurs || self.link.has_corrupted,
                 "not ours: {:?}",
                 Packet::parse(&frame.frame)
             );

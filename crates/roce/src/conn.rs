@@ -176,9 +176,9 @@ pub struct Timing {
     /// Longest that a requester goes without an answer before it counts a retry. Rounded up to
     /// 4.096 us * 2^n.
     pub ack_timeout: Duration,
-    /// Shortest time after which a requester resends because nothing came back, however quick the peer
-    /// answers otherwise: long enough that a processor that is busy elsewhere is not taken for a loss. Such
-    /// early resends are not counted against the retries.
+    /// Shortest time after which a requester asks again because nothing came back, however quick the peer answers
+    /// otherwise: with one packet, whose answer tells what the peer has. Sixteen times as long before the
+    /// first answer has come. Asking again is not counted against the retries before `ack_timeout` has passed.
     pub min_resend: Duration,
     /// How often a request is retried without progress, 0 to 7.
     pub retries: u8,
@@ -194,7 +194,7 @@ impl Default for Timing {
     fn default() -> Self {
         Self {
             ack_timeout: Duration::from_millis(268),
-            min_resend: Duration::from_millis(32),
+            min_resend: Duration::from_millis(1),
             retries: 7,
             rnr_timer: Duration::from_micros(640),
             rnr_retries: 7,

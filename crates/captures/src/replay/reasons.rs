@@ -2,7 +2,7 @@
 //!
 //! A reason covers differences of one shape in the captures that it names, and no others.
 
-use roce::wire::Class;
+use roce::wire::{Class, Syndrome};
 
 use super::difference::Difference;
 
@@ -54,9 +54,8 @@ pub const REASONS: &[Reason] = &[
     },
     Reason {
         name: "sends again sooner",
-        why: "Linux waits 2.3 s for an answer, as its connection manager asks for. The engine waits 1.07 s at most, so \
-              that a peer that has vanished is given up within 10 s, and doubles its pauses: it has sent everything \
-              twice when the recorded answer comes.",
+        why: "Linux waits 2.3 s for an answer, as its connection manager asks for. The engine asks after a few round \
+              trips, or after 16 ms while it knows of none, and then in growing pauses: always with one packet.",
         places: &[
             ("loss_write_last", A),
             ("loss_ack", A),
@@ -65,6 +64,29 @@ pub const REASONS: &[Reason] = &[
             ("loss_read_request", A),
         ],
         covers: |difference| matches!(difference, Difference::Extra(engine) if engine.class == Class::Request),
+    },
+    Reason {
+        name: "asks with one packet",
+        why: "When nothing comes back, Linux sends everything again at once. The engine sends the oldest packet, whose \
+              answer tells what else is missing (rocev2 §7 asks for no more). The recorded peer's answer has that it \
+              missed nothing.",
+        places: &[("loss_write_last", A), ("loss_ack", A), ("loss_nak", A), ("corrupt_icrc", A)],
+        covers: |difference| matches!(difference, Difference::Missing(host) if host.class == Class::Request),
+    },
+    Reason {
+        name: "keeps what comes after a gap",
+        why: "Linux drops packets behind a missing one, and sends all of them again. The engine keeps those of the same \
+              message and acknowledges them when the missing one comes; and it trusts that the peer has done so until \
+              that proves wrong. What Linux then sends again is a duplicate, and answered as such (rocev2 §6).",
+        places: &[("loss_write_middle", A), ("loss_write_middle", B), ("loss_nak", B)],
+        covers: |difference| match difference {
+            Difference::Missing(host) => host.class == Class::Request,
+            Difference::Extra(engine) => {
+                let accepts = |syndrome: &str| syndrome == format!("{:?}", Syndrome::ACK);
+                engine.fields.iter().any(|(name, value)| *name == "syndrome" && accepts(value))
+            }
+            Difference::Changed { .. } | Difference::Consumer(_) => false,
+        },
     },
     Reason {
         name: "sees the gap inside a READ",

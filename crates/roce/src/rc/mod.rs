@@ -7,10 +7,12 @@
 //!
 //! Sequence numbers are counted in 64 bits from 0 on in both directions; [`Stream`] translates.
 
+mod ahead;
 mod completer;
 mod local;
 mod notices;
 mod reads;
+mod recovery;
 pub(crate) mod recv;
 mod requester;
 mod responder;

@@ -1,5 +1,5 @@
 //! The half that sends: requests become packets, in order, within window, depth and fences, and again
-//! when they are lost (go-back-N).
+//! when they are lost ([`super::recovery`] says which).
 //!
 //! Numbers of the send direction, oldest first:
 //!
@@ -14,24 +14,21 @@
 //! their way, and so that what was lost is asked for again by the piece. Pieces begin at the same places
 //! every time: a responder finds the rest of a piece inside one READ that it remembers.
 
-use core::time::Duration;
-
 use lock_api::RawMutex;
 
+use super::ahead::Ahead;
+use super::recovery::{Recovery, Resend};
 use super::send::{Payload, Wqe};
 use super::sges::Cursor;
 use super::{Env, Peer, Rc, State, Stream, Unsent};
 use crate::engine::Config;
 use crate::region::AccessError;
-use crate::time::{Instant, nanos};
+use crate::time::Instant;
 use crate::wire::{Ext, Headers, IethRepr, Opcode, PathMtu, RethRepr};
 use crate::work::{Operation, SendFlags, Status};
 
 /// Packets of response that one READ request on the wire asks for at most.
 const READ_CHUNK: u64 = 64;
-
-/// An RNR retry count that means to try for ever.
-const NO_LIMIT: u8 = 7;
 
 /// The requester half.
 #[derive(Debug)]
@@ -61,44 +58,13 @@ pub(super) struct Requester {
     cursor: Cursor,
     /// Where in the elements of the oldest READ the next response's data goes.
     pub(super) sink: Cursor,
+    /// Responses to that READ that came before an earlier one.
+    pub(super) ahead: Ahead,
+    /// Since a response was missed: the last one that came, of those after it.
+    pub(super) missed: Option<u64>,
     /// A request that cannot be sent, by its first number, and how it will end once it is the oldest.
     pub(super) poisoned: Option<(u64, Status)>,
     pub(super) recovery: Recovery,
-}
-
-/// What is known of losses and delays.
-#[derive(Debug)]
-pub(super) struct Recovery {
-    retries: u8,
-    /// Retries since the last progress.
-    spent: u8,
-    rnr_retries: u8,
-    rnr_spent: u8,
-    /// Since when the peer has had no receive.
-    rnr_since: Option<Instant>,
-    /// Nothing is sent before this.
-    rnr_until: Option<Instant>,
-    /// Longest that a request goes without an answer before that costs a retry; zero for ever.
-    ack_timeout: Duration,
-    min_resend: Duration,
-    rnr_limit: Duration,
-    /// When the last answer came, or when the first unanswered packet was sent.
-    progress: Instant,
-    /// How long after that the oldest packet is sent again, doubled with every time.
-    resend: Duration,
-    /// A packet whose answer is awaited to measure the round trip, and when it was sent.
-    sample: Option<(u64, Instant)>,
-    rtt: Option<Rtt>,
-    /// Where and when the requester went back last.
-    went_back: Option<(u64, Instant)>,
-}
-
-/// Round trips, in nanoseconds: unlike those of [`Duration`], divisions of integers cannot panic here.
-#[derive(Clone, Copy, Debug)]
-struct Rtt {
-    smoothed: u64,
-    variation: u64,
-    shortest: u64,
 }
 
 impl Requester {
@@ -117,23 +83,10 @@ impl Requester {
         reads: 0,
         cursor: Cursor::START,
         sink: Cursor::START,
+        ahead: Ahead::NOTHING,
+        missed: None,
         poisoned: None,
-        recovery: Recovery {
-            retries: 0,
-            spent: 0,
-            rnr_retries: 0,
-            rnr_spent: 0,
-            rnr_since: None,
-            rnr_until: None,
-            ack_timeout: Duration::ZERO,
-            min_resend: Duration::ZERO,
-            rnr_limit: Duration::ZERO,
-            progress: Instant::from_nanos(0),
-            resend: Duration::ZERO,
-            sample: None,
-            rtt: None,
-            went_back: None,
-        },
+        recovery: Recovery::IDLE,
     };
 
     pub(super) fn begin(&mut self, peer: &Peer, config: &Config) {
@@ -142,13 +95,7 @@ impl Requester {
         self.window = u64::from(config.window.clamp(2, 1 << 20));
         self.ack_mask = u64::from(config.ack_every.clamp(1, 1 << 16).next_power_of_two() - 1);
         self.max_reads = u32::from(peer.reads.outbound.min(config.max_reads.outbound));
-        let recovery = &mut self.recovery;
-        recovery.retries = peer.retries;
-        recovery.rnr_retries = peer.rnr_retries;
-        recovery.ack_timeout = peer.ack_timeout;
-        recovery.min_resend = config.timing.min_resend;
-        recovery.rnr_limit = config.timing.rnr_limit;
-        recovery.resend = recovery.first_resend();
+        self.recovery.begin(peer, config);
     }
 
     /// Nothing is sent or awaited any more.
@@ -156,7 +103,7 @@ impl Requester {
         self.una = self.high;
         self.next = self.high;
         self.poisoned = None;
-        self.recovery.rnr_until = None;
+        self.recovery.stop();
     }
 
     /// Whether something was sent that has not been answered.
@@ -171,9 +118,22 @@ impl Requester {
         wqe.first.saturating_add(end).min(wqe.end())
     }
 
-    /// A READ response has come that is the last of its piece.
-    pub(super) fn chunk_done(&mut self) {
-        self.reads = self.reads.saturating_sub(1);
+    /// READ responses have come for all of `wqe` before `una`, after all before `before` had.
+    pub(super) fn responses_came(&mut self, wqe: &Wqe, before: u64) {
+        let pieces = Self::pieces(wqe, self.una).saturating_sub(Self::pieces(wqe, before));
+        self.reads = self.reads.saturating_sub(pieces);
+    }
+
+    /// How many pieces of `wqe`, a READ, end at `sequence` or before.
+    fn pieces(wqe: &Wqe, sequence: u64) -> u32 {
+        let into = sequence.saturating_sub(wqe.first);
+        let whole = if sequence >= wqe.end() { into.div_ceil(READ_CHUNK) } else { into / READ_CHUNK };
+        whole as u32
+    }
+
+    /// What to send again of `wqe`, the oldest READ, after a response was lost.
+    pub(super) fn request_again(&self, wqe: &Wqe) -> Resend {
+        Resend::Request(wqe.end().min(self.high))
     }
 
     /// Goes on to the request after `wqe`, all of which has been sent, or done.
@@ -194,6 +154,7 @@ impl Requester {
         }
         if wqe.is_read() {
             self.sink = Cursor::default();
+            self.ahead = Ahead::NOTHING;
         }
     }
 
@@ -209,97 +170,21 @@ impl Requester {
         self.recovery.progressed(self.una, now);
     }
 
-    /// Goes back to the oldest unanswered packet.
-    pub(super) fn go_back(&mut self, now: Instant) {
+    /// Goes back to the oldest unanswered packet, of `oldest`.
+    pub(super) fn go_back(&mut self, now: Instant, how: Resend, oldest: Option<&Wqe>) {
+        self.recovery.went_back(self.una, self.high, how, now);
         self.next = self.una;
         self.index = 0;
         self.reads_before = 0;
-        self.reads = 0;
-        self.cursor = Cursor::default();
-        self.recovery.sample = None;
-        self.recovery.went_back = Some((self.una, now));
-    }
-
-    /// Whether a loss at the oldest packet that is reported now is news: not the echo of one that the
-    /// requester has gone back for already.
-    pub(super) fn is_news(&self, now: Instant) -> bool {
-        match self.recovery.went_back {
-            // An answer to what was sent since then takes a round trip.
-            Some((una, at)) if una == self.una => {
-                let round_trip = self.recovery.rtt.map_or(0, |rtt| rtt.shortest);
-                nanos(now.duration_since(at)) >= round_trip
+        // Those that are asked for again count again.
+        self.reads = match (how, oldest) {
+            (Resend::Request(resume), Some(wqe)) => {
+                let end = Self::chunk_end(wqe, self.una);
+                resume.saturating_sub(end).div_ceil(READ_CHUNK) as u32
             }
-            _ => true,
-        }
-    }
-}
-
-impl Recovery {
-    fn first_resend(&self) -> Duration {
-        let estimate = match self.rtt {
-            Some(rtt) => Duration::from_nanos(rtt.smoothed.saturating_add(rtt.variation.saturating_mul(4))),
-            None => self.min_resend.saturating_mul(2),
+            _ => 0,
         };
-        self.at_most_timeout(estimate.max(self.min_resend))
-    }
-
-    fn at_most_timeout(&self, time: Duration) -> Duration {
-        if self.ack_timeout.is_zero() { time } else { time.min(self.ack_timeout) }
-    }
-
-    /// Something has been answered.
-    fn progressed(&mut self, una: u64, now: Instant) {
-        //= rocev2 §7
-        self.spent = 0;
-        self.rnr_spent = 0;
-        self.rnr_since = None;
-        self.progress = now;
-        if let Some((sequence, at)) = self.sample
-            && una > sequence
-        {
-            self.sample = None;
-            self.measured(now.duration_since(at));
-        }
-        self.resend = self.first_resend();
-    }
-
-    fn measured(&mut self, rtt: Duration) {
-        let rtt = nanos(rtt);
-        let old = self.rtt.unwrap_or(Rtt { smoothed: rtt, variation: rtt / 2, shortest: rtt });
-        self.rtt = Some(Rtt {
-            smoothed: old.smoothed.saturating_mul(7).saturating_add(rtt) / 8,
-            variation: old.variation.saturating_mul(3).saturating_add(old.smoothed.abs_diff(rtt)) / 4,
-            shortest: old.shortest.min(rtt),
-        });
-    }
-
-    /// Accounts for having to go back once more; `false` when no retry is left for that.
-    ///
-    /// A retry is not each going back, but each time that the agreed timeout has passed without progress:
-    /// the same patience, whether the peer is silent, or reports the same loss over and over. Before that,
-    /// resending is free, and finds a lost tail early.
-    pub(super) fn may_go_back(&mut self, now: Instant) -> bool {
-        //= rocev2 §7
-        let waited = now.duration_since(self.progress);
-        let due = self.ack_timeout.saturating_mul(u32::from(self.spent).saturating_add(1));
-        if !self.ack_timeout.is_zero() && waited >= due {
-            self.spent = self.spent.saturating_add(1);
-        }
-        self.spent <= self.retries
-    }
-
-    /// The peer had no receive: waits for `timer`. `false` when that has gone on for too long.
-    pub(super) fn wait_for_receive(&mut self, now: Instant, timer: Duration) -> bool {
-        let since = *self.rnr_since.get_or_insert(now);
-        //= rocev2 §7
-        self.rnr_until = Some(now + timer);
-        self.spent = 0;
-        //= R-QP-7
-        if now.duration_since(since) >= self.rnr_limit {
-            return false;
-        }
-        self.rnr_spent = self.rnr_spent.saturating_add(1).min(NO_LIMIT);
-        self.rnr_retries >= NO_LIMIT || self.rnr_spent <= self.rnr_retries
+        self.cursor = Cursor::default();
     }
 }
 
@@ -314,7 +199,7 @@ impl Rc {
         if let Some(until) = recovery.rnr_until {
             return Some(until);
         }
-        self.requester.waiting().then(|| recovery.progress + recovery.resend)
+        self.requester.waiting().then(|| recovery.deadline(self.requester.una))
     }
 
     pub(super) fn check_deadline<R: RawMutex>(&mut self, env: &Env<'_, R>) {
@@ -322,21 +207,17 @@ impl Rc {
             return;
         }
         let requester = &mut self.requester;
-        if requester.recovery.rnr_until.take().is_some() {
+        if requester.recovery.wait_is_over(env.now) {
             // The requester has gone back when the NAK came.
-            requester.recovery.progress = env.now;
             return;
         }
         env.engine.stats.timeouts.inc();
-        let recovery = &mut requester.recovery;
-        if !recovery.may_go_back(env.now) {
+        if !requester.recovery.may_go_back(env.now) {
             self.fail(env, Some(Status::RetryExceeded));
             return;
         }
-        // `resend` counts from the last progress: each pause is twice the one before, up to the agreed time.
-        let pause = recovery.at_most_timeout(recovery.resend);
-        recovery.resend = recovery.resend.saturating_add(pause);
-        requester.go_back(env.now);
+        requester.recovery.timed_out();
+        requester.go_back(env.now, Resend::Probe, None);
     }
 
     /// Whether [`Rc::transmit_request`] may find something.
@@ -344,6 +225,7 @@ impl Rc {
         self.state == State::Rts
             && self.requester.recovery.rnr_until.is_none()
             && (self.requester.next < self.send.end() || self.send.has_noted())
+            && !self.requester.recovery.holds(self.requester.una, self.requester.next)
     }
 
     /// Writes the next packet of a request.
@@ -464,17 +346,20 @@ impl Rc {
     fn sent<R: RawMutex>(&mut self, env: &Env<'_, R>, end: u64, ack_req: bool) {
         let requester = &mut self.requester;
         let recovery = &mut requester.recovery;
-        if requester.next == requester.una && recovery.went_back.is_none_or(|(una, _)| una != requester.una) {
-            // Nothing was awaited: the time without answer begins now.
-            recovery.progress = env.now;
+        if requester.next == requester.una {
+            recovery.begins_waiting(requester.una, env.now);
         }
-        if requester.next < requester.high {
-            env.engine.stats.retransmissions.inc();
-        } else if ack_req && recovery.sample.is_none() {
-            recovery.sample = Some((requester.next, env.now));
-        }
+        let sequence = requester.next;
         requester.next = end;
-        requester.high = requester.high.max(end);
+        let first = sequence >= requester.high;
+        if ack_req {
+            recovery.asked(sequence, end, first, env.now);
+        }
+        if !first {
+            env.engine.stats.retransmissions.inc();
+            requester.next = recovery.sent_again(sequence, end);
+        }
+        requester.high = requester.high.max(requester.next);
     }
 
     /// Ends a request that could not be sent, once all before it have ended.

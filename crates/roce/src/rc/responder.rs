@@ -7,14 +7,16 @@
 
 use lock_api::RawMutex;
 
+use super::ahead::{Ahead, Place, Tail};
 use super::reads::{Read, Reads};
+use super::sges::TooShort;
 use super::{Env, Peer, Rc, State, Stream, Unsent};
 use crate::engine::{Config, Reason};
 use crate::error::CreateError;
 use crate::region::{Access, AccessError, KeyError};
 use crate::wire::{
-    AethRepr, Ext, Headers, NakCode, Opcode, Operation, Packet, PathMtu, RethRepr, Syndrome, SyndromeKind,
-    rnr_timer_code,
+    AethRepr, Ext, Headers, ImmDt, NakCode, Opcode, Operation, Packet, PathMtu, RethRepr, Syndrome,
+    SyndromeKind, rnr_timer_code,
 };
 use crate::work::{CompletionKind, Status};
 
@@ -33,6 +35,8 @@ pub(super) struct Responder {
     message: Message,
     /// Since a packet was missed: the newest that came, of those after it.
     missed: Option<u64>,
+    /// What came after it, of the same message.
+    ahead: Ahead,
     reads: Reads,
     /// All before `expected` is to be acknowledged.
     ack_owed: bool,
@@ -91,6 +95,7 @@ impl Responder {
         msn: 0,
         message: Message::None,
         missed: None,
+        ahead: Ahead::NOTHING,
         reads: Reads::NONE,
         ack_owed: false,
         nak_owed: None,
@@ -166,7 +171,7 @@ impl Rc {
             Some(sequence) if sequence > responder.expected => {
                 stats.rx_out_of_order.inc();
                 responder.out_of_order(sequence);
-                return Err(Reason::Sequence);
+                return if self.keep(env, sequence, packet) { Ok(()) } else { Err(Reason::Sequence) };
             }
             sequence => {
                 stats.rx_duplicates.inc();
@@ -182,6 +187,9 @@ impl Rc {
                 responder.nak_owed = None;
                 //= rocev2 §6
                 responder.ack_owed |= packet.bth().ack_req();
+                if !responder.ahead.is_empty() {
+                    self.take_kept(env, sequence);
+                }
                 Ok(())
             }
             Ok(Accepted::NotReady) => {
@@ -273,7 +281,7 @@ impl Rc {
         }
         env.engine.stats.rx_sends.inc();
         let bytes = self.current.cursor.position;
-        self.complete_current(env, packet, kind, bytes);
+        self.complete_current(env, kind, packet.imm_dt(), packet.bth().solicited(), bytes);
         Ok(Accepted::Done(1))
     }
 
@@ -326,11 +334,104 @@ impl Rc {
         }
         env.engine.stats.rx_writes.inc();
         if immediate {
-            self.complete_current(env, packet, CompletionKind::Receive, total);
+            let kind = CompletionKind::Receive;
+            self.complete_current(env, kind, packet.imm_dt(), packet.bth().solicited(), total);
         } else {
             self.responder.end_message();
         }
         Ok(Accepted::Done(1))
+    }
+
+    /// Keeps a packet of the current message that came before an earlier one; `false` if that cannot be.
+    fn keep<R: RawMutex>(&mut self, env: &Env<'_, R>, sequence: u64, packet: &Packet<'_>) -> bool {
+        let responder = &self.responder;
+        let (info, payload, mtu) = (packet.info(), packet.payload(), responder.mtu);
+        // What its last packet does beside being the last is not kept.
+        let plain = !info.first && packet.imm_dt().is_none() && packet.ieth().is_none();
+        if !plain || !info.payload.admits(payload.len(), mtu as usize) {
+            return false;
+        }
+        let distance = match responder.ahead.place(responder.expected, sequence, info.last) {
+            Place::Take(distance) => distance,
+            Place::Held => return true,
+            Place::None => return false,
+        };
+        let (offset, len) = (distance.saturating_mul(mtu), payload.len() as u32);
+        let stored = match (responder.message, info.operation) {
+            (Message::Write { address, key, left, .. }, Operation::Write) => {
+                let rest = left.checked_sub(offset).and_then(|left| left.checked_sub(len));
+                let fits = rest.is_some_and(|rest| (rest == 0) == info.last);
+                let address = address.wrapping_add(u64::from(offset));
+                fits && env.engine.regions.write_remote(env.qp.scope(), key, address, payload).is_ok()
+            }
+            (Message::Send, Operation::Send) => self.place_send(env, offset, payload).is_ok(),
+            _ => false,
+        };
+        if stored {
+            let tail = Tail { sequence, len, solicited: packet.bth().solicited() };
+            self.responder.ahead.note(distance, info.last.then_some(tail));
+        }
+        stored
+    }
+
+    /// Copies payload into the current receive, so many bytes after what has come in order.
+    fn place_send<R: RawMutex>(
+        &self,
+        env: &Env<'_, R>,
+        offset: u32,
+        payload: &[u8],
+    ) -> Result<(), AccessError> {
+        let sges = self.current.sges();
+        let mut cursor = self.current.cursor;
+        let position = cursor.position.saturating_add(offset);
+        cursor.seek(sges, position).map_err(|TooShort| AccessError)?;
+        let mut rest = payload;
+        cursor.walk(sges, payload.len() as u32, AccessError, |sge, within, len| {
+            let (now, later) = rest.split_at_checked(len as usize).ok_or(AccessError)?;
+            rest = later;
+            env.engine.regions.write_local(env.qp.pd, sge, within, now)
+        })
+    }
+
+    /// The packet at `sequence` was the missing one: what was kept counts now.
+    fn take_kept<R: RawMutex>(&mut self, env: &Env<'_, R>, sequence: u64) {
+        let responder = &mut self.responder;
+        let run = responder.ahead.follow(sequence);
+        let count = u64::from(run.full).saturating_add(u64::from(run.tail.is_some()));
+        responder.expected = responder.expected.saturating_add(count);
+        let bytes =
+            run.full.saturating_mul(responder.mtu).saturating_add(run.tail.map_or(0, |tail| tail.len));
+        match &mut responder.message {
+            Message::Write { address, left, .. } => {
+                *address = address.wrapping_add(u64::from(bytes));
+                *left = left.saturating_sub(bytes);
+            }
+            Message::Send => {
+                let mut cursor = self.current.cursor;
+                // Succeeds as it did when the packets were kept.
+                if cursor.seek(self.current.sges(), cursor.position.saturating_add(bytes)).is_ok() {
+                    self.current.cursor = cursor;
+                }
+            }
+            Message::None => {}
+        }
+        responder.ack_owed |= count > 0;
+        if !responder.ahead.is_empty() {
+            // There is another gap, and the peer need not wait to hear of it.
+            //= rocev2 §6
+            responder.nak_owed = Some((Syndrome::nak(NakCode::PSN_SEQUENCE), responder.expected));
+            responder.missed = Some(responder.expected);
+        }
+        if let Some(tail) = run.tail {
+            if let Message::Send = responder.message {
+                env.engine.stats.rx_sends.inc();
+                let bytes = self.current.cursor.position;
+                self.complete_current(env, CompletionKind::Receive, None, tail.solicited, bytes);
+            } else {
+                env.engine.stats.rx_writes.inc();
+                responder.end_message();
+            }
+        }
     }
 
     /// Makes the oldest receive the current one; `false` when there is none.
@@ -350,8 +451,9 @@ impl Rc {
     fn complete_current<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
-        packet: &Packet<'_>,
         kind: CompletionKind,
+        immediate: Option<ImmDt<'_>>,
+        solicited: bool,
         bytes: u32,
     ) {
         self.current.active = false;
@@ -359,9 +461,9 @@ impl Rc {
         //= R-CQ-23
         //= R-CQ-26
         let mut completion = env.completion(self.current.context, kind, Status::Success, bytes);
-        completion.immediate = packet.imm_dt().map(|imm| imm.data());
+        completion.immediate = immediate.map(|imm| imm.data());
         //= R-CQ-5
-        env.engine.push_completion(&env.qp.recv_cq, completion, packet.bth().solicited());
+        env.engine.push_completion(&env.qp.recv_cq, completion, solicited);
     }
 
     /// Writes the next frame that the peer is owed.
@@ -447,9 +549,9 @@ impl Responder {
     /// A packet has come before an earlier one.
     fn out_of_order(&mut self, sequence: u64) {
         //= rocev2 §6
-        // One NAK for each gap. A number that falls shows that the requester has gone back and that its
+        // One NAK for each gap. A number that does not rise shows that the requester has gone back and that its
         // first packet was lost once more: that would otherwise cost a timeout.
-        let restarted = self.missed.is_some_and(|newest| sequence < newest);
+        let restarted = self.missed.is_some_and(|newest| sequence <= newest);
         if self.missed.is_none() || restarted {
             self.nak_owed = Some((Syndrome::nak(NakCode::PSN_SEQUENCE), self.expected));
         }
