@@ -132,3 +132,56 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
                 .is_some_and(|error| error.io_error_kind() == Some(io::ErrorKind::BrokenPipe))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::shell::{self, exit_code};
+
+    fn golden() -> PathBuf {
+        shell::root().join("crates/roce/tests/vectors/rxe/rping_v4.pcap")
+    }
+
+    /// What comes of `content` as a capture: the exit code, and everything that was printed.
+    fn decode(name: &str, content: &[u8]) -> (u8, String) {
+        let file = std::env::temp_dir().join(format!("viordma-{}-{name}", std::process::id()));
+        fs::write(&file, content).unwrap();
+        let mut out = Vec::new();
+        let result = print(&Options { file: file.clone(), json: false, quiet: false }, &mut out);
+        fs::remove_file(&file).unwrap();
+        let code = result.as_ref().map_or_else(exit_code, |()| 0);
+        let error = result.err().map_or(String::new(), |error| format!("{error:#}"));
+        assert!(error.lines().count() <= 1, "{error}");
+        (code, String::from_utf8(out).unwrap() + &error)
+    }
+
+    #[test]
+    fn a_good_capture_ends_with_0_and_has_a_line_for_each_frame() {
+        let content = fs::read(golden()).unwrap();
+        let (code, text) = decode("good", &content);
+        assert_eq!(code, 0, "{text}");
+        assert_eq!(text.lines().count(), 1 + file::read(&golden()).unwrap().len());
+    }
+
+    #[test]
+    fn a_wrong_icrc_ends_with_1() {
+        let mut content = fs::read(golden()).unwrap();
+        let last = content.len() - 1 - 84;
+        content[last] ^= 1;
+        let (code, text) = decode("changed", &content);
+        assert_eq!(code, 1, "{text}");
+        assert!(text.contains("RoCE frames: 1 "), "{text}");
+    }
+
+    #[test]
+    fn a_capture_that_is_cut_off_ends_with_1_and_what_is_none_with_2() {
+        let content = fs::read(golden()).unwrap();
+        let (code, text) = decode("cut", &content[..content.len() - 1]);
+        assert!(code == 1 && text.contains("cut off"), "{text}");
+        assert_eq!(decode("none", b"no capture at all").0, 2);
+        let missing = Options { file: "/nowhere/at-all".into(), json: true, quiet: false };
+        assert_eq!(exit_code(&print(&missing, &mut Vec::new()).unwrap_err()), 2);
+    }
+}

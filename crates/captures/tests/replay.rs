@@ -6,7 +6,10 @@ use std::{
     sync::LazyLock,
 };
 
-use captures::replay::Report;
+use captures::{
+    file::{self, Captured},
+    replay::{self, Difference, Report, SCRIPTS},
+};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -45,4 +48,33 @@ fn the_book_has_the_report() {
         book == REPORT.markdown(),
         "`cargo xtask replay --markdown > docs/replay.md` writes another page"
     );
+}
+
+/// The differences of both sides of rping's capture after `change` was done to its frames.
+fn after(change: impl Fn(&mut Vec<Captured>)) -> Vec<Difference> {
+    let directory = root().join("crates/roce/tests/vectors/rxe");
+    let mut frames = file::read(&directory.join("rping_v4.pcap")).unwrap();
+    change(&mut frames);
+    let played = replay::play_frames(&frames, &SCRIPTS[0]).unwrap();
+    played.into_iter().flat_map(|side| side.differences).collect()
+}
+
+/// Where the BTH begins.
+const BTH: usize = 14 + 20 + 8;
+const ACKNOWLEDGE: u8 = 0x11;
+
+fn acknowledgements(frames: &mut [Captured]) -> impl Iterator<Item = &mut Captured> {
+    frames.iter_mut().filter(|frame| frame.data.get(BTH) == Some(&ACKNOWLEDGE))
+}
+
+#[test]
+fn a_host_that_said_something_else_is_noticed() {
+    assert_eq!(after(|_| ()), []);
+    let msn = after(|frames| acknowledgements(frames).next().unwrap().data[BTH + 15] ^= 1);
+    assert!(matches!(&msn[..], [Difference::Changed { fields, .. }] if fields == &["msn"]), "{msn:?}");
+    let silent = after(|frames| {
+        let last = frames.iter().rposition(|frame| frame.data.get(BTH) == Some(&ACKNOWLEDGE)).unwrap();
+        frames.remove(last);
+    });
+    assert!(silent.iter().any(|found| matches!(found, Difference::Extra(_))), "{silent:?}");
 }

@@ -128,3 +128,39 @@ impl fmt::Display for Difference {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use roce::wire::Class;
+
+    use super::*;
+
+    fn said(psn: u32, msn: u32) -> Said {
+        let fields = vec![("msn", msn.to_string())];
+        let (name, class) = ("Acknowledge", Class::Response);
+        Said { conn: Some(0), name, class, psn: Some(psn), fields, payload: Vec::new() }
+    }
+
+    #[test]
+    fn what_is_alike_is_counted_around_what_is_not() {
+        let host = [said(0, 1), said(1, 2), said(2, 3)];
+        assert_eq!(compare(&host, &host), (3, vec![]));
+        let (alike, found) = compare(&host, &[said(0, 1), said(2, 3)]);
+        assert_eq!((alike, found), (2, vec![Difference::Missing(said(1, 2))]));
+        let (alike, found) = compare(&host, &[said(0, 1), said(1, 2), said(1, 2), said(2, 3)]);
+        assert_eq!((alike, found), (3, vec![Difference::Extra(said(1, 2))]));
+    }
+
+    #[test]
+    fn the_same_frame_with_another_field_is_a_changed_one() {
+        let (alike, found) = compare(&[said(0, 1), said(1, 2)], &[said(0, 1), said(1, 9)]);
+        let changed = Difference::Changed { host: said(1, 2), engine: said(1, 9), fields: vec!["msn"] };
+        assert_eq!((alike, found), (1, vec![changed]));
+    }
+
+    #[test]
+    fn order_matters() {
+        let (alike, found) = compare(&[said(0, 1), said(1, 2)], &[said(1, 2), said(0, 1)]);
+        assert_eq!((alike, found.len()), (1, 2), "{found:?}");
+    }
+}

@@ -34,7 +34,7 @@ pub use self::{
     script::{SCRIPTS, Script},
 };
 use self::{player::Player, story::Story};
-use crate::file;
+use crate::file::{self, Captured};
 
 type Lock = parking_lot::RawMutex;
 
@@ -59,11 +59,19 @@ pub struct Played {
 /// When the capture cannot be read or understood, or the engine refuses what it must not refuse.
 pub fn play(directory: &Path, script: &Script) -> Result<[Played; 2]> {
     let path = directory.join(script.capture).with_extension("pcap");
-    let story = Story::of(&file::read(&path)?).with_context(|| format!("{}", path.display()))?;
+    play_frames(&file::read(&path)?, script).with_context(|| format!("{}", path.display()))
+}
+
+/// Plays both sides of a capture whose frames these are.
+///
+/// # Errors
+/// As [`play`].
+pub fn play_frames(capture: &[Captured], script: &Script) -> Result<[Played; 2]> {
+    let story = Story::of(capture)?;
     let mut sides = Vec::new();
     for side in 0..2 {
         let player = Player::new(&story, script, side);
-        let performance = player.and_then(Player::play).with_context(|| format!("{}", path.display()))?;
+        let performance = player.and_then(Player::play)?;
         let of_host = story.frames.iter().filter(|spoken| spoken.from == side);
         let host: Vec<Said> = of_host
             .map(|spoken| {
