@@ -38,6 +38,28 @@ pub struct Cell {
     pub seed: u64,
 }
 
+/// The table that tests hold and benches draw: each kind of request, four chances of loss, three round trips; the
+/// figures of a line without loss stand before those with.
+pub fn table() -> impl Iterator<Item = Cell> {
+    /// Bytes per cell: some thirty losses at one in a thousand.
+    const TOTAL: usize = 32 << 20;
+    let kinds = [(Kind::Write, 1 << 20, 4), (Kind::Read, 1 << 20, 4), (Kind::Send, 8 << 10, 64)];
+    kinds.into_iter().flat_map(|(kind, message, outstanding)| {
+        [20, 100, 1000].into_iter().flat_map(move |micros| {
+            [0, 1, 10, 50].into_iter().map(move |loss| Cell {
+                kind,
+                message,
+                count: (TOTAL / message) as u64,
+                outstanding,
+                loss,
+                reordering: 0,
+                round_trip: Duration::from_micros(micros),
+                seed: 7,
+            })
+        })
+    })
+}
+
 /// What came of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {

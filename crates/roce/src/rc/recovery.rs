@@ -146,7 +146,11 @@ impl Recovery {
 
     fn first_resend(&self) -> Duration {
         let estimate = match self.rtt {
-            Some(rtt) => Duration::from_nanos(rtt.smoothed.saturating_add(rtt.variation.saturating_mul(4))),
+            Some(rtt) => {
+                // Half a round trip more: where answers come evenly, they vary by less than the next one may.
+                let usual = rtt.smoothed.saturating_add(rtt.smoothed / 2);
+                Duration::from_nanos(usual.saturating_add(rtt.variation.saturating_mul(4)))
+            }
             None => self.min_resend.saturating_mul(UNKNOWN),
         };
         self.at_most_timeout(estimate.max(self.min_resend))
