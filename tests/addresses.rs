@@ -314,10 +314,9 @@ fn an_address_goes(number: usize, gone: IpAddr, stays: IpAddr) {
 //= R-CONN-101
 #[test]
 fn an_address_that_goes_takes_its_connections_with_it_and_no_others() {
-    for number in [0, 1] {
-        an_address_goes(number, ULA, V4);
-        an_address_goes(number, V4, ULA);
-    }
+    // From under the side that connected, and from under the side that listened.
+    an_address_goes(0, ULA, V4);
+    an_address_goes(1, V4, ULA);
 }
 
 #[test]
