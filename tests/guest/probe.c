@@ -78,7 +78,7 @@ static uint32_t length = 65536, connections = 1;
 
 /* --- one connection ------------------------------------------------------------------------------------- */
 
-enum { SLOTS = 4, LEAST = 8192, FAREWELL = 5 /* seconds that a peer has for its goodbye */ };
+enum { SLOTS = 4, LEAST = 8192, FAREWELL = 15 /* seconds that a peer has for its goodbye */ };
 
 struct conn {
 	struct rdma_cm_id *id;

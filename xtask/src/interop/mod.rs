@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
+use captures::{decode::Decoder, file};
 use viordma_tests::interop::{
     cases::{self, Case},
     run::{Runner, Setting},
@@ -18,7 +19,7 @@ use viordma_tests::interop::{
 };
 
 use crate::{
-    capture, decode, image, packages,
+    decode, image, packages,
     shell::{self, Exit},
 };
 
@@ -90,7 +91,7 @@ fn try_all(options: &Options, cases: &[Case]) -> Result<Count> {
     let mut runner = Runner::new(Setting { image, guest, directory, captures: captures.clone() });
     let mut rows = Vec::new();
     for case in cases {
-        let row = runner.run(case, check);
+        let row = runner.run(case, |capture| check(case, capture));
         println!("{row}");
         if let (true, None, Some(capture)) = (row.passed(), &options.captures, &row.capture) {
             fs::remove_file(capture)?;
@@ -124,11 +125,17 @@ fn captures_directory(options: &Options) -> Result<PathBuf> {
     Ok(directory)
 }
 
-/// Nothing in the capture is malformed, says tshark, and every ICRC is right, says a computation of its own.
-fn check(path: &Path) -> Result<()> {
-    let summary = decode::check(path)?;
-    if summary.roce == 0 {
-        bail!("no RoCE frame");
+/// Nothing in the capture is malformed, says tshark, every ICRC is right, says a computation of its own, and
+/// connections were asked for with the case's MTU.
+fn check(case: &Case, capture: &Path) -> Result<()> {
+    decode::check(capture)?;
+    let mut decoder = Decoder::new();
+    for captured in file::open(capture)? {
+        let frame = decoder.frame(&captured?).to_string();
+        if frame.contains("CM REQ") {
+            ensure!(frame.contains(&format!(" mtu {} ", case.mtu)), "another MTU: {frame}");
+            return crate::capture::finds_nothing_malformed(capture);
+        }
     }
-    capture::finds_nothing_malformed(path)
+    bail!("nobody asks for a connection")
 }
