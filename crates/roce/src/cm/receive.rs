@@ -1,6 +1,8 @@
 //! What the peer says.
 #![allow(clippy::similar_names, reason = "DREQ and DREP are what the protocol calls them")]
 
+use core::time::Duration;
+
 use super::{
     Cm, Conn, Ignored, PeerQp, Pending, State, addresses,
     answer::{Answer, Says},
@@ -9,6 +11,7 @@ use super::{
 use crate::{
     Instant,
     conn::{ConnId, PrivateData, ReadLimits},
+    time::nanos,
     wire::{
         Attribute, Deth, Mad, Packet, Path, Qpn, ack_timeout,
         cm::{
@@ -205,8 +208,11 @@ impl Cm {
             return Err(Ignored::Unexpected);
         }
         //= rocev2 §12
-        let wait = ack_timeout(mra.service_timeout).saturating_add(conn.interval).min(conn.patience);
-        conn.patience = conn.patience.saturating_sub(wait);
+        // In nanoseconds: differences of durations carry a panic into the image.
+        let patience = nanos(conn.patience);
+        let wait = nanos(ack_timeout(mra.service_timeout)).saturating_add(nanos(conn.interval)).min(patience);
+        conn.patience = Duration::from_nanos(patience.saturating_sub(wait));
+        let wait = Duration::from_nanos(wait);
         self.outbox.remove(index);
         self.deadlines.set(index, Some(incoming.now + wait));
         Ok(())
