@@ -89,6 +89,13 @@ pub const REASONS: &[Reason] = &[
         },
     },
     Reason {
+        name: "acknowledges unasked",
+        why: "An acknowledgement that nobody asked for is allowed (rocev2 §6). Linux asks for one in 66 packets, and \
+              waits for its timer when that is lost; the engine gives one after 32 packets in any case.",
+        places: &[("long_write_ack_request", B)],
+        covers: |difference| matches!(difference, Difference::Extra(engine) if engine.name == "Acknowledge"),
+    },
+    Reason {
         name: "sees the gap inside a READ",
         why: "A READ response behind the expected one shows that one was lost. The engine asks again at once, as rocev2 \
               §7 recommends; Linux waits for its timeout. The recorded peer answers only then, so that the engine's \

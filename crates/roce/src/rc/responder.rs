@@ -20,6 +20,11 @@ use crate::wire::{
 };
 use crate::work::{CompletionKind, Status};
 
+/// Packets that are accepted without a word, though nobody asked for an acknowledgement. A requester that asks
+/// for few (rxe: for one in 66, and its window is 128) has to wait for its timer when one of those is lost,
+/// unless the next comes soon.
+const UNASKED: u64 = 32;
+
 /// The longest message there is.
 const MAX_LENGTH: u32 = 1 << 31;
 
@@ -40,6 +45,8 @@ pub(super) struct Responder {
     reads: Reads,
     /// All before `expected` is to be acknowledged.
     ack_owed: bool,
+    /// All before this was, by the last answer.
+    acknowledged: u64,
     nak_owed: Option<(Syndrome, u64)>,
     /// Timer code of RNR NAKs.
     rnr_code: u8,
@@ -98,6 +105,7 @@ impl Responder {
         ahead: Ahead::NOTHING,
         reads: Reads::NONE,
         ack_owed: false,
+        acknowledged: 0,
         nak_owed: None,
         rnr_code: 0,
         responded: false,
@@ -186,7 +194,8 @@ impl Rc {
                 responder.missed = None;
                 responder.nak_owed = None;
                 //= rocev2 §6
-                responder.ack_owed |= packet.bth().ack_req();
+                responder.ack_owed |= packet.bth().ack_req()
+                    || responder.expected.saturating_sub(responder.acknowledged) >= UNASKED;
                 if !responder.ahead.is_empty() {
                     self.take_kept(env, sequence);
                 }
@@ -495,6 +504,7 @@ impl Rc {
                 responder.reads.sent();
                 responder.responded = true;
                 // It acknowledges everything up to itself.
+                responder.acknowledged = responder.acknowledged.max(next.sequence.saturating_add(1));
                 if next.sequence.saturating_add(1) == responder.expected {
                     responder.ack_owed = false;
                 }
@@ -522,6 +532,7 @@ impl Rc {
         };
         let built = Self::build(self.link.as_ref(), env, slot, &headers, 0, |_| Ok::<_, AccessError>(()))?;
         responder.ack_owed = false;
+        responder.acknowledged = responder.expected;
         responder.nak_owed = None;
         responder.responded = true;
         if self.state == State::Error {

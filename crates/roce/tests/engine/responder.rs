@@ -180,6 +180,30 @@ fn an_answer_that_is_not_asked_for_is_not_given() {
     }
 }
 
+/// A requester that asks for an answer now and then only is not left to its timer when one of them is lost.
+//= rocev2 §6
+//= rocev2 §15
+#[test]
+fn what_nobody_asks_for_is_said_after_32_packets() {
+    let mut script = Script::new(Options::default());
+    let data = pattern(128 * 1024, 1);
+    let target = script.shared(&data);
+    let first = script.psn;
+    let mut told = Vec::new();
+    for (number, packet) in (0..).zip(data.chunks(1024)) {
+        let (opcode, ext) = match number {
+            0 => (Opcode::WRITE_FIRST, Ext::Reth(reth(&target, 0, data.len()))),
+            127 => (Opcode::WRITE_LAST, Ext::None),
+            _ => (Opcode::WRITE_MIDDLE, Ext::None),
+        };
+        let asked = number == 66 || number == 127;
+        let frame = script.frame(first.add(number), opcode, asked, ext, packet);
+        assert_eq!(script.give(&frame), Verdict::Consumed);
+        told.extend(script.answers().into_iter().map(|answer| answer.psn));
+    }
+    assert_eq!(told, [31, 63, 66, 98, 127].map(|number| first.add(number)));
+}
+
 //= rocev2 §6
 #[test]
 fn messages_are_counted_when_they_are_complete() {
