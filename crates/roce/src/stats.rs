@@ -55,6 +55,7 @@ impl Stats {
             Reason::Malformed(DropReason::Pad) => &self.drop_pad,
             Reason::Malformed(DropReason::Payload) => &self.drop_payload,
             Reason::Malformed(DropReason::Icrc) => &self.drop_icrc,
+            Reason::Datagram => &self.drop_datagram,
             Reason::NoQp => &self.drop_no_qp,
             Reason::Address => &self.drop_address,
             Reason::PKey => &self.drop_pkey,
@@ -114,6 +115,8 @@ counters! {
     drop_payload,
     /// Frames dropped because of their ICRC.
     drop_icrc,
+    /// Frames dropped because they are to connection management, and no datagrams of it.
+    drop_datagram,
     /// Frames dropped because there is no such queue pair.
     drop_no_qp,
     /// Frames dropped because the queue pair has another peer.

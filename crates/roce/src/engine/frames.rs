@@ -11,7 +11,7 @@ use crate::cq::Cq;
 use crate::qp::Qp;
 use crate::rc::{Env, Rc};
 use crate::time::Instant;
-use crate::wire::{self, PKEY_DEFAULT, Packet, ParseError, Qpn};
+use crate::wire::{self, Mad, PKEY_DEFAULT, Packet, ParseError, Qpn};
 use crate::work::{Completion, Status};
 
 /// A queue of frames to be sent, with its lock held by the caller.
@@ -35,11 +35,14 @@ pub enum Verdict {
     Dropped(Reason),
 }
 
-/// Why a frame was dropped. Nothing has changed by it but a counter.
+/// Why a frame was dropped. Nothing has changed by it but a counter; only of a request packet that came before
+/// its turn ([`Reason::Sequence`]) the peer is told, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// Its headers do not fit together, or its ICRC is wrong.
     Malformed(wire::DropReason),
+    /// To connection management, and not as long as all of its datagrams are.
+    Datagram,
     /// There is no such queue pair.
     NoQp,
     /// It is not from the queue pair's peer.
@@ -89,6 +92,10 @@ impl<R: RawMutex> Engine<R> {
             return Err(Reason::PKey);
         }
         if bth.dest_qp() == Qpn::GSI {
+            // Anybody can send to this queue pair: the ICRC of no more than a datagram is computed for him.
+            if packet.payload().len() != Mad::LEN {
+                return Err(Reason::Datagram);
+            }
             self.check_icrc(packet)?;
             self.handle_datagram(now, packet);
             return Ok(());

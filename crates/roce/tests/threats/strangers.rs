@@ -53,6 +53,23 @@ fn whatever_a_stranger_sends_to_a_queue_pair_is_dropped_and_counted_and_nothing_
     assert_eq!(forger.pair.sides[1].outcomes(), [(7, roce::Status::Success)]);
 }
 
+/// Anybody can send to the queue pair of connection management: the work for a frame to it is bounded by the
+/// length of a datagram, and that of others is not even begun.
+#[test]
+fn what_is_no_datagram_is_dropped_before_its_icrc_is_computed() {
+    let mut forger = Forger::new(Options::default());
+    for len in [0, 252, 260, 4096] {
+        let ext = roce::wire::Ext::Deth(roce::wire::DethRepr::GSI);
+        let opcode = Opcode::UD_SEND_ONLY;
+        let mut frame = frame(&forger.path, Qpn::GSI, opcode, Psn::new(0), ext, &vec![1; len]);
+        assert_eq!(forger.give(&frame), Verdict::Dropped(Reason::Datagram), "{len} bytes");
+        // Whatever its ICRC is.
+        *frame.last_mut().unwrap() ^= 1;
+        assert_eq!(forger.give(&frame), Verdict::Dropped(Reason::Datagram), "{len} bytes");
+    }
+    assert_eq!((forger.stat("drop_datagram"), forger.stat("drop_icrc")), (8, 0));
+}
+
 #[test]
 fn a_queue_pair_that_is_not_there_or_not_connected_answers_nothing() {
     let mut forger = Forger::new(Options::default());
