@@ -5,6 +5,7 @@ mod congestion;
 mod connect;
 mod cq;
 mod errors;
+mod fields;
 mod hostile;
 mod keys;
 mod loss;
