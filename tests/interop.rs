@@ -54,16 +54,16 @@ fn one(bed: &Testbed, hosts: [usize; 2], program: &Program) -> Result<[Outcome; 
             interop::client(adapter, &program, local, remote)
         })
     };
-    let (asked, served) = (asking.join(), serving.join());
-    let (Ok(Ok(asked)), Ok(Ok(served))) = (&asked, &served) else {
+    let told = (asking.join(), serving.join());
+    let (Ok(Ok(client)), Ok(Ok(server))) = &told else {
         let violations = bed.violations().join("\n");
-        return Err(format!("{program:?}\nclient: {asked:?}\nserver: {served:?}\n{violations}"));
+        return Err(format!("{program:?}\nclient and server: {told:?}\n{violations}"));
     };
-    for outcome in [asked, served] {
+    for outcome in [client, server] {
         let total = outcome.books.total();
         assert_eq!([total.outstanding(), outcome.books.unexpected], [0; 2], "{program:?}");
     }
-    Ok([asked.clone(), served.clone()])
+    Ok([client.clone(), server.clone()])
 }
 
 fn probe(scenario: Scenario, length: u32, count: u32) -> Program {
