@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: runs the fuzz targets of `fuzz/`, by libFuzzer on the pinned compiler, or plainly.
 //!
-//! cargo-fuzz is not needed, though `cargo fuzz run -s none TARGET` does the same: the instrumentation of coverage is
-//! the compiler's own, and only sanitizers need a nightly one. libFuzzer itself is C++.
+//! The layout of `fuzz/` is that of cargo-fuzz, which is not needed: the instrumentation of coverage is the compiler's
+//! own, and only sanitizers need a nightly one. libFuzzer itself is C++.
 
 use std::{
     env, fs,

@@ -1,12 +1,12 @@
 //! A connected pair, and somebody who can put any frame on bob's wire.
 
+use roce::Verdict;
 use roce::icrc::Crc;
 use roce::wire::cm::CmMessage;
 use roce::wire::{
     AethRepr, AtomicAckEthRepr, AtomicEthRepr, Ext, ExtHeaders, Headers, Mad, Opcode, OpcodeInfo, Packet,
     Path, PayloadRule, Psn, Qpn, RethRepr, Syndrome, Template,
 };
-use roce::{ConnEvent, Verdict};
 
 pub use netsim::{Options, Pair};
 
@@ -44,31 +44,6 @@ impl Forger {
         }
         pair.capture = Some(Vec::new());
         // From now on alice hears nothing and says nothing.
-        pair.cut = [true; 2];
-        let path = pair.path(0);
-        Self { pair, path, psn, bobs }
-    }
-
-    /// The same before anything was sent, so that nothing is known of round trips.
-    pub fn fresh(options: Options) -> Self {
-        let mut pair = Pair::new(options);
-        pair.capture = Some(Vec::new());
-        pair.listen();
-        pair.connect(b"");
-        pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
-        pair.accept(b"");
-        pair.run_until("a reply", |pair| pair.told(0, |e| matches!(e, ConnEvent::Replied { .. })));
-        pair.complete();
-        pair.run_until("an end", |pair| pair.told(1, |e| matches!(e, ConnEvent::Established { .. })));
-        let (mut psn, mut bobs) = (Psn::new(0), Psn::new(0));
-        for (_, frame) in pair.capture.as_ref().unwrap() {
-            match message(frame) {
-                Some(CmMessage::Req(req)) => bobs = req.starting_psn,
-                Some(CmMessage::Rep(rep)) => psn = rep.starting_psn,
-                _ => {}
-            }
-        }
-        pair.capture = Some(Vec::new());
         pair.cut = [true; 2];
         let path = pair.path(0);
         Self { pair, path, psn, bobs }

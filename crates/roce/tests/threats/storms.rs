@@ -31,21 +31,18 @@ fn a_storm_of_acknowledgements_sends_nothing() {
     assert_eq!(forger.pair.sides[1].qp.state(), QpState::Rts);
 }
 
-/// Each refusal may have the window sent again, but only one in a round trip is heard.
+/// Each refusal may have the window sent again, but only one in a part of a round trip is heard.
 #[test]
 fn a_storm_of_sequence_refusals_resends_no_more_than_once_in_a_round_trip() {
-    for known in [true] {
-        let new = if known { Forger::new } else { Forger::fresh };
-        let mut forger = new(Options::default());
-        waiting(&mut forger, 16);
-        let frame = forger.answer(forger.bobs, Syndrome(0x60));
-        let mut resent = 0;
-        for _ in 0..1000 {
-            forger.give(&frame);
-            resent += forger.sent().len();
-        }
-        assert!(resent <= 16, "{resent} frames for 1000 refusals within no time (round trip known: {known})");
+    let mut forger = Forger::new(Options::default());
+    waiting(&mut forger, 16);
+    let frame = forger.answer(forger.bobs, Syndrome(0x60));
+    let mut resent = 0;
+    for _ in 0..1000 {
+        forger.give(&frame);
+        resent += forger.sent().len();
     }
+    assert!(resent <= 16, "{resent} frames for 1000 refusals within no time at all");
 }
 
 #[test]
