@@ -95,7 +95,7 @@ impl Side {
         let mut config = Config::new(u64::from(number), [number; 32]);
         config.crc = shape.crc;
         let engine = Box::new(Engine::try_new(config).map_err(failed("Engine::try_new"))?);
-        engine.set_addresses(&[ip(number + 1)]).map_err(failed("set_addresses"))?;
+        engine.set_addresses(&[ip(number)]).map_err(failed("set_addresses"))?;
         let pd = engine.create_pd();
         let cq = engine.create_cq(CQ_DEPTH, 0).map_err(failed("create_cq"))?;
         let mut memory: Box<[u8]> = (0..shape.buffer).map(|at| (at as u8).wrapping_mul(31)).collect();
