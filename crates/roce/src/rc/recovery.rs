@@ -81,14 +81,23 @@ pub(super) struct Recovery {
     resend: Duration,
     /// The end of what answers were asked for, and when that was done for the first time last.
     ask: Option<(u64, Instant)>,
-    /// A packet whose answer is awaited to measure the round trip, and when it was sent.
-    sample: Option<(u64, Instant)>,
+    /// A packet whose answer is awaited to measure the round trip.
+    sample: Option<Sample>,
     rtt: Option<Rtt>,
     /// The last time the requester went back.
     round: Option<Round>,
     /// Below [`TRIALS`]: how often in a row the peer seems to have kept nothing. From there on: losses
     /// since that was believed.
     doubts: u8,
+}
+
+/// A packet whose answer is awaited to measure the round trip.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    sequence: u64,
+    sent: Instant,
+    /// The peer has been asked again meanwhile: it is slow, or something was lost.
+    doubtful: bool,
 }
 
 /// Round trips, in nanoseconds: unlike those of [`Duration`], divisions of integers cannot panic here.
@@ -183,7 +192,7 @@ impl Recovery {
             None => Some((end, now)),
         };
         if first && self.sample.is_none() {
-            self.sample = Some((sequence, now));
+            self.sample = Some(Sample { sequence, sent: now, doubtful: false });
         }
     }
 
@@ -194,18 +203,18 @@ impl Recovery {
         self.rnr_spent = 0;
         self.rnr_since = None;
         self.progress = now;
-        if let Some((sequence, at)) = self.sample
-            && una > sequence
-        {
-            self.sample = None;
-            self.measured(now.duration_since(at));
+        if let Some(sample) = self.sample.take_if(|sample| una > sample.sequence) {
+            let took = nanos(now.duration_since(sample.sent));
+            // A peer that has become slow is learned of step by step, and a loss costs little.
+            let most = self.rtt.filter(|_| sample.doubtful).map(|rtt| rtt.smoothed.saturating_mul(2));
+            self.measured(most.map_or(took, |most| took.min(most)));
         }
         self.resend = self.first_resend();
         self.judge(una, now);
     }
 
-    fn measured(&mut self, rtt: Duration) {
-        let rtt = nanos(rtt);
+    /// A round trip took so many nanoseconds.
+    fn measured(&mut self, rtt: u64) {
         let old = self.rtt.unwrap_or(Rtt { smoothed: rtt, variation: rtt / 2, shortest: rtt });
         self.rtt = Some(Rtt {
             smoothed: old.smoothed.saturating_mul(7).saturating_add(rtt) / 8,
@@ -239,7 +248,7 @@ impl Recovery {
         }
         if answered {
             // Where much is lost, few packets that are sent once are answered.
-            self.measured(now.duration_since(round.at));
+            self.measured(nanos(now.duration_since(round.at)));
         }
     }
 
@@ -277,9 +286,10 @@ impl Recovery {
 
     /// The requester goes back to the packet at `to`; `high` is the first that was never sent.
     pub(super) fn went_back(&mut self, to: u64, high: u64, how: Resend, now: Instant) {
-        // The answer to a packet that is sent twice tells nothing of the round trip, but for an upper bound
-        // while nothing is known at all.
-        if how != Resend::Probe || self.rtt.is_some() {
+        // The answer to a packet that is sent twice tells little of the round trip.
+        if how == Resend::Probe {
+            self.sample = self.sample.map(|sample| Sample { doubtful: true, ..sample });
+        } else {
             self.sample = None;
         }
         self.round = Some(Round { to, until: to, high, at: now, how, answered: false });

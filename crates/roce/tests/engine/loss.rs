@@ -216,3 +216,27 @@ fn duplicates_are_not_executed_again() {
     assert_eq!(pair.sides[1].stat("rx_sends"), 4);
     assert!(pair.sides[1].stat("rx_duplicates") >= 12);
 }
+
+/// A peer that answers slower than it used to is asked a few times, with one packet each, and then believed.
+//= rocev2 §7
+#[test]
+fn a_peer_that_has_become_slow_is_not_taken_for_lossy_for_long() {
+    let mut pair = Pair::connected(Options::default());
+    let [alice, bob] = &pair.sides;
+    let (source, remote) = (alice.source(&pattern(20_000, 1)), bob.shared(20_000));
+    let write = |pair: &mut Pair| {
+        let before = pair.sides[0].stat("retransmissions");
+        pair.sides[0].write(1, &[source.all()], &remote, 0);
+        pair.run_until("a write", |pair| !pair.sides[0].cq.is_empty());
+        assert_eq!(pair.sides[0].outcomes(), [(1, Status::Success)]);
+        pair.sides[0].stat("retransmissions") - before
+    };
+    for _ in 0..10 {
+        assert_eq!(write(&mut pair), 0);
+    }
+    pair.options.latency *= 500;
+    let again: Vec<_> = (0..40).map(|_| write(&mut pair)).collect();
+    // 50 ms: after 1, 2, 4 ... ms.
+    assert!(again[0] <= 7, "{again:?}");
+    assert!(again[39] <= 1, "{again:?}");
+}
