@@ -41,7 +41,7 @@ const LARGE_FRAMES: [(&str, u32, &str); 6] = [
     ),
     (
         "roce::engine::Engine<kernel::lock::RawSpinLock>::new_qp",
-        1280,
+        1408,
         "makes a queue pair before it moves to pool; a create call, first on its consumer's stack",
     ),
     (
