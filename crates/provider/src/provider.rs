@@ -99,9 +99,8 @@ impl Provider {
         let ports = entropy().ok_or(NO)?;
         let host: Box<dyn Host> = try_box(host).ok_or(NO)?;
         let [low, high, ..] = ports;
-        let engine = Engine::try_new(engine_config(host.link(), seed, &config)).map_err(|_| NO)?;
         let core = Arc::try_new(Core {
-            engine: Arc::try_new(engine).map_err(|_| NO)?,
+            engine: make_engine(host.link(), seed, &config).ok_or(NO)?,
             host,
             ports: Arc::try_new(PortSpace::new(u16::from_le_bytes([low, high]))).map_err(|_| NO)?,
             registry: Arc::try_new(Registry::new()).map_err(|_| NO)?,
@@ -264,6 +263,13 @@ impl Transmit for Outgoing<'_> {
         }
         self.queue.commit(len);
     }
+}
+
+/// The engine, where it stays. Not inline: it is large, and whatever is made after it shall not stand on its frame.
+#[inline(never)]
+fn make_engine(link: Link, seed: [u8; 32], config: &Config) -> Option<Arc<Engine>> {
+    let engine = Engine::try_new(engine_config(link, seed, config)).ok()?;
+    Arc::try_new(engine).ok()
 }
 
 /// An engine that can hold what the limits promise.
