@@ -176,10 +176,7 @@ fn receive_size(frame: usize) -> u16 {
     size
 }
 
-fn station_addresses(
-    configuration: &Configuration,
-    device: &NetConfig,
-) -> Result<StationAddresses, Failure> {
+fn station_addresses(configuration: &Configuration, device: &NetConfig) -> Result<StationAddresses, Failure> {
     let permanent = device.mac.or_else(local_address).ok_or(Failure::NoResources)?;
     Ok(StationAddresses { permanent, current: configuration.network_address.unwrap_or(permanent) })
 }
