@@ -62,7 +62,7 @@ impl From<&ConnEvent> for Told {
 /// An engine with a completion queue and a protection domain.
 pub struct Host {
     // Before the memory that it may access.
-    pub engine: Box<Engine<Lock>>,
+    pub engine: Arc<Engine<Lock>>,
     pub arena: Arena,
     pub now: Instant,
     pub pd: Pd,
@@ -84,7 +84,7 @@ impl Host {
         config.max_mtu = PathMtu::Bytes1024;
         config.window = 8;
         config.ack_every = 4;
-        let engine = Box::new(Engine::try_new(config).expect("an engine"));
+        let engine = Engine::try_new(config).expect("an engine");
         engine.set_addresses(&[forge::HOST.into()]).expect("an address");
         let pd = engine.create_pd();
         let cq = engine.create_cq(256, 1).expect("a completion queue");

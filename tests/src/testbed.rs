@@ -368,7 +368,9 @@ impl Machine {
     #[must_use]
     pub fn counters(&self) -> BTreeMap<String, u64> {
         let records = match &self.miniport {
-            Some(miniport) if !self.host.is_dead() => miniport.query(OID_VIORDMA_COUNTERS, 64 * COUNTER_SIZE),
+            Some(miniport) if !self.host.is_dead() => miniport
+                .query(OID_VIORDMA_COUNTERS, 0)
+                .or_else(|refused| miniport.query(OID_VIORDMA_COUNTERS, refused.needed as usize)),
             _ => return BTreeMap::new(),
         };
         let record = |bytes: &[u8]| {

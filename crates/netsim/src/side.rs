@@ -16,7 +16,7 @@ pub type Lock = parking_lot::RawMutex;
 
 /// One host: an engine, and the objects that tests use on it.
 pub struct Side {
-    pub engine: Box<Engine<Lock>>,
+    pub engine: Arc<Engine<Lock>>,
     pub pd: Pd,
     pub cq: Arc<Cq<Lock>>,
     /// The first queue pair. Others come from [`crate::Pair::another`].
@@ -101,7 +101,7 @@ impl Side {
         config.max_regions = 256;
         config.max_logical = 256;
         (options.config)(&mut config);
-        let engine = Box::new(Engine::try_new(config).unwrap());
+        let engine = Engine::try_new(config).unwrap();
         let ip = (options.ip)(number);
         engine.set_addresses(&[ip]).unwrap();
         let pd = engine.create_pd();

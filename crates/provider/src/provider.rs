@@ -37,8 +37,8 @@ use roce::{Arc, Instant, ReadLimits, Transmit, Verdict};
 /// The engine with the kernel's lock.
 pub type Engine = roce::Engine<RawSpinLock>;
 
-/// Frames per call of the transmit pump, and events per round.
-const BUDGET: usize = 64;
+/// Frames per call of the transmit pump and of the way from the adapter to itself, and events per round.
+pub const BUDGET: usize = 64;
 
 /// When calls that may pend do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl Provider {
         let host: Box<dyn Host> = try_box(host).ok_or(NO)?;
         let [low, high, ..] = ports;
         let core = Arc::try_new(Core {
-            engine: make_engine(host.link(), seed, &config).ok_or(NO)?,
+            engine: Engine::try_new(engine_config(host.link(), seed, &config)).map_err(|_| NO)?,
             host,
             ports: Arc::try_new(PortSpace::new(u16::from_le_bytes([low, high]))).map_err(|_| NO)?,
             registry: Arc::try_new(Registry::new()).map_err(|_| NO)?,
@@ -201,10 +201,12 @@ impl Provider {
     /// connections at others are aborted, once [`Provider::transmit_ready`] is called. May be called with the
     /// list of addresses locked, so that two changes are told in their order. IRQL <= `DISPATCH_LEVEL`.
     ///
+    /// Fails without memory, or with more addresses than there is room for: those that have gone are none any
+    /// more then, but some that are new are still strangers', until the list is told again.
+    ///
     /// //= R-CONN-101
-    pub fn set_addresses(&self, addresses: &[IpAddr]) {
-        // Without memory, an address that is new is a stranger's until the next change.
-        let _ = self.core.engine.set_addresses(addresses);
+    pub fn set_addresses(&self, addresses: &[IpAddr]) -> Answer {
+        self.core.engine.set_addresses(addresses).map_err(status::connection)
     }
 
     /// Shows every counter of the engine to `each`, by name: what went over the wire, was repeated, was
@@ -263,13 +265,6 @@ impl Transmit for Outgoing<'_> {
         }
         self.queue.commit(len);
     }
-}
-
-/// The engine, where it stays. Not inline: it is large, and whatever is made after it shall not stand on its frame.
-#[inline(never)]
-fn make_engine(link: Link, seed: [u8; 32], config: &Config) -> Option<Arc<Engine>> {
-    let engine = Engine::try_new(engine_config(link, seed, config)).ok()?;
-    Arc::try_new(engine).ok()
 }
 
 /// An engine that can hold what the limits promise.

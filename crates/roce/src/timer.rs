@@ -26,12 +26,13 @@ const NIL: u32 = u32::MAX;
 pub(crate) struct Wheel {
     /// The first tick that has not been processed.
     now: u64,
-    levels: [Level; LEVELS],
+    /// [`LEVELS`] of them, in memory of their own: they are too much for a kernel stack.
+    levels: Vec<Level>,
     entries: Vec<Entry>,
     len: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Level {
     /// Bit per slot that has entries.
     occupied: u64,
@@ -54,9 +55,9 @@ impl Entry {
 }
 
 impl Wheel {
-    pub(crate) const fn new() -> Self {
-        const LEVEL: Level = Level { occupied: 0, heads: [NIL; SLOTS] };
-        Self { now: 0, levels: [LEVEL; LEVELS], entries: Vec::new(), len: 0 }
+    pub(crate) fn try_new() -> Result<Self, CreateError> {
+        let levels = room::filled(LEVELS, Level { occupied: 0, heads: [NIL; SLOTS] })?;
+        Ok(Self { now: 0, levels, entries: Vec::new(), len: 0 })
     }
 
     /// Makes room for the entry of `owner`.
@@ -209,7 +210,7 @@ mod tests {
     use core::time::Duration;
 
     fn wheel(owners: u32) -> Wheel {
-        let mut wheel = Wheel::new();
+        let mut wheel = Wheel::try_new().unwrap();
         wheel.reserve_for(owners - 1).unwrap();
         wheel
     }

@@ -80,7 +80,7 @@ pub struct Shape {
 
 /// One engine with its connected queue pairs and one registered buffer.
 struct Side {
-    engine: Box<Engine<Lock>>,
+    engine: Arc<Engine<Lock>>,
     cq: Arc<Cq<Lock>>,
     qps: Vec<Arc<Qp<Lock>>>,
     pd: Pd,
@@ -94,7 +94,7 @@ impl Side {
     fn new(number: u8, shape: &Shape) -> Result<Self> {
         let mut config = Config::new(u64::from(number), [number; 32]);
         config.crc = shape.crc;
-        let engine = Box::new(Engine::try_new(config).map_err(failed("Engine::try_new"))?);
+        let engine = Engine::try_new(config).map_err(failed("Engine::try_new"))?;
         engine.set_addresses(&[ip(number)]).map_err(failed("set_addresses"))?;
         let pd = engine.create_pd();
         let cq = engine.create_cq(CQ_DEPTH, 0).map_err(failed("create_cq"))?;

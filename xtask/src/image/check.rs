@@ -28,11 +28,11 @@ use crate::shell;
 const FRAME_LIMIT: u32 = 1024;
 
 /// Functions that may have a larger frame: a part of the name, the most it may take, and why that is right.
-const LARGE_FRAMES: [(&str, u32, &str); 6] = [
+const LARGE_FRAMES: [(&str, u32, &str); 5] = [
     (
         "roce::engine::Engine<kernel::lock::RawSpinLock>::try_new",
-        3328,
-        "PASSIVE_LEVEL, once per start: makes the engine before it moves to pool",
+        4864,
+        "PASSIVE_LEVEL, once per start: makes the engine where it stays",
     ),
     (
         "roce::engine::Engine<kernel::lock::RawSpinLock>::poll_conn_event",
@@ -53,11 +53,6 @@ const LARGE_FRAMES: [(&str, u32, &str); 6] = [
         "viordma::miniport::initialize::build_port",
         3072,
         "PASSIVE_LEVEL, once per start: moves the queues to where they stay",
-    ),
-    (
-        "provider::provider::make_engine",
-        6656,
-        "PASSIVE_LEVEL, once per start: moves the engine to pool, and is gone when the rest is made",
     ),
 ];
 

@@ -21,19 +21,23 @@ use crate::timer::Wheel;
 use crate::wire::Qpn;
 
 impl<R: RawMutex> Engine<R> {
-    /// An engine with nothing in it.
+    /// An engine with nothing in it. It is made where it stays: kernel stacks are short.
     #[inline(never)]
-    pub fn try_new(config: Config) -> Result<Self, CreateError> {
+    pub fn try_new(config: Config) -> Result<Arc<Self>, CreateError> {
         let mut random = Random::new(config.seed);
-        Ok(Self {
+        let regions = Regions::try_new(config.max_regions, config.max_logical, &mut random)?;
+        let qps = Slots::try_new(config.max_qps, &mut random)?;
+        let conns = conns::Conns::new(&config, &mut random);
+        let wheel = Wheel::try_new()?;
+        let engine = Arc::try_new_with(|| Self {
             config,
             stats: Stats::default(),
-            regions: Regions::try_new(config.max_regions, config.max_logical, &mut random)?,
-            qps: Slots::try_new(config.max_qps, &mut random)?,
+            regions,
+            qps,
             ready: Mutex::new(Fifo::new()),
-            wheel: Mutex::new(Wheel::new()),
+            wheel: Mutex::new(wheel),
             events: Mutex::new(events::Queue::new()),
-            conns: Mutex::new(conns::Conns::new(&config, &mut random)),
+            conns: Mutex::new(conns),
             conns_due: conns::Due::new(),
             random: Mutex::new(random),
             clock: AtomicU64::new(0),
@@ -42,7 +46,8 @@ impl<R: RawMutex> Engine<R> {
             cq_fault: AtomicBool::new(false),
             broken: Mutex::new(Fifo::new()),
             is_broken: AtomicBool::new(false),
-        })
+        })?;
+        Ok(engine)
     }
 
     /// What the engine was made with.

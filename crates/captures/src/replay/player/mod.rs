@@ -47,7 +47,7 @@ pub struct Player<'a> {
     expected: Vec<Vec<u8>>,
     pub performance: Performance,
     recording: bool,
-    engine: Box<Engine<Lock>>,
+    engine: Arc<Engine<Lock>>,
     /// Outlives the engine.
     kept: Vec<Kept<Bytes>>,
 }
@@ -135,7 +135,7 @@ impl<'a> Player<'a> {
         config.timing.rnr_retries = 7;
         config.timing.rnr_timer = roce::wire::rnr_timer(if managed.is_some() { 0 } else { 12 });
         config.max_reads = ReadLimits { inbound: 128, outbound: 128 };
-        let engine = Box::new(Engine::try_new(config).map_err(failed("Engine::try_new"))?);
+        let engine = Engine::try_new(config).map_err(failed("Engine::try_new"))?;
         engine.set_addresses(&[story.hosts[side].ip]).map_err(failed("set_addresses"))?;
         let pd = engine.create_pd();
         let cq = engine.create_cq(4096, 0).map_err(failed("create_cq"))?;
