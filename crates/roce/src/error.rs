@@ -31,7 +31,8 @@ impl From<alloc::collections::TryReserveError> for CreateError {
 pub enum PostError {
     /// The queue pair is not connected, or not any more.
     NotConnected,
-    /// The queue holds as many requests as it was made for.
+    /// The queue holds as many requests as it was made for, or a registration (bind) of the same key waits for
+    /// its turn, here or in another queue. There is room once earlier requests are done.
     QueueFull,
     /// More gather or scatter elements than the queue was made for.
     TooManySges,

@@ -29,13 +29,15 @@ pub enum Operation {
     /// Registers pages under the key of a region that was allocated for that and is free; the key's low
     /// byte is the caller's to choose. Needs [`Data::Registration`]. Good for every later request, and
     /// possibly earlier; when it completes as flushed, it may or may not have been done. One registration of
-    /// a region can wait for its turn: a second one, posted behind it, fails.
+    /// a region can wait for its turn: while it does, another is refused as
+    /// [`PostError::QueueFull`](crate::PostError::QueueFull), and may be posted again when that one is done.
     FastRegister { key: u32 },
     /// Makes a fast-registered region or a window free again: its key is dead for every later request and
     /// for peers. Waits for all earlier requests. Takes no data.
     Invalidate { key: u32 },
     /// Binds a window that is free to a part of a region, for the peer of this queue pair; the key's low
-    /// byte is the caller's to choose. Needs [`Data::Binding`]. Good for every later request.
+    /// byte is the caller's to choose. Needs [`Data::Binding`]. Good for every later request. One bind of a
+    /// window can wait for its turn, as one registration can.
     Bind { key: u32 },
 }
 

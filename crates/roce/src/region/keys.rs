@@ -23,7 +23,8 @@ impl<R: RawMutex> Regions<R> {
         let region = self.table.get(key >> 8).filter(|region| region.pd == pd).ok_or(PostError::Invalid)?;
         let Content::Fast(fast) = &region.content else { return Err(PostError::NotAllowed) };
         fast.check(asked)?;
-        Ok(fast.switch.note(|pages| pages.set(key, asked)))
+        // One place for notes: another registration of the region waits there.
+        fast.switch.note(|pages| pages.set(key, asked)).ok_or(PostError::QueueFull)
     }
 
     /// Notes what a bind is to make of the window of `key`.
@@ -48,7 +49,7 @@ impl<R: RawMutex> Regions<R> {
             let inside = fixed.range.offset(asked.region, asked.address, asked.length, Access::empty());
             inside.map_err(|AccessError| PostError::Invalid)?;
         }
-        Ok(view.switch.note(|bound| bound.set(key, by.qpn, asked)))
+        view.switch.note(|bound| bound.set(key, by.qpn, asked)).ok_or(PostError::QueueFull)
     }
 
     /// Whether an invalidation of `key` may be asked for: not of what is registered for good.

@@ -14,7 +14,7 @@ use super::{Access, AccessError, KeyError, Range};
 pub(crate) struct Ticket(u32);
 
 impl Ticket {
-    /// Of a request for which nothing is noted, because another one's turn is still to come.
+    /// Of an invalidation, for which nothing is noted.
     pub(crate) const NONE: Self = Self(0);
     /// Of nobody: the note is being written.
     const WRITING: u32 = u32::MAX;
@@ -70,11 +70,11 @@ impl<T> Switch<T> {
         Some(InForce { what: self.place(false), inside })
     }
 
-    /// Lets `write` note what is asked for. [`Ticket::NONE`] when another note waits.
-    pub(super) fn note(&self, write: impl FnOnce(&T)) -> Ticket {
+    /// Lets `write` note what is asked for; `None` when another note waits for its turn.
+    pub(super) fn note(&self, write: impl FnOnce(&T)) -> Option<Ticket> {
         let free = self.noted.compare_exchange(0, Ticket::WRITING, Ordering::Acquire, Ordering::Relaxed);
         if free.is_err() {
-            return Ticket::NONE;
+            return None;
         }
         // Nobody reads this place: it has not been in force since the last registration, which waited for
         // those who were inside.
@@ -84,7 +84,7 @@ impl<T> Switch<T> {
             ticket = self.last_ticket.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         }
         self.noted.store(ticket, Ordering::Release);
-        Ticket(ticket)
+        Some(Ticket(ticket))
     }
 
     /// The request of `ticket` will not have its turn.

@@ -521,6 +521,35 @@ fn a_registration_that_never_has_its_turn_leaves_the_region_as_it_was() {
     assert_eq!(alice.outcomes(), [(4, Status::Success), (5, Status::Success)]);
 }
 
+/// While a registration waits, there is no place to note another one, which may be legal when its turn has come.
+//= R-QP-18
+//= R-MR-41
+#[test]
+fn a_second_registration_of_a_region_is_refused_while_one_waits_and_the_connection_lives() {
+    let mut pair = Pair::connected(Options::default());
+    let [other, _] = pair.another(5);
+    let [alice, bob] = &pair.sides;
+    let (fast, target) = (Fast::new(alice, 1), bob.shared(9000));
+    let (key, source) = (fast.region.key(), alice.source(&pattern(9000, 1)));
+    fast.register(alice, 1);
+    alice.write(2, &[source.all()], &target, 0);
+    invalidate(alice, 3, key).unwrap();
+    fast.register(alice, 4);
+    alice.write(5, &[source.all()], &target, 0);
+    invalidate(alice, 6, key).unwrap();
+    for qp in [&alice.qp, &other] {
+        let again = register(alice, qp, 7, key, SendFlags::empty(), &fast.registration());
+        assert_eq!(again, Err(PostError::QueueFull), "its predecessor waits");
+    }
+    pair.run();
+    let alice = &pair.sides[0];
+    assert_eq!(alice.outcomes(), [1, 2, 3, 4, 5, 6].map(|context| (context, Status::Success)));
+    fast.register(alice, 7);
+    assert_eq!(alice.outcomes(), [(7, Status::Success)]);
+    assert_eq!(fast.region.state(), KeyState::Valid);
+    assert_eq!(alice.qp.state(), QpState::Rts);
+}
+
 //= R-MR-51
 #[test]
 fn every_queue_pair_of_the_domain_may_use_a_registered_region() {

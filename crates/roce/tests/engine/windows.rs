@@ -4,7 +4,7 @@ use roce::{
     Access, Binding, CompletionKind, Data, KeyState, Operation, PostError, SendFlags, Status, Window,
 };
 
-use crate::keys::{Fast, post, write_to};
+use crate::keys::{Fast, invalidate, post, write_to};
 use crate::pair::{Memory, Options, Pair, Side};
 
 pub fn bind(side: &Side, context: u64, key: u32, binding: &Binding) -> Result<(), PostError> {
@@ -57,6 +57,25 @@ fn a_window_opens_a_part_of_a_region() {
     write_to(&pair.sides[0], 5, b"late", binding.address, window.key());
     pair.run();
     assert_eq!(pair.sides[0].outcomes(), [(5, Status::RemoteAccess)]);
+}
+
+//= R-QP-18
+//= R-MR-66
+#[test]
+fn a_second_bind_of_a_window_is_refused_while_one_waits_and_the_connection_lives() {
+    let mut pair = Pair::connected(Options::default());
+    let [alice, bob] = &pair.sides;
+    let (memory, target, window) = (bob.shared(8), alice.shared(8), window(bob));
+    bob.write(1, &[bob.source(b"at first").all()], &target, 0);
+    bind(bob, 2, window.key(), &whole(&memory)).unwrap();
+    invalidate(bob, 3, window.key()).unwrap();
+    assert_eq!(bind(bob, 4, window.key(), &whole(&memory)), Err(PostError::QueueFull));
+    pair.run();
+    let bob = &pair.sides[1];
+    assert_eq!(bob.outcomes(), [1, 2, 3].map(|context| (context, Status::Success)));
+    bind(bob, 4, window.key(), &whole(&memory)).unwrap();
+    assert_eq!(bob.outcomes(), [(4, Status::Success)]);
+    assert_eq!(window.state(), KeyState::Valid);
 }
 
 //= R-MR-58
