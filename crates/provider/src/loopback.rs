@@ -1,8 +1,9 @@
 //! Frames from the adapter to itself: they never reach the device.
 //!
 //! What the engine sends to the link's own address is put aside while the transmit queue is filled, and
-//! taken in as if it had come from the wire on a stack of the provider's own. There is room for many frames;
-//! when it is used up, sending waits until they are taken in.
+//! taken in as if it had come from the wire on a stack of the provider's own. There is room for one budget of
+//! frames; when it is used up, sending waits until they are taken in, so that neither the post that makes them
+//! nor the DPC that takes them in stays at `DISPATCH_LEVEL` for long.
 
 use crate::fallible;
 use crate::status::Answer;
@@ -11,6 +12,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use kernel::SpinLock;
 use ndk_abi::nt::STATUS_INSUFFICIENT_RESOURCES;
 
+/// Frames that may wait, and are taken in at a stretch.
+const BUDGET: usize = crate::provider::BUDGET;
 /// Bytes of frames that may wait: a batch of 4096 bytes of payload each, or so.
 const CAPACITY: usize = 1 << 18;
 /// Bytes in front of each frame: its length.
@@ -37,6 +40,8 @@ struct Frames {
     /// As long as there is room.
     bytes: Vec<u8>,
     filled: usize,
+    /// How many frames there are.
+    count: usize,
 }
 
 impl Loopback {
@@ -88,23 +93,23 @@ impl Loopback {
             core::mem::replace(&mut state.filling, spare)
         };
         frames.iter().for_each(&mut each);
-        frames.filled = 0;
+        frames.clear();
         self.state.lock().spare = Some(frames);
     }
 }
 
 impl Frames {
     const fn none() -> Self {
-        Self { bytes: Vec::new(), filled: 0 }
+        Self { bytes: Vec::new(), filled: 0, count: 0 }
     }
 
     fn try_new() -> Answer<Self> {
         let bytes = fallible::zeroes(CAPACITY).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
-        Ok(Self { bytes, filled: 0 })
+        Ok(Self { bytes, filled: 0, count: 0 })
     }
 
     fn has_room(&self, length: usize) -> bool {
-        self.bytes.len().saturating_sub(self.filled) >= length.saturating_add(HEAD)
+        self.count < BUDGET && self.bytes.len().saturating_sub(self.filled) >= length.saturating_add(HEAD)
     }
 
     fn push(&mut self, frame: &[u8]) {
@@ -113,9 +118,16 @@ impl Frames {
         else {
             return;
         };
-        let length = length.to_ne_bytes();
-        room.iter_mut().zip(length.iter().chain(frame)).for_each(|(to, from)| *to = *from);
+        let Some((head, body)) = room.split_at_mut_checked(HEAD) else { return };
+        head.copy_from_slice(&length.to_ne_bytes());
+        body.copy_from_slice(frame);
         self.filled = end;
+        self.count = self.count.saturating_add(1);
+    }
+
+    fn clear(&mut self) {
+        self.filled = 0;
+        self.count = 0;
     }
 
     fn iter(&self) -> impl Iterator<Item = &[u8]> {
@@ -169,6 +181,21 @@ mod tests {
         loopback.put(&[2; 4300]);
         assert_eq!(taken(&loopback).len(), count);
         assert!(loopback.has_room(4300));
+    }
+
+    #[test]
+    fn no_more_than_a_budget_of_short_frames_waits() {
+        let loopback = Loopback::new();
+        assert_eq!(loopback.open(), Ok(()));
+        for round in 0..2 {
+            let mut count = 0;
+            while loopback.has_room(60) && count <= BUDGET {
+                loopback.put(&[3; 60]);
+                count += 1;
+            }
+            assert_eq!(count, BUDGET, "round {round}");
+            assert_eq!(taken(&loopback).len(), BUDGET, "round {round}");
+        }
     }
 
     #[test]
