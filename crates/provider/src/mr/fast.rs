@@ -2,6 +2,10 @@
 //!
 //! Whether it grants anything is the engine's to know. Its token is the same over all registrations: it is
 //! read once by consumers, and sent to peers (//= R-MR-29, R-MR-30).
+//!
+//! A close does not wait for requests that name it and are still queued, as R-CLOSE-28 \[P\] would have it:
+//! the engine's region goes at once, and such a request fails when its turn comes. No memory is touched then,
+//! for every access looks the region up.
 
 use crate::info::LIMITS;
 use crate::machine::machine;
