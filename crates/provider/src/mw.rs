@@ -1,4 +1,10 @@
 //! Memory windows: a part of a normal region, under a token of its own, for the peer of one queue pair.
+//!
+//! A region cannot be closed before the window that is bound to it (//= R-CLOSE-14, R-CLOSE-29): from the post of
+//! the bind on, until an invalidation or a bind to another region is posted, or the window is closed. What becomes
+//! of a request at its turn is not followed here. So a window whose bind failed, or whose peer invalidated it, keeps
+//! its region until one of these; and a region may go while the invalidation of its window still waits, since the
+//! engine lets a window to a region that is gone grant nothing.
 
 use crate::dispatch;
 use crate::mr::Mr;
@@ -12,7 +18,7 @@ use roce::Window;
 /// What is special to a memory window.
 pub struct Mw {
     window: Window,
-    /// The region it was bound to last. //= R-CLOSE-14, R-CLOSE-29
+    /// The region that waits for it.
     bound_to: SpinLock<Option<Ref<Mr>>>,
     pd: Ref<Pd>,
 }
@@ -41,10 +47,12 @@ impl Mw {
         Created::try_new(pd.adapter().version(), Self { window, bound_to, pd: pd.clone() })
     }
 
-    /// A bind to `region` was posted: it cannot be closed before this window is, or is bound elsewhere.
-    pub fn on_bind(&self, region: &Ref<Mr>) {
-        let before = self.bound_to.lock().replace(region.clone());
-        drop(before);
+    /// Keeps `region` instead of what it kept before, which is returned: to be let go of under no lock when the
+    /// request is posted, and kept again when it is refused. Called before the post, for the request may be
+    /// complete and followed by another one when the post returns.
+    #[must_use = "what is let go of may be closed by that"]
+    pub fn keep(&self, region: Option<Ref<Mr>>) -> Option<Ref<Mr>> {
+        core::mem::replace(&mut *self.bound_to.lock(), region)
     }
 
     /// //= R-MR-61

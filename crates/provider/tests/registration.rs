@@ -339,6 +339,52 @@ fn a_region_waits_for_the_window_that_is_bound_to_it() {
     lenders.close();
 }
 
+//= R-CLOSE-14, R-CLOSE-29
+#[test]
+fn a_region_does_not_wait_for_a_window_that_was_invalidated() {
+    let lenders = Lenders::new();
+    let lent = Memory::new(4096);
+    let (to, other) = (lent.register(lenders.right.pd, 7), lent.register(lenders.right.pd, 7));
+    let mw = window(lenders.right.pd);
+    let bind = |mr: *mut NDK_MR, flags| {
+        call!(lenders.right.qp, NdkBind, pointer(6), mr, mw, pointer(lent.base()), 4096, flags)
+    };
+    for region in [to.mr, other.mr] {
+        assert_eq!(bind(region, NDK_OP_FLAG_ALLOW_REMOTE_READ), STATUS_SUCCESS);
+        expect(&lenders.right.cq.next(), BIND, STATUS_SUCCESS);
+        assert_eq!(lenders.invalidate(mw.cast()), STATUS_SUCCESS);
+        expect(&lenders.right.cq.next(), INVALIDATE, STATUS_SUCCESS);
+        // The window is still there.
+        close!(region, NdkCloseMr);
+    }
+    close!(mw, NdkCloseMw);
+    lenders.close();
+}
+
+//= R-CLOSE-14
+#[test]
+fn a_refused_request_leaves_a_window_with_the_region_it_is_bound_to() {
+    let lenders = Lenders::new();
+    let lent = Memory::new(4096);
+    let (to, other) = (lent.register(lenders.right.pd, 7), lent.register(lenders.right.pd, 7));
+    let mw = window(lenders.right.pd);
+    let bind = |mr: *mut NDK_MR, flags| {
+        call!(lenders.right.qp, NdkBind, pointer(6), mr, mw, pointer(lent.base()), 4096, flags)
+    };
+    assert_eq!(bind(to.mr, NDK_OP_FLAG_ALLOW_REMOTE_READ), STATUS_SUCCESS);
+    expect(&lenders.right.cq.next(), BIND, STATUS_SUCCESS);
+    assert_eq!(bind(other.mr, 0), STATUS_INVALID_PARAMETER, "no rights");
+    let invalidated = call!(lenders.right.qp, NdkInvalidate, pointer(2), mw.cast(), NDK_OP_FLAG_INLINE);
+    assert_eq!(invalidated, STATUS_INVALID_PARAMETER, "a flag that means nothing");
+    close!(other.mr, NdkCloseMr);
+    let region = begin_close!(to.mr, NdkCloseMr);
+    assert_eq!(region.status, STATUS_PENDING);
+    assert!(!region.is_done());
+    close!(mw, NdkCloseMw);
+    region.wait();
+    lenders.close();
+}
+
 //= R-QP-4
 #[test]
 fn nothing_is_registered_without_a_connection() {

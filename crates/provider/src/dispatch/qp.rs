@@ -4,7 +4,7 @@ use super::{close, object, query_extension};
 use crate::info::LIMITS;
 use crate::mr::{Fast, Mr};
 use crate::mw::Mw;
-use crate::object::Borrow;
+use crate::object::{Borrow, Ref};
 use crate::qp::Qp;
 use crate::status::{self, Answer};
 use core::ffi::c_void;
@@ -228,11 +228,17 @@ unsafe extern "efiapi" fn bind(
     };
     let data = mr.normal().and_then(|_| within(length, LIMITS.window)).map(|()| Data::Binding(&binding));
     let operation = Operation::Bind { key: mw.token() };
-    let answer = qp.initiate(context.expose_provenance() as u64, operation, data, flags);
-    if answer.is_ok() {
-        mw.on_bind(&mr);
-    }
-    status::of(answer)
+    let post = || qp.initiate(context.expose_provenance() as u64, operation, data, flags);
+    status::of(keeping(&mw, Some(Ref::clone(&mr)), post))
+}
+
+/// Posts a request after which `mw` keeps `region`, if the post succeeds. //= R-CLOSE-14
+fn keeping(mw: &Mw, region: Option<Ref<Mr>>, post: impl FnOnce() -> Answer) -> Answer {
+    let before = mw.keep(region);
+    let answer = post();
+    // Once it is posted, it may be complete, and the window closed.
+    drop(if answer.is_ok() { before } else { mw.keep(before) });
+    answer
 }
 
 /// //= R-MR-30, R-MR-37, R-MR-40
@@ -273,14 +279,17 @@ unsafe extern "efiapi" fn invalidate(
     flags: u32,
 ) -> NTSTATUS {
     let qp = object!(Qp, qp);
-    // SAFETY: the consumer's promise about object pointers.
-    let key = match unsafe { Borrow::<Mr>::new(object.cast()) } {
-        Some(mr) => mr.fast().and_then(Fast::key),
-        None => Ok(object!(Mw, object.cast(), refused(&qp)).token()),
+    let post = |key: Answer<u32>| {
+        let operation = Operation::Invalidate { key: key.unwrap_or(0) };
+        let data = key.map(|_| Data::Sges(&[]));
+        qp.initiate(context.expose_provenance() as u64, operation, data, flags)
     };
-    let operation = Operation::Invalidate { key: key.unwrap_or(0) };
-    let data = key.map(|_| Data::Sges(&[]));
-    status::of(qp.initiate(context.expose_provenance() as u64, operation, data, flags))
+    // SAFETY: the consumer's promise about object pointers.
+    if let Some(mr) = unsafe { Borrow::<Mr>::new(object.cast()) } {
+        return status::of(post(mr.fast().and_then(Fast::key)));
+    }
+    let mw = object!(Mw, object.cast(), refused(&qp));
+    status::of(keeping(&mw, None, || post(Ok(mw.token()))))
 }
 
 /// What the rights among the flags of a fast registration or a bind mean, and the flags without them.
