@@ -6,6 +6,10 @@
 //! [`Slots::remove`] has returned: it waits for the [`Pinned`] references of the moment, each of which is
 //! held for the work on one packet.
 //!
+//! That wait is spinning, and may be at `DISPATCH_LEVEL`. So whoever looks something up is at
+//! `DISPATCH_LEVEL` until it lets go of it: as a driver's input and output are, and whatever is done under a
+//! lock; who has neither uses [`Slots::show`]. Nobody removes an object with one pinned.
+//!
 //! A code is a slot's number and, above it, the slot's generation, sent through a keyed permutation of 24
 //! bits. So codes do not tell in which order they were given out; slots are reused oldest first, and each
 //! time under a new code.
@@ -164,21 +168,29 @@ impl<T, R: RawMutex> Slots<T, R> {
         Ok(Vacant { table: self, index, code, salt })
     }
 
-    /// The object of `code`.
+    /// The object of `code`. IRQL == `DISPATCH_LEVEL`, until it is dropped.
     #[inline]
     pub(crate) fn get(&self, code: u32) -> Option<Pinned<'_, T>> {
         let (index, generation) = self.codes.split(code);
         self.slot(index)?.pin(|upper| upper == LIVE | u64::from(generation) << GENERATION_AT)
     }
 
-    /// The object in slot `index`, whatever its generation.
+    /// The object in slot `index`, whatever its generation. IRQL == `DISPATCH_LEVEL`, until it is dropped.
     #[inline]
     pub(crate) fn at(&self, index: u32) -> Option<Pinned<'_, T>> {
         self.slot(index)?.pin(|upper| upper & LIVE != 0)
     }
 
+    /// Shows the object of `code` to `look`, with the free list locked, so that its user is not preempted
+    /// either when the caller could be. IRQL <= `DISPATCH_LEVEL`.
+    pub(crate) fn show<U>(&self, code: u32, look: impl FnOnce(&T) -> U) -> Option<U> {
+        let _free = self.free.lock();
+        self.get(code).map(|pinned| look(&pinned))
+    }
+
     /// Takes the object of `code` out of the table, and waits until nobody uses it through the table. Not
-    /// to be called by someone who has it pinned. `None` when it is not there (any more).
+    /// to be called by someone who has it pinned. `None` when it is not there (any more). IRQL <=
+    /// `DISPATCH_LEVEL`: at a lower one the caller may be preempted, for which nobody waits.
     pub(crate) fn remove(&self, code: u32) -> Option<Arc<T>> {
         let (index, generation) = self.codes.split(code);
         let slot = self.slot(index)?;
@@ -202,7 +214,7 @@ impl<T, R: RawMutex> Slots<T, R> {
         value
     }
 
-    /// Calls `each` for every object, in the order of slots.
+    /// Calls `each` for every object, in the order of slots. IRQL == `DISPATCH_LEVEL`, as of [`Slots::at`].
     pub(crate) fn for_each(&self, mut each: impl FnMut(&Arc<T>)) {
         let grown = self.free.lock().next.len() as u32;
         for index in 0..grown {
@@ -269,6 +281,8 @@ impl<T> Slot<T> {
     /// Pins the value if the upper half of the state, as it is now, satisfies `right`.
     #[inline]
     fn pin(&self, right: impl FnOnce(u64) -> bool) -> Option<Pinned<'_, T>> {
+        #[cfg(test)]
+        crate::testing::visit();
         let state = self.state.fetch_add(1, Ordering::Acquire);
         let upper = state & !USERS;
         if upper & LIVE != 0 && right(upper) {

@@ -109,7 +109,8 @@ impl<R: RawMutex> Engine<R> {
     }
 
     /// Ends a registration. When this returns, nothing reads or writes the memory through it any more,
-    /// and its key is dead: requests that still name it fail. `false` when it was ended before.
+    /// and its key is dead: requests that still name it fail. `false` when it was ended before. Waits for the
+    /// packets of the moment. IRQL <= `DISPATCH_LEVEL`.
     pub fn deregister(&self, region: &Region) -> bool {
         self.regions.deregister(region)
     }
@@ -127,8 +128,9 @@ impl<R: RawMutex> Engine<R> {
         self.regions.create_window(pd)
     }
 
-    /// Ends a window: nobody accesses memory through it any more when this returns. `false` when it was
-    /// ended before.
+    /// Ends a window: nobody accesses memory through it any more when this returns, binds of it that wait in
+    /// send queues fail, and its region counts it no more. `false` when it was ended before. Waits for the
+    /// packets of the moment. IRQL <= `DISPATCH_LEVEL`.
     pub fn destroy_window(&self, window: &Window) -> bool {
         self.regions.destroy_window(window)
     }

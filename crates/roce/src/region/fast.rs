@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::switch::{SharedRange, Switch};
+use super::switch::{Place, SharedRange, Switch};
 use super::{Access, Range};
 use crate::error::{CreateError, PostError};
 use crate::room;
@@ -84,6 +84,12 @@ impl Fast {
             return Err(PostError::NoRight);
         }
         Ok(())
+    }
+}
+
+impl Place for Mapped {
+    fn range(&self) -> &SharedRange {
+        &self.range
     }
 }
 

@@ -1,8 +1,14 @@
 //! A gate: whoever is inside may use what it guards; whoever closes it waits until they have left.
 //!
 //! The same promise as that of [`crate::slots`], for things that come and go while their number in the
-//! table stays: after [`Gate::close`] nobody is inside, and nobody comes in. Those inside work on one
-//! packet, at a level where they are not preempted.
+//! table stays: after [`Gate::close`] nobody is inside, and nobody comes in.
+//!
+//! Waiting is spinning, at `DISPATCH_LEVEL` too, and on the processor of whoever is inside it would never end.
+//! So whoever enters is at `DISPATCH_LEVEL` until it leaves, works on one packet (one request), and waits for
+//! nothing inside but for the instant of a lock; trying a closed gate counts as entering. The engine enters
+//! with the lock of a queue pair held, which raises to that level. Calls of consumers at `PASSIVE_LEVEL`
+//! (getters, creating, destroying) do not enter: see [`super::switch::Switch::told`] and
+//! [`super::switch::Switch::end`].
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,9 +41,11 @@ impl Gate {
         self.0.load(Ordering::Acquire) & OPEN != 0
     }
 
-    /// Goes in; `None` when it is closed.
+    /// Goes in; `None` when it is closed. IRQL == `DISPATCH_LEVEL`, until [`Inside`] is dropped.
     #[inline]
     pub(super) fn enter(&self) -> Option<Inside<'_>> {
+        #[cfg(test)]
+        crate::testing::visit();
         let state = self.0.fetch_add(1, Ordering::Acquire);
         let inside = Inside { gate: self, opening: Opening(state & !USERS) };
         // Who finds it closed leaves at once.
@@ -53,7 +61,7 @@ impl Gate {
     }
 
     /// Ends that time of being open, and waits until nobody is inside. `false` when it had ended before;
-    /// of several at a time, one is told `true`. Not to be called from inside.
+    /// of several at a time, one is told `true`. Not to be called from inside. IRQL <= `DISPATCH_LEVEL`.
     pub(super) fn close(&self, opening: Opening) -> bool {
         let closed = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
             (state & !USERS == opening.0).then_some(state & !OPEN)
@@ -64,8 +72,13 @@ impl Gate {
         closed.is_ok()
     }
 
+    /// Closes it without waiting, when nobody can be inside; `false` when it was closed before. Any IRQL.
+    pub(super) fn shut(&self) -> bool {
+        self.0.fetch_and(!OPEN, Ordering::AcqRel) & OPEN != 0
+    }
+
     /// Waits until nobody is inside, of a closed gate that nobody else opens or of one that was opened
-    /// after that.
+    /// after that. Not to be called from inside. IRQL <= `DISPATCH_LEVEL`.
     pub(super) fn wait(&self) {
         // Who finds it closed counts as being inside for an instant.
         loop {
@@ -112,6 +125,10 @@ mod tests {
         gate.open();
         assert!(!gate.close(first), "that was another time");
         assert!(gate.close(opening(&gate)));
+        assert!(!gate.shut());
+        gate.open();
+        assert!(gate.shut());
+        assert!(gate.enter().is_none());
     }
 
     #[test]

@@ -110,13 +110,13 @@ impl<R: RawMutex> Regions<R> {
         Ok(())
     }
 
-    /// A window of that region is bound no more.
+    /// A window of that region is bound no more. IRQL <= `DISPATCH_LEVEL`.
     pub(super) fn unbound(&self, region: u32) {
-        if let Some(region) = self.table.get(region >> 8)
-            && let Content::Fixed(fixed) = &region.content
-        {
-            fixed.windows.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.table.show(region >> 8, |region| {
+            if let Content::Fixed(fixed) = &region.content {
+                fixed.windows.fetch_sub(1, Ordering::Relaxed);
+            }
+        });
     }
 
     /// The turn of an invalidation has come.

@@ -10,6 +10,8 @@ mod gate;
 mod keys;
 mod life;
 mod switch;
+#[cfg(test)]
+mod tests;
 mod window;
 
 pub use fast::Registration;
@@ -28,7 +30,7 @@ use crate::random::Random;
 use crate::slots::{Pinned, Slots};
 use crate::wire::Qpn;
 use fast::Fast;
-use life::{Event, State};
+use life::State;
 use window::View;
 
 /// A protection domain: regions and queue pairs of one belong together.
@@ -123,7 +125,10 @@ impl Range {
 impl Region {
     /// Names the region locally and, if its rights allow, to peers. Never 0, and not used again soon
     /// after the region is gone. The low byte of a region for fast registration is that of the last
-    /// registration in force, and 0 before the first.
+    /// registration that had its turn, whether it is in force still or not, and 0 before the first.
+    ///
+    /// This and the other getters wait for nobody, and nobody waits for their callers: any IRQL. While a
+    /// registration has its turn, they may tell of it or of the one before.
     #[inline]
     pub fn key(&self) -> u32 {
         match self.range().key {
@@ -148,7 +153,7 @@ impl Region {
         self.range().access
     }
 
-    /// Whether it grants anything at the moment.
+    /// Whether it grants anything at the moment; once it is deregistered, whether it did at last.
     pub fn state(&self) -> KeyState {
         match &self.content {
             Content::Fixed(_) => State::Valid,
@@ -165,12 +170,18 @@ impl Region {
         }
     }
 
+    /// What is in force; of what is not, nothing but the key that it had.
     #[inline]
     fn range(&self) -> Range {
-        match &self.content {
+        let state = self.state();
+        let told = match &self.content {
             Content::Fixed(fixed) => fixed.range,
-            Content::Fast(fast) => fast.switch.enter().map_or(Range::NONE, |pages| pages.range.get()),
-            Content::Window(view) => view.switch.enter().map_or(Range::NONE, |bound| bound.range.get()),
+            Content::Fast(fast) => fast.switch.told(),
+            Content::Window(view) => view.switch.told(),
+        };
+        match state {
+            State::Valid => told,
+            State::Free => Range { key: told.key, ..Range::NONE },
         }
     }
 }
@@ -257,23 +268,24 @@ impl<R: RawMutex> Regions<R> {
         Ok(region)
     }
 
+    /// IRQL <= `DISPATCH_LEVEL`, see [`Slots::remove`].
     pub(crate) fn deregister(&self, region: &Region) -> bool {
         //= R-MR-17
         //= R-CLOSE-27
         self.table.remove(region.index >> 8).is_some()
     }
 
+    /// IRQL <= `DISPATCH_LEVEL`, as [`Regions::deregister`].
     pub(crate) fn destroy_window(&self, window: &Window) -> bool {
-        if let Content::Window(view) = &window.0.content
-            && let Some(bound) = view.switch.enter()
+        // Out of the table first: then no bind has its turn any more, and what one has done is seen here.
+        let removed = self.deregister(&window.0);
+        if removed
+            && let Content::Window(view) = &window.0.content
+            && let Some(bound) = view.switch.end()
         {
-            let region = bound.region();
-            drop(bound);
-            if view.switch.invalidate(Event::Invalidate, |_| true).is_ok() {
-                self.unbound(region);
-            }
+            self.unbound(bound.region());
         }
-        self.deregister(&window.0)
+        removed
     }
 
     pub(crate) fn map_logical(&self, offset: u64, backing: Backing) -> Result<u64, CreateError> {

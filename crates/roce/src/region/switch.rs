@@ -31,6 +31,13 @@ pub(super) struct Switch<T> {
     places: [T; 2],
     /// Whether the second place is in force. Changes only while the gate is closed and nobody inside.
     second: AtomicBool,
+    /// A copy of the range that is in force, or was last. Written by whoever is about to open the gate.
+    told: SharedRange,
+}
+
+/// What a place of a switch has.
+pub(super) trait Place {
+    fn range(&self) -> &SharedRange;
 }
 
 /// What is in force, for the work on one packet.
@@ -48,7 +55,7 @@ impl<T> core::ops::Deref for InForce<'_, T> {
     }
 }
 
-impl<T> Switch<T> {
+impl<T: Place> Switch<T> {
     pub(super) const fn new(places: [T; 2]) -> Self {
         Self {
             gate: Gate::closed(),
@@ -56,6 +63,7 @@ impl<T> Switch<T> {
             last_ticket: AtomicU32::new(0),
             places,
             second: AtomicBool::new(false),
+            told: SharedRange::new(),
         }
     }
 
@@ -63,7 +71,15 @@ impl<T> Switch<T> {
         if self.gate.is_open() { State::Valid } else { State::Free }
     }
 
-    /// What is in force, if anything is.
+    /// The range that is in force, or was last, for those who only ask: they do not enter, so that nobody
+    /// waits for them. Each field by itself is of a registration that had its turn; while another one has its
+    /// turn, fields may be of either. Any IRQL.
+    #[inline]
+    pub(super) fn told(&self) -> Range {
+        self.told.get()
+    }
+
+    /// What is in force, if anything is. IRQL and more: see [`super::gate`].
     #[inline]
     pub(super) fn enter(&self) -> Option<InForce<'_, T>> {
         let inside = self.gate.enter()?;
@@ -105,6 +121,7 @@ impl<T> Switch<T> {
             usable(self.place(true))
         };
         if done {
+            self.told.set(&self.place(true).range().get());
             self.second.fetch_xor(true, Ordering::Relaxed);
             self.gate.open();
         }
@@ -120,6 +137,12 @@ impl<T> Switch<T> {
         drop(in_force);
         // Of two at a time, the second one comes too late.
         (agreed && self.gate.close(opening)).then_some(()).ok_or(KeyError)
+    }
+
+    /// Turns it off for good, when nobody else can find it any more, so that nobody is inside and no request
+    /// has its turn. What was in force, if anything; of several callers, one is told. Waits for nobody.
+    pub(super) fn end(&self) -> Option<&T> {
+        self.gate.shut().then(|| self.place(false))
     }
 
     /// What is in force or was last, or the place for notes.
@@ -140,6 +163,15 @@ pub(super) struct SharedRange {
 }
 
 impl SharedRange {
+    const fn new() -> Self {
+        Self {
+            key: AtomicU32::new(0),
+            base: AtomicU64::new(0),
+            length: AtomicU64::new(0),
+            access: AtomicU8::new(0),
+        }
+    }
+
     pub(super) fn set(&self, range: &Range) {
         self.key.store(range.key, Ordering::Relaxed);
         self.base.store(range.base, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::life::State;
-use super::switch::{SharedRange, Switch};
+use super::switch::{Place, SharedRange, Switch};
 use super::{Access, Range, Region};
 use crate::arc::Arc;
 use crate::wire::Qpn;
@@ -14,12 +14,13 @@ pub struct Window(pub(super) Arc<Region>);
 
 impl Window {
     /// Names the window to peers. The low byte is the consumer's to choose with each bind; that of the last
-    /// one in force is told, and 0 before the first.
+    /// bind that had its turn is told, whether it is in force still or not, and 0 before the first. Waits for
+    /// nobody, and nobody waits for the caller. Any IRQL.
     pub fn key(&self) -> u32 {
         self.0.key()
     }
 
-    /// Whether it grants anything at the moment.
+    /// Whether it grants anything at the moment. Any IRQL.
     pub fn state(&self) -> State {
         self.0.state()
     }
@@ -54,6 +55,12 @@ pub(super) struct Bound {
 impl View {
     pub(super) fn new() -> Self {
         Self { switch: Switch::new([Bound::default(), Bound::default()]) }
+    }
+}
+
+impl Place for Bound {
+    fn range(&self) -> &SharedRange {
+        &self.range
     }
 }
 

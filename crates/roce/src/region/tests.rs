@@ -1,0 +1,147 @@
+//! Regions and windows as their consumers see them, at `PASSIVE_LEVEL` and from several threads.
+
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU64;
+use std::sync::Barrier;
+
+use lock_api::Mutex;
+
+use super::*;
+use crate::testing::{Lock, preemptible_visits};
+
+const BY: Scope = Scope { pd: Pd(1), qpn: Qpn::new(5) };
+const BASE: u64 = 0x5000;
+const LENGTH: u64 = 4096;
+
+/// Memory, regions of every kind, and a lock as queue pairs have it.
+struct Bench {
+    regions: Regions<Lock>,
+    qp: Mutex<Lock, ()>,
+    memory: Vec<AtomicU64>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self {
+            regions: Regions::try_new(8, 4, &mut Random::new([3; 32])).unwrap(),
+            qp: Mutex::new(()),
+            memory: (0..LENGTH / 8).map(AtomicU64::new).collect(),
+        }
+    }
+
+    #[allow(unsafe_code, reason = "memory for a backing")]
+    fn backing(&self) -> Backing {
+        let start = NonNull::from(&self.memory[0]).cast();
+        // SAFETY: the memory goes with the regions.
+        unsafe { Backing::contiguous(start, LENGTH as usize) }.unwrap()
+    }
+
+    fn fixed(&self) -> Arc<Region> {
+        self.regions.register(BY.pd, BASE, LENGTH, Access::all(), self.backing()).unwrap()
+    }
+
+    /// Notes a bind and has its turn come, as a post does; whether the window is bound then.
+    fn bind(&self, key: u32, region: &Region) -> bool {
+        let access = Access::REMOTE_READ;
+        let asked = Binding { region: region.key(), address: BASE, length: LENGTH, access };
+        let _at_dispatch_level = self.qp.lock();
+        let noted = self.regions.note_binding(BY, key, &asked);
+        noted.is_ok_and(|ticket| self.regions.turn_on(BY, key, ticket).is_ok())
+    }
+
+    fn register(&self, key: u32, pages: &[u64]) {
+        let asked = Registration { base: BASE, offset: 0, length: LENGTH, access: Access::all(), pages };
+        let _at_dispatch_level = self.qp.lock();
+        let ticket = self.regions.note_registration(BY.pd, key, &asked).unwrap();
+        self.regions.turn_on(BY, key, ticket).unwrap();
+    }
+
+    fn invalidate(&self, key: u32) {
+        let _at_dispatch_level = self.qp.lock();
+        self.regions.invalidate(BY, key).unwrap();
+    }
+}
+
+/// A spinning waiter at `DISPATCH_LEVEL` would wait for ever for a thread that it has preempted.
+#[test]
+fn whoever_may_be_preempted_is_waited_for_by_nobody() {
+    let bench = Bench::new();
+    let visits = preemptible_visits();
+    let logical = bench.regions.map_logical(0, bench.backing()).unwrap();
+    let (fixed, fast) = (bench.fixed(), bench.regions.allocate(BY.pd, 1, true).unwrap());
+    let window = bench.regions.create_window(BY.pd).unwrap();
+    let look = || {
+        for region in [&fixed, &fast, &window.0] {
+            let _ = (region.base(), region.length(), region.access(), region.state(), region.windows());
+        }
+        [fixed.key(), fast.key(), window.key()]
+    };
+    let [_, fast_key, window_key] = look();
+    for _ in 0..2 {
+        bench.register(fast_key, &[logical]);
+        assert!(bench.bind(window_key, &fixed));
+        look();
+        bench.invalidate(fast_key);
+        bench.invalidate(window_key);
+        look();
+    }
+    assert!(bench.bind(window_key, &fixed));
+    bench.register(fast_key, &[logical]);
+    assert!(bench.regions.destroy_window(&window));
+    assert!(bench.regions.deregister(&fast));
+    assert!(bench.regions.deregister(&fixed));
+    assert!(bench.regions.unmap_logical(logical));
+    look();
+    assert_eq!(preemptible_visits(), visits);
+    // As packets do under the lock of their queue pair.
+    let _ = bench.regions.check_remote(BY, fixed.key(), BASE, 1, Access::REMOTE_READ);
+    assert_eq!(preemptible_visits(), visits + 1);
+}
+
+#[test]
+fn the_last_key_is_told_and_of_what_is_not_in_force_nothing_else() {
+    let bench = Bench::new();
+    let logical = bench.regions.map_logical(0, bench.backing()).unwrap();
+    let fast = bench.regions.allocate(BY.pd, 1, true).unwrap();
+    let index = fast.key();
+    let seen = || (fast.key() & 0xFF, fast.base(), fast.length(), fast.access());
+    let nothing = |low| (low, 0, 0, Access::empty());
+    assert_eq!(seen(), nothing(0), "before the first");
+    for low in [0x77, 0x11, 0x33] {
+        bench.register(index | low, &[logical]);
+        assert_eq!(seen(), (low, BASE, LENGTH, Access::all()));
+        let next = Registration { base: 0, offset: 0, length: 1, access: Access::empty(), pages: &[logical] };
+        let ticket = bench.regions.note_registration(BY.pd, index | 0xEE, &next).unwrap();
+        assert_eq!(seen(), (low, BASE, LENGTH, Access::all()), "the next one is only noted");
+        bench.invalidate(index | low);
+        assert_eq!(seen(), nothing(low));
+        bench.regions.forget(index, ticket);
+    }
+}
+
+#[test]
+fn a_window_destroyed_while_it_is_being_bound_is_counted_no_more() {
+    let bench = Bench::new();
+    let fixed = bench.fixed();
+    let mut bound = 0;
+    for round in 0..if cfg!(miri) { 20 } else { 2000 } {
+        let window = bench.regions.create_window(BY.pd).unwrap();
+        let (key, start) = (window.key(), Barrier::new(2));
+        std::thread::scope(|scope| {
+            let binder = scope.spawn(|| {
+                start.wait();
+                bench.bind(key, &fixed)
+            });
+            start.wait();
+            // Sometimes it comes first, sometimes last, sometimes in between.
+            (0..round % 1000).for_each(|_| core::hint::spin_loop());
+            assert!(bench.regions.destroy_window(&window));
+            bound += u32::from(binder.join().unwrap());
+        });
+        assert_eq!(fixed.windows(), 0, "round {round}");
+        assert_eq!(window.state(), State::Free);
+        assert!(!bench.regions.destroy_window(&window), "once");
+        assert_eq!(fixed.windows(), 0, "round {round}");
+    }
+    assert!(cfg!(miri) || bound > 0, "no window was bound");
+}
