@@ -113,15 +113,14 @@ impl Frames {
     }
 
     fn push(&mut self, frame: &[u8]) {
-        let end = self.filled.saturating_add(HEAD).saturating_add(frame.len());
-        let (Some(room), Ok(length)) = (self.bytes.get_mut(self.filled..end), u32::try_from(frame.len()))
-        else {
-            return;
-        };
-        let Some((head, body)) = room.split_at_mut_checked(HEAD) else { return };
-        head.copy_from_slice(&length.to_ne_bytes());
+        let room = self.bytes.get_mut(self.filled..).and_then(|room| {
+            let (head, behind) = room.split_first_chunk_mut::<HEAD>()?;
+            Some((head, behind.split_at_mut_checked(frame.len())?.0))
+        });
+        let (Some((head, body)), Ok(length)) = (room, u32::try_from(frame.len())) else { return };
+        *head = length.to_ne_bytes();
         body.copy_from_slice(frame);
-        self.filled = end;
+        self.filled = self.filled.saturating_add(HEAD).saturating_add(frame.len());
         self.count = self.count.saturating_add(1);
     }
 
