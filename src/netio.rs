@@ -50,13 +50,15 @@ struct Shared {
 /// The addresses as of one reading of the system's table.
 struct List {
     reading: u64,
+    /// The provider has taken all of them, if there is one.
+    told: bool,
     addresses: Vec<IpAddr>,
 }
 
 impl Addresses {
     /// Addresses of the adapter `luid`; `None` when pool has run dry. `PASSIVE_LEVEL`.
     pub fn watch(luid: NET_LUID) -> Option<Self> {
-        let list = SpinLock::new(List { reading: 0, addresses: Vec::new() });
+        let list = SpinLock::new(List { reading: 0, told: true, addresses: Vec::new() });
         let (readings, provider) = (AtomicU64::new(0), AtomicPtr::new(null_mut()));
         let shared = try_box(Shared { luid, list, readings, provider })?;
         let this = Self { shared, notification: AtomicPtr::new(null_mut()) };
@@ -79,9 +81,14 @@ impl Addresses {
         Some(this)
     }
 
-    /// Whether `address` is a usable one of this adapter's. IRQL <= `DISPATCH_LEVEL`.
+    /// Whether `address` is a usable one of this adapter's. Who asks is about to use it: a provider that had no memory
+    /// for the addresses is told them again. IRQL <= `DISPATCH_LEVEL`.
     pub fn contains(&self, address: IpAddr) -> bool {
-        self.shared.list.lock().addresses.contains(&address)
+        let mut list = self.shared.list.lock();
+        if !list.told {
+            let _ = self.shared.tell(&mut list);
+        }
+        list.addresses.contains(&address)
     }
 
     /// Reads the addresses anew. `PASSIVE_LEVEL`.
@@ -93,10 +100,11 @@ impl Addresses {
     ///
     /// # Safety
     /// `provider` lives until [`stop`](Self::stop) has returned, and nobody calls [`refresh`](Self::refresh) after that.
+    /// [`contains`](Self::contains) is for the provider's own calls, while it lives.
     pub unsafe fn tell(&self, provider: &Provider) {
-        let list = self.shared.list.lock();
+        let mut list = self.shared.list.lock();
         self.shared.provider.store(core::ptr::from_ref(provider).cast_mut(), Ordering::Release);
-        provider.set_addresses(&list.addresses);
+        let _ = self.shared.tell(&mut list);
     }
 
     /// Follows changes no longer; returns when no notification is under way. `PASSIVE_LEVEL`.
@@ -154,15 +162,22 @@ impl Shared {
         }
         list.reading = reading;
         core::mem::swap(&mut list.addresses, &mut addresses);
-        // SAFETY: null, or a provider that lives as long as addresses are read (`Addresses::tell`).
-        let provider = unsafe { self.provider.load(Ordering::Acquire).as_ref() };
+        let provider = self.tell(&mut list);
+        drop(list);
         if let Some(provider) = provider {
-            //= R-CONN-101
-            // With the list locked: of two readings, the newer one is told last.
-            provider.set_addresses(&list.addresses);
-            drop(list);
             provider.transmit_ready();
         }
+    }
+
+    /// Tells the provider, if there is one, what is in the list. The list is locked: of two readings, the newer one is
+    /// told last.
+    ///
+    /// //= R-CONN-101
+    fn tell(&self, list: &mut List) -> Option<&Provider> {
+        // SAFETY: null, or a provider that lives as long as addresses are read or asked for (`Addresses::tell`).
+        let provider = unsafe { self.provider.load(Ordering::Acquire).as_ref() }?;
+        list.told = provider.set_addresses(&list.addresses).is_ok();
+        Some(provider)
     }
 }
 

@@ -5,7 +5,7 @@
 
 mod support;
 
-use core::net::SocketAddr;
+use core::net::{Ipv4Addr, SocketAddr};
 use ndk_abi::nt::*;
 use support::*;
 
@@ -228,6 +228,20 @@ fn private_data_is_taken_up_to_its_limits() {
     assert_eq!(active.private_data().as_deref(), Ok(&answer[..148]));
     close!(connector, NdkCloseConnector);
     active.close();
+    listener.close();
+}
+
+//= R-CONN-101
+#[test]
+fn more_addresses_than_there_is_room_for_are_not_taken_in_silence() {
+    let (a, b) = pair();
+    let own = [b.at(0).ip()];
+    let many: Vec<_> = (0..2000_u32).map(|number| Ipv4Addr::from_bits(0x0A01_0000 + number).into()).collect();
+    assert_eq!(b.provider.set_addresses(&many), Err(STATUS_INSUFFICIENT_RESOURCES));
+    assert_eq!(b.provider.set_addresses(&own), Ok(()));
+    let listener = b.idle_listener();
+    assert_eq!(listener.listen(b.at(445)), STATUS_SUCCESS);
+    meet(&a, &b, a.at(0), b.at(445), &listener);
     listener.close();
 }
 

@@ -74,7 +74,7 @@ impl Pair {
             let provider = Arc::new(OnceLock::new());
             let config = Config { pending, ..Config::default() };
             let built = Provider::try_new(nic, config).unwrap_or_else(|status| panic!("{status:#x}"));
-            built.set_addresses(&[ip(number)]);
+            assert_eq!(built.set_addresses(&[ip(number)]), Ok(()));
             assert!(provider.set(built).is_ok());
             let receiving = Arc::clone(&provider);
             let receiver = std::thread::spawn(move || receive(&receiving, &frames));

@@ -157,7 +157,7 @@ impl Node {
             present: Arc::clone(&present),
         };
         let provider = Arc::new(Provider::try_new(nic, config).expect("a provider"));
-        provider.set_addresses(&own.addresses());
+        assert_eq!(provider.set_addresses(&own.addresses()), Ok(()));
         let adapter = provider.open(NDK_VERSION { Major: 2, Minor: 1 }).expect("an adapter");
         let receiving = Arc::clone(&provider);
         let batch_end = Arc::new(Mutex::new(()));
@@ -185,7 +185,7 @@ impl Node {
 
     /// The system has given the adapter other addresses.
     pub fn set_addresses(&self, addresses: &[IpAddr]) {
-        self.provider.set_addresses(addresses);
+        assert_eq!(self.provider.set_addresses(addresses), Ok(()));
         self.provider.transmit_ready();
     }
 
