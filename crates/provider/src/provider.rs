@@ -299,7 +299,8 @@ pub fn now() -> Instant {
 }
 
 impl Core {
-    /// Everything that there is to do, on a stack of the provider's own. IRQL <= `DISPATCH_LEVEL`.
+    /// Everything that there is to do, on a stack of the provider's own. IRQL == `DISPATCH_LEVEL`: the engine has
+    /// objects of its tables in hand meanwhile, for which closes wait.
     pub fn work(&self) {
         if self.loopback.has_frames() {
             self.loopback.take(|frame| {

@@ -32,8 +32,10 @@
 //! In this order: the driver's transmit queue, connection management, a queue pair, a shared receive
 //! queue, a completion queue; then, each for an instant and nothing below it, the ready list, the event
 //! list, the timer wheel, the free lists of tables. No lock but the ready list's is taken by all packets.
-//! `R` is the lock to use: in a kernel, a spin lock that raises to `DISPATCH_LEVEL`, at which input and
-//! output are to be called there, so that nobody is preempted who has an object of a table in his hands.
+//! `R` is the lock to use: in a kernel, a spin lock that raises to `DISPATCH_LEVEL`. Input and output are to
+//! be called at that level there (but for [`Engine::poll_timeout`]), so that nobody is preempted who has an
+//! object of a table in his hands: destroying and invalidating spin until he lets go of it, at
+//! `DISPATCH_LEVEL` too. Commands and getters are for that level and below.
 //!
 //! # Memory
 //!
