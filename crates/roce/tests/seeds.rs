@@ -3,6 +3,7 @@
 //!
 //! `VIORDMA_SEEDS=100000` sets how many seeds each test tries, `VIORDMA_SEED=4711` tries that one alone.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use netsim::{Memory, Options, Pair, pattern};
@@ -88,6 +89,8 @@ struct World {
     /// What is in the arenas to begin with, and when all is done.
     before: [Vec<u8>; 2],
     after: [Vec<u8>; 2],
+    /// Places in each that belong to a receive, behind its message: nobody says what is there.
+    spare: [Vec<Range<usize>>; 2],
     done: [Vec<Completion>; 2],
 }
 
@@ -116,7 +119,8 @@ impl World {
         }
         let arenas = pair.sides.each_ref().map(|side| side.memory(ARENA, Access::all()));
         let before = [vec![0; ARENA], vec![0; ARENA]];
-        Self { pair, chance, qps, arenas, used: 0, after: before.clone(), before, done: Default::default() }
+        let (after, spare, done) = (before.clone(), Default::default(), Default::default());
+        Self { pair, chance, qps, arenas, used: 0, before, after, spare, done }
     }
 
     /// Lets the network do its worst from now on.
@@ -144,16 +148,18 @@ impl World {
             let qp = self.chance.below(self.qps.len() as u64) as usize;
             let from = self.chance.below(2) as usize;
             let size = if self.chance.once_in(8) { 0 } else { self.chance.below(largest) as usize };
-            if self.used + size + 1 > ARENA || self.qps[qp].1[from].sends.len() == 60 {
+            // What a receive has more than its message takes, as most do.
+            let spare = if self.chance.once_in(2) { 0 } else { self.chance.below(largest) as usize };
+            if self.used + size + spare + 1 > ARENA || self.qps[qp].1[from].sends.len() == 60 {
                 break;
             }
             let at = self.used;
             // A byte between, which nobody may touch.
-            self.used += size + 1;
+            self.used += size + spare + 1;
             let context = plan.len() as u64;
             let silent = self.chance.once_in(5);
             let kind = match self.chance.below(3) {
-                0 if self.qps[qp].1[1 - from].receives.len() < 60 => Kind::Send { at, size },
+                0 if self.qps[qp].1[1 - from].receives.len() < 60 => Kind::Send { at, size, spare },
                 1 => Kind::Write { at, size },
                 _ => Kind::Read { at, size },
             };
@@ -165,6 +171,7 @@ impl World {
             let expected = &mut self.qps[qp].1;
             expected[from].sends.push((context, silent));
             if let Kind::Send { .. } = kind {
+                self.spare[1 - from].push(at + size..at + size + spare);
                 expected[1 - from].receives.push((context, size as u32));
             }
             plan.push((qp, from, kind));
@@ -177,13 +184,13 @@ impl World {
 
     /// Posts the requests of a plan whose contexts are given, bit by bit, some receives later than the messages for
     /// them. What is refused is not expected.
-    fn post(&mut self, plan: &[(usize, usize, Kind)], contexts: std::ops::Range<usize>) {
+    fn post(&mut self, plan: &[(usize, usize, Kind)], contexts: Range<usize>) {
         let mut late: Vec<(usize, usize, u64, Sge)> = Vec::new();
         for (context, (qp, from, kind)) in contexts.clone().map(|number| (number as u64, &plan[number])) {
             let to = 1 - from;
             let (qps, expected) = &mut self.qps[*qp];
-            if let Kind::Send { at, size } = *kind {
-                let sge = self.arenas[to].sge(at, size);
+            if let Kind::Send { at, size, spare } = *kind {
+                let sge = self.arenas[to].sge(at, size + spare);
                 // Once one is late, those behind it are, too: receives are used in order.
                 if late.iter().any(|&(other, side, ..)| (other, side) == (*qp, to)) || self.chance.once_in(8)
                 {
@@ -293,8 +300,12 @@ impl World {
                 assert_eq!(told, due, "side {side}, queue pair {number}");
             }
         }
-        for (arena, after) in self.arenas.iter().zip(&self.after) {
-            let wrong = arena.read().iter().zip(after).position(|(is, due)| is != due);
+        for ((arena, after), spare) in self.arenas.iter().zip(&self.after).zip(&self.spare) {
+            let mut is = arena.read();
+            for place in spare {
+                is[place.clone()].copy_from_slice(&after[place.clone()]);
+            }
+            let wrong = is.iter().zip(after).position(|(is, due)| is != due);
             assert_eq!(wrong, None, "the first wrong byte");
         }
     }
@@ -352,14 +363,25 @@ impl World {
 /// A request, and where in both arenas its data is.
 #[derive(Clone, Copy)]
 enum Kind {
-    Send { at: usize, size: usize },
-    Write { at: usize, size: usize },
-    Read { at: usize, size: usize },
+    /// Into a receive that is so much longer.
+    Send {
+        at: usize,
+        size: usize,
+        spare: usize,
+    },
+    Write {
+        at: usize,
+        size: usize,
+    },
+    Read {
+        at: usize,
+        size: usize,
+    },
 }
 
 impl Kind {
     fn place(self) -> (usize, usize) {
-        let (Self::Send { at, size } | Self::Write { at, size } | Self::Read { at, size }) = self;
+        let (Self::Send { at, size, .. } | Self::Write { at, size } | Self::Read { at, size }) = self;
         (at, size)
     }
 }

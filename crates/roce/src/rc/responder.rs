@@ -7,9 +7,8 @@
 
 use lock_api::RawMutex;
 
-use super::ahead::{Ahead, Place, Tail};
+use super::ahead::Ahead;
 use super::reads::{Read, Reads};
-use super::sges::TooShort;
 use super::{Env, Peer, Rc, State, Stream, Unsent};
 use crate::engine::{Config, Reason};
 use crate::error::CreateError;
@@ -32,22 +31,22 @@ const MAX_LENGTH: u32 = 1 << 31;
 #[derive(Debug)]
 pub(super) struct Responder {
     stream: Stream,
-    mtu: u32,
+    pub(super) mtu: u32,
     /// Number of the next request packet to be accepted.
-    expected: u64,
+    pub(super) expected: u64,
     /// Messages completed.
     msn: u32,
-    message: Message,
+    pub(super) message: Message,
     /// Since a packet was missed: the newest that came, of those after it.
-    missed: Option<u64>,
-    /// What came after it, of the same message.
-    ahead: Ahead,
+    pub(super) missed: Option<u64>,
+    /// What came after it and was kept.
+    pub(super) ahead: Ahead,
     reads: Reads,
     /// All before `expected` is to be acknowledged.
-    ack_owed: bool,
+    pub(super) ack_owed: bool,
     /// All before this was, by the last answer.
     acknowledged: u64,
-    nak_owed: Option<(Syndrome, u64)>,
+    pub(super) nak_owed: Option<(Syndrome, u64)>,
     /// Timer code of RNR NAKs.
     rnr_code: u8,
     /// The last frame sent was a response: it is the requester's turn.
@@ -56,7 +55,7 @@ pub(super) struct Responder {
 
 /// The message that is coming in.
 #[derive(Clone, Copy, Debug)]
-enum Message {
+pub(super) enum Message {
     /// The next packet begins one.
     None,
     /// Into the current receive.
@@ -351,98 +350,6 @@ impl Rc {
         Ok(Accepted::Done(1))
     }
 
-    /// Keeps a packet of the current message that came before an earlier one; `false` if that cannot be.
-    fn keep<R: RawMutex>(&mut self, env: &Env<'_, R>, sequence: u64, packet: &Packet<'_>) -> bool {
-        let responder = &self.responder;
-        let (info, payload, mtu) = (packet.info(), packet.payload(), responder.mtu);
-        // What its last packet does beside being the last is not kept.
-        let plain = !info.first && packet.imm_dt().is_none() && packet.ieth().is_none();
-        if !plain || !info.payload.admits(payload.len(), mtu as usize) {
-            return false;
-        }
-        let distance = match responder.ahead.place(responder.expected, sequence, info.last) {
-            Place::Take(distance) => distance,
-            Place::Held => return true,
-            Place::None => return false,
-        };
-        let (offset, len) = (distance.saturating_mul(mtu), payload.len() as u32);
-        let stored = match (responder.message, info.operation) {
-            (Message::Write { address, key, left, .. }, Operation::Write) => {
-                let rest = left.checked_sub(offset).and_then(|left| left.checked_sub(len));
-                let fits = rest.is_some_and(|rest| (rest == 0) == info.last);
-                let address = address.wrapping_add(u64::from(offset));
-                fits && env.engine.regions.write_remote(env.qp.scope(), key, address, payload).is_ok()
-            }
-            (Message::Send, Operation::Send) => self.place_send(env, offset, payload).is_ok(),
-            _ => false,
-        };
-        if stored {
-            let tail = Tail { sequence, len, solicited: packet.bth().solicited() };
-            self.responder.ahead.note(distance, info.last.then_some(tail));
-        }
-        stored
-    }
-
-    /// Copies payload into the current receive, so many bytes after what has come in order.
-    fn place_send<R: RawMutex>(
-        &self,
-        env: &Env<'_, R>,
-        offset: u32,
-        payload: &[u8],
-    ) -> Result<(), AccessError> {
-        let sges = self.current.sges();
-        let mut cursor = self.current.cursor;
-        let position = cursor.position.saturating_add(offset);
-        cursor.seek(sges, position).map_err(|TooShort| AccessError)?;
-        let mut rest = payload;
-        cursor.walk(sges, payload.len() as u32, AccessError, |sge, within, len| {
-            let (now, later) = rest.split_at_checked(len as usize).ok_or(AccessError)?;
-            rest = later;
-            env.engine.regions.write_local(env.qp.pd, sge, within, now)
-        })
-    }
-
-    /// The packet at `sequence` was the missing one: what was kept counts now.
-    fn take_kept<R: RawMutex>(&mut self, env: &Env<'_, R>, sequence: u64) {
-        let responder = &mut self.responder;
-        let run = responder.ahead.follow(sequence);
-        let count = u64::from(run.full).saturating_add(u64::from(run.tail.is_some()));
-        responder.expected = responder.expected.saturating_add(count);
-        let bytes =
-            run.full.saturating_mul(responder.mtu).saturating_add(run.tail.map_or(0, |tail| tail.len));
-        match &mut responder.message {
-            Message::Write { address, left, .. } => {
-                *address = address.wrapping_add(u64::from(bytes));
-                *left = left.saturating_sub(bytes);
-            }
-            Message::Send => {
-                let mut cursor = self.current.cursor;
-                // Succeeds as it did when the packets were kept.
-                if cursor.seek(self.current.sges(), cursor.position.saturating_add(bytes)).is_ok() {
-                    self.current.cursor = cursor;
-                }
-            }
-            Message::None => {}
-        }
-        responder.ack_owed |= count > 0;
-        if !responder.ahead.is_empty() {
-            // There is another gap, and the peer need not wait to hear of it.
-            //= rocev2 §6
-            responder.nak_owed = Some((Syndrome::nak(NakCode::PSN_SEQUENCE), responder.expected));
-            responder.missed = Some(responder.expected);
-        }
-        if let Some(tail) = run.tail {
-            if let Message::Send = responder.message {
-                env.engine.stats.rx_sends.inc();
-                let bytes = self.current.cursor.position;
-                self.complete_current(env, CompletionKind::Receive, None, tail.solicited, bytes);
-            } else {
-                env.engine.stats.rx_writes.inc();
-                responder.end_message();
-            }
-        }
-    }
-
     /// Makes the oldest receive the current one; `false` when there is none.
     fn take_receive<R: RawMutex>(&mut self, env: &Env<'_, R>) -> bool {
         //= R-SRQ-1
@@ -457,7 +364,7 @@ impl Rc {
     }
 
     /// The message is complete, and with it the current receive.
-    fn complete_current<R: RawMutex>(
+    pub(super) fn complete_current<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
         kind: CompletionKind,
@@ -552,8 +459,10 @@ impl Rc {
 }
 
 impl Responder {
-    fn end_message(&mut self) {
+    /// The message is complete, and what was kept beyond it belongs to another one.
+    pub(super) fn end_message(&mut self) {
         self.message = Message::None;
+        self.ahead = Ahead::NOTHING;
         self.msn = self.msn.wrapping_add(1) & 0x00FF_FFFF;
     }
 

@@ -231,6 +231,63 @@ fn a_gap_is_told_once() {
     assert_eq!(script.stat("rx_out_of_order"), 6);
 }
 
+/// Nobody can tell where a SEND ends whose last packet was lost: what comes behind may be another's.
+//= rocev2 §6
+#[test]
+fn what_is_kept_of_a_send_does_not_count_for_the_next_one() {
+    let mut script = Script::new(Options::default());
+    let sinks = [1, 2].map(|context| {
+        let sink = script.pair.sides[1].sink(4 * 1024);
+        script.pair.sides[1].recv(context, &[sink.all()]);
+        sink
+    });
+    let first = script.psn;
+    let messages = [pattern(1500, 1), pattern(1600, 2)];
+    let [one, two] = &messages;
+    script.next(1, Opcode::SEND_FIRST, Ext::None, &one[..1024]);
+    assert_eq!(script.answers(), [acknowledge(first, ACK, 1)]);
+    // The last packet of the first message is lost. The second cannot begin, but its end passes for the first's.
+    let lost = script.psn;
+    let begun = script.send(1, Opcode::SEND_FIRST, Ext::None, &two[..1024]);
+    assert_eq!(begun, Verdict::Dropped(Reason::Sequence));
+    assert_eq!(script.send(2, Opcode::SEND_LAST, Ext::None, &two[1024..]), Verdict::Consumed);
+    assert_eq!(script.answers(), [acknowledge(lost, SEQUENCE, 1)]);
+    script.next(1, Opcode::SEND_LAST, Ext::None, &one[1024..]);
+    script.next(1, Opcode::SEND_FIRST, Ext::None, &two[..1024]);
+    assert_eq!(script.answers(), [acknowledge(first.add(2), ACK, 2)]);
+    assert_eq!(script.pair.sides[1].completions().len(), 1, "the second one is not complete");
+    script.next(1, Opcode::SEND_LAST, Ext::None, &two[1024..]);
+    let done: Vec<_> = script.pair.sides[1].completions().iter().map(|c| (c.context, c.bytes)).collect();
+    assert_eq!(done, [(2, 1600)]);
+    for (sink, message) in sinks.iter().zip(&messages) {
+        assert_eq!(&sink.read()[..message.len()], message);
+    }
+}
+
+/// A message has one end. Of a peer that sends more of them, the one that comes first is kept.
+//= rocev2 §6
+#[test]
+fn a_second_end_of_a_send_is_not_kept() {
+    for ends in [[2, 3], [3, 2]] {
+        let mut script = Script::new(Options::default());
+        let sink = script.pair.sides[1].sink(8 * 1024);
+        script.pair.sides[1].recv(1, &[sink.all()]);
+        let data = pattern(1024, 1);
+        script.next(1, Opcode::SEND_FIRST, Ext::None, &data);
+        let taken = ends.map(|end| script.send(end - 1, Opcode::SEND_LAST, Ext::None, &data[..100]));
+        assert_eq!(taken, [Verdict::Consumed, Verdict::Dropped(Reason::Sequence)]);
+        script.next(1, Opcode::SEND_LAST, Ext::None, &data[..10]);
+        let done: Vec<_> = script.pair.sides[1].completions().iter().map(|c| c.bytes).collect();
+        assert_eq!(done, [1034]);
+        // What was kept behind is forgotten: the next message begins anew.
+        script.pair.sides[1].recv(2, &[sink.all()]);
+        script.next(1, Opcode::SEND_FIRST, Ext::None, &data);
+        assert_eq!(script.pair.sides[1].completions().len(), 0);
+        script.next(1, Opcode::SEND_LAST, Ext::None, &data[..10]);
+        assert_eq!(script.pair.sides[1].completions().len(), 1);
+    }
+}
+
 //= rocev2 §6
 #[test]
 fn what_follows_a_message_without_a_receive_is_no_news() {
