@@ -259,21 +259,20 @@ impl Rc {
         if packet.source() != link.remote_ip || packet.destination() != link.local_ip {
             return Err(Reason::Address);
         }
-        //= rocev2 §14
-        if packet.congestion_experienced() {
-            env.engine.stats.rx_congestion_marked.inc();
-            self.notifier.marked(env.now, &env.engine.config.congestion);
-        }
-        match packet.info().class {
-            Class::Request => self.handle_request(env, packet)?,
-            Class::Response => self.handle_response(env, packet)?,
+        let handled = match packet.info().class {
+            Class::Request => self.handle_request(env, packet),
+            Class::Response => self.handle_response(env, packet),
             // No part of any sequence.
             Class::Congestion if packet.bth().becn() => {
                 self.handle_notification(env);
                 return Ok(Outcome::default());
             }
             Class::Datagram | Class::Congestion => return Err(Reason::Opcode),
+        };
+        if packet.congestion_experienced() && handled != Err(Reason::Opcode) {
+            self.handle_mark(env);
         }
+        handled?;
         self.heard = Some(env.now);
         //= rocev2 §12
         let established = self.conn.filter(|_| self.state == State::Rtr);

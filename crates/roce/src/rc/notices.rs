@@ -9,6 +9,17 @@ use crate::region::AccessError;
 use crate::wire::{Ext, Headers, Opcode, Psn};
 
 impl Rc {
+    /// A frame of the peer's requests or answers came with a mark, whether or not it was of use.
+    #[inline(never)]
+    pub(super) fn handle_mark<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+        //= rocev2 §14
+        env.engine.stats.rx_congestion_marked.inc();
+        // What the frame has brought to its end slows nobody down any more.
+        if self.state.serves() {
+            self.notifier.marked(env.now, &env.engine.config.congestion);
+        }
+    }
+
     /// The peer tells that frames of this queue pair came with marks.
     #[inline(never)]
     pub(super) fn handle_notification<R: RawMutex>(&mut self, env: &Env<'_, R>) {

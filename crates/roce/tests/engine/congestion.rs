@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use roce::wire::{Opcode, Packet, PathMtu, Psn};
-use roce::{CongestionMode, Operation, SendFlags, Status};
+use roce::wire::{Ext, Headers, MacAddr, Opcode, Packet, Path, PathMtu, Psn, Qpn, Template};
+use roce::{CongestionMode, Operation, Reason, SendFlags, Status, Verdict};
 
 use crate::pair::{Memory, Options, Pair, pattern};
 
@@ -78,6 +78,14 @@ fn a_mark_is_answered_with_a_notification_once_in_an_interval() {
     }
 }
 
+/// What a switch does to a frame over IPv4 that it has no room for.
+fn mark(frame: &mut [u8]) {
+    frame[15] |= 3;
+    let sum = u16::from_be_bytes([frame[24], frame[25]]);
+    let (less, borrow) = sum.overflowing_sub(3);
+    frame[24..26].copy_from_slice(&(less - u16::from(borrow)).to_be_bytes());
+}
+
 //= rocev2 §14
 #[test]
 fn marks_change_nothing_for_those_who_do_not_care() {
@@ -94,10 +102,7 @@ fn marks_change_nothing_for_those_who_do_not_care() {
             let packet = Packet::parse(frame).unwrap();
             assert_eq!(packet.ip().traffic_class() & 3, 0, "not said to be capable");
             if packet.bth().opcode().is_rc() {
-                frame[15] |= 3;
-                let sum = u16::from_be_bytes([frame[24], frame[25]]);
-                let (less, borrow) = sum.overflowing_sub(3);
-                frame[24..26].copy_from_slice(&(less - u16::from(borrow)).to_be_bytes());
+                mark(frame);
             }
             true
         }));
@@ -247,39 +252,38 @@ fn waiting_for_its_time_a_queue_pair_sleeps() {
     assert_eq!(slept, 50);
 }
 
+/// A notification from the owner of `path` to its peer.
+fn notification(path: &Path, qpn: Qpn) -> Vec<u8> {
+    let headers =
+        Headers { opcode: Opcode::CNP, solicited: false, ack_req: false, psn: Psn::new(0), ext: Ext::Cnp };
+    let mut slot = vec![0; 200];
+    let template = Template::new(path, qpn).unwrap();
+    let len = template.begin(roce::icrc::Crc::table(), &mut slot, &headers, 0).unwrap().finish();
+    slot.truncate(len);
+    slot
+}
+
+/// The same frame without BECN, which the ICRC does not cover.
+fn without_its_bit(notification: &[u8]) -> Vec<u8> {
+    let mut frame = notification.to_vec();
+    frame[14 + 20 + 8 + 4] = 0;
+    frame
+}
+
 //= rocev2 §14
 #[test]
 fn a_notification_without_its_bit_or_from_a_stranger_slows_nobody() {
-    use roce::wire::{Ext, Headers, MacAddr, Path, Template};
-    use roce::{Reason, Verdict};
-
     let mut pair = Pair::connected(reacting());
     let qpn = pair.sides[0].qp.qpn();
-    let notification = |path: &Path| {
-        let headers = Headers {
-            opcode: Opcode::CNP,
-            solicited: false,
-            ack_req: false,
-            psn: Psn::new(0),
-            ext: Ext::Cnp,
-        };
-        let mut slot = vec![0; 200];
-        let template = Template::new(path, qpn).unwrap();
-        let len = template.begin(roce::icrc::Crc::table(), &mut slot, &headers, 0).unwrap().finish();
-        slot.truncate(len);
-        slot
-    };
-    let good = notification(&pair.path(1));
+    let good = notification(&pair.path(1), qpn);
     let stranger = Path { local_ip: [10, 0, 0, 66].into(), ..pair.path(1) };
     let spoofed_mac = Path { local_mac: MacAddr([6; 6]), ..stranger };
-    let mut without = good.clone();
-    // Not covered by the ICRC.
-    without[14 + 20 + 8 + 4] = 0;
+    let without = without_its_bit(&good);
     let mut broken = good.clone();
     broken[60] ^= 1;
     let cases = [
-        (notification(&stranger), Verdict::Dropped(Reason::Address)),
-        (notification(&spoofed_mac), Verdict::Dropped(Reason::Address)),
+        (notification(&stranger, qpn), Verdict::Dropped(Reason::Address)),
+        (notification(&spoofed_mac, qpn), Verdict::Dropped(Reason::Address)),
         (without, Verdict::Dropped(Reason::Opcode)),
         (broken, Verdict::Dropped(Reason::Malformed(roce::wire::DropReason::Icrc))),
     ];
@@ -290,4 +294,20 @@ fn a_notification_without_its_bit_or_from_a_stranger_slows_nobody() {
     assert_eq!(pair.sides[0].engine.handle_frame(pair.now, &good), Verdict::Consumed);
     assert_eq!(pair.sides[0].stat("rate_reductions"), 1);
     pair.drive();
+}
+
+/// Its sender could not obey: what it is asked to slow down is its data.
+//= rocev2 §14
+#[test]
+fn a_mark_on_a_notification_is_not_answered_with_another() {
+    let mut pair = Pair::connected(reacting());
+    let good = notification(&pair.path(1), pair.sides[0].qp.qpn());
+    let without = without_its_bit(&good);
+    for (mut frame, verdict) in [(good, Verdict::Consumed), (without, Verdict::Dropped(Reason::Opcode))] {
+        mark(&mut frame);
+        assert_eq!(pair.sides[0].engine.handle_frame(pair.now, &frame), verdict);
+        pair.drive();
+        assert_eq!(pair.sides[0].stat("rx_congestion_marked"), 0);
+        assert_eq!(pair.sides[0].stat("tx_cnp"), 0);
+    }
 }
