@@ -1,4 +1,5 @@
-//! What is kept of a message after a packet of it was lost: the payload is in memory, and its number is noted.
+//! What is kept of a message after a packet of it was lost: the payload is in memory, and its number is
+//! noted.
 //!
 //! The standard lets a responder drop whatever comes after a missing packet. Keeping it costs nothing, since
 //! every packet of a message says by its number alone where its payload belongs, and packets of one message
@@ -6,8 +7,8 @@
 //! acknowledged, completed or answered by it.
 //!
 //! Packets of later messages are not kept: they may touch the same memory, and have to do so later. A WRITE
-//! says how long it is, so they are told apart at once. A SEND does not: while its end is missing, all but the
-//! first packet of the next one look like its own, and their payload comes to lie in the current receive,
+//! says how long it is, so they are told apart at once. A SEND does not: while its end is missing, all but
+//! the first packet of the next one look like its own, and their payload comes to lie in the current receive,
 //! behind the end of the message. Those bytes are nobody's: what counts is a run without a gap, which never
 //! passes the first packet of a message, since that is not kept, so that no completion claims them; and with
 //! the end of a message all that was noted is forgotten, so that the peer sends it again.
@@ -98,8 +99,8 @@ impl Ahead {
 impl Rc {
     /// Keeps a packet of the current message that came before an earlier one; `false` if that cannot be.
     ///
-    /// The rule is to drop it. That the peer cannot tell the difference, but for what it has to send again, is
-    /// what makes keeping it safe: a NAK for the gap is owed as ever, and memory of a message that has not
+    /// The rule is to drop it. That the peer cannot tell the difference, but for what it has to send again,
+    /// is what makes keeping it safe: a NAK for the gap is owed as ever, and memory of a message that has not
     /// completed is the peer's to write.
     pub(super) fn keep<R: RawMutex>(&mut self, env: &Env<'_, R>, sequence: u64, packet: &Packet<'_>) -> bool {
         //= rocev2 §6
@@ -154,8 +155,8 @@ impl Rc {
 
     /// The packet at `sequence` was the missing one: what was kept counts now.
     ///
-    /// As if those packets had come in this moment and in order, which a responder that drops would have waited
-    /// for: each is accepted once, after all before it, and only then acknowledged.
+    /// As if those packets had come in this moment and in order, which a responder that drops would have
+    /// waited for: each is accepted once, after all before it, and only then acknowledged.
     pub(super) fn take_kept<R: RawMutex>(&mut self, env: &Env<'_, R>, sequence: u64) {
         //= rocev2 §6
         let responder = &mut self.responder;

@@ -135,8 +135,8 @@ impl Rc {
         if !self.advance(env, sequence) {
             self.keep_response(env, sequence, packet);
             let requester = &mut self.requester;
-            // What was on its way when the requester went back is no news. A number that does not rise is: the
-            // responder has begun anew, and the same response was lost again.
+            // What was on its way when the requester went back is no news. A number that does not rise is:
+            // the responder has begun anew, and the same response was lost again.
             let again = requester.missed.replace(sequence).is_some_and(|last| sequence <= last);
             if again || requester.recovery.is_unknown(requester.una, requester.next) {
                 self.implied_nak(env);

@@ -1,9 +1,9 @@
 //! What is known of losses and delays, and what that means: when to go back, and what to send again.
 //!
-//! A peer that misses a packet says so once (a sequence NAK), or its answers show it. By the standard it drops
-//! whatever comes after, and everything is sent again: go-back-N, which at a loss of one in a hundred sends
-//! every byte twice, and at one in twenty seven times. A peer of this kind keeps what comes after inside
-//! the same message ([`super::ahead`]). So the requester sends the lost packet and goes on behind that
+//! A peer that misses a packet says so once (a sequence NAK), or its answers show it. By the standard it
+//! drops whatever comes after, and everything is sent again: go-back-N, which at a loss of one in a hundred
+//! sends every byte twice, and at one in twenty seven times. A peer of this kind keeps what comes after
+//! inside the same message ([`super::ahead`]). So the requester sends the lost packet and goes on behind that
 //! message, and watches: a peer that then misses the very next packet did not keep anything, and after
 //! [`TRIALS`] of that it gets plain go-back-N, until it is tried again.
 //!
@@ -77,9 +77,10 @@ pub(super) struct Recovery {
     rnr_limit: Duration,
     /// When the last answer came, or when the first unanswered packet was sent.
     progress: Instant,
-    /// How long after that, or after the last packet that asked for an answer, the oldest packet is sent again, doubled with every time.
+    /// How long after that, or after an answer was asked for, the oldest packet is sent again, doubled with
+    /// every time.
     resend: Duration,
-    /// The end of what answers were asked for, and when that was done for the first time last.
+    /// The end of what answers were asked for, and when that began, with no such answer due before.
     ask: Option<(u64, Instant)>,
     /// A packet whose answer is awaited to measure the round trip.
     sample: Option<Sample>,
@@ -183,11 +184,12 @@ impl Recovery {
         }
     }
 
-    /// The packet at `sequence` is sent, for the `first` time or again, and asks for answers up to `end`.
-    pub(super) fn asked(&mut self, sequence: u64, end: u64, first: bool, now: Instant) {
+    /// The packet at `sequence` is sent, for the `first` time or again, and asks for answers up to `end`; all
+    /// before `una` is answered.
+    pub(super) fn asked(&mut self, una: u64, sequence: u64, end: u64, first: bool, now: Instant) {
         self.ask = match self.ask {
-            // Asking again does not buy the peer time.
-            Some((old, at)) if !first => Some((old.max(end), at)),
+            // Asking again, or for more while an answer is due, does not buy the peer time.
+            Some((old, at)) if !first || old > una => Some((old.max(end), at)),
             Some((old, _)) => Some((old.max(end), now)),
             None => Some((end, now)),
         };
@@ -224,8 +226,8 @@ impl Recovery {
         });
     }
 
-    /// Whether so much time has passed since `at` that what was sent then can have been answered. The shortest
-    /// round trip that was measured may have included a queue that is empty by now.
+    /// Whether so much time has passed since `at` that what was sent then can have been answered. The
+    /// shortest round trip that was measured may have included a queue that is empty by now.
     fn answered_since(&self, at: Instant, now: Instant) -> bool {
         nanos(now.duration_since(at)) >= self.rtt.map_or(0, |rtt| rtt.shortest / 4)
     }
@@ -258,8 +260,8 @@ impl Recovery {
         // With nothing to be sent behind the message, its newest packet is sent again: it shows a peer that
         // does not get the lost one that it was lost again.
         let resume = packets.end.min(high.saturating_sub(1));
-        // A message that has not begun has no place for its packets. Nor has a peer that misses the next packet
-        // now kept any of the others.
+        // A message that has not begun has no place for its packets. Nor has a peer that misses the next
+        // packet now kept any of the others.
         if resume <= una.saturating_add(1) || una == packets.start || self.is_refuted(una) {
             return Resend::All;
         }
@@ -273,8 +275,8 @@ impl Recovery {
         Resend::Around(resume)
     }
 
-    /// Whether the answer to a packet that was sent again, all before `una`, shows that the peer has not kept what
-    /// was left out.
+    /// Whether the answer to a packet that was sent again, all before `una`, shows that the peer has not kept
+    /// what was left out.
     pub(super) fn is_refuted(&self, una: u64) -> bool {
         match self.round {
             Some(Round { to, how: Resend::Around(resume), .. }) => {
@@ -344,9 +346,11 @@ impl Recovery {
 
     /// Accounts for having to go back once more; `false` when no retry is left for that.
     ///
-    /// A retry is not each going back, but each time that the agreed timeout has passed without progress:
-    /// the same patience, whether the peer is silent, or reports the same loss over and over. Before that,
-    /// resending is free, and finds a lost tail early.
+    /// By the rule every timeout and every NAK that sends the requester back counts. Here a retry is each
+    /// time that the agreed timeout has passed without progress: the same patience, whether the peer is
+    /// silent, or reports the same loss over and over. Before that, resending is free, and finds a lost tail
+    /// early. That is safe, since it gives up as late as a requester that hears nothing and has as many
+    /// retries, and no later.
     pub(super) fn may_go_back(&mut self, now: Instant) -> bool {
         //= rocev2 §7
         let waited = now.duration_since(self.progress);
@@ -368,6 +372,8 @@ impl Recovery {
         let since = *self.rnr_since.get_or_insert(now);
         //= rocev2 §7
         self.rnr_until = Some(now + timer);
+        // A sample that was under way would measure the wait.
+        self.sample = None;
         self.spent = 0;
         //= R-QP-7
         if now.duration_since(since) >= self.rnr_limit {
@@ -383,6 +389,10 @@ impl Recovery {
             return false;
         }
         self.progress = now;
+        // What is sent again is sent from now on: the wait is no part of the way there and back.
+        if let Some(round) = &mut self.round {
+            round.at = now;
+        }
         true
     }
 }

@@ -10,8 +10,8 @@
 //!    |              |                | time           |
 //! ```
 //!
-//! A long READ is asked for in pieces of [`READ_CHUNK`] packets, so that the window bounds what answers are on
-//! their way, and so that what was lost is asked for again by the piece. Pieces begin at the same places
+//! A long READ is asked for in pieces of [`READ_CHUNK`] packets, so that the window bounds what answers are
+//! on their way, and so that what was lost is asked for again by the piece. Pieces begin at the same places
 //! every time: a responder finds the rest of a piece inside one READ that it remembers.
 
 use lock_api::RawMutex;
@@ -353,7 +353,7 @@ impl Rc {
         requester.next = end;
         let first = sequence >= requester.high;
         if ack_req {
-            recovery.asked(sequence, end, first, env.now);
+            recovery.asked(requester.una, sequence, end, first, env.now);
         }
         if !first {
             env.engine.stats.retransmissions.inc();

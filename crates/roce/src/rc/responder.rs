@@ -19,9 +19,9 @@ use crate::wire::{
 };
 use crate::work::{CompletionKind, Status};
 
-/// Packets that are accepted without a word, though nobody asked for an acknowledgement. A requester that asks
-/// for few (rxe: for one in 66, and its window is 128) has to wait for its timer when one of those is lost,
-/// unless the next comes soon.
+/// Packets that are accepted without a word, though nobody asked for an acknowledgement. A requester that
+/// asks for few (rxe: for one in 66, and its window is 128) has to wait for its timer when one of those is
+/// lost, unless the next comes soon.
 const UNASKED: u64 = 32;
 
 /// The longest message there is.
@@ -469,8 +469,8 @@ impl Responder {
     /// A packet has come before an earlier one.
     fn out_of_order(&mut self, sequence: u64) {
         //= rocev2 §6
-        // One NAK for each gap. A number that does not rise shows that the requester has gone back and that its
-        // first packet was lost once more: that would otherwise cost a timeout.
+        // One NAK for each gap. A number that does not rise shows that the requester has gone back and that
+        // its first packet was lost once more: that would otherwise cost a timeout.
         let restarted = self.missed.is_some_and(|newest| sequence <= newest);
         if self.missed.is_none() || restarted {
             self.nak_owed = Some((Syndrome::nak(NakCode::PSN_SEQUENCE), self.expected));

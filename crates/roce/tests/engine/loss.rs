@@ -1,5 +1,7 @@
 //! A network that loses, doubles, reorders and corrupts: nothing of that is seen but in the counters.
 
+use std::time::Duration;
+
 use roce::wire::{Opcode, Packet, PathMtu};
 use roce::{CompletionKind, Operation, ReadLimits, SendFlags, Status};
 
@@ -171,6 +173,67 @@ fn a_lost_tail_costs_the_shortest_timeout() {
         let took = with_a_loss(operation, side, opcode, 1);
         assert!((shortest..shortest + 4).contains(&took), "{opcode:?}: {took} round trips");
     }
+}
+
+/// How long the peer had no receive tells nothing of the way to it: a lost tail is found as soon as ever.
+//= rocev2 §7
+#[test]
+fn a_wait_for_a_receive_is_no_round_trip() {
+    for waits in 1..=2 {
+        let config: fn(&mut roce::Config) = |config| config.timing.rnr_timer = Duration::from_millis(655);
+        let mut pair = Pair::connected(Options { config, ..Options::default() });
+        let [alice, bob] = &pair.sides;
+        let (source, sink) = (alice.source(b"late"), bob.sink(4));
+        alice.send(1, &[source.all()]);
+        pair.run_for(Duration::from_millis(1));
+        // Sent for the first time behind the one that has waited.
+        pair.sides[0].send(2, &[source.all()]);
+        pair.run_for(Duration::from_millis(656 * (waits - 1)));
+        assert_eq!(pair.sides[1].stat("tx_nak_rnr"), waits);
+        for context in 1..=4 {
+            pair.sides[1].recv(context, &[sink.all()]);
+        }
+        pair.run();
+        pair.sides[0].send(3, &[source.all()]);
+        pair.run();
+        assert_eq!(pair.sides[0].outcomes().len(), 3);
+        lose(&mut pair, 1, Opcode::SEND_ONLY, 1);
+        let start = pair.now;
+        pair.sides[0].send(4, &[source.all()]);
+        pair.run_until("the send", |pair| !pair.sides[0].cq.is_empty());
+        let (took, shortest) = (pair.now.duration_since(start), roce::Timing::default().min_resend);
+        assert!(took < shortest * 2, "{waits} waits: {took:?}");
+    }
+}
+
+/// A lost packet whose NAK is lost, too, has the timer alone. What is posted meanwhile does not wind it up again.
+//= rocev2 §7
+#[test]
+fn new_packets_do_not_put_off_the_resend_of_a_lost_one() {
+    let mut pair = Pair::connected(Options::default());
+    let [alice, bob] = &pair.sides;
+    let (source, remote) = (alice.source(b"data"), bob.shared(4));
+    alice.write(0, &[source.all()], &remote, 0);
+    pair.run();
+    pair.sides[0].completions();
+    let (mut lost, mut naks) = (false, 0);
+    pair.filter = Some(Box::new(move |to, frame| {
+        let packet = Packet::parse(frame).unwrap();
+        let nak = to == 0 && packet.bth().opcode() == Opcode::ACKNOWLEDGE;
+        naks += u32::from(nak);
+        if nak { naks > 1 } else { to == 0 || std::mem::replace(&mut lost, true) }
+    }));
+    let (start, shortest) = (pair.now, roce::Timing::default().min_resend);
+    let mut posted = 0;
+    while pair.sides[0].cq.is_empty() && posted < 20 {
+        posted += 1;
+        pair.sides[0].write(posted, &[source.all()], &remote, 0);
+        pair.run_within(shortest * 9 / 10, |pair| !pair.sides[0].cq.is_empty());
+    }
+    let took = pair.now.duration_since(start);
+    assert!(posted > 1 && took < shortest * 2, "{took:?} after {posted} writes");
+    pair.run();
+    assert_eq!(pair.sides[0].outcomes().len() as u64, posted);
 }
 
 #[test]
