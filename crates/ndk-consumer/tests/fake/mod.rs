@@ -141,6 +141,14 @@ impl World {
         self.callbacks.lock().unwrap().as_ref().unwrap().send(Box::new(callback)).unwrap();
     }
 
+    /// Waits for the callbacks that are under way: none comes after a close that answers inline, whose object's
+    /// context is the consumer's again. Not to be called by a callback.
+    fn quiet(&self) {
+        let (done, wait) = channel();
+        self.later(move || done.send(()).unwrap());
+        wait.recv().unwrap();
+    }
+
     fn request(&self, callback: Option<NDK_FN_REQUEST_COMPLETION>, context: *mut c_void) -> NTSTATUS {
         if !self.pend {
             return STATUS_SUCCESS;
@@ -298,6 +306,7 @@ unsafe extern "efiapi" fn close<T>(
     }
     drop(state);
     if !world.pend {
+        world.quiet();
         return STATUS_SUCCESS;
     }
     let (completion, context) = (completion.unwrap(), context as usize);
