@@ -6,8 +6,8 @@ use std::time::Duration;
 use roce::wire::cm::{CmMessage, CommId, IpCm, IpEnds, ReqRepr, RtuRepr, ServiceId, TransportService};
 use roce::wire::{Gid, PKEY_DEFAULT, Packet, PathMtu, Psn, Qpn, cm};
 use roce::{
-    AcceptSpec, Access, Arc, Completion, CompletionKind, Config, ConnEvent, ConnId, ConnectSpec, Cq, Engine,
-    Event, Instant, ListenSpec, Pd, Qp, QpSpec, ReadLimits, Region, Status, Transmit, Verdict,
+    AcceptSpec, Access, Arc, Completion, Config, ConnEvent, ConnId, ConnectSpec, Cq, Engine, Event, Instant,
+    ListenSpec, Pd, Qp, QpSpec, ReadLimits, Region, Transmit, Verdict,
 };
 
 use crate::arena::{Arena, ZONE, Zone};
@@ -149,7 +149,7 @@ impl Host {
                 Event::Srq(_) | Event::CqGone { .. } | Event::SrqGone { .. } => {}
             }
         }
-        let mut completions = [NO_COMPLETION; 16];
+        let mut completions = [Completion::EMPTY; 16];
         loop {
             let count = self.cq.poll(&mut completions);
             self.seen.extend(completions.iter().take(count).copied().map(Seen::Completion));
@@ -333,15 +333,6 @@ pub fn request(from: u8, comm_id: CommId, qpn: Qpn, guid: u64) -> ReqRepr {
         private_data,
     }
 }
-
-const NO_COMPLETION: Completion = Completion {
-    qp_context: 0,
-    context: 0,
-    kind: CompletionKind::Send,
-    status: Status::Success,
-    bytes: 0,
-    immediate: None,
-};
 
 /// Bytes of a transmit slot: the longest frame.
 const SLOT: usize = 1024 + 200;

@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 
 use roce::wire::MacAddr;
 use roce::{
-    Access, Arc, Backing, Completion, CompletionKind, Config, ConnEvent, ConnId, Cq, Data, Engine, Event,
-    Operation, Pd, PostError, Qp, QpSpec, RecvRequest, Region, SendFlags, SendRequest, Sge, Status,
+    Access, Arc, Backing, Completion, Config, ConnEvent, ConnId, Cq, Data, Engine, Event, Operation, Pd,
+    PostError, Qp, QpSpec, RecvRequest, Region, SendFlags, SendRequest, Sge, Status,
 };
 
 use crate::link::Options;
@@ -234,15 +234,7 @@ impl Side {
 }
 
 pub fn poll(cq: &Cq<Lock>) -> Vec<Completion> {
-    let empty = Completion {
-        qp_context: 0,
-        context: 0,
-        kind: CompletionKind::Send,
-        status: Status::Success,
-        bytes: 0,
-        immediate: None,
-    };
-    let mut results = [empty; 7];
+    let mut results = [Completion::EMPTY; 7];
     let mut all = Vec::new();
     loop {
         match cq.poll(&mut results) {

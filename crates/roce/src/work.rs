@@ -182,3 +182,15 @@ pub struct Completion {
     /// Immediate data of the message received, if it had some.
     pub immediate: Option<[u8; 4]>,
 }
+
+impl Completion {
+    /// What a place for a completion holds before a poll has filled it.
+    pub const EMPTY: Self = Self {
+        qp_context: 0,
+        context: 0,
+        kind: CompletionKind::Send,
+        status: Status::Success,
+        bytes: 0,
+        immediate: None,
+    };
+}

@@ -9,9 +9,9 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use roce::{
-    AcceptSpec, Access, Arc, Backing, Completion, CompletionKind, Config, ConnEvent, ConnId, ConnectSpec, Cq,
-    Data, Engine, Event, Instant, ListenSpec, Operation, Pd, Qp, QpSpec, ReadLimits, RecvRequest, Region,
-    SendFlags, SendRequest, Sge, Status, Transmit, Verdict,
+    AcceptSpec, Access, Arc, Backing, Completion, Config, ConnEvent, ConnId, ConnectSpec, Cq, Data, Engine,
+    Event, Instant, ListenSpec, Operation, Pd, Qp, QpSpec, ReadLimits, RecvRequest, Region, SendFlags,
+    SendRequest, Sge, Status, Transmit, Verdict,
     icrc::Crc,
     wire::{MacAddr, Path, PathMtu},
 };
@@ -273,7 +273,7 @@ impl Pair {
         // Of the client: posted, completed; of the server: receives posted, messages taken.
         let (mut posted, mut done, mut offered, mut taken) = (0, 0, 0, 0);
         let expected = if operation == Operation::Send { count } else { 0 };
-        let mut completions = [EMPTY; 64];
+        let mut completions = [Completion::EMPTY; 64];
         let depth = u64::from(self.shape.depth);
         let mut turns = [over.iter().copied().cycle().peekable(), over.iter().copied().cycle().peekable()];
         while done < count || taken < expected {
@@ -333,7 +333,7 @@ impl Pair {
         measured_send(&server.engine, now, frame, &mut server.outgoing)?;
         let frame = server.outgoing.pop().context("nothing was answered")?;
         measured_ack(&client.engine, now, frame)?;
-        let mut completions = [EMPTY; 4];
+        let mut completions = [Completion::EMPTY; 4];
         let (done, taken) = (client.cq.poll(&mut completions), server.cq.poll(&mut completions));
         ensure!((done, taken) == (1, 1), "{done} requests and {taken} receives are complete");
         Ok(())
@@ -372,12 +372,3 @@ fn measured_ack(engine: &Engine<Lock>, now: Instant, frame: &[u8]) -> Result<()>
     ensure!(verdict == Verdict::Consumed, "an acknowledgement was refused: {verdict:?}");
     Ok(())
 }
-
-const EMPTY: Completion = Completion {
-    qp_context: 0,
-    context: 0,
-    kind: CompletionKind::Send,
-    status: Status::Success,
-    bytes: 0,
-    immediate: None,
-};

@@ -8,7 +8,7 @@ use ndk_abi::ndk::{
     NDK_CQ, NDK_CQ_DISPATCH, NDK_FN_REQUEST_COMPLETION, NDK_OPERATION_TYPE, NDK_RESULT, NDK_RESULT_EX,
 };
 use ndk_abi::nt::{NTSTATUS, STATUS_NOT_SUPPORTED};
-use roce::{Completion, CompletionKind, Status};
+use roce::{Completion, CompletionKind};
 
 pub static TABLE: NDK_CQ_DISPATCH = NDK_CQ_DISPATCH {
     NdkCloseCq: Some(close::<Cq>),
@@ -61,7 +61,7 @@ unsafe extern "efiapi" fn get_results_ex(cq: *mut NDK_CQ, results: *mut NDK_RESU
 /// # Safety
 /// `results` has room for `count` entries.
 unsafe fn poll<T>(cq: &Cq, results: *mut T, count: u32, shape: fn(&Completion) -> T) -> u32 {
-    let mut batch = [BLANK; BATCH];
+    let mut batch = [Completion::EMPTY; BATCH];
     let mut filled = 0u32;
     while filled < count {
         let wanted = BATCH.min((count - filled) as usize);
@@ -79,15 +79,6 @@ unsafe fn poll<T>(cq: &Cq, results: *mut T, count: u32, shape: fn(&Completion) -
     }
     filled
 }
-
-const BLANK: Completion = Completion {
-    qp_context: 0,
-    context: 0,
-    kind: CompletionKind::Send,
-    status: Status::Success,
-    bytes: 0,
-    immediate: None,
-};
 
 /// //= R-CQ-22, R-CQ-23
 fn plain(completion: &Completion) -> NDK_RESULT {
@@ -148,7 +139,7 @@ mod tests {
             (CompletionKind::Invalidate, 16),
         ];
         for (kind, number) in kinds {
-            let result = extended(&Completion { kind, status: Status::Flushed, ..BLANK });
+            let result = extended(&Completion { kind, status: Status::Flushed, ..Completion::EMPTY });
             assert_eq!(result.Type.0, number);
             assert_eq!(result.Type.0 & 1 == 1, kind.is_receive());
         }
@@ -158,6 +149,9 @@ mod tests {
     #[test]
     fn an_invalidated_token_is_zero_extended() {
         let kind = CompletionKind::ReceiveInvalidate { key: u32::MAX };
-        assert_eq!(extended(&Completion { kind, ..BLANK }).TypeSpecificCompletionOutput, 0xffff_ffff);
+        assert_eq!(
+            extended(&Completion { kind, ..Completion::EMPTY }).TypeSpecificCompletionOutput,
+            0xffff_ffff
+        );
     }
 }

@@ -340,8 +340,12 @@ impl Recovery {
 
     /// Whether what was sent again can have been answered by now.
     fn is_answerable(&self, now: Instant) -> bool {
-        // An answer takes a round trip.
-        self.round.is_none_or(|round| self.answered_since(round.at, now))
+        // An answer takes a round trip. As long as none was measured, who answers sooner than the requester
+        // would ask again is not believed: each answer may have a window sent again.
+        self.round.is_none_or(|round| match self.rtt {
+            Some(_) => self.answered_since(round.at, now),
+            None => now.duration_since(round.at) >= self.min_resend,
+        })
     }
 
     /// Accounts for having to go back once more; `false` when no retry is left for that.

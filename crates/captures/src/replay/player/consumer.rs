@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, anyhow};
 use roce::{
-    AcceptSpec, Access, Binding, Completion, CompletionKind, ConnEvent, ConnId, ConnectSpec, Data,
-    ListenSpec, Operation as Posted, ReadLimits, RecvRequest, SendFlags, SendRequest, Sge, Status,
+    AcceptSpec, Access, Binding, Completion, ConnEvent, ConnId, ConnectSpec, Data, ListenSpec,
+    Operation as Posted, ReadLimits, RecvRequest, SendFlags, SendRequest, Sge, Status,
     wire::{
         Class, Operation, Path, Syndrome,
         cm::{IpCm, IpEnds, RejReason},
@@ -366,15 +366,7 @@ impl Player<'_> {
     }
 
     pub(super) fn take_completions(&mut self) {
-        let empty = Completion {
-            qp_context: 0,
-            context: 0,
-            kind: CompletionKind::Send,
-            status: Status::Success,
-            bytes: 0,
-            immediate: None,
-        };
-        let mut found = [empty; 16];
+        let mut found = [Completion::EMPTY; 16];
         loop {
             let count = self.cq.poll(&mut found);
             for completion in &found[..count] {
