@@ -15,7 +15,7 @@ use ndk_abi::ndis::{
 use ndk_abi::ndk::NETWORK_DIRECT_GLOBAL_FLAGS_ALLOW_REMOTE_IP_SUBNET;
 use ndk_abi::nt::UNICODE_STRING;
 use roce::CongestionMode;
-use roce::wire::PathMtu;
+use roce_wire::PathMtu;
 
 use self::keywords::Keyword;
 

@@ -5,7 +5,6 @@ pub mod oid;
 use core::net::IpAddr;
 use core::ptr::null_mut;
 
-use kernel::{Event, Owner, SpinLock, WorkItem};
 use ndk_abi::ndis::{
     NDIS_DRIVER_OPTIONAL_HANDLERS, NDIS_HANDLE, NDIS_MINIPORT_ADAPTER_ATTRIBUTES,
     NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES, NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
@@ -21,8 +20,9 @@ use ndk_abi::ndk::{
     NDIS_OBJECT_TYPE_NDK_PROVIDER_CHARACTERISTICS, NDIS_OPEN_NDK_ADAPTER_PARAMETERS,
     NDIS_SIZEOF_NDK_PROVIDER_CHARACTERISTICS_REVISION_1, NDK_ADAPTER,
 };
-use provider::host::{Host, Link, Path, ResolveError};
-use provider::{Config, Pending, Provider};
+use ndk_provider::host::{Host, Link, Path, ResolveError};
+use ndk_provider::{Config, Pending, Provider};
+use nt::{Event, Owner, SpinLock, WorkItem};
 use roce::{Arc, Congestion, Reaction};
 
 use crate::config::{self, Configuration, CreateCompletion};

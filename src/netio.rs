@@ -9,7 +9,6 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use kernel::{SpinLock, try_box};
 use ndk_abi::netio::{
     AF_INET, AF_INET6, AF_UNSPEC, CancelMibChangeNotify2, FreeMibTable, GetBestRoute2, GetIpNetEntry2,
     GetUnicastIpAddressTable, IN_ADDR, IN_ADDR_S_un, IN6_ADDR, IN6_ADDR_u, MIB_IPFORWARD_ROW2,
@@ -18,8 +17,9 @@ use ndk_abi::netio::{
     SOCKADDR_INET,
 };
 use ndk_abi::nt::{HANDLE, NT_SUCCESS, STATUS_INSUFFICIENT_RESOURCES, STATUS_NO_MEMORY};
-use provider::Provider;
-use provider::host::ResolveError;
+use ndk_provider::Provider;
+use ndk_provider::host::ResolveError;
+use nt::{SpinLock, try_box};
 
 /// The network interface that an adapter is to the system.
 #[derive(Clone, Copy)]

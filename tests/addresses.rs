@@ -23,7 +23,7 @@ use ndk_consumer::{
         probe::{Plan, Scenario},
     },
 };
-use ntsim::{
+use nt_sim::{
     ndis::Keyword,
     netio::{Discovery, Unicast, link_local},
     wire::Faults,

@@ -1,6 +1,6 @@
 //! Loading, starting, stopping and unloading the driver, on good devices and on broken ones.
 
-use ntsim::device::{Quirks, pci::BrokenCapabilities};
+use nt_sim::device::{Quirks, pci::BrokenCapabilities};
 use viordma_tests::{
     image,
     testbed::{Options, Testbed},

@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
-use ntsim::ndis::Keyword;
+use nt_sim::ndis::Keyword;
 use viordma_tests::{
     copy::{self, End, Faults, Outcome, Plan, Source},
     image,

@@ -7,7 +7,7 @@ use ndk_consumer::interop::{
     self, Outcome, Program,
     probe::{Plan, Scenario},
 };
-use ntsim::{ndis::Keyword, wire::Faults};
+use nt_sim::{ndis::Keyword, wire::Faults};
 use viordma_tests::{
     image,
     testbed::{Options, Testbed},

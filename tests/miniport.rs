@@ -19,7 +19,7 @@ use ndk_consumer::{
     Error, Listener,
     transfer::{self, Progress},
 };
-use ntsim::ndis::{Keyword, Miniport, NdkEvent};
+use nt_sim::ndis::{Keyword, Miniport, NdkEvent};
 use viordma_tests::{
     image,
     testbed::{Machine, Options, Testbed},

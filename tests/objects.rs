@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ndk_consumer::{
     Access, Adapter, Connector, Cq, FastMemory, Listener, Memory, Pd, Qp, QpDepths, Srq, Status,
 };
-use ntsim::ndis::Keyword;
+use nt_sim::ndis::Keyword;
 use viordma_tests::{
     image,
     os::SimOs,

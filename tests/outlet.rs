@@ -14,7 +14,7 @@ use ndk_consumer::{
     },
     transfer::{self, Progress},
 };
-use ntsim::{
+use nt_sim::{
     netio::link_local,
     wire::{Datagrams, Faults},
 };

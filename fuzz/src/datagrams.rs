@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use roce::icrc::Crc;
-use roce::wire::cm::{
+use roce::{AcceptSpec, Arc, ConnId, ConnectSpec, ListenerId, Qp, ReadLimits};
+use roce_wire::cm::{
     About, CmMessage, CommId, DrepRepr, DreqRepr, MraRepr, RejReason, RejRepr, RepRepr, RtuRepr, ServiceId,
     TransportService,
 };
-use roce::wire::{DethRepr, Ext, Headers, Mad, MtuCode, Opcode, Packet, Psn, Qpn};
-use roce::{AcceptSpec, Arc, ConnId, ConnectSpec, ListenerId, Qp, ReadLimits};
+use roce_wire::icrc::Crc;
+use roce_wire::{DethRepr, Ext, Headers, Mad, MtuCode, Opcode, Packet, Psn, Qpn};
 
 use crate::forge;
 use crate::host::{Host, Lock, MTU, PORT, READS, Seen, THEIR_GUID, Told, request};
@@ -238,7 +238,7 @@ impl World {
         around(record, from, &mut mad)
     }
 
-    fn req(record: &Record, from: u8, id: CommId, qpn: Qpn, guid: u64) -> roce::wire::cm::ReqRepr {
+    fn req(record: &Record, from: u8, id: CommId, qpn: Qpn, guid: u64) -> roce_wire::cm::ReqRepr {
         let code = record.byte(datagram::CODE);
         let mut req = request(from, id, qpn, guid);
         match record.byte(datagram::TWIST) {

@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use roce::icrc::{Crc, CrcState};
-use roce::wire::cm::CmMessage;
-use roce::wire::{
+use roce_wire::cm::CmMessage;
+use roce_wire::icrc::{Crc, CrcState};
+use roce_wire::{
     Bth, DethRepr, Eth, EthRepr, Ext, Headers, ICRC_LEN, Ip, Ipv4, Ipv6, MacAddr, Mad, Opcode, Packet, Path,
     Psn, Qpn, Template, Udp,
 };
@@ -93,7 +93,7 @@ pub fn repair(frame: &mut [u8]) -> bool {
         ip[4..6].copy_from_slice(&udp_len16.to_be_bytes());
         ip[6] = Ipv4::UDP;
     }
-    udp[2..4].copy_from_slice(&roce::wire::UDP_PORT.to_be_bytes());
+    udp[2..4].copy_from_slice(&roce_wire::UDP_PORT.to_be_bytes());
     udp[4..6].copy_from_slice(&udp_len16.to_be_bytes());
     udp[Udp::LEN + 1] &= 0xF0;
     let covered = datagram.len() - ICRC_LEN;

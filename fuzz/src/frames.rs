@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use roce::icrc::Crc;
-use roce::wire::cm::CmMessage;
-use roce::wire::{
+use roce::{Reason, RecvRequest, Sge, Verdict};
+use roce_wire::cm::CmMessage;
+use roce_wire::icrc::Crc;
+use roce_wire::{
     Bth, BthRepr, Eth, EthRepr, Ext, ExtHeaders, Ip, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Mad, MadHeaderRepr,
     Packet, Udp, UdpRepr,
 };
-use roce::{Reason, RecvRequest, Sge, Verdict};
 
 use crate::arena::Zone;
 use crate::forge;

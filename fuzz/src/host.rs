@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use roce::wire::cm::{CmMessage, CommId, IpCm, IpEnds, ReqRepr, RtuRepr, ServiceId, TransportService};
-use roce::wire::{Gid, PKEY_DEFAULT, Packet, PathMtu, Psn, Qpn, cm};
 use roce::{
     AcceptSpec, Access, Arc, Completion, Config, ConnEvent, ConnId, ConnectSpec, Cq, Engine, Event, Instant,
     ListenSpec, Pd, Qp, QpSpec, ReadLimits, Region, Transmit, Verdict,
 };
+use roce_wire::cm::{CmMessage, CommId, IpCm, IpEnds, ReqRepr, RtuRepr, ServiceId, TransportService};
+use roce_wire::{Gid, PKEY_DEFAULT, Packet, PathMtu, Psn, Qpn, cm};
 
 use crate::arena::{Arena, ZONE, Zone};
 use crate::forge;

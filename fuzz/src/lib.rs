@@ -13,7 +13,7 @@
 //!
 //! The same targets are run three ways: by libFuzzer (the binaries in `fuzz_targets`), by [`generate`] where
 //! libFuzzer cannot be had, and by the tests over `seeds/`. The program `seeds` makes those from the captures
-//! of real peers in `crates/roce/tests/vectors`.
+//! of real peers in `crates/roce-wire/tests/vectors`.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code, reason = "memory that an engine accesses through raw pointers")]

@@ -1,6 +1,6 @@
 //! Seeds: what real peers said to each other, in the form that the targets take.
 //!
-//! Made from the captures in `crates/roce/tests/vectors/rxe` by [`make`], written to `seeds/` by
+//! Made from the captures in `crates/roce-wire/tests/vectors/rxe` by [`make`], written to `seeds/` by
 //! `cargo run -p roce-fuzz --no-default-features --bin seeds`. A frame is taken as it is. Of a conversation each
 //! side is the script's peer in turn: what it sends becomes frames or datagrams, what the other one sends
 //! becomes what a consumer asks for. Lengths shrink to the path MTU of the host under test.
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use pcap_file::pcap::PcapReader;
-use roce::wire::{Class, Ip, Opcode, Operation, Packet, PayloadRule, Psn, Qpn, Syndrome};
+use roce_wire::{Class, Ip, Opcode, Operation, Packet, PayloadRule, Psn, Qpn, Syndrome};
 
 use crate::datagrams::{self, datagram};
 use crate::forge;
@@ -77,7 +77,7 @@ struct Captured {
 }
 
 fn capture(name: &str) -> Vec<Captured> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/roce/tests/vectors/rxe");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/roce-wire/tests/vectors/rxe");
     let file = File::open(directory.join(name).with_extension("pcap")).expect("a capture of that name");
     let mut reader = PcapReader::new(file).expect("a capture");
     let mut frames = Vec::new();

@@ -8,13 +8,13 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use roce::icrc::Crc;
-use roce::wire::{
-    AethRepr, AtomicAckEthRepr, AtomicEthRepr, Class, Ext, ExtHeaders, Headers, IethRepr, ImmDtRepr, Opcode,
-    Operation as WireOperation, Packet, PayloadRule, Psn, Qpn, RethRepr, Syndrome,
-};
 use roce::{
     Arc, Data, Operation, PRIVILEGED_KEY, Qp, RecvRequest, SendFlags, SendRequest, Sge, Status, Verdict,
+};
+use roce_wire::icrc::Crc;
+use roce_wire::{
+    AethRepr, AtomicAckEthRepr, AtomicEthRepr, Class, Ext, ExtHeaders, Headers, IethRepr, ImmDtRepr, Opcode,
+    Operation as WireOperation, Packet, PayloadRule, Psn, Qpn, RethRepr, Syndrome,
 };
 
 use crate::arena::{ZONE, Zone};

@@ -2,8 +2,8 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use kernel::SpinLock;
 use ndk_abi::ndis::{NDIS_HANDLE, NDIS_STATUS_PAUSED, NdisMPauseComplete};
+use nt::SpinLock;
 use roce::Arc;
 
 use super::receive::ReceivePool;

@@ -6,7 +6,6 @@
 use alloc::boxed::Box;
 use core::mem::MaybeUninit;
 
-use kernel::try_box;
 use ndk_abi::ndis::{
     IF_TYPE_ETHERNET_CSMACD, NDIS_HANDLE, NDIS_INTERFACE_TYPE, NDIS_MAC_OPTION_COPY_LOOKAHEAD_DATA,
     NDIS_MAC_OPTION_NO_LOOPBACK, NDIS_MAC_OPTION_TRANSFERS_NOT_PEND, NDIS_MEDIUM,
@@ -21,6 +20,7 @@ use ndk_abi::ndis::{
     NET_IF_ACCESS_TYPE, NET_IF_CONNECTION_TYPE, NET_IF_DIRECTION_TYPE, NET_IF_MEDIA_CONNECT_STATE,
     NET_IF_MEDIA_DUPLEX_STATE, NdisMSetMiniportAttributes,
 };
+use nt::try_box;
 use roce::Arc;
 use virtio_net::{Control, Layout, NetConfig, Nic, Options};
 
@@ -183,7 +183,7 @@ fn station_addresses(configuration: &Configuration, device: &NetConfig) -> Resul
 
 /// A locally administered address for a device that has none.
 fn local_address() -> Option<[u8; 6]> {
-    let mut address: [u8; 6] = *kernel::entropy()?.first_chunk()?;
+    let mut address: [u8; 6] = *nt::entropy()?.first_chunk()?;
     let [first, ..] = &mut address;
     *first = 0x02;
     Some(address)

@@ -3,7 +3,6 @@
 use alloc::vec::Vec;
 use core::ptr::null_mut;
 
-use kernel::SpinLock;
 use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT, NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL,
     NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1, NDIS_STATUS_SUCCESS, NET_BUFFER_LIST,
@@ -12,6 +11,7 @@ use ndk_abi::ndis::{
     NdisFreeNetBufferListPool, NdisMIndicateReceiveNetBufferLists,
 };
 use ndk_abi::nt::MDL;
+use nt::SpinLock;
 
 use super::adapter::Adapter;
 use super::send::NblList;

@@ -8,7 +8,6 @@ use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use kernel::try_box;
 use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_INTERRUPT_TYPE, NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS,
     NDIS_MINIPORT_INTERRUPT_REVISION_1, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
@@ -16,6 +15,7 @@ use ndk_abi::ndis::{
     NDIS_STATUS_SUCCESS, NdisMDeregisterInterruptEx, NdisMQueueDpcEx, NdisMRegisterInterruptEx,
 };
 use ndk_abi::nt::{BOOLEAN, GROUP_AFFINITY, KeGetCurrentProcessorNumberEx, PROCESSOR_NUMBER};
+use nt::try_box;
 
 use crate::events::{Failure, Request};
 

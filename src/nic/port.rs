@@ -6,8 +6,8 @@
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
-use kernel::SpinLock;
 use ndk_abi::ndis::{NDIS_HANDLE, NET_BUFFER_LIST};
+use nt::SpinLock;
 use virtio_net::{
     Control, Error, NetConfig, Polled, ReceiveCounters, ReceiveQueue, TransmitCounters, TransmitQueue,
     Vectors,
@@ -125,7 +125,7 @@ impl Port {
         })
     }
 
-    /// Lets `pump` fill slots until it has nothing more or no slot is free; see `provider::host::Host::transmit`.
+    /// Lets `pump` fill slots until it has nothing more or no slot is free; see `ndk_provider::host::Host::transmit`.
     pub fn pump(&self, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
         if !self.is_present() {
             return;

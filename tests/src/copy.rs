@@ -20,8 +20,8 @@ use ndk_consumer::{
     books::{Books, Operation as Kind},
     transfer::{self, Failure, FileSource, Report},
 };
-use ntsim::ndis::Keyword;
-pub use ntsim::wire::Faults;
+use nt_sim::ndis::Keyword;
+pub use nt_sim::wire::Faults;
 
 use crate::testbed::{Options as BedOptions, Testbed};
 
@@ -287,7 +287,7 @@ fn converse(
         let wire = bed.wire().clone();
         client.consumer("client", move |adapter| {
             let _ = listening.wait(options.patience);
-            let world = ntsim::current().world().clone();
+            let world = nt_sim::current().world().clone();
             let watch = |at: Progress| {
                 progress(at);
                 if cut.is_due(at) {

@@ -11,7 +11,7 @@ use std::{
 
 use ndk_abi::nt::{MDL, MDL_SOURCE_IS_NONPAGED_POOL};
 use ndk_consumer::os;
-use ntsim::{BugCheck, Host, Irql, JoinHandle, current, guest::Guest, memory::PAGE_SIZE, violation};
+use nt_sim::{BugCheck, Host, Irql, JoinHandle, current, guest::Guest, memory::PAGE_SIZE, violation};
 
 /// The consumer's side of a host: its threads, events and memory are the simulation's.
 #[derive(Clone)]
@@ -53,7 +53,7 @@ impl os::Os for SimOs {
     }
 
     fn call<R>(&self, call: impl FnOnce() -> R) -> R {
-        ntsim::image::call("a function of the provider", call)
+        nt_sim::image::call("a function of the provider", call)
     }
 
     fn called_back(&self, name: &'static str) {
@@ -71,7 +71,7 @@ impl os::Os for SimOs {
 pub struct Event {
     signaled: AtomicBool,
     /// Set after `signaled`; stays set until a waiter looks again.
-    changed: ntsim::Event,
+    changed: nt_sim::Event,
 }
 
 impl os::Event for Event {

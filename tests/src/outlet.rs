@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use ntsim::{
+use nt_sim::{
     ClockKind, Sim,
     device::Quirks,
     ndis::Keyword,

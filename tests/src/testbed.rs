@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, Result, anyhow, ensure};
 use ndk_abi::nt::NT_SUCCESS;
 use ndk_consumer::Adapter;
-use ntsim::{
+use nt_sim::{
     ClockKind, Event, Host, JoinHandle, Sim,
     device::{Nic, NicOptions, Quirks},
     host::HostOptions,

@@ -141,7 +141,7 @@ mod tests {
     use crate::shell::{self, exit_code};
 
     fn golden() -> PathBuf {
-        shell::root().join("crates/roce/tests/vectors/rxe/rping_v4.pcap")
+        shell::root().join("crates/roce-wire/tests/vectors/rxe/rping_v4.pcap")
     }
 
     /// What comes of `content` as a capture: the exit code, and everything that was printed.

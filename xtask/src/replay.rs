@@ -5,7 +5,7 @@ use captures::replay::Report;
 
 use crate::shell::{self, Exit};
 
-const CAPTURES: &str = "crates/roce/tests/vectors/rxe";
+const CAPTURES: &str = "crates/roce-wire/tests/vectors/rxe";
 
 /// Ends with 1 if the engine says anything else than the host of a capture without a reason that is listed.
 #[derive(clap::Args)]

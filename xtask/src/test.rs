@@ -121,7 +121,7 @@ fn build_image() -> Result<Count> {
     let image = image::build("viordma")?;
     image::check(&image)?;
     // A driver that misbehaves on purpose, for the tests of the verifier.
-    image::build("testdrv")?;
+    image::build("test-driver")?;
     WHOLE
 }
 

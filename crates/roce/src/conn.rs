@@ -7,7 +7,7 @@
 
 use core::time::Duration;
 
-use crate::wire::{Path, PathMtu};
+use roce_wire::{Path, PathMtu};
 
 /// Names a connection of one engine, from its first message until it is released. Not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -60,8 +60,6 @@ mod cq;
 mod engine;
 mod error;
 mod fifo;
-#[allow(unsafe_code, reason = "copies memory that may change meanwhile; vector instructions")]
-pub mod icrc;
 mod memory;
 mod qp;
 mod random;
@@ -75,7 +73,6 @@ mod stats;
 mod testing;
 mod time;
 mod timer;
-pub mod wire;
 mod work;
 
 pub use arc::{Arc, OutOfMemory};

@@ -13,7 +13,7 @@ use core::ptr::NonNull;
 
 use crate::error::CreateError;
 use crate::room;
-use crate::wire::Frame;
+use roce_wire::Frame;
 
 /// A piece of contiguous memory.
 #[derive(Clone, Copy, Debug)]

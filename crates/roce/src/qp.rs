@@ -9,7 +9,7 @@ use crate::cq::Cq;
 use crate::rc::{Rc, State};
 use crate::region::{Pd, Scope};
 use crate::srq::Srq;
-use crate::wire::Qpn;
+use roce_wire::Qpn;
 
 /// How a queue pair is made.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cm::Ignored;
 use crate::engine::Reason;
-use crate::wire::DropReason;
+use roce_wire::DropReason;
 
 macro_rules! counters {
     ($($(#[$doc:meta])+ $name:ident),+ $(,)?) => {

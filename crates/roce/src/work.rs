@@ -1,7 +1,7 @@
 //! Work requests and their completions: what consumers post, and what comes back.
 
 use crate::region::{Binding, Registration};
-use crate::wire::NakCode;
+use roce_wire::NakCode;
 
 /// One piece of local memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

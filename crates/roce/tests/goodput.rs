@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use netsim::goodput::{Cell, Figures, Kind, measure, table};
+use roce_testkit::goodput::{Cell, Figures, Kind, measure, table};
 
 /// What a requester waits before it asks again, as long as it knows nothing of round trips.
 const TIMEOUT: Duration = Duration::from_millis(16);

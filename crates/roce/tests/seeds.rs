@@ -6,14 +6,14 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use netsim::{Memory, Options, Pair, pattern};
-use roce::wire::PathMtu;
 use roce::{
     Access, Arc, Completion, Data, Operation, PostError, Qp, ReadLimits, RecvRequest, SendFlags, SendRequest,
     Sge, Status,
 };
+use roce_testkit::{Memory, Options, Pair, pattern};
+use roce_wire::PathMtu;
 
-type Queue = Arc<Qp<netsim::Lock>>;
+type Queue = Arc<Qp<roce_testkit::Lock>>;
 
 /// Seeds per test: optimized builds do thousands in seconds.
 const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 1500 };

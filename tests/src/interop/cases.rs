@@ -6,7 +6,7 @@ use ndk_consumer::interop::{
     Program,
     probe::{Plan, Scenario},
 };
-use ntsim::wire::Faults;
+use nt_sim::wire::Faults;
 
 /// One thing to try.
 #[derive(Clone, Debug)]

@@ -19,8 +19,7 @@ use ndk_consumer::{
         pattern,
     },
 };
-use netsim::{Memory, Options, Side};
-use ntsim::{
+use nt_sim::{
     ClockKind, Sim,
     pcapng::{Capture, Lost},
     wire::{Datagrams, Endpoint, Port, Tunnel, Wire, WireOptions},
@@ -28,8 +27,10 @@ use ntsim::{
 use parking_lot::{Condvar, Mutex};
 use roce::{
     AcceptSpec, Completion, CompletionKind, ConnEvent, Data, ListenSpec, Operation, RecvRequest, SendFlags,
-    SendRequest, Status, Transmit, Verdict, wire::MacAddr,
+    SendRequest, Status, Transmit, Verdict,
 };
+use roce_testkit::{Memory, Options, Side};
+use roce_wire::MacAddr;
 
 use super::{HOST_MAC, cases::Foreign};
 

@@ -13,7 +13,7 @@ use ndk_consumer::{
     Status,
     interop::{self, Outcome, Program},
 };
-use ntsim::wire::Datagrams;
+use nt_sim::wire::Datagrams;
 
 use super::{
     GUEST_MAC, HOST_MAC,

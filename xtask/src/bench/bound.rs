@@ -6,7 +6,7 @@
 
 use std::{hint::black_box, time::Duration};
 
-use roce::icrc::{Crc, CrcState};
+use roce_wire::icrc::{Crc, CrcState};
 
 use super::rate_of;
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use roce::{icrc::Crc, wire::PathMtu};
+use roce_wire::PathMtu;
+use roce_wire::icrc::Crc;
 
 use super::{Figure, MESSAGE, SMALL, TIME, Unit, allocations, bound, pair::Pair, rate_of};
 

@@ -6,7 +6,8 @@
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::PathBuf, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
-use roce::{icrc::Crc, wire::PathMtu};
+use roce_wire::PathMtu;
+use roce_wire::icrc::Crc;
 
 use super::{SMALL, pair::Pair};
 use crate::{packages, shell};

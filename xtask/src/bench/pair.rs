@@ -12,9 +12,9 @@ use roce::{
     AcceptSpec, Access, Arc, Backing, Completion, Config, ConnEvent, ConnId, ConnectSpec, Cq, Data, Engine,
     Event, Instant, ListenSpec, Operation, Pd, Qp, QpSpec, ReadLimits, RecvRequest, Region, SendFlags,
     SendRequest, Sge, Status, Transmit, Verdict,
-    icrc::Crc,
-    wire::{MacAddr, Path, PathMtu},
 };
+use roce_wire::icrc::Crc;
+use roce_wire::{MacAddr, Path, PathMtu};
 
 type Lock = parking_lot::RawMutex;
 

@@ -3,7 +3,6 @@
 use std::{fs, ops::Range, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, anyhow};
-use netsim::goodput::{self, Cell, Kind};
 use plotters::{
     coord::{
         ranged1d::{AsRangedCoord, ValueFormatter},
@@ -11,7 +10,8 @@ use plotters::{
     },
     prelude::*,
 };
-use roce::icrc::{Crc, CrcState};
+use roce_testkit::goodput::{self, Cell, Kind};
+use roce_wire::icrc::{Crc, CrcState};
 
 use super::{rate_of, scale};
 

@@ -30,17 +30,17 @@ const FRAME_LIMIT: u32 = 1024;
 /// Functions that may have a larger frame: a part of the name, the most it may take, and why that is right.
 const LARGE_FRAMES: [(&str, u32, &str); 5] = [
     (
-        "roce::engine::Engine<kernel::lock::RawSpinLock>::try_new",
+        "roce::engine::Engine<nt::lock::RawSpinLock>::try_new",
         4864,
         "PASSIVE_LEVEL, once per start: makes the engine where it stays",
     ),
     (
-        "roce::engine::Engine<kernel::lock::RawSpinLock>::poll_conn_event",
+        "roce::engine::Engine<nt::lock::RawSpinLock>::poll_conn_event",
         1280,
         "hands out one connection event by value, private data included; its callers are shallow",
     ),
     (
-        "roce::engine::Engine<kernel::lock::RawSpinLock>::new_qp",
+        "roce::engine::Engine<nt::lock::RawSpinLock>::new_qp",
         1408,
         "makes a queue pair before it moves to pool; a create call, first on its consumer's stack",
     ),

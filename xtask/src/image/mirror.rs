@@ -14,10 +14,10 @@ use super::toolchain;
 use crate::shell;
 
 /// What of the workspace the image is built from.
-const SOURCES: [&str; 4] = ["build", "build.rs", "crates", "src"];
+const SOURCES: [&str; 5] = ["build", "build.rs", "crates", "sim", "src"];
 
 /// Driver packages beside the root package: small images that tests of the simulated kernel load.
-const TEST_DRIVERS: &str = "crates/ntsim";
+const TEST_DRIVERS: &str = "sim";
 
 /// Packages that the patch replaces or that only the patched one needs.
 const PATCHED: &str = "wdk-build";

@@ -4,12 +4,8 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use super::{Cm, Ignored};
-use crate::{
-    Instant,
-    error::ConnError,
-    room,
-    wire::{MacAddr, Packet},
-};
+use crate::{Instant, error::ConnError, room};
+use roce_wire::{MacAddr, Packet};
 
 /// Slots that one call looks at after an address has gone: bounds the time it takes.
 const SWEEP_BUDGET: u32 = 256;

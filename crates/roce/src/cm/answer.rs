@@ -4,14 +4,11 @@
 //! again.
 
 use super::{Cm, Ignored};
-use crate::{
-    icrc::Crc,
-    wire::{
-        Mad, Path, PathMtu,
-        cm::{
-            About, CmMessage, CommId, DrepRepr, MraRepr, RejReason, RejRepr, ServiceId, SidrRepRepr,
-            SidrStatus,
-        },
+use roce_wire::icrc::Crc;
+use roce_wire::{
+    Mad, Path, PathMtu,
+    cm::{
+        About, CmMessage, CommId, DrepRepr, MraRepr, RejReason, RejRepr, ServiceId, SidrRepRepr, SidrStatus,
     },
 };
 

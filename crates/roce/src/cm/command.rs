@@ -8,12 +8,12 @@ use crate::{
     Instant,
     conn::{AcceptSpec, ConnId, ConnectSpec, PrivateData, ReadLimits},
     error::ConnError,
-    wire::{
-        Gid, PKEY_DEFAULT, Psn, Qpn,
-        cm::{
-            About, CmMessage, CmPath, CmPathRepr, CommId, DrepRepr, DreqRepr, IpCm, IpEnds, RejReason,
-            RejRepr, RepRepr, ReqRepr, RtuRepr, ServiceId, TransportService, private_data,
-        },
+};
+use roce_wire::{
+    Gid, PKEY_DEFAULT, Psn, Qpn,
+    cm::{
+        About, CmMessage, CmPath, CmPathRepr, CommId, DrepRepr, DreqRepr, IpCm, IpEnds, RejReason, RejRepr,
+        RepRepr, ReqRepr, RtuRepr, ServiceId, TransportService, private_data,
     },
 };
 

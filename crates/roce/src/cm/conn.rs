@@ -9,10 +9,10 @@ use super::{LocalQp, PeerQp, state::State, table::Idle};
 use crate::{
     Instant,
     conn::{ListenerId, PrivateData, ReadLimits},
-    wire::{
-        Attribute, MacAddr, Mad, Path, PathMtu, Psn, Qpn,
-        cm::{CmMessage, CommId, RejReason},
-    },
+};
+use roce_wire::{
+    Attribute, MacAddr, Mad, Path, PathMtu, Psn, Qpn,
+    cm::{CmMessage, CommId, RejReason},
 };
 
 bitflags::bitflags! {

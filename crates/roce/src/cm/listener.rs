@@ -9,8 +9,8 @@ use crate::{
     conn::{ListenSpec, ListenerId},
     error::ConnError,
     room,
-    wire::cm::RejReason,
 };
+use roce_wire::cm::RejReason;
 
 struct Listener {
     id: ListenerId,

@@ -63,11 +63,11 @@ use crate::{
     conn::{ConnId, PrivateData, ReadLimits, Request},
     error::ConnError,
     fifo::Fifo,
-    icrc::Crc,
-    wire::{
-        DethRepr, Ext, Headers, Mad, Opcode, Path, PathMtu, Psn, Qpn, Template, ack_timeout,
-        cm::{CmMessage, CommId, RejReason},
-    },
+};
+use roce_wire::icrc::Crc;
+use roce_wire::{
+    DethRepr, Ext, Headers, Mad, Opcode, Path, PathMtu, Psn, Qpn, Template, ack_timeout,
+    cm::{CmMessage, CommId, RejReason},
 };
 
 /// What a connection manager is told once.

@@ -12,12 +12,12 @@ use crate::{
     Instant,
     conn::{ConnId, PrivateData, ReadLimits},
     time::nanos,
-    wire::{
-        Attribute, Deth, Mad, Packet, Path, Qpn, ack_timeout,
-        cm::{
-            About, CmMessage, CommId, DrepRepr, DreqRepr, MraRepr, RejReason, RejRepr, RepRepr, RtuRepr,
-            SidrReq, SidrReqRepr,
-        },
+};
+use roce_wire::{
+    Attribute, Deth, Mad, Packet, Path, Qpn, ack_timeout,
+    cm::{
+        About, CmMessage, CommId, DrepRepr, DreqRepr, MraRepr, RejReason, RejRepr, RepRepr, RtuRepr, SidrReq,
+        SidrReqRepr,
     },
 };
 

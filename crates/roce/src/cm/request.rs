@@ -8,12 +8,10 @@ use super::{
     receive::{Incoming, is_user_qpn},
     state::Input,
 };
-use crate::{
-    conn::{ListenerId, PrivateData, ReadLimits},
-    wire::{
-        Attribute, PKEY_DEFAULT, Path, PathMtu, ack_timeout,
-        cm::{About, CmPath, CommId, IpCm, IpEnds, RejReason, ReqRepr, TransportService},
-    },
+use crate::conn::{ListenerId, PrivateData, ReadLimits};
+use roce_wire::{
+    Attribute, PKEY_DEFAULT, Path, PathMtu, ack_timeout,
+    cm::{About, CmPath, CommId, IpCm, IpEnds, RejReason, ReqRepr, TransportService},
 };
 
 /// The longest that a peer can have this side wait between repetitions of a REP.

@@ -22,7 +22,7 @@ use crate::random::Random;
 use crate::rc::Peer;
 use crate::room;
 use crate::time::Instant;
-use crate::wire::{Packet, Path, Psn, Template, ack_timeout, ack_timeout_code, flow_source_port};
+use roce_wire::{Packet, Path, Psn, Template, ack_timeout, ack_timeout_code, flow_source_port};
 
 /// The longest ACK timeout that is kept to, whatever the peer asks for (0 would be for ever): 1.07 s, so that
 /// with all eight attempts a peer that has vanished is given up within 10 s.

@@ -11,8 +11,8 @@ use crate::cq::Cq;
 use crate::qp::Qp;
 use crate::rc::{Env, Rc};
 use crate::time::Instant;
-use crate::wire::{self, Mad, PKEY_DEFAULT, Packet, ParseError, Qpn};
 use crate::work::{Completion, Status};
+use roce_wire::{self, Mad, PKEY_DEFAULT, Packet, ParseError, Qpn};
 
 /// A queue of frames to be sent, with its lock held by the caller.
 pub trait Transmit {
@@ -40,7 +40,7 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// Its headers do not fit together, or its ICRC is wrong.
-    Malformed(wire::DropReason),
+    Malformed(roce_wire::DropReason),
     /// To connection management, and not as long as all of its datagrams are.
     Datagram,
     /// There is no such queue pair.
@@ -123,7 +123,7 @@ impl<R: RawMutex> Engine<R> {
     fn check_icrc(&self, packet: &Packet<'_>) -> Result<(), Reason> {
         //= rocev2 §2
         let valid = packet.icrc_valid(self.config.crc);
-        valid.then_some(()).ok_or(Reason::Malformed(wire::DropReason::Icrc))
+        valid.then_some(()).ok_or(Reason::Malformed(roce_wire::DropReason::Icrc))
     }
 
     /// Writes up to `budget` frames into slots of `tx`; how many it were. Fewer than `budget` means that

@@ -20,14 +20,14 @@ use crate::arc::Arc;
 use crate::congestion::Congestion;
 use crate::conn::{ConnId, ReadLimits, Timing};
 use crate::fifo::Fifo;
-use crate::icrc::Crc;
 use crate::qp::Qp;
 use crate::random::Random;
 use crate::region::Regions;
 use crate::slots::Slots;
 use crate::stats::Stats;
 use crate::timer::Wheel;
-use crate::wire::PathMtu;
+use roce_wire::PathMtu;
+use roce_wire::icrc::Crc;
 
 /// What an engine is made with.
 #[derive(Clone, Copy, Debug)]

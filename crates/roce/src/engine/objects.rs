@@ -18,7 +18,7 @@ use crate::slots::Slots;
 use crate::srq::{Srq, SrqSpec};
 use crate::stats::Stats;
 use crate::timer::Wheel;
-use crate::wire::Qpn;
+use roce_wire::Qpn;
 
 impl<R: RawMutex> Engine<R> {
     /// An engine with nothing in it. It is made where it stays: kernel stacks are short.

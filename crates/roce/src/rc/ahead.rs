@@ -19,8 +19,8 @@ use super::responder::Message;
 use super::sges::TooShort;
 use super::{Env, Rc};
 use crate::region::AccessError;
-use crate::wire::{NakCode, Operation, Packet, Syndrome};
 use crate::work::CompletionKind;
+use roce_wire::{NakCode, Operation, Packet, Syndrome};
 
 /// The packets kept, all of the current message as far as can be told.
 #[derive(Clone, Copy, Debug)]

@@ -10,8 +10,8 @@ use super::sges::{Cursor, TooShort};
 use super::{Env, Rc};
 use crate::engine::Reason;
 use crate::region::AccessError;
-use crate::wire::{AethRepr, NakCode, Operation as WireOperation, Packet, SyndromeKind, rnr_timer};
 use crate::work::{SendFlags, Status};
+use roce_wire::{AethRepr, NakCode, Operation as WireOperation, Packet, SyndromeKind, rnr_timer};
 
 impl Rc {
     /// A packet that answers this side's requests.

@@ -33,11 +33,11 @@ use crate::engine::{Config, Engine, Reason};
 use crate::error::{CreateError, PostError};
 use crate::qp::{Qp, QpSpec};
 use crate::time::Instant;
-use crate::wire::{Class, Frame, Headers, Packet, PathMtu, Psn, Template};
 use crate::work::{Completion, CompletionKind, Operation, RecvRequest, SendRequest, Status};
 use recv::{Current, RecvQueue};
 use requester::Requester;
 use responder::Responder;
+use roce_wire::{Class, Frame, Headers, Packet, PathMtu, Psn, Template};
 use send::SendQueue;
 
 /// What changes of a queue pair, under its lock.

@@ -6,7 +6,7 @@ use lock_api::RawMutex;
 
 use super::{Env, NOTIFICATION_CLASS, Rc, Unsent};
 use crate::region::AccessError;
-use crate::wire::{Ext, Headers, Opcode, Psn};
+use roce_wire::{Ext, Headers, Opcode, Psn};
 
 impl Rc {
     /// A frame of the peer's requests or answers came with a mark, whether or not it was of use.

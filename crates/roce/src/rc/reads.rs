@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::error::CreateError;
 use crate::room;
-use crate::wire::{Opcode, RethRepr};
+use roce_wire::{Opcode, RethRepr};
 
 /// READs of the peer: those being served, and those served that it may ask for again.
 #[derive(Debug)]

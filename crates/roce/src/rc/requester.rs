@@ -24,8 +24,8 @@ use super::{Env, Peer, Rc, State, Stream, Unsent};
 use crate::engine::Config;
 use crate::region::AccessError;
 use crate::time::Instant;
-use crate::wire::{Ext, Headers, IethRepr, Opcode, PathMtu, RethRepr};
 use crate::work::{Operation, SendFlags, Status};
+use roce_wire::{Ext, Headers, IethRepr, Opcode, PathMtu, RethRepr};
 
 /// Packets of response that one READ request on the wire asks for at most.
 const READ_CHUNK: u64 = 64;

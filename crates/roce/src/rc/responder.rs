@@ -13,11 +13,11 @@ use super::{Env, Peer, Rc, State, Stream, Unsent};
 use crate::engine::{Config, Reason};
 use crate::error::CreateError;
 use crate::region::{Access, AccessError, KeyError};
-use crate::wire::{
+use crate::work::{CompletionKind, Status};
+use roce_wire::{
     AethRepr, Ext, Headers, ImmDt, NakCode, Opcode, Operation, Packet, PathMtu, RethRepr, Syndrome,
     SyndromeKind, rnr_timer_code,
 };
-use crate::work::{CompletionKind, Status};
 
 /// Packets that are accepted without a word, though nobody asked for an acknowledgement. A requester that
 /// asks for few (rxe: for one in 66, and its window is 128) has to wait for its timer when one of those is

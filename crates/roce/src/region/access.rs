@@ -6,8 +6,8 @@ use super::fast::Fast;
 use super::window::View;
 use super::{Access, AccessError, Content, PRIVILEGED_KEY, Pd, Regions, Scope};
 use crate::memory::Backing;
-use crate::wire::{Frame, Qpn};
 use crate::work::Sge;
+use roce_wire::{Frame, Qpn};
 
 impl<R: RawMutex> Regions<R> {
     /// Reads `[within, within + len)` of a local element into the payload of `frame`.

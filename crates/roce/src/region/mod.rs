@@ -28,9 +28,9 @@ use crate::error::CreateError;
 use crate::memory::Backing;
 use crate::random::Random;
 use crate::slots::{Pinned, Slots};
-use crate::wire::Qpn;
 use fast::Fast;
 use life::State;
+use roce_wire::Qpn;
 use window::View;
 
 /// A protection domain: regions and queue pairs of one belong together.

@@ -6,7 +6,7 @@ use super::life::State;
 use super::switch::{Place, SharedRange, Switch};
 use super::{Access, Range, Region};
 use crate::arc::Arc;
-use crate::wire::Qpn;
+use roce_wire::Qpn;
 
 /// A memory window. It grants nothing until a request has bound it.
 #[derive(Debug)]

@@ -3,10 +3,10 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-use roce::icrc::Crc;
-use roce::wire::cm::{CmMessage, CommId};
-use roce::wire::{DethRepr, Ext, Headers, Mad, Opcode, Packet, Path, Psn, Qpn, Template};
 use roce::{AcceptSpec, Access, ConnError, ConnEvent, ConnectSpec, ListenSpec, QpState, Status};
+use roce_wire::cm::{CmMessage, CommId};
+use roce_wire::icrc::Crc;
+use roce_wire::{DethRepr, Ext, Headers, Mad, Opcode, Packet, Path, Psn, Qpn, Template};
 
 use crate::pair::{Options, PORT, Pair, pattern, spec};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use roce::wire::{Ext, Headers, MacAddr, Opcode, Packet, Path, PathMtu, Psn, Qpn, Template};
 use roce::{CongestionMode, Operation, Reason, SendFlags, Status, Verdict};
+use roce_wire::{Ext, Headers, MacAddr, Opcode, Packet, Path, PathMtu, Psn, Qpn, Template};
 
 use crate::pair::{Memory, Options, Pair, pattern};
 
@@ -59,7 +59,7 @@ fn a_mark_is_answered_with_a_notification_once_in_an_interval() {
         let mut notifications = 0;
         for (from, frame) in &capture {
             let packet = Packet::parse(frame).unwrap();
-            assert!(packet.icrc_valid(roce::icrc::Crc::table()));
+            assert!(packet.icrc_valid(roce_wire::icrc::Crc::table()));
             let class = packet.ip().traffic_class();
             if packet.bth().opcode() != Opcode::CNP {
                 assert_eq!(class & 3, if packet.bth().opcode().is_rc() { 2 } else { 0 });
@@ -258,7 +258,7 @@ fn notification(path: &Path, qpn: Qpn) -> Vec<u8> {
         Headers { opcode: Opcode::CNP, solicited: false, ack_req: false, psn: Psn::new(0), ext: Ext::Cnp };
     let mut slot = vec![0; 200];
     let template = Template::new(path, qpn).unwrap();
-    let len = template.begin(roce::icrc::Crc::table(), &mut slot, &headers, 0).unwrap().finish();
+    let len = template.begin(roce_wire::icrc::Crc::table(), &mut slot, &headers, 0).unwrap().finish();
     slot.truncate(len);
     slot
 }
@@ -285,7 +285,7 @@ fn a_notification_without_its_bit_or_from_a_stranger_slows_nobody() {
         (notification(&stranger, qpn), Verdict::Dropped(Reason::Address)),
         (notification(&spoofed_mac, qpn), Verdict::Dropped(Reason::Address)),
         (without, Verdict::Dropped(Reason::Opcode)),
-        (broken, Verdict::Dropped(Reason::Malformed(roce::wire::DropReason::Icrc))),
+        (broken, Verdict::Dropped(Reason::Malformed(roce_wire::DropReason::Icrc))),
     ];
     for (frame, verdict) in cases {
         assert_eq!(pair.sides[0].engine.handle_frame(pair.now, &frame), verdict);

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use roce::wire::{Opcode, Packet, PathMtu};
 use roce::{
     AcceptSpec, ConnError, ConnEvent, ConnectSpec, PostError, QpState, ReadLimits, RejectReason, SendFlags,
     Status,
 };
+use roce_wire::{Opcode, Packet, PathMtu};
 
 use crate::pair::{Options, PORT, Pair, spec};
 

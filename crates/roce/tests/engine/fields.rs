@@ -1,8 +1,8 @@
 //! Fields of packets one by one: what may hold anything, what must be right, and which counter tells of those
 //! that are wrong.
 
-use roce::wire::{Ext, Opcode, PathMtu};
 use roce::{QpState, Reason, Verdict};
+use roce_wire::{Ext, Opcode, PathMtu};
 
 use crate::pair::Options;
 use crate::responder::{INVALID, Script, acknowledge, reth};
@@ -74,7 +74,7 @@ fn pad_bytes_are_counted_and_not_looked_at() {
     let mut empty = script.frame(script.psn, Opcode::SEND_ONLY, true, Ext::None, b"");
     empty[43] |= 0x30;
     reseal(&mut empty);
-    let malformed = Verdict::Dropped(Reason::Malformed(roce::wire::DropReason::Pad));
+    let malformed = Verdict::Dropped(Reason::Malformed(roce_wire::DropReason::Pad));
     assert_eq!(script.give(&empty), malformed);
     assert_eq!(script.give(&odd), Verdict::Consumed);
     assert_eq!(target.read(), b"five!\0\0\0");
@@ -119,7 +119,7 @@ fn opcodes_that_nobody_knows_are_dropped_without_a_word() {
         let mut frame = good.clone();
         frame[42] = code;
         reseal(&mut frame);
-        let verdict = Verdict::Dropped(Reason::Malformed(roce::wire::DropReason::Opcode));
+        let verdict = Verdict::Dropped(Reason::Malformed(roce_wire::DropReason::Opcode));
         assert_eq!(script.give(&frame), verdict);
         count += 1;
     }
@@ -133,7 +133,7 @@ fn opcodes_that_nobody_knows_are_dropped_without_a_word() {
 #[test]
 fn opcodes_of_another_transport_are_dropped() {
     let mut script = Script::new(Options::default());
-    let ext = Ext::Deth(roce::wire::DethRepr::GSI);
+    let ext = Ext::Deth(roce_wire::DethRepr::GSI);
     let verdict = script.send(0, Opcode::UD_SEND_ONLY, ext, b"data");
     assert_eq!(verdict, Verdict::Dropped(Reason::Opcode));
     assert_eq!(script.stat("drop_opcode"), 1);

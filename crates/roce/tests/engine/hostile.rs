@@ -1,11 +1,11 @@
 //! Frames that no honest peer sends: dropped or refused, and never more.
 
-use roce::wire::{Ext, Headers, ImmDtRepr, MacAddr, Opcode, Packet, Path, Psn, Qpn, RethRepr, Template};
 use roce::{Access, QpState, Reason, Status, Verdict};
+use roce_wire::{Ext, Headers, ImmDtRepr, MacAddr, Opcode, Packet, Path, Psn, Qpn, RethRepr, Template};
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::pair::{Options, Pair, pattern};
-use roce::wire::DropReason;
+use roce_wire::DropReason;
 
 /// A connected pair, and what somebody who sees alice's packets knows: the next number bob expects.
 struct Forger {
@@ -37,7 +37,7 @@ impl Forger {
         let template = Template::new(path, qpn).unwrap();
         let headers = Headers { opcode, solicited: false, ack_req: true, psn, ext };
         let mut slot = vec![0; payload.len() + 200];
-        let crc = roce::icrc::Crc::table();
+        let crc = roce_wire::icrc::Crc::table();
         let mut frame = template.begin(crc, &mut slot, &headers, payload.len()).unwrap();
         frame.write(payload);
         let len = frame.finish();
@@ -84,7 +84,7 @@ fn reth(length: u32) -> Ext {
 fn requests_that_break_the_rules_are_refused() {
     const INVALID: u8 = 0x61;
     const ACCESS: u8 = 0x62;
-    let atomic = Ext::Atomic(roce::wire::AtomicEthRepr { address: 0, r_key: 0, swap_or_add: 0, compare: 0 });
+    let atomic = Ext::Atomic(roce_wire::AtomicEthRepr { address: 0, r_key: 0, swap_or_add: 0, compare: 0 });
     Forger::refused(Opcode::COMPARE_SWAP, atomic, &[], INVALID);
     Forger::refused(Opcode::FETCH_ADD, atomic, &[], INVALID);
     Forger::refused(Opcode::SEND_MIDDLE, Ext::None, &[0; 1024], INVALID);
@@ -226,7 +226,7 @@ fn a_peer_gone_mad_does_no_harm() {
             }
             let ext = Ext::parse(info.ext, &bytes).unwrap();
             let len = if random & 128 != 0 { 1024 } else { random as usize >> 8 & 15 };
-            let len = if info.payload == roce::wire::PayloadRule::None { 0 } else { len };
+            let len = if info.payload == roce_wire::PayloadRule::None { 0 } else { len };
             let psn = if random & 7 < 5 { forger.psn } else { Psn::new(random as u32 >> 3) };
             let qpn = forger.pair.sides[1].qp.qpn();
             let frame = Forger::frame_to(qpn, &forger.path, psn, info.opcode, ext, &pattern(len, random));

@@ -77,7 +77,7 @@ pub fn write_to(side: &Side, context: u64, data: &[u8], address: u64, key: u32) 
 //= rocev2 §10
 #[test]
 fn a_region_can_be_used_as_soon_as_it_was_registered() {
-    for mtu in roce::wire::PathMtu::ALL {
+    for mtu in roce_wire::PathMtu::ALL {
         let mut pair = Pair::connected(Options { mtu, ..Options::default() });
         let [alice, bob] = &pair.sides;
         let fast = Fast::new(bob, 5);

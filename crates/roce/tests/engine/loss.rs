@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use roce::wire::{Opcode, Packet, PathMtu};
 use roce::{CompletionKind, Operation, ReadLimits, SendFlags, Status};
+use roce_wire::{Opcode, Packet, PathMtu};
 
 use crate::pair::{Memory, Options, Pair, pattern};
 

@@ -1,3 +1,3 @@
 //! Two engines and a virtual network between them, as all tests here use them.
 
-pub use netsim::*;
+pub use roce_testkit::*;

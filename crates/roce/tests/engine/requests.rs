@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use roce::wire::PathMtu;
 use roce::{
     CompletionKind, ConnEvent, Data, Operation, PostError, ReadLimits, SendFlags, SendRequest, Status,
 };
+use roce_wire::PathMtu;
 
 use crate::pair::{Options, Pair, pattern};
 

@@ -1,8 +1,8 @@
 //! What a responder answers to packets that a script sends: duplicates, gaps, packets behind a missing
 //! receive, READs asked for again.
 
-use roce::wire::{AethRepr, Ext, Headers, ImmDtRepr, Opcode, Packet, Path, Psn, Qpn, RethRepr, Template};
 use roce::{Access, QpState, ReadLimits, Reason, Status, Verdict};
+use roce_wire::{AethRepr, Ext, Headers, ImmDtRepr, Opcode, Packet, Path, Psn, Qpn, RethRepr, Template};
 
 use crate::pair::{Memory, Options, Pair, pattern};
 
@@ -53,7 +53,7 @@ impl Script {
         let template = Template::new(&self.path, self.qpn).unwrap();
         let headers = Headers { opcode, solicited: false, ack_req, psn, ext };
         let mut slot = vec![0; payload.len() + 200];
-        let crc = roce::icrc::Crc::table();
+        let crc = roce_wire::icrc::Crc::table();
         let mut frame = template.begin(crc, &mut slot, &headers, payload.len()).unwrap();
         frame.write(payload);
         let len = frame.finish();

@@ -1,7 +1,7 @@
 //! What somebody sends who is not the peer of a queue pair: found by fuzzing, kept by name.
 
-use roce::wire::{Ext, Headers, Opcode, Path, Psn, Qpn, Template};
 use roce::{Operation, Reason, SendFlags, Verdict};
+use roce_wire::{Ext, Headers, Opcode, Path, Psn, Qpn, Template};
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::pair::{Options, Pair};
@@ -19,7 +19,7 @@ fn frame(path: &Path, to: Qpn, opcode: Opcode, ext: Ext) -> Vec<u8> {
     let headers = Headers { opcode, solicited: false, ack_req: true, psn: Psn::new(0), ext };
     let mut slot = vec![0; 200];
     let template = Template::new(path, to).unwrap();
-    let len = template.begin(roce::icrc::Crc::table(), &mut slot, &headers, 0).unwrap().finish();
+    let len = template.begin(roce_wire::icrc::Crc::table(), &mut slot, &headers, 0).unwrap().finish();
     slot.truncate(len);
     slot
 }

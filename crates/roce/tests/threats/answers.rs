@@ -1,7 +1,7 @@
 //! Nothing that comes in draws more than it cost.
 
-use roce::wire::cm::{CmMessage, CommId, DreqRepr, RtuRepr};
-use roce::wire::{Class, DethRepr, Ext, Mad, Opcode, Packet, Psn, Qpn, Syndrome};
+use roce_wire::cm::{CmMessage, CommId, DreqRepr, RtuRepr};
+use roce_wire::{Class, DethRepr, Ext, Mad, Opcode, Packet, Psn, Qpn, Syndrome};
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::forger::{Forger, Options, frame, harmless, payload};
@@ -71,7 +71,7 @@ fn answers_are_not_answered() {
 fn datagram(from: Ipv4Addr, forger: &Forger, message: &CmMessage) -> Vec<u8> {
     let mut mad = [0; Mad::LEN];
     message.emit(1, &mut mad);
-    let path = roce::wire::Path { local_ip: IpAddr::V4(from), ..forger.path };
+    let path = roce_wire::Path { local_ip: IpAddr::V4(from), ..forger.path };
     frame(&path, Qpn::GSI, Opcode::UD_SEND_ONLY, Psn::new(0), Ext::Deth(DethRepr::GSI), &mad)
 }
 
@@ -128,7 +128,7 @@ fn answers_to_a_group_of_hosts_are_not_given() {
 #[test]
 fn a_fatal_refusal_is_told_once_and_then_nothing() {
     let mut forger = Forger::new(Options::default());
-    let reth = roce::wire::RethRepr { address: 0, r_key: 0x1234_5678, length: 4 };
+    let reth = roce_wire::RethRepr { address: 0, r_key: 0x1234_5678, length: 4 };
     let frame = forger.frame(Opcode::WRITE_ONLY, forger.psn, Ext::Reth(reth), b"evil");
     forger.give(&frame);
     let refusals = |frames: &[Vec<u8>]| {

@@ -1,14 +1,14 @@
 //! A connected pair, and somebody who can put any frame on bob's wire.
 
 use roce::Verdict;
-use roce::icrc::Crc;
-use roce::wire::cm::CmMessage;
-use roce::wire::{
+use roce_wire::cm::CmMessage;
+use roce_wire::icrc::Crc;
+use roce_wire::{
     AethRepr, AtomicAckEthRepr, AtomicEthRepr, Ext, ExtHeaders, Headers, Mad, Opcode, OpcodeInfo, Packet,
     Path, PayloadRule, Psn, Qpn, RethRepr, Syndrome, Template,
 };
 
-pub use netsim::{Options, Pair};
+pub use roce_testkit::{Options, Pair};
 
 /// Bob is side 1. Alice's and bob's next numbers, as somebody on the path knows them.
 pub struct Forger {

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use netsim::{Options, Pair};
-use roce::wire::cm::CmMessage;
-use roce::wire::{Mad, Opcode, Packet};
 use roce::{Reason, Verdict};
+use roce_testkit::{Options, Pair};
+use roce_wire::cm::CmMessage;
+use roce_wire::{Mad, Opcode, Packet};
 
 use crate::forger::{Forger, frame, message};
 
@@ -43,7 +43,7 @@ fn look_drawn_by_lot(what: &str, numbers: &[u32], bits: u32) {
 fn queue_pair_numbers_do_not_tell_one_from_the_other() {
     let pair = Pair::new(roomy());
     let side = &pair.sides[1];
-    let spec = || netsim::spec(side.pd, &side.cq, &pair.options);
+    let spec = || roce_testkit::spec(side.pd, &side.cq, &pair.options);
     let qps: Vec<_> = (0..COUNT).map(|_| side.engine.create_qp(spec()).unwrap()).collect();
     let numbers: Vec<_> = qps.iter().map(|qp| qp.qpn().value()).collect();
     look_drawn_by_lot("queue pairs", &numbers, 24);
@@ -53,7 +53,7 @@ fn queue_pair_numbers_do_not_tell_one_from_the_other() {
 fn keys_do_not_tell_one_from_the_other_in_any_of_their_bits() {
     let pair = Pair::new(roomy());
     let regions: Vec<_> = (0..COUNT).map(|_| pair.sides[1].shared(8)).collect();
-    let keys: Vec<_> = regions.iter().map(netsim::Memory::key).collect();
+    let keys: Vec<_> = regions.iter().map(roce_testkit::Memory::key).collect();
     look_drawn_by_lot("keys", &keys, 32);
 }
 
@@ -65,7 +65,7 @@ fn starting_sequence_numbers_and_identifiers_do_not_tell_one_from_the_other() {
     let (mut psns, mut ids, mut transactions) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..COUNT {
         let side = &mut pair.sides[0];
-        side.qp = side.engine.create_qp(netsim::spec(side.pd, &side.cq, &pair.options)).unwrap();
+        side.qp = side.engine.create_qp(roce_testkit::spec(side.pd, &side.cq, &pair.options)).unwrap();
         pair.connect(b"");
         pair.run_for(std::time::Duration::from_millis(1));
         let capture = std::mem::take(pair.capture.as_mut().unwrap());
@@ -106,12 +106,12 @@ fn the_number_of_a_queue_pair_that_has_gone_reaches_no_other_one() {
         let old = side.qp.clone();
         side.engine.destroy_qp(&old);
         assert!(gone.insert(old.qpn()), "a number came again");
-        side.qp = side.engine.create_qp(netsim::spec(side.pd, &side.cq, &forger.pair.options)).unwrap();
+        side.qp = side.engine.create_qp(roce_testkit::spec(side.pd, &side.cq, &forger.pair.options)).unwrap();
         assert!(!gone.contains(&side.qp.qpn()));
     }
     let psn = forger.psn;
     for qpn in gone {
-        let frame = frame(&forger.path, qpn, Opcode::SEND_ONLY, psn, roce::wire::Ext::None, b"late");
+        let frame = frame(&forger.path, qpn, Opcode::SEND_ONLY, psn, roce_wire::Ext::None, b"late");
         assert_eq!(forger.give(&frame), Verdict::Dropped(Reason::NoQp));
     }
 }

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use roce::wire::{Ext, Opcode, Packet, RethRepr, Syndrome};
 use roce::{Data, Operation, QpState, SendFlags, SendRequest, Status, Verdict};
+use roce_wire::{Ext, Opcode, Packet, RethRepr, Syndrome};
 
 use crate::forger::{Forger, Options};
 

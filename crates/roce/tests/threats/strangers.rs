@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use roce::wire::{Class, Opcode, Path, Psn, Qpn, Syndrome};
 use roce::{QpState, Reason, Verdict};
+use roce_wire::{Class, Opcode, Path, Psn, Qpn, Syndrome};
 
 use crate::forger::{Forger, Options, frame, harmless, payload};
 
@@ -48,7 +48,7 @@ fn whatever_a_stranger_sends_to_a_queue_pair_is_dropped_and_counted_and_nothing_
     assert_eq!(forger.pair.sides[1].qp.state(), QpState::Rts);
     assert_eq!(forger.pair.sides[1].outcomes(), []);
     // The peer's own frame is still the next one.
-    let frame = forger.frame(Opcode::SEND_ONLY, psn, roce::wire::Ext::None, b"hello");
+    let frame = forger.frame(Opcode::SEND_ONLY, psn, roce_wire::Ext::None, b"hello");
     assert_eq!(forger.give(&frame), Verdict::Consumed);
     assert_eq!(forger.pair.sides[1].outcomes(), [(7, roce::Status::Success)]);
 }
@@ -59,7 +59,7 @@ fn whatever_a_stranger_sends_to_a_queue_pair_is_dropped_and_counted_and_nothing_
 fn what_is_no_datagram_is_dropped_before_its_icrc_is_computed() {
     let mut forger = Forger::new(Options::default());
     for len in [0, 252, 260, 4096] {
-        let ext = roce::wire::Ext::Deth(roce::wire::DethRepr::GSI);
+        let ext = roce_wire::Ext::Deth(roce_wire::DethRepr::GSI);
         let opcode = Opcode::UD_SEND_ONLY;
         let mut frame = frame(&forger.path, Qpn::GSI, opcode, Psn::new(0), ext, &vec![1; len]);
         assert_eq!(forger.give(&frame), Verdict::Dropped(Reason::Datagram), "{len} bytes");
@@ -74,7 +74,7 @@ fn what_is_no_datagram_is_dropped_before_its_icrc_is_computed() {
 fn a_queue_pair_that_is_not_there_or_not_connected_answers_nothing() {
     let mut forger = Forger::new(Options::default());
     let side = &forger.pair.sides[1];
-    let idle = side.engine.create_qp(netsim::spec(side.pd, &side.cq, &forger.pair.options)).unwrap();
+    let idle = side.engine.create_qp(roce_testkit::spec(side.pd, &side.cq, &forger.pair.options)).unwrap();
     let cases =
         [(idle.qpn(), Reason::State), (Qpn::new(0), Reason::NoQp), (Qpn::new(0xFF_FFFF), Reason::NoQp)];
     for (to, reason) in cases {
@@ -127,11 +127,11 @@ fn answers_to_what_was_not_asked_are_dropped() {
 fn requests_with_a_guessed_number_are_not_executed() {
     let mut forger = Forger::new(Options::default());
     let target = forger.pair.sides[1].shared(8);
-    let reth = roce::wire::RethRepr { address: target.address(0), r_key: target.key(), length: 4 };
+    let reth = roce_wire::RethRepr { address: target.address(0), r_key: target.key(), length: 4 };
     let mut psn: Vec<Psn> = (0..24).map(|bit| forger.psn.add(1 << bit)).collect();
     psn.extend((0..23).map(|bit| forger.psn.sub(1 << bit)));
     for psn in psn {
-        let frame = forger.frame(Opcode::WRITE_ONLY, psn, roce::wire::Ext::Reth(reth), b"evil");
+        let frame = forger.frame(Opcode::WRITE_ONLY, psn, roce_wire::Ext::Reth(reth), b"evil");
         forger.give(&frame);
     }
     assert_eq!(target.read(), [0; 8]);

@@ -1,7 +1,7 @@
 //! Addresses of this side, and of those who talk to it.
 
 use super::*;
-use crate::wire::Path;
+use roce_wire::Path;
 
 fn v4(last: u8) -> IpAddr {
     [192, 168, 77, last].into()

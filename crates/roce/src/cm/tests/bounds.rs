@@ -1,7 +1,7 @@
 //! Strangers get so much and no more.
 
 use super::*;
-use crate::wire::cm::{About, DrepRepr, DreqRepr, MraRepr, RejRepr, RepRepr, RtuRepr, SidrReqRepr};
+use roce_wire::cm::{About, DrepRepr, DreqRepr, MraRepr, RejRepr, RepRepr, RtuRepr, SidrReqRepr};
 
 fn stranger(number: u32) -> IpAddr {
     [192, 168, 78, number as u8].into()
@@ -163,7 +163,7 @@ fn whoever_guesses_queue_pairs_of_others_takes_room_for_each_guess() {
     let mut guess = |pair: &mut Pair, number: u32, qpn: Qpn, port: u16| {
         req.local_comm_id = CommId(0x7000_0000 + number);
         req.local_qpn = qpn;
-        req.service_id = crate::wire::cm::ServiceId::port(port);
+        req.service_id = roce_wire::cm::ServiceId::port(port);
         pair.hear(peer, &CmMessage::Req(req), transaction)
     };
     // At a port that nobody listens on, nothing is found out, and nothing done.
@@ -247,12 +247,12 @@ fn questions(pair: &mut Pair) -> Vec<(&'static str, [u8; Mad::LEN])> {
     let ask = SidrReqRepr {
         request_id: local_comm_id,
         p_key: 0xFFFF,
-        service_id: crate::wire::cm::ServiceId(5),
+        service_id: roce_wire::cm::ServiceId(5),
         private_data: [0; 216],
     };
     ask.emit(sidr.last_chunk_mut().unwrap());
     let nobody = say(&CmMessage::Req(req), transaction);
-    req.path_mtu = crate::wire::MtuCode(9);
+    req.path_mtu = roce_wire::MtuCode(9);
     vec![
         ("REQ to nobody", nobody),
         ("REQ of a wrong MTU", say(&CmMessage::Req(req), transaction)),
@@ -318,7 +318,7 @@ fn a_reply_that_nobody_asked_for_is_repeated_seven_times_at_most() {
         assert_eq!(pair.b.sent, [Attribute::CM_REP; 8]);
         let took = pair.now.duration_since(begun);
         let between = took / 8;
-        let asked = crate::wire::ack_timeout(code);
+        let asked = roce_wire::ack_timeout(code);
         let expected = asked.clamp(Duration::from_millis(100), Duration::from_secs(10));
         assert_eq!(between, expected, "code {code}");
     }

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::MadHeaderRepr;
-use crate::wire::cm::{CommId, DreqRepr, RejRepr, RtuRepr};
+use roce_wire::MadHeaderRepr;
+use roce_wire::cm::{CommId, DreqRepr, RejRepr, RtuRepr};
 
 //= rocev2 §11
 #[test]
@@ -20,7 +20,7 @@ fn a_stranger_who_knows_the_numbers_cannot_end_a_connection() {
     let rej = CmMessage::Rej(RejRepr {
         local_comm_id: theirs,
         remote_comm_id: mine,
-        about: crate::wire::cm::About::OTHER,
+        about: roce_wire::cm::About::OTHER,
         information_len: 0,
         reason: RejReason::CONSUMER,
         information: [0; 72],
@@ -250,7 +250,7 @@ proptest! {
         }
         for side in [Side::A, Side::B] {
             let mut mad = Vec::from([0; 24]);
-            let header = MadHeaderRepr::cm(crate::wire::Attribute(attribute), transaction);
+            let header = MadHeaderRepr::cm(roce_wire::Attribute(attribute), transaction);
             header.emit(mad.first_chunk_mut().unwrap());
             mad.extend_from_slice(&body);
             if known_id && let Some((_, conn)) = pair.host(side).cm.any() {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::conn::{AcceptSpec, ConnectSpec, ListenSpec, ListenerId};
-use crate::wire::{
+use roce_wire::{
     Attribute, Gid, MacAddr, Packet,
     cm::{CmPath, CmPathRepr, IpEnds, ReqRepr},
 };

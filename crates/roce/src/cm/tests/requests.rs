@@ -1,7 +1,7 @@
 //! What requests may say, and what is answered to those that say something else.
 
 use super::*;
-use crate::wire::{
+use roce_wire::{
     MtuCode,
     cm::{RejRepr, ServiceId, SidrReqRepr, SidrStatus, TransportService},
 };
@@ -96,7 +96,7 @@ fn a_request_for_something_else_is_refused_for_its_reason() {
     ];
     for (what, change, reason) in refusals {
         let rej = answer(change).unwrap_or_else(|| panic!("{what} is taken"));
-        assert_eq!((rej.about, rej.reason), (crate::wire::cm::About::REQ, reason), "{what}");
+        assert_eq!((rej.about, rej.reason), (roce_wire::cm::About::REQ, reason), "{what}");
         // The largest that would do, 2048 bytes, as a REQ has it.
         let mtu: &[u8] = if reason == RejReason::INVALID_MTU { &[4 << 4] } else { &[] };
         assert_eq!(&rej.information[..usize::from(rej.information_len)], mtu, "{what}");
@@ -183,7 +183,7 @@ fn datagram_services_are_denied_at_once() {
         private_data: [7; 216],
     };
     let mut mad = say(
-        &CmMessage::Rtu(crate::wire::cm::RtuRepr {
+        &CmMessage::Rtu(roce_wire::cm::RtuRepr {
             local_comm_id: CommId(0),
             remote_comm_id: CommId(0),
             private_data: [0; 224],
@@ -203,13 +203,13 @@ fn datagram_services_are_denied_at_once() {
     let mad = Mad::new_checked(packet.payload()).unwrap();
     assert_eq!(mad.header().attribute(), Attribute::CM_SIDR_REP);
     assert_eq!(mad.header().transaction_id(), 99);
-    let rep = crate::wire::cm::SidrRepRepr::parse(&crate::wire::cm::SidrRep::new(mad.body()));
+    let rep = roce_wire::cm::SidrRepRepr::parse(&roce_wire::cm::SidrRep::new(mad.body()));
     assert_eq!((rep.request_id, rep.service_id), (ask.request_id, ask.service_id));
     assert_eq!(rep.status, SidrStatus::UNSUPPORTED);
 }
 
 /// A connection of A's to B, where A is played by the test: its numbers, and B's handle.
-fn accepted(pair: &mut Pair) -> (ReqRepr, crate::wire::cm::RepRepr, u64, ConnId) {
+fn accepted(pair: &mut Pair) -> (ReqRepr, roce_wire::cm::RepRepr, u64, ConnId) {
     pair.listen();
     let (req, transaction) = pair.req();
     let (source, now) = (pair.a.ip, pair.now);
@@ -223,7 +223,7 @@ fn accepted(pair: &mut Pair) -> (ReqRepr, crate::wire::cm::RepRepr, u64, ConnId)
 //= rocev2 §11
 #[test]
 fn private_data_of_messages_that_carry_none_here_does_no_harm() {
-    use crate::wire::cm::{About, DreqRepr, MraRepr, RtuRepr};
+    use roce_wire::cm::{About, DreqRepr, MraRepr, RtuRepr};
     let mut pair = Pair::new();
     let (req, rep, transaction, b) = accepted(&mut pair);
     let (source, now) = (pair.a.ip, pair.now);

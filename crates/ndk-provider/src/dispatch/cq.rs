@@ -1,0 +1,159 @@
+//! `NDK_CQ_DISPATCH`.
+
+use super::{close, object, query_extension};
+use crate::cq::Cq;
+use crate::status;
+use core::ffi::c_void;
+use ndk_abi::ndk::{
+    NDK_CQ, NDK_CQ_DISPATCH, NDK_FN_REQUEST_COMPLETION, NDK_OPERATION_TYPE, NDK_RESULT, NDK_RESULT_EX,
+};
+use ndk_abi::nt::{NTSTATUS, STATUS_NOT_SUPPORTED};
+use roce::{Completion, CompletionKind};
+
+pub static TABLE: NDK_CQ_DISPATCH = NDK_CQ_DISPATCH {
+    NdkCloseCq: Some(close::<Cq>),
+    NdkQueryExtension: Some(query_extension),
+    NdkResizeCq: Some(resize),
+    NdkArmCq: Some(arm),
+    NdkGetCqResults: Some(get_results),
+    NdkControlCqInterruptModeration: Some(control_moderation),
+    NdkGetCqResultsEx: Some(get_results_ex),
+};
+
+/// Completions taken from the queue at a time: what a stack frame can bear.
+const BATCH: usize = 8;
+
+/// Not offered. //= R-CQ-42
+unsafe extern "efiapi" fn resize(
+    _cq: *mut NDK_CQ,
+    _depth: u32,
+    _completion: Option<NDK_FN_REQUEST_COMPLETION>,
+    _context: *mut c_void,
+) -> NTSTATUS {
+    STATUS_NOT_SUPPORTED
+}
+
+/// Not offered. //= R-CQ-44, R-CQ-45, R-CQ-51
+unsafe extern "efiapi" fn control_moderation(_cq: *mut NDK_CQ, _interval: u32, _count: u32) -> NTSTATUS {
+    STATUS_NOT_SUPPORTED
+}
+
+unsafe extern "efiapi" fn arm(cq: *mut NDK_CQ, kind: u32) {
+    object!(Cq, cq, or return).arm(kind);
+}
+
+unsafe extern "efiapi" fn get_results(cq: *mut NDK_CQ, results: *mut NDK_RESULT, count: u32) -> u32 {
+    let cq = object!(Cq, cq, 0);
+    // SAFETY: the consumer's array has `count` entries.
+    unsafe { poll(&cq, results, count, plain) }
+}
+
+unsafe extern "efiapi" fn get_results_ex(cq: *mut NDK_CQ, results: *mut NDK_RESULT_EX, count: u32) -> u32 {
+    let cq = object!(Cq, cq, 0);
+    // SAFETY: the consumer's array has `count` entries.
+    unsafe { poll(&cq, results, count, extended) }
+}
+
+/// Moves up to `count` completions into `results`.
+///
+/// //= R-CQ-19, R-CQ-20, R-CQ-28
+///
+/// # Safety
+/// `results` has room for `count` entries.
+unsafe fn poll<T>(cq: &Cq, results: *mut T, count: u32, shape: fn(&Completion) -> T) -> u32 {
+    let mut batch = [Completion::EMPTY; BATCH];
+    let mut filled = 0u32;
+    while filled < count {
+        let wanted = BATCH.min((count - filled) as usize);
+        let taken = cq.poll(batch.get_mut(..wanted).unwrap_or_default());
+        for completion in batch.iter().take(taken) {
+            // SAFETY: `filled` stays below `count`.
+            let result = unsafe { results.add(filled as usize) };
+            // SAFETY: as above; the consumer's array need not be initialised.
+            unsafe { result.write(shape(completion)) };
+            filled += 1;
+        }
+        if taken < wanted {
+            break;
+        }
+    }
+    filled
+}
+
+/// //= R-CQ-22, R-CQ-23
+fn plain(completion: &Completion) -> NDK_RESULT {
+    NDK_RESULT {
+        Status: status::completion(completion.status, completion.kind),
+        BytesTransferred: completion.bytes,
+        QPContext: pointer(completion.qp_context),
+        RequestContext: pointer(completion.context),
+    }
+}
+
+/// //= R-CQ-24, R-CQ-26, R-CQ-27, R-CQ-29
+fn extended(completion: &Completion) -> NDK_RESULT_EX {
+    let NDK_RESULT { Status, BytesTransferred, QPContext, RequestContext } = plain(completion);
+    let (kind, output) = match completion.kind {
+        CompletionKind::Receive => (NDK_OPERATION_TYPE::NdkOperationTypeReceive, 0),
+        CompletionKind::ReceiveInvalidate { key } => {
+            (NDK_OPERATION_TYPE::NdkOperationTypeReceiveAndInvalidate, key as usize)
+        }
+        CompletionKind::Send => (NDK_OPERATION_TYPE::NdkOperationTypeSend, 0),
+        CompletionKind::Read => (NDK_OPERATION_TYPE::NdkOperationTypeRead, 0),
+        CompletionKind::Write => (NDK_OPERATION_TYPE::NdkOperationTypeWrite, 0),
+        CompletionKind::FastRegister => (NDK_OPERATION_TYPE::NdkOperationTypeFastRegister, 0),
+        CompletionKind::Invalidate => (NDK_OPERATION_TYPE::NdkOperationTypeInvalidate, 0),
+        CompletionKind::Bind => (NDK_OPERATION_TYPE::NdkOperationTypeBind, 0),
+    };
+    NDK_RESULT_EX {
+        Status,
+        BytesTransferred,
+        QPContext,
+        RequestContext,
+        Type: kind,
+        ProviderErrorCode: 0,
+        TypeSpecificCompletionOutput: output,
+    }
+}
+
+/// A context of the consumer's on its way back.
+fn pointer(context: u64) -> *mut c_void {
+    core::ptr::with_exposed_provenance_mut(context as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use roce::Status;
+
+    use super::*;
+
+    //= R-CQ-24, R-CQ-27
+    #[test]
+    fn every_receive_has_bit_0_of_its_type_set_and_nothing_else_has() {
+        let kinds = [
+            (CompletionKind::Receive, 1),
+            (CompletionKind::ReceiveInvalidate { key: 7 }, 32769),
+            (CompletionKind::Send, 2),
+            (CompletionKind::Read, 32),
+            (CompletionKind::Write, 64),
+            (CompletionKind::FastRegister, 4),
+            (CompletionKind::Bind, 8),
+            (CompletionKind::Invalidate, 16),
+        ];
+        for (kind, number) in kinds {
+            let result = extended(&Completion { kind, status: Status::Flushed, ..Completion::EMPTY });
+            assert_eq!(result.Type.0, number);
+            assert_eq!(result.Type.0 & 1 == 1, kind.is_receive());
+        }
+    }
+
+    //= R-CQ-26
+    #[test]
+    fn an_invalidated_token_is_zero_extended() {
+        let kind = CompletionKind::ReceiveInvalidate { key: u32::MAX };
+        assert_eq!(
+            extended(&Completion { kind, ..Completion::EMPTY }).TypeSpecificCompletionOutput,
+            0xffff_ffff
+        );
+    }
+}

@@ -1,0 +1,285 @@
+//! The wire and the hosts at its ends.
+//!
+//! The wire is two queues of frames; each host's receiver is a thread that plays the part of the NIC's DPC.
+
+use super::*;
+use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6};
+use ndk_provider::host::{Host, Link, Path, ResolveError};
+use ndk_provider::{Config, Pending, Provider};
+use nt::Owner;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+/// What travels: a frame, or the word that the day is over.
+type Frame = Option<Vec<u8>>;
+
+/// The scope of link-local addresses, on both hosts.
+pub const SCOPE: u32 = 7;
+
+/// Whose a MAC address is, and its IP addresses.
+#[derive(Clone, Copy)]
+struct Identity {
+    mac: [u8; 6],
+    v4: Ipv4Addr,
+    v6: Ipv6Addr,
+    link_local: Ipv6Addr,
+}
+
+impl Identity {
+    fn new(number: u8) -> Self {
+        let last = number.into();
+        Self {
+            mac: [2, 0, 0, 0, 0, number],
+            v4: Ipv4Addr::new(192, 0, 2, number),
+            v6: Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last),
+            link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last),
+        }
+    }
+
+    fn addresses(&self) -> [IpAddr; 3] {
+        [self.v4.into(), self.v6.into(), self.link_local.into()]
+    }
+}
+
+/// What a host's NIC is made of.
+struct Nic {
+    own: Identity,
+    peer: Identity,
+    transmit: Mutex<Cable>,
+    /// Nothing leaves any more.
+    cut: Arc<AtomicBool>,
+    present: Arc<AtomicBool>,
+}
+
+struct Cable {
+    to_peer: Sender<Frame>,
+    slot: Vec<u8>,
+    cut: Arc<AtomicBool>,
+}
+
+impl roce::Transmit for Cable {
+    fn slot(&mut self) -> Option<&mut [u8]> {
+        Some(&mut self.slot)
+    }
+
+    fn commit(&mut self, len: usize) {
+        if !self.cut.load(Ordering::SeqCst) {
+            // The peer may have gone home already.
+            let _ = self.to_peer.send(Some(self.slot[..len].to_vec()));
+        }
+    }
+}
+
+impl Host for Nic {
+    fn transmit(&self, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
+        let mut cable = self.transmit.lock().unwrap();
+        while pump(&mut *cable) != 0 {}
+    }
+
+    fn resolve(&self, _local: IpAddr, remote: IpAddr) -> Result<Path, ResolveError> {
+        assert_eq!(nt::irql::current(), nt::irql::PASSIVE_LEVEL);
+        let reachable = Path { remote_mac: self.peer.mac, mtu: 1500 };
+        match remote {
+            ip if self.peer.addresses().contains(&ip) => Ok(reachable),
+            IpAddr::V4(ip) if ip.octets()[..3] != self.own.v4.octets()[..3] => {
+                Err(ResolveError::NetworkUnreachable)
+            }
+            _ => Err(ResolveError::HostUnreachable),
+        }
+    }
+
+    fn is_local(&self, address: IpAddr) -> bool {
+        self.own.addresses().contains(&address)
+    }
+
+    fn link(&self) -> Link {
+        Link { mac: self.own.mac, mtu: 1500, scope: SCOPE }
+    }
+
+    fn is_present(&self) -> bool {
+        self.present.load(Ordering::SeqCst)
+    }
+
+    fn owner(&self) -> Owner {
+        Owner::new(null_mut())
+    }
+}
+
+/// One host, with one NDK adapter open.
+pub struct Node {
+    pub provider: Arc<Provider>,
+    own: Identity,
+    adapter: *mut NDK_ADAPTER,
+    receiver: Option<JoinHandle<()>>,
+    own_queue: Sender<Frame>,
+    cut: Arc<AtomicBool>,
+    present: Arc<AtomicBool>,
+    /// Held while a batch of frames ends.
+    batch_end: Arc<Mutex<()>>,
+}
+
+/// Two hosts on one wire.
+pub fn pair() -> (Node, Node) {
+    pair_with(Config::default())
+}
+
+/// Two hosts whose calls pend whenever they may.
+pub fn pending_pair() -> (Node, Node) {
+    pair_with(Config { pending: Pending::Pend, ..Config::default() })
+}
+
+pub fn pair_with(config: Config) -> (Node, Node) {
+    let (left, right) = (Identity::new(1), Identity::new(2));
+    let (to_left, left_queue) = channel();
+    let (to_right, right_queue) = channel();
+    let a = Node::new(left, right, (to_left.clone(), left_queue), to_right.clone(), config);
+    let b = Node::new(right, left, (to_right, right_queue), to_left, config);
+    (a, b)
+}
+
+impl Node {
+    fn new(
+        own: Identity,
+        peer: Identity,
+        (own_queue, queue): (Sender<Frame>, Receiver<Frame>),
+        to_peer: Sender<Frame>,
+        config: Config,
+    ) -> Self {
+        let (cut, present) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(true)));
+        let cable = Cable { to_peer, slot: vec![0; 9216], cut: Arc::clone(&cut) };
+        let nic = Nic {
+            own,
+            peer,
+            transmit: Mutex::new(cable),
+            cut: Arc::clone(&cut),
+            present: Arc::clone(&present),
+        };
+        let provider = Arc::new(Provider::try_new(nic, config).expect("a provider"));
+        assert_eq!(provider.set_addresses(&own.addresses()), Ok(()));
+        let adapter = provider.open(NDK_VERSION { Major: 2, Minor: 1 }).expect("an adapter");
+        let receiving = Arc::clone(&provider);
+        let batch_end = Arc::new(Mutex::new(()));
+        let turn = Arc::clone(&batch_end);
+        let receiver = std::thread::spawn(move || receive(&receiving, &queue, &turn));
+        Self { provider, own, adapter, receiver: Some(receiver), own_queue, cut, present, batch_end }
+    }
+
+    pub fn adapter(&self) -> *mut NDK_ADAPTER {
+        self.adapter
+    }
+
+    pub fn at(&self, port: u16) -> SocketAddr {
+        SocketAddr::from((self.own.v4, port))
+    }
+
+    pub fn at_v6(&self, port: u16) -> SocketAddr {
+        SocketAddr::from((self.own.v6, port))
+    }
+
+    /// With its scope.
+    pub fn at_link_local(&self, port: u16) -> SocketAddr {
+        SocketAddrV6::new(self.own.link_local, port, 0, SCOPE).into()
+    }
+
+    /// The system has given the adapter other addresses.
+    pub fn set_addresses(&self, addresses: &[IpAddr]) {
+        assert_eq!(self.provider.set_addresses(addresses), Ok(()));
+        self.provider.transmit_ready();
+    }
+
+    /// Nothing that this host sends arrives any more.
+    pub fn cut(&self) {
+        self.cut.store(true, Ordering::SeqCst);
+    }
+
+    /// Frames are taken in, but what they tell is not told until the guard is dropped, unless a call of the
+    /// consumer makes the provider do so.
+    pub fn hold_batches(&self) -> MutexGuard<'_, ()> {
+        self.batch_end.lock().unwrap()
+    }
+
+    /// Nothing is told by this host's DPCs until the guard is dropped: one of them is in a callback.
+    pub fn hold_dpcs(&self) -> HeldDpcs<'_> {
+        let gate = Gate::new();
+        let batches = self.hold_batches();
+        let cq: *mut NDK_CQ = create(|done, context, out| {
+            let (callback, null) = (Some(on_cq_at_gate as NDK_FN_CQ_NOTIFICATION_CALLBACK), null_mut());
+            call!(self.adapter, NdkCreateCq, 1, callback, gate.context(), null, done, context, out)
+        })
+        .expect("a completion queue");
+        let pd = self.pd();
+        let qp: *mut NDK_QP = create(|done, context, out| {
+            call!(pd, NdkCreateQp, cq, cq, null_mut(), 1, 1, 0, 0, 0, done, context, out)
+        })
+        .expect("a queue pair");
+        call!(cq, NdkArmCq, NDK_CQ_NOTIFY_ANY);
+        assert_eq!(call!(qp, NdkReceive, null_mut(), null(), 0), STATUS_SUCCESS);
+        call!(qp, NdkFlush);
+        gate.wait();
+        HeldDpcs { gate, cq, pd, qp, _batches: batches }
+    }
+
+    /// A counter of the engine.
+    pub fn counter(&self, wanted: &str) -> u64 {
+        let mut found = None;
+        self.provider.counters(&mut |name, value| {
+            if name == wanted {
+                found = Some(value);
+            }
+        });
+        found.expect("a counter of this name")
+    }
+
+    /// The device is pulled.
+    pub fn pull(&self) {
+        self.cut();
+        self.present.store(false, Ordering::SeqCst);
+        self.provider.remove();
+    }
+}
+
+/// What holds a host's DPCs; they go on when it is dropped.
+pub struct HeldDpcs<'a> {
+    gate: &'static Gate,
+    cq: *mut NDK_CQ,
+    pd: *mut NDK_PD,
+    qp: *mut NDK_QP,
+    _batches: MutexGuard<'a, ()>,
+}
+
+impl Drop for HeldDpcs<'_> {
+    fn drop(&mut self) {
+        self.gate.open();
+        close!(self.qp, NdkCloseQp);
+        close!(self.cq, NdkCloseCq);
+        close!(self.pd, NdkClosePd);
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // SAFETY: opened by `new`, closed once. Waits for every object to be closed.
+            unsafe { self.provider.close(self.adapter) };
+        }
+        let _ = self.own_queue.send(None);
+        if let Some(receiver) = self.receiver.take() {
+            let _ = receiver.join();
+        }
+    }
+}
+
+/// The NIC's DPC: a batch of frames at a time.
+fn receive(provider: &Provider, queue: &Receiver<Frame>, turn: &Mutex<()>) {
+    while let Ok(Some(frame)) = queue.recv() {
+        provider.receive(&frame);
+        for frame in queue.try_iter().take(63) {
+            let Some(frame) = frame else { return };
+            provider.receive(&frame);
+        }
+        let _turn = turn.lock().unwrap();
+        provider.batch_end();
+    }
+}

@@ -1,0 +1,17 @@
+//! MRA: message receipt acknowledgement.
+
+use super::{About, CommId};
+use crate::layout::{Be32, Bits, Bytes, layout};
+
+//= rocev2 §11
+layout! {
+    /// MRA: an answer will take longer than the sender of the request said to wait.
+    Mra, MraRepr, 232 bytes {
+        local_comm_id: CommId = Be32<0>;
+        remote_comm_id: CommId = Be32<4>;
+        about: About = Bits<8, 7, 6>;
+        /// 4.096 us * 2^code.
+        service_timeout: u8 = Bits<9, 7, 3>;
+        private_data: [u8; 222] = Bytes<10, 222>;
+    }
+}

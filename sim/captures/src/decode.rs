@@ -1,0 +1,389 @@
+//! A frame in words: what it is, as the engine reads it, and what is wrong with it.
+
+mod cm;
+mod other;
+
+use std::{
+    fmt::{self, Write as _},
+    time::Duration,
+};
+
+use roce_wire::icrc::Crc;
+use roce_wire::{
+    Bth, BthRepr, EthRepr, Ext, Ip, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Mad, MadHeaderRepr, Opcode, Packet,
+    ParseError, Udp, UdpRepr, cm::CmMessage,
+};
+use serde::Serialize;
+
+pub use self::cm::Cm;
+use crate::{file::Captured, icrc};
+
+/// A frame of a capture, read.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Frame {
+    /// From 1 on.
+    pub frame: u64,
+    /// Since the first frame of the capture.
+    #[serde(rename = "time", serialize_with = "seconds")]
+    pub time: Duration,
+    /// Bytes on the wire.
+    pub length: usize,
+    /// Of the network layer where there is one, else of Ethernet.
+    pub source: String,
+    pub destination: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+    #[serde(flatten)]
+    pub content: Content,
+    /// What is wrong with it; empty for a frame that is as it should be, or somebody else's.
+    pub faults: Vec<Fault>,
+}
+
+/// What is in a frame.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "protocol")]
+pub enum Content {
+    #[serde(rename = "RoCEv2")]
+    Roce(Box<Roce>),
+    /// To the RoCEv2 port, and of no use.
+    #[serde(rename = "RoCEv2 malformed")]
+    Malformed,
+    /// Somebody else's.
+    #[serde(rename = "other")]
+    Other { what: String },
+}
+
+/// Something that is wrong with a RoCEv2 frame.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "fault", rename_all = "kebab-case")]
+pub enum Fault {
+    /// The capture has only so many bytes of it.
+    Cut { captured: usize },
+    /// Its headers do not fit together.
+    Malformed { why: &'static str },
+    /// The ICRC is wrong.
+    Icrc { should_be: String },
+    /// The engine and the independent computation differ about the ICRC.
+    Disputed,
+    /// Encoded again from what was read, it differs from this byte of the frame on.
+    Reencoded { at: usize },
+}
+
+/// A RoCEv2 packet.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[allow(clippy::struct_excessive_bools, reason = "they are the header's bits")]
+pub struct Roce {
+    pub source_port: u16,
+    pub traffic_class: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<u16>,
+    pub opcode: u8,
+    pub name: &'static str,
+    pub dest_qp: u32,
+    pub psn: u32,
+    pub ack_req: bool,
+    pub solicited: bool,
+    pub mig_req: bool,
+    pub fecn: bool,
+    pub becn: bool,
+    pub p_key: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reth: Option<Reth>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aeth: Option<Aeth>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub atomic: Option<Atomic>,
+    /// What an atomic operation found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub original: Option<u64>,
+    /// In hexadecimal digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub immediate: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub invalidated_key: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deth: Option<Deth>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cm: Option<Cm>,
+    /// Bytes, without pad bytes.
+    pub payload: usize,
+    /// Whether it is right.
+    pub icrc: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Reth {
+    pub address: u64,
+    pub key: u32,
+    pub length: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Aeth {
+    pub syndrome: u8,
+    pub meaning: String,
+    pub msn: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Atomic {
+    pub address: u64,
+    pub key: u32,
+    pub swap_or_add: u64,
+    pub compare: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Deth {
+    pub q_key: u32,
+    pub source_qp: u32,
+}
+
+/// Reads the frames of one capture, one after the other.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    frames: u64,
+    start: Option<Duration>,
+}
+
+impl Decoder {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What the next frame is.
+    pub fn frame(&mut self, captured: &Captured) -> Frame {
+        self.frames += 1;
+        let time = captured.time.saturating_sub(*self.start.get_or_insert(captured.time));
+        let bytes = &captured.data;
+        let (mut source, mut destination) = other::ends(bytes);
+        let mut faults = Vec::new();
+        let content = match Packet::parse(bytes) {
+            Ok(packet) => {
+                (source, destination) = (packet.source().to_string(), packet.destination().to_string());
+                faults.extend(opinions(bytes, &packet));
+                if let Some(at) = difference(bytes, &packet) {
+                    faults.push(Fault::Reencoded { at });
+                }
+                Content::Roce(Box::new(Roce::read(&packet)))
+            }
+            Err(ParseError::Malformed(_)) if bytes.len() < captured.length => {
+                faults.push(Fault::Cut { captured: bytes.len() });
+                Content::Malformed
+            }
+            Err(ParseError::Malformed(reason)) => {
+                faults.push(Fault::Malformed { why: reason.name() });
+                Content::Malformed
+            }
+            Err(ParseError::NotRoce) => Content::Other { what: other::what(bytes) },
+        };
+        let (frame, length, comment) = (self.frames, captured.length, captured.comment.clone());
+        Frame { frame, time, length, source, destination, comment, content, faults }
+    }
+}
+
+/// What the engine and the independent computation say about the ICRC.
+fn opinions(bytes: &[u8], packet: &Packet<'_>) -> Option<Fault> {
+    let engine = [Crc::table(), Crc::detect()].map(|crc| packet.icrc_valid(crc));
+    match icrc::check(bytes) {
+        icrc::Opinion::Right if engine == [true, true] => None,
+        icrc::Opinion::Wrong { should_be } if engine == [false, false] => {
+            Some(Fault::Icrc { should_be: hex(&should_be) })
+        }
+        _ => Some(Fault::Disputed),
+    }
+}
+
+/// Where the frame differs from what the packet becomes when it is encoded again.
+fn difference(bytes: &[u8], packet: &Packet<'_>) -> Option<usize> {
+    let again = encode(packet);
+    // What Ethernet pads with is no part of the packet.
+    let same = bytes.get(..again.len()).is_some_and(|bytes| bytes == again);
+    let first = || again.iter().zip(bytes).position(|(a, b)| a != b).unwrap_or(bytes.len());
+    (!same).then(first)
+}
+
+/// The packet, encoded from its summaries.
+pub fn encode(packet: &Packet<'_>) -> Vec<u8> {
+    let eth = EthRepr::parse(&packet.eth());
+    let mut bytes = vec![0; eth.header_len()];
+    // The buffer is as long as the header asks for.
+    let _ = eth.emit(&mut bytes);
+    match packet.ip() {
+        Ip::V4(ip) => {
+            let mut header = [0; Ipv4::LEN];
+            Ipv4Repr::parse(&ip).emit(&mut header);
+            bytes.extend_from_slice(&header);
+        }
+        Ip::V6(ip) => {
+            let mut header = [0; Ipv6::LEN];
+            Ipv6Repr::parse(&ip).emit(&mut header);
+            bytes.extend_from_slice(&header);
+        }
+    }
+    let mut header = [0; Udp::LEN];
+    UdpRepr::parse(&packet.udp()).emit(&mut header);
+    bytes.extend_from_slice(&header);
+    let mut header = [0; Bth::LEN];
+    BthRepr::parse(&packet.bth()).emit(&mut header);
+    bytes.extend_from_slice(&header);
+    let mut ext = [0; Ext::MAX_LEN];
+    let len = packet.ext().emit(&mut ext);
+    bytes.extend_from_slice(&ext[..len]);
+    match datagram(packet) {
+        Some((header, message)) => {
+            let mut mad = [0; Mad::LEN];
+            message.emit(header.transaction_id, &mut mad);
+            bytes.extend_from_slice(&mad);
+            bytes.extend_from_slice(packet.payload().get(Mad::LEN..).unwrap_or_default());
+        }
+        None => bytes.extend_from_slice(packet.payload()),
+    }
+    bytes.extend_from_slice(packet.pad());
+    bytes.extend_from_slice(&packet.icrc());
+    bytes
+}
+
+/// The message of connection management that the packet carries, if it does.
+pub fn datagram(packet: &Packet<'_>) -> Option<(MadHeaderRepr, CmMessage)> {
+    packet.deth()?;
+    let mad = Mad::new_checked(packet.payload()).ok()?;
+    Some((MadHeaderRepr::parse(&mad.header()), CmMessage::parse(&mad)?))
+}
+
+impl Roce {
+    fn read(packet: &Packet<'_>) -> Self {
+        let bth = packet.bth();
+        let cm = match (packet.bth().opcode(), datagram(packet)) {
+            (Opcode::UD_SEND_ONLY, Some((header, message))) => Some(Cm::read(&header, &message)),
+            _ => None,
+        };
+        Self {
+            source_port: packet.udp().source_port(),
+            traffic_class: packet.ip().traffic_class(),
+            vlan: packet.eth().vlan().map(|vlan| vlan.0),
+            opcode: bth.opcode().0,
+            name: packet.info().name,
+            dest_qp: bth.dest_qp().value(),
+            psn: bth.psn().value(),
+            ack_req: bth.ack_req(),
+            solicited: bth.solicited(),
+            mig_req: bth.mig_req(),
+            fecn: bth.fecn(),
+            becn: bth.becn(),
+            p_key: bth.p_key(),
+            reth: packet.reth().map(|reth| Reth {
+                address: reth.address(),
+                key: reth.r_key(),
+                length: reth.length(),
+            }),
+            aeth: packet.aeth().map(|aeth| Aeth {
+                syndrome: aeth.syndrome().0,
+                meaning: format!("{:?}", aeth.syndrome()),
+                msn: aeth.msn(),
+            }),
+            atomic: packet.atomic_eth().map(|atomic| Atomic {
+                address: atomic.address(),
+                key: atomic.r_key(),
+                swap_or_add: atomic.swap_or_add(),
+                compare: atomic.compare(),
+            }),
+            original: packet.atomic_ack_eth().map(|ack| ack.original()),
+            immediate: packet.imm_dt().map(|imm| hex(&imm.data())),
+            invalidated_key: packet.ieth().map(|ieth| ieth.r_key()),
+            deth: packet.deth().map(|deth| Deth { q_key: deth.q_key(), source_qp: deth.source_qp().value() }),
+            cm,
+            payload: packet.payload().len(),
+            icrc: packet.icrc_valid(Crc::detect()),
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { time, source, destination, content, .. } = self;
+        write!(f, "{:>12.6}  {source} > {destination}  {content}", time.as_secs_f64())?;
+        for fault in &self.faults {
+            write!(f, "  {fault}")?;
+        }
+        match &self.comment {
+            Some(comment) => write!(f, "  ({comment})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Roce(packet) => packet.fmt(f),
+            Self::Malformed => f.write_str("RoCEv2"),
+            Self::Other { what } => f.write_str(what),
+        }
+    }
+}
+
+impl fmt::Display for Roce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cm {
+            Some(cm) => write!(f, "{cm}")?,
+            None => write!(f, "{}  qp {:#x} psn {:#08x}", self.name, self.dest_qp, self.psn)?,
+        }
+        let flags = [
+            (self.ack_req && self.cm.is_none(), "ack-req"),
+            (self.solicited, "solicited"),
+            (self.mig_req, "mig-req"),
+            (self.fecn, "fecn"),
+            (self.becn, "becn"),
+            (self.traffic_class & 3 == 3, "congestion experienced"),
+        ];
+        for (_, name) in flags.into_iter().filter(|(set, _)| *set) {
+            write!(f, " {name}")?;
+        }
+        if let Some(Reth { address, key, length }) = &self.reth {
+            write!(f, "  reth {address:#x} key {key:#x} length {length}")?;
+        }
+        if let Some(Aeth { meaning, msn, .. }) = &self.aeth {
+            write!(f, "  aeth {meaning}, msn {msn}")?;
+        }
+        if let Some(Atomic { address, key, swap_or_add, compare }) = &self.atomic {
+            write!(f, "  atomic {address:#x} key {key:#x} operand {swap_or_add:#x} compare {compare:#x}")?;
+        }
+        if let Some(original) = self.original {
+            write!(f, "  original {original:#x}")?;
+        }
+        if let Some(immediate) = &self.immediate {
+            write!(f, "  immediate {immediate}")?;
+        }
+        if let Some(key) = self.invalidated_key {
+            write!(f, "  invalidates key {key:#x}")?;
+        }
+        if self.cm.is_none() {
+            write!(f, "  payload {}", self.payload)?;
+        }
+        write!(f, "  icrc {}", if self.icrc { "right" } else { "WRONG" })
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cut { captured } => write!(f, "CUT by the capture to {captured} bytes"),
+            Self::Malformed { why } => write!(f, "MALFORMED: {why}"),
+            Self::Icrc { should_be } => write!(f, "ICRC should be {should_be}"),
+            Self::Disputed => write!(f, "ICRC DISPUTED: two computations differ"),
+            Self::Reencoded { at } => write!(f, "REENCODED frame differs from byte {at} on"),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Names: numbers that each side chooses for itself, and that the engine chooses otherwise than the host did.
+
+use anyhow::{Context as _, Result, ensure};
+use roce::{ConnectSpec, ReadLimits};
+use roce_wire::icrc::Crc;
+use roce_wire::{
+    Class, DethRepr, Ext, Headers, IethRepr, Ip, Mad, Opcode, Packet, Path, Psn, Qpn, RethRepr, Template,
+    cm::{CmMessage, CommId, RepRepr},
+};
+
+use super::{Player, failed};
+use crate::{
+    decode,
+    replay::{
+        said::Said,
+        story::{Spoken, ids},
+    },
+};
+
+impl Player<'_> {
+    /// The frame with the engine's names in the place of the capture's.
+    pub(super) fn translate(&self, spoken: &Spoken, marked: bool) -> Result<Vec<u8>> {
+        let packet = spoken.packet();
+        let bth = packet.bth();
+        let live = spoken.conn.and_then(|at| self.live.get(at));
+        if let Some((header, message)) = decode::datagram(&packet) {
+            let mut mad = [0; Mad::LEN];
+            let (message, transaction) = self.translate_message(message, header.transaction_id, spoken.conn);
+            message.emit(transaction, &mut mad);
+            return rebuild(&packet, bth.dest_qp(), bth.psn(), packet.ext(), &mad, false);
+        }
+        let live = live.context("a packet of no connection")?;
+        let conn = self.conn(spoken.conn.unwrap_or_default());
+        let psn = match packet.info().class {
+            Class::Request => Psn::new(live.names.peer_start).add(conn.relative(1 - self.side, bth.psn())),
+            _ => bth.psn(),
+        };
+        let key = |key: u32| self.shared.iter().find_map(|shared| shared.key(key)).unwrap_or(key);
+        let reth = |reth: RethRepr| RethRepr { r_key: key(reth.r_key), ..reth };
+        let ext = match packet.ext() {
+            Ext::Reth(header) => Ext::Reth(reth(header)),
+            Ext::RethImm(header, immediate) => Ext::RethImm(reth(header), immediate),
+            Ext::Ieth(ieth) => Ext::Ieth(IethRepr { r_key: key(ieth.r_key) }),
+            Ext::Atomic(mut atomic) => {
+                atomic.r_key = key(atomic.r_key);
+                Ext::Atomic(atomic)
+            }
+            other => other,
+        };
+        rebuild(&packet, Qpn::new(live.names.qpn), psn, ext, packet.payload(), marked)
+    }
+
+    pub(super) fn translate_message(
+        &self,
+        mut message: CmMessage,
+        transaction: u64,
+        conn: Option<usize>,
+    ) -> (CmMessage, u64) {
+        let Some((live, conn)) = conn.and_then(|at| Some((self.live.get(at)?, self.conn(at)))) else {
+            return (message, transaction);
+        };
+        let mut transaction = transaction;
+        let id = |id: CommId| if id.0 == conn.ids[self.side] { CommId(live.names.comm_id) } else { id };
+        match &mut message {
+            CmMessage::Req(m) => m.starting_psn = conn.start[self.side],
+            CmMessage::Rep(m) => {
+                m.remote_comm_id = id(m.remote_comm_id);
+                m.starting_psn = conn.start[self.side];
+            }
+            CmMessage::Rtu(m) => m.remote_comm_id = id(m.remote_comm_id),
+            CmMessage::Rej(m) => m.remote_comm_id = id(m.remote_comm_id),
+            CmMessage::Mra(m) => m.remote_comm_id = id(m.remote_comm_id),
+            CmMessage::Dreq(m) => {
+                m.remote_comm_id = id(m.remote_comm_id);
+                if m.remote_qpn.value() == conn.qpn[self.side] {
+                    m.remote_qpn = Qpn::new(live.names.qpn);
+                }
+            }
+            CmMessage::Drep(m) => {
+                m.remote_comm_id = id(m.remote_comm_id);
+                transaction = live.parting;
+            }
+        }
+        let answers_req = matches!(message, CmMessage::Rep(_) | CmMessage::Rej(_) | CmMessage::Mra(_));
+        if answers_req && conn.active == Some(self.side) {
+            transaction = live.asked;
+        }
+        (message, transaction)
+    }
+
+    /// Keeps what the engine says, in terms of the capture.
+    pub(super) fn note(&mut self, frame: &[u8]) -> Result<()> {
+        let packet = Packet::parse(frame).map_err(failed("a frame of the engine"))?;
+        ensure!(packet.icrc_valid(Crc::table()), "the engine sent a wrong ICRC");
+        let at = match decode::datagram(&packet) {
+            None => {
+                let to = packet.bth().dest_qp().value();
+                self.story.conns.iter().position(|conn| conn.qpn[1 - self.side] == to)
+            }
+            Some((header, message)) => self.learn(header.transaction_id, &message),
+        };
+        if self.recording {
+            let names = at.map(|at| &self.live[at].names);
+            let said = Said::of(&packet, self.side, at.map(|at| (at, self.conn(at))), names);
+            self.performance.said.push(said);
+        }
+        Ok(())
+    }
+
+    /// Which connection a message of the engine is about. Notes the names that it gives.
+    pub(super) fn learn(&mut self, transaction: u64, message: &CmMessage) -> Option<usize> {
+        let (mine, yours) = ids(message);
+        let qpn = match message {
+            CmMessage::Req(req) => Some((req.local_qpn.value(), req.starting_psn)),
+            CmMessage::Rep(rep) => Some((rep.local_qpn.value(), rep.starting_psn)),
+            _ => None,
+        };
+        if let Some((qpn, start)) = qpn {
+            let live = self.live.iter_mut().find(|live| live.names.qpn == qpn)?;
+            live.names.comm_id = mine;
+            live.names.peer_start = start.value();
+            live.asked = transaction;
+        }
+        let peer = 1 - self.side;
+        let at = self.story.conns.iter().zip(&self.live).position(|(conn, live)| {
+            (mine != 0 && live.names.comm_id == mine) || (yours != 0 && conn.ids[peer] == yours)
+        })?;
+        if let CmMessage::Dreq(_) = message {
+            self.live[at].parting = transaction;
+        }
+        if self.live[at].names.comm_id == 0 {
+            // A refusal names a connection that nothing named before.
+            self.live[at].names.comm_id = mine;
+        }
+        Some(at)
+    }
+
+    /// Makes a connection that the capture's hosts made by other means.
+    pub(super) fn introduce(&mut self, at: usize) -> Result<()> {
+        let conn = self.conn(at);
+        let reads = ReadLimits { inbound: 16, outbound: 16 };
+        let spec = ConnectSpec {
+            path: self.path(),
+            local_port: 1 + at as u16,
+            remote_port: 1,
+            mtu: conn.mtu,
+            reads,
+            private_data: &[],
+            context: 0,
+        };
+        let id = self.engine.connect(self.now, &self.live[at].qp, &spec).map_err(failed("connect"))?;
+        self.live[at].conn = Some(id);
+        let frames = self.transmit();
+        let frame = frames.first().context("no REQ")?;
+        self.note(frame)?;
+        let request = Packet::parse(frame).map_err(failed("REQ"))?;
+        let live = &self.live[at];
+        let rep = RepRepr {
+            local_comm_id: CommId(0x5EED_0001 + at as u32),
+            remote_comm_id: CommId(live.names.comm_id),
+            local_q_key: 0,
+            local_qpn: Qpn::new(conn.qpn[1 - self.side]),
+            vendor_id: 0,
+            local_eecn: 0,
+            starting_psn: conn.start[self.side],
+            responder_resources: 16,
+            initiator_depth: 16,
+            target_ack_delay: 15,
+            failover_accepted: 0,
+            end_to_end_flow_control: false,
+            rnr_retry_count: 7,
+            srq: false,
+            local_ca_guid: self.story.hosts[1 - self.side].mac.eui64(),
+            private_data: [0; 196],
+        };
+        let mut mad = [0; Mad::LEN];
+        CmMessage::Rep(rep).emit(live.asked, &mut mad);
+        let [local, remote] = [self.side, 1 - self.side].map(|side| self.story.hosts[side]);
+        let path = Path::new(remote.mac, local.mac, remote.ip, local.ip);
+        let headers = Headers {
+            opcode: Opcode::UD_SEND_ONLY,
+            solicited: false,
+            ack_req: false,
+            psn: request.bth().psn(),
+            ext: Ext::Deth(DethRepr::GSI),
+        };
+        let reply = build(&path, Qpn::GSI, 0, &headers, &mad)?;
+        self.engine.handle_frame(self.now, &reply);
+        self.drive()?;
+        ensure!(self.live[at].qp.state() == roce::QpState::Rts, "the engine does not connect");
+        Ok(())
+    }
+}
+
+/// A packet like `packet`, with some things changed.
+fn rebuild(
+    packet: &Packet<'_>,
+    dest_qp: Qpn,
+    psn: Psn,
+    ext: Ext,
+    payload: &[u8],
+    marked: bool,
+) -> Result<Vec<u8>> {
+    let (identification, hop_limit) = match packet.ip() {
+        Ip::V4(ip) => (ip.identification(), ip.ttl()),
+        Ip::V6(ip) => (0, ip.hop_limit()),
+    };
+    let path = Path {
+        vlan: packet.eth().vlan(),
+        source_port: packet.udp().source_port(),
+        traffic_class: if marked { 3 } else { packet.ip().traffic_class() },
+        hop_limit,
+        ..Path::new(packet.eth().source(), packet.eth().destination(), packet.source(), packet.destination())
+    };
+    let bth = packet.bth();
+    let headers =
+        Headers { opcode: bth.opcode(), solicited: bth.solicited(), ack_req: bth.ack_req(), psn, ext };
+    build(&path, dest_qp, identification, &headers, payload)
+}
+
+fn build(
+    path: &Path,
+    dest_qp: Qpn,
+    identification: u16,
+    headers: &Headers,
+    payload: &[u8],
+) -> Result<Vec<u8>> {
+    let template = Template::with_identification(path, dest_qp, identification).context("mixed addresses")?;
+    let mut slot = vec![0; payload.len() + 256];
+    let frame = template.begin(Crc::table(), &mut slot, headers, payload.len());
+    let mut frame = frame.map_err(failed("begin a frame"))?;
+    ensure!(frame.write(payload) == payload.len(), "a frame with too little room");
+    let len = frame.finish();
+    slot.truncate(len);
+    Ok(slot)
+}

@@ -1,0 +1,253 @@
+//! The objects by themselves, between two providers linked natively.
+
+#[expect(dead_code, reason = "nothing is counted or lost here")]
+mod pair;
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use ndk_abi::ndk::NDK_RESULT_EX;
+use ndk_consumer::native::Native;
+use ndk_consumer::{
+    Access, Adapter, Completions, Connector, Cq, Listener, Memory, Pd, Qp, QpDepths, ReadLimits, Srq, Status,
+};
+use ndk_provider::Pending;
+
+use pair::Pair;
+
+const LIMITS: ReadLimits = ReadLimits { inbound: 4, outbound: 2 };
+const DEPTHS: QpDepths = QpDepths { receives: 8, requests: 8, receive_sges: 1, request_sges: 2, inline: 64 };
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One side, not connected. Closed in this order.
+struct Side {
+    connector: Option<Connector<Native>>,
+    qp: Qp<Native>,
+    memory: Memory<Native>,
+    completions: Completions<Native>,
+    cq: Arc<Cq<Native>>,
+    pd: Arc<Pd<Native>>,
+}
+
+impl Side {
+    fn new(
+        adapter: &Arc<Adapter<Native>>,
+        srq: impl FnOnce(&Arc<Pd<Native>>) -> Option<Arc<Srq<Native>>>,
+    ) -> Self {
+        let (cq, completions) = Cq::new(adapter, 64).unwrap();
+        let pd = Pd::new(adapter).unwrap();
+        let memory = Memory::new(&pd, 8192, Access::RemoteReadWrite).unwrap();
+        let qp = match srq(&pd) {
+            Some(srq) => Qp::with_srq(&pd, &cq, &cq, &srq, 7, &DEPTHS),
+            None => Qp::new(&pd, &cq, &cq, 7, &DEPTHS),
+        };
+        Self { connector: None, qp: qp.unwrap(), memory, completions, cq, pd }
+    }
+
+    /// The next completion: its request's context and bytes.
+    fn next(&mut self) -> (Status, usize, u32) {
+        let mut results = [NDK_RESULT_EX::zeroed()];
+        // The peer's leaving may wake once in between.
+        let taken = self.completions.wait(&mut results, PATIENCE).unwrap();
+        if taken == 0 {
+            assert_eq!(self.completions.wait(&mut results, PATIENCE), Ok(1));
+        }
+        assert_eq!(results[0].QPContext as usize, 7);
+        (Status(results[0].Status), results[0].RequestContext as usize, results[0].BytesTransferred)
+    }
+
+    fn text(&self, offset: usize, length: usize) -> String {
+        let mut bytes = vec![0; length];
+        self.memory.load(offset, &mut bytes);
+        String::from_utf8(bytes).unwrap()
+    }
+}
+
+/// Connects two sides, the passive one first.
+fn connect(pair: &Pair, passive: &mut Side, active: &mut Side, listener: &Arc<Listener<Native>>) {
+    let remote = listener.local_address().unwrap();
+    std::thread::scope(|scope| {
+        let accepting = scope.spawn(|| {
+            let mut connector = listener.next(Some(PATIENCE)).unwrap();
+            assert!(connector.data().unwrap().private_data.starts_with(b"hello"));
+            connector.accept(&passive.qp, LIMITS, b"welcome", passive.completions.waker()).unwrap();
+            passive.connector = Some(connector);
+        });
+        let mut connector = Connector::new(active.pd.adapter()).unwrap();
+        connector.connect(&active.qp, pair.address(1), remote, LIMITS, b"hello").unwrap();
+        let data = connector.data().unwrap();
+        assert!(data.private_data.starts_with(b"welcome"));
+        // Each side's outbound limit meets the other's inbound one; the lower holds.
+        assert_eq!(data.limits, ReadLimits { inbound: 2, outbound: 2 });
+        connector.complete(active.completions.waker()).unwrap();
+        active.connector = Some(connector);
+        accepting.join().unwrap();
+    });
+}
+
+fn with_connection(pending: Pending, body: impl FnOnce(&mut Side, &mut Side)) {
+    let pair = Pair::new(pending, 1500, 0);
+    pair.with_adapters(|[first, second]| {
+        let listener = Listener::new(first, pair.address(0)).unwrap();
+        let (mut passive, mut active) = (Side::new(first, |_| None), Side::new(second, |_| None));
+        connect(&pair, &mut passive, &mut active, &listener);
+        body(&mut passive, &mut active);
+    });
+}
+
+#[test]
+fn a_message_is_gathered_on_one_side_and_lands_in_the_receive_of_the_other() {
+    with_connection(Pending::Pend, |passive, active| {
+        passive.qp.receive(1, &[passive.memory.sge(100, 50)]).unwrap();
+        active.memory.store(0, b"gathered from ");
+        active.memory.store(4000, b"two places");
+        active.qp.send(2, &[active.memory.sge(0, 14), active.memory.sge(4000, 10)], 0).unwrap();
+        assert_eq!(passive.next(), (Status::SUCCESS, 1, 24));
+        assert_eq!(passive.text(100, 24), "gathered from two places");
+        assert_eq!(active.next().0, Status::SUCCESS);
+    });
+}
+
+#[test]
+fn an_inline_message_may_be_forgotten_as_soon_as_it_is_posted() {
+    with_connection(Pending::Inline, |passive, active| {
+        passive.qp.receive(1, &[passive.memory.sge(0, 64)]).unwrap();
+        let mut message = *b"short lived";
+        active.qp.send_inline(2, &message, 0).unwrap();
+        message.fill(0);
+        assert_eq!(passive.next(), (Status::SUCCESS, 1, 11));
+        assert_eq!(passive.text(0, 11), "short lived");
+    });
+}
+
+#[test]
+fn what_was_written_is_read_back() {
+    with_connection(Pending::Inline, |passive, active| {
+        let remote = passive.memory.remote(8192);
+        active.memory.store(0, b"there and back");
+        active.qp.write(1, &[active.memory.sge(0, 14)], &remote, 5000, 0).unwrap();
+        active.qp.read(2, &[active.memory.sge(6000, 14)], &remote, 5000, 0).unwrap();
+        assert_eq!([active.next().1, active.next().1], [1, 2]);
+        assert_eq!(active.text(6000, 14), "there and back");
+        assert_eq!(passive.text(5000, 14), "there and back");
+    });
+}
+
+#[test]
+fn a_write_beyond_the_peer_s_memory_fails_and_ends_the_connection() {
+    with_connection(Pending::Inline, |passive, active| {
+        passive.qp.receive(9, &[passive.memory.sge(0, 8)]).unwrap();
+        let remote = passive.memory.remote(8192);
+        active.qp.write(1, &[active.memory.sge(0, 100)], &remote, 8100, 0).unwrap();
+        let (status, request, _) = active.next();
+        assert!(request == 1 && status.check().is_err(), "{status}");
+        assert_eq!(passive.next(), (Status::CANCELLED, 9, 0));
+    });
+}
+
+#[test]
+fn two_queue_pairs_take_their_receives_from_one_queue() {
+    let pair = Pair::new(Pending::Pend, 1500, 0);
+    pair.with_adapters(|[first, second]| {
+        let listener = Listener::new(first, pair.address(0)).unwrap();
+        let mut shared = None;
+        let mut one = Side::new(first, |pd| {
+            shared = Some(Srq::new(pd, 16, 1).unwrap());
+            shared.clone()
+        });
+        let srq = shared.unwrap();
+        for receive in 0..4 {
+            srq.receive(receive, &[one.memory.sge(receive * 64, 64)]).unwrap();
+        }
+        let mut active = Side::new(second, |_| None);
+        connect(&pair, &mut one, &mut active, &listener);
+        for number in 0..3 {
+            active.qp.send_inline(number, format!("message {number}").as_bytes(), 0).unwrap();
+        }
+        for number in 0..3 {
+            assert_eq!(one.next(), (Status::SUCCESS, number, 9));
+            assert_eq!(one.text(number * 64, 9), format!("message {number}"));
+        }
+    });
+}
+
+#[test]
+fn a_flush_brings_every_receive_back() {
+    with_connection(Pending::Inline, |passive, _active| {
+        for receive in 0..8 {
+            passive.qp.receive(receive, &[passive.memory.sge(0, 8)]).unwrap();
+        }
+        assert_eq!(passive.qp.receive(8, &[passive.memory.sge(0, 8)]), Err(Status::NO_MORE_ENTRIES));
+        passive.qp.flush().unwrap();
+        for receive in 0..8 {
+            assert_eq!(passive.next(), (Status::CANCELLED, receive, 0));
+        }
+    });
+}
+
+#[test]
+fn the_peer_s_leaving_wakes_whoever_waits_for_completions() {
+    with_connection(Pending::Pend, |passive, active| {
+        assert!(!passive.connector.as_ref().unwrap().is_peer_gone());
+        active.connector = None;
+        let mut results = [NDK_RESULT_EX::zeroed()];
+        assert_eq!(passive.completions.wait(&mut results, PATIENCE), Ok(0));
+        assert!(passive.connector.as_ref().unwrap().is_peer_gone());
+    });
+}
+
+#[test]
+fn both_ends_know_each_other_s_addresses() {
+    with_connection(Pending::Inline, |passive, active| {
+        let (passive, active) = (passive.connector.as_ref().unwrap(), active.connector.as_ref().unwrap());
+        assert_eq!(passive.local_address(), active.peer_address());
+        assert_eq!(passive.peer_address(), active.local_address());
+    });
+}
+
+#[test]
+fn a_rejected_connection_is_refused() {
+    let pair = Pair::new(Pending::Pend, 1500, 0);
+    pair.with_adapters(|[first, second]| {
+        let listener = Listener::new(first, pair.address(0)).unwrap();
+        let remote = listener.local_address().unwrap();
+        let active = Side::new(second, |_| None);
+        std::thread::scope(|scope| {
+            scope.spawn(|| listener.next(Some(PATIENCE)).unwrap().reject(b"no").unwrap());
+            let connector = Connector::new(second).unwrap();
+            let refused = connector.connect(&active.qp, pair.address(1), remote, LIMITS, b"hello");
+            assert_eq!(refused, Err(Status::CONNECTION_REFUSED));
+        });
+    });
+}
+
+#[test]
+fn a_connection_nobody_took_is_refused_when_the_listener_closes() {
+    let pair = Pair::new(Pending::Pend, 1500, 0);
+    pair.with_adapters(|[first, second]| {
+        let listener = Listener::new(first, pair.address(0)).unwrap();
+        let remote = listener.local_address().unwrap();
+        let active = Side::new(second, |_| None);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(200));
+                drop(listener);
+            });
+            let connector = Connector::new(second).unwrap();
+            let refused = connector.connect(&active.qp, pair.address(1), remote, LIMITS, b"hello");
+            assert_eq!(refused, Err(Status::CONNECTION_REFUSED));
+        });
+    });
+}
+
+#[test]
+fn notifications_are_counted() {
+    with_connection(Pending::Inline, |passive, active| {
+        let before = passive.cq.notifications();
+        passive.qp.receive(1, &[passive.memory.sge(0, 8)]).unwrap();
+        passive.completions.arm().unwrap();
+        active.qp.send_inline(1, b"x", 0).unwrap();
+        assert_eq!(passive.next().0, Status::SUCCESS);
+        assert!(passive.cq.notifications() <= before + 2, "one for each arm at most");
+    });
+}

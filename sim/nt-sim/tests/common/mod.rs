@@ -1,0 +1,56 @@
+//! Running the test driver.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    sync::LazyLock,
+};
+
+use nt_sim::{Sim, Verdict, host::HostOptions, sim::SimBuilder};
+
+/// The image of the test driver, which `cargo xtask image --package test-driver` builds. Tests that need
+/// it pass without it unless `NTSIM_REQUIRE_IMAGES` is set.
+pub static TEST_DRIVER: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/image/test-driver.sys");
+    let path = env::var_os("NTSIM_TESTDRV").map_or(built, PathBuf::from);
+    if path.exists() {
+        return Some(path);
+    }
+    assert!(env::var_os("NTSIM_REQUIRE_IMAGES").is_none(), "{} is missing", path.display());
+    eprintln!("skipped: {} is missing; cargo xtask image --package test-driver builds it", path.display());
+    None
+});
+
+/// How a driver ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    Unloaded,
+    /// `DriverEntry` failed.
+    Refused(i32),
+    Crashed,
+}
+
+/// Loads the test driver, lets it do one deed, unloads it.
+pub fn run(sim: SimBuilder, deed: &'static str) -> (Outcome, Verdict) {
+    let (outcome, verdict, ()) = run_for(sim, deed, |_| ());
+    (outcome, verdict)
+}
+
+/// As [`run`], with something to ask of the simulation at its end.
+pub fn run_for<T>(sim: SimBuilder, deed: &'static str, ask: impl FnOnce(&Sim) -> T) -> (Outcome, Verdict, T) {
+    let mut sim = sim.build();
+    let options = HostOptions { memory: 64 << 20, ..HostOptions::new("host") };
+    let host = sim.add_host(options);
+    host.load_image(TEST_DRIVER.as_ref().expect("checked by the test")).expect("the test driver loads");
+    let this = host.clone();
+    let driver = host.spawn("driver", move || {
+        let status = this.start_driver(deed);
+        if status < 0 {
+            return Outcome::Refused(status);
+        }
+        this.stop_driver();
+        Outcome::Unloaded
+    });
+    let outcome = driver.join().unwrap_or(Outcome::Crashed);
+    (outcome, sim.verdict(), ask(&sim))
+}

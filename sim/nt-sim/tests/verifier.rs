@@ -1,0 +1,173 @@
+//! The verifier bites: a driver that does one thing wrong is reported for that thing.
+
+mod common;
+
+use common::{Outcome, TEST_DRIVER, run};
+use nt_sim::{BugCheck, ClockKind, sim::SimBuilder};
+
+/// A deed of the test driver, its bug check, what the report says, and the function it names.
+type Case = (&'static str, BugCheck, &'static str, &'static str);
+
+const CRASHES: &[Case] = &[
+    (
+        "double free",
+        BugCheck::BAD_POOL_CALLER,
+        "block 0 of 24 bytes, tag 'deed' is freed twice",
+        "double_free",
+    ),
+    (
+        "overrun",
+        BugCheck::DRIVER_PAGE_FAULT_BEYOND_END_OF_ALLOCATION,
+        "0 bytes beyond the end of block 0 of 48 bytes, tag 'deed'",
+        "overrun",
+    ),
+    ("underrun", BugCheck::BAD_POOL_HEADER, "memory 1 bytes before block 0 of 48 bytes", "underrun"),
+    (
+        "use after free",
+        BugCheck::DRIVER_PAGE_FAULT_IN_FREED_SPECIAL_POOL,
+        "offset 0 of block 0 of 48 bytes, tag 'deed', which was freed",
+        "use_after_free",
+    ),
+    ("wrong tag", BugCheck::BAD_POOL_CALLER, "tag 'deed' with tag 'daed'", "wrong_tag"),
+    (
+        "passive function at dispatch",
+        BugCheck::IRQL_NOT_LESS_OR_EQUAL,
+        "EtwRegister called at DISPATCH_LEVEL; allowed: == PASSIVE_LEVEL",
+        "passive_function_at_dispatch",
+    ),
+    ("wait at dispatch", BugCheck::IRQL_NOT_LESS_OR_EQUAL, "timeout that is not zero", "wait_at_dispatch"),
+    (
+        "lower to higher",
+        BugCheck::IRQL_NOT_LESS_OR_EQUAL,
+        "from PASSIVE_LEVEL to DISPATCH_LEVEL",
+        "lower_to_higher",
+    ),
+    (
+        "dpc leaves irql raised",
+        BugCheck::IRQL_UNEXPECTED_VALUE,
+        "a DPC routine was called at DISPATCH_LEVEL and returned at IRQL 5",
+        "",
+    ),
+    ("lock twice", BugCheck::SPIN_LOCK_ALREADY_OWNED, "holds already", "lock_twice"),
+    ("release unheld", BugCheck::SPIN_LOCK_NOT_OWNED, "not held", "release_unheld"),
+    (
+        "lower with lock held",
+        BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+        "lowering the IRQL to PASSIVE_LEVEL with 1 spin lock(s) held",
+        "lower_with_lock_held",
+    ),
+    ("lock order", BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, "lock order", "lock_order"),
+    (
+        "return with lock held",
+        BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+        "a DPC routine was called with 0 spin locks held and returned with 1",
+        "",
+    ),
+    ("null read", BugCheck::SYSTEM_THREAD_EXCEPTION_NOT_HANDLED, "read of 0x0 (null pointer)", "null_read"),
+    ("wild call", BugCheck::ATTEMPTED_EXECUTE_OF_NOEXECUTE_MEMORY, "which is not code", "wild_call"),
+    ("division by zero", BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "division by zero", "division_by_zero"),
+    (
+        "illegal instruction",
+        BugCheck::KMODE_EXCEPTION_NOT_HANDLED,
+        "illegal instruction",
+        "illegal_instruction",
+    ),
+    (
+        "write to constant",
+        BugCheck::ATTEMPTED_WRITE_TO_READONLY_MEMORY,
+        "inside the image",
+        "write_to_constant",
+    ),
+    ("endless recursion", BugCheck::UNEXPECTED_KERNEL_MODE_TRAP, "kernel stack overflow", "recurse"),
+    ("deep stack", BugCheck::UNEXPECTED_KERNEL_MODE_TRAP, "bytes of 24576", "deep_stack"),
+    ("free armed timer", BugCheck::TIMER_OR_DPC_INVALID, "holds a timer which is set", "free_armed_timer"),
+    (
+        "uninitialized event",
+        BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+        "KeSetEvent on memory that is no initialized event",
+        "uninitialized_event",
+    ),
+    ("free mapped mdl", BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, "still mapped", "free_mapped_mdl"),
+    (
+        "use after unmap",
+        BugCheck::PAGE_FAULT_IN_NONPAGED_AREA,
+        "offset 0x0 of a mapping that was undone",
+        "use_after_unmap",
+    ),
+    ("bug check", BugCheck(0x1234), "0x1, 0x2, 0x3, 0x4", "bug_check"),
+];
+
+const LEAKS: &[Case] = &[
+    (
+        "pool leak",
+        BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+        "pool leak: block 0 of 123 bytes, tag 'deed'",
+        "pool_leak",
+    ),
+    ("timer leak", BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, "ExAllocateTimer", "timer_leak"),
+    ("work item leak", BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, "IoAllocateWorkItem", "work_item_leak"),
+    (
+        "unload with armed timer",
+        BugCheck::DRIVER_UNLOADED_WITHOUT_CANCELLING_PENDING_OPERATIONS,
+        "a timer that is set",
+        "",
+    ),
+];
+
+fn clocks() -> [SimBuilder; 2] {
+    [ClockKind::Threaded, ClockKind::Deterministic { seed: 1 }]
+        .map(|clock| nt_sim::Sim::builder().clock(clock))
+}
+
+/// Runs a deed and checks the first report; returns how the driver ended.
+fn check((deed, code, text, function): Case, sim: SimBuilder) -> Outcome {
+    let (outcome, verdict) = run(sim, deed);
+    let report = verdict.violations.first().unwrap_or_else(|| panic!("'{deed}' was not reported"));
+    assert_eq!(report.code, code, "{report}");
+    assert!(report.text.contains(text), "{report}");
+    if !function.is_empty() {
+        let named = report.stack.iter().any(|frame| frame.to_string().contains(function));
+        assert!(named, "{function} is not in the stack: {report}");
+    }
+    outcome
+}
+
+#[test]
+fn every_misdeed_crashes_the_host_and_is_named() {
+    let Some(_) = TEST_DRIVER.as_ref() else { return };
+    for &case in CRASHES {
+        for sim in clocks() {
+            assert_eq!(check(case, sim), Outcome::Crashed, "'{}'", case.0);
+        }
+    }
+}
+
+#[test]
+fn every_leak_is_reported_with_where_it_was_allocated() {
+    let Some(_) = TEST_DRIVER.as_ref() else { return };
+    for &case in LEAKS {
+        for sim in clocks() {
+            assert_eq!(check(case, sim), Outcome::Unloaded, "'{}'", case.0);
+        }
+    }
+}
+
+#[test]
+fn a_good_driver_is_not_accused() {
+    let Some(_) = TEST_DRIVER.as_ref() else { return };
+    for sim in clocks() {
+        let (outcome, verdict) = run(sim, "good");
+        assert!(verdict.is_clean(), "{verdict}");
+        assert_eq!(outcome, Outcome::Unloaded);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let Some(_) = TEST_DRIVER.as_ref() else { return };
+    let time_of = |seed| {
+        let sim = nt_sim::Sim::builder().clock(ClockKind::Deterministic { seed });
+        common::run_for(sim, "good", |sim| sim.now()).2
+    };
+    assert_eq!(time_of(7), time_of(7));
+}
