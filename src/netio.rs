@@ -171,8 +171,7 @@ impl Shared {
 
     /// Tells the provider, if there is one, what is in the list. The list is locked: of two readings, the newer one is
     /// told last.
-    ///
-    /// //= R-CONN-101
+    //= R-CONN-101
     fn tell(&self, list: &mut List) -> Option<&Provider> {
         // SAFETY: null, or a provider that lives as long as addresses are read or asked for (`Addresses::tell`).
         let provider = unsafe { self.provider.load(Ordering::Acquire).as_ref() }?;

@@ -12,16 +12,14 @@ use nt::{Event, SpinLock};
 use roce::Arc;
 
 /// The highest minor of every major that is served.
-///
-/// //= R-OPEN-14, R-OPEN-15, R-CONN-99
+//= R-OPEN-14, R-OPEN-15, R-CONN-99
 const SERVED: [NDK_VERSION; 2] = [NDK_VERSION { Major: 1, Minor: 2 }, NEWEST];
 
 /// What NDIS is shown.
 pub const NEWEST: NDK_VERSION = NDK_VERSION { Major: 2, Minor: 1 };
 
 /// The version an adapter works at whose opener asked for `asked`.
-///
-/// //= R-OPEN-9, R-OPEN-10, R-OPEN-11, R-OPEN-12
+//= R-OPEN-9, R-OPEN-10, R-OPEN-11, R-OPEN-12
 pub fn negotiate(asked: NDK_VERSION) -> Option<NDK_VERSION> {
     SERVED.into_iter().find(|served| served.Major == asked.Major && asked.Minor <= served.Minor)
 }
@@ -65,12 +63,13 @@ impl Adapter {
         &self.core
     }
 
-    /// What every object below carries in its header. //= R-OPEN-13
+    /// What every object below carries in its header.
+    //= R-OPEN-13
     pub fn version(&self) -> NDK_VERSION {
         self.version
     }
 
-    /// //= R-INFO-1, R-INFO-39
+    //= R-INFO-1, R-INFO-39
     pub fn info(&self) -> NDK_ADAPTER_INFO {
         info::adapter_info(self.version)
     }

@@ -11,8 +11,7 @@ pub const IN_SIZE: usize = 16;
 pub const IN6_SIZE: usize = 28;
 
 /// An address as the consumer wrote it: at least 16 bytes with family 2, or 28 with family 23.
-///
-/// //= R-CREATE-51
+//= R-CREATE-51
 pub fn parse(bytes: &[u8]) -> Option<SocketAddr> {
     let (family, rest) = bytes.split_first_chunk::<2>()?;
     let (port, rest) = rest.split_first_chunk::<2>()?;

@@ -48,7 +48,7 @@ impl Body for Cq {
 }
 
 impl Cq {
-    /// //= R-CREATE-20, R-CREATE-21, R-CREATE-22, R-CREATE-25
+    //= R-CREATE-20, R-CREATE-21, R-CREATE-22, R-CREATE-25
     pub fn create(adapter: &Ref<Adapter>, depth: u32, notification: Notification) -> Answer<Created<Self>> {
         if !(1..=LIMITS.cq_depth).contains(&depth) {
             return Err(STATUS_INVALID_PARAMETER);
@@ -64,7 +64,7 @@ impl Cq {
         Ok(created)
     }
 
-    /// //= R-CQ-58
+    //= R-CQ-58
     pub fn arm(&self, kind: u32) {
         let arm = match kind {
             NDK_CQ_NOTIFY_ERRORS => Arm::Errors,
@@ -78,7 +78,7 @@ impl Cq {
         }
     }
 
-    /// //= R-CQ-19, R-CQ-20
+    //= R-CQ-19, R-CQ-20
     pub fn poll(&self, results: &mut [Completion]) -> usize {
         self.queue.poll(results)
     }

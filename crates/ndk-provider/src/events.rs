@@ -12,7 +12,8 @@ use roce::{ConnEvent, CqFault, Event};
 /// Makes up to `budget` callbacks; how many it were. On a stack of the provider's own, without a lock.
 ///
 /// An event whose object is gone, or is being finished on another processor, is nobody's: the hold that the
-/// look-up takes is what keeps close from completing under a callback (//= R-CLOSE-5).
+/// look-up takes is what keeps close from completing under a callback (R-CLOSE-5).
+//= R-CLOSE-5
 pub fn deliver(core: &Core, budget: usize) -> usize {
     for done in 0..budget {
         if let Some(connector) = core.registry.deferred() {

@@ -1,6 +1,5 @@
 //! What the provider offers: one table of limits, and the two structures that show it.
-//!
-//! //= R-INFO-10
+//= R-INFO-10
 
 use ndk_abi::ndis::{NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT};
 use ndk_abi::ndk::{
@@ -39,13 +38,17 @@ pub struct Limits {
 
 /// The limits of every adapter.
 ///
-/// Depths are such that consumers who ask for the most still get it many times over (//= R-INFO-20); a CQ
-/// holds what one QP of the greatest depths can produce (//= R-INFO-19).
+/// Depths are such that consumers who ask for the most still get it many times over (R-INFO-20); a CQ
+/// holds what one QP of the greatest depths can produce (R-INFO-19).
+//= R-INFO-20
+//= R-INFO-19
 pub const LIMITS: Limits = Limits {
-    // Two gigabytes of page frames are one list; the low 32 bits are not small. //= R-INFO-21
+    // Two gigabytes of page frames are one list; the low 32 bits are not small.
+    //= R-INFO-21
     registration: 0x7fff_f000,
     window: 0x7fff_f000,
-    // A megabyte, as much as file servers move at once. A region costs 16 bytes a page. //= R-INFO-12, R-INFO-13
+    // A megabyte, as much as file servers move at once. A region costs 16 bytes a page.
+    //= R-INFO-12, R-INFO-13
     fast_pages: 256,
     initiator_sges: 32,
     receive_sges: 32,
@@ -69,7 +72,8 @@ pub const LIMITS: Limits = Limits {
     srqs: 4096,
 };
 
-/// Below it a send is the better way. //= R-INFO-33
+/// Below it a send is the better way.
+//= R-INFO-33
 const LARGE_REQUEST: u32 = 8192;
 
 /// The locally administered prefix of virtual NICs; the device number of a virtio network device.
@@ -77,8 +81,7 @@ const VENDOR: u32 = 0x52_5400;
 const DEVICE: u32 = 0x1041;
 
 /// What `NdkQueryAdapterInfo` answers for an adapter opened at `version`.
-///
-/// //= R-INFO-7, R-INFO-8, R-INFO-9, R-INFO-14, R-INFO-22, R-INFO-23, R-INFO-34, R-INFO-35
+//= R-INFO-7, R-INFO-8, R-INFO-9, R-INFO-14, R-INFO-22, R-INFO-23, R-INFO-34, R-INFO-35
 pub const fn adapter_info(version: NDK_VERSION) -> NDK_ADAPTER_INFO {
     NDK_ADAPTER_INFO {
         Version: version,
@@ -101,8 +104,8 @@ pub const fn adapter_info(version: NDK_VERSION) -> NDK_ADAPTER_INFO {
         LargeRequestThreshold: LARGE_REQUEST,
         MaxCallerData: LIMITS.caller_data,
         MaxCalleeData: LIMITS.callee_data,
-        // Moderation, resizing and local-invalidate reads are not offered. //= R-INFO-25, R-INFO-26, R-INFO-27,
-        // R-INFO-28, R-INFO-29
+        // Moderation, resizing and local-invalidate reads are not offered.
+        //= R-INFO-25, R-INFO-26, R-INFO-27, R-INFO-28, R-INFO-29
         AdapterFlags: NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED
             | NDK_ADAPTER_FLAG_LOOPBACK_CONNECTIONS_SUPPORTED,
         RdmaTechnology: NDK_RDMA_TECHNOLOGY::NdkRoCEv2,
@@ -110,8 +113,7 @@ pub const fn adapter_info(version: NDK_VERSION) -> NDK_ADAPTER_INFO {
 }
 
 /// What the miniport tells NDIS. `NdkInfo` points to `info`, which the miniport keeps as long as it lives.
-///
-/// //= R-OPEN-7, R-INFO-11, R-INFO-15, R-INFO-36, R-INFO-37, R-INFO-38
+//= R-OPEN-7, R-INFO-11, R-INFO-15, R-INFO-36, R-INFO-37, R-INFO-38
 pub fn capabilities(info: &'static NDK_ADAPTER_INFO) -> NDIS_NDK_CAPABILITIES {
     NDIS_NDK_CAPABILITIES {
         Header: NDIS_OBJECT_HEADER {

@@ -1,9 +1,10 @@
 //! Logical address mappings: pages that the privileged token reaches.
 //!
 //! The addresses are the engine's own (there is no IOMMU behind a provider in software): a mapping is a
-//! contiguous range of them, so that one element may span its pages (//= R-QP-42). The consumer's buffer
+//! contiguous range of them, so that one element may span its pages (R-QP-42). The consumer's buffer
 //! holds one entry per page and, in `AdapterContext`, the number under which the adapter remembers what to
 //! undo; so a release after the adapter's memory was reused finds nothing rather than something else.
+//= R-QP-42
 
 use crate::adapter::Adapter;
 use crate::dispatch;
@@ -42,21 +43,20 @@ pub struct Built {
     /// Logical address of the first page. The rest follows without gaps.
     pub first_page: u64,
     pub pages: u32,
-    /// Offset of the first byte in the first page. //= R-LAM-11
+    /// Offset of the first byte in the first page.
+    //= R-LAM-11
     pub offset: u32,
 }
 
 /// Bytes of a mapping's description: the head, and one address for each page.
-///
-/// //= R-LAM-7
+//= R-LAM-7
 pub fn description_size(span: &Span) -> Answer<u32> {
     let size = span.pages.checked_mul(8).and_then(|entries| entries.checked_add(16));
     size.and_then(|size| u32::try_from(size).ok()).ok_or(STATUS_INSUFFICIENT_RESOURCES)
 }
 
 /// What the first `length` bytes of the chain need; `STATUS_BUFFER_TOO_SMALL` with that when `room` is less.
-///
-/// //= R-LAM-1, R-LAM-2, R-LAM-3, R-LAM-4, R-LAM-5, R-LAM-6
+//= R-LAM-1, R-LAM-2, R-LAM-3, R-LAM-4, R-LAM-5, R-LAM-6
 pub fn needed(chain: MdlChain<'_>, length: usize, room: u32) -> Result<u32, (i32, Option<u32>)> {
     let span = chain.span(length).map_err(|error| (status::mdl(error), None))?;
     let needed = description_size(&span).map_err(|status| (status, None))?;
@@ -64,8 +64,7 @@ pub fn needed(chain: MdlChain<'_>, length: usize, room: u32) -> Result<u32, (i32
 }
 
 /// Maps the first `length` bytes of the chain.
-///
-/// //= R-LAM-10, R-LAM-17, R-LAM-18, R-LAM-19, R-LAM-24
+//= R-LAM-10, R-LAM-17, R-LAM-18, R-LAM-19, R-LAM-24
 pub fn build(adapter: &Ref<Adapter>, chain: MdlChain<'_>, length: usize) -> Answer<Built> {
     let engine = &adapter.core().engine;
     let mapping = Mapping::new(chain, length).map_err(status::mdl)?;
@@ -88,8 +87,7 @@ pub fn build(adapter: &Ref<Adapter>, chain: MdlChain<'_>, length: usize) -> Answ
 }
 
 /// Undoes a mapping. Unknown numbers are ignored.
-///
-/// //= R-LAM-21, R-LAM-22
+//= R-LAM-21, R-LAM-22
 pub fn release(adapter: &Adapter, number: usize) {
     let Some(index) = number.checked_sub(1) else { return };
     let removed = adapter.mappings.lock().remove(index);

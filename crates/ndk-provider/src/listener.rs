@@ -16,7 +16,8 @@ use ndk_abi::nt::{STATUS_INVALID_ADDRESS, STATUS_INVALID_DEVICE_STATE};
 use nt::SpinLock;
 use roce::{ConnId, ListenSpec, ListenerId, Request};
 
-/// Requests that may wait for the consumer's answer; more are refused. //= R-CONN-62
+/// Requests that may wait for the consumer's answer; more are refused.
+//= R-CONN-62
 const BACKLOG: u16 = 128;
 
 machine! {
@@ -67,7 +68,7 @@ impl Body for Listener {
     const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeListener;
     const DISPATCH: &'static NDK_LISTENER_DISPATCH = &dispatch::listener::TABLE;
 
-    /// //= R-CLOSE-16
+    //= R-CLOSE-16
     fn closing(this: &Ref<Self>) {
         let mut inner = this.inner.lock();
         inner.state = inner.state.on(Event::Close).unwrap_or(inner.state);
@@ -77,7 +78,7 @@ impl Body for Listener {
         }
     }
 
-    /// //= R-CLOSE-17, R-CONN-55
+    //= R-CLOSE-17, R-CONN-55
     fn finish(&self) {
         self.ticket.leave();
         let endpoint = self.inner.lock().endpoint.take();
@@ -86,7 +87,7 @@ impl Body for Listener {
 }
 
 impl Listener {
-    /// //= R-CREATE-45
+    //= R-CREATE-45
     pub fn create(adapter: &Ref<Adapter>, notification: Notification) -> Answer<Created<Self>> {
         let ticket = Registry::ticket(&adapter.core().registry)?;
         let inner = Inner { state: State::Idle, paused: false, listening: None, endpoint: None };
@@ -97,8 +98,7 @@ impl Listener {
     }
 
     /// A wildcard listens on all addresses of its family, now and later.
-    ///
-    /// //= R-CREATE-46, R-CONN-50, R-CONN-51, R-CONN-52, R-CONN-53, R-CONN-54
+    //= R-CREATE-46, R-CONN-50, R-CONN-51, R-CONN-52, R-CONN-53, R-CONN-54
     pub fn listen(&self, address: SocketAddr) -> Answer {
         let core = self.adapter.core();
         let scope = core.host.link().scope;
@@ -129,7 +129,7 @@ impl Listener {
         Ok(())
     }
 
-    /// //= R-CONN-59, R-CONN-60, R-CONN-61
+    //= R-CONN-59, R-CONN-60, R-CONN-61
     pub fn pause(&self, pause: bool) {
         let mut inner = self.inner.lock();
         inner.paused = pause;
@@ -139,15 +139,14 @@ impl Listener {
         }
     }
 
-    /// //= R-CONN-51, R-CONN-79
+    //= R-CONN-51, R-CONN-79
     pub fn local_address(&self) -> Answer<SocketAddr> {
         let inner = self.inner.lock();
         inner.endpoint.as_ref().map(|(_, address)| *address).ok_or(STATUS_INVALID_DEVICE_STATE)
     }
 
     /// A request has come in: makes its connector and tells the consumer.
-    ///
-    /// //= R-CONN-45, R-CONN-46, R-CONN-47, R-CONN-48, R-CONN-49, R-CLOSE-15
+    //= R-CONN-45, R-CONN-46, R-CONN-47, R-CONN-48, R-CONN-49, R-CLOSE-15
     #[inline(never)]
     pub fn on_request(this: &Ref<Self>, connection: ConnId, request: &Request) {
         let open = {

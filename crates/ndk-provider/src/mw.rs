@@ -1,10 +1,11 @@
 //! Memory windows: a part of a normal region, under a token of its own, for the peer of one queue pair.
 //!
-//! A region cannot be closed before the window that is bound to it (//= R-CLOSE-14, R-CLOSE-29): from the post of
+//! A region cannot be closed before the window that is bound to it (R-CLOSE-14, R-CLOSE-29): from the post of
 //! the bind on, until an invalidation or a bind to another region is posted, or the window is closed. What becomes
 //! of a request at its turn is not followed here. So a window whose bind failed, or whose peer invalidated it, keeps
 //! its region until one of these; and a region may go while the invalidation of its window still waits, since the
 //! engine lets a window to a region that is gone grant nothing.
+//= R-CLOSE-14, R-CLOSE-29
 
 use crate::dispatch;
 use crate::mr::Mr;
@@ -37,7 +38,7 @@ impl Body for Mw {
 }
 
 impl Mw {
-    /// //= R-CREATE-44, R-MR-65, R-MR-68
+    //= R-CREATE-44, R-MR-65, R-MR-68
     pub fn create(pd: &Ref<Pd>) -> Answer<Created<Self>> {
         let core = pd.core();
         let admission = core.quotas.mws.admit()?;
@@ -55,7 +56,7 @@ impl Mw {
         core::mem::replace(&mut *self.bound_to.lock(), region)
     }
 
-    /// //= R-MR-61
+    //= R-MR-61
     pub fn token(&self) -> u32 {
         self.window.key()
     }

@@ -2,7 +2,7 @@
 //!
 //! An object is one allocation. Its first bytes are what the consumer knows (`NDK_OBJECT_HEADER` and the
 //! dispatch pointer); they are written once, before the object is handed out, and never looked at again
-//! (//= R-OPEN-20, R-OPEN-21: the layer above swaps the one and owns the reserved part of the other).
+//! (R-OPEN-20, R-OPEN-21: the layer above swaps the one and owns the reserved part of the other).
 //!
 //! **Holds.** Every reason for an object to stay is one hold, and every hold is a [`Ref`]: the consumer's own
 //! (from create to close), one for each successor, each pending request, each callback being made, each
@@ -11,10 +11,12 @@
 //! on the stack, and only then lets go of the antecedents, whose own close may end with that. So the rules
 //! on order need no code of their own:
 //!
-//! //= R-CLOSE-2, R-CLOSE-3, R-CLOSE-4, R-CLOSE-5, R-CLOSE-8, R-CLOSE-9, R-CLOSE-10, R-CLOSE-11, R-CLOSE-19,
-//! //= R-CREATE-19
 //!
-//! IRQL <= `DISPATCH_LEVEL` throughout; no lock is held while a callback runs (//= R-IRQL-4, R-CLOSE-34).
+//! IRQL <= `DISPATCH_LEVEL` throughout; no lock is held while a callback runs (R-IRQL-4, R-CLOSE-34).
+//= R-OPEN-20, R-OPEN-21
+//= R-CLOSE-2, R-CLOSE-3, R-CLOSE-4, R-CLOSE-5, R-CLOSE-8, R-CLOSE-9, R-CLOSE-10, R-CLOSE-11, R-CLOSE-19
+//= R-CREATE-19
+//= R-IRQL-4, R-CLOSE-34
 
 use crate::machine::machine;
 use crate::status::Answer;
@@ -121,7 +123,7 @@ const fn tag<T: Body>() -> u64 {
 pub struct Created<T: Body>(Ref<T>);
 
 impl<T: Body> Created<T> {
-    /// //= R-CREATE-8, R-OPEN-13, R-OPEN-19
+    //= R-CREATE-8, R-OPEN-13, R-OPEN-19
     // Out of line: the object is on the stack for a moment, and so are its parts in the caller.
     #[inline(never)]
     pub fn try_new(version: NDK_VERSION, body: T) -> Answer<Self> {
@@ -264,7 +266,8 @@ impl<T: Body> Drop for Ref<T> {
 }
 
 /// An object the consumer passes to a call: not a hold, the consumer keeps its own during the call
-/// (//= R-CLOSE-20).
+/// (R-CLOSE-20).
+//= R-CLOSE-20
 pub struct Borrow<'a, T: Body>(ManuallyDrop<Ref<T>>, PhantomData<&'a T>);
 
 impl<T: Body> Borrow<'_, T> {
@@ -309,8 +312,7 @@ impl<T: Body> Ref<T> {
     ///
     /// `linger` is given a hold of its own. Keeping it makes the close pend; what it returns is called when
     /// the answer is settled.
-    ///
-    /// //= R-CLOSE-1, R-CLOSE-21, R-CLOSE-23
+    //= R-CLOSE-1, R-CLOSE-21, R-CLOSE-23
     pub fn close<L: FnOnce()>(
         &self,
         callback: Option<NDK_FN_CLOSE_COMPLETION>,
@@ -372,8 +374,7 @@ impl Context {
 }
 
 /// A request that pends: its callback is made exactly once, and keeps the object until it has returned.
-///
-/// //= R-CLOSE-4, R-CLOSE-7
+//= R-CLOSE-4, R-CLOSE-7
 pub struct Request<T: Body> {
     completion: Option<NDK_FN_REQUEST_COMPLETION>,
     context: Context,
@@ -423,8 +424,7 @@ impl CreateRequest {
     }
 
     /// Hands over the object, or a null one with the failure. Not under a lock.
-    ///
-    /// //= R-CREATE-2, R-CREATE-6, R-CREATE-7, R-CREATE-10, R-CREATE-12
+    //= R-CREATE-2, R-CREATE-6, R-CREATE-7, R-CREATE-10, R-CREATE-12
     pub fn complete<T: Body>(self, outcome: Answer<Created<T>>) {
         let Some(completion) = self.completion else { return };
         let (status, object) = match outcome {

@@ -44,7 +44,8 @@ impl Counter {
     }
 }
 
-/// All counters zero, reserved ones included. //= R-PERF-10
+/// All counters zero, reserved ones included.
+//= R-PERF-10
 const ZERO: NDIS_NDK_PERFORMANCE_COUNTERS = NDIS_NDK_PERFORMANCE_COUNTERS {
     Connect: 0,
     Accept: 0,
@@ -80,8 +81,7 @@ const ZERO: NDIS_NDK_PERFORMANCE_COUNTERS = NDIS_NDK_PERFORMANCE_COUNTERS {
 
 impl Core {
     /// The counters of `OID_NDK_STATISTICS`. IRQL <= `DISPATCH_LEVEL`.
-    ///
-    /// //= R-PERF-2, R-PERF-3, R-PERF-4, R-PERF-5, R-PERF-6, R-PERF-7, R-PERF-8, R-PERF-9, R-PERF-12
+    //= R-PERF-2, R-PERF-3, R-PERF-4, R-PERF-5, R-PERF-6, R-PERF-7, R-PERF-8, R-PERF-9, R-PERF-12
     pub fn performance(&self) -> NDIS_NDK_PERFORMANCE_COUNTERS {
         NDIS_NDK_PERFORMANCE_COUNTERS {
             Connect: self.counters.connect.get(),
@@ -100,8 +100,7 @@ impl Core {
 
     /// Shows every active connection to `each`; the entries of `OID_NDK_CONNECTIONS`. Each entry is
     /// consistent in itself.
-    ///
-    /// //= R-OIDNDK-19, R-OIDNDK-21, R-OIDNDK-26, R-OIDNDK-27
+    //= R-OIDNDK-19, R-OIDNDK-21, R-OIDNDK-26, R-OIDNDK-27
     pub fn connections(&self, mut each: impl FnMut(NDIS_NDK_CONNECTION_ENTRY)) {
         self.registry.connectors(|connector| {
             if let Some((local, remote)) = connector.active_ends() {
@@ -116,8 +115,7 @@ impl Core {
     }
 
     /// Shows every listener and shared endpoint to `each`; the entries of `OID_NDK_LOCAL_ENDPOINTS`.
-    ///
-    /// //= R-OIDNDK-23, R-OIDNDK-24
+    //= R-OIDNDK-23, R-OIDNDK-24
     pub fn local_endpoints(&self, mut each: impl FnMut(NDIS_NDK_LOCAL_ENDPOINT_ENTRY)) {
         let scope = self.host.link().scope;
         self.ports.for_each(|address, purpose| {

@@ -26,7 +26,7 @@ impl Body for Pd {
 }
 
 impl Pd {
-    /// //= R-CREATE-27
+    //= R-CREATE-27
     pub fn create(adapter: &Ref<Adapter>) -> Answer<Created<Self>> {
         let core = adapter.core();
         core.quotas.pds.admit()?.keep();

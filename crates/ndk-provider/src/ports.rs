@@ -1,9 +1,11 @@
 //! The port space of one adapter: which local endpoints are taken, and by what.
 //!
-//! RDMA ports are a space of their own, not shared with the host's TCP (//= R-CONN-63). An [`Endpoint`] is a
+//! RDMA ports are a space of their own, not shared with the host's TCP (R-CONN-63). An [`Endpoint`] is a
 //! reservation and ends when dropped; who owns it decides how long that is: a listener or shared endpoint
-//! object, which outlives its connectors, or the connector itself (//= R-CONN-54, R-CONN-55, R-CONN-56,
+//! object, which outlives its connectors, or the connector itself (
 //! R-CONN-57, R-CONN-58).
+//= R-CONN-63
+//= R-CONN-54, R-CONN-55, R-CONN-56
 
 use crate::fallible;
 use crate::status::Answer;
@@ -14,8 +16,7 @@ use nt::SpinLock;
 use roce::Arc;
 
 /// First of the ports chosen for those who ask for port 0; the last is 65535.
-///
-/// //= R-CONN-1, R-CREATE-47
+//= R-CONN-1, R-CREATE-47
 pub const FIRST_EPHEMERAL: u16 = 49152;
 
 /// What holds an endpoint.
@@ -52,8 +53,7 @@ impl PortSpace {
     }
 
     /// Reserves `address`, or a free ephemeral port of it when its port is 0.
-    ///
-    /// //= R-CREATE-48, R-CREATE-50, R-CONN-1, R-CONN-3, R-CONN-50
+    //= R-CREATE-48, R-CREATE-50, R-CONN-1, R-CONN-3, R-CONN-50
     pub fn reserve(space: &Arc<Self>, address: SocketAddr, purpose: Purpose) -> Answer<Endpoint> {
         let mut taken = space.taken.lock();
         let port = match address.port() {
@@ -81,8 +81,7 @@ impl PortSpace {
 impl Taken {
     /// Whether somebody has the port on this address, or on all of its family, or on any if it is a
     /// wildcard itself. One port has few owners: an adapter has few addresses.
-    ///
-    /// //= R-CONN-53, R-CONN-54
+    //= R-CONN-53, R-CONN-54
     fn overlaps(&self, ip: IpAddr, port: u16) -> bool {
         let first = self.endpoints.partition_point(|entry| entry.0 < port);
         let owners = self.endpoints.iter().skip(first).take_while(|entry| entry.0 == port);

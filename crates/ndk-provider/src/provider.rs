@@ -5,9 +5,11 @@
 //! batch; a timer calls back when the engine wants it. Both are nobody's stack but the provider's, so they
 //! deliver what the engine has to tell: [`Core::work`]. A consumer's call delivers nothing, for the consumer
 //! may hold locks and may itself be inside a callback; it sends what it made ready and leaves the rest to a
-//! DPC: [`Core::after_call`]. So callbacks never nest (//= R-CQ-14, R-CQ-15, R-IRQL-4, R-IRQL-11).
+//! DPC: [`Core::after_call`]. So callbacks never nest (R-CQ-14, R-CQ-15, R-IRQL-4, R-IRQL-11).
 //!
-//! Each round has a budget (//= R-IRQL-10); what is left over is for the DPC.
+//! Each round has a budget (R-IRQL-10); what is left over is for the DPC.
+//= R-CQ-14, R-CQ-15, R-IRQL-4, R-IRQL-11
+//= R-IRQL-10
 
 use crate::adapter::{self, Adapter};
 use crate::connector::Connector;
@@ -122,17 +124,20 @@ impl Provider {
         Ok(Self { core, enabled: AtomicBool::new(true) })
     }
 
-    /// The limits to show NDIS, whatever is enabled. //= R-OPEN-5, R-PNP-1
+    /// The limits to show NDIS, whatever is enabled.
+    //= R-OPEN-5, R-PNP-1
     pub fn capabilities(&self) -> NDIS_NDK_CAPABILITIES {
         crate::info::capabilities(crate::info::NEWEST.get())
     }
 
-    /// Whether an open would be granted now. //= R-OPEN-6
+    /// Whether an open would be granted now.
+    //= R-OPEN-6
     pub fn is_enabled(&self) -> bool {
         self.enabled.load(Ordering::Acquire) && self.core.host.is_present()
     }
 
-    /// Grants or refuses opens from now on; adapters that are open stay so (//= R-PNP-3).
+    /// Grants or refuses opens from now on; adapters that are open stay so (R-PNP-3).
+    //= R-PNP-3
     pub fn set_enabled(&self, enabled: bool) {
         self.enabled.store(enabled, Ordering::Release);
     }
@@ -143,8 +148,7 @@ impl Provider {
     }
 
     /// `OpenNDKAdapterHandler`. `PASSIVE_LEVEL`.
-    ///
-    /// //= R-OPEN-8, R-OPEN-9, R-OPEN-10, R-OPEN-11, R-OPEN-12, R-OPEN-16, R-OPEN-17, R-OPEN-23
+    //= R-OPEN-8, R-OPEN-9, R-OPEN-10, R-OPEN-11, R-OPEN-12, R-OPEN-16, R-OPEN-17, R-OPEN-23
     pub fn open(&self, asked: NDK_VERSION) -> Result<*mut NDK_ADAPTER, NDIS_STATUS> {
         let version = adapter::negotiate(asked).ok_or(NDIS_STATUS_BAD_VERSION)?;
         self.core.adapters.fetch_add(1, Ordering::AcqRel);
@@ -163,8 +167,7 @@ impl Provider {
 
     /// Closes an adapter opened here; returns when everything opened below it is closed and the last callback
     /// has returned. `PASSIVE_LEVEL`.
-    ///
-    /// //= R-OPEN-24, R-OPEN-25, R-OPEN-26, R-OPEN-40
+    //= R-OPEN-24, R-OPEN-25, R-OPEN-26, R-OPEN-40
     pub(crate) fn close_adapter(&self, adapter: &Ref<Adapter>) {
         if Arc::ptr_eq(adapter.core(), &self.core) {
             Adapter::close(adapter);
@@ -189,8 +192,7 @@ impl Provider {
 
     /// The device is gone, or is about to be: connections are aborted, requests end. IRQL <=
     /// `DISPATCH_LEVEL`.
-    ///
-    /// //= R-PNP-8, R-PNP-10
+    //= R-PNP-8, R-PNP-10
     pub fn remove(&self) {
         self.set_enabled(false);
         self.core.registry.connectors(Connector::abort);
@@ -203,8 +205,7 @@ impl Provider {
     ///
     /// Fails without memory, or with more addresses than there is room for: those that have gone are none any
     /// more then, but some that are new are still strangers', until the list is told again.
-    ///
-    /// //= R-CONN-101
+    //= R-CONN-101
     pub fn set_addresses(&self, addresses: &[IpAddr]) -> Answer {
         self.core.engine.set_addresses(addresses).map_err(status::connection)
     }
@@ -223,8 +224,7 @@ impl Provider {
 
 impl Drop for Provider {
     /// No NDK adapter is open any more. Stops the clockwork and waits for it. `PASSIVE_LEVEL`.
-    ///
-    /// //= R-PNP-14
+    //= R-PNP-14
     fn drop(&mut self) {
         let clockwork = self.core.clockwork.lock().take();
         drop(clockwork);
@@ -394,8 +394,7 @@ impl Core {
 
     /// Answers a create call: inline, or through `request` when it shall pend. `parent` is held until the
     /// callback has returned.
-    ///
-    /// //= R-CREATE-1, R-CREATE-2, R-CREATE-4, R-CREATE-13, R-CREATE-18
+    //= R-CREATE-1, R-CREATE-2, R-CREATE-4, R-CREATE-13, R-CREATE-18
     pub fn create<T: Body, P: Body>(
         &self,
         parent: &Ref<P>,
@@ -438,8 +437,8 @@ impl Core {
         };
         match WorkItem::try_new(self.host.owner(), task) {
             Ok(item) => item.queue(),
-            // No pool for a work item: the task is there all the same, and may answer on this stack
-            // (//= R-IRQL-5).
+            // No pool for a work item: the task is there all the same, and may answer on this stack.
+            //= R-IRQL-5
             Err(task) => task(),
         }
         STATUS_PENDING

@@ -1,9 +1,12 @@
 //! Queue pairs.
 //!
 //! A post is checked here for what only NDKPI knows (the flags, the consumer's number of elements) and by the
-//! engine for the rest: the queue pair's state, the length, the room in the queue (//= R-QP-4, R-QP-16,
-//! R-QP-18, R-QP-19, R-QP-23). A post that fails changes nothing (//= R-QP-61), except
-//! that it ends a chain of deferred ones (//= R-QP-38).
+//! engine for the rest: the queue pair's state, the length, the room in the queue (
+//! R-QP-18, R-QP-19, R-QP-23). A post that fails changes nothing (R-QP-61), except
+//! that it ends a chain of deferred ones (R-QP-38).
+//= R-QP-4, R-QP-16
+//= R-QP-61
+//= R-QP-38
 
 use crate::cq::Cq;
 use crate::dispatch;
@@ -55,7 +58,8 @@ pub struct Qp {
     initiator_sges: u32,
     attachment: SpinLock<Attachment>,
     pd: Ref<Pd>,
-    /// The other antecedents. //= R-CLOSE-14
+    /// The other antecedents.
+    //= R-CLOSE-14
     _queues: (Ref<Cq>, Ref<Cq>, Option<Ref<Srq>>),
 }
 
@@ -70,7 +74,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// //= R-CREATE-32, R-CREATE-35, R-CREATE-39, R-INFO-32
+    //= R-CREATE-32, R-CREATE-35, R-CREATE-39, R-INFO-32
     fn within_limits(&self) -> bool {
         self.receive_depth <= LIMITS.receive_depth
             && self.initiator_depth <= LIMITS.initiator_depth
@@ -96,7 +100,7 @@ impl Body for Qp {
 }
 
 impl Qp {
-    /// //= R-CREATE-33, R-CREATE-34, R-CREATE-36, R-CREATE-37, R-CREATE-38, R-CREATE-40
+    //= R-CREATE-33, R-CREATE-34, R-CREATE-36, R-CREATE-37, R-CREATE-38, R-CREATE-40
     pub fn create(
         pd: &Ref<Pd>,
         receive_cq: &Ref<Cq>,
@@ -155,8 +159,7 @@ impl Qp {
     }
 
     /// A post to the initiator queue has failed: what was deferred before it starts.
-    ///
-    /// //= R-QP-38
+    //= R-QP-38
     pub fn refuse(&self) {
         let core = self.pd.core();
         core.engine.undefer(&self.pair);
@@ -164,8 +167,7 @@ impl Qp {
     }
 
     /// What only NDKPI knows of a post; and the flags for the engine.
-    ///
-    /// //= R-QP-14, R-QP-16, R-QP-17, R-QP-23, R-QP-32
+    //= R-QP-14, R-QP-16, R-QP-17, R-QP-23, R-QP-32
     fn check(&self, operation: Operation, data: &Data<'_>, flags: u32) -> Answer<SendFlags> {
         let flags = send_flags(operation, flags).ok_or(STATUS_INVALID_PARAMETER)?;
         let limit = match operation {
@@ -179,7 +181,8 @@ impl Qp {
         }
     }
 
-    /// Posts to the receive queue. //= R-QP-5, R-QP-84
+    /// Posts to the receive queue.
+    //= R-QP-5, R-QP-84
     pub fn receive(&self, context: u64, sges: &[Sge]) -> Answer {
         let core = self.pd.core();
         let answer = core.engine.post_recv(&self.pair, &RecvRequest { context, sges }).map_err(status::post);
@@ -187,7 +190,7 @@ impl Qp {
         answer
     }
 
-    /// //= R-QP-10, R-QP-62, R-QP-63, R-QP-64, R-QP-68, R-QP-69, R-QP-73
+    //= R-QP-10, R-QP-62, R-QP-63, R-QP-64, R-QP-68, R-QP-69, R-QP-73
     pub fn flush(&self) {
         self.spend();
         let core = self.pd.core();
@@ -196,8 +199,7 @@ impl Qp {
     }
 
     /// A connection is to be made with it.
-    ///
-    /// //= R-QP-75, R-QP-73
+    //= R-QP-75, R-QP-73
     pub fn attach(&self) -> Answer {
         let mut attachment = self.attachment.lock();
         let refusal = match *attachment {
@@ -209,8 +211,7 @@ impl Qp {
     }
 
     /// The connection came to nothing: another may be tried, unless the peer's requests were served already.
-    ///
-    /// //= R-QP-73, R-QP-74
+    //= R-QP-73, R-QP-74
     pub fn detach(&self) {
         let unused = self.pair.state() == QpState::Init;
         self.step(if unused { AttachmentEvent::Detach } else { AttachmentEvent::Spend });
@@ -236,8 +237,7 @@ impl Qp {
 }
 
 /// Flags that mean something to an operation, and what they mean to the engine.
-///
-/// //= R-QP-23, R-QP-24, R-QP-25, R-QP-31, R-QP-34, R-QP-35, R-QP-85
+//= R-QP-23, R-QP-24, R-QP-25, R-QP-31, R-QP-34, R-QP-35, R-QP-85
 fn send_flags(operation: Operation, flags: u32) -> Option<SendFlags> {
     const ALL: u32 = NDK_OP_FLAG_SILENT_SUCCESS | NDK_OP_FLAG_READ_FENCE | NDK_OP_FLAG_DEFER;
     let known = match operation {

@@ -47,8 +47,7 @@ impl Quota {
     }
 
     /// Room for one more.
-    ///
-    /// //= R-CREATE-15
+    //= R-CREATE-15
     pub fn admit(&self) -> Answer<Admission<'_>> {
         let more = |used: u32| used.checked_add(1).filter(|more| *more <= self.limit);
         match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {

@@ -14,7 +14,8 @@ use nt::SpinLock;
 /// What is special to a shared endpoint.
 pub struct SharedEndpoint {
     address: SocketAddr,
-    /// Given back when the object and its connectors are closed. //= R-CLOSE-33, R-CONN-57
+    /// Given back when the object and its connectors are closed.
+    //= R-CLOSE-33, R-CONN-57
     endpoint: SpinLock<Option<Endpoint>>,
     adapter: Ref<Adapter>,
 }
@@ -32,7 +33,7 @@ impl Body for SharedEndpoint {
 }
 
 impl SharedEndpoint {
-    /// //= R-CREATE-47, R-CREATE-48, R-CREATE-49, R-CREATE-50, R-CREATE-52
+    //= R-CREATE-47, R-CREATE-48, R-CREATE-49, R-CREATE-50, R-CREATE-52
     pub fn create(adapter: &Ref<Adapter>, address: SocketAddr) -> Answer<Created<Self>> {
         let core = adapter.core();
         let scope = core.host.link().scope;

@@ -43,7 +43,7 @@ impl Body for Srq {
 }
 
 impl Srq {
-    /// //= R-CREATE-29, R-SRQ-14, R-SRQ-15
+    //= R-CREATE-29, R-SRQ-14, R-SRQ-15
     pub fn create(
         pd: &Ref<Pd>,
         depth: u32,
@@ -66,14 +66,13 @@ impl Srq {
         Ok(created)
     }
 
-    /// //= R-SRQ-3, R-SRQ-5
+    //= R-SRQ-3, R-SRQ-5
     pub fn receive(&self, context: u64, sges: &[Sge]) -> Answer {
         self.pd.core().engine.post_srq(&self.queue, &RecvRequest { context, sges }).map_err(status::post)
     }
 
     /// 0 leaves either as it is.
-    ///
-    /// //= R-SRQ-7, R-SRQ-8, R-SRQ-9, R-SRQ-10, R-SRQ-11, R-SRQ-12
+    //= R-SRQ-7, R-SRQ-8, R-SRQ-9, R-SRQ-10, R-SRQ-11, R-SRQ-12
     pub fn modify(&self, depth: u32, threshold: u32) -> Answer {
         if depth > LIMITS.srq_depth {
             return Err(STATUS_INVALID_PARAMETER);

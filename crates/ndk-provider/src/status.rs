@@ -16,8 +16,9 @@ pub type Answer<T = ()> = Result<T, NTSTATUS>;
 
 /// A post beyond the depth of its queue.
 ///
-/// The sister interface's code, a warning (//= R-QP-18): one public consumer takes warnings for success
+/// The sister interface's code, a warning (R-QP-18): one public consumer takes warnings for success
 /// (R-QP-89), and if that one ever matters, here is the place to answer with an error instead.
+//= R-QP-18
 pub const QUEUE_FULL: NTSTATUS = 0x8000_001A_u32.cast_signed();
 
 /// The answer of a call that has nothing more to say.
@@ -26,8 +27,7 @@ pub fn of(answer: Answer) -> NTSTATUS {
 }
 
 /// Why an object could not be made.
-///
-/// //= R-CREATE-14
+//= R-CREATE-14
 pub fn create(error: CreateError) -> NTSTATUS {
     match error {
         CreateError::OutOfMemory | CreateError::TooMany => STATUS_INSUFFICIENT_RESOURCES,
@@ -36,8 +36,7 @@ pub fn create(error: CreateError) -> NTSTATUS {
 }
 
 /// Why a work request was refused.
-///
-/// //= R-QP-4, R-QP-16, R-QP-18, R-QP-19, R-QP-33, R-QP-53, R-QP-84, R-SRQ-5
+//= R-QP-4, R-QP-16, R-QP-18, R-QP-19, R-QP-33, R-QP-53, R-QP-84, R-SRQ-5
 pub fn post(error: PostError) -> NTSTATUS {
     match error {
         PostError::NotConnected => STATUS_CONNECTION_INVALID,
@@ -53,8 +52,7 @@ pub fn post(error: PostError) -> NTSTATUS {
 }
 
 /// Why a shared receive queue was not changed.
-///
-/// //= R-SRQ-11, R-SRQ-12
+//= R-SRQ-11, R-SRQ-12
 pub fn modify(error: ModifyError) -> NTSTATUS {
     match error {
         ModifyError::OutOfMemory => STATUS_INSUFFICIENT_RESOURCES,
@@ -84,8 +82,7 @@ pub fn connection(error: ConnError) -> NTSTATUS {
 ///
 /// Whatever speaks against a request is a refusal, which a consumer may try again: that nobody listens, that
 /// the peer is short of something, or remembers an older connection of this queue pair.
-///
-/// //= R-CONN-6, R-CONN-7, R-CONN-10, R-CONN-38, R-CONN-39
+//= R-CONN-6, R-CONN-7, R-CONN-10, R-CONN-38, R-CONN-39
 pub fn refusal(reason: RejectReason, asking: bool) -> NTSTATUS {
     match (reason, asking) {
         (RejectReason::TIMEOUT, true) => STATUS_IO_TIMEOUT,
@@ -95,8 +92,7 @@ pub fn refusal(reason: RejectReason, asking: bool) -> NTSTATUS {
 }
 
 /// Why the answer to a peer was refused, by a connector whose own state allows it.
-///
-/// //= R-CONN-29, R-CONN-37, R-CONN-41
+//= R-CONN-29, R-CONN-37, R-CONN-41
 pub fn answer(error: ConnError) -> NTSTATUS {
     match error {
         // The peer has left, and the event that says so is still on its way.
@@ -114,8 +110,7 @@ pub fn mdl(error: MdlError) -> NTSTATUS {
 }
 
 /// Why a peer cannot be reached.
-///
-/// //= R-CONN-5
+//= R-CONN-5
 pub fn resolve(error: ResolveError) -> NTSTATUS {
     match error {
         ResolveError::NetworkUnreachable => STATUS_NETWORK_UNREACHABLE,
@@ -125,8 +120,7 @@ pub fn resolve(error: ResolveError) -> NTSTATUS {
 }
 
 /// How a work request ended, within the set of statuses a completion may carry.
-///
-/// //= R-QP-43, R-QP-46, R-QP-55, R-QP-56, R-QP-58, R-QP-59, R-QP-62, R-QP-88, R-QP-90
+//= R-QP-43, R-QP-46, R-QP-55, R-QP-56, R-QP-58, R-QP-59, R-QP-62, R-QP-88, R-QP-90
 pub fn completion(status: Status, kind: CompletionKind) -> NTSTATUS {
     match status {
         Status::Success => STATUS_SUCCESS,

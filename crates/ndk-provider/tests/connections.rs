@@ -154,7 +154,8 @@ fn the_active_side_may_still_say_no() {
     assert_eq!(call!(active.connector, NdkReject, null_mut(), 0), STATUS_SUCCESS);
     assert_eq!(accepting.wait(), STATUS_CONNECTION_REFUSED);
     assert_eq!(passive.disconnected.count(), 0);
-    // Both queue pairs knew their peer: neither can be used again. //= R-QP-73
+    // Both queue pairs knew their peer: neither can be used again.
+    //= R-QP-73
     for (node, used, peer) in [(&a, active.qp, &b), (&b, passive.qp, &a)] {
         let spare = node.active();
         let own = spare.qp;

@@ -2,8 +2,9 @@
 //! of our own.
 //!
 //! The caller's chain is read during one call and not used after it: [`Mapping`] copies the page frame
-//! numbers. Its virtual address is an index and is never dereferenced (//= R-MR-7, R-LAM-20): it may be
+//! numbers. Its virtual address is an index and is never dereferenced (R-MR-7, R-LAM-20): it may be
 //! unmapped, of another process, or made up.
+//= R-MR-7, R-LAM-20
 
 use crate::sys;
 use alloc::alloc::{alloc, dealloc};

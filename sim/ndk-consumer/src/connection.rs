@@ -22,7 +22,8 @@ pub struct Connector<O: Os> {
     object: Object<O, NDK_CONNECTOR>,
     // Behind the object: the disconnect callback uses it until the close has ended.
     peer: Option<Arc<Peer<O>>>,
-    // A listener cannot be closed before its connectors (//= R-CLOSE-14).
+    // A listener cannot be closed before its connectors.
+    //= R-CLOSE-14
     _listener: Option<Arc<Listener<O>>>,
 }
 
@@ -313,7 +314,8 @@ unsafe extern "efiapi" fn connecting<O: Os>(context: *mut c_void, connector: *mu
     let incoming = unsafe { &*context.cast_const().cast::<Incoming<O>>() };
     incoming.os.called_back("ConnectEvent");
     let Some(connector) = ptr::NonNull::new(connector) else { return };
-    // SAFETY: an incoming connector is the consumer's to close (//= R-CONN-46).
+    // SAFETY: an incoming connector is the consumer's to close.
+    //= R-CONN-46
     let object: Object<O, NDK_CONNECTOR> = unsafe { Object::new(&incoming.os, connector) };
     let mut queue = incoming.lock();
     if queue.closing {

@@ -23,7 +23,8 @@ pub struct Cq<O: Os> {
 
 /// The one reader of a completion queue.
 ///
-/// Polls and arms of a queue must not run at the same time (//= R-CQ-17): they take this value mutably.
+/// Polls and arms of a queue must not run at the same time (R-CQ-17): they take this value mutably.
+//= R-CQ-17
 pub struct Completions<O: Os> {
     cq: Arc<Cq<O>>,
 }
@@ -120,7 +121,8 @@ impl<O: Os> Completions<O> {
             if taken != 0 || self.cq.notification.woken.swap(false, Ordering::AcqRel) {
                 return Ok(taken);
             }
-            // One that came between the poll and the arm satisfies the arm (//= R-CQ-16).
+            // One that came between the poll and the arm satisfies the arm.
+            //= R-CQ-16
             self.arm()?;
             let signaled = self.cq.notification.event.wait(Some(deadline.saturating_sub(os.now())));
             Status(self.cq.notification.status.load(Ordering::Acquire)).check()?;

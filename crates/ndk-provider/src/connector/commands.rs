@@ -31,9 +31,8 @@ pub enum Source<'a> {
 
 impl Connector {
     /// Asks a peer; `STATUS_PENDING` follows from `Ok`.
-    ///
-    /// //= R-CONN-1, R-CONN-2, R-CONN-3, R-CONN-8, R-CONN-9, R-CONN-17, R-CONN-18, R-CONN-19, R-CONN-26,
-    /// //= R-CONN-27, R-CREATE-52
+    //= R-CONN-1, R-CONN-2, R-CONN-3, R-CONN-8, R-CONN-9, R-CONN-17, R-CONN-18, R-CONN-19, R-CONN-26
+    //= R-CONN-27, R-CREATE-52
     #[inline(never)]
     pub fn connect(
         this: &Ref<Self>,
@@ -104,8 +103,7 @@ impl Connector {
     }
 
     /// The way to the peer, which may be this adapter itself. `PASSIVE_LEVEL`.
-    ///
-    /// //= R-INFO-29
+    //= R-INFO-29
     fn resolve(core: &Core, local: IpAddr, destination: IpAddr) -> Answer<Path> {
         if !core.host.is_local(destination) {
             return core.host.resolve(local, destination).map_err(status::resolve);
@@ -115,7 +113,7 @@ impl Connector {
         Ok(Path { remote_mac: link.mac, mtu: link.mtu })
     }
 
-    /// //= R-CONN-4
+    //= R-CONN-4
     fn check_unique(core: &Core, local: SocketAddr, remote: SocketAddr) -> Answer {
         let mut taken = false;
         core.registry.connectors(|connector| {
@@ -146,8 +144,7 @@ impl Connector {
     }
 
     /// The second half of connect. Answers inline: the engine sends and does not wait.
-    ///
-    /// //= R-CONN-28, R-CONN-29, R-CONN-32, R-CONN-33
+    //= R-CONN-28, R-CONN-29, R-CONN-32, R-CONN-33
     pub fn complete_connect(&self, disconnect: Option<DisconnectEvent>) -> Answer {
         let core = self.core();
         let mut inner = self.inner.lock();
@@ -163,8 +160,7 @@ impl Connector {
     }
 
     /// Says yes to an incoming request; `STATUS_PENDING` follows from `Ok`.
-    ///
-    /// //= R-CONN-19, R-CONN-25, R-CONN-32, R-CONN-34, R-CONN-41, R-CONN-43, R-CONN-44
+    //= R-CONN-19, R-CONN-25, R-CONN-32, R-CONN-34, R-CONN-41, R-CONN-43, R-CONN-44
     #[inline(never)]
     pub fn accept(
         this: &Ref<Self>,
@@ -199,7 +195,7 @@ impl Connector {
         Ok(())
     }
 
-    /// //= R-CONN-36, R-CONN-37, R-CONN-40
+    //= R-CONN-36, R-CONN-37, R-CONN-40
     pub fn reject(&self, private_data: &[u8]) -> Answer {
         if private_data.len() > LIMITS.callee_data as usize {
             return Err(STATUS_INVALID_BUFFER_SIZE);
@@ -217,8 +213,7 @@ impl Connector {
     }
 
     /// Says goodbye: `Ok(true)` when the callback will tell, `Ok(false)` when it is over already.
-    ///
-    /// //= R-CONN-80, R-CONN-83, R-CONN-86, R-CONN-91, R-QP-71
+    //= R-CONN-80, R-CONN-83, R-CONN-86, R-CONN-91, R-QP-71
     pub fn disconnect(&self, request: impl FnOnce() -> Request<Self>) -> Answer<bool> {
         let core = self.core();
         let mut inner = self.inner.lock();
@@ -232,7 +227,8 @@ impl Connector {
         inner.set_active(core, false);
         if let Some(qp) = &inner.qp {
             qp.spend();
-            // Before a callback the engine flushes; an answer inline is given now. //= R-CONN-83, R-CONN-84
+            // Before a callback the engine flushes; an answer inline is given now.
+            //= R-CONN-83, R-CONN-84
             if !waits {
                 core.engine.flush(qp.pair());
             }

@@ -25,9 +25,11 @@ pub(super) struct Inner {
     pub(super) local: Option<SocketAddr>,
     pub(super) remote: Option<SocketAddr>,
     pub(super) said: Said,
-    /// Held from connect or accept on. //= R-CLOSE-14
+    /// Held from connect or accept on.
+    //= R-CLOSE-14
     pub(super) qp: Option<Ref<Qp>>,
-    /// The port of a plain connect. //= R-CONN-56, R-CONN-58
+    /// The port of a plain connect.
+    //= R-CONN-56, R-CONN-58
     pub(super) endpoint: Option<Endpoint>,
     /// The endpoint it shares with others.
     pub(super) shared: Option<Ref<SharedEndpoint>>,
@@ -128,7 +130,8 @@ impl Inner {
             //= R-CONN-87, R-CONN-90, R-QP-72
             ConnEvent::Disconnected => {
                 // A consumer that is saying goodbye itself hears by `DisconnectDone`, which always follows
-                // and comes after the flush. //= R-CONN-84, R-CONN-94
+                // and comes after the flush.
+                //= R-CONN-84, R-CONN-94
                 if self.state != State::Disconnecting && !self.part(core) {
                     self.fail(core, STATUS_CONNECTION_ABORTED);
                 }
@@ -169,7 +172,8 @@ impl Inner {
         parted
     }
 
-    /// Connecting, accepting or disconnecting came to nothing. //= R-CONN-10, R-PERF-4, R-PERF-13
+    /// Connecting, accepting or disconnecting came to nothing.
+    //= R-CONN-10, R-PERF-4, R-PERF-13
     pub(super) fn fail(&mut self, core: &Core, status: NTSTATUS) {
         let disconnecting = self.state == State::Disconnecting;
         if self.enter(core, Event::Fail) {
@@ -181,7 +185,8 @@ impl Inner {
         }
     }
 
-    /// The queue pair may be used for another attempt. //= R-QP-74
+    /// The queue pair may be used for another attempt.
+    //= R-QP-74
     pub(super) fn let_qp_go(&self) {
         if let Some(qp) = &self.qp {
             qp.detach();
@@ -203,7 +208,7 @@ impl Inner {
         core::mem::take(&mut self.disconnect_due).then(|| self.disconnect.take()).flatten()
     }
 
-    /// //= R-PERF-6
+    //= R-PERF-6
     pub(super) fn set_active(&mut self, core: &Core, active: bool) {
         if core::mem::replace(&mut self.active, active) != active {
             if active {

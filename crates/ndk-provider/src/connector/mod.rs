@@ -3,7 +3,8 @@
 //! [`state`] is the table of what may happen when. Commands to the engine are given under the connector's
 //! lock, so that an event cannot overtake the command that caused it; callbacks are made without it, in
 //! order, one at a time ([`Connector::deliver`]): first the completion of the pending request, then the
-//! disconnect event (//= R-CONN-92).
+//! disconnect event (R-CONN-92).
+//= R-CONN-92
 
 mod commands;
 mod inner;
@@ -37,7 +38,8 @@ use terms::Said;
 pub struct Connector {
     pub(crate) ticket: Ticket,
     inner: SpinLock<Inner>,
-    /// Whom an incoming request came to; the connector is its successor. //= R-CLOSE-15
+    /// Whom an incoming request came to; the connector is its successor.
+    //= R-CLOSE-15
     _listener: Option<Ref<Listener>>,
     adapter: Ref<Adapter>,
 }
@@ -46,7 +48,8 @@ pub struct Connector {
 #[derive(Clone, Copy)]
 pub enum DisconnectEvent {
     Plain(NDK_FN_DISCONNECT_EVENT_CALLBACK, Context),
-    /// From 2.1 on. //= R-CONN-98
+    /// From 2.1 on.
+    //= R-CONN-98
     Ex(NDK_FN_DISCONNECT_EVENT_CALLBACK_EX, Context),
 }
 
@@ -58,8 +61,7 @@ impl Body for Connector {
 
     /// Abortive: the queue pair is flushed, a peer that waits for an answer is refused, one that is
     /// connected is told; the consumer gets no disconnect event.
-    ///
-    /// //= R-CLOSE-6, R-CLOSE-7, R-CLOSE-30, R-CLOSE-31, R-CLOSE-32, R-CONN-89, R-CONN-96
+    //= R-CLOSE-6, R-CLOSE-7, R-CLOSE-30, R-CLOSE-31, R-CLOSE-32, R-CONN-89, R-CONN-96
     fn closing(this: &Ref<Self>) {
         let core = this.adapter.core();
         let mut inner = this.inner.lock();
@@ -90,12 +92,13 @@ impl Body for Connector {
 }
 
 impl Connector {
-    /// //= R-CREATE-45
+    //= R-CREATE-45
     pub fn create(adapter: &Ref<Adapter>) -> Answer<Created<Self>> {
         Self::make(adapter, None, State::Idle)
     }
 
-    /// For a request that has come in. //= R-CONN-24, R-CONN-47, R-CONN-78
+    /// For a request that has come in.
+    //= R-CONN-24, R-CONN-47, R-CONN-78
     pub fn indicated(
         listener: &Ref<Listener>,
         connection: ConnId,
@@ -136,8 +139,7 @@ impl Connector {
     }
 
     /// The device or the address has gone: as if the peer had.
-    ///
-    /// //= R-PNP-8, R-PNP-10, R-CONN-101
+    //= R-PNP-8, R-PNP-10, R-CONN-101
     pub fn abort(&self) {
         let core = self.core();
         let mut inner = self.inner.lock();
@@ -173,7 +175,7 @@ impl Connector {
         }
     }
 
-    /// //= R-CONN-22, R-CONN-72, R-CONN-73, R-CONN-74
+    //= R-CONN-22, R-CONN-72, R-CONN-73, R-CONN-74
     pub fn data(&self) -> Answer<ConnectionData> {
         let inner = self.inner.lock();
         let Said::There(Terms { reads, private_data }) = inner.said else {
@@ -183,17 +185,18 @@ impl Connector {
         Ok(ConnectionData { inbound, outbound, private_data })
     }
 
-    /// //= R-CONN-77, R-CONN-79
+    //= R-CONN-77, R-CONN-79
     pub fn local_address(&self) -> Answer<SocketAddr> {
         self.inner.lock().local.ok_or(STATUS_CONNECTION_INVALID)
     }
 
-    /// //= R-CONN-78, R-CONN-79
+    //= R-CONN-78, R-CONN-79
     pub fn peer_address(&self) -> Answer<SocketAddr> {
         self.inner.lock().remote.ok_or(STATUS_CONNECTION_INVALID)
     }
 
-    /// Both ends, if it is an active connection. //= R-OIDNDK-27
+    /// Both ends, if it is an active connection.
+    //= R-OIDNDK-27
     pub fn active_ends(&self) -> Option<(SocketAddr, SocketAddr)> {
         let inner = self.inner.lock();
         if inner.active { inner.local.zip(inner.remote) } else { None }

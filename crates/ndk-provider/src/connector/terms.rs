@@ -15,7 +15,8 @@ pub(super) enum Said {
     There(Terms),
 }
 
-/// Read limits and private data, checked and copied. //= R-CONN-13
+/// Read limits and private data, checked and copied.
+//= R-CONN-13
 #[derive(Clone, Copy)]
 pub struct Terms {
     pub(super) reads: ReadLimits,
@@ -23,8 +24,10 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// The limits are lowered to the adapter's silently (//= R-CONN-20, R-CONN-23); private data may have
-    /// `room` bytes (//= R-CONN-14, R-CONN-15).
+    /// The limits are lowered to the adapter's silently (R-CONN-20, R-CONN-23); private data may have
+    /// `room` bytes (R-CONN-14, R-CONN-15).
+    //= R-CONN-20, R-CONN-23
+    //= R-CONN-14, R-CONN-15
     pub fn new(inbound: u32, outbound: u32, private_data: &[u8], room: u32) -> Answer<Self> {
         if private_data.len() > room as usize {
             return Err(STATUS_INVALID_BUFFER_SIZE);

@@ -35,7 +35,7 @@ pub static TABLE: NDK_ADAPTER_DISPATCH = NDK_ADAPTER_DISPATCH {
     NdkReleaseLAM: Some(release_lam),
 };
 
-/// //= R-INFO-2, R-INFO-3, R-INFO-4, R-INFO-5, R-INFO-6
+//= R-INFO-2, R-INFO-3, R-INFO-4, R-INFO-5, R-INFO-6
 unsafe extern "efiapi" fn query_info(
     adapter: *mut NDK_ADAPTER,
     info: *mut NDK_ADAPTER_INFO,
@@ -54,7 +54,7 @@ unsafe extern "efiapi" fn query_info(
     STATUS_SUCCESS
 }
 
-/// //= R-CREATE-23, R-CREATE-24, R-CREATE-26
+//= R-CREATE-23, R-CREATE-24, R-CREATE-26
 unsafe extern "efiapi" fn create_cq(
     adapter: *mut NDK_ADAPTER,
     depth: u32,
@@ -154,7 +154,7 @@ struct Description {
     offset: *mut u32,
 }
 
-/// //= R-LAM-5, R-LAM-14, R-LAM-15, R-LAM-16
+//= R-LAM-5, R-LAM-14, R-LAM-15, R-LAM-16
 unsafe extern "efiapi" fn build_lam(
     adapter: *mut NDK_ADAPTER,
     mdl: *mut MDL,
@@ -194,10 +194,10 @@ unsafe extern "efiapi" fn build_lam(
     })
 }
 
-/// //= R-LAM-8, R-LAM-9, R-LAM-13
 ///
 /// # Safety
 /// `lam` has room for the head and `built.pages` addresses.
+//= R-LAM-8, R-LAM-9, R-LAM-13
 unsafe fn describe(lam: *mut NDK_LOGICAL_ADDRESS_MAPPING, built: &lam::Built) {
     // SAFETY: the caller's promise.
     let context = unsafe { &raw mut (*lam).AdapterContext };

@@ -1,5 +1,6 @@
 //! Callbacks of the consumer. Never under a lock, never above `DISPATCH_LEVEL`, on a stack of the provider's
-//! own (//= R-IRQL-3, R-IRQL-4, R-IRQL-12).
+//! own (R-IRQL-3, R-IRQL-4, R-IRQL-12).
+//= R-IRQL-3, R-IRQL-4, R-IRQL-12
 
 use crate::connector::{Connector, DisconnectEvent};
 use crate::object::Created;

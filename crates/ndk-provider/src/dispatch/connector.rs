@@ -195,8 +195,7 @@ fn plain(event: Option<NDK_FN_DISCONNECT_EVENT_CALLBACK>, context: *mut c_void) 
 }
 
 /// Whom to tell as it is told from 2.1 on.
-///
-/// //= R-CONN-98
+//= R-CONN-98
 fn extended(
     event: Option<NDK_FN_DISCONNECT_EVENT_CALLBACK_EX>,
     context: *mut c_void,
@@ -260,7 +259,7 @@ unsafe extern "efiapi" fn disconnect(
     }
 }
 
-/// //= R-CONN-64, R-CONN-65, R-CONN-66, R-CONN-67, R-CONN-68, R-CONN-69, R-CONN-70, R-CONN-71
+//= R-CONN-64, R-CONN-65, R-CONN-66, R-CONN-67, R-CONN-68, R-CONN-69, R-CONN-70, R-CONN-71
 unsafe extern "efiapi" fn get_connection_data(
     connector: *mut NDK_CONNECTOR,
     inbound: *mut u32,

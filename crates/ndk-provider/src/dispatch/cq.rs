@@ -23,7 +23,8 @@ pub static TABLE: NDK_CQ_DISPATCH = NDK_CQ_DISPATCH {
 /// Completions taken from the queue at a time: what a stack frame can bear.
 const BATCH: usize = 8;
 
-/// Not offered. //= R-CQ-42
+/// Not offered.
+//= R-CQ-42
 unsafe extern "efiapi" fn resize(
     _cq: *mut NDK_CQ,
     _depth: u32,
@@ -33,7 +34,8 @@ unsafe extern "efiapi" fn resize(
     STATUS_NOT_SUPPORTED
 }
 
-/// Not offered. //= R-CQ-44, R-CQ-45, R-CQ-51
+/// Not offered.
+//= R-CQ-44, R-CQ-45, R-CQ-51
 unsafe extern "efiapi" fn control_moderation(_cq: *mut NDK_CQ, _interval: u32, _count: u32) -> NTSTATUS {
     STATUS_NOT_SUPPORTED
 }
@@ -56,10 +58,10 @@ unsafe extern "efiapi" fn get_results_ex(cq: *mut NDK_CQ, results: *mut NDK_RESU
 
 /// Moves up to `count` completions into `results`.
 ///
-/// //= R-CQ-19, R-CQ-20, R-CQ-28
 ///
 /// # Safety
 /// `results` has room for `count` entries.
+//= R-CQ-19, R-CQ-20, R-CQ-28
 unsafe fn poll<T>(cq: &Cq, results: *mut T, count: u32, shape: fn(&Completion) -> T) -> u32 {
     let mut batch = [Completion::EMPTY; BATCH];
     let mut filled = 0u32;
@@ -80,7 +82,7 @@ unsafe fn poll<T>(cq: &Cq, results: *mut T, count: u32, shape: fn(&Completion) -
     filled
 }
 
-/// //= R-CQ-22, R-CQ-23
+//= R-CQ-22, R-CQ-23
 fn plain(completion: &Completion) -> NDK_RESULT {
     NDK_RESULT {
         Status: status::completion(completion.status, completion.kind),
@@ -90,7 +92,7 @@ fn plain(completion: &Completion) -> NDK_RESULT {
     }
 }
 
-/// //= R-CQ-24, R-CQ-26, R-CQ-27, R-CQ-29
+//= R-CQ-24, R-CQ-26, R-CQ-27, R-CQ-29
 fn extended(completion: &Completion) -> NDK_RESULT_EX {
     let NDK_RESULT { Status, BytesTransferred, QPContext, RequestContext } = plain(completion);
     let (kind, output) = match completion.kind {

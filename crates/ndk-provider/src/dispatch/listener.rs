@@ -18,7 +18,7 @@ pub static TABLE: NDK_LISTENER_DISPATCH = NDK_LISTENER_DISPATCH {
     NdkControlConnectEvents: Some(control_connect_events),
 };
 
-/// //= R-CREATE-51, R-CONN-13
+//= R-CREATE-51, R-CONN-13
 unsafe extern "efiapi" fn listen(
     listener: *mut NDK_LISTENER,
     socket_address: *const SOCKADDR,

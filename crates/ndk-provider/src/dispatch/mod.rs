@@ -8,8 +8,7 @@
 //! **What the consumer promises** (the contract of NDKPI, and the argument of every `SAFETY` below): an object
 //! pointer was handed out by this provider and is not closed before the call returns; other pointers are
 //! valid for what the header says of them until the call returns, or until the callback when it pends.
-//!
-//! //= R-OPEN-22, R-OPEN-39, R-IRQL-1
+//= R-OPEN-22, R-OPEN-39, R-IRQL-1
 
 pub mod adapter;
 pub mod callback;
@@ -94,8 +93,7 @@ pub unsafe extern "efiapi" fn close<T: Below>(
 }
 
 /// `NdkQueryExtension`: there are none. The output stays as it is.
-///
-/// //= R-EXT-1, R-EXT-2, R-EXT-3, R-EXT-4, R-EXT-5, R-EXT-7
+//= R-EXT-1, R-EXT-2, R-EXT-3, R-EXT-4, R-EXT-5, R-EXT-7
 pub unsafe extern "efiapi" fn query_extension(
     _object: *mut NDK_OBJECT_HEADER,
     _id: *mut GUID,
@@ -107,10 +105,10 @@ pub unsafe extern "efiapi" fn query_extension(
 
 /// Answers a create call.
 ///
-/// //= R-CREATE-1, R-CREATE-3, R-CREATE-5
 ///
 /// # Safety
 /// `out` is where the consumer wants the object, valid during the call.
+//= R-CREATE-1, R-CREATE-3, R-CREATE-5
 unsafe fn answer_create<T: Body>(
     outcome: Result<Created<T>, NTSTATUS>,
     out: *mut *mut T::Public,
@@ -128,10 +126,10 @@ unsafe fn answer_create<T: Body>(
 
 /// Bytes of the consumer's.
 ///
-/// //= R-CONN-14, R-CONN-16
 ///
 /// # Safety
 /// `bytes` is null or valid for reading `length` bytes during `'a`.
+//= R-CONN-14, R-CONN-16
 unsafe fn bytes<'a>(bytes: *const c_void, length: u32) -> Result<&'a [u8], NTSTATUS> {
     match (bytes.is_null(), length) {
         (_, 0) => Ok(&[]),

@@ -35,7 +35,8 @@ unsafe extern "efiapi" fn register(
     }
     let mdl = Sent(mdl);
     mr.pd().core().request(&mr, completion, Context::new(context), move |mr| {
-        // SAFETY: the consumer's list, unchanged until the request is answered. //= R-MR-8
+        // SAFETY: the consumer's list, unchanged until the request is answered.
+        //= R-MR-8
         match unsafe { MdlChain::new(mdl.get()) } {
             Some(chain) => mr.normal()?.register(mr.pd(), chain, length, flags),
             None => Err(STATUS_INVALID_PARAMETER),

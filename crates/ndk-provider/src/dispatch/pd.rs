@@ -55,7 +55,7 @@ unsafe extern "efiapi" fn create_mw(
     unsafe { answer_create(outcome, out) }
 }
 
-/// //= R-CREATE-24, R-CREATE-31, R-SRQ-19
+//= R-CREATE-24, R-CREATE-31, R-SRQ-19
 unsafe extern "efiapi" fn create_srq(
     pd: *mut NDK_PD,
     depth: u32,
@@ -104,7 +104,7 @@ unsafe extern "efiapi" fn create_qp(
     unsafe { answer_create(outcome, out) }
 }
 
-/// //= R-CREATE-39, R-CREATE-41
+//= R-CREATE-39, R-CREATE-41
 unsafe extern "efiapi" fn create_qp_with_srq(
     pd: *mut NDK_PD,
     receive_cq: *mut NDK_CQ,
@@ -133,7 +133,7 @@ unsafe extern "efiapi" fn create_qp_with_srq(
     unsafe { answer_create(outcome, out) }
 }
 
-/// //= R-CREATE-28, R-MR-54, R-MR-55
+//= R-CREATE-28, R-MR-54, R-MR-55
 unsafe extern "efiapi" fn get_privileged_token(_pd: *mut NDK_PD, token: *mut u32) {
     // SAFETY: the consumer's slot.
     unsafe { token.write(roce::PRIVILEGED_KEY) };

@@ -37,7 +37,8 @@ pub const MAX_SGES: usize = {
     (if longest > c { longest } else { c }) as usize
 };
 
-/// Bytes of the longest inline request, and elements of the longest list of one. //= R-QP-32
+/// Bytes of the longest inline request, and elements of the longest list of one.
+//= R-QP-32
 const MAX_INLINE: usize = LIMITS.inline as usize;
 
 unsafe extern "efiapi" fn flush(qp: *mut NDK_QP) {
@@ -55,7 +56,7 @@ unsafe extern "efiapi" fn send(
     unsafe { initiate(qp, context, sgl, count, flags, Operation::Send) }
 }
 
-/// //= R-QP-77, R-QP-80, R-CQ-25
+//= R-QP-77, R-QP-80, R-CQ-25
 unsafe extern "efiapi" fn send_and_invalidate(
     qp: *mut NDK_QP,
     context: *mut c_void,
@@ -82,7 +83,7 @@ unsafe extern "efiapi" fn receive(
     status::of(answer.and_then(|sges| qp.receive(context.expose_provenance() as u64, sges)))
 }
 
-/// //= R-QP-49, R-QP-50, R-QP-51, R-QP-87
+//= R-QP-49, R-QP-50, R-QP-51, R-QP-87
 unsafe extern "efiapi" fn read(
     qp: *mut NDK_QP,
     context: *mut c_void,
@@ -97,7 +98,7 @@ unsafe extern "efiapi" fn read(
     unsafe { initiate(qp, context, sgl, count, flags, operation) }
 }
 
-/// //= R-QP-49, R-QP-50
+//= R-QP-49, R-QP-50
 unsafe extern "efiapi" fn write(
     qp: *mut NDK_QP,
     context: *mut c_void,
@@ -112,10 +113,10 @@ unsafe extern "efiapi" fn write(
     unsafe { initiate(qp, context, sgl, count, flags, operation) }
 }
 
-/// //= R-QP-1, R-QP-13
 ///
 /// # Safety
 /// `sgl` has `count` elements; those of an inline request lead to memory readable during the call.
+//= R-QP-1, R-QP-13
 unsafe fn initiate(
     qp: *mut NDK_QP,
     context: *mut c_void,
@@ -143,10 +144,10 @@ unsafe fn initiate(
 
 /// A copy of a consumer's list, which may be gone when the post returns.
 ///
-/// //= R-QP-13, R-QP-14, R-QP-41
 ///
 /// # Safety
 /// `sgl` is null or has `count` elements.
+//= R-QP-13, R-QP-14, R-QP-41
 pub unsafe fn sges(sgl: *const NDK_SGE, count: u32, copy: &mut [Sge; MAX_SGES]) -> Answer<&[Sge]> {
     let copy = copy.get_mut(..count as usize).ok_or(STATUS_DATA_OVERRUN)?;
     if sgl.is_null() && count != 0 {
@@ -163,10 +164,10 @@ pub unsafe fn sges(sgl: *const NDK_SGE, count: u32, copy: &mut [Sge; MAX_SGES]) 
 /// A copy of the data that an inline list leads to, tokens unseen. The longest that any queue pair takes;
 /// shorter limits are the queue pair's own.
 ///
-/// //= R-QP-30, R-QP-32, R-QP-33, R-IRQL-7
 ///
 /// # Safety
 /// `sgl` is null or has `count` elements, and each leads to memory that is readable during the call.
+//= R-QP-30, R-QP-32, R-QP-33, R-IRQL-7
 unsafe fn gather(sgl: *const NDK_SGE, count: u32, copy: &mut [u8; MAX_INLINE]) -> Answer<&[u8]> {
     if count as usize > MAX_INLINE {
         return Err(STATUS_DATA_OVERRUN);
@@ -207,7 +208,7 @@ fn numbers(element: &NDK_SGE) -> Sge {
     Sge { address: 0, length: element.Length, key: element.MemoryRegionToken }
 }
 
-/// //= R-MR-58, R-MR-60, R-MR-61, R-MR-62, R-MR-66
+//= R-MR-58, R-MR-60, R-MR-61, R-MR-62, R-MR-66
 unsafe extern "efiapi" fn bind(
     qp: *mut NDK_QP,
     context: *mut c_void,
@@ -232,7 +233,8 @@ unsafe extern "efiapi" fn bind(
     status::of(keeping(&mw, Some(Ref::clone(&mr)), post))
 }
 
-/// Posts a request after which `mw` keeps `region`, if the post succeeds. //= R-CLOSE-14
+/// Posts a request after which `mw` keeps `region`, if the post succeeds.
+//= R-CLOSE-14
 fn keeping(mw: &Mw, region: Option<Ref<Mr>>, post: impl FnOnce() -> Answer) -> Answer {
     let before = mw.keep(region);
     let answer = post();
@@ -241,7 +243,7 @@ fn keeping(mw: &Mw, region: Option<Ref<Mr>>, post: impl FnOnce() -> Answer) -> A
     answer
 }
 
-/// //= R-MR-30, R-MR-37, R-MR-40
+//= R-MR-30, R-MR-37, R-MR-40
 unsafe extern "efiapi" fn fast_register(
     qp: *mut NDK_QP,
     context: *mut c_void,
@@ -271,7 +273,7 @@ unsafe extern "efiapi" fn fast_register(
     status::of(qp.initiate(context.expose_provenance() as u64, operation, data, flags))
 }
 
-/// //= R-MR-43
+//= R-MR-43
 unsafe extern "efiapi" fn invalidate(
     qp: *mut NDK_QP,
     context: *mut c_void,
@@ -293,8 +295,7 @@ unsafe extern "efiapi" fn invalidate(
 }
 
 /// What the rights among the flags of a fast registration or a bind mean, and the flags without them.
-///
-/// //= R-MR-40, R-QP-24
+//= R-MR-40, R-QP-24
 fn rights(flags: u32) -> (Access, u32) {
     let meanings = [
         (NDK_OP_FLAG_ALLOW_REMOTE_READ, Access::REMOTE_READ),
@@ -312,10 +313,10 @@ fn rights(flags: u32) -> (Access, u32) {
 
 /// Addresses of pages, in the consumer's array.
 ///
-/// //= R-MR-32, R-MR-39
 ///
 /// # Safety
 /// `pages` is null or has `count` entries during `'a`.
+//= R-MR-32, R-MR-39
 unsafe fn page_addresses<'a>(pages: *const NDK_LOGICAL_ADDRESS, count: u32) -> Answer<&'a [u64]> {
     if pages.is_null() || count == 0 || count > LIMITS.fast_pages {
         return Err(STATUS_INVALID_PARAMETER);
@@ -328,7 +329,8 @@ fn within(length: usize, limit: usize) -> Answer {
     if (1..=limit).contains(&length) { Ok(()) } else { Err(STATUS_INVALID_PARAMETER) }
 }
 
-/// A failed post like any other, of an object that is none. //= R-QP-38
+/// A failed post like any other, of an object that is none.
+//= R-QP-38
 fn refused(qp: &Qp) -> NTSTATUS {
     qp.refuse();
     STATUS_INVALID_PARAMETER

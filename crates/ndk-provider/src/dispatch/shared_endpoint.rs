@@ -27,10 +27,10 @@ unsafe extern "efiapi" fn get_local_address(
 
 /// Writes an address to a consumer's buffer, if it has room.
 ///
-/// //= R-CONN-75, R-CONN-76
 ///
 /// # Safety
 /// `length` is null or the consumer's; `out` is null or has room for as many bytes.
+//= R-CONN-75, R-CONN-76
 pub unsafe fn show(address: Answer<SocketAddr>, out: *mut SOCKADDR, length: *mut u32) -> NTSTATUS {
     let (bytes, size) = match address {
         Ok(address) => address::emit(address),

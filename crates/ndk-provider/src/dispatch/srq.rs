@@ -17,7 +17,7 @@ pub static TABLE: NDK_SRQ_DISPATCH = NDK_SRQ_DISPATCH {
     NdkSrqReceive: Some(receive),
 };
 
-/// //= R-SRQ-13
+//= R-SRQ-13
 unsafe extern "efiapi" fn modify(
     srq: *mut NDK_SRQ,
     depth: u32,

@@ -1,11 +1,12 @@
 //! Registration by requests: the engine holds a region ready, whose pages come with each request.
 //!
 //! Whether it grants anything is the engine's to know. Its token is the same over all registrations: it is
-//! read once by consumers, and sent to peers (//= R-MR-29, R-MR-30).
+//! read once by consumers, and sent to peers (R-MR-29, R-MR-30).
 //!
 //! A close does not wait for requests that name it and are still queued, as R-CLOSE-28 \[P\] would have it:
 //! the engine's region goes at once, and such a request fails when its turn comes. No memory is touched then,
 //! for every access looks the region up.
+//= R-MR-29, R-MR-30
 
 use crate::info::LIMITS;
 use crate::machine::machine;
@@ -56,8 +57,7 @@ impl Fast {
     }
 
     /// Begins an initialization; [`Fast::initialize`] ends it. Not while something is registered.
-    ///
-    /// //= R-MR-25, R-MR-26, R-MR-28
+    //= R-MR-25, R-MR-26, R-MR-28
     pub fn begin_initialize(&self, pages: u32) -> Answer {
         if pages == 0 {
             return Err(STATUS_INVALID_PARAMETER);
@@ -73,7 +73,7 @@ impl Fast {
         Ok(())
     }
 
-    /// //= R-MR-5, R-MR-27, R-MR-31
+    //= R-MR-5, R-MR-27, R-MR-31
     pub fn initialize(&self, pd: &Pd, pages: u32, remote: bool) -> Answer {
         let engine = &pd.core().engine;
         let outcome = engine.allocate_region(pd.domain(), pages, remote).map_err(status::create);

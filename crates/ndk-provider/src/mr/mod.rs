@@ -47,7 +47,7 @@ impl Mr {
         Created::try_new(pd.adapter().version(), Self { kind, pd: pd.clone() })
     }
 
-    /// //= R-CREATE-42, R-CREATE-43, R-MR-67
+    //= R-CREATE-42, R-CREATE-43, R-MR-67
     pub fn normal(&self) -> Answer<&Normal> {
         match &self.kind {
             Kind::Normal(normal) => Ok(normal),
@@ -55,7 +55,7 @@ impl Mr {
         }
     }
 
-    /// //= R-CREATE-42, R-CREATE-43, R-MR-24, R-MR-43
+    //= R-CREATE-42, R-CREATE-43, R-MR-24, R-MR-43
     pub fn fast(&self) -> Answer<&Fast> {
         match &self.kind {
             Kind::Fast(fast) => Ok(fast),
@@ -66,8 +66,7 @@ impl Mr {
     /// The token of the memory; 0, which is none, when there is none yet.
     ///
     /// One token serves both sides; what a peer may do with it is the region's rights' business.
-    ///
-    /// //= R-MR-12, R-MR-13, R-MR-14, R-CREATE-44
+    //= R-MR-12, R-MR-13, R-MR-14, R-CREATE-44
     pub fn token(&self) -> u32 {
         match &self.kind {
             Kind::Normal(normal) => normal.token(),

@@ -1,7 +1,8 @@
 //! Registration by a call.
 //!
 //! It maps the pages of the consumer's list under a list of the provider's own, so that the consumer's may
-//! go when the call completes (//= R-MR-8); the virtual address is an index (//= R-MR-6, R-MR-7).
+//! go when the call completes (R-MR-8); the virtual address is an index (R-MR-6, R-MR-7).
+//= R-MR-6, R-MR-7, R-MR-8
 
 use crate::dispatch;
 use crate::info::LIMITS;
@@ -63,8 +64,7 @@ impl Normal {
     }
 
     /// Begins a registration; [`Normal::register`] ends it.
-    ///
-    /// //= R-MR-3, R-MR-4, R-MR-19
+    //= R-MR-3, R-MR-4, R-MR-19
     pub fn begin_register(&self, length: usize) -> Answer {
         if length == 0 || length > LIMITS.registration {
             return Err(STATUS_INVALID_PARAMETER);
@@ -73,8 +73,7 @@ impl Normal {
     }
 
     /// Maps and registers the first `length` bytes of the chain.
-    ///
-    /// //= R-MR-1, R-MR-2, R-MR-5, R-MR-6, R-MR-22
+    //= R-MR-1, R-MR-2, R-MR-5, R-MR-6, R-MR-22
     pub fn register(&self, pd: &Pd, chain: MdlChain<'_>, length: usize, flags: u32) -> Answer {
         let outcome = map(pd, chain, length, flags);
         let mut inner = self.inner.lock();
@@ -85,8 +84,7 @@ impl Normal {
     }
 
     /// Begins a deregistration; [`Normal::deregister`] ends it.
-    ///
-    /// //= R-MR-18, R-MR-20
+    //= R-MR-18, R-MR-20
     pub fn begin_deregister(&self) -> Answer {
         let mut inner = self.inner.lock();
         let next = inner.state.on(Event::Deregister).ok_or(STATUS_INVALID_DEVICE_STATE)?;
@@ -97,7 +95,7 @@ impl Normal {
         Ok(())
     }
 
-    /// //= R-MR-17
+    //= R-MR-17
     pub fn deregister(&self, pd: &Pd) {
         let registered = self.inner.lock().registered.take();
         release(pd, registered);
@@ -138,8 +136,7 @@ fn release(pd: &Pd, registered: Option<Registered>) {
 }
 
 /// The rights that `NDK_MR_FLAG_*` ask for; `None` for bits that mean nothing.
-///
-/// //= R-MR-9, R-MR-10, R-MR-11
+//= R-MR-9, R-MR-10, R-MR-11
 fn access(flags: u32) -> Option<Access> {
     // REMOTE_WRITE contains LOCAL_WRITE.
     const KNOWN: u32 =

@@ -120,8 +120,7 @@ type CreateCall<'a, T> =
     dyn FnOnce(Option<NDK_FN_CREATE_COMPLETION>, *mut c_void, *mut *mut T) -> NTSTATUS + 'a;
 
 /// Makes a create call and waits for its answer, whichever way it comes.
-///
-/// //= R-CREATE-1, R-CREATE-2, R-CREATE-3, R-CREATE-5, R-CREATE-7
+//= R-CREATE-1, R-CREATE-2, R-CREATE-3, R-CREATE-5, R-CREATE-7
 pub fn create<T>(
     call: impl FnOnce(Option<NDK_FN_CREATE_COMPLETION>, *mut c_void, *mut *mut T) -> NTSTATUS,
 ) -> Result<*mut T, NTSTATUS> {

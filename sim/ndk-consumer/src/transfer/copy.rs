@@ -163,7 +163,8 @@ impl<O: Os, S: Source + ?Sized> Copying<'_, O, S> {
         Ok(())
     }
 
-    /// Reads a segment back. Completions of one queue come in the order of the posts (//= R-CQ-21).
+    /// Reads a segment back. Completions of one queue come in the order of the posts (R-CQ-21).
+    //= R-CQ-21
     fn read(
         &mut self,
         window: &RemoteMemory,
