@@ -7,6 +7,7 @@
 //! * [`miniport::initialize`] brings an adapter up; [`miniport::adapter`] is what it leaves;
 //! * [`miniport::messages`] are the DPCs; [`miniport::send`] and [`miniport::receive`] carry NDIS's own frames;
 //! * [`miniport::lifecycle`] pauses, restarts and halts.
+#![cfg(windows)]
 #![no_std]
 #![deny(
     clippy::unwrap_used,

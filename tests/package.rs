@@ -14,7 +14,7 @@ mod state;
 
 use keywords::{Allowed, KEYWORDS, NETWORK_ADDRESS};
 
-const INF: &str = include_str!("../inf/viordma.inx");
+const INF: &str = include_str!("../viordma.inx");
 
 /// An INF: sections of lines, comments and outer white space gone.
 struct Inf(BTreeMap<&'static str, Vec<&'static str>>);

@@ -1,5 +1,15 @@
-//! Links the image as a driver.
+//! Links the test driver (`build/driver.rs`). On other hosts than Windows the package is empty.
 
-fn main() -> Result<(), wdk_build::ConfigError> {
-    wdk_build::configure_wdk_binary_build()
+#[cfg(windows)]
+#[path = "build/driver.rs"]
+mod driver;
+
+#[cfg(windows)]
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    Ok(driver::main()?)
+}
+
+#[cfg(not(windows))]
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
 }

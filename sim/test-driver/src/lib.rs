@@ -2,6 +2,7 @@
 //!
 //! `DriverEntry` takes the last part of its registry path for the name of a [`deeds::Deed`] and does
 //! it. A deed that returns was legal so far; what it left behind shows when the driver unloads.
+#![cfg(windows)]
 #![no_std]
 
 extern crate wdk_panic;

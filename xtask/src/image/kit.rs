@@ -2,14 +2,13 @@
 
 use std::{
     fs,
-    os::unix,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::{Context as _, Result};
 
-use super::imports::Imports;
+use super::{imports::Imports, link::link};
 use crate::shell;
 
 /// The version of the kit whose layout is followed. No file of it is used.
@@ -22,24 +21,19 @@ pub struct Kit {
 }
 
 impl Kit {
-    /// Assembles the kit below `root`. Files that are right already are left alone, with their times.
+    /// Assembles the kit below `root`. Files whose content does not change keep their modification times.
     pub fn assemble(root: &Path) -> Result<Self> {
         let include = root.join("Include").join(VERSION);
         let own = shell::root().join("xtask/cross/include");
         copy_headers(&Path::new(MINGW).join("ddk"), &include.join("km"))?;
         copy_headers(&own.join("km"), &include.join("km"))?;
         copy_headers(&own.join("crt"), &include.join("km/crt"))?;
-        let shared = include.join("shared");
-        if fs::read_link(&shared).ok().as_deref() != Some(Path::new(MINGW)) {
-            let _ = fs::remove_file(&shared);
-            unix::fs::symlink(MINGW, &shared)
-                .or_else(|error| if shared.exists() { Ok(()) } else { Err(error) })?;
-        }
+        link(Path::new(MINGW), &include.join("shared"))?;
         import_libraries(&root.join("Lib").join(VERSION).join("km/x64"))?;
         Ok(Self { root: root.to_path_buf() })
     }
 
-    /// What the stand-in for wdk-build, and bindgen, have to be told.
+    /// Environment variables for the stand-in for wdk-build and for bindgen.
     pub fn environment(&self) -> [(&'static str, String); 4] {
         // MinGW's headers need its own mode of clang; layouts are those of the msvc target.
         let clang = format!("--target=x86_64-w64-mingw32 -w -idirafter {LLVM}/lib/clang/19/include");

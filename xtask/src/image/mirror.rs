@@ -1,25 +1,34 @@
 //! The mirror of the workspace in which the image is built, so that the patch of wdk-build stays out of the
 //! workspace's own manifest and lock file.
+//!
+//! The mirror has the driver packages only: the root package, and test drivers. Their sources are symbolic links; their
+//! manifests are derived from the originals, because cargo evaluates `cfg(windows)` of build dependencies for the host.
 
 use std::{
     collections::BTreeSet,
     fs,
-    os::unix,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context as _, Result, bail};
+use toml::{Table, Value};
 
-use super::toolchain;
+use super::{link::link, toolchain};
 use crate::shell;
 
-/// What of the workspace the image is built from.
-const SOURCES: [&str; 5] = ["build", "build.rs", "crates", "sim", "src"];
+/// Sources of the root package and of the crates it depends on.
+const SOURCES: [&str; 3] = ["build", "crates", "src"];
 
-/// Driver packages beside the root package: small images that tests of the simulated kernel load.
+/// Holds driver packages beside the root package: small images that tests of the simulated kernel load.
 const TEST_DRIVERS: &str = "sim";
 
-/// Packages that the patch replaces or that only the patched one needs.
+/// Sources of a test driver.
+const TEST_DRIVER_SOURCES: [&str; 2] = ["build", "src"];
+
+/// The build script of a driver package. `build.rs` does nothing on Linux.
+const BUILD_SCRIPT: &str = "build/driver.rs";
+
+/// The package that the patch replaces.
 const PATCHED: &str = "wdk-build";
 
 pub struct Mirror {
@@ -27,21 +36,40 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Links the sources into `root`, and derives manifest and lock file from the workspace's.
+    /// Creates or updates the mirror in `root`: links to the sources, derived manifests and lock file.
     pub fn lay_out(root: &Path) -> Result<Self> {
         let workspace = shell::root();
         fs::create_dir_all(root)?;
         for name in SOURCES {
-            let (from, to) = (workspace.join(name), root.join(name));
-            if fs::read_link(&to).ok().as_ref() != Some(&from) {
-                let _ = fs::remove_file(&to);
-                unix::fs::symlink(&from, &to)
-                    .or_else(|error| if to.exists() { Ok(()) } else { Err(error) })?;
+            link(&workspace.join(name), &root.join(name))?;
+        }
+        let mut members = Vec::new();
+        let test_drivers = root.join(TEST_DRIVERS);
+        if test_drivers.is_symlink() {
+            fs::remove_file(&test_drivers)?; // left by an older layout
+        }
+        for entry in fs::read_dir(workspace.join(TEST_DRIVERS))? {
+            let package = entry?.path();
+            let manifest = fs::read_to_string(package.join("Cargo.toml")).unwrap_or_default();
+            let Ok(manifest) = manifest.parse::<Table>() else { continue };
+            let name = package.strip_prefix(workspace)?;
+            let mirrored = root.join(name);
+            if !is_driver(&manifest) {
+                fs::create_dir_all(root.join(TEST_DRIVERS))?;
+                link(&package, &mirrored)?; // a dev-dependency of the crates
+                continue;
             }
+            fs::create_dir_all(&mirrored)?;
+            for source in TEST_DRIVER_SOURCES {
+                link(&package.join(source), &mirrored.join(source))?;
+            }
+            write(&mirrored, driver_package(manifest)?)?;
+            members.push(Value::String(name.display().to_string()));
         }
         let manifest = fs::read_to_string(workspace.join("Cargo.toml"))?;
-        shell::write_if_changed(&root.join("Cargo.toml"), mirrored(&manifest, workspace)?.as_bytes())?;
-        // Cargo drops from the copy what the image does not need, and swaps the patched package.
+        let manifest = manifest.parse::<Table>().context("Cargo.toml is not TOML")?;
+        write(root, patched_workspace(driver_package(manifest)?, members, workspace)?)?;
+        // Cargo removes from the copy what the image does not need, and swaps the patched package.
         let lock = root.join("Cargo.lock");
         let original = fs::read(workspace.join("Cargo.lock"))?;
         let stamp = root.join("Cargo.lock.origin");
@@ -65,7 +93,7 @@ impl Mirror {
             .collect()
     }
 
-    /// Proves that the image was built from the versions the workspace's lock file names.
+    /// Fails if the image was built from a version that the workspace's lock file does not name.
     pub fn check_lock(&self) -> Result<()> {
         let locked = packages(&shell::root().join("Cargo.lock"))?;
         for package in packages(&self.root.join("Cargo.lock"))? {
@@ -80,47 +108,51 @@ impl Mirror {
     }
 }
 
-/// The workspace's manifest with the driver packages as its only members, and wdk-build replaced.
-fn mirrored(manifest: &str, workspace: &Path) -> Result<String> {
-    let mut manifest: toml::Table = manifest.parse().context("Cargo.toml is not TOML")?;
-    let mut members = Vec::new();
-    for entry in fs::read_dir(workspace.join(TEST_DRIVERS))? {
-        let directory = entry?.path();
-        if is_driver(&directory) {
-            members.push(toml::Value::String(directory.strip_prefix(workspace)?.display().to_string()));
-        }
-    }
-    let table = manifest.get_mut("workspace").and_then(toml::Value::as_table_mut);
-    let table = table.context("Cargo.toml is not a workspace's")?;
-    table.insert("members".into(), members.into());
-    table.remove("default-members");
-    let patch = toml::Table::from_iter([(
-        "path".to_owned(),
-        toml::Value::String(workspace.join("xtask/cross/wdk-build").display().to_string()),
-    )]);
-    let patches = toml::Table::from_iter([(PATCHED.to_owned(), toml::Value::Table(patch))]);
-    let registries = toml::Table::from_iter([("crates-io".to_owned(), toml::Value::Table(patches))]);
-    manifest.insert("patch".into(), registries.into());
-    Ok(toml::to_string(&manifest)?)
+/// A driver package's manifest whose dependencies for `cfg(windows)` are unconditional.
+fn driver_package(mut manifest: Table) -> Result<Table> {
+    let conditional = manifest.remove("target").and_then(|mut targets| {
+        let targets = targets.as_table_mut()?;
+        (targets.len() == 1).then(|| targets.remove("cfg(windows)")).flatten()
+    });
+    let Some(Value::Table(conditional)) = conditional else {
+        bail!("a driver's dependencies are not in [target.'cfg(windows)'] alone");
+    };
+    manifest.extend(conditional);
+    let package = manifest.get_mut("package").and_then(Value::as_table_mut).context("not a package")?;
+    package.insert("build".into(), BUILD_SCRIPT.into());
+    Ok(manifest)
 }
 
-fn is_driver(directory: &Path) -> bool {
-    let manifest = fs::read_to_string(directory.join("Cargo.toml")).unwrap_or_default();
-    manifest.parse::<toml::Table>().is_ok_and(|manifest| {
-        manifest
-            .get("lib")
-            .and_then(|lib| lib.get("crate-type"))
-            .and_then(|kind| kind.as_array())
-            .is_some_and(|kinds| kinds.iter().any(|kind| kind.as_str() == Some("cdylib")))
-    })
+/// The workspace's manifest with the test drivers as its only members beside the root package, and wdk-build replaced.
+fn patched_workspace(mut manifest: Table, members: Vec<Value>, workspace: &Path) -> Result<Table> {
+    let table = manifest.get_mut("workspace").and_then(Value::as_table_mut);
+    let table = table.context("Cargo.toml does not declare a workspace")?;
+    table.insert("members".into(), members.into());
+    table.remove("default-members");
+    let path = workspace.join("xtask/cross/wdk-build").display().to_string();
+    let patch = Table::from_iter([("path".to_owned(), Value::String(path))]);
+    let patches = Table::from_iter([(PATCHED.to_owned(), Value::Table(patch))]);
+    let registries = Table::from_iter([("crates-io".to_owned(), Value::Table(patches))]);
+    manifest.insert("patch".into(), registries.into());
+    Ok(manifest)
+}
+
+fn write(directory: &Path, manifest: Table) -> Result<()> {
+    shell::write_if_changed(&directory.join("Cargo.toml"), toml::to_string(&manifest)?.as_bytes())
+}
+
+/// Whether the package builds a driver: its library is a `cdylib`.
+fn is_driver(manifest: &Table) -> bool {
+    let kinds = manifest.get("lib").and_then(|lib| lib.get("crate-type")).and_then(Value::as_array);
+    kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind.as_str() == Some("cdylib")))
 }
 
 /// Name, version and checksum of every published package that a lock file names.
 fn packages(lock: &Path) -> Result<BTreeSet<(String, String, String)>> {
     let text = fs::read_to_string(lock).with_context(|| format!("cannot read {}", lock.display()))?;
-    let lock: toml::Table = text.parse()?;
-    let packages = lock.get("package").and_then(toml::Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let field = |package: &toml::Value, name: &str| package.get(name)?.as_str().map(str::to_owned);
+    let lock: Table = text.parse()?;
+    let packages = lock.get("package").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let field = |package: &Value, name: &str| package.get(name)?.as_str().map(str::to_owned);
     Ok(packages
         .iter()
         .filter_map(|package| {

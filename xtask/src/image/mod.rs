@@ -1,10 +1,11 @@
-//! `cargo xtask image`: builds the driver's image on a host without a Windows kit, and checks it.
+//! `cargo xtask image`: builds the driver's image on Linux without a Windows Driver Kit, and checks it.
 //!
-//! `xtask/cross/README.md` tells what stands in for the kit, and why there is a mirror of the workspace.
+//! `xtask/cross/README.md` describes what replaces the kit, and why the build runs in a mirror of the workspace.
 
 mod check;
 mod imports;
 mod kit;
+mod link;
 mod mirror;
 mod symbols;
 mod toolchain;
@@ -15,22 +16,24 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
-use self::{kit::Kit, mirror::Mirror, toolchain::Toolchain};
+use self::{
+    kit::Kit,
+    mirror::Mirror,
+    toolchain::{TARGET, Toolchain},
+};
 use crate::{packages, shell};
-
-const TARGET: &str = "x86_64-pc-windows-msvc";
 
 #[derive(clap::Args, Default)]
 pub struct Options {
-    /// Prove what the image's bytes can prove: headers, sections, imports, instructions, stack frames
+    /// Check the image: headers, sections, imports, instructions, stack frames
     #[arg(long)]
     check: bool,
     /// Check this image, with its .pdb beside it, instead of building one
     #[arg(long, value_name = "PATH", requires = "check", conflicts_with_all = ["toolchain", "package"])]
     image: Option<PathBuf>,
-    /// Take this compiler, instead of Debian's only where rustup cannot bring the target
+    /// Use this compiler [default: rustup, or debian where rustup cannot install the target]
     #[arg(long, value_enum, value_name = "NAME")]
     toolchain: Option<Toolchain>,
     /// Build this driver package instead of viordma
@@ -60,12 +63,12 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Checks a driver image; prints what it finds.
+/// Checks a driver image and prints the results.
 pub fn check(image: &Image) -> Result<()> {
     check::run(image)
 }
 
-/// The driver image to run: `$VIORDMA_IMAGE`, or what is built now.
+/// Returns the driver image to run: `$VIORDMA_IMAGE`, or one that is built now.
 pub fn built() -> Result<PathBuf> {
     match std::env::var_os("VIORDMA_IMAGE") {
         Some(path) => Ok(path.into()),
@@ -73,7 +76,7 @@ pub fn built() -> Result<PathBuf> {
     }
 }
 
-/// Builds a driver package of the workspace into `target/image`. Cargo decides what has to be rebuilt.
+/// Builds a driver package of the workspace into `target/image`. Cargo rebuilds only what changed.
 pub fn build(package: &str) -> Result<Image> {
     build_with(Toolchain::find(), package)
 }
@@ -97,11 +100,11 @@ fn build_with(toolchain: Toolchain, package: &str) -> Result<Image> {
     Ok(image)
 }
 
-/// Lints the driver and the crates in it, as they are compiled for Windows.
+/// Runs clippy on the driver and its crates, compiled for Windows.
 pub fn lint() -> Result<()> {
     let toolchain = Toolchain::find();
     if toolchain == Toolchain::Debian {
-        eprintln!("Debian packages no clippy for this compiler: the driver is not linted");
+        eprintln!("Debian has no clippy package for this compiler: the driver is not linted");
         return Ok(());
     }
     let cross = Cross::prepare(toolchain)?;
@@ -110,7 +113,7 @@ pub fn lint() -> Result<()> {
     shell::run(clippy.args(["--", "-D", "warnings"]))
 }
 
-/// Everything that a cargo command for the driver needs around it.
+/// The environment of a cargo command for the driver.
 struct Cross {
     directory: PathBuf,
     toolchain: Toolchain,
@@ -120,6 +123,10 @@ struct Cross {
 
 impl Cross {
     fn prepare(toolchain: Toolchain) -> Result<Self> {
+        ensure!(
+            cfg!(unix),
+            "the image is built without a Windows Driver Kit on Linux only; on Windows, run `cargo make` or `cargo wdk build`"
+        );
         packages::require(&packages::IMAGE)?;
         toolchain.prepare()?;
         let directory = shell::root().join("target/cross");
@@ -128,7 +135,7 @@ impl Cross {
         Ok(Self { directory, toolchain, kit, mirror })
     }
 
-    /// Cargo, to `build` or `clippy` packages of the mirror.
+    /// Returns a cargo command (`build`, `clippy`) for packages of the mirror.
     fn cargo(&self, subcommand: &str) -> Command {
         let mut cargo = self.toolchain.cargo();
         cargo.args([subcommand, "--release", "--target", TARGET]).args(self.toolchain.arguments());
@@ -143,9 +150,9 @@ impl Cross {
     }
 }
 
-/// Puts a copy of `from` at `to`, whole at every moment, for whoever may be reading it.
+/// Copies `from` to `to` atomically: a concurrent reader sees the old or the new file, whole.
 fn publish(from: &Path, to: &Path) -> Result<()> {
-    let content = fs::read(from).with_context(|| format!("the build left no {}", from.display()))?;
+    let content = fs::read(from).with_context(|| format!("the build did not produce {}", from.display()))?;
     if fs::read(to).is_ok_and(|old| old == content) {
         return Ok(());
     }

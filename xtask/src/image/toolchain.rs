@@ -1,4 +1,4 @@
-//! The compiler of the image: rustup's with the target's library, or Debian's with its own library source.
+//! The compiler of the image: rustup's with the target's library, or Debian's, which builds the library from source.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,19 +7,21 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::TARGET;
 use crate::{packages, shell};
+
+/// The target that the image is built for.
+pub const TARGET: &str = "x86_64-pc-windows-msvc";
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Toolchain {
-    /// The workspace's toolchain, and the target's library as rustup brings it.
+    /// The workspace's toolchain, with the target's library from rustup.
     Rustup,
     /// `rustc-web`, which is newer than Debian's `rustc`; the library is built from `rust-web-src`.
     Debian,
 }
 
 impl Toolchain {
-    /// Prefers rustup; takes Debian's compiler where rustup is absent or cannot bring the target.
+    /// Returns rustup's toolchain, or Debian's where rustup is absent or cannot install the target.
     pub fn find() -> Self {
         if shell::find_program("rustup").is_some() {
             let installed =
@@ -31,12 +33,12 @@ impl Toolchain {
             if shell::succeeds(rustup().args(["target", "add", TARGET])) {
                 return Self::Rustup;
             }
-            eprintln!("rustup cannot bring {TARGET}; taking Debian's compiler and its library's source");
+            eprintln!("rustup cannot install {TARGET}; using Debian's compiler and library source");
         }
         Self::Debian
     }
 
-    /// Installs what is missing of the toolchain.
+    /// Installs the missing packages of the toolchain.
     pub fn prepare(self) -> Result<()> {
         match self {
             Self::Rustup => Ok(()),
@@ -58,7 +60,7 @@ impl Toolchain {
             Self::Rustup => Command::new("cargo"),
             Self::Debian => {
                 let mut cargo = Command::new("/usr/bin/cargo");
-                // rustup's proxies and what they set for the cargo that started this program must not be met.
+                // This program was started by rustup's cargo; Debian's must not see rustup's settings.
                 cargo.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO").env("RUSTC", "/usr/bin/rustc");
                 // -Zbuild-std is not stable; this compiler and this library source are of one version.
                 cargo.env("RUSTC_BOOTSTRAP", "1");
@@ -74,7 +76,7 @@ impl Toolchain {
         }
     }
 
-    /// LLD's PE linker: the toolchain's own where it has one.
+    /// The linker: the toolchain's own LLD, or Debian's.
     pub fn linker(self) -> PathBuf {
         match self {
             Self::Rustup => Path::new("rust-lld").into(),
@@ -90,14 +92,14 @@ impl Toolchain {
     }
 }
 
-/// rustup, for the toolchain that the workspace names.
+/// rustup, run in the workspace so that it uses the workspace's toolchain.
 fn rustup() -> Command {
     let mut rustup = Command::new("rustup");
     rustup.current_dir(shell::root());
     rustup
 }
 
-/// Where cargo keeps the sources of published packages.
+/// Cargo's home directory, which holds the sources of published packages.
 pub fn cargo_home() -> Result<PathBuf> {
     std::env::var_os("CARGO_HOME")
         .map(PathBuf::from)

@@ -1,0 +1,25 @@
+//! Symbolic links to directories, as the mirror and the stand-in for the kit use them.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context as _, Result};
+
+/// Makes `to` a symbolic link to `from`. Another process may do the same at the same time.
+pub fn link(from: &Path, to: &Path) -> Result<()> {
+    if fs::read_link(to).ok().as_deref() == Some(from) {
+        return Ok(());
+    }
+    let _ = fs::remove_file(to);
+    symlink(from, to)
+        .or_else(|error| if to.exists() { Ok(()) } else { Err(error) })
+        .with_context(|| format!("cannot link {} to {}", to.display(), from.display()))
+}
+
+#[cfg(unix)]
+use std::os::unix::fs::symlink;
+
+/// The image is built on Linux only; `build` refuses before it gets here.
+#[cfg(not(unix))]
+fn symlink(_from: &Path, _to: &Path) -> std::io::Result<()> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}
