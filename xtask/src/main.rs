@@ -14,6 +14,7 @@ mod packages;
 mod replay;
 mod rules;
 mod shell;
+mod structure;
 mod test;
 
 use std::process::ExitCode;
@@ -47,6 +48,8 @@ enum Command {
     Test(test::Options),
     /// List where the rules of docs/rules/ndkpi.md are named in code and tests
     Rules(rules::Options),
+    /// List files that import each other in a circle, and dependencies between crates that point upward
+    Structure(structure::Options),
 }
 
 /// Counts what is allocated while something is measured.
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Rules(options) => rules::run(&options),
+        Command::Structure(options) => structure::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

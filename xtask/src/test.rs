@@ -31,8 +31,9 @@ struct Step {
     run: fn() -> Result<Count>,
 }
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     Step { name: "formatting", run: formatting },
+    Step { name: "structure", run: structure },
     Step { name: "lints", run: lints },
     Step { name: "dependencies", run: dependencies },
     Step { name: "image", run: build_image },
@@ -101,6 +102,12 @@ fn cargo() -> Command {
 
 fn formatting() -> Result<Count> {
     shell::run(cargo().args(["fmt", "--all", "--check"]))?;
+    WHOLE
+}
+
+/// Imports between files and dependencies between crates.
+fn structure() -> Result<Count> {
+    crate::structure::run(&crate::structure::Options::default())?;
     WHOLE
 }
 

@@ -1,0 +1,116 @@
+//! Which package may depend on which. Arrows of `docs/architecture.md`, in code.
+
+use super::package::Package;
+
+/// Packages that ship in the image, and the packages of the workspace that each may depend on.
+const SHIPPED: [(&str, &[&str]); 9] = [
+    ("fallible", &[]),
+    ("state-table", &[]),
+    ("ndk-abi", &[]),
+    ("nt", &["fallible", "ndk-abi", "state-table"]),
+    ("roce-wire", &["state-table"]),
+    ("roce", &["fallible", "roce-wire", "state-table"]),
+    ("virtio-net", &["fallible", "state-table"]),
+    ("ndk-provider", &["fallible", "ndk-abi", "nt", "roce", "roce-wire", "state-table"]),
+    (
+        "viordma",
+        &["fallible", "ndk-abi", "ndk-provider", "nt", "roce", "roce-wire", "state-table", "virtio-net"],
+    ),
+];
+
+/// Packages around the image. They may use every shipped one but the driver, and of each other what is listed.
+const AROUND: [(&str, &[&str]); 10] = [
+    ("test-driver", &[]),
+    ("nt-sim", &[]),
+    ("ndis-sim", &["nt-sim"]),
+    ("device-sim", &["nt-sim"]),
+    ("roce-testkit", &[]),
+    ("ndk-consumer", &[]),
+    ("captures", &["roce-testkit"]),
+    ("roce-fuzz", &["captures", "roce-testkit"]),
+    ("lab", &["captures", "device-sim", "ndis-sim", "ndk-consumer", "nt-sim", "roce-testkit"]),
+    (
+        "viordma-tests",
+        &["captures", "device-sim", "lab", "ndis-sim", "ndk-consumer", "nt-sim", "roce-testkit"],
+    ),
+];
+
+/// The tool that builds and checks: it needs none of what it builds, so that it runs anywhere.
+const TOOL: (&str, &[&str]) = ("xtask", &["captures", "roce", "roce-testkit", "roce-wire", "viordma-tests"]);
+
+/// Packages that are drivers: no other one may depend on the crates of the Windows Driver Kit.
+const DRIVERS: [&str; 2] = ["viordma", "test-driver"];
+
+/// A sentence for each dependency that no arrow allows.
+pub fn forbidden(packages: &[Package]) -> Vec<String> {
+    let is_local = |name: &str| packages.iter().any(|package| package.name == name);
+    let mut lines = Vec::new();
+    for package in packages {
+        let name = package.name.as_str();
+        let Some(allowed) = allowed(name) else {
+            lines.push(format!(
+                "{name} has no floor: say in xtask/src/structure/layers.rs which packages it may depend on"
+            ));
+            continue;
+        };
+        for dependency in package.dependencies.iter().map(String::as_str) {
+            if is_local(dependency) && !allowed.contains(&dependency) {
+                lines.push(format!(
+                    "{name} must not depend on {dependency}: xtask/src/structure/layers.rs allows it {}",
+                    if allowed.is_empty() { "no package".to_owned() } else { allowed.join(", ") }
+                ));
+            }
+            if dependency.starts_with("wdk") && !DRIVERS.contains(&name) {
+                lines.push(format!(
+                    "{name} must not depend on {dependency}: only drivers use the Windows Driver Kit"
+                ));
+            }
+        }
+    }
+    lines
+}
+
+fn allowed(name: &str) -> Option<Vec<&'static str>> {
+    if name == TOOL.0 {
+        return Some(TOOL.1.to_vec());
+    }
+    if let Some((_, below)) = SHIPPED.iter().find(|(shipped, _)| *shipped == name) {
+        return Some(below.to_vec());
+    }
+    let (_, below) = AROUND.iter().find(|(around, _)| *around == name)?;
+    let shipped = SHIPPED.iter().map(|(shipped, _)| *shipped).filter(|shipped| *shipped != "viordma");
+    Some(shipped.chain(below.iter().copied()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(name: &str, dependencies: &[&str]) -> Package {
+        Package {
+            name: name.to_owned(),
+            roots: Vec::new(),
+            dependencies: dependencies.iter().map(|&name| name.to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn a_shipped_package_that_depends_on_the_simulator_is_refused() {
+        let packages =
+            [package("roce", &["roce-wire", "nt-sim"]), package("nt-sim", &[]), package("roce-wire", &[])];
+        let lines = forbidden(&packages);
+        assert_eq!(lines.len(), 1);
+        assert!(lines[0].starts_with("roce must not depend on nt-sim"));
+    }
+
+    #[test]
+    fn a_portable_package_that_depends_on_the_wdk_is_refused() {
+        assert_eq!(forbidden(&[package("roce", &["wdk-sys"])]).len(), 1);
+        assert!(forbidden(&[package("viordma", &["wdk-sys"])]).is_empty());
+    }
+
+    #[test]
+    fn a_package_without_a_floor_is_refused() {
+        assert_eq!(forbidden(&[package("other", &[])]).len(), 1);
+    }
+}
