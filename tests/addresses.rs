@@ -12,6 +12,10 @@ use std::{
     time::Duration,
 };
 
+use lab::{
+    image,
+    testbed::{Consumer, Machine, Options, Testbed},
+};
 use ndk_abi::{
     netio::NL_DAD_STATE,
     nt::{STATUS_HOST_UNREACHABLE, STATUS_INVALID_ADDRESS, STATUS_NETWORK_UNREACHABLE},
@@ -27,10 +31,6 @@ use nt_sim::{
     ndis::Keyword,
     netio::{Discovery, Unicast, link_local},
     wire::Faults,
-};
-use viordma_tests::{
-    image,
-    testbed::{Consumer, Machine, Options, Testbed},
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,10 +1,10 @@
 //! Loading, starting, stopping and unloading the driver, on good devices and on broken ones.
 
-use nt_sim::device::{Quirks, pci::BrokenCapabilities};
-use viordma_tests::{
+use lab::{
     image,
     testbed::{Options, Testbed},
 };
+use nt_sim::device::{Quirks, pci::BrokenCapabilities};
 
 /// Numbers of events in the driver's table.
 mod event {

@@ -2,11 +2,11 @@
 
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
-use nt_sim::ndis::Keyword;
-use viordma_tests::{
+use lab::{
     copy::{self, End, Faults, Outcome, Plan, Source},
     image,
 };
+use nt_sim::ndis::Keyword;
 
 /// Runs a plan on the image; the verifier has to be content whatever happened.
 fn run(plan: &Plan) -> Option<Outcome> {

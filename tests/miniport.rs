@@ -6,6 +6,10 @@ use std::{
     time::Duration,
 };
 
+use lab::{
+    image,
+    testbed::{Machine, Options, Testbed},
+};
 use ndk_abi::{
     ndis::{
         NDIS_OID, NDIS_STATUS_ADAPTER_NOT_READY, NDIS_STATUS_BAD_VERSION, NDIS_STATUS_BUFFER_TOO_SHORT,
@@ -20,10 +24,6 @@ use ndk_consumer::{
     transfer::{self, Progress},
 };
 use nt_sim::ndis::{Keyword, Miniport, NdkEvent};
-use viordma_tests::{
-    image,
-    testbed::{Machine, Options, Testbed},
-};
 
 const MOMENT: Duration = Duration::from_secs(5);
 const ON: &[u8] = &[1];

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use ndk_consumer::{
-    Access, Adapter, Connector, Cq, FastMemory, Listener, Memory, Pd, Qp, QpDepths, Srq, Status,
-};
-use nt_sim::ndis::Keyword;
-use viordma_tests::{
+use lab::{
     image,
     os::SimOs,
     testbed::{Options, Testbed},
 };
+use ndk_consumer::{
+    Access, Adapter, Connector, Cq, FastMemory, Listener, Memory, Pd, Qp, QpDepths, Srq, Status,
+};
+use nt_sim::ndis::Keyword;
 
 type Sim = Adapter<SimOs>;
 

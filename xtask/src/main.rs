@@ -1,17 +1,15 @@
-//! The project's one tool: builds the driver's image, runs it in the simulated kernel, tests and measures it.
+//! The project's command: builds the driver's image, checks it, and runs the tests. Commands that need the simulator
+//! are in the package `lab`.
 
 #![deny(unsafe_code)]
 
-mod bench;
-mod capture;
-mod decode;
-mod demo;
 mod fuzz;
+mod guest;
 mod image;
-mod interop;
+mod lab;
 mod licences;
 mod packages;
-mod replay;
+mod provide;
 mod rules;
 mod shell;
 mod structure;
@@ -19,8 +17,10 @@ mod test;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, error::ErrorKind};
+use anyhow::Result;
+use clap::{Parser, Subcommand};
 
+/// Builds, runs, tests and measures viordma
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", about, version)]
 struct Cli {
@@ -28,53 +28,42 @@ struct Cli {
     command: Command,
 }
 
+// Commands with `lab::Arguments` are in lab/src/main.rs, with the same descriptions.
 #[derive(Subcommand)]
 enum Command {
     /// Build target/image/viordma.sys and its .pdb
     Image(image::Options),
-    /// Copy a file between two simulated hosts by RDMA, and back
-    Demo(demo::Options),
-    /// Print a capture as the engine reads it, and what is wrong with it
-    Decode(decode::Options),
-    /// Play the captures of Linux peers again, with the engine in the place of either side
-    Replay(replay::Options),
-    /// Measure the engine and the image, beside what this machine can do at best
-    Bench(bench::Options),
-    /// Let the image and a Linux guest with rdma_rxe do everything with each other
-    Interop(interop::Options),
-    /// Give the engine what nobody has thought of
+    /// Copy a file between two simulated Windows hosts by RDMA, and read it back
+    #[command(disable_help_flag = true)]
+    Demo(lab::Arguments),
+    /// Decode a capture frame by frame, and report what is wrong with it
+    #[command(disable_help_flag = true)]
+    Decode(lab::Arguments),
+    /// Replay captures of Linux peers, with the engine in place of either side
+    #[command(disable_help_flag = true)]
+    Replay(lab::Arguments),
+    /// Measure the engine and the image, and compare with the limit of this machine
+    #[command(disable_help_flag = true)]
+    Bench(lab::Arguments),
+    /// Test the image against a Linux guest with rdma_rxe, as client and as server
+    #[command(disable_help_flag = true)]
+    Interop(lab::Arguments),
+    /// Fuzz the engine with frames, datagrams and sequences of operations
     Fuzz(fuzz::Options),
-    /// Pass everything: formatting, lints, the image, all tests, the demo and its captures
+    /// Run all checks: formatting, lints, the image, all tests, the demo and its captures
     Test(test::Options),
-    /// List where the rules of docs/rules/ndkpi.md are named in code and tests
+    /// List where code and tests cite the rules of docs/rules/ndkpi.md
     Rules(rules::Options),
     /// List files that import each other in a circle, and dependencies between crates that point upward
     Structure(structure::Options),
+    /// Build or install what a command needs
+    #[command(hide = true)]
+    Provide(provide::Options),
 }
 
-/// Counts what is allocated while something is measured.
-#[global_allocator]
-static ALLOCATOR: bench::allocations::Counting = bench::allocations::Counting;
-
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => return refuse(&error),
-    };
-    let result = match cli.command {
-        Command::Image(options) => image::run(&options),
-        Command::Demo(options) => demo::run(&options),
-        Command::Decode(options) => decode::run(&options),
-        Command::Replay(options) => replay::run(&options),
-        Command::Bench(options) => bench::run(&options),
-        Command::Interop(options) => interop::run(&options),
-        Command::Fuzz(options) => fuzz::run(&options),
-        Command::Test(options) => test::run(&options),
-        Command::Rules(options) => rules::run(&options),
-        Command::Structure(options) => structure::run(&options),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
+    match run(Cli::parse().command) {
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::from(shell::exit_code(&error))
@@ -82,18 +71,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says in one line what is wrong with the command line. Help and version, when asked for, are no errors.
-fn refuse(error: &clap::Error) -> ExitCode {
-    match error.kind() {
-        ErrorKind::DisplayHelp
-        | ErrorKind::DisplayVersion
-        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
-        _ => {
-            let text = error.to_string();
-            // Missing arguments are listed one a line below the first one.
-            let line: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
-            eprintln!("{}", line.join(" "));
-            ExitCode::from(2)
-        }
+fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Demo(arguments) => return lab::run("demo", &arguments),
+        Command::Decode(arguments) => return lab::run("decode", &arguments),
+        Command::Replay(arguments) => return lab::run("replay", &arguments),
+        Command::Bench(arguments) => return lab::run("bench", &arguments),
+        Command::Interop(arguments) => return lab::run("interop", &arguments),
+        Command::Image(options) => image::run(&options)?,
+        Command::Fuzz(options) => fuzz::run(&options)?,
+        Command::Test(options) => test::run(&options)?,
+        Command::Rules(options) => rules::run(&options)?,
+        Command::Structure(options) => structure::run(&options)?,
+        Command::Provide(options) => provide::run(&options)?,
     }
+    Ok(ExitCode::SUCCESS)
 }

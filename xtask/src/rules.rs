@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use crate::shell;
 
 const RULES: &str = "docs/rules/ndkpi.md";
-const SOURCES: [&str; 5] = ["crates", "sim", "src", "tests", "xtask/src"];
+const SOURCES: [&str; 6] = ["crates", "lab/src", "sim", "src", "tests", "xtask/src"];
 
 #[derive(clap::Args, Default)]
 pub struct Options {

@@ -68,14 +68,6 @@ pub fn check(image: &Image) -> Result<()> {
     check::run(image)
 }
 
-/// Returns the driver image to run: `$VIORDMA_IMAGE`, or one that is built now.
-pub fn built() -> Result<PathBuf> {
-    match std::env::var_os("VIORDMA_IMAGE") {
-        Some(path) => Ok(path.into()),
-        None => Ok(build("viordma")?.sys),
-    }
-}
-
 /// Builds a driver package of the workspace into `target/image`. Cargo rebuilds only what changed.
 pub fn build(package: &str) -> Result<Image> {
     build_with(Toolchain::find(), package)

@@ -1,0 +1,46 @@
+//! What this machine can do at best: every byte copied and checked once by a sender and once by a receiver, on one
+//! thread, as the engines are run.
+//!
+//! Twice, because the answer depends on the registers: a library takes the widest that the processor has, a driver
+//! must leave AVX alone.
+
+use std::{hint::black_box, time::Duration};
+
+use roce_wire::icrc::{Crc, CrcState};
+
+use super::figure::rate_of;
+
+const PIECE: usize = 4096;
+const MESSAGE: usize = 1 << 20;
+
+/// Bytes per second through copy, CRC, CRC, copy; the CRC by a library, with AVX where the processor has it.
+pub fn with_library(time: Duration) -> f64 {
+    measure(time, |bytes| {
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(bytes);
+        hasher.finalize()
+    })
+}
+
+/// The same with the engine's own CRC, in the registers that a driver may use.
+pub fn with(crc: Crc, time: Duration) -> f64 {
+    measure(time, |bytes| crc.update(CrcState::START, bytes).value())
+}
+
+fn measure(time: Duration, crc: impl Fn(&[u8]) -> u32) -> f64 {
+    let source: Vec<u8> = (0..MESSAGE).map(|at| at as u8).collect();
+    let mut target = vec![0; MESSAGE];
+    // As many slots as the ring of frames has.
+    let mut slots = vec![[0u8; PIECE]; 256];
+    rate_of(time, || {
+        for (number, (from, to)) in source.chunks(PIECE).zip(target.chunks_mut(PIECE)).enumerate() {
+            let slot = &mut slots[number % 256];
+            slot.copy_from_slice(from);
+            black_box(crc(black_box(slot)));
+            black_box(crc(black_box(slot)));
+            to.copy_from_slice(slot);
+        }
+        black_box(&mut target);
+        MESSAGE as f64
+    })
+}

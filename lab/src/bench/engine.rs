@@ -1,0 +1,77 @@
+//! The engine alone: two of them on one thread, frames handed over in memory.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use roce_wire::PathMtu;
+use roce_wire::icrc::Crc;
+
+use super::{
+    allocations, bound,
+    figure::{Figure, MESSAGE, SMALL, TIME, Unit, rate_of},
+    pair::Pair,
+};
+
+/// Throughput beside its bound, messages, and allocations.
+pub fn measure(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
+    say("bound by a library".into());
+    let library = bound::with_library(TIME);
+    figures.push(Figure::new("copy and CRC, both sides (crc32fast)", library, Unit::BytesPerSecond));
+    for crc in [Crc::clmul(), Some(Crc::table())].into_iter().flatten() {
+        let name = crc.name();
+        say(format!("engine, {name}: bound"));
+        let bound = bound::with(crc, TIME);
+        let line = format!("copy and CRC, both sides ({name})");
+        figures.push(Figure::new(line, bound, Unit::BytesPerSecond));
+
+        say(format!("engine, {name}: 1 MiB writes"));
+        let mut pair = Pair::connect(crc, PathMtu::Bytes4096, MESSAGE as usize)?;
+        let rate = rate_of_messages(&mut pair, TIME, |pair| {
+            pair.write(MESSAGE, 16)?;
+            Ok(16.0 * f64::from(MESSAGE))
+        })?;
+        let is_table = crc == Crc::table();
+        let line = format!("engine, 1 MiB writes, path MTU 4096 ({name})");
+        let figure = Figure::new(line, rate, Unit::BytesPerSecond);
+        let goal = Some(if is_table { 0.8 } else { 0.6 } * bound);
+        let library_bound = (!is_table).then_some(library);
+        figures.push(Figure { bound: Some(bound), library_bound, goal, ..figure });
+        figures.push(allocations_per_packet("writes", &mut pair, |pair| pair.write(MESSAGE, 64))?);
+    }
+    say("engine: 64-byte sends".into());
+    let mut pair = Pair::connect(Crc::detect(), PathMtu::Bytes4096, MESSAGE as usize)?;
+    let rate = rate_of_messages(&mut pair, TIME, |pair| {
+        pair.send(SMALL, 10_000)?;
+        Ok(10_000.0)
+    })?;
+    // One thread is both hosts: each of them has a core of its own elsewhere.
+    let figure = Figure::new("engine, 64-byte sends, both sides on one core", rate, Unit::PerSecond);
+    figures.push(Figure { goal: Some(3e6), ..figure });
+    figures.push(allocations_per_packet("sends", &mut pair, |pair| pair.send(SMALL, 10_000))?);
+    Ok(())
+}
+
+/// How much of something `work` does per second, unless it fails.
+fn rate_of_messages(pair: &mut Pair, time: Duration, work: impl Fn(&mut Pair) -> Result<f64>) -> Result<f64> {
+    let mut error = None;
+    let rate = rate_of(time, || {
+        work(pair).unwrap_or_else(|found| {
+            error = Some(found);
+            1.0
+        })
+    });
+    error.map_or(Ok(rate), Err)
+}
+
+fn allocations_per_packet(
+    what: &str,
+    pair: &mut Pair,
+    work: impl Fn(&mut Pair) -> Result<()>,
+) -> Result<Figure> {
+    let (frames, before) = (pair.frames(), allocations::count());
+    work(pair)?;
+    let (frames, allocations) = (pair.frames() - frames, allocations::count() - before);
+    let value = allocations as f64 / frames.max(1) as f64;
+    let figure = Figure::new(format!("engine, allocations per packet, {what}"), value, Unit::PerPacket);
+    Ok(Figure { limit: Some(0.0), ..figure })
+}

@@ -1,0 +1,110 @@
+//! One measured value, and how it is measured and printed.
+
+use std::{fmt::Write as _, time::Duration};
+
+use console::style;
+use serde_json::{Value, json};
+
+use super::clock;
+
+/// Each figure is measured for so long, after as much to warm up.
+pub const TIME: Duration = Duration::from_millis(1500);
+pub const MESSAGE: u32 = 1 << 20;
+pub const SMALL: u32 = 64;
+/// One line of the report.
+#[derive(Default)]
+pub struct Figure {
+    pub name: String,
+    pub value: f64,
+    pub unit: Unit,
+    /// The same run's bound in the registers that a driver may use.
+    pub bound: Option<f64>,
+    /// The same with a library's CRC, which may use AVX.
+    pub library_bound: Option<f64>,
+    /// At least so much is wanted.
+    pub goal: Option<f64>,
+    /// At most so much is wanted.
+    pub limit: Option<f64>,
+}
+
+#[derive(Clone, Copy, Default)]
+pub enum Unit {
+    #[default]
+    BytesPerSecond,
+    PerSecond,
+    PerPacket,
+    Nanoseconds,
+    Bytes,
+    Instructions,
+}
+
+/// How much of something `work` does per second of processor time; it returns how much it did.
+pub fn rate_of(time: Duration, mut work: impl FnMut() -> f64) -> f64 {
+    let mut once = |time: Duration| {
+        let (start, mut total) = (clock::now(), 0.0);
+        loop {
+            total += work();
+            let elapsed = clock::since(start);
+            if elapsed >= time {
+                return total / elapsed.as_secs_f64();
+            }
+        }
+    };
+    once(time / 4);
+    once(time)
+}
+
+impl Figure {
+    pub fn new(name: impl Into<String>, value: f64, unit: Unit) -> Self {
+        Self { name: name.into(), value, unit, ..Self::default() }
+    }
+
+    /// Whether the value is on the wrong side of its goal.
+    pub fn misses(&self) -> bool {
+        self.goal.is_some_and(|goal| self.value < goal) || self.limit.is_some_and(|limit| self.value > limit)
+    }
+
+    pub fn line(&self) -> String {
+        let text = |value: f64| match self.unit {
+            Unit::BytesPerSecond => format!("{:.2} GiB/s", value / f64::from(1 << 30)),
+            Unit::PerSecond => format!("{value:.0} /s"),
+            Unit::PerPacket => format!("{value:.3}"),
+            Unit::Nanoseconds => format!("{value:.0} ns"),
+            Unit::Bytes => format!("{value:.0} B"),
+            Unit::Instructions => format!("{value:.0}"),
+        };
+        let percent = |bound: f64| 100.0 * self.value / bound;
+        let mut line = format!("  {:<56}{:>14}", self.name, text(self.value));
+        if let Some(bound) = self.bound {
+            line += &style(format!("  {:.0} % of the bound", percent(bound))).bold().to_string();
+        }
+        if let Some(bound) = self.library_bound {
+            let _ = write!(line, ", {:.0} % of crc32fast's", percent(bound));
+        }
+        let wanted = match (self.goal, self.limit) {
+            (Some(goal), _) => format!("  goal: {} or more", text(goal)),
+            (_, Some(limit)) => format!("  goal: {} or less", text(limit)),
+            _ => return line,
+        };
+        let wanted = if self.misses() { style(wanted).red() } else { style(wanted).green() };
+        line + &wanted.to_string()
+    }
+}
+
+pub fn json(figures: &[Figure]) -> Value {
+    figures
+        .iter()
+        .map(|figure| {
+            let unit = match figure.unit {
+                Unit::BytesPerSecond => "B/s",
+                Unit::PerSecond => "1/s",
+                Unit::PerPacket => "1/packet",
+                Unit::Nanoseconds => "ns",
+                Unit::Bytes => "B",
+                Unit::Instructions => "instructions",
+            };
+            json!({ "name": figure.name, "value": figure.value, "unit": unit, "bound": figure.bound,
+                "library_bound": figure.library_bound, "goal": figure.goal, "limit": figure.limit })
+        })
+        .collect()
+}

@@ -1,0 +1,140 @@
+//! `cargo xtask bench`: figures, not a test. Everything is measured in this run, on this machine, and stands beside
+//! what the same run could do at best, and beside its goal.
+//!
+//! Rates are per second of the measuring thread's processor time, so that other work on the machine takes little
+//! away from them; what goes through the image takes several threads and is in real time.
+
+pub mod allocations;
+mod bound;
+mod clock;
+mod engine;
+mod figure;
+mod instructions;
+mod pair;
+mod plot;
+mod scale;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail};
+use indicatif::ProgressBar;
+
+use self::figure::{Figure, MESSAGE, SMALL, TIME, Unit};
+use crate::{
+    measure::{self, Work},
+    workspace,
+};
+
+/// How far the cost of a packet may rise from the fewest queue pairs to the most.
+const FLAT: f64 = 1.2;
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Also write the figures to this file
+    #[arg(long, value_name = "PATH")]
+    json: Option<PathBuf>,
+    /// Draw goodput over loss, cost over queue pairs and ways to compute the CRC, as SVG files in this directory
+    #[arg(long, value_name = "DIR")]
+    plot: Option<PathBuf>,
+    /// Leave out what goes through the driver's image
+    #[arg(long)]
+    engine: bool,
+    /// Keep this run's instruction counts as the baseline of later runs
+    #[arg(long)]
+    keep_baseline: bool,
+    /// Do the work whose instructions are counted, and nothing else
+    #[arg(long, hide = true)]
+    under_callgrind: bool,
+}
+
+pub fn run(options: &Options) -> Result<()> {
+    if options.under_callgrind {
+        return instructions::work();
+    }
+    let spinner = ProgressBar::new_spinner();
+    spinner.enable_steady_tick(Duration::from_millis(100));
+    let say = |what: String| spinner.set_message(what);
+    let mut figures = Vec::new();
+    engine::measure(&say, &mut figures)?;
+    let points = scale::measure(TIME, |count| say(format!("engine: {count} queue pairs")))?;
+    figures.extend(over_queue_pairs(&points));
+    say("instructions, by callgrind".into());
+    let counts = instructions::count()?;
+    figures.extend(counted(&counts)?);
+    if !options.engine {
+        say("building the image".into());
+        let image = workspace::built_image()?;
+        through_the_image(&image, &say, &mut figures)?;
+    }
+    if let Some(directory) = &options.plot {
+        plot::draw(directory, &points, &say)?;
+    }
+    spinner.finish_and_clear();
+    for figure in &figures {
+        println!("{}", figure.line());
+    }
+    if let Some(path) = &options.json {
+        let text = serde_json::to_string_pretty(&figure::json(&figures))? + "\n";
+        fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if options.keep_baseline {
+        return instructions::keep(&counts);
+    }
+    // Other figures depend on the machine and on what else it does; these do not.
+    let worse = figures.iter().filter(|figure| matches!(figure.unit, Unit::Instructions) && figure.misses());
+    let worse: Vec<&str> = worse.map(|figure| figure.name.as_str()).collect();
+    if worse.is_empty() { Ok(()) } else { bail!("more instructions than the baseline: {}", worse.join(", ")) }
+}
+
+/// What a packet costs, whatever else is connected.
+fn over_queue_pairs(points: &[scale::Point]) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    let lowest = points.iter().map(|point| point.few).fold(f64::INFINITY, f64::min);
+    for point in points {
+        let name = format!(
+            "cost of a packet, {} connected, {} busy",
+            point.queue_pairs,
+            scale::BUSY.min(point.queue_pairs)
+        );
+        let figure = Figure::new(name, point.few, Unit::Nanoseconds);
+        figures.push(Figure { limit: Some(lowest * FLAT), ..figure });
+    }
+    for point in points {
+        let name = format!("cost of a packet, {} connected, all busy in turn", point.queue_pairs);
+        figures.push(Figure::new(name, point.all, Unit::Nanoseconds));
+    }
+    if let Some(last) = points.last() {
+        let name = format!("memory of an idle queue pair, depth {}", scale::DEPTH);
+        figures.push(Figure::new(name, last.memory, Unit::Bytes));
+    }
+    figures
+}
+
+fn counted(counts: &instructions::Counts) -> Result<Vec<Figure>> {
+    let baseline = instructions::baseline()?;
+    let figure = |(name, count): (&String, &f64)| {
+        let limit = baseline.get(name).map(|count| count * (1.0 + instructions::TOLERANCE));
+        Figure { limit, ..Figure::new(format!("instructions, {name}"), *count, Unit::Instructions) }
+    };
+    Ok(counts.iter().map(figure).collect())
+}
+
+/// The driver image on two simulated hosts, in real time, with the verifier off.
+fn through_the_image(image: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
+    say("image: 1 MiB writes".into());
+    let bound = figures.get(1).map(|figure| figure.value);
+    let library_bound = figures.first().map(|figure| figure.value);
+    let work = Work::Writes { count: 512, size: MESSAGE as usize, outstanding: 8 };
+    let rate = measure::run(image, work)?.bytes_per_second();
+    let figure = Figure::new("image, 1 MiB writes, path MTU 4096", rate, Unit::BytesPerSecond);
+    figures.push(Figure { bound, library_bound, ..figure });
+    say("image: 64-byte sends".into());
+    let work = Work::Sends { count: 200_000, size: SMALL as usize };
+    let rate = measure::run(image, work)?.operations_per_second();
+    figures.push(Figure::new("image, 64-byte sends", rate, Unit::PerSecond));
+    Ok(())
+}

@@ -1,0 +1,375 @@
+//! Copying data from one host to the other and back, over NDKPI, RoCEv2 and virtio queues: what the demo shows, the
+//! integration tests assert and the benches time.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+pub use ndk_consumer::transfer::{Phase, Progress};
+use ndk_consumer::{
+    books::{Books, Operation as Kind},
+    transfer::{self, Failure, FileSource, Report},
+};
+use nt_sim::ndis::Keyword;
+pub use nt_sim::wire::Faults;
+
+use crate::testbed::{Options as BedOptions, Testbed, WireFigures};
+
+/// The port that the serving consumer listens to.
+const PORT: u16 = 5445;
+
+/// What to copy.
+#[derive(Clone, Debug)]
+pub enum Source {
+    File(PathBuf),
+    /// Bytes made from the seed.
+    Made {
+        bytes: u64,
+    },
+}
+
+/// A run of the copy.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub source: Source,
+    pub faults: Faults,
+    /// Virtual time and this seed; real time without.
+    pub seed: Option<u64>,
+    /// RoCE path MTU, 256 to 4096.
+    pub path_mtu: u32,
+    /// Where the capture of the wire goes.
+    pub capture: Option<PathBuf>,
+    /// Cut the listening host off the wire when this share of the data has been moved.
+    pub kill_peer_at: Option<f64>,
+    /// Check everything, or nothing that costs time.
+    pub verifier: bool,
+    /// Registry values of both adapters.
+    pub keywords: Vec<(&'static str, Keyword)>,
+}
+
+impl Plan {
+    /// So many made bytes, in virtual time, over a good wire.
+    #[must_use]
+    pub fn of(bytes: u64) -> Self {
+        Self {
+            source: Source::Made { bytes },
+            faults: Faults::NONE,
+            seed: Some(0),
+            path_mtu: 4096,
+            capture: None,
+            kill_peer_at: None,
+            verifier: true,
+            keywords: Vec::new(),
+        }
+    }
+}
+
+/// What a run did.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub name: String,
+    pub bytes: u64,
+    pub end: End,
+    /// Time that each finished phase took, in the run's own clock.
+    pub write: Option<Duration>,
+    pub read: Option<Duration>,
+    /// SHA-256 of the source, of what the peer received, and of what came back.
+    pub hashes: [Option<[u8; 32]>; 3],
+    pub operations: BTreeMap<String, Operation>,
+    pub wire: WireFigures,
+    /// Counters of both drivers by name, added up.
+    pub counters: BTreeMap<String, u64>,
+    /// What both drivers wrote to the event log: host, number of the event, its data.
+    pub events: Vec<String>,
+    /// What the verifier found; empty when nothing.
+    pub violations: Vec<String>,
+    pub capture: Option<PathBuf>,
+    /// Times are virtual ones.
+    pub is_virtual: bool,
+    /// The run's own time from first to last step, and the real time it took.
+    pub elapsed: Duration,
+    pub real: Duration,
+}
+
+/// How a run ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum End {
+    /// Everything was copied, and both consumers closed everything.
+    Complete,
+    /// The peer was cut off: after this long, in the run's clock, the last consumer had seen its connection fail.
+    PeerLost { noticed_after: Duration },
+    /// Anything else.
+    Failed(String),
+}
+
+/// Requests of one kind, of both consumers.
+#[derive(Clone, Copy, Default, PartialEq, Debug)]
+pub struct Operation {
+    pub posted: u64,
+    pub succeeded: u64,
+    /// Completed as STATUS_CANCELLED after the connection had failed.
+    pub flushed: u64,
+    pub failed: u64,
+    pub p50: Option<Duration>,
+    pub p99: Option<Duration>,
+}
+
+/// Runs the copy: loads the image onto two hosts, copies, unloads. `progress` is called from simulated threads.
+pub fn run(image: &Path, plan: &Plan, progress: &Arc<dyn Fn(Progress) + Send + Sync>) -> Result<Outcome> {
+    let start = Instant::now();
+    let (name, bytes) = describe(&plan.source)?;
+    let mut bed = Testbed::new(
+        image,
+        &BedOptions {
+            seed: plan.seed,
+            faults: plan.faults,
+            path_mtu: plan.path_mtu,
+            capture: plan.capture.clone(),
+            verifier: plan.verifier,
+            keywords: plan.keywords.clone(),
+            ..BedOptions::default()
+        },
+    )?;
+    bed.start()?;
+    let cut = Cut::new(plan.kill_peer_at, bytes);
+    let began = bed.now();
+    let sides = converse(&bed, plan, &name, &cut, progress);
+    let ended = bed.now();
+    bed.stop()?;
+    let cut_after = cut.at.load(Relaxed);
+    let noticed_after = (cut_after > 0).then(|| ended.saturating_sub(Duration::from_nanos(cut_after)));
+    Ok(Outcome {
+        name,
+        bytes,
+        end: end(&sides, noticed_after),
+        write: sides.copied(|report| report.write),
+        read: sides.copied(|report| report.read),
+        hashes: sides.hashes(),
+        operations: operations(&sides),
+        wire: bed.wire_figures(),
+        counters: bed.counters(),
+        events: bed.events(),
+        violations: bed.violations(),
+        capture: plan.capture.clone(),
+        is_virtual: plan.seed.is_some(),
+        elapsed: ended.saturating_sub(began),
+        real: start.elapsed(),
+    })
+}
+
+impl Outcome {
+    /// True if what was sent, received and read back is the same.
+    pub fn hashes_match(&self) -> bool {
+        let [sent, received, returned] = self.hashes;
+        sent.is_some() && sent == received && sent == returned
+    }
+}
+
+fn describe(source: &Source) -> Result<(String, u64)> {
+    Ok(match source {
+        Source::File(path) => {
+            let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+            let metadata = path.metadata().with_context(|| format!("cannot read {}", path.display()))?;
+            (name, metadata.len())
+        }
+        Source::Made { bytes } => ("made from the seed".into(), *bytes),
+    })
+}
+
+/// Bytes that look random and cost nothing to keep: a function of seed and offset.
+struct Made {
+    seed: u64,
+    bytes: u64,
+}
+
+impl transfer::Source for Made {
+    fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        for (at, byte) in (offset..).zip(into) {
+            // SplitMix64 of the number of the word.
+            let z = (self.seed ^ (at / 8)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            *byte = (z >> (at % 8 * 8)) as u8;
+        }
+        Ok(())
+    }
+}
+
+/// Cuts the serving host's cable when enough has been moved.
+struct Cut {
+    /// Bytes in both directions after which it happens.
+    after: Option<u64>,
+    moved: [AtomicU64; 2],
+    done: AtomicBool,
+    /// When it happened, in the run's clock; 0 before.
+    at: AtomicU64,
+}
+
+impl Cut {
+    fn new(share: Option<f64>, bytes: u64) -> Arc<Self> {
+        Arc::new(Self {
+            after: share.map(|share| of(share, 2 * bytes)),
+            moved: Default::default(),
+            done: AtomicBool::new(false),
+            at: AtomicU64::new(0),
+        })
+    }
+
+    /// Notes progress; true exactly once, when the time has come.
+    fn is_due(&self, progress: Progress) -> bool {
+        self.moved[progress.phase as usize].store(progress.done, Relaxed);
+        let moved = self.moved.iter().map(|bytes| bytes.load(Relaxed)).sum::<u64>();
+        self.after.is_some_and(|after| moved >= after) && !self.done.swap(true, Relaxed)
+    }
+}
+
+/// A share, 0 to 1, of `bytes`.
+#[expect(clippy::cast_sign_loss, reason = "neither is negative")]
+fn of(share: f64, bytes: u64) -> u64 {
+    (share * bytes as f64) as u64
+}
+
+type Side = Result<Report, Box<Failure>>;
+
+/// What both consumers have to tell. `Err` in the outer result: the consumer itself was lost.
+struct Sides {
+    copying: Result<Side>,
+    serving: Result<Side>,
+}
+
+fn converse(
+    bed: &Testbed,
+    plan: &Plan,
+    name: &str,
+    cut: &Arc<Cut>,
+    progress: &Arc<dyn Fn(Progress) + Send + Sync>,
+) -> Sides {
+    let [client, server] = bed.machines();
+    let address = SocketAddr::new(server.address(), PORT);
+    let listening = bed.event();
+    let options = transfer::Options::default();
+    let serving = {
+        let listening = listening.clone();
+        server.consumer("server", move |adapter| {
+            let outcome = transfer::serve(adapter, &options, address, |_| listening.set(), &|_| {});
+            // Whoever waits for a listener that could not be made must not wait for ever.
+            listening.set();
+            outcome
+        })
+    };
+    let copying = {
+        let (source, seed, name) = (plan.source.clone(), plan.seed.unwrap_or(0), name.to_owned());
+        let (cut, progress, local) = (cut.clone(), progress.clone(), SocketAddr::new(client.address(), 0));
+        let wire = bed.wire().clone();
+        client.consumer("client", move |adapter| {
+            let _ = listening.wait(options.patience);
+            let world = nt_sim::current().world().clone();
+            let watch = |at: Progress| {
+                progress(at);
+                if cut.is_due(at) {
+                    cut.at.store(world.now(), Relaxed);
+                    wire.cut(1);
+                }
+            };
+            let copy = |source: &dyn transfer::Source| {
+                transfer::copy(adapter, &options, local, address, &name, source, &watch)
+            };
+            match source {
+                Source::Made { bytes } => copy(&Made { seed, bytes }),
+                Source::File(path) => match File::open(path).and_then(FileSource::new) {
+                    Ok(file) => copy(&file),
+                    Err(error) => {
+                        let report = Report::default();
+                        Err(Box::new(Failure { error: ndk_consumer::Error::Source(error), report }))
+                    }
+                },
+            }
+        })
+    };
+    Sides { copying: copying.join(), serving: serving.join() }
+}
+
+impl Sides {
+    fn report(side: &Result<Side>) -> Option<&Report> {
+        match side {
+            Ok(Ok(report)) => Some(report),
+            Ok(Err(failure)) => Some(&failure.report),
+            Err(_) => None,
+        }
+    }
+
+    /// A time of the copying side, if it came to its end.
+    fn copied(&self, time: impl Fn(&Report) -> Duration) -> Option<Duration> {
+        match &self.copying {
+            Ok(Ok(report)) => Some(time(report)),
+            _ => None,
+        }
+    }
+
+    fn hashes(&self) -> [Option<[u8; 32]>; 3] {
+        // The copying side hashes what it reads from the source and what it reads back, and fails when they differ.
+        let copying = Self::report(&self.copying).and_then(|report| report.digest);
+        let returned = copying.filter(|_| matches!(self.copying, Ok(Ok(_))));
+        [copying, Self::report(&self.serving).and_then(|report| report.digest), returned]
+    }
+}
+
+fn end(sides: &Sides, noticed_after: Option<Duration>) -> End {
+    match (&sides.copying, &sides.serving) {
+        (Ok(Ok(_)), Ok(Ok(_))) => End::Complete,
+        (Ok(Err(copying)), Ok(Err(serving)))
+            if copying.error.is_connection_loss() && serving.error.is_connection_loss() =>
+        {
+            match noticed_after {
+                Some(noticed_after) => End::PeerLost { noticed_after },
+                None => End::Failed(format!("{}; at the peer: {}", copying.error, serving.error)),
+            }
+        }
+        (copying, serving) => {
+            let told = |side: &Result<Side>| match side {
+                Ok(Ok(_)) => "fine".to_owned(),
+                Ok(Err(failure)) => failure.error.to_string(),
+                Err(error) => format!("{error:#}"),
+            };
+            End::Failed(format!("{}; at the peer: {}", told(copying), told(serving)))
+        }
+    }
+}
+
+fn operations(sides: &Sides) -> BTreeMap<String, Operation> {
+    let books: Vec<&Books> = [&sides.copying, &sides.serving]
+        .into_iter()
+        .filter_map(Sides::report)
+        .map(|report| &report.books)
+        .collect();
+    let sum = |kind: Kind| {
+        let mut sum = Operation::default();
+        let mut latency = ndk_consumer::histogram::Histogram::default();
+        for tally in books.iter().map(|books| books.of(kind)) {
+            sum.posted += tally.posted;
+            sum.succeeded += tally.succeeded;
+            sum.flushed += tally.flushed;
+            sum.failed += tally.failed;
+            latency.merge(&tally.latency);
+        }
+        if latency.count() > 0 {
+            sum.p50 = Some(latency.quantile(0.5));
+            sum.p99 = Some(latency.quantile(0.99));
+        }
+        sum
+    };
+    Kind::MOVES.into_iter().map(|kind| (kind.to_string(), sum(kind))).collect()
+}

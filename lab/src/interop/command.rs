@@ -1,0 +1,135 @@
+//! `cargo xtask interop`: the driver's image against a Linux guest with `rdma_rxe`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use captures::{decode::Decoder, file};
+
+use super::{
+    cases::{self, Case},
+    guest,
+    run::{Runner, Setting},
+    table,
+};
+use crate::{decode, exit::Exit, tshark, workspace};
+
+/// Boots a Linux guest under QEMU and lets it and the image do everything with each other, as client and as
+/// server. Ends with a table, and with 1 if a case failed.
+#[derive(clap::Args, Default)]
+pub struct Options {
+    /// Try only the cases whose title contains this
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+    /// Name the cases, and do nothing
+    #[arg(long)]
+    pub list: bool,
+    /// Try only the cases that are part of `cargo xtask test`
+    #[arg(long)]
+    pub short: bool,
+    /// Keep the captures of all cases here [default: only those of cases that failed, in target/interop]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub captures: Option<PathBuf>,
+}
+
+/// Cases that passed and that failed.
+pub struct Count {
+    pub passed: usize,
+    pub failed: usize,
+}
+
+pub fn run(options: &Options) -> Result<()> {
+    let cases = chosen(options)?;
+    if options.list {
+        for case in &cases {
+            println!("{} (by the {})", case.title(), case.host());
+        }
+        return Ok(());
+    }
+    let count = try_all(options, &cases)?;
+    ensure!(count.failed == 0, "{} of {} cases failed", count.failed, count.passed + count.failed);
+    Ok(())
+}
+
+/// Tries what [`Options::short`] asks for.
+pub fn short() -> Result<Count> {
+    let options = Options { short: true, ..Options::default() };
+    try_all(&options, &chosen(&options)?)
+}
+
+fn chosen(options: &Options) -> Result<Vec<Case>> {
+    let mut cases = cases::all();
+    cases.retain(|case| case.short || !options.short);
+    if let Some(text) = &options.only {
+        let wanted = text.to_lowercase();
+        cases.retain(|case| case.title().to_lowercase().contains(&wanted));
+    }
+    if cases.is_empty() {
+        return Err(Exit::usage("no case has such a title: --list names them"));
+    }
+    Ok(cases)
+}
+
+fn try_all(options: &Options, cases: &[Case]) -> Result<Count> {
+    workspace::provide(&["tshark", "guest"])?;
+    let image = workspace::built_image()?;
+    let guest = guest::Image::of_workspace();
+    let captures = captures_directory(options)?;
+    // Paths of sockets are short by nature: not below the target directory.
+    let directory = std::env::temp_dir().join(format!("viordma-interop-{}", std::process::id()));
+    fs::create_dir_all(&directory)?;
+    let start = Instant::now();
+    let mut runner = Runner::new(Setting { image, guest, directory, captures: captures.clone() });
+    let mut rows = Vec::new();
+    for case in cases {
+        let row = runner.run(case, |capture| check(case, capture));
+        println!("{row}");
+        if let (true, None, Some(capture)) = (row.passed(), &options.captures, &row.capture) {
+            fs::remove_file(capture)?;
+        }
+        rows.push(row);
+    }
+    let boots: Vec<String> = runner.boots.iter().map(|boot| format!("{:.1} s", boot.as_secs_f64())).collect();
+    drop(runner);
+    println!("\n{}", table::summary(&rows));
+    println!("{:.0} s in all; the guest was booted in {}", start.elapsed().as_secs_f64(), boots.join(", "));
+    let failed = rows.iter().filter(|row| !row.passed()).count();
+    if failed > 0 || options.captures.is_some() {
+        println!("captures are in {}", captures.display());
+    }
+    Ok(Count { passed: rows.len() - failed, failed })
+}
+
+/// Where captures go, empty: what is there from the last time would be taken for this time's.
+fn captures_directory(options: &Options) -> Result<PathBuf> {
+    let directory = match &options.captures {
+        Some(directory) => directory.clone(),
+        None => workspace::root().join("target/interop"),
+    };
+    fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    for entry in fs::read_dir(&directory)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|end| end == "pcapng") {
+            fs::remove_file(&path)?;
+        }
+    }
+    Ok(directory)
+}
+
+/// Nothing in the capture is malformed, says tshark, every ICRC is right, says a computation of its own, and
+/// connections were asked for with the case's MTU.
+fn check(case: &Case, capture: &Path) -> Result<()> {
+    decode::check(capture)?;
+    let mut decoder = Decoder::new();
+    for captured in file::open(capture)? {
+        let frame = decoder.frame(&captured?).to_string();
+        if frame.contains("CM REQ") {
+            ensure!(frame.contains(&format!(" mtu {} ", case.mtu)), "another MTU: {frame}");
+            return tshark::check_well_formed(capture);
+        }
+    }
+    bail!("nobody asks for a connection")
+}

@@ -1,0 +1,312 @@
+//! The engine linked natively, at the host's end of the wire: for requests that NDKPI has no words for.
+//!
+//! No kernel, no driver, one thread: the engine is turned here, as [`roce`] says to, with a real wire under it.
+//! It answers the guest's probe, over IPv4.
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    path::Path,
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use ndk_consumer::{
+    RemoteMemory,
+    interop::probe::{
+        PORT,
+        message::{Control, Kind, Reply},
+        pattern,
+    },
+};
+use nt_sim::{
+    ClockKind, Sim,
+    pcapng::{Capture, Lost},
+    wire::{Datagrams, Endpoint, Port, Tunnel, Wire, WireOptions},
+};
+use parking_lot::{Condvar, Mutex};
+use roce::{
+    AcceptSpec, Completion, CompletionKind, ConnEvent, Data, ListenSpec, Operation, RecvRequest, SendFlags,
+    SendRequest, Status, Transmit, Verdict,
+};
+use roce_testkit::{Memory, Options, Side};
+use roce_wire::MacAddr;
+
+use super::{addresses::HOST_MAC, cases::Foreign};
+
+/// Longest that anything the guest does may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Longest that the engine is left alone.
+const TICK: Duration = Duration::from_millis(20);
+
+/// How long the engine is turned after the end of a connection.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// Bytes of each receive, and of the memory that the guest may write.
+const RECEIVE: usize = 4096;
+const WINDOW: usize = 8192;
+/// Receives posted at a time.
+const RECEIVES: u64 = 4;
+
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 1);
+/// What the guest's probe sends along, and in which order: a SEND or not, and its bytes.
+const IMMEDIATE: [u8; 4] = [0x11, 0x22, 0x33, 0x44];
+const IMMEDIATES: [(bool, usize); 5] = [(true, 100), (false, 100), (true, 2500), (false, 2500), (false, 0)];
+
+/// Serves one connection of the guest's probe: tells `ready` when it may connect, and returns what was seen.
+pub fn serve(
+    foreign: Foreign,
+    datagrams: Datagrams,
+    capture: Option<&Path>,
+    ready: impl FnOnce() -> Result<()>,
+) -> Result<Vec<String>> {
+    let sim = Sim::builder().clock(ClockKind::Threaded).build();
+    let wire = Wire::new(WireOptions::immediate());
+    let capture =
+        capture.map(|path| Capture::create(path, &["engine", "outside"], Lost::Marked)).transpose()?;
+    if let Some(capture) = &capture {
+        wire.capture(capture.clone());
+    }
+    let mut host = Host::new(&sim, wire.port(0));
+    let tunnel = Tunnel::open(sim.world(), wire.port(1), datagrams)?;
+    let outcome = ready().and_then(|()| host.serve(foreign));
+    drop(tunnel);
+    if let Some(capture) = &capture {
+        capture.finish()?;
+    }
+    outcome
+}
+
+/// Wakes the thread that turns the engine.
+#[derive(Default)]
+struct Bell {
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Bell {
+    fn wait(&self, limit: Duration) {
+        let mut rung = self.rung.lock();
+        if !*rung {
+            self.changed.wait_for(&mut rung, limit);
+        }
+        *rung = false;
+    }
+}
+
+impl Endpoint for Bell {
+    fn wake_at(&self, _time: u64) {
+        *self.rung.lock() = true;
+        self.changed.notify_one();
+    }
+
+    fn writable(&self) {
+        self.wake_at(0);
+    }
+
+    fn is_alive(&self) -> bool {
+        true
+    }
+}
+
+struct Host<'a> {
+    sim: &'a Sim,
+    side: Side,
+    port: Port,
+    bell: Arc<Bell>,
+    receives: Memory,
+    window: Memory,
+    /// Unread completions, oldest first.
+    completions: Vec<Completion>,
+}
+
+impl<'a> Host<'a> {
+    fn new(sim: &'a Sim, port: Port) -> Self {
+        let mut side = Side::new(1, &Options { ip: |_| IpAddr::V4(ADDRESS), ..Options::default() });
+        side.mac = MacAddr(HOST_MAC);
+        let bell = Arc::new(Bell::default());
+        let weak: Weak<Bell> = Arc::downgrade(&bell);
+        port.attach(weak);
+        let listen = ListenSpec { ip: None, port: PORT, backlog: 1, context: 0 };
+        side.engine.listen(&listen).expect("an engine without listeners has room for one");
+        let (receives, window) = (side.sink(RECEIVE * RECEIVES as usize), side.shared(WINDOW));
+        Self { sim, side, port, bell, receives, window, completions: Vec::new() }
+    }
+
+    fn serve(&mut self, foreign: Foreign) -> Result<Vec<String>> {
+        for number in 0..RECEIVES {
+            self.post_receive(number)?;
+        }
+        let id = self.until("a request", |host| host.side.conn)?;
+        let key = self.window.key();
+        let window = RemoteMemory { address: self.window.address(0), token: key, length: WINDOW as u64 };
+        let reply = Reply { scenario: 0, window }.encode();
+        let accept = AcceptSpec { reads: Options::default().reads, private_data: &reply, context: 0 };
+        self.side.engine.accept(self.now(), id, &self.side.qp, &accept).ok().context("cannot accept")?;
+        let seen = match foreign {
+            Foreign::Immediate => self.take_immediates(),
+            Foreign::Atomic => self.refuse_atomic(),
+        };
+        // Nothing to say goodbye to is no error: a violation has ended the connection already.
+        let _ = self.side.engine.disconnect(self.now(), id);
+        self.turn_for(FAREWELL)?;
+        seen
+    }
+
+    /// Each request has to arrive with its immediate data, and its bytes where they belong.
+    fn take_immediates(&mut self) -> Result<Vec<String>> {
+        for (item, (is_send, length)) in (0..).zip(IMMEDIATES) {
+            let received = self.receive()?;
+            ensure!(received.status == Status::Success, "item {item}: {:?}", received.status);
+            ensure!(
+                received.immediate == Some(IMMEDIATE),
+                "item {item}: immediate {:02x?}",
+                received.immediate
+            );
+            ensure!(received.bytes as usize == length, "item {item}: {} bytes", received.bytes);
+            let place = if is_send { received.context as usize * RECEIVE } else { 0 };
+            let memory = if is_send { self.receives.read() } else { self.window.read() };
+            ensure!(
+                memory[place..][..length] == pattern(item, length),
+                "item {item}: other bytes than were sent"
+            );
+            self.post_receive(received.context)?;
+            let verdict = Control { ok: true, ..Control::new(Kind::VERDICT, item, length) }.encode();
+            let data = Data::Inline(&[&verdict]);
+            let request =
+                SendRequest { context: 0, operation: Operation::Send, flags: SendFlags::SILENT, data };
+            self.side.engine.post_send(&self.side.qp, &request).ok().context("cannot answer")?;
+        }
+        self.until("the guest's goodbye", |host| {
+            host.told(|event| matches!(event, ConnEvent::Disconnected))
+        })?;
+        Ok(vec![format!("{} requests with immediate data", IMMEDIATES.len())])
+    }
+
+    /// The connection has to break: its receives come back.
+    fn refuse_atomic(&mut self) -> Result<Vec<String>> {
+        let received = self.receive()?;
+        ensure!(received.status == Status::Flushed, "a receive completed: {:?}", received.status);
+        let parted = |event: &ConnEvent| matches!(event, ConnEvent::Aborted | ConnEvent::Disconnected);
+        self.until("the end of the connection", |host| host.told(parted))?;
+        Ok(vec!["refused, the connection broke".to_owned()])
+    }
+
+    fn post_receive(&self, number: u64) -> Result<()> {
+        let sge = self.receives.sge(number as usize * RECEIVE, RECEIVE);
+        let request = RecvRequest { context: number, sges: &[sge] };
+        self.side.engine.post_recv(&self.side.qp, &request).ok().context("cannot post a receive")
+    }
+
+    fn receive(&mut self) -> Result<Completion> {
+        self.until("a message", |host| {
+            let at = host.completions.iter().position(|completion| {
+                matches!(completion.kind, CompletionKind::Receive | CompletionKind::ReceiveInvalidate { .. })
+            })?;
+            Some(host.completions.remove(at))
+        })
+    }
+
+    fn told(&self, is: impl Fn(&ConnEvent) -> bool) -> Option<()> {
+        self.side.conn_events.iter().any(|(_, _, event)| is(event)).then_some(())
+    }
+
+    fn now(&self) -> roce::Instant {
+        roce::Instant::from_nanos(self.sim.now())
+    }
+
+    /// Turns the engine until there is what is waited for.
+    fn until<T>(&mut self, what: &str, mut look: impl FnMut(&mut Self) -> Option<T>) -> Result<T> {
+        let limit = Instant::now() + PATIENCE;
+        loop {
+            self.turn()?;
+            if let Some(found) = look(self) {
+                // What was decided on the way has to leave.
+                self.turn()?;
+                return Ok(found);
+            }
+            if Instant::now() > limit {
+                bail!("waited in vain for {what}; {:?}", self.side.conn_events.last());
+            }
+            self.bell.wait(TICK);
+        }
+    }
+
+    /// Turns the engine for a while, so that the guest gets its answers.
+    fn turn_for(&mut self, time: Duration) -> Result<()> {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            self.turn()?;
+            self.bell.wait(TICK);
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self) -> Result<()> {
+        while let Some(frame) = self.port.receive(self.sim.now()) {
+            if let Some(answer) = answer_arp(&frame) {
+                self.port.transmit(self.sim.now(), answer);
+            } else if let Verdict::Dropped(reason) = self.side.engine.handle_frame(self.now(), &frame) {
+                bail!("the engine drops a frame of the guest's: {reason:?}");
+            }
+        }
+        if self.side.engine.poll_timeout().is_some_and(|at| at <= self.now()) {
+            self.side.engine.handle_timeout(self.now());
+        }
+        let mut slots = Slots { slot: vec![0; 4096 + 150], port: &self.port, now: self.sim.now() };
+        self.side.engine.poll_transmit(self.now(), &mut slots, usize::MAX);
+        self.side.take_events();
+        self.completions.extend(self.side.completions());
+        Ok(())
+    }
+}
+
+/// The wire as a transmit queue.
+struct Slots<'a> {
+    slot: Vec<u8>,
+    port: &'a Port,
+    now: u64,
+}
+
+impl Transmit for Slots<'_> {
+    fn slot(&mut self) -> Option<&mut [u8]> {
+        self.port.is_writable().then_some(&mut self.slot)
+    }
+
+    fn commit(&mut self, len: usize) {
+        self.port.transmit(self.now, self.slot[..len].to_vec());
+    }
+}
+
+/// The answer to a request for this host's hardware address.
+fn answer_arp(frame: &[u8]) -> Option<Vec<u8>> {
+    /// Ethernet and IPv4, lengths 6 and 4, request.
+    const REQUEST: [u8; 10] = [0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1];
+    let body = frame.get(12..42)?;
+    if body[..10] != REQUEST || body[26..30] != ADDRESS.octets() {
+        return None;
+    }
+    let (mac, ip) = (&body[10..16], &body[16..20]);
+    let mut answer = [mac, &HOST_MAC, &REQUEST, &HOST_MAC, &ADDRESS.octets(), mac, ip].concat();
+    answer[21] = 2;
+    Some(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_for_this_host_is_answered_and_others_are_not() {
+        let guest = [0x52, 0x54, 0, 0x77, 0, 2];
+        let request = |ip: [u8; 4]| {
+            let start: [&[u8]; 3] = [&[0xff; 6], &guest, &[0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1]];
+            [start.concat(), guest.to_vec(), vec![192, 168, 77, 2], vec![0; 6], ip.to_vec()].concat()
+        };
+        let answer = answer_arp(&request([192, 168, 77, 1])).expect("an answer");
+        assert_eq!((&answer[..6], &answer[6..12], answer[21]), (&guest[..], &HOST_MAC[..], 2));
+        assert_eq!((&answer[22..28], &answer[28..32]), (&HOST_MAC[..], &[192, 168, 77, 1][..]));
+        assert_eq!(answer_arp(&request([192, 168, 77, 3])), None);
+        assert_eq!(answer_arp(&[0; 30]), None);
+    }
+}

@@ -1,0 +1,19 @@
+//! Runs the driver's image in the simulated kernel: the programs behind `cargo xtask demo`, `bench`, `interop`,
+//! `decode` and `replay`, and the [testbed] that they share with the integration tests.
+
+pub mod bench;
+pub mod copy;
+pub mod decode;
+pub mod demo;
+pub mod exit;
+pub mod external_host;
+pub mod interop;
+pub mod measure;
+pub mod os;
+mod process;
+pub mod replay;
+pub mod testbed;
+mod tshark;
+mod workspace;
+
+pub use workspace::image;

@@ -1,0 +1,408 @@
+//! Hosts with the driver on them and a NIC under each; two of them with a wire between.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use ndk_abi::nt::NT_SUCCESS;
+use ndk_consumer::Adapter;
+use nt_sim::{
+    ClockKind, Event, Host, JoinHandle, Sim,
+    device::{Nic, NicOptions, Quirks},
+    host::HostOptions,
+    ndis::{self, Keyword, LogEntry, Miniport, NdkAdapter},
+    netio::Discovery,
+    pcapng::{Capture, Lost},
+    wire::{Faults, Wire, WireOptions},
+};
+
+use crate::os::SimOs;
+
+/// Headers of a frame around a payload of the path MTU, as Ethernet's MTU counts them. (rocev2 §5)
+const OVERHEAD: u32 = 96;
+
+/// A vendor's OID: the counters of the driver's engine, by name.
+const OID_VIORDMA_COUNTERS: u32 = 0xff5d_0101;
+const COUNTER_NAME: usize = 32;
+const COUNTER_SIZE: usize = COUNTER_NAME + 8;
+
+/// How a testbed is built. The default: virtual time, a good wire, well-behaved devices, everything verified.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Virtual time and this seed; real time without.
+    pub seed: Option<u64>,
+    pub faults: Faults,
+    /// RoCE path MTU that the NICs' MTU leaves room for.
+    pub path_mtu: u32,
+    pub capture: Option<PathBuf>,
+    pub verifier: bool,
+    /// What the NIC of the first host does wrong.
+    pub quirks: Quirks,
+    /// Registry values of the adapter, on both hosts.
+    pub keywords: Vec<(&'static str, Keyword)>,
+    /// Subnets in which the hosts have the addresses with the last number 1 and 2, and their prefix lengths. The first
+    /// one's are [`Machine::address`].
+    pub subnets: Vec<(IpAddr, u8)>,
+    /// How the hosts find each other.
+    pub discovery: Discovery,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            seed: Some(0),
+            faults: Faults::NONE,
+            path_mtu: 4096,
+            capture: None,
+            verifier: true,
+            quirks: Quirks::default(),
+            keywords: Vec::new(),
+            subnets: vec![(Ipv4Addr::new(10, 0, 0, 0).into(), 24)],
+            discovery: Discovery::Simulated,
+        }
+    }
+}
+
+/// How a machine is built.
+#[derive(Clone, Debug)]
+pub struct MachineOptions {
+    pub name: &'static str,
+    pub mac: [u8; 6],
+    /// Its addresses and their prefix lengths; at least one.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// Largest IP packet of the link.
+    pub mtu: u16,
+    /// RoCE path MTU, which frames of the link have room for.
+    pub path_mtu: u32,
+    pub verifier: bool,
+    pub quirks: Quirks,
+    /// Registry values of the adapter.
+    pub keywords: Vec<(&'static str, Keyword)>,
+    pub discovery: Discovery,
+}
+
+/// One host, and what runs on it.
+pub struct Machine {
+    host: Arc<Host>,
+    nic: Arc<Nic>,
+    address: IpAddr,
+    /// DriverEntry has succeeded, and the driver was not unloaded since.
+    entered: bool,
+    miniport: Option<Miniport>,
+}
+
+/// Counters of the wire, both directions added up.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct WireFigures {
+    pub frames: u64,
+    pub bytes: u64,
+    pub lost: u64,
+    pub delayed: u64,
+    pub duplicated: u64,
+    pub corrupted: u64,
+}
+
+/// The hosts and what is between them.
+pub struct Testbed {
+    machines: [Machine; 2],
+    wire: Arc<Wire>,
+    capture: Option<Capture>,
+    counters: BTreeMap<String, u64>,
+    // Dropped last: it ends the threads of the hosts.
+    sim: Sim,
+}
+
+impl Testbed {
+    /// Two hosts with `image` loaded on each, not started yet.
+    pub fn new(image: &Path, options: &Options) -> Result<Self> {
+        let clock = match options.seed {
+            Some(seed) => ClockKind::Deterministic { seed },
+            None => ClockKind::Threaded,
+        };
+        let mut sim = Sim::builder().clock(clock).build();
+        let wire = match options.seed {
+            Some(seed) => WireOptions::ten_gigabit().with_seed(seed),
+            None => WireOptions::immediate(),
+        };
+        let wire = Wire::new(wire.with_faults(options.faults));
+        let mut machine = |number: u8| {
+            let of_subnet = |&(subnet, prefix): &(IpAddr, u8)| (last(subnet, number + 1), prefix);
+            let machine = MachineOptions {
+                name: ["alpha", "beta"][usize::from(number)],
+                mac: [0x02, 0, 0, 0, 0, number + 1],
+                addresses: options.subnets.iter().map(of_subnet).collect(),
+                mtu: mtu_for(options.path_mtu)?,
+                path_mtu: options.path_mtu,
+                verifier: options.verifier,
+                quirks: if number == 0 { options.quirks } else { Quirks::default() },
+                keywords: options.keywords.clone(),
+                discovery: options.discovery,
+            };
+            Machine::new(&mut sim, image, &machine)
+        };
+        let machines = [machine(0)?, machine(1)?];
+        ndis::bus::join(&wire, &machines[0].host, &machines[1].host);
+        let capture = match &options.capture {
+            Some(path) => {
+                let capture = Capture::create(path, &["alpha", "beta"], Lost::Marked);
+                Some(capture.with_context(|| format!("cannot write {}", path.display()))?)
+            }
+            None => None,
+        };
+        if let Some(capture) = &capture {
+            wire.capture(capture.clone());
+        }
+        Ok(Self { machines, wire, capture, counters: BTreeMap::new(), sim })
+    }
+
+    /// Starts the driver on both hosts: `DriverEntry`, then the adapter.
+    pub fn start(&mut self) -> Result<()> {
+        self.machines.iter_mut().try_for_each(Machine::start)
+    }
+
+    /// Halts the adapters and unloads the drivers that are still alive; the verifier looks for what they left.
+    pub fn stop(&mut self) -> Result<()> {
+        for machine in &mut self.machines {
+            for (name, value) in machine.counters() {
+                *self.counters.entry(name).or_default() += value;
+            }
+            machine.stop()?;
+        }
+        if let Some(capture) = self.capture.take() {
+            capture.finish().context("cannot write the capture")?;
+        }
+        Ok(())
+    }
+
+    #[must_use]
+    pub fn machines(&self) -> [&Machine; 2] {
+        let [alpha, beta] = &self.machines;
+        [alpha, beta]
+    }
+
+    pub fn machine_mut(&mut self, number: usize) -> &mut Machine {
+        &mut self.machines[number]
+    }
+
+    #[must_use]
+    pub fn wire(&self) -> &Arc<Wire> {
+        &self.wire
+    }
+
+    #[must_use]
+    pub fn event(&self) -> Event {
+        self.sim.event()
+    }
+
+    /// The run's own time.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        Duration::from_nanos(self.sim.now())
+    }
+
+    /// Everything the verifier found so far, as it would be printed.
+    #[must_use]
+    pub fn violations(&self) -> Vec<String> {
+        self.sim.verdict().violations.iter().map(ToString::to_string).collect()
+    }
+
+    /// What both drivers wrote to the event log: host, number of the event, its data.
+    #[must_use]
+    pub fn events(&self) -> Vec<String> {
+        let of = |machine: &Machine| {
+            let name = machine.host.name().to_owned();
+            machine
+                .event_log()
+                .into_iter()
+                .map(move |entry| format!("{name}: event {} {:?}", entry.code & 0xffff, entry.data))
+        };
+        self.machines.iter().flat_map(of).collect()
+    }
+
+    /// Both directions of the wire, added up.
+    #[must_use]
+    pub fn wire_figures(&self) -> WireFigures {
+        let [there, back] = [0, 1].map(|from| self.wire.counters(from));
+        WireFigures {
+            frames: there.sent + back.sent,
+            bytes: there.sent_bytes + back.sent_bytes,
+            lost: there.lost + back.lost,
+            delayed: there.delayed + back.delayed,
+            duplicated: there.duplicated + back.duplicated,
+            corrupted: there.corrupted + back.corrupted,
+        }
+    }
+
+    /// Counters of both drivers, added up, as they were when the drivers stopped.
+    #[must_use]
+    pub fn counters(&self) -> BTreeMap<String, u64> {
+        self.counters.clone()
+    }
+}
+
+/// The smallest MTU of a link that has room for a RoCE path MTU, but no less than Ethernet's.
+fn mtu_for(path_mtu: u32) -> Result<u16> {
+    Ok(u16::try_from(path_mtu + OVERHEAD)?.max(1500))
+}
+
+/// The address of a subnet that ends with `number`.
+fn last(subnet: IpAddr, number: u8) -> IpAddr {
+    match subnet {
+        IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() | u32::from(number)).into(),
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() | u128::from(number)).into(),
+    }
+}
+
+impl Machine {
+    /// A host of `sim` with a NIC that has no cable yet and `image` loaded, not started.
+    pub fn new(sim: &mut Sim, image: &Path, options: &MachineOptions) -> Result<Self> {
+        let host = sim.add_host(HostOptions {
+            verifier: options.verifier,
+            discovery: options.discovery,
+            ..HostOptions::new(options.name)
+        });
+        let mut nic = NicOptions::new(options.mac);
+        nic.mtu = options.mtu;
+        nic.quirks = options.quirks;
+        let nic = host.plug(nic);
+        for &(address, prefix) in &options.addresses {
+            host.add_address(address, prefix);
+        }
+        let address = options.addresses.first().context("a machine needs an address")?.0;
+        host.set_keyword("*JumboPacket", Keyword::Text((u32::from(nic.options().mtu) + 14).to_string()));
+        host.set_keyword("*NetworkDirectRoCEFrameSize", Keyword::Text(options.path_mtu.to_string()));
+        for (name, value) in &options.keywords {
+            host.set_keyword(name, value.clone());
+        }
+        host.load_image(image).with_context(|| format!("cannot load {}", image.display()))?;
+        Ok(Self { host, nic, address, entered: false, miniport: None })
+    }
+
+    #[must_use]
+    pub fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
+    #[must_use]
+    pub fn nic(&self) -> &Arc<Nic> {
+        &self.nic
+    }
+
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// The adapter, once it has started.
+    #[must_use]
+    pub fn miniport(&self) -> Option<&Miniport> {
+        self.miniport.as_ref()
+    }
+
+    /// What the driver wrote to the event log.
+    #[must_use]
+    pub fn event_log(&self) -> Vec<LogEntry> {
+        self.host.event_log()
+    }
+
+    /// Calls `DriverEntry` and starts the adapter.
+    pub fn start(&mut self) -> Result<()> {
+        self.enter()?;
+        self.start_adapter()
+    }
+
+    /// Calls `DriverEntry`. A host runs a driver once.
+    pub fn enter(&mut self) -> Result<()> {
+        let host = self.host.clone();
+        let status = self.host.spawn("DriverEntry", move || host.start_driver("viordma")).join()?;
+        ensure!(NT_SUCCESS(status), "DriverEntry failed: {status:#010x}");
+        self.entered = true;
+        Ok(())
+    }
+
+    /// Starts the adapter of a driver that has been entered.
+    pub fn start_adapter(&mut self) -> Result<()> {
+        self.miniport = Some(Miniport::start(&self.host)?);
+        Ok(())
+    }
+
+    /// Halts the adapter, if it started.
+    pub fn halt_adapter(&mut self) -> Result<()> {
+        match self.miniport.take() {
+            Some(miniport) => Ok(miniport.halt()?),
+            None => Ok(()),
+        }
+    }
+
+    /// Halts the adapter and unloads the driver, as far as they run. A host that is dead is left as it is.
+    pub fn stop(&mut self) -> Result<()> {
+        if self.host.is_dead() {
+            return Ok(());
+        }
+        self.halt_adapter()?;
+        if std::mem::take(&mut self.entered) {
+            let host = self.host.clone();
+            self.host.spawn("DriverUnload", move || host.stop_driver()).join()?;
+        }
+        Ok(())
+    }
+
+    /// Runs an NDK consumer on a thread of the host: opens the adapter, runs `body`, closes it.
+    pub fn consumer<T: Send + 'static>(
+        &self,
+        name: &str,
+        body: impl FnOnce(&Arc<Adapter<SimOs>>) -> T + Send + 'static,
+    ) -> Consumer<T> {
+        let (os, miniport) = (Arc::new(SimOs::new(&self.host)), self.miniport.clone());
+        let run = move || {
+            let miniport = miniport.context("the adapter has not started")?;
+            let opened = miniport
+                .open_ndk(2, 0)
+                .map_err(|status| anyhow!("opening the NDK adapter failed: {status:#010x}"))?;
+            let result = {
+                // SAFETY: opened above; closed below, after the adapter and all that `body` made of it are gone.
+                let adapter = unsafe { Adapter::new(&os, pointer(&opened)?) };
+                body(&adapter)
+            };
+            miniport.close_ndk(opened)?;
+            Ok(result)
+        };
+        Consumer(self.host.spawn(name, run))
+    }
+
+    /// Counters of the driver's engine by name; none when it does not tell them.
+    #[must_use]
+    pub fn counters(&self) -> BTreeMap<String, u64> {
+        let records = match &self.miniport {
+            Some(miniport) if !self.host.is_dead() => miniport
+                .query(OID_VIORDMA_COUNTERS, 0)
+                .or_else(|refused| miniport.query(OID_VIORDMA_COUNTERS, refused.needed as usize)),
+            _ => return BTreeMap::new(),
+        };
+        let record = |bytes: &[u8]| {
+            let (name, value) = bytes.split_at(COUNTER_NAME);
+            let name = String::from_utf8_lossy(name).trim_end_matches('\0').to_owned();
+            (name, value.try_into().map_or(0, u64::from_le_bytes))
+        };
+        records.unwrap_or_default().chunks_exact(COUNTER_SIZE).map(record).collect()
+    }
+}
+
+fn pointer(opened: &NdkAdapter) -> Result<std::ptr::NonNull<ndk_abi::ndk::NDK_ADAPTER>> {
+    std::ptr::NonNull::new(opened.as_ptr()).context("the NDK adapter is null")
+}
+
+/// A consumer that runs.
+pub struct Consumer<T>(JoinHandle<Result<T>>);
+
+impl<T> Consumer<T> {
+    /// Waits for its end. An error if its host died under it, or if it could not open the adapter.
+    pub fn join(self) -> Result<T> {
+        self.0.join()?
+    }
+}

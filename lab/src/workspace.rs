@@ -1,0 +1,86 @@
+//! Paths of the workspace, and what `cargo xtask` builds or installs there for this package.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::exit::Exit;
+
+/// Names the program to ask for [requirements](provide); `cargo xtask` sets it to itself.
+const XTASK: &str = "VIORDMA_XTASK";
+/// Names the driver image to use instead of the one that `cargo xtask image` builds.
+const IMAGE: &str = "VIORDMA_IMAGE";
+
+/// Returns the root directory of the workspace.
+///
+/// # Panics
+/// Never: this package lies in a directory of the workspace.
+#[must_use]
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("lab is a directory of the workspace")
+}
+
+/// Returns the path of an up-to-date driver image: `$VIORDMA_IMAGE`, or the one that `cargo xtask` builds now.
+///
+/// # Errors
+/// If the image cannot be built, or `$VIORDMA_IMAGE` is not a file.
+pub fn built_image() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os(IMAGE).map(PathBuf::from) {
+        return if path.is_file() {
+            Ok(path)
+        } else {
+            Err(Exit::usage(format!("{IMAGE} is {}, which is not a file", path.display())))
+        };
+    }
+    provide(&["image"])?;
+    Ok(image_path())
+}
+
+/// Lets `cargo xtask` build or install what a command needs: `image`, `guest`, or the name of a program.
+///
+/// # Errors
+/// If a requirement can neither be found nor be installed; `cargo xtask` has printed the reason.
+pub fn provide(requirements: &[&str]) -> Result<()> {
+    let mut command = match std::env::var_os(XTASK) {
+        Some(program) => Command::new(program),
+        None => {
+            let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or(OsString::from("cargo")));
+            cargo.arg("xtask").current_dir(root());
+            cargo
+        }
+    };
+    command.arg("provide").args(requirements).stdin(Stdio::null()).stdout(Stdio::null());
+    let status = command.status().context("cannot run cargo xtask")?;
+    if status.code() == Some(2) {
+        return Err(Exit::usage(format!("{} cannot be provided", requirements.join(", "))));
+    }
+    ensure!(status.success(), "{} cannot be provided", requirements.join(", "));
+    Ok(())
+}
+
+/// Returns the driver image for a test: `$VIORDMA_IMAGE`, or what `cargo xtask image` has built.
+///
+/// Returns `None`, after printing a message, when there is none: the test has nothing to test. With
+/// `$NTSIM_REQUIRE_IMAGES` set, as `cargo xtask test` sets it, that is a failure.
+///
+/// # Panics
+/// When an image is required and there is none.
+#[must_use]
+pub fn image() -> Option<PathBuf> {
+    let path = std::env::var_os(IMAGE).map_or_else(image_path, PathBuf::from);
+    if path.is_file() {
+        return Some(path);
+    }
+    let message = format!("no driver image at {}: build it with `cargo xtask image`", path.display());
+    assert!(std::env::var_os("NTSIM_REQUIRE_IMAGES").is_none(), "{message}");
+    eprintln!("skipped: {message}");
+    None
+}
+
+fn image_path() -> PathBuf {
+    root().join("target/image/viordma.sys")
+}

@@ -1,0 +1,54 @@
+//! Runs the commands that need the simulator. They are in the package `lab`, which this program does not link, so that
+//! it also builds on systems that the simulator does not support.
+
+use std::{
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+    sync::OnceLock,
+};
+
+use anyhow::{Context as _, Result};
+
+use crate::shell;
+
+/// Tells a command of `lab` which program builds or installs what it needs: this one. See `provide.rs`.
+const XTASK: &str = "VIORDMA_XTASK";
+
+/// The arguments of a command of `lab`, which parses them itself.
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+/// Runs a command of `lab` with this program's standard input and output, and returns its exit code.
+pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
+    let status = command(name, &arguments.arguments)?.status().context("cannot run lab")?;
+    // A command that a signal has ended has no code.
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+/// Returns a command of `lab`, ready to run. The first call in a process builds `lab`.
+pub fn command(name: &str, arguments: &[impl AsRef<OsStr>]) -> Result<Command> {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    let xtask = std::env::current_exe().context("cannot find this program")?;
+    let program = match PROGRAM.get() {
+        Some(program) => program,
+        None => {
+            let program = build(&xtask)?;
+            PROGRAM.get_or_init(|| program)
+        }
+    };
+    let mut command = Command::new(program);
+    command.arg(name).args(arguments).env(XTASK, xtask);
+    Ok(command)
+}
+
+/// Builds `lab` into the directory that `xtask` is in.
+fn build(xtask: &Path) -> Result<PathBuf> {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["build", "--quiet", "--profile", "tool", "--package", "lab"]).current_dir(shell::root());
+    shell::run(&mut cargo)?;
+    Ok(xtask.with_file_name(format!("lab{}", std::env::consts::EXE_SUFFIX)))
+}

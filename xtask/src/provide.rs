@@ -1,0 +1,36 @@
+//! `cargo xtask provide`: builds or installs what a command of `lab` needs. The command runs it after it has checked its
+//! options, so that a mistake in them is found before anything is built.
+
+use anyhow::Result;
+
+use crate::{guest, image, packages};
+
+#[derive(clap::Args)]
+pub struct Options {
+    #[arg(required = true)]
+    requirements: Vec<Requirement>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Requirement {
+    /// target/image/viordma.sys, up to date
+    Image,
+    /// The Linux guest in target/guest, and QEMU
+    Guest,
+    /// Dissects captures
+    Tshark,
+    /// Counts instructions
+    Valgrind,
+}
+
+pub fn run(options: &Options) -> Result<()> {
+    for requirement in &options.requirements {
+        match requirement {
+            Requirement::Image => drop(image::build("viordma")?),
+            Requirement::Guest => guest::make()?,
+            Requirement::Tshark => packages::require(&packages::CAPTURE)?,
+            Requirement::Valgrind => packages::require(&packages::VALGRIND)?,
+        }
+    }
+    Ok(())
+}
