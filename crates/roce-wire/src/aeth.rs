@@ -1,79 +1,45 @@
-//! ACK extended transport header.
+//! ACK extended transport header (IBTA Vol 1 §9.3) and its syndromes (§9.7.5).
 
 use core::fmt;
 
-use super::{Truncated, field};
+use crate::{
+    layout::layout,
+    place::{Be24, Byte},
+    value::newtypes,
+};
 
-mod at {
-    pub const SYNDROME: usize = 0;
-    pub const MSN: usize = 1;
-}
-
-/// How a responder answered.
-///
-/// Source: rocev2 §3.
-#[derive(Clone, Copy, Debug)]
-pub struct Aeth<'a>(&'a [u8; Aeth::LEN]);
-
-impl<'a> Aeth<'a> {
-    pub const LEN: usize = 4;
-
-    #[inline]
-    pub fn new_checked(bytes: &'a [u8]) -> Result<Self, Truncated> {
-        field::header(bytes).map(Self)
-    }
-
-    #[inline]
-    pub fn syndrome(&self) -> Syndrome {
-        Syndrome(self.0[at::SYNDROME])
-    }
-
-    /// Messages that the responder has completed, modulo 2^24.
-    #[inline]
-    pub fn msn(&self) -> u32 {
-        field::be24::<{ at::MSN }, _>(self.0)
+//= rocev2 §3
+layout! {
+    /// An ACK extended transport header (AETH).
+    Aeth, AethRepr, 4 bytes {
+        syndrome: Syndrome = Byte<0>;
+        /// Message sequence number: messages that the responder has completed, modulo 2^24.
+        msn: u32 = Be24<1>;
     }
 }
 
-/// Summary of an AETH.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AethRepr {
-    pub syndrome: Syndrome,
-    /// 24 bits.
-    pub msn: u32,
-}
-
-impl AethRepr {
-    #[inline]
-    pub fn parse(view: &Aeth<'_>) -> Self {
-        Self { syndrome: view.syndrome(), msn: view.msn() }
-    }
-
-    #[inline]
-    pub fn emit(&self, header: &mut [u8; Aeth::LEN]) {
-        header[at::SYNDROME] = self.syndrome.0;
-        field::put24::<{ at::MSN }, _>(header, self.msn);
-    }
+newtypes! {
+    Syndrome: u8, Syndrome, |syndrome: Syndrome| syndrome.0;
 }
 
 /// The syndrome of an AETH: bits 6-5 are its kind, bits 4-0 the value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Syndrome(pub u8);
 
-/// What a [`Syndrome`] says.
+/// A [`Syndrome`], decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyndromeKind {
-    /// Acknowledged. The credit code, 31 when credits are not used.
+    /// An acknowledgement, with the credit code; 31 when credits are not used.
     Ack(u8),
-    /// No receive was posted. The timer code, see [`super::rnr_timer`].
+    /// No receive was posted (receiver not ready), with the timer code, see [`crate::rnr_timer`].
     RnrNak(u8),
-    /// Refused.
+    /// The request was refused.
     Nak(NakCode),
     /// A value that the specification reserves.
     Reserved,
 }
 
-/// Why a request was refused.
+/// The reason of a NAK.
 ///
 /// Source: rocev2 §8.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -104,20 +70,22 @@ impl Syndrome {
     /// An acknowledgement without end-to-end credits.
     pub const ACK: Self = Self(0x1F);
 
-    /// An RNR NAK with this timer code (its low 5 bits).
+    /// Returns an RNR NAK with the low 5 bits of `timer` as its timer code.
     #[must_use]
     #[inline]
     pub const fn rnr_nak(timer: u8) -> Self {
         Self(0x20 | timer & 0x1F)
     }
 
-    /// A NAK.
+    /// Returns a NAK with this code.
     #[must_use]
     #[inline]
     pub const fn nak(code: NakCode) -> Self {
         Self(0x60 | code.0 & 0x1F)
     }
 
+    /// Decodes the syndrome.
+    #[must_use]
     #[inline]
     pub const fn kind(self) -> SyndromeKind {
         //= rocev2 §8
@@ -143,9 +111,10 @@ impl fmt::Debug for Syndrome {
     }
 }
 
-/// Messages that a credit code stands for; `None` for 31, which means that credits are not used.
+/// Returns the number of messages that a credit code encodes; `None` for 31, which means that credits are not used.
 ///
 /// Source: rocev2 §8.
+#[must_use]
 pub const fn credits(code: u8) -> Option<u32> {
     // 0, 1, 2, 3, then alternately times 3/2 and 4/3: 4, 6, 8, 12, 16, 24 ...
     match code & 0x1F {
@@ -162,7 +131,7 @@ mod tests {
 
     //= rocev2 §8
     #[test]
-    fn syndromes_read_as_the_specification_has_them() {
+    fn syndromes_decode_by_their_upper_bits() {
         assert_eq!(Syndrome::ACK.kind(), SyndromeKind::Ack(31));
         assert_eq!(Syndrome(0x60).kind(), SyndromeKind::Nak(NakCode::PSN_SEQUENCE));
         assert_eq!(Syndrome::nak(NakCode::REMOTE_ACCESS), Syndrome(0x62));
@@ -173,7 +142,7 @@ mod tests {
 
     //= rocev2 §8
     #[test]
-    fn credit_codes_count_in_steps_of_half_an_octave() {
+    fn credit_codes_alternate_between_powers_of_two_and_three_halves_of_them() {
         let expected = [
             0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048,
             3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,

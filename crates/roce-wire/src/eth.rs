@@ -1,17 +1,13 @@
-//! Ethernet II, with at most one 802.1Q tag.
+//! Ethernet II, with at most one IEEE 802.1Q tag.
 
 use core::fmt;
 
-use super::{Truncated, field};
-
-mod at {
-    pub const DESTINATION: usize = 0;
-    pub const SOURCE: usize = 6;
-    pub const ETHERTYPE: usize = 12;
-    // Within the tag, which begins after its own ethertype.
-    pub const TCI: usize = 0;
-    pub const TAGGED_ETHERTYPE: usize = 2;
-}
+use crate::{
+    layout::layout,
+    place::{Be16, Bytes},
+    truncated::Truncated,
+    value::newtypes,
+};
 
 /// A MAC address.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,7 +30,8 @@ impl fmt::Display for MacAddr {
 }
 
 impl MacAddr {
-    /// The EUI-64 made of this address, which serves as CA GUID.
+    /// Returns the EUI-64 of this address, which serves as CA GUID.
+    #[must_use]
     pub const fn eui64(self) -> u64 {
         let [o0, o1, o2, n0, n1, n2] = self.0;
         u64::from_be_bytes([o0, o1, o2, 0xFF, 0xFE, n0, n1, n2])
@@ -55,63 +52,96 @@ impl EtherType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Vlan(pub u16);
 
-/// An Ethernet header and the tag behind it, if there is one.
+newtypes! {
+    MacAddr: [u8; 6], MacAddr, |address: MacAddr| address.0;
+    EtherType: u16, EtherType, |ethertype: EtherType| ethertype.0;
+    Vlan: u16, Vlan, |vlan: Vlan| vlan.0;
+}
+
+layout! {
+    /// An Ethernet II header.
+    Header, HeaderRepr, 14 bytes {
+        destination: MacAddr = Bytes<0, 6>;
+        source: MacAddr = Bytes<6, 6>;
+        /// Of the payload, or [`EtherType::VLAN`].
+        ethertype: EtherType = Be16<12>;
+    }
+}
+
+layout! {
+    /// An 802.1Q tag behind its own ethertype.
+    Tag, TagRepr, 4 bytes {
+        vlan: Vlan = Be16<0>;
+        /// Of the payload.
+        ethertype: EtherType = Be16<2>;
+    }
+}
+
+/// An Ethernet header with the 802.1Q tag behind it, if there is one.
 #[derive(Clone, Copy, Debug)]
 pub struct Eth<'a> {
-    header: &'a [u8; Eth::LEN],
-    tag: Option<&'a [u8; Eth::TAG_LEN]>,
+    header: Header<'a>,
+    tag: Option<Tag<'a>>,
 }
 
 impl<'a> Eth<'a> {
-    /// Bytes without a tag.
-    pub const LEN: usize = 14;
+    /// Length of the header in bytes without a tag.
+    pub const LEN: usize = Header::LEN;
     /// Bytes that a tag adds.
-    pub const TAG_LEN: usize = 4;
+    pub const TAG_LEN: usize = Tag::LEN;
 
-    /// The header at the start of `frame`, and what follows it.
+    /// Returns the header at the start of `frame` and the bytes behind it.
+    ///
+    /// # Errors
+    /// [`Truncated`] if the frame ends within header or tag.
     #[inline]
     pub fn split(frame: &'a [u8]) -> Result<(Self, &'a [u8]), Truncated> {
         let (header, rest) = frame.split_first_chunk().ok_or(Truncated)?;
-        if field::be16::<{ at::ETHERTYPE }, _>(header) != EtherType::VLAN.0 {
+        let header = Header::new(header);
+        if header.ethertype() != EtherType::VLAN {
             return Ok((Self { header, tag: None }, rest));
         }
         let (tag, rest) = rest.split_first_chunk().ok_or(Truncated)?;
-        Ok((Self { header, tag: Some(tag) }, rest))
+        Ok((Self { header, tag: Some(Tag::new(tag)) }, rest))
     }
 
+    /// Returns the destination address.
+    #[must_use]
     #[inline]
     pub fn destination(&self) -> MacAddr {
-        MacAddr(*field::sub::<{ at::DESTINATION }, 6, _>(self.header))
+        self.header.destination()
     }
 
+    /// Returns the source address.
+    #[must_use]
     #[inline]
     pub fn source(&self) -> MacAddr {
-        MacAddr(*field::sub::<{ at::SOURCE }, 6, _>(self.header))
+        self.header.source()
     }
 
-    /// The tag, if the frame has one.
+    /// Returns the tag control information, if the frame has a tag.
+    #[must_use]
     #[inline]
     pub fn vlan(&self) -> Option<Vlan> {
-        self.tag.map(|tag| Vlan(field::be16::<{ at::TCI }, _>(tag)))
+        self.tag.map(|tag| tag.vlan())
     }
 
-    /// The ethertype of the payload, behind the tag.
+    /// Returns the ethertype of the payload.
+    #[must_use]
     #[inline]
     pub fn ethertype(&self) -> EtherType {
-        EtherType(match self.tag {
-            Some(tag) => field::be16::<{ at::TAGGED_ETHERTYPE }, _>(tag),
-            None => field::be16::<{ at::ETHERTYPE }, _>(self.header),
-        })
+        self.tag.map_or(self.header.ethertype(), |tag| tag.ethertype())
     }
 
-    /// Bytes of header and tag.
+    /// Returns the bytes of header and tag.
+    #[must_use]
     #[inline]
     pub fn header_len(&self) -> usize {
         if self.tag.is_some() { Self::LEN + Self::TAG_LEN } else { Self::LEN }
     }
 }
 
-/// Summary of an Ethernet header.
+/// Summary of an [`Eth`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EthRepr {
     pub destination: MacAddr,
@@ -122,6 +152,8 @@ pub struct EthRepr {
 }
 
 impl EthRepr {
+    /// Reads all fields.
+    #[must_use]
     pub fn parse(view: &Eth<'_>) -> Self {
         Self {
             destination: view.destination(),
@@ -131,25 +163,27 @@ impl EthRepr {
         }
     }
 
-    /// Bytes that [`EthRepr::emit`] writes.
+    /// Returns the number of bytes that [`EthRepr::emit`] writes.
+    #[must_use]
     #[inline]
     pub const fn header_len(&self) -> usize {
         if self.vlan.is_some() { Eth::LEN + Eth::TAG_LEN } else { Eth::LEN }
     }
 
     /// Writes header and tag to the start of `buffer`; returns the bytes behind them.
+    ///
+    /// # Errors
+    /// [`Truncated`] if `buffer` is shorter than [`EthRepr::header_len`]; its content is then undefined.
     pub fn emit<'b>(&self, buffer: &'b mut [u8]) -> Result<&'b mut [u8], Truncated> {
-        let (header, rest) = buffer.split_first_chunk_mut::<{ Eth::LEN }>().ok_or(Truncated)?;
-        field::put::<{ at::DESTINATION }, 6, _>(header, &self.destination.0);
-        field::put::<{ at::SOURCE }, 6, _>(header, &self.source.0);
-        let Some(vlan) = self.vlan else {
-            field::put16::<{ at::ETHERTYPE }, _>(header, self.ethertype.0);
+        let Self { destination, source, vlan, ethertype } = *self;
+        let (header, rest) = buffer.split_first_chunk_mut().ok_or(Truncated)?;
+        let Some(vlan) = vlan else {
+            HeaderRepr { destination, source, ethertype }.emit(header);
             return Ok(rest);
         };
-        field::put16::<{ at::ETHERTYPE }, _>(header, EtherType::VLAN.0);
-        let (tag, rest) = rest.split_first_chunk_mut::<{ Eth::TAG_LEN }>().ok_or(Truncated)?;
-        field::put16::<{ at::TCI }, _>(tag, vlan.0);
-        field::put16::<{ at::TAGGED_ETHERTYPE }, _>(tag, self.ethertype.0);
+        HeaderRepr { destination, source, ethertype: EtherType::VLAN }.emit(header);
+        let (tag, rest) = rest.split_first_chunk_mut().ok_or(Truncated)?;
+        TagRepr { vlan, ethertype }.emit(tag);
         Ok(rest)
     }
 }

@@ -1,11 +1,16 @@
-//! The extended headers of a packet, as one summary.
+//! The extended transport headers of a packet, as one summary.
 
-use super::{
-    Aeth, AethRepr, AtomicAckEth, AtomicAckEthRepr, AtomicEth, AtomicEthRepr, Deth, DethRepr, ExtHeaders,
-    Ieth, IethRepr, ImmDt, ImmDtRepr, Reth, RethRepr,
+use crate::{
+    aeth::{Aeth, AethRepr},
+    atomic::{AtomicAckEth, AtomicAckEthRepr, AtomicEth, AtomicEthRepr},
+    deth::{Deth, DethRepr},
+    ieth::{Ieth, IethRepr},
+    immdt::{ImmDt, ImmDtRepr},
+    opcode::{CNP_RESERVED_LEN, ExtHeaders},
+    reth::{Reth, RethRepr},
 };
 
-/// What stands between BTH and payload. Each opcode has exactly one of these shapes.
+/// The headers between BTH and payload. Each opcode has exactly one of these combinations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ext {
     None,
@@ -18,15 +23,16 @@ pub enum Ext {
     Atomic(AtomicEthRepr),
     Imm(ImmDtRepr),
     Ieth(IethRepr),
-    /// 16 reserved bytes.
+    /// The reserved bytes of a CNP.
     Cnp,
 }
 
 impl Ext {
-    /// Bytes of the longest shape.
+    /// Length of the longest combination in bytes.
     pub const MAX_LEN: usize = AtomicEth::LEN;
 
-    /// Which headers these are.
+    /// Returns which headers these are.
+    #[must_use]
     #[inline]
     pub const fn headers(&self) -> ExtHeaders {
         match self {
@@ -44,8 +50,8 @@ impl Ext {
         }
     }
 
-    /// Reads the headers of shape `headers` from the start of `bytes`; `None` when they do not fit, or
-    /// when no opcode has that shape.
+    /// Reads `headers` from the start of `bytes`; `None` if `bytes` is too short or no opcode has this combination.
+    #[must_use]
     pub fn parse(headers: ExtHeaders, bytes: &[u8]) -> Option<Self> {
         const DETH_IMM: ExtHeaders = ExtHeaders::DETH.union(ExtHeaders::IMM_DT);
         const RETH_IMM: ExtHeaders = ExtHeaders::RETH.union(ExtHeaders::IMM_DT);
@@ -55,7 +61,7 @@ impl Ext {
         let reth = || Some(RethRepr::parse(&Reth::new_checked(bytes).ok()?));
         let aeth = || Some(AethRepr::parse(&Aeth::new_checked(bytes).ok()?));
         let deth = || Some(DethRepr::parse(&Deth::new_checked(bytes).ok()?));
-        // These stand last wherever they stand.
+        // These are always the last header.
         let last = |len: usize| bytes.get(bytes.len().checked_sub(len)?..);
         let imm = || Some(ImmDtRepr::parse(&ImmDt::new_checked(last(ImmDt::LEN)?).ok()?));
         let original =
@@ -79,10 +85,10 @@ impl Ext {
         })
     }
 
-    /// Writes the headers to the start of `bytes`; returns how many bytes they took.
+    /// Writes the headers to the start of `bytes`; returns their length.
     #[inline]
     pub fn emit(&self, bytes: &mut [u8; Self::MAX_LEN]) -> usize {
-        /// Writes one header and gives the rest.
+        /// Writes one header and returns the bytes behind it.
         #[inline]
         fn put<const N: usize>(bytes: &mut [u8], emit: impl FnOnce(&mut [u8; N])) -> &mut [u8] {
             match bytes.split_first_chunk_mut() {
@@ -90,7 +96,7 @@ impl Ext {
                     emit(header);
                     rest
                 }
-                // Not reached: `MAX_LEN` bytes hold every shape, which a test counts out.
+                // Not reached: `MAX_LEN` bytes hold every combination, which a test checks.
                 None => &mut [],
             }
         }
@@ -105,7 +111,7 @@ impl Ext {
             Self::Atomic(atomic) => put(bytes, |b| atomic.emit(b)),
             Self::Imm(imm) => put(bytes, |b| imm.emit(b)),
             Self::Ieth(ieth) => put(bytes, |b| ieth.emit(b)),
-            Self::Cnp => put(bytes, |b: &mut [u8; 16]| b.fill(0)),
+            Self::Cnp => put(bytes, |b: &mut [u8; CNP_RESERVED_LEN]| b.fill(0)),
         };
         Self::MAX_LEN - rest.len()
     }
@@ -118,13 +124,13 @@ mod tests {
 
     //= rocev2 §3
     #[test]
-    fn every_shape_comes_back_from_its_bytes() {
+    fn every_combination_survives_emit_and_parse() {
         let deth = DethRepr::GSI;
         let imm = ImmDtRepr { data: *b"imme" };
         let reth = RethRepr { address: 0x0102_0304_0506_0708, r_key: 0x1122_3344, length: 0x8000_0000 };
         let aeth = AethRepr { syndrome: Syndrome(0x62), msn: 0x00AB_CDEF };
         let atomic = AtomicEthRepr { address: u64::MAX - 7, r_key: 1, swap_or_add: 2, compare: 3 };
-        let shapes = [
+        let all = [
             Ext::None,
             Ext::Deth(DethRepr { q_key: 5, source_qp: Qpn::new(0x0012_3456) }),
             Ext::DethImm(deth, imm),
@@ -137,18 +143,18 @@ mod tests {
             Ext::Ieth(IethRepr { r_key: 0xDEAD_BEEF }),
             Ext::Cnp,
         ];
-        for shape in shapes {
+        for ext in all {
             let mut bytes = [0xEE; Ext::MAX_LEN];
-            let len = shape.emit(&mut bytes);
-            assert_eq!(len, shape.headers().byte_len());
+            let len = ext.emit(&mut bytes);
+            assert_eq!(len, ext.headers().byte_len());
             assert!(bytes[len..].iter().all(|&b| b == 0xEE));
-            assert_eq!(Ext::parse(shape.headers(), &bytes), Some(shape));
-            assert_eq!(Ext::parse(shape.headers(), &bytes[..len.saturating_sub(1)]).is_some(), len == 0);
+            assert_eq!(Ext::parse(ext.headers(), &bytes), Some(ext));
+            assert_eq!(Ext::parse(ext.headers(), &bytes[..len.saturating_sub(1)]).is_some(), len == 0);
         }
     }
 
     #[test]
-    fn every_opcode_has_a_shape() {
+    fn every_opcode_has_a_combination() {
         for info in Opcode::table() {
             assert!(Ext::parse(info.ext, &[0; Ext::MAX_LEN]).is_some(), "{}", info.name);
         }

@@ -1,24 +1,31 @@
-//! Frames written in place.
+//! Frames, written in place.
 
-use core::net::IpAddr;
+use core::{fmt, net::IpAddr};
 
-use super::{
-    Bth, BthRepr, Eth, EthRepr, EtherType, Ext, ICRC_LEN, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, MacAddr, Opcode,
-    PKEY_DEFAULT, Psn, Qpn, UDP_PORT, Udp, UdpRepr, Vlan, ipv4, ipv6, udp,
+use crate::{
+    bth::{Bth, BthRepr, PKEY_DEFAULT},
+    eth::{Eth, EthRepr, EtherType, MacAddr, Vlan},
+    ext::Ext,
+    icrc::{Crc, CrcState, ICRC_LEN, Prefix},
+    ipv4::{self, Ipv4, Ipv4Repr},
+    ipv6::{self, Ipv6, Ipv6Repr},
+    opcode::Opcode,
+    psn::Psn,
+    qpn::Qpn,
+    udp::{self, UDP_PORT, Udp, UdpRepr},
 };
-use crate::icrc::{Crc, CrcState, Prefix};
 
-/// Where frames go, and what they say on their way.
+/// Addresses and traffic parameters of the frames to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
     pub local_mac: MacAddr,
-    /// Of the peer or of the router towards it.
+    /// The MAC address of the peer or of the router towards it.
     pub remote_mac: MacAddr,
     pub vlan: Option<Vlan>,
-    /// Of the same family as `remote_ip`.
+    /// Must have the same family as `remote_ip`.
     pub local_ip: IpAddr,
     pub remote_ip: IpAddr,
-    /// Constant for a queue pair, so that its packets stay in order.
+    /// UDP source port; constant for a queue pair, which keeps its packets in order.
     pub source_port: u16,
     /// DSCP (bits 7-2) and ECN (1-0).
     pub traffic_class: u8,
@@ -27,10 +34,11 @@ pub struct Path {
 }
 
 impl Path {
-    /// What rdma_cm uses.
+    /// The hop limit that Linux's rdma_cm uses.
     pub const HOP_LIMIT: u8 = 64;
 
-    /// A path with everything but its ends at their defaults.
+    /// Returns a path between these addresses, with defaults for everything else.
+    #[must_use]
     pub const fn new(local_mac: MacAddr, remote_mac: MacAddr, local_ip: IpAddr, remote_ip: IpAddr) -> Self {
         Self {
             local_mac,
@@ -45,8 +53,9 @@ impl Path {
     }
 }
 
-/// The UDP source port for packets between two queue pairs: the same in both directions, in
-/// 0xC000-0xFFFF, spread by the two numbers.
+/// Returns the UDP source port for packets between two queue pairs: in 0xC000-0xFFFF, the same in both directions,
+/// hashed from the two numbers.
+#[must_use]
 pub const fn flow_source_port(a: Qpn, b: Qpn) -> u16 {
     //= rocev2 §1
     let mut v = (a.value() as u64).wrapping_mul(b.value() as u64);
@@ -56,18 +65,18 @@ pub const fn flow_source_port(a: Qpn, b: Qpn) -> u16 {
     (0xC000 | (label & 0x3FFF) ^ (label >> 14)) as u16
 }
 
-/// What differs from packet to packet of a queue pair.
+/// The header fields that differ from packet to packet of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
     pub opcode: Opcode,
     pub solicited: bool,
     pub ack_req: bool,
     pub psn: Psn,
-    /// In the shape that the opcode has.
+    /// Must be the extended headers that the opcode has.
     pub ext: Ext,
 }
 
-/// Why no frame was begun. The slot's content is then undefined.
+/// The reason why [`Template::begin`] failed. The content of the slot is then undefined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BuildError {
     /// The slot is shorter than [`Template::MIN_SLOT`], or than the frame.
@@ -78,15 +87,27 @@ pub enum BuildError {
     WrongHeaders,
 }
 
-/// Everything of a queue pair's frames that stays the same, ready to be copied.
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SlotTooSmall => "the slot is too small for the frame",
+            Self::PayloadTooLong => "the payload does not fit an IP datagram",
+            Self::WrongHeaders => "the opcode is unknown or has other extended headers",
+        })
+    }
+}
+
+impl core::error::Error for BuildError {}
+
+/// The constant part of a queue pair's frames, ready to be copied into transmit slots.
 #[derive(Clone, Debug)]
 pub struct Template {
-    /// Ethernet, IP and UDP headers with lengths left at 0.
+    /// Ethernet, IP and UDP headers; the lengths are set for each frame.
     bytes: [u8; Self::PREFIX],
-    /// Where IP begins: 14 or 18.
+    /// Offset of the IP header: 14 or 18.
     ip_at: usize,
     family: Family,
-    /// The ICRC up to the BTH.
+    /// The ICRC state before the BTH.
     prefix: Prefix,
     p_key: u16,
     dest_qp: Qpn,
@@ -94,29 +115,31 @@ pub struct Template {
 
 #[derive(Clone, Copy, Debug)]
 enum Family {
-    /// With the sum of the header's constant words.
+    /// With the checksum of the header's constant words.
     V4(u64),
     V6,
 }
 
 impl Template {
-    /// Bytes before the BTH at most.
+    /// Largest length of the headers before the BTH in bytes.
     const PREFIX: usize = Eth::LEN + Eth::TAG_LEN + Ipv6::LEN + Udp::LEN;
 
-    /// Bytes that any slot must have, whatever its frame: room for the longest headers and the ICRC.
-    /// So many may be written even when the frame ends before.
+    /// Minimum length of every slot in bytes: room for the longest headers and the ICRC. As many bytes may be written
+    /// even if the frame is shorter.
     pub const MIN_SLOT: usize = Self::PREFIX + Bth::LEN + Ext::MAX_LEN + ICRC_LEN;
 
-    /// For frames over `path` to the queue pair `dest_qp`; `None` when the path's addresses are of
-    /// different families.
+    /// Returns the template of frames over `path` to the queue pair `dest_qp`; `None` if the IP addresses of the path
+    /// have different families.
     ///
-    /// IPv4 identification is 0 with the don't-fragment bit, as RFC 6864 allows, so that the value under
-    /// the ICRC is known here.
+    /// The IPv4 identification is 0 and the don't-fragment bit is set (an atomic datagram, RFC 6864 §4): the
+    /// identification is covered by the ICRC and must be known in advance.
+    #[must_use]
     pub fn new(path: &Path, dest_qp: Qpn) -> Option<Self> {
         Self::with_identification(path, dest_qp, 0)
     }
 
-    /// Like [`Template::new`], with another IPv4 identification than 0.
+    /// Like [`Template::new`], with an IPv4 identification.
+    #[must_use]
     pub fn with_identification(path: &Path, dest_qp: Qpn, identification: u16) -> Option<Self> {
         let mut bytes = [0; Self::PREFIX];
         let eth = EthRepr {
@@ -136,7 +159,7 @@ impl Template {
                     ttl: path.hop_limit,
                     source,
                     destination,
-                    payload_len: Udp::LEN as u16,
+                    total_length: (Ipv4::LEN + Udp::LEN) as u16,
                 };
                 ip.emit(header);
                 (Family::V4(ipv4::partial_sum(header)), Ipv4::LEN)
@@ -148,7 +171,7 @@ impl Template {
                     hop_limit: path.hop_limit,
                     source,
                     destination,
-                    payload_len: Udp::LEN as u16,
+                    payload_length: Udp::LEN as u16,
                 };
                 ip.emit(rest.first_chunk_mut()?);
                 (Family::V6, Ipv6::LEN)
@@ -159,7 +182,7 @@ impl Template {
         let udp = UdpRepr {
             source_port: path.source_port,
             destination_port: UDP_PORT,
-            payload_len: 0,
+            length: Udp::LEN as u16,
             checksum: 0,
         };
         let (ip, rest) = rest.split_at_mut_checked(ip_len)?;
@@ -169,25 +192,26 @@ impl Template {
         Some(Self { bytes, ip_at: eth.header_len(), family, prefix, p_key: PKEY_DEFAULT, dest_qp })
     }
 
-    /// Gives a frame that was built of this template another traffic class than the path's. The ICRC does
-    /// not cover that.
-    pub fn reclass(&self, frame: &mut [u8], traffic_class: u8) {
+    /// Changes the traffic class of a frame that was built from this template. The ICRC does not cover the traffic
+    /// class and stays valid.
+    pub fn set_traffic_class(&self, frame: &mut [u8], traffic_class: u8) {
         let Some(ip) = frame.get_mut(self.ip_at..) else { return };
         match self.family {
             Family::V4(_) => {
                 if let Some(header) = ip.first_chunk_mut() {
-                    ipv4::patch_traffic_class(header, traffic_class);
+                    ipv4::set_traffic_class(header, traffic_class);
                 }
             }
             Family::V6 => {
                 if let Some(header) = ip.first_chunk_mut() {
-                    ipv6::patch_traffic_class(header, traffic_class);
+                    ipv6::set_traffic_class(header, traffic_class);
                 }
             }
         }
     }
 
-    /// Bytes of a frame around its payload, pad bytes not counted.
+    /// Returns the bytes of a frame without payload and pad bytes.
+    #[must_use]
     pub fn overhead(&self, opcode: Opcode) -> usize {
         let ip = match self.family {
             Family::V4(_) => Ipv4::LEN,
@@ -197,8 +221,11 @@ impl Template {
         self.ip_at + ip + Udp::LEN + Bth::LEN + ext + ICRC_LEN
     }
 
-    /// Writes all headers of a frame with `payload_len` bytes of payload to the start of `slot`. The
-    /// payload is to be written next, then [`Frame::finish`] ends the frame.
+    /// Writes all headers of a frame with `payload_len` bytes of payload to the start of `slot`. The caller then writes
+    /// the payload and calls [`Frame::finish`].
+    ///
+    /// # Errors
+    /// See [`BuildError`].
     #[inline]
     pub fn begin<'s>(
         &self,
@@ -222,18 +249,18 @@ impl Template {
             Family::V4(sum) => {
                 let (ip, rest) = rest.split_first_chunk_mut().ok_or(too_small)?;
                 let total = lengths.udp.checked_add(Ipv4::LEN as u16).ok_or(BuildError::PayloadTooLong)?;
-                ipv4::patch_length(ip, sum, total);
+                ipv4::set_total_length(ip, sum, total);
                 self.begin_transport(crc, Ipv4::LEN, rest, headers, lengths)
             }
             Family::V6 => {
                 let (ip, rest) = rest.split_first_chunk_mut().ok_or(too_small)?;
-                ipv6::patch_length(ip, lengths.udp);
+                ipv6::set_payload_length(ip, lengths.udp);
                 self.begin_transport(crc, Ipv6::LEN, rest, headers, lengths)
             }
         }
     }
 
-    /// UDP, BTH and extended headers, at the start of `rest`.
+    /// Writes UDP, BTH and extended headers to the start of `rest`.
     #[inline]
     fn begin_transport<'s>(
         &self,
@@ -245,7 +272,7 @@ impl Template {
     ) -> Result<Frame<'s>, BuildError> {
         let too_small = BuildError::SlotTooSmall;
         let (udp, rest) = rest.split_first_chunk_mut().ok_or(too_small)?;
-        udp::patch_length(udp, lengths.udp);
+        udp::set_length(udp, lengths.udp);
         let (bth, rest) = rest.split_first_chunk_mut().ok_or(too_small)?;
         let repr = BthRepr {
             opcode: headers.opcode,
@@ -261,11 +288,11 @@ impl Template {
             psn: headers.psn,
         };
         repr.emit(bth);
-        let mut state = self.prefix.with_bth(lengths.udp, repr.words());
+        let mut state = self.prefix.with_bth(lengths.udp, bth);
         let ext_len = headers.ext.emit(rest.first_chunk_mut().ok_or(too_small)?);
         let (ext, rest) = rest.split_at_mut_checked(ext_len).ok_or(too_small)?;
         if !ext.is_empty() {
-            // For so few bytes tables are as fast as anything.
+            // For so few bytes the tables are the fastest implementation.
             state = Crc::table().update(state, ext);
         }
         let (payload, rest) = rest.split_at_mut_checked(lengths.payload).ok_or(too_small)?;
@@ -280,7 +307,7 @@ struct Lengths {
     payload: usize,
     /// 0 to 3.
     pad: usize,
-    /// UDP header to ICRC.
+    /// From the UDP header to the ICRC.
     udp: u16,
 }
 
@@ -295,12 +322,12 @@ impl Lengths {
     }
 }
 
-/// A frame in the making: its headers stand in the slot, its payload is awaited.
+/// A frame whose headers are in the slot and whose payload is being written.
 #[derive(Debug)]
 pub struct Frame<'s> {
-    /// Of the finished frame.
+    /// Length of the finished frame.
     len: usize,
-    /// What is still to be written.
+    /// The payload bytes still to be written.
     payload: &'s mut [u8],
     /// Pad and ICRC.
     trailer: &'s mut [u8],
@@ -309,23 +336,23 @@ pub struct Frame<'s> {
 }
 
 impl Frame<'_> {
-    /// Payload bytes still to be written.
+    /// Returns the number of payload bytes still to be written.
+    #[must_use]
     #[inline]
     pub fn missing(&self) -> usize {
         self.payload.len()
     }
 
-    /// Copies the next piece of the payload; of a longer piece, as much as is missing. Returns how many
-    /// bytes were taken.
+    /// Copies the next piece of the payload; of a piece that is too long, only its start. Returns the number of bytes
+    /// copied.
     #[inline]
     pub fn write(&mut self, piece: &[u8]) -> usize {
         let len = piece.len().min(self.payload.len());
         self.fill(len, |crc, dst, state| crc.copy_and_crc(dst, piece, state))
     }
 
-    /// Lets `copy` write the next `len` bytes of the payload (as many as are missing, if those are
-    /// fewer). It must fill all of the slice it is given, and return the CRC's state continued over what
-    /// it wrote, for which it is given the means. Returns how many bytes that were.
+    /// Calls `copy` to write the next `len` bytes of the payload, or all missing bytes if those are fewer. `copy` must
+    /// fill the whole slice and return the CRC state, continued over the bytes that it wrote. Returns their number.
     #[inline]
     pub fn fill(&mut self, len: usize, copy: impl FnOnce(Crc, &mut [u8], CrcState) -> CrcState) -> usize {
         let len = len.min(self.payload.len());
@@ -337,8 +364,9 @@ impl Frame<'_> {
         len
     }
 
-    /// Writes pad and ICRC; returns the length of the frame. Payload that was not written becomes zeros:
-    /// what the slot held before never leaves.
+    /// Writes pad bytes and ICRC; returns the length of the frame. Payload that was not written becomes zeros, so that
+    /// the previous content of the slot is never sent.
+    #[must_use]
     #[inline]
     pub fn finish(mut self) -> usize {
         if !self.payload.is_empty() {

@@ -1,6 +1,8 @@
-//! Global identifiers: IP addresses, for RoCEv2.
+//! Global identifiers (GIDs), which are IP addresses in RoCEv2 (IBTA Vol 1 Annex A17).
 
 use core::{fmt, net::IpAddr};
+
+use crate::value::newtypes;
 
 /// A 128-bit global identifier.
 ///
@@ -9,7 +11,8 @@ use core::{fmt, net::IpAddr};
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// The address that this identifier stands for; an IPv4 address if it is a mapped one.
+    /// Returns the IP address; an IPv4 address if the identifier is an IPv4-mapped one.
+    #[must_use]
     pub fn to_ip(self) -> IpAddr {
         IpAddr::from(self.0).to_canonical()
     }
@@ -29,6 +32,10 @@ impl fmt::Debug for Gid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         IpAddr::from(self.0).fmt(f)
     }
+}
+
+newtypes! {
+    Gid: [u8; 16], Gid, |gid: Gid| gid.0;
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
-//! Management datagrams.
+//! Management datagrams (MADs, IBTA Vol 1 §13.4).
 
-use super::{
-    Truncated,
-    layout::{Be16, Be32, Be64, Byte, layout, wrapped},
+use crate::{
+    layout::layout,
+    place::{Be16, Be32, Be64, Byte},
+    truncated::Truncated,
+    value::newtypes,
 };
 
-/// What a datagram of connection management says.
+/// The attribute ID of a management datagram: the kind of CM message.
 ///
 /// Source: rocev2 §11.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,13 +27,13 @@ impl Attribute {
     pub const CM_APR: Self = Self(0x001A);
 }
 
-wrapped! {
+newtypes! {
     Attribute: u16, Attribute, |attribute: Attribute| attribute.0;
 }
 
 //= rocev2 §11
 layout! {
-    /// The header of a management datagram.
+    /// A MAD header.
     MadHeader, MadHeaderRepr, 24 bytes {
         base_version: u8 = Byte<0>;
         class: u8 = Byte<1>;
@@ -39,7 +41,7 @@ layout! {
         method: u8 = Byte<3>;
         status: u16 = Be16<4>;
         class_specific: u16 = Be16<6>;
-        /// The sender's choice; answers repeat it.
+        /// Chosen by the sender; responses repeat it.
         transaction_id: u64 = Be64<8>;
         attribute: Attribute = Be16<16>;
         /// Zero, unless the sender offers vendor options.
@@ -48,7 +50,8 @@ layout! {
 }
 
 impl MadHeader<'_> {
-    /// Whether this is a message of connection management in the version that exists.
+    /// Returns whether this is a connection management message of the only version that exists.
+    #[must_use]
     pub fn is_cm(&self) -> bool {
         let cm = MadHeaderRepr::cm(Attribute(0), 0);
         self.base_version() == cm.base_version
@@ -59,7 +62,8 @@ impl MadHeader<'_> {
 }
 
 impl MadHeaderRepr {
-    /// The header of a message of connection management.
+    /// Returns the header of a connection management message.
+    #[must_use]
     pub const fn cm(attribute: Attribute, transaction_id: u64) -> Self {
         Self {
             base_version: 1,
@@ -83,24 +87,41 @@ pub struct Mad<'a> {
 }
 
 impl<'a> Mad<'a> {
-    /// Bytes of every management datagram.
+    /// Length of every management datagram in bytes.
     pub const LEN: usize = 256;
     /// Bytes behind the header.
     pub const BODY_LEN: usize = Mad::LEN - MadHeader::LEN;
 
-    /// A view of the first bytes of `bytes`.
+    /// Returns a view of the first bytes of `bytes`.
+    ///
+    /// # Errors
+    /// [`Truncated`] if there are fewer than [`Mad::LEN`].
     pub fn new_checked(bytes: &'a [u8]) -> Result<Self, Truncated> {
         let (header, rest) = bytes.split_first_chunk().ok_or(Truncated)?;
         let body = rest.first_chunk().ok_or(Truncated)?;
         Ok(Self { header, body })
     }
 
+    /// Returns the MAD header.
+    #[must_use]
     pub fn header(&self) -> MadHeader<'a> {
         MadHeader::new(self.header)
     }
 
-    /// The message behind the header.
+    /// Returns the message behind the header.
+    #[must_use]
     pub fn body(&self) -> &'a [u8; Mad::BODY_LEN] {
         self.body
     }
+}
+
+/// Writes the MAD header of a CM message; returns the room for the message. Never `None`: there is room.
+pub(crate) fn begin(
+    attribute: Attribute,
+    transaction_id: u64,
+    mad: &mut [u8; Mad::LEN],
+) -> Option<&mut [u8; Mad::BODY_LEN]> {
+    let (header, rest) = mad.split_first_chunk_mut()?;
+    MadHeaderRepr::cm(attribute, transaction_id).emit(header);
+    rest.first_chunk_mut()
 }

@@ -1,6 +1,8 @@
 //! Path MTU: the largest payload of a packet.
 
-/// A path MTU that exists.
+use crate::value::newtypes;
+
+/// A path MTU (PMTU).
 ///
 /// Source: rocev2 §5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,38 +19,46 @@ impl PathMtu {
     pub const ALL: [Self; 5] =
         [Self::Bytes256, Self::Bytes512, Self::Bytes1024, Self::Bytes2048, Self::Bytes4096];
 
-    /// Headers that are counted against an Ethernet MTU, in bytes, as Linux's rdma_cm counts them.
+    /// Bytes of headers counted against an Ethernet MTU, as in Linux's rdma_cm.
     pub const OVERHEAD: usize = 96;
 
-    /// Payload bytes of a full packet.
+    /// Returns the payload bytes of a full packet.
+    #[must_use]
     #[inline]
     pub const fn bytes(self) -> usize {
         256 << (self as usize)
     }
 
-    /// The code of CM messages.
+    /// Returns the code that CM messages carry.
+    #[must_use]
     #[inline]
     pub const fn code(self) -> MtuCode {
         MtuCode(self as u8 + 1)
     }
 
-    /// The largest whose packets fit an Ethernet MTU of `ethernet` bytes; `None` when not even 256 do.
+    /// Returns the largest path MTU whose packets fit an Ethernet MTU of `ethernet` bytes; `None` if none does.
+    #[must_use]
     pub fn largest_for(ethernet: usize) -> Option<Self> {
         //= rocev2 §5
         Self::ALL.into_iter().rev().find(|mtu| mtu.bytes().saturating_add(Self::OVERHEAD) <= ethernet)
     }
 }
 
-/// The 4-bit path MTU code of CM messages: 1 (256 bytes) to 5 (4096 bytes) exist.
+/// The 4-bit path MTU code of CM messages: 1 (256 bytes) to 5 (4096 bytes). Others are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MtuCode(pub u8);
 
 impl MtuCode {
-    /// The path MTU of this code; `None` when there is none.
+    /// Returns the path MTU; `None` for an invalid code.
+    #[must_use]
     #[inline]
     pub fn mtu(self) -> Option<PathMtu> {
         PathMtu::ALL.into_iter().find(|mtu| mtu.code() == self)
     }
+}
+
+newtypes! {
+    MtuCode: u8, MtuCode, |code: MtuCode| code.0;
 }
 
 #[cfg(test)]
@@ -64,7 +74,7 @@ mod tests {
 
     //= rocev2 §5
     #[test]
-    fn an_ethernet_mtu_leaves_96_bytes_for_headers() {
+    fn path_mtu_leaves_96_bytes_of_the_ethernet_mtu_for_headers() {
         assert_eq!(PathMtu::largest_for(1500), Some(PathMtu::Bytes1024));
         assert_eq!(PathMtu::largest_for(2143), Some(PathMtu::Bytes1024));
         assert_eq!(PathMtu::largest_for(2144), Some(PathMtu::Bytes2048));

@@ -1,25 +1,38 @@
-//! Opcodes and the one table that says what each of them carries.
+//! BTH opcodes (IBTA Vol 1 §9.2): one table with the headers and the payload of each.
 
 use core::fmt;
 
-/// A BTH opcode. Unknown values survive; [`Opcode::info`] knows the others.
+use crate::{
+    aeth::Aeth,
+    atomic::{AtomicAckEth, AtomicEth},
+    deth::Deth,
+    ieth::Ieth,
+    immdt::ImmDt,
+    reth::Reth,
+    value::newtypes,
+};
+
+/// Length of the reserved bytes behind the BTH of a congestion notification packet (CNP).
+pub(crate) const CNP_RESERVED_LEN: usize = 16;
+
+/// A BTH opcode. Unknown values are kept; [`Opcode::info`] describes the known ones.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Opcode(pub u8);
 
-/// Which half of a queue pair a packet belongs to.
+/// The half of a queue pair that handles a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// From a requester, for the responder: has a PSN of the request direction.
+    /// From the requester to the responder; the PSN is of the request direction.
     Request,
-    /// From a responder, for the requester: READ responses and acknowledgements.
+    /// From the responder to the requester: READ responses and acknowledgements.
     Response,
     /// Unreliable datagram (queue pair 1: connection management).
     Datagram,
-    /// Congestion notification.
+    /// Congestion notification packet (CNP).
     Congestion,
 }
 
-/// What a packet is part of.
+/// The operation that a packet belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     Send,
@@ -30,21 +43,22 @@ pub enum Operation {
     Congestion,
 }
 
-/// How many payload bytes a packet may have.
+/// The payload lengths that an opcode allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadRule {
-    /// None at all.
+    /// No payload.
     None,
     /// Exactly the path MTU.
     Full,
     /// At least one byte, at most the path MTU.
     Some,
-    /// From nothing to the path MTU.
+    /// From no byte to the path MTU.
     Any,
 }
 
 impl PayloadRule {
-    /// Whether `len` payload bytes are right on a path of `mtu` bytes.
+    /// Returns whether a packet may have `len` payload bytes at a path MTU of `mtu` bytes.
+    #[must_use]
     #[inline]
     pub const fn admits(self, len: usize, mtu: usize) -> bool {
         match self {
@@ -73,11 +87,21 @@ bitflags::bitflags! {
 }
 
 impl ExtHeaders {
-    /// Bytes that these headers take together.
+    /// Returns the total length of these headers in bytes.
+    #[must_use]
     #[inline]
-    #[allow(clippy::indexing_slicing, reason = "a bit of eight is an index into eight lengths")]
+    #[allow(clippy::indexing_slicing, reason = "the index of one of eight bits")]
     pub const fn byte_len(self) -> usize {
-        const LENGTHS: [usize; 8] = [8, 16, 4, 28, 8, 4, 4, 16];
+        const LENGTHS: [usize; 8] = [
+            Deth::LEN,
+            Reth::LEN,
+            Aeth::LEN,
+            AtomicEth::LEN,
+            AtomicAckEth::LEN,
+            ImmDt::LEN,
+            Ieth::LEN,
+            CNP_RESERVED_LEN,
+        ];
         let (mut bits, mut len) = (self.bits(), 0);
         while bits != 0 {
             len += LENGTHS[bits.trailing_zeros() as usize];
@@ -87,11 +111,11 @@ impl ExtHeaders {
     }
 }
 
-/// What the table says about an opcode.
+/// The properties of an opcode.
 #[derive(Clone, Copy, Debug)]
 pub struct OpcodeInfo {
     pub opcode: Opcode,
-    /// For people and for statistics.
+    /// The name in the specification.
     pub name: &'static str,
     pub class: Class,
     pub operation: Operation,
@@ -103,7 +127,7 @@ pub struct OpcodeInfo {
     /// Length of `ext` in bytes.
     pub ext_len: u8,
     pub payload: PayloadRule,
-    /// Whether the solicited event bit means anything.
+    /// Whether the solicited event bit is meaningful.
     pub solicited: bool,
 }
 
@@ -114,7 +138,7 @@ macro_rules! opcodes {
             $(#[doc = $name] pub const $konst: Self = Self($code);)*
         }
 
-        /// Every opcode known here, in rising order.
+        /// All known opcodes, in ascending order.
         static TABLE: &[OpcodeInfo] = &[$({
             let ext = ExtHeaders::empty()$(.union(ExtHeaders::$ext))*;
             OpcodeInfo {
@@ -171,7 +195,7 @@ opcodes! {
     0x81 CNP                    "CNP"                            Congestion Congestion Only [CNP_RESERVED] None;
 }
 
-/// Index into [`TABLE`] by opcode; `NONE` where there is none.
+/// Index into [`TABLE`] by opcode; `NONE` for unknown opcodes.
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 static INDEX: [u8; 256] = {
     let mut index = [NONE; 256];
@@ -185,22 +209,29 @@ static INDEX: [u8; 256] = {
 const NONE: u8 = u8::MAX;
 
 impl Opcode {
-    /// What the table has for this opcode; `None` when it is unknown.
+    /// Returns the properties of this opcode; `None` if it is unknown.
+    #[must_use]
     #[inline]
     pub fn info(self) -> Option<&'static OpcodeInfo> {
         INDEX.get(usize::from(self.0)).and_then(|&i| TABLE.get(usize::from(i)))
     }
 
-    /// Whether the transport bits say reliable connection.
+    /// Returns whether the opcode belongs to the reliable connection (RC) service.
+    #[must_use]
     #[inline]
     pub const fn is_rc(self) -> bool {
         self.0 >> 5 == 0
     }
 
-    /// The whole table, in rising order of opcode.
+    /// Returns the whole table, in ascending order of opcode.
+    #[must_use]
     pub fn table() -> &'static [OpcodeInfo] {
         TABLE
     }
+}
+
+newtypes! {
+    Opcode: u8, Opcode, |opcode: Opcode| opcode.0;
 }
 
 impl fmt::Debug for Opcode {
@@ -218,7 +249,7 @@ mod tests {
 
     //= rocev2 §4
     #[test]
-    fn the_table_is_found_by_opcode() {
+    fn every_opcode_of_the_table_is_found() {
         for info in Opcode::table() {
             assert_eq!(info.opcode.info().unwrap().name, info.name);
         }
@@ -230,7 +261,7 @@ mod tests {
 
     //= rocev2 §4
     #[test]
-    fn write_with_immediate_has_reth_before_immediate() {
+    fn write_only_with_immediate_has_reth_and_immediate() {
         let info = Opcode::WRITE_ONLY_IMM.info().unwrap();
         assert_eq!(info.ext_len, 20);
         assert!(info.first && info.last && info.solicited);
@@ -239,7 +270,7 @@ mod tests {
 
     //= rocev2 §4
     #[test]
-    fn payload_rules_are_those_of_the_table() {
+    fn payload_rules_admit_the_lengths_of_the_table() {
         assert!(PayloadRule::Full.admits(1024, 1024) && !PayloadRule::Full.admits(1023, 1024));
         assert!(PayloadRule::Some.admits(1, 1024) && !PayloadRule::Some.admits(0, 1024));
         assert!(PayloadRule::Any.admits(0, 1024) && !PayloadRule::Any.admits(1025, 1024));

@@ -1,34 +1,45 @@
-//! A whole received frame.
+//! Received frames: headers checked and split.
 
-use core::net::IpAddr;
+use core::{fmt, net::IpAddr};
 
-use super::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Eth, EtherType, Ext, ExtHeaders, ICRC_LEN, Ieth, ImmDt, Ipv4,
-    Ipv6, OpcodeInfo, PayloadRule, Reth, UDP_PORT, Udp,
+use crate::{
+    aeth::Aeth,
+    atomic::{AtomicAckEth, AtomicEth},
+    bth::Bth,
+    deth::Deth,
+    eth::{Eth, EtherType},
+    ext::Ext,
+    icrc::{self, Crc, ICRC_LEN},
+    ieth::Ieth,
+    immdt::ImmDt,
+    ipv4::Ipv4,
+    ipv6::Ipv6,
+    opcode::{ExtHeaders, OpcodeInfo, PayloadRule},
+    reth::Reth,
+    udp::{UDP_PORT, Udp},
 };
-use crate::icrc::{self, Crc};
 
-/// Why a frame to the RoCEv2 port was dropped before any queue pair saw it.
+/// The reason why a frame to the RoCEv2 port is dropped before it is assigned to a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum DropReason {
     /// The frame is shorter than its headers say, or has no room for BTH, extended headers and ICRC.
     Truncated,
-    /// IPv4 header checksum.
+    /// The IPv4 header checksum is wrong.
     HeaderChecksum,
-    /// A fragment of an IPv4 datagram; senders of RoCEv2 do not fragment.
+    /// The frame is a fragment of an IPv4 datagram. RoCEv2 senders do not fragment.
     Fragment,
-    /// IPv4 options, which RoCEv2 does not have.
+    /// The frame has IPv4 options, which RoCEv2 does not use.
     Options,
-    /// The UDP length is not what the IP header leaves for it.
+    /// The UDP length differs from the length that the IP header gives.
     UdpLength,
-    /// Transport version other than 0.
+    /// The transport header version is not 0.
     Version,
-    /// An opcode that is not in the table.
+    /// The opcode is unknown.
     Opcode,
-    /// Pad bytes without payload, or payload and pad no multiple of 4.
+    /// There are more pad bytes than bytes before the ICRC, or payload and pad are not a multiple of 4.
     Pad,
-    /// Payload behind an opcode that has none.
+    /// The opcode allows no payload.
     Payload,
     /// The invariant CRC is wrong.
     Icrc,
@@ -48,7 +59,8 @@ impl DropReason {
         Self::Icrc,
     ];
 
-    /// For people and for statistics.
+    /// Returns the name for reports and statistics.
+    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Truncated => "truncated",
@@ -65,14 +77,31 @@ impl DropReason {
     }
 }
 
-/// Why a frame is no [`Packet`].
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The reason why a frame is not a [`Packet`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseError {
-    /// Not a frame to UDP port 4791: someone else's business.
+    /// Not a frame to UDP port 4791.
     NotRoce,
     /// A RoCEv2 frame that must be dropped.
     Malformed(DropReason),
 }
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotRoce => f.write_str("not a RoCEv2 frame"),
+            Self::Malformed(reason) => write!(f, "malformed RoCEv2 frame: {reason}"),
+        }
+    }
+}
+
+impl core::error::Error for ParseError {}
 
 /// The IP header of a frame.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +111,8 @@ pub enum Ip<'a> {
 }
 
 impl Ip<'_> {
+    /// Returns the source IP address.
+    #[must_use]
     #[inline]
     pub fn source(&self) -> IpAddr {
         match self {
@@ -90,6 +121,8 @@ impl Ip<'_> {
         }
     }
 
+    /// Returns the destination IP address.
+    #[must_use]
     #[inline]
     pub fn destination(&self) -> IpAddr {
         match self {
@@ -98,7 +131,7 @@ impl Ip<'_> {
         }
     }
 
-    /// Bytes of the header.
+    /// Returns the length of the header in bytes.
     #[inline]
     const fn header_len(&self) -> usize {
         match self {
@@ -107,7 +140,8 @@ impl Ip<'_> {
         }
     }
 
-    /// DSCP (bits 7-2) and ECN (1-0).
+    /// Returns DSCP (bits 7-2) and ECN (1-0).
+    #[must_use]
     #[inline]
     pub fn traffic_class(&self) -> u8 {
         match self {
@@ -117,11 +151,10 @@ impl Ip<'_> {
     }
 }
 
-/// A RoCEv2 frame whose headers are complete and agree with each other.
+/// A RoCEv2 frame whose headers are complete and consistent.
 ///
-/// What holds: lengths of IP, UDP, extended headers, payload and pad fit into each other, the transport
-/// version is 0, the opcode is in the table. What does not: the ICRC (see [`Packet::icrc_valid`]), and
-/// everything that a queue pair knows better.
+/// Checked: the lengths of IP, UDP, extended headers, payload and pad are consistent, the transport version is 0, the
+/// opcode is known. Not checked: the ICRC (see [`Packet::icrc_valid`]) and everything that depends on the queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     eth: Eth<'a>,
@@ -129,7 +162,7 @@ pub struct Packet<'a> {
     udp: Udp<'a>,
     bth: Bth<'a>,
     info: &'static OpcodeInfo,
-    /// Everything that the ICRC covers: from the IP header to the last pad byte.
+    /// The bytes that the ICRC covers: from the IP header to the last pad byte.
     covered: &'a [u8],
     ext: &'a [u8],
     /// Without pad bytes.
@@ -139,8 +172,10 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Reads a frame, from its Ethernet header on. Bytes behind the end of the IP datagram are ignored:
-    /// Ethernet pads short frames.
+    /// Reads a frame, from its Ethernet header on. Bytes behind the IP datagram are ignored: Ethernet pads short frames.
+    ///
+    /// # Errors
+    /// See [`ParseError`].
     #[inline]
     pub fn parse(frame: &'a [u8]) -> Result<Self, ParseError> {
         let malformed = |reason| Err(ParseError::Malformed(reason));
@@ -179,7 +214,7 @@ impl<'a> Packet<'a> {
         if !padded.len().is_multiple_of(4) {
             return malformed(DropReason::Pad);
         }
-        let payload_len = padded.len().checked_sub(bth.pad_count());
+        let payload_len = padded.len().checked_sub(usize::from(bth.pad_count()));
         let Some((payload, pad)) = payload_len.and_then(|len| padded.split_at_checked(len)) else {
             return malformed(DropReason::Pad);
         };
@@ -192,132 +227,164 @@ impl<'a> Packet<'a> {
         Ok(Self { eth, ip, udp, bth, info, covered, ext, payload, pad, icrc })
     }
 
-    /// Whether the frame's invariant CRC is right.
+    /// Returns whether the ICRC is right.
+    #[must_use]
     #[inline]
     pub fn icrc_valid(&self, crc: Crc) -> bool {
         let is_v4 = matches!(self.ip, Ip::V4(_));
         icrc::of_packet(crc, is_v4, self.covered).to_wire() == self.icrc
     }
 
+    /// Returns the Ethernet header.
+    #[must_use]
     pub fn eth(&self) -> Eth<'a> {
         self.eth
     }
 
+    /// Returns the IP header.
+    #[must_use]
     #[inline]
     pub fn ip(&self) -> Ip<'a> {
         self.ip
     }
 
+    /// Returns the UDP header.
+    #[must_use]
     #[inline]
     pub fn udp(&self) -> Udp<'a> {
         self.udp
     }
 
+    /// Returns the base transport header.
+    #[must_use]
     #[inline]
     pub fn bth(&self) -> Bth<'a> {
         self.bth
     }
 
-    /// What the table has for the opcode.
+    /// Returns the properties of the opcode.
+    #[must_use]
     #[inline]
     pub fn info(&self) -> &'static OpcodeInfo {
         self.info
     }
 
+    /// Returns the source IP address.
+    #[must_use]
     #[inline]
     pub fn source(&self) -> IpAddr {
         self.ip.source()
     }
 
+    /// Returns the destination IP address.
+    #[must_use]
     #[inline]
     pub fn destination(&self) -> IpAddr {
         self.ip.destination()
     }
 
-    /// Whether a switch marked the packet: congestion experienced.
+    /// Returns whether a switch marked the packet as congestion experienced (ECN 11).
+    #[must_use]
     #[inline]
     pub fn congestion_experienced(&self) -> bool {
         self.ip.traffic_class() & 3 == 3
     }
 
-    /// The payload, without pad bytes.
+    /// Returns the payload, without pad bytes.
+    #[must_use]
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 
-    /// The pad bytes, 0 to 3. To be ignored.
+    /// Returns the pad bytes, 0 to 3. Their value has no meaning.
+    #[must_use]
     pub fn pad(&self) -> &'a [u8] {
         self.pad
     }
 
-    /// The ICRC as the frame has it.
+    /// Returns the ICRC of the frame, right or wrong.
+    #[must_use]
     pub fn icrc(&self) -> [u8; ICRC_LEN] {
         self.icrc
     }
 
-    /// All extended headers in one summary.
+    /// Returns all extended headers in one summary.
+    #[must_use]
     pub fn ext(&self) -> Ext {
-        // There is one for each opcode of the table, and its bytes are there.
+        // Always `Some`: every opcode of the table has a combination, and its length was checked.
         Ext::parse(self.info.ext, self.ext).unwrap_or(Ext::None)
     }
 
+    /// Returns the RETH, if the opcode has one.
+    #[must_use]
     #[inline]
     pub fn reth(&self) -> Option<Reth<'a>> {
         self.leading(ExtHeaders::RETH).and_then(|bytes| Reth::new_checked(bytes).ok())
     }
 
+    /// Returns the AETH, if the opcode has one.
+    #[must_use]
     #[inline]
     pub fn aeth(&self) -> Option<Aeth<'a>> {
         self.leading(ExtHeaders::AETH).and_then(|bytes| Aeth::new_checked(bytes).ok())
     }
 
+    /// Returns the DETH, if the opcode has one.
+    #[must_use]
     #[inline]
     pub fn deth(&self) -> Option<Deth<'a>> {
         self.leading(ExtHeaders::DETH).and_then(|bytes| Deth::new_checked(bytes).ok())
     }
 
+    /// Returns the AtomicETH, if the opcode has one.
+    #[must_use]
     #[inline]
     pub fn atomic_eth(&self) -> Option<AtomicEth<'a>> {
         self.leading(ExtHeaders::ATOMIC_ETH).and_then(|bytes| AtomicEth::new_checked(bytes).ok())
     }
 
+    /// Returns the AtomicAckETH, if the opcode has one.
+    #[must_use]
     #[inline]
     pub fn atomic_ack_eth(&self) -> Option<AtomicAckEth<'a>> {
         self.trailing(ExtHeaders::ATOMIC_ACK_ETH, AtomicAckEth::LEN)
             .and_then(|bytes| AtomicAckEth::new_checked(bytes).ok())
     }
 
+    /// Returns the immediate data, if the opcode has any.
+    #[must_use]
     #[inline]
     pub fn imm_dt(&self) -> Option<ImmDt<'a>> {
         self.trailing(ExtHeaders::IMM_DT, ImmDt::LEN).and_then(|bytes| ImmDt::new_checked(bytes).ok())
     }
 
+    /// Returns the IETH, if the opcode has one.
+    #[must_use]
     #[inline]
     pub fn ieth(&self) -> Option<Ieth<'a>> {
         self.trailing(ExtHeaders::IETH, Ieth::LEN).and_then(|bytes| Ieth::new_checked(bytes).ok())
     }
 
-    /// The extended headers, if `header`, which stands first wherever it stands, is among them.
+    /// Returns the extended headers, if `header`, which is always the first of them, is present.
     #[inline]
     fn leading(&self, header: ExtHeaders) -> Option<&'a [u8]> {
         self.info.ext.contains(header).then_some(self.ext)
     }
 
-    /// The last `len` bytes of the extended headers, if `header`, which stands last wherever it stands,
-    /// is among them.
+    /// Returns the last `len` bytes of the extended headers, if `header`, which is always the last of them, is present.
     #[inline]
     fn trailing(&self, header: ExtHeaders, len: usize) -> Option<&'a [u8]> {
         self.leading(header)?.get(self.ext.len().checked_sub(len)?..)
     }
 }
 
-/// The IPv4 header, and the UDP datagram that is addressed to the RoCEv2 port.
+/// Returns the IPv4 header and the UDP datagram to the RoCEv2 port.
 #[inline]
 fn split_ipv4(bytes: &[u8]) -> Result<(Ip<'_>, &[u8]), ParseError> {
     let malformed = |reason| Err(ParseError::Malformed(reason));
     let ip = Ipv4::new_checked(bytes).map_err(|_| ParseError::NotRoce)?;
-    // Later fragments have no UDP header: whose they are cannot be told.
+    // Later fragments have no UDP header: their destination port is unknown.
     let header_len = ip.header_len();
     if ip.version() != 4
         || header_len < Ipv4::LEN
@@ -343,7 +410,7 @@ fn split_ipv4(bytes: &[u8]) -> Result<(Ip<'_>, &[u8]), ParseError> {
     }
 }
 
-/// The IPv6 header, and the UDP datagram that is addressed to the RoCEv2 port.
+/// Returns the IPv6 header and the UDP datagram to the RoCEv2 port.
 #[inline]
 fn split_ipv6(bytes: &[u8]) -> Result<(Ip<'_>, &[u8]), ParseError> {
     let Some((header, rest)) = bytes.split_first_chunk() else {
@@ -359,7 +426,7 @@ fn split_ipv6(bytes: &[u8]) -> Result<(Ip<'_>, &[u8]), ParseError> {
     }
 }
 
-/// Whether `bytes` begin with a UDP header to the RoCEv2 port.
+/// Returns whether `bytes` begin with a UDP header to the RoCEv2 port.
 #[inline]
 fn is_to_port(bytes: Option<&[u8]>) -> bool {
     bytes.and_then(|bytes| Udp::new_checked(bytes).ok()).is_some_and(|udp| udp.destination_port() == UDP_PORT)

@@ -1,11 +1,13 @@
-//! Packet sequence numbers: 24 bits, circular.
+//! Packet sequence numbers: 24 bits, circular (IBTA Vol 1 §9.7).
 
 use core::fmt;
 
-/// A packet sequence number.
+use crate::value::newtypes;
+
+/// A packet sequence number (PSN).
 ///
-/// Numbers have no order of their own; half of the space around one is "newer", the other half
-/// "older", which [`Psn::distance_from`] tells.
+/// The numbers are circular: relative to a number, one half of the space is newer and the other half is older, see
+/// [`Psn::distance_from`]. There is therefore no `Ord`.
 ///
 /// Source: rocev2 §5.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -14,34 +16,35 @@ pub struct Psn(u32);
 impl Psn {
     const MASK: u32 = 0x00FF_FFFF;
 
-    /// The low 24 bits of `value`.
+    /// Returns the low 24 bits of `value`.
     #[must_use]
     #[inline]
     pub const fn new(value: u32) -> Self {
         Self(value & Self::MASK)
     }
 
-    /// The number, below 2^24.
+    /// Returns the number, below 2^24.
+    #[must_use]
     #[inline]
     pub const fn value(self) -> u32 {
         self.0
     }
 
-    /// The number after this one.
+    /// Returns the next number.
     #[must_use]
     #[inline]
     pub const fn next(self) -> Self {
         self.add(1)
     }
 
-    /// The number before this one.
+    /// Returns the previous number.
     #[must_use]
     #[inline]
     pub const fn prev(self) -> Self {
         self.sub(1)
     }
 
-    /// The number `count` after this one, modulo 2^24.
+    /// Returns the number `count` after this one, modulo 2^24.
     #[must_use]
     #[inline]
     #[allow(clippy::should_implement_trait, reason = "adds a count, not a sequence number")]
@@ -49,7 +52,7 @@ impl Psn {
         Self::new(self.0.wrapping_add(count))
     }
 
-    /// The number `count` before this one, modulo 2^24.
+    /// Returns the number `count` before this one, modulo 2^24.
     #[must_use]
     #[inline]
     #[allow(clippy::should_implement_trait, reason = "subtracts a count, not a sequence number")]
@@ -57,21 +60,24 @@ impl Psn {
         Self::new(self.0.wrapping_sub(count))
     }
 
-    /// How far this number is past `other`: negative when it is older. In -2^23 .. 2^23.
+    /// Returns how far this number is past `other`, in -2^23 .. 2^23; negative when it is older.
+    #[must_use]
     #[inline]
     pub const fn distance_from(self, other: Self) -> i32 {
         //= rocev2 §5
-        // The difference is moved to the top of the word, so that its sign is that of 24 bits.
+        // Shifting the difference to the top of the word makes bit 23 the sign.
         (self.0.wrapping_sub(other.0) << 8).cast_signed() >> 8
     }
 
-    /// Whether this number is older than `other`.
+    /// Returns whether this number is older than `other`.
+    #[must_use]
     #[inline]
     pub const fn is_before(self, other: Self) -> bool {
         self.distance_from(other) < 0
     }
 
-    /// Whether this number is newer than `other`.
+    /// Returns whether this number is newer than `other`.
+    #[must_use]
     #[inline]
     pub const fn is_after(self, other: Self) -> bool {
         self.distance_from(other) > 0
@@ -84,13 +90,17 @@ impl fmt::Debug for Psn {
     }
 }
 
+newtypes! {
+    Psn: u32, Psn::new, Psn::value;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     //= rocev2 §5
     #[test]
-    fn the_number_after_the_last_is_zero() {
+    fn numbers_wrap_at_24_bits() {
         assert_eq!(Psn::new(0x00FF_FFFF).next(), Psn::new(0));
         assert_eq!(Psn::new(0).prev(), Psn::new(0x00FF_FFFF));
         assert_eq!(Psn::new(0x1234_5678), Psn::new(0x0034_5678));

@@ -1,4 +1,4 @@
-//! Headers and frames that nobody captured.
+//! Headers and frames that the captures do not contain.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -20,7 +20,7 @@ fn headers(opcode: Opcode, ext: Ext) -> Headers {
     Headers { opcode, solicited: false, ack_req: true, psn: Psn::new(0x00AB_CDEF), ext }
 }
 
-/// A frame over IPv4 with an ACK in it.
+/// An ACK over IPv4.
 fn ack() -> Vec<u8> {
     build(
         &path(false, None),
@@ -39,7 +39,7 @@ fn build(path: &Path, headers: &Headers, payload: &[u8]) -> Vec<u8> {
     slot
 }
 
-/// Changes a byte of a frame over IPv4, and makes the header checksum right again.
+/// Changes a byte of a frame over IPv4 and corrects the header checksum.
 fn changed(mut frame: Vec<u8>, at: usize, value: u8) -> Vec<u8> {
     frame[at] = value;
     let header = &mut frame[14..34];
@@ -60,7 +60,7 @@ fn dropped(frame: &[u8]) -> DropReason {
 
 //= rocev2 §1
 #[test]
-fn an_ack_over_ipv4_takes_62_bytes_and_over_ipv6_82() {
+fn ack_has_62_bytes_over_ipv4_and_82_over_ipv6() {
     assert_eq!(ack().len(), 62);
     let aeth = Ext::Aeth(AethRepr { syndrome: Syndrome::ACK, msn: 7 });
     assert_eq!(build(&path(true, None), &headers(Opcode::ACKNOWLEDGE, aeth), &[]).len(), 82);
@@ -70,7 +70,7 @@ fn an_ack_over_ipv4_takes_62_bytes_and_over_ipv6_82() {
 
 //= rocev2 §1
 #[test]
-fn frames_of_others_are_not_ours() {
+fn frames_to_other_destinations_are_not_roce() {
     let good = ack();
     // Ethertype, protocol, destination port, version; a later fragment.
     for (at, value) in [(12, 0x88), (23, 6), (36, 0x13), (14, 0x65), (21, 1)] {
@@ -84,7 +84,7 @@ fn frames_of_others_are_not_ours() {
 
 //= rocev2 §1
 #[test]
-fn malformed_frames_are_dropped_for_their_reason() {
+fn malformed_frames_have_a_drop_reason() {
     let good = ack();
     assert!(Packet::parse(&good).is_ok());
     for len in 42..good.len() {
@@ -103,7 +103,7 @@ fn malformed_frames_are_dropped_for_their_reason() {
     // An ACK that claims to be an atomic ACK lacks eight bytes.
     assert_eq!(dropped(&changed(good.clone(), 42, 0x12)), DropReason::Truncated);
     assert_eq!(dropped(&changed(good.clone(), 43, 0x10)), DropReason::Pad, "nothing to pad");
-    // A middle of a message with the four bytes of an AETH is one with payload; an ACK with it is not.
+    // The four bytes of an AETH are payload behind a SEND Middle.
     assert!(Packet::parse(&changed(good, 42, 0x01)).is_ok());
     let send = build(&path(false, None), &headers(Opcode::SEND_ONLY, Ext::None), &[1; 16]);
     assert_eq!(dropped(&changed(send, 42, 0x11)), DropReason::Payload);
@@ -111,7 +111,7 @@ fn malformed_frames_are_dropped_for_their_reason() {
 
 //= rocev2 §1
 #[test]
-fn options_make_a_frame_to_the_roce_port_malformed() {
+fn frame_with_ipv4_options_is_malformed() {
     let mut frame = ack();
     // Four bytes of options behind the IPv4 header.
     frame.splice(34..34, [1, 1, 1, 1]);
@@ -131,7 +131,7 @@ fn ethernet_padding_is_not_part_of_a_packet() {
 
 //= rocev2 §3
 #[test]
-fn any_transport_version_but_zero_is_refused() {
+fn transport_versions_other_than_zero_are_dropped() {
     for version in 1..16 {
         assert_eq!(dropped(&changed(ack(), 43, version)), DropReason::Version);
     }
@@ -139,7 +139,7 @@ fn any_transport_version_but_zero_is_refused() {
 
 //= rocev2 §14
 #[test]
-fn a_congestion_notification_has_becn_and_sixteen_reserved_bytes() {
+fn cnp_has_becn_and_sixteen_reserved_bytes() {
     let frame = build(&path(false, None), &headers(Opcode::CNP, Ext::Cnp), &[]);
     let packet = Packet::parse(&frame).unwrap();
     assert!(packet.bth().becn() && !packet.bth().fecn());
@@ -149,14 +149,14 @@ fn a_congestion_notification_has_becn_and_sixteen_reserved_bytes() {
 
 //= rocev2 §14
 #[test]
-fn a_mark_of_congestion_shows_and_does_not_break_the_icrc() {
+fn congestion_mark_is_seen_and_keeps_the_icrc_valid() {
     let frame = changed(ack(), 15, 0x03);
     let packet = Packet::parse(&frame).unwrap();
     assert!(packet.congestion_experienced() && packet.icrc_valid(Crc::detect()));
 }
 
 #[test]
-fn a_frame_is_begun_only_where_it_fits() {
+fn frame_is_begun_only_if_it_fits_the_slot() {
     let template = Template::new(&path(false, None), Qpn::new(9)).unwrap();
     let send = headers(Opcode::SEND_ONLY, Ext::None);
     let begin = |slot: &mut [u8], headers: &Headers, len| {
@@ -176,7 +176,7 @@ fn a_frame_is_begun_only_where_it_fits() {
 }
 
 #[test]
-fn what_the_slot_held_before_never_leaves() {
+fn previous_content_of_the_slot_is_never_sent() {
     let mut slot = [0xEE; 256];
     let template = Template::new(&path(false, None), Qpn::new(9)).unwrap();
     let mut frame =
@@ -192,14 +192,14 @@ fn what_the_slot_held_before_never_leaves() {
 }
 
 #[test]
-fn a_template_needs_addresses_of_one_family() {
+fn template_needs_addresses_of_one_family() {
     let mixed = Path { remote_ip: Ipv6Addr::LOCALHOST.into(), ..path(false, None) };
     assert!(Template::new(&mixed, Qpn::new(9)).is_none());
 }
 
 //= rocev2 §1
 #[test]
-fn the_source_port_is_the_same_from_both_sides_and_of_the_dynamic_range() {
+fn source_port_is_the_same_in_both_directions_and_in_the_dynamic_range() {
     for (a, b) in [(0x11, 0x12), (0x00FF_FFFE, 2), (0x0012_3456, 0x0065_4321)] {
         let (a, b) = (Qpn::new(a), Qpn::new(b));
         assert_eq!(flow_source_port(a, b), flow_source_port(b, a));
@@ -241,7 +241,7 @@ fn ext() -> impl Strategy<Value = Ext> {
 
 proptest! {
     #[test]
-    fn what_is_built_is_what_is_parsed(
+    fn built_frames_parse_to_the_same_fields(
         v6: bool,
         vlan in proptest::option::of(any::<u16>().prop_map(Vlan)),
         ext in ext(),
@@ -292,15 +292,15 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_without_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn parse_survives_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(packet) = Packet::parse(&bytes) {
             let _ = (packet.ext(), packet.icrc_valid(Crc::detect()), packet.pad());
         }
     }
 
-    // Random bytes never get past the first headers: begin with a good frame instead.
+    // Random bytes rarely pass the first headers: damage a good frame instead.
     #[test]
-    fn any_damage_is_read_without_harm(
+    fn parse_survives_any_damage(
         ext in ext(),
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
         len: prop::sample::Index,
@@ -320,7 +320,7 @@ proptest! {
     }
 
     #[test]
-    fn headers_come_back_from_their_summaries(bytes: [u8; 40]) {
+    fn headers_survive_parse_and_emit(bytes: [u8; 40]) {
         let bth = BthRepr::parse(&Bth::new_checked(&bytes).unwrap());
         let mut again = [0xEE; Bth::LEN];
         bth.emit(&mut again);
@@ -338,7 +338,7 @@ proptest! {
             identification: u16::from_be_bytes([bytes[9], bytes[10]]),
             dont_fragment: bytes[11] & 1 != 0,
             ttl: bytes[12],
-            payload_len: u16::from_be_bytes([bytes[13], bytes[14]]).min(65515),
+            total_length: u16::from_be_bytes([bytes[13], bytes[14]]),
         };
         let mut again = [0xEE; Ipv4::LEN];
         ip.emit(&mut again);
@@ -346,14 +346,14 @@ proptest! {
         prop_assert!(view.checksum_valid() && !view.is_fragment());
         prop_assert_eq!(Ipv4Repr::parse(&view), ip);
 
-        let udp = UdpRepr { source_port: 1, destination_port: 2, payload_len: 3, checksum: 4 };
+        let udp = UdpRepr { source_port: 1, destination_port: 2, length: 3, checksum: 4 };
         let mut again = [0xEE; Udp::LEN];
         udp.emit(&mut again);
         prop_assert_eq!(UdpRepr::parse(&Udp::new(&again)), udp);
     }
 
     #[test]
-    fn cm_messages_come_back_from_their_fields(
+    fn cm_messages_survive_parse_and_emit(
         attribute in 0x0010u16..=0x0016,
         transaction: u64,
         body in proptest::collection::vec(any::<u8>(), Mad::BODY_LEN),
@@ -373,7 +373,7 @@ proptest! {
 
 //= rocev2 §2
 #[test]
-fn the_published_frames_have_the_published_icrc() {
+fn example_frames_of_the_rules_have_a_valid_icrc() {
     let frames = [
         "525400770001525400770002080045000030c375400040115bf3c0a84d02c0a84d01c51412b7001c0000\
          1100ffff0000003c00e447ae1f000001db028462",
@@ -393,7 +393,7 @@ fn the_published_frames_have_the_published_icrc() {
 }
 
 #[test]
-fn private_data_fills_its_area_or_is_refused() {
+fn private_data_is_padded_with_zeros_or_rejected() {
     assert_eq!(cm::private_data::<4>(b"ab"), Some(*b"ab\0\0"));
     assert_eq!(cm::private_data::<4>(b"abcd"), Some(*b"abcd"));
     assert_eq!(cm::private_data::<4>(b"abcde"), None);
@@ -401,7 +401,7 @@ fn private_data_fills_its_area_or_is_refused() {
 
 //= rocev2 §11
 #[test]
-fn a_service_id_is_a_port_of_the_tcp_space() {
+fn service_id_encodes_a_port_of_the_tcp_port_space() {
     assert_eq!(cm::ServiceId::port(445).0, 0x0106_01BD);
     assert_eq!(cm::ServiceId(0x0106_01BD).to_port(), Some(445));
     assert_eq!(cm::ServiceId(0x0111_01BD).to_port(), None, "the UDP space");

@@ -1,4 +1,4 @@
-//! Codes that stand for times.
+//! Encoded times: RNR NAK timers (IBTA Vol 1 §9.7.5) and CM timeouts.
 
 use core::time::Duration;
 
@@ -8,9 +8,10 @@ const RNR: [u32; 32] = [
     3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
 ];
 
-/// How long a requester waits after an RNR NAK with this code (the low 5 bits of `code`).
+/// Returns the time that a requester waits after an RNR NAK with this code (the low 5 bits of `code`).
 ///
 /// Source: rocev2 §8.
+#[must_use]
 #[inline]
 pub fn rnr_timer(code: u8) -> Duration {
     //= rocev2 §8
@@ -18,20 +19,23 @@ pub fn rnr_timer(code: u8) -> Duration {
     Duration::from_micros(u64::from(units) * 10)
 }
 
-/// The code of the shortest RNR timer that is at least `wait` long; the longest there is (0) otherwise.
+/// Returns the code of the shortest RNR timer that is at least `wait`; 0 (the longest, 655 ms) if none is.
+#[must_use]
 pub fn rnr_timer_code(wait: Duration) -> u8 {
     (1..32).find(|&code| rnr_timer(code) >= wait).unwrap_or(0)
 }
 
-/// The time of a 5-bit code of 4.096 us * 2^code, as local ACK timeouts and CM response timeouts use it.
-/// Code 0 of a local ACK timeout means none; what it means is the caller's to know.
+/// Returns 4.096 us * 2^code for a 5-bit code, the encoding of local ACK timeouts and CM response timeouts.
+/// A local ACK timeout of 0 means that the timer is off; the caller handles that.
+#[must_use]
 #[inline]
 pub const fn ack_timeout(code: u8) -> Duration {
     //= rocev2 §8
     Duration::from_nanos(4096 << (code & 31))
 }
 
-/// The smallest code whose time is at least `time`; 31 (2.4 hours) when none is.
+/// Returns the smallest code whose time is at least `time`; 31 (2.4 hours) if none is.
+#[must_use]
 pub fn ack_timeout_code(time: Duration) -> u8 {
     (1..31).find(|&code| ack_timeout(code) >= time).unwrap_or(31)
 }
@@ -53,7 +57,7 @@ mod tests {
 
     //= rocev2 §8
     #[test]
-    fn a_wait_is_rounded_up_to_a_timer_that_exists() {
+    fn wait_is_rounded_up_to_the_next_timer() {
         assert_eq!(rnr_timer_code(Duration::from_micros(640)), 12);
         assert_eq!(rnr_timer_code(Duration::from_micros(641)), 13);
         assert_eq!(rnr_timer_code(Duration::from_millis(500)), 0);
@@ -61,7 +65,7 @@ mod tests {
 
     //= rocev2 §8
     #[test]
-    fn linux_waits_two_seconds_for_an_acknowledgement() {
+    fn ack_timeouts_double_with_each_code() {
         assert_eq!(ack_timeout(19).as_millis(), 2147);
         assert_eq!(ack_timeout(14).as_millis(), 67);
         assert_eq!(ack_timeout_code(Duration::from_millis(67)), 14);

@@ -1,5 +1,5 @@
-//! Every RoCE frame of the captures is decoded and encoded again, byte for byte.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail that way")]
+//! Decodes every RoCE frame of the captures and encodes it again, byte for byte.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests panic on failure")]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use roce_wire::{
     Packet, ParseError, Path, Syndrome, SyndromeKind, Template, Udp, UdpRepr,
 };
 
-/// Each capture with the number of RoCE frames in it, as its README has them.
+/// Each capture with its number of RoCE frames, as listed in the README.
 const CAPTURES: [(&str, usize); 55] = [
     ("rping_v4", 41),
     ("rping_v6", 41),
@@ -73,7 +73,7 @@ const CAPTURES: [(&str, usize); 55] = [
     ("cm_unanswered", 8),
 ];
 
-/// The frames of a capture, of whatever protocol.
+/// Returns all frames of a capture.
 fn frames(capture: &str) -> Vec<Vec<u8>> {
     let file = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/rxe").join(capture);
     let mut reader = PcapReader::new(File::open(file.with_extension("pcap")).unwrap()).unwrap();
@@ -86,7 +86,7 @@ fn frames(capture: &str) -> Vec<Vec<u8>> {
     frames
 }
 
-/// The RoCE frames of a capture. What is none must not be taken for one.
+/// Returns the RoCE frames of a capture. No other frame may parse as one.
 fn roce_frames(capture: &str) -> Vec<Vec<u8>> {
     let mut frames = frames(capture);
     frames.retain(|frame| match Packet::parse(frame) {
@@ -106,7 +106,7 @@ fn for_every_frame(mut check: impl FnMut(&str, &[u8], &Packet<'_>)) {
 }
 
 #[test]
-fn every_capture_has_the_frames_its_readme_counts() {
+fn captures_have_the_number_of_frames_in_the_readme() {
     for (capture, count) in CAPTURES {
         assert_eq!(roce_frames(capture).len(), count, "{capture}");
     }
@@ -117,7 +117,7 @@ fn every_capture_has_the_frames_its_readme_counts() {
 }
 
 #[test]
-fn every_capture_reads_as_the_packets_its_readme_names() {
+fn captures_decode_to_the_packets_in_the_readme() {
     let mut report = String::new();
     for (capture, _) in CAPTURES {
         let mut kinds = BTreeMap::<String, usize>::new();
@@ -130,7 +130,7 @@ fn every_capture_reads_as_the_packets_its_readme_names() {
     insta::assert_snapshot!(report);
 }
 
-/// What a person would call the packet.
+/// Returns the kind of a packet for the report.
 fn kind(packet: &Packet<'_>) -> String {
     match (packet.ext(), packet.bth().opcode()) {
         (Ext::Deth(_), _) => {
@@ -152,7 +152,7 @@ fn kind(packet: &Packet<'_>) -> String {
 
 //= rocev2 §2
 #[test]
-fn every_frame_has_the_right_icrc_on_both_paths() {
+fn every_frame_has_a_valid_icrc_by_both_implementations() {
     for_every_frame(|capture, frame, packet| {
         assert!(packet.icrc_valid(Crc::table()), "{capture}: {frame:02x?}");
         assert!(packet.icrc_valid(Crc::detect()), "{capture}: {frame:02x?}");
@@ -161,8 +161,8 @@ fn every_frame_has_the_right_icrc_on_both_paths() {
 
 //= rocev2 §2
 #[test]
-fn a_flipped_bit_is_noticed_exactly_where_the_icrc_covers_it() {
-    // One frame of each family with all kinds of bytes.
+fn flipped_bit_is_detected_exactly_where_the_icrc_covers_it() {
+    // One frame of each IP version.
     for capture in ["sizes", "rping_v6"] {
         let frame = roce_frames(capture).into_iter().find(|frame| frame.len() < 200).unwrap();
         let ip_len = if capture == "sizes" { 20 } else { 40 };
@@ -177,7 +177,7 @@ fn a_flipped_bit_is_noticed_exactly_where_the_icrc_covers_it() {
         for at in 14..frame.len() {
             let mut flipped = frame.clone();
             flipped[at] ^= 0x10;
-            // What parses may differ from the original in many ways; it must not pass.
+            // A changed frame may parse in many ways; it must not pass the ICRC check.
             let passes = Packet::parse(&flipped).is_ok_and(|packet| packet.icrc_valid(Crc::detect()));
             let header_checksum = capture == "sizes" && (14..34).contains(&at);
             let free = uncovered.contains(&at) || udp_checksum.contains(&at) || at == congestion;
@@ -188,7 +188,7 @@ fn a_flipped_bit_is_noticed_exactly_where_the_icrc_covers_it() {
 }
 
 #[test]
-fn every_frame_comes_back_from_its_summaries() {
+fn every_frame_survives_parse_and_emit_of_its_headers() {
     for_every_frame(|capture, frame, packet| {
         let mut again = Vec::new();
         let eth = EthRepr::parse(&packet.eth());
@@ -224,7 +224,7 @@ fn every_frame_comes_back_from_its_summaries() {
 }
 
 #[test]
-fn every_frame_is_what_a_template_writes() {
+fn template_writes_every_frame() {
     for crc in [Crc::table(), Crc::detect()] {
         for_every_frame(|capture, frame, packet| {
             let (identification, hop_limit) = match packet.ip() {
@@ -260,14 +260,14 @@ fn every_frame_is_what_a_template_writes() {
             let len = out.finish();
             assert_eq!(&slot[..len], frame, "{capture}");
             let behind = slot.iter().skip(len.max(Template::MIN_SLOT));
-            assert!(behind.into_iter().all(|&byte| byte == 0xEE), "wrote behind the frame");
+            assert!(behind.into_iter().all(|&byte| byte == 0xEE), "wrote beyond the frame");
         });
     }
 }
 
 //= rocev2 §11
 #[test]
-fn every_cm_message_comes_back_from_its_fields() {
+fn every_cm_message_survives_parse_and_emit() {
     let mut messages = 0;
     for_every_frame(|capture, _, packet| {
         if packet.bth().opcode() != Opcode::UD_SEND_ONLY {
@@ -308,7 +308,7 @@ fn every_cm_message_comes_back_from_its_fields() {
 
 //= rocev2 §11
 #[test]
-fn cm_fields_are_what_linux_put_there() {
+fn cm_fields_are_those_that_linux_sent() {
     let mut report = String::new();
     for capture in ["rping_v4", "rping_v6", "reject_by_consumer", "cm_unanswered"] {
         let mut seen = Vec::new();
@@ -329,7 +329,7 @@ fn cm_fields_are_what_linux_put_there() {
     insta::assert_snapshot!(report);
 }
 
-/// Prints a message field by field; long byte fields without the zeros at their end.
+/// Prints a message field by field; byte fields without trailing zeros.
 fn describe(report: &mut String, message: &CmMessage) {
     let text = |bytes: &[u8]| {
         let end = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
@@ -340,7 +340,7 @@ fn describe(report: &mut String, message: &CmMessage) {
             let path = CmPathRepr::parse(&CmPath::new(&req.primary_path));
             let ends = IpEnds::parse(&IpCm::new_checked(&req.private_data).unwrap()).unwrap();
             let data = text(&req.private_data[IpCm::LEN..]);
-            // Shown in their own lines.
+            // Printed on their own lines.
             let rest = format!("{req:?}");
             let rest = rest.split(", primary_path").next().unwrap();
             writeln!(report, "{rest}\n{path:?}\n{ends:?}\n{data}").unwrap();
@@ -359,7 +359,7 @@ fn describe(report: &mut String, message: &CmMessage) {
 }
 
 #[test]
-fn refusals_are_told_apart() {
+fn nak_and_rnr_nak_syndromes_are_distinguished() {
     let kinds = |capture: &str| {
         let frames = roce_frames(capture);
         let syndromes =

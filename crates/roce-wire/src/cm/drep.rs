@@ -1,11 +1,14 @@
-//! DREP: answers a DREQ.
+//! DREP: reply to a DREQ.
 
-use super::CommId;
-use crate::layout::{Be32, Bytes, layout};
+use super::ids::CommId;
+use crate::{
+    layout::layout,
+    place::{Be32, Bytes},
+};
 
 //= rocev2 §11
 layout! {
-    /// DREP: the disconnection is agreed to.
+    /// DREP: reply to a request for communication release.
     Drep, DrepRepr, 232 bytes {
         local_comm_id: CommId = Be32<0>;
         remote_comm_id: CommId = Be32<4>;

@@ -1,19 +1,22 @@
-//! The header that the RDMA IP CM service puts in front of a REQ's private data.
+//! The header of the RDMA IP CM service at the start of a REQ's private data (IBTA Vol 1 Annex A11).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::layout::{Be16, Bits, Byte, Bytes, layout};
+use crate::{
+    layout::layout,
+    place::{Be16, Bits, Byte, Bytes},
+};
 
 //= rocev2 §11
 layout! {
-    /// IP-CM header: who connects to whom.
+    /// IP CM header: the IP addresses and the source port of the connection.
     IpCm, IpCmRepr, 36 bytes {
         /// Major version in bits 7-4, minor in 3-0; 0.
         version: u8 = Byte<0>;
         /// 4 or 6.
         ip_version: u8 = Bits<1, 7, 4>;
         source_port: u16 = Be16<2>;
-        /// An IPv4 address stands in the last four bytes, behind zeros.
+        /// An IPv4 address is in the last four bytes, after zeros.
         source: [u8; 16] = Bytes<4, 16>;
         destination: [u8; 16] = Bytes<20, 16>;
     }
@@ -28,7 +31,8 @@ pub struct IpEnds {
 }
 
 impl IpEnds {
-    /// Reads them; `None` for a header of another version.
+    /// Reads the addresses; `None` for a header of another version.
+    #[must_use]
     pub fn parse(header: &IpCm<'_>) -> Option<Self> {
         if header.version() != 0 {
             return None;
@@ -45,7 +49,8 @@ impl IpEnds {
         })
     }
 
-    /// The header that says so.
+    /// Returns the header with these addresses.
+    #[must_use]
     pub fn repr(&self) -> IpCmRepr {
         let bytes = |ip| match ip {
             IpAddr::V4(ip) => (u128::from(Ipv4Addr::to_bits(ip))).to_be_bytes(),

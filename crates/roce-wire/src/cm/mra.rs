@@ -1,11 +1,14 @@
 //! MRA: message receipt acknowledgement.
 
-use super::{About, CommId};
-use crate::layout::{Be32, Bits, Bytes, layout};
+use super::ids::{About, CommId};
+use crate::{
+    layout::layout,
+    place::{Be32, Bits, Bytes},
+};
 
 //= rocev2 §11
 layout! {
-    /// MRA: an answer will take longer than the sender of the request said to wait.
+    /// MRA: message receipt acknowledgement. The reply will take longer than the sender of the request waits.
     Mra, MraRepr, 232 bytes {
         local_comm_id: CommId = Be32<0>;
         remote_comm_id: CommId = Be32<4>;

@@ -1,11 +1,15 @@
-//! REJ: refuses, or gives up.
+//! REJ: reject.
 
 use core::fmt;
 
-use super::{About, CommId};
-use crate::layout::{Be16, Be32, Bits, Bytes, layout, wrapped};
+use super::ids::{About, CommId};
+use crate::{
+    layout::layout,
+    place::{Be16, Be32, Bits, Bytes},
+    value::newtypes,
+};
 
-/// Why a connection was refused.
+/// The reason of a REJ.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RejReason(pub u16);
 
@@ -14,7 +18,8 @@ macro_rules! reasons {
         impl RejReason {
             $(#[doc = $name] pub const $konst: Self = Self($code);)*
 
-            /// For people; `None` for a reason that the specification does not have.
+            /// Returns a description; `None` for a reason that the specification does not define.
+            #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($code => Some($name),)*
@@ -72,30 +77,30 @@ impl fmt::Debug for RejReason {
     }
 }
 
-wrapped! {
+newtypes! {
     RejReason: u16, RejReason, |reason: RejReason| reason.0;
 }
 
 //= rocev2 §11
 layout! {
-    /// REJ: refuses a connection, or gives one up that is being made.
+    /// REJ: rejects a connection request, or abandons a connection that is being established.
     Rej, RejRepr, 232 bytes {
-        /// 0 when the refusing side made none.
+        /// 0 when the rejecting side assigned none.
         local_comm_id: CommId = Be32<0>;
-        /// 0 when the side that gives up knows none.
+        /// 0 when the abandoning side knows none.
         remote_comm_id: CommId = Be32<4>;
         about: About = Bits<8, 7, 6>;
-        /// Bytes of `information` that mean anything, up to 72.
+        /// Valid bytes of `information`, up to 72.
         information_len: u8 = Bits<9, 7, 1>;
         reason: RejReason = Be16<10>;
-        /// More about some reasons: the CA GUID for a timeout; for an invalid MTU one byte with the code that would
-        /// do in bits 7-4, as a REQ has it.
+        /// Additional rejection information: the CA GUID for a timeout; for an invalid MTU one byte with the
+        /// acceptable code in bits 7-4, as in a REQ.
         information: [u8; 72] = Bytes<12, 72>;
         private_data: [u8; 148] = Bytes<84, 148>;
     }
 }
 
 impl Rej<'_> {
-    /// Bytes of private data that the consumer may use.
+    /// Bytes of private data available to the consumer.
     pub const CONSUMER_DATA: usize = 148;
 }

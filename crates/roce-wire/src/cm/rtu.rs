@@ -1,11 +1,14 @@
 //! RTU: ready to use.
 
-use super::CommId;
-use crate::layout::{Be32, Bytes, layout};
+use super::ids::CommId;
+use crate::{
+    layout::layout,
+    place::{Be32, Bytes},
+};
 
 //= rocev2 §11
 layout! {
-    /// RTU: the active side has taken the REP.
+    /// RTU: ready to use. The active side has accepted the REP.
     Rtu, RtuRepr, 232 bytes {
         local_comm_id: CommId = Be32<0>;
         remote_comm_id: CommId = Be32<4>;

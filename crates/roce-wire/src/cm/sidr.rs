@@ -1,18 +1,21 @@
-//! SIDR_REQ and SIDR_REP: ask for the queue pair of a datagram service.
+//! SIDR_REQ and SIDR_REP: service ID resolution.
 
-use super::{CommId, ServiceId};
+use super::ids::{CommId, ServiceId};
 use crate::{
-    Attribute, Mad, Qpn,
-    layout::{Be16, Be24, Be32, Be64, Byte, Bytes, layout, wrapped},
+    layout::layout,
+    mad::{self, Attribute, Mad},
+    place::{Be16, Be24, Be32, Be64, Byte, Bytes},
+    qpn::Qpn,
+    value::newtypes,
 };
 
-/// How a SIDR_REQ was answered.
+/// The status of a SIDR_REP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SidrStatus(pub u8);
 
 impl SidrStatus {
     pub const VALID: Self = Self(0);
-    /// There is no such service here.
+    /// The service ID is not supported.
     pub const UNSUPPORTED: Self = Self(1);
     pub const REJECTED: Self = Self(2);
     pub const NO_QP: Self = Self(3);
@@ -20,13 +23,13 @@ impl SidrStatus {
     pub const UNSUPPORTED_VERSION: Self = Self(5);
 }
 
-wrapped! {
+newtypes! {
     SidrStatus: u8, SidrStatus, |status: SidrStatus| status.0;
 }
 
 //= rocev2 §11
 layout! {
-    /// SIDR_REQ: asks for the queue pair of a datagram service.
+    /// SIDR_REQ: request for the queue pair of a datagram service.
     SidrReq, SidrReqRepr, 232 bytes {
         request_id: CommId = Be32<0>;
         p_key: u16 = Be16<4>;
@@ -37,11 +40,11 @@ layout! {
 
 //= rocev2 §11
 layout! {
-    /// SIDR_REP: names it, or refuses.
+    /// SIDR_REP: the queue pair, or the reason why there is none.
     SidrRep, SidrRepRepr, 232 bytes {
         request_id: CommId = Be32<0>;
         status: SidrStatus = Byte<4>;
-        /// Bytes of `information` that mean anything, up to 72.
+        /// Valid bytes of `information`, up to 72.
         information_len: u8 = Byte<5>;
         qpn: Qpn = Be24<8>;
         service_id: ServiceId = Be64<12>;
@@ -52,7 +55,8 @@ layout! {
 }
 
 impl SidrRepRepr {
-    /// An answer that names no queue pair.
+    /// Returns a reply without a queue pair.
+    #[must_use]
     pub fn refusal(request_id: CommId, status: SidrStatus, service_id: ServiceId) -> Self {
         Self {
             request_id,
@@ -68,7 +72,7 @@ impl SidrRepRepr {
 
     /// Writes the whole datagram.
     pub fn emit_datagram(&self, transaction_id: u64, mad: &mut [u8; Mad::LEN]) {
-        if let Some(body) = super::begin(Attribute::CM_SIDR_REP, transaction_id, mad) {
+        if let Some(body) = mad::begin(Attribute::CM_SIDR_REP, transaction_id, mad) {
             self.emit(body);
         }
     }

@@ -1,29 +1,29 @@
 //! CRC-32 by folding with carry-less multiplication (PCLMULQDQ).
 //!
-//! The message is a polynomial over GF(2), and its CRC the remainder modulo P. A block of 128 bits that
-//! stands D bits before another can be replaced by a product of its two halves with x^D-ish constants
-//! modulo P, of 128 bits too, added onto the later block, without changing the remainder. Four blocks
-//! are folded side by side, 64 bytes onto the next 64, because one multiplication's latency is several
-//! times its cost; then the four onto one, that onto what is left in steps of 16; the last 128 bits are
-//! reduced by Barrett's method. The rest below 16 bytes goes through the tables.
+//! The method is that of V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction"
+//! (Intel, 2009). The message is a polynomial over GF(2), and its CRC is the remainder modulo P. Folding replaces a block
+//! of 128 bits by the products of its two halves with constants modulo P, added to a later block, which keeps the
+//! remainder. Four blocks are folded in parallel, 64 bytes onto the next 64, to hide the latency of the multiplication.
+//! Then the four are folded onto one, and that onto the following blocks of 16 bytes. The last 128 bits are reduced by
+//! Barrett's method. The remaining bytes, fewer than 16, go through the tables.
 //!
-//! Bits are reflected, as the CRC has them: a register's lowest bit is the highest power, and products
-//! of two reflected halves come out one bit short, which the constants make up for by a shift.
+//! Bits are reflected, as in the CRC: the lowest bit of a register is the highest power. Products of two reflected halves
+//! are therefore one bit short; the constants are shifted by one to compensate.
 
 use core::arch::x86_64::{
     __cpuid, __m128i, _mm_and_si128, _mm_clmulepi64_si128, _mm_cvtsi32_si128, _mm_cvtsi128_si32,
     _mm_loadu_si128, _mm_set_epi64x, _mm_srli_si128, _mm_storeu_si128, _mm_xor_si128,
 };
 
-use super::{POLYNOMIAL, table};
+use super::table::{self, POLYNOMIAL};
 
-/// Whether the processor has the instruction.
+/// Returns whether the processor has the instruction.
 pub(super) fn available() -> bool {
     const PCLMULQDQ: u32 = 1 << 1;
     __cpuid(1).ecx & PCLMULQDQ != 0
 }
 
-/// x^`power` mod P, reflected, shifted left by one for use as a factor.
+/// Returns x^`power` mod P, reflected, shifted left by one for use as a factor.
 const fn factor(power: u32) -> i64 {
     let mut value = 0x8000_0000u32;
     let mut i = 0;
@@ -34,12 +34,12 @@ const fn factor(power: u32) -> i64 {
     (value as i64) << 1
 }
 
-/// The quotient x^64 / P, 33 bits reflected: Barrett's constant.
+/// Returns Barrett's constant: the quotient x^64 / P, 33 bits, reflected.
 const fn quotient() -> i64 {
     // Long division, highest power first; bit i of the remainder is reflected too.
     let (mut remainder, mut quotient, mut i) = (1u64, 0i64, 0);
     let divisor = (POLYNOMIAL as u64) << 1 | 1;
-    // `remainder` bit 0 is the power 64 - i.
+    // Bit 0 of `remainder` is the power 64 - i.
     while i <= 32 {
         if remainder & 1 != 0 {
             remainder ^= divisor;
@@ -51,7 +51,7 @@ const fn quotient() -> i64 {
     quotient
 }
 
-/// Factors of the low and the high half of a block that is moved on by `bits`.
+/// Returns the factors of the low and the high half of a block that is folded over a distance of `bits`.
 const fn fold_factors(bits: u32) -> (i64, i64) {
     (factor(bits + 32), factor(bits - 32))
 }
@@ -61,7 +61,7 @@ const BY_1: (i64, i64) = fold_factors(128);
 const TO_64: i64 = factor(64);
 const BARRETT: (i64, i64) = ((POLYNOMIAL as i64) << 1 | 1, quotient());
 
-/// `block`, moved on by the distance of `factors`, onto `next`.
+/// Folds `block` onto `next`, which is as far away as `factors` say.
 #[inline]
 #[target_feature(enable = "pclmulqdq")]
 fn fold(block: __m128i, factors: __m128i, next: __m128i) -> __m128i {
@@ -70,7 +70,7 @@ fn fold(block: __m128i, factors: __m128i, next: __m128i) -> __m128i {
     _mm_xor_si128(_mm_xor_si128(low, high), next)
 }
 
-/// The register that a block leaves behind which is all that is left of the message.
+/// Reduces the last block of a message to the CRC register.
 #[inline]
 #[target_feature(enable = "pclmulqdq")]
 fn reduce(block: __m128i) -> u32 {
@@ -91,7 +91,7 @@ fn reduce(block: __m128i) -> u32 {
     _mm_cvtsi128_si32(_mm_srli_si128::<4>(_mm_xor_si128(folded, product))).cast_unsigned()
 }
 
-/// What is left to be taken, and where it is to be stored if at all.
+/// The remaining input, and where to store it when copying.
 struct Rest {
     src: *const u8,
     dst: *mut u8,
@@ -99,17 +99,17 @@ struct Rest {
 }
 
 impl Rest {
-    /// The next 16 bytes.
+    /// Takes the next 16 bytes.
     ///
     /// # Safety
-    /// There are as many, and they are readable, and writable at `dst` if `COPY`.
+    /// At least 16 bytes remain. They are readable, and writable at `dst` if `COPY`.
     #[inline]
     #[target_feature(enable = "pclmulqdq")]
     unsafe fn take<const COPY: bool>(&mut self) -> __m128i {
-        // SAFETY: the caller's contract; the instruction needs no alignment.
+        // SAFETY: valid by the contract of this function; the instruction needs no alignment.
         let block = unsafe { _mm_loadu_si128(self.src.cast()) };
         if COPY {
-            // SAFETY: the caller's contract; the instruction needs no alignment.
+            // SAFETY: valid by the contract of this function; the instruction needs no alignment.
             unsafe { _mm_storeu_si128(self.dst.cast(), block) };
             self.dst = self.dst.wrapping_add(16);
         }
@@ -118,17 +118,17 @@ impl Rest {
         block
     }
 
-    /// Folds four lanes on over all that is left; the register at its end.
+    /// Folds four lanes over the remaining input; returns the register at its end.
     ///
     /// # Safety
-    /// What is left is readable, and writable at `dst` if `COPY`.
+    /// The remaining input is readable, and writable at `dst` if `COPY`.
     #[inline]
     #[target_feature(enable = "pclmulqdq")]
     unsafe fn fold_lanes<const COPY: bool>(mut self, mut lanes: [__m128i; 4]) -> u32 {
         let by_4 = _mm_set_epi64x(BY_4.1, BY_4.0);
         while self.len >= 64 {
             for lane in &mut lanes {
-                // SAFETY: 16 of the at least 64 bytes, or of those left of them.
+                // SAFETY: at least 64 bytes remained, and each of the four lanes takes 16 of them.
                 let taken = unsafe { self.take::<COPY>() };
                 *lane = fold(*lane, by_4, taken);
             }
@@ -136,20 +136,20 @@ impl Rest {
         let by_1 = _mm_set_epi64x(BY_1.1, BY_1.0);
         let [a, b, c, d] = lanes;
         let block = fold(fold(fold(a, by_1, b), by_1, c), by_1, d);
-        // SAFETY: the same contract.
+        // SAFETY: the contract of this function is the same.
         unsafe { self.fold_block::<COPY>(block) }
     }
 
-    /// Folds a block on over all that is left; the register at its end.
+    /// Folds one block over the remaining input; returns the register at its end.
     ///
     /// # Safety
-    /// What is left is readable, and writable at `dst` if `COPY`.
+    /// The remaining input is readable, and writable at `dst` if `COPY`.
     #[inline]
     #[target_feature(enable = "pclmulqdq")]
     unsafe fn fold_block<const COPY: bool>(mut self, mut block: __m128i) -> u32 {
         let by_1 = _mm_set_epi64x(BY_1.1, BY_1.0);
         while self.len >= 16 {
-            // SAFETY: at least 16 bytes are there.
+            // SAFETY: at least 16 bytes remain.
             let taken = unsafe { self.take::<COPY>() };
             block = fold(block, by_1, taken);
         }
@@ -157,38 +157,38 @@ impl Rest {
         if self.len == 0 {
             return crc;
         }
-        // SAFETY: the same contract, for what is left.
+        // SAFETY: the contract of this function covers the remaining input.
         unsafe { table::run::<COPY>(crc, self.src, self.dst, self.len) }
     }
 }
 
-/// Continues the register `crc` over `len` bytes at `src`, which are also stored at `dst` if `COPY`.
+/// Continues the register `crc` over `len` bytes at `src`, and stores them at `dst` if `COPY`.
 ///
 /// # Safety
-/// `src` is readable for `len` bytes. If `COPY`, `dst` is writable for as many and does not overlap;
-/// if not, it is not used. The processor has PCLMULQDQ.
+/// `src` is readable for `len` bytes. If `COPY`, `dst` is writable for as many bytes and does not overlap `src`;
+/// otherwise it is not used. The processor has PCLMULQDQ.
 #[target_feature(enable = "pclmulqdq")]
 pub(super) unsafe fn run<const COPY: bool>(crc: u32, src: *const u8, dst: *mut u8, len: usize) -> u32 {
     if len < 16 {
-        // SAFETY: the same contract.
+        // SAFETY: the contract of this function is the same.
         return unsafe { table::run::<COPY>(crc, src, dst, len) };
     }
     let mut rest = Rest { src, dst, len };
     let crc = _mm_cvtsi32_si128(crc.cast_signed());
     if len < 64 {
-        // SAFETY: at least 16 bytes are there.
+        // SAFETY: at least 16 bytes remain.
         let taken = unsafe { rest.take::<COPY>() };
         let first = _mm_xor_si128(taken, crc);
-        // SAFETY: the same contract, for what is left.
+        // SAFETY: the contract of this function covers the remaining input.
         return unsafe { rest.fold_block::<COPY>(first) };
     }
     let mut lanes = [crc; 4];
     for lane in &mut lanes {
-        // SAFETY: 16 of the at least 64 bytes, or of those left of them.
+        // SAFETY: at least 64 bytes remained, and each of the four lanes takes 16 of them.
         *lane = unsafe { rest.take::<COPY>() };
     }
     lanes[0] = _mm_xor_si128(lanes[0], crc);
-    // SAFETY: the same contract, for what is left.
+    // SAFETY: the contract of this function covers the remaining input.
     unsafe { rest.fold_lanes::<COPY>(lanes) }
 }
 
@@ -202,12 +202,12 @@ pub(super) unsafe fn run_headed(crc: u32, head: &[u8; 64], src: *const u8, len: 
     let mut rest = Rest { src: head.as_ptr(), dst: core::ptr::null_mut(), len: head.len() };
     let mut lanes = [crc; 4];
     for lane in &mut lanes {
-        // SAFETY: 16 of the 64 bytes of the head, or of those left of them.
+        // SAFETY: the head has 64 bytes, and each of the four lanes takes 16 of them.
         *lane = unsafe { rest.take::<false>() };
     }
     lanes[0] = _mm_xor_si128(lanes[0], crc);
     let rest = Rest { src, len, ..rest };
-    // SAFETY: the caller vouches for what is left.
+    // SAFETY: `src` is readable for `len` bytes by the contract of this function.
     unsafe { rest.fold_lanes::<false>(lanes) }
 }
 
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn constants_are_those_everybody_uses() {
+    fn constants_equal_the_published_ones() {
         assert_eq!(BY_4, (0x1_5444_2BD4, 0x1_C6E4_1596));
         assert_eq!(BY_1, (0x1_7519_97D0, 0x0_CCAA_009E));
         assert_eq!(TO_64, 0x1_63CD_6124);

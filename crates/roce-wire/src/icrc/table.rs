@@ -1,15 +1,15 @@
-//! CRC-32 by tables, sixteen bytes a step ("slicing").
+//! CRC-32 by tables, sixteen bytes per step ("slicing-by-16").
 //!
-//! `TABLES[k][b]` is what a byte `b` contributes to the register when `k` more bytes follow it, so that
-//! the sixteen look-ups of a step depend on each other no more than through the four bytes that the
-//! register is mixed into.
+//! `TABLES[k][b]` is the contribution of a byte `b` to the register when `k` more bytes follow it. The sixteen look-ups of
+//! a step are therefore independent, except through the four bytes that are combined with the register.
 #![allow(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
     reason = "indices are bytes into tables of 256 and constants below 16; lengths are checked by the loops"
 )]
 
-use super::POLYNOMIAL;
+/// The polynomial, least significant bit first, without its x^32.
+pub(super) const POLYNOMIAL: u32 = 0xEDB8_8320;
 
 const STEP: usize = 16;
 
@@ -41,7 +41,7 @@ const fn tables() -> [[u32; 256]; STEP] {
     tables
 }
 
-/// What `byte` adds to the register when `follow` bytes come after it.
+/// Returns the contribution of `byte` to the register when `follow` bytes come after it.
 pub(super) const fn contribution(byte: u8, follow: usize) -> u32 {
     let mut value = byte as u32;
     let mut shifts = 0;
@@ -52,14 +52,18 @@ pub(super) const fn contribution(byte: u8, follow: usize) -> u32 {
     value
 }
 
-/// Continues the register `crc` over twelve bytes, given as words that have the earliest byte lowest.
+/// Continues the register `crc` over twelve bytes.
 #[inline]
-pub(super) fn three_words(crc: u32, words: [u32; 3]) -> u32 {
-    let [a, b, c] = words;
+pub(super) fn three_words(crc: u32, bytes: &[u8; 12]) -> u32 {
+    let [a, b, c] = [
+        u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
+        u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
+        u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]),
+    ];
     word(a ^ crc, 8) ^ word(b, 4) ^ word(c, 0)
 }
 
-/// What the four bytes of `word`, lowest first, contribute when `follow` bytes come after them.
+/// Returns the contribution of the four bytes of `word`, lowest first, when `follow` bytes come after them.
 #[inline]
 fn word(word: u32, follow: usize) -> u32 {
     let [a, b, c, d] = word.to_le_bytes();
@@ -69,11 +73,11 @@ fn word(word: u32, follow: usize) -> u32 {
         ^ TABLES[follow][usize::from(d)]
 }
 
-/// Continues the register `crc` over `len` bytes at `src`, which are also stored at `dst` if `COPY`.
+/// Continues the register `crc` over `len` bytes at `src`, and stores them at `dst` if `COPY`.
 ///
 /// # Safety
-/// `src` is readable for `len` bytes. If `COPY`, `dst` is writable for as many and does not overlap;
-/// if not, it is not used.
+/// `src` is readable for `len` bytes. If `COPY`, `dst` is writable for as many bytes and does not overlap `src`;
+/// otherwise it is not used.
 pub(super) unsafe fn run<const COPY: bool>(
     mut crc: u32,
     mut src: *const u8,

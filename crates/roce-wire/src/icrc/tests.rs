@@ -2,30 +2,30 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Every way this machine has.
-fn ways() -> impl Iterator<Item = Crc> {
+/// The implementations that this machine can run.
+fn implementations() -> impl Iterator<Item = Crc> {
     [Some(Crc::table()), Crc::clmul()].into_iter().flatten()
 }
 
 #[test]
-fn the_check_value_of_crc32() {
-    for crc in ways() {
+fn check_value_is_that_of_crc32() {
+    for crc in implementations() {
         assert_eq!(crc.update(CrcState::START, b"123456789").value(), 0xCBF4_3926, "{}", crc.name());
     }
 }
 
 //= rocev2 §2
 #[test]
-fn eight_bytes_of_ones_lead_to_the_start_of_the_icrc() {
+fn eight_bytes_of_ones_give_the_start_of_the_icrc() {
     assert_eq!(Crc::table().update(CrcState::START, &[0xFF; 8]), CrcState::ICRC_START);
 }
 
 #[test]
-fn every_length_up_to_some_blocks_agrees_with_a_library() {
+fn every_length_up_to_400_agrees_with_crc32fast() {
     let data: Vec<u8> = (0..400u32).map(|i| (i * 7 + (i >> 3)) as u8).collect();
     for len in 0..data.len() {
         let data = &data[..len];
-        for crc in ways() {
+        for crc in implementations() {
             let name = crc.name();
             assert_eq!(crc.update(CrcState::START, data).value(), crc32fast::hash(data), "{name} {len}");
         }
@@ -33,8 +33,8 @@ fn every_length_up_to_some_blocks_agrees_with_a_library() {
 }
 
 #[test]
-fn the_shorter_length_counts_when_copying() {
-    for crc in ways() {
+fn copying_uses_the_shorter_length() {
+    for crc in implementations() {
         let mut dst = [0xEE; 40];
         let state = crc.copy_and_crc(&mut dst, &[1; 33], CrcState::START);
         assert_eq!(state.value(), crc32fast::hash(&[1; 33]));
@@ -48,7 +48,7 @@ fn the_shorter_length_counts_when_copying() {
 
 proptest! {
     #[test]
-    fn any_data_at_any_alignment_in_any_pieces_agrees_with_a_library(
+    fn any_data_at_any_alignment_in_any_pieces_agrees_with_crc32fast(
         data in proptest::collection::vec(any::<u8>(), 0..9000),
         skip in 0usize..64,
         cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..5),
@@ -59,7 +59,7 @@ proptest! {
         cuts.extend([0, data.len()]);
         cuts.sort_unstable();
         let expected = crc32fast::hash(data);
-        for crc in ways() {
+        for crc in implementations() {
             let (mut summed, mut copied) = (CrcState::START, CrcState::START);
             let mut dst = vec![0xEE; data.len() + dst_skip + 64];
             for cut in cuts.windows(2) {

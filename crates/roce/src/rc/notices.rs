@@ -52,7 +52,7 @@ impl Rc {
         if let Some(link) = link
             && let Some(frame) = slot.get_mut(..len)
         {
-            link.template.reclass(frame, NOTIFICATION_CLASS);
+            link.template.set_traffic_class(frame, NOTIFICATION_CLASS);
         }
         env.engine.stats.tx_cnp.inc();
         Ok(len)

@@ -1,0 +1,156 @@
+//! CRC-32 over data in pieces, alone or while copying.
+
+#[cfg(target_arch = "x86_64")]
+use super::clmul;
+use super::table;
+
+/// Length of the ICRC at the end of every RoCEv2 frame in bytes.
+pub const ICRC_LEN: usize = 4;
+
+/// The register of a CRC-32 between two pieces of its input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CrcState(pub(super) u32);
+
+impl CrcState {
+    /// The state before any input.
+    pub const START: Self = Self(0xFFFF_FFFF);
+
+    /// The state after the eight 0xFF bytes that replace the absent local route header.
+    ///
+    /// Source: rocev2 §2.
+    pub const ICRC_START: Self = Self(0xDEBB_20E3);
+
+    /// Returns the CRC of the input.
+    #[must_use]
+    #[inline]
+    pub const fn value(self) -> u32 {
+        !self.0
+    }
+
+    /// Returns the CRC as at the end of a frame: least significant byte first.
+    #[must_use]
+    #[inline]
+    pub const fn to_wire(self) -> [u8; 4] {
+        //= rocev2 §2
+        self.value().to_le_bytes()
+    }
+}
+
+/// A CRC-32 implementation that this processor can run. One byte in size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crc(Kind);
+
+// Invariant: a `Kind::Clmul` exists only if the processor has the instructions. Only `Crc::clmul` creates one. The unsafe
+// calls below rely on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Table,
+    #[cfg(target_arch = "x86_64")]
+    Clmul,
+}
+
+impl Crc {
+    /// Returns the fastest implementation for this processor.
+    #[must_use]
+    pub fn detect() -> Self {
+        Self::clmul().unwrap_or(Self::table())
+    }
+
+    /// Returns the implementation with 16 KiB of tables, which runs everywhere.
+    #[must_use]
+    pub const fn table() -> Self {
+        Self(Kind::Table)
+    }
+
+    /// Returns the implementation with carry-less multiplication; `None` if the processor lacks it.
+    #[must_use]
+    pub fn clmul() -> Option<Self> {
+        // Miri supports neither CPUID nor the instruction.
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if clmul::available() {
+            return Some(Self(Kind::Clmul));
+        }
+        None
+    }
+
+    /// Returns the name for reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self.0 {
+            Kind::Table => "table",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Clmul => "pclmulqdq",
+        }
+    }
+
+    /// Continues `state` over `bytes`.
+    #[must_use]
+    #[inline]
+    pub fn update(self, state: CrcState, bytes: &[u8]) -> CrcState {
+        // SAFETY: the source is a slice of that length, and there is no destination.
+        unsafe { self.run::<false>(state, bytes.as_ptr(), core::ptr::null_mut(), bytes.len()) }
+    }
+
+    /// Continues `state` over `head` and then `rest`, in one pass.
+    #[must_use]
+    #[inline]
+    pub(super) fn update_headed(self, state: CrcState, head: &[u8; 64], rest: &[u8]) -> CrcState {
+        match self.0 {
+            Kind::Table => self.update(self.update(state, head), rest),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Clmul => {
+                // SAFETY: the source is a slice of that length; the processor has the instructions, see
+                // `Kind`.
+                CrcState(unsafe { clmul::run_headed(state.0, head, rest.as_ptr(), rest.len()) })
+            }
+        }
+    }
+
+    /// Copies `src` to the start of `dst` and continues `state` over it, in one pass. If the lengths differ, the
+    /// shorter one is used.
+    #[must_use]
+    #[inline]
+    pub fn copy_and_crc(self, dst: &mut [u8], src: &[u8], state: CrcState) -> CrcState {
+        let len = dst.len().min(src.len());
+        // SAFETY: both are slices of at least that length, and an exclusive slice overlaps no other.
+        unsafe { self.run::<true>(state, src.as_ptr(), dst.as_mut_ptr(), len) }
+    }
+
+    /// Fills `dst` from memory at `src` and continues `state` over the bytes read, in one pass. For memory that others
+    /// may write meanwhile, to which no reference may exist.
+    ///
+    /// # Safety
+    /// `src` is readable for `dst.len()` bytes and does not overlap `dst`.
+    #[must_use]
+    #[inline]
+    pub unsafe fn copy_in_and_crc(self, dst: &mut [u8], src: *const u8, state: CrcState) -> CrcState {
+        // SAFETY: the source is valid by the contract of this function; the destination is a slice.
+        unsafe { self.run::<true>(state, src, dst.as_mut_ptr(), dst.len()) }
+    }
+
+    /// Continues `state` over `len` bytes at `src`, and stores them at `dst` if `COPY`.
+    ///
+    /// # Safety
+    /// `src` is readable for `len` bytes. If `COPY`, `dst` is writable for as many and does not overlap;
+    /// if not, it is not used.
+    #[inline]
+    unsafe fn run<const COPY: bool>(
+        self,
+        state: CrcState,
+        src: *const u8,
+        dst: *mut u8,
+        len: usize,
+    ) -> CrcState {
+        CrcState(match self.0 {
+            Kind::Table => {
+                // SAFETY: the same contract.
+                unsafe { table::run::<COPY>(state.0, src, dst, len) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            Kind::Clmul => {
+                // SAFETY: the same contract; the processor has the instructions, see `Kind`.
+                unsafe { clmul::run::<COPY>(state.0, src, dst, len) }
+            }
+        })
+    }
+}
