@@ -14,6 +14,7 @@ mod rules;
 mod shell;
 mod structure;
 mod test;
+mod words;
 
 use std::process::ExitCode;
 
@@ -56,6 +57,8 @@ enum Command {
     Rules(rules::Options),
     /// List files that import each other in a circle, and dependencies between crates that point upward
     Structure(structure::Options),
+    /// List uses of words that this project's text and names avoid
+    Words(words::Options),
     /// Build or install what a command needs
     #[command(hide = true)]
     Provide(provide::Options),
@@ -83,6 +86,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Test(options) => test::run(&options)?,
         Command::Rules(options) => rules::run(&options)?,
         Command::Structure(options) => structure::run(&options)?,
+        Command::Words(options) => words::run(&options)?,
         Command::Provide(options) => provide::run(&options)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -31,9 +31,10 @@ struct Step {
     run: fn() -> Result<Count>,
 }
 
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     Step { name: "formatting", run: formatting },
     Step { name: "structure", run: structure },
+    Step { name: "words", run: words },
     Step { name: "lints", run: lints },
     Step { name: "dependencies", run: dependencies },
     Step { name: "image", run: build_image },
@@ -108,6 +109,12 @@ fn formatting() -> Result<Count> {
 /// Imports between files and dependencies between crates.
 fn structure() -> Result<Count> {
     crate::structure::run(&crate::structure::Options::default())?;
+    WHOLE
+}
+
+/// Words that this project avoids.
+fn words() -> Result<Count> {
+    crate::words::run(&crate::words::Options::default())?;
     WHOLE
 }
 

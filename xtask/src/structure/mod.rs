@@ -16,11 +16,11 @@ mod package;
 mod resolve;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 
 use self::{
     imports::{Edge, Imports},
@@ -58,11 +58,8 @@ pub fn run(options: &Options) -> Result<()> {
             names.join(", ")
         )));
     }
-    let (mut files, mut explained, mut circles) = (0, 0, 0);
-    let mut larger = Vec::new();
-    let baseline = baseline()?;
+    let (mut files, mut explained, mut circles, mut found) = (0, 0, 0, 0);
     for package in &selected {
-        let mut found = 0;
         for root in &package.roots {
             let tree = Tree::read(shell::root(), root)?;
             let imports = Imports::of(&tree);
@@ -77,12 +74,6 @@ pub fn run(options: &Options) -> Result<()> {
                 }
             }
         }
-        let known = baseline.get(&package.name).copied().unwrap_or(0);
-        if found > known {
-            larger.push(format!("{} ({found} files, {known} known)", package.name));
-        } else if found < known {
-            println!("{}: {found} files in circles; lower {BASELINE} from {known}\n", package.name);
-        }
     }
     let forbidden = layers::forbidden(&packages);
     for line in &forbidden {
@@ -94,24 +85,7 @@ pub fn run(options: &Options) -> Result<()> {
         forbidden.len()
     );
     ensure!(forbidden.is_empty(), "{} dependencies point upward", forbidden.len());
-    ensure!(larger.is_empty(), "more files in import circles than before: {}", larger.join(", "));
-    Ok(())
-}
-
-/// Numbers of files in circles that are known and still to be broken. They may only shrink.
-const BASELINE: &str = "xtask/baseline/structure.toml";
-
-fn baseline() -> Result<BTreeMap<String, usize>> {
-    let path = shell::root().join(BASELINE);
-    if !path.exists() {
-        return Ok(BTreeMap::new());
-    }
-    let table: toml::Table = std::fs::read_to_string(&path)?.parse()?;
-    let count = |value: &toml::Value| value.as_integer().and_then(|n| usize::try_from(n).ok());
-    table
-        .iter()
-        .map(|(name, value)| Ok((name.clone(), count(value).with_context(|| format!("{BASELINE}: {name}"))?)))
-        .collect()
+    shell::no_more_than("files in import circles", found)
 }
 
 /// The reason that a header of the circle gives for it, if the circle is small and the header names all its files.
