@@ -18,7 +18,7 @@ use ndk_abi::netio::{
 };
 use ndk_abi::nt::{HANDLE, NT_SUCCESS, STATUS_INSUFFICIENT_RESOURCES, STATUS_NO_MEMORY};
 use ndk_provider::Provider;
-use ndk_provider::host::ResolveError;
+use ndk_provider::environment::ResolveError;
 use nt::{SpinLock, try_box};
 
 /// The network interface that an adapter is to the system.

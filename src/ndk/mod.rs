@@ -20,7 +20,7 @@ use ndk_abi::ndk::{
     NDIS_OBJECT_TYPE_NDK_PROVIDER_CHARACTERISTICS, NDIS_OPEN_NDK_ADAPTER_PARAMETERS,
     NDIS_SIZEOF_NDK_PROVIDER_CHARACTERISTICS_REVISION_1, NDK_ADAPTER,
 };
-use ndk_provider::host::{Host, Link, Path, ResolveError};
+use ndk_provider::environment::{Environment, Link, Path, ResolveError};
 use ndk_provider::{Config, Pending, Provider};
 use nt::{Event, Owner, SpinLock, WorkItem};
 use roce::{Arc, Congestion, Reaction};
@@ -314,7 +314,7 @@ struct AdapterHost {
     handle: Handle,
 }
 
-impl Host for AdapterHost {
+impl Environment for AdapterHost {
     fn transmit(&self, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
         self.port.pump(pump);
     }

@@ -24,14 +24,14 @@ pub fn statistics(ndk: &Ndk, answer: &mut Answer) {
             Size: NDIS_SIZEOF_NDK_STATISTICS_INFO_REVISION_1,
         },
         Flags: 0,
-        CounterSet: ndk.provider().core().performance(),
+        CounterSet: ndk.provider().performance_counters(),
     });
 }
 
 /// `OID_NDK_CONNECTIONS`. `PASSIVE_LEVEL`.
 //= R-OIDNDK-19, R-OIDNDK-20, R-OIDNDK-21, R-OIDNDK-22, R-OIDNDK-26, R-OIDNDK-27
 pub fn connections(ndk: &Ndk, answer: &mut Answer) {
-    let provider = ndk.provider().core();
+    let provider = ndk.provider();
     let mut count = 0_usize;
     provider.connections(|_| count = count.saturating_add(1));
     let entries = offset_of!(NDIS_NDK_CONNECTIONS, Connections);
@@ -43,7 +43,7 @@ pub fn connections(ndk: &Ndk, answer: &mut Answer) {
 /// `OID_NDK_LOCAL_ENDPOINTS`. `PASSIVE_LEVEL`.
 //= R-OIDNDK-20, R-OIDNDK-23, R-OIDNDK-24, R-OIDNDK-26
 pub fn local_endpoints(ndk: &Ndk, answer: &mut Answer) {
-    let provider = ndk.provider().core();
+    let provider = ndk.provider();
     let mut count = 0_usize;
     provider.local_endpoints(|_| count = count.saturating_add(1));
     let entries = offset_of!(NDIS_NDK_LOCAL_ENDPOINTS, LocalEndpoints);
@@ -63,14 +63,14 @@ struct Record {
 
 /// `OID_VIORDMA_COUNTERS`: the engine's counters, an array of records of a name in 32 bytes and a 64-bit value.
 pub fn counters(ndk: &Ndk, answer: &mut Answer) {
-    let stats = ndk.provider().core().engine.stats();
+    let provider = ndk.provider();
     let mut count = 0_usize;
-    stats.each(|_, _| count = count.saturating_add(1));
+    provider.counters(&mut |_, _| count = count.saturating_add(1));
     if !answer.fits(length::<Record>(0, count)) {
         return;
     }
     let mut added = 0_usize;
-    stats.each(|name, value| {
+    provider.counters(&mut |name, value| {
         let mut record = Record { name: [0; 32], value };
         for (to, from) in record.name.iter_mut().zip(name.bytes()) {
             *to = from;

@@ -125,7 +125,7 @@ impl Port {
         })
     }
 
-    /// Lets `pump` fill slots until it has nothing more or no slot is free; see `ndk_provider::host::Host::transmit`.
+    /// Lets `pump` fill slots until it has nothing more or no slot is free; see `ndk_provider::environment::Environment::transmit`.
     pub fn pump(&self, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
         if !self.is_present() {
             return;

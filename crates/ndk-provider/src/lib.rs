@@ -1,22 +1,21 @@
 //! The NDK provider: NDKPI objects and dispatch tables over the RoCEv2 engine.
 //!
-//! One [`Provider`] serves one miniport adapter. The driver gives it a [`Host`](host::Host), frames and
-//! opens; consumers get objects whose functions are in `dispatch`. From the outside in:
+//! One [`Provider`] serves one miniport adapter. The driver implements [`Environment`](environment::Environment),
+//! passes received frames and opens adapters; consumers get objects whose functions are in `dispatch`. Each layer
+//! uses only the layers below it:
 //!
-//! | module | is |
+//! | module | contents |
 //! | --- | --- |
-//! | `dispatch` | the tables: thin functions in the consumer's calling convention |
-//! | `object` | what all objects share: header, holds, close, requests that pend |
-//! | `adapter`, `cq`, `pd`, `mr`, `mw`, `lam`, `srq`, `qp`, `connector`, `listener`, `shared_endpoint` | one type each |
-//! | `provider`, `events`, `registry` | driving the engine, and finding the object an event is about |
-//! | `loopback` | frames from the adapter to itself |
-//! | `ports`, `info`, `quota`, `oid`, `status`, `address` | one table each |
+//! | `provider` | the driver's interface: open and close, received frames, the DPC and the timer, OIDs |
+//! | `dispatch` | the consumer's interface: one file per object with the functions of its dispatch table |
+//! | `objects` | one module per object type |
+//! | `base` | object lifetime, callbacks, the state that objects share, tables |
 //!
-//! Nothing here knows NT beyond `kernel` and the numbers of `ndk-abi`; the same code runs in the driver image
-//! and, with the host backend of `kernel`, natively in tests.
+//! The crate uses the kernel only through `nt` and the constants of `ndk-abi`. The same code runs in the driver
+//! image and, with `nt`'s host backend, natively in tests.
 //!
 //! IRQL <= `DISPATCH_LEVEL` unless a function says otherwise. Lock order: a connector or listener, then the
-//! registry, then the engine's; no lock is held while a consumer's callback or the host's `resolve` runs.
+//! registry, then the engine. No lock is held during a consumer's callback or the environment's `resolve`.
 
 #![cfg_attr(not(test), no_std)]
 #![deny(unsafe_code)]
@@ -27,35 +26,15 @@
 
 extern crate alloc;
 
-mod adapter;
-mod address;
-mod connector;
-mod cq;
-#[allow(unsafe_code, reason = "the consumer's calling convention, callbacks and memory")]
+mod base;
+#[allow(unsafe_code, reason = "the consumer's calling convention and memory")]
 mod dispatch;
-mod events;
 mod fallible;
-pub mod host;
-mod info;
-mod lam;
-mod listener;
-mod loopback;
 mod machine;
-mod mr;
-mod mw;
-#[allow(unsafe_code, reason = "one allocation behind many pointers: the consumer's and the holds")]
-mod object;
-mod oid;
-mod pd;
-mod ports;
+mod objects;
 mod provider;
-mod qp;
-mod quota;
-#[allow(unsafe_code, reason = "turns the engine's numbers into holds on objects")]
-mod registry;
-mod shared_endpoint;
-mod srq;
-mod status;
 
-pub use provider::{Config, Pending, Provider};
+pub use base::config::{Config, Pending};
+pub use base::environment;
+pub use provider::Provider;
 pub use roce::{Timing, Verdict};

@@ -80,9 +80,9 @@ fn link_local_addresses_are_shown_with_their_scope() {
     //= R-OIDNDK-19, R-OIDNDK-23
     let mut scopes = Vec::new();
     // SAFETY: the connection is between IPv6 addresses.
-    b.provider.core().connections(|entry| scopes.push(unsafe { entry.Local.Ipv6.sin6_scope_id }));
+    b.provider.connections(|entry| scopes.push(unsafe { entry.Local.Ipv6.sin6_scope_id }));
     // SAFETY: as above.
-    b.provider.core().local_endpoints(|entry| scopes.push(unsafe { entry.Local.Ipv6.sin6_scope_id }));
+    b.provider.local_endpoints(|entry| scopes.push(unsafe { entry.Local.Ipv6.sin6_scope_id }));
     assert_eq!(scopes, [SCOPE; 2]);
     active.close();
     passive.close();

@@ -60,16 +60,16 @@ fn two_sides_connect_and_learn_of_each_other() {
 
     //= R-PERF-2, R-PERF-3, R-PERF-6, R-OIDNDK-19, R-OIDNDK-23, R-OIDNDK-27
     let mut connections = 0;
-    a.provider.core().connections(|_| connections += 1);
+    a.provider.connections(|_| connections += 1);
     let mut endpoints = Vec::new();
-    b.provider.core().local_endpoints(|endpoint| endpoints.push(endpoint.Listener));
+    b.provider.local_endpoints(|endpoint| endpoints.push(endpoint.Listener));
     assert_eq!((connections, endpoints), (1, vec![1]));
-    let (at_a, at_b) = (a.provider.core().performance(), b.provider.core().performance());
+    let (at_a, at_b) = (a.provider.performance_counters(), b.provider.performance_counters());
     assert_eq!([at_a.Connect, at_a.ActiveConnection, at_b.Accept, at_b.ActiveConnection], [1; 4]);
     active.close();
     passive.close();
     listener.close();
-    assert_eq!(a.provider.core().performance().ActiveConnection, 0);
+    assert_eq!(a.provider.performance_counters().ActiveConnection, 0);
 }
 
 //= R-CONN-6, R-CONN-10, R-CONN-59, R-CONN-60, R-CLOSE-16, R-QP-74, R-PERF-4
@@ -99,7 +99,7 @@ fn nobody_there_is_refused_and_the_queue_pair_tries_again() {
     assert_eq!(accepting.wait(), STATUS_SUCCESS);
     assert_eq!(passive.send(1, &[], 0), STATUS_SUCCESS);
     assert_eq!(active.cq.next().RequestContext, pointer(5));
-    assert_eq!(a.provider.core().performance().ConnectFailure, 2);
+    assert_eq!(a.provider.performance_counters().ConnectFailure, 2);
     active.close();
     passive.close();
     listener.close();

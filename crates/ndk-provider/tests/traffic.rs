@@ -271,7 +271,7 @@ fn an_overflowing_queue_takes_its_connection_down() {
         [pointer(0), pointer(1)]
     );
     assert!(passive.cq.poll().is_none());
-    assert_eq!(b.provider.core().performance().CQError, 1);
+    assert_eq!(b.provider.performance_counters().CQError, 1);
     active.close();
     passive.close();
     listener.close();

@@ -1,26 +1,36 @@
-//! `NDK_CONNECTOR_DISPATCH`.
+//! Connectors: `NdkCreateConnector` and `NDK_CONNECTOR_DISPATCH`.
 
-use super::shared_endpoint::show;
-use super::{bytes, close, object, query_extension};
-use crate::address;
-use crate::connector::{Connector, DisconnectEvent, Source, Terms};
-use crate::info::LIMITS;
-use crate::object::{Context, Request};
-use crate::qp::Qp;
-use crate::shared_endpoint::SharedEndpoint;
-use crate::status::{self, Answer};
+use super::buffers::{bytes, return_address, socket_address};
+use super::close::close;
+use super::create::return_created;
+use super::query_extension::query_extension;
+use crate::base::callback::{
+    CreateCompletion, DisconnectEvent, DisconnectEventEx, DisconnectEventPlain, RequestCompletion,
+};
+use crate::base::limits::LIMITS;
+use crate::base::object::DispatchTable;
+use crate::base::status::{self, Answer};
+use crate::objects::adapter::Adapter;
+use crate::objects::connector::{ConnectParameters, Connector, Source};
+use crate::objects::qp::Qp;
+use crate::objects::shared_endpoint::SharedEndpoint;
 use core::ffi::c_void;
-use core::net::SocketAddr;
 use ndk_abi::ndk::{
-    NDK_CONNECTOR, NDK_CONNECTOR_DISPATCH, NDK_FN_DISCONNECT_EVENT_CALLBACK,
-    NDK_FN_DISCONNECT_EVENT_CALLBACK_EX, NDK_FN_REQUEST_COMPLETION, NDK_QP, NDK_SHARED_ENDPOINT,
+    NDK_ADAPTER, NDK_CONNECTOR, NDK_CONNECTOR_DISPATCH, NDK_FN_CREATE_COMPLETION,
+    NDK_FN_DISCONNECT_EVENT_CALLBACK, NDK_FN_DISCONNECT_EVENT_CALLBACK_EX, NDK_FN_REQUEST_COMPLETION, NDK_QP,
+    NDK_SHARED_ENDPOINT,
 };
 use ndk_abi::netio::SOCKADDR;
 use ndk_abi::nt::{
     NTSTATUS, STATUS_BUFFER_TOO_SMALL, STATUS_INVALID_PARAMETER, STATUS_PENDING, STATUS_SUCCESS,
 };
 
-pub static TABLE: NDK_CONNECTOR_DISPATCH = NDK_CONNECTOR_DISPATCH {
+impl DispatchTable for Connector {
+    type Table = NDK_CONNECTOR_DISPATCH;
+    const TABLE: &'static NDK_CONNECTOR_DISPATCH = &TABLE;
+}
+
+static TABLE: NDK_CONNECTOR_DISPATCH = NDK_CONNECTOR_DISPATCH {
     NdkCloseConnector: Some(close::<Connector>),
     NdkQueryExtension: Some(query_extension),
     NdkConnect: Some(connect),
@@ -36,35 +46,40 @@ pub static TABLE: NDK_CONNECTOR_DISPATCH = NDK_CONNECTOR_DISPATCH {
     NdkAcceptEx: Some(accept_ex),
 };
 
-/// The answer of a call that pends when it succeeds.
+/// `NdkCreateConnector`.
+pub unsafe extern "efiapi" fn create(
+    adapter: *mut NDK_ADAPTER,
+    completion: Option<NDK_FN_CREATE_COMPLETION>,
+    context: *mut c_void,
+    out: *mut *mut NDK_CONNECTOR,
+) -> NTSTATUS {
+    let adapter = object!(Adapter, adapter);
+    let completion = CreateCompletion::new(completion, context);
+    let parent = adapter.clone();
+    let outcome = adapter.shared().create(&adapter, completion, move || Connector::create(&parent));
+    // SAFETY: the consumer's variable.
+    unsafe { return_created(outcome, out) }
+}
+
+/// Returns the status of a call that pends if it succeeds.
 fn pending(answer: Answer) -> NTSTATUS {
     answer.err().unwrap_or(STATUS_PENDING)
 }
 
-/// A consumer's address, copied.
-///
-/// # Safety
-/// `address` is null or has `length` bytes.
-unsafe fn socket_address(address: *const SOCKADDR, length: u32) -> Answer<SocketAddr> {
-    // SAFETY: the caller's promise.
-    let bytes = unsafe { bytes(address.cast(), length) }?;
-    address::parse(bytes).ok_or(STATUS_INVALID_PARAMETER)
-}
-
-/// A consumer's read limits and private data, checked and copied.
+/// Checks and copies a consumer's read limits and private data.
 ///
 /// # Safety
 /// `private_data` is null or has `length` bytes.
-unsafe fn terms(
+unsafe fn parameters(
     inbound: u32,
     outbound: u32,
     private_data: *const c_void,
     length: u32,
-    room: u32,
-) -> Answer<Terms> {
+    max_private_data: u32,
+) -> Answer<ConnectParameters> {
     // SAFETY: the caller's promise.
     let private_data = unsafe { bytes(private_data, length) }?;
-    Terms::new(inbound, outbound, private_data, room)
+    ConnectParameters::new(inbound, outbound, private_data, max_private_data)
 }
 
 unsafe extern "efiapi" fn connect(
@@ -87,16 +102,16 @@ unsafe extern "efiapi" fn connect(
     // SAFETY: the consumer's address.
     let destination = unsafe { socket_address(destination, destination_length) };
     // SAFETY: the consumer's data.
-    let terms = unsafe { terms(inbound, outbound, private_data, private_data_length, LIMITS.caller_data) };
+    let parameters =
+        unsafe { parameters(inbound, outbound, private_data, private_data_length, LIMITS.caller_data) };
     let answer = source.and_then(|source| {
         Connector::connect(
             &connector,
             &qp,
             &Source::Address(source),
             destination?,
-            terms.as_ref().map_err(|status| *status)?,
-            completion,
-            Context::new(context),
+            parameters.as_ref().map_err(|status| *status)?,
+            RequestCompletion::new(completion, context),
         )
     });
     pending(answer)
@@ -120,16 +135,16 @@ unsafe extern "efiapi" fn connect_with_shared_endpoint(
     // SAFETY: the consumer's address.
     let destination = unsafe { socket_address(destination, destination_length) };
     // SAFETY: the consumer's data.
-    let terms = unsafe { terms(inbound, outbound, private_data, private_data_length, LIMITS.caller_data) };
+    let parameters =
+        unsafe { parameters(inbound, outbound, private_data, private_data_length, LIMITS.caller_data) };
     let answer = destination.and_then(|destination| {
         Connector::connect(
             &connector,
             &qp,
             &Source::Shared(&endpoint),
             destination,
-            terms.as_ref().map_err(|status| *status)?,
-            completion,
-            Context::new(context),
+            parameters.as_ref().map_err(|status| *status)?,
+            RequestCompletion::new(completion, context),
         )
     });
     pending(answer)
@@ -142,7 +157,7 @@ unsafe extern "efiapi" fn complete_connect(
     completion: Option<NDK_FN_REQUEST_COMPLETION>,
     context: *mut c_void,
 ) -> NTSTATUS {
-    complete(connector, plain(event, event_context), completion, context)
+    complete_any(connector, plain(event, event_context), completion, context)
 }
 
 unsafe extern "efiapi" fn complete_connect_ex(
@@ -152,7 +167,7 @@ unsafe extern "efiapi" fn complete_connect_ex(
     completion: Option<NDK_FN_REQUEST_COMPLETION>,
     context: *mut c_void,
 ) -> NTSTATUS {
-    complete(connector, extended(event, event_context), completion, context)
+    complete_any(connector, extended(event, event_context), completion, context)
 }
 
 unsafe extern "efiapi" fn accept(
@@ -168,8 +183,9 @@ unsafe extern "efiapi" fn accept(
     context: *mut c_void,
 ) -> NTSTATUS {
     // SAFETY: the consumer's data.
-    let terms = unsafe { terms(inbound, outbound, private_data, private_data_length, LIMITS.callee_data) };
-    answer(connector, qp, &terms, plain(event, event_context), completion, context)
+    let parameters =
+        unsafe { parameters(inbound, outbound, private_data, private_data_length, LIMITS.callee_data) };
+    accept_any(connector, qp, &parameters, plain(event, event_context), completion, context)
 }
 
 unsafe extern "efiapi" fn accept_ex(
@@ -185,51 +201,52 @@ unsafe extern "efiapi" fn accept_ex(
     context: *mut c_void,
 ) -> NTSTATUS {
     // SAFETY: the consumer's data.
-    let terms = unsafe { terms(inbound, outbound, private_data, private_data_length, LIMITS.callee_data) };
-    answer(connector, qp, &terms, extended(event, event_context), completion, context)
+    let parameters =
+        unsafe { parameters(inbound, outbound, private_data, private_data_length, LIMITS.callee_data) };
+    accept_any(connector, qp, &parameters, extended(event, event_context), completion, context)
 }
 
-/// Whom to tell as it has always been told.
+/// Returns the disconnect event of `NdkAccept` and `NdkCompleteConnect`.
 fn plain(event: Option<NDK_FN_DISCONNECT_EVENT_CALLBACK>, context: *mut c_void) -> Option<DisconnectEvent> {
-    event.map(|callback| DisconnectEvent::Plain(callback, Context::new(context)))
+    DisconnectEventPlain::new(event, context).map(DisconnectEvent::Plain)
 }
 
-/// Whom to tell as it is told from 2.1 on.
+/// Returns the disconnect event of `NdkAcceptEx` and `NdkCompleteConnectEx`.
 //= R-CONN-98
 fn extended(
     event: Option<NDK_FN_DISCONNECT_EVENT_CALLBACK_EX>,
     context: *mut c_void,
 ) -> Option<DisconnectEvent> {
-    event.map(|callback| DisconnectEvent::Ex(callback, Context::new(context)))
+    DisconnectEventEx::new(event, context).map(DisconnectEvent::Ex)
 }
 
-/// `NdkCompleteConnect` of both kinds.
-fn complete(
+/// `NdkCompleteConnect` and `NdkCompleteConnectEx`.
+fn complete_any(
     connector: *mut NDK_CONNECTOR,
     event: Option<DisconnectEvent>,
     completion: Option<NDK_FN_REQUEST_COMPLETION>,
     context: *mut c_void,
 ) -> NTSTATUS {
     let connector = object!(Connector, connector);
-    let core = connector.adapter().core();
-    core.request(&connector, completion, Context::new(context), move |connector| {
-        connector.complete_connect(event)
-    })
+    let completion = RequestCompletion::new(completion, context);
+    let shared = connector.adapter().shared();
+    shared.request(&connector, completion, move |connector| connector.complete_connect(event))
 }
 
-/// `NdkAccept` of both kinds.
-fn answer(
+/// `NdkAccept` and `NdkAcceptEx`.
+fn accept_any(
     connector: *mut NDK_CONNECTOR,
     qp: *mut NDK_QP,
-    terms: &Answer<Terms>,
+    parameters: &Answer<ConnectParameters>,
     event: Option<DisconnectEvent>,
     completion: Option<NDK_FN_REQUEST_COMPLETION>,
     context: *mut c_void,
 ) -> NTSTATUS {
     let (connector, qp) = (object!(Connector, connector), object!(Qp, qp));
-    match terms {
-        Ok(terms) => {
-            pending(Connector::accept(&connector, &qp, terms, event, completion, Context::new(context)))
+    match parameters {
+        Ok(parameters) => {
+            let completion = RequestCompletion::new(completion, context);
+            pending(Connector::accept(&connector, &qp, parameters, event, completion))
         }
         Err(status) => *status,
     }
@@ -252,7 +269,7 @@ unsafe extern "efiapi" fn disconnect(
     context: *mut c_void,
 ) -> NTSTATUS {
     let connector = object!(Connector, connector);
-    match connector.disconnect(|| Request::new(connector.clone(), completion, Context::new(context))) {
+    match Connector::disconnect(&connector, RequestCompletion::new(completion, context)) {
         Ok(true) => STATUS_PENDING,
         Ok(false) => STATUS_SUCCESS,
         Err(status) => status,
@@ -304,7 +321,7 @@ unsafe extern "efiapi" fn get_local_address(
 ) -> NTSTATUS {
     let connector = object!(Connector, connector);
     // SAFETY: the consumer's buffer and its length.
-    unsafe { show(connector.local_address(), out, length) }
+    unsafe { return_address(connector.local_address(), out, length) }
 }
 
 unsafe extern "efiapi" fn get_peer_address(
@@ -314,5 +331,5 @@ unsafe extern "efiapi" fn get_peer_address(
 ) -> NTSTATUS {
     let connector = object!(Connector, connector);
     // SAFETY: the consumer's buffer and its length.
-    unsafe { show(connector.peer_address(), out, length) }
+    unsafe { return_address(connector.peer_address(), out, length) }
 }

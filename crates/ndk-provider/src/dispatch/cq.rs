@@ -1,16 +1,27 @@
-//! `NDK_CQ_DISPATCH`.
+//! Completion queues: `NdkCreateCq` and `NDK_CQ_DISPATCH`.
 
-use super::{close, object, query_extension};
-use crate::cq::Cq;
-use crate::status;
+use super::close::close;
+use super::create::return_created;
+use super::query_extension::query_extension;
+use crate::base::callback::{CqNotification, CreateCompletion};
+use crate::base::object::DispatchTable;
+use crate::base::status;
+use crate::objects::adapter::Adapter;
+use crate::objects::cq::Cq;
 use core::ffi::c_void;
 use ndk_abi::ndk::{
-    NDK_CQ, NDK_CQ_DISPATCH, NDK_FN_REQUEST_COMPLETION, NDK_OPERATION_TYPE, NDK_RESULT, NDK_RESULT_EX,
+    NDK_ADAPTER, NDK_CQ, NDK_CQ_DISPATCH, NDK_FN_CQ_NOTIFICATION_CALLBACK, NDK_FN_CREATE_COMPLETION,
+    NDK_FN_REQUEST_COMPLETION, NDK_OPERATION_TYPE, NDK_RESULT, NDK_RESULT_EX,
 };
-use ndk_abi::nt::{NTSTATUS, STATUS_NOT_SUPPORTED};
+use ndk_abi::nt::{GROUP_AFFINITY, NTSTATUS, STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED};
 use roce::{Completion, CompletionKind};
 
-pub static TABLE: NDK_CQ_DISPATCH = NDK_CQ_DISPATCH {
+impl DispatchTable for Cq {
+    type Table = NDK_CQ_DISPATCH;
+    const TABLE: &'static NDK_CQ_DISPATCH = &TABLE;
+}
+
+static TABLE: NDK_CQ_DISPATCH = NDK_CQ_DISPATCH {
     NdkCloseCq: Some(close::<Cq>),
     NdkQueryExtension: Some(query_extension),
     NdkResizeCq: Some(resize),
@@ -20,10 +31,35 @@ pub static TABLE: NDK_CQ_DISPATCH = NDK_CQ_DISPATCH {
     NdkGetCqResultsEx: Some(get_results_ex),
 };
 
-/// Completions taken from the queue at a time: what a stack frame can bear.
+/// Completions taken from the queue at a time, limited by stack size.
 const BATCH: usize = 8;
 
-/// Not offered.
+/// `NdkCreateCq`.
+//= R-CREATE-23, R-CREATE-24, R-CREATE-26
+pub unsafe extern "efiapi" fn create(
+    adapter: *mut NDK_ADAPTER,
+    depth: u32,
+    notification: Option<NDK_FN_CQ_NOTIFICATION_CALLBACK>,
+    notification_context: *mut c_void,
+    // A hint, unused: there is one receive queue, whose processor makes the notifications.
+    _affinity: *mut GROUP_AFFINITY,
+    completion: Option<NDK_FN_CREATE_COMPLETION>,
+    context: *mut c_void,
+    out: *mut *mut NDK_CQ,
+) -> NTSTATUS {
+    let adapter = object!(Adapter, adapter);
+    let Some(notification) = CqNotification::new(notification, notification_context) else {
+        return STATUS_INVALID_PARAMETER;
+    };
+    let completion = CreateCompletion::new(completion, context);
+    let parent = adapter.clone();
+    let make = move || Cq::create(&parent, depth, notification);
+    let outcome = adapter.shared().create(&adapter, completion, make);
+    // SAFETY: the consumer's variable.
+    unsafe { return_created(outcome, out) }
+}
+
+/// `NdkResizeCq`: not supported.
 //= R-CQ-42
 unsafe extern "efiapi" fn resize(
     _cq: *mut NDK_CQ,
@@ -34,7 +70,7 @@ unsafe extern "efiapi" fn resize(
     STATUS_NOT_SUPPORTED
 }
 
-/// Not offered.
+/// `NdkControlCqInterruptModeration`: not supported.
 //= R-CQ-44, R-CQ-45, R-CQ-51
 unsafe extern "efiapi" fn control_moderation(_cq: *mut NDK_CQ, _interval: u32, _count: u32) -> NTSTATUS {
     STATUS_NOT_SUPPORTED
@@ -56,13 +92,12 @@ unsafe extern "efiapi" fn get_results_ex(cq: *mut NDK_CQ, results: *mut NDK_RESU
     unsafe { poll(&cq, results, count, extended) }
 }
 
-/// Moves up to `count` completions into `results`.
-///
+/// Moves up to `count` completions into `results` and returns their number.
 ///
 /// # Safety
 /// `results` has room for `count` entries.
 //= R-CQ-19, R-CQ-20, R-CQ-28
-unsafe fn poll<T>(cq: &Cq, results: *mut T, count: u32, shape: fn(&Completion) -> T) -> u32 {
+unsafe fn poll<T>(cq: &Cq, results: *mut T, count: u32, convert: fn(&Completion) -> T) -> u32 {
     let mut batch = [Completion::EMPTY; BATCH];
     let mut filled = 0u32;
     while filled < count {
@@ -71,8 +106,8 @@ unsafe fn poll<T>(cq: &Cq, results: *mut T, count: u32, shape: fn(&Completion) -
         for completion in batch.iter().take(taken) {
             // SAFETY: `filled` stays below `count`.
             let result = unsafe { results.add(filled as usize) };
-            // SAFETY: as above; the consumer's array need not be initialised.
-            unsafe { result.write(shape(completion)) };
+            // SAFETY: as above; the consumer's array need not be initialized.
+            unsafe { result.write(convert(completion)) };
             filled += 1;
         }
         if taken < wanted {
@@ -118,20 +153,19 @@ fn extended(completion: &Completion) -> NDK_RESULT_EX {
     }
 }
 
-/// A context of the consumer's on its way back.
+/// Returns a consumer's context as the pointer it was.
 fn pointer(context: u64) -> *mut c_void {
     core::ptr::with_exposed_provenance_mut(context as usize)
 }
 
 #[cfg(test)]
 mod tests {
-    use roce::Status;
-
     use super::*;
+    use roce::Status;
 
     //= R-CQ-24, R-CQ-27
     #[test]
-    fn every_receive_has_bit_0_of_its_type_set_and_nothing_else_has() {
+    fn only_receives_have_bit_0_of_their_type_set() {
         let kinds = [
             (CompletionKind::Receive, 1),
             (CompletionKind::ReceiveInvalidate { key: 7 }, 32769),
@@ -151,7 +185,7 @@ mod tests {
 
     //= R-CQ-26
     #[test]
-    fn an_invalidated_token_is_zero_extended() {
+    fn invalidated_token_is_zero_extended() {
         let kind = CompletionKind::ReceiveInvalidate { key: u32::MAX };
         assert_eq!(
             extended(&Completion { kind, ..Completion::EMPTY }).TypeSpecificCompletionOutput,

@@ -1,16 +1,27 @@
-//! `NDK_LISTENER_DISPATCH`.
+//! Listeners: `NdkCreateListener` and `NDK_LISTENER_DISPATCH`.
 
-use super::shared_endpoint::show;
-use super::{bytes, close, object, query_extension};
-use crate::address;
-use crate::listener::Listener;
-use crate::object::Context;
+use super::buffers::{return_address, socket_address};
+use super::close::close;
+use super::create::return_created;
+use super::query_extension::query_extension;
+use crate::base::callback::{ConnectEvent, CreateCompletion, RequestCompletion};
+use crate::base::object::DispatchTable;
+use crate::objects::adapter::Adapter;
+use crate::objects::listener::Listener;
 use core::ffi::c_void;
-use ndk_abi::ndk::{NDK_FN_REQUEST_COMPLETION, NDK_LISTENER, NDK_LISTENER_DISPATCH};
+use ndk_abi::ndk::{
+    NDK_ADAPTER, NDK_FN_CONNECT_EVENT_CALLBACK, NDK_FN_CREATE_COMPLETION, NDK_FN_REQUEST_COMPLETION,
+    NDK_LISTENER, NDK_LISTENER_DISPATCH,
+};
 use ndk_abi::netio::SOCKADDR;
 use ndk_abi::nt::{BOOLEAN, NTSTATUS, STATUS_INVALID_PARAMETER};
 
-pub static TABLE: NDK_LISTENER_DISPATCH = NDK_LISTENER_DISPATCH {
+impl DispatchTable for Listener {
+    type Table = NDK_LISTENER_DISPATCH;
+    const TABLE: &'static NDK_LISTENER_DISPATCH = &TABLE;
+}
+
+static TABLE: NDK_LISTENER_DISPATCH = NDK_LISTENER_DISPATCH {
     NdkCloseListener: Some(close::<Listener>),
     NdkQueryExtension: Some(query_extension),
     NdkListen: Some(listen),
@@ -18,22 +29,41 @@ pub static TABLE: NDK_LISTENER_DISPATCH = NDK_LISTENER_DISPATCH {
     NdkControlConnectEvents: Some(control_connect_events),
 };
 
+/// `NdkCreateListener`.
+pub unsafe extern "efiapi" fn create(
+    adapter: *mut NDK_ADAPTER,
+    connect_event: Option<NDK_FN_CONNECT_EVENT_CALLBACK>,
+    connect_event_context: *mut c_void,
+    completion: Option<NDK_FN_CREATE_COMPLETION>,
+    context: *mut c_void,
+    out: *mut *mut NDK_LISTENER,
+) -> NTSTATUS {
+    let adapter = object!(Adapter, adapter);
+    let Some(connect_event) = ConnectEvent::new(connect_event, connect_event_context) else {
+        return STATUS_INVALID_PARAMETER;
+    };
+    let completion = CreateCompletion::new(completion, context);
+    let parent = adapter.clone();
+    let make = move || Listener::create(&parent, connect_event);
+    let outcome = adapter.shared().create(&adapter, completion, make);
+    // SAFETY: the consumer's variable.
+    unsafe { return_created(outcome, out) }
+}
+
 //= R-CREATE-51, R-CONN-13
 unsafe extern "efiapi" fn listen(
     listener: *mut NDK_LISTENER,
-    socket_address: *const SOCKADDR,
+    address: *const SOCKADDR,
     length: u32,
     completion: Option<NDK_FN_REQUEST_COMPLETION>,
     context: *mut c_void,
 ) -> NTSTATUS {
     let listener = object!(Listener, listener);
-    // SAFETY: the consumer's address, `length` bytes of it.
-    let bytes = unsafe { bytes(socket_address.cast(), length) };
-    let Some(address) = bytes.ok().and_then(address::parse) else { return STATUS_INVALID_PARAMETER };
-    listener
-        .adapter()
-        .core()
-        .request(&listener, completion, Context::new(context), move |listener| listener.listen(address))
+    // SAFETY: the consumer's address has `length` bytes.
+    let Ok(address) = (unsafe { socket_address(address, length) }) else { return STATUS_INVALID_PARAMETER };
+    let completion = RequestCompletion::new(completion, context);
+    let shared = listener.adapter().shared();
+    shared.request(&listener, completion, move |listener| listener.listen(address))
 }
 
 unsafe extern "efiapi" fn get_local_address(
@@ -43,7 +73,7 @@ unsafe extern "efiapi" fn get_local_address(
 ) -> NTSTATUS {
     let listener = object!(Listener, listener);
     // SAFETY: the consumer's buffer and its length.
-    unsafe { show(listener.local_address(), out, length) }
+    unsafe { return_address(listener.local_address(), out, length) }
 }
 
 unsafe extern "efiapi" fn control_connect_events(listener: *mut NDK_LISTENER, pause: BOOLEAN) {

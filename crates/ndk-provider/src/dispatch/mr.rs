@@ -1,14 +1,24 @@
-//! `NDK_MR_DISPATCH`.
+//! Memory regions: `NdkCreateMr` and `NDK_MR_DISPATCH`.
 
-use super::{Sent, close, object, query_extension};
-use crate::mr::{Mr, Normal};
-use crate::object::Context;
+use super::buffers::Sent;
+use super::close::close;
+use super::create::return_created;
+use super::query_extension::query_extension;
+use crate::base::callback::{CreateCompletion, RequestCompletion};
+use crate::base::object::DispatchTable;
+use crate::objects::mr::{Mr, Normal};
+use crate::objects::pd::Pd;
 use core::ffi::c_void;
-use ndk_abi::ndk::{NDK_FN_REQUEST_COMPLETION, NDK_MR, NDK_MR_DISPATCH};
+use ndk_abi::ndk::{NDK_FN_CREATE_COMPLETION, NDK_FN_REQUEST_COMPLETION, NDK_MR, NDK_MR_DISPATCH, NDK_PD};
 use ndk_abi::nt::{BOOLEAN, MDL, NTSTATUS, STATUS_INVALID_PARAMETER};
 use nt::MdlChain;
 
-pub static TABLE: NDK_MR_DISPATCH = NDK_MR_DISPATCH {
+impl DispatchTable for Mr {
+    type Table = NDK_MR_DISPATCH;
+    const TABLE: &'static NDK_MR_DISPATCH = &TABLE;
+}
+
+static TABLE: NDK_MR_DISPATCH = NDK_MR_DISPATCH {
     NdkCloseMr: Some(close::<Mr>),
     NdkQueryExtension: Some(query_extension),
     NdkRegisterMr: Some(register),
@@ -17,6 +27,22 @@ pub static TABLE: NDK_MR_DISPATCH = NDK_MR_DISPATCH {
     NdkGetRemoteTokenFromMr: Some(get_token),
     NdkGetLocalTokenFromMr: Some(get_token),
 };
+
+/// `NdkCreateMr`.
+pub unsafe extern "efiapi" fn create(
+    pd: *mut NDK_PD,
+    fast_register: BOOLEAN,
+    completion: Option<NDK_FN_CREATE_COMPLETION>,
+    context: *mut c_void,
+    out: *mut *mut NDK_MR,
+) -> NTSTATUS {
+    let pd = object!(Pd, pd);
+    let completion = CreateCompletion::new(completion, context);
+    let parent = pd.clone();
+    let outcome = pd.shared().create(&pd, completion, move || Mr::create(&parent, fast_register != 0));
+    // SAFETY: the consumer's variable.
+    unsafe { return_created(outcome, out) }
+}
 
 unsafe extern "efiapi" fn register(
     mr: *mut NDK_MR,
@@ -33,9 +59,10 @@ unsafe extern "efiapi" fn register(
     if let Err(status) = mr.normal().and_then(|normal| normal.begin_register(length)) {
         return status;
     }
-    let mdl = Sent(mdl);
-    mr.pd().core().request(&mr, completion, Context::new(context), move |mr| {
-        // SAFETY: the consumer's list, unchanged until the request is answered.
+    let mdl = Sent::new(mdl);
+    let completion = RequestCompletion::new(completion, context);
+    mr.pd().shared().request(&mr, completion, move |mr| {
+        // SAFETY: the consumer's MDL chain, unchanged until the request completes.
         //= R-MR-8
         match unsafe { MdlChain::new(mdl.get()) } {
             Some(chain) => mr.normal()?.register(mr.pd(), chain, length, flags),
@@ -53,7 +80,8 @@ unsafe extern "efiapi" fn deregister(
     if let Err(status) = mr.normal().and_then(Normal::begin_deregister) {
         return status;
     }
-    mr.pd().core().request(&mr, completion, Context::new(context), |mr| {
+    let completion = RequestCompletion::new(completion, context);
+    mr.pd().shared().request(&mr, completion, |mr| {
         mr.normal()?.deregister(mr.pd());
         Ok(())
     })
@@ -70,9 +98,10 @@ unsafe extern "efiapi" fn initialize_fast_register(
     if let Err(status) = mr.fast().and_then(|fast| fast.begin_initialize(pages)) {
         return status;
     }
-    mr.pd().core().request(&mr, completion, Context::new(context), move |mr| {
-        mr.fast()?.initialize(mr.pd(), pages, remote_access != 0)
-    })
+    let completion = RequestCompletion::new(completion, context);
+    mr.pd()
+        .shared()
+        .request(&mr, completion, move |mr| mr.fast()?.initialize(mr.pd(), pages, remote_access != 0))
 }
 
 unsafe extern "efiapi" fn get_token(mr: *mut NDK_MR) -> u32 {

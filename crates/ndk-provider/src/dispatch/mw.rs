@@ -1,14 +1,41 @@
-//! `NDK_MW_DISPATCH`.
+//! Memory windows: `NdkCreateMw` and `NDK_MW_DISPATCH`.
 
-use super::{close, object, query_extension};
-use crate::mw::Mw;
-use ndk_abi::ndk::{NDK_MW, NDK_MW_DISPATCH};
+use super::close::close;
+use super::create::return_created;
+use super::query_extension::query_extension;
+use crate::base::callback::CreateCompletion;
+use crate::base::object::DispatchTable;
+use crate::objects::mw::Mw;
+use crate::objects::pd::Pd;
+use core::ffi::c_void;
+use ndk_abi::ndk::{NDK_FN_CREATE_COMPLETION, NDK_MW, NDK_MW_DISPATCH, NDK_PD};
+use ndk_abi::nt::NTSTATUS;
 
-pub static TABLE: NDK_MW_DISPATCH = NDK_MW_DISPATCH {
+impl DispatchTable for Mw {
+    type Table = NDK_MW_DISPATCH;
+    const TABLE: &'static NDK_MW_DISPATCH = &TABLE;
+}
+
+static TABLE: NDK_MW_DISPATCH = NDK_MW_DISPATCH {
     NdkCloseMw: Some(close::<Mw>),
     NdkQueryExtension: Some(query_extension),
     NdkGetRemoteTokenFromMw: Some(get_remote_token),
 };
+
+/// `NdkCreateMw`.
+pub unsafe extern "efiapi" fn create(
+    pd: *mut NDK_PD,
+    completion: Option<NDK_FN_CREATE_COMPLETION>,
+    context: *mut c_void,
+    out: *mut *mut NDK_MW,
+) -> NTSTATUS {
+    let pd = object!(Pd, pd);
+    let completion = CreateCompletion::new(completion, context);
+    let parent = pd.clone();
+    let outcome = pd.shared().create(&pd, completion, move || Mw::create(&parent));
+    // SAFETY: the consumer's variable.
+    unsafe { return_created(outcome, out) }
+}
 
 unsafe extern "efiapi" fn get_remote_token(mw: *mut NDK_MW) -> u32 {
     object!(Mw, mw, 0).token()

@@ -1,21 +1,57 @@
-//! `NDK_SRQ_DISPATCH`.
+//! Shared receive queues: `NdkCreateSrq` and `NDK_SRQ_DISPATCH`.
 
-use super::qp::{MAX_SGES, sges};
-use super::{close, object, query_extension};
-use crate::object::Context;
-use crate::srq::Srq;
-use crate::status;
+use super::close::close;
+use super::create::return_created;
+use super::query_extension::query_extension;
+use super::sge_list::{MAX_SGES, sges};
+use crate::base::callback::{CreateCompletion, RequestCompletion, SrqNotification};
+use crate::base::object::DispatchTable;
+use crate::base::status;
+use crate::objects::pd::Pd;
+use crate::objects::srq::Srq;
 use core::ffi::c_void;
-use ndk_abi::ndk::{NDK_FN_REQUEST_COMPLETION, NDK_SGE, NDK_SRQ, NDK_SRQ_DISPATCH};
-use ndk_abi::nt::NTSTATUS;
+use ndk_abi::ndk::{
+    NDK_FN_CREATE_COMPLETION, NDK_FN_REQUEST_COMPLETION, NDK_FN_SRQ_NOTIFICATION_CALLBACK, NDK_PD, NDK_SGE,
+    NDK_SRQ, NDK_SRQ_DISPATCH,
+};
+use ndk_abi::nt::{GROUP_AFFINITY, NTSTATUS};
 use roce::Sge;
 
-pub static TABLE: NDK_SRQ_DISPATCH = NDK_SRQ_DISPATCH {
+impl DispatchTable for Srq {
+    type Table = NDK_SRQ_DISPATCH;
+    const TABLE: &'static NDK_SRQ_DISPATCH = &TABLE;
+}
+
+static TABLE: NDK_SRQ_DISPATCH = NDK_SRQ_DISPATCH {
     NdkCloseSrq: Some(close::<Srq>),
     NdkQueryExtension: Some(query_extension),
     NdkModifySrq: Some(modify),
     NdkSrqReceive: Some(receive),
 };
+
+/// `NdkCreateSrq`.
+//= R-CREATE-24, R-CREATE-31, R-SRQ-19
+pub unsafe extern "efiapi" fn create(
+    pd: *mut NDK_PD,
+    depth: u32,
+    sges: u32,
+    threshold: u32,
+    notification: Option<NDK_FN_SRQ_NOTIFICATION_CALLBACK>,
+    notification_context: *mut c_void,
+    _affinity: *mut GROUP_AFFINITY,
+    completion: Option<NDK_FN_CREATE_COMPLETION>,
+    context: *mut c_void,
+    out: *mut *mut NDK_SRQ,
+) -> NTSTATUS {
+    let pd = object!(Pd, pd);
+    let notification = SrqNotification::new(notification, notification_context);
+    let completion = CreateCompletion::new(completion, context);
+    let parent = pd.clone();
+    let make = move || Srq::create(&parent, depth, sges, threshold, notification);
+    let outcome = pd.shared().create(&pd, completion, make);
+    // SAFETY: the consumer's variable.
+    unsafe { return_created(outcome, out) }
+}
 
 //= R-SRQ-13
 unsafe extern "efiapi" fn modify(
@@ -26,7 +62,8 @@ unsafe extern "efiapi" fn modify(
     context: *mut c_void,
 ) -> NTSTATUS {
     let srq = object!(Srq, srq);
-    srq.pd().core().request(&srq, completion, Context::new(context), move |srq| srq.modify(depth, threshold))
+    let completion = RequestCompletion::new(completion, context);
+    srq.pd().shared().request(&srq, completion, move |srq| srq.modify(depth, threshold))
 }
 
 unsafe extern "efiapi" fn receive(

@@ -4,7 +4,7 @@
 
 use super::*;
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6};
-use ndk_provider::host::{Host, Link, Path, ResolveError};
+use ndk_provider::environment::{Environment, Link, Path, ResolveError};
 use ndk_provider::{Config, Pending, Provider};
 use nt::Owner;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,7 +72,7 @@ impl roce::Transmit for Cable {
     }
 }
 
-impl Host for Nic {
+impl Environment for Nic {
     fn transmit(&self, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
         let mut cable = self.transmit.lock().unwrap();
         while pump(&mut *cable) != 0 {}

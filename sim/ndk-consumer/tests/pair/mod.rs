@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use ndk_abi::ndk::{NDK_ADAPTER, NDK_VERSION};
 use ndk_consumer::Adapter;
 use ndk_consumer::native::Native;
-use ndk_provider::host::{Host, Link, Path, ResolveError};
+use ndk_provider::environment::{Environment, Link, Path, ResolveError};
 use ndk_provider::{Config, Pending, Provider};
 use nt::Owner;
 use roce::Transmit;
@@ -160,7 +160,7 @@ fn receive(provider: &OnceLock<Provider>, frames: &Receiver<Option<Vec<u8>>>) {
     }
 }
 
-impl Host for Nic {
+impl Environment for Nic {
     fn transmit(&self, pump: &mut dyn FnMut(&mut dyn Transmit) -> usize) {
         let mut slot = self.queue.lock().unwrap();
         while pump(&mut Queue { slot: &mut slot, nic: self }) != 0 {}

@@ -1,0 +1,25 @@
+//! The administrator's settings.
+
+/// When calls that may pend return `STATUS_PENDING`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pending {
+    /// When they cannot complete inline: only calls that wait for the network.
+    #[default]
+    Auto,
+    /// The same as `Auto`, for configurations that say so explicitly.
+    Inline,
+    /// Always, if the consumer gave a callback: a work item at `PASSIVE_LEVEL` completes the call. For
+    /// testing consumers.
+    Pend,
+}
+
+/// Settings of a provider.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Config {
+    /// When calls that may pend do.
+    pub pending: Pending,
+    /// Timeouts of the transport and of connection management.
+    pub timing: roce::Timing,
+    /// Congestion control.
+    pub congestion: roce::Congestion,
+}

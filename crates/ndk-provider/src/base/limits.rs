@@ -1,0 +1,185 @@
+//! The adapter's limits: one table, and the two structures that report it.
+//= R-INFO-10
+
+use super::version;
+use ndk_abi::ndis::{NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT};
+use ndk_abi::ndk::{
+    NDIS_NDK_CAPABILITIES, NDIS_NDK_CAPABILITIES_REVISION_1, NDIS_SIZEOF_NDK_CAPABILITIES_REVISION_1,
+    NDK_ADAPTER_FLAG_LOOPBACK_CONNECTIONS_SUPPORTED, NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED,
+    NDK_ADAPTER_INFO, NDK_RDMA_TECHNOLOGY, NDK_VERSION,
+};
+
+/// Limits in bytes, entries or objects; 0 means not supported.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub registration: usize,
+    pub window: usize,
+    /// Pages of a fast registration.
+    pub fast_pages: u32,
+    pub initiator_sges: u32,
+    pub receive_sges: u32,
+    pub read_sges: u32,
+    pub transfer: u32,
+    pub inline: u32,
+    pub inbound_reads: u32,
+    pub outbound_reads: u32,
+    pub receive_depth: u32,
+    pub initiator_depth: u32,
+    pub srq_depth: u32,
+    pub cq_depth: u32,
+    pub caller_data: u32,
+    pub callee_data: u32,
+    pub qps: u32,
+    pub cqs: u32,
+    pub mrs: u32,
+    pub mws: u32,
+    pub pds: u32,
+    pub srqs: u32,
+}
+
+/// The limits of every adapter.
+///
+/// Depths leave room for many consumers that ask for the maximum (R-INFO-20). A CQ holds what one QP of maximum
+/// depths can produce (R-INFO-19).
+//= R-INFO-20
+//= R-INFO-19
+pub const LIMITS: Limits = Limits {
+    // 2 GiB less one page, in one MDL chain. The low 32 bits are not a small number.
+    //= R-INFO-21
+    registration: 0x7fff_f000,
+    window: 0x7fff_f000,
+    // 1 MiB, the largest I/O of file servers. A region costs 16 bytes per page.
+    //= R-INFO-12, R-INFO-13
+    fast_pages: 256,
+    initiator_sges: 32,
+    receive_sges: 32,
+    read_sges: 32,
+    transfer: 1 << 30,
+    inline: 128,
+    inbound_reads: 16,
+    outbound_reads: 16,
+    receive_depth: 4096,
+    initiator_depth: 4096,
+    srq_depth: 8192,
+    cq_depth: 16384,
+    // The private data of a CM REQ less the IP addressing header, and the smaller one of REP and REJ.
+    caller_data: 56,
+    callee_data: 148,
+    qps: 16384,
+    cqs: 32768,
+    mrs: 65536,
+    mws: 16384,
+    pds: 16384,
+    srqs: 4096,
+};
+
+/// Frames per call of the transmit pump, loopback frames per round, and events per round (R-IRQL-10). What is
+/// left over is processed by the DPC.
+//= R-IRQL-10
+pub const BUDGET: usize = 64;
+
+/// Length in bytes from which RDMA READ or WRITE is preferable to SEND.
+//= R-INFO-33
+const LARGE_REQUEST: u32 = 8192;
+
+/// The locally administered OUI of virtual NICs, and the PCI device ID of a virtio network device.
+const VENDOR: u32 = 0x52_5400;
+const DEVICE: u32 = 0x1041;
+
+/// Returns the result of `NdkQueryAdapterInfo` for an adapter opened with `version`.
+//= R-INFO-7, R-INFO-8, R-INFO-9, R-INFO-14, R-INFO-22, R-INFO-23, R-INFO-34, R-INFO-35
+pub const fn adapter_info(version: NDK_VERSION) -> NDK_ADAPTER_INFO {
+    NDK_ADAPTER_INFO {
+        Version: version,
+        VendorId: VENDOR,
+        DeviceId: DEVICE,
+        MaxRegistrationSize: LIMITS.registration,
+        MaxWindowSize: LIMITS.window,
+        FRMRPageCount: LIMITS.fast_pages,
+        MaxInitiatorRequestSge: LIMITS.initiator_sges,
+        MaxReceiveRequestSge: LIMITS.receive_sges,
+        MaxReadRequestSge: LIMITS.read_sges,
+        MaxTransferLength: LIMITS.transfer,
+        MaxInlineDataSize: LIMITS.inline,
+        MaxInboundReadLimit: LIMITS.inbound_reads,
+        MaxOutboundReadLimit: LIMITS.outbound_reads,
+        MaxReceiveQueueDepth: LIMITS.receive_depth,
+        MaxInitiatorQueueDepth: LIMITS.initiator_depth,
+        MaxSrqDepth: LIMITS.srq_depth,
+        MaxCqDepth: LIMITS.cq_depth,
+        LargeRequestThreshold: LARGE_REQUEST,
+        MaxCallerData: LIMITS.caller_data,
+        MaxCalleeData: LIMITS.callee_data,
+        // Interrupt moderation, CQ resizing and RDMA READ with local invalidate are not supported.
+        //= R-INFO-25, R-INFO-26, R-INFO-27, R-INFO-28, R-INFO-29
+        AdapterFlags: NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED
+            | NDK_ADAPTER_FLAG_LOOPBACK_CONNECTIONS_SUPPORTED,
+        RdmaTechnology: NDK_RDMA_TECHNOLOGY::NdkRoCEv2,
+    }
+}
+
+/// Returns the capabilities that the miniport reports to NDIS. `NdkInfo` points to `info`.
+//= R-OPEN-7, R-INFO-11, R-INFO-15, R-INFO-36, R-INFO-37, R-INFO-38
+pub fn capabilities(info: &'static NDK_ADAPTER_INFO) -> NDIS_NDK_CAPABILITIES {
+    NDIS_NDK_CAPABILITIES {
+        Header: NDIS_OBJECT_HEADER {
+            Type: NDIS_OBJECT_TYPE_DEFAULT,
+            Revision: NDIS_NDK_CAPABILITIES_REVISION_1,
+            Size: NDIS_SIZEOF_NDK_CAPABILITIES_REVISION_1,
+        },
+        Flags: 0,
+        MaxQpCount: LIMITS.qps,
+        MaxCqCount: LIMITS.cqs,
+        MaxMrCount: LIMITS.mrs,
+        MaxPdCount: LIMITS.pds,
+        MaxInboundReadLimit: 0,
+        MaxOutboundReadLimit: 0,
+        MaxMwCount: LIMITS.mws,
+        MaxSrqCount: LIMITS.srqs,
+        MissingCounterMask: 0,
+        NdkInfo: core::ptr::from_ref(info).cast_mut(),
+    }
+}
+
+/// The adapter info of the newest version, for NDIS.
+pub static NEWEST_INFO: StaticInfo = StaticInfo(adapter_info(version::NEWEST));
+
+/// An adapter info in static storage. `Sync` because it contains no pointer.
+pub struct StaticInfo(NDK_ADAPTER_INFO);
+
+impl StaticInfo {
+    pub fn get(&'static self) -> &'static NDK_ADAPTER_INFO {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_consistent() {
+        let info = adapter_info(version::NEWEST);
+        //= R-INFO-19
+        assert!(info.MaxCqDepth >= info.MaxReceiveQueueDepth + info.MaxInitiatorQueueDepth);
+        //= R-CREATE-38
+        assert!(info.MaxReadRequestSge <= info.MaxInitiatorRequestSge);
+        //= R-INFO-12
+        assert!(info.FRMRPageCount >= 16);
+        //= R-INFO-21
+        assert!(info.MaxRegistrationSize as u32 >= 1 << 20);
+        //= R-INFO-22
+        assert_eq!(info.AdapterFlags & !0x1_011f, 0);
+        //= R-INFO-23
+        assert_ne!(info.AdapterFlags & 2, 0);
+    }
+
+    //= R-OPEN-7, R-INFO-10, R-INFO-36
+    #[test]
+    fn ndis_gets_the_same_limits() {
+        let reported = capabilities(NEWEST_INFO.get());
+        assert_eq!((reported.Header.Type, reported.Header.Revision, reported.Header.Size), (0x80, 1, 56));
+        assert!(reported.MaxQpCount != 0 && reported.MaxCqCount != 0);
+        assert_eq!(reported.NdkInfo.cast_const(), core::ptr::from_ref(NEWEST_INFO.get()));
+    }
+}

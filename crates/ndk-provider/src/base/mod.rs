@@ -1,0 +1,35 @@
+//! The layer below the objects: object lifetime, tables, and the state that objects share. Names no object type.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `object` | header, references, close |
+//! | `pended_call` | create, request and close calls that return `STATUS_PENDING` |
+//! | `callback` | the consumer's callbacks |
+//! | `registry` | from the engine's context numbers to objects |
+//! | `shared` | engine, environment, timer and DPC |
+//! | `environment` | the trait of what the provider needs from its driver |
+//! | `ports`, `quota`, `limits`, `version`, `status`, `address`, `counters`, `config` | one table each |
+//! | `transmit`, `loopback` | outgoing frames, and those from the adapter to itself |
+//! | `memory` | the consumer's memory, given to the engine |
+
+pub mod address;
+#[allow(unsafe_code, reason = "calls the consumer's functions")]
+pub mod callback;
+pub mod config;
+pub mod counters;
+pub mod environment;
+pub mod limits;
+pub mod loopback;
+#[allow(unsafe_code, reason = "vouches for the consumer's memory")]
+pub mod memory;
+#[allow(unsafe_code, reason = "one allocation behind the consumer's pointer and the references")]
+pub mod object;
+pub mod pended_call;
+pub mod ports;
+pub mod quota;
+#[allow(unsafe_code, reason = "turns the engine's numbers into references to objects")]
+pub mod registry;
+pub mod shared;
+pub mod status;
+pub mod transmit;
+pub mod version;

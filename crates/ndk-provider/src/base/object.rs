@@ -1,0 +1,474 @@
+//! What all NDK objects share: the header that the consumer sees, reference counting and the close protocol.
+//!
+//! An object is one allocation. It starts with the part that the consumer knows (`NDK_OBJECT_HEADER` and the
+//! dispatch pointer). That part is written once, before the object is published, and never read again
+//! (R-OPEN-20, R-OPEN-21): the layer above replaces the dispatch pointer and owns the reserved block.
+//!
+//! **References.** Every reason to keep an object alive is one [`Ref`]: the consumer's own reference (from
+//! create to close), one for each successor, each pending request, each running callback and each look-up.
+//! Close releases the consumer's reference and starts the cancellation that the object type needs. The thread
+//! that releases the last reference finishes the object, makes the close callback (unless the close call
+//! itself is still on the stack), and then releases the antecedents, whose own close may complete because of
+//! it. The rules on close order follow from this without further code.
+//!
+//! IRQL <= `DISPATCH_LEVEL` throughout. No lock is held while a callback runs (R-IRQL-4, R-CLOSE-34).
+//= R-OPEN-20, R-OPEN-21
+//= R-CLOSE-2, R-CLOSE-3, R-CLOSE-4, R-CLOSE-5, R-CLOSE-8, R-CLOSE-9, R-CLOSE-10, R-CLOSE-11, R-CLOSE-19
+//= R-CREATE-19
+//= R-IRQL-4, R-CLOSE-34
+
+use super::callback::CloseCompletion;
+use super::status::Answer;
+use crate::machine::machine;
+use alloc::boxed::Box;
+use core::cell::UnsafeCell;
+use core::ffi::c_void;
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
+use core::ops::Deref;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicUsize, Ordering, fence};
+use ndk_abi::ndk::{NDK_OBJECT_HEADER, NDK_OBJECT_HEADER_RESERVED_BLOCK, NDK_OBJECT_TYPE, NDK_VERSION};
+use ndk_abi::nt::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES, STATUS_PENDING, STATUS_SUCCESS};
+use nt::{Event, SpinLock, try_box_or_return};
+
+machine! {
+    /// Life cycle of every object.
+    pub enum Lifecycle {
+        /// Published, or about to be.
+        Open,
+        /// The consumer has closed it; references remain.
+        Closing,
+        /// No reference remains.
+        Closed,
+    }
+    /// Events of the object life cycle.
+    pub enum LifecycleEvent {
+        /// The consumer calls close.
+        Close,
+        /// The last reference is released.
+        LastRelease,
+        /// Creation failed after the object was allocated.
+        Abandon,
+    }
+    Open + Close => Closing,
+    Closing + LastRelease => Closed,
+    Open + Abandon => Closed,
+}
+
+/// A type of NDK object: its identity in the ABI, and what close means for it.
+pub trait ObjectType: Send + Sync + Sized + 'static {
+    /// The structure the consumer sees: `NDK_CQ` and so on, a header and a dispatch pointer.
+    type Public;
+    /// The object type in the header.
+    const TYPE: NDK_OBJECT_TYPE;
+
+    /// Starts cancelling pending requests. Called once, when the consumer closes the object, with the
+    /// consumer's reference still held. Makes no callbacks itself.
+    fn on_close(_this: &Ref<Self>) {}
+
+    /// Releases the engine's resources. Called after the last reference was released; the antecedents are
+    /// still held.
+    fn on_finish(&self) {}
+}
+
+/// The dispatch table of an object type. Implemented in `dispatch`, next to the table's functions, so that
+/// objects do not depend on it.
+pub trait DispatchTable: ObjectType {
+    /// `NDK_CQ_DISPATCH` and so on.
+    type Table: 'static;
+    /// The table that new objects point to.
+    const TABLE: &'static Self::Table;
+}
+
+/// An object: the part that the consumer sees, the life cycle, and the data of its type.
+#[repr(C)]
+pub struct Object<T: ObjectType> {
+    public: UnsafeCell<Public>,
+    /// Identifies an [`Object`] and its type. Checked first when the consumer passes a pointer.
+    tag: u64,
+    references: AtomicUsize,
+    lifecycle: SpinLock<(Lifecycle, CloseNotification)>,
+    body: T,
+}
+
+/// The part that the consumer sees.
+#[repr(C)]
+struct Public {
+    header: NDK_OBJECT_HEADER,
+    dispatch: *const c_void,
+}
+
+/// How the completion of a close is reported.
+#[derive(Clone, Copy)]
+enum CloseNotification {
+    None,
+    Consumer(CloseCompletion),
+    /// Sets the event of the thread in [`Ref::close_and_wait`].
+    Waiter(NonNull<Event>),
+}
+
+// SAFETY: `public` is written before the object is shared and not accessed afterwards; the waiter's event is
+// `Sync`; the rest is `Send + Sync` by the bound of `ObjectType`.
+unsafe impl<T: ObjectType> Send for Object<T> {}
+// SAFETY: as above.
+unsafe impl<T: ObjectType> Sync for Object<T> {}
+
+/// Returns "vioRDMA" with the object type in the low byte.
+const fn tag<T: ObjectType>() -> u64 {
+    0x7669_6f52_444d_4100 | T::TYPE.0.cast_unsigned() as u64
+}
+
+/// An object not yet published. Dropping it undoes the creation.
+pub struct Created<T: ObjectType>(Ref<T>);
+
+impl<T: DispatchTable> Created<T> {
+    /// Allocates an object. On failure `body` is finished.
+    ///
+    /// # Errors
+    /// `STATUS_INSUFFICIENT_RESOURCES` when pool is exhausted.
+    //= R-CREATE-8, R-OPEN-13, R-OPEN-19
+    // Out of line to limit stack use: the object is on the stack for a moment, and so are its parts in the
+    // caller.
+    #[inline(never)]
+    pub fn try_new(version: NDK_VERSION, body: T) -> Answer<Self> {
+        let header = NDK_OBJECT_HEADER {
+            Version: version,
+            ObjectType: T::TYPE,
+            NdkReserved: NDK_OBJECT_HEADER_RESERVED_BLOCK { rf: [core::ptr::null_mut(); 4] },
+        };
+        let dispatch = core::ptr::from_ref(T::TABLE).cast();
+        let object = try_box_or_return(Object {
+            public: UnsafeCell::new(Public { header, dispatch }),
+            tag: tag::<T>(),
+            references: AtomicUsize::new(1),
+            lifecycle: SpinLock::new((Lifecycle::Open, CloseNotification::None)),
+            body,
+        })
+        .map_err(|object| {
+            // The engine's resources must be released even so.
+            object.body.on_finish();
+            STATUS_INSUFFICIENT_RESOURCES
+        })?;
+        let object = Box::into_raw(object);
+        // SAFETY: `into_raw` never returns null; `references` counts this reference.
+        Ok(Self(Ref(unsafe { NonNull::new_unchecked(object) })))
+    }
+}
+
+impl<T: ObjectType> Created<T> {
+    /// Returns a reference for the provider, beside the consumer's.
+    pub fn reference(&self) -> Ref<T> {
+        self.0.clone()
+    }
+
+    /// Gives the object to the consumer, with the reference that only close releases.
+    pub fn publish(self) -> *mut T::Public {
+        let object = self.0.0;
+        core::mem::forget(self);
+        object.as_ptr().cast()
+    }
+}
+
+impl<T: ObjectType> Drop for Created<T> {
+    fn drop(&mut self) {
+        let mut lifecycle = self.0.object().lifecycle.lock();
+        lifecycle.0 = lifecycle.0.on(LifecycleEvent::Abandon).unwrap_or(lifecycle.0);
+    }
+}
+
+/// A counted reference to an object.
+pub struct Ref<T: ObjectType>(NonNull<Object<T>>);
+
+// SAFETY: a counted shared reference; the object is `Send + Sync`.
+unsafe impl<T: ObjectType> Send for Ref<T> {}
+// SAFETY: as above.
+unsafe impl<T: ObjectType> Sync for Ref<T> {}
+
+impl<T: ObjectType> Ref<T> {
+    fn object(&self) -> &Object<T> {
+        // SAFETY: the object lives as long as it has references, and this is one.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Returns whether both references are to the same object.
+    pub fn is(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+
+    /// Returns the object's address, for the registry.
+    pub fn as_ptr(&self) -> NonNull<Object<T>> {
+        self.0
+    }
+
+    /// Releases this reference. If it was the last one, finishes the object and returns how to report that;
+    /// the caller then calls [`Ref::free`].
+    fn release(self) -> Option<CloseNotification> {
+        let object = self.0;
+        core::mem::forget(self);
+        // SAFETY: the reference being released is still counted.
+        let references = unsafe { &object.as_ref().references };
+        if references.fetch_sub(1, Ordering::Release) != 1 {
+            return None;
+        }
+        fence(Ordering::Acquire);
+        // SAFETY: no other reference exists, and the object is freed only after this function returns.
+        let last = unsafe { object.as_ref() };
+        last.body.on_finish();
+        let mut lifecycle = last.lifecycle.lock();
+        lifecycle.0 = lifecycle.0.on(LifecycleEvent::LastRelease).unwrap_or(lifecycle.0);
+        Some(lifecycle.1)
+    }
+
+    /// Frees an object whose last reference was released, which releases its antecedents.
+    ///
+    /// # Safety
+    /// `release` of a reference to `object` returned `Some`, and this is the only call after it.
+    unsafe fn free(object: NonNull<Object<T>>) {
+        // SAFETY: made by `Box::into_raw` in `Created::try_new`; no reference is left.
+        drop(unsafe { Box::from_raw(object.as_ptr()) });
+    }
+}
+
+impl<T: ObjectType> Deref for Ref<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.object().body
+    }
+}
+
+impl<T: ObjectType> Clone for Ref<T> {
+    fn clone(&self) -> Self {
+        self.object().references.fetch_add(1, Ordering::Relaxed);
+        Self(self.0)
+    }
+}
+
+impl<T: ObjectType> Drop for Ref<T> {
+    fn drop(&mut self) {
+        let object = self.0;
+        // The reference moves into `release`; `self` is not used again.
+        let Some(notification) = Self(object).release() else { return };
+        if let CloseNotification::Consumer(completion) = notification {
+            completion.call();
+        }
+        // SAFETY: `release` returned `Some`.
+        unsafe { Self::free(object) };
+        if let CloseNotification::Waiter(event) = notification {
+            // SAFETY: the waiting thread keeps the event alive until it is set.
+            unsafe { event.as_ref() }.set();
+        }
+    }
+}
+
+/// An object that the consumer passes to a call. Not counted: the consumer keeps its own reference during the
+/// call (R-CLOSE-20).
+//= R-CLOSE-20
+pub struct Borrow<'a, T: ObjectType>(ManuallyDrop<Ref<T>>, PhantomData<&'a T>);
+
+impl<T: ObjectType> Borrow<'_, T> {
+    /// Returns the object behind a consumer's pointer if it is of this type.
+    ///
+    /// # Safety
+    /// `public` is null, or was published by this provider and is not closed during the borrow's lifetime.
+    pub unsafe fn new(public: *mut T::Public) -> Option<Self> {
+        let object = NonNull::new(public.cast::<Object<T>>())?;
+        // SAFETY: the caller's promise; every object of the provider has its tag at the same offset.
+        let found = unsafe { (*object.as_ptr()).tag };
+        (found == tag::<T>()).then(|| Self(ManuallyDrop::new(Ref(object)), PhantomData))
+    }
+}
+
+impl<T: ObjectType> Deref for Borrow<'_, T> {
+    type Target = Ref<T>;
+
+    fn deref(&self) -> &Ref<T> {
+        &self.0
+    }
+}
+
+impl<T: ObjectType> Ref<T> {
+    /// Takes a reference to an object found in the registry, unless its last reference was released.
+    ///
+    /// # Safety
+    /// `object` is not freed before the call returns; the registry's lock ensures that.
+    pub unsafe fn try_reference(object: NonNull<Object<T>>) -> Option<Self> {
+        // SAFETY: the caller's promise.
+        let references = unsafe { &(*object.as_ptr()).references };
+        references
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+                (count != 0).then(|| count.wrapping_add(1))
+            })
+            .ok()
+            .map(|_| Self(object))
+    }
+
+    /// `NdkClose*`. Returns `STATUS_SUCCESS` if the object is closed, or `STATUS_PENDING` if `completion` will
+    /// be called.
+    ///
+    /// `pend` receives a reference. If it keeps the reference, the close pends. The function it returns is
+    /// called once the status is decided.
+    //= R-CLOSE-1, R-CLOSE-21, R-CLOSE-23
+    pub fn close<F: FnOnce()>(
+        &self,
+        completion: Option<CloseCompletion>,
+        pend: impl FnOnce(Self) -> F,
+    ) -> NTSTATUS {
+        let notification = completion.map_or(CloseNotification::None, CloseNotification::Consumer);
+        let Some(consumer) = self.begin_close(notification) else {
+            // A second close is a consumer's mistake and has no effect.
+            return STATUS_SUCCESS;
+        };
+        T::on_close(&consumer);
+        let decided = pend(consumer.clone());
+        let object = consumer.0;
+        if consumer.release().is_none() {
+            // Not the last reference. The object may have been freed by now nevertheless.
+            decided();
+            return STATUS_PENDING;
+        }
+        // SAFETY: `release` returned `Some`.
+        unsafe { Self::free(object) };
+        STATUS_SUCCESS
+    }
+
+    /// Closes the object and returns when it is freed. `PASSIVE_LEVEL`.
+    pub fn close_and_wait(&self, closed: &Event) {
+        if let Some(consumer) = self.begin_close(CloseNotification::Waiter(NonNull::from(closed))) {
+            T::on_close(&consumer);
+            drop(consumer);
+            closed.wait();
+        }
+    }
+
+    /// Takes back the reference that `publish` gave to the consumer; `None` if it was taken back before.
+    fn begin_close(&self, notification: CloseNotification) -> Option<Self> {
+        let mut lifecycle = self.object().lifecycle.lock();
+        *lifecycle = (lifecycle.0.on(LifecycleEvent::Close)?, notification);
+        Some(Self(self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::callback::RequestCompletion;
+    use super::super::pended_call::PendedRequest;
+    use super::*;
+    use core::ptr::{null_mut, without_provenance_mut};
+    use ndk_abi::nt::STATUS_CANCELLED;
+    use std::sync::Mutex;
+    use std::vec::Vec;
+
+    /// Events in order.
+    static LOG: Mutex<Vec<&str>> = Mutex::new(Vec::new());
+
+    struct Parent;
+    struct Child(#[allow(dead_code)] Ref<Parent>);
+
+    impl DispatchTable for Parent {
+        type Table = ();
+        const TABLE: &'static () = &();
+    }
+
+    impl ObjectType for Parent {
+        type Public = ndk_abi::ndk::NDK_PD;
+        const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypePd;
+
+        fn on_finish(&self) {
+            LOG.lock().unwrap().push("parent finished");
+        }
+    }
+
+    impl DispatchTable for Child {
+        type Table = ();
+        const TABLE: &'static () = &();
+    }
+
+    impl ObjectType for Child {
+        type Public = ndk_abi::ndk::NDK_MR;
+        const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeMr;
+
+        fn on_close(_this: &Ref<Self>) {
+            LOG.lock().unwrap().push("child closing");
+        }
+
+        fn on_finish(&self) {
+            LOG.lock().unwrap().push("child finished");
+        }
+    }
+
+    struct OtherType;
+
+    impl DispatchTable for OtherType {
+        type Table = ();
+        const TABLE: &'static () = &();
+    }
+
+    impl ObjectType for OtherType {
+        type Public = ndk_abi::ndk::NDK_CQ;
+        const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeCq;
+    }
+
+    unsafe extern "efiapi" fn note(context: *mut c_void) {
+        let text = if context.is_null() { "parent closed" } else { "child closed" };
+        LOG.lock().unwrap().push(text);
+    }
+
+    unsafe extern "efiapi" fn note_request(_context: *mut c_void, status: NTSTATUS) {
+        assert_eq!(status, STATUS_CANCELLED);
+        LOG.lock().unwrap().push("request canceled");
+    }
+
+    fn do_not_pend<T: ObjectType>(reference: Ref<T>) -> impl FnOnce() {
+        drop(reference);
+        || {}
+    }
+
+    const VERSION: NDK_VERSION = NDK_VERSION { Major: 2, Minor: 1 };
+
+    //= R-CLOSE-3, R-CLOSE-4, R-CLOSE-7, R-CLOSE-9, R-CLOSE-10
+    #[test]
+    fn close_callback_is_the_last_callback_and_precedes_the_parents() {
+        let parent = Created::try_new(VERSION, Parent).ok().unwrap();
+        let reference = parent.reference();
+        let child = Created::try_new(VERSION, Child(reference.clone())).ok().unwrap();
+        let request =
+            PendedRequest::new(child.reference(), RequestCompletion::new(Some(note_request), null_mut()));
+        let (parent, child) = (parent.publish(), child.publish());
+        drop(reference);
+        // SAFETY: published above.
+        let parent = unsafe { Borrow::<Parent>::new(parent) }.unwrap();
+        // SAFETY: published above.
+        let child = unsafe { Borrow::<Child>::new(child) }.unwrap();
+        let parent_closed = CloseCompletion::new(Some(note), null_mut());
+        let child_closed = CloseCompletion::new(Some(note), without_provenance_mut(1));
+        assert_eq!(parent.close(parent_closed, do_not_pend), STATUS_PENDING);
+        assert_eq!(child.close(child_closed, do_not_pend), STATUS_PENDING);
+        drop(request);
+        let order = [
+            "child closing",
+            "request canceled",
+            "child finished",
+            "child closed",
+            "parent finished",
+            "parent closed",
+        ];
+        assert_eq!(*LOG.lock().unwrap(), order);
+    }
+
+    #[test]
+    fn pointer_to_another_object_type_is_rejected() {
+        let created = Created::try_new(VERSION, OtherType).ok().unwrap();
+        let public = created.reference().as_ptr();
+        // SAFETY: an object of this provider.
+        assert!(unsafe { Borrow::<Child>::new(public.as_ptr().cast()) }.is_none());
+        // SAFETY: null is allowed.
+        assert!(unsafe { Borrow::<Child>::new(core::ptr::null_mut()) }.is_none());
+    }
+
+    #[test]
+    fn object_lifecycle() {
+        insta::assert_snapshot!(crate::machine::print(Lifecycle::TABLE));
+    }
+}

@@ -1,0 +1,133 @@
+//! Calls that may return `STATUS_PENDING`, and how they complete.
+//!
+//! Create, request and close calls complete inline unless the configuration says [`Pending::Pend`] and the
+//! consumer gave a callback; then a work item at `PASSIVE_LEVEL` completes them. Requests that wait for the
+//! network (connect, accept, disconnect) always pend: a connector keeps their [`PendedRequest`].
+
+use super::callback::{CreateCompletion, RequestCompletion};
+use super::config::Pending;
+use super::object::{Created, DispatchTable, ObjectType, Ref};
+use super::shared::Shared;
+use super::status::{self, Answer};
+use core::ptr::null_mut;
+use ndk_abi::nt::{
+    NTSTATUS, STATUS_CANCELLED, STATUS_DEVICE_REMOVED, STATUS_INSUFFICIENT_RESOURCES, STATUS_PENDING,
+    STATUS_SUCCESS,
+};
+use nt::WorkItem;
+
+/// A request that pends. Its callback is made exactly once; the object is held until the callback returned.
+//= R-CLOSE-4, R-CLOSE-7
+pub struct PendedRequest<T: ObjectType> {
+    completion: Option<RequestCompletion>,
+    /// Released after the callback.
+    _object: Ref<T>,
+}
+
+impl<T: ObjectType> PendedRequest<T> {
+    /// A request on `object` whose call is about to return `STATUS_PENDING`.
+    pub fn new(object: Ref<T>, completion: Option<RequestCompletion>) -> Self {
+        Self { completion, _object: object }
+    }
+
+    /// Makes the completion callback. The caller holds no lock.
+    pub fn complete(mut self, status: NTSTATUS) {
+        self.call(status);
+    }
+
+    fn call(&mut self, status: NTSTATUS) {
+        if let Some(completion) = self.completion.take() {
+            completion.call(status);
+        }
+    }
+}
+
+impl<T: ObjectType> Drop for PendedRequest<T> {
+    fn drop(&mut self) {
+        self.call(STATUS_CANCELLED);
+    }
+}
+
+/// Completes a pended create call with the new object, or a null object and the failure.
+//= R-CREATE-2, R-CREATE-6, R-CREATE-7, R-CREATE-10, R-CREATE-12
+fn complete_create<T: DispatchTable>(completion: CreateCompletion, outcome: Answer<Created<T>>) {
+    match outcome {
+        Ok(created) => completion.call(STATUS_SUCCESS, created.publish().cast()),
+        Err(status) => completion.call(status, null_mut()),
+    }
+}
+
+impl Shared {
+    /// Returns whether calls that can complete inline shall pend nevertheless.
+    fn pends(&self) -> bool {
+        self.pending == Pending::Pend
+    }
+
+    /// Runs a create call: inline, or from a work item that calls `completion`. `parent` is held until the
+    /// callback has returned.
+    ///
+    /// # Errors
+    /// `STATUS_PENDING` if `completion` will be called; otherwise the failure.
+    //= R-CREATE-1, R-CREATE-2, R-CREATE-4, R-CREATE-13, R-CREATE-18
+    pub fn create<T: DispatchTable, P: ObjectType>(
+        &self,
+        parent: &Ref<P>,
+        completion: Option<CreateCompletion>,
+        make: impl FnOnce() -> Answer<Created<T>> + Send + 'static,
+    ) -> Answer<Created<T>> {
+        //= R-CREATE-16
+        if !self.environment.is_present() {
+            return Err(STATUS_DEVICE_REMOVED);
+        }
+        let Some(completion) = completion.filter(|_| self.pends()) else { return make() };
+        let parent = parent.clone();
+        let work = move || {
+            complete_create(completion, make());
+            drop(parent);
+        };
+        let item = WorkItem::try_new(self.environment.owner(), work);
+        item.map_err(|_| STATUS_INSUFFICIENT_RESOURCES)?.queue();
+        Err(STATUS_PENDING)
+    }
+
+    /// Runs a request on an object: inline, or from a work item that calls `completion`. Returns the status
+    /// of the call.
+    pub fn request<T: ObjectType>(
+        &self,
+        object: &Ref<T>,
+        completion: Option<RequestCompletion>,
+        work: impl FnOnce(&Ref<T>) -> Answer + Send + 'static,
+    ) -> NTSTATUS {
+        if completion.is_none() || !self.pends() {
+            return status::of(work(object));
+        }
+        let request = PendedRequest::new(object.clone(), completion);
+        let object = object.clone();
+        let task = move || {
+            let status = status::of(work(&object));
+            request.complete(status);
+        };
+        match WorkItem::try_new(self.environment.owner(), task) {
+            Ok(item) => item.queue(),
+            // Pool is exhausted. The task exists already and may call back on this stack.
+            //= R-IRQL-5
+            Err(task) => task(),
+        }
+        STATUS_PENDING
+    }
+
+    /// Makes a close call pend if calls shall pend: keeps `reference` until a work item releases it. The work
+    /// item is queued when the returned function is called.
+    pub fn pend_close<T: ObjectType>(&self, reference: Ref<T>) -> impl FnOnce() + use<T> {
+        let item = if self.pends() {
+            WorkItem::try_new(self.environment.owner(), move || drop(reference)).ok()
+        } else {
+            None
+        };
+        move || {
+            if let Some(item) = item {
+                item.queue();
+            }
+        }
+    }
+}

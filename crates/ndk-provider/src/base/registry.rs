@@ -1,0 +1,250 @@
+//! Maps the engine's context numbers to objects.
+//!
+//! The engine knows an object by a 64-bit number. An event of the engine may be in flight on one processor
+//! while another closes the object, so the number is not a pointer but a slot index and the slot's generation.
+//! A look-up takes a reference, or finds that the object is closed.
+//!
+//! The registry also lists the objects that have callbacks to make which fell due in a consumer's call; the
+//! DPC makes them ([`Registry::defer`], [`Registry::take_deferred`]).
+
+use super::object::{Object, ObjectType, Ref};
+use super::status::Answer;
+use crate::fallible;
+use alloc::vec::Vec;
+use core::ffi::c_void;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use ndk_abi::ndk::NDK_OBJECT_TYPE;
+use ndk_abi::nt::STATUS_INSUFFICIENT_RESOURCES;
+use nt::SpinLock;
+use roce::Arc;
+
+/// A registered object, with its type erased.
+#[derive(Clone, Copy)]
+struct Entry {
+    kind: NDK_OBJECT_TYPE,
+    /// Points to an `Object<T>` whose `T::TYPE` is `kind`.
+    object: NonNull<c_void>,
+}
+
+// SAFETY: the address of an `Object`, which is `Send + Sync`; accessed only under the table's rules.
+unsafe impl Send for Entry {}
+
+/// The numbers in use.
+pub struct Registry {
+    table: SpinLock<Table>,
+    /// Length of [`Table::deferred`], readable without the lock.
+    deferred: AtomicUsize,
+}
+
+struct Table {
+    slots: Vec<Slot>,
+    /// Index of the first free slot.
+    free: Option<u32>,
+    /// Indices of slots whose objects have callbacks to make; never more than there are slots.
+    deferred: Vec<u32>,
+}
+
+struct Slot {
+    /// Never 0, so that no number is 0: the engine uses 0 for connections without a context.
+    generation: u32,
+    entry: Option<Entry>,
+    /// The next free slot, while this one is free.
+    next_free: Option<u32>,
+    /// Whether the slot is in [`Table::deferred`].
+    deferred: bool,
+}
+
+/// A number reserved for one object, until this is dropped.
+pub struct Ticket {
+    registry: Arc<Registry>,
+    number: u64,
+}
+
+/// Object types that the engine knows by number.
+pub trait Registered: ObjectType {
+    /// Returns the object's own ticket.
+    fn ticket(&self) -> &Ticket;
+}
+
+impl Entry {
+    fn new<T: Registered>(object: &Ref<T>) -> Self {
+        Self { kind: T::TYPE, object: object.as_ptr().cast() }
+    }
+
+    /// Takes a reference to the object if it is of type `T` and still referenced.
+    ///
+    /// # Safety
+    /// The entry is in the table, whose lock is held: an object leaves the table before it is freed.
+    unsafe fn reference<T: Registered>(self) -> Option<Ref<T>> {
+        let object: NonNull<Object<T>> = self.object.cast();
+        // SAFETY: the type was checked; the object is not freed, by the caller's promise.
+        if self.kind == T::TYPE { unsafe { Ref::try_reference(object) } } else { None }
+    }
+}
+
+impl Registry {
+    pub const fn new() -> Self {
+        let table = Table { slots: Vec::new(), free: None, deferred: Vec::new() };
+        Self { table: SpinLock::new(table), deferred: AtomicUsize::new(0) }
+    }
+
+    /// Reserves a number for an object about to be created.
+    pub fn ticket(registry: &Arc<Self>) -> Answer<Ticket> {
+        let mut table = registry.table.lock();
+        let index = table.allocate().ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
+        let generation = table.slots.get(index as usize).map_or(0, |slot| slot.generation);
+        drop(table);
+        let number = u64::from(generation) << 32 | u64::from(index);
+        Ok(Ticket { registry: Arc::clone(registry), number })
+    }
+
+    /// Returns a reference to the object with this number if it is of type `T` and still referenced.
+    pub fn find<T: Registered>(&self, number: u64) -> Option<Ref<T>> {
+        let table = self.table.lock();
+        let slot = table.slots.get(number as u32 as usize)?;
+        if u64::from(slot.generation) != number >> 32 {
+            return None;
+        }
+        // SAFETY: the lock is held.
+        unsafe { slot.entry?.reference() }
+    }
+
+    /// Records that the object has callbacks to make. Each number is listed at most once.
+    pub fn defer(&self, ticket: &Ticket) {
+        let mut table = self.table.lock();
+        let index = ticket.number as u32;
+        if let Some(slot) = table.slots.get_mut(index as usize)
+            && !core::mem::replace(&mut slot.deferred, true)
+        {
+            // Cannot fail: capacity was reserved with the slot.
+            let _ = fallible::push(&mut table.deferred, index);
+            self.deferred.store(table.deferred.len(), Ordering::Release);
+        }
+    }
+
+    /// Takes the next object with callbacks to make off the list. Only objects of type `T` are ever deferred.
+    pub fn take_deferred<T: Registered>(&self) -> Option<Ref<T>> {
+        if !self.has_deferred() {
+            return None;
+        }
+        let mut table = self.table.lock();
+        loop {
+            let index = table.deferred.pop()?;
+            self.deferred.store(table.deferred.len(), Ordering::Release);
+            let slot = table.slots.get_mut(index as usize)?;
+            slot.deferred = false;
+            // SAFETY: the lock is held.
+            if let Some(object) = slot.entry.and_then(|entry| unsafe { entry.reference() }) {
+                return Some(object);
+            }
+        }
+    }
+
+    /// Returns whether any object has callbacks to make.
+    pub fn has_deferred(&self) -> bool {
+        self.deferred.load(Ordering::Acquire) != 0
+    }
+
+    /// Calls `each` with every object of type `T`, referenced and without the lock.
+    pub fn for_each<T: Registered>(&self, mut each: impl FnMut(&T)) {
+        let mut index = 0;
+        loop {
+            let found: Option<Ref<T>> = {
+                let table = self.table.lock();
+                let Some(slot) = table.slots.get(index) else { return };
+                // SAFETY: the lock is held.
+                slot.entry.and_then(|entry| unsafe { entry.reference() })
+            };
+            if let Some(object) = found {
+                each(&object);
+            }
+            index += 1;
+        }
+    }
+}
+
+impl Table {
+    fn allocate(&mut self) -> Option<u32> {
+        if let Some(index) = self.free {
+            let slot = self.slots.get_mut(index as usize)?;
+            self.free = slot.next_free.take();
+            return Some(index);
+        }
+        let index = u32::try_from(self.slots.len()).ok()?;
+        let wanted = self.slots.len().checked_add(1)?.checked_sub(self.deferred.len())?;
+        self.deferred.try_reserve(wanted).ok()?;
+        let slot = Slot { generation: 1, entry: None, next_free: None, deferred: false };
+        fallible::push(&mut self.slots, slot).ok()?;
+        Some(index)
+    }
+}
+
+impl Ticket {
+    /// Returns the number, which the engine is given as context.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Makes `object`, whose own ticket this is, the object with the number.
+    pub fn enter<T: Registered>(object: &Ref<T>) {
+        let ticket = object.ticket();
+        let mut table = ticket.registry.table.lock();
+        if let Some(slot) = table.slots.get_mut(ticket.number as u32 as usize) {
+            slot.entry = Some(Entry::new(object));
+        }
+    }
+
+    /// Removes the object from the registry. Must be called before the object is freed.
+    pub fn leave(&self) {
+        let mut table = self.registry.table.lock();
+        if let Some(slot) = table.slots.get_mut(self.number as u32 as usize) {
+            slot.entry = None;
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut table = self.registry.table.lock();
+        let index = self.number as u32;
+        let free = table.free;
+        if let Some(slot) = table.slots.get_mut(index as usize) {
+            slot.entry = None;
+            slot.generation = slot.generation.wrapping_add(1).max(1);
+            slot.next_free = free;
+            table.free = Some(index);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registry() -> Arc<Registry> {
+        Arc::try_new(Registry::new()).ok().unwrap()
+    }
+
+    /// An event of a connection without a context has context 0 and must not reach the first object.
+    #[test]
+    fn no_object_has_the_context_of_an_unclaimed_connection() {
+        let registry = registry();
+        let first = Registry::ticket(&registry).ok().unwrap();
+        assert_ne!(first.number(), 0);
+        drop(first);
+        registry.table.lock().slots[0].generation = u32::MAX;
+        drop(Registry::ticket(&registry).ok().unwrap());
+        assert_ne!(Registry::ticket(&registry).ok().unwrap().number(), 0);
+    }
+
+    /// A late event of the previous user of a slot must not reach the next one.
+    #[test]
+    fn number_of_a_reused_slot_differs_from_the_previous_one() {
+        let registry = registry();
+        let first = Registry::ticket(&registry).ok().unwrap().number();
+        let second = Registry::ticket(&registry).ok().unwrap().number();
+        assert_eq!(first as u32, second as u32, "the slot is not reused");
+        assert_ne!(first, second);
+    }
+}

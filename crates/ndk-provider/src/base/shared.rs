@@ -1,0 +1,136 @@
+//! State that all objects of one provider share: the engine, its environment, and the timer and DPC that
+//! drive it.
+//!
+//! A consumer's call makes no callbacks, because the consumer may hold locks or be inside a callback itself.
+//! After the call, [`Shared::after_call`] transmits what became ready and leaves callbacks to the DPC. So
+//! callbacks never nest (R-CQ-14, R-CQ-15, R-IRQL-4, R-IRQL-11).
+//= R-CQ-14, R-CQ-15, R-IRQL-4, R-IRQL-11
+
+use super::config::Pending;
+use super::counters::Counters;
+use super::environment::Environment;
+use super::limits::BUDGET;
+use super::loopback::Loopback;
+use super::ports::PortSpace;
+use super::quota::Quotas;
+use super::registry::Registry;
+use super::transmit::Outgoing;
+use alloc::boxed::Box;
+use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
+use nt::{Dpc, RawSpinLock, SpinLock, Timer};
+use roce::{Arc, Instant};
+
+/// The engine with the kernel's lock.
+pub type Engine = roce::Engine<RawSpinLock>;
+
+/// What the objects of one provider share.
+pub struct Shared {
+    pub engine: Arc<Engine>,
+    pub environment: Box<dyn Environment>,
+    pub ports: Arc<PortSpace>,
+    pub registry: Arc<Registry>,
+    pub counters: Counters,
+    pub quotas: Quotas,
+    pub loopback: Loopback,
+    pub pending: Pending,
+    pub scheduler: Scheduler,
+}
+
+/// The timer and the DPC that drive the engine. Absent before the provider has started and after it has
+/// stopped.
+pub struct Scheduler {
+    running: SpinLock<Option<(Timer, Dpc)>>,
+    /// When the timer expires, in nanoseconds; `u64::MAX` if it is not set.
+    due: AtomicU64,
+}
+
+/// Returns the engine's clock.
+pub fn now() -> Instant {
+    Instant::from_nanos(nt::time::now())
+}
+
+impl Shared {
+    /// Transmits what a consumer's call made ready, and leaves events to the DPC.
+    pub fn after_call(&self) {
+        self.transmit();
+        if self.engine.has_event() || self.registry.has_deferred() || self.loopback.has_frames() {
+            self.queue_dpc();
+        }
+        self.set_timer();
+    }
+
+    /// As [`Shared::after_call`], after a call that makes nothing ready to transmit.
+    pub fn after_receive(&self) {
+        if self.engine.has_event() {
+            self.queue_dpc();
+        }
+    }
+
+    /// Lets the engine fill the transmit queue.
+    pub fn transmit(&self) {
+        if self.engine.wants_transmit() {
+            let link = self.environment.link();
+            self.environment.transmit(&mut |queue| {
+                let mut outgoing = Outgoing::new(queue, &self.loopback, link);
+                let frames = self.engine.poll_transmit(now(), &mut outgoing, BUDGET);
+                self.counters.frames_out.add_many(frames);
+                self.counters.octets_out.add_many(outgoing.octets());
+                frames
+            });
+        }
+    }
+
+    /// Queues the DPC, which makes the callbacks that are due.
+    pub fn queue_dpc(&self) {
+        self.scheduler.queue_dpc();
+    }
+
+    /// Sets the timer if the engine's next timeout is earlier than the timer's.
+    pub fn set_timer(&self) {
+        if let Some(timeout) = self.engine.poll_timeout() {
+            self.scheduler.set_timer(timeout.as_nanos());
+        }
+    }
+}
+
+impl Scheduler {
+    pub const fn new() -> Self {
+        Self { running: SpinLock::new(None), due: AtomicU64::new(u64::MAX) }
+    }
+
+    /// Puts the timer and the DPC in place. From now on they can be set and queued.
+    pub fn start(&self, timer: Timer, dpc: Dpc) {
+        *self.running.lock() = Some((timer, dpc));
+    }
+
+    /// Stops the timer and the DPC and waits until they no longer run. `PASSIVE_LEVEL`.
+    pub fn stop(&self) {
+        let running = self.running.lock().take();
+        drop(running);
+    }
+
+    /// The timer has expired and may be set again.
+    pub fn timer_expired(&self) {
+        self.due.store(u64::MAX, Ordering::Release);
+    }
+
+    fn queue_dpc(&self) {
+        if let Some((_, dpc)) = &*self.running.lock() {
+            dpc.queue();
+        }
+    }
+
+    fn set_timer(&self, timeout: u64) {
+        if self.due.load(Ordering::Acquire) <= timeout {
+            return;
+        }
+        // Under the lock, so that the timer is set to the time in `due` whichever thread comes last.
+        if let Some((timer, _)) = &*self.running.lock()
+            && self.due.fetch_min(timeout, Ordering::AcqRel) > timeout
+        {
+            let after = Duration::from_nanos(timeout.saturating_sub(nt::time::now()));
+            timer.set(after);
+        }
+    }
+}

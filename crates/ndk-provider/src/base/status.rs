@@ -1,0 +1,162 @@
+//! Maps the errors of the layers below to the `NTSTATUS` values of NDKPI. No other place does.
+
+use super::environment::ResolveError;
+use ndk_abi::nt::{
+    NTSTATUS, STATUS_ACCESS_VIOLATION, STATUS_BUFFER_OVERFLOW, STATUS_CANCELLED, STATUS_CONNECTION_ABORTED,
+    STATUS_CONNECTION_ACTIVE, STATUS_CONNECTION_INVALID, STATUS_CONNECTION_REFUSED, STATUS_DATA_OVERRUN,
+    STATUS_HOST_UNREACHABLE, STATUS_INSUFFICIENT_RESOURCES, STATUS_INTERNAL_ERROR, STATUS_INVALID_ADDRESS,
+    STATUS_INVALID_BUFFER_SIZE, STATUS_INVALID_DEVICE_REQUEST, STATUS_INVALID_PARAMETER, STATUS_IO_TIMEOUT,
+    STATUS_NETWORK_UNREACHABLE, STATUS_SHARING_VIOLATION, STATUS_SUCCESS,
+};
+use nt::MdlError;
+use roce::{CompletionKind, ConnError, CreateError, ModifyError, PostError, RejectReason, Status};
+
+/// The result of a call: a value, or the status that it fails with.
+pub type Answer<T = ()> = Result<T, NTSTATUS>;
+
+/// The status of a post beyond the depth of its queue.
+///
+/// This is the code of the user-mode interface (NDSPI), a warning (R-QP-18). One public consumer takes warnings
+/// for success (R-QP-89); should that matter, return an error here instead.
+//= R-QP-18
+pub const QUEUE_FULL: NTSTATUS = 0x8000_001A_u32.cast_signed();
+
+/// Returns the status of a call without a value.
+pub fn of(answer: Answer) -> NTSTATUS {
+    answer.err().unwrap_or(STATUS_SUCCESS)
+}
+
+/// Maps a failure to create an object.
+//= R-CREATE-14
+pub fn create(error: CreateError) -> NTSTATUS {
+    match error {
+        CreateError::OutOfMemory | CreateError::TooMany => STATUS_INSUFFICIENT_RESOURCES,
+        CreateError::Invalid => STATUS_INVALID_PARAMETER,
+    }
+}
+
+/// Maps a failure to post a work request.
+//= R-QP-4, R-QP-16, R-QP-18, R-QP-19, R-QP-33, R-QP-53, R-QP-84, R-SRQ-5
+pub fn post(error: PostError) -> NTSTATUS {
+    match error {
+        PostError::NotConnected => STATUS_CONNECTION_INVALID,
+        PostError::QueueFull => QUEUE_FULL,
+        PostError::TooManySges => STATUS_DATA_OVERRUN,
+        PostError::TooLong | PostError::InlineTooLong => STATUS_BUFFER_OVERFLOW,
+        PostError::NotAllowed => STATUS_INVALID_DEVICE_REQUEST,
+        //= R-MR-32, R-MR-33, R-MR-36, R-MR-38
+        PostError::Invalid => STATUS_INVALID_PARAMETER,
+        //= R-MR-31, R-MR-59
+        PostError::NoRight => STATUS_ACCESS_VIOLATION,
+    }
+}
+
+/// Maps a failure to modify a shared receive queue.
+//= R-SRQ-11, R-SRQ-12
+pub fn modify(error: ModifyError) -> NTSTATUS {
+    match error {
+        ModifyError::OutOfMemory => STATUS_INSUFFICIENT_RESOURCES,
+        ModifyError::Occupied => STATUS_BUFFER_OVERFLOW,
+    }
+}
+
+/// Maps a failure of a connection command.
+pub fn connection(error: ConnError) -> NTSTATUS {
+    match error {
+        // The connection existed when the connector's state was checked: it has ended since.
+        ConnError::Unknown => STATUS_CONNECTION_ABORTED,
+        ConnError::State => STATUS_CONNECTION_INVALID,
+        //= R-QP-75, R-CONN-18
+        ConnError::QpBusy => STATUS_CONNECTION_ACTIVE,
+        ConnError::Invalid => STATUS_INVALID_PARAMETER,
+        //= R-CONN-2
+        ConnError::NotLocal => STATUS_INVALID_ADDRESS,
+        //= R-CONN-15
+        ConnError::PrivateDataTooLong => STATUS_INVALID_BUFFER_SIZE,
+        ConnError::PortInUse => STATUS_SHARING_VIOLATION,
+        ConnError::OutOfMemory | ConnError::TooMany => STATUS_INSUFFICIENT_RESOURCES,
+    }
+}
+
+/// Maps the reason of a CM REJ. `connecting`: the peer had not accepted before.
+///
+/// Any reason to refuse a request is a refusal, after which a consumer may try again: the peer does not listen,
+/// lacks resources, or still has an older connection of this queue pair.
+//= R-CONN-6, R-CONN-7, R-CONN-10, R-CONN-38, R-CONN-39
+pub fn refusal(reason: RejectReason, connecting: bool) -> NTSTATUS {
+    match (reason, connecting) {
+        (RejectReason::TIMEOUT, true) => STATUS_IO_TIMEOUT,
+        (RejectReason::CONSUMER, _) | (_, true) => STATUS_CONNECTION_REFUSED,
+        (_, false) => STATUS_CONNECTION_ABORTED,
+    }
+}
+
+/// Maps a failure to accept, reject or complete a connection, by a connector whose own state allows it.
+//= R-CONN-29, R-CONN-37, R-CONN-41
+pub fn answer(error: ConnError) -> NTSTATUS {
+    match error {
+        // The peer has ended the connection; the event that reports it is not delivered yet.
+        ConnError::State => STATUS_CONNECTION_ABORTED,
+        other => connection(other),
+    }
+}
+
+/// Maps a failure to map an MDL chain.
+pub fn mdl(error: MdlError) -> NTSTATUS {
+    match error {
+        MdlError::Invalid => STATUS_INVALID_PARAMETER,
+        MdlError::NoResources => STATUS_INSUFFICIENT_RESOURCES,
+    }
+}
+
+/// Maps a failure to resolve the path to a peer.
+//= R-CONN-5
+pub fn resolve(error: ResolveError) -> NTSTATUS {
+    match error {
+        ResolveError::NetworkUnreachable => STATUS_NETWORK_UNREACHABLE,
+        ResolveError::HostUnreachable => STATUS_HOST_UNREACHABLE,
+        ResolveError::NoResources => STATUS_INSUFFICIENT_RESOURCES,
+    }
+}
+
+/// Maps the status of a completion to the set of statuses that a completion may have.
+//= R-QP-43, R-QP-46, R-QP-55, R-QP-56, R-QP-58, R-QP-59, R-QP-62, R-QP-88, R-QP-90
+pub fn completion(status: Status, kind: CompletionKind) -> NTSTATUS {
+    match status {
+        Status::Success => STATUS_SUCCESS,
+        Status::LocalLength if kind.is_receive() => STATUS_BUFFER_OVERFLOW,
+        Status::LocalLength => STATUS_DATA_OVERRUN,
+        Status::LocalProtection | Status::LocalAccess | Status::RemoteAccess => STATUS_ACCESS_VIOLATION,
+        Status::Flushed => STATUS_CANCELLED,
+        Status::RemoteInvalidRequest | Status::RemoteOperation => REMOTE_ERROR,
+        Status::RetryExceeded | Status::RnrRetryExceeded => STATUS_IO_TIMEOUT,
+        Status::LocalOperation | Status::BadResponse => STATUS_INTERNAL_ERROR,
+        //= R-MR-41, R-MR-46
+        Status::MemoryManagement => STATUS_INVALID_DEVICE_REQUEST,
+    }
+}
+
+/// A remote error other than a refused access: numerically NDSPI's `ND_REMOTE_ERROR`.
+const REMOTE_ERROR: NTSTATUS = ndk_abi::nt::STATUS_REMOTE_RESOURCES;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    //= R-CONN-6, R-CONN-7, R-CONN-39
+    #[test]
+    fn refusal_differs_from_timeout_and_from_abort() {
+        let reasons =
+            [RejectReason::INVALID_SERVICE_ID, RejectReason::STALE, RejectReason(3), RejectReason(999)];
+        for reason in reasons {
+            assert_eq!(refusal(reason, true), STATUS_CONNECTION_REFUSED, "{reason:?}");
+            assert_eq!(refusal(reason, false), STATUS_CONNECTION_ABORTED, "{reason:?}");
+        }
+        assert_eq!(
+            [true, false].map(|connecting| refusal(RejectReason::CONSUMER, connecting)),
+            [STATUS_CONNECTION_REFUSED; 2]
+        );
+        assert_eq!(refusal(RejectReason::TIMEOUT, true), STATUS_IO_TIMEOUT);
+        assert_eq!(refusal(RejectReason::TIMEOUT, false), STATUS_CONNECTION_ABORTED);
+    }
+}

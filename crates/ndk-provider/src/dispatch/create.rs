@@ -1,0 +1,26 @@
+//! How create calls return an object.
+
+use crate::base::object::{Created, DispatchTable};
+use crate::base::status::Answer;
+use ndk_abi::nt::{NTSTATUS, STATUS_PENDING, STATUS_SUCCESS};
+
+/// Writes the created object, or null, to the consumer's variable and returns the status. If the call pends, the
+/// variable is not written.
+///
+/// # Safety
+/// `out` is the consumer's variable for the object, valid during the call.
+//= R-CREATE-1, R-CREATE-3, R-CREATE-5
+pub unsafe fn return_created<T: DispatchTable>(
+    outcome: Answer<Created<T>>,
+    out: *mut *mut T::Public,
+) -> NTSTATUS {
+    let (status, object) = match outcome {
+        Ok(created) => (STATUS_SUCCESS, created.publish()),
+        // The variable is no longer ours: the callback may have been made already.
+        Err(STATUS_PENDING) => return STATUS_PENDING,
+        Err(status) => (status, core::ptr::null_mut()),
+    };
+    // SAFETY: the caller's promise.
+    unsafe { out.write(object) };
+    status
+}

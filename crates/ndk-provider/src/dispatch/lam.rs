@@ -1,0 +1,96 @@
+//! Logical address mappings: `NdkBuildLAM` and `NdkReleaseLAM`.
+
+use super::buffers::Sent;
+use crate::base::callback::RequestCompletion;
+use crate::objects::adapter::Adapter;
+use crate::objects::lam;
+use core::ffi::c_void;
+use ndk_abi::ndk::{
+    NDK_ADAPTER, NDK_FN_REQUEST_COMPLETION, NDK_LOGICAL_ADDRESS, NDK_LOGICAL_ADDRESS_MAPPING,
+};
+use ndk_abi::nt::{MDL, NTSTATUS, STATUS_INVALID_PARAMETER};
+use nt::MdlChain;
+
+/// The consumer's variables for a mapping's description.
+struct Description {
+    mdl: *mut MDL,
+    lam: *mut NDK_LOGICAL_ADDRESS_MAPPING,
+    size: *mut u32,
+    offset: *mut u32,
+}
+
+/// `NdkBuildLAM`.
+//= R-LAM-5, R-LAM-14, R-LAM-15, R-LAM-16
+pub unsafe extern "efiapi" fn build(
+    adapter: *mut NDK_ADAPTER,
+    mdl: *mut MDL,
+    length: usize,
+    completion: Option<NDK_FN_REQUEST_COMPLETION>,
+    context: *mut c_void,
+    lam: *mut NDK_LOGICAL_ADDRESS_MAPPING,
+    size: *mut u32,
+    offset: *mut u32,
+) -> NTSTATUS {
+    let adapter = object!(Adapter, adapter);
+    // SAFETY: the consumer's MDL chain, unchanged during the call.
+    let chain = unsafe { MdlChain::new(mdl) };
+    // SAFETY: the consumer's variable, valid during the call.
+    let (Some(chain), Some(room)) = (chain, unsafe { size.as_mut() }) else {
+        return STATUS_INVALID_PARAMETER;
+    };
+    if let Err((status, needed)) = lam::needed(chain, length, if lam.is_null() { 0 } else { *room }) {
+        *room = needed.unwrap_or(*room);
+        return status;
+    }
+    let description = Sent::new(Description { mdl, lam, size, offset });
+    let completion = RequestCompletion::new(completion, context);
+    adapter.shared().request(&adapter, completion, move |adapter| {
+        let Description { mdl, lam, size, offset } = description.get();
+        // SAFETY: the consumer's MDL chain, unchanged until the request completes.
+        let chain = unsafe { MdlChain::new(mdl) }.ok_or(STATUS_INVALID_PARAMETER)?;
+        let built = adapter.mappings().build(&adapter.shared().engine, chain, length)?;
+        // SAFETY: the consumer's buffer has room for the description, as `needed` found.
+        unsafe { describe(lam, &built) };
+        // SAFETY: the consumer's variable, valid until the request completes.
+        unsafe { size.write(16 + 8 * built.pages) };
+        if !offset.is_null() {
+            // SAFETY: as above.
+            unsafe { offset.write(built.offset) };
+        }
+        Ok(())
+    })
+}
+
+/// Writes the description of a mapping.
+///
+/// # Safety
+/// `lam` has room for the head and `built.pages` addresses.
+//= R-LAM-8, R-LAM-9, R-LAM-13
+unsafe fn describe(lam: *mut NDK_LOGICAL_ADDRESS_MAPPING, built: &lam::Built) {
+    // SAFETY: the caller's promise.
+    let context = unsafe { &raw mut (*lam).AdapterContext };
+    // SAFETY: the caller's promise.
+    unsafe { context.write(core::ptr::without_provenance_mut(built.number)) };
+    // SAFETY: the caller's promise.
+    let count = unsafe { &raw mut (*lam).AdapterPageCount };
+    // SAFETY: the caller's promise.
+    unsafe { count.write(built.pages) };
+    // SAFETY: the caller's promise.
+    let pages = unsafe { &raw mut (*lam).AdapterPageArray }.cast::<NDK_LOGICAL_ADDRESS>();
+    for index in 0..built.pages {
+        let address = built.first_page + 4096 * u64::from(index);
+        // SAFETY: the caller's promise; `index` is below the number of pages.
+        let page = unsafe { pages.add(index as usize) };
+        // SAFETY: the caller's promise.
+        unsafe { page.write(NDK_LOGICAL_ADDRESS { QuadPart: address.cast_signed() }) };
+    }
+}
+
+/// `NdkReleaseLAM`.
+pub unsafe extern "efiapi" fn release(adapter: *mut NDK_ADAPTER, lam: *mut NDK_LOGICAL_ADDRESS_MAPPING) {
+    let adapter = object!(Adapter, adapter, or return);
+    // SAFETY: the consumer's mapping, as `build` described it.
+    if let Some(lam) = unsafe { lam.as_ref() } {
+        adapter.mappings().release(&adapter.shared().engine, lam.AdapterContext.addr());
+    }
+}

@@ -1,0 +1,108 @@
+//! The consumer's lists: scatter/gather elements, inline data, page addresses.
+
+use crate::base::limits::LIMITS;
+use crate::base::status::Answer;
+use core::ffi::c_void;
+use ndk_abi::ndk::{NDK_LOGICAL_ADDRESS, NDK_SGE};
+use ndk_abi::nt::{STATUS_BUFFER_OVERFLOW, STATUS_DATA_OVERRUN, STATUS_INVALID_PARAMETER};
+use roce::Sge;
+
+/// Maximum number of elements of any request.
+pub const MAX_SGES: usize = {
+    let (a, b, c) = (LIMITS.initiator_sges, LIMITS.receive_sges, LIMITS.read_sges);
+    let longest = if a > b { a } else { b };
+    (if longest > c { longest } else { c }) as usize
+};
+
+/// Maximum number of bytes, and of elements, of an inline request.
+//= R-QP-32
+pub const MAX_INLINE: usize = LIMITS.inline as usize;
+
+/// Copies a consumer's list, which the consumer may free when the post returns.
+///
+/// # Errors
+/// `STATUS_DATA_OVERRUN` if the list is longer than any request's, `STATUS_INVALID_PARAMETER` if it is null.
+///
+/// # Safety
+/// `sgl` is null or has `count` elements.
+//= R-QP-13, R-QP-14, R-QP-41
+pub unsafe fn sges(sgl: *const NDK_SGE, count: u32, copy: &mut [Sge; MAX_SGES]) -> Answer<&[Sge]> {
+    let copy = copy.get_mut(..count as usize).ok_or(STATUS_DATA_OVERRUN)?;
+    if sgl.is_null() && count != 0 {
+        return Err(STATUS_INVALID_PARAMETER);
+    }
+    for (index, slot) in copy.iter_mut().enumerate() {
+        // SAFETY: `index` is below `count`.
+        let element = unsafe { element(sgl, index) };
+        *slot = Sge { address: address(&element).expose_provenance() as u64, ..numbers(&element) };
+    }
+    Ok(copy)
+}
+
+/// Copies the data of an inline list, whose tokens are ignored. Checks the largest limit of any queue pair; the
+/// queue pair checks its own.
+///
+/// # Errors
+/// `STATUS_DATA_OVERRUN` for too many elements, `STATUS_BUFFER_OVERFLOW` for too many bytes,
+/// `STATUS_INVALID_PARAMETER` for a null list.
+///
+/// # Safety
+/// `sgl` is null or has `count` elements, and each points to memory that is readable during the call.
+//= R-QP-30, R-QP-32, R-QP-33, R-IRQL-7
+pub unsafe fn gather(sgl: *const NDK_SGE, count: u32, copy: &mut [u8; MAX_INLINE]) -> Answer<&[u8]> {
+    if count as usize > MAX_INLINE {
+        return Err(STATUS_DATA_OVERRUN);
+    }
+    if sgl.is_null() && count != 0 {
+        return Err(STATUS_INVALID_PARAMETER);
+    }
+    let mut filled = 0usize;
+    for index in 0..count as usize {
+        // SAFETY: `index` is below `count`.
+        let element = unsafe { element(sgl, index) };
+        let length = element.Length as usize;
+        let end = filled.checked_add(length).ok_or(STATUS_BUFFER_OVERFLOW)?;
+        let room = copy.get_mut(filled..end).ok_or(STATUS_BUFFER_OVERFLOW)?;
+        // SAFETY: the caller's promise; `room` has the same length and is exclusive.
+        unsafe { core::ptr::copy_nonoverlapping(address(&element).cast(), room.as_mut_ptr(), length) };
+        filled = end;
+    }
+    Ok(copy.get(..filled).unwrap_or_default())
+}
+
+/// Reads an element of a list.
+///
+/// # Safety
+/// `sgl` has more than `index` elements.
+unsafe fn element(sgl: *const NDK_SGE, index: usize) -> NDK_SGE {
+    // SAFETY: the caller's promise.
+    let element = unsafe { sgl.add(index) };
+    // SAFETY: the caller's promise.
+    unsafe { element.read() }
+}
+
+/// Returns the address of an element: virtual or logical, depending on its token.
+fn address(element: &NDK_SGE) -> *mut c_void {
+    // SAFETY: both members of the union are eight bytes, and any value is valid.
+    unsafe { element.Anonymous.VirtualAddress }
+}
+
+fn numbers(element: &NDK_SGE) -> Sge {
+    Sge { address: 0, length: element.Length, key: element.MemoryRegionToken }
+}
+
+/// Returns the page addresses of a fast registration, in the consumer's array.
+///
+/// # Errors
+/// `STATUS_INVALID_PARAMETER` if the array is null, empty or too long.
+///
+/// # Safety
+/// `pages` is null or has `count` entries during `'a`.
+//= R-MR-32, R-MR-39
+pub unsafe fn page_addresses<'a>(pages: *const NDK_LOGICAL_ADDRESS, count: u32) -> Answer<&'a [u64]> {
+    if pages.is_null() || count == 0 || count > LIMITS.fast_pages {
+        return Err(STATUS_INVALID_PARAMETER);
+    }
+    // SAFETY: the caller's promise; an address is eight bytes, and any value is valid.
+    Ok(unsafe { core::slice::from_raw_parts(pages.cast(), count as usize) })
+}

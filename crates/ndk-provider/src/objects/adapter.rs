@@ -1,0 +1,65 @@
+//! NDK adapters: one for each open.
+
+use super::lam::LogicalMappings;
+use crate::base::limits;
+use crate::base::object::{Created, ObjectType, Ref};
+use crate::base::shared::Shared;
+use crate::base::status::Answer;
+use ndk_abi::ndk::{NDK_ADAPTER, NDK_ADAPTER_INFO, NDK_OBJECT_TYPE, NDK_VERSION};
+use ndk_abi::nt::STATUS_INSUFFICIENT_RESOURCES;
+use nt::Event;
+use roce::Arc;
+
+/// The data of an adapter object.
+pub struct Adapter {
+    shared: Arc<Shared>,
+    version: NDK_VERSION,
+    mappings: LogicalMappings,
+    /// Allocated at open, because close cannot fail.
+    closed: Arc<Event>,
+}
+
+impl ObjectType for Adapter {
+    type Public = NDK_ADAPTER;
+    const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeAdapter;
+
+    //= R-OPEN-29
+    fn on_finish(&self) {
+        self.mappings.release_all(&self.shared.engine);
+    }
+}
+
+impl Adapter {
+    pub fn create(shared: &Arc<Shared>, version: NDK_VERSION) -> Answer<Created<Self>> {
+        const NO_RESOURCES: i32 = STATUS_INSUFFICIENT_RESOURCES;
+        let closed = Arc::try_new(Event::try_new().ok_or(NO_RESOURCES)?).map_err(|_| NO_RESOURCES)?;
+        let mappings = LogicalMappings::new();
+        Created::try_new(version, Self { shared: Arc::clone(shared), version, mappings, closed })
+    }
+
+    /// Closes the adapter and returns when it is freed. `PASSIVE_LEVEL`.
+    pub fn close(this: &Ref<Self>) {
+        let closed = Arc::clone(&this.closed);
+        this.close_and_wait(&closed);
+    }
+
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Returns the logical address mappings built on this adapter.
+    pub fn mappings(&self) -> &LogicalMappings {
+        &self.mappings
+    }
+
+    /// Returns the version in the header of all objects below this adapter.
+    //= R-OPEN-13
+    pub fn version(&self) -> NDK_VERSION {
+        self.version
+    }
+
+    //= R-INFO-1, R-INFO-39
+    pub fn info(&self) -> NDK_ADAPTER_INFO {
+        limits::adapter_info(self.version)
+    }
+}

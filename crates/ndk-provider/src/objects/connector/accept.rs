@@ -1,0 +1,106 @@
+//! The passive side: the connect event, `NdkAccept`, `NdkReject`.
+
+use super::connection_data::{ConnectParameters, Exchanged};
+use super::object::Connector;
+use super::state::{Event, State};
+use crate::base::address::with_scope;
+use crate::base::callback::{DisconnectEvent, RequestCompletion};
+use crate::base::limits::LIMITS;
+use crate::base::object::{Created, Ref};
+use crate::base::pended_call::PendedRequest;
+use crate::base::registry::Registered;
+use crate::base::shared::now;
+use crate::base::status::{self, Answer};
+use crate::objects::listener::Listener;
+use crate::objects::qp::Qp;
+use ndk_abi::nt::{STATUS_INVALID_BUFFER_SIZE, STATUS_INVALID_PARAMETER};
+use roce::{AcceptSpec, ConnId, Request};
+
+/// Processes a connection request of a peer: creates its connector and raises the connect event. If the listener
+/// does not accept requests now, the peer is refused as if there were no listener.
+//= R-CONN-45, R-CONN-46, R-CONN-47, R-CONN-48, R-CONN-49, R-CLOSE-15
+#[inline(never)]
+pub fn on_request(listener: &Ref<Listener>, connection: ConnId, request: &Request) {
+    let created = if listener.accepts(request.path.local_ip) {
+        Connector::for_request(listener, connection, request).ok()
+    } else {
+        None
+    };
+    match created {
+        Some(created) => listener.connect_event().call(created.publish()),
+        None => listener.adapter().shared().engine.release(now(), connection),
+    }
+}
+
+impl Connector {
+    /// Creates a connector for a connection request.
+    //= R-CONN-24, R-CONN-47, R-CONN-78
+    fn for_request(listener: &Ref<Listener>, connection: ConnId, request: &Request) -> Answer<Created<Self>> {
+        let adapter = listener.adapter();
+        let created = Self::new(adapter, Some(listener.clone()), State::RequestReceived)?;
+        let this = created.reference();
+        let mut inner = this.inner.lock();
+        inner.connection = Some(connection);
+        let scope = adapter.shared().environment.link().scope;
+        inner.local = Some(with_scope(request.path.local_ip, request.local_port, scope));
+        inner.remote = Some(with_scope(request.path.remote_ip, request.remote_port, scope));
+        let parameters = ConnectParameters { reads: request.reads, private_data: request.private_data };
+        inner.exchanged = Exchanged::Peer(parameters);
+        drop(inner);
+        adapter.shared().engine.set_context(connection, this.ticket().number());
+        Ok(created)
+    }
+
+    /// `NdkAccept`. `Ok` means that the call pends.
+    //= R-CONN-19, R-CONN-25, R-CONN-32, R-CONN-34, R-CONN-41, R-CONN-43, R-CONN-44
+    #[inline(never)]
+    pub fn accept(
+        this: &Ref<Self>,
+        qp: &Ref<Qp>,
+        parameters: &ConnectParameters,
+        disconnect_event: Option<DisconnectEvent>,
+        completion: Option<RequestCompletion>,
+    ) -> Answer {
+        if !qp.pd().adapter().is(this.adapter()) {
+            return Err(STATUS_INVALID_PARAMETER);
+        }
+        let shared = this.shared();
+        let mut inner = this.inner.lock();
+        let (next, connection) = inner.command(Event::Accept)?;
+        qp.attach()?;
+        let spec = AcceptSpec {
+            reads: parameters.reads,
+            private_data: parameters.private_data.as_slice(),
+            context: this.ticket().number(),
+        };
+        if let Err(error) = shared.engine.accept(now(), connection, qp.pair(), &spec) {
+            qp.detach();
+            return Err(status::answer(error));
+        }
+        inner.state = next;
+        inner.qp = Some(qp.clone());
+        inner.disconnect_event = disconnect_event;
+        inner.pending = Some(PendedRequest::new(this.clone(), completion));
+        drop(inner);
+        shared.after_call();
+        Ok(())
+    }
+
+    /// `NdkReject`, also of a connection that the peer has accepted.
+    //= R-CONN-36, R-CONN-37, R-CONN-40
+    pub fn reject(&self, private_data: &[u8]) -> Answer {
+        if private_data.len() > LIMITS.callee_data as usize {
+            return Err(STATUS_INVALID_BUFFER_SIZE);
+        }
+        let shared = self.shared();
+        let mut inner = self.inner.lock();
+        let (next, connection) = inner.command(Event::Reject)?;
+        shared.engine.reject(now(), connection, private_data).map_err(status::answer)?;
+        inner.state = next;
+        inner.detach_qp();
+        shared.counters.connect_failure.add();
+        drop(inner);
+        shared.after_call();
+        Ok(())
+    }
+}

@@ -1,0 +1,186 @@
+//! The active side: `NdkConnect`, `NdkConnectWithSharedEndpoint`, `NdkCompleteConnect`.
+
+use super::connection_data::{ConnectParameters, Exchanged};
+use super::object::{Connector, Inner};
+use super::state::{Event, State};
+use crate::base::address::{normalize, with_scope};
+use crate::base::callback::{DisconnectEvent, RequestCompletion};
+use crate::base::environment::Path;
+use crate::base::object::Ref;
+use crate::base::pended_call::PendedRequest;
+use crate::base::ports::{Endpoint, PortSpace, Purpose};
+use crate::base::registry::Registered;
+use crate::base::shared::{Shared, now};
+use crate::base::status::{self, Answer};
+use crate::objects::qp::Qp;
+use crate::objects::shared_endpoint::SharedEndpoint;
+use core::net::{IpAddr, SocketAddr};
+use ndk_abi::nt::{
+    STATUS_ADDRESS_ALREADY_EXISTS, STATUS_CONNECTION_INVALID, STATUS_INSUFFICIENT_RESOURCES,
+    STATUS_INVALID_ADDRESS, STATUS_INVALID_DEVICE_STATE, STATUS_INVALID_PARAMETER,
+    STATUS_NETWORK_UNREACHABLE,
+};
+use nt::WorkItem;
+use roce::{ConnId, ConnectSpec};
+use roce_wire::{MacAddr, PathMtu};
+
+/// The local address of a connect.
+pub enum Source<'a> {
+    /// An address of the adapter; port 0 selects an ephemeral port.
+    Address(SocketAddr),
+    Shared(&'a Ref<SharedEndpoint>),
+}
+
+impl Connector {
+    /// `NdkConnect` and `NdkConnectWithSharedEndpoint`. `Ok` means that the call pends.
+    //= R-CONN-1, R-CONN-2, R-CONN-3, R-CONN-8, R-CONN-9, R-CONN-17, R-CONN-18, R-CONN-19, R-CONN-26
+    //= R-CONN-27, R-CREATE-52
+    #[inline(never)]
+    pub fn connect(
+        this: &Ref<Self>,
+        qp: &Ref<Qp>,
+        source: &Source<'_>,
+        destination: SocketAddr,
+        parameters: &ConnectParameters,
+        completion: Option<RequestCompletion>,
+    ) -> Answer {
+        let shared = this.shared();
+        let scope = shared.environment.link().scope;
+        let local = match *source {
+            Source::Address(address) => normalize(address, scope).ok_or(STATUS_INVALID_ADDRESS)?,
+            Source::Shared(endpoint) => endpoint.address(),
+        };
+        let destination = normalize(destination, scope).ok_or(STATUS_NETWORK_UNREACHABLE)?;
+        let same_adapter = qp.pd().adapter().is(this.adapter())
+            && match source {
+                Source::Address(_) => true,
+                Source::Shared(endpoint) => endpoint.adapter().is(this.adapter()),
+            };
+        if !same_adapter || local.is_ipv4() != destination.is_ipv4() || destination.port() == 0 {
+            return Err(STATUS_INVALID_PARAMETER);
+        }
+        if !shared.environment.is_local(local.ip()) {
+            return Err(STATUS_INVALID_ADDRESS);
+        }
+        if destination.ip().is_unspecified() {
+            return Err(STATUS_NETWORK_UNREACHABLE);
+        }
+        let endpoint = match source {
+            Source::Address(_) => Some(PortSpace::reserve(&shared.ports, local, Purpose::Connector)?),
+            Source::Shared(_) => {
+                Self::check_unique(shared, local, destination)?;
+                None
+            }
+        };
+        let port = endpoint.as_ref().map_or(local.port(), Endpoint::port);
+        let local = with_scope(local.ip(), port, scope);
+        // The work item holds the adapter, not the connector: a connector closes without waiting for it.
+        let (number, adapter) = (this.ticket().number(), this.adapter().clone());
+        let item = WorkItem::try_new(shared.environment.owner(), move || {
+            let shared = adapter.shared();
+            let path = Self::resolve(shared, local.ip(), destination.ip());
+            if let Some(connector) = shared.registry.find::<Self>(number) {
+                Self::on_resolved(&connector, path);
+            }
+        });
+        let item = item.map_err(|_| STATUS_INSUFFICIENT_RESOURCES)?;
+        {
+            let mut inner = this.inner.lock();
+            let next = inner.state.on(Event::Connect).ok_or(STATUS_INVALID_DEVICE_STATE)?;
+            qp.attach()?;
+            inner.state = next;
+            inner.qp = Some(qp.clone());
+            inner.local = Some(local);
+            inner.remote = Some(destination);
+            inner.endpoint = endpoint;
+            if let Source::Shared(endpoint) = source {
+                inner.shared_endpoint = Some((*endpoint).clone());
+            }
+            inner.exchanged = Exchanged::Local(*parameters);
+            inner.pending = Some(PendedRequest::new(this.clone(), completion));
+        }
+        item.queue();
+        Ok(())
+    }
+
+    /// Resolves the path to the peer, which may be this adapter. `PASSIVE_LEVEL`.
+    //= R-INFO-29
+    fn resolve(shared: &Shared, local: IpAddr, destination: IpAddr) -> Answer<Path> {
+        if !shared.environment.is_local(destination) {
+            return shared.environment.resolve(local, destination).map_err(status::resolve);
+        }
+        shared.loopback.open()?;
+        let link = shared.environment.link();
+        Ok(Path { remote_mac: link.mac, mtu: link.mtu })
+    }
+
+    /// Checks that no other connection from a shared endpoint has the same local and remote address.
+    //= R-CONN-4
+    fn check_unique(shared: &Shared, local: SocketAddr, remote: SocketAddr) -> Answer {
+        let mut in_use = false;
+        shared.registry.for_each(|connector: &Self| {
+            let inner = connector.inner.lock();
+            let live = !matches!(inner.state, State::Ended | State::Closed | State::Idle);
+            in_use |= live && inner.local == Some(local) && inner.remote == Some(remote);
+        });
+        if in_use { Err(STATUS_ADDRESS_ALREADY_EXISTS) } else { Ok(()) }
+    }
+
+    /// Sends the connection request once the path is resolved. `PASSIVE_LEVEL`.
+    #[inline(never)]
+    fn on_resolved(this: &Ref<Self>, path: Answer<Path>) {
+        let shared = this.shared();
+        let mut inner = this.inner.lock();
+        if let Some(next) = inner.state.on(Event::Resolve) {
+            match path.and_then(|path| inner.send_request(shared, &path, this.ticket().number())) {
+                Ok(connection) => {
+                    inner.connection = Some(connection);
+                    inner.state = next;
+                }
+                Err(status) => inner.fail(shared, status),
+            }
+        }
+        drop(inner);
+        this.make_callbacks();
+        shared.after_call();
+    }
+
+    /// `NdkCompleteConnect`. Completes inline: the engine sends the CM RTU and does not wait.
+    //= R-CONN-28, R-CONN-29, R-CONN-32, R-CONN-33
+    pub fn complete_connect(&self, disconnect_event: Option<DisconnectEvent>) -> Answer {
+        let shared = self.shared();
+        let mut inner = self.inner.lock();
+        let (next, connection) = inner.command(Event::Complete)?;
+        shared.engine.complete(now(), connection).map_err(status::answer)?;
+        inner.state = next;
+        inner.disconnect_event = disconnect_event;
+        inner.set_active(shared, true);
+        shared.counters.connect.add();
+        drop(inner);
+        shared.after_call();
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Sends the connection request (CM REQ).
+    fn send_request(&self, shared: &Shared, path: &Path, context: u64) -> Answer<ConnId> {
+        let (Some(local), Some(remote), Some(qp), Exchanged::Local(parameters)) =
+            (self.local, self.remote, &self.qp, &self.exchanged)
+        else {
+            return Err(STATUS_CONNECTION_INVALID);
+        };
+        let link = shared.environment.link();
+        let macs = (MacAddr(link.mac), MacAddr(path.remote_mac));
+        let spec = ConnectSpec {
+            path: roce_wire::Path::new(macs.0, macs.1, local.ip(), remote.ip()),
+            local_port: local.port(),
+            remote_port: remote.port(),
+            mtu: PathMtu::largest_for(path.mtu.min(link.mtu) as usize).ok_or(STATUS_NETWORK_UNREACHABLE)?,
+            reads: parameters.reads,
+            private_data: parameters.private_data.as_slice(),
+            context,
+        };
+        shared.engine.connect(now(), qp.pair(), &spec).map_err(status::connection)
+    }
+}

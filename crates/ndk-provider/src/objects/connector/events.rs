@@ -1,0 +1,113 @@
+//! What the engine's events do to a connector: replies, refusals, disconnects, aborts.
+
+use super::connection_data::{ConnectParameters, Exchanged};
+use super::object::{Connector, Inner};
+use super::state::{Event, State};
+use crate::base::shared::Shared;
+use crate::base::status;
+use ndk_abi::nt::{NTSTATUS, STATUS_CONNECTION_ABORTED, STATUS_IO_TIMEOUT, STATUS_SUCCESS};
+use roce::{ConnEvent, ReadLimits};
+
+impl Connector {
+    /// Processes an event of the engine and makes the callbacks that are due. On the provider's own stack.
+    #[inline(never)]
+    pub fn on_event(&self, event: &ConnEvent) {
+        self.inner.lock().on_event(self.shared(), event);
+        self.make_callbacks();
+    }
+
+    /// Aborts the connection because the device or the local address was removed.
+    //= R-PNP-8, R-PNP-10, R-CONN-101
+    pub fn abort(&self) {
+        let shared = self.shared();
+        let mut inner = self.inner.lock();
+        if let Some(qp) = &inner.qp {
+            shared.engine.flush(qp.pair());
+        }
+        inner.on_event(shared, &ConnEvent::Aborted);
+        inner.fail(shared, STATUS_CONNECTION_ABORTED);
+        drop(inner);
+        self.defer_callbacks();
+    }
+}
+
+impl Inner {
+    fn on_event(&mut self, shared: &Shared, event: &ConnEvent) {
+        match *event {
+            // Delivered to the listener.
+            ConnEvent::Request(_) => {}
+            //= R-CONN-11
+            ConnEvent::Replied { reads, private_data } => {
+                if self.enter(shared, Event::Reply) {
+                    self.exchanged = Exchanged::Peer(ConnectParameters { reads, private_data });
+                    self.finish_pending(STATUS_SUCCESS);
+                }
+            }
+            //= R-CONN-6, R-CONN-38, R-CONN-39
+            ConnEvent::Refused { reason, private_data } => {
+                let connecting = self.state == State::Connecting;
+                if connecting {
+                    let reads = ReadLimits::default();
+                    self.exchanged = Exchanged::Peer(ConnectParameters { reads, private_data });
+                }
+                self.fail(shared, status::refusal(reason, connecting));
+            }
+            //= R-CONN-11, R-CONN-22, R-CONN-25
+            ConnEvent::Established { reads } => {
+                if self.enter(shared, Event::Establish) {
+                    if let Exchanged::Peer(parameters) = &mut self.exchanged {
+                        parameters.reads = reads;
+                    }
+                    self.set_active(shared, true);
+                    shared.counters.accept.add();
+                    self.finish_pending(STATUS_SUCCESS);
+                }
+            }
+            //= R-CONN-87, R-CONN-90, R-QP-72
+            ConnEvent::Disconnected => {
+                // If the consumer is disconnecting itself, `DisconnectDone` completes that. It always follows,
+                // after the flush.
+                //= R-CONN-84, R-CONN-94
+                if self.state != State::Disconnecting && !self.peer_disconnected(shared) {
+                    self.fail(shared, STATUS_CONNECTION_ABORTED);
+                }
+            }
+            //= R-CONN-80, R-CONN-81, R-CONN-94, R-CONN-95
+            ConnEvent::DisconnectDone { graceful } => {
+                if self.enter(shared, Event::DisconnectDone) {
+                    self.finish_pending(if graceful { STATUS_SUCCESS } else { STATUS_IO_TIMEOUT });
+                }
+            }
+            //= R-QP-60, R-QP-69, R-CONN-81, R-CONN-87
+            ConnEvent::Aborted => {
+                if self.peer_disconnected(shared) {
+                    shared.counters.connection_error.add();
+                } else {
+                    self.fail(shared, STATUS_CONNECTION_ABORTED);
+                }
+            }
+            //= R-CONN-7, R-CONN-30, R-CONN-42
+            ConnEvent::TimedOut => self.fail(shared, STATUS_IO_TIMEOUT),
+        }
+    }
+
+    /// Raises the disconnect event if the connector is connected. Returns whether it is.
+    fn peer_disconnected(&mut self, shared: &Shared) -> bool {
+        let disconnected = self.enter(shared, Event::PeerDisconnect);
+        self.disconnect_event_due |= disconnected;
+        disconnected
+    }
+
+    /// Connecting, accepting or disconnecting has failed.
+    //= R-CONN-10, R-PERF-4, R-PERF-13
+    pub fn fail(&mut self, shared: &Shared, status: NTSTATUS) {
+        let disconnecting = self.state == State::Disconnecting;
+        if self.enter(shared, Event::Fail) {
+            if !disconnecting {
+                shared.counters.connect_failure.add();
+                self.detach_qp();
+            }
+            self.finish_pending(status);
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The connector object.
+//!
+//! Commands are given to the engine under the connector's lock, so that an event cannot overtake the command
+//! that caused it. Callbacks are made without the lock, in order and one at a time
+//! ([`Connector::make_callbacks`]): the completion of the pending request first, then the disconnect event
+//! (R-CONN-92).
+//= R-CONN-92
+
+use super::connection_data::{ConnectParameters, ConnectionData, Exchanged};
+use super::state::{Event, State};
+use crate::base::callback::DisconnectEvent;
+use crate::base::object::{Created, ObjectType, Ref};
+use crate::base::pended_call::PendedRequest;
+use crate::base::ports::Endpoint;
+use crate::base::registry::{Registered, Registry, Ticket};
+use crate::base::shared::{Shared, now};
+use crate::base::status::Answer;
+use crate::objects::adapter::Adapter;
+use crate::objects::listener::Listener;
+use crate::objects::qp::Qp;
+use crate::objects::shared_endpoint::SharedEndpoint;
+use core::net::SocketAddr;
+use ndk_abi::ndk::{NDK_CONNECTOR, NDK_OBJECT_TYPE};
+use ndk_abi::nt::{NTSTATUS, STATUS_CANCELLED, STATUS_CONNECTION_ABORTED, STATUS_CONNECTION_INVALID};
+use nt::SpinLock;
+use roce::{Arc, ConnId};
+
+/// The data of a connector object.
+pub struct Connector {
+    ticket: Ticket,
+    pub(super) inner: SpinLock<Inner>,
+    /// The listener of an incoming request, which is an antecedent.
+    //= R-CLOSE-15
+    _listener: Option<Ref<Listener>>,
+    adapter: Ref<Adapter>,
+}
+
+/// The part of a connector that its lock guards.
+pub(super) struct Inner {
+    pub state: State,
+    pub connection: Option<ConnId>,
+    pub local: Option<SocketAddr>,
+    pub remote: Option<SocketAddr>,
+    pub exchanged: Exchanged,
+    /// Held from connect or accept on.
+    //= R-CLOSE-14
+    pub qp: Option<Ref<Qp>>,
+    /// The port of a connect without a shared endpoint.
+    //= R-CONN-56, R-CONN-58
+    pub endpoint: Option<Endpoint>,
+    /// The shared endpoint of a connect with one.
+    pub shared_endpoint: Option<Ref<SharedEndpoint>>,
+    /// The connect, accept or disconnect that pends.
+    pub pending: Option<PendedRequest<Connector>>,
+    /// The status of the pending request, once it is decided.
+    pub outcome: Option<NTSTATUS>,
+    pub disconnect_event: Option<DisconnectEvent>,
+    /// The disconnect event is to be raised.
+    pub disconnect_event_due: bool,
+    /// A thread is making callbacks.
+    delivering: bool,
+    /// Counted as an active connection.
+    active: bool,
+}
+
+impl ObjectType for Connector {
+    type Public = NDK_CONNECTOR;
+    const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeConnector;
+
+    /// Closes abortively: flushes the queue pair, rejects a peer that waits for an answer, disconnects one that
+    /// is connected. The consumer gets no disconnect event.
+    //= R-CLOSE-6, R-CLOSE-7, R-CLOSE-30, R-CLOSE-31, R-CLOSE-32, R-CONN-89, R-CONN-96
+    fn on_close(this: &Ref<Self>) {
+        let shared = this.adapter.shared();
+        let mut inner = this.inner.lock();
+        let previous = inner.state;
+        inner.enter(shared, Event::Close);
+        if let Some(connection) = inner.connection.take() {
+            shared.engine.release(now(), connection);
+        }
+        if let Some(qp) = &inner.qp {
+            match previous {
+                State::Connected | State::Disconnecting | State::PeerDisconnected => qp.set_used(),
+                _ => qp.detach(),
+            }
+        }
+        inner.disconnect_event = None;
+        inner.finish_pending(STATUS_CANCELLED);
+        drop(inner);
+        // The DPC makes the callback, not the closing thread.
+        this.defer_callbacks();
+        shared.after_call();
+    }
+
+    fn on_finish(&self) {
+        self.ticket.leave();
+        let endpoint = self.inner.lock().endpoint.take();
+        drop(endpoint);
+    }
+}
+
+impl Registered for Connector {
+    fn ticket(&self) -> &Ticket {
+        &self.ticket
+    }
+}
+
+impl Connector {
+    /// `NdkCreateConnector`.
+    //= R-CREATE-45
+    pub fn create(adapter: &Ref<Adapter>) -> Answer<Created<Self>> {
+        Self::new(adapter, None, State::Idle)
+    }
+
+    pub(super) fn new(
+        adapter: &Ref<Adapter>,
+        listener: Option<Ref<Listener>>,
+        state: State,
+    ) -> Answer<Created<Self>> {
+        let ticket = Registry::ticket(&adapter.shared().registry)?;
+        let inner = SpinLock::new(Inner::new(state));
+        let body = Self { ticket, inner, _listener: listener, adapter: adapter.clone() };
+        let created = Created::try_new(adapter.version(), body)?;
+        Ticket::enter(&created.reference());
+        Ok(created)
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        self.adapter.shared()
+    }
+
+    /// Has the DPC make the callbacks that are due.
+    pub(super) fn defer_callbacks(&self) {
+        self.shared().registry.defer(&self.ticket);
+    }
+
+    /// Makes the callbacks that are due, unless another thread is doing so. Called without a lock, on the
+    /// provider's own stack.
+    pub fn make_callbacks(&self) {
+        let mut inner = self.inner.lock();
+        if core::mem::replace(&mut inner.delivering, true) {
+            return;
+        }
+        // Bounded: a connector makes few callbacks in its lifetime, each once.
+        loop {
+            if let Some((request, status)) = inner.take_completed() {
+                drop(inner);
+                request.complete(status);
+            } else if let Some(event) = inner.take_disconnect_event() {
+                drop(inner);
+                event.call();
+            } else {
+                inner.delivering = false;
+                return;
+            }
+            inner = self.inner.lock();
+        }
+    }
+
+    /// `NdkGetConnectionData`.
+    //= R-CONN-22, R-CONN-72, R-CONN-73, R-CONN-74
+    pub fn data(&self) -> Answer<ConnectionData> {
+        let inner = self.inner.lock();
+        let Exchanged::Peer(ConnectParameters { reads, private_data }) = inner.exchanged else {
+            return Err(STATUS_CONNECTION_INVALID);
+        };
+        let (inbound, outbound) = (reads.inbound.into(), reads.outbound.into());
+        Ok(ConnectionData { inbound, outbound, private_data })
+    }
+
+    /// `NdkGetLocalAddress`.
+    //= R-CONN-77, R-CONN-79
+    pub fn local_address(&self) -> Answer<SocketAddr> {
+        self.inner.lock().local.ok_or(STATUS_CONNECTION_INVALID)
+    }
+
+    /// `NdkGetPeerAddress`.
+    //= R-CONN-78, R-CONN-79
+    pub fn peer_address(&self) -> Answer<SocketAddr> {
+        self.inner.lock().remote.ok_or(STATUS_CONNECTION_INVALID)
+    }
+
+    /// Returns the local and the remote address of an active connection.
+    //= R-OIDNDK-27
+    pub fn active_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        let inner = self.inner.lock();
+        if inner.active { inner.local.zip(inner.remote) } else { None }
+    }
+
+    pub fn adapter(&self) -> &Ref<Adapter> {
+        &self.adapter
+    }
+}
+
+impl Inner {
+    fn new(state: State) -> Self {
+        Self {
+            state,
+            connection: None,
+            local: None,
+            remote: None,
+            exchanged: Exchanged::None,
+            qp: None,
+            endpoint: None,
+            shared_endpoint: None,
+            pending: None,
+            outcome: None,
+            disconnect_event: None,
+            disconnect_event_due: false,
+            delivering: false,
+            active: false,
+        }
+    }
+
+    /// Returns the next state for a consumer's command, and the engine's connection.
+    pub fn command(&self, event: Event) -> Answer<(State, ConnId)> {
+        match (self.state.on(event), self.connection) {
+            (Some(next), Some(connection)) => Ok((next, connection)),
+            //= R-CONN-29, R-CONN-37, R-CONN-41
+            _ if self.state == State::Aborted => Err(STATUS_CONNECTION_ABORTED),
+            _ => Err(STATUS_CONNECTION_INVALID),
+        }
+    }
+
+    /// Makes a transition if it is in the table. Returns whether it is.
+    pub fn enter(&mut self, shared: &Shared, event: Event) -> bool {
+        let Some(next) = self.state.on(event) else { return false };
+        self.state = next;
+        if !matches!(next, State::Connected) {
+            self.set_active(shared, false);
+        }
+        true
+    }
+
+    /// Releases the queue pair for another attempt to connect.
+    //= R-QP-74
+    pub fn detach_qp(&self) {
+        if let Some(qp) = &self.qp {
+            qp.detach();
+        }
+    }
+
+    /// Decides the status of the pending request, if there is one and its status is not decided.
+    pub fn finish_pending(&mut self, status: NTSTATUS) {
+        if self.pending.is_some() {
+            self.outcome.get_or_insert(status);
+        }
+    }
+
+    //= R-PERF-6
+    pub fn set_active(&mut self, shared: &Shared, active: bool) {
+        if core::mem::replace(&mut self.active, active) != active {
+            if active {
+                shared.counters.active.add();
+            } else {
+                shared.counters.active.remove();
+            }
+        }
+    }
+
+    fn take_completed(&mut self) -> Option<(PendedRequest<Connector>, NTSTATUS)> {
+        let status = self.outcome.take()?;
+        self.pending.take().map(|request| (request, status))
+    }
+
+    fn take_disconnect_event(&mut self) -> Option<DisconnectEvent> {
+        core::mem::take(&mut self.disconnect_event_due).then(|| self.disconnect_event.take()).flatten()
+    }
+}

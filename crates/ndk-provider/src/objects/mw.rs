@@ -1,0 +1,67 @@
+//! Memory windows: a part of a normal memory region with a token of its own, for the peer of one queue pair.
+//!
+//!
+//! The close of a region waits for the window that is bound to it (R-CLOSE-14, R-CLOSE-29): from the post of the
+//! bind until an invalidation or a bind to another region is posted, or the window is closed. The outcome of the
+//! posted request is not tracked here. So a window whose bind failed, or which the peer invalidated, keeps its
+//! region until one of these calls. A region may be closed while the invalidation of its window is still queued:
+//! the engine grants no access through a window whose region is gone.
+//= R-CLOSE-14, R-CLOSE-29
+
+use crate::base::object::{Created, ObjectType, Ref};
+use crate::base::status::{self, Answer};
+use crate::objects::mr::Mr;
+use crate::objects::pd::Pd;
+use ndk_abi::ndk::{NDK_MW, NDK_OBJECT_TYPE};
+use nt::SpinLock;
+use roce::Window;
+
+/// The data of a memory window object.
+pub struct Mw {
+    window: Window,
+    /// The region whose close waits for this window.
+    bound_to: SpinLock<Option<Ref<Mr>>>,
+    pd: Ref<Pd>,
+}
+
+impl ObjectType for Mw {
+    type Public = NDK_MW;
+    const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeMw;
+
+    fn on_finish(&self) {
+        let shared = self.pd.shared();
+        shared.engine.destroy_window(&self.window);
+        shared.quotas.mws.give_back();
+    }
+}
+
+impl Mw {
+    /// `NdkCreateMw`.
+    //= R-CREATE-44, R-MR-65, R-MR-68
+    pub fn create(pd: &Ref<Pd>) -> Answer<Created<Self>> {
+        let shared = pd.shared();
+        let admission = shared.quotas.mws.admit()?;
+        let window = shared.engine.create_window(pd.domain()).map_err(status::create)?;
+        admission.keep();
+        let bound_to = SpinLock::new(None);
+        Created::try_new(pd.adapter().version(), Self { window, bound_to, pd: pd.clone() })
+    }
+
+    /// Holds `region` and returns the region held before. The caller drops that one, without a lock, if the
+    /// request was posted, and puts it back if the post failed. Called before the post, because the request may
+    /// have completed and been followed by another one when the post returns.
+    #[must_use = "dropping the previous region may close it"]
+    pub fn set_region(&self, region: Option<Ref<Mr>>) -> Option<Ref<Mr>> {
+        core::mem::replace(&mut *self.bound_to.lock(), region)
+    }
+
+    /// Returns the window's current token.
+    //= R-MR-61
+    pub fn token(&self) -> u32 {
+        self.window.key()
+    }
+
+    pub fn pd(&self) -> &Ref<Pd> {
+        &self.pd
+    }
+}

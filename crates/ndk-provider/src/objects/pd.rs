@@ -1,0 +1,46 @@
+//! Protection domains.
+
+use crate::base::object::{Created, ObjectType, Ref};
+use crate::base::shared::Shared;
+use crate::base::status::Answer;
+use crate::objects::adapter::Adapter;
+use ndk_abi::ndk::{NDK_OBJECT_TYPE, NDK_PD};
+use roce::Arc;
+
+/// The data of a protection domain object.
+pub struct Pd {
+    domain: roce::Pd,
+    adapter: Ref<Adapter>,
+}
+
+impl ObjectType for Pd {
+    type Public = NDK_PD;
+    const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypePd;
+
+    fn on_finish(&self) {
+        self.shared().quotas.pds.give_back();
+    }
+}
+
+impl Pd {
+    /// `NdkCreatePd`.
+    //= R-CREATE-27
+    pub fn create(adapter: &Ref<Adapter>) -> Answer<Created<Self>> {
+        let shared = adapter.shared();
+        shared.quotas.pds.admit()?.keep();
+        let domain = shared.engine.create_pd();
+        Created::try_new(adapter.version(), Self { domain, adapter: adapter.clone() })
+    }
+
+    pub fn domain(&self) -> roce::Pd {
+        self.domain
+    }
+
+    pub fn adapter(&self) -> &Ref<Adapter> {
+        &self.adapter
+    }
+
+    pub fn shared(&self) -> &Arc<Shared> {
+        self.adapter.shared()
+    }
+}

@@ -1,0 +1,295 @@
+//! Queue pairs.
+//!
+//! A post is checked here for what is specific to NDKPI (flags, number of elements) and by the engine for the
+//! rest: the queue pair's state, the length, the space in the queue (R-QP-18, R-QP-19, R-QP-23). A failed post
+//! changes nothing (R-QP-61), except that it ends a chain of deferred requests (R-QP-38).
+//= R-QP-4, R-QP-16
+//= R-QP-61
+//= R-QP-38
+
+use crate::base::limits::LIMITS;
+use crate::base::object::{Created, ObjectType, Ref};
+use crate::base::status::{self, Answer};
+use crate::machine::machine;
+use crate::objects::cq::Cq;
+use crate::objects::pd::Pd;
+use crate::objects::srq::Srq;
+use ndk_abi::ndk::{
+    NDK_OBJECT_TYPE, NDK_OP_FLAG_DEFER, NDK_OP_FLAG_INLINE, NDK_OP_FLAG_RDMA_READ_LOCAL_INVALIDATE,
+    NDK_OP_FLAG_READ_FENCE, NDK_OP_FLAG_SEND_AND_SOLICIT_EVENT, NDK_OP_FLAG_SILENT_SUCCESS, NDK_QP,
+};
+use ndk_abi::nt::{
+    STATUS_CONNECTION_ACTIVE, STATUS_CONNECTION_INVALID, STATUS_DATA_OVERRUN, STATUS_INVALID_PARAMETER,
+};
+use nt::{RawSpinLock, SpinLock};
+use roce::{Arc, Data, Operation, QpSpec, QpState, RecvRequest, SendFlags, SendRequest, Sge};
+
+machine! {
+    /// Whether a connector uses the queue pair.
+    pub enum Attachment {
+        Free,
+        /// A connector connects with it or is connected.
+        Attached,
+        /// It was connected and no longer is. It cannot connect again.
+        Used,
+    }
+    /// Events of the attachment.
+    pub enum AttachmentEvent {
+        /// Connect or accept starts.
+        Attach,
+        /// It failed before the queue pair processed a packet of the peer.
+        Detach,
+        /// The connection ended, or failed later than that, or the queue pair was flushed.
+        Use,
+    }
+    Free + Attach => Attached,
+    Attached + Detach => Free,
+    Attached + Use => Used,
+    Free + Use => Used,
+}
+
+/// The data of a queue pair object.
+pub struct Qp {
+    pair: Arc<roce::Qp<RawSpinLock>>,
+    /// Maximum number of elements of a send or write, as requested at create.
+    initiator_sges: u32,
+    attachment: SpinLock<Attachment>,
+    pd: Ref<Pd>,
+    /// The other antecedents.
+    //= R-CLOSE-14
+    _queues: (Ref<Cq>, Ref<Cq>, Option<Ref<Srq>>),
+}
+
+/// The sizes that a consumer requests.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    pub receive_depth: u32,
+    pub initiator_depth: u32,
+    pub receive_sges: u32,
+    pub initiator_sges: u32,
+    pub inline: u32,
+}
+
+impl Sizes {
+    //= R-CREATE-32, R-CREATE-35, R-CREATE-39, R-INFO-32
+    fn within_limits(&self) -> bool {
+        self.receive_depth <= LIMITS.receive_depth
+            && self.initiator_depth <= LIMITS.initiator_depth
+            && self.receive_sges <= LIMITS.receive_sges
+            && self.initiator_sges <= LIMITS.initiator_sges
+            && self.inline <= LIMITS.inline
+    }
+}
+
+impl ObjectType for Qp {
+    type Public = NDK_QP;
+    const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeQp;
+
+    //= R-CLOSE-24, R-CLOSE-25
+    fn on_finish(&self) {
+        let shared = self.pd.shared();
+        shared.engine.destroy_qp(&self.pair);
+        shared.quotas.qps.give_back();
+        shared.after_call();
+    }
+}
+
+impl Qp {
+    /// `NdkCreateQp` and `NdkCreateQpWithSrq`.
+    //= R-CREATE-33, R-CREATE-34, R-CREATE-36, R-CREATE-37, R-CREATE-38, R-CREATE-40
+    pub fn create(
+        pd: &Ref<Pd>,
+        receive_cq: &Ref<Cq>,
+        initiator_cq: &Ref<Cq>,
+        srq: Option<&Ref<Srq>>,
+        context: u64,
+        sizes: Sizes,
+    ) -> Answer<Created<Self>> {
+        let adapter = pd.adapter();
+        let same_adapter = receive_cq.adapter().is(adapter)
+            && initiator_cq.adapter().is(adapter)
+            && srq.is_none_or(|srq| srq.pd().is(pd));
+        if !same_adapter || !sizes.within_limits() {
+            return Err(STATUS_INVALID_PARAMETER);
+        }
+        let shared = pd.shared();
+        let admission = shared.quotas.qps.admit()?;
+        let spec = QpSpec {
+            pd: pd.domain(),
+            send_cq: Arc::clone(initiator_cq.queue()),
+            recv_cq: Arc::clone(receive_cq.queue()),
+            srq: srq.map(|srq| Arc::clone(srq.queue())),
+            send_depth: sizes.initiator_depth,
+            recv_depth: sizes.receive_depth,
+            // A read may have as many elements as the adapter reports, whatever the queue pair requested.
+            send_sges: sizes.initiator_sges.max(LIMITS.read_sges),
+            recv_sges: sizes.receive_sges,
+            inline: sizes.inline,
+            context,
+        };
+        let pair = shared.engine.create_qp(spec).map_err(status::create)?;
+        admission.keep();
+        let qp = Self {
+            pair,
+            initiator_sges: sizes.initiator_sges,
+            attachment: SpinLock::new(Attachment::Free),
+            pd: pd.clone(),
+            _queues: (receive_cq.clone(), initiator_cq.clone(), srq.cloned()),
+        };
+        Created::try_new(adapter.version(), qp)
+    }
+
+    /// Posts to the initiator queue. `data` is an error if the consumer's list could not be read.
+    pub fn post(&self, context: u64, operation: Operation, data: Answer<Data<'_>>, flags: u32) -> Answer {
+        let shared = self.pd.shared();
+        let posted = data.and_then(|data| {
+            let flags = self.check(operation, &data, flags)?;
+            let request = SendRequest { context, operation, flags, data };
+            shared.engine.post_send(&self.pair, &request).map_err(status::post)
+        });
+        match posted {
+            Ok(()) => shared.after_call(),
+            Err(_) => self.post_failed(),
+        }
+        posted
+    }
+
+    /// Starts deferred requests after a post to the initiator queue has failed.
+    //= R-QP-38
+    pub fn post_failed(&self) {
+        let shared = self.pd.shared();
+        shared.engine.undefer(&self.pair);
+        shared.after_call();
+    }
+
+    /// Checks what is specific to NDKPI and returns the flags for the engine.
+    //= R-QP-14, R-QP-16, R-QP-17, R-QP-23, R-QP-32
+    fn check(&self, operation: Operation, data: &Data<'_>, flags: u32) -> Answer<SendFlags> {
+        let flags = send_flags(operation, flags).ok_or(STATUS_INVALID_PARAMETER)?;
+        let limit = match operation {
+            //= R-INFO-14
+            Operation::Read { .. } => LIMITS.read_sges,
+            _ => self.initiator_sges,
+        };
+        match data {
+            Data::Sges(sges) if sges.len() > limit as usize => Err(STATUS_DATA_OVERRUN),
+            _ => Ok(flags),
+        }
+    }
+
+    /// `NdkReceive`.
+    //= R-QP-5, R-QP-84
+    pub fn receive(&self, context: u64, sges: &[Sge]) -> Answer {
+        let shared = self.pd.shared();
+        let answer =
+            shared.engine.post_recv(&self.pair, &RecvRequest { context, sges }).map_err(status::post);
+        shared.after_receive();
+        answer
+    }
+
+    /// `NdkFlush`.
+    //= R-QP-10, R-QP-62, R-QP-63, R-QP-64, R-QP-68, R-QP-69, R-QP-73
+    pub fn flush(&self) {
+        self.set_used();
+        let shared = self.pd.shared();
+        shared.engine.flush(&self.pair);
+        shared.after_call();
+    }
+
+    /// Reserves the queue pair for a connection.
+    ///
+    /// # Errors
+    /// `STATUS_CONNECTION_ACTIVE` if it is in use, `STATUS_CONNECTION_INVALID` if it was.
+    //= R-QP-75, R-QP-73
+    pub fn attach(&self) -> Answer {
+        let mut attachment = self.attachment.lock();
+        let error = match *attachment {
+            Attachment::Used => STATUS_CONNECTION_INVALID,
+            _ => STATUS_CONNECTION_ACTIVE,
+        };
+        *attachment = attachment.on(AttachmentEvent::Attach).ok_or(error)?;
+        Ok(())
+    }
+
+    /// Releases the queue pair after a failed connect or accept. It may connect again unless requests of the peer
+    /// were processed already.
+    //= R-QP-73, R-QP-74
+    pub fn detach(&self) {
+        let unused = self.pair.state() == QpState::Init;
+        self.step(if unused { AttachmentEvent::Detach } else { AttachmentEvent::Use });
+    }
+
+    /// Marks the queue pair as used: its connection has ended.
+    pub fn set_used(&self) {
+        self.step(AttachmentEvent::Use);
+    }
+
+    fn step(&self, event: AttachmentEvent) {
+        let mut attachment = self.attachment.lock();
+        *attachment = attachment.on(event).unwrap_or(*attachment);
+    }
+
+    pub fn pair(&self) -> &Arc<roce::Qp<RawSpinLock>> {
+        &self.pair
+    }
+
+    pub fn pd(&self) -> &Ref<Pd> {
+        &self.pd
+    }
+}
+
+/// Returns the engine's flags for `NDK_OP_FLAG_*`, or `None` if a flag is not valid for the operation.
+//= R-QP-23, R-QP-24, R-QP-25, R-QP-31, R-QP-34, R-QP-35, R-QP-85
+fn send_flags(operation: Operation, flags: u32) -> Option<SendFlags> {
+    const ALL: u32 = NDK_OP_FLAG_SILENT_SUCCESS | NDK_OP_FLAG_READ_FENCE | NDK_OP_FLAG_DEFER;
+    let valid = match operation {
+        Operation::Send | Operation::SendInvalidate { .. } => {
+            ALL | NDK_OP_FLAG_SEND_AND_SOLICIT_EVENT | NDK_OP_FLAG_INLINE
+        }
+        Operation::Write { .. } => ALL | NDK_OP_FLAG_INLINE,
+        // The last flag is ignored: the adapter does not report the capability.
+        Operation::Read { .. } => ALL | NDK_OP_FLAG_RDMA_READ_LOCAL_INVALIDATE,
+        Operation::FastRegister { .. } | Operation::Invalidate { .. } | Operation::Bind { .. } => ALL,
+    };
+    let flag_map = [
+        (NDK_OP_FLAG_SILENT_SUCCESS, SendFlags::SILENT),
+        (NDK_OP_FLAG_READ_FENCE, SendFlags::FENCE),
+        (NDK_OP_FLAG_SEND_AND_SOLICIT_EVENT, SendFlags::SOLICITED),
+        (NDK_OP_FLAG_DEFER, SendFlags::DEFER),
+    ];
+    (flags & !valid == 0).then(|| {
+        let requested = flag_map.into_iter().filter(|(bit, _)| flags & bit != 0);
+        requested.fold(SendFlags::empty(), |all, (_, flag)| all | flag)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READ: Operation = Operation::Read { address: 0, key: 1 };
+    const WRITE: Operation = Operation::Write { address: 0, key: 1 };
+
+    //= R-QP-23, R-QP-34
+    #[test]
+    fn flag_that_is_not_valid_for_the_operation_is_refused() {
+        assert_eq!(send_flags(Operation::Send, 1 << 31), None);
+        assert_eq!(send_flags(READ, NDK_OP_FLAG_INLINE), None);
+        assert_eq!(send_flags(WRITE, NDK_OP_FLAG_SEND_AND_SOLICIT_EVENT), None);
+        assert_eq!(send_flags(Operation::Send, NDK_OP_FLAG_RDMA_READ_LOCAL_INVALIDATE), None);
+    }
+
+    //= R-QP-24, R-QP-25, R-QP-31
+    #[test]
+    fn valid_flags_are_translated() {
+        assert_eq!(send_flags(Operation::Send, 1 | 2 | 4 | 0x40 | 0x200), Some(SendFlags::all()));
+        assert_eq!(send_flags(WRITE, NDK_OP_FLAG_INLINE), Some(SendFlags::empty()));
+        assert_eq!(send_flags(READ, 0x200), Some(SendFlags::DEFER));
+        assert_eq!(send_flags(READ, 0x100), Some(SendFlags::empty()));
+    }
+
+    #[test]
+    fn queue_pair_attachment() {
+        insta::assert_snapshot!(crate::machine::print(Attachment::TABLE));
+    }
+}

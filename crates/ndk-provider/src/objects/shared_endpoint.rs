@@ -1,0 +1,59 @@
+//! Shared endpoints: one local address and port for many outgoing connections.
+
+use crate::base::address::{normalize, with_scope};
+use crate::base::object::{Created, ObjectType, Ref};
+use crate::base::ports::{Endpoint, PortSpace, Purpose};
+use crate::base::status::Answer;
+use crate::objects::adapter::Adapter;
+use core::net::SocketAddr;
+use ndk_abi::ndk::{NDK_OBJECT_TYPE, NDK_SHARED_ENDPOINT};
+use ndk_abi::nt::STATUS_INVALID_ADDRESS;
+use nt::SpinLock;
+
+/// The data of a shared endpoint object.
+pub struct SharedEndpoint {
+    address: SocketAddr,
+    /// Released when the object and its connectors are closed.
+    //= R-CLOSE-33, R-CONN-57
+    endpoint: SpinLock<Option<Endpoint>>,
+    adapter: Ref<Adapter>,
+}
+
+impl ObjectType for SharedEndpoint {
+    type Public = NDK_SHARED_ENDPOINT;
+    const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeSharedEndpoint;
+
+    fn on_finish(&self) {
+        let endpoint = self.endpoint.lock().take();
+        drop(endpoint);
+    }
+}
+
+impl SharedEndpoint {
+    /// `NdkCreateSharedEndpoint`.
+    //= R-CREATE-47, R-CREATE-48, R-CREATE-49, R-CREATE-50, R-CREATE-52
+    pub fn create(adapter: &Ref<Adapter>, address: SocketAddr) -> Answer<Created<Self>> {
+        let shared = adapter.shared();
+        let scope = shared.environment.link().scope;
+        let address = normalize(address, scope).ok_or(STATUS_INVALID_ADDRESS)?;
+        if !shared.environment.is_local(address.ip()) {
+            return Err(STATUS_INVALID_ADDRESS);
+        }
+        let endpoint = PortSpace::reserve(&shared.ports, address, Purpose::SharedEndpoint)?;
+        let body = Self {
+            address: with_scope(address.ip(), endpoint.port(), scope),
+            endpoint: SpinLock::new(Some(endpoint)),
+            adapter: adapter.clone(),
+        };
+        Created::try_new(adapter.version(), body)
+    }
+
+    /// Returns the address with the port that was reserved.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn adapter(&self) -> &Ref<Adapter> {
+        &self.adapter
+    }
+}

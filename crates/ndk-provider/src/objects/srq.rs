@@ -1,0 +1,96 @@
+//! Shared receive queues. The engine implements arming and thresholds.
+
+use crate::base::callback::SrqNotification;
+use crate::base::limits::LIMITS;
+use crate::base::object::{Created, ObjectType, Ref};
+use crate::base::registry::{Registered, Registry, Ticket};
+use crate::base::status::{self, Answer};
+use crate::objects::pd::Pd;
+use ndk_abi::ndk::{NDK_OBJECT_TYPE, NDK_SRQ};
+use ndk_abi::nt::STATUS_INVALID_PARAMETER;
+use nt::RawSpinLock;
+use roce::{Arc, RecvRequest, Sge, SrqSpec};
+
+/// The data of a shared receive queue object.
+pub struct Srq {
+    ticket: Ticket,
+    queue: Arc<roce::Srq<RawSpinLock>>,
+    //= R-CREATE-31, R-SRQ-16
+    notification: Option<SrqNotification>,
+    pd: Ref<Pd>,
+}
+
+impl Registered for Srq {
+    fn ticket(&self) -> &Ticket {
+        &self.ticket
+    }
+}
+
+impl ObjectType for Srq {
+    type Public = NDK_SRQ;
+    const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeSrq;
+
+    //= R-SRQ-21, R-SRQ-22
+    fn on_finish(&self) {
+        self.ticket.leave();
+        let shared = self.pd.shared();
+        shared.engine.destroy_srq(&self.queue);
+        shared.quotas.srqs.give_back();
+    }
+}
+
+impl Srq {
+    /// `NdkCreateSrq`. `depth` is in requests of up to `sges` elements.
+    //= R-CREATE-29, R-SRQ-14, R-SRQ-15
+    pub fn create(
+        pd: &Ref<Pd>,
+        depth: u32,
+        sges: u32,
+        threshold: u32,
+        notification: Option<SrqNotification>,
+    ) -> Answer<Created<Self>> {
+        if depth == 0 || depth > LIMITS.srq_depth || sges > LIMITS.receive_sges {
+            return Err(STATUS_INVALID_PARAMETER);
+        }
+        let shared = pd.shared();
+        let admission = shared.quotas.srqs.admit()?;
+        let ticket = Registry::ticket(&shared.registry)?;
+        let spec = SrqSpec { depth, sges, threshold, context: ticket.number() };
+        let queue = shared.engine.create_srq(&spec).map_err(status::create)?;
+        admission.keep();
+        let srq = Self { ticket, queue, notification, pd: pd.clone() };
+        let created = Created::try_new(pd.adapter().version(), srq)?;
+        Ticket::enter(&created.reference());
+        Ok(created)
+    }
+
+    /// `NdkSrqReceive`.
+    //= R-SRQ-3, R-SRQ-5
+    pub fn receive(&self, context: u64, sges: &[Sge]) -> Answer {
+        self.pd.shared().engine.post_srq(&self.queue, &RecvRequest { context, sges }).map_err(status::post)
+    }
+
+    /// `NdkModifySrq`. 0 leaves the depth or the threshold unchanged.
+    //= R-SRQ-7, R-SRQ-8, R-SRQ-9, R-SRQ-10, R-SRQ-11, R-SRQ-12
+    pub fn modify(&self, depth: u32, threshold: u32) -> Answer {
+        if depth > LIMITS.srq_depth {
+            return Err(STATUS_INVALID_PARAMETER);
+        }
+        let shared = self.pd.shared();
+        shared.engine.modify_srq(&self.queue, depth, threshold).map_err(status::modify)?;
+        shared.after_call();
+        Ok(())
+    }
+
+    pub fn queue(&self) -> &Arc<roce::Srq<RawSpinLock>> {
+        &self.queue
+    }
+
+    pub fn notification(&self) -> Option<SrqNotification> {
+        self.notification
+    }
+
+    pub fn pd(&self) -> &Ref<Pd> {
+        &self.pd
+    }
+}

@@ -1,0 +1,48 @@
+//! Processing at `DISPATCH_LEVEL` on the provider's own stack: the end of a receive batch, the timer and the DPC.
+//!
+//! Each round has a budget (R-IRQL-10). The DPC is queued for what is left over.
+//= R-IRQL-10
+
+use super::engine_events;
+use crate::base::limits::BUDGET;
+use crate::base::shared::{Shared, now};
+use roce::Verdict;
+
+/// Processes loopback frames, transmits, and makes the callbacks that are due.
+///
+/// IRQL == `DISPATCH_LEVEL`: the engine holds objects of its tables meanwhile, for which closes wait.
+pub fn run(shared: &Shared) {
+    if shared.loopback.has_frames() {
+        shared.loopback.take(|frame| {
+            receive(shared, frame);
+        });
+    }
+    shared.transmit();
+    let delivered = engine_events::deliver(shared, BUDGET);
+    if delivered != 0 {
+        // Callbacks may have posted requests.
+        shared.transmit();
+    }
+    // Transmission fails a request whose memory is no longer valid, which is a new event.
+    if delivered == BUDGET || shared.engine.has_event() || shared.loopback.has_frames() {
+        shared.queue_dpc();
+    }
+    shared.set_timer();
+}
+
+/// Processes the engine's timeouts, then everything else.
+pub fn on_timer(shared: &Shared) {
+    shared.scheduler.timer_expired();
+    shared.engine.handle_timeout(now());
+    run(shared);
+}
+
+/// Passes a received frame to the engine and counts it.
+pub fn receive(shared: &Shared, frame: &[u8]) -> Verdict {
+    let verdict = shared.engine.handle_frame(now(), frame);
+    if verdict == Verdict::Consumed {
+        shared.counters.frames_in.add();
+        shared.counters.octets_in.add_many(frame.len());
+    }
+    verdict
+}

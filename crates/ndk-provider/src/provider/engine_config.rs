@@ -1,0 +1,33 @@
+//! The engine's configuration: what the adapter's limits and the link require.
+
+use crate::base::config::Config;
+use crate::base::environment::Link;
+use crate::base::limits::LIMITS;
+use roce::ReadLimits;
+use roce_wire::PathMtu;
+
+/// Returns the configuration of an engine that supports the adapter's limits.
+pub fn new(link: Link, seed: [u8; 32], config: &Config) -> roce::Config {
+    let saturate = |limit: u32| u8::try_from(limit).unwrap_or(u8::MAX);
+    roce::Config {
+        max_qps: LIMITS.qps,
+        max_regions: LIMITS.mrs.saturating_add(LIMITS.mws),
+        max_message: LIMITS.transfer,
+        max_reads: ReadLimits {
+            inbound: saturate(LIMITS.inbound_reads),
+            outbound: saturate(LIMITS.outbound_reads),
+        },
+        // Peers may ask for a larger path MTU than the frames of this link allow.
+        max_mtu: PathMtu::largest_for(link.mtu as usize).unwrap_or(PathMtu::Bytes256),
+        timing: config.timing,
+        congestion: config.congestion,
+        ..roce::Config::new(guid(link.mac), seed)
+    }
+}
+
+/// Returns the modified EUI-64 of a MAC address (RFC 4291, appendix A).
+fn guid(mac: [u8; 6]) -> u64 {
+    let [first, second, third, rest @ ..] = mac;
+    let [fourth, fifth, sixth] = rest;
+    u64::from_be_bytes([first ^ 2, second, third, 0xff, 0xfe, fourth, fifth, sixth])
+}

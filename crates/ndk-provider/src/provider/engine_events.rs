@@ -1,0 +1,71 @@
+//! Delivers the engine's events to the consumers' callbacks.
+
+use crate::base::shared::{Shared, now};
+use crate::objects::connector::{self, Connector};
+use crate::objects::cq::Cq;
+use crate::objects::listener::Listener;
+use crate::objects::srq::Srq;
+use ndk_abi::nt::{STATUS_BUFFER_OVERFLOW, STATUS_SUCCESS};
+use roce::{ConnEvent, CqFault, Event};
+
+/// Delivers up to `budget` events and returns their number. On the provider's own stack, without a lock.
+///
+/// An event whose object is closed, or being finished on another processor, is discarded. The reference taken by
+/// the look-up keeps close from completing during a callback (R-CLOSE-5).
+//= R-CLOSE-5
+pub fn deliver(shared: &Shared, budget: usize) -> usize {
+    for done in 0..budget {
+        if let Some(connector) = shared.registry.take_deferred::<Connector>() {
+            connector.make_callbacks();
+            continue;
+        }
+        match shared.engine.poll_event() {
+            Some(event) => deliver_one(shared, &event),
+            None => return done,
+        }
+    }
+    budget
+}
+
+#[inline(never)]
+fn deliver_one(shared: &Shared, event: &Event<'_, nt::RawSpinLock>) {
+    let registry = &shared.registry;
+    match event {
+        //= R-CQ-1, R-CQ-14, R-CQ-32, R-CQ-34
+        // The notice lives until the consumer's callback has returned. The engine raises no other one for this
+        // completion queue before that.
+        Event::Cq(notice) => {
+            let status = match notice.fault() {
+                None => STATUS_SUCCESS,
+                Some(CqFault::Overflow) => {
+                    shared.counters.cq_error.add();
+                    STATUS_BUFFER_OVERFLOW
+                }
+            };
+            if let Some(cq) = registry.find::<Cq>(notice.context()) {
+                cq.notification().call(status);
+            }
+        }
+        //= R-SRQ-6, R-SRQ-16, R-SRQ-18
+        Event::Srq(notice) => {
+            if let Some(srq) = registry.find::<Srq>(notice.context())
+                && let Some(notification) = srq.notification()
+            {
+                notification.call(STATUS_SUCCESS);
+            }
+        }
+        // Nothing to do: a number is not reused while an event may carry it.
+        Event::CqGone { .. } | Event::SrqGone { .. } => {}
+        Event::Conn { id, context, event: ConnEvent::Request(request) } => {
+            match registry.find::<Listener>(*context) {
+                Some(listener) => connector::on_request(&listener, *id, request),
+                None => shared.engine.release(now(), *id),
+            }
+        }
+        Event::Conn { context, event, .. } => {
+            if let Some(connector) = registry.find::<Connector>(*context) {
+                connector.on_event(event);
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! One provider for one miniport adapter: the driver's interface.
+//!
+//! **Driving.** The driver calls [`Provider::receive`] for every received frame and [`Provider::batch_end`] once
+//! per batch. The provider's own timer runs when the engine has a timeout, and its own DPC when a consumer's
+//! call left work. These three run on the provider's own stack, so they make the consumer's callbacks
+//! ([`dpc`]). A consumer's call makes none.
+
+mod dpc;
+mod engine_config;
+mod engine_events;
+mod oid;
+#[allow(unsafe_code, reason = "CloseNDKAdapterHandler passes an object")]
+mod open;
+
+use crate::base::config::Config;
+use crate::base::counters::Counters;
+use crate::base::environment::Environment;
+use crate::base::limits;
+use crate::base::loopback::Loopback;
+use crate::base::ports::PortSpace;
+use crate::base::quota::Quotas;
+use crate::base::registry::Registry;
+use crate::base::shared::{Engine, Scheduler, Shared};
+use crate::base::status::{self, Answer};
+use crate::objects::connector::Connector;
+use alloc::boxed::Box;
+use core::net::IpAddr;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use ndk_abi::ndk::NDIS_NDK_CAPABILITIES;
+use ndk_abi::nt::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES};
+use nt::{Dpc, Timer, entropy, try_box};
+use roce::{Arc, Verdict};
+
+/// The NDK provider of one miniport adapter.
+pub struct Provider {
+    shared: Arc<Shared>,
+    enabled: AtomicBool,
+    /// Number of open NDK adapters.
+    open_adapters: AtomicUsize,
+}
+
+impl Provider {
+    /// Creates a provider that is enabled and has no addresses. `PASSIVE_LEVEL`.
+    ///
+    /// # Errors
+    /// `STATUS_INSUFFICIENT_RESOURCES`.
+    pub fn try_new(environment: impl Environment, config: Config) -> Answer<Self> {
+        const NO_RESOURCES: NTSTATUS = STATUS_INSUFFICIENT_RESOURCES;
+        let seed = entropy().ok_or(NO_RESOURCES)?;
+        // Peers see the port numbers: they must not reveal the engine's seed.
+        let ports = entropy().ok_or(NO_RESOURCES)?;
+        let environment: Box<dyn Environment> = try_box(environment).ok_or(NO_RESOURCES)?;
+        let [low, high, ..] = ports;
+        let engine = engine_config::new(environment.link(), seed, &config);
+        let shared = Arc::try_new(Shared {
+            engine: Engine::try_new(engine).map_err(|_| NO_RESOURCES)?,
+            environment,
+            ports: Arc::try_new(PortSpace::new(u16::from_le_bytes([low, high]))).map_err(|_| NO_RESOURCES)?,
+            registry: Arc::try_new(Registry::new()).map_err(|_| NO_RESOURCES)?,
+            counters: Counters::default(),
+            quotas: Quotas::new(),
+            loopback: Loopback::new(),
+            pending: config.pending,
+            scheduler: Scheduler::new(),
+        })
+        .map_err(|_| NO_RESOURCES)?;
+        let (timed, deferred) = (Arc::clone(&shared), Arc::clone(&shared));
+        let timer = Timer::try_new(move || dpc::on_timer(&timed)).ok_or(NO_RESOURCES)?;
+        let dpc = Dpc::try_new(move || dpc::run(&deferred)).ok_or(NO_RESOURCES)?;
+        shared.scheduler.start(timer, dpc);
+        Ok(Self { shared, enabled: AtomicBool::new(true), open_adapters: AtomicUsize::new(0) })
+    }
+
+    /// Returns the limits to report to NDIS, whether or not the provider is enabled.
+    //= R-OPEN-5, R-PNP-1
+    pub fn capabilities(&self) -> NDIS_NDK_CAPABILITIES {
+        limits::capabilities(limits::NEWEST_INFO.get())
+    }
+
+    /// Returns whether an open would succeed now.
+    //= R-OPEN-6
+    pub fn is_enabled(&self) -> bool {
+        self.enabled.load(Ordering::Acquire) && self.shared.environment.is_present()
+    }
+
+    /// Allows or refuses opens from now on. Open adapters stay open (R-PNP-3).
+    //= R-PNP-3
+    pub fn set_enabled(&self, enabled: bool) {
+        self.enabled.store(enabled, Ordering::Release);
+    }
+
+    /// Returns the number of open NDK adapters.
+    pub fn open_adapters(&self) -> usize {
+        self.open_adapters.load(Ordering::Acquire)
+    }
+
+    /// Processes a received frame in place. IRQL == `DISPATCH_LEVEL`.
+    pub fn receive(&self, frame: &[u8]) -> Verdict {
+        dpc::receive(&self.shared, frame)
+    }
+
+    /// Ends a batch of received frames: sends acknowledgments and makes callbacks. IRQL == `DISPATCH_LEVEL`.
+    pub fn batch_end(&self) {
+        dpc::run(&self.shared);
+    }
+
+    /// The transmit queue has free slots again. IRQL <= `DISPATCH_LEVEL`.
+    pub fn transmit_ready(&self) {
+        self.shared.after_call();
+    }
+
+    /// The device is removed or about to be: aborts connections and cancels requests. IRQL <=
+    /// `DISPATCH_LEVEL`.
+    //= R-PNP-8, R-PNP-10
+    pub fn remove(&self) {
+        self.set_enabled(false);
+        self.shared.registry.for_each(Connector::abort);
+        self.shared.after_call();
+    }
+
+    /// Sets the adapter's addresses; initially there are none. Only frames to these are processed. Connections
+    /// on other addresses are aborted, once [`Provider::transmit_ready`] is called. May be called with the
+    /// caller's list of addresses locked, so that two changes arrive in order. IRQL <= `DISPATCH_LEVEL`.
+    ///
+    /// # Errors
+    /// Fails without memory, or with more addresses than supported. Removed addresses are no longer served
+    /// then, but some new ones may not be until the call is repeated.
+    //= R-CONN-101
+    pub fn set_addresses(&self, addresses: &[IpAddr]) -> Answer {
+        self.shared.engine.set_addresses(addresses).map_err(status::connection)
+    }
+
+    /// Calls `each` with the name and value of every counter of the engine: packets, retransmissions, and
+    /// drops by reason.
+    pub fn counters(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        self.shared.engine.stats().each(each);
+    }
+}
+
+impl Drop for Provider {
+    /// Stops the timer and the DPC and waits for them. No NDK adapter is open. `PASSIVE_LEVEL`.
+    //= R-PNP-14
+    fn drop(&mut self) {
+        self.shared.scheduler.stop();
+    }
+}
