@@ -3,10 +3,14 @@
 use std::{collections::BTreeMap, fs, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
+use spdx::{Expression, ParseMode};
 
 use crate::shell;
 
-/// Fails if a package of the lock file, on any platform, cannot be used under one of the licences of `deny.toml`.
+/// Checks that each package of the lock file, on any platform, can be used under the licences of `deny.toml`.
+///
+/// # Errors
+/// A package under other licences, without one, or from a source that is not a registry.
 pub fn check() -> Result<()> {
     let deny: toml::Table = fs::read_to_string(shell::root().join("deny.toml"))?.parse()?;
     let allowed = deny.get("licenses").and_then(|l| l.get("allow")).and_then(toml::Value::as_array);
@@ -32,51 +36,17 @@ pub fn check() -> Result<()> {
         }
     }
     ensure!(refused.is_empty(), "licences that deny.toml does not allow: {refused:?}");
-    println!("{} packages, licences and sources allowed (cargo-deny is not installed)", packages.len());
+    println!("{} packages: licences and sources are allowed (cargo-deny is not installed)", packages.len());
     Ok(())
 }
 
-/// Evaluates an SPDX expression of `OR`, `AND`, `WITH` and parentheses; `/` is the old way to write `OR`.
+/// True if the allowed licences satisfy an SPDX expression. `/` is the old way to write `OR`.
 fn is_allowed(expression: &str, allowed: &[&str]) -> bool {
-    let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
-    let mut words = spaced.split_whitespace().peekable();
-    let value = any(&mut words, allowed);
-    value && words.peek().is_none()
-}
-
-type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
-
-fn any(words: &mut Words, allowed: &[&str]) -> bool {
-    let mut value = all(words, allowed);
-    while words.next_if_eq(&"OR").is_some() {
-        value |= all(words, allowed);
-    }
-    value
-}
-
-fn all(words: &mut Words, allowed: &[&str]) -> bool {
-    let mut value = one(words, allowed);
-    while words.next_if_eq(&"AND").is_some() {
-        value &= one(words, allowed);
-    }
-    value
-}
-
-fn one(words: &mut Words, allowed: &[&str]) -> bool {
-    match words.next() {
-        Some("(") => {
-            let value = any(words, allowed);
-            words.next_if_eq(&")").is_some() && value
-        }
-        Some(licence) => {
-            // An exception only widens what the licence permits.
-            if words.next_if_eq(&"WITH").is_some() {
-                words.next();
-            }
-            allowed.contains(&licence)
-        }
-        None => false,
-    }
+    // An exception only widens what the licence permits.
+    Expression::parse_mode(expression, ParseMode::LAX).is_ok_and(|expression| {
+        expression
+            .evaluate(|required| required.license.id().is_some_and(|licence| allowed.contains(&licence.name)))
+    })
 }
 
 #[cfg(test)]
@@ -98,8 +68,9 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_cut_short_is_refused() {
-        assert!(!is_allowed("MIT OR", &[]));
+    fn an_incomplete_expression_is_refused() {
+        assert!(!is_allowed("MIT OR", &["MIT"]));
         assert!(!is_allowed("(MIT", &["MIT"]));
+        assert!(!is_allowed("no licence expression", &["MIT"]));
     }
 }

@@ -31,16 +31,17 @@ struct Step {
     run: fn() -> Result<Count>,
 }
 
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 14] = [
     Step { name: "formatting", run: formatting },
     Step { name: "structure", run: structure },
     Step { name: "words", run: words },
+    Step { name: "rules", run: rules },
     Step { name: "lints", run: lints },
+    Step { name: "documentation", run: documentation },
     Step { name: "dependencies", run: dependencies },
     Step { name: "image", run: build_image },
     Step { name: "unit and integration tests", run: cargo_test },
     Step { name: "fuzz targets", run: fuzz_targets },
-    Step { name: "rules", run: rules },
     Step { name: "demo replays", run: demo_replays },
     Step { name: "demo under loss", run: demo_under_loss },
     Step { name: "captures", run: captures_are_sound },
@@ -48,12 +49,11 @@ const STEPS: [Step; 13] = [
 ];
 
 pub fn run(options: &Options) -> Result<()> {
+    let steps = selected(options.only.as_deref())?;
     let begin = Instant::now();
     let mut total = Count::default();
     let mut lines = Vec::new();
-    for step in
-        STEPS.iter().filter(|step| options.only.as_deref().is_none_or(|text| step.name.contains(text)))
-    {
+    for step in steps {
         println!("\n== {}", step.name);
         let start = Instant::now();
         let (count, remark) = match (step.run)() {
@@ -81,6 +81,21 @@ pub fn run(options: &Options) -> Result<()> {
         bail!("{} of the steps above failed", lines.iter().filter(|line| line.starts_with("FAIL")).count());
     }
     Ok(())
+}
+
+/// The steps whose name contains `text`.
+fn selected(text: Option<&str>) -> Result<Vec<&'static Step>> {
+    let steps: Vec<&Step> =
+        STEPS.iter().filter(|step| text.is_none_or(|text| step.name.contains(text))).collect();
+    if steps.is_empty() {
+        let names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
+        return Err(shell::Exit::usage(format!(
+            "no step's name contains {:?}; the steps are: {}",
+            text.unwrap_or_default(),
+            names.join(", ")
+        )));
+    }
+    Ok(steps)
 }
 
 fn seconds(time: Duration) -> String {
@@ -118,6 +133,12 @@ fn words() -> Result<Count> {
     WHOLE
 }
 
+/// Citations of the rules that the documents in docs/rules restate.
+fn rules() -> Result<Count> {
+    crate::rules::summary()?;
+    WHOLE
+}
+
 /// Lints of everything that runs on this machine, and of the driver as it is compiled for Windows.
 fn lints() -> Result<Count> {
     shell::run(
@@ -127,15 +148,33 @@ fn lints() -> Result<Count> {
     WHOLE
 }
 
+/// The API references of all packages but the drivers: no broken link, no malformed text.
+fn documentation() -> Result<Count> {
+    let mut cargo = cargo();
+    cargo.args(["doc", "--quiet", "--no-deps"]).args(PORTABLE);
+    shell::run(cargo.env("RUSTDOCFLAGS", "-D warnings"))?;
+    WHOLE
+}
+
 /// Licences and sources of all dependencies: by cargo-deny where it is installed, by the manifests otherwise.
 fn dependencies() -> Result<Count> {
     if shell::succeeds(cargo().args(["deny", "--version"])) {
-        // Advisories need a database from the network; the rest does not.
         shell::run(cargo().args(["deny", "--offline", "check", "bans", "licenses", "sources"]))?;
+        advisories()?;
     } else {
         crate::licences::check()?;
     }
     WHOLE
+}
+
+/// Advisories about dependencies. Their database comes from the network: without it, this check is skipped.
+fn advisories() -> Result<()> {
+    if shell::succeeds(cargo().args(["deny", "fetch", "db"])) {
+        shell::run(cargo().args(["deny", "check", "--disable-fetch", "advisories"]))
+    } else {
+        println!("skipped: advisories (cargo deny cannot fetch their database)");
+        Ok(())
+    }
 }
 
 fn build_image() -> Result<Count> {
@@ -195,11 +234,6 @@ fn fuzz_targets() -> Result<Count> {
     let mut count = run_tests(cargo().args(["test", "--profile", "tool"]).args(package))?;
     count.passed += fuzz::short(12.0)?;
     Ok(count)
-}
-
-fn rules() -> Result<Count> {
-    crate::rules::summary()?;
-    WHOLE
 }
 
 /// Where tests leave captures, and what belongs to them.
@@ -301,6 +335,15 @@ fn interop_in_short() -> Result<Count> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_that_no_step_contains_is_refused_with_the_names_of_the_steps() {
+        assert_eq!(selected(Some("lint")).unwrap().len(), 1);
+        assert_eq!(selected(None).unwrap().len(), STEPS.len());
+        let error = selected(Some("typo")).err().unwrap();
+        assert!(error.to_string().contains("formatting, structure"));
+        assert_eq!(shell::exit_code(&error), 2);
+    }
 
     #[test]
     fn counts_are_read_from_the_lines_of_the_test_runner() {
