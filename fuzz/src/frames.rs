@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce::{Reason, RecvRequest, Sge, Verdict};
+use roce::{DropReason, RecvRequest, Sge, Verdict};
 use roce_wire::cm::CmMessage;
 use roce_wire::icrc::Crc;
 use roce_wire::{
@@ -60,7 +60,7 @@ pub fn run(input: &[u8]) {
     let (mut bob, _) = connected();
     // Out of order, a request packet draws a NAK: the one thing that a dropped frame may do.
     if matches!(verdict, Verdict::NotOurs | Verdict::Dropped(_))
-        && verdict != Verdict::Dropped(Reason::Sequence)
+        && verdict != Verdict::Dropped(DropReason::Sequence)
     {
         assert_eq!(ending(&mut alice), ending(&mut bob), "{verdict:?}, but not without effect");
     } else {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use roce::{
-    AcceptSpec, Access, Arc, Completion, Config, ConnEvent, ConnId, ConnectSpec, Cq, Engine, Event, Instant,
-    ListenSpec, Pd, Qp, QpSpec, ReadLimits, Region, Transmit, Verdict,
+    AcceptSpec, Access, Arc, Completion, Config, ConnEvent, ConnId, ConnectSpec, Cq, Engine, EngineEvent,
+    Instant, ListenSpec, Pd, Qp, QpSpec, ReadLimits, Region, Transmit, Verdict,
 };
 use roce_wire::cm::{CmMessage, CommId, IpCm, IpEnds, ReqRepr, RtuRepr, ServiceId, TransportService};
 use roce_wire::{Gid, PKEY_DEFAULT, Packet, PathMtu, Psn, Qpn, cm};
@@ -144,9 +144,9 @@ impl Host {
         self.seen.extend(slots.frames.iter().cloned().map(Seen::Frame));
         while let Some(event) = self.engine.poll_event() {
             match event {
-                Event::Cq(notice) => self.seen.push(Seen::Notice(notice.context())),
-                Event::Conn { id, event, .. } => self.seen.push(Seen::Conn(id, Told::from(&event))),
-                Event::Srq(_) | Event::CqGone { .. } | Event::SrqGone { .. } => {}
+                EngineEvent::Cq(notice) => self.seen.push(Seen::Notice(notice.context())),
+                EngineEvent::Conn { id, event, .. } => self.seen.push(Seen::Conn(id, Told::from(&event))),
+                EngineEvent::Srq(_) | EngineEvent::CqGone { .. } | EngineEvent::SrqGone { .. } => {}
             }
         }
         let mut completions = [Completion::EMPTY; 16];

@@ -9,7 +9,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use roce::{
-    Arc, Data, Operation, PRIVILEGED_KEY, Qp, RecvRequest, SendFlags, SendRequest, Sge, Status, Verdict,
+    Arc, CompletionStatus, PRIVILEGED_KEY, Qp, RecvRequest, SendData, SendFlags, SendOperation, SendRequest,
+    Sge, Verdict,
 };
 use roce_wire::icrc::Crc;
 use roce_wire::{
@@ -363,15 +364,15 @@ impl World {
         } else {
             let (address, key) = (0x5000 + u64::from(offset), u32::from(record.byte(8)) << 8);
             let operation = match kind {
-                2 | 3 => Operation::Read { address, key },
-                4 => Operation::Write { address, key },
-                5 => Operation::SendInvalidate { key },
-                _ => Operation::Send,
+                2 | 3 => SendOperation::Read { address, key },
+                4 => SendOperation::Write { address, key },
+                5 => SendOperation::SendInvalidate { key },
+                _ => SendOperation::Send,
             };
             let flags = SendFlags::from_bits_truncate(record.byte(2));
             let inline = [record.byte(11); 24];
             let pieces = [&inline[..8], &inline[8..]];
-            let data = if kind == 7 { Data::Inline(&pieces) } else { Data::Sges(&sges) };
+            let data = if kind == 7 { SendData::Inline(&pieces) } else { SendData::Sges(&sges) };
             let request = SendRequest { context, operation, flags, data };
             let posted = self.host.engine.post_send(&self.qp, &request).is_ok();
             if posted {
@@ -459,14 +460,14 @@ impl World {
     /// A completion is of the oldest request of its queue, and nothing succeeds after a failure.
     fn completed(&mut self, seen: &Seen) {
         let Seen::Completion(completion) = seen else { return };
-        let success = completion.status == Status::Success;
+        let success = completion.status == CompletionStatus::Success;
         let queue = if completion.kind.is_receive() { &mut self.receives } else { &mut self.sends };
         while let Some(oldest) = queue.pop_front() {
             if oldest.context == completion.context {
                 assert!(!(oldest.silent && success), "a silent request was told of");
                 assert!(!(self.failed && success), "success after failure");
                 if !completion.kind.is_receive() {
-                    assert!(!self.failed || completion.status == Status::Flushed, "two failures");
+                    assert!(!self.failed || completion.status == CompletionStatus::Flushed, "two failures");
                     self.sends_failed |= !success;
                 }
                 self.failed |= !success;

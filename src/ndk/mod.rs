@@ -23,7 +23,7 @@ use ndk_abi::ndk::{
 use ndk_provider::environment::{Environment, Link, Path, ResolveError};
 use ndk_provider::{Config, Pending, Provider};
 use nt::{Event, Owner, SpinLock, WorkItem};
-use roce::{Arc, Congestion, Reaction};
+use roce::{Arc, CongestionConfig, DcqcnConfig};
 
 use crate::config::{self, Configuration, CreateCompletion};
 use crate::events::{Failure, Request};
@@ -137,7 +137,7 @@ impl Ndk {
         let addresses = Arc::try_new(addresses).map_err(|_| Failure::NoResources)?;
         let configuration = setup.configuration;
         let frame_size = configuration.roce_frame_size(setup.max_frame);
-        let reaction = Reaction { line_rate: link_speed(port.speed()), ..Reaction::default() };
+        let reaction = DcqcnConfig { line_rate: link_speed(port.speed()), ..Reaction::default() };
         let host = AdapterHost {
             port,
             addresses: Arc::clone(&addresses),
@@ -155,7 +155,8 @@ impl Ndk {
             CreateCompletion::Inline => Pending::Inline,
             CreateCompletion::Pend => Pending::Pend,
         };
-        let congestion = Congestion { mode: configuration.congestion, reaction, ..Congestion::default() };
+        let congestion =
+            CongestionConfig { mode: configuration.congestion, reaction, ..Congestion::default() };
         let provider = Provider::try_new(host, Config { pending, congestion, ..Config::default() });
         let provider = provider.map_err(|_| Failure::NoResources)?;
         let enabled = configuration.network_direct;

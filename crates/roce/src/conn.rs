@@ -120,7 +120,7 @@ pub struct AcceptSpec<'a> {
 
 /// Who wants to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct ConnRequest {
     /// The way back to the peer: to the addresses its request came from.
     pub path: Path,
     pub local_port: u16,
@@ -152,7 +152,7 @@ impl RejectReason {
 #[allow(clippy::large_enum_variant, reason = "one at a time, on the stack, while connecting")]
 pub enum ConnEvent {
     /// Somebody asks a listener. The context is the listener's.
-    Request(Request),
+    Request(ConnRequest),
     /// The peer accepted: time to complete.
     Replied { reads: ReadLimits, private_data: PrivateData },
     /// The peer refused, or the active side after it was accepted.

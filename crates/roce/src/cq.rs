@@ -11,7 +11,7 @@ use lock_api::{Mutex, RawMutex};
 use crate::arc::Arc;
 use crate::error::CreateError;
 use crate::room;
-use crate::work::{Completion, Status};
+use crate::work::{Completion, CompletionStatus};
 
 /// What an armed queue tells of. In the order of the merge rule: of two arms the greater one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,8 +100,8 @@ enum Notice {
 /// What a change to a queue makes necessary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Follow {
-    Nothing,
+pub(crate) enum NoticeAction {
+    None,
     /// Put a notice of the queue into the list of events.
     Queue,
 }
@@ -110,7 +110,7 @@ pub(crate) enum Follow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Pushed {
-    pub(crate) follow: Follow,
+    pub(crate) action: NoticeAction,
     /// The queue has just become unusable.
     pub(crate) faulted: bool,
 }
@@ -121,7 +121,7 @@ pub(crate) struct Withdrawn;
 
 /// What became of a request to destroy a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Destroyed {
+pub enum DestroyResult {
     /// The context will not be seen again.
     Now,
     /// A notice is with the driver; when it is dropped, an event tells that it was the last.
@@ -191,30 +191,30 @@ impl<R: RawMutex> Cq<R> {
 
     pub(crate) fn push(&self, completion: Completion, solicited: bool) -> Pushed {
         let mut ring = self.state.lock();
-        let nothing = Pushed { follow: Follow::Nothing, faulted: false };
+        let nothing = Pushed { action: NoticeAction::None, faulted: false };
         //= R-CQ-32
         if ring.fault.is_some() || ring.destroyed {
             return nothing;
         }
         if ring.len == ring.entries.len() {
             ring.fault = Some(CqFault::Overflow);
-            return Pushed { follow: ring.notify_if_due(), faulted: true };
+            return Pushed { action: ring.notify_if_due(), faulted: true };
         }
         //= R-CQ-5
         //= R-CQ-6
-        let interest = if solicited || completion.status != Status::Success {
+        let interest = if solicited || completion.status != CompletionStatus::Success {
             Interest::Solicited
         } else {
             Interest::Plain
         };
         ring.append(completion, interest);
-        Pushed { follow: ring.notify_if_due(), faulted: false }
+        Pushed { action: ring.notify_if_due(), faulted: false }
     }
 
-    pub(crate) fn arm(&self, arm: Arm) -> Follow {
+    pub(crate) fn arm(&self, arm: Arm) -> NoticeAction {
         let mut ring = self.state.lock();
         if ring.destroyed {
-            return Follow::Nothing;
+            return NoticeAction::None;
         }
         //= R-CQ-8
         //= R-CQ-9
@@ -241,7 +241,7 @@ impl<R: RawMutex> Cq<R> {
     }
 
     /// The driver is done with the notice. `true` when the queue was destroyed meanwhile.
-    pub(crate) fn end_notice(&self) -> (Follow, bool) {
+    pub(crate) fn end_notice(&self) -> (NoticeAction, bool) {
         let mut ring = self.state.lock();
         //= R-CQ-14
         //= R-CQ-15
@@ -251,16 +251,16 @@ impl<R: RawMutex> Cq<R> {
         (ring.notify_if_due(), ring.destroyed)
     }
 
-    pub(crate) fn destroy(&self) -> Destroyed {
+    pub(crate) fn destroy(&self) -> DestroyResult {
         let mut ring = self.state.lock();
         ring.destroyed = true;
         ring.arm = None;
         match ring.notice {
             Notice::None | Notice::Queued => {
                 ring.notice = Notice::None;
-                Destroyed::Now
+                DestroyResult::Now
             }
-            Notice::Delivering => Destroyed::AfterNotice,
+            Notice::Delivering => DestroyResult::AfterNotice,
         }
     }
 }
@@ -322,26 +322,26 @@ impl Ring {
     }
 
     /// Uses the arm up if it is satisfied and the notice is at hand.
-    fn notify_if_due(&mut self) -> Follow {
+    fn notify_if_due(&mut self) -> NoticeAction {
         //= R-CQ-1
         //= R-CQ-2
         //= R-CQ-13
         if self.destroyed || !self.arm.is_some_and(|arm| self.satisfies(arm)) {
-            return Follow::Nothing;
+            return NoticeAction::None;
         }
         match self.notice {
             Notice::None => {
                 self.arm = None;
                 self.notice = Notice::Queued;
-                Follow::Queue
+                NoticeAction::Queue
             }
             // The notice on its way tells of this as well.
             Notice::Queued => {
                 self.arm = None;
-                Follow::Nothing
+                NoticeAction::None
             }
             //= R-CQ-14
-            Notice::Delivering => Follow::Nothing,
+            Notice::Delivering => NoticeAction::None,
         }
     }
 }

@@ -85,3 +85,11 @@ impl From<alloc::collections::TryReserveError> for ConnError {
         Self::OutOfMemory
     }
 }
+
+/// Why a shared receive queue was not changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModifyError {
+    OutOfMemory,
+    /// It holds more receives than the new depth.
+    Occupied,
+}

@@ -54,45 +54,61 @@ extern crate alloc;
 
 mod arc;
 mod cm;
+mod config;
 mod congestion;
 mod conn;
 mod cq;
+mod drop_reason;
 mod engine;
 mod error;
+mod event_queue;
 mod fifo;
 mod memory;
+mod object_table;
 mod qp;
+mod qp_attributes;
 mod random;
-mod rc;
+mod recv_queue;
 mod region;
 mod room;
-mod slots;
+mod sge_cursor;
+mod shared;
 mod srq;
 mod stats;
 #[cfg(test)]
 mod testing;
 mod time;
-mod timer;
+mod timer_wheel;
+mod transport;
 mod work;
 
 pub use arc::{Arc, OutOfMemory};
-pub use congestion::{Congestion, CongestionMode, Reaction};
+pub use config::Config;
+pub use congestion::{CongestionConfig, CongestionMode, DcqcnConfig};
 pub use conn::{
-    AcceptSpec, ConnEvent, ConnId, ConnectSpec, ListenSpec, ListenerId, PrivateData, ReadLimits,
-    RejectReason, Request, Timing,
+    AcceptSpec, ConnEvent, ConnId, ConnRequest, ConnectSpec, ListenSpec, ListenerId, PrivateData, ReadLimits,
+    RejectReason, Timing,
 };
-pub use cq::{Arm, Cq, CqFault, Destroyed};
-pub use engine::{Config, CqNotice, Engine, Event, Reason, SrqNotice, Transmit, Verdict};
-pub use error::{ConnError, CreateError, PostError};
+pub use cq::{Arm, Cq, CqFault, DestroyResult};
+pub use drop_reason::DropReason;
+pub use engine::Engine;
+pub use engine::events::{CqNotice, EngineEvent, SrqNotice};
+pub use engine::frames::Verdict;
+pub use engine::transmit::Transmit;
+pub use error::{ConnError, CreateError, ModifyError, PostError};
 pub use memory::Backing;
-pub use qp::{Qp, QpSpec};
-pub use rc::{Event as QpEvent, InvalidTransition, State as QpState, TransitionTable};
-pub use region::{
-    Access, Binding, KeyEvent, KeyState, KeyTransitions, PRIVILEGED_KEY, Pd, Region, Registration, Window,
-};
-pub use srq::{ModifyError, Srq, SrqSpec};
+pub use qp::Qp;
+pub use qp_attributes::QpSpec;
+pub use region::access_rights::{Access, PRIVILEGED_KEY, Pd};
+pub use region::fast_register::Registration;
+pub use region::key_state::{Event as KeyEvent, KeyTransitions, State as KeyState};
+pub use region::memory_region::{MemoryWindow, Region};
+pub use region::window::Binding;
+pub use srq::{Srq, SrqSpec};
 pub use stats::{Counter, Stats};
 pub use time::Instant;
+pub use transport::state::{Event as QpEvent, InvalidTransition, State as QpState, TransitionTable};
 pub use work::{
-    Completion, CompletionKind, Data, Operation, RecvRequest, SendFlags, SendRequest, Sge, Status,
+    Completion, CompletionKind, CompletionStatus, RecvRequest, SendData, SendFlags, SendOperation,
+    SendRequest, Sge,
 };

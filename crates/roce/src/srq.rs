@@ -1,11 +1,11 @@
-//! Shared receive queues: receives that serve whichever queue pair gets a message first.
+//! Shared receive queues (IBTA Volume 1, chapter 10).
 
 use lock_api::{Mutex, RawMutex};
 
 use crate::arc::Arc;
-use crate::cq::{Destroyed, Follow};
-use crate::error::{CreateError, PostError};
-use crate::rc::recv::{Current, RecvQueue};
+use crate::cq::{DestroyResult, NoticeAction};
+use crate::error::{CreateError, ModifyError, PostError};
+use crate::recv_queue::{CurrentReceive, RecvQueue};
 use crate::work::RecvRequest;
 
 /// A shared receive queue.
@@ -62,14 +62,6 @@ pub struct SrqSpec {
     pub context: u64,
 }
 
-/// Why a shared receive queue was not changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ModifyError {
-    OutOfMemory,
-    /// It holds more receives than the new depth.
-    Occupied,
-}
-
 impl<R: RawMutex> Srq<R> {
     pub(crate) fn try_new(spec: &SrqSpec, id: u64) -> Result<Arc<Self>, CreateError> {
         if spec.depth == 0 {
@@ -120,14 +112,14 @@ impl<R: RawMutex> Srq<R> {
     }
 
     /// Moves the oldest receive to `current`, if there is one.
-    pub(crate) fn take(&self, current: &mut Current) -> (bool, Follow) {
+    pub(crate) fn take(&self, current: &mut CurrentReceive) -> (bool, NoticeAction) {
         let mut shared = self.state.lock();
         let taken = shared.queue.take(current);
         (taken, shared.tell_if_below())
     }
 
     /// Changes depth and threshold; 0 leaves either as it is.
-    pub(crate) fn modify(&self, depth: u32, threshold: u32) -> Result<Follow, ModifyError> {
+    pub(crate) fn modify(&self, depth: u32, threshold: u32) -> Result<NoticeAction, ModifyError> {
         let mut shared = self.state.lock();
         //= R-SRQ-10
         if depth != 0 {
@@ -156,15 +148,15 @@ impl<R: RawMutex> Srq<R> {
     }
 
     /// The driver is done with the notice. `true` when the queue was destroyed meanwhile.
-    pub(crate) fn end_notice(&self) -> (Follow, bool) {
+    pub(crate) fn end_notice(&self) -> (NoticeAction, bool) {
         let mut shared = self.state.lock();
         //= R-SRQ-18
         let due = shared.notice == Notice::DeliveringAndDue && !shared.destroyed;
         shared.notice = if due { Notice::Queued } else { Notice::None };
-        (if due { Follow::Queue } else { Follow::Nothing }, shared.destroyed)
+        (if due { NoticeAction::Queue } else { NoticeAction::None }, shared.destroyed)
     }
 
-    pub(crate) fn destroy(&self) -> Destroyed {
+    pub(crate) fn destroy(&self) -> DestroyResult {
         let mut shared = self.state.lock();
         shared.destroyed = true;
         shared.threshold = Threshold::Idle;
@@ -173,9 +165,9 @@ impl<R: RawMutex> Srq<R> {
         match shared.notice {
             Notice::None | Notice::Queued => {
                 shared.notice = Notice::None;
-                Destroyed::Now
+                DestroyResult::Now
             }
-            Notice::Delivering | Notice::DeliveringAndDue => Destroyed::AfterNotice,
+            Notice::Delivering | Notice::DeliveringAndDue => DestroyResult::AfterNotice,
         }
     }
 }
@@ -189,23 +181,23 @@ impl<R: RawMutex> PartialEq for Srq<R> {
 impl<R: RawMutex> Eq for Srq<R> {}
 
 impl Shared {
-    fn tell_if_below(&mut self) -> Follow {
+    fn tell_if_below(&mut self) -> NoticeAction {
         //= R-SRQ-6
-        let Threshold::Armed(threshold) = self.threshold else { return Follow::Nothing };
+        let Threshold::Armed(threshold) = self.threshold else { return NoticeAction::None };
         if self.queue.len() >= threshold || self.destroyed {
-            return Follow::Nothing;
+            return NoticeAction::None;
         }
         //= R-SRQ-7
         self.threshold = Threshold::Idle;
         match self.notice {
             Notice::None => {
                 self.notice = Notice::Queued;
-                Follow::Queue
+                NoticeAction::Queue
             }
-            Notice::Queued => Follow::Nothing,
+            Notice::Queued => NoticeAction::None,
             Notice::Delivering | Notice::DeliveringAndDue => {
                 self.notice = Notice::DeliveringAndDue;
-                Follow::Nothing
+                NoticeAction::None
             }
         }
     }

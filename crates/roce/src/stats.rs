@@ -1,10 +1,10 @@
-//! Counters: what happened how often. Each is read on its own; together they are no snapshot.
+//! Statistics counters. Each is read on its own; a set of reads is not a consistent snapshot.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cm::Ignored;
-use crate::engine::Reason;
-use roce_wire::DropReason;
+use crate::drop_reason::DropReason;
+use roce_wire::DropReason as MalformedReason;
 
 macro_rules! counters {
     ($($(#[$doc:meta])+ $name:ident),+ $(,)?) => {
@@ -43,25 +43,25 @@ impl Counter {
 }
 
 impl Stats {
-    pub(crate) fn count_drop(&self, reason: Reason) {
+    pub(crate) fn count_drop(&self, reason: DropReason) {
         match reason {
-            Reason::Malformed(DropReason::Truncated) => &self.drop_truncated,
-            Reason::Malformed(DropReason::HeaderChecksum) => &self.drop_header_checksum,
-            Reason::Malformed(DropReason::Fragment) => &self.drop_fragment,
-            Reason::Malformed(DropReason::Options) => &self.drop_options,
-            Reason::Malformed(DropReason::UdpLength) => &self.drop_udp_length,
-            Reason::Malformed(DropReason::Version) => &self.drop_version,
-            Reason::Malformed(DropReason::Opcode) => &self.drop_unknown_opcode,
-            Reason::Malformed(DropReason::Pad) => &self.drop_pad,
-            Reason::Malformed(DropReason::Payload) => &self.drop_payload,
-            Reason::Malformed(DropReason::Icrc) => &self.drop_icrc,
-            Reason::Datagram => &self.drop_datagram,
-            Reason::NoQp => &self.drop_no_qp,
-            Reason::Address => &self.drop_address,
-            Reason::PKey => &self.drop_pkey,
-            Reason::State => &self.drop_state,
-            Reason::Opcode => &self.drop_opcode,
-            Reason::Sequence => &self.drop_sequence,
+            DropReason::Malformed(MalformedReason::Truncated) => &self.drop_truncated,
+            DropReason::Malformed(MalformedReason::HeaderChecksum) => &self.drop_header_checksum,
+            DropReason::Malformed(MalformedReason::Fragment) => &self.drop_fragment,
+            DropReason::Malformed(MalformedReason::Options) => &self.drop_options,
+            DropReason::Malformed(MalformedReason::UdpLength) => &self.drop_udp_length,
+            DropReason::Malformed(MalformedReason::Version) => &self.drop_version,
+            DropReason::Malformed(MalformedReason::Opcode) => &self.drop_unknown_opcode,
+            DropReason::Malformed(MalformedReason::Pad) => &self.drop_pad,
+            DropReason::Malformed(MalformedReason::Payload) => &self.drop_payload,
+            DropReason::Malformed(MalformedReason::Icrc) => &self.drop_icrc,
+            DropReason::Datagram => &self.drop_datagram,
+            DropReason::NoQp => &self.drop_no_qp,
+            DropReason::Address => &self.drop_address,
+            DropReason::PKey => &self.drop_pkey,
+            DropReason::State => &self.drop_state,
+            DropReason::Opcode => &self.drop_opcode,
+            DropReason::Sequence => &self.drop_sequence,
         }
         .inc();
     }

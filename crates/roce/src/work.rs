@@ -1,6 +1,7 @@
 //! Work requests and their completions: what consumers post, and what comes back.
 
-use crate::region::{Binding, Registration};
+use crate::region::fast_register::Registration;
+use crate::region::window::Binding;
 use roce_wire::NakCode;
 
 /// One piece of local memory.
@@ -17,7 +18,7 @@ pub struct Sge {
 
 /// What a request on the send queue does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum SendOperation {
     /// A message for the peer's next receive.
     Send,
     /// The same, and takes back the right of access under a key of the peer.
@@ -27,7 +28,7 @@ pub enum Operation {
     /// The peer's memory to local memory.
     Read { address: u64, key: u32 },
     /// Registers pages under the key of a region that was allocated for that and is free; the key's low
-    /// byte is the caller's to choose. Needs [`Data::Registration`]. Good for every later request, and
+    /// byte is the caller's to choose. Needs [`SendData::Registration`]. Good for every later request, and
     /// possibly earlier; when it completes as flushed, it may or may not have been done. One registration of
     /// a region can wait for its turn: while it does, another is refused as
     /// [`PostError::QueueFull`](crate::PostError::QueueFull), and may be posted again when that one is done.
@@ -36,12 +37,12 @@ pub enum Operation {
     /// for peers. Waits for all earlier requests. Takes no data.
     Invalidate { key: u32 },
     /// Binds a window that is free to a part of a region, for the peer of this queue pair; the key's low
-    /// byte is the caller's to choose. Needs [`Data::Binding`]. Good for every later request. One bind of a
+    /// byte is the caller's to choose. Needs [`SendData::Binding`]. Good for every later request. One bind of a
     /// window can wait for its turn, as one registration can.
     Bind { key: u32 },
 }
 
-impl Operation {
+impl SendOperation {
     /// Whether nothing of it goes to the peer.
     #[inline]
     pub const fn is_local(self) -> bool {
@@ -66,14 +67,14 @@ bitflags::bitflags! {
 
 /// Where the data of a request on the send queue is.
 #[derive(Clone, Copy, Debug)]
-pub enum Data<'a> {
+pub enum SendData<'a> {
     /// In memory that stays as it is until the request completes.
     Sges(&'a [Sge]),
     /// In pieces that are copied before the post returns.
     Inline(&'a [&'a [u8]]),
-    /// What [`Operation::FastRegister`] is to do.
+    /// What [`SendOperation::FastRegister`] is to do.
     Registration(&'a Registration<'a>),
-    /// What [`Operation::Bind`] is to do.
+    /// What [`SendOperation::Bind`] is to do.
     Binding(&'a Binding),
 }
 
@@ -82,9 +83,9 @@ pub enum Data<'a> {
 pub struct SendRequest<'a> {
     /// Comes back in the completion.
     pub context: u64,
-    pub operation: Operation,
+    pub operation: SendOperation,
     pub flags: SendFlags,
-    pub data: Data<'a>,
+    pub data: SendData<'a>,
 }
 
 /// A request for a receive queue.
@@ -99,7 +100,7 @@ pub struct RecvRequest<'a> {
 ///
 /// Source: rocev2 §9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Status {
+pub enum CompletionStatus {
     Success,
     /// The message was longer than the receive.
     LocalLength,
@@ -129,7 +130,7 @@ pub enum Status {
     MemoryManagement,
 }
 
-impl Status {
+impl CompletionStatus {
     /// What a requester makes of a fatal NAK.
     pub(crate) const fn from_nak(code: NakCode) -> Self {
         //= rocev2 §9
@@ -176,7 +177,7 @@ pub struct Completion {
     /// `context` of the request.
     pub context: u64,
     pub kind: CompletionKind,
-    pub status: Status,
+    pub status: CompletionStatus,
     /// Length of a message received; for other kinds, of the request. 0 unless successful.
     pub bytes: u32,
     /// Immediate data of the message received, if it had some.
@@ -189,7 +190,7 @@ impl Completion {
         qp_context: 0,
         context: 0,
         kind: CompletionKind::Send,
-        status: Status::Success,
+        status: CompletionStatus::Success,
         bytes: 0,
         immediate: None,
     };

@@ -10,8 +10,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use roce::{
-    Access, Backing, Config, ConnError, ConnEvent, CreateError, Data, Engine, ListenSpec, Operation,
-    Registration, SendFlags, SendRequest, SrqSpec, Status, Transmit, Verdict,
+    Access, Backing, CompletionStatus, Config, ConnError, ConnEvent, CreateError, Engine, ListenSpec,
+    Registration, SendData, SendFlags, SendOperation, SendRequest, SrqSpec, Transmit, Verdict,
 };
 
 use pair::{Lock, Options, Pair, pattern, spec};
@@ -205,12 +205,13 @@ fn no_packet_costs_an_allocation() {
         alice.write(8, &[source.all()], &target, 0);
         alice.read(9, &[back.all()], &target, 0);
         let flags = SendFlags::empty();
-        let operation = Operation::FastRegister { key };
-        let request = SendRequest { context: 20, operation, flags, data: Data::Registration(&registration) };
+        let operation = SendOperation::FastRegister { key };
+        let request =
+            SendRequest { context: 20, operation, flags, data: SendData::Registration(&registration) };
         bob.engine.post_send(&bob.qp, &request).unwrap();
-        alice.post(10, Operation::Write { address: 0x4000, key }, flags, &[source.sge(0, 4096)]).unwrap();
+        alice.post(10, SendOperation::Write { address: 0x4000, key }, flags, &[source.sge(0, 4096)]).unwrap();
         bob.recv(21, &[]);
-        alice.post(11, Operation::SendInvalidate { key }, flags, &[]).unwrap();
+        alice.post(11, SendOperation::SendInvalidate { key }, flags, &[]).unwrap();
         let mut now = pair.now;
         while !alice.qp.is_drained() {
             let before = frames;
@@ -240,6 +241,6 @@ fn no_packet_costs_an_allocation() {
     let done = alice.outcomes();
     assert_eq!(page.read(), data[..4096]);
     assert_eq!(fast.state(), roce::KeyState::Free);
-    let expected: Vec<_> = (0..12).map(|context| (context, Status::Success)).collect();
+    let expected: Vec<_> = (0..12).map(|context| (context, CompletionStatus::Success)).collect();
     assert_eq!(done, expected);
 }

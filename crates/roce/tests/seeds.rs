@@ -7,8 +7,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use roce::{
-    Access, Arc, Completion, Data, Operation, PostError, Qp, ReadLimits, RecvRequest, SendFlags, SendRequest,
-    Sge, Status,
+    Access, Arc, Completion, CompletionStatus, PostError, Qp, ReadLimits, RecvRequest, SendData, SendFlags,
+    SendOperation, SendRequest, Sge,
 };
 use roce_testkit::{Memory, Options, Pair, pattern};
 use roce_wire::PathMtu;
@@ -203,9 +203,9 @@ impl World {
             let (at, size) = kind.place();
             let (near, far) = (&self.arenas[*from], &self.arenas[to]);
             let operation = match kind {
-                Kind::Send { .. } => Operation::Send,
-                Kind::Write { .. } => Operation::Write { address: far.address(at), key: far.key() },
-                Kind::Read { .. } => Operation::Read { address: far.address(at), key: far.key() },
+                Kind::Send { .. } => SendOperation::Send,
+                Kind::Write { .. } => SendOperation::Write { address: far.address(at), key: far.key() },
+                Kind::Read { .. } => SendOperation::Read { address: far.address(at), key: far.key() },
             };
             let mut flags = SendFlags::empty();
             let silent = expected[*from].sends.iter().any(|&(number, silent)| number == context && silent);
@@ -214,7 +214,7 @@ impl World {
             flags.set(SendFlags::SOLICITED, self.chance.once_in(6));
             let cut = if size > 0 { self.chance.below(size as u64) as usize } else { 0 };
             let sges = [near.sge(at, cut), near.sge(at + cut, size - cut)];
-            let request = SendRequest { context, operation, flags, data: Data::Sges(&sges) };
+            let request = SendRequest { context, operation, flags, data: SendData::Sges(&sges) };
             let sends = &mut expected[*from].sends;
             match self.pair.sides[*from].engine.post_send(&qps[*from], &request) {
                 Ok(()) => {}
@@ -257,8 +257,8 @@ impl World {
     fn ask_each(&mut self, side: usize) {
         const CONTEXT: u64 = 1_000_000;
         for (qps, expected) in &mut self.qps {
-            let operation = Operation::Write { address: 0, key: 0 };
-            let (flags, data) = (SendFlags::empty(), Data::Sges(&[]));
+            let operation = SendOperation::Write { address: 0, key: 0 };
+            let (flags, data) = (SendFlags::empty(), SendData::Sges(&[]));
             let request = SendRequest { context: CONTEXT, operation, flags, data };
             if self.pair.sides[side].engine.post_send(&qps[side], &request).is_ok() {
                 expected[side].sends.push((CONTEXT, false));
@@ -290,13 +290,16 @@ impl World {
                     .sends
                     .iter()
                     .filter(|(_, silent)| !silent)
-                    .map(|&(context, _)| (context, Status::Success))
+                    .map(|&(context, _)| (context, CompletionStatus::Success))
                     .collect();
                 assert_eq!(told, due, "side {side}, queue pair {number}");
                 let told: Vec<_> =
                     receives.iter().map(|done| (done.context, done.bytes, done.status)).collect();
-                let due: Vec<_> =
-                    expected.receives.iter().map(|&(c, bytes)| (c, bytes, Status::Success)).collect();
+                let due: Vec<_> = expected
+                    .receives
+                    .iter()
+                    .map(|&(c, bytes)| (c, bytes, CompletionStatus::Success))
+                    .collect();
                 assert_eq!(told, due, "side {side}, queue pair {number}");
             }
         }
@@ -321,9 +324,9 @@ impl World {
                 // A silent one that succeeded is passed over.
                 let (_, silent) = due.find(|(context, _)| *context == done.context).unwrap();
                 match done.status {
-                    Status::Success => assert!(!failed && !silent),
-                    Status::Flushed => failed = true,
-                    Status::RetryExceeded => assert!(!std::mem::replace(&mut failed, true)),
+                    CompletionStatus::Success => assert!(!failed && !silent),
+                    CompletionStatus::Flushed => failed = true,
+                    CompletionStatus::RetryExceeded => assert!(!std::mem::replace(&mut failed, true)),
                     other => panic!("{other:?}"),
                 }
             }

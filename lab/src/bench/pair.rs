@@ -9,9 +9,9 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use roce::{
-    AcceptSpec, Access, Arc, Backing, Completion, Config, ConnEvent, ConnId, ConnectSpec, Cq, Data, Engine,
-    Event, Instant, ListenSpec, Operation, Pd, Qp, QpSpec, ReadLimits, RecvRequest, Region, SendFlags,
-    SendRequest, Sge, Status, Transmit, Verdict,
+    AcceptSpec, Access, Arc, Backing, Completion, CompletionStatus, Config, ConnEvent, ConnId, ConnectSpec,
+    Cq, Engine, EngineEvent, Instant, ListenSpec, Pd, Qp, QpSpec, ReadLimits, RecvRequest, Region, SendData,
+    SendFlags, SendOperation, SendRequest, Sge, Transmit, Verdict,
 };
 use roce_wire::icrc::Crc;
 use roce_wire::{MacAddr, Path, PathMtu};
@@ -234,7 +234,7 @@ impl Pair {
         // Empty vectors do not allocate.
         let mut events = Vec::new();
         while let Some(event) = side.engine.poll_event() {
-            if let Event::Conn { id, event, .. } = event {
+            if let EngineEvent::Conn { id, event, .. } = event {
                 events.push((id, event));
             }
         }
@@ -247,32 +247,32 @@ impl Pair {
     /// Writes `count` messages of `length` bytes to the peer's memory.
     pub fn write(&mut self, length: u32, count: u64) -> Result<()> {
         let remote =
-            Operation::Write { address: self.sides[1].region.base(), key: self.sides[1].region.key() };
+            SendOperation::Write { address: self.sides[1].region.base(), key: self.sides[1].region.key() };
         // Enough to keep the pipe full, few enough that the working set is one message's.
         self.run(&[0], remote, length, count, 4)
     }
 
     /// Sends `count` messages of `length` bytes, each into a receive of the peer.
     pub fn send(&mut self, length: u32, count: u64) -> Result<()> {
-        self.run(&[0], Operation::Send, length, count, u64::from(DEPTH / 2))
+        self.run(&[0], SendOperation::Send, length, count, u64::from(DEPTH / 2))
     }
 
     /// The same, over these queue pairs in turn.
     pub fn send_over(&mut self, queue_pairs: &[usize], length: u32, count: u64) -> Result<()> {
-        self.run(queue_pairs, Operation::Send, length, count, u64::from(DEPTH / 2))
+        self.run(queue_pairs, SendOperation::Send, length, count, u64::from(DEPTH / 2))
     }
 
     fn run(
         &mut self,
         over: &[usize],
-        operation: Operation,
+        operation: SendOperation,
         length: u32,
         count: u64,
         window: u64,
     ) -> Result<()> {
         // Of the client: posted, completed; of the server: receives posted, messages taken.
         let (mut posted, mut done, mut offered, mut taken) = (0, 0, 0, 0);
-        let expected = if operation == Operation::Send { count } else { 0 };
+        let expected = if operation == SendOperation::Send { count } else { 0 };
         let mut completions = [Completion::EMPTY; 64];
         let depth = u64::from(self.shape.depth);
         let mut turns = [over.iter().copied().cycle().peekable(), over.iter().copied().cycle().peekable()];
@@ -288,13 +288,13 @@ impl Pair {
                 offered += 1;
                 turns[1].next();
             }
-            let allowed = if operation == Operation::Send { offered } else { count };
+            let allowed = if operation == SendOperation::Send { offered } else { count };
             while let Some(&number) = turns[0].peek()
                 && posted < allowed.min(done + window)
                 && self.pending[0][number] < depth
             {
                 let sges = [client.sge(length)];
-                let (flags, data) = (SendFlags::empty(), Data::Sges(&sges));
+                let (flags, data) = (SendFlags::empty(), SendData::Sges(&sges));
                 let request = SendRequest { context: posted, operation, flags, data };
                 client.engine.post_send(&client.qps[number], &request).map_err(failed("post_send"))?;
                 self.pending[0][number] += 1;
@@ -307,7 +307,7 @@ impl Pair {
                 let found = self.sides[side].cq.poll(&mut completions);
                 for completion in completions.get(..found).context("more completions than asked for")? {
                     let Completion { status, kind, qp_context, .. } = *completion;
-                    ensure!(status == Status::Success, "a request ended with {status:?}");
+                    ensure!(status == CompletionStatus::Success, "a request ended with {status:?}");
                     self.pending[side][qp_context as usize] -= 1;
                     if kind.is_receive() { taken += 1 } else { done += 1 }
                 }
@@ -326,8 +326,8 @@ impl Pair {
         let request = RecvRequest { context: 0, sges: &sges };
         server.engine.post_recv(&server.qps[0], &request).map_err(failed("post_recv"))?;
         let sges = [client.sge(length)];
-        let (flags, data) = (SendFlags::empty(), Data::Sges(&sges));
-        let request = SendRequest { context: 0, operation: Operation::Send, flags, data };
+        let (flags, data) = (SendFlags::empty(), SendData::Sges(&sges));
+        let request = SendRequest { context: 0, operation: SendOperation::Send, flags, data };
         measured_post(&client.engine, &client.qps[0], &request, now, &mut client.outgoing)?;
         let frame = client.outgoing.pop().context("nothing was sent")?;
         measured_send(&server.engine, now, frame, &mut server.outgoing)?;

@@ -26,8 +26,8 @@ use nt_sim::{
 };
 use parking_lot::{Condvar, Mutex};
 use roce::{
-    AcceptSpec, Completion, CompletionKind, ConnEvent, Data, ListenSpec, Operation, RecvRequest, SendFlags,
-    SendRequest, Status, Transmit, Verdict,
+    AcceptSpec, Completion, CompletionKind, CompletionStatus, ConnEvent, ListenSpec, RecvRequest, SendData,
+    SendFlags, SendOperation, SendRequest, Transmit, Verdict,
 };
 use roce_testkit::{Memory, Options, Side};
 use roce_wire::MacAddr;
@@ -157,7 +157,7 @@ impl<'a> Host<'a> {
     fn take_immediates(&mut self) -> Result<Vec<String>> {
         for (item, (is_send, length)) in (0..).zip(IMMEDIATES) {
             let received = self.receive()?;
-            ensure!(received.status == Status::Success, "item {item}: {:?}", received.status);
+            ensure!(received.status == CompletionStatus::Success, "item {item}: {:?}", received.status);
             ensure!(
                 received.immediate == Some(IMMEDIATE),
                 "item {item}: immediate {:02x?}",
@@ -172,9 +172,9 @@ impl<'a> Host<'a> {
             );
             self.post_receive(received.context)?;
             let verdict = Control { ok: true, ..Control::new(Kind::VERDICT, item, length) }.encode();
-            let data = Data::Inline(&[&verdict]);
+            let data = SendData::Inline(&[&verdict]);
             let request =
-                SendRequest { context: 0, operation: Operation::Send, flags: SendFlags::SILENT, data };
+                SendRequest { context: 0, operation: SendOperation::Send, flags: SendFlags::SILENT, data };
             self.side.engine.post_send(&self.side.qp, &request).ok().context("cannot answer")?;
         }
         self.until("the guest's goodbye", |host| {
@@ -186,7 +186,7 @@ impl<'a> Host<'a> {
     /// The connection has to break: its receives come back.
     fn refuse_atomic(&mut self) -> Result<Vec<String>> {
         let received = self.receive()?;
-        ensure!(received.status == Status::Flushed, "a receive completed: {:?}", received.status);
+        ensure!(received.status == CompletionStatus::Flushed, "a receive completed: {:?}", received.status);
         let parted = |event: &ConnEvent| matches!(event, ConnEvent::Aborted | ConnEvent::Disconnected);
         self.until("the end of the connection", |host| host.told(parted))?;
         Ok(vec!["refused, the connection broke".to_owned()])

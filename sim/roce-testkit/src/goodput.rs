@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use roce::Data;
-use roce::{Operation, RecvRequest, SendFlags, SendRequest, Status};
+use roce::SendData;
+use roce::{CompletionStatus, RecvRequest, SendFlags, SendOperation, SendRequest};
 use roce_wire::PathMtu;
 
 use crate::link::Options;
@@ -127,9 +127,9 @@ pub fn measure_with(cell: &Cell, options: &Options) -> Figures {
     let memories = [near.shared(cell.message), far.shared(cell.message)];
     let (local, remote) = (memories[0].all(), memories[1].all());
     let operation = match cell.kind {
-        Kind::Send => Operation::Send,
-        Kind::Write => Operation::Write { address: remote.address, key: remote.key },
-        Kind::Read => Operation::Read { address: remote.address, key: remote.key },
+        Kind::Send => SendOperation::Send,
+        Kind::Write => SendOperation::Write { address: remote.address, key: remote.key },
+        Kind::Read => SendOperation::Read { address: remote.address, key: remote.key },
     };
     let sender = usize::from(cell.kind == Kind::Read);
     let count = |pair: &Pair, name: &str| pair.sides.each_ref().map(|side| side.stat(name));
@@ -143,7 +143,7 @@ pub fn measure_with(cell: &Cell, options: &Options) -> Figures {
                 let request = RecvRequest { context: posted, sges: &[remote] };
                 far.engine.post_recv(&far.qp, &request).unwrap();
             }
-            let data = Data::Sges(&[local]);
+            let data = SendData::Sges(&[local]);
             let request = SendRequest { context: posted, operation, flags: SendFlags::empty(), data };
             near.engine.post_send(&near.qp, &request).unwrap();
             posted += 1;
@@ -151,7 +151,7 @@ pub fn measure_with(cell: &Cell, options: &Options) -> Figures {
         pair.run_until("a completion", |pair| !pair.sides[0].cq.is_empty());
         for side in &pair.sides {
             assert!(side.completions().iter().all(|completion| {
-                assert_eq!(completion.status, Status::Success, "{cell:?}");
+                assert_eq!(completion.status, CompletionStatus::Success, "{cell:?}");
                 done += u64::from(!completion.kind.is_receive());
                 true
             }));

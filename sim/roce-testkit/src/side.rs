@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::ptr::NonNull;
 
 use roce::{
-    Access, Arc, Backing, Completion, Config, ConnEvent, ConnId, Cq, Data, Engine, Event, Operation, Pd,
-    PostError, Qp, QpSpec, RecvRequest, Region, SendFlags, SendRequest, Sge, Status,
+    Access, Arc, Backing, Completion, CompletionStatus, Config, ConnEvent, ConnId, Cq, Engine, EngineEvent,
+    Pd, PostError, Qp, QpSpec, RecvRequest, Region, SendData, SendFlags, SendOperation, SendRequest, Sge,
 };
 use roce_wire::MacAddr;
 
@@ -169,25 +169,25 @@ impl Side {
     pub fn post(
         &self,
         context: u64,
-        operation: Operation,
+        operation: SendOperation,
         flags: SendFlags,
         sges: &[Sge],
     ) -> Result<(), PostError> {
-        let data = Data::Sges(sges);
+        let data = SendData::Sges(sges);
         self.engine.post_send(&self.qp, &SendRequest { context, operation, flags, data })
     }
 
     pub fn send(&self, context: u64, sges: &[Sge]) {
-        self.post(context, Operation::Send, SendFlags::empty(), sges).unwrap();
+        self.post(context, SendOperation::Send, SendFlags::empty(), sges).unwrap();
     }
 
     pub fn write(&self, context: u64, sges: &[Sge], to: &Memory, offset: usize) {
-        let operation = Operation::Write { address: to.address(offset), key: to.key() };
+        let operation = SendOperation::Write { address: to.address(offset), key: to.key() };
         self.post(context, operation, SendFlags::empty(), sges).unwrap();
     }
 
     pub fn read(&self, context: u64, sges: &[Sge], from: &Memory, offset: usize) {
-        let operation = Operation::Read { address: from.address(offset), key: from.key() };
+        let operation = SendOperation::Read { address: from.address(offset), key: from.key() };
         self.post(context, operation, SendFlags::empty(), sges).unwrap();
     }
 
@@ -201,7 +201,7 @@ impl Side {
     }
 
     /// Contexts and statuses of all unread completions.
-    pub fn outcomes(&self) -> Vec<(u64, Status)> {
+    pub fn outcomes(&self) -> Vec<(u64, CompletionStatus)> {
         self.completions().into_iter().map(|c| (c.context, c.status)).collect()
     }
 
@@ -219,10 +219,10 @@ impl Side {
     pub fn take_events(&mut self) {
         while let Some(event) = self.engine.poll_event() {
             match event {
-                Event::Cq(notice) => self.notices.push(notice.context()),
-                Event::Srq(_) => self.srq_notices += 1,
-                Event::CqGone { .. } | Event::SrqGone { .. } => {}
-                Event::Conn { id, context, event } => {
+                EngineEvent::Cq(notice) => self.notices.push(notice.context()),
+                EngineEvent::Srq(_) => self.srq_notices += 1,
+                EngineEvent::CqGone { .. } | EngineEvent::SrqGone { .. } => {}
+                EngineEvent::Conn { id, context, event } => {
                     if let ConnEvent::Request(_) = event {
                         self.conn = Some(id);
                     }

@@ -21,5 +21,5 @@ pub struct Config {
     /// Timeouts of the transport and of connection management.
     pub timing: roce::Timing,
     /// Congestion control.
-    pub congestion: roce::Congestion,
+    pub congestion: roce::CongestionConfig,
 }

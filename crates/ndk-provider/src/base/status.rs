@@ -9,7 +9,7 @@ use ndk_abi::nt::{
     STATUS_NETWORK_UNREACHABLE, STATUS_SHARING_VIOLATION, STATUS_SUCCESS,
 };
 use nt::MdlError;
-use roce::{CompletionKind, ConnError, CreateError, ModifyError, PostError, RejectReason, Status};
+use roce::{CompletionKind, CompletionStatus, ConnError, CreateError, ModifyError, PostError, RejectReason};
 
 /// The result of a call: a value, or the status that it fails with.
 pub type Answer<T = ()> = Result<T, NTSTATUS>;
@@ -121,18 +121,20 @@ pub fn resolve(error: ResolveError) -> NTSTATUS {
 
 /// Maps the status of a completion to the set of statuses that a completion may have.
 //= R-QP-43, R-QP-46, R-QP-55, R-QP-56, R-QP-58, R-QP-59, R-QP-62, R-QP-88, R-QP-90
-pub fn completion(status: Status, kind: CompletionKind) -> NTSTATUS {
+pub fn completion(status: CompletionStatus, kind: CompletionKind) -> NTSTATUS {
     match status {
-        Status::Success => STATUS_SUCCESS,
-        Status::LocalLength if kind.is_receive() => STATUS_BUFFER_OVERFLOW,
-        Status::LocalLength => STATUS_DATA_OVERRUN,
-        Status::LocalProtection | Status::LocalAccess | Status::RemoteAccess => STATUS_ACCESS_VIOLATION,
-        Status::Flushed => STATUS_CANCELLED,
-        Status::RemoteInvalidRequest | Status::RemoteOperation => REMOTE_ERROR,
-        Status::RetryExceeded | Status::RnrRetryExceeded => STATUS_IO_TIMEOUT,
-        Status::LocalOperation | Status::BadResponse => STATUS_INTERNAL_ERROR,
+        CompletionStatus::Success => STATUS_SUCCESS,
+        CompletionStatus::LocalLength if kind.is_receive() => STATUS_BUFFER_OVERFLOW,
+        CompletionStatus::LocalLength => STATUS_DATA_OVERRUN,
+        CompletionStatus::LocalProtection
+        | CompletionStatus::LocalAccess
+        | CompletionStatus::RemoteAccess => STATUS_ACCESS_VIOLATION,
+        CompletionStatus::Flushed => STATUS_CANCELLED,
+        CompletionStatus::RemoteInvalidRequest | CompletionStatus::RemoteOperation => REMOTE_ERROR,
+        CompletionStatus::RetryExceeded | CompletionStatus::RnrRetryExceeded => STATUS_IO_TIMEOUT,
+        CompletionStatus::LocalOperation | CompletionStatus::BadResponse => STATUS_INTERNAL_ERROR,
         //= R-MR-41, R-MR-46
-        Status::MemoryManagement => STATUS_INVALID_DEVICE_REQUEST,
+        CompletionStatus::MemoryManagement => STATUS_INVALID_DEVICE_REQUEST,
     }
 }
 

@@ -161,7 +161,7 @@ fn pointer(context: u64) -> *mut c_void {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roce::Status;
+    use roce::CompletionStatus;
 
     //= R-CQ-24, R-CQ-27
     #[test]
@@ -177,7 +177,8 @@ mod tests {
             (CompletionKind::Invalidate, 16),
         ];
         for (kind, number) in kinds {
-            let result = extended(&Completion { kind, status: Status::Flushed, ..Completion::EMPTY });
+            let result =
+                extended(&Completion { kind, status: CompletionStatus::Flushed, ..Completion::EMPTY });
             assert_eq!(result.Type.0, number);
             assert_eq!(result.Type.0 & 1 == 1, kind.is_receive());
         }

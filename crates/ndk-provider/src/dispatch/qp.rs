@@ -21,7 +21,7 @@ use ndk_abi::ndk::{
     NDK_OP_FLAG_INLINE, NDK_OP_FLAG_RDMA_READ_SINK, NDK_PD, NDK_QP, NDK_QP_DISPATCH, NDK_SGE, NDK_SRQ,
 };
 use ndk_abi::nt::{NTSTATUS, STATUS_INVALID_PARAMETER};
-use roce::{Access, Binding, Data, Operation, Registration, Sge};
+use roce::{Access, Binding, Registration, SendData, SendOperation, Sge};
 
 impl DispatchTable for Qp {
     type Table = NDK_QP_DISPATCH;
@@ -110,7 +110,7 @@ unsafe extern "efiapi" fn send(
     flags: u32,
 ) -> NTSTATUS {
     // SAFETY: the consumer's list has `count` elements.
-    unsafe { post(qp, context, sgl, count, flags, Operation::Send) }
+    unsafe { post(qp, context, sgl, count, flags, SendOperation::Send) }
 }
 
 //= R-QP-77, R-QP-80, R-CQ-25
@@ -122,7 +122,7 @@ unsafe extern "efiapi" fn send_and_invalidate(
     flags: u32,
     remote_token: u32,
 ) -> NTSTATUS {
-    let operation = Operation::SendInvalidate { key: remote_token };
+    let operation = SendOperation::SendInvalidate { key: remote_token };
     // SAFETY: the consumer's list has `count` elements.
     unsafe { post(qp, context, sgl, count, flags, operation) }
 }
@@ -150,7 +150,7 @@ unsafe extern "efiapi" fn read(
     remote_token: u32,
     flags: u32,
 ) -> NTSTATUS {
-    let operation = Operation::Read { address: remote_address, key: remote_token };
+    let operation = SendOperation::Read { address: remote_address, key: remote_token };
     // SAFETY: the consumer's list has `count` elements.
     unsafe { post(qp, context, sgl, count, flags, operation) }
 }
@@ -165,7 +165,7 @@ unsafe extern "efiapi" fn write(
     remote_token: u32,
     flags: u32,
 ) -> NTSTATUS {
-    let operation = Operation::Write { address: remote_address, key: remote_token };
+    let operation = SendOperation::Write { address: remote_address, key: remote_token };
     // SAFETY: the consumer's list has `count` elements.
     unsafe { post(qp, context, sgl, count, flags, operation) }
 }
@@ -181,7 +181,7 @@ unsafe fn post(
     sgl: *const NDK_SGE,
     count: u32,
     flags: u32,
-    operation: Operation,
+    operation: SendOperation,
 ) -> NTSTATUS {
     let qp = object!(Qp, qp);
     let context = context.expose_provenance() as u64;
@@ -190,14 +190,14 @@ unsafe fn post(
         // SAFETY: the caller's promise.
         let answer = unsafe { gather(sgl, count, &mut copy) };
         return status::of(match answer {
-            Ok(data) => qp.post(context, operation, Ok(Data::Inline(&[data])), flags),
+            Ok(data) => qp.post(context, operation, Ok(SendData::Inline(&[data])), flags),
             Err(status) => qp.post(context, operation, Err(status), flags),
         });
     }
     let mut copy = [Sge::default(); MAX_SGES];
     // SAFETY: the caller's promise.
     let answer = unsafe { sges(sgl, count, &mut copy) };
-    status::of(qp.post(context, operation, answer.map(Data::Sges), flags))
+    status::of(qp.post(context, operation, answer.map(SendData::Sges), flags))
 }
 
 //= R-MR-58, R-MR-60, R-MR-61, R-MR-62, R-MR-66
@@ -219,8 +219,8 @@ unsafe extern "efiapi" fn bind(
         length: length as u64,
         access: access & (Access::REMOTE_READ | Access::REMOTE_WRITE),
     };
-    let data = mr.normal().and_then(|_| within(length, LIMITS.window)).map(|()| Data::Binding(&binding));
-    let operation = Operation::Bind { key: mw.token() };
+    let data = mr.normal().and_then(|_| within(length, LIMITS.window)).map(|()| SendData::Binding(&binding));
+    let operation = SendOperation::Bind { key: mw.token() };
     let post = || qp.post(context.expose_provenance() as u64, operation, data, flags);
     status::of(with_region(&mw, Some(Ref::clone(&mr)), post))
 }
@@ -260,8 +260,8 @@ unsafe extern "efiapi" fn fast_register(
         access,
         pages,
     });
-    let data = key.and_then(|_| registration.as_ref().map(Data::Registration).map_err(|status| *status));
-    let operation = Operation::FastRegister { key: key.unwrap_or(0) };
+    let data = key.and_then(|_| registration.as_ref().map(SendData::Registration).map_err(|status| *status));
+    let operation = SendOperation::FastRegister { key: key.unwrap_or(0) };
     status::of(qp.post(context.expose_provenance() as u64, operation, data, flags))
 }
 
@@ -274,8 +274,8 @@ unsafe extern "efiapi" fn invalidate(
 ) -> NTSTATUS {
     let qp = object!(Qp, qp);
     let post = |key: Answer<u32>| {
-        let operation = Operation::Invalidate { key: key.unwrap_or(0) };
-        let data = key.map(|_| Data::Sges(&[]));
+        let operation = SendOperation::Invalidate { key: key.unwrap_or(0) };
+        let data = key.map(|_| SendData::Sges(&[]));
         qp.post(context.expose_provenance() as u64, operation, data, flags)
     };
     // SAFETY: the consumer's promise about object pointers.

@@ -14,11 +14,11 @@ use crate::objects::mr::Mr;
 use crate::objects::pd::Pd;
 use ndk_abi::ndk::{NDK_MW, NDK_OBJECT_TYPE};
 use nt::SpinLock;
-use roce::Window;
+use roce::MemoryWindow;
 
 /// The data of a memory window object.
 pub struct Mw {
-    window: Window,
+    window: MemoryWindow,
     /// The region whose close waits for this window.
     bound_to: SpinLock<Option<Ref<Mr>>>,
     pd: Ref<Pd>,

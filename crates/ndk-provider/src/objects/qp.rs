@@ -22,7 +22,7 @@ use ndk_abi::nt::{
     STATUS_CONNECTION_ACTIVE, STATUS_CONNECTION_INVALID, STATUS_DATA_OVERRUN, STATUS_INVALID_PARAMETER,
 };
 use nt::{RawSpinLock, SpinLock};
-use roce::{Arc, Data, Operation, QpSpec, QpState, RecvRequest, SendFlags, SendRequest, Sge};
+use roce::{Arc, QpSpec, QpState, RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Sge};
 
 machine! {
     /// Whether a connector uses the queue pair.
@@ -140,7 +140,13 @@ impl Qp {
     }
 
     /// Posts to the initiator queue. `data` is an error if the consumer's list could not be read.
-    pub fn post(&self, context: u64, operation: Operation, data: Answer<Data<'_>>, flags: u32) -> Answer {
+    pub fn post(
+        &self,
+        context: u64,
+        operation: SendOperation,
+        data: Answer<SendData<'_>>,
+        flags: u32,
+    ) -> Answer {
         let shared = self.pd.shared();
         let posted = data.and_then(|data| {
             let flags = self.check(operation, &data, flags)?;
@@ -164,15 +170,15 @@ impl Qp {
 
     /// Checks what is specific to NDKPI and returns the flags for the engine.
     //= R-QP-14, R-QP-16, R-QP-17, R-QP-23, R-QP-32
-    fn check(&self, operation: Operation, data: &Data<'_>, flags: u32) -> Answer<SendFlags> {
+    fn check(&self, operation: SendOperation, data: &SendData<'_>, flags: u32) -> Answer<SendFlags> {
         let flags = send_flags(operation, flags).ok_or(STATUS_INVALID_PARAMETER)?;
         let limit = match operation {
             //= R-INFO-14
-            Operation::Read { .. } => LIMITS.read_sges,
+            SendOperation::Read { .. } => LIMITS.read_sges,
             _ => self.initiator_sges,
         };
         match data {
-            Data::Sges(sges) if sges.len() > limit as usize => Err(STATUS_DATA_OVERRUN),
+            SendData::Sges(sges) if sges.len() > limit as usize => Err(STATUS_DATA_OVERRUN),
             _ => Ok(flags),
         }
     }
@@ -240,16 +246,18 @@ impl Qp {
 
 /// Returns the engine's flags for `NDK_OP_FLAG_*`, or `None` if a flag is not valid for the operation.
 //= R-QP-23, R-QP-24, R-QP-25, R-QP-31, R-QP-34, R-QP-35, R-QP-85
-fn send_flags(operation: Operation, flags: u32) -> Option<SendFlags> {
+fn send_flags(operation: SendOperation, flags: u32) -> Option<SendFlags> {
     const ALL: u32 = NDK_OP_FLAG_SILENT_SUCCESS | NDK_OP_FLAG_READ_FENCE | NDK_OP_FLAG_DEFER;
     let valid = match operation {
-        Operation::Send | Operation::SendInvalidate { .. } => {
+        SendOperation::Send | SendOperation::SendInvalidate { .. } => {
             ALL | NDK_OP_FLAG_SEND_AND_SOLICIT_EVENT | NDK_OP_FLAG_INLINE
         }
-        Operation::Write { .. } => ALL | NDK_OP_FLAG_INLINE,
+        SendOperation::Write { .. } => ALL | NDK_OP_FLAG_INLINE,
         // The last flag is ignored: the adapter does not report the capability.
-        Operation::Read { .. } => ALL | NDK_OP_FLAG_RDMA_READ_LOCAL_INVALIDATE,
-        Operation::FastRegister { .. } | Operation::Invalidate { .. } | Operation::Bind { .. } => ALL,
+        SendOperation::Read { .. } => ALL | NDK_OP_FLAG_RDMA_READ_LOCAL_INVALIDATE,
+        SendOperation::FastRegister { .. }
+        | SendOperation::Invalidate { .. }
+        | SendOperation::Bind { .. } => ALL,
     };
     let flag_map = [
         (NDK_OP_FLAG_SILENT_SUCCESS, SendFlags::SILENT),
@@ -267,22 +275,22 @@ fn send_flags(operation: Operation, flags: u32) -> Option<SendFlags> {
 mod tests {
     use super::*;
 
-    const READ: Operation = Operation::Read { address: 0, key: 1 };
-    const WRITE: Operation = Operation::Write { address: 0, key: 1 };
+    const READ: SendOperation = SendOperation::Read { address: 0, key: 1 };
+    const WRITE: SendOperation = SendOperation::Write { address: 0, key: 1 };
 
     //= R-QP-23, R-QP-34
     #[test]
     fn flag_that_is_not_valid_for_the_operation_is_refused() {
-        assert_eq!(send_flags(Operation::Send, 1 << 31), None);
+        assert_eq!(send_flags(SendOperation::Send, 1 << 31), None);
         assert_eq!(send_flags(READ, NDK_OP_FLAG_INLINE), None);
         assert_eq!(send_flags(WRITE, NDK_OP_FLAG_SEND_AND_SOLICIT_EVENT), None);
-        assert_eq!(send_flags(Operation::Send, NDK_OP_FLAG_RDMA_READ_LOCAL_INVALIDATE), None);
+        assert_eq!(send_flags(SendOperation::Send, NDK_OP_FLAG_RDMA_READ_LOCAL_INVALIDATE), None);
     }
 
     //= R-QP-24, R-QP-25, R-QP-31
     #[test]
     fn valid_flags_are_translated() {
-        assert_eq!(send_flags(Operation::Send, 1 | 2 | 4 | 0x40 | 0x200), Some(SendFlags::all()));
+        assert_eq!(send_flags(SendOperation::Send, 1 | 2 | 4 | 0x40 | 0x200), Some(SendFlags::all()));
         assert_eq!(send_flags(WRITE, NDK_OP_FLAG_INLINE), Some(SendFlags::empty()));
         assert_eq!(send_flags(READ, 0x200), Some(SendFlags::DEFER));
         assert_eq!(send_flags(READ, 0x100), Some(SendFlags::empty()));

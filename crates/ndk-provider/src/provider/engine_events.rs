@@ -6,7 +6,7 @@ use crate::objects::cq::Cq;
 use crate::objects::listener::Listener;
 use crate::objects::srq::Srq;
 use ndk_abi::nt::{STATUS_BUFFER_OVERFLOW, STATUS_SUCCESS};
-use roce::{ConnEvent, CqFault, Event};
+use roce::{ConnEvent, CqFault, EngineEvent};
 
 /// Delivers up to `budget` events and returns their number. On the provider's own stack, without a lock.
 ///
@@ -28,13 +28,13 @@ pub fn deliver(shared: &Shared, budget: usize) -> usize {
 }
 
 #[inline(never)]
-fn deliver_one(shared: &Shared, event: &Event<'_, nt::RawSpinLock>) {
+fn deliver_one(shared: &Shared, event: &EngineEvent<'_, nt::RawSpinLock>) {
     let registry = &shared.registry;
     match event {
         //= R-CQ-1, R-CQ-14, R-CQ-32, R-CQ-34
         // The notice lives until the consumer's callback has returned. The engine raises no other one for this
         // completion queue before that.
-        Event::Cq(notice) => {
+        EngineEvent::Cq(notice) => {
             let status = match notice.fault() {
                 None => STATUS_SUCCESS,
                 Some(CqFault::Overflow) => {
@@ -47,7 +47,7 @@ fn deliver_one(shared: &Shared, event: &Event<'_, nt::RawSpinLock>) {
             }
         }
         //= R-SRQ-6, R-SRQ-16, R-SRQ-18
-        Event::Srq(notice) => {
+        EngineEvent::Srq(notice) => {
             if let Some(srq) = registry.find::<Srq>(notice.context())
                 && let Some(notification) = srq.notification()
             {
@@ -55,14 +55,14 @@ fn deliver_one(shared: &Shared, event: &Event<'_, nt::RawSpinLock>) {
             }
         }
         // Nothing to do: a number is not reused while an event may carry it.
-        Event::CqGone { .. } | Event::SrqGone { .. } => {}
-        Event::Conn { id, context, event: ConnEvent::Request(request) } => {
+        EngineEvent::CqGone { .. } | EngineEvent::SrqGone { .. } => {}
+        EngineEvent::Conn { id, context, event: ConnEvent::Request(request) } => {
             match registry.find::<Listener>(*context) {
                 Some(listener) => connector::on_request(&listener, *id, request),
                 None => shared.engine.release(now(), *id),
             }
         }
-        Event::Conn { context, event, .. } => {
+        EngineEvent::Conn { context, event, .. } => {
             if let Some(connector) = registry.find::<Connector>(*context) {
                 connector.on_event(event);
             }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use super::{Cm, Ignored};
-use crate::{Instant, error::ConnError, room};
+use crate::{error::ConnError, room, time::Instant};
 use roce_wire::{MacAddr, Packet};
 
 /// Slots that one call looks at after an address has gone: bounds the time it takes.

@@ -9,7 +9,8 @@
 use core::{net::IpAddr, time::Duration};
 
 use super::{Cm, State, state::Input};
-use crate::{Instant, error::ConnError};
+use crate::error::ConnError;
+use crate::time::Instant;
 use roce_wire::cm::RejReason;
 
 /// How long a half-open connection keeps its place against newcomers.

@@ -5,9 +5,9 @@ use super::{
     Cm, Conn, Farewell, LocalQp, PeerQp, Pending, State, addresses::is_unicast, conn_id, state::Input,
 };
 use crate::{
-    Instant,
     conn::{AcceptSpec, ConnId, ConnectSpec, PrivateData, ReadLimits},
     error::ConnError,
+    time::Instant,
 };
 use roce_wire::{
     Gid, PKEY_DEFAULT, Psn, Qpn,

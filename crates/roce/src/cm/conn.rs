@@ -7,8 +7,8 @@ use core::{
 
 use super::{LocalQp, PeerQp, state::State, table::Idle};
 use crate::{
-    Instant,
     conn::{ListenerId, PrivateData, ReadLimits},
+    time::Instant,
 };
 use roce_wire::{
     Attribute, MacAddr, Mad, Path, PathMtu, Psn, Qpn,

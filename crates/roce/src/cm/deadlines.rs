@@ -3,7 +3,7 @@
 //! Memory is taken by [`Deadlines::reserve`] only.
 use alloc::vec::Vec;
 
-use crate::{Instant, arc::OutOfMemory, room};
+use crate::{arc::OutOfMemory, room, time::Instant};
 
 #[derive(Default)]
 pub(super) struct Deadlines {

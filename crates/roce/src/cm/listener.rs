@@ -5,10 +5,10 @@ use core::net::IpAddr;
 
 use super::{Cm, state::State};
 use crate::{
-    Instant,
     conn::{ListenSpec, ListenerId},
     error::ConnError,
     room,
+    time::Instant,
 };
 use roce_wire::cm::RejReason;
 

@@ -59,10 +59,10 @@ use self::{
     table::Table,
 };
 use crate::{
-    Instant,
-    conn::{ConnId, PrivateData, ReadLimits, Request},
+    conn::{ConnId, ConnRequest, PrivateData, ReadLimits},
     error::ConnError,
     fifo::Fifo,
+    time::Instant,
 };
 use roce_wire::icrc::Crc;
 use roce_wire::{
@@ -185,7 +185,7 @@ pub struct Event {
 #[allow(clippy::large_enum_variant, reason = "one at a time, on the stack, while connecting")]
 pub enum EventKind {
     /// Somebody asks a listener: accept, reject, or release.
-    Request { request: Request, peer: PeerQp },
+    Request { request: ConnRequest, peer: PeerQp },
     /// The peer accepted: complete, reject, or release.
     Replied { peer: PeerQp, private_data: PrivateData },
     /// The peer has completed.
@@ -331,7 +331,7 @@ impl Cm {
                 // From here on it is the consumer's.
                 conn.owned = true;
                 context = conn.listener.and_then(|id| self.listeners.context(id)).unwrap_or(0);
-                let request = Request {
+                let request = ConnRequest {
                     path: conn.path,
                     local_port: conn.local_port,
                     remote_port: conn.remote_port,

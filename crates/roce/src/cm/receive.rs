@@ -9,9 +9,8 @@ use super::{
     state::Input,
 };
 use crate::{
-    Instant,
     conn::{ConnId, PrivateData, ReadLimits},
-    time::nanos,
+    time::{Instant, nanos},
 };
 use roce_wire::{
     Attribute, Deth, Mad, Packet, Path, Qpn, ack_timeout,

@@ -1,23 +1,30 @@
-//! Creating and destroying: at the caller's IRQL, without waiting, or an error.
+//! Creates and destroys objects, at the caller's IRQL, without waiting for other threads to run.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use lock_api::{Mutex, RawMutex};
 
-use super::{Config, Engine, conns, events};
+use super::Engine;
+use super::connections::Connections;
 use crate::arc::Arc;
-use crate::cq::{Cq, Destroyed};
-use crate::error::CreateError;
+use crate::config::Config;
+use crate::cq::{Cq, DestroyResult};
+use crate::error::{CreateError, ModifyError};
+use crate::event_queue::Entry;
 use crate::fifo::Fifo;
 use crate::memory::Backing;
-use crate::qp::{Qp, QpSpec};
+use crate::object_table::ObjectTable;
+use crate::qp::Qp;
+use crate::qp_attributes::{QpAttributes, QpSpec};
 use crate::random::Random;
-use crate::rc::Rc;
-use crate::region::{Access, Pd, Region, Regions, Window};
-use crate::slots::Slots;
+use crate::region::access_rights::{Access, Pd};
+use crate::region::memory_region::{MemoryWindow, Region};
+use crate::region::table::RegionTable;
+use crate::shared::Shared;
 use crate::srq::{Srq, SrqSpec};
 use crate::stats::Stats;
-use crate::timer::Wheel;
+use crate::timer_wheel::TimerWheel;
+use crate::transport::rc_transport::RcTransport;
 use roce_wire::Qpn;
 
 impl<R: RawMutex> Engine<R> {
@@ -25,39 +32,32 @@ impl<R: RawMutex> Engine<R> {
     #[inline(never)]
     pub fn try_new(config: Config) -> Result<Arc<Self>, CreateError> {
         let mut random = Random::new(config.seed);
-        let regions = Regions::try_new(config.max_regions, config.max_logical, &mut random)?;
-        let qps = Slots::try_new(config.max_qps, &mut random)?;
-        let conns = conns::Conns::new(&config, &mut random);
-        let wheel = Wheel::try_new()?;
+        let regions = RegionTable::try_new(config.max_regions, config.max_logical, &mut random)?;
+        let qps = ObjectTable::try_new(config.max_qps, &mut random)?;
+        let connections = Connections::new(&config, &mut random);
+        let wheel = TimerWheel::try_new()?;
         let engine = Arc::try_new_with(|| Self {
-            config,
-            stats: Stats::default(),
-            regions,
+            shared: Shared::new(config, regions),
             qps,
             ready: Mutex::new(Fifo::new()),
             wheel: Mutex::new(wheel),
-            events: Mutex::new(events::Queue::new()),
-            conns: Mutex::new(conns),
-            conns_due: conns::Due::new(),
+            connections,
             random: Mutex::new(random),
             clock: AtomicU64::new(0),
             next_pd: AtomicU32::new(1),
             next_id: AtomicU64::new(1),
-            cq_fault: AtomicBool::new(false),
-            broken: Mutex::new(Fifo::new()),
-            is_broken: AtomicBool::new(false),
         })?;
         Ok(engine)
     }
 
     /// What the engine was made with.
     pub fn config(&self) -> &Config {
-        &self.config
+        &self.shared.config
     }
 
     /// What happened so far, in numbers.
     pub fn stats(&self) -> &Stats {
-        &self.stats
+        &self.shared.stats
     }
 
     /// A new protection domain. It is a number and needs no destruction.
@@ -68,26 +68,26 @@ impl<R: RawMutex> Engine<R> {
     /// A completion queue for `depth` entries, at least 1.
     pub fn create_cq(&self, depth: u32, context: u64) -> Result<Arc<Cq<R>>, CreateError> {
         let cq = Cq::try_new(depth, context, self.next_id.fetch_add(1, Ordering::Relaxed))?;
-        self.events.lock().add_member()?;
+        self.shared.events.lock().add_member()?;
         Ok(cq)
     }
 
     /// Ends a completion queue that no queue pair uses any more. No notice of it begins after this
-    /// (R-CQ-59); one that is out already comes to its end, see [`Destroyed`].
-    pub fn destroy_cq(&self, cq: &Cq<R>) -> Destroyed {
+    /// (R-CQ-59); one that is out already comes to its end, see [`DestroyResult`].
+    pub fn destroy_cq(&self, cq: &Cq<R>) -> DestroyResult {
         self.withdraw_cq(cq)
     }
 
     /// A shared receive queue.
     pub fn create_srq(&self, spec: &SrqSpec) -> Result<Arc<Srq<R>>, CreateError> {
         let srq = Srq::try_new(spec, self.next_id.fetch_add(1, Ordering::Relaxed))?;
-        self.events.lock().add_member()?;
+        self.shared.events.lock().add_member()?;
         Ok(srq)
     }
 
     /// Ends a shared receive queue that no queue pair uses any more. Its receives vanish without
     /// completions.
-    pub fn destroy_srq(&self, srq: &Srq<R>) -> Destroyed {
+    pub fn destroy_srq(&self, srq: &Srq<R>) -> DestroyResult {
         self.withdraw_srq(srq)
     }
 
@@ -105,34 +105,34 @@ impl<R: RawMutex> Engine<R> {
         access: Access,
         backing: Backing,
     ) -> Result<Arc<Region>, CreateError> {
-        self.regions.register(pd, base, length, access, backing)
+        self.shared.regions.register(pd, base, length, access, backing)
     }
 
     /// Ends a registration. When this returns, nothing reads or writes the memory through it any more,
     /// and its key is dead: requests that still name it fail. `false` when it was ended before. Waits for the
     /// packets of the moment. IRQL <= `DISPATCH_LEVEL`.
     pub fn deregister(&self, region: &Region) -> bool {
-        self.regions.deregister(region)
+        self.shared.regions.deregister(region)
     }
 
-    /// A region for fast registration by requests ([`crate::Operation::FastRegister`]) of up to `pages`
+    /// A region for fast registration by requests ([`crate::SendOperation::FastRegister`]) of up to `pages`
     /// pages of 4096 bytes, at most 65,536; with rights for peers only if `remote`. It is free: it grants
     /// nothing yet. [`Engine::deregister`] ends it, whatever its state: registrations that wait in send
     /// queues fail.
     pub fn allocate_region(&self, pd: Pd, pages: u32, remote: bool) -> Result<Arc<Region>, CreateError> {
-        self.regions.allocate(pd, pages, remote)
+        self.shared.regions.allocate(pd, pages, remote)
     }
 
-    /// A memory window of type 2, bound by requests ([`crate::Operation::Bind`]). It counts as a region.
-    pub fn create_window(&self, pd: Pd) -> Result<Window, CreateError> {
-        self.regions.create_window(pd)
+    /// A memory window of type 2, bound by requests ([`crate::SendOperation::Bind`]). It counts as a region.
+    pub fn create_window(&self, pd: Pd) -> Result<MemoryWindow, CreateError> {
+        self.shared.regions.create_window(pd)
     }
 
     /// Ends a window: nobody accesses memory through it any more when this returns, binds of it that wait in
     /// send queues fail, and its region counts it no more. `false` when it was ended before. Waits for the
     /// packets of the moment. IRQL <= `DISPATCH_LEVEL`.
-    pub fn destroy_window(&self, window: &Window) -> bool {
-        self.regions.destroy_window(window)
+    pub fn destroy_window(&self, window: &MemoryWindow) -> bool {
+        self.shared.regions.destroy_window(window)
     }
 
     /// Gives memory logical addresses for elements with [`crate::PRIVILEGED_KEY`]: `offset` bytes after
@@ -143,13 +143,13 @@ impl<R: RawMutex> Engine<R> {
     /// What [`Backing::push`] asks for holds until [`Engine::unmap_logical`] has returned.
     #[allow(unsafe_code, reason = "hands the contract of a backing on to the caller")]
     pub unsafe fn map_logical(&self, offset: u64, backing: Backing) -> Result<u64, CreateError> {
-        self.regions.map_logical(offset, backing)
+        self.shared.regions.map_logical(offset, backing)
     }
 
     /// Takes logical addresses back, by the base that [`Engine::map_logical`] returned. When this returns,
     /// nothing accesses the memory through them any more. `false` when there are no such.
     pub fn unmap_logical(&self, base: u64) -> bool {
-        self.regions.unmap_logical(base)
+        self.shared.regions.unmap_logical(base)
     }
 
     /// A queue pair, to which receives can be posted at once.
@@ -161,14 +161,14 @@ impl<R: RawMutex> Engine<R> {
         let members = self.qps.live() as usize;
         self.ready.lock().reserve_for(members)?;
         {
-            let mut broken = self.broken.lock();
+            let mut broken = self.shared.failed_connections.lock();
             let waiting = broken.len();
             broken.reserve_for(waiting.saturating_add(members))?;
         }
         self.wheel.lock().reserve_for(vacant.index())?;
         let mut qp = Self::new_qp(&spec, Qpn::new(vacant.code()), vacant.index())?;
         if let Some(qp) = Arc::get_mut(&mut qp) {
-            qp.rc.get_mut().initialize(&spec, &self.config)?;
+            qp.transport.get_mut().initialize(&spec, &self.shared.config)?;
         }
         vacant.fill(qp.clone());
         Ok(qp)
@@ -178,15 +178,17 @@ impl<R: RawMutex> Engine<R> {
     #[inline(never)]
     fn new_qp(spec: &QpSpec<R>, qpn: Qpn, index: u32) -> Result<Arc<Qp<R>>, CreateError> {
         Ok(Arc::try_new_with(|| Qp {
-            qpn,
-            index,
-            pd: spec.pd,
-            context: spec.context,
-            send_cq: spec.send_cq.clone(),
-            recv_cq: spec.recv_cq.clone(),
-            srq: spec.srq.clone(),
+            attributes: QpAttributes {
+                qpn,
+                index,
+                pd: spec.pd,
+                context: spec.context,
+                send_cq: spec.send_cq.clone(),
+                recv_cq: spec.recv_cq.clone(),
+                srq: spec.srq.clone(),
+            },
             ready: AtomicBool::new(false),
-            rc: Mutex::new(Rc::RESET),
+            transport: Mutex::new(RcTransport::RESET),
         })?)
     }
 
@@ -194,10 +196,40 @@ impl<R: RawMutex> Engine<R> {
     /// packet is being processed for it, and none will be. Its completions can still be read.
     pub fn destroy_qp(&self, qp: &Arc<Qp<R>>) {
         self.flush(qp);
-        if self.qps.remove(qp.qpn.value()).is_none() {
+        if self.qps.remove(qp.attributes.qpn.value()).is_none() {
             return;
         }
-        self.wheel.lock().cancel(qp.index);
+        self.wheel.lock().cancel(qp.attributes.index);
         self.ready.lock().remove(|ready| Arc::ptr_eq(ready, qp));
+    }
+
+    /// Changes depth and threshold of a shared receive queue; 0 leaves either as it is. Tells at once if
+    /// it holds fewer receives than the new threshold (R-SRQ-8).
+    pub fn modify_srq(&self, srq: &Arc<Srq<R>>, depth: u32, threshold: u32) -> Result<(), ModifyError> {
+        let action = srq.modify(depth, threshold)?;
+        self.shared.queue_srq_notice(srq, action);
+        Ok(())
+    }
+
+    /// Takes a completion queue's notice back. No new one begins.
+    fn withdraw_cq(&self, cq: &Cq<R>) -> DestroyResult {
+        let destroyed = cq.destroy();
+        let mut events = self.shared.events.lock();
+        events.notices.remove(|entry| matches!(entry, Entry::Cq(queued) if **queued == *cq));
+        if destroyed == DestroyResult::Now {
+            events.remove_member();
+        }
+        destroyed
+    }
+
+    /// Takes a shared receive queue's notice back. No new one begins.
+    fn withdraw_srq(&self, srq: &Srq<R>) -> DestroyResult {
+        let destroyed = srq.destroy();
+        let mut events = self.shared.events.lock();
+        events.notices.remove(|entry| matches!(entry, Entry::Srq(queued) if **queued == *srq));
+        if destroyed == DestroyResult::Now {
+            events.remove_member();
+        }
+        destroyed
     }
 }

@@ -1,4 +1,4 @@
-//! Work requests from consumers.
+//! Posts of work requests.
 
 use lock_api::RawMutex;
 
@@ -7,8 +7,8 @@ use crate::arc::Arc;
 use crate::cq::{Arm, Cq};
 use crate::error::PostError;
 use crate::qp::Qp;
-use crate::rc::Env;
-use crate::time::Instant;
+use crate::srq::Srq;
+use crate::transport::state::State;
 use crate::work::{RecvRequest, SendFlags, SendRequest};
 
 impl<R: RawMutex> Engine<R> {
@@ -19,8 +19,8 @@ impl<R: RawMutex> Engine<R> {
     pub fn post_send(&self, qp: &Arc<Qp<R>>, request: &SendRequest<'_>) -> Result<(), PostError> {
         //= R-QP-4
         //= R-QP-70
-        let mut rc = qp.rc.lock();
-        rc.post_send(&self.env(qp), request)?;
+        let mut transport = qp.transport.lock();
+        transport.post_send(&self.env(qp), request)?;
         //= R-QP-35
         //= R-QP-37
         if !request.flags.contains(SendFlags::DEFER) {
@@ -32,8 +32,8 @@ impl<R: RawMutex> Engine<R> {
     /// Starts what was posted with [`SendFlags::DEFER`], without a further request.
     pub fn undefer(&self, qp: &Arc<Qp<R>>) {
         //= R-QP-38
-        let rc = qp.rc.lock();
-        if rc.wants_to_transmit() {
+        let transport = qp.transport.lock();
+        if transport.wants_to_transmit() {
             self.make_ready(qp, || qp.clone());
         }
     }
@@ -42,14 +42,14 @@ impl<R: RawMutex> Engine<R> {
     /// is accepted and completes as flushed at once.
     pub fn post_recv(&self, qp: &Arc<Qp<R>>, request: &RecvRequest<'_>) -> Result<(), PostError> {
         //= R-QP-84
-        if qp.srq.is_some() {
+        if qp.attributes.srq.is_some() {
             return Err(PostError::NotAllowed);
         }
-        let mut rc = qp.rc.lock();
+        let mut transport = qp.transport.lock();
         //= R-QP-5
-        rc.post_recv(request, &self.config)?;
-        if rc.state() == crate::QpState::Error {
-            rc.drain_receives(&self.env(qp));
+        transport.post_recv(request, &self.shared.config)?;
+        if transport.state() == State::Error {
+            transport.drain_receives(&self.env(qp));
         }
         Ok(())
     }
@@ -57,8 +57,8 @@ impl<R: RawMutex> Engine<R> {
     /// Asks to be told of completions, see [`Arm`]. The notice comes through [`Engine::poll_event`], at
     /// once if there is reason for it already.
     pub fn arm_cq(&self, cq: &Arc<Cq<R>>, arm: Arm) {
-        let follow = cq.arm(arm);
-        self.follow_cq(cq, follow);
+        let action = cq.arm(arm);
+        self.shared.queue_cq_notice(cq, action);
     }
 
     /// Gives up every request of both queues: the queue pair goes into error, its connection is aborted.
@@ -68,11 +68,11 @@ impl<R: RawMutex> Engine<R> {
         //= R-QP-68
         //= R-QP-63
         //= R-QP-69
-        qp.rc.lock().abandon(&self.env(qp));
+        qp.transport.lock().abort(&self.env(qp));
     }
 
-    /// For steps that need no time.
-    pub(super) fn env<'a>(&'a self, qp: &'a Qp<R>) -> Env<'a, R> {
-        Env { engine: self, qp, now: Instant::default() }
+    /// Posts a receive to a shared receive queue. Posts of one queue are in the order of the calls.
+    pub fn post_srq(&self, srq: &Srq<R>, request: &RecvRequest<'_>) -> Result<(), PostError> {
+        srq.post(request, self.shared.config.max_message)
     }
 }

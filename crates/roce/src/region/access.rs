@@ -2,14 +2,16 @@
 
 use lock_api::RawMutex;
 
-use super::fast::Fast;
-use super::window::View;
-use super::{Access, AccessError, Content, PRIVILEGED_KEY, Pd, Regions, Scope};
+use super::access_rights::{Access, AccessError, PRIVILEGED_KEY, Pd, Scope};
+use super::fast_register::FastRegion;
+use super::memory_region::Content;
+use super::table::RegionTable;
+use super::window::WindowState;
 use crate::memory::Backing;
 use crate::work::Sge;
 use roce_wire::{Frame, Qpn};
 
-impl<R: RawMutex> Regions<R> {
+impl<R: RawMutex> RegionTable<R> {
     /// Reads `[within, within + len)` of a local element into the payload of `frame`.
     #[inline]
     pub(crate) fn read_local(
@@ -62,10 +64,10 @@ impl<R: RawMutex> Regions<R> {
         match &region.content {
             Content::Fixed(fixed) => fixed.range.offset(key, address, len, right)?,
             Content::Fast(fast) => {
-                fast.switch.enter().ok_or(AccessError)?.range.offset(key, address, len, right)?
+                fast.slot.enter().ok_or(AccessError)?.range.offset(key, address, len, right)?
             }
             Content::Window(view) => {
-                let bound = view.switch.enter().ok_or(AccessError)?;
+                let bound = view.slot.enter().ok_or(AccessError)?;
                 //= R-MR-63
                 if bound.qpn() != by.qpn.value() {
                     return Err(AccessError);
@@ -154,7 +156,7 @@ impl<R: RawMutex> Regions<R> {
     #[inline(never)]
     fn access_pages(
         &self,
-        fast: &Fast,
+        fast: &FastRegion,
         key: u32,
         address: u64,
         len: u64,
@@ -164,7 +166,7 @@ impl<R: RawMutex> Regions<R> {
         //= R-MR-42
         //= R-MR-44
         //= R-MR-47
-        let pages = fast.switch.enter().ok_or(AccessError)?;
+        let pages = fast.slot.enter().ok_or(AccessError)?;
         let mut offset = pages.range.offset(key, address, len, right)?;
         let mut left = len;
         while left > 0 {
@@ -184,7 +186,7 @@ impl<R: RawMutex> Regions<R> {
     #[allow(clippy::too_many_arguments, reason = "the whole of an access")]
     fn access_window(
         &self,
-        view: &View,
+        view: &WindowState,
         peer_of: Option<Qpn>,
         key: u32,
         address: u64,
@@ -192,7 +194,7 @@ impl<R: RawMutex> Regions<R> {
         right: Access,
         copy: &mut dyn FnMut(&Backing, u64, u64) -> bool,
     ) -> Result<bool, AccessError> {
-        let bound = view.switch.enter().ok_or(AccessError)?;
+        let bound = view.slot.enter().ok_or(AccessError)?;
         //= R-MR-63
         if peer_of.is_none_or(|qpn| qpn.value() != bound.qpn()) {
             return Err(AccessError);
@@ -211,7 +213,7 @@ impl<R: RawMutex> Regions<R> {
 mod tests {
     use super::*;
     use crate::random::Random;
-    use crate::region::Registration;
+    use crate::region::fast_register::Registration;
     use crate::testing::Lock;
     use core::ptr::NonNull;
     use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -223,7 +225,7 @@ mod tests {
     #[test]
     #[allow(unsafe_code, reason = "memory for a backing")]
     fn nobody_writes_after_an_invalidation() {
-        let regions = Regions::<Lock>::try_new(4, 4, &mut Random::new([3; 32])).unwrap();
+        let regions = RegionTable::<Lock>::try_new(4, 4, &mut Random::new([3; 32])).unwrap();
         let memory: Vec<AtomicU64> = (0..1024).map(AtomicU64::new).collect();
         let start = NonNull::from(&memory[0]).cast();
         // SAFETY: the memory outlives the regions' use.
@@ -257,8 +259,8 @@ mod tests {
                     access: Access::all(),
                     pages: &pages,
                 };
-                let ticket = regions.note_registration(by.pd, key, &asked).unwrap();
-                regions.turn_on(by, key, ticket).unwrap();
+                let ticket = regions.stage_registration(by.pd, key, &asked).unwrap();
+                regions.activate(by, key, ticket).unwrap();
                 let before = written.load(Ordering::Relaxed);
                 while written.load(Ordering::Relaxed) == before && round % 64 == 0 {
                     std::thread::yield_now();

@@ -1,14 +1,14 @@
 //! A gate: whoever is inside may use what it guards; whoever closes it waits until they have left.
 //!
-//! The same promise as that of [`crate::slots`], for things that come and go while their number in the
+//! The same promise as that of [`crate::object_table`], for things that come and go while their number in the
 //! table stays: after [`Gate::close`] nobody is inside, and nobody comes in.
 //!
 //! Waiting is spinning, at `DISPATCH_LEVEL` too, and on the processor of whoever is inside it would never end.
 //! So whoever enters is at `DISPATCH_LEVEL` until it leaves, works on one packet (one request), and waits for
 //! nothing inside but for the instant of a lock; trying a closed gate counts as entering. The engine enters
 //! with the lock of a queue pair held, which raises to that level. Calls of consumers at `PASSIVE_LEVEL`
-//! (getters, creating, destroying) do not enter: see [`super::switch::Switch::told`] and
-//! [`super::switch::Switch::end`].
+//! (getters, creating, destroying) do not enter: see [`super::slot::BindingSlot::told`] and
+//! [`super::slot::BindingSlot::end`].
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

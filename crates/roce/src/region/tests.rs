@@ -1,4 +1,4 @@
-//! Regions and windows as their consumers see them, at `PASSIVE_LEVEL` and from several threads.
+//! RegionTable and windows as their consumers see them, at `PASSIVE_LEVEL` and from several threads.
 
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
@@ -6,8 +6,17 @@ use std::sync::Barrier;
 
 use lock_api::Mutex;
 
-use super::*;
+use super::access_rights::{Access, Pd, Scope};
+use super::fast_register::Registration;
+use super::key_state::State;
+use super::memory_region::Region;
+use super::table::RegionTable;
+use super::window::Binding;
+use crate::arc::Arc;
+use crate::memory::Backing;
+use crate::random::Random;
 use crate::testing::{Lock, preemptible_visits};
+use roce_wire::Qpn;
 
 const BY: Scope = Scope { pd: Pd(1), qpn: Qpn::new(5) };
 const BASE: u64 = 0x5000;
@@ -15,7 +24,7 @@ const LENGTH: u64 = 4096;
 
 /// Memory, regions of every kind, and a lock as queue pairs have it.
 struct Bench {
-    regions: Regions<Lock>,
+    regions: RegionTable<Lock>,
     qp: Mutex<Lock, ()>,
     memory: Vec<AtomicU64>,
 }
@@ -23,7 +32,7 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         Self {
-            regions: Regions::try_new(8, 4, &mut Random::new([3; 32])).unwrap(),
+            regions: RegionTable::try_new(8, 4, &mut Random::new([3; 32])).unwrap(),
             qp: Mutex::new(()),
             memory: (0..LENGTH / 8).map(AtomicU64::new).collect(),
         }
@@ -45,15 +54,15 @@ impl Bench {
         let access = Access::REMOTE_READ;
         let asked = Binding { region: region.key(), address: BASE, length: LENGTH, access };
         let _at_dispatch_level = self.qp.lock();
-        let noted = self.regions.note_binding(BY, key, &asked);
-        noted.is_ok_and(|ticket| self.regions.turn_on(BY, key, ticket).is_ok())
+        let noted = self.regions.stage_binding(BY, key, &asked);
+        noted.is_ok_and(|ticket| self.regions.activate(BY, key, ticket).is_ok())
     }
 
     fn register(&self, key: u32, pages: &[u64]) {
         let asked = Registration { base: BASE, offset: 0, length: LENGTH, access: Access::all(), pages };
         let _at_dispatch_level = self.qp.lock();
-        let ticket = self.regions.note_registration(BY.pd, key, &asked).unwrap();
-        self.regions.turn_on(BY, key, ticket).unwrap();
+        let ticket = self.regions.stage_registration(BY.pd, key, &asked).unwrap();
+        self.regions.activate(BY, key, ticket).unwrap();
     }
 
     fn invalidate(&self, key: u32) {
@@ -111,11 +120,11 @@ fn the_last_key_is_told_and_of_what_is_not_in_force_nothing_else() {
         bench.register(index | low, &[logical]);
         assert_eq!(seen(), (low, BASE, LENGTH, Access::all()));
         let next = Registration { base: 0, offset: 0, length: 1, access: Access::empty(), pages: &[logical] };
-        let ticket = bench.regions.note_registration(BY.pd, index | 0xEE, &next).unwrap();
+        let ticket = bench.regions.stage_registration(BY.pd, index | 0xEE, &next).unwrap();
         assert_eq!(seen(), (low, BASE, LENGTH, Access::all()), "the next one is only noted");
         bench.invalidate(index | low);
         assert_eq!(seen(), nothing(low));
-        bench.regions.forget(index, ticket);
+        bench.regions.cancel(index, ticket);
     }
 }
 

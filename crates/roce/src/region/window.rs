@@ -1,30 +1,11 @@
-//! Memory windows of type 2: a part of a region, with rights of its own, for the peer of one queue pair.
+//! Type 2 memory windows (IBTA Volume 1, section 10.6): a part of a region, with its own rights, for the peer of
+//! one queue pair.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::life::State;
-use super::switch::{Place, SharedRange, Switch};
-use super::{Access, Range, Region};
-use crate::arc::Arc;
+use super::access_rights::{Access, KeyRange};
+use super::binding_slot::{BindingSlot, Place, SharedRange};
 use roce_wire::Qpn;
-
-/// A memory window. It grants nothing until a request has bound it.
-#[derive(Debug)]
-pub struct Window(pub(super) Arc<Region>);
-
-impl Window {
-    /// Names the window to peers. The low byte is the consumer's to choose with each bind; that of the last
-    /// bind that had its turn is told, whether it is in force still or not, and 0 before the first. Waits for
-    /// nobody, and nobody waits for the caller. Any IRQL.
-    pub fn key(&self) -> u32 {
-        self.0.key()
-    }
-
-    /// Whether it grants anything at the moment. Any IRQL.
-    pub fn state(&self) -> State {
-        self.0.state()
-    }
-}
 
 /// What a bind makes of a window: `length` bytes of a region, under the region's own addresses.
 #[derive(Clone, Copy, Debug)]
@@ -40,40 +21,40 @@ pub struct Binding {
 
 /// What is special to a window.
 #[derive(Debug)]
-pub(super) struct View {
-    pub(super) switch: Switch<Bound>,
+pub(super) struct WindowState {
+    pub(super) slot: BindingSlot<WindowBinding>,
 }
 
 /// A binding that is in force, or was, or will be.
 #[derive(Debug, Default)]
-pub(super) struct Bound {
+pub(super) struct WindowBinding {
     pub(super) range: SharedRange,
     region: AtomicU32,
     qpn: AtomicU32,
 }
 
-impl View {
+impl WindowState {
     pub(super) fn new() -> Self {
-        Self { switch: Switch::new([Bound::default(), Bound::default()]) }
+        Self { slot: BindingSlot::new([WindowBinding::default(), WindowBinding::default()]) }
     }
 }
 
-impl Place for Bound {
+impl Place for WindowBinding {
     fn range(&self) -> &SharedRange {
         &self.range
     }
 }
 
-impl Bound {
+impl WindowBinding {
     pub(super) fn set(&self, key: u32, qpn: Qpn, asked: &Binding) {
         let Binding { region, address, length, access } = *asked;
-        self.range.set(&Range { key, base: address, length, access });
+        self.range.set(&KeyRange { key, base: address, length, access });
         self.region.store(region, Ordering::Relaxed);
         self.qpn.store(qpn.value(), Ordering::Relaxed);
     }
 
     pub(super) fn asked(&self) -> Binding {
-        let Range { base, length, access, .. } = self.range.get();
+        let KeyRange { base, length, access, .. } = self.range.get();
         Binding { region: self.region(), address: base, length, access }
     }
 

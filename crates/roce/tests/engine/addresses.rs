@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-use roce::{AcceptSpec, Access, ConnError, ConnEvent, ConnectSpec, ListenSpec, QpState, Status};
+use roce::{AcceptSpec, Access, CompletionStatus, ConnError, ConnEvent, ConnectSpec, ListenSpec, QpState};
 use roce_wire::cm::{CmMessage, CommId};
 use roce_wire::icrc::Crc;
 use roce_wire::{DethRepr, Ext, Headers, Mad, Opcode, Packet, Path, Psn, Qpn, Template};
@@ -31,9 +31,10 @@ fn use_and_end(pair: &mut Pair) {
         here.send(3, &[source.all()]);
         here.read(4, &[sinks[2].all()], &sinks[1], 0);
         pair.run();
-        let done = [(2, Status::Success), (3, Status::Success), (4, Status::Success)];
+        let done =
+            [(2, CompletionStatus::Success), (3, CompletionStatus::Success), (4, CompletionStatus::Success)];
         assert_eq!(pair.sides[side].outcomes(), done);
-        assert_eq!(pair.sides[1 - side].outcomes(), [(1, Status::Success)]);
+        assert_eq!(pair.sides[1 - side].outcomes(), [(1, CompletionStatus::Success)]);
         assert!(sinks.iter().all(|sink| sink.read() == data));
     }
     for side in &pair.sides {
@@ -136,7 +137,7 @@ fn an_address_that_goes_takes_its_connections_with_it() {
     }
     pair.sides[1].engine.set_addresses(&[[10, 0, 0, 77].into()]).unwrap();
     pair.run_until("the end", |pair| pair.told(1, |e| matches!(e, ConnEvent::Aborted)));
-    assert_eq!(pair.sides[1].outcomes(), [(5, Status::Flushed)]);
+    assert_eq!(pair.sides[1].outcomes(), [(5, CompletionStatus::Flushed)]);
     assert_eq!(pair.sides[1].qp.state(), QpState::Error);
     pair.run_until("a goodbye", |pair| pair.told(0, |e| matches!(e, ConnEvent::Disconnected)));
     // What the peer says to the old address is not heard, nor is anything sent from there.
@@ -190,7 +191,7 @@ fn an_engine_may_connect_to_itself() {
         pair.run();
         let mut outcomes = pair.sides[0].outcomes();
         outcomes.sort_by_key(|(context, _)| *context);
-        assert_eq!(outcomes, [(8, Status::Success), (9, Status::Success)]);
+        assert_eq!(outcomes, [(8, CompletionStatus::Success), (9, CompletionStatus::Success)]);
         assert_eq!(sink.read(), pattern(3000, 1));
         pair.sides[0].engine.disconnect(pair.now, active).unwrap();
         pair.run_until("a goodbye", |pair| pair.told(0, |e| matches!(e, ConnEvent::Disconnected)));

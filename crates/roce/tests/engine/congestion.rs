@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce::{CongestionMode, Operation, Reason, SendFlags, Status, Verdict};
+use roce::{CompletionStatus, CongestionMode, DropReason, SendFlags, SendOperation, Verdict};
 use roce_wire::{Ext, Headers, MacAddr, Opcode, Packet, Path, PathMtu, Psn, Qpn, Template};
 
 use crate::pair::{Memory, Options, Pair, pattern};
@@ -29,7 +29,7 @@ fn keep_writing(pair: &mut Pair, source: &Memory, target: &Memory, len: usize, t
         let left = end.duration_since(pair.now);
         pair.run_within(left, |pair| !pair.sides[0].cq.is_empty());
         for (_, status) in pair.sides[0].outcomes() {
-            assert_eq!(status, Status::Success);
+            assert_eq!(status, CompletionStatus::Success);
             done += 1;
             pair.sides[0].write(0, &[source.sge(0, len)], target, 0);
         }
@@ -53,7 +53,7 @@ fn a_mark_is_answered_with_a_notification_once_in_an_interval() {
         pair.options.faults_to = [false, true];
         alice.write(1, &[source.all()], &target, 0);
         pair.run();
-        assert_eq!(pair.sides[0].outcomes(), [(1, Status::Success)]);
+        assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
         assert_eq!(target.read(), pattern(2_000_000, 1));
         let capture = pair.capture.take().unwrap();
         let mut notifications = 0;
@@ -108,7 +108,7 @@ fn marks_change_nothing_for_those_who_do_not_care() {
         }));
         alice.write(1, &[source.all()], &target, 0);
         pair.run();
-        assert_eq!(pair.sides[0].outcomes(), [(1, Status::Success)]);
+        assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
         assert_eq!(pair.sides[1].stat("rx_congestion_marked"), 1);
         assert_eq!(pair.sides[1].stat("tx_cnp"), u64::from(mode == CongestionMode::Notify));
         assert_eq!(pair.sides[0].stat("rx_cnp"), pair.sides[1].stat("tx_cnp"));
@@ -126,17 +126,21 @@ fn behind_a_stream(options: &Options) -> (Duration, usize) {
     let [alice, bob] = &pair.sides;
     let (source, target) = (alice.source(&pattern(len, 1)), bob.shared(len));
     let done = keep_writing(&mut pair, &source, &target, len, Duration::from_millis(200));
-    let operation = Operation::Write { address: target.address(0), key: target.key() };
+    let operation = SendOperation::Write { address: target.address(0), key: target.key() };
     let sges = [source.sge(0, 64)];
-    let request =
-        roce::SendRequest { context: 9, operation, flags: SendFlags::empty(), data: roce::Data::Sges(&sges) };
+    let request = roce::SendRequest {
+        context: 9,
+        operation,
+        flags: SendFlags::empty(),
+        data: roce::SendData::Sges(&sges),
+    };
     let start = pair.now;
     pair.sides[0].engine.post_send(&other, &request).unwrap();
     loop {
         pair.run_within(Duration::from_secs(1), |pair| !pair.sides[0].cq.is_empty());
         let outcomes = pair.sides[0].outcomes();
         assert!(!outcomes.is_empty());
-        if outcomes.contains(&(9, Status::Success)) {
+        if outcomes.contains(&(9, CompletionStatus::Success)) {
             break;
         }
     }
@@ -167,7 +171,7 @@ fn a_rate_that_was_lowered_comes_back_without_marks() {
         let start = pair.now;
         pair.sides[0].write(1, &[source.all()], &target, 0);
         pair.run_until("the write", |pair| !pair.sides[0].cq.is_empty());
-        assert_eq!(pair.sides[0].outcomes(), [(1, Status::Success)]);
+        assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
         pair.now.duration_since(start)
     };
     took(&mut pair);
@@ -202,7 +206,7 @@ fn responses_are_paced_too() {
         alice.read(context, &[sink.all()], &remote, 0);
     }
     pair.run_until("the reads", |pair| pair.sides[0].qp.is_drained());
-    assert_eq!(pair.sides[0].outcomes(), [(0, Status::Success), (1, Status::Success)]);
+    assert_eq!(pair.sides[0].outcomes(), [(0, CompletionStatus::Success), (1, CompletionStatus::Success)]);
     assert_eq!(sink.read(), pattern(len, 1));
     assert!(pair.now.duration_since(start) > Duration::from_millis(5));
     assert!(pair.sides[1].stat("rate_reductions") > 3);
@@ -282,10 +286,10 @@ fn a_notification_without_its_bit_or_from_a_stranger_slows_nobody() {
     let mut broken = good.clone();
     broken[60] ^= 1;
     let cases = [
-        (notification(&stranger, qpn), Verdict::Dropped(Reason::Address)),
-        (notification(&spoofed_mac, qpn), Verdict::Dropped(Reason::Address)),
-        (without, Verdict::Dropped(Reason::Opcode)),
-        (broken, Verdict::Dropped(Reason::Malformed(roce_wire::DropReason::Icrc))),
+        (notification(&stranger, qpn), Verdict::Dropped(DropReason::Address)),
+        (notification(&spoofed_mac, qpn), Verdict::Dropped(DropReason::Address)),
+        (without, Verdict::Dropped(DropReason::Opcode)),
+        (broken, Verdict::Dropped(DropReason::Malformed(roce_wire::DropReason::Icrc))),
     ];
     for (frame, verdict) in cases {
         assert_eq!(pair.sides[0].engine.handle_frame(pair.now, &frame), verdict);
@@ -303,7 +307,7 @@ fn a_mark_on_a_notification_is_not_answered_with_another() {
     let mut pair = Pair::connected(reacting());
     let good = notification(&pair.path(1), pair.sides[0].qp.qpn());
     let without = without_its_bit(&good);
-    for (mut frame, verdict) in [(good, Verdict::Consumed), (without, Verdict::Dropped(Reason::Opcode))] {
+    for (mut frame, verdict) in [(good, Verdict::Consumed), (without, Verdict::Dropped(DropReason::Opcode))] {
         mark(&mut frame);
         assert_eq!(pair.sides[0].engine.handle_frame(pair.now, &frame), verdict);
         pair.drive();

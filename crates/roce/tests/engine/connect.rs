@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use roce::{
-    AcceptSpec, ConnError, ConnEvent, ConnectSpec, PostError, QpState, ReadLimits, RejectReason, SendFlags,
-    Status,
+    AcceptSpec, CompletionStatus, ConnError, ConnEvent, ConnectSpec, PostError, QpState, ReadLimits,
+    RejectReason, SendFlags,
 };
 use roce_wire::{Opcode, Packet, PathMtu};
 
@@ -47,8 +47,9 @@ fn four_messages_connect_two_queue_pairs() {
 fn nothing_can_be_sent_before_the_connection_stands() {
     let mut pair = Pair::new(Options::default());
     pair.listen();
-    let post =
-        |pair: &Pair, side: usize| pair.sides[side].post(1, roce::Operation::Send, SendFlags::empty(), &[]);
+    let post = |pair: &Pair, side: usize| {
+        pair.sides[side].post(1, roce::SendOperation::Send, SendFlags::empty(), &[])
+    };
     assert_eq!(post(&pair, 0), Err(PostError::NotConnected));
     pair.connect(b"");
     pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
@@ -211,7 +212,7 @@ fn goodbye_takes_two() {
     });
     assert!(pair.told(1, |e| matches!(e, ConnEvent::DisconnectDone { graceful: true })));
     for side in &pair.sides {
-        assert_eq!(side.outcomes(), [(1, Status::Flushed)]);
+        assert_eq!(side.outcomes(), [(1, CompletionStatus::Flushed)]);
         assert_eq!(side.qp.state(), QpState::Error);
     }
 }
@@ -237,7 +238,7 @@ fn a_flush_breaks_the_connection_for_both() {
     let mut pair = Pair::connected(Options::default());
     let alice = &pair.sides[0];
     alice.engine.flush(&alice.qp);
-    let post = alice.post(1, roce::Operation::Send, SendFlags::empty(), &[]);
+    let post = alice.post(1, roce::SendOperation::Send, SendFlags::empty(), &[]);
     assert_eq!(post, Err(PostError::NotConnected));
     pair.run_until("a goodbye", |pair| {
         pair.told(1, |e| matches!(e, ConnEvent::Disconnected | ConnEvent::Aborted))
@@ -255,7 +256,7 @@ fn release_is_enough_to_end_a_connection() {
     let events = pair.sides[0].conn_events.len();
     let alice = &pair.sides[0];
     alice.engine.release(pair.now, alice.conn.unwrap());
-    assert_eq!(alice.outcomes(), [(7, Status::Flushed)]);
+    assert_eq!(alice.outcomes(), [(7, CompletionStatus::Flushed)]);
     pair.run_until("a goodbye", |pair| pair.told(1, |e| matches!(e, ConnEvent::Disconnected)));
     pair.run();
     assert_eq!(pair.sides[0].conn_events.len(), events, "nothing is told after release");
@@ -299,7 +300,7 @@ fn a_peer_that_never_answers_a_goodbye_is_left_within_ten_seconds() {
         });
         let took = pair.now.duration_since(begun);
         assert!(took > Duration::from_secs(5) && took < Duration::from_secs(10), "{took:?}");
-        assert_eq!(pair.sides[side].outcomes(), [(1, Status::Flushed)]);
+        assert_eq!(pair.sides[side].outcomes(), [(1, CompletionStatus::Flushed)]);
         assert!(pair.told(1 - side, |e| matches!(e, ConnEvent::Disconnected)));
     }
 }

@@ -1,6 +1,6 @@
 //! Completion queues: arms, notices, overflow.
 
-use roce::{Arm, CqFault, Destroyed, Event, Operation, QpState, SendFlags, Status};
+use roce::{Arm, CompletionStatus, CqFault, DestroyResult, EngineEvent, QpState, SendFlags, SendOperation};
 
 use crate::pair::{Options, Pair, poll};
 
@@ -24,7 +24,7 @@ fn notices(arms: &[Arm], happening: Happening) -> usize {
     if happening == Happening::Overflow {
         // The queue is full, and the consumer knows.
         bob.recv(0, &[sink.all()]);
-        alice.post(0, Operation::Send, SendFlags::SILENT, &[source.all()]).unwrap();
+        alice.post(0, SendOperation::Send, SendFlags::SILENT, &[source.all()]).unwrap();
         pair.run();
         let bob = &pair.sides[1];
         bob.engine.arm_cq(&bob.cq, Arm::Any);
@@ -39,7 +39,7 @@ fn notices(arms: &[Arm], happening: Happening) -> usize {
     if happening == Happening::Failed {
         bob.engine.flush(&bob.qp);
     } else {
-        alice.post(1, Operation::Send, flags | SendFlags::SILENT, &[source.all()]).unwrap();
+        alice.post(1, SendOperation::Send, flags | SendFlags::SILENT, &[source.all()]).unwrap();
     }
     pair.run_for(std::time::Duration::from_millis(3));
     pair.sides[1].notices.len()
@@ -91,7 +91,7 @@ fn receive(pair: &mut Pair, solicited: bool) {
     let (source, sink) = (alice.source(b"ring"), bob.sink(4));
     bob.recv(1, &[sink.all()]);
     let flags = if solicited { SendFlags::SOLICITED } else { SendFlags::empty() };
-    alice.post(1, Operation::Send, flags, &[source.all()]).unwrap();
+    alice.post(1, SendOperation::Send, flags, &[source.all()]).unwrap();
     pair.run_for(std::time::Duration::from_millis(1));
 }
 
@@ -151,14 +151,14 @@ fn the_next_notice_waits_for_the_present_one() {
     alice.engine.poll_transmit(pair.now, &mut Tx(&mut frames, [0; 4300]), 8);
     bob.engine.handle_frame(pair.now, &frames[0]);
     let notice = bob.engine.poll_event().expect("a notice");
-    assert!(matches!(&notice, Event::Cq(notice) if notice.fault().is_none() && notice.context() == 2));
+    assert!(matches!(&notice, EngineEvent::Cq(notice) if notice.fault().is_none() && notice.context() == 2));
     // From inside of the callback: read, arm again. The next message comes before it returns.
-    assert_eq!(bob.outcomes(), [(1, Status::Success)]);
+    assert_eq!(bob.outcomes(), [(1, CompletionStatus::Success)]);
     bob.engine.arm_cq(&bob.cq, Arm::Any);
     bob.engine.handle_frame(pair.now, &frames[1]);
     assert!(bob.engine.poll_event().is_none());
     drop(notice);
-    assert!(matches!(bob.engine.poll_event(), Some(Event::Cq(_))));
+    assert!(matches!(bob.engine.poll_event(), Some(EngineEvent::Cq(_))));
     assert!(bob.engine.poll_event().is_none());
 }
 
@@ -178,14 +178,14 @@ fn a_destroyed_queue_is_told_of_no_more() {
         cq
     };
     let queued = armed(50);
-    assert_eq!(engine.destroy_cq(&queued), Destroyed::Now);
+    assert_eq!(engine.destroy_cq(&queued), DestroyResult::Now);
     assert!(engine.poll_event().is_none());
     let delivering = armed(51);
     let notice = engine.poll_event().unwrap();
-    assert_eq!(engine.destroy_cq(&delivering), Destroyed::AfterNotice);
+    assert_eq!(engine.destroy_cq(&delivering), DestroyResult::AfterNotice);
     assert!(engine.poll_event().is_none());
     drop(notice);
-    assert!(matches!(engine.poll_event(), Some(Event::CqGone { context: 51 })));
+    assert!(matches!(engine.poll_event(), Some(EngineEvent::CqGone { context: 51 })));
     pair.drive();
 }
 
@@ -203,12 +203,12 @@ fn a_queue_that_overflows_ends_its_queue_pairs_and_keeps_what_it_has() {
         bob.recv(i, &[sink.all()]);
     }
     for i in 0..4 {
-        alice.post(i, Operation::Send, SendFlags::SILENT, &[source.all()]).unwrap();
+        alice.post(i, SendOperation::Send, SendFlags::SILENT, &[source.all()]).unwrap();
     }
     pair.run();
     assert_eq!(pair.sides[1].cq.fault(), None, "as many as its depth fit");
     assert_eq!(pair.sides[1].qp.state(), QpState::Rts);
-    pair.sides[0].post(4, Operation::Send, SendFlags::SILENT, &[source.all()]).unwrap();
+    pair.sides[0].post(4, SendOperation::Send, SendFlags::SILENT, &[source.all()]).unwrap();
     pair.run();
     let bob = &pair.sides[1];
     assert_eq!(bob.cq.fault(), Some(CqFault::Overflow));
@@ -218,13 +218,13 @@ fn a_queue_that_overflows_ends_its_queue_pairs_and_keeps_what_it_has() {
     let bob = &pair.sides[1];
     bob.engine.arm_cq(&bob.cq, Arm::Errors);
     match bob.engine.poll_event() {
-        Some(Event::Cq(notice)) => assert_eq!(notice.fault(), Some(CqFault::Overflow)),
+        Some(EngineEvent::Cq(notice)) => assert_eq!(notice.fault(), Some(CqFault::Overflow)),
         _ => panic!("not told of the fault"),
     }
     bob.engine.arm_cq(&bob.cq, Arm::Any);
     assert!(bob.engine.poll_event().is_none());
     let kept: Vec<_> = bob.outcomes();
-    assert_eq!(kept, (0..4).map(|i| (i, Status::Success)).collect::<Vec<_>>());
+    assert_eq!(kept, (0..4).map(|i| (i, CompletionStatus::Success)).collect::<Vec<_>>());
 }
 
 //= R-CQ-19

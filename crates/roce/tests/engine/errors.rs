@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce::{Access, CompletionKind, ConnEvent, Operation, QpState, SendFlags, Sge, Status};
+use roce::{Access, CompletionKind, CompletionStatus, ConnEvent, QpState, SendFlags, SendOperation, Sge};
 
 use crate::pair::{Options, Pair, pattern};
 
@@ -10,7 +10,7 @@ use crate::pair::{Options, Pair, pattern};
 type MakeSge = fn(&Pair) -> Sge;
 
 /// Posts one good write, the bad request, and a good write; runs; what completed at the sender.
-fn with_bad(pair: &mut Pair, operation: Operation, sges: &[Sge]) -> Vec<(u64, Status)> {
+fn with_bad(pair: &mut Pair, operation: SendOperation, sges: &[Sge]) -> Vec<(u64, CompletionStatus)> {
     let [alice, bob] = &pair.sides;
     let (source, remote) = (alice.source(b"good"), bob.shared(4));
     alice.write(1, &[source.all()], &remote, 0);
@@ -22,8 +22,8 @@ fn with_bad(pair: &mut Pair, operation: Operation, sges: &[Sge]) -> Vec<(u64, St
     pair.sides[0].outcomes()
 }
 
-fn fails_with(status: Status) -> Vec<(u64, Status)> {
-    vec![(1, Status::Success), (2, status), (3, Status::Flushed)]
+fn fails_with(status: CompletionStatus) -> Vec<(u64, CompletionStatus)> {
+    vec![(1, CompletionStatus::Success), (2, status), (3, CompletionStatus::Flushed)]
 }
 
 //= R-QP-43
@@ -55,8 +55,8 @@ fn local_elements_must_be_what_they_claim() {
         let sge = sge(&pair);
         let sink = pair.sides[1].sink(8);
         pair.sides[1].recv(1, &[sink.all()]);
-        let outcomes = with_bad(&mut pair, Operation::Send, &[sge]);
-        assert_eq!(outcomes, fails_with(Status::LocalProtection), "{what}");
+        let outcomes = with_bad(&mut pair, SendOperation::Send, &[sge]);
+        assert_eq!(outcomes, fails_with(CompletionStatus::LocalProtection), "{what}");
         // Nothing of it reached the peer.
         assert_eq!(pair.sides[1].stat("rx_sends"), 0, "{what}");
     }
@@ -68,9 +68,9 @@ fn a_read_needs_the_right_to_write_here() {
     let mut pair = Pair::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (sink, remote) = (alice.source(b"mine"), bob.shared(4));
-    let read = Operation::Read { address: remote.address(0), key: remote.key() };
+    let read = SendOperation::Read { address: remote.address(0), key: remote.key() };
     let outcomes = with_bad(&mut pair, read, &[sink.all()]);
-    assert_eq!(outcomes, fails_with(Status::LocalProtection));
+    assert_eq!(outcomes, fails_with(CompletionStatus::LocalProtection));
     assert_eq!(sink.read(), b"mine");
 }
 
@@ -109,14 +109,17 @@ fn the_peers_memory_is_as_open_as_it_was_made() {
                 Some(other) => other,
                 None => key(&target),
             };
-            let operation =
-                if reading { Operation::Read { address, key } } else { Operation::Write { address, key } };
+            let operation = if reading {
+                SendOperation::Read { address, key }
+            } else {
+                SendOperation::Write { address, key }
+            };
             let outcomes = with_bad(&mut pair, operation, &[local.sge(0, len as usize)]);
-            assert_eq!(outcomes, fails_with(Status::RemoteAccess), "{what}, reading: {reading}");
+            assert_eq!(outcomes, fails_with(CompletionStatus::RemoteAccess), "{what}, reading: {reading}");
             assert_eq!(target.read(), b"safe");
             assert_eq!(local.read(), [0; 8]);
             let bob = &pair.sides[1];
-            assert_eq!(bob.outcomes(), [(9, Status::Flushed)], "{what}");
+            assert_eq!(bob.outcomes(), [(9, CompletionStatus::Flushed)], "{what}");
             assert_eq!(bob.stat("tx_nak_access"), 1);
             for side in 0..2 {
                 let aborts = pair.sides[side]
@@ -136,10 +139,10 @@ fn the_address_of_nothing_is_not_looked_at() {
     let mut pair = Pair::connected(Options::default());
     let alice = &pair.sides[0];
     let empty = SendFlags::empty();
-    alice.post(1, Operation::Write { address: 1, key: 2 }, empty, &[]).unwrap();
-    alice.post(2, Operation::Read { address: 1, key: 2 }, empty, &[]).unwrap();
+    alice.post(1, SendOperation::Write { address: 1, key: 2 }, empty, &[]).unwrap();
+    alice.post(2, SendOperation::Read { address: 1, key: 2 }, empty, &[]).unwrap();
     pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success), (2, CompletionStatus::Success)]);
 }
 
 //= R-QP-46
@@ -152,15 +155,15 @@ fn a_message_longer_than_the_receive_fails_on_both_sides() {
         let (source, sink, next) = (alice.source(&pattern(size, 1)), bob.sink(20), bob.sink(8));
         bob.recv(7, &[sink.sge(4, 8)]);
         bob.recv(8, &[next.all()]);
-        let outcomes = with_bad(&mut pair, Operation::Send, &[source.all()]);
-        assert_eq!(outcomes, fails_with(Status::RemoteInvalidRequest));
+        let outcomes = with_bad(&mut pair, SendOperation::Send, &[source.all()]);
+        assert_eq!(outcomes, fails_with(CompletionStatus::RemoteInvalidRequest));
         let bob = pair.sides[1].completions();
         let seen: Vec<_> = bob.iter().map(|c| (c.context, c.kind, c.status)).collect();
         assert_eq!(
             seen,
             [
-                (7, CompletionKind::Receive, Status::LocalLength),
-                (8, CompletionKind::Receive, Status::Flushed)
+                (7, CompletionKind::Receive, CompletionStatus::LocalLength),
+                (8, CompletionKind::Receive, CompletionStatus::Flushed)
             ]
         );
         assert_eq!(sink.read()[..4], [0; 4]);
@@ -175,9 +178,9 @@ fn a_receive_into_nowhere_fails_on_both_sides() {
     let [alice, bob] = &pair.sides;
     let (source, sink) = (alice.source(b"four"), bob.source(b"none"));
     bob.recv(7, &[sink.all()]);
-    let outcomes = with_bad(&mut pair, Operation::Send, &[source.all()]);
-    assert_eq!(outcomes, fails_with(Status::RemoteOperation));
-    assert_eq!(pair.sides[1].outcomes(), [(7, Status::LocalProtection)]);
+    let outcomes = with_bad(&mut pair, SendOperation::Send, &[source.all()]);
+    assert_eq!(outcomes, fails_with(CompletionStatus::RemoteOperation));
+    assert_eq!(pair.sides[1].outcomes(), [(7, CompletionStatus::LocalProtection)]);
     assert_eq!(sink.read(), b"none");
 }
 
@@ -189,10 +192,10 @@ fn an_invalidation_of_what_cannot_be_is_refused() {
     let [alice, bob] = &pair.sides;
     let (source, sink, region) = (alice.source(b"four"), bob.sink(8), bob.shared(8));
     bob.recv(7, &[sink.all()]);
-    let operation = Operation::SendInvalidate { key: region.key() };
+    let operation = SendOperation::SendInvalidate { key: region.key() };
     let outcomes = with_bad(&mut pair, operation, &[source.all()]);
-    assert_eq!(outcomes, fails_with(Status::RemoteAccess));
-    assert_eq!(pair.sides[1].outcomes(), [(7, Status::LocalAccess)]);
+    assert_eq!(outcomes, fails_with(CompletionStatus::RemoteAccess));
+    assert_eq!(pair.sides[1].outcomes(), [(7, CompletionStatus::LocalAccess)]);
 }
 
 //= R-QP-90
@@ -211,7 +214,12 @@ fn a_peer_that_vanishes_ends_everything_in_bounded_time() {
     pair.run_until("the end", |pair| pair.sides[0].qp.is_drained());
     let took = pair.now.duration_since(start);
     assert!(took > Duration::from_secs(1) && took < Duration::from_secs(5), "{took:?}");
-    let expected = [Status::RetryExceeded, Status::Flushed, Status::Flushed, Status::Flushed];
+    let expected = [
+        CompletionStatus::RetryExceeded,
+        CompletionStatus::Flushed,
+        CompletionStatus::Flushed,
+        CompletionStatus::Flushed,
+    ];
     assert_eq!(pair.sides[0].outcomes(), [0, 1, 2, 9].into_iter().zip(expected).collect::<Vec<_>>());
     assert!(pair.sides[0].conn_events.iter().any(|(_, _, e)| matches!(e, ConnEvent::Aborted)));
 }
@@ -232,7 +240,7 @@ fn a_peer_that_asks_for_endless_patience_gets_ten_seconds() {
     let took = pair.now.duration_since(start);
     assert!(took > Duration::from_secs(1) && took < Duration::from_secs(10), "{took:?}");
     for side in &pair.sides {
-        assert_eq!(side.outcomes(), [(1, Status::RetryExceeded)]);
+        assert_eq!(side.outcomes(), [(1, CompletionStatus::RetryExceeded)]);
     }
 }
 
@@ -255,7 +263,7 @@ fn a_frame_that_fits_no_slot_ends_its_queue_pair() {
     alice.write(1, &[source.all()], &remote, 0);
     alice.write(2, &[source.all()], &remote, 0);
     alice.engine.poll_transmit(pair.now, &mut ShortSlots([0; 200]), 8);
-    assert_eq!(alice.outcomes(), [(1, Status::LocalOperation), (2, Status::Flushed)]);
+    assert_eq!(alice.outcomes(), [(1, CompletionStatus::LocalOperation), (2, CompletionStatus::Flushed)]);
     pair.run();
     assert!(pair.told(0, |event| matches!(event, ConnEvent::Aborted)));
 }
@@ -268,7 +276,7 @@ fn a_sender_whose_peer_never_receives_is_told_so() {
     pair.sides[0].send(1, &[source.all()]);
     let start = pair.now;
     pair.run_until("the end", |pair| !pair.sides[0].cq.is_empty());
-    assert_eq!(pair.sides[0].outcomes(), [(1, Status::RnrRetryExceeded)]);
+    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::RnrRetryExceeded)]);
     let took = pair.now.duration_since(start);
     assert!(took >= Duration::from_secs(30) && took < Duration::from_secs(31), "{took:?}");
 }
@@ -281,7 +289,7 @@ fn rnr_retries_are_counted() {
     let source = pair.sides[0].source(b"anyone?");
     pair.sides[0].send(1, &[source.all()]);
     pair.run_until("the end", |pair| !pair.sides[0].cq.is_empty());
-    assert_eq!(pair.sides[0].outcomes(), [(1, Status::RnrRetryExceeded)]);
+    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::RnrRetryExceeded)]);
     assert_eq!(pair.sides[1].stat("tx_nak_rnr"), 4);
 }
 
@@ -297,7 +305,7 @@ fn a_flush_gives_everything_back_in_order() {
     for i in 0..10 {
         alice.recv(100 + i, &[sink.all()]);
         let flags = if i % 2 == 0 { SendFlags::SILENT } else { SendFlags::empty() };
-        alice.post(i, Operation::Send, flags, &[source.all()]).unwrap();
+        alice.post(i, SendOperation::Send, flags, &[source.all()]).unwrap();
     }
     pair.drive();
     let alice = &pair.sides[0];
@@ -307,11 +315,11 @@ fn a_flush_gives_everything_back_in_order() {
     pair.drive();
     assert_eq!(pair.sides[0].notices, [1]);
     let outcomes = pair.sides[0].outcomes();
-    let expected: Vec<_> = (0..10).chain(100..110).map(|i| (i, Status::Flushed)).collect();
+    let expected: Vec<_> = (0..10).chain(100..110).map(|i| (i, CompletionStatus::Flushed)).collect();
     assert_eq!(outcomes, expected);
     // A receive posted later comes back at once.
     pair.sides[0].recv(55, &[sink.all()]);
-    assert_eq!(pair.sides[0].outcomes(), [(55, Status::Flushed)]);
+    assert_eq!(pair.sides[0].outcomes(), [(55, CompletionStatus::Flushed)]);
 }
 
 //= R-QP-63
@@ -325,7 +333,7 @@ fn destroying_a_queue_pair_leaves_others_alone() {
     alice.engine.post_recv(&other, &request).unwrap();
     alice.engine.destroy_qp(&other);
     alice.engine.destroy_qp(&other);
-    assert_eq!(alice.outcomes(), [(5, Status::Flushed)]);
+    assert_eq!(alice.outcomes(), [(5, CompletionStatus::Flushed)]);
     let (source, sink) = (pair.sides[0].source(b"still"), pair.sides[1].sink(5));
     pair.sides[1].recv(1, &[sink.all()]);
     pair.sides[0].send(1, &[source.all()]);

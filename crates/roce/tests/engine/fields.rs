@@ -1,7 +1,7 @@
 //! Fields of packets one by one: what may hold anything, what must be right, and which counter tells of those
 //! that are wrong.
 
-use roce::{QpState, Reason, Verdict};
+use roce::{DropReason, QpState, Verdict};
 use roce_wire::{Ext, Opcode, PathMtu};
 
 use crate::pair::Options;
@@ -74,7 +74,7 @@ fn pad_bytes_are_counted_and_not_looked_at() {
     let mut empty = script.frame(script.psn, Opcode::SEND_ONLY, true, Ext::None, b"");
     empty[43] |= 0x30;
     reseal(&mut empty);
-    let malformed = Verdict::Dropped(Reason::Malformed(roce_wire::DropReason::Pad));
+    let malformed = Verdict::Dropped(DropReason::Malformed(roce_wire::DropReason::Pad));
     assert_eq!(script.give(&empty), malformed);
     assert_eq!(script.give(&odd), Verdict::Consumed);
     assert_eq!(target.read(), b"five!\0\0\0");
@@ -94,8 +94,8 @@ fn one_of_two_members_of_a_partition_may_be_limited() {
     for (p_key, verdict) in [
         (0xFFFFu16, Verdict::Consumed),
         (0x7FFF, Verdict::Consumed),
-        (0xFFFE, Verdict::Dropped(Reason::PKey)),
-        (0, Verdict::Dropped(Reason::PKey)),
+        (0xFFFE, Verdict::Dropped(DropReason::PKey)),
+        (0, Verdict::Dropped(DropReason::PKey)),
     ] {
         let mut script = Script::new(Options::default());
         let target = script.shared(&[0; 4]);
@@ -119,7 +119,7 @@ fn opcodes_that_nobody_knows_are_dropped_without_a_word() {
         let mut frame = good.clone();
         frame[42] = code;
         reseal(&mut frame);
-        let verdict = Verdict::Dropped(Reason::Malformed(roce_wire::DropReason::Opcode));
+        let verdict = Verdict::Dropped(DropReason::Malformed(roce_wire::DropReason::Opcode));
         assert_eq!(script.give(&frame), verdict);
         count += 1;
     }
@@ -135,7 +135,7 @@ fn opcodes_of_another_transport_are_dropped() {
     let mut script = Script::new(Options::default());
     let ext = Ext::Deth(roce_wire::DethRepr::GSI);
     let verdict = script.send(0, Opcode::UD_SEND_ONLY, ext, b"data");
-    assert_eq!(verdict, Verdict::Dropped(Reason::Opcode));
+    assert_eq!(verdict, Verdict::Dropped(DropReason::Opcode));
     assert_eq!(script.stat("drop_opcode"), 1);
     assert_eq!(script.answers(), []);
 }

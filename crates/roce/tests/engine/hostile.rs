@@ -1,11 +1,11 @@
 //! Frames that no honest peer sends: dropped or refused, and never more.
 
-use roce::{Access, QpState, Reason, Status, Verdict};
+use roce::{Access, CompletionStatus, DropReason, QpState, Verdict};
 use roce_wire::{Ext, Headers, ImmDtRepr, MacAddr, Opcode, Packet, Path, Psn, Qpn, RethRepr, Template};
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::pair::{Options, Pair, pattern};
-use roce_wire::DropReason;
+use roce_wire::DropReason as MalformedReason;
 
 /// A connected pair, and what somebody who sees alice's packets knows: the next number bob expects.
 struct Forger {
@@ -71,7 +71,7 @@ impl Forger {
         assert_eq!(forger.give(&frame), Verdict::Consumed);
         assert_eq!(forger.answer(), Some((Opcode::ACKNOWLEDGE, Some(syndrome))), "{opcode:?}");
         assert_eq!(forger.pair.sides[1].qp.state(), QpState::Error, "{opcode:?}");
-        assert_eq!(forger.pair.sides[1].outcomes(), [(5, Status::Flushed)]);
+        assert_eq!(forger.pair.sides[1].outcomes(), [(5, CompletionStatus::Flushed)]);
     }
 }
 
@@ -133,7 +133,7 @@ fn immediate_data_reaches_the_receive_completion() {
     let done = forger.pair.sides[1].completions();
     let seen: Vec<_> = done.iter().map(|c| (c.context, c.bytes, c.immediate, c.status)).collect();
     let imm = Some(*b"now!");
-    assert_eq!(seen, [(1, 4, imm, Status::Success), (2, 4, imm, Status::Success)]);
+    assert_eq!(seen, [(1, 4, imm, CompletionStatus::Success), (2, 4, imm, CompletionStatus::Success)]);
     assert_eq!(target.read(), b"\0\0here\0\0");
     assert_eq!(forger.answer(), Some((Opcode::ACKNOWLEDGE, Some(0x1F))));
 }
@@ -166,10 +166,10 @@ fn strangers_are_dropped_and_counted() {
     let other_ip = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 66));
     let spoofed = Path { remote_ip: path.remote_ip, local_ip: other_ip, ..path };
     let cases = [
-        (only(qpn, &spoofed, psn), Reason::Address, "drop_address"),
-        (only(Qpn::new(qpn.value() ^ 1), &path, psn), Reason::NoQp, "drop_no_qp"),
-        (only(Qpn::new(0), &path, psn), Reason::NoQp, "drop_no_qp"),
-        (only(qpn, &path, psn.add(9)), Reason::Sequence, "drop_sequence"),
+        (only(qpn, &spoofed, psn), DropReason::Address, "drop_address"),
+        (only(Qpn::new(qpn.value() ^ 1), &path, psn), DropReason::NoQp, "drop_no_qp"),
+        (only(Qpn::new(0), &path, psn), DropReason::NoQp, "drop_no_qp"),
+        (only(qpn, &path, psn.add(9)), DropReason::Sequence, "drop_sequence"),
     ];
     for (frame, reason, counter) in cases {
         let count = forger.pair.sides[1].stat(counter);
@@ -187,11 +187,11 @@ fn strangers_are_dropped_and_counted() {
     }
     for len in 0..good.len() {
         let verdict = forger.give(&good[..len]);
-        assert!(matches!(verdict, Verdict::NotOurs | Verdict::Dropped(Reason::Malformed(_))));
+        assert!(matches!(verdict, Verdict::NotOurs | Verdict::Dropped(DropReason::Malformed(_))));
     }
     let mut bad = good;
     *bad.last_mut().unwrap() ^= 1;
-    assert_eq!(forger.give(&bad), Verdict::Dropped(Reason::Malformed(DropReason::Icrc)));
+    assert_eq!(forger.give(&bad), Verdict::Dropped(DropReason::Malformed(MalformedReason::Icrc)));
     assert_eq!(forger.pair.sides[1].qp.state(), before);
     assert_eq!(forger.pair.sides[1].outcomes(), []);
     // A multicast MAC or a changed UDP source port prove nothing.
@@ -266,7 +266,7 @@ fn a_refusal_goes_out_before_the_goodbye_whatever_is_asked_for_first() {
     let frame = forger.frame(Opcode::WRITE_ONLY, Ext::Reth(reth), b"evil");
     assert_eq!(forger.give(&frame), Verdict::Consumed);
     let pair = &mut forger.pair;
-    assert_eq!(pair.sides[1].outcomes(), [(9, Status::Flushed)]);
+    assert_eq!(pair.sides[1].outcomes(), [(9, CompletionStatus::Flushed)]);
     pair.take_events(1);
     assert_eq!(pair.sides[1].engine.poll_transmit(pair.now, &mut Full, 8), 0);
     pair.take_events(1);

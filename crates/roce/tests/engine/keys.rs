@@ -1,8 +1,8 @@
 //! Keys that requests turn on and off: fast registration, and invalidation by either side.
 
 use roce::{
-    Access, Arc, CompletionKind, Data, KeyState, Operation, PostError, Qp, QpState, Region, Registration,
-    SendFlags, SendRequest, Status,
+    Access, Arc, CompletionKind, CompletionStatus, KeyState, PostError, Qp, QpState, Region, Registration,
+    SendData, SendFlags, SendOperation, SendRequest,
 };
 
 use crate::pair::{Lock, Memory, Options, Pair, Side, pattern};
@@ -43,9 +43,9 @@ pub fn post(
     side: &Side,
     qp: &Arc<Qp<Lock>>,
     context: u64,
-    operation: Operation,
+    operation: SendOperation,
     flags: SendFlags,
-    data: Data<'_>,
+    data: SendData<'_>,
 ) -> Result<(), PostError> {
     side.engine.post_send(qp, &SendRequest { context, operation, flags, data })
 }
@@ -58,17 +58,17 @@ pub fn register(
     flags: SendFlags,
     registration: &Registration<'_>,
 ) -> Result<(), PostError> {
-    post(side, qp, context, Operation::FastRegister { key }, flags, Data::Registration(registration))
+    post(side, qp, context, SendOperation::FastRegister { key }, flags, SendData::Registration(registration))
 }
 
 pub fn invalidate(side: &Side, context: u64, key: u32) -> Result<(), PostError> {
     let flags = SendFlags::empty();
-    post(side, &side.qp, context, Operation::Invalidate { key }, flags, Data::Sges(&[]))
+    post(side, &side.qp, context, SendOperation::Invalidate { key }, flags, SendData::Sges(&[]))
 }
 
 pub fn write_to(side: &Side, context: u64, data: &[u8], address: u64, key: u32) {
     let source = side.source(data);
-    side.post(context, Operation::Write { address, key }, SendFlags::empty(), &[source.all()]).unwrap();
+    side.post(context, SendOperation::Write { address, key }, SendFlags::empty(), &[source.all()]).unwrap();
 }
 
 //= R-QP-81
@@ -96,18 +96,22 @@ fn a_region_can_be_used_as_soon_as_it_was_registered() {
         let kinds: Vec<_> =
             pair.sides[1].completions().iter().map(|c| (c.context, c.kind, c.status)).collect();
         let expected = [(1, CompletionKind::FastRegister), (3, CompletionKind::Send)];
-        assert_eq!(kinds, expected.map(|(context, kind)| (context, kind, Status::Success)));
+        assert_eq!(kinds, expected.map(|(context, kind)| (context, kind, CompletionStatus::Success)));
         assert_eq!(fast.region.state(), KeyState::Valid);
-        assert_eq!(pair.sides[0].outcomes(), [(2, Status::Success)]);
+        assert_eq!(pair.sides[0].outcomes(), [(2, CompletionStatus::Success)]);
 
         let alice = &pair.sides[0];
         let data = pattern(length as usize, 4);
         let back = alice.sink(data.len());
         write_to(alice, 4, &data, registration.base, key);
-        let read = Operation::Read { address: registration.base, key };
+        let read = SendOperation::Read { address: registration.base, key };
         alice.post(5, read, SendFlags::empty(), &[back.all()]).unwrap();
         pair.run();
-        assert_eq!(pair.sides[0].outcomes(), [(4, Status::Success), (5, Status::Success)], "{mtu:?}");
+        assert_eq!(
+            pair.sides[0].outcomes(),
+            [(4, CompletionStatus::Success), (5, CompletionStatus::Success)],
+            "{mtu:?}"
+        );
         assert_eq!(back.read(), data);
         let memory = fast.memory.read();
         let page = |number: usize| &memory[number * 4096..(number + 1) * 4096];
@@ -133,26 +137,29 @@ fn what_was_invalidated_is_gone_for_the_peer_until_it_is_registered_again() {
         pair.run();
         let alice = &pair.sides[0];
         source.write(&round.to_le_bytes());
-        let write = Operation::Write { address: 0xABCD_0000, key };
+        let write = SendOperation::Write { address: 0xABCD_0000, key };
         alice.post(2, write, SendFlags::empty(), &[source.all()]).unwrap();
         pair.run();
         invalidate(&pair.sides[1], 3, key).unwrap();
         pair.run();
-        assert_eq!(pair.sides[0].outcomes(), [(2, Status::Success)]);
-        assert_eq!(pair.sides[1].outcomes(), [(1, Status::Success), (3, Status::Success)]);
+        assert_eq!(pair.sides[0].outcomes(), [(2, CompletionStatus::Success)]);
+        assert_eq!(
+            pair.sides[1].outcomes(),
+            [(1, CompletionStatus::Success), (3, CompletionStatus::Success)]
+        );
         assert_eq!(fast.region.state(), KeyState::Free);
         assert_eq!(fast.region.key(), key);
     }
     write_to(&pair.sides[0], 4, b"late", 0xABCD_0000, key);
     pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(4, Status::RemoteAccess)]);
+    assert_eq!(pair.sides[0].outcomes(), [(4, CompletionStatus::RemoteAccess)]);
     assert_eq!(fast.memory.read()[..4], 999u32.to_le_bytes());
 }
 
 //= rocev2 §10
 #[test]
 fn the_low_byte_of_a_key_is_the_consumers_and_the_old_one_is_caught() {
-    for (variant, status) in [(0x77, Status::Success), (0x00, Status::RemoteAccess)] {
+    for (variant, status) in [(0x77, CompletionStatus::Success), (0x00, CompletionStatus::RemoteAccess)] {
         let mut pair = Pair::connected(Options::default());
         let [alice, bob] = &pair.sides;
         let fast = Fast::new(bob, 1);
@@ -202,17 +209,21 @@ fn a_key_that_is_not_in_the_right_state_ends_the_queue_pair() {
         let remote = bob.shared(4);
         let posted = alice.post(
             3,
-            Operation::Write { address: remote.address(0), key: remote.key() },
+            SendOperation::Write { address: remote.address(0), key: remote.key() },
             SendFlags::empty(),
             &[alice.source(b"more").all()],
         );
         pair.run();
         let alice = &pair.sides[0];
         let outcomes = alice.outcomes();
-        assert!(outcomes.contains(&(2, Status::MemoryManagement)), "{what}: {outcomes:?}");
+        assert!(outcomes.contains(&(2, CompletionStatus::MemoryManagement)), "{what}: {outcomes:?}");
         assert_eq!(alice.qp.state(), QpState::Error, "{what}");
         // Whether it failed at once, or behind the other.
-        assert_eq!(posted.is_ok(), outcomes.contains(&(3, Status::Flushed)), "{what}: {outcomes:?}");
+        assert_eq!(
+            posted.is_ok(),
+            outcomes.contains(&(3, CompletionStatus::Flushed)),
+            "{what}: {outcomes:?}"
+        );
         assert_eq!(remote.read(), [0; 4]);
     }
 }
@@ -236,18 +247,18 @@ fn a_peer_takes_its_own_right_back() {
             bob.engine.arm_cq(&bob.cq, roce::Arm::Solicited);
             let source = alice.source(&pattern(size, round));
             let flags = if solicited { SendFlags::SOLICITED } else { SendFlags::empty() };
-            alice.post(3, Operation::SendInvalidate { key }, flags, &[source.sge(0, size)]).unwrap();
+            alice.post(3, SendOperation::SendInvalidate { key }, flags, &[source.sge(0, size)]).unwrap();
             pair.run();
             let sent: Vec<_> = pair.sides[0].completions().iter().map(|c| (c.kind, c.status)).collect();
-            assert_eq!(sent, [(CompletionKind::Send, Status::Success)]);
+            assert_eq!(sent, [(CompletionKind::Send, CompletionStatus::Success)]);
             let received: Vec<_> =
                 pair.sides[1].completions().iter().map(|c| (c.kind, c.status, c.bytes)).collect();
             let invalidated = CompletionKind::ReceiveInvalidate { key };
             assert_eq!(
                 received,
                 [
-                    (CompletionKind::FastRegister, Status::Success, 0),
-                    (invalidated, Status::Success, size as u32)
+                    (CompletionKind::FastRegister, CompletionStatus::Success, 0),
+                    (invalidated, CompletionStatus::Success, size as u32)
                 ]
             );
             assert_eq!(fast.region.state(), KeyState::Free);
@@ -257,7 +268,7 @@ fn a_peer_takes_its_own_right_back() {
         assert_eq!(pair.sides[1].stat("rx_invalidations"), 2);
         write_to(&pair.sides[0], 4, b"late", 0xABCD_0000, key);
         pair.run();
-        assert_eq!(pair.sides[0].outcomes(), [(4, Status::RemoteAccess)]);
+        assert_eq!(pair.sides[0].outcomes(), [(4, CompletionStatus::RemoteAccess)]);
     }
 }
 
@@ -273,10 +284,10 @@ fn an_invalidation_that_comes_again_is_done_once() {
         bob.recv(context, &[sink.all()]);
     }
     let empty = SendFlags::empty();
-    alice.post(5, Operation::SendInvalidate { key }, empty, &[alice.source(b"once").all()]).unwrap();
+    alice.post(5, SendOperation::SendInvalidate { key }, empty, &[alice.source(b"once").all()]).unwrap();
     pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(5, Status::Success)]);
-    assert_eq!(pair.sides[1].outcomes(), [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(pair.sides[0].outcomes(), [(5, CompletionStatus::Success)]);
+    assert_eq!(pair.sides[1].outcomes(), [(1, CompletionStatus::Success), (2, CompletionStatus::Success)]);
     assert!(pair.sides[1].stat("rx_duplicates") > 0);
     assert_eq!(pair.sides[1].stat("rx_invalidations"), 1);
 }
@@ -311,8 +322,8 @@ fn a_peer_takes_back_nothing_else() {
             let bob = &pair.sides[1];
             let (memory, window) = (bob.shared(8), bob.engine.create_window(bob.pd).unwrap());
             let binding = whole(&memory);
-            let operation = Operation::Bind { key: window.key() };
-            post(bob, &other, 1, operation, SendFlags::empty(), Data::Binding(&binding)).unwrap();
+            let operation = SendOperation::Bind { key: window.key() };
+            post(bob, &other, 1, operation, SendFlags::empty(), SendData::Binding(&binding)).unwrap();
             window.key()
         }),
     ];
@@ -325,11 +336,11 @@ fn a_peer_takes_back_nothing_else() {
         let sink = bob.sink(8);
         bob.recv(7, &[sink.all()]);
         let source = alice.source(b"four");
-        let operation = Operation::SendInvalidate { key };
+        let operation = SendOperation::SendInvalidate { key };
         alice.post(2, operation, SendFlags::empty(), &[source.all()]).unwrap();
         pair.run();
-        assert_eq!(pair.sides[0].outcomes(), [(2, Status::RemoteAccess)], "{what}");
-        assert_eq!(pair.sides[1].outcomes(), [(7, Status::LocalAccess)], "{what}");
+        assert_eq!(pair.sides[0].outcomes(), [(2, CompletionStatus::RemoteAccess)], "{what}");
+        assert_eq!(pair.sides[1].outcomes(), [(7, CompletionStatus::LocalAccess)], "{what}");
         assert_eq!(pair.sides[1].stat("rx_invalidations"), 0, "{what}");
     }
 }
@@ -350,11 +361,11 @@ fn an_invalidation_waits_for_those_before_it() {
             fast.register(alice, 10 * round);
             let sge = roce::Sge { address: 0xABCD_0000, length: 4 * 4096, key: fast.region.key() };
             alice.write(10 * round + 1, &[sge], &target, 0);
-            alice.post(10 * round + 2, Operation::Send, SendFlags::SILENT, &[]).unwrap();
+            alice.post(10 * round + 2, SendOperation::Send, SendFlags::SILENT, &[]).unwrap();
             pair.sides[1].recv(round, &[]);
             invalidate(&pair.sides[0], 10 * round + 3, fast.region.key()).unwrap();
             pair.run();
-            let expected = [0, 1, 3].map(|n| (10 * round + n, Status::Success));
+            let expected = [0, 1, 3].map(|n| (10 * round + n, CompletionStatus::Success));
             assert_eq!(pair.sides[0].outcomes(), expected, "seed {seed}");
         }
         assert_eq!(target.read(), data);
@@ -407,7 +418,7 @@ fn a_fenced_registration_waits_for_reads() {
     assert_eq!(fast.region.state(), KeyState::Free);
     pair.run();
     assert_eq!(fast.region.state(), KeyState::Valid);
-    assert_eq!(pair.sides[0].outcomes(), [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success), (2, CompletionStatus::Success)]);
 }
 
 //= R-LAM-26
@@ -420,7 +431,7 @@ fn pages_whose_mapping_has_gone_are_missed() {
     assert!(pair.sides[1].engine.unmap_logical(fast.pages[0]));
     write_to(&pair.sides[0], 2, b"gone", 0xABCD_0000, fast.region.key());
     pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(2, Status::RemoteAccess)]);
+    assert_eq!(pair.sides[0].outcomes(), [(2, CompletionStatus::RemoteAccess)]);
     assert_eq!(fast.memory.read()[..4], [0; 4]);
 }
 
@@ -483,11 +494,11 @@ fn requests_with_the_wrong_data_are_refused_at_once() {
     assert_eq!(invalidate(side, 1, memory.key()), Err(PostError::NotAllowed));
     let registration = fast.registration();
     let sges = [memory.all()];
-    let data = [Data::Sges(&sges), Data::Inline(&[]), Data::Registration(&registration)];
+    let data = [SendData::Sges(&sges), SendData::Inline(&[]), SendData::Registration(&registration)];
     for (number, data) in data.into_iter().enumerate() {
         let flags = SendFlags::empty();
-        let mut operations = vec![Operation::Invalidate { key }, Operation::Bind { key }];
-        operations.push(if number == 2 { Operation::Send } else { Operation::FastRegister { key } });
+        let mut operations = vec![SendOperation::Invalidate { key }, SendOperation::Bind { key }];
+        operations.push(if number == 2 { SendOperation::Send } else { SendOperation::FastRegister { key } });
         for operation in operations {
             let refused = post(side, &side.qp, 1, operation, flags, data);
             assert_eq!(refused, Err(PostError::NotAllowed), "{operation:?} {data:?}");
@@ -514,11 +525,11 @@ fn a_registration_that_never_has_its_turn_leaves_the_region_as_it_was() {
     assert_eq!(no_room, Err(PostError::QueueFull));
     assert_eq!(fast.region.state(), KeyState::Free);
     alice.engine.flush(&alice.qp);
-    assert_eq!(alice.outcomes(), [(1, Status::Flushed), (2, Status::Flushed)]);
+    assert_eq!(alice.outcomes(), [(1, CompletionStatus::Flushed), (2, CompletionStatus::Flushed)]);
     for (context, key, fast) in [(4, key, &fast), (5, third.region.key(), &third)] {
         register(alice, &other, context, key, SendFlags::empty(), &fast.registration()).unwrap();
     }
-    assert_eq!(alice.outcomes(), [(4, Status::Success), (5, Status::Success)]);
+    assert_eq!(alice.outcomes(), [(4, CompletionStatus::Success), (5, CompletionStatus::Success)]);
 }
 
 /// While a registration waits, there is no place to note another one, which may be legal when its turn has come.
@@ -543,9 +554,9 @@ fn a_second_registration_of_a_region_is_refused_while_one_waits_and_the_connecti
     }
     pair.run();
     let alice = &pair.sides[0];
-    assert_eq!(alice.outcomes(), [1, 2, 3, 4, 5, 6].map(|context| (context, Status::Success)));
+    assert_eq!(alice.outcomes(), [1, 2, 3, 4, 5, 6].map(|context| (context, CompletionStatus::Success)));
     fast.register(alice, 7);
-    assert_eq!(alice.outcomes(), [(7, Status::Success)]);
+    assert_eq!(alice.outcomes(), [(7, CompletionStatus::Success)]);
     assert_eq!(fast.region.state(), KeyState::Valid);
     assert_eq!(alice.qp.state(), QpState::Rts);
 }
@@ -559,10 +570,10 @@ fn every_queue_pair_of_the_domain_may_use_a_registered_region() {
     fast.register(&pair.sides[1], 1);
     let alice = &pair.sides[0];
     let source = alice.source(b"mine");
-    let operation = Operation::Write { address: 0xABCD_0000, key: fast.region.key() };
-    post(alice, &other, 2, operation, SendFlags::empty(), Data::Sges(&[source.all()])).unwrap();
+    let operation = SendOperation::Write { address: 0xABCD_0000, key: fast.region.key() };
+    post(alice, &other, 2, operation, SendFlags::empty(), SendData::Sges(&[source.all()])).unwrap();
     pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(2, Status::Success)]);
+    assert_eq!(pair.sides[0].outcomes(), [(2, CompletionStatus::Success)]);
     assert_eq!(fast.memory.read()[..4], *b"mine");
 }
 
@@ -576,5 +587,5 @@ fn a_fast_registered_region_that_is_deregistered_is_gone() {
     assert!(!pair.sides[1].engine.deregister(&fast.region));
     write_to(&pair.sides[0], 2, b"gone", 0xABCD_0000, fast.region.key());
     pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(2, Status::RemoteAccess)]);
+    assert_eq!(pair.sides[0].outcomes(), [(2, CompletionStatus::RemoteAccess)]);
 }

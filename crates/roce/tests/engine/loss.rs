@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce::{CompletionKind, Operation, ReadLimits, SendFlags, Status};
+use roce::{CompletionKind, CompletionStatus, ReadLimits, SendFlags, SendOperation};
 use roce_wire::{Opcode, Packet, PathMtu};
 
 use crate::pair::{Memory, Options, Pair, pattern};
@@ -54,7 +54,7 @@ fn exchange(options: Options) -> Pair {
     pair.run();
     for (side, (expected, received)) in pair.sides.iter().zip(expected.into_iter().zip(received)) {
         let done = side.completions();
-        assert!(done.iter().all(|c| c.status == Status::Success), "seed {seed}: {done:?}");
+        assert!(done.iter().all(|c| c.status == CompletionStatus::Success), "seed {seed}: {done:?}");
         let sent: Vec<_> =
             done.iter().filter(|c| !c.kind.is_receive()).map(|c| (c.context, c.kind)).collect();
         assert_eq!(sent, expected, "seed {seed}");
@@ -139,7 +139,7 @@ fn with_a_loss(operation: &str, side: usize, opcode: Opcode, nth: usize) -> u64 
             assert_eq!(sink.read(), data);
         }
         for side in &pair.sides {
-            assert!(side.outcomes().iter().all(|(_, status)| *status == Status::Success));
+            assert!(side.outcomes().iter().all(|(_, status)| *status == CompletionStatus::Success));
         }
         if round == 1 {
             assert!(pair.sides[0].stat("retransmissions") > 0);
@@ -272,7 +272,7 @@ fn duplicates_are_not_executed_again() {
     let (source, sink) = (alice.source(&pattern(3000, 1)), bob.sink(3000));
     for i in 0..4 {
         bob.recv(i, &[sink.all()]);
-        alice.post(i, Operation::Send, SendFlags::empty(), &[source.all()]).unwrap();
+        alice.post(i, SendOperation::Send, SendFlags::empty(), &[source.all()]).unwrap();
     }
     pair.run();
     assert_eq!(pair.sides[1].outcomes().len(), 4);
@@ -291,7 +291,7 @@ fn a_peer_that_has_become_slow_is_not_taken_for_lossy_for_long() {
         let before = pair.sides[0].stat("retransmissions");
         pair.sides[0].write(1, &[source.all()], &remote, 0);
         pair.run_until("a write", |pair| !pair.sides[0].cq.is_empty());
-        assert_eq!(pair.sides[0].outcomes(), [(1, Status::Success)]);
+        assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
         pair.sides[0].stat("retransmissions") - before
     };
     for _ in 0..10 {

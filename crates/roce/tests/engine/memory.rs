@@ -4,7 +4,7 @@ use std::cell::UnsafeCell;
 use std::collections::HashSet;
 use std::ptr::NonNull;
 
-use roce::{Access, Backing, CreateError, PRIVILEGED_KEY, Sge, Status};
+use roce::{Access, Backing, CompletionStatus, CreateError, PRIVILEGED_KEY, Sge};
 
 use crate::pair::{Options, Pair, pattern};
 
@@ -49,7 +49,7 @@ fn logical_addresses_reach_memory_that_lies_in_pieces() {
     let sge = Sge { address: base + 100, length: 5000, key: PRIVILEGED_KEY };
     alice.read(1, &[sge], &remote, 0);
     pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(1, Status::Success)]);
+    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
     assert_eq!(pages.read()[4196..8192], data[..3996]);
     assert_eq!(pages.read()[..1004], data[3996..]);
     assert_eq!(pages.read()[8192..], [0; 4096]);
@@ -57,7 +57,7 @@ fn logical_addresses_reach_memory_that_lies_in_pieces() {
     assert!(!pair.sides[0].engine.unmap_logical(base));
     pair.sides[0].send(2, &[sge]);
     pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(2, Status::LocalProtection)]);
+    assert_eq!(pair.sides[0].outcomes(), [(2, CompletionStatus::LocalProtection)]);
 }
 
 //= R-LAM-24
@@ -132,5 +132,5 @@ fn a_region_that_goes_while_it_is_read_is_missed_by_the_reader() {
     pair.run_until("some of it", |pair| pair.sides[1].stat("tx_bytes") > 0);
     assert!(pair.sides[1].engine.deregister(&remote.region));
     pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(1, Status::RemoteAccess)]);
+    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::RemoteAccess)]);
 }

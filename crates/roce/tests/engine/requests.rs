@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use roce::{
-    CompletionKind, ConnEvent, Data, Operation, PostError, ReadLimits, SendFlags, SendRequest, Status,
+    CompletionKind, CompletionStatus, ConnEvent, PostError, ReadLimits, SendData, SendFlags, SendOperation,
+    SendRequest,
 };
 use roce_wire::PathMtu;
 
@@ -31,9 +32,9 @@ fn messages_of_every_size_arrive_at_every_mtu() {
             let [alice, bob] = &pair.sides;
             let (sent, received) = (alice.completions(), bob.completions());
             assert_eq!((sent.len(), received.len()), (1, 1), "{size} bytes at {mtu:?}");
-            assert_eq!((sent[0].context, sent[0].status), (i + 100, Status::Success));
+            assert_eq!((sent[0].context, sent[0].status), (i + 100, CompletionStatus::Success));
             assert_eq!((sent[0].kind, sent[0].qp_context), (CompletionKind::Send, 77));
-            assert_eq!((received[0].context, received[0].status), (i, Status::Success));
+            assert_eq!((received[0].context, received[0].status), (i, CompletionStatus::Success));
             assert_eq!((received[0].kind, received[0].bytes), (CompletionKind::Receive, size as u32));
             assert_eq!(&sink.read()[..size], data, "{size} bytes at {mtu:?}");
         }
@@ -59,7 +60,10 @@ fn memory_of_every_size_is_written_and_read_at_every_mtu() {
             let kinds: Vec<_> = done.iter().map(|c| (c.context, c.kind, c.status)).collect();
             assert_eq!(
                 kinds,
-                [(1, CompletionKind::Write, Status::Success), (2, CompletionKind::Read, Status::Success)]
+                [
+                    (1, CompletionKind::Write, CompletionStatus::Success),
+                    (2, CompletionKind::Read, CompletionStatus::Success)
+                ]
             );
             assert_eq!(&remote.read()[5..5 + size], data);
             assert_eq!(remote.read()[..5], [0; 5]);
@@ -81,7 +85,7 @@ fn elements_are_gathered_and_scattered() {
     alice.write(3, &[source.sge(7, 300), source.sge(500, 3)], &remote, 100);
     alice.read(4, &[back.sge(3, 255), back.sge(300, 48)], &remote, 100);
     pair.run();
-    assert!(pair.sides[0].outcomes().iter().all(|(_, status)| *status == Status::Success));
+    assert!(pair.sides[0].outcomes().iter().all(|(_, status)| *status == CompletionStatus::Success));
     let message = [&data[1500..], &data[..1500]].concat();
     let received = sink.read();
     assert_eq!(&received[1000..1700], &message[..700]);
@@ -105,12 +109,12 @@ fn inline_data_is_taken_at_once() {
     let mut data = *b"taken";
     let pieces: Vec<&[u8]> = data.chunks(1).collect();
     let request = |operation, data| SendRequest { context: 2, operation, flags: SendFlags::empty(), data };
-    let write = Operation::Write { address: remote.address(3), key: remote.key() };
-    alice.engine.post_send(&alice.qp, &request(Operation::Send, Data::Inline(&pieces))).unwrap();
-    alice.engine.post_send(&alice.qp, &request(write, Data::Inline(&pieces))).unwrap();
+    let write = SendOperation::Write { address: remote.address(3), key: remote.key() };
+    alice.engine.post_send(&alice.qp, &request(SendOperation::Send, SendData::Inline(&pieces))).unwrap();
+    alice.engine.post_send(&alice.qp, &request(write, SendData::Inline(&pieces))).unwrap();
     let too_long = [0; 65];
     assert_eq!(
-        alice.engine.post_send(&alice.qp, &request(Operation::Send, Data::Inline(&[&too_long]))),
+        alice.engine.post_send(&alice.qp, &request(SendOperation::Send, SendData::Inline(&[&too_long]))),
         Err(PostError::InlineTooLong)
     );
     data.fill(0);
@@ -157,7 +161,7 @@ fn more_reads_than_may_be_outstanding_wait() {
         alice.read(i, &[back.all()], &remote, 0);
     }
     pair.run();
-    assert_eq!(pair.sides[0].outcomes(), (0..16).map(|i| (i, Status::Success)).collect::<Vec<_>>());
+    assert_eq!(pair.sides[0].outcomes(), (0..16).map(|i| (i, CompletionStatus::Success)).collect::<Vec<_>>());
     assert_eq!(back.read(), pattern(3000, 3));
     assert_eq!(pair.sides[1].stat("tx_nak_invalid"), 0);
 }
@@ -169,7 +173,7 @@ fn a_connection_without_reads_refuses_them_inline() {
     let pair = Pair::connected(Options { reads, ..Options::default() });
     let alice = &pair.sides[0];
     let sink = alice.sink(8);
-    let read = Operation::Read { address: 0, key: 0 };
+    let read = SendOperation::Read { address: 0, key: 0 };
     assert_eq!(alice.post(1, read, SendFlags::empty(), &[sink.all()]), Err(PostError::NotAllowed));
 }
 
@@ -183,9 +187,9 @@ fn a_fenced_send_carries_what_the_read_before_it_brought() {
     remote.write(&data);
     bob.recv(1, &[sink.all()]);
     alice.read(1, &[buffer.all()], &remote, 0);
-    alice.post(2, Operation::Send, SendFlags::FENCE, &[buffer.all()]).unwrap();
+    alice.post(2, SendOperation::Send, SendFlags::FENCE, &[buffer.all()]).unwrap();
     pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success), (2, CompletionStatus::Success)]);
     assert_eq!(sink.read(), data);
 }
 
@@ -196,7 +200,7 @@ fn a_silent_request_that_succeeds_is_silent() {
     let mut pair = Pair::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, remote) = (alice.source(b"quiet"), bob.shared(5));
-    let write = Operation::Write { address: remote.address(0), key: remote.key() };
+    let write = SendOperation::Write { address: remote.address(0), key: remote.key() };
     alice.post(1, write, SendFlags::SILENT, &[source.all()]).unwrap();
     pair.run();
     assert_eq!(remote.read(), b"quiet");
@@ -222,7 +226,7 @@ fn a_queue_holds_exactly_its_depth() {
     for i in 0..3 {
         alice.send(i, &[source.all()]);
     }
-    let send = |sges: &[_]| alice.post(9, Operation::Send, SendFlags::empty(), sges);
+    let send = |sges: &[_]| alice.post(9, SendOperation::Send, SendFlags::empty(), sges);
     assert_eq!(send(&[source.all()]), Err(PostError::QueueFull));
     assert_eq!(send(&[source.all(); 5]), Err(PostError::TooManySges));
     // The third one finds no receive until one is posted.
@@ -230,7 +234,7 @@ fn a_queue_holds_exactly_its_depth() {
     assert_eq!(pair.sides[0].outcomes().len(), 2);
     pair.sides[1].recv(2, &[sink.all()]);
     pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(2, Status::Success)]);
+    assert_eq!(pair.sides[0].outcomes(), [(2, CompletionStatus::Success)]);
 }
 
 //= R-QP-6
@@ -247,8 +251,8 @@ fn a_receive_posted_late_still_gets_the_message() {
     assert!(bob.stat("tx_nak_rnr") > 10 && bob.stat("tx_nak_rnr") < 200);
     bob.recv(2, &[sink.all()]);
     pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(1, Status::Success)]);
-    assert_eq!(pair.sides[1].outcomes(), [(2, Status::Success)]);
+    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
+    assert_eq!(pair.sides[1].outcomes(), [(2, CompletionStatus::Success)]);
     assert_eq!(sink.read(), pattern(5000, 5));
 }
 
@@ -263,7 +267,7 @@ fn both_sides_may_talk_at_once() {
     }
     pair.run();
     for (i, side) in pair.sides.iter().enumerate() {
-        assert_eq!(side.outcomes(), [(1, Status::Success), (2, Status::Success)]);
+        assert_eq!(side.outcomes(), [(1, CompletionStatus::Success), (2, CompletionStatus::Success)]);
         assert_eq!(memories[i].read()[100_000..], pattern(100_000, 1 - i as u64));
     }
 }
@@ -319,6 +323,6 @@ fn sequence_numbers_wrap() {
     let (source, remote) = (bob.source(&pattern(5_000_000, 1)), alice.shared(5_000_000));
     bob.write(1, &[source.all()], &remote, 0);
     pair.run();
-    assert_eq!(pair.sides[1].outcomes(), [(1, Status::Success)]);
+    assert_eq!(pair.sides[1].outcomes(), [(1, CompletionStatus::Success)]);
     assert_eq!(remote.read(), pattern(5_000_000, 1));
 }

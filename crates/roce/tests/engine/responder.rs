@@ -1,7 +1,7 @@
 //! What a responder answers to packets that a script sends: duplicates, gaps, packets behind a missing
 //! receive, READs asked for again.
 
-use roce::{Access, QpState, ReadLimits, Reason, Status, Verdict};
+use roce::{Access, CompletionStatus, DropReason, QpState, ReadLimits, Verdict};
 use roce_wire::{AethRepr, Ext, Headers, ImmDtRepr, Opcode, Packet, Path, Psn, Qpn, RethRepr, Template};
 
 use crate::pair::{Memory, Options, Pair, pattern};
@@ -141,11 +141,11 @@ fn duplicates_are_acknowledged_by_one_answer_and_done_once() {
         assert_eq!(script.answers(), [acknowledge(last, ACK, 3)]);
     }
     assert_eq!(target.read(), b"once\0\0\0\0");
-    assert_eq!(script.pair.sides[1].outcomes(), [(1, Status::Success)]);
+    assert_eq!(script.pair.sides[1].outcomes(), [(1, CompletionStatus::Success)]);
     assert_eq!(script.stat("rx_duplicates"), 12);
     // Half of the numbers are old. Those before the first one ever are nobody's.
     let ancient = script.frame(first.add(0x00F0_0000), Opcode::SEND_ONLY, true, Ext::None, b"????");
-    assert_eq!(script.give(&ancient), Verdict::Dropped(Reason::Sequence));
+    assert_eq!(script.give(&ancient), Verdict::Dropped(DropReason::Sequence));
     assert_eq!(script.answers(), []);
 }
 
@@ -220,7 +220,7 @@ fn a_gap_is_told_once() {
         let expected = script.psn;
         for ahead in [2, 3, 4] {
             let verdict = script.send(ahead, Opcode::WRITE_ONLY, ext, b"late");
-            assert_eq!(verdict, Verdict::Dropped(Reason::Sequence));
+            assert_eq!(verdict, Verdict::Dropped(DropReason::Sequence));
             let told = (ahead == 2).then(|| acknowledge(expected, SEQUENCE, 1 + round));
             assert_eq!(script.answers(), Vec::from_iter(told), "{ahead}");
         }
@@ -249,7 +249,7 @@ fn what_is_kept_of_a_send_does_not_count_for_the_next_one() {
     // The last packet of the first message is lost. The second cannot begin, but its end passes for the first's.
     let lost = script.psn;
     let begun = script.send(1, Opcode::SEND_FIRST, Ext::None, &two[..1024]);
-    assert_eq!(begun, Verdict::Dropped(Reason::Sequence));
+    assert_eq!(begun, Verdict::Dropped(DropReason::Sequence));
     assert_eq!(script.send(2, Opcode::SEND_LAST, Ext::None, &two[1024..]), Verdict::Consumed);
     assert_eq!(script.answers(), [acknowledge(lost, SEQUENCE, 1)]);
     script.next(1, Opcode::SEND_LAST, Ext::None, &one[1024..]);
@@ -275,7 +275,7 @@ fn a_second_end_of_a_send_is_not_kept() {
         let data = pattern(1024, 1);
         script.next(1, Opcode::SEND_FIRST, Ext::None, &data);
         let taken = ends.map(|end| script.send(end - 1, Opcode::SEND_LAST, Ext::None, &data[..100]));
-        assert_eq!(taken, [Verdict::Consumed, Verdict::Dropped(Reason::Sequence)]);
+        assert_eq!(taken, [Verdict::Consumed, Verdict::Dropped(DropReason::Sequence)]);
         script.next(1, Opcode::SEND_LAST, Ext::None, &data[..10]);
         let done: Vec<_> = script.pair.sides[1].completions().iter().map(|c| c.bytes).collect();
         assert_eq!(done, [1034]);
@@ -459,7 +459,7 @@ fn a_queue_pair_in_error_is_silent() {
         script.frame(script.psn, Opcode::CNP, false, Ext::Cnp, &[]),
     ];
     for ghost in &ghosts {
-        assert_eq!(script.give(ghost), Verdict::Dropped(Reason::State));
+        assert_eq!(script.give(ghost), Verdict::Dropped(DropReason::State));
     }
     assert_eq!(script.stat("drop_state"), before + ghosts.len() as u64);
     assert_eq!(script.answers(), []);
@@ -489,7 +489,7 @@ fn a_stale_packet_of_a_queue_pair_that_has_gone_finds_nobody() {
     let write = script.frame(script.psn, Opcode::WRITE_ONLY, true, Ext::Reth(reth(&target, 0, 4)), b"evil");
     let bob = &script.pair.sides[1];
     bob.engine.destroy_qp(&bob.qp);
-    assert_eq!(script.give(&write), Verdict::Dropped(Reason::NoQp));
+    assert_eq!(script.give(&write), Verdict::Dropped(DropReason::NoQp));
     assert_eq!(script.answers(), []);
     assert_eq!(target.read(), b"safe");
 }

@@ -1,6 +1,6 @@
 //! Shared receive queues.
 
-use roce::{Event, ModifyError, PostError, RecvRequest, SrqSpec, Status};
+use roce::{CompletionStatus, EngineEvent, ModifyError, PostError, RecvRequest, SrqSpec};
 
 use crate::pair::{Options, Pair, with_srq};
 
@@ -120,9 +120,9 @@ fn a_flush_leaves_what_no_message_has_taken() {
     let bob = &pair.sides[1];
     bob.engine.flush(&bob.qp);
     pair.drive();
-    assert_eq!(pair.sides[1].outcomes(), Vec::<(u64, Status)>::new());
+    assert_eq!(pair.sides[1].outcomes(), Vec::<(u64, CompletionStatus)>::new());
     assert_eq!(srq.len(), 3);
     pair.sides[1].engine.destroy_srq(&srq);
     assert_eq!(srq.len(), 0);
-    assert!(!matches!(pair.sides[1].engine.poll_event(), Some(Event::Srq(_))));
+    assert!(!matches!(pair.sides[1].engine.poll_event(), Some(EngineEvent::Srq(_))));
 }

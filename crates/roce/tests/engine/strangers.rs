@@ -1,6 +1,6 @@
 //! What somebody sends who is not the peer of a queue pair: found by fuzzing, kept by name.
 
-use roce::{Operation, Reason, SendFlags, Verdict};
+use roce::{DropReason, SendFlags, SendOperation, Verdict};
 use roce_wire::{Ext, Headers, Opcode, Path, Psn, Qpn, Template};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -35,9 +35,9 @@ fn starts(pair: &mut Pair) -> bool {
 fn a_strangers_frame_does_not_start_what_was_deferred() {
     let mut pair = Pair::connected(Options::default());
     let source = pair.sides[1].source(b"later");
-    pair.sides[1].post(1, Operation::Send, SendFlags::DEFER, &[source.all()]).unwrap();
+    pair.sides[1].post(1, SendOperation::Send, SendFlags::DEFER, &[source.all()]).unwrap();
     let frame = stranger(&pair, Opcode::SEND_ONLY, Ext::None);
-    assert_eq!(pair.sides[1].engine.handle_frame(pair.now, &frame), Verdict::Dropped(Reason::Address));
+    assert_eq!(pair.sides[1].engine.handle_frame(pair.now, &frame), Verdict::Dropped(DropReason::Address));
     assert!(!starts(&mut pair));
     pair.sides[1].engine.undefer(&pair.sides[1].qp);
     assert!(starts(&mut pair), "deferred, not lost");
@@ -49,7 +49,7 @@ fn a_congestion_notification_counts_only_from_the_peer() {
     let mut pair = Pair::connected(Options::default());
     let frame_of_stranger = stranger(&pair, Opcode::CNP, Ext::Cnp);
     let engine = &pair.sides[1].engine;
-    assert_eq!(engine.handle_frame(pair.now, &frame_of_stranger), Verdict::Dropped(Reason::Address));
+    assert_eq!(engine.handle_frame(pair.now, &frame_of_stranger), Verdict::Dropped(DropReason::Address));
     assert_eq!(pair.sides[1].stat("rx_cnp"), 0);
     let frame_of_peer = frame(&pair.path(0), bob(&pair), Opcode::CNP, Ext::Cnp);
     assert_eq!(engine.handle_frame(pair.now, &frame_of_peer), Verdict::Consumed);

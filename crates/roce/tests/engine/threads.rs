@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant as Clock};
 
-use roce::{Access, Instant, Operation, PostError, QpState, SendFlags, Sge, Status, Transmit};
+use roce::{Access, CompletionStatus, Instant, PostError, QpState, SendFlags, SendOperation, Sge, Transmit};
 
 use crate::pair::{Options, Pair, Side, pattern};
 
@@ -71,7 +71,7 @@ fn patient() -> Options {
 }
 
 /// Polls until as many completions have come.
-fn collect(side: &Side, count: usize) -> Vec<(u64, Status)> {
+fn collect(side: &Side, count: usize) -> Vec<(u64, CompletionStatus)> {
     let deadline = Clock::now() + Duration::from_secs(60);
     let mut all = Vec::new();
     while all.len() < count {
@@ -100,7 +100,10 @@ fn data_is_right_whoever_drives() {
                         local.write(round, &[source.all()], &target, 0);
                         local.read(round, &[back.all()], &target, 0);
                         let done = collect(local, 2);
-                        assert_eq!(done, [(round, Status::Success), (round, Status::Success)]);
+                        assert_eq!(
+                            done,
+                            [(round, CompletionStatus::Success), (round, CompletionStatus::Success)]
+                        );
                         assert_eq!(back.read(), pattern(50_000, round));
                     }
                 });
@@ -120,7 +123,7 @@ fn a_post_that_races_a_flush_is_refused_or_flushed_but_never_lost() {
         with_drivers(&pair, |[alice, bob]| {
             let (source, target) = (alice.shared(3000), bob.memory(3000, Access::all()));
             let (sge, to) =
-                (source.all(), Operation::Write { address: target.address(0), key: target.key() });
+                (source.all(), SendOperation::Write { address: target.address(0), key: target.key() });
             let accepted = std::thread::scope(|scope| {
                 let poster = scope.spawn(move || post_until_refused(alice, to, sge));
                 std::thread::sleep(Duration::from_micros(100 * round));
@@ -130,9 +133,9 @@ fn a_post_that_races_a_flush_is_refused_or_flushed_but_never_lost() {
             let done = collect(alice, accepted as usize);
             let contexts: Vec<_> = done.iter().map(|(context, _)| *context).collect();
             assert_eq!(contexts, (0..accepted).collect::<Vec<_>>());
-            let flushed = done.iter().position(|(_, status)| *status != Status::Success);
+            let flushed = done.iter().position(|(_, status)| *status != CompletionStatus::Success);
             let tail = flushed.unwrap_or(done.len());
-            assert!(done[tail..].iter().all(|(_, status)| *status == Status::Flushed));
+            assert!(done[tail..].iter().all(|(_, status)| *status == CompletionStatus::Flushed));
             assert_eq!(alice.qp.state(), QpState::Error);
             assert!(alice.qp.is_drained());
         });
@@ -140,7 +143,7 @@ fn a_post_that_races_a_flush_is_refused_or_flushed_but_never_lost() {
 }
 
 /// Posts writes until the queue pair is in error; how many were accepted.
-fn post_until_refused(side: &Side, operation: Operation, sge: Sge) -> u64 {
+fn post_until_refused(side: &Side, operation: SendOperation, sge: Sge) -> u64 {
     let mut accepted = 0;
     while accepted < 4000 {
         match side.post(accepted, operation, SendFlags::empty(), &[sge]) {

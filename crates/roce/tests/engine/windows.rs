@@ -1,7 +1,8 @@
 //! Memory windows: what they open, to whom, and how they are bound.
 
 use roce::{
-    Access, Binding, CompletionKind, Data, KeyState, Operation, PostError, SendFlags, Status, Window,
+    Access, Binding, CompletionKind, CompletionStatus, KeyState, MemoryWindow, PostError, SendData,
+    SendFlags, SendOperation,
 };
 
 use crate::keys::{Fast, invalidate, post, write_to};
@@ -9,7 +10,7 @@ use crate::pair::{Memory, Options, Pair, Side};
 
 pub fn bind(side: &Side, context: u64, key: u32, binding: &Binding) -> Result<(), PostError> {
     let flags = SendFlags::empty();
-    post(side, &side.qp, context, Operation::Bind { key }, flags, Data::Binding(binding))
+    post(side, &side.qp, context, SendOperation::Bind { key }, flags, SendData::Binding(binding))
 }
 
 /// All of a region, for reading and writing.
@@ -22,7 +23,7 @@ pub fn whole(memory: &Memory) -> Binding {
     }
 }
 
-fn window(side: &Side) -> Window {
+fn window(side: &Side) -> MemoryWindow {
     side.engine.create_window(side.pd).unwrap()
 }
 
@@ -45,18 +46,24 @@ fn a_window_opens_a_part_of_a_region() {
         bob.recv(2, &[sink.all()]);
         let key = window.key();
         write_to(alice, 3, b"sixteen bytes ok", binding.address, key);
-        alice.post(4, Operation::SendInvalidate { key }, SendFlags::empty(), &[]).unwrap();
+        alice.post(4, SendOperation::SendInvalidate { key }, SendFlags::empty(), &[]).unwrap();
         pair.run();
-        assert_eq!(pair.sides[0].outcomes(), [(3, Status::Success), (4, Status::Success)]);
+        assert_eq!(
+            pair.sides[0].outcomes(),
+            [(3, CompletionStatus::Success), (4, CompletionStatus::Success)]
+        );
         let done: Vec<_> = pair.sides[1].completions().iter().map(|c| (c.kind, c.status)).collect();
         let invalidated = CompletionKind::ReceiveInvalidate { key };
-        assert_eq!(done, [(CompletionKind::Bind, Status::Success), (invalidated, Status::Success)]);
+        assert_eq!(
+            done,
+            [(CompletionKind::Bind, CompletionStatus::Success), (invalidated, CompletionStatus::Success)]
+        );
         assert_eq!(memory.region.windows(), 0);
     }
     assert_eq!(memory.read()[8..24], *b"sixteen bytes ok");
     write_to(&pair.sides[0], 5, b"late", binding.address, window.key());
     pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(5, Status::RemoteAccess)]);
+    assert_eq!(pair.sides[0].outcomes(), [(5, CompletionStatus::RemoteAccess)]);
 }
 
 //= R-QP-18
@@ -72,9 +79,9 @@ fn a_second_bind_of_a_window_is_refused_while_one_waits_and_the_connection_lives
     assert_eq!(bind(bob, 4, window.key(), &whole(&memory)), Err(PostError::QueueFull));
     pair.run();
     let bob = &pair.sides[1];
-    assert_eq!(bob.outcomes(), [1, 2, 3].map(|context| (context, Status::Success)));
+    assert_eq!(bob.outcomes(), [1, 2, 3].map(|context| (context, CompletionStatus::Success)));
     bind(bob, 4, window.key(), &whole(&memory)).unwrap();
-    assert_eq!(bob.outcomes(), [(4, Status::Success)]);
+    assert_eq!(bob.outcomes(), [(4, CompletionStatus::Success)]);
     assert_eq!(window.state(), KeyState::Valid);
 }
 
@@ -103,13 +110,13 @@ fn a_window_is_no_wider_than_it_was_bound_and_for_one_peer_only() {
         let (address, key) = (memory.address(at as usize), readable.key());
         let local = alice.shared(4);
         let operation = match right {
-            Access::REMOTE_WRITE => Operation::Write { address, key },
-            _ => Operation::Read { address, key },
+            Access::REMOTE_WRITE => SendOperation::Write { address, key },
+            _ => SendOperation::Read { address, key },
         };
         let qp = if right.is_empty() { &other } else { &alice.qp };
-        post(alice, qp, 3, operation, SendFlags::empty(), Data::Sges(&[local.all()])).unwrap();
+        post(alice, qp, 3, operation, SendFlags::empty(), SendData::Sges(&[local.all()])).unwrap();
         pair.run();
-        let expected = if allowed { Status::Success } else { Status::RemoteAccess };
+        let expected = if allowed { CompletionStatus::Success } else { CompletionStatus::RemoteAccess };
         assert_eq!(pair.sides[0].outcomes(), [(3, expected)], "{what}");
         assert!(pair.sides[1].engine.destroy_window(&writable));
         assert_eq!(memory.region.windows(), 1);
@@ -138,7 +145,7 @@ fn binds_that_make_no_sense_are_refused_at_once() {
     }
     assert_eq!(bind(side, 1, memory.key(), &good), Err(PostError::NotAllowed), "no window");
     assert_eq!(bind(side, 2, window.key(), &good), Ok(()));
-    assert_eq!(side.outcomes(), [(2, Status::Success)]);
+    assert_eq!(side.outcomes(), [(2, CompletionStatus::Success)]);
 }
 
 //= R-MR-66
@@ -163,7 +170,7 @@ fn binds_that_cannot_be_done_end_the_queue_pair() {
         let side = &pair.sides[0];
         let window = window(side);
         bind(side, 1, window.key(), &make(side)).unwrap();
-        assert_eq!(side.outcomes(), [(1, Status::MemoryManagement)], "{what}");
+        assert_eq!(side.outcomes(), [(1, CompletionStatus::MemoryManagement)], "{what}");
         assert_eq!(window.state(), KeyState::Free, "{what}");
     }
     let pair = Pair::connected(Options::default());
@@ -171,7 +178,7 @@ fn binds_that_cannot_be_done_end_the_queue_pair() {
     let (memory, window) = (side.shared(8), window(side));
     bind(side, 1, window.key(), &whole(&memory)).unwrap();
     bind(side, 2, window.key(), &Binding { length: 1, ..whole(&memory) }).unwrap();
-    assert_eq!(side.outcomes(), [(1, Status::Success), (2, Status::MemoryManagement)]);
+    assert_eq!(side.outcomes(), [(1, CompletionStatus::Success), (2, CompletionStatus::MemoryManagement)]);
     assert_eq!(memory.region.windows(), 1);
 }
 
@@ -186,7 +193,7 @@ fn a_window_over_a_region_that_has_gone_opens_nothing() {
     assert!(bob.engine.deregister(&memory.region));
     write_to(alice, 2, b"gone", binding.address, window.key());
     pair.run();
-    assert_eq!(pair.sides[0].outcomes(), [(2, Status::RemoteAccess)]);
+    assert_eq!(pair.sides[0].outcomes(), [(2, CompletionStatus::RemoteAccess)]);
     assert_eq!(memory.read(), [0; 8]);
     assert!(pair.sides[1].engine.destroy_window(&window));
     assert!(!pair.sides[1].engine.destroy_window(&window));

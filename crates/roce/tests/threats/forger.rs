@@ -49,7 +49,7 @@ impl Forger {
         };
         let (psn, bobs) = (next(&pair, 0), next(&pair, 1));
         for side in &pair.sides {
-            assert_eq!(side.outcomes(), [(1, roce::Status::Success)]);
+            assert_eq!(side.outcomes(), [(1, roce::CompletionStatus::Success)]);
         }
         pair.capture = Some(Vec::new());
         // From now on alice hears nothing and says nothing.

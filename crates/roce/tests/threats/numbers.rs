@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use roce::{Reason, Verdict};
+use roce::{DropReason, Verdict};
 use roce_testkit::{Options, Pair};
 use roce_wire::cm::CmMessage;
 use roce_wire::{Mad, Opcode, Packet};
@@ -112,6 +112,6 @@ fn the_number_of_a_queue_pair_that_has_gone_reaches_no_other_one() {
     let psn = forger.psn;
     for qpn in gone {
         let frame = frame(&forger.path, qpn, Opcode::SEND_ONLY, psn, roce_wire::Ext::None, b"late");
-        assert_eq!(forger.give(&frame), Verdict::Dropped(Reason::NoQp));
+        assert_eq!(forger.give(&frame), Verdict::Dropped(DropReason::NoQp));
     }
 }

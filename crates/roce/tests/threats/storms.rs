@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use roce::{Data, Operation, QpState, SendFlags, SendRequest, Status, Verdict};
+use roce::{CompletionStatus, QpState, SendData, SendFlags, SendOperation, SendRequest, Verdict};
 use roce_wire::{Ext, Opcode, Packet, RethRepr, Syndrome};
 
 use crate::forger::{Forger, Options};
@@ -76,7 +76,7 @@ fn a_peer_that_refuses_the_same_packet_for_ever_is_given_up() {
         forger.pair.run_for(Duration::from_millis(5));
         assert!(forger.pair.now.duration_since(begin) < Duration::from_secs(10), "still trying");
     }
-    assert_eq!(forger.pair.sides[1].outcomes(), [(50, Status::RetryExceeded)]);
+    assert_eq!(forger.pair.sides[1].outcomes(), [(50, CompletionStatus::RetryExceeded)]);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_peer_that_never_has_a_receive_is_given_up() {
         forger.pair.run_for(Duration::from_millis(100));
         assert!(forger.pair.now.duration_since(begin) < Duration::from_secs(60), "still waiting");
     }
-    assert_eq!(forger.pair.sides[1].outcomes(), [(50, Status::RnrRetryExceeded)]);
+    assert_eq!(forger.pair.sides[1].outcomes(), [(50, CompletionStatus::RnrRetryExceeded)]);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_peer_that_falls_silent_is_given_up() {
         forger.pair.run_for(Duration::from_millis(100));
         assert!(forger.pair.now.duration_since(begin) < Duration::from_secs(10), "still waiting");
     }
-    assert_eq!(forger.pair.sides[1].outcomes(), [(50, Status::RetryExceeded)]);
+    assert_eq!(forger.pair.sides[1].outcomes(), [(50, CompletionStatus::RetryExceeded)]);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_flood_of_reads_is_served_in_turns_with_requests_of_this_side() {
     }
     // Bob's own request leaves among the first frames, not behind thousands.
     let source = forger.pair.sides[1].source(b"urgent");
-    forger.pair.sides[1].post(60, Operation::Send, SendFlags::empty(), &[source.all()]).unwrap();
+    forger.pair.sides[1].post(60, SendOperation::Send, SendFlags::empty(), &[source.all()]).unwrap();
     let sent = forger.sent();
     let opcodes: Vec<_> = sent.iter().map(|frame| Packet::parse(frame).unwrap().bth().opcode()).collect();
     let place = opcodes.iter().position(|&opcode| opcode == Opcode::SEND_ONLY).expect("sent");
@@ -148,9 +148,9 @@ fn another_queue_pair_has_its_turn_in_a_flood_of_reads() {
     let sges = [source.all()];
     let request = SendRequest {
         context: 61,
-        operation: Operation::Send,
+        operation: SendOperation::Send,
         flags: SendFlags::empty(),
-        data: Data::Sges(&sges),
+        data: SendData::Sges(&sges),
     };
     forger.pair.sides[1].engine.post_send(&other, &request).unwrap();
     let sent = forger.sent();

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use roce::{QpState, Reason, Verdict};
+use roce::{DropReason, QpState, Verdict};
 use roce_wire::{Class, Opcode, Path, Psn, Qpn, Syndrome};
 
 use crate::forger::{Forger, Options, frame, harmless, payload};
@@ -38,7 +38,7 @@ fn whatever_a_stranger_sends_to_a_queue_pair_is_dropped_and_counted_and_nothing_
         for info in Opcode::table().iter().filter(|info| info.class != Class::Datagram) {
             let frame = frame(&path, bob, info.opcode, psn, harmless(info), &payload(info));
             let before = forger.counters();
-            assert_eq!(forger.give(&frame), Verdict::Dropped(Reason::Address), "{}", info.name);
+            assert_eq!(forger.give(&frame), Verdict::Dropped(DropReason::Address), "{}", info.name);
             let changed: Vec<_> = forger.counters().into_iter().filter(|now| !before.contains(now)).collect();
             let drops = forger.stat("drop_address");
             assert_eq!(changed, [("drop_address", drops)], "{}", info.name);
@@ -50,7 +50,7 @@ fn whatever_a_stranger_sends_to_a_queue_pair_is_dropped_and_counted_and_nothing_
     // The peer's own frame is still the next one.
     let frame = forger.frame(Opcode::SEND_ONLY, psn, roce_wire::Ext::None, b"hello");
     assert_eq!(forger.give(&frame), Verdict::Consumed);
-    assert_eq!(forger.pair.sides[1].outcomes(), [(7, roce::Status::Success)]);
+    assert_eq!(forger.pair.sides[1].outcomes(), [(7, roce::CompletionStatus::Success)]);
 }
 
 /// Anybody can send to the queue pair of connection management: the work for a frame to it is bounded by the
@@ -62,10 +62,10 @@ fn what_is_no_datagram_is_dropped_before_its_icrc_is_computed() {
         let ext = roce_wire::Ext::Deth(roce_wire::DethRepr::GSI);
         let opcode = Opcode::UD_SEND_ONLY;
         let mut frame = frame(&forger.path, Qpn::GSI, opcode, Psn::new(0), ext, &vec![1; len]);
-        assert_eq!(forger.give(&frame), Verdict::Dropped(Reason::Datagram), "{len} bytes");
+        assert_eq!(forger.give(&frame), Verdict::Dropped(DropReason::Datagram), "{len} bytes");
         // Whatever its ICRC is.
         *frame.last_mut().unwrap() ^= 1;
-        assert_eq!(forger.give(&frame), Verdict::Dropped(Reason::Datagram), "{len} bytes");
+        assert_eq!(forger.give(&frame), Verdict::Dropped(DropReason::Datagram), "{len} bytes");
     }
     assert_eq!((forger.stat("drop_datagram"), forger.stat("drop_icrc")), (8, 0));
 }
@@ -75,8 +75,11 @@ fn a_queue_pair_that_is_not_there_or_not_connected_answers_nothing() {
     let mut forger = Forger::new(Options::default());
     let side = &forger.pair.sides[1];
     let idle = side.engine.create_qp(roce_testkit::spec(side.pd, &side.cq, &forger.pair.options)).unwrap();
-    let cases =
-        [(idle.qpn(), Reason::State), (Qpn::new(0), Reason::NoQp), (Qpn::new(0xFF_FFFF), Reason::NoQp)];
+    let cases = [
+        (idle.qpn(), DropReason::State),
+        (Qpn::new(0), DropReason::NoQp),
+        (Qpn::new(0xFF_FFFF), DropReason::NoQp),
+    ];
     for (to, reason) in cases {
         for info in Opcode::table().iter().filter(|info| info.class != Class::Datagram) {
             let frame = frame(&forger.path, to, info.opcode, forger.psn, harmless(info), &payload(info));
@@ -99,7 +102,7 @@ fn answers_to_what_was_not_asked_are_dropped() {
             let frame = forger.answer(forger.bobs.add(distance), syndrome);
             assert_eq!(
                 forger.give(&frame),
-                Verdict::Dropped(Reason::Sequence),
+                Verdict::Dropped(DropReason::Sequence),
                 "{syndrome:?}, {distance} ahead"
             );
         }
@@ -111,7 +114,7 @@ fn answers_to_what_was_not_asked_are_dropped() {
     for distance in [1, 127, 1 << 20, (1 << 23) - 1] {
         for syndrome in fatal {
             let frame = forger.answer(forger.bobs.add(distance), syndrome);
-            assert_eq!(forger.give(&frame), Verdict::Dropped(Reason::Sequence));
+            assert_eq!(forger.give(&frame), Verdict::Dropped(DropReason::Sequence));
             let frame = forger.answer(forger.bobs.sub(distance), syndrome);
             forger.give(&frame);
         }
@@ -120,7 +123,7 @@ fn answers_to_what_was_not_asked_are_dropped() {
     assert_eq!(forger.pair.sides[1].qp.state(), QpState::Rts);
     assert_eq!(forger.sent(), Vec::<Vec<u8>>::new());
     assert_eq!(forger.give(&forger.answer(forger.bobs, Syndrome::ACK)), Verdict::Consumed);
-    assert_eq!(forger.pair.sides[1].outcomes(), [(9, roce::Status::Success)]);
+    assert_eq!(forger.pair.sides[1].outcomes(), [(9, roce::CompletionStatus::Success)]);
 }
 
 #[test]

@@ -14,13 +14,13 @@ use crate::base::status::{self, Answer};
 use crate::objects::listener::Listener;
 use crate::objects::qp::Qp;
 use ndk_abi::nt::{STATUS_INVALID_BUFFER_SIZE, STATUS_INVALID_PARAMETER};
-use roce::{AcceptSpec, ConnId, Request};
+use roce::{AcceptSpec, ConnId, ConnRequest};
 
 /// Processes a connection request of a peer: creates its connector and raises the connect event. If the listener
 /// does not accept requests now, the peer is refused as if there were no listener.
 //= R-CONN-45, R-CONN-46, R-CONN-47, R-CONN-48, R-CONN-49, R-CLOSE-15
 #[inline(never)]
-pub fn on_request(listener: &Ref<Listener>, connection: ConnId, request: &Request) {
+pub fn on_request(listener: &Ref<Listener>, connection: ConnId, request: &ConnRequest) {
     let created = if listener.accepts(request.path.local_ip) {
         Connector::for_request(listener, connection, request).ok()
     } else {
@@ -35,7 +35,11 @@ pub fn on_request(listener: &Ref<Listener>, connection: ConnId, request: &Reques
 impl Connector {
     /// Creates a connector for a connection request.
     //= R-CONN-24, R-CONN-47, R-CONN-78
-    fn for_request(listener: &Ref<Listener>, connection: ConnId, request: &Request) -> Answer<Created<Self>> {
+    fn for_request(
+        listener: &Ref<Listener>,
+        connection: ConnId,
+        request: &ConnRequest,
+    ) -> Answer<Created<Self>> {
         let adapter = listener.adapter();
         let created = Self::new(adapter, Some(listener.clone()), State::RequestReceived)?;
         let this = created.reference();

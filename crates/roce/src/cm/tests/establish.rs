@@ -202,7 +202,7 @@ fn identifiers_follow_from_the_seed_and_not_from_each_other() {
 
 /// The RoCEv2 frames of a capture of Linux.
 fn captured(name: &str) -> Vec<Vec<u8>> {
-    let file = format!("{}/tests/vectors/rxe/{name}.pcap", env!("CARGO_MANIFEST_DIR"));
+    let file = format!("{}/../roce-wire/tests/vectors/rxe/{name}.pcap", env!("CARGO_MANIFEST_DIR"));
     let mut reader = pcap_file::pcap::PcapReader::new(std::fs::File::open(file).unwrap()).unwrap();
     let frames = core::iter::from_fn(|| Some(reader.next_packet()?.unwrap().data.into_owned()));
     frames.filter(|frame| Packet::parse(frame).is_ok()).collect()

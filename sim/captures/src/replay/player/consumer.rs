@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, anyhow};
 use roce::{
-    AcceptSpec, Access, Binding, Completion, ConnEvent, ConnId, ConnectSpec, Data, ListenSpec,
-    Operation as Posted, ReadLimits, RecvRequest, SendFlags, SendRequest, Sge, Status,
+    AcceptSpec, Access, Binding, Completion, CompletionStatus, ConnEvent, ConnId, ConnectSpec, ListenSpec,
+    ReadLimits, RecvRequest, SendData, SendFlags, SendOperation as Posted, SendRequest, Sge,
 };
 use roce_wire::{
     Class, Operation, Path, Syndrome,
@@ -79,7 +79,7 @@ impl Player<'_> {
                 context: u64::MAX,
                 operation: Posted::Bind { key: window.key() },
                 flags: SendFlags::SILENT,
-                data: Data::Binding(&binding),
+                data: SendData::Binding(&binding),
             };
             self.engine.post_send(&self.live[at].qp, &request).map_err(failed("bind"))?;
         }
@@ -265,7 +265,7 @@ impl Player<'_> {
         let memory = self.memory(0x20_0000, message.length as usize, access)?;
         memory.fill(&message.data);
         let sges: Vec<Sge> = (message.length > 0).then(|| memory.sge(message.length)).into_iter().collect();
-        let request = SendRequest { context, operation, flags, data: Data::Sges(&sges) };
+        let request = SendRequest { context, operation, flags, data: SendData::Sges(&sges) };
         self.engine.post_send(&self.live[at].qp, &request).map_err(failed("post_send"))?;
         if is_read {
             let data = self.read_data(at, self.side, message);
@@ -382,7 +382,7 @@ impl Player<'_> {
         let kind = if completion.kind.is_receive() { "receive" } else { "request" };
         let what = format!("{kind} {:?}", completion.status);
         *self.performance.outcomes.entry(what).or_default() += 1;
-        if completion.status != Status::Success {
+        if completion.status != CompletionStatus::Success {
             return;
         }
         if let Some((memory, data)) = self.reads.get(&completion.context)

@@ -11,8 +11,8 @@ use std::{collections::BTreeMap, rc::Rc as Kept, time::Duration};
 
 use anyhow::{Result, anyhow, ensure};
 use roce::{
-    Access, Arc, Config, ConnEvent, ConnId, Cq, Engine, Event, Instant, Pd, Qp, QpSpec, ReadLimits, Srq,
-    SrqSpec, Transmit, Verdict, Window,
+    Access, Arc, Config, ConnEvent, ConnId, Cq, Engine, EngineEvent, Instant, MemoryWindow, Pd, Qp, QpSpec,
+    ReadLimits, Srq, SrqSpec, Transmit, Verdict,
 };
 use roce_wire::{
     Class, ack_timeout,
@@ -80,7 +80,7 @@ struct Shared {
     key: u32,
     memory: Memory,
     /// A window on it, by its key in the capture, and whether it is bound yet.
-    window: Option<(u32, Window, bool)>,
+    window: Option<(u32, MemoryWindow, bool)>,
     /// What the peer wrote, where it did.
     written: Vec<Option<u8>>,
 }
@@ -297,7 +297,7 @@ impl<'a> Player<'a> {
     fn events(&mut self) -> Vec<(ConnId, ConnEvent)> {
         let mut events = Vec::new();
         while let Some(event) = self.engine.poll_event() {
-            if let Event::Conn { id, event, .. } = event {
+            if let EngineEvent::Conn { id, event, .. } = event {
                 events.push((id, event));
             }
         }

@@ -1,10 +1,10 @@
-//! Walking along the elements of a request.
+//! A position in a scatter/gather list.
 
 use crate::work::Sge;
 
 /// A place in a list of elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cursor {
+pub(crate) struct SgeCursor {
     /// Bytes before it.
     pub(crate) position: u32,
     element: usize,
@@ -16,7 +16,7 @@ pub(crate) struct Cursor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooShort;
 
-impl Cursor {
+impl SgeCursor {
     pub(crate) const START: Self = Self { position: 0, element: 0, within: 0 };
 
     /// Walks `length` bytes on. Calls `each` with every element that is met, where in it, and how many
@@ -78,7 +78,7 @@ mod tests {
     }
     const LIST: [Sge; 4] = [sge(100, 3), sge(0xBAD, 0), sge(200, 5), sge(300, 1)];
 
-    fn pieces(cursor: &mut Cursor, length: u32) -> Result<Vec<(u64, u32)>, TooShort> {
+    fn pieces(cursor: &mut SgeCursor, length: u32) -> Result<Vec<(u64, u32)>, TooShort> {
         let mut pieces = Vec::new();
         cursor.walk(&LIST, length, TooShort, |sge, within, len| {
             pieces.push((sge.address + u64::from(within), len));
@@ -90,7 +90,7 @@ mod tests {
     //= R-QP-15
     #[test]
     fn elements_of_length_zero_are_not_looked_at() {
-        let mut cursor = Cursor::default();
+        let mut cursor = SgeCursor::default();
         assert_eq!(pieces(&mut cursor, 4), Ok(vec![(100, 3), (200, 1)]));
         assert_eq!(pieces(&mut cursor, 5), Ok(vec![(201, 4), (300, 1)]));
         assert_eq!(pieces(&mut cursor, 1), Err(TooShort));
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn seeking_back_starts_over() {
-        let mut cursor = Cursor::default();
+        let mut cursor = SgeCursor::default();
         cursor.seek(&LIST, 8).unwrap();
         assert_eq!(pieces(&mut cursor, 1), Ok(vec![(300, 1)]));
         cursor.seek(&LIST, 2).unwrap();

@@ -1,22 +1,21 @@
-//! The send queue: a ring of requests, from posting until the peer has acknowledged them.
+//! The send queue: a ring of requests, from the post to the peer's acknowledgement.
 //!
-//! Sequence numbers inside the engine are 64 bits wide and start at 0 with the connection; the wire sees
-//! their low 24 bits, moved by the starting PSN. Each request gets its range when it is posted, so that
-//! order, windows and completion are comparisons of plain numbers.
+//! Each request gets its range of sequence numbers when it is posted, so order, window and completion are
+//! comparisons of integers.
 
 use alloc::vec::Vec;
 
-use super::sges::{copy_sges, total};
 use crate::error::{CreateError, PostError};
-use crate::region::Ticket;
+use crate::region::binding_slot::Ticket;
 use crate::room;
-use crate::work::{CompletionKind, Data, Operation, SendFlags, SendRequest, Sge};
+use crate::sge_cursor::{copy_sges, total};
+use crate::work::{CompletionKind, SendData, SendFlags, SendOperation, SendRequest, Sge};
 
 /// A request on the send queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wqe {
     pub(crate) context: u64,
-    pub(crate) operation: Operation,
+    pub(crate) operation: SendOperation,
     pub(crate) flags: SendFlags,
     /// Bytes.
     pub(crate) length: u32,
@@ -35,9 +34,9 @@ enum Source {
     Sges(usize),
     Inline,
     /// None: a local request whose turn is to come, and where what it is to do is noted.
-    Noted(Ticket),
+    Pending(Ticket),
     /// None: a local request that is done.
-    Done,
+    Executed,
 }
 
 /// Where the data of a queued request is.
@@ -50,7 +49,7 @@ pub(crate) enum Payload<'a> {
 impl Wqe {
     const EMPTY: Self = Self {
         context: 0,
-        operation: Operation::Send,
+        operation: SendOperation::Send,
         flags: SendFlags::empty(),
         length: 0,
         first: 0,
@@ -66,33 +65,33 @@ impl Wqe {
     }
 
     pub(crate) fn is_read(&self) -> bool {
-        matches!(self.operation, Operation::Read { .. })
+        matches!(self.operation, SendOperation::Read { .. })
     }
 
     /// The ticket of a local request whose turn is to come.
     #[inline]
-    pub(crate) fn noted(&self) -> Option<Ticket> {
+    pub(crate) fn pending_ticket(&self) -> Option<Ticket> {
         match self.data {
-            Source::Noted(ticket) => Some(ticket),
+            Source::Pending(ticket) => Some(ticket),
             _ => None,
         }
     }
 
     /// Whether it is a local request that only waits for those before it.
     #[inline]
-    pub(crate) fn is_done(&self) -> bool {
-        matches!(self.data, Source::Done)
+    pub(crate) fn is_executed(&self) -> bool {
+        matches!(self.data, Source::Executed)
     }
 
     //= R-CQ-25
     pub(crate) fn kind(&self) -> CompletionKind {
         match self.operation {
-            Operation::Send | Operation::SendInvalidate { .. } => CompletionKind::Send,
-            Operation::Write { .. } => CompletionKind::Write,
-            Operation::Read { .. } => CompletionKind::Read,
-            Operation::FastRegister { .. } => CompletionKind::FastRegister,
-            Operation::Invalidate { .. } => CompletionKind::Invalidate,
-            Operation::Bind { .. } => CompletionKind::Bind,
+            SendOperation::Send | SendOperation::SendInvalidate { .. } => CompletionKind::Send,
+            SendOperation::Write { .. } => CompletionKind::Write,
+            SendOperation::Read { .. } => CompletionKind::Read,
+            SendOperation::FastRegister { .. } => CompletionKind::FastRegister,
+            SendOperation::Invalidate { .. } => CompletionKind::Invalidate,
+            SendOperation::Bind { .. } => CompletionKind::Bind,
         }
     }
 }
@@ -114,7 +113,7 @@ pub(crate) struct SendQueue {
     next: u64,
     /// Local requests in the queue; and those whose turn is to come.
     local: usize,
-    noted: usize,
+    pending_local: usize,
 }
 
 impl SendQueue {
@@ -129,7 +128,7 @@ impl SendQueue {
         len: 0,
         next: 0,
         local: 0,
-        noted: 0,
+        pending_local: 0,
     };
 
     pub(crate) fn try_new(depth: u32, max_sges: u32, max_inline: u32) -> Result<Self, CreateError> {
@@ -146,7 +145,7 @@ impl SendQueue {
             len: 0,
             next: 0,
             local: 0,
-            noted: 0,
+            pending_local: 0,
         })
     }
 
@@ -162,8 +161,8 @@ impl SendQueue {
 
     /// Whether a local request is still to be done.
     #[inline]
-    pub(crate) fn has_noted(&self) -> bool {
-        self.noted > 0
+    pub(crate) fn has_pending_local(&self) -> bool {
+        self.pending_local > 0
     }
 
     /// Sequence number that the next request will get.
@@ -178,16 +177,16 @@ impl SendQueue {
         mtu: u32,
         max_message: u32,
     ) -> Result<(), PostError> {
-        let is_read = matches!(request.operation, Operation::Read { .. });
+        let is_read = matches!(request.operation, SendOperation::Read { .. });
         let length = match request.data {
             //= R-QP-16
             //= R-QP-17
-            Data::Sges(sges) if sges.len() > self.max_sges => return Err(PostError::TooManySges),
-            Data::Sges(sges) => total(sges),
+            SendData::Sges(sges) if sges.len() > self.max_sges => return Err(PostError::TooManySges),
+            SendData::Sges(sges) => total(sges),
             //= R-QP-34
-            Data::Inline(_) if is_read => return Err(PostError::NotAllowed),
-            Data::Registration(_) | Data::Binding(_) => return Err(PostError::NotAllowed),
-            Data::Inline(pieces) => {
+            SendData::Inline(_) if is_read => return Err(PostError::NotAllowed),
+            SendData::Registration(_) | SendData::Binding(_) => return Err(PostError::NotAllowed),
+            SendData::Inline(pieces) => {
                 let length = pieces.iter().try_fold(0usize, |sum, piece| sum.checked_add(piece.len()));
                 //= R-QP-33
                 match length {
@@ -206,11 +205,11 @@ impl SendQueue {
         let at = self.wrap(self.head.wrapping_add(self.len));
         let data = match request.data {
             //= R-QP-13
-            Data::Sges(sges) => Source::Sges(copy_sges(self.sges_mut(at), sges)),
+            SendData::Sges(sges) => Source::Sges(copy_sges(self.sges_mut(at), sges)),
             //= R-QP-30
             //= R-QP-31
             //= R-QP-32
-            Data::Inline(pieces) => {
+            SendData::Inline(pieces) => {
                 let room = self.inline_mut(at);
                 let mut rest = room;
                 for piece in pieces {
@@ -220,7 +219,7 @@ impl SendQueue {
                 }
                 Source::Inline
             }
-            Data::Registration(_) | Data::Binding(_) => return Err(PostError::NotAllowed),
+            SendData::Registration(_) | SendData::Binding(_) => return Err(PostError::NotAllowed),
         };
         //= rocev2 §5
         let packets = length.div_ceil(mtu.max(1)).max(1);
@@ -251,7 +250,7 @@ impl SendQueue {
         }
         let index = self.len;
         self.local = self.local.saturating_add(1);
-        self.noted = self.noted.saturating_add(1);
+        self.pending_local = self.pending_local.saturating_add(1);
         self.append(Wqe {
             context: request.context,
             operation: request.operation,
@@ -259,7 +258,7 @@ impl SendQueue {
             length: 0,
             first: self.next,
             packets: 0,
-            data: Source::Noted(ticket),
+            data: Source::Pending(ticket),
             at: 0,
         });
         Ok(index)
@@ -276,11 +275,11 @@ impl SendQueue {
     }
 
     /// The `index`-th oldest request, a local one, is done.
-    pub(crate) fn set_done(&mut self, index: usize) {
+    pub(crate) fn mark_executed(&mut self, index: usize) {
         let at = self.wrap(self.head.wrapping_add(index));
         if let Some(entry) = self.entries.get_mut(at) {
-            entry.data = Source::Done;
-            self.noted = self.noted.saturating_sub(1);
+            entry.data = Source::Executed;
+            self.pending_local = self.pending_local.saturating_sub(1);
         }
     }
 
@@ -306,7 +305,8 @@ impl SendQueue {
         self.len = self.len.saturating_sub(1);
         if wqe.operation.is_local() {
             self.local = self.local.saturating_sub(1);
-            self.noted = self.noted.saturating_sub(usize::from(wqe.noted().is_some()));
+            self.pending_local =
+                self.pending_local.saturating_sub(usize::from(wqe.pending_ticket().is_some()));
         }
         Some(wqe)
     }
@@ -324,7 +324,7 @@ impl SendQueue {
                 let end = start.saturating_add(wqe.length as usize);
                 Payload::Inline(self.inline.get(start..end).unwrap_or_default())
             }
-            Source::Noted(_) | Source::Done => Payload::Sges(&[]),
+            Source::Pending(_) | Source::Executed => Payload::Sges(&[]),
         }
     }
 

@@ -1,13 +1,13 @@
-//! What fast-registered regions and windows have in common: requests turn them on and off.
+//! The current and the next binding of a fast-registered region or a window.
 //!
-//! What a registration (a binding) says is noted when it is posted, beside what is in force, and takes
-//! effect when its turn in the send queue has come. A [`Ticket`] ties the one to the other.
+//! The parameters of a registration (or bind) are staged when it is posted, beside those in force, and take effect
+//! when the send queue reaches the request. A [`Ticket`] connects the request with what it staged.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use super::access_rights::{Access, AccessError, KeyError, KeyRange};
 use super::gate::{Gate, Inside};
-use super::life::{Event, State};
-use super::{Access, AccessError, KeyError, Range};
+use super::key_state::{Event, State};
 
 /// Ties a posted registration to what was noted of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,20 +22,20 @@ impl Ticket {
 
 /// What is in force, what is noted, and the gate before it.
 #[derive(Debug)]
-pub(super) struct Switch<T> {
+pub(super) struct BindingSlot<T> {
     gate: Gate,
     /// Ticket of the request whose turn is to come; 0 for none.
-    noted: AtomicU32,
+    staged: AtomicU32,
     last_ticket: AtomicU32,
     /// Two places: one is in force, or was; the other is for notes.
     places: [T; 2],
     /// Whether the second place is in force. Changes only while the gate is closed and nobody inside.
     second: AtomicBool,
     /// A copy of the range that is in force, or was last. Written by whoever is about to open the gate.
-    told: SharedRange,
+    snapshot: SharedRange,
 }
 
-/// What a place of a switch has.
+/// What a place of a slot has.
 pub(super) trait Place {
     fn range(&self) -> &SharedRange;
 }
@@ -55,15 +55,15 @@ impl<T> core::ops::Deref for InForce<'_, T> {
     }
 }
 
-impl<T: Place> Switch<T> {
+impl<T: Place> BindingSlot<T> {
     pub(super) const fn new(places: [T; 2]) -> Self {
         Self {
             gate: Gate::closed(),
-            noted: AtomicU32::new(0),
+            staged: AtomicU32::new(0),
             last_ticket: AtomicU32::new(0),
             places,
             second: AtomicBool::new(false),
-            told: SharedRange::new(),
+            snapshot: SharedRange::new(),
         }
     }
 
@@ -75,8 +75,8 @@ impl<T: Place> Switch<T> {
     /// waits for them. Each field by itself is of a registration that had its turn; while another one has its
     /// turn, fields may be of either. Any IRQL.
     #[inline]
-    pub(super) fn told(&self) -> Range {
-        self.told.get()
+    pub(super) fn snapshot(&self) -> KeyRange {
+        self.snapshot.get()
     }
 
     /// What is in force, if anything is. IRQL and more: see [`super::gate`].
@@ -87,8 +87,8 @@ impl<T: Place> Switch<T> {
     }
 
     /// Lets `write` note what is asked for; `None` when another note waits for its turn.
-    pub(super) fn note(&self, write: impl FnOnce(&T)) -> Option<Ticket> {
-        let free = self.noted.compare_exchange(0, Ticket::WRITING, Ordering::Acquire, Ordering::Relaxed);
+    pub(super) fn stage(&self, write: impl FnOnce(&T)) -> Option<Ticket> {
+        let free = self.staged.compare_exchange(0, Ticket::WRITING, Ordering::Acquire, Ordering::Relaxed);
         if free.is_err() {
             return None;
         }
@@ -99,20 +99,20 @@ impl<T: Place> Switch<T> {
         while matches!(ticket, 0 | Ticket::WRITING) {
             ticket = self.last_ticket.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         }
-        self.noted.store(ticket, Ordering::Release);
+        self.staged.store(ticket, Ordering::Release);
         Some(Ticket(ticket))
     }
 
     /// The request of `ticket` will not have its turn.
-    pub(super) fn forget(&self, ticket: Ticket) {
+    pub(super) fn cancel(&self, ticket: Ticket) {
         if ticket != Ticket::NONE {
-            let _ = self.noted.compare_exchange(ticket.0, 0, Ordering::AcqRel, Ordering::Relaxed);
+            let _ = self.staged.compare_exchange(ticket.0, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 
     /// The turn of the request of `ticket` has come. `usable` has the last word on what was noted.
     pub(super) fn register(&self, ticket: Ticket, usable: impl FnOnce(&T) -> bool) -> Result<(), KeyError> {
-        if ticket == Ticket::NONE || self.noted.load(Ordering::Acquire) != ticket.0 {
+        if ticket == Ticket::NONE || self.staged.load(Ordering::Acquire) != ticket.0 {
             return Err(KeyError);
         }
         // From here on it is this request's own: nobody else opens the gate.
@@ -121,11 +121,11 @@ impl<T: Place> Switch<T> {
             usable(self.place(true))
         };
         if done {
-            self.told.set(&self.place(true).range().get());
+            self.snapshot.set(&self.place(true).range().get());
             self.second.fetch_xor(true, Ordering::Relaxed);
             self.gate.open();
         }
-        self.noted.store(0, Ordering::Release);
+        self.staged.store(0, Ordering::Release);
         done.then_some(()).ok_or(KeyError)
     }
 
@@ -153,7 +153,7 @@ impl<T: Place> Switch<T> {
     }
 }
 
-/// A [`Range`] that can be written while others look at it.
+/// A [`KeyRange`] that can be written while others look at it.
 #[derive(Debug, Default)]
 pub(super) struct SharedRange {
     key: AtomicU32,
@@ -172,7 +172,7 @@ impl SharedRange {
         }
     }
 
-    pub(super) fn set(&self, range: &Range) {
+    pub(super) fn set(&self, range: &KeyRange) {
         self.key.store(range.key, Ordering::Relaxed);
         self.base.store(range.base, Ordering::Relaxed);
         self.length.store(range.length, Ordering::Relaxed);
@@ -180,8 +180,8 @@ impl SharedRange {
     }
 
     #[inline]
-    pub(super) fn get(&self) -> Range {
-        Range {
+    pub(super) fn get(&self) -> KeyRange {
+        KeyRange {
             key: self.key.load(Ordering::Relaxed),
             base: self.base.load(Ordering::Relaxed),
             length: self.length.load(Ordering::Relaxed),
@@ -189,7 +189,7 @@ impl SharedRange {
         }
     }
 
-    /// See [`Range::offset`].
+    /// See [`KeyRange::offset`].
     #[inline]
     pub(super) fn offset(&self, key: u32, address: u64, len: u64, right: Access) -> Result<u64, AccessError> {
         self.get().offset(key, address, len, right)

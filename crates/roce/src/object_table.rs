@@ -1,14 +1,14 @@
 //! Tables of shared objects under unguessable 24-bit codes, looked up without a lock.
 //!
 //! Queue pairs, regions and logical ranges are named by numbers that peers and consumers give back.
-//! [`Slots`] finds the object of a code in constant time, with two atomic operations and no lock, and
+//! [`ObjectTable`] finds the object of a code in constant time, with two atomic operations and no lock, and
 //! promises to whoever removes an object that nobody uses it through the table any more once
-//! [`Slots::remove`] has returned: it waits for the [`Pinned`] references of the moment, each of which is
+//! [`ObjectTable::remove`] has returned: it waits for the [`Pinned`] references of the moment, each of which is
 //! held for the work on one packet.
 //!
 //! That wait is spinning, and may be at `DISPATCH_LEVEL`. So whoever looks something up is at
 //! `DISPATCH_LEVEL` until it lets go of it: as a driver's input and output are, and whatever is done under a
-//! lock; who has neither uses [`Slots::show`]. Nobody removes an object with one pinned.
+//! lock; who has neither uses [`ObjectTable::show`]. Nobody removes an object with one pinned.
 //!
 //! A code is a slot's number and, above it, the slot's generation, sent through a keyed permutation of 24
 //! bits. So codes do not tell in which order they were given out; slots are reused oldest first, and each
@@ -28,7 +28,7 @@ use crate::error::CreateError;
 use crate::random::{Permutation, Random};
 use crate::room;
 
-/// Slots are allocated by so many at a time, and stay until the table goes.
+/// ObjectTable are allocated by so many at a time, and stay until the table goes.
 const CHUNK_BITS: u32 = 8;
 const CHUNK: usize = 1 << CHUNK_BITS;
 /// Generations of a slot that are looked at for a code that is wanted.
@@ -42,7 +42,7 @@ const GENERATION_AT: u32 = 32;
 const USERS: u64 = (1 << GENERATION_AT) - 1;
 
 /// A table of `T`.
-pub(crate) struct Slots<T, R: RawMutex> {
+pub(crate) struct ObjectTable<T, R: RawMutex> {
     /// As many as the limit asks for; null where no slot was ever used.
     chunks: Vec<AtomicPtr<Slot<T>>>,
     codes: Codes,
@@ -93,14 +93,14 @@ impl Codes {
 }
 
 // SAFETY: values are shared between threads by reference and dropped on any of them.
-unsafe impl<T: Send + Sync, R: RawMutex + Send> Send for Slots<T, R> {}
+unsafe impl<T: Send + Sync, R: RawMutex + Send> Send for ObjectTable<T, R> {}
 // SAFETY: the cells are accessed as the fields say, under the protocol of `state`.
-unsafe impl<T: Send + Sync, R: RawMutex + Sync> Sync for Slots<T, R> {}
+unsafe impl<T: Send + Sync, R: RawMutex + Sync> Sync for ObjectTable<T, R> {}
 
 /// A slot that was taken and has a code, but no value yet.
 #[must_use]
 pub(crate) struct Vacant<'a, T, R: RawMutex> {
-    table: &'a Slots<T, R>,
+    table: &'a ObjectTable<T, R>,
     index: u32,
     code: u32,
     salt: u8,
@@ -112,7 +112,7 @@ pub(crate) struct Pinned<'a, T> {
     value: &'a Arc<T>,
 }
 
-impl<T, R: RawMutex> Slots<T, R> {
+impl<T, R: RawMutex> ObjectTable<T, R> {
     /// A table for up to `limit` objects, at most 2^18.
     pub(crate) fn try_new(limit: u32, random: &mut Random) -> Result<Self, CreateError> {
         let limit = limit.clamp(1, 1 << MAX_BITS);
@@ -214,7 +214,7 @@ impl<T, R: RawMutex> Slots<T, R> {
         value
     }
 
-    /// Calls `each` for every object, in the order of slots. IRQL == `DISPATCH_LEVEL`, as of [`Slots::at`].
+    /// Calls `each` for every object, in the order of slots. IRQL == `DISPATCH_LEVEL`, as of [`ObjectTable::at`].
     pub(crate) fn for_each(&self, mut each: impl FnMut(&Arc<T>)) {
         let grown = self.free.lock().next.len() as u32;
         for index in 0..grown {
@@ -361,7 +361,7 @@ impl<T> Drop for Pinned<'_, T> {
     }
 }
 
-impl<T, R: RawMutex> Drop for Slots<T, R> {
+impl<T, R: RawMutex> Drop for ObjectTable<T, R> {
     #[allow(clippy::same_length_and_capacity, reason = "chunks are reserved exactly and filled")]
     fn drop(&mut self) {
         for chunk in &mut self.chunks {
@@ -381,11 +381,11 @@ mod tests {
     use std::collections::HashSet;
     use std::sync::atomic::AtomicBool;
 
-    fn table(limit: u32) -> Slots<u32, Lock> {
-        Slots::try_new(limit, &mut Random::new([7; 32])).unwrap()
+    fn table(limit: u32) -> ObjectTable<u32, Lock> {
+        ObjectTable::try_new(limit, &mut Random::new([7; 32])).unwrap()
     }
 
-    fn insert(table: &Slots<u32, Lock>, value: u32) -> u32 {
+    fn insert(table: &ObjectTable<u32, Lock>, value: u32) -> u32 {
         let vacant = table.reserve(|_| true).unwrap();
         let code = vacant.code();
         vacant.fill(Arc::try_new(value).unwrap());

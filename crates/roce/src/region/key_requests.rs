@@ -1,19 +1,21 @@
-//! What requests of this side and its peers do to keys: registrations, binds, invalidations.
+//! Executes requests that change keys: fast registrations, binds and invalidations.
 
 use core::sync::atomic::Ordering;
 
 use lock_api::RawMutex;
 
-use super::life::{Event, State};
-use super::switch::Ticket;
-use super::{
-    Access, AccessError, Binding, Content, KeyError, Pd, Range, Region, Regions, Registration, Scope,
-};
+use super::access_rights::{Access, AccessError, KeyError, KeyRange, Pd, Scope};
+use super::binding_slot::Ticket;
+use super::fast_register::Registration;
+use super::key_state::{Event, State};
+use super::memory_region::{Content, Region};
+use super::table::RegionTable;
+use super::window::Binding;
 use crate::error::PostError;
 
-impl<R: RawMutex> Regions<R> {
+impl<R: RawMutex> RegionTable<R> {
     /// Notes what a fast registration under `key` is to make of its region.
-    pub(crate) fn note_registration(
+    pub(crate) fn stage_registration(
         &self,
         pd: Pd,
         key: u32,
@@ -24,11 +26,11 @@ impl<R: RawMutex> Regions<R> {
         let Content::Fast(fast) = &region.content else { return Err(PostError::NotAllowed) };
         fast.check(asked)?;
         // One place for notes: another registration of the region waits there.
-        fast.switch.note(|pages| pages.set(key, asked)).ok_or(PostError::QueueFull)
+        fast.slot.stage(|pages| pages.set(key, asked)).ok_or(PostError::QueueFull)
     }
 
     /// Notes what a bind is to make of the window of `key`.
-    pub(crate) fn note_binding(&self, by: Scope, key: u32, asked: &Binding) -> Result<Ticket, PostError> {
+    pub(crate) fn stage_binding(&self, by: Scope, key: u32, asked: &Binding) -> Result<Ticket, PostError> {
         let window =
             self.table.get(key >> 8).filter(|region| region.pd == by.pd).ok_or(PostError::Invalid)?;
         let Content::Window(view) = &window.content else { return Err(PostError::NotAllowed) };
@@ -49,7 +51,7 @@ impl<R: RawMutex> Regions<R> {
             let inside = fixed.range.offset(asked.region, asked.address, asked.length, Access::empty());
             inside.map_err(|AccessError| PostError::Invalid)?;
         }
-        view.switch.note(|bound| bound.set(key, by.qpn, asked)).ok_or(PostError::QueueFull)
+        view.slot.stage(|bound| bound.set(key, by.qpn, asked)).ok_or(PostError::QueueFull)
     }
 
     /// Whether an invalidation of `key` may be asked for: not of what is registered for good.
@@ -62,37 +64,37 @@ impl<R: RawMutex> Regions<R> {
     }
 
     /// The request that was given the ticket will not have its turn.
-    pub(crate) fn forget(&self, key: u32, ticket: Ticket) {
+    pub(crate) fn cancel(&self, key: u32, ticket: Ticket) {
         if let Some(region) = self.table.get(key >> 8) {
             match &region.content {
                 Content::Fixed(_) => {}
-                Content::Fast(fast) => fast.switch.forget(ticket),
-                Content::Window(view) => view.switch.forget(ticket),
+                Content::Fast(fast) => fast.slot.cancel(ticket),
+                Content::Window(view) => view.slot.cancel(ticket),
             }
         }
     }
 
     /// Does the registration that was given the ticket before its turn, if the region is free.
-    pub(crate) fn register_if_free(&self, key: u32, ticket: Ticket) -> bool {
+    pub(crate) fn register_early(&self, key: u32, ticket: Ticket) -> bool {
         let Some(region) = self.table.get(key >> 8) else { return false };
         match &region.content {
             // Nobody but the holder of the ticket can change that.
-            Content::Fast(fast) if fast.switch.state() == State::Free => {
-                fast.switch.register(ticket, |_| true).is_ok()
+            Content::Fast(fast) if fast.slot.state() == State::Free => {
+                fast.slot.register(ticket, |_| true).is_ok()
             }
             _ => false,
         }
     }
 
     /// The turn of the registration or bind has come that was given the ticket.
-    pub(crate) fn turn_on(&self, by: Scope, key: u32, ticket: Ticket) -> Result<(), KeyError> {
+    pub(crate) fn activate(&self, by: Scope, key: u32, ticket: Ticket) -> Result<(), KeyError> {
         let region = self.table.get(key >> 8).ok_or(KeyError)?;
         match &region.content {
             Content::Fixed(_) => Err(KeyError),
             //= R-MR-51
-            Content::Fast(fast) => fast.switch.register(ticket, |_| true),
+            Content::Fast(fast) => fast.slot.register(ticket, |_| true),
             Content::Window(view) => {
-                view.switch.register(ticket, |bound| self.bind(by, &bound.asked()).is_ok())
+                view.slot.register(ticket, |bound| self.bind(by, &bound.asked()).is_ok())
             }
         }
     }
@@ -110,40 +112,31 @@ impl<R: RawMutex> Regions<R> {
         Ok(())
     }
 
-    /// A window of that region is bound no more. IRQL <= `DISPATCH_LEVEL`.
-    pub(super) fn unbound(&self, region: u32) {
-        self.table.show(region >> 8, |region| {
-            if let Content::Fixed(fixed) = &region.content {
-                fixed.windows.fetch_sub(1, Ordering::Relaxed);
-            }
-        });
-    }
-
     /// The turn of an invalidation has come.
     pub(crate) fn invalidate(&self, by: Scope, key: u32) -> Result<(), KeyError> {
-        self.turn_off(by, key, Event::Invalidate)
+        self.deactivate(by, key, Event::Invalidate)
     }
 
     /// A peer takes back its own right of access.
     pub(crate) fn invalidate_remotely(&self, by: Scope, key: u32) -> Result<(), KeyError> {
-        self.turn_off(by, key, Event::RemoteInvalidate)
+        self.deactivate(by, key, Event::RemoteInvalidate)
     }
 
-    fn turn_off(&self, by: Scope, key: u32, event: Event) -> Result<(), KeyError> {
+    fn deactivate(&self, by: Scope, key: u32, event: Event) -> Result<(), KeyError> {
         //= rocev2 §10
         //= R-MR-43
         //= R-MR-50
         //= R-QP-79
         let region = self.table.get(key >> 8).filter(|region| region.pd == by.pd).ok_or(KeyError)?;
-        let usable = |range: Range| {
+        let usable = |range: KeyRange| {
             range.key == key && (event == Event::Invalidate || range.access.intersects(Access::REMOTE))
         };
         match &region.content {
             Content::Fixed(_) => Err(KeyError),
-            Content::Fast(fast) => fast.switch.invalidate(event, |pages| usable(pages.range.get())),
+            Content::Fast(fast) => fast.slot.invalidate(event, |pages| usable(pages.range.get())),
             Content::Window(view) => {
                 let mut of = 0;
-                view.switch.invalidate(event, |bound| {
+                view.slot.invalidate(event, |bound| {
                     of = bound.region();
                     bound.qpn() == by.qpn.value() && usable(bound.range.get())
                 })?;

@@ -1,10 +1,10 @@
-//! Receives: the ring they wait in, and the one that a message is going into.
+//! Receive queue: a ring of posted receives, and the receive that the current message fills.
 
 use alloc::vec::Vec;
 
-use super::sges::{Cursor, copy_sges, total};
 use crate::error::{CreateError, PostError};
 use crate::room;
+use crate::sge_cursor::{SgeCursor, copy_sges, total};
 use crate::work::{RecvRequest, Sge};
 
 /// Receives that wait for a message, in the order they were posted.
@@ -27,7 +27,7 @@ struct Entry {
 
 /// A receive that a message goes into.
 #[derive(Debug)]
-pub(crate) struct Current {
+pub(crate) struct CurrentReceive {
     /// Whether there is one.
     pub(crate) active: bool,
     pub(crate) context: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Current {
     sges: Vec<Sge>,
     count: usize,
     /// Where the next byte goes.
-    pub(crate) cursor: Cursor,
+    pub(crate) cursor: SgeCursor,
 }
 
 impl RecvQueue {
@@ -87,7 +87,7 @@ impl RecvQueue {
     }
 
     /// Moves the oldest receive into `current`; `false` when there is none.
-    pub(crate) fn take(&mut self, current: &mut Current) -> bool {
+    pub(crate) fn take(&mut self, current: &mut CurrentReceive) -> bool {
         //= R-QP-48
         if self.len == 0 {
             return false;
@@ -97,7 +97,7 @@ impl RecvQueue {
         current.active = true;
         current.context = entry.context;
         current.count = copy_sges(&mut current.sges, sges.get(..entry.sges).unwrap_or_default());
-        current.cursor = Cursor::default();
+        current.cursor = SgeCursor::default();
         self.drop_oldest();
         true
     }
@@ -147,14 +147,14 @@ impl RecvQueue {
     }
 }
 
-impl Current {
+impl CurrentReceive {
     /// Without room for any element.
     pub(crate) const NONE: Self =
-        Self { active: false, context: 0, sges: Vec::new(), count: 0, cursor: Cursor::START };
+        Self { active: false, context: 0, sges: Vec::new(), count: 0, cursor: SgeCursor::START };
 
     pub(crate) fn try_new(max_sges: u32) -> Result<Self, CreateError> {
         let sges = room::filled(max_sges as usize, Sge::default())?;
-        Ok(Self { active: false, context: 0, sges, count: 0, cursor: Cursor::default() })
+        Ok(Self { active: false, context: 0, sges, count: 0, cursor: SgeCursor::default() })
     }
 
     pub(crate) fn sges(&self) -> &[Sge] {

@@ -1,20 +1,20 @@
-//! Regions that requests register: a list of pages, changed without the consumer's having to wait.
+//! Regions registered by work requests: a list of pages that changes without a wait of the consumer.
 //!
-//! A page is named by its logical address, which is looked up with every access: memory whose mapping has
-//! gone is missed, not touched.
+//! A page is named by its logical address, which every access looks up: an access to a page that is no longer
+//! mapped fails.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::switch::{Place, SharedRange, Switch};
-use super::{Access, Range};
+use super::access_rights::{Access, KeyRange};
+use super::binding_slot::{BindingSlot, Place, SharedRange};
 use crate::error::{CreateError, PostError};
 use crate::room;
 
 /// Bytes of a page.
 pub(super) const PAGE: u64 = 4096;
 
-/// Mapped of the largest region: 256 MiB.
+/// PageList of the largest region: 256 MiB.
 const MAX_PAGES: u32 = 1 << 16;
 
 /// What a fast registration makes of a region: `length` bytes that lie in pages, from `offset` bytes into
@@ -34,8 +34,8 @@ pub struct Registration<'a> {
 
 /// What is special to such a region.
 #[derive(Debug)]
-pub(super) struct Fast {
-    pub(super) switch: Switch<Mapped>,
+pub(super) struct FastRegion {
+    pub(super) slot: BindingSlot<PageList>,
     /// How many pages a registration may have.
     capacity: u32,
     /// Whether a registration may give peers rights.
@@ -44,20 +44,20 @@ pub(super) struct Fast {
 
 /// A registration that is in force, or was, or will be.
 #[derive(Debug)]
-pub(super) struct Mapped {
+pub(super) struct PageList {
     pub(super) range: SharedRange,
     /// Where in the first page the range begins.
     offset: AtomicU32,
     pages: Vec<AtomicU64>,
 }
 
-impl Fast {
+impl FastRegion {
     pub(super) fn try_new(pages: u32, remote: bool) -> Result<Self, CreateError> {
         if pages == 0 || pages > MAX_PAGES {
             return Err(CreateError::Invalid);
         }
-        let switch = Switch::new([Mapped::try_new(pages)?, Mapped::try_new(pages)?]);
-        Ok(Self { switch, capacity: pages, remote })
+        let slot = BindingSlot::new([PageList::try_new(pages)?, PageList::try_new(pages)?]);
+        Ok(Self { slot, capacity: pages, remote })
     }
 
     /// Whether what is asked for can be, whatever the region's state will be when its turn comes.
@@ -87,13 +87,13 @@ impl Fast {
     }
 }
 
-impl Place for Mapped {
+impl Place for PageList {
     fn range(&self) -> &SharedRange {
         &self.range
     }
 }
 
-impl Mapped {
+impl PageList {
     fn try_new(pages: u32) -> Result<Self, CreateError> {
         let mut list = Vec::new();
         room::grow_to(&mut list, pages as usize, AtomicU64::default)?;
@@ -103,7 +103,7 @@ impl Mapped {
     //= R-MR-39
     pub(super) fn set(&self, key: u32, asked: &Registration<'_>) {
         let Registration { base, offset, length, access, pages } = *asked;
-        self.range.set(&Range { key, base, length, access });
+        self.range.set(&KeyRange { key, base, length, access });
         self.offset.store(offset, Ordering::Relaxed);
         for (to, from) in self.pages.iter().zip(pages) {
             to.store(*from, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! READs of the peer: a ring of those being served and those that were, which it may ask for again.
+//! READ requests of the peer (IBTA Volume 1, section 9.7: responder resources).
 
 use alloc::vec::Vec;
 
@@ -8,10 +8,10 @@ use roce_wire::{Opcode, RethRepr};
 
 /// READs of the peer: those being served, and those served that it may ask for again.
 #[derive(Debug)]
-pub(super) struct Reads {
-    /// A ring of as many as were granted, the oldest at `head`.
-    ring: Vec<Read>,
-    granted: usize,
+pub(super) struct InboundReads {
+    /// A ring of as many as were limit, the oldest at `head`.
+    ring: Vec<InboundRead>,
+    limit: usize,
     head: usize,
     len: usize,
     /// The first one, counted from the oldest, that has something left to send.
@@ -20,23 +20,23 @@ pub(super) struct Reads {
 
 /// A READ of the peer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Read {
+pub(super) struct InboundRead {
     first: u64,
     packets: u32,
     reth: RethRepr,
     /// The packet of the response that comes next; `packets` when all are sent.
     next: u32,
-    /// The packet that the response began with when it was last asked for.
-    began: u32,
+    /// The packet that the response response_start with when it was last asked for.
+    response_start: u32,
     /// Whether it has been served once: what is asked for again does not count against the grant.
     served: bool,
 }
 
-impl Read {
+impl InboundRead {
     const EMPTY: Self = Self::new(0, 0, RethRepr { address: 0, r_key: 0, length: 0 });
 
     pub(super) const fn new(first: u64, packets: u32, reth: RethRepr) -> Self {
-        Self { first, packets, reth, next: 0, began: 0, served: false }
+        Self { first, packets, reth, next: 0, response_start: 0, served: false }
     }
 }
 
@@ -49,18 +49,18 @@ pub(super) struct NextResponse {
     pub(super) len: u32,
 }
 
-impl Reads {
+impl InboundReads {
     /// Without room for any.
-    pub(super) const NONE: Self = Self { ring: Vec::new(), granted: 0, head: 0, len: 0, serving: 0 };
+    pub(super) const NONE: Self = Self { ring: Vec::new(), limit: 0, head: 0, len: 0, serving: 0 };
 
     /// Room for `max` at a time.
     pub(super) fn try_new(max: u8) -> Result<Self, CreateError> {
-        Ok(Self { ring: room::filled(usize::from(max), Read::EMPTY)?, ..Self::NONE })
+        Ok(Self { ring: room::filled(usize::from(max), InboundRead::EMPTY)?, ..Self::NONE })
     }
 
     /// So many may wait to be served.
-    pub(super) fn grant(&mut self, reads: u8) {
-        self.granted = usize::from(reads).min(self.ring.len());
+    pub(super) fn set_limit(&mut self, reads: u8) {
+        self.limit = usize::from(reads).min(self.ring.len());
     }
 
     pub(super) fn clear(&mut self) {
@@ -71,15 +71,15 @@ impl Reads {
         self.serving < self.len
     }
 
-    /// Takes a READ on, forgetting the oldest served one; `false` when as many as were granted have not
+    /// Takes a READ on, forgetting the oldest served one; `false` when as many as were limit have not
     /// been served.
-    pub(super) fn take(&mut self, read: Read) -> bool {
+    pub(super) fn push(&mut self, read: InboundRead) -> bool {
         let mut waiting = 0usize;
         for index in 0..self.len {
             let read = self.ring.get(self.wrap(self.head.wrapping_add(index)));
             waiting = waiting.saturating_add(usize::from(read.is_some_and(|read| !read.served)));
         }
-        if waiting >= self.granted {
+        if waiting >= self.limit {
             return false;
         }
         if self.len == self.ring.len() {
@@ -96,7 +96,7 @@ impl Reads {
     }
 
     /// A READ, or the rest of one, was asked for again: serves it if it is remembered.
-    pub(super) fn again(&mut self, sequence: u64, reth: &RethRepr, mtu: u32) {
+    pub(super) fn repeat(&mut self, sequence: u64, reth: &RethRepr, mtu: u32) {
         for index in 0..self.len {
             let at = self.wrap(self.head.wrapping_add(index));
             let Some(read) = self.ring.get_mut(at) else { return };
@@ -111,7 +111,7 @@ impl Reads {
                 && reth.length == read.reth.length.saturating_sub(offset);
             // What is still to come need not be begun again.
             if same && read.next > into as u32 {
-                (read.next, read.began) = (into as u32, into as u32);
+                (read.next, read.response_start) = (into as u32, into as u32);
                 self.serving = self.serving.min(index);
             }
             return;
@@ -125,7 +125,7 @@ impl Reads {
         }
         let read = self.ring.get(self.wrap(self.head.wrapping_add(self.serving)))?;
         let offset = read.next.saturating_mul(mtu);
-        let (first, last) = (read.next == read.began, read.next.saturating_add(1) >= read.packets);
+        let (first, last) = (read.next == read.response_start, read.next.saturating_add(1) >= read.packets);
         //= rocev2 §4
         let opcode = match (first, last) {
             (true, true) => Opcode::READ_RESPONSE_ONLY,

@@ -1,54 +1,55 @@
-//! The half that listens: acknowledgements and READ responses complete requests, in order.
+//! Handles ACKs, NAKs and READ responses, and completes requests in order (IBTA Volume 1, section 9.7).
 
 use lock_api::RawMutex;
 
-use super::ahead::Place;
+use super::env::Env;
+use super::out_of_order::Placement;
+use super::rc_transport::RcTransport;
 use super::recovery::Resend;
-use super::requester::Requester;
-use super::send::{Payload, Wqe};
-use super::sges::{Cursor, TooShort};
-use super::{Env, Rc};
-use crate::engine::Reason;
-use crate::region::AccessError;
-use crate::work::{SendFlags, Status};
-use roce_wire::{AethRepr, NakCode, Operation as WireOperation, Packet, SyndromeKind, rnr_timer};
+use super::requester_state::Requester;
+use super::send_queue::{Payload, Wqe};
+use crate::drop_reason::DropReason;
+use crate::region::access_rights::AccessError;
+use crate::sge_cursor::{SgeCursor, TooShort};
+use crate::work::{CompletionStatus, SendFlags};
+use roce_wire::{AethRepr, NakCode, Operation, Packet, SyndromeKind, rnr_timer};
 
-impl Rc {
+impl RcTransport {
     /// A packet that answers this side's requests.
     pub(super) fn handle_response<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
         packet: &Packet<'_>,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), DropReason> {
         let requester = &self.requester;
         //= rocev2 §7
         let sequence = requester
-            .stream
+            .psns
             .sequence(packet.bth().psn(), requester.una)
             .filter(|&sequence| sequence < requester.high)
-            .ok_or(Reason::Sequence)?;
+            .ok_or(DropReason::Sequence)?;
         let aeth = packet.aeth().map(|aeth| AethRepr::parse(&aeth));
         match (packet.info().operation, aeth) {
-            (WireOperation::Acknowledge, Some(aeth)) => self.handle_ack(env, sequence, aeth),
-            (WireOperation::Read, _) => self.handle_read_response(env, sequence, packet),
+            (Operation::Acknowledge, Some(aeth)) => self.handle_ack(env, sequence, aeth),
+            (Operation::Read, _) => self.handle_read_response(env, sequence, packet),
             // Nobody here asks for atomics.
-            _ => return Err(Reason::Opcode),
+            _ => return Err(DropReason::Opcode),
         }
-        self.check_poison(env);
+        self.finish_failed_request(env);
         Ok(())
     }
 
     fn handle_ack<R: RawMutex>(&mut self, env: &Env<'_, R>, sequence: u64, aeth: AethRepr) {
-        let stats = &env.engine.stats;
+        let stats = &env.shared.stats;
         match aeth.syndrome.kind() {
             SyndromeKind::Ack(_) => {
                 let end = sequence.saturating_add(1);
                 if !self.advance(env, end) {
-                    if self.is_news(env) {
+                    if self.is_new_loss(env) {
                         self.implied_nak(env);
                     }
-                } else if self.requester.recovery.is_refuted(self.requester.una) {
-                    self.requester.go_back(env.now, Resend::All, None);
+                } else if self.requester.recovery.selective_repeat_failed(self.requester.una) {
+                    self.requester.go_back(env.now, Resend::GoBackN, None);
                 }
             }
             SyndromeKind::Nak(NakCode::PSN_SEQUENCE) => {
@@ -58,7 +59,7 @@ impl Rc {
                     return;
                 }
                 self.advance(env, sequence);
-                if self.is_news(env) {
+                if self.is_new_loss(env) {
                     self.lost(env);
                 }
             }
@@ -68,10 +69,10 @@ impl Rc {
                     return;
                 }
                 self.advance(env, sequence);
-                let how = self.requester.recovery.after_rnr();
-                self.requester.go_back(env.now, how, None);
-                if !self.requester.recovery.wait_for_receive(env.now, rnr_timer(code)) {
-                    self.fail(env, Some(Status::RnrRetryExceeded));
+                let kind = self.requester.recovery.resend_after_rnr();
+                self.requester.go_back(env.now, kind, None);
+                if !self.requester.recovery.handle_rnr_nak(env.now, rnr_timer(code)) {
+                    self.fail(env, Some(CompletionStatus::RnrRetryExceeded));
                 }
             }
             SyndromeKind::Nak(code) => {
@@ -82,7 +83,7 @@ impl Rc {
                 //= rocev2 §7
                 //= R-QP-55
                 self.advance(env, sequence);
-                self.fail(env, Some(Status::from_nak(code)));
+                self.fail(env, Some(CompletionStatus::from_nak(code)));
             }
             SyndromeKind::Reserved => {}
         }
@@ -94,7 +95,7 @@ impl Rc {
         let before = self.requester.una;
         let mut reached = true;
         while self.requester.una < end {
-            let Some(wqe) = self.send.front() else { break };
+            let Some(wqe) = self.send_queue.front() else { break };
             if wqe.is_read() {
                 reached = false;
                 break;
@@ -106,7 +107,7 @@ impl Rc {
             self.complete_oldest(env);
         }
         if self.requester.una > before {
-            self.requester.progressed(env.now);
+            self.requester.handle_progress(env.now);
         }
         reached
     }
@@ -114,15 +115,15 @@ impl Rc {
     /// The oldest request has succeeded.
     #[inline]
     fn complete_oldest<R: RawMutex>(&mut self, env: &Env<'_, R>) {
-        let Some(wqe) = self.send.pop() else { return };
-        self.requester.popped(&wqe);
+        let Some(wqe) = self.send_queue.pop() else { return };
+        self.requester.request_completed(&wqe);
         //= R-CQ-30
         //= R-QP-26
         if !wqe.flags.contains(SendFlags::SILENT) {
-            env.complete_send(wqe.context, wqe.kind(), Status::Success, wqe.length);
+            env.complete_send(wqe.context, wqe.kind(), CompletionStatus::Success, wqe.length);
         }
-        if self.send.has_local() {
-            self.complete_done(env);
+        if self.send_queue.has_local() {
+            self.complete_local(env);
         }
     }
 
@@ -133,43 +134,43 @@ impl Rc {
         }
         // It acknowledges what was before.
         if !self.advance(env, sequence) {
-            self.keep_response(env, sequence, packet);
+            self.store_out_of_order_response(env, sequence, packet);
             let requester = &mut self.requester;
             // What was on its way when the requester went back is no news. A number that does not rise is:
             // the responder has begun anew, and the same response was lost again.
-            let again = requester.missed.replace(sequence).is_some_and(|last| sequence <= last);
-            if again || requester.recovery.is_unknown(requester.una, requester.next) {
+            let again = requester.newest_after_gap.replace(sequence).is_some_and(|last| sequence <= last);
+            if again || requester.recovery.is_unhandled_loss(requester.una, requester.next) {
                 self.implied_nak(env);
             }
             return;
         }
-        let Some(wqe) = self.send.front().filter(|wqe| wqe.is_read()) else {
-            self.fail(env, Some(Status::BadResponse));
+        let Some(wqe) = self.send_queue.front().filter(|wqe| wqe.is_read()) else {
+            self.fail(env, Some(CompletionStatus::BadResponse));
             return;
         };
         if !self.fits(wqe, sequence, packet) {
-            self.fail(env, Some(Status::BadResponse));
+            self.fail(env, Some(CompletionStatus::BadResponse));
             return;
         }
-        let mut sink = self.requester.sink;
+        let mut sink = self.requester.response_cursor;
         //= R-QP-43
         if self.store_response(env, wqe, &mut sink, sequence, packet).is_err() {
-            self.fail(env, Some(Status::LocalProtection));
+            self.fail(env, Some(CompletionStatus::LocalProtection));
             return;
         }
         let end = wqe.end();
         let requester = &mut self.requester;
-        requester.sink = sink;
-        requester.missed = None;
+        requester.response_cursor = sink;
+        requester.newest_after_gap = None;
         // Those that came too early count now.
-        let kept = u64::from(requester.ahead.follow(sequence).full);
+        let kept = u64::from(requester.out_of_order.take_contiguous(sequence).full);
         requester.una = sequence.saturating_add(1).saturating_add(kept);
-        requester.responses_came(wqe, sequence);
+        requester.responses_received(wqe, sequence);
         //= R-CQ-57
         if requester.una == end {
             self.complete_oldest(env);
         }
-        self.requester.progressed(env.now);
+        self.requester.handle_progress(env.now);
     }
 
     /// Whether a response is as long as it has to be, and ends where it has to.
@@ -188,11 +189,11 @@ impl Rc {
         &self,
         env: &Env<'_, R>,
         wqe: &Wqe,
-        sink: &mut Cursor,
+        sink: &mut SgeCursor,
         sequence: u64,
         packet: &Packet<'_>,
     ) -> Result<(), AccessError> {
-        let Payload::Sges(sges) = self.send.payload(wqe) else { return Err(AccessError) };
+        let Payload::Sges(sges) = self.send_queue.payload(wqe) else { return Err(AccessError) };
         let into = sequence.saturating_sub(wqe.first);
         let offset = into.saturating_mul(u64::from(self.requester.mtu)) as u32;
         let mut rest = packet.payload();
@@ -200,47 +201,59 @@ impl Rc {
         sink.walk(sges, rest.len() as u32, AccessError, |sge, within, len| {
             let (now, later) = rest.split_at_checked(len as usize).ok_or(AccessError)?;
             rest = later;
-            env.engine.regions.write_local(env.qp.pd, sge, within, now)
+            env.shared.regions.write_local(env.qp.pd, sge, within, now)
         })
     }
 
     /// Keeps a response to the oldest READ that came before an earlier one.
-    fn keep_response<R: RawMutex>(&mut self, env: &Env<'_, R>, sequence: u64, packet: &Packet<'_>) {
+    fn store_out_of_order_response<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        sequence: u64,
+        packet: &Packet<'_>,
+    ) {
         let requester = &self.requester;
-        let Some(wqe) = self.send.front().filter(|wqe| wqe.is_read() && sequence < wqe.end()) else { return };
-        let Place::Take(distance) = requester.ahead.place(requester.una, sequence, false) else { return };
-        let mut sink = requester.sink;
+        let Some(wqe) = self.send_queue.front().filter(|wqe| wqe.is_read() && sequence < wqe.end()) else {
+            return;
+        };
+        let Placement::Store(distance) = requester.out_of_order.classify(requester.una, sequence, false)
+        else {
+            return;
+        };
+        let mut sink = requester.response_cursor;
         if self.fits(wqe, sequence, packet)
             && self.store_response(env, wqe, &mut sink, sequence, packet).is_ok()
         {
-            self.requester.ahead.note(distance, None);
+            self.requester.out_of_order.record(distance, None);
         }
     }
 
     /// An answer to a later packet shows that the response at `una` was lost.
     fn implied_nak<R: RawMutex>(&mut self, env: &Env<'_, R>) {
-        env.engine.stats.implied_naks.inc();
+        env.shared.stats.implied_naks.inc();
         self.lost(env);
     }
 
     /// The packet at `una`, or its response, was lost.
     fn lost<R: RawMutex>(&mut self, env: &Env<'_, R>) {
         let requester = &mut self.requester;
-        if !requester.recovery.may_go_back(env.now) {
-            self.fail(env, Some(Status::RetryExceeded));
+        if !requester.recovery.may_retry(env.now) {
+            self.fail(env, Some(CompletionStatus::RetryExceeded));
             return;
         }
-        let oldest = self.send.front();
-        let how = match oldest {
-            Some(wqe) if wqe.is_read() => requester.request_again(wqe),
-            Some(wqe) => requester.recovery.around(requester.una, wqe.first..wqe.end(), requester.high),
-            None => Resend::All,
+        let oldest = self.send_queue.front();
+        let kind = match oldest {
+            Some(wqe) if wqe.is_read() => requester.resend_read(wqe),
+            Some(wqe) => {
+                requester.recovery.resend_for_loss(requester.una, wqe.first..wqe.end(), requester.high)
+            }
+            None => Resend::GoBackN,
         };
-        requester.go_back(env.now, how, oldest);
+        requester.go_back(env.now, kind, oldest);
     }
 
-    fn is_news<R: RawMutex>(&self, env: &Env<'_, R>) -> bool {
+    fn is_new_loss<R: RawMutex>(&self, env: &Env<'_, R>) -> bool {
         let requester = &self.requester;
-        requester.recovery.is_news(requester.una, requester.next, env.now)
+        requester.recovery.is_new_loss(requester.una, requester.next, env.now)
     }
 }

@@ -1,6 +1,6 @@
 //! Deadlines: a hierarchical timing wheel, one entry per slot of a table.
 //!
-//! Scheduling and cancelling take constant time and no memory beyond what [`Wheel::reserve_for`] set
+//! Scheduling and cancelling take constant time and no memory beyond what [`TimerWheel::reserve_for`] set
 //! aside. Owners re-arm lazily: they remember their true deadline, leave an entry that is too early where
 //! it is, and look at the clock when it comes up.
 
@@ -23,7 +23,7 @@ const NIL: u32 = u32::MAX;
 
 /// The wheel.
 #[derive(Debug)]
-pub(crate) struct Wheel {
+pub(crate) struct TimerWheel {
     /// The first tick that has not been processed.
     now: u64,
     /// [`LEVELS`] of them, in memory of their own: they are too much for a kernel stack.
@@ -54,7 +54,7 @@ impl Entry {
     const NEW: Self = Self { due: 0, next: NIL, prev: NIL, place: Self::IDLE };
 }
 
-impl Wheel {
+impl TimerWheel {
     pub(crate) fn try_new() -> Result<Self, CreateError> {
         let levels = room::filled(LEVELS, Level { occupied: 0, heads: [NIL; SLOTS] })?;
         Ok(Self { now: 0, levels, entries: Vec::new(), len: 0 })
@@ -89,7 +89,7 @@ impl Wheel {
         }
     }
 
-    /// When [`Wheel::expire`] should be called next, if ever: not later than the earliest entry, and
+    /// When [`TimerWheel::expire`] should be called next, if ever: not later than the earliest entry, and
     /// possibly earlier.
     pub(crate) fn next(&self) -> Option<Instant> {
         if self.len == 0 {
@@ -209,14 +209,14 @@ mod tests {
     use super::*;
     use core::time::Duration;
 
-    fn wheel(owners: u32) -> Wheel {
-        let mut wheel = Wheel::try_new().unwrap();
+    fn wheel(owners: u32) -> TimerWheel {
+        let mut wheel = TimerWheel::try_new().unwrap();
         wheel.reserve_for(owners - 1).unwrap();
         wheel
     }
 
-    /// Steps from one [`Wheel::next`] to the other; who came up when.
-    fn run(wheel: &mut Wheel) -> Vec<(u32, Instant)> {
+    /// Steps from one [`TimerWheel::next`] to the other; who came up when.
+    fn run(wheel: &mut TimerWheel) -> Vec<(u32, Instant)> {
         let mut fired = Vec::new();
         while let Some(now) = wheel.next() {
             while let Some(owner) = wheel.expire(now) {

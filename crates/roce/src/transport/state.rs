@@ -74,7 +74,7 @@ impl State {
             .ok_or(InvalidTransition { state: self, event })
     }
 
-    /// Whether requests of the peer are served, and its answers heard.
+    /// Whether requests of the peer are served, and its answers last_received.
     #[inline]
     pub const fn serves(self) -> bool {
         matches!(self, Self::Rtr | Self::Rts)

@@ -1,0 +1,69 @@
+//! Configuration of an engine.
+
+use crate::congestion::CongestionConfig;
+use crate::conn::{ReadLimits, Timing};
+use roce_wire::PathMtu;
+use roce_wire::icrc::Crc;
+
+/// What an engine is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Queue pairs at most, up to 2^18.
+    pub max_qps: u32,
+    /// Regions at most, up to 2^18.
+    pub max_regions: u32,
+    /// Logical ranges at most, up to 2^18.
+    pub max_logical: u32,
+    /// Connections at most, half-open ones included.
+    pub max_connections: u32,
+    /// Connections at most that one peer address gets: what it begins beyond that is refused.
+    pub max_connections_per_peer: u32,
+    /// Connections at most that peers have begun and that are not established. Old ones give way.
+    pub max_half_open: u32,
+    /// Of those, from one peer address.
+    pub max_half_open_per_peer: u32,
+    /// Bytes of the longest message.
+    pub max_message: u32,
+    /// READs at most per queue pair, in either direction. A queue pair has room for as many.
+    pub max_reads: ReadLimits,
+    /// The largest path MTU that frames of this adapter can have.
+    pub max_mtu: PathMtu,
+    /// Packets of a queue pair that may be unacknowledged.
+    pub window: u32,
+    /// Every so many packets, the requester asks for an acknowledgement in the middle of a message.
+    /// Rounded up to a power of two.
+    pub ack_every: u32,
+    pub timing: Timing,
+    pub congestion: CongestionConfig,
+    /// Names this side to connection management of peers: constant and unique, an EUI-64 of the adapter.
+    pub ca_guid: u64,
+    /// How CRCs are computed.
+    pub crc: Crc,
+    /// For numbers that strangers should not guess. The same seed and input give the same frames.
+    pub seed: [u8; 32],
+}
+
+impl Config {
+    /// Ordinary limits.
+    pub fn new(ca_guid: u64, seed: [u8; 32]) -> Self {
+        Self {
+            max_qps: 1 << 14,
+            max_regions: 1 << 17,
+            max_logical: 1 << 17,
+            max_connections: 1 << 14,
+            max_connections_per_peer: 3 << 12,
+            max_half_open: 1 << 10,
+            max_half_open_per_peer: 1 << 7,
+            max_message: 1 << 30,
+            max_reads: ReadLimits { inbound: 32, outbound: 32 },
+            max_mtu: PathMtu::Bytes4096,
+            window: 128,
+            ack_every: 32,
+            timing: Timing::default(),
+            congestion: CongestionConfig::default(),
+            ca_guid,
+            crc: Crc::detect(),
+            seed,
+        }
+    }
+}

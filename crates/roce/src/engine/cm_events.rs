@@ -1,0 +1,156 @@
+//! Connection management: datagrams in and out, deadlines, and events.
+
+use lock_api::RawMutex;
+
+use super::Engine;
+use super::connections::{ConnTable, Entry};
+use super::events::EngineEvent;
+use super::transmit::Transmit;
+use crate::cm::{self, EventKind};
+use crate::conn::{ConnEvent, ConnId, ReadLimits, RejectReason};
+use crate::time::Instant;
+use roce_wire::{Packet, Psn};
+
+impl<R: RawMutex> Engine<R> {
+    #[inline(never)]
+    pub(super) fn poll_conn_event(&self) -> Option<EngineEvent<'_, R>> {
+        if !self.connections.has_event() {
+            return None;
+        }
+        loop {
+            let mut conns = self.connections.lock();
+            let Some(event) = conns.cm.poll_event() else {
+                self.connections.publish_no_event();
+                return None;
+            };
+            let event = self.apply(&mut conns, self.now(), &event);
+            self.connections.publish(&conns);
+            if event.is_some() {
+                return event;
+            }
+        }
+    }
+
+    /// What an event of connection management means for the queue pair, and to the driver.
+    #[inline(never)]
+    fn apply(&self, conns: &mut ConnTable<R>, now: Instant, event: &cm::Event) -> Option<EngineEvent<'_, R>> {
+        let id = event.conn;
+        let context = conns.entry(id).and_then(|entry| entry.context).unwrap_or(event.context);
+        let event = match &event.kind {
+            EventKind::Request { request, peer } => {
+                let entry = Entry {
+                    id,
+                    qp: None,
+                    receive_psn: Psn::default(),
+                    peer: Some(*peer),
+                    reads: ReadLimits::default(),
+                    context: None,
+                };
+                if conns.insert(entry).is_err() {
+                    // Nobody was told: the peer is refused.
+                    let _ = conns.cm.release(now, id);
+                    return None;
+                }
+                ConnEvent::Request(*request)
+            }
+            EventKind::Replied { peer, private_data } => {
+                let entry = conns.entry(id)?;
+                entry.reads = peer.reads;
+                let (qp, receive_psn) = (entry.qp.clone()?, entry.receive_psn);
+                //= R-CONN-35
+                let known = self.peer_params(id, &qp, peer, receive_psn).is_some_and(|params| {
+                    qp.transport.lock().peer_known(params, &self.shared.config).is_ok()
+                });
+                if !known {
+                    // The queue pair was flushed meanwhile.
+                    let _ = conns.cm.abort(now, id);
+                    return None;
+                }
+                ConnEvent::Replied { reads: peer.reads, private_data: *private_data }
+            }
+            EventKind::Established => {
+                let entry = conns.entry(id)?;
+                let (qp, reads) = (entry.qp.clone()?, entry.reads);
+                //= R-CONN-34
+                if qp.transport.lock().established().is_err() {
+                    let _ = conns.cm.abort(now, id);
+                    return None;
+                }
+                self.shared.stats.connections.inc();
+                ConnEvent::Established { reads }
+            }
+            EventKind::Refused { reason, private_data } => {
+                self.shared.stats.connections_refused.inc();
+                conns.free_qp(id);
+                ConnEvent::Refused { reason: RejectReason(reason.0), private_data: *private_data }
+            }
+            EventKind::TimedOut => {
+                conns.free_qp(id);
+                ConnEvent::TimedOut
+            }
+            //= R-QP-72
+            //= R-CONN-90
+            EventKind::Disconnected => ConnEvent::Disconnected,
+            EventKind::Aborted => {
+                self.shared.stats.connections_aborted.inc();
+                if let Some(qp) = conns.entry(id).and_then(|entry| entry.qp.clone()) {
+                    self.close(&qp);
+                }
+                ConnEvent::Aborted
+            }
+            EventKind::DisconnectDone { graceful } => {
+                //= R-QP-71
+                //= R-CONN-83
+                //= R-CONN-84
+                if let Some(qp) = conns.entry(id).and_then(|entry| entry.qp.clone()) {
+                    self.close(&qp);
+                }
+                ConnEvent::DisconnectDone { graceful: *graceful }
+            }
+        };
+        Some(EngineEvent::Conn { id, context, event })
+    }
+
+    /// A packet has come whose connection waits for the RTU.
+    pub(super) fn traffic_seen(&self, now: Instant, conn: ConnId) {
+        // Unknown when it was released meanwhile.
+        let _ = self.connections.with(|conns| conns.cm.traffic_seen(now, conn));
+    }
+
+    /// The queue pair of a connection has failed.
+    pub(super) fn abort(&self, conn: ConnId) {
+        // Unknown when it was released meanwhile.
+        let _ = self.connections.with(|conns| conns.cm.abort(self.now(), conn));
+    }
+
+    #[inline(never)]
+    pub(super) fn handle_datagram(&self, now: Instant, packet: &Packet<'_>) {
+        self.shared.stats.rx_datagrams.inc();
+        if let Err(why) = self.connections.with(|conns| conns.handle(now, packet)) {
+            self.shared.stats.count_ignored(why);
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn transmit_datagrams(&self, now: Instant, tx: &mut dyn Transmit, budget: usize) -> usize {
+        if !self.connections.has_transmit() {
+            return 0;
+        }
+        self.connections.with(|conns| {
+            let mut sent = 0;
+            while sent < budget {
+                let Some(slot) = tx.slot() else { break };
+                let Some(len) = conns.cm.poll_transmit(now, self.shared.config.crc, slot) else { break };
+                tx.commit(len);
+                self.shared.stats.tx_datagrams.inc();
+                sent = sent.saturating_add(1);
+            }
+            sent
+        })
+    }
+
+    #[inline(never)]
+    pub(super) fn handle_conn_timeout(&self, now: Instant) {
+        self.connections.with(|conns| conns.cm.handle_timeout(now));
+    }
+}

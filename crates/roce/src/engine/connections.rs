@@ -1,0 +1,169 @@
+//! The connections of an engine: connection management, which knows queue pair numbers only, and the queue pairs.
+//!
+//! Both are under one lock, which is taken before a queue pair's.
+
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::time::Duration;
+
+use lock_api::{Mutex, MutexGuard, RawMutex};
+
+use crate::arc::Arc;
+use crate::cm::{self, Cm, Ignored, PeerQp};
+use crate::config::Config;
+use crate::conn::{ConnId, ReadLimits};
+use crate::error::ConnError;
+use crate::qp::Qp;
+use crate::random::Random;
+use crate::room;
+use crate::time::Instant;
+use roce_wire::{Packet, Psn};
+
+/// How long a connection counts as alive after a packet of the peer. Shorter than the time a host takes to boot,
+/// which loses its connections without a DREQ.
+const ALIVE_TIME: Duration = Duration::from_secs(5);
+
+/// All connections, and what they have to do, readable without their lock.
+pub(super) struct Connections<R: RawMutex> {
+    table: Mutex<R, ConnTable<R>>,
+    /// Whether there is a datagram to transmit.
+    has_transmit: AtomicBool,
+    /// Whether there may be an event.
+    has_event: AtomicBool,
+    /// In nanoseconds; `u64::MAX` for never.
+    deadline: AtomicU64,
+}
+
+/// Connection management, and the queue pairs of connections.
+pub(super) struct ConnTable<R: RawMutex> {
+    pub(super) cm: Cm,
+    /// Indexed by the lower half of a connection's id.
+    entries: Vec<Option<Entry<R>>>,
+}
+
+/// A connection of the consumer.
+pub(super) struct Entry<R: RawMutex> {
+    pub(super) id: ConnId,
+    pub(super) qp: Option<Arc<Qp<R>>>,
+    /// Starting PSN of the peer, chosen by this side.
+    pub(super) receive_psn: Psn,
+    /// `None` until the peer's message has come.
+    pub(super) peer: Option<PeerQp>,
+    pub(super) reads: ReadLimits,
+    /// Set by [`Engine::set_context`](crate::Engine::set_context), until the connection is accepted.
+    pub(super) context: Option<u64>,
+}
+
+impl<R: RawMutex> Connections<R> {
+    pub(super) fn new(config: &Config, random: &mut Random) -> Self {
+        Self {
+            table: Mutex::new(ConnTable::new(config, random)),
+            has_transmit: AtomicBool::new(false),
+            has_event: AtomicBool::new(false),
+            deadline: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// Runs `act` under the lock, then publishes what the connections have to do.
+    pub(super) fn with<T>(&self, act: impl FnOnce(&mut ConnTable<R>) -> T) -> T {
+        let mut table = self.table.lock();
+        let result = act(&mut table);
+        self.publish(&table);
+        result
+    }
+
+    /// Takes the lock. The caller publishes changes, see [`Connections::publish`].
+    pub(super) fn lock(&self) -> MutexGuard<'_, R, ConnTable<R>> {
+        self.table.lock()
+    }
+
+    /// Publishes what the connections have to do. The lock is held.
+    pub(super) fn publish(&self, table: &ConnTable<R>) {
+        self.has_transmit.store(table.cm.has_transmit(), Ordering::Release);
+        self.has_event.store(true, Ordering::Release);
+        let deadline = table.cm.poll_timeout().map_or(u64::MAX, Instant::as_nanos);
+        self.deadline.store(deadline, Ordering::Release);
+    }
+
+    /// Publishes that there is no event. The lock is held.
+    pub(super) fn publish_no_event(&self) {
+        self.has_event.store(false, Ordering::Release);
+    }
+
+    pub(super) fn has_event(&self) -> bool {
+        self.has_event.load(Ordering::Acquire)
+    }
+
+    pub(super) fn has_transmit(&self) -> bool {
+        self.has_transmit.load(Ordering::Acquire)
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let deadline = self.deadline.load(Ordering::Acquire);
+        (deadline != u64::MAX).then(|| Instant::from_nanos(deadline))
+    }
+}
+
+impl<R: RawMutex> ConnTable<R> {
+    fn new(config: &Config, random: &mut Random) -> Self {
+        let mut seed = [0; 32];
+        for bytes in seed.chunks_exact_mut(8) {
+            bytes.copy_from_slice(&random.next_u64().to_le_bytes());
+        }
+        let cm = Cm::new(cm::Config {
+            max_connections: config.max_connections as usize,
+            max_per_peer: config.max_connections_per_peer as usize,
+            max_half_open: config.max_half_open as usize,
+            max_half_open_per_peer: config.max_half_open_per_peer as usize,
+            reads: config.max_reads,
+            max_mtu: config.max_mtu,
+            ..cm::Config::new(config.ca_guid, seed)
+        });
+        Self { cm, entries: Vec::new() }
+    }
+
+    /// Handles a management datagram.
+    pub(super) fn handle(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), Ignored> {
+        let entries = &self.entries;
+        let is_alive = |id| {
+            let entry = entries.get(index(id)).and_then(Option::as_ref).filter(|entry| entry.id == id);
+            let qp = entry.and_then(|entry| entry.qp.as_ref());
+            let last = qp.and_then(|qp| qp.transport.lock().last_received());
+            last.is_some_and(|last| now.duration_since(last) < ALIVE_TIME)
+        };
+        self.cm.handle(now, packet, &is_alive)
+    }
+
+    /// Adds a connection. Fails when there is no memory.
+    pub(super) fn insert(&mut self, entry: Entry<R>) -> Result<(), ConnError> {
+        let index = index(entry.id);
+        if index >= self.entries.len() {
+            // Ids are dense.
+            room::grow_to(&mut self.entries, index.saturating_add(1).next_power_of_two(), || None)?;
+        }
+        if let Some(slot) = self.entries.get_mut(index) {
+            *slot = Some(entry);
+        }
+        Ok(())
+    }
+
+    pub(super) fn entry(&mut self, id: ConnId) -> Option<&mut Entry<R>> {
+        self.entries.get_mut(index(id))?.as_mut().filter(|entry| entry.id == id)
+    }
+
+    pub(super) fn remove(&mut self, id: ConnId) -> Option<Entry<R>> {
+        self.entries.get_mut(index(id))?.take_if(|entry| entry.id == id)
+    }
+
+    /// Detaches the queue pair of a connection that was not established, so that it can connect again.
+    pub(super) fn free_qp(&mut self, id: ConnId) {
+        if let Some(entry) = self.entry(id) {
+            //= R-QP-74
+            entry.qp.take_if(|qp| qp.transport.lock().detach());
+        }
+    }
+}
+
+const fn index(id: ConnId) -> usize {
+    id.0 as u32 as usize
+}

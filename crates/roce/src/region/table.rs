@@ -1,0 +1,137 @@
+//! The table of all keys and logical address ranges of an engine.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use lock_api::RawMutex;
+
+use super::access_rights::{Access, AccessError, KeyRange, PRIVILEGED_KEY, Pd};
+use super::fast_register::FastRegion;
+use super::memory_region::{Content, FixedRegion, MemoryWindow, Region};
+use super::window::WindowState;
+use crate::arc::Arc;
+use crate::error::CreateError;
+use crate::memory::Backing;
+use crate::object_table::{ObjectTable, Pinned};
+use crate::random::Random;
+
+/// A logical range.
+#[derive(Debug)]
+pub(super) struct Logical {
+    /// Of its first byte.
+    pub(super) offset: u64,
+    pub(super) backing: Backing,
+}
+
+/// Where in a logical address the offset begins; above it is the code of the range.
+const LOGICAL_BITS: u32 = 40;
+
+/// All memory that an engine knows.
+pub(crate) struct RegionTable<R: RawMutex> {
+    pub(super) table: ObjectTable<Region, R>,
+    logical: ObjectTable<Logical, R>,
+}
+
+impl<R: RawMutex> RegionTable<R> {
+    pub(crate) fn try_new(
+        max_regions: u32,
+        max_logical: u32,
+        random: &mut Random,
+    ) -> Result<Self, CreateError> {
+        let table = ObjectTable::try_new(max_regions, random)?;
+        Ok(Self { table, logical: ObjectTable::try_new(max_logical, random)? })
+    }
+
+    pub(crate) fn register(
+        &self,
+        pd: Pd,
+        base: u64,
+        length: u64,
+        access: Access,
+        backing: Backing,
+    ) -> Result<Arc<Region>, CreateError> {
+        let fits = length > 0 && length <= backing.length() && base.checked_add(length).is_some();
+        if !fits || !access.is_sound() {
+            return Err(CreateError::Invalid);
+        }
+        self.insert(pd, |index, salt| {
+            // The lower bits are the consumer's where it registers by requests; here they are nobody's.
+            let range = KeyRange { key: index | u32::from(salt), base, length, access };
+            Content::Fixed(FixedRegion { range, backing, windows: AtomicU32::new(0) })
+        })
+    }
+
+    pub(crate) fn allocate(&self, pd: Pd, pages: u32, remote: bool) -> Result<Arc<Region>, CreateError> {
+        let fast = FastRegion::try_new(pages, remote)?;
+        self.insert(pd, |_, _| Content::Fast(fast))
+    }
+
+    pub(crate) fn create_window(&self, pd: Pd) -> Result<MemoryWindow, CreateError> {
+        self.insert(pd, |_, _| Content::Window(WindowState::new())).map(MemoryWindow)
+    }
+
+    fn insert(&self, pd: Pd, content: impl FnOnce(u32, u8) -> Content) -> Result<Arc<Region>, CreateError> {
+        //= R-MR-13
+        //= R-MR-54
+        //= R-MR-69
+        let vacant = self.table.reserve(|code| code != 0 && code != PRIVILEGED_KEY >> 8)?;
+        let index = vacant.code() << 8;
+        let content = content(index, vacant.salt());
+        let region = Arc::try_new(Region { index, pd, content })?;
+        vacant.fill(region.clone());
+        Ok(region)
+    }
+
+    /// IRQL <= `DISPATCH_LEVEL`, see [`ObjectTable::remove`].
+    pub(crate) fn deregister(&self, region: &Region) -> bool {
+        //= R-MR-17
+        //= R-CLOSE-27
+        self.table.remove(region.index >> 8).is_some()
+    }
+
+    /// IRQL <= `DISPATCH_LEVEL`, as [`RegionTable::deregister`].
+    pub(crate) fn destroy_window(&self, window: &MemoryWindow) -> bool {
+        // Out of the table first: then no bind has its turn any more, and what one has done is seen here.
+        let removed = self.deregister(&window.0);
+        if removed
+            && let Content::Window(view) = &window.0.content
+            && let Some(bound) = view.slot.end()
+        {
+            self.unbound(bound.region());
+        }
+        removed
+    }
+
+    pub(crate) fn map_logical(&self, offset: u64, backing: Backing) -> Result<u64, CreateError> {
+        if backing.length() == 0
+            || offset.checked_add(backing.length()).is_none_or(|end| end > 1 << LOGICAL_BITS)
+        {
+            return Err(CreateError::Invalid);
+        }
+        let vacant = self.logical.reserve(|code| code != 0)?;
+        let base = u64::from(vacant.code()) << LOGICAL_BITS;
+        vacant.fill(Arc::try_new(Logical { offset, backing })?);
+        Ok(base)
+    }
+
+    pub(crate) fn unmap_logical(&self, base: u64) -> bool {
+        self.logical.remove((base >> LOGICAL_BITS) as u32).is_some()
+    }
+
+    /// The logical range of an address, and where in its memory the address is.
+    #[inline]
+    pub(super) fn logical(&self, address: u64) -> Result<(Pinned<'_, Logical>, u64), AccessError> {
+        //= R-MR-57
+        let range = self.logical.get((address >> LOGICAL_BITS) as u32).ok_or(AccessError)?;
+        let offset = (address & ((1 << LOGICAL_BITS) - 1)).checked_sub(range.offset).ok_or(AccessError)?;
+        Ok((range, offset))
+    }
+
+    /// A window of that region is bound no more. IRQL <= `DISPATCH_LEVEL`.
+    pub(super) fn unbound(&self, region: u32) {
+        self.table.show(region >> 8, |region| {
+            if let Content::Fixed(fixed) = &region.content {
+                fixed.windows.fetch_sub(1, Ordering::Relaxed);
+            }
+        });
+    }
+}

@@ -1,0 +1,77 @@
+//! What all queue pairs of an engine share: configuration, statistics, memory regions, events.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use lock_api::{Mutex, RawMutex};
+
+use crate::arc::Arc;
+use crate::config::Config;
+use crate::conn::ConnId;
+use crate::cq::{Cq, NoticeAction};
+use crate::event_queue::{Entry, EventQueue};
+use crate::fifo::Fifo;
+use crate::region::table::RegionTable;
+use crate::srq::Srq;
+use crate::stats::Stats;
+use crate::work::{Completion, CompletionStatus};
+
+/// State that every queue pair uses.
+pub(crate) struct Shared<R: RawMutex> {
+    pub(crate) config: Config,
+    pub(crate) stats: Stats,
+    pub(crate) regions: RegionTable<R>,
+    pub(crate) events: Mutex<R, EventQueue<R>>,
+    /// A completion queue has overflowed, and its queue pairs are not in error yet.
+    pub(crate) cq_fault: AtomicBool,
+    /// Connections whose queue pair is in error, each once, that are not aborted yet.
+    pub(crate) failed_connections: Mutex<R, Fifo<ConnId>>,
+    pub(crate) has_failed_connections: AtomicBool,
+}
+
+impl<R: RawMutex> Shared<R> {
+    pub(crate) fn new(config: Config, regions: RegionTable<R>) -> Self {
+        Self {
+            config,
+            stats: Stats::default(),
+            regions,
+            events: Mutex::new(EventQueue::new()),
+            cq_fault: AtomicBool::new(false),
+            failed_connections: Mutex::new(Fifo::new()),
+            has_failed_connections: AtomicBool::new(false),
+        }
+    }
+
+    /// Adds a completion to `cq`, and queues its notice if one is due.
+    pub(crate) fn push_completion(&self, cq: &Arc<Cq<R>>, completion: Completion, solicited: bool) {
+        self.stats.completions.inc();
+        match completion.status {
+            CompletionStatus::Success => {}
+            CompletionStatus::Flushed => self.stats.completions_flushed.inc(),
+            _ => self.stats.completions_failed.inc(),
+        }
+        let pushed = cq.push(completion, solicited);
+        self.queue_cq_notice(cq, pushed.action);
+        if pushed.faulted {
+            self.stats.cq_overflows.inc();
+            self.cq_fault.store(true, Ordering::Release);
+        }
+    }
+
+    /// Reports that the queue pair of `conn` is in error, so that the connection is aborted.
+    pub(crate) fn report_failed_connection(&self, conn: ConnId) {
+        self.failed_connections.lock().push(conn);
+        self.has_failed_connections.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn queue_cq_notice(&self, cq: &Arc<Cq<R>>, action: NoticeAction) {
+        if action == NoticeAction::Queue {
+            self.events.lock().notices.push(Entry::Cq(cq.clone()));
+        }
+    }
+
+    pub(crate) fn queue_srq_notice(&self, srq: &Arc<Srq<R>>, action: NoticeAction) {
+        if action == NoticeAction::Queue {
+            self.events.lock().notices.push(Entry::Srq(srq.clone()));
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Generates ACKs, NAKs and READ responses (IBTA Volume 1, section 9.7).
+//!
+//! READ responses go first: an ACK must not overtake them.
+
+use lock_api::RawMutex;
+
+use super::env::Env;
+use super::frame::{Unsent, build_frame};
+use super::rc_transport::RcTransport;
+use super::state::State;
+use crate::region::access_rights::AccessError;
+use roce_wire::{Ext, Headers, NakCode, Opcode, Syndrome};
+
+impl RcTransport {
+    /// Writes the next frame that the peer is owed.
+    pub(super) fn transmit_response<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        slot: &mut [u8],
+    ) -> Result<usize, Unsent> {
+        let responder = &mut self.responder;
+        let stats = &env.shared.stats;
+        if let Some(next) = responder.reads.next(responder.mtu) {
+            let headers = Headers {
+                opcode: next.opcode,
+                solicited: false,
+                ack_req: false,
+                psn: responder.psns.psn(next.sequence),
+                ext: match next.opcode {
+                    Opcode::READ_RESPONSE_MIDDLE => Ext::None,
+                    _ => Ext::Aeth(responder.aeth(Syndrome::ACK)),
+                },
+            };
+            let built = build_frame(self.link.as_ref(), env, slot, &headers, next.len as usize, |frame| {
+                if next.len == 0 {
+                    return Ok(());
+                }
+                env.shared.regions.read_remote(env.qp.scope(), next.key, next.address, next.len, frame)
+            })?;
+            if let Ok(len) = built {
+                responder.reads.sent();
+                responder.responded = true;
+                // It acknowledges everything up to itself.
+                responder.acknowledged = responder.acknowledged.max(next.sequence.saturating_add(1));
+                if next.sequence.saturating_add(1) == responder.expected {
+                    responder.ack_pending = false;
+                }
+                return Ok(len);
+            }
+            // The region has gone since the READ was taken.
+            responder.reads.clear();
+            responder.ack_pending = false;
+            responder.nak_pending = Some((Syndrome::nak(NakCode::REMOTE_ACCESS), next.sequence));
+            self.fail(env, None);
+        }
+        let responder = &mut self.responder;
+        let (syndrome, sequence) = match responder.nak_pending {
+            // It acknowledges everything before itself.
+            Some((syndrome, sequence)) => (syndrome, sequence),
+            None if responder.ack_pending => (Syndrome::ACK, responder.expected.saturating_sub(1)),
+            None => return Err(Unsent::Idle),
+        };
+        let headers = Headers {
+            opcode: Opcode::ACKNOWLEDGE,
+            solicited: false,
+            ack_req: false,
+            psn: responder.psns.psn(sequence),
+            ext: Ext::Aeth(responder.aeth(syndrome)),
+        };
+        let built = build_frame(self.link.as_ref(), env, slot, &headers, 0, |_| Ok::<_, AccessError>(()))?;
+        responder.ack_pending = false;
+        responder.acknowledged = responder.expected;
+        responder.nak_pending = None;
+        responder.responded = true;
+        if self.state == State::Error {
+            self.report_failure(env);
+        }
+        let counter = match syndrome {
+            Syndrome::ACK => &stats.tx_acks,
+            Syndrome(0x60) => &stats.tx_nak_sequence,
+            Syndrome(0x61) => &stats.tx_nak_invalid,
+            Syndrome(0x62) => &stats.tx_nak_access,
+            Syndrome(0x63) => &stats.tx_nak_operational,
+            _ => &stats.tx_nak_rnr,
+        };
+        counter.inc();
+        built.map_err(|_| Unsent::Failed)
+    }
+}

@@ -1,0 +1,175 @@
+//! Entry points of the transport: posts, received packets, frames to transmit, timeouts.
+
+use lock_api::RawMutex;
+
+use super::env::Env;
+use super::frame::Unsent;
+use super::rc_transport::RcTransport;
+use super::state::State;
+use crate::conn::ConnId;
+use crate::drop_reason::DropReason;
+use crate::error::PostError;
+use crate::time::Instant;
+use crate::work::{CompletionStatus, SendOperation, SendRequest};
+use roce_wire::{Class, Packet};
+
+/// Effect of a received packet beyond its queue pair.
+#[derive(Clone, Copy, Debug, Default)]
+#[must_use]
+pub(crate) struct Handled {
+    /// The connection that this packet establishes: it arrived before the peer's RTU and stands for it.
+    pub(crate) established: Option<ConnId>,
+}
+
+impl RcTransport {
+    /// Returns whether [`RcTransport::transmit`] may have a frame.
+    pub(crate) fn wants_to_transmit(&self) -> bool {
+        self.responder.has_response() || self.wants_to_request() || self.cnp.is_pending()
+    }
+
+    pub(crate) fn post_send<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        request: &SendRequest<'_>,
+    ) -> Result<(), PostError> {
+        if self.state != State::Rts {
+            return Err(PostError::NotConnected);
+        }
+        if request.operation.is_local() {
+            return self.post_local(env, request);
+        }
+        //= R-QP-53
+        if matches!(request.operation, SendOperation::Read { .. }) && self.requester.max_reads == 0 {
+            return Err(PostError::NotAllowed);
+        }
+        self.send_queue.post(request, self.requester.mtu, env.shared.config.max_message)
+    }
+
+    /// Handles a packet for this queue pair. Its ICRC was checked.
+    pub(crate) fn handle<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        packet: &Packet<'_>,
+    ) -> Result<Handled, DropReason> {
+        let Some(link) = self.link.as_ref().filter(|_| self.state.serves()) else {
+            return Err(DropReason::State);
+        };
+        //= rocev2 §6
+        if packet.source() != link.remote_ip || packet.destination() != link.local_ip {
+            return Err(DropReason::Address);
+        }
+        let handled = match packet.info().class {
+            Class::Request => self.handle_request(env, packet),
+            Class::Response => self.handle_response(env, packet),
+            // A CNP has no PSN of the connection.
+            Class::Congestion if packet.bth().becn() => {
+                self.handle_cnp(env);
+                return Ok(Handled::default());
+            }
+            Class::Datagram | Class::Congestion => return Err(DropReason::Opcode),
+        };
+        if packet.congestion_experienced() && handled != Err(DropReason::Opcode) {
+            self.handle_mark(env);
+        }
+        handled?;
+        self.last_received = Some(env.now);
+        //= rocev2 §12
+        let established = self.conn.filter(|_| self.state == State::Rtr);
+        Ok(Handled { established })
+    }
+
+    /// Writes the next frame to `slot` and returns its length; `None` when there is nothing to send now.
+    pub(crate) fn transmit<R: RawMutex>(&mut self, env: &Env<'_, R>, slot: &mut [u8]) -> Option<usize> {
+        let sent = if self.cnp.is_pending() {
+            self.cnp.transmit(self.link.as_ref(), env, slot)
+        } else if self.rate.is_limited() {
+            self.transmit_paced(env, slot)
+        } else {
+            self.transmit_next(env, slot)
+        };
+        if sent == Err(Unsent::Failed) {
+            // Retrying would fail again: report the error instead of stalling.
+            self.responder.stop();
+            self.fail(env, Some(CompletionStatus::LocalOperation));
+        }
+        sent.ok()
+    }
+
+    #[inline]
+    fn transmit_next<R: RawMutex>(&mut self, env: &Env<'_, R>, slot: &mut [u8]) -> Result<usize, Unsent> {
+        // Responses go first, but not twice in a row while there are requests to send.
+        let request_first = self.responder.take_responded();
+        let sent =
+            if request_first { self.transmit_request(env, slot) } else { self.transmit_response(env, slot) };
+        match sent {
+            Err(Unsent::Idle) if request_first => self.transmit_response(env, slot),
+            Err(Unsent::Idle) => self.transmit_request(env, slot),
+            sent => sent,
+        }
+    }
+
+    /// Writes the next frame if the rate allows it, or one that is not paced. Requests and READ responses are
+    /// paced; acknowledgements are not.
+    #[inline(never)]
+    fn transmit_paced<R: RawMutex>(&mut self, env: &Env<'_, R>, slot: &mut [u8]) -> Result<usize, Unsent> {
+        let reaction = &env.shared.config.congestion.reaction;
+        if self.rate.may_send(env.now, reaction) {
+            let len = self.transmit_next(env, slot)?;
+            self.rate.sent(env.now, len, reaction);
+            return Ok(len);
+        }
+        let serving = self.responder.is_serving();
+        if serving || self.wants_to_request() {
+            self.rate.wait();
+        }
+        // An ACK must not overtake READ responses.
+        if serving { Err(Unsent::Idle) } else { self.transmit_response(env, slot) }
+    }
+
+    /// Handles the deadline that [`RcTransport::rearm`] scheduled.
+    pub(crate) fn handle_timeout<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+        self.scheduled = None;
+        if self.rate.wake_at().is_some_and(|at| at <= env.now) {
+            self.rate.wake();
+        }
+        self.check_deadline(env);
+    }
+
+    /// Schedules the next deadline of this queue pair, if it is earlier than the scheduled one. To be called
+    /// after every step.
+    pub(crate) fn rearm(&mut self, index: u32, mut schedule: impl FnMut(u32, Instant)) {
+        // A later deadline leaves the scheduled one in place: a wake-up that is too early schedules again,
+        // which costs less than moving the entry with every ACK.
+        let deadline = match (self.deadline(), self.rate.wake_at()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        if let Some(deadline) = deadline
+            && self.scheduled.is_none_or(|scheduled| scheduled > deadline)
+        {
+            self.scheduled = Some(deadline);
+            schedule(index, deadline);
+        }
+    }
+
+    /// Handles the CE mark of a request or response, whether or not the packet was of use.
+    #[inline(never)]
+    fn handle_mark<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+        //= rocev2 §14
+        env.shared.stats.rx_congestion_marked.inc();
+        // Not if the packet has put the queue pair in error: then nothing more is sent.
+        if self.state.serves() {
+            self.cnp.handle_mark(env.now, &env.shared.config.congestion);
+        }
+    }
+
+    /// Handles a CNP of the peer.
+    #[inline(never)]
+    fn handle_cnp<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+        let stats = &env.shared.stats;
+        stats.rx_cnp.inc();
+        if self.rate.handle_cnp(env.now, &env.shared.config.congestion) {
+            stats.rate_reductions.inc();
+        }
+    }
+}

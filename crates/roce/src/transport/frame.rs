@@ -1,0 +1,41 @@
+//! Builds frames of a connection.
+
+use lock_api::RawMutex;
+
+use super::env::Env;
+use super::peer::Link;
+use roce_wire::{Frame, Headers};
+
+/// Why no frame was built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unsent {
+    /// There is nothing to send now.
+    Idle,
+    /// The frame cannot be built: a bug, or a slot that is too small.
+    Failed,
+}
+
+/// Builds a frame in `slot`: headers, the payload that `fill` writes, ICRC. Returns the length of the frame, or
+/// the error of `fill`.
+pub(super) fn build_frame<R: RawMutex, E>(
+    link: Option<&Link>,
+    env: &Env<'_, R>,
+    slot: &mut [u8],
+    headers: &Headers,
+    payload_len: usize,
+    fill: impl FnOnce(&mut Frame<'_>) -> Result<(), E>,
+) -> Result<Result<usize, E>, Unsent> {
+    let link = link.ok_or(Unsent::Idle)?;
+    let Ok(mut frame) = link.template.begin(env.shared.config.crc, slot, headers, payload_len) else {
+        return Err(Unsent::Failed);
+    };
+    if let Err(error) = fill(&mut frame) {
+        return Ok(Err(error));
+    }
+    let len = frame.finish();
+    env.shared.stats.tx_frames.inc();
+    if payload_len > 0 {
+        env.shared.stats.tx_bytes.add(payload_len as u64);
+    }
+    Ok(Ok(len))
+}

@@ -1,0 +1,127 @@
+//! Local requests: fast registrations, binds and invalidations.
+//!
+//! They stand in the send queue between other requests and take no sequence numbers. Each is executed
+//! once, when the requester reaches it, however often the requester goes back.
+
+use lock_api::RawMutex;
+
+use super::env::Env;
+use super::rc_transport::RcTransport;
+use super::send_queue::Wqe;
+use crate::error::PostError;
+use crate::region::binding_slot::Ticket;
+use crate::work::{CompletionStatus, SendData, SendFlags, SendOperation, SendRequest};
+
+impl RcTransport {
+    /// Posts a local request, and does it if its turn has come already.
+    pub(super) fn post_local<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        request: &SendRequest<'_>,
+    ) -> Result<(), PostError> {
+        let regions = &env.shared.regions;
+        let (key, ticket) = match (request.operation, request.data) {
+            (SendOperation::FastRegister { key }, SendData::Registration(asked)) => {
+                (key, regions.stage_registration(env.qp.pd, key, asked)?)
+            }
+            (SendOperation::Bind { key }, SendData::Binding(asked)) => {
+                (key, regions.stage_binding(env.qp.scope(), key, asked)?)
+            }
+            (SendOperation::Invalidate { key }, SendData::Sges([])) => {
+                regions.check_invalidation(key)?;
+                (key, Ticket::NONE)
+            }
+            //= R-QP-34
+            _ => return Err(PostError::NotAllowed),
+        };
+        let first = !self.send_queue.has_pending_local();
+        let index = match self.send_queue.post_local(request, ticket) {
+            Ok(index) => index,
+            Err(error) => {
+                regions.cancel(key, ticket);
+                return Err(error);
+            }
+        };
+        // Nobody before it can mind that a free region is registered early, and there is room for the note of
+        // the next one then.
+        let early = first && !request.flags.contains(SendFlags::FENCE);
+        if early && regions.register_early(key, ticket) {
+            self.send_queue.mark_executed(index);
+        }
+        self.skip_finished(env);
+        self.complete_local(env);
+        Ok(())
+    }
+
+    /// Goes on to the request that the next packet belongs to, and does what is to be done on the way.
+    #[inline]
+    pub(super) fn skip_finished<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+        while let Some(wqe) = self.send_queue.get(self.requester.index)
+            && self.requester.next >= wqe.end()
+        {
+            if wqe.pending_ticket().is_some() {
+                if !self.execute_local(env) {
+                    return;
+                }
+            } else {
+                self.requester.advance_request(wqe);
+            }
+        }
+    }
+
+    /// Does the local request that the requester has come to; `false` when it has to wait, or has failed.
+    #[inline(never)]
+    fn execute_local<R: RawMutex>(&mut self, env: &Env<'_, R>) -> bool {
+        let requester = &mut self.requester;
+        let Some(wqe) = self.send_queue.get(requester.index) else { return false };
+        let Some(ticket) = wqe.pending_ticket() else { return false };
+        //= R-QP-28
+        if requester.failed_request.is_some()
+            || (wqe.flags.contains(SendFlags::FENCE) && requester.reads_before > 0)
+        {
+            return false;
+        }
+        let regions = &env.shared.regions;
+        let done = match wqe.operation {
+            //= rocev2 §10
+            //= R-QP-81
+            SendOperation::FastRegister { key } | SendOperation::Bind { key } => {
+                regions.activate(env.qp.scope(), key, ticket)
+            }
+            // Those before it may be sent again, and use the key then.
+            //= rocev2 §10
+            SendOperation::Invalidate { .. } if requester.index > 0 => return false,
+            //= R-MR-44
+            SendOperation::Invalidate { key } => regions.invalidate(env.qp.scope(), key),
+            _ => return false,
+        };
+        if done.is_err() {
+            //= R-MR-41
+            //= R-MR-45
+            //= R-MR-46
+            requester.failed_request = Some((wqe.first, CompletionStatus::MemoryManagement));
+            self.finish_failed_request(env);
+            return false;
+        }
+        let index = requester.index;
+        self.send_queue.mark_executed(index);
+        if index == 0 {
+            self.complete_local(env);
+        }
+        true
+    }
+
+    /// Completes local requests that are done and the oldest.
+    #[inline(never)]
+    pub(super) fn complete_local<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+        while self.send_queue.front().is_some_and(Wqe::is_executed) {
+            let Some(wqe) = self.send_queue.pop() else { return };
+            self.requester.request_completed(&wqe);
+            //= R-CQ-24
+            //= R-QP-26
+            if !wqe.flags.contains(SendFlags::SILENT) {
+                env.complete_send(wqe.context, wqe.kind(), CompletionStatus::Success, 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Parameters of the connected peer, and the path to it.
+
+use core::net::IpAddr;
+use core::time::Duration;
+
+use crate::conn::{ConnId, ReadLimits};
+use roce_wire::{PathMtu, Psn, Template};
+
+/// The path to the peer.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) template: Template,
+    /// Only packets from `remote_ip` to `local_ip` are accepted.
+    pub(super) local_ip: IpAddr,
+    pub(super) remote_ip: IpAddr,
+}
+
+/// Parameters of a connection that its queue pair needs.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) conn: ConnId,
+    pub(crate) template: Template,
+    pub(crate) local_ip: IpAddr,
+    pub(crate) remote_ip: IpAddr,
+    pub(crate) mtu: PathMtu,
+    pub(crate) reads: ReadLimits,
+    /// Starting PSN of this side.
+    pub(crate) send_psn: Psn,
+    /// Starting PSN of the peer.
+    pub(crate) receive_psn: Psn,
+    pub(crate) retries: u8,
+    /// 7 for no limit.
+    pub(crate) rnr_retries: u8,
+    /// Zero for no timeout.
+    pub(crate) ack_timeout: Duration,
+}

@@ -1,0 +1,213 @@
+//! Transport state of one queue pair: life cycle, error state, completions.
+
+use lock_api::RawMutex;
+
+use super::cnp::CnpState;
+use super::env::Env;
+use super::peer::{Link, Peer};
+use super::rate::RateLimiter;
+use super::requester_state::Requester;
+use super::responder_state::Responder;
+use super::send_queue::SendQueue;
+use super::state::{Event, InvalidTransition, State};
+use crate::config::Config;
+use crate::conn::ConnId;
+use crate::error::{CreateError, PostError};
+use crate::qp_attributes::QpSpec;
+use crate::recv_queue::{CurrentReceive, RecvQueue};
+use crate::time::Instant;
+use crate::work::{CompletionKind, CompletionStatus, RecvRequest};
+use roce_wire::ImmDt;
+
+/// What changes of a queue pair, under its lock.
+#[derive(Debug)]
+pub(crate) struct RcTransport {
+    pub(super) state: State,
+    /// The connection it belongs to, until that has been told of its end.
+    pub(super) conn: Option<ConnId>,
+    pub(super) link: Option<Link>,
+    pub(super) send_queue: SendQueue,
+    pub(super) requester: Requester,
+    pub(super) recv_queue: RecvQueue,
+    /// The receive that a message is going into.
+    pub(super) current_receive: CurrentReceive,
+    pub(super) responder: Responder,
+    pub(super) cnp: CnpState,
+    pub(super) rate: RateLimiter,
+    /// When the timer wheel wakes this queue pair, if it does.
+    pub(super) scheduled: Option<Instant>,
+    /// When the peer's last packet came that was of use.
+    pub(super) last_received: Option<Instant>,
+}
+
+impl RcTransport {
+    /// A constant, so that it comes to be where it will live: it is too large for a kernel stack.
+    pub(crate) const RESET: Self = Self {
+        state: State::Reset,
+        conn: None,
+        link: None,
+        send_queue: SendQueue::EMPTY,
+        requester: Requester::IDLE,
+        recv_queue: RecvQueue::EMPTY,
+        current_receive: CurrentReceive::NONE,
+        responder: Responder::IDLE,
+        cnp: CnpState::IDLE,
+        rate: RateLimiter::UNLIMITED,
+        scheduled: None,
+        last_received: None,
+    };
+
+    /// Makes room for everything that the queue pair will ever hold.
+    pub(crate) fn initialize<R: RawMutex>(
+        &mut self,
+        spec: &QpSpec<R>,
+        config: &Config,
+    ) -> Result<(), CreateError> {
+        let recv_sges = spec.srq.as_ref().map_or(spec.recv_sges, |srq| srq.sges());
+        let recv_depth = if spec.srq.is_some() { 0 } else { spec.recv_depth };
+        self.send_queue = SendQueue::try_new(spec.send_depth, spec.send_sges, spec.inline)?;
+        self.recv_queue = RecvQueue::try_new(recv_depth, spec.recv_sges)?;
+        self.current_receive = CurrentReceive::try_new(recv_sges)?;
+        self.responder.initialize(config)?;
+        self.state = self.state.on(Event::Initialize).map_err(|_| CreateError::Invalid)?;
+        Ok(())
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.state
+    }
+
+    /// When the peer's last packet came that was of use.
+    pub(crate) fn last_received(&self) -> Option<Instant> {
+        self.last_received
+    }
+
+    pub(crate) fn is_drained(&self) -> bool {
+        self.send_queue.is_empty() && self.recv_queue.is_empty() && !self.current_receive.active
+    }
+
+    /// Whether a connection can be begun with it.
+    pub(crate) fn can_connect(&self) -> bool {
+        self.state == State::Init && self.conn.is_none()
+    }
+
+    /// Binds it to a connection that is being made.
+    pub(crate) fn attach(&mut self, conn: ConnId) {
+        self.conn = Some(conn);
+    }
+
+    /// The connection was not made. Whether another one may be begun (R-QP-74).
+    pub(crate) fn detach(&mut self) -> bool {
+        if self.state == State::Init {
+            self.conn = None;
+        }
+        self.can_connect()
+    }
+
+    /// The connection is over and knows. Whether the queue pair has seen anything of it.
+    pub(crate) fn connection_ended(&mut self) -> bool {
+        self.conn = None;
+        self.state != State::Init
+    }
+
+    /// The peer's requests are served from now on.
+    pub(crate) fn peer_known(&mut self, peer: Peer, config: &Config) -> Result<(), InvalidTransition> {
+        self.state = self.state.on(Event::PeerKnown)?;
+        self.conn = Some(peer.conn);
+        self.requester.begin(&peer, config);
+        self.responder.begin(&peer);
+        self.link =
+            Some(Link { template: peer.template, local_ip: peer.local_ip, remote_ip: peer.remote_ip });
+        Ok(())
+    }
+
+    /// Requests may be posted from now on.
+    pub(crate) fn established(&mut self) -> Result<(), InvalidTransition> {
+        self.state = self.state.on(Event::Established)?;
+        Ok(())
+    }
+
+    pub(crate) fn post_recv(&mut self, request: &RecvRequest<'_>, config: &Config) -> Result<(), PostError> {
+        self.recv_queue.post(request, config.max_message)
+    }
+
+    /// Goes into error: `failed`, if given, is how the oldest request of the send queue ends; everything
+    /// else is flushed. What the peer has to be told still goes out, unless the owner gives up.
+    pub(super) fn fail<R: RawMutex>(&mut self, env: &Env<'_, R>, failed: Option<CompletionStatus>) {
+        if let Ok(state) = self.state.on(Event::Fail) {
+            self.state = state;
+            env.shared.stats.qp_errors.inc();
+        }
+        // A nak goes out before the connection's goodbye: that ends what would have last_received of it.
+        //= R-QP-55
+        if !self.responder.is_fatal_nak_pending() {
+            self.report_failure(env);
+        }
+        self.requester.stop();
+        self.cnp.clear();
+        self.rate.wake();
+        //= R-QP-59
+        //= R-QP-27
+        //= R-QP-39
+        let mut status = failed.unwrap_or(CompletionStatus::Flushed);
+        while let Some(wqe) = self.send_queue.pop() {
+            env.cancel(&wqe);
+            env.complete_send(wqe.context, wqe.kind(), status, 0);
+            status = CompletionStatus::Flushed;
+        }
+        //= R-SRQ-20
+        if core::mem::take(&mut self.current_receive.active) {
+            env.complete_receive(self.current_receive.context, CompletionStatus::Flushed);
+        }
+        self.drain_receives(env);
+    }
+
+    /// Tells the connection, if it has not been told, that its queue pair has failed.
+    pub(super) fn report_failure<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+        if let Some(conn) = self.conn.take() {
+            env.shared.report_failed_connection(conn);
+        }
+    }
+
+    /// The owner, or its connection, gives up: nothing goes out any more, either.
+    pub(crate) fn abort<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+        self.responder.stop();
+        self.fail(env, None);
+    }
+
+    /// Completes waiting receives as flushed.
+    pub(crate) fn drain_receives<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+        while let Some(context) = self.recv_queue.pop() {
+            env.complete_receive(context, CompletionStatus::Flushed);
+        }
+    }
+
+    /// The message is complete, and with it the current receive.
+    pub(super) fn complete_message<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        kind: CompletionKind,
+        immediate: Option<ImmDt<'_>>,
+        solicited: bool,
+        bytes: u32,
+    ) {
+        self.current_receive.active = false;
+        self.responder.end_message();
+        //= R-CQ-23
+        //= R-CQ-26
+        let mut completion =
+            env.completion(self.current_receive.context, kind, CompletionStatus::Success, bytes);
+        completion.immediate = immediate.map(|imm| imm.data());
+        //= R-CQ-5
+        env.shared.push_completion(&env.qp.recv_cq, completion, solicited);
+    }
+
+    /// Ends a request that could not be sent, once all before it have ended.
+    pub(super) fn finish_failed_request<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+        if let Some((first, status)) = self.requester.failed_request
+            && self.send_queue.front().is_some_and(|wqe| wqe.first == first)
+        {
+            self.fail(env, Some(status));
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The requester: sends the packets of the send queue in order, within the window, the READ limit and fences
+//! (IBTA Volume 1, section 9.7).
+//!
+//! [`super::recovery`] decides what is sent again after a loss.
+
+use lock_api::RawMutex;
+
+use super::env::Env;
+use super::frame::{Unsent, build_frame};
+use super::rc_transport::RcTransport;
+use super::requester_state::Requester;
+use super::send_queue::Payload;
+use super::state::State;
+use crate::region::access_rights::AccessError;
+use crate::work::{CompletionStatus, SendFlags, SendOperation};
+use roce_wire::{Ext, Headers, IethRepr, Opcode, RethRepr};
+
+impl RcTransport {
+    /// Whether [`RcTransport::transmit_request`] may find something.
+    pub(super) fn wants_to_request(&self) -> bool {
+        self.state == State::Rts
+            && self.requester.recovery.rnr_until.is_none()
+            && (self.requester.next < self.send_queue.end() || self.send_queue.has_pending_local())
+            && !self.requester.recovery.awaits_probe(self.requester.una, self.requester.next)
+    }
+
+    /// Writes the next packet of a request.
+    pub(super) fn transmit_request<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        slot: &mut [u8],
+    ) -> Result<usize, Unsent> {
+        if !self.wants_to_request() {
+            return Err(Unsent::Idle);
+        }
+        if self.requester.recovery.rnr_until.is_some_and(|until| until > env.now) {
+            return Err(Unsent::Idle);
+        }
+        self.skip_finished(env);
+        let requester = &mut self.requester;
+        let wqe = self.send_queue.get(requester.index).ok_or(Unsent::Idle)?;
+        if requester.next >= wqe.end() {
+            return Err(Unsent::Idle);
+        }
+        if requester.failed_request.is_some_and(|(first, _)| first == wqe.first) {
+            return Err(Unsent::Idle);
+        }
+        //= R-QP-28
+        if wqe.flags.contains(SendFlags::FENCE) && requester.reads_before > 0 {
+            return Err(Unsent::Idle);
+        }
+        let in_flight = requester.next.saturating_sub(requester.una);
+        if in_flight >= requester.window {
+            return Err(Unsent::Idle);
+        }
+        let sequence = requester.next;
+        let into = sequence.saturating_sub(wqe.first);
+        // Below the length, which is a `u32`.
+        let offset = into.saturating_mul(u64::from(requester.mtu)) as u32;
+        let rest = wqe.length.saturating_sub(offset);
+        let (first, last) = (into == 0, sequence.saturating_add(1) == wqe.end());
+
+        if let SendOperation::Read { address, key } = wqe.operation {
+            let end = Requester::chunk_end(wqe, sequence);
+            let packets = end.saturating_sub(sequence);
+            //= rocev2 §7
+            //= R-QP-52
+            if requester.reads_in_flight >= requester.max_reads
+                || (in_flight > 0 && in_flight.saturating_add(packets) > requester.window)
+            {
+                return Err(Unsent::Idle);
+            }
+            let chunk = packets.saturating_mul(u64::from(requester.mtu));
+            let length = u64::from(rest).min(chunk) as u32;
+            let reth = RethRepr { address: address.wrapping_add(u64::from(offset)), r_key: key, length };
+            let headers = Headers {
+                opcode: Opcode::READ_REQUEST,
+                solicited: false,
+                ack_req: true,
+                psn: requester.psns.psn(sequence),
+                ext: Ext::Reth(reth),
+            };
+            let built =
+                build_frame(self.link.as_ref(), env, slot, &headers, 0, |_| Ok::<_, AccessError>(()))?;
+            requester.reads_in_flight = requester.reads_in_flight.saturating_add(1);
+            self.sent(env, end, true);
+            return built.map_err(|_| Unsent::Failed);
+        }
+
+        let len = rest.min(requester.mtu);
+        // Resends are answered early, so that what was lost again shows.
+        let again = sequence < requester.high;
+        let ack_req = last
+            || sequence & requester.ack_mask == requester.ack_mask
+            || in_flight.saturating_add(1) >= requester.window
+            || (again && in_flight == 0)
+            || self.rate.is_slow();
+        let headers = Headers {
+            opcode: opcode(wqe.operation, first, last),
+            //= R-QP-76
+            solicited: last && wqe.flags.contains(SendFlags::SOLICITED),
+            ack_req,
+            psn: requester.psns.psn(sequence),
+            ext: match wqe.operation {
+                //= R-QP-49
+                //= R-QP-50
+                SendOperation::Write { address, key } if first => {
+                    Ext::Reth(RethRepr { address, r_key: key, length: wqe.length })
+                }
+                SendOperation::SendInvalidate { key } if last => Ext::Ieth(IethRepr { r_key: key }),
+                _ => Ext::None,
+            },
+        };
+        let payload = self.send_queue.payload(wqe);
+        let cursor = &mut requester.cursor;
+        let built =
+            build_frame(self.link.as_ref(), env, slot, &headers, len as usize, |frame| match payload {
+                Payload::Inline(bytes) => {
+                    let bytes = bytes.get(offset as usize..).unwrap_or_default();
+                    frame.write(bytes.get(..len as usize).unwrap_or_default());
+                    Ok(())
+                }
+                Payload::Sges(sges) => {
+                    cursor.seek(sges, offset).map_err(|_| AccessError)?;
+                    cursor.walk(sges, len, AccessError, |sge, within, len| {
+                        env.shared.regions.read_local(env.qp.pd, sge, within, len, frame)
+                    })
+                }
+            })?;
+        let Ok(length) = built else {
+            //= R-QP-43
+            //= R-QP-44
+            self.requester.failed_request = Some((wqe.first, CompletionStatus::LocalProtection));
+            self.finish_failed_request(env);
+            return Err(Unsent::Idle);
+        };
+        self.sent(env, sequence.saturating_add(1), ack_req);
+        Ok(length)
+    }
+
+    /// Accounts for packets sent, up to `end`.
+    fn sent<R: RawMutex>(&mut self, env: &Env<'_, R>, end: u64, ack_req: bool) {
+        let requester = &mut self.requester;
+        let recovery = &mut requester.recovery;
+        if requester.next == requester.una {
+            recovery.start_waiting(requester.una, env.now);
+        }
+        let sequence = requester.next;
+        requester.next = end;
+        let first = sequence >= requester.high;
+        if ack_req {
+            recovery.record_ack_request(requester.una, sequence, end, first, env.now);
+        }
+        if !first {
+            env.shared.stats.retransmissions.inc();
+            requester.next = recovery.resume_after_resend(sequence, end);
+        }
+        requester.high = requester.high.max(requester.next);
+    }
+}
+
+/// The opcode of a packet of a SEND or WRITE.
+//= rocev2 §4
+const fn opcode(operation: SendOperation, first: bool, last: bool) -> Opcode {
+    match (operation, first, last) {
+        (SendOperation::Write { .. }, true, true) => Opcode::WRITE_ONLY,
+        (SendOperation::Write { .. }, true, false) => Opcode::WRITE_FIRST,
+        (SendOperation::Write { .. }, false, false) => Opcode::WRITE_MIDDLE,
+        (SendOperation::Write { .. }, false, true) => Opcode::WRITE_LAST,
+        (SendOperation::SendInvalidate { .. }, true, true) => Opcode::SEND_ONLY_INVALIDATE,
+        (SendOperation::SendInvalidate { .. }, false, true) => Opcode::SEND_LAST_INVALIDATE,
+        (_, true, true) => Opcode::SEND_ONLY,
+        (_, true, false) => Opcode::SEND_FIRST,
+        (_, false, false) => Opcode::SEND_MIDDLE,
+        (_, false, true) => Opcode::SEND_LAST,
+    }
+}

@@ -1,0 +1,186 @@
+//! State of the requester: which packets of the send queue are sent and acknowledged.
+//!
+//! Sequence numbers, oldest first. `una` and `next` are TCP's SND.UNA and SND.NXT (RFC 9293, section 3.3.1):
+//!
+//! ```text
+//!   una            next             high             send_queue.end()
+//!    | unanswered   | to be sent     | to be sent     |
+//!    |              | again          | for the first  |
+//!    |              |                | time           |
+//! ```
+//!
+//! A long READ is requested in chunks of [`READ_CHUNK`] packets. So the window bounds the responses in flight,
+//! and a lost response costs a request for the rest of one chunk. Chunk boundaries never move: a responder
+//! finds the rest of a chunk inside one READ that it remembers.
+
+use super::out_of_order::OutOfOrder;
+use super::peer::Peer;
+use super::recovery::{Recovery, Resend};
+use super::send_queue::Wqe;
+use super::sequence::SequenceSpace;
+use crate::config::Config;
+use crate::sge_cursor::SgeCursor;
+use crate::time::Instant;
+use crate::work::CompletionStatus;
+use roce_wire::PathMtu;
+
+/// Packets of response that one READ request on the wire asks for at most.
+const READ_CHUNK: u64 = 64;
+
+/// The requester half.
+#[derive(Debug)]
+pub(super) struct Requester {
+    pub(super) psns: SequenceSpace,
+    /// Bytes per packet.
+    pub(super) mtu: u32,
+    pub(super) window: u64,
+    /// A packet whose number has all of these bits asks for an acknowledgement.
+    pub(super) ack_mask: u64,
+    /// READ requests that may be on the wire at a time.
+    pub(super) max_reads: u32,
+
+    /// The oldest packet without an answer.
+    pub(super) una: u64,
+    /// The next packet to be sent.
+    pub(super) next: u64,
+    /// The first packet that was never sent.
+    pub(super) high: u64,
+    /// Which request, counted from the oldest, `next` belongs to.
+    pub(super) index: usize,
+    /// Requests before that which are READs.
+    pub(super) reads_before: usize,
+    /// READ requests on the wire.
+    pub(super) reads_in_flight: u32,
+    /// Where in the elements of the request at `index` the next packet's data is.
+    pub(super) cursor: SgeCursor,
+    /// Where in the elements of the oldest READ the next response's data goes.
+    pub(super) response_cursor: SgeCursor,
+    /// Responses to that READ that came before an earlier one.
+    pub(super) out_of_order: OutOfOrder,
+    /// Since a response was newest_after_gap: the last one that came, of those after it.
+    pub(super) newest_after_gap: Option<u64>,
+    /// A request that cannot be sent, by its first number, and how it will end once it is the oldest.
+    pub(super) failed_request: Option<(u64, CompletionStatus)>,
+    pub(super) recovery: Recovery,
+}
+
+impl Requester {
+    /// Before the peer is known.
+    pub(super) const IDLE: Self = Self {
+        psns: SequenceSpace::START_AT_ZERO,
+        mtu: PathMtu::Bytes256.bytes() as u32,
+        window: 2,
+        ack_mask: 0,
+        max_reads: 0,
+        una: 0,
+        next: 0,
+        high: 0,
+        index: 0,
+        reads_before: 0,
+        reads_in_flight: 0,
+        cursor: SgeCursor::START,
+        response_cursor: SgeCursor::START,
+        out_of_order: OutOfOrder::EMPTY,
+        newest_after_gap: None,
+        failed_request: None,
+        recovery: Recovery::IDLE,
+    };
+
+    pub(super) fn begin(&mut self, peer: &Peer, config: &Config) {
+        self.psns = SequenceSpace { start: peer.send_psn };
+        self.mtu = peer.mtu.bytes() as u32;
+        self.window = u64::from(config.window.clamp(2, 1 << 20));
+        self.ack_mask = u64::from(config.ack_every.clamp(1, 1 << 16).next_power_of_two() - 1);
+        self.max_reads = u32::from(peer.reads.outbound.min(config.max_reads.outbound));
+        self.recovery.begin(peer, config);
+    }
+
+    /// Nothing is sent or awaited any more.
+    pub(super) fn stop(&mut self) {
+        self.una = self.high;
+        self.next = self.high;
+        self.failed_request = None;
+        self.recovery.stop();
+    }
+
+    /// Whether something was sent that has not been answered.
+    pub(super) fn waiting(&self) -> bool {
+        self.una < self.next
+    }
+
+    /// The first number after the piece of `wqe`, a READ, that `sequence` belongs to.
+    pub(super) fn chunk_end(wqe: &Wqe, sequence: u64) -> u64 {
+        let into = sequence.saturating_sub(wqe.first);
+        let end = (into / READ_CHUNK).saturating_add(1).saturating_mul(READ_CHUNK);
+        wqe.first.saturating_add(end).min(wqe.end())
+    }
+
+    /// READ responses have come for all of `wqe` before `una`, after all before `before` had.
+    pub(super) fn responses_received(&mut self, wqe: &Wqe, before: u64) {
+        let chunks = Self::chunks(wqe, self.una).saturating_sub(Self::chunks(wqe, before));
+        self.reads_in_flight = self.reads_in_flight.saturating_sub(chunks);
+    }
+
+    /// How many pieces of `wqe`, a READ, end at `sequence` or before.
+    fn chunks(wqe: &Wqe, sequence: u64) -> u32 {
+        let into = sequence.saturating_sub(wqe.first);
+        let whole = if sequence >= wqe.end() { into.div_ceil(READ_CHUNK) } else { into / READ_CHUNK };
+        whole as u32
+    }
+
+    /// What to send again of `wqe`, the oldest READ, after a response was lost.
+    pub(super) fn resend_read(&self, wqe: &Wqe) -> Resend {
+        Resend::Read(wqe.end().min(self.high))
+    }
+
+    /// Goes on to the request after `wqe`, all of which has been sent, or done.
+    #[inline]
+    pub(super) fn advance_request(&mut self, wqe: &Wqe) {
+        self.reads_before = self.reads_before.saturating_add(usize::from(wqe.is_read()));
+        self.index = self.index.saturating_add(1);
+        self.cursor = SgeCursor::default();
+    }
+
+    /// The oldest request is complete and has left the queue.
+    pub(super) fn request_completed(&mut self, wqe: &Wqe) {
+        if let Some(index) = self.index.checked_sub(1) {
+            self.index = index;
+            self.reads_before = self.reads_before.saturating_sub(usize::from(wqe.is_read()));
+        } else {
+            self.cursor = SgeCursor::default();
+        }
+        if wqe.is_read() {
+            self.response_cursor = SgeCursor::default();
+            self.out_of_order = OutOfOrder::EMPTY;
+        }
+    }
+
+    /// Answers have arrived for all before `una`.
+    pub(super) fn handle_progress(&mut self, now: Instant) {
+        // What is answered need not be sent again.
+        if self.next < self.una {
+            self.next = self.una;
+            self.index = 0;
+            self.reads_before = 0;
+            self.cursor = SgeCursor::default();
+        }
+        self.recovery.handle_progress(self.una, now);
+    }
+
+    /// Goes back to the oldest unanswered packet, of `oldest`.
+    pub(super) fn go_back(&mut self, now: Instant, kind: Resend, oldest: Option<&Wqe>) {
+        self.recovery.record_go_back(self.una, self.high, kind, now);
+        self.next = self.una;
+        self.index = 0;
+        self.reads_before = 0;
+        // Those that are asked for again count again.
+        self.reads_in_flight = match (kind, oldest) {
+            (Resend::Read(resume), Some(wqe)) => {
+                let end = Self::chunk_end(wqe, self.una);
+                resume.saturating_sub(end).div_ceil(READ_CHUNK) as u32
+            }
+            _ => 0,
+        };
+        self.cursor = SgeCursor::default();
+    }
+}

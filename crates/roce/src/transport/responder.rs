@@ -1,0 +1,272 @@
+//! The responder: executes the peer's requests in PSN order, each once (IBTA Volume 1, section 9.7).
+//!
+//! Handling a packet sends nothing. It leaves at most one pending ACK for everything accepted, at most one
+//! pending NAK, and the READ responses still to send; `acknowledge` sends them.
+
+use lock_api::RawMutex;
+
+use super::env::Env;
+use super::inbound_reads::InboundRead;
+use super::rc_transport::RcTransport;
+use super::responder_state::{InboundMessage, MAX_LENGTH, MAX_UNACKNOWLEDGED};
+use crate::drop_reason::DropReason;
+use crate::region::access_rights::{Access, AccessError, KeyError};
+use crate::work::{CompletionKind, CompletionStatus};
+use roce_wire::{NakCode, Operation, Packet, RethRepr, Syndrome};
+
+/// A NAK that ends the connection, and how the receive ends that the message was using.
+#[derive(Clone, Copy, Debug)]
+struct FatalNak {
+    code: NakCode,
+    receive: CompletionStatus,
+}
+
+impl FatalNak {
+    const INVALID: Self = Self { code: NakCode::INVALID_REQUEST, receive: CompletionStatus::Flushed };
+    const ACCESS: Self = Self { code: NakCode::REMOTE_ACCESS, receive: CompletionStatus::LocalAccess };
+    /// The receive is too short.
+    const TOO_LONG: Self = Self { code: NakCode::INVALID_REQUEST, receive: CompletionStatus::LocalLength };
+    /// The receive's memory is not what it should be.
+    const PROTECTION: Self =
+        Self { code: NakCode::REMOTE_OPERATIONAL, receive: CompletionStatus::LocalProtection };
+}
+
+/// What became of a request packet that came in order.
+enum Execution {
+    /// It was executed, and uses this many PSNs.
+    Executed(u64),
+    /// No receive is posted for it.
+    NoReceive,
+}
+
+impl RcTransport {
+    /// A packet of the peer's requests.
+    pub(super) fn handle_request<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        packet: &Packet<'_>,
+    ) -> Result<(), DropReason> {
+        let stats = &env.shared.stats;
+        let responder = &mut self.responder;
+        let psn = packet.bth().psn();
+        let sequence = match responder.psns.sequence(psn, responder.expected) {
+            Some(sequence) if sequence == responder.expected => sequence,
+            Some(sequence) if sequence > responder.expected => {
+                stats.rx_out_of_order.inc();
+                responder.handle_gap(sequence);
+                return if self.store_out_of_order(env, sequence, packet) {
+                    Ok(())
+                } else {
+                    Err(DropReason::Sequence)
+                };
+            }
+            sequence => {
+                stats.rx_duplicates.inc();
+                responder.handle_duplicate(sequence.ok_or(DropReason::Sequence)?, packet);
+                return Ok(());
+            }
+        };
+        match self.execute(env, sequence, packet) {
+            Ok(Execution::Executed(packets)) => {
+                let responder = &mut self.responder;
+                responder.expected = sequence.saturating_add(packets);
+                responder.newest_after_gap = None;
+                responder.nak_pending = None;
+                //= rocev2 §6
+                responder.ack_pending |= packet.bth().ack_req()
+                    || responder.expected.saturating_sub(responder.acknowledged) >= MAX_UNACKNOWLEDGED;
+                if !responder.out_of_order.is_empty() {
+                    self.accept_stored(env, sequence);
+                }
+                Ok(())
+            }
+            Ok(Execution::NoReceive) => {
+                stats.rx_rnr.inc();
+                let responder = &mut self.responder;
+                responder.nak_pending = Some((Syndrome::rnr_nak(responder.rnr_code), sequence));
+                // What follows was sent before the peer knew: no news.
+                responder.newest_after_gap = Some(sequence);
+                Ok(())
+            }
+            Err(nak) => {
+                //= rocev2 §9
+                //= R-QP-58
+                self.responder.nak_pending = Some((Syndrome::nak(nak.code), sequence));
+                if core::mem::take(&mut self.current_receive.active) {
+                    env.complete_receive(self.current_receive.context, nak.receive);
+                }
+                self.fail(env, None);
+                Ok(())
+            }
+        }
+    }
+
+    /// A request packet whose turn it is.
+    fn execute<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        sequence: u64,
+        packet: &Packet<'_>,
+    ) -> Result<Execution, FatalNak> {
+        let info = packet.info();
+        let responder = &mut self.responder;
+        //= rocev2 §6
+        let in_sequence = match (responder.message, info.operation) {
+            (InboundMessage::None, _) => info.first,
+            (InboundMessage::Send, Operation::Send) | (InboundMessage::Write { .. }, Operation::Write) => {
+                !info.first
+            }
+            _ => false,
+        };
+        if !in_sequence || !info.payload.admits(packet.payload().len(), responder.mtu as usize) {
+            return Err(FatalNak::INVALID);
+        }
+        match info.operation {
+            Operation::Send => self.execute_send(env, packet),
+            Operation::Write => self.execute_write(env, packet),
+            Operation::Read => {
+                let reth = packet.reth().map(|reth| RethRepr::parse(&reth)).ok_or(FatalNak::INVALID)?;
+                self.queue_read(env, sequence, &reth)
+            }
+            // Atomics are not offered.
+            _ => Err(FatalNak::INVALID),
+        }
+    }
+
+    fn execute_send<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        packet: &Packet<'_>,
+    ) -> Result<Execution, FatalNak> {
+        if packet.info().first && !self.take_receive(env) {
+            return Ok(Execution::NoReceive);
+        }
+        let mut rest = packet.payload();
+        //= R-QP-46
+        let sges = self.current_receive.sges();
+        let mut cursor = self.current_receive.cursor;
+        cursor.walk(sges, rest.len() as u32, FatalNak::TOO_LONG, |sge, within, len| {
+            let (now, later) = rest.split_at_checked(len as usize).ok_or(FatalNak::TOO_LONG)?;
+            rest = later;
+            let stored = env.shared.regions.write_local(env.qp.pd, sge, within, now);
+            stored.map_err(|AccessError| FatalNak::PROTECTION)
+        })?;
+        self.current_receive.cursor = cursor;
+        if !packet.info().last {
+            self.responder.message = InboundMessage::Send;
+            return Ok(Execution::Executed(1));
+        }
+        let mut kind = CompletionKind::Receive;
+        if let Some(ieth) = packet.ieth() {
+            let key = ieth.r_key();
+            //= rocev2 §9
+            //= rocev2 §10
+            //= R-QP-77
+            //= R-QP-78
+            //= R-MR-48
+            let done = env.shared.regions.invalidate_remotely(env.qp.scope(), key);
+            done.map_err(|KeyError| FatalNak::ACCESS)?;
+            env.shared.stats.rx_invalidations.inc();
+            kind = CompletionKind::ReceiveInvalidate { key };
+        }
+        env.shared.stats.rx_sends.inc();
+        let bytes = self.current_receive.cursor.position;
+        self.complete_message(env, kind, packet.imm_dt(), packet.bth().solicited(), bytes);
+        Ok(Execution::Executed(1))
+    }
+
+    fn execute_write<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        packet: &Packet<'_>,
+    ) -> Result<Execution, FatalNak> {
+        let info = packet.info();
+        let payload = packet.payload();
+        let (address, key, total, left) = match (self.responder.message, packet.reth()) {
+            (InboundMessage::Write { address, key, total, left }, _) => (address, key, total, left),
+            (_, Some(reth)) => {
+                let reth = RethRepr::parse(&reth);
+                if reth.length > MAX_LENGTH {
+                    return Err(FatalNak::INVALID);
+                }
+                //= rocev2 §6
+                // All of the range, before the first byte; nothing at all when it is empty.
+                if reth.length > 0 {
+                    let right = Access::REMOTE_WRITE;
+                    let (key, length) = (reth.r_key, u64::from(reth.length));
+                    let checked =
+                        env.shared.regions.check_remote(env.qp.scope(), key, reth.address, length, right);
+                    checked.map_err(|AccessError| FatalNak::ACCESS)?;
+                }
+                (reth.address, reth.r_key, reth.length, reth.length)
+            }
+            _ => return Err(FatalNak::INVALID),
+        };
+        let left = match left.checked_sub(payload.len() as u32) {
+            Some(0) if info.last => 0,
+            Some(rest) if rest > 0 && !info.last => rest,
+            _ => return Err(FatalNak::INVALID),
+        };
+        let immediate = packet.imm_dt().is_some();
+        if immediate && !self.take_receive(env) {
+            return Ok(Execution::NoReceive);
+        }
+        if !payload.is_empty() {
+            // Again for each packet: the region may go meanwhile.
+            //= R-MR-17
+            let written = env.shared.regions.write_remote(env.qp.scope(), key, address, payload);
+            written.map_err(|AccessError| FatalNak::ACCESS)?;
+        }
+        if !info.last {
+            let address = address.wrapping_add(payload.len() as u64);
+            self.responder.message = InboundMessage::Write { address, key, total, left };
+            return Ok(Execution::Executed(1));
+        }
+        env.shared.stats.rx_writes.inc();
+        if immediate {
+            let kind = CompletionKind::Receive;
+            self.complete_message(env, kind, packet.imm_dt(), packet.bth().solicited(), total);
+        } else {
+            self.responder.end_message();
+        }
+        Ok(Execution::Executed(1))
+    }
+
+    /// Makes the oldest receive the current one; `false` when there is none.
+    fn take_receive<R: RawMutex>(&mut self, env: &Env<'_, R>) -> bool {
+        //= R-SRQ-1
+        match &env.qp.srq {
+            Some(srq) => {
+                let (taken, follow) = srq.take(&mut self.current_receive);
+                env.shared.queue_srq_notice(srq, follow);
+                taken
+            }
+            None => self.recv_queue.take(&mut self.current_receive),
+        }
+    }
+
+    fn queue_read<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        sequence: u64,
+        reth: &RethRepr,
+    ) -> Result<Execution, FatalNak> {
+        if reth.length > MAX_LENGTH {
+            return Err(FatalNak::INVALID);
+        }
+        if reth.length > 0 {
+            let (key, length) = (reth.r_key, u64::from(reth.length));
+            let right = Access::REMOTE_READ;
+            let checked = env.shared.regions.check_remote(env.qp.scope(), key, reth.address, length, right);
+            checked.map_err(|AccessError| FatalNak::ACCESS)?;
+        }
+        let packets = reth.length.div_ceil(self.responder.mtu.max(1)).max(1);
+        //= R-QP-54
+        if !self.responder.reads.push(InboundRead::new(sequence, packets, *reth)) {
+            return Err(FatalNak::INVALID);
+        }
+        env.shared.stats.rx_reads.inc();
+        self.responder.complete_msn();
+        Ok(Execution::Executed(u64::from(packets)))
+    }
+}

@@ -1,0 +1,44 @@
+//! The transport timer (IBTA Volume 1, section 9.7): retransmission after an ACK timeout, and the wait after
+//! an RNR NAK.
+
+use lock_api::RawMutex;
+
+use super::env::Env;
+use super::rc_transport::RcTransport;
+use super::recovery::Resend;
+use super::state::State;
+use crate::time::Instant;
+use crate::work::CompletionStatus;
+
+impl RcTransport {
+    /// When something is to be done without a packet.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        if self.state != State::Rts {
+            return None;
+        }
+        let recovery = &self.requester.recovery;
+        //= rocev2 §7
+        if let Some(until) = recovery.rnr_until {
+            return Some(until);
+        }
+        self.requester.waiting().then(|| recovery.deadline(self.requester.una))
+    }
+
+    pub(super) fn check_deadline<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+        if self.deadline().is_none_or(|deadline| deadline > env.now) {
+            return;
+        }
+        let requester = &mut self.requester;
+        if requester.recovery.end_rnr_wait(env.now) {
+            // The requester has gone back when the NAK came.
+            return;
+        }
+        env.shared.stats.timeouts.inc();
+        if !requester.recovery.may_retry(env.now) {
+            self.fail(env, Some(CompletionStatus::RetryExceeded));
+            return;
+        }
+        requester.recovery.back_off();
+        requester.go_back(env.now, Resend::Probe, None);
+    }
+}
