@@ -7,8 +7,8 @@ use core::ptr::null_mut;
 use core::slice;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
+use fallible::{AliasableBox, vec};
 use ndk_abi::netio::{
     AF_INET, AF_INET6, AF_UNSPEC, CancelMibChangeNotify2, FreeMibTable, GetBestRoute2, GetIpNetEntry2,
     GetUnicastIpAddressTable, IN_ADDR, IN_ADDR_S_un, IN6_ADDR, IN6_ADDR_u, MIB_IPFORWARD_ROW2,
@@ -19,7 +19,7 @@ use ndk_abi::netio::{
 use ndk_abi::nt::{HANDLE, NT_SUCCESS, STATUS_INSUFFICIENT_RESOURCES, STATUS_NO_MEMORY};
 use ndk_provider::Provider;
 use ndk_provider::environment::ResolveError;
-use nt::{SpinLock, try_box};
+use nt::SpinLock;
 
 /// The network interface that an adapter is to the system.
 #[derive(Clone, Copy)]
@@ -33,7 +33,7 @@ pub struct Interface {
 ///
 /// Between a change and its notification the answer is the old one, as it is for every user of addresses.
 pub struct Addresses {
-    shared: Box<Shared>,
+    shared: AliasableBox<Shared>,
     /// Null if the system gave no notifications, or gives none any more.
     notification: AtomicPtr<c_void>,
 }
@@ -60,16 +60,15 @@ impl Addresses {
     pub fn watch(luid: NET_LUID) -> Option<Self> {
         let list = SpinLock::new(List { reading: 0, told: true, addresses: Vec::new() });
         let (readings, provider) = (AtomicU64::new(0), AtomicPtr::new(null_mut()));
-        let shared = try_box(Shared { luid, list, readings, provider })?;
+        let shared = AliasableBox::try_new(Shared { luid, list, readings, provider }).ok()?;
         let this = Self { shared, notification: AtomicPtr::new(null_mut()) };
-        let context: *const Shared = &raw const *this.shared;
         let mut notification = null_mut();
         // SAFETY: the context lives until `drop` has cancelled the notification, which waits for callbacks.
         let status = unsafe {
             NotifyUnicastIpAddressChange(
                 AF_UNSPEC,
                 Some(changed),
-                context.cast_mut().cast(),
+                this.shared.as_ptr().cast(),
                 0,
                 &raw mut notification,
             )
@@ -147,17 +146,15 @@ impl Shared {
                     .contains(&row.DadState)
         };
         let usable = || rows.iter().filter(usable).filter_map(|row| address(&row.Address));
-        let mut addresses = Vec::new();
-        let room = addresses.try_reserve_exact(usable().count());
-        for address in usable() {
-            if addresses.len() < addresses.capacity() {
-                addresses.push(address);
-            }
-        }
+        let addresses = vec::with_capacity(usable().count()).and_then(|mut addresses| {
+            usable().try_for_each(|address| vec::push_within_capacity(&mut addresses, address))?;
+            Ok(addresses)
+        });
         // SAFETY: from `GetUnicastIpAddressTable`, freed once; `rows` is not used any more.
         unsafe { FreeMibTable(table.cast()) };
+        let Ok(mut addresses) = addresses else { return };
         let mut list = self.list.lock();
-        if room.is_err() || reading <= list.reading {
+        if reading <= list.reading {
             return;
         }
         list.reading = reading;

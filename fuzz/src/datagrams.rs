@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use roce::{AcceptSpec, Arc, ConnId, ConnectSpec, ListenerId, Qp, ReadLimits};
+use fallible::Arc;
+use roce::{AcceptSpec, ConnId, ConnectSpec, ListenerId, Qp, ReadLimits};
 use roce_wire::cm::{
     About, CmMessage, CommId, DrepRepr, DreqRepr, MraRepr, RejReason, RejRepr, RepRepr, RtuRepr, ServiceId,
     TransportService,

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use fallible::Arc;
 use roce::{
-    AcceptSpec, Access, Arc, Completion, Config, ConnEvent, ConnId, ConnectSpec, Cq, Engine, EngineEvent,
-    Instant, ListenSpec, Pd, Qp, QpSpec, ReadLimits, Region, Transmit, Verdict,
+    AcceptSpec, Access, Completion, Config, ConnEvent, ConnId, ConnectSpec, Cq, Engine, EngineEvent, Instant,
+    ListenSpec, Pd, Qp, QpSpec, ReadLimits, Region, Transmit, Verdict,
 };
 use roce_wire::cm::{CmMessage, CommId, IpCm, IpEnds, ReqRepr, RtuRepr, ServiceId, TransportService};
 use roce_wire::{Gid, PKEY_DEFAULT, Packet, PathMtu, Psn, Qpn, cm};

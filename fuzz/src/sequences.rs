@@ -8,9 +8,10 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use fallible::Arc;
 use roce::{
-    Arc, CompletionStatus, PRIVILEGED_KEY, Qp, RecvRequest, SendData, SendFlags, SendOperation, SendRequest,
-    Sge, Verdict,
+    CompletionStatus, PRIVILEGED_KEY, Qp, RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Sge,
+    Verdict,
 };
 use roce_wire::icrc::Crc;
 use roce_wire::{

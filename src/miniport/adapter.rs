@@ -2,9 +2,9 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
+use fallible::Arc;
 use ndk_abi::ndis::{NDIS_HANDLE, NDIS_STATUS_PAUSED, NdisMPauseComplete};
 use nt::SpinLock;
-use roce::Arc;
 
 use super::receive::ReceivePool;
 use super::send;

@@ -6,6 +6,7 @@
 use alloc::boxed::Box;
 use core::mem::MaybeUninit;
 
+use fallible::{Arc, try_box};
 use ndk_abi::ndis::{
     IF_TYPE_ETHERNET_CSMACD, NDIS_HANDLE, NDIS_INTERFACE_TYPE, NDIS_MAC_OPTION_COPY_LOOKAHEAD_DATA,
     NDIS_MAC_OPTION_NO_LOOPBACK, NDIS_MAC_OPTION_TRANSFERS_NOT_PEND, NDIS_MEDIUM,
@@ -20,8 +21,6 @@ use ndk_abi::ndis::{
     NET_IF_ACCESS_TYPE, NET_IF_CONNECTION_TYPE, NET_IF_DIRECTION_TYPE, NET_IF_MEDIA_CONNECT_STATE,
     NET_IF_MEDIA_DUPLEX_STATE, NdisMSetMiniportAttributes,
 };
-use nt::try_box;
-use roce::Arc;
 use virtio_net::{Control, Layout, NetConfig, Nic, Options};
 
 use super::adapter::{Adapter, MAX_MULTICAST, Parts, StationAddresses};
@@ -70,7 +69,7 @@ unsafe fn bring_up(
     parameters: *const NDIS_MINIPORT_INIT_PARAMETERS,
 ) -> Result<(), Failure> {
     // The context is registered first and complete last: NDIS does not use it before initialization has succeeded.
-    let slot = try_box(MaybeUninit::<Adapter>::uninit()).ok_or(Failure::NoResources)?;
+    let slot = try_box(MaybeUninit::<Adapter>::uninit()).map_err(|_| Failure::NoResources)?;
     set_registration_attributes(handle, &slot)?;
     let configuration = Configuration::read(handle).map_err(Failure::Configuration)?;
     // SAFETY: this function's contract.

@@ -5,6 +5,7 @@ pub mod oid;
 use core::net::IpAddr;
 use core::ptr::null_mut;
 
+use fallible::Arc;
 use ndk_abi::ndis::{
     NDIS_DRIVER_OPTIONAL_HANDLERS, NDIS_HANDLE, NDIS_MINIPORT_ADAPTER_ATTRIBUTES,
     NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES, NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
@@ -23,7 +24,7 @@ use ndk_abi::ndk::{
 use ndk_provider::environment::{Environment, Link, Path, ResolveError};
 use ndk_provider::{Config, Pending, Provider};
 use nt::{Event, Owner, SpinLock, WorkItem};
-use roce::{Arc, CongestionConfig, DcqcnConfig};
+use roce::{CongestionConfig, DcqcnConfig};
 
 use crate::config::{self, Configuration, CreateCompletion};
 use crate::events::{Failure, Request};

@@ -3,11 +3,11 @@
 //! The ISR only queues the DPC. The DPC finds its target through an [`InterruptContext`], because NDIS wants the
 //! context before the adapter it leads to is complete.
 
-use alloc::boxed::Box;
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use fallible::AliasableBox;
 use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_INTERRUPT_TYPE, NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS,
     NDIS_MINIPORT_INTERRUPT_REVISION_1, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
@@ -15,7 +15,6 @@ use ndk_abi::ndis::{
     NDIS_STATUS_SUCCESS, NdisMDeregisterInterruptEx, NdisMQueueDpcEx, NdisMRegisterInterruptEx,
 };
 use ndk_abi::nt::{BOOLEAN, GROUP_AFFINITY, KeGetCurrentProcessorNumberEx, PROCESSOR_NUMBER};
-use nt::try_box;
 
 use crate::events::{Failure, Request};
 
@@ -35,7 +34,7 @@ struct InterruptContext<T> {
 /// The registered interrupt. Dropping it waits for running ISRs and DPCs.
 pub struct Interrupt<T> {
     handle: NDIS_HANDLE,
-    context: Box<InterruptContext<T>>,
+    context: AliasableBox<InterruptContext<T>>,
 }
 
 // SAFETY: a handle that NDIS takes on any thread, and an atomic pointer.
@@ -46,8 +45,8 @@ unsafe impl<T: Sync> Sync for Interrupt<T> {}
 impl<T: MessageHandler + Sync> Interrupt<T> {
     /// Registers for message interrupts. Until [`aim`](Self::aim) they are swallowed. `PASSIVE_LEVEL`.
     pub fn register(adapter: NDIS_HANDLE) -> Result<Self, Failure> {
-        let context = try_box(InterruptContext { target: AtomicPtr::<T>::new(null_mut()) });
-        let context = context.ok_or(Failure::NoResources)?;
+        let context = AliasableBox::try_new(InterruptContext { target: AtomicPtr::new(null_mut()) });
+        let context = context.map_err(|_| Failure::NoResources)?;
         let mut characteristics = NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS {
             Header: NDIS_OBJECT_HEADER {
                 Type: NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
@@ -68,12 +67,11 @@ impl<T: MessageHandler + Sync> Interrupt<T> {
             MessageInfoTable: null_mut(),
         };
         let mut handle = null_mut();
-        let pointer: *const InterruptContext<T> = &raw const *context;
         // SAFETY: the characteristics are complete; the context lives until `drop` has deregistered.
         let status = unsafe {
             NdisMRegisterInterruptEx(
                 adapter,
-                pointer.cast_mut().cast(),
+                context.as_ptr().cast(),
                 &raw mut characteristics,
                 &raw mut handle,
             )

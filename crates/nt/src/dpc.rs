@@ -1,69 +1,28 @@
-//! The deferred procedure call: run soon, at `DISPATCH_LEVEL`, on nobody's stack.
+//! The deferred procedure call: run soon, at `DISPATCH_LEVEL`, on a stack of the processor.
 
-use crate::boxed::try_box;
+use crate::callback::Callback;
 use crate::sys;
-use alloc::boxed::Box;
-use core::ffi::c_void;
 
 /// A `KDPC` with the routine it runs.
 ///
 /// Queueing one that is queued already changes nothing; queueing one whose routine is running makes it run
 /// again, possibly at the same time on another processor.
-pub struct Dpc {
-    /// `Some` until dropped.
-    object: Option<sys::Dpc>,
-    context: *mut c_void,
-    free: unsafe fn(*mut c_void),
-}
-
-// SAFETY: the routine is `Send + Sync` by the bound of `try_new`; a KDPC is queued from any thread.
-unsafe impl Send for Dpc {}
-// SAFETY: as above.
-unsafe impl Sync for Dpc {}
+///
+/// Dropping it removes it from its queue and waits for a running routine: at `PASSIVE_LEVEL`, and not from the
+/// routine itself.
+pub struct Dpc(sys::Dpc);
 
 impl Dpc {
-    /// A DPC that is not queued; `None` when pool has run dry. IRQL <= `DISPATCH_LEVEL`.
+    /// Returns a DPC that is not queued, or `None` if there is no memory. IRQL <= `DISPATCH_LEVEL`.
+    #[must_use]
     pub fn try_new<F: Fn() + Send + Sync + 'static>(routine: F) -> Option<Self> {
-        let context = Box::into_raw(try_box(routine)?).cast::<c_void>();
-        let mut dpc = Self { object: None, context, free: free::<F> };
-        // SAFETY: `run::<F>` gets `context`, which holds an `F` until `drop`, and `drop` takes the DPC out of
-        // its queue and waits for the routine first. On failure `dpc` is dropped here and frees it.
-        dpc.object = Some(unsafe { sys::Dpc::try_new(run::<F>, context) }?);
-        Some(dpc)
+        sys::Dpc::try_new(Callback::try_new(routine).ok()?).map(Self)
     }
 
     /// Runs the routine soon. IRQL <= `DISPATCH_LEVEL`.
     pub fn queue(&self) {
-        if let Some(object) = &self.object {
-            object.queue();
-        }
+        self.0.queue();
     }
-}
-
-impl Drop for Dpc {
-    /// Takes it out of its queue and waits for a running routine. `PASSIVE_LEVEL`; not from the routine
-    /// itself.
-    fn drop(&mut self) {
-        drop(self.object.take());
-        // SAFETY: `context` came from `Box::into_raw` of the type `free` was made for; the DPC is gone and
-        // with it the routine's only other user.
-        unsafe { (self.free)(self.context) };
-    }
-}
-
-/// # Safety
-/// `context` points to an `F`.
-unsafe fn run<F: Fn()>(context: *mut c_void) {
-    // SAFETY: the caller's promise; `F` is only ever borrowed shared.
-    let routine = unsafe { &*context.cast::<F>() };
-    routine();
-}
-
-/// # Safety
-/// `context` came from `Box::<F>::into_raw` and is not used again.
-unsafe fn free<F>(context: *mut c_void) {
-    // SAFETY: the caller's promise.
-    drop(unsafe { Box::from_raw(context.cast::<F>()) });
 }
 
 #[cfg(test)]

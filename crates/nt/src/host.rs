@@ -3,6 +3,7 @@
 //! Physical memory is the process's own: the frame number of a page is its address divided by the page size,
 //! so that a list over contiguous host memory can be "mapped" and any other cannot.
 
+use crate::callback::Callback;
 use ndk_abi::nt::MDL;
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -100,19 +101,19 @@ struct Schedule {
 pub struct Timer {
     schedule: Arc<(Mutex<Schedule>, Condvar)>,
     thread: Option<JoinHandle<()>>,
+    /// Freed after `drop` has joined the thread.
+    _callback: Callback,
 }
 
 struct Context(*mut c_void);
-// SAFETY: what it points to is `Send + Sync`, as `try_new` demands.
+// SAFETY: the context of a `Callback`, or of a work item's routine, both of which may run on any thread.
 unsafe impl Send for Context {}
 
 impl Timer {
-    /// # Safety
-    /// `context` is what `routine` wants, may be used from any thread, and outlives the timer.
-    pub unsafe fn try_new(routine: unsafe fn(*mut c_void), context: *mut c_void) -> Option<Self> {
+    pub fn try_new(callback: Callback) -> Option<Self> {
         let schedule = Arc::new((Mutex::new(Schedule::default()), Condvar::new()));
         let own = Arc::clone(&schedule);
-        let context = Context(context);
+        let context = Context(callback.context());
         let thread = std::thread::Builder::new().name("timer".into()).spawn(move || {
             let context = context;
             IRQL.set(crate::irql::DISPATCH_LEVEL);
@@ -124,9 +125,8 @@ impl Timer {
                     Some(due) if due <= now => {
                         schedule.due = None;
                         drop(schedule);
-                        // SAFETY: the promise of `try_new`; `drop` joins this thread before the context
-                        // goes.
-                        unsafe { routine(context.0) };
+                        // SAFETY: `drop` joins this thread before it frees the callback.
+                        unsafe { Callback::call(context.0) };
                         held(mutex)
                     }
                     Some(due) => {
@@ -136,7 +136,7 @@ impl Timer {
                 };
             }
         });
-        Some(Self { schedule, thread: Some(thread.ok()?) })
+        Some(Self { schedule, thread: Some(thread.ok()?), _callback: callback })
     }
 
     /// Due in `units` of 100 ns.
@@ -161,11 +161,8 @@ impl Drop for Timer {
 pub struct Dpc(Timer);
 
 impl Dpc {
-    /// # Safety
-    /// As [`Timer::try_new`].
-    pub unsafe fn try_new(routine: unsafe fn(*mut c_void), context: *mut c_void) -> Option<Self> {
-        // SAFETY: the caller's promise.
-        unsafe { Timer::try_new(routine, context) }.map(Self)
+    pub fn try_new(callback: Callback) -> Option<Self> {
+        Timer::try_new(callback).map(Self)
     }
 
     pub fn queue(&self) {

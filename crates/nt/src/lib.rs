@@ -6,14 +6,14 @@
 //! host backend keeps the kernel's manners: it tracks a per-thread IRQL, a spin lock raises it, a timer
 //! callback runs at `DISPATCH_LEVEL`, a work item at `PASSIVE_LEVEL`.
 //!
-//! Nothing here allocates without telling: constructors that need pool return `Option`, [`try_box`] is the
-//! one way to a `Box`. This crate and the few FFI modules above it are the only places with `unsafe`.
+//! Nothing here allocates without telling: constructors that need pool memory return `Option`, through the
+//! `fallible` crate. This crate and the few FFI modules above it are the only places with `unsafe`.
 
 #![cfg_attr(windows, no_std)]
 
 extern crate alloc;
 
-mod boxed;
+mod callback;
 mod dpc;
 mod entropy;
 mod event;
@@ -32,7 +32,6 @@ mod sys;
 #[path = "nt.rs"]
 mod sys;
 
-pub use boxed::{try_box, try_box_or_return};
 pub use dpc::Dpc;
 pub use entropy::entropy;
 pub use event::Event;

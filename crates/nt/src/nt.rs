@@ -1,6 +1,5 @@
 //! NT backend: the kernel's own functions.
 
-use alloc::boxed::Box;
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
@@ -17,7 +16,9 @@ use ndk_abi::nt::{
     MEMORY_CACHING_TYPE, MmMapLockedPagesSpecifyCache, MmUnmapLockedPages,
 };
 
-use crate::boxed::try_box;
+use fallible::AliasableBox;
+
+use crate::callback::Callback;
 use crate::irql::DISPATCH_LEVEL;
 
 pub fn irql() -> u8 {
@@ -64,8 +65,8 @@ pub fn fill_random(bytes: &mut [u8; 32]) -> bool {
     status == STATUS_SUCCESS
 }
 
-/// In a box: a KEVENT holds the head of its own waiters' list and must not move.
-pub struct Event(Box<UnsafeCell<MaybeUninit<KEVENT>>>);
+/// On the heap: a KEVENT contains the head of its list of waiters and must not move.
+pub struct Event(AliasableBox<UnsafeCell<MaybeUninit<KEVENT>>>);
 
 // SAFETY: the dispatcher lock guards a KEVENT; only its functions touch it.
 unsafe impl Send for Event {}
@@ -77,7 +78,7 @@ const STATUS_SUCCESS: i32 = 0;
 
 impl Event {
     pub fn try_new() -> Option<Self> {
-        let event = Self(try_box(UnsafeCell::new(MaybeUninit::zeroed()))?);
+        let event = Self(AliasableBox::try_new(UnsafeCell::new(MaybeUninit::zeroed())).ok()?);
         // SAFETY: the memory is a KEVENT's, does not move, and outlives every use through `self`.
         unsafe { KeInitializeEvent(event.as_ptr(), EVENT_TYPE::NotificationEvent, 0) };
         Some(event)
@@ -111,30 +112,25 @@ impl Event {
     }
 }
 
-/// What a DPC or timer calls: one allocation that lives as long as the object.
-struct Callback {
-    routine: unsafe fn(*mut c_void),
-    context: *mut c_void,
-}
-
 /// Due when it says, not at the next tick of the clock.
 const EX_TIMER_HIGH_RESOLUTION: u32 = 4;
 
+/// The callback is freed after `drop` has deleted the kernel's timer.
 pub struct Timer {
     timer: *mut ndk_abi::nt::EX_TIMER,
-    /// Pointed to by the kernel's timer.
-    _callback: Box<Callback>,
+    _callback: Callback,
 }
 
+// SAFETY: the kernel's timer may be set and deleted from any thread.
+unsafe impl Send for Timer {}
+// SAFETY: as above; `ExSetTimer` takes the kernel's own lock.
+unsafe impl Sync for Timer {}
+
 impl Timer {
-    /// # Safety
-    /// `context` is what `routine` wants, may be used from any thread, and outlives the timer.
-    pub unsafe fn try_new(routine: unsafe fn(*mut c_void), context: *mut c_void) -> Option<Self> {
-        let mut callback = try_box(Callback { routine, context })?;
-        let pointer = (&raw mut *callback).cast();
-        // SAFETY: the callback block lives until `drop` has deleted the timer and waited for its callback.
-        let timer = unsafe { ExAllocateTimer(Some(fire), pointer, EX_TIMER_HIGH_RESOLUTION) };
-        // Made only then: dropping one deletes its timer.
+    pub fn try_new(callback: Callback) -> Option<Self> {
+        // SAFETY: the callback lives until `drop` has deleted the timer and waited for its routine.
+        let timer = unsafe { ExAllocateTimer(Some(fire), callback.context(), EX_TIMER_HIGH_RESOLUTION) };
+        // Constructed only on success, since dropping a `Timer` deletes the kernel's timer.
         (!timer.is_null()).then(|| Self { timer, _callback: callback })
     }
 
@@ -153,43 +149,41 @@ impl Drop for Timer {
 }
 
 unsafe extern "efiapi" fn fire(_timer: *mut ndk_abi::nt::EX_TIMER, context: *mut c_void) {
-    // SAFETY: the context is the block `Timer::try_new` made; see there for its life.
-    let callback = unsafe { &*context.cast::<Callback>() };
-    // SAFETY: the promise of `Timer::try_new`.
-    unsafe { (callback.routine)(callback.context) };
+    // SAFETY: the context of a callback that outlives the kernel's timer.
+    unsafe { Callback::call(context) };
 }
 
-/// The KDPC and what it calls, in one allocation that does not move.
-pub struct Dpc(Box<Deferred>);
-
-struct Deferred {
-    dpc: UnsafeCell<MaybeUninit<KDPC>>,
-    callback: Callback,
+/// The callback is freed after `drop` has waited for the routine.
+pub struct Dpc {
+    /// On the heap: a queued KDPC is linked into the processor's queue and must not move.
+    dpc: AliasableBox<UnsafeCell<MaybeUninit<KDPC>>>,
+    _callback: Callback,
 }
+
+// SAFETY: a KDPC is queued and removed from any thread.
+unsafe impl Send for Dpc {}
+// SAFETY: as above; its functions take the queue's lock.
+unsafe impl Sync for Dpc {}
 
 impl Dpc {
-    /// # Safety
-    /// `context` is what `routine` wants, may be used from any thread, and outlives the DPC.
-    pub unsafe fn try_new(routine: unsafe fn(*mut c_void), context: *mut c_void) -> Option<Self> {
-        let dpc = UnsafeCell::new(MaybeUninit::zeroed());
-        let deferred = try_box(Deferred { dpc, callback: Callback { routine, context } })?;
-        let callback = (&raw const deferred.callback).cast_mut().cast();
-        // SAFETY: the memory is a KDPC's and does not move; the callback block beside it lives until `drop`
-        // has waited for the routine.
-        unsafe { KeInitializeDpc(deferred.dpc.get().cast(), Some(defer), callback) };
-        Some(Self(deferred))
+    pub fn try_new(callback: Callback) -> Option<Self> {
+        let dpc = AliasableBox::try_new(UnsafeCell::new(MaybeUninit::zeroed())).ok()?;
+        // SAFETY: the memory is a KDPC's and does not move; the callback lives until `drop` has waited for
+        // the routine.
+        unsafe { KeInitializeDpc(dpc.get().cast(), Some(defer), callback.context()) };
+        Some(Self { dpc, _callback: callback })
     }
 
     pub fn queue(&self) {
         // SAFETY: initialised; the arguments are not used.
-        unsafe { KeInsertQueueDpc(self.0.dpc.get().cast(), null_mut(), null_mut()) };
+        unsafe { KeInsertQueueDpc(self.dpc.get().cast(), null_mut(), null_mut()) };
     }
 }
 
 impl Drop for Dpc {
     fn drop(&mut self) {
         // SAFETY: initialised; after this it is in no queue.
-        unsafe { KeRemoveQueueDpc(self.0.dpc.get().cast()) };
+        unsafe { KeRemoveQueueDpc(self.dpc.get().cast()) };
         // SAFETY: at PASSIVE_LEVEL; returns when routines already taken from a queue have returned.
         unsafe { KeFlushQueuedDpcs() };
     }
@@ -201,10 +195,8 @@ unsafe extern "efiapi" fn defer(
     _first: *mut c_void,
     _second: *mut c_void,
 ) {
-    // SAFETY: the context is the block `Dpc::try_new` made; see there for its life.
-    let callback = unsafe { &*context.cast::<Callback>() };
-    // SAFETY: the promise of `Dpc::try_new`.
-    unsafe { (callback.routine)(callback.context) };
+    // SAFETY: the context of a callback that outlives the KDPC.
+    unsafe { Callback::call(context) };
 }
 
 /// What a work item runs: the context, and the work item itself.

@@ -1,9 +1,9 @@
 //! Work items: one call at `PASSIVE_LEVEL`, on a thread of the kernel.
 
-use crate::boxed::try_box_or_return;
 use crate::sys;
 use alloc::boxed::Box;
 use core::ffi::c_void;
+use fallible::try_box_or_return;
 
 /// The NDIS object in whose name work items are allocated: a miniport adapter or driver handle. NDIS keeps
 /// the driver loaded until their routines have returned. Ignored on hosts.

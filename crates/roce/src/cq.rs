@@ -8,10 +8,10 @@
 use alloc::vec::Vec;
 use lock_api::{Mutex, RawMutex};
 
-use crate::arc::Arc;
 use crate::error::CreateError;
-use crate::room;
 use crate::work::{Completion, CompletionStatus};
+use fallible::Arc;
+use fallible::vec;
 
 /// What an armed queue tells of. In the order of the merge rule: of two arms the greater one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -134,7 +134,7 @@ impl<R: RawMutex> Cq<R> {
             return Err(CreateError::Invalid);
         }
         //= R-CQ-31
-        let entries = room::filled(depth as usize, None)?;
+        let entries = vec::filled(depth as usize, None)?;
         let state = Mutex::new(Ring {
             entries,
             head: 0,

@@ -1,6 +1,6 @@
 //! Why a command was refused. The provider maps each of these to one NTSTATUS.
 
-use crate::arc::OutOfMemory;
+use fallible::AllocError;
 
 /// Why an object could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,14 +14,8 @@ pub enum CreateError {
     Invalid,
 }
 
-impl From<OutOfMemory> for CreateError {
-    fn from(_: OutOfMemory) -> Self {
-        Self::OutOfMemory
-    }
-}
-
-impl From<alloc::collections::TryReserveError> for CreateError {
-    fn from(_: alloc::collections::TryReserveError) -> Self {
+impl From<AllocError> for CreateError {
+    fn from(_: AllocError) -> Self {
         Self::OutOfMemory
     }
 }
@@ -74,14 +68,8 @@ pub enum ConnError {
     TooMany,
 }
 
-impl From<OutOfMemory> for ConnError {
-    fn from(_: OutOfMemory) -> Self {
-        Self::OutOfMemory
-    }
-}
-
-impl From<alloc::collections::TryReserveError> for ConnError {
-    fn from(_: alloc::collections::TryReserveError) -> Self {
+impl From<AllocError> for ConnError {
+    fn from(_: AllocError) -> Self {
         Self::OutOfMemory
     }
 }

@@ -3,11 +3,11 @@
 
 use lock_api::RawMutex;
 
-use crate::arc::Arc;
 use crate::cq::Cq;
 use crate::error::CreateError;
-use crate::fifo::Fifo;
 use crate::srq::Srq;
+use fallible::Arc;
+use fallible::Fifo;
 
 /// Queues with a notice, each at most once.
 pub(crate) struct EventQueue<R: RawMutex> {

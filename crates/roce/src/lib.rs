@@ -52,7 +52,6 @@
 
 extern crate alloc;
 
-mod arc;
 mod cm;
 mod config;
 mod congestion;
@@ -62,7 +61,6 @@ mod drop_reason;
 mod engine;
 mod error;
 mod event_queue;
-mod fifo;
 mod memory;
 mod object_table;
 mod qp;
@@ -70,7 +68,6 @@ mod qp_attributes;
 mod random;
 mod recv_queue;
 mod region;
-mod room;
 mod sge_cursor;
 mod shared;
 mod srq;
@@ -82,7 +79,6 @@ mod timer_wheel;
 mod transport;
 mod work;
 
-pub use arc::{Arc, OutOfMemory};
 pub use config::Config;
 pub use congestion::{CongestionConfig, CongestionMode, DcqcnConfig};
 pub use conn::{

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use core::ptr::NonNull;
 
 use crate::error::CreateError;
-use crate::room;
+use fallible::vec;
 use roce_wire::Frame;
 
 /// A piece of contiguous memory.
@@ -68,7 +68,7 @@ impl Backing {
             return Ok(());
         }
         let length = self.length.checked_add(len as u64).ok_or(CreateError::Invalid)?;
-        room::push(&mut self.segments, Segment { start: self.length, base, len })?;
+        vec::push(&mut self.segments, Segment { start: self.length, base, len })?;
         self.length = length;
         Ok(())
     }

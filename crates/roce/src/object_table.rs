@@ -23,10 +23,10 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use lock_api::{Mutex, RawMutex};
 
-use crate::arc::Arc;
 use crate::error::CreateError;
 use crate::random::{Permutation, Random};
-use crate::room;
+use fallible::Arc;
+use fallible::vec;
 
 /// ObjectTable are allocated by so many at a time, and stay until the table goes.
 const CHUNK_BITS: u32 = 8;
@@ -119,7 +119,7 @@ impl<T, R: RawMutex> ObjectTable<T, R> {
         let index_bits = limit.next_power_of_two().trailing_zeros().max(CHUNK_BITS);
         let free = Free { next: Vec::new(), head: NIL, tail: NIL, live: 0, random: random.fork() };
         let mut chunks = Vec::new();
-        room::grow_to(&mut chunks, limit.div_ceil(CHUNK as u32) as usize, AtomicPtr::default)?;
+        vec::grow_to(&mut chunks, limit.div_ceil(CHUNK as u32) as usize, AtomicPtr::default)?;
         Ok(Self {
             chunks,
             codes: Codes { permutation: Permutation::try_new(random)?, index_bits },
@@ -241,18 +241,17 @@ impl<T, R: RawMutex> ObjectTable<T, R> {
     fn grow(&self, free: &mut Free) -> Result<(), CreateError> {
         let first = free.next.len();
         let place = self.chunks.get(first >> CHUNK_BITS).ok_or(CreateError::TooMany)?;
-        free.next.try_reserve_exact(CHUNK)?;
-        let mut chunk: Vec<Slot<T>> = Vec::new();
-        chunk.try_reserve_exact(CHUNK)?;
+        vec::reserve_exact(&mut free.next, first + CHUNK)?;
+        let mut chunk: Vec<Slot<T>> = vec::with_capacity(CHUNK)?;
         for _ in 0..CHUNK {
             // Generations begin anywhere.
             let generation = free.random.below(self.codes.generations());
             let state = AtomicU64::new(u64::from(generation) << GENERATION_AT);
-            room::push_reserved(&mut chunk, Slot { state, value: UnsafeCell::new(None) })?;
+            vec::push_within_capacity(&mut chunk, Slot { state, value: UnsafeCell::new(None) })?;
         }
         for i in 0..CHUNK {
             let index = (first + i) as u32;
-            room::push_reserved(&mut free.next, if i + 1 == CHUNK { NIL } else { index + 1 })?;
+            vec::push_within_capacity(&mut free.next, if i + 1 == CHUNK { NIL } else { index + 1 })?;
         }
         free.head = first as u32;
         free.tail = (first + CHUNK - 1) as u32;

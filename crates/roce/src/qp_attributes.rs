@@ -2,10 +2,10 @@
 
 use lock_api::RawMutex;
 
-use crate::arc::Arc;
 use crate::cq::Cq;
 use crate::region::access_rights::{Pd, Scope};
 use crate::srq::Srq;
+use fallible::Arc;
 use roce_wire::Qpn;
 
 /// Parameters of [`Engine::create_qp`](crate::Engine::create_qp).

@@ -9,8 +9,8 @@
 use alloc::vec::Vec;
 use core::hash::Hasher as _;
 
-use crate::arc::OutOfMemory;
-use crate::room;
+use fallible::AllocError;
+use fallible::vec;
 
 /// SipHash-2-4 of three words: a pseudo-random function of them for who does not know the key.
 #[allow(deprecated, reason = "core has no other name for it, and its algorithm is fixed")]
@@ -84,8 +84,8 @@ const HALF_MASK: u32 = (1 << HALF) - 1;
 const HALVES: usize = 1 << HALF;
 
 impl Permutation {
-    pub(crate) fn try_new(random: &mut Random) -> Result<Self, OutOfMemory> {
-        let mut rounds = room::filled(ROUNDS * HALVES, 0)?;
+    pub(crate) fn try_new(random: &mut Random) -> Result<Self, AllocError> {
+        let mut rounds = vec::filled(ROUNDS * HALVES, 0)?;
         for function in rounds.chunks_exact_mut(HALVES) {
             // Two numbers drawn for each value of either half of the argument. They are added where the network
             // uses exclusive or, so that the two do not cancel out.

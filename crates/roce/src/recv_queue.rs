@@ -3,9 +3,9 @@
 use alloc::vec::Vec;
 
 use crate::error::{CreateError, PostError};
-use crate::room;
 use crate::sge_cursor::{SgeCursor, copy_sges, total};
 use crate::work::{RecvRequest, Sge};
+use fallible::vec;
 
 /// Receives that wait for a message, in the order they were posted.
 #[derive(Debug)]
@@ -47,8 +47,8 @@ impl RecvQueue {
         let (depth, max_sges) = (depth as usize, max_sges as usize);
         let sges = depth.checked_mul(max_sges).ok_or(CreateError::Invalid)?;
         Ok(Self {
-            entries: room::filled(depth, Entry::default())?,
-            sges: room::filled(sges, Sge::default())?,
+            entries: vec::filled(depth, Entry::default())?,
+            sges: vec::filled(sges, Sge::default())?,
             max_sges,
             head: 0,
             len: 0,
@@ -153,7 +153,7 @@ impl CurrentReceive {
         Self { active: false, context: 0, sges: Vec::new(), count: 0, cursor: SgeCursor::START };
 
     pub(crate) fn try_new(max_sges: u32) -> Result<Self, CreateError> {
-        let sges = room::filled(max_sges as usize, Sge::default())?;
+        let sges = vec::filled(max_sges as usize, Sge::default())?;
         Ok(Self { active: false, context: 0, sges, count: 0, cursor: SgeCursor::default() })
     }
 

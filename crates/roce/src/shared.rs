@@ -4,16 +4,16 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use lock_api::{Mutex, RawMutex};
 
-use crate::arc::Arc;
 use crate::config::Config;
 use crate::conn::ConnId;
 use crate::cq::{Cq, NoticeAction};
 use crate::event_queue::{Entry, EventQueue};
-use crate::fifo::Fifo;
 use crate::region::table::RegionTable;
 use crate::srq::Srq;
 use crate::stats::Stats;
 use crate::work::{Completion, CompletionStatus};
+use fallible::Arc;
+use fallible::Fifo;
 
 /// State that every queue pair uses.
 pub(crate) struct Shared<R: RawMutex> {

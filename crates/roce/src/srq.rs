@@ -2,11 +2,11 @@
 
 use lock_api::{Mutex, RawMutex};
 
-use crate::arc::Arc;
 use crate::cq::{DestroyResult, NoticeAction};
 use crate::error::{CreateError, ModifyError, PostError};
 use crate::recv_queue::{CurrentReceive, RecvQueue};
 use crate::work::RecvRequest;
+use fallible::Arc;
 
 /// A shared receive queue.
 #[derive(Debug)]

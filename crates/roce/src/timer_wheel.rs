@@ -7,8 +7,8 @@
 use alloc::vec::Vec;
 
 use crate::error::CreateError;
-use crate::room;
 use crate::time::Instant;
+use fallible::vec;
 
 /// A tick is 2^14 ns: 16.4 us.
 const TICK_BITS: u32 = 14;
@@ -56,7 +56,7 @@ impl Entry {
 
 impl TimerWheel {
     pub(crate) fn try_new() -> Result<Self, CreateError> {
-        let levels = room::filled(LEVELS, Level { occupied: 0, heads: [NIL; SLOTS] })?;
+        let levels = vec::filled(LEVELS, Level { occupied: 0, heads: [NIL; SLOTS] })?;
         Ok(Self { now: 0, levels, entries: Vec::new(), len: 0 })
     }
 
@@ -65,7 +65,7 @@ impl TimerWheel {
         let wanted = (owner as usize).saturating_add(1);
         // Geometric: owners are numbered densely.
         let wanted = if wanted > self.entries.len() { wanted.next_power_of_two() } else { wanted };
-        room::grow_to(&mut self.entries, wanted, || Entry::NEW)?;
+        vec::grow_to(&mut self.entries, wanted, || Entry::NEW)?;
         Ok(())
     }
 

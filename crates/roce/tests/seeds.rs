@@ -6,8 +6,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use fallible::Arc;
 use roce::{
-    Access, Arc, Completion, CompletionStatus, PostError, Qp, ReadLimits, RecvRequest, SendData, SendFlags,
+    Access, Completion, CompletionStatus, PostError, Qp, ReadLimits, RecvRequest, SendData, SendFlags,
     SendOperation, SendRequest, Sge,
 };
 use roce_testkit::{Memory, Options, Pair, pattern};

@@ -5,6 +5,8 @@
 
 use alloc::vec::Vec;
 
+use fallible::vec;
+
 use crate::error::Error;
 use crate::hal::{Dma, Hal};
 
@@ -34,10 +36,9 @@ impl<H: Hal> Buffers<H> {
         let per_block = BLOCK.checked_div(stride).unwrap_or(0).max(1);
         let wanted = usize::from(count).div_ceil(per_block);
         let block_len = stride.checked_mul(per_block).ok_or(Error::NoMemory)?;
-        let mut blocks = Vec::new();
-        blocks.try_reserve_exact(wanted).map_err(|_| Error::NoMemory)?;
+        let mut blocks = vec::with_capacity(wanted)?;
         for _ in 0..wanted {
-            push_within(&mut blocks, Dma::new(hal, block_len)?)?;
+            vec::push_within_capacity(&mut blocks, Dma::new(hal, block_len)?)?;
         }
         Ok(Self { blocks, stride, per_block, len })
     }
@@ -91,14 +92,4 @@ impl<H: Hal> Buffers<H> {
         let offset = id.checked_rem(self.per_block)?.checked_mul(self.stride)?;
         Some((block, offset))
     }
-}
-
-/// Pushes without allocating: the capacity was reserved. Written so that the compiler can see it, too, and leaves the
-/// allocating path, which panics when memory is short, out of the image.
-pub(crate) fn push_within<T>(vec: &mut Vec<T>, value: T) -> Result<(), Error> {
-    if vec.len() == vec.capacity() {
-        return Err(Error::NoMemory);
-    }
-    vec.push(value);
-    Ok(())
 }

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use fallible::AllocError;
+
 /// Why a device could not be brought up, or had to be given up.
 ///
 /// The reasons are told apart because an administrator acts on them differently; the driver
@@ -56,6 +58,12 @@ pub enum RingFault {
     IndexJump,
     /// The id is no descriptor of this ring, or one the device does not hold.
     BadId,
+}
+
+impl From<AllocError> for Error {
+    fn from(_: AllocError) -> Self {
+        Self::NoMemory
+    }
 }
 
 impl fmt::Display for Error {

@@ -12,6 +12,8 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
+use fallible::vec;
+
 use crate::error::{Error, RingFault};
 use crate::hal::{DMA_ALIGNMENT, DeviceShared, Dma, Hal};
 use crate::notify::{self, Suppression};
@@ -115,9 +117,7 @@ impl<H: Hal> Ring<H> {
     pub(crate) fn new(hal: &H, size: u16, suppression: Suppression) -> Result<Self, Error> {
         const { assert!(size_of::<Descriptor>() == DMA_ALIGNMENT) };
         let areas = Areas::of(size).ok_or(Error::BadQueueSize(size))?;
-        let mut outstanding = Vec::new();
-        outstanding.try_reserve_exact(usize::from(size)).map_err(|_| Error::NoMemory)?;
-        outstanding.resize(usize::from(size), false);
+        let outstanding = vec::filled(usize::from(size), false)?;
         let memory = Dma::new(hal, areas.len)?;
         Ok(Self {
             memory,

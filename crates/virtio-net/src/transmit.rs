@@ -2,7 +2,9 @@
 
 use alloc::vec::Vec;
 
-use crate::buffers::{Buffers, HEADER_LEN, push_within};
+use fallible::vec;
+
+use crate::buffers::{Buffers, HEADER_LEN};
 use crate::error::Error;
 use crate::hal::{Hal, Registers};
 use crate::notify::Suppression;
@@ -47,12 +49,11 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         let mut ring = Ring::new(hal, size, suppression)?;
         // The header of a frame without offloads is all zeroes, as DMA memory is from the start. (virtio §9)
         let buffers = Buffers::new(hal, size, max_frame.max(MIN_FRAME))?;
-        let mut free = Vec::new();
-        free.try_reserve_exact(usize::from(size)).map_err(|_| Error::NoMemory)?;
+        let mut free = vec::with_capacity(usize::from(size))?;
         for id in (0..size).rev() {
             let address = buffers.device_address(id).ok_or(Error::NoMemory)?;
             ring.describe(id, address, 0, Direction::ToDevice);
-            push_within(&mut free, id)?;
+            vec::push_within_capacity(&mut free, id)?;
         }
         ring.suppress_interrupts();
         Ok(Self { ring, buffers, free, doorbell: None, counters: TransmitCounters::default() })
@@ -125,7 +126,7 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         // The ring yields at most what is outstanding.
         while let Some(used) = self.ring.take_used()? {
             // Room for every id was reserved at the start.
-            push_within(&mut self.free, used.id)?;
+            vec::push_within_capacity(&mut self.free, used.id)?;
             reaped = reaped.wrapping_add(1);
         }
         self.ring.suppress_interrupts();

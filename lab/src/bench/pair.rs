@@ -8,9 +8,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, anyhow, ensure};
+use fallible::Arc;
 use roce::{
-    AcceptSpec, Access, Arc, Backing, Completion, CompletionStatus, Config, ConnEvent, ConnId, ConnectSpec,
-    Cq, Engine, EngineEvent, Instant, ListenSpec, Pd, Qp, QpSpec, ReadLimits, RecvRequest, Region, SendData,
+    AcceptSpec, Access, Backing, Completion, CompletionStatus, Config, ConnEvent, ConnId, ConnectSpec, Cq,
+    Engine, EngineEvent, Instant, ListenSpec, Pd, Qp, QpSpec, ReadLimits, RecvRequest, Region, SendData,
     SendFlags, SendOperation, SendRequest, Sge, Transmit, Verdict,
 };
 use roce_wire::icrc::Crc;

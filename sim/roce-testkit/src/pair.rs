@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use roce::{AcceptSpec, Arc, ConnEvent, ConnectSpec, Instant, ListenSpec, Qp, Srq, Verdict};
+use fallible::Arc;
+use roce::{AcceptSpec, ConnEvent, ConnectSpec, Instant, ListenSpec, Qp, Srq, Verdict};
 use roce_wire::{Packet, Path};
 
 use crate::link::{Filter, Link, Options, Slots};

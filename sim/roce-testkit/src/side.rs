@@ -4,9 +4,10 @@ use std::cell::UnsafeCell;
 use std::net::IpAddr;
 use std::ptr::NonNull;
 
+use fallible::Arc;
 use roce::{
-    Access, Arc, Backing, Completion, CompletionStatus, Config, ConnEvent, ConnId, Cq, Engine, EngineEvent,
-    Pd, PostError, Qp, QpSpec, RecvRequest, Region, SendData, SendFlags, SendOperation, SendRequest, Sge,
+    Access, Backing, Completion, CompletionStatus, Config, ConnEvent, ConnId, Cq, Engine, EngineEvent, Pd,
+    PostError, Qp, QpSpec, RecvRequest, Region, SendData, SendFlags, SendOperation, SendRequest, Sge,
 };
 use roce_wire::MacAddr;
 

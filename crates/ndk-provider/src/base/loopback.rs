@@ -7,7 +7,6 @@
 
 use super::limits::BUDGET;
 use super::status::Answer;
-use crate::fallible;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 use ndk_abi::nt::STATUS_INSUFFICIENT_RESOURCES;
@@ -107,7 +106,7 @@ impl Frames {
     }
 
     fn try_new() -> Answer<Self> {
-        let bytes = fallible::zeroes(CAPACITY).ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
+        let bytes = fallible::vec::filled(CAPACITY, 0).map_err(|_| STATUS_INSUFFICIENT_RESOURCES)?;
         Ok(Self { bytes, filled: 0, count: 0 })
     }
 

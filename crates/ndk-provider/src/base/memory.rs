@@ -1,8 +1,9 @@
 //! Registers the consumer's memory with the engine.
 
 use super::shared::Engine;
+use fallible::Arc;
 use nt::Mapping;
-use roce::{Access, Arc, Backing, CreateError, Pd, Region};
+use roce::{Access, Backing, CreateError, Pd, Region};
 
 /// Registers mapped memory. The caller keeps the mapping until the region is deregistered.
 ///

@@ -28,9 +28,10 @@ use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering, fence};
+use fallible::try_box_or_return;
 use ndk_abi::ndk::{NDK_OBJECT_HEADER, NDK_OBJECT_HEADER_RESERVED_BLOCK, NDK_OBJECT_TYPE, NDK_VERSION};
 use ndk_abi::nt::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES, STATUS_PENDING, STATUS_SUCCESS};
-use nt::{Event, SpinLock, try_box_or_return};
+use nt::{Event, SpinLock};
 
 machine! {
     /// Life cycle of every object.

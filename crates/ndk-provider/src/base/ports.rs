@@ -7,12 +7,11 @@
 //= R-CONN-54, R-CONN-55, R-CONN-56
 
 use super::status::Answer;
-use crate::fallible;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
+use fallible::Arc;
 use ndk_abi::nt::{STATUS_INSUFFICIENT_RESOURCES, STATUS_SHARING_VIOLATION, STATUS_TOO_MANY_ADDRESSES};
 use nt::SpinLock;
-use roce::Arc;
 
 /// The first ephemeral port, chosen for a request of port 0. The last one is 65535.
 //= R-CONN-1, R-CREATE-47
@@ -68,7 +67,7 @@ impl PortSpace {
         }
         let entry = (port, address.ip(), purpose);
         let position = reserved.endpoints.partition_point(|&(port, ip, _)| (port, ip) < (entry.0, entry.1));
-        fallible::insert(&mut reserved.endpoints, position, entry)
+        fallible::vec::insert(&mut reserved.endpoints, position, entry)
             .map_err(|_| STATUS_INSUFFICIENT_RESOURCES)?;
         drop(reserved);
         Ok(Endpoint { space: Arc::clone(space), address: SocketAddr::new(address.ip(), port) })

@@ -9,15 +9,14 @@
 
 use super::object::{Object, ObjectType, Ref};
 use super::status::Answer;
-use crate::fallible;
 use alloc::vec::Vec;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering};
+use fallible::Arc;
 use ndk_abi::ndk::NDK_OBJECT_TYPE;
 use ndk_abi::nt::STATUS_INSUFFICIENT_RESOURCES;
 use nt::SpinLock;
-use roce::Arc;
 
 /// A registered object, with its type erased.
 #[derive(Clone, Copy)]
@@ -118,7 +117,7 @@ impl Registry {
             && !core::mem::replace(&mut slot.deferred, true)
         {
             // Cannot fail: capacity was reserved with the slot.
-            let _ = fallible::push(&mut table.deferred, index);
+            let _ = fallible::vec::push(&mut table.deferred, index);
             self.deferred.store(table.deferred.len(), Ordering::Release);
         }
     }
@@ -172,10 +171,9 @@ impl Table {
             return Some(index);
         }
         let index = u32::try_from(self.slots.len()).ok()?;
-        let wanted = self.slots.len().checked_add(1)?.checked_sub(self.deferred.len())?;
-        self.deferred.try_reserve(wanted).ok()?;
+        fallible::vec::reserve(&mut self.deferred, self.slots.len().checked_add(1)?).ok()?;
         let slot = Slot { generation: 1, entry: None, next_free: None, deferred: false };
-        fallible::push(&mut self.slots, slot).ok()?;
+        fallible::vec::push(&mut self.slots, slot).ok()?;
         Some(index)
     }
 }

@@ -18,8 +18,9 @@ use super::transmit::Outgoing;
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
+use fallible::Arc;
 use nt::{Dpc, RawSpinLock, SpinLock, Timer};
-use roce::{Arc, Instant};
+use roce::Instant;
 
 /// The engine with the kernel's lock.
 pub type Engine = roce::Engine<RawSpinLock>;

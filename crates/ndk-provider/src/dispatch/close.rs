@@ -13,9 +13,9 @@ use crate::objects::qp::Qp;
 use crate::objects::shared_endpoint::SharedEndpoint;
 use crate::objects::srq::Srq;
 use core::ffi::c_void;
+use fallible::Arc;
 use ndk_abi::ndk::{NDK_FN_CLOSE_COMPLETION, NDK_OBJECT_HEADER};
 use ndk_abi::nt::{NTSTATUS, STATUS_SUCCESS};
-use roce::Arc;
 
 /// Object types that a consumer closes: all but the adapter, which NDIS closes.
 pub trait Closable: ObjectType {

@@ -5,10 +5,10 @@ use crate::base::limits;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::shared::Shared;
 use crate::base::status::Answer;
+use fallible::Arc;
 use ndk_abi::ndk::{NDK_ADAPTER, NDK_ADAPTER_INFO, NDK_OBJECT_TYPE, NDK_VERSION};
 use ndk_abi::nt::STATUS_INSUFFICIENT_RESOURCES;
 use nt::Event;
-use roce::Arc;
 
 /// The data of an adapter object.
 pub struct Adapter {

@@ -9,10 +9,11 @@ use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::registry::{Registered, Registry, Ticket};
 use crate::base::status::{self, Answer};
 use crate::objects::adapter::Adapter;
+use fallible::Arc;
 use ndk_abi::ndk::{NDK_CQ, NDK_CQ_NOTIFY_ERRORS, NDK_CQ_NOTIFY_SOLICITED, NDK_OBJECT_TYPE};
 use ndk_abi::nt::STATUS_INVALID_PARAMETER;
 use nt::RawSpinLock;
-use roce::{Arc, Arm, Completion};
+use roce::{Arm, Completion};
 
 /// The data of a completion queue object.
 pub struct Cq {

@@ -9,7 +9,6 @@
 use crate::base::memory;
 use crate::base::shared::Engine;
 use crate::base::status::{self, Answer};
-use crate::fallible;
 use alloc::vec::Vec;
 use ndk_abi::nt::{STATUS_BUFFER_TOO_SMALL, STATUS_INSUFFICIENT_RESOURCES};
 use nt::{Mapping, MdlChain, PAGE_SIZE, Span, SpinLock};
@@ -128,7 +127,7 @@ impl Slots {
             }
             return Err(mapped);
         }
-        if let Err(Slot::Used(mapped)) = fallible::push(&mut self.slots, Slot::Used(mapped)) {
+        if let Err(Slot::Used(mapped)) = fallible::vec::push_or_return(&mut self.slots, Slot::Used(mapped)) {
             return Err(mapped);
         }
         self.free = self.slots.len();

@@ -4,8 +4,8 @@ use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::shared::Shared;
 use crate::base::status::Answer;
 use crate::objects::adapter::Adapter;
+use fallible::Arc;
 use ndk_abi::ndk::{NDK_OBJECT_TYPE, NDK_PD};
-use roce::Arc;
 
 /// The data of a protection domain object.
 pub struct Pd {

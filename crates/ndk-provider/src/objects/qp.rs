@@ -14,6 +14,7 @@ use crate::machine::machine;
 use crate::objects::cq::Cq;
 use crate::objects::pd::Pd;
 use crate::objects::srq::Srq;
+use fallible::Arc;
 use ndk_abi::ndk::{
     NDK_OBJECT_TYPE, NDK_OP_FLAG_DEFER, NDK_OP_FLAG_INLINE, NDK_OP_FLAG_RDMA_READ_LOCAL_INVALIDATE,
     NDK_OP_FLAG_READ_FENCE, NDK_OP_FLAG_SEND_AND_SOLICIT_EVENT, NDK_OP_FLAG_SILENT_SUCCESS, NDK_QP,
@@ -22,7 +23,7 @@ use ndk_abi::nt::{
     STATUS_CONNECTION_ACTIVE, STATUS_CONNECTION_INVALID, STATUS_DATA_OVERRUN, STATUS_INVALID_PARAMETER,
 };
 use nt::{RawSpinLock, SpinLock};
-use roce::{Arc, QpSpec, QpState, RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Sge};
+use roce::{QpSpec, QpState, RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Sge};
 
 machine! {
     /// Whether a connector uses the queue pair.

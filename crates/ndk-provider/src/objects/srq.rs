@@ -6,10 +6,11 @@ use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::registry::{Registered, Registry, Ticket};
 use crate::base::status::{self, Answer};
 use crate::objects::pd::Pd;
+use fallible::Arc;
 use ndk_abi::ndk::{NDK_OBJECT_TYPE, NDK_SRQ};
 use ndk_abi::nt::STATUS_INVALID_PARAMETER;
 use nt::RawSpinLock;
-use roce::{Arc, RecvRequest, Sge, SrqSpec};
+use roce::{RecvRequest, Sge, SrqSpec};
 
 /// The data of a shared receive queue object.
 pub struct Srq {

@@ -26,10 +26,11 @@ use crate::objects::connector::Connector;
 use alloc::boxed::Box;
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use fallible::{Arc, try_box};
 use ndk_abi::ndk::NDIS_NDK_CAPABILITIES;
 use ndk_abi::nt::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES};
-use nt::{Dpc, Timer, entropy, try_box};
-use roce::{Arc, Verdict};
+use nt::{Dpc, Timer, entropy};
+use roce::Verdict;
 
 /// The NDK provider of one miniport adapter.
 pub struct Provider {
@@ -49,7 +50,7 @@ impl Provider {
         let seed = entropy().ok_or(NO_RESOURCES)?;
         // Peers see the port numbers: they must not reveal the engine's seed.
         let ports = entropy().ok_or(NO_RESOURCES)?;
-        let environment: Box<dyn Environment> = try_box(environment).ok_or(NO_RESOURCES)?;
+        let environment: Box<dyn Environment> = try_box(environment).map_err(|_| NO_RESOURCES)?;
         let [low, high, ..] = ports;
         let engine = engine_config::new(environment.link(), seed, &config);
         let shared = Arc::try_new(Shared {

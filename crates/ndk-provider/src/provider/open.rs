@@ -5,11 +5,11 @@ use crate::base::object::{Borrow, Ref};
 use crate::base::version;
 use crate::objects::adapter::Adapter;
 use core::sync::atomic::Ordering;
+use fallible::Arc;
 use ndk_abi::ndis::{
     NDIS_STATUS, NDIS_STATUS_ADAPTER_NOT_READY, NDIS_STATUS_BAD_VERSION, NDIS_STATUS_RESOURCES,
 };
 use ndk_abi::ndk::{NDK_ADAPTER, NDK_VERSION};
-use roce::Arc;
 
 impl Provider {
     /// `OpenNDKAdapterHandler`: opens an NDK adapter. `PASSIVE_LEVEL`.

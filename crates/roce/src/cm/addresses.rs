@@ -4,7 +4,8 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use super::{Cm, Ignored};
-use crate::{error::ConnError, room, time::Instant};
+use crate::{error::ConnError, time::Instant};
+use fallible::vec;
 use roce_wire::{MacAddr, Packet};
 
 /// Slots that one call looks at after an address has gone: bounds the time it takes.
@@ -53,7 +54,7 @@ impl Cm {
                 if known.all.len() >= Addresses::MAX {
                     return Err(ConnError::TooMany);
                 }
-                room::push(&mut known.all, ip)?;
+                vec::push(&mut known.all, ip)?;
             }
         }
         Ok(())

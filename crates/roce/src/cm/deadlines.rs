@@ -3,7 +3,8 @@
 //! Memory is taken by [`Deadlines::reserve`] only.
 use alloc::vec::Vec;
 
-use crate::{arc::OutOfMemory, room, time::Instant};
+use crate::time::Instant;
+use fallible::{AllocError, vec};
 
 #[derive(Default)]
 pub(super) struct Deadlines {
@@ -16,9 +17,9 @@ const NONE: u32 = u32::MAX;
 
 impl Deadlines {
     /// Makes room for the slots below `count`.
-    pub(super) fn reserve(&mut self, count: usize) -> Result<(), OutOfMemory> {
-        self.heap.try_reserve(count.saturating_sub(self.heap.len())).map_err(|_| OutOfMemory)?;
-        room::grow_to(&mut self.positions, count, || NONE)
+    pub(super) fn reserve(&mut self, count: usize) -> Result<(), AllocError> {
+        vec::reserve(&mut self.heap, count)?;
+        vec::grow_to(&mut self.positions, count, || NONE)
     }
 
     /// The earliest deadline and its slot.
@@ -34,7 +35,7 @@ impl Deadlines {
             (NONE, Some(deadline)) => {
                 let last = self.heap.len();
                 // There is room for every slot, and each stands in the heap once.
-                if room::push_reserved(&mut self.heap, (deadline, slot)).is_ok() {
+                if vec::push_within_capacity(&mut self.heap, (deadline, slot)).is_ok() {
                     self.note(slot, last as u32);
                     self.settle(last);
                 }

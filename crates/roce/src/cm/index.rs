@@ -5,7 +5,7 @@
 //! function, or peers could pile up entries in one place.
 use alloc::vec::Vec;
 
-use crate::{arc::OutOfMemory, room};
+use fallible::{AllocError, vec};
 
 /// Occupied, or not.
 type Entry = Option<(u32, u32)>;
@@ -19,12 +19,12 @@ pub(super) struct Index {
 
 impl Index {
     /// Makes room for `count` entries in all.
-    pub(super) fn reserve(&mut self, count: usize) -> Result<(), OutOfMemory> {
+    pub(super) fn reserve(&mut self, count: usize) -> Result<(), AllocError> {
         let capacity = count.saturating_mul(2).next_power_of_two();
         if capacity <= self.entries.len() {
             return Ok(());
         }
-        let old = core::mem::replace(&mut self.entries, room::filled(capacity, None)?);
+        let old = core::mem::replace(&mut self.entries, vec::filled(capacity, None)?);
         self.len = 0;
         for (hash, slot) in old.into_iter().flatten() {
             self.insert(hash, slot);

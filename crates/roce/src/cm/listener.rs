@@ -7,9 +7,9 @@ use super::{Cm, state::State};
 use crate::{
     conn::{ListenSpec, ListenerId},
     error::ConnError,
-    room,
     time::Instant,
 };
+use fallible::vec;
 use roce_wire::cm::RejReason;
 
 struct Listener {
@@ -85,7 +85,7 @@ impl Cm {
             return Err(ConnError::TooMany);
         }
         let id = ListenerId(listeners.last_id.wrapping_add(1));
-        room::push(&mut listeners.all, Listener { id, spec: *spec, paused: false, waiting: 0 })?;
+        vec::push(&mut listeners.all, Listener { id, spec: *spec, paused: false, waiting: 0 })?;
         listeners.last_id = id.0;
         Ok(id)
     }

@@ -61,9 +61,9 @@ use self::{
 use crate::{
     conn::{ConnId, ConnRequest, PrivateData, ReadLimits},
     error::ConnError,
-    fifo::Fifo,
     time::Instant,
 };
+use fallible::Fifo;
 use roce_wire::icrc::Crc;
 use roce_wire::{
     DethRepr, Ext, Headers, Mad, Opcode, Path, PathMtu, Psn, Qpn, Template, ack_timeout,

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use super::index::Index;
-use crate::{arc::OutOfMemory, room};
+use fallible::{AllocError, vec};
 
 /// What is counted of one peer. Nothing of a peer without connections.
 struct Peer {
@@ -26,13 +26,13 @@ pub(super) struct Peers {
 
 impl Peers {
     /// Makes room for `count` peers in all.
-    pub(super) fn reserve(&mut self, count: usize) -> Result<(), OutOfMemory> {
+    pub(super) fn reserve(&mut self, count: usize) -> Result<(), AllocError> {
         self.index.reserve(count)?;
-        self.free.try_reserve(count.saturating_sub(self.free.len())).map_err(|_| OutOfMemory)?;
-        self.all.try_reserve_exact(count.saturating_sub(self.all.len())).map_err(|_| OutOfMemory)?;
+        vec::reserve(&mut self.free, count)?;
+        vec::reserve_exact(&mut self.all, count)?;
         for place in self.all.len()..count {
-            room::push_reserved(&mut self.all, None)?;
-            room::push_reserved(&mut self.free, place as u32)?;
+            vec::push_within_capacity(&mut self.all, None)?;
+            vec::push_within_capacity(&mut self.free, place as u32)?;
         }
         Ok(())
     }
@@ -71,7 +71,7 @@ impl Peers {
                 *room = None;
             }
             // There is room for all places, each of which is free once.
-            let _ = room::push_reserved(&mut self.free, place);
+            let _ = vec::push_within_capacity(&mut self.free, place);
         }
     }
 

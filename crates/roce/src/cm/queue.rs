@@ -4,7 +4,7 @@
 
 use alloc::vec::Vec;
 
-use crate::{arc::OutOfMemory, room};
+use fallible::{AllocError, vec};
 
 #[derive(Clone, Copy)]
 struct Link {
@@ -28,8 +28,8 @@ impl Queue {
     }
 
     /// Makes room for the slots below `count`.
-    pub(super) fn reserve(&mut self, count: usize) -> Result<(), OutOfMemory> {
-        room::grow_to(&mut self.links, count, || None)
+    pub(super) fn reserve(&mut self, count: usize) -> Result<(), AllocError> {
+        vec::grow_to(&mut self.links, count, || None)
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -6,7 +6,7 @@
 
 use alloc::vec::Vec;
 
-use crate::{arc::OutOfMemory, room};
+use fallible::{AllocError, vec};
 
 const CHUNK: usize = 16;
 
@@ -54,15 +54,15 @@ impl<T: Idle> Table<T> {
     }
 
     /// Adds free slots.
-    pub(super) fn grow(&mut self) -> Result<(), OutOfMemory> {
+    pub(super) fn grow(&mut self) -> Result<(), AllocError> {
         let first = self.capacity() as u32;
         let mut chunk = Vec::new();
-        room::grow_to(&mut chunk, CHUNK, || Slot { generation: 0, used: false, value: T::IDLE })?;
-        let missing = self.next_capacity().saturating_sub(self.free.len());
-        self.free.try_reserve(missing).map_err(|_| OutOfMemory)?;
-        room::push(&mut self.chunks, chunk)?;
+        vec::grow_to(&mut chunk, CHUNK, || Slot { generation: 0, used: false, value: T::IDLE })?;
+        let capacity = self.next_capacity();
+        vec::reserve(&mut self.free, capacity)?;
+        vec::push(&mut self.chunks, chunk)?;
         for slot in (first..self.capacity() as u32).rev() {
-            room::push_reserved(&mut self.free, slot)?;
+            vec::push_within_capacity(&mut self.free, slot)?;
         }
         Ok(())
     }
@@ -81,7 +81,7 @@ impl<T: Idle> Table<T> {
     pub(super) fn free(&mut self, index: u32) {
         if self.slot_mut(index).is_some_and(|slot| core::mem::replace(&mut slot.used, false)) {
             // There is room for all slots, each of which is free once.
-            let _ = room::push_reserved(&mut self.free, index);
+            let _ = vec::push_within_capacity(&mut self.free, index);
         }
     }
 

@@ -9,7 +9,6 @@ use lock_api::RawMutex;
 
 use super::Engine;
 use super::connections::Entry;
-use crate::arc::Arc;
 use crate::cm::{LocalQp, PeerQp};
 use crate::conn::{AcceptSpec, ConnId, ConnectSpec, ListenSpec, ListenerId, ReadLimits};
 use crate::error::ConnError;
@@ -17,6 +16,7 @@ use crate::qp::Qp;
 use crate::time::Instant;
 use crate::transport::peer::Peer;
 use crate::transport::state::State;
+use fallible::Arc;
 use roce_wire::{Path, Psn, Template, ack_timeout, ack_timeout_code, flow_source_port};
 
 /// The longest ACK timeout that is kept to, whatever the peer asks for (0 would be for ever): 1.07 s, so that

@@ -8,15 +8,15 @@ use core::time::Duration;
 
 use lock_api::{Mutex, MutexGuard, RawMutex};
 
-use crate::arc::Arc;
 use crate::cm::{self, Cm, Ignored, PeerQp};
 use crate::config::Config;
 use crate::conn::{ConnId, ReadLimits};
 use crate::error::ConnError;
 use crate::qp::Qp;
 use crate::random::Random;
-use crate::room;
 use crate::time::Instant;
+use fallible::Arc;
+use fallible::vec;
 use roce_wire::{Packet, Psn};
 
 /// How long a connection counts as alive after a packet of the peer. Shorter than the time a host takes to boot,
@@ -139,7 +139,7 @@ impl<R: RawMutex> ConnTable<R> {
         let index = index(entry.id);
         if index >= self.entries.len() {
             // Ids are dense.
-            room::grow_to(&mut self.entries, index.saturating_add(1).next_power_of_two(), || None)?;
+            vec::grow_to(&mut self.entries, index.saturating_add(1).next_power_of_two(), || None)?;
         }
         if let Some(slot) = self.entries.get_mut(index) {
             *slot = Some(entry);

@@ -3,11 +3,11 @@
 use lock_api::RawMutex;
 
 use super::Engine;
-use crate::arc::Arc;
 use crate::conn::{ConnEvent, ConnId};
 use crate::cq::{Cq, CqFault};
 use crate::event_queue::Entry;
 use crate::srq::Srq;
+use fallible::Arc;
 
 /// Something that happened.
 #[derive(Debug)]

@@ -6,12 +6,12 @@ use lock_api::RawMutex;
 
 use super::Engine;
 use super::transmit::Transmit;
-use crate::arc::Arc;
 use crate::drop_reason::DropReason;
 use crate::qp::Qp;
 use crate::time::Instant;
 use crate::transport::env::Env;
 use crate::transport::rc_transport::RcTransport;
+use fallible::Arc;
 use roce_wire::{Mad, PKEY_DEFAULT, Packet, ParseError, Qpn};
 
 /// Whose a frame was.

@@ -27,8 +27,6 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use lock_api::{Mutex, RawMutex};
 
-use crate::arc::Arc;
-use crate::fifo::Fifo;
 use crate::object_table::ObjectTable;
 use crate::qp::Qp;
 use crate::random::Random;
@@ -37,6 +35,8 @@ use crate::time::Instant;
 use crate::timer_wheel::TimerWheel;
 use crate::transport::env::Env;
 use connections::Connections;
+use fallible::Arc;
+use fallible::Fifo;
 
 /// A RoCEv2 endpoint: queue pairs, memory regions, connections. The [crate docs](crate) tell how to drive it.
 pub struct Engine<R: RawMutex> {

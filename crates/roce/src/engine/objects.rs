@@ -6,12 +6,10 @@ use lock_api::{Mutex, RawMutex};
 
 use super::Engine;
 use super::connections::Connections;
-use crate::arc::Arc;
 use crate::config::Config;
 use crate::cq::{Cq, DestroyResult};
 use crate::error::{CreateError, ModifyError};
 use crate::event_queue::Entry;
-use crate::fifo::Fifo;
 use crate::memory::Backing;
 use crate::object_table::ObjectTable;
 use crate::qp::Qp;
@@ -25,6 +23,8 @@ use crate::srq::{Srq, SrqSpec};
 use crate::stats::Stats;
 use crate::timer_wheel::TimerWheel;
 use crate::transport::rc_transport::RcTransport;
+use fallible::Arc;
+use fallible::Fifo;
 use roce_wire::Qpn;
 
 impl<R: RawMutex> Engine<R> {

@@ -3,13 +3,13 @@
 use lock_api::RawMutex;
 
 use super::Engine;
-use crate::arc::Arc;
 use crate::cq::{Arm, Cq};
 use crate::error::PostError;
 use crate::qp::Qp;
 use crate::srq::Srq;
 use crate::transport::state::State;
 use crate::work::{RecvRequest, SendFlags, SendRequest};
+use fallible::Arc;
 
 impl<R: RawMutex> Engine<R> {
     /// Posts a request to the send queue. Once accepted it completes exactly once (not at all if it is

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::access_rights::{Access, KeyRange};
 use super::binding_slot::{BindingSlot, Place, SharedRange};
 use crate::error::{CreateError, PostError};
-use crate::room;
+use fallible::vec;
 
 /// Bytes of a page.
 pub(super) const PAGE: u64 = 4096;
@@ -96,7 +96,7 @@ impl Place for PageList {
 impl PageList {
     fn try_new(pages: u32) -> Result<Self, CreateError> {
         let mut list = Vec::new();
-        room::grow_to(&mut list, pages as usize, AtomicU64::default)?;
+        vec::grow_to(&mut list, pages as usize, AtomicU64::default)?;
         Ok(Self { range: SharedRange::default(), offset: AtomicU32::new(0), pages: list })
     }
 

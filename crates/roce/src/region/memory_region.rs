@@ -6,8 +6,8 @@ use super::access_rights::{Access, KeyRange, Pd};
 use super::fast_register::FastRegion;
 use super::key_state::State;
 use super::window::WindowState;
-use crate::arc::Arc;
 use crate::memory::Backing;
+use fallible::Arc;
 
 /// Memory that has a key.
 #[derive(Debug)]

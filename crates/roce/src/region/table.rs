@@ -8,11 +8,11 @@ use super::access_rights::{Access, AccessError, KeyRange, PRIVILEGED_KEY, Pd};
 use super::fast_register::FastRegion;
 use super::memory_region::{Content, FixedRegion, MemoryWindow, Region};
 use super::window::WindowState;
-use crate::arc::Arc;
 use crate::error::CreateError;
 use crate::memory::Backing;
 use crate::object_table::{ObjectTable, Pinned};
 use crate::random::Random;
+use fallible::Arc;
 
 /// A logical range.
 #[derive(Debug)]

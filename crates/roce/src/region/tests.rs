@@ -12,10 +12,10 @@ use super::key_state::State;
 use super::memory_region::Region;
 use super::table::RegionTable;
 use super::window::Binding;
-use crate::arc::Arc;
 use crate::memory::Backing;
 use crate::random::Random;
 use crate::testing::{Lock, preemptible_visits};
+use fallible::Arc;
 use roce_wire::Qpn;
 
 const BY: Scope = Scope { pd: Pd(1), qpn: Qpn::new(5) };

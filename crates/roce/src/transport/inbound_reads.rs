@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::error::CreateError;
-use crate::room;
+use fallible::vec;
 use roce_wire::{Opcode, RethRepr};
 
 /// READs of the peer: those being served, and those served that it may ask for again.
@@ -55,7 +55,7 @@ impl InboundReads {
 
     /// Room for `max` at a time.
     pub(super) fn try_new(max: u8) -> Result<Self, CreateError> {
-        Ok(Self { ring: room::filled(usize::from(max), InboundRead::EMPTY)?, ..Self::NONE })
+        Ok(Self { ring: vec::filled(usize::from(max), InboundRead::EMPTY)?, ..Self::NONE })
     }
 
     /// So many may wait to be served.

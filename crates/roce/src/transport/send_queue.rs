@@ -7,9 +7,9 @@ use alloc::vec::Vec;
 
 use crate::error::{CreateError, PostError};
 use crate::region::binding_slot::Ticket;
-use crate::room;
 use crate::sge_cursor::{copy_sges, total};
 use crate::work::{CompletionKind, SendData, SendFlags, SendOperation, SendRequest, Sge};
+use fallible::vec;
 
 /// A request on the send queue.
 #[derive(Clone, Copy, Debug)]
@@ -136,10 +136,10 @@ impl SendQueue {
         let sges = depth.checked_mul(max_sges).ok_or(CreateError::Invalid)?;
         let inline = depth.checked_mul(max_inline).ok_or(CreateError::Invalid)?;
         Ok(Self {
-            entries: room::filled(depth, Wqe::EMPTY)?,
-            sges: room::filled(sges, Sge::default())?,
+            entries: vec::filled(depth, Wqe::EMPTY)?,
+            sges: vec::filled(sges, Sge::default())?,
             max_sges,
-            inline: room::filled(inline, 0)?,
+            inline: vec::filled(inline, 0)?,
             max_inline,
             head: 0,
             len: 0,

@@ -1,7 +1,8 @@
 //! Keys that requests turn on and off: fast registration, and invalidation by either side.
 
+use fallible::Arc;
 use roce::{
-    Access, Arc, CompletionKind, CompletionStatus, KeyState, PostError, Qp, QpState, Region, Registration,
+    Access, CompletionKind, CompletionStatus, KeyState, PostError, Qp, QpState, Region, Registration,
     SendData, SendFlags, SendOperation, SendRequest,
 };
 

@@ -5,7 +5,7 @@ use roce::{CompletionStatus, EngineEvent, ModifyError, PostError, RecvRequest, S
 use crate::pair::{Options, Pair, with_srq};
 
 /// A connected pair whose bob receives from a shared queue of 8.
-fn connected(threshold: u32) -> (Pair, roce::Arc<roce::Srq<crate::pair::Lock>>) {
+fn connected(threshold: u32) -> (Pair, fallible::Arc<roce::Srq<crate::pair::Lock>>) {
     let mut pair = Pair::new(Options::default());
     let spec = SrqSpec { depth: 8, sges: 2, threshold, context: 900 };
     let srq = pair.sides[1].engine.create_srq(&spec).unwrap();

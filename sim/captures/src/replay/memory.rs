@@ -4,7 +4,8 @@
 use std::{cell::UnsafeCell, ops::Range, ptr::NonNull, rc::Rc as Kept};
 
 use anyhow::{Result, anyhow};
-use roce::{Access, Arc, Backing, Engine, Pd, Region, Sge};
+use fallible::Arc;
+use roce::{Access, Backing, Engine, Pd, Region, Sge};
 
 use super::Lock;
 

@@ -20,10 +20,11 @@ use crate::objects::listener::Listener;
 use crate::objects::qp::Qp;
 use crate::objects::shared_endpoint::SharedEndpoint;
 use core::net::SocketAddr;
+use fallible::Arc;
 use ndk_abi::ndk::{NDK_CONNECTOR, NDK_OBJECT_TYPE};
 use ndk_abi::nt::{NTSTATUS, STATUS_CANCELLED, STATUS_CONNECTION_ABORTED, STATUS_CONNECTION_INVALID};
 use nt::SpinLock;
-use roce::{Arc, ConnId};
+use roce::ConnId;
 
 /// The data of a connector object.
 pub struct Connector {

@@ -13,12 +13,13 @@ use crate::base::limits::LIMITS;
 use crate::base::status::{self, Answer};
 use crate::machine::machine;
 use crate::objects::pd::Pd;
+use fallible::Arc;
 use ndk_abi::nt::{
     STATUS_IMPLEMENTATION_LIMIT, STATUS_INVALID_DEVICE_REQUEST, STATUS_INVALID_DEVICE_STATE,
     STATUS_INVALID_PARAMETER,
 };
 use nt::SpinLock;
-use roce::{Arc, KeyState, Region};
+use roce::{KeyState, Region};
 
 machine! {
     /// Life cycle of a fast-register region.

@@ -9,13 +9,14 @@ use crate::base::memory;
 use crate::base::status::{self, Answer};
 use crate::machine::machine;
 use crate::objects::pd::Pd;
+use fallible::Arc;
 use ndk_abi::ndk::{
     NDK_MR_FLAG_ALLOW_LOCAL_WRITE, NDK_MR_FLAG_ALLOW_REMOTE_READ, NDK_MR_FLAG_ALLOW_REMOTE_WRITE,
     NDK_MR_FLAG_RDMA_READ_SINK,
 };
 use ndk_abi::nt::{STATUS_DEVICE_BUSY, STATUS_INVALID_DEVICE_STATE, STATUS_INVALID_PARAMETER};
 use nt::{Mapping, MdlChain, SpinLock};
-use roce::{Access, Arc, Region};
+use roce::{Access, Region};
 
 machine! {
     /// Life cycle of a normal region.

@@ -10,8 +10,9 @@ mod names;
 use std::{collections::BTreeMap, rc::Rc as Kept, time::Duration};
 
 use anyhow::{Result, anyhow, ensure};
+use fallible::Arc;
 use roce::{
-    Access, Arc, Config, ConnEvent, ConnId, Cq, Engine, EngineEvent, Instant, MemoryWindow, Pd, Qp, QpSpec,
+    Access, Config, ConnEvent, ConnId, Cq, Engine, EngineEvent, Instant, MemoryWindow, Pd, Qp, QpSpec,
     ReadLimits, Srq, SrqSpec, Transmit, Verdict,
 };
 use roce_wire::{

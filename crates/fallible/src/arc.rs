@@ -1,8 +1,4 @@
-//! A shared reference that says so when there is no memory for it.
-//!
-//! `alloc::sync::Arc` aborts when its allocation fails, and a kernel must not. [`Arc::try_new`] returns
-//! the value instead. No weak references: whoever needs those keeps a slot number (see `slots`).
-#![allow(unsafe_code, reason = "owns memory through a raw pointer; nothing else in this module does")]
+//! Atomic reference counting with fallible allocation.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -11,11 +7,12 @@ use core::ops::Deref;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering, fence};
 
-/// There is no memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OutOfMemory;
+use crate::error::AllocError;
+use crate::limits::MAX_ALIGNMENT;
 
-/// An atomically counted reference to a value on the heap.
+/// `Arc` with fallible allocation: an atomically counted, shared reference to a value on the heap.
+///
+/// There are no weak references.
 pub struct Arc<T> {
     shared: NonNull<Shared<T>>,
     owns: PhantomData<Shared<T>>,
@@ -26,35 +23,44 @@ struct Shared<T> {
     value: T,
 }
 
-// SAFETY: an `Arc` gives `&T` on whatever thread it is (`T: Sync`), and the last one drops the `T` there
-// (`T: Send`); the count is atomic.
+// SAFETY: an `Arc` gives `&T` on its thread (`T: Sync`), and the last one drops the `T` there (`T: Send`);
+// the count is atomic.
 unsafe impl<T: Send + Sync> Send for Arc<T> {}
 // SAFETY: as above; a shared `Arc` can be cloned.
 unsafe impl<T: Send + Sync> Sync for Arc<T> {}
 
 impl<T> Arc<T> {
-    /// Moves `value` to the heap; gives it back to nobody, but drops it, when there is no memory.
-    pub fn try_new(value: T) -> Result<Self, OutOfMemory> {
+    /// Moves `value` to the heap.
+    ///
+    /// # Errors
+    /// [`AllocError`] if there is no memory; `value` is dropped.
+    pub fn try_new(value: T) -> Result<Self, AllocError> {
         Self::try_new_with(|| value)
     }
 
-    /// Makes the value once there is memory for it, and in that memory as far as the compiler can: for
-    /// values too large for a kernel stack.
+    /// Allocates memory, then calls `make` and stores its value there.
+    ///
+    /// The compiler usually builds the value in place, so that values too large for a kernel stack can be
+    /// made this way.
+    ///
+    /// # Errors
+    /// [`AllocError`] if there is no memory; `make` is not called.
     #[inline]
-    pub fn try_new_with(make: impl FnOnce() -> T) -> Result<Self, OutOfMemory> {
+    pub fn try_new_with(make: impl FnOnce() -> T) -> Result<Self, AllocError> {
+        const { assert!(align_of::<Shared<T>>() <= MAX_ALIGNMENT) };
         // Never of size zero: the count is in it.
         let layout = Layout::new::<Shared<T>>();
         // SAFETY: the layout is not of size zero.
         let memory = unsafe { alloc::alloc::alloc(layout) };
         let Some(shared) = NonNull::new(memory.cast::<Shared<T>>()) else {
-            return Err(OutOfMemory);
+            return Err(AllocError);
         };
-        // SAFETY: the memory is fresh, of this layout and ours alone.
+        // SAFETY: the memory is a fresh allocation of this layout.
         unsafe { shared.write(Shared { count: AtomicUsize::new(1), value: make() }) };
         Ok(Self { shared, owns: PhantomData })
     }
 
-    /// The value, if this is the only reference to it.
+    /// Returns the value for writing, if this is the only reference to it.
     #[inline]
     pub fn get_mut(this: &mut Self) -> Option<&mut T> {
         if this.shared().count.load(Ordering::Acquire) != 1 {
@@ -64,31 +70,35 @@ impl<T> Arc<T> {
         Some(unsafe { &mut (*this.shared.as_ptr()).value })
     }
 
-    /// Whether both are references to the same value.
+    /// Returns whether both are references to the same value.
     #[inline]
+    #[must_use]
     pub fn ptr_eq(this: &Self, other: &Self) -> bool {
         this.shared == other.shared
     }
 
-    /// Gives the reference up as a pointer to the value, for places that hold nothing else. Not counted
-    /// down until [`Arc::from_raw`] takes it back.
+    /// Turns the reference into a pointer to the value. The reference stays counted until
+    /// [`Arc::from_raw`] takes it back.
+    #[must_use = "the value leaks unless `from_raw` takes it back"]
     pub fn into_raw(this: Self) -> *const T {
         let value = Self::as_ptr(&this);
         core::mem::forget(this);
         value
     }
 
-    /// The value's address, the same for all references to it.
+    /// Returns the value's address, which is the same for all references to it.
     #[inline]
+    #[must_use]
     pub fn as_ptr(this: &Self) -> *const T {
         // SAFETY: the pointer is to a live `Shared`; only the address of its field is taken.
         unsafe { &raw const (*this.shared.as_ptr()).value }
     }
 
-    /// Takes back a reference that was given up.
+    /// Takes back a reference from [`Arc::into_raw`].
     ///
     /// # Safety
     /// `value` is from [`Arc::into_raw`], and each such pointer is taken back at most once.
+    #[must_use]
     #[allow(clippy::cast_ptr_alignment, reason = "it was a `Shared` before `into_raw`")]
     pub unsafe fn from_raw(value: *const T) -> Self {
         let offset = core::mem::offset_of!(Shared<T>, value);
@@ -100,14 +110,15 @@ impl<T> Arc<T> {
         Self { shared, owns: PhantomData }
     }
 
-    /// How many references there are, at some moment during the call.
+    /// Returns the number of references at some moment during the call.
+    #[must_use]
     pub fn count(this: &Self) -> usize {
         this.shared().count.load(Ordering::Relaxed)
     }
 
     #[inline]
     fn shared(&self) -> &Shared<T> {
-        // SAFETY: as long as this reference is counted, the memory lives and nobody has it mutably.
+        // SAFETY: as long as this reference is counted, the memory lives and there is no `&mut` to it.
         unsafe { self.shared.as_ref() }
     }
 }
@@ -115,8 +126,8 @@ impl<T> Arc<T> {
 impl<T> Clone for Arc<T> {
     #[inline]
     fn clone(&self) -> Self {
-        // A reference leads to the next one, no ordering is needed. 2^64 references do not fit into
-        // memory; forgetting them is leaking them, which nothing here does in a loop.
+        // No ordering is needed to make a reference from another one. The count cannot overflow: 2^64
+        // references do not fit into memory, and none are leaked in a loop.
         self.shared().count.fetch_add(1, Ordering::Relaxed);
         Self { shared: self.shared, owns: PhantomData }
     }
@@ -128,12 +139,12 @@ impl<T> Drop for Arc<T> {
         if self.shared().count.fetch_sub(1, Ordering::Release) != 1 {
             return;
         }
-        // All uses by others, released by their decrements, come before the end.
+        // Other threads' uses, released by their decrements, happen before the drop.
         fence(Ordering::Acquire);
         let shared = self.shared.as_ptr();
-        // SAFETY: this was the last reference, so that the value is ours alone, and is dropped once.
+        // SAFETY: this was the last reference, so no other access is possible, and the value is dropped once.
         unsafe { shared.drop_in_place() };
-        // SAFETY: allocated by `try_new` with this layout; not used any more.
+        // SAFETY: allocated by `try_new_with` with this layout; not used afterwards.
         unsafe { alloc::alloc::dealloc(shared.cast(), Layout::new::<Shared<T>>()) };
     }
 }
@@ -168,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_reference_drops_the_value_once() {
+    fn last_reference_drops_the_value_once() {
         let dropped = AtomicBool::new(false);
         let first = Arc::try_new(Flag(&dropped)).unwrap();
         let second = first.clone();
@@ -180,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reference_survives_being_a_pointer() {
+    fn reference_survives_the_round_trip_through_a_pointer() {
         #[repr(align(16))]
         struct Aligned(u8);
         let arc = Arc::try_new(Aligned(7)).unwrap();
@@ -194,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_single_reference_gives_the_value_to_change() {
+    fn only_a_single_reference_gives_mutable_access() {
         let mut first = Arc::try_new(1).unwrap();
         *Arc::get_mut(&mut first).unwrap() = 2;
         let mut second = first.clone();
@@ -204,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn references_may_end_on_any_thread() {
+    fn references_may_be_dropped_on_any_thread() {
         let arc = Arc::try_new(AtomicUsize::new(0)).unwrap();
         thread::scope(|scope| {
             for _ in 0..4 {

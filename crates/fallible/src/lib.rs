@@ -1,0 +1,28 @@
+//! Heap types whose allocation can fail: `Arc`, `Box`, `Vec` and a first-in, first-out queue.
+//!
+//! `alloc` aborts when memory runs out, which is a bug check in a kernel. Every function here that allocates
+//! returns a [`Result`]; the functions that only use memory reserved earlier say so. Where a caller keeps
+//! the value for a second try, the function hands it back in the error.
+//!
+//! The checks are written so that the compiler can prove `alloc`'s aborting paths unreachable and leave
+//! them out of the image. Callable at any IRQL at which the global allocator is: <= `DISPATCH_LEVEL` for
+//! nonpaged pool.
+#![cfg_attr(not(test), no_std)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
+
+extern crate alloc;
+
+mod arc;
+mod boxed;
+mod error;
+mod fifo;
+mod limits;
+pub mod vec;
+
+pub use arc::Arc;
+pub use boxed::{AliasableBox, try_box, try_box_or_return};
+pub use error::AllocError;
+pub use fifo::Fifo;
