@@ -12,9 +12,14 @@ use std::{
     time::Duration,
 };
 
+use device_sim::link::Faults;
 use lab::{
     image,
     testbed::{Consumer, Machine, Options, Testbed},
+};
+use ndis_sim::{
+    IpHost as _, Keyword,
+    netio::{Discovery, Unicast, link_local},
 };
 use ndk_abi::{
     netio::NL_DAD_STATE,
@@ -26,11 +31,6 @@ use ndk_consumer::{
         self, Outcome, Program,
         probe::{Plan, Scenario},
     },
-};
-use nt_sim::{
-    ndis::Keyword,
-    netio::{Discovery, Unicast, link_local},
-    wire::Faults,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);

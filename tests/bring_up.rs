@@ -1,10 +1,10 @@
 //! Loading, starting, stopping and unloading the driver, on good devices and on broken ones.
 
+use device_sim::{Quirks, pci::BrokenCapabilities};
 use lab::{
     image,
     testbed::{Options, Testbed},
 };
-use nt_sim::device::{Quirks, pci::BrokenCapabilities};
 
 /// Numbers of events in the driver's table.
 mod event {

@@ -3,15 +3,16 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use device_sim::link::Faults;
 use lab::{
     image,
     testbed::{Options, Testbed},
 };
+use ndis_sim::Keyword;
 use ndk_consumer::interop::{
     self, Outcome, Program,
     probe::{Plan, Scenario},
 };
-use nt_sim::{ndis::Keyword, wire::Faults};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

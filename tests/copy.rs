@@ -6,7 +6,7 @@ use lab::{
     copy::{self, End, Faults, Outcome, Plan, Source},
     image,
 };
-use nt_sim::ndis::Keyword;
+use ndis_sim::Keyword;
 
 /// Runs a plan on the image; the verifier has to be content whatever happened.
 fn run(plan: &Plan) -> Option<Outcome> {

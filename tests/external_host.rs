@@ -7,20 +7,18 @@ use std::{
     time::{Duration, Instant},
 };
 
+use device_sim::link::{Datagrams, Faults};
 use lab::{
     external_host::{ExternalHost, Options},
     image,
 };
+use ndis_sim::{NdisHost as _, netio::link_local};
 use ndk_consumer::{
     interop::{
         self, Program,
         probe::{Plan, Scenario},
     },
     transfer::{self, Progress},
-};
-use nt_sim::{
-    netio::link_local,
-    wire::{Datagrams, Faults},
 };
 use smoltcp::{
     iface::{Config, Interface, SocketSet},

@@ -10,6 +10,7 @@ use lab::{
     image,
     testbed::{Machine, Options, Testbed},
 };
+use ndis_sim::{IpHost as _, Keyword, Miniport, NdisHost as _, NdkEvent};
 use ndk_abi::{
     ndis::{
         NDIS_OID, NDIS_STATUS_ADAPTER_NOT_READY, NDIS_STATUS_BAD_VERSION, NDIS_STATUS_BUFFER_TOO_SHORT,
@@ -23,7 +24,6 @@ use ndk_consumer::{
     Error, Listener,
     transfer::{self, Progress},
 };
-use nt_sim::ndis::{Keyword, Miniport, NdkEvent};
 
 const MOMENT: Duration = Duration::from_secs(5);
 const ON: &[u8] = &[1];

@@ -7,10 +7,10 @@ use lab::{
     os::SimOs,
     testbed::{Options, Testbed},
 };
+use ndis_sim::Keyword;
 use ndk_consumer::{
     Access, Adapter, Connector, Cq, FastMemory, Listener, Memory, Pd, Qp, QpDepths, Srq, Status,
 };
-use nt_sim::ndis::Keyword;
 
 type Sim = Adapter<SimOs>;
 

@@ -15,13 +15,13 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+pub use device_sim::link::Faults;
+use ndis_sim::Keyword;
 pub use ndk_consumer::transfer::{Phase, Progress};
 use ndk_consumer::{
     books::{Books, Operation as Kind},
     transfer::{self, Failure, FileSource, Report},
 };
-use nt_sim::ndis::Keyword;
-pub use nt_sim::wire::Faults;
 
 use crate::testbed::{Options as BedOptions, Testbed, WireFigures};
 

@@ -8,14 +8,12 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use nt_sim::{
-    ClockKind, Sim,
-    device::Quirks,
-    ndis::Keyword,
-    netio::Discovery,
-    pcapng::{Capture, Lost},
-    wire::{Datagrams, Faults, Tunnel, TunnelCounters, Wire, WireOptions},
+use device_sim::{
+    Quirks,
+    link::{Capture, Datagrams, Faults, Lost, Tunnel, TunnelCounters, Wire, WireOptions},
 };
+use ndis_sim::{Keyword, netio::Discovery, open_tunnel};
+use nt_sim::{ClockKind, Sim};
 
 use crate::testbed::{Machine, MachineOptions};
 
@@ -81,7 +79,7 @@ pub struct ExternalHost {
 impl ExternalHost {
     /// A host with `image` loaded on it, not started yet, whose frames leave through `datagrams`.
     pub fn new(image: &Path, options: &Options, datagrams: Datagrams) -> Result<Self> {
-        let mut sim = Sim::builder().clock(ClockKind::Threaded).build();
+        let mut sim = ndis_sim::builder().clock(ClockKind::Threaded).build();
         let wire = Wire::new(WireOptions {
             capacity: CAPACITY,
             faults: options.faults,
@@ -111,7 +109,7 @@ impl ExternalHost {
         };
         let machine = Machine::new(&mut sim, image, &machine)?;
         machine.nic().connect(wire.port(0));
-        let tunnel = Tunnel::open(sim.world(), wire.port(1), datagrams).context("cannot open the tunnel")?;
+        let tunnel = open_tunnel(sim.world(), wire.port(1), datagrams).context("cannot open the tunnel")?;
         Ok(Self { machine, tunnel, wire, capture, sim })
     }
 

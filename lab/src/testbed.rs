@@ -9,17 +9,14 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, anyhow, ensure};
+use device_sim::{
+    Nic, NicOptions, Quirks,
+    link::{Capture, Faults, Lost, Wire, WireOptions},
+};
+use ndis_sim::{IpHost as _, Keyword, LogEntry, Miniport, NdisHost as _, NdkAdapter, netio::Discovery};
 use ndk_abi::nt::NT_SUCCESS;
 use ndk_consumer::Adapter;
-use nt_sim::{
-    ClockKind, Event, Host, JoinHandle, Sim,
-    device::{Nic, NicOptions, Quirks},
-    host::HostOptions,
-    ndis::{self, Keyword, LogEntry, Miniport, NdkAdapter},
-    netio::Discovery,
-    pcapng::{Capture, Lost},
-    wire::{Faults, Wire, WireOptions},
-};
+use nt_sim::{ClockKind, Event, Host, JoinHandle, Sim, host::HostOptions};
 
 use crate::os::SimOs;
 
@@ -124,7 +121,7 @@ impl Testbed {
             Some(seed) => ClockKind::Deterministic { seed },
             None => ClockKind::Threaded,
         };
-        let mut sim = Sim::builder().clock(clock).build();
+        let mut sim = ndis_sim::builder().clock(clock).build();
         let wire = match options.seed {
             Some(seed) => WireOptions::ten_gigabit().with_seed(seed),
             None => WireOptions::immediate(),
@@ -146,7 +143,7 @@ impl Testbed {
             Machine::new(&mut sim, image, &machine)
         };
         let machines = [machine(0)?, machine(1)?];
-        ndis::bus::join(&wire, &machines[0].host, &machines[1].host);
+        ndis_sim::bus::join(&wire, &machines[0].host, &machines[1].host);
         let capture = match &options.capture {
             Some(path) => {
                 let capture = Capture::create(path, &["alpha", "beta"], Lost::Marked);
@@ -261,11 +258,8 @@ fn last(subnet: IpAddr, number: u8) -> IpAddr {
 impl Machine {
     /// A host of `sim` with a NIC that has no cable yet and `image` loaded, not started.
     pub fn new(sim: &mut Sim, image: &Path, options: &MachineOptions) -> Result<Self> {
-        let host = sim.add_host(HostOptions {
-            verifier: options.verifier,
-            discovery: options.discovery,
-            ..HostOptions::new(options.name)
-        });
+        let host = sim.add_host(HostOptions { verifier: options.verifier, ..HostOptions::new(options.name) });
+        host.set_discovery(options.discovery);
         let mut nic = NicOptions::new(options.mac);
         nic.mtu = options.mtu;
         nic.quirks = options.quirks;

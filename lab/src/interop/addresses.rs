@@ -21,7 +21,7 @@ pub fn host_address(family: Family) -> IpAddr {
     match family {
         Family::V4 => Ipv4Addr::new(192, 168, 77, 1).into(),
         Family::V6 => "fd77::1".parse::<Ipv6Addr>().expect("an address").into(),
-        Family::LinkLocal => nt_sim::netio::link_local(HOST_MAC).into(),
+        Family::LinkLocal => ndis_sim::netio::link_local(HOST_MAC).into(),
     }
 }
 
@@ -31,6 +31,6 @@ pub fn guest_address(family: Family) -> IpAddr {
     match family {
         Family::V4 => Ipv4Addr::new(192, 168, 77, 2).into(),
         Family::V6 => "fd77::2".parse::<Ipv6Addr>().expect("an address").into(),
-        Family::LinkLocal => nt_sim::netio::link_local(GUEST_MAC).into(),
+        Family::LinkLocal => ndis_sim::netio::link_local(GUEST_MAC).into(),
     }
 }

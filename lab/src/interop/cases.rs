@@ -2,11 +2,11 @@
 
 use std::{fmt, time::Duration};
 
+use device_sim::link::Faults;
 use ndk_consumer::interop::{
     Program,
     probe::{Plan, Scenario},
 };
-use nt_sim::wire::Faults;
 
 use super::addresses::{Family, guest_address, host_address};
 

@@ -11,6 +11,8 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
+use device_sim::link::{Capture, Datagrams, Endpoint, Lost, Port, Wire, WireOptions};
+use ndis_sim::open_tunnel;
 use ndk_consumer::{
     RemoteMemory,
     interop::probe::{
@@ -19,11 +21,7 @@ use ndk_consumer::{
         pattern,
     },
 };
-use nt_sim::{
-    ClockKind, Sim,
-    pcapng::{Capture, Lost},
-    wire::{Datagrams, Endpoint, Port, Tunnel, Wire, WireOptions},
-};
+use nt_sim::{ClockKind, Sim};
 use parking_lot::{Condvar, Mutex};
 use roce::{
     AcceptSpec, Completion, CompletionKind, CompletionStatus, ConnEvent, ListenSpec, RecvRequest, SendData,
@@ -68,7 +66,7 @@ pub fn serve(
         wire.capture(capture.clone());
     }
     let mut host = Host::new(&sim, wire.port(0));
-    let tunnel = Tunnel::open(sim.world(), wire.port(1), datagrams)?;
+    let tunnel = open_tunnel(sim.world(), wire.port(1), datagrams)?;
     let outcome = ready().and_then(|()| host.serve(foreign));
     drop(tunnel);
     if let Some(capture) = &capture {

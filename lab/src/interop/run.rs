@@ -9,11 +9,11 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
+use device_sim::link::Datagrams;
 use ndk_consumer::{
     Status,
     interop::{self, Outcome, Program},
 };
-use nt_sim::wire::Datagrams;
 
 use super::{
     addresses::{Family, GUEST_MAC, HOST_MAC, guest_address, host_address},

@@ -5,7 +5,30 @@ use ndk_abi::{
     nt::{STATUS_INVALID_PARAMETER, STATUS_SUCCESS},
 };
 
-use crate::{guest::Guest, import::Import, imports, thread::current};
+use crate::{
+    guest::Guest,
+    host::{HostId, Subsystem},
+    import::table::Import,
+    imports,
+    nt::random::RANDOM,
+    services::Services,
+    thread::current::current,
+    world::World,
+};
+
+/// The cryptographic random numbers of `cng.sys`, part of every simulation.
+pub struct Cng;
+
+/// The one [`Cng`].
+pub static CNG: Cng = Cng;
+
+impl Subsystem for Cng {
+    fn imports(&self) -> &'static [&'static [Import]] {
+        IMPORTS
+    }
+
+    fn install(&self, _services: &mut Services, _world: &World, _host: HostId) {}
+}
 
 /// All imports of this module, one slice per file.
 pub const IMPORTS: &[&[Import]] = &[FUNCTIONS];
@@ -18,7 +41,7 @@ imports! { FUNCTIONS: "cng.sys" =>
             return STATUS_INVALID_PARAMETER;
         }
         let mut bytes = vec![0; len as usize];
-        current().host().nt.random.lock().fill(&mut bytes);
+        current().host().state(&RANDOM).lock().fill(&mut bytes);
         buffer.write_bytes(&bytes);
         STATUS_SUCCESS
     }

@@ -1,17 +1,28 @@
 //! The life of a driver: its image is loaded, `DriverEntry` runs, later `DriverUnload`; then nothing
 //! of it may be left.
 
-use std::{mem::transmute, path::Path, sync::Arc};
+use std::{mem::transmute, sync::Arc};
 
 use ndk_abi::nt::{DRIVER_INITIALIZE, DRIVER_OBJECT, DRIVER_UNLOAD, STATUS_SUCCESS, UNICODE_STRING};
 
+use parking_lot::Mutex;
+
 use crate::{
-    Host,
     guest::Guest,
-    image::{self, Image, LoadError, stack::Walk},
-    thread::current,
-    verifier::{BugCheck, Violation, violation},
+    host::Host,
+    image::{call::call, frame::Walk, stack},
+    services::{Services, Slot},
+    thread::current::current,
+    verifier::{codes::BugCheck, report::violation, verdict::Violation},
 };
+
+/// The driver that runs on a host.
+static DRIVER: Slot<Mutex<Option<Driver>>> = Slot::new();
+
+/// Adds the state of this module to a new host.
+pub(crate) fn install(services: &mut Services) {
+    services.add(&DRIVER, Mutex::default());
+}
 
 /// Leaks reported one by one; the rest is counted.
 const REPORTED_LEAKS: usize = 16;
@@ -39,7 +50,7 @@ mod layout {
 
 /// A started driver.
 #[derive(Clone, Copy)]
-pub(crate) struct Driver {
+struct Driver {
     page: Guest<u8>,
 }
 
@@ -60,16 +71,6 @@ fn write_string(string: Guest<UNICODE_STRING>, characters: Guest<u16>, text: &st
 }
 
 impl Host {
-    /// Loads a driver's image. A host takes one.
-    ///
-    /// # Errors
-    /// See [`LoadError`].
-    pub fn load_image(&self, path: &Path) -> Result<(), LoadError> {
-        let image = Image::load(path, self.memory.image_base())?;
-        let known = !self.set_image(image);
-        if known { Err(LoadError::Refused("this host has an image already".to_owned())) } else { Ok(()) }
-    }
-
     /// Calls the image's `DriverEntry`, from a thread of this host; returns its status.
     ///
     /// # Panics
@@ -97,13 +98,13 @@ impl Host {
         );
         let path = format!(r"\Registry\Machine\System\CurrentControlSet\Services\{service}");
         write_string(page.field(layout::PATH_STRING), page.field(layout::PATH), &path);
-        let known = self.driver.lock().replace(driver);
+        let known = self.state(&DRIVER).lock().replace(driver);
         assert!(known.is_none(), "a driver runs already");
         // SAFETY: the entry point of a native image is its DriverEntry.
         let entry: DRIVER_INITIALIZE = unsafe { transmute(image.entry()) };
         let registry_path = page.field::<UNICODE_STRING>(layout::PATH_STRING);
         // SAFETY: a driver object and a registry path, as DriverEntry wants them.
-        let status = image::call("DriverEntry", || unsafe { entry(object.as_ptr(), registry_path.as_ptr()) });
+        let status = call("DriverEntry", || unsafe { entry(object.as_ptr(), registry_path.as_ptr()) });
         if status < STATUS_SUCCESS {
             self.end_driver();
         }
@@ -115,7 +116,7 @@ impl Host {
     /// # Panics
     /// When no driver runs.
     pub fn stop_driver(&self) {
-        let driver = self.driver.lock().expect("a driver runs");
+        let driver = self.state(&DRIVER).lock().expect("a driver runs");
         let unload = driver.object().field::<usize>(member::DRIVER_UNLOAD).read();
         if unload == 0 {
             violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, "the driver has no unload routine");
@@ -123,13 +124,13 @@ impl Host {
         // SAFETY: what the driver (or NDIS for it) put there is its unload routine.
         let unload: DRIVER_UNLOAD = unsafe { transmute(unload) };
         // SAFETY: the driver object DriverEntry was given.
-        image::call("DriverUnload", || unsafe { unload(driver.object().as_ptr()) });
+        call("DriverUnload", || unsafe { unload(driver.object().as_ptr()) });
         self.end_driver();
     }
 
     /// The driver is gone: what it left behind is a leak, and its code must not run again.
     fn end_driver(&self) {
-        let Some(driver) = self.driver.lock().take() else { return };
+        let Some(driver) = self.state(&DRIVER).lock().take() else { return };
         self.memory.free(driver.page, 1);
         if let Some(image) = self.image() {
             image.discard();
@@ -139,16 +140,10 @@ impl Host {
     }
 
     fn check_pending(&self) {
-        let everywhere = 0..usize::MAX;
-        let what = if self.nt.timers.find(&everywhere).is_some() {
-            "a timer that is set"
-        } else if self.nt.dpcs.find(&everywhere).is_some() {
-            "a DPC that is queued"
-        } else {
-            return;
-        };
-        let code = BugCheck::DRIVER_UNLOADED_WITHOUT_CANCELLING_PENDING_OPERATIONS;
-        self.report_leak(code, format!("the driver unloaded with {what}"), Walk::default());
+        if let Some(pending) = self.pending_after_unload() {
+            let code = BugCheck::DRIVER_UNLOADED_WITHOUT_CANCELLING_PENDING_OPERATIONS;
+            self.report_leak(code, format!("the driver unloaded with {pending}"), Walk::default());
+        }
     }
 
     fn check_leaks(&self) {
@@ -183,7 +178,7 @@ impl Host {
             text,
             irql: me.irql(),
             cpu: me.cpu(),
-            stack: stack.frames(),
+            stack: stack::name(&stack),
         });
     }
 }

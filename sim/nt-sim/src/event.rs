@@ -5,10 +5,11 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 
 use crate::{
-    Irql,
-    sim::World,
-    thread::{ThreadShared, current},
-    verifier::{BugCheck, violation},
+    host::Host,
+    irql::Irql,
+    thread::{current::current, shared::ThreadShared},
+    verifier::{codes::BugCheck, report::violation},
+    world::World,
 };
 
 /// A notification event: stays set until [reset](Event::reset). Clones are the same event.
@@ -71,7 +72,7 @@ impl Event {
     }
 
     /// Blocks until the event is set or something else happened that the caller looks at.
-    pub(crate) fn wait_any(&self) {
+    pub fn wait_any(&self) {
         if !self.is_set() {
             self.block(None);
         }
@@ -93,5 +94,13 @@ impl Event {
         me.park(deadline);
         self.inner.world.unregister_waiter(me.id());
         self.inner.state.lock().waiters.retain(|waiter| waiter.id != me.id());
+    }
+}
+
+impl Host {
+    /// Creates an event that callbacks of the image may set.
+    #[must_use]
+    pub fn event(&self) -> Event {
+        Event::new(self.world())
     }
 }

@@ -1,25 +1,33 @@
-//! One simulated machine.
+//! One simulated Windows machine, and the subsystems that extend it.
+//!
+//! Everything else in this crate that concerns a host stands above this file: threads, interrupts, drivers
+//! and the services of NT add their methods to [`Host`] in their own files.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed},
+use std::{
+    any::Any,
+    path::Path,
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 use parking_lot::Mutex;
 
 use crate::{
-    Event,
-    clock::{EventId, Lane},
-    cpu::{CpuId, Cpus, dpc::Dpc, irql::Irql},
-    driver::Driver,
-    image::Image,
+    cpu::{Cpus, dpc::Dpc, id::CpuId},
+    event_queue::{EventId, EventQueue},
+    image::{
+        frame::Capture,
+        load::{Image, LoadError},
+        registers::FaultContext,
+    },
+    import::table::{Import, ImportTable},
     memory::Memory,
-    ndis,
-    netio::{self, Discovery},
-    nt,
-    sim::World,
-    thread::{self, JoinHandle, current},
-    verifier::{low_resources::LowResources, objects::Objects},
+    services::{Services, Slot},
+    thread::shared::ThreadShared,
+    verifier::{codes::BugCheck, low_resources::LowResources, objects::Objects},
+    world::World,
 };
 
 /// Index of a host in its simulation.
@@ -38,89 +46,179 @@ pub struct HostOptions {
     pub verifier: bool,
     /// Copy debug output to standard error.
     pub echo: bool,
-    /// How it finds its neighbors.
-    pub discovery: Discovery,
 }
 
 impl HostOptions {
-    /// Two CPUs, 2 GiB, verifier on, neighbors found without frames.
+    /// Two CPUs, 2 GiB, verifier on.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            cpus: 2,
-            memory: 2 << 30,
-            verifier: true,
-            echo: false,
-            discovery: Discovery::Simulated,
-        }
+        Self { name: name.to_owned(), cpus: 2, memory: 2 << 30, verifier: true, echo: false }
     }
 }
 
-/// One simulated machine: physical memory, CPUs, hardware, one image.
+/// A part of the simulated system that extends every host: it brings imports and keeps state.
+///
+/// Subsystems are independent of the kernel: NT itself is one, NDIS is another. Each is a `static` that
+/// [`SimBuilder::with`](crate::sim::SimBuilder::with) adds to a simulation.
+pub trait Subsystem: Sync {
+    /// Returns the functions that an image may import from it, one slice per file.
+    fn imports(&self) -> &'static [&'static [Import]];
+
+    /// Adds the state it keeps on a new host. Subsystems are installed in the order they were added.
+    fn install(&self, services: &mut Services, world: &World, host: HostId);
+
+    /// Returns what of a driver is still pending after its unload routine returned, e.g. "a timer that is
+    /// set".
+    fn pending_after_unload(&self, host: &Host) -> Option<&'static str> {
+        let _ = host;
+        None
+    }
+
+    /// Handles an access to memory that faulted. Called in a signal handler: it may take no lock that code
+    /// of an image is called with.
+    ///
+    /// # Safety
+    /// `context` is that of the calling thread, as the fault interrupted it.
+    unsafe fn handle_fault(
+        &self,
+        host: &Host,
+        address: usize,
+        context: &mut FaultContext<'_>,
+    ) -> FaultOutcome {
+        let _ = (host, address, context);
+        FaultOutcome::NotMine
+    }
+}
+
+/// Outcome of [`Subsystem::handle_fault`].
+pub enum FaultOutcome {
+    /// The access was executed; the thread continues.
+    Handled,
+    /// The address does not belong to the subsystem.
+    NotMine,
+    /// The access violates a rule.
+    Violation(BugCheck, String),
+}
+
+/// The subsystems of a simulation, and the imports they bring together.
+pub(crate) struct Subsystems {
+    list: Vec<&'static dyn Subsystem>,
+    imports: ImportTable,
+}
+
+impl Subsystems {
+    pub fn new(list: Vec<&'static dyn Subsystem>) -> Self {
+        let imports = ImportTable::new(list.iter().flat_map(|one| one.imports()).copied().flatten());
+        Self { list, imports }
+    }
+}
+
+/// All hosts of a simulation, in the order they were added.
+pub(crate) type HostList = Mutex<Vec<Weak<Host>>>;
+
+/// One simulated Windows machine: physical memory, CPUs, hardware, one image.
 pub struct Host {
     id: HostId,
     options: HostOptions,
     world: Arc<World>,
+    peers: Arc<HostList>,
+    subsystems: Arc<Subsystems>,
     dead: AtomicBool,
     next_cpu: AtomicU32,
-    hardware: Lane,
+    hardware: EventQueue,
     pub cpus: Cpus,
     pub memory: Memory,
     image: OnceLock<Image>,
-    /// What the image holds besides pool.
+    /// Objects besides pool that the image holds.
     pub objects: Objects,
     /// Fails allocations on purpose.
     pub low_resources: LowResources,
     handles: AtomicUsize,
-    pub(crate) driver: Mutex<Option<Driver>>,
     log: Mutex<Vec<String>>,
-    pub(crate) nt: nt::State,
-    pub(crate) ndis: ndis::State,
-    pub(crate) netio: netio::State,
+    services: Services,
 }
 
 impl Host {
-    pub(crate) fn start(
+    /// Creates a host and adds it to `peers`. `capture` walks the calling thread's stack.
+    pub(crate) fn new(
         world: &Arc<World>,
-        index: usize,
+        subsystems: &Arc<Subsystems>,
+        peers: &Arc<HostList>,
         options: HostOptions,
-    ) -> (Arc<Self>, Vec<JoinHandle<()>>) {
+        capture: Capture,
+    ) -> Arc<Self> {
+        let id = HostId(peers.lock().len());
+        let mut services = Services::default();
+        for subsystem in &subsystems.list {
+            subsystem.install(&mut services, world, id);
+        }
+        let deterministic = world.clock.is_deterministic();
         let host = Arc::new(Self {
-            id: HostId(index),
+            id,
             world: world.clone(),
+            peers: peers.clone(),
+            subsystems: subsystems.clone(),
             dead: AtomicBool::new(false),
             next_cpu: AtomicU32::new(0),
-            hardware: Lane::default(),
-            cpus: Cpus::new(options.cpus, world.clock.is_deterministic()),
-            memory: Memory::new(options.memory, options.verifier, world.clock.is_deterministic())
+            hardware: EventQueue::default(),
+            cpus: Cpus::new(options.cpus, deterministic),
+            memory: Memory::new(options.memory, options.verifier, deterministic, capture)
                 .expect("the machine has memory to map"),
             image: OnceLock::new(),
-            objects: Objects::default(),
-            nt: nt::State::new(world.random(&format!("nt {index}"))),
-            low_resources: LowResources::new(world.random(&format!("low resources {index}"))),
+            objects: Objects::new(capture),
+            low_resources: LowResources::new(world.random(&format!("low resources {}", id.0))),
             handles: AtomicUsize::new(0),
-            driver: Mutex::default(),
             log: Mutex::default(),
-            ndis: ndis::State::default(),
-            netio: netio::State::default(),
+            services,
             options,
         });
-        let mut services = Vec::new();
-        let lane = host.clone();
-        services.push(host.spawn_on(CpuId(0), "hardware", move || {
-            let me = current();
-            lane.hardware.run(&lane.world.clock, me.shared(), || lane.world.is_stopping());
-        }));
-        for cpu in (0..host.cpus.count()).map(CpuId) {
-            let this = host.clone();
-            services.push(host.spawn_on(cpu, &format!("DPC {}", cpu.0), move || {
-                current().pin(cpu);
-                this.cpus.dpcs(cpu).run(&this);
-            }));
+        peers.lock().push(Arc::downgrade(&host));
+        host
+    }
+
+    /// Returns all hosts of the simulation, in the order they were added.
+    #[must_use]
+    pub fn peers(&self) -> Vec<Arc<Self>> {
+        self.peers.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Returns the state that a subsystem keeps on this host.
+    ///
+    /// # Panics
+    /// When the subsystem is not part of the simulation.
+    #[inline]
+    #[must_use]
+    pub fn state<T: Any + Send + Sync>(&self, slot: &'static Slot<T>) -> &T {
+        self.services.get(slot)
+    }
+
+    /// Loads a driver's image. A host takes one.
+    ///
+    /// # Errors
+    /// See [`LoadError`].
+    pub fn load_image(&self, path: &Path) -> Result<(), LoadError> {
+        let image = Image::load(path, self.memory.image_base(), &self.subsystems.imports)?;
+        self.image.set(image).map_err(|_| LoadError::Refused("this host has an image already".to_owned()))
+    }
+
+    /// Returns what of a driver is still pending after its unload routine returned.
+    pub(crate) fn pending_after_unload(&self) -> Option<&'static str> {
+        self.subsystems.list.iter().find_map(|subsystem| subsystem.pending_after_unload(self))
+    }
+
+    /// Lets the subsystems handle an access that faulted.
+    ///
+    /// # Safety
+    /// As [`Subsystem::handle_fault`].
+    pub(crate) unsafe fn handle_fault(&self, address: usize, context: &mut FaultContext<'_>) -> FaultOutcome {
+        for subsystem in &self.subsystems.list {
+            // SAFETY: the caller's promise.
+            let outcome = unsafe { subsystem.handle_fault(self, address, context) };
+            if !matches!(outcome, FaultOutcome::NotMine) {
+                return outcome;
+            }
         }
-        services.extend(nt::work::start(&host));
-        (host, services)
+        FaultOutcome::NotMine
     }
 
     #[must_use]
@@ -149,11 +247,6 @@ impl Host {
         self.image.get()
     }
 
-    /// Sets the image; `false` when there is one already.
-    pub(crate) fn set_image(&self, image: Image) -> bool {
-        self.image.set(image).is_ok()
-    }
-
     /// Whether the verifier checks everything on this host.
     #[must_use]
     pub fn verifies(&self) -> bool {
@@ -177,31 +270,6 @@ impl Host {
         self.world.wake_waiters();
     }
 
-    /// Starts a system thread at `PASSIVE_LEVEL`.
-    pub fn spawn<T: Send + 'static>(
-        self: &Arc<Self>,
-        name: &str,
-        body: impl FnOnce() -> T + Send + 'static,
-    ) -> JoinHandle<T> {
-        let cpu = CpuId(self.next_cpu.fetch_add(1, Relaxed) % self.cpus.count());
-        self.spawn_on(cpu, name, body)
-    }
-
-    fn spawn_on<T: Send + 'static>(
-        self: &Arc<Self>,
-        cpu: CpuId,
-        name: &str,
-        body: impl FnOnce() -> T + Send + 'static,
-    ) -> JoinHandle<T> {
-        thread::spawn(&self.world, Some(self), cpu, &format!("{} {name}", self.name()), body)
-    }
-
-    /// An event that callbacks of the image may set.
-    #[must_use]
-    pub fn event(&self) -> Event {
-        Event::new(&self.world)
-    }
-
     /// Runs `event` at `time` on the host's hardware thread.
     pub fn at(&self, time: u64, event: impl FnOnce() + Send + 'static) -> EventId {
         self.hardware.at(&self.world.clock, time, event)
@@ -215,12 +283,6 @@ impl Host {
     /// Takes back an event of [`Host::at`] or [`Host::post`]; `false` when it ran already.
     pub fn cancel(&self, event: EventId) -> bool {
         self.hardware.cancel(event)
-    }
-
-    /// Runs an interrupt service routine on `cpu` at `level`, from the hardware thread: it
-    /// interrupts whatever runs there.
-    pub fn interrupt(&self, cpu: CpuId, level: Irql, routine: impl FnOnce() + Send + 'static) {
-        self.post(move || current().interrupt(cpu, level, routine));
     }
 
     /// A handle that the image can hold but not look into: its address is not canonical.
@@ -249,17 +311,13 @@ impl Host {
         self.cpus.dpcs(cpu).push(&self.world.clock, Dpc { key: 0, routine: Box::new(routine) }, false);
     }
 
-    /// Queues a host-side routine to run at `PASSIVE_LEVEL` on a worker thread.
-    pub fn queue_work(&self, routine: impl FnOnce() + Send + 'static) {
-        self.nt.work.push(&self.world.clock, Box::new(routine));
+    /// Returns the CPU that the next thread starts on.
+    pub(crate) fn next_cpu(&self) -> CpuId {
+        CpuId(self.next_cpu.fetch_add(1, Relaxed) % self.cpus.count())
     }
 
-    /// Wakes the host's service threads so that they see that the simulation ends.
-    pub(crate) fn stop(&self) {
-        self.post(|| {});
-        for cpu in (0..self.cpus.count()).map(CpuId) {
-            self.queue_dpc(cpu, || {});
-        }
-        self.nt.work.stop(&self.world.clock);
+    /// The body of the host's hardware thread.
+    pub(crate) fn run_hardware(&self, me: &Arc<ThreadShared>) {
+        self.hardware.run(&self.world.clock, me, || self.world.is_stopping());
     }
 }

@@ -1,115 +1,32 @@
-//! A simulation: its clock, its hosts, what was reported.
+//! A simulation: its hosts and the threads that serve them.
 
-use std::{
-    collections::BTreeMap,
-    ops::Deref,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
-    },
-};
-
-use parking_lot::Mutex;
+use std::{ops::Deref, sync::Arc};
 
 use crate::{
-    Event,
-    clock::{Clock, ClockKind, EventId, Lane},
-    cpu::CpuId,
-    host::{Host, HostOptions},
+    clock::ClockKind,
+    cng::CNG,
+    cpu::id::CpuId,
+    event::Event,
+    host::{Host, HostList, HostOptions, Subsystem, Subsystems},
+    image::stack,
+    irql::Irql,
     memory::Alone,
-    thread::{self, Gate, JoinHandle, ThreadId, ThreadShared},
-    verifier::{Verdict, Violation},
+    nt::{NT, work},
+    thread::{
+        current::{attach, current, detach, try_current},
+        shared::ThreadShared,
+        spawn::{JoinHandle, spawn},
+    },
+    verifier::verdict::Verdict,
+    world::World,
 };
 
-/// What all parts of a simulation share.
-pub struct World {
-    pub clock: Clock,
-    /// Events of what lies between hosts.
-    lane: Lane,
-    kind: ClockKind,
-    seed: u64,
-    stopping: AtomicBool,
-    threads: AtomicU32,
-    hosts: Mutex<Vec<Arc<Host>>>,
-    violations: Mutex<Vec<Violation>>,
-    /// Threads that wait for something that may never come once a host is dead.
-    waiters: Mutex<BTreeMap<ThreadId, Arc<ThreadShared>>>,
-}
-
-impl World {
-    #[must_use]
-    pub fn kind(&self) -> ClockKind {
-        self.kind
-    }
-
-    /// Nanoseconds since the simulation was built.
-    #[must_use]
-    pub fn now(&self) -> u64 {
-        self.clock.now()
-    }
-
-    /// Runs `event` at `time` on the thread of what lies between hosts (the wire).
-    pub fn at(&self, time: u64, event: impl FnOnce() + Send + 'static) -> EventId {
-        self.lane.at(&self.clock, time, event)
-    }
-
-    /// Takes back an event of [`World::at`].
-    pub fn cancel(&self, event: EventId) -> bool {
-        self.lane.cancel(event)
-    }
-
-    /// A random generator of its own for `purpose`: what others draw does not change what it yields.
-    #[must_use]
-    pub fn random(&self, purpose: &str) -> fastrand::Rng {
-        // FNV-1a: stable across runs and machines, unlike the standard library's hasher.
-        let hash = purpose.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        fastrand::Rng::with_seed(self.seed.rotate_left(32) ^ hash)
-    }
-
-    /// Whether the simulation ends: service threads return from their loops.
-    #[must_use]
-    pub fn is_stopping(&self) -> bool {
-        self.stopping.load(Relaxed)
-    }
-
-    /// All hosts, in the order they were added.
-    #[must_use]
-    pub fn hosts(&self) -> Vec<Arc<Host>> {
-        self.hosts.lock().clone()
-    }
-
-    pub(crate) fn next_thread_id(&self) -> ThreadId {
-        ThreadId(self.threads.fetch_add(1, Relaxed))
-    }
-
-    pub(crate) fn record(&self, violation: Violation) {
-        self.violations.lock().push(violation);
-    }
-
-    pub(crate) fn register_waiter(&self, thread: &Arc<ThreadShared>) {
-        self.waiters.lock().insert(thread.id, thread.clone());
-    }
-
-    pub(crate) fn unregister_waiter(&self, thread: ThreadId) {
-        self.waiters.lock().remove(&thread);
-    }
-
-    /// Wakes every waiting thread, to look at what happened.
-    pub(crate) fn wake_waiters(&self) {
-        let waiters: Vec<_> = self.waiters.lock().values().cloned().collect();
-        for waiter in waiters {
-            self.clock.unpark(&waiter);
-        }
-    }
-}
-
 /// How a simulation is made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub struct SimBuilder {
     clock: ClockKind,
     seed: u64,
+    subsystems: Vec<&'static dyn Subsystem>,
 }
 
 impl SimBuilder {
@@ -133,39 +50,37 @@ impl SimBuilder {
         self
     }
 
+    /// Adds a subsystem. NT itself is always there.
+    #[must_use]
+    pub fn with(mut self, subsystem: &'static dyn Subsystem) -> Self {
+        self.subsystems.push(subsystem);
+        self
+    }
+
     /// Builds the simulation; the calling thread becomes its harness thread.
     ///
     /// # Panics
     /// When the calling thread belongs to a simulation already.
     #[must_use]
     pub fn build(self) -> Sim {
-        assert!(thread::try_current().is_none(), "one simulation per thread at a time");
+        assert!(try_current().is_none(), "one simulation per thread at a time");
         let alone = matches!(self.clock, ClockKind::Deterministic { .. }).then(Alone::wait);
-        let world = Arc::new(World {
-            clock: Clock::new(self.clock),
-            lane: Lane::default(),
-            kind: self.clock,
-            seed: self.seed,
-            stopping: AtomicBool::new(false),
-            threads: AtomicU32::new(0),
-            hosts: Mutex::default(),
-            violations: Mutex::default(),
-            waiters: Mutex::default(),
-        });
-        let harness = Arc::new(ThreadShared {
-            id: world.next_thread_id(),
-            name: "harness".to_owned(),
-            gate: Gate::default(),
-        });
+        let world = Arc::new(World::new(self.clock, self.seed));
+        let harness = Arc::new(ThreadShared::new(world.next_thread_id(), "harness"));
         world.clock.register(&harness);
-        thread::attach(harness, world.clone(), None, CpuId(0));
-        let mut sim = Sim { world: world.clone(), services: Vec::new(), _alone: alone };
-        let lane = world.clone();
-        sim.services.push(thread::spawn(&world, None, CpuId(0), "wire", move || {
-            let me = thread::current();
-            lane.lane.run(&lane.clock, me.shared(), || lane.is_stopping());
-        }));
-        sim
+        attach(harness, world.clone(), None, CpuId(0));
+        let wire = world.clone();
+        let services = vec![spawn(&world, None, CpuId(0), "wire", move || {
+            wire.run_events(current().shared());
+        })];
+        Sim {
+            world,
+            subsystems: Arc::new(Subsystems::new(self.subsystems)),
+            peers: Arc::default(),
+            hosts: Vec::new(),
+            services,
+            _alone: alone,
+        }
     }
 }
 
@@ -174,6 +89,9 @@ impl SimBuilder {
 /// building another waits.
 pub struct Sim {
     world: Arc<World>,
+    subsystems: Arc<Subsystems>,
+    peers: Arc<HostList>,
+    hosts: Vec<Arc<Host>>,
     services: Vec<JoinHandle<()>>,
     /// Hosts of deterministic simulations lie at the same addresses each time.
     _alone: Option<Alone>,
@@ -182,7 +100,7 @@ pub struct Sim {
 impl Sim {
     #[must_use]
     pub fn builder() -> SimBuilder {
-        SimBuilder { clock: ClockKind::Threaded, seed: 0 }
+        SimBuilder { clock: ClockKind::Threaded, seed: 0, subsystems: vec![&NT, &CNG] }
     }
 
     #[must_use]
@@ -192,10 +110,9 @@ impl Sim {
 
     /// Adds a host and starts its hardware, its DPC threads and its workers.
     pub fn add_host(&mut self, options: HostOptions) -> Arc<Host> {
-        let index = self.world.hosts.lock().len();
-        let (host, services) = Host::start(&self.world, index, options);
-        self.services.extend(services);
-        self.world.hosts.lock().push(host.clone());
+        let host = Host::new(&self.world, &self.subsystems, &self.peers, options, stack::capture);
+        self.services.extend(start_services(&host));
+        self.hosts.push(host.clone());
         host
     }
 
@@ -208,7 +125,7 @@ impl Sim {
     /// What the verifier found so far.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        Verdict { violations: self.world.violations.lock().clone() }
+        Verdict { violations: self.world.violations() }
     }
 }
 
@@ -222,12 +139,11 @@ impl Deref for Sim {
 
 impl Drop for Sim {
     fn drop(&mut self) {
-        self.world.stopping.store(true, Relaxed);
-        let hosts = std::mem::take(&mut *self.world.hosts.lock());
+        self.world.stop();
+        let hosts = std::mem::take(&mut self.hosts);
         for host in &hosts {
-            host.stop();
+            wake_services(host);
         }
-        self.world.at(0, || {});
         if !std::thread::panicking() {
             for service in self.services.drain(..) {
                 // Threads of a dead host never end.
@@ -239,6 +155,48 @@ impl Drop for Sim {
             host.die();
             host.memory.vacate();
         }
-        thread::detach();
+        detach();
     }
+}
+
+/// Starts the threads that serve a host: its hardware, a DPC thread per CPU, its workers.
+fn start_services(host: &Arc<Host>) -> Vec<JoinHandle<()>> {
+    let mut services = Vec::new();
+    let this = host.clone();
+    services.push(host.spawn_on(CpuId(0), "hardware", move || this.run_hardware(current().shared())));
+    for cpu in (0..host.cpus.count()).map(CpuId) {
+        let this = host.clone();
+        services.push(host.spawn_on(cpu, &format!("DPC {}", cpu.0), move || run_dpcs(&this, cpu)));
+    }
+    services.extend(work::start(host));
+    services
+}
+
+/// The body of a CPU's DPC thread: drains the queue at `DISPATCH_LEVEL`.
+fn run_dpcs(host: &Host, cpu: CpuId) {
+    let (me, queue) = (current(), host.cpus.dpcs(cpu));
+    me.pin(cpu);
+    queue.set_thread(Some(me.shared().clone()));
+    while !host.world().is_stopping() {
+        if queue.is_empty() {
+            me.park(None);
+            continue;
+        }
+        let old = me.raise(Irql::DISPATCH_LEVEL);
+        while let Some(dpc) = queue.pop() {
+            (dpc.routine)();
+            me.stop_if_dead();
+        }
+        me.lower(old);
+    }
+    queue.set_thread(None);
+}
+
+/// Wakes the threads that serve a host, so that they notice that the simulation ends.
+fn wake_services(host: &Host) {
+    host.post(|| {});
+    for cpu in (0..host.cpus.count()).map(CpuId) {
+        host.queue_dpc(cpu, || {});
+    }
+    work::wake(host);
 }

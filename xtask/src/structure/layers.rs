@@ -22,8 +22,8 @@ const SHIPPED: [(&str, &[&str]); 9] = [
 const AROUND: [(&str, &[&str]); 10] = [
     ("test-driver", &[]),
     ("nt-sim", &[]),
-    ("ndis-sim", &["nt-sim"]),
-    ("device-sim", &["nt-sim"]),
+    ("ndis-sim", &["device-sim", "nt-sim"]),
+    ("device-sim", &[]),
     ("roce-testkit", &[]),
     ("ndk-consumer", &[]),
     ("captures", &["roce-testkit"]),

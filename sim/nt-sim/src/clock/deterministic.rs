@@ -15,7 +15,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::thread::{ThreadId, ThreadShared};
+use crate::thread::shared::{ThreadId, ThreadShared};
 
 /// What one step (an import called) costs in virtual time.
 const STEP_NANOS: u64 = 20;

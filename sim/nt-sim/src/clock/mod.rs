@@ -13,14 +13,11 @@
 //! Times are nanoseconds since the simulation was built.
 
 mod deterministic;
-mod lane;
 mod threaded;
 
 use std::sync::Arc;
 
-pub use lane::{EventId, Lane};
-
-use crate::thread::ThreadShared;
+use crate::thread::shared::ThreadShared;
 
 /// Which clock a simulation runs on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::thread::ThreadShared;
+use crate::thread::shared::ThreadShared;
 
 pub struct Threaded {
     start: Instant,

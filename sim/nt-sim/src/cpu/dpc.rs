@@ -4,12 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use parking_lot::Mutex;
 
-use crate::{
-    Irql,
-    clock::Clock,
-    host::Host,
-    thread::{ThreadShared, current},
-};
+use crate::{clock::Clock, thread::shared::ThreadShared};
 
 /// A deferred procedure call.
 pub struct Dpc {
@@ -54,26 +49,13 @@ impl Queue {
         self.dpcs.lock().is_empty()
     }
 
-    /// The body of the CPU's DPC thread: drains the queue at `DISPATCH_LEVEL`.
-    pub(crate) fn run(&self, host: &Arc<Host>) {
-        let me = current();
-        *self.thread.lock() = Some(me.shared().clone());
-        while !host.world().is_stopping() {
-            if self.is_empty() {
-                me.park(None);
-                continue;
-            }
-            let old = me.raise(Irql::DISPATCH_LEVEL);
-            while let Some(dpc) = self.pop() {
-                (dpc.routine)();
-                me.stop_if_dead();
-            }
-            me.lower(old);
-        }
-        *self.thread.lock() = None;
+    /// Makes `thread` the one that runs this queue; it is woken when the queue is no longer empty.
+    pub(crate) fn set_thread(&self, thread: Option<Arc<ThreadShared>>) {
+        *self.thread.lock() = thread;
     }
 
-    fn pop(&self) -> Option<Dpc> {
+    /// Takes the first DPC out of the queue.
+    pub(crate) fn pop(&self) -> Option<Dpc> {
         self.dpcs.lock().pop_front()
     }
 }

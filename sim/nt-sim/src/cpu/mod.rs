@@ -6,18 +6,15 @@
 //! need no token: they interrupt whoever holds it.
 
 pub mod dpc;
-pub mod irql;
+pub mod id;
 mod token;
 
 use std::sync::Arc;
 
+pub use id::CpuId;
 use token::Token;
 
-use crate::{clock::Clock, thread::ThreadShared};
-
-/// Index of a CPU of one host.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct CpuId(pub u32);
+use crate::{clock::Clock, thread::shared::ThreadShared};
 
 /// The CPUs of one host.
 pub struct Cpus {

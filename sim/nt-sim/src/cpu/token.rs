@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use parking_lot::{Mutex, RawMutex, lock_api::RawMutex as _};
 
-use crate::{clock::Clock, thread::ThreadShared};
+use crate::{clock::Clock, thread::shared::ThreadShared};
 
 /// A lock that is not tied to a guard, and blocks through the clock where the clock wants to know.
 pub enum Token {

@@ -1,29 +1,20 @@
 //! Faults: what the processor refuses becomes a bug check of the host.
 
-use std::{cell::Cell, ptr, sync::Once};
+use std::{ptr, sync::Once};
 
 use super::{
+    registers::{FaultContext, RCX, RSP, Registers},
     stack, thunk,
-    unwind::{RSP, Registers},
 };
 use crate::{
-    Irql,
-    ndis::{self, bus::Access},
-    thread::{Thread, try_current},
-    verifier::{self, BugCheck},
+    host::FaultOutcome,
+    irql::Irql,
+    thread::current::{Thread, try_current},
+    verifier::{codes::BugCheck, report},
 };
 
 /// Bytes of the stack on which faults are handled.
 const ALTERNATE_STACK: usize = 512 << 10;
-
-thread_local! {
-    static ON_ALTERNATE_STACK: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether the calling thread is reporting a fault.
-pub(super) fn on_alternate_stack() -> bool {
-    ON_ALTERNATE_STACK.get()
-}
 
 /// Readies the calling thread for faults: they are handled on a stack of their own.
 pub(crate) fn prepare_thread() {
@@ -63,61 +54,41 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
     let address = unsafe { info.si_addr() }.addr();
     // SAFETY: with SA_SIGINFO the third argument is the interrupted context.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
-    let fault = Fault::new(signal, address, context);
-    if signal == libc::SIGSEGV {
+    let mut context = FaultContext::new(context);
+    let fault = Fault::new(signal, address, &context);
+    let me = try_current();
+    if signal == libc::SIGSEGV
+        && let Some(host) = me.as_ref().and_then(|me| me.try_host())
+    {
         // SAFETY: the context of this thread, as the fault interrupted it.
-        match unsafe { ndis::bus::access_register(address, context) } {
-            Access::Done => return,
-            Access::NotMapped => {}
-            Access::Violation(code, text) => {
-                verifier::report(code, text, stack::capture_from(Some(fault.registers)));
+        match unsafe { host.handle_fault(address, &mut context) } {
+            FaultOutcome::Handled => return,
+            FaultOutcome::NotMine => {}
+            FaultOutcome::Violation(code, text) => {
+                report::report(code, text, stack::capture_from(Some(fault.registers)));
             }
         }
     }
-    let caused_by_image = try_current().filter(|me| me.try_host().is_some() && by_image(me, &fault));
+    let caused_by_image = me.filter(|me| me.try_host().is_some() && by_image(me, &fault));
     let Some(me) = caused_by_image else {
         // Not ours: the default action on return.
         // SAFETY: restores the default handler of this signal.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
         return;
     };
-    ON_ALTERNATE_STACK.set(true);
+    stack::enter_alternate_stack();
     me.stop_if_dead();
     let (code, text) = describe(&me, &fault);
     let in_image = me.host().image().is_some_and(|image| image.contains(fault.registers.ip));
     let walk = stack::capture_from(in_image.then_some(fault.registers).or_else(|| called_wild(&me, &fault)));
-    verifier::report(code, text, walk)
+    report::report(code, text, walk)
 }
 
 impl Fault {
-    fn new(signal: i32, address: usize, context: &libc::ucontext_t) -> Self {
-        const ORDER: [i32; 16] = [
-            libc::REG_RAX,
-            libc::REG_RCX,
-            libc::REG_RDX,
-            libc::REG_RBX,
-            libc::REG_RSP,
-            libc::REG_RBP,
-            libc::REG_RSI,
-            libc::REG_RDI,
-            libc::REG_R8,
-            libc::REG_R9,
-            libc::REG_R10,
-            libc::REG_R11,
-            libc::REG_R12,
-            libc::REG_R13,
-            libc::REG_R14,
-            libc::REG_R15,
-        ];
-        const WRITE: i64 = 2;
-        let saved = &context.uc_mcontext.gregs;
-        let value = |register: i32| saved[register.unsigned_abs() as usize].cast_unsigned() as usize;
-        Self {
-            signal,
-            address,
-            write: saved[libc::REG_ERR as usize] & WRITE != 0,
-            registers: Registers { ip: value(libc::REG_RIP), general: ORDER.map(value) },
-        }
+    fn new(signal: i32, address: usize, context: &FaultContext<'_>) -> Self {
+        const WRITE: u64 = 2;
+        let write = context.error_code() & WRITE != 0;
+        Self { signal, address, write, registers: context.registers() }
     }
 }
 
@@ -188,7 +159,7 @@ fn describe(me: &Thread, fault: &Fault) -> (BugCheck, String) {
     }
     // A general protection fault tells no address; __fastfail is one of them.
     if host.image().is_some_and(|image| image.code_at(registers.ip) == Some([0xcd, 0x29])) {
-        let reason = registers.general[1];
+        let reason = registers.general[RCX];
         return (BugCheck::KERNEL_SECURITY_CHECK_FAILURE, format!("__fastfail({reason})"));
     }
     let code = if *address < 0x1_0000 && me.irql() < Irql::DISPATCH_LEVEL {

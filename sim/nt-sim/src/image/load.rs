@@ -18,13 +18,13 @@ use object::{
 };
 
 use super::{
-    stack::Frame,
+    frame::Frame,
+    functions::{Functions, RuntimeFunction},
     symbols::Symbols,
     thunk::Thunks,
-    unwind::{Functions, RuntimeFunction},
 };
 use crate::{
-    import,
+    import::table::ImportTable,
     memory::{self, PAGE_SIZE},
 };
 
@@ -76,11 +76,12 @@ pub struct Image {
 }
 
 impl Image {
-    /// Loads the image at `path` to the address `base`, whose mapping goes when its host's addresses do; its symbols come from the `.pdb` beside it, when there is one.
+    /// Loads the image at `path` to the address `base` and binds its imports to `imports`. The mapping is
+    /// removed with its host's addresses. Symbols come from the `.pdb` beside the image, if there is one.
     ///
     /// # Errors
     /// See [`LoadError`].
-    pub(crate) fn load(path: &Path, base: usize) -> Result<Self, LoadError> {
+    pub(crate) fn load(path: &Path, base: usize, imports: &ImportTable) -> Result<Self, LoadError> {
         let bytes = fs::read(path).map_err(|error| LoadError::Read(path.to_owned(), error))?;
         let file = PeFile64::parse(&*bytes)?;
         check(&file)?;
@@ -88,7 +89,7 @@ impl Image {
         let mapping = Mapping::new(base, optional.size_of_image() as usize).map_err(LoadError::Map)?;
         copy(&file, &bytes, &mapping)?;
         relocate(&file, &bytes, &mapping)?;
-        let thunks = bind(&file, &mapping)?;
+        let thunks = bind(&file, &mapping, imports)?;
         let functions = functions(&file, &bytes)?;
         protect(&file, &mapping)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -222,8 +223,7 @@ fn relocate(file: &PeFile64, bytes: &[u8], mapping: &Mapping) -> Result<(), Load
     Ok(())
 }
 
-fn bind(file: &PeFile64, mapping: &Mapping) -> Result<Thunks, LoadError> {
-    let registry = import::registry();
+fn bind(file: &PeFile64, mapping: &Mapping, imports: &ImportTable) -> Result<Thunks, LoadError> {
     let mut missing = Vec::new();
     let mut slots = Vec::new();
     if let Some(table) = file.import_table()? {
@@ -237,7 +237,7 @@ fn bind(file: &PeFile64, mapping: &Mapping) -> Result<Thunks, LoadError> {
                     Import::Name(_, name) => String::from_utf8_lossy(name).into_owned(),
                     Import::Ordinal(number) => format!("#{number}"),
                 };
-                match registry.get(&(module.as_str(), name.as_str())) {
+                match imports.find(&module, &name) {
                     Some(import) => slots.push((slot, (import.address)())),
                     None => missing.push(format!("{module}!{name}")),
                 }

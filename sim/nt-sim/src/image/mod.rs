@@ -1,45 +1,33 @@
 //! The image: loading, binding, symbols, stack walks, faults.
 //!
-//! Host-side code calls the image through [`call`], so that stack walks find their way past the
-//! host's own frames, the image's share of the stack is measured, and what a callback leaves behind
+//! Host-side code calls the image through [`call()`], so that stack walks find their way past the
+//! host's own frames, the image's share of the stack is measured, and the state in which a callback returns
 //! (IRQL, locks) is checked.
+//!
+//! | module | responsible for |
+//! | --- | --- |
+//! | [`registers`] | the general registers of x64, and the context of a fault |
+//! | [`frame`] | a walked stack, and a frame with its name |
+//! | `functions` | the exception directory |
+//! | `symbols` | names from the PDB |
+//! | `thunk` | the code between the image's call of an import and the import |
+//! | [`load`] | mapping, relocating and binding an image |
+//! | `unwind` | from a frame to its caller |
+//! | [`stack`] | walks of the calling thread's stack |
+//! | [`call`](mod@call) | calls of the image |
+//! | [`fault`] | faults, as bug checks |
 
+pub mod call;
 pub mod fault;
-mod load;
+pub mod frame;
+mod functions;
+pub mod load;
+pub mod registers;
 pub mod stack;
 mod symbols;
 mod thunk;
 mod unwind;
 
+pub use call::call;
+pub use frame::{Frame, Walk};
 pub use load::{Image, LoadError};
-pub(crate) use unwind::Stack as StackBounds;
-
-use crate::{
-    thread::current,
-    verifier::{BugCheck, violation},
-};
-
-/// Calls into the image: `call("MiniportPause", || (pause)(context, parameters))`.
-///
-/// Checks that the callback returns at the IRQL it was called at, holding the spin locks it was
-/// called with.
-pub fn call<T>(what: &str, callback: impl FnOnce() -> T) -> T {
-    let me = current();
-    let (irql, locks) = (me.irql(), me.locks.borrow().len());
-    let result = stack::segment(callback);
-    me.stop_if_dead();
-    if me.irql() != irql {
-        violation(
-            BugCheck::IRQL_UNEXPECTED_VALUE,
-            format!("{what} was called at {irql} and returned at {}", me.irql()),
-        );
-    }
-    let left = me.locks.borrow().len();
-    if left != locks {
-        violation(
-            BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
-            format!("{what} was called with {locks} spin locks held and returned with {left}"),
-        );
-    }
-    result
-}

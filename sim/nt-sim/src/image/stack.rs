@@ -1,67 +1,21 @@
 //! Call stacks of the image, and how much of the stack it uses.
 
-use std::{cell::Cell, fmt};
+use std::cell::Cell;
 
 use super::{
+    frame::{DEPTH, Frame, Walk},
+    registers::Registers,
     thunk::{self, Caller},
-    unwind::{self, Registers},
+    unwind,
 };
-use crate::{
-    thread::{KERNEL_STACK_SIZE, Thread, current, try_current},
-    verifier::{BugCheck, violation},
-};
+use crate::thread::current::{Thread, current, try_current};
 
-/// One frame of the image.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Frame {
-    /// File name of the image.
-    pub image: String,
-    /// Offset of the instruction from the base of the image.
-    pub offset: u32,
-    /// Function, offset into it and source line, where symbols are at hand.
-    pub symbol: Option<String>,
-}
-
-impl fmt::Display for Frame {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.symbol {
-            Some(symbol) => write!(f, "{}!{symbol}", self.image),
-            None => write!(f, "{}+{:#x}", self.image, self.offset),
-        }
-    }
-}
-
-/// Frames kept of a walk.
-const DEPTH: usize = 24;
-
-/// A walked stack, not yet named: offsets into the image, innermost first.
-#[derive(Clone, Copy, Default)]
-pub struct Walk {
-    offsets: [u32; DEPTH],
-    count: usize,
-}
-
-impl Walk {
-    fn push(&mut self, offset: u32) {
-        if let Some(slot) = self.offsets.get_mut(self.count) {
-            *slot = offset;
-            self.count += 1;
-        }
-    }
-
-    /// Names the frames by the symbols of the calling thread's host's image.
-    #[must_use]
-    pub fn frames(&self) -> Vec<Frame> {
-        let me = current();
-        let Some(image) = me.try_host().and_then(|host| host.image()) else { return Vec::new() };
-        self.offsets[..self.count].iter().map(|&offset| image.frame(offset)).collect()
-    }
-}
-
-impl fmt::Debug for Walk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.offsets[..self.count]).finish()
-    }
+/// Names the frames by the symbols of the calling thread's host's image.
+#[must_use]
+pub fn name(walk: &Walk) -> Vec<Frame> {
+    let me = current();
+    let Some(image) = me.try_host().and_then(|host| host.image()) else { return Vec::new() };
+    walk.offsets().iter().map(|&offset| image.frame(offset)).collect()
 }
 
 /// A stay of the host inside a call of the image: what [`segment`] was called from.
@@ -77,6 +31,12 @@ struct Segment {
 
 thread_local! {
     static INNERMOST: Cell<*const Segment> = const { Cell::new(std::ptr::null()) };
+    static ON_ALTERNATE_STACK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on the calling thread runs on its alternate stack, where it reports a fault.
+pub(super) fn enter_alternate_stack() {
+    ON_ALTERNATE_STACK.set(true);
 }
 
 /// Runs `callback`, which calls the image, and notes what a later walk needs.
@@ -101,22 +61,17 @@ fn used_before(outer: *const Segment, caller: Caller, here: usize) -> usize {
     outer.not_image + if live { outer.entry - caller.stack } else { 0 }
 }
 
-/// Checks, on entry to an import, that the image keeps to its share of the stack.
+/// Returns the bytes of the calling thread's stack that the image uses, at an import; 0 when the import
+/// was not called by an image.
 #[inline]
-pub(crate) fn check_depth() {
-    let segment = INNERMOST.get();
-    if segment.is_null() {
-        return;
+pub(crate) fn used_by_image() -> usize {
+    let (segment, caller) = (INNERMOST.get(), thunk::caller().stack);
+    if segment.is_null() || caller == 0 {
+        return 0;
     }
     // SAFETY: as in `used_before`, and just checked for null.
     let segment = unsafe { &*segment };
-    let used = segment.not_image + segment.entry.saturating_sub(thunk::caller().stack);
-    if used > KERNEL_STACK_SIZE && thunk::caller().stack != 0 {
-        violation(
-            BugCheck::UNEXPECTED_KERNEL_MODE_TRAP,
-            format!("kernel stack overflow: the image uses {used} bytes of {KERNEL_STACK_SIZE}"),
-        );
-    }
+    segment.not_image + segment.entry.saturating_sub(caller)
 }
 
 /// The image's part of the calling thread's stack, innermost first: starts where the image called the
@@ -146,7 +101,7 @@ pub(super) fn capture_from(registers: Option<Registers>) -> Walk {
 
 fn walk_caller(me: &Thread, walk: &mut Walk, caller: Caller) {
     // A call that has returned lies below what the stack holds now.
-    if caller.stack < stack_pointer() && !super::fault::on_alternate_stack() {
+    if caller.stack < stack_pointer() && !ON_ALTERNATE_STACK.get() {
         return;
     }
     let stack = me.stack_bounds();

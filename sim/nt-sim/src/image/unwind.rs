@@ -1,80 +1,14 @@
-//! Walks the image's frames by its exception directory (x64 exception handling: `RUNTIME_FUNCTION`,
-//! `UNWIND_INFO`).
+//! Walks the image's frames by its exception directory (x64 exception handling: `UNWIND_INFO`).
 
-use super::load::Image;
-
-/// One entry of `.pdata`, as offsets from the image's base.
-#[derive(Clone, Copy, Debug)]
-pub struct RuntimeFunction {
-    begin: u32,
-    end: u32,
-    unwind: u32,
-}
-
-impl RuntimeFunction {
-    /// Reads an entry of 12 bytes.
-    pub fn parse(bytes: &[u8]) -> Self {
-        let word = |index: usize| {
-            bytes.get(index * 4..index * 4 + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-        };
-        Self { begin: word(0), end: word(1), unwind: word(2) }
-    }
-}
-
-/// All functions that move the stack pointer; leaf functions have no entry.
-#[derive(Default)]
-pub struct Functions(Vec<RuntimeFunction>);
-
-impl Functions {
-    pub fn new(mut functions: Vec<RuntimeFunction>) -> Self {
-        functions.sort_by_key(|function| function.begin);
-        Self(functions)
-    }
-
-    fn find(&self, offset: u32) -> Option<RuntimeFunction> {
-        let index = self.0.partition_point(|function| function.begin <= offset).checked_sub(1)?;
-        self.0.get(index).copied().filter(|function| offset < function.end)
-    }
-}
-
-/// The registers a walk needs. General registers in the order of their x64 numbers; those whose
-/// value is not known are 0.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Registers {
-    pub ip: usize,
-    pub general: [usize; 16],
-}
-
-pub const RSP: usize = 4;
-pub const RBP: usize = 5;
-
-impl Registers {
-    pub fn at(ip: usize, stack: usize, frame: usize) -> Self {
-        let mut registers = Self { ip, general: [0; 16] };
-        registers.general[RSP] = stack;
-        registers.general[RBP] = frame;
-        registers
-    }
-}
-
-/// Memory that a walk may read: the thread's stack.
-pub struct Stack {
-    pub low: usize,
-    pub high: usize,
-}
-
-impl Stack {
-    pub fn read(&self, address: usize) -> Option<usize> {
-        let inside = self.low <= address && address.checked_add(8)? <= self.high && address.is_multiple_of(8);
-        let pointer = std::ptr::with_exposed_provenance::<usize>(address);
-        // SAFETY: inside the calling thread's own stack, aligned, initialized when it was pushed.
-        inside.then(|| unsafe { pointer.read_volatile() })
-    }
-}
+use super::{
+    functions::RuntimeFunction,
+    load::Image,
+    registers::{RSP, Registers, StackBounds},
+};
 
 /// Goes from a function to its caller. `call` tells that `ip` is a return address: the call before
 /// it decides which function it is. `None` at the end of what can be walked.
-pub fn step(image: &Image, stack: &Stack, registers: &Registers, call: bool) -> Option<Registers> {
+pub fn step(image: &Image, stack: &StackBounds, registers: &Registers, call: bool) -> Option<Registers> {
     let mut next = *registers;
     let offset = u32::try_from(registers.ip.wrapping_sub(image.base())).ok()?;
     let looked_up = if call { offset.checked_sub(1)? } else { offset };
@@ -88,7 +22,7 @@ pub fn step(image: &Image, stack: &Stack, registers: &Registers, call: bool) -> 
 
 fn unwind(
     image: &Image,
-    stack: &Stack,
+    stack: &StackBounds,
     registers: &mut Registers,
     offset: u32,
     function: RuntimeFunction,
@@ -159,7 +93,7 @@ impl<'a> Info<'a> {
     }
 
     /// Undoes the part of the prologue that has run.
-    fn apply(&self, stack: &Stack, registers: &mut Registers, ran: u32, inside: bool) -> Option<()> {
+    fn apply(&self, stack: &StackBounds, registers: &mut Registers, ran: u32, inside: bool) -> Option<()> {
         const PUSH_NONVOL: u8 = 0;
         const ALLOC_LARGE: u8 = 1;
         const ALLOC_SMALL: u8 = 2;

@@ -19,7 +19,7 @@ pub(crate) use addresses::{Alone, map};
 pub use physical::{PAGE_SIZE, Pfn, Physical};
 pub use space::{Protection, Space};
 
-use crate::guest::Guest;
+use crate::{guest::Guest, image::frame::Capture};
 
 /// Runs of contiguous pages in a scattered allocation. Linux limits the number of mappings of a process,
 /// and each run takes one.
@@ -39,12 +39,17 @@ pub struct Memory {
 const REMEMBERED: usize = 256;
 
 impl Memory {
-    pub(crate) fn new(size: u64, special_pool: bool, deterministic: bool) -> io::Result<Self> {
+    pub(crate) fn new(
+        size: u64,
+        special_pool: bool,
+        deterministic: bool,
+        capture: Capture,
+    ) -> io::Result<Self> {
         let addresses = Addresses::take(deterministic);
         Ok(Self {
             physical: Physical::new(size, addresses.direct())?,
             space: Space::new(addresses.space())?,
-            pool: pool::Pool::new(special_pool),
+            pool: pool::Pool::new(special_pool, capture),
             addresses,
             unmapped: Mutex::default(),
         })

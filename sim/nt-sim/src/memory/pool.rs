@@ -15,11 +15,14 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{PAGE_SIZE, Pfn, Physical, Protection, Space};
+use super::{
+    physical::{PAGE_SIZE, Pfn, Physical},
+    space::{Protection, Space},
+};
 use crate::{
     guest::Guest,
-    image::stack::{self, Walk},
-    verifier::BugCheck,
+    image::frame::{Capture, Walk},
+    verifier::codes::BugCheck,
 };
 
 /// Around a block, inside its pages.
@@ -104,6 +107,7 @@ pub struct Misuse {
 /// The pool of one host.
 pub struct Pool {
     special: bool,
+    capture: Capture,
     allocations: AtomicU64,
     state: Mutex<State>,
 }
@@ -123,8 +127,8 @@ const CLASSES: usize = 8;
 const SMALLEST_CELL: usize = 32;
 
 impl Pool {
-    pub fn new(special: bool) -> Self {
-        Self { special, allocations: AtomicU64::new(0), state: Mutex::default() }
+    pub fn new(special: bool, capture: Capture) -> Self {
+        Self { special, capture, allocations: AtomicU64::new(0), state: Mutex::default() }
     }
 
     /// Blocks allocated so far.
@@ -135,7 +139,7 @@ impl Pool {
 
     /// Allocates a block; `None` when memory is exhausted.
     pub fn allocate(&self, physical: &Physical, space: &Space, request: Request) -> Option<Guest<u8>> {
-        let stack = if self.special { stack::capture() } else { Walk::default() };
+        let stack = if self.special { (self.capture)() } else { Walk::default() };
         let sequence = self.allocations.fetch_add(1, Relaxed);
         let mut state = self.state.lock();
         let special = self.special && state.specials < SPECIAL_BLOCKS;
@@ -383,7 +387,7 @@ mod tests {
                 physical: Physical::new(64 << 20, addresses.direct()).unwrap(),
                 space: Space::new(addresses.space()).unwrap(),
                 _addresses: addresses,
-                pool: Pool::new(special),
+                pool: Pool::new(special, Walk::default),
             }
         }
 

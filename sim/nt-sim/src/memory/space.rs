@@ -10,7 +10,11 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{PAGE_SIZE, Pfn, addresses, ranges::Ranges};
+use super::{
+    addresses,
+    physical::{PAGE_SIZE, Pfn},
+    ranges::Ranges,
+};
 
 /// Pages of address range per host: 16 GiB.
 const PAGES: usize = (16 << 30) / PAGE_SIZE;

@@ -5,8 +5,8 @@
 use std::{arch::naked_asm, ffi::c_void};
 
 use crate::{
-    cpu::irql::Limit,
-    import::Import,
+    import::table::Import,
+    irql::Limit,
     verifier::{BugCheck, violation},
 };
 

@@ -15,6 +15,7 @@ use crate::{
     Irql,
     guest::Guest,
     imports,
+    services::Slot,
     thread::{Thread, ThreadShared, current},
     verifier::{BugCheck, violation},
 };
@@ -27,6 +28,8 @@ const WAIT_LIST: usize = 8;
 const SYNCHRONIZATION_EVENT: u8 = 1;
 pub(super) const NOTIFICATION_TIMER: u8 = 8;
 pub(super) const SYNCHRONIZATION_TIMER: u8 = 9;
+
+pub(super) static DISPATCHER: Slot<Dispatcher> = Slot::new();
 
 /// Who waits for what.
 #[derive(Default)]
@@ -161,7 +164,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
             violation(BugCheck::IRQL_NOT_LESS_OR_EQUAL, format!("KeSetEvent with Wait at {}", me.irql()));
         }
         let object = event_address(event, "KeSetEvent");
-        me.host().nt.dispatcher.signal(&me, object, || {
+        me.host().state(&DISPATCHER).signal(&me, object, || {
             let state = signal_state(object);
             let old = state.read();
             state.write(1);
@@ -173,14 +176,14 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     [<= DISPATCH_LEVEL]
     fn KeClearEvent(event: Guest<KEVENT>) {
         let object = event_address(event, "KeClearEvent");
-        current().host().nt.dispatcher.locked(|| signal_state(object).write(0));
+        current().host().state(&DISPATCHER).locked(|| signal_state(object).write(0));
     }
 
     /// Resets an event; returns the previous state.
     [<= DISPATCH_LEVEL]
     fn KeResetEvent(event: Guest<KEVENT>) -> i32 {
         let object = event_address(event, "KeResetEvent");
-        current().host().nt.dispatcher.locked(|| {
+        current().host().state(&DISPATCHER).locked(|| {
             let old = signal_state(object).read();
             signal_state(object).write(0);
             old
@@ -207,7 +210,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         check_wait(&me, "KeWaitForSingleObject", timeout);
         let kind = kind(object, "KeWaitForSingleObject");
         let deadline = deadline(&me, timeout);
-        let taken = me.host().nt.dispatcher.wait(&me, &[object], deadline, || take(object, kind));
+        let taken = me.host().state(&DISPATCHER).wait(&me, &[object], deadline, || take(object, kind));
         if taken { STATUS_SUCCESS } else { STATUS_TIMEOUT }
     }
 
@@ -239,7 +242,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let kinds: Vec<u8> = objects.iter().map(|&object| kind(object, "KeWaitForMultipleObjects")).collect();
         let deadline = deadline(&me, timeout);
         let mut first = 0;
-        let taken = me.host().nt.dispatcher.wait(&me, &objects, deadline, || {
+        let taken = me.host().state(&DISPATCHER).wait(&me, &objects, deadline, || {
             if wait == WAIT_TYPE::WaitAll {
                 let all = objects.iter().all(|&object| signal_state(object).read() != 0);
                 if all {
@@ -266,14 +269,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let _ = (mode, alertable);
         let me = current();
         let deadline = deadline(&me, interval).unwrap_or(0);
-        delay(&me, deadline);
+        time::delay(&me, deadline);
         STATUS_SUCCESS
-    }
-}
-
-/// Blocks the calling thread until `deadline`.
-pub(crate) fn delay(me: &Thread, deadline: u64) {
-    while me.world().now() < deadline {
-        me.park(Some(deadline));
     }
 }

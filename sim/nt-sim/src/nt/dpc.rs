@@ -12,6 +12,7 @@ use crate::{
     cpu::{CpuId, dpc::Dpc},
     guest::Guest,
     image, imports,
+    services::Slot,
     thread::current,
     verifier::{BugCheck, violation},
 };
@@ -32,6 +33,8 @@ const TARGETED: u16 = 0x500;
 /// What `DpcData` holds while the DPC is queued.
 const QUEUED: usize = 1;
 
+pub(super) static DPCS: Slot<Queued> = Slot::new();
+
 /// The DPCs that are queued, and where.
 #[derive(Default)]
 pub struct Queued(Mutex<HashMap<usize, CpuId>>);
@@ -51,7 +54,7 @@ pub(crate) fn insert(host: &Host, here: CpuId, dpc: Guest<KDPC>, arguments: Opti
     let number = dpc.field::<u16>(NUMBER).read();
     let cpu = number.checked_sub(TARGETED).map_or(here, |target| CpuId(u32::from(target)));
     {
-        let mut queued = host.nt.dpcs.0.lock();
+        let mut queued = host.state(&DPCS).0.lock();
         if queued.contains_key(&dpc.address()) {
             return false;
         }
@@ -72,7 +75,7 @@ pub(crate) fn insert(host: &Host, here: CpuId, dpc: Guest<KDPC>, arguments: Opti
 fn run(dpc: Guest<KDPC>) {
     let me = current();
     let (routine, context, first, second) = {
-        let mut queued = me.host().nt.dpcs.0.lock();
+        let mut queued = me.host().state(&DPCS).0.lock();
         queued.remove(&dpc.address());
         dpc.field::<usize>(DATA).write(0);
         (
@@ -125,7 +128,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     fn KeRemoveQueueDpc(dpc: Guest<KDPC>) -> u8 {
         let me = current();
         let host = me.host();
-        let Some(cpu) = host.nt.dpcs.0.lock().remove(&dpc.address()) else { return 0 };
+        let Some(cpu) = host.state(&DPCS).0.lock().remove(&dpc.address()) else { return 0 };
         dpc.field::<usize>(DATA).write(0);
         host.cpus.dpcs(cpu).remove(dpc.address()).is_some().into()
     }

@@ -1,6 +1,6 @@
 //! IRQL functions.
 
-use crate::{Irql, imports, thread::current};
+use crate::{imports, irql::Irql, thread::current};
 
 imports! { IMPORTS: "ntoskrnl.exe" =>
     /// The current IRQL.

@@ -1,11 +1,13 @@
 //! Memory descriptor lists, and mapping what they describe.
 
-use std::mem::offset_of;
+use std::{collections::HashMap, mem::offset_of};
 
 use ndk_abi::nt::{
     LARGE_INTEGER, MDL, MDL_MAPPED_TO_SYSTEM_VA, MDL_PAGES_LOCKED, MDL_PARTIAL, MDL_SOURCE_IS_NONPAGED_POOL,
     MdlMappingNoWrite,
 };
+
+use parking_lot::Mutex;
 
 use super::pool;
 use crate::{
@@ -16,6 +18,7 @@ use crate::{
         PAGE_SIZE, Pfn, Protection,
         pool::{Request, Tag},
     },
+    services::Slot,
     thread::{Thread, current},
     verifier::{BugCheck, violation},
 };
@@ -136,8 +139,13 @@ fn unmap(me: &Thread, mdl: GuestMdl) {
     mdl.set_mapped(0);
 }
 
+pub(super) static CONTIGUOUS: Slot<Contiguous> = Slot::new();
+
+/// Contiguous memory: first page and number of pages, by address.
+pub(super) type Contiguous = Mutex<HashMap<usize, (Pfn, usize)>>;
+
 /// Memory from `MmAllocateContiguousMemory*`.
-const CONTIGUOUS: &str = "MmAllocateContiguousMemory";
+const CONTIGUOUS_MEMORY: &str = "MmAllocateContiguousMemory";
 
 fn allocate_contiguous(size: usize, low: i64, high: i64, boundary: i64) -> usize {
     let me = current();
@@ -159,19 +167,19 @@ fn allocate_contiguous(size: usize, low: i64, high: i64, boundary: i64) -> usize
         host.memory.physical.free(first, pages);
         return 0;
     };
-    host.nt.contiguous.lock().insert(address, (first, pages));
-    host.objects.add(CONTIGUOUS, address);
+    host.state(&CONTIGUOUS).lock().insert(address, (first, pages));
+    host.objects.add(CONTIGUOUS_MEMORY, address);
     address
 }
 
 fn free_contiguous(address: usize) {
     let me = current();
     let host = me.host();
-    let known = host.nt.contiguous.lock().remove(&address);
+    let known = host.state(&CONTIGUOUS).lock().remove(&address);
     let Some((first, pages)) = known else {
         misuse(format!("freeing {address:#x}, which is no contiguous memory"));
     };
-    let _ = host.objects.remove(CONTIGUOUS, address);
+    let _ = host.objects.remove(CONTIGUOUS_MEMORY, address);
     host.memory.unmap(address, pages);
     host.memory.physical.free(first, pages);
 }

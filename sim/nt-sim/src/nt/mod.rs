@@ -1,4 +1,4 @@
-//! The imports of `ntoskrnl.exe` and the state behind them.
+//! NT as a subsystem: the imports of `ntoskrnl.exe` and the state behind them.
 
 pub mod crt;
 pub mod debug;
@@ -9,6 +9,7 @@ pub mod irql;
 pub mod mdl;
 pub mod pool;
 pub mod processor;
+pub mod random;
 pub mod rundown;
 pub mod runtime;
 pub mod spin_lock;
@@ -16,11 +17,13 @@ pub mod time;
 pub mod timer;
 pub mod work;
 
-use std::collections::HashMap;
-
-use parking_lot::Mutex;
-
-use crate::{import::Import, memory::Pfn};
+use crate::{
+    driver,
+    host::{Host, HostId, Subsystem},
+    import::table::Import,
+    services::Services,
+    world::World,
+};
 
 /// All imports of this module, one slice per file.
 pub const IMPORTS: &[&[Import]] = &[
@@ -41,30 +44,37 @@ pub const IMPORTS: &[&[Import]] = &[
     work::IMPORTS,
 ];
 
-/// What a host keeps for this module.
-pub struct State {
-    pub work: work::Queue,
-    pub io_work_items: work::IoWorkItems,
-    pub dispatcher: dispatcher::Dispatcher,
-    pub dpcs: dpc::Queued,
-    pub timers: timer::Timers,
-    pub lock_order: spin_lock::Order,
-    /// Contiguous memory: first page and number of pages, by address.
-    pub contiguous: Mutex<HashMap<usize, (Pfn, usize)>>,
-    pub random: Mutex<fastrand::Rng>,
-}
+/// The kernel's own services, part of every simulation.
+pub struct Nt;
 
-impl State {
-    pub(crate) fn new(random: fastrand::Rng) -> Self {
-        Self {
-            work: work::Queue::default(),
-            io_work_items: work::IoWorkItems::default(),
-            dispatcher: dispatcher::Dispatcher::default(),
-            dpcs: dpc::Queued::default(),
-            timers: timer::Timers::default(),
-            lock_order: spin_lock::Order::default(),
-            contiguous: Mutex::default(),
-            random: Mutex::new(random),
+/// The one [`Nt`].
+pub static NT: Nt = Nt;
+
+impl Subsystem for Nt {
+    fn imports(&self) -> &'static [&'static [Import]] {
+        IMPORTS
+    }
+
+    fn install(&self, services: &mut Services, world: &World, host: HostId) {
+        driver::install(services);
+        services.add(&work::WORK, work::Queue::default());
+        services.add(&work::IO_WORK_ITEMS, work::IoWorkItems::default());
+        services.add(&dispatcher::DISPATCHER, dispatcher::Dispatcher::default());
+        services.add(&dpc::DPCS, dpc::Queued::default());
+        services.add(&timer::TIMERS, timer::Timers::default());
+        services.add(&spin_lock::LOCK_ORDER, spin_lock::Order::default());
+        services.add(&mdl::CONTIGUOUS, mdl::Contiguous::default());
+        services.add(&random::RANDOM, random::generator(world, host));
+    }
+
+    fn pending_after_unload(&self, host: &Host) -> Option<&'static str> {
+        let everywhere = 0..usize::MAX;
+        if host.state(&timer::TIMERS).find(&everywhere).is_some() {
+            Some("a timer that is set")
+        } else if host.state(&dpc::DPCS).find(&everywhere).is_some() {
+            Some("a DPC that is queued")
+        } else {
+            None
         }
     }
 }

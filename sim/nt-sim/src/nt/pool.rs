@@ -5,6 +5,7 @@ use ndk_abi::nt::{
     POOL_FLAG_RAISE_ON_FAILURE, POOL_FLAG_UNINITIALIZED, POOL_TYPE,
 };
 
+use super::{dpc::DPCS, spin_lock::LOCK_ORDER, timer::TIMERS};
 use crate::{
     Irql,
     guest::Guest,
@@ -46,11 +47,11 @@ pub(super) fn free(me: &Thread, block: Guest<u8>, tag: Option<Tag>) {
 
 /// Memory that is freed must hold no timer that is set, no DPC that is queued, no lock that is held.
 fn check_contents(me: &Thread, range: std::ops::Range<usize>) {
-    let nt = &me.host().nt;
-    if nt.timers.find(&range).is_some() {
+    let host = me.host();
+    if host.state(&TIMERS).find(&range).is_some() {
         violation(BugCheck::TIMER_OR_DPC_INVALID, "freeing memory that holds a timer which is set");
     }
-    if nt.dpcs.find(&range).is_some() {
+    if host.state(&DPCS).find(&range).is_some() {
         violation(BugCheck::TIMER_OR_DPC_INVALID, "freeing memory that holds a DPC which is queued");
     }
     if me.locks.borrow().iter().any(|held| range.contains(&held.address)) {
@@ -59,7 +60,7 @@ fn check_contents(me: &Thread, range: std::ops::Range<usize>) {
             "freeing memory that holds a spin lock which is held",
         );
     }
-    nt.lock_order.forget(range);
+    host.state(&LOCK_ORDER).forget(range);
 }
 
 fn check_paged(me: &Thread) {

@@ -2,6 +2,7 @@
 
 use ndk_abi::nt::EX_RUNDOWN_REF;
 
+use super::dispatcher::DISPATCHER;
 use crate::{
     guest::Guest,
     imports,
@@ -33,7 +34,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     [<= DISPATCH_LEVEL]
     fn ExAcquireRundownProtection(reference: Guest<EX_RUNDOWN_REF>) -> u8 {
         let count = count(reference);
-        current().host().nt.dispatcher.locked(|| {
+        current().host().state(&DISPATCHER).locked(|| {
             let value = count.read();
             if value & ACTIVE != 0 {
                 return 0;
@@ -48,7 +49,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     fn ExReleaseRundownProtection(reference: Guest<EX_RUNDOWN_REF>) {
         let me = current();
         let count = count(reference);
-        let held = me.host().nt.dispatcher.signal(&me, reference.address(), || {
+        let held = me.host().state(&DISPATCHER).signal(&me, reference.address(), || {
             let value = count.read();
             let held = value >= ONE;
             if held {
@@ -69,7 +70,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     fn ExWaitForRundownProtectionRelease(reference: Guest<EX_RUNDOWN_REF>) {
         let me = current();
         let count = count(reference);
-        me.host().nt.dispatcher.wait(&me, &[reference.address()], None, || {
+        me.host().state(&DISPATCHER).wait(&me, &[reference.address()], None, || {
             count.write(count.read() | ACTIVE);
             count.read() == ACTIVE
         });

@@ -2,6 +2,7 @@
 
 use ndk_abi::nt::{RTL_OSVERSIONINFOW, STATUS_SUCCESS, UNICODE_STRING};
 
+use super::random::RANDOM;
 use crate::{
     guest::Guest,
     imports,
@@ -72,7 +73,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     /// The next random number after `seed`, below `MAXLONG`; `seed` is replaced by it.
     [< DISPATCH_LEVEL]
     fn RtlRandomEx(seed: Guest<u32>) -> u32 {
-        let random = current().host().nt.random.lock().u32(..MAXLONG);
+        let random = current().host().state(&RANDOM).lock().u32(..MAXLONG);
         let number = (random ^ (seed.read() & MAXLONG)) % MAXLONG;
         seed.write(number);
         number

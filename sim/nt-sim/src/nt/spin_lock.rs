@@ -17,7 +17,8 @@ use crate::{
     Irql,
     guest::Guest,
     imports,
-    thread::{Current, Thread, current},
+    services::Slot,
+    thread::current::{Current, HeldLock, Thread, current},
     verifier::{BugCheck, violation},
 };
 
@@ -27,11 +28,7 @@ const FOREVER: u64 = 30_000_000_000;
 /// As [`FOREVER`], in turns that others had, where time is virtual.
 const FOREVER_TURNS: u32 = 2_000_000;
 
-/// A spin lock that a thread holds.
-#[derive(Clone, Copy, Debug)]
-pub struct Held {
-    pub address: usize,
-}
+pub(super) static LOCK_ORDER: Slot<Order> = Slot::new();
 
 /// Which locks were acquired while which others were held.
 #[derive(Default)]
@@ -99,7 +96,7 @@ fn acquire(me: Current, lock: Guest<KSPIN_LOCK>) {
         contend(me, lock, holder);
     }
     if me.verifies() {
-        me.locks.borrow_mut().push(Held { address: lock.address() });
+        me.locks.borrow_mut().push(HeldLock { address: lock.address() });
     }
 }
 
@@ -153,7 +150,7 @@ fn check_order(me: Current, lock: Guest<KSPIN_LOCK>) {
     let clash = {
         let held = me.locks.borrow();
         held.iter().any(|outer| {
-            outer.address != lock.address() && !host.nt.lock_order.note(outer.address, lock.address())
+            outer.address != lock.address() && !host.state(&LOCK_ORDER).note(outer.address, lock.address())
         })
     };
     if clash {
@@ -182,18 +179,6 @@ fn release(me: Current, lock: Guest<KSPIN_LOCK>) {
         }
     }
     word(lock).store(0, Ordering::Release);
-}
-
-/// The thread is about to leave `DISPATCH_LEVEL`.
-#[inline]
-pub(crate) fn check_none_held(thread: &Thread, level: Irql) {
-    let held = thread.locks.borrow().len();
-    if held != 0 {
-        violation(
-            BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
-            format!("lowering the IRQL to {level} with {held} spin lock(s) held"),
-        );
-    }
 }
 
 /// `KLOCK_QUEUE_HANDLE`: the lock, and the level to return to.
@@ -247,7 +232,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let me = current();
         let acquired = try_acquire(&me, lock).is_ok();
         if acquired && me.verifies() {
-            me.locks.borrow_mut().push(Held { address: lock.address() });
+            me.locks.borrow_mut().push(HeldLock { address: lock.address() });
         }
         acquired.into()
     }

@@ -7,7 +7,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ndk_abi::nt::LARGE_INTEGER;
 
-use super::dispatcher;
 use crate::{
     guest::Guest,
     imports,
@@ -95,7 +94,14 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
 }
 
 /// Blocks the calling thread for `nanos`, for imports that sleep.
-pub(crate) fn sleep(nanos: u64) {
+pub fn sleep(nanos: u64) {
     let me = current();
-    dispatcher::delay(&me, me.world().now().saturating_add(nanos));
+    delay(&me, me.world().now().saturating_add(nanos));
+}
+
+/// Blocks the calling thread until `deadline`.
+pub(super) fn delay(me: &Thread, deadline: u64) {
+    while me.world().now() < deadline {
+        me.park(Some(deadline));
+    }
 }

@@ -12,15 +12,21 @@ use std::{
 use ndk_abi::nt::{EXT_CALLBACK, EXT_DELETE_CALLBACK, KDPC, KTIMER, TIMER_TYPE};
 use parking_lot::Mutex;
 
-use super::{dispatcher, dpc, time};
+use super::{
+    dispatcher::{self, DISPATCHER},
+    dpc, time,
+};
 use crate::{
     EventId, Host, Irql,
     cpu::CpuId,
     guest::Guest,
     image, imports,
+    services::Slot,
     thread::{Thread, current},
     verifier::{BugCheck, violation},
 };
+
+pub(super) static TIMERS: Slot<Timers> = Slot::new();
 
 /// The timers of a host.
 #[derive(Default)]
@@ -75,7 +81,7 @@ fn set_kernel_timer(timer: Guest<KTIMER>, due: i64, period_ms: i32, dpc: Guest<K
     let host = me.host();
     let address = timer.address();
     let was_set = cancel_kernel_timer(host, address);
-    host.nt.dispatcher.locked(|| dispatcher::signal_state(address).write(0));
+    host.state(&DISPATCHER).locked(|| dispatcher::signal_state(address).write(0));
     timer.field::<usize>(KTIMER_DPC).write(dpc.address());
     let period = u64::try_from(period_ms).unwrap_or(0) * 1_000_000;
     arm_kernel_timer(host, address, time::deadline(&me, due), dpc.address(), period, me.cpu());
@@ -85,8 +91,8 @@ fn set_kernel_timer(timer: Guest<KTIMER>, due: i64, period_ms: i32, dpc: Guest<K
 fn arm_kernel_timer(host: &Arc<Host>, timer: usize, deadline: u64, dpc: usize, period: u64, cpu: CpuId) {
     let this = host.clone();
     // Held while the event is made: it cannot expire before it is known.
-    let mut timers = host.nt.timers.kernel.lock();
-    let generation = host.nt.timers.generations.fetch_add(1, Relaxed);
+    let mut timers = host.state(&TIMERS).kernel.lock();
+    let generation = host.state(&TIMERS).generations.fetch_add(1, Relaxed);
     let event = host.at(deadline, move || expire_kernel_timer(&this, timer, generation, deadline));
     if let Some(older) = timers.insert(timer, Set { event, generation, dpc, period, cpu }) {
         host.cancel(older.event);
@@ -94,13 +100,13 @@ fn arm_kernel_timer(host: &Arc<Host>, timer: usize, deadline: u64, dpc: usize, p
 }
 
 fn cancel_kernel_timer(host: &Host, timer: usize) -> bool {
-    let set = host.nt.timers.kernel.lock().remove(&timer);
+    let set = host.state(&TIMERS).kernel.lock().remove(&timer);
     set.is_some_and(|set| host.cancel(set.event))
 }
 
 fn expire_kernel_timer(host: &Arc<Host>, timer: usize, generation: u64, deadline: u64) {
     let set = {
-        let mut timers = host.nt.timers.kernel.lock();
+        let mut timers = host.state(&TIMERS).kernel.lock();
         match timers.get(&timer).copied() {
             Some(set) if set.generation == generation => {
                 timers.remove(&timer);
@@ -110,7 +116,7 @@ fn expire_kernel_timer(host: &Arc<Host>, timer: usize, generation: u64, deadline
         }
     };
     let me = current();
-    host.nt.dispatcher.signal(&me, timer, || dispatcher::signal_state(timer).write(1));
+    host.state(&DISPATCHER).signal(&me, timer, || dispatcher::signal_state(timer).write(1));
     if set.dpc != 0 {
         dpc::insert(host, set.cpu, Guest::from_address(set.dpc), Some((0, 0)));
     }
@@ -121,7 +127,7 @@ fn expire_kernel_timer(host: &Arc<Host>, timer: usize, generation: u64, deadline
 
 /// The state behind a handle; a violation when there is none.
 fn ex_timer(me: &Thread, handle: usize, function: &str) -> Arc<Mutex<ExTimer>> {
-    let timer = me.host().nt.timers.ex.lock().get(&handle).cloned();
+    let timer = me.host().state(&TIMERS).ex.lock().get(&handle).cloned();
     timer.unwrap_or_else(|| {
         violation(
             BugCheck::TIMER_OR_DPC_INVALID,
@@ -192,7 +198,7 @@ fn call_back(handle: usize, timer: &Mutex<ExTimer>) {
 /// A callback has returned: whoever deleted the timer may wait for that.
 fn finish_callback(host: &Host, handle: usize, timer: &Mutex<ExTimer>) {
     let me = current();
-    let deleted = host.nt.dispatcher.signal(&me, handle, || {
+    let deleted = host.state(&DISPATCHER).signal(&me, handle, || {
         let mut state = timer.lock();
         state.pending -= 1;
         if state.pending == 0 { state.deleted } else { None }
@@ -278,7 +284,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let handle = host.new_handle();
         let timer =
             ExTimer { callback, context, event: None, generation: 0, period: 0, pending: 0, deleted: None };
-        host.nt.timers.ex.lock().insert(handle, Arc::new(Mutex::new(timer)));
+        host.state(&TIMERS).ex.lock().insert(handle, Arc::new(Mutex::new(timer)));
         host.objects.add("ExAllocateTimer", handle);
         handle
     }
@@ -317,10 +323,10 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let timer = ex_timer(&me, handle, "ExDeleteTimer");
         let event = if cancel == 0 { None } else { timer.lock().event.take() };
         let cancelled = event.is_some_and(|event| host.cancel(event));
-        host.nt.timers.ex.lock().remove(&handle);
+        host.state(&TIMERS).ex.lock().remove(&handle);
         let _ = host.objects.remove("ExAllocateTimer", handle);
         if wait != 0 {
-            host.nt.dispatcher.wait(&me, &[handle], None, || timer.lock().pending == 0);
+            host.state(&DISPATCHER).wait(&me, &[handle], None, || timer.lock().pending == 0);
         }
         let parameters = delete_parameters(parameters);
         let now = {

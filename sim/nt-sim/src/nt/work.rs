@@ -15,9 +15,13 @@ use crate::{
     guest::Guest,
     host::Host,
     image, imports,
+    services::Slot,
     thread::{JoinHandle, ThreadShared, current},
     verifier::{BugCheck, violation},
 };
+
+pub(super) static WORK: Slot<Queue> = Slot::new();
+pub(super) static IO_WORK_ITEMS: Slot<IoWorkItems> = Slot::new();
 
 /// Worker threads per host.
 const WORKERS: usize = 2;
@@ -48,7 +52,7 @@ impl Queue {
         }
     }
 
-    pub(crate) fn stop(&self, clock: &Clock) {
+    fn wake(&self, clock: &Clock) {
         let idle = std::mem::take(&mut self.state.lock().idle);
         for worker in idle {
             clock.unpark(&worker);
@@ -76,12 +80,24 @@ impl Queue {
     }
 }
 
+impl Host {
+    /// Queues a host-side routine to run at `PASSIVE_LEVEL` on a worker thread.
+    pub fn queue_work(&self, routine: impl FnOnce() + Send + 'static) {
+        self.state(&WORK).push(&self.world().clock, Box::new(routine));
+    }
+}
+
+/// Wakes the workers of a host, so that they notice that the simulation ends.
+pub(crate) fn wake(host: &Host) {
+    host.state(&WORK).wake(&host.world().clock);
+}
+
 /// Starts the workers of a host.
 pub(crate) fn start(host: &Arc<Host>) -> Vec<JoinHandle<()>> {
     (0..WORKERS)
         .map(|index| {
             let this = host.clone();
-            host.spawn(&format!("worker {index}"), move || this.nt.work.run(&this))
+            host.spawn(&format!("worker {index}"), move || this.state(&WORK).run(&this))
         })
         .collect()
 }
@@ -106,7 +122,7 @@ fn misuse(text: &str) -> ! {
 fn run_io_work_item(handle: usize, routine: usize, context: usize) {
     let me = current();
     let device = {
-        let mut items = me.host().nt.io_work_items.0.lock();
+        let mut items = me.host().state(&IO_WORK_ITEMS).0.lock();
         let Some(item) = items.get_mut(&handle) else { return };
         item.queued = false;
         item.device
@@ -128,7 +144,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
             return 0;
         }
         let handle = host.new_handle();
-        host.nt.io_work_items.0.lock().insert(handle, IoWorkItem { device, queued: false });
+        host.state(&IO_WORK_ITEMS).0.lock().insert(handle, IoWorkItem { device, queued: false });
         host.objects.add(IO_WORK_ITEM, handle);
         handle
     }
@@ -139,7 +155,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let _ = kind;
         let me = current();
         let host = me.host();
-        let queued = host.nt.io_work_items.0.lock().get_mut(&handle).map(|item| std::mem::replace(&mut item.queued, true));
+        let queued = host.state(&IO_WORK_ITEMS).0.lock().get_mut(&handle).map(|item| std::mem::replace(&mut item.queued, true));
         match queued {
             Some(false) => host.queue_work(move || run_io_work_item(handle, routine, context)),
             Some(true) => misuse("queuing a work item that is queued already"),
@@ -152,7 +168,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     fn IoFreeWorkItem(handle: usize) {
         let me = current();
         let host = me.host();
-        let item = host.nt.io_work_items.0.lock().remove(&handle);
+        let item = host.state(&IO_WORK_ITEMS).0.lock().remove(&handle);
         match item {
             Some(item) if !item.queued => {
                 let _ = host.objects.remove(IO_WORK_ITEM, handle);

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-use crate::image::stack::{self, Walk};
+use crate::image::frame::{Capture, Walk};
 
 /// Objects the image holds, by kind and address.
 ///
 /// Leaks are listed in the order of creation, so that a report does not depend on addresses.
-#[derive(Default)]
 pub struct Objects {
+    capture: Capture,
     held: Mutex<Held>,
 }
 
@@ -33,9 +33,13 @@ pub struct Object {
 }
 
 impl Objects {
+    pub(crate) fn new(capture: Capture) -> Self {
+        Self { capture, held: Mutex::default() }
+    }
+
     /// The image got an object.
     pub fn add(&self, kind: &'static str, address: usize) {
-        let stack = stack::capture();
+        let stack = (self.capture)();
         let mut held = self.held.lock();
         held.sequence += 1;
         let sequence = held.sequence;

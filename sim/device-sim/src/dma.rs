@@ -1,0 +1,93 @@
+//! The device's view of memory: the host's physical memory, but only what was mapped for the device.
+
+use std::{collections::BTreeMap, fs::File, io};
+
+use parking_lot::RwLock;
+use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
+
+use crate::registers::Misuse;
+
+/// Physical memory as a device sees it. A physical address is an offset into the host's memory file.
+pub struct DmaSpace {
+    memory: GuestMemoryMmap,
+    /// Mapped ranges that do not overlap: start, and end (exclusive).
+    ranges: RwLock<BTreeMap<u64, u64>>,
+}
+
+impl DmaSpace {
+    /// The memory in `file`, of which nothing is mapped for the device yet.
+    ///
+    /// # Errors
+    /// When the file cannot be mapped.
+    pub fn new(file: File, size: usize) -> io::Result<Self> {
+        let region = MmapRegion::from_file(FileOffset::new(file, 0), size).map_err(io::Error::other)?;
+        let region = GuestRegionMmap::new(region, GuestAddress(0))
+            .ok_or_else(|| io::Error::other("the memory does not fit the address space"))?;
+        let memory = GuestMemoryMmap::from_regions(vec![region]).map_err(io::Error::other)?;
+        Ok(Self { memory, ranges: RwLock::default() })
+    }
+
+    /// Lets the device reach `len` bytes at `address`.
+    pub fn map(&self, address: u64, len: u64) {
+        self.ranges.write().insert(address, address.saturating_add(len));
+    }
+
+    /// Takes a range of [`DmaSpace::map`] from the device again.
+    pub fn unmap(&self, address: u64) {
+        self.ranges.write().remove(&address);
+    }
+
+    /// Whether all of `address..address + len` is mapped, by one range.
+    #[must_use]
+    pub fn is_mapped(&self, address: u64, len: u64) -> bool {
+        let Some(end) = address.checked_add(len) else { return false };
+        let ranges = self.ranges.read();
+        ranges.range(..=address).next_back().is_some_and(|(_, &limit)| end <= limit)
+    }
+
+    /// # Errors
+    /// [`Misuse`] when not all of the range is mapped; `what` says whose it is.
+    pub(crate) fn check(&self, address: u64, len: u64, what: &str) -> Result<(), Misuse> {
+        if self.is_mapped(address, len) {
+            return Ok(());
+        }
+        Err(Misuse::dma(format!("{what} at {address:#x}, {len} bytes: not mapped for the device")))
+    }
+
+    /// The whole memory. Addresses taken from the driver are [checked](Self::check) first.
+    pub(crate) fn memory(&self) -> &GuestMemoryMmap {
+        &self.memory
+    }
+
+    /// Appends `len` bytes at `address` to `into`.
+    pub(crate) fn read(&self, address: u64, len: u32, into: &mut Vec<u8>) -> Result<(), Misuse> {
+        self.check(address, len.into(), "a buffer")?;
+        let read = self.memory.write_all_volatile_to(GuestAddress(address), into, len as usize);
+        read.map_err(|error| Misuse::dma(format!("a buffer at {address:#x}: {error}")))
+    }
+
+    pub(crate) fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Misuse> {
+        self.check(address, bytes.len() as u64, "a buffer")?;
+        let written = self.memory.write_slice(bytes, GuestAddress(address));
+        written.map_err(|error| Misuse::dma(format!("a buffer at {address:#x}: {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_mapped_can_be_reached() {
+        let memory = DmaSpace { memory: GuestMemoryMmap::new(), ranges: RwLock::default() };
+        memory.map(0x1000, 0x100);
+        memory.map(0x1100, 0x100);
+        assert!(memory.is_mapped(0x1000, 0x100));
+        assert!(memory.is_mapped(0x10ff, 1));
+        assert!(!memory.is_mapped(0x0fff, 1));
+        assert!(!memory.is_mapped(0x1080, 0x100), "two mappings are not one");
+        assert!(!memory.is_mapped(u64::MAX, 2));
+        memory.unmap(0x1100);
+        assert!(!memory.is_mapped(0x1100, 1));
+    }
+}

@@ -1,0 +1,107 @@
+//! What goes wrong on a wire, decided by a seed.
+
+use std::time::Duration;
+
+/// Faults of one direction, as probabilities per frame. At most one fault happens to a frame.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Faults {
+    /// The frame vanishes.
+    pub loss: f64,
+    /// The frame arrives twice, the second time up to `jitter` later.
+    pub duplication: f64,
+    /// One bit behind the Ethernet header is flipped.
+    pub corruption: f64,
+    /// The frame arrives up to `jitter` late, so that others overtake it.
+    pub reordering: f64,
+    /// The most that a frame is held back.
+    pub jitter: Duration,
+}
+
+impl Faults {
+    /// Nothing goes wrong.
+    pub const NONE: Self = Self {
+        loss: 0.0,
+        duplication: 0.0,
+        corruption: 0.0,
+        reordering: 0.0,
+        jitter: Duration::from_micros(100),
+    };
+
+    /// What happens to the `number`-th frame of direction `direction`.
+    #[must_use]
+    pub fn fate(&self, seed: u64, direction: usize, number: u64) -> Fate {
+        if *self == (Self { jitter: self.jitter, ..Self::NONE }) {
+            return Fate::Delivered;
+        }
+        // A generator per frame: what a frame meets does not depend on what others met.
+        let seed = mix(mix(seed ^ (direction as u64 + 1).rotate_left(56)) ^ number);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut draw = random.f64();
+        let mut hits = |probability: f64| {
+            let hit = draw < probability;
+            draw -= probability;
+            hit
+        };
+        if hits(self.loss) {
+            Fate::Lost
+        } else if hits(self.duplication) {
+            Fate::Duplicated { delay: self.hold(&mut random) }
+        } else if hits(self.corruption) {
+            Fate::Corrupted { bit: random.u64(..) }
+        } else if hits(self.reordering) {
+            Fate::Delayed { delay: self.hold(&mut random) }
+        } else {
+            Fate::Delivered
+        }
+    }
+
+    fn hold(&self, random: &mut fastrand::Rng) -> u64 {
+        random.u64(1..=nanos(self.jitter).max(1))
+    }
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+/// What happens to a frame. Delays in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    Delivered,
+    Lost,
+    Duplicated {
+        delay: u64,
+    },
+    /// The bit to flip, modulo the bits behind the Ethernet header.
+    Corrupted {
+        bit: u64,
+    },
+    Delayed {
+        delay: u64,
+    },
+}
+
+/// Bytes of an Ethernet header: a bit flipped there would be no corrupted frame but another frame.
+const ETHERNET_HEADER: usize = 14;
+
+/// Flips one bit behind the Ethernet header.
+pub(super) fn flip(frame: &mut [u8], bit: u64) {
+    let Some(body) = frame.get_mut(ETHERNET_HEADER..).filter(|body| !body.is_empty()) else { return };
+    let bit = (bit % (body.len() as u64 * 8)) as usize;
+    body[bit / 8] ^= 1 << (bit % 8);
+}
+
+/// Whole nanoseconds of a duration.
+pub(super) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The finalizer of SplitMix64: every input bit reaches every output bit.
+fn mix(z: u64) -> u64 {
+    let z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,347 @@
+//! A wire that leaves the simulation: one end is a datagram socket of the machine the simulation runs on.
+//!
+//! A [`Tunnel`] is the [`Endpoint`] at one end of a [`Wire`](super::wire::Wire). Every frame that arrives there leaves
+//! as one datagram, and every datagram from the peer's address enters the wire as one frame: Ethernet header first, no
+//! checksum. That is what QEMU's `-netdev dgram` speaks, so that the other end can be a virtual machine; it can as
+//! well be the tunnel of another simulation. Rate, faults, counters and capture are the wire's, as on any other.
+//!
+//! Real sockets need real time: the clock that the tunnel is given must not be a virtual one.
+//!
+//! # What it does not lose
+//!
+//! Between two UDP sockets nobody tells the sender to wait: what finds no room in the receiver's socket is gone. A
+//! tunnel asks for a [large buffer](SOCKET_BUFFER) and drains it on a thread of its own; whether the peer does
+//! is the peer's affair. Between Unix sockets the sender does wait, and a tunnel that waits fills its wire, which
+//! makes the NIC behind it wait: with them the link is as lossless as the wires inside.
+
+use std::{
+    io::{self, ErrorKind, Read},
+    net::{SocketAddr, UdpSocket},
+    os::unix::fs::FileTypeExt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use parking_lot::{Condvar, Mutex};
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use super::wire::{Endpoint, Port};
+
+/// Bytes asked for in either direction of a socket. The system may grant less (`net.core.rmem_max`).
+pub const SOCKET_BUFFER: usize = 4 << 20;
+
+/// The longest datagram taken.
+const LONGEST: usize = 1 << 16;
+
+/// What has no Ethernet header is no frame.
+const SHORTEST: usize = 14;
+
+/// How long one attempt to send waits for a peer that does not read. Then the tunnel looks whether it is to end.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// A datagram socket, and where its datagrams go.
+pub struct Datagrams {
+    socket: Socket,
+    peer: SockAddr,
+    /// The file of a Unix socket, which goes with it.
+    file: Option<PathBuf>,
+}
+
+impl Datagrams {
+    /// A bound UDP socket, that talks with `peer` only from now on.
+    ///
+    /// # Errors
+    /// When there is no way to the peer's address.
+    pub fn udp(socket: UdpSocket, peer: SocketAddr) -> io::Result<Self> {
+        socket.connect(peer)?;
+        Self::new(socket.into(), peer.into(), None)
+    }
+
+    /// A Unix socket at the path `local` that sends to `peer`, which need not exist yet. A socket that a run before
+    /// left at `local` is replaced.
+    ///
+    /// # Errors
+    /// When there is something else at the path, or no socket can be made.
+    pub fn unix(local: &Path, peer: &Path) -> io::Result<Self> {
+        if local.symlink_metadata().is_ok_and(|file| file.file_type().is_socket()) {
+            std::fs::remove_file(local)?;
+        }
+        let socket = Socket::new(Domain::UNIX, Type::DGRAM, None)?;
+        socket.bind(&SockAddr::unix(local)?)?;
+        Self::new(socket, SockAddr::unix(peer)?, Some(local.to_owned()))
+    }
+
+    fn new(socket: Socket, peer: SockAddr, file: Option<PathBuf>) -> io::Result<Self> {
+        socket.set_recv_buffer_size(SOCKET_BUFFER)?;
+        socket.set_send_buffer_size(SOCKET_BUFFER)?;
+        socket.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self { socket, peer, file })
+    }
+
+    /// Where a UDP socket is bound; none of a Unix socket.
+    #[must_use]
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.socket.local_addr().ok()?.as_socket()
+    }
+
+    /// Bytes the system grants what was received and not read. (Linux tells twice what was asked for: it counts its
+    /// own structures.)
+    #[must_use]
+    pub fn receive_buffer(&self) -> usize {
+        self.socket.recv_buffer_size().unwrap_or(0)
+    }
+
+    fn send(&self, frame: &[u8]) -> io::Result<usize> {
+        // A connected socket takes no address.
+        if self.file.is_none() { self.socket.send(frame) } else { self.socket.send_to(frame, &self.peer) }
+    }
+}
+
+impl Drop for Datagrams {
+    fn drop(&mut self) {
+        if let Some(file) = &self.file {
+            let _ = std::fs::remove_file(file);
+        }
+    }
+}
+
+/// What a tunnel did besides what its wire [counts](super::wire::Counters).
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct TunnelCounters {
+    /// Frames that left as datagrams.
+    pub sent: u64,
+    /// Frames that entered the wire.
+    pub received: u64,
+    /// Frames for a peer that is not there: its socket does not exist, or does not any more.
+    pub nobody: u64,
+    /// Times that a peer's full socket kept the tunnel waiting for as long as it waits at once.
+    pub stalled: u64,
+    /// Datagrams too short to be frames.
+    pub runts: u64,
+}
+
+/// One end of a wire outside the simulation. Dropping it unplugs that end.
+pub struct Tunnel {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    now: Box<dyn Fn() -> u64 + Send + Sync>,
+    port: Port,
+    datagrams: Datagrams,
+    closing: AtomicBool,
+    /// When the sending thread has to look at the wire.
+    due: Mutex<Option<u64>>,
+    changed: Condvar,
+    /// The wire takes frames (again).
+    writable: Mutex<bool>,
+    room: Condvar,
+    sent: AtomicU64,
+    received: AtomicU64,
+    nobody: AtomicU64,
+    stalled: AtomicU64,
+    runts: AtomicU64,
+}
+
+impl Tunnel {
+    /// Plugs `port` into a socket. `now` returns the time of the link's users in nanoseconds; it must advance in real
+    /// time.
+    ///
+    /// # Errors
+    /// When there are no threads to be had.
+    ///
+    /// # Panics
+    /// When the end of the wire is attached already.
+    pub fn open(
+        now: impl Fn() -> u64 + Send + Sync + 'static,
+        port: Port,
+        datagrams: Datagrams,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            now: Box::new(now),
+            port,
+            datagrams,
+            closing: AtomicBool::new(false),
+            due: Mutex::new(None),
+            changed: Condvar::new(),
+            writable: Mutex::new(false),
+            room: Condvar::new(),
+            sent: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            nobody: AtomicU64::new(0),
+            stalled: AtomicU64::new(0),
+            runts: AtomicU64::new(0),
+        });
+        let endpoint: Arc<dyn Endpoint> = shared.clone();
+        shared.port.attach(Arc::downgrade(&endpoint));
+        let mut tunnel = Self { shared, threads: Vec::new() };
+        tunnel.spawn("tunnel out", Shared::send)?;
+        tunnel.spawn("tunnel in", Shared::receive)?;
+        Ok(tunnel)
+    }
+
+    fn spawn(&mut self, name: &str, body: fn(&Shared)) -> io::Result<()> {
+        let shared = self.shared.clone();
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || body(&shared))?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    #[must_use]
+    pub fn datagrams(&self) -> &Datagrams {
+        &self.shared.datagrams
+    }
+
+    #[must_use]
+    pub fn counters(&self) -> TunnelCounters {
+        let shared = &self.shared;
+        TunnelCounters {
+            sent: shared.sent.load(Relaxed),
+            received: shared.received.load(Relaxed),
+            nobody: shared.nobody.load(Relaxed),
+            stalled: shared.stalled.load(Relaxed),
+            runts: shared.runts.load(Relaxed),
+        }
+    }
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        self.shared.close();
+        for thread in self.threads.drain(..) {
+            // It has nothing to tell: a thread that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn close(&self) {
+        self.closing.store(true, SeqCst);
+        // Wakes a thread that reads; a socket without connection says that it has none, and wakes it nevertheless.
+        let _ = self.datagrams.socket.shutdown(std::net::Shutdown::Both);
+        // With the locks held: a thread that has looked at `closing` before sleeps by now, or will not.
+        drop(self.due.lock());
+        self.changed.notify_all();
+        drop(self.writable.lock());
+        self.room.notify_all();
+    }
+
+    fn is_closing(&self) -> bool {
+        self.closing.load(SeqCst)
+    }
+
+    /// Body of the thread from wire to socket.
+    fn send(&self) {
+        loop {
+            while let Some(frame) = self.port.receive((self.now)()) {
+                self.send_frame(&frame);
+            }
+            if !self.await_due() {
+                return;
+            }
+        }
+    }
+
+    fn send_frame(&self, frame: &[u8]) {
+        while !self.is_closing() {
+            match self.datagrams.send(frame) {
+                Ok(_) => {
+                    self.sent.fetch_add(1, Relaxed);
+                    return;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.stalled.fetch_add(1, Relaxed);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // Of a connected socket this may be the answer to the frame before; then this one was not sent.
+                Err(_) => {
+                    self.nobody.fetch_add(1, Relaxed);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Waits until the wire has something; `false` when the tunnel ends.
+    fn await_due(&self) -> bool {
+        let mut due = self.due.lock();
+        while !self.is_closing() {
+            match *due {
+                None => self.changed.wait(&mut due),
+                Some(time) => {
+                    let left = time.saturating_sub((self.now)());
+                    if left == 0 {
+                        *due = None;
+                        return true;
+                    }
+                    self.changed.wait_for(&mut due, Duration::from_nanos(left));
+                }
+            }
+        }
+        false
+    }
+
+    /// Body of the thread from socket to wire.
+    fn receive(&self) {
+        let mut buffer = vec![0; LONGEST];
+        while !self.is_closing() {
+            match (&self.datagrams.socket).read(&mut buffer) {
+                Ok(length) if length >= SHORTEST => self.enter(&buffer[..length]),
+                // Too short; or of no length at all because the socket was shut down.
+                Ok(_) => {
+                    self.runts.fetch_add(1, Relaxed);
+                }
+                // The peer's machine says that the peer is not there (yet).
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    eprintln!("a tunnel's socket failed: {error}");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn enter(&self, frame: &[u8]) {
+        while !self.port.is_writable() {
+            let mut writable = self.writable.lock();
+            while !std::mem::take(&mut *writable) {
+                if self.is_closing() {
+                    return;
+                }
+                self.room.wait(&mut writable);
+            }
+        }
+        self.received.fetch_add(1, Relaxed);
+        self.port.transmit((self.now)(), frame.to_vec());
+    }
+}
+
+impl Endpoint for Shared {
+    fn wake_at(&self, time: u64) {
+        let mut due = self.due.lock();
+        if due.is_none_or(|known| time < known) {
+            *due = Some(time);
+            self.changed.notify_one();
+        }
+    }
+
+    fn writable(&self) {
+        *self.writable.lock() = true;
+        self.room.notify_one();
+    }
+
+    fn is_alive(&self) -> bool {
+        !self.is_closing()
+    }
+}

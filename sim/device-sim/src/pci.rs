@@ -1,0 +1,335 @@
+//! A PCI function: configuration space, capabilities, BARs, MSI-X.
+//!
+//! The layout is that of QEMU's virtio-net-pci on a root bus. (virtio §1)
+
+use crate::registers::{Misuse, Width};
+
+/// Bytes of configuration space of a conventional function.
+pub const CONFIG_LEN: usize = 256;
+
+/// Offsets in configuration space.
+mod reg {
+    pub const VENDOR: usize = 0x00;
+    pub const DEVICE: usize = 0x02;
+    pub const COMMAND: usize = 0x04;
+    pub const STATUS: usize = 0x06;
+    pub const REVISION: usize = 0x08;
+    pub const CLASS: usize = 0x09;
+    pub const BAR0: usize = 0x10;
+    pub const SUBSYSTEM_VENDOR: usize = 0x2c;
+    pub const SUBSYSTEM: usize = 0x2e;
+    pub const CAPABILITIES: usize = 0x34;
+    pub const INTERRUPT_PIN: usize = 0x3d;
+}
+
+pub const VENDOR_VIRTIO: u16 = 0x1af4;
+pub const DEVICE_NET: u16 = 0x1041;
+
+/// Command register: memory decoding, bus mastering.
+pub const COMMAND_MEMORY: u16 = 1 << 1;
+pub const COMMAND_BUS_MASTER: u16 = 1 << 2;
+const STATUS_CAPABILITIES: u16 = 1 << 4;
+/// Header bits of a 64-bit prefetchable memory BAR.
+const BAR_64_PREFETCHABLE: u32 = 0b1100;
+
+const CAP_VENDOR: u8 = 0x09;
+const CAP_MSIX: u8 = 0x11;
+/// Offsets of the capabilities, as in QEMU.
+const CAP_MSIX_AT: u8 = 0x98;
+const CAP_VIRTIO_AT: [u8; 5] = [0x84, 0x70, 0x60, 0x50, 0x40];
+
+/// The BAR with the MSI-X table and pending bits, and the one with the virtio structures.
+pub const MSIX_BAR: u8 = 1;
+pub const VIRTIO_BAR: u8 = 4;
+pub const MSIX_BAR_LEN: u64 = 0x1000;
+pub const VIRTIO_BAR_LEN: u64 = 0x4000;
+const MSIX_PENDING_AT: u32 = 0x800;
+
+/// Structures in [`VIRTIO_BAR`]: each has a page.
+pub const COMMON: u64 = 0x0000;
+pub const ISR: u64 = 0x1000;
+pub const DEVICE: u64 = 0x2000;
+pub const NOTIFY: u64 = 0x3000;
+const PAGE: u32 = 0x1000;
+pub const NOTIFY_MULTIPLIER: u32 = 4;
+
+/// Where firmware put the BARs.
+pub const MSIX_BAR_AT: u32 = 0xfebd_1000;
+pub const VIRTIO_BAR_AT: u64 = 0x8_0000_0000;
+
+/// A capability list that a device gets wrong on purpose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BrokenCapabilities {
+    /// The list ends in itself.
+    Loop,
+    /// The common configuration lies in BAR 6.
+    NoSuchBar,
+    /// The common configuration reaches beyond its BAR.
+    BeyondBar,
+    /// The common configuration's capability is shorter than its fields.
+    Truncated,
+    /// There is no common configuration.
+    NoCommon,
+    /// The status register denies that there is a list.
+    NoList,
+}
+
+/// Configuration space.
+pub struct ConfigSpace {
+    bytes: [u8; CONFIG_LEN],
+    /// Bits that software may change.
+    writable: [u8; CONFIG_LEN],
+    pub msix: Msix,
+}
+
+impl ConfigSpace {
+    /// A virtio-net function with `vectors` MSI-X messages, its BARs assigned and enabled.
+    #[must_use]
+    pub fn virtio_net(vectors: u16, broken: Option<BrokenCapabilities>) -> Self {
+        let mut space = Self { bytes: [0; CONFIG_LEN], writable: [0; CONFIG_LEN], msix: Msix::new(vectors) };
+        space.put(reg::VENDOR, &VENDOR_VIRTIO.to_le_bytes());
+        space.put(reg::DEVICE, &DEVICE_NET.to_le_bytes());
+        space.put(reg::COMMAND, &(COMMAND_MEMORY | COMMAND_BUS_MASTER).to_le_bytes());
+        space.put(reg::STATUS, &STATUS_CAPABILITIES.to_le_bytes());
+        space.put(reg::REVISION, &[1]);
+        space.put(reg::CLASS, &[0, 0, 2]);
+        space.put(reg::SUBSYSTEM_VENDOR, &VENDOR_VIRTIO.to_le_bytes());
+        space.put(reg::SUBSYSTEM, &0x1100_u16.to_le_bytes());
+        space.put(reg::INTERRUPT_PIN, &[1]);
+        space.put(reg::BAR0 + 4 * usize::from(MSIX_BAR), &MSIX_BAR_AT.to_le_bytes());
+        let low = VIRTIO_BAR_AT as u32 | BAR_64_PREFETCHABLE;
+        space.put(reg::BAR0 + 4 * usize::from(VIRTIO_BAR), &low.to_le_bytes());
+        let high = (VIRTIO_BAR_AT >> 32) as u32;
+        space.put(reg::BAR0 + 4 * usize::from(VIRTIO_BAR) + 4, &high.to_le_bytes());
+        space.allow(reg::COMMAND, &(COMMAND_MEMORY | COMMAND_BUS_MASTER | 1 << 10).to_le_bytes());
+        space.allow(0x3c, &[0xff]);
+        space.capabilities(vectors);
+        if let Some(broken) = broken {
+            space.break_capabilities(broken);
+        }
+        space
+    }
+
+    /// MSI-X first, then the virtio structures.
+    fn capabilities(&mut self, vectors: u16) {
+        self.put(reg::CAPABILITIES, &[CAP_MSIX_AT]);
+        let at = usize::from(CAP_MSIX_AT);
+        self.put(at, &[CAP_MSIX, CAP_VIRTIO_AT[0]]);
+        self.put(at + 2, &(vectors.max(1) - 1).to_le_bytes());
+        self.put(at + 4, &u32::from(MSIX_BAR).to_le_bytes());
+        self.put(at + 8, &(MSIX_PENDING_AT | u32::from(MSIX_BAR)).to_le_bytes());
+        // Message control: function mask and enable.
+        self.allow(at + 2, &0xc000_u16.to_le_bytes());
+
+        // (type, offset in the BAR, length, extra dword): PCI_CFG's data window, then the structures.
+        let structures: [(u8, u64, u32, Option<u32>); 5] = [
+            (5, 0, 0, Some(0)),
+            (2, NOTIFY, PAGE, Some(NOTIFY_MULTIPLIER)),
+            (4, DEVICE, PAGE, None),
+            (3, ISR, PAGE, None),
+            (1, COMMON, PAGE, None),
+        ];
+        for (index, (kind, offset, len, extra)) in structures.into_iter().enumerate() {
+            let at = usize::from(CAP_VIRTIO_AT[index]);
+            let next = CAP_VIRTIO_AT.get(index + 1).copied().unwrap_or(0);
+            let size = if extra.is_some() { 20 } else { 16 };
+            let bar = if kind == 5 { 0 } else { VIRTIO_BAR };
+            self.put(at, &[CAP_VENDOR, next, size, kind, bar, 0, 0, 0]);
+            self.put(at + 8, &(offset as u32).to_le_bytes());
+            self.put(at + 12, &len.to_le_bytes());
+            if let Some(extra) = extra {
+                self.put(at + 16, &extra.to_le_bytes());
+            }
+        }
+    }
+
+    fn break_capabilities(&mut self, broken: BrokenCapabilities) {
+        let common = usize::from(CAP_VIRTIO_AT[4]);
+        match broken {
+            BrokenCapabilities::Loop => self.put(common + 1, &[CAP_MSIX_AT]),
+            BrokenCapabilities::NoSuchBar => self.put(common + 4, &[6]),
+            BrokenCapabilities::BeyondBar => {
+                self.put(common + 8, &(VIRTIO_BAR_LEN as u32 - 0x10).to_le_bytes());
+            }
+            BrokenCapabilities::Truncated => self.put(common + 2, &[8]),
+            BrokenCapabilities::NoCommon => self.put(common + 3, &[9]),
+            BrokenCapabilities::NoList => self.put(reg::STATUS, &0_u16.to_le_bytes()),
+        }
+    }
+
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn allow(&mut self, at: usize, mask: &[u8]) {
+        self.writable[at..at + mask.len()].copy_from_slice(mask);
+    }
+
+    /// Fills `into` from `offset` on; returns how many bytes exist there.
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> usize {
+        let Some(from) = self.bytes.get(offset..) else { return 0 };
+        let len = from.len().min(into.len());
+        into[..len].copy_from_slice(&from[..len]);
+        len
+    }
+
+    /// Writes what is writable from `offset` on; returns how many bytes exist there.
+    pub fn write(&mut self, offset: usize, from: &[u8]) -> usize {
+        let len = CONFIG_LEN.saturating_sub(offset).min(from.len());
+        for (at, &byte) in (offset..).zip(&from[..len]) {
+            let mask = self.writable[at];
+            self.bytes[at] = self.bytes[at] & !mask | byte & mask;
+        }
+        let control = self.u16(usize::from(CAP_MSIX_AT) + 2);
+        self.msix.enabled = control & 0x8000 != 0;
+        self.msix.masked = control & 0x4000 != 0;
+        len
+    }
+
+    /// Switches MSI-X on or off, as the system does when interrupts are connected.
+    pub fn enable_msix(&mut self, enabled: bool) {
+        let at = usize::from(CAP_MSIX_AT) + 2;
+        let control = self.u16(at) & !0xc000 | if enabled { 0x8000 } else { 0 };
+        self.write(at, &control.to_le_bytes());
+    }
+
+    #[must_use]
+    pub fn command(&self) -> u16 {
+        self.u16(reg::COMMAND)
+    }
+
+    fn u16(&self, at: usize) -> u16 {
+        u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]])
+    }
+}
+
+/// A message-signalled interrupt: a store of `data` at `address`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Message {
+    pub address: u64,
+    pub data: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    message: Message,
+    masked: bool,
+    pending: bool,
+}
+
+/// The MSI-X table and its state.
+pub struct Msix {
+    entries: Vec<Entry>,
+    /// Message control: MSI-X enable, function mask.
+    enabled: bool,
+    masked: bool,
+}
+
+impl Msix {
+    fn new(vectors: u16) -> Self {
+        let entry = Entry { message: Message { address: 0, data: 0 }, masked: true, pending: false };
+        Self { entries: vec![entry; usize::from(vectors)], enabled: false, masked: false }
+    }
+
+    /// Number of vectors.
+    #[must_use]
+    pub fn vectors(&self) -> u16 {
+        self.entries.len() as u16
+    }
+
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
+    /// Programs and unmasks an entry, as the system does when interrupts are connected.
+    pub fn program(&mut self, vector: u16, message: Message) {
+        if let Some(entry) = self.entries.get_mut(usize::from(vector)) {
+            *entry = Entry { message, masked: false, pending: false };
+        }
+    }
+
+    /// Masks or unmasks an entry; returns the message that was pending.
+    pub fn mask(&mut self, vector: u16, masked: bool) -> Option<Message> {
+        let function_masked = self.masked;
+        let entry = self.entries.get_mut(usize::from(vector))?;
+        entry.masked = masked;
+        let fires = entry.pending && !masked && !function_masked;
+        entry.pending &= !fires;
+        fires.then_some(entry.message)
+    }
+
+    /// The device signals `vector`: the message to send now; none when masked (it becomes pending),
+    /// switched off or not there.
+    pub fn signal(&mut self, vector: u16) -> Option<Message> {
+        let (enabled, masked) = (self.enabled, self.masked);
+        let entry = self.entries.get_mut(usize::from(vector)).filter(|_| enabled)?;
+        if entry.masked || masked {
+            entry.pending = true;
+            return None;
+        }
+        Some(entry.message)
+    }
+
+    /// A read of [`MSIX_BAR`].
+    pub(super) fn read(&self, offset: u64, width: Width) -> Result<u64, Misuse> {
+        if width != Width::Dword || !offset.is_multiple_of(4) {
+            return Err(Misuse::register("the MSI-X table is accessed in aligned dwords"));
+        }
+        let Some(entry) = self.entries.get(offset as usize / 16) else { return Ok(0) };
+        Ok(match offset % 16 {
+            0 => entry.message.address & 0xffff_ffff,
+            4 => entry.message.address >> 32,
+            8 => entry.message.data.into(),
+            _ => entry.masked.into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn capabilities(space: &ConfigSpace) -> Vec<u8> {
+        let mut at = space.bytes[reg::CAPABILITIES];
+        let mut seen = Vec::new();
+        while at != 0 && seen.len() < 48 {
+            seen.push(at);
+            at = space.bytes[usize::from(at) + 1];
+        }
+        seen
+    }
+
+    #[test]
+    fn the_capability_list_is_the_one_measured_on_qemu() {
+        let space = ConfigSpace::virtio_net(4, None);
+        assert_eq!(capabilities(&space), [0x98, 0x84, 0x70, 0x60, 0x50, 0x40]);
+        assert_eq!(space.bytes[0x9a..0x9c], [3, 0], "table size minus one");
+        let looping = ConfigSpace::virtio_net(4, Some(BrokenCapabilities::Loop));
+        assert_eq!(capabilities(&looping).len(), 48);
+    }
+
+    #[test]
+    fn only_writable_bits_change() {
+        let mut space = ConfigSpace::virtio_net(4, None);
+        space.write(0, &[0; CONFIG_LEN]);
+        assert_eq!(space.u16(reg::VENDOR), VENDOR_VIRTIO);
+        assert_eq!(space.command(), 0);
+    }
+
+    #[test]
+    fn a_masked_vector_is_pending_and_fires_once_when_unmasked() {
+        let mut space = ConfigSpace::virtio_net(2, None);
+        let message = Message { address: 0xfee0_0000, data: 0x41 };
+        assert_eq!(space.msix.signal(0), None, "MSI-X is off");
+        space.enable_msix(true);
+        space.msix.program(0, message);
+        assert_eq!(space.msix.signal(0), Some(message));
+        assert_eq!(space.msix.mask(0, true), None);
+        assert_eq!(space.msix.signal(0), None);
+        assert_eq!(space.msix.signal(0), None);
+        assert_eq!(space.msix.mask(0, false), Some(message));
+        assert_eq!(space.msix.mask(0, false), None);
+        assert_eq!(space.msix.signal(7), None, "no such vector");
+    }
+}

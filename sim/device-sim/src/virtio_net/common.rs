@@ -1,0 +1,392 @@
+//! The common and the device configuration structure: feature negotiation, status, queue registers.
+//! (virtio §2, §3, §14, §15)
+
+use super::{
+    features::{Features, Status},
+    options::{NicOptions, QUEUES},
+    quirks::Quirks,
+};
+use crate::{
+    dma::DmaSpace,
+    registers::{Misuse, Width},
+};
+
+/// No vector.
+const NO_VECTOR: u16 = 0xffff;
+/// What an unused register reads.
+const LINK_UP: u16 = 1;
+/// Reported link speed in Mbit/s, and full duplex.
+const SPEED: u32 = 10_000;
+const FULL_DUPLEX: u8 = 1;
+
+/// Where a queue's parts lie, and its size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RingAddresses {
+    pub size: u16,
+    pub descriptors: u64,
+    pub available: u64,
+    pub used: u64,
+    pub event_idx: bool,
+}
+
+/// What a register write changes outside the registers.
+pub enum Effect {
+    None,
+    Reset,
+    Enable(usize, RingAddresses),
+    Start,
+}
+
+struct QueueRegisters {
+    max_size: u16,
+    size: u16,
+    vector: u16,
+    enabled: bool,
+    descriptors: u64,
+    available: u64,
+    used: u64,
+}
+
+impl QueueRegisters {
+    const fn new(max_size: u16) -> Self {
+        Self {
+            max_size,
+            size: max_size,
+            vector: NO_VECTOR,
+            enabled: false,
+            descriptors: 0,
+            available: 0,
+            used: 0,
+        }
+    }
+}
+
+/// The registers' state.
+pub struct Common {
+    quirks: Quirks,
+    offered: Features,
+    accepted: Features,
+    vectors: u16,
+    mtu: u16,
+    status: Status,
+    device_feature_select: u32,
+    driver_feature_select: u32,
+    generation: u8,
+    config_vector: u16,
+    queue_select: u16,
+    queues: [QueueRegisters; QUEUES],
+    link_up: bool,
+}
+
+impl Common {
+    pub fn new(options: &NicOptions) -> Self {
+        Self {
+            quirks: options.quirks,
+            offered: options.quirks.offered(options.features),
+            accepted: Features::default(),
+            vectors: options.vectors,
+            mtu: options.mtu,
+            status: Status::default(),
+            device_feature_select: 0,
+            driver_feature_select: 0,
+            generation: 0,
+            config_vector: NO_VECTOR,
+            queue_select: 0,
+            queues: options.queue_sizes.map(QueueRegisters::new),
+            link_up: true,
+        }
+    }
+
+    fn reset(&mut self) {
+        self.accepted = Features::default();
+        self.status = Status::default();
+        self.device_feature_select = 0;
+        self.driver_feature_select = 0;
+        self.config_vector = NO_VECTOR;
+        self.queue_select = 0;
+        for queue in &mut self.queues {
+            *queue = QueueRegisters::new(queue.max_size);
+        }
+    }
+
+    /// Sets DEVICE_NEEDS_RESET; returns the vector to signal.
+    pub fn need_reset(&mut self) -> Option<u16> {
+        if !self.status.has(Status::DRIVER_OK) {
+            return None;
+        }
+        self.status.0 |= Status::NEEDS_RESET.0;
+        self.config_vector()
+    }
+
+    /// Changes the link state; returns the vector to signal.
+    pub fn set_link(&mut self, up: bool) -> Option<u16> {
+        if self.link_up == up {
+            return None;
+        }
+        self.link_up = up;
+        self.generation = self.generation.wrapping_add(1);
+        self.config_vector().filter(|_| self.status.has(Status::DRIVER_OK))
+    }
+
+    pub fn accepted(&self) -> Features {
+        self.accepted
+    }
+
+    fn config_vector(&self) -> Option<u16> {
+        (self.config_vector != NO_VECTOR).then_some(self.config_vector)
+    }
+
+    pub fn queue_vector(&self, queue: usize) -> Option<u16> {
+        let vector = self.queues[queue].vector;
+        (vector != NO_VECTOR).then_some(vector)
+    }
+
+    /// Whether `queue` may be notified now.
+    pub fn may_notify(&self, queue: usize) -> Result<(), Misuse> {
+        if !self.status.has(Status::DRIVER_OK) {
+            return Err(Misuse::register(format!("queue {queue} notified before DRIVER_OK")));
+        }
+        if !self.queues[queue].enabled {
+            return Err(Misuse::register(format!("queue {queue} notified but never enabled")));
+        }
+        Ok(())
+    }
+
+    pub fn read(&self, offset: u64, width: Width) -> Result<u64, Misuse> {
+        use Width::{Byte, Dword, Word};
+        let queue = self.queues.get(usize::from(self.queue_select));
+        let of_queue = |field: fn(&QueueRegisters) -> u64| queue.map_or(0, field);
+        let half = |value: u64, at: u64| if offset == at { value & 0xffff_ffff } else { value >> 32 };
+        let (natural, value) = match offset {
+            0x00 => (Dword, self.device_feature_select.into()),
+            0x04 => (Dword, self.offered.half(self.device_feature_select).into()),
+            0x08 => (Dword, self.driver_feature_select.into()),
+            0x0c => (Dword, self.accepted.half(self.driver_feature_select).into()),
+            0x10 => (Word, self.config_vector.into()),
+            0x12 => (Word, QUEUES as u64),
+            0x14 => (Byte, self.status.0.into()),
+            0x15 => (Byte, self.generation.into()),
+            0x16 => (Word, self.queue_select.into()),
+            0x18 => (Word, of_queue(|queue| queue.size.into())),
+            0x1a => (Word, of_queue(|queue| queue.vector.into())),
+            0x1c => (Word, of_queue(|queue| queue.enabled.into())),
+            0x1e => (Word, queue.map_or(0, |_| self.queue_select.into())),
+            0x20 | 0x24 => (Dword, half(of_queue(|queue| queue.descriptors), 0x20)),
+            0x28 | 0x2c => (Dword, half(of_queue(|queue| queue.available), 0x28)),
+            0x30 | 0x34 => (Dword, half(of_queue(|queue| queue.used), 0x30)),
+            _ => return Err(Misuse::register(format!("a read of common configuration {offset:#x}"))),
+        };
+        natural_width("common configuration", offset, natural, width)?;
+        Ok(value)
+    }
+
+    pub fn write(
+        &mut self,
+        offset: u64,
+        width: Width,
+        value: u64,
+        bus_master: bool,
+        memory: &DmaSpace,
+    ) -> Result<Effect, Misuse> {
+        use Width::{Byte, Dword, Word};
+        let natural = match offset {
+            0x00 | 0x08 | 0x0c | 0x20..=0x34 if offset.is_multiple_of(4) => Dword,
+            0x10 | 0x16 | 0x18 | 0x1a | 0x1c => Word,
+            0x14 => Byte,
+            _ => return Err(Misuse::register(format!("a write to common configuration {offset:#x}"))),
+        };
+        natural_width("common configuration", offset, natural, width)?;
+        match offset {
+            0x00 => self.device_feature_select = value as u32,
+            0x08 => self.driver_feature_select = value as u32,
+            0x0c => self.accept(value as u32)?,
+            0x10 => self.config_vector = self.grant_vector(value as u16),
+            0x14 => return self.write_status(Status(value as u8), bus_master),
+            0x16 => self.queue_select = value as u16,
+            _ => return self.write_queue(offset, value, memory),
+        }
+        Ok(Effect::None)
+    }
+
+    fn accept(&mut self, half: u32) -> Result<(), Misuse> {
+        if !self.status.has(Status::DRIVER) || self.status.has(Status::FEATURES_OK) {
+            return Err(Misuse::register("features written outside of negotiation"));
+        }
+        let shift = match self.driver_feature_select {
+            0 => 0,
+            1 => 32,
+            _ if half == 0 => return Ok(()),
+            select => return Err(Misuse::register(format!("features of half {select} written"))),
+        };
+        self.accepted = Features(self.accepted.0 & !(0xffff_ffff << shift) | u64::from(half) << shift);
+        let extra = self.accepted.without(self.offered);
+        if extra != Features::default() {
+            return Err(Misuse::register(format!("features {:#x} accepted that were not offered", extra.0)));
+        }
+        Ok(())
+    }
+
+    fn grant_vector(&self, vector: u16) -> u16 {
+        let refused = self.quirks.refuses_vectors_from.is_some_and(|first| vector >= first);
+        if refused || vector >= self.vectors { NO_VECTOR } else { vector }
+    }
+
+    fn write_status(&mut self, new: Status, bus_master: bool) -> Result<Effect, Misuse> {
+        if new == Status::default() {
+            if !self.quirks.never_resets {
+                self.reset();
+            } else if self.status == Status::default() {
+                self.status = Status::FAILED;
+            }
+            return Ok(Effect::Reset);
+        }
+        let old = self.status;
+        if old.0 & !new.0 & !Status::NEEDS_RESET.0 != 0 {
+            return Err(Misuse::register(format!("status bits cleared: {:#x} after {:#x}", new.0, old.0)));
+        }
+        let added = Status(new.0 & !old.0);
+        let order = [
+            (Status::DRIVER, Status::ACKNOWLEDGE),
+            (Status::FEATURES_OK, Status::DRIVER),
+            (Status::DRIVER_OK, Status::FEATURES_OK),
+        ];
+        for (bit, before) in order {
+            if added.has(bit) && !new.has(before) {
+                return Err(Misuse::register(format!("status {:#x} after {:#x} skips a step", new.0, old.0)));
+            }
+        }
+        if added.has(Status::FEATURES_OK) && added.has(Status::DRIVER_OK) {
+            return Err(Misuse::register("DRIVER_OK set before FEATURES_OK was read back"));
+        }
+        self.status = Status(new.0 | old.0 & Status::NEEDS_RESET.0);
+        if added.has(Status::FEATURES_OK) && !self.works_with(self.accepted)? {
+            self.status.0 &= !Status::FEATURES_OK.0;
+        }
+        if added.has(Status::DRIVER_OK) {
+            if !bus_master {
+                return Err(Misuse::register("DRIVER_OK without bus mastering"));
+            }
+            return Ok(Effect::Start);
+        }
+        Ok(Effect::None)
+    }
+
+    /// Whether the device works with the accepted subset.
+    fn works_with(&self, accepted: Features) -> Result<bool, Misuse> {
+        for &(feature, needs) in Features::NEEDS {
+            if accepted.contains(feature) && !accepted.contains(needs) {
+                return Err(Misuse::register(format!(
+                    "feature {:#x} accepted without {:#x}",
+                    feature.0, needs.0
+                )));
+            }
+        }
+        Ok(accepted.contains(Features::VERSION_1) && !self.quirks.rejects_features)
+    }
+
+    fn write_queue(&mut self, offset: u64, value: u64, memory: &DmaSpace) -> Result<Effect, Misuse> {
+        let index = usize::from(self.queue_select);
+        let granted = self.grant_vector(value as u16);
+        if !self.status.has(Status::FEATURES_OK) {
+            return Err(Misuse::register(format!("queue register {offset:#x} written before FEATURES_OK")));
+        }
+        let event_idx = self.accepted.contains(Features::EVENT_IDX);
+        let Some(queue) = self.queues.get_mut(index) else {
+            return Err(Misuse::register(format!(
+                "a register of queue {index}, which does not exist, written"
+            )));
+        };
+        if queue.enabled {
+            return Err(Misuse::register(format!("register {offset:#x} of enabled queue {index} written")));
+        }
+        let put = |address: &mut u64, at: u64| {
+            let shift = if offset == at { 0 } else { 32 };
+            *address = *address & !(0xffff_ffff << shift) | value << shift;
+        };
+        match offset {
+            0x18 => {
+                let size = value as u16;
+                if !size.is_power_of_two() || size > queue.max_size {
+                    return Err(Misuse::register(format!(
+                        "size {size} for queue {index} of {}",
+                        queue.max_size
+                    )));
+                }
+                queue.size = size;
+            }
+            0x1a => queue.vector = granted,
+            0x1c if value != 1 => {
+                return Err(Misuse::register(format!("{value} written to queue_enable")));
+            }
+            0x1c => {
+                let ring = RingAddresses {
+                    size: queue.size,
+                    descriptors: queue.descriptors,
+                    available: queue.available,
+                    used: queue.used,
+                    event_idx,
+                };
+                ring.check(index, memory)?;
+                queue.enabled = true;
+                return Ok(Effect::Enable(index, ring));
+            }
+            0x20 | 0x24 => put(&mut queue.descriptors, 0x20),
+            0x28 | 0x2c => put(&mut queue.available, 0x28),
+            _ => put(&mut queue.used, 0x30),
+        }
+        Ok(Effect::None)
+    }
+
+    /// A read of the device configuration. (virtio §14)
+    pub fn read_device(&self, offset: u64, width: Width, mac: [u8; 6]) -> Result<u64, Misuse> {
+        let gate = |feature: Features, natural: Width, value: u64| {
+            natural_width("device configuration", offset, natural, width)?;
+            if self.status.has(Status::FEATURES_OK) && !self.accepted.contains(feature) {
+                let text = format!("device configuration {offset:#x} read without feature {:#x}", feature.0);
+                return Err(Misuse::register(text));
+            }
+            Ok(if self.offered.contains(feature) { value } else { width.all_ones() })
+        };
+        match offset {
+            0..6 => gate(Features::MAC, Width::Byte, mac[offset as usize].into()),
+            6 => gate(Features::STATUS, Width::Word, if self.link_up { LINK_UP.into() } else { 0 }),
+            10 => gate(Features::MTU, Width::Word, self.mtu.into()),
+            12 => gate(Features::SPEED_DUPLEX, Width::Dword, SPEED.into()),
+            16 => gate(Features::SPEED_DUPLEX, Width::Byte, FULL_DUPLEX.into()),
+            _ => Err(Misuse::register(format!("a read of device configuration {offset:#x}"))),
+        }
+    }
+}
+
+impl RingAddresses {
+    /// Bytes of the three parts. (virtio §5)
+    pub fn lengths(&self) -> [u64; 3] {
+        let size = u64::from(self.size);
+        [16 * size, 6 + 2 * size, 6 + 8 * size]
+    }
+
+    pub fn parts(&self) -> [(u64, u64); 3] {
+        let [descriptors, available, used] = self.lengths();
+        [(self.descriptors, descriptors), (self.available, available), (self.used, used)]
+    }
+
+    fn check(&self, queue: usize, memory: &DmaSpace) -> Result<(), Misuse> {
+        let rules = [(16, "descriptor table"), (2, "available ring"), (4, "used ring")];
+        for ((address, len), (align, what)) in self.parts().into_iter().zip(rules) {
+            let what = format!("the {what} of queue {queue}");
+            if !address.is_multiple_of(align) {
+                return Err(Misuse::ring(format!("{what} at {address:#x} is not aligned to {align}")));
+            }
+            memory.check(address, len, &what)?;
+        }
+        Ok(())
+    }
+}
+
+fn natural_width(what: &str, offset: u64, natural: Width, width: Width) -> Result<(), Misuse> {
+    if natural == width {
+        return Ok(());
+    }
+    let (bits, natural) = (8 * width.bytes(), 8 * natural.bytes());
+    Err(Misuse::register(format!("{bits}-bit access to {what} {offset:#x}, which has {natural} bits")))
+}

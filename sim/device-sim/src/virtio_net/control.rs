@@ -1,0 +1,46 @@
+//! The control queue. (virtio §12)
+
+use super::{
+    device::{Device, Outcome},
+    features::Features,
+    options::CONTROL,
+};
+use crate::registers::Misuse;
+
+const ACK_OK: u8 = 0;
+const ACK_ERROR: u8 = 1;
+
+impl Device {
+    pub(super) fn control(&self) -> Result<Outcome, Misuse> {
+        let accepted = self.common.lock().accepted();
+        if !accepted.contains(Features::CTRL_VQ) {
+            return Err(Misuse::ring("the control queue used without CTRL_VQ"));
+        }
+        let mut queue = self.queues[CONTROL].lock();
+        let mut done = false;
+        loop {
+            let Some(chain) = queue.pop(&self.memory, accepted.contains(Features::INDIRECT_DESC))? else {
+                if queue.enable_notifications(&self.memory)? {
+                    continue;
+                }
+                break;
+            };
+            let mut request = Vec::new();
+            for &(address, len) in &chain.readable {
+                self.memory.read(address, len, &mut request)?;
+            }
+            let Some(&(ack, 1..)) = chain.writable.last() else {
+                return Err(Misuse::ring("a control command without room for its answer"));
+            };
+            let answer = match request.split_first_chunk::<2>() {
+                Some((&[class, command], data)) => self.filter.lock().command(class, command, data, accepted),
+                None => None,
+            };
+            self.memory.write(ack, &[if answer.is_some() { ACK_OK } else { ACK_ERROR }])?;
+            queue.push(&self.memory, chain.head, 1, None)?;
+            done = true;
+        }
+        let interrupt = done && queue.needs_interrupt(&self.memory)?;
+        Ok(Outcome { interrupt, more: false })
+    }
+}

@@ -1,0 +1,211 @@
+//! The state of a virtio-net device that its queues, its registers and the machine share.
+//!
+//! No lock is held while the bus or the link is called.
+
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+};
+
+use parking_lot::Mutex;
+
+use super::{
+    common::Common,
+    filter::Filter,
+    options::{NicOptions, QUEUES},
+    queue::DeviceQueue,
+};
+use crate::{
+    bus::Bus,
+    dma::DmaSpace,
+    link::wire::Port,
+    pci::{ConfigSpace, Message},
+    registers::Misuse,
+};
+
+/// Buffers processed per event; the rest is left to another event.
+pub(super) const BUDGET: usize = 256;
+
+/// Bytes of the header before every frame with VERSION_1. (virtio §9)
+pub(super) const HEADER_LEN: usize = 12;
+
+/// Counters of a NIC.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct NicCounters {
+    pub sent_frames: u64,
+    pub sent_bytes: u64,
+    pub received_frames: u64,
+    pub received_bytes: u64,
+    /// Frames received without a driver, or too long for every buffer.
+    pub dropped: u64,
+    /// Frames that the receive filters refused.
+    pub filtered: u64,
+    /// Notifications the driver wrote.
+    pub notifications: u64,
+    /// Messages sent.
+    pub interrupts: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Counters {
+    pub sent_frames: AtomicU64,
+    pub sent_bytes: AtomicU64,
+    pub received_frames: AtomicU64,
+    pub received_bytes: AtomicU64,
+    pub dropped: AtomicU64,
+    pub filtered: AtomicU64,
+    pub notifications: AtomicU64,
+    pub interrupts: AtomicU64,
+}
+
+/// Registers, rings, filters and counters of one NIC.
+pub struct Device {
+    pub(super) bus: Arc<dyn Bus>,
+    pub(super) memory: Arc<DmaSpace>,
+    pub(super) options: NicOptions,
+    pub(super) port: OnceLock<Port>,
+    pub(super) config: Mutex<ConfigSpace>,
+    pub(super) common: Mutex<Common>,
+    pub(super) queues: [Mutex<DeviceQueue>; QUEUES],
+    /// DRIVER_OK, and no misuse, removal or need of a reset since.
+    pub(super) running: AtomicBool,
+    removed: AtomicBool,
+    pub(super) filter: Mutex<Filter>,
+    pub(super) counters: Counters,
+}
+
+impl Device {
+    pub(super) fn new(bus: Arc<dyn Bus>, memory: Arc<DmaSpace>, options: NicOptions) -> Self {
+        Self {
+            bus,
+            memory,
+            port: OnceLock::new(),
+            config: Mutex::new(ConfigSpace::virtio_net(options.vectors, options.quirks.capabilities)),
+            common: Mutex::new(Common::new(&options)),
+            queues: options.queue_sizes.map(|size| Mutex::new(DeviceQueue::new(size))),
+            running: AtomicBool::new(false),
+            removed: AtomicBool::new(false),
+            filter: Mutex::new(Filter::new(options.mac)),
+            counters: Counters::default(),
+            options,
+        }
+    }
+
+    /// Returns the end of the link the NIC is connected to.
+    #[must_use]
+    pub fn port(&self) -> Option<&Port> {
+        self.port.get()
+    }
+
+    /// Returns the MAC address in use: the permanent one unless the driver set another.
+    #[must_use]
+    pub fn mac(&self) -> [u8; 6] {
+        self.filter.lock().mac()
+    }
+
+    #[must_use]
+    pub fn options(&self) -> &NicOptions {
+        &self.options
+    }
+
+    /// Returns the memory this device reaches.
+    #[must_use]
+    pub fn memory(&self) -> &Arc<DmaSpace> {
+        &self.memory
+    }
+
+    #[must_use]
+    pub fn counters(&self) -> NicCounters {
+        let counters = &self.counters;
+        NicCounters {
+            sent_frames: counters.sent_frames.load(Relaxed),
+            sent_bytes: counters.sent_bytes.load(Relaxed),
+            received_frames: counters.received_frames.load(Relaxed),
+            received_bytes: counters.received_bytes.load(Relaxed),
+            dropped: counters.dropped.load(Relaxed),
+            filtered: counters.filtered.load(Relaxed),
+            notifications: counters.notifications.load(Relaxed),
+            interrupts: counters.interrupts.load(Relaxed),
+        }
+    }
+
+    /// Accesses configuration space. Returns `None` when the device is removed.
+    pub fn with_config<T>(&self, access: impl FnOnce(&mut ConfigSpace) -> T) -> Option<T> {
+        (!self.is_removed()).then(|| access(&mut self.config.lock()))
+    }
+
+    /// Takes the device out of its slot: from now on every register reads all ones, and nothing is
+    /// sent, received or interrupted.
+    pub fn remove(&self) {
+        self.removed.store(true, Relaxed);
+        self.running.store(false, Relaxed);
+    }
+
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        self.removed.load(Relaxed)
+    }
+
+    /// Sets DEVICE_NEEDS_RESET, stops the device and notifies the driver. (virtio §16)
+    pub fn need_reset(&self) {
+        self.running.store(false, Relaxed);
+        let vector = self.common.lock().need_reset();
+        self.signal(vector);
+    }
+
+    /// Changes the link state that the driver sees.
+    pub fn set_link(&self, up: bool) {
+        let vector = self.common.lock().set_link(up);
+        self.signal(vector);
+    }
+
+    /// Returns whether the driver has set DRIVER_OK and the device works.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.running.load(Relaxed)
+    }
+
+    /// Returns whether the device may still write to `address..address + len`: it is live, and the
+    /// range holds a part of a ring.
+    #[must_use]
+    pub fn uses(&self, address: u64, len: u64) -> bool {
+        self.is_running() && self.queues.iter().any(|queue| queue.lock().overlaps(address, len))
+    }
+
+    /// Masks or unmasks a vector, as the system does; a pending message is delivered.
+    pub fn mask_vector(&self, vector: u16, masked: bool) {
+        let message = self.config.lock().msix.mask(vector, masked);
+        self.send(message);
+    }
+
+    /// Reports a misuse and stops the device.
+    pub(super) fn report(&self, misuse: Misuse) {
+        self.need_reset();
+        self.bus.misuse(misuse);
+    }
+
+    /// Signals an MSI-X vector.
+    pub(super) fn signal(&self, vector: Option<u16>) {
+        let Some(vector) = vector else { return };
+        if self.is_removed() {
+            return;
+        }
+        let message = self.config.lock().msix.signal(vector);
+        self.send(message);
+    }
+
+    fn send(&self, message: Option<Message>) {
+        if let Some(message) = message {
+            self.counters.interrupts.fetch_add(1, Relaxed);
+            self.bus.message(message);
+        }
+    }
+}
+
+/// Outcome of processing a queue.
+pub(super) struct Outcome {
+    /// The driver asked for an interrupt.
+    pub interrupt: bool,
+    /// The budget ran out before the queue was empty.
+    pub more: bool,
+}

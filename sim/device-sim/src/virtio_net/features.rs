@@ -1,0 +1,83 @@
+//! Feature bits and the device status register. (virtio §2, §3)
+
+use std::ops::BitOr;
+
+/// A set of feature bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Features(pub u64);
+
+impl Features {
+    pub const MTU: Self = Self(1 << 3);
+    pub const MAC: Self = Self(1 << 5);
+    pub const MRG_RXBUF: Self = Self(1 << 15);
+    pub const STATUS: Self = Self(1 << 16);
+    pub const CTRL_VQ: Self = Self(1 << 17);
+    pub const CTRL_RX: Self = Self(1 << 18);
+    pub const CTRL_MAC_ADDR: Self = Self(1 << 23);
+    pub const INDIRECT_DESC: Self = Self(1 << 28);
+    pub const EVENT_IDX: Self = Self(1 << 29);
+    pub const VERSION_1: Self = Self(1 << 32);
+    pub const SPEED_DUPLEX: Self = Self(1 << 63);
+
+    /// What a NIC offers unless told otherwise.
+    pub const DEFAULT: Self = Self(
+        Self::MTU.0
+            | Self::MAC.0
+            | Self::MRG_RXBUF.0
+            | Self::STATUS.0
+            | Self::CTRL_VQ.0
+            | Self::CTRL_RX.0
+            | Self::CTRL_MAC_ADDR.0
+            | Self::INDIRECT_DESC.0
+            | Self::EVENT_IDX.0
+            | Self::VERSION_1.0
+            | Self::SPEED_DUPLEX.0,
+    );
+
+    /// A feature, and what has to be accepted with it.
+    pub(super) const NEEDS: &[(Self, Self)] =
+        &[(Self::CTRL_RX, Self::CTRL_VQ), (Self::CTRL_MAC_ADDR, Self::CTRL_VQ)];
+
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    pub(super) const fn half(self, select: u32) -> u32 {
+        match select {
+            0 => self.0 as u32,
+            1 => (self.0 >> 32) as u32,
+            _ => 0,
+        }
+    }
+}
+
+impl BitOr for Features {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// The device status register.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Status(pub u8);
+
+impl Status {
+    pub const ACKNOWLEDGE: Self = Self(1);
+    pub const DRIVER: Self = Self(2);
+    pub const DRIVER_OK: Self = Self(4);
+    pub const FEATURES_OK: Self = Self(8);
+    pub const NEEDS_RESET: Self = Self(0x40);
+    pub const FAILED: Self = Self(0x80);
+
+    pub(super) const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}

@@ -1,0 +1,31 @@
+//! A modern virtio-net device, device side: registers, rings, frames. (virtio)
+//!
+//! | module | responsible for |
+//! | --- | --- |
+//! | [`features`] | feature bits and the device status register |
+//! | [`quirks`] | what the device does wrong on purpose |
+//! | [`options`] | how a NIC is made; queue numbers |
+//! | `common` | common and device configuration |
+//! | `queue` | the device's side of a split ring |
+//! | `filter` | receive filters |
+//! | `device` | the state that the queues share |
+//! | `transmit`, `receive`, `control` | the queues |
+//! | [`nic`] | the PCI function: registers in, events out |
+
+mod common;
+mod control;
+mod device;
+pub mod features;
+mod filter;
+pub mod nic;
+pub mod options;
+mod queue;
+pub mod quirks;
+mod receive;
+mod transmit;
+
+pub use device::{Device, NicCounters};
+pub use features::{Features, Status};
+pub use nic::Nic;
+pub use options::{CONTROL, NicOptions, QUEUES, RECEIVE, TRANSMIT};
+pub use quirks::{Quirks, UsedQuirk};

@@ -1,0 +1,225 @@
+//! The virtio-net PCI function: registers in, events out.
+//!
+//! [`Nic`] is one PCI function with one pair of queues and a control queue, plugged into a machine
+//! ([`Bus`]) and, by [`Nic::connect`], into a [link](crate::link). It validates everything its driver does and
+//! reports violations as [`Misuse`]; after a violation it stops, as a device with NEEDS_RESET does.
+//!
+//! # How it runs
+//!
+//! Register accesses come from the driver's threads. A notification only notes the queue and asks
+//! the [`Bus`] for an event; that event processes the ring on the machine's hardware thread, up to a budget.
+
+use std::{
+    ops::Deref,
+    sync::{
+        Arc, Weak,
+        atomic::{
+            AtomicBool,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
+};
+
+use super::{
+    common::Effect,
+    device::Device,
+    options::{NicOptions, QUEUES, RECEIVE, TRANSMIT},
+};
+use crate::{
+    bus::Bus,
+    dma::DmaSpace,
+    link::wire::{Endpoint, Port},
+    pci,
+    registers::{Misuse, Registers, Width},
+};
+
+/// A virtio-net device. Its state is that of the [`Device`] it derefs to.
+pub struct Nic {
+    this: Weak<Self>,
+    device: Device,
+    /// An event for the queue is scheduled.
+    scheduled: [AtomicBool; QUEUES],
+}
+
+impl Deref for Nic {
+    type Target = Device;
+
+    fn deref(&self) -> &Device {
+        &self.device
+    }
+}
+
+impl Nic {
+    /// A NIC plugged into `bus`, reaching memory through `memory`.
+    #[must_use]
+    pub fn new(bus: Arc<dyn Bus>, memory: Arc<DmaSpace>, options: NicOptions) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            this: this.clone(),
+            device: Device::new(bus, memory, options),
+            scheduled: Default::default(),
+        })
+    }
+
+    /// Connects the NIC to one end of a link.
+    ///
+    /// # Panics
+    /// When it is connected already.
+    pub fn connect(&self, port: Port) {
+        let this: Weak<dyn Endpoint> = self.this.clone();
+        port.attach(this);
+        assert!(self.port.set(port).is_ok(), "the NIC is connected to one link");
+    }
+
+    /// The wire has frames at `time`.
+    pub(super) fn schedule_receive(&self, time: u64) {
+        // Not through `schedule`: an event for later must not keep one for now away.
+        let this = self.this.clone();
+        let wake = move || {
+            if let Some(nic) = this.upgrade() {
+                if nic.is_running() {
+                    nic.work(RECEIVE);
+                } else {
+                    nic.discard();
+                }
+            }
+        };
+        self.bus.at(time.max(self.bus.now()), Box::new(wake));
+    }
+
+    /// Works on a queue soon, once however often it is asked for meanwhile.
+    fn schedule(&self, queue: usize, time: u64) {
+        // Against the swap below: whoever finds the flag set knows that the event has not looked at the ring yet.
+        if self.scheduled[queue].swap(true, SeqCst) {
+            return;
+        }
+        let this = self.this.clone();
+        self.bus.at(
+            time,
+            Box::new(move || {
+                if let Some(nic) = this.upgrade() {
+                    nic.scheduled[queue].swap(false, SeqCst);
+                    nic.work(queue);
+                }
+            }),
+        );
+    }
+
+    fn work(&self, queue: usize) {
+        if !self.is_running() || !self.bus.is_alive() {
+            return;
+        }
+        let done = match queue {
+            RECEIVE => self.receive(),
+            TRANSMIT => self.transmit(),
+            _ => self.control(),
+        };
+        match done {
+            Ok(outcome) => {
+                if outcome.interrupt {
+                    let vector = self.common.lock().queue_vector(queue);
+                    self.signal(vector);
+                }
+                if outcome.more {
+                    self.schedule(queue, self.bus.now());
+                }
+            }
+            Err(misuse) => self.report(misuse),
+        }
+    }
+
+    /// A write to the notification structure.
+    fn notify(&self, offset: u64, width: Width, value: u64) -> Result<(), Misuse> {
+        if width != Width::Word {
+            return Err(Misuse::register("a notification is a 16-bit write"));
+        }
+        let queue = value as usize;
+        let expected = u64::from(pci::NOTIFY_MULTIPLIER) * value;
+        if queue >= QUEUES || offset != expected {
+            return Err(Misuse::register(format!(
+                "notification of queue {value} written at offset {offset:#x}"
+            )));
+        }
+        self.common.lock().may_notify(queue)?;
+        self.counters.notifications.fetch_add(1, Relaxed);
+        self.schedule(queue, self.bus.now());
+        Ok(())
+    }
+
+    fn common_write(&self, offset: u64, width: Width, value: u64) -> Result<(), Misuse> {
+        let bus_master = self.config.lock().command() & pci::COMMAND_BUS_MASTER != 0;
+        let effect = self.common.lock().write(offset, width, value, bus_master, &self.memory)?;
+        match effect {
+            Effect::None => {}
+            Effect::Reset => {
+                self.running.store(false, Relaxed);
+                for queue in &self.queues {
+                    queue.lock().reset();
+                }
+                self.filter.lock().reset();
+                // What waits on the wire must not keep the sender waiting.
+                self.schedule_receive(self.bus.now());
+            }
+            Effect::Enable(queue, ring) => self.queues[queue].lock().enable(&ring),
+            Effect::Start => {
+                self.running.store(true, Relaxed);
+                // Buffers may have been made available before.
+                self.schedule(RECEIVE, self.bus.now());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Registers for Nic {
+    fn read(&self, bar: u8, offset: u64, width: Width) -> Result<u64, Misuse> {
+        if self.is_removed() {
+            return Ok(width.all_ones());
+        }
+        match bar {
+            pci::MSIX_BAR => self.config.lock().msix.read(offset, width),
+            pci::VIRTIO_BAR => match offset {
+                pci::COMMON..pci::ISR => self.common.lock().read(offset, width),
+                pci::ISR..pci::DEVICE => Ok(0),
+                pci::DEVICE..pci::NOTIFY => {
+                    let mac = self.filter.lock().mac();
+                    self.common.lock().read_device(offset - pci::DEVICE, width, mac)
+                }
+                _ => Err(Misuse::register("the notification structure cannot be read")),
+            },
+            _ => Ok(width.all_ones()),
+        }
+    }
+
+    fn write(&self, bar: u8, offset: u64, width: Width, value: u64) -> Result<(), Misuse> {
+        if self.is_removed() {
+            return Ok(());
+        }
+        let written = match bar {
+            pci::VIRTIO_BAR => match offset {
+                pci::COMMON..pci::ISR => self.common_write(offset, width, value),
+                pci::NOTIFY..pci::VIRTIO_BAR_LEN => self.notify(offset - pci::NOTIFY, width, value),
+                _ => Err(Misuse::register(format!("a write to read-only register {offset:#x}"))),
+            },
+            // The system owns the MSI-X table.
+            _ => Err(Misuse::register(format!("a write to BAR {bar}"))),
+        };
+        if written.is_err() {
+            self.need_reset();
+        }
+        written
+    }
+}
+
+impl Endpoint for Nic {
+    fn wake_at(&self, time: u64) {
+        self.schedule_receive(time);
+    }
+
+    fn writable(&self) {
+        self.schedule(TRANSMIT, self.bus.now());
+    }
+
+    fn is_alive(&self) -> bool {
+        self.bus.is_alive() && !self.is_removed()
+    }
+}

@@ -1,0 +1,40 @@
+//! How a NIC is made, and the numbers of its queues.
+
+use super::{features::Features, quirks::Quirks};
+
+/// Queue indices: one pair, then the control queue.
+pub const RECEIVE: usize = 0;
+pub const TRANSMIT: usize = 1;
+pub const CONTROL: usize = 2;
+/// Number of queues.
+pub const QUEUES: usize = 3;
+
+/// How a NIC is made.
+#[derive(Clone, Debug)]
+pub struct NicOptions {
+    pub mac: [u8; 6],
+    /// Largest IP packet, for the field `mtu`.
+    pub mtu: u16,
+    pub features: Features,
+    /// MSI-X vectors.
+    pub vectors: u16,
+    /// Largest sizes of the receive, transmit and control queue.
+    pub queue_sizes: [u16; QUEUES],
+    pub quirks: Quirks,
+}
+
+impl NicOptions {
+    /// A well-behaved NIC with the features QEMU offers on a socket backend, as far as this one has
+    /// them, and QEMU's sizes.
+    #[must_use]
+    pub fn new(mac: [u8; 6]) -> Self {
+        Self {
+            mac,
+            mtu: 1500,
+            features: Features::DEFAULT,
+            vectors: 4,
+            queue_sizes: [1024, 1024, 64],
+            quirks: Quirks::default(),
+        }
+    }
+}

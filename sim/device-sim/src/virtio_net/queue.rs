@@ -1,0 +1,227 @@
+//! The device's side of one split ring: rust-vmm's queue, and the checks it leaves to others.
+//! (virtio §5, §7)
+
+use std::{num::Wrapping, sync::atomic::Ordering};
+
+use virtio_queue::{Queue, QueueOwnedT as _, QueueT, desc::split::Descriptor};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+
+use super::{common::RingAddresses, quirks::UsedQuirk};
+use crate::{dma::DmaSpace, registers::Misuse};
+
+/// A buffer that the driver made available.
+pub struct Chain {
+    pub head: u16,
+    /// Device-readable parts, then device-writable ones.
+    pub readable: Vec<(u64, u32)>,
+    pub writable: Vec<(u64, u32)>,
+}
+
+impl Chain {
+    pub fn writable_len(&self) -> u64 {
+        self.writable.iter().map(|&(_, len)| u64::from(len)).sum()
+    }
+}
+
+/// One queue, device side.
+pub struct DeviceQueue {
+    queue: Queue,
+    ring: RingAddresses,
+    /// Heads the device holds.
+    outstanding: Vec<bool>,
+    last_head: u16,
+    completed: u32,
+    /// The first completion after a start interrupts, whatever `used_event` says (as QEMU's does).
+    signalled: bool,
+}
+
+impl DeviceQueue {
+    pub fn new(max_size: u16) -> Self {
+        Self {
+            queue: Queue::new(max_size).expect("sizes are powers of two up to 32768"),
+            ring: RingAddresses::default(),
+            outstanding: vec![false; usize::from(max_size)],
+            last_head: 0,
+            completed: 0,
+            signalled: false,
+        }
+    }
+
+    pub fn reset(&mut self) {
+        self.queue.reset();
+        self.ring = RingAddresses::default();
+        self.outstanding.fill(false);
+        self.completed = 0;
+        self.signalled = false;
+    }
+
+    pub fn enable(&mut self, ring: &RingAddresses) {
+        let halves = |address: u64| (Some(address as u32), Some((address >> 32) as u32));
+        let (low, high) = halves(ring.descriptors);
+        self.queue.set_desc_table_address(low, high);
+        let (low, high) = halves(ring.available);
+        self.queue.set_avail_ring_address(low, high);
+        let (low, high) = halves(ring.used);
+        self.queue.set_used_ring_address(low, high);
+        self.queue.set_size(ring.size);
+        self.queue.set_event_idx(ring.event_idx);
+        self.queue.set_ready(true);
+        self.ring = *ring;
+    }
+
+    pub fn is_enabled(&self) -> bool {
+        self.queue.ready()
+    }
+
+    /// Whether a range holds a part of the ring.
+    pub fn overlaps(&self, address: u64, len: u64) -> bool {
+        let overlaps = |(start, size): (u64, u64)| start < address + len && address < start + size;
+        self.is_enabled() && self.ring.parts().into_iter().any(overlaps)
+    }
+
+    /// The next buffer, checked.
+    pub fn pop(&mut self, memory: &DmaSpace, indirect: bool) -> Result<Option<Chain>, Misuse> {
+        self.check_index(memory.memory())?;
+        let Some(chain) = self.queue.pop_descriptor_chain(memory.memory()) else { return Ok(None) };
+        let head = chain.head_index();
+        let Some(outstanding) = self.outstanding.get_mut(usize::from(head)).filter(|_| head < self.ring.size)
+        else {
+            return Err(Misuse::ring(format!("head {head} in a ring of {}", self.ring.size)));
+        };
+        if std::mem::replace(outstanding, true) {
+            return Err(Misuse::ring(format!("head {head} made available while the device holds it")));
+        }
+        self.check_indirect(memory, head, indirect)?;
+        let mut popped = Chain { head, readable: Vec::new(), writable: Vec::new() };
+        let mut unfinished = true;
+        for descriptor in chain {
+            if descriptor.len() == 0 {
+                return Err(Misuse::ring(format!("a descriptor of 0 bytes in chain {head}")));
+            }
+            unfinished = descriptor.has_next();
+            let part = (descriptor.addr().0, descriptor.len());
+            if descriptor.is_write_only() {
+                popped.writable.push(part);
+            } else if popped.writable.is_empty() {
+                popped.readable.push(part);
+            } else {
+                return Err(Misuse::ring(format!("chain {head} has a readable part behind a writable one")));
+            }
+        }
+        // The iterator ends early when a chain loops or leaves its table.
+        if unfinished {
+            return Err(Misuse::ring(format!("chain {head} has no end")));
+        }
+        Ok(Some(popped))
+    }
+
+    /// The available index may be ahead by at most the ring's size; a torn store looks like a jump.
+    fn check_index(&self, memory: &GuestMemoryMmap) -> Result<(), Misuse> {
+        let index = self.queue.avail_idx(memory, Ordering::Acquire).map_err(unreachable_ring)?;
+        let ahead = index - Wrapping(self.queue.next_avail());
+        if ahead.0 > self.ring.size {
+            return Err(Misuse::ring(format!("the available index jumped to {index}, {ahead} ahead")));
+        }
+        Ok(())
+    }
+
+    fn check_indirect(&self, memory: &DmaSpace, head: u16, accepted: bool) -> Result<(), Misuse> {
+        let at = GuestAddress(self.ring.descriptors + 16 * u64::from(head));
+        let first: Descriptor = memory
+            .memory()
+            .read_obj(at)
+            .map_err(|error| Misuse::ring(format!("descriptor {head}: {error}")))?;
+        if !first.refers_to_indirect_table() {
+            return Ok(());
+        }
+        if !accepted {
+            return Err(Misuse::ring(format!("chain {head} is indirect without INDIRECT_DESC")));
+        }
+        if first.has_next() || first.len() == 0 || !first.len().is_multiple_of(16) {
+            return Err(Misuse::ring(format!("chain {head}: indirect table of {} bytes", first.len())));
+        }
+        memory.check(first.addr().0, first.len().into(), "an indirect table")
+    }
+
+    /// Returns a buffer of which `len` bytes were written. `quirk` puts something else into the ring.
+    pub fn push(
+        &mut self,
+        memory: &DmaSpace,
+        head: u16,
+        len: u32,
+        quirk: Option<(u32, UsedQuirk)>,
+    ) -> Result<(), Misuse> {
+        self.outstanding[usize::from(head)] = false;
+        self.completed += 1;
+        let slot = self.queue.next_used() % self.ring.size;
+        self.queue.add_used(memory.memory(), head, len).map_err(unreachable_ring)?;
+        if let Some((_, quirk)) = quirk.filter(|&(every, quirk)| self.lies_now(every, quirk)) {
+            let (id, len) = match quirk {
+                UsedQuirk::IdOutOfRange => (u32::from(self.ring.size) + 7, len),
+                UsedQuirk::IdTwice => (self.last_head.into(), len),
+                UsedQuirk::LengthTooLarge => (head.into(), 0x7fff_ffff),
+                UsedQuirk::LengthTooSmall => (head.into(), 3),
+                UsedQuirk::IndexJump => {
+                    let index = self.queue.next_used().wrapping_add(self.ring.size + 1);
+                    let stored =
+                        memory.memory().store(index, GuestAddress(self.ring.used + 2), Ordering::Release);
+                    return stored.map_err(|error| Misuse::ring(format!("the used ring: {error}")));
+                }
+            };
+            let at = GuestAddress(self.ring.used + 4 + 8 * u64::from(slot));
+            let written = memory.memory().write_obj((u64::from(id) | u64::from(len) << 32).to_le(), at);
+            written.map_err(|error| Misuse::ring(format!("the used ring: {error}")))?;
+        }
+        self.last_head = head;
+        Ok(())
+    }
+
+    /// Whether the buffer completed last is one to lie about. A jumped index stays where it is.
+    fn lies_now(&self, every: u32, quirk: UsedQuirk) -> bool {
+        self.completed.is_multiple_of(every.max(1)) || quirk == UsedQuirk::IndexJump && self.completed > every
+    }
+
+    /// Returns several buffers at once: the driver sees all or none.
+    pub fn push_all(&mut self, memory: &DmaSpace, buffers: &[(u16, u32)]) -> Result<(), Misuse> {
+        let Some((&(last, last_len), ahead)) = buffers.split_last() else { return Ok(()) };
+        let first = self.queue.next_used();
+        for (index, &(head, len)) in ahead.iter().enumerate() {
+            self.outstanding[usize::from(head)] = false;
+            let slot = first.wrapping_add(index as u16) % self.ring.size;
+            let at = GuestAddress(self.ring.used + 4 + 8 * u64::from(slot));
+            let element = u64::from(head) | u64::from(len) << 32;
+            let written = memory.memory().write_obj(element.to_le(), at);
+            written.map_err(|error| Misuse::ring(format!("the used ring: {error}")))?;
+        }
+        self.queue.set_next_used(first.wrapping_add(ahead.len() as u16));
+        // The queue counts one buffer only: do not leave the decision to it.
+        self.signalled &= ahead.is_empty();
+        self.push(memory, last, last_len, None)
+    }
+
+    /// Whether the driver wants to hear of what was completed since the last call.
+    pub fn needs_interrupt(&mut self, memory: &DmaSpace) -> Result<bool, Misuse> {
+        let wanted = self.queue.needs_notification(memory.memory()).map_err(unreachable_ring)?;
+        Ok(!std::mem::replace(&mut self.signalled, true) || wanted)
+    }
+
+    /// Asks for notifications again; `true` when buffers came meanwhile.
+    pub fn enable_notifications(&mut self, memory: &DmaSpace) -> Result<bool, Misuse> {
+        self.queue.enable_notification(memory.memory()).map_err(unreachable_ring)
+    }
+
+    pub fn disable_notifications(&mut self, memory: &DmaSpace) -> Result<(), Misuse> {
+        self.queue.disable_notification(memory.memory()).map_err(unreachable_ring)
+    }
+
+    /// Takes back the last [`pop`](Self::pop).
+    pub fn unpop(&mut self, chain: &Chain) {
+        self.outstanding[usize::from(chain.head)] = false;
+        self.queue.go_to_previous_position();
+    }
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
+fn unreachable_ring(error: virtio_queue::Error) -> Misuse {
+    Misuse::ring(format!("a ring cannot be used: {error}"))
+}

@@ -1,0 +1,161 @@
+//! The receive queue: frames from the wire to the driver. (virtio §10)
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{
+    device::{BUDGET, Device, HEADER_LEN, Outcome},
+    features::Features,
+    options::RECEIVE,
+    queue::{Chain, DeviceQueue},
+};
+use crate::{
+    dma::DmaSpace,
+    link::wire::{Frame, Port},
+    registers::Misuse,
+};
+
+const ETHERNET_HEADER: usize = 14;
+
+/// Offset of `num_buffers` in the header.
+const NUM_BUFFERS: usize = 10;
+
+impl Device {
+    /// Without a driver, frames that arrive are gone.
+    pub(super) fn discard(&self) {
+        let Some(port) = self.port() else { return };
+        while port.receive(self.bus.now()).is_some() {
+            self.counters.dropped.fetch_add(1, Relaxed);
+        }
+    }
+
+    pub(super) fn receive(&self) -> Result<Outcome, Misuse> {
+        let Some(port) = self.port() else { return Ok(Outcome { interrupt: false, more: false }) };
+        let accepted = self.common.lock().accepted();
+        let (mut done, mut more) = (0, false);
+        loop {
+            if done == BUDGET {
+                more = true;
+                break;
+            }
+            // A buffer first: a frame taken off the wire must go somewhere.
+            let Some(chain) = self.next_buffer(accepted)? else { break };
+            let Some(frame) = self.wanted_frame(port) else {
+                self.queues[RECEIVE].lock().unpop(&chain);
+                break;
+            };
+            self.place(chain, &frame, accepted)?;
+            done += 1;
+        }
+        let mut queue = self.queues[RECEIVE].lock();
+        let interrupt = done > 0 && queue.is_enabled() && queue.needs_interrupt(&self.memory)?;
+        Ok(Outcome { interrupt, more })
+    }
+
+    /// The next frame that passes the filters.
+    fn wanted_frame(&self, port: &Port) -> Option<Frame> {
+        loop {
+            let frame = port.receive(self.bus.now())?;
+            if self.filter.lock().accepts(&frame) {
+                return Some(frame);
+            }
+            self.counters.filtered.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// The next buffer; without one the driver is asked to notify when it has more.
+    fn next_buffer(&self, accepted: Features) -> Result<Option<Chain>, Misuse> {
+        let mut queue = self.queues[RECEIVE].lock();
+        if !queue.is_enabled() {
+            return Ok(None);
+        }
+        loop {
+            if let Some(chain) = pop_writable(&mut queue, self, accepted)? {
+                return Ok(Some(chain));
+            }
+            if !queue.enable_notifications(&self.memory)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Writes a frame into `first` and, with MRG_RXBUF, as many further buffers as it takes.
+    fn place(&self, first: Chain, frame: &[u8], accepted: Features) -> Result<(), Misuse> {
+        let mut queue = self.queues[RECEIVE].lock();
+        let needed = (HEADER_LEN + frame.len()) as u64;
+        let mut chains = vec![first];
+        let mut room = chains[0].writable_len();
+        while room < needed && accepted.contains(Features::MRG_RXBUF) {
+            let Some(chain) = pop_writable(&mut queue, self, accepted)? else { break };
+            room += chain.writable_len();
+            chains.push(chain);
+        }
+        if room < needed {
+            for chain in chains.iter().rev() {
+                queue.unpop(chain);
+            }
+            self.counters.dropped.fetch_add(1, Relaxed);
+            return Ok(());
+        }
+        let mut header = [0; HEADER_LEN];
+        header[NUM_BUFFERS..].copy_from_slice(&(chains.len() as u16).to_le_bytes());
+        let mut rest = Rest { parts: [&header, frame] };
+        let mut used = Vec::with_capacity(chains.len());
+        for chain in &chains {
+            let mut written = 0;
+            for &(address, len) in &chain.writable {
+                written += rest.write(&self.memory, address, len)?;
+            }
+            used.push((chain.head, written));
+        }
+        self.counters.received_frames.fetch_add(1, Relaxed);
+        self.counters.received_bytes.fetch_add(frame.len() as u64, Relaxed);
+        match used[..] {
+            [(head, len)] => queue.push(&self.memory, head, len, self.options.quirks.used),
+            _ => queue.push_all(&self.memory, &used),
+        }
+    }
+}
+
+/// What is left to write of header and frame.
+struct Rest<'a> {
+    parts: [&'a [u8]; 2],
+}
+
+impl Rest<'_> {
+    /// Writes as much as `len` bytes at `address` hold; returns how much that was.
+    fn write(&mut self, memory: &DmaSpace, address: u64, len: u32) -> Result<u32, Misuse> {
+        let mut written = 0;
+        for part in &mut self.parts {
+            let (now, later) = part.split_at(part.len().min((len - written) as usize));
+            if !now.is_empty() {
+                memory.write(address + u64::from(written), now)?;
+            }
+            *part = later;
+            written += now.len() as u32;
+        }
+        Ok(written)
+    }
+}
+
+fn pop_writable(
+    queue: &mut DeviceQueue,
+    device: &Device,
+    accepted: Features,
+) -> Result<Option<Chain>, Misuse> {
+    let Some(chain) = queue.pop(&device.memory, accepted.contains(Features::INDIRECT_DESC))? else {
+        return Ok(None);
+    };
+    if !chain.readable.is_empty() || chain.writable.is_empty() {
+        return Err(Misuse::ring("a readable buffer in the receive queue"));
+    }
+    let alone = !accepted.contains(Features::MRG_RXBUF);
+    let needed = (HEADER_LEN + ETHERNET_HEADER) as u64 + u64::from(device.options.mtu);
+    if alone && accepted.contains(Features::MTU) && chain.writable_len() < needed {
+        let text = format!("a receive buffer of {} bytes: the MTU asks for {needed}", chain.writable_len());
+        return Err(Misuse::ring(text));
+    }
+    for &(address, len) in &chain.writable {
+        device.memory.check(address, len.into(), "a receive buffer")?;
+    }
+    Ok(Some(chain))
+}

@@ -1,0 +1,104 @@
+//! The transmit queue: frames from the driver to the wire. (virtio §11)
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{
+    device::{BUDGET, Device, HEADER_LEN, Outcome},
+    features::Features,
+    options::TRANSMIT,
+    queue::Chain,
+};
+use crate::{link::wire::Frame, registers::Misuse};
+
+/// An Ethernet header: less is no frame.
+const MIN_FRAME: usize = 14;
+
+impl Device {
+    pub(super) fn transmit(&self) -> Result<Outcome, Misuse> {
+        let indirect = self.common.lock().accepted().contains(Features::INDIRECT_DESC);
+        let (mut sent, mut bytes, mut done) = (0_u64, 0_u64, 0);
+        // Frames go to the wire one by one, so that it can say when it is full.
+        let more = loop {
+            if done == BUDGET {
+                break true;
+            }
+            if self.port().is_some_and(|port| !port.is_writable()) {
+                // `writable` schedules the rest.
+                break false;
+            }
+            let Some(frame) = self.next_frame(indirect)? else {
+                if self.queues[TRANSMIT].lock().enable_notifications(&self.memory)? {
+                    continue;
+                }
+                break false;
+            };
+            done += 1;
+            sent += 1;
+            bytes += frame.len() as u64;
+            if let Some(port) = self.port() {
+                port.transmit(self.bus.now(), frame);
+            }
+        };
+        let total = self.counters.sent_frames.fetch_add(sent, Relaxed) + sent;
+        self.counters.sent_bytes.fetch_add(bytes, Relaxed);
+        self.fail_after(total);
+        let mut queue = self.queues[TRANSMIT].lock();
+        let interrupt = done > 0 && queue.is_enabled() && queue.needs_interrupt(&self.memory)?;
+        Ok(Outcome { interrupt, more })
+    }
+
+    /// Takes one frame out of the ring; its buffer is the driver's again.
+    fn next_frame(&self, indirect: bool) -> Result<Option<Frame>, Misuse> {
+        let mut queue = self.queues[TRANSMIT].lock();
+        if !queue.is_enabled() {
+            return Ok(None);
+        }
+        queue.disable_notifications(&self.memory)?;
+        let Some(chain) = queue.pop(&self.memory, indirect)? else { return Ok(None) };
+        let frame = self.read_frame(&chain)?;
+        queue.push(&self.memory, chain.head, 0, self.options.quirks.used)?;
+        Ok(Some(frame))
+    }
+
+    fn read_frame(&self, chain: &Chain) -> Result<Frame, Misuse> {
+        if !chain.writable.is_empty() {
+            return Err(Misuse::ring("a writable buffer in the transmit queue"));
+        }
+        let mut header = [0; HEADER_LEN];
+        let mut wanted = HEADER_LEN as u32;
+        let total: usize = chain.readable.iter().map(|&(_, len)| len as usize).sum();
+        if total < HEADER_LEN + MIN_FRAME {
+            return Err(Misuse::ring(format!("{total} bytes to transmit: less than the headers")));
+        }
+        let mut frame = Frame::with_capacity(total - HEADER_LEN);
+        let mut part = Vec::new();
+        for &(address, len) in &chain.readable {
+            let of_header = wanted.min(len);
+            if of_header > 0 {
+                part.clear();
+                self.memory.read(address, of_header, &mut part)?;
+                let start = HEADER_LEN - wanted as usize;
+                header[start..start + part.len()].copy_from_slice(&part);
+                wanted -= of_header;
+            }
+            if len > of_header {
+                self.memory.read(address + u64::from(of_header), len - of_header, &mut frame)?;
+            }
+        }
+        // No offload is offered, so all fields are 0.
+        if header != [0; HEADER_LEN] {
+            return Err(Misuse::ring(format!("a transmit header asks for offloads: {header:02x?}")));
+        }
+        Ok(frame)
+    }
+
+    /// Lets the device fail after so many frames, when its quirks say so.
+    fn fail_after(&self, sent: u64) {
+        let due = |limit: Option<u64>| limit.is_some_and(|limit| sent >= limit);
+        if due(self.options.quirks.removed_after) {
+            self.remove();
+        } else if due(self.options.quirks.needs_reset_after) && self.is_running() {
+            self.need_reset();
+        }
+    }
+}

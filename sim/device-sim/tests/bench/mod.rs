@@ -1,0 +1,268 @@
+//! A NIC on a bench: no kernel, no threads, time by hand; the driver of `crates/virtio-net` on top of it.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    fs::File,
+    os::fd::FromRawFd,
+    ptr::NonNull,
+    rc::Rc,
+    sync::{Arc, Mutex},
+};
+
+use device_sim::{
+    Bus, DmaSpace, Misuse, Nic, NicOptions, Registers as _, Width,
+    pci::{self, Message},
+};
+use virtio_net::{Control, DmaBlock, Hal, Layout, Options, Registers};
+
+const MEMORY: usize = 64 << 20;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The machine: events wait until the test lets time pass.
+#[derive(Default)]
+pub struct Machine {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    now: u64,
+    sequence: u64,
+    jobs: BTreeMap<(u64, u64), Job>,
+    messages: Vec<Message>,
+    misuse: Vec<Misuse>,
+}
+
+impl Machine {
+    /// Runs events until none is left, and lets their time pass.
+    pub fn settle(&self) {
+        loop {
+            let next = {
+                let mut state = self.state.lock().unwrap();
+                let Some(((time, _), job)) = state.jobs.pop_first() else { return };
+                state.now = state.now.max(time);
+                job
+            };
+            next();
+        }
+    }
+
+    /// Message data received since the last call.
+    pub fn messages(&self) -> Vec<u32> {
+        let messages = std::mem::take(&mut self.state.lock().unwrap().messages);
+        messages.into_iter().map(|message| message.data).collect()
+    }
+
+    /// What the device had against its driver since the last call.
+    pub fn misuse(&self) -> Vec<String> {
+        let misuse = std::mem::take(&mut self.state.lock().unwrap().misuse);
+        misuse.into_iter().map(|misuse| misuse.text).collect()
+    }
+
+    fn report(&self, misuse: Misuse) {
+        self.state.lock().unwrap().misuse.push(misuse);
+    }
+}
+
+impl Bus for Machine {
+    fn now(&self) -> u64 {
+        self.state.lock().unwrap().now
+    }
+
+    fn at(&self, time: u64, job: Job) {
+        let mut state = self.state.lock().unwrap();
+        state.sequence += 1;
+        let key = (time, state.sequence);
+        state.jobs.insert(key, job);
+    }
+
+    fn message(&self, message: Message) {
+        self.state.lock().unwrap().messages.push(message);
+    }
+
+    fn misuse(&self, misuse: Misuse) {
+        self.report(misuse);
+    }
+
+    fn is_alive(&self) -> bool {
+        true
+    }
+}
+
+/// A NIC in a machine, and memory to share with it. Clones are the same.
+#[derive(Clone)]
+pub struct Bench {
+    pub machine: Arc<Machine>,
+    pub nic: Arc<Nic>,
+    base: NonNull<u8>,
+    next: Rc<RefCell<u64>>,
+}
+
+impl Bench {
+    pub fn new(options: NicOptions) -> Self {
+        Self::on(&Arc::new(Machine::default()), options)
+    }
+
+    /// A NIC in a machine that has others.
+    pub fn on(machine: &Arc<Machine>, options: NicOptions) -> Self {
+        // SAFETY: the name is a NUL-terminated string.
+        let fd = unsafe { libc::memfd_create(c"bench".as_ptr(), 0) };
+        assert!(fd >= 0, "a memory file");
+        // SAFETY: a descriptor just made, owned by nobody else.
+        let file = unsafe { File::from_raw_fd(fd) };
+        file.set_len(MEMORY as u64).unwrap();
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the system's choice; it lives as long as the process.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), MEMORY, protection, libc::MAP_SHARED, fd, 0) };
+        assert_ne!(base, libc::MAP_FAILED);
+        let memory = Arc::new(DmaSpace::new(file, MEMORY).unwrap());
+        let nic = Nic::new(machine.clone(), memory, options);
+        for vector in 0..nic.options().vectors {
+            let message = Message { address: 0xfee0_0000, data: vector.into() };
+            nic.with_config(|config| config.msix.program(vector, message));
+        }
+        nic.with_config(|config| config.enable_msix(true));
+        let base = NonNull::new(base.cast()).unwrap();
+        Self { machine: machine.clone(), nic, base, next: Rc::new(RefCell::new(0x1000)) }
+    }
+
+    /// Brings the device up as the driver does.
+    pub fn bring_up(&self) -> Result<Driver, virtio_net::Error> {
+        let mut config = [0; pci::CONFIG_LEN];
+        self.nic.with_config(|space| space.read(0, &mut config));
+        let layout = Layout::find(&config, |bar| self.bar_len(bar))?;
+        let mut control = Control::new(self.clone(), self.clone(), layout);
+        control.negotiate()?;
+        let options = Options {
+            transmit_frame: 1514,
+            receive_frame: 1514,
+            receive_size: 256,
+            transmit_size: 256,
+            messages: 3,
+        };
+        let mut nic = virtio_net::Nic::new(self, &mut control, &options)?;
+        nic.start(&mut control)?;
+        self.machine.settle();
+        Ok(Driver { nic: Some(nic), control })
+    }
+
+    pub fn write(&self, offset: u64, width: Width, value: u64) {
+        if let Err(misuse) = self.nic.write(pci::VIRTIO_BAR, offset, width, value) {
+            self.machine.report(misuse);
+        }
+    }
+
+    fn read(&self, bar: u8, offset: u64, width: Width) -> u64 {
+        match device_sim::Registers::read(&*self.nic, bar, offset, width) {
+            Ok(value) => value,
+            Err(misuse) => {
+                self.machine.report(misuse);
+                width.all_ones()
+            }
+        }
+    }
+
+    /// Takes memory from the device while it is the driver's.
+    pub fn unmap_all(&self) {
+        for address in (0x1000..*self.next.borrow()).step_by(0x1000) {
+            self.nic.memory().unmap(address);
+        }
+    }
+}
+
+pub struct Driver {
+    nic: Option<virtio_net::Nic<Bench, Bench>>,
+    pub control: Control<Bench, Bench>,
+}
+
+impl Driver {
+    pub fn nic(&mut self) -> &mut virtio_net::Nic<Bench, Bench> {
+        self.nic.as_mut().unwrap()
+    }
+
+    pub fn send(&mut self, frame: &[u8]) -> bool {
+        let queue = &mut self.nic().transmit;
+        let Some(slot) = queue.slot() else { return false };
+        slot[..frame.len()].copy_from_slice(frame);
+        queue.commit(frame.len());
+        true
+    }
+
+    pub fn kick(&mut self) {
+        self.nic().transmit.kick();
+    }
+
+    pub fn received(&mut self) -> Result<Vec<Vec<u8>>, virtio_net::Error> {
+        let mut frames = Vec::new();
+        self.nic().receive.poll(10_000, |frame| frames.push(frame.to_vec()))?;
+        Ok(frames)
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let _ = self.control.reset();
+        self.nic = None;
+    }
+}
+
+// SAFETY: blocks are disjoint, page-aligned, zeroed ranges of a mapping that lives as long as the process.
+unsafe impl Hal for Bench {
+    fn allocate(&self, len: usize) -> Option<DmaBlock> {
+        let device_address = *self.next.borrow();
+        *self.next.borrow_mut() = (device_address + len as u64).next_multiple_of(0x1000);
+        assert!(*self.next.borrow() < MEMORY as u64, "the test needs more memory");
+        self.nic.memory().map(device_address, len as u64);
+        // SAFETY: inside the mapping, as just asserted.
+        let address = unsafe { self.base.add(device_address as usize) };
+        Some(DmaBlock { address, device_address, len })
+    }
+
+    unsafe fn release(&self, block: DmaBlock) {
+        assert!(
+            !self.nic.uses(block.device_address, block.len as u64),
+            "the device still uses a freed block"
+        );
+        self.nic.memory().unmap(block.device_address);
+    }
+
+    fn delay(&self, _microseconds: u32) {
+        self.machine.settle();
+    }
+}
+
+impl Registers for Bench {
+    fn bar_len(&self, bar: u8) -> Option<u64> {
+        match bar {
+            pci::MSIX_BAR => Some(pci::MSIX_BAR_LEN),
+            pci::VIRTIO_BAR => Some(pci::VIRTIO_BAR_LEN),
+            _ => None,
+        }
+    }
+
+    fn read8(&self, bar: u8, offset: u64) -> u8 {
+        self.read(bar, offset, Width::Byte) as u8
+    }
+
+    fn read16(&self, bar: u8, offset: u64) -> u16 {
+        self.read(bar, offset, Width::Word) as u16
+    }
+
+    fn read32(&self, bar: u8, offset: u64) -> u32 {
+        self.read(bar, offset, Width::Dword) as u32
+    }
+
+    fn write8(&self, _bar: u8, offset: u64, value: u8) {
+        Bench::write(self, offset, Width::Byte, value.into());
+    }
+
+    fn write16(&self, _bar: u8, offset: u64, value: u16) {
+        Bench::write(self, offset, Width::Word, value.into());
+    }
+
+    fn write32(&self, _bar: u8, offset: u64, value: u32) {
+        Bench::write(self, offset, Width::Dword, value.into());
+    }
+}

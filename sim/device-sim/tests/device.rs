@@ -1,0 +1,213 @@
+//! The virtio-net device under the project's own driver, and under drivers that break the rules.
+
+mod bench;
+
+use std::sync::Arc;
+
+use bench::{Bench, Machine};
+use device_sim::{
+    NicOptions, Quirks, Width,
+    link::{Wire, WireOptions},
+    pci::{BrokenCapabilities, COMMON, NOTIFY},
+    virtio_net::UsedQuirk,
+};
+use virtio_net::Error;
+
+const LEFT: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const RIGHT: [u8; 6] = [2, 0, 0, 0, 0, 2];
+
+fn alone() -> Bench {
+    Bench::new(NicOptions::new(LEFT))
+}
+
+fn misbehaving(quirks: Quirks) -> Bench {
+    Bench::new(NicOptions { quirks, ..NicOptions::new(LEFT) })
+}
+
+/// Two NICs on one wire, in one machine.
+fn pair(options: WireOptions, left: Quirks, right: Quirks) -> (Bench, Bench, Arc<Wire>) {
+    let machine = Arc::new(Machine::default());
+    let wire = Wire::new(options);
+    let left = Bench::on(&machine, NicOptions { quirks: left, ..NicOptions::new(LEFT) });
+    let right = Bench::on(&machine, NicOptions { quirks: right, ..NicOptions::new(RIGHT) });
+    left.nic.connect(wire.port(0));
+    right.nic.connect(wire.port(1));
+    (left, right, wire)
+}
+
+fn frame(number: u32) -> Vec<u8> {
+    let header = [RIGHT.as_slice(), &LEFT, &[0x88, 0xb5]].concat();
+    [header, number.to_le_bytes().repeat(40)].concat()
+}
+
+#[test]
+fn frames_cross_the_wire_in_order_and_unchanged() {
+    let (left, right, wire) = pair(WireOptions::ten_gigabit(), Quirks::default(), Quirks::default());
+    let (mut sender, mut receiver) = (left.bring_up().unwrap(), right.bring_up().unwrap());
+    let mut expected = 0;
+    for first in (0..10_000).step_by(100) {
+        for number in first..first + 100 {
+            assert!(sender.send(&frame(number)));
+        }
+        sender.kick();
+        left.machine.settle();
+        for received in receiver.received().unwrap() {
+            assert_eq!(received, frame(expected));
+            expected += 1;
+        }
+    }
+    assert_eq!(expected, 10_000);
+    assert_eq!(wire.counters(0).delivered, 10_000);
+    assert_eq!(left.machine.misuse(), Vec::<String>::new());
+}
+
+#[test]
+fn a_receiver_without_buffers_makes_the_sender_wait_and_loses_nothing() {
+    let options = WireOptions { capacity: 64, ..WireOptions::immediate() };
+    let (left, right, wire) = pair(options, Quirks::default(), Quirks::default());
+    let (mut sender, mut receiver) = (left.bring_up().unwrap(), right.bring_up().unwrap());
+    // 256 buffers, 64 frames on the wire, 256 in the sender's ring.
+    let mut sent = 0;
+    while sender.send(&frame(sent)) {
+        sent += 1;
+        sender.kick();
+        left.machine.settle();
+    }
+    assert!(sent > 256 + 64, "{sent} frames went out before the sender had to wait");
+    assert!(wire.counters(0).paused > 0);
+    let mut arrived = Vec::new();
+    loop {
+        let more = receiver.received().unwrap();
+        if more.is_empty() {
+            break;
+        }
+        arrived.extend(more);
+        left.machine.settle();
+    }
+    assert_eq!(arrived, (0..sent).map(frame).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_interrupt_comes_for_the_first_frame_and_then_when_asked_for() {
+    let (left, right, _) = pair(WireOptions::immediate(), Quirks::default(), Quirks::default());
+    let (mut sender, mut receiver) = (left.bring_up().unwrap(), right.bring_up().unwrap());
+    let interrupts = |sender: &mut bench::Driver, number| {
+        let before = right.nic.counters().interrupts;
+        assert!(sender.send(&frame(number)));
+        sender.kick();
+        left.machine.settle();
+        right.nic.counters().interrupts - before
+    };
+    assert_eq!(interrupts(&mut sender, 0), 1);
+    assert_eq!(interrupts(&mut sender, 1), 0, "not asked for");
+    assert_eq!(receiver.received().unwrap().len(), 2);
+    assert!(!receiver.nic().receive.request_interrupt());
+    assert_eq!(interrupts(&mut sender, 2), 1);
+}
+
+#[test]
+fn a_reset_device_is_brought_up_again() {
+    let bench = alone();
+    for _ in 0..3 {
+        drop(bench.bring_up().unwrap());
+        assert!(!bench.nic.is_running());
+    }
+    assert_eq!(bench.machine.misuse(), Vec::<String>::new());
+}
+
+#[test]
+fn a_device_that_must_not_be_used_is_refused() {
+    let refused = |quirks| misbehaving(quirks).bring_up().err().expect("the driver refuses it");
+    let quirks = Quirks::default();
+    assert_eq!(refused(Quirks { no_version_1: true, ..quirks }), Error::NoVersion1);
+    assert_eq!(refused(Quirks { rejects_features: true, ..quirks }), Error::FeaturesRejected);
+    assert_eq!(refused(Quirks { never_resets: true, ..quirks }), Error::ResetTimeout);
+    assert_eq!(refused(Quirks { refuses_vectors_from: Some(0), ..quirks }), Error::VectorRefused);
+    for broken in [
+        BrokenCapabilities::Loop,
+        BrokenCapabilities::NoSuchBar,
+        BrokenCapabilities::BeyondBar,
+        BrokenCapabilities::Truncated,
+        BrokenCapabilities::NoCommon,
+        BrokenCapabilities::NoList,
+    ] {
+        refused(Quirks { capabilities: Some(broken), ..quirks });
+    }
+}
+
+#[test]
+fn a_lying_used_ring_reaches_the_driver_as_told() {
+    let lie = |quirk| {
+        let quirks = Quirks { used: Some((3, quirk)), ..Quirks::default() };
+        let (left, right, _) = pair(WireOptions::immediate(), Quirks::default(), quirks);
+        let (mut sender, mut receiver) = (left.bring_up().unwrap(), right.bring_up().unwrap());
+        for number in 0..5 {
+            assert!(sender.send(&frame(number)));
+        }
+        sender.kick();
+        left.machine.settle();
+        receiver.received()
+    };
+    assert!(matches!(lie(UsedQuirk::IdOutOfRange), Err(Error::BrokenRing(_))));
+    assert!(matches!(lie(UsedQuirk::IndexJump), Err(Error::BrokenRing(_))));
+    // A buffer returned twice may be posted again by then: the driver sees one frame twice.
+    for quirk in [UsedQuirk::IdTwice, UsedQuirk::LengthTooLarge, UsedQuirk::LengthTooSmall] {
+        assert_ne!(lie(quirk), Ok((0..5).map(frame).collect()), "{quirk:?} went unnoticed");
+    }
+}
+
+#[test]
+fn a_removed_device_reads_all_ones() {
+    let bench = alone();
+    let mut driver = bench.bring_up().unwrap();
+    bench.nic.remove();
+    assert_eq!(driver.control.reset().err(), Some(Error::Removed));
+    assert!(bench.nic.with_config(|_| ()).is_none());
+}
+
+#[test]
+fn a_device_that_needs_a_reset_says_so_with_the_configuration_interrupt() {
+    let bench = alone();
+    let driver = bench.bring_up().unwrap();
+    bench.machine.messages();
+    bench.nic.need_reset();
+    assert_eq!(bench.machine.messages(), [0]);
+    drop(driver);
+    assert!(bench.bring_up().is_ok(), "it works again after the reset");
+}
+
+#[test]
+fn registers_at_the_wrong_time_or_width_are_reported() {
+    let misuse = |misbehave: &dyn Fn(&Bench)| {
+        let bench = alone();
+        misbehave(&bench);
+        bench.machine.misuse().join("; ")
+    };
+    let early = misuse(&|bench| bench.write(NOTIFY, Width::Word, 0));
+    assert!(early.contains("before DRIVER_OK"), "{early}");
+    let order = misuse(&|bench| bench.write(COMMON + 0x14, Width::Byte, 4));
+    assert!(order.contains("skips a step"), "{order}");
+    let wide = misuse(&|bench| bench.write(COMMON + 0x14, Width::Dword, 0));
+    assert!(wide.contains("32-bit access"), "{wide}");
+    let queue = misuse(&|bench| bench.write(COMMON + 0x1c, Width::Word, 1));
+    assert!(queue.contains("before FEATURES_OK"), "{queue}");
+    let unknown = misuse(&|bench| {
+        bench.write(COMMON + 0x14, Width::Byte, 1);
+        bench.write(COMMON + 0x14, Width::Byte, 3);
+        bench.write(COMMON + 0x0c, Width::Dword, 1 << 7);
+    });
+    assert!(unknown.contains("not offered"), "{unknown}");
+}
+
+#[test]
+fn memory_that_was_not_mapped_for_the_device_is_reported() {
+    let (left, right, _) = pair(WireOptions::immediate(), Quirks::default(), Quirks::default());
+    let (mut sender, _receiver) = (left.bring_up().unwrap(), right.bring_up().unwrap());
+    assert!(sender.send(&frame(0)));
+    left.unmap_all();
+    sender.kick();
+    left.machine.settle();
+    let misuse = left.machine.misuse().join("; ");
+    assert!(misuse.contains("not mapped for the device"), "{misuse}");
+    assert!(!left.nic.is_running(), "the device stops");
+}

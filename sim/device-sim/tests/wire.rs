@@ -1,0 +1,209 @@
+//! The wire's faults: as often as asked for, the same again with the same seed, and written down.
+
+use std::{
+    io::{self, Write},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use device_sim::link::{Capture, Endpoint, Fate, Faults, Frame, Lost, Port, Wire, WireOptions};
+use pcap_file::pcapng::{Block, PcapNgReader};
+
+/// An end that takes whatever comes, and counts how often it was told that there is room again.
+#[derive(Default)]
+struct Sink {
+    told: AtomicU32,
+}
+
+impl Endpoint for Sink {
+    fn wake_at(&self, _time: u64) {}
+    fn writable(&self) {
+        self.told.fetch_add(1, Relaxed);
+    }
+    fn is_alive(&self) -> bool {
+        true
+    }
+}
+
+struct Link {
+    wire: Arc<Wire>,
+    left: Port,
+    right: Port,
+    ends: [Arc<Sink>; 2],
+}
+
+fn link(mut options: WireOptions) -> Link {
+    options.capacity = usize::MAX;
+    bounded_link(options)
+}
+
+fn bounded_link(options: WireOptions) -> Link {
+    let wire = Wire::new(options);
+    let ends = [Arc::new(Sink::default()), Arc::new(Sink::default())];
+    let [left, right] = [0, 1].map(|end| {
+        let port = wire.port(end);
+        let end: Arc<dyn Endpoint> = ends[end].clone();
+        port.attach(Arc::downgrade(&end));
+        port
+    });
+    Link { wire, left, right, ends }
+}
+
+fn frame(number: u32) -> Frame {
+    [vec![0; 14], number.to_be_bytes().repeat(16)].concat()
+}
+
+/// Sends so many frames 1 µs apart and returns what arrives in the end.
+fn send(link: &Link, count: u32) -> Vec<Frame> {
+    for number in 0..count {
+        link.left.transmit(u64::from(number) * 1000, frame(number));
+    }
+    std::iter::from_fn(|| link.right.receive(u64::MAX)).collect()
+}
+
+const ALL: Faults = Faults {
+    loss: 0.05,
+    duplication: 0.02,
+    corruption: 0.01,
+    reordering: 0.1,
+    jitter: Duration::from_micros(20),
+};
+
+#[test]
+fn each_fault_happens_as_often_as_asked_for() {
+    let link = link(WireOptions::immediate().with_faults(ALL).with_seed(7));
+    let arrived = send(&link, 100_000);
+    let counters = link.wire.counters(0);
+    let near = |count: u64, share: f64| {
+        let measured = f64::from(u32::try_from(count).unwrap()) / 100_000.0;
+        (measured - share).abs() < 0.1 * share + 0.001
+    };
+    assert!(near(counters.lost, ALL.loss), "{counters:?}");
+    assert!(near(counters.duplicated, ALL.duplication), "{counters:?}");
+    assert!(near(counters.corrupted, ALL.corruption), "{counters:?}");
+    assert!(near(counters.delayed, ALL.reordering), "{counters:?}");
+    assert_eq!(arrived.len() as u64, 100_000 - counters.lost + counters.duplicated);
+    let overtaken = arrived.windows(2).filter(|pair| pair[0] > pair[1]).count();
+    assert!(overtaken > 1000, "only {overtaken} frames were overtaken");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_faults_and_another_gives_others() {
+    let run = |seed| send(&link(WireOptions::immediate().with_faults(ALL).with_seed(seed)), 2000);
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+}
+
+#[test]
+fn the_fate_of_a_frame_depends_on_its_number_alone() {
+    let fate = |number| ALL.fate(9, 0, number);
+    let forward: Vec<Fate> = (0..500).map(fate).collect();
+    let backward: Vec<Fate> = (0..500).rev().map(fate).collect();
+    assert!(forward.iter().eq(backward.iter().rev()));
+    let other: Vec<Fate> = (0..500).map(|number| ALL.fate(9, 1, number)).collect();
+    assert_ne!(forward, other, "directions are independent");
+}
+
+#[test]
+fn a_corrupted_frame_differs_in_one_bit_behind_its_ethernet_header() {
+    let faults = Faults { corruption: 1.0, ..Faults::NONE };
+    let link = link(WireOptions::immediate().with_faults(faults));
+    for (number, arrived) in send(&link, 1000).into_iter().enumerate() {
+        let sent = frame(number as u32);
+        assert_eq!(arrived[..14], sent[..14]);
+        let bits: u32 = arrived.iter().zip(&sent).map(|(a, b)| (a ^ b).count_ones()).sum();
+        assert_eq!(bits, 1);
+    }
+}
+
+#[test]
+fn a_frame_takes_its_time_by_rate_and_latency() {
+    let link = link(WireOptions::ten_gigabit());
+    link.left.transmit(0, vec![0; 1476]);
+    link.left.transmit(0, vec![0; 1476]);
+    // 1500 bytes with overhead are 1.2 µs at 10 Gbit/s.
+    assert_eq!(link.right.receive(6199), None);
+    assert!(link.right.receive(6200).is_some());
+    assert_eq!(link.right.receive(7399), None);
+    assert!(link.right.receive(7400).is_some());
+}
+
+#[test]
+fn an_end_that_waits_for_room_is_told_of_it_when_it_is_cut_off() {
+    let link = bounded_link(WireOptions { capacity: 1, ..WireOptions::immediate() });
+    link.right.transmit(0, frame(0));
+    assert!(!link.right.is_writable());
+    link.wire.cut(1);
+    assert_eq!(link.ends[1].told.load(Relaxed), 1);
+    assert!(link.right.is_writable());
+}
+
+#[test]
+fn a_cut_end_sends_and_receives_nothing() {
+    let link = link(WireOptions::immediate());
+    link.left.transmit(0, frame(0));
+    link.wire.cut(1);
+    assert_eq!(link.right.receive(u64::MAX), None);
+    link.left.transmit(0, frame(1));
+    link.right.transmit(0, frame(2));
+    assert_eq!(link.right.receive(u64::MAX), None);
+    assert_eq!(link.left.receive(u64::MAX), None);
+    assert_eq!(link.wire.counters(0).cut, 2);
+    assert_eq!(link.wire.counters(1).cut, 1);
+}
+
+/// A file in memory.
+#[derive(Clone, Default)]
+struct Memory(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Memory {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn captured(lost: Lost) -> (Vec<u8>, u64) {
+    let faults = Faults { loss: 0.5, ..Faults::NONE };
+    let link = link(WireOptions::immediate().with_faults(faults).with_seed(3));
+    let memory = Memory::default();
+    let capture = Capture::new(memory.clone(), &["left", "right"], lost).unwrap();
+    link.wire.capture(capture.clone());
+    send(&link, 100);
+    link.right.transmit(123_456_789, frame(1000));
+    let frames = capture.finish().unwrap();
+    let bytes = memory.0.lock().unwrap().clone();
+    (bytes, frames)
+}
+
+#[test]
+fn a_capture_holds_what_was_sent_and_says_what_was_lost() {
+    let (bytes, frames) = captured(Lost::Marked);
+    assert_eq!(frames, 101);
+    let mut reader = PcapNgReader::new(bytes.as_slice()).unwrap();
+    let (mut seen, mut marked) = (Vec::new(), 0);
+    while let Some(block) = reader.next_block() {
+        if let Block::EnhancedPacket(packet) = block.unwrap().into_owned() {
+            marked += usize::from(packet.options.len() == 2);
+            seen.push((packet.interface_id, packet.timestamp, packet.data.into_owned()));
+        }
+    }
+    assert_eq!(seen.len(), 101);
+    assert!((30..70).contains(&marked), "{marked} of 100 are marked as lost");
+    assert_eq!(seen[5], (0, Duration::from_micros(5), frame(5)));
+    assert_eq!(seen[100], (1, Duration::from_nanos(123_456_789), frame(1000)));
+}
+
+#[test]
+fn a_capture_may_leave_lost_frames_out_and_replays_byte_for_byte() {
+    let (bytes, frames) = captured(Lost::Omitted);
+    assert!((31..71).contains(&frames), "{frames} frames");
+    assert_eq!(captured(Lost::Omitted).0, bytes);
+}

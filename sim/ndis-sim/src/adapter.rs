@@ -1,0 +1,275 @@
+//! One adapter: its states and what the miniport told about it. (windows-packaging §8.1, §8.2)
+
+use std::{fmt, sync::Arc};
+
+use ndk_abi::{
+    ndis::{
+        NDIS_MINIPORT_ADAPTER_ATTRIBUTES, NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES,
+        NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES, NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
+        NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES, NDIS_MINIPORT_ATTRIBUTES_BUS_MASTER,
+        NDIS_MINIPORT_ATTRIBUTES_HARDWARE_DEVICE, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT,
+        NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES,
+        NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_HARDWARE_ASSIST_ATTRIBUTES,
+        NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_NDK_ATTRIBUTES,
+        NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES,
+        NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES,
+        NDIS_SIZEOF_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2,
+        NDIS_SIZEOF_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
+        NDIS_SIZEOF_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_1, NDIS_STATUS,
+        NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS,
+    },
+    ndk::{
+        NDIS_NDK_CAPABILITIES, NDIS_NDK_CAPABILITIES_REVISION_1, NDIS_SIZEOF_NDK_CAPABILITIES_REVISION_1,
+        NDK_ADAPTER_INFO,
+    },
+};
+use parking_lot::Mutex;
+
+use device_sim::Nic;
+use nt_sim::{Event, Host, guest::Guest, imports, services::Slot, thread::ThreadId};
+
+use crate::{
+    driver::Driver,
+    handle,
+    in_flight::InFlight,
+    ndk_state::NdkState,
+    rules::{broken, require},
+};
+
+/// The adapters of a host, in the order they were started.
+pub(crate) static ADAPTERS: Slot<Mutex<Vec<Arc<Adapter>>>> = Slot::new();
+
+/// Returns the adapters of a host, in the order they were started.
+pub(crate) fn adapters(host: &Host) -> Vec<Arc<Adapter>> {
+    host.state(&ADAPTERS).lock().clone()
+}
+
+/// States of an adapter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AdapterState {
+    Halted,
+    Initializing,
+    Paused,
+    Restarting,
+    Running,
+    Pausing,
+}
+
+impl fmt::Display for AdapterState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            Self::Halted => "Halted",
+            Self::Initializing => "Initializing",
+            Self::Paused => "Paused",
+            Self::Restarting => "Restarting",
+            Self::Running => "Running",
+            Self::Pausing => "Pausing",
+        };
+        f.write_str(name)
+    }
+}
+
+/// What a miniport told about an adapter.
+#[derive(Clone, Copy, Default)]
+pub struct Attributes {
+    pub registration: Option<NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES>,
+    pub general: Option<NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES>,
+    /// Whether RDMA is on, its limits, and what an opened adapter can do.
+    pub ndk: Option<(bool, NDIS_NDK_CAPABILITIES, NDK_ADAPTER_INFO)>,
+}
+
+// SAFETY: copies of structures; the pointers in them are not followed.
+unsafe impl Send for Attributes {}
+
+/// One adapter of the driver.
+pub struct Adapter {
+    pub handle: usize,
+    pub driver: Arc<Driver>,
+    pub nic: Arc<Nic>,
+    /// Index and LUID of the network interface.
+    pub if_index: u32,
+    pub luid: u64,
+    pub(crate) state: Mutex<AdapterState>,
+    pub(crate) attributes: Mutex<Attributes>,
+    /// A pended pause or restart has ended, and how.
+    pub(crate) transition: Event,
+    pub(crate) transition_status: Mutex<NDIS_STATUS>,
+    /// The thread inside MiniportOidRequest.
+    pub(crate) in_oid: Mutex<Option<ThreadId>>,
+    /// An OID request is under way.
+    pub(crate) oid_busy: Mutex<bool>,
+    pub(crate) oid_done: Event,
+    pub(crate) oid_status: Mutex<NDIS_STATUS>,
+    pub(crate) ndk: NdkState,
+    pub(crate) data_path: InFlight,
+    /// Status codes indicated.
+    pub(crate) indications: Mutex<Vec<NDIS_STATUS>>,
+}
+
+impl Adapter {
+    pub(crate) fn new(host: &Host, handle: usize, driver: Arc<Driver>, nic: Arc<Nic>, if_index: u32) -> Self {
+        Self {
+            handle,
+            driver,
+            nic,
+            if_index,
+            // IF_TYPE_ETHERNET_CSMACD, and a number of its own.
+            luid: 6 << 48 | u64::from(if_index) << 24,
+            state: Mutex::new(AdapterState::Initializing),
+            attributes: Mutex::default(),
+            transition: host.event(),
+            transition_status: Mutex::new(NDIS_STATUS_PENDING),
+            in_oid: Mutex::new(None),
+            oid_busy: Mutex::new(false),
+            oid_done: host.event(),
+            oid_status: Mutex::new(NDIS_STATUS_PENDING),
+            ndk: NdkState::new(host),
+            data_path: InFlight::new(host),
+            indications: Mutex::default(),
+        }
+    }
+
+    #[must_use]
+    pub fn state(&self) -> AdapterState {
+        *self.state.lock()
+    }
+
+    #[must_use]
+    pub fn attributes(&self) -> Attributes {
+        *self.attributes.lock()
+    }
+
+    /// The miniport's context for the adapter.
+    #[must_use]
+    pub fn context(&self) -> usize {
+        let attributes = self.attributes.lock();
+        attributes.registration.map_or(0, |attributes| attributes.MiniportAdapterContext.addr())
+    }
+
+    pub(crate) fn require_state(&self, what: &str, allowed: &[AdapterState]) {
+        let state = self.state();
+        require(allowed.contains(&state), || format!("{what} in state {state}"));
+    }
+
+    fn set_registration(&self, from: Guest<NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES>) -> NDIS_STATUS {
+        let attributes = from.read();
+        require(
+            attributes.Header.Size >= NDIS_SIZEOF_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_1,
+            || format!("registration attributes of {} bytes", attributes.Header.Size),
+        );
+        require(self.attributes().registration.is_none(), || "registration attributes set twice".into());
+        require(!attributes.MiniportAdapterContext.is_null(), || {
+            "no adapter context in the registration".into()
+        });
+        let wanted = NDIS_MINIPORT_ATTRIBUTES_HARDWARE_DEVICE | NDIS_MINIPORT_ATTRIBUTES_BUS_MASTER;
+        if attributes.AttributeFlags & wanted != wanted {
+            return NDIS_STATUS_INVALID_PARAMETER;
+        }
+        self.attributes.lock().registration = Some(attributes);
+        NDIS_STATUS_SUCCESS
+    }
+
+    fn set_general(&self, from: Guest<NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES>) -> NDIS_STATUS {
+        let attributes = from.read();
+        require(attributes.Header.Size >= NDIS_SIZEOF_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2, || {
+            format!(
+                "general attributes of {} bytes: revision 2 is expected of 6.20 and later",
+                attributes.Header.Size
+            )
+        });
+        let complete = attributes.MtuSize != 0
+            && attributes.MacAddressLength == 6
+            && attributes.MaxXmitLinkSpeed != 0
+            && attributes.MaxRcvLinkSpeed != 0
+            && attributes.SupportedPacketFilters != 0;
+        require(complete, || {
+            "general attributes without MTU, MAC address, link speed or packet filters".into()
+        });
+        let oids = attributes.SupportedOidListLength;
+        require(oids > 0 && oids.is_multiple_of(4) && !attributes.SupportedOidList.is_null(), || {
+            format!("general attributes with a list of OIDs of {oids} bytes")
+        });
+        self.attributes.lock().general = Some(attributes);
+        NDIS_STATUS_SUCCESS
+    }
+
+    //= R-OPEN-4
+    //= R-OPEN-5
+    //= R-OPEN-7
+    fn set_ndk(&self, from: Guest<NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES>) -> NDIS_STATUS {
+        let attributes = from.read();
+        require(
+            attributes.Header.Revision == NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1
+                && attributes.Header.Size == NDIS_SIZEOF_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
+            || format!("NDK attributes of {} bytes", attributes.Header.Size),
+        );
+        require(!attributes.NdkCapabilities.is_null(), || "NDK attributes without capabilities".into());
+        let capabilities = Guest::new(attributes.NdkCapabilities).read();
+        let header = capabilities.Header;
+        require(
+            header.Type == NDIS_OBJECT_TYPE_DEFAULT
+                && header.Revision == NDIS_NDK_CAPABILITIES_REVISION_1
+                && header.Size == NDIS_SIZEOF_NDK_CAPABILITIES_REVISION_1
+                && capabilities.Flags == 0,
+            || format!("NDK capabilities with type {:#x}, size {}", header.Type, header.Size),
+        );
+        require(!capabilities.NdkInfo.is_null(), || "NDK capabilities without adapter information".into());
+        let info = Guest::new(capabilities.NdkInfo).read();
+        self.attributes.lock().ndk = Some((attributes.Enabled != 0, capabilities, info));
+        NDIS_STATUS_SUCCESS
+    }
+
+    fn set_attributes(&self, from: Guest<NDIS_MINIPORT_ADAPTER_ATTRIBUTES>) -> NDIS_STATUS {
+        self.require_state("NdisMSetMiniportAttributes", &[AdapterState::Initializing]);
+        let header: NDIS_OBJECT_HEADER = from.field(0).read();
+        let registration = NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES;
+        require(header.Type == registration || self.attributes().registration.is_some(), || {
+            format!("attributes of type {:#x} before the registration attributes", header.Type)
+        });
+        match header.Type {
+            NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES => self.set_registration(from.cast()),
+            NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES => self.set_general(from.cast()),
+            NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_NDK_ATTRIBUTES => self.set_ndk(from.cast()),
+            NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES
+            | NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_HARDWARE_ASSIST_ATTRIBUTES => NDIS_STATUS_SUCCESS,
+            _ => NDIS_STATUS_NOT_SUPPORTED,
+        }
+    }
+
+    fn end_transition(&self, what: &str, status: NDIS_STATUS) {
+        let pending = std::mem::replace(&mut *self.transition_status.lock(), status) == NDIS_STATUS_PENDING;
+        if !pending || self.transition.is_set() {
+            broken(format!("{what} called twice, or nothing is pending"));
+        }
+        self.transition.set();
+    }
+}
+
+/// The adapter behind a miniport adapter handle.
+pub(crate) fn adapter(handle: usize) -> Arc<Adapter> {
+    handle::object("miniport adapter handle", handle)
+}
+
+imports! { IMPORTS: "ndis.sys" =>
+    /// Takes what the miniport says about its adapter, during initialization.
+    [== PASSIVE_LEVEL]
+    fn NdisMSetMiniportAttributes(handle: usize, attributes: Guest<NDIS_MINIPORT_ADAPTER_ATTRIBUTES>) -> NDIS_STATUS {
+        adapter(handle).set_attributes(attributes)
+    }
+
+    /// Ends a pause that pended.
+    [<= DISPATCH_LEVEL]
+    fn NdisMPauseComplete(handle: usize) {
+        let adapter = adapter(handle);
+        adapter.require_state("NdisMPauseComplete", &[AdapterState::Pausing]);
+        adapter.end_transition("NdisMPauseComplete", NDIS_STATUS_SUCCESS);
+    }
+
+    /// Ends a restart that pended.
+    [<= DISPATCH_LEVEL]
+    fn NdisMRestartComplete(handle: usize, status: NDIS_STATUS) {
+        let adapter = adapter(handle);
+        adapter.require_state("NdisMRestartComplete", &[AdapterState::Restarting]);
+        adapter.end_transition("NdisMRestartComplete", status);
+    }
+}

@@ -1,0 +1,314 @@
+//! The device's place on the bus: plugging it in, configuration space, register windows, resources.
+
+use std::{
+    io,
+    sync::{Arc, Weak},
+};
+
+use ndk_abi::{
+    ndis::{
+        NDIS_PHYSICAL_ADDRESS, NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS,
+    },
+    nt::{
+        CM_RESOURCE_INTERRUPT_LATCHED, CM_RESOURCE_INTERRUPT_MESSAGE, CmResourceTypeInterrupt,
+        CmResourceTypeMemory,
+    },
+};
+
+use device_sim::{
+    Bus, DmaSpace, Misuse, MisuseKind, Nic, NicOptions,
+    link::{Datagrams, Port, Tunnel, Wire},
+    mmio::{CpuState, Failure, Windows},
+    pci,
+};
+use nt_sim::{
+    BugCheck, Host, current, guest::Guest, host::FaultOutcome, image::registers::FaultContext, imports,
+    memory::PAGE_SIZE, services::Slot, violation, world::World,
+};
+use parking_lot::Mutex;
+
+use crate::{
+    adapter::{Adapter, adapter},
+    interrupt,
+    rules::{broken, require},
+};
+
+/// The NICs in a host.
+pub(crate) static NICS: Slot<Mutex<Vec<Arc<Nic>>>> = Slot::new();
+/// The mapped device registers of a host.
+pub(crate) static WINDOWS: Slot<Windows> = Slot::new();
+
+const MAP: &str = "NdisMMapIoSpace";
+
+/// The machine, as its device sees it.
+struct HostBus(Weak<Host>);
+
+impl Bus for HostBus {
+    fn now(&self) -> u64 {
+        self.0.upgrade().map_or(0, |host| host.world().now())
+    }
+
+    fn at(&self, time: u64, job: Box<dyn FnOnce() + Send>) {
+        if let Some(host) = self.0.upgrade() {
+            host.at(time, job);
+        }
+    }
+
+    fn message(&self, message: pci::Message) {
+        if let Some(host) = self.0.upgrade() {
+            interrupt::deliver(&host, message);
+        }
+    }
+
+    fn misuse(&self, misuse: Misuse) {
+        let (code, text) = misuse_report(&misuse);
+        violation(code, text)
+    }
+
+    fn is_alive(&self) -> bool {
+        self.0.upgrade().is_some_and(|host| !host.is_dead())
+    }
+}
+
+fn misuse_report(misuse: &Misuse) -> (BugCheck, String) {
+    let code = match misuse.kind {
+        MisuseKind::Dma => BugCheck::DRIVER_VERIFIER_DMA_VIOLATION,
+        MisuseKind::Register | MisuseKind::Ring => BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+    };
+    (code, format!("device: {}", misuse.text))
+}
+
+/// Plugs a NIC into the host. The driver meets it when [`Miniport::start`](crate::Miniport::start) is called.
+///
+/// # Panics
+/// When the host's memory cannot be mapped for it.
+pub(crate) fn plug(host: &Arc<Host>, options: NicOptions) -> Arc<Nic> {
+    let physical = &host.memory.physical;
+    let file = physical.file().try_clone().expect("the machine has file descriptors");
+    let memory = DmaSpace::new(file, physical.size()).expect("the machine has memory to map");
+    let nic = Nic::new(Arc::new(HostBus(Arc::downgrade(host))), Arc::new(memory), options);
+    host.state(&NICS).lock().push(nic.clone());
+    nic
+}
+
+/// Returns the NICs in the host, in the order they were plugged in.
+pub(crate) fn nics(host: &Host) -> Vec<Arc<Nic>> {
+    host.state(&NICS).lock().clone()
+}
+
+/// Cuts the power and the cables: from now on nothing the host sends appears on a link.
+pub(crate) fn kill(host: &Host) {
+    for nic in nics(host) {
+        if let Some(port) = nic.port() {
+            port.wire().cut(port.end());
+        }
+    }
+    host.power_off();
+}
+
+/// Connects one end of a link to a datagram socket outside the simulation.
+///
+/// # Errors
+/// When no thread can be started.
+///
+/// # Panics
+/// When the clock of `world` is not real time, or the end of the link is attached already.
+pub fn open_tunnel(world: &Arc<World>, port: Port, datagrams: Datagrams) -> io::Result<Tunnel> {
+    assert!(!world.clock.is_deterministic(), "a tunnel needs the threaded clock");
+    let world = world.clone();
+    Tunnel::open(move || world.now(), port, datagrams)
+}
+
+/// Joins the first NICs of two hosts, `a` at end 0.
+///
+/// # Panics
+/// When a host has no NIC, or its NIC has a cable.
+pub fn join(wire: &Arc<Wire>, a: &Host, b: &Host) {
+    for (end, host) in [a, b].into_iter().enumerate() {
+        nics(host).first().expect("the host has a NIC").connect(wire.port(end));
+    }
+}
+
+/// The registers of a faulting thread, as the instruction decoder uses them.
+struct FaultingCpu<'a, 'b>(&'a mut FaultContext<'b>);
+
+impl CpuState for FaultingCpu<'_, '_> {
+    fn general(&self, index: usize) -> u64 {
+        self.0.general(index)
+    }
+
+    fn set_general(&mut self, index: usize, value: u64) {
+        self.0.set_general(index, value);
+    }
+
+    fn instruction_pointer(&self) -> u64 {
+        self.0.instruction_pointer()
+    }
+
+    fn set_instruction_pointer(&mut self, value: u64) {
+        self.0.set_instruction_pointer(value);
+    }
+}
+
+/// Executes an access to device registers that faulted at `address`.
+///
+/// # Safety
+/// `context` is that of the calling thread, interrupted by the fault.
+pub(crate) unsafe fn access_register(
+    host: &Host,
+    address: usize,
+    context: &mut FaultContext<'_>,
+) -> FaultOutcome {
+    // SAFETY: the caller's promise: the interrupted instruction was just fetched from there.
+    match unsafe { host.state(&WINDOWS).access(address, &mut FaultingCpu(context)) } {
+        Ok(()) => FaultOutcome::Handled,
+        Err(Failure::NotMapped) => FaultOutcome::NotMine,
+        Err(Failure::Instruction(text)) => {
+            FaultOutcome::Violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
+        }
+        Err(Failure::Misuse(misuse)) => {
+            let (code, text) = misuse_report(&misuse);
+            FaultOutcome::Violation(code, text)
+        }
+    }
+}
+
+/// A memory BAR of the device: number, bus address, bytes.
+const BARS: [(u8, u64, u64); 2] = [
+    (pci::MSIX_BAR, pci::MSIX_BAR_AT as u64, pci::MSIX_BAR_LEN),
+    (pci::VIRTIO_BAR, pci::VIRTIO_BAR_AT, pci::VIRTIO_BAR_LEN),
+];
+
+/// Bytes of a `CM_PARTIAL_RESOURCE_DESCRIPTOR`, which is packed.
+const DESCRIPTOR_LEN: usize = 20;
+
+/// Type, sharing (exclusive), flags, a 64-bit start and a length.
+fn descriptor(kind: u8, flags: u32, first: u64, second: u32) -> [u8; DESCRIPTOR_LEN] {
+    const DEVICE_EXCLUSIVE: u8 = 1;
+    let mut bytes = [0; DESCRIPTOR_LEN];
+    bytes[0] = kind;
+    bytes[1] = DEVICE_EXCLUSIVE;
+    bytes[2..4].copy_from_slice(&(flags as u16).to_le_bytes());
+    bytes[4..12].copy_from_slice(&first.to_le_bytes());
+    bytes[12..16].copy_from_slice(&second.to_le_bytes());
+    bytes
+}
+
+/// The resources assigned to the device, as a `CM_PARTIAL_RESOURCE_LIST`.
+pub(crate) fn resources(nic: &Nic) -> Vec<u8> {
+    let memory = BARS.map(|(_, start, len)| descriptor(CmResourceTypeMemory, 0, start, len as u32));
+    let flags = CM_RESOURCE_INTERRUPT_MESSAGE | CM_RESOURCE_INTERRUPT_LATCHED;
+    let vectors = u32::from(nic.options().vectors);
+    // Translated: level and vector, then the affinity.
+    let level = u64::from(nt_sim::Irql::DEVICE_LEVEL.0);
+    let messages = (0..vectors)
+        .map(|vector| descriptor(CmResourceTypeInterrupt, flags, level | u64::from(0x50 + vector) << 32, 1));
+    let descriptors: Vec<_> = memory.into_iter().chain(messages).collect();
+    let mut list = Vec::with_capacity(8 + descriptors.len() * DESCRIPTOR_LEN);
+    list.extend_from_slice(&1_u16.to_le_bytes());
+    list.extend_from_slice(&1_u16.to_le_bytes());
+    list.extend_from_slice(&(descriptors.len() as u32).to_le_bytes());
+    list.extend(descriptors.iter().flatten());
+    list
+}
+
+fn map(adapter: &Adapter, start: u64, len: usize) -> Result<usize, NDIS_STATUS> {
+    let host = current().host().clone();
+    let bar = BARS.into_iter().find(|&(_, base, size)| start >= base && start + len as u64 <= base + size);
+    let Some((bar, base, _)) = bar.filter(|_| len > 0) else {
+        broken(format!("{MAP} of {start:#x}, {len} bytes: not assigned to the adapter"))
+    };
+    let inside = (start % PAGE_SIZE as u64) as usize;
+    let pages = (inside + len).div_ceil(PAGE_SIZE);
+    // Reserved and never mapped: every access faults.
+    let address = host.memory.space.reserve(pages).ok_or(NDIS_STATUS_RESOURCES)? + inside;
+    host.state(&WINDOWS).map(address, len, adapter.nic.clone(), bar, start - base);
+    host.objects.add(MAP, address);
+    Ok(address)
+}
+
+/// The config space of a whole device.
+const PCI_WHICHSPACE_CONFIG: u32 = 0;
+
+imports! { IMPORTS: "ndis.sys" =>
+    /// Reads configuration space; returns how many bytes were read.
+    [<= HIGH_LEVEL]
+    fn NdisMGetBusData(handle: usize, space: u32, offset: u32, buffer: Guest<u8>, length: u32) -> u32 {
+        let adapter = adapter(handle);
+        require(space == PCI_WHICHSPACE_CONFIG, || format!("NdisMGetBusData of space {space}"));
+        let mut bytes = vec![0xff; (length as usize).min(pci::CONFIG_LEN)];
+        let Some(read) = adapter.nic.with_config(|config| config.read(offset as usize, &mut bytes)) else {
+            buffer.fill(0xff, length as usize);
+            return length;
+        };
+        buffer.write_bytes(&bytes[..read]);
+        read as u32
+    }
+
+    /// Writes configuration space; returns how many bytes were written.
+    [<= HIGH_LEVEL]
+    fn NdisMSetBusData(handle: usize, space: u32, offset: u32, buffer: Guest<u8>, length: u32) -> u32 {
+        let adapter = adapter(handle);
+        require(space == PCI_WHICHSPACE_CONFIG, || format!("NdisMSetBusData of space {space}"));
+        let mut bytes = vec![0; (length as usize).min(pci::CONFIG_LEN)];
+        buffer.read_bytes(&mut bytes);
+        adapter.nic.with_config(|config| config.write(offset as usize, &bytes)).unwrap_or(0) as u32
+    }
+
+    /// Maps registers of the device.
+    [== PASSIVE_LEVEL]
+    fn NdisMMapIoSpace(
+        address: Guest<usize>,
+        handle: usize,
+        physical: NDIS_PHYSICAL_ADDRESS,
+        length: u32,
+    ) -> NDIS_STATUS {
+        let adapter = adapter(handle);
+        match map(&adapter, physical.QuadPart.cast_unsigned(), length as usize) {
+            Ok(mapped) => {
+                address.write(mapped);
+                NDIS_STATUS_SUCCESS
+            }
+            Err(status) => status,
+        }
+    }
+
+    /// Unmaps registers of the device.
+    [== PASSIVE_LEVEL]
+    fn NdisMUnmapIoSpace(handle: usize, address: usize, length: u32) {
+        let _ = adapter(handle);
+        let host = current().host().clone();
+        let mapped = host.state(&WINDOWS).unmap(address);
+        require(mapped == Some(length as usize), || {
+            format!("NdisMUnmapIoSpace of {address:#x}, {length} bytes: {mapped:?} are mapped there")
+        });
+        let pages = (address % PAGE_SIZE + length as usize).div_ceil(PAGE_SIZE);
+        host.memory.space.release(address - address % PAGE_SIZE, pages);
+        let _ = host.objects.remove(MAP, address);
+    }
+
+    /// The device objects and resources; not needed by a driver that uses NDIS for them.
+    [== PASSIVE_LEVEL]
+    fn NdisMGetDeviceProperty(
+        handle: usize,
+        physical: Guest<usize>,
+        functional: Guest<usize>,
+        next: Guest<usize>,
+        _resources: Guest<usize>,
+        _translated: Guest<usize>,
+    ) {
+        let _ = adapter(handle);
+        for object in [physical, functional, next] {
+            if !object.is_null() {
+                object.write(0);
+            }
+        }
+    }
+
+    /// The bus is gone with the device; nothing to do for a driver that waits for its halt.
+    [<= DISPATCH_LEVEL]
+    fn NdisMRemoveMiniport(handle: usize) -> NDIS_STATUS {
+        let _ = adapter(handle);
+        NDIS_STATUS_FAILURE
+    }
+}

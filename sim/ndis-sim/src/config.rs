@@ -1,0 +1,216 @@
+//! Configuration: the keywords of an adapter's registry key.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use ndk_abi::{
+    ndis::{
+        BINARY_DATA, NDIS_CONFIGURATION_OBJECT, NDIS_CONFIGURATION_PARAMETER,
+        NDIS_CONFIGURATION_PARAMETER_ParameterData, NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT,
+        NDIS_PARAMETER_TYPE, NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_SUCCESS,
+    },
+    nt::UNICODE_STRING,
+};
+use nt_sim::{Host, current, guest::Guest, imports, services::Slot};
+use parking_lot::Mutex;
+
+use crate::{
+    adapter::Adapter,
+    handle::{self, HANDLES},
+    rules::require,
+};
+
+/// The keywords of a host's adapter.
+pub(crate) static KEYWORDS: Slot<Mutex<Keywords>> = Slot::new();
+
+/// Keywords by name, in lower case: the registry does not tell cases apart.
+pub type Keywords = BTreeMap<String, Keyword>;
+
+/// A registry value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Keyword {
+    /// As the Device Manager stores all of its settings, numbers too.
+    Text(String),
+    Number(u32),
+}
+
+impl From<u32> for Keyword {
+    fn from(number: u32) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<&str> for Keyword {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+/// Sets a keyword of the adapter.
+pub(crate) fn set_keyword(host: &Host, name: &str, value: impl Into<Keyword>) {
+    host.state(&KEYWORDS).lock().insert(name.to_lowercase(), value.into());
+}
+
+/// Returns the value of a keyword.
+pub(crate) fn keyword(host: &Host, name: &str) -> Option<Keyword> {
+    host.state(&KEYWORDS).lock().get(&name.to_lowercase()).cloned()
+}
+
+/// An open configuration; what was read from it lives until it is closed.
+struct Configuration {
+    values: Mutex<Vec<Value>>,
+    mac: Mutex<Option<Box<[u8; 6]>>>,
+}
+
+struct Value {
+    parameter: Box<NDIS_CONFIGURATION_PARAMETER>,
+    _text: Option<Box<[u16]>>,
+}
+
+// SAFETY: a structure with a pointer into its own box.
+unsafe impl Send for Value {}
+
+const OPEN: &str = "NdisOpenConfigurationEx";
+
+fn text_of(string: Guest<UNICODE_STRING>) -> String {
+    let string = string.read();
+    let units = (0..usize::from(string.Length / 2)).map(|index| Guest::new(string.Buffer).add(index).read());
+    char::decode_utf16(units).map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
+}
+
+/// Converts as NDIS does: integers from text, in the base asked for.
+fn convert(value: &Keyword, wanted: NDIS_PARAMETER_TYPE) -> Option<Value> {
+    let number = match (value, wanted) {
+        (
+            Keyword::Number(number),
+            NDIS_PARAMETER_TYPE::NdisParameterInteger | NDIS_PARAMETER_TYPE::NdisParameterHexInteger,
+        ) => Some(*number),
+        (Keyword::Text(text), NDIS_PARAMETER_TYPE::NdisParameterInteger) => Some(text.trim().parse().ok()?),
+        (Keyword::Text(text), NDIS_PARAMETER_TYPE::NdisParameterHexInteger) => {
+            Some(u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()?)
+        }
+        _ => None,
+    };
+    if let Some(number) = number {
+        let data = NDIS_CONFIGURATION_PARAMETER_ParameterData { IntegerData: number };
+        let parameter = NDIS_CONFIGURATION_PARAMETER { ParameterType: wanted, ParameterData: data };
+        return Some(Value { parameter: Box::new(parameter), _text: None });
+    }
+    if wanted != NDIS_PARAMETER_TYPE::NdisParameterString {
+        return None;
+    }
+    let text = match value {
+        Keyword::Text(text) => text.clone(),
+        Keyword::Number(number) => number.to_string(),
+    };
+    let mut units: Box<[u16]> = text.encode_utf16().chain([0]).collect();
+    let length = (units.len() as u16 - 1) * 2;
+    let string = UNICODE_STRING { Length: length, MaximumLength: length + 2, Buffer: units.as_mut_ptr() };
+    let data = NDIS_CONFIGURATION_PARAMETER_ParameterData { StringData: string };
+    let parameter = NDIS_CONFIGURATION_PARAMETER { ParameterType: wanted, ParameterData: data };
+    Some(Value { parameter: Box::new(parameter), _text: Some(units) })
+}
+
+fn write(name: &str, from: &NDIS_CONFIGURATION_PARAMETER) -> NDIS_STATUS {
+    let value = match from.ParameterType {
+        NDIS_PARAMETER_TYPE::NdisParameterInteger | NDIS_PARAMETER_TYPE::NdisParameterHexInteger => {
+            // SAFETY: the type says which member is in use; any bits are an integer.
+            Keyword::Number(unsafe { from.ParameterData.IntegerData })
+        }
+        NDIS_PARAMETER_TYPE::NdisParameterString => {
+            // SAFETY: the type says which member is in use.
+            let mut string = unsafe { from.ParameterData.StringData };
+            Keyword::Text(text_of(Guest::new(&raw mut string)))
+        }
+        _ => return NDIS_STATUS_FAILURE,
+    };
+    set_keyword(current().host(), name, value);
+    NDIS_STATUS_SUCCESS
+}
+
+imports! { IMPORTS: "ndis.sys" =>
+    /// Opens the adapter's registry key.
+    [== PASSIVE_LEVEL]
+    fn NdisOpenConfigurationEx(object: Guest<NDIS_CONFIGURATION_OBJECT>, handle: Guest<usize>) -> NDIS_STATUS {
+        let object = object.read();
+        require(object.Header.Type == NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT, || {
+            format!("NdisOpenConfigurationEx with an object of type {:#x}", object.Header.Type)
+        });
+        let _ = handle::object::<Adapter>("miniport adapter handle", object.NdisHandle.addr());
+        let host = current().host().clone();
+        let configuration = Configuration { values: Mutex::default(), mac: Mutex::default() };
+        let opened = host.state(&HANDLES).insert(Arc::new(configuration));
+        host.objects.add(OPEN, opened);
+        handle.write(opened);
+        NDIS_STATUS_SUCCESS
+    }
+
+    /// Reads a keyword; the value lives until the configuration is closed.
+    [== PASSIVE_LEVEL]
+    fn NdisReadConfiguration(
+        status: Guest<NDIS_STATUS>,
+        value: Guest<*mut NDIS_CONFIGURATION_PARAMETER>,
+        handle: usize,
+        keyword: Guest<UNICODE_STRING>,
+        kind: NDIS_PARAMETER_TYPE,
+    ) {
+        let configuration = handle::object::<Configuration>("configuration handle", handle);
+        let stored = self::keyword(current().host(), &text_of(keyword));
+        let Some(mut found) = stored.and_then(|stored| convert(&stored, kind)) else {
+            status.write(NDIS_STATUS_FAILURE);
+            return;
+        };
+        value.write(&raw mut *found.parameter);
+        configuration.values.lock().push(found);
+        status.write(NDIS_STATUS_SUCCESS);
+    }
+
+    /// Writes a keyword.
+    [== PASSIVE_LEVEL]
+    fn NdisWriteConfiguration(
+        status: Guest<NDIS_STATUS>,
+        handle: usize,
+        keyword: Guest<UNICODE_STRING>,
+        value: Guest<NDIS_CONFIGURATION_PARAMETER>,
+    ) {
+        let _ = handle::object::<Configuration>("configuration handle", handle);
+        status.write(write(&text_of(keyword), &value.read()));
+    }
+
+    /// Reads the keyword `NetworkAddress`: the address an administrator wants instead of the permanent one.
+    [== PASSIVE_LEVEL]
+    fn NdisReadNetworkAddress(
+        status: Guest<NDIS_STATUS>,
+        address: Guest<*mut u8>,
+        length: Guest<u32>,
+        handle: usize,
+    ) {
+        let configuration = handle::object::<Configuration>("configuration handle", handle);
+        let Some(Keyword::Text(text)) = keyword(current().host(), "NetworkAddress") else {
+            status.write(NDIS_STATUS_FAILURE);
+            return;
+        };
+        let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+        let Some(number) = u64::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 12) else {
+            status.write(NDIS_STATUS_FAILURE);
+            return;
+        };
+        let mut mac = Box::new([0; 6]);
+        mac.copy_from_slice(&number.to_be_bytes()[2..]);
+        address.write(mac.as_mut_ptr());
+        length.write(6);
+        *configuration.mac.lock() = Some(mac);
+        status.write(NDIS_STATUS_SUCCESS);
+    }
+
+    /// Closes the configuration; values read from it are gone.
+    [== PASSIVE_LEVEL]
+    fn NdisCloseConfiguration(handle: usize) {
+        let configuration = handle::take::<Configuration>("configuration handle", handle);
+        let _ = current().host().objects.remove(OPEN, handle);
+        for value in configuration.values.lock().iter_mut() {
+            // Whoever still reads a value finds nonsense.
+            value.parameter.ParameterData =
+                NDIS_CONFIGURATION_PARAMETER_ParameterData { BinaryData: BINARY_DATA { Length: 0xdddd, Buffer: std::ptr::without_provenance_mut(0xdddd_dddd) } };
+        }
+    }
+}

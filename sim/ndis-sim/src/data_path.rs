@@ -1,0 +1,192 @@
+//! Frames between the stack above and the miniport. (windows-packaging §8.4)
+
+use std::sync::Arc;
+
+use ndk_abi::ndis::{
+    NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL, NDIS_RECEIVE_FLAGS_RESOURCES, NDIS_RETURN_FLAGS_DISPATCH_LEVEL,
+    NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL, NDIS_STATUS, NET_BUFFER, NET_BUFFER_LIST,
+};
+use nt_sim::{Host, Irql, current, guest::Guest, image::call, imports};
+
+use crate::{
+    adapter::{Adapter, AdapterState, adapter},
+    in_flight::{MAX_RECEIVED, Sending},
+    nbl::{self, StackList},
+    protocol::PROTOCOLS,
+    rules::{broken, require},
+    wait::wait_until,
+};
+
+const NEXT: usize = std::mem::offset_of!(NET_BUFFER_LIST, Next);
+const FIRST: usize = std::mem::offset_of!(NET_BUFFER_LIST, FirstNetBuffer);
+const STATUS: usize = std::mem::offset_of!(NET_BUFFER_LIST, Status);
+const SOURCE: usize = std::mem::offset_of!(NET_BUFFER_LIST, SourceHandle);
+
+/// The lists of a chain.
+fn chain(first: Guest<NET_BUFFER_LIST>) -> Vec<Guest<NET_BUFFER_LIST>> {
+    const LONGEST: usize = 1 << 16;
+    let mut lists = Vec::new();
+    let mut at = first;
+    while !at.is_null() {
+        lists.push(at);
+        require(lists.len() <= LONGEST, || "a chain of NET_BUFFER_LISTs without an end".into());
+        at = Guest::new(at.field::<*mut NET_BUFFER_LIST>(NEXT).read());
+    }
+    lists
+}
+
+fn check_level(what: &str, flags: u32, at_dispatch: u32) {
+    let claimed = flags & at_dispatch != 0;
+    let actual = current().irql() == Irql::DISPATCH_LEVEL;
+    require(!claimed || actual, || format!("{what} claims DISPATCH_LEVEL at {}", current().irql()));
+}
+
+impl Adapter {
+    /// Hands one frame to the miniport; returns the list's address. On a thread of the host.
+    pub(crate) fn send(&self, host: &Host, frame: &[u8]) -> Option<usize> {
+        self.submit(host, frame, true)
+    }
+
+    /// Sends a frame that nobody waits for, if the adapter runs. On a thread of the host, IRQL <= `DISPATCH_LEVEL`.
+    pub(crate) fn transmit(&self, host: &Host, frame: &[u8]) {
+        self.while_running(|| {
+            let _ = self.submit(host, frame, false);
+        });
+    }
+
+    /// Does something with the adapter that keeps it from being halted meanwhile, unless it does not run.
+    pub(crate) fn while_running(&self, body: impl FnOnce()) {
+        {
+            let mut state = self.data_path.state.lock();
+            if self.state() != AdapterState::Running {
+                return;
+            }
+            state.bound += 1;
+        }
+        body();
+        self.data_path.state.lock().bound -= 1;
+    }
+
+    /// Waits until nobody is inside [`Adapter::while_running`] any more; the adapter does not run.
+    pub(crate) fn await_bound(&self) {
+        wait_until(|| self.data_path.state.lock().bound == 0);
+    }
+
+    fn submit(&self, host: &Host, frame: &[u8], attended: bool) -> Option<usize> {
+        let list = StackList::new(host, frame)?;
+        let first = list.list;
+        first.field::<usize>(SOURCE).write(self.handle);
+        self.data_path.state.lock().sending.insert(first.address(), Sending { list, attended });
+        let handler = self.driver.characteristics.SendNetBufferListsHandler?;
+        call("MiniportSendNetBufferLists", || {
+            // SAFETY: the image registered the function under this contract; the list is its until completed.
+            unsafe { handler(self.context() as *mut _, first.as_ptr(), 0, 0) }
+        });
+        Some(first.address())
+    }
+
+    /// The status of a send, once it is completed.
+    pub(crate) fn send_status(&self, list: usize) -> Option<NDIS_STATUS> {
+        self.data_path.state.lock().statuses.remove(&list)
+    }
+
+    fn complete(&self, host: &Host, list: Guest<NET_BUFFER_LIST>) {
+        let status = list.field::<NDIS_STATUS>(STATUS).read();
+        let sent = {
+            let mut state = self.data_path.state.lock();
+            let sent = state.sending.remove(&list.address());
+            if sent.as_ref().is_some_and(|sent| sent.attended) {
+                state.statuses.insert(list.address(), status);
+            }
+            sent
+        };
+        let Some(sent) = sent else {
+            broken(format!("a send completed that is not outstanding: {:#x}", list.address()))
+        };
+        sent.list.free(host);
+        self.data_path.changed.set();
+    }
+
+    fn receive(self: &Arc<Self>, host: &Arc<Host>, lists: &[Guest<NET_BUFFER_LIST>], flags: u32) {
+        let keeps = flags & NDIS_RECEIVE_FLAGS_RESOURCES == 0;
+        for &list in lists {
+            let mut buffer = Guest::new(list.field::<*mut NET_BUFFER>(FIRST).read());
+            while !buffer.is_null() {
+                let frame = nbl::bytes(buffer);
+                for protocol in host.state(&PROTOCOLS) {
+                    protocol.received(host, self, &frame);
+                }
+                let mut state = self.data_path.state.lock();
+                if state.received.len() == MAX_RECEIVED {
+                    state.received.pop_front();
+                }
+                state.received.push_back(frame);
+                drop(state);
+                buffer = Guest::new(buffer.read().Next);
+            }
+            if keeps {
+                let known = self.data_path.state.lock().lent.insert(list.address());
+                require(known, || "a NET_BUFFER_LIST indicated that the stack holds".into());
+            }
+        }
+        self.data_path.changed.set();
+        if keeps {
+            // The stack is done with them at some other time, all at once and in another order.
+            let (this, lists) = (self.clone(), lists.to_vec());
+            host.queue_dpc(current().cpu(), move || this.return_lists(&lists));
+        }
+    }
+
+    fn return_lists(&self, lists: &[Guest<NET_BUFFER_LIST>]) {
+        let mut first = Guest::<NET_BUFFER_LIST>::null();
+        for list in lists {
+            list.field::<*mut NET_BUFFER_LIST>(NEXT).write(first.as_ptr());
+            first = *list;
+            self.data_path.state.lock().lent.remove(&list.address());
+        }
+        let Some(handler) = self.driver.characteristics.ReturnNetBufferListsHandler else { return };
+        call("MiniportReturnNetBufferLists", || {
+            // SAFETY: the image registered the function under this contract; the lists are its own.
+            unsafe { handler(self.context() as *mut _, first.as_ptr(), NDIS_RETURN_FLAGS_DISPATCH_LEVEL) }
+        });
+        self.data_path.changed.set();
+    }
+}
+
+imports! { IMPORTS: "ndis.sys" =>
+    /// The miniport gives sent lists back.
+    [<= DISPATCH_LEVEL]
+    fn NdisMSendNetBufferListsComplete(handle: usize, lists: Guest<NET_BUFFER_LIST>, flags: u32) {
+        check_level("NdisMSendNetBufferListsComplete", flags, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL);
+        let adapter = adapter(handle);
+        let host = current().host().clone();
+        for list in chain(lists) {
+            adapter.complete(&host, list);
+        }
+    }
+
+    /// The miniport lends received lists to the stack.
+    [<= DISPATCH_LEVEL]
+    fn NdisMIndicateReceiveNetBufferLists(
+        handle: usize,
+        lists: Guest<NET_BUFFER_LIST>,
+        _port: u32,
+        count: u32,
+        flags: u32,
+    ) {
+        check_level("NdisMIndicateReceiveNetBufferLists", flags, NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL);
+        let adapter = adapter(handle);
+        adapter.require_state("NdisMIndicateReceiveNetBufferLists", &[AdapterState::Running, AdapterState::Pausing]);
+        let lists = chain(lists);
+        require(lists.len() == count as usize, || format!("{count} lists indicated, {} in the chain", lists.len()));
+        require(adapter.data_path.allows(count), || {
+            "a receive DPC indicated more lists than MaxNblsToIndicate".into()
+        });
+        for list in &lists {
+            require(list.field::<usize>(SOURCE).read() == handle, || {
+                "a received NET_BUFFER_LIST whose SourceHandle is not the adapter".into()
+            });
+        }
+        adapter.receive(&current().host().clone(), &lists, flags);
+    }
+}

@@ -1,0 +1,149 @@
+//! DMA: registration, shared memory, scatter/gather lists.
+
+use std::sync::Arc;
+
+use ndk_abi::{
+    ndis::{
+        NDIS_OBJECT_TYPE_SG_DMA_DESCRIPTION, NDIS_PHYSICAL_ADDRESS, NDIS_SG_DMA_64_BIT_ADDRESS,
+        NDIS_SG_DMA_DESCRIPTION, NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1, NDIS_STATUS, NDIS_STATUS_SUCCESS,
+    },
+    nt::LARGE_INTEGER,
+};
+
+use nt_sim::{
+    current,
+    guest::Guest,
+    imports,
+    memory::{PAGE_SIZE, Pfn, Protection},
+};
+
+use crate::{
+    adapter::{Adapter, adapter},
+    handle::{self, HANDLES},
+    rules::{broken, require},
+};
+
+const REGISTER: &str = "NdisMRegisterScatterGatherDma";
+const SHARED: &str = "NdisMAllocateSharedMemory";
+/// What freed shared memory holds.
+const POISON: u8 = 0xdd;
+
+/// A registration for DMA.
+struct DmaRegistration {
+    adapter: Arc<Adapter>,
+}
+
+/// Memory for the device and the image, with an inaccessible page behind it. Returns both addresses.
+fn allocate(adapter: &Adapter, len: usize) -> Option<(usize, u64)> {
+    let host = current().host().clone();
+    let pages = len.div_ceil(PAGE_SIZE);
+    let first = host.memory.physical.allocate(pages, 1, u64::MAX)?;
+    let frames: Vec<_> = (first.0..first.0 + pages as u64).map(Pfn).collect();
+    let Some(address) = host.memory.map(&frames, Protection::ReadWrite) else {
+        host.memory.physical.free(first, pages);
+        return None;
+    };
+    adapter.nic.memory().map(first.address(), len as u64);
+    host.objects.add(SHARED, address);
+    Some((address, first.address()))
+}
+
+fn free(adapter: &Adapter, len: usize, address: usize, physical: u64) {
+    let host = current().host().clone();
+    require(host.memory.physical_address(address) == Some(physical), || {
+        format!(
+            "NdisMFreeSharedMemory of {address:#x} with the physical address {physical:#x} of other memory"
+        )
+    });
+    require(adapter.nic.memory().is_mapped(physical, len as u64), || {
+        format!("NdisMFreeSharedMemory of {len} bytes at {address:#x}: more than were allocated")
+    });
+    require(!adapter.nic.uses(physical, len as u64), || {
+        format!("NdisMFreeSharedMemory of {address:#x} while the device uses it: it was not reset")
+    });
+    if !host.objects.remove(SHARED, address) {
+        broken(format!("NdisMFreeSharedMemory of {address:#x}, which was not allocated"));
+    }
+    adapter.nic.memory().unmap(physical);
+    let pages = len.div_ceil(PAGE_SIZE);
+    host.memory.physical.direct(physical).fill(POISON, pages * PAGE_SIZE);
+    host.memory.unmap(address, pages);
+    host.memory.physical.free(Pfn(physical / PAGE_SIZE as u64), pages);
+}
+
+imports! { IMPORTS: "ndis.sys" =>
+    /// Registers the adapter as a bus master.
+    [== PASSIVE_LEVEL]
+    fn NdisMRegisterScatterGatherDma(
+        handle: usize,
+        description: Guest<NDIS_SG_DMA_DESCRIPTION>,
+        registration: Guest<usize>,
+    ) -> NDIS_STATUS {
+        let adapter = adapter(handle);
+        let header = description.read().Header;
+        require(
+            header.Type == NDIS_OBJECT_TYPE_SG_DMA_DESCRIPTION
+                && header.Size >= NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1,
+            || format!("a DMA description of type {:#x} and {} bytes", header.Type, header.Size),
+        );
+        let mut described = description.read();
+        require(described.ProcessSGListHandler.is_some(), || "a DMA description without ProcessSGListHandler".into());
+        require(described.Flags & NDIS_SG_DMA_64_BIT_ADDRESS != 0, || "32-bit DMA on a 64-bit device".into());
+        // Room for one element per page of the largest mapping.
+        described.ScatterGatherListSize = 16 + 24 * (described.MaximumPhysicalMapping.div_ceil(4096) + 1);
+        description.write(described);
+        let host = current().host().clone();
+        let registered = host.state(&HANDLES).insert(Arc::new(DmaRegistration { adapter }));
+        host.objects.add(REGISTER, registered);
+        registration.write(registered);
+        NDIS_STATUS_SUCCESS
+    }
+
+    /// Ends the registration.
+    [== PASSIVE_LEVEL]
+    fn NdisMDeregisterScatterGatherDma(registration: usize) {
+        let registered = handle::take::<DmaRegistration>("DMA handle", registration);
+        require(!registered.adapter.nic.is_running(), || {
+            "NdisMDeregisterScatterGatherDma while the device runs".into()
+        });
+        let _ = current().host().objects.remove(REGISTER, registration);
+    }
+
+    /// Memory that image and device share.
+    [== PASSIVE_LEVEL]
+    fn NdisMAllocateSharedMemory(
+        handle: usize,
+        length: u32,
+        _cached: u8,
+        address: Guest<usize>,
+        physical: Guest<LARGE_INTEGER>,
+    ) {
+        let adapter = adapter(handle);
+        require(length > 0, || "NdisMAllocateSharedMemory of 0 bytes".into());
+        let host = current().host().clone();
+        let failing = host.low_resources.fails();
+        let (virtual_address, physical_address) =
+            if failing { None } else { allocate(&adapter, length as usize) }.unwrap_or((0, 0));
+        address.write(virtual_address);
+        physical.write(LARGE_INTEGER { QuadPart: physical_address.cast_signed() });
+    }
+
+    /// Frees shared memory.
+    [<= DISPATCH_LEVEL]
+    fn NdisMFreeSharedMemory(
+        handle: usize,
+        length: u32,
+        _cached: u8,
+        address: usize,
+        physical: NDIS_PHYSICAL_ADDRESS,
+    ) {
+        free(&adapter(handle), length as usize, address, physical.QuadPart.cast_unsigned());
+    }
+
+    /// The alignment that DMA buffers need, in bytes.
+    [== PASSIVE_LEVEL]
+    fn NdisMGetDmaAlignment(handle: usize) -> u32 {
+        let _ = adapter(handle);
+        1
+    }
+}

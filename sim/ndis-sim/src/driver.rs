@@ -1,0 +1,28 @@
+//! A registered miniport driver.
+
+use std::sync::Arc;
+
+use ndk_abi::{
+    ndis::NDIS_MINIPORT_DRIVER_CHARACTERISTICS, ndk::NDIS_NDK_PROVIDER_CHARACTERISTICS, nt::DRIVER_OBJECT,
+};
+use nt_sim::{guest::Guest, services::Slot};
+use parking_lot::Mutex;
+
+/// The driver of a host.
+pub(crate) static DRIVER: Slot<Mutex<Option<Arc<Driver>>>> = Slot::new();
+
+/// A registered miniport driver.
+pub struct Driver {
+    pub handle: usize,
+    pub context: usize,
+    pub characteristics: NDIS_MINIPORT_DRIVER_CHARACTERISTICS,
+    /// The NDK provider's handlers.
+    pub ndk: Mutex<Option<NDIS_NDK_PROVIDER_CHARACTERISTICS>>,
+    pub(crate) object: Guest<DRIVER_OBJECT>,
+    pub(crate) setting_options: Mutex<bool>,
+}
+
+// SAFETY: function pointers and addresses of the image, used on the host's threads only.
+unsafe impl Send for Driver {}
+// SAFETY: as above; what changes is behind a lock.
+unsafe impl Sync for Driver {}

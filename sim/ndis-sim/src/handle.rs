@@ -1,0 +1,73 @@
+//! Handles: what the image holds instead of addresses.
+
+use std::{any::Any, collections::BTreeMap, sync::Arc};
+
+use parking_lot::Mutex;
+
+use nt_sim::{current, services::Slot};
+
+use crate::rules::broken;
+
+pub(crate) static HANDLES: Slot<Handles> = Slot::new();
+
+/// Not canonical: looking behind a handle faults.
+const FIRST: usize = 0x4e44_4953_0000_0000;
+const STEP: usize = 0x10;
+
+type Object = Arc<dyn Any + Send + Sync>;
+
+/// The handles of one host.
+#[derive(Default)]
+pub struct Handles {
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    made: usize,
+    objects: BTreeMap<usize, Object>,
+}
+
+impl Handles {
+    /// A new handle for `object`.
+    pub fn insert(&self, object: Object) -> usize {
+        let mut table = self.table.lock();
+        table.made += 1;
+        let handle = FIRST + table.made * STEP;
+        table.objects.insert(handle, object);
+        handle
+    }
+
+    /// A new handle for the object that `make` makes of it.
+    pub fn insert_with<T: Any + Send + Sync>(&self, make: impl FnOnce(usize) -> Arc<T>) -> Arc<T> {
+        let mut table = self.table.lock();
+        table.made += 1;
+        let handle = FIRST + table.made * STEP;
+        let object = make(handle);
+        table.objects.insert(handle, object.clone());
+        object
+    }
+
+    pub fn get<T: Any + Send + Sync>(&self, handle: usize) -> Option<Arc<T>> {
+        let object = self.table.lock().objects.get(&handle)?.clone();
+        object.downcast().ok()
+    }
+
+    pub fn remove<T: Any + Send + Sync>(&self, handle: usize) -> Option<Arc<T>> {
+        let object = self.get(handle)?;
+        self.table.lock().objects.remove(&handle);
+        Some(object)
+    }
+}
+
+/// The object behind a handle of the calling thread's host; anything else is the image's fault.
+pub fn object<T: Any + Send + Sync>(what: &str, handle: usize) -> Arc<T> {
+    let found = current().host().state(&HANDLES).get(handle);
+    found.unwrap_or_else(|| broken(format!("{handle:#x} is no {what}")))
+}
+
+/// As [`object`], and the handle is no more.
+pub fn take<T: Any + Send + Sync>(what: &str, handle: usize) -> Arc<T> {
+    let found = current().host().state(&HANDLES).remove(handle);
+    found.unwrap_or_else(|| broken(format!("{handle:#x} is no {what}")))
+}

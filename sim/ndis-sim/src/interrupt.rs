@@ -1,0 +1,284 @@
+//! Message interrupts and their DPCs. (windows-packaging §8.4)
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+    },
+};
+
+use device_sim::pci::Message;
+use ndk_abi::{
+    ndis::{
+        MINIPORT_SYNCHRONIZE_INTERRUPT, NDIS_INTERRUPT_TYPE, NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS,
+        NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT, NDIS_RECEIVE_THROTTLE_PARAMETERS,
+        NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1, NDIS_STATUS, NDIS_STATUS_NOT_SUPPORTED,
+        NDIS_STATUS_SUCCESS,
+    },
+    nt::GROUP_AFFINITY,
+};
+use nt_sim::{Host, Irql, cpu::CpuId, current, guest::Guest, image::call, imports, services::Slot};
+use parking_lot::Mutex;
+
+use crate::{
+    adapter::{Adapter, adapter},
+    handle::{self, HANDLES},
+    rules::require,
+    wait::wait_until,
+};
+
+pub(crate) static VECTORS: Slot<Mutex<Vectors>> = Slot::new();
+
+const REGISTER: &str = "NdisMRegisterInterruptEx";
+/// Frames a receive DPC may indicate at a time.
+const RECEIVE_LIMIT: u32 = 64;
+/// Where messages go: the local APIC.
+const MESSAGE_ADDRESS: u64 = 0xfee0_0000;
+/// The first vector of devices.
+const FIRST_VECTOR: u32 = 0x50;
+
+/// Message data of this host: the interrupt and its message.
+#[derive(Default)]
+pub struct Vectors {
+    next: u32,
+    table: BTreeMap<u32, (Arc<Interrupt>, u32)>,
+}
+
+/// A registered interrupt.
+pub struct Interrupt {
+    handle: usize,
+    adapter: Arc<Adapter>,
+    context: usize,
+    characteristics: NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS,
+    messages: u32,
+    connected: AtomicBool,
+    /// ISRs that run, DPCs that are queued or run.
+    active: AtomicU32,
+    /// DPCs that are queued and have not begun: message and CPU.
+    queued: Mutex<BTreeSet<(u32, CpuId)>>,
+}
+
+// SAFETY: function pointers and addresses of the image, used on the host's threads only.
+unsafe impl Send for Interrupt {}
+// SAFETY: as above; what changes is atomic or behind a lock.
+unsafe impl Sync for Interrupt {}
+
+/// A message from the device.
+pub(crate) fn deliver(host: &Arc<Host>, message: Message) {
+    let target = host.state(&VECTORS).lock().table.get(&message.data).cloned();
+    let Some((interrupt, id)) = target else { return };
+    let cpu = CpuId(id % host.cpus.count());
+    let on = host.clone();
+    interrupt.active.fetch_add(1, SeqCst);
+    host.interrupt(cpu, Irql::DEVICE_LEVEL, move || {
+        interrupt.service(&on, id, cpu);
+        interrupt.active.fetch_sub(1, SeqCst);
+    });
+}
+
+impl Interrupt {
+    /// Runs the ISR.
+    fn service(self: &Arc<Self>, host: &Arc<Host>, message: u32, cpu: CpuId) {
+        let Some(handler) = self.characteristics.MessageInterruptHandler else { return };
+        if !self.connected.load(SeqCst) {
+            return;
+        }
+        let (mut default_dpc, mut targets) = (0_u8, 0_u32);
+        let (default_out, targets_out) = (&raw mut default_dpc, &raw mut targets);
+        call("MiniportMessageInterrupt", || {
+            // SAFETY: the image registered the function under this contract; both results live through the call.
+            unsafe { handler(self.context as *mut _, message, default_out, targets_out) }
+        });
+        // SAFETY: written by the image through the pointer, if at all.
+        if unsafe { default_out.read_volatile() } != 0 {
+            self.queue_dpc(host, message, cpu, 0);
+            return;
+        }
+        // SAFETY: as above.
+        let targets = unsafe { targets_out.read_volatile() };
+        self.queue_dpcs(host, message, u64::from(targets), 0);
+    }
+
+    /// Queues the message's DPC on each CPU of a set; returns those where it was not queued yet.
+    fn queue_dpcs(self: &Arc<Self>, host: &Arc<Host>, message: u32, targets: u64, context: usize) -> u64 {
+        let cpus = (0..host.cpus.count().min(64)).filter(|cpu| targets >> cpu & 1 != 0);
+        let queued = cpus.filter(|&cpu| self.queue_dpc(host, message, CpuId(cpu), context));
+        queued.fold(0, |set, cpu| set | 1 << cpu)
+    }
+
+    fn queue_dpc(self: &Arc<Self>, host: &Arc<Host>, message: u32, cpu: CpuId, context: usize) -> bool {
+        if !self.queued.lock().insert((message, cpu)) {
+            return false;
+        }
+        self.active.fetch_add(1, SeqCst);
+        let (this, on) = (self.clone(), host.clone());
+        host.queue_dpc(cpu, move || {
+            this.queued.lock().remove(&(message, cpu));
+            this.run_dpc(&on, message, cpu, context);
+            this.active.fetch_sub(1, SeqCst);
+        });
+        true
+    }
+
+    fn run_dpc(self: &Arc<Self>, host: &Arc<Host>, message: u32, cpu: CpuId, context: usize) {
+        let Some(handler) = self.characteristics.MessageInterruptDpcHandler else { return };
+        let mut throttle =
+            NDIS_RECEIVE_THROTTLE_PARAMETERS { MaxNblsToIndicate: RECEIVE_LIMIT, MoreNblsPending: 0 };
+        let parameters = &raw mut throttle;
+        self.adapter.data_path.throttled(RECEIVE_LIMIT, || {
+            call("MiniportMessageInterruptDPC", || {
+                // SAFETY: the image registered the function under this contract; the parameters live through the call.
+                unsafe {
+                    handler(
+                        self.context as *mut _,
+                        message,
+                        context as *mut _,
+                        parameters.cast(),
+                        std::ptr::null_mut(),
+                    );
+                }
+            });
+        });
+        // SAFETY: our own variable, which the image may have written through the pointer.
+        let throttle = unsafe { parameters.read_volatile() };
+        if throttle.MoreNblsPending & 1 != 0 {
+            self.queue_dpc(host, message, cpu, context);
+        }
+    }
+
+    /// Waits until no ISR and no DPC runs or is queued.
+    fn drain(&self) {
+        wait_until(|| self.active.load(SeqCst) == 0);
+    }
+}
+
+/// The DPC of `message` on each CPU named; none named means this one.
+fn queue(handle: usize, message: u32, targets: u64, context: usize) -> u64 {
+    let interrupt: Arc<Interrupt> = handle::object("interrupt handle", handle);
+    require(message < interrupt.messages, || {
+        format!("NdisMQueueDpc of message {message} of {}", interrupt.messages)
+    });
+    let me = current();
+    let targets = if targets == 0 { 1 << me.cpu().0 } else { targets };
+    interrupt.queue_dpcs(me.host(), message, targets, context)
+}
+
+imports! { IMPORTS: "ndis.sys" =>
+    /// Connects the miniport's interrupt handlers; handlers may run before this returns.
+    [== PASSIVE_LEVEL]
+    fn NdisMRegisterInterruptEx(
+        handle: usize,
+        context: usize,
+        characteristics: Guest<NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS>,
+        interrupt: Guest<usize>,
+    ) -> NDIS_STATUS {
+        let adapter = adapter(handle);
+        let mut wanted = characteristics.read();
+        require(
+            wanted.Header.Type == NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT
+                && wanted.Header.Size >= NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1,
+            || format!("interrupt characteristics of type {:#x} and {} bytes", wanted.Header.Type, wanted.Header.Size),
+        );
+        require(wanted.InterruptHandler.is_some() && wanted.InterruptDpcHandler.is_some(), || {
+            "interrupt characteristics without line-based handlers".into()
+        });
+        let line = wanted.DisableInterruptHandler.is_some() && wanted.EnableInterruptHandler.is_some();
+        require(line, || "interrupt characteristics without handlers that disable and enable".into());
+        let vectors = adapter.nic.options().vectors;
+        if wanted.MsiSupported == 0 || vectors == 0 {
+            // The device's line is not wired up.
+            return NDIS_STATUS_NOT_SUPPORTED;
+        }
+        require(wanted.MessageInterruptHandler.is_some() && wanted.MessageInterruptDpcHandler.is_some(), || {
+            "MsiSupported without message handlers".into()
+        });
+        let messages =
+            wanted.DisableMessageInterruptHandler.is_some() && wanted.EnableMessageInterruptHandler.is_some();
+        require(messages, || "MsiSupported without handlers that disable and enable a message".into());
+        wanted.InterruptType = NDIS_INTERRUPT_TYPE::NDIS_CONNECT_MESSAGE_BASED;
+        characteristics.write(wanted);
+        let host = current().host().clone();
+        let registered = host.state(&HANDLES).insert_with(|handle| {
+            Arc::new(Interrupt {
+                handle,
+                adapter: adapter.clone(),
+                context,
+                characteristics: wanted,
+                messages: vectors.into(),
+                connected: AtomicBool::new(true),
+                active: AtomicU32::new(0),
+                queued: Mutex::default(),
+            })
+        });
+        interrupt.write(registered.handle);
+        host.objects.add(REGISTER, registered.handle);
+        for vector in 0..vectors {
+            let data = {
+                let mut vectors = host.state(&VECTORS).lock();
+                let data = FIRST_VECTOR + vectors.next;
+                vectors.next += 1;
+                vectors.table.insert(data, (registered.clone(), vector.into()));
+                data
+            };
+            let message = Message { address: MESSAGE_ADDRESS, data };
+            adapter.nic.with_config(|config| config.msix.program(vector, message));
+        }
+        adapter.nic.with_config(|config| config.enable_msix(true));
+        NDIS_STATUS_SUCCESS
+    }
+
+    /// Disconnects; returns when no handler runs any more.
+    [== PASSIVE_LEVEL]
+    fn NdisMDeregisterInterruptEx(interrupt: usize) {
+        let registered = handle::take::<Interrupt>("interrupt handle", interrupt);
+        require(!registered.adapter.nic.is_running(), || {
+            "NdisMDeregisterInterruptEx while the device may still interrupt".into()
+        });
+        registered.connected.store(false, SeqCst);
+        let host = current().host().clone();
+        registered.adapter.nic.with_config(|config| config.enable_msix(false));
+        host.state(&VECTORS).lock().table.retain(|_, (of, _)| of.handle != interrupt);
+        registered.drain();
+        let _ = host.objects.remove(REGISTER, interrupt);
+    }
+
+    /// Calls a function that no ISR of the message interrupts.
+    [<= DIRQL]
+    fn NdisMSynchronizeWithInterruptEx(
+        interrupt: usize,
+        _message: u32,
+        function: Option<MINIPORT_SYNCHRONIZE_INTERRUPT>,
+        context: usize,
+    ) -> u8 {
+        let _ = handle::object::<Interrupt>("interrupt handle", interrupt);
+        let me = current();
+        let level = me.irql().max(Irql::DEVICE_LEVEL);
+        let Some(function) = function else { return 0 };
+        // At a device level nothing else of this host's CPU runs; the hardware thread is kept out by the token.
+        let old = me.raise(level);
+        let result = call("MiniportSynchronizeInterrupt", || {
+            // SAFETY: the image gave the function with this context.
+            unsafe { function(context as *mut _) }
+        });
+        me.lower(old);
+        result
+    }
+
+    /// Queues the DPC of a message on CPUs of group 0.
+    [<= DIRQL]
+    fn NdisMQueueDpc(interrupt: usize, message: u32, targets: u32, context: usize) -> u32 {
+        queue(interrupt, message, targets.into(), context) as u32
+    }
+
+    /// Queues the DPC of a message on CPUs of a group.
+    [<= HIGH_LEVEL]
+    fn NdisMQueueDpcEx(interrupt: usize, message: u32, targets: Guest<GROUP_AFFINITY>, context: usize) -> usize {
+        require(!targets.is_null(), || "NdisMQueueDpcEx without target processors".into());
+        let targets = targets.read();
+        require(targets.Group == 0 && targets.Mask != 0, || {
+            format!("NdisMQueueDpcEx for processors {:#x} of group {}", targets.Mask, targets.Group)
+        });
+        queue(interrupt, message, targets.Mask as u64, context) as usize
+    }
+}

@@ -1,0 +1,57 @@
+//! NDIS 6.85 for one miniport driver, and the IP helper, as subsystems of [`nt_sim`].
+//!
+//! | module | responsible for |
+//! | --- | --- |
+//! | [`registration`], [`driver`] | registration of the driver and its optional handlers |
+//! | [`adapter`] | one adapter: its states, attributes, what it holds |
+//! | [`miniport`] | the harness's side: start, pause, halt, removal, OID requests, frames |
+//! | [`oid`] | OID requests |
+//! | [`ndk`] | opening and closing NDK adapters, net PnP events |
+//! | [`bus`], [`dma`], [`interrupt`] | the device under the adapter |
+//! | [`nbl`], [`data_path`] | NET_BUFFER_LISTs, and sending and receiving them |
+//! | [`config`], [`event_log`] | registry keywords; the event log |
+//! | [`runtime`] | work items, timers, events, processors |
+//! | [`protocol`] | what is bound to adapters from above |
+//! | [`netio`] | the imports of `netio.sys` and the IP stack behind them, a protocol driver |
+//! | [`host`] | the methods that this crate adds to a [`Host`](nt_sim::Host) |
+//!
+//! Handles are numbers that are no addresses: an image that dereferences one faults.
+//!
+//! A simulation with both is built by [`builder`].
+
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
+pub mod adapter;
+pub mod bus;
+pub mod config;
+pub mod data_path;
+pub mod dma;
+pub mod driver;
+pub mod event_log;
+mod handle;
+pub mod host;
+mod in_flight;
+pub mod interrupt;
+pub mod miniport;
+pub mod nbl;
+pub mod ndk;
+mod ndk_state;
+pub mod netio;
+pub mod oid;
+pub mod protocol;
+pub mod registration;
+mod rules;
+pub mod runtime;
+mod subsystem;
+mod wait;
+
+pub use adapter::{Adapter, AdapterState};
+pub use bus::open_tunnel;
+pub use config::Keyword;
+pub use event_log::LogEntry;
+pub use host::NdisHost;
+pub use miniport::{Miniport, StartError};
+pub use ndk::NdkAdapter;
+pub use ndk_state::NdkEvent;
+pub use netio::{IpHost, NETIO};
+pub use subsystem::{NDIS, Ndis, builder};

@@ -1,0 +1,339 @@
+//! NET_BUFFERs and NET_BUFFER_LISTs: pools, allocation, data.
+//!
+//! The structures lie in the host's pool, so that an image that runs over their ends faults.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use ndk_abi::{
+    ndis::{
+        NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT, NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1,
+        NDIS_SIZEOF_NET_BUFFER_POOL_PARAMETERS_REVISION_1, NDIS_STATUS, NDIS_STATUS_RESOURCES,
+        NDIS_STATUS_SUCCESS, NET_BUFFER, NET_BUFFER_LIST, NET_BUFFER_LIST_POOL_PARAMETERS,
+        NET_BUFFER_POOL_PARAMETERS,
+    },
+    nt::MDL,
+};
+use nt_sim::{
+    Host, current,
+    guest::Guest,
+    imports,
+    memory::pool::{Request, Tag},
+    nt::mdl::{GuestMdl, MmBuildMdlForNonPagedPool},
+};
+use parking_lot::Mutex;
+
+use crate::{
+    handle::{self, HANDLES},
+    rules::{broken, require},
+};
+
+const LIST_POOL: &str = "NdisAllocateNetBufferListPool";
+const BUFFER_POOL: &str = "NdisAllocateNetBufferPool";
+const MDL_TAG: Tag = Tag(u32::from_le_bytes(*b"Ndmd"));
+const LIST_TAG: Tag = Tag(u32::from_le_bytes(*b"Ndbl"));
+
+/// What NDIS allocates for a NET_BUFFER_LIST: more than the structure that drivers know.
+const LIST_LEN: usize = 0x180;
+
+/// A pool of NET_BUFFERs or NET_BUFFER_LISTs.
+struct Pool {
+    with_buffers: bool,
+    /// Addresses of what it gave and did not get back.
+    out: Mutex<BTreeSet<usize>>,
+}
+
+/// A zeroed block for NDIS's own structures; `None` when resources run low.
+fn block(host: &Host, size: usize, tag: Tag) -> Option<Guest<u8>> {
+    if host.low_resources.fails() {
+        return None;
+    }
+    let request = Request { size, tag, zeroed: true, cache_aligned: false };
+    host.memory.pool.allocate(&host.memory.physical, &host.memory.space, request)
+}
+
+fn release(host: &Host, address: Guest<u8>, tag: Tag) {
+    let memory = &host.memory;
+    if let Err(misuse) = memory.pool.free(&memory.physical, &memory.space, address, Some(tag)) {
+        nt_sim::violation(misuse.code, misuse.text);
+    }
+}
+
+/// Frees a pool; everything must be back.
+fn free_pool(what: &'static str, pool: usize) {
+    let freed = handle::take::<Pool>("NET_BUFFER(_LIST) pool", pool);
+    let out = freed.out.lock().len();
+    require(out == 0, || format!("{what}: {out} NET_BUFFER(_LIST)s of the pool are not freed"));
+}
+
+fn write_buffer(buffer: Guest<NET_BUFFER>, pool: usize, mdl: Guest<MDL>, offset: u32, length: usize) {
+    let (mut at, mut skip) = (mdl, offset);
+    // The current MDL is the one in which the data starts.
+    while !at.is_null() && skip > 0 && skip >= GuestMdl(at).byte_count() {
+        skip -= GuestMdl(at).byte_count();
+        at = Guest::from_address(GuestMdl(at).next());
+    }
+    let mut fields = buffer.read();
+    fields.MdlChain = mdl.as_ptr();
+    fields.CurrentMdl = at.as_ptr();
+    fields.CurrentMdlOffset = skip;
+    fields.DataOffset = offset;
+    fields.Anonymous.stDataLength = length;
+    fields.NdisPoolHandle = pool as *mut _;
+    buffer.write(fields);
+}
+
+fn allocate_list(
+    pool: usize,
+    context: u16,
+    buffer: Option<(Guest<MDL>, u32, usize)>,
+) -> Option<Guest<NET_BUFFER_LIST>> {
+    let host = current().host().clone();
+    let from: Arc<Pool> = handle::object("NET_BUFFER_LIST pool", pool);
+    require(buffer.is_none() || from.with_buffers, || {
+        "the pool was not allocated with fAllocateNetBuffer".into()
+    });
+    let extra = if from.with_buffers { size_of::<NET_BUFFER>() } else { 0 };
+    let list = block(&host, LIST_LEN + extra + usize::from(context), LIST_TAG)?.cast::<NET_BUFFER_LIST>();
+    from.out.lock().insert(list.address());
+    let mut first = Guest::null();
+    if let Some((mdl, offset, length)) = buffer {
+        first = list.field::<NET_BUFFER>(LIST_LEN);
+        write_buffer(first, pool, mdl, offset, length);
+    }
+    let fields = list.as_ptr();
+    Guest::new(fields)
+        .field::<usize>(std::mem::offset_of!(NET_BUFFER_LIST, FirstNetBuffer))
+        .write(first.address());
+    Guest::new(fields).field::<usize>(std::mem::offset_of!(NET_BUFFER_LIST, NdisPoolHandle)).write(pool);
+    Some(list)
+}
+
+/// A NET_BUFFER_LIST of the stack above, for one frame, its MDL and its data.
+pub(crate) struct StackList {
+    pub list: Guest<NET_BUFFER_LIST>,
+    mdl: Guest<MDL>,
+    data: Guest<u8>,
+}
+
+impl StackList {
+    /// Builds a list that carries `frame`; `None` when memory has run dry.
+    pub fn new(host: &Host, frame: &[u8]) -> Option<Self> {
+        let data = block(host, frame.len(), LIST_TAG)?;
+        data.write_bytes(frame);
+        let Some(mdl) = build_mdl(host, data.address(), frame.len()) else {
+            release(host, data, LIST_TAG);
+            return None;
+        };
+        let Some(list) = block(host, LIST_LEN + size_of::<NET_BUFFER>(), LIST_TAG) else {
+            release(host, mdl.cast(), MDL_TAG);
+            release(host, data, LIST_TAG);
+            return None;
+        };
+        let list = list.cast::<NET_BUFFER_LIST>();
+        let buffer = list.field::<NET_BUFFER>(LIST_LEN);
+        write_buffer(buffer, 0, mdl, 0, frame.len());
+        list.field::<usize>(std::mem::offset_of!(NET_BUFFER_LIST, FirstNetBuffer)).write(buffer.address());
+        Some(Self { list, mdl, data })
+    }
+
+    pub fn free(self, host: &Host) {
+        release(host, self.list.cast(), LIST_TAG);
+        release(host, self.mdl.cast(), MDL_TAG);
+        release(host, self.data, LIST_TAG);
+    }
+}
+
+fn build_mdl(host: &Host, address: usize, length: usize) -> Option<Guest<MDL>> {
+    let mdl = block(host, GuestMdl::size_for(address, length), MDL_TAG)?.cast::<MDL>();
+    GuestMdl(mdl).initialize(address, u32::try_from(length).ok()?);
+    MmBuildMdlForNonPagedPool(mdl);
+    Some(mdl)
+}
+
+/// The bytes of a NET_BUFFER.
+pub(crate) fn bytes(buffer: Guest<NET_BUFFER>) -> Vec<u8> {
+    let fields = buffer.read();
+    // SAFETY: both members of the union are integers of at least 32 bits.
+    let length = unsafe { fields.Anonymous.DataLength } as usize;
+    let mut bytes = Vec::with_capacity(length);
+    let (mut mdl, mut skip) = (Guest::new(fields.CurrentMdl), fields.CurrentMdlOffset as usize);
+    while bytes.len() < length {
+        require(!mdl.is_null(), || format!("a NET_BUFFER of {length} bytes whose MDLs hold {}", bytes.len()));
+        let of = GuestMdl(mdl);
+        let part = (of.byte_count() as usize).saturating_sub(skip).min(length - bytes.len());
+        let start = bytes.len();
+        bytes.resize(start + part, 0);
+        Guest::<u8>::from_address(of.mapped() + skip).read_bytes(&mut bytes[start..]);
+        mdl = Guest::from_address(of.next());
+        skip = 0;
+    }
+    bytes
+}
+
+/// Moves the start of the data by `delta` bytes inside its MDLs.
+fn move_start(buffer: Guest<NET_BUFFER>, offset: u32, length: usize) {
+    let fields = buffer.read();
+    write_buffer(buffer, fields.NdisPoolHandle.addr(), Guest::new(fields.MdlChain), offset, length);
+}
+
+fn length_of(buffer: Guest<NET_BUFFER>) -> usize {
+    // SAFETY: any bits are an integer.
+    unsafe { buffer.read().Anonymous.stDataLength }
+}
+
+fn require_header(what: &str, header: NDIS_OBJECT_HEADER, size: u16) {
+    require(header.Type == NDIS_OBJECT_TYPE_DEFAULT && header.Size >= size, || {
+        format!("{what} with parameters of type {:#x} and {} bytes", header.Type, header.Size)
+    });
+}
+
+fn new_pool(kind: &'static str, with_buffers: bool) -> usize {
+    let host = current().host().clone();
+    if host.low_resources.fails() {
+        return 0;
+    }
+    let pool = host.state(&HANDLES).insert(Arc::new(Pool { with_buffers, out: Mutex::default() }));
+    host.objects.add(kind, pool);
+    pool
+}
+
+imports! { IMPORTS: "ndis.sys" =>
+    /// Allocates a pool of NET_BUFFER_LISTs.
+    [<= DISPATCH_LEVEL]
+    fn NdisAllocateNetBufferListPool(_owner: usize, parameters: Guest<NET_BUFFER_LIST_POOL_PARAMETERS>) -> usize {
+        let parameters = parameters.read();
+        require_header(LIST_POOL, parameters.Header, NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1);
+        require(parameters.PoolTag != 0, || "a NET_BUFFER_LIST pool without a tag".into());
+        new_pool(LIST_POOL, parameters.fAllocateNetBuffer != 0)
+    }
+
+    /// Frees a pool of NET_BUFFER_LISTs.
+    [<= DISPATCH_LEVEL]
+    fn NdisFreeNetBufferListPool(pool: usize) {
+        free_pool("NdisFreeNetBufferListPool", pool);
+        let _ = current().host().objects.remove(LIST_POOL, pool);
+    }
+
+    /// Allocates a NET_BUFFER_LIST without NET_BUFFER.
+    [<= DISPATCH_LEVEL]
+    fn NdisAllocateNetBufferList(pool: usize, context: u16, _backfill: u16) -> Guest<NET_BUFFER_LIST> {
+        allocate_list(pool, context, None).unwrap_or(Guest::null())
+    }
+
+    /// Allocates a NET_BUFFER_LIST with one NET_BUFFER.
+    [<= DISPATCH_LEVEL]
+    fn NdisAllocateNetBufferAndNetBufferList(
+        pool: usize,
+        context: u16,
+        _backfill: u16,
+        mdl: Guest<MDL>,
+        offset: u32,
+        length: usize,
+    ) -> Guest<NET_BUFFER_LIST> {
+        allocate_list(pool, context, Some((mdl, offset, length))).unwrap_or(Guest::null())
+    }
+
+    /// Frees a NET_BUFFER_LIST, and the NET_BUFFER that came with it.
+    [<= DISPATCH_LEVEL]
+    fn NdisFreeNetBufferList(list: Guest<NET_BUFFER_LIST>) {
+        let pool: usize = list.field(std::mem::offset_of!(NET_BUFFER_LIST, NdisPoolHandle)).read();
+        let from: Arc<Pool> = handle::object("NET_BUFFER_LIST pool", pool);
+        require(from.out.lock().remove(&list.address()), || {
+            format!("NdisFreeNetBufferList of {:#x}, which is not out of its pool", list.address())
+        });
+        release(current().host(), list.cast(), LIST_TAG);
+    }
+
+    /// Allocates a pool of NET_BUFFERs.
+    [<= DISPATCH_LEVEL]
+    fn NdisAllocateNetBufferPool(_owner: usize, parameters: Guest<NET_BUFFER_POOL_PARAMETERS>) -> usize {
+        let header = parameters.read().Header;
+        require_header(BUFFER_POOL, header, NDIS_SIZEOF_NET_BUFFER_POOL_PARAMETERS_REVISION_1);
+        new_pool(BUFFER_POOL, true)
+    }
+
+    /// Frees a pool of NET_BUFFERs.
+    [<= DISPATCH_LEVEL]
+    fn NdisFreeNetBufferPool(pool: usize) {
+        free_pool("NdisFreeNetBufferPool", pool);
+        let _ = current().host().objects.remove(BUFFER_POOL, pool);
+    }
+
+    /// Allocates a NET_BUFFER.
+    [<= DISPATCH_LEVEL]
+    fn NdisAllocateNetBuffer(pool: usize, mdl: Guest<MDL>, offset: u32, length: usize) -> Guest<NET_BUFFER> {
+        let from: Arc<Pool> = handle::object("NET_BUFFER pool", pool);
+        let host = current().host().clone();
+        let Some(buffer) = block(&host, size_of::<NET_BUFFER>(), LIST_TAG) else { return Guest::null() };
+        from.out.lock().insert(buffer.address());
+        write_buffer(buffer.cast(), pool, mdl, offset, length);
+        buffer.cast()
+    }
+
+    /// Frees a NET_BUFFER.
+    [<= DISPATCH_LEVEL]
+    fn NdisFreeNetBuffer(buffer: Guest<NET_BUFFER>) {
+        let from: Arc<Pool> = handle::object("NET_BUFFER pool", buffer.read().NdisPoolHandle.addr());
+        require(from.out.lock().remove(&buffer.address()), || {
+            format!("NdisFreeNetBuffer of {:#x}, which is not out of its pool", buffer.address())
+        });
+        release(current().host(), buffer.cast(), LIST_TAG);
+    }
+
+    /// The first bytes of a NET_BUFFER, contiguous: in place, or copied to `storage`; null when neither works.
+    [<= DISPATCH_LEVEL]
+    fn NdisGetDataBuffer(
+        buffer: Guest<NET_BUFFER>,
+        needed: u32,
+        storage: Guest<u8>,
+        align: u32,
+        offset: u32,
+    ) -> Guest<u8> {
+        let fields = buffer.read();
+        if needed == 0 || needed as usize > length_of(buffer) {
+            return Guest::null();
+        }
+        let mdl = GuestMdl(Guest::new(fields.CurrentMdl));
+        let at = mdl.mapped() + fields.CurrentMdlOffset as usize;
+        let aligned = align <= 1 || at % align as usize == offset as usize;
+        if aligned && mdl.byte_count() - fields.CurrentMdlOffset >= needed {
+            return Guest::from_address(at);
+        }
+        if storage.is_null() {
+            return Guest::null();
+        }
+        storage.write_bytes(&bytes(buffer)[..needed as usize]);
+        storage
+    }
+
+    /// Moves the start of the data forward.
+    [<= DISPATCH_LEVEL]
+    fn NdisAdvanceNetBufferDataStart(buffer: Guest<NET_BUFFER>, delta: u32, _free: u8, _handler: usize) {
+        let length = length_of(buffer);
+        require(delta as usize <= length, || format!("data of {length} bytes advanced by {delta}"));
+        move_start(buffer, buffer.read().DataOffset + delta, length - delta as usize);
+    }
+
+    /// Moves the start of the data back, into unused space of its MDLs.
+    [<= DISPATCH_LEVEL]
+    fn NdisRetreatNetBufferDataStart(buffer: Guest<NET_BUFFER>, delta: u32, _backfill: u32, _handler: usize) -> NDIS_STATUS {
+        let Some(offset) = buffer.read().DataOffset.checked_sub(delta) else { return NDIS_STATUS_RESOURCES };
+        move_start(buffer, offset, length_of(buffer) + delta as usize);
+        NDIS_STATUS_SUCCESS
+    }
+
+    /// Allocates an MDL for nonpaged memory, ready for use; null when resources run low.
+    [<= DISPATCH_LEVEL]
+    fn NdisAllocateMdl(_owner: usize, address: usize, length: u32) -> Guest<MDL> {
+        build_mdl(current().host(), address, length as usize).unwrap_or(Guest::null())
+    }
+
+    /// Frees an MDL of `NdisAllocateMdl`.
+    [<= DISPATCH_LEVEL]
+    fn NdisFreeMdl(mdl: Guest<MDL>) {
+        if mdl.is_null() {
+            broken("NdisFreeMdl of null");
+        }
+        release(current().host(), mdl.cast(), MDL_TAG);
+    }
+}

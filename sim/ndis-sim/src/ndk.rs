@@ -1,0 +1,166 @@
+//! NDK adapters and net PnP events: what NDIS and the NDK layer above a provider do.
+
+use std::sync::Arc;
+
+use ndk_abi::{
+    ndis::{
+        NDIS_STATUS, NDIS_STATUS_ADAPTER_NOT_READY, NDIS_STATUS_INDICATION, NDIS_STATUS_NOT_SUPPORTED,
+        NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS, NET_PNP_EVENT_CODE, NET_PNP_EVENT_NOTIFICATION,
+    },
+    ndk::{
+        NDIS_OPEN_NDK_ADAPTER_PARAMETERS, NDK_ADAPTER, NDK_ADAPTER_DISPATCH, NDK_OBJECT_HEADER,
+        NDK_OBJECT_TYPE, NDK_VERSION,
+    },
+};
+use nt_sim::{current, guest::Guest, image::call, imports};
+
+use crate::{
+    adapter::{Adapter, AdapterState, adapter},
+    ndk_state::NdkEvent,
+    rules::require,
+    wait::wait,
+};
+
+/// An open NDK adapter. Close it with [`Miniport::close_ndk`](crate::Miniport::close_ndk).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NdkAdapter(pub Guest<NDK_ADAPTER>);
+
+impl NdkAdapter {
+    /// The object, for consumers.
+    #[must_use]
+    pub fn as_ptr(self) -> *mut NDK_ADAPTER {
+        self.0.as_ptr()
+    }
+}
+
+impl Adapter {
+    /// Opens an NDK adapter. On a thread of the host, at `PASSIVE_LEVEL`.
+    pub(crate) fn open_ndk(&self, version: NDK_VERSION) -> Result<NdkAdapter, NDIS_STATUS> {
+        //= R-OPEN-18
+        const POISON: usize = 0xdead_dead_dead_dead;
+        let handlers = *self.driver.ndk.lock();
+        let open =
+            handlers.and_then(|handlers| handlers.OpenNDKAdapterHandler).ok_or(NDIS_STATUS_NOT_SUPPORTED)?;
+        if !matches!(self.state(), AdapterState::Running | AdapterState::Paused) {
+            return Err(NDIS_STATUS_ADAPTER_NOT_READY);
+        }
+        let mut parameters = NDIS_OPEN_NDK_ADAPTER_PARAMETERS { Version: version, SwitchId: 0, VPortId: 0 };
+        let mut opened = Guest::<NDK_ADAPTER>::from_address(POISON);
+        let (parameters, out) = (&raw mut parameters, (&raw mut opened).cast());
+        let status = call("OpenNDKAdapterHandler", || {
+            // SAFETY: the image registered the function under this contract; both pointers live through the call.
+            unsafe { open(self.context() as *mut _, parameters, out) }
+        });
+        //= R-OPEN-8
+        require(status != NDIS_STATUS_PENDING, || "OpenNDKAdapterHandler pended".into());
+        // SAFETY: our own variable, written by the image through the pointer.
+        let opened = unsafe { (&raw const opened).read_volatile() };
+        if status != NDIS_STATUS_SUCCESS {
+            require(opened.is_null() || opened.address() == POISON, || {
+                format!("a failed open left {:#x} behind", opened.address())
+            });
+            return Err(status);
+        }
+        check_adapter(opened, version);
+        self.ndk.open.lock().push(opened.address());
+        self.ndk.idle.reset();
+        Ok(NdkAdapter(opened))
+    }
+
+    /// Closes an NDK adapter; returns when every object below it is closed. On a thread of the host, at
+    /// `PASSIVE_LEVEL`.
+    pub(crate) fn close_ndk(&self, opened: NdkAdapter) {
+        let handlers = *self.driver.ndk.lock();
+        let close = handlers.and_then(|handlers| handlers.CloseNDKAdapterHandler);
+        let known = self.ndk.open.lock().contains(&opened.0.address());
+        assert!(known, "the NDK adapter is open on this miniport");
+        call("CloseNDKAdapterHandler", || {
+            if let Some(close) = close {
+                // SAFETY: the image registered the function under this contract; the adapter is open.
+                unsafe { close(self.context() as *mut _, opened.as_ptr()) }
+            }
+        });
+        let empty = {
+            let mut open = self.ndk.open.lock();
+            open.retain(|&address| address != opened.0.address());
+            open.is_empty()
+        };
+        if empty {
+            self.ndk.idle.set();
+        }
+    }
+
+    /// Delivers a net PnP event to whoever is above.
+    fn net_pnp_event(&self, event: NdkEvent) {
+        //= R-PNP-15
+        let nested = std::mem::replace(&mut *self.ndk.in_event.lock(), true);
+        require(!nested, || "NdisMNetPnPEvent while another event is being delivered".into());
+        self.ndk.events.lock().push(event);
+        self.ndk.reported.set();
+        if event == NdkEvent::Disable {
+            //= R-OIDNDK-12
+            wait(&self.ndk.idle);
+        }
+        *self.ndk.in_event.lock() = false;
+    }
+}
+
+/// Checks a new NDK adapter as the NDK layer sees it.
+//= R-OPEN-12
+//= R-OPEN-19
+//= R-OPEN-22
+fn check_adapter(opened: Guest<NDK_ADAPTER>, asked: NDK_VERSION) {
+    let header: NDK_OBJECT_HEADER = opened.field(0).read();
+    require(header.ObjectType == NDK_OBJECT_TYPE::NdkObjectTypeAdapter, || {
+        format!("an NDK adapter of object type {}", header.ObjectType.0)
+    });
+    require(header.NdkReserved.rf.iter().all(|word| word.is_null()), || {
+        "an NDK adapter whose NdkReserved is not zero".into()
+    });
+    let reported = (header.Version.Major, header.Version.Minor);
+    require(reported.0 == asked.Major && reported.1 >= asked.Minor, || {
+        format!(
+            "an NDK adapter of version {}.{}, opened as {}.{}",
+            reported.0, reported.1, asked.Major, asked.Minor
+        )
+    });
+    let dispatch: usize = opened.field(size_of::<NDK_OBJECT_HEADER>()).read();
+    require(dispatch != 0, || "an NDK adapter without dispatch table".into());
+    let members = size_of::<NDK_ADAPTER_DISPATCH>() / size_of::<usize>();
+    for index in 0..members {
+        let member: usize = Guest::<usize>::from_address(dispatch).add(index).read();
+        require(member != 0, || format!("member {index} of the NDK adapter's dispatch table is null"));
+    }
+}
+
+imports! { IMPORTS: "ndis.sys" =>
+    /// Reports an event to the drivers above; a disable returns when every NDK adapter is closed.
+    [== PASSIVE_LEVEL]
+    fn NdisMNetPnPEvent(handle: usize, notification: Guest<NET_PNP_EVENT_NOTIFICATION>) -> NDIS_STATUS {
+        let adapter: Arc<Adapter> = adapter(handle);
+        //= R-OIDNDK-11
+        require(*adapter.in_oid.lock() != Some(current().id()), || {
+            "NdisMNetPnPEvent inside MiniportOidRequest".into()
+        });
+        let event = notification.read().NetPnPEvent;
+        let event = match event.NetEvent {
+            NET_PNP_EVENT_CODE::NetEventNDKEnable => NdkEvent::Enable,
+            NET_PNP_EVENT_CODE::NetEventNDKDisable => NdkEvent::Disable,
+            _ => return NDIS_STATUS_NOT_SUPPORTED,
+        };
+        adapter.net_pnp_event(event);
+        NDIS_STATUS_SUCCESS
+    }
+
+    /// Reports a status to the drivers above.
+    [<= DISPATCH_LEVEL]
+    fn NdisMIndicateStatusEx(handle: usize, indication: Guest<NDIS_STATUS_INDICATION>) {
+        let adapter = adapter(handle);
+        let indication = indication.read();
+        require(indication.SourceHandle.addr() == handle, || {
+            "a status indication whose SourceHandle is not the adapter".into()
+        });
+        require(adapter.state() != AdapterState::Halted, || "a status indicated by a halted adapter".into());
+        adapter.indications.lock().push(indication.StatusCode);
+    }
+}

@@ -1,0 +1,53 @@
+//! The IP helper: the imports of `netio.sys` and the IP stack behind them.
+//!
+//! Every adapter is an interface. The harness adds addresses to the host ([`IpHost::add_address`]); they
+//! belong to its first interface. [`Discovery`] selects how neighbors are found: by looking into the other
+//! hosts of the simulation, which takes [`RESOLUTION`] on success and three times as long on failure; or by
+//! frames through the driver, as on a real link.
+//!
+//! | module | responsible for |
+//! | --- | --- |
+//! | [`unicast`] | a unicast address, its family and its subnet |
+//! | [`addresses`] | the host's addresses, and notifications of changes |
+//! | [`neighbors`] | the neighbor cache |
+//! | [`frames`] | ARP, neighbor discovery and echo as bytes |
+//! | [`rows`] | rows of MIB tables |
+//! | [`stack`] | the protocol driver: receive filters, answers, solicitations, duplicate address detection |
+//! | [`resolve`] | finding the link address of a neighbor |
+//! | [`imports`] | the imports |
+//! | [`host`] | the methods added to a host |
+
+mod addresses;
+mod frames;
+mod host;
+pub mod imports;
+mod interfaces;
+mod neighbors;
+mod resolve;
+mod rows;
+mod stack;
+mod unicast;
+
+use nt_sim::{HostId, host::Subsystem, import::Import, services::Services, world::World};
+
+pub use self::{frames::link_local, host::IpHost, resolve::RESOLUTION, stack::Discovery, unicast::Unicast};
+use crate::protocol::PROTOCOLS;
+
+/// The IP helper. NDIS must be installed before it.
+pub struct Netio;
+
+/// The one [`Netio`].
+pub static NETIO: Netio = Netio;
+
+impl Subsystem for Netio {
+    fn imports(&self) -> &'static [&'static [Import]] {
+        &[imports::IMPORTS]
+    }
+
+    fn install(&self, services: &mut Services, _world: &World, _host: HostId) {
+        services.add(&addresses::ADDRESSES, Default::default());
+        services.add(&neighbors::NEIGHBORS, Default::default());
+        services.add(&stack::DISCOVERY, Default::default());
+        services.get_mut(&PROTOCOLS).push(Box::new(stack::IpStack));
+    }
+}

@@ -1,0 +1,196 @@
+//! The IP stack as a protocol driver above the miniport: what it has the adapter receive, what it answers, how it finds
+//! neighbors. Everything goes through the driver's ordinary send and receive paths.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use ndk_abi::{
+    ndis::{
+        NDIS_PACKET_TYPE_ALL_MULTICAST, NDIS_PACKET_TYPE_BROADCAST, NDIS_PACKET_TYPE_DIRECTED,
+        NDIS_PACKET_TYPE_MULTICAST, OID_802_3_MULTICAST_LIST, OID_GEN_CURRENT_PACKET_FILTER,
+    },
+    netio::{MIB_NOTIFICATION_TYPE, NL_DAD_STATE, NL_NEIGHBOR_STATE},
+};
+
+use nt_sim::{Host, current, services::Slot};
+use parking_lot::Mutex;
+
+use super::{
+    addresses::{ADDRESSES, Addresses},
+    frames::{self, Learned, Mac},
+    interfaces::interface,
+    neighbors::NEIGHBORS,
+    unicast::Unicast,
+};
+use crate::{adapter::Adapter, protocol::Protocol};
+
+/// How a host finds its neighbors.
+pub(crate) static DISCOVERY: Slot<Mutex<Discovery>> = Slot::new();
+
+/// How a host finds its neighbors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Discovery {
+    /// It looks into the other hosts of the simulation: no frame, no driver, a fixed time.
+    #[default]
+    Simulated,
+    /// By ARP and neighbor discovery. It answers those of others, and echo requests.
+    OnWire,
+}
+
+/// Times a neighbor is asked, and how long it may take each time. (RFC 4861 §10: `MAX_MULTICAST_SOLICIT`,
+/// `RETRANS_TIMER`)
+const SOLICITATIONS: u32 = 3;
+const RETRANSMIT: Duration = Duration::from_secs(1);
+
+/// Returns how the host finds its neighbors.
+pub(super) fn discovery(host: &Host) -> Discovery {
+    *host.state(&DISCOVERY).lock()
+}
+
+/// Whether the stack sends and answers frames.
+fn is_on_wire(host: &Host) -> bool {
+    discovery(host) == Discovery::OnWire
+}
+
+fn addresses(host: &Host) -> &Addresses {
+    host.state(&ADDRESSES)
+}
+
+/// The IP stack as a protocol driver.
+pub(super) struct IpStack;
+
+impl Protocol for IpStack {
+    fn restarted(&self, host: &Arc<Host>, adapter: &Arc<Adapter>) {
+        if is_on_wire(host) {
+            listen(host, adapter);
+            for address in addresses(host).usable() {
+                adapter.transmit(host, &frames::announcement(adapter.nic.mac(), address));
+            }
+        }
+    }
+
+    fn received(&self, host: &Arc<Host>, adapter: &Arc<Adapter>, frame: &[u8]) {
+        if !is_on_wire(host) {
+            return;
+        }
+        if let Some(claimed) = frames::claim(adapter.nic.mac(), frame) {
+            settle(host, claimed, NL_DAD_STATE::IpDadStateDuplicate);
+        }
+        let reaction = frames::react(adapter.nic.mac(), &addresses(host).usable(), frame);
+        if let Some(learned) = reaction.learned {
+            host.state(&NEIGHBORS).learn(learned, host.world().now());
+        }
+        if let Some(answer) = reaction.answer {
+            // Not from inside the indication.
+            let (on, adapter) = (host.clone(), adapter.clone());
+            host.queue_dpc(current().cpu(), move || adapter.transmit(&on, &answer));
+        }
+    }
+}
+
+/// Sets the adapter's filters so that it receives what the host's addresses need.
+fn listen(host: &Host, adapter: &Arc<Adapter>) {
+    // Tentative addresses as well: other nodes may object.
+    let all: Vec<_> = addresses(host).all().into_iter().map(|unicast| unicast.address).collect();
+    let groups = frames::groups(&all);
+    let mut filter = NDIS_PACKET_TYPE_DIRECTED | NDIS_PACKET_TYPE_MULTICAST | NDIS_PACKET_TYPE_BROADCAST;
+    if adapter.set_oid(OID_802_3_MULTICAST_LIST, &groups.concat()).is_err() {
+        filter |= NDIS_PACKET_TYPE_ALL_MULTICAST;
+    }
+    // A miniport that refuses the filter receives nothing, which the tests of its traffic notice.
+    let _ = adapter.set_oid(OID_GEN_CURRENT_PACKET_FILTER, &filter.to_le_bytes());
+}
+
+/// Adds an address to the host.
+pub(super) fn add_unicast(host: &Arc<Host>, unicast: Unicast) {
+    addresses(host).add(unicast);
+    changed(host, unicast, MIB_NOTIFICATION_TYPE::MibAddInstance);
+}
+
+/// Changes the state of an address if `from` accepts the state it is in.
+pub(super) fn change_dad_state(
+    host: &Arc<Host>,
+    address: IpAddr,
+    from: impl Fn(NL_DAD_STATE) -> bool,
+    dad: NL_DAD_STATE,
+) {
+    if let Some(unicast) = addresses(host).set_dad_state(address, from, dad) {
+        changed(host, unicast, MIB_NOTIFICATION_TYPE::MibParameterNotification);
+    }
+}
+
+/// Removes an address from the host.
+pub(super) fn remove_address(host: &Arc<Host>, address: IpAddr) {
+    if let Some(unicast) = addresses(host).remove(address) {
+        changed(host, unicast, MIB_NOTIFICATION_TYPE::MibDeleteInstance);
+    }
+}
+
+/// An address was added, removed, or changed its state. On any thread.
+fn changed(host: &Arc<Host>, unicast: Unicast, kind: MIB_NOTIFICATION_TYPE) {
+    if is_on_wire(host) {
+        let (on, address) = (host.clone(), unicast.address);
+        host.queue_work(move || {
+            let Some(adapter) = interface(&on, 0, 0) else { return };
+            adapter.while_running(|| listen(&on, &adapter));
+            if addresses(&on).usable().contains(&address) {
+                adapter.transmit(&on, &frames::announcement(adapter.nic.mac(), address));
+            }
+        });
+    }
+    addresses(host).notify(host, unicast, kind);
+}
+
+/// Adds an address as Windows does: tentative until no node on the link has objected for [`RETRANSMIT`].
+///
+/// # Panics
+/// When the host's stack is not on the wire.
+pub(super) fn claim_address(host: &Arc<Host>, address: IpAddr, prefix: u8) {
+    assert!(is_on_wire(host), "duplicates are detected on the wire");
+    add_unicast(host, Unicast { address, prefix, dad: NL_DAD_STATE::IpDadStateTentative });
+    let on = host.clone();
+    host.queue_work(move || {
+        if let Some(adapter) = interface(&on, 0, 0) {
+            // First, so that objections are received.
+            adapter.while_running(|| listen(&on, &adapter));
+            adapter.transmit(&on, &frames::probe(adapter.nic.mac(), address));
+        }
+        let settled = on.world().now() + RETRANSMIT.as_nanos() as u64;
+        let later = on.clone();
+        on.at(settled, move || settle(&later, address, NL_DAD_STATE::IpDadStatePreferred));
+    });
+}
+
+/// Ends duplicate address detection of an address, if it is in progress.
+fn settle(host: &Arc<Host>, address: IpAddr, dad: NL_DAD_STATE) {
+    change_dad_state(host, address, |state| state == NL_DAD_STATE::IpDadStateTentative, dad);
+}
+
+/// Solicits the link address of `target` up to [`SOLICITATIONS`] times. On a thread of the host, at
+/// `PASSIVE_LEVEL`.
+pub(super) fn solicit(
+    host: &Arc<Host>,
+    adapter: &Arc<Adapter>,
+    source: Option<IpAddr>,
+    target: IpAddr,
+) -> Option<Mac> {
+    let source = source.or_else(|| Some(addresses(host).on_link(target)?.address))?;
+    let question = frames::solicitation(adapter.nic.mac(), source, target)?;
+    let answered = host.event();
+    let neighbors = host.state(&NEIGHBORS);
+    let ticket = neighbors.watch(target, answered.clone());
+    for _ in 0..SOLICITATIONS {
+        adapter.transmit(host, &question);
+        if answered.wait(RETRANSMIT) || host.is_dead() {
+            break;
+        }
+    }
+    neighbors.unwatch(ticket);
+    let known = neighbors.get(target, host.world().now());
+    known.filter(|&(_, state)| state == NL_NEIGHBOR_STATE::NlnsReachable).map(|(mac, _)| mac)
+}
+
+/// Records the answer to a solicitation.
+pub(super) fn found(host: &Host, address: IpAddr, mac: Mac) {
+    let learned = Learned { address, mac, how: frames::How::Answered };
+    host.state(&NEIGHBORS).learn(learned, host.world().now());
+}

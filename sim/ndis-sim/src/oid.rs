@@ -1,0 +1,148 @@
+//! OID requests. (windows-packaging §8.3)
+
+use std::sync::Arc;
+
+use ndk_abi::ndis::{
+    NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_OID_REQUEST, NDIS_OID, NDIS_OID_REQUEST, NDIS_OID_REQUEST_QUERY,
+    NDIS_OID_REQUEST_REVISION_1, NDIS_OID_REQUEST_SET, NDIS_REQUEST_TYPE, NDIS_SIZEOF_OID_REQUEST_REVISION_1,
+    NDIS_STATUS, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS,
+};
+
+use nt_sim::{current, guest::Guest, image::call, imports};
+
+use crate::{
+    adapter::{Adapter, adapter},
+    rules::require,
+    wait::{wait, wait_until},
+};
+
+/// A refused OID request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OidError {
+    pub status: NDIS_STATUS,
+    /// Bytes the miniport said it needs.
+    pub needed: u32,
+}
+
+/// How a request goes to the miniport.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OidPath {
+    Regular,
+    Direct,
+}
+
+fn request(kind: NDIS_REQUEST_TYPE, oid: NDIS_OID, buffer: &mut [u8]) -> Box<NDIS_OID_REQUEST> {
+    // SAFETY: integers, addresses and arrays of them: all zeroes is a value.
+    let mut request: Box<NDIS_OID_REQUEST> = Box::new(unsafe { std::mem::zeroed() });
+    request.Header = NDIS_OBJECT_HEADER {
+        Type: NDIS_OBJECT_TYPE_OID_REQUEST,
+        Revision: NDIS_OID_REQUEST_REVISION_1,
+        Size: NDIS_SIZEOF_OID_REQUEST_REVISION_1,
+    };
+    request.RequestType = kind;
+    let (pointer, length) = (buffer.as_mut_ptr().cast(), buffer.len() as u32);
+    if kind == NDIS_REQUEST_TYPE::NdisRequestSetInformation {
+        request.DATA.SET_INFORMATION = NDIS_OID_REQUEST_SET {
+            Oid: oid,
+            InformationBuffer: pointer,
+            InformationBufferLength: length,
+            BytesRead: 0,
+            BytesNeeded: 0,
+        };
+    } else {
+        request.DATA.QUERY_INFORMATION = NDIS_OID_REQUEST_QUERY {
+            Oid: oid,
+            InformationBuffer: pointer,
+            InformationBufferLength: length,
+            BytesWritten: 0,
+            BytesNeeded: 0,
+        };
+    }
+    request
+}
+
+impl Adapter {
+    /// Sends a request when those before are done, and waits for its end; returns the bytes written or read. On a thread
+    /// of the host, at `PASSIVE_LEVEL`.
+    pub(crate) fn oid(
+        self: &Arc<Self>,
+        path: OidPath,
+        kind: NDIS_REQUEST_TYPE,
+        oid: NDIS_OID,
+        buffer: &mut [u8],
+    ) -> Result<u32, OidError> {
+        // NDIS has one request under way at a time.
+        wait_until(|| !std::mem::replace(&mut *self.oid_busy.lock(), true));
+        let answer = self.carry_out(path, kind, oid, buffer);
+        *self.oid_busy.lock() = false;
+        answer
+    }
+
+    /// Sets an OID, as a protocol driver does. On a thread of the host, at `PASSIVE_LEVEL`.
+    pub(crate) fn set_oid(self: &Arc<Self>, oid: NDIS_OID, value: &[u8]) -> Result<(), OidError> {
+        let kind = NDIS_REQUEST_TYPE::NdisRequestSetInformation;
+        self.oid(OidPath::Regular, kind, oid, &mut value.to_vec()).map(drop)
+    }
+
+    fn carry_out(
+        self: &Arc<Self>,
+        path: OidPath,
+        kind: NDIS_REQUEST_TYPE,
+        oid: NDIS_OID,
+        buffer: &mut [u8],
+    ) -> Result<u32, OidError> {
+        let mut request = request(kind, oid, buffer);
+        let pointer: *mut NDIS_OID_REQUEST = &raw mut *request;
+        let handler = match path {
+            OidPath::Regular => self.driver.characteristics.OidRequestHandler,
+            OidPath::Direct => self.driver.characteristics.DirectOidRequestHandler,
+        };
+        let Some(handler) = handler else {
+            return Err(OidError { status: NDIS_STATUS_NOT_SUPPORTED, needed: 0 });
+        };
+        *self.oid_status.lock() = NDIS_STATUS_PENDING;
+        self.oid_done.reset();
+        *self.in_oid.lock() = Some(current().id());
+        let status = call("MiniportOidRequest", || {
+            // SAFETY: the image registered the function under this contract; the request lives until it is completed.
+            unsafe { handler(self.context() as *mut _, pointer) }
+        });
+        *self.in_oid.lock() = None;
+        let status = if status == NDIS_STATUS_PENDING { self.await_oid() } else { status };
+        // SAFETY: query and set have the same layout; the miniport is done with it.
+        let query = unsafe { Guest::new(pointer).read().DATA.QUERY_INFORMATION };
+        if status != NDIS_STATUS_SUCCESS {
+            return Err(OidError { status, needed: query.BytesNeeded });
+        }
+        require(query.BytesWritten <= buffer.len() as u32, || {
+            format!("OID {oid:#x}: {} bytes reported, the buffer has {}", query.BytesWritten, buffer.len())
+        });
+        Ok(query.BytesWritten)
+    }
+
+    fn await_oid(&self) -> NDIS_STATUS {
+        wait(&self.oid_done);
+        *self.oid_status.lock()
+    }
+
+    fn complete_oid(&self, status: NDIS_STATUS) {
+        require(status != NDIS_STATUS_PENDING, || "an OID request completed with NDIS_STATUS_PENDING".into());
+        let before = std::mem::replace(&mut *self.oid_status.lock(), status);
+        require(before == NDIS_STATUS_PENDING, || "an OID request completed twice".into());
+        self.oid_done.set();
+    }
+}
+
+imports! { IMPORTS: "ndis.sys" =>
+    /// Ends an OID request that pended.
+    [<= DISPATCH_LEVEL]
+    fn NdisMOidRequestComplete(handle: usize, _request: Guest<NDIS_OID_REQUEST>, status: NDIS_STATUS) {
+        adapter(handle).complete_oid(status);
+    }
+
+    /// Ends a direct OID request that pended.
+    [<= DISPATCH_LEVEL]
+    fn NdisMDirectOidRequestComplete(handle: usize, _request: Guest<NDIS_OID_REQUEST>, status: NDIS_STATUS) {
+        adapter(handle).complete_oid(status);
+    }
+}

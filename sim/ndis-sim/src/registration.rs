@@ -1,0 +1,214 @@
+//! Registration of a miniport driver. (windows-packaging §8.1)
+
+use std::sync::Arc;
+
+use ndk_abi::{
+    ndis::{
+        NDIS_DRIVER_OPTIONAL_HANDLERS, NDIS_MINIPORT_DRIVER_CHARACTERISTICS,
+        NDIS_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_2, NDIS_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3,
+        NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_MINIPORT_DRIVER_CHARACTERISTICS,
+        NDIS_OBJECT_TYPE_MINIPORT_PNP_CHARACTERISTICS,
+        NDIS_SIZEOF_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_2,
+        NDIS_SIZEOF_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3, NDIS_STATUS, NDIS_STATUS_BAD_CHARACTERISTICS,
+        NDIS_STATUS_BAD_VERSION, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_SUCCESS,
+    },
+    ndk::{
+        NDIS_NDK_PROVIDER_CHARACTERISTICS, NDIS_NDK_PROVIDER_CHARACTERISTICS_REVISION_1,
+        NDIS_OBJECT_TYPE_NDK_PROVIDER_CHARACTERISTICS, NDIS_SIZEOF_NDK_PROVIDER_CHARACTERISTICS_REVISION_1,
+    },
+    nt::{DRIVER_OBJECT, UNICODE_STRING},
+};
+use parking_lot::Mutex;
+
+use nt_sim::{current, guest::Guest, image::call, imports};
+
+use crate::{
+    adapter::ADAPTERS,
+    driver::{DRIVER, Driver},
+    handle::{self, HANDLES},
+    rules::{broken, require},
+};
+
+/// Highest NDIS version this one speaks: 6.85.
+const VERSION: (u8, u8) = (6, 85);
+
+/// `DriverUnload` in a `DRIVER_OBJECT`.
+const DRIVER_UNLOAD: usize = 0x68;
+
+fn has_header(header: NDIS_OBJECT_HEADER, kind: u8, revision: u8, size: u16) -> bool {
+    header.Type == kind && header.Revision == revision && header.Size >= size
+}
+
+/// Names the first mandatory handler that is missing.
+fn missing_handler(of: &NDIS_MINIPORT_DRIVER_CHARACTERISTICS) -> Option<&'static str> {
+    let mandatory = [
+        ("InitializeHandlerEx", of.InitializeHandlerEx.is_some()),
+        ("HaltHandlerEx", of.HaltHandlerEx.is_some()),
+        ("UnloadHandler", of.UnloadHandler.is_some()),
+        ("PauseHandler", of.PauseHandler.is_some()),
+        ("RestartHandler", of.RestartHandler.is_some()),
+        ("OidRequestHandler", of.OidRequestHandler.is_some()),
+        ("SendNetBufferListsHandler", of.SendNetBufferListsHandler.is_some()),
+        ("ReturnNetBufferListsHandler", of.ReturnNetBufferListsHandler.is_some()),
+        ("CancelSendHandler", of.CancelSendHandler.is_some()),
+        ("DevicePnPEventNotifyHandler", of.DevicePnPEventNotifyHandler.is_some()),
+        ("ShutdownHandlerEx", of.ShutdownHandlerEx.is_some()),
+    ];
+    mandatory.into_iter().find_map(|(name, there)| (!there).then_some(name))
+}
+
+fn register(
+    object: Guest<DRIVER_OBJECT>,
+    context: usize,
+    from: Guest<NDIS_MINIPORT_DRIVER_CHARACTERISTICS>,
+) -> Result<Arc<Driver>, NDIS_STATUS> {
+    let header: NDIS_OBJECT_HEADER = from.field(0).read();
+    let kind = NDIS_OBJECT_TYPE_MINIPORT_DRIVER_CHARACTERISTICS;
+    let (two, three) = (
+        (
+            NDIS_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_2,
+            NDIS_SIZEOF_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_2,
+        ),
+        (
+            NDIS_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3,
+            NDIS_SIZEOF_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3,
+        ),
+    );
+    let known = [two, three].into_iter().any(|(revision, size)| has_header(header, kind, revision, size));
+    if !known {
+        return Err(NDIS_STATUS_BAD_CHARACTERISTICS);
+    }
+    let mut characteristics = from.read();
+    if header.Revision < three.0 {
+        characteristics.SynchronousOidRequestHandler = None;
+    }
+    let version = (characteristics.MajorNdisVersion, characteristics.MinorNdisVersion);
+    if version.0 != VERSION.0 || version.1 > VERSION.1 {
+        return Err(NDIS_STATUS_BAD_VERSION);
+    }
+    // A driver of 6.80 and later brings revision 3.
+    if version.1 >= 80 && header.Revision < three.0 {
+        return Err(NDIS_STATUS_BAD_CHARACTERISTICS);
+    }
+    if let Some(name) = missing_handler(&characteristics) {
+        broken(format!("NdisMRegisterMiniportDriver: {name} is missing"));
+    }
+    if characteristics.CheckForHangHandlerEx.is_some() != characteristics.ResetHandlerEx.is_some() {
+        return Err(NDIS_STATUS_BAD_CHARACTERISTICS);
+    }
+    let host = current().host().clone();
+    Ok(host.state(&HANDLES).insert_with(|handle| {
+        Arc::new(Driver {
+            handle,
+            context,
+            characteristics,
+            ndk: Mutex::new(None),
+            object,
+            setting_options: Mutex::new(false),
+        })
+    }))
+}
+
+impl Driver {
+    /// Calls the driver's SetOptions, if it has one.
+    fn set_options(&self) -> NDIS_STATUS {
+        let Some(set_options) = self.characteristics.SetOptionsHandler else { return NDIS_STATUS_SUCCESS };
+        *self.setting_options.lock() = true;
+        let status = call("MiniportSetOptions", || {
+            // SAFETY: the driver registered the function under this contract; PASSIVE_LEVEL.
+            unsafe { set_options(self.handle as *mut _, self.context as *mut _) }
+        });
+        *self.setting_options.lock() = false;
+        status
+    }
+}
+
+/// What NDIS puts into the driver object: calls the miniport's own unload handler.
+extern "efiapi" fn unload(_object: Guest<DRIVER_OBJECT>) {
+    let Some(driver) = current().host().state(&DRIVER).lock().clone() else { return };
+    let Some(handler) = driver.characteristics.UnloadHandler else { return };
+    call("MiniportDriverUnload", || {
+        // SAFETY: the driver registered the function under this contract; PASSIVE_LEVEL.
+        unsafe { handler(driver.object.as_ptr()) }
+    });
+    if current().host().state(&DRIVER).lock().is_some() {
+        broken("MiniportDriverUnload returned without NdisMDeregisterMiniportDriver");
+    }
+}
+
+imports! { IMPORTS: "ndis.sys" =>
+    /// Registers the driver's handlers and calls its SetOptions.
+    [== PASSIVE_LEVEL]
+    fn NdisMRegisterMiniportDriver(
+        object: Guest<DRIVER_OBJECT>,
+        _registry_path: Guest<UNICODE_STRING>,
+        context: usize,
+        characteristics: Guest<NDIS_MINIPORT_DRIVER_CHARACTERISTICS>,
+        handle: Guest<usize>,
+    ) -> NDIS_STATUS {
+        let host = current().host().clone();
+        require(host.state(&DRIVER).lock().is_none(), || "NdisMRegisterMiniportDriver called twice".into());
+        let driver = match register(object, context, characteristics) {
+            Ok(driver) => driver,
+            Err(status) => return status,
+        };
+        handle.write(driver.handle);
+        *host.state(&DRIVER).lock() = Some(driver.clone());
+        host.objects.add("NdisMRegisterMiniportDriver", driver.handle);
+        object.field::<usize>(DRIVER_UNLOAD).write(unload as *const () as usize);
+        let status = driver.set_options();
+        if status != NDIS_STATUS_SUCCESS {
+            let _ = host.state(&HANDLES).remove::<Driver>(driver.handle);
+            let _ = host.objects.remove("NdisMRegisterMiniportDriver", driver.handle);
+            *host.state(&DRIVER).lock() = None;
+        }
+        status
+    }
+
+    /// Ends the registration.
+    [== PASSIVE_LEVEL]
+    fn NdisMDeregisterMiniportDriver(handle: usize) {
+        let driver = handle::take::<Driver>("miniport driver handle", handle);
+        let host = current().host().clone();
+        require(host.state(&ADAPTERS).lock().is_empty(), || {
+            "NdisMDeregisterMiniportDriver while an adapter is there".into()
+        });
+        let _ = host.objects.remove("NdisMRegisterMiniportDriver", driver.handle);
+        *host.state(&DRIVER).lock() = None;
+    }
+
+    /// Registers optional handlers; for a driver handle only inside SetOptions.
+    [== PASSIVE_LEVEL]
+    fn NdisSetOptionalHandlers(handle: usize, handlers: Guest<NDIS_DRIVER_OPTIONAL_HANDLERS>) -> NDIS_STATUS {
+        let driver = handle::object::<Driver>("miniport driver handle", handle);
+        require(*driver.setting_options.lock(), || "NdisSetOptionalHandlers outside of MiniportSetOptions".into());
+        let header = handlers.read().Header;
+        match header.Type {
+            NDIS_OBJECT_TYPE_NDK_PROVIDER_CHARACTERISTICS => set_ndk_handlers(&driver, header, handlers.cast()),
+            NDIS_OBJECT_TYPE_MINIPORT_PNP_CHARACTERISTICS => NDIS_STATUS_SUCCESS,
+            _ => NDIS_STATUS_NOT_SUPPORTED,
+        }
+    }
+}
+
+//= R-OPEN-1
+//= R-OPEN-2
+fn set_ndk_handlers(
+    driver: &Driver,
+    header: NDIS_OBJECT_HEADER,
+    handlers: Guest<NDIS_NDK_PROVIDER_CHARACTERISTICS>,
+) -> NDIS_STATUS {
+    let kind = NDIS_OBJECT_TYPE_NDK_PROVIDER_CHARACTERISTICS;
+    let revision = NDIS_NDK_PROVIDER_CHARACTERISTICS_REVISION_1;
+    let size = NDIS_SIZEOF_NDK_PROVIDER_CHARACTERISTICS_REVISION_1;
+    require(has_header(header, kind, revision, size), || {
+        format!("NDK provider characteristics with revision {} and size {}", header.Revision, header.Size)
+    });
+    let handlers = handlers.read();
+    require(handlers.Flags == 0, || format!("NDK provider characteristics with flags {:#x}", handlers.Flags));
+    require(handlers.OpenNDKAdapterHandler.is_some() && handlers.CloseNDKAdapterHandler.is_some(), || {
+        "NDK provider characteristics without both handlers".into()
+    });
+    *driver.ndk.lock() = Some(handlers);
+    NDIS_STATUS_SUCCESS
+}

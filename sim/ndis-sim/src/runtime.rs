@@ -1,0 +1,389 @@
+//! NDIS's run-time services: versions, memory, work items, timers, events, locks, processors.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::SeqCst},
+};
+
+use ndk_abi::{
+    ndis::{
+        LOCK_STATE_EX, NDIS_EVENT, NDIS_IO_WORKITEM_FUNCTION, NDIS_STATUS, NDIS_STATUS_NOT_SUPPORTED,
+        NDIS_STATUS_SUCCESS, NDIS_TIMER_CHARACTERISTICS, NDIS_TIMER_FUNCTION,
+    },
+    nt::{LARGE_INTEGER, PROCESSOR_NUMBER},
+};
+use nt_sim::{
+    Current, EventId, Host, Irql, current,
+    guest::Guest,
+    image::call,
+    imports,
+    memory::pool::{Request, Tag},
+    nt::time::{deadline, sleep},
+};
+use parking_lot::Mutex;
+
+use crate::{
+    adapter::Adapter,
+    driver::Driver,
+    handle::{self, HANDLES},
+    rules::{broken, require},
+    wait::wait_until,
+};
+
+/// NDIS 6.85.
+const VERSION: u32 = 0x6_0055;
+
+const WORK_ITEM: &str = "NdisAllocateIoWorkItem";
+const TIMER: &str = "NdisAllocateTimerObject";
+const RW_LOCK: &str = "NdisAllocateRWLock";
+
+/// A handle that owns run-time objects: of the driver or of an adapter.
+fn require_owner(what: &str, owner: usize) {
+    let host = current().host().clone();
+    let handles = host.state(&HANDLES);
+    let known = handles.get::<Adapter>(owner).is_some() || handles.get::<Driver>(owner).is_some();
+    require(known, || format!("{what} with {owner:#x}, which is no handle of a driver or an adapter"));
+}
+
+/// A work item.
+struct WorkItem {
+    queued: AtomicBool,
+}
+
+fn run_work_item(handle: usize, routine: NDIS_IO_WORKITEM_FUNCTION, context: usize) {
+    let item: Arc<WorkItem> = handle::object("work item", handle);
+    // From here on it may be queued again, or freed.
+    item.queued.store(false, SeqCst);
+    call("an NDIS work item", || {
+        // SAFETY: the image gave the function with this context.
+        unsafe { routine(context as *mut _, handle as *mut _) }
+    });
+}
+
+/// A timer object.
+struct Timer {
+    function: NDIS_TIMER_FUNCTION,
+    context: usize,
+    state: Mutex<TimerState>,
+    running: AtomicU32,
+}
+
+#[derive(Default)]
+struct TimerState {
+    /// Counts settings, so that an event of an old one does nothing.
+    set: u64,
+    event: Option<EventId>,
+}
+
+impl Timer {
+    fn set(self: &Arc<Self>, host: &Arc<Host>, time: u64, period: u64, context: usize) -> bool {
+        let (old, set) = {
+            let mut state = self.state.lock();
+            state.set += 1;
+            (state.event.take(), state.set)
+        };
+        let was_set = old.is_some_and(|event| host.cancel(event));
+        self.schedule(host, time, period, context, set);
+        was_set
+    }
+
+    fn schedule(self: &Arc<Self>, host: &Arc<Host>, time: u64, period: u64, context: usize, set: u64) {
+        let (this, on) = (self.clone(), host.clone());
+        let event = host.at(time, move || this.expire(&on, time, period, context, set));
+        let mut state = self.state.lock();
+        if state.set == set {
+            state.event = Some(event);
+        }
+    }
+
+    /// On the hardware thread: queues the DPC that calls the function.
+    fn expire(self: &Arc<Self>, host: &Arc<Host>, time: u64, period: u64, context: usize, set: u64) {
+        if self.state.lock().set != set {
+            return;
+        }
+        self.running.fetch_add(1, SeqCst);
+        let this = self.clone();
+        host.queue_dpc(nt_sim::cpu::CpuId(0), move || {
+            call("an NDIS timer function", || {
+                let null = std::ptr::null_mut();
+                // SAFETY: the image gave the function with this context.
+                unsafe { (this.function)(null, context as *mut _, null, null) }
+            });
+            this.running.fetch_sub(1, SeqCst);
+        });
+        if period != 0 {
+            self.schedule(host, time + period, period, context, set);
+        } else {
+            self.state.lock().event = None;
+        }
+    }
+
+    fn cancel(&self, host: &Host) -> bool {
+        let event = {
+            let mut state = self.state.lock();
+            state.set += 1;
+            state.event.take()
+        };
+        event.is_some_and(|event| host.cancel(event))
+    }
+}
+
+/// A reader-writer lock: -1 written, else the number of readers.
+struct RwLock {
+    state: AtomicI32,
+}
+
+impl RwLock {
+    fn acquire(&self, me: Current, state: Guest<LOCK_STATE_EX>, write: bool) {
+        const WRITE: u8 = 1;
+        const READ: u8 = 2;
+        let old = me.raise(Irql::DISPATCH_LEVEL);
+        let enter = |now: i32| match (write, now) {
+            (true, 0) => Some(-1),
+            (false, 0..) => Some(now + 1),
+            _ => None,
+        };
+        while self.state.fetch_update(SeqCst, SeqCst, enter).is_err() {
+            me.yield_now();
+        }
+        let mode = if write { WRITE } else { READ };
+        state.write(LOCK_STATE_EX { OldIrql: old.0, LockState: mode, Flags: 0 });
+    }
+}
+
+fn event_flag(event: Guest<NDIS_EVENT>) -> Guest<i32> {
+    // SignalState follows type, size and flags in a dispatcher header.
+    event.field(4)
+}
+
+imports! { IMPORTS: "ndis.sys" =>
+    /// The version of NDIS.
+    [<= DISPATCH_LEVEL]
+    fn NdisGetVersion() -> u32 {
+        VERSION
+    }
+
+    /// Memory of the pool, not zeroed.
+    [<= DISPATCH_LEVEL]
+    fn NdisAllocateMemoryWithTagPriority(owner: usize, length: u32, tag: u32, _priority: i32) -> Guest<u8> {
+        require_owner("NdisAllocateMemoryWithTagPriority", owner);
+        let me = current();
+        let host = me.host();
+        if host.low_resources.fails() {
+            return Guest::null();
+        }
+        let request = Request { size: length as usize, tag: Tag(tag), zeroed: false, cache_aligned: false };
+        host.memory.pool.allocate(&host.memory.physical, &host.memory.space, request).unwrap_or(Guest::null())
+    }
+
+    /// Frees memory of the pool.
+    [<= DISPATCH_LEVEL]
+    fn NdisFreeMemory(block: Guest<u8>, _length: u32, _flags: u32) {
+        let me = current();
+        let memory = &me.host().memory;
+        if let Err(misuse) = memory.pool.free(&memory.physical, &memory.space, block, None) {
+            nt_sim::violation(misuse.code, misuse.text);
+        }
+    }
+
+    /// Allocates a work item; null when resources run low.
+    [<= DISPATCH_LEVEL]
+    fn NdisAllocateIoWorkItem(owner: usize) -> usize {
+        require_owner(WORK_ITEM, owner);
+        let host = current().host().clone();
+        if host.low_resources.fails() {
+            return 0;
+        }
+        let handle = host.state(&HANDLES).insert(Arc::new(WorkItem { queued: AtomicBool::new(false) }));
+        host.objects.add(WORK_ITEM, handle);
+        handle
+    }
+
+    /// Runs a function at `PASSIVE_LEVEL` soon.
+    [<= DISPATCH_LEVEL]
+    fn NdisQueueIoWorkItem(handle: usize, routine: Option<NDIS_IO_WORKITEM_FUNCTION>, context: usize) {
+        let item: Arc<WorkItem> = handle::object("work item", handle);
+        require(!item.queued.swap(true, SeqCst), || "NdisQueueIoWorkItem of a work item that is queued".into());
+        let Some(routine) = routine else { broken("NdisQueueIoWorkItem without a function") };
+        current().host().queue_work(move || run_work_item(handle, routine, context));
+    }
+
+    /// Frees a work item; its own function may.
+    [<= DISPATCH_LEVEL]
+    fn NdisFreeIoWorkItem(handle: usize) {
+        let item = handle::take::<WorkItem>("work item", handle);
+        require(!item.queued.load(SeqCst), || "NdisFreeIoWorkItem of a work item that is queued".into());
+        let _ = current().host().objects.remove(WORK_ITEM, handle);
+    }
+
+    /// Allocates a timer object.
+    [<= DISPATCH_LEVEL]
+    fn NdisAllocateTimerObject(
+        owner: usize,
+        characteristics: Guest<NDIS_TIMER_CHARACTERISTICS>,
+        timer: Guest<usize>,
+    ) -> NDIS_STATUS {
+        require_owner(TIMER, owner);
+        let wanted = characteristics.read();
+        let Some(function) = wanted.TimerFunction else { broken("a timer object without a function") };
+        let host = current().host().clone();
+        let context = wanted.FunctionContext.addr();
+        let object = Timer { function, context, state: Mutex::default(), running: AtomicU32::new(0) };
+        let handle = host.state(&HANDLES).insert(Arc::new(object));
+        host.objects.add(TIMER, handle);
+        timer.write(handle);
+        NDIS_STATUS_SUCCESS
+    }
+
+    /// Sets a timer object; tells whether it was set before.
+    [<= DISPATCH_LEVEL]
+    fn NdisSetTimerObject(timer: usize, due: LARGE_INTEGER, period: i32, context: usize) -> u8 {
+        let timer: Arc<Timer> = handle::object("timer object", timer);
+        let me = current();
+        let context = if context == 0 { timer.context } else { context };
+        let period = u64::try_from(period).unwrap_or(0) * 1_000_000;
+        timer.set(me.host(), deadline(&me, due.QuadPart), period, context).into()
+    }
+
+    /// Cancels a timer object; tells whether it was set.
+    [<= DISPATCH_LEVEL]
+    fn NdisCancelTimerObject(timer: usize) -> u8 {
+        let timer: Arc<Timer> = handle::object("timer object", timer);
+        timer.cancel(current().host()).into()
+    }
+
+    /// Frees a timer object; not while it is set or its function runs.
+    [<= DISPATCH_LEVEL]
+    fn NdisFreeTimerObject(timer: usize) {
+        let object = handle::take::<Timer>("timer object", timer);
+        let idle = object.state.lock().event.is_none() && object.running.load(SeqCst) == 0;
+        require(idle, || "NdisFreeTimerObject of a timer that is set or runs".into());
+        let _ = current().host().objects.remove(TIMER, timer);
+    }
+
+    /// Allocates a reader-writer lock.
+    [<= DISPATCH_LEVEL]
+    fn NdisAllocateRWLock(owner: usize) -> usize {
+        require_owner(RW_LOCK, owner);
+        let host = current().host().clone();
+        let handle = host.state(&HANDLES).insert(Arc::new(RwLock { state: AtomicI32::new(0) }));
+        host.objects.add(RW_LOCK, handle);
+        handle
+    }
+
+    /// Frees a reader-writer lock.
+    [<= DISPATCH_LEVEL]
+    fn NdisFreeRWLock(lock: usize) {
+        let object = handle::take::<RwLock>("RW lock", lock);
+        require(object.state.load(SeqCst) == 0, || "NdisFreeRWLock of a lock that is held".into());
+        let _ = current().host().objects.remove(RW_LOCK, lock);
+    }
+
+    /// Acquires a reader-writer lock for reading.
+    [<= DISPATCH_LEVEL]
+    fn NdisAcquireRWLockRead(lock: usize, state: Guest<LOCK_STATE_EX>, _flags: u8) {
+        handle::object::<RwLock>("RW lock", lock).acquire(current(), state, false);
+    }
+
+    /// Acquires a reader-writer lock for writing.
+    [<= DISPATCH_LEVEL]
+    fn NdisAcquireRWLockWrite(lock: usize, state: Guest<LOCK_STATE_EX>, _flags: u8) {
+        handle::object::<RwLock>("RW lock", lock).acquire(current(), state, true);
+    }
+
+    /// Releases a reader-writer lock.
+    [== DISPATCH_LEVEL]
+    fn NdisReleaseRWLock(lock: usize, state: Guest<LOCK_STATE_EX>) {
+        let object = handle::object::<RwLock>("RW lock", lock);
+        let leave = |now: i32| match now {
+            0 => None,
+            -1 => Some(0),
+            readers => Some(readers - 1),
+        };
+        let held = object.state.fetch_update(SeqCst, SeqCst, leave).is_ok();
+        require(held, || "NdisReleaseRWLock of a lock that is not held".into());
+        current().lower(Irql(state.read().OldIrql));
+    }
+
+    /// Sleeps.
+    [<= APC_LEVEL]
+    fn NdisMSleep(micros: u32) {
+        sleep(u64::from(micros) * 1000);
+    }
+
+    /// Initializes an event, not set.
+    [<= DISPATCH_LEVEL]
+    fn NdisInitializeEvent(event: Guest<NDIS_EVENT>) {
+        event.cast::<u8>().fill(0, size_of::<NDIS_EVENT>());
+    }
+
+    /// Sets an event.
+    [<= DISPATCH_LEVEL]
+    fn NdisSetEvent(event: Guest<NDIS_EVENT>) {
+        event_flag(event).write(1);
+    }
+
+    /// Resets an event.
+    [<= DISPATCH_LEVEL]
+    fn NdisResetEvent(event: Guest<NDIS_EVENT>) {
+        event_flag(event).write(0);
+    }
+
+    /// Waits for an event; with 0 milliseconds for ever. Tells whether it was set.
+    [== PASSIVE_LEVEL]
+    fn NdisWaitEvent(event: Guest<NDIS_EVENT>, milliseconds: u32) -> u8 {
+        let world = current().world().clone();
+        let limit = match milliseconds {
+            0 => u64::MAX,
+            milliseconds => world.now() + u64::from(milliseconds) * 1_000_000,
+        };
+        wait_until(|| event_flag(event).read() != 0 || world.now() >= limit);
+        (event_flag(event).read() != 0).into()
+    }
+
+    /// Number of processors.
+    [any]
+    fn NdisSystemActiveProcessorCount(active: Guest<usize>) -> u32 {
+        let count = current().host().cpus.count();
+        if !active.is_null() {
+            active.write(usize::MAX >> (usize::BITS - count.min(usize::BITS)));
+        }
+        count
+    }
+
+    /// The processor this runs on.
+    [>= DISPATCH_LEVEL]
+    fn NdisCurrentGroupAndProcessor() -> PROCESSOR_NUMBER {
+        PROCESSOR_NUMBER { Group: 0, Number: current().cpu().0 as u8, Reserved: 0 }
+    }
+
+    /// Group and number of a processor.
+    [any]
+    fn NdisProcessorIndexToNumber(index: u32, number: Guest<PROCESSOR_NUMBER>) -> i32 {
+        if index >= current().host().cpus.count() {
+            return ndk_abi::nt::STATUS_INVALID_PARAMETER;
+        }
+        number.write(PROCESSOR_NUMBER { Group: 0, Number: index as u8, Reserved: 0 });
+        0
+    }
+
+    /// Index of a processor.
+    [any]
+    fn NdisProcessorNumberToIndex(number: PROCESSOR_NUMBER) -> u32 {
+        let index = u32::from(number.Number);
+        if number.Group == 0 && index < current().host().cpus.count() { index } else { u32::MAX }
+    }
+
+    /// RSS is not offered to the miniport.
+    [<= DISPATCH_LEVEL]
+    fn NdisGetRssProcessorInformation(owner: usize, _info: usize, _size: Guest<usize>) -> NDIS_STATUS {
+        require_owner("NdisGetRssProcessorInformation", owner);
+        NDIS_STATUS_NOT_SUPPORTED
+    }
+
+    /// No function beyond those that can be imported.
+    [== PASSIVE_LEVEL]
+    fn NdisGetRoutineAddress(_name: usize) -> usize {
+        0
+    }
+}

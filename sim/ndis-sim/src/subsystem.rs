@@ -1,0 +1,71 @@
+//! NDIS as a subsystem of the simulated kernel.
+
+use nt_sim::{
+    Host, HostId, Sim, SimBuilder,
+    host::{FaultOutcome, Subsystem},
+    image::registers::FaultContext,
+    import::Import,
+    services::Services,
+    world::World,
+};
+
+use crate::{
+    adapter, bus, config, data_path, dma, driver, event_log, handle, interrupt, nbl, ndk, netio, oid,
+    protocol, registration, runtime,
+};
+
+/// The imports of `ndis.sys`, one slice per file.
+const IMPORTS: &[&[Import]] = &[
+    adapter::IMPORTS,
+    bus::IMPORTS,
+    config::IMPORTS,
+    data_path::IMPORTS,
+    dma::IMPORTS,
+    event_log::IMPORTS,
+    interrupt::IMPORTS,
+    nbl::IMPORTS,
+    ndk::IMPORTS,
+    oid::IMPORTS,
+    registration::IMPORTS,
+    runtime::IMPORTS,
+];
+
+/// NDIS.
+pub struct Ndis;
+
+/// The one [`Ndis`].
+pub static NDIS: Ndis = Ndis;
+
+impl Subsystem for Ndis {
+    fn imports(&self) -> &'static [&'static [Import]] {
+        IMPORTS
+    }
+
+    fn install(&self, services: &mut Services, _world: &World, _host: HostId) {
+        services.add(&handle::HANDLES, handle::Handles::default());
+        services.add(&driver::DRIVER, Default::default());
+        services.add(&adapter::ADAPTERS, Default::default());
+        services.add(&bus::NICS, Default::default());
+        services.add(&bus::WINDOWS, Default::default());
+        services.add(&config::KEYWORDS, Default::default());
+        services.add(&event_log::LOG, Default::default());
+        services.add(&interrupt::VECTORS, Default::default());
+        services.add(&protocol::PROTOCOLS, Vec::new());
+    }
+
+    unsafe fn handle_fault(
+        &self,
+        host: &Host,
+        address: usize,
+        context: &mut FaultContext<'_>,
+    ) -> FaultOutcome {
+        // SAFETY: the caller's promise.
+        unsafe { bus::access_register(host, address, context) }
+    }
+}
+
+/// Builds simulations whose hosts have NDIS and the IP helper.
+#[must_use]
+pub fn builder() -> SimBuilder {
+    Sim::builder().with(&NDIS).with(&netio::NETIO)
+}

@@ -1,0 +1,21 @@
+//! Waiting at `PASSIVE_LEVEL`.
+
+use nt_sim::{Event, current};
+
+/// Nanoseconds between two checks of a wait without an event.
+const POLL_INTERVAL: u64 = 10_000;
+
+/// Waits until `condition` holds.
+pub(crate) fn wait_until(condition: impl Fn() -> bool) {
+    let me = current();
+    while !condition() {
+        me.park(Some(me.world().now() + POLL_INTERVAL));
+    }
+}
+
+/// Waits for an event without a time limit.
+pub(crate) fn wait(event: &Event) {
+    while !event.is_set() {
+        event.wait_any();
+    }
+}

@@ -1,0 +1,527 @@
+//! NDIS bites: a miniport written for the test breaks one rule at a time.
+
+use std::{
+    ffi::c_void,
+    net::IpAddr,
+    sync::{Arc, Mutex},
+};
+
+use device_sim::{NicOptions, pci};
+use ndis_sim::{
+    IpHost as _, Miniport, NdisHost as _, StartError, adapter, bus, config, data_path, dma, event_log,
+    interrupt, ndk, netio::imports as netio, registration, runtime,
+};
+use ndk_abi::{
+    ndis::{
+        NDIS_CONFIGURATION_OBJECT, NDIS_HALT_ACTION, NDIS_HANDLE, NDIS_MEDIA_CONNECT_STATE,
+        NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES, NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2,
+        NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES,
+        NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_2, NDIS_MINIPORT_ATTRIBUTES_BUS_MASTER,
+        NDIS_MINIPORT_ATTRIBUTES_HARDWARE_DEVICE, NDIS_MINIPORT_DRIVER_CHARACTERISTICS,
+        NDIS_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3, NDIS_MINIPORT_INIT_PARAMETERS,
+        NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS, NDIS_MINIPORT_INTERRUPT_REVISION_1,
+        NDIS_MINIPORT_PAUSE_PARAMETERS, NDIS_MINIPORT_RESTART_PARAMETERS, NDIS_OBJECT_HEADER,
+        NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT, NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES,
+        NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES,
+        NDIS_OBJECT_TYPE_MINIPORT_DRIVER_CHARACTERISTICS, NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
+        NDIS_OID_REQUEST, NDIS_SHUTDOWN_ACTION, NDIS_SIZEOF_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2,
+        NDIS_SIZEOF_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_2,
+        NDIS_SIZEOF_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3,
+        NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1, NDIS_STATUS, NDIS_STATUS_NOT_SUPPORTED,
+        NDIS_STATUS_SUCCESS, NET_BUFFER_LIST, NET_DEVICE_PNP_EVENT, NET_PNP_EVENT_CODE,
+        NET_PNP_EVENT_NOTIFICATION,
+    },
+    nt::{DRIVER_OBJECT, GROUP_AFFINITY, LARGE_INTEGER},
+};
+use nt_sim::{ClockKind, Host, Irql, Sim, current, guest::Guest, host::HostOptions};
+
+/// What the miniport does where, besides the least that it must.
+#[derive(Clone, Copy, Default)]
+struct Script {
+    initialize: Option<fn(usize)>,
+    restart: Option<fn(usize)>,
+    halt: Option<fn(usize)>,
+    oid: Option<fn(usize)>,
+    /// Initialization says nothing of the adapter.
+    silent: bool,
+}
+
+struct Context {
+    script: Script,
+    handle: usize,
+}
+
+/// Zeroed structures of the ABI: integers, addresses and function pointers that may be null.
+macro_rules! zeroed {
+    ($type:ty) => {
+        // SAFETY: all zeroes is a value of every structure named in this file.
+        unsafe { std::mem::zeroed::<$type>() }
+    };
+}
+
+fn header(kind: u8, revision: u8, size: u16) -> NDIS_OBJECT_HEADER {
+    NDIS_OBJECT_HEADER { Type: kind, Revision: revision, Size: size }
+}
+
+fn context<'a>(pointer: NDIS_HANDLE) -> &'a Context {
+    // SAFETY: the context that `initialize` registered, never freed.
+    unsafe { &*pointer.cast::<Context>() }
+}
+
+fn registration(handle: usize, context: *mut Context) -> NDIS_STATUS {
+    let mut attributes = zeroed!(NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES);
+    attributes.Header = header(
+        NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES,
+        NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_2,
+        NDIS_SIZEOF_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_2,
+    );
+    attributes.MiniportAdapterContext = context.cast();
+    attributes.AttributeFlags =
+        NDIS_MINIPORT_ATTRIBUTES_HARDWARE_DEVICE | NDIS_MINIPORT_ATTRIBUTES_BUS_MASTER;
+    adapter::NdisMSetMiniportAttributes(handle, Guest::new(&raw mut attributes).cast())
+}
+
+fn general(handle: usize) -> NDIS_STATUS {
+    let mut oids = [0x0001_0101_u32];
+    let mut attributes = zeroed!(NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES);
+    attributes.Header = header(
+        NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES,
+        NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2,
+        NDIS_SIZEOF_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2,
+    );
+    attributes.MtuSize = 1500;
+    attributes.MaxXmitLinkSpeed = 1;
+    attributes.MaxRcvLinkSpeed = 1;
+    attributes.MediaConnectState = NDIS_MEDIA_CONNECT_STATE::MediaConnectStateConnected;
+    attributes.MacAddressLength = 6;
+    attributes.SupportedPacketFilters = 1;
+    attributes.SupportedOidList = oids.as_mut_ptr();
+    attributes.SupportedOidListLength = 4;
+    adapter::NdisMSetMiniportAttributes(handle, Guest::new(&raw mut attributes).cast())
+}
+
+unsafe extern "efiapi" fn initialize(
+    handle: NDIS_HANDLE,
+    driver: NDIS_HANDLE,
+    _parameters: *mut NDIS_MINIPORT_INIT_PARAMETERS,
+) -> NDIS_STATUS {
+    // SAFETY: the script that `load` registered, never freed.
+    let script = unsafe { *driver.cast::<Script>() };
+    let context = Box::leak(Box::new(Context { script, handle: handle.addr() }));
+    if !script.silent {
+        assert_eq!(registration(handle.addr(), context), NDIS_STATUS_SUCCESS);
+        assert_eq!(general(handle.addr()), NDIS_STATUS_SUCCESS);
+    }
+    if let Some(deed) = script.initialize {
+        deed(handle.addr());
+    }
+    NDIS_STATUS_SUCCESS
+}
+
+unsafe extern "efiapi" fn halt(adapter: NDIS_HANDLE, _action: NDIS_HALT_ACTION) {
+    let context = context(adapter);
+    if let Some(deed) = context.script.halt {
+        deed(context.handle);
+    }
+}
+
+unsafe extern "efiapi" fn restart(
+    adapter: NDIS_HANDLE,
+    _parameters: *mut NDIS_MINIPORT_RESTART_PARAMETERS,
+) -> NDIS_STATUS {
+    let context = context(adapter);
+    if let Some(deed) = context.script.restart {
+        deed(context.handle);
+    }
+    NDIS_STATUS_SUCCESS
+}
+
+unsafe extern "efiapi" fn oid(adapter: NDIS_HANDLE, _request: *mut NDIS_OID_REQUEST) -> NDIS_STATUS {
+    let context = context(adapter);
+    if let Some(deed) = context.script.oid {
+        deed(context.handle);
+    }
+    NDIS_STATUS_NOT_SUPPORTED
+}
+
+unsafe extern "efiapi" fn unload(_driver: *mut DRIVER_OBJECT) {}
+unsafe extern "efiapi" fn pause(_: NDIS_HANDLE, _: *mut NDIS_MINIPORT_PAUSE_PARAMETERS) -> NDIS_STATUS {
+    NDIS_STATUS_SUCCESS
+}
+unsafe extern "efiapi" fn send(_: NDIS_HANDLE, _: *mut NET_BUFFER_LIST, _: u32, _: u32) {}
+unsafe extern "efiapi" fn give_back(_: NDIS_HANDLE, _: *mut NET_BUFFER_LIST, _: u32) {}
+unsafe extern "efiapi" fn cancel(_: NDIS_HANDLE, _: *mut c_void) {}
+unsafe extern "efiapi" fn pnp(_: NDIS_HANDLE, _: *mut NET_DEVICE_PNP_EVENT) {}
+unsafe extern "efiapi" fn shutdown(_: NDIS_HANDLE, _: NDIS_SHUTDOWN_ACTION) {}
+
+fn characteristics() -> NDIS_MINIPORT_DRIVER_CHARACTERISTICS {
+    let mut characteristics = zeroed!(NDIS_MINIPORT_DRIVER_CHARACTERISTICS);
+    characteristics.Header = header(
+        NDIS_OBJECT_TYPE_MINIPORT_DRIVER_CHARACTERISTICS,
+        NDIS_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3,
+        NDIS_SIZEOF_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3,
+    );
+    characteristics.MajorNdisVersion = 6;
+    characteristics.MinorNdisVersion = 85;
+    characteristics.InitializeHandlerEx = Some(initialize);
+    characteristics.HaltHandlerEx = Some(halt);
+    characteristics.UnloadHandler = Some(unload);
+    characteristics.PauseHandler = Some(pause);
+    characteristics.RestartHandler = Some(restart);
+    characteristics.OidRequestHandler = Some(oid);
+    characteristics.SendNetBufferListsHandler = Some(send);
+    characteristics.ReturnNetBufferListsHandler = Some(give_back);
+    characteristics.CancelSendHandler = Some(cancel);
+    characteristics.DevicePnPEventNotifyHandler = Some(pnp);
+    characteristics.ShutdownHandlerEx = Some(shutdown);
+    characteristics
+}
+
+fn host(sim: &mut Sim) -> Arc<Host> {
+    let host = sim.add_host(HostOptions::new("host"));
+    host.plug(NicOptions::new([2, 0, 0, 0, 0, 1]));
+    host
+}
+
+/// Registers the miniport on a thread of the host; the host may die of it.
+fn register(
+    host: &Arc<Host>,
+    script: Script,
+    edit: impl FnOnce(&mut NDIS_MINIPORT_DRIVER_CHARACTERISTICS) + Send + 'static,
+) -> Option<NDIS_STATUS> {
+    let entry = move || {
+        let mut characteristics = characteristics();
+        edit(&mut characteristics);
+        let object = Box::leak(Box::new(zeroed!(DRIVER_OBJECT)));
+        let context = Box::leak(Box::new(script));
+        let mut handle = 0_usize;
+        registration::NdisMRegisterMiniportDriver(
+            Guest::new(object),
+            Guest::null(),
+            std::ptr::from_mut(context).expose_provenance(),
+            Guest::new(&raw mut characteristics),
+            Guest::new(&raw mut handle),
+        )
+    };
+    host.spawn("system", entry).join().ok()
+}
+
+fn simulation() -> Sim {
+    ndis_sim::builder().clock(ClockKind::Deterministic { seed: 1 }).build()
+}
+
+/// Runs the miniport from registration to halt; returns what the verifier says.
+fn verdict(script: Script) -> String {
+    let mut sim = simulation();
+    let host = host(&mut sim);
+    assert_eq!(register(&host, script, |_| {}), Some(NDIS_STATUS_SUCCESS), "{}", sim.verdict());
+    if let Ok(miniport) = Miniport::start(&host) {
+        if script.oid.is_some() {
+            let asking = miniport.clone();
+            let _ = host.spawn("OID", move || asking.query(0x0001_0101, 4)).join();
+        }
+        if !host.is_dead() {
+            let _ = miniport.halt();
+        }
+    }
+    sim.verdict().to_string()
+}
+
+#[track_caller]
+fn assert_bites(script: Script, expected: &str) {
+    let verdict = verdict(script);
+    assert!(verdict.contains(expected), "expected '{expected}', got: {verdict}");
+}
+
+fn in_initialize(deed: fn(usize)) -> Script {
+    Script { initialize: Some(deed), ..Script::default() }
+}
+
+fn share(handle: usize) -> (usize, LARGE_INTEGER) {
+    let (mut address, mut physical) = (0, LARGE_INTEGER { QuadPart: 0 });
+    dma::NdisMAllocateSharedMemory(
+        handle,
+        4096,
+        1,
+        Guest::new(&raw mut address),
+        Guest::new(&raw mut physical),
+    );
+    (address, physical)
+}
+
+fn registers(handle: usize) -> usize {
+    let mut mapped = 0;
+    let start = LARGE_INTEGER { QuadPart: pci::VIRTIO_BAR_AT.cast_signed() };
+    let len = pci::VIRTIO_BAR_LEN as u32;
+    assert_eq!(bus::NdisMMapIoSpace(Guest::new(&raw mut mapped), handle, start, len), NDIS_STATUS_SUCCESS);
+    mapped
+}
+
+fn net_event(handle: usize, event: NET_PNP_EVENT_CODE) {
+    let mut notification = zeroed!(NET_PNP_EVENT_NOTIFICATION);
+    notification.NetPnPEvent.NetEvent = event;
+    ndk::NdisMNetPnPEvent(handle, Guest::new(&raw mut notification));
+}
+
+#[test]
+fn a_miniport_that_keeps_the_rules_is_left_alone() {
+    let everything = |handle| {
+        let (address, physical) = share(handle);
+        dma::NdisMFreeSharedMemory(handle, 4096, 1, address, physical);
+        let mapped = registers(handle);
+        // SAFETY: a window of registers: the access is trapped.
+        let status = unsafe { std::ptr::with_exposed_provenance::<u8>(mapped + 0x14).read_volatile() };
+        assert_eq!(status, 0, "the device is reset");
+        bus::NdisMUnmapIoSpace(handle, mapped, pci::VIRTIO_BAR_LEN as u32);
+        let item = runtime::NdisAllocateIoWorkItem(handle);
+        runtime::NdisFreeIoWorkItem(item);
+        runtime::NdisMSleep(10);
+        event_log::NdisWriteErrorLogEntry(handle, 0xc000_0001, 2, 7, 8, 0, 0, 0, 0, 0, 0, 0);
+    };
+    assert_eq!(verdict(in_initialize(everything)), "no violation");
+}
+
+#[test]
+fn registration_is_checked() {
+    let registered = |edit: fn(&mut NDIS_MINIPORT_DRIVER_CHARACTERISTICS)| {
+        let mut sim = simulation();
+        let host = host(&mut sim);
+        (register(&host, Script::default(), edit), sim.verdict().to_string())
+    };
+    let (_, verdict) = registered(|characteristics| characteristics.PauseHandler = None);
+    assert!(verdict.contains("PauseHandler is missing"), "{verdict}");
+    for edit in [
+        (|characteristics| characteristics.MinorNdisVersion = 86)
+            as fn(&mut NDIS_MINIPORT_DRIVER_CHARACTERISTICS),
+        |characteristics| characteristics.Header.Revision = 1,
+        |characteristics| characteristics.Header.Size -= 8,
+        |characteristics| characteristics.Header.Type = 0x80,
+    ] {
+        let (status, verdict) = registered(edit);
+        assert!(status.is_some_and(|status| status != NDIS_STATUS_SUCCESS), "{verdict}");
+    }
+}
+
+#[test]
+fn attributes_are_checked() {
+    assert_bites(Script { silent: true, ..Script::default() }, "without general attributes");
+    let early = |handle| _ = general(handle);
+    assert_bites(Script { silent: true, ..in_initialize(early) }, "before the registration attributes");
+    let late = |handle| _ = general(handle);
+    assert_bites(
+        Script { restart: Some(late), ..Script::default() },
+        "NdisMSetMiniportAttributes in state Restarting",
+    );
+}
+
+#[test]
+fn what_an_adapter_keeps_beyond_its_halt_is_found() {
+    assert_bites(
+        in_initialize(|handle| _ = share(handle)),
+        "MiniportHaltEx left behind: NdisMAllocateSharedMemory",
+    );
+    assert_bites(
+        in_initialize(|handle| _ = registers(handle)),
+        "MiniportHaltEx left behind: NdisMMapIoSpace",
+    );
+    let configuration = |handle| {
+        let mut object = zeroed!(NDIS_CONFIGURATION_OBJECT);
+        object.Header = header(NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT, 1, 0x14);
+        object.NdisHandle = std::ptr::without_provenance_mut(handle);
+        let mut opened = 0;
+        config::NdisOpenConfigurationEx(Guest::new(&raw mut object), Guest::new(&raw mut opened));
+    };
+    assert_bites(in_initialize(configuration), "MiniportHaltEx left behind: NdisOpenConfigurationEx");
+}
+
+#[test]
+fn shared_memory_is_freed_as_it_was_allocated() {
+    let twice = |handle| {
+        let (address, physical) = share(handle);
+        dma::NdisMFreeSharedMemory(handle, 4096, 1, address, physical);
+        dma::NdisMFreeSharedMemory(handle, 4096, 1, address, physical);
+    };
+    assert_bites(in_initialize(twice), "NdisMFreeSharedMemory");
+    let more = |handle| {
+        let (address, physical) = share(handle);
+        dma::NdisMFreeSharedMemory(handle, 8192, 1, address, physical);
+    };
+    assert_bites(in_initialize(more), "more than were allocated");
+    let after = |handle| {
+        let (address, physical) = share(handle);
+        dma::NdisMFreeSharedMemory(handle, 4096, 1, address, physical);
+        assert!(current().host().memory.pfn(address).is_none(), "freed memory has no access");
+    };
+    assert_eq!(verdict(in_initialize(after)), "no violation");
+}
+
+#[test]
+fn levels_are_enforced() {
+    let high = |handle| {
+        let me = current();
+        let old = me.raise(Irql::DISPATCH_LEVEL);
+        share(handle);
+        me.lower(old);
+    };
+    assert_bites(in_initialize(high), "NdisMAllocateSharedMemory called at DISPATCH_LEVEL");
+    let claim = |handle| data_path::NdisMIndicateReceiveNetBufferLists(handle, Guest::null(), 0, 0, 1);
+    assert_bites(
+        Script { restart: Some(claim), ..Script::default() },
+        "claims DISPATCH_LEVEL at PASSIVE_LEVEL",
+    );
+}
+
+/// Connects interrupts whose handlers do nothing; `edit` takes some away.
+fn interrupt(handle: usize, edit: fn(&mut NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS)) -> usize {
+    unsafe extern "efiapi" fn isr(_: NDIS_HANDLE, _: *mut u8, _: *mut u32) -> u8 {
+        0
+    }
+    unsafe extern "efiapi" fn message_isr(_: NDIS_HANDLE, _: u32, _: *mut u8, _: *mut u32) -> u8 {
+        1
+    }
+    unsafe extern "efiapi" fn dpc(_: NDIS_HANDLE, _: *mut c_void, _: *mut c_void, _: *mut c_void) {}
+    unsafe extern "efiapi" fn message_dpc(
+        _: NDIS_HANDLE,
+        _: u32,
+        _: *mut c_void,
+        _: *mut c_void,
+        _: *mut c_void,
+    ) {
+    }
+    unsafe extern "efiapi" fn switch(_: NDIS_HANDLE) {}
+    unsafe extern "efiapi" fn message_switch(_: NDIS_HANDLE, _: u32) {}
+    let mut characteristics = zeroed!(NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS);
+    characteristics.Header = header(
+        NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
+        NDIS_MINIPORT_INTERRUPT_REVISION_1,
+        NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1,
+    );
+    characteristics.MsiSupported = 1;
+    characteristics.InterruptHandler = Some(isr);
+    characteristics.InterruptDpcHandler = Some(dpc);
+    characteristics.DisableInterruptHandler = Some(switch);
+    characteristics.EnableInterruptHandler = Some(switch);
+    characteristics.MessageInterruptHandler = Some(message_isr);
+    characteristics.MessageInterruptDpcHandler = Some(message_dpc);
+    characteristics.DisableMessageInterruptHandler = Some(message_switch);
+    characteristics.EnableMessageInterruptHandler = Some(message_switch);
+    edit(&mut characteristics);
+    let mut registered = 0;
+    let (from, out) = (Guest::new(&raw mut characteristics), Guest::new(&raw mut registered));
+    assert_eq!(interrupt::NdisMRegisterInterruptEx(handle, 0, from, out), NDIS_STATUS_SUCCESS);
+    registered
+}
+
+/// Queues the DPC of message 1.
+fn queue(handle: usize, mut targets: Option<GROUP_AFFINITY>) {
+    let registered = interrupt(handle, |_| {});
+    let targets = targets.as_mut().map_or(Guest::null(), |targets| Guest::new(targets));
+    interrupt::NdisMQueueDpcEx(registered, 1, targets, 0);
+    interrupt::NdisMDeregisterInterruptEx(registered);
+}
+
+#[test]
+fn interrupts_are_connected_completely_and_queued_for_named_processors() {
+    let lame = |handle| _ = interrupt(handle, |handlers| handlers.DisableInterruptHandler = None);
+    assert_bites(in_initialize(lame), "without handlers that disable and enable");
+    let lame = |handle| _ = interrupt(handle, |handlers| handlers.EnableMessageInterruptHandler = None);
+    assert_bites(in_initialize(lame), "disable and enable a message");
+    assert_eq!(verdict(in_initialize(|handle| queue(handle, Some(ON_CPU_1)))), "no violation");
+    assert_bites(in_initialize(|handle| queue(handle, None)), "without target processors");
+    let elsewhere = |handle| queue(handle, Some(GROUP_AFFINITY { Group: 1, ..ON_CPU_1 }));
+    assert_bites(in_initialize(elsewhere), "of group 1");
+}
+
+const ON_CPU_1: GROUP_AFFINITY = GROUP_AFFINITY { Mask: 2, Group: 0, Reserved: [0; 3] };
+
+#[test]
+fn frames_are_indicated_by_running_adapters_only() {
+    let early = |handle| data_path::NdisMIndicateReceiveNetBufferLists(handle, Guest::null(), 0, 0, 0);
+    assert_bites(in_initialize(early), "NdisMIndicateReceiveNetBufferLists in state Initializing");
+}
+
+//= R-OIDNDK-11
+#[test]
+fn a_net_event_inside_an_oid_request_is_found() {
+    let deed = |handle| net_event(handle, NET_PNP_EVENT_CODE::NetEventNDKDisable);
+    assert_bites(
+        Script { oid: Some(deed), ..Script::default() },
+        "NdisMNetPnPEvent inside MiniportOidRequest",
+    );
+}
+
+#[test]
+fn a_completion_without_a_request_is_found() {
+    let deed = |handle| adapter::NdisMPauseComplete(handle);
+    assert_bites(Script { halt: Some(deed), ..Script::default() }, "NdisMPauseComplete in state Paused");
+    let deed = |handle| data_path::NdisMSendNetBufferListsComplete(handle, invented_list(), 0);
+    assert_bites(
+        Script { restart: Some(deed), ..Script::default() },
+        "a send completed that is not outstanding",
+    );
+}
+
+fn invented_list() -> Guest<NET_BUFFER_LIST> {
+    Guest::new(Box::leak(Box::new(zeroed!(NET_BUFFER_LIST))))
+}
+
+#[test]
+fn a_handle_of_another_kind_is_found() {
+    let deed = |handle| runtime::NdisFreeIoWorkItem(handle);
+    assert_bites(in_initialize(deed), "is no work item");
+    assert_bites(in_initialize(|_| _ = share(0x1234)), "is no miniport adapter handle");
+}
+
+#[test]
+fn registers_are_accessed_with_the_width_they_have() {
+    let deed = |handle| {
+        let mapped = registers(handle);
+        // SAFETY: a window of registers: the access is trapped.
+        unsafe { std::ptr::with_exposed_provenance_mut::<u32>(mapped + 0x14).write_volatile(0) };
+    };
+    assert_bites(in_initialize(deed), "32-bit access to common configuration 0x14");
+}
+
+#[test]
+fn without_a_driver_or_a_device_nothing_starts() {
+    let mut sim = simulation();
+    let host = host(&mut sim);
+    assert_eq!(Miniport::start(&host).err(), Some(StartError::NothingToStart));
+    assert_eq!(register(&host, Script::default(), |_| {}), Some(NDIS_STATUS_SUCCESS));
+    let first = Miniport::start(&host).expect("there is a device");
+    assert_eq!(Miniport::start(&host).err(), Some(StartError::NothingToStart));
+    first.halt().expect("the host lives");
+}
+
+/// Addresses told to [`heard`].
+static HEARD: Mutex<Vec<i32>> = Mutex::new(Vec::new());
+
+unsafe extern "efiapi" fn heard(
+    _context: *mut c_void,
+    _row: *mut ndk_abi::netio::MIB_UNICASTIPADDRESS_ROW,
+    kind: ndk_abi::netio::MIB_NOTIFICATION_TYPE,
+) {
+    HEARD.lock().unwrap().push(kind.0);
+}
+
+#[test]
+fn address_changes_are_told_until_cancelled() {
+    let mut sim = simulation();
+    let host = host(&mut sim);
+    let address = IpAddr::from([10, 0, 0, 1]);
+    let watch = || {
+        let mut notification = 0;
+        let out = Guest::new(&raw mut notification);
+        netio::NotifyUnicastIpAddressChange(0, Some(heard), 0, 1, out);
+        notification
+    };
+    let notification = host.spawn("watch", watch).join().expect("the host lives");
+    host.add_address(address, 24);
+    let _ = sim.event().wait(std::time::Duration::from_millis(1));
+    let cancel = move || netio::CancelMibChangeNotify2(notification);
+    assert_eq!(host.spawn("cancel", cancel).join(), Ok(0));
+    host.remove_address(address);
+    let _ = sim.event().wait(std::time::Duration::from_millis(1));
+    assert_eq!(*HEARD.lock().unwrap(), [3, 1], "the initial notification, then the new address");
+    assert!(sim.verdict().is_clean(), "{}", sim.verdict());
+}

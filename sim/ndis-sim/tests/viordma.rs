@@ -1,0 +1,351 @@
+//! The driver's image from load to unload, under the verifier.
+//!
+//! The image is `target/image/viordma.sys` of the workspace, or what `NTSIM_VIORDMA` names. Without it the tests pass
+//! and say so, unless `NTSIM_REQUIRE_IMAGES` is set.
+
+use std::{
+    env,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use device_sim::{
+    Nic, NicOptions, Quirks,
+    link::{Capture, Lost, Wire, WireOptions},
+    pci::BrokenCapabilities,
+    virtio_net::UsedQuirk,
+};
+use ndis_sim::{IpHost as _, Miniport, NdisHost as _, NdkEvent, StartError, bus};
+use ndk_abi::ndk::OID_NDK_SET_STATE;
+use nt_sim::{ClockKind, Host, Sim, host::HostOptions};
+
+const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
+
+fn image() -> Option<PathBuf> {
+    let named = env::var_os("NTSIM_VIORDMA").map(PathBuf::from);
+    let path =
+        named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/image/viordma.sys"));
+    if path.exists() {
+        return Some(path);
+    }
+    assert!(env::var_os("NTSIM_REQUIRE_IMAGES").is_none(), "{} is missing", path.display());
+    eprintln!("skipped: {} is missing", path.display());
+    None
+}
+
+fn simulation(seed: u64) -> Sim {
+    ndis_sim::builder().clock(ClockKind::Deterministic { seed }).build()
+}
+
+fn load(host: &Arc<Host>, path: &Path) {
+    host.load_image(path).expect("the image loads");
+    let this = host.clone();
+    let status = host.spawn("system", move || this.start_driver("viordma")).join();
+    assert_eq!(status, Ok(0), "DriverEntry");
+}
+
+fn unload(host: &Arc<Host>) {
+    let this = host.clone();
+    host.spawn("system", move || this.stop_driver()).join().expect("the host lives");
+}
+
+fn new_host(sim: &mut Sim, index: usize, quirks: Quirks) -> (Arc<Host>, Arc<Nic>) {
+    let host = sim.add_host(HostOptions::new(["left", "right"][index]));
+    let nic = host.plug(NicOptions { quirks, ..NicOptions::new(MACS[index]) });
+    host.add_address(IpAddr::from([10, 0, 0, 1 + index as u8]), 24);
+    (host, nic)
+}
+
+/// Starts an adapter; a host that died on it is shown with its verdict.
+fn start(sim: &Sim, host: &Arc<Host>) -> Miniport {
+    Miniport::start(host)
+        .unwrap_or_else(|error| panic!("{error}: {:x?}\n{}", host.event_log(), sim.verdict()))
+}
+
+fn assert_clean(sim: &Sim) {
+    assert!(sim.verdict().is_clean(), "{}", sim.verdict());
+}
+
+#[test]
+fn the_driver_lives_from_load_to_unload_without_a_trace() {
+    let Some(path) = image() else { return };
+    let mut sim = simulation(1);
+    let (host, _) = new_host(&mut sim, 0, Quirks::default());
+    load(&host, &path);
+    let miniport = start(&sim, &host);
+    assert!(miniport.attributes().ndk.is_some_and(|(enabled, ..)| enabled));
+    let opened = miniport.open_ndk(1, 2).expect("RDMA is on");
+    miniport.close_ndk(opened).expect("the host lives");
+    miniport.pause().expect("the host lives");
+    miniport.restart().expect("it restarts");
+    miniport.halt().unwrap_or_else(|lost| panic!("{lost}\n{}", sim.verdict()));
+    unload(&host);
+    assert_clean(&sim);
+    assert_eq!(host.event_log(), [], "nothing to report");
+}
+
+/// Two hosts with started drivers, joined by a wire.
+fn pair(sim: &mut Sim, path: &Path) -> ([Miniport; 2], Arc<Wire>) {
+    pair_with(sim, path, Quirks::default())
+}
+
+/// As [`pair`]; the right one's device has quirks.
+fn pair_with(sim: &mut Sim, path: &Path, quirks: Quirks) -> ([Miniport; 2], Arc<Wire>) {
+    let hosts = [Quirks::default(), quirks];
+    let hosts = [0, 1].map(|index| new_host(sim, index, hosts[index]).0);
+    let wire = Wire::new(WireOptions::ten_gigabit());
+    bus::join(&wire, &hosts[0], &hosts[1]);
+    let miniports = hosts.map(|host| {
+        load(&host, path);
+        start(sim, &host)
+    });
+    (miniports, wire)
+}
+
+fn end(sim: &Sim, miniports: &[Miniport]) {
+    for miniport in miniports {
+        miniport.halt().unwrap_or_else(|lost| panic!("{lost}\n{}", sim.verdict()));
+        unload(miniport.host());
+    }
+    assert_clean(sim);
+}
+
+/// Sends frames from left to right and waits for them.
+fn exchange(sim: &Sim, [left, right]: &[Miniport; 2], count: u8) {
+    // The filter has to be opened, as every protocol driver does: directed, multicast, broadcast.
+    for miniport in [left, right] {
+        const OID_GEN_CURRENT_PACKET_FILTER: u32 = 0x0001_010e;
+        miniport.set(OID_GEN_CURRENT_PACKET_FILTER, &0xb_u32.to_le_bytes()).expect("the filter is set");
+    }
+    let frame = |number: u8| [&MACS[1][..], &MACS[0], &[0x08, 0x06], &[number; 100]].concat();
+    for number in 0..count {
+        assert_eq!(left.send(&frame(number), Duration::from_secs(1)), Some(0), "frame {number}");
+    }
+    let pause = sim.event();
+    let mut received = Vec::new();
+    while received.len() < usize::from(count) && !pause.wait(Duration::from_millis(1)) {
+        received.extend(right.received());
+        assert!(sim.now() < 10_000_000_000, "{} frames arrived\n{}", received.len(), sim.verdict());
+    }
+    assert_eq!(received, (0..count).map(frame).collect::<Vec<_>>());
+}
+
+#[test]
+fn ordinary_frames_pass_between_two_hosts() {
+    let Some(path) = image() else { return };
+    let mut sim = simulation(2);
+    let (miniports, wire) = pair(&mut sim, &path);
+    exchange(&sim, &miniports, 100);
+    assert_eq!(wire.counters(0).delivered, 100);
+    end(&sim, &miniports);
+}
+
+#[test]
+fn a_flood_is_received_in_portions_and_in_order() {
+    let Some(path) = image() else { return };
+    let mut sim = simulation(8);
+    let (miniports, wire) = pair(&mut sim, &path);
+    exchange(&sim, &miniports, 1);
+    let frame = |number: u32| {
+        let header = [&MACS[1][..], &MACS[0], &[0x08, 0x06]].concat();
+        [header, number.to_le_bytes().repeat(30)].concat()
+    };
+    // As many as there are receive buffers and more, all at once.
+    for number in 0..1000 {
+        wire.port(0).transmit(sim.now(), frame(number));
+    }
+    let pause = sim.event();
+    let mut received = Vec::new();
+    while received.len() < 1000 && !pause.wait(Duration::from_millis(1)) {
+        received.extend(miniports[1].received());
+        assert!(sim.now() < 10_000_000_000, "{} frames arrived\n{}", received.len(), sim.verdict());
+    }
+    assert!(received.into_iter().eq((0..1000).map(frame)));
+    end(&sim, &miniports);
+}
+
+#[test]
+fn ordinary_frames_pass_in_real_time_on_real_threads() {
+    let Some(path) = image() else { return };
+    let mut sim = ndis_sim::builder().build();
+    let (miniports, _) = pair(&mut sim, &path);
+    exchange(&sim, &miniports, 200);
+    end(&sim, &miniports);
+}
+
+#[test]
+fn a_seed_replays_to_the_nanosecond() {
+    let Some(path) = image() else { return };
+    let run = |seed| {
+        let file = env::temp_dir().join(format!("ntsim-replay-{}-{seed}.pcapng", std::process::id()));
+        let mut sim = simulation(seed);
+        let (miniports, wire) = pair(&mut sim, &path);
+        let capture =
+            Capture::create(&file, &["left", "right"], Lost::Marked).expect("a file can be written");
+        wire.capture(capture.clone());
+        exchange(&sim, &miniports, 50);
+        end(&sim, &miniports);
+        capture.finish().expect("the capture is complete");
+        let bytes = std::fs::read(&file).expect("the capture is there");
+        std::fs::remove_file(&file).expect("the capture is ours");
+        bytes
+    };
+    let first = run(11);
+    assert_eq!(first, run(11));
+    assert_ne!(first, run(12));
+}
+
+#[test]
+fn a_device_that_cannot_be_used_fails_initialization_with_an_event_and_leaves_nothing() {
+    let Some(path) = image() else { return };
+    let broken = |capabilities| Quirks { capabilities: Some(capabilities), ..Quirks::default() };
+    let cases = [
+        Quirks { no_version_1: true, ..Quirks::default() },
+        Quirks { rejects_features: true, ..Quirks::default() },
+        Quirks { never_resets: true, ..Quirks::default() },
+        Quirks { refuses_vectors_from: Some(0), ..Quirks::default() },
+        broken(BrokenCapabilities::Loop),
+        broken(BrokenCapabilities::NoSuchBar),
+        broken(BrokenCapabilities::BeyondBar),
+        broken(BrokenCapabilities::Truncated),
+        broken(BrokenCapabilities::NoCommon),
+        broken(BrokenCapabilities::NoList),
+    ];
+    let mut codes = Vec::new();
+    for quirks in cases {
+        let mut sim = simulation(3);
+        let (host, _) = new_host(&mut sim, 0, quirks);
+        load(&host, &path);
+        let failed = Miniport::start(&host).err();
+        assert!(
+            matches!(failed, Some(StartError::Initialize(_))),
+            "{quirks:?}: {failed:?}\n{}",
+            sim.verdict()
+        );
+        unload(&host);
+        assert_clean(&sim);
+        let log = host.event_log();
+        assert_eq!(log.len(), 1, "{quirks:?}: {log:x?}");
+        codes.push(log[0].code);
+    }
+    codes.dedup();
+    assert!(codes.len() >= 5, "events name different reasons: {codes:x?}");
+}
+
+#[test]
+fn memory_that_runs_dry_during_the_start_fails_it_and_leaves_nothing() {
+    let Some(path) = image() else { return };
+    let asked = {
+        let mut sim = simulation(4);
+        let (host, _) = new_host(&mut sim, 0, Quirks::default());
+        load(&host, &path);
+        let before = host.low_resources.asked();
+        let miniport = start(&sim, &host);
+        let asked = host.low_resources.asked() - before;
+        end(&sim, &[miniport]);
+        asked
+    };
+    // Every allocation of the first ones, then a sample.
+    for nth in (0..asked).filter(|nth| *nth < 48 || nth % 101 == 0) {
+        let mut sim = simulation(4);
+        let (host, _) = new_host(&mut sim, 0, Quirks::default());
+        load(&host, &path);
+        host.low_resources.fail_nth(nth);
+        match Miniport::start(&host) {
+            Ok(miniport) => miniport.halt().unwrap_or_else(|lost| panic!("{nth}: {lost}\n{}", sim.verdict())),
+            Err(StartError::Lost(lost)) => panic!("allocation {nth}: {lost}\n{}", sim.verdict()),
+            Err(_) => {}
+        }
+        unload(&host);
+        assert!(sim.verdict().is_clean(), "allocation {nth}: {}", sim.verdict());
+    }
+}
+
+#[test]
+fn a_device_that_fails_while_frames_pass_hurts_nobody_but_itself() {
+    let Some(path) = image() else { return };
+    let lies = [
+        UsedQuirk::IdOutOfRange,
+        UsedQuirk::IdTwice,
+        UsedQuirk::LengthTooLarge,
+        UsedQuirk::LengthTooSmall,
+        UsedQuirk::IndexJump,
+    ];
+    let lies = lies.map(|lie| Quirks { used: Some((5, lie)), ..Quirks::default() });
+    let failures = [
+        Quirks { needs_reset_after: Some(10), ..Quirks::default() },
+        Quirks { removed_after: Some(10), ..Quirks::default() },
+    ];
+    for quirks in lies.into_iter().chain(failures) {
+        let mut sim = simulation(7);
+        let (miniports, _) = pair_with(&mut sim, &path, quirks);
+        for number in 0..40 {
+            for (miniport, [to, from]) in miniports.iter().zip([[1, 0], [0, 1]]) {
+                let frame = [&MACS[to][..], &MACS[from], &[0x08, 0x06], &[number; 100]].concat();
+                // A frame may be lost with its device, or fail.
+                let _ = miniport.send(&frame, Duration::from_millis(1));
+            }
+        }
+        assert!(sim.verdict().is_clean(), "{quirks:?}: {}", sim.verdict());
+        end(&sim, &miniports);
+    }
+}
+
+//= R-OIDNDK-5
+//= R-OIDNDK-8
+//= R-OIDNDK-12
+#[test]
+fn rdma_is_switched_off_when_its_adapters_are_closed_and_on_again() {
+    let Some(path) = image() else { return };
+    let mut sim = simulation(5);
+    let (host, _) = new_host(&mut sim, 0, Quirks::default());
+    load(&host, &path);
+    let miniport = start(&sim, &host);
+    let opened = miniport.open_ndk(2, 0).expect("RDMA is on");
+    miniport.set(OID_NDK_SET_STATE, &[0]).expect("RDMA can be switched off");
+    assert!(miniport.await_ndk_events(1, Duration::from_secs(1)));
+    assert_eq!(miniport.ndk_events(), [NdkEvent::Disable]);
+    assert!(miniport.open_ndk(2, 0).is_err(), "RDMA is off");
+    miniport.close_ndk(opened).expect("the host lives");
+    miniport.set(OID_NDK_SET_STATE, &[1]).expect("RDMA can be switched on");
+    assert!(miniport.await_ndk_events(2, Duration::from_secs(1)));
+    assert_eq!(miniport.ndk_events(), [NdkEvent::Disable, NdkEvent::Enable]);
+    let opened = miniport.open_ndk(2, 0).expect("RDMA is on");
+    miniport.close_ndk(opened).expect("the host lives");
+    end(&sim, &[miniport]);
+}
+
+#[test]
+fn a_device_may_be_pulled_out() {
+    let Some(path) = image() else { return };
+    let mut sim = simulation(6);
+    let (host, _) = new_host(&mut sim, 0, Quirks::default());
+    load(&host, &path);
+    let miniport = start(&sim, &host);
+    miniport.surprise_remove().unwrap_or_else(|lost| panic!("{lost}\n{}", sim.verdict()));
+    unload(&host);
+    assert_clean(&sim);
+}
+
+//= R-PNP-4
+//= R-PNP-5
+#[test]
+fn a_device_that_is_pulled_out_waits_for_the_consumers_of_its_rdma() {
+    let Some(path) = image() else { return };
+    let mut sim = simulation(9);
+    let (host, _) = new_host(&mut sim, 0, Quirks::default());
+    load(&host, &path);
+    let miniport = start(&sim, &host);
+    let opened = miniport.open_ndk(1, 0).expect("RDMA is on");
+    let removed = miniport.clone();
+    let removal = host.spawn("PnP", move || removed.surprise_remove());
+    assert!(miniport.await_ndk_events(1, Duration::from_secs(10)), "consumers are told");
+    assert_eq!(miniport.ndk_events(), [NdkEvent::Disable]);
+    assert!(!removal.is_finished(), "the halt waits");
+    miniport.close_ndk(opened).expect("the host lives");
+    removal.join().expect("the host lives").expect("the removal ends");
+    unload(&host);
+    assert_clean(&sim);
+}

@@ -1,0 +1,86 @@
+//! Declaring imports, and the checks every call of one begins with.
+//!
+//! ```ignore
+//! imports! { IMPORTS: "ntoskrnl.exe" =>
+//!     /// Sets the event to the signaled state; returns the previous state.
+//!     [<= DISPATCH_LEVEL]
+//!     fn KeSetEvent(event: Guest<KEVENT>, increment: i32, wait: u8) -> i32 {
+//!         ...
+//!     }
+//! }
+//! ```
+//!
+//! Each function becomes an `extern "efiapi"` function that first enforces its IRQL limit (see [`enter`])
+//! and then runs its body. `IMPORTS` becomes a slice of [`Import`](super::table::Import)s.
+
+use crate::{
+    image::stack,
+    irql::{Irql, Limit},
+    thread::current::{Current, KERNEL_STACK_SIZE, current},
+    verifier::{codes::BugCheck, report::violation},
+};
+
+/// What every call of an import does first: stops threads of a dead host, checks the IRQL limit and
+/// the depth of the stack, charges the deterministic clock. Returns the calling thread.
+#[inline]
+pub fn enter(name: &'static str, limit: Limit) -> Current {
+    let current = current();
+    current.stop_if_dead();
+    current.world().clock.step(current.shared());
+    let used = stack::used_by_image();
+    if used > KERNEL_STACK_SIZE {
+        stack_overflow(used);
+    }
+    if !limit.allows(current.irql()) {
+        wrong_irql(name, limit, current.irql());
+    }
+    current
+}
+
+#[cold]
+fn wrong_irql(name: &str, limit: Limit, irql: Irql) -> ! {
+    violation(BugCheck::IRQL_NOT_LESS_OR_EQUAL, format!("{name} called at {irql}; allowed: {limit}"))
+}
+
+#[cold]
+fn stack_overflow(used: usize) -> ! {
+    violation(
+        BugCheck::UNEXPECTED_KERNEL_MODE_TRAP,
+        format!("kernel stack overflow: the image uses {used} bytes of {KERNEL_STACK_SIZE}"),
+    )
+}
+
+/// Declares imports; see the [module documentation](self).
+#[macro_export]
+macro_rules! imports {
+    ($table:ident: $module:literal => $(
+        $(#[$meta:meta])*
+        [$($limit:tt)*]
+        fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)? $body:block
+    )*) => {
+        $(
+            $(#[$meta])*
+            #[allow(non_snake_case, clippy::too_many_arguments)]
+            pub extern "efiapi" fn $name($($arg: $type),*) $(-> $ret)? {
+                let _ = $crate::import::enter(stringify!($name), $crate::imports!(@limit $($limit)*));
+                $body
+            }
+        )*
+
+        /// The imports declared in this module.
+        pub const $table: &[$crate::import::Import] = &[$(
+            $crate::import::Import {
+                module: $module,
+                name: stringify!($name),
+                limit: $crate::imports!(@limit $($limit)*),
+                address: || $name as *const () as usize,
+            },
+        )*];
+    };
+    (@limit any) => { $crate::irql::Limit::ANY };
+    (@limit <= DIRQL) => { $crate::irql::Limit::at_most($crate::irql::Irql::MAX_DEVICE_LEVEL) };
+    (@limit <= $level:ident) => { $crate::irql::Limit::at_most($crate::irql::Irql::$level) };
+    (@limit < $level:ident) => { $crate::irql::Limit::below($crate::irql::Irql::$level) };
+    (@limit >= $level:ident) => { $crate::irql::Limit::at_least($crate::irql::Irql::$level) };
+    (@limit == $level:ident) => { $crate::irql::Limit::exactly($crate::irql::Irql::$level) };
+}

@@ -1,0 +1,12 @@
+//! Functions that an image may import.
+//!
+//! | module | responsible for |
+//! | --- | --- |
+//! | [`table`] | one import, and the table an image is bound to |
+//! | [`enter`](mod@enter) | declaring imports, and the checks every call of one begins with |
+
+pub mod enter;
+pub mod table;
+
+pub use enter::enter;
+pub use table::{Import, ImportTable};

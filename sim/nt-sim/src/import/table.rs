@@ -1,0 +1,44 @@
+//! One import, and the table an image is bound to.
+
+use std::collections::HashMap;
+
+use crate::irql::Limit;
+
+/// One function that an image may import.
+#[derive(Clone, Copy)]
+pub struct Import {
+    /// The exporting module, as import tables name it: `"ntoskrnl.exe"`.
+    pub module: &'static str,
+    pub name: &'static str,
+    /// Levels at which the documentation allows the call.
+    pub limit: Limit,
+    /// Returns the address of the function; a function because addresses are no constants.
+    pub address: fn() -> usize,
+}
+
+/// Every import that can be bound, by module (lower case) and name.
+pub struct ImportTable {
+    imports: HashMap<(&'static str, &'static str), &'static Import>,
+}
+
+impl ImportTable {
+    /// Collects imports.
+    ///
+    /// # Panics
+    /// When two of them have the same module and name.
+    #[must_use]
+    pub fn new(imports: impl IntoIterator<Item = &'static Import>) -> Self {
+        let mut table = HashMap::new();
+        for import in imports {
+            let known = table.insert((import.module, import.name), import);
+            assert!(known.is_none(), "{}!{} is declared twice", import.module, import.name);
+        }
+        Self { imports: table }
+    }
+
+    /// Returns the import with this module (lower case) and name.
+    #[must_use]
+    pub fn find(&self, module: &str, name: &str) -> Option<&'static Import> {
+        self.imports.get(&(module, name)).copied()
+    }
+}

@@ -1,0 +1,12 @@
+//! The random numbers of a host, which a seed of the simulation repeats.
+
+use parking_lot::Mutex;
+
+use crate::{host::HostId, services::Slot, world::World};
+
+pub(crate) static RANDOM: Slot<Mutex<fastrand::Rng>> = Slot::new();
+
+/// Returns the generator of a new host.
+pub(super) fn generator(world: &World, host: HostId) -> Mutex<fastrand::Rng> {
+    Mutex::new(world.random(&format!("nt {}", host.0)))
+}

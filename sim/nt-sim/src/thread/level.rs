@@ -1,0 +1,82 @@
+//! Raising and lowering the IRQL, and running at a device level as an interrupt does.
+
+use super::current::{Thread, current};
+use crate::{
+    cpu::id::CpuId,
+    host::Host,
+    irql::Irql,
+    verifier::{codes::BugCheck, report::violation},
+};
+
+impl Thread {
+    /// Raises the IRQL; at `DISPATCH_LEVEL` and above the thread owns its CPU. Returns the old level.
+    /// Raising to a lower level is a violation.
+    pub fn raise(&self, level: Irql) -> Irql {
+        let old = self.irql.get();
+        if level < old {
+            violation(BugCheck::IRQL_NOT_GREATER_OR_EQUAL, format!("raising the IRQL from {old} to {level}"));
+        }
+        if old < Irql::DISPATCH_LEVEL
+            && level >= Irql::DISPATCH_LEVEL
+            && let Some(host) = self.try_host()
+        {
+            self.cpu.set(host.cpus.acquire(
+                &self.world().clock,
+                self.shared(),
+                self.cpu.get(),
+                self.pinned.get(),
+            ));
+        }
+        self.irql.set(level);
+        old
+    }
+
+    /// Lowers the IRQL; below `DISPATCH_LEVEL` the CPU is given up.
+    /// Lowering to a higher level is a violation.
+    pub fn lower(&self, level: Irql) {
+        let old = self.irql.get();
+        if level > old {
+            violation(BugCheck::IRQL_NOT_LESS_OR_EQUAL, format!("lowering the IRQL from {old} to {level}"));
+        }
+        if level < Irql::DISPATCH_LEVEL && old >= Irql::DISPATCH_LEVEL {
+            self.check_no_lock_held(level);
+            self.irql.set(level);
+            if !self.interrupt.get()
+                && let Some(host) = self.try_host()
+            {
+                host.cpus.release(&self.world().clock, self.cpu.get());
+            }
+        }
+        self.irql.set(level);
+    }
+
+    /// Runs `body` as an interrupt service routine would run: at a device level on `cpu`, above
+    /// whatever runs there.
+    pub fn interrupt<T>(&self, cpu: CpuId, level: Irql, body: impl FnOnce() -> T) -> T {
+        let before = (self.irql.replace(level), self.cpu.replace(cpu), self.interrupt.replace(true));
+        let result = body();
+        self.irql.set(before.0);
+        self.cpu.set(before.1);
+        self.interrupt.set(before.2);
+        result
+    }
+
+    #[inline]
+    fn check_no_lock_held(&self, level: Irql) {
+        let held = self.locks.borrow().len();
+        if held != 0 {
+            violation(
+                BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+                format!("lowering the IRQL to {level} with {held} spin lock(s) held"),
+            );
+        }
+    }
+}
+
+impl Host {
+    /// Runs an interrupt service routine on `cpu` at `level`, from the hardware thread: it
+    /// interrupts whatever runs there.
+    pub fn interrupt(&self, cpu: CpuId, level: Irql, routine: impl FnOnce() + Send + 'static) {
+        self.post(move || current().interrupt(cpu, level, routine));
+    }
+}

@@ -1,0 +1,17 @@
+//! Threads of the simulation.
+//!
+//! | module | responsible for |
+//! | --- | --- |
+//! | [`shared`] | identity, and the gate a thread is parked at |
+//! | [`current`] | the calling thread: its host, CPU and IRQL |
+//! | [`level`] | raising and lowering the IRQL, interrupts |
+//! | [`spawn`] | starting a thread and waiting for its end |
+
+pub mod current;
+pub mod level;
+pub mod shared;
+pub mod spawn;
+
+pub use current::{Current, HOST_STACK_SIZE, KERNEL_STACK_SIZE, STACK_SIZE, Thread, current, try_current};
+pub use shared::{ThreadId, ThreadShared};
+pub use spawn::{JoinHandle, Lost};

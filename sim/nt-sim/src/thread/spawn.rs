@@ -1,0 +1,136 @@
+//! Starting a thread and waiting for its end.
+
+use std::{
+    panic::{self, AssertUnwindSafe},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+
+use super::{
+    current::{STACK_SIZE, attach, current, detach},
+    shared::ThreadShared,
+};
+use crate::{
+    cpu::id::CpuId,
+    event::Event,
+    host::Host,
+    image::fault,
+    irql::Irql,
+    verifier::{codes::BugCheck, report::violation},
+    world::World,
+};
+
+/// A thread was lost: its host bug checked, lost power, or the simulation can make no progress.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    pub thread: String,
+    pub reason: String,
+}
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "thread '{}' is lost: {}", self.thread, self.reason)
+    }
+}
+
+impl std::error::Error for Lost {}
+
+/// A spawned thread's result to come.
+pub struct JoinHandle<T> {
+    name: String,
+    host: Option<Arc<Host>>,
+    result: Arc<Mutex<Option<std::thread::Result<T>>>>,
+    done: Event,
+}
+
+impl<T> JoinHandle<T> {
+    /// Waits for the thread's end. A panic of the thread goes on here.
+    ///
+    /// # Errors
+    /// [`Lost`] when the thread's host died first.
+    pub fn join(self) -> Result<T, Lost> {
+        loop {
+            if let Some(result) = self.result.lock().take() {
+                return result.map_err(|panic| panic::resume_unwind(panic));
+            }
+            let reason = if let Some(host) = &self.host
+                && host.is_dead()
+            {
+                format!("{} is dead", host.name())
+            } else if current().world().clock.is_stuck() {
+                "every thread of the simulation waits for ever".to_owned()
+            } else {
+                self.done.wait_any();
+                continue;
+            };
+            return Err(Lost { thread: self.name, reason });
+        }
+    }
+
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.result.lock().is_some()
+    }
+}
+
+/// Starts a thread of the simulation.
+pub(crate) fn spawn<T: Send + 'static>(
+    world: &Arc<World>,
+    host: Option<&Arc<Host>>,
+    cpu: CpuId,
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    let shared = Arc::new(ThreadShared::new(world.next_thread_id(), name));
+    let result = Arc::new(Mutex::new(None));
+    let handle = JoinHandle {
+        name: name.to_owned(),
+        host: host.cloned(),
+        result: result.clone(),
+        done: Event::new(world),
+    };
+    world.clock.register(&shared);
+    let (world, host, done) = (world.clone(), host.cloned(), handle.done.clone());
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .stack_size(STACK_SIZE)
+        .spawn(move || {
+            world.clock.begin(&shared);
+            let current = attach(shared.clone(), world.clone(), host, cpu);
+            fault::prepare_thread();
+            let outcome = panic::catch_unwind(AssertUnwindSafe(body));
+            if current.irql() != Irql::PASSIVE_LEVEL && outcome.is_ok() {
+                violation(
+                    BugCheck::IRQL_GT_ZERO_AT_SYSTEM_SERVICE,
+                    format!("thread '{}' ended at {}", shared.name, current.irql()),
+                );
+            }
+            *result.lock() = Some(outcome);
+            done.set();
+            detach();
+            world.clock.finish(&shared);
+        })
+        .expect("the machine has threads");
+    handle
+}
+
+impl Host {
+    /// Starts a system thread at `PASSIVE_LEVEL`.
+    pub fn spawn<T: Send + 'static>(
+        self: &Arc<Self>,
+        name: &str,
+        body: impl FnOnce() -> T + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.spawn_on(self.next_cpu(), name, body)
+    }
+
+    pub(crate) fn spawn_on<T: Send + 'static>(
+        self: &Arc<Self>,
+        cpu: CpuId,
+        name: &str,
+        body: impl FnOnce() -> T + Send + 'static,
+    ) -> JoinHandle<T> {
+        spawn(self.world(), Some(self), cpu, &format!("{} {name}", self.name()), body)
+    }
+}

@@ -1,0 +1,41 @@
+//! Reporting a violation of the calling thread.
+
+use std::sync::Arc;
+
+use super::{codes::BugCheck, verdict::Violation};
+use crate::{
+    image::{frame::Walk, stack},
+    thread::current::current,
+};
+
+/// Reports a violation of the calling thread and stops it for ever.
+///
+/// Must not be called while a host-side mutex is held.
+#[cold]
+pub fn violation(code: BugCheck, text: impl Into<String>) -> ! {
+    report(code, text.into(), stack::capture())
+}
+
+/// As [`violation`], with a stack that was walked elsewhere.
+#[cold]
+pub(crate) fn report(code: BugCheck, text: String, stack: Walk) -> ! {
+    let me = current();
+    let violation = Violation {
+        host: me.try_host().map_or_else(|| "(no host)".to_owned(), |host| host.name().to_owned()),
+        thread: me.name().to_owned(),
+        code,
+        text,
+        irql: me.irql(),
+        cpu: me.cpu(),
+        stack: stack::name(&stack),
+    };
+    let world = Arc::clone(me.world());
+    world.record(violation);
+    match me.try_host() {
+        Some(host) => {
+            host.die();
+            world.clock.park_forever(me.shared())
+        }
+        None => panic!("the harness broke a rule; see the verdict"),
+    }
+}
