@@ -1,4 +1,4 @@
-//! Capture files: pcap and pcapng, frames of Ethernet.
+//! Capture files of Ethernet frames: pcap and pcapng.
 
 use std::{
     fmt,
@@ -17,29 +17,29 @@ use pcap_file::{
     },
 };
 
-/// A frame as a capture file has it.
+/// A frame of a capture file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Captured {
-    /// Since 1970, or since whatever the writer of the file counted from.
+    /// Timestamp: since 1970, or since another origin that the writer of the file chose.
     pub time: Duration,
-    /// Bytes that the frame had on the wire; more than `data` when the capture cut it off.
+    /// Length on the wire in bytes; greater than that of `data` if the capture truncated the frame.
     pub length: usize,
     /// From the Ethernet header on, without frame check sequence.
     pub data: Vec<u8>,
-    /// What the writer of the file had to say about the frame.
+    /// The comment on the frame in a pcapng file.
     pub comment: Option<String>,
 }
 
-/// Why a capture cannot be read, or not any further.
+/// The reason why a capture cannot be read, or not to its end.
 #[derive(Debug)]
 pub enum Error {
-    /// There is no such file, or it cannot be read.
+    /// The file does not exist or cannot be read.
     Unreadable(PathBuf, std::io::Error),
-    /// The file is no pcap or pcapng file.
+    /// The file is neither pcap nor pcapng.
     NotACapture(PathBuf, String),
-    /// The file has frames of something else than Ethernet.
+    /// The file has frames of another link layer than Ethernet.
     NotEthernet(PathBuf, String),
-    /// The file ends in the middle of a frame, or its rest makes no sense. After so many frames.
+    /// The file ends within a frame, or is invalid, after this number of frames.
     Broken(PathBuf, u64, String),
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for Error {
                 write!(f, "{} has frames of {what}, not of Ethernet", path.display())
             }
             Self::Broken(path, frames, why) => {
-                write!(f, "{} cannot be read any further after {frames} frames: {why}", path.display())
+                write!(f, "{} cannot be read beyond its first {frames} frames: {why}", path.display())
             }
         }
     }
@@ -62,7 +62,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The frames of a file, in its order. Ends after an error.
+/// Iterator over the frames of a file. Ends after an error.
 pub struct Frames {
     path: PathBuf,
     format: Option<Format>,
@@ -77,13 +77,13 @@ enum Format {
 /// The first four bytes of a pcapng file, in either byte order.
 const SECTION_HEADER: [u8; 4] = [0x0A, 0x0D, 0x0D, 0x0A];
 
-/// Begins to read a capture.
+/// Opens a capture.
 ///
 /// # Errors
-/// Anything but [`Error::Broken`].
+/// All of [`Error`] except [`Error::Broken`].
 pub fn open(path: &Path) -> Result<Frames, Error> {
     let unreadable = |error| Error::Unreadable(path.into(), error);
-    let foreign = |error| Error::NotACapture(path.into(), reason(&error));
+    let not_a_capture = |error| Error::NotACapture(path.into(), reason(&error));
     let mut file = File::open(path).map_err(unreadable)?;
     if !file.metadata().map_err(unreadable)?.is_file() {
         return Err(Error::NotACapture(path.into(), "not a file".into()));
@@ -93,9 +93,9 @@ pub fn open(path: &Path) -> Result<Frames, Error> {
     file.rewind().map_err(unreadable)?;
     let file = BufReader::new(file);
     let format = if is_pcapng {
-        Format::PcapNg(PcapNgReader::new(file).map_err(foreign)?)
+        Format::PcapNg(PcapNgReader::new(file).map_err(not_a_capture)?)
     } else {
-        let reader = PcapReader::new(file).map_err(foreign)?;
+        let reader = PcapReader::new(file).map_err(not_a_capture)?;
         let link = reader.header().datalink;
         if link != DataLink::ETHERNET {
             return Err(Error::NotEthernet(path.into(), format!("{link:?}")));
@@ -105,10 +105,10 @@ pub fn open(path: &Path) -> Result<Frames, Error> {
     Ok(Frames { path: path.into(), format: Some(format), read: 0 })
 }
 
-/// All frames of a capture.
+/// Returns all frames of a capture.
 ///
 /// # Errors
-/// As [`open`], and [`Error::Broken`].
+/// See [`Error`].
 pub fn read(path: &Path) -> Result<Vec<Captured>, Error> {
     open(path)?.collect()
 }
@@ -146,12 +146,12 @@ impl From<PcapError> for Stop {
     }
 }
 
-/// What the reader's library says, for a person.
+/// Returns the reason that the pcap library gives, in words.
 fn reason(error: &PcapError) -> String {
     match error {
-        PcapError::IncompleteBuffer => "it is cut off".into(),
+        PcapError::IncompleteBuffer => "the file is truncated".into(),
         PcapError::IoError(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-            "it is cut off".into()
+            "the file is truncated".into()
         }
         PcapError::IoError(error) => error.to_string(),
         PcapError::InvalidField(what) => (*what).into(),
@@ -174,7 +174,8 @@ fn next_of_pcapng(reader: &mut PcapNgReader<BufReader<File>>) -> Result<Option<C
         let Some(block) = reader.next_block().transpose()? else { return Ok(None) };
         let Block::EnhancedPacket(packet) = block.into_owned() else { continue };
         let interface = reader.packet_interface(&packet);
-        let interface = interface.ok_or_else(|| Stop::Broken("a frame of no interface".into()))?;
+        let interface =
+            interface.ok_or_else(|| Stop::Broken("a frame has no interface description".into()))?;
         if interface.linktype != DataLink::ETHERNET {
             return Err(Stop::NotEthernet(format!("{:?}", interface.linktype)));
         }
@@ -186,7 +187,7 @@ fn next_of_pcapng(reader: &mut PcapNgReader<BufReader<File>>) -> Result<Option<C
             EnhancedPacketOption::Comment(text) => Some(text.to_string()),
             _ => None,
         });
-        // The library takes every unit for a nanosecond.
+        // The library treats every unit as a nanosecond.
         let units = u64::try_from(packet.timestamp.as_nanos()).unwrap_or(u64::MAX);
         return Ok(Some(Captured {
             time: time(units, resolution.unwrap_or(MICROSECONDS)),
@@ -197,10 +198,10 @@ fn next_of_pcapng(reader: &mut PcapNgReader<BufReader<File>>) -> Result<Option<C
     }
 }
 
-/// `if_tsresol` of interfaces that do not say.
+/// The default of `if_tsresol`.
 const MICROSECONDS: u8 = 6;
 
-/// What `units` are, by an interface's `if_tsresol`: a power of ten, or of two with the highest bit set.
+/// Converts `units` by an interface's `if_tsresol`: a power of ten, or of two if the highest bit is set.
 fn time(units: u64, resolution: u8) -> Duration {
     let exponent = u32::from(resolution & 0x7F);
     let per_second = match resolution & 0x80 {
@@ -216,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_of_time_are_what_the_interface_says() {
+    fn timestamps_use_the_resolution_of_the_interface() {
         assert_eq!(time(1_500_000, MICROSECONDS), Duration::from_millis(1500));
         assert_eq!(time(1_500, 9), Duration::from_nanos(1500));
         assert_eq!(time(3 << 19, 0x94), Duration::from_millis(1500));

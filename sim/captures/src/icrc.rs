@@ -1,24 +1,25 @@
-//! The invariant CRC by other means: a second opinion on what the engine sends.
+//! An independent check of the ICRC, to verify what the engine sends.
 //!
-//! Written from the specification alone (rocev2 §2), for one frame at a time: headers are copied and masked, and a
-//! library computes the CRC. Shares no line with `roce`, neither its parser nor its CRC.
+//! Written from the specification alone (rocev2 §2), for one frame at a time: headers are copied and masked, and the crate
+//! `crc32fast` computes the CRC. Shares no code with `roce-wire`, neither the parser nor the CRC.
 
-/// What an [`check`] found.
+/// The result of [`check`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opinion {
+pub enum IcrcCheck {
     /// Not a frame to UDP port 4791.
     NotRoce,
-    /// To that port, but not as long as its headers say.
-    Cut,
+    /// To that port, but shorter than its headers say.
+    Truncated,
     /// The ICRC is right.
-    Right,
-    /// It is not: what it should be, as it would stand on the wire.
-    Wrong { should_be: [u8; 4] },
+    Valid,
+    /// The ICRC is wrong. `expected` is the right one, in wire order.
+    Invalid { expected: [u8; 4] },
 }
 
-/// Looks at a frame, from its Ethernet header on.
+/// Checks the ICRC of a frame, from its Ethernet header on.
 //= rocev2 §2
-pub fn check(frame: &[u8]) -> Opinion {
+#[must_use]
+pub fn check(frame: &[u8]) -> IcrcCheck {
     let be16 = |at: usize| frame.get(at..at + 2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
     let (ethertype, ip_at) = match be16(12) {
         Some(0x8100) => (be16(16), 18),
@@ -29,20 +30,20 @@ pub fn check(frame: &[u8]) -> Opinion {
         Some(0x0800) if byte(ip_at) >> 4 == 4 && byte(ip_at + 9) == 17 => {
             let later_fragment = be16(ip_at + 6).is_some_and(|word| word & 0x1FFF != 0);
             if later_fragment {
-                return Opinion::NotRoce;
+                return IcrcCheck::NotRoce;
             }
             (true, ip_at + 4 * usize::from(byte(ip_at) & 0xF))
         }
         Some(0x86DD) if byte(ip_at) >> 4 == 6 && byte(ip_at + 6) == 17 => (false, ip_at + 40),
-        _ => return Opinion::NotRoce,
+        _ => return IcrcCheck::NotRoce,
     };
     if be16(udp_at + 2) != Some(4791) {
-        return Opinion::NotRoce;
+        return IcrcCheck::NotRoce;
     }
     let end = udp_at + usize::from(be16(udp_at + 4).unwrap_or(0));
     let (bth_at, icrc_at) = (udp_at + 8, end.saturating_sub(4));
     let (true, Some(stored)) = (icrc_at >= bth_at + 12, frame.get(icrc_at..end)) else {
-        return Opinion::Cut;
+        return IcrcCheck::Truncated;
     };
     let mut covered = frame[ip_at..icrc_at].to_vec();
     let masked: &[usize] = if is_v4 { &[1, 8, 10, 11] } else { &[1, 2, 3, 7] };
@@ -59,8 +60,8 @@ pub fn check(frame: &[u8]) -> Opinion {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&[0xFF; 8]);
     hasher.update(&covered);
-    let should_be = hasher.finalize().to_le_bytes();
-    if stored == should_be { Opinion::Right } else { Opinion::Wrong { should_be } }
+    let expected = hasher.finalize().to_le_bytes();
+    if stored == expected { IcrcCheck::Valid } else { IcrcCheck::Invalid { expected } }
 }
 
 #[cfg(test)]
@@ -84,37 +85,37 @@ mod tests {
 
     //= rocev2 §2
     #[test]
-    fn the_vectors_of_the_rules_are_right() {
+    fn example_frames_of_the_rules_are_valid() {
         for vector in VECTORS {
-            assert_eq!(check(&bytes(vector)), Opinion::Right);
+            assert_eq!(check(&bytes(vector)), IcrcCheck::Valid);
         }
     }
 
     //= rocev2 §2
     #[test]
-    fn a_flipped_bit_is_noticed_where_the_icrc_covers_it() {
+    fn flipped_bit_is_detected_where_the_icrc_covers_it() {
         let frame = bytes(VECTORS[0]);
         // Type of service, TTL, header checksum, UDP checksum, congestion bits of the BTH.
         let free = [15, 22, 24, 25, 40, 41, 46];
         for at in 14..frame.len() {
             let mut flipped = frame.clone();
             flipped[at] ^= 0x40;
-            let right = check(&flipped) == Opinion::Right;
-            assert_eq!(right, free.contains(&at), "byte {at}");
+            let valid = check(&flipped) == IcrcCheck::Valid;
+            assert_eq!(valid, free.contains(&at), "byte {at}");
         }
     }
 
     #[test]
-    fn what_is_short_or_foreign_is_told_apart() {
+    fn truncated_and_other_frames_are_distinguished() {
         let frame = bytes(VECTORS[2]);
-        assert_eq!(check(&frame[..frame.len() - 1]), Opinion::Cut);
-        assert_eq!(check(&frame[..40]), Opinion::NotRoce);
-        assert_eq!(check(&[]), Opinion::NotRoce);
+        assert_eq!(check(&frame[..frame.len() - 1]), IcrcCheck::Truncated);
+        assert_eq!(check(&frame[..40]), IcrcCheck::NotRoce);
+        assert_eq!(check(&[]), IcrcCheck::NotRoce);
         let mut padded = frame.clone();
         padded.extend([0; 9]);
-        assert_eq!(check(&padded), Opinion::Right, "Ethernet pads short frames");
+        assert_eq!(check(&padded), IcrcCheck::Valid, "Ethernet pads short frames");
         let mut other_port = frame;
         other_port[57] ^= 1;
-        assert_eq!(check(&other_port), Opinion::NotRoce);
+        assert_eq!(check(&other_port), IcrcCheck::NotRoce);
     }
 }

@@ -1,4 +1,4 @@
-//! The captures of Linux peers, and what is made of them on purpose.
+//! Decodes the captures of Linux peers, unchanged and with faults.
 
 use std::{
     fs,
@@ -8,11 +8,11 @@ use std::{
 use captures::{
     decode::{Content, Decoder, Fault, Frame},
     file::{self, Captured, Error},
-    icrc::{self, Opinion},
+    icrc::{self, IcrcCheck},
 };
 
 fn vectors() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../roce/tests/vectors/rxe")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/roce-wire/tests/vectors/rxe")
 }
 
 fn all() -> Vec<PathBuf> {
@@ -31,7 +31,7 @@ fn rping() -> Vec<Captured> {
     file::read(&vectors().join("rping_v4.pcap")).unwrap()
 }
 
-/// A file of the test's own with this content.
+/// Creates a temporary file with this content.
 fn scratch(name: &str, content: &[u8]) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::write(&path, content).unwrap();
@@ -39,7 +39,7 @@ fn scratch(name: &str, content: &[u8]) -> PathBuf {
 }
 
 #[test]
-fn every_frame_of_linux_is_right_in_every_respect() {
+fn frames_of_linux_have_no_faults() {
     let mut roce = 0;
     for path in all() {
         for frame in decode(&file::read(&path).unwrap()) {
@@ -52,28 +52,28 @@ fn every_frame_of_linux_is_right_in_every_respect() {
 
 //= rocev2 §2
 #[test]
-fn a_second_opinion_agrees_with_linux_about_every_icrc() {
-    let mut right = 0;
+fn independent_check_accepts_every_icrc_of_linux() {
+    let mut valid = 0;
     for path in all() {
         for frame in file::read(&path).unwrap() {
             match icrc::check(&frame.data) {
-                Opinion::Right => right += 1,
-                Opinion::NotRoce => {}
+                IcrcCheck::Valid => valid += 1,
+                IcrcCheck::NotRoce => {}
                 other => panic!("{}: {other:?}", path.display()),
             }
         }
     }
-    assert_eq!(right, 1264);
+    assert_eq!(valid, 1264);
 }
 
 #[test]
-fn a_session_of_rping_reads_like_this() {
+fn session_of_rping_is_decoded_to_text() {
     let lines: Vec<String> = decode(&rping()).iter().map(Frame::to_string).collect();
     insta::assert_snapshot!(lines.join("\n"));
 }
 
 #[test]
-fn scripts_get_one_object_a_frame() {
+fn frames_are_decoded_to_one_json_object_each() {
     let frames = decode(&rping());
     let lines: Vec<String> = frames.iter().map(|frame| serde_json::to_string(frame).unwrap()).collect();
     let shown = ["RDMA READ Request", "Acknowledge"].map(|name| format!("\"name\":\"{name}\""));
@@ -85,9 +85,9 @@ fn scripts_get_one_object_a_frame() {
 }
 
 #[test]
-fn a_changed_frame_is_found_out() {
+fn changed_frames_have_faults() {
     let rping = rping();
-    let frame = rping.iter().find(|frame| icrc::check(&frame.data) == Opinion::Right).unwrap();
+    let frame = rping.iter().find(|frame| icrc::check(&frame.data) == IcrcCheck::Valid).unwrap();
     let changed = |at: usize, xor: u8| {
         let mut frame = frame.clone();
         frame.data[at] ^= xor;
@@ -96,7 +96,7 @@ fn a_changed_frame_is_found_out() {
     let last = frame.data.len() - 1;
     assert!(matches!(changed(last, 1)[..], [Fault::Icrc { .. }]));
     assert!(matches!(changed(last - 20, 0x80)[..], [Fault::Icrc { .. }]));
-    // A reserved bit of the BTH under the ICRC, and one that the ICRC leaves out.
+    // A reserved bit of the BTH that the ICRC covers, and one that it does not.
     let bth = 14 + 20 + 8;
     assert!(matches!(changed(bth + 8, 1)[..], [Fault::Icrc { .. }, Fault::Reencoded { at: 50 }]));
     assert!(matches!(changed(bth + 4, 1)[..], [Fault::Reencoded { at: 46 }]));
@@ -105,14 +105,14 @@ fn a_changed_frame_is_found_out() {
 }
 
 #[test]
-fn a_frame_that_the_capture_cut_off_is_no_malformed_one() {
-    let mut frame = rping().into_iter().find(|frame| icrc::check(&frame.data) == Opinion::Right).unwrap();
+fn truncated_frame_is_not_malformed() {
+    let mut frame = rping().into_iter().find(|frame| icrc::check(&frame.data) == IcrcCheck::Valid).unwrap();
     frame.data.truncate(96);
     assert_eq!(decode(&[frame])[0].faults, [Fault::Cut { captured: 96 }]);
 }
 
 #[test]
-fn a_file_that_ends_early_says_how_far_it_was_good() {
+fn truncated_file_reports_the_number_of_readable_frames() {
     let whole = fs::read(vectors().join("rping_v4.pcap")).unwrap();
     let path = scratch("cut.pcap", &whole[..whole.len() - 1]);
     let frames: Vec<_> = file::open(&path).unwrap().collect();
@@ -124,9 +124,9 @@ fn a_file_that_ends_early_says_how_far_it_was_good() {
 }
 
 #[test]
-fn what_is_no_capture_is_refused_in_one_line() {
+fn other_files_are_rejected_with_one_line() {
     let garbage: Vec<u8> = (0..4096u32).map(|at| (at * 7 + 3) as u8).collect();
-    // The beginnings of both formats, and nothing of sense behind them.
+    // The magic numbers of both formats, followed by garbage.
     let pcap = [&[0xD4, 0xC3, 0xB2, 0xA1, 2, 0, 4, 0][..], &garbage].concat();
     let pcapng = [&[0x0A, 0x0D, 0x0D, 0x0A][..], &garbage].concat();
     for (name, content) in

@@ -1,4 +1,4 @@
-//! The engine in the place of either side of every capture.
+//! Replays every capture with the engine in place of either side.
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
 
 use captures::{
     file::{self, Captured},
-    replay::{self, Difference, Report, SCRIPTS},
+    replay::{self, Difference, Report, SETUPS},
 };
 
 fn root() -> PathBuf {
@@ -19,7 +19,7 @@ static REPORT: LazyLock<Report> =
     LazyLock::new(|| Report::of(&root().join("crates/roce-wire/tests/vectors/rxe"), "").unwrap());
 
 #[test]
-fn the_engine_says_what_linux_said_or_there_is_a_reason() {
+fn every_difference_from_linux_has_a_reason() {
     let unexplained: Vec<String> = REPORT
         .unexplained()
         .iter()
@@ -30,36 +30,36 @@ fn the_engine_says_what_linux_said_or_there_is_a_reason() {
 }
 
 #[test]
-fn every_reason_is_still_needed() {
-    assert_eq!(REPORT.idle_reasons(), [""; 0]);
+fn every_reason_covers_a_difference() {
+    assert_eq!(REPORT.unused_reasons(), [""; 0]);
 }
 
 #[test]
-fn every_difference_is_known() {
+fn differences_are_those_of_the_snapshot() {
     let mut detailed = Report::of(&root().join("crates/roce-wire/tests/vectors/rxe"), "").unwrap();
     detailed.detailed = true;
     insta::assert_snapshot!(detailed.to_string());
 }
 
 #[test]
-fn the_book_has_the_report() {
-    let book = fs::read_to_string(root().join("docs/replay.md")).unwrap_or_default();
+fn page_in_docs_is_up_to_date() {
+    let page = fs::read_to_string(root().join("docs/replay.md")).unwrap_or_default();
     assert!(
-        book == REPORT.markdown(),
+        page == REPORT.markdown(),
         "`cargo xtask replay --markdown > docs/replay.md` writes another page"
     );
 }
 
-/// The differences of both sides of rping's capture after `change` was done to its frames.
-fn after(change: impl Fn(&mut Vec<Captured>)) -> Vec<Difference> {
+/// Returns the differences of both sides of the capture of rping after `change`.
+fn differences_after(change: impl Fn(&mut Vec<Captured>)) -> Vec<Difference> {
     let directory = root().join("crates/roce-wire/tests/vectors/rxe");
     let mut frames = file::read(&directory.join("rping_v4.pcap")).unwrap();
     change(&mut frames);
-    let played = replay::play_frames(&frames, &SCRIPTS[0]).unwrap();
-    played.into_iter().flat_map(|side| side.differences).collect()
+    let results = replay::play_frames(&frames, &SETUPS[0]).unwrap();
+    results.into_iter().flat_map(|side| side.differences).collect()
 }
 
-/// Where the BTH begins.
+/// Offset of the BTH.
 const BTH: usize = 14 + 20 + 8;
 const ACKNOWLEDGE: u8 = 0x11;
 
@@ -68,11 +68,11 @@ fn acknowledgements(frames: &mut [Captured]) -> impl Iterator<Item = &mut Captur
 }
 
 #[test]
-fn a_host_that_said_something_else_is_noticed() {
-    assert_eq!(after(|_| ()), []);
-    let msn = after(|frames| acknowledgements(frames).next().unwrap().data[BTH + 15] ^= 1);
+fn changed_frames_of_the_host_are_differences() {
+    assert_eq!(differences_after(|_| ()), []);
+    let msn = differences_after(|frames| acknowledgements(frames).next().unwrap().data[BTH + 15] ^= 1);
     assert!(matches!(&msn[..], [Difference::Changed { fields, .. }] if fields == &["msn"]), "{msn:?}");
-    let silent = after(|frames| {
+    let silent = differences_after(|frames| {
         let last = frames.iter().rposition(|frame| frame.data.get(BTH) == Some(&ACKNOWLEDGE)).unwrap();
         frames.remove(last);
     });

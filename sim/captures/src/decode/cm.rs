@@ -1,4 +1,4 @@
-//! Messages of connection management, in words.
+//! Decoded connection management messages.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use roce_wire::{
 };
 use serde::Serialize;
 
-/// A message of connection management: the fields that a reader asks for.
+/// The fields of a connection management message that matter to a reader.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Cm {
     pub message: &'static str,
@@ -18,15 +18,15 @@ pub struct Cm {
     pub remote_id: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_id: Option<u64>,
-    /// Who asks: address and port, from the IP header of a REQ.
+    /// Address and port of the active side, from the IP CM header of a REQ.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qpn: Option<u32>,
-    /// What the receiver of the message begins sending with.
+    /// First PSN that the receiver of the message sends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub starting_psn: Option<u32>,
-    /// Bytes; 0 for a code that does not exist.
+    /// In bytes; 0 for an invalid code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path_mtu: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,7 +41,7 @@ pub struct Cm {
     pub srq: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_guid: Option<String>,
-    /// The message that a REJ or MRA is about.
+    /// The message that a REJ rejects or an MRA acknowledges.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,7 +50,7 @@ pub struct Cm {
     pub meaning: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_timeout: Option<u8>,
-    /// The consumer's, without the zeros at its end, in hexadecimal digits.
+    /// Private data of the consumer in hexadecimal, without trailing zeros.
     pub private_data: String,
 }
 

@@ -1,7 +1,7 @@
-//! A frame in words: what it is, as the engine reads it, and what is wrong with it.
+//! Decoded frames: the content as the engine reads it, and the faults.
 
 mod cm;
-mod other;
+mod non_roce;
 
 use std::{
     fmt::{self, Write as _},
@@ -16,62 +16,65 @@ use roce_wire::{
 use serde::Serialize;
 
 pub use self::cm::Cm;
-use crate::{file::Captured, icrc};
+use crate::{
+    file::Captured,
+    icrc::{self, IcrcCheck},
+};
 
-/// A frame of a capture, read.
+/// A decoded frame of a capture.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Frame {
-    /// From 1 on.
+    /// Number in the capture, from 1.
     pub frame: u64,
-    /// Since the first frame of the capture.
+    /// Time since the first frame of the capture.
     #[serde(rename = "time", serialize_with = "seconds")]
     pub time: Duration,
-    /// Bytes on the wire.
+    /// Length on the wire in bytes.
     pub length: usize,
-    /// Of the network layer where there is one, else of Ethernet.
+    /// IP address if the frame has one, else MAC address.
     pub source: String,
     pub destination: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
     #[serde(flatten)]
     pub content: Content,
-    /// What is wrong with it; empty for a frame that is as it should be, or somebody else's.
+    /// The faults of the frame; empty for a valid frame and for other protocols.
     pub faults: Vec<Fault>,
 }
 
-/// What is in a frame.
+/// The content of a frame.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "protocol")]
 pub enum Content {
     #[serde(rename = "RoCEv2")]
     Roce(Box<Roce>),
-    /// To the RoCEv2 port, and of no use.
+    /// A frame to the RoCEv2 port that is malformed.
     #[serde(rename = "RoCEv2 malformed")]
     Malformed,
-    /// Somebody else's.
+    /// A frame of another protocol.
     #[serde(rename = "other")]
     Other { what: String },
 }
 
-/// Something that is wrong with a RoCEv2 frame.
+/// A fault of a RoCEv2 frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "fault", rename_all = "kebab-case")]
 pub enum Fault {
-    /// The capture has only so many bytes of it.
+    /// The capture has only the first bytes of the frame.
     Cut { captured: usize },
-    /// Its headers do not fit together.
+    /// The headers are inconsistent.
     Malformed { why: &'static str },
     /// The ICRC is wrong.
-    Icrc { should_be: String },
-    /// The engine and the independent computation differ about the ICRC.
+    Icrc { expected: String },
+    /// The engine and the independent check disagree on the ICRC.
     Disputed,
-    /// Encoded again from what was read, it differs from this byte of the frame on.
+    /// Encoding the decoded headers again gives other bytes, from this offset on.
     Reencoded { at: usize },
 }
 
 /// A RoCEv2 packet.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[allow(clippy::struct_excessive_bools, reason = "they are the header's bits")]
+#[allow(clippy::struct_excessive_bools, reason = "the flags of the header")]
 pub struct Roce {
     pub source_port: u16,
     pub traffic_class: u8,
@@ -93,10 +96,10 @@ pub struct Roce {
     pub aeth: Option<Aeth>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub atomic: Option<Atomic>,
-    /// What an atomic operation found.
+    /// The original value that an atomic operation returns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub original: Option<u64>,
-    /// In hexadecimal digits.
+    /// In hexadecimal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub immediate: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,9 +108,9 @@ pub struct Roce {
     pub deth: Option<Deth>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cm: Option<Cm>,
-    /// Bytes, without pad bytes.
+    /// Length in bytes, without pad bytes.
     pub payload: usize,
-    /// Whether it is right.
+    /// Whether the ICRC is valid.
     pub icrc: bool,
 }
 
@@ -139,7 +142,7 @@ pub struct Deth {
     pub source_qp: u32,
 }
 
-/// Reads the frames of one capture, one after the other.
+/// Decodes the frames of one capture in order.
 #[derive(Debug, Default)]
 pub struct Decoder {
     frames: u64,
@@ -147,21 +150,23 @@ pub struct Decoder {
 }
 
 impl Decoder {
+    /// Returns a decoder for a new capture.
+    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What the next frame is.
+    /// Decodes the next frame.
     pub fn frame(&mut self, captured: &Captured) -> Frame {
         self.frames += 1;
         let time = captured.time.saturating_sub(*self.start.get_or_insert(captured.time));
         let bytes = &captured.data;
-        let (mut source, mut destination) = other::ends(bytes);
+        let (mut source, mut destination) = non_roce::addresses(bytes);
         let mut faults = Vec::new();
         let content = match Packet::parse(bytes) {
             Ok(packet) => {
                 (source, destination) = (packet.source().to_string(), packet.destination().to_string());
-                faults.extend(opinions(bytes, &packet));
+                faults.extend(icrc_fault(bytes, &packet));
                 if let Some(at) = difference(bytes, &packet) {
                     faults.push(Fault::Reencoded { at });
                 }
@@ -175,39 +180,40 @@ impl Decoder {
                 faults.push(Fault::Malformed { why: reason.name() });
                 Content::Malformed
             }
-            Err(ParseError::NotRoce) => Content::Other { what: other::what(bytes) },
+            Err(ParseError::NotRoce) => Content::Other { what: non_roce::describe(bytes) },
         };
         let (frame, length, comment) = (self.frames, captured.length, captured.comment.clone());
         Frame { frame, time, length, source, destination, comment, content, faults }
     }
 }
 
-/// What the engine and the independent computation say about the ICRC.
-fn opinions(bytes: &[u8], packet: &Packet<'_>) -> Option<Fault> {
+/// Checks the ICRC by the engine and by the independent check.
+fn icrc_fault(bytes: &[u8], packet: &Packet<'_>) -> Option<Fault> {
     let engine = [Crc::table(), Crc::detect()].map(|crc| packet.icrc_valid(crc));
     match icrc::check(bytes) {
-        icrc::Opinion::Right if engine == [true, true] => None,
-        icrc::Opinion::Wrong { should_be } if engine == [false, false] => {
-            Some(Fault::Icrc { should_be: hex(&should_be) })
+        IcrcCheck::Valid if engine == [true, true] => None,
+        IcrcCheck::Invalid { expected } if engine == [false, false] => {
+            Some(Fault::Icrc { expected: hex(&expected) })
         }
         _ => Some(Fault::Disputed),
     }
 }
 
-/// Where the frame differs from what the packet becomes when it is encoded again.
+/// Returns the offset at which the frame differs from the packet when encoded again.
 fn difference(bytes: &[u8], packet: &Packet<'_>) -> Option<usize> {
     let again = encode(packet);
-    // What Ethernet pads with is no part of the packet.
+    // Ethernet padding is not part of the packet.
     let same = bytes.get(..again.len()).is_some_and(|bytes| bytes == again);
     let first = || again.iter().zip(bytes).position(|(a, b)| a != b).unwrap_or(bytes.len());
     (!same).then(first)
 }
 
-/// The packet, encoded from its summaries.
+/// Encodes a packet from its header summaries.
+#[must_use]
 pub fn encode(packet: &Packet<'_>) -> Vec<u8> {
     let eth = EthRepr::parse(&packet.eth());
     let mut bytes = vec![0; eth.header_len()];
-    // The buffer is as long as the header asks for.
+    // Cannot fail: the buffer has the length of the header.
     let _ = eth.emit(&mut bytes);
     match packet.ip() {
         Ip::V4(ip) => {
@@ -244,7 +250,8 @@ pub fn encode(packet: &Packet<'_>) -> Vec<u8> {
     bytes
 }
 
-/// The message of connection management that the packet carries, if it does.
+/// Returns the connection management message that the packet carries, if any.
+#[must_use]
 pub fn datagram(packet: &Packet<'_>) -> Option<(MadHeaderRepr, CmMessage)> {
     packet.deth()?;
     let mad = Mad::new_checked(packet.payload()).ok()?;
@@ -381,7 +388,7 @@ impl fmt::Display for Fault {
         match self {
             Self::Cut { captured } => write!(f, "CUT by the capture to {captured} bytes"),
             Self::Malformed { why } => write!(f, "MALFORMED: {why}"),
-            Self::Icrc { should_be } => write!(f, "ICRC should be {should_be}"),
+            Self::Icrc { expected } => write!(f, "ICRC should be {expected}"),
             Self::Disputed => write!(f, "ICRC DISPUTED: two computations differ"),
             Self::Reencoded { at } => write!(f, "REENCODED frame differs from byte {at} on"),
         }

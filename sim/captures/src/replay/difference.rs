@@ -1,40 +1,40 @@
-//! Where two sequences of frames differ.
+//! Differences between two sequences of frames.
 
 use std::fmt;
 
-use super::said::Said;
+use super::normalized::NormalizedFrame;
 
-/// Something in which the engine differs from the host of the capture.
+/// A difference between the engine and the host of the capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Difference {
-    /// The host said this, the engine did not.
-    Missing(Said),
-    /// The engine said this, the host did not.
-    Extra(Said),
-    /// Both said this, but for some fields.
-    Changed { host: Said, engine: Said, fields: Vec<&'static str> },
-    /// Something about the engine's consumer: a request that could not be posted, data that came out wrong.
+    /// The host sent this frame, the engine did not.
+    Missing(NormalizedFrame),
+    /// The engine sent this frame, the host did not.
+    Extra(NormalizedFrame),
+    /// Both sent this frame, with different `fields`.
+    Changed { host: NormalizedFrame, engine: NormalizedFrame, fields: Vec<&'static str> },
+    /// An error of the engine's consumer: a request could not be posted, or data is wrong.
     Consumer(String),
 }
 
-/// Compares what a host said with what the engine said in its place, in order.
+/// Compares the frames of a host with those that the engine sent in its place.
 ///
-/// Returns how many frames agree, and the differences in their order.
-pub fn compare(host: &[Said], engine: &[Said]) -> (usize, Vec<Difference>) {
+/// Returns the number of equal frames, and the differences in order.
+pub fn compare(host: &[NormalizedFrame], engine: &[NormalizedFrame]) -> (usize, Vec<Difference>) {
     let matched = longest_common(host, engine);
     let (mut at_host, mut at_engine) = (0, 0);
     let mut differences = Vec::new();
     let ends = [(host.len(), engine.len())];
     for (next_host, next_engine) in matched.iter().copied().chain(ends) {
-        between(&host[at_host..next_host], &engine[at_engine..next_engine], &mut differences);
+        compare_gap(&host[at_host..next_host], &engine[at_engine..next_engine], &mut differences);
         (at_host, at_engine) = (next_host + 1, next_engine + 1);
     }
     (matched.len(), differences)
 }
 
-/// Pairs of places of a longest common subsequence.
-fn longest_common(host: &[Said], engine: &[Said]) -> Vec<(usize, usize)> {
-    // `longest[i][j]`: of what is left from there on.
+/// Returns the pairs of indices of a longest common subsequence.
+fn longest_common(host: &[NormalizedFrame], engine: &[NormalizedFrame]) -> Vec<(usize, usize)> {
+    // `longest[i][j]`: the length of the subsequence from there on.
     let mut longest = vec![vec![0u32; engine.len() + 1]; host.len() + 1];
     for i in (0..host.len()).rev() {
         for j in (0..engine.len()).rev() {
@@ -60,13 +60,14 @@ fn longest_common(host: &[Said], engine: &[Said]) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// Differences between two stretches without anything in common: frames of one kind about the same are taken for
-/// changed ones, in order.
-fn between(host: &[Said], engine: &[Said], differences: &mut Vec<Difference>) {
-    let mut left: Vec<Option<&Said>> = engine.iter().map(Some).collect();
+/// Adds the differences between two sequences without a common frame. Frames of one kind with the same PSN count as
+/// changed.
+fn compare_gap(host: &[NormalizedFrame], engine: &[NormalizedFrame], differences: &mut Vec<Difference>) {
+    let mut left: Vec<Option<&NormalizedFrame>> = engine.iter().map(Some).collect();
     for host in host {
-        let twin = left.iter_mut().find(|engine| engine.is_some_and(|engine| is_twin(host, engine)));
-        differences.push(match twin.and_then(Option::take) {
+        let counterpart =
+            left.iter_mut().find(|engine| engine.is_some_and(|engine| is_counterpart(host, engine)));
+        differences.push(match counterpart.and_then(Option::take) {
             Some(engine) => {
                 let (host, engine) = (host.clone(), engine.clone());
                 let fields = changed(&host, &engine);
@@ -78,14 +79,15 @@ fn between(host: &[Said], engine: &[Said], differences: &mut Vec<Difference>) {
     differences.extend(left.into_iter().flatten().cloned().map(Difference::Extra));
 }
 
-fn is_twin(host: &Said, engine: &Said) -> bool {
+fn is_counterpart(host: &NormalizedFrame, engine: &NormalizedFrame) -> bool {
     let same_kind = host.class == engine.class && (host.psn.is_some() || host.name == engine.name);
     same_kind && host.conn == engine.conn && host.psn == engine.psn
 }
 
-fn changed(host: &Said, engine: &Said) -> Vec<&'static str> {
-    let value =
-        |said: &Said, name: &str| said.fields.iter().find(|(n, _)| *n == name).map(|(_, v)| v.clone());
+fn changed(host: &NormalizedFrame, engine: &NormalizedFrame) -> Vec<&'static str> {
+    let value = |frame: &NormalizedFrame, name: &str| {
+        frame.fields.iter().find(|(n, _)| *n == name).map(|(_, v)| v.clone())
+    };
     let mut names: Vec<&'static str> = Vec::new();
     if host.name != engine.name {
         names.push("opcode");
@@ -108,8 +110,8 @@ impl fmt::Display for Difference {
             Self::Extra(engine) => write!(f, "+ {engine}"),
             Self::Changed { host, engine, fields } => {
                 write!(f, "~ {host}")?;
-                let value = |said: &Said, name: &str| {
-                    let field = said.fields.iter().find(|(n, _)| *n == name);
+                let value = |frame: &NormalizedFrame, name: &str| {
+                    let field = frame.fields.iter().find(|(n, _)| *n == name);
                     field.map_or("-".into(), |(_, value)| value.clone())
                 };
                 for name in fields {
@@ -135,32 +137,32 @@ mod tests {
 
     use super::*;
 
-    fn said(psn: u32, msn: u32) -> Said {
+    fn ack(psn: u32, msn: u32) -> NormalizedFrame {
         let fields = vec![("msn", msn.to_string())];
         let (name, class) = ("Acknowledge", Class::Response);
-        Said { conn: Some(0), name, class, psn: Some(psn), fields, payload: Vec::new() }
+        NormalizedFrame { conn: Some(0), name, class, psn: Some(psn), fields, payload: Vec::new() }
     }
 
     #[test]
-    fn what_is_alike_is_counted_around_what_is_not() {
-        let host = [said(0, 1), said(1, 2), said(2, 3)];
+    fn equal_frames_are_counted_around_differences() {
+        let host = [ack(0, 1), ack(1, 2), ack(2, 3)];
         assert_eq!(compare(&host, &host), (3, vec![]));
-        let (alike, found) = compare(&host, &[said(0, 1), said(2, 3)]);
-        assert_eq!((alike, found), (2, vec![Difference::Missing(said(1, 2))]));
-        let (alike, found) = compare(&host, &[said(0, 1), said(1, 2), said(1, 2), said(2, 3)]);
-        assert_eq!((alike, found), (3, vec![Difference::Extra(said(1, 2))]));
+        let (equal, found) = compare(&host, &[ack(0, 1), ack(2, 3)]);
+        assert_eq!((equal, found), (2, vec![Difference::Missing(ack(1, 2))]));
+        let (equal, found) = compare(&host, &[ack(0, 1), ack(1, 2), ack(1, 2), ack(2, 3)]);
+        assert_eq!((equal, found), (3, vec![Difference::Extra(ack(1, 2))]));
     }
 
     #[test]
-    fn the_same_frame_with_another_field_is_a_changed_one() {
-        let (alike, found) = compare(&[said(0, 1), said(1, 2)], &[said(0, 1), said(1, 9)]);
-        let changed = Difference::Changed { host: said(1, 2), engine: said(1, 9), fields: vec!["msn"] };
-        assert_eq!((alike, found), (1, vec![changed]));
+    fn frame_with_another_field_is_changed() {
+        let (equal, found) = compare(&[ack(0, 1), ack(1, 2)], &[ack(0, 1), ack(1, 9)]);
+        let changed = Difference::Changed { host: ack(1, 2), engine: ack(1, 9), fields: vec!["msn"] };
+        assert_eq!((equal, found), (1, vec![changed]));
     }
 
     #[test]
-    fn order_matters() {
-        let (alike, found) = compare(&[said(0, 1), said(1, 2)], &[said(1, 2), said(0, 1)]);
-        assert_eq!((alike, found.len()), (1, 2), "{found:?}");
+    fn swapped_frames_are_a_difference() {
+        let (equal, found) = compare(&[ack(0, 1), ack(1, 2)], &[ack(1, 2), ack(0, 1)]);
+        assert_eq!((equal, found.len()), (1, 2), "{found:?}");
     }
 }

@@ -1,26 +1,26 @@
-//! Captures of Linux peers, played again with the engine in the place of either side.
+//! Replays captures of Linux peers with the engine in place of either side.
 //!
-//! For each capture and each side, an engine hears what that side heard, when it heard it, and its consumer asks for
-//! what that side's consumer asked for. What the engine says is compared with what the host said: frame by frame, in
-//! the order of each connection. So is what its consumer finds in memory. A difference is a bug, or stands in a
-//! table with its reason.
+//! For each capture and each side, an engine receives the frames that this side received, at the same times, and its
+//! consumer makes the requests that this side's consumer made. The frames that the engine sends are compared with those
+//! that the host sent, in the order of each connection. The contents of memory are compared, too. A difference is a
+//! defect, or is listed with its reason.
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | `story` | finds out from the frames who talked, and what the consumers asked for |
-//! | `script` | what the frames do not tell: losses behind the place of capture, how consumers were set up |
-//! | `player` | drives the engine, and translates the numbers that each side chooses |
-//! | `said` | a frame without what each side may choose |
-//! | `difference`, `reasons` | where two sequences differ, and why they may |
+//! | `infer` | infers hosts, connections and consumer requests from the frames |
+//! | `setup` | facts that the frames do not show: losses behind the capture point, settings of the consumers |
+//! | `player` | drives the engine, and translates the identifiers that each side chooses |
+//! | `normalized` | a frame without the fields that each side may choose |
+//! | `difference`, `reasons` | how two sequences differ, and why they may |
 
 mod difference;
+mod infer;
 mod memory;
+mod normalized;
 mod player;
 mod reasons;
 mod report;
-mod said;
-mod script;
-mod story;
+mod setup;
 
 use std::path::Path;
 
@@ -28,72 +28,72 @@ use anyhow::{Context as _, Result};
 
 pub use self::{
     difference::Difference,
+    normalized::NormalizedFrame,
     reasons::{REASONS, Reason},
     report::Report,
-    said::Said,
-    script::{SCRIPTS, Script},
+    setup::{CaptureSetup, SETUPS},
 };
-use self::{player::Player, story::Story};
+use self::{infer::Scenario, player::Player};
 use crate::file::{self, Captured};
 
 type Lock = parking_lot::RawMutex;
 
-/// How one side of one capture went.
+/// The result of replaying one side of one capture.
 #[derive(Debug)]
-pub struct Played {
+pub struct SideResult {
     pub capture: &'static str,
-    /// 0 for the side that the capture was taken at.
+    /// 0 for the side at which the capture was taken.
     pub side: usize,
-    /// Frames of the host.
+    /// Number of frames that the host sent.
     pub frames: usize,
-    /// Frames that the engine said alike.
-    pub alike: usize,
+    /// Number of frames that the engine sent equally.
+    pub equal: usize,
     pub differences: Vec<Difference>,
-    /// How the requests and receives of the engine's consumer ended.
+    /// Completions of the engine's consumer, counted by status.
     pub outcomes: String,
 }
 
-/// Plays both sides of a capture in `directory`.
+/// Replays both sides of a capture in `directory`.
 ///
 /// # Errors
-/// When the capture cannot be read or understood, or the engine refuses what it must not refuse.
-pub fn play(directory: &Path, script: &Script) -> Result<[Played; 2]> {
-    let path = directory.join(script.capture).with_extension("pcap");
-    play_frames(&file::read(&path)?, script).with_context(|| format!("{}", path.display()))
+/// If the capture cannot be read or interpreted, or the engine rejects a valid operation.
+pub fn play(directory: &Path, setup: &CaptureSetup) -> Result<[SideResult; 2]> {
+    let path = directory.join(setup.capture).with_extension("pcap");
+    play_frames(&file::read(&path)?, setup).with_context(|| format!("{}", path.display()))
 }
 
-/// Plays both sides of a capture whose frames these are.
+/// Replays both sides of a capture, given by its frames.
 ///
 /// # Errors
 /// As [`play`].
-pub fn play_frames(capture: &[Captured], script: &Script) -> Result<[Played; 2]> {
-    let story = Story::of(capture)?;
+pub fn play_frames(capture: &[Captured], setup: &CaptureSetup) -> Result<[SideResult; 2]> {
+    let scenario = Scenario::infer(capture)?;
     let mut sides = Vec::new();
     for side in 0..2 {
-        let player = Player::new(&story, script, side);
-        let performance = player.and_then(Player::play)?;
-        let of_host = story.frames.iter().filter(|spoken| spoken.from == side);
-        let host: Vec<Said> = of_host
-            .map(|spoken| {
-                let conn = spoken.conn.map(|at| (at, &story.conns[at]));
-                Said::of(&spoken.packet(), side, conn, None)
+        let player = Player::new(&scenario, setup, side);
+        let outcome = player.and_then(Player::play)?;
+        let of_host = scenario.frames.iter().filter(|frame| frame.from == side);
+        let host: Vec<NormalizedFrame> = of_host
+            .map(|frame| {
+                let conn = frame.conn.map(|at| (at, &scenario.conns[at]));
+                NormalizedFrame::new(&frame.packet(), side, conn, None)
             })
             .collect();
-        // Connections have nothing to do with each other, and neither has their order.
-        let (mut alike, mut differences) = (0, Vec::new());
-        for conn in (0..story.conns.len()).map(Some).chain([None]) {
-            let about = |said: &&Said| said.conn == conn;
-            let of_host: Vec<Said> = host.iter().filter(about).cloned().collect();
-            let of_engine: Vec<Said> = performance.said.iter().filter(about).cloned().collect();
+        // Frames of different connections have no order among each other.
+        let (mut equal, mut differences) = (0, Vec::new());
+        for conn in (0..scenario.conns.len()).map(Some).chain([None]) {
+            let of_conn = |frame: &&NormalizedFrame| frame.conn == conn;
+            let of_host: Vec<NormalizedFrame> = host.iter().filter(of_conn).cloned().collect();
+            let of_engine: Vec<NormalizedFrame> = outcome.sent.iter().filter(of_conn).cloned().collect();
             let (same, found) = difference::compare(&of_host, &of_engine);
-            alike += same;
+            equal += same;
             differences.extend(found);
         }
-        differences.extend(performance.complaints.into_iter().map(Difference::Consumer));
-        let outcomes = performance.outcomes.iter().map(|(what, count)| format!("{count} {what}"));
+        differences.extend(outcome.errors.into_iter().map(Difference::Consumer));
+        let outcomes = outcome.completions.iter().map(|(what, count)| format!("{count} {what}"));
         let outcomes = outcomes.collect::<Vec<_>>().join(", ");
-        let (capture, frames) = (script.capture, host.len());
-        sides.push(Played { capture, side, frames, alike, differences, outcomes });
+        let (capture, frames) = (setup.capture, host.len());
+        sides.push(SideResult { capture, side, frames, equal, differences, outcomes });
     }
     sides.try_into().ok().context("two sides")
 }

@@ -1,25 +1,26 @@
-//! Why the engine may differ from Linux where it does: the whole list.
+//! The permitted differences between the engine and Linux, each with its reason.
 //!
-//! A reason covers differences of one shape in the captures that it names, and no others.
+//! A reason covers differences of one kind in the captures that it names, and no others.
 
 use roce_wire::{Class, Syndrome};
 
 use super::difference::Difference;
 
-/// Why something differs.
+/// The reason of a kind of difference.
 #[derive(Debug)]
 pub struct Reason {
-    /// For the report.
+    /// Short name in the report: a predicate of "The engine".
     pub name: &'static str,
-    /// For whoever asks.
+    /// The explanation.
     pub why: &'static str,
-    /// Where it applies: capture and side.
+    /// The captures and sides to which it applies.
     pub(super) places: &'static [(&'static str, usize)],
     covers: fn(&Difference) -> bool,
 }
 
 impl Reason {
-    /// The reason for a difference of this side of this capture, if it has one.
+    /// Returns the reason that covers a difference of this side of this capture, if any.
+    #[must_use]
     pub fn of(capture: &str, side: usize, difference: &Difference) -> Option<&'static Self> {
         REASONS.iter().find(|reason| reason.places.contains(&(capture, side)) && (reason.covers)(difference))
     }
@@ -28,13 +29,13 @@ impl Reason {
 const A: usize = 0;
 const B: usize = 1;
 
-/// Every reason there is.
+/// All reasons.
 pub const REASONS: &[Reason] = &[
     Reason {
-        name: "asks for acknowledgement elsewhere",
-        why: "When to ask for an acknowledgement inside a message is the requester's choice (rocev2 §5). Linux asks \
-              with the 66th packet since it asked last; the engine every 32nd number, and with the first packet that \
-              it sends again, so that a second loss shows early.",
+        name: "requests acknowledgments at other packets",
+        why: "The requester chooses which packets of a message request an acknowledgment (rocev2 §5). Linux \
+              requests one with the 66th packet after the last request; the engine with every 32nd PSN, and \
+              with the first packet of a retransmission, to detect a second loss early.",
         places: &[
             ("sizes", A),
             ("long_write_ack_request", A),
@@ -53,9 +54,10 @@ pub const REASONS: &[Reason] = &[
         },
     },
     Reason {
-        name: "sends again sooner",
-        why: "Linux waits 2.3 s for an answer, as its connection manager asks for. The engine asks after a few round \
-              trips, or after 16 ms while it knows of none, and then in growing pauses: always with one packet.",
+        name: "retransmits earlier",
+        why: "Linux waits 2.3 s for a response, which is the timeout that its connection manager negotiates. \
+              The engine retransmits after a few round trips, or after 16 ms while it has not measured one, \
+              and then with growing intervals, always one packet.",
         places: &[
             ("loss_write_last", A),
             ("loss_ack", A),
@@ -66,18 +68,19 @@ pub const REASONS: &[Reason] = &[
         covers: |difference| matches!(difference, Difference::Extra(engine) if engine.class == Class::Request),
     },
     Reason {
-        name: "asks with one packet",
-        why: "When nothing comes back, Linux sends everything again at once. The engine sends the oldest packet, whose \
-              answer tells what else is missing (rocev2 §7 asks for no more). The recorded peer's answer has that it \
-              missed nothing.",
+        name: "retransmits one packet after a timeout",
+        why: "After a timeout, Linux retransmits all unacknowledged packets. The engine retransmits the oldest \
+              packet; the response shows which others are missing (rocev2 §7 requires no more). Here the \
+              recorded peer acknowledges all packets.",
         places: &[("loss_write_last", A), ("loss_ack", A), ("loss_nak", A), ("corrupt_icrc", A)],
         covers: |difference| matches!(difference, Difference::Missing(host) if host.class == Class::Request),
     },
     Reason {
-        name: "keeps what comes after a gap",
-        why: "Linux drops packets behind a missing one, and sends all of them again. The engine keeps those of the same \
-              message and acknowledges them when the missing one comes; and it trusts that the peer has done so until \
-              that proves wrong. What Linux then sends again is a duplicate, and answered as such (rocev2 §6).",
+        name: "keeps packets that arrive out of order",
+        why: "Linux drops packets after a missing one and retransmits all of them. The engine keeps those of \
+              the same message and acknowledges them when the missing packet arrives; as a requester it \
+              assumes the same of its peer, until that proves wrong. The packets that Linux retransmits are \
+              then duplicates and are answered as such (rocev2 §6).",
         places: &[("loss_write_middle", A), ("loss_write_middle", B), ("loss_nak", B)],
         covers: |difference| match difference {
             Difference::Missing(host) => host.class == Class::Request,
@@ -89,30 +92,31 @@ pub const REASONS: &[Reason] = &[
         },
     },
     Reason {
-        name: "acknowledges unasked",
-        why: "An acknowledgement that nobody asked for is allowed (rocev2 §6). Linux asks for one in 66 packets, and \
-              waits for its timer when that is lost; the engine gives one after 32 packets in any case.",
+        name: "sends unsolicited acknowledgments",
+        why: "A responder may acknowledge without a request (rocev2 §6). Linux requests an acknowledgment once \
+              in 66 packets, and waits for its timeout when that is lost; the engine sends one after 32 \
+              packets in any case.",
         places: &[("long_write_ack_request", B)],
         covers: |difference| matches!(difference, Difference::Extra(engine) if engine.name == "Acknowledge"),
     },
     Reason {
-        name: "sees the gap inside a READ",
-        why: "A READ response behind the expected one shows that one was lost. The engine asks again at once, as rocev2 \
-              §7 recommends; Linux waits for its timeout. The recorded peer answers only then, so that the engine's \
-              own timeout passes once more.",
+        name: "detects a lost READ response at once",
+        why: "A READ response with a later PSN than expected shows that one was lost. The engine repeats the \
+              request at once, as rocev2 §7 recommends; Linux waits for its timeout. The recorded peer \
+              responds only then, so that the engine's own timeout expires once more.",
         places: &[("loss_read_response_middle", A)],
         covers: |difference| matches!(difference, Difference::Extra(engine) if engine.name == "RDMA READ Request"),
     },
     Reason {
-        name: "says what was lost before the place of capture",
-        why: "Linux said it too: the frame was dropped on purpose between its sender and the place of capture.",
+        name: "sends frames that were lost before the capture point",
+        why: "Linux sent this frame, too: it was dropped on purpose between its sender and the capture point.",
         places: &[("loss_ack", B), ("loss_nak", B), ("loss_read_response_middle", B)],
         covers: |difference| matches!(difference, Difference::Extra(engine) if engine.class == Class::Response),
     },
     Reason {
-        name: "begins the rest of a READ with First",
-        why: "The answer to a READ that is asked for again begins with First (rocev2 §6); Linux goes on with Middle. The \
-              engine accepts both.",
+        name: "starts a repeated READ response with First",
+        why: "The response to a repeated READ request starts with First (rocev2 §6); Linux continues with \
+              Middle. The engine accepts both.",
         places: &[("loss_read_response_middle", B)],
         covers: |difference| match difference {
             Difference::Changed { host, engine, .. } => {
@@ -122,9 +126,10 @@ pub const REASONS: &[Reason] = &[
         },
     },
     Reason {
-        name: "says one NAK for what found no receive",
-        why: "After an RNR NAK, Linux answers the packet behind with a sequence NAK. It was sent before the requester \
-              could know, and the requester has to come back to the earlier one anyhow: the engine says nothing.",
+        name: "sends no sequence NAK after an RNR NAK",
+        why: "After an RNR NAK, Linux answers the next packet with a sequence NAK. The requester sent that \
+              packet before it received the RNR NAK, and will go back to the earlier packet anyway: the engine \
+              sends nothing.",
         places: &[("rnr_then_ok", B)],
         covers: |difference| {
             matches!(difference, Difference::Missing(host)
@@ -132,23 +137,23 @@ pub const REASONS: &[Reason] = &[
         },
     },
     Reason {
-        name: "calls a long SEND invalid",
-        why: "A SEND that is longer than its receive is an invalid request (rocev2 §6). Linux says remote operational \
-              error.",
+        name: "reports a long SEND as an invalid request",
+        why: "A SEND that is longer than its receive is an invalid request (rocev2 §6). Linux reports a remote \
+              operational error.",
         places: &[("nak_send_too_long", B)],
-        covers: |difference| refuses_with(difference, "NAK, invalid request"),
+        covers: |difference| responds_with(difference, "NAK, invalid request"),
     },
     Reason {
-        name: "reports congestion",
-        why: "A packet that a switch has marked is answered by a CNP, at most one in 50 us and queue pair (rocev2 §14). \
-              Linux has none.",
+        name: "sends CNPs",
+        why: "The engine answers a packet with a congestion mark by a CNP, at most one in 50 us for each queue \
+              pair (rocev2 §14). Linux does not implement CNPs.",
         places: &[("ecn_marked", B)],
         covers: |difference| matches!(difference, Difference::Extra(engine) if engine.name == "CNP"),
     },
     Reason {
-        name: "refuses atomics",
-        why: "NDK has no atomic operations. The engine refuses them as invalid requests, which ends the connection; its \
-              own consumers cannot post them.",
+        name: "rejects atomics",
+        why: "NDK has no atomic operations. The engine rejects them as invalid requests, which ends the \
+              connection; its own consumers cannot post them.",
         places: &[
             ("atomic_bw", A),
             ("atomic_bw", B),
@@ -160,13 +165,13 @@ pub const REASONS: &[Reason] = &[
         covers: |difference| match difference {
             Difference::Missing(_) => true,
             Difference::Consumer(what) => what == "Atomic cannot be posted",
-            _ => refuses_with(difference, "NAK, invalid request"),
+            _ => responds_with(difference, "NAK, invalid request"),
         },
     },
     Reason {
         name: "posts no immediate data",
-        why: "NDK's requests have no immediate data; the engine takes it from peers. The replay posts the same request \
-              without; only a SEND can ask for a solicited event then.",
+        why: "NDK requests have no immediate data; the engine accepts it from peers. The replay posts the same \
+              request without immediate data; only a SEND can then request a solicited event.",
         places: &[("immediate", A), ("immediate_v6", A), ("zero_length", A)],
         covers: |difference| match difference {
             Difference::Changed { fields, .. } => {
@@ -176,16 +181,16 @@ pub const REASONS: &[Reason] = &[
         },
     },
     Reason {
-        name: "refuses to invalidate with a NAK",
-        why: "The key is that of ordinary memory, which a peer cannot take back: remote access error (rocev2 §9). Linux \
-              refuses as well, and acknowledges all the same.",
+        name: "rejects an invalidation with a NAK",
+        why: "The key belongs to a memory region, which a peer cannot invalidate: remote access error (rocev2 \
+              §9). Linux rejects it as well, but acknowledges the SEND.",
         places: &[("send_invalidate_bad_key", B)],
-        covers: |difference| refuses_with(difference, "NAK, remote access error"),
+        covers: |difference| responds_with(difference, "NAK, remote access error"),
     },
     Reason {
-        name: "ends a broken connection itself",
-        why: "A queue pair in error takes its connection with it: the engine says goodbye at once. In Linux that is the \
-              program's business.",
+        name: "disconnects when the queue pair fails",
+        why: "When a queue pair enters the error state, the engine disconnects at once. In Linux the \
+              application does that.",
         places: &[
             ("atomic_bw", B),
             ("atomic_cas_faa", B),
@@ -203,17 +208,17 @@ pub const REASONS: &[Reason] = &[
         covers: |difference| matches!(difference, Difference::Extra(engine) if engine.name == "CM DREQ"),
     },
     Reason {
-        name: "answers a crossing goodbye",
-        why: "Both sides said goodbye at once. The engine answers the peer's with DREP, in case its own was lost; Linux \
-              takes it for the end.",
+        name: "answers a crossing DREQ",
+        why: "Both sides sent a DREQ at the same time. The engine answers that of the peer with a DREP, in \
+              case its own was lost; Linux treats it as the end.",
         places: &[("rdma_client_server", A)],
         covers: |difference| matches!(difference, Difference::Extra(engine) if engine.name == "CM DREP"),
     },
     Reason {
-        name: "repeats messages by its own clock",
-        why: "The engine repeats REQ and DREQ every 1.1 s, Linux every 6.2 s; the engine gives up a goodbye after 8 and a \
-              request after 16 of them. So it repeats more often while the recorded peer is silent, and less often \
-              where that is silent for a minute.",
+        name: "retransmits CM messages at its own intervals",
+        why: "The engine retransmits REQ and DREQ every 1.1 s, Linux every 6.2 s; the engine sends a DREQ at \
+              most 8 times and a REQ at most 16 times. It therefore sends more messages while the recorded \
+              peer is silent, and fewer where that is silent for a minute.",
         places: &[
             ("cm_loss_req", A),
             ("cm_loss_rep", A),
@@ -229,8 +234,8 @@ pub const REASONS: &[Reason] = &[
     },
 ];
 
-/// Whether the engine answers with this syndrome what the host answered otherwise.
-fn refuses_with(difference: &Difference, syndrome: &str) -> bool {
+/// Returns whether the engine sent this syndrome where the host sent another response.
+fn responds_with(difference: &Difference, syndrome: &str) -> bool {
     match difference {
         Difference::Changed { engine, .. } => engine.fields.contains(&("syndrome", syndrome.into())),
         _ => false,

@@ -1,4 +1,4 @@
-//! What came of all captures, for people and for the book.
+//! The report of all captures, as text and as a page of the documentation.
 
 use std::{
     collections::BTreeMap,
@@ -8,56 +8,60 @@ use std::{
 
 use anyhow::Result;
 
-use super::{Difference, Played, REASONS, Reason, SCRIPTS, play};
+use super::{Difference, REASONS, Reason, SETUPS, SideResult, play};
 
-/// How the engine did in the place of the hosts of all captures.
+/// The results of all captures.
 pub struct Report {
-    played: Vec<[Played; 2]>,
-    /// List each difference, not only how many there are of a kind.
+    results: Vec<[SideResult; 2]>,
+    /// Whether the text lists each difference, or only their number by reason.
     pub detailed: bool,
 }
 
 impl Report {
-    /// Plays the captures in `directory` whose name contains `only`.
+    /// Replays the captures in `directory` whose name contains `only`.
     ///
     /// # Errors
     /// As [`play`].
     pub fn of(directory: &Path, only: &str) -> Result<Self> {
-        let scripts = SCRIPTS.iter().filter(|script| script.capture.contains(only));
-        let played = scripts.map(|script| play(directory, script)).collect::<Result<_>>()?;
-        Ok(Self { played, detailed: false })
+        let setups = SETUPS.iter().filter(|setup| setup.capture.contains(only));
+        let results = setups.map(|setup| play(directory, setup)).collect::<Result<_>>()?;
+        Ok(Self { results, detailed: false })
     }
 
-    /// How many captures were played.
+    /// Returns the number of captures.
+    #[must_use]
     pub fn captures(&self) -> usize {
-        self.played.len()
+        self.results.len()
     }
 
-    fn sides(&self) -> impl Iterator<Item = &Played> {
-        self.played.iter().flatten()
+    fn sides(&self) -> impl Iterator<Item = &SideResult> {
+        self.results.iter().flatten()
     }
 
-    /// Differences that no reason covers.
-    pub fn unexplained(&self) -> Vec<(&Played, &Difference)> {
+    /// Returns the differences that no reason covers.
+    #[must_use]
+    pub fn unexplained(&self) -> Vec<(&SideResult, &Difference)> {
         let all = self.sides().flat_map(|side| side.differences.iter().map(move |found| (side, found)));
         all.filter(|(side, found)| Reason::of(side.capture, side.side, found).is_none()).collect()
     }
 
-    /// Places where a reason is said to apply and covers nothing.
-    pub fn idle_reasons(&self) -> Vec<String> {
-        let mut idle = Vec::new();
+    /// Returns the places that a reason names and where it covers no difference.
+    #[must_use]
+    pub fn unused_reasons(&self) -> Vec<String> {
+        let mut unused = Vec::new();
         for reason in REASONS {
             for &(capture, number) in reason.places {
                 let mut sides = self.sides().filter(|side| (side.capture, side.side) == (capture, number));
                 if !sides.any(|side| side.reasons().contains_key(&Some(reason.name))) {
-                    idle.push(format!("{} {capture} {}", reason.name, LETTERS[number]));
+                    unused.push(format!("{} {capture} {}", reason.name, LETTERS[number]));
                 }
             }
         }
-        idle
+        unused
     }
 
-    /// The page of the book.
+    /// Returns docs/replay.md.
+    #[must_use]
     pub fn markdown(&self) -> String {
         let mut page = INTRODUCTION.to_owned();
         // Writing to a string does not fail.
@@ -68,7 +72,7 @@ impl Report {
     fn write_reasons(&self, page: &mut String) -> fmt::Result {
         writeln!(page, "\n## Differences and their reasons\n")?;
         for Reason { name, why, .. } in REASONS {
-            let count = |side: &Played| side.reasons().get(&Some(*name)).copied();
+            let count = |side: &SideResult| side.reasons().get(&Some(*name)).copied();
             let places = self.sides().filter_map(|side| Some((side, count(side)?)));
             let places =
                 places.map(|(side, count)| format!("`{}` {} ({count})", side.capture, side.letter()));
@@ -79,50 +83,51 @@ impl Report {
     }
 
     fn write_table(&self, page: &mut String) -> fmt::Result {
-        writeln!(page, "\n## Frames alike\n")?;
-        writeln!(page, "Of those that the host said; and how the engine's consumer fared.\n")?;
+        writeln!(page, "\n## Equal frames\n")?;
+        writeln!(
+            page,
+            "Frames of the host that the engine sent equally, and the completions of the engine's consumer.\n"
+        )?;
         writeln!(page, "| capture | a | b | consumer at a | consumer at b |")?;
         writeln!(page, "| --- | --- | --- | --- | --- |")?;
-        for [a, b] in &self.played {
-            let alike = |side: &Played| format!("{} of {}", side.alike, side.frames);
+        for [a, b] in &self.results {
+            let equal = |side: &SideResult| format!("{} of {}", side.equal, side.frames);
             let none =
-                |side: &Played| if side.outcomes.is_empty() { "-".into() } else { side.outcomes.clone() };
-            writeln!(page, "| `{}` | {} | {} | {} | {} |", a.capture, alike(a), alike(b), none(a), none(b))?;
+                |side: &SideResult| if side.outcomes.is_empty() { "-".into() } else { side.outcomes.clone() };
+            writeln!(page, "| `{}` | {} | {} | {} | {} |", a.capture, equal(a), equal(b), none(a), none(b))?;
         }
         Ok(())
     }
 }
 
-/// What the README of the captures calls the sides.
+/// The names of the sides in the README of the captures.
 const LETTERS: [&str; 2] = ["a", "b"];
 
 const INTRODUCTION: &str = "\
 # Replay
 
 The captures in `crates/roce-wire/tests/vectors` were taken between two Linux hosts, a and b. `cargo xtask replay` puts the
-engine in the place of either: it hears what that host heard, when the host heard it, and its consumer asks for what the
-host's program asked for. Everything that the engine says is compared with what the host said, frame by frame in the
-order of each connection: opcode, PSN, acknowledgement request, solicited event, syndrome, MSN, address, key, length,
-immediate data, payload; of connection management identifiers, queue pair, first PSN, MTU, limits on READs, retries,
-private data, reasons. What READs bring, what receives hold and what the peer's WRITEs leave in memory is compared with
-the captures, too.
+engine in place of either host. The engine receives the frames that the host received, at the same times, and its consumer
+makes the requests that the host's program made. The frames that the engine sends are compared with those of the host, in
+the order of each connection: opcode, PSN, acknowledge request, solicited event, syndrome, MSN, address, key, length,
+immediate data, payload; in CM messages identifiers, queue pair, starting PSN, MTU, READ limits, retry counts, private data
+and reasons. The data of READs, of receives, and of the peer's WRITEs in memory is compared with the capture, too.
 
-Numbers that each side chooses for itself are translated: queue pair numbers, first PSNs, keys, communication and
-transaction identifiers. Not compared is what no peer goes by: IPv4 identification, UDP source port, time limits of
-connection management, and when a frame was said. The engine is set up as the host was: ACK timeout, RNR timer and
-retries are those of the capture. Connections of programs that exchanged their numbers over TCP are made by connection
-management first.
+Identifiers that each side chooses are translated: queue pair numbers, starting PSNs, keys, communication and transaction
+identifiers. Fields that no peer depends on are not compared: IPv4 identification, UDP source port, CM timeouts, and the
+time at which a frame was sent. The engine has the settings of the host: ACK timeout, RNR timer and retry counts are those
+of the capture. For programs that exchanged their queue pair numbers over TCP, the replay first connects by CM.
 
-This page is written by `cargo xtask replay --markdown`; a test holds it to what the replay finds, and fails when a
-difference has no reason.
+This page is written by `cargo xtask replay --markdown`. A test compares it with the replay, and fails if a difference has
+no reason.
 ";
 
-impl Played {
+impl SideResult {
     fn letter(&self) -> &'static str {
         LETTERS[self.side]
     }
 
-    /// How many differences have which reason.
+    /// Returns the number of differences by reason; `None` for those without one.
     fn reasons(&self) -> BTreeMap<Option<&'static str>, usize> {
         let mut reasons = BTreeMap::new();
         for found in &self.differences {
@@ -136,8 +141,8 @@ impl Played {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for side in self.sides() {
-            let Played { capture, frames, alike, .. } = side;
-            write!(f, "{capture:<26} {}  {alike:>3} of {frames:>3} alike", side.letter())?;
+            let SideResult { capture, frames, equal, .. } = side;
+            write!(f, "{capture:<26} {}  {equal:>3} of {frames:>3} equal", side.letter())?;
             for (reason, count) in side.reasons() {
                 write!(f, "; {count} {}", reason.unwrap_or("UNEXPLAINED"))?;
             }
@@ -149,13 +154,13 @@ impl fmt::Display for Report {
                 }
             }
         }
-        let (frames, alike) = self.sides().fold((0, 0), |(f, a), side| (f + side.frames, a + side.alike));
+        let (frames, equal) = self.sides().fold((0, 0), |(f, a), side| (f + side.frames, a + side.equal));
         let differences: usize = self.sides().map(|side| side.differences.len()).sum();
         let unexplained = self.unexplained().len();
         writeln!(
             f,
-            "{} captures, {frames} frames: {alike} alike, {differences} differences, {unexplained} without a reason",
-            self.played.len()
+            "{} captures, {frames} frames: {equal} equal, {differences} differences, {unexplained} without a reason",
+            self.results.len()
         )
     }
 }

@@ -1,4 +1,4 @@
-//! The consumer of the side that is played: asks for what the capture's asked for, and looks at what comes of it.
+//! The consumer of the replayed side: performs the actions of the capture's consumer and checks the results.
 
 use std::collections::BTreeMap;
 
@@ -14,30 +14,30 @@ use roce_wire::{
 
 use super::{Player, Shared, failed};
 use crate::replay::{
-    script::{Fate, Nth},
-    story::{Asked, Conn, Message, Spoken},
+    infer::{Conn, ConsumerAction, Message, RoceFrame},
+    setup::{Fate, Nth},
 };
 
-/// Marks contexts of receives.
+/// Flag of receive contexts.
 const RECEIVE: u64 = 1 << 63;
 
 impl Player<'_> {
-    /// Registers what the peer reads and writes, at the addresses that it knows.
-    pub(super) fn share(&mut self) -> Result<()> {
+    /// Registers the memory that the peer accesses, at the addresses that it uses.
+    pub(super) fn register_shared(&mut self) -> Result<()> {
         let mut ranges = BTreeMap::<u32, (u64, u64)>::new();
         let mut windows = BTreeMap::<u32, u32>::new();
         let peer = 1 - self.side;
-        for (at, conn) in self.story.conns.iter().enumerate() {
-            let told = probe_buffer(conn, self.side);
-            if let Some((address, key, length)) = told {
+        for (at, conn) in self.scenario.conns.iter().enumerate() {
+            let announced = probe_buffer(conn, self.side);
+            if let Some((address, key, length)) = announced {
                 ranges.insert(key, (address, address + u64::from(length)));
             }
             for message in &conn.messages[peer] {
-                if message.length == 0 || message.key == 0 || self.was_refused(at, message) {
+                if message.length == 0 || message.key == 0 || self.was_rejected(at, message) {
                     continue;
                 }
-                if let Some((_, key, _)) = told {
-                    // Another key to the same buffer can only be that of a window.
+                if let Some((_, key, _)) = announced {
+                    // Another key to the same buffer must be that of a memory window.
                     if key != message.key {
                         windows.insert(key, message.key);
                     }
@@ -52,8 +52,8 @@ impl Player<'_> {
             let memory = self.memory(start, (end - start) as usize, Access::all())?;
             let written = vec![None; memory.len()];
             let window = match windows.get(&key) {
-                Some(name) => {
-                    Some((*name, self.engine.create_window(self.pd).map_err(failed("window"))?, false))
+                Some(key) => {
+                    Some((*key, self.engine.create_window(self.pd).map_err(failed("window"))?, false))
                 }
                 None => None,
             };
@@ -62,7 +62,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Binds the windows, by requests on the connection's queue pair.
+    /// Binds the memory windows by requests on the queue pair of the connection.
     fn bind(&mut self, at: usize) -> Result<()> {
         for shared in &mut self.shared {
             let Some((_, window, bound)) = shared.window.as_mut().filter(|(.., bound)| !bound) else {
@@ -86,27 +86,27 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Whether the host of the capture refused the message's key.
-    pub(super) fn was_refused(&self, conn: usize, message: &Message) -> bool {
-        self.story.frames.iter().any(|spoken| {
-            let packet = spoken.packet();
+    /// Returns whether the host of the capture rejected the key of the message.
+    pub(super) fn was_rejected(&self, conn: usize, message: &Message) -> bool {
+        self.scenario.frames.iter().any(|frame| {
+            let packet = frame.packet();
             let psn = || self.conn(conn).relative(1 - self.side, packet.bth().psn());
-            spoken.from == self.side
-                && spoken.conn == Some(conn)
+            frame.from == self.side
+                && frame.conn == Some(conn)
                 && packet.aeth().is_some_and(|aeth| aeth.syndrome() == Syndrome(0x62))
                 && psn() == message.first
         })
     }
 
-    /// As many receives as messages will take.
+    /// Posts one receive for each message that will consume one.
     pub(super) fn post_receives(&mut self) -> Result<()> {
         let peer = 1 - self.side;
-        for at in 0..self.story.conns.len() {
-            let messages = self.conn(at).messages[peer].iter().filter(|message| message.takes_receive());
+        for at in 0..self.scenario.conns.len() {
+            let messages = self.conn(at).messages[peer].iter().filter(|message| message.consumes_receive());
             for longest in messages.map(|message| message.data.len()).collect::<Vec<_>>() {
-                let asked = self.script.receive_length.filter(|_| self.side == 1);
-                // In a shared queue, any message may come into any receive.
-                let length = asked.unwrap_or(if self.srq.is_some() { 4096 } else { longest as u32 });
+                let fixed = self.setup.receive_length.filter(|_| self.side == 1);
+                // In a shared receive queue, any message may use any receive.
+                let length = fixed.unwrap_or(if self.srq.is_some() { 4096 } else { longest as u32 });
                 let memory = self.memory(0x10_0000, length as usize, Access::LOCAL_WRITE)?;
                 let context = RECEIVE | self.receives.len() as u64;
                 let request = RecvRequest { context, sges: &[memory.sge(length)] };
@@ -122,11 +122,11 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Listens where the host of the capture had a consumer listening.
+    /// Listens on the ports on which the host of the capture listened.
     pub(super) fn listen(&mut self) -> Result<()> {
         let mut ports = Vec::new();
-        for conn in &self.story.conns {
-            let listened = conn.rep.is_some() || conn.refused == Some(RejReason::CONSUMER);
+        for conn in &self.scenario.conns {
+            let listened = conn.rep.is_some() || conn.rejected == Some(RejReason::CONSUMER);
             if conn.active == Some(1 - self.side)
                 && listened
                 && let Some(port) = conn.req.as_ref().and_then(|req| req.service_id.to_port())
@@ -140,8 +140,8 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// The consumer answers what it is told.
-    pub(super) fn follow(&mut self, id: ConnId, event: &ConnEvent) {
+    /// Handles a connection event.
+    pub(super) fn on_event(&mut self, id: ConnId, event: &ConnEvent) {
         let now = self.now;
         match event {
             ConnEvent::Request(request) => {
@@ -151,8 +151,8 @@ impl Player<'_> {
                         && conn.active == Some(1 - self.side)
                         && req.is_some_and(|req| source_port(&req.private_data) == Some(request.remote_port))
                 };
-                let Some((at, conn)) = self.story.conns.iter().enumerate().find(is_it) else {
-                    return self.complain(format!("a request of a stranger: {request:?}"));
+                let Some((at, conn)) = self.scenario.conns.iter().enumerate().find(is_it) else {
+                    return self.error(format!("unexpected connection request: {request:?}"));
                 };
                 self.live[at].conn = Some(id);
                 let Some(rep) = &conn.rep else { return };
@@ -160,18 +160,18 @@ impl Player<'_> {
                 let accept = AcceptSpec { reads, private_data: &rep.private_data, context: 0 };
                 let accepted = self.engine.accept(now, id, &self.live[at].qp, &accept);
                 if let Err(error) = accepted {
-                    self.complain(format!("cannot accept: {error:?}"));
+                    self.error(format!("cannot accept: {error:?}"));
                 }
                 if self.side == 1 {
-                    self.late_receives = self.script.receives_after.map(|time| now + time);
+                    self.late_receives = self.setup.receives_after.map(|time| now + time);
                 }
             }
             ConnEvent::Replied { .. } => {
                 if let Err(error) = self.engine.complete(now, id) {
-                    self.complain(format!("cannot complete: {error:?}"));
+                    self.error(format!("cannot complete: {error:?}"));
                 }
             }
-            ConnEvent::Established { .. } if self.script.breaks => {
+            ConnEvent::Established { .. } if self.setup.flushes => {
                 if let Some(live) = self.live.iter().find(|live| live.conn == Some(id)) {
                     self.engine.flush(&live.qp);
                 }
@@ -180,35 +180,37 @@ impl Player<'_> {
         }
     }
 
-    /// The consumer asks for what the capture's asked for.
-    pub(super) fn ask(&mut self, at: usize, asked: &Asked) {
-        let result = match asked {
-            Asked::Connect => self.connect(at),
-            Asked::Reject(data) => self.with_id(at, |player, id| {
+    /// Performs an action of the capture's consumer.
+    pub(super) fn perform(&mut self, at: usize, action: &ConsumerAction) {
+        let result = match action {
+            ConsumerAction::Connect => self.connect(at),
+            ConsumerAction::Reject(data) => self.with_id(at, |player, id| {
                 player.engine.reject(player.now, id, data).map_err(failed("reject"))
             }),
-            Asked::GiveUp => self.with_id(at, |player, id| {
+            ConsumerAction::Abandon => self.with_id(at, |player, id| {
                 player.engine.release(player.now, id);
                 Ok(())
             }),
-            Asked::Disconnect => self.with_id(at, |player, id| {
+            ConsumerAction::Disconnect => self.with_id(at, |player, id| {
                 player.engine.disconnect(player.now, id).map_err(failed("disconnect"))
             }),
-            Asked::Post(_) if self.live[at].stopped => Ok(()),
-            Asked::Post(_) if self.script.posts_at_once && self.side == 0 => self.post_all(at),
-            Asked::Post(number) => self.bind(at).and_then(|()| self.post(at, *number, SendFlags::empty())),
+            ConsumerAction::Post(_) if self.live[at].stopped => Ok(()),
+            ConsumerAction::Post(_) if self.setup.posts_at_once && self.side == 0 => self.post_all(at),
+            ConsumerAction::Post(number) => {
+                self.bind(at).and_then(|()| self.post(at, *number, SendFlags::empty()))
+            }
         };
         if let Err(error) = result {
-            self.complain(format!("{error:#}"));
+            self.error(format!("{error:#}"));
         }
     }
 
     pub(super) fn with_id(&self, at: usize, work: impl FnOnce(&Self, ConnId) -> Result<()>) -> Result<()> {
-        work(self, self.live[at].conn.context("there is no connection")?)
+        work(self, self.live[at].conn.context("the connection does not exist")?)
     }
 
     pub(super) fn path(&self) -> Path {
-        let [local, remote] = [self.side, 1 - self.side].map(|side| self.story.hosts[side]);
+        let [local, remote] = [self.side, 1 - self.side].map(|side| self.scenario.hosts[side]);
         Path::new(local.mac, remote.mac, local.ip, remote.ip)
     }
 
@@ -230,7 +232,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// All requests of a connection, the first time; nothing after that.
+    /// Posts all requests of a connection at the first call; does nothing afterwards.
     pub(super) fn post_all(&mut self, at: usize) -> Result<()> {
         let count = self.conn(at).messages[self.side].len();
         if !self.reads.is_empty() {
@@ -258,7 +260,7 @@ impl Player<'_> {
             }
         };
         let mut flags = flags;
-        // Only a SEND can be solicited; a WRITE with immediate is posted as a plain one.
+        // Only a SEND can be solicited; a WRITE with immediate data is posted as an RDMA WRITE.
         flags.set(SendFlags::SOLICITED, message.solicited && message.operation() == Operation::Send);
         let is_read = matches!(operation, Posted::Read { .. });
         let access = if is_read { Access::LOCAL_WRITE } else { Access::empty() };
@@ -274,18 +276,18 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// What a READ of `asker` brought in the capture.
-    pub(super) fn read_data(&self, at: usize, asker: usize, message: &Message) -> Vec<u8> {
+    /// Returns the data that a READ of `requester` returned in the capture.
+    pub(super) fn read_data(&self, at: usize, requester: usize, message: &Message) -> Vec<u8> {
         let conn = self.conn(at);
         let mut data = vec![0; message.length as usize];
-        for spoken in
-            self.story.frames.iter().filter(|spoken| spoken.from != asker && spoken.conn == Some(at))
+        for frame in
+            self.scenario.frames.iter().filter(|frame| frame.from != requester && frame.conn == Some(at))
         {
-            let packet = spoken.packet();
+            let packet = frame.packet();
             if packet.info().class != Class::Response || packet.info().operation != Operation::Read {
                 continue;
             }
-            let into = conn.relative(asker, packet.bth().psn()).wrapping_sub(message.first);
+            let into = conn.relative(requester, packet.bth().psn()).wrapping_sub(message.first);
             let offset = into as usize * conn.mtu.bytes();
             if into < message.packets
                 && let Some(place) = data.get_mut(offset..offset + packet.payload().len())
@@ -296,17 +298,17 @@ impl Player<'_> {
         data
     }
 
-    /// The consumer has its memory ready for a request: a READ finds what it found in the capture, except for what
-    /// the peer wrote there itself.
-    pub(super) fn before_request(&mut self, at: usize, spoken: &Spoken) {
-        let packet = spoken.packet();
-        let (Some(number), Class::Request) = (spoken.conn, packet.info().class) else { return };
+    /// Prepares memory for a request of the peer: a READ must find the data that it found in the capture, except for bytes
+    /// that the peer wrote itself.
+    pub(super) fn prepare_memory(&mut self, at: usize, frame: &RoceFrame) {
+        let packet = frame.packet();
+        let (Some(number), Class::Request) = (frame.conn, packet.info().class) else { return };
         let conn = self.conn(number);
         let peer = 1 - self.side;
         let psn = conn.relative(peer, packet.bth().psn());
         let within = |message: &&Message| psn.wrapping_sub(message.first) < message.packets;
         let Some(message) = conn.messages[peer].iter().find(within) else { return };
-        if self.was_refused(number, message) {
+        if self.was_rejected(number, message) {
             return;
         }
         let data = match message.operation() {
@@ -315,12 +317,13 @@ impl Player<'_> {
             _ => Vec::new(),
         };
         let is_write = message.operation() == Operation::Write;
-        if packet.info().last && message.takes_receive() && self.is_first_time(at, spoken) {
+        if packet.info().last && message.consumes_receive() && self.is_first_arrival(at, frame) {
             let data = if is_write { Vec::new() } else { message.data.clone() };
             self.expected.push(data);
         }
         let offset = if is_write { (psn - message.first) as usize * conn.mtu.bytes() } else { 0 };
-        let Some(shared) = self.shared.iter_mut().find(|shared| shared.key(message.key).is_some()) else {
+        let Some(shared) = self.shared.iter_mut().find(|shared| shared.engine_key(message.key).is_some())
+        else {
             return;
         };
         let Some(start) = message.address.checked_sub(shared.memory.base()) else { return };
@@ -335,32 +338,32 @@ impl Player<'_> {
         }
     }
 
-    /// Whether no earlier frame that arrived had the same number.
-    pub(super) fn is_first_time(&self, at: usize, spoken: &Spoken) -> bool {
-        let psn = spoken.packet().bth().psn();
+    /// Returns whether no earlier frame that arrived had the same PSN.
+    pub(super) fn is_first_arrival(&self, at: usize, frame: &RoceFrame) -> bool {
+        let psn = frame.packet().bth().psn();
         let (mut rc, mut first) = (0, true);
-        for earlier in &self.story.frames[..at] {
+        for earlier in &self.scenario.frames[..at] {
             let packet = earlier.packet();
-            if earlier.from != spoken.from || packet.info().class == Class::Datagram {
+            if earlier.from != frame.from || packet.info().class == Class::Datagram {
                 continue;
             }
             rc += 1;
-            let fate = if earlier.from == 0 { self.script.fate(Nth::Rc(rc)) } else { None };
+            let fate = if earlier.from == 0 { self.setup.fate(Nth::Rc(rc)) } else { None };
             let arrived = !matches!(fate, Some(Fate::Lost | Fate::Corrupted));
-            let same = earlier.conn == spoken.conn && packet.bth().psn() == psn;
+            let same = earlier.conn == frame.conn && packet.bth().psn() == psn;
             first &= !(arrived && same && packet.info().class == Class::Request);
         }
         first
     }
 
-    /// What the peer wrote has to be there.
+    /// Checks that memory holds the data that the peer wrote.
     pub(super) fn check_memory(&mut self) {
         for shared in &self.shared {
             let memory = shared.memory.read(0..shared.memory.len());
             let same =
                 shared.written.iter().zip(&memory).all(|(written, byte)| written.is_none_or(|w| w == *byte));
             if !same {
-                self.performance.complaints.push("memory holds other data than the peer wrote".into());
+                self.result.errors.push("memory does not hold the data that the peer wrote".into());
             }
         }
     }
@@ -370,7 +373,7 @@ impl Player<'_> {
         loop {
             let count = self.cq.poll(&mut found);
             for completion in &found[..count] {
-                self.take(completion);
+                self.take_completion(completion);
             }
             if count == 0 {
                 return;
@@ -378,30 +381,30 @@ impl Player<'_> {
         }
     }
 
-    pub(super) fn take(&mut self, completion: &Completion) {
+    pub(super) fn take_completion(&mut self, completion: &Completion) {
         let kind = if completion.kind.is_receive() { "receive" } else { "request" };
         let what = format!("{kind} {:?}", completion.status);
-        *self.performance.outcomes.entry(what).or_default() += 1;
+        *self.result.completions.entry(what).or_default() += 1;
         if completion.status != CompletionStatus::Success {
             return;
         }
         if let Some((memory, data)) = self.reads.get(&completion.context)
             && memory.read(0..data.len()) != *data
         {
-            self.complain("a READ brought other data than in the capture".into());
+            self.error("a READ returned other data than in the capture".into());
         }
         if completion.kind.is_receive() {
             let expected = if self.expected.is_empty() { Vec::new() } else { self.expected.remove(0) };
             let memory = self.receives.get(&completion.context);
             let got = memory.map(|memory| memory.read(0..expected.len()));
             if got.is_none_or(|got| got != expected) {
-                self.complain("a receive holds other data than in the capture".into());
+                self.error("a receive holds other data than in the capture".into());
             }
         }
     }
 }
 
-/// The buffer that the rxprobe program of the captures told its client of: address, key, length.
+/// Returns the buffer that the rxprobe program announced to its client in the REP: address, key, length.
 fn probe_buffer(conn: &Conn, side: usize) -> Option<(u64, u32, u32)> {
     let told = conn.request_data().starts_with(b"RXPB") && conn.active == Some(1 - side);
     let data = &conn.rep.as_ref().filter(|_| told)?.private_data;
@@ -411,7 +414,7 @@ fn probe_buffer(conn: &Conn, side: usize) -> Option<(u64, u32, u32)> {
     Some((address, key, length))
 }
 
-/// The port that a REQ comes from.
+/// Returns the source port in the IP CM header of a REQ.
 fn source_port(private_data: &[u8]) -> Option<u16> {
     let header = IpCm::new_checked(private_data).ok()?;
     Some(IpEnds::parse(&header)?.source_port)

@@ -1,13 +1,13 @@
-//! One side of a capture, played by an engine.
+//! Replays one side of a capture with an engine.
 //!
-//! The frames of the other side go in at their times, with the numbers that the engine has chosen in the place of
-//! those of the capture; the consumer asks for what the capture's consumer asked for. What the engine says is kept,
-//! in terms of the capture.
+//! The engine receives the frames of the other side at their times, with the engine's identifiers in place of those of the
+//! capture. Its consumer performs the actions of the capture's consumer. The frames that the engine sends are recorded
+//! with the identifiers of the capture.
 
 mod consumer;
-mod names;
+mod translate;
 
-use std::{collections::BTreeMap, rc::Rc as Kept, time::Duration};
+use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
 use anyhow::{Result, anyhow, ensure};
 use fallible::Arc;
@@ -22,17 +22,17 @@ use roce_wire::{
 
 use super::{
     Lock,
+    infer::{Conn, RoceFrame, Scenario},
     memory::{Bytes, Memory},
-    said::{Names, Said},
-    script::{Fate, Nth, Script},
-    story::{Conn, Spoken, Story},
+    normalized::{EngineIds, NormalizedFrame},
+    setup::{CaptureSetup, Fate, Nth},
 };
 
-/// Plays one side of a capture.
+/// Replays one side of a capture.
 pub struct Player<'a> {
-    story: &'a Story,
-    script: &'a Script,
-    /// The side that is played.
+    scenario: &'a Scenario,
+    setup: &'a CaptureSetup,
+    /// The side that is replayed.
     side: usize,
     now: Instant,
     live: Vec<Live>,
@@ -41,37 +41,39 @@ pub struct Player<'a> {
     pd: Pd,
     shared: Vec<Shared>,
     receives: BTreeMap<u64, Memory>,
-    /// What READs of this side are to bring, by context.
+    /// READs of this side with the expected data, by context.
     reads: BTreeMap<u64, (Memory, Vec<u8>)>,
     late_receives: Option<Instant>,
-    /// Messages of the peer in the order in which they were complete, for the receives they took.
+    /// Expected data of receives, in the order in which the messages of the peer are complete.
     expected: Vec<Vec<u8>>,
-    pub performance: Performance,
+    pub result: Outcome,
+    /// Whether frames are recorded; not while `connect_by_cm` connects.
     recording: bool,
     engine: Arc<Engine<Lock>>,
-    /// Outlives the engine.
-    kept: Vec<Kept<Bytes>>,
+    /// Memory that must outlive the engine; dropped after it.
+    kept: Vec<Rc<Bytes>>,
 }
 
-/// What came of it.
+/// The recorded behavior of the engine and its consumer.
 #[derive(Default)]
-pub struct Performance {
-    pub said: Vec<Said>,
-    /// What the consumer did not like.
-    pub complaints: Vec<String>,
-    /// How many requests ended how, receives included.
-    pub outcomes: BTreeMap<String, usize>,
+pub struct Outcome {
+    pub sent: Vec<NormalizedFrame>,
+    /// Errors of the consumer.
+    pub errors: Vec<String>,
+    /// Completions of requests and receives, counted by status.
+    pub completions: BTreeMap<String, usize>,
 }
 
-/// A connection as the engine has it.
+/// A connection of the engine.
 struct Live {
     qp: Arc<Qp<Lock>>,
     conn: Option<ConnId>,
-    names: Names,
-    /// Transaction of the engine's REQ and of its DREQ.
-    asked: u64,
-    parting: u64,
-    /// A request could not be posted: those after it would have other numbers than in the capture.
+    ids: EngineIds,
+    /// Transaction ID of the engine's REQ or REP.
+    req_transaction: u64,
+    /// Transaction ID of the engine's DREQ.
+    dreq_transaction: u64,
+    /// A request could not be posted. Later ones are not posted either: their PSNs would differ from the capture.
     stopped: bool,
 }
 
@@ -80,23 +82,23 @@ struct Shared {
     /// Its key in the capture.
     key: u32,
     memory: Memory,
-    /// A window on it, by its key in the capture, and whether it is bound yet.
+    /// A memory window on it: its key in the capture, the window, and whether it is bound.
     window: Option<(u32, MemoryWindow, bool)>,
-    /// What the peer wrote, where it did.
+    /// The bytes that the peer wrote.
     written: Vec<Option<u8>>,
 }
 
 impl Shared {
-    /// What the engine calls a key of the capture, if it is one of these.
-    fn key(&self, key: u32) -> Option<u32> {
+    /// Translates a key of the capture to that of the engine; `None` if it is another key.
+    fn engine_key(&self, key: u32) -> Option<u32> {
         match &self.window {
-            Some((name, window, _)) if *name == key => Some(window.key()),
+            Some((window_key, window, _)) if *window_key == key => Some(window.key()),
             _ => (self.key == key).then(|| self.memory.key()),
         }
     }
 }
 
-/// Frames as they are sent.
+/// Collects the frames that the engine sends.
 struct Sent {
     slot: Vec<u8>,
     frames: Vec<Vec<u8>>,
@@ -116,20 +118,20 @@ fn failed<E: std::fmt::Debug>(what: &'static str) -> impl Fn(E) -> anyhow::Error
     move |error| anyhow!("{what}: {error:?}")
 }
 
-/// How perftest and the pingpong programs set their queue pairs up: 67 ms.
-const PROGRAMS_TIMEOUT: u8 = 14;
-/// Longest that the engine may take to answer, beyond the end of a capture.
+/// Local ACK timeout of perftest and the pingpong programs: 67 ms.
+const DEFAULT_ACK_TIMEOUT: u8 = 14;
+/// Time that the engine has for its last responses, after the end of a capture.
 const GRACE: Duration = Duration::from_millis(10);
 
 impl<'a> Player<'a> {
-    /// An engine with a consumer that is about to do what the capture's did.
-    pub fn new(story: &'a Story, script: &'a Script, side: usize) -> Result<Self> {
-        let mut config = Config::new(ca_guid(story, side), [side as u8 + 1; 32]);
-        let managed = story.conns.iter().find_map(|conn| conn.req.as_ref());
-        let timeout = managed.map_or(PROGRAMS_TIMEOUT, |req| {
+    /// Returns an engine with the queue pairs, memory, receives and listeners that the side had.
+    pub fn new(scenario: &'a Scenario, setup: &'a CaptureSetup, side: usize) -> Result<Self> {
+        let mut config = Config::new(ca_guid(scenario, side), [side as u8 + 1; 32]);
+        let managed = scenario.conns.iter().find_map(|conn| conn.req.as_ref());
+        let timeout = managed.map_or(DEFAULT_ACK_TIMEOUT, |req| {
             CmPathRepr::parse(&CmPath::new(&req.primary_path)).local_ack_timeout
         });
-        // As the host of the capture has them: settings, not behaviour.
+        // Settings of the host, which are no differences in behavior.
         config.timing.ack_timeout = ack_timeout(timeout);
         config.timing.min_resend = config.timing.ack_timeout;
         config.timing.retries = managed.map_or(7, |req| req.retry_count);
@@ -137,18 +139,18 @@ impl<'a> Player<'a> {
         config.timing.rnr_timer = roce_wire::rnr_timer(if managed.is_some() { 0 } else { 12 });
         config.max_reads = ReadLimits { inbound: 128, outbound: 128 };
         let engine = Engine::try_new(config).map_err(failed("Engine::try_new"))?;
-        engine.set_addresses(&[story.hosts[side].ip]).map_err(failed("set_addresses"))?;
+        engine.set_addresses(&[scenario.hosts[side].ip]).map_err(failed("set_addresses"))?;
         let pd = engine.create_pd();
         let cq = engine.create_cq(4096, 0).map_err(failed("create_cq"))?;
-        let srq = if script.shared_receives {
+        let srq = if setup.shared_receives {
             let spec = SrqSpec { depth: 256, sges: 1, threshold: 0, context: 0 };
             Some(engine.create_srq(&spec).map_err(failed("create_srq"))?)
         } else {
             None
         };
         let mut player = Self {
-            story,
-            script,
+            scenario,
+            setup,
             side,
             now: Instant::from_nanos(1_000_000_000),
             live: Vec::new(),
@@ -160,70 +162,70 @@ impl<'a> Player<'a> {
             reads: BTreeMap::new(),
             late_receives: None,
             expected: Vec::new(),
-            performance: Performance::default(),
+            result: Outcome::default(),
             recording: false,
             engine,
             kept: Vec::new(),
         };
-        for _ in &story.conns {
+        for _ in &scenario.conns {
             player.create_qp()?;
         }
-        player.share()?;
-        if player.script.receives_after.is_none() || side == 0 {
+        player.register_shared()?;
+        if player.setup.receives_after.is_none() || side == 0 {
             player.post_receives()?;
         }
         player.listen()?;
         Ok(player)
     }
 
-    /// Plays the capture from its beginning to its end.
-    pub fn play(mut self) -> Result<Performance> {
-        for at in 0..self.story.conns.len() {
-            if self.story.conns[at].active.is_none() {
-                self.introduce(at)?;
+    /// Replays the whole capture.
+    pub fn play(mut self) -> Result<Outcome> {
+        for at in 0..self.scenario.conns.len() {
+            if self.scenario.conns[at].active.is_none() {
+                self.connect_by_cm(at)?;
             }
         }
         self.recording = true;
         let start = self.now;
         let (mut cm, mut rc) = (0, 0);
-        let mut crossed = Vec::new();
-        for (at, spoken) in self.story.frames.iter().enumerate() {
-            self.advance(start + spoken.time)?;
-            if spoken.from == self.side {
-                if let (Some(conn), Some(asked)) = (spoken.conn, &spoken.asked) {
-                    self.ask(conn, asked);
+        let mut delayed = Vec::new();
+        for (at, frame) in self.scenario.frames.iter().enumerate() {
+            self.advance(start + frame.time)?;
+            if frame.from == self.side {
+                if let (Some(conn), Some(action)) = (frame.conn, &frame.action) {
+                    self.perform(conn, action);
                     self.drive()?;
                 }
-                for (at, spoken) in crossed.drain(..) {
-                    self.hear(at, spoken, None)?;
+                for (at, frame) in delayed.drain(..) {
+                    self.deliver(at, frame, None)?;
                 }
             } else {
-                let nth = if spoken.packet().info().class == Class::Datagram {
+                let nth = if frame.packet().info().class == Class::Datagram {
                     cm += 1;
                     Nth::Cm(cm)
                 } else {
                     rc += 1;
                     Nth::Rc(rc)
                 };
-                match self.script.fate(nth).filter(|_| spoken.from == 0) {
-                    Some(Fate::Crossed) => crossed.push((at, spoken)),
-                    fate => self.hear(at, spoken, fate)?,
+                match self.setup.fate(nth).filter(|_| frame.from == 0) {
+                    Some(Fate::Delayed) => delayed.push((at, frame)),
+                    fate => self.deliver(at, frame, fate)?,
                 }
             }
             self.drive()?;
         }
-        let end = self.story.frames.last().map_or(start, |last| start + last.time);
+        let end = self.scenario.frames.last().map_or(start, |last| start + last.time);
         self.advance(end + GRACE)?;
         self.check_memory();
-        Ok(self.performance)
+        Ok(self.result)
     }
 
     fn conn(&self, at: usize) -> &'a Conn {
-        &self.story.conns[at]
+        &self.scenario.conns[at]
     }
 
-    fn complain(&mut self, what: String) {
-        self.performance.complaints.push(what);
+    fn error(&mut self, what: String) {
+        self.result.errors.push(what);
     }
 
     fn create_qp(&mut self) -> Result<()> {
@@ -240,8 +242,8 @@ impl<'a> Player<'a> {
             context: self.live.len() as u64,
         };
         let qp = self.engine.create_qp(spec).map_err(failed("create_qp"))?;
-        let names = Names { qpn: qp.qpn().value(), ..Names::default() };
-        self.live.push(Live { qp, conn: None, names, asked: 0, parting: 0, stopped: false });
+        let ids = EngineIds { qpn: qp.qpn().value(), ..EngineIds::default() };
+        self.live.push(Live { qp, conn: None, ids, req_transaction: 0, dreq_transaction: 0, stopped: false });
         Ok(())
     }
 
@@ -251,7 +253,7 @@ impl<'a> Player<'a> {
         Ok(memory)
     }
 
-    /// Lets time pass, with everything that the engine does meanwhile.
+    /// Advances the clock to `to`, and handles all timers on the way.
     fn advance(&mut self, to: Instant) -> Result<()> {
         for _ in 0..100_000 {
             let late = self.late_receives.filter(|&at| at <= to);
@@ -268,21 +270,21 @@ impl<'a> Player<'a> {
             self.engine.handle_timeout(self.now);
             self.drive()?;
         }
-        Err(anyhow!("the engine's deadlines do not pass"))
+        Err(anyhow!("the engine's timer does not advance"))
     }
 
-    /// What a driver does after any input.
+    /// Handles the output of the engine after any input.
     fn drive(&mut self) -> Result<()> {
         loop {
             for frame in self.transmit() {
-                self.note(&frame)?;
+                self.record(&frame)?;
             }
             let events = self.events();
             if events.is_empty() {
                 break;
             }
             for (id, event) in events {
-                self.follow(id, &event);
+                self.on_event(id, &event);
             }
         }
         self.take_completions();
@@ -305,34 +307,34 @@ impl<'a> Player<'a> {
         events
     }
 
-    /// A frame of the other side arrives.
-    fn hear(&mut self, at: usize, spoken: &Spoken, fate: Option<Fate>) -> Result<()> {
+    /// Delivers a frame of the other side to the engine.
+    fn deliver(&mut self, at: usize, frame: &RoceFrame, fate: Option<Fate>) -> Result<()> {
         if fate == Some(Fate::Lost) {
             return Ok(());
         }
-        let mut frame = self.translate(spoken, fate == Some(Fate::Marked))?;
+        let mut bytes = self.translate(frame, fate == Some(Fate::Marked))?;
         if fate == Some(Fate::Corrupted) {
-            let at = frame.len() - 8;
-            frame[at] ^= 1;
+            let at = bytes.len() - 8;
+            bytes[at] ^= 1;
         } else {
-            self.before_request(at, spoken);
+            self.prepare_memory(at, frame);
         }
-        let times = if fate == Some(Fate::Doubled) { 2 } else { 1 };
-        for _ in 0..times {
-            let verdict = self.engine.handle_frame(self.now, &frame);
-            ensure!(verdict != Verdict::NotOurs, "the engine does not take a RoCE frame for one");
+        let copies = if fate == Some(Fate::Duplicated) { 2 } else { 1 };
+        for _ in 0..copies {
+            let verdict = self.engine.handle_frame(self.now, &bytes);
+            ensure!(verdict != Verdict::NotOurs, "the engine does not recognize a RoCE frame");
             self.drive()?;
         }
         Ok(())
     }
 }
 
-/// By which name the host of the capture goes in connection management.
-fn ca_guid(story: &Story, side: usize) -> u64 {
-    let told = story.conns.iter().find_map(|conn| match (&conn.req, &conn.rep) {
+/// Returns the CA GUID of the host of the capture.
+fn ca_guid(scenario: &Scenario, side: usize) -> u64 {
+    let guid = scenario.conns.iter().find_map(|conn| match (&conn.req, &conn.rep) {
         (Some(req), _) if conn.active == Some(side) => Some(req.local_ca_guid),
         (_, Some(rep)) if conn.active == Some(1 - side) => Some(rep.local_ca_guid),
         _ => None,
     });
-    told.unwrap_or(story.hosts[side].mac.eui64())
+    guid.unwrap_or(scenario.hosts[side].mac.eui64())
 }

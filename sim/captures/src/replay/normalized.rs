@@ -1,4 +1,4 @@
-//! What a side said, in terms of the capture: the fields that have to agree, and nothing of what each side may choose.
+//! Frames reduced to the fields that must agree, with the identifiers of the capture.
 
 use std::fmt;
 
@@ -7,53 +7,58 @@ use roce_wire::{
     cm::{CmMessage, IpCm},
 };
 
-use super::story::Conn;
+use super::infer::Conn;
 use crate::decode;
 
-/// A frame, freed of what a side chooses for itself.
+/// A frame without the fields that its sender may choose.
 ///
 /// Left out: addresses and path of Ethernet, IP and UDP (the replay gives both sides those of the capture), IPv4
-/// identification, UDP source port, flow label, hop limit; PSNs of connection management; of its messages the time
-/// limits, packet rate, transaction id, and capabilities that are not agreed upon.
+/// identification, UDP source port, flow label, hop limit; PSNs of CM datagrams; of CM messages the timeouts, packet
+/// rate, transaction ID, and capabilities that are not negotiated.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Said {
+pub struct NormalizedFrame {
     pub conn: Option<usize>,
     pub name: &'static str,
     pub class: Class,
-    /// Counted from the first of its direction; `None` for datagrams.
+    /// Relative to the first PSN of its direction; `None` for datagrams.
     pub psn: Option<u32>,
     pub fields: Vec<(&'static str, String)>,
     pub payload: Vec<u8>,
 }
 
-/// How the engine calls things that the capture calls otherwise.
+/// Identifiers of a connection that the engine chose differently from the host of the capture.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Names {
-    /// Of the queue pair.
+pub struct EngineIds {
     pub qpn: u32,
     pub comm_id: u32,
-    /// The PSN that the peer was told to begin with.
-    pub peer_start: u32,
+    /// The starting PSN for the peer in the engine's REQ or REP.
+    pub starting_psn: u32,
 }
 
-impl Said {
-    /// What `side` says by `packet`, about the connection of this number. `names` are the sender's, when they are not
-    /// those of the capture.
-    pub fn of(packet: &Packet<'_>, side: usize, conn: Option<(usize, &Conn)>, names: Option<&Names>) -> Self {
+impl NormalizedFrame {
+    /// Normalizes a packet that `side` sent on the connection with this index. `engine_ids` are given for packets of the
+    /// engine.
+    #[must_use]
+    pub fn new(
+        packet: &Packet<'_>,
+        side: usize,
+        conn: Option<(usize, &Conn)>,
+        engine_ids: Option<&EngineIds>,
+    ) -> Self {
         let mut fields = Vec::new();
         if let Some((_, message)) = decode::datagram(packet) {
-            let name = agreed(&message, side, conn.map(|(_, conn)| conn), names, &mut fields);
+            let name = cm_fields(&message, side, conn.map(|(_, conn)| conn), engine_ids, &mut fields);
             let (conn, class) = (conn.map(|(at, _)| at), Class::Datagram);
             return Self { conn, name, class, psn: None, fields, payload: Vec::new() };
         }
         let bth = packet.bth();
         let class = packet.info().class;
-        // A CNP has none that means anything.
+        // The PSN of a CNP has no meaning.
         let psn = conn.filter(|_| class != Class::Congestion).map(|(_, conn)| {
-            // Answers carry numbers of the peer's direction.
-            let start = match (class, names) {
+            // Responses carry PSNs of the peer's request direction.
+            let start = match (class, engine_ids) {
                 (Class::Response, None) => conn.start[1 - side].value(),
-                (Class::Response, Some(names)) => names.peer_start,
+                (Class::Response, Some(engine_ids)) => engine_ids.starting_psn,
                 _ => conn.start[side].value(),
             };
             bth.psn().sub(start).value()
@@ -92,26 +97,29 @@ impl Said {
     }
 }
 
-/// The fields of a message of connection management that both sides go by, in the names of the capture.
-fn agreed(
+/// Adds the fields of a CM message that both sides use, with the identifiers of the capture. Returns the name of the
+/// message.
+fn cm_fields(
     message: &CmMessage,
     side: usize,
     conn: Option<&Conn>,
-    names: Option<&Names>,
+    engine_ids: Option<&EngineIds>,
     fields: &mut Vec<(&'static str, String)>,
 ) -> &'static str {
     let mut field = |name, value: String| fields.push((name, value));
-    // The sender's own names.
-    let id = |id: u32| match (names, conn) {
-        (Some(names), Some(conn)) if id == names.comm_id && id != 0 => conn.ids[side],
+    // The engine's identifiers are replaced by those of the capture.
+    let id = |id: u32| match (engine_ids, conn) {
+        (Some(engine_ids), Some(conn)) if id == engine_ids.comm_id && id != 0 => conn.ids[side],
         _ => id,
     };
-    let qpn = |qpn: u32| match (names, conn) {
-        (Some(names), Some(conn)) if qpn == names.qpn => conn.qpn[side],
+    let qpn = |qpn: u32| match (engine_ids, conn) {
+        (Some(engine_ids), Some(conn)) if qpn == engine_ids.qpn => conn.qpn[side],
         _ => qpn,
     };
-    let psn = |psn: u32| match (names, conn) {
-        (Some(names), Some(conn)) if psn == names.peer_start => conn.told[1 - side].value(),
+    let psn = |psn: u32| match (engine_ids, conn) {
+        (Some(engine_ids), Some(conn)) if psn == engine_ids.starting_psn => {
+            conn.negotiated_start[1 - side].value()
+        }
         _ => psn,
     };
     let data = |data: &[u8]| {
@@ -182,7 +190,7 @@ fn agreed(
     }
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for NormalizedFrame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)?;
         if let Some(psn) = self.psn {
@@ -201,13 +209,13 @@ impl fmt::Display for Said {
     }
 }
 
-impl fmt::Debug for Said {
+impl fmt::Debug for NormalizedFrame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-/// A 24-bit number counted from another: small ones of either sign are written as such.
+/// A relative PSN, written as a signed number.
 struct Relative(u32);
 
 impl fmt::Display for Relative {

@@ -1,11 +1,11 @@
-//! Frames that are somebody else's, in a word or two.
+//! Short descriptions of frames that are not RoCEv2.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use roce_wire::{Eth, EtherType};
 
-/// Sender and receiver: of IP where the frame has it, else of Ethernet.
-pub fn ends(bytes: &[u8]) -> (String, String) {
+/// Returns source and destination address: of IP if the frame has an IP header, else of Ethernet.
+pub fn addresses(bytes: &[u8]) -> (String, String) {
     let Ok((eth, rest)) = Eth::split(bytes) else { return ("?".into(), "?".into()) };
     match eth.ethertype() {
         EtherType::IPV4 => {
@@ -23,9 +23,9 @@ pub fn ends(bytes: &[u8]) -> (String, String) {
     (eth.source().to_string(), eth.destination().to_string())
 }
 
-/// What kind of frame it is.
-pub fn what(bytes: &[u8]) -> String {
-    let Ok((eth, rest)) = Eth::split(bytes) else { return "no Ethernet frame".into() };
+/// Describes the frame by its protocol.
+pub fn describe(bytes: &[u8]) -> String {
+    let Ok((eth, rest)) = Eth::split(bytes) else { return "no Ethernet header".into() };
     let name = match eth.ethertype() {
         EtherType::IPV4 => protocol("IPv4", rest.get(9), rest.get(20..)),
         EtherType::IPV6 => protocol("IPv6", rest.get(6), rest.get(40..)),
@@ -42,7 +42,7 @@ fn protocol(family: &str, number: Option<&u8>, body: Option<&[u8]>) -> String {
         port.map_or("?".into(), |&port| u16::from_be_bytes(port).to_string())
     };
     match number {
-        None => format!("{family}, cut off"),
+        None => format!("{family}, truncated"),
         Some(1 | 58) => format!("{family} ICMP"),
         Some(6) => format!("{family} TCP to port {}", port(2)),
         Some(17) => format!("{family} UDP to port {}", port(2)),
@@ -59,17 +59,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strangers_are_named_shortly_whatever_their_length() {
+    fn frames_of_any_length_are_described() {
         let mut frame = vec![0; 60];
         frame[12..14].copy_from_slice(&[0x08, 0x06]);
-        assert_eq!(what(&frame), "ARP, 60 bytes");
+        assert_eq!(describe(&frame), "ARP, 60 bytes");
         frame[12..14].copy_from_slice(&[0x08, 0x00]);
         frame[23] = 6;
         frame[36..38].copy_from_slice(&[1, 189]);
-        assert_eq!(what(&frame), "IPv4 TCP to port 445, 60 bytes");
+        assert_eq!(describe(&frame), "IPv4 TCP to port 445, 60 bytes");
         for len in 0..frame.len() {
-            what(&frame[..len]);
-            ends(&frame[..len]);
+            describe(&frame[..len]);
+            addresses(&frame[..len]);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Names: numbers that each side chooses for itself, and that the engine chooses otherwise than the host did.
+//! Translates identifiers that each side chooses (QPNs, PSNs, keys, communication IDs) between capture and engine.
 
 use anyhow::{Context as _, Result, ensure};
 use roce::{ConnectSpec, ReadLimits};
@@ -12,30 +12,30 @@ use super::{Player, failed};
 use crate::{
     decode,
     replay::{
-        said::Said,
-        story::{Spoken, ids},
+        infer::{RoceFrame, comm_ids},
+        normalized::NormalizedFrame,
     },
 };
 
 impl Player<'_> {
-    /// The frame with the engine's names in the place of the capture's.
-    pub(super) fn translate(&self, spoken: &Spoken, marked: bool) -> Result<Vec<u8>> {
-        let packet = spoken.packet();
+    /// Returns the frame with the engine's identifiers in place of the capture's.
+    pub(super) fn translate(&self, frame: &RoceFrame, marked: bool) -> Result<Vec<u8>> {
+        let packet = frame.packet();
         let bth = packet.bth();
-        let live = spoken.conn.and_then(|at| self.live.get(at));
+        let live = frame.conn.and_then(|at| self.live.get(at));
         if let Some((header, message)) = decode::datagram(&packet) {
             let mut mad = [0; Mad::LEN];
-            let (message, transaction) = self.translate_message(message, header.transaction_id, spoken.conn);
+            let (message, transaction) = self.translate_message(message, header.transaction_id, frame.conn);
             message.emit(transaction, &mut mad);
             return rebuild(&packet, bth.dest_qp(), bth.psn(), packet.ext(), &mad, false);
         }
-        let live = live.context("a packet of no connection")?;
-        let conn = self.conn(spoken.conn.unwrap_or_default());
+        let live = live.context("a packet belongs to no connection")?;
+        let conn = self.conn(frame.conn.unwrap_or_default());
         let psn = match packet.info().class {
-            Class::Request => Psn::new(live.names.peer_start).add(conn.relative(1 - self.side, bth.psn())),
+            Class::Request => Psn::new(live.ids.starting_psn).add(conn.relative(1 - self.side, bth.psn())),
             _ => bth.psn(),
         };
-        let key = |key: u32| self.shared.iter().find_map(|shared| shared.key(key)).unwrap_or(key);
+        let key = |key: u32| self.shared.iter().find_map(|shared| shared.engine_key(key)).unwrap_or(key);
         let reth = |reth: RethRepr| RethRepr { r_key: key(reth.r_key), ..reth };
         let ext = match packet.ext() {
             Ext::Reth(header) => Ext::Reth(reth(header)),
@@ -47,7 +47,7 @@ impl Player<'_> {
             }
             other => other,
         };
-        rebuild(&packet, Qpn::new(live.names.qpn), psn, ext, packet.payload(), marked)
+        rebuild(&packet, Qpn::new(live.ids.qpn), psn, ext, packet.payload(), marked)
     }
 
     pub(super) fn translate_message(
@@ -60,7 +60,7 @@ impl Player<'_> {
             return (message, transaction);
         };
         let mut transaction = transaction;
-        let id = |id: CommId| if id.0 == conn.ids[self.side] { CommId(live.names.comm_id) } else { id };
+        let id = |id: CommId| if id.0 == conn.ids[self.side] { CommId(live.ids.comm_id) } else { id };
         match &mut message {
             CmMessage::Req(m) => m.starting_psn = conn.start[self.side],
             CmMessage::Rep(m) => {
@@ -73,70 +73,70 @@ impl Player<'_> {
             CmMessage::Dreq(m) => {
                 m.remote_comm_id = id(m.remote_comm_id);
                 if m.remote_qpn.value() == conn.qpn[self.side] {
-                    m.remote_qpn = Qpn::new(live.names.qpn);
+                    m.remote_qpn = Qpn::new(live.ids.qpn);
                 }
             }
             CmMessage::Drep(m) => {
                 m.remote_comm_id = id(m.remote_comm_id);
-                transaction = live.parting;
+                transaction = live.dreq_transaction;
             }
         }
-        let answers_req = matches!(message, CmMessage::Rep(_) | CmMessage::Rej(_) | CmMessage::Mra(_));
-        if answers_req && conn.active == Some(self.side) {
-            transaction = live.asked;
+        let is_reply_to_req = matches!(message, CmMessage::Rep(_) | CmMessage::Rej(_) | CmMessage::Mra(_));
+        if is_reply_to_req && conn.active == Some(self.side) {
+            transaction = live.req_transaction;
         }
         (message, transaction)
     }
 
-    /// Keeps what the engine says, in terms of the capture.
-    pub(super) fn note(&mut self, frame: &[u8]) -> Result<()> {
-        let packet = Packet::parse(frame).map_err(failed("a frame of the engine"))?;
+    /// Records a frame of the engine, with the identifiers of the capture.
+    pub(super) fn record(&mut self, frame: &[u8]) -> Result<()> {
+        let packet = Packet::parse(frame).map_err(failed("invalid frame of the engine"))?;
         ensure!(packet.icrc_valid(Crc::table()), "the engine sent a wrong ICRC");
         let at = match decode::datagram(&packet) {
             None => {
                 let to = packet.bth().dest_qp().value();
-                self.story.conns.iter().position(|conn| conn.qpn[1 - self.side] == to)
+                self.scenario.conns.iter().position(|conn| conn.qpn[1 - self.side] == to)
             }
-            Some((header, message)) => self.learn(header.transaction_id, &message),
+            Some((header, message)) => self.learn_ids(header.transaction_id, &message),
         };
         if self.recording {
-            let names = at.map(|at| &self.live[at].names);
-            let said = Said::of(&packet, self.side, at.map(|at| (at, self.conn(at))), names);
-            self.performance.said.push(said);
+            let ids = at.map(|at| &self.live[at].ids);
+            let frame = NormalizedFrame::new(&packet, self.side, at.map(|at| (at, self.conn(at))), ids);
+            self.result.sent.push(frame);
         }
         Ok(())
     }
 
-    /// Which connection a message of the engine is about. Notes the names that it gives.
-    pub(super) fn learn(&mut self, transaction: u64, message: &CmMessage) -> Option<usize> {
-        let (mine, yours) = ids(message);
+    /// Returns the connection of a CM message of the engine, and stores the identifiers in the message.
+    pub(super) fn learn_ids(&mut self, transaction: u64, message: &CmMessage) -> Option<usize> {
+        let (mine, yours) = comm_ids(message);
         let qpn = match message {
             CmMessage::Req(req) => Some((req.local_qpn.value(), req.starting_psn)),
             CmMessage::Rep(rep) => Some((rep.local_qpn.value(), rep.starting_psn)),
             _ => None,
         };
         if let Some((qpn, start)) = qpn {
-            let live = self.live.iter_mut().find(|live| live.names.qpn == qpn)?;
-            live.names.comm_id = mine;
-            live.names.peer_start = start.value();
-            live.asked = transaction;
+            let live = self.live.iter_mut().find(|live| live.ids.qpn == qpn)?;
+            live.ids.comm_id = mine;
+            live.ids.starting_psn = start.value();
+            live.req_transaction = transaction;
         }
         let peer = 1 - self.side;
-        let at = self.story.conns.iter().zip(&self.live).position(|(conn, live)| {
-            (mine != 0 && live.names.comm_id == mine) || (yours != 0 && conn.ids[peer] == yours)
+        let at = self.scenario.conns.iter().zip(&self.live).position(|(conn, live)| {
+            (mine != 0 && live.ids.comm_id == mine) || (yours != 0 && conn.ids[peer] == yours)
         })?;
         if let CmMessage::Dreq(_) = message {
-            self.live[at].parting = transaction;
+            self.live[at].dreq_transaction = transaction;
         }
-        if self.live[at].names.comm_id == 0 {
-            // A refusal names a connection that nothing named before.
-            self.live[at].names.comm_id = mine;
+        if self.live[at].ids.comm_id == 0 {
+            // A REJ may be the first message with an ID.
+            self.live[at].ids.comm_id = mine;
         }
         Some(at)
     }
 
-    /// Makes a connection that the capture's hosts made by other means.
-    pub(super) fn introduce(&mut self, at: usize) -> Result<()> {
+    /// Establishes by CM a connection that the capture's hosts established by other means.
+    pub(super) fn connect_by_cm(&mut self, at: usize) -> Result<()> {
         let conn = self.conn(at);
         let reads = ReadLimits { inbound: 16, outbound: 16 };
         let spec = ConnectSpec {
@@ -152,12 +152,12 @@ impl Player<'_> {
         self.live[at].conn = Some(id);
         let frames = self.transmit();
         let frame = frames.first().context("no REQ")?;
-        self.note(frame)?;
+        self.record(frame)?;
         let request = Packet::parse(frame).map_err(failed("REQ"))?;
         let live = &self.live[at];
         let rep = RepRepr {
             local_comm_id: CommId(0x5EED_0001 + at as u32),
-            remote_comm_id: CommId(live.names.comm_id),
+            remote_comm_id: CommId(live.ids.comm_id),
             local_q_key: 0,
             local_qpn: Qpn::new(conn.qpn[1 - self.side]),
             vendor_id: 0,
@@ -170,12 +170,12 @@ impl Player<'_> {
             end_to_end_flow_control: false,
             rnr_retry_count: 7,
             srq: false,
-            local_ca_guid: self.story.hosts[1 - self.side].mac.eui64(),
+            local_ca_guid: self.scenario.hosts[1 - self.side].mac.eui64(),
             private_data: [0; 196],
         };
         let mut mad = [0; Mad::LEN];
-        CmMessage::Rep(rep).emit(live.asked, &mut mad);
-        let [local, remote] = [self.side, 1 - self.side].map(|side| self.story.hosts[side]);
+        CmMessage::Rep(rep).emit(live.req_transaction, &mut mad);
+        let [local, remote] = [self.side, 1 - self.side].map(|side| self.scenario.hosts[side]);
         let path = Path::new(remote.mac, local.mac, remote.ip, local.ip);
         let headers = Headers {
             opcode: Opcode::UD_SEND_ONLY,
@@ -192,7 +192,7 @@ impl Player<'_> {
     }
 }
 
-/// A packet like `packet`, with some things changed.
+/// Builds a copy of `packet` with these fields changed.
 fn rebuild(
     packet: &Packet<'_>,
     dest_qp: Qpn,
@@ -225,11 +225,12 @@ fn build(
     headers: &Headers,
     payload: &[u8],
 ) -> Result<Vec<u8>> {
-    let template = Template::with_identification(path, dest_qp, identification).context("mixed addresses")?;
+    let template = Template::with_identification(path, dest_qp, identification)
+        .context("the addresses have different families")?;
     let mut slot = vec![0; payload.len() + 256];
     let frame = template.begin(Crc::table(), &mut slot, headers, payload.len());
     let mut frame = frame.map_err(failed("begin a frame"))?;
-    ensure!(frame.write(payload) == payload.len(), "a frame with too little room");
+    ensure!(frame.write(payload) == payload.len(), "the frame has too little room");
     let len = frame.finish();
     slot.truncate(len);
     Ok(slot)

@@ -1,8 +1,8 @@
-//! What a capture of two hosts tells: who they are, which connections they had, and what each side's consumer must
-//! have asked for.
+//! Infers the scenario of a capture of two hosts from its frames: the hosts, their connections, and the requests of each
+//! side's consumer.
 //!
-//! Inferred from the frames alone. A request is told from its repetition by its PSN; connections that were not made
-//! by connection management are told apart by which numbers answer which.
+//! A request is distinguished from its retransmission by the PSN. A connection that was not established by connection
+//! management is found by the PSNs of requests and responses.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -15,39 +15,39 @@ use roce_wire::{
 use crate::{decode, file::Captured};
 
 /// A RoCE frame of a capture.
-pub struct Spoken {
-    /// Since the first frame of the capture.
+pub struct RoceFrame {
+    /// Time since the first frame of the capture.
     pub time: Duration,
-    /// Which side sent it.
+    /// The side that sent the frame.
     pub from: usize,
-    /// Which connection it is about; `None` for a datagram about none.
+    /// Index of the connection; `None` for a datagram of no connection.
     pub conn: Option<usize>,
     pub bytes: Vec<u8>,
-    /// What the sender's consumer asked for, if this is the first frame that comes of it.
-    pub asked: Option<Asked>,
+    /// The consumer action that caused the frame, if this is the first frame that it caused.
+    pub action: Option<ConsumerAction>,
 }
 
-impl Spoken {
-    /// The frame, read. It was read before.
+impl RoceFrame {
+    /// Returns the parsed frame. Cannot fail: it was parsed before.
     pub fn packet(&self) -> Packet<'_> {
         Packet::parse(&self.bytes).expect("a frame that was parsed before")
     }
 }
 
-/// What a consumer asks its side for.
+/// An action of a consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum ConsumerAction {
     Connect,
-    /// Refuse a request, with these bytes.
+    /// Reject a connection request, with this private data.
     Reject(Vec<u8>),
-    /// Give up connecting.
-    GiveUp,
+    /// Abandon a connection that is being established.
+    Abandon,
     Disconnect,
-    /// Post the message of this number.
+    /// Post the message with this index.
     Post(usize),
 }
 
-/// A side's address on the network.
+/// The addresses of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host {
     pub mac: MacAddr,
@@ -57,11 +57,11 @@ pub struct Host {
 /// A request that a consumer posted.
 #[derive(Clone, Debug)]
 pub struct Message {
-    /// Of the first packet.
+    /// The opcode of the first packet.
     pub opcode: Opcode,
-    /// From the first number of its direction on.
+    /// PSN of the first packet, relative to the first PSN of its direction.
     pub first: u32,
-    /// Numbers that it takes.
+    /// Number of PSNs that the message uses.
     pub packets: u32,
     pub address: u64,
     pub key: u32,
@@ -78,26 +78,26 @@ impl Message {
         self.opcode.info().map_or(Operation::Send, |info| info.operation)
     }
 
-    /// Whether the receiver takes a receive for it.
-    pub fn takes_receive(&self) -> bool {
+    /// Returns whether the message consumes a receive of the peer.
+    pub fn consumes_receive(&self) -> bool {
         self.operation() == Operation::Send || self.immediate
     }
 }
 
-/// A connection of the two. Arrays are by side.
+/// A connection of the two hosts. Arrays are indexed by side.
 #[derive(Debug)]
 pub struct Conn {
     pub qpn: [u32; 2],
-    /// The PSN that the requests of a side begin with.
+    /// The first PSN of the requests of a side.
     pub start: [Psn; 2],
-    /// The same as connection management had it: programs may change it before they begin.
-    pub told: [Psn; 2],
+    /// The first PSN as negotiated by connection management; programs may change it afterwards.
+    pub negotiated_start: [Psn; 2],
     pub ids: [u32; 2],
-    /// The side that asked for it; `None` when it was not made by connection management.
+    /// The active side; `None` if the connection was not established by connection management.
     pub active: Option<usize>,
     pub req: Option<Box<ReqRepr>>,
     pub rep: Option<Box<RepRepr>>,
-    pub refused: Option<RejReason>,
+    pub rejected: Option<RejReason>,
     pub mtu: PathMtu,
     pub messages: [Vec<Message>; 2],
 }
@@ -107,71 +107,73 @@ impl Conn {
         Self {
             qpn: [0; 2],
             start: [Psn::new(0); 2],
-            told: [Psn::new(0); 2],
+            negotiated_start: [Psn::new(0); 2],
             ids: [0; 2],
             active: None,
             req: None,
             rep: None,
-            refused: None,
+            rejected: None,
             mtu: PathMtu::Bytes1024,
             messages: [Vec::new(), Vec::new()],
         }
     }
 
-    /// The consumer's part of the REQ's private data.
+    /// Returns the consumer's part of the REQ's private data.
     pub fn request_data(&self) -> &[u8] {
         self.req.as_ref().and_then(|req| req.private_data.get(IpCm::LEN..)).unwrap_or_default()
     }
 
-    /// A number of the direction in which `side` sends requests, counted from the first.
+    /// Returns a PSN of the requests of `side`, relative to the first one.
     pub fn relative(&self, side: usize, psn: Psn) -> u32 {
         psn.sub(self.start[side].value()).value()
     }
 }
 
-/// A capture, understood.
-pub struct Story {
+/// The scenario of a capture.
+pub struct Scenario {
     pub hosts: [Host; 2],
     pub conns: Vec<Conn>,
-    pub frames: Vec<Spoken>,
+    pub frames: Vec<RoceFrame>,
 }
 
-impl Story {
-    /// Understands a capture of two hosts; the sender of its first RoCE frame is side 0.
-    pub fn of(capture: &[Captured]) -> Result<Self> {
-        let start = capture.first().context("an empty capture")?.time;
+impl Scenario {
+    /// Infers the scenario of a capture of two hosts. The sender of the first RoCE frame is side 0.
+    pub fn infer(capture: &[Captured]) -> Result<Self> {
+        let start = capture.first().context("the capture is empty")?.time;
         let mut hosts = Vec::new();
         let mut frames = Vec::new();
         for captured in capture {
             let packet = match Packet::parse(&captured.data) {
                 Ok(packet) => packet,
                 Err(ParseError::NotRoce) => continue,
-                Err(ParseError::Malformed(reason)) => bail!("a malformed frame: {}", reason.name()),
+                Err(ParseError::Malformed(reason)) => {
+                    bail!("the capture has a malformed frame: {}", reason.name())
+                }
             };
             if hosts.is_empty() {
                 hosts.push(Host { mac: packet.eth().source(), ip: packet.source() });
                 hosts.push(Host { mac: packet.eth().destination(), ip: packet.destination() });
             }
             let from = hosts.iter().position(|host| host.ip == packet.source());
-            let from = from.context("a frame of a third host")?;
+            let from = from.context("the capture has a frame of a third host")?;
             let time = captured.time.saturating_sub(start);
-            frames.push(Spoken { time, from, conn: None, bytes: captured.data.clone(), asked: None });
+            frames.push(RoceFrame { time, from, conn: None, bytes: captured.data.clone(), action: None });
         }
-        let hosts = hosts.try_into().ok().context("no RoCE frame")?;
-        let mut story = Self { hosts, conns: Vec::new(), frames };
-        story.find_managed();
-        story.find_others();
-        story.assign();
-        story.find_beginnings();
-        story.find_messages()?;
-        Ok(story)
+        let hosts = hosts.try_into().ok().context("the capture has no RoCE frame")?;
+        let mut scenario = Self { hosts, conns: Vec::new(), frames };
+        scenario.find_cm_connections();
+        scenario.find_other_connections();
+        scenario.assign_connections();
+        scenario.find_first_psns();
+        scenario.find_messages()?;
+        Ok(scenario)
     }
 
-    /// Connections by what connection management says.
-    fn find_managed(&mut self) {
-        for spoken in &mut self.frames {
-            let Some((_, message)) = decode::datagram(&spoken.packet()) else { continue };
-            let (from, to) = (spoken.from, 1 - spoken.from);
+    /// Finds the connections that connection management established.
+    fn find_cm_connections(&mut self) {
+        for frame in &mut self.frames {
+            let Some((_, message)) = decode::datagram(&frame.packet()) else { continue };
+            let (from, to) = (frame.from, 1 - frame.from);
             let known = |conns: &[Conn], side: usize, id: u32| {
                 conns.iter().position(|conn| id != 0 && conn.ids[side] == id)
             };
@@ -183,11 +185,11 @@ impl Story {
                         conn.active = Some(from);
                         conn.ids[from] = id;
                         conn.qpn[from] = req.local_qpn.value();
-                        conn.told[to] = req.starting_psn;
+                        conn.negotiated_start[to] = req.starting_psn;
                         conn.mtu = req.path_mtu.mtu().unwrap_or(conn.mtu);
                         conn.req = Some(Box::new(req));
                         self.conns.push(conn);
-                        spoken.asked = Some(Asked::Connect);
+                        frame.action = Some(ConsumerAction::Connect);
                     }
                 }
                 CmMessage::Rep(rep) => {
@@ -195,22 +197,24 @@ impl Story {
                         let conn = &mut self.conns[at];
                         conn.ids[from] = rep.local_comm_id.0;
                         conn.qpn[from] = rep.local_qpn.value();
-                        conn.told[to] = rep.starting_psn;
+                        conn.negotiated_start[to] = rep.starting_psn;
                         conn.rep = Some(Box::new(rep));
                     }
                 }
                 CmMessage::Rej(rej) => {
                     let at = known(&self.conns, to, rej.remote_comm_id.0);
                     if let Some(at) = at.or_else(|| known(&self.conns, from, rej.local_comm_id.0)) {
-                        self.conns[at].refused.get_or_insert(rej.reason);
+                        self.conns[at].rejected.get_or_insert(rej.reason);
                         if self.conns[at].ids[from] == 0 {
                             self.conns[at].ids[from] = rej.local_comm_id.0;
                         }
                         let data =
                             rej.private_data.iter().rposition(|&byte| byte != 0).map_or(0, |at| at + 1);
-                        spoken.asked = match rej.reason {
-                            RejReason::CONSUMER => Some(Asked::Reject(rej.private_data[..data].to_vec())),
-                            RejReason::TIMEOUT => Some(Asked::GiveUp),
+                        frame.action = match rej.reason {
+                            RejReason::CONSUMER => {
+                                Some(ConsumerAction::Reject(rej.private_data[..data].to_vec()))
+                            }
+                            RejReason::TIMEOUT => Some(ConsumerAction::Abandon),
                             _ => None,
                         };
                     }
@@ -218,48 +222,49 @@ impl Story {
                 _ => {}
             }
         }
-        // Whoever says goodbye first, or answers, was told so by its consumer.
-        let mut parted = vec![[false; 2]; self.conns.len()];
-        for spoken in &mut self.frames {
-            let from = spoken.from;
-            let id = match decode::datagram(&spoken.packet()) {
+        // The first DREQ or DREP of a side is caused by its consumer.
+        let mut disconnected = vec![[false; 2]; self.conns.len()];
+        for frame in &mut self.frames {
+            let from = frame.from;
+            let id = match decode::datagram(&frame.packet()) {
                 Some((_, CmMessage::Dreq(dreq))) => dreq.local_comm_id.0,
                 Some((_, CmMessage::Drep(drep))) => drep.local_comm_id.0,
                 _ => continue,
             };
             if let Some(at) = self.conns.iter().position(|conn| conn.ids[from] == id)
-                && !std::mem::replace(&mut parted[at][from], true)
+                && !std::mem::replace(&mut disconnected[at][from], true)
             {
-                spoken.asked = Some(Asked::Disconnect);
+                frame.action = Some(ConsumerAction::Disconnect);
             }
         }
     }
 
-    /// Connections of queue pairs that nobody introduced: requests to one are answered to the other.
-    fn find_others(&mut self) {
-        let knows = |conns: &[Conn], to: usize, qpn: u32| conns.iter().any(|conn| conn.qpn[to] == qpn);
-        for (at, spoken) in self.frames.iter().enumerate() {
-            let packet = spoken.packet();
-            let (from, to) = (spoken.from, 1 - spoken.from);
-            let asker = packet.bth().dest_qp().value();
-            if packet.info().class != Class::Request || knows(&self.conns, to, asker) {
+    /// Finds the connections that were established by other means: responses to requests to one queue pair go to the
+    /// other.
+    fn find_other_connections(&mut self) {
+        let is_known = |conns: &[Conn], to: usize, qpn: u32| conns.iter().any(|conn| conn.qpn[to] == qpn);
+        for (at, frame) in self.frames.iter().enumerate() {
+            let packet = frame.packet();
+            let (from, to) = (frame.from, 1 - frame.from);
+            let dest_qpn = packet.bth().dest_qp().value();
+            if packet.info().class != Class::Request || is_known(&self.conns, to, dest_qpn) {
                 continue;
             }
-            let answer = self.frames[at..].iter().find(|other| {
-                let answer = other.packet();
+            let response = self.frames[at..].iter().find(|other| {
+                let response = other.packet();
                 other.from == to
-                    && answer.info().class == Class::Response
-                    && answer.bth().psn() == packet.bth().psn()
+                    && response.info().class == Class::Response
+                    && response.bth().psn() == packet.bth().psn()
             });
-            let Some(answer) = answer else { continue };
+            let Some(response) = response else { continue };
             let mut conn = Conn::new();
-            conn.qpn[to] = asker;
-            conn.qpn[from] = answer.packet().bth().dest_qp().value();
+            conn.qpn[to] = dest_qpn;
+            conn.qpn[from] = response.packet().bth().dest_qp().value();
             self.conns.push(conn);
         }
-        // How long their packets were.
+        // The path MTU is inferred from the longest packet.
         for conn in self.conns.iter_mut().filter(|conn| conn.active.is_none()) {
-            let of_conn = self.frames.iter().map(Spoken::packet).filter(|packet| {
+            let of_conn = self.frames.iter().map(RoceFrame::packet).filter(|packet| {
                 conn.qpn.contains(&packet.bth().dest_qp().value())
                     && packet.info().operation != Operation::Acknowledge
             });
@@ -269,54 +274,54 @@ impl Story {
         }
     }
 
-    /// Finds the number that each side's requests begin with.
-    fn find_beginnings(&mut self) {
+    /// Finds the first PSN of each side's requests.
+    fn find_first_psns(&mut self) {
         for (at, conn) in self.conns.iter_mut().enumerate() {
             for side in 0..2 {
-                let mut requests = self.frames.iter().filter(|spoken| {
-                    let is_request = spoken.packet().info().class == Class::Request;
-                    spoken.from == side && spoken.conn == Some(at) && is_request
+                let mut requests = self.frames.iter().filter(|frame| {
+                    let is_request = frame.packet().info().class == Class::Request;
+                    frame.from == side && frame.conn == Some(at) && is_request
                 });
-                let first = requests.next().map(|spoken| spoken.packet().bth().psn());
-                conn.start[side] = first.unwrap_or(conn.told[side]);
+                let first = requests.next().map(|frame| frame.packet().bth().psn());
+                conn.start[side] = first.unwrap_or(conn.negotiated_start[side]);
             }
         }
     }
 
-    /// Says of each frame which connection it is about.
-    fn assign(&mut self) {
-        for spoken in &mut self.frames {
-            let (from, to) = (spoken.from, 1 - spoken.from);
-            let packet = Packet::parse(&spoken.bytes).expect("a frame that was parsed before");
+    /// Assigns each frame to its connection.
+    fn assign_connections(&mut self) {
+        for frame in &mut self.frames {
+            let (from, to) = (frame.from, 1 - frame.from);
+            let packet = Packet::parse(&frame.bytes).expect("a frame that was parsed before");
             let by_qpn = |qpn: u32| self.conns.iter().position(|conn| conn.qpn[to] == qpn);
             let by_id =
                 |side: usize, id: u32| self.conns.iter().position(|conn| id != 0 && conn.ids[side] == id);
-            spoken.conn = match decode::datagram(&packet) {
+            frame.conn = match decode::datagram(&packet) {
                 None => by_qpn(packet.bth().dest_qp().value()),
                 Some((_, message)) => {
-                    let (mine, yours) = ids(&message);
+                    let (mine, yours) = comm_ids(&message);
                     by_id(from, mine).or_else(|| by_id(to, yours))
                 }
             };
         }
     }
 
-    /// What was posted.
+    /// Finds the messages that the consumers posted.
     fn find_messages(&mut self) -> Result<()> {
-        for spoken in &mut self.frames {
-            let Some(conn) = spoken.conn.and_then(|at| self.conns.get_mut(at)) else { continue };
-            let packet = Packet::parse(&spoken.bytes).expect("a frame that was parsed before");
+        for frame in &mut self.frames {
+            let Some(conn) = frame.conn.and_then(|at| self.conns.get_mut(at)) else { continue };
+            let packet = Packet::parse(&frame.bytes).expect("a frame that was parsed before");
             let info = packet.info();
             if info.class != Class::Request {
                 continue;
             }
-            let from = spoken.from;
+            let from = frame.from;
             let at = conn.relative(from, packet.bth().psn());
             let next = conn.messages[from].last().map_or(0, |message| message.first + message.packets);
             if at < next {
                 continue;
             }
-            ensure!(at == next, "a request is missing in the capture");
+            ensure!(at == next, "a request packet is missing in the capture");
             if info.first {
                 let (address, key, length) = match packet.ext() {
                     Ext::Reth(reth) | Ext::RethImm(reth, _) => (reth.address, reth.r_key, reth.length),
@@ -340,10 +345,10 @@ impl Story {
                     data: Vec::new(),
                     complete: false,
                 });
-                spoken.asked = Some(Asked::Post(conn.messages[from].len() - 1));
+                frame.action = Some(ConsumerAction::Post(conn.messages[from].len() - 1));
             }
-            let message = conn.messages[from].last_mut().context("a message without a beginning")?;
-            ensure!(!message.complete, "a message goes on after its end");
+            let message = conn.messages[from].last_mut().context("a message has no first packet")?;
+            ensure!(!message.complete, "a message continues after its last packet");
             if info.operation != Operation::Read {
                 message.packets += 1;
             }
@@ -360,8 +365,8 @@ impl Story {
     }
 }
 
-/// What a message of connection management calls the connection: the sender's name, the receiver's.
-pub fn ids(message: &CmMessage) -> (u32, u32) {
+/// Returns the communication IDs in a CM message: that of the sender and that of the receiver.
+pub fn comm_ids(message: &CmMessage) -> (u32, u32) {
     match message {
         CmMessage::Req(m) => (m.local_comm_id.0, 0),
         CmMessage::Rep(m) => (m.local_comm_id.0, m.remote_comm_id.0),
