@@ -138,7 +138,7 @@ impl Ndk {
         let addresses = Arc::try_new(addresses).map_err(|_| Failure::NoResources)?;
         let configuration = setup.configuration;
         let frame_size = configuration.roce_frame_size(setup.max_frame);
-        let reaction = DcqcnConfig { line_rate: link_speed(port.speed()), ..Reaction::default() };
+        let reaction = DcqcnConfig { line_rate: link_speed(port.speed()), ..DcqcnConfig::default() };
         let host = AdapterHost {
             port,
             addresses: Arc::clone(&addresses),
@@ -157,7 +157,7 @@ impl Ndk {
             CreateCompletion::Pend => Pending::Pend,
         };
         let congestion =
-            CongestionConfig { mode: configuration.congestion, reaction, ..Congestion::default() };
+            CongestionConfig { mode: configuration.congestion, reaction, ..CongestionConfig::default() };
         let provider = Provider::try_new(host, Config { pending, congestion, ..Config::default() });
         let provider = provider.map_err(|_| Failure::NoResources)?;
         let enabled = configuration.network_direct;
