@@ -1,4 +1,4 @@
-//! Connections over every kind of address, and what may be listened at and connected from.
+//! Connections over every kind of address; valid addresses for listen and connect.
 
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "a consumer's call through a table is several")]
 #![allow(clippy::macro_metavars_in_unsafe, reason = "a test's call is unsafe as a whole")]
@@ -13,22 +13,22 @@ fn at(address: &str) -> SocketAddr {
     address.parse().unwrap()
 }
 
-/// Connects, sends a message each way, and says goodbye; both sides see these addresses.
-fn meet(a: &Node, b: &Node, from: SocketAddr, to: SocketAddr, listener: &Listener) {
+/// Connects, checks the addresses on both sides, sends a message each way and closes.
+fn connect_and_exchange(a: &Node, b: &Node, from: SocketAddr, to: SocketAddr, listener: &Listener) {
     let active = a.active();
-    let connecting = active.connect(from, to, b"who");
+    let connecting = active.connect(from, to, b"req");
     let passive = b.passive(listener.accept());
-    let accepting = passive.accept(b"me");
+    let accepting = passive.accept(b"ok");
     assert_eq!(connecting.wait(), STATUS_SUCCESS, "from {from} to {to}");
-    let port = local_address(active.connector).expect("known by now").port();
+    let port = local_address(active.connector).expect("an address").port();
     let from = SocketAddr::new(from.ip(), port);
     assert_eq!(active.complete(), STATUS_SUCCESS);
     assert_eq!(accepting.wait(), STATUS_SUCCESS);
     for (end, own, peer) in [(&active, from, to), (&passive, to, from)] {
-        let shown = local_address(end.connector).unwrap();
-        assert_eq!((shown.ip(), shown.port()), (own.ip(), own.port()));
-        let shown = peer_address(end.connector).unwrap();
-        assert_eq!((shown.ip(), shown.port()), (peer.ip(), peer.port()));
+        let reported = local_address(end.connector).unwrap();
+        assert_eq!((reported.ip(), reported.port()), (own.ip(), own.port()));
+        let reported = peer_address(end.connector).unwrap();
+        assert_eq!((reported.ip(), reported.port()), (peer.ip(), peer.port()));
     }
     for (sender, receiver) in [(&active, &passive), (&passive, &active)] {
         assert_eq!(receiver.receive(1, &[]), STATUS_SUCCESS);
@@ -41,26 +41,26 @@ fn meet(a: &Node, b: &Node, from: SocketAddr, to: SocketAddr, listener: &Listene
 
 //= R-CONN-1, R-CONN-77, R-CONN-78
 #[test]
-fn a_connection_is_made_over_each_kind_of_address() {
+fn connections_work_over_each_kind_of_address() {
     let (a, b) = pair();
     for (from, to) in [
         (a.at(0), b.at(445)),
         (a.at_v6(0), b.at_v6(445)),
         (a.at_link_local(0), b.at_link_local(445)),
-        // The scope goes without saying.
+        // The scope may be omitted.
         (at("[fe80::1]:0"), at("[fe80::2]:445")),
-        // And means nothing for other addresses.
+        // A scope is ignored for other addresses.
         (at("[2001:db8::1%3]:0"), at("[2001:db8::2%4]:445")),
     ] {
         let listener = b.idle_listener();
         assert_eq!(listener.listen(to), STATUS_SUCCESS);
-        meet(&a, &b, from, to, &listener);
+        connect_and_exchange(&a, &b, from, to, &listener);
         listener.close();
     }
 }
 
 #[test]
-fn link_local_addresses_are_shown_with_their_scope() {
+fn link_local_addresses_are_reported_with_their_scope() {
     let (a, b) = pair();
     let listener = b.idle_listener();
     assert_eq!(listener.listen(at("[fe80::2]:445")), STATUS_SUCCESS);
@@ -91,7 +91,7 @@ fn link_local_addresses_are_shown_with_their_scope() {
 
 //= R-CONN-2, R-CONN-5, R-CONN-17, R-CONN-50, R-CREATE-49
 #[test]
-fn an_address_of_another_link_is_none_of_the_adapters() {
+fn addresses_of_another_link_are_refused() {
     let (a, b) = pair();
     let active = a.active();
     let elsewhere = [at("[fe80::1%8]:0"), at("[2001:db8::7]:0"), at("[::]:0"), at("192.0.2.7:0")];
@@ -112,7 +112,7 @@ fn an_address_of_another_link_is_none_of_the_adapters() {
 
 //= R-INFO-29
 #[test]
-fn an_adapter_connects_to_itself() {
+fn adapter_connects_to_itself() {
     let (a, _b) = pair();
     for (from, to) in [
         (a.at(0), a.at(445)),
@@ -123,18 +123,18 @@ fn an_adapter_connects_to_itself() {
         let listener = a.idle_listener();
         assert_eq!(listener.listen(to), STATUS_SUCCESS);
         for _ in 0..3 {
-            meet(&a, &a, from, to, &listener);
+            connect_and_exchange(&a, &a, from, to, &listener);
         }
         listener.close();
     }
     let active = a.active();
-    assert_eq!(active.connect(a.at(0), a.at(446), &[]).wait(), STATUS_CONNECTION_REFUSED, "nobody there");
+    assert_eq!(active.connect(a.at(0), a.at(446), &[]).wait(), STATUS_CONNECTION_REFUSED, "no listener");
     active.close();
 }
 
 //= R-INFO-29
 #[test]
-fn much_moves_from_an_adapter_to_itself_and_to_a_peer_at_once() {
+fn bulk_data_moves_to_itself_and_to_a_peer_at_the_same_time() {
     let (a, b) = pair();
     let (active, passive, listener) = connect_over(&a, &a, a.at(0), a.at(445));
     let (other_active, other_passive, other_listener) = connect_over(&a, &b, a.at(0), b.at(446));
@@ -165,17 +165,17 @@ fn much_moves_from_an_adapter_to_itself_and_to_a_peer_at_once() {
 
 //= R-CONN-53, R-CONN-47
 #[test]
-fn a_wildcard_listens_at_every_address_of_its_family() {
+fn wildcard_listens_on_every_address_of_its_family() {
     let (a, b) = pair();
     let (v4, v6) = (b.idle_listener(), b.idle_listener());
     assert_eq!(v4.listen(at("0.0.0.0:445")), STATUS_SUCCESS);
     assert_eq!(v6.listen(at("[::]:445")), STATUS_SUCCESS);
     assert_eq!(v4.address(), Ok(at("0.0.0.0:445")));
-    meet(&a, &b, a.at(0), b.at(445), &v4);
-    meet(&a, &b, a.at_v6(0), b.at_v6(445), &v6);
-    meet(&a, &b, a.at_link_local(0), b.at_link_local(445), &v6);
+    connect_and_exchange(&a, &b, a.at(0), b.at(445), &v4);
+    connect_and_exchange(&a, &b, a.at_v6(0), b.at_v6(445), &v6);
+    connect_and_exchange(&a, &b, a.at_link_local(0), b.at_link_local(445), &v6);
     v4.close();
-    // Nobody listens there any more, whatever the other family does.
+    // The listener of the other family does not accept it.
     let active = a.active();
     assert_eq!(active.connect(a.at(0), b.at(445), &[]).wait(), STATUS_CONNECTION_REFUSED);
     active.close();
@@ -184,7 +184,7 @@ fn a_wildcard_listens_at_every_address_of_its_family() {
 
 //= R-CONN-53, R-CONN-54
 #[test]
-fn a_port_has_one_listener_at_an_address() {
+fn port_has_one_listener_per_address() {
     let (_a, b) = pair();
     let (all, one, other) = (b.idle_listener(), b.idle_listener(), b.idle_listener());
     assert_eq!(one.listen(b.at(445)), STATUS_SUCCESS);
@@ -199,20 +199,20 @@ fn a_port_has_one_listener_at_an_address() {
 
 //= R-CONN-15, R-CONN-69
 #[test]
-fn private_data_is_taken_up_to_its_limits() {
+fn private_data_is_accepted_up_to_its_limits() {
     let (a, b) = pair();
     let listener = b.listener(445);
-    let (question, answer) = ([0xca; 57], [0xce; 149]);
+    let (request, reply) = ([0xca; 57], [0xce; 149]);
     let active = a.active();
-    let refused = active.connect(a.at(0), b.at(445), &question);
+    let refused = active.connect(a.at(0), b.at(445), &request);
     assert_eq!(refused.wait(), STATUS_INVALID_BUFFER_SIZE);
-    let connecting = active.connect(a.at(0), b.at(445), &question[..56]);
+    let connecting = active.connect(a.at(0), b.at(445), &request[..56]);
     let passive = b.passive(listener.accept());
-    assert_eq!(passive.private_data().as_deref(), Ok(&question[..56]));
-    assert_eq!(passive.accept(&answer[..149]).wait(), STATUS_INVALID_BUFFER_SIZE);
-    let accepting = passive.accept(&answer[..148]);
+    assert_eq!(passive.private_data().as_deref(), Ok(&request[..56]));
+    assert_eq!(passive.accept(&reply[..149]).wait(), STATUS_INVALID_BUFFER_SIZE);
+    let accepting = passive.accept(&reply[..148]);
     assert_eq!(connecting.wait(), STATUS_SUCCESS);
-    assert_eq!(&active.private_data().expect("the answer's data")[..148], &answer[..148]);
+    assert_eq!(&active.private_data().expect("the reply's data")[..148], &reply[..148]);
     assert_eq!(active.complete(), STATUS_SUCCESS);
     assert_eq!(accepting.wait(), STATUS_SUCCESS);
     active.close();
@@ -221,11 +221,11 @@ fn private_data_is_taken_up_to_its_limits() {
     let active = a.active();
     let connecting = active.connect(a.at(0), b.at(445), &[]);
     let connector = listener.accept();
-    let too_long = call!(connector, NdkReject, answer.as_ptr().cast(), 149);
+    let too_long = call!(connector, NdkReject, reply.as_ptr().cast(), 149);
     assert_eq!(too_long, STATUS_INVALID_BUFFER_SIZE);
-    assert_eq!(call!(connector, NdkReject, answer.as_ptr().cast(), 148), STATUS_SUCCESS);
+    assert_eq!(call!(connector, NdkReject, reply.as_ptr().cast(), 148), STATUS_SUCCESS);
     assert_eq!(connecting.wait(), STATUS_CONNECTION_REFUSED);
-    assert_eq!(active.private_data().as_deref(), Ok(&answer[..148]));
+    assert_eq!(active.private_data().as_deref(), Ok(&reply[..148]));
     close!(connector, NdkCloseConnector);
     active.close();
     listener.close();
@@ -233,7 +233,7 @@ fn private_data_is_taken_up_to_its_limits() {
 
 //= R-CONN-101
 #[test]
-fn more_addresses_than_there_is_room_for_are_not_taken_in_silence() {
+fn too_many_addresses_are_reported_as_an_error() {
     let (a, b) = pair();
     let own = [b.at(0).ip()];
     let many: Vec<_> = (0..2000_u32).map(|number| Ipv4Addr::from_bits(0x0A01_0000 + number).into()).collect();
@@ -241,30 +241,30 @@ fn more_addresses_than_there_is_room_for_are_not_taken_in_silence() {
     assert_eq!(b.provider.set_addresses(&own), Ok(()));
     let listener = b.idle_listener();
     assert_eq!(listener.listen(b.at(445)), STATUS_SUCCESS);
-    meet(&a, &b, a.at(0), b.at(445), &listener);
+    connect_and_exchange(&a, &b, a.at(0), b.at(445), &listener);
     listener.close();
 }
 
 //= R-CONN-101
 #[test]
-fn a_listener_at_an_address_that_went_hears_nobody_and_others_do() {
+fn listener_on_a_removed_address_gets_no_requests() {
     let (a, b) = pair();
-    let (going, staying) = (b.idle_listener(), b.idle_listener());
-    assert_eq!(going.listen(b.at(445)), STATUS_SUCCESS);
-    assert_eq!(staying.listen(b.at_v6(445)), STATUS_SUCCESS);
-    let kept = [b.at_v6(0).ip(), b.at_link_local(0).ip()];
+    let (removed, remaining) = (b.idle_listener(), b.idle_listener());
+    assert_eq!(removed.listen(b.at(445)), STATUS_SUCCESS);
+    assert_eq!(remaining.listen(b.at_v6(445)), STATUS_SUCCESS);
+    let addresses = [b.at_v6(0).ip(), b.at_link_local(0).ip()];
     let (active, passive, listener) = connect_over(&a, &b, a.at_v6(0), b.at_v6(446));
-    b.set_addresses(&kept);
-    assert!(passive.disconnected.count() == 0, "its address stays");
-    let hopeless = a.active();
-    let connecting = hopeless.connect(a.at(0), b.at(445), &[]);
-    meet(&a, &b, a.at_v6(0), b.at_v6(445), &staying);
-    assert!(going.is_idle() && !connecting.is_done());
-    hopeless.close();
+    b.set_addresses(&addresses);
+    assert!(passive.disconnected.count() == 0, "its address remains");
+    let unanswered = a.active();
+    let connecting = unanswered.connect(a.at(0), b.at(445), &[]);
+    connect_and_exchange(&a, &b, a.at_v6(0), b.at_v6(445), &remaining);
+    assert!(removed.is_idle() && !connecting.is_done());
+    unanswered.close();
     assert_eq!(connecting.wait(), STATUS_CANCELLED);
     active.close();
     passive.close();
-    for listener in [going, staying, listener] {
+    for listener in [removed, remaining, listener] {
         listener.close();
     }
 }

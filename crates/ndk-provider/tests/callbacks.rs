@@ -1,4 +1,4 @@
-//! What consumers do inside callbacks, and from several threads at once.
+//! Consumers that call inside callbacks and from several threads at once.
 
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "a consumer's call through a table is several")]
 #![allow(clippy::macro_metavars_in_unsafe, reason = "a test's call is unsafe as a whole")]
@@ -13,11 +13,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use support::*;
 
-/// A consumer that lives in its notification callback: polls, posts again, re-arms.
+/// A consumer that runs in its notification callback: polls, posts, arms again.
 #[derive(Default)]
 struct PingPong {
     cq: AtomicPtr<NDK_CQ>,
-    /// `None` once the queue pair is about to be closed: posts to it are over then.
+    /// `None` once the queue pair is about to be closed, after which it is not posted to.
     qp: Mutex<Option<Shared<NDK_QP>>>,
     inside: AtomicBool,
     rounds: AtomicUsize,
@@ -25,7 +25,7 @@ struct PingPong {
 }
 
 unsafe extern "efiapi" fn serve(context: *mut c_void, status: NTSTATUS) {
-    // SAFETY: the test keeps it until the queue is closed.
+    // SAFETY: never freed.
     let this = unsafe { &*context.cast::<PingPong>() };
     if this.inside.swap(true, Ordering::SeqCst) {
         this.overlaps.fetch_add(1, Ordering::SeqCst);
@@ -35,7 +35,7 @@ unsafe extern "efiapi" fn serve(context: *mut c_void, status: NTSTATUS) {
     let mut results = core::mem::MaybeUninit::<[NDK_RESULT_EX; 4]>::uninit();
     let count = call!(cq, NdkGetCqResultsEx, results.as_mut_ptr().cast(), 4);
     //= R-CQ-13
-    assert_ne!(count, 0, "a notification of nothing");
+    assert_ne!(count, 0, "a notification without a completion");
     for index in 0..count as usize {
         // SAFETY: `count` results were written.
         let result = unsafe { results.as_ptr().cast::<NDK_RESULT_EX>().add(index).read() };
@@ -54,29 +54,29 @@ unsafe extern "efiapi" fn serve(context: *mut c_void, status: NTSTATUS) {
     this.inside.store(false, Ordering::SeqCst);
 }
 
-/// An end whose completion queue is served in its callback.
-fn player(node: &Node, connector: *mut NDK_CONNECTOR) -> (End, &'static PingPong) {
-    let player: &'static PingPong = Box::leak(Box::default());
-    let context = core::ptr::from_ref(player).cast_mut().cast();
+/// Returns an end whose completion queue is polled in its callback.
+fn ping_pong_end(node: &Node, connector: *mut NDK_CONNECTOR) -> (End, &'static PingPong) {
+    let ping_pong: &'static PingPong = Box::leak(Box::default());
+    let context = core::ptr::from_ref(ping_pong).cast_mut().cast();
     let raw = create(|done, request, out| {
         call!(node.adapter(), NdkCreateCq, 64, Some(serve), context, null_mut(), done, request, out)
     })
     .expect("a queue");
-    let (cq, pd) = (Cq { raw, seen: Seen::new() }, node.pd());
-    let end = End { qp: qp(pd, &cq), cq, pd, connector, disconnected: Seen::new() };
-    player.cq.store(end.cq.raw, Ordering::SeqCst);
-    *player.qp.lock().unwrap() = Some(Shared(end.qp));
-    (end, player)
+    let (cq, pd) = (Cq { raw, notified: CallbackRecord::new() }, node.pd());
+    let end = End { qp: qp(pd, &cq), cq, pd, connector, disconnected: CallbackRecord::new() };
+    ping_pong.cq.store(end.cq.raw, Ordering::SeqCst);
+    *ping_pong.qp.lock().unwrap() = Some(Shared(end.qp));
+    (end, ping_pong)
 }
 
 //= R-CQ-13, R-CQ-14, R-CQ-15, R-CQ-16, R-QP-22, R-IRQL-11, R-CLOSE-25, R-CLOSE-32
 #[test]
-fn a_consumer_may_live_in_its_callback() {
+fn consumer_may_poll_post_and_arm_in_its_callback() {
     let (a, b) = pair();
     let listener = b.listener(445);
-    let (active, left) = player(&a, a.connector());
+    let (active, left) = ping_pong_end(&a, a.connector());
     let connecting = active.connect(a.at(0), b.at(445), &[]);
-    let (passive, right) = player(&b, listener.accept());
+    let (passive, right) = ping_pong_end(&b, listener.accept());
     for end in [&active, &passive] {
         for _ in 0..8 {
             assert_eq!(end.receive(0, &[]), STATUS_SUCCESS);
@@ -91,13 +91,13 @@ fn a_consumer_may_live_in_its_callback() {
     for _ in 0..4 {
         assert_eq!(active.send(0, &[], NDK_OP_FLAG_SILENT_SUCCESS), STATUS_SUCCESS);
     }
-    wait("two thousand balls were played", || {
+    wait("two thousand messages have gone each way", || {
         left.rounds.load(Ordering::SeqCst) >= 2000 && right.rounds.load(Ordering::SeqCst) >= 2000
     });
-    // In the middle of the game.
-    for (end, player) in [(active, left), (passive, right)] {
+    // Close while messages are in flight.
+    for (end, ping_pong) in [(active, left), (passive, right)] {
         close!(end.connector, NdkCloseConnector);
-        player.qp.lock().unwrap().take();
+        ping_pong.qp.lock().unwrap().take();
         close!(end.qp, NdkCloseQp);
         end.cq.close();
         close!(end.pd, NdkClosePd);
@@ -106,7 +106,7 @@ fn a_consumer_may_live_in_its_callback() {
     assert_eq!([&left.overlaps, &right.overlaps].map(|overlaps| overlaps.load(Ordering::SeqCst)), [0, 0]);
 }
 
-/// A queue that is closed inside its own notification.
+/// A completion queue that is closed inside its own notification.
 #[derive(Default)]
 struct Closer {
     cq: AtomicPtr<NDK_CQ>,
@@ -116,19 +116,19 @@ struct Closer {
 }
 
 unsafe extern "efiapi" fn close_self(context: *mut c_void, _status: NTSTATUS) {
-    // SAFETY: lives for ever.
+    // SAFETY: never freed.
     let this = unsafe { &*context.cast::<Closer>() };
     let cq = this.cq.load(Ordering::SeqCst);
     // SAFETY: closed once.
     let status = unsafe { ((*(*cq).Dispatch).NdkCloseCq.unwrap())(cq.cast(), Some(note_closed), context) };
     std::thread::sleep(std::time::Duration::from_millis(20));
-    assert!(!this.closed.load(Ordering::SeqCst), "closed while its callback runs");
+    assert!(!this.closed.load(Ordering::SeqCst), "the close callback was made during the notification");
     *this.status.lock().unwrap() = Some(status);
     this.left.store(true, Ordering::SeqCst);
 }
 
 unsafe extern "efiapi" fn note_closed(context: *mut c_void) {
-    // SAFETY: lives for ever.
+    // SAFETY: never freed.
     let this = unsafe { &*context.cast::<Closer>() };
     assert!(this.left.load(Ordering::SeqCst));
     this.closed.store(true, Ordering::SeqCst);
@@ -136,7 +136,7 @@ unsafe extern "efiapi" fn note_closed(context: *mut c_void) {
 
 //= R-CLOSE-5, R-CLOSE-19, R-CQ-59
 #[test]
-fn a_queue_closed_in_its_notification_closes_after_it() {
+fn completion_queue_closed_in_its_notification_closes_after_it() {
     let (a, _b) = pair();
     let closer: &'static Closer = Box::leak(Box::default());
     let context = core::ptr::from_ref(closer).cast_mut().cast();
@@ -145,7 +145,7 @@ fn a_queue_closed_in_its_notification_closes_after_it() {
     })
     .expect("a queue");
     closer.cq.store(raw, Ordering::SeqCst);
-    let cq = Cq { raw, seen: Seen::new() };
+    let cq = Cq { raw, notified: CallbackRecord::new() };
     let pd = a.pd();
     let qp = qp(pd, &cq);
     assert_eq!(call!(qp, NdkReceive, null_mut(), core::ptr::null(), 0), STATUS_SUCCESS);
@@ -160,7 +160,7 @@ fn a_queue_closed_in_its_notification_closes_after_it() {
 static CLOSED_IN_COMPLETION: Mutex<Option<Closing>> = Mutex::new(None);
 static CONNECTOR: AtomicPtr<NDK_CONNECTOR> = AtomicPtr::new(null_mut());
 
-// SAFETY: only for the test below; what it points to lives for ever.
+// SAFETY: only for the test below; what it points to is never freed.
 unsafe impl Send for support::Closing {}
 
 unsafe extern "efiapi" fn close_on_completion(_context: *mut c_void, status: NTSTATUS) {
@@ -173,7 +173,7 @@ unsafe extern "efiapi" fn close_on_completion(_context: *mut c_void, status: NTS
 
 //= R-CLOSE-4, R-CLOSE-18
 #[test]
-fn a_connector_may_be_closed_in_the_completion_of_its_connect() {
+fn connector_may_be_closed_in_the_completion_of_its_connect() {
     let (a, b) = pair();
     let end = a.active();
     CONNECTOR.store(end.connector, Ordering::SeqCst);
@@ -201,7 +201,7 @@ fn a_connector_may_be_closed_in_the_completion_of_its_connect() {
     close!(end.pd, NdkClosePd);
 }
 
-/// Raw pointers go to the threads of a test that waits for them.
+/// A raw pointer for threads of a test that waits for them.
 #[derive(Clone, Copy)]
 struct Shared<T>(*mut T);
 // SAFETY: calls on NDK objects may come from any thread.
@@ -217,7 +217,7 @@ impl<T> Shared<T> {
 
 //= R-CREATE-17, R-CLOSE-13, R-CREATE-19
 #[test]
-fn objects_are_made_and_closed_from_many_threads() {
+fn objects_are_created_and_closed_by_many_threads() {
     let (a, _b) = pair();
     let (adapter, pd) = (Shared(a.adapter()), Shared(a.pd()));
     std::thread::scope(|scope| {
@@ -239,7 +239,7 @@ fn objects_are_made_and_closed_from_many_threads() {
                         )
                     })
                     .expect("a queue");
-                    let cq = Cq { raw, seen: Seen::new() };
+                    let cq = Cq { raw, notified: CallbackRecord::new() };
                     let qp = qp(pd, &cq);
                     let closing = begin_close!(cq.raw, NdkCloseCq);
                     close!(qp, NdkCloseQp);
@@ -253,7 +253,7 @@ fn objects_are_made_and_closed_from_many_threads() {
 
 //= R-QP-2, R-QP-3, R-QP-10, R-QP-11, R-QP-12, R-CLOSE-32, R-QP-70
 #[test]
-fn every_accepted_post_completes_once_whatever_happens_meanwhile() {
+fn every_accepted_post_completes_once_despite_flush_and_close() {
     for round in 0..20 {
         let (a, b) = pair();
         let (active, passive, listener) = connect(&a, &b);

@@ -1,4 +1,4 @@
-//! Connections as they are made, refused and given up.
+//! How connections are made, refused and canceled.
 
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "a consumer's call through a table is several")]
 #![allow(clippy::macro_metavars_in_unsafe, reason = "a test's call is unsafe as a whole")]
@@ -12,28 +12,28 @@ use support::*;
 
 //= R-CONN-11, R-CONN-33, R-CONN-34, R-CONN-38, R-CONN-67, R-CONN-68, R-CONN-72, R-CONN-77, R-CONN-78
 #[test]
-fn two_sides_connect_and_learn_of_each_other() {
+fn both_sides_connect_and_get_each_others_data_and_addresses() {
     let (a, b) = pair();
     let listener = b.listener(445);
     let active = a.active();
     //= R-CONN-74, R-CONN-79
     assert_eq!(active.private_data(), Err(STATUS_CONNECTION_INVALID));
-    let connecting = active.connect(a.at(0), b.at(445), b"who");
+    let connecting = active.connect(a.at(0), b.at(445), b"req");
     let passive = b.passive(listener.accept());
     let data = passive.private_data().expect("the request's data");
-    assert_eq!((&data[..3], data.len()), (&b"who"[..], 56));
+    assert_eq!((&data[..3], data.len()), (&b"req"[..], 56));
     assert!(data[3..].iter().all(|byte| *byte == 0));
     //= R-CONN-11
     assert!(!connecting.is_done());
-    let accepting = passive.accept(b"me");
+    let accepting = passive.accept(b"ok");
     assert_eq!(connecting.wait(), STATUS_SUCCESS);
-    assert_eq!(&active.private_data().expect("the answer's data")[..2], b"me");
+    assert_eq!(&active.private_data().expect("the reply's data")[..2], b"ok");
     std::thread::sleep(core::time::Duration::from_millis(20));
     assert!(!accepting.is_done());
     assert_eq!(active.complete(), STATUS_SUCCESS);
     assert_eq!(accepting.wait(), STATUS_SUCCESS);
 
-    let port = local_address(active.connector).expect("known by now").port();
+    let port = local_address(active.connector).expect("an address").port();
     //= R-CONN-1, R-CONN-77
     assert!(port >= 49152);
     assert_eq!(peer_address(active.connector), Ok(b.at(445)));
@@ -54,7 +54,7 @@ fn two_sides_connect_and_learn_of_each_other() {
         assert_eq!(status, STATUS_SUCCESS);
         (inbound, outbound)
     };
-    // 8 and 8 were asked for, 16 and 4 answered.
+    // The request has 8 and 8, the reply 16 and 4.
     assert_eq!(limits(active.connector), (4, 8));
     assert_eq!(limits(passive.connector), (8, 4));
 
@@ -74,7 +74,7 @@ fn two_sides_connect_and_learn_of_each_other() {
 
 //= R-CONN-6, R-CONN-10, R-CONN-59, R-CONN-60, R-CLOSE-16, R-QP-74, R-PERF-4
 #[test]
-fn nobody_there_is_refused_and_the_queue_pair_tries_again() {
+fn refused_queue_pair_may_connect_again() {
     let (a, b) = pair();
     let end = a.active();
     assert_eq!(end.receive(5, &[]), STATUS_SUCCESS);
@@ -107,7 +107,7 @@ fn nobody_there_is_refused_and_the_queue_pair_tries_again() {
 
 //= R-CONN-36, R-CONN-38, R-CONN-40, R-CONN-46
 #[test]
-fn a_rejected_request_carries_the_reason() {
+fn reject_carries_private_data() {
     let (a, b) = pair();
     let listener = b.listener(445);
     let active = a.active();
@@ -119,7 +119,7 @@ fn a_rejected_request_carries_the_reason() {
     assert_eq!(call!(incoming, NdkReject, b"no".as_ptr().cast(), 2), STATUS_SUCCESS);
     assert_eq!(call!(incoming, NdkReject, null_mut(), 0), STATUS_CONNECTION_INVALID);
     assert_eq!(connecting.wait(), STATUS_CONNECTION_REFUSED);
-    assert_eq!(&active.private_data().expect("the reason")[..2], b"no");
+    assert_eq!(&active.private_data().expect("the reject's data")[..2], b"no");
     close!(incoming, NdkCloseConnector);
     active.close();
     listener.close();
@@ -127,7 +127,7 @@ fn a_rejected_request_carries_the_reason() {
 
 //= R-CLOSE-31, R-CLOSE-15
 #[test]
-fn a_connector_closed_unanswered_refuses_and_holds_its_listener() {
+fn closing_an_unanswered_connector_refuses_the_peer_and_releases_the_listener() {
     let (a, b) = pair();
     let listener = b.listener(445);
     let active = a.active();
@@ -143,7 +143,7 @@ fn a_connector_closed_unanswered_refuses_and_holds_its_listener() {
 
 //= R-CONN-36, R-CONN-39
 #[test]
-fn the_active_side_may_still_say_no() {
+fn active_side_may_reject_after_the_reply() {
     let (a, b) = pair();
     let listener = b.listener(445);
     let active = a.active();
@@ -154,7 +154,7 @@ fn the_active_side_may_still_say_no() {
     assert_eq!(call!(active.connector, NdkReject, null_mut(), 0), STATUS_SUCCESS);
     assert_eq!(accepting.wait(), STATUS_CONNECTION_REFUSED);
     assert_eq!(passive.disconnected.count(), 0);
-    // Both queue pairs knew their peer: neither can be used again.
+    // Both queue pairs were connected to their peer: neither can be used again.
     //= R-QP-73
     for (node, used, peer) in [(&a, active.qp, &b), (&b, passive.qp, &a)] {
         let spare = node.active();
@@ -171,18 +171,18 @@ fn the_active_side_may_still_say_no() {
 
 //= R-CONN-37, R-CONN-41
 #[test]
-fn a_request_whose_peer_has_left_unheard_is_answered_as_aborted() {
+fn accept_and_reject_fail_as_aborted_after_the_peer_has_left() {
     let (a, b) = pair();
     let listener = b.listener(445);
     let active = a.active();
     let connecting = active.connect(a.at(0), b.at(445), &[]);
     let passive = b.passive(listener.accept());
-    // The peer's word is in, and nobody has been told.
-    let held = b.hold_batches();
+    // The peer's reject has been processed but not reported.
+    let held = b.hold_callbacks();
     let before = b.counter("rx_datagrams");
     let closing = begin_close!(active.connector, NdkCloseConnector);
-    wait("the peer's word is in", || b.counter("rx_datagrams") > before);
-    // The counter moves a moment before what it counts is done.
+    wait("the peer's reject has arrived", || b.counter("rx_datagrams") > before);
+    // The frame is counted shortly before it is processed.
     std::thread::sleep(core::time::Duration::from_millis(20));
     assert_eq!(passive.accept(&[]).wait(), STATUS_CONNECTION_ABORTED);
     assert_eq!(call!(passive.connector, NdkReject, null_mut(), 0), STATUS_CONNECTION_ABORTED);
@@ -198,9 +198,9 @@ fn a_request_whose_peer_has_left_unheard_is_answered_as_aborted() {
 
 //= R-CLOSE-6, R-CLOSE-7
 #[test]
-fn closing_a_connector_cancels_what_it_waits_for() {
+fn closing_a_connector_cancels_its_pending_connect() {
     let (a, b) = pair();
-    // Requests go nowhere.
+    // The request does not arrive.
     a.cut();
     let active = a.active();
     let connecting = active.connect(a.at(0), b.at(445), &[]);
@@ -214,18 +214,18 @@ fn closing_a_connector_cancels_what_it_waits_for() {
 
 //= R-CONN-2, R-CONN-3, R-CONN-5, R-CONN-15, R-CONN-16, R-CREATE-51, R-CREATE-52, R-QP-75
 #[test]
-fn a_connect_is_refused_inline_for_what_is_wrong_with_it() {
+fn invalid_connect_fails_inline() {
     let (a, b) = pair();
     let end = a.active();
-    let answer =
+    let connect =
         |from: core::net::SocketAddr, to: core::net::SocketAddr, data: &[u8]| end.connect(from, to, data);
-    assert_eq!(answer(b.at(0), b.at(445), &[]).wait(), STATUS_INVALID_ADDRESS);
-    assert_eq!(answer("0.0.0.0:0".parse().unwrap(), b.at(445), &[]).wait(), STATUS_INVALID_ADDRESS);
-    assert_eq!(answer(a.at(0), b.at(445), &[0; 57]).wait(), STATUS_INVALID_BUFFER_SIZE);
+    assert_eq!(connect(b.at(0), b.at(445), &[]).wait(), STATUS_INVALID_ADDRESS);
+    assert_eq!(connect("0.0.0.0:0".parse().unwrap(), b.at(445), &[]).wait(), STATUS_INVALID_ADDRESS);
+    assert_eq!(connect(a.at(0), b.at(445), &[0; 57]).wait(), STATUS_INVALID_BUFFER_SIZE);
     let listener = a.listener(7000);
-    assert_eq!(answer(a.at(7000), b.at(445), &[]).wait(), STATUS_SHARING_VIOLATION);
+    assert_eq!(connect(a.at(7000), b.at(445), &[]).wait(), STATUS_SHARING_VIOLATION);
     listener.close();
-    // None of these used the connector up; these do.
+    // After these failures the connector may still connect. The following ones end it.
     for (to, status) in
         [("192.0.2.99:1", STATUS_HOST_UNREACHABLE), ("198.51.100.1:1", STATUS_NETWORK_UNREACHABLE)]
     {
@@ -238,7 +238,7 @@ fn a_connect_is_refused_inline_for_what_is_wrong_with_it() {
 
 //= R-CONN-26, R-CONN-27, R-CONN-57, R-CLOSE-33, R-CONN-4
 #[test]
-fn a_shared_endpoint_is_held_by_its_connectors() {
+fn shared_endpoint_closes_after_its_connectors() {
     let (a, b) = pair();
     let listener = b.listener(445);
     let (bytes, length) = socket_address(a.at(5000));
@@ -294,12 +294,12 @@ fn a_shared_endpoint_is_held_by_its_connectors() {
 }
 
 struct Moved<'a, T>(&'a T);
-// SAFETY: what the tests move to another thread is only used there while this one waits.
+// SAFETY: the other thread uses the value only while this one waits for it.
 unsafe impl<T> Send for Moved<'_, T> {}
 
 //= R-CREATE-2, R-CLOSE-2, R-CREATE-9
 #[test]
-fn a_connection_works_when_every_call_pends() {
+fn connection_works_when_every_call_pends() {
     let (a, b) = pending_pair();
     let (active, passive, listener) = connect(&a, &b);
     let (source, mut target) = (Memory::new(5000), Memory::new(5000));

@@ -1,4 +1,4 @@
-//! Creating and closing, without a peer: who waits for whom, and what is answered.
+//! Creating and closing objects without a peer: statuses, limits and the order of closes.
 
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "a consumer's call through a table is several")]
 #![allow(clippy::macro_metavars_in_unsafe, reason = "a test's call is unsafe as a whole")]
@@ -12,7 +12,7 @@ use support::*;
 
 //= R-CREATE-8, R-OPEN-12, R-OPEN-13, R-OPEN-19
 #[test]
-fn every_object_carries_its_type_and_the_version_of_its_adapter() {
+fn object_header_has_its_type_and_the_version_of_its_adapter() {
     let (a, _b) = pair();
     let cq = a.cq(16);
     let pd = a.pd();
@@ -42,11 +42,11 @@ fn every_object_carries_its_type_and_the_version_of_its_adapter() {
 
 //= R-OPEN-9, R-OPEN-10, R-OPEN-11, R-OPEN-16, R-OPEN-18
 #[test]
-fn an_open_is_granted_by_version_and_state() {
+fn open_depends_on_version_and_enabled_state() {
     let (a, _b) = pair();
     let open = |major, minor| a.provider.open(NDK_VERSION { Major: major, Minor: minor });
     for (major, minor) in [(1, 0), (1, 2), (2, 0)] {
-        let adapter = open(major, minor).expect("served");
+        let adapter = open(major, minor).expect("supported");
         // SAFETY: opened just now.
         unsafe { a.provider.close(adapter) };
     }
@@ -59,9 +59,9 @@ fn an_open_is_granted_by_version_and_state() {
 
 //= R-INFO-2, R-INFO-3, R-INFO-4, R-INFO-5, R-INFO-6, R-INFO-8
 #[test]
-fn the_adapter_info_comes_whole_or_not_at_all() {
+fn adapter_info_is_written_only_if_it_fits() {
     let (a, _b) = pair();
-    // Aligned as the consumer's structure is.
+    // Aligned like the consumer's structure.
     let mut words = [0xeeee_eeee_eeee_eeee_u64; 21];
     let pointer = words.as_mut_ptr().cast::<u8>();
     let query = |buffer: *mut u8, size: &mut u32| {
@@ -84,29 +84,29 @@ fn the_adapter_info_comes_whole_or_not_at_all() {
     assert!(info[104..].iter().all(|byte| *byte == 0xee));
 }
 
-/// Creates until it fails, closes one, creates again; how many there were.
+/// Creates objects until that fails, closes one and creates one again. Returns the number of objects.
 fn count<T>(create: impl Fn() -> Result<*mut T, NTSTATUS>, close: impl Fn(*mut T)) -> usize {
-    let mut made = Vec::new();
-    let refusal = loop {
+    let mut created = Vec::new();
+    let failure = loop {
         match create() {
-            Ok(object) => made.push(object),
+            Ok(object) => created.push(object),
             Err(status) => break status,
         }
     };
-    assert_eq!(refusal, STATUS_INSUFFICIENT_RESOURCES);
-    let count = made.len();
-    close(made.pop().expect("at least one"));
-    made.push(create().expect("there is room again"));
+    assert_eq!(failure, STATUS_INSUFFICIENT_RESOURCES);
+    let count = created.len();
+    close(created.pop().expect("at least one"));
+    created.push(create().expect("one more after a close"));
     assert_eq!(create().err(), Some(STATUS_INSUFFICIENT_RESOURCES));
-    made.into_iter().for_each(close);
+    created.into_iter().for_each(close);
     count
 }
 
 //= R-CREATE-15
 #[test]
-fn as_many_objects_are_made_as_are_advertised() {
+fn reported_number_of_objects_can_be_created() {
     let (a, _b) = pair();
-    let advertised = a.provider.capabilities();
+    let reported = a.provider.capabilities();
     let pds = count(
         || create(|done, context, out| call!(a.adapter(), NdkCreatePd, done, context, out)),
         |pd| close!(pd, NdkClosePd),
@@ -152,19 +152,19 @@ fn as_many_objects_are_made_as_are_advertised() {
     close!(pd, NdkClosePd);
     let counts = [pds, cqs, mrs, mws, srqs, qps].map(|count| count as u32);
     let limits = [
-        advertised.MaxPdCount,
-        advertised.MaxCqCount,
-        advertised.MaxMrCount,
-        advertised.MaxMwCount,
-        advertised.MaxSrqCount,
-        advertised.MaxQpCount,
+        reported.MaxPdCount,
+        reported.MaxCqCount,
+        reported.MaxMrCount,
+        reported.MaxMwCount,
+        reported.MaxSrqCount,
+        reported.MaxQpCount,
     ];
     assert_eq!(counts, limits);
 }
 
 //= R-CREATE-20, R-CREATE-21, R-CREATE-22, R-CREATE-29, R-CREATE-32, R-CREATE-39
 #[test]
-fn a_limit_is_granted_and_one_more_is_not() {
+fn sizes_are_accepted_up_to_the_reported_limits() {
     let (a, _b) = pair();
     let mut info = core::mem::MaybeUninit::<NDK_ADAPTER_INFO>::uninit();
     let mut size = 104;
@@ -204,7 +204,7 @@ fn a_limit_is_granted_and_one_more_is_not() {
             )
         })
     };
-    let most = [
+    let limits = [
         info.MaxReceiveQueueDepth,
         info.MaxInitiatorQueueDepth,
         info.MaxReceiveRequestSge,
@@ -212,41 +212,41 @@ fn a_limit_is_granted_and_one_more_is_not() {
         info.MaxInlineDataSize,
     ];
     //= R-INFO-18
-    close!(qp(most).expect("everything at its maximum"), NdkCloseQp);
-    for index in 0..most.len() {
+    close!(qp(limits).expect("everything at its maximum"), NdkCloseQp);
+    for index in 0..limits.len() {
         let mut beyond = [1; 5];
-        beyond[index] = most[index] + 1;
+        beyond[index] = limits[index] + 1;
         assert_eq!(qp(beyond).err(), Some(STATUS_INVALID_PARAMETER));
     }
     //= R-CREATE-35
-    close!(qp([0; 5]).expect("a queue pair for nothing"), NdkCloseQp);
+    close!(qp([0; 5]).expect("a queue pair of size zero"), NdkCloseQp);
     close!(pd, NdkClosePd);
     queue.close();
 }
 
 //= R-CREATE-36
 #[test]
-fn a_queue_of_another_adapter_is_refused() {
+fn completion_queue_of_another_adapter_is_refused() {
     let (a, b) = pair();
-    let (pd, foreign) = (a.pd(), b.cq(4));
+    let (pd, other) = (a.pd(), b.cq(4));
     let refused: Result<*mut NDK_QP, _> = create(|done, context, out| {
-        call!(pd, NdkCreateQp, foreign.raw, foreign.raw, null_mut(), 1, 1, 1, 1, 0, done, context, out)
+        call!(pd, NdkCreateQp, other.raw, other.raw, null_mut(), 1, 1, 1, 1, 0, done, context, out)
     });
     assert_eq!(refused.err(), Some(STATUS_INVALID_PARAMETER));
-    foreign.close();
+    other.close();
     close!(pd, NdkClosePd);
 }
 
 //= R-CLOSE-9, R-CLOSE-11, R-CLOSE-13, R-CLOSE-14, R-CREATE-19
 #[test]
-fn an_antecedent_closes_after_its_last_successor() {
+fn antecedent_closes_after_its_last_successor() {
     let (a, _b) = pair();
     let (cq, pd) = (a.cq(16), a.pd());
     let qp = qp(pd, &cq);
     let closing_pd = begin_close!(pd, NdkClosePd);
     let closing_cq = begin_close!(cq.raw, NdkCloseCq);
     assert_eq!([closing_pd.status, closing_cq.status], [STATUS_PENDING; 2]);
-    // It still works.
+    // The successor still works.
     assert_eq!(call!(qp, NdkReceive, null_mut(), core::ptr::null(), 0), STATUS_SUCCESS);
     assert!(!closing_pd.is_done() && !closing_cq.is_done());
     close!(qp, NdkCloseQp);
@@ -256,7 +256,7 @@ fn an_antecedent_closes_after_its_last_successor() {
 
 //= R-CLOSE-23
 #[test]
-fn a_close_without_callback_is_silent() {
+fn close_without_callback_completes_silently() {
     let (a, _b) = pair();
     let (cq, pd) = (a.cq(16), a.pd());
     let qp = qp(pd, &cq);
@@ -269,7 +269,7 @@ fn a_close_without_callback_is_silent() {
 
 //= R-CREATE-2, R-CREATE-3, R-CREATE-6, R-CREATE-7, R-CLOSE-2
 #[test]
-fn everything_pends_when_told_to() {
+fn every_call_pends_when_so_configured() {
     let (a, _b) = pending_pair();
     let (cq, pd) = (a.cq(16), a.pd());
     let qp = qp(pd, &cq);
@@ -295,7 +295,7 @@ fn everything_pends_when_told_to() {
 
 //= R-OPEN-24, R-OPEN-25, R-OPEN-26
 #[test]
-fn closing_the_adapter_waits_for_everything_below() {
+fn closing_the_adapter_waits_for_all_its_objects() {
     let (a, _b) = pair();
     let adapter = a.provider.open(NDK_VERSION { Major: 1, Minor: 0 }).expect("an adapter");
     let pd: *mut NDK_PD =
@@ -314,7 +314,7 @@ fn closing_the_adapter_waits_for_everything_below() {
 
 //= R-MR-1, R-MR-3, R-MR-12, R-MR-13, R-MR-18, R-MR-19, R-CREATE-42, R-CREATE-43, R-CREATE-44
 #[test]
-fn a_region_is_registered_and_deregistered_in_turn() {
+fn region_is_registered_and_deregistered_in_turn() {
     let (a, _b) = pair();
     let pd = a.pd();
     let memory = Memory::new(8192);
@@ -346,7 +346,7 @@ fn a_region_is_registered_and_deregistered_in_turn() {
 
 //= R-LAM-4, R-LAM-5, R-LAM-6, R-LAM-7, R-LAM-8, R-LAM-9, R-LAM-10, R-LAM-11, R-LAM-16, R-LAM-22
 #[test]
-fn a_mapping_describes_every_page_that_the_memory_spans() {
+fn logical_address_mapping_describes_every_page() {
     let (a, _b) = pending_pair();
     for (length, offset) in [(1, 0), (4096, 0), (4096, 1), (8193, 4095)] {
         let memory = Memory::at_offset(length, offset);
@@ -382,7 +382,7 @@ fn a_mapping_describes_every_page_that_the_memory_spans() {
 
 //= R-OPEN-29
 #[test]
-fn a_mapping_left_behind_goes_with_its_adapter() {
+fn logical_address_mapping_is_released_with_its_adapter() {
     let (a, _b) = pair();
     let memory = Memory::new(4096);
     let mut words = [0u64; 3];
@@ -403,7 +403,7 @@ fn a_mapping_left_behind_goes_with_its_adapter() {
 
 //= R-QP-4, R-QP-5, R-QP-14, R-QP-16, R-QP-18, R-QP-20, R-QP-62, R-QP-68, R-CQ-22, R-CQ-27
 #[test]
-fn an_unconnected_queue_pair_takes_receives_and_gives_them_back_when_flushed() {
+fn unconnected_queue_pair_accepts_receives_and_flushes_them() {
     let (a, _b) = pair();
     let end = a.active();
     assert_eq!(end.send(1, &[], 0), STATUS_CONNECTION_INVALID);
@@ -420,13 +420,13 @@ fn an_unconnected_queue_pair_takes_receives_and_gives_them_back_when_flushed() {
         assert_eq!((result.QPContext, result.Type.0 & 1), (QP_CONTEXT, 1));
     }
     //= R-CQ-4, R-QP-65
-    assert_eq!(end.cq.seen.wait(1), STATUS_SUCCESS);
+    assert_eq!(end.cq.notified.wait(1), STATUS_SUCCESS);
     end.close();
 }
 
 //= R-CONN-50, R-CONN-51, R-CONN-52, R-CONN-54, R-CLOSE-17, R-CREATE-47, R-CREATE-48, R-CREATE-49
 #[test]
-fn an_address_is_taken_by_whoever_has_it_first() {
+fn address_in_use_is_refused() {
     let (a, b) = pair();
     let (first, second) = (a.listener(445), a.idle_listener());
     assert_eq!(first.listen(a.at(446)), STATUS_INVALID_DEVICE_STATE);
@@ -442,7 +442,7 @@ fn an_address_is_taken_by_whoever_has_it_first() {
     assert_eq!(endpoint(a.at(445)).err(), Some(STATUS_SHARING_VIOLATION));
     assert_eq!(endpoint(b.at(445)).err(), Some(STATUS_INVALID_ADDRESS));
     first.close();
-    let shared: *mut NDK_SHARED_ENDPOINT = endpoint(a.at(445)).expect("free again");
+    let shared: *mut NDK_SHARED_ENDPOINT = endpoint(a.at(445)).expect("an endpoint on the released address");
     let (mut address, mut length) = ([0u16; 14], 0);
     let get =
         |out: *mut u16, length: &mut u32| call!(shared, NdkGetLocalAddress, out.cast(), &raw mut *length);
@@ -460,14 +460,14 @@ fn an_address_is_taken_by_whoever_has_it_first() {
 
 //= R-EXT-1, R-EXT-2, R-EXT-3
 #[test]
-fn there_are_no_extensions() {
+fn no_extension_is_supported() {
     let (a, _b) = pair();
     let mut id = GUID { Data1: 1, Data2: 2, Data3: 3, Data4: [4; 8] };
     let canary = core::ptr::without_provenance(0x77);
     let mut extension = NDK_EXTENSION_INTERFACE { Dispatch: canary };
     let adapter = a.adapter();
     let version = NDK_VERSION { Major: 1, Minor: 0 };
-    // SAFETY: as the contract says.
+    // SAFETY: the test keeps the contract of NDKPI.
     let status = unsafe {
         ((*(*adapter).Dispatch).NdkQueryExtension.unwrap())(
             adapter.cast(),
@@ -481,10 +481,10 @@ fn there_are_no_extensions() {
 
 //= R-CREATE-16, R-PNP-9
 #[test]
-fn nothing_is_made_on_a_device_that_is_gone() {
+fn create_fails_on_a_removed_device() {
     let (a, _b) = pair();
     let pd = a.pd();
-    a.pull();
+    a.remove_device();
     let cq: Result<*mut NDK_CQ, _> = create(|done, context, out| {
         call!(a.adapter(), NdkCreateCq, 1, Some(on_cq), null_mut(), null_mut(), done, context, out)
     });

@@ -1,4 +1,4 @@
-//! Pool that runs dry at every single allocation of a call: one answer, nothing left behind.
+//! Exhausted pool at every single allocation of a call: the same status, and no leak.
 
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "a consumer's call through a table is several")]
 #![allow(clippy::macro_metavars_in_unsafe, reason = "a test's call is unsafe as a whole")]
@@ -13,17 +13,17 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use support::*;
 
 thread_local! {
-    /// Allocations of this thread that still succeed; negative: all do.
+    /// Number of allocations of this thread that still succeed; all do if negative.
     static LEFT: Cell<i64> = const { Cell::new(-1) };
-    /// Allocations of this thread that were not given back.
+    /// Number of live allocations of this thread.
     static LIVE: Cell<i64> = const { Cell::new(0) };
 }
 
-/// Closes an object without successors, which is done inline.
-macro_rules! shut {
+/// Closes an object without successors, which completes inline.
+macro_rules! close_inline {
     ($object:expr, $member:ident) => {{
         let object = $object;
-        // SAFETY: a live object of the provider, whose dispatch pointer was never changed.
+        // SAFETY: a live object of the provider with its original dispatch pointer.
         let close = unsafe { (*(*object).Dispatch).$member }.expect("no member is null");
         // SAFETY: closed once.
         let status = unsafe { close(object.cast(), None, null_mut()) };
@@ -33,7 +33,7 @@ macro_rules! shut {
 
 struct Pool;
 
-// SAFETY: the system's allocator, or nothing.
+// SAFETY: forwards to the system's allocator, or fails.
 unsafe impl GlobalAlloc for Pool {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match LEFT.get() {
@@ -55,10 +55,10 @@ unsafe impl GlobalAlloc for Pool {
 #[global_allocator]
 static POOL: Pool = Pool;
 
-/// Makes `call` with 0, 1, 2, ... allocations granted until it succeeds; `undo`es that. `call` answers
-/// inline and does nothing but call the provider.
-fn until_it_works(what: &str, mut call: impl FnMut() -> NTSTATUS, mut undo: impl FnMut()) {
-    // Tables grow once and stay.
+/// Makes `call` with 0, 1, 2, ... allocations granted until it succeeds, then calls `undo`. `call` completes
+/// inline and only calls the provider.
+fn grant_until_success(what: &str, mut call: impl FnMut() -> NTSTATUS, mut undo: impl FnMut()) {
+    // The first call grows tables that are never shrunk.
     assert_eq!(call(), STATUS_SUCCESS, "{what}");
     undo();
     for granted in 0.. {
@@ -70,7 +70,7 @@ fn until_it_works(what: &str, mut call: impl FnMut() -> NTSTATUS, mut undo: impl
         if status == STATUS_SUCCESS {
             assert_ne!(granted, 0, "{what} needs no memory");
             undo();
-            assert_eq!(LIVE.get(), before, "{what} leaves something behind");
+            assert_eq!(LIVE.get(), before, "{what} leaks after success");
             return;
         }
         assert_eq!(status, STATUS_INSUFFICIENT_RESOURCES, "{what} with {granted} allocations");
@@ -80,7 +80,7 @@ fn until_it_works(what: &str, mut call: impl FnMut() -> NTSTATUS, mut undo: impl
 
 //= R-CREATE-14, R-CREATE-5, R-MR-5, R-LAM-17, R-LAM-18, R-CONN-9, R-CONN-50
 #[test]
-fn every_call_that_needs_memory_survives_without() {
+fn every_call_fails_cleanly_without_memory() {
     let (a, _b) = pair();
     let adapter = a.adapter();
     let (pd, cq) = (a.pd(), a.cq(4));
@@ -88,40 +88,40 @@ fn every_call_that_needs_memory_survives_without() {
     let mut out = null_mut();
     let slot = &raw mut out;
     let create = || call!(adapter, NdkCreatePd, None, null_mut(), slot);
-    // SAFETY: `out` is this function's; the closures write and read it in turn.
-    until_it_works("a PD", create, || shut!(unsafe { *slot }, NdkClosePd));
+    // SAFETY: `out` is a local variable; the closures write and read it in turn.
+    grant_until_success("a PD", create, || close_inline!(unsafe { *slot }, NdkClosePd));
 
     let mut out = null_mut();
     let slot = &raw mut out;
     let create =
         || call!(adapter, NdkCreateCq, 16, Some(on_cq), null_mut(), null_mut(), None, null_mut(), slot);
     // SAFETY: as above.
-    until_it_works("a CQ", create, || shut!(unsafe { *slot }, NdkCloseCq));
+    grant_until_success("a CQ", create, || close_inline!(unsafe { *slot }, NdkCloseCq));
 
     let mut out = null_mut();
     let slot = &raw mut out;
     let create =
         || call!(pd, NdkCreateQp, cq.raw, cq.raw, null_mut(), 8, 8, 2, 2, 32, None, null_mut(), slot);
     // SAFETY: as above.
-    until_it_works("a QP", create, || shut!(unsafe { *slot }, NdkCloseQp));
+    grant_until_success("a QP", create, || close_inline!(unsafe { *slot }, NdkCloseQp));
 
     let mut out = null_mut();
     let slot = &raw mut out;
     let create = || call!(pd, NdkCreateSrq, 8, 2, 0, None, null_mut(), null_mut(), None, null_mut(), slot);
     // SAFETY: as above.
-    until_it_works("an SRQ", create, || shut!(unsafe { *slot }, NdkCloseSrq));
+    grant_until_success("an SRQ", create, || close_inline!(unsafe { *slot }, NdkCloseSrq));
 
     let mut out = null_mut();
     let slot = &raw mut out;
     let create = || call!(adapter, NdkCreateConnector, None, null_mut(), slot);
     // SAFETY: as above.
-    until_it_works("a connector", create, || shut!(unsafe { *slot }, NdkCloseConnector));
+    grant_until_success("a connector", create, || close_inline!(unsafe { *slot }, NdkCloseConnector));
 
     let mut out = null_mut();
     let slot = &raw mut out;
     let create = || call!(adapter, NdkCreateListener, Some(never), null_mut(), None, null_mut(), slot);
     // SAFETY: as above.
-    until_it_works("a listener", create, || shut!(unsafe { *slot }, NdkCloseListener));
+    grant_until_success("a listener", create, || close_inline!(unsafe { *slot }, NdkCloseListener));
 
     let (address, length) = socket_address(a.at(5000));
     let mut out = null_mut();
@@ -131,13 +131,13 @@ fn every_call_that_needs_memory_survives_without() {
         call!(adapter, NdkCreateSharedEndpoint, address, length, None, null_mut(), slot)
     };
     // SAFETY: as above.
-    until_it_works("an endpoint", create, || shut!(unsafe { *slot }, NdkCloseSharedEndpoint));
+    grant_until_success("an endpoint", create, || close_inline!(unsafe { *slot }, NdkCloseSharedEndpoint));
 
     let memory = Memory::new(100_000);
     let mut out = null_mut();
     assert_eq!(call!(pd, NdkCreateMr, 0, None, null_mut(), &raw mut out), STATUS_SUCCESS);
     let mr: *mut NDK_MR = out;
-    until_it_works(
+    grant_until_success(
         "a registration",
         || call!(mr, NdkRegisterMr, memory.mdl(), 100_000, 1, None, null_mut()),
         || assert_eq!(call!(mr, NdkDeregisterMr, None, null_mut()), STATUS_SUCCESS),
@@ -148,27 +148,27 @@ fn every_call_that_needs_memory_survives_without() {
     let slot = &raw mut out;
     let create = || call!(pd, NdkCreateMw, None, null_mut(), slot);
     // SAFETY: as above.
-    until_it_works("a window", create, || shut!(unsafe { *slot }, NdkCloseMw));
+    grant_until_success("a window", create, || close_inline!(unsafe { *slot }, NdkCloseMw));
 
-    let blank = || {
+    let uninitialized = || {
         let mut out: *mut NDK_MR = null_mut();
         assert_eq!(call!(pd, NdkCreateMr, 1, None, null_mut(), &raw mut out), STATUS_SUCCESS);
         out
     };
-    let mr = core::cell::Cell::new(blank());
-    until_it_works(
+    let mr = core::cell::Cell::new(uninitialized());
+    grant_until_success(
         "an initialization",
         || call!(mr.get(), NdkInitializeFastRegisterMr, 256, 1, None, null_mut()),
         || {
-            shut!(mr.get(), NdkCloseMr);
-            mr.set(blank());
+            close_inline!(mr.get(), NdkCloseMr);
+            mr.set(uninitialized());
         },
     );
     close!(mr.get(), NdkCloseMr);
 
     let mut lam = [0u64; 32];
     let lam = lam.as_mut_ptr();
-    until_it_works(
+    grant_until_success(
         "a mapping",
         || {
             let mut size = 256;
@@ -200,5 +200,5 @@ fn every_call_that_needs_memory_survives_without() {
 }
 
 unsafe extern "efiapi" fn never(_context: *mut core::ffi::c_void, _connector: *mut NDK_CONNECTOR) {
-    panic!("nobody listens");
+    panic!("no connect event is expected");
 }

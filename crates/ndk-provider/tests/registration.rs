@@ -1,4 +1,4 @@
-//! Memory that requests register and bind, and that either side invalidates.
+//! Fast registration, memory windows, and invalidation by either side.
 
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "a consumer's call through a table is several")]
 #![allow(clippy::macro_metavars_in_unsafe, reason = "a test's call is unsafe as a whole")]
@@ -14,11 +14,11 @@ const FAST_REGISTER: i32 = 4;
 const BIND: i32 = 8;
 const INVALIDATE: i32 = 16;
 const RECEIVE_AND_INVALIDATE: i32 = 32769;
-/// Rights of a fast registration.
+/// Access rights of a fast registration.
 const ALL_RIGHTS: u32 = NDK_OP_FLAG_ALLOW_REMOTE_READ | NDK_OP_FLAG_ALLOW_REMOTE_WRITE;
 
-/// Two connected hosts; the right one lends memory.
-struct Lenders {
+/// Two connected hosts, of which the right one exposes memory.
+struct Hosts {
     left: End,
     right: End,
     listener: Listener,
@@ -26,7 +26,7 @@ struct Lenders {
     b: Node,
 }
 
-impl Lenders {
+impl Hosts {
     fn new() -> Self {
         let (a, b) = pair();
         let (left, right, listener) = connect(&a, &b);
@@ -40,7 +40,7 @@ impl Lenders {
     }
 }
 
-/// Logical addresses of memory, built by an adapter.
+/// A logical address mapping of memory.
 struct Mapped {
     adapter: *mut NDK_ADAPTER,
     words: Vec<u64>,
@@ -83,12 +83,12 @@ fn initialize(mr: *mut NDK_MR, pages: u32, remote: u8) -> NTSTATUS {
     request(|done, context| call!(mr, NdkInitializeFastRegisterMr, pages, remote, done, context))
 }
 
-/// An address that is nobody's, for the byte that lies at the mapping's offset.
+/// Returns an unused virtual address for the first byte of the mapping.
 fn base(mapped: &Mapped) -> u64 {
     0xa5a5_0000_0000_0000 + u64::from(mapped.offset)
 }
 
-impl Lenders {
+impl Hosts {
     fn register(&self, mr: *mut NDK_MR, mapped: &Mapped, length: usize, flags: u32) -> NTSTATUS {
         let pages = mapped.pages();
         let base = pointer(base(mapped));
@@ -111,7 +111,7 @@ impl Lenders {
         call!(self.right.qp, NdkInvalidate, pointer(2), object, 0)
     }
 
-    /// How a write of the left host to the right one's memory ends.
+    /// Writes from the left host to the right one's memory and returns the completion's status.
     fn write(&self, from: NDK_SGE, to: (u64, u32)) -> NTSTATUS {
         assert_eq!(self.left.write(3, &[from], to), STATUS_SUCCESS);
         self.left.cq.next().Status
@@ -124,118 +124,119 @@ fn expect(result: &NDK_RESULT_EX, kind: i32, status: NTSTATUS) {
 
 //= R-MR-27, R-MR-29, R-MR-30, R-MR-33, R-MR-36, R-MR-37, R-MR-40, R-MR-44, R-CQ-24
 #[test]
-fn memory_is_the_peers_between_a_fast_registration_and_its_invalidation() {
-    let lenders = Lenders::new();
-    let (mut source, mut lent) = (Memory::new(10_000), Memory::at_offset(10_000, 123));
+fn peer_has_access_between_fast_registration_and_invalidation() {
+    let hosts = Hosts::new();
+    let (mut source, mut exposed) = (Memory::new(10_000), Memory::at_offset(10_000, 123));
     source.bytes().fill(7);
-    let from = source.register(lenders.left.pd, 0);
-    let mapped = Mapped::new(&lenders.b, &lent, 10_000);
-    let mr = fast_mr(lenders.right.pd);
+    let from = source.register(hosts.left.pd, 0);
+    let mapped = Mapped::new(&hosts.b, &exposed, 10_000);
+    let mr = fast_mr(hosts.right.pd);
     assert_eq!(initialize(mr, 3, 1), STATUS_SUCCESS);
     let token = call!(mr, NdkGetRemoteTokenFromMr);
     assert_ne!(token, 0);
     for round in 0..100_u8 {
-        assert_eq!(lenders.register(mr, &mapped, 10_000, ALL_RIGHTS), STATUS_SUCCESS);
-        assert_eq!(call!(mr, NdkGetRemoteTokenFromMr), token, "the token stays");
-        expect(&lenders.right.cq.next(), FAST_REGISTER, STATUS_SUCCESS);
+        assert_eq!(hosts.register(mr, &mapped, 10_000, ALL_RIGHTS), STATUS_SUCCESS);
+        assert_eq!(call!(mr, NdkGetRemoteTokenFromMr), token, "the token does not change");
+        expect(&hosts.right.cq.next(), FAST_REGISTER, STATUS_SUCCESS);
         source.bytes()[9_999] = round;
-        assert_eq!(lenders.write(from.sge(), (base(&mapped), token)), STATUS_SUCCESS);
-        assert_eq!((lent.bytes()[0], lent.bytes()[9_999]), (7, round));
-        assert_eq!(lenders.invalidate(mr.cast()), STATUS_SUCCESS);
-        expect(&lenders.right.cq.next(), INVALIDATE, STATUS_SUCCESS);
+        assert_eq!(hosts.write(from.sge(), (base(&mapped), token)), STATUS_SUCCESS);
+        assert_eq!((exposed.bytes()[0], exposed.bytes()[9_999]), (7, round));
+        assert_eq!(hosts.invalidate(mr.cast()), STATUS_SUCCESS);
+        expect(&hosts.right.cq.next(), INVALIDATE, STATUS_SUCCESS);
     }
-    assert_eq!(lenders.write(from.sge(), (base(&mapped), token)), STATUS_ACCESS_VIOLATION);
+    assert_eq!(hosts.write(from.sge(), (base(&mapped), token)), STATUS_ACCESS_VIOLATION);
     close!(mr, NdkCloseMr);
     drop(mapped);
     from.close();
-    lenders.close();
+    hosts.close();
 }
 
 //= R-MR-48, R-QP-77, R-CQ-25, R-CQ-26, R-MR-45, R-MR-46
 #[test]
-fn the_peer_takes_back_its_right_with_a_message() {
-    let lenders = Lenders::new();
-    let (source, lent) = (Memory::new(4096), Memory::new(4096));
-    let from = source.register(lenders.left.pd, 0);
-    let mapped = Mapped::new(&lenders.b, &lent, 4096);
-    let mr = fast_mr(lenders.right.pd);
+fn send_and_invalidate_invalidates_the_peers_region() {
+    let hosts = Hosts::new();
+    let (source, exposed) = (Memory::new(4096), Memory::new(4096));
+    let from = source.register(hosts.left.pd, 0);
+    let mapped = Mapped::new(&hosts.b, &exposed, 4096);
+    let mr = fast_mr(hosts.right.pd);
     assert_eq!(initialize(mr, 1, 1), STATUS_SUCCESS);
-    assert_eq!(lenders.register(mr, &mapped, 4096, ALL_RIGHTS), STATUS_SUCCESS);
-    expect(&lenders.right.cq.next(), FAST_REGISTER, STATUS_SUCCESS);
+    assert_eq!(hosts.register(mr, &mapped, 4096, ALL_RIGHTS), STATUS_SUCCESS);
+    expect(&hosts.right.cq.next(), FAST_REGISTER, STATUS_SUCCESS);
     let token = call!(mr, NdkGetRemoteTokenFromMr);
-    assert_eq!(lenders.right.receive(4, &[]), STATUS_SUCCESS);
-    let sent = call!(lenders.left.qp, NdkSendAndInvalidate, pointer(5), core::ptr::null(), 0, 0, token);
+    assert_eq!(hosts.right.receive(4, &[]), STATUS_SUCCESS);
+    let sent = call!(hosts.left.qp, NdkSendAndInvalidate, pointer(5), core::ptr::null(), 0, 0, token);
     assert_eq!(sent, STATUS_SUCCESS);
-    let received = lenders.right.cq.next();
+    let received = hosts.right.cq.next();
     expect(&received, RECEIVE_AND_INVALIDATE, STATUS_SUCCESS);
     assert_eq!(received.TypeSpecificCompletionOutput, token as usize);
-    expect(&lenders.left.cq.next(), 2, STATUS_SUCCESS);
-    // A second invalidation has nothing left to do, and ends the queue pair.
-    assert_eq!(lenders.invalidate(mr.cast()), STATUS_SUCCESS);
-    expect(&lenders.right.cq.next(), INVALIDATE, STATUS_INVALID_DEVICE_REQUEST);
+    expect(&hosts.left.cq.next(), 2, STATUS_SUCCESS);
+    // A second invalidation fails and ends the connection.
+    assert_eq!(hosts.invalidate(mr.cast()), STATUS_SUCCESS);
+    expect(&hosts.right.cq.next(), INVALIDATE, STATUS_INVALID_DEVICE_REQUEST);
     close!(mr, NdkCloseMr);
     drop(mapped);
     from.close();
-    lenders.close();
+    hosts.close();
 }
 
 //= R-MR-50, R-QP-78
 #[test]
-fn a_message_that_takes_back_what_was_not_given_ends_the_connection() {
-    let lenders = Lenders::new();
-    let lent = Memory::new(4096);
-    let to = lent.register(lenders.right.pd, 7);
-    assert_eq!(lenders.right.receive(4, &[]), STATUS_SUCCESS);
-    let sent = call!(lenders.left.qp, NdkSendAndInvalidate, pointer(5), core::ptr::null(), 0, 0, to.token());
+fn send_and_invalidate_of_a_normal_region_ends_the_connection() {
+    let hosts = Hosts::new();
+    let exposed = Memory::new(4096);
+    let to = exposed.register(hosts.right.pd, 7);
+    assert_eq!(hosts.right.receive(4, &[]), STATUS_SUCCESS);
+    let sent = call!(hosts.left.qp, NdkSendAndInvalidate, pointer(5), core::ptr::null(), 0, 0, to.token());
     assert_eq!(sent, STATUS_SUCCESS);
-    assert_ne!(lenders.left.cq.next().Status, STATUS_SUCCESS);
-    lenders.right.disconnected.wait(1);
+    assert_ne!(hosts.left.cq.next().Status, STATUS_SUCCESS);
+    hosts.right.disconnected.wait(1);
     to.close();
-    lenders.close();
+    hosts.close();
 }
 
 //= R-MR-24, R-MR-25, R-MR-26, R-MR-28, R-CREATE-42, R-CREATE-43
 #[test]
 fn each_kind_of_region_refuses_the_functions_of_the_other() {
-    let lenders = Lenders::new();
-    let (pd, lent) = (lenders.right.pd, Memory::new(4096));
-    let mapped = Mapped::new(&lenders.b, &lent, 4096);
-    let (normal, fast) = (lent.register(pd, 7), fast_mr(pd));
+    let hosts = Hosts::new();
+    let (pd, exposed) = (hosts.right.pd, Memory::new(4096));
+    let mapped = Mapped::new(&hosts.b, &exposed, 4096);
+    let (normal, fast) = (exposed.register(pd, 7), fast_mr(pd));
     assert_eq!(initialize(normal.mr, 1, 1), STATUS_INVALID_DEVICE_REQUEST);
-    assert_eq!(lenders.register(normal.mr, &mapped, 4096, ALL_RIGHTS), STATUS_INVALID_DEVICE_REQUEST);
-    assert_eq!(lenders.invalidate(normal.mr.cast()), STATUS_INVALID_DEVICE_REQUEST);
-    let registered = request(|done, context| call!(fast, NdkRegisterMr, lent.mdl(), 4096, 7, done, context));
+    assert_eq!(hosts.register(normal.mr, &mapped, 4096, ALL_RIGHTS), STATUS_INVALID_DEVICE_REQUEST);
+    assert_eq!(hosts.invalidate(normal.mr.cast()), STATUS_INVALID_DEVICE_REQUEST);
+    let registered =
+        request(|done, context| call!(fast, NdkRegisterMr, exposed.mdl(), 4096, 7, done, context));
     assert_eq!(registered, STATUS_INVALID_DEVICE_REQUEST);
     let deregistered = request(|done, context| call!(fast, NdkDeregisterMr, done, context));
     assert_eq!(deregistered, STATUS_INVALID_DEVICE_REQUEST);
 
-    assert_eq!(lenders.register(fast, &mapped, 4096, ALL_RIGHTS), STATUS_INVALID_DEVICE_REQUEST);
+    assert_eq!(hosts.register(fast, &mapped, 4096, ALL_RIGHTS), STATUS_INVALID_DEVICE_REQUEST);
     assert_eq!(initialize(fast, 0, 1), STATUS_INVALID_PARAMETER);
     assert_eq!(initialize(fast, u32::MAX, 1), STATUS_IMPLEMENTATION_LIMIT);
     for pages in [16, 256, 1] {
         assert_eq!(initialize(fast, pages, 1), STATUS_SUCCESS, "{pages} pages");
     }
-    assert_eq!(lenders.register(fast, &mapped, 4096, ALL_RIGHTS), STATUS_SUCCESS);
-    expect(&lenders.right.cq.next(), FAST_REGISTER, STATUS_SUCCESS);
-    assert_eq!(initialize(fast, 1, 1), STATUS_INVALID_DEVICE_STATE, "while something is registered");
+    assert_eq!(hosts.register(fast, &mapped, 4096, ALL_RIGHTS), STATUS_SUCCESS);
+    expect(&hosts.right.cq.next(), FAST_REGISTER, STATUS_SUCCESS);
+    assert_eq!(initialize(fast, 1, 1), STATUS_INVALID_DEVICE_STATE, "while memory is registered");
     close!(fast, NdkCloseMr);
     normal.close();
     drop(mapped);
-    lenders.close();
+    hosts.close();
 }
 
 //= R-MR-31, R-MR-32, R-MR-34, R-MR-35, R-MR-36, R-MR-38, R-QP-34
 #[test]
-fn a_fast_registration_is_refused_inline_for_what_is_wrong_with_it() {
-    let lenders = Lenders::new();
-    let lent = Memory::new(8192);
-    let mapped = Mapped::new(&lenders.b, &lent, 8192);
-    let (mr, local) = (fast_mr(lenders.right.pd), fast_mr(lenders.right.pd));
+fn invalid_fast_registration_fails_inline() {
+    let hosts = Hosts::new();
+    let exposed = Memory::new(8192);
+    let mapped = Mapped::new(&hosts.b, &exposed, 8192);
+    let (mr, local) = (fast_mr(hosts.right.pd), fast_mr(hosts.right.pd));
     assert_eq!([initialize(mr, 2, 1), initialize(local, 2, 0)], [STATUS_SUCCESS; 2]);
     let post = |mr, count, offset, length, base, flags| {
         let array = mapped.pages().as_ptr().cast();
         call!(
-            lenders.right.qp,
+            hosts.right.qp,
             NdkFastRegister,
             null_mut(),
             mr,
@@ -248,155 +249,145 @@ fn a_fast_registration_is_refused_inline_for_what_is_wrong_with_it() {
         )
     };
     let good = 0x10_0000;
-    for (why, status) in [
+    for (reason, status) in [
         ("no pages", post(mr, 0, 0, 1, good, 0)),
         ("more pages than initialized", post(mr, 3, 0, 1, good, 0)),
-        ("more pages than there can be", post(mr, u32::MAX, 0, 1, good, 0)),
+        ("more pages than supported", post(mr, u32::MAX, 0, 1, good, 0)),
         ("an offset beyond the page", post(mr, 2, 4096, 1, good, 0)),
-        ("a length of nothing", post(mr, 2, 0, 0, good, 0)),
+        ("a length of 0", post(mr, 2, 0, 0, good, 0)),
         ("a length beyond the pages", post(mr, 2, 0, 8193, good, 0)),
         ("a base that does not fit the offset", post(mr, 2, 0, 1, good + 1, 0)),
         ("an end beyond all addresses", post(mr, 2, 0, 8192, u64::MAX - 4095, 0)),
-        ("a flag that means nothing", post(mr, 2, 0, 8192, good, NDK_OP_FLAG_INLINE)),
+        ("an invalid flag", post(mr, 2, 0, 8192, good, NDK_OP_FLAG_INLINE)),
     ] {
-        assert_eq!(status, STATUS_INVALID_PARAMETER, "{why}");
+        assert_eq!(status, STATUS_INVALID_PARAMETER, "{reason}");
     }
     let remote = NDK_OP_FLAG_ALLOW_REMOTE_READ;
     assert_eq!(post(local, 2, 0, 8192, good, remote), STATUS_ACCESS_VIOLATION);
-    let nowhere = call!(
-        lenders.right.qp,
-        NdkFastRegister,
-        null_mut(),
-        mr,
-        2,
-        core::ptr::null(),
-        0,
-        1,
-        pointer(good),
-        0
-    );
-    assert_eq!(nowhere, STATUS_INVALID_PARAMETER);
+    let null_pages =
+        call!(hosts.right.qp, NdkFastRegister, null_mut(), mr, 2, core::ptr::null(), 0, 1, pointer(good), 0);
+    assert_eq!(null_pages, STATUS_INVALID_PARAMETER);
     assert_eq!(post(local, 2, 0, 8192, good, NDK_OP_FLAG_ALLOW_LOCAL_WRITE), STATUS_SUCCESS);
-    expect(&lenders.right.cq.next(), FAST_REGISTER, STATUS_SUCCESS);
-    assert!(lenders.right.cq.poll().is_none(), "what is refused does not complete");
+    expect(&hosts.right.cq.next(), FAST_REGISTER, STATUS_SUCCESS);
+    assert!(hosts.right.cq.poll().is_none(), "a failed post completed");
     close!(mr, NdkCloseMr);
     close!(local, NdkCloseMr);
     drop(mapped);
-    lenders.close();
+    hosts.close();
 }
 
 //= R-MR-58, R-MR-59, R-MR-60, R-MR-61, R-MR-62, R-MR-65, R-MR-67, R-MR-20
 #[test]
-fn a_window_lends_a_part_of_a_region() {
-    let lenders = Lenders::new();
-    let (mut source, mut lent) = (Memory::new(8192), Memory::new(8192));
+fn memory_window_gives_access_to_a_part_of_a_region() {
+    let hosts = Hosts::new();
+    let (mut source, mut exposed) = (Memory::new(8192), Memory::new(8192));
     source.bytes().fill(9);
-    let from = source.register(lenders.left.pd, 0);
-    let to = lent.register(lenders.right.pd, NDK_MR_FLAG_ALLOW_LOCAL_WRITE);
-    let narrow = lent.register(lenders.right.pd, 0);
-    let mw = window(lenders.right.pd);
+    let from = source.register(hosts.left.pd, 0);
+    let to = exposed.register(hosts.right.pd, NDK_MR_FLAG_ALLOW_LOCAL_WRITE);
+    let narrow = exposed.register(hosts.right.pd, 0);
+    let mw = window(hosts.right.pd);
     let bind = |mr: &Registered, address, length: usize, flags| {
-        call!(lenders.right.qp, NdkBind, pointer(6), mr.mr, mw, pointer(address), length, flags)
+        call!(hosts.right.qp, NdkBind, pointer(6), mr.mr, mw, pointer(address), length, flags)
     };
-    let (start, write) = (lent.base(), NDK_OP_FLAG_ALLOW_REMOTE_WRITE);
-    assert_eq!(bind(&narrow, start, 4096, write), STATUS_ACCESS_VIOLATION, "no local write");
+    let (start, write) = (exposed.base(), NDK_OP_FLAG_ALLOW_REMOTE_WRITE);
+    assert_eq!(bind(&narrow, start, 4096, write), STATUS_ACCESS_VIOLATION, "no local write right");
     assert_eq!(bind(&to, start, 4096, 0), STATUS_INVALID_PARAMETER, "no rights");
     assert_eq!(bind(&to, start, 0, write), STATUS_INVALID_PARAMETER, "no bytes");
     assert_eq!(bind(&to, start + 100, 1000, write), STATUS_SUCCESS);
     let token = call!(mw, NdkGetRemoteTokenFromMw);
-    expect(&lenders.right.cq.next(), BIND, STATUS_SUCCESS);
-    assert_eq!(lenders.write(from.part(0, 1000), (start + 100, token)), STATUS_SUCCESS);
-    assert_eq!((lent.bytes()[99], lent.bytes()[100], lent.bytes()[1100]), (0, 9, 0));
+    expect(&hosts.right.cq.next(), BIND, STATUS_SUCCESS);
+    assert_eq!(hosts.write(from.part(0, 1000), (start + 100, token)), STATUS_SUCCESS);
+    assert_eq!((exposed.bytes()[99], exposed.bytes()[100], exposed.bytes()[1100]), (0, 9, 0));
     //= R-MR-20
     let deregistered = request(|done, context| call!(to.mr, NdkDeregisterMr, done, context));
     assert_eq!(deregistered, STATUS_DEVICE_BUSY);
-    assert_eq!(lenders.invalidate(mw.cast()), STATUS_SUCCESS);
-    expect(&lenders.right.cq.next(), INVALIDATE, STATUS_SUCCESS);
-    assert_eq!(lenders.write(from.part(0, 1000), (start + 100, token)), STATUS_ACCESS_VIOLATION);
+    assert_eq!(hosts.invalidate(mw.cast()), STATUS_SUCCESS);
+    expect(&hosts.right.cq.next(), INVALIDATE, STATUS_SUCCESS);
+    assert_eq!(hosts.write(from.part(0, 1000), (start + 100, token)), STATUS_ACCESS_VIOLATION);
     close!(mw, NdkCloseMw);
     to.close();
     narrow.close();
     from.close();
-    lenders.close();
+    hosts.close();
 }
 
 //= R-CLOSE-14, R-CLOSE-29
 #[test]
-fn a_region_waits_for_the_window_that_is_bound_to_it() {
-    let lenders = Lenders::new();
-    let lent = Memory::new(4096);
-    let to = lent.register(lenders.right.pd, 7);
-    let mw = window(lenders.right.pd);
+fn region_closes_after_the_window_that_is_bound_to_it() {
+    let hosts = Hosts::new();
+    let exposed = Memory::new(4096);
+    let to = exposed.register(hosts.right.pd, 7);
+    let mw = window(hosts.right.pd);
     let flags = NDK_OP_FLAG_ALLOW_REMOTE_READ;
-    let bound = call!(lenders.right.qp, NdkBind, pointer(6), to.mr, mw, pointer(lent.base()), 4096, flags);
+    let bound = call!(hosts.right.qp, NdkBind, pointer(6), to.mr, mw, pointer(exposed.base()), 4096, flags);
     assert_eq!(bound, STATUS_SUCCESS);
-    expect(&lenders.right.cq.next(), BIND, STATUS_SUCCESS);
+    expect(&hosts.right.cq.next(), BIND, STATUS_SUCCESS);
     let region = begin_close!(to.mr, NdkCloseMr);
     assert_eq!(region.status, STATUS_PENDING);
     assert!(!region.is_done());
     close!(mw, NdkCloseMw);
     region.wait();
-    lenders.close();
+    hosts.close();
 }
 
 //= R-CLOSE-14, R-CLOSE-29
 #[test]
-fn a_region_does_not_wait_for_a_window_that_was_invalidated() {
-    let lenders = Lenders::new();
-    let lent = Memory::new(4096);
-    let (to, other) = (lent.register(lenders.right.pd, 7), lent.register(lenders.right.pd, 7));
-    let mw = window(lenders.right.pd);
+fn region_closes_without_waiting_for_an_invalidated_window() {
+    let hosts = Hosts::new();
+    let exposed = Memory::new(4096);
+    let (to, other) = (exposed.register(hosts.right.pd, 7), exposed.register(hosts.right.pd, 7));
+    let mw = window(hosts.right.pd);
     let bind = |mr: *mut NDK_MR, flags| {
-        call!(lenders.right.qp, NdkBind, pointer(6), mr, mw, pointer(lent.base()), 4096, flags)
+        call!(hosts.right.qp, NdkBind, pointer(6), mr, mw, pointer(exposed.base()), 4096, flags)
     };
     for region in [to.mr, other.mr] {
         assert_eq!(bind(region, NDK_OP_FLAG_ALLOW_REMOTE_READ), STATUS_SUCCESS);
-        expect(&lenders.right.cq.next(), BIND, STATUS_SUCCESS);
-        assert_eq!(lenders.invalidate(mw.cast()), STATUS_SUCCESS);
-        expect(&lenders.right.cq.next(), INVALIDATE, STATUS_SUCCESS);
-        // The window is still there.
+        expect(&hosts.right.cq.next(), BIND, STATUS_SUCCESS);
+        assert_eq!(hosts.invalidate(mw.cast()), STATUS_SUCCESS);
+        expect(&hosts.right.cq.next(), INVALIDATE, STATUS_SUCCESS);
+        // The window is still open.
         close!(region, NdkCloseMr);
     }
     close!(mw, NdkCloseMw);
-    lenders.close();
+    hosts.close();
 }
 
 //= R-CLOSE-14
 #[test]
-fn a_refused_request_leaves_a_window_with_the_region_it_is_bound_to() {
-    let lenders = Lenders::new();
-    let lent = Memory::new(4096);
-    let (to, other) = (lent.register(lenders.right.pd, 7), lent.register(lenders.right.pd, 7));
-    let mw = window(lenders.right.pd);
+fn failed_post_leaves_the_window_bound_to_its_region() {
+    let hosts = Hosts::new();
+    let exposed = Memory::new(4096);
+    let (to, other) = (exposed.register(hosts.right.pd, 7), exposed.register(hosts.right.pd, 7));
+    let mw = window(hosts.right.pd);
     let bind = |mr: *mut NDK_MR, flags| {
-        call!(lenders.right.qp, NdkBind, pointer(6), mr, mw, pointer(lent.base()), 4096, flags)
+        call!(hosts.right.qp, NdkBind, pointer(6), mr, mw, pointer(exposed.base()), 4096, flags)
     };
     assert_eq!(bind(to.mr, NDK_OP_FLAG_ALLOW_REMOTE_READ), STATUS_SUCCESS);
-    expect(&lenders.right.cq.next(), BIND, STATUS_SUCCESS);
+    expect(&hosts.right.cq.next(), BIND, STATUS_SUCCESS);
     assert_eq!(bind(other.mr, 0), STATUS_INVALID_PARAMETER, "no rights");
-    let invalidated = call!(lenders.right.qp, NdkInvalidate, pointer(2), mw.cast(), NDK_OP_FLAG_INLINE);
-    assert_eq!(invalidated, STATUS_INVALID_PARAMETER, "a flag that means nothing");
+    let invalidated = call!(hosts.right.qp, NdkInvalidate, pointer(2), mw.cast(), NDK_OP_FLAG_INLINE);
+    assert_eq!(invalidated, STATUS_INVALID_PARAMETER, "an invalid flag");
     close!(other.mr, NdkCloseMr);
     let region = begin_close!(to.mr, NdkCloseMr);
     assert_eq!(region.status, STATUS_PENDING);
     assert!(!region.is_done());
     close!(mw, NdkCloseMw);
     region.wait();
-    lenders.close();
+    hosts.close();
 }
 
 //= R-QP-4
 #[test]
-fn nothing_is_registered_without_a_connection() {
+fn registration_requests_fail_without_a_connection() {
     let (a, _b) = pair();
     let (cq, pd) = (a.cq(16), a.pd());
     let qp = qp(pd, &cq);
-    let lent = Memory::new(4096);
-    let mapped = Mapped::new(&a, &lent, 4096);
-    let (normal, mr, mw) = (lent.register(pd, 7), fast_mr(pd), window(pd));
+    let exposed = Memory::new(4096);
+    let mapped = Mapped::new(&a, &exposed, 4096);
+    let (normal, mr, mw) = (exposed.register(pd, 7), fast_mr(pd), window(pd));
     assert_eq!(initialize(mr, 1, 1), STATUS_SUCCESS);
     let array = mapped.pages().as_ptr().cast();
-    let base = pointer(lent.base());
+    let base = pointer(exposed.base());
     for status in [
         call!(qp, NdkFastRegister, null_mut(), mr, 1, array, 0, 4096, base, 0),
         call!(qp, NdkInvalidate, null_mut(), mr.cast(), 0),
@@ -416,23 +407,23 @@ fn nothing_is_registered_without_a_connection() {
 
 //= R-MR-52
 #[test]
-fn a_region_of_another_protection_domain_is_not_registered() {
-    let lenders = Lenders::new();
-    let lent = Memory::new(4096);
-    let mapped = Mapped::new(&lenders.b, &lent, 4096);
-    let pd = lenders.b.pd();
+fn region_of_another_protection_domain_is_refused() {
+    let hosts = Hosts::new();
+    let exposed = Memory::new(4096);
+    let mapped = Mapped::new(&hosts.b, &exposed, 4096);
+    let pd = hosts.b.pd();
     let mr = fast_mr(pd);
     assert_eq!(initialize(mr, 1, 1), STATUS_SUCCESS);
-    assert_eq!(lenders.register(mr, &mapped, 4096, ALL_RIGHTS), STATUS_INVALID_PARAMETER);
+    assert_eq!(hosts.register(mr, &mapped, 4096, ALL_RIGHTS), STATUS_INVALID_PARAMETER);
     close!(mr, NdkCloseMr);
     close!(pd, NdkClosePd);
     drop(mapped);
-    lenders.close();
+    hosts.close();
 }
 
 //= R-MR-70
 #[test]
-fn five_hundred_and_twelve_regions_of_the_most_pages_are_no_burden() {
+fn five_hundred_and_twelve_regions_of_maximum_size_can_be_initialized() {
     let (a, _b) = pair();
     let pd = a.pd();
     let regions: Vec<_> = (0..512).map(|_| fast_mr(pd)).collect();

@@ -1,4 +1,4 @@
-//! What goes over a connection: messages, writes, reads, and their completions.
+//! Data transfer over a connection: sends, writes, reads, and their completions.
 
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "a consumer's call through a table is several")]
 #![allow(clippy::macro_metavars_in_unsafe, reason = "a test's call is unsafe as a whole")]
@@ -52,7 +52,7 @@ fn data_moves_by_send_write_and_read() {
 
 //= R-QP-14, R-QP-87
 #[test]
-fn nothing_is_a_message_too() {
+fn requests_of_length_zero_complete() {
     let (a, b) = pair();
     let (active, passive, listener) = connect(&a, &b);
     assert_eq!(passive.receive(1, &[]), STATUS_SUCCESS);
@@ -71,14 +71,14 @@ fn nothing_is_a_message_too() {
 
 //= R-QP-30, R-QP-32, R-QP-33
 #[test]
-fn inline_data_is_taken_during_the_call() {
+fn inline_data_is_copied_during_the_call() {
     let (a, b) = pair();
     let (active, passive, listener) = connect(&a, &b);
     let mut target = Memory::new(64);
     let there = target.register(passive.pd, 1);
     assert_eq!(passive.receive(1, &[there.sge()]), STATUS_SUCCESS);
-    let mut bytes = *b"taken during the call";
-    // More elements than the queue pair was made for, each with a token that is none.
+    let mut bytes = *b"copied during the call";
+    // More elements than the queue pair has, each with an invalid token.
     let pieces: Vec<NDK_SGE> = bytes
         .iter_mut()
         .map(|byte| NDK_SGE {
@@ -89,8 +89,8 @@ fn inline_data_is_taken_during_the_call() {
         .collect();
     assert_eq!(active.send(2, &pieces, NDK_OP_FLAG_INLINE), STATUS_SUCCESS);
     bytes.fill(0);
-    assert_eq!(passive.cq.next().BytesTransferred, 21);
-    assert_eq!(&target.bytes()[..21], b"taken during the call");
+    assert_eq!(passive.cq.next().BytesTransferred, 22);
+    assert_eq!(&target.bytes()[..22], b"copied during the call");
     let mut long = [0u8; 65];
     let beyond = NDK_SGE {
         Anonymous: NDK_SGE_Anonymous { VirtualAddress: long.as_mut_ptr().cast() },
@@ -106,7 +106,7 @@ fn inline_data_is_taken_during_the_call() {
 
 //= R-LAM-8, R-QP-41, R-QP-42, R-MR-53, R-MR-56, R-INFO-24
 #[test]
-fn the_privileged_token_reaches_mapped_memory() {
+fn privileged_token_gives_access_to_mapped_memory() {
     let (a, b) = pair();
     let (active, passive, listener) = connect(&a, &b);
     let (mut source, mut target) = (Memory::at_offset(9000, 1234), Memory::new(9000));
@@ -149,7 +149,7 @@ fn the_privileged_token_reaches_mapped_memory() {
 
 //= R-QP-18, R-QP-37, R-QP-38, R-QP-61
 #[test]
-fn a_refused_post_starts_what_was_deferred_before_it() {
+fn failed_post_starts_deferred_requests() {
     let (a, b) = pair();
     let (active, passive, listener) = connect(&a, &b);
     for context in 0..3 {
@@ -171,7 +171,7 @@ fn a_refused_post_starts_what_was_deferred_before_it() {
 
 //= R-QP-14, R-QP-32, R-QP-38
 #[test]
-fn a_post_with_an_unreadable_list_or_of_no_object_starts_what_was_deferred_too() {
+fn post_with_an_invalid_list_or_object_starts_deferred_requests() {
     let (a, b) = pair();
     let (active, passive, listener) = connect(&a, &b);
     let element = NDK_SGE {
@@ -180,7 +180,7 @@ fn a_post_with_an_unreadable_list_or_of_no_object_starts_what_was_deferred_too()
         MemoryRegionToken: 0,
     };
     let (list, qp) = ([element; 129], active.qp);
-    let refusals: [(&dyn Fn() -> NTSTATUS, NTSTATUS); 6] = [
+    let failing_posts: [(&dyn Fn() -> NTSTATUS, NTSTATUS); 6] = [
         (&|| active.send(9, &list[..33], 0), STATUS_DATA_OVERRUN),
         (&|| active.send(9, &list, NDK_OP_FLAG_INLINE), STATUS_DATA_OVERRUN),
         (&|| call!(qp, NdkSend, pointer(9), core::ptr::null(), 1, 0), STATUS_INVALID_PARAMETER),
@@ -194,11 +194,11 @@ fn a_post_with_an_unreadable_list_or_of_no_object_starts_what_was_deferred_too()
             STATUS_INVALID_PARAMETER,
         ),
     ];
-    for (context, (refusal, status)) in refusals.into_iter().enumerate() {
+    for (context, (post, status)) in failing_posts.into_iter().enumerate() {
         let context = context as u64;
         assert_eq!(passive.receive(context, &[]), STATUS_SUCCESS);
         assert_eq!(active.send(context, &[], NDK_OP_FLAG_DEFER), STATUS_SUCCESS);
-        assert_eq!(refusal(), status);
+        assert_eq!(post(), status);
         let result = active.cq.next();
         assert_eq!((result.Status, result.RequestContext), (STATUS_SUCCESS, pointer(context)));
     }
@@ -209,7 +209,7 @@ fn a_post_with_an_unreadable_list_or_of_no_object_starts_what_was_deferred_too()
 
 //= R-CQ-1, R-CQ-3, R-CQ-5, R-CQ-9, R-CQ-10
 #[test]
-fn an_arm_is_told_once() {
+fn arm_causes_one_notification() {
     let (a, b) = pair();
     let (active, passive, listener) = connect(&a, &b);
     for context in 0..4 {
@@ -217,25 +217,25 @@ fn an_arm_is_told_once() {
     }
     assert_eq!(active.send(1, &[], 0), STATUS_SUCCESS);
     passive.cq.next();
-    assert_eq!(passive.cq.seen.count(), 0);
+    assert_eq!(passive.cq.notified.count(), 0);
     passive.cq.arm(NDK_CQ_NOTIFY_SOLICITED);
     assert_eq!(active.send(2, &[], 0), STATUS_SUCCESS);
     passive.cq.next();
-    assert_eq!(passive.cq.seen.count(), 0);
+    assert_eq!(passive.cq.notified.count(), 0);
     assert_eq!(active.send(3, &[], NDK_OP_FLAG_SEND_AND_SOLICIT_EVENT), STATUS_SUCCESS);
-    assert_eq!(passive.cq.seen.wait(1), STATUS_SUCCESS);
+    assert_eq!(passive.cq.notified.wait(1), STATUS_SUCCESS);
     passive.cq.next();
     assert_eq!(active.send(4, &[], 0), STATUS_SUCCESS);
-    // All four have arrived when all four are acknowledged.
+    // When all four are acknowledged, all four have arrived.
     for _ in 0..4 {
         assert_eq!(active.cq.next().Status, STATUS_SUCCESS);
     }
     //= R-CQ-20
     assert_eq!(call!(passive.cq.raw, NdkGetCqResults, null_mut(), 0), 0);
     passive.cq.arm(NDK_CQ_NOTIFY_ANY);
-    assert_eq!(passive.cq.seen.wait(2), STATUS_SUCCESS);
+    assert_eq!(passive.cq.notified.wait(2), STATUS_SUCCESS);
     passive.cq.next();
-    assert_eq!(passive.cq.seen.count(), 2);
+    assert_eq!(passive.cq.notified.count(), 2);
     active.close();
     passive.close();
     listener.close();
@@ -243,7 +243,7 @@ fn an_arm_is_told_once() {
 
 //= R-CQ-32, R-CQ-35, R-CQ-36, R-CQ-37, R-PERF-7
 #[test]
-fn an_overflowing_queue_takes_its_connection_down() {
+fn completion_queue_overflow_ends_the_connection() {
     let (a, b) = pair();
     let listener = b.listener(445);
     let active = a.active();
@@ -251,7 +251,8 @@ fn an_overflowing_queue_takes_its_connection_down() {
     let small = b.cq(2);
     let pd = b.pd();
     let qp = qp(pd, &small);
-    let passive = End { cq: small, pd, qp, connector: listener.accept(), disconnected: Seen::new() };
+    let passive =
+        End { cq: small, pd, qp, connector: listener.accept(), disconnected: CallbackRecord::new() };
     let accepting = passive.accept(&[]);
     assert_eq!(connecting.wait(), STATUS_SUCCESS);
     assert_eq!(active.complete(), STATUS_SUCCESS);
@@ -265,7 +266,7 @@ fn an_overflowing_queue_takes_its_connection_down() {
     passive.disconnected.wait(1);
     active.disconnected.wait(1);
     passive.cq.arm(NDK_CQ_NOTIFY_ERRORS);
-    assert_eq!(passive.cq.seen.wait(1), STATUS_BUFFER_OVERFLOW);
+    assert_eq!(passive.cq.notified.wait(1), STATUS_BUFFER_OVERFLOW);
     assert_eq!(
         [passive.cq.next().RequestContext, passive.cq.next().RequestContext],
         [pointer(0), pointer(1)]
@@ -279,12 +280,12 @@ fn an_overflowing_queue_takes_its_connection_down() {
 
 //= R-SRQ-1, R-SRQ-2, R-SRQ-3, R-SRQ-6, R-SRQ-7, R-SRQ-8, R-SRQ-14, R-SRQ-22, R-QP-84, R-CREATE-40
 #[test]
-fn receives_are_shared() {
+fn shared_receive_queue_supplies_receives_and_notifies_at_its_threshold() {
     let (a, b) = pair();
     let listener = b.listener(445);
     let active = a.active();
     let connecting = active.connect(a.at(0), b.at(445), &[]);
-    let (cq, pd, low) = (b.cq(16), b.pd(), Seen::new());
+    let (cq, pd, low) = (b.cq(16), b.pd(), CallbackRecord::new());
     let srq: *mut NDK_SRQ = create(|done, context, out| {
         call!(pd, NdkCreateSrq, 8, 2, 2, Some(on_cq), low.context(), null_mut(), done, context, out)
     })
@@ -293,7 +294,7 @@ fn receives_are_shared() {
         call!(pd, NdkCreateQpWithSrq, cq.raw, cq.raw, srq, QP_CONTEXT, 4, 1, 0, done, context, out)
     })
     .expect("a queue pair");
-    let passive = End { cq, pd, qp, connector: listener.accept(), disconnected: Seen::new() };
+    let passive = End { cq, pd, qp, connector: listener.accept(), disconnected: CallbackRecord::new() };
     assert_eq!(passive.receive(1, &[]), STATUS_INVALID_DEVICE_REQUEST);
     for context in 10..12 {
         assert_eq!(call!(srq, NdkSrqReceive, pointer(context), core::ptr::null(), 0), STATUS_SUCCESS);

@@ -1,4 +1,4 @@
-//! Addresses as the consumer passes them and is shown them.
+//! Converts socket addresses to and from the consumer's `SOCKADDR`.
 
 use super::*;
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6};
@@ -6,7 +6,7 @@ use ndk_abi::netio::{
     AF_INET, AF_INET6, IN_ADDR, IN_ADDR_S_un, IN6_ADDR, IN6_ADDR_u, SOCKADDR_IN, SOCKADDR_IN6, SOCKADDR_INET,
 };
 
-/// An address as the consumer passes it, and its length.
+/// Returns an address as a `SOCKADDR`, and its length.
 pub fn socket_address(address: SocketAddr) -> (SOCKADDR_INET, u32) {
     match address {
         SocketAddr::V4(v4) => {
@@ -31,8 +31,8 @@ pub fn socket_address(address: SocketAddr) -> (SOCKADDR_INET, u32) {
     }
 }
 
-/// The address that `get` shows in a buffer of the length it is told.
-pub fn shown(get: impl FnOnce(*mut u8, *mut u32) -> NTSTATUS) -> Result<SocketAddr, NTSTATUS> {
+/// Returns the address that `get` writes to a buffer of the given length.
+pub fn returned_address(get: impl FnOnce(*mut u8, *mut u32) -> NTSTATUS) -> Result<SocketAddr, NTSTATUS> {
     let (mut bytes, mut length) = ([0u8; 128], 128);
     match get(bytes.as_mut_ptr(), &raw mut length) {
         STATUS_SUCCESS => {}
@@ -50,12 +50,12 @@ pub fn shown(get: impl FnOnce(*mut u8, *mut u32) -> NTSTATUS) -> Result<SocketAd
     })
 }
 
-/// What a connector says of its own address.
+/// Calls `NdkGetLocalAddress` of a connector.
 pub fn local_address(connector: *mut NDK_CONNECTOR) -> Result<SocketAddr, NTSTATUS> {
-    shown(|out, length| call!(connector, NdkGetLocalAddress, out.cast(), length))
+    returned_address(|out, length| call!(connector, NdkGetLocalAddress, out.cast(), length))
 }
 
-/// What a connector says of its peer's address.
+/// Calls `NdkGetPeerAddress` of a connector.
 pub fn peer_address(connector: *mut NDK_CONNECTOR) -> Result<SocketAddr, NTSTATUS> {
-    shown(|out, length| call!(connector, NdkGetPeerAddress, out.cast(), length))
+    returned_address(|out, length| call!(connector, NdkGetPeerAddress, out.cast(), length))
 }

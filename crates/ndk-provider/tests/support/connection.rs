@@ -9,10 +9,11 @@ pub struct End {
     pub pd: *mut NDK_PD,
     pub qp: *mut NDK_QP,
     pub connector: *mut NDK_CONNECTOR,
-    pub disconnected: &'static Seen,
+    /// The calls of the disconnect event callback.
+    pub disconnected: &'static CallbackRecord,
 }
 
-/// A queue pair of 32 and 32 requests of 4 elements, with 64 bytes of inline data.
+/// Creates a queue pair of depths 32 and 32 with 4 elements per request and 64 bytes of inline data.
 pub fn qp(pd: *mut NDK_PD, cq: &Cq) -> *mut NDK_QP {
     create(|done, context, out| {
         call!(pd, NdkCreateQp, cq.raw, cq.raw, QP_CONTEXT, 32, 32, 4, 4, 64, done, context, out)
@@ -24,15 +25,15 @@ impl Node {
     fn end(&self, connector: *mut NDK_CONNECTOR) -> End {
         let (cq, pd) = (self.cq(256), self.pd());
         let qp = qp(pd, &cq);
-        End { cq, pd, qp, connector, disconnected: Seen::new() }
+        End { cq, pd, qp, connector, disconnected: CallbackRecord::new() }
     }
 
-    /// An end with a connector of its own.
+    /// Returns an end with a new connector.
     pub fn active(&self) -> End {
         self.end(self.connector())
     }
 
-    /// An end for an incoming connector.
+    /// Returns an end for the connector of a connection request.
     pub fn passive(&self, connector: *mut NDK_CONNECTOR) -> End {
         self.end(connector)
     }
@@ -40,26 +41,26 @@ impl Node {
 
 pub const QP_CONTEXT: *mut c_void = core::ptr::without_provenance_mut(0x0051_5051);
 
-/// A connect under way.
+/// A connect or accept in progress.
 pub struct Connecting {
     status: NTSTATUS,
-    seen: &'static Seen,
+    record: &'static CallbackRecord,
 }
 
 impl Connecting {
     pub fn wait(&self) -> NTSTATUS {
-        if self.status == STATUS_PENDING { self.seen.wait(1) } else { self.status }
+        if self.status == STATUS_PENDING { self.record.wait(1) } else { self.status }
     }
 
     pub fn is_done(&self) -> bool {
-        self.status != STATUS_PENDING || self.seen.count() != 0
+        self.status != STATUS_PENDING || self.record.count() != 0
     }
 }
 
 impl End {
     pub fn connect(&self, from: SocketAddr, to: SocketAddr, data: &[u8]) -> Connecting {
         let ((source, source_length), (target, target_length)) = (socket_address(from), socket_address(to));
-        let seen = Seen::new();
+        let record = CallbackRecord::new();
         let status = call!(
             self.connector,
             NdkConnect,
@@ -73,9 +74,9 @@ impl End {
             data.as_ptr().cast(),
             data.len() as u32,
             Some(on_request),
-            seen.context(),
+            record.context(),
         );
-        Connecting { status, seen }
+        Connecting { status, record }
     }
 
     pub fn complete(&self) -> NTSTATUS {
@@ -92,7 +93,7 @@ impl End {
     }
 
     pub fn accept(&self, data: &[u8]) -> Connecting {
-        let seen = Seen::new();
+        let record = CallbackRecord::new();
         let status = call!(
             self.connector,
             NdkAccept,
@@ -104,9 +105,9 @@ impl End {
             Some(on_disconnect),
             self.disconnected.context(),
             Some(on_request),
-            seen.context(),
+            record.context(),
         );
-        Connecting { status, seen }
+        Connecting { status, record }
     }
 
     pub fn disconnect(&self) -> NTSTATUS {
@@ -146,7 +147,7 @@ impl End {
     }
 }
 
-/// What the peer sent while connecting.
+/// Returns the peer's private data.
 pub fn private_data(connector: *mut NDK_CONNECTOR) -> Result<Vec<u8>, NTSTATUS> {
     let mut length = 0;
     match call!(connector, NdkGetConnectionData, null_mut(), null_mut(), null_mut(), &raw mut length) {

@@ -1,8 +1,8 @@
-//! Memory, and what it is registered as.
+//! Memory and its registration.
 
 use super::*;
 
-/// Memory with a list that describes it at a made-up virtual address.
+/// Memory with an MDL that describes it at an invented virtual address.
 pub struct Memory {
     pages: Vec<u8>,
     start: usize,
@@ -10,8 +10,8 @@ pub struct Memory {
     length: usize,
 }
 
-/// Nothing is there: an index only.
-pub const MADE_UP: u64 = 0xffff_9000_0000_0000;
+/// An invented virtual address: it is only an index.
+pub const INVENTED: u64 = 0xffff_9000_0000_0000;
 
 impl Memory {
     pub fn new(length: usize) -> Self {
@@ -30,11 +30,11 @@ impl Memory {
             MdlFlags: MDL_PAGES_LOCKED,
             Process: null_mut(),
             MappedSystemVa: null_mut(),
-            StartVa: MADE_UP as usize as *mut c_void,
+            StartVa: INVENTED as usize as *mut c_void,
             ByteCount: length as u32,
             ByteOffset: offset as u32,
         };
-        // SAFETY: six words are a header's 48 bytes.
+        // SAFETY: six words are the 48 bytes of the header.
         unsafe { words.as_mut_ptr().cast::<MDL>().write(header) };
         Self { start: first + offset, pages, words, length }
     }
@@ -44,7 +44,7 @@ impl Memory {
     }
 
     pub fn base(&self) -> u64 {
-        MADE_UP + (self.start % 4096) as u64
+        INVENTED + (self.start % 4096) as u64
     }
 
     pub fn bytes(&mut self) -> &mut [u8] {
@@ -52,7 +52,7 @@ impl Memory {
         &mut self.pages[skip..][..self.length]
     }
 
-    /// Registered in `pd` with `flags`.
+    /// Registers the memory in `pd` with `flags`.
     pub fn register(&self, pd: *mut NDK_PD, flags: u32) -> Registered {
         let mr: *mut NDK_MR =
             create(|done, context, out| call!(pd, NdkCreateMr, 0, done, context, out)).expect("an MR");
@@ -75,7 +75,7 @@ impl Registered {
         call!(self.mr, NdkGetRemoteTokenFromMr)
     }
 
-    /// All of it.
+    /// Returns an element with all of the region.
     pub fn sge(&self) -> NDK_SGE {
         self.part(0, self.length)
     }
@@ -88,7 +88,7 @@ impl Registered {
         }
     }
 
-    /// For a peer.
+    /// Returns the address and the token for a peer.
     pub fn remote(&self) -> (u64, u32) {
         (self.base, self.token())
     }

@@ -1,5 +1,4 @@
-//! Two hosts on a wire, each with a provider, and a consumer's bare hands: calls go through the dispatch
-//! tables and nothing else.
+//! Two hosts on a wire, each with a provider, and a consumer that calls through the dispatch tables only.
 
 #![allow(dead_code, unused_imports, reason = "each test file uses a part")]
 #![allow(clippy::macro_metavars_in_unsafe, reason = "a test's call is unsafe as a whole")]
@@ -26,24 +25,24 @@ pub(crate) use ndk_abi::ndk::*;
 pub(crate) use ndk_abi::nt::*;
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes that works.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a test waits for anything before it fails.
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Calls a member of an object's dispatch table.
 #[macro_export]
 macro_rules! call {
     ($object:expr, $member:ident $(, $argument:expr)* $(,)?) => {{
         let object = $object;
-        // SAFETY: the tests call as the contract of NDKPI says.
+        // SAFETY: the tests keep the contract of NDKPI.
         unsafe { ((*(*object).Dispatch).$member.expect("no member is null"))(object $(, $argument)*) }
     }};
 }
 
 /// Waits until `condition` holds.
 pub fn wait(what: &str, condition: impl Fn() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !condition() {
-        assert!(Instant::now() < end, "waited in vain until {what}");
+        assert!(Instant::now() < end, "timeout while waiting until {what}");
         std::thread::sleep(Duration::from_micros(200));
     }
 }

@@ -1,25 +1,25 @@
-//! Objects without a peer.
+//! Objects that need no peer.
 
 use super::*;
 use std::sync::{Condvar, Mutex};
 
 impl Node {
     pub fn cq(&self, depth: u32) -> Cq {
-        let seen = Seen::new();
+        let notified = CallbackRecord::new();
         let raw = create(|done, context, out| {
             call!(
                 self.adapter(),
                 NdkCreateCq,
                 depth,
                 Some(on_cq),
-                seen.context(),
+                notified.context(),
                 null_mut(),
                 done,
                 context,
                 out
             )
         });
-        Cq { raw: raw.expect("a completion queue"), seen }
+        Cq { raw: raw.expect("a completion queue"), notified }
     }
 
     pub fn pd(&self) -> *mut NDK_PD {
@@ -31,7 +31,7 @@ impl Node {
             .expect("a connector")
     }
 
-    /// A listener on `port`.
+    /// Returns a listener on `port`.
     pub fn listener(&self, port: u16) -> Listener {
         let listener = self.idle_listener();
         assert_eq!(listener.listen(self.at(port)), STATUS_SUCCESS);
@@ -48,21 +48,21 @@ impl Node {
     }
 }
 
-/// A completion queue with what its notification callback saw.
+/// A completion queue and the calls of its notification callback.
 pub struct Cq {
     pub raw: *mut NDK_CQ,
-    pub seen: &'static Seen,
+    pub notified: &'static CallbackRecord,
 }
 
 impl Cq {
     /// Waits for the next completion.
     pub fn next(&self) -> NDK_RESULT_EX {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             if let Some(result) = self.poll() {
                 return result;
             }
-            assert!(Instant::now() < end, "no completion came");
+            assert!(Instant::now() < end, "no completion");
             std::thread::sleep(Duration::from_micros(100));
         }
     }
@@ -83,7 +83,7 @@ impl Cq {
     }
 }
 
-/// A listener with the connectors that came in.
+/// A listener and the connectors of its connect events.
 pub struct Listener {
     pub raw: *mut NDK_LISTENER,
     incoming: Box<Incoming>,
@@ -96,7 +96,7 @@ struct Incoming {
 }
 
 unsafe extern "efiapi" fn on_connect(context: *mut c_void, connector: *mut NDK_CONNECTOR) {
-    // SAFETY: the context is the listener's, which is closed before it goes.
+    // SAFETY: the context is the listener's and is freed after the listener is closed.
     let incoming = unsafe { &*context.cast::<Incoming>() };
     incoming.connectors.lock().unwrap().push(connector.expose_provenance());
     incoming.changed.notify_all();
@@ -108,22 +108,22 @@ impl Listener {
         request(|done, context| call!(self.raw, NdkListen, (&raw const bytes).cast(), length, done, context))
     }
 
-    /// What it says it listens at.
+    /// Calls `NdkGetLocalAddress`.
     pub fn address(&self) -> Result<SocketAddr, NTSTATUS> {
-        shown(|out, length| call!(self.raw, NdkGetLocalAddress, out.cast(), length))
+        returned_address(|out, length| call!(self.raw, NdkGetLocalAddress, out.cast(), length))
     }
 
-    /// Whether nobody has come that was not taken.
+    /// Returns whether no connector waits for [`Listener::accept`].
     pub fn is_idle(&self) -> bool {
         self.incoming.connectors.lock().unwrap().is_empty()
     }
 
-    /// Waits for the next incoming connector.
+    /// Waits for the connector of the next connect event.
     pub fn accept(&self) -> *mut NDK_CONNECTOR {
         let connectors = self.incoming.connectors.lock().unwrap();
         let (mut connectors, _) =
-            self.incoming.changed.wait_timeout_while(connectors, PATIENCE, |c| c.is_empty()).unwrap();
-        assert!(!connectors.is_empty(), "nobody came");
+            self.incoming.changed.wait_timeout_while(connectors, TIMEOUT, |c| c.is_empty()).unwrap();
+        assert!(!connectors.is_empty(), "no connect event");
         core::ptr::with_exposed_provenance_mut(connectors.remove(0))
     }
 

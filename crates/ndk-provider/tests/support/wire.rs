@@ -1,6 +1,6 @@
 //! The wire and the hosts at its ends.
 //!
-//! The wire is two queues of frames; each host's receiver is a thread that plays the part of the NIC's DPC.
+//! The wire is two queues of frames. Each host has a receiver thread in place of the NIC's receive DPC.
 
 use super::*;
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6};
@@ -12,13 +12,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-/// What travels: a frame, or the word that the day is over.
+/// A frame, or `None` to end the receiver thread.
 type Frame = Option<Vec<u8>>;
 
-/// The scope of link-local addresses, on both hosts.
+/// Scope ID of link-local addresses on both hosts.
 pub const SCOPE: u32 = 7;
 
-/// Whose a MAC address is, and its IP addresses.
+/// The MAC address and the IP addresses of a host.
 #[derive(Clone, Copy)]
 struct Identity {
     mac: [u8; 6],
@@ -43,12 +43,12 @@ impl Identity {
     }
 }
 
-/// What a host's NIC is made of.
+/// The NIC of a host.
 struct Nic {
     own: Identity,
     peer: Identity,
     transmit: Mutex<Cable>,
-    /// Nothing leaves any more.
+    /// Frames are no longer sent.
     cut: Arc<AtomicBool>,
     present: Arc<AtomicBool>,
 }
@@ -66,7 +66,7 @@ impl roce::Transmit for Cable {
 
     fn commit(&mut self, len: usize) {
         if !self.cut.load(Ordering::SeqCst) {
-            // The peer may have gone home already.
+            // The peer's receiver may have ended.
             let _ = self.to_peer.send(Some(self.slot[..len].to_vec()));
         }
     }
@@ -116,16 +116,16 @@ pub struct Node {
     own_queue: Sender<Frame>,
     cut: Arc<AtomicBool>,
     present: Arc<AtomicBool>,
-    /// Held while a batch of frames ends.
+    /// Held during the end of a batch of frames.
     batch_end: Arc<Mutex<()>>,
 }
 
-/// Two hosts on one wire.
+/// Returns two hosts on one wire.
 pub fn pair() -> (Node, Node) {
     pair_with(Config::default())
 }
 
-/// Two hosts whose calls pend whenever they may.
+/// Returns two hosts whose calls pend whenever they may.
 pub fn pending_pair() -> (Node, Node) {
     pair_with(Config { pending: Pending::Pend, ..Config::default() })
 }
@@ -161,8 +161,8 @@ impl Node {
         let adapter = provider.open(NDK_VERSION { Major: 2, Minor: 1 }).expect("an adapter");
         let receiving = Arc::clone(&provider);
         let batch_end = Arc::new(Mutex::new(()));
-        let turn = Arc::clone(&batch_end);
-        let receiver = std::thread::spawn(move || receive(&receiving, &queue, &turn));
+        let held = Arc::clone(&batch_end);
+        let receiver = std::thread::spawn(move || receive(&receiving, &queue, &held));
         Self { provider, own, adapter, receiver: Some(receiver), own_queue, cut, present, batch_end }
     }
 
@@ -178,30 +178,31 @@ impl Node {
         SocketAddr::from((self.own.v6, port))
     }
 
-    /// With its scope.
+    /// The link-local address with its scope.
     pub fn at_link_local(&self, port: u16) -> SocketAddr {
         SocketAddrV6::new(self.own.link_local, port, 0, SCOPE).into()
     }
 
-    /// The system has given the adapter other addresses.
+    /// Changes the adapter's addresses, as the system does.
     pub fn set_addresses(&self, addresses: &[IpAddr]) {
         assert_eq!(self.provider.set_addresses(addresses), Ok(()));
         self.provider.transmit_ready();
     }
 
-    /// Nothing that this host sends arrives any more.
+    /// From now on, no frame of this host arrives.
     pub fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
     }
 
-    /// Frames are taken in, but what they tell is not told until the guard is dropped, unless a call of the
-    /// consumer makes the provider do so.
-    pub fn hold_batches(&self) -> MutexGuard<'_, ()> {
+    /// Until the guard is dropped, received frames are processed but their batch does not end. The provider's
+    /// DPC and timer still run: use [`Node::hold_callbacks`] to prevent callbacks.
+    fn hold_batches(&self) -> MutexGuard<'_, ()> {
         self.batch_end.lock().unwrap()
     }
 
-    /// Nothing is told by this host's DPCs until the guard is dropped: one of them is in a callback.
-    pub fn hold_dpcs(&self) -> HeldDpcs<'_> {
+    /// Until the guard is dropped, received frames are processed but neither the receiver nor the DPC makes
+    /// callbacks: the DPC is held in a callback of a completion queue.
+    pub fn hold_callbacks(&self) -> HeldCallbacks<'_> {
         let gate = Gate::new();
         let batches = self.hold_batches();
         let cq: *mut NDK_CQ = create(|done, context, out| {
@@ -218,10 +219,10 @@ impl Node {
         assert_eq!(call!(qp, NdkReceive, null_mut(), null(), 0), STATUS_SUCCESS);
         call!(qp, NdkFlush);
         gate.wait();
-        HeldDpcs { gate, cq, pd, qp, _batches: batches }
+        HeldCallbacks { gate, cq, pd, qp, _batches: batches }
     }
 
-    /// A counter of the engine.
+    /// Returns a counter of the engine.
     pub fn counter(&self, wanted: &str) -> u64 {
         let mut found = None;
         self.provider.counters(&mut |name, value| {
@@ -232,16 +233,16 @@ impl Node {
         found.expect("a counter of this name")
     }
 
-    /// The device is pulled.
-    pub fn pull(&self) {
+    /// Removes the device by surprise.
+    pub fn remove_device(&self) {
         self.cut();
         self.present.store(false, Ordering::SeqCst);
         self.provider.remove();
     }
 }
 
-/// What holds a host's DPCs; they go on when it is dropped.
-pub struct HeldDpcs<'a> {
+/// Holds a host's callbacks until dropped.
+pub struct HeldCallbacks<'a> {
     gate: &'static Gate,
     cq: *mut NDK_CQ,
     pd: *mut NDK_PD,
@@ -249,7 +250,7 @@ pub struct HeldDpcs<'a> {
     _batches: MutexGuard<'a, ()>,
 }
 
-impl Drop for HeldDpcs<'_> {
+impl Drop for HeldCallbacks<'_> {
     fn drop(&mut self) {
         self.gate.open();
         close!(self.qp, NdkCloseQp);
@@ -271,15 +272,15 @@ impl Drop for Node {
     }
 }
 
-/// The NIC's DPC: a batch of frames at a time.
-fn receive(provider: &Provider, queue: &Receiver<Frame>, turn: &Mutex<()>) {
+/// The receiver thread: processes frames in batches of up to 64.
+fn receive(provider: &Provider, queue: &Receiver<Frame>, batch_end: &Mutex<()>) {
     while let Ok(Some(frame)) = queue.recv() {
         provider.receive(&frame);
         for frame in queue.try_iter().take(63) {
             let Some(frame) = frame else { return };
             provider.receive(&frame);
         }
-        let _turn = turn.lock().unwrap();
+        let _held = batch_end.lock().unwrap();
         provider.batch_end();
     }
 }

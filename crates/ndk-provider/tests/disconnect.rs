@@ -1,4 +1,4 @@
-//! Connections as they end: by either side, by a mistake, by a device or an address that goes.
+//! How connections end: by either side, by an error, by removal of a device or an address.
 
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "a consumer's call through a table is several")]
 #![allow(clippy::macro_metavars_in_unsafe, reason = "a test's call is unsafe as a whole")]
@@ -11,23 +11,23 @@ use support::*;
 
 //= R-CONN-80, R-CONN-83, R-CONN-84, R-CONN-87, R-CONN-88, R-CONN-90, R-CONN-91, R-QP-71, R-QP-72
 #[test]
-fn both_sides_say_goodbye() {
+fn connection_ends_when_both_sides_disconnect() {
     let (a, b) = pair();
     let (active, passive, listener) = connect(&a, &b);
     for end in [&active, &passive] {
         assert_eq!(end.receive(1, &[]), STATUS_SUCCESS);
     }
-    let parting = Seen::new();
-    let status = call!(active.connector, NdkDisconnect, Some(on_request), parting.context());
+    let disconnecting = CallbackRecord::new();
+    let status = call!(active.connector, NdkDisconnect, Some(on_request), disconnecting.context());
     assert_eq!(status, STATUS_PENDING);
     passive.disconnected.wait(1);
-    // The peer's goodbye neither flushes nor completes anything here.
+    // The peer's disconnect neither flushes nor completes anything on this side.
     assert!(passive.cq.poll().is_none());
-    assert_eq!(parting.count(), 0);
+    assert_eq!(disconnecting.count(), 0);
     assert_eq!(passive.disconnect(), STATUS_SUCCESS);
-    // Over when the call is: its receives are back already.
+    // Completes inline: the receives are flushed when the call returns.
     assert_eq!(passive.cq.poll().map(|result| result.Status), Some(STATUS_CANCELLED));
-    assert_eq!(parting.wait(1), STATUS_SUCCESS);
+    assert_eq!(disconnecting.wait(1), STATUS_SUCCESS);
     assert_eq!(active.cq.poll().map(|result| result.Status), Some(STATUS_CANCELLED));
     assert_eq!((active.disconnected.count(), passive.disconnected.count()), (0, 1));
     //= R-CONN-86, R-CONN-93
@@ -39,20 +39,20 @@ fn both_sides_say_goodbye() {
 
 //= R-CONN-83, R-CONN-84
 #[test]
-fn a_goodbye_that_is_answered_inline_has_flushed_by_itself() {
+fn disconnect_that_completes_inline_has_flushed() {
     let (a, b) = pair();
     let (active, passive, listener) = connect(&a, &b);
     assert_eq!(passive.receive(1, &[]), STATUS_SUCCESS);
-    let parting = Seen::new();
-    let status = call!(active.connector, NdkDisconnect, Some(on_request), parting.context());
+    let disconnecting = CallbackRecord::new();
+    let status = call!(active.connector, NdkDisconnect, Some(on_request), disconnecting.context());
     assert_eq!(status, STATUS_PENDING);
     passive.disconnected.wait(1);
-    // Nobody but the call itself can do it now.
-    let held = b.hold_dpcs();
+    // Only the call itself can flush now.
+    let held = b.hold_callbacks();
     assert_eq!(passive.disconnect(), STATUS_SUCCESS);
     assert_eq!(passive.cq.poll().map(|result| result.Status), Some(STATUS_CANCELLED));
     drop(held);
-    assert_eq!(parting.wait(1), STATUS_SUCCESS);
+    assert_eq!(disconnecting.wait(1), STATUS_SUCCESS);
     active.close();
     passive.close();
     listener.close();
@@ -60,21 +60,23 @@ fn a_goodbye_that_is_answered_inline_has_flushed_by_itself() {
 
 //= R-CONN-84, R-CONN-91, R-CONN-94, R-QP-71
 #[test]
-fn a_goodbye_that_crosses_the_peers_succeeds() {
+fn disconnect_that_crosses_the_peers_succeeds() {
     let (a, b) = pair();
     let (active, passive, listener) = connect(&a, &b);
     assert_eq!(passive.receive(1, &[]), STATUS_SUCCESS);
-    // The peer's goodbye is in, and nobody has been told of it when this side says its own.
-    let held = b.hold_batches();
+    // The peer's disconnect has been processed but not reported when this side disconnects.
+    let held = b.hold_callbacks();
     let before = b.counter("rx_datagrams");
-    let parting = Seen::new();
-    let status = call!(active.connector, NdkDisconnect, Some(on_request), parting.context());
+    let disconnecting = CallbackRecord::new();
+    let status = call!(active.connector, NdkDisconnect, Some(on_request), disconnecting.context());
     assert_eq!(status, STATUS_PENDING);
-    wait("the goodbye is in", || b.counter("rx_datagrams") > before);
-    assert_eq!(passive.disconnect(), STATUS_SUCCESS);
-    assert_eq!(passive.cq.poll().map(|result| result.Status), Some(STATUS_CANCELLED));
+    wait("the peer's disconnect has arrived", || b.counter("rx_datagrams") > before);
+    let crossing = CallbackRecord::new();
+    let status = call!(passive.connector, NdkDisconnect, Some(on_request), crossing.context());
+    assert_eq!(status, STATUS_PENDING);
     drop(held);
-    assert_eq!(parting.wait(1), STATUS_SUCCESS);
+    assert_eq!([crossing.wait(1), disconnecting.wait(1)], [STATUS_SUCCESS; 2]);
+    assert_eq!(passive.cq.poll().map(|result| result.Status), Some(STATUS_CANCELLED));
     //= R-CONN-88
     assert_eq!(passive.disconnected.count(), 0);
     active.close();
@@ -84,7 +86,7 @@ fn a_goodbye_that_crosses_the_peers_succeeds() {
 
 //= R-CLOSE-30, R-CONN-87, R-CONN-89, R-CONN-96, R-QP-66
 #[test]
-fn closing_a_connected_connector_takes_the_connection_down() {
+fn closing_a_connected_connector_ends_the_connection() {
     let (a, b) = pair();
     let (active, passive, listener) = connect(&a, &b);
     assert_eq!(active.receive(1, &[]), STATUS_SUCCESS);
@@ -101,14 +103,14 @@ fn closing_a_connected_connector_takes_the_connection_down() {
 
 //= R-QP-55, R-QP-56, R-QP-58, R-QP-59, R-QP-60, R-CONN-87, R-MR-10, R-PERF-5
 #[test]
-fn a_violation_ends_the_connection_on_both_sides() {
+fn access_violation_ends_the_connection_on_both_sides() {
     let (a, b) = pair();
     let (active, passive, listener) = connect(&a, &b);
     let (source, mut target) = (Memory::new(100), Memory::new(100));
     let here = source.register(active.pd, 0);
     let there = target.register(passive.pd, NDK_MR_FLAG_ALLOW_REMOTE_READ);
     assert_eq!(passive.receive(9, &[]), STATUS_SUCCESS);
-    // Together, or the failure of the first may come before the post of the second.
+    // Deferred to be sent together: otherwise the first may fail before the second is posted.
     assert_eq!(active.write_flagged(1, &[here.sge()], there.remote(), NDK_OP_FLAG_DEFER), STATUS_SUCCESS);
     assert_eq!(active.write(2, &[here.sge()], there.remote()), STATUS_SUCCESS);
     assert_eq!(active.cq.next().Status, STATUS_ACCESS_VIOLATION);
@@ -120,20 +122,20 @@ fn a_violation_ends_the_connection_on_both_sides() {
     assert_eq!(active.send(3, &[], 0), STATUS_CONNECTION_INVALID);
     here.close();
     there.close();
-    let (gone, left) = (active.disconnected, passive.disconnected);
+    let records = [active.disconnected, passive.disconnected];
     active.close();
     passive.close();
     listener.close();
-    assert_eq!([gone.count(), left.count()], [1, 1]);
+    assert_eq!(records.map(CallbackRecord::count), [1, 1]);
 }
 
 //= R-PNP-8, R-PNP-9, R-PNP-10, R-CLOSE-35
 #[test]
-fn a_device_that_is_pulled_ends_everything_once() {
+fn surprise_removal_ends_connections_with_one_event() {
     let (a, b) = pair();
     let (active, passive, listener) = connect(&a, &b);
     assert_eq!(active.receive(1, &[]), STATUS_SUCCESS);
-    a.pull();
+    a.remove_device();
     active.disconnected.wait(1);
     assert_eq!(active.cq.next().Status, STATUS_CANCELLED);
     assert_eq!(active.send(1, &[], 0), STATUS_CONNECTION_INVALID);
@@ -146,7 +148,7 @@ fn a_device_that_is_pulled_ends_everything_once() {
 
 //= R-CONN-101
 #[test]
-fn connections_end_with_their_address() {
+fn connection_ends_when_its_address_is_removed() {
     let (a, b) = pair();
     let (active, passive, listener) = connect(&a, &b);
     b.set_addresses(&[b.at(0).ip(), a.at(0).ip()]);
@@ -161,7 +163,7 @@ fn connections_end_with_their_address() {
 
 //= R-QP-90, R-CONN-87, R-QP-59
 #[test]
-fn a_peer_that_vanishes_is_noticed() {
+fn unresponsive_peer_is_detected_by_retry_timeout() {
     let timing = ndk_provider::Timing {
         ack_timeout: core::time::Duration::from_millis(20),
         retries: 3,
