@@ -116,7 +116,7 @@ impl Source {
                 return Ok(());
             }
             Item::Type(item) => {
-                let alias = Alias { function: matches!(*item.ty, Type::BareFn(_)), irql: irql(&item.attrs) };
+                let alias = Alias { function: matches!(*item.ty, Type::FnPtr(_)), irql: irql(&item.attrs) };
                 self.aliases.insert(item.ident.to_string(), alias);
                 item.ident.to_string()
             }

@@ -21,7 +21,7 @@ pub fn libraries(content: &[u8]) -> Result<Vec<String>> {
     // A static program needs nothing.
     let Some(dynamic) = dynamic else { return Ok(Vec::new()) };
     let value =
-        |tag| dynamic.iter().find(|entry| entry.tag32(endian) == Some(tag)).map(|entry| entry.d_val(endian));
+        |tag| dynamic.iter().find(|entry| entry.d_tag(endian) == tag).map(|entry| entry.d_val(endian));
     let (Some(address), Some(size)) = (value(DT_STRTAB), value(DT_STRSZ)) else {
         bail!("no dynamic strings")
     };
@@ -29,7 +29,7 @@ pub fn libraries(content: &[u8]) -> Result<Vec<String>> {
         .iter()
         .find_map(|segment| segment.data_range(endian, content, address, size).ok().flatten())
         .context("dynamic strings are not in the file")?;
-    let needed = dynamic.iter().filter(|entry| entry.tag32(endian) == Some(DT_NEEDED));
+    let needed = dynamic.iter().filter(|entry| entry.d_tag(endian) == DT_NEEDED);
     needed
         .map(|entry| {
             let start = usize::try_from(entry.d_val(endian))?;

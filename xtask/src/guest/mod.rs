@@ -165,7 +165,7 @@ fn key(packages: &[PathBuf]) -> String {
         hash.update(content.len().to_le_bytes());
         hash.update(content);
     }
-    format!("{:x}", hash.finalize())
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Unpacks a package below `root`; of the kernel's, only where something is taken from.

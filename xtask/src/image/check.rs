@@ -146,9 +146,9 @@ impl<'data> Subject<'data> {
         self.pe.section_table().pe_data_at(self.data, address)
     }
 
-    fn flag(&self, flag: u16, name: &str) -> Outcome {
+    fn flag(&self, flag: pe::DllFlags, name: &str) -> Outcome {
         let flags = self.pe.nt_headers().optional_header().dll_characteristics();
-        if flags & flag != 0 { Ok(name.into()) } else { fail(format!("{name} is not set")) }
+        if flags.contains(flag) { Ok(name.into()) } else { fail(format!("{name} is not set")) }
     }
 
     fn subsystem(&self) -> Outcome {
@@ -172,7 +172,7 @@ impl<'data> Subject<'data> {
 
     fn relocatable(&self) -> Outcome {
         self.flag(pe::IMAGE_DLLCHARACTERISTICS_DYNAMIC_BASE, "DYNAMIC_BASE")?;
-        if self.pe.nt_headers().file_header.characteristics.get(LE) & pe::IMAGE_FILE_RELOCS_STRIPPED != 0 {
+        if self.pe.nt_headers().file_header.characteristics.get(LE).contains(pe::IMAGE_FILE_RELOCS_STRIPPED) {
             return fail("relocations are stripped");
         }
         let blocks = self.pe.data_directories().relocation_blocks(self.data, &self.pe.section_table());
@@ -189,7 +189,7 @@ impl<'data> Subject<'data> {
         for section in self.pe.section_table().iter() {
             let name = String::from_utf8_lossy(section.raw_name()).into_owned();
             let flags = section.characteristics.get(LE);
-            let may = |flag, letter| if flags & flag != 0 { letter } else { "" };
+            let may = |flag, letter| if flags.contains(flag) { letter } else { "" };
             let (write, execute) = (may(pe::IMAGE_SCN_MEM_WRITE, "W"), may(pe::IMAGE_SCN_MEM_EXECUTE, "X"));
             if !write.is_empty() && !execute.is_empty() {
                 problems.push(format!("{name} is both writable and executable"));
@@ -299,7 +299,7 @@ impl<'data> Subject<'data> {
         };
         let mut code = Code { functions: functions(table, |at| self.at(at))?, ..Code::default() };
         for section in self.pe.section_table().iter() {
-            if section.characteristics.get(LE) & pe::IMAGE_SCN_MEM_EXECUTE == 0 {
+            if !section.characteristics.get(LE).contains(pe::IMAGE_SCN_MEM_EXECUTE) {
                 continue;
             }
             let start = section.virtual_address.get(LE);

@@ -179,7 +179,7 @@ fn check(file: &PeFile64) -> Result<(), LoadError> {
     }
     for section in file.section_table().iter() {
         let flags = section.characteristics.get(LE);
-        if flags & IMAGE_SCN_MEM_WRITE != 0 && flags & IMAGE_SCN_MEM_EXECUTE != 0 {
+        if flags.contains(IMAGE_SCN_MEM_WRITE) && flags.contains(IMAGE_SCN_MEM_EXECUTE) {
             let name = String::from_utf8_lossy(section.raw_name()).into_owned();
             return Err(LoadError::Refused(format!("section {name} is both writable and executable")));
         }
@@ -270,10 +270,10 @@ fn protect(file: &PeFile64, mapping: &Mapping) -> Result<(), LoadError> {
     for section in file.section_table().iter() {
         let flags = section.characteristics.get(LE);
         let mut protection = libc::PROT_READ;
-        if flags & IMAGE_SCN_MEM_WRITE != 0 {
+        if flags.contains(IMAGE_SCN_MEM_WRITE) {
             protection |= libc::PROT_WRITE;
         }
-        if flags & IMAGE_SCN_MEM_EXECUTE != 0 {
+        if flags.contains(IMAGE_SCN_MEM_EXECUTE) {
             protection |= libc::PROT_EXEC;
         }
         mapping.protect(
