@@ -2,7 +2,7 @@
 //!
 //! The driver implements [`Environment`] once per miniport adapter and passes it to
 //! [`Provider::try_new`](crate::Provider::try_new). Everything else the provider needs from the kernel
-//! (locks, time, timers, work items) it takes from the `nt` crate.
+//! (locks, time, timers, work items) comes from the `nt` crate.
 //!
 //! The provider holds no lock of its own when it calls the environment. The environment may call the provider
 //! from any of these functions except from within the pump of [`Environment::transmit`].

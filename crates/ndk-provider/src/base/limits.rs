@@ -73,8 +73,8 @@ pub const LIMITS: Limits = Limits {
     srqs: 4096,
 };
 
-/// Frames per call of the transmit pump, loopback frames per round, and events per round (R-IRQL-10). What is
-/// left over is processed by the DPC.
+/// Frames per call of the transmit pump, loopback frames per round, and events per round (R-IRQL-10). The DPC
+/// processes the remainder.
 //= R-IRQL-10
 pub const BUDGET: usize = 64;
 

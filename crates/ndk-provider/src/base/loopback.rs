@@ -6,7 +6,7 @@
 //! processes them stays at `DISPATCH_LEVEL` for long.
 
 use super::limits::BUDGET;
-use super::status::Answer;
+use super::status::NtResult;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 use ndk_abi::nt::STATUS_INSUFFICIENT_RESOURCES;
@@ -53,7 +53,7 @@ impl Loopback {
     ///
     /// # Errors
     /// `STATUS_INSUFFICIENT_RESOURCES`.
-    pub fn open(&self) -> Answer {
+    pub fn open(&self) -> NtResult {
         if self.is_open() {
             return Ok(());
         }
@@ -105,7 +105,7 @@ impl Frames {
         Self { bytes: Vec::new(), filled: 0, count: 0 }
     }
 
-    fn try_new() -> Answer<Self> {
+    fn try_new() -> NtResult<Self> {
         let bytes = fallible::vec::filled(CAPACITY, 0).map_err(|_| STATUS_INSUFFICIENT_RESOURCES)?;
         Ok(Self { bytes, filled: 0, count: 0 })
     }

@@ -10,7 +10,7 @@
 //! | `environment` | the trait of what the provider needs from its driver |
 //! | `ports`, `quota`, `limits`, `version`, `status`, `address`, `counters`, `config` | one table each |
 //! | `transmit`, `loopback` | outgoing frames, and those from the adapter to itself |
-//! | `memory` | the consumer's memory, given to the engine |
+//! | `memory` | registration of the consumer's memory with the engine |
 
 pub mod address;
 #[allow(unsafe_code, reason = "calls the consumer's functions")]

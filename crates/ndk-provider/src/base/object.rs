@@ -18,7 +18,7 @@
 //= R-IRQL-4, R-CLOSE-34
 
 use super::callback::CloseCompletion;
-use super::status::Answer;
+use super::status::NtResult;
 use crate::machine::machine;
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
@@ -132,7 +132,7 @@ impl<T: DispatchTable> Created<T> {
     // Out of line to limit stack use: the object is on the stack for a moment, and so are its parts in the
     // caller.
     #[inline(never)]
-    pub fn try_new(version: NDK_VERSION, body: T) -> Answer<Self> {
+    pub fn try_new(version: NDK_VERSION, body: T) -> NtResult<Self> {
         let header = NDK_OBJECT_HEADER {
             Version: version,
             ObjectType: T::TYPE,

@@ -2,13 +2,13 @@
 //!
 //! Create, request and close calls complete inline unless the configuration says [`Pending::Pend`] and the
 //! consumer gave a callback; then a work item at `PASSIVE_LEVEL` completes them. Requests that wait for the
-//! network (connect, accept, disconnect) always pend: a connector keeps their [`PendedRequest`].
+//! network (connect, accept, disconnect) always pend: the connector holds their [`PendedRequest`].
 
 use super::callback::{CreateCompletion, RequestCompletion};
 use super::config::Pending;
 use super::object::{Created, DispatchTable, ObjectType, Ref};
 use super::shared::Shared;
-use super::status::{self, Answer};
+use super::status::{self, NtResult};
 use core::ptr::null_mut;
 use ndk_abi::nt::{
     NTSTATUS, STATUS_CANCELLED, STATUS_DEVICE_REMOVED, STATUS_INSUFFICIENT_RESOURCES, STATUS_PENDING,
@@ -25,7 +25,7 @@ pub struct PendedRequest<T: ObjectType> {
 }
 
 impl<T: ObjectType> PendedRequest<T> {
-    /// A request on `object` whose call is about to return `STATUS_PENDING`.
+    /// Returns a request on `object` whose call is about to return `STATUS_PENDING`.
     pub fn new(object: Ref<T>, completion: Option<RequestCompletion>) -> Self {
         Self { completion, _object: object }
     }
@@ -50,7 +50,7 @@ impl<T: ObjectType> Drop for PendedRequest<T> {
 
 /// Completes a pended create call with the new object, or a null object and the failure.
 //= R-CREATE-2, R-CREATE-6, R-CREATE-7, R-CREATE-10, R-CREATE-12
-fn complete_create<T: DispatchTable>(completion: CreateCompletion, outcome: Answer<Created<T>>) {
+fn complete_create<T: DispatchTable>(completion: CreateCompletion, outcome: NtResult<Created<T>>) {
     match outcome {
         Ok(created) => completion.call(STATUS_SUCCESS, created.publish().cast()),
         Err(status) => completion.call(status, null_mut()),
@@ -73,8 +73,8 @@ impl Shared {
         &self,
         parent: &Ref<P>,
         completion: Option<CreateCompletion>,
-        make: impl FnOnce() -> Answer<Created<T>> + Send + 'static,
-    ) -> Answer<Created<T>> {
+        make: impl FnOnce() -> NtResult<Created<T>> + Send + 'static,
+    ) -> NtResult<Created<T>> {
         //= R-CREATE-16
         if !self.environment.is_present() {
             return Err(STATUS_DEVICE_REMOVED);
@@ -96,7 +96,7 @@ impl Shared {
         &self,
         object: &Ref<T>,
         completion: Option<RequestCompletion>,
-        work: impl FnOnce(&Ref<T>) -> Answer + Send + 'static,
+        work: impl FnOnce(&Ref<T>) -> NtResult + Send + 'static,
     ) -> NTSTATUS {
         if completion.is_none() || !self.pends() {
             return status::of(work(object));

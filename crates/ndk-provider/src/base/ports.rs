@@ -6,7 +6,7 @@
 //= R-CONN-63
 //= R-CONN-54, R-CONN-55, R-CONN-56
 
-use super::status::Answer;
+use super::status::NtResult;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 use fallible::Arc;
@@ -56,7 +56,7 @@ impl PortSpace {
     /// `STATUS_SHARING_VIOLATION` if it is in use, `STATUS_TOO_MANY_ADDRESSES` without a free ephemeral port,
     /// `STATUS_INSUFFICIENT_RESOURCES` without memory.
     //= R-CREATE-48, R-CREATE-50, R-CONN-1, R-CONN-3, R-CONN-50
-    pub fn reserve(space: &Arc<Self>, address: SocketAddr, purpose: Purpose) -> Answer<Endpoint> {
+    pub fn reserve(space: &Arc<Self>, address: SocketAddr, purpose: Purpose) -> NtResult<Endpoint> {
         let mut reserved = space.reserved.lock();
         let port = match address.port() {
             0 => reserved.ephemeral(address.ip()).ok_or(STATUS_TOO_MANY_ADDRESSES)?,

@@ -4,7 +4,7 @@
 //! consumer may create the next object as soon as the close has completed.
 
 use super::limits::LIMITS;
-use super::status::Answer;
+use super::status::NtResult;
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, Ordering};
 use ndk_abi::nt::STATUS_INSUFFICIENT_RESOURCES;
@@ -51,7 +51,7 @@ impl Quota {
     /// # Errors
     /// `STATUS_INSUFFICIENT_RESOURCES` at the limit.
     //= R-CREATE-15
-    pub fn admit(&self) -> Answer<Admission<'_>> {
+    pub fn admit(&self) -> NtResult<Admission<'_>> {
         let more = |used: u32| used.checked_add(1).filter(|more| *more <= self.limit);
         match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
             Ok(_) => Ok(Admission(self)),

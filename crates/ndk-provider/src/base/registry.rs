@@ -4,11 +4,11 @@
 //! while another closes the object, so the number is not a pointer but a slot index and the slot's generation.
 //! A look-up takes a reference, or finds that the object is closed.
 //!
-//! The registry also lists the objects that have callbacks to make which fell due in a consumer's call; the
-//! DPC makes them ([`Registry::defer`], [`Registry::take_deferred`]).
+//! The registry also lists the objects whose callbacks became due during a consumer's call. The DPC makes those
+//! callbacks ([`Registry::defer`], [`Registry::take_deferred`]).
 
 use super::object::{Object, ObjectType, Ref};
-use super::status::Answer;
+use super::status::NtResult;
 use alloc::vec::Vec;
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -40,7 +40,7 @@ struct Table {
     slots: Vec<Slot>,
     /// Index of the first free slot.
     free: Option<u32>,
-    /// Indices of slots whose objects have callbacks to make; never more than there are slots.
+    /// Indices of slots whose objects have callbacks due; at most the number of slots.
     deferred: Vec<u32>,
 }
 
@@ -89,7 +89,7 @@ impl Registry {
     }
 
     /// Reserves a number for an object about to be created.
-    pub fn ticket(registry: &Arc<Self>) -> Answer<Ticket> {
+    pub fn ticket(registry: &Arc<Self>) -> NtResult<Ticket> {
         let mut table = registry.table.lock();
         let index = table.allocate().ok_or(STATUS_INSUFFICIENT_RESOURCES)?;
         let generation = table.slots.get(index as usize).map_or(0, |slot| slot.generation);
@@ -109,7 +109,7 @@ impl Registry {
         unsafe { slot.entry?.reference() }
     }
 
-    /// Records that the object has callbacks to make. Each number is listed at most once.
+    /// Records that the object has callbacks due. Each number is listed at most once.
     pub fn defer(&self, ticket: &Ticket) {
         let mut table = self.table.lock();
         let index = ticket.number as u32;
@@ -122,7 +122,7 @@ impl Registry {
         }
     }
 
-    /// Takes the next object with callbacks to make off the list. Only objects of type `T` are ever deferred.
+    /// Removes the next object with callbacks due from the list and returns it. Only objects of type `T` are ever deferred.
     pub fn take_deferred<T: Registered>(&self) -> Option<Ref<T>> {
         if !self.has_deferred() {
             return None;
@@ -140,7 +140,7 @@ impl Registry {
         }
     }
 
-    /// Returns whether any object has callbacks to make.
+    /// Returns whether any object has callbacks due.
     pub fn has_deferred(&self) -> bool {
         self.deferred.load(Ordering::Acquire) != 0
     }
@@ -184,7 +184,7 @@ impl Ticket {
         self.number
     }
 
-    /// Makes `object`, whose own ticket this is, the object with the number.
+    /// Enters `object` under the number of its own ticket.
     pub fn enter<T: Registered>(object: &Ref<T>) {
         let ticket = object.ticket();
         let mut table = ticket.registry.table.lock();

@@ -126,7 +126,7 @@ impl Scheduler {
         if self.due.load(Ordering::Acquire) <= timeout {
             return;
         }
-        // Under the lock, so that the timer is set to the time in `due` whichever thread comes last.
+        // Under the lock, so that the timer is set to the time in `due` when two threads set it.
         if let Some((timer, _)) = &*self.running.lock()
             && self.due.fetch_min(timeout, Ordering::AcqRel) > timeout
         {

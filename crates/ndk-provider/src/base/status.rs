@@ -12,7 +12,7 @@ use nt::MdlError;
 use roce::{CompletionKind, CompletionStatus, ConnError, CreateError, ModifyError, PostError, RejectReason};
 
 /// The result of a call: a value, or the status that it fails with.
-pub type Answer<T = ()> = Result<T, NTSTATUS>;
+pub type NtResult<T = ()> = Result<T, NTSTATUS>;
 
 /// The status of a post beyond the depth of its queue.
 ///
@@ -22,7 +22,7 @@ pub type Answer<T = ()> = Result<T, NTSTATUS>;
 pub const QUEUE_FULL: NTSTATUS = 0x8000_001A_u32.cast_signed();
 
 /// Returns the status of a call without a value.
-pub fn of(answer: Answer) -> NTSTATUS {
+pub fn of(answer: NtResult) -> NTSTATUS {
     answer.err().unwrap_or(STATUS_SUCCESS)
 }
 
@@ -93,7 +93,7 @@ pub fn refusal(reason: RejectReason, connecting: bool) -> NTSTATUS {
 
 /// Maps a failure to accept, reject or complete a connection, by a connector whose own state allows it.
 //= R-CONN-29, R-CONN-37, R-CONN-41
-pub fn answer(error: ConnError) -> NTSTATUS {
+pub fn respond(error: ConnError) -> NTSTATUS {
     match error {
         // The peer has ended the connection; the event that reports it is not delivered yet.
         ConnError::State => STATUS_CONNECTION_ABORTED,

@@ -1,7 +1,7 @@
 //! The consumer's buffers: bytes and socket addresses, in and out.
 
 use crate::base::address;
-use crate::base::status::Answer;
+use crate::base::status::NtResult;
 use core::ffi::c_void;
 use core::net::SocketAddr;
 use ndk_abi::netio::SOCKADDR;
@@ -15,7 +15,7 @@ use ndk_abi::nt::{NTSTATUS, STATUS_BUFFER_TOO_SMALL, STATUS_INVALID_PARAMETER, S
 /// # Safety
 /// `bytes` is null or valid for reading `length` bytes during `'a`.
 //= R-CONN-14, R-CONN-16
-pub unsafe fn bytes<'a>(bytes: *const c_void, length: u32) -> Answer<&'a [u8]> {
+pub unsafe fn bytes<'a>(bytes: *const c_void, length: u32) -> NtResult<&'a [u8]> {
     match (bytes.is_null(), length) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(STATUS_INVALID_PARAMETER),
@@ -31,7 +31,7 @@ pub unsafe fn bytes<'a>(bytes: *const c_void, length: u32) -> Answer<&'a [u8]> {
 ///
 /// # Safety
 /// `address` is null or valid for reading `length` bytes during the call.
-pub unsafe fn socket_address(address: *const SOCKADDR, length: u32) -> Answer<SocketAddr> {
+pub unsafe fn socket_address(address: *const SOCKADDR, length: u32) -> NtResult<SocketAddr> {
     // SAFETY: the caller's promise.
     let bytes = unsafe { bytes(address.cast(), length) }?;
     address::parse(bytes).ok_or(STATUS_INVALID_PARAMETER)
@@ -42,7 +42,11 @@ pub unsafe fn socket_address(address: *const SOCKADDR, length: u32) -> Answer<So
 /// # Safety
 /// `length` is null or the consumer's; `out` is null or has room for as many bytes.
 //= R-CONN-75, R-CONN-76
-pub unsafe fn return_address(address: Answer<SocketAddr>, out: *mut SOCKADDR, length: *mut u32) -> NTSTATUS {
+pub unsafe fn return_address(
+    address: NtResult<SocketAddr>,
+    out: *mut SOCKADDR,
+    length: *mut u32,
+) -> NTSTATUS {
     let (bytes, size) = match address {
         Ok(address) => address::format(address),
         Err(status) => return status,

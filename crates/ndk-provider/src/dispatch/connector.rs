@@ -9,7 +9,7 @@ use crate::base::callback::{
 };
 use crate::base::limits::LIMITS;
 use crate::base::object::DispatchTable;
-use crate::base::status::{self, Answer};
+use crate::base::status::{self, NtResult};
 use crate::objects::adapter::Adapter;
 use crate::objects::connector::{ConnectParameters, Connector, Source};
 use crate::objects::qp::Qp;
@@ -62,7 +62,7 @@ pub unsafe extern "efiapi" fn create(
 }
 
 /// Returns the status of a call that pends if it succeeds.
-fn pending(answer: Answer) -> NTSTATUS {
+fn pending(answer: NtResult) -> NTSTATUS {
     answer.err().unwrap_or(STATUS_PENDING)
 }
 
@@ -76,7 +76,7 @@ unsafe fn parameters(
     private_data: *const c_void,
     length: u32,
     max_private_data: u32,
-) -> Answer<ConnectParameters> {
+) -> NtResult<ConnectParameters> {
     // SAFETY: the caller's promise.
     let private_data = unsafe { bytes(private_data, length) }?;
     ConnectParameters::new(inbound, outbound, private_data, max_private_data)
@@ -237,7 +237,7 @@ fn complete_any(
 fn accept_any(
     connector: *mut NDK_CONNECTOR,
     qp: *mut NDK_QP,
-    parameters: &Answer<ConnectParameters>,
+    parameters: &NtResult<ConnectParameters>,
     event: Option<DisconnectEvent>,
     completion: Option<NDK_FN_REQUEST_COMPLETION>,
     context: *mut c_void,

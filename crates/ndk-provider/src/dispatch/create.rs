@@ -1,7 +1,7 @@
 //! How create calls return an object.
 
 use crate::base::object::{Created, DispatchTable};
-use crate::base::status::Answer;
+use crate::base::status::NtResult;
 use ndk_abi::nt::{NTSTATUS, STATUS_PENDING, STATUS_SUCCESS};
 
 /// Writes the created object, or null, to the consumer's variable and returns the status. If the call pends, the
@@ -11,7 +11,7 @@ use ndk_abi::nt::{NTSTATUS, STATUS_PENDING, STATUS_SUCCESS};
 /// `out` is the consumer's variable for the object, valid during the call.
 //= R-CREATE-1, R-CREATE-3, R-CREATE-5
 pub unsafe fn return_created<T: DispatchTable>(
-    outcome: Answer<Created<T>>,
+    outcome: NtResult<Created<T>>,
     out: *mut *mut T::Public,
 ) -> NTSTATUS {
     let (status, object) = match outcome {

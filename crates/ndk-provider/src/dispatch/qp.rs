@@ -7,7 +7,7 @@ use super::sge_list::{MAX_INLINE, MAX_SGES, gather, page_addresses, sges};
 use crate::base::callback::CreateCompletion;
 use crate::base::limits::LIMITS;
 use crate::base::object::{Borrow, DispatchTable, Ref};
-use crate::base::status::{self, Answer};
+use crate::base::status::{self, NtResult};
 use crate::objects::cq::Cq;
 use crate::objects::mr::{Fast, Mr};
 use crate::objects::mw::Mw;
@@ -227,7 +227,7 @@ unsafe extern "efiapi" fn bind(
 
 /// Posts a request. If the post succeeds, `mw` holds `region` from then on.
 //= R-CLOSE-14
-fn with_region(mw: &Mw, region: Option<Ref<Mr>>, post: impl FnOnce() -> Answer) -> Answer {
+fn with_region(mw: &Mw, region: Option<Ref<Mr>>, post: impl FnOnce() -> NtResult) -> NtResult {
     let previous = mw.set_region(region);
     let answer = post();
     // The posted request may have completed, and the window may be closed, by now.
@@ -273,7 +273,7 @@ unsafe extern "efiapi" fn invalidate(
     flags: u32,
 ) -> NTSTATUS {
     let qp = object!(Qp, qp);
-    let post = |key: Answer<u32>| {
+    let post = |key: NtResult<u32>| {
         let operation = SendOperation::Invalidate { key: key.unwrap_or(0) };
         let data = key.map(|_| SendData::Sges(&[]));
         qp.post(context.expose_provenance() as u64, operation, data, flags)
@@ -304,7 +304,7 @@ fn rights(flags: u32) -> (Access, u32) {
 }
 
 /// Checks that a length is in 1..=`limit`.
-fn within(length: usize, limit: usize) -> Answer {
+fn within(length: usize, limit: usize) -> NtResult {
     if (1..=limit).contains(&length) { Ok(()) } else { Err(STATUS_INVALID_PARAMETER) }
 }
 

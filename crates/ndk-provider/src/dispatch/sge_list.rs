@@ -1,7 +1,7 @@
 //! The consumer's lists: scatter/gather elements, inline data, page addresses.
 
 use crate::base::limits::LIMITS;
-use crate::base::status::Answer;
+use crate::base::status::NtResult;
 use core::ffi::c_void;
 use ndk_abi::ndk::{NDK_LOGICAL_ADDRESS, NDK_SGE};
 use ndk_abi::nt::{STATUS_BUFFER_OVERFLOW, STATUS_DATA_OVERRUN, STATUS_INVALID_PARAMETER};
@@ -26,7 +26,7 @@ pub const MAX_INLINE: usize = LIMITS.inline as usize;
 /// # Safety
 /// `sgl` is null or has `count` elements.
 //= R-QP-13, R-QP-14, R-QP-41
-pub unsafe fn sges(sgl: *const NDK_SGE, count: u32, copy: &mut [Sge; MAX_SGES]) -> Answer<&[Sge]> {
+pub unsafe fn sges(sgl: *const NDK_SGE, count: u32, copy: &mut [Sge; MAX_SGES]) -> NtResult<&[Sge]> {
     let copy = copy.get_mut(..count as usize).ok_or(STATUS_DATA_OVERRUN)?;
     if sgl.is_null() && count != 0 {
         return Err(STATUS_INVALID_PARAMETER);
@@ -49,7 +49,7 @@ pub unsafe fn sges(sgl: *const NDK_SGE, count: u32, copy: &mut [Sge; MAX_SGES]) 
 /// # Safety
 /// `sgl` is null or has `count` elements, and each points to memory that is readable during the call.
 //= R-QP-30, R-QP-32, R-QP-33, R-IRQL-7
-pub unsafe fn gather(sgl: *const NDK_SGE, count: u32, copy: &mut [u8; MAX_INLINE]) -> Answer<&[u8]> {
+pub unsafe fn gather(sgl: *const NDK_SGE, count: u32, copy: &mut [u8; MAX_INLINE]) -> NtResult<&[u8]> {
     if count as usize > MAX_INLINE {
         return Err(STATUS_DATA_OVERRUN);
     }
@@ -99,7 +99,7 @@ fn numbers(element: &NDK_SGE) -> Sge {
 /// # Safety
 /// `pages` is null or has `count` entries during `'a`.
 //= R-MR-32, R-MR-39
-pub unsafe fn page_addresses<'a>(pages: *const NDK_LOGICAL_ADDRESS, count: u32) -> Answer<&'a [u64]> {
+pub unsafe fn page_addresses<'a>(pages: *const NDK_LOGICAL_ADDRESS, count: u32) -> NtResult<&'a [u64]> {
     if pages.is_null() || count == 0 || count > LIMITS.fast_pages {
         return Err(STATUS_INVALID_PARAMETER);
     }

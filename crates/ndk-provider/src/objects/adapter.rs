@@ -4,7 +4,7 @@ use super::lam::LogicalMappings;
 use crate::base::limits;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::shared::Shared;
-use crate::base::status::Answer;
+use crate::base::status::NtResult;
 use fallible::Arc;
 use ndk_abi::ndk::{NDK_ADAPTER, NDK_ADAPTER_INFO, NDK_OBJECT_TYPE, NDK_VERSION};
 use ndk_abi::nt::STATUS_INSUFFICIENT_RESOURCES;
@@ -30,7 +30,7 @@ impl ObjectType for Adapter {
 }
 
 impl Adapter {
-    pub fn create(shared: &Arc<Shared>, version: NDK_VERSION) -> Answer<Created<Self>> {
+    pub fn create(shared: &Arc<Shared>, version: NDK_VERSION) -> NtResult<Created<Self>> {
         const NO_RESOURCES: i32 = STATUS_INSUFFICIENT_RESOURCES;
         let closed = Arc::try_new(Event::try_new().ok_or(NO_RESOURCES)?).map_err(|_| NO_RESOURCES)?;
         let mappings = LogicalMappings::new();

@@ -7,7 +7,7 @@ use crate::base::callback::CqNotification;
 use crate::base::limits::LIMITS;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::registry::{Registered, Registry, Ticket};
-use crate::base::status::{self, Answer};
+use crate::base::status::{self, NtResult};
 use crate::objects::adapter::Adapter;
 use fallible::Arc;
 use ndk_abi::ndk::{NDK_CQ, NDK_CQ_NOTIFY_ERRORS, NDK_CQ_NOTIFY_SOLICITED, NDK_OBJECT_TYPE};
@@ -45,7 +45,11 @@ impl ObjectType for Cq {
 impl Cq {
     /// `NdkCreateCq`. `depth` is in completions.
     //= R-CREATE-20, R-CREATE-21, R-CREATE-22, R-CREATE-25
-    pub fn create(adapter: &Ref<Adapter>, depth: u32, notification: CqNotification) -> Answer<Created<Self>> {
+    pub fn create(
+        adapter: &Ref<Adapter>,
+        depth: u32,
+        notification: CqNotification,
+    ) -> NtResult<Created<Self>> {
         if !(1..=LIMITS.cq_depth).contains(&depth) {
             return Err(STATUS_INVALID_PARAMETER);
         }

@@ -8,7 +8,7 @@
 
 use crate::base::memory;
 use crate::base::shared::Engine;
-use crate::base::status::{self, Answer};
+use crate::base::status::{self, NtResult};
 use alloc::vec::Vec;
 use ndk_abi::nt::{STATUS_BUFFER_TOO_SMALL, STATUS_INSUFFICIENT_RESOURCES};
 use nt::{Mapping, MdlChain, PAGE_SIZE, Span, SpinLock};
@@ -50,7 +50,7 @@ pub struct Built {
 
 /// Returns the size in bytes of a mapping's description: the head and one address per page.
 //= R-LAM-7
-pub fn description_size(span: &Span) -> Answer<u32> {
+pub fn description_size(span: &Span) -> NtResult<u32> {
     let size = span.pages.checked_mul(8).and_then(|entries| entries.checked_add(16));
     size.and_then(|size| u32::try_from(size).ok()).ok_or(STATUS_INSUFFICIENT_RESOURCES)
 }
@@ -73,7 +73,7 @@ impl LogicalMappings {
 
     /// `NdkBuildLAM`: maps the first `length` bytes of the chain.
     //= R-LAM-10, R-LAM-17, R-LAM-18, R-LAM-19, R-LAM-24
-    pub fn build(&self, engine: &Engine, chain: MdlChain<'_>, length: usize) -> Answer<Built> {
+    pub fn build(&self, engine: &Engine, chain: MdlChain<'_>, length: usize) -> NtResult<Built> {
         let mapping = Mapping::new(chain, length).map_err(status::mdl)?;
         let span = mapping.span();
         let pages = u32::try_from(span.pages).map_err(|_| STATUS_INSUFFICIENT_RESOURCES)?;

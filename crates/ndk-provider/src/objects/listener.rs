@@ -5,7 +5,7 @@ use crate::base::callback::ConnectEvent;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::ports::{Endpoint, PortSpace, Purpose};
 use crate::base::registry::{Registered, Registry, Ticket};
-use crate::base::status::{self, Answer};
+use crate::base::status::{self, NtResult};
 use crate::machine::machine;
 use crate::objects::adapter::Adapter;
 use core::net::{IpAddr, SocketAddr};
@@ -84,7 +84,7 @@ impl Registered for Listener {
 impl Listener {
     /// `NdkCreateListener`.
     //= R-CREATE-45
-    pub fn create(adapter: &Ref<Adapter>, connect_event: ConnectEvent) -> Answer<Created<Self>> {
+    pub fn create(adapter: &Ref<Adapter>, connect_event: ConnectEvent) -> NtResult<Created<Self>> {
         let ticket = Registry::ticket(&adapter.shared().registry)?;
         let inner = Inner { state: State::Idle, paused: false, listening: None, endpoint: None };
         let body = Self { ticket, connect_event, inner: SpinLock::new(inner), adapter: adapter.clone() };
@@ -95,7 +95,7 @@ impl Listener {
 
     /// `NdkListen`. A wildcard listens on all addresses of its family, including those added later.
     //= R-CREATE-46, R-CONN-50, R-CONN-51, R-CONN-52, R-CONN-53, R-CONN-54
-    pub fn listen(&self, address: SocketAddr) -> Answer {
+    pub fn listen(&self, address: SocketAddr) -> NtResult {
         let shared = self.adapter.shared();
         let scope = shared.environment.link().scope;
         let address = normalize(address, scope).ok_or(STATUS_INVALID_ADDRESS)?;
@@ -138,7 +138,7 @@ impl Listener {
 
     /// `NdkGetLocalAddress`.
     //= R-CONN-51, R-CONN-79
-    pub fn local_address(&self) -> Answer<SocketAddr> {
+    pub fn local_address(&self) -> NtResult<SocketAddr> {
         let inner = self.inner.lock();
         inner.endpoint.as_ref().map(|(_, address)| *address).ok_or(STATUS_INVALID_DEVICE_STATE)
     }

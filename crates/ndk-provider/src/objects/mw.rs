@@ -9,7 +9,7 @@
 //= R-CLOSE-14, R-CLOSE-29
 
 use crate::base::object::{Created, ObjectType, Ref};
-use crate::base::status::{self, Answer};
+use crate::base::status::{self, NtResult};
 use crate::objects::mr::Mr;
 use crate::objects::pd::Pd;
 use ndk_abi::ndk::{NDK_MW, NDK_OBJECT_TYPE};
@@ -38,7 +38,7 @@ impl ObjectType for Mw {
 impl Mw {
     /// `NdkCreateMw`.
     //= R-CREATE-44, R-MR-65, R-MR-68
-    pub fn create(pd: &Ref<Pd>) -> Answer<Created<Self>> {
+    pub fn create(pd: &Ref<Pd>) -> NtResult<Created<Self>> {
         let shared = pd.shared();
         let admission = shared.quotas.mws.admit()?;
         let window = shared.engine.create_window(pd.domain()).map_err(status::create)?;

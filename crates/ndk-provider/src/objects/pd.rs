@@ -2,7 +2,7 @@
 
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::shared::Shared;
-use crate::base::status::Answer;
+use crate::base::status::NtResult;
 use crate::objects::adapter::Adapter;
 use fallible::Arc;
 use ndk_abi::ndk::{NDK_OBJECT_TYPE, NDK_PD};
@@ -25,7 +25,7 @@ impl ObjectType for Pd {
 impl Pd {
     /// `NdkCreatePd`.
     //= R-CREATE-27
-    pub fn create(adapter: &Ref<Adapter>) -> Answer<Created<Self>> {
+    pub fn create(adapter: &Ref<Adapter>) -> NtResult<Created<Self>> {
         let shared = adapter.shared();
         shared.quotas.pds.admit()?.keep();
         let domain = shared.engine.create_pd();

@@ -9,7 +9,7 @@
 
 use crate::base::limits::LIMITS;
 use crate::base::object::{Created, ObjectType, Ref};
-use crate::base::status::{self, Answer};
+use crate::base::status::{self, NtResult};
 use crate::machine::machine;
 use crate::objects::cq::Cq;
 use crate::objects::pd::Pd;
@@ -105,7 +105,7 @@ impl Qp {
         srq: Option<&Ref<Srq>>,
         context: u64,
         sizes: Sizes,
-    ) -> Answer<Created<Self>> {
+    ) -> NtResult<Created<Self>> {
         let adapter = pd.adapter();
         let same_adapter = receive_cq.adapter().is(adapter)
             && initiator_cq.adapter().is(adapter)
@@ -145,9 +145,9 @@ impl Qp {
         &self,
         context: u64,
         operation: SendOperation,
-        data: Answer<SendData<'_>>,
+        data: NtResult<SendData<'_>>,
         flags: u32,
-    ) -> Answer {
+    ) -> NtResult {
         let shared = self.pd.shared();
         let posted = data.and_then(|data| {
             let flags = self.check(operation, &data, flags)?;
@@ -171,7 +171,7 @@ impl Qp {
 
     /// Checks what is specific to NDKPI and returns the flags for the engine.
     //= R-QP-14, R-QP-16, R-QP-17, R-QP-23, R-QP-32
-    fn check(&self, operation: SendOperation, data: &SendData<'_>, flags: u32) -> Answer<SendFlags> {
+    fn check(&self, operation: SendOperation, data: &SendData<'_>, flags: u32) -> NtResult<SendFlags> {
         let flags = send_flags(operation, flags).ok_or(STATUS_INVALID_PARAMETER)?;
         let limit = match operation {
             //= R-INFO-14
@@ -186,7 +186,7 @@ impl Qp {
 
     /// `NdkReceive`.
     //= R-QP-5, R-QP-84
-    pub fn receive(&self, context: u64, sges: &[Sge]) -> Answer {
+    pub fn receive(&self, context: u64, sges: &[Sge]) -> NtResult {
         let shared = self.pd.shared();
         let answer =
             shared.engine.post_recv(&self.pair, &RecvRequest { context, sges }).map_err(status::post);
@@ -208,7 +208,7 @@ impl Qp {
     /// # Errors
     /// `STATUS_CONNECTION_ACTIVE` if it is in use, `STATUS_CONNECTION_INVALID` if it was.
     //= R-QP-75, R-QP-73
-    pub fn attach(&self) -> Answer {
+    pub fn attach(&self) -> NtResult {
         let mut attachment = self.attachment.lock();
         let error = match *attachment {
             Attachment::Used => STATUS_CONNECTION_INVALID,

@@ -3,7 +3,7 @@
 use crate::base::address::{normalize, with_scope};
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::ports::{Endpoint, PortSpace, Purpose};
-use crate::base::status::Answer;
+use crate::base::status::NtResult;
 use crate::objects::adapter::Adapter;
 use core::net::SocketAddr;
 use ndk_abi::ndk::{NDK_OBJECT_TYPE, NDK_SHARED_ENDPOINT};
@@ -32,7 +32,7 @@ impl ObjectType for SharedEndpoint {
 impl SharedEndpoint {
     /// `NdkCreateSharedEndpoint`.
     //= R-CREATE-47, R-CREATE-48, R-CREATE-49, R-CREATE-50, R-CREATE-52
-    pub fn create(adapter: &Ref<Adapter>, address: SocketAddr) -> Answer<Created<Self>> {
+    pub fn create(adapter: &Ref<Adapter>, address: SocketAddr) -> NtResult<Created<Self>> {
         let shared = adapter.shared();
         let scope = shared.environment.link().scope;
         let address = normalize(address, scope).ok_or(STATUS_INVALID_ADDRESS)?;

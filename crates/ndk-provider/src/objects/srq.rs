@@ -4,7 +4,7 @@ use crate::base::callback::SrqNotification;
 use crate::base::limits::LIMITS;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::registry::{Registered, Registry, Ticket};
-use crate::base::status::{self, Answer};
+use crate::base::status::{self, NtResult};
 use crate::objects::pd::Pd;
 use fallible::Arc;
 use ndk_abi::ndk::{NDK_OBJECT_TYPE, NDK_SRQ};
@@ -49,7 +49,7 @@ impl Srq {
         sges: u32,
         threshold: u32,
         notification: Option<SrqNotification>,
-    ) -> Answer<Created<Self>> {
+    ) -> NtResult<Created<Self>> {
         if depth == 0 || depth > LIMITS.srq_depth || sges > LIMITS.receive_sges {
             return Err(STATUS_INVALID_PARAMETER);
         }
@@ -67,13 +67,13 @@ impl Srq {
 
     /// `NdkSrqReceive`.
     //= R-SRQ-3, R-SRQ-5
-    pub fn receive(&self, context: u64, sges: &[Sge]) -> Answer {
+    pub fn receive(&self, context: u64, sges: &[Sge]) -> NtResult {
         self.pd.shared().engine.post_srq(&self.queue, &RecvRequest { context, sges }).map_err(status::post)
     }
 
     /// `NdkModifySrq`. 0 leaves the depth or the threshold unchanged.
     //= R-SRQ-7, R-SRQ-8, R-SRQ-9, R-SRQ-10, R-SRQ-11, R-SRQ-12
-    pub fn modify(&self, depth: u32, threshold: u32) -> Answer {
+    pub fn modify(&self, depth: u32, threshold: u32) -> NtResult {
         if depth > LIMITS.srq_depth {
             return Err(STATUS_INVALID_PARAMETER);
         }

@@ -2,7 +2,7 @@
 //!
 //! **Driving.** The driver calls [`Provider::receive`] for every received frame and [`Provider::batch_end`] once
 //! per batch. The provider's own timer runs when the engine has a timeout, and its own DPC when a consumer's
-//! call left work. These three run on the provider's own stack, so they make the consumer's callbacks
+//! call leaves events to deliver. These three run on the provider's own stack, so they make the consumer's callbacks
 //! ([`dpc`]). A consumer's call makes none.
 
 mod dpc;
@@ -21,7 +21,7 @@ use crate::base::ports::PortSpace;
 use crate::base::quota::Quotas;
 use crate::base::registry::Registry;
 use crate::base::shared::{Engine, Scheduler, Shared};
-use crate::base::status::{self, Answer};
+use crate::base::status::{self, NtResult};
 use crate::objects::connector::Connector;
 use alloc::boxed::Box;
 use core::net::IpAddr;
@@ -45,7 +45,7 @@ impl Provider {
     ///
     /// # Errors
     /// `STATUS_INSUFFICIENT_RESOURCES`.
-    pub fn try_new(environment: impl Environment, config: Config) -> Answer<Self> {
+    pub fn try_new(environment: impl Environment, config: Config) -> NtResult<Self> {
         const NO_RESOURCES: NTSTATUS = STATUS_INSUFFICIENT_RESOURCES;
         let seed = entropy().ok_or(NO_RESOURCES)?;
         // Peers see the port numbers: they must not reveal the engine's seed.
@@ -65,9 +65,9 @@ impl Provider {
             scheduler: Scheduler::new(),
         })
         .map_err(|_| NO_RESOURCES)?;
-        let (timed, deferred) = (Arc::clone(&shared), Arc::clone(&shared));
-        let timer = Timer::try_new(move || dpc::on_timer(&timed)).ok_or(NO_RESOURCES)?;
-        let dpc = Dpc::try_new(move || dpc::run(&deferred)).ok_or(NO_RESOURCES)?;
+        let (for_timer, for_dpc) = (Arc::clone(&shared), Arc::clone(&shared));
+        let timer = Timer::try_new(move || dpc::on_timer(&for_timer)).ok_or(NO_RESOURCES)?;
+        let dpc = Dpc::try_new(move || dpc::run(&for_dpc)).ok_or(NO_RESOURCES)?;
         shared.scheduler.start(timer, dpc);
         Ok(Self { shared, enabled: AtomicBool::new(true), open_adapters: AtomicUsize::new(0) })
     }
@@ -127,7 +127,7 @@ impl Provider {
     /// Fails without memory, or with more addresses than supported. Removed addresses are no longer served
     /// then, but some new ones may not be until the call is repeated.
     //= R-CONN-101
-    pub fn set_addresses(&self, addresses: &[IpAddr]) -> Answer {
+    pub fn set_addresses(&self, addresses: &[IpAddr]) -> NtResult {
         self.shared.engine.set_addresses(addresses).map_err(status::connection)
     }
 

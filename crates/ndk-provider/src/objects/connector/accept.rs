@@ -10,7 +10,7 @@ use crate::base::object::{Created, Ref};
 use crate::base::pended_call::PendedRequest;
 use crate::base::registry::Registered;
 use crate::base::shared::now;
-use crate::base::status::{self, Answer};
+use crate::base::status::{self, NtResult};
 use crate::objects::listener::Listener;
 use crate::objects::qp::Qp;
 use ndk_abi::nt::{STATUS_INVALID_BUFFER_SIZE, STATUS_INVALID_PARAMETER};
@@ -39,7 +39,7 @@ impl Connector {
         listener: &Ref<Listener>,
         connection: ConnId,
         request: &ConnRequest,
-    ) -> Answer<Created<Self>> {
+    ) -> NtResult<Created<Self>> {
         let adapter = listener.adapter();
         let created = Self::new(adapter, Some(listener.clone()), State::RequestReceived)?;
         let this = created.reference();
@@ -64,7 +64,7 @@ impl Connector {
         parameters: &ConnectParameters,
         disconnect_event: Option<DisconnectEvent>,
         completion: Option<RequestCompletion>,
-    ) -> Answer {
+    ) -> NtResult {
         if !qp.pd().adapter().is(this.adapter()) {
             return Err(STATUS_INVALID_PARAMETER);
         }
@@ -79,7 +79,7 @@ impl Connector {
         };
         if let Err(error) = shared.engine.accept(now(), connection, qp.pair(), &spec) {
             qp.detach();
-            return Err(status::answer(error));
+            return Err(status::respond(error));
         }
         inner.state = next;
         inner.qp = Some(qp.clone());
@@ -92,14 +92,14 @@ impl Connector {
 
     /// `NdkReject`, also of a connection that the peer has accepted.
     //= R-CONN-36, R-CONN-37, R-CONN-40
-    pub fn reject(&self, private_data: &[u8]) -> Answer {
+    pub fn reject(&self, private_data: &[u8]) -> NtResult {
         if private_data.len() > LIMITS.callee_data as usize {
             return Err(STATUS_INVALID_BUFFER_SIZE);
         }
         let shared = self.shared();
         let mut inner = self.inner.lock();
         let (next, connection) = inner.command(Event::Reject)?;
-        shared.engine.reject(now(), connection, private_data).map_err(status::answer)?;
+        shared.engine.reject(now(), connection, private_data).map_err(status::respond)?;
         inner.state = next;
         inner.detach_qp();
         shared.counters.connect_failure.add();

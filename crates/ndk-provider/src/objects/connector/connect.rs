@@ -11,7 +11,7 @@ use crate::base::pended_call::PendedRequest;
 use crate::base::ports::{Endpoint, PortSpace, Purpose};
 use crate::base::registry::Registered;
 use crate::base::shared::{Shared, now};
-use crate::base::status::{self, Answer};
+use crate::base::status::{self, NtResult};
 use crate::objects::qp::Qp;
 use crate::objects::shared_endpoint::SharedEndpoint;
 use core::net::{IpAddr, SocketAddr};
@@ -43,7 +43,7 @@ impl Connector {
         destination: SocketAddr,
         parameters: &ConnectParameters,
         completion: Option<RequestCompletion>,
-    ) -> Answer {
+    ) -> NtResult {
         let shared = this.shared();
         let scope = shared.environment.link().scope;
         let local = match *source {
@@ -105,7 +105,7 @@ impl Connector {
 
     /// Resolves the path to the peer, which may be this adapter. `PASSIVE_LEVEL`.
     //= R-INFO-29
-    fn resolve(shared: &Shared, local: IpAddr, destination: IpAddr) -> Answer<Path> {
+    fn resolve(shared: &Shared, local: IpAddr, destination: IpAddr) -> NtResult<Path> {
         if !shared.environment.is_local(destination) {
             return shared.environment.resolve(local, destination).map_err(status::resolve);
         }
@@ -116,7 +116,7 @@ impl Connector {
 
     /// Checks that no other connection from a shared endpoint has the same local and remote address.
     //= R-CONN-4
-    fn check_unique(shared: &Shared, local: SocketAddr, remote: SocketAddr) -> Answer {
+    fn check_unique(shared: &Shared, local: SocketAddr, remote: SocketAddr) -> NtResult {
         let mut in_use = false;
         shared.registry.for_each(|connector: &Self| {
             let inner = connector.inner.lock();
@@ -128,7 +128,7 @@ impl Connector {
 
     /// Sends the connection request once the path is resolved. `PASSIVE_LEVEL`.
     #[inline(never)]
-    fn on_resolved(this: &Ref<Self>, path: Answer<Path>) {
+    fn on_resolved(this: &Ref<Self>, path: NtResult<Path>) {
         let shared = this.shared();
         let mut inner = this.inner.lock();
         if let Some(next) = inner.state.on(Event::Resolve) {
@@ -147,11 +147,11 @@ impl Connector {
 
     /// `NdkCompleteConnect`. Completes inline: the engine sends the CM RTU and does not wait.
     //= R-CONN-28, R-CONN-29, R-CONN-32, R-CONN-33
-    pub fn complete_connect(&self, disconnect_event: Option<DisconnectEvent>) -> Answer {
+    pub fn complete_connect(&self, disconnect_event: Option<DisconnectEvent>) -> NtResult {
         let shared = self.shared();
         let mut inner = self.inner.lock();
         let (next, connection) = inner.command(Event::Complete)?;
-        shared.engine.complete(now(), connection).map_err(status::answer)?;
+        shared.engine.complete(now(), connection).map_err(status::respond)?;
         inner.state = next;
         inner.disconnect_event = disconnect_event;
         inner.set_active(shared, true);
@@ -164,7 +164,7 @@ impl Connector {
 
 impl Inner {
     /// Sends the connection request (CM REQ).
-    fn send_request(&self, shared: &Shared, path: &Path, context: u64) -> Answer<ConnId> {
+    fn send_request(&self, shared: &Shared, path: &Path, context: u64) -> NtResult<ConnId> {
         let (Some(local), Some(remote), Some(qp), Exchanged::Local(parameters)) =
             (self.local, self.remote, &self.qp, &self.exchanged)
         else {

@@ -1,7 +1,7 @@
 //! Read limits and private data, which the two sides exchange while connecting.
 
 use crate::base::limits::LIMITS;
-use crate::base::status::Answer;
+use crate::base::status::NtResult;
 use ndk_abi::nt::STATUS_INVALID_BUFFER_SIZE;
 use roce::{PrivateData, ReadLimits};
 
@@ -31,7 +31,7 @@ impl ConnectParameters {
     /// `STATUS_INVALID_BUFFER_SIZE` if the private data is too long.
     //= R-CONN-20, R-CONN-23
     //= R-CONN-14, R-CONN-15
-    pub fn new(inbound: u32, outbound: u32, private_data: &[u8], max_private_data: u32) -> Answer<Self> {
+    pub fn new(inbound: u32, outbound: u32, private_data: &[u8], max_private_data: u32) -> NtResult<Self> {
         if private_data.len() > max_private_data as usize {
             return Err(STATUS_INVALID_BUFFER_SIZE);
         }

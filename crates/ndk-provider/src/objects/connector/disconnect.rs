@@ -6,13 +6,13 @@ use crate::base::callback::RequestCompletion;
 use crate::base::object::Ref;
 use crate::base::pended_call::PendedRequest;
 use crate::base::shared::now;
-use crate::base::status::Answer;
+use crate::base::status::NtResult;
 use ndk_abi::nt::STATUS_CONNECTION_INVALID;
 
 impl Connector {
     /// `NdkDisconnect`. Returns whether the call pends; otherwise it has completed.
     //= R-CONN-80, R-CONN-83, R-CONN-86, R-CONN-91, R-QP-71
-    pub fn disconnect(this: &Ref<Self>, completion: Option<RequestCompletion>) -> Answer<bool> {
+    pub fn disconnect(this: &Ref<Self>, completion: Option<RequestCompletion>) -> NtResult<bool> {
         let shared = this.shared();
         let mut inner = this.inner.lock();
         let next = inner.state.on(Event::Disconnect).ok_or(STATUS_CONNECTION_INVALID)?;

@@ -14,7 +14,7 @@ use crate::base::pended_call::PendedRequest;
 use crate::base::ports::Endpoint;
 use crate::base::registry::{Registered, Registry, Ticket};
 use crate::base::shared::{Shared, now};
-use crate::base::status::Answer;
+use crate::base::status::NtResult;
 use crate::objects::adapter::Adapter;
 use crate::objects::listener::Listener;
 use crate::objects::qp::Qp;
@@ -68,7 +68,7 @@ impl ObjectType for Connector {
     type Public = NDK_CONNECTOR;
     const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeConnector;
 
-    /// Closes abortively: flushes the queue pair, rejects a peer that waits for an answer, disconnects one that
+    /// Closes abortively: flushes the queue pair, rejects a peer that waits for a reply, disconnects one that
     /// is connected. The consumer gets no disconnect event.
     //= R-CLOSE-6, R-CLOSE-7, R-CLOSE-30, R-CLOSE-31, R-CLOSE-32, R-CONN-89, R-CONN-96
     fn on_close(this: &Ref<Self>) {
@@ -109,7 +109,7 @@ impl Registered for Connector {
 impl Connector {
     /// `NdkCreateConnector`.
     //= R-CREATE-45
-    pub fn create(adapter: &Ref<Adapter>) -> Answer<Created<Self>> {
+    pub fn create(adapter: &Ref<Adapter>) -> NtResult<Created<Self>> {
         Self::new(adapter, None, State::Idle)
     }
 
@@ -117,7 +117,7 @@ impl Connector {
         adapter: &Ref<Adapter>,
         listener: Option<Ref<Listener>>,
         state: State,
-    ) -> Answer<Created<Self>> {
+    ) -> NtResult<Created<Self>> {
         let ticket = Registry::ticket(&adapter.shared().registry)?;
         let inner = SpinLock::new(Inner::new(state));
         let body = Self { ticket, inner, _listener: listener, adapter: adapter.clone() };
@@ -160,7 +160,7 @@ impl Connector {
 
     /// `NdkGetConnectionData`.
     //= R-CONN-22, R-CONN-72, R-CONN-73, R-CONN-74
-    pub fn data(&self) -> Answer<ConnectionData> {
+    pub fn data(&self) -> NtResult<ConnectionData> {
         let inner = self.inner.lock();
         let Exchanged::Peer(ConnectParameters { reads, private_data }) = inner.exchanged else {
             return Err(STATUS_CONNECTION_INVALID);
@@ -171,13 +171,13 @@ impl Connector {
 
     /// `NdkGetLocalAddress`.
     //= R-CONN-77, R-CONN-79
-    pub fn local_address(&self) -> Answer<SocketAddr> {
+    pub fn local_address(&self) -> NtResult<SocketAddr> {
         self.inner.lock().local.ok_or(STATUS_CONNECTION_INVALID)
     }
 
     /// `NdkGetPeerAddress`.
     //= R-CONN-78, R-CONN-79
-    pub fn peer_address(&self) -> Answer<SocketAddr> {
+    pub fn peer_address(&self) -> NtResult<SocketAddr> {
         self.inner.lock().remote.ok_or(STATUS_CONNECTION_INVALID)
     }
 
@@ -214,7 +214,7 @@ impl Inner {
     }
 
     /// Returns the next state for a consumer's command, and the engine's connection.
-    pub fn command(&self, event: Event) -> Answer<(State, ConnId)> {
+    pub fn command(&self, event: Event) -> NtResult<(State, ConnId)> {
         match (self.state.on(event), self.connection) {
             (Some(next), Some(connection)) => Ok((next, connection)),
             //= R-CONN-29, R-CONN-37, R-CONN-41

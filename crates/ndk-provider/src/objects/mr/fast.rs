@@ -10,7 +10,7 @@
 //= R-MR-29, R-MR-30
 
 use crate::base::limits::LIMITS;
-use crate::base::status::{self, Answer};
+use crate::base::status::{self, NtResult};
 use crate::machine::machine;
 use crate::objects::pd::Pd;
 use fallible::Arc;
@@ -60,7 +60,7 @@ impl Fast {
 
     /// Begins an initialization, which [`Fast::initialize`] completes. Fails while memory is registered.
     //= R-MR-25, R-MR-26, R-MR-28
-    pub fn begin_initialize(&self, pages: u32) -> Answer {
+    pub fn begin_initialize(&self, pages: u32) -> NtResult {
         if pages == 0 {
             return Err(STATUS_INVALID_PARAMETER);
         }
@@ -77,7 +77,7 @@ impl Fast {
 
     /// Completes an initialization.
     //= R-MR-5, R-MR-27, R-MR-31
-    pub fn initialize(&self, pd: &Pd, pages: u32, remote: bool) -> Answer {
+    pub fn initialize(&self, pd: &Pd, pages: u32, remote: bool) -> NtResult {
         let engine = &pd.shared().engine;
         let outcome = engine.allocate_region(pd.domain(), pages, remote).map_err(status::create);
         let event = if outcome.is_ok() { Event::Done } else { Event::Failed };
@@ -95,7 +95,7 @@ impl Fast {
     }
 
     /// Returns the region's key.
-    pub fn key(&self) -> Answer<u32> {
+    pub fn key(&self) -> NtResult<u32> {
         let inner = self.inner.lock();
         inner.region.as_ref().map(|region| region.key()).ok_or(STATUS_INVALID_DEVICE_REQUEST)
     }

@@ -5,7 +5,7 @@ mod fast;
 mod normal;
 
 use crate::base::object::{Created, ObjectType, Ref};
-use crate::base::status::Answer;
+use crate::base::status::NtResult;
 use crate::objects::pd::Pd;
 pub use fast::Fast;
 use ndk_abi::ndk::{NDK_MR, NDK_OBJECT_TYPE};
@@ -39,7 +39,7 @@ impl ObjectType for Mr {
 
 impl Mr {
     /// `NdkCreateMr`.
-    pub fn create(pd: &Ref<Pd>, fast_register: bool) -> Answer<Created<Self>> {
+    pub fn create(pd: &Ref<Pd>, fast_register: bool) -> NtResult<Created<Self>> {
         let kind = if fast_register { Kind::Fast(Fast::new()) } else { Kind::Normal(Normal::new()) };
         pd.shared().quotas.mrs.admit()?.keep();
         Created::try_new(pd.adapter().version(), Self { kind, pd: pd.clone() })
@@ -50,7 +50,7 @@ impl Mr {
     /// # Errors
     /// `STATUS_INVALID_DEVICE_REQUEST` for a fast-register region.
     //= R-CREATE-42, R-CREATE-43, R-MR-67
-    pub fn normal(&self) -> Answer<&Normal> {
+    pub fn normal(&self) -> NtResult<&Normal> {
         match &self.kind {
             Kind::Normal(normal) => Ok(normal),
             Kind::Fast(_) => Err(STATUS_INVALID_DEVICE_REQUEST),
@@ -62,7 +62,7 @@ impl Mr {
     /// # Errors
     /// `STATUS_INVALID_DEVICE_REQUEST` for a normal region.
     //= R-CREATE-42, R-CREATE-43, R-MR-24, R-MR-43
-    pub fn fast(&self) -> Answer<&Fast> {
+    pub fn fast(&self) -> NtResult<&Fast> {
         match &self.kind {
             Kind::Fast(fast) => Ok(fast),
             Kind::Normal(_) => Err(STATUS_INVALID_DEVICE_REQUEST),

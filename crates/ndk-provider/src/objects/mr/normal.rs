@@ -6,7 +6,7 @@
 
 use crate::base::limits::LIMITS;
 use crate::base::memory;
-use crate::base::status::{self, Answer};
+use crate::base::status::{self, NtResult};
 use crate::machine::machine;
 use crate::objects::pd::Pd;
 use fallible::Arc;
@@ -66,7 +66,7 @@ impl Normal {
 
     /// Begins a registration, which [`Normal::register`] completes.
     //= R-MR-3, R-MR-4, R-MR-19
-    pub fn begin_register(&self, length: usize) -> Answer {
+    pub fn begin_register(&self, length: usize) -> NtResult {
         if length == 0 || length > LIMITS.registration {
             return Err(STATUS_INVALID_PARAMETER);
         }
@@ -75,7 +75,7 @@ impl Normal {
 
     /// Maps and registers the first `length` bytes of the chain.
     //= R-MR-1, R-MR-2, R-MR-5, R-MR-6, R-MR-22
-    pub fn register(&self, pd: &Pd, chain: MdlChain<'_>, length: usize, flags: u32) -> Answer {
+    pub fn register(&self, pd: &Pd, chain: MdlChain<'_>, length: usize, flags: u32) -> NtResult {
         let outcome = map(pd, chain, length, flags);
         let mut inner = self.inner.lock();
         let event = if outcome.is_ok() { Event::Done } else { Event::Failed };
@@ -86,7 +86,7 @@ impl Normal {
 
     /// Begins a deregistration, which [`Normal::deregister`] completes.
     //= R-MR-18, R-MR-20
-    pub fn begin_deregister(&self) -> Answer {
+    pub fn begin_deregister(&self) -> NtResult {
         let mut inner = self.inner.lock();
         let next = inner.state.on(Event::Deregister).ok_or(STATUS_INVALID_DEVICE_STATE)?;
         if inner.registered.as_ref().is_some_and(|registered| registered.region.windows() != 0) {
@@ -114,14 +114,14 @@ impl Normal {
         release(pd, registered);
     }
 
-    fn step(&self, event: Event) -> Answer {
+    fn step(&self, event: Event) -> NtResult {
         let mut inner = self.inner.lock();
         inner.state = inner.state.on(event).ok_or(STATUS_INVALID_DEVICE_STATE)?;
         Ok(())
     }
 }
 
-fn map(pd: &Pd, chain: MdlChain<'_>, length: usize, flags: u32) -> Answer<Registered> {
+fn map(pd: &Pd, chain: MdlChain<'_>, length: usize, flags: u32) -> NtResult<Registered> {
     let access = access(flags).ok_or(STATUS_INVALID_PARAMETER)?;
     let mapping = Mapping::new(chain, length).map_err(status::mdl)?;
     let engine = &pd.shared().engine;
