@@ -173,7 +173,7 @@ fn repr(attributes: &[Attribute]) -> String {
         .collect()
 }
 
-/// The name in `#[cfg_attr(windows, link(name = ...))]`.
+/// The name in `#[cfg_attr(all(windows, feature = "kernel"), link(name = ...))]`.
 fn library(attributes: &[Attribute]) -> Option<String> {
     let tokens = attributes
         .iter()
@@ -183,7 +183,8 @@ fn library(attributes: &[Attribute]) -> Option<String> {
         .ok()?
         .tokens
         .to_string();
-    Some(tokens.split('"').nth(1)?.to_owned())
+    let (_, link) = tokens.split_once("link")?;
+    Some(link.split('"').nth(1)?.to_owned())
 }
 
 /// The level in a doc line ``IRQL: `<= DISPATCH_LEVEL`.``

@@ -82,7 +82,7 @@ fn a_faithful_declaration_passes() {
         pub const STATUS_CANCELLED: i32 = 0xC0000120_u32 as i32;
         /// IRQL: `<= DISPATCH_LEVEL`.
         pub type NDK_FN_CLOSE_COMPLETION = unsafe extern "efiapi" fn(*mut core::ffi::c_void);
-        #[cfg_attr(windows, link(name = "ntoskrnl"))]
+        #[cfg_attr(all(windows, feature = "kernel"), link(name = "ntoskrnl"))]
         unsafe extern "efiapi" {{
             /// IRQL: `any`.
             pub fn RtlRandomEx(Seed: *mut u32) -> u32;
@@ -173,7 +173,7 @@ fn a_wrong_signature_convention_or_irql_is_found() {
 fn a_wrong_import_is_found() {
     let declare = |library: &str, function: &str| {
         format!(
-            "#[cfg_attr(windows, link(name = \"{library}\"))]\n\
+            "#[cfg_attr(all(windows, feature = \"kernel\"), link(name = \"{library}\"))]\n\
              unsafe extern \"efiapi\" {{ /// IRQL: `any`.\n{function} }}"
         )
     };

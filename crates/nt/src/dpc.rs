@@ -1,12 +1,12 @@
-//! The deferred procedure call: run soon, at `DISPATCH_LEVEL`, on a stack of the processor.
+//! The deferred procedure call (DPC): a routine that runs soon, at `DISPATCH_LEVEL`.
 
 use crate::callback::Callback;
 use crate::sys;
 
 /// A `KDPC` with the routine it runs.
 ///
-/// Queueing one that is queued already changes nothing; queueing one whose routine is running makes it run
-/// again, possibly at the same time on another processor.
+/// Queueing one that is already queued has no effect. Queueing one whose routine is running makes it run again,
+/// possibly at the same time on another processor.
 ///
 /// Dropping it removes it from its queue and waits for a running routine: at `PASSIVE_LEVEL`, and not from the
 /// routine itself.
@@ -19,7 +19,7 @@ impl Dpc {
         sys::Dpc::try_new(Callback::try_new(routine).ok()?).map(Self)
     }
 
-    /// Runs the routine soon. IRQL <= `DISPATCH_LEVEL`.
+    /// Queues the routine to run soon. IRQL <= `DISPATCH_LEVEL`.
     pub fn queue(&self) {
         self.0.queue();
     }
@@ -28,12 +28,13 @@ impl Dpc {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Event, irql};
+    use crate::event::Event;
+    use crate::irql;
     use std::sync::Arc;
     use std::time::Duration;
 
     #[test]
-    fn it_runs_at_dispatch_level_after_being_queued() {
+    fn queued_dpc_runs_at_dispatch_level() {
         let ran = Arc::new(Event::try_new().unwrap());
         let signal = Arc::clone(&ran);
         let dpc = Dpc::try_new(move || {

@@ -2,8 +2,9 @@
 
 use crate::sys;
 
-/// 32 bytes that nobody can guess: from them come the numbers that strangers must not (queue pairs, keys,
-/// sequence numbers). `None` if the system has none to give. `PASSIVE_LEVEL`.
+/// Returns 32 unpredictable bytes: the seed of numbers that a remote host must not guess (queue pair numbers, keys,
+/// packet sequence numbers). `None` if the system's generator fails. `PASSIVE_LEVEL`.
+#[must_use]
 pub fn entropy() -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
     sys::fill_random(&mut bytes).then_some(bytes)

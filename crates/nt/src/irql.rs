@@ -1,20 +1,16 @@
-//! Interrupt request levels, as far as a miniport meets them.
+//! The interrupt request level (IRQL) of the calling processor.
 
 use crate::sys;
 
-/// Threads run here; waiting and address resolution are allowed only here.
-pub const PASSIVE_LEVEL: u8 = 0;
-/// Special kernel APCs are held off.
-pub const APC_LEVEL: u8 = 1;
-/// DPCs, timer callbacks and holders of spin locks run here.
-pub const DISPATCH_LEVEL: u8 = 2;
+pub use crate::level::{APC_LEVEL, DISPATCH_LEVEL, PASSIVE_LEVEL};
 
-/// The IRQL of the calling processor. Callable at any level.
+/// Returns the IRQL of the calling processor. Any IRQL.
+#[must_use]
 pub fn current() -> u8 {
     sys::irql()
 }
 
-/// Debug builds stop when the caller is above `limit`.
+/// Panics in debug builds if the caller's IRQL is above `limit`.
 #[inline]
 pub fn debug_assert_at_most(limit: u8) {
     debug_assert!(current() <= limit, "IRQL {} above {limit}", current());

@@ -1,15 +1,14 @@
-//! The NT primitives the driver is built on: IRQL, spin locks, time, events, DPCs, timers, work items,
+//! The NT primitives that the driver is built on: IRQL, spin locks, time, events, DPCs, timers, work items,
 //! rundown protection, memory descriptor lists, entropy.
 //!
-//! One API, two backends: on Windows (and so in the driver image) the kernel's own functions through
-//! `ndk-abi`; elsewhere `std`, so that everything above links natively for tests, Miri and sanitizers. The
-//! host backend keeps the kernel's manners: it tracks a per-thread IRQL, a spin lock raises it, a timer
-//! callback runs at `DISPATCH_LEVEL`, a work item at `PASSIVE_LEVEL`.
+//! One API with two implementations. With the feature `kernel`, on Windows, it calls the kernel's own functions
+//! through `ndk-abi` (`kernel.rs`); otherwise it uses `std` (`hosted.rs`), so that everything above links into
+//! user-mode programs: tests, Miri, sanitizers. The hosted implementation keeps the kernel's rules: it tracks an IRQL per
+//! thread, a spin lock raises it, a timer callback runs at `DISPATCH_LEVEL`, a work item at `PASSIVE_LEVEL`.
 //!
-//! Nothing here allocates without telling: constructors that need pool memory return `Option`, through the
-//! `fallible` crate. This crate and the few FFI modules above it are the only places with `unsafe`.
+//! No function allocates infallibly: constructors that need pool return `Option`, through the crate `fallible`. This crate and the few FFI modules above it are the only places with `unsafe`.
 
-#![cfg_attr(windows, no_std)]
+#![cfg_attr(all(windows, feature = "kernel"), no_std)]
 
 extern crate alloc;
 
@@ -18,25 +17,28 @@ mod dpc;
 mod entropy;
 mod event;
 pub mod irql;
+mod level;
 mod lock;
 mod mdl;
+mod page;
 mod rundown;
 pub mod time;
 mod timer;
 mod work;
 
-#[cfg(not(windows))]
-#[path = "host.rs"]
+#[cfg(not(all(windows, feature = "kernel")))]
+#[path = "hosted.rs"]
 mod sys;
-#[cfg(windows)]
-#[path = "nt.rs"]
+#[cfg(all(windows, feature = "kernel"))]
+#[path = "kernel.rs"]
 mod sys;
 
 pub use dpc::Dpc;
 pub use entropy::entropy;
 pub use event::Event;
 pub use lock::{RawSpinLock, SpinLock, SpinLockGuard};
-pub use mdl::{Mapping, MdlChain, MdlError, PAGE_SIZE, Span};
+pub use mdl::{Mapping, MdlChain, MdlError, Span};
+pub use page::PAGE_SIZE;
 pub use rundown::{Rundown, RundownGuard};
 pub use timer::Timer;
 pub use work::{Owner, WorkItem};

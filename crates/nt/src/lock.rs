@@ -6,40 +6,40 @@ use lock_api::{GuardNoSend, RawMutex};
 
 /// A value behind a `KSPIN_LOCK`.
 pub type SpinLock<T> = lock_api::Mutex<RawSpinLock, T>;
-/// Holding it is being at `DISPATCH_LEVEL`.
+/// The guard of a [`SpinLock`]; the IRQL is `DISPATCH_LEVEL` while it lives.
 pub type SpinLockGuard<'a, T> = lock_api::MutexGuard<'a, RawSpinLock, T>;
 
-/// A `KSPIN_LOCK` and the IRQL its holder came from.
+/// A `KSPIN_LOCK` and the IRQL that releasing it restores.
 ///
-/// Acquiring raises to `DISPATCH_LEVEL`, releasing returns to the level before: callable at <=
-/// `DISPATCH_LEVEL`, and guards of several locks are dropped in the reverse order of their acquisition, or
-/// the level would be lowered under a lock that is still held. Not recursive.
+/// Acquiring raises the IRQL to `DISPATCH_LEVEL`, releasing restores the level before. Callable at <=
+/// `DISPATCH_LEVEL`. Guards of several locks must be dropped in the reverse order of acquisition, or the IRQL would
+/// be lowered while a lock is still held. Not recursive.
 #[derive(Debug)]
 pub struct RawSpinLock {
-    /// The `KSPIN_LOCK`: 0 is free, the rest is the kernel's.
+    /// The `KSPIN_LOCK`: 0 means free; other values are the kernel's.
     lock: AtomicUsize,
-    /// Written by the holder alone, after acquiring; read by it before releasing.
-    came_from: AtomicU8,
+    /// Accessed by the lock's holder only: written after acquiring, read before releasing.
+    previous_irql: AtomicU8,
 }
 
-// SAFETY: the kernel's spin lock (on hosts, a compare-and-swap loop) lets one holder in at a time and orders
+// SAFETY: the kernel's spin lock (in hosted programs, a compare-and-swap loop) lets one holder in at a time and orders
 // memory between holders; `try_lock` reports failure without acquiring.
 unsafe impl RawMutex for RawSpinLock {
     #[allow(clippy::declare_interior_mutable_const)] // the trait's way to say "initial value"
-    const INIT: Self = Self { lock: AtomicUsize::new(0), came_from: AtomicU8::new(0) };
+    const INIT: Self = Self { lock: AtomicUsize::new(0), previous_irql: AtomicU8::new(0) };
 
     // An IRQL belongs to a processor: a guard must be dropped where it was taken.
     type GuardMarker = GuardNoSend;
 
     fn lock(&self) {
-        let came_from = sys::acquire_spin_lock(&self.lock);
-        self.came_from.store(came_from, Ordering::Relaxed);
+        let previous_irql = sys::acquire_spin_lock(&self.lock);
+        self.previous_irql.store(previous_irql, Ordering::Relaxed);
     }
 
     fn try_lock(&self) -> bool {
         match sys::try_acquire_spin_lock(&self.lock) {
-            Some(came_from) => {
-                self.came_from.store(came_from, Ordering::Relaxed);
+            Some(previous_irql) => {
+                self.previous_irql.store(previous_irql, Ordering::Relaxed);
                 true
             }
             None => false,
@@ -47,10 +47,10 @@ unsafe impl RawMutex for RawSpinLock {
     }
 
     unsafe fn unlock(&self) {
-        let came_from = self.came_from.load(Ordering::Relaxed);
-        // SAFETY: the caller holds the lock (contract of `RawMutex::unlock`), and `came_from` is the level
+        let previous_irql = self.previous_irql.load(Ordering::Relaxed);
+        // SAFETY: the caller holds the lock (contract of `RawMutex::unlock`), and `previous_irql` is the level
         // its acquisition returned.
-        unsafe { sys::release_spin_lock(&self.lock, came_from) };
+        unsafe { sys::release_spin_lock(&self.lock, previous_irql) };
     }
 }
 
@@ -61,7 +61,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn holding_the_lock_is_being_at_dispatch_level() {
+    fn irql_is_dispatch_level_while_a_lock_is_held() {
         let (outer, inner) = (SpinLock::new(()), SpinLock::new(()));
         {
             let _outer = outer.lock();
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_attempt_leaves_the_level_alone() {
+    fn failed_try_lock_does_not_change_the_irql() {
         let lock = Arc::new(SpinLock::new(0));
         let held = lock.lock();
         let other = Arc::clone(&lock);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn no_increment_is_lost_between_threads() {
+    fn increments_of_concurrent_threads_are_not_lost() {
         let sum = Arc::new(SpinLock::new(0));
         let threads = [(); 4].map(|()| {
             let sum = Arc::clone(&sum);

@@ -1,43 +1,52 @@
-//! Memory descriptor lists: walking a caller's chain, and mapping its pages into system space under a list
-//! of our own.
+//! Memory descriptor lists (MDLs): walks a caller's chain, and maps its pages into system space through an MDL of the
+//! driver.
 //!
-//! The caller's chain is read during one call and not used after it: [`Mapping`] copies the page frame
-//! numbers. Its virtual address is an index and is never dereferenced (R-MR-7, R-LAM-20): it may be
-//! unmapped, of another process, or made up.
+//! The caller's chain is read during one call and not used after it: [`Mapping`] copies the page frame numbers. Its
+//! virtual address is an index and is never dereferenced: it may be unmapped, belong to another process, or be invalid.
 //= R-MR-7, R-LAM-20
 
+use crate::page::PAGE_SIZE;
 use crate::sys;
 use alloc::alloc::{alloc, dealloc};
 use core::alloc::Layout;
+use core::error::Error;
+use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use ndk_abi::nt::{MDL, MDL_IO_SPACE, MDL_PAGES_LOCKED, MDL_PARTIAL, MDL_SOURCE_IS_NONPAGED_POOL};
 
-/// Bytes of a page frame.
-pub const PAGE_SIZE: usize = 4096;
-
-/// Flags one of which a list carries whose page frame numbers are valid.
+/// Flags of MDLs with valid page frame numbers: one of them is set.
 const RESIDENT: i16 = MDL_PAGES_LOCKED | MDL_SOURCE_IS_NONPAGED_POOL | MDL_PARTIAL;
 
-/// Whether there is memory behind a list, and it stays there: registers of a device, say, cannot be mapped as
-/// memory is.
+/// Whether the MDL describes resident memory. Device registers, for example, cannot be mapped as memory.
 fn is_resident(flags: i16) -> bool {
     flags & RESIDENT != 0 && flags & MDL_IO_SPACE == 0
 }
 
-/// Zero-length members of a chain that are skipped before the chain is called broken.
+/// Zero-length MDLs that are skipped before the chain is refused as invalid.
 const MAX_EMPTY: usize = 64;
 
 /// Why a chain was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MdlError {
-    /// Zero length, a chain shorter than it, a gap in it, pages that are not locked: the caller's mistake.
+    /// The length is zero or exceeds the chain, the chain has a gap, or its pages are not locked.
     Invalid,
-    /// Pool or system addresses have run dry.
+    /// Pool or system address space is exhausted.
     NoResources,
 }
 
-/// A caller's chain, borrowed for the length of one call.
+impl fmt::Display for MdlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Invalid => "the MDL chain is invalid or too short",
+            Self::NoResources => "out of pool or system address space",
+        })
+    }
+}
+
+impl Error for MdlError {}
+
+/// A caller's MDL chain, borrowed for the duration of one call.
 #[derive(Clone, Copy)]
 pub struct MdlChain<'a> {
     first: NonNull<MDL>,
@@ -47,7 +56,7 @@ pub struct MdlChain<'a> {
 /// The pages that a range of a chain touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Virtual address of the first byte: an index, never to be dereferenced.
+    /// Virtual address of the first byte: an index, never dereferenced.
     pub base: u64,
     /// Bytes, not 0.
     pub length: usize,
@@ -56,7 +65,8 @@ pub struct Span {
 }
 
 impl Span {
-    /// Offset of the first byte in the first page.
+    /// Returns the offset of the first byte in the first page.
+    #[must_use]
     pub fn offset(&self) -> usize {
         self.base as usize % PAGE_SIZE
     }
@@ -68,7 +78,7 @@ impl Span {
     }
 }
 
-/// One list of a chain, read once.
+/// One MDL of a chain, read once.
 struct Member {
     base: u64,
     bytes: usize,
@@ -76,16 +86,20 @@ struct Member {
 }
 
 impl MdlChain<'_> {
-    /// `None` for a null pointer.
+    /// Returns `None` for a null pointer.
     ///
     /// # Safety
-    /// `first` is null or a chain of memory descriptor lists that stays as it is for `'a`.
+    /// `first` is null or a chain of MDLs that does not change for `'a`.
+    #[must_use]
     pub unsafe fn new(first: *mut MDL) -> Option<Self> {
         NonNull::new(first).map(|first| Self { first, call: PhantomData })
     }
 
-    /// The pages of the first `length` bytes of the chain, which must be contiguous in its virtual addresses
-    /// with all pages locked.
+    /// Returns the pages of the first `length` bytes of the chain, whose virtual addresses must be contiguous and whose
+    /// pages must be locked.
+    ///
+    /// # Errors
+    /// [`MdlError::Invalid`] if they are not, or if `length` is zero or exceeds the chain.
     pub fn span(&self, length: usize) -> Result<Span, MdlError> {
         //= R-MR-1, R-MR-2, R-MR-3, R-LAM-1, R-LAM-2, R-LAM-3
         let mut base = None;
@@ -103,7 +117,7 @@ impl MdlChain<'_> {
         }
     }
 
-    /// Gives every page frame number of `span` to `page`, each page once, in order.
+    /// Calls `page` with the index and frame number of every page of `span`, once each, in order.
     fn frames(&self, span: &Span, mut page: impl FnMut(usize, u64)) -> Result<(), MdlError> {
         let first_page = span.base / PAGE_SIZE as u64;
         let mut known: Option<(usize, u64)> = None;
@@ -119,7 +133,7 @@ impl MdlChain<'_> {
                 let frame = unsafe { frame.read() };
                 match known {
                     //= R-LAM-12
-                    // A page shared with the list before: it must be the same one.
+                    // This page was the last one of the previous MDL: the frame must be the same.
                     Some((at, before)) if at == start + index => {
                         if before != frame {
                             return Err(MdlError::Invalid);
@@ -133,8 +147,8 @@ impl MdlChain<'_> {
         })
     }
 
-    /// Calls `each` for every non-empty member with the bytes of it that `length` reaches, until `length` is
-    /// covered or the chain ends.
+    /// Calls `each` for every non-empty MDL, with its number of bytes within `length`, until `length` is covered or the
+    /// chain ends.
     fn walk(
         &self,
         length: usize,
@@ -174,8 +188,8 @@ impl MdlChain<'_> {
     }
 }
 
-/// Pages of a caller's chain, mapped contiguously into system space under a list of our own. Unmapped and
-/// freed when dropped. IRQL <= `DISPATCH_LEVEL`.
+/// Pages of a caller's chain, mapped contiguously into system space through an MDL of the driver. Unmapped and freed
+/// when dropped. IRQL <= `DISPATCH_LEVEL`.
 pub struct Mapping {
     mdl: NonNull<MDL>,
     layout: Layout,
@@ -190,6 +204,9 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps the first `length` bytes of `chain` for the processor to read and write.
+    ///
+    /// # Errors
+    /// [`MdlError`]: as [`MdlChain::span`], or pool or system address space is exhausted.
     #[allow(clippy::cast_ptr_alignment)] // the layout's alignment is the header's
     #[allow(clippy::cast_possible_wrap)] // see `Size`
     pub fn new(chain: MdlChain<'_>, length: usize) -> Result<Self, MdlError> {
@@ -237,13 +254,15 @@ impl Mapping {
         }
     }
 
-    /// System address of the first byte; valid for `span().length` bytes, as long as the owner of the pages
+    /// Returns the system address of the first byte; valid for `span().length` bytes, as long as the owner of the pages
     /// keeps them locked.
+    #[must_use]
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// What is mapped, in the caller's addresses.
+    /// Returns the mapped range, in the caller's addresses.
+    #[must_use]
     pub fn span(&self) -> Span {
         self.span
     }
@@ -253,7 +272,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: mapped by `new` at this address, and unmapped once.
         unsafe { sys::unmap(self.base, self.mdl) };
-        // SAFETY: allocated by `new` with this layout; nothing refers to it any more.
+        // SAFETY: allocated by `new` with this layout; no reference to it is left.
         unsafe { dealloc(self.mdl.as_ptr().cast(), self.layout) };
     }
 }
@@ -262,8 +281,8 @@ impl Drop for Mapping {
 mod tests {
     use super::*;
 
-    /// Pages of host memory and lists over them; a page's frame number is its address divided by the page
-    /// size (see the host backend).
+    /// Pages of the process and MDLs over them; a page's frame number is its address divided by the page size, as in
+    /// the hosted implementation.
     struct Pages(Vec<[u8; PAGE_SIZE]>, usize);
 
     impl Pages {
@@ -273,7 +292,7 @@ mod tests {
             Self(memory, address.next_multiple_of(PAGE_SIZE))
         }
 
-        /// A list at the made-up virtual address `base` for `bytes` bytes whose first page is `page`.
+        /// Returns an MDL of `bytes` bytes at the fictitious virtual address `base`, whose first page is `page`.
         fn list(&self, base: u64, bytes: u32, page: usize, next: Option<&List>) -> List {
             let mut words = vec![0u64; 6 + self.0.len()];
             for (index, word) in words.iter_mut().skip(6).enumerate() {
@@ -300,7 +319,7 @@ mod tests {
 
     impl List {
         fn chain(&self) -> MdlChain<'_> {
-            // SAFETY: the lists of a test outlive it.
+            // SAFETY: the MDLs of a test outlive it.
             unsafe { MdlChain::new(self.0.as_ptr().cast_mut().cast()) }.unwrap()
         }
     }
@@ -309,7 +328,7 @@ mod tests {
 
     //= R-MR-2, R-MR-3, R-LAM-2, R-LAM-3
     #[test]
-    fn a_span_is_never_empty_and_never_longer_than_the_chain() {
+    fn span_is_neither_empty_nor_longer_than_the_chain() {
         let pages = Pages::new(2);
         let list = pages.list(BASE, 600, 0, None);
         assert_eq!(list.chain().span(0), Err(MdlError::Invalid));
@@ -320,7 +339,7 @@ mod tests {
 
     //= R-MR-1, R-LAM-1
     #[test]
-    fn a_gap_in_the_virtual_addresses_is_refused() {
+    fn gap_in_the_virtual_addresses_is_refused() {
         let pages = Pages::new(3);
         let second = pages.list(BASE + 601, 100, 0, None);
         let first = pages.list(BASE, 600, 0, Some(&second));
@@ -336,7 +355,7 @@ mod tests {
 
     //= R-LAM-12
     #[test]
-    fn a_page_shared_by_two_lists_is_mapped_once() {
+    fn page_shared_by_two_mdls_is_mapped_once() {
         let pages = Pages::new(2);
         let second = pages.list(BASE + 100, 1000, 0, None);
         let first = pages.list(BASE, 100, 0, Some(&second));
@@ -346,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_page_that_is_not_the_same_is_refused() {
+    fn mdls_that_disagree_about_a_shared_page_are_refused() {
         let pages = Pages::new(2);
         let second = pages.list(BASE + 100, 100, 1, None);
         let first = pages.list(BASE, 100, 0, Some(&second));
@@ -355,14 +374,14 @@ mod tests {
 
     //= R-MR-7, R-MR-8, R-LAM-19, R-LAM-20
     #[test]
-    fn the_mapping_reaches_the_pages_after_the_list_is_gone() {
+    fn mapping_outlives_the_mdl_it_was_made_from() {
         let mut pages = Pages::new(2);
         let list = pages.list(BASE, 600, 0, None);
         let mapping = Mapping::new(list.chain(), 600).unwrap();
         drop(list);
         // SAFETY: the mapping is 600 bytes long.
         let end = unsafe { mapping.base().add(599) };
-        // SAFETY: as above, and nobody else has it.
+        // SAFETY: as above, and no other reference to the byte exists.
         unsafe { end.write(7) };
         let skip = pages.1 - pages.0.as_mut_ptr().addr();
         assert_eq!(pages.0.as_flattened()[skip + 0xe10 + 599], 7);

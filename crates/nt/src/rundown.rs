@@ -1,29 +1,31 @@
-//! Rundown protection: many short users of a thing, one who waits for the last of them.
+//! Rundown protection: many short users of an object, and a teardown that waits for the last of them
+//! (the WDK's run-down protection, `EX_RUNDOWN_REF`).
 
 use crate::event::Event;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// Set once running down has begun; the count of users is in the bits above.
+/// Set when run-down has begun; the bits above count the users.
 const RUNNING_DOWN: usize = 1;
 const USER: usize = 2;
 
-/// Lets users in until [`Rundown::wait`] is called, which lets nobody in any more and returns when the last
-/// user has left.
+/// Admits users until [`Rundown::wait`] is called, which then admits no more and returns when the last user has left.
 pub struct Rundown {
     state: AtomicUsize,
     last_left: Event,
 }
 
-/// A user is inside as long as this lives.
+/// Run-down protection held: [`Rundown::wait`] does not return while this lives.
 pub struct RundownGuard<'a>(&'a Rundown);
 
 impl Rundown {
-    /// `None` when pool has run dry.
+    /// Returns an object that admits users; `None` if pool is exhausted.
+    #[must_use]
     pub fn try_new() -> Option<Self> {
         Some(Self { state: AtomicUsize::new(0), last_left: Event::try_new()? })
     }
 
-    /// Enters; `None` when running down has begun. IRQL <= `DISPATCH_LEVEL`.
+    /// Acquires protection; `None` if run-down has begun. IRQL <= `DISPATCH_LEVEL`.
+    #[must_use]
     pub fn enter(&self) -> Option<RundownGuard<'_>> {
         self.state
             .fetch_update(Ordering::Acquire, Ordering::Relaxed, |state| {
@@ -33,10 +35,10 @@ impl Rundown {
             .then(|| RundownGuard(self))
     }
 
-    /// Lets nobody in from now on and waits for those inside. `PASSIVE_LEVEL`. A second call waits likewise.
+    /// Begins run-down and waits until no user is left. `PASSIVE_LEVEL`. A second call waits as well.
     pub fn wait(&self) {
         match self.state.fetch_or(RUNNING_DOWN, Ordering::AcqRel) {
-            // Nobody is inside, and nobody comes who would say so.
+            // No user is left to set the event.
             0 => self.last_left.set(),
             _ => self.last_left.wait(),
         }
@@ -56,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_enters_once_running_down_has_begun() {
+    fn no_user_is_admitted_after_run_down_began() {
         let rundown = Rundown::try_new().unwrap();
         drop(rundown.enter().unwrap());
         rundown.wait();
@@ -65,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_ends_when_the_last_user_leaves() {
+    fn wait_returns_when_the_last_user_leaves() {
         let rundown = Rundown::try_new().unwrap();
         let inside = rundown.enter().unwrap();
         std::thread::scope(|scope| {

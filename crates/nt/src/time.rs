@@ -1,8 +1,9 @@
-//! The clock.
+//! The monotonic clock.
 
 use crate::sys;
 
-/// Nanoseconds since boot, never going backwards. Callable at any IRQL.
+/// Returns the nanoseconds since boot. Never decreases. Any IRQL.
+#[must_use]
 pub fn now() -> u64 {
     sys::interrupt_time().saturating_mul(100)
 }

@@ -4,11 +4,11 @@ use crate::callback::Callback;
 use crate::sys;
 use core::time::Duration;
 
-/// An `EX_TIMER` of high resolution with the routine it runs.
+/// A high-resolution `EX_TIMER` with the routine it runs.
 ///
-/// The routine runs at `DISPATCH_LEVEL`, after every [`Timer::set`] at most once; a later `set` moves a
-/// deadline not yet reached. It may run once more while it is being moved or dropped, so it must not rely on
-/// being due.
+/// The routine runs at `DISPATCH_LEVEL`, at most once after every [`Timer::set`]; a later `set` moves a deadline that
+/// was not reached. The routine may run once more while the timer is set again or dropped, so it must not assume that
+/// its deadline was reached.
 ///
 /// Dropping it cancels it and waits for a running routine: at `PASSIVE_LEVEL`, and not from the routine itself.
 pub struct Timer(sys::Timer);
@@ -30,12 +30,13 @@ impl Timer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Event, irql};
+    use crate::event::Event;
+    use crate::irql;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn it_runs_once_per_setting_at_dispatch_level() {
+    fn timer_runs_once_per_set_at_dispatch_level() {
         let fired = Arc::new((AtomicUsize::new(0), Event::try_new().unwrap()));
         let seen = Arc::clone(&fired);
         let timer = Timer::try_new(move || {
@@ -51,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_timer_does_not_run() {
+    fn dropped_timer_does_not_run() {
         let fired = Arc::new(AtomicUsize::new(0));
         let seen = Arc::clone(&fired);
         let timer = Timer::try_new(move || {

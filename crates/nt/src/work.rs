@@ -1,12 +1,12 @@
-//! Work items: one call at `PASSIVE_LEVEL`, on a thread of the kernel.
+//! Work items: one call at `PASSIVE_LEVEL`, on a system worker thread.
 
 use crate::sys;
 use alloc::boxed::Box;
 use core::ffi::c_void;
 use fallible::try_box_or_return;
 
-/// The NDIS object in whose name work items are allocated: a miniport adapter or driver handle. NDIS keeps
-/// the driver loaded until their routines have returned. Ignored on hosts.
+/// The NDIS object for which work items are allocated: a miniport adapter or driver handle. NDIS keeps the driver
+/// loaded until their routines have returned. Hosted programs ignore it.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner(*mut c_void);
 
@@ -16,19 +16,21 @@ unsafe impl Send for Owner {}
 unsafe impl Sync for Owner {}
 
 impl Owner {
-    /// `handle` is an NDIS handle that outlives every work item allocated for it. On hosts any value does.
+    /// `handle` is an NDIS handle that outlives every work item allocated for it. Hosted programs may pass any value.
+    #[must_use]
     pub const fn new(handle: *mut c_void) -> Self {
         Self(handle)
     }
 
-    /// The handle as NDIS gave it.
+    /// Returns the NDIS handle.
+    #[must_use]
     pub const fn handle(self) -> *mut c_void {
         self.0
     }
 }
 
-/// A routine with everything it needs to be queued: allocation may fail, queueing cannot. Dropping it
-/// instead drops the routine without running it.
+/// A routine with everything that queueing it needs: allocation may fail, queueing cannot. Dropping it drops the routine
+/// without running it.
 pub struct WorkItem<F: FnOnce() + Send + 'static>(Box<Item<F>>);
 
 struct Item<F> {
@@ -37,32 +39,37 @@ struct Item<F> {
 }
 
 impl<F: FnOnce() + Send + 'static> WorkItem<F> {
-    /// Gives the routine back when pool has run dry. IRQL <= `DISPATCH_LEVEL`.
+    /// Allocates a work item for `routine`. IRQL <= `DISPATCH_LEVEL`.
+    ///
+    /// # Errors
+    /// Returns the routine if pool is exhausted.
     pub fn try_new(owner: Owner, routine: F) -> Result<Self, F> {
         let Some(handle) = sys::WorkItem::try_new(owner.0) else { return Err(routine) };
         try_box_or_return(Item { routine, handle }).map(Self).map_err(|item| item.routine)
     }
 
-    /// Runs the routine soon, once, at `PASSIVE_LEVEL`. IRQL <= `DISPATCH_LEVEL`.
+    /// Queues the routine to run once at `PASSIVE_LEVEL`. IRQL <= `DISPATCH_LEVEL`.
     pub fn queue(self) {
         let item = Box::into_raw(self.0);
         // SAFETY: `item` is a live, exclusive `Item`; the handle is copied out of it.
         let handle = unsafe { (*item).handle.raw() };
-        // SAFETY: `run::<F>` takes the ownership of `item` that `into_raw` gave up, once: a fresh work item
-        // is queued once.
+        // SAFETY: `run::<F>` takes the ownership of `item` that `into_raw` released, once: a new work item is queued once.
         unsafe { handle.queue(run::<F>, item.cast()) };
     }
 }
 
 /// # Safety
-/// `context` is an `Item<F>` given up by `Box::into_raw`.
+/// `context` is an `Item<F>` released by `Box::into_raw`.
 unsafe extern "efiapi" fn run<F: FnOnce()>(context: *mut c_void, _item: *mut c_void) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     let item = unsafe { Box::from_raw(context.cast::<Item<F>>()) };
     let Item { routine, handle } = *item;
-    // A work item may be freed by its own routine; do it first, so that nothing of it is left when the
-    // routine tells somebody that everything is done.
-    #[cfg_attr(not(windows), allow(clippy::drop_non_drop, reason = "a host's has nothing to free"))]
+    // A work item may be freed by its own routine. Free it first, so that it is gone when the routine reports to another
+    // thread that all work is done.
+    #[cfg_attr(
+        not(all(windows, feature = "kernel")),
+        allow(clippy::drop_non_drop, reason = "the hosted one frees nothing")
+    )]
     drop(handle);
     routine();
 }
@@ -70,12 +77,13 @@ unsafe extern "efiapi" fn run<F: FnOnce()>(context: *mut c_void, _item: *mut c_v
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Event, irql};
+    use crate::event::Event;
+    use crate::irql;
     use std::sync::Arc;
     use std::time::Duration;
 
     #[test]
-    fn the_routine_runs_at_passive_level() {
+    fn routine_runs_at_passive_level() {
         let done = Arc::new(Event::try_new().unwrap());
         let signal = Arc::clone(&done);
         WorkItem::try_new(Owner::new(core::ptr::null_mut()), move || {
@@ -89,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_never_queued_drops_its_routine() {
+    fn dropping_an_item_that_was_not_queued_drops_its_routine() {
         let held = Arc::new(());
         let inside = Arc::clone(&held);
         drop(WorkItem::try_new(Owner::new(core::ptr::null_mut()), move || drop(inside)).ok());

@@ -6,7 +6,7 @@ use crate::nt::NTSTATUS;
 
 pub const BCRYPT_USE_SYSTEM_PREFERRED_RNG: u32 = 2;
 
-#[cfg_attr(windows, link(name = "cng"))]
+#[cfg_attr(all(windows, feature = "kernel"), link(name = "cng"))]
 unsafe extern "efiapi" {
     /// IRQL: `== PASSIVE_LEVEL`.
     pub fn BCryptGenRandom(

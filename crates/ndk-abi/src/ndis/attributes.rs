@@ -286,7 +286,7 @@ pub const NDIS_STATISTICS_XMIT_DISCARDS_SUPPORTED: u32 = 0x8000000;
 pub const NDIS_STATISTICS_GEN_STATISTICS_SUPPORTED: u32 = 0x400000;
 pub const NDIS_STATISTICS_TRANSMIT_QUEUE_LENGTH_SUPPORTED: u32 = 0x40000;
 
-#[cfg_attr(windows, link(name = "ndis"))]
+#[cfg_attr(all(windows, feature = "kernel"), link(name = "ndis"))]
 unsafe extern "efiapi" {
     /// IRQL: `== PASSIVE_LEVEL`.
     pub fn NdisMSetMiniportAttributes(

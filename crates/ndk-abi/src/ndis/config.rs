@@ -56,7 +56,7 @@ pub const NDIS_CONFIGURATION_OBJECT_REVISION_1: u8 = 1;
 pub const NDIS_CONFIG_FLAG_FILTER_INSTANCE_CONFIGURATION: u32 = 1;
 pub const NDIS_SIZEOF_CONFIGURATION_OBJECT_REVISION_1: u16 = 0x14;
 
-#[cfg_attr(windows, link(name = "ndis"))]
+#[cfg_attr(all(windows, feature = "kernel"), link(name = "ndis"))]
 unsafe extern "efiapi" {
     /// IRQL: `== PASSIVE_LEVEL`.
     pub fn NdisOpenConfigurationEx(

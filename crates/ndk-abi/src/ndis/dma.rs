@@ -115,7 +115,7 @@ pub const NDIS_SHARED_MEM_PARAMETERS_CONTIGUOUS: u32 = 1;
 pub const NDIS_SG_LIST_WRITE_TO_DEVICE: u32 = 1;
 pub const NDIS_SHARED_MEMORY_PROVIDER_CHAR_SUPPORTS_PF_VPORTS: u32 = 1;
 
-#[cfg_attr(windows, link(name = "ndis"))]
+#[cfg_attr(all(windows, feature = "kernel"), link(name = "ndis"))]
 unsafe extern "efiapi" {
     /// IRQL: `== PASSIVE_LEVEL`.
     pub fn NdisMRegisterScatterGatherDma(

@@ -137,7 +137,7 @@ pub const NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1: u16 = 0x60;
 pub const NDIS_MSIX_CONFIG_PARAMETERS_REVISION_1: u8 = 1;
 pub const NDIS_SIZEOF_MSIX_CONFIG_PARAMETERS_REVISION_1: u16 = 0x10;
 
-#[cfg_attr(windows, link(name = "ndis"))]
+#[cfg_attr(all(windows, feature = "kernel"), link(name = "ndis"))]
 unsafe extern "efiapi" {
     /// IRQL: `== PASSIVE_LEVEL`.
     pub fn NdisMRegisterInterruptEx(

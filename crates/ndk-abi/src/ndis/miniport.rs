@@ -316,7 +316,7 @@ pub const NDIS_SIZEOF_MINIPORT_RESTART_PARAMETERS_REVISION_1: u16 = 0x14;
 pub const NDIS_SIZEOF_MINIPORT_INIT_PARAMETER_REVISION_1: u16 = 0x40;
 pub const NDIS_SIZEOF_DRIVER_WRAPPER_HANDLE_REVISION_1: u16 = 0x10;
 
-#[cfg_attr(windows, link(name = "ndis"))]
+#[cfg_attr(all(windows, feature = "kernel"), link(name = "ndis"))]
 unsafe extern "efiapi" {
     /// IRQL: `== PASSIVE_LEVEL`.
     pub fn NdisMRegisterMiniportDriver(

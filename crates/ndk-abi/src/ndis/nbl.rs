@@ -201,7 +201,7 @@ pub const NDIS_RETURN_FLAGS_SWITCH_SINGLE_SOURCE: u32 = 4;
 
 pub const NDIS_DEFAULT_PORT_NUMBER: u32 = 0;
 
-#[cfg_attr(windows, link(name = "ndis"))]
+#[cfg_attr(all(windows, feature = "kernel"), link(name = "ndis"))]
 unsafe extern "efiapi" {
     /// IRQL: `<= DISPATCH_LEVEL`.
     pub fn NdisAllocateNetBufferListPool(

@@ -350,7 +350,7 @@ pub const NDIS_INTERRUPT_MODERATION_CHANGE_NEEDS_REINITIALIZE: u32 = 2;
 
 pub const OID_OFFLOAD_ENCAPSULATION: NDIS_OID = 0x0101010A;
 
-#[cfg_attr(windows, link(name = "ndis"))]
+#[cfg_attr(all(windows, feature = "kernel"), link(name = "ndis"))]
 unsafe extern "efiapi" {
     /// IRQL: `<= DISPATCH_LEVEL`.
     pub fn NdisMOidRequestComplete(

@@ -97,7 +97,7 @@ pub const NDIS_SIZEOF_NET_PNP_EVENT_NOTIFICATION_REVISION_1: u16 = 0xa4;
 pub const NET_PNP_EVENT_NOTIFICATION_REVISION_2: u8 = 2;
 pub const NDIS_SIZEOF_NET_PNP_EVENT_NOTIFICATION_REVISION_2: u16 = 0xac;
 
-#[cfg_attr(windows, link(name = "ndis"))]
+#[cfg_attr(all(windows, feature = "kernel"), link(name = "ndis"))]
 unsafe extern "efiapi" {
     /// IRQL: `== PASSIVE_LEVEL`.
     pub fn NdisMNetPnPEvent(

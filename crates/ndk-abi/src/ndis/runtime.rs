@@ -166,7 +166,7 @@ pub const NDIS_RSS_PROCESSOR_INFO_REVISION_2: u8 = 2;
 pub const NDIS_SIZEOF_RSS_PROCESSOR_INFO_REVISION_2: u16 = 0x28;
 pub const NDIS_SIZEOF_RSS_PROCESSOR_REVISION_1: u16 = 0x6;
 
-#[cfg_attr(windows, link(name = "ndis"))]
+#[cfg_attr(all(windows, feature = "kernel"), link(name = "ndis"))]
 unsafe extern "efiapi" {
     /// IRQL: `<= DISPATCH_LEVEL`.
     pub fn NdisAllocateMemoryWithTagPriority(

@@ -245,7 +245,7 @@ pub const NDIS_LINK_STATE_PAUSE_FUNCTIONS_AUTO_NEGOTIATED: u32 = 8;
 
 pub const NDIS_LINK_SPEED_UNKNOWN: u64 = 0xffffffffffffffff;
 
-#[cfg_attr(windows, link(name = "ndis"))]
+#[cfg_attr(all(windows, feature = "kernel"), link(name = "ndis"))]
 unsafe extern "efiapi" {
     /// IRQL: `<= DISPATCH_LEVEL`.
     pub fn NdisMIndicateStatusEx(

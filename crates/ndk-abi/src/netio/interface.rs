@@ -103,7 +103,7 @@ pub type PIPINTERFACE_CHANGE_CALLBACK = unsafe extern "efiapi" fn(
     NotificationType: MIB_NOTIFICATION_TYPE,
 );
 
-#[cfg_attr(windows, link(name = "netio"))]
+#[cfg_attr(all(windows, feature = "kernel"), link(name = "netio"))]
 unsafe extern "efiapi" {
     /// IRQL: `<= PASSIVE_LEVEL`.
     pub fn ConvertInterfaceGuidToLuid(InterfaceGuid: *const GUID, InterfaceLuid: *mut NET_LUID) -> NTSTATUS;

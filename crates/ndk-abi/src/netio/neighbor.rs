@@ -49,7 +49,7 @@ pub struct MIB_IPNET_TABLE2 {
     pub Table: [MIB_IPNET_ROW2; 1],
 }
 
-#[cfg_attr(windows, link(name = "netio"))]
+#[cfg_attr(all(windows, feature = "kernel"), link(name = "netio"))]
 unsafe extern "efiapi" {
     /// IRQL: `<= PASSIVE_LEVEL`.
     pub fn GetIpNetEntry2(Row: *mut MIB_IPNET_ROW2) -> NTSTATUS;

@@ -125,7 +125,7 @@ pub type PIPFORWARD_CHANGE_CALLBACK = unsafe extern "efiapi" fn(
     NotificationType: MIB_NOTIFICATION_TYPE,
 );
 
-#[cfg_attr(windows, link(name = "netio"))]
+#[cfg_attr(all(windows, feature = "kernel"), link(name = "netio"))]
 unsafe extern "efiapi" {
     /// IRQL: `<= PASSIVE_LEVEL`.
     pub fn GetBestRoute2(

@@ -91,7 +91,7 @@ pub type PUNICAST_IPADDRESS_CHANGE_CALLBACK = unsafe extern "efiapi" fn(
     NotificationType: MIB_NOTIFICATION_TYPE,
 );
 
-#[cfg_attr(windows, link(name = "netio"))]
+#[cfg_attr(all(windows, feature = "kernel"), link(name = "netio"))]
 unsafe extern "efiapi" {
     /// IRQL: `<= PASSIVE_LEVEL`.
     pub fn GetUnicastIpAddressTable(

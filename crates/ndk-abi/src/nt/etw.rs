@@ -61,7 +61,7 @@ pub type ETWENABLECALLBACK = unsafe extern "efiapi" fn(
     CallbackContext: *mut c_void,
 );
 
-#[cfg_attr(windows, link(name = "ntoskrnl"))]
+#[cfg_attr(all(windows, feature = "kernel"), link(name = "ntoskrnl"))]
 unsafe extern "efiapi" {
     /// IRQL: `<= PASSIVE_LEVEL`.
     pub fn EtwRegister(

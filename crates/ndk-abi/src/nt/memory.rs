@@ -154,7 +154,7 @@ pub const MdlMappingNoExecute: u32 = 0x40000000;
 /// Priority flag of `MmMapLockedPagesSpecifyCache`: map read only.
 pub const MdlMappingNoWrite: u32 = 0x80000000;
 
-#[cfg_attr(windows, link(name = "ntoskrnl"))]
+#[cfg_attr(all(windows, feature = "kernel"), link(name = "ntoskrnl"))]
 unsafe extern "efiapi" {
     /// IRQL: `<= DISPATCH_LEVEL`.
     pub fn ExAllocatePool2(Flags: POOL_FLAGS, NumberOfBytes: usize, Tag: u32) -> *mut c_void;

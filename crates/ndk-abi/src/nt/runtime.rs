@@ -14,7 +14,7 @@ pub const DPFLTR_TRACE_LEVEL: u32 = 2;
 pub const DPFLTR_WARNING_LEVEL: u32 = 1;
 pub const ALL_PROCESSOR_GROUPS: u32 = 0xffff;
 
-#[cfg_attr(windows, link(name = "ntoskrnl"))]
+#[cfg_attr(all(windows, feature = "kernel"), link(name = "ntoskrnl"))]
 unsafe extern "efiapi" {
     /// IRQL: `any`.
     pub fn KeQueryPerformanceCounter(PerformanceFrequency: *mut LARGE_INTEGER) -> LARGE_INTEGER;

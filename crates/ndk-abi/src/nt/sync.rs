@@ -253,7 +253,7 @@ pub const MAXIMUM_WAIT_OBJECTS: u32 = 0x40;
 pub const THREAD_ALL_ACCESS: u32 = 0x1fffff;
 pub const IO_NO_INCREMENT: u32 = 0;
 
-#[cfg_attr(windows, link(name = "ntoskrnl"))]
+#[cfg_attr(all(windows, feature = "kernel"), link(name = "ntoskrnl"))]
 unsafe extern "efiapi" {
     /// IRQL: `<= HIGH_LEVEL`.
     pub fn KfRaiseIrql(NewIrql: KIRQL) -> KIRQL;

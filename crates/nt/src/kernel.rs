@@ -1,4 +1,4 @@
-//! NT backend: the kernel's own functions.
+//! Implementation in the driver: the kernel's own functions.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
@@ -19,7 +19,7 @@ use ndk_abi::nt::{
 use fallible::AliasableBox;
 
 use crate::callback::Callback;
-use crate::irql::DISPATCH_LEVEL;
+use crate::level::DISPATCH_LEVEL;
 
 pub fn irql() -> u8 {
     // SAFETY: callable at any IRQL, touches nothing.
@@ -27,27 +27,27 @@ pub fn irql() -> u8 {
 }
 
 pub fn acquire_spin_lock(lock: &AtomicUsize) -> u8 {
-    // SAFETY: a zeroed word is an initialised KSPIN_LOCK; it is resident like everything in pool or image.
+    // SAFETY: a zeroed word is an initialized KSPIN_LOCK; it is resident like everything in pool or image.
     unsafe { KeAcquireSpinLockRaiseToDpc(lock.as_ptr().cast()) }
 }
 
 pub fn try_acquire_spin_lock(lock: &AtomicUsize) -> Option<u8> {
     // SAFETY: raising to DISPATCH_LEVEL is allowed at or below it, where spin locks are used.
-    let came_from = unsafe { KfRaiseIrql(DISPATCH_LEVEL) };
-    // SAFETY: at DISPATCH_LEVEL; a zeroed word is an initialised KSPIN_LOCK.
+    let previous = unsafe { KfRaiseIrql(DISPATCH_LEVEL) };
+    // SAFETY: at DISPATCH_LEVEL; a zeroed word is an initialized KSPIN_LOCK.
     if unsafe { KeTryToAcquireSpinLockAtDpcLevel(lock.as_ptr().cast()) } != 0 {
-        return Some(came_from);
+        return Some(previous);
     }
-    // SAFETY: the level raised from a moment ago, no lock held since.
-    unsafe { KeLowerIrql(came_from) };
+    // SAFETY: the IRQL before `KfRaiseIrql`; no lock was acquired since.
+    unsafe { KeLowerIrql(previous) };
     None
 }
 
 /// # Safety
-/// The caller holds the lock and came from the level `came_from`.
-pub unsafe fn release_spin_lock(lock: &AtomicUsize, came_from: u8) {
-    // SAFETY: the caller's promise.
-    unsafe { KeReleaseSpinLock(lock.as_ptr().cast(), came_from) };
+/// The caller holds the lock, and acquiring it returned `previous`.
+pub unsafe fn release_spin_lock(lock: &AtomicUsize, previous: u8) {
+    // SAFETY: the caller's contract.
+    unsafe { KeReleaseSpinLock(lock.as_ptr().cast(), previous) };
 }
 
 /// 100 ns units since boot.
@@ -60,7 +60,7 @@ pub fn interrupt_time() -> u64 {
 /// `PASSIVE_LEVEL`.
 pub fn fill_random(bytes: &mut [u8; 32]) -> bool {
     let (buffer, len) = (bytes.as_mut_ptr(), bytes.len() as u32);
-    // SAFETY: at PASSIVE_LEVEL; the generator that needs no handle; `len` bytes of the caller's are written.
+    // SAFETY: at PASSIVE_LEVEL; the system-preferred generator needs no handle; `len` bytes of `bytes` are written.
     let status = unsafe { BCryptGenRandom(null_mut(), buffer, len, BCRYPT_USE_SYSTEM_PREFERRED_RNG) };
     status == STATUS_SUCCESS
 }
@@ -68,7 +68,7 @@ pub fn fill_random(bytes: &mut [u8; 32]) -> bool {
 /// On the heap: a KEVENT contains the head of its list of waiters and must not move.
 pub struct Event(AliasableBox<UnsafeCell<MaybeUninit<KEVENT>>>);
 
-// SAFETY: the dispatcher lock guards a KEVENT; only its functions touch it.
+// SAFETY: only the kernel's functions access a KEVENT, under the dispatcher lock.
 unsafe impl Send for Event {}
 // SAFETY: as above.
 unsafe impl Sync for Event {}
@@ -89,12 +89,12 @@ impl Event {
     }
 
     pub fn set(&self) {
-        // SAFETY: initialised; `Wait` is FALSE, so callable up to DISPATCH_LEVEL.
+        // SAFETY: initialized; `Wait` is FALSE, so callable up to DISPATCH_LEVEL.
         unsafe { KeSetEvent(self.as_ptr(), 0, 0) };
     }
 
     pub fn clear(&self) {
-        // SAFETY: initialised.
+        // SAFETY: initialized.
         unsafe { KeClearEvent(self.as_ptr()) };
     }
 
@@ -104,7 +104,7 @@ impl Event {
             ndk_abi::nt::LARGE_INTEGER { QuadPart: -units }
         });
         let timeout = timeout.as_mut().map_or(null_mut(), |timeout| &raw mut *timeout);
-        // SAFETY: initialised, and kept alive by `self`; the caller is at PASSIVE_LEVEL.
+        // SAFETY: initialized, and kept alive by `self`; the caller is at PASSIVE_LEVEL.
         let status = unsafe {
             KeWaitForSingleObject(self.as_ptr().cast(), KWAIT_REASON::Executive, KERNEL_MODE, 0, timeout)
         };
@@ -112,7 +112,7 @@ impl Event {
     }
 }
 
-/// Due when it says, not at the next tick of the clock.
+/// The timer expires at its due time and not at the next clock tick.
 const EX_TIMER_HIGH_RESOLUTION: u32 = 4;
 
 /// The callback is freed after `drop` has deleted the kernel's timer.
@@ -199,7 +199,7 @@ unsafe extern "efiapi" fn defer(
     unsafe { Callback::call(context) };
 }
 
-/// What a work item runs: the context, and the work item itself.
+/// Routine of a work item; takes the context and the work item.
 pub type Routine = unsafe extern "efiapi" fn(*mut c_void, *mut c_void);
 
 pub struct WorkItem(NDIS_HANDLE);
@@ -233,15 +233,15 @@ impl RawWorkItem {
     /// # Safety
     /// The work item is live and not queued; `routine` may be called once with `context`, on any thread.
     pub unsafe fn queue(self, routine: Routine, context: *mut c_void) {
-        // SAFETY: the caller's promise; NDIS keeps the driver loaded until the routine has returned.
+        // SAFETY: the caller's contract; NDIS keeps the driver loaded until the routine has returned.
         unsafe { NdisQueueIoWorkItem(self.0, Some(routine), context) };
     }
 }
 
 /// # Safety
-/// `mdl` is a complete list of resident pages.
+/// `mdl` is complete and describes resident pages.
 pub unsafe fn map(mdl: NonNull<MDL>) -> Option<NonNull<u8>> {
-    // SAFETY: the caller's promise; kernel mode and no bug check on failure, so NULL is the only bad answer.
+    // SAFETY: the caller's contract; kernel mode and no bug check on failure, so a failure returns NULL.
     let base = unsafe {
         MmMapLockedPagesSpecifyCache(
             mdl.as_ptr(),
@@ -258,9 +258,9 @@ pub unsafe fn map(mdl: NonNull<MDL>) -> Option<NonNull<u8>> {
 /// # Safety
 /// `mdl` was mapped at `base` and is not mapped again.
 pub unsafe fn unmap(base: NonNull<u8>, mdl: NonNull<MDL>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { MmUnmapLockedPages(base.as_ptr().cast(), mdl.as_ptr()) };
 }
 
-/// Normal priority, and the mapping holds no code.
+/// `NormalPagePriority | MdlMappingNoExecute`.
 const PRIORITY: u32 = 16 | 0x4000_0000;

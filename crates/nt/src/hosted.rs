@@ -1,9 +1,12 @@
-//! Host backend: `std` with the kernel's manners. For tests; it may panic where the kernel could not fail.
+//! Implementation for user-mode programs: `std` with the kernel's rules. For tests: it may panic where the kernel cannot
+//! fail.
 //!
 //! Physical memory is the process's own: the frame number of a page is its address divided by the page size,
-//! so that a list over contiguous host memory can be "mapped" and any other cannot.
+//! so that an MDL over contiguous memory can be "mapped" and any other cannot.
 
 use crate::callback::Callback;
+use crate::level::{DISPATCH_LEVEL, PASSIVE_LEVEL};
+use crate::page::PAGE_SIZE;
 use ndk_abi::nt::MDL;
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -15,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 thread_local! {
-    static IRQL: Cell<u8> = const { Cell::new(crate::irql::PASSIVE_LEVEL) };
+    static IRQL: Cell<u8> = const { Cell::new(PASSIVE_LEVEL) };
 }
 
 pub fn irql() -> u8 {
@@ -23,24 +26,24 @@ pub fn irql() -> u8 {
 }
 
 pub fn acquire_spin_lock(lock: &AtomicUsize) -> u8 {
-    let came_from = IRQL.replace(crate::irql::DISPATCH_LEVEL);
+    let previous = IRQL.replace(DISPATCH_LEVEL);
     while lock.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
-        // The holder may be a thread that is not running: hosts do not stop scheduling at DISPATCH_LEVEL.
+        // The holder may be preempted: a hosted DISPATCH_LEVEL does not disable the system's scheduler.
         std::thread::yield_now();
     }
-    came_from
+    previous
 }
 
 pub fn try_acquire_spin_lock(lock: &AtomicUsize) -> Option<u8> {
     lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).ok()?;
-    Some(IRQL.replace(crate::irql::DISPATCH_LEVEL))
+    Some(IRQL.replace(DISPATCH_LEVEL))
 }
 
 /// # Safety
 /// The caller holds the lock.
-pub unsafe fn release_spin_lock(lock: &AtomicUsize, came_from: u8) {
+pub unsafe fn release_spin_lock(lock: &AtomicUsize, previous: u8) {
     lock.store(0, Ordering::Release);
-    IRQL.set(came_from);
+    IRQL.set(previous);
 }
 
 static BOOT: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -50,7 +53,7 @@ pub fn interrupt_time() -> u64 {
     (BOOT.elapsed().as_nanos() / 100) as u64 + 1
 }
 
-/// Not for secrets: tests have none.
+/// Not cryptographically secure: tests need no secrets.
 pub fn fill_random(bytes: &mut [u8; 32]) -> bool {
     for (number, word) in bytes.chunks_exact_mut(8).enumerate() {
         word.copy_from_slice(&RandomState::new().hash_one(number).to_le_bytes());
@@ -62,12 +65,12 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Shared with a thread inside `set`: whoever was waiting may drop the event while that thread still wakes
-/// others, as the kernel allows with a KEVENT.
+/// In an `Arc`, because a waiter may drop the event while another thread is still inside `set`, as the kernel allows with
+/// a KEVENT.
 pub struct Event(Arc<(Mutex<bool>, Condvar)>);
 
 impl Event {
-    #[allow(clippy::unnecessary_wraps)] // the kernel's may fail
+    #[allow(clippy::unnecessary_wraps)] // the kernel's can fail
     pub fn try_new() -> Option<Self> {
         Some(Self(Arc::new((Mutex::new(false), Condvar::new()))))
     }
@@ -83,7 +86,7 @@ impl Event {
     }
 
     pub fn wait(&self, limit: Option<Duration>) -> bool {
-        assert_eq!(irql(), crate::irql::PASSIVE_LEVEL, "waiting above PASSIVE_LEVEL");
+        assert_eq!(irql(), PASSIVE_LEVEL, "waiting above PASSIVE_LEVEL");
         let set = held(&self.0.0);
         let limit = limit.unwrap_or(Duration::MAX);
         let outcome = self.0.1.wait_timeout_while(set, limit, |set| !*set);
@@ -91,7 +94,7 @@ impl Event {
     }
 }
 
-/// The deadline of a timer's thread, and whether the thread shall end.
+/// State shared with a timer's thread.
 #[derive(Default)]
 struct Schedule {
     due: Option<Instant>,
@@ -116,7 +119,7 @@ impl Timer {
         let context = Context(callback.context());
         let thread = std::thread::Builder::new().name("timer".into()).spawn(move || {
             let context = context;
-            IRQL.set(crate::irql::DISPATCH_LEVEL);
+            IRQL.set(DISPATCH_LEVEL);
             let (mutex, changed) = &*own;
             let mut schedule = held(mutex);
             while !schedule.deleted {
@@ -157,7 +160,7 @@ impl Drop for Timer {
     }
 }
 
-/// A DPC is a timer that is due at once.
+/// A timer that is due immediately.
 pub struct Dpc(Timer);
 
 impl Dpc {
@@ -170,17 +173,17 @@ impl Dpc {
     }
 }
 
-/// What a work item runs: the context, and the work item itself.
+/// Routine of a work item; takes the context and the work item.
 pub type Routine = unsafe extern "efiapi" fn(*mut c_void, *mut c_void);
 
-/// A queued routine is a thread of its own.
+/// Every queued routine runs on a new thread.
 pub struct WorkItem;
 
 #[derive(Clone, Copy)]
 pub struct RawWorkItem;
 
 impl WorkItem {
-    #[allow(clippy::unnecessary_wraps)] // the kernel's may fail
+    #[allow(clippy::unnecessary_wraps)] // the kernel's can fail
     pub fn try_new(_owner: *mut c_void) -> Option<Self> {
         Some(Self)
     }
@@ -201,7 +204,7 @@ impl RawWorkItem {
             .name("work item".into())
             .spawn(move || {
                 let context = context;
-                // SAFETY: the promise of `queue`.
+                // SAFETY: the contract of `queue`.
                 unsafe { routine(context.0, std::ptr::null_mut()) }
             })
             .expect("a thread for a work item");
@@ -209,17 +212,17 @@ impl RawWorkItem {
 }
 
 /// # Safety
-/// `mdl` is a complete list of resident pages.
+/// `mdl` is complete and describes resident pages.
 pub unsafe fn map(mdl: NonNull<MDL>) -> Option<NonNull<u8>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     let header = unsafe { mdl.as_ref() };
-    let pages = (header.ByteOffset as usize + header.ByteCount as usize).div_ceil(crate::PAGE_SIZE);
+    let pages = (header.ByteOffset as usize + header.ByteCount as usize).div_ceil(PAGE_SIZE);
     // SAFETY: the frame numbers follow the header in the same allocation.
     let first = unsafe { mdl.add(1) }.cast::<u64>();
     // SAFETY: there is one frame number for each page.
     let frames = unsafe { std::slice::from_raw_parts(first.as_ptr(), pages) };
     let contiguous = frames.windows(2).all(|pair| pair[1] == pair[0] + 1);
-    let address = *frames.first()? as usize * crate::PAGE_SIZE + header.ByteOffset as usize;
+    let address = *frames.first()? as usize * PAGE_SIZE + header.ByteOffset as usize;
     NonNull::new(std::ptr::with_exposed_provenance_mut(address)).filter(|_| contiguous)
 }
 

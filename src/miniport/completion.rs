@@ -1,0 +1,60 @@
+//! Completion of sends: returns NET_BUFFER_LISTs to NDIS. Also the fields of a list in which the driver keeps its progress.
+//!
+//! IRQL <= `DISPATCH_LEVEL`.
+
+use core::ptr::null_mut;
+
+use ndk_abi::ndis::{
+    NDIS_HANDLE, NDIS_STATUS, NDIS_STATUS_SUCCESS, NET_BUFFER, NET_BUFFER_LIST,
+    NdisMSendNetBufferListsComplete,
+};
+
+use crate::nic::port::Port;
+
+/// Completes all waiting sends with `status`: the adapter pauses, or its device is gone.
+pub fn abort_waiting(handle: NDIS_HANDLE, port: &Port, status: NDIS_STATUS) {
+    complete(handle, port.take_waiting(|_| true), Some(status), 0);
+}
+
+/// Completes a chain of lists: all with `status`, or each with its own.
+pub fn complete(handle: NDIS_HANDLE, chain: *mut NET_BUFFER_LIST, status: Option<NDIS_STATUS>, flags: u32) {
+    if chain.is_null() {
+        return;
+    }
+    let mut nbl = chain;
+    while !nbl.is_null() {
+        set_position(nbl, null_mut());
+        if let Some(status) = status {
+            set_status(nbl, status);
+        }
+        // SAFETY: the driver owns the chain until it is completed below.
+        nbl = unsafe { (*nbl).Next };
+    }
+    // SAFETY: the chain was passed to `MiniportSendNetBufferLists` and is completed once; no lock is held.
+    unsafe { NdisMSendNetBufferListsComplete(handle, chain, flags) };
+}
+
+/// Initializes a list's progress: none of its frames is sent.
+pub fn begin(nbl: *mut NET_BUFFER_LIST) {
+    // SAFETY: owned by the driver.
+    let first = unsafe { (*nbl).FirstNetBuffer };
+    set_position(nbl, first);
+    set_status(nbl, NDIS_STATUS_SUCCESS);
+}
+
+pub fn set_status(nbl: *mut NET_BUFFER_LIST, status: NDIS_STATUS) {
+    // SAFETY: owned by the driver.
+    unsafe { (*nbl).Status = status };
+}
+
+/// Returns the first frame of a list that is not sent yet, from the list's `MiniportReserved`.
+pub fn position(nbl: *mut NET_BUFFER_LIST) -> *mut NET_BUFFER {
+    // SAFETY: owned by the driver.
+    let [position, _] = unsafe { (*nbl).MiniportReserved };
+    position.cast()
+}
+
+pub fn set_position(nbl: *mut NET_BUFFER_LIST, position: *mut NET_BUFFER) {
+    // SAFETY: owned by the driver.
+    unsafe { (*nbl).MiniportReserved = [position.cast(), null_mut()] };
+}

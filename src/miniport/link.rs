@@ -1,0 +1,60 @@
+//! Link state and speed, as reported to NDIS.
+
+use ndk_abi::ndis::{
+    NDIS_HANDLE, NDIS_LINK_STATE, NDIS_LINK_STATE_REVISION_1, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT,
+    NDIS_OBJECT_TYPE_STATUS_INDICATION, NDIS_SIZEOF_LINK_STATE_REVISION_1,
+    NDIS_SIZEOF_STATUS_INDICATION_REVISION_1, NDIS_STATUS_INDICATION, NDIS_STATUS_INDICATION_REVISION_1,
+    NDIS_STATUS_LINK_STATE, NDIS_SUPPORTED_PAUSE_FUNCTIONS, NET_IF_MEDIA_CONNECT_STATE,
+    NET_IF_MEDIA_DUPLEX_STATE, NdisMIndicateStatusEx,
+};
+
+use crate::nic::port::Port;
+
+/// Indicates to NDIS that the link went up or down. `DISPATCH_LEVEL`, no lock held.
+pub fn indicate(handle: NDIS_HANDLE, port: &Port) {
+    let mut state = state(port);
+    // SAFETY: integers, handles and pointers only: all zeroes is a value.
+    let mut indication: NDIS_STATUS_INDICATION = unsafe { core::mem::zeroed() };
+    indication.Header = NDIS_OBJECT_HEADER {
+        Type: NDIS_OBJECT_TYPE_STATUS_INDICATION,
+        Revision: NDIS_STATUS_INDICATION_REVISION_1,
+        Size: NDIS_SIZEOF_STATUS_INDICATION_REVISION_1,
+    };
+    indication.SourceHandle = handle;
+    indication.StatusCode = NDIS_STATUS_LINK_STATE;
+    indication.StatusBuffer = (&raw mut state).cast();
+    indication.StatusBufferSize = size_of::<NDIS_LINK_STATE>() as u32;
+    // SAFETY: the indication and its buffer are complete and valid for the call; no lock is held.
+    unsafe { NdisMIndicateStatusEx(handle, &raw mut indication) };
+}
+
+/// Returns the link's state in NDIS's terms.
+fn state(port: &Port) -> NDIS_LINK_STATE {
+    let up = port.link_up();
+    let bits = if up { speed(port.speed()) } else { 0 };
+    NDIS_LINK_STATE {
+        Header: NDIS_OBJECT_HEADER {
+            Type: NDIS_OBJECT_TYPE_DEFAULT,
+            Revision: NDIS_LINK_STATE_REVISION_1,
+            Size: NDIS_SIZEOF_LINK_STATE_REVISION_1,
+        },
+        MediaConnectState: if up {
+            NET_IF_MEDIA_CONNECT_STATE::MediaConnectStateConnected
+        } else {
+            NET_IF_MEDIA_CONNECT_STATE::MediaConnectStateDisconnected
+        },
+        MediaDuplexState: NET_IF_MEDIA_DUPLEX_STATE::MediaDuplexStateFull,
+        XmitLinkSpeed: bits,
+        RcvLinkSpeed: bits,
+        PauseFunctions: NDIS_SUPPORTED_PAUSE_FUNCTIONS::NdisPauseFunctionsUnsupported,
+        AutoNegotiationFlags: 0,
+    }
+}
+
+/// Returns the link speed in bit/s of a device that reports `mbits` Mbit/s. A device that reports none counts as 10 Gbit/s,
+/// because consumers compare the speeds of adapters.
+pub const fn speed(mbits: u32) -> u64 {
+    const DEFAULT_MBITS: u64 = 10_000;
+    let mbits = if mbits == 0 { DEFAULT_MBITS } else { mbits as u64 };
+    mbits * 1_000_000
+}

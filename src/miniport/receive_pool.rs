@@ -1,0 +1,168 @@
+//! The pool of NET_BUFFER_LISTs in which received frames are indicated to NDIS.
+
+use alloc::vec::Vec;
+use core::ptr::null_mut;
+
+use ndk_abi::ndis::{
+    NDIS_HANDLE, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT,
+    NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1, NDIS_STATUS_SUCCESS, NET_BUFFER_LIST,
+    NET_BUFFER_LIST_POOL_PARAMETERS, NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1, NdisAllocateMdl,
+    NdisAllocateNetBufferAndNetBufferList, NdisAllocateNetBufferListPool, NdisFreeMdl, NdisFreeNetBufferList,
+    NdisFreeNetBufferListPool,
+};
+use ndk_abi::nt::MDL;
+use nt::SpinLock;
+
+use crate::events::{Failure, Request};
+use crate::nbl::NblList;
+
+/// NET_BUFFER_LISTs in the pool: what the stack may hold at a time.
+const POOL_SIZE: usize = 256;
+const POOL_TAG: u32 = u32::from_le_bytes(*b"vRdm");
+
+/// One NET_BUFFER_LIST with the buffer that it always describes.
+struct Entry {
+    nbl: *mut NET_BUFFER_LIST,
+    mdl: *mut MDL,
+    buffer: Vec<u8>,
+}
+
+/// The pool. Every list is free, or with the stack, and then counted in the adapter's traffic.
+pub struct ReceivePool {
+    handle: NDIS_HANDLE,
+    pool: NDIS_HANDLE,
+    entries: Vec<Entry>,
+    free: SpinLock<NblList>,
+}
+
+// SAFETY: handles and lists have no thread affinity; the free list is behind its lock, an entry's buffer is written
+// only by who took its list off the free list.
+unsafe impl Send for ReceivePool {}
+// SAFETY: as above.
+unsafe impl Sync for ReceivePool {}
+
+impl ReceivePool {
+    /// A pool for frames of up to `max_frame` bytes. `PASSIVE_LEVEL`.
+    pub fn new(handle: NDIS_HANDLE, max_frame: usize) -> Result<Self, Failure> {
+        let mut parameters = NET_BUFFER_LIST_POOL_PARAMETERS {
+            Header: NDIS_OBJECT_HEADER {
+                Type: NDIS_OBJECT_TYPE_DEFAULT,
+                Revision: NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1,
+                Size: NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1,
+            },
+            ProtocolId: 0,
+            fAllocateNetBuffer: 1,
+            ContextSize: 0,
+            PoolTag: POOL_TAG,
+            DataSize: 0,
+        };
+        // SAFETY: the parameters are complete and good for the call.
+        let pool = unsafe { NdisAllocateNetBufferListPool(handle, &raw mut parameters) };
+        if pool.is_null() {
+            return Err(Failure::Ndis(Request::ReceivePool, ndk_abi::ndis::NDIS_STATUS_RESOURCES));
+        }
+        let mut this = Self { handle, pool, entries: Vec::new(), free: SpinLock::new(NblList::new()) };
+        this.entries.try_reserve_exact(POOL_SIZE).map_err(|_| Failure::NoResources)?;
+        for _ in 0..POOL_SIZE {
+            // What was made so far is freed with `this`.
+            this.add(max_frame).ok_or(Failure::NoResources)?;
+        }
+        Ok(this)
+    }
+
+    fn add(&mut self, max_frame: usize) -> Option<()> {
+        let mut buffer = Vec::new();
+        buffer.try_reserve_exact(max_frame).ok()?;
+        buffer.resize(max_frame, 0);
+        let len = u32::try_from(max_frame).ok()?;
+        // SAFETY: the buffer is nonpaged and stays where it is as long as its entry.
+        let mdl = unsafe { NdisAllocateMdl(self.handle, buffer.as_mut_ptr().cast(), len) };
+        if mdl.is_null() {
+            return None;
+        }
+        // SAFETY: the pool is live and has NET_BUFFERs; the MDL describes `len` bytes.
+        let nbl = unsafe { NdisAllocateNetBufferAndNetBufferList(self.pool, 0, 0, mdl, 0, 0) };
+        if nbl.is_null() {
+            // SAFETY: allocated above, used by nothing.
+            unsafe { NdisFreeMdl(mdl) };
+            return None;
+        }
+        let index = self.entries.len();
+        if index < self.entries.capacity() {
+            // Always: room for all was reserved. Said so that the compiler leaves the allocating path out.
+            self.entries.push(Entry { nbl, mdl, buffer });
+        }
+        // SAFETY: fresh, so the driver's own.
+        unsafe { (*nbl).MiniportReserved = [core::ptr::without_provenance_mut(index), null_mut()] };
+        // SAFETY: as above.
+        unsafe { (*nbl).SourceHandle = self.handle };
+        // SAFETY: as above, and on no list.
+        unsafe { self.free.get_mut().push(nbl) };
+        Some(())
+    }
+
+    /// Copies a frame into a free list; `None` if there is none or the frame is too long.
+    pub fn fill(&self, frame: &[u8]) -> Option<*mut NET_BUFFER_LIST> {
+        let nbl = self.free.lock().pop()?;
+        if self.copy(nbl, frame).is_none() {
+            // SAFETY: just taken off the free list.
+            unsafe { self.free.lock().push(nbl) };
+            return None;
+        }
+        Some(nbl)
+    }
+
+    fn copy(&self, nbl: *mut NET_BUFFER_LIST, frame: &[u8]) -> Option<()> {
+        // SAFETY: one of the pool's own lists, off the free list: nobody else has it.
+        let list = unsafe { &mut *nbl };
+        let [index, _] = list.MiniportReserved;
+        let entry = self.entries.get(index.addr())?;
+        if frame.len() > entry.buffer.len() {
+            return None;
+        }
+        // SAFETY: the buffer is this list's alone and long enough; its pages are in the driver's own pool.
+        unsafe {
+            core::ptr::copy_nonoverlapping(frame.as_ptr(), entry.buffer.as_ptr().cast_mut(), frame.len());
+        }
+        // SAFETY: the NET_BUFFER allocated together with the list.
+        let net_buffer = unsafe { &mut *list.FirstNetBuffer };
+        net_buffer.Anonymous.stDataLength = frame.len();
+        net_buffer.DataOffset = 0;
+        net_buffer.MdlChain = entry.mdl;
+        net_buffer.CurrentMdl = entry.mdl;
+        net_buffer.CurrentMdlOffset = 0;
+        list.NetBufferListInfo = [null_mut(); 27];
+        list.Status = NDIS_STATUS_SUCCESS;
+        list.NblFlags = 0;
+        Some(())
+    }
+
+    /// Takes lists back; returns how many.
+    pub fn take_back(&self, mut chain: *mut NET_BUFFER_LIST) -> u32 {
+        let mut returned = 0_u32;
+        let mut free = self.free.lock();
+        while !chain.is_null() {
+            let nbl = chain;
+            // SAFETY: the stack gave the chain back.
+            chain = unsafe { (*nbl).Next };
+            // SAFETY: one of the pool's own, on no list.
+            unsafe { free.push(nbl) };
+            returned = returned.wrapping_add(1);
+        }
+        returned
+    }
+}
+
+impl Drop for ReceivePool {
+    /// The stack holds none: NDIS halts an adapter only after it was paused. `PASSIVE_LEVEL`.
+    fn drop(&mut self) {
+        for entry in &self.entries {
+            // SAFETY: allocated in `add`, back from the stack, freed once.
+            unsafe { NdisFreeNetBufferList(entry.nbl) };
+            // SAFETY: allocated in `add`, freed once, after the list that refers to it.
+            unsafe { NdisFreeMdl(entry.mdl) };
+        }
+        // SAFETY: allocated in `new`; all its lists are free.
+        unsafe { NdisFreeNetBufferListPool(self.pool) };
+    }
+}

@@ -1,0 +1,70 @@
+//! The functions of the driver that the provider calls.
+
+use core::net::IpAddr;
+
+use ndk_abi::ndis::NDIS_HANDLE;
+use ndk_provider::host::{Host, Link, Path, ResolveError};
+use nt::Owner;
+use roce::Arc;
+
+use super::addresses::Addresses;
+use super::interface::Interface;
+use super::neighbor;
+use crate::nic::port::Port;
+
+/// An NDIS handle of the adapter.
+#[derive(Clone, Copy)]
+pub struct Handle(NDIS_HANDLE);
+
+// SAFETY: an opaque handle that NDIS takes on any thread.
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+unsafe impl Sync for Handle {}
+
+impl Handle {
+    pub const fn new(handle: NDIS_HANDLE) -> Self {
+        Self(handle)
+    }
+
+    pub const fn get(self) -> NDIS_HANDLE {
+        self.0
+    }
+}
+
+/// The adapter as the provider sees it.
+pub struct AdapterHost {
+    pub port: Arc<Port>,
+    pub addresses: Arc<Addresses>,
+    pub interface: Interface,
+    pub link: Link,
+    /// Peers behind gateways are out of bounds.
+    pub same_subnet: bool,
+    pub handle: Handle,
+}
+
+impl Environment for AdapterHost {
+    fn transmit(&self, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
+        self.port.pump(pump);
+    }
+
+    fn resolve(&self, local: IpAddr, remote: IpAddr) -> Result<Path, ResolveError> {
+        let remote_mac = neighbor::resolve(self.interface, local, remote, self.same_subnet)?;
+        Ok(Path { remote_mac, mtu: self.link.mtu })
+    }
+
+    fn is_local(&self, address: IpAddr) -> bool {
+        self.addresses.contains(address)
+    }
+
+    fn link(&self) -> Link {
+        self.link
+    }
+
+    fn is_present(&self) -> bool {
+        self.port.is_present()
+    }
+
+    fn owner(&self) -> Owner {
+        Owner::new(self.handle.0)
+    }
+}

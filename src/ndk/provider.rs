@@ -1,0 +1,234 @@
+//! The NDK provider of one adapter: its creation, its attributes, enabling and disabling it (`OID_NDK_SET_STATE`).
+
+use ndk_abi::ndis::{
+    NDIS_HANDLE, NDIS_MINIPORT_ADAPTER_ATTRIBUTES, NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES,
+    NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT,
+    NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_NDK_ATTRIBUTES, NDIS_SIZEOF_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
+    NDIS_SIZEOF_NET_PNP_EVENT_NOTIFICATION_REVISION_1, NDIS_STATUS, NDIS_STATUS_NOT_SUPPORTED,
+    NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS, NET_PNP_EVENT_CODE, NET_PNP_EVENT_NOTIFICATION,
+    NET_PNP_EVENT_NOTIFICATION_REVISION_1, NdisMNetPnPEvent, NdisMSetMiniportAttributes,
+};
+use ndk_provider::host::Link;
+use ndk_provider::{Config, Pending, Provider};
+use nt::{Event, Owner, SpinLock, WorkItem};
+use roce::{Arc, Congestion, Reaction};
+
+use super::addresses::Addresses;
+use super::host::{AdapterHost, Handle};
+use super::interface::Interface;
+use crate::config::{self, Configuration, CreateCompletion};
+use crate::events::{Failure, Request};
+use crate::miniport::link;
+use crate::nic::port::Port;
+
+/// Network Direct on one adapter.
+pub struct Ndk {
+    shared: Arc<Shared>,
+    addresses: Arc<Addresses>,
+}
+
+struct Shared {
+    provider: Provider,
+    handle: Handle,
+    state: SpinLock<StateChange>,
+    /// Set while no work item is under way.
+    idle: Event,
+}
+
+/// From what NDIS asked for to what NDIS was told.
+struct StateChange {
+    /// What the last `OID_NDK_SET_STATE` wants, or the start.
+    wanted: bool,
+    /// What NDIS knows.
+    reported: bool,
+    /// A work item is under way.
+    working: bool,
+}
+
+/// What [`Ndk::new`] needs to know of the adapter.
+pub struct Setup<'a> {
+    pub handle: NDIS_HANDLE,
+    pub interface: Interface,
+    pub configuration: &'a Configuration,
+    pub mac: [u8; 6],
+    /// Longest frame, from the Ethernet header on, in bytes.
+    pub max_frame: u32,
+}
+
+impl Ndk {
+    /// A provider on `port`, enabled if the configuration allows. `PASSIVE_LEVEL`.
+    pub fn new(port: Arc<Port>, setup: &Setup<'_>) -> Result<Self, Failure> {
+        let addresses = Addresses::watch(setup.interface.luid).ok_or(Failure::NoResources)?;
+        let addresses = Arc::try_new(addresses).map_err(|_| Failure::NoResources)?;
+        let configuration = setup.configuration;
+        let frame_size = configuration.roce_frame_size(setup.max_frame);
+        let reaction = Reaction { line_rate: link::speed(port.speed()), ..Reaction::default() };
+        let host = AdapterHost {
+            port,
+            addresses: Arc::clone(&addresses),
+            interface: setup.interface,
+            link: Link {
+                mac: setup.mac,
+                mtu: config::ip_mtu_for(frame_size, setup.max_frame),
+                scope: setup.interface.index,
+            },
+            same_subnet: !configuration.remote_subnets,
+            handle: Handle::new(setup.handle),
+        };
+        let pending = match configuration.create_completion {
+            CreateCompletion::Auto => Pending::Auto,
+            CreateCompletion::Inline => Pending::Inline,
+            CreateCompletion::Pend => Pending::Pend,
+        };
+        let congestion = Congestion { mode: configuration.congestion, reaction, ..Congestion::default() };
+        let provider = Provider::try_new(host, Config { pending, congestion, ..Config::default() });
+        let provider = provider.map_err(|_| Failure::NoResources)?;
+        let enabled = configuration.network_direct;
+        //= R-OPEN-37
+        provider.set_enabled(enabled);
+        let idle = Event::try_new().ok_or(Failure::NoResources)?;
+        idle.set();
+        let state = SpinLock::new(StateChange { wanted: enabled, reported: enabled, working: false });
+        let shared = Shared { provider, handle: Handle::new(setup.handle), state, idle };
+        let shared = Arc::try_new(shared).map_err(|_| Failure::NoResources)?;
+        // SAFETY: `drop` stops the addresses before the provider goes, and only handlers of this adapter refresh them.
+        unsafe { addresses.tell(&shared.provider) };
+        Ok(Self { shared, addresses })
+    }
+
+    pub fn provider(&self) -> &Provider {
+        &self.shared.provider
+    }
+
+    /// Reads the adapter's IP addresses again. `PASSIVE_LEVEL`.
+    pub fn refresh_addresses(&self) {
+        self.addresses.refresh();
+    }
+
+    /// Tells NDIS what the provider can do and whether it is enabled. `PASSIVE_LEVEL`, while the adapter initializes.
+    //= R-OPEN-4, R-OPEN-5, R-OPEN-6, R-PNP-1, R-PNP-2
+    pub fn set_attributes(&self) -> Result<(), Failure> {
+        let mut capabilities = self.provider().capabilities();
+        let mut attributes = NDIS_MINIPORT_ADAPTER_ATTRIBUTES {
+            NDKAttributes: NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES {
+                Header: NDIS_OBJECT_HEADER {
+                    Type: NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_NDK_ATTRIBUTES,
+                    Revision: NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
+                    Size: NDIS_SIZEOF_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
+                },
+                Enabled: self.provider().is_enabled().into(),
+                NdkCapabilities: &raw mut capabilities,
+            },
+        };
+        // SAFETY: the attributes and what they point to are complete; NDIS copies them.
+        let status = unsafe { NdisMSetMiniportAttributes(self.shared.handle.get(), &raw mut attributes) };
+        if status == NDIS_STATUS_SUCCESS {
+            Ok(())
+        } else {
+            Err(Failure::Ndis(Request::NdkAttributes, status))
+        }
+    }
+
+    /// `OID_NDK_SET_STATE`. The state changes here; NDIS is told from a work item, because the disable event waits for
+    /// consumers. `PASSIVE_LEVEL`.
+    //= R-OIDNDK-4, R-OIDNDK-5, R-OIDNDK-6, R-OIDNDK-7, R-OIDNDK-8, R-OIDNDK-11, R-OIDNDK-13
+    pub fn set_state(&self, enable: bool) -> NDIS_STATUS {
+        if enable && !config::network_direct_allowed(self.shared.handle.get()) {
+            return NDIS_STATUS_NOT_SUPPORTED;
+        }
+        let reporter = Reporter(&raw const *self.shared);
+        let item = WorkItem::try_new(Owner::new(self.shared.handle.get()), move || reporter.report());
+        let Ok(item) = item else { return NDIS_STATUS_RESOURCES };
+        let mut state = self.shared.state.lock();
+        state.wanted = enable;
+        if !enable {
+            self.provider().set_enabled(false);
+        }
+        let start = !state.working;
+        state.working = true;
+        if start {
+            self.shared.idle.clear();
+        }
+        drop(state);
+        if start {
+            item.queue();
+        }
+        NDIS_STATUS_SUCCESS
+    }
+
+    /// Before the hardware goes: no opens any more, and consumers are asked to close what they have. `PASSIVE_LEVEL`.
+    //= R-PNP-4
+    pub fn close(&self, handle: NDIS_HANDLE) {
+        self.shared.state.lock().wanted = false;
+        self.provider().set_enabled(false);
+        self.shared.idle.wait();
+        // It is set with the lock held: whoever set it has let go of everything now.
+        drop(self.shared.state.lock());
+        if self.provider().open_adapters() != 0 {
+            raise(handle, NET_PNP_EVENT_CODE::NetEventNDKDisable);
+        }
+    }
+}
+
+impl Drop for Ndk {
+    fn drop(&mut self) {
+        self.addresses.stop();
+    }
+}
+
+/// What a work item knows of [`Shared`]. Not a share in it: the last one would be dropped by the work item, with the
+/// device's memory, after the adapter was halted.
+struct Reporter(*const Shared);
+
+// SAFETY: `Shared` is `Sync`.
+unsafe impl Send for Reporter {}
+
+impl Reporter {
+    fn report(&self) {
+        // SAFETY: `Ndk::close` waits for `idle`, then for the lock, with which `report` ends; before that nothing of
+        // `Shared` goes.
+        unsafe { &*self.0 }.report();
+    }
+}
+
+impl Shared {
+    /// Tells NDIS about state changes until there is none left to tell: one event at a time, alternating. `PASSIVE_LEVEL`.
+    //= R-OIDNDK-10, R-OIDNDK-12, R-OIDNDK-14, R-PNP-15, R-PNP-16
+    fn report(&self) {
+        loop {
+            let enable = {
+                let mut state = self.state.lock();
+                if state.wanted {
+                    self.provider.set_enabled(true);
+                }
+                if state.reported == state.wanted {
+                    state.working = false;
+                    self.idle.set();
+                    return;
+                }
+                state.reported = state.wanted;
+                state.wanted
+            };
+            let event = if enable {
+                NET_PNP_EVENT_CODE::NetEventNDKEnable
+            } else {
+                NET_PNP_EVENT_CODE::NetEventNDKDisable
+            };
+            raise(self.handle.get(), event);
+        }
+    }
+}
+
+/// Raises a net PnP event without a buffer. `PASSIVE_LEVEL`; a disable event returns when all NDK adapters are closed.
+fn raise(handle: NDIS_HANDLE, event: NET_PNP_EVENT_CODE) {
+    // SAFETY: integers and pointers only: all zeroes is a value.
+    let mut notification: NET_PNP_EVENT_NOTIFICATION = unsafe { core::mem::zeroed() };
+    notification.Header = NDIS_OBJECT_HEADER {
+        Type: NDIS_OBJECT_TYPE_DEFAULT,
+        Revision: NET_PNP_EVENT_NOTIFICATION_REVISION_1,
+        Size: NDIS_SIZEOF_NET_PNP_EVENT_NOTIFICATION_REVISION_1,
+    };
+    notification.NetPnPEvent.NetEvent = event;
+    // SAFETY: the adapter's handle, a complete notification; nothing is locked.
+    unsafe { NdisMNetPnPEvent(handle, &raw mut notification) };
+}

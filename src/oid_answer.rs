@@ -1,0 +1,91 @@
+//! The answer to an OID query, in the request's buffer.
+
+use ndk_abi::ndis::{
+    NDIS_OID_REQUEST_QUERY, NDIS_STATUS, NDIS_STATUS_BUFFER_TOO_SHORT, NDIS_STATUS_NOT_SUPPORTED,
+    NDIS_STATUS_SUCCESS,
+};
+
+/// The answer to a query: written once, into the request's buffer, if it is large enough.
+pub struct Answer {
+    buffer: *mut u8,
+    room: usize,
+    /// Length of the whole answer, or why there is none.
+    outcome: Result<usize, NDIS_STATUS>,
+    /// What a shorter buffer must have at least.
+    needed: usize,
+}
+
+impl Answer {
+    pub fn new(request: &NDIS_OID_REQUEST_QUERY) -> Self {
+        Self {
+            buffer: request.InformationBuffer.cast(),
+            room: request.InformationBufferLength as usize,
+            outcome: Err(NDIS_STATUS_NOT_SUPPORTED),
+            needed: 0,
+        }
+    }
+
+    /// Answers with plain data.
+    pub fn value<T: Copy>(&mut self, value: &T) {
+        if self.fits(size_of::<T>()) {
+            self.put(0, value);
+        }
+    }
+
+    /// Answers with bytes.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        if self.fits(bytes.len()) {
+            // SAFETY: the buffer is large enough, and nobody else's.
+            unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.buffer, bytes.len()) };
+        }
+    }
+
+    /// Answers with a counter: in 64 bits where there is room, else in the low 32.
+    pub fn counter(&mut self, counter: u64) {
+        if self.room >= size_of::<u64>() { self.value(&counter) } else { self.value(&(counter as u32)) }
+    }
+
+    /// Whether an answer of `len` bytes can be written, with [`put`](Self::put); if not, the request says what is needed.
+    //= R-OIDNDK-18
+    pub fn fits(&mut self, len: usize) -> bool {
+        let fits = len <= self.room;
+        self.needed = len;
+        self.outcome = if fits { Ok(len) } else { Err(NDIS_STATUS_BUFFER_TOO_SHORT) };
+        fits
+    }
+
+    /// Writes plain data at `offset` of an answer that fits.
+    pub fn put<T: Copy>(&mut self, offset: usize, value: &T) {
+        let Ok(len) = self.outcome else { return };
+        if offset.checked_add(size_of::<T>()).is_some_and(|end| end <= len) {
+            // SAFETY: inside the answer, which fits the buffer.
+            let at = unsafe { self.buffer.add(offset) };
+            // SAFETY: as above, and the buffer is nobody else's.
+            unsafe { at.cast::<T>().write_unaligned(*value) };
+        }
+    }
+
+    /// Makes an answer that fits shorter.
+    pub fn shorten(&mut self, len: usize) {
+        self.outcome = self.outcome.map(|old| old.min(len));
+    }
+
+    /// Does not answer.
+    pub fn refuse(&mut self, status: NDIS_STATUS) {
+        self.outcome = Err(status);
+    }
+
+    pub fn finish(self, request: &mut NDIS_OID_REQUEST_QUERY) -> NDIS_STATUS {
+        match self.outcome {
+            Ok(len) => {
+                request.BytesWritten = len as u32;
+                NDIS_STATUS_SUCCESS
+            }
+            Err(status) => {
+                request.BytesWritten = 0;
+                request.BytesNeeded = self.needed as u32;
+                status
+            }
+        }
+    }
+}
