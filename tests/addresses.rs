@@ -1,6 +1,8 @@
 //! Addresses of a host and the ways to its peers: both families, every scope, coming and going. The hosts find each
 //! other by ARP and neighbor discovery, through the miniport.
 
+#![cfg(target_os = "linux")]
+
 use std::{
     fs,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},

@@ -1,5 +1,7 @@
 //! Loading, starting, stopping and unloading the driver, on good devices and on broken ones.
 
+#![cfg(target_os = "linux")]
+
 use device_sim::{Quirks, pci::BrokenCapabilities};
 use lab::{
     image,

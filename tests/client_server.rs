@@ -1,6 +1,8 @@
 //! The programs for Linux's tools, client and server, from one image to another. What they do against the
 //! tools themselves is `cargo xtask interop`.
 
+#![cfg(target_os = "linux")]
+
 use std::{net::SocketAddr, time::Duration};
 
 use device_sim::link::Faults;

@@ -1,5 +1,7 @@
 //! Files between two hosts: over good and bad wires, with every path MTU, to a peer that goes away.
 
+#![cfg(target_os = "linux")]
+
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
 use lab::{

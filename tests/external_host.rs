@@ -1,5 +1,7 @@
 //! One host with the driver on it and a wire that leaves the simulation: what the world outside sees of it.
 
+#![cfg(target_os = "linux")]
+
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     path::Path,

@@ -1,5 +1,7 @@
 //! The miniport's side of NDK, on the image: versions, OIDs, switching RDMA off and on, pause, removal.
 
+#![cfg(target_os = "linux")]
+
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex},

@@ -1,5 +1,7 @@
 //! Creating objects while memory runs dry: the call says so, and nothing is left.
 
+#![cfg(target_os = "linux")]
+
 use std::sync::Arc;
 
 use lab::{

@@ -1,6 +1,8 @@
 //! Runs the driver's image in the simulated kernel: the programs behind `cargo xtask demo`, `bench`, `interop`,
 //! `decode` and `replay`, and the [testbed] that they share with the integration tests.
 
+#![cfg(target_os = "linux")]
+
 pub mod bench;
 pub mod copy;
 pub mod decode;

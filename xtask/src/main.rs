@@ -14,6 +14,7 @@ mod rules;
 mod shell;
 mod structure;
 mod test;
+mod windows;
 mod words;
 
 use std::process::ExitCode;
@@ -29,7 +30,7 @@ struct Cli {
     command: Command,
 }
 
-// Commands with `lab::Arguments` are in lab/src/main.rs, with the same descriptions.
+// Commands with `lab::Arguments` are in lab/src/command.rs, with the same descriptions.
 #[derive(Subcommand)]
 enum Command {
     /// Build target/image/viordma.sys and its .pdb

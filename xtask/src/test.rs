@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{fuzz, image, lab, packages, shell};
+use crate::{fuzz, image, lab, packages, shell, windows};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -31,7 +31,7 @@ struct Step {
     run: fn() -> Result<Count>,
 }
 
-const STEPS: [Step; 14] = [
+const STEPS: [Step; 15] = [
     Step { name: "formatting", run: formatting },
     Step { name: "structure", run: structure },
     Step { name: "words", run: words },
@@ -39,6 +39,7 @@ const STEPS: [Step; 14] = [
     Step { name: "lints", run: lints },
     Step { name: "documentation", run: documentation },
     Step { name: "dependencies", run: dependencies },
+    Step { name: "Windows target", run: windows_target },
     Step { name: "image", run: build_image },
     Step { name: "unit and integration tests", run: cargo_test },
     Step { name: "fuzz targets", run: fuzz_targets },
@@ -175,6 +176,11 @@ fn advisories() -> Result<()> {
         println!("skipped: advisories (cargo deny cannot fetch their database)");
         Ok(())
     }
+}
+
+/// Everything but the driver compiles for Windows. The lints and the image compile the driver.
+fn windows_target() -> Result<Count> {
+    if windows::check()? { WHOLE } else { Ok(Count::default()) }
 }
 
 fn build_image() -> Result<Count> {

@@ -1,5 +1,7 @@
 //! Bringing a device up and down, and every reason to refuse one.
 
+#![cfg(target_os = "linux")]
+
 mod fake;
 
 use std::fmt::Write;

@@ -1,5 +1,7 @@
 //! The capability walk, on lists that a sane and a hostile device may show.
 
+#![cfg(target_os = "linux")]
+
 mod fake;
 
 use fake::{config_space, write_capability};

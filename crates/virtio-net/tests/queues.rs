@@ -1,5 +1,7 @@
 //! Frames through both queues, and devices that lie about them.
 
+#![cfg(target_os = "linux")]
+
 mod fake;
 
 use fake::{Fake, Quirks, RECEIVE, TRANSMIT};

@@ -1,5 +1,7 @@
 //! The virtio-net device under the project's own driver, and under drivers that break the rules.
 
+#![cfg(target_os = "linux")]
+
 mod bench;
 
 use std::sync::Arc;

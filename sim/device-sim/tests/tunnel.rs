@@ -1,5 +1,7 @@
 //! Wires that leave the simulation: what goes into a tunnel comes out at its other end, as on a wire inside.
 
+#![cfg(target_os = "linux")]
+
 use std::{
     net::{Ipv4Addr, SocketAddr, UdpSocket},
     path::PathBuf,

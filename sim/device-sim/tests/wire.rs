@@ -1,5 +1,7 @@
 //! The wire's faults: as often as asked for, the same again with the same seed, and written down.
 
+#![cfg(target_os = "linux")]
+
 use std::{
     io::{self, Write},
     sync::{

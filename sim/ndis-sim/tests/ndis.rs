@@ -1,5 +1,7 @@
 //! NDIS bites: a miniport written for the test breaks one rule at a time.
 
+#![cfg(target_os = "linux")]
+
 use std::{
     ffi::c_void,
     net::IpAddr,

@@ -3,6 +3,8 @@
 //! The image is `target/image/viordma.sys` of the workspace, or what `NTSIM_VIORDMA` names. Without it the tests pass
 //! and say so, unless `NTSIM_REQUIRE_IMAGES` is set.
 
+#![cfg(target_os = "linux")]
+
 use std::{
     env,
     net::IpAddr,

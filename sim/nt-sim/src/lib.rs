@@ -5,6 +5,8 @@
 //! and verifies it at the same time, as Driver Verifier would. It knows nothing of any particular
 //! driver.
 //!
+//! The crate is empty on other systems than x86-64 Linux, so that the whole workspace builds there.
+//!
 //! # How it is driven
 //!
 //! A [`Sim`] holds hosts, a clock and the events of the simulated hardware. A [`Host`] is one

@@ -1,5 +1,7 @@
 //! The verifier bites: a driver that does one thing wrong is reported for that thing.
 
+#![cfg(target_os = "linux")]
+
 mod common;
 
 use common::{Outcome, TEST_DRIVER, run};

@@ -8,7 +8,7 @@ mod kit;
 mod link;
 mod mirror;
 mod symbols;
-mod toolchain;
+pub mod toolchain;
 
 use std::{
     fs,

@@ -144,6 +144,24 @@ impl Source for FileSource {
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        std::os::unix::fs::FileExt::read_exact_at(&self.file, into, offset)
+        read_exact_at(&self.file, into, offset)
     }
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &File, into: &mut [u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, into, offset)
+}
+
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut into: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !into.is_empty() {
+        let count = std::os::windows::fs::FileExt::seek_read(file, into, offset)?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        into = &mut into[count..];
+        offset += count as u64;
+    }
+    Ok(())
 }

@@ -1,0 +1,40 @@
+//! The workspace compiles for Windows: `cargo check` of every package for the Windows target, on Linux.
+//!
+//! `cargo wdk build` builds every member of the workspace, so each one has to compile there. Packages that need Linux are
+//! empty for Windows (`#![cfg(unix)]`): `sim/nt-sim` and what is built on it, since the simulator maps images and handles
+//! signals with Linux's own calls. The driver packages are not checked here: `wdk-build` does not compile on Linux, and the
+//! steps `lints` and `image` compile them in the mirror of the workspace.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::{image::toolchain::TARGET, shell};
+
+/// Driver packages, and the fuzz targets, which are checked without libFuzzer.
+const EXCLUDED: [&str; 3] = ["viordma", "test-driver", "roce-fuzz"];
+
+/// Packages whose tests run on Windows, too. Their test targets are checked as well.
+pub const PORTABLE: [&str; 9] =
+    ["captures", "ndk-abi", "ndk-provider", "nt", "roce", "roce-testkit", "roce-wire", "virtio-net", "xtask"];
+
+/// Checks the workspace for the Windows target. Returns `false`, having said so, if rustup cannot install the target.
+pub fn check() -> Result<bool> {
+    if !shell::succeeds(Command::new("rustup").args(["target", "add", TARGET]).current_dir(shell::root())) {
+        println!("skipped: rustup cannot install the target {TARGET}");
+        return Ok(false);
+    }
+    let workspace = EXCLUDED.iter().flat_map(|name| ["--exclude", name]);
+    shell::run(cargo().arg("--workspace").args(workspace))?;
+    shell::run(cargo().args(["--package", "roce-fuzz", "--no-default-features"]))?;
+    shell::run(cargo().args(["--package", "nt", "--features", "kernel"]))?;
+    let portable = PORTABLE.iter().flat_map(|name| ["--package", name]);
+    shell::run(cargo().arg("--all-targets").args(portable))?;
+    Ok(true)
+}
+
+fn cargo() -> Command {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["check", "--quiet", "--target", TARGET]).current_dir(shell::root());
+    cargo
+}
