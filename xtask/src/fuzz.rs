@@ -1,7 +1,7 @@
-//! `cargo xtask fuzz`: runs the fuzz targets of `fuzz/`, by libFuzzer on the pinned compiler, or plainly.
+//! `cargo xtask fuzz`: runs the fuzz targets of `fuzz/`, by libFuzzer with the pinned compiler, or without it.
 //!
-//! The layout of `fuzz/` is that of cargo-fuzz, which is not needed: the instrumentation of coverage is the compiler's
-//! own, and only sanitizers need a nightly one. libFuzzer itself is C++.
+//! The layout of `fuzz/` is that of cargo-fuzz, which is not needed: the compiler instruments coverage itself, and only
+//! sanitizers need a nightly compiler. libFuzzer itself is C++.
 
 use std::{
     env, fs,
@@ -9,7 +9,7 @@ use std::{
     process::{Command, ExitStatus, Stdio},
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
 use crate::{packages, shell};
 
@@ -17,7 +17,7 @@ use crate::{packages, shell};
 const TARGETS: [(Target, u32); 3] =
     [(Target::Frames, 1200), (Target::Datagrams, 12 * 64), (Target::Sequences, 12 * 96)];
 
-/// What makes the compiler count which way was taken, as libFuzzer wants it.
+/// Compiler options that instrument coverage for libFuzzer.
 const COVERAGE: [&str; 7] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -28,7 +28,7 @@ const COVERAGE: [&str; 7] = [
     "--cfg=fuzzing",
 ];
 
-/// An input that takes longer than this is a finding, in seconds.
+/// Seconds after which an input counts as a finding.
 const TIMEOUT: u32 = 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -37,7 +37,7 @@ enum Target {
     Frames,
     /// Connection management: datagrams, commands, time
     Datagrams,
-    /// A connected queue pair: frames of its peer and of strangers, posts, time
+    /// A connected queue pair: frames of its peer and of other senders, posts, time
     Sequences,
 }
 
@@ -58,7 +58,7 @@ pub struct Options {
     /// How long each target runs
     #[arg(long, value_name = "N", default_value_t = 1.0)]
     minutes: f64,
-    /// Without libFuzzer: inputs that no coverage leads
+    /// Generate inputs without libFuzzer and its coverage
     #[arg(long)]
     plain: bool,
     /// Run the target once, over the input in this file
@@ -68,12 +68,17 @@ pub struct Options {
 
 pub fn run(options: &Options) -> Result<()> {
     if let (Some(target), Some(input)) = (options.target, &options.input) {
-        let input = input.to_str().context("the name of the input is not UTF-8")?;
-        return shell::run(plain().args([target.name(), input]));
+        // Before anything is built.
+        if !input.is_file() {
+            return Err(shell::Exit::usage(format!("--input: there is no file {}", input.display())));
+        }
+        return shell::run(plain().arg(target.name()).arg(input));
     }
     let targets = TARGETS.iter().filter(|(target, _)| options.target.is_none_or(|only| only == *target));
     let seconds = options.minutes * 60.0;
-    ensure!(seconds >= 1.0, "--minutes {} is less than a second", options.minutes);
+    if seconds.is_nan() || seconds < 1.0 {
+        return Err(shell::Exit::usage(format!("--minutes {} is less than a second", options.minutes)));
+    }
     let means = if options.plain { Means::Plain } else { Means::best() };
     means.build()?;
     for (target, max_len) in targets {
@@ -82,8 +87,7 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The short run of `cargo xtask test`: each target for `seconds`, the same inputs to begin with every time. How many
-/// targets passed.
+/// Runs each target for `seconds`, with the same seed every time, for `cargo xtask test`. Returns the number of targets.
 pub fn short(seconds: f64) -> Result<usize> {
     let means = Means::best();
     means.build()?;
@@ -101,7 +105,7 @@ enum Means {
 }
 
 impl Means {
-    /// libFuzzer, if a C++ compiler is there or can be installed. Says so otherwise.
+    /// Chooses libFuzzer if a C++ compiler is installed or can be. Prints a line otherwise.
     fn best() -> Self {
         match packages::require(&packages::FUZZ) {
             Ok(()) => Self::LibFuzzer,
@@ -125,7 +129,7 @@ impl Means {
         }
     }
 
-    /// Runs a target; what there is to say of it. A finding is an error.
+    /// Runs a target and returns its summary. A finding is an error.
     fn run(self, target: Target, max_len: u32, seconds: f64) -> Result<String> {
         match self {
             Self::LibFuzzer => lib_fuzzer(target, max_len, seconds),
@@ -150,14 +154,14 @@ fn cargo(command: &str) -> Command {
     cargo
 }
 
-/// The program that runs targets without libFuzzer; its arguments are to follow.
+/// Returns the command that runs targets without libFuzzer, without its arguments.
 fn plain() -> Command {
     let mut cargo = cargo("run");
     cargo.args(["--no-default-features", "--bin", "plain", "--"]);
     cargo
 }
 
-/// Cargo with instrumentation of what runs in the end, but not of build scripts.
+/// Returns a cargo command that instruments the targets, but not build scripts.
 fn instrumented(command: &str) -> Result<Command> {
     let version = shell::output(Command::new("rustc").arg("-vV").current_dir(shell::root()))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
@@ -203,17 +207,18 @@ fn no_finding(target: Target, status: ExitStatus, log: &str, path: &Path) -> Res
         println!("  {line}");
     }
     let written = log.lines().find_map(|line| line.split_once("Test unit written to ")).map(|(_, file)| file);
-    let again = written.map(|file| format!("; again: cargo xtask fuzz {} --input {file}", target.name()));
+    let again =
+        written.map(|file| format!("; to repeat it: cargo xtask fuzz {} --input {file}", target.name()));
     anyhow::bail!("{}: a finding, see {}{}", target.name(), path.display(), again.unwrap_or_default())
 }
 
-/// Where corpora grow, and findings and logs are left.
+/// The directory of corpora, findings and logs.
 fn directory() -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| shell::root().join("target"), PathBuf::from);
     shell::root().join(target).join("fuzz-runs")
 }
 
-/// The number behind the last `label`.
+/// Returns the number after the last `label`.
 fn last_number(text: &str, label: &str) -> Option<u64> {
     let (_, rest) = text.rsplit_once(label)?;
     rest.split_whitespace().next()?.parse().ok()
@@ -224,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_read_from_what_libfuzzer_prints() {
+    fn numbers_are_read_from_the_output_of_libfuzzer() {
         let text = "#2\tINITED cov: 12 ft: 13\n#9\tNEW    cov: 2180 ft: 4 corp: 3/1b\n\
                     stat::number_of_executed_units: 13412\nstat::average_exec_per_sec:     1490\n";
         assert_eq!(last_number(text, " cov:"), Some(2180));

@@ -1,4 +1,4 @@
-//! Debian packages that a command needs: found, or installed, or named.
+//! Installs the Debian packages that a command needs, or names them where it cannot.
 
 use std::{path::Path, process::Command};
 
@@ -6,20 +6,20 @@ use anyhow::{Context as _, Result};
 
 use crate::shell::{self, Exit};
 
-/// A package and a file that exists once it is installed.
+/// A package, and a file that exists if it is installed.
 pub struct Package {
     pub name: &'static str,
     pub file: &'static str,
 }
 
-/// What `cargo xtask image` needs beside a compiler.
+/// Needed by `cargo xtask image`, beside a compiler.
 pub const IMAGE: [Package; 3] = [
     Package { name: "libclang-19-dev", file: "/usr/lib/llvm-19/lib/clang/19/include/stddef.h" },
     Package { name: "llvm-19", file: "/usr/bin/llvm-dlltool-19" },
     Package { name: "mingw-w64-common", file: "/usr/share/mingw-w64/include/ddk/ntifs.h" },
 ];
 
-/// Debian's own compiler with the source of its library, where rustup cannot bring the target's library.
+/// Debian's compiler with the source of its library, for machines where rustup cannot install the target.
 pub const COMPILER: [Package; 4] = [
     Package { name: "rustc-web", file: "/usr/bin/rustc" },
     Package { name: "cargo-web", file: "/usr/bin/cargo" },
@@ -27,23 +27,26 @@ pub const COMPILER: [Package; 4] = [
     Package { name: "lld-19", file: "/usr/bin/lld-link-19" },
 ];
 
-/// What checks captures in `cargo xtask test`.
+/// Checks captures in `cargo xtask test`.
 pub const CAPTURE: [Package; 1] = [Package { name: "tshark", file: "/usr/bin/tshark" }];
 
-/// What counts instructions in `cargo xtask bench`.
+/// Counts instructions in `cargo xtask bench`.
 pub const VALGRIND: [Package; 1] = [Package { name: "valgrind", file: "/usr/bin/valgrind" }];
 
-/// What `cargo xtask interop` needs: the machine that the Linux guest runs on, and a compiler for its probe.
+/// Needed by `cargo xtask interop`: a virtual machine for the Linux guest, and a compiler for its probe.
 pub const GUEST: [Package; 3] = [
     Package { name: "qemu-system-x86", file: "/usr/bin/qemu-system-x86_64" },
     Package { name: "gcc", file: "/usr/bin/gcc" },
     Package { name: "libc6-dev", file: "/usr/include/stdio.h" },
 ];
 
-/// What libFuzzer needs, beside a linker: it is C++.
+/// Needed by libFuzzer, which is C++, beside a linker.
 pub const FUZZ: [Package; 1] = [Package { name: "g++", file: "/usr/bin/g++" }];
 
-/// Installs what is missing of `packages`, saying so. On a system without apt-get, names it and exits with 2.
+/// Installs the packages that are missing, and prints their names.
+///
+/// # Errors
+/// On a system without apt-get, an error with exit code 2 that names them.
 pub fn require(packages: &[Package]) -> Result<()> {
     let missing: Vec<&str> = packages
         .iter()
@@ -56,7 +59,7 @@ pub fn require(packages: &[Package]) -> Result<()> {
     let names = missing.join(" ");
     if shell::find_program("apt-get").is_none() {
         return Err(Exit::usage(format!(
-            "missing: what Debian 12 packages as {names}. Install it, at the paths Debian uses, and try again"
+            "missing: {names} (names of Debian 12 packages). Install them, at the paths that Debian uses, and try again"
         )));
     }
     eprintln!("installing Debian packages: {names}");
@@ -76,14 +79,14 @@ pub fn require(packages: &[Package]) -> Result<()> {
     }
 }
 
-/// The package whose name begins with `prefix` that `package` depends on.
+/// Returns the package that `package` depends on and whose name begins with `prefix`.
 pub fn dependency(package: &str, prefix: &str) -> Result<String> {
     let named = || -> Result<Option<String>> {
         let text = shell::output(Command::new("apt-cache").args(["depends", package]))?;
         let depends = text.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
         Ok(depends.map(str::to_owned).find(|name| name.starts_with(prefix)))
     };
-    // A machine that has never asked for packages knows none.
+    // Before the first update there are no package lists.
     if let Ok(Some(name)) = named() {
         return Ok(name);
     }
@@ -91,10 +94,10 @@ pub fn dependency(package: &str, prefix: &str) -> Result<String> {
     named()?.with_context(|| format!("{package} depends on no {prefix}*"))
 }
 
-/// Fetches packages' files into a directory. Nothing is installed.
+/// Downloads packages into a directory, without installing them.
 pub fn download(names: &[String], directory: &Path) -> Result<()> {
     let fetch = || {
-        // As the user who asks: apt's own user may not write there.
+        // As this user: apt's own user may not write there.
         let mut command = Command::new("apt-get");
         command
             .args(["download", "--quiet=2", "-o", "APT::Sandbox::User="])
@@ -105,12 +108,12 @@ pub fn download(names: &[String], directory: &Path) -> Result<()> {
     if fetch().is_ok() {
         return Ok(());
     }
-    // The list of packages is older than the packages.
+    // The package lists may be out of date.
     apt_get(&["update", "--quiet=2"])?;
     fetch()
 }
 
-/// Runs apt-get as root. Its progress goes to standard error's terminal only when it fails.
+/// Runs apt-get as root. Its output is printed only if it fails.
 fn apt_get(arguments: &[&str]) -> Result<()> {
     let root = shell::output(Command::new("id").arg("-u"))?.trim() == "0";
     let mut command = if root { Command::new("env") } else { Command::new("sudo") };

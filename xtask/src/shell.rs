@@ -16,7 +16,7 @@ pub struct Exit {
 }
 
 impl Exit {
-    /// Something the user asked for cannot be done as asked: exit code 2.
+    /// An input that the command cannot use: exit code 2.
     pub fn usage(message: impl Into<String>) -> anyhow::Error {
         Self { code: 2, message: message.into() }.into()
     }
@@ -30,7 +30,7 @@ impl fmt::Display for Exit {
 
 impl std::error::Error for Exit {}
 
-/// The exit code that `error` asks for.
+/// Returns the exit code for `error`.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
     error.downcast_ref::<Exit>().map_or(1, |exit| exit.code)
 }
@@ -55,7 +55,7 @@ pub fn no_more_than(what: &str, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command to its end; its failure is an error that shows the command.
+/// Runs a command. If it fails, the error names it with its arguments.
 pub fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot run {}", name(command)))?;
     if !status.success() {
@@ -74,18 +74,18 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// True if the command runs and succeeds; what it prints is dropped.
+/// Returns true if the command succeeds. Drops its output.
 pub fn succeeds(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
-/// The full path of a program that `PATH` finds.
+/// Searches `PATH` for a program.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
 }
 
-/// Writes a file unless it has that content already, so that nothing is rebuilt for it.
+/// Writes a file unless it already has this content, so that nothing is rebuilt because of it.
 pub fn write_if_changed(path: &Path, content: &[u8]) -> Result<()> {
     if fs::read(path).is_ok_and(|old| old == content) {
         return Ok(());

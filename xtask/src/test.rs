@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that a change has to pass, in the order in which it is cheapest to fail.
+//! `cargo xtask test`: all checks that a change has to pass, the quickest first.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ pub struct Options {
     only: Option<String>,
 }
 
-/// What a step counts: tests of a runner, or itself as one.
+/// Tests of a step; a step without a test runner counts as one.
 #[derive(Clone, Copy, Default)]
 struct Count {
     passed: usize,
@@ -103,7 +103,7 @@ fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
 
-/// A step that either passes as a whole or fails.
+/// The count of a step that passes or fails as a whole.
 const WHOLE: Result<Count> = Ok(Count { passed: 1, failed: 0 });
 
 /// All packages but the driver packages, which are empty on this machine, and the fuzz targets, which are a step of
@@ -231,7 +231,7 @@ fn number_before(line: &str, what: &str) -> usize {
     before.rsplit(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-/// Fuzz targets over their seeds and a bounded number of generated inputs, then shortly by libFuzzer.
+/// Runs fuzz targets over their seeds and over generated inputs, then for a short time with libFuzzer.
 fn fuzz_targets() -> Result<Count> {
     let package = ["--package", "roce-fuzz", "--no-default-features"];
     shell::run(
@@ -242,7 +242,7 @@ fn fuzz_targets() -> Result<Count> {
     Ok(count)
 }
 
-/// Where tests leave captures, and what belongs to them.
+/// The directory of captures and reports that tests leave.
 fn capture_directory() -> Result<PathBuf> {
     let directory = shell::root().join("target/test");
     fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;

@@ -125,8 +125,8 @@ pub fn make() -> Result<()> {
     Ok(())
 }
 
-/// The packages' files in `directory`, fetched if they are not there. Which version is Debian's choice at that
-/// time; they stay until somebody deletes them.
+/// Returns the packages' files in `directory`. Downloads them if they are missing, in Debian's current version; they
+/// stay until the directory is deleted.
 fn fetch(directory: &Path) -> Result<Vec<PathBuf>> {
     let list = directory.join("list");
     let wanted = format!("{KERNEL} {}\n", PACKAGES.join(" "));
