@@ -3,6 +3,7 @@
 
 #![deny(unsafe_code)]
 
+mod documents;
 mod fuzz;
 mod guest;
 mod image;

@@ -149,8 +149,9 @@ fn lints() -> Result<Count> {
     WHOLE
 }
 
-/// The API references of all packages but the drivers: no broken link, no malformed text.
+/// Paths that documents name, and the API references of all packages but the drivers, which must have no broken link.
 fn documentation() -> Result<Count> {
+    crate::documents::check()?;
     let mut cargo = cargo();
     cargo.args(["doc", "--quiet", "--no-deps"]).args(PORTABLE);
     shell::run(cargo.env("RUSTDOCFLAGS", "-D warnings"))?;
