@@ -1,12 +1,19 @@
-//! viordma.sys: the NDIS miniport of a virtio-net device and the Network Direct provider on it.
+//! viordma.sys: the NDIS miniport of a virtio-net device, and the Network Direct provider on it.
 //!
-//! This crate is the thin skin between NDIS and the crates that do the work: [`virtio_net`] drives the device,
-//! [`provider`] is the NDK provider over the RoCEv2 engine. In the order in which they come to life:
+//! This crate connects NDIS with the crates that do the work: [`virtio_net`] drives the device, [`ndk_provider`] is the NDK
+//! provider over the RoCEv2 engine.
 //!
-//! * [`miniport::register`] registers with NDIS, [`ndk::set_options`] as a provider;
-//! * [`miniport::initialize`] brings an adapter up; [`miniport::adapter`] is what it leaves;
-//! * [`miniport::messages`] are the DPCs; [`miniport::send`] and [`miniport::receive`] carry NDIS's own frames;
-//! * [`miniport::lifecycle`] pauses, restarts and halts.
+//! | module | responsible for |
+//! | --- | --- |
+//! | [`miniport::register`] | `DriverEntry`'s registration with NDIS: the table of all handlers |
+//! | [`miniport::initialize`], [`miniport::lifecycle`] | bring an adapter up; pause, restart, halt, shutdown |
+//! | [`miniport::dpc`] | the DPCs: received frames, free transmit slots, configuration changes |
+//! | [`miniport::send`], [`miniport::receive`] | the frames of the protocol stack |
+//! | [`miniport::oid`], [`ndk::oid`] | OID requests |
+//! | [`miniport::link`] | link state |
+//! | [`ndk::open`], [`ndk::provider`] | registration as an NDK provider; the provider of an adapter |
+//! | [`nic`] | queues, interrupts, DMA, registers |
+//! | [`config`], [`events`] | registry keywords; event log |
 #![cfg(windows)]
 #![no_std]
 #![deny(
@@ -23,9 +30,10 @@ extern crate wdk_panic;
 mod config;
 mod events;
 mod miniport;
+mod nbl;
 mod ndk;
-mod netio;
 mod nic;
+mod oid_answer;
 
 use core::mem::{align_of, offset_of, size_of};
 

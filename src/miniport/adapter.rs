@@ -6,12 +6,12 @@ use fallible::Arc;
 use ndk_abi::ndis::{NDIS_HANDLE, NDIS_STATUS_PAUSED, NdisMPauseComplete};
 use nt::SpinLock;
 
-use super::receive::ReceivePool;
-use super::send;
+use super::completion::abort_waiting;
+use super::receive_pool::ReceivePool;
 use super::state::{Event, State};
 use super::statistics::Statistics;
 use super::traffic::Traffic;
-use crate::ndk::Ndk;
+use crate::ndk::provider::Ndk;
 use crate::nic::interrupt::Interrupt;
 use crate::nic::port::Port;
 
@@ -134,7 +134,7 @@ impl Adapter {
             return;
         }
         // A sender may have left frames waiting since the pause began.
-        send::abort_waiting(self, NDIS_STATUS_PAUSED);
+        abort_waiting(self.handle, &self.port, NDIS_STATUS_PAUSED);
         if self.step(Event::Paused) {
             // SAFETY: `MiniportPause` answered pending, and this is the one completion.
             unsafe { NdisMPauseComplete(self.handle) };

@@ -25,14 +25,14 @@ use virtio_net::{Control, Layout, NetConfig, Nic, Options};
 
 use super::adapter::{Adapter, MAX_MULTICAST, Parts, StationAddresses};
 use super::lifecycle::take_down;
-use super::messages::link_speed;
+use super::link;
 use super::oid::{self, PACKET_FILTERS, STATISTICS};
-use super::receive::ReceivePool;
+use super::receive_pool::ReceivePool;
 use super::state::Event;
 use crate::config::{Configuration, ETHERNET_HEADER};
 use crate::events::{self, Failure, Request};
-use crate::ndk::{Ndk, Setup};
-use crate::netio::Interface;
+use crate::ndk::interface::Interface;
+use crate::ndk::provider::{Ndk, Setup};
 use crate::nic::dma::{DmaRegistration, SharedMemory};
 use crate::nic::interrupt::Interrupt;
 use crate::nic::port::{self, Port};
@@ -224,7 +224,7 @@ fn set_general_attributes(
     addresses: StationAddresses,
     max_frame: u32,
 ) -> Result<(), Failure> {
-    let speed = link_speed(device.speed.unwrap_or(0));
+    let speed = link::speed(device.speed.unwrap_or(0));
     let mut oids = oid::SUPPORTED;
     // SAFETY: integers and pointers only: all zeroes is a value, and means "not supported" wherever it is left.
     let mut general: NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES = unsafe { core::mem::zeroed() };

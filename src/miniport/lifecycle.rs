@@ -9,6 +9,7 @@ use ndk_abi::ndis::{
 };
 
 use super::adapter::Adapter;
+use super::completion::abort_waiting;
 use super::send;
 use super::state::Event;
 
@@ -24,13 +25,13 @@ pub unsafe extern "efiapi" fn pause(
         return NDIS_STATUS_FAILURE;
     }
     // At once, without waiting for received frames that the stack holds.
-    send::abort_waiting(adapter, NDIS_STATUS_PAUSED);
+    abort_waiting(adapter.handle(), adapter.port(), NDIS_STATUS_PAUSED);
     if !adapter.traffic.stop() {
         // Whoever leaves last completes the pause, perhaps before this returns.
         return NDIS_STATUS_PENDING;
     }
     // What senders left between the two.
-    send::abort_waiting(adapter, NDIS_STATUS_PAUSED);
+    abort_waiting(adapter.handle(), adapter.port(), NDIS_STATUS_PAUSED);
     adapter.step(Event::Paused);
     NDIS_STATUS_SUCCESS
 }

@@ -1,13 +1,17 @@
-//! The NDIS miniport: registration, the adapter's life cycle, OID requests, frames.
+//! The NDIS miniport: registration, the adapter's life cycle, OID requests, sends and receives.
 
 pub mod adapter;
+pub mod completion;
+pub mod dpc;
 pub mod initialize;
 pub mod lifecycle;
-pub mod messages;
+pub mod link;
 pub mod oid;
 pub mod receive;
+pub mod receive_pool;
 pub mod register;
 pub mod send;
 pub mod state;
 pub mod statistics;
 pub mod traffic;
+pub mod version;

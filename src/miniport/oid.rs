@@ -10,7 +10,9 @@ use ndk_abi::ndis::*;
 use ndk_abi::ndk::{OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS, OID_NDK_SET_STATE, OID_NDK_STATISTICS};
 
 use super::adapter::{Adapter, MAX_MULTICAST};
-use super::register::DRIVER_VERSION;
+use super::version::DRIVER_VERSION;
+use crate::ndk;
+use crate::oid_answer::Answer;
 
 /// What the driver serves.
 //= R-OPEN-3
@@ -160,10 +162,10 @@ fn query(adapter: &Adapter, oid: NDIS_OID, answer: &mut Answer) {
         }
         // Always success. NDIS halts an adapter without power management before the system sleeps.
         OID_PNP_QUERY_POWER => answer.bytes(&[]),
-        OID_NDK_STATISTICS => crate::ndk::oid::statistics(adapter.ndk(), answer),
-        OID_NDK_CONNECTIONS => crate::ndk::oid::connections(adapter.ndk(), answer),
-        OID_NDK_LOCAL_ENDPOINTS => crate::ndk::oid::local_endpoints(adapter.ndk(), answer),
-        OID_VIORDMA_COUNTERS => crate::ndk::oid::counters(adapter.ndk(), answer),
+        OID_NDK_STATISTICS => ndk::oid::statistics(adapter.ndk(), answer),
+        OID_NDK_CONNECTIONS => ndk::oid::connections(adapter.ndk(), answer),
+        OID_NDK_LOCAL_ENDPOINTS => ndk::oid::local_endpoints(adapter.ndk(), answer),
+        OID_VIORDMA_COUNTERS => ndk::oid::counters(adapter.ndk(), answer),
         _ => answer.refuse(NDIS_STATUS_NOT_SUPPORTED),
     }
 }
@@ -234,91 +236,6 @@ fn value<T: Copy>(request: &mut NDIS_OID_REQUEST_SET) -> Result<T, NDIS_STATUS> 
     request.BytesRead = needed;
     // SAFETY: the buffer is large enough; the types used are plain integers.
     Ok(unsafe { request.InformationBuffer.cast::<T>().read_unaligned() })
-}
-
-/// The answer to a query: written once, into the request's buffer, if it is large enough.
-pub struct Answer {
-    buffer: *mut u8,
-    room: usize,
-    /// Length of the whole answer, or why there is none.
-    outcome: Result<usize, NDIS_STATUS>,
-    /// What a shorter buffer must have at least.
-    needed: usize,
-}
-
-impl Answer {
-    fn new(request: &NDIS_OID_REQUEST_QUERY) -> Self {
-        Self {
-            buffer: request.InformationBuffer.cast(),
-            room: request.InformationBufferLength as usize,
-            outcome: Err(NDIS_STATUS_NOT_SUPPORTED),
-            needed: 0,
-        }
-    }
-
-    /// Answers with plain data.
-    pub fn value<T: Copy>(&mut self, value: &T) {
-        if self.fits(size_of::<T>()) {
-            self.put(0, value);
-        }
-    }
-
-    /// Answers with bytes.
-    pub fn bytes(&mut self, bytes: &[u8]) {
-        if self.fits(bytes.len()) {
-            // SAFETY: the buffer is large enough, and nobody else's.
-            unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.buffer, bytes.len()) };
-        }
-    }
-
-    /// Answers with a counter: in 64 bits where there is room, else in the low 32.
-    fn counter(&mut self, counter: u64) {
-        if self.room >= size_of::<u64>() { self.value(&counter) } else { self.value(&(counter as u32)) }
-    }
-
-    /// Whether an answer of `len` bytes can be written, with [`put`](Self::put); if not, the request says what is needed.
-    //= R-OIDNDK-18
-    pub fn fits(&mut self, len: usize) -> bool {
-        let fits = len <= self.room;
-        self.needed = len;
-        self.outcome = if fits { Ok(len) } else { Err(NDIS_STATUS_BUFFER_TOO_SHORT) };
-        fits
-    }
-
-    /// Writes plain data at `offset` of an answer that fits.
-    pub fn put<T: Copy>(&mut self, offset: usize, value: &T) {
-        let Ok(len) = self.outcome else { return };
-        if offset.checked_add(size_of::<T>()).is_some_and(|end| end <= len) {
-            // SAFETY: inside the answer, which fits the buffer.
-            let at = unsafe { self.buffer.add(offset) };
-            // SAFETY: as above, and the buffer is nobody else's.
-            unsafe { at.cast::<T>().write_unaligned(*value) };
-        }
-    }
-
-    /// Makes an answer that fits shorter.
-    pub fn shorten(&mut self, len: usize) {
-        self.outcome = self.outcome.map(|old| old.min(len));
-    }
-
-    /// Does not answer.
-    pub fn refuse(&mut self, status: NDIS_STATUS) {
-        self.outcome = Err(status);
-    }
-
-    fn finish(self, request: &mut NDIS_OID_REQUEST_QUERY) -> NDIS_STATUS {
-        match self.outcome {
-            Ok(len) => {
-                request.BytesWritten = len as u32;
-                NDIS_STATUS_SUCCESS
-            }
-            Err(status) => {
-                request.BytesWritten = 0;
-                request.BytesNeeded = self.needed as u32;
-                status
-            }
-        }
-    }
 }
 
 fn interrupt_moderation() -> NDIS_INTERRUPT_MODERATION_PARAMETERS {

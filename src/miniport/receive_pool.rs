@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 use core::ptr::null_mut;
 
+use fallible::vec;
 use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT,
     NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1, NDIS_STATUS_SUCCESS, NET_BUFFER_LIST,
@@ -62,7 +63,7 @@ impl ReceivePool {
             return Err(Failure::Ndis(Request::ReceivePool, ndk_abi::ndis::NDIS_STATUS_RESOURCES));
         }
         let mut this = Self { handle, pool, entries: Vec::new(), free: SpinLock::new(NblList::new()) };
-        this.entries.try_reserve_exact(POOL_SIZE).map_err(|_| Failure::NoResources)?;
+        vec::reserve_exact(&mut this.entries, POOL_SIZE).map_err(|_| Failure::NoResources)?;
         for _ in 0..POOL_SIZE {
             // What was made so far is freed with `this`.
             this.add(max_frame).ok_or(Failure::NoResources)?;
@@ -71,9 +72,7 @@ impl ReceivePool {
     }
 
     fn add(&mut self, max_frame: usize) -> Option<()> {
-        let mut buffer = Vec::new();
-        buffer.try_reserve_exact(max_frame).ok()?;
-        buffer.resize(max_frame, 0);
+        let mut buffer = vec::filled(max_frame, 0).ok()?;
         let len = u32::try_from(max_frame).ok()?;
         // SAFETY: the buffer is nonpaged and stays where it is as long as its entry.
         let mdl = unsafe { NdisAllocateMdl(self.handle, buffer.as_mut_ptr().cast(), len) };
@@ -88,10 +87,8 @@ impl ReceivePool {
             return None;
         }
         let index = self.entries.len();
-        if index < self.entries.capacity() {
-            // Always: room for all was reserved. Said so that the compiler leaves the allocating path out.
-            self.entries.push(Entry { nbl, mdl, buffer });
-        }
+        // Does not fail: memory for all entries was reserved.
+        let _ = vec::push_within_capacity(&mut self.entries, Entry { nbl, mdl, buffer });
         // SAFETY: fresh, so the driver's own.
         unsafe { (*nbl).MiniportReserved = [core::ptr::without_provenance_mut(index), null_mut()] };
         // SAFETY: as above.

@@ -11,8 +11,9 @@ use ndk_abi::ndis::{
 };
 use ndk_abi::nt::{DRIVER_OBJECT, UNICODE_STRING};
 
+use super::version::DRIVER_VERSION;
 use super::{initialize, lifecycle, oid, receive, send};
-use crate::ndk;
+use crate::ndk::open::set_options;
 
 /// NDIS 6.85: Windows Server 2022.
 const NDIS_VERSION: (u8, u8) = (6, 85);
@@ -38,7 +39,7 @@ pub unsafe fn register(driver: *mut DRIVER_OBJECT, path: *mut UNICODE_STRING) ->
         MajorDriverVersion: DRIVER_VERSION.0,
         MinorDriverVersion: DRIVER_VERSION.1,
         Flags: 0,
-        SetOptionsHandler: Some(ndk::set_options),
+        SetOptionsHandler: Some(set_options),
         InitializeHandlerEx: Some(initialize::initialize),
         HaltHandlerEx: Some(lifecycle::halt),
         UnloadHandler: Some(unload),
@@ -64,21 +65,6 @@ pub unsafe fn register(driver: *mut DRIVER_OBJECT, path: *mut UNICODE_STRING) ->
     };
     DRIVER_HANDLE.store(handle, Ordering::Release);
     status
-}
-
-/// The package's version, as NDIS and `OID_GEN_VENDOR_DRIVER_VERSION` want it.
-pub(super) const DRIVER_VERSION: (u8, u8) =
-    (digits(env!("CARGO_PKG_VERSION_MAJOR")), digits(env!("CARGO_PKG_VERSION_MINOR")));
-
-/// A decimal number below 256.
-const fn digits(text: &str) -> u8 {
-    let mut rest = text.as_bytes();
-    let mut number = 0_u8;
-    while let [digit, after @ ..] = rest {
-        number = number * 10 + (*digit - b'0');
-        rest = after;
-    }
-    number
 }
 
 /// `MiniportDriverUnload`: no adapter is left.

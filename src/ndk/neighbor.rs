@@ -8,7 +8,7 @@ use ndk_abi::netio::{
     SOCKADDR_INET,
 };
 use ndk_abi::nt::{NT_SUCCESS, STATUS_INSUFFICIENT_RESOURCES, STATUS_NO_MEMORY};
-use ndk_provider::host::ResolveError;
+use ndk_provider::environment::ResolveError;
 
 use super::interface::{Interface, address};
 

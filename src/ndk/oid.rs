@@ -11,8 +11,8 @@ use ndk_abi::ndk::{
     NDIS_SIZEOF_NDK_STATISTICS_INFO_REVISION_1,
 };
 
-use super::Ndk;
-use crate::miniport::oid::Answer;
+use super::provider::Ndk;
+use crate::oid_answer::Answer;
 
 /// `OID_NDK_STATISTICS`. IRQL <= `DISPATCH_LEVEL`.
 //= R-OIDNDK-17

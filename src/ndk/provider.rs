@@ -1,5 +1,6 @@
 //! The NDK provider of one adapter: its creation, its attributes, enabling and disabling it (`OID_NDK_SET_STATE`).
 
+use fallible::Arc;
 use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_MINIPORT_ADAPTER_ATTRIBUTES, NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES,
     NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT,
@@ -8,13 +9,13 @@ use ndk_abi::ndis::{
     NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS, NET_PNP_EVENT_CODE, NET_PNP_EVENT_NOTIFICATION,
     NET_PNP_EVENT_NOTIFICATION_REVISION_1, NdisMNetPnPEvent, NdisMSetMiniportAttributes,
 };
-use ndk_provider::host::Link;
+use ndk_provider::environment::Link;
 use ndk_provider::{Config, Pending, Provider};
 use nt::{Event, Owner, SpinLock, WorkItem};
-use roce::{Arc, Congestion, Reaction};
+use roce::{CongestionConfig, DcqcnConfig};
 
 use super::addresses::Addresses;
-use super::host::{AdapterHost, Handle};
+use super::environment::{AdapterEnvironment, Handle};
 use super::interface::Interface;
 use crate::config::{self, Configuration, CreateCompletion};
 use crate::events::{Failure, Request};
@@ -62,8 +63,8 @@ impl Ndk {
         let addresses = Arc::try_new(addresses).map_err(|_| Failure::NoResources)?;
         let configuration = setup.configuration;
         let frame_size = configuration.roce_frame_size(setup.max_frame);
-        let reaction = Reaction { line_rate: link::speed(port.speed()), ..Reaction::default() };
-        let host = AdapterHost {
+        let reaction = DcqcnConfig { line_rate: link::speed(port.speed()), ..DcqcnConfig::default() };
+        let host = AdapterEnvironment {
             port,
             addresses: Arc::clone(&addresses),
             interface: setup.interface,
@@ -80,7 +81,8 @@ impl Ndk {
             CreateCompletion::Inline => Pending::Inline,
             CreateCompletion::Pend => Pending::Pend,
         };
-        let congestion = Congestion { mode: configuration.congestion, reaction, ..Congestion::default() };
+        let congestion =
+            CongestionConfig { mode: configuration.congestion, reaction, ..CongestionConfig::default() };
         let provider = Provider::try_new(host, Config { pending, congestion, ..Config::default() });
         let provider = provider.map_err(|_| Failure::NoResources)?;
         let enabled = configuration.network_direct;

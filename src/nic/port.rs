@@ -17,7 +17,7 @@ use super::dma::{DmaRegistration, SharedMemory};
 use super::interrupt;
 use super::registers::{BarAccess, MappedBars};
 use super::resources::set_bus_master;
-use crate::miniport::send::Waiting;
+use crate::nbl::WaitingSends;
 
 /// Frames that one call of a sender may put into the queue: the rest waits for the transmit interrupt, so that
 /// nobody stays at `DISPATCH_LEVEL` for as long as a fast device makes room.
@@ -28,7 +28,7 @@ const PUMP_PASSES: usize = 8;
 /// The transmit queue with the NET_BUFFER_LISTs that found no slot.
 pub struct Transmitter {
     pub queue: TransmitQueue<SharedMemory, BarAccess>,
-    pub waiting: Waiting,
+    pub waiting: WaitingSends,
     /// The registered interrupt, for its DPC; null while there is none.
     interrupt: NDIS_HANDLE,
 }
@@ -76,7 +76,7 @@ impl Port {
             receive: SpinLock::new(receive),
             transmit: SpinLock::new(Transmitter {
                 queue: transmit,
-                waiting: Waiting::new(),
+                waiting: WaitingSends::new(),
                 interrupt: null_mut(),
             }),
             pump_again: AtomicBool::new(false),

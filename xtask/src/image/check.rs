@@ -17,7 +17,7 @@ use object::{
 };
 
 use super::{
-    Image,
+    artifact::Image,
     imports::Imports,
     symbols::{Function, Symbols, functions},
 };
@@ -28,10 +28,10 @@ use crate::shell;
 const FRAME_LIMIT: u32 = 1024;
 
 /// Functions that may have a larger frame: a part of the name, the most it may take, and why that is right.
-const LARGE_FRAMES: [(&str, u32, &str); 5] = [
+const LARGE_FRAMES: [(&str, u32, &str); 6] = [
     (
         "roce::engine::Engine<nt::lock::RawSpinLock>::try_new",
-        4864,
+        5376,
         "PASSIVE_LEVEL, once per start: makes the engine where it stays",
     ),
     (
@@ -41,8 +41,13 @@ const LARGE_FRAMES: [(&str, u32, &str); 5] = [
     ),
     (
         "roce::engine::Engine<nt::lock::RawSpinLock>::new_qp",
-        1408,
+        2560,
         "makes a queue pair before it moves to pool; a create call, first on its consumer's stack",
+    ),
+    (
+        "viordma::ndk::provider::Ndk::new",
+        1152,
+        "PASSIVE_LEVEL, once per start: moves the provider's environment and configuration",
     ),
     (
         "viordma::miniport::initialize::initialize",

@@ -2,6 +2,7 @@
 //!
 //! `xtask/cross/README.md` describes what replaces the kit, and why the build runs in a mirror of the workspace.
 
+mod artifact;
 mod check;
 mod imports;
 mod kit;
@@ -18,6 +19,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
+pub use self::artifact::Image;
 use self::{
     kit::Kit,
     mirror::Mirror,
@@ -39,12 +41,6 @@ pub struct Options {
     /// Build this driver package instead of viordma
     #[arg(long, value_name = "NAME")]
     package: Option<String>,
-}
-
-/// A driver image and its debug information.
-pub struct Image {
-    pub sys: PathBuf,
-    pub pdb: PathBuf,
 }
 
 pub fn run(options: &Options) -> Result<()> {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs::File, ops::Range, path::Path};
 
 use anyhow::{Context as _, Result};
-use pdb::{FallibleIterator as _, SymbolData};
+use pdb2::{FallibleIterator as _, SymbolData};
 
 /// Function names by relative virtual address.
 pub struct Symbols(BTreeMap<u32, String>);
@@ -11,7 +11,7 @@ pub struct Symbols(BTreeMap<u32, String>);
 impl Symbols {
     pub fn load(path: &Path) -> Result<Self> {
         let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let mut pdb = pdb::PDB::open(file).with_context(|| format!("{} is not a PDB", path.display()))?;
+        let mut pdb = pdb2::PDB::open(file).with_context(|| format!("{} is not a PDB", path.display()))?;
         let addresses = pdb.address_map()?;
         let mut names = BTreeMap::new();
         let globals = pdb.global_symbols()?;

@@ -1,33 +1,22 @@
-//! The system's IP configuration as far as RDMA needs it: local addresses of the adapter, the way to a peer.
+//! The IP addresses of an adapter, kept up to date by the system's notifications.
 
+use alloc::vec::Vec;
 use core::ffi::c_void;
-use core::mem::zeroed;
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::IpAddr;
 use core::ptr::null_mut;
 use core::slice;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use alloc::vec::Vec;
 use fallible::{AliasableBox, vec};
 use ndk_abi::netio::{
-    AF_INET, AF_INET6, AF_UNSPEC, CancelMibChangeNotify2, FreeMibTable, GetBestRoute2, GetIpNetEntry2,
-    GetUnicastIpAddressTable, IN_ADDR, IN_ADDR_S_un, IN6_ADDR, IN6_ADDR_u, MIB_IPFORWARD_ROW2,
-    MIB_IPNET_ROW2, MIB_NOTIFICATION_TYPE, MIB_UNICASTIPADDRESS_ROW, NET_LUID, NL_DAD_STATE,
-    NL_NEIGHBOR_STATE, NotifyUnicastIpAddressChange, ResolveIpNetEntry2, SOCKADDR_IN, SOCKADDR_IN6,
-    SOCKADDR_INET,
+    AF_UNSPEC, CancelMibChangeNotify2, FreeMibTable, GetUnicastIpAddressTable, MIB_NOTIFICATION_TYPE,
+    MIB_UNICASTIPADDRESS_ROW, NET_LUID, NL_DAD_STATE, NotifyUnicastIpAddressChange,
 };
-use ndk_abi::nt::{HANDLE, NT_SUCCESS, STATUS_INSUFFICIENT_RESOURCES, STATUS_NO_MEMORY};
+use ndk_abi::nt::{HANDLE, NT_SUCCESS};
 use ndk_provider::Provider;
-use ndk_provider::environment::ResolveError;
 use nt::SpinLock;
 
-/// The network interface that an adapter is to the system.
-#[derive(Clone, Copy)]
-pub struct Interface {
-    pub luid: NET_LUID,
-    /// Its index, which is the scope of link-local addresses on it.
-    pub index: u32,
-}
+use super::interface::address;
 
 /// The usable unicast addresses of an adapter, kept up to date by the system's notifications.
 ///
@@ -185,116 +174,4 @@ unsafe extern "efiapi" fn changed(
     // SAFETY: the context given to `NotifyUnicastIpAddressChange`, alive until the notification is cancelled.
     let shared = unsafe { &*context.cast::<Shared>() };
     shared.refresh();
-}
-
-/// The link address of the next hop from `local` to `remote` on `interface`. May wait for the network.
-/// With `same_subnet`, gateways are not gone through. `PASSIVE_LEVEL`.
-pub fn resolve(
-    interface: Interface,
-    local: IpAddr,
-    remote: IpAddr,
-    same_subnet: bool,
-) -> Result<[u8; 6], ResolveError> {
-    let (source, destination) = (interface.socket_address(local), interface.socket_address(remote));
-    let mut luid = interface.luid;
-    // SAFETY: integers and addresses only: all zeroes is a value.
-    let mut route: MIB_IPFORWARD_ROW2 = unsafe { zeroed() };
-    let mut best_source = source;
-    // SAFETY: all pointers are good for the call.
-    let status = unsafe {
-        GetBestRoute2(
-            &raw mut luid,
-            0,
-            &raw const source,
-            &raw const destination,
-            0,
-            &raw mut route,
-            &raw mut best_source,
-        )
-    };
-    if !NT_SUCCESS(status) {
-        return Err(no_memory(status).unwrap_or(ResolveError::NetworkUnreachable));
-    }
-    let gateway = address(&route.NextHop).filter(|hop| !hop.is_unspecified());
-    //= R-OPEN-38
-    if route.InterfaceLuid != interface.luid || (gateway.is_some() && same_subnet) {
-        return Err(ResolveError::NetworkUnreachable);
-    }
-    neighbor(interface, &source, gateway.unwrap_or(remote))
-}
-
-/// The link address of a neighbor, from the cache or by asking.
-fn neighbor(interface: Interface, source: &SOCKADDR_INET, neighbor: IpAddr) -> Result<[u8; 6], ResolveError> {
-    // SAFETY: integers and addresses only: all zeroes is a value.
-    let mut row: MIB_IPNET_ROW2 = unsafe { zeroed() };
-    row.Address = interface.socket_address(neighbor);
-    row.InterfaceLuid = interface.luid;
-    // SAFETY: the row names address and interface, and lives through the call.
-    let cached = unsafe { GetIpNetEntry2(&raw mut row) };
-    let fresh = [NL_NEIGHBOR_STATE::NlnsReachable, NL_NEIGHBOR_STATE::NlnsPermanent];
-    if !NT_SUCCESS(cached) || !fresh.contains(&row.State) {
-        // SAFETY: integers and addresses only: all zeroes is a value.
-        row = unsafe { zeroed() };
-        row.Address = interface.socket_address(neighbor);
-        row.InterfaceLuid = interface.luid;
-        // SAFETY: the row names address and interface; both live through the call.
-        let status = unsafe { ResolveIpNetEntry2(&raw mut row, source) };
-        if !NT_SUCCESS(status) {
-            return Err(no_memory(status).unwrap_or(ResolveError::HostUnreachable));
-        }
-    }
-    let mac = row.PhysicalAddress.first_chunk().filter(|_| row.PhysicalAddressLength == 6);
-    mac.copied().ok_or(ResolveError::HostUnreachable)
-}
-
-fn no_memory(status: i32) -> Option<ResolveError> {
-    [STATUS_INSUFFICIENT_RESOURCES, STATUS_NO_MEMORY].contains(&status).then_some(ResolveError::NoResources)
-}
-
-/// The address in a socket address, `None` for other families.
-fn address(from: &SOCKADDR_INET) -> Option<IpAddr> {
-    // SAFETY: every member of the union begins with the family.
-    match unsafe { from.si_family } {
-        AF_INET => {
-            // SAFETY: the family says which member it is.
-            let v4 = unsafe { from.Ipv4 };
-            Some(IpAddr::V4(Ipv4Addr::from(v4.sin_addr.S_un.S_addr.to_ne_bytes())))
-        }
-        AF_INET6 => {
-            // SAFETY: the family says which member it is.
-            let v6 = unsafe { from.Ipv6 };
-            // SAFETY: every view of an IPv6 address is plain bytes.
-            let bytes = unsafe { v6.sin6_addr.u.Byte };
-            Some(IpAddr::V6(Ipv6Addr::from(bytes)))
-        }
-        _ => None,
-    }
-}
-
-impl Interface {
-    /// A socket address without port; the scope of a link-local one is the interface.
-    fn socket_address(self, address: IpAddr) -> SOCKADDR_INET {
-        // SAFETY: integers only: all zeroes is a value (family unspecified).
-        let mut to: SOCKADDR_INET = unsafe { zeroed() };
-        match address {
-            IpAddr::V4(v4) => {
-                to.Ipv4 = SOCKADDR_IN {
-                    sin_family: AF_INET,
-                    sin_port: 0,
-                    sin_addr: IN_ADDR { S_un: IN_ADDR_S_un { S_addr: u32::from_ne_bytes(v4.octets()) } },
-                    sin_zero: [0; 8],
-                };
-            }
-            IpAddr::V6(v6) => {
-                to.Ipv6 = SOCKADDR_IN6 {
-                    sin6_family: AF_INET6,
-                    sin6_port: 0,
-                    sin6_flowinfo: 0,
-                    sin6_addr: IN6_ADDR { u: IN6_ADDR_u { Byte: v6.octets() } },
-                    sin6_scope_id: if v6.is_unicast_link_local() { self.index } else { 0 },
-                };
-            }
-        }
-        to
-    }
 }

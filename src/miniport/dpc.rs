@@ -1,19 +1,17 @@
-//! The DPCs of the device's messages: received frames, free transmit slots, configuration changes. `DISPATCH_LEVEL`.
+//! The DPCs of the device's interrupt messages: received frames, free transmit slots, configuration changes.
+//! `DISPATCH_LEVEL`.
 
 use core::sync::atomic::Ordering;
 
 use ndk_abi::ndis::{
-    NDIS_LINK_STATE, NDIS_LINK_STATE_REVISION_1, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT,
-    NDIS_OBJECT_TYPE_STATUS_INDICATION, NDIS_PACKET_TYPE_ALL_MULTICAST, NDIS_PACKET_TYPE_BROADCAST,
-    NDIS_PACKET_TYPE_DIRECTED, NDIS_PACKET_TYPE_MULTICAST, NDIS_PACKET_TYPE_PROMISCUOUS,
-    NDIS_SIZEOF_LINK_STATE_REVISION_1, NDIS_SIZEOF_STATUS_INDICATION_REVISION_1, NDIS_STATUS_INDICATION,
-    NDIS_STATUS_INDICATION_REVISION_1, NDIS_STATUS_LINK_STATE, NET_IF_MEDIA_CONNECT_STATE,
-    NET_IF_MEDIA_DUPLEX_STATE, NdisMIndicateStatusEx,
+    NDIS_PACKET_TYPE_ALL_MULTICAST, NDIS_PACKET_TYPE_BROADCAST, NDIS_PACKET_TYPE_DIRECTED,
+    NDIS_PACKET_TYPE_MULTICAST, NDIS_PACKET_TYPE_PROMISCUOUS,
 };
 use roce::Verdict;
 use virtio_net::Error;
 
 use super::adapter::Adapter;
+use super::link;
 use super::receive::Indication;
 use super::send;
 use super::statistics::Cast;
@@ -94,7 +92,7 @@ impl Adapter {
     /// The device's configuration changed: the link, or the device is broken.
     fn configuration_message(&self) {
         match self.port().configuration_changed() {
-            Ok(true) => self.indicate_link(),
+            Ok(true) => link::indicate(self.handle(), self.port()),
             Ok(false) => {}
             Err(error) => self.device_failed(error),
         }
@@ -130,53 +128,4 @@ impl Adapter {
         let (addresses, count) = &*multicast;
         addresses.iter().take(*count).any(|address| *address == group)
     }
-
-    /// The link as NDIS wants to know it.
-    pub(super) fn link_state(&self) -> NDIS_LINK_STATE {
-        let up = self.port().link_up();
-        let speed = if up { link_speed(self.port().speed()) } else { 0 };
-        NDIS_LINK_STATE {
-            Header: NDIS_OBJECT_HEADER {
-                Type: NDIS_OBJECT_TYPE_DEFAULT,
-                Revision: NDIS_LINK_STATE_REVISION_1,
-                Size: NDIS_SIZEOF_LINK_STATE_REVISION_1,
-            },
-            MediaConnectState: if up {
-                NET_IF_MEDIA_CONNECT_STATE::MediaConnectStateConnected
-            } else {
-                NET_IF_MEDIA_CONNECT_STATE::MediaConnectStateDisconnected
-            },
-            MediaDuplexState: NET_IF_MEDIA_DUPLEX_STATE::MediaDuplexStateFull,
-            XmitLinkSpeed: speed,
-            RcvLinkSpeed: speed,
-            PauseFunctions: ndk_abi::ndis::NDIS_SUPPORTED_PAUSE_FUNCTIONS::NdisPauseFunctionsUnsupported,
-            AutoNegotiationFlags: 0,
-        }
-    }
-
-    /// Tells NDIS that the link went up or down.
-    fn indicate_link(&self) {
-        let mut state = self.link_state();
-        // SAFETY: integers, handles and pointers only: all zeroes is a value.
-        let mut indication: NDIS_STATUS_INDICATION = unsafe { core::mem::zeroed() };
-        indication.Header = NDIS_OBJECT_HEADER {
-            Type: NDIS_OBJECT_TYPE_STATUS_INDICATION,
-            Revision: NDIS_STATUS_INDICATION_REVISION_1,
-            Size: NDIS_SIZEOF_STATUS_INDICATION_REVISION_1,
-        };
-        indication.SourceHandle = self.handle();
-        indication.StatusCode = NDIS_STATUS_LINK_STATE;
-        indication.StatusBuffer = (&raw mut state).cast();
-        indication.StatusBufferSize = size_of::<NDIS_LINK_STATE>() as u32;
-        // SAFETY: the indication and its buffer are complete and good for the call; no lock is held.
-        unsafe { NdisMIndicateStatusEx(self.handle(), &raw mut indication) };
-    }
-}
-
-/// Bit/s of a device that says `mbits`; a virtual link that does not say counts as 10 Gbit/s, because consumers
-/// compare speeds.
-pub(crate) const fn link_speed(mbits: u32) -> u64 {
-    const DEFAULT_MBITS: u64 = 10_000;
-    let mbits = if mbits == 0 { DEFAULT_MBITS } else { mbits as u64 };
-    mbits * 1_000_000
 }

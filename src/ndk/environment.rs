@@ -2,10 +2,10 @@
 
 use core::net::IpAddr;
 
+use fallible::Arc;
 use ndk_abi::ndis::NDIS_HANDLE;
-use ndk_provider::host::{Host, Link, Path, ResolveError};
+use ndk_provider::environment::{Environment, Link, Path, ResolveError};
 use nt::Owner;
-use roce::Arc;
 
 use super::addresses::Addresses;
 use super::interface::Interface;
@@ -32,7 +32,7 @@ impl Handle {
 }
 
 /// The adapter as the provider sees it.
-pub struct AdapterHost {
+pub struct AdapterEnvironment {
     pub port: Arc<Port>,
     pub addresses: Arc<Addresses>,
     pub interface: Interface,
@@ -42,7 +42,7 @@ pub struct AdapterHost {
     pub handle: Handle,
 }
 
-impl Environment for AdapterHost {
+impl Environment for AdapterEnvironment {
     fn transmit(&self, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
         self.port.pump(pump);
     }

@@ -1,0 +1,9 @@
+//! The files that a build of a driver produces.
+
+use std::path::PathBuf;
+
+/// A driver image and its debug information.
+pub struct Image {
+    pub sys: PathBuf,
+    pub pdb: PathBuf,
+}
