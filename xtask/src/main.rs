@@ -8,7 +8,7 @@ mod fuzz;
 mod guest;
 mod image;
 mod lab;
-mod licences;
+mod licenses;
 mod packages;
 mod provide;
 mod rules;

@@ -38,7 +38,7 @@ const STEPS: [Step; 15] = [
     Step { name: "rules", run: rules },
     Step { name: "lints", run: lints },
     Step { name: "documentation", run: documentation },
-    Step { name: "dependencies", run: dependencies },
+    Step { name: "licenses and dependencies", run: licenses },
     Step { name: "Windows target", run: windows_target },
     Step { name: "image", run: build_image },
     Step { name: "unit and integration tests", run: cargo_test },
@@ -158,13 +158,15 @@ fn documentation() -> Result<Count> {
     WHOLE
 }
 
-/// Licences and sources of all dependencies: by cargo-deny where it is installed, by the manifests otherwise.
-fn dependencies() -> Result<Count> {
+/// License headers; licenses and sources of all dependencies, by cargo-deny if it is installed, by the manifests
+/// otherwise.
+fn licenses() -> Result<Count> {
+    crate::licenses::headers()?;
     if shell::succeeds(cargo().args(["deny", "--version"])) {
         shell::run(cargo().args(["deny", "--offline", "check", "bans", "licenses", "sources"]))?;
         advisories()?;
     } else {
-        crate::licences::check()?;
+        crate::licenses::check()?;
     }
     WHOLE
 }
