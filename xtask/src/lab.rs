@@ -33,12 +33,11 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
 pub fn command(name: &str, arguments: &[impl AsRef<OsStr>]) -> Result<Command> {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     let xtask = std::env::current_exe().context("cannot find this program")?;
-    let program = match PROGRAM.get() {
-        Some(program) => program,
-        None => {
-            let program = build(&xtask)?;
-            PROGRAM.get_or_init(|| program)
-        }
+    let program = if let Some(program) = PROGRAM.get() {
+        program
+    } else {
+        let program = build(&xtask)?;
+        PROGRAM.get_or_init(|| program)
     };
     let mut command = Command::new(program);
     command.arg(name).args(arguments).env(XTASK, xtask);

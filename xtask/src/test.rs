@@ -307,7 +307,7 @@ fn captures_are_sound() -> Result<Count> {
     let quick = demo("quick", &["--quick", "--seed", "1"])?;
     let mut count = Count::default();
     for capture in captures_of_this_run()? {
-        let report = shell::output(&mut lab::command("decode", &["--quiet", "--tshark"])?.arg(&capture))?;
+        let report = shell::output(lab::command("decode", &["--quiet", "--tshark"])?.arg(&capture))?;
         println!("  {}\n{report}", capture.display());
         if capture == quick {
             let missing: Vec<&str> = EXPECTED.into_iter().filter(|name| !report.contains(name)).collect();

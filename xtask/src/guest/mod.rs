@@ -165,7 +165,9 @@ fn key(packages: &[PathBuf]) -> String {
         hash.update(content.len().to_le_bytes());
         hash.update(content);
     }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    let digits =
+        |byte: &u8| [byte >> 4, byte & 15].map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)]));
+    hash.finalize().iter().flat_map(digits).collect()
 }
 
 /// Unpacks a package below `root`; of the kernel's, only where something is taken from.

@@ -63,12 +63,12 @@ impl Mirror {
             for source in TEST_DRIVER_SOURCES {
                 link(&package.join(source), &mirrored.join(source))?;
             }
-            write(&mirrored, driver_package(manifest)?)?;
+            write(&mirrored, &driver_package(manifest)?)?;
             members.push(Value::String(name.display().to_string()));
         }
         let manifest = fs::read_to_string(workspace.join("Cargo.toml"))?;
         let manifest = manifest.parse::<Table>().context("Cargo.toml is not TOML")?;
-        write(root, patched_workspace(driver_package(manifest)?, members, workspace)?)?;
+        write(root, &patched_workspace(driver_package(manifest)?, members, workspace)?)?;
         // Cargo removes from the copy what the image does not need, and swaps the patched package.
         let lock = root.join("Cargo.lock");
         let original = fs::read(workspace.join("Cargo.lock"))?;
@@ -130,15 +130,15 @@ fn patched_workspace(mut manifest: Table, members: Vec<Value>, workspace: &Path)
     table.insert("members".into(), members.into());
     table.remove("default-members");
     let path = workspace.join("xtask/cross/wdk-build").display().to_string();
-    let patch = Table::from_iter([("path".to_owned(), Value::String(path))]);
-    let patches = Table::from_iter([(PATCHED.to_owned(), Value::Table(patch))]);
-    let registries = Table::from_iter([("crates-io".to_owned(), Value::Table(patches))]);
+    let replacement = Table::from_iter([("path".to_owned(), Value::String(path))]);
+    let replaced = Table::from_iter([(PATCHED.to_owned(), Value::Table(replacement))]);
+    let registries = Table::from_iter([("crates-io".to_owned(), Value::Table(replaced))]);
     manifest.insert("patch".into(), registries.into());
     Ok(manifest)
 }
 
-fn write(directory: &Path, manifest: Table) -> Result<()> {
-    shell::write_if_changed(&directory.join("Cargo.toml"), toml::to_string(&manifest)?.as_bytes())
+fn write(directory: &Path, manifest: &Table) -> Result<()> {
+    shell::write_if_changed(&directory.join("Cargo.toml"), toml::to_string(manifest)?.as_bytes())
 }
 
 /// Whether the package builds a driver: its library is a `cdylib`.
