@@ -7,7 +7,7 @@ use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMma
 
 use crate::registers::Misuse;
 
-/// Physical memory as a device sees it. A physical address is an offset into the host's memory file.
+/// Physical memory as the device sees it. A physical address is an offset into the host's memory file.
 pub struct DmaSpace {
     memory: GuestMemoryMmap,
     /// Mapped ranges that do not overlap: start, and end (exclusive).
@@ -15,7 +15,7 @@ pub struct DmaSpace {
 }
 
 impl DmaSpace {
-    /// The memory in `file`, of which nothing is mapped for the device yet.
+    /// Maps the memory in `file`. No range is mapped for the device yet.
     ///
     /// # Errors
     /// When the file cannot be mapped.
@@ -27,17 +27,17 @@ impl DmaSpace {
         Ok(Self { memory, ranges: RwLock::default() })
     }
 
-    /// Lets the device reach `len` bytes at `address`.
+    /// Maps `len` bytes at `address` for the device.
     pub fn map(&self, address: u64, len: u64) {
         self.ranges.write().insert(address, address.saturating_add(len));
     }
 
-    /// Takes a range of [`DmaSpace::map`] from the device again.
+    /// Unmaps the range that [`DmaSpace::map`] mapped at `address`.
     pub fn unmap(&self, address: u64) {
         self.ranges.write().remove(&address);
     }
 
-    /// Whether all of `address..address + len` is mapped, by one range.
+    /// Returns whether one mapped range contains all of `address..address + len`.
     #[must_use]
     pub fn is_mapped(&self, address: u64, len: u64) -> bool {
         let Some(end) = address.checked_add(len) else { return false };
@@ -46,7 +46,7 @@ impl DmaSpace {
     }
 
     /// # Errors
-    /// [`Misuse`] when not all of the range is mapped; `what` says whose it is.
+    /// [`Misuse`] when not all of the range is mapped; `what` names the range.
     pub(crate) fn check(&self, address: u64, len: u64, what: &str) -> Result<(), Misuse> {
         if self.is_mapped(address, len) {
             return Ok(());
@@ -78,14 +78,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_mapped_can_be_reached() {
+    fn device_reaches_mapped_ranges_only() {
         let memory = DmaSpace { memory: GuestMemoryMmap::new(), ranges: RwLock::default() };
         memory.map(0x1000, 0x100);
         memory.map(0x1100, 0x100);
         assert!(memory.is_mapped(0x1000, 0x100));
         assert!(memory.is_mapped(0x10ff, 1));
         assert!(!memory.is_mapped(0x0fff, 1));
-        assert!(!memory.is_mapped(0x1080, 0x100), "two mappings are not one");
+        assert!(!memory.is_mapped(0x1080, 0x100), "a range across two mappings");
         assert!(!memory.is_mapped(u64::MAX, 2));
         memory.unmap(0x1100);
         assert!(!memory.is_mapped(0x1100, 1));

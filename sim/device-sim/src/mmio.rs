@@ -1,15 +1,18 @@
-//! Register accesses of the image: trapped, decoded, forwarded to the device.
+//! Device register accesses of the image: trapped, decoded, forwarded to the device.
 //!
 //! A window of device registers is a range of addresses without access. An image reads and writes it
 //! with plain instructions; each one faults, the fault handler hands fault address and registers to
-//! [`Windows::access`], which decodes the instruction, asks the device and moves on behind it. Only the
-//! forms that a compiler makes of a volatile access are understood (`mov`, `movzx`, `movsx`, `movsxd`); an access
-//! by anything else (a `memcpy`, an atomic) is reported, because no device register takes it.
+//! [`Windows::access`], which decodes the instruction, performs the access on the device and advances the
+//! instruction pointer. It supports the instructions that a compiler emits for a volatile access (`mov`,
+//! `movzx`, `movsx`, `movsxd`); any other access (a `memcpy`, an atomic) is reported, because device registers
+//! do not support it.
 //!
-//! Decoding is done once per instruction; after that a trap costs little more than the signal.
+//! Decoded instructions are cached; after the first access a trap costs little more than the signal.
 
 use std::{
     collections::{BTreeMap, HashMap},
+    error::Error,
+    fmt,
     sync::Arc,
 };
 
@@ -29,7 +32,7 @@ pub trait CpuState {
     fn set_instruction_pointer(&mut self, value: u64);
 }
 
-/// The windows of one host.
+/// The register windows of one host.
 #[derive(Default)]
 pub struct Windows {
     windows: RwLock<BTreeMap<usize, Window>>,
@@ -43,7 +46,7 @@ struct Window {
     offset: u64,
 }
 
-/// An instruction is known by its address and its bytes: images come and go.
+/// Address and bytes of an instruction: another image may be loaded at the same address.
 type Key = (u64, [u8; MAX_INSTRUCTION]);
 
 /// What an instruction does with the register it accesses.
@@ -73,40 +76,52 @@ struct Operand {
 /// Why an access failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Failure {
-    /// There is no window: an ordinary fault.
+    /// No window covers the address: an ordinary fault.
     NotMapped,
-    /// Bytes of the window accessed by an instruction that no device register takes, or across its end.
+    /// The instruction is not supported for device registers, or the access crosses the end of the window.
     Instruction(String),
-    /// The device has something to say against it.
+    /// The device reports a misuse.
     Misuse(Misuse),
 }
 
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotMapped => f.write_str("no register window covers the address"),
+            Self::Instruction(text) => f.write_str(text),
+            Self::Misuse(misuse) => misuse.fmt(f),
+        }
+    }
+}
+
+impl Error for Failure {}
+
 impl Windows {
-    /// Makes `len` bytes at `address` a window on `offset` of `bar`.
+    /// Maps `len` bytes at `address` to `offset` of `bar`.
     pub fn map(&self, address: usize, len: usize, device: Arc<dyn Registers>, bar: u8, offset: u64) {
         self.windows.write().insert(address, Window { len, device, bar, offset });
     }
 
-    /// Removes the window at `address`; its length in bytes, or `None` when there is none.
+    /// Removes the window at `address`; returns its length in bytes, or `None` when there is none.
     pub fn unmap(&self, address: usize) -> Option<usize> {
         self.windows.write().remove(&address).map(|window| window.len)
     }
 
-    /// Number of windows.
+    /// Returns the number of windows.
     #[must_use]
     pub fn count(&self) -> usize {
         self.windows.read().len()
     }
 
-    /// Executes the instruction that faulted at `address`. `cpu` is behind it afterwards, also when the
-    /// device objects.
+    /// Executes the instruction that faulted at `address` and advances the instruction pointer of `cpu`, also when
+    /// the device reports a misuse.
     ///
     /// # Errors
-    /// Why it could not be executed.
+    /// [`Failure`] when it was not executed, or the device reports a misuse.
     ///
     /// # Safety
-    /// The instruction pointer of `cpu` is where the fault happened: 15 bytes there (the longest instruction) are
-    /// readable.
+    /// The instruction pointer of `cpu` is that of the faulting instruction, and 15 bytes there (the longest
+    /// instruction) are readable.
     pub unsafe fn access(&self, address: usize, cpu: &mut impl CpuState) -> Result<(), Failure> {
         let Some((device, bar, offset, room)) = self.find(address) else { return Err(Failure::NotMapped) };
         // SAFETY: the caller's promise.
@@ -128,7 +143,7 @@ impl Windows {
         .map_err(Failure::Misuse)
     }
 
-    /// Device, BAR, offset and the bytes left in the window.
+    /// Returns device, BAR, offset, and the bytes from there to the end of the window.
     fn find(&self, address: usize) -> Option<(Arc<dyn Registers>, u8, u64, usize)> {
         let windows = self.windows.read();
         let (&start, window) = windows.range(..=address).next_back()?;
@@ -222,7 +237,7 @@ mod tests {
 
     const BASE: usize = 0x7000_0000;
 
-    /// Answers reads with a pattern and notes writes.
+    /// Returns a pattern to reads and records writes.
     #[derive(Default)]
     struct Device {
         written: Mutex<Vec<(u64, Width, u64)>>,
@@ -284,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_change_as_much_of_the_register_as_the_processor_does() {
+    fn loads_change_the_same_register_bytes_as_the_processor() {
         let cases: [(&[u8], usize, u64); 6] = [
             (&[0x8b, 0x01], 0, 0xccdd_eeff),                       // mov eax, [rcx]
             (&[0x4c, 0x8b, 0x01], 8, 0x8899_aabb_ccdd_eeff),       // mov r8, [rcx]
@@ -311,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instruction_that_no_register_takes_is_refused() {
+    fn unsupported_instruction_is_refused() {
         let (result, ..) = run(&[0xf0, 0xff, 0x01]); // lock inc dword [rcx]
         assert!(matches!(result, Err(Failure::Instruction(_))));
         let (result, ..) = run(&[0x0f, 0x28, 0x01]); // movaps xmm0, [rcx]
@@ -319,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn outside_of_windows_it_is_an_ordinary_fault() {
+    fn access_outside_of_windows_is_an_ordinary_fault() {
         let windows = Windows::default();
         // SAFETY: no instruction is read where there is no window.
         let result = unsafe { windows.access(BASE, &mut Cpu::default()) };

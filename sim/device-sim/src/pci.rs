@@ -53,24 +53,24 @@ pub const NOTIFY: u64 = 0x3000;
 const PAGE: u32 = 0x1000;
 pub const NOTIFY_MULTIPLIER: u32 = 4;
 
-/// Where firmware put the BARs.
+/// Addresses that firmware assigned to the BARs.
 pub const MSIX_BAR_AT: u32 = 0xfebd_1000;
 pub const VIRTIO_BAR_AT: u64 = 0x8_0000_0000;
 
-/// A capability list that a device gets wrong on purpose.
+/// Errors in the capability list, injected on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BrokenCapabilities {
-    /// The list ends in itself.
+    /// The last capability points back to the first.
     Loop,
-    /// The common configuration lies in BAR 6.
+    /// The common configuration is in BAR 6, which does not exist.
     NoSuchBar,
-    /// The common configuration reaches beyond its BAR.
+    /// The common configuration extends beyond its BAR.
     BeyondBar,
     /// The common configuration's capability is shorter than its fields.
     Truncated,
-    /// There is no common configuration.
+    /// The common configuration has no capability.
     NoCommon,
-    /// The status register denies that there is a list.
+    /// The status register says that there is no capability list.
     NoList,
 }
 
@@ -83,7 +83,7 @@ pub struct ConfigSpace {
 }
 
 impl ConfigSpace {
-    /// A virtio-net function with `vectors` MSI-X messages, its BARs assigned and enabled.
+    /// Returns a virtio-net function with `vectors` MSI-X messages, its BARs assigned and enabled.
     #[must_use]
     pub fn virtio_net(vectors: u16, broken: Option<BrokenCapabilities>) -> Self {
         let mut space = Self { bytes: [0; CONFIG_LEN], writable: [0; CONFIG_LEN], msix: Msix::new(vectors) };
@@ -165,7 +165,7 @@ impl ConfigSpace {
         self.writable[at..at + mask.len()].copy_from_slice(mask);
     }
 
-    /// Fills `into` from `offset` on; returns how many bytes exist there.
+    /// Reads configuration space from `offset` into `into`; returns the number of bytes read.
     pub fn read(&self, offset: usize, into: &mut [u8]) -> usize {
         let Some(from) = self.bytes.get(offset..) else { return 0 };
         let len = from.len().min(into.len());
@@ -173,7 +173,7 @@ impl ConfigSpace {
         len
     }
 
-    /// Writes what is writable from `offset` on; returns how many bytes exist there.
+    /// Writes `from` at `offset`, except for read-only bits; returns the number of bytes written.
     pub fn write(&mut self, offset: usize, from: &[u8]) -> usize {
         let len = CONFIG_LEN.saturating_sub(offset).min(from.len());
         for (at, &byte) in (offset..).zip(&from[..len]) {
@@ -203,7 +203,7 @@ impl ConfigSpace {
     }
 }
 
-/// A message-signalled interrupt: a store of `data` at `address`.
+/// A message-signaled interrupt: a store of `data` at `address`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Message {
     pub address: u64,
@@ -231,7 +231,7 @@ impl Msix {
         Self { entries: vec![entry; usize::from(vectors)], enabled: false, masked: false }
     }
 
-    /// Number of vectors.
+    /// Returns the number of vectors.
     #[must_use]
     pub fn vectors(&self) -> u16 {
         self.entries.len() as u16
@@ -249,7 +249,7 @@ impl Msix {
         }
     }
 
-    /// Masks or unmasks an entry; returns the message that was pending.
+    /// Masks or unmasks an entry; returns the pending message, if unmasking releases one.
     pub fn mask(&mut self, vector: u16, masked: bool) -> Option<Message> {
         let function_masked = self.masked;
         let entry = self.entries.get_mut(usize::from(vector))?;
@@ -259,8 +259,8 @@ impl Msix {
         fires.then_some(entry.message)
     }
 
-    /// The device signals `vector`: the message to send now; none when masked (it becomes pending),
-    /// switched off or not there.
+    /// Signals `vector`; returns the message to send. `None` when the vector is masked (it becomes pending) or does not
+    /// exist, or MSI-X is off.
     pub fn signal(&mut self, vector: u16) -> Option<Message> {
         let (enabled, masked) = (self.enabled, self.masked);
         let entry = self.entries.get_mut(usize::from(vector)).filter(|_| enabled)?;
@@ -271,7 +271,7 @@ impl Msix {
         Some(entry.message)
     }
 
-    /// A read of [`MSIX_BAR`].
+    /// Reads from [`MSIX_BAR`].
     pub(super) fn read(&self, offset: u64, width: Width) -> Result<u64, Misuse> {
         if width != Width::Dword || !offset.is_multiple_of(4) {
             return Err(Misuse::register("the MSI-X table is accessed in aligned dwords"));
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_capability_list_is_the_one_measured_on_qemu() {
+    fn capability_list_equals_qemu() {
         let space = ConfigSpace::virtio_net(4, None);
         assert_eq!(capabilities(&space), [0x98, 0x84, 0x70, 0x60, 0x50, 0x40]);
         assert_eq!(space.bytes[0x9a..0x9c], [3, 0], "table size minus one");
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn only_writable_bits_change() {
+    fn read_only_configuration_bits_do_not_change() {
         let mut space = ConfigSpace::virtio_net(4, None);
         space.write(0, &[0; CONFIG_LEN]);
         assert_eq!(space.u16(reg::VENDOR), VENDOR_VIRTIO);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_masked_vector_is_pending_and_fires_once_when_unmasked() {
+    fn masked_vector_becomes_pending_and_fires_once_when_unmasked() {
         let mut space = ConfigSpace::virtio_net(2, None);
         let message = Message { address: 0xfee0_0000, data: 0x41 };
         assert_eq!(space.msix.signal(0), None, "MSI-X is off");

@@ -1,20 +1,22 @@
 //! Register accesses, and misuse of a device by its driver.
 
-/// Something that a driver must not do to its device.
+use std::{error::Error, fmt};
+
+/// A violation of the device's rules by its driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Misuse {
     pub kind: MisuseKind,
     pub text: String,
 }
 
-/// What a [`Misuse`] is about.
+/// Kind of a [`Misuse`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MisuseKind {
     /// A register accessed at the wrong time, with the wrong width or value.
     Register,
     /// A ring or a descriptor that breaks the rules.
     Ring,
-    /// Memory named to the device that was not mapped for it.
+    /// DMA to memory that was not mapped for the device.
     Dma,
 }
 
@@ -32,7 +34,15 @@ impl Misuse {
     }
 }
 
-/// A width of a register access.
+impl fmt::Display for Misuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Error for Misuse {}
+
+/// Width of a register access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Width {
     Byte,
@@ -52,7 +62,7 @@ impl Width {
         }
     }
 
-    /// The width of so many bytes.
+    /// Returns the width of `bytes` bytes.
     #[must_use]
     pub const fn of(bytes: usize) -> Option<Self> {
         Some(match bytes {
@@ -64,7 +74,7 @@ impl Width {
         })
     }
 
-    /// What a read of this width returns when nobody answers.
+    /// Returns the value that a read of this width has when no device responds.
     #[must_use]
     pub const fn all_ones(self) -> u64 {
         u64::MAX >> (64 - 8 * self.bytes())
@@ -76,12 +86,12 @@ pub trait Registers: Send + Sync {
     /// Reads `width` bytes at `offset` of `bar`.
     ///
     /// # Errors
-    /// What the access broke; the value read is all ones then.
+    /// [`Misuse`] when the access is not allowed; the value read is all ones then.
     fn read(&self, bar: u8, offset: u64, width: Width) -> Result<u64, Misuse>;
 
     /// Writes `width` bytes at `offset` of `bar`.
     ///
     /// # Errors
-    /// What the access broke; it has no effect then.
+    /// [`Misuse`] when the access is not allowed; it has no effect then.
     fn write(&self, bar: u8, offset: u64, width: Width, value: u64) -> Result<(), Misuse>;
 }

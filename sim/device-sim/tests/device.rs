@@ -43,7 +43,7 @@ fn frame(number: u32) -> Vec<u8> {
 }
 
 #[test]
-fn frames_cross_the_wire_in_order_and_unchanged() {
+fn frames_arrive_in_order_and_unchanged() {
     let (left, right, wire) = pair(WireOptions::ten_gigabit(), Quirks::default(), Quirks::default());
     let (mut sender, mut receiver) = (left.bring_up().unwrap(), right.bring_up().unwrap());
     let mut expected = 0;
@@ -64,7 +64,7 @@ fn frames_cross_the_wire_in_order_and_unchanged() {
 }
 
 #[test]
-fn a_receiver_without_buffers_makes_the_sender_wait_and_loses_nothing() {
+fn receiver_without_buffers_blocks_the_sender_without_loss() {
     let options = WireOptions { capacity: 64, ..WireOptions::immediate() };
     let (left, right, wire) = pair(options, Quirks::default(), Quirks::default());
     let (mut sender, mut receiver) = (left.bring_up().unwrap(), right.bring_up().unwrap());
@@ -90,7 +90,7 @@ fn a_receiver_without_buffers_makes_the_sender_wait_and_loses_nothing() {
 }
 
 #[test]
-fn an_interrupt_comes_for_the_first_frame_and_then_when_asked_for() {
+fn device_interrupts_for_the_first_frame_and_then_on_request() {
     let (left, right, _) = pair(WireOptions::immediate(), Quirks::default(), Quirks::default());
     let (mut sender, mut receiver) = (left.bring_up().unwrap(), right.bring_up().unwrap());
     let interrupts = |sender: &mut bench::Driver, number| {
@@ -108,7 +108,7 @@ fn an_interrupt_comes_for_the_first_frame_and_then_when_asked_for() {
 }
 
 #[test]
-fn a_reset_device_is_brought_up_again() {
+fn device_starts_again_after_a_reset() {
     let bench = alone();
     for _ in 0..3 {
         drop(bench.bring_up().unwrap());
@@ -118,7 +118,7 @@ fn a_reset_device_is_brought_up_again() {
 }
 
 #[test]
-fn a_device_that_must_not_be_used_is_refused() {
+fn driver_refuses_unusable_devices() {
     let refused = |quirks| misbehaving(quirks).bring_up().err().expect("the driver refuses it");
     let quirks = Quirks::default();
     assert_eq!(refused(Quirks { no_version_1: true, ..quirks }), Error::NoVersion1);
@@ -138,7 +138,7 @@ fn a_device_that_must_not_be_used_is_refused() {
 }
 
 #[test]
-fn a_lying_used_ring_reaches_the_driver_as_told() {
+fn corrupted_used_ring_reaches_the_driver() {
     let lie = |quirk| {
         let quirks = Quirks { used: Some((3, quirk)), ..Quirks::default() };
         let (left, right, _) = pair(WireOptions::immediate(), Quirks::default(), quirks);
@@ -159,7 +159,7 @@ fn a_lying_used_ring_reaches_the_driver_as_told() {
 }
 
 #[test]
-fn a_removed_device_reads_all_ones() {
+fn removed_device_reads_all_ones() {
     let bench = alone();
     let mut driver = bench.bring_up().unwrap();
     bench.nic.remove();
@@ -168,7 +168,7 @@ fn a_removed_device_reads_all_ones() {
 }
 
 #[test]
-fn a_device_that_needs_a_reset_says_so_with_the_configuration_interrupt() {
+fn device_that_needs_a_reset_raises_the_configuration_interrupt() {
     let bench = alone();
     let driver = bench.bring_up().unwrap();
     bench.machine.messages();
@@ -179,7 +179,7 @@ fn a_device_that_needs_a_reset_says_so_with_the_configuration_interrupt() {
 }
 
 #[test]
-fn registers_at_the_wrong_time_or_width_are_reported() {
+fn register_access_at_the_wrong_time_or_width_is_reported() {
     let misuse = |misbehave: &dyn Fn(&Bench)| {
         let bench = alone();
         misbehave(&bench);
@@ -202,7 +202,7 @@ fn registers_at_the_wrong_time_or_width_are_reported() {
 }
 
 #[test]
-fn memory_that_was_not_mapped_for_the_device_is_reported() {
+fn dma_to_unmapped_memory_is_reported() {
     let (left, right, _) = pair(WireOptions::immediate(), Quirks::default(), Quirks::default());
     let (mut sender, _receiver) = (left.bring_up().unwrap(), right.bring_up().unwrap());
     assert!(sender.send(&frame(0)));

@@ -1,4 +1,4 @@
-//! Wires that leave the simulation: what goes into a tunnel comes out at its other end, as on a wire inside.
+//! Tunnels: a frame that enters a tunnel leaves at its other end, as on a wire inside the simulation.
 
 #![cfg(target_os = "linux")]
 
@@ -16,13 +16,13 @@ use device_sim::link::{Capture, Datagrams, Endpoint, Faults, Frame, Lost, Port, 
 
 const MOMENT: Duration = Duration::from_secs(10);
 
-/// A host that takes whatever comes, at once, and sends as the wire lets it.
+/// An endpoint that receives every frame at once, and waits for the wire to send.
 #[derive(Default)]
 struct Taker {
     port: OnceLock<Port>,
     taken: Mutex<Vec<Frame>>,
     changed: Condvar,
-    /// Keep the frames, not only their number.
+    /// Keeps the frames, not only their number.
     keeps: bool,
     count: AtomicU64,
 }
@@ -53,13 +53,13 @@ impl Taker {
         let port = self.port.get().unwrap();
         while !port.is_writable() {
             let taken = self.taken.lock().unwrap();
-            // Looked at again soon: a `writable` between the look and the wait is not lost for long.
+            // With a short timeout: `writable` may be called between the check and the wait.
             drop(self.changed.wait_timeout(taken, Duration::from_millis(1)).unwrap());
         }
         port.transmit(0, frame);
     }
 
-    /// Waits for so many frames.
+    /// Waits for `count` frames.
     fn await_frames(&self, count: usize) -> Vec<Frame> {
         let deadline = Instant::now() + MOMENT;
         let mut taken = self.taken.lock().unwrap();
@@ -70,7 +70,7 @@ impl Taker {
     }
 }
 
-/// A simulation with one end of a tunnel. Dropped from top to bottom.
+/// An endpoint behind a tunnel. Dropped from top to bottom.
 struct Side {
     host: Arc<Taker>,
     tunnel: Tunnel,
@@ -100,7 +100,7 @@ fn bound() -> UdpSocket {
     UdpSocket::bind(loopback(0)).expect("there are ports")
 }
 
-/// Two sockets that talk with each other.
+/// Two connected sockets.
 fn udp_pair() -> [Datagrams; 2] {
     let [left, right] = [bound(), bound()];
     let [at_left, at_right] = [&left, &right].map(|socket| socket.local_addr().unwrap());
@@ -122,9 +122,9 @@ fn scratch(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// A simulation sends, a socket without one receives and answers.
+/// A tunnel sends to a plain socket, which answers.
 #[test]
-fn frames_are_datagrams_to_whoever_holds_the_other_socket() {
+fn frames_are_datagrams_at_the_peer_socket() {
     let peer = bound();
     peer.set_read_timeout(Some(MOMENT)).unwrap();
     let datagrams = Datagrams::udp(bound(), peer.local_addr().unwrap()).unwrap();
@@ -144,18 +144,18 @@ fn frames_are_datagrams_to_whoever_holds_the_other_socket() {
 }
 
 #[test]
-fn a_stranger_is_not_heard() {
-    let [peer, stranger] = [bound(), bound()];
+fn datagrams_from_other_addresses_are_ignored() {
+    let [peer, other] = [bound(), bound()];
     let datagrams = Datagrams::udp(bound(), peer.local_addr().unwrap()).unwrap();
     let here = datagrams.local_address().unwrap();
     let side = Side::new(datagrams, WireOptions::immediate(), true);
-    stranger.send_to(&frame(1, 60), here).unwrap();
+    other.send_to(&frame(1, 60), here).unwrap();
     peer.send_to(&frame(2, 60), here).unwrap();
     assert_eq!(side.host.await_frames(1), [frame(2, 60)]);
 }
 
 #[test]
-fn a_peer_that_is_not_there_costs_frames_and_nothing_else() {
+fn absent_peer_costs_frames_only() {
     let (here, there) = (bound(), bound());
     let (local, peer) = (here.local_addr().unwrap(), there.local_addr().unwrap());
     drop(there);
@@ -168,7 +168,7 @@ fn a_peer_that_is_not_there_costs_frames_and_nothing_else() {
     assert_eq!(side.host.await_frames(1), [frame(100, 60)], "the tunnel goes on");
 }
 
-/// Sends `count` frames of `length` bytes from one simulation to another; frames per second, and how many arrived.
+/// Sends `count` frames of `length` bytes through two tunnels; returns frames per second and the number that arrived.
 fn stream(datagrams: [Datagrams; 2], count: u32, length: usize) -> (f64, u64) {
     let [from, to] = datagrams;
     let arrived = std::sync::Barrier::new(2);
@@ -178,7 +178,7 @@ fn stream(datagrams: [Datagrams; 2], count: u32, length: usize) -> (f64, u64) {
             arrived.wait();
             let start = Instant::now();
             let mut last = (0, Instant::now());
-            // Until all are there, or nothing came for a while.
+            // Until all have arrived, or none has for a while.
             while last.0 < u64::from(count) && last.1.elapsed() < Duration::from_secs(1) {
                 std::thread::sleep(Duration::from_millis(1));
                 let now = side.host.count.load(Relaxed);
@@ -203,7 +203,7 @@ fn stream(datagrams: [Datagrams; 2], count: u32, length: usize) -> (f64, u64) {
 }
 
 #[test]
-fn unix_sockets_lose_nothing_at_full_speed() {
+fn unix_sockets_are_lossless_at_full_speed() {
     const SOCKETS: [&str; 2] = ["left.sock", "right.sock"];
     let (rate, arrived) = stream(unix_pair(SOCKETS), 50_000, 1514);
     println!("{rate:.0} frames of 1514 bytes a second");
@@ -212,19 +212,19 @@ fn unix_sockets_lose_nothing_at_full_speed() {
 }
 
 #[test]
-fn a_burst_between_udp_sockets_finds_room() {
+fn burst_between_udp_sockets_is_not_lost() {
     let pair = udp_pair();
-    // A frame of 1514 bytes is accounted with 2304: what is granted, less a share for what is being moved.
+    // Linux accounts a frame of 1514 bytes with 2304 bytes of the buffer.
     let burst = (pair[1].receive_buffer() / 2304 / 2) as u32;
     let (rate, arrived) = stream(pair, burst, 1514);
     println!("{burst} frames of 1514 bytes, {rate:.0} a second");
     assert_eq!(arrived, u64::from(burst));
 }
 
-/// For a measurement: `cargo test -p ntsim --test tunnel -- --ignored --nocapture`.
+/// For a measurement: `cargo test -p device-sim --test tunnel -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement: what UDP loses depends on the machine"]
-fn what_udp_carries_at_full_speed() {
+fn measure_udp_throughput_and_loss() {
     for length in [78, 1514, 9014] {
         let (rate, arrived) = stream(udp_pair(), 500_000, length);
         println!("UDP, {length} bytes: {rate:.0} frames a second, {} of 500000 lost", 500_000 - arrived);
@@ -234,7 +234,7 @@ fn what_udp_carries_at_full_speed() {
 }
 
 #[test]
-fn faults_and_capture_are_those_of_the_wire_in_both_directions() {
+fn faults_and_capture_of_the_wire_apply_in_both_directions() {
     let peer = bound();
     peer.set_read_timeout(Some(MOMENT)).unwrap();
     let datagrams = Datagrams::udp(bound(), peer.local_addr().unwrap()).unwrap();
@@ -268,10 +268,10 @@ fn survives(faults: Faults, direction: usize, number: u64) -> bool {
 }
 
 #[test]
-fn a_tunnel_closes_while_its_peer_does_not_read() {
+fn tunnel_closes_while_its_peer_does_not_read() {
     let [here, sleeper] = unix_pair(["writer.sock", "sleeper.sock"]);
     let side = Side::new(here, WireOptions::immediate(), false);
-    // As many as socket and wire hold, and the one that waits between them.
+    // As many as socket and wire hold, and the one that is being sent.
     let port = side.host.port.get().unwrap().clone();
     let deadline = Instant::now() + MOMENT;
     while side.tunnel.counters().stalled == 0 && Instant::now() < deadline {

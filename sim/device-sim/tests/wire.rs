@@ -1,4 +1,4 @@
-//! The wire's faults: as often as asked for, the same again with the same seed, and written down.
+//! The wire's faults: their rate, their repetition with the same seed, and their capture.
 
 #![cfg(target_os = "linux")]
 
@@ -14,16 +14,16 @@ use std::{
 use device_sim::link::{Capture, Endpoint, Fate, Faults, Frame, Lost, Port, Wire, WireOptions};
 use pcap_file::pcapng::{Block, PcapNgReader};
 
-/// An end that takes whatever comes, and counts how often it was told that there is room again.
+/// An endpoint that counts how often the wire became writable.
 #[derive(Default)]
 struct Sink {
-    told: AtomicU32,
+    writable: AtomicU32,
 }
 
 impl Endpoint for Sink {
     fn wake_at(&self, _time: u64) {}
     fn writable(&self) {
-        self.told.fetch_add(1, Relaxed);
+        self.writable.fetch_add(1, Relaxed);
     }
     fn is_alive(&self) -> bool {
         true
@@ -58,7 +58,7 @@ fn frame(number: u32) -> Frame {
     [vec![0; 14], number.to_be_bytes().repeat(16)].concat()
 }
 
-/// Sends so many frames 1 µs apart and returns what arrives in the end.
+/// Sends `count` frames 1 µs apart and returns the frames that arrive.
 fn send(link: &Link, count: u32) -> Vec<Frame> {
     for number in 0..count {
         link.left.transmit(u64::from(number) * 1000, frame(number));
@@ -75,7 +75,7 @@ const ALL: Faults = Faults {
 };
 
 #[test]
-fn each_fault_happens_as_often_as_asked_for() {
+fn each_fault_occurs_at_its_configured_rate() {
     let link = link(WireOptions::immediate().with_faults(ALL).with_seed(7));
     let arrived = send(&link, 100_000);
     let counters = link.wire.counters(0);
@@ -93,14 +93,14 @@ fn each_fault_happens_as_often_as_asked_for() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_faults_and_another_gives_others() {
+fn faults_repeat_with_the_same_seed_only() {
     let run = |seed| send(&link(WireOptions::immediate().with_faults(ALL).with_seed(seed)), 2000);
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));
 }
 
 #[test]
-fn the_fate_of_a_frame_depends_on_its_number_alone() {
+fn fault_of_a_frame_depends_on_its_number_only() {
     let fate = |number| ALL.fate(9, 0, number);
     let forward: Vec<Fate> = (0..500).map(fate).collect();
     let backward: Vec<Fate> = (0..500).rev().map(fate).collect();
@@ -110,7 +110,7 @@ fn the_fate_of_a_frame_depends_on_its_number_alone() {
 }
 
 #[test]
-fn a_corrupted_frame_differs_in_one_bit_behind_its_ethernet_header() {
+fn corrupted_frame_differs_in_one_bit_after_the_ethernet_header() {
     let faults = Faults { corruption: 1.0, ..Faults::NONE };
     let link = link(WireOptions::immediate().with_faults(faults));
     for (number, arrived) in send(&link, 1000).into_iter().enumerate() {
@@ -122,7 +122,7 @@ fn a_corrupted_frame_differs_in_one_bit_behind_its_ethernet_header() {
 }
 
 #[test]
-fn a_frame_takes_its_time_by_rate_and_latency() {
+fn delay_of_a_frame_follows_from_rate_and_latency() {
     let link = link(WireOptions::ten_gigabit());
     link.left.transmit(0, vec![0; 1476]);
     link.left.transmit(0, vec![0; 1476]);
@@ -134,17 +134,17 @@ fn a_frame_takes_its_time_by_rate_and_latency() {
 }
 
 #[test]
-fn an_end_that_waits_for_room_is_told_of_it_when_it_is_cut_off() {
+fn waiting_sender_is_woken_when_its_end_is_cut_off() {
     let link = bounded_link(WireOptions { capacity: 1, ..WireOptions::immediate() });
     link.right.transmit(0, frame(0));
     assert!(!link.right.is_writable());
     link.wire.cut(1);
-    assert_eq!(link.ends[1].told.load(Relaxed), 1);
+    assert_eq!(link.ends[1].writable.load(Relaxed), 1);
     assert!(link.right.is_writable());
 }
 
 #[test]
-fn a_cut_end_sends_and_receives_nothing() {
+fn cut_end_sends_and_receives_nothing() {
     let link = link(WireOptions::immediate());
     link.left.transmit(0, frame(0));
     link.wire.cut(1);
@@ -186,7 +186,7 @@ fn captured(lost: Lost) -> (Vec<u8>, u64) {
 }
 
 #[test]
-fn a_capture_holds_what_was_sent_and_says_what_was_lost() {
+fn capture_contains_every_sent_frame_and_marks_lost_ones() {
     let (bytes, frames) = captured(Lost::Marked);
     assert_eq!(frames, 101);
     let mut reader = PcapNgReader::new(bytes.as_slice()).unwrap();
@@ -204,7 +204,7 @@ fn a_capture_holds_what_was_sent_and_says_what_was_lost() {
 }
 
 #[test]
-fn a_capture_may_leave_lost_frames_out_and_replays_byte_for_byte() {
+fn capture_without_lost_frames_repeats_byte_for_byte() {
     let (bytes, frames) = captured(Lost::Omitted);
     assert!((31..71).contains(&frames), "{frames} frames");
     assert_eq!(captured(Lost::Omitted).0, bytes);

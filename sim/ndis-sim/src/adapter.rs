@@ -1,4 +1,4 @@
-//! One adapter: its states and what the miniport told about it. (windows-packaging §8.1, §8.2)
+//! One adapter: its states, and the attributes the miniport set. (windows-packaging §8.1, §8.2)
 
 use std::{fmt, sync::Arc};
 
@@ -69,16 +69,16 @@ impl fmt::Display for AdapterState {
     }
 }
 
-/// What a miniport told about an adapter.
+/// The attributes that a miniport set for an adapter.
 #[derive(Clone, Copy, Default)]
 pub struct Attributes {
     pub registration: Option<NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES>,
     pub general: Option<NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES>,
-    /// Whether RDMA is on, its limits, and what an opened adapter can do.
+    /// Whether RDMA is enabled, the NDK capabilities, and the limits of an adapter.
     pub ndk: Option<(bool, NDIS_NDK_CAPABILITIES, NDK_ADAPTER_INFO)>,
 }
 
-// SAFETY: copies of structures; the pointers in them are not followed.
+// SAFETY: copies of structures; the pointers in them are not dereferenced.
 unsafe impl Send for Attributes {}
 
 /// One adapter of the driver.
@@ -91,18 +91,18 @@ pub struct Adapter {
     pub luid: u64,
     pub(crate) state: Mutex<AdapterState>,
     pub(crate) attributes: Mutex<Attributes>,
-    /// A pended pause or restart has ended, and how.
+    /// Set when a pended pause or restart is completed.
     pub(crate) transition: Event,
     pub(crate) transition_status: Mutex<NDIS_STATUS>,
-    /// The thread inside MiniportOidRequest.
+    /// The thread that is inside MiniportOidRequest.
     pub(crate) in_oid: Mutex<Option<ThreadId>>,
-    /// An OID request is under way.
+    /// Whether an OID request is in progress.
     pub(crate) oid_busy: Mutex<bool>,
     pub(crate) oid_done: Event,
     pub(crate) oid_status: Mutex<NDIS_STATUS>,
     pub(crate) ndk: NdkState,
     pub(crate) data_path: InFlight,
-    /// Status codes indicated.
+    /// Status codes the miniport indicated.
     pub(crate) indications: Mutex<Vec<NDIS_STATUS>>,
 }
 
@@ -113,7 +113,7 @@ impl Adapter {
             driver,
             nic,
             if_index,
-            // IF_TYPE_ETHERNET_CSMACD, and a number of its own.
+            // IfType IF_TYPE_ETHERNET_CSMACD, and a unique NetLuidIndex.
             luid: 6 << 48 | u64::from(if_index) << 24,
             state: Mutex::new(AdapterState::Initializing),
             attributes: Mutex::default(),
@@ -139,7 +139,7 @@ impl Adapter {
         *self.attributes.lock()
     }
 
-    /// The miniport's context for the adapter.
+    /// Returns the miniport's context for the adapter.
     #[must_use]
     pub fn context(&self) -> usize {
         let attributes = self.attributes.lock();
@@ -148,21 +148,28 @@ impl Adapter {
 
     pub(crate) fn require_state(&self, what: &str, allowed: &[AdapterState]) {
         let state = self.state();
-        require(allowed.contains(&state), || format!("{what} in state {state}"));
+        require(allowed.contains(&state), || format!("{what} was called in state {state}"));
     }
 
     fn set_registration(&self, from: Guest<NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES>) -> NDIS_STATUS {
         let attributes = from.read();
         require(
             attributes.Header.Size >= NDIS_SIZEOF_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_1,
-            || format!("registration attributes of {} bytes", attributes.Header.Size),
+            || {
+                format!(
+                    "NdisMSetMiniportAttributes: registration attributes of {} bytes are shorter than revision 1",
+                    attributes.Header.Size
+                )
+            },
         );
-        require(self.attributes().registration.is_none(), || "registration attributes set twice".into());
-        require(!attributes.MiniportAdapterContext.is_null(), || {
-            "no adapter context in the registration".into()
+        require(self.attributes().registration.is_none(), || {
+            "NdisMSetMiniportAttributes: the registration attributes were set twice".into()
         });
-        let wanted = NDIS_MINIPORT_ATTRIBUTES_HARDWARE_DEVICE | NDIS_MINIPORT_ATTRIBUTES_BUS_MASTER;
-        if attributes.AttributeFlags & wanted != wanted {
+        require(!attributes.MiniportAdapterContext.is_null(), || {
+            "NdisMSetMiniportAttributes: MiniportAdapterContext is null".into()
+        });
+        let requested = NDIS_MINIPORT_ATTRIBUTES_HARDWARE_DEVICE | NDIS_MINIPORT_ATTRIBUTES_BUS_MASTER;
+        if attributes.AttributeFlags & requested != requested {
             return NDIS_STATUS_INVALID_PARAMETER;
         }
         self.attributes.lock().registration = Some(attributes);
@@ -173,7 +180,7 @@ impl Adapter {
         let attributes = from.read();
         require(attributes.Header.Size >= NDIS_SIZEOF_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2, || {
             format!(
-                "general attributes of {} bytes: revision 2 is expected of 6.20 and later",
+                "NdisMSetMiniportAttributes: general attributes of {} bytes; NDIS 6.20 and later require revision 2",
                 attributes.Header.Size
             )
         });
@@ -183,11 +190,13 @@ impl Adapter {
             && attributes.MaxRcvLinkSpeed != 0
             && attributes.SupportedPacketFilters != 0;
         require(complete, || {
-            "general attributes without MTU, MAC address, link speed or packet filters".into()
+            "NdisMSetMiniportAttributes: the general attributes lack MTU, MAC address, link speed or packet filters".into()
         });
         let oids = attributes.SupportedOidListLength;
         require(oids > 0 && oids.is_multiple_of(4) && !attributes.SupportedOidList.is_null(), || {
-            format!("general attributes with a list of OIDs of {oids} bytes")
+            format!(
+                "NdisMSetMiniportAttributes: SupportedOidListLength is {oids}, or SupportedOidList is null"
+            )
         });
         self.attributes.lock().general = Some(attributes);
         NDIS_STATUS_SUCCESS
@@ -224,7 +233,10 @@ impl Adapter {
         let header: NDIS_OBJECT_HEADER = from.field(0).read();
         let registration = NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES;
         require(header.Type == registration || self.attributes().registration.is_some(), || {
-            format!("attributes of type {:#x} before the registration attributes", header.Type)
+            format!(
+                "NdisMSetMiniportAttributes: attributes of type {:#x} were set before the registration attributes",
+                header.Type
+            )
         });
         match header.Type {
             NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES => self.set_registration(from.cast()),
@@ -239,25 +251,25 @@ impl Adapter {
     fn end_transition(&self, what: &str, status: NDIS_STATUS) {
         let pending = std::mem::replace(&mut *self.transition_status.lock(), status) == NDIS_STATUS_PENDING;
         if !pending || self.transition.is_set() {
-            broken(format!("{what} called twice, or nothing is pending"));
+            broken(format!("{what} was called twice, or nothing is pending"));
         }
         self.transition.set();
     }
 }
 
-/// The adapter behind a miniport adapter handle.
+/// Returns the adapter of a miniport adapter handle. Any other value is a violation.
 pub(crate) fn adapter(handle: usize) -> Arc<Adapter> {
     handle::object("miniport adapter handle", handle)
 }
 
 imports! { IMPORTS: "ndis.sys" =>
-    /// Takes what the miniport says about its adapter, during initialization.
+    /// Sets attributes of the adapter, during initialization.
     [== PASSIVE_LEVEL]
     fn NdisMSetMiniportAttributes(handle: usize, attributes: Guest<NDIS_MINIPORT_ADAPTER_ATTRIBUTES>) -> NDIS_STATUS {
         adapter(handle).set_attributes(attributes)
     }
 
-    /// Ends a pause that pended.
+    /// Completes a pause that pended.
     [<= DISPATCH_LEVEL]
     fn NdisMPauseComplete(handle: usize) {
         let adapter = adapter(handle);
@@ -265,7 +277,7 @@ imports! { IMPORTS: "ndis.sys" =>
         adapter.end_transition("NdisMPauseComplete", NDIS_STATUS_SUCCESS);
     }
 
-    /// Ends a restart that pended.
+    /// Completes a restart that pended.
     [<= DISPATCH_LEVEL]
     fn NdisMRestartComplete(handle: usize, status: NDIS_STATUS) {
         let adapter = adapter(handle);

@@ -1,4 +1,4 @@
-//! The device's place on the bus: plugging it in, configuration space, register windows, resources.
+//! The device's bus: plugging in a NIC, configuration space, register windows, resources.
 
 use std::{
     io,
@@ -40,7 +40,7 @@ pub(crate) static WINDOWS: Slot<Windows> = Slot::new();
 
 const MAP: &str = "NdisMMapIoSpace";
 
-/// The machine, as its device sees it.
+/// The host as the bus of its device.
 struct HostBus(Weak<Host>);
 
 impl Bus for HostBus {
@@ -78,7 +78,7 @@ fn misuse_report(misuse: &Misuse) -> (BugCheck, String) {
     (code, format!("device: {}", misuse.text))
 }
 
-/// Plugs a NIC into the host. The driver meets it when [`Miniport::start`](crate::Miniport::start) is called.
+/// Plugs a NIC into the host. [`Miniport::start`](crate::Miniport::start) starts the driver on it.
 ///
 /// # Panics
 /// When the host's memory cannot be mapped for it.
@@ -122,7 +122,7 @@ pub fn open_tunnel(world: &Arc<World>, port: Port, datagrams: Datagrams) -> io::
 /// Joins the first NICs of two hosts, `a` at end 0.
 ///
 /// # Panics
-/// When a host has no NIC, or its NIC has a cable.
+/// When a host has no NIC, or its NIC is connected already.
 pub fn join(wire: &Arc<Wire>, a: &Host, b: &Host) {
     for (end, host) in [a, b].into_iter().enumerate() {
         nics(host).first().expect("the host has a NIC").connect(wire.port(end));
@@ -182,7 +182,7 @@ const BARS: [(u8, u64, u64); 2] = [
 /// Bytes of a `CM_PARTIAL_RESOURCE_DESCRIPTOR`, which is packed.
 const DESCRIPTOR_LEN: usize = 20;
 
-/// Type, sharing (exclusive), flags, a 64-bit start and a length.
+/// Returns a descriptor: type, exclusive sharing, flags, 64-bit start, length.
 fn descriptor(kind: u8, flags: u32, first: u64, second: u32) -> [u8; DESCRIPTOR_LEN] {
     const DEVICE_EXCLUSIVE: u8 = 1;
     let mut bytes = [0; DESCRIPTOR_LEN];
@@ -194,7 +194,7 @@ fn descriptor(kind: u8, flags: u32, first: u64, second: u32) -> [u8; DESCRIPTOR_
     bytes
 }
 
-/// The resources assigned to the device, as a `CM_PARTIAL_RESOURCE_LIST`.
+/// Returns the resources assigned to the device as a `CM_PARTIAL_RESOURCE_LIST`.
 pub(crate) fn resources(nic: &Nic) -> Vec<u8> {
     let memory = BARS.map(|(_, start, len)| descriptor(CmResourceTypeMemory, 0, start, len as u32));
     let flags = CM_RESOURCE_INTERRUPT_MESSAGE | CM_RESOURCE_INTERRUPT_LATCHED;
@@ -216,7 +216,7 @@ fn map(adapter: &Adapter, start: u64, len: usize) -> Result<usize, NDIS_STATUS> 
     let host = current().host().clone();
     let bar = BARS.into_iter().find(|&(_, base, size)| start >= base && start + len as u64 <= base + size);
     let Some((bar, base, _)) = bar.filter(|_| len > 0) else {
-        broken(format!("{MAP} of {start:#x}, {len} bytes: not assigned to the adapter"))
+        broken(format!("{MAP} of {len} bytes at {start:#x}, which are not among the adapter's resources"))
     };
     let inside = (start % PAGE_SIZE as u64) as usize;
     let pages = (inside + len).div_ceil(PAGE_SIZE);
@@ -227,11 +227,11 @@ fn map(adapter: &Adapter, start: u64, len: usize) -> Result<usize, NDIS_STATUS> 
     Ok(address)
 }
 
-/// The config space of a whole device.
+/// The configuration space of a device.
 const PCI_WHICHSPACE_CONFIG: u32 = 0;
 
 imports! { IMPORTS: "ndis.sys" =>
-    /// Reads configuration space; returns how many bytes were read.
+    /// Reads configuration space; returns the number of bytes read.
     [<= HIGH_LEVEL]
     fn NdisMGetBusData(handle: usize, space: u32, offset: u32, buffer: Guest<u8>, length: u32) -> u32 {
         let adapter = adapter(handle);
@@ -245,7 +245,7 @@ imports! { IMPORTS: "ndis.sys" =>
         read as u32
     }
 
-    /// Writes configuration space; returns how many bytes were written.
+    /// Writes configuration space; returns the number of bytes written.
     [<= HIGH_LEVEL]
     fn NdisMSetBusData(handle: usize, space: u32, offset: u32, buffer: Guest<u8>, length: u32) -> u32 {
         let adapter = adapter(handle);
@@ -280,14 +280,14 @@ imports! { IMPORTS: "ndis.sys" =>
         let host = current().host().clone();
         let mapped = host.state(&WINDOWS).unmap(address);
         require(mapped == Some(length as usize), || {
-            format!("NdisMUnmapIoSpace of {address:#x}, {length} bytes: {mapped:?} are mapped there")
+            format!("NdisMUnmapIoSpace of {length} bytes at {address:#x}; the length mapped there is {mapped:?}")
         });
         let pages = (address % PAGE_SIZE + length as usize).div_ceil(PAGE_SIZE);
         host.memory.space.release(address - address % PAGE_SIZE, pages);
         let _ = host.objects.remove(MAP, address);
     }
 
-    /// The device objects and resources; not needed by a driver that uses NDIS for them.
+    /// Returns null device objects: drivers that use NDIS for bus access do not need them.
     [== PASSIVE_LEVEL]
     fn NdisMGetDeviceProperty(
         handle: usize,
@@ -305,7 +305,7 @@ imports! { IMPORTS: "ndis.sys" =>
         }
     }
 
-    /// The bus is gone with the device; nothing to do for a driver that waits for its halt.
+    /// Always fails: the miniport is halted by [`Miniport`](crate::Miniport) only.
     [<= DISPATCH_LEVEL]
     fn NdisMRemoveMiniport(handle: usize) -> NDIS_STATUS {
         let _ = adapter(handle);

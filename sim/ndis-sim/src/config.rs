@@ -22,13 +22,13 @@ use crate::{
 /// The keywords of a host's adapter.
 pub(crate) static KEYWORDS: Slot<Mutex<Keywords>> = Slot::new();
 
-/// Keywords by name, in lower case: the registry does not tell cases apart.
+/// Keywords by name in lower case: the registry is case-insensitive.
 pub type Keywords = BTreeMap<String, Keyword>;
 
 /// A registry value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Keyword {
-    /// As the Device Manager stores all of its settings, numbers too.
+    /// A string. The Device Manager stores all settings as strings, numbers included.
     Text(String),
     Number(u32),
 }
@@ -55,7 +55,7 @@ pub(crate) fn keyword(host: &Host, name: &str) -> Option<Keyword> {
     host.state(&KEYWORDS).lock().get(&name.to_lowercase()).cloned()
 }
 
-/// An open configuration; what was read from it lives until it is closed.
+/// An open configuration. Values read from it are valid until it is closed.
 struct Configuration {
     values: Mutex<Vec<Value>>,
     mac: Mutex<Option<Box<[u8; 6]>>>,
@@ -77,9 +77,9 @@ fn text_of(string: Guest<UNICODE_STRING>) -> String {
     char::decode_utf16(units).map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
 }
 
-/// Converts as NDIS does: integers from text, in the base asked for.
-fn convert(value: &Keyword, wanted: NDIS_PARAMETER_TYPE) -> Option<Value> {
-    let number = match (value, wanted) {
+/// Converts a value as NDIS does: integers from text, in the requested base.
+fn convert(value: &Keyword, requested: NDIS_PARAMETER_TYPE) -> Option<Value> {
+    let number = match (value, requested) {
         (
             Keyword::Number(number),
             NDIS_PARAMETER_TYPE::NdisParameterInteger | NDIS_PARAMETER_TYPE::NdisParameterHexInteger,
@@ -92,10 +92,10 @@ fn convert(value: &Keyword, wanted: NDIS_PARAMETER_TYPE) -> Option<Value> {
     };
     if let Some(number) = number {
         let data = NDIS_CONFIGURATION_PARAMETER_ParameterData { IntegerData: number };
-        let parameter = NDIS_CONFIGURATION_PARAMETER { ParameterType: wanted, ParameterData: data };
+        let parameter = NDIS_CONFIGURATION_PARAMETER { ParameterType: requested, ParameterData: data };
         return Some(Value { parameter: Box::new(parameter), _text: None });
     }
-    if wanted != NDIS_PARAMETER_TYPE::NdisParameterString {
+    if requested != NDIS_PARAMETER_TYPE::NdisParameterString {
         return None;
     }
     let text = match value {
@@ -106,7 +106,7 @@ fn convert(value: &Keyword, wanted: NDIS_PARAMETER_TYPE) -> Option<Value> {
     let length = (units.len() as u16 - 1) * 2;
     let string = UNICODE_STRING { Length: length, MaximumLength: length + 2, Buffer: units.as_mut_ptr() };
     let data = NDIS_CONFIGURATION_PARAMETER_ParameterData { StringData: string };
-    let parameter = NDIS_CONFIGURATION_PARAMETER { ParameterType: wanted, ParameterData: data };
+    let parameter = NDIS_CONFIGURATION_PARAMETER { ParameterType: requested, ParameterData: data };
     Some(Value { parameter: Box::new(parameter), _text: Some(units) })
 }
 
@@ -144,7 +144,7 @@ imports! { IMPORTS: "ndis.sys" =>
         NDIS_STATUS_SUCCESS
     }
 
-    /// Reads a keyword; the value lives until the configuration is closed.
+    /// Reads a keyword. The value is valid until the configuration is closed.
     [== PASSIVE_LEVEL]
     fn NdisReadConfiguration(
         status: Guest<NDIS_STATUS>,
@@ -176,7 +176,7 @@ imports! { IMPORTS: "ndis.sys" =>
         status.write(write(&text_of(keyword), &value.read()));
     }
 
-    /// Reads the keyword `NetworkAddress`: the address an administrator wants instead of the permanent one.
+    /// Reads the keyword `NetworkAddress`, which replaces the permanent MAC address.
     [== PASSIVE_LEVEL]
     fn NdisReadNetworkAddress(
         status: Guest<NDIS_STATUS>,
@@ -202,13 +202,13 @@ imports! { IMPORTS: "ndis.sys" =>
         status.write(NDIS_STATUS_SUCCESS);
     }
 
-    /// Closes the configuration; values read from it are gone.
+    /// Closes the configuration and invalidates the values read from it.
     [== PASSIVE_LEVEL]
     fn NdisCloseConfiguration(handle: usize) {
         let configuration = handle::take::<Configuration>("configuration handle", handle);
         let _ = current().host().objects.remove(OPEN, handle);
         for value in configuration.values.lock().iter_mut() {
-            // Whoever still reads a value finds nonsense.
+            // A driver that still reads a value gets invalid data.
             value.parameter.ParameterData =
                 NDIS_CONFIGURATION_PARAMETER_ParameterData { BinaryData: BINARY_DATA { Length: 0xdddd, Buffer: std::ptr::without_provenance_mut(0xdddd_dddd) } };
         }

@@ -1,4 +1,4 @@
-//! Frames between the stack above and the miniport. (windows-packaging §8.4)
+//! Sending and receiving frames through the miniport. (windows-packaging §8.4)
 
 use std::sync::Arc;
 
@@ -22,14 +22,16 @@ const FIRST: usize = std::mem::offset_of!(NET_BUFFER_LIST, FirstNetBuffer);
 const STATUS: usize = std::mem::offset_of!(NET_BUFFER_LIST, Status);
 const SOURCE: usize = std::mem::offset_of!(NET_BUFFER_LIST, SourceHandle);
 
-/// The lists of a chain.
+/// Returns the lists of a chain.
 fn chain(first: Guest<NET_BUFFER_LIST>) -> Vec<Guest<NET_BUFFER_LIST>> {
     const LONGEST: usize = 1 << 16;
     let mut lists = Vec::new();
     let mut at = first;
     while !at.is_null() {
         lists.push(at);
-        require(lists.len() <= LONGEST, || "a chain of NET_BUFFER_LISTs without an end".into());
+        require(lists.len() <= LONGEST, || {
+            "a chain of NET_BUFFER_LISTs is longer than 65536: it may be a loop".into()
+        });
         at = Guest::new(at.field::<*mut NET_BUFFER_LIST>(NEXT).read());
     }
     lists
@@ -38,23 +40,25 @@ fn chain(first: Guest<NET_BUFFER_LIST>) -> Vec<Guest<NET_BUFFER_LIST>> {
 fn check_level(what: &str, flags: u32, at_dispatch: u32) {
     let claimed = flags & at_dispatch != 0;
     let actual = current().irql() == Irql::DISPATCH_LEVEL;
-    require(!claimed || actual, || format!("{what} claims DISPATCH_LEVEL at {}", current().irql()));
+    require(!claimed || actual, || {
+        format!("{what}: the flags say DISPATCH_LEVEL, but it was called at {}", current().irql())
+    });
 }
 
 impl Adapter {
-    /// Hands one frame to the miniport; returns the list's address. On a thread of the host.
+    /// Passes one frame to the miniport; returns the address of its list. On a thread of the host.
     pub(crate) fn send(&self, host: &Host, frame: &[u8]) -> Option<usize> {
         self.submit(host, frame, true)
     }
 
-    /// Sends a frame that nobody waits for, if the adapter runs. On a thread of the host, IRQL <= `DISPATCH_LEVEL`.
+    /// Sends a frame without waiting, if the adapter runs. On a thread of the host, IRQL <= `DISPATCH_LEVEL`.
     pub(crate) fn transmit(&self, host: &Host, frame: &[u8]) {
         self.while_running(|| {
             let _ = self.submit(host, frame, false);
         });
     }
 
-    /// Does something with the adapter that keeps it from being halted meanwhile, unless it does not run.
+    /// Runs `body` if the adapter runs; the adapter is not halted meanwhile.
     pub(crate) fn while_running(&self, body: impl FnOnce()) {
         {
             let mut state = self.data_path.state.lock();
@@ -67,7 +71,7 @@ impl Adapter {
         self.data_path.state.lock().bound -= 1;
     }
 
-    /// Waits until nobody is inside [`Adapter::while_running`] any more; the adapter does not run.
+    /// Waits until no thread is inside [`Adapter::while_running`]. The adapter must not be running.
     pub(crate) fn await_bound(&self) {
         wait_until(|| self.data_path.state.lock().bound == 0);
     }
@@ -85,7 +89,7 @@ impl Adapter {
         Some(first.address())
     }
 
-    /// The status of a send, once it is completed.
+    /// Returns the status of a send once it is completed.
     pub(crate) fn send_status(&self, list: usize) -> Option<NDIS_STATUS> {
         self.data_path.state.lock().statuses.remove(&list)
     }
@@ -101,7 +105,10 @@ impl Adapter {
             sent
         };
         let Some(sent) = sent else {
-            broken(format!("a send completed that is not outstanding: {:#x}", list.address()))
+            broken(format!(
+                "NdisMSendNetBufferListsComplete of {:#x}, which the miniport does not hold",
+                list.address()
+            ))
         };
         sent.list.free(host);
         self.data_path.changed.set();
@@ -126,12 +133,14 @@ impl Adapter {
             }
             if keeps {
                 let known = self.data_path.state.lock().lent.insert(list.address());
-                require(known, || "a NET_BUFFER_LIST indicated that the stack holds".into());
+                require(known, || {
+                    "a NET_BUFFER_LIST was indicated that the stack has not returned yet".into()
+                });
             }
         }
         self.data_path.changed.set();
         if keeps {
-            // The stack is done with them at some other time, all at once and in another order.
+            // The stack returns the lists later, together and in another order.
             let (this, lists) = (self.clone(), lists.to_vec());
             host.queue_dpc(current().cpu(), move || this.return_lists(&lists));
         }
@@ -154,7 +163,7 @@ impl Adapter {
 }
 
 imports! { IMPORTS: "ndis.sys" =>
-    /// The miniport gives sent lists back.
+    /// Completes sends.
     [<= DISPATCH_LEVEL]
     fn NdisMSendNetBufferListsComplete(handle: usize, lists: Guest<NET_BUFFER_LIST>, flags: u32) {
         check_level("NdisMSendNetBufferListsComplete", flags, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL);
@@ -165,7 +174,7 @@ imports! { IMPORTS: "ndis.sys" =>
         }
     }
 
-    /// The miniport lends received lists to the stack.
+    /// Indicates received lists to the stack.
     [<= DISPATCH_LEVEL]
     fn NdisMIndicateReceiveNetBufferLists(
         handle: usize,
@@ -178,13 +187,13 @@ imports! { IMPORTS: "ndis.sys" =>
         let adapter = adapter(handle);
         adapter.require_state("NdisMIndicateReceiveNetBufferLists", &[AdapterState::Running, AdapterState::Pausing]);
         let lists = chain(lists);
-        require(lists.len() == count as usize, || format!("{count} lists indicated, {} in the chain", lists.len()));
+        require(lists.len() == count as usize, || format!("NdisMIndicateReceiveNetBufferLists: NumberOfNetBufferLists is {count}, the chain has {}", lists.len()));
         require(adapter.data_path.allows(count), || {
-            "a receive DPC indicated more lists than MaxNblsToIndicate".into()
+            "a receive DPC indicated more lists than MaxNblsToIndicate allows".into()
         });
         for list in &lists {
             require(list.field::<usize>(SOURCE).read() == handle, || {
-                "a received NET_BUFFER_LIST whose SourceHandle is not the adapter".into()
+                "the SourceHandle of a received NET_BUFFER_LIST is not the adapter's handle".into()
             });
         }
         adapter.receive(&current().host().clone(), &lists, flags);

@@ -25,7 +25,7 @@ use crate::{
 
 const REGISTER: &str = "NdisMRegisterScatterGatherDma";
 const SHARED: &str = "NdisMAllocateSharedMemory";
-/// What freed shared memory holds.
+/// Pattern of freed shared memory.
 const POISON: u8 = 0xdd;
 
 /// A registration for DMA.
@@ -33,7 +33,7 @@ struct DmaRegistration {
     adapter: Arc<Adapter>,
 }
 
-/// Memory for the device and the image, with an inaccessible page behind it. Returns both addresses.
+/// Allocates shared memory, followed by a page without access. Returns virtual and physical address.
 fn allocate(adapter: &Adapter, len: usize) -> Option<(usize, u64)> {
     let host = current().host().clone();
     let pages = len.div_ceil(PAGE_SIZE);
@@ -51,15 +51,15 @@ fn allocate(adapter: &Adapter, len: usize) -> Option<(usize, u64)> {
 fn free(adapter: &Adapter, len: usize, address: usize, physical: u64) {
     let host = current().host().clone();
     require(host.memory.physical_address(address) == Some(physical), || {
-        format!(
-            "NdisMFreeSharedMemory of {address:#x} with the physical address {physical:#x} of other memory"
-        )
+        format!("NdisMFreeSharedMemory of {address:#x}: its physical address is not {physical:#x}")
     });
     require(adapter.nic.memory().is_mapped(physical, len as u64), || {
-        format!("NdisMFreeSharedMemory of {len} bytes at {address:#x}: more than were allocated")
+        format!("NdisMFreeSharedMemory of {len} bytes at {address:#x}: more than were allocated there")
     });
     require(!adapter.nic.uses(physical, len as u64), || {
-        format!("NdisMFreeSharedMemory of {address:#x} while the device uses it: it was not reset")
+        format!(
+            "NdisMFreeSharedMemory of {address:#x}, which holds a ring of the running device; reset the device first"
+        )
     });
     if !host.objects.remove(SHARED, address) {
         broken(format!("NdisMFreeSharedMemory of {address:#x}, which was not allocated"));
@@ -84,12 +84,12 @@ imports! { IMPORTS: "ndis.sys" =>
         require(
             header.Type == NDIS_OBJECT_TYPE_SG_DMA_DESCRIPTION
                 && header.Size >= NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1,
-            || format!("a DMA description of type {:#x} and {} bytes", header.Type, header.Size),
+            || format!("NdisMRegisterScatterGatherDma: the description has type {:#x} and {} bytes", header.Type, header.Size),
         );
         let mut described = description.read();
-        require(described.ProcessSGListHandler.is_some(), || "a DMA description without ProcessSGListHandler".into());
-        require(described.Flags & NDIS_SG_DMA_64_BIT_ADDRESS != 0, || "32-bit DMA on a 64-bit device".into());
-        // Room for one element per page of the largest mapping.
+        require(described.ProcessSGListHandler.is_some(), || "NdisMRegisterScatterGatherDma: ProcessSGListHandler is null".into());
+        require(described.Flags & NDIS_SG_DMA_64_BIT_ADDRESS != 0, || "NdisMRegisterScatterGatherDma: NDIS_SG_DMA_64_BIT_ADDRESS is required for this device".into());
+        // One element per page of the largest mapping.
         described.ScatterGatherListSize = 16 + 24 * (described.MaximumPhysicalMapping.div_ceil(4096) + 1);
         description.write(described);
         let host = current().host().clone();
@@ -109,7 +109,7 @@ imports! { IMPORTS: "ndis.sys" =>
         let _ = current().host().objects.remove(REGISTER, registration);
     }
 
-    /// Memory that image and device share.
+    /// Allocates memory that image and device share.
     [== PASSIVE_LEVEL]
     fn NdisMAllocateSharedMemory(
         handle: usize,
@@ -140,7 +140,7 @@ imports! { IMPORTS: "ndis.sys" =>
         free(&adapter(handle), length as usize, address, physical.QuadPart.cast_unsigned());
     }
 
-    /// The alignment that DMA buffers need, in bytes.
+    /// Returns the alignment of DMA buffers in bytes.
     [== PASSIVE_LEVEL]
     fn NdisMGetDmaAlignment(handle: usize) -> u32 {
         let _ = adapter(handle);

@@ -1,4 +1,4 @@
-//! The event log: what an administrator would read.
+//! The event log.
 
 use nt_sim::{current, imports, services::Slot};
 use parking_lot::Mutex;
@@ -11,19 +11,19 @@ pub(crate) static LOG: Slot<Mutex<Vec<LogEntry>>> = Slot::new();
 /// An entry of [`NdisWriteErrorLogEntry`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogEntry {
-    /// When it was written, in nanoseconds of the simulation.
+    /// Time of the entry, in nanoseconds of the simulation.
     pub time: u64,
     /// The event, with severity and facility in the high bits.
     pub code: u32,
     pub data: Vec<u32>,
 }
 
-/// Most values an entry can carry here.
+/// Maximum number of values of an entry.
 const MAX_VALUES: usize = 9;
 
 imports! { IMPORTS: "ndis.sys" =>
-    /// Writes an entry; as many 32-bit values follow as the count says. (A variable argument list of integers is passed
-    /// as if the parameters were declared.)
+    /// Writes an entry with `count` 32-bit values. (Integers of a variable argument list are passed as if the
+    /// parameters were declared.)
     [<= DISPATCH_LEVEL]
     fn NdisWriteErrorLogEntry(
         handle: usize,

@@ -1,4 +1,4 @@
-//! Handles: what the image holds instead of addresses.
+//! Handles that the image holds instead of addresses.
 
 use std::{any::Any, collections::BTreeMap, sync::Arc};
 
@@ -10,7 +10,7 @@ use crate::rules::broken;
 
 pub(crate) static HANDLES: Slot<Handles> = Slot::new();
 
-/// Not canonical: looking behind a handle faults.
+/// Not canonical: dereferencing a handle faults.
 const FIRST: usize = 0x4e44_4953_0000_0000;
 const STEP: usize = 0x10;
 
@@ -29,7 +29,7 @@ struct Table {
 }
 
 impl Handles {
-    /// A new handle for `object`.
+    /// Returns a new handle for `object`.
     pub fn insert(&self, object: Object) -> usize {
         let mut table = self.table.lock();
         table.made += 1;
@@ -38,7 +38,7 @@ impl Handles {
         handle
     }
 
-    /// A new handle for the object that `make` makes of it.
+    /// Creates an object that contains its own handle.
     pub fn insert_with<T: Any + Send + Sync>(&self, make: impl FnOnce(usize) -> Arc<T>) -> Arc<T> {
         let mut table = self.table.lock();
         table.made += 1;
@@ -60,14 +60,14 @@ impl Handles {
     }
 }
 
-/// The object behind a handle of the calling thread's host; anything else is the image's fault.
+/// Returns the object of a handle of the calling thread's host. An invalid handle is a violation.
 pub fn object<T: Any + Send + Sync>(what: &str, handle: usize) -> Arc<T> {
     let found = current().host().state(&HANDLES).get(handle);
-    found.unwrap_or_else(|| broken(format!("{handle:#x} is no {what}")))
+    found.unwrap_or_else(|| broken(format!("{handle:#x} is not a {what}")))
 }
 
-/// As [`object`], and the handle is no more.
+/// As [`object`], and closes the handle.
 pub fn take<T: Any + Send + Sync>(what: &str, handle: usize) -> Arc<T> {
     let found = current().host().state(&HANDLES).remove(handle);
-    found.unwrap_or_else(|| broken(format!("{handle:#x} is no {what}")))
+    found.unwrap_or_else(|| broken(format!("{handle:#x} is not a {what}")))
 }

@@ -8,13 +8,13 @@ use parking_lot::Mutex;
 
 use crate::nbl::StackList;
 
-/// Most frames kept for [`Miniport::received`](crate::Miniport::received); older ones are dropped.
+/// Maximum number of frames kept for [`Miniport::received`](crate::Miniport::received); older ones are dropped.
 pub(crate) const MAX_RECEIVED: usize = 4096;
 
 /// The lists in flight on one adapter, and the frames it received.
 pub(crate) struct InFlight {
     pub state: Mutex<State>,
-    /// Something was completed, received or returned.
+    /// Set when a list was completed, received or returned.
     pub changed: Event,
 }
 
@@ -22,9 +22,9 @@ pub(crate) struct InFlight {
 pub(crate) struct State {
     /// Lists the miniport holds, by address.
     pub sending: BTreeMap<usize, Sending>,
-    /// How lists that somebody waits for were completed.
+    /// Status of completed lists that a thread waits for.
     pub statuses: BTreeMap<usize, NDIS_STATUS>,
-    /// Threads of the IP stack that are about something with the adapter.
+    /// Number of threads that use the adapter, which must not be halted meanwhile.
     pub bound: u32,
     /// Lists of the miniport that the stack holds.
     pub lent: BTreeSet<usize>,
@@ -35,7 +35,7 @@ pub(crate) struct State {
 
 pub(crate) struct Sending {
     pub list: StackList,
-    /// Somebody waits for its status.
+    /// A thread waits for its status.
     pub attended: bool,
 }
 
@@ -53,7 +53,7 @@ impl InFlight {
         result
     }
 
-    /// Takes `count` lists from the allowance of the DPC that indicates them; `false` when it is exhausted.
+    /// Deducts `count` lists from the allowance of the calling DPC; returns `false` when it is exhausted.
     pub fn allows(&self, count: u32) -> bool {
         match self.state.lock().allowances.get_mut(&current().id()) {
             Some(left) if *left < count => false,
@@ -65,12 +65,12 @@ impl InFlight {
         }
     }
 
-    /// Frames received so far; they are taken out.
+    /// Removes and returns the frames received so far.
     pub fn take_received(&self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.state.lock().received).into()
     }
 
-    /// Lists that the miniport has not completed, and lists that it lent and has not got back.
+    /// Returns the numbers of sends that the miniport has not completed, and of received lists not returned to it.
     pub fn outstanding(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.sending.len(), state.lent.len())

@@ -31,14 +31,14 @@ use crate::{
 pub(crate) static VECTORS: Slot<Mutex<Vectors>> = Slot::new();
 
 const REGISTER: &str = "NdisMRegisterInterruptEx";
-/// Frames a receive DPC may indicate at a time.
+/// Maximum number of frames that a receive DPC may indicate.
 const RECEIVE_LIMIT: u32 = 64;
-/// Where messages go: the local APIC.
+/// Address of messages: the local APIC.
 const MESSAGE_ADDRESS: u64 = 0xfee0_0000;
 /// The first vector of devices.
 const FIRST_VECTOR: u32 = 0x50;
 
-/// Message data of this host: the interrupt and its message.
+/// The interrupts of a host and their messages, by message data.
 #[derive(Default)]
 pub struct Vectors {
     next: u32,
@@ -53,9 +53,9 @@ pub struct Interrupt {
     characteristics: NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS,
     messages: u32,
     connected: AtomicBool,
-    /// ISRs that run, DPCs that are queued or run.
+    /// Number of running ISRs, and of queued and running DPCs.
     active: AtomicU32,
-    /// DPCs that are queued and have not begun: message and CPU.
+    /// Queued DPCs that have not started: message and CPU.
     queued: Mutex<BTreeSet<(u32, CpuId)>>,
 }
 
@@ -64,7 +64,7 @@ unsafe impl Send for Interrupt {}
 // SAFETY: as above; what changes is atomic or behind a lock.
 unsafe impl Sync for Interrupt {}
 
-/// A message from the device.
+/// Delivers a message from the device.
 pub(crate) fn deliver(host: &Arc<Host>, message: Message) {
     let target = host.state(&VECTORS).lock().table.get(&message.data).cloned();
     let Some((interrupt, id)) = target else { return };
@@ -100,7 +100,7 @@ impl Interrupt {
         self.queue_dpcs(host, message, u64::from(targets), 0);
     }
 
-    /// Queues the message's DPC on each CPU of a set; returns those where it was not queued yet.
+    /// Queues the message's DPC on each CPU of a set; returns the CPUs on which it was not queued already.
     fn queue_dpcs(self: &Arc<Self>, host: &Arc<Host>, message: u32, targets: u64, context: usize) -> u64 {
         let cpus = (0..host.cpus.count().min(64)).filter(|cpu| targets >> cpu & 1 != 0);
         let queued = cpus.filter(|&cpu| self.queue_dpc(host, message, CpuId(cpu), context));
@@ -153,7 +153,7 @@ impl Interrupt {
     }
 }
 
-/// The DPC of `message` on each CPU named; none named means this one.
+/// Queues the DPC of `message` on each CPU of a set; on the current CPU when the set is empty.
 fn queue(handle: usize, message: u32, targets: u64, context: usize) -> u64 {
     let interrupt: Arc<Interrupt> = handle::object("interrupt handle", handle);
     require(message < interrupt.messages, || {
@@ -165,7 +165,7 @@ fn queue(handle: usize, message: u32, targets: u64, context: usize) -> u64 {
 }
 
 imports! { IMPORTS: "ndis.sys" =>
-    /// Connects the miniport's interrupt handlers; handlers may run before this returns.
+    /// Connects the miniport's interrupt handlers, which may run before this returns.
     [== PASSIVE_LEVEL]
     fn NdisMRegisterInterruptEx(
         handle: usize,
@@ -174,37 +174,37 @@ imports! { IMPORTS: "ndis.sys" =>
         interrupt: Guest<usize>,
     ) -> NDIS_STATUS {
         let adapter = adapter(handle);
-        let mut wanted = characteristics.read();
+        let mut requested = characteristics.read();
         require(
-            wanted.Header.Type == NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT
-                && wanted.Header.Size >= NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1,
-            || format!("interrupt characteristics of type {:#x} and {} bytes", wanted.Header.Type, wanted.Header.Size),
+            requested.Header.Type == NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT
+                && requested.Header.Size >= NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1,
+            || format!("NdisMRegisterInterruptEx: the characteristics have type {:#x} and {} bytes", requested.Header.Type, requested.Header.Size),
         );
-        require(wanted.InterruptHandler.is_some() && wanted.InterruptDpcHandler.is_some(), || {
-            "interrupt characteristics without line-based handlers".into()
+        require(requested.InterruptHandler.is_some() && requested.InterruptDpcHandler.is_some(), || {
+            "NdisMRegisterInterruptEx: InterruptHandler and InterruptDpcHandler are required".into()
         });
-        let line = wanted.DisableInterruptHandler.is_some() && wanted.EnableInterruptHandler.is_some();
-        require(line, || "interrupt characteristics without handlers that disable and enable".into());
+        let line = requested.DisableInterruptHandler.is_some() && requested.EnableInterruptHandler.is_some();
+        require(line, || "NdisMRegisterInterruptEx: DisableInterruptHandler and EnableInterruptHandler are required".into());
         let vectors = adapter.nic.options().vectors;
-        if wanted.MsiSupported == 0 || vectors == 0 {
-            // The device's line is not wired up.
+        if requested.MsiSupported == 0 || vectors == 0 {
+            // Line-based interrupts are not supported.
             return NDIS_STATUS_NOT_SUPPORTED;
         }
-        require(wanted.MessageInterruptHandler.is_some() && wanted.MessageInterruptDpcHandler.is_some(), || {
-            "MsiSupported without message handlers".into()
+        require(requested.MessageInterruptHandler.is_some() && requested.MessageInterruptDpcHandler.is_some(), || {
+            "NdisMRegisterInterruptEx: MsiSupported requires MessageInterruptHandler and MessageInterruptDpcHandler".into()
         });
         let messages =
-            wanted.DisableMessageInterruptHandler.is_some() && wanted.EnableMessageInterruptHandler.is_some();
-        require(messages, || "MsiSupported without handlers that disable and enable a message".into());
-        wanted.InterruptType = NDIS_INTERRUPT_TYPE::NDIS_CONNECT_MESSAGE_BASED;
-        characteristics.write(wanted);
+            requested.DisableMessageInterruptHandler.is_some() && requested.EnableMessageInterruptHandler.is_some();
+        require(messages, || "NdisMRegisterInterruptEx: MsiSupported requires handlers to disable and enable a message".into());
+        requested.InterruptType = NDIS_INTERRUPT_TYPE::NDIS_CONNECT_MESSAGE_BASED;
+        characteristics.write(requested);
         let host = current().host().clone();
         let registered = host.state(&HANDLES).insert_with(|handle| {
             Arc::new(Interrupt {
                 handle,
                 adapter: adapter.clone(),
                 context,
-                characteristics: wanted,
+                characteristics: requested,
                 messages: vectors.into(),
                 connected: AtomicBool::new(true),
                 active: AtomicU32::new(0),
@@ -228,12 +228,12 @@ imports! { IMPORTS: "ndis.sys" =>
         NDIS_STATUS_SUCCESS
     }
 
-    /// Disconnects; returns when no handler runs any more.
+    /// Disconnects the handlers; returns when none is running.
     [== PASSIVE_LEVEL]
     fn NdisMDeregisterInterruptEx(interrupt: usize) {
         let registered = handle::take::<Interrupt>("interrupt handle", interrupt);
         require(!registered.adapter.nic.is_running(), || {
-            "NdisMDeregisterInterruptEx while the device may still interrupt".into()
+            "NdisMDeregisterInterruptEx while the device is running and may interrupt; reset it first".into()
         });
         registered.connected.store(false, SeqCst);
         let host = current().host().clone();
@@ -243,7 +243,7 @@ imports! { IMPORTS: "ndis.sys" =>
         let _ = host.objects.remove(REGISTER, interrupt);
     }
 
-    /// Calls a function that no ISR of the message interrupts.
+    /// Calls a function synchronized with the ISR of the message.
     [<= DIRQL]
     fn NdisMSynchronizeWithInterruptEx(
         interrupt: usize,
@@ -255,10 +255,10 @@ imports! { IMPORTS: "ndis.sys" =>
         let me = current();
         let level = me.irql().max(Irql::DEVICE_LEVEL);
         let Some(function) = function else { return 0 };
-        // At a device level nothing else of this host's CPU runs; the hardware thread is kept out by the token.
+        // At a device level no other thread runs on this CPU.
         let old = me.raise(level);
         let result = call("MiniportSynchronizeInterrupt", || {
-            // SAFETY: the image gave the function with this context.
+            // SAFETY: the image passed the function with this context.
             unsafe { function(context as *mut _) }
         });
         me.lower(old);
@@ -274,7 +274,7 @@ imports! { IMPORTS: "ndis.sys" =>
     /// Queues the DPC of a message on CPUs of a group.
     [<= HIGH_LEVEL]
     fn NdisMQueueDpcEx(interrupt: usize, message: u32, targets: Guest<GROUP_AFFINITY>, context: usize) -> usize {
-        require(!targets.is_null(), || "NdisMQueueDpcEx without target processors".into());
+        require(!targets.is_null(), || "NdisMQueueDpcEx: TargetProcessors is null".into());
         let targets = targets.read();
         require(targets.Group == 0 && targets.Mask != 0, || {
             format!("NdisMQueueDpcEx for processors {:#x} of group {}", targets.Mask, targets.Group)

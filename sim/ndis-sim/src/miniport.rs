@@ -1,7 +1,7 @@
-//! The harness's side of an adapter: what PnP manager and protocol drivers do on Windows.
+//! The harness's side of an adapter: the PnP manager and protocol drivers of Windows.
 //!
-//! Every method may be called on any thread. One that belongs to no host makes the call on a system
-//! thread of the adapter's host and waits for it.
+//! Every method may be called on any thread. On a thread of another host or of none, the call is made on a
+//! system thread of the adapter's host.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -35,7 +35,7 @@ use crate::{
     wait::wait,
 };
 
-/// Objects an adapter must not hold any more when it is halted.
+/// Objects that an adapter must release before it is halted.
 const OF_ADAPTER: [&str; 5] = [
     "NdisOpenConfigurationEx",
     "NdisMMapIoSpace",
@@ -48,10 +48,10 @@ const OF_ADAPTER: [&str; 5] = [
 const DEVICE_PNP_EVENT_REVISION: u8 = 1;
 const DEVICE_PNP_EVENT_LEN: u16 = 0x2c;
 
-/// Why an adapter did not start.
+/// Reasons why an adapter did not start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StartError {
-    /// No driver has registered, or no NIC is left for it.
+    /// No driver is registered, or no NIC is left for it.
     NothingToStart,
     /// MiniportInitializeEx failed.
     Initialize(NDIS_STATUS),
@@ -64,7 +64,7 @@ pub enum StartError {
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NothingToStart => f.write_str("no driver, or no NIC for it"),
+            Self::NothingToStart => f.write_str("no driver is registered, or no NIC is left for it"),
             Self::Initialize(status) => write!(f, "MiniportInitializeEx failed: {status:#010x}"),
             Self::Restart(status) => write!(f, "MiniportRestart failed: {status:#010x}"),
             Self::Lost(lost) => lost.fmt(f),
@@ -87,7 +87,7 @@ pub struct Miniport {
     adapter: Arc<Adapter>,
 }
 
-/// Runs `body` on a thread of `host`: this one, or a new one that is waited for.
+/// Runs `body` on a thread of `host`: the calling one, or a new one.
 fn on_host<T: Send + 'static>(
     host: &Arc<Host>,
     name: &str,
@@ -103,7 +103,7 @@ impl Miniport {
     /// Starts the driver on the host's next NIC: initializes and restarts an adapter.
     ///
     /// # Errors
-    /// [`StartError`]; the adapter is gone then, and what it held was looked for.
+    /// [`StartError`]; the adapter is removed then, and checked for leaks.
     pub fn start(host: &Arc<Host>) -> Result<Self, StartError> {
         let this = host.clone();
         let miniport = on_host(host, "PnP", move || initialize(&this))??;
@@ -136,7 +136,7 @@ impl Miniport {
         self.adapter.attributes()
     }
 
-    /// Pauses the adapter; returns when the miniport has given everything back.
+    /// Pauses the adapter; returns when the miniport has completed the pause.
     ///
     /// # Errors
     /// [`Lost`] when the host dies.
@@ -148,7 +148,7 @@ impl Miniport {
     /// Restarts the paused adapter.
     ///
     /// # Errors
-    /// What the miniport answers, or that the host died.
+    /// The status of MiniportRestart, or that the host died.
     pub fn restart(&self) -> Result<(), StartError> {
         let this = self.clone();
         let restart = move || {
@@ -166,7 +166,7 @@ impl Miniport {
         }
     }
 
-    /// Pauses and halts the adapter, and looks for what it left behind.
+    /// Pauses and halts the adapter, and checks it for leaks.
     ///
     /// # Errors
     /// [`Lost`] when the host dies.
@@ -182,7 +182,7 @@ impl Miniport {
         on_host(&self.host, "PnP", move || halt(&this.host, &this.adapter, action))
     }
 
-    /// Takes the device out, tells the miniport, pauses and halts it.
+    /// Removes the device, notifies the miniport, pauses and halts it.
     ///
     /// # Errors
     /// [`Lost`] when the host dies.
@@ -198,10 +198,10 @@ impl Miniport {
         self.halt_with(NDIS_HALT_ACTION::NdisHaltDeviceSurpriseRemoved)
     }
 
-    /// Queries an OID; returns what the miniport wrote into a buffer of `length` bytes.
+    /// Queries an OID with a buffer of `length` bytes; returns what the miniport wrote into it.
     ///
     /// # Errors
-    /// What the miniport answers.
+    /// [`OidError`] when the miniport fails the request.
     ///
     /// # Panics
     /// When the host dies.
@@ -217,7 +217,7 @@ impl Miniport {
     /// As [`Miniport::query`], by a direct OID request.
     ///
     /// # Errors
-    /// What the miniport answers.
+    /// [`OidError`] when the miniport fails the request.
     ///
     /// # Panics
     /// When the host dies.
@@ -228,7 +228,7 @@ impl Miniport {
     /// Sets an OID.
     ///
     /// # Errors
-    /// What the miniport answers.
+    /// [`OidError`] when the miniport fails the request.
     ///
     /// # Panics
     /// When the host dies.
@@ -257,7 +257,7 @@ impl Miniport {
     /// Opens an NDK adapter.
     ///
     /// # Errors
-    /// What the provider answers.
+    /// The status of OpenNDKAdapterHandler.
     ///
     /// # Panics
     /// When the host dies.
@@ -276,13 +276,13 @@ impl Miniport {
         on_host(&self.host, "NDK", move || adapter.close_ndk(opened))
     }
 
-    /// The NDK events the miniport reported so far.
+    /// Returns the NDK events the miniport reported so far.
     #[must_use]
     pub fn ndk_events(&self) -> Vec<NdkEvent> {
         self.adapter.ndk.events()
     }
 
-    /// Waits until the miniport has reported `count` NDK events; `false` when `timeout` passes first.
+    /// Waits until the miniport has reported `count` NDK events; returns `false` when `timeout` passes first.
     #[must_use]
     pub fn await_ndk_events(&self, count: usize, timeout: Duration) -> bool {
         let deadline = self.host.world().now() + timeout.as_nanos() as u64;
@@ -298,13 +298,13 @@ impl Miniport {
         true
     }
 
-    /// NDK adapters that are open.
+    /// Returns the number of open NDK adapters.
     #[must_use]
     pub fn open_ndk_adapters(&self) -> usize {
         self.adapter.ndk.open_count()
     }
 
-    /// Status codes the miniport indicated so far.
+    /// Returns the status codes the miniport indicated so far.
     #[must_use]
     pub fn indications(&self) -> Vec<NDIS_STATUS> {
         self.adapter.indications.lock().clone()
@@ -336,7 +336,7 @@ impl Miniport {
         sent.unwrap_or_else(|lost| panic!("{lost}"))
     }
 
-    /// Takes the frames that the miniport indicated since the last call.
+    /// Returns the frames that the miniport indicated since the last call.
     #[must_use]
     pub fn received(&self) -> Vec<Vec<u8>> {
         self.adapter.data_path.take_received()
@@ -435,8 +435,8 @@ fn pause(adapter: &Arc<Adapter>) {
     }
     adapter.await_bound();
     let (sending, lent) = adapter.data_path.outstanding();
-    require(sending == 0, || format!("MiniportPause ended with {sending} sends not completed"));
-    require(lent == 0, || format!("MiniportPause ended with {lent} received lists not returned"));
+    require(sending == 0, || format!("MiniportPause completed, but {sending} sends are not"));
+    require(lent == 0, || format!("MiniportPause completed before {lent} received lists were returned"));
     *adapter.state.lock() = AdapterState::Paused;
 }
 
@@ -477,7 +477,7 @@ fn halt(host: &Arc<Host>, adapter: &Arc<Adapter>, action: NDIS_HALT_ACTION) {
     remove(host, adapter, "MiniportHaltEx");
 }
 
-/// The adapter is gone; it must have left nothing.
+/// Removes the adapter and checks that it released everything.
 fn remove(host: &Arc<Host>, adapter: &Arc<Adapter>, after: &str) {
     //= R-PNP-5
     let open = adapter.ndk.open_count();
@@ -487,9 +487,11 @@ fn remove(host: &Arc<Host>, adapter: &Arc<Adapter>, after: &str) {
     require(left.is_empty(), || {
         let names: Vec<_> =
             left.iter().map(|object| format!("{} {:#x}", object.kind, object.address)).collect();
-        format!("{after} left behind: {}", names.join(", "))
+        format!("{after} returned without releasing: {}", names.join(", "))
     });
-    require(!adapter.nic.is_running(), || format!("{after} left the device running"));
+    require(!adapter.nic.is_running(), || {
+        format!("{after} returned while the device is running; reset it first")
+    });
     *adapter.state.lock() = AdapterState::Halted;
     let _ = host.state(&HANDLES).remove::<Adapter>(adapter.handle);
     host.state(&ADAPTERS).lock().retain(|other| other.handle != adapter.handle);

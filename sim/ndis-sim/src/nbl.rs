@@ -1,6 +1,6 @@
 //! NET_BUFFERs and NET_BUFFER_LISTs: pools, allocation, data.
 //!
-//! The structures lie in the host's pool, so that an image that runs over their ends faults.
+//! The structures are pool blocks, so that an overrun by the image faults.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -32,17 +32,17 @@ const BUFFER_POOL: &str = "NdisAllocateNetBufferPool";
 const MDL_TAG: Tag = Tag(u32::from_le_bytes(*b"Ndmd"));
 const LIST_TAG: Tag = Tag(u32::from_le_bytes(*b"Ndbl"));
 
-/// What NDIS allocates for a NET_BUFFER_LIST: more than the structure that drivers know.
+/// Size of NDIS's allocation for a NET_BUFFER_LIST, which is larger than the documented structure.
 const LIST_LEN: usize = 0x180;
 
 /// A pool of NET_BUFFERs or NET_BUFFER_LISTs.
 struct Pool {
     with_buffers: bool,
-    /// Addresses of what it gave and did not get back.
+    /// Addresses of allocated structures.
     out: Mutex<BTreeSet<usize>>,
 }
 
-/// A zeroed block for NDIS's own structures; `None` when resources run low.
+/// Allocates a zeroed block for NDIS's own structures; returns `None` when resources run low.
 fn block(host: &Host, size: usize, tag: Tag) -> Option<Guest<u8>> {
     if host.low_resources.fails() {
         return None;
@@ -58,11 +58,11 @@ fn release(host: &Host, address: Guest<u8>, tag: Tag) {
     }
 }
 
-/// Frees a pool; everything must be back.
+/// Frees a pool, from which nothing may be allocated.
 fn free_pool(what: &'static str, pool: usize) {
     let freed = handle::take::<Pool>("NET_BUFFER(_LIST) pool", pool);
     let out = freed.out.lock().len();
-    require(out == 0, || format!("{what}: {out} NET_BUFFER(_LIST)s of the pool are not freed"));
+    require(out == 0, || format!("{what}: {out} NET_BUFFERs or NET_BUFFER_LISTs of the pool are not freed"));
 }
 
 fn write_buffer(buffer: Guest<NET_BUFFER>, pool: usize, mdl: Guest<MDL>, offset: u32, length: usize) {
@@ -90,7 +90,7 @@ fn allocate_list(
     let host = current().host().clone();
     let from: Arc<Pool> = handle::object("NET_BUFFER_LIST pool", pool);
     require(buffer.is_none() || from.with_buffers, || {
-        "the pool was not allocated with fAllocateNetBuffer".into()
+        "NdisAllocateNetBufferAndNetBufferList: the pool was not allocated with fAllocateNetBuffer".into()
     });
     let extra = if from.with_buffers { size_of::<NET_BUFFER>() } else { 0 };
     let list = block(&host, LIST_LEN + extra + usize::from(context), LIST_TAG)?.cast::<NET_BUFFER_LIST>();
@@ -108,7 +108,7 @@ fn allocate_list(
     Some(list)
 }
 
-/// A NET_BUFFER_LIST of the stack above, for one frame, its MDL and its data.
+/// A NET_BUFFER_LIST of the stack for one frame, with MDL and data.
 pub(crate) struct StackList {
     pub list: Guest<NET_BUFFER_LIST>,
     mdl: Guest<MDL>,
@@ -116,7 +116,7 @@ pub(crate) struct StackList {
 }
 
 impl StackList {
-    /// Builds a list that carries `frame`; `None` when memory has run dry.
+    /// Builds a list for `frame`; returns `None` when resources run low.
     pub fn new(host: &Host, frame: &[u8]) -> Option<Self> {
         let data = block(host, frame.len(), LIST_TAG)?;
         data.write_bytes(frame);
@@ -150,7 +150,7 @@ fn build_mdl(host: &Host, address: usize, length: usize) -> Option<Guest<MDL>> {
     Some(mdl)
 }
 
-/// The bytes of a NET_BUFFER.
+/// Returns the data of a NET_BUFFER.
 pub(crate) fn bytes(buffer: Guest<NET_BUFFER>) -> Vec<u8> {
     let fields = buffer.read();
     // SAFETY: both members of the union are integers of at least 32 bits.
@@ -158,7 +158,9 @@ pub(crate) fn bytes(buffer: Guest<NET_BUFFER>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(length);
     let (mut mdl, mut skip) = (Guest::new(fields.CurrentMdl), fields.CurrentMdlOffset as usize);
     while bytes.len() < length {
-        require(!mdl.is_null(), || format!("a NET_BUFFER of {length} bytes whose MDLs hold {}", bytes.len()));
+        require(!mdl.is_null(), || {
+            format!("a NET_BUFFER has DataLength {length}, but its MDLs describe {} bytes", bytes.len())
+        });
         let of = GuestMdl(mdl);
         let part = (of.byte_count() as usize).saturating_sub(skip).min(length - bytes.len());
         let start = bytes.len();
@@ -203,7 +205,7 @@ imports! { IMPORTS: "ndis.sys" =>
     fn NdisAllocateNetBufferListPool(_owner: usize, parameters: Guest<NET_BUFFER_LIST_POOL_PARAMETERS>) -> usize {
         let parameters = parameters.read();
         require_header(LIST_POOL, parameters.Header, NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1);
-        require(parameters.PoolTag != 0, || "a NET_BUFFER_LIST pool without a tag".into());
+        require(parameters.PoolTag != 0, || "NdisAllocateNetBufferListPool: PoolTag is 0".into());
         new_pool(LIST_POOL, parameters.fAllocateNetBuffer != 0)
     }
 
@@ -239,7 +241,7 @@ imports! { IMPORTS: "ndis.sys" =>
         let pool: usize = list.field(std::mem::offset_of!(NET_BUFFER_LIST, NdisPoolHandle)).read();
         let from: Arc<Pool> = handle::object("NET_BUFFER_LIST pool", pool);
         require(from.out.lock().remove(&list.address()), || {
-            format!("NdisFreeNetBufferList of {:#x}, which is not out of its pool", list.address())
+            format!("NdisFreeNetBufferList of {:#x}, which is not allocated from its pool", list.address())
         });
         release(current().host(), list.cast(), LIST_TAG);
     }
@@ -275,12 +277,13 @@ imports! { IMPORTS: "ndis.sys" =>
     fn NdisFreeNetBuffer(buffer: Guest<NET_BUFFER>) {
         let from: Arc<Pool> = handle::object("NET_BUFFER pool", buffer.read().NdisPoolHandle.addr());
         require(from.out.lock().remove(&buffer.address()), || {
-            format!("NdisFreeNetBuffer of {:#x}, which is not out of its pool", buffer.address())
+            format!("NdisFreeNetBuffer of {:#x}, which is not allocated from its pool", buffer.address())
         });
         release(current().host(), buffer.cast(), LIST_TAG);
     }
 
-    /// The first bytes of a NET_BUFFER, contiguous: in place, or copied to `storage`; null when neither works.
+    /// Returns the first bytes of a NET_BUFFER contiguously: in place, or copied to `storage`; null if neither is
+    /// possible.
     [<= DISPATCH_LEVEL]
     fn NdisGetDataBuffer(
         buffer: Guest<NET_BUFFER>,
@@ -322,7 +325,7 @@ imports! { IMPORTS: "ndis.sys" =>
         NDIS_STATUS_SUCCESS
     }
 
-    /// Allocates an MDL for nonpaged memory, ready for use; null when resources run low.
+    /// Allocates and builds an MDL for nonpaged memory; returns null when resources run low.
     [<= DISPATCH_LEVEL]
     fn NdisAllocateMdl(_owner: usize, address: usize, length: u32) -> Guest<MDL> {
         build_mdl(current().host(), address, length as usize).unwrap_or(Guest::null())

@@ -1,4 +1,4 @@
-//! NDK adapters and net PnP events: what NDIS and the NDK layer above a provider do.
+//! Opening and closing NDK adapters, and net PnP events.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::{
 pub struct NdkAdapter(pub Guest<NDK_ADAPTER>);
 
 impl NdkAdapter {
-    /// The object, for consumers.
+    /// Returns the object for consumers.
     #[must_use]
     pub fn as_ptr(self) -> *mut NDK_ADAPTER {
         self.0.as_ptr()
@@ -52,12 +52,14 @@ impl Adapter {
             unsafe { open(self.context() as *mut _, parameters, out) }
         });
         //= R-OPEN-8
-        require(status != NDIS_STATUS_PENDING, || "OpenNDKAdapterHandler pended".into());
+        require(status != NDIS_STATUS_PENDING, || {
+            "OpenNDKAdapterHandler returned NDIS_STATUS_PENDING".into()
+        });
         // SAFETY: our own variable, written by the image through the pointer.
         let opened = unsafe { (&raw const opened).read_volatile() };
         if status != NDIS_STATUS_SUCCESS {
             require(opened.is_null() || opened.address() == POISON, || {
-                format!("a failed open left {:#x} behind", opened.address())
+                format!("OpenNDKAdapterHandler failed, but stored {:#x} as the adapter", opened.address())
             });
             return Err(status);
         }
@@ -90,11 +92,11 @@ impl Adapter {
         }
     }
 
-    /// Delivers a net PnP event to whoever is above.
+    /// Delivers a net PnP event to the drivers above.
     fn net_pnp_event(&self, event: NdkEvent) {
         //= R-PNP-15
         let nested = std::mem::replace(&mut *self.ndk.in_event.lock(), true);
-        require(!nested, || "NdisMNetPnPEvent while another event is being delivered".into());
+        require(!nested, || "NdisMNetPnPEvent was called while another event is being delivered".into());
         self.ndk.events.lock().push(event);
         self.ndk.reported.set();
         if event == NdkEvent::Disable {
@@ -105,27 +107,27 @@ impl Adapter {
     }
 }
 
-/// Checks a new NDK adapter as the NDK layer sees it.
+/// Checks a new NDK adapter.
 //= R-OPEN-12
 //= R-OPEN-19
 //= R-OPEN-22
 fn check_adapter(opened: Guest<NDK_ADAPTER>, asked: NDK_VERSION) {
     let header: NDK_OBJECT_HEADER = opened.field(0).read();
     require(header.ObjectType == NDK_OBJECT_TYPE::NdkObjectTypeAdapter, || {
-        format!("an NDK adapter of object type {}", header.ObjectType.0)
+        format!("the NDK adapter has object type {}", header.ObjectType.0)
     });
     require(header.NdkReserved.rf.iter().all(|word| word.is_null()), || {
-        "an NDK adapter whose NdkReserved is not zero".into()
+        "NdkReserved of the NDK adapter is not zero".into()
     });
     let reported = (header.Version.Major, header.Version.Minor);
     require(reported.0 == asked.Major && reported.1 >= asked.Minor, || {
         format!(
-            "an NDK adapter of version {}.{}, opened as {}.{}",
+            "the NDK adapter has version {}.{}, but was opened as {}.{}",
             reported.0, reported.1, asked.Major, asked.Minor
         )
     });
     let dispatch: usize = opened.field(size_of::<NDK_OBJECT_HEADER>()).read();
-    require(dispatch != 0, || "an NDK adapter without dispatch table".into());
+    require(dispatch != 0, || "the NDK adapter has no dispatch table".into());
     let members = size_of::<NDK_ADAPTER_DISPATCH>() / size_of::<usize>();
     for index in 0..members {
         let member: usize = Guest::<usize>::from_address(dispatch).add(index).read();
@@ -140,7 +142,7 @@ imports! { IMPORTS: "ndis.sys" =>
         let adapter: Arc<Adapter> = adapter(handle);
         //= R-OIDNDK-11
         require(*adapter.in_oid.lock() != Some(current().id()), || {
-            "NdisMNetPnPEvent inside MiniportOidRequest".into()
+            "NdisMNetPnPEvent was called inside MiniportOidRequest".into()
         });
         let event = notification.read().NetPnPEvent;
         let event = match event.NetEvent {
@@ -158,9 +160,9 @@ imports! { IMPORTS: "ndis.sys" =>
         let adapter = adapter(handle);
         let indication = indication.read();
         require(indication.SourceHandle.addr() == handle, || {
-            "a status indication whose SourceHandle is not the adapter".into()
+            "NdisMIndicateStatusEx: SourceHandle is not the adapter's handle".into()
         });
-        require(adapter.state() != AdapterState::Halted, || "a status indicated by a halted adapter".into());
+        require(adapter.state() != AdapterState::Halted, || "NdisMIndicateStatusEx was called for a halted adapter".into());
         adapter.indications.lock().push(indication.StatusCode);
     }
 }

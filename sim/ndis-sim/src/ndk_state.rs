@@ -1,4 +1,4 @@
-//! What is open on an adapter, and the NDK events its miniport reported.
+//! The open NDK adapters of a miniport adapter, and the NDK events its miniport reported.
 
 use nt_sim::{Event, Host};
 use parking_lot::Mutex;
@@ -8,17 +8,17 @@ use parking_lot::Mutex;
 pub enum NdkEvent {
     /// NDK adapters can be opened.
     Enable,
-    /// Every NDK adapter has to be closed.
+    /// Every NDK adapter must be closed.
     Disable,
 }
 
-/// What is open on one adapter.
+/// The open NDK adapters of one adapter.
 pub(crate) struct NdkState {
     pub open: Mutex<Vec<usize>>,
     pub events: Mutex<Vec<NdkEvent>>,
-    /// Nothing is open.
+    /// Set while no NDK adapter is open.
     pub idle: Event,
-    /// An event was reported.
+    /// Set when an event was reported.
     pub reported: Event,
     pub in_event: Mutex<bool>,
 }

@@ -1,6 +1,6 @@
 //! OID requests. (windows-packaging §8.3)
 
-use std::sync::Arc;
+use std::{error::Error, fmt, sync::Arc};
 
 use ndk_abi::ndis::{
     NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_OID_REQUEST, NDIS_OID, NDIS_OID_REQUEST, NDIS_OID_REQUEST_QUERY,
@@ -16,15 +16,27 @@ use crate::{
     wait::{wait, wait_until},
 };
 
-/// A refused OID request.
+/// A failed OID request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OidError {
     pub status: NDIS_STATUS,
-    /// Bytes the miniport said it needs.
+    /// `BytesNeeded`, as the miniport set it.
     pub needed: u32,
 }
 
-/// How a request goes to the miniport.
+impl fmt::Display for OidError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the miniport failed the OID request with {:#010x}, BytesNeeded {}",
+            self.status, self.needed
+        )
+    }
+}
+
+impl Error for OidError {}
+
+/// The miniport's handler for a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OidPath {
     Regular,
@@ -62,8 +74,8 @@ fn request(kind: NDIS_REQUEST_TYPE, oid: NDIS_OID, buffer: &mut [u8]) -> Box<NDI
 }
 
 impl Adapter {
-    /// Sends a request when those before are done, and waits for its end; returns the bytes written or read. On a thread
-    /// of the host, at `PASSIVE_LEVEL`.
+    /// Sends a request after the previous ones are completed and waits for its completion; returns the number of bytes
+    /// written or read. On a thread of the host, at `PASSIVE_LEVEL`.
     pub(crate) fn oid(
         self: &Arc<Self>,
         path: OidPath,
@@ -71,7 +83,7 @@ impl Adapter {
         oid: NDIS_OID,
         buffer: &mut [u8],
     ) -> Result<u32, OidError> {
-        // NDIS has one request under way at a time.
+        // NDIS sends one request at a time.
         wait_until(|| !std::mem::replace(&mut *self.oid_busy.lock(), true));
         let answer = self.carry_out(path, kind, oid, buffer);
         *self.oid_busy.lock() = false;
@@ -115,7 +127,11 @@ impl Adapter {
             return Err(OidError { status, needed: query.BytesNeeded });
         }
         require(query.BytesWritten <= buffer.len() as u32, || {
-            format!("OID {oid:#x}: {} bytes reported, the buffer has {}", query.BytesWritten, buffer.len())
+            format!(
+                "OID {oid:#x}: BytesWritten is {}, but the buffer has {} bytes",
+                query.BytesWritten,
+                buffer.len()
+            )
         });
         Ok(query.BytesWritten)
     }
@@ -126,21 +142,23 @@ impl Adapter {
     }
 
     fn complete_oid(&self, status: NDIS_STATUS) {
-        require(status != NDIS_STATUS_PENDING, || "an OID request completed with NDIS_STATUS_PENDING".into());
+        require(status != NDIS_STATUS_PENDING, || {
+            "an OID request was completed with NDIS_STATUS_PENDING".into()
+        });
         let before = std::mem::replace(&mut *self.oid_status.lock(), status);
-        require(before == NDIS_STATUS_PENDING, || "an OID request completed twice".into());
+        require(before == NDIS_STATUS_PENDING, || "an OID request was completed twice".into());
         self.oid_done.set();
     }
 }
 
 imports! { IMPORTS: "ndis.sys" =>
-    /// Ends an OID request that pended.
+    /// Completes an OID request that pended.
     [<= DISPATCH_LEVEL]
     fn NdisMOidRequestComplete(handle: usize, _request: Guest<NDIS_OID_REQUEST>, status: NDIS_STATUS) {
         adapter(handle).complete_oid(status);
     }
 
-    /// Ends a direct OID request that pended.
+    /// Completes a direct OID request that pended.
     [<= DISPATCH_LEVEL]
     fn NdisMDirectOidRequestComplete(handle: usize, _request: Guest<NDIS_OID_REQUEST>, status: NDIS_STATUS) {
         adapter(handle).complete_oid(status);

@@ -29,7 +29,7 @@ use crate::{
     rules::{broken, require},
 };
 
-/// Highest NDIS version this one speaks: 6.85.
+/// Highest supported NDIS version: 6.85.
 const VERSION: (u8, u8) = (6, 85);
 
 /// `DriverUnload` in a `DRIVER_OBJECT`.
@@ -39,7 +39,7 @@ fn has_header(header: NDIS_OBJECT_HEADER, kind: u8, revision: u8, size: u16) -> 
     header.Type == kind && header.Revision == revision && header.Size >= size
 }
 
-/// Names the first mandatory handler that is missing.
+/// Returns the name of the first mandatory handler that is missing.
 fn missing_handler(of: &NDIS_MINIPORT_DRIVER_CHARACTERISTICS) -> Option<&'static str> {
     let mandatory = [
         ("InitializeHandlerEx", of.InitializeHandlerEx.is_some()),
@@ -86,7 +86,7 @@ fn register(
     if version.0 != VERSION.0 || version.1 > VERSION.1 {
         return Err(NDIS_STATUS_BAD_VERSION);
     }
-    // A driver of 6.80 and later brings revision 3.
+    // NDIS 6.80 and later require revision 3.
     if version.1 >= 80 && header.Revision < three.0 {
         return Err(NDIS_STATUS_BAD_CHARACTERISTICS);
     }
@@ -123,7 +123,7 @@ impl Driver {
     }
 }
 
-/// What NDIS puts into the driver object: calls the miniport's own unload handler.
+/// NDIS's DriverUnload: calls the miniport's unload handler.
 extern "efiapi" fn unload(_object: Guest<DRIVER_OBJECT>) {
     let Some(driver) = current().host().state(&DRIVER).lock().clone() else { return };
     let Some(handler) = driver.characteristics.UnloadHandler else { return };
@@ -147,7 +147,7 @@ imports! { IMPORTS: "ndis.sys" =>
         handle: Guest<usize>,
     ) -> NDIS_STATUS {
         let host = current().host().clone();
-        require(host.state(&DRIVER).lock().is_none(), || "NdisMRegisterMiniportDriver called twice".into());
+        require(host.state(&DRIVER).lock().is_none(), || "NdisMRegisterMiniportDriver was called twice".into());
         let driver = match register(object, context, characteristics) {
             Ok(driver) => driver,
             Err(status) => return status,
@@ -171,7 +171,7 @@ imports! { IMPORTS: "ndis.sys" =>
         let driver = handle::take::<Driver>("miniport driver handle", handle);
         let host = current().host().clone();
         require(host.state(&ADAPTERS).lock().is_empty(), || {
-            "NdisMDeregisterMiniportDriver while an adapter is there".into()
+            "NdisMDeregisterMiniportDriver was called before all adapters were halted".into()
         });
         let _ = host.objects.remove("NdisMRegisterMiniportDriver", driver.handle);
         *host.state(&DRIVER).lock() = None;
@@ -181,7 +181,7 @@ imports! { IMPORTS: "ndis.sys" =>
     [== PASSIVE_LEVEL]
     fn NdisSetOptionalHandlers(handle: usize, handlers: Guest<NDIS_DRIVER_OPTIONAL_HANDLERS>) -> NDIS_STATUS {
         let driver = handle::object::<Driver>("miniport driver handle", handle);
-        require(*driver.setting_options.lock(), || "NdisSetOptionalHandlers outside of MiniportSetOptions".into());
+        require(*driver.setting_options.lock(), || "NdisSetOptionalHandlers was called outside of MiniportSetOptions".into());
         let header = handlers.read().Header;
         match header.Type {
             NDIS_OBJECT_TYPE_NDK_PROVIDER_CHARACTERISTICS => set_ndk_handlers(&driver, header, handlers.cast()),
@@ -202,12 +202,14 @@ fn set_ndk_handlers(
     let revision = NDIS_NDK_PROVIDER_CHARACTERISTICS_REVISION_1;
     let size = NDIS_SIZEOF_NDK_PROVIDER_CHARACTERISTICS_REVISION_1;
     require(has_header(header, kind, revision, size), || {
-        format!("NDK provider characteristics with revision {} and size {}", header.Revision, header.Size)
+        format!("the NDK provider characteristics have revision {} and size {}", header.Revision, header.Size)
     });
     let handlers = handlers.read();
-    require(handlers.Flags == 0, || format!("NDK provider characteristics with flags {:#x}", handlers.Flags));
+    require(handlers.Flags == 0, || {
+        format!("Flags of the NDK provider characteristics is {:#x}, but must be 0", handlers.Flags)
+    });
     require(handlers.OpenNDKAdapterHandler.is_some() && handlers.CloseNDKAdapterHandler.is_some(), || {
-        "NDK provider characteristics without both handlers".into()
+        "the NDK provider characteristics lack OpenNDKAdapterHandler or CloseNDKAdapterHandler".into()
     });
     *driver.ndk.lock() = Some(handlers);
     NDIS_STATUS_SUCCESS

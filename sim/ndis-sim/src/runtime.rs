@@ -37,12 +37,12 @@ const WORK_ITEM: &str = "NdisAllocateIoWorkItem";
 const TIMER: &str = "NdisAllocateTimerObject";
 const RW_LOCK: &str = "NdisAllocateRWLock";
 
-/// A handle that owns run-time objects: of the driver or of an adapter.
+/// Checks that a handle is that of the driver or of an adapter, which own run-time objects.
 fn require_owner(what: &str, owner: usize) {
     let host = current().host().clone();
     let handles = host.state(&HANDLES);
     let known = handles.get::<Adapter>(owner).is_some() || handles.get::<Driver>(owner).is_some();
-    require(known, || format!("{what} with {owner:#x}, which is no handle of a driver or an adapter"));
+    require(known, || format!("{what} with {owner:#x}, which is not the handle of a driver or an adapter"));
 }
 
 /// A work item.
@@ -52,10 +52,10 @@ struct WorkItem {
 
 fn run_work_item(handle: usize, routine: NDIS_IO_WORKITEM_FUNCTION, context: usize) {
     let item: Arc<WorkItem> = handle::object("work item", handle);
-    // From here on it may be queued again, or freed.
+    // The item may be queued again or freed from now on.
     item.queued.store(false, SeqCst);
     call("an NDIS work item", || {
-        // SAFETY: the image gave the function with this context.
+        // SAFETY: the image passed the function with this context.
         unsafe { routine(context as *mut _, handle as *mut _) }
     });
 }
@@ -70,7 +70,7 @@ struct Timer {
 
 #[derive(Default)]
 struct TimerState {
-    /// Counts settings, so that an event of an old one does nothing.
+    /// Number of settings, so that an event of an earlier one is ignored.
     set: u64,
     event: Option<EventId>,
 }
@@ -106,7 +106,7 @@ impl Timer {
         host.queue_dpc(nt_sim::cpu::CpuId(0), move || {
             call("an NDIS timer function", || {
                 let null = std::ptr::null_mut();
-                // SAFETY: the image gave the function with this context.
+                // SAFETY: the image passed the function with this context.
                 unsafe { (this.function)(null, context as *mut _, null, null) }
             });
             this.running.fetch_sub(1, SeqCst);
@@ -157,13 +157,13 @@ fn event_flag(event: Guest<NDIS_EVENT>) -> Guest<i32> {
 }
 
 imports! { IMPORTS: "ndis.sys" =>
-    /// The version of NDIS.
+    /// Returns the version of NDIS.
     [<= DISPATCH_LEVEL]
     fn NdisGetVersion() -> u32 {
         VERSION
     }
 
-    /// Memory of the pool, not zeroed.
+    /// Allocates pool, not zeroed.
     [<= DISPATCH_LEVEL]
     fn NdisAllocateMemoryWithTagPriority(owner: usize, length: u32, tag: u32, _priority: i32) -> Guest<u8> {
         require_owner("NdisAllocateMemoryWithTagPriority", owner);
@@ -176,7 +176,7 @@ imports! { IMPORTS: "ndis.sys" =>
         host.memory.pool.allocate(&host.memory.physical, &host.memory.space, request).unwrap_or(Guest::null())
     }
 
-    /// Frees memory of the pool.
+    /// Frees pool.
     [<= DISPATCH_LEVEL]
     fn NdisFreeMemory(block: Guest<u8>, _length: u32, _flags: u32) {
         let me = current();
@@ -186,7 +186,7 @@ imports! { IMPORTS: "ndis.sys" =>
         }
     }
 
-    /// Allocates a work item; null when resources run low.
+    /// Allocates a work item; returns null when resources run low.
     [<= DISPATCH_LEVEL]
     fn NdisAllocateIoWorkItem(owner: usize) -> usize {
         require_owner(WORK_ITEM, owner);
@@ -199,16 +199,16 @@ imports! { IMPORTS: "ndis.sys" =>
         handle
     }
 
-    /// Runs a function at `PASSIVE_LEVEL` soon.
+    /// Queues a work item.
     [<= DISPATCH_LEVEL]
     fn NdisQueueIoWorkItem(handle: usize, routine: Option<NDIS_IO_WORKITEM_FUNCTION>, context: usize) {
         let item: Arc<WorkItem> = handle::object("work item", handle);
         require(!item.queued.swap(true, SeqCst), || "NdisQueueIoWorkItem of a work item that is queued".into());
-        let Some(routine) = routine else { broken("NdisQueueIoWorkItem without a function") };
+        let Some(routine) = routine else { broken("NdisQueueIoWorkItem: the function is null") };
         current().host().queue_work(move || run_work_item(handle, routine, context));
     }
 
-    /// Frees a work item; its own function may.
+    /// Frees a work item, which must not be queued. Its own function may free it.
     [<= DISPATCH_LEVEL]
     fn NdisFreeIoWorkItem(handle: usize) {
         let item = handle::take::<WorkItem>("work item", handle);
@@ -224,10 +224,10 @@ imports! { IMPORTS: "ndis.sys" =>
         timer: Guest<usize>,
     ) -> NDIS_STATUS {
         require_owner(TIMER, owner);
-        let wanted = characteristics.read();
-        let Some(function) = wanted.TimerFunction else { broken("a timer object without a function") };
+        let requested = characteristics.read();
+        let Some(function) = requested.TimerFunction else { broken("NdisAllocateTimerObject: TimerFunction is null") };
         let host = current().host().clone();
-        let context = wanted.FunctionContext.addr();
+        let context = requested.FunctionContext.addr();
         let object = Timer { function, context, state: Mutex::default(), running: AtomicU32::new(0) };
         let handle = host.state(&HANDLES).insert(Arc::new(object));
         host.objects.add(TIMER, handle);
@@ -235,7 +235,7 @@ imports! { IMPORTS: "ndis.sys" =>
         NDIS_STATUS_SUCCESS
     }
 
-    /// Sets a timer object; tells whether it was set before.
+    /// Sets a timer object; returns whether it was set before.
     [<= DISPATCH_LEVEL]
     fn NdisSetTimerObject(timer: usize, due: LARGE_INTEGER, period: i32, context: usize) -> u8 {
         let timer: Arc<Timer> = handle::object("timer object", timer);
@@ -245,19 +245,19 @@ imports! { IMPORTS: "ndis.sys" =>
         timer.set(me.host(), deadline(&me, due.QuadPart), period, context).into()
     }
 
-    /// Cancels a timer object; tells whether it was set.
+    /// Cancels a timer object; returns whether it was set.
     [<= DISPATCH_LEVEL]
     fn NdisCancelTimerObject(timer: usize) -> u8 {
         let timer: Arc<Timer> = handle::object("timer object", timer);
         timer.cancel(current().host()).into()
     }
 
-    /// Frees a timer object; not while it is set or its function runs.
+    /// Frees a timer object, which must not be set, nor its function be running.
     [<= DISPATCH_LEVEL]
     fn NdisFreeTimerObject(timer: usize) {
         let object = handle::take::<Timer>("timer object", timer);
         let idle = object.state.lock().event.is_none() && object.running.load(SeqCst) == 0;
-        require(idle, || "NdisFreeTimerObject of a timer that is set or runs".into());
+        require(idle, || "NdisFreeTimerObject of a timer that is set, or whose function is running".into());
         let _ = current().host().objects.remove(TIMER, timer);
     }
 
@@ -329,7 +329,7 @@ imports! { IMPORTS: "ndis.sys" =>
         event_flag(event).write(0);
     }
 
-    /// Waits for an event; with 0 milliseconds for ever. Tells whether it was set.
+    /// Waits for an event; 0 milliseconds means without a limit. Returns whether it was set.
     [== PASSIVE_LEVEL]
     fn NdisWaitEvent(event: Guest<NDIS_EVENT>, milliseconds: u32) -> u8 {
         let world = current().world().clone();
@@ -341,7 +341,7 @@ imports! { IMPORTS: "ndis.sys" =>
         (event_flag(event).read() != 0).into()
     }
 
-    /// Number of processors.
+    /// Returns the number of processors.
     [any]
     fn NdisSystemActiveProcessorCount(active: Guest<usize>) -> u32 {
         let count = current().host().cpus.count();
@@ -351,13 +351,13 @@ imports! { IMPORTS: "ndis.sys" =>
         count
     }
 
-    /// The processor this runs on.
+    /// Returns the current processor.
     [>= DISPATCH_LEVEL]
     fn NdisCurrentGroupAndProcessor() -> PROCESSOR_NUMBER {
         PROCESSOR_NUMBER { Group: 0, Number: current().cpu().0 as u8, Reserved: 0 }
     }
 
-    /// Group and number of a processor.
+    /// Returns group and number of a processor.
     [any]
     fn NdisProcessorIndexToNumber(index: u32, number: Guest<PROCESSOR_NUMBER>) -> i32 {
         if index >= current().host().cpus.count() {
@@ -367,21 +367,21 @@ imports! { IMPORTS: "ndis.sys" =>
         0
     }
 
-    /// Index of a processor.
+    /// Returns the index of a processor.
     [any]
     fn NdisProcessorNumberToIndex(number: PROCESSOR_NUMBER) -> u32 {
         let index = u32::from(number.Number);
         if number.Group == 0 && index < current().host().cpus.count() { index } else { u32::MAX }
     }
 
-    /// RSS is not offered to the miniport.
+    /// Always fails: RSS is not supported.
     [<= DISPATCH_LEVEL]
     fn NdisGetRssProcessorInformation(owner: usize, _info: usize, _size: Guest<usize>) -> NDIS_STATUS {
         require_owner("NdisGetRssProcessorInformation", owner);
         NDIS_STATUS_NOT_SUPPORTED
     }
 
-    /// No function beyond those that can be imported.
+    /// Always returns null: every function can be imported.
     [== PASSIVE_LEVEL]
     fn NdisGetRoutineAddress(_name: usize) -> usize {
         0

@@ -1,5 +1,6 @@
 //! NDIS as a subsystem of the simulated kernel.
 
+use device_sim::mmio::Windows;
 use nt_sim::{
     Host, HostId, Sim, SimBuilder,
     host::{FaultOutcome, Subsystem},
@@ -8,6 +9,7 @@ use nt_sim::{
     services::Services,
     world::World,
 };
+use parking_lot::Mutex;
 
 use crate::{
     adapter, bus, config, data_path, dma, driver, event_log, handle, interrupt, nbl, ndk, netio, oid,
@@ -43,13 +45,13 @@ impl Subsystem for Ndis {
 
     fn install(&self, services: &mut Services, _world: &World, _host: HostId) {
         services.add(&handle::HANDLES, handle::Handles::default());
-        services.add(&driver::DRIVER, Default::default());
-        services.add(&adapter::ADAPTERS, Default::default());
-        services.add(&bus::NICS, Default::default());
-        services.add(&bus::WINDOWS, Default::default());
-        services.add(&config::KEYWORDS, Default::default());
-        services.add(&event_log::LOG, Default::default());
-        services.add(&interrupt::VECTORS, Default::default());
+        services.add(&driver::DRIVER, Mutex::default());
+        services.add(&adapter::ADAPTERS, Mutex::default());
+        services.add(&bus::NICS, Mutex::default());
+        services.add(&bus::WINDOWS, Windows::default());
+        services.add(&config::KEYWORDS, Mutex::default());
+        services.add(&event_log::LOG, Mutex::default());
+        services.add(&interrupt::VECTORS, Mutex::default());
         services.add(&protocol::PROTOCOLS, Vec::new());
     }
 

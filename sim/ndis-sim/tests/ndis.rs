@@ -1,4 +1,4 @@
-//! NDIS bites: a miniport written for the test breaks one rule at a time.
+//! NDIS reports violations: a miniport written for the test violates one rule at a time.
 
 #![cfg(target_os = "linux")]
 
@@ -37,14 +37,14 @@ use ndk_abi::{
 };
 use nt_sim::{ClockKind, Host, Irql, Sim, current, guest::Guest, host::HostOptions};
 
-/// What the miniport does where, besides the least that it must.
+/// What the miniport does in its handlers, besides the minimum.
 #[derive(Clone, Copy, Default)]
 struct Script {
     initialize: Option<fn(usize)>,
     restart: Option<fn(usize)>,
     halt: Option<fn(usize)>,
     oid: Option<fn(usize)>,
-    /// Initialization says nothing of the adapter.
+    /// Initialization sets no attributes.
     silent: bool,
 }
 
@@ -114,16 +114,16 @@ unsafe extern "efiapi" fn initialize(
         assert_eq!(registration(handle.addr(), context), NDIS_STATUS_SUCCESS);
         assert_eq!(general(handle.addr()), NDIS_STATUS_SUCCESS);
     }
-    if let Some(deed) = script.initialize {
-        deed(handle.addr());
+    if let Some(violation) = script.initialize {
+        violation(handle.addr());
     }
     NDIS_STATUS_SUCCESS
 }
 
 unsafe extern "efiapi" fn halt(adapter: NDIS_HANDLE, _action: NDIS_HALT_ACTION) {
     let context = context(adapter);
-    if let Some(deed) = context.script.halt {
-        deed(context.handle);
+    if let Some(violation) = context.script.halt {
+        violation(context.handle);
     }
 }
 
@@ -132,16 +132,16 @@ unsafe extern "efiapi" fn restart(
     _parameters: *mut NDIS_MINIPORT_RESTART_PARAMETERS,
 ) -> NDIS_STATUS {
     let context = context(adapter);
-    if let Some(deed) = context.script.restart {
-        deed(context.handle);
+    if let Some(violation) = context.script.restart {
+        violation(context.handle);
     }
     NDIS_STATUS_SUCCESS
 }
 
 unsafe extern "efiapi" fn oid(adapter: NDIS_HANDLE, _request: *mut NDIS_OID_REQUEST) -> NDIS_STATUS {
     let context = context(adapter);
-    if let Some(deed) = context.script.oid {
-        deed(context.handle);
+    if let Some(violation) = context.script.oid {
+        violation(context.handle);
     }
     NDIS_STATUS_NOT_SUPPORTED
 }
@@ -230,13 +230,13 @@ fn verdict(script: Script) -> String {
 }
 
 #[track_caller]
-fn assert_bites(script: Script, expected: &str) {
+fn assert_reported(script: Script, expected: &str) {
     let verdict = verdict(script);
     assert!(verdict.contains(expected), "expected '{expected}', got: {verdict}");
 }
 
-fn in_initialize(deed: fn(usize)) -> Script {
-    Script { initialize: Some(deed), ..Script::default() }
+fn in_initialize(violation: fn(usize)) -> Script {
+    Script { initialize: Some(violation), ..Script::default() }
 }
 
 fn share(handle: usize) -> (usize, LARGE_INTEGER) {
@@ -306,25 +306,25 @@ fn registration_is_checked() {
 
 #[test]
 fn attributes_are_checked() {
-    assert_bites(Script { silent: true, ..Script::default() }, "without general attributes");
+    assert_reported(Script { silent: true, ..Script::default() }, "without general attributes");
     let early = |handle| _ = general(handle);
-    assert_bites(Script { silent: true, ..in_initialize(early) }, "before the registration attributes");
+    assert_reported(Script { silent: true, ..in_initialize(early) }, "before the registration attributes");
     let late = |handle| _ = general(handle);
-    assert_bites(
+    assert_reported(
         Script { restart: Some(late), ..Script::default() },
-        "NdisMSetMiniportAttributes in state Restarting",
+        "NdisMSetMiniportAttributes was called in state Restarting",
     );
 }
 
 #[test]
-fn what_an_adapter_keeps_beyond_its_halt_is_found() {
-    assert_bites(
+fn objects_kept_beyond_halt_are_reported() {
+    assert_reported(
         in_initialize(|handle| _ = share(handle)),
-        "MiniportHaltEx left behind: NdisMAllocateSharedMemory",
+        "MiniportHaltEx returned without releasing: NdisMAllocateSharedMemory",
     );
-    assert_bites(
+    assert_reported(
         in_initialize(|handle| _ = registers(handle)),
-        "MiniportHaltEx left behind: NdisMMapIoSpace",
+        "MiniportHaltEx returned without releasing: NdisMMapIoSpace",
     );
     let configuration = |handle| {
         let mut object = zeroed!(NDIS_CONFIGURATION_OBJECT);
@@ -333,22 +333,25 @@ fn what_an_adapter_keeps_beyond_its_halt_is_found() {
         let mut opened = 0;
         config::NdisOpenConfigurationEx(Guest::new(&raw mut object), Guest::new(&raw mut opened));
     };
-    assert_bites(in_initialize(configuration), "MiniportHaltEx left behind: NdisOpenConfigurationEx");
+    assert_reported(
+        in_initialize(configuration),
+        "MiniportHaltEx returned without releasing: NdisOpenConfigurationEx",
+    );
 }
 
 #[test]
-fn shared_memory_is_freed_as_it_was_allocated() {
+fn shared_memory_must_be_freed_as_it_was_allocated() {
     let twice = |handle| {
         let (address, physical) = share(handle);
         dma::NdisMFreeSharedMemory(handle, 4096, 1, address, physical);
         dma::NdisMFreeSharedMemory(handle, 4096, 1, address, physical);
     };
-    assert_bites(in_initialize(twice), "NdisMFreeSharedMemory");
+    assert_reported(in_initialize(twice), "NdisMFreeSharedMemory");
     let more = |handle| {
         let (address, physical) = share(handle);
         dma::NdisMFreeSharedMemory(handle, 8192, 1, address, physical);
     };
-    assert_bites(in_initialize(more), "more than were allocated");
+    assert_reported(in_initialize(more), "more than were allocated");
     let after = |handle| {
         let (address, physical) = share(handle);
         dma::NdisMFreeSharedMemory(handle, 4096, 1, address, physical);
@@ -358,22 +361,22 @@ fn shared_memory_is_freed_as_it_was_allocated() {
 }
 
 #[test]
-fn levels_are_enforced() {
+fn irql_limits_are_enforced() {
     let high = |handle| {
         let me = current();
         let old = me.raise(Irql::DISPATCH_LEVEL);
         share(handle);
         me.lower(old);
     };
-    assert_bites(in_initialize(high), "NdisMAllocateSharedMemory called at DISPATCH_LEVEL");
+    assert_reported(in_initialize(high), "NdisMAllocateSharedMemory was called at DISPATCH_LEVEL");
     let claim = |handle| data_path::NdisMIndicateReceiveNetBufferLists(handle, Guest::null(), 0, 0, 1);
-    assert_bites(
+    assert_reported(
         Script { restart: Some(claim), ..Script::default() },
-        "claims DISPATCH_LEVEL at PASSIVE_LEVEL",
+        "the flags say DISPATCH_LEVEL, but it was called at PASSIVE_LEVEL",
     );
 }
 
-/// Connects interrupts whose handlers do nothing; `edit` takes some away.
+/// Connects interrupts whose handlers do nothing; `edit` removes some.
 fn interrupt(handle: usize, edit: fn(&mut NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS)) -> usize {
     unsafe extern "efiapi" fn isr(_: NDIS_HANDLE, _: *mut u8, _: *mut u32) -> u8 {
         0
@@ -423,43 +426,49 @@ fn queue(handle: usize, mut targets: Option<GROUP_AFFINITY>) {
 }
 
 #[test]
-fn interrupts_are_connected_completely_and_queued_for_named_processors() {
+fn incomplete_interrupt_characteristics_and_invalid_targets_are_reported() {
     let lame = |handle| _ = interrupt(handle, |handlers| handlers.DisableInterruptHandler = None);
-    assert_bites(in_initialize(lame), "without handlers that disable and enable");
+    assert_reported(in_initialize(lame), "DisableInterruptHandler and EnableInterruptHandler are required");
     let lame = |handle| _ = interrupt(handle, |handlers| handlers.EnableMessageInterruptHandler = None);
-    assert_bites(in_initialize(lame), "disable and enable a message");
+    assert_reported(in_initialize(lame), "handlers to disable and enable a message");
     assert_eq!(verdict(in_initialize(|handle| queue(handle, Some(ON_CPU_1)))), "no violation");
-    assert_bites(in_initialize(|handle| queue(handle, None)), "without target processors");
+    assert_reported(in_initialize(|handle| queue(handle, None)), "TargetProcessors is null");
     let elsewhere = |handle| queue(handle, Some(GROUP_AFFINITY { Group: 1, ..ON_CPU_1 }));
-    assert_bites(in_initialize(elsewhere), "of group 1");
+    assert_reported(in_initialize(elsewhere), "of group 1");
 }
 
 const ON_CPU_1: GROUP_AFFINITY = GROUP_AFFINITY { Mask: 2, Group: 0, Reserved: [0; 3] };
 
 #[test]
-fn frames_are_indicated_by_running_adapters_only() {
+fn indication_by_an_adapter_that_does_not_run_is_reported() {
     let early = |handle| data_path::NdisMIndicateReceiveNetBufferLists(handle, Guest::null(), 0, 0, 0);
-    assert_bites(in_initialize(early), "NdisMIndicateReceiveNetBufferLists in state Initializing");
+    assert_reported(
+        in_initialize(early),
+        "NdisMIndicateReceiveNetBufferLists was called in state Initializing",
+    );
 }
 
 //= R-OIDNDK-11
 #[test]
-fn a_net_event_inside_an_oid_request_is_found() {
-    let deed = |handle| net_event(handle, NET_PNP_EVENT_CODE::NetEventNDKDisable);
-    assert_bites(
-        Script { oid: Some(deed), ..Script::default() },
-        "NdisMNetPnPEvent inside MiniportOidRequest",
+fn net_pnp_event_inside_an_oid_request_is_reported() {
+    let violation = |handle| net_event(handle, NET_PNP_EVENT_CODE::NetEventNDKDisable);
+    assert_reported(
+        Script { oid: Some(violation), ..Script::default() },
+        "NdisMNetPnPEvent was called inside MiniportOidRequest",
     );
 }
 
 #[test]
-fn a_completion_without_a_request_is_found() {
-    let deed = |handle| adapter::NdisMPauseComplete(handle);
-    assert_bites(Script { halt: Some(deed), ..Script::default() }, "NdisMPauseComplete in state Paused");
-    let deed = |handle| data_path::NdisMSendNetBufferListsComplete(handle, invented_list(), 0);
-    assert_bites(
-        Script { restart: Some(deed), ..Script::default() },
-        "a send completed that is not outstanding",
+fn completion_without_a_request_is_reported() {
+    let violation = |handle| adapter::NdisMPauseComplete(handle);
+    assert_reported(
+        Script { halt: Some(violation), ..Script::default() },
+        "NdisMPauseComplete was called in state Paused",
+    );
+    let violation = |handle| data_path::NdisMSendNetBufferListsComplete(handle, invented_list(), 0);
+    assert_reported(
+        Script { restart: Some(violation), ..Script::default() },
+        "which the miniport does not hold",
     );
 }
 
@@ -468,24 +477,24 @@ fn invented_list() -> Guest<NET_BUFFER_LIST> {
 }
 
 #[test]
-fn a_handle_of_another_kind_is_found() {
-    let deed = |handle| runtime::NdisFreeIoWorkItem(handle);
-    assert_bites(in_initialize(deed), "is no work item");
-    assert_bites(in_initialize(|_| _ = share(0x1234)), "is no miniport adapter handle");
+fn handle_of_another_kind_is_reported() {
+    let violation = |handle| runtime::NdisFreeIoWorkItem(handle);
+    assert_reported(in_initialize(violation), "is not a work item");
+    assert_reported(in_initialize(|_| _ = share(0x1234)), "is not a miniport adapter handle");
 }
 
 #[test]
-fn registers_are_accessed_with_the_width_they_have() {
-    let deed = |handle| {
+fn register_access_with_another_width_is_reported() {
+    let violation = |handle| {
         let mapped = registers(handle);
         // SAFETY: a window of registers: the access is trapped.
         unsafe { std::ptr::with_exposed_provenance_mut::<u32>(mapped + 0x14).write_volatile(0) };
     };
-    assert_bites(in_initialize(deed), "32-bit access to common configuration 0x14");
+    assert_reported(in_initialize(violation), "32-bit access to common configuration 0x14");
 }
 
 #[test]
-fn without_a_driver_or_a_device_nothing_starts() {
+fn adapter_needs_a_driver_and_a_device() {
     let mut sim = simulation();
     let host = host(&mut sim);
     assert_eq!(Miniport::start(&host).err(), Some(StartError::NothingToStart));
@@ -495,7 +504,7 @@ fn without_a_driver_or_a_device_nothing_starts() {
     first.halt().expect("the host lives");
 }
 
-/// Addresses told to [`heard`].
+/// Kinds of notifications that [`heard`] received.
 static HEARD: Mutex<Vec<i32>> = Mutex::new(Vec::new());
 
 unsafe extern "efiapi" fn heard(

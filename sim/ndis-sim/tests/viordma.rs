@@ -1,7 +1,7 @@
-//! The driver's image from load to unload, under the verifier.
+//! The driver's image under the verifier, from loading to unloading.
 //!
-//! The image is `target/image/viordma.sys` of the workspace, or what `NTSIM_VIORDMA` names. Without it the tests pass
-//! and say so, unless `NTSIM_REQUIRE_IMAGES` is set.
+//! The image is `target/image/viordma.sys` of the workspace, or the file that `NTSIM_VIORDMA` names. Without it the
+//! tests pass with a message, unless `NTSIM_REQUIRE_IMAGES` is set.
 
 #![cfg(target_os = "linux")]
 
@@ -60,7 +60,7 @@ fn new_host(sim: &mut Sim, index: usize, quirks: Quirks) -> (Arc<Host>, Arc<Nic>
     (host, nic)
 }
 
-/// Starts an adapter; a host that died on it is shown with its verdict.
+/// Starts an adapter; panics with the verdict if that fails.
 fn start(sim: &Sim, host: &Arc<Host>) -> Miniport {
     Miniport::start(host)
         .unwrap_or_else(|error| panic!("{error}: {:x?}\n{}", host.event_log(), sim.verdict()))
@@ -71,7 +71,7 @@ fn assert_clean(sim: &Sim) {
 }
 
 #[test]
-fn the_driver_lives_from_load_to_unload_without_a_trace() {
+fn driver_loads_runs_and_unloads_without_a_leak() {
     let Some(path) = image() else { return };
     let mut sim = simulation(1);
     let (host, _) = new_host(&mut sim, 0, Quirks::default());
@@ -116,7 +116,7 @@ fn end(sim: &Sim, miniports: &[Miniport]) {
 
 /// Sends frames from left to right and waits for them.
 fn exchange(sim: &Sim, [left, right]: &[Miniport; 2], count: u8) {
-    // The filter has to be opened, as every protocol driver does: directed, multicast, broadcast.
+    // As a protocol driver does: sets the packet filter to directed, multicast and broadcast.
     for miniport in [left, right] {
         const OID_GEN_CURRENT_PACKET_FILTER: u32 = 0x0001_010e;
         miniport.set(OID_GEN_CURRENT_PACKET_FILTER, &0xb_u32.to_le_bytes()).expect("the filter is set");
@@ -135,7 +135,7 @@ fn exchange(sim: &Sim, [left, right]: &[Miniport; 2], count: u8) {
 }
 
 #[test]
-fn ordinary_frames_pass_between_two_hosts() {
+fn ethernet_frames_pass_between_two_hosts() {
     let Some(path) = image() else { return };
     let mut sim = simulation(2);
     let (miniports, wire) = pair(&mut sim, &path);
@@ -145,7 +145,7 @@ fn ordinary_frames_pass_between_two_hosts() {
 }
 
 #[test]
-fn a_flood_is_received_in_portions_and_in_order() {
+fn burst_is_received_in_order_within_the_indication_limit() {
     let Some(path) = image() else { return };
     let mut sim = simulation(8);
     let (miniports, wire) = pair(&mut sim, &path);
@@ -154,7 +154,7 @@ fn a_flood_is_received_in_portions_and_in_order() {
         let header = [&MACS[1][..], &MACS[0], &[0x08, 0x06]].concat();
         [header, number.to_le_bytes().repeat(30)].concat()
     };
-    // As many as there are receive buffers and more, all at once.
+    // More frames than receive buffers, all at once.
     for number in 0..1000 {
         wire.port(0).transmit(sim.now(), frame(number));
     }
@@ -169,7 +169,7 @@ fn a_flood_is_received_in_portions_and_in_order() {
 }
 
 #[test]
-fn ordinary_frames_pass_in_real_time_on_real_threads() {
+fn ethernet_frames_pass_in_real_time() {
     let Some(path) = image() else { return };
     let mut sim = ndis_sim::builder().build();
     let (miniports, _) = pair(&mut sim, &path);
@@ -178,7 +178,7 @@ fn ordinary_frames_pass_in_real_time_on_real_threads() {
 }
 
 #[test]
-fn a_seed_replays_to_the_nanosecond() {
+fn run_repeats_with_the_same_seed() {
     let Some(path) = image() else { return };
     let run = |seed| {
         let file = env::temp_dir().join(format!("ntsim-replay-{}-{seed}.pcapng", std::process::id()));
@@ -200,7 +200,7 @@ fn a_seed_replays_to_the_nanosecond() {
 }
 
 #[test]
-fn a_device_that_cannot_be_used_fails_initialization_with_an_event_and_leaves_nothing() {
+fn unusable_device_fails_initialization_with_an_event_and_without_a_leak() {
     let Some(path) = image() else { return };
     let broken = |capabilities| Quirks { capabilities: Some(capabilities), ..Quirks::default() };
     let cases = [
@@ -237,7 +237,7 @@ fn a_device_that_cannot_be_used_fails_initialization_with_an_event_and_leaves_no
 }
 
 #[test]
-fn memory_that_runs_dry_during_the_start_fails_it_and_leaves_nothing() {
+fn failed_allocation_during_start_fails_it_without_a_leak() {
     let Some(path) = image() else { return };
     let asked = {
         let mut sim = simulation(4);
@@ -249,7 +249,7 @@ fn memory_that_runs_dry_during_the_start_fails_it_and_leaves_nothing() {
         end(&sim, &[miniport]);
         asked
     };
-    // Every allocation of the first ones, then a sample.
+    // Each of the first allocations, then a sample.
     for nth in (0..asked).filter(|nth| *nth < 48 || nth % 101 == 0) {
         let mut sim = simulation(4);
         let (host, _) = new_host(&mut sim, 0, Quirks::default());
@@ -266,27 +266,27 @@ fn memory_that_runs_dry_during_the_start_fails_it_and_leaves_nothing() {
 }
 
 #[test]
-fn a_device_that_fails_while_frames_pass_hurts_nobody_but_itself() {
+fn device_failure_during_traffic_affects_its_host_only() {
     let Some(path) = image() else { return };
-    let lies = [
+    let corruptions = [
         UsedQuirk::IdOutOfRange,
         UsedQuirk::IdTwice,
         UsedQuirk::LengthTooLarge,
         UsedQuirk::LengthTooSmall,
         UsedQuirk::IndexJump,
     ];
-    let lies = lies.map(|lie| Quirks { used: Some((5, lie)), ..Quirks::default() });
+    let corruptions = corruptions.map(|quirk| Quirks { used: Some((5, quirk)), ..Quirks::default() });
     let failures = [
         Quirks { needs_reset_after: Some(10), ..Quirks::default() },
         Quirks { removed_after: Some(10), ..Quirks::default() },
     ];
-    for quirks in lies.into_iter().chain(failures) {
+    for quirks in corruptions.into_iter().chain(failures) {
         let mut sim = simulation(7);
         let (miniports, _) = pair_with(&mut sim, &path, quirks);
         for number in 0..40 {
             for (miniport, [to, from]) in miniports.iter().zip([[1, 0], [0, 1]]) {
                 let frame = [&MACS[to][..], &MACS[from], &[0x08, 0x06], &[number; 100]].concat();
-                // A frame may be lost with its device, or fail.
+                // A frame may be lost, or its send may fail.
                 let _ = miniport.send(&frame, Duration::from_millis(1));
             }
         }
@@ -299,7 +299,7 @@ fn a_device_that_fails_while_frames_pass_hurts_nobody_but_itself() {
 //= R-OIDNDK-8
 //= R-OIDNDK-12
 #[test]
-fn rdma_is_switched_off_when_its_adapters_are_closed_and_on_again() {
+fn rdma_is_disabled_after_its_adapters_are_closed_and_enabled_again() {
     let Some(path) = image() else { return };
     let mut sim = simulation(5);
     let (host, _) = new_host(&mut sim, 0, Quirks::default());
@@ -320,7 +320,7 @@ fn rdma_is_switched_off_when_its_adapters_are_closed_and_on_again() {
 }
 
 #[test]
-fn a_device_may_be_pulled_out() {
+fn device_may_be_removed_by_surprise() {
     let Some(path) = image() else { return };
     let mut sim = simulation(6);
     let (host, _) = new_host(&mut sim, 0, Quirks::default());
@@ -334,7 +334,7 @@ fn a_device_may_be_pulled_out() {
 //= R-PNP-4
 //= R-PNP-5
 #[test]
-fn a_device_that_is_pulled_out_waits_for_the_consumers_of_its_rdma() {
+fn surprise_removal_waits_for_rdma_consumers() {
     let Some(path) = image() else { return };
     let mut sim = simulation(9);
     let (host, _) = new_host(&mut sim, 0, Quirks::default());

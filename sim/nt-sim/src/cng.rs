@@ -1,4 +1,4 @@
-//! The imports of `cng.sys`: random numbers, which a seed of the simulation repeats.
+//! The imports of `cng.sys`: random numbers, determined by the simulation's seed.
 
 use ndk_abi::{
     cng::BCRYPT_USE_SYSTEM_PREFERRED_RNG,
@@ -34,7 +34,7 @@ impl Subsystem for Cng {
 pub const IMPORTS: &[&[Import]] = &[FUNCTIONS];
 
 imports! { FUNCTIONS: "cng.sys" =>
-    /// Random bytes. Handles of generators there are none.
+    /// Generates random bytes. Only the system's generator is supported.
     [== PASSIVE_LEVEL]
     fn BCryptGenRandom(algorithm: Guest<u8>, buffer: Guest<u8>, len: u32, flags: u32) -> i32 {
         if !algorithm.is_null() || flags != BCRYPT_USE_SYSTEM_PREFERRED_RNG {

@@ -1,5 +1,4 @@
-//! The life of a driver: its image is loaded, `DriverEntry` runs, later `DriverUnload`; then nothing
-//! of it may be left.
+//! Starting and unloading a driver, and the checks for leaks after it is unloaded.
 
 use std::{mem::transmute, sync::Arc};
 
@@ -24,7 +23,7 @@ pub(crate) fn install(services: &mut Services) {
     services.add(&DRIVER, Mutex::default());
 }
 
-/// Leaks reported one by one; the rest is counted.
+/// Number of leaks that are reported individually; the rest is summarized.
 const REPORTED_LEAKS: usize = 16;
 
 /// Members of a `DRIVER_OBJECT`.
@@ -39,7 +38,7 @@ mod member {
     pub const DRIVER_UNLOAD: usize = 0x68;
 }
 
-/// A page that holds what `DriverEntry` is given.
+/// Layout of the page with the arguments of `DriverEntry`.
 mod layout {
     pub const OBJECT: usize = 0x000;
     pub const EXTENSION: usize = 0x200;
@@ -103,7 +102,7 @@ impl Host {
         // SAFETY: the entry point of a native image is its DriverEntry.
         let entry: DRIVER_INITIALIZE = unsafe { transmute(image.entry()) };
         let registry_path = page.field::<UNICODE_STRING>(layout::PATH_STRING);
-        // SAFETY: a driver object and a registry path, as DriverEntry wants them.
+        // SAFETY: the arguments of a DriverEntry.
         let status = call("DriverEntry", || unsafe { entry(object.as_ptr(), registry_path.as_ptr()) });
         if status < STATUS_SUCCESS {
             self.end_driver();
@@ -111,7 +110,7 @@ impl Host {
         status
     }
 
-    /// Calls the driver's unload routine, from a thread of this host, and checks that nothing is left.
+    /// Calls the driver's unload routine, from a thread of this host, and checks for leaks.
     ///
     /// # Panics
     /// When no driver runs.
@@ -119,16 +118,19 @@ impl Host {
         let driver = self.state(&DRIVER).lock().expect("a driver runs");
         let unload = driver.object().field::<usize>(member::DRIVER_UNLOAD).read();
         if unload == 0 {
-            violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, "the driver has no unload routine");
+            violation(
+                BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+                "the driver cannot be unloaded: DriverUnload is not set in its driver object",
+            );
         }
-        // SAFETY: what the driver (or NDIS for it) put there is its unload routine.
+        // SAFETY: the driver (or NDIS for it) stored its unload routine there.
         let unload: DRIVER_UNLOAD = unsafe { transmute(unload) };
-        // SAFETY: the driver object DriverEntry was given.
+        // SAFETY: the driver object that was passed to DriverEntry.
         call("DriverUnload", || unsafe { unload(driver.object().as_ptr()) });
         self.end_driver();
     }
 
-    /// The driver is gone: what it left behind is a leak, and its code must not run again.
+    /// Reports what the driver left behind, and makes its code inaccessible.
     fn end_driver(&self) {
         let Some(driver) = self.state(&DRIVER).lock().take() else { return };
         self.memory.free(driver.page, 1);
@@ -150,8 +152,10 @@ impl Host {
         let code = BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION;
         let blocks = self.memory.pool.blocks();
         for block in blocks.iter().take(REPORTED_LEAKS) {
-            let text =
-                format!("pool leak: block {} of {} bytes, tag '{}'", block.sequence, block.size, block.tag);
+            let text = format!(
+                "pool leak: the driver unloaded without freeing block {} of {} bytes, tag '{}'",
+                block.sequence, block.size, block.tag
+            );
             self.report_leak(code, text, block.stack);
         }
         if blocks.len() > REPORTED_LEAKS {
@@ -160,7 +164,10 @@ impl Host {
             self.report_leak(code, text, Walk::default());
         }
         for object in self.objects.list().iter().take(REPORTED_LEAKS) {
-            let text = format!("leak: what {} gave ({}) was not given back", object.kind, object.sequence);
+            let text = format!(
+                "leak: the driver unloaded without releasing object {1} of {0}",
+                object.kind, object.sequence
+            );
             self.report_leak(code, text, object.stack);
         }
         let memory = &self.memory;

@@ -35,7 +35,7 @@ impl Event {
         Self { inner: Arc::new(Inner { world: world.clone(), state: Mutex::default() }) }
     }
 
-    /// Sets the event and wakes all who wait. Callable at any IRQL.
+    /// Sets the event and wakes all waiting threads. Callable at any IRQL.
     pub fn set(&self) {
         let waiters = {
             let mut state = self.inner.state.lock();
@@ -56,8 +56,8 @@ impl Event {
         self.inner.state.lock().set
     }
 
-    /// Waits until the event is set; `false` when `timeout` has passed first. A zero timeout looks
-    /// and never blocks.
+    /// Waits until the event is set; returns `false` when `timeout` has passed first. A zero timeout only checks
+    /// the event.
     #[must_use]
     pub fn wait(&self, timeout: Duration) -> bool {
         let nanos = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
@@ -71,7 +71,7 @@ impl Event {
         true
     }
 
-    /// Blocks until the event is set or something else happened that the caller looks at.
+    /// Blocks until the event is set, a host dies, or the simulation can make no progress. May return early.
     pub fn wait_any(&self) {
         if !self.is_set() {
             self.block(None);

@@ -46,12 +46,12 @@ impl EventQueue {
         id
     }
 
-    /// Takes an event back; `false` when it has run, runs, or was cancelled before.
+    /// Cancels an event; returns `false` when it has run, is running, or was cancelled before.
     pub fn cancel(&self, id: EventId) -> bool {
         self.events.lock().remove(&id).is_some()
     }
 
-    /// The body of the queue's thread: runs events until `stop` says so.
+    /// The body of the queue's thread: runs events until `stop` returns `true`.
     pub(crate) fn run(&self, clock: &Clock, me: &Arc<ThreadShared>, stop: impl Fn() -> bool) {
         *self.thread.lock() = Some(me.clone());
         while !stop() {

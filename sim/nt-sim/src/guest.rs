@@ -1,10 +1,9 @@
 //! Access to memory that the image names by pointer.
 //!
-//! A [`Guest`] is a pointer as the image passed it. Nothing can be proven about it on this side: the
-//! image is the program under test. The argument for the accessors is that of hardware: a good
-//! pointer works, a bad one faults, and the fault is reported as the image's bug check
-//! (see [`crate::image::fault`]). Accesses never create references, so that memory shared with the
-//! image, its other threads and devices is never assumed to be still.
+//! A [`Guest`] is a pointer as the image passed it. It cannot be validated here: the image is the program
+//! under test. The accessors are sound as hardware is: a valid pointer works, an invalid one faults, and the
+//! fault is reported as the image's bug check (see [`crate::image::fault`]). Accesses never create
+//! references, because other threads of the image and devices may change the memory at any time.
 
 use std::fmt;
 
@@ -48,14 +47,14 @@ impl<T> Guest<T> {
         Guest(self.0.cast())
     }
 
-    /// The element `count` elements further.
+    /// Returns a pointer to the element `count` elements further.
     #[must_use]
     #[allow(clippy::should_implement_trait)]
     pub const fn add(self, count: usize) -> Self {
         Self(self.0.wrapping_add(count))
     }
 
-    /// A field at `offset` bytes, as listed in the ABI table.
+    /// Returns a pointer to a field at `offset` bytes, as listed in the ABI table.
     #[must_use]
     pub const fn field<U>(self, offset: usize) -> Guest<U> {
         Guest(self.0.wrapping_byte_add(offset).cast())
@@ -88,7 +87,7 @@ impl Guest<u8> {
         unsafe { std::ptr::copy(bytes.as_ptr(), self.0, bytes.len()) }
     }
 
-    /// Whether the memory holds these bytes.
+    /// Returns whether the memory contains `bytes`.
     #[must_use]
     pub fn holds(self, bytes: &[u8]) -> bool {
         // SAFETY: see the module documentation.
@@ -109,7 +108,7 @@ impl<T> Clone for Guest<T> {
 
 impl<T> Copy for Guest<T> {}
 
-// SAFETY: an address; what is behind it is shared by all threads of the host anyway.
+// SAFETY: an address; the memory behind it is shared by all threads of the host.
 unsafe impl<T> Send for Guest<T> {}
 // SAFETY: as for `Send`.
 unsafe impl<T> Sync for Guest<T> {}

@@ -34,22 +34,22 @@ use crate::{
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct HostId(pub usize);
 
-/// How a host is made.
+/// Configuration of a host.
 #[derive(Clone, Debug)]
 pub struct HostOptions {
     pub name: String,
     /// Number of CPUs.
     pub cpus: u32,
-    /// Bytes of physical memory. Pages cost nothing until touched.
+    /// Bytes of physical memory. Pages are allocated on first access.
     pub memory: u64,
-    /// Check everything (the default), or only what costs nothing (for benches).
+    /// Makes all checks (the default), or only those without cost (for benches).
     pub verifier: bool,
     /// Copy debug output to standard error.
     pub echo: bool,
 }
 
 impl HostOptions {
-    /// Two CPUs, 2 GiB, verifier on.
+    /// Returns options for a host with two CPUs, 2 GiB of memory, and the verifier on.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self { name: name.to_owned(), cpus: 2, memory: 2 << 30, verifier: true, echo: false }
@@ -241,7 +241,7 @@ impl Host {
         &self.world
     }
 
-    /// The loaded image.
+    /// Returns the loaded image.
     #[must_use]
     pub fn image(&self) -> Option<&Image> {
         self.image.get()
@@ -260,7 +260,7 @@ impl Host {
         self.dead.load(Relaxed)
     }
 
-    /// Cuts the power: every thread of the host stops at its next import; devices do no more.
+    /// Cuts the power: every thread of the host stops at its next import, and its devices stop.
     pub fn power_off(&self) {
         self.die();
     }
@@ -280,19 +280,19 @@ impl Host {
         self.at(self.world.now(), event)
     }
 
-    /// Takes back an event of [`Host::at`] or [`Host::post`]; `false` when it ran already.
+    /// Cancels an event of [`Host::at`] or [`Host::post`]; returns `false` when it has run already.
     pub fn cancel(&self, event: EventId) -> bool {
         self.hardware.cancel(event)
     }
 
-    /// A handle that the image can hold but not look into: its address is not canonical.
+    /// Returns a new handle that the image cannot dereference: its address is not canonical.
     #[must_use]
     pub fn new_handle(&self) -> usize {
         const FIRST: usize = 0x00ff_0000_0000_0000;
         FIRST + self.handles.fetch_add(1, Relaxed) * 0x40
     }
 
-    /// Notes a line of debug output.
+    /// Records a line of debug output.
     pub(crate) fn debug_print(&self, text: String) {
         if self.options.echo {
             eprint!("{}: {text}{}", self.name(), if text.ends_with('\n') { "" } else { "\n" });
@@ -300,7 +300,7 @@ impl Host {
         self.log.lock().push(text);
     }
 
-    /// What the image printed so far.
+    /// Returns what the image printed so far.
     #[must_use]
     pub fn debug_output(&self) -> Vec<String> {
         self.log.lock().clone()

@@ -11,9 +11,9 @@ impl Irql {
     pub const PASSIVE_LEVEL: Self = Self(0);
     pub const APC_LEVEL: Self = Self(1);
     pub const DISPATCH_LEVEL: Self = Self(2);
-    /// The level at which every simulated device interrupts. Real ones get a level of 3 to 11.
+    /// The level at which every simulated device interrupts. Windows assigns levels 3 to 11.
     pub const DEVICE_LEVEL: Self = Self(5);
-    /// The highest device level: what the documentation calls DIRQL as an upper bound.
+    /// The highest device level: the upper bound that the documentation calls DIRQL.
     pub const MAX_DEVICE_LEVEL: Self = Self(11);
     pub const IPI_LEVEL: Self = Self(14);
     pub const HIGH_LEVEL: Self = Self(15);

@@ -1,9 +1,10 @@
-//! A simulated NT kernel: an environment for NDIS 6.x and NDK driver images on Linux x86-64.
+//! A simulated NT kernel: runs and verifies driver images on Linux x86-64.
 //!
 //! It maps a kernel-mode PE image, binds its imports to functions written from their
 //! documentation, runs its DPCs, timers and work items with real IRQL semantics on simulated CPUs,
-//! and verifies it at the same time, as Driver Verifier would. It knows nothing of any particular
-//! driver.
+//! and verifies it at the same time, as Driver Verifier does. It contains nothing specific to one driver,
+//! and neither NDIS nor devices: those are [`Subsystem`](host::Subsystem)s that register their imports and
+//! their state.
 //!
 //! The crate is empty on other systems than x86-64 Linux, so that the whole workspace builds there.
 //!
@@ -17,18 +18,21 @@
 //! ([`ClockKind::Threaded`]) or one thread at a time in virtual time, replayed bit for bit from a
 //! seed ([`ClockKind::Deterministic`]).
 //!
-//! # Where what is
+//! # Modules
 //!
 //! | module | responsible for |
 //! | --- | --- |
-//! | [`clock`] | time, and who runs |
-//! | [`cpu`] | IRQL, dispatch tokens, DPC queues, interrupts |
-//! | [`memory`] | physical pages, kernel addresses, pool, MDLs |
+//! | [`irql`], [`guest`] | interrupt request levels; pointers of the image |
+//! | [`clock`], [`event_queue`] | time and scheduling; events of simulated hardware |
+//! | [`cpu`] | dispatch tokens, DPC queues |
+//! | [`memory`] | physical pages, kernel addresses, pool |
+//! | [`world`], [`host`], [`services`] | what hosts share; one host; state of subsystems |
+//! | [`thread`] | the calling thread, IRQL changes, interrupts, spawning |
 //! | [`image`] | loading, binding, symbols, stack walks, faults |
 //! | [`verifier`] | violations and their reports, leaks |
-//! | [`import`] | how an import is declared, and the registry of all of them |
-//! | [`nt`], [`ndis`], [`netio`], [`cng`] | the imports |
-//! | [`device`], [`wire`], [`pcapng`] | the NIC, the network between hosts, captures |
+//! | [`import`] | declaring imports; the table an image is bound to |
+//! | [`nt`], [`cng`] | the imports of `ntoskrnl.exe` and `cng.sys` |
+//! | [`sim`] | a simulation, and the threads that serve its hosts |
 //!
 //! # Rules for code in this crate
 //!
@@ -36,7 +40,7 @@
 //!   blocking, while calling into the image, or while reporting a violation.
 //! * Nothing that the image can observe may depend on addresses, on the order of a hash map, or on
 //!   real time when the clock is deterministic.
-//! * Memory named by the image is touched through [`guest`] only.
+//! * Memory that the image names by pointer is accessed through [`guest`] only.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 

@@ -21,7 +21,7 @@ use crate::{
     world::World,
 };
 
-/// How a simulation is made.
+/// Configuration of a simulation.
 #[derive(Clone)]
 pub struct SimBuilder {
     clock: ClockKind,
@@ -30,7 +30,7 @@ pub struct SimBuilder {
 }
 
 impl SimBuilder {
-    /// The clock; threaded unless told otherwise.
+    /// Sets the clock; [`ClockKind::Threaded`] by default.
     #[must_use]
     pub fn clock(mut self, clock: ClockKind) -> Self {
         self.clock = clock;
@@ -40,7 +40,7 @@ impl SimBuilder {
         self
     }
 
-    /// The seed of everything random, 0 unless told otherwise.
+    /// Sets the seed of all random generators; 0 by default.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
@@ -50,7 +50,7 @@ impl SimBuilder {
         self
     }
 
-    /// Adds a subsystem. NT itself is always there.
+    /// Adds a subsystem. NT and CNG are always present.
     #[must_use]
     pub fn with(mut self, subsystem: &'static dyn Subsystem) -> Self {
         self.subsystems.push(subsystem);
@@ -84,16 +84,15 @@ impl SimBuilder {
     }
 }
 
-/// A simulation, owned by its harness thread. Dropping it ends it: whatever still runs stops, and memory
-/// of its hosts must not be touched any more. A process runs one deterministic simulation at a time;
-/// building another waits.
+/// A simulation, owned by its harness thread. Dropping it stops all its threads and unmaps the memory of its
+/// hosts. A process runs one deterministic simulation at a time; building another waits.
 pub struct Sim {
     world: Arc<World>,
     subsystems: Arc<Subsystems>,
     peers: Arc<HostList>,
     hosts: Vec<Arc<Host>>,
     services: Vec<JoinHandle<()>>,
-    /// Hosts of deterministic simulations lie at the same addresses each time.
+    /// Reserves the addresses of deterministic simulations, which are the same in each run.
     _alone: Option<Alone>,
 }
 
@@ -116,13 +115,13 @@ impl Sim {
         host
     }
 
-    /// An event that harness and simulated threads may use.
+    /// Creates an event that harness and simulated threads may use.
     #[must_use]
     pub fn event(&self) -> Event {
         Event::new(&self.world)
     }
 
-    /// What the verifier found so far.
+    /// Returns the violations reported so far.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         Verdict { violations: self.world.violations() }
@@ -151,7 +150,7 @@ impl Drop for Sim {
             }
         }
         for host in &hosts {
-            // Whatever still runs on it stops.
+            // Stops the threads that still run on it.
             host.die();
             host.memory.vacate();
         }

@@ -1,4 +1,4 @@
-//! What all parts of a simulation share: its clock, its random generators, what was reported.
+//! What all parts of a simulation share: its clock, its random generators, the violations reported.
 
 use std::{
     collections::BTreeMap,
@@ -20,14 +20,14 @@ use crate::{
 /// What all parts of a simulation share.
 pub struct World {
     pub clock: Clock,
-    /// Events of what lies between hosts.
+    /// Events of the links between hosts.
     events: EventQueue,
     kind: ClockKind,
     seed: u64,
     stopping: AtomicBool,
     threads: AtomicU32,
     violations: Mutex<Vec<Violation>>,
-    /// Threads that wait for something that may never come once a host is dead.
+    /// Threads whose wait may never end once a host is dead.
     waiters: Mutex<BTreeMap<ThreadId, Arc<ThreadShared>>>,
 }
 
@@ -50,23 +50,23 @@ impl World {
         self.kind
     }
 
-    /// Nanoseconds since the simulation was built.
+    /// Returns the nanoseconds since the simulation was built.
     #[must_use]
     pub fn now(&self) -> u64 {
         self.clock.now()
     }
 
-    /// Runs `event` at `time` on the thread of what lies between hosts (the wire).
+    /// Runs `event` at `time` on the thread of the links between hosts.
     pub fn at(&self, time: u64, event: impl FnOnce() + Send + 'static) -> EventId {
         self.events.at(&self.clock, time, event)
     }
 
-    /// Takes back an event of [`World::at`].
+    /// Cancels an event of [`World::at`].
     pub fn cancel(&self, event: EventId) -> bool {
         self.events.cancel(event)
     }
 
-    /// A random generator of its own for `purpose`: what others draw does not change what it yields.
+    /// Returns a random generator for `purpose`, independent of those for other purposes.
     #[must_use]
     pub fn random(&self, purpose: &str) -> fastrand::Rng {
         // FNV-1a: stable across runs and machines, unlike the standard library's hasher.
@@ -76,7 +76,7 @@ impl World {
         fastrand::Rng::with_seed(self.seed.rotate_left(32) ^ hash)
     }
 
-    /// Whether the simulation ends: service threads return from their loops.
+    /// Returns whether the simulation is ending: service threads return from their loops then.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Relaxed)
@@ -113,7 +113,7 @@ impl World {
         self.waiters.lock().remove(&thread);
     }
 
-    /// Wakes every waiting thread, to look at what happened.
+    /// Wakes every waiting thread, so that it checks whether its wait can still end.
     pub(crate) fn wake_waiters(&self) {
         let waiters: Vec<_> = self.waiters.lock().values().cloned().collect();
         for waiter in waiters {

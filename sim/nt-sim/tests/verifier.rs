@@ -1,4 +1,4 @@
-//! The verifier bites: a driver that does one thing wrong is reported for that thing.
+//! The verifier reports the one violation that a test driver commits.
 
 #![cfg(target_os = "linux")]
 
@@ -7,41 +7,41 @@ mod common;
 use common::{Outcome, TEST_DRIVER, run};
 use nt_sim::{BugCheck, ClockKind, sim::SimBuilder};
 
-/// A deed of the test driver, its bug check, what the report says, and the function it names.
+/// A violation of the test driver, its bug check, text of the report, and a function in its stack.
 type Case = (&'static str, BugCheck, &'static str, &'static str);
 
 const CRASHES: &[Case] = &[
     (
         "double free",
         BugCheck::BAD_POOL_CALLER,
-        "block 0 of 24 bytes, tag 'deed' is freed twice",
+        "block 0 of 24 bytes, tag 'tsdr' was freed twice",
         "double_free",
     ),
     (
         "overrun",
         BugCheck::DRIVER_PAGE_FAULT_BEYOND_END_OF_ALLOCATION,
-        "0 bytes beyond the end of block 0 of 48 bytes, tag 'deed'",
+        "0 bytes beyond the end of block 0 of 48 bytes, tag 'tsdr'",
         "overrun",
     ),
     ("underrun", BugCheck::BAD_POOL_HEADER, "memory 1 bytes before block 0 of 48 bytes", "underrun"),
     (
         "use after free",
         BugCheck::DRIVER_PAGE_FAULT_IN_FREED_SPECIAL_POOL,
-        "offset 0 of block 0 of 48 bytes, tag 'deed', which was freed",
+        "offset 0 of block 0 of 48 bytes, tag 'tsdr', which was freed",
         "use_after_free",
     ),
-    ("wrong tag", BugCheck::BAD_POOL_CALLER, "tag 'deed' with tag 'daed'", "wrong_tag"),
+    ("wrong tag", BugCheck::BAD_POOL_CALLER, "tag 'tsdr' was freed with tag 'rdts'", "wrong_tag"),
     (
         "passive function at dispatch",
         BugCheck::IRQL_NOT_LESS_OR_EQUAL,
-        "EtwRegister called at DISPATCH_LEVEL; allowed: == PASSIVE_LEVEL",
+        "EtwRegister was called at DISPATCH_LEVEL; allowed: == PASSIVE_LEVEL",
         "passive_function_at_dispatch",
     ),
     ("wait at dispatch", BugCheck::IRQL_NOT_LESS_OR_EQUAL, "timeout that is not zero", "wait_at_dispatch"),
     (
         "lower to higher",
         BugCheck::IRQL_NOT_LESS_OR_EQUAL,
-        "from PASSIVE_LEVEL to DISPATCH_LEVEL",
+        "KeLowerIrql to DISPATCH_LEVEL at PASSIVE_LEVEL",
         "lower_to_higher",
     ),
     (
@@ -50,12 +50,12 @@ const CRASHES: &[Case] = &[
         "a DPC routine was called at DISPATCH_LEVEL and returned at IRQL 5",
         "",
     ),
-    ("lock twice", BugCheck::SPIN_LOCK_ALREADY_OWNED, "holds already", "lock_twice"),
+    ("lock twice", BugCheck::SPIN_LOCK_ALREADY_OWNED, "holds it already", "lock_twice"),
     ("release unheld", BugCheck::SPIN_LOCK_NOT_OWNED, "not held", "release_unheld"),
     (
         "lower with lock held",
         BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
-        "lowering the IRQL to PASSIVE_LEVEL with 1 spin lock(s) held",
+        "lowered to PASSIVE_LEVEL while 1 spin lock(s) are held",
         "lower_with_lock_held",
     ),
     ("lock order", BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, "lock order", "lock_order"),
@@ -66,7 +66,7 @@ const CRASHES: &[Case] = &[
         "",
     ),
     ("null read", BugCheck::SYSTEM_THREAD_EXCEPTION_NOT_HANDLED, "read of 0x0 (null pointer)", "null_read"),
-    ("wild call", BugCheck::ATTEMPTED_EXECUTE_OF_NOEXECUTE_MEMORY, "which is not code", "wild_call"),
+    ("wild call", BugCheck::ATTEMPTED_EXECUTE_OF_NOEXECUTE_MEMORY, "which is not executable", "wild_call"),
     ("division by zero", BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "division by zero", "division_by_zero"),
     (
         "illegal instruction",
@@ -77,23 +77,23 @@ const CRASHES: &[Case] = &[
     (
         "write to constant",
         BugCheck::ATTEMPTED_WRITE_TO_READONLY_MEMORY,
-        "inside the image",
+        "in a read-only section of the image",
         "write_to_constant",
     ),
     ("endless recursion", BugCheck::UNEXPECTED_KERNEL_MODE_TRAP, "kernel stack overflow", "recurse"),
-    ("deep stack", BugCheck::UNEXPECTED_KERNEL_MODE_TRAP, "bytes of 24576", "deep_stack"),
-    ("free armed timer", BugCheck::TIMER_OR_DPC_INVALID, "holds a timer which is set", "free_armed_timer"),
+    ("deep stack", BugCheck::UNEXPECTED_KERNEL_MODE_TRAP, "a kernel stack has 24576", "deep_stack"),
+    ("free armed timer", BugCheck::TIMER_OR_DPC_INVALID, "contains a timer that is set", "free_armed_timer"),
     (
         "uninitialized event",
         BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
-        "KeSetEvent on memory that is no initialized event",
+        "KeSetEvent on an object that is not an initialized event",
         "uninitialized_event",
     ),
     ("free mapped mdl", BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, "still mapped", "free_mapped_mdl"),
     (
         "use after unmap",
         BugCheck::PAGE_FAULT_IN_NONPAGED_AREA,
-        "offset 0x0 of a mapping that was undone",
+        "offset 0x0 of a mapping that was removed",
         "use_after_unmap",
     ),
     ("bug check", BugCheck(0x1234), "0x1, 0x2, 0x3, 0x4", "bug_check"),
@@ -103,7 +103,7 @@ const LEAKS: &[Case] = &[
     (
         "pool leak",
         BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
-        "pool leak: block 0 of 123 bytes, tag 'deed'",
+        "block 0 of 123 bytes, tag 'tsdr'",
         "pool_leak",
     ),
     ("timer leak", BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, "ExAllocateTimer", "timer_leak"),
@@ -121,10 +121,10 @@ fn clocks() -> [SimBuilder; 2] {
         .map(|clock| nt_sim::Sim::builder().clock(clock))
 }
 
-/// Runs a deed and checks the first report; returns how the driver ended.
-fn check((deed, code, text, function): Case, sim: SimBuilder) -> Outcome {
-    let (outcome, verdict) = run(sim, deed);
-    let report = verdict.violations.first().unwrap_or_else(|| panic!("'{deed}' was not reported"));
+/// Commits a violation and checks the first report; returns how the driver ended.
+fn check((name, code, text, function): Case, sim: SimBuilder) -> Outcome {
+    let (outcome, verdict) = run(sim, name);
+    let report = verdict.violations.first().unwrap_or_else(|| panic!("'{name}' was not reported"));
     assert_eq!(report.code, code, "{report}");
     assert!(report.text.contains(text), "{report}");
     if !function.is_empty() {
@@ -135,7 +135,7 @@ fn check((deed, code, text, function): Case, sim: SimBuilder) -> Outcome {
 }
 
 #[test]
-fn every_misdeed_crashes_the_host_and_is_named() {
+fn every_violation_crashes_the_host_and_is_reported() {
     let Some(_) = TEST_DRIVER.as_ref() else { return };
     for &case in CRASHES {
         for sim in clocks() {
@@ -145,7 +145,7 @@ fn every_misdeed_crashes_the_host_and_is_named() {
 }
 
 #[test]
-fn every_leak_is_reported_with_where_it_was_allocated() {
+fn every_leak_is_reported_with_its_allocation() {
     let Some(_) = TEST_DRIVER.as_ref() else { return };
     for &case in LEAKS {
         for sim in clocks() {
@@ -155,7 +155,7 @@ fn every_leak_is_reported_with_where_it_was_allocated() {
 }
 
 #[test]
-fn a_good_driver_is_not_accused() {
+fn correct_driver_is_not_reported() {
     let Some(_) = TEST_DRIVER.as_ref() else { return };
     for sim in clocks() {
         let (outcome, verdict) = run(sim, "good");

@@ -1,14 +1,14 @@
-//! A driver that does one thing wrong: the one its service is named after.
+//! A driver that commits one violation: the one its service is named after.
 //!
-//! `DriverEntry` takes the last part of its registry path for the name of a [`deeds::Deed`] and does
-//! it. A deed that returns was legal so far; what it left behind shows when the driver unloads.
+//! `DriverEntry` commits the violation of [`violations::ALL`] that the last part of its registry path names. If it
+//! returns, the verifier checks for leaks when the driver unloads.
 #![cfg(windows)]
 #![no_std]
 
 extern crate wdk_panic;
 
-mod deeds;
 mod memory;
+mod violations;
 
 use ndk_abi::nt::{DRIVER_OBJECT, NTSTATUS, STATUS_NOT_FOUND, STATUS_SUCCESS, UNICODE_STRING};
 
@@ -31,9 +31,9 @@ pub unsafe extern "efiapi" fn driver_entry(
     // SAFETY: a member of the driver object, which the driver is to fill in.
     unsafe { slot.write(driver_unload) };
     let name = path.rsplit(|&character| character == u16::from(b'\\')).next().unwrap_or_default();
-    match deeds::ALL.iter().find(|(known, _)| known.bytes().map(u16::from).eq(name.iter().copied())) {
-        Some((_, deed)) => {
-            deed();
+    match violations::ALL.iter().find(|(known, _)| known.bytes().map(u16::from).eq(name.iter().copied())) {
+        Some((_, violation)) => {
+            violation();
             STATUS_SUCCESS
         }
         None => STATUS_NOT_FOUND,
@@ -41,5 +41,5 @@ pub unsafe extern "efiapi" fn driver_entry(
 }
 
 unsafe extern "efiapi" fn driver_unload(_driver: *mut DRIVER_OBJECT) {
-    deeds::unload();
+    violations::unload();
 }

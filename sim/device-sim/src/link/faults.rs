@@ -1,24 +1,24 @@
-//! What goes wrong on a wire, decided by a seed.
+//! Faults of a wire, decided by a seed.
 
 use std::time::Duration;
 
 /// Faults of one direction, as probabilities per frame. At most one fault happens to a frame.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Faults {
-    /// The frame vanishes.
+    /// The frame is lost.
     pub loss: f64,
     /// The frame arrives twice, the second time up to `jitter` later.
     pub duplication: f64,
-    /// One bit behind the Ethernet header is flipped.
+    /// One bit after the Ethernet header is flipped.
     pub corruption: f64,
-    /// The frame arrives up to `jitter` late, so that others overtake it.
+    /// The frame arrives up to `jitter` later, so that others overtake it.
     pub reordering: f64,
-    /// The most that a frame is held back.
+    /// Maximum delay of a frame.
     pub jitter: Duration,
 }
 
 impl Faults {
-    /// Nothing goes wrong.
+    /// No faults.
     pub const NONE: Self = Self {
         loss: 0.0,
         duplication: 0.0,
@@ -27,13 +27,13 @@ impl Faults {
         jitter: Duration::from_micros(100),
     };
 
-    /// What happens to the `number`-th frame of direction `direction`.
+    /// Returns the fault of the `number`-th frame of direction `direction`.
     #[must_use]
     pub fn fate(&self, seed: u64, direction: usize, number: u64) -> Fate {
         if *self == (Self { jitter: self.jitter, ..Self::NONE }) {
             return Fate::Delivered;
         }
-        // A generator per frame: what a frame meets does not depend on what others met.
+        // A generator per frame: a frame's fault does not depend on those of others.
         let seed = mix(mix(seed ^ (direction as u64 + 1).rotate_left(56)) ^ number);
         let mut random = fastrand::Rng::with_seed(seed);
         let mut draw = random.f64();
@@ -66,7 +66,7 @@ impl Default for Faults {
     }
 }
 
-/// What happens to a frame. Delays in nanoseconds.
+/// The fault of a frame. Delays are in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
     Delivered,
@@ -74,7 +74,7 @@ pub enum Fate {
     Duplicated {
         delay: u64,
     },
-    /// The bit to flip, modulo the bits behind the Ethernet header.
+    /// The bit to flip, modulo the bits after the Ethernet header.
     Corrupted {
         bit: u64,
     },
@@ -83,10 +83,10 @@ pub enum Fate {
     },
 }
 
-/// Bytes of an Ethernet header: a bit flipped there would be no corrupted frame but another frame.
+/// Bytes of an Ethernet header. Bits are not flipped there: the frame would go to another address or protocol.
 const ETHERNET_HEADER: usize = 14;
 
-/// Flips one bit behind the Ethernet header.
+/// Flips one bit after the Ethernet header.
 pub(super) fn flip(frame: &mut [u8], bit: u64) {
     let Some(body) = frame.get_mut(ETHERNET_HEADER..).filter(|body| !body.is_empty()) else { return };
     let bit = (bit % (body.len() as u64 * 8)) as usize;

@@ -1,7 +1,7 @@
-//! Packet captures in pcapng format: what hosts sent, with the time of the simulation.
+//! Packet captures in pcapng format, with timestamps of the simulation.
 //!
-//! A frame appears once, on the interface of the host that sent it, as it was sent. A frame that a
-//! fault met on the wire carries a comment that says so.
+//! Each frame appears once, on the interface of the host that sent it, as it was sent. A frame that suffers a
+//! fault on the wire has a comment that names the fault.
 
 use std::{
     borrow::Cow,
@@ -36,7 +36,7 @@ const SNAP_LENGTH: u32 = 0x4_0000;
 /// `epb_flags`: the frame left the interface.
 const OUTBOUND: u32 = 2;
 
-/// What became of a captured frame.
+/// The fault that a captured frame suffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Note {
     None,
@@ -73,17 +73,17 @@ impl From<&Fate> for Note {
 /// Which frames a capture holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Lost {
-    /// All that were sent; lost ones with a comment.
+    /// All frames that were sent; lost ones have a comment.
     #[default]
     Marked,
-    /// Only those that reached the other end.
+    /// Only frames that were not lost.
     Omitted,
 }
 
 /// A capture being written. Clones write to the same file; it is complete after [`Capture::finish`].
 ///
-/// Frames are encoded by the caller and written by a thread of the capture's own: a slow disk does not slow the
-/// wire down, as long as it keeps up on average.
+/// Frames are encoded by the caller and written by the capture's own thread: a slow disk does not slow the
+/// wire down as long as it keeps up on average.
 #[derive(Clone)]
 pub struct Capture {
     file: Arc<Mutex<Encoded>>,
@@ -93,7 +93,7 @@ pub struct Capture {
 struct Encoded {
     writer: PcapNgWriter<Spool>,
     frames: u64,
-    /// Time of the last frame: two hosts may report theirs in another order than that of their clocks' readings.
+    /// Time of the last frame. Two hosts may report frames in another order than that of their timestamps.
     time: u64,
 }
 
@@ -109,7 +109,7 @@ impl Capture {
     /// Starts a capture in any writer.
     ///
     /// # Errors
-    /// When there is no thread for it.
+    /// When the writing thread cannot be started.
     pub fn new(output: impl Write + Send + 'static, interfaces: &[&str], lost: Lost) -> io::Result<Self> {
         let mut writer = PcapNgWriter::new(Spool::new(output)?).map_err(into_io)?;
         for &name in interfaces {
@@ -140,7 +140,7 @@ impl Capture {
             data: Cow::Borrowed(frame),
             options,
         };
-        // Errors of the disk are told by `finish`; encoding fails for frames of 4 GiB only.
+        // Write errors are returned by `finish`; encoding fails for frames of 4 GiB only.
         file.frames += u64::from(file.writer.write_pcapng_block(block).is_ok());
     }
 
@@ -155,13 +155,13 @@ impl Capture {
     }
 }
 
-/// Bytes handed to the writing thread at a time, and how many such pieces may wait for it.
+/// Bytes passed to the writing thread at a time, and the number of such pieces that may be queued.
 const PIECE: usize = 1 << 20;
 const PIECES: usize = 128;
 
 enum Order {
     Write(Vec<u8>),
-    /// Answer with the first error once everything before is written.
+    /// Send the first error once everything before is written.
     Flush(SyncSender<io::Result<()>>),
 }
 
@@ -169,7 +169,7 @@ enum Order {
 struct Spool {
     piece: Vec<u8>,
     orders: SyncSender<Order>,
-    /// Pieces that are written, to be filled again.
+    /// Buffers of written pieces, for reuse.
     written: Receiver<Vec<u8>>,
 }
 
@@ -202,7 +202,7 @@ impl Spool {
     fn hand_over(&mut self) {
         let empty = self.written.try_recv().unwrap_or_else(|_| Vec::with_capacity(PIECE));
         let full = std::mem::replace(&mut self.piece, empty);
-        // The thread ends after this sender only.
+        // Cannot fail: the thread ends when this sender is dropped.
         let _ = self.orders.send(Order::Write(full));
     }
 }

@@ -1,18 +1,18 @@
-//! A wire that leaves the simulation: one end is a datagram socket of the machine the simulation runs on.
+//! A wire with one end outside the simulation: a datagram socket of the machine the simulation runs on.
 //!
 //! A [`Tunnel`] is the [`Endpoint`] at one end of a [`Wire`](super::wire::Wire). Every frame that arrives there leaves
 //! as one datagram, and every datagram from the peer's address enters the wire as one frame: Ethernet header first, no
-//! checksum. That is what QEMU's `-netdev dgram` speaks, so that the other end can be a virtual machine; it can as
-//! well be the tunnel of another simulation. Rate, faults, counters and capture are the wire's, as on any other.
+//! checksum. QEMU's `-netdev dgram` uses the same format, so that the other end can be a virtual machine or
+//! the tunnel of another simulation. Rate, faults, counters and capture are those of the wire.
 //!
-//! Real sockets need real time: the clock that the tunnel is given must not be a virtual one.
+//! Real sockets need real time: the tunnel must not run on a virtual clock.
 //!
-//! # What it does not lose
+//! # Loss
 //!
-//! Between two UDP sockets nobody tells the sender to wait: what finds no room in the receiver's socket is gone. A
-//! tunnel asks for a [large buffer](SOCKET_BUFFER) and drains it on a thread of its own; whether the peer does
-//! is the peer's affair. Between Unix sockets the sender does wait, and a tunnel that waits fills its wire, which
-//! makes the NIC behind it wait: with them the link is as lossless as the wires inside.
+//! UDP has no flow control: a datagram that does not fit the receiver's socket buffer is lost. A tunnel requests a
+//! [large buffer](SOCKET_BUFFER) and drains it on a thread of its own; the peer may not. Between Unix sockets the
+//! sender waits, its wire fills up, and the NIC at the other end waits: such a link is as lossless as the wires
+//! inside.
 
 use std::{
     io::{self, ErrorKind, Read},
@@ -35,41 +35,41 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::wire::{Endpoint, Port};
 
-/// Bytes asked for in either direction of a socket. The system may grant less (`net.core.rmem_max`).
+/// Bytes requested for the send and receive buffer of a socket. The system may grant less (`net.core.rmem_max`).
 pub const SOCKET_BUFFER: usize = 4 << 20;
 
-/// The longest datagram taken.
+/// Maximum length of a datagram.
 const LONGEST: usize = 1 << 16;
 
-/// What has no Ethernet header is no frame.
+/// Minimum length of a frame: an Ethernet header.
 const SHORTEST: usize = 14;
 
-/// How long one attempt to send waits for a peer that does not read. Then the tunnel looks whether it is to end.
+/// Timeout of one attempt to send to a peer that does not read. After it the tunnel checks whether it is closing.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// A datagram socket, and where its datagrams go.
+/// A datagram socket and its peer's address.
 pub struct Datagrams {
     socket: Socket,
     peer: SockAddr,
-    /// The file of a Unix socket, which goes with it.
+    /// The file of a Unix socket, removed on drop.
     file: Option<PathBuf>,
 }
 
 impl Datagrams {
-    /// A bound UDP socket, that talks with `peer` only from now on.
+    /// Connects a bound UDP socket to `peer`.
     ///
     /// # Errors
-    /// When there is no way to the peer's address.
+    /// When there is no route to the peer's address.
     pub fn udp(socket: UdpSocket, peer: SocketAddr) -> io::Result<Self> {
         socket.connect(peer)?;
         Self::new(socket.into(), peer.into(), None)
     }
 
-    /// A Unix socket at the path `local` that sends to `peer`, which need not exist yet. A socket that a run before
-    /// left at `local` is replaced.
+    /// Creates a Unix socket at the path `local` that sends to `peer`, which need not exist yet. A socket that an
+    /// earlier run left at `local` is replaced.
     ///
     /// # Errors
-    /// When there is something else at the path, or no socket can be made.
+    /// When another kind of file exists at the path, or no socket can be created.
     pub fn unix(local: &Path, peer: &Path) -> io::Result<Self> {
         if local.symlink_metadata().is_ok_and(|file| file.file_type().is_socket()) {
             std::fs::remove_file(local)?;
@@ -86,21 +86,21 @@ impl Datagrams {
         Ok(Self { socket, peer, file })
     }
 
-    /// Where a UDP socket is bound; none of a Unix socket.
+    /// Returns the address a UDP socket is bound to; `None` for a Unix socket.
     #[must_use]
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.socket.local_addr().ok()?.as_socket()
     }
 
-    /// Bytes the system grants what was received and not read. (Linux tells twice what was asked for: it counts its
-    /// own structures.)
+    /// Returns the size of the socket's receive buffer in bytes. (Linux reports twice the requested size, because it
+    /// counts its own structures.)
     #[must_use]
     pub fn receive_buffer(&self) -> usize {
         self.socket.recv_buffer_size().unwrap_or(0)
     }
 
     fn send(&self, frame: &[u8]) -> io::Result<usize> {
-        // A connected socket takes no address.
+        // `send_to` fails on a connected socket.
         if self.file.is_none() { self.socket.send(frame) } else { self.socket.send_to(frame, &self.peer) }
     }
 }
@@ -113,22 +113,22 @@ impl Drop for Datagrams {
     }
 }
 
-/// What a tunnel did besides what its wire [counts](super::wire::Counters).
+/// Counters of a tunnel, besides [those of its wire](super::wire::Counters).
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct TunnelCounters {
-    /// Frames that left as datagrams.
+    /// Frames sent as datagrams.
     pub sent: u64,
-    /// Frames that entered the wire.
+    /// Frames received as datagrams and sent on the wire.
     pub received: u64,
-    /// Frames for a peer that is not there: its socket does not exist, or does not any more.
-    pub nobody: u64,
-    /// Times that a peer's full socket kept the tunnel waiting for as long as it waits at once.
+    /// Frames dropped because the peer's socket does not exist.
+    pub no_peer: u64,
+    /// Attempts to send that timed out because the peer's socket is full.
     pub stalled: u64,
-    /// Datagrams too short to be frames.
+    /// Datagrams dropped because they are shorter than an Ethernet header.
     pub runts: u64,
 }
 
-/// One end of a wire outside the simulation. Dropping it unplugs that end.
+/// One end of a wire outside the simulation. Dropping it closes that end.
 pub struct Tunnel {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -139,25 +139,25 @@ struct Shared {
     port: Port,
     datagrams: Datagrams,
     closing: AtomicBool,
-    /// When the sending thread has to look at the wire.
+    /// Time of the sending thread's next receive from the wire.
     due: Mutex<Option<u64>>,
     changed: Condvar,
-    /// The wire takes frames (again).
+    /// The wire accepts frames.
     writable: Mutex<bool>,
     room: Condvar,
     sent: AtomicU64,
     received: AtomicU64,
-    nobody: AtomicU64,
+    no_peer: AtomicU64,
     stalled: AtomicU64,
     runts: AtomicU64,
 }
 
 impl Tunnel {
-    /// Plugs `port` into a socket. `now` returns the time of the link's users in nanoseconds; it must advance in real
+    /// Connects `port` to a socket. `now` returns the time of the link's users in nanoseconds; it must advance in real
     /// time.
     ///
     /// # Errors
-    /// When there are no threads to be had.
+    /// When no thread can be started.
     ///
     /// # Panics
     /// When the end of the wire is attached already.
@@ -177,7 +177,7 @@ impl Tunnel {
             room: Condvar::new(),
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
-            nobody: AtomicU64::new(0),
+            no_peer: AtomicU64::new(0),
             stalled: AtomicU64::new(0),
             runts: AtomicU64::new(0),
         });
@@ -207,7 +207,7 @@ impl Tunnel {
         TunnelCounters {
             sent: shared.sent.load(Relaxed),
             received: shared.received.load(Relaxed),
-            nobody: shared.nobody.load(Relaxed),
+            no_peer: shared.no_peer.load(Relaxed),
             stalled: shared.stalled.load(Relaxed),
             runts: shared.runts.load(Relaxed),
         }
@@ -218,7 +218,7 @@ impl Drop for Tunnel {
     fn drop(&mut self) {
         self.shared.close();
         for thread in self.threads.drain(..) {
-            // It has nothing to tell: a thread that panicked has said so.
+            // A panic of the thread has been reported by its panic hook.
             let _ = thread.join();
         }
     }
@@ -227,9 +227,9 @@ impl Drop for Tunnel {
 impl Shared {
     fn close(&self) {
         self.closing.store(true, SeqCst);
-        // Wakes a thread that reads; a socket without connection says that it has none, and wakes it nevertheless.
+        // Wakes the receiving thread. Fails on an unconnected socket, but wakes the thread nevertheless.
         let _ = self.datagrams.socket.shutdown(std::net::Shutdown::Both);
-        // With the locks held: a thread that has looked at `closing` before sleeps by now, or will not.
+        // Taking the locks orders this with a thread that has checked `closing` and is about to wait.
         drop(self.due.lock());
         self.changed.notify_all();
         drop(self.writable.lock());
@@ -263,16 +263,16 @@ impl Shared {
                     self.stalled.fetch_add(1, Relaxed);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // Of a connected socket this may be the answer to the frame before; then this one was not sent.
+                // On a connected socket this may report the failure of the previous frame; this one was not sent.
                 Err(_) => {
-                    self.nobody.fetch_add(1, Relaxed);
+                    self.no_peer.fetch_add(1, Relaxed);
                     return;
                 }
             }
         }
     }
 
-    /// Waits until the wire has something; `false` when the tunnel ends.
+    /// Waits until the wire may have a frame; `false` when the tunnel is closing.
     fn await_due(&self) -> bool {
         let mut due = self.due.lock();
         while !self.is_closing() {
@@ -297,11 +297,11 @@ impl Shared {
         while !self.is_closing() {
             match (&self.datagrams.socket).read(&mut buffer) {
                 Ok(length) if length >= SHORTEST => self.enter(&buffer[..length]),
-                // Too short; or of no length at all because the socket was shut down.
+                // Too short, or empty because the socket was shut down.
                 Ok(_) => {
                     self.runts.fetch_add(1, Relaxed);
                 }
-                // The peer's machine says that the peer is not there (yet).
+                // ICMP: the peer's port is not open (yet).
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => {

@@ -1,18 +1,17 @@
-//! The network between hosts: a point-to-point Ethernet link that can be told to fail.
+//! A point-to-point Ethernet link with configurable rate, latency and faults.
 //!
-//! A [`Wire`] joins two [`Endpoint`]s: NICs, or a NIC and a [tunnel](super::tunnel) to whoever is outside. Each direction has a rate, a latency, faults with a seed
-//! of their own and counters of their own. The link is lossless by itself: a direction holds a limited
-//! number of frames and tells the sender to wait, as Ethernet PAUSE does; only [`Faults`] lose frames.
+//! A [`Wire`] joins two [`Endpoint`]s: NICs, or a NIC and a [tunnel](super::tunnel). Each direction has its own
+//! faults and counters. The link itself is lossless: a direction holds a limited number of frames and makes the
+//! sender wait, as Ethernet PAUSE does; only [`Faults`] lose frames.
 //!
 //! # How it is driven
 //!
-//! The wire has no clock and no thread. A sender asks [`Port::is_writable`] and calls
-//! [`Port::transmit`]; the wire tells the receiver by [`Endpoint::wake_at`] when to look; the receiver
-//! calls [`Port::receive`] then, until it yields `None`, and again whenever it has room. A sender that
-//! was refused hears [`Endpoint::writable`].
+//! The wire has no clock and no thread. A sender checks [`Port::is_writable`] and calls
+//! [`Port::transmit`]; the wire calls the receiver's [`Endpoint::wake_at`] with the time of arrival; the
+//! receiver then calls [`Port::receive`] until it returns `None`, and again whenever it has room. When a
+//! sender was refused, the wire calls its [`Endpoint::writable`] once there is room.
 //!
-//! What happens to the n-th frame of a direction depends on the seed and on n alone, so that a seed
-//! replays.
+//! The fault of the n-th frame of a direction depends on the seed and on n only, so that a run can be repeated.
 
 use std::{
     collections::BTreeMap,
@@ -36,22 +35,22 @@ pub type Frame = Vec<u8>;
 /// Bytes that every frame occupies on the link besides its own: preamble 8, checksum 4, gap 12.
 const OVERHEAD: u64 = 24;
 
-/// What sits at an end of a wire.
+/// A device at one end of a wire.
 pub trait Endpoint: Send + Sync {
-    /// Frames will be there at `time`: call [`Port::receive`] then.
+    /// Frames arrive at `time`: [`Port::receive`] has to be called then.
     fn wake_at(&self, time: u64);
 
-    /// The wire takes frames again.
+    /// The wire accepts frames again.
     fn writable(&self);
 
-    /// Whether anything will ever be received here again; frames to a dead end vanish.
+    /// Returns whether the endpoint still receives frames; frames to an endpoint that does not are dropped.
     fn is_alive(&self) -> bool;
 }
 
-/// Speed and length of a wire, and what goes wrong on it.
+/// Rate, latency, capacity and faults of a wire.
 #[derive(Clone, Debug)]
 pub struct WireOptions {
-    /// Bits per second of each direction; `None` takes no time.
+    /// Bits per second of each direction; `None` for an infinite rate.
     pub rate: Option<u64>,
     /// One-way latency.
     pub latency: Duration,
@@ -64,19 +63,19 @@ pub struct WireOptions {
 }
 
 impl WireOptions {
-    /// A link that takes no time and loses nothing, for the threaded clock.
+    /// Returns a link without delay and loss, for the threaded clock.
     #[must_use]
     pub fn immediate() -> Self {
         Self { rate: None, latency: Duration::ZERO, capacity: 1024, faults: [Faults::NONE; 2], seed: 0 }
     }
 
-    /// 10 Gbit/s and 5 µs, for the deterministic clock.
+    /// Returns a link of 10 Gbit/s and 5 µs, for the deterministic clock.
     #[must_use]
     pub fn ten_gigabit() -> Self {
         Self { rate: Some(10_000_000_000), latency: Duration::from_micros(5), ..Self::immediate() }
     }
 
-    /// The same faults in both directions.
+    /// Sets the faults of both directions.
     #[must_use]
     pub fn with_faults(mut self, faults: Faults) -> Self {
         self.faults = [faults; 2];
@@ -90,23 +89,23 @@ impl WireOptions {
     }
 }
 
-/// What one direction did so far, in frames unless named otherwise.
+/// Counters of one direction, in frames unless named otherwise.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Counters {
-    /// Frames the sender handed over, and their bytes.
+    /// Frames the sender transmitted, and their bytes.
     pub sent: u64,
     pub sent_bytes: u64,
-    /// Frames the receiver took.
+    /// Frames the receiver received.
     pub delivered: u64,
     /// Lost by [`Faults::loss`].
     pub lost: u64,
     pub duplicated: u64,
     pub corrupted: u64,
-    /// Held back so that later frames may overtake.
+    /// Delayed so that later frames may overtake.
     pub delayed: u64,
-    /// Handed over by, or on their way to, an end that is cut off or dead.
+    /// Dropped because either end is cut off or no longer receives.
     pub cut: u64,
-    /// Times the sender had to wait.
+    /// Times the sender was refused.
     pub paused: u64,
 }
 
@@ -124,7 +123,7 @@ struct End {
     cut: AtomicBool,
 }
 
-/// Frames that travel one way.
+/// One direction of the link.
 struct Direction {
     state: Mutex<State>,
 }
@@ -133,11 +132,11 @@ struct Direction {
 struct State {
     counters: Counters,
     faults: Faults,
-    /// When the sender's last frame has left.
+    /// Time at which the sender's last frame has left.
     free_at: u64,
     sequence: u64,
     in_flight: BTreeMap<(u64, u64), Frame>,
-    /// When the receiver was asked to look.
+    /// Time for which the receiver's wake-up is scheduled.
     wake: Option<u64>,
     /// The sender was refused and waits.
     refused: bool,
@@ -148,7 +147,7 @@ impl End {
         if self.cut.load(Relaxed) { None } else { self.attached() }
     }
 
-    /// The endpoint, cut off or not.
+    /// Returns the endpoint, cut off or not.
     fn attached(&self) -> Option<Arc<dyn Endpoint>> {
         self.endpoint.get()?.upgrade().filter(|endpoint| endpoint.is_alive())
     }
@@ -167,7 +166,7 @@ impl Wire {
         })
     }
 
-    /// The port at end 0 or 1.
+    /// Returns the port at end 0 or 1.
     ///
     /// # Panics
     /// When `end` is another number.
@@ -177,15 +176,15 @@ impl Wire {
         Port { wire: self.clone(), end }
     }
 
-    /// Writes every frame sent from now on to `capture`, end 0 on its interface 0, end 1 on 1.
+    /// Writes every frame sent from now on to `capture`: frames of end 0 to its interface 0, frames of end 1 to 1.
     pub fn capture(&self, capture: Capture) {
         let _ = self.capture.set(capture);
     }
 
-    /// Cuts one end off: nothing leaves it and nothing reaches it any more.
+    /// Cuts one end off: from now on it neither sends nor receives.
     pub fn cut(&self, end: usize) {
         self.ends[end].cut.store(true, Relaxed);
-        // Whoever waits for room shall not wait for ever.
+        // A sender that waits for room must not wait forever.
         for (from, direction) in self.directions.iter().enumerate() {
             let refused = {
                 let mut state = direction.state.lock();
@@ -193,7 +192,7 @@ impl Wire {
                 state.counters.cut += dropped;
                 std::mem::take(&mut state.refused)
             };
-            // Also of the end that is cut off: it goes on sending, into nothing.
+            // The end that is cut off, too: it continues to send, and its frames are dropped.
             if refused && let Some(sender) = self.ends[from].attached() {
                 sender.writable();
             }
@@ -205,7 +204,7 @@ impl Wire {
         self.directions[from].state.lock().faults = faults;
     }
 
-    /// Counters of the direction that starts at end `from`.
+    /// Returns the counters of the direction that starts at end `from`.
     #[must_use]
     pub fn counters(&self, from: usize) -> Counters {
         self.directions[from].state.lock().counters
@@ -239,7 +238,7 @@ impl Wire {
         }
     }
 
-    /// When a frame handed over now has left the sender.
+    /// Returns the time at which a frame transmitted now has left the sender.
     fn departure(&self, state: &mut State, now: u64, len: usize) -> u64 {
         let start = state.free_at.max(now);
         let duration = self
@@ -326,7 +325,7 @@ impl State {
         self.in_flight.insert((arrival, self.sequence), frame);
     }
 
-    /// The time to wake the receiver at, unless it was told an earlier one already.
+    /// Returns the time to wake the receiver at, unless an earlier wake-up is scheduled.
     fn next_wake(&mut self) -> Option<u64> {
         let (&(first, _), _) = self.in_flight.first_key_value()?;
         if self.wake.is_some_and(|wake| wake <= first) {
@@ -345,7 +344,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// Makes `endpoint` the one that this end wakes. An end is attached once.
+    /// Attaches `endpoint` to this end. An end is attached once.
     ///
     /// # Panics
     /// When it is attached already.
@@ -359,13 +358,13 @@ impl Port {
         &self.wire
     }
 
-    /// Which end this is.
+    /// Returns the number of this end.
     #[must_use]
     pub fn end(&self) -> usize {
         self.end
     }
 
-    /// Whether the wire takes a frame now. After `false`, [`Endpoint::writable`] will be called.
+    /// Returns whether the wire accepts a frame now. After `false`, [`Endpoint::writable`] will be called.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.wire.is_writable(self.end)
@@ -376,14 +375,14 @@ impl Port {
         self.wire.transmit(self.end, now, frame);
     }
 
-    /// Takes the next frame that has arrived by `now`. After `None`, [`Endpoint::wake_at`] is called
+    /// Returns the next frame that has arrived by `now`. After `None`, [`Endpoint::wake_at`] is called
     /// for the next one.
     #[must_use]
     pub fn receive(&self, now: u64) -> Option<Frame> {
         self.wire.receive(self.end, now)
     }
 
-    /// The endpoint at the other end.
+    /// Returns the endpoint at the other end.
     #[must_use]
     pub fn peer(&self) -> Option<Arc<dyn Endpoint>> {
         self.wire.ends[1 - self.end].endpoint()

@@ -13,13 +13,13 @@ use crate::{
 
 /// No vector.
 const NO_VECTOR: u16 = 0xffff;
-/// What an unused register reads.
+/// Link status bit of the device configuration.
 const LINK_UP: u16 = 1;
 /// Reported link speed in Mbit/s, and full duplex.
 const SPEED: u32 = 10_000;
 const FULL_DUPLEX: u8 = 1;
 
-/// Where a queue's parts lie, and its size.
+/// Size and addresses of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RingAddresses {
     pub size: u16,
@@ -29,7 +29,7 @@ pub struct RingAddresses {
     pub event_idx: bool,
 }
 
-/// What a register write changes outside the registers.
+/// Effect of a register write outside the registers.
 pub enum Effect {
     None,
     Reset,
@@ -141,13 +141,13 @@ impl Common {
         (vector != NO_VECTOR).then_some(vector)
     }
 
-    /// Whether `queue` may be notified now.
+    /// Checks that `queue` may be notified now.
     pub fn may_notify(&self, queue: usize) -> Result<(), Misuse> {
         if !self.status.has(Status::DRIVER_OK) {
-            return Err(Misuse::register(format!("queue {queue} notified before DRIVER_OK")));
+            return Err(Misuse::register(format!("queue {queue} was notified before DRIVER_OK")));
         }
         if !self.queues[queue].enabled {
-            return Err(Misuse::register(format!("queue {queue} notified but never enabled")));
+            return Err(Misuse::register(format!("queue {queue} was notified, but is not enabled")));
         }
         Ok(())
     }
@@ -174,7 +174,11 @@ impl Common {
             0x20 | 0x24 => (Dword, half(of_queue(|queue| queue.descriptors), 0x20)),
             0x28 | 0x2c => (Dword, half(of_queue(|queue| queue.available), 0x28)),
             0x30 | 0x34 => (Dword, half(of_queue(|queue| queue.used), 0x30)),
-            _ => return Err(Misuse::register(format!("a read of common configuration {offset:#x}"))),
+            _ => {
+                return Err(Misuse::register(format!(
+                    "a read of common configuration at {offset:#x}, where no field starts"
+                )));
+            }
         };
         natural_width("common configuration", offset, natural, width)?;
         Ok(value)
@@ -193,7 +197,11 @@ impl Common {
             0x00 | 0x08 | 0x0c | 0x20..=0x34 if offset.is_multiple_of(4) => Dword,
             0x10 | 0x16 | 0x18 | 0x1a | 0x1c => Word,
             0x14 => Byte,
-            _ => return Err(Misuse::register(format!("a write to common configuration {offset:#x}"))),
+            _ => {
+                return Err(Misuse::register(format!(
+                    "a write to common configuration at {offset:#x}, which is not writable"
+                )));
+            }
         };
         natural_width("common configuration", offset, natural, width)?;
         match offset {
@@ -210,18 +218,27 @@ impl Common {
 
     fn accept(&mut self, half: u32) -> Result<(), Misuse> {
         if !self.status.has(Status::DRIVER) || self.status.has(Status::FEATURES_OK) {
-            return Err(Misuse::register("features written outside of negotiation"));
+            return Err(Misuse::register(
+                "driver_feature was written outside of feature negotiation (virtio 3.1.1)",
+            ));
         }
         let shift = match self.driver_feature_select {
             0 => 0,
             1 => 32,
             _ if half == 0 => return Ok(()),
-            select => return Err(Misuse::register(format!("features of half {select} written"))),
+            select => {
+                return Err(Misuse::register(format!(
+                    "driver_feature was written with driver_feature_select {select}"
+                )));
+            }
         };
         self.accepted = Features(self.accepted.0 & !(0xffff_ffff << shift) | u64::from(half) << shift);
         let extra = self.accepted.without(self.offered);
         if extra != Features::default() {
-            return Err(Misuse::register(format!("features {:#x} accepted that were not offered", extra.0)));
+            return Err(Misuse::register(format!(
+                "the driver accepted features {:#x}, which were not offered",
+                extra.0
+            )));
         }
         Ok(())
     }
@@ -242,7 +259,10 @@ impl Common {
         }
         let old = self.status;
         if old.0 & !new.0 & !Status::NEEDS_RESET.0 != 0 {
-            return Err(Misuse::register(format!("status bits cleared: {:#x} after {:#x}", new.0, old.0)));
+            return Err(Misuse::register(format!(
+                "device_status was changed to {:#x} from {:#x}: a bit must not be cleared without a reset",
+                new.0, old.0
+            )));
         }
         let added = Status(new.0 & !old.0);
         let order = [
@@ -252,11 +272,16 @@ impl Common {
         ];
         for (bit, before) in order {
             if added.has(bit) && !new.has(before) {
-                return Err(Misuse::register(format!("status {:#x} after {:#x} skips a step", new.0, old.0)));
+                return Err(Misuse::register(format!(
+                    "device_status {:#x} after {:#x} skips a step of device initialization (virtio 3.1.1)",
+                    new.0, old.0
+                )));
             }
         }
         if added.has(Status::FEATURES_OK) && added.has(Status::DRIVER_OK) {
-            return Err(Misuse::register("DRIVER_OK set before FEATURES_OK was read back"));
+            return Err(Misuse::register(
+                "DRIVER_OK was set before FEATURES_OK was read back (virtio 3.1.1)",
+            ));
         }
         self.status = Status(new.0 | old.0 & Status::NEEDS_RESET.0);
         if added.has(Status::FEATURES_OK) && !self.works_with(self.accepted)? {
@@ -264,14 +289,16 @@ impl Common {
         }
         if added.has(Status::DRIVER_OK) {
             if !bus_master {
-                return Err(Misuse::register("DRIVER_OK without bus mastering"));
+                return Err(Misuse::register(
+                    "DRIVER_OK was set without bus mastering in the PCI command register",
+                ));
             }
             return Ok(Effect::Start);
         }
         Ok(Effect::None)
     }
 
-    /// Whether the device works with the accepted subset.
+    /// Returns whether the device works with the accepted features.
     fn works_with(&self, accepted: Features) -> Result<bool, Misuse> {
         for &(feature, needs) in Features::NEEDS {
             if accepted.contains(feature) && !accepted.contains(needs) {
@@ -316,7 +343,9 @@ impl Common {
             }
             0x1a => queue.vector = granted,
             0x1c if value != 1 => {
-                return Err(Misuse::register(format!("{value} written to queue_enable")));
+                return Err(Misuse::register(format!(
+                    "{value} was written to queue_enable; only 1 is allowed"
+                )));
             }
             0x1c => {
                 let ring = RingAddresses {
@@ -337,7 +366,7 @@ impl Common {
         Ok(Effect::None)
     }
 
-    /// A read of the device configuration. (virtio §14)
+    /// Reads the device configuration. (virtio §14)
     pub fn read_device(&self, offset: u64, width: Width, mac: [u8; 6]) -> Result<u64, Misuse> {
         let gate = |feature: Features, natural: Width, value: u64| {
             natural_width("device configuration", offset, natural, width)?;
@@ -359,7 +388,7 @@ impl Common {
 }
 
 impl RingAddresses {
-    /// Bytes of the three parts. (virtio §5)
+    /// Returns the lengths of descriptor table, available ring and used ring in bytes. (virtio §5)
     pub fn lengths(&self) -> [u64; 3] {
         let size = u64::from(self.size);
         [16 * size, 6 + 2 * size, 6 + 8 * size]

@@ -14,7 +14,7 @@ impl Device {
     pub(super) fn control(&self) -> Result<Outcome, Misuse> {
         let accepted = self.common.lock().accepted();
         if !accepted.contains(Features::CTRL_VQ) {
-            return Err(Misuse::ring("the control queue used without CTRL_VQ"));
+            return Err(Misuse::ring("the control queue is used, but CTRL_VQ was not negotiated"));
         }
         let mut queue = self.queues[CONTROL].lock();
         let mut done = false;
@@ -30,7 +30,9 @@ impl Device {
                 self.memory.read(address, len, &mut request)?;
             }
             let Some(&(ack, 1..)) = chain.writable.last() else {
-                return Err(Misuse::ring("a control command without room for its answer"));
+                return Err(Misuse::ring(
+                    "a control command has no writable byte for its status (virtio 5.1.6.5)",
+                ));
             };
             let answer = match request.split_first_chunk::<2>() {
                 Some((&[class, command], data)) => self.filter.lock().command(class, command, data, accepted),

@@ -36,7 +36,7 @@ pub struct NicCounters {
     pub sent_bytes: u64,
     pub received_frames: u64,
     pub received_bytes: u64,
-    /// Frames received without a driver, or too long for every buffer.
+    /// Frames received without a driver, or too long forevery buffer.
     pub dropped: u64,
     /// Frames that the receive filters refused.
     pub filtered: u64,

@@ -19,7 +19,7 @@ impl Features {
     pub const VERSION_1: Self = Self(1 << 32);
     pub const SPEED_DUPLEX: Self = Self(1 << 63);
 
-    /// What a NIC offers unless told otherwise.
+    /// The features a NIC offers by default.
     pub const DEFAULT: Self = Self(
         Self::MTU.0
             | Self::MAC.0
@@ -34,7 +34,7 @@ impl Features {
             | Self::SPEED_DUPLEX.0,
     );
 
-    /// A feature, and what has to be accepted with it.
+    /// A feature, and the feature that must be accepted with it.
     pub(super) const NEEDS: &[(Self, Self)] =
         &[(Self::CTRL_RX, Self::CTRL_VQ), (Self::CTRL_MAC_ADDR, Self::CTRL_VQ)];
 

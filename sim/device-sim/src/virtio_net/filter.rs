@@ -7,7 +7,7 @@ const MAC_TABLE_LEN: usize = 64;
 
 type Mac = [u8; 6];
 
-/// Which frames reach the driver. Everything, until the driver says otherwise.
+/// Receive filters: they pass every frame until the driver sets them.
 pub struct Filter {
     permanent: Mac,
     mac: Mac,
@@ -61,7 +61,7 @@ impl Filter {
     }
 }
 
-/// A count and so many addresses.
+/// Splits off a count and that number of addresses.
 fn macs(data: &[u8]) -> Option<(Vec<Mac>, &[u8])> {
     let (count, rest) = data.split_first_chunk::<4>()?;
     let (macs, rest) = rest.split_at_checked((u32::from_le_bytes(*count) as usize).checked_mul(6)?)?;
@@ -77,7 +77,7 @@ mod tests {
     const GROUP: Mac = [1, 0, 0x5e, 0, 0, 1];
 
     #[test]
-    fn a_filter_lets_everything_pass_until_told_otherwise() {
+    fn filter_passes_every_frame_until_it_is_set() {
         let mut filter = Filter::new(MINE);
         assert!(filter.accepts(&OTHER));
         assert!(filter.command(0, 0, &[0], Features::DEFAULT).is_some());
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mac_table_needs_both_parts() {
+    fn mac_table_command_needs_unicast_and_multicast_part() {
         let mut filter = Filter::new(MINE);
         let both = [&1_u32.to_le_bytes()[..], &OTHER, &1_u32.to_le_bytes(), &GROUP].concat();
         assert!(filter.command(1, 0, &both[..10], Features::DEFAULT).is_none());

@@ -3,8 +3,8 @@
 //! | module | responsible for |
 //! | --- | --- |
 //! | [`features`] | feature bits and the device status register |
-//! | [`quirks`] | what the device does wrong on purpose |
-//! | [`options`] | how a NIC is made; queue numbers |
+//! | [`quirks`] | injected misbehavior of the device |
+//! | [`options`] | configuration of a NIC; queue numbers |
 //! | `common` | common and device configuration |
 //! | `queue` | the device's side of a split ring |
 //! | `filter` | receive filters |

@@ -6,8 +6,8 @@
 //!
 //! # How it runs
 //!
-//! Register accesses come from the driver's threads. A notification only notes the queue and asks
-//! the [`Bus`] for an event; that event processes the ring on the machine's hardware thread, up to a budget.
+//! Register accesses come from the driver's threads. A notification only schedules an
+//! event on the [`Bus`]; that event processes the ring on the machine's hardware thread, up to a budget.
 
 use std::{
     ops::Deref,
@@ -50,7 +50,7 @@ impl Deref for Nic {
 }
 
 impl Nic {
-    /// A NIC plugged into `bus`, reaching memory through `memory`.
+    /// Creates a NIC plugged into `bus` that accesses memory through `memory`.
     #[must_use]
     pub fn new(bus: Arc<dyn Bus>, memory: Arc<DmaSpace>, options: NicOptions) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
@@ -72,7 +72,7 @@ impl Nic {
 
     /// The wire has frames at `time`.
     pub(super) fn schedule_receive(&self, time: u64) {
-        // Not through `schedule`: an event for later must not keep one for now away.
+        // Not through `schedule`: an event for a later time must not suppress one for now.
         let this = self.this.clone();
         let wake = move || {
             if let Some(nic) = this.upgrade() {
@@ -86,9 +86,9 @@ impl Nic {
         self.bus.at(time.max(self.bus.now()), Box::new(wake));
     }
 
-    /// Works on a queue soon, once however often it is asked for meanwhile.
+    /// Schedules an event for a queue, unless one is scheduled already.
     fn schedule(&self, queue: usize, time: u64) {
-        // Against the swap below: whoever finds the flag set knows that the event has not looked at the ring yet.
+        // Pairs with the swap below: if the flag is set, the event has not read the ring yet.
         if self.scheduled[queue].swap(true, SeqCst) {
             return;
         }
@@ -127,10 +127,10 @@ impl Nic {
         }
     }
 
-    /// A write to the notification structure.
+    /// Handles a write to the notification structure.
     fn notify(&self, offset: u64, width: Width, value: u64) -> Result<(), Misuse> {
         if width != Width::Word {
-            return Err(Misuse::register("a notification is a 16-bit write"));
+            return Err(Misuse::register("a queue notification must be a 16-bit write"));
         }
         let queue = value as usize;
         let expected = u64::from(pci::NOTIFY_MULTIPLIER) * value;
@@ -156,7 +156,7 @@ impl Nic {
                     queue.lock().reset();
                 }
                 self.filter.lock().reset();
-                // What waits on the wire must not keep the sender waiting.
+                // Frames on the wire must not block the sender.
                 self.schedule_receive(self.bus.now());
             }
             Effect::Enable(queue, ring) => self.queues[queue].lock().enable(&ring),
@@ -184,7 +184,7 @@ impl Registers for Nic {
                     let mac = self.filter.lock().mac();
                     self.common.lock().read_device(offset - pci::DEVICE, width, mac)
                 }
-                _ => Err(Misuse::register("the notification structure cannot be read")),
+                _ => Err(Misuse::register("a read of the notification structure, which is write-only")),
             },
             _ => Ok(width.all_ones()),
         }

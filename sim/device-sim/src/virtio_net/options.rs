@@ -1,4 +1,4 @@
-//! How a NIC is made, and the numbers of its queues.
+//! Configuration of a NIC, and the numbers of its queues.
 
 use super::{features::Features, quirks::Quirks};
 
@@ -9,7 +9,7 @@ pub const CONTROL: usize = 2;
 /// Number of queues.
 pub const QUEUES: usize = 3;
 
-/// How a NIC is made.
+/// Configuration of a NIC.
 #[derive(Clone, Debug)]
 pub struct NicOptions {
     pub mac: [u8; 6],
@@ -24,8 +24,8 @@ pub struct NicOptions {
 }
 
 impl NicOptions {
-    /// A well-behaved NIC with the features QEMU offers on a socket backend, as far as this one has
-    /// them, and QEMU's sizes.
+    /// Returns a NIC without quirks, with the features that QEMU offers on a socket backend (as far as they are
+    /// implemented) and QEMU's queue sizes.
     #[must_use]
     pub fn new(mac: [u8; 6]) -> Self {
         Self {

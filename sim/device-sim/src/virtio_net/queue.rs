@@ -1,4 +1,4 @@
-//! The device's side of one split ring: rust-vmm's queue, and the checks it leaves to others.
+//! The device's side of one split ring: rust-vmm's queue, and checks that it does not make.
 //! (virtio §5, §7)
 
 use std::{num::Wrapping, sync::atomic::Ordering};
@@ -31,7 +31,7 @@ pub struct DeviceQueue {
     outstanding: Vec<bool>,
     last_head: u16,
     completed: u32,
-    /// The first completion after a start interrupts, whatever `used_event` says (as QEMU's does).
+    /// Cleared at a start: as in QEMU, the first completion interrupts regardless of `used_event`.
     signalled: bool,
 }
 
@@ -73,13 +73,13 @@ impl DeviceQueue {
         self.queue.ready()
     }
 
-    /// Whether a range holds a part of the ring.
+    /// Returns whether a range overlaps a part of the ring.
     pub fn overlaps(&self, address: u64, len: u64) -> bool {
         let overlaps = |(start, size): (u64, u64)| start < address + len && address < start + size;
         self.is_enabled() && self.ring.parts().into_iter().any(overlaps)
     }
 
-    /// The next buffer, checked.
+    /// Returns the next buffer after validating its descriptors.
     pub fn pop(&mut self, memory: &DmaSpace, indirect: bool) -> Result<Option<Chain>, Misuse> {
         self.check_index(memory.memory())?;
         let Some(chain) = self.queue.pop_descriptor_chain(memory.memory()) else { return Ok(None) };
@@ -89,7 +89,9 @@ impl DeviceQueue {
             return Err(Misuse::ring(format!("head {head} in a ring of {}", self.ring.size)));
         };
         if std::mem::replace(outstanding, true) {
-            return Err(Misuse::ring(format!("head {head} made available while the device holds it")));
+            return Err(Misuse::ring(format!(
+                "head {head} was made available again before the device returned it"
+            )));
         }
         self.check_indirect(memory, head, indirect)?;
         let mut popped = Chain { head, readable: Vec::new(), writable: Vec::new() };
@@ -105,22 +107,26 @@ impl DeviceQueue {
             } else if popped.writable.is_empty() {
                 popped.readable.push(part);
             } else {
-                return Err(Misuse::ring(format!("chain {head} has a readable part behind a writable one")));
+                return Err(Misuse::ring(format!(
+                    "chain {head} has a readable descriptor after a writable one (virtio 2.7.4.2)"
+                )));
             }
         }
         // The iterator ends early when a chain loops or leaves its table.
         if unfinished {
-            return Err(Misuse::ring(format!("chain {head} has no end")));
+            return Err(Misuse::ring(format!("chain {head} loops or leaves its descriptor table")));
         }
         Ok(Some(popped))
     }
 
-    /// The available index may be ahead by at most the ring's size; a torn store looks like a jump.
+    /// Checks that the available index is ahead by at most the ring's size.
     fn check_index(&self, memory: &GuestMemoryMmap) -> Result<(), Misuse> {
         let index = self.queue.avail_idx(memory, Ordering::Acquire).map_err(unreachable_ring)?;
         let ahead = index - Wrapping(self.queue.next_avail());
         if ahead.0 > self.ring.size {
-            return Err(Misuse::ring(format!("the available index jumped to {index}, {ahead} ahead")));
+            return Err(Misuse::ring(format!(
+                "the available index is {index}, {ahead} ahead of the device: more than the ring size"
+            )));
         }
         Ok(())
     }
@@ -135,7 +141,9 @@ impl DeviceQueue {
             return Ok(());
         }
         if !accepted {
-            return Err(Misuse::ring(format!("chain {head} is indirect without INDIRECT_DESC")));
+            return Err(Misuse::ring(format!(
+                "chain {head} is indirect, but INDIRECT_DESC was not negotiated"
+            )));
         }
         if first.has_next() || first.len() == 0 || !first.len().is_multiple_of(16) {
             return Err(Misuse::ring(format!("chain {head}: indirect table of {} bytes", first.len())));
@@ -143,7 +151,7 @@ impl DeviceQueue {
         memory.check(first.addr().0, first.len().into(), "an indirect table")
     }
 
-    /// Returns a buffer of which `len` bytes were written. `quirk` puts something else into the ring.
+    /// Returns a buffer of which `len` bytes were written. `quirk` corrupts the used ring's entry.
     pub fn push(
         &mut self,
         memory: &DmaSpace,
@@ -155,7 +163,7 @@ impl DeviceQueue {
         self.completed += 1;
         let slot = self.queue.next_used() % self.ring.size;
         self.queue.add_used(memory.memory(), head, len).map_err(unreachable_ring)?;
-        if let Some((_, quirk)) = quirk.filter(|&(every, quirk)| self.lies_now(every, quirk)) {
+        if let Some((_, quirk)) = quirk.filter(|&(every, quirk)| self.is_corrupted(every, quirk)) {
             let (id, len) = match quirk {
                 UsedQuirk::IdOutOfRange => (u32::from(self.ring.size) + 7, len),
                 UsedQuirk::IdTwice => (self.last_head.into(), len),
@@ -176,8 +184,8 @@ impl DeviceQueue {
         Ok(())
     }
 
-    /// Whether the buffer completed last is one to lie about. A jumped index stays where it is.
-    fn lies_now(&self, every: u32, quirk: UsedQuirk) -> bool {
+    /// Returns whether `quirk` applies to the buffer completed last. An index that jumped stays wrong.
+    fn is_corrupted(&self, every: u32, quirk: UsedQuirk) -> bool {
         self.completed.is_multiple_of(every.max(1)) || quirk == UsedQuirk::IndexJump && self.completed > every
     }
 
@@ -194,18 +202,18 @@ impl DeviceQueue {
             written.map_err(|error| Misuse::ring(format!("the used ring: {error}")))?;
         }
         self.queue.set_next_used(first.wrapping_add(ahead.len() as u16));
-        // The queue counts one buffer only: do not leave the decision to it.
+        // The queue counts one completion only, so that its interrupt decision would be wrong.
         self.signalled &= ahead.is_empty();
         self.push(memory, last, last_len, None)
     }
 
-    /// Whether the driver wants to hear of what was completed since the last call.
+    /// Returns whether the driver requested an interrupt for the completions since the last call.
     pub fn needs_interrupt(&mut self, memory: &DmaSpace) -> Result<bool, Misuse> {
         let wanted = self.queue.needs_notification(memory.memory()).map_err(unreachable_ring)?;
         Ok(!std::mem::replace(&mut self.signalled, true) || wanted)
     }
 
-    /// Asks for notifications again; `true` when buffers came meanwhile.
+    /// Enables notifications; returns `true` when buffers were made available meanwhile.
     pub fn enable_notifications(&mut self, memory: &DmaSpace) -> Result<bool, Misuse> {
         self.queue.enable_notification(memory.memory()).map_err(unreachable_ring)
     }
@@ -214,7 +222,7 @@ impl DeviceQueue {
         self.queue.disable_notification(memory.memory()).map_err(unreachable_ring)
     }
 
-    /// Takes back the last [`pop`](Self::pop).
+    /// Undoes the last [`pop`](Self::pop).
     pub fn unpop(&mut self, chain: &Chain) {
         self.outstanding[usize::from(chain.head)] = false;
         self.queue.go_to_previous_position();

@@ -1,4 +1,4 @@
-//! What a device may do wrong on purpose.
+//! Misbehavior of the device, injected on purpose.
 
 use super::features::Features;
 use crate::pci::BrokenCapabilities;
@@ -9,32 +9,32 @@ pub struct Quirks {
     pub capabilities: Option<BrokenCapabilities>,
     /// Offers the legacy interface only.
     pub no_version_1: bool,
-    /// Clears FEATURES_OK whatever the driver accepted.
+    /// Clears FEATURES_OK regardless of the accepted features.
     pub rejects_features: bool,
     /// The status register never returns to 0.
     pub never_resets: bool,
     /// Refuses interrupt vectors from this one on.
     pub refuses_vectors_from: Option<u16>,
-    /// Every so many buffers, the used ring says something else.
+    /// Corrupts the used ring's entry of every n-th buffer.
     pub used: Option<(u32, UsedQuirk)>,
-    /// Needs a reset after so many frames sent.
+    /// Sets DEVICE_NEEDS_RESET after this number of frames sent.
     pub needs_reset_after: Option<u64>,
-    /// Leaves its slot after so many frames sent.
+    /// The device is removed after this number of frames sent.
     pub removed_after: Option<u64>,
 }
 
-/// What a used ring may say instead.
+/// Corruption of the used ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UsedQuirk {
-    /// An id that is no descriptor.
+    /// An id beyond the descriptor table.
     IdOutOfRange,
-    /// The id of a buffer returned before.
+    /// The id of a buffer that was returned before.
     IdTwice,
     /// More bytes than the buffer has.
     LengthTooLarge,
     /// Fewer bytes than the header.
     LengthTooSmall,
-    /// An index that runs ahead of everything that was made available.
+    /// An index ahead of every buffer that was made available.
     IndexJump,
 }
 

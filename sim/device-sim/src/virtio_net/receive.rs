@@ -20,7 +20,7 @@ const ETHERNET_HEADER: usize = 14;
 const NUM_BUFFERS: usize = 10;
 
 impl Device {
-    /// Without a driver, frames that arrive are gone.
+    /// Drops all arrived frames: no driver is running.
     pub(super) fn discard(&self) {
         let Some(port) = self.port() else { return };
         while port.receive(self.bus.now()).is_some() {
@@ -37,7 +37,7 @@ impl Device {
                 more = true;
                 break;
             }
-            // A buffer first: a frame taken off the wire must go somewhere.
+            // A buffer first: a frame taken off the wire cannot be put back.
             let Some(chain) = self.next_buffer(accepted)? else { break };
             let Some(frame) = self.wanted_frame(port) else {
                 self.queues[RECEIVE].lock().unpop(&chain);
@@ -51,7 +51,7 @@ impl Device {
         Ok(Outcome { interrupt, more })
     }
 
-    /// The next frame that passes the filters.
+    /// Returns the next frame that passes the filters.
     fn wanted_frame(&self, port: &Port) -> Option<Frame> {
         loop {
             let frame = port.receive(self.bus.now())?;
@@ -62,7 +62,7 @@ impl Device {
         }
     }
 
-    /// The next buffer; without one the driver is asked to notify when it has more.
+    /// Returns the next buffer. Enables notifications when there is none.
     fn next_buffer(&self, accepted: Features) -> Result<Option<Chain>, Misuse> {
         let mut queue = self.queues[RECEIVE].lock();
         if !queue.is_enabled() {
@@ -78,7 +78,7 @@ impl Device {
         }
     }
 
-    /// Writes a frame into `first` and, with MRG_RXBUF, as many further buffers as it takes.
+    /// Writes a frame into `first` and, with MRG_RXBUF, as many further buffers as needed.
     fn place(&self, first: Chain, frame: &[u8], accepted: Features) -> Result<(), Misuse> {
         let mut queue = self.queues[RECEIVE].lock();
         let needed = (HEADER_LEN + frame.len()) as u64;
@@ -116,13 +116,13 @@ impl Device {
     }
 }
 
-/// What is left to write of header and frame.
+/// The part of header and frame that is not written yet.
 struct Rest<'a> {
     parts: [&'a [u8]; 2],
 }
 
 impl Rest<'_> {
-    /// Writes as much as `len` bytes at `address` hold; returns how much that was.
+    /// Writes at most `len` bytes at `address`; returns the number of bytes written.
     fn write(&mut self, memory: &DmaSpace, address: u64, len: u32) -> Result<u32, Misuse> {
         let mut written = 0;
         for part in &mut self.parts {
@@ -146,12 +146,12 @@ fn pop_writable(
         return Ok(None);
     };
     if !chain.readable.is_empty() || chain.writable.is_empty() {
-        return Err(Misuse::ring("a readable buffer in the receive queue"));
+        return Err(Misuse::ring("the receive queue has a device-readable buffer (virtio 5.1.6.3)"));
     }
     let alone = !accepted.contains(Features::MRG_RXBUF);
     let needed = (HEADER_LEN + ETHERNET_HEADER) as u64 + u64::from(device.options.mtu);
     if alone && accepted.contains(Features::MTU) && chain.writable_len() < needed {
-        let text = format!("a receive buffer of {} bytes: the MTU asks for {needed}", chain.writable_len());
+        let text = format!("a receive buffer has {} bytes; the MTU needs {needed}", chain.writable_len());
         return Err(Misuse::ring(text));
     }
     for &(address, len) in &chain.writable {

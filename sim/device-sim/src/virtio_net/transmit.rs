@@ -10,14 +10,14 @@ use super::{
 };
 use crate::{link::wire::Frame, registers::Misuse};
 
-/// An Ethernet header: less is no frame.
+/// Minimum length of a frame: an Ethernet header.
 const MIN_FRAME: usize = 14;
 
 impl Device {
     pub(super) fn transmit(&self) -> Result<Outcome, Misuse> {
         let indirect = self.common.lock().accepted().contains(Features::INDIRECT_DESC);
         let (mut sent, mut bytes, mut done) = (0_u64, 0_u64, 0);
-        // Frames go to the wire one by one, so that it can say when it is full.
+        // One frame at a time, because the wire may become full after each.
         let more = loop {
             if done == BUDGET {
                 break true;
@@ -47,7 +47,7 @@ impl Device {
         Ok(Outcome { interrupt, more })
     }
 
-    /// Takes one frame out of the ring; its buffer is the driver's again.
+    /// Takes one frame out of the ring and returns its buffer to the driver.
     fn next_frame(&self, indirect: bool) -> Result<Option<Frame>, Misuse> {
         let mut queue = self.queues[TRANSMIT].lock();
         if !queue.is_enabled() {
@@ -62,13 +62,15 @@ impl Device {
 
     fn read_frame(&self, chain: &Chain) -> Result<Frame, Misuse> {
         if !chain.writable.is_empty() {
-            return Err(Misuse::ring("a writable buffer in the transmit queue"));
+            return Err(Misuse::ring("the transmit queue has a device-writable buffer (virtio 5.1.6.2)"));
         }
         let mut header = [0; HEADER_LEN];
         let mut wanted = HEADER_LEN as u32;
         let total: usize = chain.readable.iter().map(|&(_, len)| len as usize).sum();
         if total < HEADER_LEN + MIN_FRAME {
-            return Err(Misuse::ring(format!("{total} bytes to transmit: less than the headers")));
+            return Err(Misuse::ring(format!(
+                "a transmit buffer of {total} bytes is shorter than the virtio-net and Ethernet headers"
+            )));
         }
         let mut frame = Frame::with_capacity(total - HEADER_LEN);
         let mut part = Vec::new();
@@ -87,12 +89,14 @@ impl Device {
         }
         // No offload is offered, so all fields are 0.
         if header != [0; HEADER_LEN] {
-            return Err(Misuse::ring(format!("a transmit header asks for offloads: {header:02x?}")));
+            return Err(Misuse::ring(format!(
+                "the transmit header requests offloads that were not negotiated: {header:02x?}"
+            )));
         }
         Ok(frame)
     }
 
-    /// Lets the device fail after so many frames, when its quirks say so.
+    /// Injects the failures of [`Quirks`](super::quirks::Quirks) that depend on the number of frames sent.
     fn fail_after(&self, sent: u64) {
         let due = |limit: Option<u64>| limit.is_some_and(|limit| sent >= limit);
         if due(self.options.quirks.removed_after) {

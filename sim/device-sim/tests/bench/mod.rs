@@ -1,4 +1,4 @@
-//! A NIC on a bench: no kernel, no threads, time by hand; the driver of `crates/virtio-net` on top of it.
+//! A NIC on a test bench without kernel and threads, with manual time; the driver of `crates/virtio-net` runs on it.
 
 use std::{
     cell::RefCell,
@@ -20,7 +20,7 @@ const MEMORY: usize = 64 << 20;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The machine: events wait until the test lets time pass.
+/// The machine: events are queued until the test advances time.
 #[derive(Default)]
 pub struct Machine {
     state: Mutex<State>,
@@ -36,7 +36,7 @@ struct State {
 }
 
 impl Machine {
-    /// Runs events until none is left, and lets their time pass.
+    /// Runs events until none is left, and advances time to theirs.
     pub fn settle(&self) {
         loop {
             let next = {
@@ -49,13 +49,13 @@ impl Machine {
         }
     }
 
-    /// Message data received since the last call.
+    /// Returns the message data received since the last call.
     pub fn messages(&self) -> Vec<u32> {
         let messages = std::mem::take(&mut self.state.lock().unwrap().messages);
         messages.into_iter().map(|message| message.data).collect()
     }
 
-    /// What the device had against its driver since the last call.
+    /// Returns the misuses that the device reported since the last call.
     pub fn misuse(&self) -> Vec<String> {
         let misuse = std::mem::take(&mut self.state.lock().unwrap().misuse);
         misuse.into_iter().map(|misuse| misuse.text).collect()
@@ -110,7 +110,7 @@ impl Bench {
         // SAFETY: the name is a NUL-terminated string.
         let fd = unsafe { libc::memfd_create(c"bench".as_ptr(), 0) };
         assert!(fd >= 0, "a memory file");
-        // SAFETY: a descriptor just made, owned by nobody else.
+        // SAFETY: a descriptor just made, with no other owner.
         let file = unsafe { File::from_raw_fd(fd) };
         file.set_len(MEMORY as u64).unwrap();
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -164,7 +164,7 @@ impl Bench {
         }
     }
 
-    /// Takes memory from the device while it is the driver's.
+    /// Unmaps memory from the device while the driver uses it.
     pub fn unmap_all(&self) {
         for address in (0x1000..*self.next.borrow()).step_by(0x1000) {
             self.nic.memory().unmap(address);

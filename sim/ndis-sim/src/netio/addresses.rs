@@ -31,11 +31,11 @@ pub(crate) struct Addresses {
     notifications: Mutex<Vec<Arc<Notification>>>,
 }
 
-/// Somebody who wants to be told.
+/// A registration for change notifications.
 pub(super) struct Notification {
     pub handle: usize,
     pub family: ADDRESS_FAMILY,
-    /// None is for events that never happen.
+    /// `None` for registrations of events that never occur.
     pub callback: Option<PUNICAST_IPADDRESS_CHANGE_CALLBACK>,
     pub context: usize,
     running: AtomicU32,
@@ -108,7 +108,7 @@ impl Addresses {
         self.notifications.lock().push(Arc::new(notification));
     }
 
-    /// Ends a notification; returns when no callback runs any more.
+    /// Cancels a notification; returns when no callback is running.
     pub(super) fn cancel(&self, handle: usize) {
         let cancelled = {
             let mut notifications = self.notifications.lock();

@@ -1,7 +1,7 @@
-//! What a host's IP stack says and understands of frames that are no RDMA: ARP, neighbor discovery, echo.
+//! The frames of a host's IP stack: ARP, neighbor discovery, echo.
 //!
-//! Functions of bytes: a frame and the host's addresses in, an answer and what was learned out. The formats are
-//! smoltcp's. (RFC 826, RFC 792, RFC 4443, RFC 4861)
+//! Pure functions: from a frame and the host's addresses to an answer and an update of the neighbor cache. smoltcp
+//! encodes and decodes the formats. (RFC 826, RFC 792, RFC 4443, RFC 4861)
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -16,13 +16,13 @@ use smoltcp::{
 
 pub type Mac = [u8; 6];
 
-/// Neighbor discovery believes only what came from the link itself.
+/// Hop limit of neighbor discovery messages: proves that they were sent on the link. (RFC 4861 §7.1)
 const HOP_LIMIT: u8 = 255;
 const ECHO_HOP_LIMIT: u8 = 64;
 
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-/// What a frame says about a neighbor.
+/// An update of the neighbor cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Learned {
     pub address: IpAddr,
@@ -30,25 +30,25 @@ pub struct Learned {
     pub how: How,
 }
 
-/// How much is to be given on it.
+/// Kind of frame that an update comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
-    /// It answered this host: it is reachable.
+    /// An answer to this host: the neighbor is reachable.
     Answered,
-    /// It asked this host for something, and told its link address with it.
+    /// A request to this host that contains the sender's link address.
     Asked,
-    /// It told everyone. Of interest if it was known before.
+    /// An unsolicited announcement. Ignored unless the neighbor is known.
     Announced,
 }
 
-/// What a frame gives rise to.
+/// Reaction to a frame.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Reaction {
     pub learned: Option<Learned>,
     pub answer: Option<Vec<u8>>,
 }
 
-/// The address that a frame of somebody else lays claim to: who has a tentative one has to give it up.
+/// Returns the address that a frame of another node claims. A host must not use that address if it is tentative.
 /// (RFC 4862 §5.4, RFC 5227 §2.1.1)
 pub fn claim(mac: Mac, frame: &[u8]) -> Option<IpAddr> {
     let ethernet = EthernetFrame::new_checked(frame).ok()?;
@@ -87,8 +87,8 @@ pub fn claim(mac: Mac, frame: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Reads a frame on behalf of the host with the link address `mac` and these addresses. What is malformed, or for
-/// somebody else, gives rise to nothing.
+/// Processes a frame for the host with the link address `mac` and these addresses. Malformed frames and those for
+/// other nodes have no effect.
 pub fn react(mac: Mac, addresses: &[IpAddr], frame: &[u8]) -> Reaction {
     let Ok(ethernet) = EthernetFrame::new_checked(frame) else { return Reaction::default() };
     let (from, payload) = (ethernet.src_addr(), ethernet.payload());
@@ -119,7 +119,7 @@ fn arp(mac: Mac, addresses: &[IpAddr], packet: &[u8]) -> Option<Reaction> {
         ArpOperation::Reply if for_us => How::Answered,
         _ => How::Announced,
     };
-    // A sender that probes whether its address is free has none yet.
+    // The sender of an ARP probe has no address yet.
     let usable = from.is_unicast() && !sender.is_unspecified();
     let learned = usable.then(|| Learned { address: sender.into(), mac: from.0, how });
     let answer = (operation == ArpOperation::Request && for_us).then(|| {
@@ -139,7 +139,7 @@ fn ipv4(mac: Mac, addresses: &[IpAddr], from: EthernetAddress, packet: &[u8]) ->
     let checksums = ChecksumCapabilities::default();
     let packet = Ipv4Packet::new_checked(packet).ok()?;
     let header = Ipv4Repr::parse(&packet, &checksums).ok()?;
-    // Parts of a longer packet are not put together.
+    // Fragments are not reassembled.
     if header.next_header != IpProtocol::Icmp
         || packet.more_frags()
         || packet.frag_offset() != 0
@@ -187,7 +187,7 @@ fn ipv6(mac: Mac, addresses: &[IpAddr], from: EthernetAddress, packet: &[u8]) ->
         }
         Icmpv6Repr::Ndisc(message) if header.hop_limit == HOP_LIMIT => match message {
             NdiscRepr::NeighborSolicit { target_addr, lladdr } if is_own(target_addr) => {
-                // Who has no address yet looks whether the target is free: everyone may know.
+                // The sender has no address yet (duplicate address detection): the answer goes to all nodes.
                 let detects = sender.is_unspecified();
                 let link = lladdr.and_then(link_address).filter(|_| !detects);
                 let learned = link.map(|mac| Learned { address: sender.into(), mac, how: How::Asked });
@@ -213,7 +213,7 @@ fn ipv6(mac: Mac, addresses: &[IpAddr], from: EthernetAddress, packet: &[u8]) ->
     }
 }
 
-/// Asks for the link address of `target`, from an address of the same family.
+/// Builds a request for the link address of `target`, from an address of the same family.
 pub fn solicitation(mac: Mac, source: IpAddr, target: IpAddr) -> Option<Vec<u8>> {
     match (source, target) {
         (IpAddr::V4(source), IpAddr::V4(target)) => {
@@ -238,7 +238,7 @@ pub fn solicitation(mac: Mac, source: IpAddr, target: IpAddr) -> Option<Vec<u8>>
     }
 }
 
-/// Asks whether somebody has `address` already, on behalf of somebody who has none yet.
+/// Builds a probe whether another node uses `address`, for duplicate address detection.
 pub fn probe(mac: Mac, address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => {
@@ -260,7 +260,7 @@ pub fn probe(mac: Mac, address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// Tells everyone that `address` is at `mac`.
+/// Builds an announcement to all nodes that `address` is at `mac`.
 pub fn announcement(mac: Mac, address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => {
@@ -280,7 +280,7 @@ pub fn announcement(mac: Mac, address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// The Ethernet groups that a host with these addresses listens to.
+/// Returns the Ethernet multicast groups that a host with these addresses receives.
 pub fn groups(addresses: &[IpAddr]) -> Vec<Mac> {
     let mut groups = vec![multicast(ALL_NODES).0, [0x01, 0x00, 0x5e, 0, 0, 1]];
     for address in addresses {
@@ -293,13 +293,13 @@ pub fn groups(addresses: &[IpAddr]) -> Vec<Mac> {
     groups
 }
 
-/// The link-local address that belongs to a link address. (RFC 4291 appendix A)
+/// Returns the link-local address of a link address. (RFC 4291 appendix A)
 #[must_use]
 pub fn link_local(mac: Mac) -> Ipv6Addr {
     let mut octets = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xfe, 0, 0, 0];
     octets[8..11].copy_from_slice(&mac[..3]);
     octets[13..].copy_from_slice(&mac[3..]);
-    // A universally administered address has this bit clear, an interface identifier made of it set.
+    // The universal/local bit is inverted in an interface identifier.
     octets[8] ^= 2;
     octets.into()
 }
@@ -319,7 +319,7 @@ fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])
 }
 
-/// The Ethernet group of an IPv6 group. (RFC 2464 §7)
+/// Returns the Ethernet group of an IPv6 group. (RFC 2464 §7)
 fn multicast(group: Ipv6Addr) -> EthernetAddress {
     let [.., a, b, c, d] = group.octets();
     EthernetAddress([0x33, 0x33, a, b, c, d])
@@ -388,78 +388,78 @@ mod tests {
         [address("10.0.0.2"), address("fe80::2")]
     }
 
-    /// What `to` makes of a frame.
-    fn told(to: Mac, addresses: &[IpAddr], frame: &[u8]) -> Reaction {
+    /// Returns the reaction of `to` to a frame.
+    fn reaction(to: Mac, addresses: &[IpAddr], frame: &[u8]) -> Reaction {
         react(to, addresses, frame)
     }
 
     #[test]
-    fn who_is_asked_answers_and_both_learn() {
+    fn request_is_answered_and_both_nodes_learn() {
         for (ours, theirs) in ours().into_iter().zip(peers()) {
             let question = solicitation(PEER, theirs, ours).unwrap();
-            let Reaction { learned, answer } = told(US, &[ours], &question);
+            let Reaction { learned, answer } = reaction(US, &[ours], &question);
             assert_eq!(learned, Some(Learned { address: theirs, mac: PEER, how: How::Asked }));
             let answer = answer.expect("an answer");
-            assert_eq!(answer[..6], PEER, "it goes to whoever asked");
-            let Reaction { learned, answer } = told(PEER, &[theirs], &answer);
+            assert_eq!(answer[..6], PEER, "the answer goes to the sender");
+            let Reaction { learned, answer } = reaction(PEER, &[theirs], &answer);
             assert_eq!(learned, Some(Learned { address: ours, mac: US, how: How::Answered }));
             assert_eq!(answer, None);
         }
     }
 
     #[test]
-    fn questions_for_others_stay_without_answer() {
+    fn requests_for_other_addresses_are_not_answered() {
         for (ours, theirs) in ours().into_iter().zip(peers()) {
             let question = solicitation(PEER, theirs, ours).unwrap();
-            assert_eq!(told(US, &[], &question).answer, None);
+            assert_eq!(reaction(US, &[], &question).answer, None);
         }
     }
 
     #[test]
-    fn an_announcement_is_heard_as_one() {
+    fn announcement_is_recognized() {
         for theirs in peers() {
-            let Reaction { learned, answer } = told(US, &ours(), &announcement(PEER, theirs));
+            let Reaction { learned, answer } = reaction(US, &ours(), &announcement(PEER, theirs));
             assert_eq!(learned, Some(Learned { address: theirs, mac: PEER, how: How::Announced }));
             assert_eq!(answer, None);
         }
     }
 
     #[test]
-    fn an_address_in_use_is_defended_to_everyone() {
+    fn probe_for_an_address_in_use_is_answered_to_all_nodes() {
         let probe = probe(PEER, ours()[1]);
-        let Reaction { learned, answer } = told(US, &ours(), &probe);
-        assert_eq!(learned, None, "who probes has no address");
+        let Reaction { learned, answer } = reaction(US, &ours(), &probe);
+        assert_eq!(learned, None, "the sender of a probe has no address");
         assert_eq!(answer.expect("an answer")[..6], multicast(ALL_NODES).0);
     }
 
     #[test]
-    fn what_others_have_or_want_is_claimed() {
+    fn probes_announcements_and_answers_of_others_are_claims() {
         for (theirs, ours) in peers().into_iter().zip(ours()) {
-            assert_eq!(claim(US, &probe(PEER, theirs)), Some(theirs), "who probes wants it");
-            assert_eq!(claim(US, &announcement(PEER, theirs)), Some(theirs), "who announces has it");
-            let answer = told(PEER, &[theirs], &solicitation(US, ours, theirs).unwrap()).answer.unwrap();
-            assert_eq!(claim(US, &answer), Some(theirs), "who answers has it");
-            assert_eq!(claim(PEER, &probe(PEER, theirs)), None, "one's own frames are no claim of others");
+            assert_eq!(claim(US, &probe(PEER, theirs)), Some(theirs), "a probe claims");
+            assert_eq!(claim(US, &announcement(PEER, theirs)), Some(theirs), "an announcement claims");
+            let answer = reaction(PEER, &[theirs], &solicitation(US, ours, theirs).unwrap()).answer.unwrap();
+            assert_eq!(claim(US, &answer), Some(theirs), "an answer claims");
+            assert_eq!(claim(PEER, &probe(PEER, theirs)), None, "a host's own frame does not claim");
         }
         let [_, theirs] = peers();
         let question = solicitation(PEER, theirs, ours()[1]).unwrap();
-        assert_eq!(claim(US, &question), None, "to ask for an address is not to want it");
+        assert_eq!(claim(US, &question), None, "a request does not claim");
     }
 
     #[test]
-    fn neighbor_discovery_from_beyond_the_link_is_not_believed() {
+    fn neighbor_discovery_with_another_hop_limit_is_ignored() {
         let theirs = "fe80::2".parse().unwrap();
         let advert = advert(PEER, theirs, false);
         let frame = icmpv6_frame(PEER, multicast(ALL_NODES), theirs, ALL_NODES, HOP_LIMIT - 1, &advert);
-        assert_eq!(told(US, &ours(), &frame), Reaction::default());
+        assert_eq!(reaction(US, &ours(), &frame), Reaction::default());
     }
 
     #[test]
-    fn damaged_frames_give_rise_to_nothing() {
+    fn damaged_frames_are_ignored() {
         for (ours, theirs) in ours().into_iter().zip(peers()) {
             let question = solicitation(PEER, theirs, ours).unwrap();
             for length in 0..question.len() {
-                assert_eq!(told(US, &[ours], &question[..length]), Reaction::default(), "{length} bytes");
+                assert_eq!(reaction(US, &[ours], &question[..length]), Reaction::default(), "{length} bytes");
             }
         }
         let question = solicitation(PEER, peers()[1], ours()[1]).unwrap();
@@ -467,7 +467,7 @@ mod tests {
             let mut damaged = question.clone();
             damaged[byte] ^= 0x10;
             assert_eq!(
-                told(US, &ours(), &damaged),
+                reaction(US, &ours(), &damaged),
                 Reaction::default(),
                 "byte {byte} is covered by the checksum"
             );
@@ -475,13 +475,13 @@ mod tests {
     }
 
     #[test]
-    fn the_groups_are_those_of_the_addresses() {
+    fn multicast_groups_follow_from_the_addresses() {
         let groups = groups(&[address("10.0.0.1"), address("fe80::1:2:3"), address("fd00::1:2:3")]);
         assert_eq!(groups, [[1, 0, 0x5e, 0, 0, 1], [0x33, 0x33, 0, 0, 0, 1], [0x33, 0x33, 0xff, 2, 0, 3]]);
     }
 
     #[test]
-    fn a_link_local_address_is_made_of_the_link_address() {
+    fn link_local_address_follows_from_the_link_address() {
         assert_eq!(
             link_local([0x52, 0x54, 0, 0x77, 0, 2]),
             "fe80::5054:ff:fe77:2".parse::<Ipv6Addr>().unwrap()

@@ -33,19 +33,19 @@ use super::{
 };
 use crate::adapter::Adapter;
 
-/// `STATUS_BAD_NETWORK_NAME`: nobody answered.
+/// `STATUS_BAD_NETWORK_NAME`: no answer.
 const NOT_ANSWERED: i32 = 0xC000_00CC_u32.cast_signed();
 
 const TABLE_TAG: Tag = Tag(u32::from_le_bytes(*b"MibT"));
 const TABLE: &str = "a MIB table";
 const NOTIFICATION: &str = "NotifyUnicastIpAddressChange";
 
-/// The host of the calling thread.
+/// Returns the host of the calling thread.
 fn this_host() -> Arc<Host> {
     current().host().clone()
 }
 
-/// A table of `rows` behind a count, in memory that `FreeMibTable` frees; null when resources run low.
+/// Allocates a table: a count and `rows`. `FreeMibTable` frees it. Returns null when resources run low.
 fn table<T: Copy>(rows: &[T]) -> Guest<u8> {
     let host = this_host();
     if host.low_resources.fails() {
@@ -78,7 +78,7 @@ fn misuse(text: impl Into<String>) -> ! {
     violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
 }
 
-/// Registers somebody who wants to be told; without `callback`, of what never happens.
+/// Registers a notification; without `callback` for an event that never occurs.
 fn register(
     family: ADDRESS_FAMILY,
     callback: Option<PUNICAST_IPADDRESS_CHANGE_CALLBACK>,
@@ -110,8 +110,7 @@ fn resolve_entry(row: Guest<MIB_IPNET_ROW2>, source: Guest<SOCKADDR_INET>) -> i3
     STATUS_SUCCESS
 }
 
-/// The address and the interface of a row that names both. A scope id says which link a link-local address is on; none
-/// says that the interface does.
+/// Returns the address and the interface of a row. A scope ID, if not 0, must be that of the interface.
 fn named(host: &Host, address: &SOCKADDR_INET, luid: u64, index: u32) -> Option<(IpAddr, Arc<Adapter>)> {
     let interface = interface(host, luid, index)?;
     let scope = rows::scope_id(address);
@@ -131,7 +130,7 @@ fn best_route(
 }
 
 imports! { IMPORTS: "netio.sys" =>
-    /// The unicast addresses of the host.
+    /// Returns the unicast addresses of the host.
     [== PASSIVE_LEVEL]
     fn GetUnicastIpAddressTable(family: ADDRESS_FAMILY, out: Guest<usize>) -> i32 {
         let host = this_host();
@@ -144,24 +143,24 @@ imports! { IMPORTS: "netio.sys" =>
         give_table(out, &rows)
     }
 
-    /// One unicast address, named by the row.
+    /// Fills in the row of one unicast address.
     [== PASSIVE_LEVEL]
     fn GetUnicastIpAddressEntry(row: Guest<MIB_UNICASTIPADDRESS_ROW>) -> i32 {
         let host = this_host();
-        let Some(wanted) = read_address(&row.read().Address) else { return STATUS_INVALID_PARAMETER };
-        let found = host.state(&ADDRESSES).all().into_iter().find(|unicast| unicast.address == wanted);
+        let Some(requested) = read_address(&row.read().Address) else { return STATUS_INVALID_PARAMETER };
+        let found = host.state(&ADDRESSES).all().into_iter().find(|unicast| unicast.address == requested);
         let Some(unicast) = found else { return STATUS_NOT_FOUND };
         row.write(rows::unicast(unicast, interface(&host, 0, 0).as_deref()));
         STATUS_SUCCESS
     }
 
-    /// Defaults for a row.
+    /// Initializes a row with defaults.
     [== PASSIVE_LEVEL]
     fn InitializeUnicastIpAddressEntry(row: Guest<MIB_UNICASTIPADDRESS_ROW>) {
         row.cast::<u8>().fill(0, size_of::<MIB_UNICASTIPADDRESS_ROW>());
     }
 
-    /// Calls back when an address comes or goes.
+    /// Registers a callback for added, changed and removed addresses.
     [== PASSIVE_LEVEL]
     fn NotifyUnicastIpAddressChange(
         family: ADDRESS_FAMILY,
@@ -184,7 +183,7 @@ imports! { IMPORTS: "netio.sys" =>
         STATUS_SUCCESS
     }
 
-    /// Calls back when an interface changes: none does.
+    /// Registers a callback for interface changes, which never occur.
     [== PASSIVE_LEVEL]
     fn NotifyIpInterfaceChange(
         family: ADDRESS_FAMILY,
@@ -197,7 +196,7 @@ imports! { IMPORTS: "netio.sys" =>
         STATUS_SUCCESS
     }
 
-    /// Calls back when a route changes: none does.
+    /// Registers a callback for route changes, which never occur.
     [== PASSIVE_LEVEL]
     fn NotifyRouteChange2(
         family: ADDRESS_FAMILY,
@@ -210,12 +209,12 @@ imports! { IMPORTS: "netio.sys" =>
         STATUS_SUCCESS
     }
 
-    /// Ends a notification; returns when no callback runs any more.
+    /// Cancels a notification; returns when no callback is running.
     [== PASSIVE_LEVEL]
     fn CancelMibChangeNotify2(handle: usize) -> i32 {
         let host = this_host();
         if !host.objects.remove(NOTIFICATION, handle) {
-            misuse(format!("CancelMibChangeNotify2 of {handle:#x}, which is no notification"));
+            misuse(format!("CancelMibChangeNotify2 of {handle:#x}, which is not a notification handle"));
         }
         host.state(&ADDRESSES).cancel(handle);
         STATUS_SUCCESS
@@ -226,7 +225,7 @@ imports! { IMPORTS: "netio.sys" =>
     fn FreeMibTable(table: Guest<u8>) {
         let host = this_host();
         if !host.objects.remove(TABLE, table.address()) {
-            misuse(format!("FreeMibTable of {:#x}, which is no table", table.address()));
+            misuse(format!("FreeMibTable of {:#x}, which is not a MIB table", table.address()));
         }
         let memory = &host.memory;
         if let Err(broken) = memory.pool.free(&memory.physical, &memory.space, table, Some(TABLE_TAG)) {
@@ -234,7 +233,7 @@ imports! { IMPORTS: "netio.sys" =>
         }
     }
 
-    /// The LUID of an interface.
+    /// Returns the LUID of an interface.
     [== PASSIVE_LEVEL]
     fn ConvertInterfaceIndexToLuid(index: u32, luid: Guest<NET_LUID>) -> i32 {
         let Some(interface) = interface(current().host(), 0, index).filter(|_| index != 0) else {
@@ -244,7 +243,7 @@ imports! { IMPORTS: "netio.sys" =>
         STATUS_SUCCESS
     }
 
-    /// The index of an interface.
+    /// Returns the index of an interface.
     [== PASSIVE_LEVEL]
     fn ConvertInterfaceLuidToIndex(luid: Guest<NET_LUID>, index: Guest<u32>) -> i32 {
         let luid = luid.read().Value;
@@ -255,7 +254,7 @@ imports! { IMPORTS: "netio.sys" =>
         STATUS_SUCCESS
     }
 
-    /// An IP interface, named by the row's family and LUID or index.
+    /// Fills in the row of an IP interface, which its LUID or index names.
     [== PASSIVE_LEVEL]
     fn GetIpInterfaceEntry(row: Guest<MIB_IPINTERFACE_ROW>) -> i32 {
         let named = row.read();
@@ -266,13 +265,13 @@ imports! { IMPORTS: "netio.sys" =>
         STATUS_SUCCESS
     }
 
-    /// Defaults for a row.
+    /// Initializes a row with defaults.
     [== PASSIVE_LEVEL]
     fn InitializeIpInterfaceEntry(row: Guest<MIB_IPINTERFACE_ROW>) {
         row.cast::<u8>().fill(0, size_of::<MIB_IPINTERFACE_ROW>());
     }
 
-    /// A neighbor that is known already.
+    /// Fills in the row of a neighbor in the cache.
     [== PASSIVE_LEVEL]
     fn GetIpNetEntry2(row: Guest<MIB_IPNET_ROW2>) -> i32 {
         let host = this_host();
@@ -289,13 +288,13 @@ imports! { IMPORTS: "netio.sys" =>
         STATUS_SUCCESS
     }
 
-    /// Finds the link address of a neighbor anew. May take a while.
+    /// Resolves the link address of a neighbor, ignoring the cache. Blocks until it is resolved.
     [== PASSIVE_LEVEL]
     fn ResolveIpNetEntry2(row: Guest<MIB_IPNET_ROW2>, source: Guest<SOCKADDR_INET>) -> i32 {
         resolve_entry(row, source)
     }
 
-    /// The neighbors that are known.
+    /// Returns the neighbors in the cache.
     [== PASSIVE_LEVEL]
     fn GetIpNetTable2(family: ADDRESS_FAMILY, out: Guest<usize>) -> i32 {
         let host = this_host();
@@ -310,14 +309,14 @@ imports! { IMPORTS: "netio.sys" =>
         give_table(out, &rows)
     }
 
-    /// Forgets the neighbors that are known.
+    /// Empties the neighbor cache.
     [== PASSIVE_LEVEL]
     fn FlushIpNetTable2(family: ADDRESS_FAMILY, _index: u32) -> i32 {
         this_host().state(&NEIGHBORS).forget(|address| matches(family, address));
         STATUS_SUCCESS
     }
 
-    /// The way to a destination, and the address to use on it. There are no gateways.
+    /// Returns the route to a destination and the source address to use. There are no gateways.
     [== PASSIVE_LEVEL]
     fn GetBestRoute2(
         luid: Guest<NET_LUID>,
@@ -332,16 +331,16 @@ imports! { IMPORTS: "netio.sys" =>
         match best_route(luid, index, &destination.read()) {
             Ok((row, local)) => {
                 route.write(row);
-                let wanted = if source.is_null() { None } else { Some(source.read()) };
-                let wanted = wanted.filter(|from| read_address(from).is_some_and(|from| !from.is_unspecified()));
-                best_source.write(wanted.unwrap_or(local));
+                let requested = if source.is_null() { None } else { Some(source.read()) };
+                let requested = requested.filter(|from| read_address(from).is_some_and(|from| !from.is_unspecified()));
+                best_source.write(requested.unwrap_or(local));
                 STATUS_SUCCESS
             }
             Err(status) => status,
         }
     }
 
-    /// The routes of the host: one per subnet.
+    /// Returns the routes of the host: one per subnet.
     [== PASSIVE_LEVEL]
     fn GetIpForwardTable2(family: ADDRESS_FAMILY, out: Guest<usize>) -> i32 {
         let host = this_host();

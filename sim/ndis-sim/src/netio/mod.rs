@@ -29,6 +29,7 @@ mod stack;
 mod unicast;
 
 use nt_sim::{HostId, host::Subsystem, import::Import, services::Services, world::World};
+use parking_lot::Mutex;
 
 pub use self::{frames::link_local, host::IpHost, resolve::RESOLUTION, stack::Discovery, unicast::Unicast};
 use crate::protocol::PROTOCOLS;
@@ -45,9 +46,9 @@ impl Subsystem for Netio {
     }
 
     fn install(&self, services: &mut Services, _world: &World, _host: HostId) {
-        services.add(&addresses::ADDRESSES, Default::default());
-        services.add(&neighbors::NEIGHBORS, Default::default());
-        services.add(&stack::DISCOVERY, Default::default());
+        services.add(&addresses::ADDRESSES, addresses::Addresses::default());
+        services.add(&neighbors::NEIGHBORS, neighbors::Neighbors::default());
+        services.add(&stack::DISCOVERY, Mutex::default());
         services.get_mut(&PROTOCOLS).push(Box::new(stack::IpStack));
     }
 }

@@ -1,4 +1,4 @@
-//! The neighbor cache: link addresses of addresses on the link, and how sure they are.
+//! The neighbor cache: link addresses of neighbors and their reachability. (RFC 4861 §5.1)
 
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
@@ -11,47 +11,47 @@ use super::frames::{How, Learned, Mac};
 /// The neighbor cache of a host.
 pub(crate) static NEIGHBORS: Slot<Neighbors> = Slot::new();
 
-/// How long an answer makes a neighbor reachable. (RFC 4861 §10)
+/// Time for which an answer makes a neighbor reachable: `REACHABLE_TIME`. (RFC 4861 §10)
 pub const REACHABLE: Duration = Duration::from_secs(30);
 
-/// What a host knows of its neighbors.
+/// The neighbor cache of one host.
 #[derive(Default)]
 pub struct Neighbors(Mutex<Cache>);
 
 #[derive(Default)]
 struct Cache {
     entries: BTreeMap<IpAddr, Entry>,
-    /// Who waits for an answer of whom, by number.
+    /// Address and event of each wait for an answer, by number.
     waiting: BTreeMap<u64, (IpAddr, Event)>,
     next: u64,
 }
 
 struct Entry {
     mac: Mac,
-    /// It is stale from then on.
+    /// Time from which on the entry is stale.
     reachable_until: u64,
 }
 
-/// Names somebody who waits.
+/// Identifies a wait for an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ticket(u64);
 
 impl Neighbors {
-    /// The link address of a neighbor, if it is known at the time `now`.
+    /// Returns the link address of a neighbor and its state at the time `now`.
     pub fn get(&self, address: IpAddr, now: u64) -> Option<(Mac, NL_NEIGHBOR_STATE)> {
-        self.0.lock().entries.get(&address).map(|entry| entry.told(now))
+        self.0.lock().entries.get(&address).map(|entry| entry.at(now))
     }
 
-    /// All that are known.
+    /// Returns all neighbors.
     pub fn list(&self, now: u64) -> Vec<(IpAddr, Mac, NL_NEIGHBOR_STATE)> {
-        let told = |(&address, entry): (&IpAddr, &Entry)| {
-            let (mac, state) = entry.told(now);
+        let row = |(&address, entry): (&IpAddr, &Entry)| {
+            let (mac, state) = entry.at(now);
             (address, mac, state)
         };
-        self.0.lock().entries.iter().map(told).collect()
+        self.0.lock().entries.iter().map(row).collect()
     }
 
-    /// Notes what was learned at the time `now`, and wakes who waited for it.
+    /// Updates the cache at the time `now` and wakes threads that wait for the answer.
     pub fn learn(&self, learned: Learned, now: u64) {
         let Learned { address, mac, how } = learned;
         let woken: Vec<_> = {
@@ -74,7 +74,7 @@ impl Neighbors {
         }
     }
 
-    /// Forgets `address` and has `answered` set whenever it answers, until [`Neighbors::unwatch`].
+    /// Removes `address` and sets `answered` whenever it answers, until [`Neighbors::unwatch`].
     pub fn watch(&self, address: IpAddr, answered: Event) -> Ticket {
         let mut cache = self.0.lock();
         cache.entries.remove(&address);
@@ -88,14 +88,14 @@ impl Neighbors {
         self.0.lock().waiting.remove(&number);
     }
 
-    /// Forgets those that `chosen` says.
+    /// Removes the neighbors for which `chosen` returns `true`.
     pub fn forget(&self, chosen: impl Fn(IpAddr) -> bool) {
         self.0.lock().entries.retain(|&address, _| !chosen(address));
     }
 }
 
 impl Entry {
-    fn told(&self, now: u64) -> (Mac, NL_NEIGHBOR_STATE) {
+    fn at(&self, now: u64) -> (Mac, NL_NEIGHBOR_STATE) {
         let reachable = now < self.reachable_until;
         let state = if reachable { NL_NEIGHBOR_STATE::NlnsReachable } else { NL_NEIGHBOR_STATE::NlnsStale };
         (self.mac, state)
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_makes_reachable_for_a_while() {
+    fn answer_makes_a_neighbor_reachable_for_a_time() {
         let cache = Neighbors::default();
         cache.learn(learned(MAC, How::Answered), 5);
         assert_eq!(cache.get(ADDRESS, 6), Some((MAC, NL_NEIGHBOR_STATE::NlnsReachable)));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_is_known_but_not_reachable_and_who_announces_is_not_even_known() {
+    fn request_creates_a_stale_entry_and_announcement_creates_none() {
         let cache = Neighbors::default();
         cache.learn(learned(MAC, How::Announced), 0);
         assert_eq!(cache.get(ADDRESS, 0), None);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbor_that_moved_has_to_answer_anew() {
+    fn announcement_with_another_link_address_makes_the_entry_stale() {
         let cache = Neighbors::default();
         cache.learn(learned(MAC, How::Answered), 0);
         cache.learn(learned(MAC, How::Announced), 1);

@@ -18,7 +18,7 @@ use crate::adapter::Adapter;
 const TRUE: BOOLEAN = 1;
 const FOR_EVER: u32 = u32::MAX;
 
-/// All zeroes.
+/// Returns a value of zeros.
 ///
 /// # Safety
 /// `T` consists of integers, addresses and unions of them.
@@ -27,7 +27,7 @@ unsafe fn zeroed<T: Copy>() -> T {
     unsafe { std::mem::zeroed() }
 }
 
-/// The address in a socket address; none for other families.
+/// Returns the address in a socket address; `None` for other families.
 pub fn read_address(from: &SOCKADDR_INET) -> Option<IpAddr> {
     // SAFETY: every member of the union begins with the family.
     match unsafe { from.si_family } {
@@ -46,7 +46,7 @@ pub fn read_address(from: &SOCKADDR_INET) -> Option<IpAddr> {
     }
 }
 
-/// The scope id in a socket address; 0 for families without.
+/// Returns the scope ID in a socket address; 0 for IPv4.
 pub fn scope_id(from: &SOCKADDR_INET) -> u32 {
     // SAFETY: every member of the union begins with the family.
     if unsafe { from.si_family } != AF_INET6 {
@@ -56,7 +56,7 @@ pub fn scope_id(from: &SOCKADDR_INET) -> u32 {
     unsafe { from.Ipv6 }.sin6_scope_id
 }
 
-/// A socket address; the scope of a link-local one is the interface.
+/// Returns a socket address. The scope ID of a link-local address is that of the interface.
 pub fn socket_address(address: IpAddr, interface: Option<&Adapter>) -> SOCKADDR_INET {
     // SAFETY: integers.
     let mut to: SOCKADDR_INET = unsafe { zeroed() };
@@ -120,7 +120,7 @@ pub fn route(destination: IpAddr, prefix: u8, interface: &Adapter) -> MIB_IPFORW
     }
 }
 
-/// The first address of a subnet.
+/// Returns the first address of a subnet.
 fn network(address: IpAddr, prefix: u8) -> IpAddr {
     match address {
         IpAddr::V4(v4) => {
@@ -134,7 +134,7 @@ fn network(address: IpAddr, prefix: u8) -> IpAddr {
     }
 }
 
-/// A row that names an address only.
+/// Returns a row with an address only.
 pub fn empty_neighbor(address: IpAddr, interface: &Adapter) -> MIB_IPNET_ROW2 {
     // SAFETY: integers.
     let row: MIB_IPNET_ROW2 = unsafe { zeroed() };

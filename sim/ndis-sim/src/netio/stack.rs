@@ -29,14 +29,14 @@ pub(crate) static DISCOVERY: Slot<Mutex<Discovery>> = Slot::new();
 /// How a host finds its neighbors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Discovery {
-    /// It looks into the other hosts of the simulation: no frame, no driver, a fixed time.
+    /// It looks up the other hosts of the simulation: without frames and driver, in a fixed time.
     #[default]
     Simulated,
-    /// By ARP and neighbor discovery. It answers those of others, and echo requests.
+    /// By ARP and neighbor discovery. It also answers requests of other nodes, and echo requests.
     OnWire,
 }
 
-/// Times a neighbor is asked, and how long it may take each time. (RFC 4861 §10: `MAX_MULTICAST_SOLICIT`,
+/// Number of solicitations, and time to wait for each. (RFC 4861 §10: `MAX_MULTICAST_SOLICIT`,
 /// `RETRANS_TIMER`)
 const SOLICITATIONS: u32 = 3;
 const RETRANSMIT: Duration = Duration::from_secs(1);

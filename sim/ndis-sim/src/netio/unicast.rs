@@ -8,21 +8,21 @@ use ndk_abi::netio::{ADDRESS_FAMILY, AF_INET, AF_INET6, AF_UNSPEC, NL_DAD_STATE}
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unicast {
     pub address: IpAddr,
-    /// Bits that the addresses on the link have in common.
+    /// Length of the subnet's prefix in bits.
     pub prefix: u8,
-    /// Whether duplicate address detection lets it be used.
+    /// State of duplicate address detection.
     pub dad: NL_DAD_STATE,
 }
 
 impl Unicast {
-    /// Whether the host may use it: preferred, or deprecated and not gone yet.
+    /// Returns whether the host may use the address: it is preferred or deprecated.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         [NL_DAD_STATE::IpDadStatePreferred, NL_DAD_STATE::IpDadStateDeprecated].contains(&self.dad)
     }
 }
 
-/// Whether an address is of the family, or any will do.
+/// Returns whether an address is of the family, or the family is unspecified.
 pub fn matches(family: ADDRESS_FAMILY, address: IpAddr) -> bool {
     match family {
         AF_INET => address.is_ipv4(),
@@ -31,7 +31,7 @@ pub fn matches(family: ADDRESS_FAMILY, address: IpAddr) -> bool {
     }
 }
 
-/// Whether two addresses are in one subnet with a prefix of this length.
+/// Returns whether two addresses are in one subnet with a prefix of this length.
 pub fn same_subnet(a: IpAddr, b: IpAddr, prefix: u8) -> bool {
     let bits = |address: IpAddr| match address {
         IpAddr::V4(v4) => (u128::from(v4.to_bits()) << 96, 32),
@@ -42,7 +42,7 @@ pub fn same_subnet(a: IpAddr, b: IpAddr, prefix: u8) -> bool {
     a_len == b_len && (a_bits ^ b_bits) & mask == 0
 }
 
-/// The unspecified address of the same family.
+/// Returns the unspecified address of the same family.
 pub fn unspecified(like: IpAddr) -> IpAddr {
     match like {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subnets_are_told_by_their_prefix() {
+    fn same_subnet_compares_the_prefix() {
         let address = |text: &str| text.parse::<IpAddr>().unwrap();
         assert!(same_subnet(address("10.0.0.1"), address("10.0.0.254"), 24));
         assert!(!same_subnet(address("10.0.0.1"), address("10.0.1.1"), 24));

@@ -1,9 +1,9 @@
 //! One thread at a time, virtual time.
 //!
-//! The thread that runs holds the baton: its gate is the only one open. Whoever parks, yields or
-//! ends picks the next: threads whose deadline has come first join the ready queue in the order of
-//! their deadlines; then one of the ready ones runs, mostly the first, sometimes another by the seed.
-//! When none is ready, time jumps to the nearest deadline.
+//! Exactly one thread runs; all others wait at their gates. When it parks, yields or ends, it selects the next:
+//! threads whose deadline has passed join the ready queue in the order of their deadlines; then a ready thread
+//! runs, usually the first, sometimes another one chosen by the seed. When none is ready, time jumps to the
+//! nearest deadline.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -17,15 +17,15 @@ use parking_lot::Mutex;
 
 use crate::thread::shared::{ThreadId, ThreadShared};
 
-/// What one step (an import called) costs in virtual time.
+/// Virtual time of one step (a call of an import), in nanoseconds.
 const STEP_NANOS: u64 = 20;
 
-/// The most steps a thread makes before another gets a turn; the number is drawn anew each time.
+/// Maximum number of steps before another thread runs; the actual number is drawn for each turn.
 const MAX_STEPS: u32 = 400;
 
 pub struct Deterministic {
     now: AtomicU64,
-    /// Steps left to the running thread. Only that thread touches it.
+    /// Steps left to the running thread. Accessed by that thread only.
     steps: AtomicU32,
     stuck: AtomicBool,
     threads: Mutex<Threads>,
@@ -79,7 +79,7 @@ impl Deterministic {
         self.stuck.load(Relaxed)
     }
 
-    /// The first thread ever registered is the one that builds the simulation: it runs already.
+    /// Registers a thread. The first one is the thread that builds the simulation, which runs already.
     pub fn register(&self, thread: &Arc<ThreadShared>) {
         let mut threads = self.threads.lock();
         let first = threads.known.is_empty();
@@ -147,7 +147,7 @@ impl Deterministic {
         }
     }
 
-    /// Hands the baton to the next thread, and returns when it comes back.
+    /// Lets the next thread run; returns when the calling thread is selected again.
     fn switch(&self, mut threads: parking_lot::MutexGuard<'_, Threads>, me: &Arc<ThreadShared>) {
         let next = self.pick(&mut threads);
         drop(threads);
@@ -187,7 +187,7 @@ impl Deterministic {
         threads.known.get(&id).map(|entry| entry.thread.clone())
     }
 
-    /// Nothing can ever run again: the harness thread wakes up to say so.
+    /// No thread can ever run again: wakes the harness thread, which reports it.
     fn wake_harness(&self, threads: &mut Threads) -> Option<Arc<ThreadShared>> {
         self.stuck.store(true, Relaxed);
         threads.set(ThreadId::HARNESS, State::Running);

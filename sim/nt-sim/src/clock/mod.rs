@@ -1,14 +1,13 @@
-//! Time, and who runs.
+//! Time, and the scheduling of threads.
 //!
-//! Every thread of a simulation blocks through [`Clock`] and nothing else: [`park`](Clock::park)
+//! Every thread of a simulation blocks through [`Clock`] only: [`park`](Clock::park)
 //! with an optional deadline, woken by [`unpark`](Clock::unpark), with the permit semantics of
-//! `std::thread::park`. Waits, delays, dispatch tokens and the hardware's event lanes are built on
-//! these two. That is all it takes to have two clocks:
+//! `std::thread::park`. Waits, delays, dispatch tokens and event queues are built on these two, so that there
+//! can be two clocks:
 //!
-//! * *threaded*: threads run as the machine lets them, time is real;
-//! * *deterministic*: threads hand on a baton, exactly one runs; time is virtual, moves a little with
-//!   every import called, and jumps to the next deadline when every thread is parked. The same seed
-//!   gives the same run.
+//! * *threaded*: the operating system schedules the threads, time is real;
+//! * *deterministic*: one thread runs at a time; time is virtual, advances with every call of an import,
+//!   and jumps to the next deadline when every thread is parked. The same seed gives the same run.
 //!
 //! Times are nanoseconds since the simulation was built.
 
@@ -19,7 +18,7 @@ use std::sync::Arc;
 
 use crate::thread::shared::ThreadShared;
 
-/// Which clock a simulation runs on.
+/// The clock of a simulation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClockKind {
     /// Real threads, real time.
@@ -51,7 +50,7 @@ impl Clock {
         matches!(self.mode, Mode::Deterministic(_))
     }
 
-    /// Nanoseconds since the simulation was built.
+    /// Returns the nanoseconds since the simulation was built.
     #[must_use]
     pub fn now(&self) -> u64 {
         match &self.mode {
@@ -60,7 +59,7 @@ impl Clock {
         }
     }
 
-    /// Blocks the calling thread until it is unparked or `deadline` has come. May return early.
+    /// Blocks the calling thread until it is unparked or `deadline` has passed. May return early.
     pub fn park(&self, me: &Arc<ThreadShared>, deadline: Option<u64>) {
         match &self.mode {
             Mode::Threaded(clock) => clock.park(me, deadline),
@@ -68,7 +67,7 @@ impl Clock {
         }
     }
 
-    /// Wakes a parked thread; one that is not parked returns at once from its next park.
+    /// Wakes a parked thread. The next park of a thread that is not parked returns at once.
     pub fn unpark(&self, thread: &Arc<ThreadShared>) {
         match &self.mode {
             Mode::Threaded(clock) => clock.unpark(thread),
@@ -76,7 +75,7 @@ impl Clock {
         }
     }
 
-    /// Lets others run: for loops that wait by looking.
+    /// Lets other threads run: for loops that poll.
     pub fn yield_now(&self, me: &Arc<ThreadShared>) {
         match &self.mode {
             Mode::Threaded(_) => std::thread::yield_now(),
@@ -84,8 +83,7 @@ impl Clock {
         }
     }
 
-    /// Accounts for one step of the calling thread: virtual time moves, and now and then another
-    /// thread gets its turn.
+    /// Accounts for one step of the calling thread: virtual time advances, and another thread may run.
     #[inline]
     pub fn step(&self, me: &Arc<ThreadShared>) {
         if let Mode::Deterministic(clock) = &self.mode {
@@ -102,7 +100,7 @@ impl Clock {
         }
     }
 
-    /// Makes a thread known, before its first instruction.
+    /// Registers a thread before its first instruction.
     pub(crate) fn register(&self, thread: &Arc<ThreadShared>) {
         if let Mode::Deterministic(clock) = &self.mode {
             clock.register(thread);
@@ -123,7 +121,7 @@ impl Clock {
         }
     }
 
-    /// Takes the calling thread out of the simulation for ever.
+    /// Removes the calling thread from the simulation; it never runs again.
     pub(crate) fn park_forever(&self, me: &Arc<ThreadShared>) -> ! {
         if let Mode::Deterministic(clock) = &self.mode {
             clock.finish(me);
@@ -133,7 +131,7 @@ impl Clock {
         }
     }
 
-    /// Whether every thread is parked without a deadline, so that nothing can ever happen again.
+    /// Returns whether every thread is parked without a deadline, so that none can ever run again.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         match &self.mode {

@@ -13,7 +13,7 @@ pub struct Dpc {
     pub routine: Box<dyn FnOnce() + Send>,
 }
 
-/// The DPCs that wait for one CPU.
+/// The DPC queue of one CPU.
 #[derive(Default)]
 pub struct Queue {
     dpcs: Mutex<VecDeque<Dpc>>,
@@ -37,7 +37,7 @@ impl Queue {
         }
     }
 
-    /// Takes the DPC with this key out of the queue; `None` when it is not there.
+    /// Removes the DPC with this key from the queue; returns `None` when it is not queued.
     pub fn remove(&self, key: usize) -> Option<Dpc> {
         let mut dpcs = self.dpcs.lock();
         let index = dpcs.iter().position(|dpc| dpc.key == key)?;
@@ -54,7 +54,7 @@ impl Queue {
         *self.thread.lock() = thread;
     }
 
-    /// Takes the first DPC out of the queue.
+    /// Removes the first DPC from the queue.
     pub(crate) fn pop(&self) -> Option<Dpc> {
         self.dpcs.lock().pop_front()
     }

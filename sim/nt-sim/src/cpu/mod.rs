@@ -1,9 +1,9 @@
-//! Simulated CPUs: who may run at `DISPATCH_LEVEL`, and the DPC queues.
+//! Simulated CPUs: dispatch tokens and DPC queues.
 //!
 //! Each CPU has one dispatch token. Being at or above `DISPATCH_LEVEL` on a CPU means holding its
-//! token, so that as many threads of a host run there at once as it has CPUs, and code at
-//! `DISPATCH_LEVEL` is never preempted by other such code on its CPU. Interrupt service routines
-//! need no token: they interrupt whoever holds it.
+//! token: a host runs at most as many threads at that level as it has CPUs, and code at `DISPATCH_LEVEL` is
+//! never preempted by other such code on its CPU. Interrupt service routines need no token: they interrupt
+//! the thread that holds it.
 
 pub mod dpc;
 pub mod id;
@@ -37,7 +37,7 @@ impl Cpus {
         u32::try_from(self.cpus.len()).unwrap_or(u32::MAX)
     }
 
-    /// Takes the token of `preferred`, or of any other free CPU unless `pinned`.
+    /// Acquires the token of `preferred`, or of any other free CPU unless `pinned`.
     pub(crate) fn acquire(
         &self,
         clock: &Clock,
@@ -67,7 +67,8 @@ impl Cpus {
         &self.cpus[cpu.0 as usize].token
     }
 
-    /// The DPC queue of a CPU.
+    /// Returns the DPC queue of a CPU.
+    #[must_use]
     pub fn dpcs(&self, cpu: CpuId) -> &dpc::Queue {
         &self.cpus[cpu.0 as usize].dpcs
     }

@@ -6,11 +6,11 @@ use parking_lot::{Mutex, RawMutex, lock_api::RawMutex as _};
 
 use crate::{clock::Clock, thread::shared::ThreadShared};
 
-/// A lock that is not tied to a guard, and blocks through the clock where the clock wants to know.
+/// A lock without a guard. Blocks through the clock if that is deterministic.
 pub enum Token {
-    /// The machine's scheduler decides.
+    /// The operating system selects the next owner.
     Threaded(RawMutex),
-    /// Handed over in the order of arrival.
+    /// The next owner is the thread that has waited longest.
     Deterministic(Mutex<Owner>),
 }
 
@@ -18,7 +18,7 @@ pub enum Token {
 pub struct Owner {
     held: bool,
     waiting: VecDeque<Arc<ThreadShared>>,
-    /// The thread the token was handed to, until it wakes up and takes it.
+    /// The thread the token was passed to, until it wakes up.
     heir: Option<Arc<ThreadShared>>,
 }
 

@@ -6,10 +6,9 @@ use crate::{
     verifier::{codes::BugCheck, report::violation},
 };
 
-/// Calls into the image: `call("MiniportPause", || (pause)(context, parameters))`.
+/// Calls a function of the image: `call("MiniportPause", || (pause)(context, parameters))`.
 ///
-/// Checks that the callback returns at the IRQL it was called at, holding the spin locks it was
-/// called with.
+/// Checks that the function returns at the IRQL it was called at and with as many spin locks held.
 pub fn call<T>(what: &str, callback: impl FnOnce() -> T) -> T {
     let me = current();
     let (irql, locks) = (me.irql(), me.locks.borrow().len());
@@ -18,14 +17,19 @@ pub fn call<T>(what: &str, callback: impl FnOnce() -> T) -> T {
     if me.irql() != irql {
         violation(
             BugCheck::IRQL_UNEXPECTED_VALUE,
-            format!("{what} was called at {irql} and returned at {}", me.irql()),
+            format!(
+                "{what} was called at {irql} and returned at {}; it must return at the same IRQL",
+                me.irql()
+            ),
         );
     }
     let left = me.locks.borrow().len();
     if left != locks {
         violation(
             BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
-            format!("{what} was called with {locks} spin locks held and returned with {left}"),
+            format!(
+                "{what} was called with {locks} spin locks held and returned with {left}; it must release what it acquires"
+            ),
         );
     }
     result

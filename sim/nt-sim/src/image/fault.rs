@@ -1,4 +1,4 @@
-//! Faults: what the processor refuses becomes a bug check of the host.
+//! Processor faults caused by the image, as bug checks of its host.
 
 use std::{ptr, sync::Once};
 
@@ -13,17 +13,17 @@ use crate::{
     verifier::{codes::BugCheck, report},
 };
 
-/// Bytes of the stack on which faults are handled.
+/// Size of the alternate stack on which faults are handled.
 const ALTERNATE_STACK: usize = 512 << 10;
 
-/// Readies the calling thread for faults: they are handled on a stack of their own.
+/// Prepares the calling thread for faults: they are handled on an alternate stack.
 pub(crate) fn prepare_thread() {
     static HANDLERS: Once = Once::new();
     HANDLERS.call_once(install);
-    // Freed with the process: the thread may stop for ever while it handles a fault.
+    // Freed with the process: the thread may stop forever while it handles a fault.
     let memory = Box::leak(vec![0_u8; ALTERNATE_STACK].into_boxed_slice());
     let stack = libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: ALTERNATE_STACK };
-    // SAFETY: the memory lives for ever and is used for nothing else.
+    // SAFETY: the memory lives forever and is used for nothing else.
     unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };
 }
 
@@ -33,12 +33,12 @@ fn install() {
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = handle as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
-        // SAFETY: a handler with the signature that SA_SIGINFO asks for.
+        // SAFETY: a handler with the signature that SA_SIGINFO requires.
         unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) };
     }
 }
 
-/// What is known of a fault.
+/// A fault as the signal handler reports it.
 struct Fault {
     signal: i32,
     /// The address that could not be accessed.
@@ -50,7 +50,7 @@ struct Fault {
 extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the system passes a valid siginfo.
     let info = unsafe { &*info };
-    // SAFETY: all signals this handles carry an address.
+    // SAFETY: all handled signals have an address.
     let address = unsafe { info.si_addr() }.addr();
     // SAFETY: with SA_SIGINFO the third argument is the interrupted context.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
@@ -71,7 +71,7 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
     }
     let caused_by_image = me.filter(|me| me.try_host().is_some() && by_image(me, &fault));
     let Some(me) = caused_by_image else {
-        // Not ours: the default action on return.
+        // Not caused by an image: on return the default action is taken.
         // SAFETY: restores the default handler of this signal.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
         return;
@@ -92,7 +92,7 @@ impl Fault {
     }
 }
 
-/// Whether the image is to blame: it was running, or it is inside an import it called.
+/// Returns whether the image caused the fault: it was running, or is inside an import it called.
 fn by_image(me: &Thread, fault: &Fault) -> bool {
     let Some(image) = me.host().image() else { return false };
     let in_import = {
@@ -112,7 +112,7 @@ fn stack_overflow(me: &Thread, fault: &Fault) -> bool {
     fault.address < low + 64 && fault.address >= low.saturating_sub(GUARD)
 }
 
-/// The image called an address without code: the frame to start from is the caller's.
+/// Returns the caller's registers when the image called an address without code.
 fn called_wild(me: &Thread, fault: &Fault) -> Option<Registers> {
     let image = me.host().image()?;
     (fault.registers.ip == fault.address).then_some(())?;
@@ -130,7 +130,7 @@ fn describe(me: &Thread, fault: &Fault) -> (BugCheck, String) {
         }
         libc::SIGILL => return (BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "illegal instruction".into()),
         libc::SIGTRAP => {
-            return (BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "breakpoint without a debugger".into());
+            return (BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "breakpoint, and no debugger is attached".into());
         }
         _ => {}
     }
@@ -145,7 +145,7 @@ fn describe(me: &Thread, fault: &Fault) -> (BugCheck, String) {
     if registers.ip == *address {
         return (
             BugCheck::ATTEMPTED_EXECUTE_OF_NOEXECUTE_MEMORY,
-            format!("call of {address:#x}, which is not code"),
+            format!("call of {address:#x}, which is not executable"),
         );
     }
     if let Some(text) = host.memory.explain(*address) {
@@ -154,10 +154,10 @@ fn describe(me: &Thread, fault: &Fault) -> (BugCheck, String) {
     if host.image().is_some_and(|image| image.contains(*address)) {
         return (
             BugCheck::ATTEMPTED_WRITE_TO_READONLY_MEMORY,
-            format!("{access} {address:#x}, inside the image"),
+            format!("{access} {address:#x}, in a read-only section of the image"),
         );
     }
-    // A general protection fault tells no address; __fastfail is one of them.
+    // A general protection fault has no address; __fastfail raises one.
     if host.image().is_some_and(|image| image.code_at(registers.ip) == Some([0xcd, 0x29])) {
         let reason = registers.general[RCX];
         return (BugCheck::KERNEL_SECURITY_CHECK_FAILURE, format!("__fastfail({reason})"));

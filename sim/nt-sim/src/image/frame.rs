@@ -22,7 +22,7 @@ impl fmt::Display for Frame {
     }
 }
 
-/// Frames kept of a walk.
+/// Maximum number of frames of a walk.
 pub(super) const DEPTH: usize = 24;
 
 /// A walked stack without names: offsets into the image, innermost first.
@@ -32,7 +32,7 @@ pub struct Walk {
     count: usize,
 }
 
-/// Walks the calling thread's stack. What is below the stack walker records stacks through this.
+/// A function that walks the calling thread's stack, for code that stands below the stack walker.
 pub type Capture = fn() -> Walk;
 
 impl Walk {

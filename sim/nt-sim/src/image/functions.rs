@@ -18,7 +18,7 @@ impl RuntimeFunction {
     }
 }
 
-/// All functions that move the stack pointer; leaf functions have no entry.
+/// All functions that change the stack pointer; leaf functions have no entry.
 #[derive(Default)]
 pub struct Functions(Vec<RuntimeFunction>);
 

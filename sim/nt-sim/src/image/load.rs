@@ -1,4 +1,4 @@
-//! Maps a PE image, relocates it, binds its imports.
+//! Maps a PE image, relocates it, and binds its imports.
 
 use std::{
     fmt, fs, io,
@@ -32,9 +32,9 @@ use crate::{
 #[derive(Debug)]
 pub enum LoadError {
     Read(PathBuf, io::Error),
-    /// No PE image, or a damaged one.
+    /// The file is not a PE image, or damaged.
     Format(String),
-    /// A PE image, but not one that a kernel loads.
+    /// A PE image that a kernel does not load.
     Refused(String),
     /// Imports that the simulated kernel does not have, as `module!name`.
     MissingImports(Vec<String>),
@@ -63,7 +63,7 @@ impl From<object::Error> for LoadError {
     }
 }
 
-/// A loaded image. Loading the same file twice gives two images with globals of their own.
+/// A loaded image. Loading a file twice gives two images with separate globals.
 pub struct Image {
     name: String,
     path: PathBuf,
@@ -104,7 +104,7 @@ impl Image {
         })
     }
 
-    /// File name, e.g. `viordma.sys`.
+    /// Returns the file name, e.g. `viordma.sys`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -120,26 +120,26 @@ impl Image {
         self.mapping.size
     }
 
-    /// The address of `DriverEntry`.
+    /// Returns the address of `DriverEntry`.
     #[must_use]
     pub fn entry(&self) -> usize {
         self.entry
     }
 
-    /// Whether an address lies inside the image.
+    /// Returns whether an address is inside the image.
     #[must_use]
     pub fn contains(&self, address: usize) -> bool {
         address.wrapping_sub(self.mapping.base) < self.mapping.size
     }
 
-    /// `size` bytes at an offset; sections without data are readable too.
+    /// Returns `size` bytes at an offset.
     pub(super) fn bytes(&self, offset: usize, size: usize) -> Option<&[u8]> {
         let at = self.mapping.check(offset, size).ok()?;
         // SAFETY: inside the mapping, readable, and used for the read-only sections only.
         Some(unsafe { std::slice::from_raw_parts(at, size) })
     }
 
-    /// The two bytes of code at an address.
+    /// Returns the two bytes of code at an address.
     pub(super) fn code_at(&self, address: usize) -> Option<[u8; 2]> {
         self.mapping.read(address.checked_sub(self.mapping.base)?).ok()
     }
@@ -148,15 +148,14 @@ impl Image {
         &self.functions
     }
 
-    /// Takes the right to execute from the image: its driver is unloaded. Data stays readable for stack
-    /// walks.
+    /// Makes the image inaccessible after its driver was unloaded, except for reads by stack walks.
     pub(crate) fn discard(&self) {
-        // It cannot fail: it takes rights from a mapping of our own.
+        // Cannot fail: removes access from our own mapping.
         let discarded = self.mapping.protect(0, self.mapping.size, libc::PROT_READ);
         debug_assert!(discarded.is_ok());
     }
 
-    /// Names an address inside the image.
+    /// Returns the named frame of an offset from the base of the image.
     #[must_use]
     pub fn frame(&self, offset: u32) -> Frame {
         let symbols = self.symbols.get_or_init(|| Symbols::read(&self.path.with_extension("pdb")));
@@ -168,11 +167,11 @@ impl Image {
     }
 }
 
-/// Refuses what a kernel would not load.
+/// Checks that a kernel would load the image.
 fn check(file: &PeFile64) -> Result<(), LoadError> {
     let header = file.nt_headers().file_header();
     if header.machine.get(LE) != IMAGE_FILE_MACHINE_AMD64 {
-        return Err(LoadError::Refused("made for another machine than x86-64".to_owned()));
+        return Err(LoadError::Refused("its machine type is not x86-64".to_owned()));
     }
     if file.nt_headers().optional_header().subsystem() != IMAGE_SUBSYSTEM_NATIVE {
         return Err(LoadError::Refused("its subsystem is not native".to_owned()));
@@ -189,11 +188,15 @@ fn check(file: &PeFile64) -> Result<(), LoadError> {
 
 fn copy(file: &PeFile64, bytes: &[u8], mapping: &Mapping) -> Result<(), LoadError> {
     let headers = file.nt_headers().optional_header().size_of_headers() as usize;
-    mapping
-        .write(0, bytes.get(..headers).ok_or_else(|| LoadError::Format("headers end early".to_owned()))?)?;
+    mapping.write(
+        0,
+        bytes
+            .get(..headers)
+            .ok_or_else(|| LoadError::Format("the file ends inside its headers".to_owned()))?,
+    )?;
     for section in file.section_table().iter() {
         let data = section.pe_data(bytes)?;
-        // The file holds whole file-alignment units; memory may hold less.
+        // Data in the file is padded to the file alignment.
         let size = data.len().min(section.virtual_size.get(LE) as usize);
         mapping.write(section.virtual_address.get(LE) as usize, &data[..size])?;
     }
@@ -205,7 +208,7 @@ fn relocate(file: &PeFile64, bytes: &[u8], mapping: &Mapping) -> Result<(), Load
     let delta = (mapping.base as u64).wrapping_sub(optional.image_base());
     let blocks = file.data_directories().relocation_blocks(bytes, &file.section_table())?;
     let Some(mut blocks) = blocks else {
-        return Err(LoadError::Refused("it cannot be relocated".to_owned()));
+        return Err(LoadError::Refused("it has no relocation table".to_owned()));
     };
     while let Some(block) = blocks.next()? {
         for relocation in block {
@@ -264,7 +267,7 @@ fn functions(file: &PeFile64, bytes: &[u8]) -> Result<Functions, LoadError> {
     Ok(Functions::new(data.chunks_exact(12).map(RuntimeFunction::parse).collect()))
 }
 
-/// Gives each section the access it asks for; what lies between them can only be read.
+/// Sets the protection of each section; everything between sections is read-only.
 fn protect(file: &PeFile64, mapping: &Mapping) -> Result<(), LoadError> {
     mapping.protect(0, mapping.size, libc::PROT_READ)?;
     for section in file.section_table().iter() {

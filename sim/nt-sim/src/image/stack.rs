@@ -1,4 +1,4 @@
-//! Call stacks of the image, and how much of the stack it uses.
+//! Walks of the calling thread's stack, and the image's use of it.
 
 use std::cell::Cell;
 
@@ -18,14 +18,14 @@ pub fn name(walk: &Walk) -> Vec<Frame> {
     walk.offsets().iter().map(|&offset| image.frame(offset)).collect()
 }
 
-/// A stay of the host inside a call of the image: what [`segment`] was called from.
+/// A call of the image by the host, and the import the host was called through before.
 #[derive(Clone, Copy)]
 struct Segment {
     caller: Caller,
     outer: *const Segment,
-    /// Bytes of stack that belong to the host, between the thread's start and this call.
+    /// Returns the bytes of stack that the image's earlier segments use.
     not_image: usize,
-    /// Stack pointer where the host called the image.
+    /// Stack pointer of the host when it called the image.
     entry: usize,
 }
 
@@ -39,7 +39,7 @@ pub(super) fn enter_alternate_stack() {
     ON_ALTERNATE_STACK.set(true);
 }
 
-/// Runs `callback`, which calls the image, and notes what a later walk needs.
+/// Runs `callback`, which calls the image, and records what a stack walk needs.
 pub(super) fn segment<T>(callback: impl FnOnce() -> T) -> T {
     let outer = INNERMOST.get();
     let here = stack_pointer();
@@ -53,7 +53,7 @@ pub(super) fn segment<T>(callback: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Bytes of stack that the image's earlier segments use.
+/// Returns the bytes of stack that the image's earlier segments use.
 fn used_before(outer: *const Segment, caller: Caller, here: usize) -> usize {
     // SAFETY: `INNERMOST` points to a segment of a frame further up this thread's stack, or is null.
     let Some(outer) = (unsafe { outer.as_ref() }) else { return 0 };
@@ -74,14 +74,13 @@ pub(crate) fn used_by_image() -> usize {
     segment.not_image + segment.entry.saturating_sub(caller)
 }
 
-/// The image's part of the calling thread's stack, innermost first: starts where the image called the
-/// running import.
+/// Walks the image's frames on the calling thread's stack, starting where the image called the running import.
 #[must_use]
 pub fn capture() -> Walk {
     capture_from(None)
 }
 
-/// As [`capture`], starting at `registers` where the image was interrupted by a fault.
+/// As [`capture`], starting at `registers`, at which a fault interrupted the image.
 pub(super) fn capture_from(registers: Option<Registers>) -> Walk {
     let mut walk = Walk::default();
     let Some(me) = try_current() else { return walk };
@@ -100,7 +99,7 @@ pub(super) fn capture_from(registers: Option<Registers>) -> Walk {
 }
 
 fn walk_caller(me: &Thread, walk: &mut Walk, caller: Caller) {
-    // A call that has returned lies below what the stack holds now.
+    // A caller below the stack pointer has returned already.
     if caller.stack < stack_pointer() && !ON_ALTERNATE_STACK.get() {
         return;
     }

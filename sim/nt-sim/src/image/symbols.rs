@@ -11,14 +11,14 @@ pub struct Symbols {
 }
 
 impl Symbols {
-    /// Reads a PDB; `None` when it is not there or not readable.
+    /// Reads a PDB; returns `None` when it does not exist or is not readable.
     pub fn read(path: &Path) -> Option<Self> {
         let pdb = pdb_addr2line::pdb::PDB::open(BufReader::new(File::open(path).ok()?)).ok()?;
         let data = Mutex::new(ContextPdbData::try_from_pdb(pdb).ok()?);
         Some(Self { data })
     }
 
-    /// Function and source line at an offset from the image's base; inlined functions first.
+    /// Returns function and source line at an offset from the image's base; inlined functions first.
     pub fn name(&self, offset: u32) -> Option<String> {
         let data = self.data.lock();
         let context = data.make_context().ok()?;

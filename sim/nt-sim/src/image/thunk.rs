@@ -1,8 +1,8 @@
-//! The code between an image's call of an import and the import: it notes where the call came from.
+//! The code between an image's call of an import and the import: it records the caller.
 //!
-//! A stack walk must start where the image called, but by then host-side frames lie on top, which
-//! are not described by the image's unwind data. So every import goes through a thunk that stores the
-//! stack pointer and the frame pointer of the call in two thread-local words:
+//! A stack walk must start at the image's call, but host-side frames are on top of it, which the image's
+//! unwind data do not describe. Therefore every import is called through a thunk that stores the stack
+//! pointer and the frame pointer of the call in two thread-local words:
 //!
 //! ```text
 //! mov fs:[CALLER], rsp
@@ -15,11 +15,11 @@ use std::{arch::asm, cell::Cell, io, ptr};
 
 use crate::memory::PAGE_SIZE;
 
-/// Where the image called an import.
+/// The image's call of an import.
 #[derive(Clone, Copy, Default, Debug)]
 #[repr(C)]
 pub struct Caller {
-    /// Stack pointer on entry to the import: the return address lies there. 0 when there was no call.
+    /// Stack pointer on entry to the import: the address of the return address. 0 when there was no call.
     pub stack: usize,
     pub frame: usize,
 }
@@ -28,7 +28,7 @@ thread_local! {
     static CALLER: Cell<Caller> = const { Cell::new(Caller { stack: 0, frame: 0 }) };
 }
 
-/// The calling thread's last call of an import.
+/// Returns the calling thread's last call of an import.
 pub fn caller() -> Caller {
     CALLER.get()
 }
@@ -37,8 +37,8 @@ pub fn set_caller(caller: Caller) {
     CALLER.set(caller);
 }
 
-/// Offset of [`CALLER`] from the thread pointer: the same on every thread, because an executable's
-/// own thread-locals lie in the static TLS block.
+/// Returns the offset of [`CALLER`] from the thread pointer. It is the same on every thread, because an
+/// executable's own thread-locals are in the static TLS block.
 pub fn caller_offset() -> isize {
     let thread_pointer: usize;
     // SAFETY: on x86-64 Linux the word at fs:0 is the thread pointer itself.
@@ -73,7 +73,7 @@ impl Thunks {
             // SAFETY: inside the new mapping, which has room for all thunks.
             unsafe { ptr::copy_nonoverlapping(code.as_ptr(), at, code.len()) };
         }
-        // SAFETY: our own pages; from here on code, no longer data.
+        // SAFETY: our own pages, which are not written again.
         if unsafe { libc::mprotect(base, size, libc::PROT_READ | libc::PROT_EXEC) } != 0 {
             return Err(io::Error::last_os_error());
         }

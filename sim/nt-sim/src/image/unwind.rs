@@ -6,8 +6,8 @@ use super::{
     registers::{RSP, Registers, StackBounds},
 };
 
-/// Goes from a function to its caller. `call` tells that `ip` is a return address: the call before
-/// it decides which function it is. `None` at the end of what can be walked.
+/// Unwinds one frame: returns the registers of the caller. `call` says that `ip` is a return address; then the
+/// call before it selects the function. Returns `None` when the frame cannot be unwound.
 pub fn step(image: &Image, stack: &StackBounds, registers: &Registers, call: bool) -> Option<Registers> {
     let mut next = *registers;
     let offset = u32::try_from(registers.ip.wrapping_sub(image.base())).ok()?;
@@ -29,7 +29,7 @@ fn unwind(
 ) -> Option<()> {
     const CHAINED: u8 = 4;
     let mut function = function;
-    // A chain has one link in practice; the bound is against damaged tables.
+    // A chain has one link in practice; the limit protects against damaged tables.
     for _ in 0..8 {
         let info = Info::read(image, function.unwind)?;
         info.apply(
@@ -63,7 +63,7 @@ impl Codes<'_> {
         self.0.len() / 2
     }
 
-    /// Offset in the prologue, operation, operation info.
+    /// Returns offset in the prologue, operation, and operation info.
     fn code(&self, index: usize) -> Option<(u8, u8, usize)> {
         let bytes = self.0.get(index * 2..index * 2 + 2)?;
         Some((bytes[0], bytes[1] & 15, usize::from(bytes[1] >> 4)))
@@ -102,7 +102,7 @@ impl<'a> Info<'a> {
         const SAVE_NONVOL_FAR: u8 = 5;
         const SAVE_XMM128: u8 = 8;
         const SAVE_XMM128_FAR: u8 = 9;
-        // Only the primary entry has a prologue that can be half run.
+        // Only the primary entry has a prologue that can be interrupted.
         let in_prologue = inside && ran < u32::from(self.prologue);
         let base = if self.frame_register != 0 && !in_prologue {
             registers.general[self.frame_register].wrapping_sub(self.frame_offset)
@@ -137,7 +137,7 @@ impl<'a> Info<'a> {
                         registers.general[info] = stack.read(base + self.codes.operand32(index + 1)?)?;
                     }
                     SAVE_XMM128 | SAVE_XMM128_FAR => {}
-                    // A machine frame, or what is newer than this.
+                    // A machine frame, or an unknown operation.
                     _ => return None,
                 }
             }

@@ -1,4 +1,4 @@
-//! Declaring imports, and the checks every call of one begins with.
+//! Declaring imports, and the checks at the start of every call.
 //!
 //! ```ignore
 //! imports! { IMPORTS: "ntoskrnl.exe" =>
@@ -20,9 +20,10 @@ use crate::{
     verifier::{codes::BugCheck, report::violation},
 };
 
-/// What every call of an import does first: stops threads of a dead host, checks the IRQL limit and
-/// the depth of the stack, charges the deterministic clock. Returns the calling thread.
+/// Starts a call of an import: stops threads of a dead host, advances the deterministic clock, checks stack use
+/// and IRQL limit. Returns the calling thread.
 #[inline]
+#[must_use]
 pub fn enter(name: &'static str, limit: Limit) -> Current {
     let current = current();
     current.stop_if_dead();
@@ -39,14 +40,14 @@ pub fn enter(name: &'static str, limit: Limit) -> Current {
 
 #[cold]
 fn wrong_irql(name: &str, limit: Limit, irql: Irql) -> ! {
-    violation(BugCheck::IRQL_NOT_LESS_OR_EQUAL, format!("{name} called at {irql}; allowed: {limit}"))
+    violation(BugCheck::IRQL_NOT_LESS_OR_EQUAL, format!("{name} was called at {irql}; allowed: {limit}"))
 }
 
 #[cold]
 fn stack_overflow(used: usize) -> ! {
     violation(
         BugCheck::UNEXPECTED_KERNEL_MODE_TRAP,
-        format!("kernel stack overflow: the image uses {used} bytes of {KERNEL_STACK_SIZE}"),
+        format!("kernel stack overflow: the image uses {used} bytes; a kernel stack has {KERNEL_STACK_SIZE}"),
     )
 }
 

@@ -3,7 +3,7 @@
 //! | module | responsible for |
 //! | --- | --- |
 //! | [`table`] | one import, and the table an image is bound to |
-//! | [`enter`](mod@enter) | declaring imports, and the checks every call of one begins with |
+//! | [`enter`](mod@enter) | declaring imports, and the checks at the start of every call |
 
 pub mod enter;
 pub mod table;

@@ -1,8 +1,8 @@
-//! Where the memory of hosts lies in the address space of this process.
+//! The addresses of hosts in the address space of this process.
 //!
-//! An image sees addresses, and some of them go over the wire (the virtual address of an RDMA request),
-//! so that a run can be replayed only if its hosts lie where they lay. Each host takes a slot of fixed
-//! addresses; deterministic simulations take the first ones, one simulation at a time.
+//! An image observes addresses, and sends some of them (the virtual address of an RDMA request), so that a run
+//! repeats only if its hosts have the same addresses. Each host takes a slot of fixed addresses;
+//! deterministic simulations take the first ones, one simulation at a time.
 
 use std::{
     collections::BTreeSet,
@@ -15,7 +15,7 @@ use std::{
 
 use parking_lot::{Mutex, RawMutex, lock_api::RawMutex as _};
 
-/// Address of slot 0: far from where Linux puts executables, heaps, libraries and stacks.
+/// Address of slot 0: far from the addresses at which Linux maps executables, heaps, libraries and stacks.
 const FIRST: usize = 0x1000_0000_0000;
 /// Bytes of a slot.
 const SLOT: usize = 64 << 30;
@@ -28,42 +28,41 @@ const DIRECT: usize = 0;
 const SPACE: usize = 32 << 30;
 const IMAGE: usize = 56 << 30;
 
-/// The most physical memory of a host: what lies between the offsets.
+/// Maximum physical memory of a host: the distance between the offsets.
 pub const MAX_PHYSICAL: usize = SPACE - DIRECT;
 
 static TAKEN: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
-/// A slot of addresses. What is mapped there goes with it.
+/// A slot of addresses. Its mappings are removed on drop.
 pub struct Addresses {
     slot: usize,
     vacated: AtomicBool,
 }
 
 impl Addresses {
-    /// Takes the first slot that is free.
+    /// Takes the first free slot.
     ///
     /// # Panics
-    /// When there are none.
+    /// When no slot is free.
     pub fn take(deterministic: bool) -> Self {
         let slots = if deterministic { 0..DETERMINISTIC } else { DETERMINISTIC..SLOTS };
         let mut taken = TAKEN.lock();
-        let slot =
-            slots.into_iter().find(|slot| !taken.contains(slot)).expect("not that many hosts at a time");
+        let slot = slots.into_iter().find(|slot| !taken.contains(slot)).expect("a free slot of addresses");
         taken.insert(slot);
         Self { slot, vacated: AtomicBool::new(false) }
     }
 
-    /// Where the direct map of physical memory goes.
+    /// Returns the address of the direct map of physical memory.
     pub fn direct(&self) -> usize {
         self.base() + DIRECT
     }
 
-    /// Where the range of mappings goes.
+    /// Returns the address of the range of mappings.
     pub fn space(&self) -> usize {
         self.base() + SPACE
     }
 
-    /// Where the image goes.
+    /// Returns the address of the image.
     pub fn image(&self) -> usize {
         self.base() + IMAGE
     }
@@ -72,23 +71,23 @@ impl Addresses {
         FIRST + self.slot * SLOT
     }
 
-    /// Whether [`Addresses::vacate`] was called: nothing may be mapped any more.
+    /// Returns whether [`Addresses::vacate`] was called: nothing may be mapped then.
     pub fn is_vacated(&self) -> bool {
         self.vacated.load(Relaxed)
     }
 
-    /// Unmaps everything in the slot and lets others take it. Nobody may use its addresses any more.
+    /// Unmaps everything in the slot and releases it. Its addresses must not be used afterwards.
     pub fn vacate(&self) {
         let mut taken = TAKEN.lock();
         if !self.vacated.swap(true, Relaxed) {
-            // SAFETY: addresses of this slot are used by its host only, whose threads have ended or stopped for ever.
+            // SAFETY: addresses of this slot are used by its host only, whose threads have ended or stopped forever.
             unsafe { libc::munmap(ptr::with_exposed_provenance_mut(self.base()), SLOT) };
             taken.remove(&self.slot);
         }
     }
 }
 
-/// Maps at an address of a slot that is free so far.
+/// Maps memory at an unused address of a slot.
 pub fn map(address: usize, size: usize, protection: i32, flags: i32, file: Option<&File>) -> io::Result<()> {
     let fd = file.map_or(-1, AsRawFd::as_raw_fd);
     let flags = flags | libc::MAP_FIXED_NOREPLACE;

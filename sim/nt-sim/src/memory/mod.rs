@@ -1,8 +1,8 @@
 //! Memory of a host: physical pages, kernel addresses.
 //!
 //! Physical memory is one memfd; a physical address is an offset into it. All of it is mapped once
-//! (the direct map), and any pages can be mapped again in any order inside the kernel address range,
-//! so that a block can end at a page without access, and an MDL's scattered pages can be contiguous.
+//! (the direct map). Pages can also be mapped in any order inside the kernel address range, so that a block can
+//! end at a page without access, and an MDL's scattered pages can be contiguous.
 
 mod addresses;
 mod physical;
@@ -31,11 +31,11 @@ pub struct Memory {
     pub space: Space,
     pub pool: pool::Pool,
     addresses: Addresses,
-    /// Mappings undone lately, to name what an address that faults was.
+    /// Mappings removed last, to explain faults.
     unmapped: Mutex<VecDeque<Range<usize>>>,
 }
 
-/// Mappings remembered after they were undone.
+/// Number of removed mappings that are remembered.
 const REMEMBERED: usize = 256;
 
 impl Memory {
@@ -55,32 +55,32 @@ impl Memory {
         })
     }
 
-    /// Where the host's image goes.
+    /// Returns the address of the host's image.
     #[must_use]
     pub(crate) fn image_base(&self) -> usize {
         self.addresses.image()
     }
 
-    /// Ends all use of the host's addresses: its simulation is over.
+    /// Unmaps all memory of the host at the end of its simulation.
     pub(crate) fn vacate(&self) {
         self.addresses.vacate();
     }
 
-    /// The physical address behind a kernel address: in the direct map or in a mapping.
+    /// Returns the physical address of a kernel address in the direct map or in a mapping.
     #[must_use]
     pub fn physical_address(&self, address: usize) -> Option<u64> {
         let offset = (address % PAGE_SIZE) as u64;
         self.pfn(address).map(|pfn| pfn.address() + offset)
     }
 
-    /// The page behind a kernel address.
+    /// Returns the page of a kernel address.
     #[must_use]
     pub fn pfn(&self, address: usize) -> Option<Pfn> {
         self.physical.direct_pfn(address).or_else(|| self.space.pfn(address))
     }
 
-    /// Maps pages one after the other, with a page without access behind them. Returns the address;
-    /// `None` when addresses or mappings run out.
+    /// Maps pages contiguously, followed by a page without access. Returns the address; `None` when addresses or
+    /// mappings are exhausted.
     #[must_use]
     pub fn map(&self, pages: &[Pfn], protection: Protection) -> Option<usize> {
         if self.addresses.is_vacated() {
@@ -108,21 +108,21 @@ impl Memory {
         unmapped.push_back(address..address + pages * PAGE_SIZE);
     }
 
-    /// What an address that faulted was.
+    /// Explains an address that faulted.
     #[must_use]
     pub fn explain(&self, address: usize) -> Option<String> {
-        // A fault can come at any time: better no explanation than a dead lock.
+        // A fault can occur while the lock is held: no explanation then.
         let unmapped = self.unmapped.try_lock()?;
         if let Some(mapping) = unmapped.iter().rev().find(|mapping| mapping.contains(&address)) {
-            return Some(format!("offset {:#x} of a mapping that was undone", address - mapping.start));
+            return Some(format!("offset {:#x} of a mapping that was removed", address - mapping.start));
         }
         let before = address.checked_sub(PAGE_SIZE)?;
         let behind = self.space.contains(address) && self.space.pfn(before).is_some();
-        behind.then(|| "behind the end of a mapping".to_owned())
+        behind.then(|| "beyond the end of a mapping".to_owned())
     }
 
-    /// Takes `count` zeroed pages below the physical address `limit` in up to [`RUNS`] runs, in reverse
-    /// order, so that nobody gets away with taking them for contiguous.
+    /// Allocates `count` zeroed pages below the physical address `limit` in up to [`RUNS`] runs, in reverse order,
+    /// so that code that takes them for contiguous fails.
     #[must_use]
     pub fn allocate_scattered(&self, count: usize, limit: u64) -> Option<Vec<Pfn>> {
         let longest = count.div_ceil(RUNS).max(1);
@@ -143,8 +143,8 @@ impl Memory {
         Some(runs.into_iter().rev().flat_map(pages).collect())
     }
 
-    /// Allocates `count` zeroed pages, scattered in physical memory, and maps them. Ask
-    /// [`Memory::pfn`] for each page; they are not contiguous.
+    /// Allocates `count` zeroed pages, scattered in physical memory, and maps them. [`Memory::pfn`] returns each
+    /// page.
     #[must_use]
     pub fn allocate(&self, count: usize) -> Option<Guest<u8>> {
         if self.addresses.is_vacated() {
@@ -158,7 +158,7 @@ impl Memory {
         Some(Guest::from_address(address))
     }
 
-    /// Frees what [`Memory::allocate`] gave.
+    /// Frees memory of [`Memory::allocate`].
     pub fn free(&self, address: Guest<u8>, count: usize) {
         let start = address.address();
         let pages: Vec<_> = (0..count).filter_map(|index| self.pfn(start + index * PAGE_SIZE)).collect();

@@ -1,11 +1,10 @@
 //! The pool, and the special pool of the verifier.
 //!
-//! With the verifier on, every block lies at the end of pages of its own, right before a page without
-//! access: an overrun faults at the instruction that does it. What is left of the block's pages holds
-//! a pattern that is checked when the block is freed. A freed block loses its addresses at once, so
-//! that a use after free faults, and its pages are poisoned and kept for a while, so that a device
-//! that still writes to them is found out. With the verifier off, blocks lie densely in the direct
-//! map and only their number is checked.
+//! With the verifier on, every block is at the end of its own pages, followed by a page without access: an
+//! overrun faults at the instruction that causes it. The rest of the block's pages contains a pattern that is
+//! checked when the block is freed. A freed block is unmapped at once, so that a use after free faults; its
+//! pages are poisoned and quarantined, so that a later write by a device is detected. With the verifier off,
+//! blocks are packed in the direct map, and only leaks are checked.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -25,18 +24,18 @@ use crate::{
     verifier::codes::BugCheck,
 };
 
-/// Around a block, inside its pages.
+/// Pattern around a block, inside its pages.
 const SLACK: u8 = 0x6b;
-/// In a new block that its owner did not want zeroed.
+/// Pattern of a new block that is not zeroed.
 const FRESH: u8 = 0xcd;
-/// In the pages of a freed block.
+/// Pattern of the pages of a freed block.
 const POISON: u8 = 0xdf;
-/// Freed blocks whose pages and addresses are kept from use.
+/// Maximum number of freed blocks in quarantine.
 const QUARANTINE_BLOCKS: usize = 4096;
-/// Pages in freed blocks that are kept from use.
+/// Maximum number of pages in quarantine.
 const QUARANTINE_PAGES: usize = 8192;
-/// Blocks in special pool at a time: each takes two of the mappings that Linux allows a process
-/// (65,530), and other hosts need theirs.
+/// Maximum number of blocks in special pool: each takes two of the 65,530 mappings that Linux allows a process,
+/// and other hosts need some, too.
 const SPECIAL_BLOCKS: usize = 12_000;
 
 /// Alignment of small blocks.
@@ -61,7 +60,7 @@ impl fmt::Debug for Tag {
     }
 }
 
-/// What a caller asks for.
+/// Parameters of an allocation.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     pub size: usize,
@@ -77,7 +76,7 @@ pub struct Block {
     pub tag: Tag,
     /// Position in the order of allocations.
     pub sequence: u64,
-    /// Where it was allocated.
+    /// Stack of the allocation.
     pub stack: Walk,
     place: Place,
 }
@@ -97,12 +96,20 @@ struct Freed {
     block: Block,
 }
 
-/// A broken rule of the pool.
+/// A violation of the pool's rules.
 #[derive(Debug)]
 pub struct Misuse {
     pub code: BugCheck,
     pub text: String,
 }
+
+impl fmt::Display for Misuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.text)
+    }
+}
+
+impl std::error::Error for Misuse {}
 
 /// The pool of one host.
 pub struct Pool {
@@ -131,13 +138,13 @@ impl Pool {
         Self { special, capture, allocations: AtomicU64::new(0), state: Mutex::default() }
     }
 
-    /// Blocks allocated so far.
+    /// Returns the number of blocks allocated so far.
     #[must_use]
     pub fn allocations(&self) -> u64 {
         self.allocations.load(Relaxed)
     }
 
-    /// Allocates a block; `None` when memory is exhausted.
+    /// Allocates a block; returns `None` when memory is exhausted.
     pub fn allocate(&self, physical: &Physical, space: &Space, request: Request) -> Option<Guest<u8>> {
         let stack = if self.special { (self.capture)() } else { Walk::default() };
         let sequence = self.allocations.fetch_add(1, Relaxed);
@@ -159,10 +166,10 @@ impl Pool {
         Some(address)
     }
 
-    /// Frees a block. `tag` must be its tag where it is given.
+    /// Frees a block. `tag`, if given, must be its tag.
     ///
     /// # Errors
-    /// [`Misuse`] when there is no such block, the tag is another's, or the memory around it changed.
+    /// [`Misuse`] when there is no such block, the tag differs, or the memory around it was written to.
     pub fn free(
         &self,
         physical: &Physical,
@@ -177,7 +184,7 @@ impl Pool {
         if let Some(tag) = tag
             && tag != block.tag
         {
-            let text = format!("freeing a block of tag '{}' with tag '{tag}'", block.tag);
+            let text = format!("a block of tag '{}' was freed with tag '{tag}'", block.tag);
             return Err(Misuse { code: BugCheck::BAD_POOL_CALLER, text });
         }
         if let Place::Special { start, pages, .. } = block.place
@@ -211,13 +218,13 @@ impl Pool {
         }
     }
 
-    /// The size of a block in use.
+    /// Returns the size of a block in use.
     #[must_use]
     pub fn size_of(&self, address: usize) -> Option<usize> {
         self.state.lock().blocks.get(&address).map(|block| block.size)
     }
 
-    /// Blocks in use, in the order of allocation.
+    /// Returns the blocks in use, in the order of allocation.
     #[must_use]
     pub fn blocks(&self) -> Vec<Block> {
         let mut blocks: Vec<_> = self.state.lock().blocks.values().cloned().collect();
@@ -225,7 +232,7 @@ impl Pool {
         blocks
     }
 
-    /// Lets go of all freed blocks, after a last look at them.
+    /// Releases all blocks in quarantine after checking that they were not written to.
     ///
     /// # Errors
     /// [`Misuse`] when something wrote to a freed block.
@@ -233,10 +240,10 @@ impl Pool {
         self.state.lock().release(physical, space, 0, 0)
     }
 
-    /// What an address that faulted has to do with the pool.
+    /// Explains an address that faulted, if it belongs to the pool.
     #[must_use]
     pub fn explain(&self, address: usize) -> Option<(BugCheck, String)> {
-        // A fault can come at any time: better no explanation than a dead lock.
+        // A fault can occur while the lock is held: no explanation then.
         let state = self.state.try_lock()?;
         for (&start, block) in state.blocks.range(..=address).rev().take(1) {
             if let Place::Special { start: first, pages, .. } = block.place
@@ -268,11 +275,11 @@ fn outside(block: &Block, address: usize, at: usize) -> String {
     if at < address {
         format!("memory {} bytes before {} was written to", address - at, name(block))
     } else {
-        format!("memory {} bytes behind the end of {} was written to", at - address - block.size, name(block))
+        format!("memory {} bytes beyond the end of {} was written to", at - address - block.size, name(block))
     }
 }
 
-/// The first address in a range that does not hold the pattern.
+/// Returns the first address in a range that does not contain the pattern.
 fn changed(start: usize, end: usize, pattern: u8) -> Option<usize> {
     let expected = [pattern; PAGE_SIZE];
     let chunk = (start..end).step_by(PAGE_SIZE).find(|&chunk| {
@@ -282,7 +289,7 @@ fn changed(start: usize, end: usize, pattern: u8) -> Option<usize> {
     (chunk..end).find(|&address| Guest::<u8>::from_address(address).read() != pattern)
 }
 
-/// A block before a page without access.
+/// Allocates a block before a page without access.
 fn special_block(physical: &Physical, space: &Space, request: Request) -> Option<(Guest<u8>, Place)> {
     let pages = request.size.div_ceil(PAGE_SIZE).max(1);
     let first = physical.allocate(pages, 1, u64::MAX)?;
@@ -323,24 +330,24 @@ impl State {
         Some((Guest::from_address(address), Place::Cell { class }))
     }
 
-    /// Why an address is no block.
+    /// Explains why an address is not a block.
     fn unknown(&self, address: usize) -> Misuse {
         if let Some(freed) = self.quarantine.iter().rev().find(|freed| freed.address == address) {
-            let text = format!("{} is freed twice", name(&freed.block));
+            let text = format!("{} was freed twice", name(&freed.block));
             return Misuse { code: BugCheck::BAD_POOL_CALLER, text };
         }
         let inside =
             self.blocks.range(..address).next_back().filter(|(start, block)| address < *start + block.size);
         let text = match inside {
             Some((start, block)) => {
-                format!("freeing an address {} bytes into {}", address - start, name(block))
+                format!("the freed address is {} bytes into {}", address - start, name(block))
             }
-            None => format!("freeing {address:#x}, which is no block of the pool"),
+            None => format!("{address:#x} was freed, which is not a pool block"),
         };
         Misuse { code: BugCheck::BAD_POOL_CALLER, text }
     }
 
-    /// Lets go of the oldest freed blocks until so many are left.
+    /// Releases the oldest blocks in quarantine until `blocks` and `pages_kept` are not exceeded.
     fn release(
         &mut self,
         physical: &Physical,
@@ -404,7 +411,7 @@ mod tests {
     const TAG: Tag = Tag(u32::from_le_bytes(*b"test"));
 
     #[test]
-    fn every_page_comes_back() {
+    fn all_pages_are_freed() {
         for special in [true, false] {
             let fixture = Fixture::new(special);
             let before = fixture.physical.available();
@@ -422,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_ends_at_a_page_without_access() {
+    fn block_ends_at_a_page_without_access() {
         let fixture = Fixture::new(true);
         let block = fixture.allocate(32);
         assert_eq!((block.address() + 32) % PAGE_SIZE, 0);
@@ -433,18 +440,18 @@ mod tests {
     }
 
     #[test]
-    fn freeing_twice_is_told_from_freeing_nonsense() {
+    fn double_free_and_free_of_another_address_have_different_reports() {
         let fixture = Fixture::new(true);
         let block = fixture.allocate(8);
         fixture.free(block).unwrap();
         assert!(fixture.free(block).unwrap_err().text.contains("freed twice"));
-        assert!(fixture.free(Guest::from_address(0x1000)).unwrap_err().text.contains("no block"));
+        assert!(fixture.free(Guest::from_address(0x1000)).unwrap_err().text.contains("not a pool block"));
         let other = fixture.allocate(64);
         assert!(fixture.free(other.add(8)).unwrap_err().text.contains("8 bytes into"));
     }
 
     #[test]
-    fn a_write_before_the_block_is_found_when_it_is_freed() {
+    fn write_before_the_block_is_detected_when_it_is_freed() {
         let fixture = Fixture::new(true);
         let block = fixture.allocate(100);
         Guest::<u8>::from_address(block.address() - 1).write(0);
@@ -452,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_of_a_device_to_a_freed_block_is_found() {
+    fn write_to_a_freed_block_by_a_device_is_detected() {
         let fixture = Fixture::new(true);
         let block = fixture.allocate(4096);
         let page = fixture.space.pfn(block.address()).unwrap();
@@ -463,11 +470,11 @@ mod tests {
     }
 
     #[test]
-    fn the_wrong_tag_is_refused() {
+    fn free_with_the_wrong_tag_is_a_misuse() {
         let fixture = Fixture::new(true);
         let block = fixture.allocate(8);
         let other = Tag(u32::from_le_bytes(*b"tset"));
         let misuse = fixture.pool.free(&fixture.physical, &fixture.space, block, Some(other)).unwrap_err();
-        assert!(misuse.text.contains("'test' with tag 'tset'"));
+        assert!(misuse.text.contains("'test' was freed with tag 'tset'"));
     }
 }

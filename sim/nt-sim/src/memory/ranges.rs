@@ -1,9 +1,9 @@
-//! An allocator of ranges of numbers: pages, addresses.
+//! An allocator of ranges of integers, for pages and addresses.
 
 use std::collections::BTreeMap;
 
-/// Free ranges, by start. Allocates behind the last allocation first, so that a freed range is used
-/// again as late as possible.
+/// Free ranges, by start. Allocates after the last allocation first, so that a freed range is reused as late as
+/// possible.
 pub struct Ranges {
     free: BTreeMap<u64, u64>,
     cursor: u64,
@@ -14,7 +14,7 @@ impl Ranges {
         Self { free: BTreeMap::from([(start, end - start)]), cursor: start }
     }
 
-    /// Takes `count` numbers, the first a multiple of `align`, all below `limit`.
+    /// Allocates `count` numbers, the first a multiple of `align`, all below `limit`.
     pub fn allocate(&mut self, count: u64, align: u64, limit: u64) -> Option<u64> {
         let fit = |start: u64, end: u64| {
             let first = start.next_multiple_of(align);
@@ -41,7 +41,7 @@ impl Ranges {
         Some(first)
     }
 
-    /// Gives numbers back; they must have been taken.
+    /// Frees numbers, which must be allocated.
     pub fn free(&mut self, start: u64, count: u64) {
         let (mut start, mut count) = (start, count);
         if let Some((&before, &length)) = self.free.range(..start).next_back()
@@ -56,7 +56,7 @@ impl Ranges {
         self.free.insert(start, count);
     }
 
-    /// How many numbers are free.
+    /// Returns how many numbers are free.
     pub fn available(&self) -> u64 {
         self.free.values().sum()
     }
@@ -67,7 +67,7 @@ mod tests {
     use super::Ranges;
 
     #[test]
-    fn what_is_freed_is_one_range_again() {
+    fn adjacent_freed_ranges_are_merged() {
         let mut ranges = Ranges::new(10, 20);
         let taken: Vec<_> = (0..5).map(|_| ranges.allocate(2, 1, u64::MAX).unwrap()).collect();
         assert_eq!(taken, [10, 12, 14, 16, 18]);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn alignment_and_limit_are_kept() {
+    fn allocation_respects_alignment_and_limit() {
         let mut ranges = Ranges::new(1, 100);
         assert_eq!(ranges.allocate(4, 16, u64::MAX), Some(16));
         assert_eq!(ranges.allocate(4, 64, 68), Some(64));
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_freed_range_is_used_again_late() {
+    fn freed_range_is_reused_late() {
         let mut ranges = Ranges::new(0, 100);
         let first = ranges.allocate(1, 1, u64::MAX).unwrap();
         ranges.free(first, 1);

@@ -16,10 +16,10 @@ use super::{
     ranges::Ranges,
 };
 
-/// Pages of address range per host: 16 GiB.
+/// Pages of a host's address range: 16 GiB.
 const PAGES: usize = (16 << 30) / PAGE_SIZE;
 
-/// What a mapping allows.
+/// Access that a mapping allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Protection {
     ReadWrite,
@@ -30,28 +30,31 @@ pub enum Protection {
 pub struct Space {
     base: usize,
     free: Mutex<Ranges>,
-    /// The page behind each address page; 0 for none (page 0 is never handed out).
+    /// The physical page of each page of addresses; 0 for none (page 0 is never allocated).
     table: Box<[AtomicU32]>,
 }
 
 impl Space {
-    /// A range that starts at `base`.
+    /// Reserves the range that starts at `base`.
+    ///
+    /// # Errors
+    /// When the system refuses the mapping.
     pub fn new(base: usize) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         addresses::map(base, PAGES * PAGE_SIZE, libc::PROT_NONE, flags, None)?;
-        // SAFETY: zero is a valid AtomicU32. (Pages of zeros cost nothing until touched.)
+        // SAFETY: zero is a valid AtomicU32. (Pages of zeros are allocated on first access.)
         let table = unsafe { Box::<[AtomicU32]>::new_zeroed_slice(PAGES).assume_init() };
         Ok(Self { base, free: Mutex::new(Ranges::new(0, PAGES as u64)), table })
     }
 
-    /// Reserves `pages` of addresses, all without access.
+    /// Reserves `pages` pages of addresses without access; returns the first address.
     #[must_use]
     pub fn reserve(&self, pages: usize) -> Option<usize> {
         let first = self.free.lock().allocate(pages as u64, 1, u64::MAX)?;
         Some(self.base + usize::try_from(first).ok()? * PAGE_SIZE)
     }
 
-    /// Gives reserved addresses back; nothing may be mapped there.
+    /// Releases reserved addresses, at which nothing may be mapped.
     pub fn release(&self, address: usize, pages: usize) {
         self.free.lock().free(((address - self.base) / PAGE_SIZE) as u64, pages as u64);
     }
@@ -59,7 +62,7 @@ impl Space {
     /// Maps pages at reserved addresses.
     ///
     /// # Errors
-    /// When the system refuses another mapping (it limits their number).
+    /// When the system refuses another mapping: it limits their number.
     pub fn map(&self, file: &File, address: usize, pages: &[Pfn], protection: Protection) -> io::Result<()> {
         let protection = match protection {
             Protection::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
@@ -88,7 +91,7 @@ impl Space {
         Ok(())
     }
 
-    /// Takes all access from mapped addresses; they stay reserved.
+    /// Unmaps addresses; they stay reserved.
     pub fn unmap(&self, address: usize, pages: usize) {
         if pages == 0 {
             return;
@@ -103,13 +106,13 @@ impl Space {
         }
     }
 
-    /// Whether an address lies in the range, mapped or not.
+    /// Returns whether an address is in the range, mapped or not.
     #[must_use]
     pub fn contains(&self, address: usize) -> bool {
         (self.base..self.base + PAGES * PAGE_SIZE).contains(&address)
     }
 
-    /// The page mapped at an address.
+    /// Returns the page mapped at an address.
     #[must_use]
     pub fn pfn(&self, address: usize) -> Option<Pfn> {
         let entry = self.table.get(address.checked_sub(self.base)? / PAGE_SIZE)?;

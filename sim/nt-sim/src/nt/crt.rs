@@ -1,6 +1,6 @@
-//! Compiler support: what `ntoskrnl.exe` exports of the C run time.
+//! Compiler support: the C run-time functions that `ntoskrnl.exe` exports.
 //!
-//! These run at any IRQL and at full speed: they are no steps of the deterministic clock.
+//! They run at any IRQL and at full speed: they do not advance the deterministic clock.
 
 use std::{arch::naked_asm, ffi::c_void};
 
@@ -11,29 +11,28 @@ use crate::{
 };
 
 extern "efiapi" fn memcpy(target: *mut u8, source: *const u8, count: usize) -> *mut u8 {
-    // SAFETY: the image's promise; a bad pointer faults and is reported. Kernel memcpy allows overlap.
+    // SAFETY: the image's obligation; an invalid pointer faults and is reported. Kernel memcpy allows overlap.
     unsafe { std::ptr::copy(source, target, count) };
     target
 }
 
 extern "efiapi" fn memset(target: *mut u8, byte: i32, count: usize) -> *mut u8 {
-    // SAFETY: the image's promise; a bad pointer faults and is reported.
+    // SAFETY: the image's obligation; an invalid pointer faults and is reported.
     unsafe { std::ptr::write_bytes(target, byte.to_le_bytes()[0], count) };
     target
 }
 
 extern "efiapi" fn memcmp(left: *const u8, right: *const u8, count: usize) -> i32 {
-    // SAFETY: the image's promise; a bad pointer faults and is reported.
+    // SAFETY: the image's obligation; an invalid pointer faults and is reported.
     unsafe { libc::memcmp(left.cast(), right.cast(), count) }
 }
 
 extern "efiapi" fn strlen(text: *const libc::c_char) -> usize {
-    // SAFETY: the image's promise; a bad pointer faults and is reported.
+    // SAFETY: the image's obligation; an invalid pointer faults and is reported.
     unsafe { libc::strlen(text) }
 }
 
-/// Touches each page of the `rax` bytes below the caller's frame; keeps all registers but `r10` and
-/// `r11`.
+/// Probes each page of the `rax` bytes below the caller's frame; preserves all registers but `r10` and `r11`.
 #[unsafe(naked)]
 extern "efiapi" fn chkstk() {
     naked_asm!(

@@ -7,11 +7,11 @@ use ndk_abi::nt::UNICODE_STRING;
 use super::runtime::unicode;
 use crate::{guest::Guest, imports, thread::current};
 
-/// Arguments a format may use: the first few of a variadic call. Those beyond the call's own are
-/// whatever lies on its stack, and are read only if the format asks for them.
+/// Arguments that a format may use: the first ones of a variadic call. Those that the caller did not pass are words
+/// of its stack; they are used only if the format refers to them.
 type Arguments = [usize; 10];
 
-/// Longest text of one call: what the kernel's own buffer holds.
+/// Maximum text of one call: the size of the kernel's own buffer.
 const LONGEST: usize = 512;
 
 fn print(format: Guest<u8>, arguments: &Arguments) -> u32 {
@@ -140,7 +140,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         print(format, &[a, b, c, d, e, f, g, h, i, j])
     }
 
-    /// Prints to the debugger, whatever the component's filter says.
+    /// Prints to the debugger; the component's filter is ignored.
     [<= DIRQL]
     fn DbgPrintEx(
         component: u32,
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn conversions_read_as_the_kernel_prints_them() {
+    fn conversions_match_the_kernel() {
         let text = c"text".as_ptr().expose_provenance();
         assert_eq!(rendered("%s|%5d|%-5d|%05u|", &[text, 42, 42, 42]), "text|   42|42   |00042|");
         assert_eq!(rendered("%x %X %#x %p", &[255, 255, 255, 255]), "ff FF 0xff 00000000000000FF");

@@ -1,7 +1,7 @@
-//! Waitable objects: events and timers, and waiting for them.
+//! Dispatcher objects (events and timers), and waiting for them.
 //!
-//! The state of an object lies in its `DISPATCHER_HEADER`, where the image's memory is; who waits is
-//! kept here, by the object's address.
+//! The state of an object is in its `DISPATCHER_HEADER` in the image's memory; the waiting threads are recorded
+//! here by the object's address.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -31,7 +31,7 @@ pub(super) const SYNCHRONIZATION_TIMER: u8 = 9;
 
 pub(super) static DISPATCHER: Slot<Dispatcher> = Slot::new();
 
-/// Who waits for what.
+/// The waiting threads of a host, by object.
 #[derive(Default)]
 pub struct Dispatcher {
     waiters: Mutex<HashMap<usize, Vec<Arc<ThreadShared>>>>,
@@ -44,7 +44,7 @@ impl Dispatcher {
         change()
     }
 
-    /// Changes an object under the dispatcher lock and wakes those who wait for it.
+    /// Changes an object under the dispatcher lock and wakes the threads that wait for it.
     pub(super) fn signal<T>(&self, me: &Thread, object: usize, change: impl FnOnce() -> T) -> T {
         let (result, waiters) = {
             let mut lock = self.waiters.lock();
@@ -56,8 +56,8 @@ impl Dispatcher {
         result
     }
 
-    /// Blocks until `taken`, asked under the dispatcher lock, says yes; `false` when `deadline` came
-    /// first. `objects` are what may change the answer.
+    /// Blocks until `taken`, called under the dispatcher lock, returns `true`; returns `false` when `deadline` has
+    /// passed first. `objects` are those whose change may satisfy the wait.
     pub(super) fn wait(
         &self,
         me: &Thread,
@@ -102,7 +102,7 @@ pub(super) fn signal_state(object: usize) -> Guest<i32> {
     Guest::<u8>::from_address(object).field(SIGNAL_STATE)
 }
 
-/// The type of an object; a violation when it was never initialized.
+/// Returns the type of an object. An uninitialized object is a violation.
 fn kind(object: usize, function: &str) -> u8 {
     let header = Guest::<u8>::from_address(object);
     let (kind, size) = (header.field::<u8>(TYPE).read(), header.field::<u8>(SIZE).read());
@@ -110,13 +110,15 @@ fn kind(object: usize, function: &str) -> u8 {
     if !known {
         violation(
             BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
-            format!("{function} on memory that is no initialized event or timer (type {kind}, size {size})"),
+            format!(
+                "{function} on an object that is not an initialized event or timer (type {kind}, size {size})"
+            ),
         );
     }
     kind
 }
 
-/// Takes a signaled object; synchronization objects are reset by it.
+/// Satisfies a wait if the object is signaled; synchronization objects are reset.
 fn take(object: usize, kind: u8) -> bool {
     let state = signal_state(object);
     let signaled = state.read() != 0;
@@ -126,18 +128,21 @@ fn take(object: usize, kind: u8) -> bool {
     signaled
 }
 
-/// The deadline behind a timeout: none, relative (negative) or absolute, in units of 100 ns.
+/// Returns the deadline of a timeout: none, relative (negative) or absolute, in units of 100 ns.
 fn deadline(me: &Thread, timeout: Guest<LARGE_INTEGER>) -> Option<u64> {
     (!timeout.is_null()).then(|| time::deadline(me, timeout.read().QuadPart))
 }
 
-/// Waiting is for threads: below `DISPATCH_LEVEL`, or at it without any time.
+/// Checks the IRQL of a wait: below `DISPATCH_LEVEL` unless the timeout is zero.
 fn check_wait(me: &Thread, function: &str, timeout: Guest<LARGE_INTEGER>) {
     let zero = !timeout.is_null() && timeout.read().QuadPart == 0;
     if me.irql() >= Irql::DISPATCH_LEVEL && !zero {
         violation(
             BugCheck::IRQL_NOT_LESS_OR_EQUAL,
-            format!("{function} at {} with a timeout that is not zero", me.irql()),
+            format!(
+                "{function} was called at {} with a timeout that is not zero; waiting requires IRQL <= APC_LEVEL",
+                me.irql()
+            ),
         );
     }
 }
@@ -154,14 +159,14 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         initialize(event.address(), u8::try_from(kind.0).unwrap_or(0), size_of::<KEVENT>(), state != 0);
     }
 
-    /// Signals an event; returns the previous state. With `wait`, a wait must follow, so that it is for
-    /// threads only.
+    /// Signals an event; returns the previous state. With `wait`, a wait must follow, so that the limit is
+    /// APC_LEVEL then.
     [<= DISPATCH_LEVEL]
     fn KeSetEvent(event: Guest<KEVENT>, increment: i32, wait: u8) -> i32 {
         let _ = increment;
         let me = current();
         if wait != 0 && me.irql() > Irql::APC_LEVEL {
-            violation(BugCheck::IRQL_NOT_LESS_OR_EQUAL, format!("KeSetEvent with Wait at {}", me.irql()));
+            violation(BugCheck::IRQL_NOT_LESS_OR_EQUAL, format!("KeSetEvent with Wait = TRUE was called at {}; allowed: <= APC_LEVEL", me.irql()));
         }
         let object = event_address(event, "KeSetEvent");
         me.host().state(&DISPATCHER).signal(&me, object, || {
@@ -190,7 +195,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         })
     }
 
-    /// The state of an event.
+    /// Returns the state of an event.
     [<= DISPATCH_LEVEL]
     fn KeReadStateEvent(event: Guest<KEVENT>) -> i32 {
         signal_state(event_address(event, "KeReadStateEvent")).read()
@@ -235,7 +240,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         if count > MAXIMUM_WAIT_OBJECTS || (count > THREAD_WAIT_OBJECTS && blocks == 0) {
             violation(
                 BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
-                format!("KeWaitForMultipleObjects for {count} objects without room for them"),
+                format!("KeWaitForMultipleObjects for {count} objects: more than 3 need a WaitBlockArray, more than 64 are not allowed"),
             );
         }
         let objects: Vec<usize> = (0..count as usize).map(|index| objects.add(index).read()).collect();

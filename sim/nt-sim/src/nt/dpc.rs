@@ -30,26 +30,29 @@ const DATA: usize = 56;
 const DPC_OBJECT: u8 = 0x13;
 /// Added to the processor's number when the target was set.
 const TARGETED: u16 = 0x500;
-/// What `DpcData` holds while the DPC is queued.
+/// Value of `DpcData` while the DPC is queued.
 const QUEUED: usize = 1;
 
 pub(super) static DPCS: Slot<Queued> = Slot::new();
 
-/// The DPCs that are queued, and where.
+/// The queued DPCs and their CPUs.
 #[derive(Default)]
 pub struct Queued(Mutex<HashMap<usize, CpuId>>);
 
 impl Queued {
-    /// A queued DPC inside this memory.
+    /// Returns a queued DPC inside `memory`.
     pub fn find(&self, memory: &std::ops::Range<usize>) -> Option<usize> {
         self.0.lock().keys().copied().filter(|dpc| memory.contains(dpc)).min()
     }
 }
 
-/// Queues a DPC object on the CPU it asks for; `false` when it is queued already.
+/// Queues a DPC object on its target CPU; returns `false` when it is queued already.
 pub(crate) fn insert(host: &Host, here: CpuId, dpc: Guest<KDPC>, arguments: Option<(usize, usize)>) -> bool {
     if dpc.field::<u8>(TYPE).read() != DPC_OBJECT {
-        violation(BugCheck::TIMER_OR_DPC_INVALID, "queuing a DPC object that was never initialized");
+        violation(
+            BugCheck::TIMER_OR_DPC_INVALID,
+            "KeInsertQueueDpc of a DPC object that was not initialized with KeInitializeDpc",
+        );
     }
     let number = dpc.field::<u16>(NUMBER).read();
     let cpu = number.checked_sub(TARGETED).map_or(here, |target| CpuId(u32::from(target)));
@@ -89,7 +92,7 @@ fn run(dpc: Guest<KDPC>) {
     let routine: KDEFERRED_ROUTINE = unsafe { transmute(routine) };
     let pointer = std::ptr::with_exposed_provenance_mut;
     image::call("a DPC routine", || {
-        // SAFETY: the arguments the image gave for this call.
+        // SAFETY: the arguments that the image passed for this call.
         unsafe { routine(dpc.as_ptr(), pointer(context), pointer(first), pointer(second)) }
     });
 }
@@ -110,7 +113,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         initialize(dpc, routine, context);
     }
 
-    /// Initializes a threaded DPC object; threaded DPCs are off here, so that it is an ordinary one.
+    /// Initializes a threaded DPC object. Threaded DPCs are disabled, so that it is an ordinary one.
     [any]
     fn KeInitializeThreadedDpc(dpc: Guest<KDPC>, routine: usize, context: usize) {
         initialize(dpc, routine, context);
@@ -123,7 +126,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         insert(me.host(), me.cpu(), dpc, Some((first, second))).into()
     }
 
-    /// Takes a DPC out of its queue; `FALSE` when it is in none.
+    /// Removes a DPC from its queue; returns `FALSE` when it is not queued.
     [any]
     fn KeRemoveQueueDpc(dpc: Guest<KDPC>) -> u8 {
         let me = current();
@@ -150,7 +153,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         STATUS_SUCCESS
     }
 
-    /// Returns when every DPC that was queued before has run.
+    /// Waits until every DPC that was queued before has run.
     [<= APC_LEVEL]
     fn KeFlushQueuedDpcs() {
         let me = current();

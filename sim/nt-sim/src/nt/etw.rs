@@ -1,4 +1,4 @@
-//! Event tracing: nobody listens; registrations must be balanced.
+//! Event tracing: no session is active; registrations must be balanced.
 
 use ndk_abi::nt::{EVENT_DESCRIPTOR, GUID, STATUS_INVALID_HANDLE, STATUS_NO_MEMORY, STATUS_SUCCESS};
 
@@ -37,21 +37,21 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         if removed { STATUS_SUCCESS } else { STATUS_INVALID_HANDLE }
     }
 
-    /// Sets what a provider tells of itself.
+    /// Sets information about a provider.
     [<= PASSIVE_LEVEL]
     fn EtwSetInformation(handle: u64, class: i32, information: usize, length: u32) -> i32 {
         let _ = (class, information, length);
         status(handle)
     }
 
-    /// Whether somebody listens to an event.
+    /// Returns whether a session has enabled an event: none has.
     [any]
     fn EtwEventEnabled(handle: u64, event: Guest<EVENT_DESCRIPTOR>) -> u8 {
         let _ = (handle, event);
         0
     }
 
-    /// Whether somebody listens to a provider.
+    /// Returns whether a session has enabled a provider: none has.
     [any]
     fn EtwProviderEnabled(handle: u64, level: u8, keyword: u64) -> u8 {
         let _ = (handle, level, keyword);

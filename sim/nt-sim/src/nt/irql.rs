@@ -3,7 +3,7 @@
 use crate::{imports, irql::Irql, thread::current};
 
 imports! { IMPORTS: "ntoskrnl.exe" =>
-    /// The current IRQL.
+    /// Returns the current IRQL.
     [any]
     fn KeGetCurrentIrql() -> u8 {
         current().irql().0
@@ -15,7 +15,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         current().raise(Irql(new)).0
     }
 
-    /// Lowers the IRQL to what it was before.
+    /// Lowers the IRQL to the level before it was raised.
     [any]
     fn KeLowerIrql(new: u8) {
         current().lower(Irql(new));

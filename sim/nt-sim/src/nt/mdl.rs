@@ -1,4 +1,4 @@
-//! Memory descriptor lists, and mapping what they describe.
+//! Memory descriptor lists: building, locking and mapping them.
 
 use std::{collections::HashMap, mem::offset_of};
 
@@ -56,7 +56,7 @@ impl GuestMdl {
         byte_offset set_byte_offset ByteOffset: u32;
     }
 
-    /// Bytes of an MDL for a range: the header and a page frame number per page.
+    /// Returns the size of an MDL for a range in bytes: the header and a page frame number per page.
     #[must_use]
     pub fn size_for(address: usize, length: usize) -> usize {
         size_of::<MDL>() + (address % PAGE_SIZE + length).div_ceil(PAGE_SIZE) * size_of::<Pfn>()
@@ -75,13 +75,13 @@ impl GuestMdl {
         self.set_byte_count(length);
     }
 
-    /// Pages the MDL spans.
+    /// Returns the number of pages that the MDL spans.
     #[must_use]
     pub fn page_count(self) -> usize {
         (self.byte_offset() as usize + self.byte_count() as usize).div_ceil(PAGE_SIZE)
     }
 
-    /// The array of page frame numbers behind the header.
+    /// Returns a pointer to an element of the array of page frame numbers after the header.
     #[must_use]
     pub fn page(self, index: usize) -> Guest<Pfn> {
         self.0.add(1).cast::<Pfn>().add(index)
@@ -96,7 +96,7 @@ impl GuestMdl {
         self.flags() & flag != 0
     }
 
-    /// Fills in the pages behind the range; `false` when some of it is no memory of the host.
+    /// Fills in the pages of the range; returns `false` when some of it is not memory of the host.
     #[must_use]
     pub fn fill(self, host: &Host) -> bool {
         for index in 0..self.page_count() {
@@ -114,10 +114,10 @@ fn misuse(text: impl Into<String>) -> ! {
 fn map(me: &Thread, mdl: GuestMdl, priority: u32) -> usize {
     let host = me.host();
     if !mdl.has(MDL_PAGES_LOCKED) && !mdl.has(MDL_PARTIAL) {
-        misuse("mapping an MDL whose pages are not locked");
+        misuse("MmMapLockedPagesSpecifyCache of an MDL whose pages are not locked");
     }
     if mdl.has(MDL_MAPPED_TO_SYSTEM_VA) || mdl.has(MDL_SOURCE_IS_NONPAGED_POOL) {
-        misuse("mapping an MDL that is mapped already");
+        misuse("MmMapLockedPagesSpecifyCache of an MDL that is mapped already");
     }
     if host.low_resources.fails() {
         return 0;
@@ -155,7 +155,7 @@ fn allocate_contiguous(size: usize, low: i64, high: i64, boundary: i64) -> usize
     }
     let pages = size.div_ceil(PAGE_SIZE).max(1);
     let limit = high.cast_unsigned().saturating_add(1);
-    // Ranges aligned to their own size rounded up cross no boundary that is a power of two.
+    // A range aligned to its own size, rounded up to a power of two, does not cross a boundary.
     let align = if boundary == 0 { 1 } else { pages.next_power_of_two() as u64 };
     let Some(first) = host.memory.physical.allocate(pages, align, limit) else { return 0 };
     if (first.address()) < low.cast_unsigned() {
@@ -177,7 +177,7 @@ fn free_contiguous(address: usize) {
     let host = me.host();
     let known = host.state(&CONTIGUOUS).lock().remove(&address);
     let Some((first, pages)) = known else {
-        misuse(format!("freeing {address:#x}, which is no contiguous memory"));
+        misuse(format!("{address:#x} was freed as contiguous memory, but not allocated as such"));
     };
     let _ = host.objects.remove(CONTIGUOUS_MEMORY, address);
     host.memory.unmap(address, pages);
@@ -185,18 +185,18 @@ fn free_contiguous(address: usize) {
 }
 
 imports! { IMPORTS: "ntoskrnl.exe" =>
-    /// Bytes an MDL for a range takes.
+    /// Returns the size of an MDL for a range in bytes.
     [any]
     fn MmSizeOfMdl(address: usize, length: usize) -> usize {
         GuestMdl::size_for(address, length)
     }
 
-    /// Allocates an MDL for a range; null when resources run low.
+    /// Allocates an MDL for a range; returns null when resources run low.
     [<= DISPATCH_LEVEL]
     fn IoAllocateMdl(address: usize, length: u32, secondary: u8, quota: u8, irp: usize) -> Guest<MDL> {
         let _ = (secondary, quota);
         if irp != 0 {
-            misuse("IoAllocateMdl with an IRP: there are none in this simulation");
+            misuse("IoAllocateMdl with an IRP: this simulation has no IRPs");
         }
         let me = current();
         let size = GuestMdl::size_for(address, length as usize);
@@ -213,15 +213,15 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     fn IoFreeMdl(mdl: Guest<MDL>) {
         let mdl = GuestMdl(mdl);
         if mdl.has(MDL_MAPPED_TO_SYSTEM_VA) && !mdl.has(MDL_PARTIAL) {
-            misuse("freeing an MDL that is still mapped");
+            misuse("IoFreeMdl of an MDL that is still mapped; call MmUnmapLockedPages first");
         }
         if mdl.has(MDL_PAGES_LOCKED) && !mdl.has(MDL_PARTIAL) {
-            violation(BugCheck::DRIVER_LEFT_LOCKED_PAGES, "freeing an MDL whose pages are still locked");
+            violation(BugCheck::DRIVER_LEFT_LOCKED_PAGES, "IoFreeMdl of an MDL whose pages are still locked; call MmUnlockPages first");
         }
         pool::free(&current(), mdl.0.cast(), Some(TAG));
     }
 
-    /// Describes part of what another MDL describes.
+    /// Initializes an MDL that describes part of the memory of another one.
     [<= DISPATCH_LEVEL]
     fn IoBuildPartialMdl(source: Guest<MDL>, target: Guest<MDL>, address: usize, length: u32) {
         let (source, target) = (GuestMdl(source), GuestMdl(target));
@@ -229,7 +229,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let end = begin + source.byte_count() as usize;
         let length = if length == 0 { u32::try_from(end.saturating_sub(address)).unwrap_or(0) } else { length };
         if address < begin || address + length as usize > end {
-            misuse("IoBuildPartialMdl outside of the source MDL");
+            misuse("IoBuildPartialMdl for a range that is not inside the source MDL");
         }
         let next = target.next();
         target.initialize(address, length);
@@ -264,13 +264,13 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let _ = operation;
         let mdl = GuestMdl(mdl);
         if mode != 0 {
-            misuse("MmProbeAndLockPages of user memory: there is none in this simulation");
+            misuse("MmProbeAndLockPages of user memory: this simulation has none");
         }
         if mdl.has(MDL_PAGES_LOCKED) {
-            misuse("locking the pages of an MDL twice");
+            misuse("MmProbeAndLockPages of an MDL whose pages are locked already");
         }
         if !mdl.fill(current().host()) {
-            misuse("MmProbeAndLockPages of memory that is not there");
+            misuse("MmProbeAndLockPages of memory that is not mapped");
         }
         mdl.set_flags(mdl.flags() | MDL_PAGES_LOCKED);
     }
@@ -280,7 +280,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     fn MmUnlockPages(mdl: Guest<MDL>) {
         let mdl = GuestMdl(mdl);
         if !mdl.has(MDL_PAGES_LOCKED) {
-            misuse("unlocking the pages of an MDL that are not locked");
+            misuse("MmUnlockPages of an MDL whose pages are not locked");
         }
         let me = current();
         if mdl.has(MDL_MAPPED_TO_SYSTEM_VA) {
@@ -290,7 +290,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         mdl.set_flags(mdl.flags() & !MDL_PAGES_LOCKED);
     }
 
-    /// Maps the pages of an MDL; null when resources run low. The table's lower limit is for user
+    /// Maps the pages of an MDL; returns null when resources run low. The lower limit in the ABI table is for user
     /// mode.
     [<= DISPATCH_LEVEL]
     fn MmMapLockedPagesSpecifyCache(
@@ -303,11 +303,11 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     ) -> usize {
         let _ = (cache, requested);
         if mode != 0 {
-            misuse("mapping an MDL into user memory: there is none in this simulation");
+            misuse("MmMapLockedPagesSpecifyCache into user memory: this simulation has none");
         }
         let address = map(&current(), GuestMdl(mdl), priority);
         if address == 0 && bug_check != 0 {
-            misuse("MmMapLockedPagesSpecifyCache failed and was told to bug check");
+            misuse("MmMapLockedPagesSpecifyCache failed, and BugCheckOnFailure is TRUE");
         }
         address
     }
@@ -318,12 +318,12 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let me = current();
         let mdl = GuestMdl(mdl);
         if !me.host().objects.remove(MAPPING, address) || mdl.mapped() != address {
-            misuse(format!("unmapping {address:#x}, at which this MDL is not mapped"));
+            misuse(format!("MmUnmapLockedPages of {address:#x}, at which this MDL is not mapped"));
         }
         unmap(&me, mdl);
     }
 
-    /// Allocates pages, not contiguous ones, described by an MDL; null when there are none.
+    /// Allocates noncontiguous pages and an MDL that describes them; returns null when resources run low.
     [<= DISPATCH_LEVEL]
     fn MmAllocatePagesForMdlEx(
         low: i64,
@@ -363,7 +363,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let host = me.host();
         let mdl = GuestMdl(mdl);
         if !host.objects.remove("MmAllocatePagesForMdlEx", mdl.0.address()) {
-            misuse("freeing the pages of an MDL that MmAllocatePagesForMdlEx did not make");
+            misuse("MmFreePagesFromMdl of an MDL that MmAllocatePagesForMdlEx did not allocate");
         }
         if mdl.has(MDL_MAPPED_TO_SYSTEM_VA) {
             let _ = host.objects.remove(MAPPING, mdl.mapped());
@@ -375,7 +375,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         mdl.set_flags(mdl.flags() & !MDL_PAGES_LOCKED);
     }
 
-    /// Allocates physically contiguous memory; null when there is none.
+    /// Allocates physically contiguous memory; returns null when resources run low.
     [<= DISPATCH_LEVEL]
     fn MmAllocateContiguousMemorySpecifyCache(
         size: usize,
@@ -415,14 +415,14 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         free_contiguous(address);
     }
 
-    /// The physical address behind an address.
+    /// Returns the physical address of an address.
     [any]
     fn MmGetPhysicalAddress(address: usize) -> LARGE_INTEGER {
         let physical = current().host().memory.physical_address(address).unwrap_or(0);
         LARGE_INTEGER { QuadPart: physical.cast_signed() }
     }
 
-    /// Whether an address is mapped.
+    /// Returns whether an address is mapped.
     [<= DISPATCH_LEVEL]
     fn MmIsAddressValid(address: usize) -> u8 {
         let me = current();

@@ -15,13 +15,16 @@ use crate::{
     verifier::{BugCheck, violation},
 };
 
-/// Allocates for the image; null when memory or the injected luck runs out.
+/// Allocates for the image; returns null when memory is exhausted or a failure is injected.
 pub(super) fn allocate(me: &Thread, request: Request) -> Guest<u8> {
     let host = me.host();
     if request.tag.0 == 0 || request.size == 0 {
         violation(
             BugCheck::BAD_POOL_CALLER,
-            format!("allocating {} bytes with tag {:?}", request.size, request.tag),
+            format!(
+                "an allocation of {} bytes with tag {:?}: neither may be zero",
+                request.size, request.tag
+            ),
         );
     }
     if host.low_resources.fails() {
@@ -31,7 +34,7 @@ pub(super) fn allocate(me: &Thread, request: Request) -> Guest<u8> {
     memory.pool.allocate(&memory.physical, &memory.space, request).unwrap_or(Guest::null())
 }
 
-/// Frees a block of the image, after a look for what must not be freed with it.
+/// Frees a block of the image after checking that it contains no object in use.
 pub(super) fn free(me: &Thread, block: Guest<u8>, tag: Option<Tag>) {
     let host = me.host();
     let memory = &host.memory;
@@ -45,19 +48,25 @@ pub(super) fn free(me: &Thread, block: Guest<u8>, tag: Option<Tag>) {
     }
 }
 
-/// Memory that is freed must hold no timer that is set, no DPC that is queued, no lock that is held.
+/// Checks that memory to be freed contains no timer that is set, no queued DPC and no held spin lock.
 fn check_contents(me: &Thread, range: std::ops::Range<usize>) {
     let host = me.host();
     if host.state(&TIMERS).find(&range).is_some() {
-        violation(BugCheck::TIMER_OR_DPC_INVALID, "freeing memory that holds a timer which is set");
+        violation(
+            BugCheck::TIMER_OR_DPC_INVALID,
+            "freed memory contains a timer that is set; call KeCancelTimer first",
+        );
     }
     if host.state(&DPCS).find(&range).is_some() {
-        violation(BugCheck::TIMER_OR_DPC_INVALID, "freeing memory that holds a DPC which is queued");
+        violation(
+            BugCheck::TIMER_OR_DPC_INVALID,
+            "freed memory contains a DPC that is queued; call KeRemoveQueueDpc or KeFlushQueuedDpcs first",
+        );
     }
     if me.locks.borrow().iter().any(|held| range.contains(&held.address)) {
         violation(
             BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
-            "freeing memory that holds a spin lock which is held",
+            "freed memory contains a spin lock that is held",
         );
     }
     host.state(&LOCK_ORDER).forget(range);
@@ -65,16 +74,22 @@ fn check_contents(me: &Thread, range: std::ops::Range<usize>) {
 
 fn check_paged(me: &Thread) {
     if me.irql() > Irql::APC_LEVEL {
-        violation(BugCheck::IRQL_NOT_LESS_OR_EQUAL, format!("allocating paged pool at {}", me.irql()));
+        violation(
+            BugCheck::IRQL_NOT_LESS_OR_EQUAL,
+            format!("paged pool was allocated at {}; allowed: <= APC_LEVEL", me.irql()),
+        );
     }
 }
 
 fn executable() -> ! {
-    violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, "allocating executable pool")
+    violation(
+        BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+        "executable pool was allocated; use nonexecutable pool (POOL_FLAG_NON_PAGED)",
+    )
 }
 
 imports! { IMPORTS: "ntoskrnl.exe" =>
-    /// Allocates pool, zeroed unless told otherwise.
+    /// Allocates pool, zeroed unless `POOL_FLAG_UNINITIALIZED` is set.
     [<= DISPATCH_LEVEL]
     fn ExAllocatePool2(flags: u64, size: usize, tag: u32) -> Guest<u8> {
         let me = current();
@@ -93,7 +108,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
             cache_aligned: flags & POOL_FLAG_CACHE_ALIGNED != 0,
         });
         if block.is_null() && flags & POOL_FLAG_RAISE_ON_FAILURE != 0 {
-            violation(BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "pool allocation failed and was told to raise");
+            violation(BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "a pool allocation with POOL_FLAG_RAISE_ON_FAILURE failed; exceptions are not simulated");
         }
         block
     }

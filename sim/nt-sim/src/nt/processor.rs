@@ -16,19 +16,19 @@ fn number(index: u32) -> PROCESSOR_NUMBER {
 }
 
 imports! { IMPORTS: "ntoskrnl.exe" =>
-    /// Active processors of a group or of all.
+    /// Returns the number of active processors of a group or of all.
     [any]
     fn KeQueryActiveProcessorCountEx(group: u16) -> u32 {
         count(group)
     }
 
-    /// Processors a group or all may have.
+    /// Returns the maximum number of processors of a group or of all.
     [any]
     fn KeQueryMaximumProcessorCountEx(group: u16) -> u32 {
         count(group)
     }
 
-    /// Index and number of the current processor.
+    /// Returns index and number of the current processor.
     [any]
     fn KeGetCurrentProcessorNumberEx(processor: Guest<PROCESSOR_NUMBER>) -> u32 {
         let index = current().cpu().0;
@@ -38,7 +38,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         index
     }
 
-    /// Index of a processor.
+    /// Returns the index of a processor.
     [any]
     fn KeGetProcessorIndexFromNumber(processor: Guest<PROCESSOR_NUMBER>) -> u32 {
         let processor = processor.read();
@@ -46,7 +46,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         if processor.Group == 0 && index < count(0) { index } else { INVALID_PROCESSOR_INDEX }
     }
 
-    /// Number of a processor.
+    /// Returns the number of a processor.
     [any]
     fn KeGetProcessorNumberFromIndex(index: u32, processor: Guest<PROCESSOR_NUMBER>) -> i32 {
         if index >= count(0) {
@@ -56,19 +56,19 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         STATUS_SUCCESS
     }
 
-    /// The node of the current processor.
+    /// Returns the node of the current processor.
     [any]
     fn KeGetCurrentNodeNumber() -> u16 {
         0
     }
 
-    /// The highest node.
+    /// Returns the highest node.
     [any]
     fn KeQueryHighestNodeNumber() -> u16 {
         0
     }
 
-    /// Binds the thread to processors; it runs on any of them here.
+    /// Sets the thread's affinity, which is ignored: it still runs on any processor.
     [<= APC_LEVEL]
     fn KeSetSystemGroupAffinityThread(affinity: Guest<GROUP_AFFINITY>, previous: Guest<GROUP_AFFINITY>) {
         let _ = affinity;
@@ -83,7 +83,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let _ = previous;
     }
 
-    /// Whether the processor is wanted for something else: when a DPC waits for it.
+    /// Returns whether another DPC is queued on the processor.
     [>= DISPATCH_LEVEL]
     fn KeShouldYieldProcessor() -> u32 {
         let me = current();

@@ -1,4 +1,4 @@
-//! The random numbers of a host, which a seed of the simulation repeats.
+//! The random numbers of a host, determined by the simulation's seed.
 
 use parking_lot::Mutex;
 

@@ -1,4 +1,4 @@
-//! Rundown protection: bit 0 of the count says that rundown began, the rest counts twice the owners.
+//! Rundown protection: bit 0 of the count is set when rundown has begun; the rest is twice the number of owners.
 
 use ndk_abi::nt::EX_RUNDOWN_REF;
 
@@ -24,13 +24,13 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         count(reference).write(0);
     }
 
-    /// Readies a reference that was run down for use again.
+    /// Reinitializes a reference that was run down.
     [<= APC_LEVEL]
     fn ExReInitializeRundownProtection(reference: Guest<EX_RUNDOWN_REF>) {
         count(reference).write(0);
     }
 
-    /// Acquires protection; `FALSE` once rundown has begun.
+    /// Acquires protection; returns `FALSE` once rundown has begun.
     [<= DISPATCH_LEVEL]
     fn ExAcquireRundownProtection(reference: Guest<EX_RUNDOWN_REF>) -> u8 {
         let count = count(reference);
@@ -60,12 +60,12 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         if !held {
             violation(
                 BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
-                "releasing rundown protection that nobody holds",
+                "ExReleaseRundownProtection without a matching ExAcquireRundownProtection",
             );
         }
     }
 
-    /// Begins rundown and waits until nobody holds protection.
+    /// Begins rundown and waits until all protection is released.
     [<= APC_LEVEL]
     fn ExWaitForRundownProtectionRelease(reference: Guest<EX_RUNDOWN_REF>) {
         let me = current();

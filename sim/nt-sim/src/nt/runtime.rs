@@ -10,10 +10,11 @@ use crate::{
     verifier::{BugCheck, violation},
 };
 
-/// `MAXLONG`: random numbers are below it.
+/// `MAXLONG`, the exclusive limit of random numbers.
 const MAXLONG: u32 = 0x7fff_ffff;
 
-/// The characters of a counted string.
+/// Returns the characters of a counted string.
+#[must_use]
 pub fn unicode(string: Guest<UNICODE_STRING>) -> Vec<u16> {
     let string = string.read();
     let characters = Guest::new(string.Buffer);
@@ -40,7 +41,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         target.write(UNICODE_STRING { Length: length, MaximumLength: maximum, Buffer: source.as_ptr() });
     }
 
-    /// Copies a counted string, cut to what fits.
+    /// Copies a counted string, truncated to the target's buffer.
     [any]
     fn RtlCopyUnicodeString(target: Guest<UNICODE_STRING>, source: Guest<UNICODE_STRING>) {
         let mut string = target.read();
@@ -70,7 +71,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         (0..length).take_while(|&index| left.add(index).read() == right.add(index).read()).count()
     }
 
-    /// The next random number after `seed`, below `MAXLONG`; `seed` is replaced by it.
+    /// Returns the next random number after `seed`, below `MAXLONG`, and stores it to `seed`.
     [< DISPATCH_LEVEL]
     fn RtlRandomEx(seed: Guest<u32>) -> u32 {
         let random = current().host().state(&RANDOM).lock().u32(..MAXLONG);
@@ -79,7 +80,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         number
     }
 
-    /// The version of the system: Windows Server 2022.
+    /// Returns the version of the system: Windows Server 2022.
     [<= PASSIVE_LEVEL]
     fn RtlGetVersion(version: Guest<RTL_OSVERSIONINFOW>) -> i32 {
         let mut information = version.read();
@@ -101,14 +102,14 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         );
     }
 
-    /// Number of the current thread.
+    /// Returns the ID of the current thread.
     [<= DISPATCH_LEVEL]
     fn PsGetCurrentThreadId() -> usize {
-        // Windows numbers threads in steps of four.
+        // IDs of Windows are multiples of four.
         (current().id().0 as usize + 1) * 4
     }
 
-    /// Number of the current process: the system's.
+    /// Returns the ID of the current process: that of the system process.
     [any]
     fn PsGetCurrentProcessId() -> usize {
         4

@@ -1,9 +1,9 @@
 //! Spin locks.
 //!
-//! A lock word holds 0, or the number of the thread that owns it plus one: enough to tell recursive
-//! acquisition and release by another from the real thing, at no cost. With the verifier on, each
-//! thread also lists what it holds, and the order in which locks nest is kept: two locks that nest
-//! both ways can dead lock, whether or not they ever did.
+//! A lock word contains 0, or the number of the thread that owns it plus one, which reveals recursive
+//! acquisition and release by another thread at no cost. With the verifier on, each thread also lists the locks it
+//! holds, and the order in which locks nest is recorded: two locks that nest both ways can deadlock, whether or
+//! not they ever did.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,23 +22,23 @@ use crate::{
     verifier::{BugCheck, violation},
 };
 
-/// A lock that is waited for so long, in nanoseconds, is never released.
+/// A lock that is not acquired in this time, in nanoseconds, is considered never released.
 const FOREVER: u64 = 30_000_000_000;
 
-/// As [`FOREVER`], in turns that others had, where time is virtual.
+/// As [`FOREVER`], in turns of other threads, where time is virtual.
 const FOREVER_TURNS: u32 = 2_000_000;
 
 pub(super) static LOCK_ORDER: Slot<Order> = Slot::new();
 
-/// Which locks were acquired while which others were held.
+/// The lock order of a host: the locks that were acquired while each lock was held.
 #[derive(Default)]
 pub struct Order {
     inside: Mutex<BTreeMap<usize, BTreeSet<usize>>>,
 }
 
 impl Order {
-    /// Notes that `inner` is acquired inside `outer`; `false` when the opposite was seen before,
-    /// directly or through others.
+    /// Records that `inner` is acquired while `outer` is held; returns `false` when the opposite was recorded before,
+    /// directly or through other locks.
     fn note(&self, outer: usize, inner: usize) -> bool {
         let mut inside = self.inside.lock();
         if inside.get(&outer).is_some_and(|locks| locks.contains(&inner)) {
@@ -58,7 +58,7 @@ impl Order {
         true
     }
 
-    /// Forgets the locks in memory that is freed.
+    /// Removes the locks in memory that is freed.
     pub fn forget(&self, memory: std::ops::Range<usize>) {
         let mut inside = self.inside.lock();
         if inside.is_empty() {
@@ -105,13 +105,13 @@ fn contend(me: Current, lock: Guest<KSPIN_LOCK>, holder: usize) {
     if holder == owner(&me) {
         violation(
             BugCheck::SPIN_LOCK_ALREADY_OWNED,
-            "acquiring a spin lock that the same thread holds already",
+            "a spin lock was acquired by the thread that holds it already: deadlock",
         );
     }
     if holder > u32::MAX as usize {
         violation(
             BugCheck::SPIN_LOCK_NOT_OWNED,
-            format!("acquiring a spin lock that holds {holder:#x}: not initialized"),
+            format!("a spin lock with the value {holder:#x} was acquired; call KeInitializeSpinLock first"),
         );
     }
     let clock = &me.world().clock;
@@ -139,7 +139,10 @@ fn contend(me: Current, lock: Guest<KSPIN_LOCK>, holder: usize) {
             let holder = word(lock).load(Ordering::Relaxed);
             violation(
                 BugCheck::DPC_WATCHDOG_VIOLATION,
-                format!("a spin lock is not released by thread {}", holder.wrapping_sub(1)),
+                format!(
+                    "a spin lock was not released by thread {} within the time limit",
+                    holder.wrapping_sub(1)
+                ),
             );
         }
     }
@@ -156,7 +159,7 @@ fn check_order(me: Current, lock: Guest<KSPIN_LOCK>) {
     if clash {
         violation(
             BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
-            "lock order: this lock was held before while the one that is held now was acquired",
+            "lock order: this spin lock was acquired while another is held that was acquired inside it before; the two can deadlock",
         );
     }
 }
@@ -167,8 +170,8 @@ fn release(me: Current, lock: Guest<KSPIN_LOCK>) {
     let holder = word(lock).load(Ordering::Relaxed);
     if holder != owner(&me) {
         let text = match holder {
-            0 => "releasing a spin lock that is not held".to_owned(),
-            other => format!("releasing a spin lock that thread {} holds", other.wrapping_sub(1)),
+            0 => "a spin lock was released that is not held".to_owned(),
+            other => format!("a spin lock was released that thread {} holds", other.wrapping_sub(1)),
         };
         violation(BugCheck::SPIN_LOCK_NOT_OWNED, text);
     }
@@ -226,7 +229,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         release(current(), lock);
     }
 
-    /// Acquires at `DISPATCH_LEVEL` unless another holds it.
+    /// Acquires at `DISPATCH_LEVEL` unless another thread holds the lock.
     [>= DISPATCH_LEVEL]
     fn KeTryToAcquireSpinLockAtDpcLevel(lock: Guest<KSPIN_LOCK>) -> u8 {
         let me = current();
@@ -237,7 +240,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         acquired.into()
     }
 
-    /// Whether nobody holds the lock.
+    /// Returns whether the lock is free.
     [any]
     fn KeTestSpinLock(lock: Guest<KSPIN_LOCK>) -> u8 {
         (word(lock).load(Ordering::Relaxed) == 0).into()

@@ -1,7 +1,7 @@
 //! Time.
 //!
-//! The host booted a minute before the simulation was built. The performance counter runs at 10 MHz,
-//! as it does on Windows machines with an invariant TSC, so one tick is one unit of interrupt time.
+//! The host booted a minute before the simulation was built. The performance counter runs at 10 MHz, as on
+//! Windows machines with an invariant TSC: one tick is one unit of interrupt time.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,19 +17,19 @@ use crate::{
 const UNIT: u64 = 100;
 /// Units between boot and the start of the simulation.
 const BOOT: u64 = 60 * 10_000_000;
-/// 1601 to 1970, in units.
+/// From 1601 to 1970, in units.
 const UNIX: u64 = 116_444_736_000_000_000;
 /// System time at the start of a deterministic simulation: 2026-01-01, in units since 1970.
 const DETERMINISTIC: u64 = 1_767_225_600 * 10_000_000;
 /// Units between two ticks of the clock: 15.625 ms.
 const TIME_INCREMENT: u32 = 156_250;
 
-/// Interrupt time: units since boot.
+/// Returns the interrupt time in units since boot.
 pub fn interrupt_time(me: &Thread) -> u64 {
     BOOT + me.world().now() / UNIT
 }
 
-/// System time: units since 1601.
+/// Returns the system time in units since 1601.
 pub fn system_time(me: &Thread) -> u64 {
     let world = me.world();
     if world.clock.is_deterministic() {
@@ -39,7 +39,7 @@ pub fn system_time(me: &Thread) -> u64 {
     UNIX + u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX) / UNIT
 }
 
-/// The simulation's time of a due time: relative when negative, else absolute system time.
+/// Converts a due time to the simulation's time. It is relative when negative, else absolute system time.
 pub fn deadline(me: &Thread, due: i64) -> u64 {
     let now = me.world().now();
     let units = match u64::try_from(due) {
@@ -50,7 +50,7 @@ pub fn deadline(me: &Thread, due: i64) -> u64 {
 }
 
 imports! { IMPORTS: "ntoskrnl.exe" =>
-    /// The performance counter, and its frequency.
+    /// Returns the performance counter and its frequency.
     [any]
     fn KeQueryPerformanceCounter(frequency: Guest<LARGE_INTEGER>) -> i64 {
         if !frequency.is_null() {
@@ -59,7 +59,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         interrupt_time(&current()).cast_signed()
     }
 
-    /// Interrupt time, and the performance counter it was computed from.
+    /// Returns the interrupt time, and the performance counter it was computed from.
     [any]
     fn KeQueryInterruptTimePrecise(counter: Guest<u64>) -> u64 {
         let now = interrupt_time(&current());
@@ -67,19 +67,19 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         now
     }
 
-    /// Interrupt time without the time spent asleep.
+    /// Returns the interrupt time without the time spent asleep.
     [any]
     fn KeQueryUnbiasedInterruptTime() -> u64 {
         interrupt_time(&current())
     }
 
-    /// System time.
+    /// Returns the system time.
     [any]
     fn KeQuerySystemTimePrecise(time: Guest<LARGE_INTEGER>) {
         time.write(LARGE_INTEGER { QuadPart: system_time(&current()).cast_signed() });
     }
 
-    /// Units between two ticks of the clock.
+    /// Returns the units between two ticks of the clock.
     [any]
     fn KeQueryTimeIncrement() -> u32 {
         TIME_INCREMENT

@@ -41,7 +41,7 @@ pub struct Timers {
 #[derive(Clone, Copy)]
 struct Set {
     event: EventId,
-    /// Which setting this is: an event that could not be cancelled any more belongs to an older one.
+    /// Number of this setting: an event that could not be cancelled belongs to an earlier one.
     generation: u64,
     dpc: usize,
     /// Nanoseconds; 0 for a timer that fires once.
@@ -68,7 +68,7 @@ struct Deleted {
 }
 
 impl Timers {
-    /// A set `KTIMER` inside this memory.
+    /// Returns a `KTIMER` inside `memory` that is set.
     pub fn find(&self, memory: &std::ops::Range<usize>) -> Option<usize> {
         self.kernel.lock().keys().copied().filter(|timer| memory.contains(timer)).min()
     }
@@ -90,7 +90,7 @@ fn set_kernel_timer(timer: Guest<KTIMER>, due: i64, period_ms: i32, dpc: Guest<K
 
 fn arm_kernel_timer(host: &Arc<Host>, timer: usize, deadline: u64, dpc: usize, period: u64, cpu: CpuId) {
     let this = host.clone();
-    // Held while the event is made: it cannot expire before it is known.
+    // Held while the event is created, so that it cannot expire before it is recorded.
     let mut timers = host.state(&TIMERS).kernel.lock();
     let generation = host.state(&TIMERS).generations.fetch_add(1, Relaxed);
     let event = host.at(deadline, move || expire_kernel_timer(&this, timer, generation, deadline));
@@ -125,18 +125,18 @@ fn expire_kernel_timer(host: &Arc<Host>, timer: usize, generation: u64, deadline
     }
 }
 
-/// The state behind a handle; a violation when there is none.
+/// Returns the state of a timer. An unknown handle is a violation.
 fn ex_timer(me: &Thread, handle: usize, function: &str) -> Arc<Mutex<ExTimer>> {
     let timer = me.host().state(&TIMERS).ex.lock().get(&handle).cloned();
     timer.unwrap_or_else(|| {
         violation(
             BugCheck::TIMER_OR_DPC_INVALID,
-            format!("{function} on a timer that does not exist (any more)"),
+            format!("{function} on a timer that was not allocated or is deleted"),
         )
     })
 }
 
-/// Sets a timer; `true` when it was set already.
+/// Sets a timer; returns `true` when it was set already.
 fn arm_ex_timer(
     host: &Arc<Host>,
     handle: usize,
@@ -195,7 +195,7 @@ fn call_back(handle: usize, timer: &Mutex<ExTimer>) {
     image::call("a timer callback", || unsafe { callback(pointer(handle).cast(), pointer(context)) });
 }
 
-/// A callback has returned: whoever deleted the timer may wait for that.
+/// Completes a callback, which a thread that deletes the timer may wait for.
 fn finish_callback(host: &Host, handle: usize, timer: &Mutex<ExTimer>) {
     let me = current();
     let deleted = host.state(&DISPATCHER).signal(&me, handle, || {
@@ -241,13 +241,13 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         dispatcher::initialize(timer.address(), kind, size_of::<KTIMER>(), false);
     }
 
-    /// Sets a timer; `TRUE` when it was set already.
+    /// Sets a timer; returns `TRUE` when it was set already.
     [<= DISPATCH_LEVEL]
     fn KeSetTimer(timer: Guest<KTIMER>, due: i64, dpc: Guest<KDPC>) -> u8 {
         set_kernel_timer(timer, due, 0, dpc).into()
     }
 
-    /// Sets a timer that fires again every `period` milliseconds; `TRUE` when it was set already.
+    /// Sets a timer that fires again every `period` milliseconds; returns `TRUE` when it was set already.
     [<= DISPATCH_LEVEL]
     fn KeSetTimerEx(timer: Guest<KTIMER>, due: i64, period: i32, dpc: Guest<KDPC>) -> u8 {
         set_kernel_timer(timer, due, period, dpc).into()
@@ -260,19 +260,19 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         set_kernel_timer(timer, due, period.cast_signed(), dpc).into()
     }
 
-    /// Cancels a timer; `TRUE` when it was set.
+    /// Cancels a timer; returns `TRUE` when it was set.
     [<= DISPATCH_LEVEL]
     fn KeCancelTimer(timer: Guest<KTIMER>) -> u8 {
         cancel_kernel_timer(current().host(), timer.address()).into()
     }
 
-    /// Whether a timer is signaled.
+    /// Returns whether a timer is signaled.
     [<= DISPATCH_LEVEL]
     fn KeReadStateTimer(timer: Guest<KTIMER>) -> u8 {
         (dispatcher::signal_state(timer.address()).read() != 0).into()
     }
 
-    /// Allocates a timer; null when resources run low.
+    /// Allocates a timer; returns null when resources run low.
     [<= DISPATCH_LEVEL]
     fn ExAllocateTimer(callback: usize, context: usize, attributes: u32) -> usize {
         let _ = attributes;
@@ -289,7 +289,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         handle
     }
 
-    /// Sets a timer; `TRUE` when it was set already. `due` is relative when negative.
+    /// Sets a timer; returns `TRUE` when it was set already. `due` is relative when negative.
     [<= DISPATCH_LEVEL]
     fn ExSetTimer(handle: usize, due: i64, period: i64, parameters: usize) -> u8 {
         let _ = parameters;
@@ -299,7 +299,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         arm_ex_timer(me.host(), handle, &timer, time::deadline(&me, due), me.cpu()).into()
     }
 
-    /// Cancels a timer; `TRUE` when it was set.
+    /// Cancels a timer; returns `TRUE` when it was set.
     [<= DISPATCH_LEVEL]
     fn ExCancelTimer(handle: usize, parameters: usize) -> u8 {
         let _ = parameters;
@@ -309,7 +309,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         event.is_some_and(|event| me.host().cancel(event)).into()
     }
 
-    /// Deletes a timer, cancels it and waits for its callback as asked; `TRUE` when it was cancelled.
+    /// Deletes a timer; cancels it and waits for its callback if requested. Returns `TRUE` when it was cancelled.
     [<= DISPATCH_LEVEL]
     fn ExDeleteTimer(handle: usize, cancel: u8, wait: u8, parameters: Guest<u8>) -> u8 {
         let me = current();
@@ -317,7 +317,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         if wait != 0 && (cancel == 0 || me.irql() > Irql::APC_LEVEL) {
             violation(
                 BugCheck::IRQL_NOT_LESS_OR_EQUAL,
-                format!("ExDeleteTimer with Wait: needs Cancel and APC_LEVEL or below, called at {}", me.irql()),
+                format!("ExDeleteTimer with Wait = TRUE was called at {} or without Cancel; it needs Cancel = TRUE and IRQL <= APC_LEVEL", me.irql()),
             );
         }
         let timer = ex_timer(&me, handle, "ExDeleteTimer");

@@ -28,7 +28,7 @@ const WORKERS: usize = 2;
 
 type Item = Box<dyn FnOnce() + Send>;
 
-/// Work that waits for a worker.
+/// Work that is queued for a worker.
 #[derive(Default)]
 pub struct Queue {
     state: Mutex<State>,
@@ -135,7 +135,7 @@ fn run_io_work_item(handle: usize, routine: usize, context: usize) {
 }
 
 imports! { IMPORTS: "ntoskrnl.exe" =>
-    /// Allocates a work item; null when resources run low.
+    /// Allocates a work item; returns null when resources run low.
     [<= DISPATCH_LEVEL]
     fn IoAllocateWorkItem(device: usize) -> usize {
         let me = current();
@@ -158,12 +158,12 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let queued = host.state(&IO_WORK_ITEMS).0.lock().get_mut(&handle).map(|item| std::mem::replace(&mut item.queued, true));
         match queued {
             Some(false) => host.queue_work(move || run_io_work_item(handle, routine, context)),
-            Some(true) => misuse("queuing a work item that is queued already"),
-            None => misuse("queuing a work item that does not exist (any more)"),
+            Some(true) => misuse("IoQueueWorkItem of a work item that is queued already"),
+            None => misuse("IoQueueWorkItem of a work item that was not allocated or is freed"),
         }
     }
 
-    /// Frees a work item; not while it is queued.
+    /// Frees a work item, which must not be queued.
     [<= DISPATCH_LEVEL]
     fn IoFreeWorkItem(handle: usize) {
         let me = current();
@@ -173,8 +173,8 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
             Some(item) if !item.queued => {
                 let _ = host.objects.remove(IO_WORK_ITEM, handle);
             }
-            Some(_) => misuse("freeing a work item that is queued"),
-            None => misuse("freeing a work item that does not exist (any more)"),
+            Some(_) => misuse("IoFreeWorkItem of a work item that is queued"),
+            None => misuse("IoFreeWorkItem of a work item that was not allocated or is freed"),
         }
     }
 
@@ -184,8 +184,8 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let _ = kind;
         current().host().queue_work(move || {
             let item = item.read();
-            let Some(routine) = item.WorkerRoutine else { misuse("a work item without a routine") };
-            // SAFETY: the argument the image gave for this call.
+            let Some(routine) = item.WorkerRoutine else { misuse("ExQueueWorkItem of a work item whose WorkerRoutine is null") };
+            // SAFETY: the argument that the image passed for this call.
             image::call("a work item routine", || unsafe { routine(item.Parameter) });
         });
     }

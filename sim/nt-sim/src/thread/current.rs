@@ -12,14 +12,14 @@ use std::{
 use super::shared::{ThreadId, ThreadShared};
 use crate::{cpu::id::CpuId, host::Host, image::registers::StackBounds, irql::Irql, world::World};
 
-/// Size of a simulated thread's stack: what NT gives a driver on x64, and room for the host-side
-/// functions behind imports, which live on the same stack. The page below it is a guard page.
+/// Size of a simulated thread's stack: a kernel stack of x64, and room for the host-side functions behind
+/// imports, which run on the same stack. The page below it is a guard page.
 pub const STACK_SIZE: usize = KERNEL_STACK_SIZE + HOST_STACK_SIZE;
 
-/// The stack that an image and the consumers above it may use: 24 KiB on x64.
+/// Kernel stack that an image and the consumers above it may use: 24 KiB on x64.
 pub const KERNEL_STACK_SIZE: usize = 24 << 10;
 
-/// What the host-side functions may need on top, measured with room to spare.
+/// Stack for host-side functions, measured and rounded up.
 pub const HOST_STACK_SIZE: usize = 232 << 10;
 
 /// A spin lock that a thread holds.
@@ -28,17 +28,17 @@ pub(crate) struct HeldLock {
     pub address: usize,
 }
 
-/// A thread's own state. Reached through [`current`], never from another thread.
+/// A thread's own state. Accessed through [`current`], never from another thread.
 pub struct Thread {
     shared: Arc<ThreadShared>,
     world: Arc<World>,
     host: Option<Arc<Host>>,
     pub(super) irql: Cell<Irql>,
     pub(super) cpu: Cell<CpuId>,
-    /// The CPU is this thread's own: it never runs on another (DPC threads, pinned threads).
+    /// The thread runs on this CPU only (DPC threads, pinned threads).
     pub(super) pinned: Cell<bool>,
-    /// Runs an interrupt service routine: above `DISPATCH_LEVEL` without a dispatch token, because it
-    /// interrupted whoever holds it.
+    /// The thread runs an interrupt service routine: above `DISPATCH_LEVEL` without a dispatch token, because it
+    /// interrupted the thread that holds it.
     pub(super) interrupt: Cell<bool>,
     /// Lowest and highest address of the thread's stack.
     stack: (usize, usize),
@@ -68,10 +68,10 @@ impl Thread {
         &self.world
     }
 
-    /// The host this thread belongs to.
+    /// Returns the host this thread belongs to.
     ///
     /// # Panics
-    /// On the harness thread and on lanes between hosts, which belong to none.
+    /// On the harness thread and the thread of the links, which belong to none.
     #[must_use]
     pub fn host(&self) -> &Arc<Host> {
         self.host.as_ref().expect("this thread belongs to no host")
@@ -94,7 +94,7 @@ impl Thread {
         self.verifies
     }
 
-    /// The CPU the thread runs on. Below `DISPATCH_LEVEL` it may change at any time.
+    /// Returns the CPU the thread runs on. Below `DISPATCH_LEVEL` it may change at any time.
     #[must_use]
     pub fn cpu(&self) -> CpuId {
         self.cpu.get()
@@ -112,13 +112,13 @@ impl Thread {
         self.stop_if_dead();
     }
 
-    /// Lets others run.
+    /// Lets other threads run.
     pub fn yield_now(&self) {
         self.world.clock.yield_now(&self.shared);
         self.stop_if_dead();
     }
 
-    /// Freezes the calling thread for ever when its host has bug checked.
+    /// Stops the calling thread forever when its host has bug checked.
     #[inline]
     pub fn stop_if_dead(&self) {
         if let Some(host) = &self.host
@@ -154,7 +154,7 @@ impl Deref for Current {
     }
 }
 
-/// The calling thread: which host, CPU and IRQL am I?
+/// Returns the calling thread.
 ///
 /// # Panics
 /// When the thread is not one of a simulation.
@@ -171,8 +171,8 @@ pub fn try_current() -> Option<Current> {
     Some(Current { thread, not_send: PhantomData })
 }
 
-/// Makes the calling OS thread one of the simulation. Its state is never freed: whoever holds a
-/// [`Current`] may rely on it, and a simulation has few threads.
+/// Makes the calling OS thread one of the simulation. Its state is never freed, so that a [`Current`] stays
+/// valid; a simulation has few threads.
 pub(crate) fn attach(
     shared: Arc<ThreadShared>,
     world: Arc<World>,
@@ -195,12 +195,12 @@ pub(crate) fn attach(
     current()
 }
 
-/// Lowest and highest address of the calling thread's stack, without guard pages.
+/// Returns the lowest and highest address of the calling thread's stack, without guard pages.
 fn stack_of_calling_thread() -> (usize, usize) {
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     // SAFETY: names the calling thread.
     let me = unsafe { libc::pthread_self() };
-    // SAFETY: asks about a live thread; initializes the attributes when it returns 0.
+    // SAFETY: queries a live thread; initializes the attributes when it returns 0.
     let result = unsafe { libc::pthread_getattr_np(me, attributes.as_mut_ptr()) };
     if result != 0 {
         return (0, 0);
@@ -213,7 +213,7 @@ fn stack_of_calling_thread() -> (usize, usize) {
     (low.addr(), low.addr() + size)
 }
 
-/// Ends the calling thread's membership.
+/// Removes the calling OS thread from the simulation.
 pub(crate) fn detach() {
     CURRENT.set(std::ptr::null());
 }

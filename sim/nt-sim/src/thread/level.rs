@@ -9,12 +9,15 @@ use crate::{
 };
 
 impl Thread {
-    /// Raises the IRQL; at `DISPATCH_LEVEL` and above the thread owns its CPU. Returns the old level.
-    /// Raising to a lower level is a violation.
+    /// Raises the IRQL and returns the old level. At `DISPATCH_LEVEL` and above the thread owns its CPU.
+    /// A level below the current one is a violation.
     pub fn raise(&self, level: Irql) -> Irql {
         let old = self.irql.get();
         if level < old {
-            violation(BugCheck::IRQL_NOT_GREATER_OR_EQUAL, format!("raising the IRQL from {old} to {level}"));
+            violation(
+                BugCheck::IRQL_NOT_GREATER_OR_EQUAL,
+                format!("KeRaiseIrql to {level} at {old}: the new level must not be below the current one"),
+            );
         }
         if old < Irql::DISPATCH_LEVEL
             && level >= Irql::DISPATCH_LEVEL
@@ -31,12 +34,15 @@ impl Thread {
         old
     }
 
-    /// Lowers the IRQL; below `DISPATCH_LEVEL` the CPU is given up.
-    /// Lowering to a higher level is a violation.
+    /// Lowers the IRQL; below `DISPATCH_LEVEL` the thread releases its CPU.
+    /// A level above the current one is a violation.
     pub fn lower(&self, level: Irql) {
         let old = self.irql.get();
         if level > old {
-            violation(BugCheck::IRQL_NOT_LESS_OR_EQUAL, format!("lowering the IRQL from {old} to {level}"));
+            violation(
+                BugCheck::IRQL_NOT_LESS_OR_EQUAL,
+                format!("KeLowerIrql to {level} at {old}: the new level must not be above the current one"),
+            );
         }
         if level < Irql::DISPATCH_LEVEL && old >= Irql::DISPATCH_LEVEL {
             self.check_no_lock_held(level);
@@ -50,8 +56,8 @@ impl Thread {
         self.irql.set(level);
     }
 
-    /// Runs `body` as an interrupt service routine would run: at a device level on `cpu`, above
-    /// whatever runs there.
+    /// Runs `body` as an interrupt service routine runs: at a device level on `cpu`, above the thread that runs
+    /// there.
     pub fn interrupt<T>(&self, cpu: CpuId, level: Irql, body: impl FnOnce() -> T) -> T {
         let before = (self.irql.replace(level), self.cpu.replace(cpu), self.interrupt.replace(true));
         let result = body();
@@ -67,15 +73,17 @@ impl Thread {
         if held != 0 {
             violation(
                 BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
-                format!("lowering the IRQL to {level} with {held} spin lock(s) held"),
+                format!(
+                    "the IRQL was lowered to {level} while {held} spin lock(s) are held; release them first"
+                ),
             );
         }
     }
 }
 
 impl Host {
-    /// Runs an interrupt service routine on `cpu` at `level`, from the hardware thread: it
-    /// interrupts whatever runs there.
+    /// Runs an interrupt service routine on `cpu` at `level`, from the hardware thread: it interrupts the thread
+    /// that runs there.
     pub fn interrupt(&self, cpu: CpuId, level: Irql, routine: impl FnOnce() + Send + 'static) {
         self.post(move || current().interrupt(cpu, level, routine));
     }

@@ -36,7 +36,7 @@ impl std::fmt::Display for Lost {
 
 impl std::error::Error for Lost {}
 
-/// A spawned thread's result to come.
+/// Waits for a spawned thread's result.
 pub struct JoinHandle<T> {
     name: String,
     host: Option<Arc<Host>>,
@@ -45,7 +45,7 @@ pub struct JoinHandle<T> {
 }
 
 impl<T> JoinHandle<T> {
-    /// Waits for the thread's end. A panic of the thread goes on here.
+    /// Waits until the thread ends and returns its result. A panic of the thread is resumed here.
     ///
     /// # Errors
     /// [`Lost`] when the thread's host died first.
@@ -59,7 +59,7 @@ impl<T> JoinHandle<T> {
             {
                 format!("{} is dead", host.name())
             } else if current().world().clock.is_stuck() {
-                "every thread of the simulation waits for ever".to_owned()
+                "every thread of the simulation waits without a deadline".to_owned()
             } else {
                 self.done.wait_any();
                 continue;
@@ -103,7 +103,11 @@ pub(crate) fn spawn<T: Send + 'static>(
             if current.irql() != Irql::PASSIVE_LEVEL && outcome.is_ok() {
                 violation(
                     BugCheck::IRQL_GT_ZERO_AT_SYSTEM_SERVICE,
-                    format!("thread '{}' ended at {}", shared.name, current.irql()),
+                    format!(
+                        "system thread '{}' ended at {}; it must end at PASSIVE_LEVEL",
+                        shared.name,
+                        current.irql()
+                    ),
                 );
             }
             *result.lock() = Some(outcome);

@@ -11,7 +11,7 @@ macro_rules! bug_checks {
         impl BugCheck {
             $(pub const $name: Self = Self($value);)*
 
-            /// The symbolic name, where the code has one here.
+            /// Returns the symbolic name of a known code.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match self {

@@ -1,16 +1,16 @@
-//! Allocations that fail on purpose.
+//! Low-resources simulation: allocations that fail on purpose.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-/// Decides which of the image's allocations fail: pool, MDLs, mappings, timers, work items, and
-/// whatever else the documentation allows to fail.
+/// Decides which of the image's allocations fail: pool, MDLs, mappings, timers, work items, and all others that
+/// may fail according to the documentation.
 pub struct LowResources {
     asked: AtomicU64,
     /// The number of the allocation that fails; `u64::MAX` for none.
     victim: AtomicU64,
-    /// Allocations of 1,000 that fail.
+    /// Failing allocations per thousand.
     per_mille: AtomicU64,
     random: Mutex<fastrand::Rng>,
 }
@@ -25,23 +25,23 @@ impl LowResources {
         }
     }
 
-    /// Lets the `n`-th allocation from now fail, counted from 0.
+    /// Makes the `n`-th allocation from now fail, counted from 0.
     pub fn fail_nth(&self, n: u64) {
         self.victim.store(self.asked.load(Relaxed) + n, Relaxed);
     }
 
-    /// Lets so many of 1,000 allocations fail, at random by the seed.
+    /// Makes `share` of 1,000 allocations fail, selected by the seed.
     pub fn fail_per_mille(&self, share: u64) {
         self.per_mille.store(share, Relaxed);
     }
 
-    /// Allocations so far.
+    /// Returns the number of allocations so far.
     #[must_use]
     pub fn asked(&self) -> u64 {
         self.asked.load(Relaxed)
     }
 
-    /// Whether the allocation that is about to be made fails.
+    /// Counts an allocation; returns whether it fails.
     #[must_use]
     pub fn fails(&self) -> bool {
         let number = self.asked.fetch_add(1, Relaxed);

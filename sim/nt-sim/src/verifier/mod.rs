@@ -9,7 +9,7 @@
 //! | [`codes`] | bug check codes |
 //! | [`verdict`] | a violation, and the verdict of a simulation |
 //! | [`report`] | reporting a violation of the calling thread |
-//! | [`objects`] | what the image holds and must give back before it unloads |
+//! | [`objects`] | objects the image must release before it unloads |
 //! | [`low_resources`] | allocations that fail on purpose |
 
 pub mod codes;

@@ -1,4 +1,4 @@
-//! What the image holds: everything it got from the kernel and has to give back before it unloads.
+//! Objects the image holds: it must release them before it unloads.
 
 use std::collections::BTreeMap;
 
@@ -23,12 +23,12 @@ struct Held {
 /// An object that the image holds.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// The function that gave it, e.g. `"IoAllocateMdl"`.
+    /// The function that allocated it, e.g. `"IoAllocateMdl"`.
     pub kind: &'static str,
     pub address: usize,
     /// Position in the order of creation.
     pub sequence: u64,
-    /// Where the image asked for it.
+    /// Stack of the allocation.
     pub stack: Walk,
 }
 
@@ -37,7 +37,7 @@ impl Objects {
         Self { capture, held: Mutex::default() }
     }
 
-    /// The image got an object.
+    /// Records that the image holds an object.
     pub fn add(&self, kind: &'static str, address: usize) {
         let stack = (self.capture)();
         let mut held = self.held.lock();
@@ -46,7 +46,7 @@ impl Objects {
         held.objects.insert((kind, address), Object { kind, address, sequence, stack });
     }
 
-    /// The image gave an object back; `false` when it did not hold it.
+    /// Records that the image released an object; returns `false` when it did not hold it.
     #[must_use]
     pub fn remove(&self, kind: &'static str, address: usize) -> bool {
         self.held.lock().objects.remove(&(kind, address)).is_some()
@@ -57,7 +57,7 @@ impl Objects {
         self.held.lock().objects.contains_key(&(kind, address))
     }
 
-    /// Everything still held, in the order of creation.
+    /// Returns all objects held, in the order of creation.
     #[must_use]
     pub fn list(&self) -> Vec<Object> {
         let mut objects: Vec<_> = self.held.lock().objects.values().cloned().collect();

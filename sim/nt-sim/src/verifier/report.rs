@@ -8,7 +8,7 @@ use crate::{
     thread::current::current,
 };
 
-/// Reports a violation of the calling thread and stops it for ever.
+/// Reports a violation of the calling thread and stops it forever.
 ///
 /// Must not be called while a host-side mutex is held.
 #[cold]
@@ -36,6 +36,6 @@ pub(crate) fn report(code: BugCheck, text: String, stack: Walk) -> ! {
             host.die();
             world.clock.park_forever(me.shared())
         }
-        None => panic!("the harness broke a rule; see the verdict"),
+        None => panic!("the harness violated a rule of the kernel; see the verdict"),
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use super::codes::BugCheck;
 use crate::{cpu::id::CpuId, image::frame::Frame, irql::Irql};
 
-/// A broken rule.
+/// A violation of a rule of the kernel.
 #[derive(Clone, Debug)]
 pub struct Violation {
     /// Name of the host.
@@ -13,7 +13,7 @@ pub struct Violation {
     /// Name of the thread.
     pub thread: String,
     pub code: BugCheck,
-    /// What was done, and what is allowed.
+    /// The violation, and the rule.
     pub text: String,
     pub irql: Irql,
     pub cpu: CpuId,
@@ -32,7 +32,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What the verifier has to say at the end.
+/// The violations of a simulation.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
     pub violations: Vec<Violation>,

@@ -30,21 +30,25 @@ pub enum Outcome {
     Crashed,
 }
 
-/// Loads the test driver, lets it do one deed, unloads it.
-pub fn run(sim: SimBuilder, deed: &'static str) -> (Outcome, Verdict) {
-    let (outcome, verdict, ()) = run_for(sim, deed, |_| ());
+/// Loads the test driver, lets it commit one violation, and unloads it.
+pub fn run(sim: SimBuilder, violation: &'static str) -> (Outcome, Verdict) {
+    let (outcome, verdict, ()) = run_for(sim, violation, |_| ());
     (outcome, verdict)
 }
 
-/// As [`run`], with something to ask of the simulation at its end.
-pub fn run_for<T>(sim: SimBuilder, deed: &'static str, ask: impl FnOnce(&Sim) -> T) -> (Outcome, Verdict, T) {
+/// As [`run`]; also returns what `query` returns at the end of the simulation.
+pub fn run_for<T>(
+    sim: SimBuilder,
+    violation: &'static str,
+    query: impl FnOnce(&Sim) -> T,
+) -> (Outcome, Verdict, T) {
     let mut sim = sim.build();
     let options = HostOptions { memory: 64 << 20, ..HostOptions::new("host") };
     let host = sim.add_host(options);
     host.load_image(TEST_DRIVER.as_ref().expect("checked by the test")).expect("the test driver loads");
     let this = host.clone();
     let driver = host.spawn("driver", move || {
-        let status = this.start_driver(deed);
+        let status = this.start_driver(violation);
         if status < 0 {
             return Outcome::Refused(status);
         }
@@ -52,5 +56,5 @@ pub fn run_for<T>(sim: SimBuilder, deed: &'static str, ask: impl FnOnce(&Sim) ->
         Outcome::Unloaded
     });
     let outcome = driver.join().unwrap_or(Outcome::Crashed);
-    (outcome, sim.verdict(), ask(&sim))
+    (outcome, sim.verdict(), query(&sim))
 }

@@ -1,6 +1,6 @@
-//! The deeds, by name.
+//! The violations, by name.
 
-#![allow(clippy::cast_ptr_alignment, reason = "pool blocks and images are aligned for what is made of them")]
+#![allow(clippy::cast_ptr_alignment, reason = "pool blocks are aligned for the structures in them")]
 
 use core::{
     ffi::c_void,
@@ -23,9 +23,10 @@ use ndk_abi::nt::{
 
 use crate::memory::{TAG, allocate, free, free_with_tag, read, stay, write};
 
-type Deed = fn();
+/// Commits one violation, or none.
 
-pub const ALL: &[(&str, Deed)] = &[
+/// All violations by name; "good" commits none.
+pub const ALL: &[(&str, fn())] = &[
     ("good", good),
     ("double free", double_free),
     ("overrun", overrun),
@@ -60,7 +61,7 @@ pub const ALL: &[(&str, Deed)] = &[
     ("bug check", bug_check),
 ];
 
-/// Where `DriverUnload` leaves things as they are.
+/// The driver's unload routine releases nothing.
 pub fn unload() {}
 
 fn raise() -> u8 {
@@ -69,12 +70,12 @@ fn raise() -> u8 {
 }
 
 fn lower(level: u8) {
-    // SAFETY: whether it is allowed is what the deed is about.
+    // SAFETY: in some violations it is not allowed, which the verifier reports.
     unsafe { KeLowerIrql(level) };
     stay();
 }
 
-/// A lock that is no static: each host has its own image, but each deed wants a fresh one.
+/// Allocates an initialized lock (zero).
 fn new_lock() -> *mut KSPIN_LOCK {
     allocate(size_of::<KSPIN_LOCK>()).cast()
 }
@@ -85,12 +86,12 @@ fn acquire(lock: *mut KSPIN_LOCK) -> u8 {
 }
 
 fn release(lock: *mut KSPIN_LOCK, level: u8) {
-    // SAFETY: whether it is held is what the deed is about.
+    // SAFETY: in some violations it is not held, which the verifier reports.
     unsafe { KeReleaseSpinLock(lock, level) };
     stay();
 }
 
-/// Everything a driver may do with what the deeds misuse.
+/// Uses correctly what the violations misuse.
 fn good() {
     let block = allocate(100);
     write(block);
@@ -108,7 +109,7 @@ fn good() {
     assert_eq(unsafe { KeGetCurrentIrql() }.into(), 0);
 }
 
-/// Crashes with the two values where they differ.
+/// Bug checks with the two values if they differ.
 fn assert_eq(left: usize, right: usize) {
     if left != right {
         // SAFETY: callable at any IRQL.
@@ -127,7 +128,7 @@ fn new_event() -> *mut KEVENT {
     event
 }
 
-/// Waits for an event, at most a second.
+/// Waits for an event for at most a second.
 fn wait(event: *mut KEVENT) -> i32 {
     let mut timeout = LARGE_INTEGER { QuadPart: -10_000_000 };
     // SAFETY: an initialized event and a timeout of our own.
@@ -136,7 +137,7 @@ fn wait(event: *mut KEVENT) -> i32 {
 
 fn set_event() {
     let event = core::ptr::with_exposed_provenance_mut(EVENT.load(SeqCst));
-    // SAFETY: the event of the running deed.
+    // SAFETY: the event of the running violation.
     unsafe { KeSetEvent(event, 0, 0) };
 }
 
@@ -201,7 +202,7 @@ fn good_work_item() {
     free(event.cast());
 }
 
-/// An MDL for a block of pool, with its pages marked as locked, so that they can be mapped again.
+/// Allocates an MDL for a block of pool and marks its pages as locked, so that they can be mapped again.
 fn new_mdl(block: *mut u8, length: u32) -> *mut MDL {
     // SAFETY: at PASSIVE_LEVEL, no IRP.
     let mdl = unsafe { IoAllocateMdl(block.cast(), length, 0, 0, null_mut()) };
@@ -223,7 +224,7 @@ fn map(mdl: *mut MDL) -> *mut u8 {
 }
 
 fn unmap(mapping: *mut u8, mdl: *mut MDL) {
-    // SAFETY: what `map` gave for this MDL.
+    // SAFETY: the mapping that `map` returned for this MDL.
     unsafe { MmUnmapLockedPages(mapping.cast(), mdl) };
 }
 
@@ -269,7 +270,7 @@ fn use_after_free() {
 }
 
 fn wrong_tag() {
-    free_with_tag(allocate(48), u32::from_le_bytes(*b"daed"));
+    free_with_tag(allocate(48), u32::from_le_bytes(*b"rdts"));
 }
 
 fn pool_leak() {
@@ -289,7 +290,7 @@ fn passive_function_at_dispatch() {
     raise();
     let provider = GUID { Data1: 1, Data2: 2, Data3: 3, Data4: [4; 8] };
     let mut handle = 0;
-    // SAFETY: pointers to our own variables; the IRQL is the deed.
+    // SAFETY: pointers to our own variables; the IRQL is the violation.
     black_box(unsafe { EtwRegister(&raw const provider, None, null_mut(), &raw mut handle) });
 }
 
@@ -323,7 +324,7 @@ fn dpc_leaves_irql_raised() {
 fn lock_twice() {
     let lock = new_lock();
     acquire(lock);
-    // SAFETY: at DISPATCH_LEVEL; that it is held already is the deed.
+    // SAFETY: at DISPATCH_LEVEL; that it is held already is the violation.
     unsafe { KeAcquireSpinLockAtDpcLevel(lock) };
     stay();
 }
@@ -375,21 +376,21 @@ fn null_read() {
 
 fn wild_call() {
     let address = black_box(allocate(16));
-    // SAFETY: that it is no code is the deed.
+    // SAFETY: that it is not executable is the violation.
     let function: extern "efiapi" fn() = unsafe { core::mem::transmute(address) };
     function();
     stay();
 }
 
 fn division_by_zero() {
-    // SAFETY: that it faults is the deed.
+    // SAFETY: that it faults is the violation.
     unsafe {
         core::arch::asm!("xor ecx, ecx", "xor edx, edx", "mov eax, 1", "div ecx", out("eax") _, out("ecx") _, out("edx") _);
     }
 }
 
 fn illegal_instruction() {
-    // SAFETY: that it faults is the deed.
+    // SAFETY: that it faults is the violation.
     unsafe { core::arch::asm!("ud2") };
 }
 
@@ -409,7 +410,7 @@ fn endless_recursion() {
     black_box(recurse(0));
 }
 
-/// Uses more stack than a kernel has, and not all that the simulation has.
+/// Uses more than a kernel stack, but less than the simulated thread's stack.
 fn deep_stack() {
     let mut big = MaybeUninit::<[u8; 26 << 10]>::uninit();
     black_box(&raw mut big);
@@ -438,7 +439,7 @@ fn uninitialized_event() {
     let event = allocate(size_of::<KEVENT>()).cast::<u32>();
     // SAFETY: our own block.
     unsafe { event.write(0x1234_5678) };
-    // SAFETY: that it is not initialized is the deed.
+    // SAFETY: that it is not initialized is the violation.
     unsafe { KeSetEvent(event.cast(), 0, 0) };
     stay();
 }
@@ -465,9 +466,9 @@ unsafe extern "efiapi" fn nothing(_: *mut ndk_abi::nt::DEVICE_OBJECT, _: *mut c_
 fn queue_work_item_twice() {
     // SAFETY: at PASSIVE_LEVEL; no device object is needed here.
     let item = unsafe { IoAllocateWorkItem(null_mut()) };
-    // A worker takes an item at once, so that only a few tries in a row meet one that is queued.
+    // A worker takes an item at once; only some of many attempts find it queued.
     for _ in 0..10_000 {
-        // SAFETY: a live work item; that it is queued already is the deed.
+        // SAFETY: a live work item; that it is queued already is the violation.
         unsafe { IoQueueWorkItem(item, Some(nothing), WORK_QUEUE_TYPE::DelayedWorkQueue, null_mut()) };
     }
 }
