@@ -1,17 +1,121 @@
-//! Why a command was refused. The provider maps each of these to one NTSTATUS.
+//! Errors of commands. The provider maps each to one NTSTATUS.
+
+use core::fmt;
 
 use fallible::AllocError;
 
-/// Why an object could not be made.
+/// Why an object was not created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateError {
-    /// There is no memory.
+    /// No memory could be allocated.
     OutOfMemory,
-    /// The engine's configured number of such objects exists already.
+    /// The engine has the configured number of such objects.
     TooMany,
-    /// A parameter makes no sense: a depth of zero where none is allowed, a range that wraps, backing
-    /// memory shorter than the region.
+    /// A parameter is invalid: a depth of zero where none is allowed, a range that wraps, a backing that is
+    /// shorter than its region.
     Invalid,
+}
+
+/// Why a work request was not posted. It has no completion, and the queue pair is unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostError {
+    /// The queue pair is not connected, or no longer.
+    NotConnected,
+    /// The queue is full, or another registration (bind) of the same key is posted and not executed yet, on this
+    /// or another queue pair. Post again when earlier requests have completed.
+    QueueFull,
+    /// More scatter/gather elements than the queue was created with.
+    TooManySges,
+    /// Longer than [`Config::max_message`](crate::Config::max_message).
+    TooLong,
+    /// More inline data than the queue pair was created with.
+    InlineTooLong,
+    /// The queue pair does not support the operation: a READ without outbound READ limit, a receive on a queue
+    /// pair with a shared receive queue, inline data with a READ, invalidation of a region that no request
+    /// registered, data of another operation.
+    NotAllowed,
+    /// Inconsistent parameters of a registration or bind, or an unknown key.
+    Invalid,
+    /// A registration or bind asks for rights that its region does not allow.
+    NoRight,
+}
+
+/// Why a connection command failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnError {
+    /// There is no such connection or listener, or no longer.
+    Unknown,
+    /// The connection's state does not allow the command.
+    State,
+    /// The queue pair is connecting, connected or in error.
+    QpBusy,
+    /// The path's addresses are of two families, the peer's is not a unicast address, or the MTU is too large.
+    Invalid,
+    /// The path's local address is not an address of this side.
+    NotLocal,
+    /// The private data is longer than the message allows.
+    PrivateDataTooLong,
+    /// Another listener has the local port.
+    PortInUse,
+    /// No memory could be allocated.
+    OutOfMemory,
+    /// The engine has the configured number of connections or listeners.
+    TooMany,
+}
+
+/// Why a shared receive queue was not modified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModifyError {
+    /// No memory could be allocated.
+    OutOfMemory,
+    /// The queue holds more receives than the new depth.
+    Occupied,
+}
+
+/// Implements `Display` and `Error` with one message per variant, and conversion from allocation errors.
+macro_rules! errors {
+    ($($error:ident { $($variant:ident: $message:literal,)+ })+) => {$(
+        impl fmt::Display for $error {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(Self::$variant => $message,)+ })
+            }
+        }
+
+        impl core::error::Error for $error {}
+    )+};
+}
+
+errors! {
+    CreateError {
+        OutOfMemory: "out of memory",
+        TooMany: "the limit of such objects is reached",
+        Invalid: "invalid parameter",
+    }
+    PostError {
+        NotConnected: "the queue pair is not connected",
+        QueueFull: "the queue is full",
+        TooManySges: "too many scatter/gather elements",
+        TooLong: "the message is too long",
+        InlineTooLong: "too much inline data",
+        NotAllowed: "the queue pair does not support the operation",
+        Invalid: "invalid parameter",
+        NoRight: "the region does not allow these rights",
+    }
+    ConnError {
+        Unknown: "no such connection or listener",
+        State: "the connection's state does not allow the command",
+        QpBusy: "the queue pair cannot connect",
+        Invalid: "invalid path",
+        NotLocal: "the local address is not an address of this side",
+        PrivateDataTooLong: "the private data is too long",
+        PortInUse: "the port is in use",
+        OutOfMemory: "out of memory",
+        TooMany: "the limit of connections or listeners is reached",
+    }
+    ModifyError {
+        OutOfMemory: "out of memory",
+        Occupied: "the queue holds more receives than the new depth",
+    }
 }
 
 impl From<AllocError> for CreateError {
@@ -20,64 +124,8 @@ impl From<AllocError> for CreateError {
     }
 }
 
-/// Why a work request was refused. It then has no completion, and the queue pair is as before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PostError {
-    /// The queue pair is not connected, or not any more.
-    NotConnected,
-    /// The queue holds as many requests as it was made for, or a registration (bind) of the same key waits for
-    /// its turn, here or in another queue. There is room once earlier requests are done.
-    QueueFull,
-    /// More gather or scatter elements than the queue was made for.
-    TooManySges,
-    /// Longer than a message may be, see [`crate::Config::max_message`].
-    TooLong,
-    /// More inline data than the queue pair was made for.
-    InlineTooLong,
-    /// The operation cannot be asked for on this queue pair: a READ where none may be outstanding, a
-    /// receive on a queue pair with a shared queue, inline data on a READ, an invalidation of a region that
-    /// no request registered, data of another operation.
-    NotAllowed,
-    /// A registration or bind whose parts do not fit together, or of a key that is not there.
-    Invalid,
-    /// A registration or bind with rights that its region was not made for.
-    NoRight,
-}
-
-/// Why a connection command was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConnError {
-    /// There is no such connection or listener, or not any more.
-    Unknown,
-    /// The connection is not in a state in which that can be asked for.
-    State,
-    /// The queue pair is connecting or connected already, or is in error.
-    QpBusy,
-    /// The addresses of the path are not of one family, or the peer's is none of a host, or the MTU does not
-    /// fit.
-    Invalid,
-    /// The path does not begin at an address of this side.
-    NotLocal,
-    /// Private data longer than the message has room for.
-    PrivateDataTooLong,
-    /// The local port is taken.
-    PortInUse,
-    /// There is no memory.
-    OutOfMemory,
-    /// As many connections or listeners as the engine was configured for exist already.
-    TooMany,
-}
-
 impl From<AllocError> for ConnError {
     fn from(_: AllocError) -> Self {
         Self::OutOfMemory
     }
-}
-
-/// Why a shared receive queue was not changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ModifyError {
-    OutOfMemory,
-    /// It holds more receives than the new depth.
-    Occupied,
 }

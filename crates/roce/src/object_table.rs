@@ -25,6 +25,8 @@ use lock_api::{Mutex, RawMutex};
 
 use crate::error::CreateError;
 use crate::random::{Permutation, Random};
+#[cfg(test)]
+use crate::testing::visit;
 use fallible::Arc;
 use fallible::vec;
 
@@ -281,7 +283,7 @@ impl<T> Slot<T> {
     #[inline]
     fn pin(&self, right: impl FnOnce(u64) -> bool) -> Option<Pinned<'_, T>> {
         #[cfg(test)]
-        crate::testing::visit();
+        visit();
         let state = self.state.fetch_add(1, Ordering::Acquire);
         let upper = state & !USERS;
         if upper & LIVE != 0 && right(upper) {

@@ -9,13 +9,14 @@
 use alloc::vec::Vec;
 use core::hash::Hasher as _;
 
+use siphasher::sip::SipHasher24;
+
 use fallible::AllocError;
 use fallible::vec;
 
-/// SipHash-2-4 of three words: a pseudo-random function of them for who does not know the key.
-#[allow(deprecated, reason = "core has no other name for it, and its algorithm is fixed")]
+/// Returns SipHash-2-4 of three words: a pseudo-random function for anyone without the key.
 pub(crate) fn siphash(key: [u64; 2], input: [u64; 3]) -> u64 {
-    let mut hasher = core::hash::SipHasher::new_with_keys(key[0], key[1]);
+    let mut hasher = SipHasher24::new_with_keys(key[0], key[1]);
     for word in input {
         hasher.write_u64(word);
     }

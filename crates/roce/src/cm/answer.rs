@@ -3,8 +3,6 @@
 //! Kept as what they say, not as datagrams, and bounded: what does not fit is left out, for the peer to ask
 //! again.
 
-use super::{Cm, Ignored};
-use roce_wire::icrc::Crc;
 use roce_wire::{
     Mad, Path, PathMtu,
     cm::{
@@ -38,7 +36,7 @@ pub(super) enum Says {
 }
 
 impl Answer {
-    fn emit(&self, service_timeout: u8, mad: &mut [u8; Mad::LEN]) {
+    pub(super) fn emit(&self, service_timeout: u8, mad: &mut [u8; Mad::LEN]) {
         let remote_comm_id = self.theirs;
         let message = match self.says {
             Says::No { about, reason, mtu } => {
@@ -72,22 +70,5 @@ impl Answer {
             }
         };
         message.emit(self.transaction, mad);
-    }
-}
-
-impl Cm {
-    /// Has an answer sent.
-    pub(super) fn answer(&mut self, answer: Answer) -> Result<(), Ignored> {
-        let room = self.answers.len() < MAX_ANSWERS && self.answers.reserve_for(MAX_ANSWERS).is_ok();
-        if room && self.answers.push(answer) { Ok(()) } else { Err(Ignored::NoRoom) }
-    }
-
-    /// Writes the frame of an answer.
-    #[inline(never)]
-    pub(super) fn emit_answer(&mut self, crc: Crc, slot: &mut [u8], answer: &Answer) -> Option<usize> {
-        let mut mad = [0; Mad::LEN];
-        answer.emit(self.config.service_timeout, &mut mad);
-        let psn = self.next_psn();
-        super::emit(crc, slot, &answer.path, self.config.source_port, psn, &mad)
     }
 }

@@ -5,7 +5,11 @@ use core::{
     time::Duration,
 };
 
-use super::{LocalQp, PeerQp, state::State, table::Idle};
+use super::{
+    event::{LocalQp, PeerQp},
+    state::State,
+    table::Idle,
+};
 use crate::{
     conn::{ListenerId, PrivateData, ReadLimits},
     time::Instant,

@@ -25,13 +25,17 @@
 //! answer is answered. A REP, which nobody may have asked for, is repeated 7 times at most. Whatever times a
 //! peer asks for, it is waited for no longer than some minutes.
 
+mod address_change;
 mod addresses;
 mod answer;
 mod bounds;
 mod command;
+mod config;
 mod conn;
 mod deadlines;
+mod event;
 mod index;
+mod listen;
 mod listener;
 mod peers;
 mod prf;
@@ -43,11 +47,12 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use core::time::Duration;
+pub use config::Config;
+pub use event::{Event, EventKind, Ignored, LocalQp, PeerQp};
 
 use self::{
     addresses::Addresses,
-    answer::Answer,
+    answer::{Answer, MAX_ANSWERS},
     conn::{Conn, Farewell, Pending},
     deadlines::Deadlines,
     index::Index,
@@ -59,175 +64,16 @@ use self::{
     table::Table,
 };
 use crate::{
-    conn::{ConnId, ConnRequest, PrivateData, ReadLimits},
+    conn::{ConnId, ConnRequest},
     error::ConnError,
     time::Instant,
 };
 use fallible::Fifo;
 use roce_wire::icrc::Crc;
 use roce_wire::{
-    DethRepr, Ext, Headers, Mad, Opcode, Path, PathMtu, Psn, Qpn, Template, ack_timeout,
-    cm::{CmMessage, CommId, RejReason},
+    DethRepr, Ext, Headers, Mad, Opcode, Path, Psn, Qpn, Template,
+    cm::{CmMessage, CommId},
 };
-
-/// What a connection manager is told once.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Constant and unique: peers know connections by it and the queue pair's number.
-    pub ca_guid: u64,
-    /// Secret: identifiers and their distribution come from it alone.
-    pub seed: [u8; 32],
-    /// UDP source port of connection management.
-    pub source_port: u16,
-    /// At a time, those in TIMEWAIT included; at most 65536, rounded up to a multiple of 16.
-    pub max_connections: usize,
-    /// Connections with one peer address at most, those in TIMEWAIT not included. Counts what this side begins
-    /// too, but limits only what the peer begins.
-    pub max_per_peer: usize,
-    /// Connections at most that peers have begun and that are not established.
-    pub max_half_open: usize,
-    /// Of those, from one peer address.
-    pub max_half_open_per_peer: usize,
-    pub max_listeners: usize,
-    /// What this side can do; requests and grants are lowered to it.
-    pub reads: ReadLimits,
-    /// The largest path MTU that this side can use.
-    pub max_mtu: PathMtu,
-    /// How long either side may take for an answer: 4.096 us * 2^code.
-    pub response_timeout: u8,
-    /// How long a datagram is on its way at most: 4.096 us * 2^code.
-    pub packet_life: u8,
-    /// How often a message is repeated, 0 to 15; a DREQ at most 7 times.
-    pub max_retries: u8,
-    /// What a slow consumer of this side takes, as the peer is told: 4.096 us * 2^code.
-    pub service_timeout: u8,
-    /// What this side takes to acknowledge a packet at most: 4.096 us * 2^code.
-    pub target_ack_delay: u8,
-    /// How long late messages and packets of an ended connection are waited for.
-    pub time_wait: Duration,
-}
-
-impl Config {
-    /// Defaults for a local network: messages are repeated about every 1.1 s, for 18 s in all; a DREQ for
-    /// 9 s.
-    pub const fn new(ca_guid: u64, seed: [u8; 32]) -> Self {
-        Self {
-            ca_guid,
-            seed,
-            source_port: 0xD872,
-            max_connections: 16384,
-            max_per_peer: 12288,
-            max_half_open: 1024,
-            max_half_open_per_peer: 128,
-            max_listeners: 256,
-            reads: ReadLimits { inbound: 16, outbound: 16 },
-            max_mtu: PathMtu::Bytes4096,
-            response_timeout: 18,
-            packet_life: 12,
-            max_retries: 15,
-            service_timeout: 22,
-            target_ack_delay: 15,
-            time_wait: Duration::from_millis(2200),
-        }
-    }
-
-    /// Between repetitions of a REQ or a DREQ.
-    fn interval(&self) -> Duration {
-        ack_timeout(self.response_timeout).saturating_add(ack_timeout(self.packet_life).saturating_mul(2))
-    }
-}
-
-/// The queue pair of this side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LocalQp {
-    pub qpn: Qpn,
-    /// What the peer's first packet will carry: the "starting PSN" of this side's message.
-    pub receive_psn: Psn,
-    /// Whether it takes its receives from a shared queue.
-    pub srq: bool,
-    /// How often either side retries without progress. Of the active side.
-    pub retry_count: u8,
-    /// How often the peer retries when no receive is posted; 7 for no limit.
-    pub rnr_retry_count: u8,
-    /// How long the peer waits for an acknowledgement: 4.096 us * 2^code. Of the active side.
-    pub ack_timeout: u8,
-}
-
-/// What the queue pair of this side has to know to begin, apart from what [`LocalQp`] says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerQp {
-    pub qpn: Qpn,
-    /// What this side's first packet must carry.
-    pub send_psn: Psn,
-    pub mtu: PathMtu,
-    /// As this side sees it, lowered to what both can do so far.
-    pub reads: ReadLimits,
-    pub retry_count: u8,
-    /// 7 for no limit.
-    pub rnr_retry_count: u8,
-    /// How long to wait for an acknowledgement: 4.096 us * 2^code; 0 for ever.
-    pub ack_timeout: u8,
-    /// Its source port is for the user to choose.
-    pub path: Path,
-}
-
-/// Something that happened to a connection.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Event {
-    pub conn: ConnId,
-    /// The consumer's: of the listener for [`EventKind::Request`], else of the connection.
-    pub context: u64,
-    pub kind: EventKind,
-}
-
-/// What happened.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[allow(clippy::large_enum_variant, reason = "one at a time, on the stack, while connecting")]
-pub enum EventKind {
-    /// Somebody asks a listener: accept, reject, or release.
-    Request { request: ConnRequest, peer: PeerQp },
-    /// The peer accepted: complete, reject, or release.
-    Replied { peer: PeerQp, private_data: PrivateData },
-    /// The peer has completed.
-    Established,
-    /// The peer refused.
-    Refused { reason: RejReason, private_data: PrivateData },
-    /// The peer has said goodbye: disconnect or release.
-    Disconnected,
-    /// The peer has given up, or [`Cm::abort`] was called, or the peer knows nothing of the connection
-    /// any more, or this side has lost its address.
-    Aborted,
-    /// The peer did not answer while connecting.
-    TimedOut,
-    /// What [`Cm::disconnect`] began is over; `graceful` when the peer has agreed.
-    DisconnectDone { graceful: bool },
-}
-
-/// Why a datagram had no effect. For statistics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Ignored {
-    /// Not a message of connection management.
-    NotCm,
-    /// A message that is not spoken here: about datagram services and other paths.
-    NotSpoken,
-    /// To an address that is not this side's.
-    Foreign,
-    /// From an address that no single host can have.
-    Sender,
-    /// A message that contradicts itself or the packet it came in.
-    Malformed,
-    /// About a connection that is not known, or to another peer.
-    Unknown,
-    /// Seen before.
-    Duplicate,
-    /// Not expected in the connection's state.
-    Unexpected,
-    /// Refused with a REJ.
-    Refused,
-    /// No memory or no room, and no answer either.
-    NoRoom,
-}
 
 /// The connection manager.
 pub struct Cm {
@@ -309,6 +155,21 @@ impl Cm {
         let psn = self.next_psn();
         let conn = self.conns.get(index)?;
         emit(crc, slot, &conn.path, self.config.source_port, psn, &conn.message)
+    }
+
+    /// Has an answer sent.
+    fn answer(&mut self, answer: Answer) -> Result<(), Ignored> {
+        let room = self.answers.len() < MAX_ANSWERS && self.answers.reserve_for(MAX_ANSWERS).is_ok();
+        if room && self.answers.push(answer) { Ok(()) } else { Err(Ignored::NoRoom) }
+    }
+
+    /// Writes the frame of an answer.
+    #[inline(never)]
+    fn emit_answer(&mut self, crc: Crc, slot: &mut [u8], answer: &Answer) -> Option<usize> {
+        let mut mad = [0; Mad::LEN];
+        answer.emit(self.config.service_timeout, &mut mad);
+        let psn = self.next_psn();
+        emit(crc, slot, &answer.path, self.config.source_port, psn, &mad)
     }
 
     fn next_psn(&mut self) -> Psn {

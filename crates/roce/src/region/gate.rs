@@ -10,6 +10,8 @@
 //! (getters, creating, destroying) do not enter: see [`super::slot::BindingSlot::told`] and
 //! [`super::slot::BindingSlot::end`].
 
+#[cfg(test)]
+use crate::testing::visit;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 const OPEN: u64 = 1 << 63;
@@ -45,7 +47,7 @@ impl Gate {
     #[inline]
     pub(super) fn enter(&self) -> Option<Inside<'_>> {
         #[cfg(test)]
-        crate::testing::visit();
+        visit();
         let state = self.0.fetch_add(1, Ordering::Acquire);
         let inside = Inside { gate: self, opening: Opening(state & !USERS) };
         // Who finds it closed leaves at once.

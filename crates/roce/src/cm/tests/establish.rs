@@ -1,7 +1,6 @@
 //! Connections come to stand.
 
 use super::*;
-use crate::conn::PrivateData;
 
 //= rocev2 §12
 #[test]

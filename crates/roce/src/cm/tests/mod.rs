@@ -15,7 +15,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::*;
-use crate::conn::{AcceptSpec, ConnectSpec, ListenSpec, ListenerId};
+use crate::conn::{AcceptSpec, ConnectSpec, ListenSpec, ListenerId, PrivateData, ReadLimits};
+use roce_wire::PathMtu;
+use roce_wire::cm::RejReason;
 use roce_wire::{
     Attribute, Gid, MacAddr, Packet,
     cm::{CmPath, CmPathRepr, IpEnds, ReqRepr},
