@@ -15,7 +15,7 @@ use roce::{
 use roce_wire::{MacAddr, Path, PathMtu};
 
 /// The lock that engines use. In a kernel: a spin lock that raises to `DISPATCH_LEVEL`.
-type Lock = parking_lot::RawMutex;
+type Lock = roce_testkit::Lock;
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const PORT: u16 = 445;

@@ -5,48 +5,47 @@
 
 use core::time::Duration;
 
-/// What is done about congestion.
+/// Configuration of congestion control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CongestionConfig {
     pub mode: CongestionMode,
-    /// Shortest time between two notifications that a queue pair sends, and between two that it heeds.
+    /// Minimum time between two CNPs that a queue pair sends, and between two that it reacts to.
     pub notify_interval: Duration,
     pub reaction: DcqcnConfig,
 }
 
-/// How much of it.
+/// How a queue pair takes part in congestion control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CongestionMode {
-    /// Nothing: marks and notifications are counted.
+    /// Marks and CNPs are counted only.
     Ignore,
-    /// Marks are answered with notifications: peers may slow down.
+    /// Marks are answered with CNPs.
     Notify,
-    /// That, and frames are sent as ECN-capable, and slower after notifications.
+    /// As `Notify`; frames are sent ECN-capable, and CNPs lower the transmit rate.
     React,
 }
 
-/// How a queue pair slows down and recovers. The defaults are the published ones; rates are in bits per
-/// second, of whole frames.
+/// DCQCN parameters of the reaction point. The defaults are the published ones; rates are in bits per second,
+/// of whole frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DcqcnConfig {
-    /// Where it begins and ends: that of the adapter's line.
+    /// The line rate of the adapter.
     pub line_rate: u64,
-    /// Never below this.
+    /// The rate is never lower.
     pub min_rate: u64,
-    /// `alpha` follows the notifications with a gain of 1/2^n: 8 for 1/256. At most 9.
+    /// Gain of `alpha` is 1/2^n: 8 for 1/256. At most 9.
     pub gain_shift: u32,
-    /// `alpha` falls once in this time without a notification.
+    /// `alpha` falls once in this time without a CNP.
     pub alpha_interval: Duration,
-    /// A round of recovery in time.
+    /// Duration of a time round of recovery.
     pub increase_interval: Duration,
-    /// A round of recovery in bytes sent.
+    /// Length of a byte round of recovery.
     pub increase_bytes: u64,
     /// Rounds of fast recovery.
     pub fast_rounds: u32,
-    /// What the rate aimed at rises by in each round after those.
+    /// Rise of the target rate in each round of additive increase, in bits per second.
     pub additive_step: u64,
-    /// The same once rounds both in time and in bytes are beyond fast recovery: ten times the other, as with
-    /// the adapters that have both.
+    /// The same once both time and byte rounds are beyond fast recovery (hyper increase).
     pub hyper_step: u64,
 }
 
@@ -78,7 +77,7 @@ impl Default for DcqcnConfig {
 }
 
 impl CongestionConfig {
-    /// The ECN bits of a traffic class: whether frames are sent as ECN-capable.
+    /// Returns the ECN bits of the traffic class of sent frames.
     pub(crate) fn ecn(&self) -> u8 {
         /// ECT(0).
         const CAPABLE: u8 = 0b10;

@@ -7,7 +7,7 @@ use crate::sge_cursor::{SgeCursor, copy_sges, total};
 use crate::work::{RecvRequest, Sge};
 use fallible::vec;
 
-/// Receives that wait for a message, in the order they were posted.
+/// Posted receives, oldest first.
 #[derive(Debug)]
 pub(crate) struct RecvQueue {
     /// `depth` entries, the oldest at `head`.
@@ -25,21 +25,21 @@ struct Entry {
     sges: usize,
 }
 
-/// A receive that a message goes into.
+/// The receive that a message fills.
 #[derive(Debug)]
 pub(crate) struct CurrentReceive {
-    /// Whether there is one.
+    /// Whether there is a current receive.
     pub(crate) active: bool,
     pub(crate) context: u64,
-    /// Room for as many elements as a receive may have; the first `count` are this receive's.
+    /// As many elements as a receive may have; the first `count` are used.
     sges: Vec<Sge>,
     count: usize,
-    /// Where the next byte goes.
+    /// Position of the next byte.
     pub(crate) cursor: SgeCursor,
 }
 
 impl RecvQueue {
-    /// Without room for any receive.
+    /// Without capacity.
     pub(crate) const EMPTY: Self =
         Self { entries: Vec::new(), sges: Vec::new(), max_sges: 0, head: 0, len: 0 };
 
@@ -86,7 +86,7 @@ impl RecvQueue {
         Ok(())
     }
 
-    /// Moves the oldest receive into `current`; `false` when there is none.
+    /// Moves the oldest receive into `current`. Returns `false` when there is none.
     pub(crate) fn take(&mut self, current: &mut CurrentReceive) -> bool {
         //= R-QP-48
         if self.len == 0 {
@@ -102,7 +102,7 @@ impl RecvQueue {
         true
     }
 
-    /// Takes out the oldest receive unused; its context.
+    /// Removes the oldest receive and returns its context.
     pub(crate) fn pop(&mut self) -> Option<u64> {
         if self.len == 0 {
             return None;
@@ -116,7 +116,7 @@ impl RecvQueue {
         self.len = 0;
     }
 
-    /// Changes the depth, which is not below the length.
+    /// Changes the depth, which is at least the length.
     pub(crate) fn resize(&mut self, depth: u32) -> Result<(), CreateError> {
         let mut bigger = Self::try_new(depth, self.max_sges as u32)?;
         while self.len > 0 && bigger.len < bigger.entries.len() {
@@ -141,14 +141,14 @@ impl RecvQueue {
         self.len = self.len.saturating_sub(1);
     }
 
-    /// `index`, which is less than two rounds, inside the first.
+    /// Returns `index` modulo the capacity; `index` is below twice the capacity.
     fn wrap(&self, index: usize) -> usize {
         if index >= self.entries.len() { index.wrapping_sub(self.entries.len()) } else { index }
     }
 }
 
 impl CurrentReceive {
-    /// Without room for any element.
+    /// Without capacity.
     pub(crate) const NONE: Self =
         Self { active: false, context: 0, sges: Vec::new(), count: 0, cursor: SgeCursor::START };
 

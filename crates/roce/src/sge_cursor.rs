@@ -2,25 +2,25 @@
 
 use crate::work::Sge;
 
-/// A place in a list of elements.
+/// A position in a scatter/gather list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SgeCursor {
-    /// Bytes before it.
+    /// Offset in the whole list, in bytes.
     pub(crate) position: u32,
     element: usize,
-    /// Bytes into that element.
+    /// Offset in that element, in bytes.
     within: u32,
 }
 
-/// The list ends before the walk does.
+/// The list is shorter than the requested range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooShort;
 
 impl SgeCursor {
     pub(crate) const START: Self = Self { position: 0, element: 0, within: 0 };
 
-    /// Walks `length` bytes on. Calls `each` with every element that is met, where in it, and how many
-    /// bytes; ends early when that fails. The cursor has moved only if all went well.
+    /// Advances by `length` bytes. Calls `each` with every element on the way, the offset in it and the number of
+    /// bytes; stops at its first error. The cursor moves only on success.
     #[inline]
     pub(crate) fn walk<E>(
         &mut self,
@@ -49,7 +49,7 @@ impl SgeCursor {
         Ok(())
     }
 
-    /// Goes to `position`, from where it is if that lies behind, from the start otherwise.
+    /// Moves to `position`, from the current position if possible, else from the start.
     #[inline]
     pub(crate) fn seek(&mut self, sges: &[Sge], position: u32) -> Result<(), TooShort> {
         if position < self.position {
@@ -59,12 +59,12 @@ impl SgeCursor {
     }
 }
 
-/// Bytes of all elements together; `None` when that is 2^32 or more.
+/// Returns the total length in bytes; `None` if it is 2^32 or more.
 pub(crate) fn total(sges: &[Sge]) -> Option<u32> {
     sges.iter().try_fold(0u32, |sum, sge| sum.checked_add(sge.length))
 }
 
-/// Copies as many elements as there is room for; how many that were.
+/// Copies as many elements as there is room for, and returns how many.
 pub(crate) fn copy_sges(room: &mut [Sge], sges: &[Sge]) -> usize {
     room.iter_mut().zip(sges).map(|(to, from)| *to = *from).count()
 }
@@ -89,16 +89,16 @@ mod tests {
 
     //= R-QP-15
     #[test]
-    fn elements_of_length_zero_are_not_looked_at() {
+    fn elements_of_length_zero_are_skipped() {
         let mut cursor = SgeCursor::default();
         assert_eq!(pieces(&mut cursor, 4), Ok(vec![(100, 3), (200, 1)]));
         assert_eq!(pieces(&mut cursor, 5), Ok(vec![(201, 4), (300, 1)]));
         assert_eq!(pieces(&mut cursor, 1), Err(TooShort));
-        assert_eq!(cursor.position, 9, "a walk that fails goes nowhere");
+        assert_eq!(cursor.position, 9, "a walk that fails does not move the cursor");
     }
 
     #[test]
-    fn seeking_back_starts_over() {
+    fn seek_backward_restarts_at_the_beginning() {
         let mut cursor = SgeCursor::default();
         cursor.seek(&LIST, 8).unwrap();
         assert_eq!(pieces(&mut cursor, 1), Ok(vec![(300, 1)]));

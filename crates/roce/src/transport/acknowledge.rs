@@ -12,7 +12,7 @@ use crate::region::access_rights::AccessError;
 use roce_wire::{Ext, Headers, NakCode, Opcode, Syndrome};
 
 impl RcTransport {
-    /// Writes the next frame that the peer is owed.
+    /// Writes the next READ response, NAK or ACK.
     pub(super) fn transmit_response<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
@@ -40,14 +40,14 @@ impl RcTransport {
             if let Ok(len) = built {
                 responder.reads.sent();
                 responder.responded = true;
-                // It acknowledges everything up to itself.
+                // A READ response acknowledges everything up to itself.
                 responder.acknowledged = responder.acknowledged.max(next.sequence.saturating_add(1));
                 if next.sequence.saturating_add(1) == responder.expected {
                     responder.ack_pending = false;
                 }
                 return Ok(len);
             }
-            // The region has gone since the READ was taken.
+            // The region was deregistered after the READ was accepted.
             responder.reads.clear();
             responder.ack_pending = false;
             responder.nak_pending = Some((Syndrome::nak(NakCode::REMOTE_ACCESS), next.sequence));
@@ -55,7 +55,7 @@ impl RcTransport {
         }
         let responder = &mut self.responder;
         let (syndrome, sequence) = match responder.nak_pending {
-            // It acknowledges everything before itself.
+            // A NAK acknowledges everything before itself.
             Some((syndrome, sequence)) => (syndrome, sequence),
             None if responder.ack_pending => (Syndrome::ACK, responder.expected.saturating_sub(1)),
             None => return Err(Unsent::Idle),

@@ -15,7 +15,7 @@ use crate::work::{CompletionStatus, SendFlags};
 use roce_wire::{AethRepr, NakCode, Operation, Packet, SyndromeKind, rnr_timer};
 
 impl RcTransport {
-    /// A packet that answers this side's requests.
+    /// Handles a response packet.
     pub(super) fn handle_response<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
@@ -32,7 +32,7 @@ impl RcTransport {
         match (packet.info().operation, aeth) {
             (Operation::Acknowledge, Some(aeth)) => self.handle_ack(env, sequence, aeth),
             (Operation::Read, _) => self.handle_read_response(env, sequence, packet),
-            // Nobody here asks for atomics.
+            // This side sends no atomics.
             _ => return Err(DropReason::Opcode),
         }
         self.finish_failed_request(env);
@@ -89,8 +89,8 @@ impl RcTransport {
         }
     }
 
-    /// Everything before `end` is answered, but for READs, which are answered by their responses: `false`
-    /// when one of those stands in between.
+    /// Completes requests that are acknowledged before `end`. Returns `false` when it stops at a READ whose
+    /// responses are missing.
     fn advance<R: RawMutex>(&mut self, env: &Env<'_, R>, end: u64) -> bool {
         let before = self.requester.una;
         let mut reached = true;
@@ -112,7 +112,7 @@ impl RcTransport {
         reached
     }
 
-    /// The oldest request has succeeded.
+    /// Completes the oldest request with success.
     #[inline]
     fn complete_oldest<R: RawMutex>(&mut self, env: &Env<'_, R>) {
         let Some(wqe) = self.send_queue.pop() else { return };
@@ -132,12 +132,12 @@ impl RcTransport {
         if sequence < self.requester.una {
             return;
         }
-        // It acknowledges what was before.
+        // A READ response acknowledges everything before it.
         if !self.advance(env, sequence) {
             self.store_out_of_order_response(env, sequence, packet);
             let requester = &mut self.requester;
-            // What was on its way when the requester went back is no news. A number that does not rise is:
-            // the responder has begun anew, and the same response was lost again.
+            // Responses that were in flight when the requester went back report nothing new. A PSN that does
+            // not rise does: the responder started again, and the same response was lost again.
             let again = requester.newest_after_gap.replace(sequence).is_some_and(|last| sequence <= last);
             if again || requester.recovery.is_unhandled_loss(requester.una, requester.next) {
                 self.implied_nak(env);
@@ -162,7 +162,7 @@ impl RcTransport {
         let requester = &mut self.requester;
         requester.response_cursor = sink;
         requester.newest_after_gap = None;
-        // Those that came too early count now.
+        // Stored responses count now.
         let kept = u64::from(requester.out_of_order.take_contiguous(sequence).full);
         requester.una = sequence.saturating_add(1).saturating_add(kept);
         requester.responses_received(wqe, sequence);
@@ -173,18 +173,18 @@ impl RcTransport {
         self.requester.handle_progress(env.now);
     }
 
-    /// Whether a response is as long as it has to be, and ends where it has to.
+    /// Returns whether a response has the expected length and ends the chunk where it must.
     fn fits(&self, wqe: &Wqe, sequence: u64, packet: &Packet<'_>) -> bool {
         let into = sequence.saturating_sub(wqe.first);
         let offset = into.saturating_mul(u64::from(self.requester.mtu)) as u32;
         let expected = wqe.length.saturating_sub(offset).min(self.requester.mtu);
-        // Whether it begins with First or goes on with Middle after a loss is the responder's choice (rocev2
-        // §6); where it ends is not.
+        // After a loss a responder may start with First or continue with Middle (rocev2 §6), but it must end
+        // at the end of the chunk.
         let last = sequence.saturating_add(1) == Requester::chunk_end(wqe, sequence);
         packet.info().last == last && packet.payload().len() == expected as usize
     }
 
-    /// Copies a response to where it belongs.
+    /// Copies the payload of a response to the READ's memory.
     fn store_response<R: RawMutex>(
         &self,
         env: &Env<'_, R>,
@@ -205,7 +205,7 @@ impl RcTransport {
         })
     }
 
-    /// Keeps a response to the oldest READ that came before an earlier one.
+    /// Stores a response to the oldest READ that arrived after a gap.
     fn store_out_of_order_response<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
@@ -228,13 +228,13 @@ impl RcTransport {
         }
     }
 
-    /// An answer to a later packet shows that the response at `una` was lost.
+    /// Handles an implied NAK: an answer to a later packet shows that the response at `una` was lost.
     fn implied_nak<R: RawMutex>(&mut self, env: &Env<'_, R>) {
         env.shared.stats.implied_naks.inc();
         self.lost(env);
     }
 
-    /// The packet at `una`, or its response, was lost.
+    /// Goes back after the loss of the packet at `una`, or of its response.
     fn lost<R: RawMutex>(&mut self, env: &Env<'_, R>) {
         let requester = &mut self.requester;
         if !requester.recovery.may_retry(env.now) {

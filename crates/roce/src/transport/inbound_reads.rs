@@ -6,29 +6,29 @@ use crate::error::CreateError;
 use fallible::vec;
 use roce_wire::{Opcode, RethRepr};
 
-/// READs of the peer: those being served, and those served that it may ask for again.
+/// READ requests of the peer: those being answered, and those answered that it may request again.
 #[derive(Debug)]
 pub(super) struct InboundReads {
-    /// A ring of as many as were limit, the oldest at `head`.
+    /// A ring, the oldest at `head`.
     ring: Vec<InboundRead>,
     limit: usize,
     head: usize,
     len: usize,
-    /// The first one, counted from the oldest, that has something left to send.
+    /// Index of the first one with responses to send, counted from the oldest.
     serving: usize,
 }
 
-/// A READ of the peer.
+/// A READ request of the peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InboundRead {
     first: u64,
     packets: u32,
     reth: RethRepr,
-    /// The packet of the response that comes next; `packets` when all are sent.
+    /// The next response packet; `packets` when all are sent.
     next: u32,
-    /// The packet that the response response_start with when it was last asked for.
+    /// The packet that the responses started with, when last requested: it is sent as First or Only.
     response_start: u32,
-    /// Whether it has been served once: what is asked for again does not count against the grant.
+    /// Whether all responses were sent once: a repeated request does not count against the limit.
     served: bool,
 }
 
@@ -40,7 +40,7 @@ impl InboundRead {
     }
 }
 
-/// A packet of a READ response.
+/// A READ response packet to send.
 pub(super) struct NextResponse {
     pub(super) opcode: Opcode,
     pub(super) sequence: u64,
@@ -50,15 +50,15 @@ pub(super) struct NextResponse {
 }
 
 impl InboundReads {
-    /// Without room for any.
+    /// Without capacity.
     pub(super) const NONE: Self = Self { ring: Vec::new(), limit: 0, head: 0, len: 0, serving: 0 };
 
-    /// Room for `max` at a time.
+    /// Allocates room for `max` requests.
     pub(super) fn try_new(max: u8) -> Result<Self, CreateError> {
         Ok(Self { ring: vec::filled(usize::from(max), InboundRead::EMPTY)?, ..Self::NONE })
     }
 
-    /// So many may wait to be served.
+    /// Sets how many may wait for their responses (the responder resources).
     pub(super) fn set_limit(&mut self, reads: u8) {
         self.limit = usize::from(reads).min(self.ring.len());
     }
@@ -71,8 +71,8 @@ impl InboundReads {
         self.serving < self.len
     }
 
-    /// Takes a READ on, forgetting the oldest served one; `false` when as many as were limit have not
-    /// been served.
+    /// Adds a READ, and forgets the oldest answered one if there is no room. Returns `false` when the limit of
+    /// unanswered READs is reached.
     pub(super) fn push(&mut self, read: InboundRead) -> bool {
         let mut waiting = 0usize;
         for index in 0..self.len {
@@ -95,7 +95,7 @@ impl InboundReads {
         true
     }
 
-    /// A READ, or the rest of one, was asked for again: serves it if it is remembered.
+    /// Handles a repeated request for a READ, or for the rest of one: sends the responses again if it is known.
     pub(super) fn repeat(&mut self, sequence: u64, reth: &RethRepr, mtu: u32) {
         for index in 0..self.len {
             let at = self.wrap(self.head.wrapping_add(index));
@@ -109,7 +109,7 @@ impl InboundReads {
             let same = reth.r_key == read.reth.r_key
                 && reth.address == read.reth.address.wrapping_add(u64::from(offset))
                 && reth.length == read.reth.length.saturating_sub(offset);
-            // What is still to come need not be begun again.
+            // Responses that are not sent yet need no repetition.
             if same && read.next > into as u32 {
                 (read.next, read.response_start) = (into as u32, into as u32);
                 self.serving = self.serving.min(index);
@@ -118,7 +118,7 @@ impl InboundReads {
         }
     }
 
-    /// The packet that comes next.
+    /// Returns the next response packet.
     pub(super) fn next(&self, mtu: u32) -> Option<NextResponse> {
         if !self.is_serving() {
             return None;
@@ -142,14 +142,14 @@ impl InboundReads {
         })
     }
 
-    /// That packet was sent.
+    /// Accounts for the packet that [`InboundReads::next`] returned: it was sent.
     pub(super) fn sent(&mut self) {
         let at = self.wrap(self.head.wrapping_add(self.serving));
         if let Some(read) = self.ring.get_mut(at) {
             read.next = read.next.saturating_add(1);
             read.served |= read.next >= read.packets;
         }
-        // Those behind may have been served before an earlier one was asked for again.
+        // Later READs may have been answered before an earlier one was requested again.
         while self.is_serving() {
             let at = self.wrap(self.head.wrapping_add(self.serving));
             if self.ring.get(at).is_some_and(|read| read.next < read.packets) {
@@ -159,7 +159,7 @@ impl InboundReads {
         }
     }
 
-    /// `index`, which is less than two rounds, inside the first.
+    /// Returns `index` modulo the capacity; `index` is below twice the capacity.
     fn wrap(&self, index: usize) -> usize {
         if index >= self.ring.len() { index.wrapping_sub(self.ring.len()) } else { index }
     }

@@ -13,7 +13,7 @@ use crate::region::binding_slot::Ticket;
 use crate::work::{CompletionStatus, SendData, SendFlags, SendOperation, SendRequest};
 
 impl RcTransport {
-    /// Posts a local request, and does it if its turn has come already.
+    /// Posts a local request, and executes it if everything before it is sent.
     pub(super) fn post_local<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
@@ -42,8 +42,8 @@ impl RcTransport {
                 return Err(error);
             }
         };
-        // Nobody before it can mind that a free region is registered early, and there is room for the note of
-        // the next one then.
+        // Registering a free region early affects no earlier request, and lets the next registration of it be
+        // staged.
         let early = first && !request.flags.contains(SendFlags::FENCE);
         if early && regions.register_early(key, ticket) {
             self.send_queue.mark_executed(index);
@@ -53,7 +53,7 @@ impl RcTransport {
         Ok(())
     }
 
-    /// Goes on to the request that the next packet belongs to, and does what is to be done on the way.
+    /// Advances to the request of the next packet, and executes the local requests before it.
     #[inline]
     pub(super) fn skip_finished<R: RawMutex>(&mut self, env: &Env<'_, R>) {
         while let Some(wqe) = self.send_queue.get(self.requester.index)
@@ -69,7 +69,7 @@ impl RcTransport {
         }
     }
 
-    /// Does the local request that the requester has come to; `false` when it has to wait, or has failed.
+    /// Executes the local request at the requester's position. Returns `false` when it must wait or has failed.
     #[inline(never)]
     fn execute_local<R: RawMutex>(&mut self, env: &Env<'_, R>) -> bool {
         let requester = &mut self.requester;
@@ -88,7 +88,7 @@ impl RcTransport {
             SendOperation::FastRegister { key } | SendOperation::Bind { key } => {
                 regions.activate(env.qp.scope(), key, ticket)
             }
-            // Those before it may be sent again, and use the key then.
+            // Earlier requests may be sent again and would use the key.
             //= rocev2 §10
             SendOperation::Invalidate { .. } if requester.index > 0 => return false,
             //= R-MR-44
@@ -111,7 +111,7 @@ impl RcTransport {
         true
     }
 
-    /// Completes local requests that are done and the oldest.
+    /// Completes the oldest requests as long as they are executed local requests.
     #[inline(never)]
     pub(super) fn complete_local<R: RawMutex>(&mut self, env: &Env<'_, R>) {
         while self.send_queue.front().is_some_and(Wqe::is_executed) {

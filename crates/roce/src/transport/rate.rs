@@ -14,38 +14,37 @@ use crate::time::{Instant, nanos};
 /// `alpha` in fixed point: this is 1.
 const ONE: u32 = 1 << 16;
 
-/// Time that a sender may make up for when its timer was late: some ticks of it.
+/// Lateness of the timer that a sender may make up for: some ticks.
 const CREDIT: Duration = Duration::from_micros(64);
 
-/// With this gain `alpha` is gone after 4000 times, which bounds the reckoning.
+/// With this gain `alpha` reaches 0 after 4000 intervals, which bounds the computation.
 const MAX_GAIN: u32 = 9;
 
-/// Rounds of recovery that are reckoned one by one. Who has sent nothing for longer knows nothing any more of
-/// what the line can take, and begins anew.
+/// Rounds of recovery that are computed one by one. A sender that was idle for longer starts again without limit.
 const MAX_ROUNDS: u64 = 1024;
 
-/// The rate that a queue pair sends at.
+/// The transmit rate of a queue pair.
 #[derive(Debug)]
 pub(super) struct RateLimiter {
-    /// Whether there is one.
+    /// Whether frames are paced.
     limited: bool,
     current: u64,
-    /// What recovery aims at.
+    /// The rate that recovery approaches.
     target: u64,
     alpha: u32,
-    /// When `alpha` was changed last.
+    /// When `alpha` last changed.
     alpha_since: Instant,
     /// When the present round in time response_start.
     round_since: Instant,
-    /// Bytes sent in the present round in bytes.
+    /// Bytes sent in the current byte round.
     round_bytes: u64,
-    /// Rounds in time and in bytes since the last notification.
+    /// Time and byte rounds since the last CNP.
     rounds: u32,
     byte_rounds: u32,
     last_cnp: Option<Instant>,
-    /// When the next frame may leave.
+    /// When the next frame may be sent.
     next: Instant,
-    /// Set while something waits for that.
+    /// Whether a frame waits for that.
     waiting: bool,
 }
 
@@ -65,13 +64,13 @@ impl RateLimiter {
         waiting: false,
     };
 
-    /// Whether frames are paced.
+    /// Returns whether frames are paced.
     #[inline]
     pub(super) fn is_limited(&self) -> bool {
         self.limited
     }
 
-    /// A notification has come from the peer. `true` if it changed something.
+    /// Handles a CNP. Returns whether the rate was lowered.
     pub(super) fn handle_cnp(&mut self, now: Instant, config: &CongestionConfig) -> bool {
         let reaction = &config.reaction;
         let again = self.last_cnp.is_some_and(|last| now.duration_since(last) < config.notify_interval);
@@ -100,29 +99,29 @@ impl RateLimiter {
         true
     }
 
-    /// Whether a frame may leave now.
+    /// Returns whether a frame may be sent now.
     pub(super) fn may_send(&mut self, now: Instant, reaction: &DcqcnConfig) -> bool {
         self.advance(now, reaction);
         !self.limited || self.next <= now
     }
 
-    /// Something waits for its turn to be sent.
+    /// Records that a frame waits.
     pub(super) fn wait(&mut self) {
         self.waiting = true;
     }
 
-    /// When whoever waits is to be woken.
+    /// Returns when the waiting frame may be sent.
     #[inline]
     pub(super) fn wake_at(&self) -> Option<Instant> {
         self.waiting.then_some(self.next)
     }
 
-    /// The time has come to wake whoever waits.
+    /// Ends the wait.
     pub(super) fn wake(&mut self) {
         self.waiting = false;
     }
 
-    /// A frame of `bytes` has been sent.
+    /// Accounts for a frame of `bytes` bytes that was sent.
     pub(super) fn sent(&mut self, now: Instant, bytes: usize, reaction: &DcqcnConfig) {
         if !self.limited {
             return;
@@ -139,7 +138,7 @@ impl RateLimiter {
         }
     }
 
-    /// Whether frames leave so slowly that each of them should be answered, so that the requester does not
+    /// Returns whether the rate is so low that each packet should request an ACK, so that the requester does not
     /// take the pauses for losses.
     #[inline]
     pub(super) fn is_slow(&self) -> bool {
@@ -148,7 +147,7 @@ impl RateLimiter {
         self.limited && self.current < CRAWL
     }
 
-    /// Reckons what has come of the time that has passed.
+    /// Computes the effect of the time that has passed.
     fn advance(&mut self, now: Instant, reaction: &DcqcnConfig) {
         if !self.limited {
             return;
@@ -170,7 +169,7 @@ impl RateLimiter {
         }
     }
 
-    /// A round has passed without a notification.
+    /// Raises the rate: a round has passed without a CNP.
     fn increase(&mut self, reaction: &DcqcnConfig) {
         let fast = |rounds| rounds <= reaction.fast_rounds;
         //= rocev2 §14
@@ -180,7 +179,7 @@ impl RateLimiter {
             _ => reaction.additive_step,
         };
         self.target = self.target.saturating_add(step).min(reaction.line_rate);
-        // Rounded up, so that it arrives.
+        // Rounded up, so that it reaches the target.
         let sum = self.current.saturating_add(self.target);
         self.current = (sum >> 1).saturating_add(sum & 1);
         if self.current >= reaction.line_rate {
@@ -189,17 +188,17 @@ impl RateLimiter {
     }
 }
 
-/// How often `interval` has passed since then, and when it did last.
+/// Returns how often `interval` has passed since `since`, and the end of the last one.
 fn elapsed_intervals(since: Instant, now: Instant, interval: Duration) -> (u64, Instant) {
     let interval = nanos(interval).max(1);
     let times = nanos(now.duration_since(since)) / interval;
     (times, since + Duration::from_nanos(times.saturating_mul(interval)))
 }
 
-/// `alpha` after so many times without a notification.
+/// Returns `alpha` after `times` intervals without a CNP.
 fn decay(mut alpha: u32, gain: u32, times: u64) -> u32 {
     let mut left = times;
-    // It loses at least 1 each time, so that it is gone in the end.
+    // It loses at least 1 each time, so that it reaches 0.
     while left > 0 && alpha > 0 {
         alpha = alpha.saturating_sub((alpha >> gain).max(1));
         left = left.saturating_sub(1);
@@ -207,7 +206,7 @@ fn decay(mut alpha: u32, gain: u32, times: u64) -> u32 {
     alpha
 }
 
-/// Nanoseconds that `bytes` take at `rate` bits per second.
+/// Returns the time to send `bytes` at `rate` bits per second, in nanoseconds.
 fn transmit_nanos(bytes: u64, rate: u64) -> u64 {
     /// Nanobits in a byte.
     const SCALE: u64 = 8_000_000_000;
@@ -231,23 +230,23 @@ mod tests {
 
     //= rocev2 §14
     #[test]
-    fn the_first_notification_halves_the_rate_and_later_ones_as_bad_as_it_is() {
+    fn the_first_cnp_halves_the_rate_and_later_ones_lower_it_by_alpha() {
         let config = reacting();
         let mut rate = RateLimiter::UNLIMITED;
         assert!(rate.may_send(at(0), &config.reaction) && !rate.is_limited());
         assert!(rate.handle_cnp(at(0), &config));
         assert_eq!((rate.current, rate.target), (5 * GIGABIT, 10 * GIGABIT));
-        assert!(!rate.handle_cnp(at(49), &config), "one in an interval counts");
+        assert!(!rate.handle_cnp(at(49), &config), "one CNP per interval counts");
         assert!(rate.handle_cnp(at(50), &config));
         assert_eq!((rate.current, rate.target), (5 * GIGABIT / 2, 5 * GIGABIT));
         for n in 2..100 {
             rate.handle_cnp(at(50 * n), &config);
         }
-        assert_eq!(rate.current, config.reaction.min_rate, "there is a floor");
+        assert_eq!(rate.current, config.reaction.min_rate, "not below the minimum rate");
     }
 
     #[test]
-    fn alpha_falls_by_its_gain_in_each_interval_and_is_gone_in_the_end() {
+    fn alpha_falls_by_its_gain_in_each_interval_down_to_zero() {
         assert_eq!(decay(ONE, 8, 0), ONE);
         assert_eq!(decay(ONE, 8, 1), ONE - 256);
         // (255/256)^177 is a half.
@@ -258,7 +257,7 @@ mod tests {
         assert_eq!(decay(ONE, 8, u64::MAX), 0);
     }
 
-    /// The rate after each round in time.
+    /// Returns the rate after each time round.
     fn recovery(rate: &mut RateLimiter, from: u64, rounds: u64, config: &CongestionConfig) -> Vec<u64> {
         (1..=rounds)
             .map(|round| {
@@ -270,13 +269,13 @@ mod tests {
 
     //= rocev2 §14
     #[test]
-    fn it_recovers_half_way_in_each_of_the_first_rounds_and_then_by_steps() {
+    fn rate_recovers_half_way_in_fast_recovery_and_then_in_steps() {
         let mut config = reacting();
         config.reaction.line_rate = 100 * GIGABIT;
         let mut rate = RateLimiter::UNLIMITED;
         rate.handle_cnp(at(0), &config);
         rate.handle_cnp(at(50), &config);
-        // Aims at 50 Gb/s, from 25.
+        // The target is 50 Gb/s, the rate 25.
         let rates = recovery(&mut rate, 50, 7, &config);
         let expected: [u64; 5] = [37_500, 43_750, 46_875, 48_438, 49_219];
         for (rate, expected) in rates.iter().zip(expected) {
@@ -287,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_in_bytes_and_in_time_together_go_faster() {
+    fn byte_and_time_rounds_together_use_the_hyper_step() {
         let mut config = reacting();
         config.reaction.increase_bytes = 1000;
         let mut rate = RateLimiter::UNLIMITED;
@@ -303,15 +302,15 @@ mod tests {
     }
 
     #[test]
-    fn time_in_one_piece_does_what_it_does_in_many() {
+    fn elapsed_time_has_the_same_effect_in_one_step_or_many() {
         let config = reacting();
-        let told = || {
+        let reduced = || {
             let mut rate = RateLimiter::UNLIMITED;
             rate.handle_cnp(at(0), &config);
             rate.handle_cnp(at(60), &config);
             rate
         };
-        let (mut whole, mut pieces) = (told(), told());
+        let (mut whole, mut pieces) = (reduced(), reduced());
         whole.may_send(at(5000), &config.reaction);
         for time in (61..=5000).step_by(7).chain([5000]) {
             pieces.may_send(at(time), &config.reaction);
@@ -321,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_alone_for_long_begins_anew() {
+    fn rate_is_unlimited_again_after_a_long_pause() {
         let config = reacting();
         let mut rate = RateLimiter::UNLIMITED;
         rate.handle_cnp(at(0), &config);
@@ -332,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_spread_over_time_at_the_rate() {
+    fn frames_are_paced_at_the_rate() {
         let mut config = reacting();
         // No recovery within the test.
         config.reaction.increase_interval = Duration::from_secs(1);
@@ -352,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_does_not_react_is_not_told() {
+    fn cnps_have_no_effect_unless_the_mode_is_react() {
         for mode in [CongestionMode::Ignore, CongestionMode::Notify] {
             let mut rate = RateLimiter::UNLIMITED;
             assert!(!rate.handle_cnp(at(0), &CongestionConfig { mode, ..reacting() }));

@@ -19,29 +19,29 @@ use crate::time::Instant;
 use crate::work::{CompletionKind, CompletionStatus, RecvRequest};
 use roce_wire::ImmDt;
 
-/// What changes of a queue pair, under its lock.
+/// The part of a queue pair that changes, under its lock.
 #[derive(Debug)]
 pub(crate) struct RcTransport {
     pub(super) state: State,
-    /// The connection it belongs to, until that has been told of its end.
+    /// The connection of the queue pair, until the queue pair's failure is reported to it.
     pub(super) conn: Option<ConnId>,
     pub(super) link: Option<Link>,
     pub(super) send_queue: SendQueue,
     pub(super) requester: Requester,
     pub(super) recv_queue: RecvQueue,
-    /// The receive that a message is going into.
+    /// The receive that the current message fills.
     pub(super) current_receive: CurrentReceive,
     pub(super) responder: Responder,
     pub(super) cnp: CnpState,
     pub(super) rate: RateLimiter,
-    /// When the timer wheel wakes this queue pair, if it does.
+    /// The deadline scheduled in the timer wheel.
     pub(super) scheduled: Option<Instant>,
-    /// When the peer's last packet came that was of use.
+    /// When the last valid packet of the peer arrived.
     pub(super) last_received: Option<Instant>,
 }
 
 impl RcTransport {
-    /// A constant, so that it comes to be where it will live: it is too large for a kernel stack.
+    /// A constant, so that it is built in place: it is too large for a kernel stack.
     pub(crate) const RESET: Self = Self {
         state: State::Reset,
         conn: None,
@@ -57,7 +57,7 @@ impl RcTransport {
         last_received: None,
     };
 
-    /// Makes room for everything that the queue pair will ever hold.
+    /// Allocates everything that the queue pair will ever need.
     pub(crate) fn initialize<R: RawMutex>(
         &mut self,
         spec: &QpSpec<R>,
@@ -77,7 +77,7 @@ impl RcTransport {
         self.state
     }
 
-    /// When the peer's last packet came that was of use.
+    /// Returns when the last valid packet of the peer arrived.
     pub(crate) fn last_received(&self) -> Option<Instant> {
         self.last_received
     }
@@ -86,17 +86,18 @@ impl RcTransport {
         self.send_queue.is_empty() && self.recv_queue.is_empty() && !self.current_receive.active
     }
 
-    /// Whether a connection can be begun with it.
+    /// Returns whether a connection can be started with this queue pair.
     pub(crate) fn can_connect(&self) -> bool {
         self.state == State::Init && self.conn.is_none()
     }
 
-    /// Binds it to a connection that is being made.
+    /// Attaches the queue pair to a connection that is being established.
     pub(crate) fn attach(&mut self, conn: ConnId) {
         self.conn = Some(conn);
     }
 
-    /// The connection was not made. Whether another one may be begun (R-QP-74).
+    /// Detaches the queue pair from a connection that was not established. Returns whether another one can be
+    /// started (R-QP-74).
     pub(crate) fn detach(&mut self) -> bool {
         if self.state == State::Init {
             self.conn = None;
@@ -104,13 +105,13 @@ impl RcTransport {
         self.can_connect()
     }
 
-    /// The connection is over and knows. Whether the queue pair has seen anything of it.
+    /// Detaches the queue pair from a connection that has ended. Returns whether the queue pair left `Init`.
     pub(crate) fn connection_ended(&mut self) -> bool {
         self.conn = None;
         self.state != State::Init
     }
 
-    /// The peer's requests are served from now on.
+    /// Moves to RTR: requests of the peer are executed from now on.
     pub(crate) fn peer_known(&mut self, peer: Peer, config: &Config) -> Result<(), InvalidTransition> {
         self.state = self.state.on(Event::PeerKnown)?;
         self.conn = Some(peer.conn);
@@ -121,7 +122,7 @@ impl RcTransport {
         Ok(())
     }
 
-    /// Requests may be posted from now on.
+    /// Moves to RTS: requests may be posted from now on.
     pub(crate) fn established(&mut self) -> Result<(), InvalidTransition> {
         self.state = self.state.on(Event::Established)?;
         Ok(())
@@ -131,14 +132,14 @@ impl RcTransport {
         self.recv_queue.post(request, config.max_message)
     }
 
-    /// Goes into error: `failed`, if given, is how the oldest request of the send queue ends; everything
-    /// else is flushed. What the peer has to be told still goes out, unless the owner gives up.
+    /// Moves to the error state. The oldest request of the send queue completes with `failed`, if given; all
+    /// others are flushed. A pending NAK is still sent.
     pub(super) fn fail<R: RawMutex>(&mut self, env: &Env<'_, R>, failed: Option<CompletionStatus>) {
         if let Ok(state) = self.state.on(Event::Fail) {
             self.state = state;
             env.shared.stats.qp_errors.inc();
         }
-        // A nak goes out before the connection's goodbye: that ends what would have last_received of it.
+        // A fatal NAK goes out before the DREQ: after a DREQ the peer ignores it.
         //= R-QP-55
         if !self.responder.is_fatal_nak_pending() {
             self.report_failure(env);
@@ -162,27 +163,27 @@ impl RcTransport {
         self.drain_receives(env);
     }
 
-    /// Tells the connection, if it has not been told, that its queue pair has failed.
+    /// Reports the failure to the connection, once.
     pub(super) fn report_failure<R: RawMutex>(&mut self, env: &Env<'_, R>) {
         if let Some(conn) = self.conn.take() {
             env.shared.report_failed_connection(conn);
         }
     }
 
-    /// The owner, or its connection, gives up: nothing goes out any more, either.
+    /// Moves to the error state and drops pending responses: the owner or the connection has ended.
     pub(crate) fn abort<R: RawMutex>(&mut self, env: &Env<'_, R>) {
         self.responder.stop();
         self.fail(env, None);
     }
 
-    /// Completes waiting receives as flushed.
+    /// Completes posted receives as flushed.
     pub(crate) fn drain_receives<R: RawMutex>(&mut self, env: &Env<'_, R>) {
         while let Some(context) = self.recv_queue.pop() {
             env.complete_receive(context, CompletionStatus::Flushed);
         }
     }
 
-    /// The message is complete, and with it the current receive.
+    /// Completes the current message and its receive.
     pub(super) fn complete_message<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
@@ -202,7 +203,7 @@ impl RcTransport {
         env.shared.push_completion(&env.qp.recv_cq, completion, solicited);
     }
 
-    /// Ends a request that could not be sent, once all before it have ended.
+    /// Completes a request that could not be sent, once it is the oldest.
     pub(super) fn finish_failed_request<R: RawMutex>(&mut self, env: &Env<'_, R>) {
         if let Some((first, status)) = self.requester.failed_request
             && self.send_queue.front().is_some_and(|wqe| wqe.first == first)

@@ -19,48 +19,48 @@ use super::peer::Peer;
 use crate::config::Config;
 use crate::time::{Instant, nanos};
 
-/// An RNR retry count that means to try for ever.
+/// RNR retry count 7: no limit.
 const NO_LIMIT: u8 = 7;
 
-/// Losses after which a peer seems to have kept nothing, in a row, before it is believed.
+/// Failures of selective repeat, in a row, before go-back-N is used.
 const MAX_SELECTIVE_FAILURES: u8 = 3;
 
-/// Losses that are then answered by sending everything again, before the peer is tried once more.
+/// Losses handled by go-back-N before selective repeat is tried again.
 const GO_BACK_N_LOSSES: u8 = 16;
 
-/// Shortest times without an answer, before any answer was seen.
+/// First retransmission timeout, in minimum resend times, before a round trip is measured.
 const INITIAL_RESEND_FACTOR: u32 = 16;
 
-/// What is sent again when the requester goes back.
+/// What the requester sends again when it goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resend {
     /// The oldest packet and everything after it.
     GoBackN,
-    /// The oldest packet, and everything from this number on: what lies between has arrived, unless the peer
-    /// keeps nothing.
+    /// The oldest packet, and everything from this one on. The packets between have arrived, unless the peer
+    /// drops packets after a gap.
     Selective(u64),
-    /// The oldest READ request, and everything from this number on: answers between are kept here.
+    /// The oldest READ request, and everything from this packet on. Responses between are stored here.
     Read(u64),
-    /// The oldest packet alone, until it is answered.
+    /// The oldest packet alone, until it is acknowledged.
     Probe,
 }
 
-/// A time that the requester went back.
+/// The last retransmission.
 #[derive(Clone, Copy, Debug)]
 struct Retransmission {
-    /// To which packet.
+    /// The packet that the requester went back to.
     first: u64,
-    /// The packet after those that this one stood for: after itself, but for a READ request.
+    /// The packet after it; for a READ request, after its responses.
     end: u64,
-    /// The packet that was to be sent for the first time next.
+    /// The first packet that was never sent, at that time.
     high: u64,
     at: Instant,
     kind: Resend,
-    /// It has been answered.
+    /// The packet is acknowledged.
     answered: bool,
 }
 
-/// What is known of losses and delays.
+/// Loss recovery state of a requester.
 #[derive(Debug)]
 pub(super) struct Recovery {
     retries: u8,
@@ -68,41 +68,41 @@ pub(super) struct Recovery {
     retries_used: u8,
     rnr_retries: u8,
     rnr_retries_used: u8,
-    /// Since when the peer has had no receive.
+    /// When the peer sent the first RNR NAK without progress since.
     rnr_since: Option<Instant>,
-    /// Nothing is sent before this.
+    /// End of the wait after an RNR NAK. No request is sent before.
     pub(super) rnr_until: Option<Instant>,
-    /// Longest that a request goes without an answer before that costs a retry; zero for ever.
+    /// ACK timeout: time without progress that costs a retry; zero for no timeout.
     ack_timeout: Duration,
     min_resend: Duration,
     rnr_limit: Duration,
-    /// When the last answer came, or when the first unanswered packet was sent.
+    /// When the last acknowledgement arrived, or the first unacknowledged packet was sent.
     last_progress: Instant,
-    /// How long after that, or after an answer was asked for, the oldest packet is sent again, doubled with
-    /// every time.
+    /// Retransmission timeout from then, or from the first AckReq after then. Backs off exponentially.
     resend: Duration,
-    /// The end of what answers were asked for, and when that response_start, with no such answer due before.
+    /// End of the packets for which an ACK is requested, and when the first of these requests was sent.
     ack_requested: Option<(u64, Instant)>,
-    /// A packet whose answer is awaited to measure the round trip.
+    /// The packet whose acknowledgement measures the round-trip time.
     sample: Option<Sample>,
     rtt: Option<Rtt>,
-    /// The last time the requester went back.
+    /// The last retransmission.
     retransmission: Option<Retransmission>,
-    /// Below [`MAX_SELECTIVE_FAILURES`]: how often in a row the peer seems to have kept nothing. From there on: losses
-    /// since that was believed.
+    /// Below [`MAX_SELECTIVE_FAILURES`]: failures of selective repeat in a row. From there on: losses since then,
+    /// which are handled by go-back-N.
     selective_failures: u8,
 }
 
-/// A packet whose answer is awaited to measure the round trip.
+/// The packet whose acknowledgement measures the round-trip time.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     sequence: u64,
     sent: Instant,
-    /// The peer has been asked again meanwhile: it is slow, or something was lost.
+    /// A probe was sent meanwhile, so the acknowledgement may be the probe's (Karn's algorithm, RFC 6298
+    /// section 3).
     ambiguous: bool,
 }
 
-/// Retransmission trips, in nanoseconds: unlike those of [`Duration`], divisions of integers cannot panic here.
+/// Round-trip times in nanoseconds (RFC 6298). Integers, since divisions of [`Duration`] can panic.
 #[derive(Clone, Copy, Debug)]
 struct Rtt {
     smoothed: u64,
@@ -140,17 +140,17 @@ impl Recovery {
         self.resend = self.first_resend();
     }
 
-    /// Nothing is awaited any more.
+    /// Stops: nothing is awaited.
     pub(super) fn stop(&mut self) {
         self.rnr_until = None;
         self.retransmission = None;
     }
 
-    /// When the packet at `una`, the oldest, is sent again.
+    /// Returns when `una`, the oldest unacknowledged packet, is sent again.
     pub(super) fn deadline(&self, una: u64) -> Instant {
         match self.ack_requested {
             Some((end, at)) if end > una => self.last_progress.max(at) + self.resend,
-            // The peer need not answer yet: packets that leave one by one, say.
+            // No ACK is requested yet, for example when packets leave one by one.
             _ => self.last_progress + self.ack_timeout.max(self.resend),
         }
     }
@@ -158,7 +158,7 @@ impl Recovery {
     fn first_resend(&self) -> Duration {
         let estimate = match self.rtt {
             Some(rtt) => {
-                // Half a round trip more: where answers come evenly, they vary by less than the next one may.
+                // Half a round trip more: with evenly spaced ACKs the variation is smaller than the next delay may be.
                 let usual = rtt.smoothed.saturating_add(rtt.smoothed / 2);
                 Duration::from_nanos(usual.saturating_add(rtt.variation.saturating_mul(4)))
             }
@@ -171,22 +171,22 @@ impl Recovery {
         if self.ack_timeout.is_zero() { time } else { time.min(self.ack_timeout) }
     }
 
-    /// The deadline has passed: the next one is farther away.
+    /// Backs off: the deadline has passed, the next one is farther away.
     pub(super) fn back_off(&mut self) {
-        // `resend` counts from the last progress: each pause is twice the one before, up to the agreed time.
+        // `resend` counts from the last progress: each pause is twice the one before, up to the ACK timeout.
         let pause = self.at_most_timeout(self.resend);
         self.resend = self.resend.saturating_add(pause);
     }
 
-    /// A packet is sent, and nothing was awaited before.
+    /// Accounts for a packet that is sent while nothing is outstanding.
     pub(super) fn start_waiting(&mut self, una: u64, now: Instant) {
         if self.retransmission.is_none_or(|retransmission| retransmission.first != una) {
             self.last_progress = now;
         }
     }
 
-    /// The packet at `sequence` is sent, for the `first` time or again, and asks for answers up to `end`; all
-    /// before `una` is answered.
+    /// Accounts for a packet with AckReq at `sequence`, sent for the `first` time or again, whose ACK covers
+    /// everything before `end`.
     pub(super) fn record_ack_request(
         &mut self,
         una: u64,
@@ -196,7 +196,7 @@ impl Recovery {
         now: Instant,
     ) {
         self.ack_requested = match self.ack_requested {
-            // Asking again, or for more while an answer is due, does not buy the peer time.
+            // Another AckReq while an ACK is due does not give the peer more time.
             Some((old, at)) if !first || old > una => Some((old.max(end), at)),
             Some((old, _)) => Some((old.max(end), now)),
             None => Some((end, now)),
@@ -206,7 +206,7 @@ impl Recovery {
         }
     }
 
-    /// Something has been answered: all before `una`.
+    /// Handles progress: everything before `una` is acknowledged.
     pub(super) fn handle_progress(&mut self, una: u64, now: Instant) {
         //= rocev2 §7
         self.retries_used = 0;
@@ -215,7 +215,7 @@ impl Recovery {
         self.last_progress = now;
         if let Some(sample) = self.sample.take_if(|sample| una > sample.sequence) {
             let took = nanos(now.duration_since(sample.sent));
-            // A peer that has become slow is learned of step by step, and a loss costs little.
+            // An ambiguous sample at most doubles the estimate: a slow peer is adapted to in steps.
             let most = self.rtt.filter(|_| sample.ambiguous).map(|rtt| rtt.smoothed.saturating_mul(2));
             self.add_rtt_sample(most.map_or(took, |most| took.min(most)));
         }
@@ -223,24 +223,24 @@ impl Recovery {
         self.evaluate_retransmission(una, now);
     }
 
-    /// A round trip took so many nanoseconds.
+    /// Adds a round-trip time sample, in nanoseconds.
     fn add_rtt_sample(&mut self, rtt: u64) {
         let old = self.rtt.unwrap_or(Rtt { smoothed: rtt, variation: rtt / 2, shortest: rtt });
         self.rtt = Some(Rtt {
             smoothed: old.smoothed.saturating_mul(7).saturating_add(rtt) / 8,
             variation: old.variation.saturating_mul(3).saturating_add(old.smoothed.abs_diff(rtt)) / 4,
-            // Rises slowly, since what was once the shortest way may be so no more.
+            // Rises slowly: the path may have become longer.
             shortest: old.shortest.saturating_add(old.shortest / 64).min(rtt),
         });
     }
 
-    /// Whether so much time has passed since `at` that what was sent then can have been answered. The
-    /// shortest round trip that was measured may have included a queue that is empty by now.
+    /// Returns whether a packet sent at `at` can have been acknowledged by now. The shortest measured round trip
+    /// may include a queue that is empty by now, so a quarter of it is enough.
     fn answered_since(&self, at: Instant, now: Instant) -> bool {
         nanos(now.duration_since(at)) >= self.rtt.map_or(0, |rtt| rtt.shortest / 4)
     }
 
-    /// Learns from the answer to a packet that was sent again whether the peer kept those after it.
+    /// Evaluates the acknowledgement of a retransmitted packet: whether the peer stored the packets after it.
     fn evaluate_retransmission(&mut self, una: u64, now: Instant) {
         let Some(retransmission) = self
             .retransmission
@@ -250,10 +250,10 @@ impl Recovery {
         };
         self.retransmission = Some(Retransmission { answered: true, ..retransmission });
         if retransmission.kind == Resend::Probe {
-            // It may have been another packet's answer that was slow.
+            // It may be the late acknowledgement of another packet.
             return;
         }
-        // Otherwise the packet was late, not lost.
+        // If not, the first copy of the packet was late, not lost.
         let answered = self.answered_since(retransmission.at, now);
         if let Resend::Selective(_) = retransmission.kind
             && answered
@@ -262,19 +262,19 @@ impl Recovery {
             self.selective_failures = if kept { 0 } else { self.selective_failures.saturating_add(1) };
         }
         if answered {
-            // Where much is lost, few packets that are sent once are answered.
+            // With many losses, few packets that are sent once measure the round trip.
             self.add_rtt_sample(nanos(now.duration_since(retransmission.at)));
         }
     }
 
-    /// What to send again of the message in `packets` after its packet at `una` was lost; `high` is the first
-    /// packet that was never sent.
+    /// Returns what to resend of the message in `packets` after the loss of its packet at `una`. `high` is the
+    /// first packet that was never sent.
     pub(super) fn resend_for_loss(&mut self, una: u64, packets: Range<u64>, high: u64) -> Resend {
-        // With nothing to be sent behind the message, its newest packet is sent again: it shows a peer that
-        // does not get the lost one that it was lost again.
+        // With nothing to send after the message, its newest packet is sent again: it shows the peer another
+        // loss of the resent packet.
         let resume = packets.end.min(high.saturating_sub(1));
-        // A message that has not begun has no place for its packets. Nor has a peer that misses the next
-        // packet now kept any of the others.
+        // A peer cannot store packets of a message whose first packet is missing, and one that misses the
+        // next packet now has stored none.
         if resume <= una.saturating_add(1) || una == packets.start || self.selective_repeat_failed(una) {
             return Resend::GoBackN;
         }
@@ -288,8 +288,8 @@ impl Recovery {
         Resend::Selective(resume)
     }
 
-    /// Whether the answer to a packet that was sent again, all before `una`, shows that the peer has not kept
-    /// what was left out.
+    /// Returns whether an acknowledgement up to `una` shows that the peer did not store the packets that selective
+    /// repeat left out.
     pub(super) fn selective_repeat_failed(&self, una: u64) -> bool {
         match self.retransmission {
             Some(Retransmission { first, kind: Resend::Selective(resume), .. }) => {
@@ -299,9 +299,9 @@ impl Recovery {
         }
     }
 
-    /// The requester goes back to the packet at `to`; `high` is the first that was never sent.
+    /// Records that the requester goes back to `first`. `high` is the first packet that was never sent.
     pub(super) fn record_go_back(&mut self, first: u64, high: u64, kind: Resend, now: Instant) {
-        // The answer to a packet that is sent twice tells little of the round trip.
+        // The acknowledgement of a packet sent twice does not measure the round trip (Karn's algorithm).
         if kind == Resend::Probe {
             self.sample = self.sample.map(|sample| Sample { ambiguous: true, ..sample });
         } else {
@@ -311,7 +311,7 @@ impl Recovery {
             Some(Retransmission { first, end: first, high, at: now, kind, answered: false });
     }
 
-    /// The packet at `sequence` was sent again, up to `end`; where to go on.
+    /// Accounts for the packet resent at `sequence`, up to `end`. Returns the next packet to send.
     pub(super) fn resume_after_resend(&mut self, sequence: u64, end: u64) -> u64 {
         let Some(retransmission) =
             self.retransmission.as_mut().filter(|retransmission| retransmission.first == sequence)
@@ -325,7 +325,7 @@ impl Recovery {
         }
     }
 
-    /// Whether the packet at `next` has to wait for the answer to a probe.
+    /// Returns whether the packet at `next` has to wait for the acknowledgement of a probe.
     #[inline]
     pub(super) fn awaits_probe(&self, una: u64, next: u64) -> bool {
         match self.retransmission {
@@ -334,13 +334,13 @@ impl Recovery {
         }
     }
 
-    /// Whether a loss at `una` that is reported now is news: not the echo of one that the requester has gone
-    /// back for already. `next` is the packet to be sent next.
+    /// Returns whether a loss at `una` reported now is a new one, not the report of a loss that the requester
+    /// went back for already. `next` is the next packet to send.
     pub(super) fn is_new_loss(&self, una: u64, next: u64, now: Instant) -> bool {
         self.is_unhandled_loss(una, next) || self.was_sent(una, next) && self.could_be_answered(now)
     }
 
-    /// Whether the packet at `una` has not been sent again.
+    /// Returns whether the packet at `una` was lost and not sent again.
     pub(super) fn is_unhandled_loss(&self, una: u64, next: u64) -> bool {
         let Some(retransmission) = self.retransmission else { return self.was_sent(una, next) };
         let passed_over = match retransmission.kind {
@@ -350,29 +350,28 @@ impl Recovery {
         self.was_sent(una, next) && (una >= retransmission.high || passed_over)
     }
 
-    /// Whether the packet at `una` was sent, and is not about to be sent again anyway.
+    /// Returns whether the packet at `una` was sent and is not about to be sent again anyway.
     fn was_sent(&self, una: u64, next: u64) -> bool {
         //= rocev2 §7
         self.rnr_until.is_none() && una < next
     }
 
-    /// Whether what was sent again can have been answered by now.
+    /// Returns whether the last retransmission can have been acknowledged by now.
     fn could_be_answered(&self, now: Instant) -> bool {
-        // An answer takes a round trip. As long as none was measured, who answers sooner than the requester
-        // would ask again is not believed: each answer may have a window sent again.
+        // An acknowledgement takes a round trip. Until one is measured, reports that arrive sooner than the
+        // minimum resend time are ignored: each may resend a whole window.
         self.retransmission.is_none_or(|retransmission| match self.rtt {
             Some(_) => self.answered_since(retransmission.at, now),
             None => now.duration_since(retransmission.at) >= self.min_resend,
         })
     }
 
-    /// Accounts for having to go back once more; `false` when no retry is left for that.
+    /// Accounts for going back once more. Returns `false` when no retry is left.
     ///
-    /// By the rule every timeout and every NAK that sends the requester back counts. Here a retry is each
-    /// time that the agreed timeout has passed without progress: the same patience, whether the peer is
-    /// silent, or reports the same loss over and over. Before that, resending is free, and finds a lost tail
-    /// early. That is safe, since it gives up as late as a requester that hears nothing and has as many
-    /// retries, and no later.
+    /// By the specification every timeout and every NAK that sends the requester back uses a retry. Here a retry
+    /// is used when the ACK timeout has passed without progress, whether the peer is silent or reports the same
+    /// loss repeatedly. Before that, resending is free and finds a lost last packet early. The requester gives up
+    /// exactly when one without any answer and with as many retries would.
     pub(super) fn may_retry(&mut self, now: Instant) -> bool {
         //= rocev2 §7
         let waited = now.duration_since(self.last_progress);
@@ -383,18 +382,18 @@ impl Recovery {
         self.retries_used <= self.retries
     }
 
-    /// What to send again once the peer's wait for a receive is over.
+    /// Returns what to resend after the wait for the peer's receive.
     pub(super) fn resend_after_rnr(&self) -> Resend {
-        // A peer that was not ready twice may not be for long: it is asked by one packet at a time.
+        // A peer that was not ready twice may not be ready for long: one packet at a time is sent to ask.
         if self.rnr_since.is_some() { Resend::Probe } else { Resend::GoBackN }
     }
 
-    /// The peer had no receive: waits for `timer`. `false` when that has gone on for too long.
+    /// Handles an RNR NAK: waits for `timer`. Returns `false` when the RNR retries or the RNR limit are used up.
     pub(super) fn handle_rnr_nak(&mut self, now: Instant, timer: Duration) -> bool {
         let since = *self.rnr_since.get_or_insert(now);
         //= rocev2 §7
         self.rnr_until = Some(now + timer);
-        // A sample that was under way would measure the wait.
+        // A pending sample would include the wait.
         self.sample = None;
         self.retries_used = 0;
         //= R-QP-7
@@ -405,13 +404,13 @@ impl Recovery {
         self.rnr_retries >= NO_LIMIT || self.rnr_retries_used <= self.rnr_retries
     }
 
-    /// Whether that wait is over, which it is only once.
+    /// Ends the wait after an RNR NAK if it is over. Returns `true` once per wait.
     pub(super) fn end_rnr_wait(&mut self, now: Instant) -> bool {
         if self.rnr_until.take_if(|until| *until <= now).is_none() {
             return false;
         }
         self.last_progress = now;
-        // What is sent again is sent from now on: the wait is no part of the way there and back.
+        // Packets are resent from now on: the wait is not part of the round trip.
         if let Some(retransmission) = &mut self.retransmission {
             retransmission.at = now;
         }

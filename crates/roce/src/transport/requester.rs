@@ -16,7 +16,7 @@ use crate::work::{CompletionStatus, SendFlags, SendOperation};
 use roce_wire::{Ext, Headers, IethRepr, Opcode, RethRepr};
 
 impl RcTransport {
-    /// Whether [`RcTransport::transmit_request`] may find something.
+    /// Returns whether [`RcTransport::transmit_request`] may have a packet.
     pub(super) fn wants_to_request(&self) -> bool {
         self.state == State::Rts
             && self.requester.recovery.rnr_until.is_none()
@@ -24,7 +24,7 @@ impl RcTransport {
             && !self.requester.recovery.awaits_probe(self.requester.una, self.requester.next)
     }
 
-    /// Writes the next packet of a request.
+    /// Writes the next request packet.
     pub(super) fn transmit_request<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
@@ -88,7 +88,7 @@ impl RcTransport {
         }
 
         let len = rest.min(requester.mtu);
-        // Resends are answered early, so that what was lost again shows.
+        // The first resent packet requests an ACK, so that a repeated loss is found early.
         let again = sequence < requester.high;
         let ack_req = last
             || sequence & requester.ack_mask == requester.ack_mask
@@ -138,7 +138,7 @@ impl RcTransport {
         Ok(length)
     }
 
-    /// Accounts for packets sent, up to `end`.
+    /// Accounts for the packets sent, up to `end`.
     fn sent<R: RawMutex>(&mut self, env: &Env<'_, R>, end: u64, ack_req: bool) {
         let requester = &mut self.requester;
         let recovery = &mut requester.recovery;
@@ -159,7 +159,7 @@ impl RcTransport {
     }
 }
 
-/// The opcode of a packet of a SEND or WRITE.
+/// Returns the opcode of a packet of a SEND or WRITE.
 //= rocev2 §4
 const fn opcode(operation: SendOperation, first: bool, last: bool) -> Opcode {
     match (operation, first, last) {

@@ -24,7 +24,7 @@ use crate::time::Instant;
 use crate::work::CompletionStatus;
 use roce_wire::PathMtu;
 
-/// Packets of response that one READ request on the wire asks for at most.
+/// Maximum number of response packets that one READ request packet asks for.
 const READ_CHUNK: u64 = 64;
 
 /// The requester half.
@@ -34,32 +34,32 @@ pub(super) struct Requester {
     /// Bytes per packet.
     pub(super) mtu: u32,
     pub(super) window: u64,
-    /// A packet whose number has all of these bits asks for an acknowledgement.
+    /// A packet whose sequence number has all of these bits set requests an ACK.
     pub(super) ack_mask: u64,
-    /// READ requests that may be on the wire at a time.
+    /// Limit of outstanding READ request packets.
     pub(super) max_reads: u32,
 
-    /// The oldest packet without an answer.
+    /// The oldest unacknowledged packet.
     pub(super) una: u64,
-    /// The next packet to be sent.
+    /// The next packet to send.
     pub(super) next: u64,
-    /// The first packet that was never sent.
+    /// The first packet that was never sent; above `next` after going back.
     pub(super) high: u64,
-    /// Which request, counted from the oldest, `next` belongs to.
+    /// Index of the request that `next` belongs to, counted from the oldest.
     pub(super) index: usize,
-    /// Requests before that which are READs.
+    /// Number of READs before that request.
     pub(super) reads_before: usize,
-    /// READ requests on the wire.
+    /// Outstanding READ request packets.
     pub(super) reads_in_flight: u32,
-    /// Where in the elements of the request at `index` the next packet's data is.
+    /// Position of the next packet's payload in the request at `index`.
     pub(super) cursor: SgeCursor,
-    /// Where in the elements of the oldest READ the next response's data goes.
+    /// Position of the next response's payload in the oldest READ.
     pub(super) response_cursor: SgeCursor,
-    /// Responses to that READ that came before an earlier one.
+    /// Responses to that READ that arrived after a gap.
     pub(super) out_of_order: OutOfOrder,
-    /// Since a response was newest_after_gap: the last one that came, of those after it.
+    /// The newest response after a gap; `None` without a gap.
     pub(super) newest_after_gap: Option<u64>,
-    /// A request that cannot be sent, by its first number, and how it will end once it is the oldest.
+    /// First sequence number of a request that cannot be sent, and its status once it is the oldest.
     pub(super) failed_request: Option<(u64, CompletionStatus)>,
     pub(super) recovery: Recovery,
 }
@@ -95,7 +95,7 @@ impl Requester {
         self.recovery.begin(peer, config);
     }
 
-    /// Nothing is sent or awaited any more.
+    /// Stops: nothing is sent, nothing is awaited.
     pub(super) fn stop(&mut self) {
         self.una = self.high;
         self.next = self.high;
@@ -103,37 +103,37 @@ impl Requester {
         self.recovery.stop();
     }
 
-    /// Whether something was sent that has not been answered.
+    /// Returns whether a packet is sent and not acknowledged.
     pub(super) fn waiting(&self) -> bool {
         self.una < self.next
     }
 
-    /// The first number after the piece of `wqe`, a READ, that `sequence` belongs to.
+    /// Returns the end of the chunk of `wqe`, a READ, that `sequence` is in.
     pub(super) fn chunk_end(wqe: &Wqe, sequence: u64) -> u64 {
         let into = sequence.saturating_sub(wqe.first);
         let end = (into / READ_CHUNK).saturating_add(1).saturating_mul(READ_CHUNK);
         wqe.first.saturating_add(end).min(wqe.end())
     }
 
-    /// READ responses have come for all of `wqe` before `una`, after all before `before` had.
+    /// Accounts for READ responses of `wqe` received from `before` up to `una`.
     pub(super) fn responses_received(&mut self, wqe: &Wqe, before: u64) {
         let chunks = Self::chunks(wqe, self.una).saturating_sub(Self::chunks(wqe, before));
         self.reads_in_flight = self.reads_in_flight.saturating_sub(chunks);
     }
 
-    /// How many pieces of `wqe`, a READ, end at `sequence` or before.
+    /// Returns how many chunks of `wqe`, a READ, end at or before `sequence`.
     fn chunks(wqe: &Wqe, sequence: u64) -> u32 {
         let into = sequence.saturating_sub(wqe.first);
         let whole = if sequence >= wqe.end() { into.div_ceil(READ_CHUNK) } else { into / READ_CHUNK };
         whole as u32
     }
 
-    /// What to send again of `wqe`, the oldest READ, after a response was lost.
+    /// Returns what to resend of `wqe`, the oldest READ, after a response was lost.
     pub(super) fn resend_read(&self, wqe: &Wqe) -> Resend {
         Resend::Read(wqe.end().min(self.high))
     }
 
-    /// Goes on to the request after `wqe`, all of which has been sent, or done.
+    /// Advances to the request after `wqe`, which is sent or executed.
     #[inline]
     pub(super) fn advance_request(&mut self, wqe: &Wqe) {
         self.reads_before = self.reads_before.saturating_add(usize::from(wqe.is_read()));
@@ -141,7 +141,7 @@ impl Requester {
         self.cursor = SgeCursor::default();
     }
 
-    /// The oldest request is complete and has left the queue.
+    /// Accounts for `wqe`, which was the oldest request and has left the queue.
     pub(super) fn request_completed(&mut self, wqe: &Wqe) {
         if let Some(index) = self.index.checked_sub(1) {
             self.index = index;
@@ -155,9 +155,9 @@ impl Requester {
         }
     }
 
-    /// Answers have arrived for all before `una`.
+    /// Handles progress: everything before `una` is acknowledged.
     pub(super) fn handle_progress(&mut self, now: Instant) {
-        // What is answered need not be sent again.
+        // What is acknowledged need not be sent again.
         if self.next < self.una {
             self.next = self.una;
             self.index = 0;
@@ -167,13 +167,13 @@ impl Requester {
         self.recovery.handle_progress(self.una, now);
     }
 
-    /// Goes back to the oldest unanswered packet, of `oldest`.
+    /// Goes back to the oldest unacknowledged packet, which belongs to `oldest`.
     pub(super) fn go_back(&mut self, now: Instant, kind: Resend, oldest: Option<&Wqe>) {
         self.recovery.record_go_back(self.una, self.high, kind, now);
         self.next = self.una;
         self.index = 0;
         self.reads_before = 0;
-        // Those that are asked for again count again.
+        // Chunks that are requested again count again.
         self.reads_in_flight = match (kind, oldest) {
             (Resend::Read(resume), Some(wqe)) => {
                 let end = Self::chunk_end(wqe, self.una);

@@ -14,7 +14,7 @@ use crate::region::access_rights::{Access, AccessError, KeyError};
 use crate::work::{CompletionKind, CompletionStatus};
 use roce_wire::{NakCode, Operation, Packet, RethRepr, Syndrome};
 
-/// A NAK that ends the connection, and how the receive ends that the message was using.
+/// A NAK that ends the connection, and the status of the receive that the message was using.
 #[derive(Clone, Copy, Debug)]
 struct FatalNak {
     code: NakCode,
@@ -24,14 +24,14 @@ struct FatalNak {
 impl FatalNak {
     const INVALID: Self = Self { code: NakCode::INVALID_REQUEST, receive: CompletionStatus::Flushed };
     const ACCESS: Self = Self { code: NakCode::REMOTE_ACCESS, receive: CompletionStatus::LocalAccess };
-    /// The receive is too short.
+    /// The message is longer than the receive.
     const TOO_LONG: Self = Self { code: NakCode::INVALID_REQUEST, receive: CompletionStatus::LocalLength };
-    /// The receive's memory is not what it should be.
+    /// The receive's memory cannot be written.
     const PROTECTION: Self =
         Self { code: NakCode::REMOTE_OPERATIONAL, receive: CompletionStatus::LocalProtection };
 }
 
-/// What became of a request packet that came in order.
+/// Result of executing a request packet that arrived in order.
 enum Execution {
     /// It was executed, and uses this many PSNs.
     Executed(u64),
@@ -40,7 +40,7 @@ enum Execution {
 }
 
 impl RcTransport {
-    /// A packet of the peer's requests.
+    /// Handles a request packet.
     pub(super) fn handle_request<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
@@ -84,7 +84,7 @@ impl RcTransport {
                 stats.rx_rnr.inc();
                 let responder = &mut self.responder;
                 responder.nak_pending = Some((Syndrome::rnr_nak(responder.rnr_code), sequence));
-                // What follows was sent before the peer knew: no news.
+                // The packets after it were sent before the peer got the RNR NAK: no sequence NAK for them.
                 responder.newest_after_gap = Some(sequence);
                 Ok(())
             }
@@ -101,7 +101,7 @@ impl RcTransport {
         }
     }
 
-    /// A request packet whose turn it is.
+    /// Executes the request packet with the expected PSN.
     fn execute<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
@@ -128,7 +128,7 @@ impl RcTransport {
                 let reth = packet.reth().map(|reth| RethRepr::parse(&reth)).ok_or(FatalNak::INVALID)?;
                 self.queue_read(env, sequence, &reth)
             }
-            // Atomics are not offered.
+            // Atomics are not supported.
             _ => Err(FatalNak::INVALID),
         }
     }
@@ -190,7 +190,7 @@ impl RcTransport {
                     return Err(FatalNak::INVALID);
                 }
                 //= rocev2 §6
-                // All of the range, before the first byte; nothing at all when it is empty.
+                // The whole range, before the first byte; an empty range is not checked.
                 if reth.length > 0 {
                     let right = Access::REMOTE_WRITE;
                     let (key, length) = (reth.r_key, u64::from(reth.length));
@@ -212,7 +212,7 @@ impl RcTransport {
             return Ok(Execution::NoReceive);
         }
         if !payload.is_empty() {
-            // Again for each packet: the region may go meanwhile.
+            // Checked for each packet: the region may be deregistered meanwhile.
             //= R-MR-17
             let written = env.shared.regions.write_remote(env.qp.scope(), key, address, payload);
             written.map_err(|AccessError| FatalNak::ACCESS)?;
@@ -232,7 +232,7 @@ impl RcTransport {
         Ok(Execution::Executed(1))
     }
 
-    /// Makes the oldest receive the current one; `false` when there is none.
+    /// Makes the oldest receive the current one. Returns `false` when none is posted.
     fn take_receive<R: RawMutex>(&mut self, env: &Env<'_, R>) -> bool {
         //= R-SRQ-1
         match &env.qp.srq {

@@ -10,46 +10,45 @@ use roce_wire::{
     AethRepr, NakCode, Operation, Packet, PathMtu, RethRepr, Syndrome, SyndromeKind, rnr_timer_code,
 };
 
-/// Packets that are accepted without a word, though nobody asked for an acknowledgement. A requester that
-/// asks for few (rxe: for one in 66, and its window is 128) has to wait for its timer when one of those is
-/// lost, unless the next comes soon.
+/// Packets accepted without AckReq before an ACK is sent anyway. A requester that requests few ACKs (rxe: one
+/// in 66 packets, with a window of 128) would wait for its timer when one is lost.
 pub(super) const MAX_UNACKNOWLEDGED: u64 = 32;
 
-/// The longest message there is.
+/// Maximum message length (IBTA Volume 1, chapter 9): 2^31 bytes.
 pub(super) const MAX_LENGTH: u32 = 1 << 31;
 
-/// The responder half.
+/// State of the responder.
 #[derive(Debug)]
 pub(super) struct Responder {
     pub(super) psns: SequenceSpace,
     pub(super) mtu: u32,
-    /// Number of the next request packet to be accepted.
+    /// Sequence number of the next request packet: the expected PSN (ePSN).
     pub(super) expected: u64,
-    /// Messages completed.
+    /// Message sequence number (MSN): completed request messages.
     msn: u32,
     pub(super) message: InboundMessage,
-    /// Since a packet was newest_after_gap: the newest that came, of those after it.
+    /// The newest request packet after a gap; `None` without a gap.
     pub(super) newest_after_gap: Option<u64>,
-    /// What came after it and was kept.
+    /// Packets after the gap that are stored.
     pub(super) out_of_order: OutOfOrder,
     pub(super) reads: InboundReads,
-    /// All before `expected` is to be acknowledged.
+    /// An ACK for everything before `expected` is to be sent.
     pub(super) ack_pending: bool,
-    /// All before this was, by the last answer.
+    /// Everything before this is acknowledged.
     pub(super) acknowledged: u64,
     pub(super) nak_pending: Option<(Syndrome, u64)>,
-    /// Timer code of RNR NAKs.
+    /// Timer code in RNR NAKs.
     pub(super) rnr_code: u8,
-    /// The last frame sent was a response: it is the requester's turn.
+    /// The last frame sent was a response, so a request may go first.
     pub(super) responded: bool,
 }
 
-/// The message that is coming in.
+/// The message being received.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum InboundMessage {
-    /// The next packet begins one.
+    /// Between messages.
     None,
-    /// Into the current receive.
+    /// A SEND, into the current receive.
     Send,
     Write {
         address: u64,
@@ -89,29 +88,29 @@ impl Responder {
         self.reads.set_limit(peer.reads.inbound);
     }
 
-    /// Owes nothing any more.
+    /// Drops all pending responses.
     pub(super) fn stop(&mut self) {
         self.ack_pending = false;
         self.nak_pending = None;
         self.reads.clear();
     }
 
-    /// Whether the requester may go first this time.
+    /// Returns whether the last frame was a response, and clears that.
     pub(super) fn take_responded(&mut self) -> bool {
         core::mem::take(&mut self.responded)
     }
 
-    /// Whether [`RcTransport::transmit_response`] would find something.
+    /// Returns whether a response is to be sent.
     pub(super) fn has_response(&self) -> bool {
         self.ack_pending || self.nak_pending.is_some() || self.reads.is_serving()
     }
 
-    /// Whether what is owed next is a READ response.
+    /// Returns whether the next response is a READ response.
     pub(super) fn is_serving(&self) -> bool {
         self.reads.is_serving()
     }
 
-    /// Whether the peer is still to be told why this side has failed.
+    /// Returns whether a NAK that ends the connection is to be sent.
     pub(super) fn is_fatal_nak_pending(&self) -> bool {
         //= rocev2 §9
         match self.nak_pending.map(|(syndrome, _)| syndrome.kind()) {
@@ -123,10 +122,8 @@ impl Responder {
     pub(super) fn aeth(&self, syndrome: Syndrome) -> AethRepr {
         AethRepr { syndrome, msn: self.msn }
     }
-}
 
-impl Responder {
-    /// The message is complete, and what was kept beyond it belongs to another one.
+    /// Ends the current message. Packets stored after its end belong to another message and are forgotten.
     pub(super) fn end_message(&mut self) {
         self.message = InboundMessage::None;
         self.out_of_order = OutOfOrder::EMPTY;
@@ -138,11 +135,11 @@ impl Responder {
         self.msn = self.msn.wrapping_add(1) & 0x00FF_FFFF;
     }
 
-    /// A packet has come before an earlier one.
+    /// Handles a packet after a gap.
     pub(super) fn handle_gap(&mut self, sequence: u64) {
         //= rocev2 §6
-        // One NAK for each gap. A number that does not rise shows that the requester has gone back and that
-        // its first packet was lost once more: that would otherwise cost a timeout.
+        // One NAK per gap. A PSN that does not rise shows that the requester went back and its first packet was
+        // lost again; without a second NAK that would cost a timeout.
         let restarted = self.newest_after_gap.is_some_and(|newest| sequence <= newest);
         if self.newest_after_gap.is_none() || restarted {
             self.nak_pending = Some((Syndrome::nak(NakCode::PSN_SEQUENCE), self.expected));
@@ -150,14 +147,14 @@ impl Responder {
         self.newest_after_gap = Some(sequence);
     }
 
-    /// A packet has come again.
+    /// Handles a duplicate packet.
     pub(super) fn handle_duplicate(&mut self, sequence: u64, packet: &Packet<'_>) {
         //= rocev2 §6
         match (packet.info().operation, packet.reth()) {
             (Operation::Read, Some(reth)) => {
                 self.reads.repeat(sequence, &RethRepr::parse(&reth), self.mtu);
             }
-            // Never executed, so never acknowledged either.
+            // Atomics are never executed, so never acknowledged.
             (Operation::Atomic, _) => {}
             _ => self.ack_pending = true,
         }

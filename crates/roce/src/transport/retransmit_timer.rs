@@ -11,7 +11,7 @@ use crate::time::Instant;
 use crate::work::CompletionStatus;
 
 impl RcTransport {
-    /// When something is to be done without a packet.
+    /// Returns the deadline of the requester.
     pub(super) fn deadline(&self) -> Option<Instant> {
         if self.state != State::Rts {
             return None;
@@ -24,13 +24,14 @@ impl RcTransport {
         self.requester.waiting().then(|| recovery.deadline(self.requester.una))
     }
 
+    /// Handles the deadline if it has passed: ends an RNR wait, or retransmits.
     pub(super) fn check_deadline<R: RawMutex>(&mut self, env: &Env<'_, R>) {
         if self.deadline().is_none_or(|deadline| deadline > env.now) {
             return;
         }
         let requester = &mut self.requester;
         if requester.recovery.end_rnr_wait(env.now) {
-            // The requester has gone back when the NAK came.
+            // The requester went back when the RNR NAK arrived.
             return;
         }
         env.shared.stats.timeouts.inc();

@@ -21,25 +21,25 @@ pub(crate) struct Wqe {
     pub(crate) length: u32,
     /// Sequence number of its first packet (for a READ, of the first packet of its response).
     pub(crate) first: u64,
-    /// How many it takes: at least 1, and none if it is a local one.
+    /// Number of packets: at least 1, or 0 for a local request.
     pub(crate) packets: u32,
     data: Source,
-    /// Where in the queue's arrays its elements or inline data are.
+    /// Index of its elements or inline data in the queue's arrays.
     at: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Source {
-    /// So many elements.
+    /// Number of scatter/gather elements.
     Sges(usize),
     Inline,
-    /// None: a local request whose turn is to come, and where what it is to do is noted.
+    /// A local request that is not executed yet, and its staged parameters.
     Pending(Ticket),
-    /// None: a local request that is done.
+    /// A local request that is executed.
     Executed,
 }
 
-/// Where the data of a queued request is.
+/// Payload of a queued request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Payload<'a> {
     Sges(&'a [Sge]),
@@ -58,7 +58,7 @@ impl Wqe {
         at: 0,
     };
 
-    /// The sequence number after its last.
+    /// Returns the sequence number after its last.
     #[inline]
     pub(crate) fn end(&self) -> u64 {
         self.first.saturating_add(u64::from(self.packets))
@@ -68,7 +68,7 @@ impl Wqe {
         matches!(self.operation, SendOperation::Read { .. })
     }
 
-    /// The ticket of a local request whose turn is to come.
+    /// Returns the ticket of a local request that is not executed yet.
     #[inline]
     pub(crate) fn pending_ticket(&self) -> Option<Ticket> {
         match self.data {
@@ -77,7 +77,7 @@ impl Wqe {
         }
     }
 
-    /// Whether it is a local request that only waits for those before it.
+    /// Returns whether it is an executed local request.
     #[inline]
     pub(crate) fn is_executed(&self) -> bool {
         matches!(self.data, Source::Executed)
@@ -111,13 +111,13 @@ pub(crate) struct SendQueue {
     len: usize,
     /// Sequence number of the next request.
     next: u64,
-    /// Local requests in the queue; and those whose turn is to come.
+    /// Local requests in the queue, and those of them that are not executed.
     local: usize,
     pending_local: usize,
 }
 
 impl SendQueue {
-    /// Without room for any request.
+    /// Without capacity.
     pub(crate) const EMPTY: Self = Self {
         entries: Vec::new(),
         sges: Vec::new(),
@@ -153,19 +153,19 @@ impl SendQueue {
         self.len == 0
     }
 
-    /// Whether there is a local request in the queue.
+    /// Returns whether there is a local request in the queue.
     #[inline]
     pub(crate) fn has_local(&self) -> bool {
         self.local > 0
     }
 
-    /// Whether a local request is still to be done.
+    /// Returns whether a local request is not executed yet.
     #[inline]
     pub(crate) fn has_pending_local(&self) -> bool {
         self.pending_local > 0
     }
 
-    /// Sequence number that the next request will get.
+    /// Returns the sequence number of the next request to be posted.
     pub(crate) fn end(&self) -> u64 {
         self.next
     }
@@ -237,7 +237,7 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Appends a local request; its number, counted from the oldest.
+    /// Appends a local request and returns its index, counted from the oldest.
     pub(crate) fn post_local(
         &mut self,
         request: &SendRequest<'_>,
@@ -264,7 +264,7 @@ impl SendQueue {
         Ok(index)
     }
 
-    /// There is room.
+    /// Appends a request, for which there is room.
     fn append(&mut self, wqe: Wqe) {
         let at = self.wrap(self.head.wrapping_add(self.len));
         if let Some(entry) = self.entries.get_mut(at) {
@@ -274,7 +274,7 @@ impl SendQueue {
         }
     }
 
-    /// The `index`-th oldest request, a local one, is done.
+    /// Marks the local request at `index`, counted from the oldest, as executed.
     pub(crate) fn mark_executed(&mut self, index: usize) {
         let at = self.wrap(self.head.wrapping_add(index));
         if let Some(entry) = self.entries.get_mut(at) {
@@ -283,7 +283,7 @@ impl SendQueue {
         }
     }
 
-    /// The `index`-th oldest request.
+    /// Returns the request at `index`, counted from the oldest.
     #[inline]
     pub(crate) fn get(&self, index: usize) -> Option<&Wqe> {
         if index >= self.len {
@@ -292,13 +292,13 @@ impl SendQueue {
         self.entries.get(self.wrap(self.head.wrapping_add(index)))
     }
 
-    /// The oldest request.
+    /// Returns the oldest request.
     #[inline]
     pub(crate) fn front(&self) -> Option<&Wqe> {
         self.get(0)
     }
 
-    /// Takes out the oldest request.
+    /// Removes and returns the oldest request.
     pub(crate) fn pop(&mut self) -> Option<Wqe> {
         let wqe = *self.front()?;
         self.head = self.wrap(self.head.wrapping_add(1));
@@ -311,7 +311,7 @@ impl SendQueue {
         Some(wqe)
     }
 
-    /// Where the data of a request of this queue is.
+    /// Returns the payload of a request of this queue.
     #[inline]
     pub(crate) fn payload(&self, wqe: &Wqe) -> Payload<'_> {
         match wqe.data {
@@ -338,7 +338,7 @@ impl SendQueue {
         self.inline.get_mut(start..start.saturating_add(self.max_inline)).unwrap_or_default()
     }
 
-    /// `index`, which is less than two rounds, inside the first.
+    /// Returns `index` modulo the capacity; `index` is below twice the capacity.
     #[inline]
     fn wrap(&self, index: usize) -> usize {
         if index >= self.entries.len() { index.wrapping_sub(self.entries.len()) } else { index }

@@ -2,7 +2,7 @@
 
 use roce_wire::Psn;
 
-/// Sequence numbers of one direction.
+/// Translates between the sequence numbers of one direction and their PSNs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SequenceSpace {
     pub(super) start: Psn,
@@ -11,13 +11,13 @@ pub(super) struct SequenceSpace {
 impl SequenceSpace {
     pub(super) const START_AT_ZERO: Self = Self { start: Psn::new(0) };
 
-    /// What the wire sees.
+    /// Returns the PSN of `sequence`.
     #[inline]
     pub(super) fn psn(self, sequence: u64) -> Psn {
         self.start.add(sequence as u32)
     }
 
-    /// The number that `psn` stands for, of those around `near`; `None` before the first.
+    /// Returns the sequence number of `psn` that is nearest to `near`; `None` if it is before the first.
     #[inline]
     pub(super) fn sequence(self, psn: Psn, near: u64) -> Option<u64> {
         let distance = psn.distance_from(self.psn(near));
@@ -31,7 +31,7 @@ mod tests {
 
     //= rocev2 §5
     #[test]
-    pub(super) fn sequence_numbers_survive_the_wrap_of_24_bits() {
+    pub(super) fn psns_wrap_at_24_bits_and_sequence_numbers_do_not() {
         let psns = SequenceSpace { start: Psn::new(0x00FF_FFFE) };
         assert_eq!(psns.psn(3), Psn::new(1));
         assert_eq!(psns.sequence(Psn::new(1), 0), Some(3));
