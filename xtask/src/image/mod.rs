@@ -21,7 +21,6 @@ use anyhow::{Context as _, Result, ensure};
 
 pub use self::artifact::Image;
 use self::{
-    artifact::Image,
     kit::Kit,
     mirror::Mirror,
     toolchain::{TARGET, Toolchain},
