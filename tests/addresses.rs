@@ -29,7 +29,7 @@ use ndk_abi::{
 };
 use ndk_consumer::{
     Error, Status,
-    interop::{
+    protocols::{
         self, Outcome, Program,
         probe::{Plan, Scenario},
     },
@@ -87,7 +87,7 @@ fn begin(bed: &Testbed, program: &Program, at: Option<IpAddr>, subnet: IpAddr, p
     let serving = {
         let (listening, program) = (listening.clone(), program.clone());
         server.consumer("server", move |adapter| {
-            let outcome = interop::serve(adapter, &program, listen, PATIENCE, |_| listening.set());
+            let outcome = protocols::serve(adapter, &program, listen, PATIENCE, |_| listening.set());
             // Whoever waits for a listener that could not be made must not wait for ever.
             listening.set();
             outcome
@@ -96,7 +96,7 @@ fn begin(bed: &Testbed, program: &Program, at: Option<IpAddr>, subnet: IpAddr, p
     let program = program.clone();
     let asking = client.consumer("client", move |adapter| {
         let _ = listening.wait(PATIENCE);
-        interop::client(adapter, &program, local, remote)
+        protocols::client(adapter, &program, local, remote)
     });
     [asking, serving]
 }
@@ -117,7 +117,7 @@ fn rdma_runs_over_both_families_and_every_scope() {
     let Some(bed) = started(&options(&subnets)) else { return };
     for subnet in subnets {
         for program in [
-            Program::Messages,
+            Program::RdmaClient,
             Program::Rping { rounds: 3, size: 4096 },
             probe(Scenario::Write, 1 << 20, 1),
             probe(Scenario::Read, 1 << 20, 1),
@@ -134,8 +134,8 @@ fn neighbors_are_found_by_frames_and_a_seed_replays_them() {
         let path = scratch(name);
         let options = Options { seed: Some(seed), capture: Some(path.clone()), ..options(&[ULA, V4]) };
         let bed = started(&options)?;
-        succeed(begin(&bed, &Program::Messages, None, ULA, 7471));
-        succeed(begin(&bed, &Program::Messages, None, V4, 7471));
+        succeed(begin(&bed, &Program::RdmaClient, None, ULA, 7471));
+        succeed(begin(&bed, &Program::RdmaClient, None, V4, 7471));
         finish(bed);
         Some(fs::read(path).unwrap())
     };
@@ -159,9 +159,9 @@ fn lost_questions_and_answers_are_asked_for_again() {
         let Some(bed) = started(&Options { seed: Some(seed), faults, ..options(&[ULA]) }) else { return };
         let [client, server] = bed.machines().map(|machine| of(machine, ULA));
         let resolved = bed.machines()[0].consumer("client", move |adapter| {
-            interop::client(
+            protocols::client(
                 adapter,
-                &Program::Messages,
+                &Program::RdmaClient,
                 SocketAddr::new(client, 0),
                 SocketAddr::new(server, 1),
             )
@@ -192,7 +192,7 @@ fn a_neighbor_that_does_not_answer_is_unreachable_after_three_questions() {
         let start = bed.now();
         let outcome = client.consumer("client", move |adapter| {
             let (local, remote) = (SocketAddr::new(local, 0), SocketAddr::new(remote, 7471));
-            interop::client(adapter, &Program::Messages, local, remote)
+            protocols::client(adapter, &Program::RdmaClient, local, remote)
         });
         let error = outcome.join().expect("the host lives").expect_err("nobody is there");
         assert_eq!(status(&error), Some(STATUS_HOST_UNREACHABLE), "{subnet}: {error}");
@@ -209,7 +209,7 @@ fn there_is_no_way_between_families_or_beyond_the_subnet() {
     let local = SocketAddr::new(of(client, ULA), 0);
     let outcome = client.consumer("client", move |adapter| {
         let elsewhere: SocketAddr = "[fd01::2]:7471".parse().unwrap();
-        interop::client(adapter, &Program::Messages, local, elsewhere)
+        protocols::client(adapter, &Program::RdmaClient, local, elsewhere)
     });
     let error = outcome.join().expect("the host lives").expect_err("there is no route");
     assert_eq!(status(&error), Some(STATUS_NETWORK_UNREACHABLE), "{error}");
@@ -309,7 +309,7 @@ fn an_address_goes(number: usize, gone: IpAddr, stays: IpAddr) {
     // What is gone can come back.
     machine.host().add_address(of(machine, gone), if gone.is_ipv4() { 24 } else { 64 });
     assert!(!bed.event().wait(Duration::from_millis(100)));
-    succeed(begin(&bed, &Program::Messages, None, gone, 7473));
+    succeed(begin(&bed, &Program::RdmaClient, None, gone, 7473));
     finish(bed);
 }
 
@@ -329,7 +329,7 @@ fn a_wildcard_listener_hears_every_address_of_its_family() {
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     for subnet in [V4, ULA, LINK] {
-        succeed(begin(&bed, &Program::Messages, Some(any(subnet)), subnet, 7471));
+        succeed(begin(&bed, &Program::RdmaClient, Some(any(subnet)), subnet, 7471));
     }
     // An address that comes later is heard as well.
     let machine = bed.machines()[1];
@@ -338,7 +338,7 @@ fn a_wildcard_listener_hears_every_address_of_its_family() {
     let serving = {
         let (listening, anywhere) = (listening.clone(), SocketAddr::new(any(ULA), 7471));
         machine.consumer("server", move |adapter| {
-            interop::serve(adapter, &Program::Messages, anywhere, PATIENCE, |_| listening.set())
+            protocols::serve(adapter, &Program::RdmaClient, anywhere, PATIENCE, |_| listening.set())
         })
     };
     assert!(listening.wait(PATIENCE));
@@ -346,7 +346,7 @@ fn a_wildcard_listener_hears_every_address_of_its_family() {
     assert!(!bed.event().wait(Duration::from_millis(100)));
     let local = SocketAddr::new(of(bed.machines()[0], ULA), 0);
     let asking = bed.machines()[0].consumer("client", move |adapter| {
-        interop::client(adapter, &Program::Messages, local, SocketAddr::new(late, 7471))
+        protocols::client(adapter, &Program::RdmaClient, local, SocketAddr::new(late, 7471))
     });
     succeed([asking, serving]);
     finish(bed);
@@ -389,13 +389,13 @@ fn a_link_local_address_is_made_of_the_nics_own() {
         let listening = listening.clone();
         machines[1].consumer("server", move |adapter| {
             let at = SocketAddr::new(remote, 7471);
-            interop::serve(adapter, &Program::Messages, at, PATIENCE, |_| listening.set())
+            protocols::serve(adapter, &Program::RdmaClient, at, PATIENCE, |_| listening.set())
         })
     };
     let asking = machines[0].consumer("client", move |adapter| {
         let _ = listening.wait(PATIENCE);
         let (local, remote) = (SocketAddr::new(local, 0), SocketAddr::new(remote, 7471));
-        interop::client(adapter, &Program::Messages, local, remote)
+        protocols::client(adapter, &Program::RdmaClient, local, remote)
     });
     succeed([asking, serving]);
     finish(bed);
@@ -417,7 +417,7 @@ fn an_address_that_flaps_disturbs_only_its_own_connections() {
         let over = over.clone();
         machine.consumer("server", move |adapter| {
             while !over.is_set() {
-                let _ = interop::serve(adapter, &Program::Messages, remote, PATIENCE / 20, |_| {});
+                let _ = protocols::serve(adapter, &Program::RdmaClient, remote, PATIENCE / 20, |_| {});
             }
         })
     };
@@ -425,7 +425,7 @@ fn an_address_that_flaps_disturbs_only_its_own_connections() {
         let (over, fine) = (over.clone(), fine.clone());
         bed.machines()[0].consumer("client", move |adapter| {
             while !over.is_set() {
-                let outcome = interop::client(adapter, &Program::Messages, local, remote);
+                let outcome = protocols::client(adapter, &Program::RdmaClient, local, remote);
                 fine.fetch_add(outcome.is_ok().into(), Relaxed);
             }
         })
@@ -464,11 +464,11 @@ fn a_host_with_more_addresses_than_the_miniport_has_groups_is_found_at_each() {
         let listening = bed.event();
         let ready = listening.clone();
         let serving = server.consumer("server", move |adapter| {
-            interop::serve(adapter, &Program::Messages, remote, PATIENCE, |_| ready.set())
+            protocols::serve(adapter, &Program::RdmaClient, remote, PATIENCE, |_| ready.set())
         });
         let asking = client.consumer("client", move |adapter| {
             let _ = listening.wait(PATIENCE);
-            interop::client(adapter, &Program::Messages, local, remote)
+            protocols::client(adapter, &Program::RdmaClient, local, remote)
         });
         succeed([asking, serving]);
     }
@@ -481,7 +481,7 @@ fn small_frames_of_the_stack_pass_beside_a_full_queue() {
     let Some(bed) = started(&Options { keywords, path_mtu: 1024, ..options(&[ULA, V4]) }) else { return };
     let streaming = begin(&bed, &probe(Scenario::Write, 8 << 20, 1), None, ULA, 7471);
     for port in 7472..7480 {
-        succeed(begin(&bed, &Program::Messages, None, V4, port));
+        succeed(begin(&bed, &Program::RdmaClient, None, V4, port));
     }
     succeed(streaming);
     finish(bed);

@@ -11,7 +11,7 @@ use lab::{
     testbed::{Options, Testbed},
 };
 use ndis_sim::Keyword;
-use ndk_consumer::interop::{
+use ndk_consumer::protocols::{
     self, Outcome, Program,
     probe::{Plan, Scenario},
 };
@@ -44,7 +44,7 @@ fn one(bed: &Testbed, hosts: [usize; 2], program: &Program) -> Result<[Outcome; 
     let serving = {
         let (listening, program) = (listening.clone(), program.clone());
         server.consumer("server", move |adapter| {
-            let outcome = interop::serve(adapter, &program, remote, PATIENCE, |_| listening.set());
+            let outcome = protocols::serve(adapter, &program, remote, PATIENCE, |_| listening.set());
             // Whoever waits for a listener that could not be made must not wait for ever.
             listening.set();
             outcome
@@ -54,7 +54,7 @@ fn one(bed: &Testbed, hosts: [usize; 2], program: &Program) -> Result<[Outcome; 
         let program = program.clone();
         client.consumer("client", move |adapter| {
             let _ = listening.wait(PATIENCE);
-            interop::client(adapter, &program, local, remote)
+            protocols::client(adapter, &program, local, remote)
         })
     };
     let told = (asking.join(), serving.join());
@@ -63,8 +63,8 @@ fn one(bed: &Testbed, hosts: [usize; 2], program: &Program) -> Result<[Outcome; 
         return Err(format!("{program:?}\nclient and server: {told:?}\n{violations}"));
     };
     for outcome in [client, server] {
-        let total = outcome.books.total();
-        assert_eq!([total.outstanding(), outcome.books.unexpected], [0; 2], "{program:?}");
+        let total = outcome.stats.total();
+        assert_eq!([total.outstanding(), outcome.stats.unexpected], [0; 2], "{program:?}");
     }
     Ok([client.clone(), server.clone()])
 }
@@ -78,7 +78,7 @@ fn rping_and_the_messages_of_rdma_client_go_round() {
     let programs = [
         Program::Rping { rounds: 3, size: 100 },
         Program::Rping { rounds: 2, size: 10_000 },
-        Program::Messages,
+        Program::RdmaClient,
     ];
     let Some(told) = converse(&Options::default(), &programs) else { return };
     assert!(told.iter().zip([3, 2, 1]).all(|(told, rounds)| told.iter().all(|side| side.rounds == rounds)));

@@ -16,7 +16,7 @@ use lab::{
 };
 use ndis_sim::{NdisHost as _, netio::link_local};
 use ndk_consumer::{
-    interop::{
+    protocols::{
         self, Program,
         probe::{Plan, Scenario},
     },
@@ -263,7 +263,7 @@ fn a_peer_that_is_killed_is_noticed_and_leaves_nothing() {
                 listening.wait();
             };
             let serving = external_host.machine().consumer("server", move |adapter| {
-                interop::serve(adapter, &program, server, PATIENCE, ready)
+                protocols::serve(adapter, &program, server, PATIENCE, ready)
             });
             // In the middle of it.
             while external_host.wire().counters(1).sent < 500 {
@@ -275,13 +275,13 @@ fn a_peer_that_is_killed_is_noticed_and_leaves_nothing() {
         }
         let asking = external_host.machine().consumer("client", move |adapter| {
             listening.wait();
-            interop::client(adapter, &program, client, server)
+            protocols::client(adapter, &program, client, server)
         });
         let start = Instant::now();
         let outcome = asking.join().expect("the host lives").expect("it wants to see the connection break");
         assert!(start.elapsed() < PATIENCE, "noticed after {:?}", start.elapsed());
         stopped(external_host);
-        Some((outcome.rounds, outcome.books.total().outstanding()))
+        Some((outcome.rounds, outcome.stats.total().outstanding()))
     });
     let Some([Some((rounds, outstanding)), None]) = killed else { return };
     assert!(rounds > 0, "the peer was there");

@@ -19,7 +19,7 @@ pub use device_sim::link::Faults;
 use ndis_sim::Keyword;
 pub use ndk_consumer::transfer::{Phase, Progress};
 use ndk_consumer::{
-    books::{Books, Operation as Kind},
+    stats::{Operation as Kind, RequestStats},
     transfer::{self, Failure, FileSource, Report},
 };
 
@@ -275,7 +275,7 @@ fn converse(
         let (cut, progress, local) = (cut.clone(), progress.clone(), SocketAddr::new(client.address(), 0));
         let wire = bed.wire().clone();
         client.consumer("client", move |adapter| {
-            let _ = listening.wait(options.patience);
+            let _ = listening.wait(options.timeout);
             let world = nt_sim::current().world().clone();
             let watch = |at: Progress| {
                 progress(at);
@@ -293,7 +293,7 @@ fn converse(
                     Ok(file) => copy(&file),
                     Err(error) => {
                         let report = Report::default();
-                        Err(Box::new(Failure { error: ndk_consumer::Error::Source(error), report }))
+                        Err(Box::new(Failure { error: ndk_consumer::Error::ReadSource(error), report }))
                     }
                 },
             }
@@ -350,15 +350,15 @@ fn end(sides: &Sides, noticed_after: Option<Duration>) -> End {
 }
 
 fn operations(sides: &Sides) -> BTreeMap<String, Operation> {
-    let books: Vec<&Books> = [&sides.copying, &sides.serving]
+    let stats: Vec<&RequestStats> = [&sides.copying, &sides.serving]
         .into_iter()
         .filter_map(Sides::report)
-        .map(|report| &report.books)
+        .map(|report| &report.stats)
         .collect();
     let sum = |kind: Kind| {
         let mut sum = Operation::default();
-        let mut latency = ndk_consumer::histogram::Histogram::default();
-        for tally in books.iter().map(|books| books.of(kind)) {
+        let mut latency = ndk_consumer::latency::LatencyHistogram::default();
+        for tally in stats.iter().map(|stats| stats.of(kind)) {
             sum.posted += tally.posted;
             sum.succeeded += tally.succeeded;
             sum.flushed += tally.flushed;
@@ -371,5 +371,5 @@ fn operations(sides: &Sides) -> BTreeMap<String, Operation> {
         }
         sum
     };
-    Kind::MOVES.into_iter().map(|kind| (kind.to_string(), sum(kind))).collect()
+    Kind::DATA_TRANSFERS.into_iter().map(|kind| (kind.to_string(), sum(kind))).collect()
 }

@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use device_sim::link::Faults;
-use ndk_consumer::interop::{
+use ndk_consumer::protocols::{
     Program,
     probe::{Plan, Scenario},
 };
@@ -130,8 +130,8 @@ impl Case {
                     let role = if serves { "-s" } else { "-c -V" };
                     format!("rping {role} -a {at} -C {rounds} -S {size} -v")
                 }
-                Program::Messages if serves => format!("rdma_server -s {at}"),
-                Program::Messages => format!("rdma_client -s {at}"),
+                Program::RdmaClient if serves => format!("rdma_server -s {at}"),
+                Program::RdmaClient => format!("rdma_client -s {at}"),
                 Program::Probe(plan) if serves => format!("probe -s {at} -n {}", plan.connections()),
                 Program::Probe(plan) => {
                     let connections = plan.connections();
@@ -241,8 +241,8 @@ fn at_one_mtu(client: Side, mtu: u32) -> Vec<Case> {
     let lossy = |name, scenario, loss| Case { loss, ..case(name, probe(scenario, longest(scenario), 0)) };
     vec![
         Case { family: Family::LinkLocal, ..case("rping", Program::Rping { rounds: 3, size: 100 }) },
-        Case { short: true, ..case("rdma_client", Program::Messages) },
-        Case { family: Family::V6, ..case("rdma_client", Program::Messages) },
+        Case { short: true, ..case("rdma_client", Program::RdmaClient) },
+        Case { family: Family::V6, ..case("rdma_client", Program::RdmaClient) },
         case("shared receive queue, 8 connections", probe(Scenario::Srq, 1 << 16, 8)),
         Case { short: true, ..case("send with invalidate", probe(Scenario::Invalidate, 4096, 0)) },
         Case { short: true, ..case("reject", probe(Scenario::Reject, 4096, 0)) },

@@ -15,7 +15,7 @@ use device_sim::link::{Capture, Datagrams, Endpoint, Lost, Port, Wire, WireOptio
 use ndis_sim::open_tunnel;
 use ndk_consumer::{
     RemoteMemory,
-    interop::probe::{
+    protocols::probe::{
         PORT,
         message::{Control, Kind, Reply},
         pattern,

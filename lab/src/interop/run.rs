@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use device_sim::link::Datagrams;
 use ndk_consumer::{
     Status,
-    interop::{self, Outcome, Program},
+    protocols::{self, Outcome, Program},
 };
 
 use super::{
@@ -203,7 +203,7 @@ fn serve(
     let program = program.clone();
     let (tell, listening) = mpsc::channel();
     let serving = host.machine().consumer("server", move |adapter| {
-        interop::serve(adapter, &program, local, PATIENCE, |_| {
+        protocols::serve(adapter, &program, local, PATIENCE, |_| {
             // Nobody waits any more if it took too long.
             let _ = tell.send(());
         })
@@ -220,15 +220,15 @@ fn connect(
     let local = SocketAddr::new(host_address(case.family), 0);
     let remote = SocketAddr::new(guest_address(case.family), program.port());
     let program = program.clone();
-    host.machine().consumer("client", move |adapter| interop::client(adapter, &program, local, remote))
+    host.machine().consumer("client", move |adapter| protocols::client(adapter, &program, local, remote))
 }
 
 /// What the image's side has seen: that every request has completed once is part of it.
 fn join(side: Consumer<Result<Outcome, ndk_consumer::Error>>) -> Result<Vec<String>> {
     let outcome = side.join()?.map_err(anyhow::Error::new).context("the image's side")?;
-    let total = outcome.books.total();
+    let total = outcome.stats.total();
     ensure!(total.outstanding() == 0, "{} requests never completed", total.outstanding());
-    ensure!(outcome.books.unexpected == 0, "{} completions of no request", outcome.books.unexpected);
+    ensure!(outcome.stats.unexpected == 0, "{} completions of no request", outcome.stats.unexpected);
     Ok(outcome.notes)
 }
 
@@ -296,6 +296,6 @@ mod tests {
         assert_eq!(status(rounds), 255);
         assert_eq!(status(&format!("{race}ping data: rdma-ping-0: A\n")), 255);
         assert_eq!(status(&format!("{race}{rounds}data mismatch!\n")), 255);
-        assert_eq!(pardon(&Program::Messages, told(&format!("{race}{rounds}"))).status, 255);
+        assert_eq!(pardon(&Program::RdmaClient, told(&format!("{race}{rounds}"))).status, 255);
     }
 }

@@ -1,4 +1,4 @@
-//! Socket addresses between Rust and the kernel.
+//! Conversion of socket addresses to and from `SOCKADDR`.
 
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -9,7 +9,7 @@ use ndk_abi::netio::{
 
 use crate::Status;
 
-/// An address as the kernel wants it.
+/// A `SOCKADDR`.
 pub struct RawAddress {
     address: SOCKADDR_INET,
     length: u32,
@@ -20,12 +20,12 @@ impl RawAddress {
         (&raw const self.address).cast()
     }
 
-    /// Size of the address in bytes.
+    /// Returns the size of the address in bytes.
     pub fn length(&self) -> u32 {
         self.length
     }
 
-    /// Asks `get`, which takes a buffer and its size, for an address.
+    /// Queries an address with `get`, which takes a buffer and its size.
     pub fn query(get: impl FnOnce(*mut SOCKADDR, *mut u32) -> Status) -> Result<SocketAddr, Status> {
         let mut raw = Self { address: SOCKADDR_INET::zeroed(), length: size_of::<SOCKADDR_INET>() as u32 };
         get((&raw mut raw.address).cast(), &raw mut raw.length).check()?;
@@ -92,12 +92,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_survive_the_way_to_the_kernel_and_back() {
+    fn addresses_survive_conversion_in_both_directions() {
         for text in ["192.0.2.1:4791", "[2001:db8::1]:445"] {
             let address: SocketAddr = text.parse().unwrap();
             let raw = RawAddress::from(address);
             let back = RawAddress::query(|into, length| {
-                // SAFETY: `query` passes a buffer of `*length` bytes, which any address fits.
+                // SAFETY: `query` passes a buffer of `*length` bytes, enough for any address.
                 unsafe { into.cast::<u8>().copy_from(raw.as_ptr().cast(), raw.length() as usize) };
                 // SAFETY: `query` passes a valid length.
                 unsafe { *length = raw.length() };

@@ -1,30 +1,30 @@
-//! Many small sends, and large writes, timed.
+//! Benchmarks: many small sends, and large writes.
 //!
-//! One side [`serve`]s: it takes one connection, lends memory for the writes, and takes messages. Every so
-//! many messages it grants the other side as many again, so that a message always finds a receive posted,
-//! as SMB Direct does with its credits. The other side measures with [`sends`] or [`writes`].
+//! One side runs [`serve`]: it accepts one connection, registers memory for the writes, and receives messages. It grants
+//! credits for a number of messages at a time, so that every message finds a posted receive, as in SMB Direct. The other
+//! side measures with [`sends`] or [`writes`].
 
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::books::{Books, Operation};
-use crate::endpoint::{Endpoint, Incident, Setup, listen_for_one};
+use crate::endpoint::{Endpoint, EndpointConfig, EndpointEvent, listen_for_one};
 use crate::os::Os;
+use crate::stats::{Operation, RequestStats};
 use crate::{Access, Adapter, Error, Memory, RemoteMemory};
 
-/// Receives the serving side has posted.
+/// Receives that the serving side posts.
 const RECEIVES: u32 = 512;
-/// Messages a grant is for.
+/// Messages per credit grant.
 const GRANT: u64 = 128;
-/// A grant: as long as Wireshark wants a message to be before it tells what it is not.
+/// A credit grant. Wireshark dissects shorter messages as malformed RPC over RDMA.
 const GRANT_MESSAGE: [u8; 32] = [0; 32];
-/// Sends outstanding at once.
+/// Maximum number of outstanding sends.
 const SENDS: u32 = 256;
-/// Bytes of the largest message.
+/// Length of the largest message in bytes.
 const MAX_MESSAGE: usize = 256;
 
-/// What was measured.
+/// Results of a measurement.
 #[derive(Clone, Default, Debug)]
 pub struct Figures {
     pub operations: u64,
@@ -32,47 +32,57 @@ pub struct Figures {
     pub bytes: u64,
     /// From the first post to the last completion.
     pub elapsed: Duration,
-    pub books: Books,
+    pub stats: RequestStats,
 }
 
 impl Figures {
-    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    #[expect(clippy::cast_precision_loss, reason = "a figure for a report")]
+    /// Returns operations per second.
+    #[must_use]
     pub fn operations_per_second(&self) -> f64 {
         self.operations as f64 / self.elapsed.as_secs_f64()
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    #[expect(clippy::cast_precision_loss, reason = "a figure for a report")]
+    /// Returns payload bytes per second.
+    #[must_use]
     pub fn bytes_per_second(&self) -> f64 {
         self.bytes as f64 / self.elapsed.as_secs_f64()
     }
 }
 
-/// Takes one connection at `local` and serves it until the peer leaves. `ready` is told the address. `window`
-/// is the bytes lent for writes, not 0.
+/// Accepts one connection at `local` and serves it until the peer disconnects. Calls `ready` with the address when it
+/// listens. `window` is the size of the memory for writes in bytes, at least 1.
+///
+/// # Errors
+/// See [`Error`].
 pub fn serve<O: Os>(
     adapter: &Arc<Adapter<O>>,
     local: SocketAddr,
     window: usize,
-    patience: Duration,
+    timeout: Duration,
     ready: impl FnOnce(SocketAddr),
-) -> Result<Books, Error> {
-    let connector = listen_for_one(adapter, local, patience, ready)?;
-    let setup = Setup { requests: 16, receives: RECEIVES, message: MAX_MESSAGE };
-    let mut endpoint = Endpoint::new(adapter, setup)?;
+) -> Result<RequestStats, Error> {
+    let connector = listen_for_one(adapter, local, timeout, ready)?;
+    let config = EndpointConfig { requests: 16, receives: RECEIVES, message: MAX_MESSAGE };
+    let mut endpoint = Endpoint::new(adapter, config)?;
     let mut memory = None;
     let outcome = Memory::new(endpoint.pd(), window, Access::RemoteReadWrite)
         .map_err(|status| Error::Call("NdkRegisterMr", status))
         .and_then(|lent| {
             let lent = memory.insert(lent).remote(window);
-            endpoint.accept(connector, &token(&lent))?;
-            take_until_peer_leaves(&mut endpoint)
+            endpoint.accept(connector, &encode_memory(&lent))?;
+            receive_until_disconnect(&mut endpoint)
         });
-    let (outcome, books) = endpoint.close(outcome);
+    let (outcome, stats) = endpoint.close(outcome);
     drop(memory);
-    outcome.map(|()| books)
+    outcome.map(|()| stats)
 }
 
-/// Sends `count` messages of `size` bytes, at most 256, as fast as grants allow.
+/// Sends `count` messages of `size` bytes, at most 256, as fast as credits allow.
+///
+/// # Errors
+/// See [`Error`].
 pub fn sends<O: Os>(
     adapter: &Arc<Adapter<O>>,
     local: SocketAddr,
@@ -80,15 +90,15 @@ pub fn sends<O: Os>(
     count: u64,
     size: usize,
 ) -> Result<Figures, Error> {
-    let setup = Setup { requests: SENDS, receives: 16, message: MAX_MESSAGE };
-    measure(adapter, local, remote, setup, |endpoint, _| {
+    let config = EndpointConfig { requests: SENDS, receives: 16, message: MAX_MESSAGE };
+    measure(adapter, local, remote, config, |endpoint, _| {
         let message = vec![0x5a; size.min(MAX_MESSAGE)];
         let (mut sent, mut granted, mut bytes) = (0, u64::from(RECEIVES), Vec::new());
-        while sent < count || endpoint.initiated() != 0 {
-            if sent < count.min(granted) && endpoint.initiated() < u64::from(SENDS) {
+        while sent < count || endpoint.outstanding_requests() != 0 {
+            if sent < count.min(granted) && endpoint.outstanding_requests() < u64::from(SENDS) {
                 endpoint.send(&message, 0)?;
                 sent += 1;
-            } else if let Incident::Message(grant) = endpoint.wait()? {
+            } else if let EndpointEvent::Message(grant) = endpoint.wait()? {
                 endpoint.take(grant, &mut bytes)?;
                 granted += GRANT;
             }
@@ -97,7 +107,10 @@ pub fn sends<O: Os>(
     })
 }
 
-/// Writes `count` times `size` bytes into the memory lent, `outstanding` writes at once.
+/// Writes `count` times `size` bytes to the memory of the peer, with up to `outstanding` writes at once.
+///
+/// # Errors
+/// See [`Error`].
 pub fn writes<O: Os>(
     adapter: &Arc<Adapter<O>>,
     local: SocketAddr,
@@ -106,71 +119,71 @@ pub fn writes<O: Os>(
     size: usize,
     outstanding: u32,
 ) -> Result<Figures, Error> {
-    let setup = Setup { requests: outstanding, receives: 16, message: MAX_MESSAGE };
-    // Closed after the connection that uses it.
+    let config = EndpointConfig { requests: outstanding, receives: 16, message: MAX_MESSAGE };
+    // Declared here to be closed after the connection that uses it.
     let mut memory = None;
-    measure(adapter, local, remote, setup, |endpoint, lent| {
+    measure(adapter, local, remote, config, |endpoint, lent| {
         let source = Memory::new(endpoint.pd(), size, Access::LocalRead)
             .map_err(|status| Error::Call("NdkRegisterMr", status))?;
         let source = memory.insert(source);
         let slots = lent.length / size as u64;
         if slots == 0 {
-            return Err(Error::Protocol("too little memory lent"));
+            return Err(Error::Protocol("the memory of the peer is too small"));
         }
         let mut posted = 0;
-        while posted < count || endpoint.initiated() != 0 {
-            if posted < count && endpoint.initiated() < u64::from(outstanding) {
+        while posted < count || endpoint.outstanding_requests() != 0 {
+            if posted < count && endpoint.outstanding_requests() < u64::from(outstanding) {
                 let offset = posted % slots * size as u64;
                 endpoint.write(source.sge(0, size), lent, offset, 0)?;
                 posted += 1;
-            } else if !matches!(endpoint.wait()?, Incident::Done(Operation::Write, _)) {
-                return Err(Error::Protocol("a message during writes"));
+            } else if !matches!(endpoint.wait()?, EndpointEvent::Done(Operation::Write, _)) {
+                return Err(Error::Protocol("unexpected message"));
             }
         }
         Ok((count, count * size as u64))
     })
 }
 
-/// Connects, times `work`, which answers operations and bytes, and closes.
+/// Connects, measures `work`, which returns operations and bytes, and closes.
 fn measure<O: Os>(
     adapter: &Arc<Adapter<O>>,
     local: SocketAddr,
     remote: SocketAddr,
-    setup: Setup,
+    config: EndpointConfig,
     work: impl FnOnce(&mut Endpoint<O>, &RemoteMemory) -> Result<(u64, u64), Error>,
 ) -> Result<Figures, Error> {
-    let mut endpoint = Endpoint::new(adapter, setup)?;
+    let mut endpoint = Endpoint::new(adapter, config)?;
     let outcome = endpoint.connect(local, remote, &[]).and_then(|answer| {
-        let lent = lent(&answer.private_data).ok_or(Error::Protocol("no memory lent"))?;
+        let lent = lent(&answer.private_data).ok_or(Error::Protocol("the peer announced no memory"))?;
         let started = adapter.os().now();
         let (operations, bytes) = work(&mut endpoint, &lent)?;
         let elapsed = adapter.os().now().saturating_sub(started);
-        Ok(Figures { operations, bytes, elapsed, books: Books::default() })
+        Ok(Figures { operations, bytes, elapsed, stats: RequestStats::default() })
     });
-    let (outcome, books) = endpoint.close(outcome);
-    outcome.map(|figures| Figures { books, ..figures })
+    let (outcome, stats) = endpoint.close(outcome);
+    outcome.map(|figures| Figures { stats, ..figures })
 }
 
-fn take_until_peer_leaves<O: Os>(endpoint: &mut Endpoint<O>) -> Result<(), Error> {
+fn receive_until_disconnect<O: Os>(endpoint: &mut Endpoint<O>) -> Result<(), Error> {
     let (mut taken, mut bytes) = (0, Vec::new());
     loop {
         match endpoint.wait() {
-            Ok(Incident::Message(received)) => {
+            Ok(EndpointEvent::Message(received)) => {
                 endpoint.take(received, &mut bytes)?;
                 taken += 1;
                 if taken % GRANT == 0 {
                     endpoint.send(&GRANT_MESSAGE, 0)?;
                 }
             }
-            Ok(Incident::Done(..)) => {}
-            Err(Error::PeerLeft) => return Ok(()),
+            Ok(EndpointEvent::Done(..)) => {}
+            Err(Error::PeerDisconnected) => return Ok(()),
             Err(error) => return Err(error),
         }
     }
 }
 
-/// The private data that lends memory.
-fn token(memory: &RemoteMemory) -> [u8; 20] {
+/// Returns the private data that announces memory.
+fn encode_memory(memory: &RemoteMemory) -> [u8; 20] {
     let mut bytes = [0; 20];
     bytes[..8].copy_from_slice(&memory.address.to_le_bytes());
     bytes[8..16].copy_from_slice(&memory.length.to_le_bytes());

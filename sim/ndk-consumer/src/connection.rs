@@ -17,45 +17,45 @@ use crate::object::{Object, entry};
 use crate::os::{Event, Os};
 use crate::{Adapter, Qp, Status, Waker, pending};
 
-/// One connection, of either side. Dropping it ends the connection abruptly if it still stands.
+/// One side of a connection. Dropping it aborts the connection if it is established.
 pub struct Connector<O: Os> {
     object: Object<O, NDK_CONNECTOR>,
-    // Behind the object: the disconnect callback uses it until the close has ended.
+    // Declared after the object: the disconnect callback uses it until the close is complete.
     peer: Option<Arc<Peer<O>>>,
-    // A listener cannot be closed before its connectors.
+    // A listener must not be closed before its connectors.
     //= R-CLOSE-14
     _listener: Option<Arc<Listener<O>>>,
 }
 
-/// What becomes known of the peer after the connection is up.
+/// State of the peer after the connection is established.
 struct Peer<O: Os> {
     os: Arc<O>,
     gone: AtomicBool,
     waker: Waker<O>,
 }
 
-/// How many reads either side may have outstanding.
+/// Limits on outstanding reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadLimits {
-    /// Reads of the peer that we answer at once.
+    /// Outstanding reads of the peer that this side serves.
     pub inbound: u32,
-    /// Reads of ours that the peer answers at once.
+    /// Outstanding reads of this side that the peer serves.
     pub outbound: u32,
 }
 
-/// What the peer sent along when the connection was made.
+/// Data of the peer for the establishment of the connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectionData {
     /// The limits in force.
     pub limits: ReadLimits,
-    /// Padded with zeros to a length of the provider's choice.
+    /// Padded with zeros to a length that the provider chooses.
     pub private_data: Vec<u8>,
 }
 
 /// A listening endpoint.
 pub struct Listener<O: Os> {
     object: Object<O, NDK_LISTENER>,
-    // Behind the object: the connect callback uses it until the close has ended.
+    // Declared after the object: the connect callback uses it until the close is complete.
     incoming: Arc<Incoming<O>>,
     _adapter: Arc<Adapter<O>>,
 }
@@ -66,14 +66,17 @@ struct Incoming<O: Os> {
     queue: Mutex<Queue<O>>,
 }
 
-/// Connectors that nobody has taken yet.
+/// Connectors that the consumer has not taken yet.
 struct Queue<O: Os> {
     connectors: VecDeque<Object<O, NDK_CONNECTOR>>,
     closing: bool,
 }
 
 impl<O: Os> Connector<O> {
-    /// A connector for the active side.
+    /// Creates a connector for the active side.
+    ///
+    /// # Errors
+    /// The status of the provider.
     pub fn new(adapter: &Arc<Adapter<O>>) -> Result<Self, Status> {
         let os = adapter.os();
         let create = entry(adapter.object().dispatch().NdkCreateConnector)?;
@@ -81,12 +84,15 @@ impl<O: Os> Connector<O> {
             // SAFETY: the adapter is open; the context lives until the callback.
             unsafe { create(adapter.raw(), completion, request, into) }
         })?;
-        // SAFETY: created just now, to be closed by us.
+        // SAFETY: created above; only this value closes it.
         let object = unsafe { Object::new(os, raw) };
         Ok(Self { object, peer: None, _listener: None })
     }
 
-    /// Connects `qp`; returns when the peer has accepted. [`complete`](Self::complete) has to follow.
+    /// Connects `qp`; returns when the peer has accepted. The caller must then call [`complete`](Self::complete).
+    ///
+    /// # Errors
+    /// The status of the provider, for example `STATUS_CONNECTION_REFUSED`.
     pub fn connect(
         &self,
         qp: &Qp<O>,
@@ -118,7 +124,10 @@ impl<O: Os> Connector<O> {
         })
     }
 
-    /// Completes a connection the peer has accepted. From then on `waker` is woken when the peer leaves.
+    /// Completes a connection that the peer has accepted. `waker` is woken when the peer disconnects.
+    ///
+    /// # Errors
+    /// The status of the provider.
     pub fn complete(&mut self, waker: Waker<O>) -> Result<(), Status> {
         let complete = entry(self.object.dispatch().NdkCompleteConnect)?;
         let peer = self.watch(waker);
@@ -128,8 +137,11 @@ impl<O: Os> Connector<O> {
         })
     }
 
-    /// Accepts an incoming connection on `qp`; returns when the peer has completed it. From then on `waker`
-    /// is woken when the peer leaves.
+    /// Accepts an incoming connection on `qp`; returns when the peer has completed it. `waker` is woken when the peer
+    /// disconnects.
+    ///
+    /// # Errors
+    /// The status of the provider.
     pub fn accept(
         &mut self,
         qp: &Qp<O>,
@@ -159,7 +171,10 @@ impl<O: Os> Connector<O> {
         })
     }
 
-    /// Refuses an incoming connection, or one the peer has accepted.
+    /// Rejects an incoming connection, or one that the peer has accepted.
+    ///
+    /// # Errors
+    /// The status of the provider.
     pub fn reject(&self, private_data: &[u8]) -> Result<(), Status> {
         let reject = entry(self.object.dispatch().NdkReject)?;
         let status = self.object.os().call(|| {
@@ -169,8 +184,10 @@ impl<O: Os> Connector<O> {
         Status(status).check()
     }
 
-    /// Ends the connection in agreement with the peer; returns when the peer has agreed, or is taken not
-    /// to any more.
+    /// Disconnects (`NdkDisconnect`); returns when the peer has replied or the provider has given up waiting.
+    ///
+    /// # Errors
+    /// The status of the provider.
     pub fn disconnect(&self) -> Result<(), Status> {
         let disconnect = entry(self.object.dispatch().NdkDisconnect)?;
         pending::request(self.object.os(), |completion, request| {
@@ -179,13 +196,17 @@ impl<O: Os> Connector<O> {
         })
     }
 
-    /// Whether the peer has left, or the connection broke.
-    pub fn is_peer_gone(&self) -> bool {
+    /// Returns whether the peer has disconnected or the connection has failed.
+    #[must_use]
+    pub fn is_disconnected(&self) -> bool {
         self.peer.as_ref().is_some_and(|peer| peer.gone.load(Ordering::Acquire))
     }
 
-    /// What the peer sent along. Private data is there for the passive side until it accepts, for the
-    /// active side from connect to complete.
+    /// Returns the connection data of the peer. Private data is available to the passive side until it accepts, and to the
+    /// active side between connect and complete.
+    ///
+    /// # Errors
+    /// The status of the provider.
     pub fn data(&self) -> Result<ConnectionData, Status> {
         let get = entry(self.object.dispatch().NdkGetConnectionData)?;
         let mut limits = ReadLimits { inbound: 0, outbound: 0 };
@@ -204,11 +225,19 @@ impl<O: Os> Connector<O> {
         Ok(ConnectionData { limits, private_data })
     }
 
+    /// Returns the local address.
+    ///
+    /// # Errors
+    /// The status of the provider.
     pub fn local_address(&self) -> Result<SocketAddr, Status> {
         let get = entry(self.object.dispatch().NdkGetLocalAddress)?;
         self.address(get)
     }
 
+    /// Returns the address of the peer.
+    ///
+    /// # Errors
+    /// The status of the provider.
     pub fn peer_address(&self) -> Result<SocketAddr, Status> {
         let get = entry(self.object.dispatch().NdkGetPeerAddress)?;
         self.address(get)
@@ -234,7 +263,10 @@ impl<O: Os> Connector<O> {
 }
 
 impl<O: Os> Listener<O> {
-    /// Listens at `local`; port 0 lets the provider choose one.
+    /// Listens at `local`; with port 0, the provider chooses a port.
+    ///
+    /// # Errors
+    /// The status of the provider.
     pub fn new(adapter: &Arc<Adapter<O>>, local: SocketAddr) -> Result<Arc<Self>, Status> {
         let os = adapter.os();
         let incoming = Arc::new(Incoming {
@@ -248,7 +280,7 @@ impl<O: Os> Listener<O> {
             // SAFETY: the adapter is open; `incoming` lives until the listener is closed.
             unsafe { create(adapter.raw(), Some(connecting::<O>), context, completion, request, into) }
         })?;
-        // SAFETY: created just now, to be closed by us.
+        // SAFETY: created above; only this value closes it.
         let object: Object<O, NDK_LISTENER> = unsafe { Object::new(os, raw) };
         let listener = Self { object, incoming, _adapter: Arc::clone(adapter) };
         let listen = entry(listener.object.dispatch().NdkListen)?;
@@ -260,7 +292,7 @@ impl<O: Os> Listener<O> {
         Ok(Arc::new(listener))
     }
 
-    /// The next incoming connection; `None` after `timeout`. It has to be accepted or rejected.
+    /// Waits for the next incoming connection, which the caller must accept or reject; `None` after `timeout`.
     pub fn next(self: &Arc<Self>, timeout: Option<Duration>) -> Option<Connector<O>> {
         loop {
             let taken = self.incoming.lock().connectors.pop_front();
@@ -273,7 +305,10 @@ impl<O: Os> Listener<O> {
         }
     }
 
-    /// Refuses all further connections, or no longer. IRQL <= `DISPATCH_LEVEL`.
+    /// Pauses or resumes connect events; while paused, connection requests are rejected. IRQL <= `DISPATCH_LEVEL`.
+    ///
+    /// # Errors
+    /// `STATUS_NOT_SUPPORTED` if the provider has no such function.
     pub fn pause(&self, pause: bool) -> Result<(), Status> {
         let control = entry(self.object.dispatch().NdkControlConnectEvents)?;
         // SAFETY: the listener is open.
@@ -281,7 +316,10 @@ impl<O: Os> Listener<O> {
         Ok(())
     }
 
-    /// The address listened at.
+    /// Returns the address of the listener.
+    ///
+    /// # Errors
+    /// The status of the provider.
     pub fn local_address(&self) -> Result<SocketAddr, Status> {
         let get = entry(self.object.dispatch().NdkGetLocalAddress)?;
         RawAddress::query(|address, length| {
@@ -310,17 +348,17 @@ impl<O: Os> Drop for Listener<O> {
 }
 
 unsafe extern "efiapi" fn connecting<O: Os>(context: *mut c_void, connector: *mut NDK_CONNECTOR) {
-    // SAFETY: the context given at creation, alive until the listener is closed.
+    // SAFETY: the context of the create call, which lives until the listener is closed.
     let incoming = unsafe { &*context.cast_const().cast::<Incoming<O>>() };
     incoming.os.called_back("ConnectEvent");
     let Some(connector) = ptr::NonNull::new(connector) else { return };
-    // SAFETY: an incoming connector is the consumer's to close.
+    // SAFETY: the consumer owns an incoming connector, and only this value closes it.
     //= R-CONN-46
     let object: Object<O, NDK_CONNECTOR> = unsafe { Object::new(&incoming.os, connector) };
     let mut queue = incoming.lock();
     if queue.closing {
         drop(queue);
-        // The close of the listener, which is on its way, waits for it.
+        // The close of the listener, which has started, waits for it.
         return object.close_unwaited();
     }
     queue.connectors.push_back(object);
@@ -329,7 +367,7 @@ unsafe extern "efiapi" fn connecting<O: Os>(context: *mut c_void, connector: *mu
 }
 
 unsafe extern "efiapi" fn disconnected<O: Os>(context: *mut c_void) {
-    // SAFETY: the context given with accept or complete, alive until the connector is closed.
+    // SAFETY: the context of accept or complete, which lives until the connector is closed.
     let peer = unsafe { &*context.cast_const().cast::<Peer<O>>() };
     peer.os.called_back("DisconnectEvent");
     peer.gone.store(true, Ordering::Release);

@@ -1,4 +1,4 @@
-//! Completion queues and the pump that empties them.
+//! Completion queues.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -13,23 +13,21 @@ use crate::object::{Object, entry};
 use crate::os::{Event, Os};
 use crate::{Adapter, Status, pending};
 
-/// A completion queue, to be named by queue pairs.
+/// A completion queue.
 pub struct Cq<O: Os> {
     object: Object<O, NDK_CQ>,
-    // Behind the object: the notification callback uses it until the close has ended.
+    // Declared after the object: the notification callback uses it until the close is complete.
     notification: Arc<Notification<O>>,
     _adapter: Arc<Adapter<O>>,
 }
 
-/// The one reader of a completion queue.
-///
-/// Polls and arms of a queue must not run at the same time (R-CQ-17): they take this value mutably.
+/// The only reader of a completion queue. Polling and arming must not be concurrent: both borrow this value mutably.
 //= R-CQ-17
 pub struct Completions<O: Os> {
     cq: Arc<Cq<O>>,
 }
 
-/// Wakes the reader of a queue for reasons of its own.
+/// Wakes the reader of a completion queue without a completion.
 pub struct Waker<O: Os> {
     notification: Arc<Notification<O>>,
 }
@@ -37,15 +35,18 @@ pub struct Waker<O: Os> {
 struct Notification<O: Os> {
     os: Arc<O>,
     event: O::Event,
-    /// The fault of the queue, if it has one.
+    /// The error status of the queue.
     status: AtomicI32,
     count: AtomicU64,
-    /// Somebody other than the provider wants the reader.
+    /// A [`Waker`] has woken the reader.
     woken: AtomicBool,
 }
 
 impl<O: Os> Cq<O> {
-    /// A queue of `depth` entries, and its reader.
+    /// Creates a queue of `depth` entries (`NdkCreateCq`); returns it and its reader.
+    ///
+    /// # Errors
+    /// The status of the provider.
     pub fn new(adapter: &Arc<Adapter<O>>, depth: u32) -> Result<(Arc<Self>, Completions<O>), Status> {
         let os = adapter.os();
         let notification = Arc::new(Notification {
@@ -58,8 +59,8 @@ impl<O: Os> Cq<O> {
         let create = entry(adapter.object().dispatch().NdkCreateCq)?;
         let context = Arc::as_ptr(&notification).cast_mut().cast();
         let raw = pending::create(os, |completion, request, into| {
-            // SAFETY: the adapter is open; the notification's context lives until the queue is closed, the
-            // request's until its callback.
+            // SAFETY: the adapter is open; the context of the notification lives until the queue is closed, that of the
+            // request until its callback.
             unsafe {
                 create(
                     adapter.raw(),
@@ -73,13 +74,14 @@ impl<O: Os> Cq<O> {
                 )
             }
         })?;
-        // SAFETY: created just now, to be closed by us.
+        // SAFETY: created above; only this value closes it.
         let object = unsafe { Object::new(os, raw) };
         let cq = Arc::new(Self { object, notification, _adapter: Arc::clone(adapter) });
         Ok((Arc::clone(&cq), Completions { cq }))
     }
 
-    /// Notifications so far.
+    /// Returns the number of notifications so far.
+    #[must_use]
     pub fn notifications(&self) -> u64 {
         self.notification.count.load(Ordering::Relaxed)
     }
@@ -90,29 +92,37 @@ impl<O: Os> Cq<O> {
 }
 
 impl<O: Os> Completions<O> {
-    /// Takes completions that are there, as many as fit into `results`; returns how many. IRQL <=
-    /// `DISPATCH_LEVEL`.
+    /// Polls completions into `results`; returns their number. IRQL <= `DISPATCH_LEVEL`.
+    ///
+    /// # Errors
+    /// `STATUS_INTERNAL_ERROR` if the provider returns more than fit.
     pub fn poll(&mut self, results: &mut [NDK_RESULT_EX]) -> Result<usize, Status> {
         let object = &self.cq.object;
         let get = entry(object.dispatch().NdkGetCqResultsEx)?;
         let taken = object.os().call(|| {
-            // SAFETY: the queue is open, nobody else polls or arms it, `results` has the length said.
+            // SAFETY: the queue is open, this is its only reader, and `results` has the length passed.
             unsafe { get(object.raw(), results.as_mut_ptr(), results.len() as u32) }
         }) as usize;
         if taken > results.len() { Err(Status::INTERNAL_ERROR) } else { Ok(taken) }
     }
 
-    /// Asks for one notification of the next completion of any kind. IRQL <= `DISPATCH_LEVEL`.
+    /// Requests one notification for the next completion of any kind (`NdkArmCq`). IRQL <= `DISPATCH_LEVEL`.
+    ///
+    /// # Errors
+    /// `STATUS_NOT_SUPPORTED` if the provider has no such function.
     pub fn arm(&mut self) -> Result<(), Status> {
         let object = &self.cq.object;
         let arm = entry(object.dispatch().NdkArmCq)?;
-        // SAFETY: the queue is open, and nobody else polls or arms it.
+        // SAFETY: the queue is open, and this is its only reader.
         object.os().call(|| unsafe { arm(object.raw(), NDK_CQ_NOTIFY_ANY) });
         Ok(())
     }
 
-    /// Takes completions, waiting for the first up to `timeout`. Returns 0 when there was none, or when a
-    /// [`Waker`] woke. `PASSIVE_LEVEL`.
+    /// Polls completions, and waits for the first one up to `timeout`. Returns 0 on timeout or if a [`Waker`] woke the
+    /// reader. `PASSIVE_LEVEL`.
+    ///
+    /// # Errors
+    /// The error status of the queue.
     pub fn wait(&mut self, results: &mut [NDK_RESULT_EX], timeout: Duration) -> Result<usize, Status> {
         let os = Arc::clone(self.cq.object.os());
         let deadline = os.now() + timeout;
@@ -121,7 +131,7 @@ impl<O: Os> Completions<O> {
             if taken != 0 || self.cq.notification.woken.swap(false, Ordering::AcqRel) {
                 return Ok(taken);
             }
-            // One that came between the poll and the arm satisfies the arm.
+            // A completion between poll and arm triggers the notification.
             //= R-CQ-16
             self.arm()?;
             let signaled = self.cq.notification.event.wait(Some(deadline.saturating_sub(os.now())));
@@ -132,13 +142,15 @@ impl<O: Os> Completions<O> {
         }
     }
 
+    /// Returns a waker of this reader.
+    #[must_use]
     pub fn waker(&self) -> Waker<O> {
         Waker { notification: Arc::clone(&self.cq.notification) }
     }
 }
 
 impl<O: Os> Waker<O> {
-    /// Ends the reader's current or next wait. IRQL <= `DISPATCH_LEVEL`.
+    /// Ends the current or the next wait of the reader. IRQL <= `DISPATCH_LEVEL`.
     pub fn wake(&self) {
         self.notification.woken.store(true, Ordering::Release);
         self.notification.event.set();
@@ -146,7 +158,7 @@ impl<O: Os> Waker<O> {
 }
 
 unsafe extern "efiapi" fn notified<O: Os>(context: *mut c_void, status: NTSTATUS) {
-    // SAFETY: the context given at creation, alive until the queue is closed.
+    // SAFETY: the context of the create call, which lives until the queue is closed.
     let notification = unsafe { &*context.cast_const().cast::<Notification<O>>() };
     notification.os.called_back("CqNotification");
     if Status(status).check().is_err() {

@@ -1,41 +1,42 @@
-//! Why a conversation ended early.
+//! Errors of a session with a peer.
 
 use core::fmt;
 use std::io;
 
 use crate::Status;
 
-/// Why a conversation ended early.
+/// The reason why a session with a peer failed.
 #[derive(Debug)]
 pub enum Error {
-    /// A function of NDKPI refused.
+    /// An NDKPI function failed.
     Call(&'static str, Status),
-    /// The connection could not be made.
+    /// The connection could not be established.
     Connect(Status),
-    /// Nobody connected in time.
-    Nobody,
-    /// The connection broke: the status of the first request that failed.
+    /// No peer connected in time.
+    NoConnection,
+    /// The connection failed: the status of the first request that failed.
     Connection(Status),
-    /// The peer ended the connection before the conversation was over.
-    PeerLeft,
-    /// The peer is there, but says nothing any more.
-    Silent,
-    /// So many requests were never completed: a provider's fault.
-    Lost(u64),
-    /// A completion did not match its request: a provider's fault.
+    /// The peer disconnected before the session was complete.
+    PeerDisconnected,
+    /// The peer is reachable but sends no messages.
+    PeerSilent,
+    /// This number of requests was never completed: a defect of the provider.
+    MissingCompletions(u64),
+    /// A completion does not match its request: a defect of the provider.
     Mismatch(&'static str),
-    /// The peer said something it must not say here.
+    /// The peer violated the protocol.
     Protocol(&'static str),
-    /// What arrived is not what was sent.
+    /// Data that arrived differs from the data sent.
     Digest(&'static str),
-    /// The file could not be read.
-    Source(io::Error),
+    /// The source file could not be read.
+    ReadSource(io::Error),
 }
 
 impl Error {
-    /// Whether the peer or the way to it is gone, as opposed to something being wrong.
+    /// Returns whether the error is a lost connection, and not a defect.
+    #[must_use]
     pub fn is_connection_loss(&self) -> bool {
-        matches!(self, Self::Connection(_) | Self::PeerLeft)
+        matches!(self, Self::Connection(_) | Self::PeerDisconnected)
     }
 }
 
@@ -43,16 +44,16 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Call(name, status) => write!(f, "{name}: {status}"),
-            Self::Connect(status) => write!(f, "connecting failed: {status}"),
-            Self::Nobody => f.write_str("nobody connected"),
-            Self::Connection(status) => write!(f, "the connection broke: {status}"),
-            Self::PeerLeft => f.write_str("the peer disconnected too early"),
-            Self::Silent => f.write_str("the peer says nothing any more"),
-            Self::Lost(count) => write!(f, "{count} requests were never completed"),
+            Self::Connect(status) => write!(f, "cannot connect: {status}"),
+            Self::NoConnection => f.write_str("no peer connected in time"),
+            Self::Connection(status) => write!(f, "the connection failed: {status}"),
+            Self::PeerDisconnected => f.write_str("the peer disconnected too early"),
+            Self::PeerSilent => f.write_str("the peer sends no messages"),
+            Self::MissingCompletions(count) => write!(f, "{count} requests were never completed"),
             Self::Mismatch(what) => write!(f, "a completion does not match its request: {what}"),
-            Self::Protocol(what) => write!(f, "the peer breaks the protocol: {what}"),
-            Self::Digest(what) => write!(f, "SHA-256 differs: {what}"),
-            Self::Source(error) => write!(f, "reading the source failed: {error}"),
+            Self::Protocol(what) => write!(f, "the peer violated the protocol: {what}"),
+            Self::Digest(what) => write!(f, "the data differs: {what}"),
+            Self::ReadSource(error) => write!(f, "cannot read the source: {error}"),
         }
     }
 }
@@ -61,7 +62,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Call(_, status) | Self::Connect(status) | Self::Connection(status) => Some(status),
-            Self::Source(error) => Some(error),
+            Self::ReadSource(error) => Some(error),
             _ => None,
         }
     }

@@ -1,36 +1,36 @@
-//! A consumer of NDKPI.
+//! An NDKPI consumer, to test and demonstrate a provider.
 //!
-//! Talks to a provider through the dispatch tables of its objects and through nothing else, as the systems
-//! that use NDK do: `ndk-abi` is all the two share. [`Os`] is what it asks of its host, so the same code
-//! drives an image in a simulated kernel and a provider linked natively.
+//! It uses a provider through the dispatch tables of its objects only, like the NDK consumers of Windows: the two share
+//! `ndk-abi` and nothing else. The trait [`Os`] abstracts the system, so that the same code drives an image in the simulated
+//! kernel and a natively linked provider.
 //!
-//! Below, one type per NDK object: [`Adapter`], [`Cq`], [`Pd`], [`Memory`] (a registered region and its
-//! buffer), [`FastMemory`] (one that requests register), [`Srq`], [`Qp`], [`Listener`], [`Connector`]. Whether a provider answers inline or later makes no
-//! difference to them: calls return when the outcome is known. Dropping an object closes it and waits for
-//! that; objects keep alive what they were made from, so everything closes in the order NDKPI wants. Unless
-//! stated otherwise, calls are made at `PASSIVE_LEVEL`.
+//! There is one type per NDK object: [`Adapter`], [`Cq`], [`Pd`], [`Memory`] (a registered region and its buffer),
+//! [`FastMemory`] (registered by requests), [`Srq`], [`Qp`], [`Listener`], [`Connector`]. Calls return when the operation is
+//! complete, whether the provider completes it inline or returns `STATUS_PENDING`. Dropping an object closes it and waits
+//! for the close. Objects hold references to the objects they were created from, which gives the order of closes that
+//! NDKPI requires. Unless stated otherwise, calls are made at `PASSIVE_LEVEL`.
 //!
-//! Above, whole conversations: [`transfer`] copies a file there and back, [`bench`] counts small sends
-//! and measures large writes, [`interop`] speaks the protocols of other systems' RDMA tools. All sit on
-//! [`endpoint`], which keeps the books of what was posted and what came of it.
+//! On top of [`endpoint`], which posts requests and counts their completions, there are complete sessions: [`transfer`]
+//! copies a file to the peer and back, [`bench`] measures small sends and large writes, [`protocols`] implements the
+//! protocols of Linux RDMA tools.
 
 mod adapter;
 mod address;
 pub mod bench;
-pub mod books;
 mod connection;
 mod cq;
 pub mod endpoint;
 mod error;
-mod fast;
-pub mod histogram;
-pub mod interop;
+mod fast_memory;
+pub mod latency;
 mod memory;
 pub mod native;
 mod object;
 pub mod os;
 mod pending;
+pub mod protocols;
 mod qp;
+pub mod stats;
 mod status;
 pub mod transfer;
 
@@ -38,7 +38,7 @@ pub use adapter::Adapter;
 pub use connection::{ConnectionData, Connector, Listener, ReadLimits};
 pub use cq::{Completions, Cq, Waker};
 pub use error::Error;
-pub use fast::FastMemory;
+pub use fast_memory::FastMemory;
 pub use memory::{Access, Memory, Pd, RemoteMemory};
 pub use os::Os;
 pub use qp::{Qp, QpDepths, Srq};

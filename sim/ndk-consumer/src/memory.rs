@@ -18,12 +18,12 @@ pub struct Pd<O: Os> {
     adapter: Arc<Adapter<O>>,
 }
 
-/// What a region may be used for besides local reads.
+/// Access rights of a region, besides local reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Source of sends and writes.
+    /// For sends and writes.
     LocalRead,
-    /// Receives and sink of reads.
+    /// For receives, and as destination of reads.
     LocalWrite,
     /// The peer may read.
     RemoteRead,
@@ -36,7 +36,7 @@ pub enum Access {
 /// Registered memory. Dropping it deregisters it, then frees it.
 pub struct Memory<O: Os> {
     _region: Region<O>,
-    // Behind the region: memory outlives its registration.
+    // Declared after the region: memory outlives its registration.
     buffer: O::Buffer,
     local_token: u32,
     remote_token: u32,
@@ -48,17 +48,21 @@ struct Region<O: Os> {
     object: Object<O, NDK_MR>,
 }
 
-/// Where memory of a peer is, as the peer told.
+/// Memory of a peer, as the peer announced it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemoteMemory {
-    /// Virtual address of the first byte, at the peer.
+    /// Virtual address of the first byte at the peer.
     pub address: u64,
     pub token: u32,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
 impl<O: Os> Pd<O> {
+    /// Creates a protection domain (`NdkCreatePd`).
+    ///
+    /// # Errors
+    /// The status of the provider.
     pub fn new(adapter: &Arc<Adapter<O>>) -> Result<Arc<Self>, Status> {
         let os = adapter.os();
         let create = entry(adapter.object().dispatch().NdkCreatePd)?;
@@ -66,11 +70,13 @@ impl<O: Os> Pd<O> {
             // SAFETY: the adapter is open; the context lives until the callback.
             unsafe { create(adapter.raw(), completion, request, into) }
         })?;
-        // SAFETY: created just now, to be closed by us.
+        // SAFETY: created above; only this value closes it.
         let object = unsafe { Object::new(os, raw) };
         Ok(Arc::new(Self { object, adapter: Arc::clone(adapter) }))
     }
 
+    /// Returns the adapter.
+    #[must_use]
     pub fn adapter(&self) -> &Arc<Adapter<O>> {
         &self.adapter
     }
@@ -97,7 +103,10 @@ impl Access {
 }
 
 impl<O: Os> Memory<O> {
-    /// Allocates and registers `length` bytes, not 0, zeroed.
+    /// Allocates `length` bytes, at least 1, zeroed, and registers them (`NdkRegisterMr`).
+    ///
+    /// # Errors
+    /// `STATUS_INSUFFICIENT_RESOURCES` without memory; otherwise the status of the provider.
     pub fn new(pd: &Arc<Pd<O>>, length: usize, access: Access) -> Result<Self, Status> {
         let os = pd.os();
         let buffer = os.allocate(length).ok_or(Status::INSUFFICIENT_RESOURCES)?;
@@ -106,7 +115,7 @@ impl<O: Os> Memory<O> {
             // SAFETY: the protection domain is open; the context lives until the callback.
             unsafe { create(pd.object.raw(), 0, completion, request, into) }
         })?;
-        // SAFETY: created just now, to be closed by us.
+        // SAFETY: created above; only this value closes it.
         let object: Object<O, NDK_MR> = unsafe { Object::new(os, raw) };
         let table = object.dispatch();
         let (register, local, remote) = (
@@ -115,7 +124,7 @@ impl<O: Os> Memory<O> {
             entry(table.NdkGetRemoteTokenFromMr)?,
         );
         pending::request(os, |completion, request| {
-            // SAFETY: the region is open; the list describes `length` locked bytes and lives on.
+            // SAFETY: the region is open; the MDL describes `length` locked bytes and outlives the registration.
             unsafe {
                 register(object.raw(), buffer.mdl().as_ptr(), length, access.flags(), completion, request)
             }
@@ -128,18 +137,21 @@ impl<O: Os> Memory<O> {
         Ok(Self { _region: region, buffer, local_token, remote_token, _pd: Arc::clone(pd) })
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
+    #[must_use]
     pub fn len(&self) -> usize {
         self.buffer.len()
     }
 
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What a peer has to know to read or write the first `length` bytes.
+    /// Returns the address and the remote token of the first `length` bytes, for a peer.
+    #[must_use]
     pub fn remote(&self, length: usize) -> RemoteMemory {
-        assert!(length <= self.len(), "beyond the memory");
+        assert!(length <= self.len(), "the range exceeds the memory");
         RemoteMemory {
             address: self.buffer.address().as_ptr() as u64,
             token: self.remote_token,
@@ -147,11 +159,12 @@ impl<O: Os> Memory<O> {
         }
     }
 
-    /// A scatter/gather entry for `length` bytes at `offset`.
+    /// Returns the SGE of `length` bytes at `offset`.
+    #[must_use]
     pub fn sge(&self, offset: usize, length: usize) -> NDK_SGE {
         NDK_SGE {
             Anonymous: NDK_SGE_Anonymous { VirtualAddress: self.at(offset, length).cast::<c_void>() },
-            Length: u32::try_from(length).expect("an entry is smaller than 4 GiB"),
+            Length: u32::try_from(length).expect("the SGE is smaller than 4 GiB"),
             MemoryRegionToken: self.local_token,
         }
     }
@@ -159,20 +172,20 @@ impl<O: Os> Memory<O> {
     /// Copies `from` to `offset`.
     pub fn store(&self, offset: usize, from: &[u8]) {
         let to = self.at(offset, from.len());
-        // SAFETY: `at` checked the range; raw copies, as the provider may use the memory at any time.
+        // SAFETY: `at` checked the range; a raw copy, because the provider may access the memory at any time.
         unsafe { to.copy_from_nonoverlapping(from.as_ptr(), from.len()) };
     }
 
     /// Copies from `offset` to `into`.
     pub fn load(&self, offset: usize, into: &mut [u8]) {
         let from = self.at(offset, into.len());
-        // SAFETY: `at` checked the range; raw copies, as the provider may use the memory at any time.
+        // SAFETY: `at` checked the range; a raw copy, because the provider may access the memory at any time.
         unsafe { from.copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
     }
 
     fn at(&self, offset: usize, length: usize) -> *mut u8 {
-        let end = offset.checked_add(length).expect("a range in memory");
-        assert!(end <= self.len(), "beyond the memory");
+        let end = offset.checked_add(length).expect("the range does not overflow");
+        assert!(end <= self.len(), "the range exceeds the memory");
         // SAFETY: `offset` is inside the buffer, or one past it.
         unsafe { self.buffer.address().as_ptr().add(offset) }
     }

@@ -1,7 +1,6 @@
-//! A host of its own: the process this code runs in.
+//! [`Os`] for a natively linked provider: the current process.
 //!
-//! For a provider linked natively. "Physical" addresses are virtual ones, which is what `kernel`'s
-//! backend for hosts other than Windows expects of a memory descriptor list.
+//! Physical addresses are virtual ones, as the backend of the crate `nt` for targets other than Windows expects of an MDL.
 
 use core::alloc::Layout;
 use core::mem::offset_of;
@@ -17,10 +16,10 @@ use ndk_abi::nt::{MDL, MDL_PAGES_LOCKED, MDL_SOURCE_IS_NONPAGED_POOL, PAGE_SIZE,
 use crate::os::{self, Os};
 
 const PAGE: usize = PAGE_SIZE as usize;
-/// Frame numbers that would fit into the header of a list.
+/// Size of the MDL header in units of frame numbers.
 const HEADER: usize = size_of::<MDL>() / size_of::<PFN_NUMBER>();
 
-/// The process as a host.
+/// The current process.
 pub struct Native {
     started: Instant,
 }
@@ -32,7 +31,7 @@ pub struct Event {
     changed: Condvar,
 }
 
-/// Memory of the process, and the list that describes it.
+/// Memory of the process and its MDL.
 pub struct Buffer {
     memory: NonNull<u8>,
     length: usize,
@@ -43,6 +42,8 @@ pub struct Buffer {
 pub struct Thread(JoinHandle<()>);
 
 impl Native {
+    /// Returns the current process; its time starts now.
+    #[must_use]
     pub fn new() -> Self {
         Self { started: Instant::now() }
     }
@@ -73,7 +74,7 @@ impl Os for Native {
 
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Thread {
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
-        Thread(thread.expect("a thread can be started"))
+        Thread(thread.expect("the system can start a thread"))
     }
 }
 
@@ -127,19 +128,19 @@ impl Buffer {
             ByteCount: u32::try_from(length).ok()?,
             ..MDL::zeroed()
         };
-        // SAFETY: allocated above, large enough and aligned for a list.
+        // SAFETY: allocated above, large enough and aligned for an MDL.
         unsafe { mdl.write(header) };
         for page in 0..length.div_ceil(PAGE) {
             // SAFETY: frame numbers follow the header, one per page: the layout has room for them.
             let frame = unsafe { mdl.cast::<PFN_NUMBER>().add(HEADER + page) };
-            // SAFETY: as above; 8-aligned behind 48 bytes.
+            // SAFETY: within the allocation, see above; aligned to 8 behind the header of 48 bytes.
             unsafe { frame.write(memory.as_ptr() as usize / PAGE + page) };
         }
         Some(Self { memory, length, mdl })
     }
 }
 
-// SAFETY: the list describes the allocation, and both stay until `drop`.
+// SAFETY: the MDL describes the allocation; both stay until `drop`.
 unsafe impl os::Buffer for Buffer {
     fn address(&self) -> NonNull<u8> {
         self.memory
@@ -156,7 +157,7 @@ unsafe impl os::Buffer for Buffer {
 
 // SAFETY: the buffer owns its memory; access to it goes through raw copies.
 unsafe impl Send for Buffer {}
-// SAFETY: as above.
+// SAFETY: see `Send`.
 unsafe impl Sync for Buffer {}
 
 impl Drop for Buffer {
@@ -169,7 +170,7 @@ impl Drop for Buffer {
     }
 }
 
-/// Of `length` bytes in whole pages, and of the list that describes them. `None`: no such buffer.
+/// Returns the layouts of `length` bytes in whole pages and of their MDL; `None` if `length` is 0 or too large.
 fn layouts(length: usize) -> Option<(Layout, Layout)> {
     u32::try_from(length).ok().filter(|length| *length != 0)?;
     let pages = length.div_ceil(PAGE);

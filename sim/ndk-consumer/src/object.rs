@@ -1,4 +1,4 @@
-//! What all NDK objects have in common: a dispatch table, and a close that may pend.
+//! The common part of NDK objects: the dispatch table, and a close that may pend.
 
 use core::ffi::c_void;
 use core::mem::ManuallyDrop;
@@ -14,7 +14,7 @@ use ndk_abi::ndk::{
 use crate::os::Os;
 use crate::{Status, pending};
 
-/// An object of NDKPI and its dispatch table.
+/// An NDK object and its dispatch table.
 pub trait NdkObject {
     type Dispatch;
 
@@ -45,7 +45,7 @@ macro_rules! objects {
 }
 
 objects! {
-    // NDIS opens and closes adapters.
+    // Adapters are opened and closed through NDIS.
     NDK_ADAPTER: NDK_ADAPTER_DISPATCH, |_| None;
     NDK_CQ: NDK_CQ_DISPATCH, |table| table.NdkCloseCq;
     NDK_PD: NDK_PD_DISPATCH, |table| table.NdkClosePd;
@@ -62,32 +62,31 @@ pub struct Object<O: Os, T: NdkObject> {
     raw: NonNull<T>,
 }
 
-// SAFETY: NDK objects may be used from any thread; what must not run at the same time on one of them is
-// kept apart by the types that hold an `Object`.
+// SAFETY: NDK objects may be used from any thread; the types that hold an `Object` serialize the calls that must not be
+// concurrent.
 unsafe impl<O: Os, T: NdkObject> Send for Object<O, T> {}
-// SAFETY: as above.
+// SAFETY: see `Send`.
 unsafe impl<O: Os, T: NdkObject> Sync for Object<O, T> {}
 
 impl<O: Os, T: NdkObject> Object<O, T> {
     /// # Safety
-    /// `raw` is an open object, and the one to close it is this value.
+    /// `raw` is an open object, and only this value closes it.
     pub unsafe fn new(os: &Arc<O>, raw: NonNull<T>) -> Self {
         Self { os: Arc::clone(os), raw }
     }
 
-    /// Closes without waiting: whoever closes the object this one was made from waits for both. IRQL <=
-    /// `DISPATCH_LEVEL`.
+    /// Closes without waiting; the close of the parent object waits for both. IRQL <= `DISPATCH_LEVEL`.
     pub fn close_unwaited(self) {
         //= R-CLOSE-22
         let object = ManuallyDrop::new(self);
         if let Some(close) = T::close_function(object.dispatch()) {
             object.os.call(|| {
-                // SAFETY: the object is open, and this value, which nobody has any more, was the one to
-                // close it; the callback needs no context.
+                // SAFETY: the object is open, this value owns the close and is consumed, and the callback uses no
+                // context.
                 unsafe { close(object.raw.as_ptr().cast(), Some(ignored), ptr::null_mut()) }
             });
         }
-        // SAFETY: never dropped otherwise.
+        // SAFETY: `ManuallyDrop` prevents a second drop.
         drop(unsafe { ptr::read(&raw const object.os) });
     }
 
@@ -99,10 +98,9 @@ impl<O: Os, T: NdkObject> Object<O, T> {
         self.raw.as_ptr()
     }
 
-    /// The object's dispatch table, as it is now: layers between may change it.
+    /// Returns the current dispatch table; it is not cached because filters may replace it.
     pub fn dispatch(&self) -> &T::Dispatch {
-        // SAFETY: the object is open, so it is valid; only the provider and NDIS write to it, and they do
-        // not while it is used.
+        // SAFETY: the object is open and therefore valid; the provider and NDIS do not write to it while it is used.
         let object = unsafe { self.raw.as_ref() };
         // SAFETY: a dispatch table lives as long as the objects that refer to it.
         unsafe { &*object.dispatch() }
@@ -113,17 +111,17 @@ impl<O: Os, T: NdkObject> Drop for Object<O, T> {
     fn drop(&mut self) {
         let Some(close) = T::close_function(self.dispatch()) else { return };
         let closed = pending::close(&self.os, |completion, context| {
-            // SAFETY: the object is open, nothing uses it any more, and `closed` waits for the callback.
+            // SAFETY: the object is open, nothing uses it, and `closed` waits for the callback.
             unsafe { close(self.raw.as_ptr().cast(), completion, context) }
         });
-        // A close cannot fail; a provider that says so is told off by tests, and nothing can be done here.
+        // A close cannot fail. If the provider returns an error, tests panic; otherwise it is ignored.
         debug_assert_eq!(closed, Ok(()), "close failed");
     }
 }
 
 unsafe extern "efiapi" fn ignored(_context: *mut c_void) {}
 
-/// An entry of a dispatch table; a provider leaves none out.
+/// Returns an entry of a dispatch table; `STATUS_NOT_SUPPORTED` if the provider left it out.
 pub fn entry<F>(function: Option<F>) -> Result<F, Status> {
     function.ok_or(Status::NOT_SUPPORTED)
 }

@@ -1,67 +1,65 @@
-//! What a consumer needs of the system it runs on.
+//! The system services that the consumer uses.
 //!
-//! A simulated host and a native one each implement [`Os`]; nothing else of a system is used, so that
-//! virtual time stays virtual and every block is one the scheduler knows of. The consumer holds none of
-//! its own locks while it calls into the provider or into its `Os`.
+//! The simulated kernel and the native process each implement [`Os`]. The consumer uses no other service of the system, so
+//! that time can be virtual and a scheduler sees every wait. It holds no lock while it calls the provider or the `Os`.
 
 use core::ptr::NonNull;
 use core::time::Duration;
 
 use ndk_abi::nt::MDL;
 
-/// A host: clock, events, threads, memory.
+/// A system: clock, events, threads, memory.
 pub trait Os: Send + Sync + 'static {
     type Event: Event;
     type Buffer: Buffer;
     type Thread: Thread;
 
-    /// Time since some fixed moment. Any IRQL.
+    /// Returns the time since a fixed moment. Any IRQL.
     fn now(&self) -> Duration;
 
-    /// A new event, not signaled.
+    /// Returns a new event, not signaled.
     fn event(&self) -> Self::Event;
 
-    /// Non-paged memory of `length` bytes, not 0, zeroed, page aligned. `None`: memory has run dry.
+    /// Allocates `length` bytes of non-paged memory, at least 1, zeroed and page-aligned; `None` if there is none.
     fn allocate(&self, length: usize) -> Option<Self::Buffer>;
 
-    /// Runs `body` on a thread of its own at `PASSIVE_LEVEL`.
+    /// Starts a thread that runs `body` at `PASSIVE_LEVEL`.
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Self::Thread;
 
-    /// Runs `call`, which calls a function of the provider once, from a consumer's thread or callback.
-    /// A host may check around it that IRQL and locks are as they were.
+    /// Runs `call`, which calls one function of the provider. An implementation may check that the call leaves IRQL and
+    /// locks unchanged.
     fn call<R>(&self, call: impl FnOnce() -> R) -> R {
         call()
     }
 
-    /// The provider has called the consumer's function `name`. A host may check where.
+    /// Reports that the provider has called the consumer's callback `name`. An implementation may check the IRQL.
     fn called_back(&self, name: &'static str) {
         let _ = name;
     }
 }
 
-/// A synchronization event: a wait that is satisfied clears it.
+/// A synchronization event: a satisfied wait resets it.
 pub trait Event: Send + Sync {
     /// Signals the event. IRQL <= `DISPATCH_LEVEL`.
     fn set(&self);
 
-    /// Waits until the event is signaled or `timeout` is over; `None` waits for ever. Returns whether it
-    /// was signaled. `PASSIVE_LEVEL`.
+    /// Waits until the event is signaled, or up to `timeout`. Returns whether it was signaled. `PASSIVE_LEVEL`.
     fn wait(&self, timeout: Option<Duration>) -> bool;
 }
 
-/// Memory that is there as long as the value is.
+/// Memory that stays allocated while the value exists.
 ///
 /// # Safety
 /// [`mdl`](Self::mdl) describes exactly the `len` bytes at [`address`](Self::address), its pages locked;
-/// both stay valid and unchanged until the value is dropped, also when it is moved.
+/// both stay valid and unchanged until the value is dropped, even if it is moved.
 pub unsafe trait Buffer: Send + Sync {
-    /// The first byte, page aligned.
+    /// Returns the address of the first byte, page-aligned.
     fn address(&self) -> NonNull<u8>;
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     fn len(&self) -> usize;
 
-    /// The list that describes the whole buffer.
+    /// Returns the MDL of the whole buffer.
     fn mdl(&self) -> NonNull<MDL>;
 
     fn is_empty(&self) -> bool {

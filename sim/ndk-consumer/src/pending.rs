@@ -1,9 +1,8 @@
-//! Calls that answer inline or later, made to look alike.
+//! Calls that complete inline or through a callback.
 //!
-//! A context on the heap is shared with the provider for as long as it owes a callback: the provider's
-//! share is taken back when the call answers inline, and ends with the callback otherwise. Waiting is
-//! done at `PASSIVE_LEVEL`; the callbacks come at any level up to `DISPATCH_LEVEL`, perhaps before the
-//! call that pended has returned.
+//! Each call shares a reference-counted context with the provider: the provider's reference is released when the call
+//! completes inline, and by the callback otherwise. Waits are at `PASSIVE_LEVEL`. Callbacks arrive at up to
+//! `DISPATCH_LEVEL`, possibly before the call that pended has returned.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -18,7 +17,7 @@ use ndk_abi::nt::NTSTATUS;
 use crate::Status;
 use crate::os::{Event, Os};
 
-/// What the provider shares while a call is pending.
+/// The context of a call.
 struct Pending<O: Os> {
     os: Arc<O>,
     done: O::Event,
@@ -26,32 +25,33 @@ struct Pending<O: Os> {
     object: AtomicPtr<NDK_OBJECT_HEADER>,
 }
 
-/// Makes a request: `call` passes the callback and its context on.
+/// Makes a request and waits for it. `call` passes the callback and its context to the provider.
 pub fn request<O: Os>(
     os: &Arc<O>,
     call: impl FnOnce(Option<NDK_FN_REQUEST_COMPLETION>, *mut c_void) -> NTSTATUS,
 ) -> Result<(), Status> {
-    Pending::run(os, |_, context| call(Some(requested::<O>), context)).map(drop)
+    Pending::run(os, |_, context| call(Some(request_completed::<O>), context)).map(drop)
 }
 
-/// Creates an object: `call` passes on the callback, its context, and where an object made inline goes.
+/// Creates an object and waits for it. `call` passes the callback, its context, and the location for an object that is
+/// created inline.
 pub fn create<O: Os, T>(
     os: &Arc<O>,
     call: impl FnOnce(Option<NDK_FN_CREATE_COMPLETION>, *mut c_void, *mut *mut T) -> NTSTATUS,
 ) -> Result<NonNull<T>, Status> {
     let pending = Pending::run(os, |pending, context| {
-        call(Some(created::<O>), context, pending.object.as_ptr().cast())
+        call(Some(create_completed::<O>), context, pending.object.as_ptr().cast())
     })?;
-    // A provider that reports success without an object has failed.
+    // Success without an object is a defect of the provider.
     NonNull::new(pending.object.load(Ordering::Acquire).cast()).ok_or(Status::INTERNAL_ERROR)
 }
 
-/// Closes an object; returns when the provider is done with it.
+/// Closes an object and waits until the close is complete.
 pub fn close<O: Os>(
     os: &Arc<O>,
     call: impl FnOnce(Option<NDK_FN_CLOSE_COMPLETION>, *mut c_void) -> NTSTATUS,
 ) -> Result<(), Status> {
-    Pending::run(os, |_, context| call(Some(closed::<O>), context)).map(drop)
+    Pending::run(os, |_, context| call(Some(close_completed::<O>), context)).map(drop)
 }
 
 impl<O: Os> Pending<O> {
@@ -68,24 +68,24 @@ impl<O: Os> Pending<O> {
             pending.done.wait(None);
             Status(pending.status.load(Ordering::Acquire))
         } else {
-            // SAFETY: answered inline, the provider owes no callback: its share of the context is ours.
+            // SAFETY: completed inline, so that there is no callback: the provider's reference is released here.
             drop(unsafe { Arc::from_raw(context) });
             inline
         };
         status.check().map(|()| pending)
     }
 
-    /// Ends the provider's share.
+    /// Completes a call from its callback.
     ///
     /// # Safety
-    /// `context` comes from a call that has pended, and this is its one callback.
+    /// `context` is that of a call that returned `STATUS_PENDING`, and this is its only callback.
     unsafe fn complete(
         name: &'static str,
         context: *mut c_void,
         status: NTSTATUS,
         object: *mut NDK_OBJECT_HEADER,
     ) {
-        // SAFETY: the caller's promise: this is the reference `run` gave away.
+        // SAFETY: by the contract of this function, this is the reference that `run` gave to the provider.
         let pending = unsafe { Arc::from_raw(context.cast_const().cast::<Self>()) };
         pending.os.called_back(name);
         if !object.is_null() {
@@ -96,22 +96,22 @@ impl<O: Os> Pending<O> {
     }
 }
 
-unsafe extern "efiapi" fn requested<O: Os>(context: *mut c_void, status: NTSTATUS) {
-    // SAFETY: the provider calls back once for a request that pended, with the context given to it.
+unsafe extern "efiapi" fn request_completed<O: Os>(context: *mut c_void, status: NTSTATUS) {
+    // SAFETY: the provider calls back once for a request that pended, with its context.
     unsafe { Pending::<O>::complete("RequestCompletion", context, status, core::ptr::null_mut()) };
 }
 
-unsafe extern "efiapi" fn created<O: Os>(
+unsafe extern "efiapi" fn create_completed<O: Os>(
     context: *mut c_void,
     status: NTSTATUS,
     object: *mut NDK_OBJECT_HEADER,
 ) {
-    // SAFETY: the provider calls back once for a create that pended, with the context given to it.
+    // SAFETY: the provider calls back once for a create that pended, with its context.
     unsafe { Pending::<O>::complete("CreateCompletion", context, status, object) };
 }
 
-unsafe extern "efiapi" fn closed<O: Os>(context: *mut c_void) {
-    // SAFETY: the provider calls back once for a close that pended, with the context given to it.
+unsafe extern "efiapi" fn close_completed<O: Os>(context: *mut c_void) {
+    // SAFETY: the provider calls back once for a close that pended, with its context.
     unsafe {
         Pending::<O>::complete("CloseCompletion", context, Status::SUCCESS.0, core::ptr::null_mut());
     }

@@ -1,4 +1,4 @@
-//! Queue pairs and shared receive queues: posts.
+//! Queue pairs and shared receive queues.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use ndk_abi::ndk::{NDK_OP_FLAG_INLINE, NDK_QP, NDK_SGE, NDK_SGE_Anonymous, NDK_SRQ};
 
-use crate::fast::{self, FastMemory};
+use crate::fast_memory::{self, FastMemory};
 use crate::memory::{Access, Pd, RemoteMemory};
 use crate::object::{Object, entry};
 use crate::os::Os;
 use crate::{Cq, Status, pending};
 
-/// A queue pair. Drop its connector first.
+/// A queue pair. Its connector must be dropped first.
 pub struct Qp<O: Os> {
     object: Object<O, NDK_QP>,
     receive_cq: Arc<Cq<O>>,
@@ -27,27 +27,30 @@ pub struct Srq<O: Os> {
     _pd: Arc<Pd<O>>,
 }
 
-/// How big a queue pair is to be.
+/// Sizes of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct QpDepths {
-    /// Receives outstanding at once. Not used with a shared receive queue.
+    /// Maximum number of outstanding receives. Ignored with a shared receive queue.
     pub receives: u32,
-    /// Initiator requests outstanding at once.
+    /// Maximum number of outstanding initiator requests.
     pub requests: u32,
-    /// Scatter/gather entries of one receive. Not used with a shared receive queue.
+    /// SGEs of one receive. Ignored with a shared receive queue.
     pub receive_sges: u32,
-    /// Scatter/gather entries of one initiator request.
+    /// SGEs of one initiator request.
     pub request_sges: u32,
-    /// Bytes of an inline request.
+    /// Maximum data of an inline request in bytes.
     pub inline: u32,
 }
 
 impl<O: Os> Srq<O> {
-    /// A queue of `depth` receives of up to `sges` entries, without low-water notification.
+    /// Creates a queue of `depth` receives of up to `sges` SGEs, without a low-water notification.
+    ///
+    /// # Errors
+    /// The status of the provider.
     pub fn new(pd: &Arc<Pd<O>>, depth: u32, sges: u32) -> Result<Arc<Self>, Status> {
         let create = entry(pd.object().dispatch().NdkCreateSrq)?;
         let raw = pending::create(pd.os(), |completion, request, into| {
-            // SAFETY: the protection domain is open; without threshold nothing is notified.
+            // SAFETY: the protection domain is open; the callback uses no context.
             unsafe {
                 create(
                     pd.object().raw(),
@@ -63,16 +66,19 @@ impl<O: Os> Srq<O> {
                 )
             }
         })?;
-        // SAFETY: created just now, to be closed by us.
+        // SAFETY: created above; only this value closes it.
         let object = unsafe { Object::new(pd.os(), raw) };
         Ok(Arc::new(Self { object, _pd: Arc::clone(pd) }))
     }
 
-    /// Posts a receive for any queue pair on this queue. IRQL <= `DISPATCH_LEVEL`.
+    /// Posts a receive for any queue pair of this queue. IRQL <= `DISPATCH_LEVEL`.
+    ///
+    /// # Errors
+    /// The status of the provider.
     pub fn receive(&self, context: usize, sges: &[NDK_SGE]) -> Result<(), Status> {
         let post = entry(self.object.dispatch().NdkSrqReceive)?;
         let status = self.object.os().call(|| {
-            // SAFETY: the queue is open; the entries are used during the call only.
+            // SAFETY: the queue is open; the SGEs are used during the call only.
             unsafe { post(self.object.raw(), context as *mut c_void, sges.as_ptr(), sges.len() as u32) }
         });
         Status(status).check()
@@ -80,7 +86,10 @@ impl<O: Os> Srq<O> {
 }
 
 impl<O: Os> Qp<O> {
-    /// A queue pair whose completions carry `context`.
+    /// Creates a queue pair whose completions carry `context`.
+    ///
+    /// # Errors
+    /// The status of the provider.
     pub fn new(
         pd: &Arc<Pd<O>>,
         receive_cq: &Arc<Cq<O>>,
@@ -90,7 +99,7 @@ impl<O: Os> Qp<O> {
     ) -> Result<Self, Status> {
         let create = entry(pd.object().dispatch().NdkCreateQp)?;
         let raw = pending::create(pd.os(), |completion, request, into| {
-            // SAFETY: domain and queues are open; the request's context lives until the callback.
+            // SAFETY: domain and queues are open; the context of the request lives until the callback.
             unsafe {
                 create(
                     pd.object().raw(),
@@ -108,12 +117,15 @@ impl<O: Os> Qp<O> {
                 )
             }
         })?;
-        // SAFETY: created just now, to be closed by us.
+        // SAFETY: created above; only this value closes it.
         let object = unsafe { Object::new(pd.os(), raw) };
         Ok(Self::of(object, pd, receive_cq, initiator_cq, None))
     }
 
-    /// A queue pair that takes its receives from `srq`.
+    /// Creates a queue pair that uses the receives of `srq`.
+    ///
+    /// # Errors
+    /// The status of the provider.
     pub fn with_srq(
         pd: &Arc<Pd<O>>,
         receive_cq: &Arc<Cq<O>>,
@@ -124,7 +136,7 @@ impl<O: Os> Qp<O> {
     ) -> Result<Self, Status> {
         let create = entry(pd.object().dispatch().NdkCreateQpWithSrq)?;
         let raw = pending::create(pd.os(), |completion, request, into| {
-            // SAFETY: domain and queues are open; the request's context lives until the callback.
+            // SAFETY: domain and queues are open; the context of the request lives until the callback.
             unsafe {
                 create(
                     pd.object().raw(),
@@ -141,7 +153,7 @@ impl<O: Os> Qp<O> {
                 )
             }
         })?;
-        // SAFETY: created just now, to be closed by us.
+        // SAFETY: created above; only this value closes it.
         let object = unsafe { Object::new(pd.os(), raw) };
         Ok(Self::of(object, pd, receive_cq, initiator_cq, Some(srq)))
     }
@@ -162,25 +174,34 @@ impl<O: Os> Qp<O> {
         }
     }
 
-    /// Posts a receive. IRQL <= `DISPATCH_LEVEL`, like all posts.
+    /// Posts a receive. IRQL <= `DISPATCH_LEVEL`, as for all posts.
+    ///
+    /// # Errors
+    /// The status of the provider, as for all posts.
     pub fn receive(&self, context: usize, sges: &[NDK_SGE]) -> Result<(), Status> {
         let post = entry(self.object.dispatch().NdkReceive)?;
         self.post(|| {
-            // SAFETY: the queue pair is open; the entries are used during the call only.
+            // SAFETY: the queue pair is open; the SGEs are used during the call only.
             unsafe { post(self.raw(), context as *mut c_void, sges.as_ptr(), sges.len() as u32) }
         })
     }
 
-    /// Sends a message gathered from registered memory. `flags`: `NDK_OP_FLAG_*`.
+    /// Posts a send of registered memory. `flags` are `NDK_OP_FLAG_*`.
+    ///
+    /// # Errors
+    /// The status of the provider.
     pub fn send(&self, context: usize, sges: &[NDK_SGE], flags: u32) -> Result<(), Status> {
         let post = entry(self.object.dispatch().NdkSend)?;
         self.post(|| {
-            // SAFETY: the queue pair is open; the entries are used during the call only.
+            // SAFETY: the queue pair is open; the SGEs are used during the call only.
             unsafe { post(self.raw(), context as *mut c_void, sges.as_ptr(), sges.len() as u32, flags) }
         })
     }
 
-    /// Sends `message`, which needs no registration and is copied during the call.
+    /// Posts an inline send: `message` needs no registration and is copied during the call.
+    ///
+    /// # Errors
+    /// The status of the provider.
     pub fn send_inline(&self, context: usize, message: &[u8], flags: u32) -> Result<(), Status> {
         let sge = NDK_SGE {
             Anonymous: NDK_SGE_Anonymous { VirtualAddress: message.as_ptr().cast_mut().cast() },
@@ -190,7 +211,10 @@ impl<O: Os> Qp<O> {
         self.send(context, &[sge], flags | NDK_OP_FLAG_INLINE)
     }
 
-    /// Sends a message with which the peer's `token` becomes invalid.
+    /// Posts a send that invalidates the peer's `token`.
+    ///
+    /// # Errors
+    /// The status of the provider.
     pub fn send_and_invalidate(
         &self,
         context: usize,
@@ -200,14 +224,17 @@ impl<O: Os> Qp<O> {
     ) -> Result<(), Status> {
         let post = entry(self.object.dispatch().NdkSendAndInvalidate)?;
         self.post(|| {
-            // SAFETY: the queue pair is open; the entries are used during the call only.
+            // SAFETY: the queue pair is open; the SGEs are used during the call only.
             unsafe {
                 post(self.raw(), context as *mut c_void, sges.as_ptr(), sges.len() as u32, flags, token)
             }
         })
     }
 
-    /// Reads from the peer's memory at `offset` into `sges`; no entries read nothing.
+    /// Posts a read from the peer's memory at `offset` into `sges`; without SGEs a read of zero bytes.
+    ///
+    /// # Errors
+    /// The status of the provider.
     pub fn read(
         &self,
         context: usize,
@@ -220,15 +247,18 @@ impl<O: Os> Qp<O> {
         let address = remote.address.wrapping_add(offset);
         let context = context as *mut c_void;
         self.post(|| {
-            // SAFETY: the queue pair is open; the entries are used during the call only.
+            // SAFETY: the queue pair is open; the SGEs are used during the call only.
             unsafe {
                 post(self.raw(), context, sges.as_ptr(), sges.len() as u32, address, remote.token, flags)
             }
         })
     }
 
-    /// Writes `sges` to the peer's memory at `offset`; no entries write nothing, and tell whether the peer is
-    /// there.
+    /// Posts a write of `sges` to the peer's memory at `offset`; without SGEs a write of zero bytes, which checks that the
+    /// peer is reachable.
+    ///
+    /// # Errors
+    /// The status of the provider.
     pub fn write(
         &self,
         context: usize,
@@ -241,14 +271,17 @@ impl<O: Os> Qp<O> {
         let address = remote.address.wrapping_add(offset);
         let context = context as *mut c_void;
         self.post(|| {
-            // SAFETY: the queue pair is open; the entries are used during the call only.
+            // SAFETY: the queue pair is open; the SGEs are used during the call only.
             unsafe {
                 post(self.raw(), context, sges.as_ptr(), sges.len() as u32, address, remote.token, flags)
             }
         })
     }
 
-    /// Opens `memory` to the peer in this way, for every later request and message.
+    /// Posts a fast registration of `memory` with these access rights; it precedes all later requests.
+    ///
+    /// # Errors
+    /// The status of the provider.
     pub fn fast_register(
         &self,
         context: usize,
@@ -257,7 +290,7 @@ impl<O: Os> Qp<O> {
         flags: u32,
     ) -> Result<(), Status> {
         let post = entry(self.object.dispatch().NdkFastRegister)?;
-        let flags = flags | fast::flags(access);
+        let flags = flags | fast_memory::flags(access);
         self.post(|| {
             // SAFETY: queue pair and region are open; the addresses are used during the call only.
             unsafe {
@@ -276,14 +309,20 @@ impl<O: Os> Qp<O> {
         })
     }
 
-    /// Ends a registration that [`fast_register`](Self::fast_register) made.
+    /// Posts an invalidation of a fast registration.
+    ///
+    /// # Errors
+    /// The status of the provider.
     pub fn invalidate(&self, context: usize, memory: &FastMemory<O>, flags: u32) -> Result<(), Status> {
         let post = entry(self.object.dispatch().NdkInvalidate)?;
         // SAFETY: queue pair and region are open.
         self.post(|| unsafe { post(self.raw(), context as *mut c_void, memory.header(), flags) })
     }
 
-    /// Cancels everything outstanding; the cancellations are completions like others.
+    /// Cancels all outstanding requests; they complete with `STATUS_CANCELLED` (`NdkFlush`).
+    ///
+    /// # Errors
+    /// `STATUS_NOT_SUPPORTED` if the provider has no such function.
     pub fn flush(&self) -> Result<(), Status> {
         let flush = entry(self.object.dispatch().NdkFlush)?;
         // SAFETY: the queue pair is open.
@@ -291,6 +330,8 @@ impl<O: Os> Qp<O> {
         Ok(())
     }
 
+    /// Returns the completion queue of the receives.
+    #[must_use]
     pub fn receive_cq(&self) -> &Arc<Cq<O>> {
         &self.receive_cq
     }

@@ -1,20 +1,24 @@
-//! Statuses with names.
+//! NTSTATUS codes with names.
 
 use core::fmt;
 
 use ndk_abi::nt::{self, NT_SUCCESS, NTSTATUS};
 
-/// What a call or a completion came to.
+/// An NTSTATUS of a call or a completion.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Status(pub NTSTATUS);
 
 impl Status {
-    /// `Ok` for success, `Err` for everything else, `STATUS_PENDING` included.
+    /// Returns `Ok` for success and `Err` for everything else, `STATUS_PENDING` included.
+    ///
+    /// # Errors
+    /// The status itself.
     pub fn check(self) -> Result<(), Self> {
         if NT_SUCCESS(self.0) && self != Self::PENDING { Ok(()) } else { Err(self) }
     }
 
-    /// The name in `ntstatus.h`, if it is one NDKPI uses.
+    /// Returns the name in `ntstatus.h`, if NDKPI uses the status.
+    #[must_use]
     pub fn name(self) -> Option<&'static str> {
         NAMES.iter().find(|(status, _)| *status == self).map(|(_, name)| *name)
     }
@@ -37,7 +41,7 @@ impl fmt::Debug for Status {
 
 impl std::error::Error for Status {}
 
-/// The statuses of NDKPI as constants and as a table of names.
+/// Declares the statuses of NDKPI as constants and as a table of names.
 macro_rules! statuses {
     ($($constant:ident = $name:ident,)*) => {
         impl Status {
@@ -84,13 +88,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_prints_its_name_or_its_number() {
+    fn status_prints_its_name_or_number() {
         assert_eq!(Status::CANCELLED.to_string(), "STATUS_CANCELLED");
         assert_eq!(Status(0xC012_3456_u32.cast_signed()).to_string(), "status 0xc0123456");
     }
 
     #[test]
-    fn pending_is_no_success() {
+    fn pending_is_not_success() {
         assert_eq!(Status::PENDING.check(), Err(Status::PENDING));
         assert_eq!(Status::SUCCESS.check(), Ok(()));
     }

@@ -1,6 +1,6 @@
-//! The objects by themselves, between two providers linked natively.
+//! NDK objects, between two natively linked providers on a simulated network.
 
-#[expect(dead_code, reason = "nothing is counted or lost here")]
+#[expect(dead_code, reason = "other tests use the rest")]
 mod pair;
 
 use core::time::Duration;
@@ -17,9 +17,9 @@ use pair::Pair;
 
 const LIMITS: ReadLimits = ReadLimits { inbound: 4, outbound: 2 };
 const DEPTHS: QpDepths = QpDepths { receives: 8, requests: 8, receive_sges: 1, request_sges: 2, inline: 64 };
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One side, not connected. Closed in this order.
+/// One side, not connected. Fields are closed in the order of declaration.
 struct Side {
     connector: Option<Connector<Native>>,
     qp: Qp<Native>,
@@ -44,13 +44,13 @@ impl Side {
         Self { connector: None, qp: qp.unwrap(), memory, completions, cq, pd }
     }
 
-    /// The next completion: its request's context and bytes.
+    /// Waits for the next completion; returns its status, request context and bytes.
     fn next(&mut self) -> (Status, usize, u32) {
         let mut results = [NDK_RESULT_EX::zeroed()];
-        // The peer's leaving may wake once in between.
-        let taken = self.completions.wait(&mut results, PATIENCE).unwrap();
+        // A disconnect of the peer may wake the reader once.
+        let taken = self.completions.wait(&mut results, TIMEOUT).unwrap();
         if taken == 0 {
-            assert_eq!(self.completions.wait(&mut results, PATIENCE), Ok(1));
+            assert_eq!(self.completions.wait(&mut results, TIMEOUT), Ok(1));
         }
         assert_eq!(results[0].QPContext as usize, 7);
         (Status(results[0].Status), results[0].RequestContext as usize, results[0].BytesTransferred)
@@ -63,12 +63,12 @@ impl Side {
     }
 }
 
-/// Connects two sides, the passive one first.
+/// Connects two sides.
 fn connect(pair: &Pair, passive: &mut Side, active: &mut Side, listener: &Arc<Listener<Native>>) {
     let remote = listener.local_address().unwrap();
     std::thread::scope(|scope| {
         let accepting = scope.spawn(|| {
-            let mut connector = listener.next(Some(PATIENCE)).unwrap();
+            let mut connector = listener.next(Some(TIMEOUT)).unwrap();
             assert!(connector.data().unwrap().private_data.starts_with(b"hello"));
             connector.accept(&passive.qp, LIMITS, b"welcome", passive.completions.waker()).unwrap();
             passive.connector = Some(connector);
@@ -77,7 +77,7 @@ fn connect(pair: &Pair, passive: &mut Side, active: &mut Side, listener: &Arc<Li
         connector.connect(&active.qp, pair.address(1), remote, LIMITS, b"hello").unwrap();
         let data = connector.data().unwrap();
         assert!(data.private_data.starts_with(b"welcome"));
-        // Each side's outbound limit meets the other's inbound one; the lower holds.
+        // The lower of one side's outbound and the other's inbound limit applies.
         assert_eq!(data.limits, ReadLimits { inbound: 2, outbound: 2 });
         connector.complete(active.completions.waker()).unwrap();
         active.connector = Some(connector);
@@ -96,7 +96,7 @@ fn with_connection(pending: Pending, body: impl FnOnce(&mut Side, &mut Side)) {
 }
 
 #[test]
-fn a_message_is_gathered_on_one_side_and_lands_in_the_receive_of_the_other() {
+fn send_gathers_from_two_sges_into_one_receive() {
     with_connection(Pending::Pend, |passive, active| {
         passive.qp.receive(1, &[passive.memory.sge(100, 50)]).unwrap();
         active.memory.store(0, b"gathered from ");
@@ -109,7 +109,7 @@ fn a_message_is_gathered_on_one_side_and_lands_in_the_receive_of_the_other() {
 }
 
 #[test]
-fn an_inline_message_may_be_forgotten_as_soon_as_it_is_posted() {
+fn inline_data_may_be_overwritten_after_the_post() {
     with_connection(Pending::Inline, |passive, active| {
         passive.qp.receive(1, &[passive.memory.sge(0, 64)]).unwrap();
         let mut message = *b"short lived";
@@ -121,7 +121,7 @@ fn an_inline_message_may_be_forgotten_as_soon_as_it_is_posted() {
 }
 
 #[test]
-fn what_was_written_is_read_back() {
+fn read_returns_the_data_of_a_write() {
     with_connection(Pending::Inline, |passive, active| {
         let remote = passive.memory.remote(8192);
         active.memory.store(0, b"there and back");
@@ -134,7 +134,7 @@ fn what_was_written_is_read_back() {
 }
 
 #[test]
-fn a_write_beyond_the_peer_s_memory_fails_and_ends_the_connection() {
+fn write_beyond_the_region_fails_and_ends_the_connection() {
     with_connection(Pending::Inline, |passive, active| {
         passive.qp.receive(9, &[passive.memory.sge(0, 8)]).unwrap();
         let remote = passive.memory.remote(8192);
@@ -146,7 +146,7 @@ fn a_write_beyond_the_peer_s_memory_fails_and_ends_the_connection() {
 }
 
 #[test]
-fn two_queue_pairs_take_their_receives_from_one_queue() {
+fn queue_pair_uses_receives_of_a_shared_queue() {
     let pair = Pair::new(Pending::Pend, 1500, 0);
     pair.with_adapters(|[first, second]| {
         let listener = Listener::new(first, pair.address(0)).unwrap();
@@ -172,7 +172,7 @@ fn two_queue_pairs_take_their_receives_from_one_queue() {
 }
 
 #[test]
-fn a_flush_brings_every_receive_back() {
+fn flush_completes_every_receive() {
     with_connection(Pending::Inline, |passive, _active| {
         for receive in 0..8 {
             passive.qp.receive(receive, &[passive.memory.sge(0, 8)]).unwrap();
@@ -186,18 +186,18 @@ fn a_flush_brings_every_receive_back() {
 }
 
 #[test]
-fn the_peer_s_leaving_wakes_whoever_waits_for_completions() {
+fn disconnect_of_the_peer_wakes_the_reader() {
     with_connection(Pending::Pend, |passive, active| {
-        assert!(!passive.connector.as_ref().unwrap().is_peer_gone());
+        assert!(!passive.connector.as_ref().unwrap().is_disconnected());
         active.connector = None;
         let mut results = [NDK_RESULT_EX::zeroed()];
-        assert_eq!(passive.completions.wait(&mut results, PATIENCE), Ok(0));
-        assert!(passive.connector.as_ref().unwrap().is_peer_gone());
+        assert_eq!(passive.completions.wait(&mut results, TIMEOUT), Ok(0));
+        assert!(passive.connector.as_ref().unwrap().is_disconnected());
     });
 }
 
 #[test]
-fn both_ends_know_each_other_s_addresses() {
+fn both_sides_report_the_same_addresses() {
     with_connection(Pending::Inline, |passive, active| {
         let (passive, active) = (passive.connector.as_ref().unwrap(), active.connector.as_ref().unwrap());
         assert_eq!(passive.local_address(), active.peer_address());
@@ -206,14 +206,14 @@ fn both_ends_know_each_other_s_addresses() {
 }
 
 #[test]
-fn a_rejected_connection_is_refused() {
+fn rejected_connection_is_refused() {
     let pair = Pair::new(Pending::Pend, 1500, 0);
     pair.with_adapters(|[first, second]| {
         let listener = Listener::new(first, pair.address(0)).unwrap();
         let remote = listener.local_address().unwrap();
         let active = Side::new(second, |_| None);
         std::thread::scope(|scope| {
-            scope.spawn(|| listener.next(Some(PATIENCE)).unwrap().reject(b"no").unwrap());
+            scope.spawn(|| listener.next(Some(TIMEOUT)).unwrap().reject(b"no").unwrap());
             let connector = Connector::new(second).unwrap();
             let refused = connector.connect(&active.qp, pair.address(1), remote, LIMITS, b"hello");
             assert_eq!(refused, Err(Status::CONNECTION_REFUSED));
@@ -222,7 +222,7 @@ fn a_rejected_connection_is_refused() {
 }
 
 #[test]
-fn a_connection_nobody_took_is_refused_when_the_listener_closes() {
+fn pending_connection_is_refused_when_the_listener_closes() {
     let pair = Pair::new(Pending::Pend, 1500, 0);
     pair.with_adapters(|[first, second]| {
         let listener = Listener::new(first, pair.address(0)).unwrap();

@@ -1,18 +1,17 @@
-//! One end of a connection: a queue pair with its queue, message buffers and books.
+//! One end of a connection: a queue pair with its completion queue, message buffers and request statistics.
 //!
-//! Drive it like this: [`Endpoint::new`], then [`connect`](Endpoint::connect) or
-//! [`accept`](Endpoint::accept); post with [`send`](Endpoint::send), [`write`](Endpoint::write) and
-//! [`read`](Endpoint::read); take what comes with [`wait`](Endpoint::wait); and finish in any state with
-//! [`close`](Endpoint::close), which flushes, waits for every completion owed and gives back the books.
+//! Call [`Endpoint::new`], then [`connect`](Endpoint::connect) or [`accept`](Endpoint::accept). Post requests with
+//! [`send`](Endpoint::send), [`write`](Endpoint::write) and [`read`](Endpoint::read), and get messages and completions
+//! with [`wait`](Endpoint::wait). Finish in any state with [`close`](Endpoint::close), which flushes, waits for all
+//! outstanding completions and returns the statistics.
 //!
-//! Messages are small, and have buffers of the endpoint's own: [`Setup::receives`] of them are posted at all
-//! times, or those of a [`SharedReceives`] that several endpoints take from. Whatever is larger is the
-//! caller's memory, by reference: [`write`](Endpoint::write), [`read`](Endpoint::read),
-//! [`send_from`](Endpoint::send_from) and [`receive_into`](Endpoint::receive_into).
+//! Messages are small and use buffers of the endpoint: [`EndpointConfig::receives`] of them are posted at all times, or
+//! those of a [`SharedReceives`]. Larger transfers use the caller's memory: [`write`](Endpoint::write),
+//! [`read`](Endpoint::read), [`send_from`](Endpoint::send_from) and [`receive_into`](Endpoint::receive_into).
 //!
-//! A peer that has vanished is noticed because something is always on its way to it: whoever waits with
-//! nothing outstanding posts a write of no bytes now and then, which a living peer acknowledges. (Not a read:
-//! rdma_rxe, when it has to answer one twice, looks for the key at which it did not look the first time.)
+//! To detect a peer that has vanished, an endpoint that waits without an outstanding request posts a zero-length write
+//! once a second, which the peer acknowledges. (Not a read: rdma_rxe checks the key of a repeated zero-length read,
+//! although it did not check that of the first.)
 
 mod requests;
 mod shared;
@@ -24,69 +23,69 @@ use std::sync::Arc;
 
 use ndk_abi::ndk::{NDK_OPERATION_TYPE, NDK_RESULT_EX, NDK_SGE};
 
-use crate::books::{Books, Operation};
 use crate::error::Error;
 use crate::os::Os;
+use crate::stats::{Operation, RequestStats};
 use crate::{
     Access, Adapter, Completions, ConnectionData, Connector, Cq, FastMemory, Listener, Memory, Pd, Qp,
     QpDepths, ReadLimits, RemoteMemory, Status,
 };
 
-use requests::{Holding, Request, Requests};
+use requests::{BufferOwner, Request, Requests};
 pub use shared::SharedReceives;
 
-/// Completions taken at once.
+/// Completions polled at once.
 const BATCH: usize = 64;
-/// How long an idle peer is trusted to be there.
+/// Time without a completion after which the peer is probed.
 const PROBE_AFTER: Duration = Duration::from_secs(1);
-/// How long the provider may take to complete what was flushed.
+/// Time that the provider has to complete flushed requests.
 const DRAIN: Duration = Duration::from_secs(10);
-/// How long a peer that is there may have nothing to say.
+/// Time that a reachable peer may send no message.
 const SILENCE: Duration = Duration::from_mins(1);
 
-/// Sizes of an endpoint.
+/// Configuration of an endpoint.
 #[derive(Clone, Copy, Debug)]
-pub struct Setup {
-    /// Initiator requests outstanding at once.
+pub struct EndpointConfig {
+    /// Maximum number of outstanding initiator requests.
     pub requests: u32,
-    /// Receives posted at all times; those of shared ones that may be in this endpoint's hands at once.
+    /// Receives posted at all times; with shared receives, the maximum number of unprocessed messages.
     pub receives: u32,
-    /// Bytes of the largest message.
+    /// Length of the largest message in bytes.
     pub message: usize,
 }
 
-/// One end of a connection. Fields are closed in this order.
+/// One end of a connection. Fields are closed in the order of declaration.
 pub struct Endpoint<O: Os> {
     connector: Option<Connector<O>>,
     qp: Qp<O>,
-    /// Where messages arrive, if not in buffers of this endpoint's own.
+    /// The receives, if they are shared.
     shared: Option<Arc<SharedReceives<O>>>,
-    /// Receive buffers, then send buffers, `setup.message` bytes each.
+    /// Receive buffers, then send buffers, of `config.message` bytes each.
     messages: Memory<O>,
     completions: Completions<O>,
     pd: Arc<Pd<O>>,
-    setup: Setup,
+    config: EndpointConfig,
     requests: Requests,
     batch: Batch,
-    /// Completions of `batch` not looked at yet.
-    fresh: core::ops::Range<usize>,
-    free_sends: Vec<usize>,
-    /// What came while a buffer was waited for.
-    waiting: VecDeque<Incident>,
-    books: Books,
+    /// The completions of `batch` that are not processed yet.
+    unprocessed: core::ops::Range<usize>,
+    free_send_buffers: Vec<usize>,
+    /// Events that arrived during a wait for a send buffer.
+    deferred: VecDeque<EndpointEvent>,
+    stats: RequestStats,
     limits: ReadLimits,
 }
 
-/// Completions as they are taken.
+/// A batch of completions.
 struct Batch(Box<[NDK_RESULT_EX; BATCH]>);
 
-// SAFETY: the contexts in it are numbers of the endpoint's own, and never followed.
+// SAFETY: the contexts in it are indices, which are never dereferenced.
 unsafe impl Send for Batch {}
 
-/// What came.
+/// An event of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Incident {
-    /// A request posted with this tag succeeded.
+pub enum EndpointEvent {
+    /// A request with this tag succeeded.
     Done(Operation, u64),
     /// A message has arrived; [`Endpoint::take`] it.
     Message(Received),
@@ -98,58 +97,71 @@ pub enum Incident {
 pub struct Received {
     buffer: usize,
     length: usize,
-    /// The token of ours that the peer invalidated with it.
+    /// The token of this side that the peer invalidated with the message.
     pub invalidated: Option<u32>,
 }
 
-/// Listens at `local`, tells `ready` the address, and waits for `patience` for somebody to ask. Only the
-/// first is let in; the listener stays as long as its connector.
+/// Listens at `local` and waits up to `timeout` for one connection request; later ones are rejected. Calls `ready` with the
+/// address when the listener is active. The listener stays open as long as the connector.
+///
+/// # Errors
+/// [`Error::NoConnection`] after `timeout`; [`Error::Call`] if an NDKPI function fails.
 pub fn listen_for_one<O: Os>(
     adapter: &Arc<Adapter<O>>,
     local: SocketAddr,
-    patience: Duration,
+    timeout: Duration,
     ready: impl FnOnce(SocketAddr),
 ) -> Result<Connector<O>, Error> {
     let listener = Listener::new(adapter, local).map_err(|status| Error::Call("NdkListen", status))?;
     let address = listener.local_address().map_err(|status| Error::Call("NdkGetLocalAddress", status))?;
     ready(address);
-    let connector = listener.next(Some(patience)).ok_or(Error::Nobody)?;
+    let connector = listener.next(Some(timeout)).ok_or(Error::NoConnection)?;
     listener.pause(true).map_err(|status| Error::Call("NdkControlConnectEvents", status))?;
     Ok(connector)
 }
 
 impl<O: Os> Endpoint<O> {
-    /// An endpoint with its receives posted, not connected.
-    pub fn new(adapter: &Arc<Adapter<O>>, setup: Setup) -> Result<Self, Error> {
+    /// Creates an endpoint that is not connected, and posts its receives.
+    ///
+    /// # Errors
+    /// [`Error::Call`] if an NDKPI function fails.
+    pub fn new(adapter: &Arc<Adapter<O>>, config: EndpointConfig) -> Result<Self, Error> {
         let pd = Pd::new(adapter).map_err(|status| Error::Call("NdkCreatePd", status))?;
-        Self::make(pd, setup, None)
+        Self::make(pd, config, None)
     }
 
-    /// An endpoint that takes its receives from `shared`, of `setup.message` bytes or more; not connected.
-    pub fn sharing(shared: &Arc<SharedReceives<O>>, setup: Setup) -> Result<Self, Error> {
-        Self::make(Arc::clone(shared.pd()), setup, Some(Arc::clone(shared)))
+    /// Creates an endpoint that is not connected and uses the receives of `shared`, of at least `config.message` bytes.
+    ///
+    /// # Errors
+    /// [`Error::Call`] if an NDKPI function fails.
+    pub fn sharing(shared: &Arc<SharedReceives<O>>, config: EndpointConfig) -> Result<Self, Error> {
+        Self::make(Arc::clone(shared.pd()), config, Some(Arc::clone(shared)))
     }
 
-    fn make(pd: Arc<Pd<O>>, setup: Setup, shared: Option<Arc<SharedReceives<O>>>) -> Result<Self, Error> {
+    fn make(
+        pd: Arc<Pd<O>>,
+        config: EndpointConfig,
+        shared: Option<Arc<SharedReceives<O>>>,
+    ) -> Result<Self, Error> {
         let adapter = pd.adapter();
         let info = adapter.info().map_err(|status| Error::Call("NdkQueryAdapterInfo", status))?;
         let limits = ReadLimits {
-            inbound: info.MaxInboundReadLimit.min(setup.requests),
-            outbound: info.MaxOutboundReadLimit.min(setup.requests),
+            inbound: info.MaxInboundReadLimit.min(config.requests),
+            outbound: info.MaxOutboundReadLimit.min(config.requests),
         };
-        // One request more than asked for is kept for probes, one receive for the caller's memory.
+        // One request more for probes, and one receive more for `receive_into`.
         let depths = QpDepths {
-            receives: setup.receives + 1,
-            requests: setup.requests + 1,
+            receives: config.receives + 1,
+            requests: config.requests + 1,
             receive_sges: 1,
             request_sges: 1,
             inline: 0,
         };
         let (cq, completions) = Cq::new(adapter, depths.receives + depths.requests)
             .map_err(|status| Error::Call("NdkCreateCq", status))?;
-        let own = if shared.is_some() { 0 } else { setup.receives as usize };
-        let buffers = own + setup.requests as usize;
-        let messages = Memory::new(&pd, buffers * setup.message, Access::LocalWrite)
+        let own = if shared.is_some() { 0 } else { config.receives as usize };
+        let buffers = own + config.requests as usize;
+        let messages = Memory::new(&pd, buffers * config.message, Access::LocalWrite)
             .map_err(|status| Error::Call("NdkRegisterMr", status))?;
         let qp = match &shared {
             None => Qp::new(&pd, &cq, &cq, 0, &depths),
@@ -163,20 +175,23 @@ impl<O: Os> Endpoint<O> {
             messages,
             completions,
             pd,
-            setup,
+            config,
             requests: Requests::default(),
             batch: Batch(Box::new([NDK_RESULT_EX::zeroed(); BATCH])),
-            fresh: 0..0,
-            free_sends: (own..buffers).collect(),
-            waiting: VecDeque::new(),
-            books: Books::default(),
+            unprocessed: 0..0,
+            free_send_buffers: (own..buffers).collect(),
+            deferred: VecDeque::new(),
+            stats: RequestStats::default(),
             limits,
         };
         (0..own).try_for_each(|buffer| endpoint.receive(buffer))?;
         Ok(endpoint)
     }
 
-    /// Connects to `remote` and completes the connection; returns what the peer sent along.
+    /// Connects to `remote` and completes the connection; returns the connection data of the peer.
+    ///
+    /// # Errors
+    /// [`Error::Connect`] if the peer rejects or cannot be reached; [`Error::Call`] if another NDKPI function fails.
     pub fn connect(
         &mut self,
         local: SocketAddr,
@@ -194,7 +209,10 @@ impl<O: Os> Endpoint<O> {
         Ok(data)
     }
 
-    /// Accepts the connection `connector` stands for.
+    /// Accepts the connection request of `connector`.
+    ///
+    /// # Errors
+    /// [`Error::Connect`] if the connection fails.
     pub fn accept(&mut self, connector: Connector<O>, private_data: &[u8]) -> Result<(), Error> {
         let connector = self.connector.insert(connector);
         connector
@@ -202,27 +220,38 @@ impl<O: Os> Endpoint<O> {
             .map_err(Error::Connect)
     }
 
+    /// Returns the protection domain.
+    #[must_use]
     pub fn pd(&self) -> &Arc<Pd<O>> {
         &self.pd
     }
 
-    pub fn books(&self) -> &Books {
-        &self.books
+    /// Returns the request statistics so far.
+    #[must_use]
+    pub fn stats(&self) -> &RequestStats {
+        &self.stats
     }
 
-    /// The connector, from [`connect`](Self::connect) or [`accept`](Self::accept) on, also when they failed.
+    /// Returns the connector of [`connect`](Self::connect) or [`accept`](Self::accept), even if they failed.
+    #[must_use]
     pub fn connector(&self) -> Option<&Connector<O>> {
         self.connector.as_ref()
     }
 
-    /// Sends `message`, at most [`Setup::message`] bytes, copied first. Waits for a buffer when
-    /// [`Setup::requests`] sends are outstanding; what comes meanwhile is kept for [`wait`](Self::wait).
+    /// Sends a copy of `message`, at most [`EndpointConfig::message`] bytes. If [`EndpointConfig::requests`] sends are
+    /// outstanding, waits for a buffer; events that arrive meanwhile are returned by [`wait`](Self::wait) later.
+    ///
+    /// # Errors
+    /// [`Error::Connection`] if the connection has failed; others as [`wait`](Self::wait).
     pub fn send(&mut self, message: &[u8], tag: u64) -> Result<(), Error> {
         let (request, sge) = self.prepare(message, tag)?;
         self.posted(Operation::Send, request, "NdkSend", |qp| qp.send(request, &[sge], 0))
     }
 
-    /// As [`send`](Self::send); the peer's `token` is invalid when the message arrives.
+    /// Like [`send`](Self::send), and invalidates the peer's `token`.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
     pub fn send_and_invalidate(&mut self, message: &[u8], token: u32, tag: u64) -> Result<(), Error> {
         let (request, sge) = self.prepare(message, tag)?;
         self.posted(Operation::Send, request, "NdkSendAndInvalidate", |qp| {
@@ -230,158 +259,193 @@ impl<O: Os> Endpoint<O> {
         })
     }
 
-    /// A message in a buffer, about to be sent.
+    /// Copies a message to a send buffer.
     fn prepare(&mut self, message: &[u8], tag: u64) -> Result<(usize, NDK_SGE), Error> {
-        assert!(message.len() <= self.setup.message, "a message larger than its buffer");
+        assert!(message.len() <= self.config.message, "the message is larger than a buffer");
         let buffer = loop {
-            if let Some(buffer) = self.free_sends.pop() {
+            if let Some(buffer) = self.free_send_buffers.pop() {
                 break buffer;
             }
-            let incident = self.wait_for_news()?;
-            self.waiting.push_back(incident);
+            let incident = self.wait_for_completion()?;
+            self.deferred.push_back(incident);
         };
-        let offset = buffer * self.setup.message;
+        let offset = buffer * self.config.message;
         self.messages.store(offset, message);
         let sge = self.messages.sge(offset, message.len());
-        let request = self.post(Operation::Send, Holding::Buffer(buffer), tag, message.len());
+        let request = self.post(Operation::Send, BufferOwner::Endpoint(buffer), tag, message.len());
         Ok((request, sge))
     }
 
     /// Sends `sge` as one message.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
     pub fn send_from(&mut self, sge: NDK_SGE, tag: u64) -> Result<(), Error> {
-        let request = self.post(Operation::Send, Holding::Lent, tag, sge.Length as usize);
+        let request = self.post(Operation::Send, BufferOwner::Caller, tag, sge.Length as usize);
         self.posted(Operation::Send, request, "NdkSend", |qp| qp.send(request, &[sge], 0))
     }
 
     /// Writes `sge` to the peer's memory at `offset`.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
     pub fn write(&mut self, sge: NDK_SGE, to: &RemoteMemory, offset: u64, tag: u64) -> Result<(), Error> {
-        let request = self.post(Operation::Write, Holding::Lent, tag, sge.Length as usize);
+        let request = self.post(Operation::Write, BufferOwner::Caller, tag, sge.Length as usize);
         self.posted(Operation::Write, request, "NdkWrite", |qp| qp.write(request, &[sge], to, offset, 0))
     }
 
     /// Reads from the peer's memory at `offset` into `sge`.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
     pub fn read(&mut self, sge: NDK_SGE, from: &RemoteMemory, offset: u64, tag: u64) -> Result<(), Error> {
-        let request = self.post(Operation::Read, Holding::Lent, tag, sge.Length as usize);
+        let request = self.post(Operation::Read, BufferOwner::Caller, tag, sge.Length as usize);
         self.posted(Operation::Read, request, "NdkRead", |qp| qp.read(request, &[sge], from, offset, 0))
     }
 
-    /// Opens `memory` to the peer in this way, for every later request and message.
+    /// Posts a fast registration of `memory` with these access rights; it precedes all later requests.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
     pub fn fast_register(&mut self, memory: &FastMemory<O>, access: Access, tag: u64) -> Result<(), Error> {
-        let request = self.post(Operation::FastRegister, Holding::Lent, tag, 0);
+        let request = self.post(Operation::FastRegister, BufferOwner::Caller, tag, 0);
         self.posted(Operation::FastRegister, request, "NdkFastRegister", |qp| {
             qp.fast_register(request, memory, access, 0)
         })
     }
 
-    /// Ends a registration that [`fast_register`](Self::fast_register) made, and the peer has not.
+    /// Posts an invalidation of a fast registration that the peer has not invalidated.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
     pub fn invalidate(&mut self, memory: &FastMemory<O>, tag: u64) -> Result<(), Error> {
-        let request = self.post(Operation::Invalidate, Holding::Lent, tag, 0);
+        let request = self.post(Operation::Invalidate, BufferOwner::Caller, tag, 0);
         self.posted(Operation::Invalidate, request, "NdkInvalidate", |qp| qp.invalidate(request, memory, 0))
     }
 
-    /// Posts one receive into `sge`, behind those that are posted already. Not with shared receives.
+    /// Posts one receive into `sge`. Not available with shared receives.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
     pub fn receive_into(&mut self, sge: NDK_SGE, tag: u64) -> Result<(), Error> {
-        let request = self.post(Operation::Receive, Holding::Lent, tag, 0);
+        let request = self.post(Operation::Receive, BufferOwner::Caller, tag, 0);
         self.posted(Operation::Receive, request, "NdkReceive", |qp| qp.receive(request, &[sge]))
     }
 
-    /// The next thing that happens; waits for it, a minute if the peer is there.
-    pub fn wait(&mut self) -> Result<Incident, Error> {
-        match self.waiting.pop_front() {
+    /// Waits for the next event.
+    ///
+    /// # Errors
+    /// [`Error::Connection`] if a request failed, [`Error::PeerDisconnected`], [`Error::PeerSilent`] if a reachable peer sent
+    /// nothing for a minute, [`Error::Mismatch`] for a wrong completion.
+    pub fn wait(&mut self) -> Result<EndpointEvent, Error> {
+        match self.deferred.pop_front() {
             Some(incident) => Ok(incident),
-            None => self.wait_for_news(),
+            None => self.wait_for_completion(),
         }
     }
 
-    fn wait_for_news(&mut self) -> Result<Incident, Error> {
+    fn wait_for_completion(&mut self) -> Result<EndpointEvent, Error> {
         let os = Arc::clone(self.pd.adapter().os());
-        let patience = os.now() + SILENCE;
+        let deadline = os.now() + SILENCE;
         loop {
-            if let Some(index) = self.fresh.next() {
-                if let Some(incident) = self.settle(index)? {
+            if let Some(index) = self.unprocessed.next() {
+                if let Some(incident) = self.process_completion(index)? {
                     return Ok(incident);
                 }
                 continue;
             }
             let waited = self.completions.wait(&mut self.batch.0[..], PROBE_AFTER);
             let taken = waited.map_err(|status| Error::Call("completion queue", status))?;
-            self.fresh = 0..taken;
+            self.unprocessed = 0..taken;
             if taken != 0 {
                 continue;
             }
-            if self.connector.as_ref().is_some_and(Connector::is_peer_gone) {
-                return Err(Error::PeerLeft);
+            if self.connector.as_ref().is_some_and(Connector::is_disconnected) {
+                return Err(Error::PeerDisconnected);
             }
-            if os.now() > patience {
-                return Err(Error::Silent);
+            if os.now() > deadline {
+                return Err(Error::PeerSilent);
             }
-            if self.initiated() == 0 {
+            if self.outstanding_requests() == 0 {
                 self.probe()?;
             }
         }
     }
 
-    /// The next message; requests that succeed meanwhile are left to the books.
+    /// Waits for the next message; completions of requests only count in the statistics.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
     pub fn next_message(&mut self) -> Result<Received, Error> {
         loop {
-            if let Incident::Message(received) = self.wait()? {
+            if let EndpointEvent::Message(received) = self.wait()? {
                 return Ok(received);
             }
         }
     }
 
-    /// Waits until all initiator requests have succeeded. A message meanwhile breaks the protocol.
-    pub fn settle_all(&mut self) -> Result<(), Error> {
-        while self.initiated() != 0 {
-            if let Incident::Message(_) = self.wait()? {
-                return Err(Error::Protocol("a message too early"));
+    /// Waits until all initiator requests have succeeded.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] if a message arrives meanwhile; others as [`wait`](Self::wait).
+    pub fn complete_requests(&mut self) -> Result<(), Error> {
+        while self.outstanding_requests() != 0 {
+            if let EndpointEvent::Message(_) = self.wait()? {
+                return Err(Error::Protocol("an early message"));
             }
         }
         Ok(())
     }
 
     /// Copies a message out of its buffer and posts the buffer again.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
     pub fn take(&mut self, received: Received, into: &mut Vec<u8>) -> Result<(), Error> {
-        self.look(&received, into);
-        self.give_back(received)
+        self.copy_message(&received, into);
+        self.repost(received)
     }
 
-    /// Copies a message out of its buffer; [`give_back`](Self::give_back) the buffer afterwards.
-    pub fn look(&self, received: &Received, into: &mut Vec<u8>) {
+    /// Copies a message out of its buffer. The caller must then [`repost`](Self::repost) the buffer.
+    pub fn copy_message(&self, received: &Received, into: &mut Vec<u8>) {
         into.resize(received.length, 0);
         match &self.shared {
-            None => self.messages.load(received.buffer * self.setup.message, into),
+            None => self.messages.load(received.buffer * self.config.message, into),
             Some(shared) => shared.load(received.buffer, into),
         }
     }
 
     /// Posts the buffer of a message again.
-    pub fn give_back(&mut self, received: Received) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn repost(&mut self, received: Received) -> Result<(), Error> {
         match &self.shared {
             None => self.receive(received.buffer),
             Some(shared) => shared.post(received.buffer),
         }
     }
 
-    /// Initiator requests outstanding.
-    pub fn initiated(&self) -> u64 {
-        let all = self.books.total().outstanding();
-        all - self.books.of(Operation::Receive).outstanding()
+    /// Returns the number of outstanding initiator requests.
+    #[must_use]
+    pub fn outstanding_requests(&self) -> u64 {
+        let all = self.stats.total().outstanding();
+        all - self.stats.of(Operation::Receive).outstanding()
     }
 
-    /// Ends the connection, in agreement with the peer if `outcome` is good, else at once, and waits for all
-    /// completions owed. Gives back `outcome`, or what went wrong after it, and the books.
-    pub fn close<T>(mut self, outcome: Result<T, Error>) -> (Result<T, Error>, Books) {
+    /// Disconnects if `outcome` is good, flushes, and waits for all outstanding completions. Returns `outcome`, or the error
+    /// that occurred after it, and the statistics.
+    pub fn close<T>(mut self, outcome: Result<T, Error>) -> (Result<T, Error>, RequestStats) {
         let outcome = outcome.and_then(|value| self.disconnect().map(|()| value));
         let drained = self.drain();
         let outcome = outcome.and_then(|value| drained.map(|()| value));
-        (outcome, core::mem::take(&mut self.books))
+        (outcome, core::mem::take(&mut self.stats))
     }
 
     fn disconnect(&mut self) -> Result<(), Error> {
         let Some(connector) = &self.connector else { return Ok(()) };
         match connector.disconnect() {
-            // The peer has disconnected first, or something broke meanwhile, and that is all right.
+            // The peer has disconnected first, or the connection has failed meanwhile: both are expected.
             Ok(())
             | Err(
                 Status::CONNECTION_INVALID | Status::CONNECTION_DISCONNECTED | Status::CONNECTION_ABORTED,
@@ -390,98 +454,100 @@ impl<O: Os> Endpoint<O> {
         }
     }
 
-    /// Cancels what is outstanding and takes its completions.
+    /// Cancels all outstanding requests and processes their completions.
     fn drain(&mut self) -> Result<(), Error> {
         self.qp.flush().map_err(|status| Error::Call("NdkFlush", status))?;
         let os = Arc::clone(self.pd.adapter().os());
         let deadline = os.now() + DRAIN;
         loop {
-            while let Some(index) = self.fresh.next() {
-                // Errors are what is expected here; the books have them.
-                let _ = self.settle(index);
+            while let Some(index) = self.unprocessed.next() {
+                // Errors are expected here; the statistics count them.
+                let _ = self.process_completion(index);
             }
-            let owed = self.books.total().outstanding();
+            let outstanding = self.stats.total().outstanding();
             let left = deadline.saturating_sub(os.now());
-            if owed == 0 {
-                return if self.books.unexpected == 0 {
+            if outstanding == 0 {
+                return if self.stats.unexpected == 0 {
                     Ok(())
                 } else {
-                    Err(Error::Mismatch("nothing was posted for it"))
+                    Err(Error::Mismatch("no request was posted for it"))
                 };
             }
             if left.is_zero() {
-                return Err(Error::Lost(owed));
+                return Err(Error::MissingCompletions(outstanding));
             }
             let taken = self.completions.wait(&mut self.batch.0[..], left);
-            self.fresh = 0..taken.map_err(|status| Error::Call("completion queue", status))?;
+            self.unprocessed = 0..taken.map_err(|status| Error::Call("completion queue", status))?;
         }
     }
 
-    /// Enters one completion into the books.
-    fn settle(&mut self, index: usize) -> Result<Option<Incident>, Error> {
+    /// Processes one completion.
+    fn process_completion(&mut self, index: usize) -> Result<Option<EndpointEvent>, Error> {
         let result = self.batch.0[index];
         let (status, context) = (Status(result.Status), result.RequestContext as usize);
         let request = match self.shared.as_ref().and_then(|shared| shared.buffer(context)) {
-            // Nobody knew at the post whose it would be.
+            // A shared receive is counted when it completes: the post does not determine the endpoint.
             Some(buffer) => {
-                self.books.posted(Operation::Receive);
-                Some(self.request(Operation::Receive, Holding::Buffer(buffer), 0, 0))
+                self.stats.posted(Operation::Receive);
+                Some(self.request(Operation::Receive, BufferOwner::Endpoint(buffer), 0, 0))
             }
             None => self.requests.remove(context),
         };
-        let Some(Request { operation, holding, tag, bytes, at }) = request else {
-            self.books.unexpected += 1;
-            return Err(Error::Mismatch("nothing was posted for it"));
+        let Some(Request { operation, owner, tag, bytes, at }) = request else {
+            self.stats.unexpected += 1;
+            return Err(Error::Mismatch("no request was posted for it"));
         };
         let is_receive = operation == Operation::Receive;
         let bytes = if is_receive { u64::from(result.BytesTransferred) } else { bytes };
         let latency = self.pd.adapter().os().now().saturating_sub(at);
-        self.books.completed(operation, status, bytes, latency);
+        self.stats.completed(operation, status, bytes, latency);
         if !operation.completes_as(result.Type) {
-            return Err(Error::Mismatch("its type"));
+            return Err(Error::Mismatch("the operation type differs"));
         }
-        if let (Operation::Send, Holding::Buffer(buffer)) = (operation, holding) {
-            self.free_sends.push(buffer);
+        if let (Operation::Send, BufferOwner::Endpoint(buffer)) = (operation, owner) {
+            self.free_send_buffers.push(buffer);
         }
         if status != Status::SUCCESS {
             return Err(Error::Connection(status));
         }
-        Ok(match holding {
-            Holding::Buffer(_) if is_receive && result.BytesTransferred as usize > self.setup.message => {
+        Ok(match owner {
+            BufferOwner::Endpoint(_)
+                if is_receive && result.BytesTransferred as usize > self.config.message =>
+            {
                 return Err(Error::Mismatch("more bytes than the buffer has"));
             }
-            Holding::Buffer(buffer) if is_receive => {
+            BufferOwner::Endpoint(buffer) if is_receive => {
                 let kind = NDK_OPERATION_TYPE::NdkOperationTypeReceiveAndInvalidate;
                 let token = result.TypeSpecificCompletionOutput as u32;
                 let length = result.BytesTransferred as usize;
                 let invalidated = (result.Type == kind).then_some(token);
-                Some(Incident::Message(Received { buffer, length, invalidated }))
+                Some(EndpointEvent::Message(Received { buffer, length, invalidated }))
             }
-            Holding::Nothing => None,
-            _ => Some(Incident::Done(operation, tag)),
+            BufferOwner::None => None,
+            _ => Some(EndpointEvent::Done(operation, tag)),
         })
     }
 
     fn probe(&mut self) -> Result<(), Error> {
-        let nowhere = RemoteMemory { address: 0, token: 0, length: 0 };
-        let request = self.post(Operation::Write, Holding::Nothing, 0, 0);
-        self.posted(Operation::Write, request, "NdkWrite", |qp| qp.write(request, &[], &nowhere, 0, 0))
+        let empty = RemoteMemory { address: 0, token: 0, length: 0 };
+        let request = self.post(Operation::Write, BufferOwner::None, 0, 0);
+        self.posted(Operation::Write, request, "NdkWrite", |qp| qp.write(request, &[], &empty, 0, 0))
     }
 
     fn receive(&mut self, buffer: usize) -> Result<(), Error> {
-        let sge = self.messages.sge(buffer * self.setup.message, self.setup.message);
-        let request = self.post(Operation::Receive, Holding::Buffer(buffer), 0, 0);
+        let sge = self.messages.sge(buffer * self.config.message, self.config.message);
+        let request = self.post(Operation::Receive, BufferOwner::Endpoint(buffer), 0, 0);
         self.posted(Operation::Receive, request, "NdkReceive", |qp| qp.receive(request, &[sge]))
     }
 
-    /// Makes room for a request before it is posted: its completion may come before the post returns.
-    fn post(&mut self, operation: Operation, holding: Holding, tag: u64, bytes: usize) -> usize {
-        let request = self.request(operation, holding, tag, bytes);
+    /// Allocates a request before it is posted: it may complete before the post returns.
+    fn post(&mut self, operation: Operation, owner: BufferOwner, tag: u64, bytes: usize) -> usize {
+        let request = self.request(operation, owner, tag, bytes);
         self.requests.insert(request)
     }
 
-    fn request(&self, operation: Operation, holding: Holding, tag: u64, bytes: usize) -> Request {
-        Request { operation, holding, tag, bytes: bytes as u64, at: self.pd.adapter().os().now() }
+    fn request(&self, operation: Operation, owner: BufferOwner, tag: u64, bytes: usize) -> Request {
+        Request { operation, owner, tag, bytes: bytes as u64, at: self.pd.adapter().os().now() }
     }
 
     fn posted(
@@ -493,19 +559,21 @@ impl<O: Os> Endpoint<O> {
     ) -> Result<(), Error> {
         match post(&self.qp) {
             Ok(()) => {
-                self.books.posted(operation);
+                self.stats.posted(operation);
                 Ok(())
             }
             Err(status) => {
-                let refused = self.requests.remove(request);
+                let rejected = self.requests.remove(request);
                 if let Some(Request {
-                    operation: Operation::Send, holding: Holding::Buffer(buffer), ..
-                }) = refused
+                    operation: Operation::Send,
+                    owner: BufferOwner::Endpoint(buffer),
+                    ..
+                }) = rejected
                 {
-                    self.free_sends.push(buffer);
+                    self.free_send_buffers.push(buffer);
                 }
                 Err(match status {
-                    // The connection broke a moment ago.
+                    // The connection has just failed.
                     Status::CONNECTION_INVALID
                     | Status::CONNECTION_ABORTED
                     | Status::CONNECTION_DISCONNECTED

@@ -1,38 +1,38 @@
-//! Requests that an endpoint waits for.
+//! Outstanding requests of an endpoint.
 
 use core::time::Duration;
 
-use crate::books::Operation;
+use crate::stats::Operation;
 
-/// Requests outstanding; their index is the context they are posted with.
+/// The outstanding requests. The index of a request is its request context.
 #[derive(Default)]
 pub struct Requests {
     slots: Vec<Option<Request>>,
     free: Vec<usize>,
 }
 
-/// A request, as it has to be known when it completes.
+/// What an endpoint needs to know of a request when it completes.
 #[derive(Clone, Copy)]
 pub struct Request {
     pub operation: Operation,
-    pub holding: Holding,
-    /// The poster's own number.
+    pub owner: BufferOwner,
+    /// A number that the caller chose.
     pub tag: u64,
-    /// Bytes it moves, where its poster knows.
+    /// Bytes to transfer; 0 for receives.
     pub bytes: u64,
-    /// When it was posted.
+    /// Time of the post.
     pub at: Duration,
 }
 
-/// Whose memory a request moves.
+/// The owner of the memory that a request uses.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Holding {
-    /// A message buffer of the endpoint's, free again when the request is over.
-    Buffer(usize),
-    /// The poster's.
-    Lent,
-    /// Nobody's: the request only asks whether the peer is there.
-    Nothing,
+pub enum BufferOwner {
+    /// A message buffer of the endpoint, free again when the request completes.
+    Endpoint(usize),
+    /// The caller.
+    Caller,
+    /// No memory: the request only checks that the peer is reachable.
+    None,
 }
 
 impl Requests {

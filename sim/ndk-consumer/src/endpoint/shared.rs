@@ -1,4 +1,4 @@
-//! Receives that several endpoints take from.
+//! Receives that several endpoints share.
 
 use std::sync::Arc;
 
@@ -6,21 +6,24 @@ use crate::error::Error;
 use crate::os::Os;
 use crate::{Access, Adapter, Memory, Pd, Srq};
 
-/// Bit of a context that no index of a request has.
+/// Flag of the contexts of shared receives; no request index has it.
 const SHARED: usize = 1 << 63;
 
-/// A shared receive queue with its message buffers. What one endpoint received it posts again, for any.
+/// A shared receive queue with its message buffers. An endpoint reposts the buffers of the messages that it received.
 pub struct SharedReceives<O: Os> {
-    // Before the memory that its receives lead to.
+    // Declared, and thus closed, before the memory that its receives use.
     queue: Arc<Srq<O>>,
     buffers: Memory<O>,
-    /// Bytes of a buffer.
+    /// Length of a buffer in bytes.
     message: usize,
     pd: Arc<Pd<O>>,
 }
 
 impl<O: Os> SharedReceives<O> {
-    /// A queue of `count` receives of `message` bytes, all of them posted.
+    /// Creates a queue and posts `count` receives of `message` bytes.
+    ///
+    /// # Errors
+    /// [`Error::Call`] if an NDKPI function fails.
     pub fn new(adapter: &Arc<Adapter<O>>, count: u32, message: usize) -> Result<Arc<Self>, Error> {
         let pd = Pd::new(adapter).map_err(|status| Error::Call("NdkCreatePd", status))?;
         let buffers = Memory::new(&pd, count as usize * message, Access::LocalWrite)
@@ -31,7 +34,7 @@ impl<O: Os> SharedReceives<O> {
         Ok(Arc::new(this))
     }
 
-    /// The buffer that a completion's context stands for, if it is one of these.
+    /// Returns the buffer of a request context; `None` if it is not that of a shared receive.
     pub fn buffer(&self, context: usize) -> Option<usize> {
         let buffer = context & !SHARED;
         (context & SHARED != 0 && buffer * self.message < self.buffers.len()).then_some(buffer)
@@ -42,7 +45,7 @@ impl<O: Os> SharedReceives<O> {
         self.buffers.load(buffer * self.message, into);
     }
 
-    /// Posts a buffer that nobody reads any more.
+    /// Posts a buffer whose message was processed.
     pub fn post(&self, buffer: usize) -> Result<(), Error> {
         let sge = self.buffers.sge(buffer * self.message, self.message);
         self.queue.receive(buffer | SHARED, &[sge]).map_err(|status| Error::Call("NdkSrqReceive", status))

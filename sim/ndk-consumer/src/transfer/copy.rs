@@ -1,4 +1,4 @@
-//! The copying side: connects, writes the file there, reads it back.
+//! The copying side: connects, writes the file to the peer, and reads it back.
 
 use core::net::SocketAddr;
 use std::collections::VecDeque;
@@ -8,13 +8,15 @@ use sha2::{Digest as _, Sha256};
 
 use super::message::{Greeting, MAX_MESSAGE, MAX_NAME, Message};
 use super::{Digest, Failure, Options, Phase, Progress, Report, Source};
-use crate::books::Operation;
-use crate::endpoint::{Endpoint, Incident, Setup};
+use crate::endpoint::{Endpoint, EndpointConfig, EndpointEvent};
 use crate::os::Os;
+use crate::stats::Operation;
 use crate::{Access, Adapter, Error, Memory, RemoteMemory};
 
-/// Connects from `local`, port 0 for any, to `remote`, copies `source` there and back. On return nothing of
-/// it is left with the provider.
+/// Connects from `local`, port 0 for any, to `remote`, and copies `source` there and back. All objects are closed on return.
+///
+/// # Errors
+/// See [`Error`].
 pub fn copy<O: Os, S: Source + ?Sized>(
     adapter: &Arc<Adapter<O>>,
     options: &Options,
@@ -25,9 +27,9 @@ pub fn copy<O: Os, S: Source + ?Sized>(
     progress: &dyn Fn(Progress),
 ) -> Result<Report, Box<Failure>> {
     let mut report = Report { name: clipped(name).to_owned(), ..Report::default() };
-    let setup = Setup { requests: options.outstanding.max(2), receives: 8, message: MAX_MESSAGE };
-    let outcome = Endpoint::new(adapter, setup).and_then(|mut endpoint| {
-        // The memory is closed after the connection that uses it.
+    let config = EndpointConfig { requests: options.outstanding.max(2), receives: 8, message: MAX_MESSAGE };
+    let outcome = Endpoint::new(adapter, config).and_then(|mut endpoint| {
+        // Declared here to be closed after the connection that uses it.
         let mut memory = None;
         let outcome = staging(&endpoint, options).and_then(|staging| {
             let staging = memory.insert(staging);
@@ -35,8 +37,8 @@ pub fn copy<O: Os, S: Source + ?Sized>(
                 Copying { endpoint: &mut endpoint, staging, options, source, progress, report: &mut report };
             copying.run(local, remote)
         });
-        let (outcome, books) = endpoint.close(outcome);
-        report.books = books;
+        let (outcome, stats) = endpoint.close(outcome);
+        report.stats = stats;
         drop(memory);
         outcome
     });
@@ -46,11 +48,11 @@ pub fn copy<O: Os, S: Source + ?Sized>(
     }
 }
 
-/// Memory of this side, registered.
+/// Registered memory of this side.
 struct Staging<O: Os> {
-    /// One slot of `options.chunk` bytes per request outstanding.
+    /// One slot of `options.chunk` bytes per outstanding request.
     slots: Memory<O>,
-    /// Where the peer writes its digest.
+    /// Destination of the peer's digest.
     receipt: Memory<O>,
 }
 
@@ -63,7 +65,7 @@ struct Copying<'a, O: Os, S: ?Sized> {
     report: &'a mut Report,
 }
 
-/// A piece of the segment on its way.
+/// A part of a segment.
 #[derive(Clone, Copy)]
 struct Chunk {
     slot: usize,
@@ -86,16 +88,16 @@ impl<O: Os, S: Source + ?Sized> Copying<'_, O, S> {
     fn run(&mut self, local: SocketAddr, remote: SocketAddr) -> Result<(), Error> {
         let greeting = Greeting { segment: self.options.segment as u64 };
         let answer = self.endpoint.connect(local, remote, &greeting.encode())?;
-        Greeting::decode(&answer.private_data).ok_or(Error::Protocol("not the greeting of a transfer"))?;
+        Greeting::decode(&answer.private_data).ok_or(Error::Protocol("invalid private data"))?;
 
         let size = self.source.len();
         let receipt = self.staging.receipt.remote(size_of::<Digest>());
-        self.tell(&Message::Announce { size, receipt, name: self.report.name.clone() })?;
-        let Message::Window(window) = self.hear()? else {
-            return Err(Error::Protocol("no memory lent"));
+        self.send_message(&Message::Announce { size, receipt, name: self.report.name.clone() })?;
+        let Message::Window(window) = self.receive_message()? else {
+            return Err(Error::Protocol("the peer announced no memory"));
         };
         if window.length == 0 && size != 0 {
-            return Err(Error::Protocol("no memory lent"));
+            return Err(Error::Protocol("the peer announced no memory"));
         }
 
         let (mut there, mut back) = (Sha256::new(), Sha256::new());
@@ -103,9 +105,9 @@ impl<O: Os, S: Source + ?Sized> Copying<'_, O, S> {
         while offset < size {
             let length = window.length.min(size - offset);
             self.write(&window, offset, length, &mut there)?;
-            self.tell(&Message::Written { offset, length })?;
-            if self.hear()? != (Message::Verified { offset }) {
-                return Err(Error::Protocol("another segment than the one written"));
+            self.send_message(&Message::Written { offset, length })?;
+            if self.receive_message()? != (Message::Verified { offset }) {
+                return Err(Error::Protocol("the peer verified another segment"));
             }
             self.read(&window, offset, length, &mut back)?;
             offset += length;
@@ -115,23 +117,23 @@ impl<O: Os, S: Source + ?Sized> Copying<'_, O, S> {
         let returned: Digest = back.finalize().into();
         self.report.digest = Some(digest);
         self.report.returned = Some(returned);
-        self.tell(&Message::Finish { digest })?;
-        if self.hear()? != Message::Receipt {
-            return Err(Error::Protocol("no receipt"));
+        self.send_message(&Message::Finish { digest })?;
+        if self.receive_message()? != Message::Receipt {
+            return Err(Error::Protocol("expected a receipt"));
         }
         let mut theirs = Digest::default();
         self.staging.receipt.load(0, &mut theirs);
         if theirs != digest {
-            return Err(Error::Digest("of the serving side"));
+            return Err(Error::Digest("SHA-256 of the serving side"));
         }
         if returned != digest {
-            return Err(Error::Digest("of what was read back"));
+            return Err(Error::Digest("SHA-256 of the data read back"));
         }
-        // A disconnect would flush what the peer has got but not acknowledged yet.
-        self.endpoint.settle_all()
+        // A disconnect would flush requests that the peer has not acknowledged yet.
+        self.endpoint.complete_requests()
     }
 
-    /// Writes a segment, `outstanding` chunks on their way at once.
+    /// Writes a segment with up to `options.outstanding` chunks at once.
     fn write(
         &mut self,
         window: &RemoteMemory,
@@ -143,19 +145,19 @@ impl<O: Os, S: Source + ?Sized> Copying<'_, O, S> {
         let mut buffer = vec![0; self.options.chunk];
         let (mut done, total) = (offset, self.source.len());
         for chunk in self.chunks(length) {
-            while self.endpoint.initiated() >= u64::from(self.options.outstanding) {
+            while self.endpoint.outstanding_requests() >= u64::from(self.options.outstanding) {
                 done += self.next_chunk(Operation::Write)?.length as u64;
                 (self.progress)(Progress { phase: Phase::Write, done, total });
             }
             let bytes = &mut buffer[..chunk.length];
-            self.source.read_at(offset + chunk.at, bytes).map_err(Error::Source)?;
+            self.source.read_at(offset + chunk.at, bytes).map_err(Error::ReadSource)?;
             hash.update(&*bytes);
             let slot = chunk.slot * self.options.chunk;
             self.staging.slots.store(slot, bytes);
             let sge = self.staging.slots.sge(slot, chunk.length);
             self.endpoint.write(sge, window, chunk.at, chunk.length as u64)?;
         }
-        while self.endpoint.initiated() != 0 {
+        while self.endpoint.outstanding_requests() != 0 {
             done += self.next_chunk(Operation::Write)?.length as u64;
             (self.progress)(Progress { phase: Phase::Write, done, total });
         }
@@ -163,7 +165,7 @@ impl<O: Os, S: Source + ?Sized> Copying<'_, O, S> {
         Ok(())
     }
 
-    /// Reads a segment back. Completions of one queue come in the order of the posts (R-CQ-21).
+    /// Reads a segment back. Requests of one queue pair complete in the order of their posts.
     //= R-CQ-21
     fn read(
         &mut self,
@@ -196,21 +198,21 @@ impl<O: Os, S: Source + ?Sized> Copying<'_, O, S> {
         Ok(())
     }
 
-    /// The next chunk to come through; the sends before it are of no interest.
+    /// Waits for the next completed chunk; ignores completed sends.
     fn next_chunk(&mut self, operation: Operation) -> Result<Chunk, Error> {
         loop {
             match self.endpoint.wait()? {
-                Incident::Done(done, length) if done == operation => {
+                EndpointEvent::Done(done, length) if done == operation => {
                     return Ok(Chunk { slot: 0, at: 0, length: length as usize });
                 }
-                Incident::Done(Operation::Send, _) => {}
-                Incident::Done(..) => return Err(Error::Mismatch("another operation")),
-                Incident::Message(_) => return Err(Error::Protocol("a message too early")),
+                EndpointEvent::Done(Operation::Send, _) => {}
+                EndpointEvent::Done(..) => return Err(Error::Mismatch("another operation")),
+                EndpointEvent::Message(_) => return Err(Error::Protocol("unexpected message")),
             }
         }
     }
 
-    /// A segment cut into chunks, over the slots in turn.
+    /// Divides a segment into chunks, which use the slots in turn.
     fn chunks(&self, length: u64) -> impl Iterator<Item = Chunk> + use<O, S> {
         let (size, slots) = (self.options.chunk as u64, self.options.outstanding as usize);
         (0..length.div_ceil(size)).map(move |index| Chunk {
@@ -220,15 +222,15 @@ impl<O: Os, S: Source + ?Sized> Copying<'_, O, S> {
         })
     }
 
-    fn tell(&mut self, message: &Message) -> Result<(), Error> {
+    fn send_message(&mut self, message: &Message) -> Result<(), Error> {
         self.endpoint.send(&message.encode(), 0)
     }
 
-    fn hear(&mut self) -> Result<Message, Error> {
+    fn receive_message(&mut self) -> Result<Message, Error> {
         let received = self.endpoint.next_message()?;
         let mut bytes = Vec::new();
         self.endpoint.take(received, &mut bytes)?;
-        Message::decode(&bytes).ok_or(Error::Protocol("not a message"))
+        Message::decode(&bytes).ok_or(Error::Protocol("invalid message"))
     }
 
     fn now(&self) -> core::time::Duration {
@@ -236,7 +238,7 @@ impl<O: Os, S: Source + ?Sized> Copying<'_, O, S> {
     }
 }
 
-/// As much of `name` as an announcement can carry.
+/// Truncates `name` to the length that an announcement can carry.
 fn clipped(name: &str) -> &str {
     &name[..name.floor_char_boundary(MAX_NAME)]
 }

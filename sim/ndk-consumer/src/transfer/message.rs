@@ -1,36 +1,34 @@
-//! What the two sides say to each other: little-endian, a mark and a kind byte first, zeros up to
-//! [`MIN_MESSAGE`].
+//! Messages of the transfer: little-endian, starting with a marker and a kind byte, padded with zeros to [`MIN_MESSAGE`].
 
 use crate::RemoteMemory;
 use crate::transfer::Digest;
 
-/// Bytes of the shortest message. Wireshark looks that far into a message to tell whether it is RPC over
-/// RDMA, and calls a shorter one malformed.
+/// Length of the shortest message in bytes. Wireshark dissects shorter messages as malformed RPC over RDMA.
 pub const MIN_MESSAGE: usize = 32;
-/// Bytes of the longest message.
+/// Length of the longest message in bytes.
 pub const MAX_MESSAGE: usize = 512;
-/// Bytes of the longest name.
+/// Length of the longest name in bytes.
 pub const MAX_NAME: usize = 255;
 
-/// Begins every message. Wireshark takes a payload whose third and fourth byte are zero for an Ethernet packet.
+/// Starts every message. Wireshark dissects a payload whose third and fourth byte are zero as an Ethernet frame.
 const MARK: [u8; 3] = *b"vio";
 
-/// Begins the private data of both directions.
+/// Starts the private data of both directions.
 const MAGIC: [u8; 8] = *b"viordma1";
 
-/// Private data: what either side would like, or the serving side's decision.
+/// Private data: the segment size that the copying side proposes, or that the serving side chose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Greeting {
-    /// Bytes of a segment.
+    /// Size of a segment in bytes.
     pub segment: u64,
 }
 
 /// A message of the transfer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Message {
-    /// The file to come, and where the receipt goes.
+    /// The file, and the memory for the receipt.
     Announce { size: u64, receipt: RemoteMemory, name: String },
-    /// Memory lent for segments.
+    /// The memory for segments.
     Window(RemoteMemory),
     /// A segment has been written.
     Written { offset: u64, length: u64 },
@@ -50,7 +48,7 @@ impl Greeting {
         bytes
     }
 
-    /// `None`: not a greeting. Padding behind it is ignored.
+    /// Decodes private data, ignoring padding; `None` if it is invalid.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
         (reader.take()? == MAGIC).then_some(())?;
@@ -94,7 +92,7 @@ impl Message {
         bytes
     }
 
-    /// `None`: not a message.
+    /// Decodes a message; `None` if it is invalid.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let marked = bytes.strip_prefix(&MARK).filter(|_| bytes.len() >= MIN_MESSAGE)?;
         let (kind, rest) = marked.split_first()?;
@@ -163,21 +161,21 @@ mod tests {
     }
 
     #[test]
-    fn messages_survive_the_wire() {
+    fn messages_survive_encoding() {
         for message in every_kind() {
             assert_eq!(Message::decode(&message.encode()), Some(message));
         }
     }
 
     #[test]
-    fn no_message_is_longer_than_its_buffer() {
+    fn longest_message_fits_its_buffer() {
         let memory = RemoteMemory { address: 0, token: 0, length: 0 };
         let longest = Message::Announce { size: 0, receipt: memory, name: "x".repeat(MAX_NAME) };
         assert!(longest.encode().len() <= MAX_MESSAGE);
     }
 
     #[test]
-    fn cut_or_extended_messages_are_refused() {
+    fn truncated_and_extended_messages_are_rejected() {
         for message in every_kind() {
             let mut bytes = message.encode();
             for length in 0..bytes.len() {
@@ -189,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_greeting_may_be_padded() {
+    fn greeting_may_be_padded() {
         let greeting = Greeting { segment: 1 << 20 };
         let mut bytes = greeting.encode().to_vec();
         bytes.resize(196, 0);

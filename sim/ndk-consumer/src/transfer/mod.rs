@@ -1,11 +1,11 @@
-//! A file goes there and back.
+//! File transfer: copies a file to the peer and back.
 //!
-//! One side [`serve`]s: it listens, takes one connection, and lends memory. The other [`copy`]s: it
-//! connects, announces the file with a Send, moves it by RDMA Writes into the memory lent, and reads it back
-//! by RDMA Reads. Both keep a SHA-256 of what went through their hands; the serving side writes its own
-//! into the copying side's memory at the end, and the copying side compares all three.
+//! One side runs [`serve`]: it accepts one connection and registers memory. The other runs [`copy`]: it connects, announces
+//! the file with a Send, transfers it by RDMA Writes into the memory of the serving side, and reads it back by RDMA Reads.
+//! Both compute the SHA-256 of the data. The serving side writes its digest into the copying side's memory at the end, and
+//! the copying side compares all three.
 //!
-//! The file goes in segments, as large as the memory lent, so neither side holds more than that:
+//! The file is transferred in segments of the size of that memory:
 //!
 //! ```text
 //!  copy                                   serve
@@ -30,33 +30,36 @@ use std::fs::File;
 use std::io;
 
 use crate::Error;
-use crate::books::Books;
+use crate::stats::RequestStats;
 
 pub use copy::copy;
 pub use serve::serve;
 
-/// A SHA-256.
+/// A SHA-256 digest.
 pub type Digest = [u8; 32];
 
-/// How to transfer.
+/// Options of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes of memory the serving side lends at most; the lower of both sides' counts. Not 0.
+    /// Maximum memory of the serving side in bytes, at least 1; the lower value of both sides is used.
     pub segment: usize,
-    /// Bytes of one RDMA Write or Read. Not 0, below 4 GiB.
+    /// Length of one RDMA Write or Read in bytes; at least 1, below 4 GiB.
     pub chunk: usize,
-    /// RDMA requests outstanding at once. Not 0.
+    /// Maximum number of outstanding RDMA requests, at least 1.
     pub outstanding: u32,
-    /// How long the serving side waits for a connection.
-    pub patience: Duration,
+    /// Time that the serving side waits for a connection.
+    pub timeout: Duration,
 }
 
-/// Where the file comes from.
+/// The source of a file.
 pub trait Source {
-    /// Size in bytes; does not change.
+    /// Returns the size in bytes, which must not change.
     fn len(&self) -> u64;
 
     /// Fills `into` from `offset`.
+    ///
+    /// # Errors
+    /// If the source cannot be read.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
 
     fn is_empty(&self) -> bool {
@@ -64,13 +67,13 @@ pub trait Source {
     }
 }
 
-/// How far the transfer has come. Told on the consumer's thread, at `PASSIVE_LEVEL`.
+/// The progress of a transfer. Reported on the consumer's thread at `PASSIVE_LEVEL`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     pub phase: Phase,
-    /// Bytes of the file that this phase is done with.
+    /// Bytes of the file that this phase has completed.
     pub done: u64,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub total: u64,
 }
 
@@ -82,25 +85,25 @@ pub enum Phase {
     Read,
 }
 
-/// What a side has to tell afterwards.
+/// The result of one side.
 #[derive(Clone, Default, Debug)]
 pub struct Report {
     /// The file's name, as announced.
     pub name: String,
-    /// Bytes that have arrived: written on the serving side, read back on the copying side.
+    /// Bytes that have arrived: written to the serving side, or read back to the copying side.
     pub bytes: u64,
-    /// SHA-256 of what this side has read, or got, when it got all of it.
+    /// SHA-256 of the file that this side has read or received, if complete.
     pub digest: Option<Digest>,
-    /// SHA-256 of what was read back, when all of it was; copying side only.
+    /// SHA-256 of the data that was read back, if complete; copying side only.
     pub returned: Option<Digest>,
-    /// Time the writes took; copying side only.
+    /// Duration of the writes; copying side only.
     pub write: Duration,
-    /// Time the reads took; copying side only.
+    /// Duration of the reads; copying side only.
     pub read: Duration,
-    pub books: Books,
+    pub stats: RequestStats,
 }
 
-/// A transfer that ended early, and how far it came.
+/// A failed transfer, with its result so far.
 #[derive(Debug)]
 pub struct Failure {
     pub error: Error,
@@ -109,7 +112,7 @@ pub struct Failure {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { segment: 16 << 20, chunk: 1 << 20, outstanding: 8, patience: Duration::from_mins(1) }
+        Self { segment: 16 << 20, chunk: 1 << 20, outstanding: 8, timeout: Duration::from_mins(1) }
     }
 }
 
@@ -132,6 +135,10 @@ pub struct FileSource {
 }
 
 impl FileSource {
+    /// Returns the source for an open file.
+    ///
+    /// # Errors
+    /// If the size cannot be read.
     pub fn new(file: File) -> io::Result<Self> {
         let length = file.metadata()?.len();
         Ok(Self { file, length })

@@ -1,4 +1,4 @@
-//! The serving side: listens, lends memory, hashes what arrives.
+//! The serving side: listens, registers memory, and hashes the data that arrives.
 
 use core::net::SocketAddr;
 use std::sync::Arc;
@@ -7,15 +7,18 @@ use sha2::{Digest as _, Sha256};
 
 use super::message::{Greeting, MAX_MESSAGE, Message};
 use super::{Digest, Failure, Options, Phase, Progress, Report};
-use crate::endpoint::{Endpoint, Setup, listen_for_one};
+use crate::endpoint::{Endpoint, EndpointConfig, listen_for_one};
 use crate::os::Os;
 use crate::{Access, Adapter, Connector, Error, Memory, RemoteMemory};
 
-/// Bytes hashed at once.
+/// Length of the parts that are hashed, in bytes.
 const PIECE: usize = 64 << 10;
 
-/// Takes one connection at `local` and serves it to its end. `ready` is told the address once somebody can
-/// connect. On return nothing of it is left with the provider.
+/// Accepts one connection at `local` and serves it. Calls `ready` with the address when it listens. All objects are closed
+/// on return.
+///
+/// # Errors
+/// See [`Error`].
 pub fn serve<O: Os>(
     adapter: &Arc<Adapter<O>>,
     options: &Options,
@@ -24,14 +27,14 @@ pub fn serve<O: Os>(
     progress: &dyn Fn(Progress),
 ) -> Result<Report, Box<Failure>> {
     let mut report = Report::default();
-    let outcome = listen_for_one(adapter, local, options.patience, ready).and_then(|connector| {
-        let setup = Setup { requests: 4, receives: 8, message: MAX_MESSAGE };
-        let mut endpoint = Endpoint::new(adapter, setup)?;
-        // The memory lent is closed after the connection that uses it.
+    let outcome = listen_for_one(adapter, local, options.timeout, ready).and_then(|connector| {
+        let config = EndpointConfig { requests: 4, receives: 8, message: MAX_MESSAGE };
+        let mut endpoint = Endpoint::new(adapter, config)?;
+        // Declared here to be closed after the connection that uses it.
         let mut window = None;
-        let outcome = converse(&mut endpoint, options, connector, &mut window, &mut report, progress);
-        let (outcome, books) = endpoint.close(outcome);
-        report.books = books;
+        let outcome = serve_connection(&mut endpoint, options, connector, &mut window, &mut report, progress);
+        let (outcome, stats) = endpoint.close(outcome);
+        report.stats = stats;
         drop(window);
         outcome
     });
@@ -41,7 +44,7 @@ pub fn serve<O: Os>(
     }
 }
 
-fn converse<O: Os>(
+fn serve_connection<O: Os>(
     endpoint: &mut Endpoint<O>,
     options: &Options,
     connector: Connector<O>,
@@ -51,22 +54,22 @@ fn converse<O: Os>(
 ) -> Result<(), Error> {
     let data = connector.data().map_err(|status| Error::Call("NdkGetConnectionData", status))?;
     let Some(theirs) = Greeting::decode(&data.private_data) else {
-        // Whether the refusal reaches the peer does not matter.
+        // The peer may have disconnected already.
         let _ = connector.reject(&[]);
-        return Err(Error::Protocol("not the greeting of a transfer"));
+        return Err(Error::Protocol("invalid private data"));
     };
     let segment = theirs.segment.min(options.segment as u64);
     endpoint.accept(connector, &Greeting { segment }.encode())?;
 
     let Message::Announce { size, receipt, name } = receive(endpoint)? else {
-        return Err(Error::Protocol("no announcement"));
+        return Err(Error::Protocol("expected an announcement"));
     };
     if receipt.length < size_of::<Digest>() as u64 {
-        return Err(Error::Protocol("no room for the receipt"));
+        return Err(Error::Protocol("the receipt memory is too small"));
     }
     report.name = name;
     let length = segment.min(size);
-    let lent = lend(endpoint, window, length)?;
+    let lent = register(endpoint, window, length)?;
     endpoint.send(&Message::Window(lent).encode(), 0)?;
 
     let mut hash = Sha256::new();
@@ -75,9 +78,9 @@ fn converse<O: Os>(
         match receive(endpoint)? {
             Message::Written { offset, length } => {
                 if offset != report.bytes || length > lent.length || offset + length > size {
-                    return Err(Error::Protocol("a segment out of order"));
+                    return Err(Error::Protocol("segment out of order"));
                 }
-                let window = window.as_ref().ok_or(Error::Protocol("nothing was lent"))?;
+                let window = window.as_ref().ok_or(Error::Protocol("no memory is registered"))?;
                 for at in (0..length as usize).step_by(PIECE) {
                     let piece = &mut piece[..PIECE.min(length as usize - at)];
                     window.load(at, piece);
@@ -88,17 +91,17 @@ fn converse<O: Os>(
                 progress(Progress { phase: Phase::Write, done: report.bytes, total: size });
             }
             Message::Finish { digest } if report.bytes == size => break digest,
-            _ => return Err(Error::Protocol("an unexpected message")),
+            _ => return Err(Error::Protocol("unexpected message")),
         }
     };
     let ours: Digest = hash.finalize().into();
     report.digest = Some(ours);
     acknowledge(endpoint, &receipt, &ours)?;
-    if ours == theirs { Ok(()) } else { Err(Error::Digest("what was written, and what was meant")) }
+    if ours == theirs { Ok(()) } else { Err(Error::Digest("SHA-256 of the data written")) }
 }
 
 /// Registers memory for segments of `length` bytes; none for an empty file.
-fn lend<O: Os>(
+fn register<O: Os>(
     endpoint: &Endpoint<O>,
     window: &mut Option<Memory<O>>,
     length: u64,
@@ -106,13 +109,13 @@ fn lend<O: Os>(
     if length == 0 {
         return Ok(RemoteMemory { address: 0, token: 0, length: 0 });
     }
-    let length = usize::try_from(length).map_err(|_| Error::Protocol("a segment too large"))?;
+    let length = usize::try_from(length).map_err(|_| Error::Protocol("the segment is too large"))?;
     let memory = Memory::new(endpoint.pd(), length, Access::RemoteReadWrite)
         .map_err(|status| Error::Call("NdkRegisterMr", status))?;
     Ok(window.insert(memory).remote(length))
 }
 
-/// Writes the digest into the peer's memory, tells it so, and waits for it to leave.
+/// Writes the digest into the peer's memory, sends the receipt, and waits for the disconnect.
 fn acknowledge<O: Os>(
     endpoint: &mut Endpoint<O>,
     receipt: &RemoteMemory,
@@ -125,9 +128,11 @@ fn acknowledge<O: Os>(
     endpoint.send(&Message::Receipt.encode(), 0)?;
     loop {
         match endpoint.wait() {
-            Ok(crate::endpoint::Incident::Message(_)) => return Err(Error::Protocol("a message too late")),
+            Ok(crate::endpoint::EndpointEvent::Message(_)) => {
+                return Err(Error::Protocol("unexpected message"));
+            }
             Ok(_) => {}
-            Err(Error::PeerLeft) => return Ok(()),
+            Err(Error::PeerDisconnected) => return Ok(()),
             Err(error) => return Err(error),
         }
     }
@@ -137,5 +142,5 @@ fn receive<O: Os>(endpoint: &mut Endpoint<O>) -> Result<Message, Error> {
     let received = endpoint.next_message()?;
     let mut bytes = Vec::new();
     endpoint.take(received, &mut bytes)?;
-    Message::decode(&bytes).ok_or(Error::Protocol("not a message"))
+    Message::decode(&bytes).ok_or(Error::Protocol("invalid message"))
 }

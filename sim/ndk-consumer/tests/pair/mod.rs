@@ -1,4 +1,4 @@
-//! Two providers linked natively, and a wire between them.
+//! Two natively linked providers, connected by a simulated link.
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::ptr::{self, NonNull};
@@ -15,29 +15,29 @@ use ndk_provider::{Config, Pending, Provider};
 use nt::Owner;
 use roce::Transmit;
 
-/// Bytes of the longest frame.
+/// Length of the longest frame in bytes.
 const LONGEST: usize = 9216;
-/// Frames of one batch.
+/// Frames per batch.
 const BATCH: usize = 64;
 
-/// Two hosts on one wire.
+/// Two hosts on one link.
 pub struct Pair {
     hosts: [Machine; 2],
-    wire: Arc<Wire>,
+    link: Arc<SimulatedLink>,
 }
 
-/// What happens to frames.
+/// The link: its faults and counters.
 #[derive(Default)]
-pub struct Wire {
-    cut: AtomicBool,
-    /// Of a million frames, so many are lost.
+pub struct SimulatedLink {
+    is_down: AtomicBool,
+    /// Number of frames lost per million.
     loss: AtomicU64,
     frames: AtomicU64,
 }
 
 struct Machine {
     provider: Arc<OnceLock<Provider>>,
-    /// Ends the receiving thread when it takes the place of a frame.
+    /// `None` ends the receiving thread.
     stop: Sender<Option<Vec<u8>>>,
     receiver: Option<JoinHandle<()>>,
     address: IpAddr,
@@ -47,20 +47,20 @@ struct Nic {
     number: u8,
     mtu: u32,
     queue: Mutex<Box<[u8; LONGEST]>>,
-    wire: Arc<Wire>,
+    link: Arc<SimulatedLink>,
     peer: Sender<Option<Vec<u8>>>,
 }
 
-/// Frames go to the other host's channel as they are committed.
+/// Sends committed frames to the other host's channel.
 struct Queue<'a> {
     slot: &'a mut [u8; LONGEST],
     nic: &'a Nic,
 }
 
 impl Pair {
-    /// `mtu`: bytes of an IP packet. `loss`: frames lost of a million.
+    /// Creates the pair. `mtu` is the IP MTU in bytes, `loss` the number of frames lost per million.
     pub fn new(pending: Pending, mtu: u32, loss: u64) -> Self {
-        let wire = Arc::new(Wire { loss: AtomicU64::new(loss), ..Wire::default() });
+        let link = Arc::new(SimulatedLink { loss: AtomicU64::new(loss), ..SimulatedLink::default() });
         let (first, second) = (channel(), channel());
         let senders = [first.0.clone(), second.0.clone()];
         let hosts = [(first, 0_u8), (second, 1)].map(|((stop, frames), number)| {
@@ -68,7 +68,7 @@ impl Pair {
                 number,
                 mtu,
                 queue: Mutex::new(Box::new([0; LONGEST])),
-                wire: Arc::clone(&wire),
+                link: Arc::clone(&link),
                 peer: senders[usize::from(1 - number)].clone(),
             };
             let provider = Arc::new(OnceLock::new());
@@ -80,10 +80,10 @@ impl Pair {
             let receiver = std::thread::spawn(move || receive(&receiving, &frames));
             Machine { provider, stop, receiver: Some(receiver), address: ip(number) }
         });
-        Self { hosts, wire }
+        Self { hosts, link }
     }
 
-    /// Opens both adapters for `body`, and closes them after it.
+    /// Opens both adapters, runs `body`, and closes them.
     pub fn with_adapters<R>(&self, body: impl FnOnce([&Arc<Adapter<Native>>; 2]) -> R) -> R {
         let os = Arc::new(Native::new());
         let raw = [0, 1].map(|host: usize| {
@@ -96,23 +96,23 @@ impl Pair {
         let result = body([&adapters[0], &adapters[1]]);
         drop(adapters);
         for (host, raw) in self.hosts.iter().zip(raw) {
-            // SAFETY: opened above, and nothing of it is left.
+            // SAFETY: opened above, and all objects created through it are closed.
             unsafe { host.provider().close(raw.as_ptr()) };
         }
         result
     }
 
-    /// An address of host 0 or 1, any port.
+    /// Returns the address of a host with port 0.
     pub fn address(&self, host: usize) -> SocketAddr {
         (self.hosts[host].address, 0).into()
     }
 
-    /// Nothing gets through any more.
+    /// Takes the link down: all later frames are lost.
     pub fn cut(&self) {
-        self.wire.cut.store(true, Ordering::Relaxed);
+        self.link.is_down.store(true, Ordering::Relaxed);
     }
 
-    /// The counters of both engines.
+    /// Prints the counters of both engines.
     pub fn print_counters(&self) {
         for host in &self.hosts {
             host.provider().counters(&mut |name, value| {
@@ -124,9 +124,9 @@ impl Pair {
         }
     }
 
-    /// Frames that were sent so far, of both hosts.
+    /// Returns the number of frames that both hosts have sent.
     pub fn frames(&self) -> u64 {
-        self.wire.frames.load(Ordering::Relaxed)
+        self.link.frames.load(Ordering::Relaxed)
     }
 }
 
@@ -147,7 +147,7 @@ impl Drop for Pair {
     }
 }
 
-/// The receiving side of a NIC: batches of what has arrived.
+/// Receives frames in batches, like a NIC.
 fn receive(provider: &OnceLock<Provider>, frames: &Receiver<Option<Vec<u8>>>) {
     let provider = provider.get().expect("set before the thread was started");
     while let Ok(Some(frame)) = frames.recv() {
@@ -198,11 +198,11 @@ impl Transmit for Queue<'_> {
     }
 
     fn commit(&mut self, length: usize) {
-        let number = self.nic.wire.frames.fetch_add(1, Ordering::Relaxed);
-        // The same frames are lost in every run with the same order of frames.
+        let number = self.nic.link.frames.fetch_add(1, Ordering::Relaxed);
+        // The loss is a function of the frame number: it repeats if the order of frames does.
         let draw = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
-        let lost = draw % 1_000_000 < self.nic.wire.loss.load(Ordering::Relaxed);
-        if !lost && !self.nic.wire.cut.load(Ordering::Relaxed) {
+        let lost = draw % 1_000_000 < self.nic.link.loss.load(Ordering::Relaxed);
+        if !lost && !self.nic.link.is_down.load(Ordering::Relaxed) {
             let _ = self.nic.peer.send(Some(self.slot[..length].to_vec()));
         }
     }

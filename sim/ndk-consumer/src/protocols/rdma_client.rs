@@ -1,30 +1,30 @@
-//! `rdma_client` and `rdma_server`: one message of 16 bytes each way, no private data. Neither looks at
-//! what is in the message, and both disconnect when they are done, often at the same time.
+//! `rdma_client` and `rdma_server`: one message of 16 bytes in each direction, without private data. Both ignore the content
+//! of the message, and disconnect when they are done, often at the same time.
 
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
 use super::Outcome;
-use crate::endpoint::{Endpoint, Setup, listen_for_one};
+use crate::endpoint::{Endpoint, EndpointConfig, listen_for_one};
 use crate::os::Os;
 use crate::{Adapter, Error};
 
-/// Bytes of a message.
+/// Length of a message in bytes.
 const MESSAGE: usize = 16;
 
-const SETUP: Setup = Setup { requests: 1, receives: 1, message: MESSAGE };
+const CONFIG: EndpointConfig = EndpointConfig { requests: 1, receives: 1, message: MESSAGE };
 
 pub fn client<O: Os>(
     adapter: &Arc<Adapter<O>>,
     local: SocketAddr,
     remote: SocketAddr,
 ) -> Result<Outcome, Error> {
-    let mut endpoint = Endpoint::new(adapter, SETUP)?;
+    let mut endpoint = Endpoint::new(adapter, CONFIG)?;
     let outcome = endpoint.connect(local, remote, &[]).and_then(|_| {
         endpoint.send(&[0; MESSAGE], 0)?;
         receive(&mut endpoint)?;
-        endpoint.settle_all()
+        endpoint.complete_requests()
     });
     finish(endpoint, outcome)
 }
@@ -32,15 +32,15 @@ pub fn client<O: Os>(
 pub fn serve<O: Os>(
     adapter: &Arc<Adapter<O>>,
     local: SocketAddr,
-    patience: Duration,
+    timeout: Duration,
     ready: impl FnOnce(SocketAddr),
 ) -> Result<Outcome, Error> {
-    let connector = listen_for_one(adapter, local, patience, ready)?;
-    let mut endpoint = Endpoint::new(adapter, SETUP)?;
+    let connector = listen_for_one(adapter, local, timeout, ready)?;
+    let mut endpoint = Endpoint::new(adapter, CONFIG)?;
     let outcome = endpoint.accept(connector, &[]).and_then(|()| {
         receive(&mut endpoint)?;
         endpoint.send(&[0; MESSAGE], 0)?;
-        endpoint.settle_all()
+        endpoint.complete_requests()
     });
     finish(endpoint, outcome)
 }
@@ -48,10 +48,10 @@ pub fn serve<O: Os>(
 fn receive<O: Os>(endpoint: &mut Endpoint<O>) -> Result<(), Error> {
     let (received, mut message) = (endpoint.next_message()?, Vec::new());
     endpoint.take(received, &mut message)?;
-    if message.len() == MESSAGE { Ok(()) } else { Err(Error::Protocol("a message of another length")) }
+    if message.len() == MESSAGE { Ok(()) } else { Err(Error::Protocol("a message has the wrong length")) }
 }
 
 fn finish<O: Os>(endpoint: Endpoint<O>, outcome: Result<(), Error>) -> Result<Outcome, Error> {
-    let (outcome, books) = endpoint.close(outcome);
-    outcome.map(|()| Outcome { connections: 1, rounds: 1, bytes: MESSAGE as u64, notes: Vec::new(), books })
+    let (outcome, stats) = endpoint.close(outcome);
+    outcome.map(|()| Outcome { connections: 1, rounds: 1, bytes: MESSAGE as u64, notes: Vec::new(), stats })
 }

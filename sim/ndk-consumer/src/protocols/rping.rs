@@ -1,39 +1,39 @@
-//! `rping`: the server reads a text out of the client's memory and writes it back.
+//! `rping`: the server reads a text from the client's memory and writes it back.
 //!
-//! Every round takes four messages of 16 bytes. The client tells where memory of its own is; the server only
-//! says go on, and nobody looks at what is in such a message:
+//! Every round has four messages of 16 bytes. The client announces its memory; the content of the server's messages is
+//! ignored:
 //!
 //! ```text
 //!  client                                server
-//!   | SEND {address, key, length} →        |   of the text
+//!   | SEND {address, key, length} →        |   source of the text
 //!   |<=== RDMA Read ======================>|
 //!   | ← SEND                               |
-//!   | SEND {address, key, length} →        |   of where it goes
+//!   | SEND {address, key, length} →        |   destination
 //!   |<=== RDMA Write ======================|
 //!   | ← SEND                               |
 //! ```
 //!
-//! The text of a round is `rdma-ping-N: ` and letters that go on from one place further each round, with a
-//! zero at the end. The server writes as far as the first zero, which is all of it.
+//! The text of a round is `rdma-ping-N: ` followed by letters, which start one letter later each round, and a zero. The
+//! server writes the text up to the first zero, which is all of it.
 
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
 use super::{Outcome, call};
-use crate::endpoint::{Endpoint, Incident, Setup, listen_for_one};
+use crate::endpoint::{Endpoint, EndpointConfig, EndpointEvent, listen_for_one};
 use crate::os::Os;
 use crate::{Access, Adapter, Connector, Error, Memory, RemoteMemory};
 
-/// Bytes of a message.
+/// Length of a message in bytes.
 const MESSAGE: usize = 16;
-/// Bytes of the longest text.
+/// Length of the longest text in bytes.
 const LONGEST: u64 = 64 << 10;
-/// Letters of a text, and of the next one, begin here and go as far as `LAST`.
+/// Letters of the text run from here to `LAST` and start over.
 const FIRST: u8 = b'A';
 const LAST: u8 = b'z';
 
-const SETUP: Setup = Setup { requests: 2, receives: 2, message: MESSAGE };
+const CONFIG: EndpointConfig = EndpointConfig { requests: 2, receives: 2, message: MESSAGE };
 
 pub fn client<O: Os>(
     adapter: &Arc<Adapter<O>>,
@@ -42,10 +42,10 @@ pub fn client<O: Os>(
     local: SocketAddr,
     remote: SocketAddr,
 ) -> Result<Outcome, Error> {
-    let mut endpoint = Endpoint::new(adapter, SETUP)?;
-    // Closed after the connection that uses them.
-    let source = lend(&endpoint, size, Access::RemoteRead);
-    let sink = lend(&endpoint, size, Access::RemoteWrite);
+    let mut endpoint = Endpoint::new(adapter, CONFIG)?;
+    // Declared here to be closed after the connection that uses them.
+    let source = register(&endpoint, size, Access::RemoteRead);
+    let sink = register(&endpoint, size, Access::RemoteWrite);
     let outcome = endpoint.connect(local, remote, &[]).and_then(|_| {
         let (source, sink) =
             (source.as_ref().map_err(|status| *status), sink.as_ref().map_err(|status| *status));
@@ -57,14 +57,14 @@ pub fn client<O: Os>(
             sink.store(0, &vec![0; size as usize]);
             for memory in [source, sink] {
                 endpoint.send(&advertise(&memory.remote(size as usize)), 0)?;
-                take(&mut endpoint)?;
+                receive(&mut endpoint)?;
             }
             sink.load(0, &mut returned);
             if returned != text {
-                return Err(Error::Digest("what came back, and the text"));
+                return Err(Error::Digest("the text that was written back"));
             }
         }
-        endpoint.settle_all()
+        endpoint.complete_requests()
     });
     let bytes = u64::from(rounds) * u64::from(size);
     finish(endpoint, outcome.map(|()| (u64::from(rounds), bytes)))
@@ -74,28 +74,28 @@ pub fn serve<O: Os>(
     adapter: &Arc<Adapter<O>>,
     rounds: u32,
     local: SocketAddr,
-    patience: Duration,
+    timeout: Duration,
     ready: impl FnOnce(SocketAddr),
 ) -> Result<Outcome, Error> {
-    let connector = listen_for_one(adapter, local, patience, ready)?;
-    let mut endpoint = Endpoint::new(adapter, SETUP)?;
+    let connector = listen_for_one(adapter, local, timeout, ready)?;
+    let mut endpoint = Endpoint::new(adapter, CONFIG)?;
     let buffer = Memory::new(endpoint.pd(), LONGEST as usize, Access::LocalWrite);
     let outcome = match &buffer {
-        Ok(buffer) => answer(&mut endpoint, connector, buffer),
+        Ok(buffer) => serve_rounds(&mut endpoint, connector, buffer),
         Err(status) => Err(Error::Call("NdkRegisterMr", *status)),
     };
     let outcome = outcome.and_then(|served| {
         if served.0 == u64::from(rounds) {
             Ok(served)
         } else {
-            Err(Error::Protocol("another number of rounds"))
+            Err(Error::Protocol("the number of rounds differs"))
         }
     });
     finish(endpoint, outcome)
 }
 
-/// Serves rounds until the client leaves between two of them; how many there were, and of how many bytes.
-fn answer<O: Os>(
+/// Serves rounds until the client disconnects between two of them; returns their number and bytes.
+fn serve_rounds<O: Os>(
     endpoint: &mut Endpoint<O>,
     connector: Connector<O>,
     buffer: &Memory<O>,
@@ -103,20 +103,20 @@ fn answer<O: Os>(
     endpoint.accept(connector, &[])?;
     let (mut rounds, mut bytes) = (0, 0);
     loop {
-        let source = match take(endpoint) {
-            Err(Error::PeerLeft) => return Ok((rounds, bytes)),
+        let source = match receive(endpoint) {
+            Err(Error::PeerDisconnected) => return Ok((rounds, bytes)),
             message => parse(&message?)?,
         };
         let length = source.length as usize;
         endpoint.read(buffer.sge(0, length), &source, 0, 0)?;
-        endpoint.settle_all()?;
+        endpoint.complete_requests()?;
         endpoint.send(&[0; MESSAGE], 0)?;
-        let sink = parse(&take(endpoint)?)?;
+        let sink = parse(&receive(endpoint)?)?;
         let mut text = vec![0; length];
         buffer.load(0, &mut text);
         let text = text.iter().position(|letter| *letter == 0).map_or(length, |zero| zero + 1);
         if text as u64 > sink.length {
-            return Err(Error::Protocol("too little room for the text"));
+            return Err(Error::Protocol("the text does not fit its destination"));
         }
         endpoint.write(buffer.sge(0, text), &sink, 0, 0)?;
         endpoint.send(&[0; MESSAGE], 0)?;
@@ -125,13 +125,13 @@ fn answer<O: Os>(
     }
 }
 
-fn lend<O: Os>(endpoint: &Endpoint<O>, size: u32, access: Access) -> Result<Memory<O>, crate::Status> {
+fn register<O: Os>(endpoint: &Endpoint<O>, size: u32, access: Access) -> Result<Memory<O>, crate::Status> {
     Memory::new(endpoint.pd(), size as usize, access)
 }
 
-fn take<O: Os>(endpoint: &mut Endpoint<O>) -> Result<Vec<u8>, Error> {
+fn receive<O: Os>(endpoint: &mut Endpoint<O>) -> Result<Vec<u8>, Error> {
     loop {
-        if let Incident::Message(received) = endpoint.wait()? {
+        if let EndpointEvent::Message(received) = endpoint.wait()? {
             let mut message = Vec::new();
             endpoint.take(received, &mut message)?;
             return Ok(message);
@@ -139,7 +139,7 @@ fn take<O: Os>(endpoint: &mut Endpoint<O>) -> Result<Vec<u8>, Error> {
     }
 }
 
-/// The text of a round.
+/// Returns the text of a round.
 fn text(round: u32, size: usize) -> Vec<u8> {
     let letters = usize::from(LAST - FIRST) + 1;
     let mut text = format!("rdma-ping-{round}: ").into_bytes();
@@ -167,17 +167,17 @@ fn parse(message: &[u8]) -> Result<RemoteMemory, Error> {
             length: u32::from_be_bytes(length.try_into().ok()?).into(),
         })
     });
-    let parsed = parsed.ok_or(Error::Protocol("a message of another length"))?;
+    let parsed = parsed.ok_or(Error::Protocol("a message has the wrong length"))?;
     if (1..=LONGEST).contains(&parsed.length) {
         Ok(parsed)
     } else {
-        Err(Error::Protocol("the text's length"))
+        Err(Error::Protocol("the length of the text is out of range"))
     }
 }
 
 fn finish<O: Os>(endpoint: Endpoint<O>, outcome: Result<(u64, u64), Error>) -> Result<Outcome, Error> {
-    let (outcome, books) = endpoint.close(outcome);
-    outcome.map(|(rounds, bytes)| Outcome { connections: 1, rounds, bytes, notes: Vec::new(), books })
+    let (outcome, stats) = endpoint.close(outcome);
+    outcome.map(|(rounds, bytes)| Outcome { connections: 1, rounds, bytes, notes: Vec::new(), stats })
 }
 
 #[cfg(test)]
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_is_the_one_of_the_capture() {
+    fn text_equals_that_of_the_capture() {
         // crates/roce-wire/tests/vectors/rxe/rping_v4.pcap, frame 9.
         let text = text(0, 100);
         assert_eq!(&text[..40], b"rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[");
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn an_advertisement_is_the_one_of_the_capture() {
+    fn advertisement_equals_that_of_the_capture() {
         // The same, frame 6.
         let memory = RemoteMemory { address: 0x55ae_ed01_a8b0, token: 0x522, length: 100 };
         let message = advertise(&memory);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_none_is_refused() {
+    fn invalid_advertisements_are_rejected() {
         for message in [&[0; 15][..], &[0; 17], &[0; 16], &[0xff; 16]] {
             assert!(parse(message).is_err(), "{message:?}");
         }

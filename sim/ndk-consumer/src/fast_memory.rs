@@ -1,4 +1,4 @@
-//! Memory that requests register: for a peer to use until it is invalidated.
+//! Memory that requests register for a peer (fast registration).
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
@@ -14,18 +14,18 @@ use crate::object::{Object, entry};
 use crate::os::{Buffer, Os};
 use crate::{Adapter, Status, pending};
 
-/// Locked memory with logical addresses, and a region made ready for it. Grants nothing until
-/// [`crate::Qp::fast_register`] is done.
+/// Locked memory with logical addresses, and a region initialized for fast registration. Peers have no access until
+/// [`crate::Qp::fast_register`] completes.
 pub struct FastMemory<O: Os> {
     region: Object<O, NDK_MR>,
-    // Behind the region, and before the memory.
+    // Declared after the region and before the memory: closed in this order.
     mapping: Mapping<O>,
     buffer: O::Buffer,
     remote_token: u32,
     _pd: Arc<Pd<O>>,
 }
 
-/// Logical addresses of a buffer, as `NdkBuildLAM` describes them. Dropping it takes them back.
+/// The logical address mapping of a buffer (`NdkBuildLAM`). Dropping it releases the mapping.
 struct Mapping<O: Os> {
     adapter: Arc<Adapter<O>>,
     /// An `NDK_LOGICAL_ADDRESS_MAPPING` with all its pages.
@@ -35,8 +35,10 @@ struct Mapping<O: Os> {
 }
 
 impl<O: Os> FastMemory<O> {
-    /// Allocates `length` bytes, not 0, zeroed, and makes a region ready for them that may be opened to
-    /// peers.
+    /// Allocates `length` bytes, at least 1, zeroed, and initializes a region for their fast registration with remote access.
+    ///
+    /// # Errors
+    /// `STATUS_INSUFFICIENT_RESOURCES` without memory; otherwise the status of the provider.
     pub fn new(pd: &Arc<Pd<O>>, length: usize) -> Result<Self, Status> {
         let os = pd.os();
         let buffer = os.allocate(length).ok_or(Status::INSUFFICIENT_RESOURCES)?;
@@ -46,7 +48,7 @@ impl<O: Os> FastMemory<O> {
             // SAFETY: the protection domain is open; the context lives until the callback.
             unsafe { create(pd.object().raw(), 1, completion, request, into) }
         })?;
-        // SAFETY: created just now, to be closed by us.
+        // SAFETY: created above; only this value closes it.
         let region: Object<O, NDK_MR> = unsafe { Object::new(os, raw) };
         let table = region.dispatch();
         let initialize = entry(table.NdkInitializeFastRegisterMr)?;
@@ -60,16 +62,19 @@ impl<O: Os> FastMemory<O> {
         Ok(Self { region, mapping, buffer, remote_token, _pd: Arc::clone(pd) })
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
+    #[must_use]
     pub fn len(&self) -> usize {
         self.buffer.len()
     }
 
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What a peer has to know to use all of it while it is registered.
+    /// Returns the address and the remote token of the memory, for a peer.
+    #[must_use]
     pub fn remote(&self) -> RemoteMemory {
         let (address, length) = (self.base() as u64, self.len() as u64);
         RemoteMemory { address, token: self.remote_token, length }
@@ -77,8 +82,8 @@ impl<O: Os> FastMemory<O> {
 
     /// Copies the first bytes into `into`.
     pub fn load(&self, into: &mut [u8]) {
-        assert!(into.len() <= self.len(), "beyond the memory");
-        // SAFETY: the length was checked; a raw copy, as the provider may use the memory at any time.
+        assert!(into.len() <= self.len(), "the range exceeds the memory");
+        // SAFETY: the length was checked; a raw copy, because the provider may access the memory at any time.
         unsafe { self.buffer.address().as_ptr().copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
     }
 
@@ -102,13 +107,13 @@ impl<O: Os> FastMemory<O> {
         self.mapping.offset
     }
 
-    /// The address that registrations give the first byte: that of the buffer.
+    /// Returns the virtual address of the first byte in registrations: that of the buffer.
     pub(crate) fn base(&self) -> *mut c_void {
         self.buffer.address().as_ptr().cast()
     }
 }
 
-/// The rights of a fast registration.
+/// Returns the `NDK_OP_FLAG_*` of access rights.
 pub(crate) fn flags(access: Access) -> u32 {
     match access {
         Access::LocalRead => 0,
@@ -123,10 +128,10 @@ impl<O: Os> Mapping<O> {
     fn new(adapter: &Arc<Adapter<O>>, buffer: &O::Buffer) -> Result<Self, Status> {
         let build = entry(adapter.object().dispatch().NdkBuildLAM)?;
         let (mut size, mut offset) = (0_u32, 0_u32);
-        let mut ask = |into: *mut NDK_LOGICAL_ADDRESS_MAPPING, size: *mut u32| {
+        let mut build_lam = |into: *mut NDK_LOGICAL_ADDRESS_MAPPING, size: *mut u32| {
             let offset = &raw mut offset;
             pending::request(adapter.os(), |completion, request| {
-                // SAFETY: the adapter is open; the list describes locked bytes and lives on; `into` has
+                // SAFETY: the adapter is open; the MDL describes locked bytes and outlives the mapping; `into` has
                 // `*size` bytes.
                 unsafe {
                     let (mdl, length) = (buffer.mdl().as_ptr(), buffer.len());
@@ -134,13 +139,13 @@ impl<O: Os> Mapping<O> {
                 }
             })
         };
-        match ask(ptr::null_mut(), &raw mut size) {
+        match build_lam(ptr::null_mut(), &raw mut size) {
             Err(Status::BUFFER_TOO_SMALL) => {}
             Ok(()) => return Err(Status::INTERNAL_ERROR),
             Err(status) => return Err(status),
         }
         let mut description = vec![0_u64; (size as usize).div_ceil(8)].into_boxed_slice();
-        ask(description.as_mut_ptr().cast(), &raw mut size)?;
+        build_lam(description.as_mut_ptr().cast(), &raw mut size)?;
         Ok(Self { adapter: Arc::clone(adapter), description, offset })
     }
 
@@ -149,7 +154,7 @@ impl<O: Os> Mapping<O> {
     }
 
     fn pages(&self) -> u32 {
-        // SAFETY: the provider has filled the description in.
+        // SAFETY: the provider has initialized the description.
         unsafe { (*self.description().as_ptr()).AdapterPageCount }
     }
 
@@ -163,7 +168,7 @@ impl<O: Os> Drop for Mapping<O> {
     fn drop(&mut self) {
         let Ok(release) = entry(self.adapter.object().dispatch().NdkReleaseLAM) else { return };
         let description = self.description.as_mut_ptr().cast();
-        // SAFETY: built by this adapter, and nothing uses the addresses any more.
+        // SAFETY: built by this adapter, and nothing uses the addresses.
         self.adapter.os().call(|| unsafe { release(self.adapter.raw(), description) });
     }
 }

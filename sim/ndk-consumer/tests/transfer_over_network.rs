@@ -1,4 +1,4 @@
-//! The file transfer between two providers linked natively.
+//! File transfers between two natively linked providers on a simulated network.
 
 mod pair;
 
@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use ndk_consumer::bench;
-use ndk_consumer::books::Operation;
+use ndk_consumer::stats::Operation;
 use ndk_consumer::transfer::{self, Failure, Options, Phase, Progress, Report};
 use ndk_provider::Pending;
 
@@ -14,7 +14,7 @@ use pair::Pair;
 
 type Outcome = Result<Report, Box<Failure>>;
 
-/// Copies `file` from host 1 to host 0; answers for both sides, serving first.
+/// Copies `file` from host 1 to host 0; returns the results of the serving and of the copying side.
 fn copy(pair: &Pair, file: &[u8], progress: &dyn Fn(Progress)) -> (Outcome, Outcome) {
     let options = Options { segment: 2 << 20, chunk: 256 << 10, outstanding: 4, ..Options::default() };
     pair.with_adapters(|[serving, copying]| {
@@ -32,7 +32,7 @@ fn copy(pair: &Pair, file: &[u8], progress: &dyn Fn(Progress)) -> (Outcome, Outc
     })
 }
 
-fn there_and_back(pair: &Pair, length: usize) {
+fn copy_and_compare(pair: &Pair, length: usize) {
     let file: Vec<u8> = (0..length).map(|index| (index * 7 + index / 251) as u8).collect();
     let (served, copied) = copy(pair, &file, &|_| {});
     let (served, copied) = match (served, copied) {
@@ -42,42 +42,42 @@ fn there_and_back(pair: &Pair, length: usize) {
     assert_eq!([served.bytes, copied.bytes], [length as u64; 2]);
     assert!(served.digest.is_some());
     assert_eq!(served.digest, copied.digest);
-    for books in [&served.books, &copied.books] {
-        let total = books.total();
-        assert_eq!([total.failed, total.outstanding(), books.unexpected], [0; 3]);
+    for stats in [&served.stats, &copied.stats] {
+        let total = stats.total();
+        assert_eq!([total.failed, total.outstanding(), stats.unexpected], [0; 3]);
     }
-    // The serving side may learn that its last message has arrived from the peer's leaving alone.
-    assert_eq!(copied.books.total().flushed, copied.books.of(Operation::Receive).flushed);
-    assert!(served.books.of(Operation::Send).flushed <= 1);
+    // The disconnect may flush the last send of the serving side before its acknowledgment arrives.
+    assert_eq!(copied.stats.total().flushed, copied.stats.of(Operation::Receive).flushed);
+    assert!(served.stats.of(Operation::Send).flushed <= 1);
 }
 
 #[test]
-fn a_file_goes_there_and_back() {
-    there_and_back(&Pair::new(Pending::Inline, 1500, 0), 5_000_000);
+fn file_is_copied_with_inline_completions() {
+    copy_and_compare(&Pair::new(Pending::Inline, 1500, 0), 5_000_000);
 }
 
 #[test]
-fn a_file_goes_there_and_back_with_calls_that_pend() {
-    there_and_back(&Pair::new(Pending::Pend, 1500, 0), 5_000_000);
+fn file_is_copied_with_pending_completions() {
+    copy_and_compare(&Pair::new(Pending::Pend, 1500, 0), 5_000_000);
 }
 
 #[test]
-fn a_file_goes_there_and_back_in_frames_of_4096_bytes() {
-    there_and_back(&Pair::new(Pending::Inline, 4200, 0), 20_000_000);
+fn file_is_copied_with_a_path_mtu_of_4096() {
+    copy_and_compare(&Pair::new(Pending::Inline, 4200, 0), 20_000_000);
 }
 
 #[test]
-fn a_file_goes_there_and_back_though_five_percent_of_the_frames_are_lost() {
-    there_and_back(&Pair::new(Pending::Inline, 4200, 50_000), 3_000_000);
+fn file_is_copied_with_five_percent_frame_loss() {
+    copy_and_compare(&Pair::new(Pending::Inline, 4200, 50_000), 3_000_000);
 }
 
 #[test]
-fn an_empty_file_goes_there_and_back() {
-    there_and_back(&Pair::new(Pending::Pend, 1500, 0), 0);
+fn empty_file_is_copied() {
+    copy_and_compare(&Pair::new(Pending::Pend, 1500, 0), 0);
 }
 
 #[test]
-fn both_sides_notice_within_ten_seconds_that_the_wire_is_cut() {
+fn both_sides_detect_a_link_failure_within_ten_seconds() {
     let pair = Pair::new(Pending::Inline, 1500, 0);
     let file = vec![0x5a; 8 << 20];
     let cut = std::cell::Cell::new(None);
@@ -87,29 +87,29 @@ fn both_sides_notice_within_ten_seconds_that_the_wire_is_cut() {
             cut.set(Some(Instant::now()));
         }
     });
-    let since = cut.get().expect("the wire was cut").elapsed();
-    assert!(since < Duration::from_secs(10), "noticed after {since:?}");
+    let since = cut.get().expect("the link failed").elapsed();
+    assert!(since < Duration::from_secs(10), "detected after {since:?}");
     for outcome in [served, copied] {
-        let failure = outcome.expect_err("the connection broke");
+        let failure = outcome.expect_err("the connection failed");
         assert!(failure.error.is_connection_loss(), "{}", failure.error);
-        assert_eq!(failure.report.books.total().outstanding(), 0);
+        assert_eq!(failure.report.stats.total().outstanding(), 0);
     }
 }
 
 #[test]
-fn nobody_listens() {
+fn connection_without_a_listener_is_refused() {
     let pair = Pair::new(Pending::Inline, 1500, 0);
     let mut remote = pair.address(0);
     remote.set_port(5445);
     let outcome = pair.with_adapters(|[_, copying]| {
         transfer::copy(copying, &Options::default(), pair.address(1), remote, "file", &b"file"[..], &|_| {})
     });
-    let failure = outcome.expect_err("nobody listens");
-    assert_eq!(failure.error.to_string(), "connecting failed: STATUS_CONNECTION_REFUSED");
+    let failure = outcome.expect_err("no listener");
+    assert_eq!(failure.error.to_string(), "cannot connect: STATUS_CONNECTION_REFUSED");
 }
 
 #[test]
-fn small_sends_and_large_writes() {
+fn bench_measures_small_sends_and_large_writes() {
     let pair = Pair::new(Pending::Inline, 4200, 0);
     pair.with_adapters(|[serving, measuring]| {
         for sends in [true, false] {
@@ -126,15 +126,15 @@ fn small_sends_and_large_writes() {
                 } else {
                     bench::writes(measuring, pair.address(1), remote, 64, 1 << 20, 8)
                 };
-                let books = server.join().unwrap().unwrap_or_else(|error| panic!("serving: {error}"));
-                assert_eq!(books.total().failed, 0);
+                let stats = server.join().unwrap().unwrap_or_else(|error| panic!("serving: {error}"));
+                assert_eq!(stats.total().failed, 0);
                 figures.unwrap_or_else(|error| panic!("{error}"))
             });
             println!(
                 "{:.0} operations/s, {:.0} MB/s, {:?}",
                 figures.operations_per_second(),
                 figures.bytes_per_second() / 1e6,
-                figures.books.of(if sends { Operation::Send } else { Operation::Write }).latency
+                figures.stats.of(if sends { Operation::Send } else { Operation::Write }).latency
             );
         }
     });

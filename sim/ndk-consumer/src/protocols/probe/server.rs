@@ -1,4 +1,4 @@
-//! The watching side of the probe.
+//! The server of the probe.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -6,31 +6,31 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::message::{CONTROL, Control, Kind, Reply, Request};
 use super::{
-    LADDER, LENT_ITEM, LONGEST, NO_THANKS, ONE_ITEM, Plan, Scenario, Seen, failed_as, ladder, pattern,
-    receive_bytes, window_bytes,
+    INVALIDATED_ITEM, LADDER, LONGEST, ONE_ITEM, Observed, Plan, REJECT_DATA, Scenario, failed_as, ladder,
+    pattern, receive_bytes, window_bytes,
 };
-use crate::books::Books;
-use crate::endpoint::{Endpoint, Received, Setup, SharedReceives};
-use crate::interop::{Outcome, call};
+use crate::endpoint::{Endpoint, EndpointConfig, Received, SharedReceives};
 use crate::os::{Event, Os, Thread};
+use crate::protocols::{Outcome, call};
+use crate::stats::RequestStats;
 use crate::{Access, Adapter, Connector, Error, FastMemory, Listener, Memory, RemoteMemory, Status};
 
-/// How late a receive is posted.
+/// Delay before a late receive is posted.
 const LATE: Duration = Duration::from_millis(400);
-/// Receives that one connection may have of a shared queue.
+/// Receives of one connection.
 const SHARE: u32 = 2;
 
-/// A server on one connection. Fields are closed in this order.
+/// A server on one connection. Fields are closed in the order of declaration.
 struct Server<O: Os> {
     endpoint: Endpoint<O>,
-    /// What is lent to the client.
+    /// The memory that the client accesses.
     window: Memory<O>,
-    /// The same by a key that ends sooner, of [`Scenario::Invalidate`].
-    lent: Option<FastMemory<O>>,
+    /// Fast-registered memory, for [`Scenario::Invalidate`].
+    fast_memory: Option<FastMemory<O>>,
     scenario: Scenario,
-    /// Bytes of the longest item.
+    /// Length of the longest item in bytes.
     length: u32,
-    /// Items, 0 for no end.
+    /// Number of items; 0 for no limit.
     count: u32,
 }
 
@@ -38,7 +38,7 @@ pub fn serve<O: Os>(
     adapter: &Arc<Adapter<O>>,
     plan: &Plan,
     local: SocketAddr,
-    patience: Duration,
+    timeout: Duration,
     ready: impl FnOnce(SocketAddr),
 ) -> Result<Outcome, Error> {
     let listener = Listener::new(adapter, local).map_err(call("NdkListen"))?;
@@ -52,7 +52,7 @@ pub fn serve<O: Os>(
     let outcomes = Arc::new(Mutex::new(Vec::new()));
     let mut threads = Vec::new();
     for _ in 0..plan.connections() {
-        let Some(connector) = listener.next(Some(patience)) else { break };
+        let Some(connector) = listener.next(Some(timeout)) else { break };
         let (adapter, shared, outcomes) = (Arc::clone(adapter), shared.clone(), Arc::clone(&outcomes));
         let (plan, os) = (*plan, Arc::clone(adapter.os()));
         let body = move || {
@@ -67,7 +67,7 @@ pub fn serve<O: Os>(
     Outcome::of_all(plan.connections(), outcomes)
 }
 
-/// Serves a connection to its end.
+/// Serves a connection until it is closed.
 fn serve_one<O: Os>(
     adapter: &Arc<Adapter<O>>,
     plan: &Plan,
@@ -76,20 +76,21 @@ fn serve_one<O: Os>(
 ) -> Result<Outcome, Error> {
     let data = connector.data().map_err(call("NdkGetConnectionData"))?;
     let request = Request::decode(&data.private_data);
-    let request = request
-        .filter(|asked| asked.scenario == plan.scenario.number() && asked.length <= plan.length.min(LONGEST));
+    let request = request.filter(|request| {
+        request.scenario == plan.scenario.number() && request.length <= plan.length.min(LONGEST)
+    });
     let (Some(request), false) = (request, plan.scenario == Scenario::Reject) else {
-        connector.reject(NO_THANKS).map_err(call("NdkReject"))?;
-        let notes = vec!["refused".to_owned()];
-        let outcome = Outcome { connections: 1, rounds: 1, bytes: 0, notes, books: Books::default() };
-        let wanted = plan.scenario == Scenario::Reject && request.is_some();
-        return if wanted { Ok(outcome) } else { Err(Error::Protocol("not the request that was to come")) };
+        connector.reject(REJECT_DATA).map_err(call("NdkReject"))?;
+        let notes = vec!["rejected".to_owned()];
+        let outcome = Outcome { connections: 1, rounds: 1, bytes: 0, notes, stats: RequestStats::default() };
+        let expected = plan.scenario == Scenario::Reject && request.is_some();
+        return if expected { Ok(outcome) } else { Err(Error::Protocol("unexpected connection request")) };
     };
     let mut server = Server::new(adapter, plan.scenario, &request, shared)?;
-    let mut seen = Seen::default();
-    let outcome = server.accept(connector).and_then(|()| server.watch(&mut seen));
-    let (outcome, books) = server.endpoint.close(outcome);
-    seen.settle(plan.scenario, outcome).map(|seen| Outcome::of_one(seen, books))
+    let mut observed = Observed::default();
+    let outcome = server.accept(connector).and_then(|()| server.run(&mut observed));
+    let (outcome, stats) = server.endpoint.close(outcome);
+    observed.finish(plan.scenario, outcome).map(|observed| Outcome::of_one(observed, stats))
 }
 
 impl<O: Os> Server<O> {
@@ -104,10 +105,10 @@ impl<O: Os> Server<O> {
             Scenario::Rnr => 0,
             _ => SHARE,
         };
-        let setup = Setup { requests: 2, receives, message };
+        let config = EndpointConfig { requests: 2, receives, message };
         let endpoint = match shared {
-            Some(shared) => Endpoint::sharing(shared, setup)?,
-            None => Endpoint::new(adapter, setup)?,
+            Some(shared) => Endpoint::sharing(shared, config)?,
+            None => Endpoint::new(adapter, config)?,
         };
         let access = match scenario {
             Scenario::NoWrite => Access::RemoteRead,
@@ -119,41 +120,41 @@ impl<O: Os> Server<O> {
         if scenario == Scenario::Read {
             window.store(0, &pattern(0, bytes));
         }
-        let lent = match scenario {
+        let fast_memory = match scenario {
             Scenario::Invalidate => {
                 Some(FastMemory::new(endpoint.pd(), bytes).map_err(call("NdkInitializeFastRegisterMr"))?)
             }
             _ => None,
         };
-        Ok(Self { endpoint, window, lent, scenario, length: request.length, count: request.count })
+        Ok(Self { endpoint, window, fast_memory, scenario, length: request.length, count: request.count })
     }
 
     fn accept(&mut self, connector: Connector<O>) -> Result<(), Error> {
-        let window = match &self.lent {
+        let window = match &self.fast_memory {
             Some(lent) => RemoteMemory { token: self.window.remote(0).token, ..lent.remote() },
             None => self.window.remote(self.window.len()),
         };
         let reply = Reply { scenario: self.scenario.number(), window };
         match self.endpoint.accept(connector, &reply.encode()) {
-            // The client may have done already what breaks the connection.
+            // The client may already have made the request that ends the connection.
             Err(Error::Connect(Status::CONNECTION_ABORTED)) if self.scenario.is_violation() => Ok(()),
             outcome => outcome,
         }
     }
 
-    fn watch(&mut self, seen: &mut Seen) -> Result<(), Error> {
+    fn run(&mut self, observed: &mut Observed) -> Result<(), Error> {
         match self.scenario {
-            Scenario::Send | Scenario::Srq => self.take_items(seen).and_then(|()| self.await_end()),
-            Scenario::Write => self.check_items(seen).and_then(|()| self.await_end()),
-            Scenario::Read => self.believe_items(seen).and_then(|()| self.await_end()),
+            Scenario::Send | Scenario::Srq => self.take_items(observed).and_then(|()| self.await_end()),
+            Scenario::Write => self.check_items(observed).and_then(|()| self.await_end()),
+            Scenario::Read => self.check_read_items(observed).and_then(|()| self.await_end()),
             Scenario::Many => {
-                self.take_items(seen)?;
-                self.check_items(seen)?;
+                self.take_items(observed)?;
+                self.check_items(observed)?;
                 self.await_end()
             }
             Scenario::TooLong => {
                 let outcome = self.endpoint.wait();
-                seen.notes.push(failed_as(outcome, &[Status::BUFFER_OVERFLOW], "the receive")?);
+                observed.notes.push(failed_as(outcome, &[Status::BUFFER_OVERFLOW], "the receive")?);
                 Ok(())
             }
             Scenario::BadKey
@@ -161,61 +162,61 @@ impl<O: Os> Server<O> {
             | Scenario::ReadKey
             | Scenario::ReadRange
             | Scenario::NoWrite
-            | Scenario::NoRead => self.await_break(seen),
+            | Scenario::NoRead => self.await_failure(observed),
             Scenario::Leave => {
-                self.take_item(seen, ONE_ITEM, LADDER[ONE_ITEM as usize] as usize)?;
-                self.endpoint.settle_all()
+                self.take_item(observed, ONE_ITEM, LADDER[ONE_ITEM as usize] as usize)?;
+                self.endpoint.complete_requests()
             }
-            Scenario::Rnr => self.take_late(seen).and_then(|()| self.await_end()),
-            Scenario::Hold => self.hold(seen),
-            Scenario::Invalidate => self.lend_until_invalidated(seen),
-            Scenario::Reject => Err(Error::Protocol("the connection was to be refused")),
+            Scenario::Rnr => self.take_late(observed).and_then(|()| self.await_end()),
+            Scenario::Hold => self.hold(observed),
+            Scenario::Invalidate => self.register_until_invalidated(observed),
+            Scenario::Reject => Err(Error::Protocol("the connection must be rejected")),
         }
     }
 
-    /// Items that come as messages.
-    fn take_items(&mut self, seen: &mut Seen) -> Result<(), Error> {
-        ladder(self.length).try_for_each(|(item, length)| self.take_item(seen, item, length))
+    /// Receives items as messages.
+    fn take_items(&mut self, observed: &mut Observed) -> Result<(), Error> {
+        ladder(self.length).try_for_each(|(item, length)| self.take_item(observed, item, length))
     }
 
-    fn take_item(&mut self, seen: &mut Seen, item: u32, length: usize) -> Result<(), Error> {
+    fn take_item(&mut self, observed: &mut Observed, item: u32, length: usize) -> Result<(), Error> {
         let (received, mut message) = (self.endpoint.next_message()?, Vec::new());
         self.endpoint.take(received, &mut message)?;
-        self.judge(seen, item, length, message == pattern(item, length))
+        self.send_verdict(observed, item, length, message == pattern(item, length))
     }
 
-    /// Items that are in the window when a message says so.
-    fn check_items(&mut self, seen: &mut Seen) -> Result<(), Error> {
-        ladder(self.length).try_for_each(|(item, length)| self.check_item(seen, item, length))
+    /// Checks items that were written to memory, when a message announces them.
+    fn check_items(&mut self, observed: &mut Observed) -> Result<(), Error> {
+        ladder(self.length).try_for_each(|(item, length)| self.check_item(observed, item, length))
     }
 
-    fn check_item(&mut self, seen: &mut Seen, item: u32, length: usize) -> Result<(), Error> {
+    fn check_item(&mut self, observed: &mut Observed, item: u32, length: usize) -> Result<(), Error> {
         self.check(item, length)?;
         let mut written = vec![0; length];
         self.window.load(0, &mut written);
-        // The next item must not pass for this one.
+        // Clear the item: it must not be taken for the next one.
         self.window.store(0, &vec![0xff; length]);
-        self.judge(seen, item, length, written == pattern(item, length))
+        self.send_verdict(observed, item, length, written == pattern(item, length))
     }
 
-    /// Items that only the client can judge.
-    fn believe_items(&mut self, seen: &mut Seen) -> Result<(), Error> {
+    /// Takes the client's result for items that it read.
+    fn check_read_items(&mut self, observed: &mut Observed) -> Result<(), Error> {
         ladder(self.length).try_for_each(|(item, length)| {
             let ok = self.check(item, length)?.ok;
-            self.judge(seen, item, length, ok)
+            self.send_verdict(observed, item, length, ok)
         })
     }
 
-    fn hold(&mut self, seen: &mut Seen) -> Result<(), Error> {
+    fn hold(&mut self, observed: &mut Observed) -> Result<(), Error> {
         let items = if self.count == 0 { u32::MAX } else { self.count };
         for item in 0..items {
-            self.check_item(seen, item, self.length as usize)?;
+            self.check_item(observed, item, self.length as usize)?;
         }
         self.await_end()
     }
 
-    /// The receive is posted when the message has been waiting for it for long.
-    fn take_late(&mut self, seen: &mut Seen) -> Result<(), Error> {
+    /// Posts the receive late, after RNR NAKs.
+    fn take_late(&mut self, observed: &mut Observed) -> Result<(), Error> {
         let length = LADDER[ONE_ITEM as usize] as usize;
         let pd = self.endpoint.pd();
         let memory = Memory::new(pd, length, Access::LocalWrite).map_err(call("NdkRegisterMr"))?;
@@ -224,77 +225,83 @@ impl<O: Os> Server<O> {
         self.endpoint.wait()?;
         let mut message = vec![0; length];
         memory.load(0, &mut message);
-        self.judge(seen, ONE_ITEM, length, message == pattern(ONE_ITEM, length))
+        self.send_verdict(observed, ONE_ITEM, length, message == pattern(ONE_ITEM, length))
     }
 
-    /// Memory with a key of its own, that the client takes back with a message.
-    fn lend_until_invalidated(&mut self, seen: &mut Seen) -> Result<(), Error> {
-        let (item, length) = LENT_ITEM;
-        let lent = self.lent.as_ref().ok_or(Error::Protocol("nothing to lend"))?;
+    /// Fast-registers memory and checks that the client invalidates its key with a message.
+    fn register_until_invalidated(&mut self, observed: &mut Observed) -> Result<(), Error> {
+        let (item, length) = INVALIDATED_ITEM;
+        let lent = self.fast_memory.as_ref().ok_or(Error::Protocol("no fast-registered memory"))?;
         self.endpoint.fast_register(lent, Access::RemoteReadWrite, 0)?;
         let key = lent.remote().token;
         self.endpoint.send(&Control { key, ..Control::new(Kind::KEY, item, length) }.encode(), 0)?;
         let received = self.endpoint.next_message()?;
         if received.invalidated != Some(key) {
-            return Err(Error::Protocol("the key was to be invalidated"));
+            return Err(Error::Protocol("expected an invalidation of the key"));
         }
         let mut message = Vec::new();
         self.endpoint.take(received, &mut message)?;
         is_check(&message, item, length)?;
         let mut written = vec![0; length];
-        self.lent.as_ref().ok_or(Error::Protocol("nothing to lend"))?.load(&mut written);
-        self.judge(seen, item, length, written == pattern(item, length))?;
-        seen.notes.push("the key was invalidated with the message".to_owned());
-        self.await_break(seen)
+        self.fast_memory.as_ref().ok_or(Error::Protocol("no fast-registered memory"))?.load(&mut written);
+        self.send_verdict(observed, item, length, written == pattern(item, length))?;
+        observed.notes.push("the key was invalidated with the message".to_owned());
+        self.await_failure(observed)
     }
 
-    /// The message that says that an item is where it has to be.
+    /// Waits for the message that announces an item.
     fn check(&mut self, item: u32, length: usize) -> Result<Control, Error> {
         let (received, mut message) = (self.endpoint.next_message()?, Vec::new());
         self.endpoint.take(received, &mut message)?;
         is_check(&message, item, length)
     }
 
-    fn judge(&mut self, seen: &mut Seen, item: u32, length: usize, ok: bool) -> Result<(), Error> {
+    fn send_verdict(
+        &mut self,
+        observed: &mut Observed,
+        item: u32,
+        length: usize,
+        ok: bool,
+    ) -> Result<(), Error> {
         let verdict: [u8; CONTROL] = Control { ok, ..Control::new(Kind::VERDICT, item, length) }.encode();
         self.endpoint.send(&verdict, 0)?;
         if !ok {
-            return Err(Error::Digest("an item, and what was meant"));
+            return Err(Error::Digest("an item"));
         }
-        seen.item(length);
+        observed.item(length);
         Ok(())
     }
 
-    /// The client is done, and leaves.
+    /// Waits until the client disconnects.
     fn await_end(&mut self) -> Result<(), Error> {
         match self.next()? {
             None => Ok(()),
-            Some(_) => Err(Error::Protocol("a message too late")),
+            Some(_) => Err(Error::Protocol("unexpected message")),
         }
     }
 
-    /// The connection breaks without a message: something was refused on this side.
-    fn await_break(&mut self, seen: &mut Seen) -> Result<(), Error> {
+    /// Waits until the connection fails without a message, because this side rejected a request.
+    fn await_failure(&mut self, observed: &mut Observed) -> Result<(), Error> {
         match self.next() {
-            Ok(None) => seen.notes.push("the client has left".to_owned()),
-            Err(Error::Connection(status)) => seen.notes.push(format!("the connection broke: {status}")),
+            Ok(None) => observed.notes.push("the client has disconnected".to_owned()),
+            Err(Error::Connection(status)) => observed.notes.push(format!("the connection failed: {status}")),
             Err(error) => return Err(error),
-            Ok(Some(_)) => return Err(Error::Protocol("a message too late")),
+            Ok(Some(_)) => return Err(Error::Protocol("unexpected message")),
         }
         Ok(())
     }
 
-    /// The next message; `None` when the client has left.
+    /// Waits for the next message; `None` if the client has disconnected.
     fn next(&mut self) -> Result<Option<Received>, Error> {
         match self.endpoint.next_message() {
             Ok(message) => Ok(Some(message)),
-            Err(Error::PeerLeft) => Ok(None),
+            Err(Error::PeerDisconnected) => Ok(None),
             Err(error) => Err(error),
         }
     }
 }
 
-/// The check of this item.
+/// Decodes a CHECK message of this item.
 fn is_check(message: &[u8], item: u32, length: usize) -> Result<Control, Error> {
     match Control::decode(message) {
         Some(check @ Control { kind: Kind::CHECK, .. })
@@ -302,6 +309,6 @@ fn is_check(message: &[u8], item: u32, length: usize) -> Result<Control, Error> 
         {
             Ok(check)
         }
-        _ => Err(Error::Protocol("a check was to come")),
+        _ => Err(Error::Protocol("expected a check")),
     }
 }

@@ -1,21 +1,21 @@
-//! Whole conversations, against a provider that copies memory.
+//! File transfers and benchmarks with a loopback provider, which copies memory.
 
-mod fake;
+mod loopback;
 
 use core::time::Duration;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-use ndk_consumer::books::Operation;
 use ndk_consumer::native::Native;
+use ndk_consumer::stats::Operation;
 use ndk_consumer::transfer::{self, Failure, Options, Phase, Progress, Report};
 use ndk_consumer::{Adapter, Error, bench};
 
-use fake::{Loopback, address};
+use loopback::{Loopback, address};
 
 type Outcome = Result<Report, Box<Failure>>;
 
-/// Copies `file` from one adapter to another; answers for both sides, serving first.
+/// Copies `file` from one adapter to another; returns the results of the serving and of the copying side.
 fn copy(loopback: &Loopback, file: &[u8], progress: impl Fn(Progress)) -> (Outcome, Outcome) {
     let options = Options { segment: 200_000, chunk: 16 << 10, outstanding: 4, ..Options::default() };
     let os = Arc::new(Native::new());
@@ -45,49 +45,49 @@ fn file(length: usize) -> Vec<u8> {
     (0..length).map(|index| (index * 7 + index / 251) as u8).collect()
 }
 
-fn told(outcome: Outcome) -> Report {
+fn success(outcome: Outcome) -> Report {
     outcome.unwrap_or_else(|failure| panic!("{}", failure.error))
 }
 
 #[test]
-fn a_file_goes_there_and_back_with_calls_that_answer_inline() {
-    there_and_back(false, 1_000_000);
+fn file_is_copied_with_inline_completions() {
+    copy_and_compare(false, 1_000_000);
 }
 
 #[test]
-fn a_file_goes_there_and_back_with_calls_that_pend() {
-    there_and_back(true, 1_000_000);
+fn file_is_copied_with_pending_completions() {
+    copy_and_compare(true, 1_000_000);
 }
 
 #[test]
-fn an_empty_file_goes_there_and_back() {
-    there_and_back(true, 0);
+fn empty_file_is_copied() {
+    copy_and_compare(true, 0);
 }
 
 #[test]
-fn a_file_of_one_byte_goes_there_and_back() {
-    there_and_back(false, 1);
+fn file_of_one_byte_is_copied() {
+    copy_and_compare(false, 1);
 }
 
-fn there_and_back(pend: bool, length: usize) {
+fn copy_and_compare(pend: bool, length: usize) {
     let loopback = Loopback::new(pend);
     let (served, copied) = copy(&loopback, &file(length), |_| {});
-    let (served, copied) = (told(served), told(copied));
+    let (served, copied) = (success(served), success(copied));
     assert_eq!(served.name, "file.bin");
     assert_eq!([served.bytes, copied.bytes], [length as u64; 2]);
     assert!(served.digest.is_some());
     assert_eq!(served.digest, copied.digest);
-    assert_eq!(copied.books.of(Operation::Write).bytes, length as u64);
-    assert_eq!(copied.books.of(Operation::Read).bytes, length as u64);
-    for books in [&served.books, &copied.books] {
-        let total = books.total();
-        assert_eq!([total.failed, total.outstanding(), books.unexpected], [0; 3]);
-        assert_eq!(total.flushed, books.of(Operation::Receive).flushed, "only receives are left over");
+    assert_eq!(copied.stats.of(Operation::Write).bytes, length as u64);
+    assert_eq!(copied.stats.of(Operation::Read).bytes, length as u64);
+    for stats in [&served.stats, &copied.stats] {
+        let total = stats.total();
+        assert_eq!([total.failed, total.outstanding(), stats.unexpected], [0; 3]);
+        assert_eq!(total.flushed, stats.of(Operation::Receive).flushed, "only receives are flushed");
     }
 }
 
 #[test]
-fn both_sides_notice_that_the_way_between_them_is_cut() {
+fn both_sides_detect_a_link_failure() {
     let loopback = Loopback::new(true);
     let (served, copied) = copy(&loopback, &file(1_000_000), |progress| {
         if progress.phase == Phase::Read && progress.done >= 500_000 {
@@ -95,9 +95,9 @@ fn both_sides_notice_that_the_way_between_them_is_cut() {
         }
     });
     for outcome in [served, copied] {
-        let failure = outcome.expect_err("the connection broke");
+        let failure = outcome.expect_err("the connection failed");
         assert!(failure.error.is_connection_loss(), "{}", failure.error);
-        let total = failure.report.books.total();
+        let total = failure.report.stats.total();
         assert_eq!(total.failed, 1, "the first request fails");
         assert!(total.flushed >= 8, "the others are flushed");
         assert_eq!(total.outstanding(), 0);
@@ -105,7 +105,7 @@ fn both_sides_notice_that_the_way_between_them_is_cut() {
 }
 
 #[test]
-fn nobody_listens() {
+fn connection_without_a_listener_is_refused() {
     let loopback = Loopback::new(false);
     let os = Arc::new(Native::new());
     let raw = loopback.open();
@@ -121,16 +121,16 @@ fn nobody_listens() {
         &file[..],
         &|_| {},
     );
-    let failure = outcome.expect_err("nobody listens");
+    let failure = outcome.expect_err("no listener");
     assert!(matches!(failure.error, Error::Connect(_)), "{}", failure.error);
-    assert_eq!(failure.error.to_string(), "connecting failed: STATUS_CONNECTION_REFUSED");
+    assert_eq!(failure.error.to_string(), "cannot connect: STATUS_CONNECTION_REFUSED");
     drop(adapter);
     Loopback::close(raw);
     assert_eq!(loopback.objects(), 0);
 }
 
 #[test]
-fn the_bench_sends_and_writes_what_it_says() {
+fn bench_sends_and_writes_the_requested_amount() {
     let loopback = Loopback::new(false);
     let os = Arc::new(Native::new());
     let raw = [loopback.open(), loopback.open()];

@@ -1,11 +1,11 @@
-//! The project's own probe: what the packaged tools do not show.
+//! `rdma-probe`, a tool of this project: cases that the packaged tools do not cover.
 //!
-//! The client acts, one [`Scenario`] a run, and the server watches and says what it saw. Everything on the
-//! wire is big-endian; the messages are in [`message`]. Before it accepts, the server has a receive of
-//! [`receive_bytes`] posted; the client has receives for control messages only.
+//! Each run is one [`Scenario`]: the client makes requests, and the server checks their effect. All integers on the wire are
+//! big-endian; the messages are in [`message`]. Before it accepts, the server posts receives of [`receive_bytes`]; the client
+//! posts receives for control messages only.
 //!
-//! Data are a function of item and place ([`pattern`]), the items a ladder of sizes ([`ladder`]). After each
-//! item the server sends a verdict; at the end the client disconnects, and the server waits for that.
+//! The data of an item is a function of its number and the offset ([`pattern`]); the sizes of the items are a fixed list
+//! ([`ladder`]). The server sends a verdict after each item. At the end the client disconnects.
 
 mod client;
 pub mod message;
@@ -16,38 +16,38 @@ use crate::Error;
 pub use client::client;
 pub use server::serve;
 
-/// Where the server listens.
+/// The default port of the server.
 pub const PORT: u16 = 7471;
 
-/// What a server refuses with.
-const NO_THANKS: &[u8] = b"no thanks";
+/// Private data of a rejection.
+const REJECT_DATA: &[u8] = b"no thanks";
 
-/// Sizes of the items, in bytes.
+/// Sizes of the items in bytes.
 const LADDER: [u32; 13] = [0, 1, 3, 64, 1023, 1024, 1025, 4095, 4096, 4097, 65536, 1 << 20, 8 << 20];
 
-/// Number and bytes of the item of [`Scenario::Invalidate`].
-const LENT_ITEM: (u32, usize) = (1, 256);
-/// The item of scenarios that have but one.
+/// Number and length in bytes of the item of [`Scenario::Invalidate`].
+const INVALIDATED_ITEM: (u32, usize) = (1, 256);
+/// The item of scenarios with a single item.
 const ONE_ITEM: u32 = 3;
 
-/// Bytes that a server's receive has beyond the longest item.
+/// Bytes of a server's receive in addition to the longest item.
 const MARGIN: usize = 64;
-/// Bytes of the shortest window that a server lends.
+/// Minimum memory of the server in bytes.
 const SHORTEST_WINDOW: usize = 4096;
-/// Bytes that a server lends at most.
+/// Maximum memory of the server in bytes.
 const LONGEST: u32 = 16 << 20;
 
 /// One run of the probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plan {
     pub scenario: Scenario,
-    /// Bytes of the longest item; longer ones are left out.
+    /// Length of the longest item in bytes; longer items are skipped.
     pub length: u32,
-    /// Connections of [`Scenario::Srq`] and [`Scenario::Many`]; items of [`Scenario::Hold`], 0 for no end.
+    /// Number of connections of [`Scenario::Srq`] and [`Scenario::Many`]; of items of [`Scenario::Hold`], 0 for no limit.
     pub count: u32,
 }
 
-/// What happens in a run.
+/// The actions of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Scenario {
@@ -55,35 +55,35 @@ pub enum Scenario {
     Send = 1,
     /// The client writes every item into the server's memory.
     Write = 2,
-    /// The client reads so much of the server's memory.
+    /// The client reads the size of every item from the server's memory.
     Read = 3,
-    /// The server lends memory by a key of its own, and the client invalidates the key.
+    /// The server fast-registers memory, and the client invalidates its key.
     Invalidate = 4,
-    /// The server refuses.
+    /// The server rejects the connection.
     Reject = 5,
     /// A write with a wrong key.
     BadKey = 6,
-    /// A write that goes beyond the end.
+    /// A write beyond the end of the memory.
     BadRange = 7,
     /// A read with a wrong key.
     ReadKey = 8,
-    /// A read that goes beyond the end.
+    /// A read beyond the end of the memory.
     ReadRange = 9,
     /// The server disconnects after one item.
     Leave = 10,
     /// The server posts its receive late.
     Rnr = 11,
-    /// Many connections at once that send, to a server with one shared receive queue.
+    /// Many concurrent connections that send to a server with one shared receive queue.
     Srq = 12,
-    /// Many connections at once that send and write.
+    /// Many concurrent connections that send and write.
     Many = 13,
-    /// One item after the other until somebody dies.
+    /// One item after the other until the connection fails.
     Hold = 14,
-    /// A write to memory that may not be written.
+    /// A write to memory without remote write access.
     NoWrite = 15,
-    /// A read of memory that may not be read.
+    /// A read of memory without remote read access.
     NoRead = 16,
-    /// A message longer than the receive it meets.
+    /// A message longer than its receive.
     TooLong = 17,
 }
 
@@ -108,7 +108,8 @@ impl Scenario {
         Self::TooLong,
     ];
 
-    /// Whether the client does what the server must refuse.
+    /// Returns whether the client makes a request that the server must reject.
+    #[must_use]
     pub fn is_violation(self) -> bool {
         matches!(
             self,
@@ -122,17 +123,22 @@ impl Scenario {
         )
     }
 
+    /// Returns the number in messages.
+    #[must_use]
     pub fn number(self) -> u8 {
         self as u8
     }
 
+    /// Returns the scenario with this number.
+    #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|scenario| scenario.number() == number)
     }
 }
 
 impl Plan {
-    /// Connections of one run.
+    /// Returns the number of connections of one run.
+    #[must_use]
     pub fn connections(&self) -> u32 {
         match self.scenario {
             Scenario::Srq | Scenario::Many => self.count.max(1),
@@ -141,38 +147,41 @@ impl Plan {
     }
 }
 
-/// Bytes of every receive of a server.
+/// Returns the length of the receives of a server in bytes.
+#[must_use]
 pub fn receive_bytes(length: u32) -> usize {
     length as usize + MARGIN
 }
 
-/// Bytes of the memory that a server lends.
+/// Returns the length of the memory of a server in bytes.
+#[must_use]
 pub fn window_bytes(length: u32) -> usize {
     receive_bytes(length).max(SHORTEST_WINDOW)
 }
 
-/// Numbers and sizes of the items that are not longer than `length`.
+/// Returns numbers and sizes of the items up to `length` bytes.
 pub fn ladder(length: u32) -> impl Iterator<Item = (u32, usize)> {
     (0..).zip(LADDER).filter(move |(_, size)| *size <= length).map(|(item, size)| (item, size as usize))
 }
 
-/// The first `length` bytes of an item.
+/// Returns the first `length` bytes of an item.
+#[must_use]
 pub fn pattern(item: u32, length: usize) -> Vec<u8> {
     let from = item.wrapping_mul(31);
     (0..length as u32).map(|at| at.wrapping_mul(7).wrapping_add(at >> 8).wrapping_add(from) as u8).collect()
 }
 
-/// What a side has seen of one connection.
+/// Observations of one side of one connection.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct Observed {
     pub items: u64,
     pub bytes: u64,
     pub notes: Vec<String>,
 }
 
-impl Seen {
-    /// The connection may break where that is what a scenario waits for.
-    fn settle(mut self, scenario: Scenario, outcome: Result<(), Error>) -> Result<Self, Error> {
+impl Observed {
+    /// Accepts a lost connection if the scenario waits for it.
+    fn finish(mut self, scenario: Scenario, outcome: Result<(), Error>) -> Result<Self, Error> {
         match outcome {
             Err(error) if scenario == Scenario::Hold && error.is_connection_loss() => {
                 self.notes.push(format!("after {} items: {error}", self.items));
@@ -188,7 +197,7 @@ impl Seen {
     }
 }
 
-/// What comes of a request that the peer refuses: that it failed so, or what is wrong.
+/// Checks that a request failed with one of the `expected` statuses; returns a note.
 fn failed_as<T>(
     outcome: Result<T, Error>,
     expected: &[crate::Status],
@@ -197,7 +206,7 @@ fn failed_as<T>(
     match outcome {
         Err(Error::Connection(status)) if expected.contains(&status) => Ok(format!("{what}: {status}")),
         Err(error) => Err(error),
-        Ok(_) => Err(Error::Protocol("the peer lets pass what it must refuse")),
+        Ok(_) => Err(Error::Protocol("the peer accepted a request that it must reject")),
     }
 }
 
@@ -206,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scenario_survives_the_way_over_the_wire() {
+    fn scenario_numbers_are_unique() {
         for scenario in Scenario::ALL {
             assert_eq!(Scenario::from_number(scenario.number()), Some(scenario));
         }
@@ -214,19 +223,19 @@ mod tests {
     }
 
     #[test]
-    fn items_keep_their_numbers_when_longer_ones_are_left_out() {
+    fn items_keep_their_numbers_when_longer_ones_are_skipped() {
         assert_eq!(ladder(64).collect::<Vec<_>>(), [(0, 0), (1, 1), (2, 3), (3, 64)]);
         assert_eq!(ladder(8 << 20).last(), Some((12, 8 << 20)));
     }
 
     #[test]
-    fn a_packet_in_the_wrong_place_shows_in_the_pattern() {
+    fn pattern_differs_between_packets() {
         let item = pattern(3, 1 << 20);
         assert_eq!(item[..3], [93, 100, 107]);
         let (first, mut rest) = item.split_at(1024);
         while let Some((packet, more)) = rest.split_at_checked(1024) {
             if packet == first {
-                // The pattern repeats, but not sooner than any window of packets.
+                // The pattern repeats, but only after more packets than can be outstanding.
                 assert!(item.len() - rest.len() >= 64 << 10);
                 return;
             }

@@ -1,11 +1,11 @@
-//! What the two sides of the probe tell each other.
+//! Messages of the probe.
 
 use crate::RemoteMemory;
 
 const MAGIC: [u8; 4] = *b"VRDP";
 const VERSION: u8 = 1;
 
-/// Bytes of a control message.
+/// Length of a control message in bytes.
 pub const CONTROL: usize = 32;
 
 /// The private data of the client's request.
@@ -25,12 +25,12 @@ pub struct Request {
     pub scenario: u8,
     pub count: u32,
     pub length: u32,
-    /// The client's buffer. Its length is not told.
+    /// The client's buffer. Its length is not transmitted.
     pub buffer: RemoteMemory,
 }
 
-/// The private data of the server's reply: as the request as far as byte 7, then address (8), key (4) and
-/// length (4) of what the server lends.
+/// The private data of the server's reply: bytes 0 to 7 as in the request, then address (8), key (4) and length (4) of the
+/// server's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reply {
     pub scenario: u8,
@@ -43,7 +43,7 @@ pub struct Reply {
 /// | --- | --- |
 /// | 0-3 | "VRDP" |
 /// | 4 | kind |
-/// | 5 | whether all is well, 1 or 0 |
+/// | 5 | 1 if the item is right, else 0 |
 /// | 6-7 | zero |
 /// | 8-11 | number of the item |
 /// | 12-15 | its length |
@@ -58,16 +58,16 @@ pub struct Control {
     pub key: u32,
 }
 
-/// What a control message says.
+/// The kind of a control message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kind(pub u8);
 
 impl Kind {
     /// The client has written or read an item.
     pub const CHECK: Self = Self(1);
-    /// What the server thinks of an item.
+    /// The result of the server's check of an item.
     pub const VERDICT: Self = Self(2);
-    /// The server lends its window by this key.
+    /// The key of the memory that the server has fast-registered.
     pub const KEY: Self = Self(3);
 }
 
@@ -113,7 +113,7 @@ impl Reply {
 }
 
 impl Control {
-    /// Of an item, good.
+    /// Returns a message for an item that is right.
     pub fn new(kind: Kind, item: u32, length: usize) -> Self {
         Self { kind, ok: true, item, length: length as u32, key: 0 }
     }
@@ -169,7 +169,7 @@ mod tests {
         RemoteMemory { address: 0x0102_0304_0506_0708, token: 0x1122_3344, length: 0 };
 
     #[test]
-    fn a_request_is_laid_out_as_told() {
+    fn request_has_the_documented_layout() {
         let request = Request { scenario: 12, count: 64, length: 4096, buffer: BUFFER };
         let mut bytes = request.encode().to_vec();
         assert_eq!(bytes[..8], *b"VRDP\x01\x0c\0\0");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_is_laid_out_as_told() {
+    fn reply_has_the_documented_layout() {
         let reply = Reply { scenario: 2, window: RemoteMemory { length: 4160, ..BUFFER } };
         let mut bytes = reply.encode().to_vec();
         assert_eq!(bytes[8..], [1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x22, 0x33, 0x44, 0, 0, 16, 64]);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_control_message_is_laid_out_as_told() {
+    fn control_message_has_the_documented_layout() {
         let control = Control { key: 0x1122_3344, ..Control::new(Kind::VERDICT, 7, 4095) };
         let bytes = control.encode();
         assert_eq!(bytes[..20], *b"VRDP\x02\x01\0\0\0\0\0\x07\0\0\x0f\xff\x11\x22\x33\x44");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_or_of_others_is_nothing() {
+    fn truncated_and_other_messages_are_rejected() {
         let request = Request { scenario: 1, count: 0, length: 0, buffer: BUFFER }.encode();
         assert!((0..request.len()).all(|length| Request::decode(&request[..length]).is_none()));
         let control = Control::new(Kind::CHECK, 0, 0).encode();

@@ -1,4 +1,4 @@
-//! What was posted, and what came of it.
+//! Request statistics: posts and completions by operation.
 
 use core::fmt;
 use core::time::Duration;
@@ -6,9 +6,9 @@ use core::time::Duration;
 use ndk_abi::ndk::NDK_OPERATION_TYPE;
 
 use crate::Status;
-use crate::histogram::Histogram;
+use crate::latency::LatencyHistogram;
 
-/// A kind of request.
+/// An operation of NDKPI.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     Send,
@@ -19,35 +19,36 @@ pub enum Operation {
     Invalidate,
 }
 
-/// Requests of one kind.
+/// Statistics of the requests of one operation.
 #[derive(Clone, Default, Debug)]
-pub struct Tally {
-    /// Accepted by the provider. Each comes back as exactly one of the following.
+pub struct OperationStats {
+    /// Requests that the provider accepted. Each completes as exactly one of the following.
     pub posted: u64,
     pub succeeded: u64,
     /// Completed with `STATUS_CANCELLED`.
     pub flushed: u64,
     /// Completed with another error.
     pub failed: u64,
-    /// Bytes moved by those that succeeded.
+    /// Bytes transferred by successful requests.
     pub bytes: u64,
-    /// From post to completion, of those that succeeded.
-    pub latency: Histogram,
+    /// Time from post to completion of successful requests.
+    pub latency: LatencyHistogram,
 }
 
-/// A tally per kind, and the completions that match no post.
+/// Request statistics of an endpoint, by operation.
 #[derive(Clone, Default, Debug)]
-pub struct Books {
-    tallies: [Tally; 6],
-    /// Completions for which there was no request: a provider's fault.
+pub struct RequestStats {
+    by_operation: [OperationStats; 6],
+    /// Completions without a request: a defect of the provider.
     pub unexpected: u64,
 }
 
 impl Operation {
-    /// Those that move data.
-    pub const MOVES: [Self; 4] = [Self::Send, Self::Receive, Self::Write, Self::Read];
+    /// The operations that transfer data.
+    pub const DATA_TRANSFERS: [Self; 4] = [Self::Send, Self::Receive, Self::Write, Self::Read];
 
-    /// The type a completion of this kind has to carry.
+    /// Returns whether a completion of this operation may have the type `kind`.
+    #[must_use]
     pub fn completes_as(self, kind: NDK_OPERATION_TYPE) -> bool {
         match self {
             Self::Send => kind == NDK_OPERATION_TYPE::NdkOperationTypeSend,
@@ -74,12 +75,15 @@ impl fmt::Display for Operation {
     }
 }
 
-impl Tally {
-    /// Requests the provider still owes a completion for.
+impl OperationStats {
+    /// Returns the number of requests that have not completed.
+    #[must_use]
     pub fn outstanding(&self) -> u64 {
         self.posted - self.completed()
     }
 
+    /// Returns the number of requests that have completed.
+    #[must_use]
     pub fn completed(&self) -> u64 {
         self.succeeded + self.flushed + self.failed
     }
@@ -94,38 +98,41 @@ impl Tally {
     }
 }
 
-impl Books {
-    pub fn of(&self, operation: Operation) -> &Tally {
-        &self.tallies[operation as usize]
+impl RequestStats {
+    /// Returns the statistics of one operation.
+    #[must_use]
+    pub fn of(&self, operation: Operation) -> &OperationStats {
+        &self.by_operation[operation as usize]
     }
 
-    /// All kinds in one sum.
-    pub fn total(&self) -> Tally {
-        let mut total = Tally::default();
-        self.tallies.iter().for_each(|tally| total.merge(tally));
+    /// Returns the sum over all operations.
+    #[must_use]
+    pub fn total(&self) -> OperationStats {
+        let mut total = OperationStats::default();
+        self.by_operation.iter().for_each(|stats| total.merge(stats));
         total
     }
 
-    /// Adds what others have entered.
+    /// Adds the statistics of another endpoint.
     pub fn merge(&mut self, other: &Self) {
-        self.tallies.iter_mut().zip(&other.tallies).for_each(|(mine, theirs)| mine.merge(theirs));
+        self.by_operation.iter_mut().zip(&other.by_operation).for_each(|(mine, theirs)| mine.merge(theirs));
         self.unexpected += other.unexpected;
     }
 
     pub(crate) fn posted(&mut self, operation: Operation) {
-        self.tallies[operation as usize].posted += 1;
+        self.by_operation[operation as usize].posted += 1;
     }
 
     pub(crate) fn completed(&mut self, operation: Operation, status: Status, bytes: u64, latency: Duration) {
-        let tally = &mut self.tallies[operation as usize];
+        let stats = &mut self.by_operation[operation as usize];
         match status {
             Status::SUCCESS => {
-                tally.succeeded += 1;
-                tally.bytes += bytes;
-                tally.latency.record(latency);
+                stats.succeeded += 1;
+                stats.bytes += bytes;
+                stats.latency.record(latency);
             }
-            Status::CANCELLED => tally.flushed += 1,
-            _ => tally.failed += 1,
+            Status::CANCELLED => stats.flushed += 1,
+            _ => stats.failed += 1,
         }
     }
 }

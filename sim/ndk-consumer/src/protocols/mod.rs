@@ -1,0 +1,124 @@
+//! The protocols of Linux RDMA tools, over NDKPI.
+//!
+//! A [`Program`] is one of the tools. [`client`] does what the tool does as a client, [`serve`] what it does as a server, so
+//! that a provider can be tested against the tool, or both sides against each other. Both return an [`Outcome`]; an error
+//! means that the other side did not behave as the tool does.
+//!
+//! | program | tool | package |
+//! | --- | --- | --- |
+//! | [`Program::Rping`] | `rping` | rdma-core |
+//! | [`Program::RdmaClient`] | `rdma_client`, `rdma_server` | rdma-core |
+//! | [`Program::Probe`] | `rdma-probe` | this project |
+
+pub mod probe;
+mod rdma_client;
+mod rping;
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::sync::Arc;
+
+use crate::os::Os;
+use crate::stats::RequestStats;
+use crate::{Adapter, Error};
+
+/// A tool and its parameters.
+#[derive(Clone, Debug)]
+pub enum Program {
+    /// `rping`: the server reads the client's text and writes it back, `rounds` times.
+    Rping {
+        rounds: u32,
+        /// Length of the text in bytes, with its final zero: 17 to 65535.
+        size: u32,
+    },
+    /// `rdma_client` and `rdma_server`: one message of 16 bytes in each direction.
+    RdmaClient,
+    /// One scenario of this project's `rdma-probe`.
+    Probe(probe::Plan),
+}
+
+/// The result of one side of a successful run.
+#[derive(Clone, Default, Debug)]
+pub struct Outcome {
+    pub connections: u32,
+    /// Steps of the program, over all connections.
+    pub rounds: u64,
+    /// Bytes of data, without control messages.
+    pub bytes: u64,
+    /// Observations for a report, one sentence each.
+    pub notes: Vec<String>,
+    pub stats: RequestStats,
+}
+
+impl Program {
+    /// Returns the default port of the tool.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        match self {
+            Self::Rping { .. } => 7174,
+            Self::RdmaClient => 7471,
+            Self::Probe(_) => probe::PORT,
+        }
+    }
+}
+
+impl Outcome {
+    fn of_one(observed: probe::Observed, stats: RequestStats) -> Self {
+        Self { connections: 1, rounds: observed.items, bytes: observed.bytes, notes: observed.notes, stats }
+    }
+
+    /// Combines the outcomes of all connections; returns the first error if there is one.
+    fn of_all(connections: u32, outcomes: Vec<Result<Self, Error>>) -> Result<Self, Error> {
+        let mut all = Self::default();
+        for outcome in outcomes {
+            let outcome = outcome?;
+            all.connections += outcome.connections;
+            all.rounds += outcome.rounds;
+            all.bytes += outcome.bytes;
+            all.notes.extend(outcome.notes);
+            all.stats.merge(&outcome.stats);
+        }
+        if all.connections == connections { Ok(all) } else { Err(Error::NoConnection) }
+    }
+}
+
+/// Runs the client of the program: connects from `local`, any port, to `remote`.
+///
+/// # Errors
+/// See [`Error`].
+pub fn client<O: Os>(
+    adapter: &Arc<Adapter<O>>,
+    program: &Program,
+    local: SocketAddr,
+    remote: SocketAddr,
+) -> Result<Outcome, Error> {
+    match program {
+        Program::Rping { rounds, size } => rping::client(adapter, *rounds, *size, local, remote),
+        Program::RdmaClient => rdma_client::client(adapter, local, remote),
+        Program::Probe(plan) => probe::client(adapter, plan, local, remote),
+    }
+}
+
+/// Runs the server of the program at `local`: calls `ready` with the address when it listens, waits up to `timeout` for each
+/// client, and serves as many as the program has.
+///
+/// # Errors
+/// See [`Error`]; [`Error::NoConnection`] if a client is missing.
+pub fn serve<O: Os>(
+    adapter: &Arc<Adapter<O>>,
+    program: &Program,
+    local: SocketAddr,
+    timeout: Duration,
+    ready: impl FnOnce(SocketAddr),
+) -> Result<Outcome, Error> {
+    match program {
+        Program::Rping { rounds, .. } => rping::serve(adapter, *rounds, local, timeout, ready),
+        Program::RdmaClient => rdma_client::serve(adapter, local, timeout, ready),
+        Program::Probe(plan) => probe::serve(adapter, plan, local, timeout, ready),
+    }
+}
+
+/// Returns the error of a failed NDKPI call, for `map_err`.
+fn call(name: &'static str) -> impl FnOnce(crate::Status) -> Error {
+    move |status| Error::Call(name, status)
+}
