@@ -1,17 +1,17 @@
-//! Memory that an engine may access, in zones with bytes between them that nothing may touch.
+//! Memory for the engine: zones, separated by guard bytes.
 
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 
 use roce::Backing;
 
-/// Bytes of a zone.
+/// Length of a zone in bytes.
 pub const ZONE: usize = 2048;
-/// Bytes before and after each zone.
+/// Guard bytes before and after each zone.
 const GUARD: usize = 128;
 const ZONES: usize = 5;
 
-/// A zone, by what it is registered for.
+/// A zone, by the purpose of its registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Zone {
@@ -19,11 +19,11 @@ pub enum Zone {
     Shared,
     /// The peer may read it.
     Readable,
-    /// Receives and READs of this side go there.
+    /// Destination of receives and READs of this side.
     Sink,
-    /// What this side sends comes from there.
+    /// Source of the sends of this side.
     Source,
-    /// Of another protection domain, where a peer may read and write it.
+    /// Registered in another protection domain, with remote read and write access.
     Foreign,
 }
 
@@ -35,14 +35,14 @@ impl Zone {
     }
 }
 
-/// The memory. Where it begins nobody but the engine is told.
+/// The memory of all zones.
 pub struct Arena {
     bytes: Box<[UnsafeCell<u8>]>,
-    /// What of it the engine may have written: absolute, from and to.
+    /// Ranges that the engine may write, as offsets from and to.
     writable: Vec<(usize, usize)>,
 }
 
-/// What stands at `at` as long as nobody has written there.
+/// Returns the initial value of the byte at `at`.
 fn pattern(at: usize) -> u8 {
     (at.wrapping_mul(0x9E37_79B1) >> 11) as u8
 }
@@ -53,32 +53,32 @@ impl Arena {
         Self { bytes: (0..len).map(|at| UnsafeCell::new(pattern(at))).collect(), writable: Vec::new() }
     }
 
-    /// A zone in two segments, to be registered. The arena must outlive the engine it is registered with.
+    /// Returns the backing of a zone, in two segments. The arena must outlive the engine.
     pub fn backing(&self, zone: Zone) -> Backing {
         let mut backing = Backing::new();
-        // Not a power of two, so that packets cross the seam.
+        // Not a power of two, so that packets cross the boundary.
         let first = 700;
         for (at, len) in [(zone.start(), first), (zone.start() + first, ZONE - first)] {
             let cells = &self.bytes[at..at + len];
             let base = NonNull::new(UnsafeCell::raw_get(cells.as_ptr())).expect("not null");
-            // SAFETY: the cells are writable through their pointer as long as the arena exists, which is longer
-            // than the engine does; the one reference made of them, in `read`, is not alive while it runs.
+            // SAFETY: the cells are writable through their pointer while the arena exists, and it outlives the engine;
+            // `read` creates no reference that lives while the engine runs.
             unsafe { backing.push(base, len) }.expect("two segments fit");
         }
         backing
     }
 
-    /// Notes that the engine may write `[from, from + len)` of a zone.
+    /// Allows the engine to write `[from, from + len)` of a zone.
     pub fn allow(&mut self, zone: Zone, from: usize, len: usize) {
         self.writable.push((zone.start() + from, zone.start() + from + len));
     }
 
     fn read(&self, at: usize) -> u8 {
-        // SAFETY: the engine runs on this thread, and not now.
+        // SAFETY: the engine runs on this thread only, and is not being called now.
         unsafe { *self.bytes[at].get() }
     }
 
-    /// Panics if something was written that was not allowed.
+    /// Panics if a byte was written that the engine must not write.
     pub fn check(&self) {
         let mut writable = self.writable.clone();
         writable.sort_unstable();
@@ -102,12 +102,12 @@ mod tests {
     use super::*;
 
     fn write(arena: &Arena, at: usize) {
-        // SAFETY: nobody else accesses the arena.
+        // SAFETY: no other code accesses the arena.
         unsafe { *arena.bytes[at].get() = !pattern(at) };
     }
 
     #[test]
-    fn a_byte_written_where_nothing_was_allowed_is_noticed() {
+    fn write_outside_of_allowed_ranges_is_detected() {
         let mut arena = Arena::new();
         arena.allow(Zone::Sink, 10, 5);
         write(&arena, Zone::Sink.start() + 14);

@@ -1,7 +1,7 @@
-//! Target: connection management, between datagrams of several peers, its consumers' commands, and time.
+//! Target `datagrams`: connection management, with datagrams of several peers, consumer commands, and time.
 //!
-//! The script's datagrams name identifiers that the host has used in what it sent, or others; its peers' own
-//! numbers come from small sets, so that requests repeat and collide.
+//! The datagrams contain identifiers that the endpoint has sent, or others; the peers' own identifiers are from small sets,
+//! so that requests repeat and collide.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,41 +15,41 @@ use roce_wire::cm::{
 use roce_wire::icrc::Crc;
 use roce_wire::{DethRepr, Ext, Headers, Mad, MtuCode, Opcode, Packet, Psn, Qpn};
 
+use crate::endpoint::{ConnEventKind, Endpoint, Lock, MTU, Output, PORT, READS, THEIR_GUID, request};
 use crate::forge;
-use crate::host::{Host, Lock, MTU, PORT, READS, Seen, THEIR_GUID, Told, request};
 use crate::record::Record;
 
-/// Records of a script at most.
+/// Maximum number of records of a script.
 const STEPS: usize = 64;
-/// Queue pairs that the consumer has.
+/// Number of queue pairs of the consumer.
 const QPS: usize = 4;
-/// What a listener of [`Host::listen`] lets wait.
+/// The backlog of a listener of [`Endpoint::listen`].
 const BACKLOG: usize = 4;
 
-/// How a record's first byte is read.
+/// Values of the first byte of a record.
 pub mod action {
     pub const DATAGRAM: u8 = 0;
     pub const COMMAND: u8 = 160;
     pub const TIME: u8 = 230;
 }
 
-/// What a record's bytes are, of a datagram.
+/// Offsets of the fields of a datagram record.
 pub mod datagram {
     pub const KIND: usize = 1;
-    /// Number of the sender's address.
+    /// Address number of the sender.
     pub const FROM: usize = 2;
     pub const THEIR_ID: usize = 3;
     pub const HOST_ID: usize = 4;
     pub const TRANSACTION: usize = 5;
     pub const GUID: usize = 6;
     pub const QPN: usize = 7;
-    /// What is wrong with it, if anything.
+    /// The fault of the datagram, if any.
     pub const TWIST: usize = 8;
     /// Timeout codes, reasons, counts.
     pub const CODE: usize = 9;
-    /// From `SPOILT` on, something around the message is wrong.
+    /// From `INVALID_HEADER` on, a header around the message is wrong.
     pub const AROUND: usize = 10;
-    pub const SPOILT: u8 = 224;
+    pub const INVALID_HEADER: u8 = 224;
     pub const FILL: usize = 11;
 
     pub const REQ: u8 = 0;
@@ -61,52 +61,52 @@ pub mod datagram {
     pub const DREP: u8 = 6;
 }
 
-/// Plays the script.
+/// Runs the script.
 pub fn run(input: &[u8]) {
-    World::new().play(&Record::all(input, STEPS));
+    Session::new().play(&Record::all(input, STEPS));
 }
 
-/// A connection that the host told of or was asked for.
+/// A connection of the endpoint.
 #[derive(Default)]
-#[allow(clippy::struct_excessive_bools, reason = "what has happened, each on its own")]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts")]
 struct Known {
-    told: Vec<Told>,
-    /// Asked for by the consumer.
+    events: Vec<ConnEventKind>,
+    /// Requested by the consumer.
     active: bool,
     accepted: bool,
-    /// Answered by the consumer with anything.
-    answered: bool,
+    /// Accepted, rejected or released by the consumer.
+    decided: bool,
     released: bool,
 }
 
-struct World {
-    host: Host,
+struct Session {
+    endpoint: Endpoint,
     qps: Vec<Arc<Qp<Lock>>>,
     listener: Option<ListenerId>,
-    /// Listeners so far: what one was told of stays when it ends.
+    /// Number of listeners so far; requests remain when their listener is closed.
     listeners: usize,
     conns: BTreeMap<usize, (ConnId, Known)>,
-    /// Identifiers and transactions that the host has used, latest last.
+    /// Identifiers and transactions that the endpoint has used, the latest last.
     host_ids: Vec<CommId>,
     transactions: Vec<u64>,
-    /// How many of [`Host::seen`] were looked at.
-    looked: usize,
+    /// Number of outputs that were checked.
+    checked: usize,
 }
 
-impl World {
+impl Session {
     fn new() -> Self {
-        let host = Host::new();
-        let qps = (0..QPS).map(|_| host.qp()).collect();
-        let listener = Some(host.listen());
+        let endpoint = Endpoint::new();
+        let qps = (0..QPS).map(|_| endpoint.qp()).collect();
+        let listener = Some(endpoint.listen());
         Self {
-            host,
+            endpoint,
             qps,
             listener,
             listeners: 1,
             conns: BTreeMap::new(),
             host_ids: vec![CommId(0)],
             transactions: vec![0],
-            looked: 0,
+            checked: 0,
         }
     }
 
@@ -120,7 +120,7 @@ impl World {
                 }
                 action::TIME.. => {
                     const TIMES: [u64; 7] = [1, 20, 500, 1200, 5000, 20_000, 120_000];
-                    let frames = self.host.pass(Duration::from_millis(record.pick(1, &TIMES)));
+                    let frames = self.endpoint.pass(Duration::from_millis(record.pick(1, &TIMES)));
                     self.observe(&frames);
                     self.drive();
                 }
@@ -130,38 +130,41 @@ impl World {
     }
 
     fn drive(&mut self) -> Vec<Vec<u8>> {
-        let frames = self.host.drive(usize::MAX);
+        let frames = self.endpoint.drive(usize::MAX);
         self.observe(&frames);
         frames
     }
 
-    /// A datagram arrives, and is answered.
+    /// Delivers a datagram and checks the replies.
     fn datagram(&mut self, record: &Record) {
-        let question = self.forge(record);
-        self.host.handle(&question);
-        let answers = self.drive();
-        let asked = Packet::parse(&question).expect("forged well");
-        let (mut direct, mut stale, mut ousted) = (0, 0, 0);
-        for answer in &answers {
-            assert!(answer.len() <= question.len(), "an answer longer than the question");
-            let packet = Packet::parse(answer).expect("a frame of the host parses");
-            let goes_back = forge::is_answer_to(&packet, &asked);
+        let request = self.forge(record);
+        self.endpoint.handle(&request);
+        let replies = self.drive();
+        let request_packet = Packet::parse(&request).expect("a valid frame");
+        let (mut direct, mut stale, mut evicted) = (0, 0, 0);
+        for reply in &replies {
+            assert!(reply.len() <= request.len(), "the reply is longer than the request");
+            let packet = Packet::parse(reply).expect("frames of the endpoint are valid");
+            let goes_back = forge::is_reply_to(&packet, &request_packet);
             match forge::cm_message(&packet).map(|(message, _)| message) {
-                // What gives way to a newcomer has cost its peer a request, too.
+                // A REJ to a connection request that was evicted from the backlog by this one.
                 Some(CmMessage::Rej(rej))
                     if rej.reason == RejReason::NO_RESOURCES && rej.local_comm_id != CommId(0) =>
                 {
-                    ousted += 1;
+                    evicted += 1;
                 }
                 Some(CmMessage::Dreq(_)) if goes_back => stale += 1,
                 Some(CmMessage::Rej(rej)) if goes_back && rej.local_comm_id != CommId(0) => stale += 1,
                 _ if goes_back => direct += 1,
-                message => panic!("an answer to somebody else: {message:?}"),
+                message => panic!("a reply to another peer: {message:?}"),
             }
         }
-        // Beside the answer, a goodbye to a connection that the question shows to be stale. A REP that is refused
-        // as stale is answered with an identifier as well.
-        assert!(direct <= 1 && direct + stale <= 2 && ousted <= 1, "{direct}, {stale}, {ousted} answers");
+        // Besides the reply, a DREQ for a connection that the datagram shows to be stale. The REJ to a stale REP also has an
+        // identifier.
+        assert!(
+            direct <= 1 && direct + stale <= 2 && evicted <= 1,
+            "{direct} direct, {stale} stale, {evicted} evicted"
+        );
     }
 
     fn forge(&self, record: &Record) -> Vec<u8> {
@@ -236,7 +239,7 @@ impl World {
         };
         let mut mad = [0; Mad::LEN];
         message.emit(transaction, &mut mad);
-        around(record, from, &mut mad)
+        with_headers(record, from, &mut mad)
     }
 
     fn req(record: &Record, from: u8, id: CommId, qpn: Qpn, guid: u64) -> roce_wire::cm::ReqRepr {
@@ -260,15 +263,15 @@ impl World {
         req
     }
 
-    /// The consumer does something.
+    /// Runs a consumer command.
     fn command(&mut self, record: &Record) {
-        let now = self.host.now;
+        let now = self.endpoint.now;
         let qp = self.qps[usize::from(record.byte(3)) % QPS].clone();
         let chosen = usize::from(record.byte(2)) % self.conns.len().max(1);
         let data = [record.byte(4); 56];
         let data = &data[..usize::from(record.byte(5)) % 57];
         let reads = ReadLimits { inbound: record.byte(6), outbound: READS };
-        let engine = &self.host.engine;
+        let engine = &self.endpoint.engine;
         let command = record.byte(1) % 12;
         match command {
             0 | 1 => {
@@ -292,7 +295,7 @@ impl World {
                 if let Some(listener) = self.listener.take() {
                     engine.unlisten(listener).expect("listening");
                 } else {
-                    self.listener = Some(self.host.listen());
+                    self.listener = Some(self.endpoint.listen());
                     self.listeners += 1;
                 }
                 return;
@@ -304,10 +307,10 @@ impl World {
                 return;
             }
             4 => {
-                // A new one in its place: the old one has had its life.
+                // Replace the queue pair, which cannot be connected again.
                 engine.destroy_qp(&qp);
                 let index = usize::from(record.byte(3)) % QPS;
-                self.qps[index] = self.host.qp();
+                self.qps[index] = self.endpoint.qp();
                 return;
             }
             _ => {}
@@ -317,18 +320,21 @@ impl World {
             5 | 6 => {
                 let spec = AcceptSpec { reads, private_data: data, context: 600 };
                 if engine.accept(now, *id, &qp, &spec).is_ok() {
-                    assert!(!known.active && !known.answered, "accepted twice, or one's own request");
-                    (known.accepted, known.answered) = (true, true);
+                    assert!(
+                        !known.active && !known.decided,
+                        "accepted twice, or an active connection accepted"
+                    );
+                    (known.accepted, known.decided) = (true, true);
                 }
             }
             7 => {
                 if engine.complete(now, *id).is_ok() {
-                    assert!(known.told.contains(&Told::Replied), "completed without a reply");
+                    assert!(known.events.contains(&ConnEventKind::Replied), "completed without a reply");
                 }
             }
-            8 => known.answered |= engine.reject(now, *id, data).is_ok(),
+            8 => known.decided |= engine.reject(now, *id, data).is_ok(),
             9 => {
-                // An error unless it was established.
+                // Fails unless the connection is established.
                 let _ = engine.disconnect(now, *id);
             }
             10 => {
@@ -339,7 +345,7 @@ impl World {
         }
     }
 
-    /// A packet for a queue pair, which may stand for an RTU.
+    /// Delivers a packet for a queue pair, which may replace an RTU.
     fn packet(&mut self, qp: &Arc<Qp<Lock>>, record: &Record) {
         let headers = Headers {
             opcode: Opcode::SEND_ONLY,
@@ -349,14 +355,14 @@ impl World {
             ext: Ext::None,
         };
         let frame = forge::frame(&forge::path(record.pick(4, &[2, 3, 4])), qp.qpn(), &headers, b"data");
-        self.host.handle(&frame);
+        self.endpoint.handle(&frame);
     }
 
-    /// What the host let be seen.
+    /// Checks the outputs of the endpoint.
     fn observe(&mut self, frames: &[Vec<u8>]) {
         for bytes in frames {
-            let packet = Packet::parse(bytes).expect("a frame of the host parses");
-            assert!(packet.icrc_valid(Crc::table()), "a frame of the host with a wrong ICRC");
+            let packet = Packet::parse(bytes).expect("frames of the endpoint are valid");
+            assert!(packet.icrc_valid(Crc::table()), "a frame of the endpoint with a wrong ICRC");
             if let Some((message, transaction)) = forge::cm_message(&packet) {
                 self.transactions.push(transaction);
                 let id = match message {
@@ -373,76 +379,79 @@ impl World {
                 }
             }
         }
-        while let Some(seen) = self.host.seen.get(self.looked) {
-            if let Seen::Conn(id, told) = *seen {
-                self.told(id, told);
+        while let Some(output) = self.endpoint.outputs.get(self.checked) {
+            if let Output::Conn(id, event) = *output {
+                self.on_event(id, event);
             }
-            self.looked += 1;
+            self.checked += 1;
         }
-        let waiting =
-            self.conns.values().filter(|(_, known)| known.told == [Told::Request] && !known.answered).count();
+        let waiting = self
+            .conns
+            .values()
+            .filter(|(_, known)| known.events == [ConnEventKind::Request] && !known.decided)
+            .count();
         let waiting = waiting - self.conns.values().filter(|(_, k)| waits(k) && k.released).count();
-        assert!(waiting <= self.listeners * BACKLOG, "{waiting} requests wait");
+        assert!(waiting <= self.listeners * BACKLOG, "{waiting} requests are pending");
     }
 
-    /// An event: of each kind one, in the order of a connection's life, none that its past forbids.
-    fn told(&mut self, id: ConnId, told: Told) {
+    /// Checks an event: each kind occurs once, in the order of the connection's states.
+    fn on_event(&mut self, id: ConnId, event: ConnEventKind) {
         let number = self.conns.len();
-        if told == Told::Request {
-            assert!(self.conns.values().all(|(other, _)| *other != id), "a connection's number came twice");
-            self.conns.insert(number, (id, Known { told: vec![told], ..Known::default() }));
+        if event == ConnEventKind::Request {
+            assert!(self.conns.values().all(|(other, _)| *other != id), "a connection number is used twice");
+            self.conns.insert(number, (id, Known { events: vec![event], ..Known::default() }));
             return;
         }
         let known = self.conns.values_mut().find(|(other, _)| *other == id).map(|(_, known)| known);
-        let known = known.expect("an event of a connection that nobody knows");
-        assert!(!known.released, "{told:?} after release");
-        assert!(known.told.iter().all(|&before| before < told), "{told:?} after {:?}", known.told);
-        match told {
-            Told::Replied => assert!(known.active),
-            Told::Established => assert!(known.accepted, "established, but never accepted"),
+        let known = known.expect("an event of an unknown connection");
+        assert!(!known.released, "{event:?} after release");
+        assert!(known.events.iter().all(|&before| before < event), "{event:?} after {:?}", known.events);
+        match event {
+            ConnEventKind::Replied => assert!(known.active),
+            ConnEventKind::Established => assert!(known.accepted, "established but not accepted"),
             _ => {}
         }
-        known.told.push(told);
+        known.events.push(event);
     }
 
-    /// The consumer lets go of everything: it ends, and nothing is left.
+    /// Releases everything; every connection must end and all objects must be free.
     fn end(mut self) {
         for (id, known) in self.conns.values_mut() {
-            self.host.engine.release(self.host.now, *id);
+            self.endpoint.engine.release(self.endpoint.now, *id);
             known.released = true;
         }
         if let Some(listener) = self.listener.take() {
-            self.host.engine.unlisten(listener).expect("listening");
+            self.endpoint.engine.unlisten(listener).expect("listening");
         }
         for qp in &self.qps {
-            self.host.engine.destroy_qp(qp);
+            self.endpoint.engine.destroy_qp(qp);
         }
-        // Fifteen MRAs of two minutes are the longest that a peer can have a message wait.
-        self.host.settle(Duration::from_hours(1));
+        // The longest wait that a peer can cause: fifteen MRAs of two minutes.
+        self.endpoint.run_until_idle(Duration::from_hours(1));
         self.observe(&[]);
-        self.host.nothing_is_left();
+        self.endpoint.assert_all_released();
     }
 }
 
 fn waits(known: &Known) -> bool {
-    known.told == [Told::Request] && !known.answered
+    known.events == [ConnEventKind::Request] && !known.decided
 }
 
-/// One of `all`: the latest for a selector whose low half is 0, an earlier one for a greater one.
+/// Returns one of `all`: the latest if the low half of the selector is 0, an earlier one if it is greater.
 fn recent<T: Copy>(all: &[T], selector: u8) -> T {
     all[(all.len() - 1).saturating_sub(usize::from(selector & 15))]
 }
 
-/// The datagram with what stands around its message; a record may have that spoilt.
-fn around(record: &Record, from: u8, mad: &mut [u8; Mad::LEN]) -> Vec<u8> {
+/// Returns the frame of a datagram; the record may make a header invalid.
+fn with_headers(record: &Record, from: u8, mad: &mut [u8; Mad::LEN]) -> Vec<u8> {
     let path = forge::path(from);
     let around = record.byte(datagram::AROUND);
     let mut deth = DethRepr::GSI;
     let mut opcode = Opcode::UD_SEND_ONLY;
     let mut broken = false;
-    if around >= datagram::SPOILT {
+    if around >= datagram::INVALID_HEADER {
         match around % 8 {
-            // Version, class, class version, method, attribute: none of them is checked by the ICRC.
+            // Version, class, class version, method, attribute.
             0..=3 => mad[usize::from(around % 4)] ^= record.byte(datagram::FILL).max(1),
             4 => mad[17] = record.byte(datagram::FILL),
             5 => deth.q_key ^= 1,

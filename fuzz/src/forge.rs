@@ -1,4 +1,4 @@
-//! Frames as a peer, or somebody who plays one, would write them.
+//! Forged frames: from the peer, or from a sender that pretends to be the peer.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -9,28 +9,28 @@ use roce_wire::{
     Psn, Qpn, Template, Udp,
 };
 
-/// The host under test.
+/// The address of the endpoint under test.
 pub const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 pub const HOST_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 
-/// Address number `number` of the network; 1 is the host's, 2 its peer's.
+/// Returns address number `number` of the network; 1 is the endpoint's, 2 the peer's.
 pub fn address(number: u8) -> (IpAddr, MacAddr) {
     (IpAddr::V4(Ipv4Addr::new(10, 0, 0, number)), MacAddr([2, 0, 0, 0, 0, number]))
 }
 
-/// The way from address `from` to the host.
+/// Returns the path from address `from` to the endpoint.
 pub fn path(from: u8) -> Path {
     let (ip, mac) = address(from);
     Path::new(mac, HOST_MAC, ip, IpAddr::V4(HOST))
 }
 
-/// The way from the host to address `to`.
+/// Returns the path from the endpoint to address `to`.
 pub fn path_to(to: u8) -> Path {
     let (ip, mac) = address(to);
     Path::new(HOST_MAC, mac, IpAddr::V4(HOST), ip)
 }
 
-/// A frame with a valid ICRC.
+/// Returns a frame with a valid ICRC.
 pub fn frame(path: &Path, to: Qpn, headers: &Headers, payload: &[u8]) -> Vec<u8> {
     let template = Template::new(path, to).expect("addresses of one family");
     let mut slot = vec![0; Template::MIN_SLOT + payload.len() + 8];
@@ -42,14 +42,14 @@ pub fn frame(path: &Path, to: Qpn, headers: &Headers, payload: &[u8]) -> Vec<u8>
     slot
 }
 
-/// A message of connection management.
+/// Returns the frame of a connection management message.
 pub fn datagram(path: &Path, message: &CmMessage, transaction: u64) -> Vec<u8> {
     let mut mad = [0; Mad::LEN];
     message.emit(transaction, &mut mad);
     datagram_of(path, &mad)
 }
 
-/// A management datagram of any content.
+/// Returns the frame of a management datagram with any content.
 pub fn datagram_of(path: &Path, mad: &[u8; Mad::LEN]) -> Vec<u8> {
     let headers = Headers {
         opcode: Opcode::UD_SEND_ONLY,
@@ -61,8 +61,8 @@ pub fn datagram_of(path: &Path, mad: &[u8; Mad::LEN]) -> Vec<u8> {
     frame(path, Qpn::GSI, &headers, mad)
 }
 
-/// Makes what is checked before a queue pair right again after bytes were changed: lengths and checksum of IP,
-/// UDP length, ICRC. `false` when the frame is too short to be one.
+/// Corrects the fields that are checked before the queue pair, after bytes were changed: lengths and checksum of IP, UDP
+/// length, ICRC. Returns `false` if the frame is too short.
 pub fn repair(frame: &mut [u8]) -> bool {
     let Some((header_len, is_v4)) = Eth::split(frame).ok().and_then(|(eth, rest)| {
         let is_v4 = rest.first()? >> 4 == 4;
@@ -102,7 +102,7 @@ pub fn repair(frame: &mut [u8]) -> bool {
     true
 }
 
-/// The ICRC of what it covers, from the IP header on, by the letter of rocev2 §2.
+/// Returns the ICRC of `covered`, from the IP header on, computed as rocev2 §2 describes it.
 fn icrc(covered: &[u8], is_v4: bool) -> [u8; ICRC_LEN] {
     let mut masked = covered.to_vec();
     let ip_len = if is_v4 {
@@ -122,17 +122,17 @@ fn icrc(covered: &[u8], is_v4: bool) -> [u8; ICRC_LEN] {
     Crc::table().update(CrcState::ICRC_START, &masked).to_wire()
 }
 
-/// The message of connection management in a frame of the host, with its transaction.
+/// Returns the connection management message in a frame, with its transaction ID.
 pub fn cm_message(packet: &Packet<'_>) -> Option<(CmMessage, u64)> {
     packet.deth()?;
     let mad = Mad::new_checked(packet.payload()).ok()?;
     Some((CmMessage::parse(&mad)?, mad.header().transaction_id()))
 }
 
-/// Whether a frame goes back to where another one came from.
-pub fn is_answer_to(answer: &Packet<'_>, question: &Packet<'_>) -> bool {
-    answer.source() == question.destination()
-        && answer.destination() == question.source()
-        && answer.eth().destination() == question.eth().source()
-        && matches!((answer.ip(), question.ip()), (Ip::V4(_), Ip::V4(_)) | (Ip::V6(_), Ip::V6(_)))
+/// Returns whether a frame goes back to the sender of another one.
+pub fn is_reply_to(reply: &Packet<'_>, request: &Packet<'_>) -> bool {
+    reply.source() == request.destination()
+        && reply.destination() == request.source()
+        && reply.eth().destination() == request.eth().source()
+        && matches!((reply.ip(), request.ip()), (Ip::V4(_), Ip::V4(_)) | (Ip::V6(_), Ip::V6(_)))
 }

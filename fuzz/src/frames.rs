@@ -1,4 +1,4 @@
-//! Target: one frame of any bytes.
+//! Target `frames`: one frame of any bytes.
 
 use std::time::Duration;
 
@@ -11,93 +11,97 @@ use roce_wire::{
 };
 
 use crate::arena::Zone;
+use crate::endpoint::{Endpoint, Link, base};
 use crate::forge;
-use crate::host::{Host, Link, base};
 
-/// Bits of an input's first byte: what is made right of the frame in the bytes behind it.
+/// Bits of an input's first byte: the fields to correct in the frame that follows.
 pub mod repairs {
     /// Lengths, IPv4 checksum, ICRC.
     pub const SUMS: u8 = 1 << 0;
-    /// From the peer to the host. Only with [`SUMS`].
+    /// Addresses of peer and endpoint. Only with [`SUMS`].
     pub const ADDRESSES: u8 = 1 << 1;
-    /// To the connected queue pair. Only with [`ADDRESSES`].
+    /// Destination QPN of the connected queue pair. Only with [`ADDRESSES`].
     pub const QPN: u8 = 1 << 2;
-    /// The number that the queue pair expects. Only with [`QPN`].
+    /// The expected PSN (ePSN). Only with [`QPN`].
     pub const PSN: u8 = 1 << 3;
 }
 
-/// Parses the frame and writes it back; then gives it to one of two equal engines, which stay equal if it was
-/// dropped.
+/// Parses the frame and encodes it again; then delivers it to one of two equal endpoints, which must stay equal if the frame
+/// is dropped.
 pub fn run(input: &[u8]) {
     let Some((&mode, frame)) = input.split_first() else { return };
     let (mut alice, link) = connected();
     let mut frame = frame.to_vec();
     if mode & repairs::SUMS != 0 {
-        aim(&mut frame, mode, link);
+        correct_destination(&mut frame, mode, link);
         forge::repair(&mut frame);
     }
     if let Ok(packet) = Packet::parse(&frame) {
-        comes_back(&frame, &packet);
+        assert_reencodes(&frame, &packet);
         assert_eq!(
             packet.icrc_valid(Crc::table()),
             packet.icrc_valid(Crc::detect()),
-            "two opinions on a CRC"
+            "the CRC implementations disagree"
         );
     }
 
     let before = alice.counters();
     let verdict = alice.handle(&frame);
     let after = alice.counters();
-    let rose = |name: &str| after[name] - before[name];
-    let drops: u64 = after.keys().filter(|name| name.starts_with("drop_")).map(|name| rose(name)).sum();
-    let (taken, dropped) = match verdict {
+    let increase = |name: &str| after[name] - before[name];
+    let drops: u64 = after.keys().filter(|name| name.starts_with("drop_")).map(|name| increase(name)).sum();
+    let (consumed, dropped) = match verdict {
         Verdict::Consumed => (1, 0),
         Verdict::NotOurs => (0, 0),
         Verdict::Dropped(_) => (0, 1),
     };
-    assert_eq!((rose("rx_frames"), drops), (taken, dropped), "{verdict:?} and the counters");
+    assert_eq!((increase("rx_frames"), drops), (consumed, dropped), "{verdict:?} and the counters");
 
     let (mut bob, _) = connected();
-    // Out of order, a request packet draws a NAK: the one thing that a dropped frame may do.
+    // A request packet with a later PSN is dropped but may cause a NAK.
     if matches!(verdict, Verdict::NotOurs | Verdict::Dropped(_))
         && verdict != Verdict::Dropped(DropReason::Sequence)
     {
-        assert_eq!(ending(&mut alice), ending(&mut bob), "{verdict:?}, but not without effect");
+        assert_eq!(
+            outputs_until_end(&mut alice),
+            outputs_until_end(&mut bob),
+            "{verdict:?}, but with an effect"
+        );
     } else {
-        ending(&mut alice);
+        outputs_until_end(&mut alice);
     }
     alice.arena.check();
 }
 
-/// A connected host, with a receive posted.
-fn connected() -> (Host, Link) {
-    let mut host = Host::new();
-    host.register(Zone::Sink);
-    host.register(Zone::Shared);
-    let qp = host.qp();
-    let link = host.connect(&qp);
-    let key = host.regions[Zone::Sink as usize].as_ref().expect("registered").key();
+/// Returns a connected endpoint with a posted receive.
+fn connected() -> (Endpoint, Link) {
+    let mut endpoint = Endpoint::new();
+    endpoint.register(Zone::Sink);
+    endpoint.register(Zone::Shared);
+    let qp = endpoint.qp();
+    let link = endpoint.connect(&qp);
+    let key = endpoint.regions[Zone::Sink as usize].as_ref().expect("registered").key();
     let sge = Sge { address: base(Zone::Sink), length: 512, key };
-    host.engine.post_recv(&qp, &RecvRequest { context: 1, sges: &[sge] }).expect("room for a receive");
-    host.arena.allow(Zone::Sink, 0, 512);
-    (host, link)
+    endpoint.engine.post_recv(&qp, &RecvRequest { context: 1, sges: &[sge] }).expect("room for a receive");
+    endpoint.arena.allow(Zone::Sink, 0, 512);
+    (endpoint, link)
 }
 
-/// Everything that is seen of a host until its connection is over.
-fn ending(host: &mut Host) -> Vec<crate::host::Seen> {
-    host.drive(usize::MAX);
-    host.pass(Duration::from_secs(2));
-    std::mem::take(&mut host.seen)
+/// Returns all outputs of an endpoint until its connection ends.
+fn outputs_until_end(endpoint: &mut Endpoint) -> Vec<crate::endpoint::Output> {
+    endpoint.drive(usize::MAX);
+    endpoint.pass(Duration::from_secs(2));
+    std::mem::take(&mut endpoint.outputs)
 }
 
-/// Changes what is needed for the frame to reach a queue pair.
-fn aim(frame: &mut [u8], mode: u8, link: Link) {
+/// Corrects the fields that select the queue pair.
+fn correct_destination(frame: &mut [u8], mode: u8, link: Link) {
     let Some(ip) = Eth::split(frame).ok().map(|(eth, _)| EthRepr::parse(&eth).header_len()) else { return };
     let Some(version) = frame.get(ip).map(|byte| byte >> 4) else { return };
     if mode & repairs::ADDRESSES == 0 || version != 4 {
         return;
     }
-    let path = forge::path(crate::host::PEER);
+    let path = forge::path(crate::endpoint::PEER);
     let (std::net::IpAddr::V4(from), std::net::IpAddr::V4(to)) = (path.local_ip, path.remote_ip) else {
         return;
     };
@@ -115,15 +119,15 @@ fn aim(frame: &mut [u8], mode: u8, link: Link) {
     }
 }
 
-/// A frame that was read is written back byte by byte, but for bits that are reserved.
-fn comes_back(frame: &[u8], packet: &Packet<'_>) {
+/// Checks that a parsed frame encodes to the same bytes, except for reserved bits.
+fn assert_reencodes(frame: &[u8], packet: &Packet<'_>) {
     let (again, mask) = encode(packet);
     assert!(again.len() <= frame.len());
     for (at, ((&was, &is), &mask)) in frame.iter().zip(&again).zip(&mask).enumerate() {
         assert_eq!(was & mask, is & mask, "byte {at}");
     }
-    let second = Packet::parse(&again).expect("what was written can be read");
-    assert_eq!(encode(&second).0, again, "written twice");
+    let second = Packet::parse(&again).expect("the encoded frame parses");
+    assert_eq!(encode(&second).0, again, "encoded twice");
     if let Ok(mad) = Mad::new_checked(packet.payload())
         && let Some(message) = CmMessage::parse(&mad)
     {
@@ -131,12 +135,12 @@ fn comes_back(frame: &[u8], packet: &Packet<'_>) {
         let mut bytes = [0; Mad::LEN];
         message.emit(header.transaction_id, &mut bytes);
         let mad = Mad::new_checked(&bytes).expect("a whole datagram");
-        assert_eq!(CmMessage::parse(&mad), Some(message), "a message changed on its way");
+        assert_eq!(CmMessage::parse(&mad), Some(message), "the message changed");
         assert_eq!(mad.header().transaction_id(), header.transaction_id);
     }
 }
 
-/// The frame of a packet's summaries, and which of its bits are no reserved ones.
+/// Encodes a packet from its header summaries. Returns the frame and the mask of bits that are not reserved.
 fn encode(packet: &Packet<'_>) -> (Vec<u8>, Vec<u8>) {
     const CNP: [(usize, u8); 16] = {
         let mut all = [(0, 0xFF); 16];
@@ -164,7 +168,7 @@ fn encode(packet: &Packet<'_>) -> (Vec<u8>, Vec<u8>) {
         Ip::V4(ip) => {
             let mut header = [0; Ipv4::LEN];
             Ipv4Repr::parse(&ip).emit(&mut header);
-            // The first flag is reserved; it is under the checksum, which has two forms of zero besides.
+            // The first flag is reserved and covered by the checksum, which also has two representations of zero.
             put(&header, &[(6, 0x80), (10, 0xFF), (11, 0xFF)]);
         }
         Ip::V6(ip) => {

@@ -1,8 +1,8 @@
-//! Inputs without a fuzzer: seeds, changed at random. No coverage leads it, but any machine can run it.
+//! Generated inputs: random mutations of seeds. Runs without libFuzzer and without coverage feedback.
 
 use std::path::PathBuf;
 
-/// Makes inputs; the same seed makes the same.
+/// Generates inputs; deterministic for a seed.
 #[derive(Debug)]
 pub struct Generator {
     state: u64,
@@ -11,6 +11,8 @@ pub struct Generator {
 }
 
 impl Generator {
+    /// Returns a generator that mutates `seeds`.
+    #[must_use]
     pub fn new(seed: u64, seeds: Vec<Vec<u8>>, max_len: usize) -> Self {
         Self { state: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, seeds, max_len }
     }
@@ -22,12 +24,12 @@ impl Generator {
         self.state.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    /// Below `bound`, which is not 0.
+    /// Returns a random number below `bound`, which must not be 0.
     fn below(&mut self, bound: usize) -> usize {
         (self.random() >> 32) as usize % bound
     }
 
-    /// The next input.
+    /// Returns the next input.
     pub fn input(&mut self) -> Vec<u8> {
         let mut input = match self.seeds.len() {
             0 => Vec::new(),
@@ -48,7 +50,7 @@ impl Generator {
         let byte = self.random() as u8;
         match self.below(8) {
             0 => {
-                // Records of any content, as far as there are records.
+                // Insert random bytes.
                 let len = self.below(crate::record::LEN * 4 + 1);
                 let more: Vec<u8> = (0..len).map(|_| self.random() as u8).collect();
                 input.splice(at..at, more);
@@ -58,7 +60,7 @@ impl Generator {
                 input.drain(at..end);
             }
             2 => {
-                // What another seed ends with.
+                // Replace the end by that of another seed.
                 if let Some(other) = self.seeds.get(byte as usize % self.seeds.len().max(1)) {
                     let from = at.min(other.len());
                     let tail = other[from..].to_vec();
@@ -67,7 +69,7 @@ impl Generator {
                 }
             }
             3 => {
-                // A record twice.
+                // Duplicate a record.
                 let start = at / crate::record::LEN * crate::record::LEN;
                 if let Some(record) = input.get(start..start + crate::record::LEN).map(<[u8]>::to_vec) {
                     input.splice(start..start, record);
@@ -89,12 +91,16 @@ impl Generator {
     }
 }
 
-/// Where a target's seeds are.
+/// Returns the directory of a target's seeds.
+#[must_use]
 pub fn seed_directory(target: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target)
 }
 
-/// A target's seeds with their names, in order.
+/// Returns a target's seeds with their names, in order.
+///
+/// # Errors
+/// If the directory or a file cannot be read.
 pub fn seeds(target: &str) -> std::io::Result<Vec<(String, Vec<u8>)>> {
     let mut seeds = Vec::new();
     for entry in seed_directory(target).read_dir()? {
@@ -105,7 +111,8 @@ pub fn seeds(target: &str) -> std::io::Result<Vec<(String, Vec<u8>)>> {
     Ok(seeds)
 }
 
-/// An input as text, for reports.
+/// Returns an input in hexadecimal, for reports.
+#[must_use]
 pub fn hex(input: &[u8]) -> String {
     use std::fmt::Write as _;
     input.iter().fold(String::new(), |mut text, byte| {

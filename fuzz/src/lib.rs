@@ -1,38 +1,38 @@
-//! What is done to the engine with bytes that nobody has thought of.
+//! Fuzz targets of the RoCEv2 engine.
 //!
-//! A target is a function of bytes that panics if something does not hold:
+//! A target is a function of bytes that panics if a property does not hold:
 //!
-//! | target | bytes are | what holds |
+//! | target | input | properties |
 //! | --- | --- | --- |
-//! | [`frames`] | a frame | a parsed frame is written back as it was; a dropped one changes nothing |
-//! | [`datagrams`] | a script of CM datagrams, commands and time | bounds, one answer at most, an end for everything |
-//! | [`sequences`] | a script of a connected peer's frames, strangers' frames, posts and time | each request completes once and in order; memory that was not given stays as it is; strangers change nothing; nothing is left |
+//! | [`frames`] | a frame | a parsed frame encodes to the same bytes; a dropped frame has no effect |
+//! | [`datagrams`] | a script of CM datagrams, commands and time | limits hold, at most one reply per datagram, every connection ends |
+//! | [`sequences`] | a script of a connected peer's frames, forged frames, posts and time | each request completes once and in order; unregistered memory does not change; forged frames have no effect; everything is released |
 //!
-//! A script is a row of [records](record::Record) of one size, each a step, so that what a fuzzer does to bytes
-//! moves, doubles, and changes steps. Frames of a script have a valid ICRC unless their record says otherwise.
+//! A script is a sequence of [records](record::Record) of one size, one per step, so that mutations of bytes move, duplicate
+//! and change steps. Frames of a script have a valid ICRC unless their record says otherwise.
 //!
-//! The same targets are run three ways: by libFuzzer (the binaries in `fuzz_targets`), by [`generate`] where
-//! libFuzzer cannot be had, and by the tests over `seeds/`. The program `seeds` makes those from the captures
-//! of real peers in `crates/roce-wire/tests/vectors`.
+//! The targets run in three ways: by libFuzzer (the binaries in `fuzz_targets`), by [`generate`] where libFuzzer is not
+//! available, and by the tests over `seeds/`. The program `seeds` creates those from the captures of Linux peers in
+//! `crates/roce-wire/tests/vectors`.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code, reason = "memory that an engine accesses through raw pointers")]
 mod arena;
 pub mod datagrams;
+mod endpoint;
 mod forge;
 pub mod frames;
 pub mod generate;
-mod host;
 pub mod record;
 pub mod seeds;
 pub mod sequences;
 
-/// A target's name and function.
+/// A fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     pub name: &'static str,
     pub run: fn(&[u8]),
-    /// Bytes of an input at most.
+    /// Maximum length of an input in bytes.
     pub max_len: usize,
 }
 
@@ -44,7 +44,8 @@ pub const TARGETS: [Target; 3] = [
 ];
 
 impl Target {
-    /// The target of that name.
+    /// Returns the target with this name.
+    #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         TARGETS.into_iter().find(|target| target.name == name)
     }

@@ -1,9 +1,9 @@
-//! Seeds: what real peers said to each other, in the form that the targets take.
+//! Seeds: the traffic of Linux peers as inputs of the targets.
 //!
-//! Made from the captures in `crates/roce-wire/tests/vectors/rxe` by [`make`], written to `seeds/` by
-//! `cargo run -p roce-fuzz --no-default-features --bin seeds`. A frame is taken as it is. Of a conversation each
-//! side is the script's peer in turn: what it sends becomes frames or datagrams, what the other one sends
-//! becomes what a consumer asks for. Lengths shrink to the path MTU of the host under test.
+//! [`make`] creates them from the captures in `crates/roce-wire/tests/vectors/rxe`;
+//! `cargo run -p roce-fuzz --no-default-features --bin seeds` writes them to `seeds/`. A frame is used as it is. For a
+//! connection, each side is the peer of a script in turn: its packets become frames or datagrams, and the packets of the
+//! other side become consumer requests. Lengths are reduced to the path MTU of the endpoint under test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -15,13 +15,13 @@ use pcap_file::pcap::PcapReader;
 use roce_wire::{Class, Ip, Opcode, Operation, Packet, PayloadRule, Psn, Qpn, Syndrome};
 
 use crate::datagrams::{self, datagram};
+use crate::endpoint::MTU;
 use crate::forge;
 use crate::frames::repairs;
-use crate::host::MTU;
 use crate::record::Record;
 use crate::sequences::{self, frame};
 
-/// Conversations of queue pairs that differ from each other.
+/// Captures with different sequences of RC packets.
 const SEQUENCES: [&str; 20] = [
     "rping_v4",
     "send_bw_1024",
@@ -45,7 +45,7 @@ const SEQUENCES: [&str; 20] = [
     "ecn_marked",
 ];
 
-/// Conversations of connection managers that differ from each other.
+/// Captures with different sequences of CM messages.
 const DATAGRAMS: [&str; 8] = [
     "rdma_client_server",
     "reject_no_listener",
@@ -57,20 +57,21 @@ const DATAGRAMS: [&str; 8] = [
     "cm_unanswered",
 ];
 
-/// Records of a seed at most.
+/// Maximum number of records of a seed.
 const RECORDS: usize = 40;
 
-/// All seeds of a target, by name.
+/// Returns all seeds of a target, by name.
+#[must_use]
 pub fn make(target: &str) -> BTreeMap<String, Vec<u8>> {
     match target {
         "frames" => frames(),
-        "datagrams" => conversations(&DATAGRAMS, datagrams_of),
-        "sequences" => conversations(&SEQUENCES, sequence_of),
+        "datagrams" => scripts(&DATAGRAMS, datagrams_of),
+        "sequences" => scripts(&SEQUENCES, sequence_of),
         _ => BTreeMap::new(),
     }
 }
 
-/// A captured RoCE frame and when it came.
+/// A captured RoCE frame and its timestamp.
 struct Captured {
     at: Duration,
     bytes: Vec<u8>,
@@ -90,7 +91,7 @@ fn capture(name: &str) -> Vec<Captured> {
     frames
 }
 
-/// The shortest frame of each kind, its payload cut to the MTU of the host under test.
+/// Returns the shortest frame of each kind, with the payload truncated to the path MTU of the endpoint.
 fn frames() -> BTreeMap<String, Vec<u8>> {
     let mut seeds = BTreeMap::<String, Vec<u8>>::new();
     let names: BTreeSet<&str> = SEQUENCES.into_iter().chain(DATAGRAMS).chain(["rping_v6"]).collect();
@@ -118,7 +119,7 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
     seeds
 }
 
-/// What a file is named after.
+/// Returns the kind of a packet, which names the seed.
 fn kind(packet: &Packet<'_>) -> String {
     let family = if matches!(packet.ip(), Ip::V4(_)) { "v4" } else { "v6" };
     let what = match (forge::cm_message(packet), packet.aeth()) {
@@ -131,11 +132,11 @@ fn kind(packet: &Packet<'_>) -> String {
     format!("{family}-{what}")
 }
 
-/// The script of a conversation, by its name, of which the address is the peer's.
+/// Translates a capture to a script; the address is that of the peer.
 type Translate = fn(&str, &[Captured], IpAddr) -> Vec<Record>;
 
-/// Each conversation from either side; those that come out the same once.
-fn conversations(names: &[&str], side: Translate) -> BTreeMap<String, Vec<u8>> {
+/// Returns the scripts of each capture from either side, without duplicates.
+fn scripts(names: &[&str], side: Translate) -> BTreeMap<String, Vec<u8>> {
     let mut seeds = BTreeMap::new();
     let mut known = BTreeSet::new();
     for name in names {
@@ -161,23 +162,23 @@ fn record(fields: &[(usize, u8)]) -> Record {
     record
 }
 
-/// A conversation of connection managers, of which `peer` is the script's.
+/// Translates CM messages; `peer` is the peer of the script.
 fn datagrams_of(_: &str, captured: &[Captured], peer: IpAddr) -> Vec<Record> {
     use datagrams::action;
-    /// Their own identifier and transaction in a seed.
+    /// Selector of the peer's own identifier and transaction.
     const THEIRS: u8 = 3;
-    /// The transaction of the host's latest message.
+    /// Selector of the transaction of the endpoint's latest message.
     const LATEST: u8 = 16;
     let mut records = Vec::new();
     let mut before = captured[0].at;
-    let mut host_asked = false;
+    let mut endpoint_is_active = false;
     for Captured { at, bytes } in captured {
         let packet = Packet::parse(bytes).expect("filtered");
         let Some((message, _)) = forge::cm_message(&packet) else { continue };
         let pause = at.saturating_sub(before);
         before = *at;
         if pause > Duration::from_secs(1) {
-            // The fourth and fifth of the target's times.
+            // The fourth and fifth time of the target.
             let time = if pause > Duration::from_secs(3) { 4 } else { 3 };
             records.push(record(&[(0, action::TIME), (1, time)]));
         }
@@ -192,8 +193,8 @@ fn datagrams_of(_: &str, captured: &[Captured], peer: IpAddr) -> Vec<Record> {
                 0x15 => datagram::DREQ,
                 _ => datagram::DREP,
             };
-            // What belongs to the host's request has the host's transaction.
-            let transaction = if host_asked || kind == datagram::DREP { LATEST } else { THEIRS };
+            // Replies to the endpoint's request have its transaction ID.
+            let transaction = if endpoint_is_active || kind == datagram::DREP { LATEST } else { THEIRS };
             records.push(record(&[
                 (0, action::DATAGRAM),
                 (datagram::KIND, kind),
@@ -202,7 +203,7 @@ fn datagrams_of(_: &str, captured: &[Captured], peer: IpAddr) -> Vec<Record> {
             ]));
             continue;
         }
-        // REQ, REJ, REP, RTU, DREQ and DREP are what the consumer asks for.
+        // REQ, REJ, REP, RTU, DREQ and DREP are caused by consumer commands.
         let command = match code {
             0x10 => 0,
             0x12 => 8,
@@ -211,13 +212,13 @@ fn datagrams_of(_: &str, captured: &[Captured], peer: IpAddr) -> Vec<Record> {
             0x15 | 0x16 => 9,
             _ => continue,
         };
-        host_asked |= code == 0x10;
+        endpoint_is_active |= code == 0x10;
         records.push(record(&[(0, action::COMMAND), (1, command)]));
     }
     records
 }
 
-/// A conversation of queue pairs, of which `peer` is the script's.
+/// Translates RC packets; `peer` is the peer of the script.
 fn sequence_of(name: &str, captured: &[Captured], peer: IpAddr) -> Vec<Record> {
     use sequences::action;
     let receive = record(&[(0, action::POST), (1, 0), (3, 88), (4, 2)]);
@@ -231,22 +232,22 @@ fn sequence_of(name: &str, captured: &[Captured], peer: IpAddr) -> Vec<Record> {
         if packet.source() == peer {
             theirs.send(name, &packet, &mut records);
         } else {
-            ours.ask(&packet, &mut records);
+            ours.post(&packet, &mut records);
         }
     }
     records
 }
 
-/// One side of a conversation, as far as it was read.
+/// The state of one side during the translation.
 #[derive(Default)]
 struct Side {
     seen: BTreeSet<u32>,
-    /// Packets of the message so far.
+    /// Packets of the current message so far.
     packets: u8,
 }
 
 impl Side {
-    /// The peer's packet becomes a frame. Messages of many packets shrink to three: of 256, 256 and 88 bytes.
+    /// Translates a packet of the peer to a frame. Messages of many packets are reduced to three, of 256, 256 and 88 bytes.
     fn send(&mut self, name: &str, packet: &Packet<'_>, records: &mut Vec<Record>) {
         let info = packet.info();
         self.packets = if info.first { 0 } else { self.packets.saturating_add(1) };
@@ -263,7 +264,7 @@ impl Side {
             flags |= 1 << frame::LATEST;
         }
         let psn = match (is_response, info.operation, again) {
-            // Counted from the first packet of the response.
+            // Relative to the first packet of the response.
             (true, Operation::Read, _) => {
                 if info.last && self.packets > 0 {
                     2
@@ -275,8 +276,8 @@ impl Side {
             _ => 0,
         };
         let payload = match info.payload {
-            PayloadRule::Full => frame::HONEST,
-            _ if is_response => frame::HONEST,
+            PayloadRule::Full => frame::CORRECT,
+            _ if is_response => frame::CORRECT,
             _ if !info.first => 88,
             _ => packet.payload().len().min(64) as u8,
         };
@@ -286,7 +287,7 @@ impl Side {
             Operation::Read => 1,
             _ => 0,
         };
-        // The sixth of the target's lengths is that of a message of three packets.
+        // The sixth length of the target is that of a message of three packets.
         let long = info.operation == Operation::Read || !info.last;
         let length = if long && packet.reth().is_some() { 137 } else { 0 };
         let offset = if name.contains("out_of_range") { 0x07FF_u16 } else { 64 };
@@ -306,8 +307,8 @@ impl Side {
         ]));
     }
 
-    /// The first packet of a request of this side becomes a request that is posted.
-    fn ask(&mut self, packet: &Packet<'_>, records: &mut Vec<Record>) {
+    /// Translates the first packet of a request of this side to a post.
+    fn post(&mut self, packet: &Packet<'_>, records: &mut Vec<Record>) {
         let info = packet.info();
         let psn: Psn = packet.bth().psn();
         if info.class != Class::Request || !info.first || !self.seen.insert(psn.value()) {
@@ -332,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_captured_frame_needs_no_repair() {
+    fn repair_keeps_captured_frames() {
         for name in SEQUENCES.into_iter().chain(DATAGRAMS).chain(["rping_v6"]) {
             for Captured { bytes, .. } in capture(name) {
                 let packet = Packet::parse(&bytes).unwrap();
@@ -344,7 +345,7 @@ mod tests {
         }
     }
 
-    /// Bytes behind the ICRC: padding of Ethernet.
+    /// Returns the number of bytes behind the ICRC: Ethernet padding.
     fn trailing(bytes: &[u8], packet: &Packet<'_>) -> usize {
         let icrc = packet.icrc();
         (0..16).find(|&behind| bytes[..bytes.len() - behind].ends_with(&icrc)).unwrap()

@@ -1,8 +1,7 @@
-//! Target: a connected queue pair with requests posted, and a peer that sends anything.
+//! Target `sequences`: a connected queue pair with posted requests, and a peer that sends any packets.
 //!
-//! The script's frames come from the peer, whose next sequence number is kept track of, or from strangers: other
-//! addresses, other queue pairs, other partitions, a wrong ICRC. A second run without what the strangers sent
-//! must look the same from outside.
+//! Frames come from the peer, whose next PSN is tracked, or are forged: from other addresses, to other queue pairs, with
+//! other partition keys, or with a wrong ICRC. A second run without the forged frames must have the same outputs.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -20,14 +19,14 @@ use roce_wire::{
 };
 
 use crate::arena::{ZONE, Zone};
+use crate::endpoint::{ENDPOINT_PSN, Endpoint, Link, Lock, MTU, Output, PEER, THEIR_QPN, base};
 use crate::forge;
-use crate::host::{HOST_PSN, Host, Link, Lock, MTU, PEER, Seen, THEIR_QPN, base};
 use crate::record::Record;
 
-/// Records of a script at most.
+/// Maximum number of records of a script.
 const STEPS: usize = 96;
 
-/// How a record's first byte is read.
+/// Values of the first byte of a record.
 pub mod action {
     pub const FRAME: u8 = 0;
     pub const POST: u8 = 160;
@@ -36,27 +35,27 @@ pub mod action {
     pub const COMMAND: u8 = 240;
 }
 
-/// What a record's bytes are, of a frame.
+/// Offsets of the fields of a frame record.
 pub mod frame {
-    /// Into the table of opcodes.
+    /// Index into the opcode table.
     pub const OPCODE: usize = 1;
-    /// From `STRANGERS` on, one of those.
+    /// From `FORGED` on, a forged frame.
     pub const SENDER: usize = 2;
-    pub const STRANGERS: u8 = 224;
-    /// Signed, added to the honest sequence number.
+    pub const FORGED: u8 = 224;
+    /// Signed offset to the expected PSN.
     pub const PSN: usize = 3;
     pub const FLAGS: usize = 4;
     pub const ACK_REQ: u32 = 0;
     pub const SOLICITED: u32 = 1;
     pub const MARKED: u32 = 2;
-    /// More frames come before anything is sent.
+    /// More frames arrive before the endpoint sends.
     pub const HELD: u32 = 3;
-    /// A response counts from the latest request, not from the oldest.
+    /// A response is relative to the latest request instead of the oldest.
     pub const LATEST: u32 = 4;
     pub const OTHER_PORT: u32 = 5;
-    /// Up to 99 itself; 100: what is honest; above: steps of 8 bytes around the MTU.
+    /// Payload length: up to 99 bytes; 100 for the correct length; above, steps of 8 bytes around the MTU.
     pub const PAYLOAD: usize = 5;
-    pub const HONEST: u8 = 100;
+    pub const CORRECT: u8 = 100;
     pub const KEY: usize = 6;
     pub const OFFSET: usize = 7;
     pub const LENGTH: usize = 9;
@@ -64,18 +63,18 @@ pub mod frame {
     pub const FILL: usize = 11;
 }
 
-/// Plays the script, and again without strangers if there are any in it.
+/// Runs the script, and again without the forged frames if there are any.
 pub fn run(input: &[u8]) {
     let records = Record::all(input, STEPS);
-    let heard = World::new(true).play(&records);
-    if records.iter().any(is_strangers) {
-        let unheard = World::new(false).play(&records);
-        assert_eq!(heard, unheard, "what strangers sent had an effect");
+    let with = Session::new(true).play(&records);
+    if records.iter().any(is_forged) {
+        let without = Session::new(false).play(&records);
+        assert_eq!(with, without, "a forged frame had an effect");
     }
 }
 
-fn is_strangers(record: &Record) -> bool {
-    record.byte(0) < action::POST && record.byte(frame::SENDER) >= frame::STRANGERS
+fn is_forged(record: &Record) -> bool {
+    record.byte(0) < action::POST && record.byte(frame::SENDER) >= frame::FORGED
 }
 
 /// A request that was accepted and has not completed.
@@ -84,41 +83,41 @@ struct Posted {
     silent: bool,
 }
 
-/// A request packet that the host sent, as far as it is to be answered.
+/// A request of the endpoint that needs a response.
 #[derive(Clone, Copy)]
-struct Asked {
+struct PendingRequest {
     psn: Psn,
-    /// Numbers that it takes.
+    /// Number of PSNs.
     packets: u32,
-    /// Bytes, of a READ.
+    /// Length of a READ in bytes.
     read: Option<u32>,
 }
 
-struct World {
-    host: Host,
+struct Session {
+    endpoint: Endpoint,
     qp: Arc<Qp<Lock>>,
     link: Link,
-    /// Whether what strangers send arrives.
-    strangers: bool,
-    /// The number of the next request of an honest peer.
+    /// Whether forged frames are delivered.
+    forged: bool,
+    /// The next PSN of a correct peer.
     next: Psn,
-    /// Requests of the host that the peer has not answered, oldest first.
-    asked: VecDeque<Asked>,
+    /// Requests of the endpoint without a response, oldest first.
+    pending_requests: VecDeque<PendingRequest>,
     sends: VecDeque<Posted>,
     receives: VecDeque<Posted>,
     failed: bool,
-    /// A request of the send queue has failed, or was flushed.
+    /// A request of the send queue has failed or was flushed.
     sends_failed: bool,
     context: u64,
     dead_key: u32,
-    books: Books,
-    /// What was looked at.
-    kept: Vec<Seen>,
+    responses_sent: ResponseCounts,
+    /// Outputs that were checked.
+    kept: Vec<Output>,
 }
 
-/// What was asked of the host, and what it has answered.
+/// Counts of requests to the endpoint and of its responses.
 #[derive(Default)]
-struct Books {
+struct ResponseCounts {
     requests: u64,
     request_bytes: u64,
     read_packets: u64,
@@ -129,41 +128,41 @@ struct Books {
     cnps: u64,
 }
 
-impl World {
-    fn new(strangers: bool) -> Self {
-        let mut host = Host::new();
+impl Session {
+    fn new(forged: bool) -> Self {
+        let mut endpoint = Endpoint::new();
         for zone in Zone::ALL {
-            host.register(zone);
+            endpoint.register(zone);
         }
-        let qp = host.qp();
-        let link = host.connect(&qp);
+        let qp = endpoint.qp();
+        let link = endpoint.connect(&qp);
         Self {
-            host,
+            endpoint,
             qp,
             link,
-            strangers,
+            forged,
             next: link.psn,
-            asked: VecDeque::new(),
+            pending_requests: VecDeque::new(),
             sends: VecDeque::new(),
             receives: VecDeque::new(),
             failed: false,
             sends_failed: false,
             context: 0,
             dead_key: 0x1234_5678,
-            books: Books::default(),
+            responses_sent: ResponseCounts::default(),
             kept: Vec::new(),
         }
     }
 
-    /// Everything that was seen.
-    fn play(mut self, records: &[Record]) -> Vec<Seen> {
+    /// Runs the script; returns all outputs.
+    fn play(mut self, records: &[Record]) -> Vec<Output> {
         for record in records {
             match record.byte(0) {
                 action::FRAME..action::POST => self.frame(record),
                 action::POST..action::TIME => self.post(record),
                 action::TIME..action::DRIVE => {
                     const TIMES: [u64; 6] = [10, 700, 40_000, 300_000, 3_000_000, 40_000_000];
-                    let frames = self.host.pass(Duration::from_micros(record.pick(1, &TIMES)));
+                    let frames = self.endpoint.pass(Duration::from_micros(record.pick(1, &TIMES)));
                     self.observe(&frames);
                     self.drive(usize::MAX);
                 }
@@ -175,56 +174,56 @@ impl World {
     }
 
     fn drive(&mut self, budget: usize) {
-        let frames = self.host.drive(budget);
+        let frames = self.endpoint.drive(budget);
         self.observe(&frames);
     }
 
-    /// A frame arrives.
+    /// Delivers a frame.
     fn frame(&mut self, record: &Record) {
-        let stranger = is_strangers(record);
+        let forged = is_forged(record);
         let bytes = self.forge(record);
-        if !stranger {
-            self.heard(record, &bytes);
-        } else if self.strangers {
-            let verdict = self.host.handle(&bytes);
-            assert!(matches!(verdict, Verdict::Dropped(_)), "a stranger's frame was {verdict:?}");
+        if !forged {
+            self.count_request(record, &bytes);
+        } else if self.forged {
+            let verdict = self.endpoint.handle(&bytes);
+            assert!(matches!(verdict, Verdict::Dropped(_)), "a forged frame was {verdict:?}");
         }
         if !record.flag(frame::FLAGS, frame::HELD) {
             self.drive(usize::MAX);
         }
     }
 
-    /// A frame of the peer arrives: what it may be answered with, and what the peer goes on with.
-    fn heard(&mut self, record: &Record, bytes: &[u8]) {
-        let packet = Packet::parse(bytes).expect("forged well");
-        let books = &mut self.books;
+    /// Counts the responses that a frame of the peer allows, and updates the state of the peer.
+    fn count_request(&mut self, record: &Record, bytes: &[u8]) {
+        let packet = Packet::parse(bytes).expect("a valid frame");
+        let responses_sent = &mut self.responses_sent;
         let mut packets = 1;
         if packet.info().class == Class::Request {
-            books.requests += 1;
-            books.request_bytes += bytes.len() as u64;
+            responses_sent.requests += 1;
+            responses_sent.request_bytes += bytes.len() as u64;
         }
         if packet.bth().opcode() == Opcode::READ_REQUEST
             && let Some(reth) = packet.reth()
         {
             packets = reth.length().div_ceil(MTU.bytes() as u32).max(1);
-            books.read_packets += u64::from(packets);
+            responses_sent.read_packets += u64::from(packets);
         }
-        books.marks += u64::from(packet.congestion_experienced());
-        let verdict = self.host.handle(bytes);
+        responses_sent.marks += u64::from(packet.congestion_experienced());
+        let verdict = self.endpoint.handle(bytes);
         let honest = record.byte(frame::PSN) == 0;
         match packet.info().class {
             Class::Request if honest && verdict == Verdict::Consumed => self.next = self.next.add(packets),
-            Class::Response => self.answered(packet.bth().psn()),
+            Class::Response => self.acknowledged(packet.bth().psn()),
             _ => {}
         }
     }
 
-    /// The peer has answered everything up to `psn`.
-    fn answered(&mut self, psn: Psn) {
-        while let Some(asked) = self.asked.front()
-            && psn.distance_from(asked.psn.add(asked.packets - 1)) >= 0
+    /// Removes the requests up to `psn`, which the peer has acknowledged.
+    fn acknowledged(&mut self, psn: Psn) {
+        while let Some(oldest) = self.pending_requests.front()
+            && psn.distance_from(oldest.psn.add(oldest.packets - 1)) >= 0
         {
-            self.asked.pop_front();
+            self.pending_requests.pop_front();
         }
     }
 
@@ -234,19 +233,23 @@ impl World {
         let is_response = info.class == Class::Response;
         let honest_psn = match (is_response, record.flag(frame::FLAGS, frame::LATEST)) {
             (false, _) => self.next,
-            (true, false) => self.asked.front().map_or(HOST_PSN, |asked| asked.psn),
-            (true, true) => self.asked.back().map_or(HOST_PSN, |asked| asked.psn),
+            (true, false) => {
+                self.pending_requests.front().map_or(ENDPOINT_PSN, |request| request.psn)
+            }
+            (true, true) => {
+                self.pending_requests.back().map_or(ENDPOINT_PSN, |request| request.psn)
+            }
         };
         let delta = i32::from(record.byte(frame::PSN).cast_signed());
         let psn = honest_psn.add(delta.cast_unsigned());
 
         let payload_len = match (info.payload, record.byte(frame::PAYLOAD)) {
             (PayloadRule::None, _) => 0,
-            (_, len @ 0..frame::HONEST) => usize::from(len),
-            (PayloadRule::Full, frame::HONEST) => MTU.bytes(),
-            (_, frame::HONEST) if is_response => self.honest_response(psn),
-            (_, frame::HONEST) => usize::from(record.byte(frame::FILL) % 64) + 1,
-            (_, len) => usize::from(len - frame::HONEST - 1) * 8,
+            (_, len @ 0..frame::CORRECT) => usize::from(len),
+            (PayloadRule::Full, frame::CORRECT) => MTU.bytes(),
+            (_, frame::CORRECT) if is_response => self.correct_response_length(psn),
+            (_, frame::CORRECT) => usize::from(record.byte(frame::FILL) % 64) + 1,
+            (_, len) => usize::from(len - frame::CORRECT - 1) * 8,
         };
         let key = self.key(record.byte(frame::KEY));
         let zone = record.pick(frame::KEY, &Zone::ALL);
@@ -274,7 +277,7 @@ impl World {
             }
             ext if ext == ExtHeaders::IMM_DT => Ext::Imm(imm),
             ext if ext == ExtHeaders::IETH => Ext::Ieth(IethRepr { r_key: key }),
-            ext => Ext::parse(ext, &[fill; Ext::MAX_LEN]).expect("the shape of an opcode"),
+            ext => Ext::parse(ext, &[fill; Ext::MAX_LEN]).expect("the headers of an opcode"),
         };
         let headers = Headers {
             opcode: info.opcode,
@@ -292,7 +295,7 @@ impl World {
         }
         let mut to = self.link.qpn;
         let (mut partition, mut broken) = (0xFFFF_u16, false);
-        if is_strangers(record) {
+        if is_forged(record) {
             match record.byte(frame::SENDER) % 8 {
                 0 | 1 => path.local_ip = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 3)),
                 2 => path.remote_ip = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 4)),
@@ -318,18 +321,20 @@ impl World {
         bytes
     }
 
-    /// Bytes of the packet `psn` of a READ response, as it was asked for.
-    fn honest_response(&self, psn: Psn) -> usize {
-        let rest = self.asked.iter().find_map(|asked| {
-            let into =
-                u32::try_from(psn.distance_from(asked.psn)).ok().filter(|&into| into < asked.packets)?;
-            Some((asked.read? as usize).saturating_sub(into as usize * MTU.bytes()))
+    /// Returns the correct length of the packet `psn` of a READ response.
+    fn correct_response_length(&self, psn: Psn) -> usize {
+        let rest = self.pending_requests.iter().find_map(|request| {
+            let into = u32::try_from(psn.distance_from(request.psn))
+                .ok()
+                .filter(|&into| into < request.packets)?;
+            Some((request.read? as usize).saturating_sub(into as usize * MTU.bytes()))
         });
         rest.unwrap_or_default().min(MTU.bytes())
     }
 
     fn key(&self, selector: u8) -> u32 {
-        let of = |zone: Zone| self.host.regions[zone as usize].as_ref().map_or(self.dead_key, |r| r.key());
+        let of =
+            |zone: Zone| self.endpoint.regions[zone as usize].as_ref().map_or(self.dead_key, |r| r.key());
         match selector {
             0..200 => of(Zone::ALL[usize::from(selector) % Zone::ALL.len()]),
             200..210 => of(Zone::Shared) ^ 1,
@@ -340,16 +345,16 @@ impl World {
         }
     }
 
-    /// The consumer posts a request.
+    /// Posts a request.
     fn post(&mut self, record: &Record) {
         let length = record.word(3) % 1200;
         let offset = record.word(5) % ZONE as u16;
-        // Mostly inside.
+        // Usually within the region.
         let length = if record.byte(7) < 240 { length.min(ZONE as u16 - offset) } else { length };
         let kind = record.byte(1) % 8;
         let into_sink = kind < 4;
         let zone = if into_sink { Zone::Sink } else { Zone::Source };
-        let key = self.host.regions[zone as usize].as_ref().map_or(self.dead_key, |region| region.key());
+        let key = self.endpoint.regions[zone as usize].as_ref().map_or(self.dead_key, |region| region.key());
         let sge =
             |from: u16, len: u16| Sge { address: base(zone) + u64::from(from), length: u32::from(len), key };
         let (one, two) = (length / 3, length - length / 3);
@@ -357,7 +362,8 @@ impl World {
         self.context += 1;
         let context = self.context;
         let accepted = if kind < 2 {
-            let posted = self.host.engine.post_recv(&self.qp, &RecvRequest { context, sges: &sges }).is_ok();
+            let posted =
+                self.endpoint.engine.post_recv(&self.qp, &RecvRequest { context, sges: &sges }).is_ok();
             if posted {
                 self.receives.push_back(Posted { context, silent: false });
             }
@@ -375,7 +381,7 @@ impl World {
             let pieces = [&inline[..8], &inline[8..]];
             let data = if kind == 7 { SendData::Inline(&pieces) } else { SendData::Sges(&sges) };
             let request = SendRequest { context, operation, flags, data };
-            let posted = self.host.engine.post_send(&self.qp, &request).is_ok();
+            let posted = self.endpoint.engine.post_send(&self.qp, &request).is_ok();
             if posted {
                 self.sends.push_back(Posted { context, silent: flags.contains(SendFlags::SILENT) });
             }
@@ -383,67 +389,83 @@ impl World {
         };
         if accepted && into_sink {
             let end = usize::from(offset + length).min(ZONE);
-            self.host.arena.allow(Zone::Sink, usize::from(offset), end - usize::from(offset));
+            self.endpoint.arena.allow(Zone::Sink, usize::from(offset), end - usize::from(offset));
         }
         self.drive(usize::MAX);
     }
 
-    /// Something that consumers do rarely.
+    /// Runs a rare consumer command.
     fn command(&mut self, record: &Record) {
         let zone = record.pick(2, &Zone::ALL);
         match record.byte(1) % 8 {
             0..=3 => {
-                if let Some(region) = self.host.regions[zone as usize].take() {
-                    assert!(self.host.engine.deregister(&region), "a region was gone");
+                if let Some(region) = self.endpoint.regions[zone as usize].take() {
+                    assert!(self.endpoint.engine.deregister(&region), "the region is not registered");
                     self.dead_key = region.key();
                 } else {
-                    self.host.register(zone);
+                    self.endpoint.register(zone);
                 }
             }
-            4 => self.host.engine.flush(&self.qp),
+            4 => self.endpoint.engine.flush(&self.qp),
             5 => {
-                // An error when it is not established any more.
-                let _ = self.host.engine.disconnect(self.host.now, self.link.conn);
+                // Fails if the connection is no longer established.
+                let _ = self.endpoint.engine.disconnect(self.endpoint.now, self.link.conn);
             }
-            _ => self.host.engine.undefer(&self.qp),
+            _ => self.endpoint.engine.undefer(&self.qp),
         }
         self.drive(usize::MAX);
     }
 
-    /// What the host let be seen: frames for the peer, completions for the consumer.
+    /// Checks the outputs of the endpoint: frames and completions.
     fn observe(&mut self, frames: &[Vec<u8>]) {
         for bytes in frames {
-            let packet = Packet::parse(bytes).expect("a frame of the host parses");
-            assert!(packet.icrc_valid(Crc::table()), "a frame of the host with a wrong ICRC");
+            let packet = Packet::parse(bytes).expect("frames of the endpoint are valid");
+            assert!(packet.icrc_valid(Crc::table()), "a frame of the endpoint with a wrong ICRC");
             let (ip, mac) = forge::address(PEER);
-            assert_eq!((packet.destination(), packet.eth().destination()), (ip, mac), "to somebody else");
+            assert_eq!(
+                (packet.destination(), packet.eth().destination()),
+                (ip, mac),
+                "the destination is not the peer"
+            );
             if packet.bth().dest_qp() == THEIR_QPN {
                 self.observe_packet(&packet, bytes.len() as u64);
             }
         }
-        let books = &self.books;
-        assert!(books.acks <= books.requests, "{} requests, {} answers", books.requests, books.acks);
-        // An ACK is four bytes longer than the shortest request that asks for one.
-        let cost = books.request_bytes + 4 * books.requests;
-        assert!(books.ack_bytes <= cost, "{cost} bytes, answered by {}", books.ack_bytes);
-        assert!(books.responses <= books.read_packets, "more READ responses than were asked for");
-        assert!(books.cnps <= books.marks, "more CNPs than marks");
-        for seen in std::mem::take(&mut self.host.seen) {
-            self.completed(&seen);
-            self.kept.push(seen);
+        let responses_sent = &self.responses_sent;
+        assert!(
+            responses_sent.acks <= responses_sent.requests,
+            "{} requests, {} acknowledgments",
+            responses_sent.requests,
+            responses_sent.acks
+        );
+        // An ACK is four bytes longer than the shortest request.
+        let cost = responses_sent.request_bytes + 4 * responses_sent.requests;
+        assert!(
+            responses_sent.ack_bytes <= cost,
+            "{cost} bytes of requests, {} bytes of acknowledgments",
+            responses_sent.ack_bytes
+        );
+        assert!(
+            responses_sent.responses <= responses_sent.read_packets,
+            "more READ responses than requested"
+        );
+        assert!(responses_sent.cnps <= responses_sent.marks, "more CNPs than marks");
+        for output in std::mem::take(&mut self.endpoint.outputs) {
+            self.completed(&output);
+            self.kept.push(output);
         }
     }
 
     fn observe_packet(&mut self, packet: &Packet<'_>, len: u64) {
         let psn = packet.bth().psn();
         match (packet.info().class, packet.info().operation) {
-            (Class::Congestion, _) => self.books.cnps += 1,
-            (Class::Response, WireOperation::Read) => self.books.responses += 1,
+            (Class::Congestion, _) => self.responses_sent.cnps += 1,
+            (Class::Response, WireOperation::Read) => self.responses_sent.responses += 1,
             (Class::Response, _) => {
-                self.books.acks += 1;
-                self.books.ack_bytes += len;
+                self.responses_sent.acks += 1;
+                self.responses_sent.ack_bytes += len;
                 if packet.aeth().is_some_and(|aeth| aeth.syndrome() != Syndrome::ACK) {
-                    // An honest peer goes on from there.
+                    // A correct peer continues from there.
                     self.next = psn;
                 }
             }
@@ -451,21 +473,21 @@ impl World {
                 let read =
                     packet.reth().filter(|_| operation == WireOperation::Read).map(|reth| reth.length());
                 let packets = read.map_or(1, |length| length.div_ceil(MTU.bytes() as u32).max(1));
-                // Sent again.
-                self.asked.retain(|asked| psn.distance_from(asked.psn) > 0);
-                self.asked.push_back(Asked { psn, packets, read });
+                // A retransmission.
+                self.pending_requests.retain(|request| psn.distance_from(request.psn) > 0);
+                self.pending_requests.push_back(PendingRequest { psn, packets, read });
             }
         }
     }
 
-    /// A completion is of the oldest request of its queue, and nothing succeeds after a failure.
-    fn completed(&mut self, seen: &Seen) {
-        let Seen::Completion(completion) = seen else { return };
+    /// Checks a completion: it is that of the oldest request of its queue, and none succeeds after a failure.
+    fn completed(&mut self, output: &Output) {
+        let Output::Completion(completion) = output else { return };
         let success = completion.status == CompletionStatus::Success;
         let queue = if completion.kind.is_receive() { &mut self.receives } else { &mut self.sends };
         while let Some(oldest) = queue.pop_front() {
             if oldest.context == completion.context {
-                assert!(!(oldest.silent && success), "a silent request was told of");
+                assert!(!(oldest.silent && success), "a silent request completed with success");
                 assert!(!(self.failed && success), "success after failure");
                 if !completion.kind.is_receive() {
                     assert!(!self.failed || completion.status == CompletionStatus::Flushed, "two failures");
@@ -474,29 +496,29 @@ impl World {
                 self.failed |= !success;
                 return;
             }
-            // Silent ones that have succeeded before.
+            // Silent requests that have succeeded before.
             assert!(
                 oldest.silent && !self.sends_failed,
-                "request {} did not complete in turn",
+                "request {} did not complete in order",
                 oldest.context
             );
         }
-        panic!("{completion:?} is of no request");
+        panic!("{completion:?} belongs to no request");
     }
 
-    /// Destroys everything; nothing may be left.
-    fn end(mut self) -> Vec<Seen> {
-        self.host.engine.destroy_qp(&self.qp);
+    /// Destroys everything and checks that all objects are free.
+    fn end(mut self) -> Vec<Output> {
+        self.endpoint.engine.destroy_qp(&self.qp);
         assert!(self.qp.is_drained());
         self.drive(usize::MAX);
         assert!(self.receives.is_empty(), "a receive never completed");
-        let owed = self.sends.iter().any(|posted| !posted.silent);
-        assert!(!owed, "a request never completed");
-        self.host.engine.release(self.host.now, self.link.conn);
-        self.host.settle(Duration::from_mins(10));
+        let pending = self.sends.iter().any(|posted| !posted.silent);
+        assert!(!pending, "a request never completed");
+        self.endpoint.engine.release(self.endpoint.now, self.link.conn);
+        self.endpoint.run_until_idle(Duration::from_mins(10));
         self.observe(&[]);
-        self.host.arena.check();
-        self.host.nothing_is_left();
+        self.endpoint.arena.check();
+        self.endpoint.assert_all_released();
         self.kept
     }
 }

@@ -1,16 +1,16 @@
-//! All targets over their seeds, and over a bounded number of generated inputs.
+//! Runs all targets with their seeds and with a bounded number of generated inputs.
 
 use roce_fuzz::generate::{Generator, hex, seeds};
 use roce_fuzz::{TARGETS, Target};
 
-/// Runs a target; a panic names the input.
+/// Runs a target; reports the input on a panic.
 fn run(target: &Target, name: &str, input: &[u8]) {
     let result = std::panic::catch_unwind(|| (target.run)(input));
-    assert!(result.is_ok(), "{} does not hold over {name}: {}", target.name, hex(input));
+    assert!(result.is_ok(), "{} fails with {name}: {}", target.name, hex(input));
 }
 
 #[test]
-fn every_seed_holds() {
+fn targets_hold_for_every_seed() {
     for target in &TARGETS {
         let seeds = seeds(target.name).unwrap();
         assert!(seeds.len() >= 10, "{} has {} seeds", target.name, seeds.len());
@@ -31,22 +31,22 @@ fn generated(name: &str, count: usize) {
 }
 
 #[test]
-fn frames_of_any_bytes_come_back_or_change_nothing() {
+fn frames_holds_for_generated_inputs() {
     generated("frames", 4000);
 }
 
 #[test]
-fn datagrams_in_any_order_leave_nothing_behind() {
+fn datagrams_holds_for_generated_inputs() {
     generated("datagrams", 1500);
 }
 
 #[test]
-fn a_peer_in_any_mood_completes_every_request_once() {
+fn sequences_holds_for_generated_inputs() {
     generated("sequences", 1500);
 }
 
 #[test]
-fn the_seeds_are_those_made_of_the_captures() {
+fn seeds_are_those_of_the_captures() {
     for target in &TARGETS {
         let kept: std::collections::BTreeMap<_, _> = seeds(target.name).unwrap().into_iter().collect();
         assert_eq!(kept, roce_fuzz::seeds::make(target.name), "seeds of {}", target.name);

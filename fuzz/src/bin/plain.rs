@@ -1,5 +1,5 @@
-//! Runs a target without libFuzzer: `plain TARGET SECONDS [SEED]` over generated inputs, `plain TARGET FILE...`
-//! over the inputs in files.
+//! Runs a target without libFuzzer: `plain TARGET SECONDS [SEED]` with generated inputs, `plain TARGET FILE...` with the inputs
+//! in files.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use roce_fuzz::Target;
 use roce_fuzz::generate::{self, Generator};
 
-/// What a finding is about.
+/// The current input, printed on a panic.
 static CURRENT: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
 fn main() -> ExitCode {
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     let seeds = match generate::seeds(target.name) {
         Ok(seeds) => seeds.into_iter().map(|(_, bytes)| bytes).collect(),
         Err(error) => {
-            eprintln!("error: no seeds of {}: {error}", target.name);
+            eprintln!("error: cannot read the seeds of {}: {error}", target.name);
             return ExitCode::FAILURE;
         }
     };
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
         if let Ok(input) = CURRENT.lock() {
-            eprintln!("the input, in hexadecimal: {}", generate::hex(&input));
+            eprintln!("input in hexadecimal: {}", generate::hex(&input));
         }
     }));
     let mut generator = Generator::new(seed, seeds, target.max_len);
@@ -55,7 +55,7 @@ fn files(target: &Target, files: &[String]) -> ExitCode {
                 return ExitCode::from(2);
             }
         }
-        println!("{}: {file} holds", target.name);
+        println!("{}: {file}: no finding", target.name);
     }
     ExitCode::SUCCESS
 }

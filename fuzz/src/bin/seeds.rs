@@ -1,4 +1,4 @@
-//! Writes the seeds of all targets anew, see [`roce_fuzz::seeds`].
+//! Writes the seeds of all targets, see [`roce_fuzz::seeds`].
 
 use std::{fs, io};
 

@@ -1,4 +1,4 @@
-//! The engine under test, what it needs around it, and everything that can be seen of it.
+//! The endpoint under test: an engine with its memory and queues, and a record of its outputs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,18 +23,18 @@ pub const MAX_QPS: u32 = 16;
 pub const MAX_REGIONS: u32 = 8;
 pub const MAX_CONNECTIONS: u32 = 16;
 
-/// Something that the engine let be seen.
+/// An output of the engine.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Seen {
+pub enum Output {
     Frame(Vec<u8>),
     Completion(Completion),
     Notice(u64),
-    Conn(ConnId, Told),
+    Conn(ConnId, ConnEventKind),
 }
 
 /// The kind of a [`ConnEvent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Told {
+pub enum ConnEventKind {
     Request,
     Replied,
     Established,
@@ -45,7 +45,7 @@ pub enum Told {
     DisconnectDone,
 }
 
-impl From<&ConnEvent> for Told {
+impl From<&ConnEvent> for ConnEventKind {
     fn from(event: &ConnEvent) -> Self {
         match event {
             ConnEvent::Request(_) => Self::Request,
@@ -61,19 +61,19 @@ impl From<&ConnEvent> for Told {
 }
 
 /// An engine with a completion queue and a protection domain.
-pub struct Host {
-    // Before the memory that it may access.
+pub struct Endpoint {
+    // Dropped before the memory that it may access.
     pub engine: Arc<Engine<Lock>>,
     pub arena: Arena,
     pub now: Instant,
     pub pd: Pd,
     pub cq: Arc<Cq<Lock>>,
     pub regions: [Option<Arc<Region>>; Zone::ALL.len()],
-    /// Oldest first.
-    pub seen: Vec<Seen>,
+    /// The outputs, oldest first.
+    pub outputs: Vec<Output>,
 }
 
-impl Host {
+impl Endpoint {
     pub fn new() -> Self {
         let mut config = Config::new(0x0200_00FF_FE00_0001, [7; 32]);
         config.max_qps = MAX_QPS;
@@ -91,10 +91,10 @@ impl Host {
         let cq = engine.create_cq(256, 1).expect("a completion queue");
         let regions = Zone::ALL.map(|_| None);
         let now = Instant::from_nanos(1_000_000_000);
-        Self { engine, arena: Arena::new(), now, pd, cq, regions, seen: Vec::new() }
+        Self { engine, arena: Arena::new(), now, pd, cq, regions, outputs: Vec::new() }
     }
 
-    /// Registers a zone for what it is there for.
+    /// Registers a zone with the access rights of its purpose.
     pub fn register(&mut self, zone: Zone) {
         let access = match zone {
             Zone::Shared | Zone::Foreign => Access::all(),
@@ -108,7 +108,7 @@ impl Host {
             self.arena.allow(zone, 0, ZONE);
         }
         // SAFETY: the arena outlives the engine, and nothing refers to it while the engine runs.
-        #[allow(unsafe_code, reason = "as the contract of a registration asks for")]
+        #[allow(unsafe_code, reason = "the contract of the registration")]
         let region = unsafe { self.engine.register(pd, base(zone), ZONE as u64, access, backing) };
         self.regions[zone as usize] = Some(region.expect("room for a region"));
     }
@@ -138,22 +138,24 @@ impl Host {
         self.engine.handle_frame(self.now, frame)
     }
 
-    /// What a driver does after input, with a transmit queue of `budget` slots. Frames sent now.
+    /// Handles the output of the engine after an input, with a transmit queue of `budget` slots. Returns the frames sent.
     pub fn drive(&mut self, budget: usize) -> Vec<Vec<u8>> {
         let mut slots = Slots { slot: [0xEE; SLOT], left: budget, frames: Vec::new() };
         while slots.left > 0 && self.engine.poll_transmit(self.now, &mut slots, 16) == 16 {}
-        self.seen.extend(slots.frames.iter().cloned().map(Seen::Frame));
+        self.outputs.extend(slots.frames.iter().cloned().map(Output::Frame));
         while let Some(event) = self.engine.poll_event() {
             match event {
-                EngineEvent::Cq(notice) => self.seen.push(Seen::Notice(notice.context())),
-                EngineEvent::Conn { id, event, .. } => self.seen.push(Seen::Conn(id, Told::from(&event))),
+                EngineEvent::Cq(notice) => self.outputs.push(Output::Notice(notice.context())),
+                EngineEvent::Conn { id, event, .. } => {
+                    self.outputs.push(Output::Conn(id, ConnEventKind::from(&event)))
+                }
                 EngineEvent::Srq(_) | EngineEvent::CqGone { .. } | EngineEvent::SrqGone { .. } => {}
             }
         }
         let mut completions = [Completion::EMPTY; 16];
         loop {
             let count = self.cq.poll(&mut completions);
-            self.seen.extend(completions.iter().take(count).copied().map(Seen::Completion));
+            self.outputs.extend(completions.iter().take(count).copied().map(Output::Completion));
             if count < completions.len() {
                 break;
             }
@@ -161,7 +163,7 @@ impl Host {
         slots.frames
     }
 
-    /// Goes to `at`, or to the engine's next deadline if that is before; whether there was one.
+    /// Advances to `at`, or to the engine's next timeout if that is earlier. Returns whether there was one.
     pub fn step_towards(&mut self, at: Instant) -> bool {
         let next = self.engine.poll_timeout().filter(|&next| next <= at);
         self.now = self.now.max(next.unwrap_or(at));
@@ -171,7 +173,7 @@ impl Host {
         next.is_some()
     }
 
-    /// Lets `time` pass; the frames sent meanwhile.
+    /// Advances by `time`. Returns the frames sent meanwhile.
     pub fn pass(&mut self, time: Duration) -> Vec<Vec<u8>> {
         let end = self.now + time;
         let mut frames = Vec::new();
@@ -181,21 +183,21 @@ impl Host {
         frames
     }
 
-    /// Lets time pass until nothing is waited for any more. Panics if that takes longer than `limit`.
-    pub fn settle(&mut self, limit: Duration) {
+    /// Advances until no timer is running. Panics if that takes longer than `limit`.
+    pub fn run_until_idle(&mut self, limit: Duration) {
         let end = self.now + limit;
         self.drive(usize::MAX);
         while self.engine.poll_timeout().is_some() {
-            assert!(self.step_towards(end), "something is still waited for after {limit:?}");
+            assert!(self.step_towards(end), "a timer is still running after {limit:?}");
             self.drive(usize::MAX);
         }
-        assert!(!self.engine.wants_transmit(), "something is still to be sent, and nobody is told");
+        assert!(!self.engine.wants_transmit(), "frames are pending without a notification");
     }
 
-    /// Once everything was destroyed and released: the engine has room again for as much as it was made for.
-    pub fn nothing_is_left(&mut self) {
+    /// Checks, after everything was destroyed, that the engine has room again for its maximum of each object.
+    pub fn assert_all_released(&mut self) {
         for region in self.regions.iter_mut().filter_map(Option::take) {
-            assert!(self.engine.deregister(&region), "a region was gone");
+            assert!(self.engine.deregister(&region), "the region is not registered");
         }
         let zones = Zone::ALL.into_iter().cycle().take(MAX_REGIONS as usize);
         let regions: Vec<_> = zones
@@ -228,7 +230,7 @@ impl Host {
         counters
     }
 
-    /// Connects `qp` to a peer that is played by whoever drives this host.
+    /// Connects `qp` to a peer that the caller emulates.
     pub fn connect(&mut self, qp: &Arc<Qp<Lock>>) -> Link {
         self.listen();
         let path = forge::path(PEER);
@@ -236,8 +238,8 @@ impl Host {
         let req = request(PEER, THEIR_COMM_ID, THEIR_QPN, THEIR_GUID);
         self.handle(&forge::datagram(&path, &CmMessage::Req(req), transaction));
         self.drive(8);
-        let Some(Seen::Conn(conn, Told::Request)) = self.seen.last().cloned() else {
-            panic!("no request: {:?} {:x?}", self.counters(), self.seen)
+        let Some(Output::Conn(conn, ConnEventKind::Request)) = self.outputs.last().cloned() else {
+            panic!("no request: {:?} {:x?}", self.counters(), self.outputs)
         };
         let reads = ReadLimits { inbound: READS, outbound: READS };
         let spec = AcceptSpec { reads, private_data: &[], context: 600 };
@@ -255,36 +257,36 @@ impl Host {
         };
         self.handle(&forge::datagram(&path, &CmMessage::Rtu(rtu), transaction));
         self.drive(8);
-        assert_eq!(self.seen.last(), Some(&Seen::Conn(conn, Told::Established)));
-        self.seen.clear();
+        assert_eq!(self.outputs.last(), Some(&Output::Conn(conn, ConnEventKind::Established)));
+        self.outputs.clear();
         Link { conn, qpn: qp.qpn(), psn: rep.starting_psn }
     }
 }
 
-/// Number of the peer's address.
+/// The peer's address number.
 pub const PEER: u8 = 2;
 pub const THEIR_QPN: Qpn = Qpn::new(0x22);
 pub const THEIR_GUID: u64 = 0x0200_00FF_FE00_0002;
 const THEIR_COMM_ID: CommId = CommId(0x2222);
-/// What the host's first packet carries; the third is beyond the wrap.
-pub const HOST_PSN: Psn = Psn::new(0x00FF_FFFE);
+/// The first PSN of the endpoint; the third one wraps.
+pub const ENDPOINT_PSN: Psn = Psn::new(0x00FF_FFFE);
 
-/// A connection of the host, as the peer knows it.
+/// A connection of the endpoint, from the view of the peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
     pub conn: ConnId,
-    /// Of the host.
+    /// Queue pair of the endpoint.
     pub qpn: Qpn,
-    /// What the peer's first packet must carry.
+    /// The first PSN of the peer.
     pub psn: Psn,
 }
 
-/// The address of a zone's first byte, for elements and peers.
+/// Returns the address of a zone's first byte, for SGEs and peers.
 pub const fn base(zone: Zone) -> u64 {
     0x7000_0000 + zone as u64 * 0x10_0000 + 0x123
 }
 
-/// A REQ in order, from address `from`.
+/// Returns a valid REQ from address number `from`.
 pub fn request(from: u8, comm_id: CommId, qpn: Qpn, guid: u64) -> ReqRepr {
     let path = forge::path(from);
     let mut primary_path = [0; cm::CmPath::LEN];
@@ -319,7 +321,7 @@ pub fn request(from: u8, comm_id: CommId, qpn: Qpn, guid: u64) -> ReqRepr {
         remote_cm_response_timeout: 18,
         transport_service: TransportService::RC,
         end_to_end_flow_control: false,
-        starting_psn: HOST_PSN,
+        starting_psn: ENDPOINT_PSN,
         local_cm_response_timeout: 18,
         retry_count: 7,
         p_key: PKEY_DEFAULT,
@@ -335,7 +337,7 @@ pub fn request(from: u8, comm_id: CommId, qpn: Qpn, guid: u64) -> ReqRepr {
     }
 }
 
-/// Bytes of a transmit slot: the longest frame.
+/// Length of a transmit slot in bytes: the longest frame.
 const SLOT: usize = 1024 + 200;
 
 /// A transmit queue.
