@@ -132,7 +132,7 @@ fn rdma_runs_over_both_families_and_every_scope() {
 fn neighbors_are_found_by_frames_and_a_seed_replays_them() {
     let capture = |name: &str, seed| {
         let path = scratch(name);
-        let options = Options { seed: Some(seed), capture: Some(path.clone()), ..options(&[ULA, V4]) };
+        let options = Options { seed, capture: Some(path.clone()), ..options(&[ULA, V4]) };
         let bed = started(&options)?;
         succeed(begin(&bed, &Program::RdmaClient, None, ULA, 7471));
         succeed(begin(&bed, &Program::RdmaClient, None, V4, 7471));
@@ -156,7 +156,7 @@ fn lost_questions_and_answers_are_asked_for_again() {
     // Question and answer survive together one time in two.
     for seed in 0..4 {
         let faults = Faults { loss: 0.3, ..Faults::NONE };
-        let Some(bed) = started(&Options { seed: Some(seed), faults, ..options(&[ULA]) }) else { return };
+        let Some(bed) = started(&Options { seed, faults, ..options(&[ULA]) }) else { return };
         let [client, server] = bed.machines().map(|machine| of(machine, ULA));
         let resolved = bed.machines()[0].consumer("client", move |adapter| {
             protocols::client(
@@ -406,7 +406,7 @@ fn a_link_local_address_is_made_of_the_nics_own() {
 #[test]
 fn an_address_that_flaps_disturbs_only_its_own_connections() {
     const FLAPS: u64 = 40;
-    let Some(bed) = started(&Options { seed: None, ..options(&[V4, ULA]) }) else { return };
+    let Some(bed) = started(&Options { real_time: true, ..options(&[V4, ULA]) }) else { return };
     let machine = bed.machines()[1];
     let steady = begin(&bed, &probe(Scenario::Write, 8 << 20, 1), None, V4, 7471);
     // Beside it one conversation after the other, which fails when the address goes under it.

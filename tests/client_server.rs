@@ -120,7 +120,7 @@ fn threads_that_race_and_calls_that_pend_make_no_difference() {
         probe(Scenario::Many, 4097, 16),
         probe(Scenario::Srq, 64, 16),
     ];
-    converse(&Options { seed: None, keywords, ..Options::default() }, &programs);
+    converse(&Options { real_time: true, keywords, ..Options::default() }, &programs);
 }
 
 #[test]
@@ -140,8 +140,8 @@ fn a_host_speaks_with_itself() {
         probe(Scenario::BadKey, 64, 1),
         probe(Scenario::Reject, 64, 1),
     ];
-    for seed in [Some(0), None] {
-        if converse_on(&Options { seed, ..Options::default() }, [0, 0], &programs).is_none() {
+    for real_time in [false, true] {
+        if converse_on(&Options { real_time, ..Options::default() }, [0, 0], &programs).is_none() {
             return;
         }
     }

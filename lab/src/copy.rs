@@ -32,8 +32,8 @@ const PORT: u16 = 5445;
 #[derive(Clone, Debug)]
 pub enum Source {
     File(PathBuf),
-    /// Bytes made from the seed.
-    Made {
+    /// Data that the seed determines.
+    Generated {
         bytes: u64,
     },
 }
@@ -43,13 +43,16 @@ pub enum Source {
 pub struct Plan {
     pub source: Source,
     pub faults: Faults,
-    /// Virtual time and this seed; real time without.
-    pub seed: Option<u64>,
+    /// Seed of the bytes made, of the wire's faults, and of the order of events in virtual time.
+    pub seed: u64,
+    /// Runs in real time, with threads that race, instead of in virtual time.
+    pub real_time: bool,
     /// RoCE path MTU, 256 to 4096.
     pub path_mtu: u32,
     /// Where the capture of the wire goes.
     pub capture: Option<PathBuf>,
-    /// Cut the listening host off the wire when this share of the data has been moved.
+    /// Cuts the serving host off the wire when this share, 0 to 1, of the whole transfer has been moved. The whole
+    /// transfer is the data to the peer and back: at 0.5 everything was written and nothing read back.
     pub kill_peer_at: Option<f64>,
     /// Check everything, or nothing that costs time.
     pub verifier: bool,
@@ -62,9 +65,10 @@ impl Plan {
     #[must_use]
     pub fn of(bytes: u64) -> Self {
         Self {
-            source: Source::Made { bytes },
+            source: Source::Generated { bytes },
             faults: Faults::NONE,
-            seed: Some(0),
+            seed: 0,
+            real_time: false,
             path_mtu: 4096,
             capture: None,
             kill_peer_at: None,
@@ -94,8 +98,10 @@ pub struct Outcome {
     /// What the verifier found; empty when nothing.
     pub violations: Vec<String>,
     pub capture: Option<PathBuf>,
-    /// Times are virtual ones.
+    /// Times are in virtual time.
     pub is_virtual: bool,
+    /// The seed of the plan.
+    pub seed: u64,
     /// The run's own time from first to last step, and the real time it took.
     pub elapsed: Duration,
     pub real: Duration,
@@ -106,8 +112,9 @@ pub struct Outcome {
 pub enum End {
     /// Everything was copied, and both consumers closed everything.
     Complete,
-    /// The peer was cut off: after this long, in the run's clock, the last consumer had seen its connection fail.
-    PeerLost { noticed_after: Duration },
+    /// The peer was cut off when `moved` bytes of the whole transfer had been moved. After `noticed_after`, in the
+    /// run's clock, the last consumer had seen its connection fail.
+    PeerLost { moved: u64, noticed_after: Duration },
     /// Anything else.
     Failed(String),
 }
@@ -132,6 +139,7 @@ pub fn run(image: &Path, plan: &Plan, progress: &Arc<dyn Fn(Progress) + Send + S
         image,
         &BedOptions {
             seed: plan.seed,
+            real_time: plan.real_time,
             faults: plan.faults,
             path_mtu: plan.path_mtu,
             capture: plan.capture.clone(),
@@ -146,12 +154,14 @@ pub fn run(image: &Path, plan: &Plan, progress: &Arc<dyn Fn(Progress) + Send + S
     let sides = converse(&bed, plan, &name, &cut, progress);
     let ended = bed.now();
     bed.stop()?;
-    let cut_after = cut.at.load(Relaxed);
-    let noticed_after = (cut_after > 0).then(|| ended.saturating_sub(Duration::from_nanos(cut_after)));
+    let lost = cut.done.load(Relaxed).then(|| End::PeerLost {
+        moved: cut.moved_at.load(Relaxed),
+        noticed_after: ended.saturating_sub(Duration::from_nanos(cut.at.load(Relaxed))),
+    });
     Ok(Outcome {
         name,
         bytes,
-        end: end(&sides, noticed_after),
+        end: end(&sides, lost),
         write: sides.copied(|report| report.write),
         read: sides.copied(|report| report.read),
         hashes: sides.hashes(),
@@ -161,7 +171,8 @@ pub fn run(image: &Path, plan: &Plan, progress: &Arc<dyn Fn(Progress) + Send + S
         events: bed.events(),
         violations: bed.violations(),
         capture: plan.capture.clone(),
-        is_virtual: plan.seed.is_some(),
+        is_virtual: !plan.real_time,
+        seed: plan.seed,
         elapsed: ended.saturating_sub(began),
         real: start.elapsed(),
     })
@@ -182,17 +193,17 @@ fn describe(source: &Source) -> Result<(String, u64)> {
             let metadata = path.metadata().with_context(|| format!("cannot read {}", path.display()))?;
             (name, metadata.len())
         }
-        Source::Made { bytes } => ("made from the seed".into(), *bytes),
+        Source::Generated { bytes } => ("of generated data".into(), *bytes),
     })
 }
 
 /// Bytes that look random and cost nothing to keep: a function of seed and offset.
-struct Made {
+struct Generated {
     seed: u64,
     bytes: u64,
 }
 
-impl transfer::Source for Made {
+impl transfer::Source for Generated {
     fn len(&self) -> u64 {
         self.bytes
     }
@@ -210,12 +221,14 @@ impl transfer::Source for Made {
 
 /// Cuts the serving host's cable when enough has been moved.
 struct Cut {
-    /// Bytes in both directions after which it happens.
+    /// Bytes, written and read back, after which it is cut.
     after: Option<u64>,
     moved: [AtomicU64; 2],
     done: AtomicBool,
-    /// When it happened, in the run's clock; 0 before.
+    /// Time of the cut, in the run's clock; 0 before.
     at: AtomicU64,
+    /// Bytes that had been moved at the cut.
+    moved_at: AtomicU64,
 }
 
 impl Cut {
@@ -225,14 +238,19 @@ impl Cut {
             moved: Default::default(),
             done: AtomicBool::new(false),
             at: AtomicU64::new(0),
+            moved_at: AtomicU64::new(0),
         })
     }
 
-    /// Notes progress; true exactly once, when the time has come.
+    /// Records progress. Returns true exactly once, when enough has been moved.
     fn is_due(&self, progress: Progress) -> bool {
         self.moved[progress.phase as usize].store(progress.done, Relaxed);
         let moved = self.moved.iter().map(|bytes| bytes.load(Relaxed)).sum::<u64>();
-        self.after.is_some_and(|after| moved >= after) && !self.done.swap(true, Relaxed)
+        let is_due = self.after.is_some_and(|after| moved >= after) && !self.done.swap(true, Relaxed);
+        if is_due {
+            self.moved_at.store(moved, Relaxed);
+        }
+        is_due
     }
 }
 
@@ -271,7 +289,7 @@ fn converse(
         })
     };
     let copying = {
-        let (source, seed, name) = (plan.source.clone(), plan.seed.unwrap_or(0), name.to_owned());
+        let (source, seed, name) = (plan.source.clone(), plan.seed, name.to_owned());
         let (cut, progress, local) = (cut.clone(), progress.clone(), SocketAddr::new(client.address(), 0));
         let wire = bed.wire().clone();
         client.consumer("client", move |adapter| {
@@ -288,7 +306,7 @@ fn converse(
                 transfer::copy(adapter, &options, local, address, &name, source, &watch)
             };
             match source {
-                Source::Made { bytes } => copy(&Made { seed, bytes }),
+                Source::Generated { bytes } => copy(&Generated { seed, bytes }),
                 Source::File(path) => match File::open(path).and_then(FileSource::new) {
                     Ok(file) => copy(&file),
                     Err(error) => {
@@ -327,16 +345,13 @@ impl Sides {
     }
 }
 
-fn end(sides: &Sides, noticed_after: Option<Duration>) -> End {
+fn end(sides: &Sides, lost: Option<End>) -> End {
     match (&sides.copying, &sides.serving) {
         (Ok(Ok(_)), Ok(Ok(_))) => End::Complete,
         (Ok(Err(copying)), Ok(Err(serving)))
             if copying.error.is_connection_loss() && serving.error.is_connection_loss() =>
         {
-            match noticed_after {
-                Some(noticed_after) => End::PeerLost { noticed_after },
-                None => End::Failed(format!("{}; at the peer: {}", copying.error, serving.error)),
-            }
+            lost.unwrap_or_else(|| End::Failed(format!("{}; at the peer: {}", copying.error, serving.error)))
         }
         (copying, serving) => {
             let told = |side: &Result<Side>| match side {

@@ -96,7 +96,9 @@ fn print(options: &Options, out: &mut impl Write) -> Result<()> {
         }
         Ok(())
     });
-    if !options.json && summary.frames > 0 {
+    if summary.frames == 0 && end.is_ok() {
+        eprintln!("{} is a capture without frames", options.file.display());
+    } else if !options.json && summary.frames > 0 {
         let Summary { frames, roce, .. } = summary;
         writeln!(out, "{frames} frames, {roce} of them RoCE: decoded, checked and encoded again")?;
     }

@@ -9,6 +9,7 @@ pub mod decode;
 pub mod demo;
 pub mod exit;
 pub mod external_host;
+mod files;
 pub mod interop;
 pub mod measure;
 pub mod os;

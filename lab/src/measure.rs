@@ -23,7 +23,7 @@ pub enum Work {
 
 /// Runs the work between two hosts with `image` on them.
 pub fn run(image: &Path, work: Work) -> Result<Figures> {
-    let options = Options { seed: None, verifier: false, ..Options::default() };
+    let options = Options { real_time: true, verifier: false, ..Options::default() };
     let mut bed = Testbed::new(image, &options)?;
     bed.start()?;
     let [client, server] = bed.machines();

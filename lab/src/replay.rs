@@ -1,4 +1,4 @@
-//! `cargo xtask replay`: the engine in the place of either host of every capture.
+//! `cargo xtask replay`: replays captures, with the engine in place of either host.
 
 use anyhow::{Result, bail};
 use captures::replay::Report;
@@ -7,7 +7,9 @@ use crate::{exit::Exit, workspace};
 
 const CAPTURES: &str = "crates/roce-wire/tests/vectors/rxe";
 
-/// Ends with 1 if the engine says anything else than the host of a capture without a reason that is listed.
+/// Replay captures of Linux peers, with the engine in place of either side.
+///
+/// The exit code is 1 if the engine sends anything else than the host did, and docs list no reason for it.
 #[derive(clap::Args)]
 pub struct Options {
     /// Only captures whose name contains this
@@ -16,7 +18,7 @@ pub struct Options {
     /// List every difference
     #[arg(long, short)]
     verbose: bool,
-    /// Print the page of the book instead
+    /// Print docs/replay.md instead
     #[arg(long, conflicts_with_all = ["only", "verbose"])]
     markdown: bool,
 }
@@ -24,7 +26,17 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<()> {
     let mut report = Report::of(&workspace::root().join(CAPTURES), &options.only)?;
     if report.captures() == 0 {
-        return Err(Exit::usage(format!("no capture in {CAPTURES} has {:?} in its name", options.only)));
+        let mut names: Vec<String> = std::fs::read_dir(workspace::root().join(CAPTURES))
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| Some(entry.ok()?.path().file_stem()?.to_string_lossy().into_owned()))
+            .collect();
+        names.sort();
+        let names = names.join(", ");
+        return Err(Exit::usage(format!(
+            "no capture has {:?} in its name; there are: {names}",
+            options.only
+        )));
     }
     report.detailed = options.verbose;
     if options.markdown {

@@ -31,8 +31,10 @@ const COUNTER_SIZE: usize = COUNTER_NAME + 8;
 /// How a testbed is built. The default: virtual time, a good wire, well-behaved devices, everything verified.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Virtual time and this seed; real time without.
-    pub seed: Option<u64>,
+    /// Seed of the wire's faults, and of the order of events in virtual time.
+    pub seed: u64,
+    /// Runs in real time, with threads that race, instead of in virtual time.
+    pub real_time: bool,
     pub faults: Faults,
     /// RoCE path MTU that the NICs' MTU leaves room for.
     pub path_mtu: u32,
@@ -52,7 +54,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            seed: Some(0),
+            seed: 0,
+            real_time: false,
             faults: Faults::NONE,
             path_mtu: 4096,
             capture: None,
@@ -117,16 +120,13 @@ pub struct Testbed {
 impl Testbed {
     /// Two hosts with `image` loaded on each, not started yet.
     pub fn new(image: &Path, options: &Options) -> Result<Self> {
-        let clock = match options.seed {
-            Some(seed) => ClockKind::Deterministic { seed },
-            None => ClockKind::Threaded,
+        let (clock, wire) = if options.real_time {
+            (ClockKind::Threaded, WireOptions::immediate())
+        } else {
+            (ClockKind::Deterministic { seed: options.seed }, WireOptions::ten_gigabit())
         };
         let mut sim = ndis_sim::builder().clock(clock).build();
-        let wire = match options.seed {
-            Some(seed) => WireOptions::ten_gigabit().with_seed(seed),
-            None => WireOptions::immediate(),
-        };
-        let wire = Wire::new(wire.with_faults(options.faults));
+        let wire = Wire::new(wire.with_seed(options.seed).with_faults(options.faults));
         let mut machine = |number: u8| {
             let of_subnet = |&(subnet, prefix): &(IpAddr, u8)| (last(subnet, number + 1), prefix);
             let machine = MachineOptions {

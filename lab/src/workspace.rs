@@ -29,15 +29,13 @@ pub fn root() -> &'static Path {
 /// # Errors
 /// If the image cannot be built, or `$VIORDMA_IMAGE` is not a file.
 pub fn built_image() -> Result<PathBuf> {
-    if let Some(path) = std::env::var_os(IMAGE).map(PathBuf::from) {
-        return if path.is_file() {
-            Ok(path)
-        } else {
-            Err(Exit::usage(format!("{IMAGE} is {}, which is not a file", path.display())))
-        };
+    let path = image_path();
+    if std::env::var_os(IMAGE).is_none() {
+        provide(&["image"])?;
+    } else if !path.is_file() {
+        return Err(Exit::usage(format!("{IMAGE} is {}, which is not a file", path.display())));
     }
-    provide(&["image"])?;
-    Ok(image_path())
+    Ok(path)
 }
 
 /// Lets `cargo xtask` build or install what a command needs: `image`, `guest`, or the name of a program.
@@ -71,7 +69,7 @@ pub fn provide(requirements: &[&str]) -> Result<()> {
 /// When an image is required and there is none.
 #[must_use]
 pub fn image() -> Option<PathBuf> {
-    let path = std::env::var_os(IMAGE).map_or_else(image_path, PathBuf::from);
+    let path = image_path();
     if path.is_file() {
         return Some(path);
     }
@@ -81,6 +79,8 @@ pub fn image() -> Option<PathBuf> {
     None
 }
 
-fn image_path() -> PathBuf {
-    root().join("target/image/viordma.sys")
+/// Returns where the driver image is: `$VIORDMA_IMAGE`, or what `cargo xtask image` builds.
+#[must_use]
+pub fn image_path() -> PathBuf {
+    std::env::var_os(IMAGE).map_or_else(|| root().join("target/image/viordma.sys"), PathBuf::from)
 }

@@ -14,7 +14,7 @@ use crate::{fuzz, image, lab, packages, shell, windows};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Run only the steps whose name contains this
+    /// Run only the steps whose name contains this text
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
 }

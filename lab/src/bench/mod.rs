@@ -20,11 +20,13 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use indicatif::ProgressBar;
 
 use self::figure::{Figure, MESSAGE, SMALL, TIME, Unit};
 use crate::{
+    exit::Exit,
+    files::{self, Named, Output},
     measure::{self, Work},
     workspace,
 };
@@ -55,6 +57,7 @@ pub fn run(options: &Options) -> Result<()> {
     if options.under_callgrind {
         return instructions::work();
     }
+    let json = check_outputs(options)?;
     let spinner = ProgressBar::new_spinner();
     spinner.enable_steady_tick(Duration::from_millis(100));
     let say = |what: String| spinner.set_message(what);
@@ -77,9 +80,9 @@ pub fn run(options: &Options) -> Result<()> {
     for figure in &figures {
         println!("{}", figure.line());
     }
-    if let Some(path) = &options.json {
+    if let Some(json) = json {
         let text = serde_json::to_string_pretty(&figure::json(&figures))? + "\n";
-        fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        json.write(text.as_bytes())?;
     }
     if options.keep_baseline {
         return instructions::keep(&counts);
@@ -88,6 +91,24 @@ pub fn run(options: &Options) -> Result<()> {
     let worse = figures.iter().filter(|figure| matches!(figure.unit, Unit::Instructions) && figure.misses());
     let worse: Vec<&str> = worse.map(|figure| figure.name.as_str()).collect();
     if worse.is_empty() { Ok(()) } else { bail!("more instructions than the baseline: {}", worse.join(", ")) }
+}
+
+/// Opens the `--json` file and makes the `--plot` directory, before anything is measured.
+fn check_outputs(options: &Options) -> Result<Option<Output>> {
+    let pictures: Vec<PathBuf> = match &options.plot {
+        Some(directory) => {
+            fs::create_dir_all(directory)
+                .map_err(|error| Exit::usage(format!("cannot make {}: {error}", directory.display())))?;
+            plot::FILES.iter().map(|name| directory.join(name)).collect()
+        }
+        None => Vec::new(),
+    };
+    let pictures = pictures.iter().map(|path| Named { option: "a file of --plot", path });
+    let json = options.json.iter().map(|path| Named { option: "--json", path });
+    let outputs: Vec<Named<'_>> = pictures.chain(json).collect();
+    let image = workspace::image_path();
+    files::check_outputs(&[Named { option: "the driver image", path: &image }], &outputs)?;
+    options.json.as_deref().map(Output::open).transpose()
 }
 
 /// What a packet costs, whatever else is connected.

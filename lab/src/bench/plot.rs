@@ -15,7 +15,9 @@ use roce_wire::icrc::{Crc, CrcState};
 
 use super::{figure::rate_of, scale};
 
-/// Of each picture.
+/// The files that [`draw`] writes.
+pub const FILES: [&str; 3] = ["queue-pairs.svg", "crc.svg", "goodput.svg"];
+/// Size of each picture in pixels.
 const SIZE: (u32, u32) = (760, 440);
 const FONT: &str = "sans-serif";
 /// Distinct for eyes that see no red or no green, too (Okabe and Ito).
@@ -47,11 +49,12 @@ struct Picture<'a> {
 /// Draws all pictures into `directory`, which is made if need be.
 pub fn draw(directory: &Path, points: &[scale::Point], say: &impl Fn(String)) -> Result<()> {
     fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
-    over_queue_pairs(&directory.join("queue-pairs.svg"), points)?;
+    let [queue_pairs, crc_rates, goodput] = FILES.map(|name| directory.join(name));
+    over_queue_pairs(&queue_pairs, points)?;
     say("plot: ways to compute the CRC".into());
-    crc(&directory.join("crc.svg"))?;
+    crc(&crc_rates)?;
     say("plot: goodput over loss".into());
-    goodput_over_loss(&directory.join("goodput.svg"))
+    goodput_over_loss(&goodput)
 }
 
 /// Cost of a packet over connected queue pairs.

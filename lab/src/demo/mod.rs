@@ -1,75 +1,75 @@
-//! `cargo xtask demo`: a file goes from one host to another and back, over RDMA, and a person watches.
+//! `cargo xtask demo`: copies a file from one simulated host to another and back, over RDMA, and reports what happened.
 
+mod explain;
 mod options;
 mod summary;
 
-use std::{
-    fs,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub use self::options::Options;
 use crate::{
     copy::{self, End, Faults, Outcome, Phase, Plan, Progress, Source},
     exit::{self, Exit},
+    files::Output,
     workspace,
 };
 
+/// Runs the demo.
+///
+/// # Errors
+/// If an option or file cannot be used, the demo cannot run, or the copy does not complete.
 pub fn run(options: &Options) -> Result<()> {
-    options.check()?;
+    options.check(&workspace::image_path())?;
+    let open = |path: &Option<_>| path.as_deref().map(Output::open).transpose();
+    let (json, capture) = (open(&options.json)?, open(&options.pcap)?);
     let image = workspace::built_image()?;
-    let plan = plan(options)?;
+    let plan = plan(options, capture.as_ref());
     let bars = Bars::new();
     let shown = bars.clone();
     let progress: Arc<dyn Fn(Progress) + Send + Sync> = Arc::new(move |progress| shown.show(progress));
     let outcome = copy::run(&image, &plan, &progress);
     bars.bar.finish_and_clear();
     let outcome = outcome?;
+    if let Some(capture) = capture {
+        capture.keep();
+    }
     print!("{}", summary::table(&outcome, options));
-    if let Some(path) = &options.json {
+    if let Some(json) = json {
         let text = serde_json::to_string_pretty(&summary::json(&outcome, options))? + "\n";
-        fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        json.write(text.as_bytes())?;
     }
     verdict(&outcome)
 }
 
-fn plan(options: &Options) -> Result<Plan> {
-    let capture = if let Some(path) = &options.pcap {
-        std::path::absolute(path).with_context(|| format!("cannot resolve {}", path.display()))?
-    } else {
-        let directory = workspace::root().join("target");
-        fs::create_dir_all(&directory)?;
-        directory.join("demo.pcapng")
-    };
-    // A dead peer is noticed by timeouts; in virtual time nobody waits for them.
-    let seed = options.seed.or(options.kill_peer_at.map(|_| 0));
-    Ok(Plan {
+fn plan(options: &Options, capture: Option<&Output>) -> Plan {
+    Plan {
         source: match &options.file {
             Some(file) => Source::File(file.clone()),
-            None => Source::Made { bytes: options.made_bytes() },
+            None => Source::Generated { bytes: options.generated_bytes() },
         },
         faults: Faults { loss: options.loss.0, reordering: options.reorder.0, ..Faults::NONE },
-        seed,
+        seed: options.seed_or_random(),
+        real_time: options.is_real_time(),
         path_mtu: options.path_mtu(),
-        capture: Some(capture),
+        capture: capture.map(|capture| capture.path().to_owned()),
         kill_peer_at: options.kill_peer_at.map(|share| share.0),
         verifier: true,
         keywords: Vec::new(),
-    })
+    }
 }
 
-/// Success only if everything was copied, unchanged, and the verifier has nothing to say.
+/// Fails unless everything was copied unchanged and the verifier found nothing.
 fn verdict(outcome: &Outcome) -> Result<()> {
     let failed = |message: String| Err(Exit { code: exit::INCOMPLETE, message }.into());
     match &outcome.end {
-        End::PeerLost { noticed_after } => failed(format!(
-            "the peer was lost; both consumers knew after {:.2} s",
+        End::PeerLost { noticed_after, .. } => failed(format!(
+            "the peer was disconnected; both consumers were notified within {:.2} s",
             noticed_after.as_secs_f64()
         )),
         End::Failed(reason) => failed(format!("the copy failed: {reason}")),
@@ -79,7 +79,7 @@ fn verdict(outcome: &Outcome) -> Result<()> {
     }
 }
 
-/// One progress bar for both directions, hidden where nobody watches.
+/// One progress bar for both directions; hidden when standard error is not a terminal.
 struct Bars {
     bar: ProgressBar,
     done: [AtomicU64; 2],

@@ -1,72 +1,111 @@
-//! The demo's command line, checked.
+//! Command line of the demo, and its checks.
 
-use std::{path::PathBuf, str::FromStr};
+use std::{
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
-use crate::exit::Exit;
+use anyhow::Result;
 
-/// Bytes moved when no file is named, and with `--quick`.
+use crate::{
+    exit::Exit,
+    files::{self, Named},
+};
+
+/// Bytes copied when no file is named, and with `--quick`.
 const DEFAULT_BYTES: u64 = 256 << 20;
 const QUICK_BYTES: u64 = 16 << 20;
 
+/// Copy a file between two simulated Windows hosts by RDMA, and read it back.
+///
+/// Two simulated hosts run the driver image, each on a virtio NIC of its own, with a wire between them. The first host
+/// writes the file into the second host's memory by RDMA Write, and reads it back by RDMA Read. Nothing is written to
+/// disk except what --pcap, --json and --report name.
+///
+/// Exit codes: 0 success; 1 the demo cannot run; 2 an option or a file cannot be used, and no file was written; 3 the
+/// copy did not complete, or differs, or the driver broke a rule of the kernel (--kill-peer-at always ends with 3).
 #[derive(clap::Args)]
 pub struct Options {
-    /// The file to copy; without one, 256 MiB made from the seed
+    /// File to copy [default: 256 MiB of generated data]
     pub file: Option<PathBuf>,
     /// Share of frames that the wire loses, in each direction, for example 1%
     #[arg(long, value_name = "PERCENT", default_value = "0%")]
     pub loss: Percent,
-    /// Share of frames that arrive late, behind others that left after them
+    /// Share of frames that arrive late, behind frames that were sent after them [without a value: 1%]
     #[arg(long, value_name = "PERCENT", default_value = "0%", default_missing_value = "1%", num_args = 0..=1)]
     pub reorder: Percent,
-    /// Run in virtual time, where the same seed replays the same run, frame by frame
+    /// Run in virtual time with this seed: the same seed replays the same run, frame by frame [default: real time]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// RoCE path MTU: the largest payload of one frame
+    /// RoCE path MTU, the largest payload of a frame
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = ["256", "512", "1024", "2048", "4096"])]
     pub mtu: String,
-    /// Write the capture here instead of target/demo.pcapng
-    #[arg(long, value_name = "PATH")]
+    /// Write a capture of the wire to this file (pcapng; about twice as large as the data)
+    #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
-    /// Move 16 MiB instead of 256
+    /// Copy 16 MiB of generated data instead of 256
     #[arg(long, conflicts_with = "file")]
     pub quick: bool,
-    /// Also write the figures to this file
-    #[arg(long, value_name = "PATH")]
+    /// Write the results to this file, as JSON
+    #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Cut the peer off when this share of the file has been moved
+    /// Disconnect the second host after this share of the whole transfer, which is the data there and back: at 25%
+    /// half of the data was written, at 50% all was written, at 75% half was read back. Runs in virtual time
     #[arg(long, value_name = "PERCENT")]
     pub kill_peer_at: Option<Percent>,
 }
 
 impl Options {
-    /// Bytes of data to make when no file is named.
-    pub fn made_bytes(&self) -> u64 {
+    /// Returns the size of the data to generate when no file is named.
+    #[must_use]
+    pub fn generated_bytes(&self) -> u64 {
         if self.quick { QUICK_BYTES } else { DEFAULT_BYTES }
     }
 
+    /// Returns the path MTU in bytes.
+    #[must_use]
     pub fn path_mtu(&self) -> u32 {
         self.mtu.parse().unwrap_or(4096)
     }
 
-    /// Refuses what cannot be done before anything is built.
-    pub fn check(&self) -> anyhow::Result<()> {
+    /// Whether the run is in real time. A peer that is gone is detected by timeouts, which take no time in virtual time.
+    #[must_use]
+    pub fn is_real_time(&self) -> bool {
+        self.seed.is_none() && self.kill_peer_at.is_none()
+    }
+
+    /// Returns the seed of `--seed`, or a random one.
+    #[must_use]
+    pub fn seed_or_random(&self) -> u64 {
+        // 32 bits: short enough to type, and exact in every JSON reader.
+        self.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish() >> 32)
+    }
+
+    /// Refuses what cannot be done, before anything is built or opened. `image` is the driver image, if it is there.
+    ///
+    /// # Errors
+    /// With exit code 2, if the file cannot be read, or an output cannot be written or is another file of the command.
+    pub fn check(&self, image: &Path) -> Result<()> {
+        let mut inputs = vec![Named { option: "the driver image", path: image }];
         if let Some(file) = &self.file {
             let metadata = std::fs::File::open(file).and_then(|file| file.metadata());
             match metadata {
                 Err(error) => return Err(Exit::usage(format!("cannot read {}: {error}", file.display()))),
                 Ok(metadata) if !metadata.is_file() => {
-                    return Err(Exit::usage(format!("{} is not a file", file.display())));
+                    return Err(Exit::usage(format!("{} is not a regular file", file.display())));
                 }
-                Ok(_) => {}
+                Ok(_) => inputs.push(Named { option: "the file to copy", path: file }),
             }
         }
-        for path in [&self.pcap, &self.json].into_iter().flatten() {
-            let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            if directory.is_some_and(|directory| !directory.is_dir()) {
-                return Err(Exit::usage(format!("cannot write {}: no such directory", path.display())));
-            }
-        }
-        Ok(())
+        files::check_outputs(&inputs, &self.outputs())
+    }
+
+    fn outputs(&self) -> Vec<Named<'_>> {
+        [("--pcap", &self.pcap), ("--json", &self.json)]
+            .into_iter()
+            .filter_map(|(option, path)| Some(Named { option, path: path.as_deref()? }))
+            .collect()
     }
 }
 
@@ -91,14 +130,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentages_are_read_with_and_without_their_sign() {
+    fn percentages_are_parsed_with_and_without_a_sign() {
         assert_eq!("1%".parse(), Ok(Percent(0.01)));
         assert_eq!("0.5%".parse(), Ok(Percent(0.005)));
         assert_eq!("50".parse(), Ok(Percent(0.5)));
     }
 
     #[test]
-    fn what_is_no_percentage_is_refused() {
+    fn other_text_is_not_a_percentage() {
         for text in ["", "%", "-1%", "101%", "nan", "1/2"] {
             assert!(text.parse::<Percent>().is_err(), "{text:?}");
         }

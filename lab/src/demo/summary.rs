@@ -1,17 +1,21 @@
-//! What the demo found out, for a person and for a program.
+//! The results of a demo: a table for people, JSON for programs. Both show the same counts.
 
 use std::{fmt::Write as _, time::Duration};
 
-use crate::copy::{End, Operation, Outcome};
 use console::style;
 use serde_json::{Value, json};
 
-use super::Options;
+use super::{Options, explain};
+use crate::copy::{End, Operation, Outcome};
 
-/// The summary that ends a run.
+/// Returns the summary that is printed at the end.
 pub fn table(outcome: &Outcome, options: &Options) -> String {
     let mut out = String::new();
-    let clock = if outcome.is_virtual { "virtual time" } else { "real time" };
+    let clock = if outcome.is_virtual {
+        format!("virtual time, seed {}", outcome.seed)
+    } else {
+        format!("real time, seed {}", outcome.seed)
+    };
     line(&mut out, &heading(outcome));
     let what = match options.file {
         Some(_) => format!("{}, {}", outcome.name, size(outcome.bytes)),
@@ -28,8 +32,8 @@ pub fn table(outcome: &Outcome, options: &Options) -> String {
     line(
         &mut out,
         &format!(
-            "{:<16}{:>9}{:>11}{:>9}{:>11}{:>11}",
-            "requests", "posted", "completed", "flushed", "p50", "p99"
+            "{:<16}{:>9}{:>11}{:>9}{:>9}{:>12}{:>12}",
+            "requests", "posted", "succeeded", "failed", "flushed", "p50", "p99"
         ),
     );
     for (name, operation) in &outcome.operations {
@@ -37,7 +41,7 @@ pub fn table(outcome: &Outcome, options: &Options) -> String {
         let (p50, p99) = (p50.map_or("-".into(), short), p99.map_or("-".into(), short));
         line(
             &mut out,
-            &format!("  {name:<14}{posted:>9}{:>11}{flushed:>9}{p50:>11}{p99:>11}", succeeded + failed),
+            &format!("  {name:<14}{posted:>9}{succeeded:>11}{failed:>9}{flushed:>9}{p50:>12}{p99:>12}"),
         );
     }
     line(&mut out, "");
@@ -46,8 +50,8 @@ pub fn table(outcome: &Outcome, options: &Options) -> String {
     let mut faults = Vec::new();
     for (count, name) in [
         (wire.lost, "lost"),
-        (wire.delayed, "late"),
-        (wire.duplicated, "doubled"),
+        (wire.delayed, "delayed"),
+        (wire.duplicated, "duplicated"),
         (wire.corrupted, "corrupted"),
     ] {
         if count > 0 {
@@ -78,15 +82,24 @@ pub fn table(outcome: &Outcome, options: &Options) -> String {
         row(&mut out, "event log", event);
     }
     let verifier = match outcome.violations.as_slice() {
-        [] => style("clean: nothing leaked, no rule broken").green().to_string(),
+        [] => style("passed: no leak, no rule violated").green().to_string(),
         found => style(found.join("\n")).red().to_string(),
     };
     row(&mut out, "verifier", &verifier);
-    if let Some(capture) = &outcome.capture {
-        row(&mut out, "capture", &capture.display().to_string());
-    }
+    let capture = match &outcome.capture {
+        Some(capture) => capture.display().to_string(),
+        None => "none; --pcap FILE writes one".into(),
+    };
+    row(&mut out, "capture", &capture);
     if let Some(json) = &options.json {
-        row(&mut out, "figures", &json.display().to_string());
+        row(&mut out, "results", &json.display().to_string());
+    }
+    let notes = explain::notes(outcome);
+    if !notes.is_empty() {
+        line(&mut out, "");
+    }
+    for note in notes {
+        paragraph(&mut out, &note);
     }
     out
 }
@@ -96,14 +109,36 @@ fn heading(outcome: &Outcome) -> String {
         End::Complete if outcome.hashes_match() => {
             style("✔ copied, read back, and identical").green().bold().to_string()
         }
-        End::Complete => style("✘ what came back differs").red().bold().to_string(),
-        End::PeerLost { .. } => style("✘ the peer was lost").yellow().bold().to_string(),
+        End::Complete => style("✘ the data that was read back differs").red().bold().to_string(),
+        End::PeerLost { moved, .. } => {
+            let share = 100.0 * *moved as f64 / (2.0 * outcome.bytes as f64);
+            let text = format!(
+                "✘ the peer was disconnected after {} of {}, {share:.1} % of the transfer there and back",
+                size(*moved),
+                size(2 * outcome.bytes)
+            );
+            style(text).yellow().bold().to_string()
+        }
         End::Failed(_) => style("✘ the copy failed").red().bold().to_string(),
     }
 }
 
 fn line(out: &mut String, text: &str) {
     let _ = writeln!(out, "  {text}");
+}
+
+/// Appends a list item, wrapped.
+fn paragraph(out: &mut String, text: &str) {
+    const WIDTH: usize = 96;
+    let mut current = String::from("-");
+    for word in text.split_whitespace() {
+        if current.chars().count() + 1 + word.chars().count() > WIDTH {
+            line(out, &current);
+            current = String::from(" ");
+        }
+        current = current + " " + word;
+    }
+    line(out, &current);
 }
 
 fn row(out: &mut String, name: &str, value: &str) {
@@ -132,7 +167,7 @@ fn hex(hash: [u8; 32]) -> String {
     })
 }
 
-/// The same for `--json`. Times in seconds, latencies in microseconds.
+/// Returns the content of the `--json` file. Times are in seconds, latencies in microseconds.
 pub fn json(outcome: &Outcome, options: &Options) -> Value {
     let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
     let micros = |time: Option<Duration>| time.map(|time| time.as_secs_f64() * 1e6);
@@ -152,18 +187,19 @@ pub fn json(outcome: &Outcome, options: &Options) -> Value {
             (name.clone(), figures)
         })
         .collect();
-    let (end, noticed) = match &outcome.end {
-        End::Complete => ("complete", None),
-        End::PeerLost { noticed_after } => ("peer lost", Some(noticed_after.as_secs_f64())),
-        End::Failed(reason) => (reason.as_str(), None),
+    let (end, moved, noticed) = match &outcome.end {
+        End::Complete => ("complete", 2 * outcome.bytes, None),
+        End::PeerLost { moved, noticed_after } => ("peer lost", *moved, Some(noticed_after.as_secs_f64())),
+        End::Failed(reason) => (reason.as_str(), 0, None),
     };
     json!({
         "end": end,
+        "moved_bytes": moved,
         "noticed_after_s": noticed,
         "name": outcome.name,
         "bytes": outcome.bytes,
         "virtual_time": outcome.is_virtual,
-        "seed": options.seed,
+        "seed": outcome.seed,
         "path_mtu": options.path_mtu(),
         "loss": options.loss.0,
         "reorder": options.reorder.0,
@@ -184,6 +220,7 @@ pub fn json(outcome: &Outcome, options: &Options) -> Value {
         "counters": outcome.counters,
         "events": outcome.events,
         "violations": outcome.violations,
+        "notes": explain::notes(outcome),
         "capture": outcome.capture,
         "elapsed_s": outcome.elapsed.as_secs_f64(),
         "real_s": outcome.real.as_secs_f64(),

@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use captures::{decode::Decoder, file};
 
 use super::{
@@ -17,20 +17,23 @@ use super::{
 };
 use crate::{decode, exit::Exit, tshark, workspace};
 
-/// Boots a Linux guest under QEMU and lets it and the image do everything with each other, as client and as
-/// server. Ends with a table, and with 1 if a case failed.
+/// Test the image against a Linux guest with rdma_rxe, as client and as server.
+///
+/// Boots the guest under QEMU, runs the cases one after the other, and prints a table. The exit code is 1 if a case
+/// failed.
 #[derive(clap::Args, Default)]
 pub struct Options {
-    /// Try only the cases whose title contains this
+    /// Run only the cases whose title contains this text
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
-    /// Name the cases, and do nothing
+    /// List the titles of the cases, and run none
     #[arg(long)]
     pub list: bool,
-    /// Try only the cases that are part of `cargo xtask test`
+    /// Run only the cases that are part of `cargo xtask test`
     #[arg(long)]
     pub short: bool,
-    /// Keep the captures of all cases here [default: only those of cases that failed, in target/interop]
+    /// Keep the captures of all cases in this directory, which must not hold any yet [default: only those of failed
+    /// cases, in target/interop]
     #[arg(long, value_name = "DIRECTORY")]
     pub captures: Option<PathBuf>,
 }
@@ -74,10 +77,10 @@ fn chosen(options: &Options) -> Result<Vec<Case>> {
 }
 
 fn try_all(options: &Options, cases: &[Case]) -> Result<Count> {
+    let captures = captures_directory(options)?;
     workspace::provide(&["tshark", "guest"])?;
     let image = workspace::built_image()?;
     let guest = guest::Image::of_workspace();
-    let captures = captures_directory(options)?;
     // Paths of sockets are short by nature: not below the target directory.
     let directory = std::env::temp_dir().join(format!("viordma-interop-{}", std::process::id()));
     fs::create_dir_all(&directory)?;
@@ -103,16 +106,25 @@ fn try_all(options: &Options, cases: &[Case]) -> Result<Count> {
     Ok(Count { passed: rows.len() - failed, failed })
 }
 
-/// Where captures go, empty: what is there from the last time would be taken for this time's.
+/// Returns the directory for captures. The default one is emptied; a directory of the user's must be empty of
+/// captures, so that none is deleted or mistaken for a new one.
 fn captures_directory(options: &Options) -> Result<PathBuf> {
     let directory = match &options.captures {
         Some(directory) => directory.clone(),
         None => workspace::root().join("target/interop"),
     };
-    fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
-    for entry in fs::read_dir(&directory)? {
+    let unusable =
+        |error: std::io::Error| Exit::usage(format!("cannot use {}: {error}", directory.display()));
+    fs::create_dir_all(&directory).map_err(unusable)?;
+    for entry in fs::read_dir(&directory).map_err(unusable)? {
         let path = entry?.path();
         if path.extension().is_some_and(|end| end == "pcapng") {
+            if options.captures.is_some() {
+                let directory = directory.display();
+                return Err(Exit::usage(format!(
+                    "{directory} holds captures already; name an empty directory"
+                )));
+            }
             fs::remove_file(&path)?;
         }
     }

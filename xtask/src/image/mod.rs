@@ -45,6 +45,11 @@ pub struct Options {
 
 pub fn run(options: &Options) -> Result<()> {
     if let Some(sys) = &options.image {
+        for file in [sys, &sys.with_extension("pdb")] {
+            if let Err(error) = fs::File::open(file) {
+                return Err(shell::Exit::usage(format!("cannot read {}: {error}", file.display())));
+            }
+        }
         return check(&Image { sys: sys.clone(), pdb: sys.with_extension("pdb") });
     }
     let package = options.package.as_deref().unwrap_or("viordma");

@@ -1,0 +1,210 @@
+//! The command line of `cargo xtask demo`, `decode`, `replay`, `bench` and `interop`: what is refused, with which exit
+//! code, and that no file is touched then. Only the last tests need the driver image.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use assert_cmd::Command;
+use predicates::{prelude::*, str::contains};
+use serde_json::Value;
+
+/// Names the image to run. For commands that must fail before they need one, it names a file that is no image.
+const IMAGE: &str = "VIORDMA_IMAGE";
+
+/// A directory of the test's own, removed at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("cli {name}"));
+        drop(fs::remove_dir_all(&path));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str, content: &[u8]) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// Runs `lab` in this directory.
+    fn lab(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::cargo_bin("lab").unwrap();
+        command.current_dir(&self.0).args(arguments).env(IMAGE, self.0.join("not built"));
+        command
+    }
+
+    /// Runs `lab`, which must refuse its arguments with one line on standard error, and change no file.
+    fn refuses(&self, arguments: &[&str], reason: &str) {
+        let before = self.content();
+        self.lab(arguments)
+            .assert()
+            .code(2)
+            .stdout("")
+            .stderr(contains(reason).and(predicate::function(|text: &str| text.lines().count() == 1)));
+        assert_eq!(before, self.content(), "{arguments:?} changed a file");
+    }
+
+    fn content(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut files: Vec<_> = fs::read_dir(&self.0)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .map(|path| (path.clone(), fs::read(path).unwrap_or_default()))
+            .collect();
+        files.sort();
+        files
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+#[test]
+fn demo_does_not_overwrite_its_input() {
+    let scratch = Scratch::new("input");
+    scratch.file("data", b"to be copied");
+    fs::hard_link(scratch.0.join("data"), scratch.0.join("hard")).unwrap();
+    std::os::unix::fs::symlink("data", scratch.0.join("soft")).unwrap();
+    for option in ["--pcap", "--json"] {
+        for path in ["data", "./data", "../cli input/data", "hard", "soft"] {
+            let reason = format!("the file to copy and {option} are the same file: {path}");
+            scratch.refuses(&["demo", "data", option, path], &reason);
+        }
+    }
+}
+
+#[test]
+fn demo_refuses_two_outputs_in_one_file() {
+    let scratch = Scratch::new("outputs");
+    std::os::unix::fs::symlink("new", scratch.0.join("soft")).unwrap();
+    for (first, second) in [("--pcap", "--json"), ("--json", "--pcap")] {
+        for path in ["new", "./new", "soft"] {
+            scratch.refuses(&["demo", first, "new", second, path], "are the same file");
+        }
+    }
+}
+
+#[test]
+fn demo_does_not_overwrite_the_driver_image() {
+    let scratch = Scratch::new("image");
+    scratch.file("not built", b"MZ");
+    scratch.refuses(&["demo", "--pcap", "not built"], "the driver image and --pcap are the same file");
+}
+
+#[test]
+fn demo_refuses_files_that_it_cannot_use_before_it_opens_others() {
+    let scratch = Scratch::new("unusable");
+    scratch.file("data", b"to be copied");
+    scratch.refuses(&["demo", "missing"], "cannot read missing: No such file");
+    scratch.refuses(&["demo", "."], ". is not a regular file");
+    scratch.refuses(&["demo", "data", "--json", "no/such"], "cannot write no/such: no such directory");
+    scratch.refuses(&["demo", "data", "--json", "."], "cannot write .: it is a directory");
+    scratch.refuses(&["demo", "data", "--json", "data/x"], "cannot write data/x");
+    // The file for --json would have been opened first.
+    scratch.refuses(&["demo", "data", "--json", "new", "--pcap", "no/such"], "cannot write no/such");
+    scratch.refuses(&["demo", "data", "--json", "new"], "not built, which is not a file");
+}
+
+#[test]
+fn mistyped_commands_and_options_get_a_suggestion() {
+    let scratch = Scratch::new("mistyped");
+    scratch.lab(&["dmeo"]).assert().code(2).stderr(contains("'demo'").and(contains("Usage: cargo xtask")));
+    scratch.lab(&["demo", "--lss", "1"]).assert().code(2).stderr(contains("'--loss'").and(contains("Usage")));
+    scratch.lab(&["demo", "--loss", "200%"]).assert().code(2).stderr(contains("between 0% and 100%"));
+    scratch.lab(&["demo", "--help"]).assert().success().stdout(contains("Usage: cargo xtask demo"));
+}
+
+#[test]
+fn interop_and_replay_name_what_there_is() {
+    let scratch = Scratch::new("names");
+    scratch.refuses(&["interop", "--only", "no such case"], "--list");
+    scratch.refuses(&["replay", "no such capture"], "rping_v4");
+    scratch.file("mine.pcapng", b"a capture of the user's");
+    scratch.refuses(&["interop", "--short", "--captures", "."], "holds captures already");
+}
+
+#[test]
+fn bench_opens_its_output_first() {
+    let scratch = Scratch::new("bench");
+    scratch.refuses(&["bench", "--json", "no/such"], "cannot write no/such");
+    fs::create_dir(scratch.0.join("plots")).unwrap();
+    scratch.refuses(&["bench", "--plot", "plots", "--json", "plots/crc.svg"], "are the same file");
+}
+
+#[test]
+fn decode_tells_an_empty_capture_from_a_file_that_is_none() {
+    let scratch = Scratch::new("decode");
+    // The header of a pcap file for Ethernet, and no frame.
+    let header = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 0x4_0000, 1];
+    scratch.file("empty.pcap", &header.map(u32::to_le_bytes).concat());
+    scratch
+        .lab(&["decode", "empty.pcap"])
+        .assert()
+        .success()
+        .stderr(contains("empty.pcap is a capture without frames"));
+    scratch.file("zero", b"");
+    scratch.file("text", b"this is not a capture");
+    scratch.refuses(&["decode", "zero"], "zero");
+    scratch.refuses(&["decode", "text"], "neither pcap nor pcapng");
+    scratch.refuses(&["decode", "missing"], "cannot read missing");
+}
+
+/// Runs a demo of 1 MiB with `arguments`, and returns what it printed and its JSON; `None` without an image.
+fn demo(scratch: &Scratch, arguments: &[&str], code: i32) -> Option<(String, Value)> {
+    let image = lab::image()?;
+    scratch.file("data", &[7; 1 << 20]);
+    let output = scratch
+        .lab(&["demo", "data", "--json", "demo.json"])
+        .args(arguments)
+        .env(IMAGE, Path::new(&image))
+        .assert()
+        .code(code)
+        .get_output()
+        .clone();
+    let json = fs::read(scratch.0.join("demo.json")).unwrap();
+    Some((String::from_utf8(output.stdout).unwrap(), serde_json::from_slice(&json).unwrap()))
+}
+
+#[test]
+fn demo_leaves_only_the_files_it_was_asked_for() {
+    let scratch = Scratch::new("leaves");
+    let Some((text, json)) = demo(&scratch, &["--seed", "3"], 0) else { return };
+    assert!(text.contains("none; --pcap FILE writes one"), "{text}");
+    assert_eq!((&json["seed"], &json["virtual_time"]), (&3.into(), &true.into()));
+    let names: Vec<_> = scratch.content().into_iter().map(|(path, _)| path).collect();
+    assert_eq!(names, ["data", "demo.json"].map(|name| scratch.0.join(name)));
+}
+
+#[test]
+fn demo_names_its_seed_in_real_time() {
+    let scratch = Scratch::new("real time");
+    let Some((text, json)) = demo(&scratch, &[], 0) else { return };
+    let seed = json["seed"].as_u64().expect("a seed");
+    assert!(text.contains(&format!("real time, seed {seed}")), "{text}");
+    assert_eq!(json["virtual_time"], false);
+}
+
+#[test]
+fn a_killed_peer_is_cut_off_at_that_share_of_the_transfer_there_and_back() {
+    let scratch = Scratch::new("killed");
+    let Some((text, json)) = demo(&scratch, &["--kill-peer-at", "25%"], 3) else { return };
+    let moved = json["moved_bytes"].as_u64().expect("bytes moved");
+    // A quarter of 2 MiB, and at most what was in flight.
+    assert!((1 << 19..=1 << 20).contains(&moved), "{moved}");
+    assert!(json["seed"].is_u64(), "{json}");
+    for (name, operation) in json["operations"].as_object().expect("operations") {
+        let row =
+            text.lines().find(|line| line.trim_start().starts_with(&format!("{name} "))).expect("a row");
+        let shown: Vec<u64> =
+            row.split_whitespace().skip(1).take(4).map(|count| count.parse().unwrap()).collect();
+        let written =
+            ["posted", "succeeded", "failed", "flushed"].map(|count| operation[count].as_u64().unwrap());
+        assert_eq!(shown, written, "{row}");
+    }
+}

@@ -1,0 +1,39 @@
+//! The command line of `cargo xtask`: what is refused, with which exit code, before anything is built.
+
+use assert_cmd::Command;
+use predicates::{
+    prelude::*,
+    str::{contains, is_empty},
+};
+
+fn xtask(arguments: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("xtask").unwrap();
+    command.args(arguments);
+    command
+}
+
+/// The arguments must be refused with one line on standard error.
+fn refuses(arguments: &[&str], reason: &str) {
+    let one_line = predicate::function(|text: &str| text.lines().count() == 1);
+    xtask(arguments).assert().code(2).stdout(is_empty()).stderr(contains(reason).and(one_line));
+}
+
+#[test]
+fn mistyped_commands_get_a_suggestion_and_the_usage() {
+    xtask(&["tset"]).assert().code(2).stderr(contains("'test'").and(contains("Usage: cargo xtask")));
+    xtask(&[]).assert().code(2).stderr(contains("Usage: cargo xtask"));
+}
+
+#[test]
+fn names_that_do_not_exist_are_refused_with_those_that_do() {
+    refuses(&["test", "--only", "typo"], "the steps are: formatting, ");
+    refuses(&["rules", "--area", "xyz"], "there are CLOSE, CONN, CQ, ");
+    xtask(&["rules", "--area", "cq"]).assert().success().stdout(contains("R-CQ-7"));
+}
+
+#[test]
+fn inputs_that_do_not_exist_are_refused_before_anything_is_built() {
+    refuses(&["fuzz", "frames", "--input", "/no/such/input"], "there is no file /no/such/input");
+    refuses(&["fuzz", "--minutes", "0"], "less than a second");
+    refuses(&["image", "--check", "--image", "/no/such.sys"], "cannot read /no/such.sys");
+}
