@@ -105,6 +105,66 @@ fn refused_queue_pair_may_connect_again() {
     listener.close();
 }
 
+//= R-CONN-65, R-CONN-66
+#[test]
+fn private_data_is_copied_up_to_the_length_of_the_buffer() {
+    let (a, b) = pair();
+    let listener = b.listener(445);
+    let active = a.active();
+    let data: Vec<u8> = (1..=56).collect();
+    let connecting = active.connect(a.at(0), b.at(445), &data);
+    let connector = listener.accept();
+    for (room, status) in [
+        (0, STATUS_BUFFER_TOO_SMALL),
+        (4, STATUS_BUFFER_TOO_SMALL),
+        (56, STATUS_SUCCESS),
+        (64, STATUS_SUCCESS),
+    ] {
+        let (mut buffer, mut length) = ([0xee_u8; 64], room);
+        let null = null_mut();
+        let into = buffer.as_mut_ptr().cast();
+        assert_eq!(call!(connector, NdkGetConnectionData, null, null, into, &raw mut length), status);
+        let copied = (room as usize).min(56);
+        assert_eq!((length, &buffer[..copied]), (56, &data[..copied]));
+        assert!(buffer[copied..].iter().all(|byte| *byte == 0xee), "written beyond {copied} bytes");
+    }
+    close!(connector, NdkCloseConnector);
+    assert_eq!(connecting.wait(), STATUS_CONNECTION_REFUSED);
+    active.close();
+    listener.close();
+}
+
+//= R-CONN-62
+#[test]
+fn listener_refuses_more_than_128_unanswered_requests() {
+    let (a, b) = pair();
+    let listener = b.idle_listener();
+    assert_eq!(listener.listen("[::]:445".parse().unwrap()), STATUS_SUCCESS);
+    // From two addresses, because the engine limits the requests of one address, too.
+    let paths = [(a.at_v6(0), b.at_v6(445)), (a.at_link_local(0), b.at_link_local(445))];
+    let connect = |number: usize| {
+        let ((from, to), end) = (paths[number % 2], a.active());
+        let connecting = end.connect(from, to, &[]);
+        (end, connecting)
+    };
+    let mut unanswered: Vec<_> = (0..128).map(|number| (connect(number), listener.accept())).collect();
+    let (refused, connecting) = connect(128);
+    assert_eq!(connecting.wait(), STATUS_CONNECTION_REFUSED);
+    refused.close();
+    // A reject makes room for another request.
+    let ((end, connecting), connector) = unanswered.remove(0);
+    assert_eq!(call!(connector, NdkReject, null_mut(), 0), STATUS_SUCCESS);
+    assert_eq!(connecting.wait(), STATUS_CONNECTION_REFUSED);
+    close!(connector, NdkCloseConnector);
+    end.close();
+    unanswered.push((connect(129), listener.accept()));
+    for ((end, _), connector) in unanswered {
+        close!(connector, NdkCloseConnector);
+        end.close();
+    }
+    listener.close();
+}
+
 //= R-CONN-36, R-CONN-38, R-CONN-40, R-CONN-46
 #[test]
 fn reject_carries_private_data() {
@@ -187,6 +247,10 @@ fn accept_and_reject_fail_as_aborted_after_the_peer_has_left() {
     assert_eq!(passive.accept(&[]).wait(), STATUS_CONNECTION_ABORTED);
     assert_eq!(call!(passive.connector, NdkReject, null_mut(), 0), STATUS_CONNECTION_ABORTED);
     drop(held);
+    // The failed accept has released the queue pair: it may connect.
+    let retry = End { connector: b.connector(), cq: Cq { ..passive.cq }, ..passive };
+    assert_eq!(retry.connect(b.at(0), a.at(1), &[]).wait(), STATUS_CONNECTION_REFUSED);
+    close!(retry.connector, NdkCloseConnector);
     assert_eq!(connecting.wait(), STATUS_CANCELLED);
     closing.wait();
     close!(active.qp, NdkCloseQp);

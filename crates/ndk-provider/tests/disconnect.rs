@@ -120,6 +120,8 @@ fn access_violation_ends_the_connection_on_both_sides() {
     passive.disconnected.wait(1);
     assert!(target.bytes().iter().all(|byte| *byte == 0));
     assert_eq!(active.send(3, &[], 0), STATUS_CONNECTION_INVALID);
+    let errors = [&a, &b].map(|node| node.provider.performance_counters().ConnectionError);
+    assert_eq!(errors, [1, 1]);
     here.close();
     there.close();
     let records = [active.disconnected, passive.disconnected];

@@ -5,9 +5,11 @@
 
 mod support;
 
+use core::ffi::c_void;
 use core::ptr::null_mut;
 use ndk_abi::ndk::*;
 use ndk_abi::nt::*;
+use std::sync::atomic::{AtomicBool, Ordering};
 use support::*;
 
 //= R-CREATE-8, R-OPEN-12, R-OPEN-13, R-OPEN-19
@@ -422,6 +424,91 @@ fn unconnected_queue_pair_accepts_receives_and_flushes_them() {
     //= R-CQ-4, R-QP-65
     assert_eq!(end.cq.notified.wait(1), STATUS_SUCCESS);
     end.close();
+}
+
+//= R-CQ-10
+#[test]
+fn arm_notifies_of_an_unread_completion_on_an_idle_link() {
+    let (a, _b) = pair();
+    let end = a.active();
+    assert_eq!(end.receive(1, &[]), STATUS_SUCCESS);
+    call!(end.qp, NdkFlush);
+    // The DPC that the flush may have queued has run.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    end.cq.arm(NDK_CQ_NOTIFY_ANY);
+    assert_eq!(end.cq.notified.wait(1), STATUS_SUCCESS);
+    end.close();
+}
+
+//= R-CQ-19
+#[test]
+fn one_poll_returns_all_completions_that_fit() {
+    let (a, _b) = pair();
+    let end = a.active();
+    for ex in [false, true] {
+        let end = End { qp: qp(end.pd, &end.cq), cq: Cq { ..end.cq }, ..end };
+        for context in 0..20 {
+            assert_eq!(end.receive(context, &[]), STATUS_SUCCESS);
+        }
+        call!(end.qp, NdkFlush);
+        let mut results = [core::mem::MaybeUninit::<NDK_RESULT_EX>::uninit(); 20];
+        let poll = |count| {
+            if ex {
+                call!(end.cq.raw, NdkGetCqResultsEx, results.as_mut_ptr().cast(), count)
+            } else {
+                call!(end.cq.raw, NdkGetCqResults, results.as_mut_ptr().cast(), count)
+            }
+        };
+        assert_eq!([20, 20].map(poll), [20, 0]);
+        close!(end.qp, NdkCloseQp);
+    }
+    end.close();
+}
+
+/// The callbacks of a create and of the close of its parent.
+#[derive(Default)]
+struct Order {
+    created: AtomicBool,
+    parent_closed: AtomicBool,
+}
+
+unsafe extern "efiapi" fn on_failed_create(
+    context: *mut c_void,
+    status: NTSTATUS,
+    object: *mut NDK_OBJECT_HEADER,
+) {
+    // SAFETY: never freed.
+    let order = unsafe { &*context.cast::<Order>() };
+    assert_eq!((status, object), (STATUS_INVALID_PARAMETER, null_mut()));
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    assert!(!order.parent_closed.load(Ordering::SeqCst), "the parent was closed during the callback");
+    order.created.store(true, Ordering::SeqCst);
+}
+
+unsafe extern "efiapi" fn on_parent_closed(context: *mut c_void) {
+    // SAFETY: never freed.
+    unsafe { &*context.cast::<Order>() }.parent_closed.store(true, Ordering::SeqCst);
+}
+
+//= R-CREATE-7, R-CLOSE-4
+#[test]
+fn parent_of_a_failed_pended_create_closes_after_its_callback() {
+    let (a, _b) = pending_pair();
+    let (cq, pd) = (a.cq(4), a.pd());
+    let order: &'static Order = Box::leak(Box::default());
+    let context = core::ptr::from_ref(order).cast_mut().cast();
+    let (raw, too_deep, mut out) = (cq.raw, u32::MAX, null_mut());
+    let done = Some(on_failed_create as NDK_FN_CREATE_COMPLETION);
+    let status =
+        call!(pd, NdkCreateQp, raw, raw, null_mut(), too_deep, 1, 1, 1, 0, done, context, &raw mut out);
+    assert_eq!(status, STATUS_PENDING);
+    // SAFETY: closed once.
+    let status =
+        unsafe { ((*(*pd).Dispatch).NdkClosePd.unwrap())(pd.cast(), Some(on_parent_closed), context) };
+    assert_eq!(status, STATUS_PENDING);
+    wait("the parent is closed", || order.parent_closed.load(Ordering::SeqCst));
+    assert!(order.created.load(Ordering::SeqCst), "the create callback failed or was not made");
+    cq.close();
 }
 
 //= R-CONN-50, R-CONN-51, R-CONN-52, R-CONN-54, R-CLOSE-17, R-CREATE-47, R-CREATE-48, R-CREATE-49
