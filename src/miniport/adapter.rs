@@ -117,7 +117,7 @@ impl Adapter {
 
     /// Takes a step; `false` if the table has none such.
     pub fn step(&self, event: Event) -> bool {
-        let next = |number: u8| Some(State::ALL.get(usize::from(number))?.after(event)? as u8);
+        let next = |number: u8| Some(State::ALL.get(usize::from(number))?.on(event).ok()? as u8);
         self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).is_ok()
     }
 

@@ -29,7 +29,6 @@ extern crate alloc;
 mod base;
 #[allow(unsafe_code, reason = "the consumer's calling convention and memory")]
 mod dispatch;
-mod machine;
 mod objects;
 mod provider;
 

@@ -97,13 +97,13 @@ pub use qp::Qp;
 pub use qp_attributes::QpSpec;
 pub use region::access_rights::{Access, PRIVILEGED_KEY, Pd};
 pub use region::fast_register::Registration;
-pub use region::key_state::{Event as KeyEvent, KeyTransitions, State as KeyState};
+pub use region::key_state::{Event as KeyEvent, State as KeyState};
 pub use region::memory_region::{MemoryWindow, Region};
 pub use region::window::Binding;
 pub use srq::{Srq, SrqSpec};
 pub use stats::{Counter, Stats};
 pub use time::Instant;
-pub use transport::state::{Event as QpEvent, InvalidTransition, State as QpState, TransitionTable};
+pub use transport::state::{Event as QpEvent, State as QpState};
 pub use work::{
     Completion, CompletionKind, CompletionStatus, RecvRequest, SendData, SendFlags, SendOperation,
     SendRequest, Sge,

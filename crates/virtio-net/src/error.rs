@@ -3,6 +3,9 @@
 use core::fmt;
 
 use fallible::AllocError;
+use state_table::TransitionError;
+
+use crate::state::State;
 
 /// Why a device could not be brought up, or had to be given up.
 ///
@@ -58,6 +61,12 @@ pub enum RingFault {
     IndexJump,
     /// The id is no descriptor of this ring, or one the device does not hold.
     BadId,
+}
+
+impl From<TransitionError<State>> for Error {
+    fn from(_: TransitionError<State>) -> Self {
+        Self::OutOfOrder
+    }
 }
 
 impl From<AllocError> for Error {

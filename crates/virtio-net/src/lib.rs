@@ -33,6 +33,6 @@ pub use hal::{DMA_ALIGNMENT, DmaBlock, Hal, Registers};
 pub use nic::{Nic, Options};
 pub use pci::Layout;
 pub use receive::{Polled, ReceiveCounters, ReceiveQueue};
-pub use state::{Event, State, TRANSITIONS, Transition};
+pub use state::{Event, State};
 pub use transmit::{MIN_FRAME, TransmitCounters, TransmitQueue};
 pub use transport::{Control, NetConfig, Status, Vectors};

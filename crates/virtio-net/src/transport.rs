@@ -315,12 +315,12 @@ impl<H: Hal, R: Registers> Control<H, R> {
         for _ in 0..RESET_POLLS {
             match self.status() {
                 Ok(status) if status.is_empty() => {
-                    self.state = self.state.after(Event::Reset)?;
+                    self.state = self.state.on(Event::Reset)?;
                     return Ok(());
                 }
                 Ok(_) => self.hal.delay(RESET_POLL_US),
                 Err(error) => {
-                    self.state = self.state.after(Event::Remove)?;
+                    self.state = self.state.on(Event::Remove)?;
                     return Err(error);
                 }
             }
@@ -330,7 +330,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
 
     /// Gives the device up: sets FAILED.
     pub fn fail(&mut self) {
-        if let Ok(next) = self.state.after(Event::Fail) {
+        if let Ok(next) = self.state.on(Event::Fail) {
             self.state = next;
             if let Ok(status) = self.status() {
                 self.write_status(status | Status::FAILED);
@@ -340,7 +340,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
 
     /// Adds `bits` to the status, as only bring-up does, and moves the state.
     fn step(&mut self, event: Event, bits: Status) -> Result<(), Error> {
-        let next = self.state.after(event)?;
+        let next = self.state.on(event)?;
         let status = self.status().inspect_err(|_| self.state = State::Removed)?;
         self.write_status(status | bits);
         self.state = next;

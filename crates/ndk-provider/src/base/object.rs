@@ -19,7 +19,6 @@
 
 use super::callback::CloseCompletion;
 use super::status::NtResult;
-use crate::machine::machine;
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
@@ -32,8 +31,9 @@ use fallible::try_box_or_return;
 use ndk_abi::ndk::{NDK_OBJECT_HEADER, NDK_OBJECT_HEADER_RESERVED_BLOCK, NDK_OBJECT_TYPE, NDK_VERSION};
 use ndk_abi::nt::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES, STATUS_PENDING, STATUS_SUCCESS};
 use nt::{Event, SpinLock};
+use state_table::state_table;
 
-machine! {
+state_table! {
     /// Life cycle of every object.
     pub enum Lifecycle {
         /// Published, or about to be.
@@ -46,15 +46,12 @@ machine! {
     /// Events of the object life cycle.
     pub enum LifecycleEvent {
         /// The consumer calls close.
-        Close,
+        Close: Open => Closing;
         /// The last reference is released.
-        LastRelease,
+        LastRelease: Closing => Closed;
         /// Creation failed after the object was allocated.
-        Abandon,
+        Abandon: Open => Closed;
     }
-    Open + Close => Closing,
-    Closing + LastRelease => Closed,
-    Open + Abandon => Closed,
 }
 
 /// A type of NDK object: its identity in the ABI, and what close means for it.
@@ -346,7 +343,7 @@ impl<T: ObjectType> Ref<T> {
     /// Takes back the reference that `publish` gave to the consumer; `None` if it was taken back before.
     fn begin_close(&self, notification: CloseNotification) -> Option<Self> {
         let mut lifecycle = self.object().lifecycle.lock();
-        *lifecycle = (lifecycle.0.on(LifecycleEvent::Close)?, notification);
+        *lifecycle = (lifecycle.0.on(LifecycleEvent::Close).ok()?, notification);
         Some(Self(self.0))
     }
 }
@@ -470,6 +467,6 @@ mod tests {
 
     #[test]
     fn object_lifecycle() {
-        insta::assert_snapshot!(crate::machine::print(Lifecycle::TABLE));
+        insta::assert_snapshot!(Lifecycle::table());
     }
 }

@@ -6,19 +6,19 @@ use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::ports::{Endpoint, PortSpace, Purpose};
 use crate::base::registry::{Registered, Registry, Ticket};
 use crate::base::status::{self, NtResult};
-use crate::machine::machine;
 use crate::objects::adapter::Adapter;
 use core::net::{IpAddr, SocketAddr};
 use ndk_abi::ndk::{NDK_LISTENER, NDK_OBJECT_TYPE};
 use ndk_abi::nt::{STATUS_INVALID_ADDRESS, STATUS_INVALID_DEVICE_STATE};
 use nt::SpinLock;
 use roce::{ListenSpec, ListenerId};
+use state_table::state_table;
 
 /// Maximum number of connection requests that wait for the consumer's accept or reject. The engine refuses more.
 //= R-CONN-62
 const BACKLOG: u16 = 128;
 
-machine! {
+state_table! {
     /// Life cycle of a listener.
     pub enum State {
         /// As created.
@@ -29,12 +29,9 @@ machine! {
     }
     /// Events of the life cycle.
     pub enum Event {
-        Listen,
-        Close,
+        Listen: Idle => Listening;
+        Close: Idle | Listening => Closed;
     }
-    Idle + Listen => Listening,
-    Idle + Close => Closed,
-    Listening + Close => Closed,
 }
 
 /// The data of a listener object.
@@ -103,7 +100,7 @@ impl Listener {
             return Err(STATUS_INVALID_ADDRESS);
         }
         let mut inner = self.inner.lock();
-        let listening = inner.state.on(Event::Listen).ok_or(STATUS_INVALID_DEVICE_STATE)?;
+        let listening = inner.state.on(Event::Listen).map_err(|_| STATUS_INVALID_DEVICE_STATE)?;
         let endpoint = PortSpace::reserve(&shared.ports, address, Purpose::Listener)?;
         let address = with_scope(address.ip(), endpoint.port(), scope);
         let spec = ListenSpec {
@@ -167,6 +164,6 @@ impl Listener {
 mod tests {
     #[test]
     fn listener_lifecycle() {
-        insta::assert_snapshot!(crate::machine::print(super::State::TABLE));
+        insta::assert_snapshot!(super::State::table());
     }
 }

@@ -10,7 +10,6 @@
 use crate::base::limits::LIMITS;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::status::{self, NtResult};
-use crate::machine::machine;
 use crate::objects::cq::Cq;
 use crate::objects::pd::Pd;
 use crate::objects::srq::Srq;
@@ -24,8 +23,9 @@ use ndk_abi::nt::{
 };
 use nt::{RawSpinLock, SpinLock};
 use roce::{QpSpec, QpState, RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Sge};
+use state_table::state_table;
 
-machine! {
+state_table! {
     /// Whether a connector uses the queue pair.
     pub enum Attachment {
         Free,
@@ -37,16 +37,12 @@ machine! {
     /// Events of the attachment.
     pub enum AttachmentEvent {
         /// Connect or accept starts.
-        Attach,
+        Attach: Free => Attached;
         /// It failed before the queue pair processed a packet of the peer.
-        Detach,
+        Detach: Attached => Free;
         /// The connection ended, or failed later than that, or the queue pair was flushed.
-        Use,
+        Use: Attached | Free => Used;
     }
-    Free + Attach => Attached,
-    Attached + Detach => Free,
-    Attached + Use => Used,
-    Free + Use => Used,
 }
 
 /// The data of a queue pair object.
@@ -214,7 +210,7 @@ impl Qp {
             Attachment::Used => STATUS_CONNECTION_INVALID,
             _ => STATUS_CONNECTION_ACTIVE,
         };
-        *attachment = attachment.on(AttachmentEvent::Attach).ok_or(error)?;
+        *attachment = attachment.on(AttachmentEvent::Attach).map_err(|_| error)?;
         Ok(())
     }
 
@@ -299,6 +295,6 @@ mod tests {
 
     #[test]
     fn queue_pair_attachment() {
-        insta::assert_snapshot!(crate::machine::print(Attachment::TABLE));
+        insta::assert_snapshot!(Attachment::table());
     }
 }

@@ -143,7 +143,7 @@ impl Cm {
     ) -> Result<ReadLimits, ConnError> {
         let (index, conn) = self.resolve(id)?;
         let private_data = private_data(spec.private_data).ok_or(ConnError::PrivateDataTooLong)?;
-        if conn.state.on(Input::Accept).is_none() {
+        if conn.state.on(Input::Accept).is_err() {
             return Err(ConnError::State);
         }
         //= R-CONN-21
@@ -202,7 +202,7 @@ impl Cm {
         if data.len() > PrivateData::MAX_REJECT {
             return Err(ConnError::PrivateDataTooLong);
         }
-        if conn.state.on(Input::Reject).is_none() {
+        if conn.state.on(Input::Reject).is_err() {
             return Err(ConnError::State);
         }
         self.refuse(now, index, RejReason::CONSUMER, data);
@@ -302,7 +302,7 @@ impl Cm {
     /// `reason` is for a peer that is still connecting.
     pub(super) fn end(&mut self, now: Instant, index: u32, input: Input, reason: RejReason) {
         let Some(conn) = self.conns.get_mut(index) else { return };
-        if conn.state.on(input).is_none() {
+        if conn.state.on(input).is_err() {
             return;
         }
         let message = match conn.state {

@@ -266,7 +266,7 @@ impl Cm {
     /// Makes the transition that `input` leads to. `false`, and nothing done, when there is none.
     fn advance(&mut self, now: Instant, index: u32, input: Input) -> bool {
         let Some(conn) = self.conns.get_mut(index) else { return false };
-        let Some(state) = conn.state.on(input) else { return false };
+        let Ok(state) = conn.state.on(input) else { return false };
         if conn.state == State::ReqReceived
             && let Some(listener) = conn.listener
         {
@@ -296,7 +296,7 @@ impl Cm {
     /// [`Cm::advance`], and a word to the consumer.
     fn advance_and_tell(&mut self, now: Instant, index: u32, input: Input, what: Pending) {
         let Some(conn) = self.conns.get_mut(index) else { return };
-        if conn.state.on(input).is_some() {
+        if conn.state.on(input).is_ok() {
             conn.tell(what);
             self.tell_pending(index);
             self.advance(now, index, input);

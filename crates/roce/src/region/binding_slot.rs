@@ -116,7 +116,7 @@ impl<T: Place> BindingSlot<T> {
             return Err(KeyError);
         }
         // From here on it is this request's own: nobody else opens the gate.
-        let done = self.state().on(Event::Register).is_some() && {
+        let done = self.state().on(Event::Register).is_ok() && {
             self.gate.wait();
             usable(self.place(true))
         };
@@ -131,7 +131,7 @@ impl<T: Place> BindingSlot<T> {
 
     /// Turns it off, if `right` agrees to what is in force. When this returns, nobody uses it any more.
     pub(super) fn invalidate(&self, event: Event, right: impl FnOnce(&T) -> bool) -> Result<(), KeyError> {
-        self.state().on(event).ok_or(KeyError)?;
+        self.state().on(event).map_err(|_| KeyError)?;
         let in_force = self.enter().ok_or(KeyError)?;
         let (agreed, opening) = (right(&in_force), in_force.inside.opening());
         drop(in_force);

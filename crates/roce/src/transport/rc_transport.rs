@@ -2,6 +2,8 @@
 
 use lock_api::RawMutex;
 
+use state_table::TransitionError;
+
 use super::cnp::CnpState;
 use super::env::Env;
 use super::peer::{Link, Peer};
@@ -9,7 +11,7 @@ use super::rate::RateLimiter;
 use super::requester_state::Requester;
 use super::responder_state::Responder;
 use super::send_queue::SendQueue;
-use super::state::{Event, InvalidTransition, State};
+use super::state::{Event, State};
 use crate::config::Config;
 use crate::conn::ConnId;
 use crate::error::{CreateError, PostError};
@@ -112,7 +114,7 @@ impl RcTransport {
     }
 
     /// Moves to RTR: requests of the peer are executed from now on.
-    pub(crate) fn peer_known(&mut self, peer: Peer, config: &Config) -> Result<(), InvalidTransition> {
+    pub(crate) fn peer_known(&mut self, peer: Peer, config: &Config) -> Result<(), TransitionError<State>> {
         self.state = self.state.on(Event::PeerKnown)?;
         self.conn = Some(peer.conn);
         self.requester.begin(&peer, config);
@@ -123,7 +125,7 @@ impl RcTransport {
     }
 
     /// Moves to RTS: requests may be posted from now on.
-    pub(crate) fn established(&mut self) -> Result<(), InvalidTransition> {
+    pub(crate) fn established(&mut self) -> Result<(), TransitionError<State>> {
         self.state = self.state.on(Event::Established)?;
         Ok(())
     }

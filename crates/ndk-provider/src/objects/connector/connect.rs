@@ -86,7 +86,7 @@ impl Connector {
         let item = item.map_err(|_| STATUS_INSUFFICIENT_RESOURCES)?;
         {
             let mut inner = this.inner.lock();
-            let next = inner.state.on(Event::Connect).ok_or(STATUS_INVALID_DEVICE_STATE)?;
+            let next = inner.state.on(Event::Connect).map_err(|_| STATUS_INVALID_DEVICE_STATE)?;
             qp.attach()?;
             inner.state = next;
             inner.qp = Some(qp.clone());
@@ -131,7 +131,7 @@ impl Connector {
     fn on_resolved(this: &Ref<Self>, path: NtResult<Path>) {
         let shared = this.shared();
         let mut inner = this.inner.lock();
-        if let Some(next) = inner.state.on(Event::Resolve) {
+        if let Ok(next) = inner.state.on(Event::Resolve) {
             match path.and_then(|path| inner.send_request(shared, &path, this.ticket().number())) {
                 Ok(connection) => {
                     inner.connection = Some(connection);

@@ -15,7 +15,7 @@ impl Connector {
     pub fn disconnect(this: &Ref<Self>, completion: Option<RequestCompletion>) -> NtResult<bool> {
         let shared = this.shared();
         let mut inner = this.inner.lock();
-        let next = inner.state.on(Event::Disconnect).ok_or(STATUS_CONNECTION_INVALID)?;
+        let next = inner.state.on(Event::Disconnect).map_err(|_| STATUS_CONNECTION_INVALID)?;
         let connection = inner.connection.ok_or(STATUS_CONNECTION_INVALID)?;
         // If the peer has disconnected already, there is nothing to wait for.
         let pends = shared.engine.disconnect(now(), connection).is_ok() && next == State::Disconnecting;

@@ -216,7 +216,7 @@ impl Inner {
     /// Returns the next state for a consumer's command, and the engine's connection.
     pub fn command(&self, event: Event) -> NtResult<(State, ConnId)> {
         match (self.state.on(event), self.connection) {
-            (Some(next), Some(connection)) => Ok((next, connection)),
+            (Ok(next), Some(connection)) => Ok((next, connection)),
             //= R-CONN-29, R-CONN-37, R-CONN-41
             _ if self.state == State::Aborted => Err(STATUS_CONNECTION_ABORTED),
             _ => Err(STATUS_CONNECTION_INVALID),
@@ -225,7 +225,7 @@ impl Inner {
 
     /// Makes a transition if it is in the table. Returns whether it is.
     pub fn enter(&mut self, shared: &Shared, event: Event) -> bool {
-        let Some(next) = self.state.on(event) else { return false };
+        let Ok(next) = self.state.on(event) else { return false };
         self.state = next;
         if !matches!(next, State::Connected) {
             self.set_active(shared, false);

@@ -1,8 +1,8 @@
 //! A connection as its consumer sees it, as a table. The engine has its own table of CM messages.
 
-use crate::machine::machine;
+use state_table::state_table;
 
-machine! {
+state_table! {
     /// State of a connector.
     pub enum State {
         /// Created by the consumer; no command yet.
@@ -33,59 +33,31 @@ machine! {
     /// Events of a connector.
     pub enum Event {
         /// The consumer connects.
-        Connect,
+        Connect: Idle => Resolving;
         /// The path to the peer is resolved.
-        Resolve,
+        Resolve: Resolving => Connecting;
         /// The peer accepts (CM REP).
-        Reply,
+        Reply: Connecting => ReplyReceived;
         /// The consumer completes the connect.
-        Complete,
+        Complete: ReplyReceived => Connected;
         /// The consumer accepts.
-        Accept,
+        Accept: RequestReceived => Accepting;
         /// The peer has completed the connect (CM RTU).
-        Establish,
+        Establish: Accepting => Connected;
         /// The consumer rejects.
-        Reject,
+        Reject: ReplyReceived | RequestReceived => Ended;
         /// Resolution fails, or the peer or the engine refuses, aborts or times out.
-        Fail,
+        Fail: Resolving | Connecting | Accepting | Disconnecting => Ended, ReplyReceived | RequestReceived => Aborted;
         /// The peer disconnects (CM DREQ), or the connection breaks.
-        PeerDisconnect,
+        PeerDisconnect: Connected => PeerDisconnected;
         /// The consumer disconnects.
-        Disconnect,
+        Disconnect: Connected => Disconnecting, PeerDisconnected => Ended;
         /// Both sides have disconnected.
-        DisconnectDone,
+        DisconnectDone: Disconnecting => Ended;
         /// The consumer closes the connector.
-        Close,
+        Close: Idle | Resolving | Connecting | ReplyReceived | RequestReceived | Accepting | Connected
+            | Disconnecting | PeerDisconnected | Aborted | Ended => Closed;
     }
-    Idle + Connect => Resolving,
-    Resolving + Resolve => Connecting,
-    Resolving + Fail => Ended,
-    Connecting + Reply => ReplyReceived,
-    Connecting + Fail => Ended,
-    ReplyReceived + Complete => Connected,
-    ReplyReceived + Reject => Ended,
-    ReplyReceived + Fail => Aborted,
-    RequestReceived + Accept => Accepting,
-    RequestReceived + Reject => Ended,
-    RequestReceived + Fail => Aborted,
-    Accepting + Establish => Connected,
-    Accepting + Fail => Ended,
-    Connected + PeerDisconnect => PeerDisconnected,
-    Connected + Disconnect => Disconnecting,
-    Disconnecting + DisconnectDone => Ended,
-    Disconnecting + Fail => Ended,
-    PeerDisconnected + Disconnect => Ended,
-    Idle + Close => Closed,
-    Resolving + Close => Closed,
-    Connecting + Close => Closed,
-    ReplyReceived + Close => Closed,
-    RequestReceived + Close => Closed,
-    Accepting + Close => Closed,
-    Connected + Close => Closed,
-    Disconnecting + Close => Closed,
-    PeerDisconnected + Close => Closed,
-    Aborted + Close => Closed,
-    Ended + Close => Closed,
 }
 
 #[cfg(test)]
@@ -94,6 +66,6 @@ mod tests {
 
     #[test]
     fn connector_lifecycle() {
-        insta::assert_snapshot!(crate::machine::print(State::TABLE));
+        insta::assert_snapshot!(State::table());
     }
 }

@@ -11,7 +11,6 @@
 
 use crate::base::limits::LIMITS;
 use crate::base::status::{self, NtResult};
-use crate::machine::machine;
 use crate::objects::pd::Pd;
 use fallible::Arc;
 use ndk_abi::nt::{
@@ -20,8 +19,9 @@ use ndk_abi::nt::{
 };
 use nt::SpinLock;
 use roce::{KeyState, Region};
+use state_table::state_table;
 
-machine! {
+state_table! {
     /// Life cycle of a fast-register region.
     pub enum State {
         /// As created.
@@ -33,14 +33,10 @@ machine! {
     }
     /// Events of the life cycle.
     pub enum Event {
-        Initialize,
-        Done,
-        Failed,
+        Initialize: Uninitialized | Ready => Initializing;
+        Done: Initializing => Ready;
+        Failed: Initializing => Uninitialized;
     }
-    Uninitialized + Initialize => Initializing,
-    Initializing + Done => Ready,
-    Initializing + Failed => Uninitialized,
-    Ready + Initialize => Initializing,
 }
 
 /// A fast-register region.
@@ -71,7 +67,7 @@ impl Fast {
         if inner.region.as_ref().is_some_and(|region| region.state() != KeyState::Free) {
             return Err(STATUS_INVALID_DEVICE_STATE);
         }
-        inner.state = inner.state.on(Event::Initialize).ok_or(STATUS_INVALID_DEVICE_STATE)?;
+        inner.state = inner.state.on(Event::Initialize).map_err(|_| STATUS_INVALID_DEVICE_STATE)?;
         Ok(())
     }
 
@@ -123,7 +119,7 @@ mod tests {
 
     #[test]
     fn fast_register_region_lifecycle() {
-        insta::assert_snapshot!(crate::machine::print(State::TABLE));
+        insta::assert_snapshot!(State::table());
     }
 
     //= R-MR-25, R-MR-26

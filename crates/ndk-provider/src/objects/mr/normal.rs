@@ -7,7 +7,6 @@
 use crate::base::limits::LIMITS;
 use crate::base::memory;
 use crate::base::status::{self, NtResult};
-use crate::machine::machine;
 use crate::objects::pd::Pd;
 use fallible::Arc;
 use ndk_abi::ndk::{
@@ -17,8 +16,9 @@ use ndk_abi::ndk::{
 use ndk_abi::nt::{STATUS_DEVICE_BUSY, STATUS_INVALID_DEVICE_STATE, STATUS_INVALID_PARAMETER};
 use nt::{Mapping, MdlChain, SpinLock};
 use roce::{Access, Region};
+use state_table::state_table;
 
-machine! {
+state_table! {
     /// Life cycle of a normal region.
     pub enum State {
         Unregistered,
@@ -30,16 +30,11 @@ machine! {
     }
     /// Events of the life cycle.
     pub enum Event {
-        Register,
-        Done,
-        Failed,
-        Deregister,
+        Register: Unregistered => Registering;
+        Done: Registering => Registered, Deregistering => Unregistered;
+        Failed: Registering => Unregistered;
+        Deregister: Registered => Deregistering;
     }
-    Unregistered + Register => Registering,
-    Registering + Done => Registered,
-    Registering + Failed => Unregistered,
-    Registered + Deregister => Deregistering,
-    Deregistering + Done => Unregistered,
 }
 
 /// A normal region.
@@ -88,7 +83,7 @@ impl Normal {
     //= R-MR-18, R-MR-20
     pub fn begin_deregister(&self) -> NtResult {
         let mut inner = self.inner.lock();
-        let next = inner.state.on(Event::Deregister).ok_or(STATUS_INVALID_DEVICE_STATE)?;
+        let next = inner.state.on(Event::Deregister).map_err(|_| STATUS_INVALID_DEVICE_STATE)?;
         if inner.registered.as_ref().is_some_and(|registered| registered.region.windows() != 0) {
             return Err(STATUS_DEVICE_BUSY);
         }
@@ -116,7 +111,7 @@ impl Normal {
 
     fn step(&self, event: Event) -> NtResult {
         let mut inner = self.inner.lock();
-        inner.state = inner.state.on(event).ok_or(STATUS_INVALID_DEVICE_STATE)?;
+        inner.state = inner.state.on(event).map_err(|_| STATUS_INVALID_DEVICE_STATE)?;
         Ok(())
     }
 }
@@ -179,6 +174,6 @@ mod tests {
 
     #[test]
     fn normal_region_lifecycle() {
-        insta::assert_snapshot!(crate::machine::print(State::TABLE));
+        insta::assert_snapshot!(State::table());
     }
 }
