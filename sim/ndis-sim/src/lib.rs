@@ -13,7 +13,7 @@
 //! | [`runtime`] | work items, timers, events, processors |
 //! | [`protocol`] | what is bound to adapters from above |
 //! | [`netio`] | the imports of `netio.sys` and the IP stack behind them, a protocol driver |
-//! | [`host`] | the methods that this crate adds to a [`Host`](nt_sim::Host) |
+//! | [`ndis_host`] | the methods that this crate adds to a [`Host`](nt_sim::Host) |
 //!
 //! Handles are numbers that are no addresses: an image that dereferences one faults.
 //!
@@ -29,11 +29,11 @@ pub mod dma;
 pub mod driver;
 pub mod event_log;
 mod handle;
-pub mod host;
 mod in_flight;
 pub mod interrupt;
 pub mod miniport;
 pub mod nbl;
+pub mod ndis_host;
 pub mod ndk;
 mod ndk_state;
 pub mod netio;
@@ -49,8 +49,8 @@ pub use adapter::{Adapter, AdapterState};
 pub use bus::open_tunnel;
 pub use config::Keyword;
 pub use event_log::LogEntry;
-pub use host::NdisHost;
 pub use miniport::{Miniport, StartError};
+pub use ndis_host::NdisHost;
 pub use ndk::NdkAdapter;
 pub use ndk_state::NdkEvent;
 pub use netio::{IpHost, NETIO};

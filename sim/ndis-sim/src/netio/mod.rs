@@ -7,21 +7,21 @@
 //!
 //! | module | responsible for |
 //! | --- | --- |
-//! | [`unicast`] | a unicast address, its family and its subnet |
-//! | [`addresses`] | the host's addresses, and notifications of changes |
-//! | [`neighbors`] | the neighbor cache |
-//! | [`frames`] | ARP, neighbor discovery and echo as bytes |
-//! | [`rows`] | rows of MIB tables |
-//! | [`stack`] | the protocol driver: receive filters, answers, solicitations, duplicate address detection |
-//! | [`resolve`] | finding the link address of a neighbor |
+//! | `unicast` | a unicast address, its family and its subnet |
+//! | `addresses` | the host's addresses, and notifications of changes |
+//! | `neighbors` | the neighbor cache |
+//! | `frames` | ARP, neighbor discovery and echo as bytes |
+//! | `rows` | rows of MIB tables |
+//! | `stack` | the protocol driver: receive filters, answers, solicitations, duplicate address detection |
+//! | `resolve` | finding the link address of a neighbor |
 //! | [`imports`] | the imports |
-//! | [`host`] | the methods added to a host |
+//! | `ip_host` | the methods added to a host |
 
 mod addresses;
 mod frames;
-mod host;
 pub mod imports;
 mod interfaces;
+mod ip_host;
 mod neighbors;
 mod resolve;
 mod rows;
@@ -31,7 +31,9 @@ mod unicast;
 use nt_sim::{HostId, host::Subsystem, import::Import, services::Services, world::World};
 use parking_lot::Mutex;
 
-pub use self::{frames::link_local, host::IpHost, resolve::RESOLUTION, stack::Discovery, unicast::Unicast};
+pub use self::{
+    frames::link_local, ip_host::IpHost, resolve::RESOLUTION, stack::Discovery, unicast::Unicast,
+};
 use crate::protocol::PROTOCOLS;
 
 /// The IP helper. NDIS must be installed before it.

@@ -121,7 +121,7 @@ impl Memory {
         behind.then(|| "beyond the end of a mapping".to_owned())
     }
 
-    /// Allocates `count` zeroed pages below the physical address `limit` in up to [`RUNS`] runs, in reverse order,
+    /// Allocates `count` zeroed pages below the physical address `limit` in up to 64 runs, in reverse order,
     /// so that code that takes them for contiguous fails.
     #[must_use]
     pub fn allocate_scattered(&self, count: usize, limit: u64) -> Option<Vec<Pfn>> {

@@ -3,7 +3,7 @@
 //! | module | responsible for |
 //! | --- | --- |
 //! | [`shared`] | identity, and the gate a thread is parked at |
-//! | [`current`] | the calling thread: its host, CPU and IRQL |
+//! | [`current`](mod@current) | the calling thread: its host, CPU and IRQL |
 //! | [`level`] | raising and lowering the IRQL, interrupts |
 //! | [`spawn`] | starting a thread and waiting for its end |
 
