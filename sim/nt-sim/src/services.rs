@@ -15,6 +15,7 @@
 use std::{
     any::{Any, type_name},
     marker::PhantomData,
+    ptr::NonNull,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
@@ -55,7 +56,22 @@ impl<T: Any + Send + Sync> Slot<T> {
 /// The state that all subsystems keep on one host.
 #[derive(Default)]
 pub struct Services {
-    states: Vec<Option<Box<dyn Any + Send + Sync>>>,
+    /// By the index of the slot. The state of a `Slot<T>` is a `T` from a box.
+    states: Vec<Option<NonNull<dyn Any + Send + Sync>>>,
+}
+
+// SAFETY: owns its states, which are `Send`.
+unsafe impl Send for Services {}
+// SAFETY: shared references to it give shared references to its states, which are `Sync`.
+unsafe impl Sync for Services {}
+
+impl Drop for Services {
+    fn drop(&mut self) {
+        for state in self.states.drain(..).flatten() {
+            // SAFETY: from a box in `add`, and dropped once.
+            drop(unsafe { Box::from_raw(state.as_ptr()) });
+        }
+    }
 }
 
 impl Services {
@@ -68,8 +84,9 @@ impl Services {
         if self.states.len() <= index {
             self.states.resize_with(index + 1, || None);
         }
-        let known = self.states[index].replace(Box::new(state));
-        assert!(known.is_none(), "two states of type {}", type_name::<T>());
+        assert!(self.states[index].is_none(), "two states of type {}", type_name::<T>());
+        let state: Box<dyn Any + Send + Sync> = Box::new(state);
+        self.states[index] = NonNull::new(Box::into_raw(state));
     }
 
     /// Returns the state in a slot.
@@ -79,8 +96,9 @@ impl Services {
     #[inline]
     #[must_use]
     pub fn get<T: Any + Send + Sync>(&self, slot: &'static Slot<T>) -> &T {
-        let state = self.states.get(slot.index()).and_then(Option::as_deref);
-        state.and_then(<dyn Any + Send + Sync>::downcast_ref).unwrap_or_else(|| missing::<T>())
+        let Some(&Some(state)) = self.states.get(slot.index()) else { missing::<T>() };
+        // SAFETY: `add` stored a `T` for this slot, whose index no other slot has; it lives as long as `self`.
+        unsafe { state.cast::<T>().as_ref() }
     }
 
     /// As [`Services::get`], for a subsystem that extends another while a host is created.
@@ -88,8 +106,9 @@ impl Services {
     /// # Panics
     /// As [`Services::get`].
     pub fn get_mut<T: Any + Send + Sync>(&mut self, slot: &'static Slot<T>) -> &mut T {
-        let state = self.states.get_mut(slot.index()).and_then(Option::as_deref_mut);
-        state.and_then(<dyn Any + Send + Sync>::downcast_mut).unwrap_or_else(|| missing::<T>())
+        let Some(&Some(state)) = self.states.get(slot.index()) else { missing::<T>() };
+        // SAFETY: as in `get`; `self` is borrowed mutably.
+        unsafe { state.cast::<T>().as_mut() }
     }
 }
 
