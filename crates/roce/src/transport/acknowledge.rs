@@ -41,8 +41,8 @@ impl RcTransport {
                 responder.reads.sent();
                 responder.responded = true;
                 // A READ response acknowledges everything up to itself.
-                responder.acknowledged = responder.acknowledged.max(next.sequence.saturating_add(1));
-                if next.sequence.saturating_add(1) == responder.expected {
+                responder.acknowledged = responder.acknowledged.max(next.sequence.next());
+                if next.sequence.next() == responder.expected {
                     responder.ack_pending = false;
                 }
                 return Ok(len);
@@ -57,7 +57,7 @@ impl RcTransport {
         let (syndrome, sequence) = match responder.nak_pending {
             // A NAK acknowledges everything before itself.
             Some((syndrome, sequence)) => (syndrome, sequence),
-            None if responder.ack_pending => (Syndrome::ACK, responder.expected.saturating_sub(1)),
+            None if responder.ack_pending => (Syndrome::ACK, responder.expected.previous()),
             None => return Err(Unsent::Idle),
         };
         let headers = Headers {

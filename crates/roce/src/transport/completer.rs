@@ -1,5 +1,6 @@
 //! Handles ACKs, NAKs and READ responses, and completes requests in order (IBTA Volume 1, section 9.7).
 
+use super::sequence::Sequence;
 use lock_api::RawMutex;
 
 use super::env::Env;
@@ -39,11 +40,11 @@ impl RcTransport {
         Ok(())
     }
 
-    fn handle_ack<R: RawMutex>(&mut self, env: &Env<'_, R>, sequence: u64, aeth: AethRepr) {
+    fn handle_ack<R: RawMutex>(&mut self, env: &Env<'_, R>, sequence: Sequence, aeth: AethRepr) {
         let stats = &env.shared.stats;
         match aeth.syndrome.kind() {
             SyndromeKind::Ack(_) => {
-                let end = sequence.saturating_add(1);
+                let end = sequence.next();
                 if !self.advance(env, end) {
                     if self.is_new_loss(env) {
                         self.implied_nak(env);
@@ -91,7 +92,7 @@ impl RcTransport {
 
     /// Completes requests that are acknowledged before `end`. Returns `false` when it stops at a READ whose
     /// responses are missing.
-    fn advance<R: RawMutex>(&mut self, env: &Env<'_, R>, end: u64) -> bool {
+    fn advance<R: RawMutex>(&mut self, env: &Env<'_, R>, end: Sequence) -> bool {
         let before = self.requester.una;
         let mut reached = true;
         while self.requester.una < end {
@@ -127,7 +128,12 @@ impl RcTransport {
         }
     }
 
-    fn handle_read_response<R: RawMutex>(&mut self, env: &Env<'_, R>, sequence: u64, packet: &Packet<'_>) {
+    fn handle_read_response<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        sequence: Sequence,
+        packet: &Packet<'_>,
+    ) {
         //= rocev2 §7
         if sequence < self.requester.una {
             return;
@@ -164,7 +170,7 @@ impl RcTransport {
         requester.newest_after_gap = None;
         // Stored responses count now.
         let kept = u64::from(requester.out_of_order.take_contiguous(sequence).full);
-        requester.una = sequence.saturating_add(1).saturating_add(kept);
+        requester.una = sequence.next().add(kept);
         requester.responses_received(wqe, sequence);
         //= R-CQ-57
         if requester.una == end {
@@ -174,13 +180,13 @@ impl RcTransport {
     }
 
     /// Returns whether a response has the expected length and ends the chunk where it must.
-    fn fits(&self, wqe: &Wqe, sequence: u64, packet: &Packet<'_>) -> bool {
-        let into = sequence.saturating_sub(wqe.first);
+    fn fits(&self, wqe: &Wqe, sequence: Sequence, packet: &Packet<'_>) -> bool {
+        let into = sequence.since(wqe.first);
         let offset = into.saturating_mul(u64::from(self.requester.mtu)) as u32;
         let expected = wqe.length.saturating_sub(offset).min(self.requester.mtu);
         // After a loss a responder may start with First or continue with Middle (rocev2 §6), but it must end
         // at the end of the chunk.
-        let last = sequence.saturating_add(1) == Requester::chunk_end(wqe, sequence);
+        let last = sequence.next() == Requester::chunk_end(wqe, sequence);
         packet.info().last == last && packet.payload().len() == expected as usize
     }
 
@@ -190,11 +196,11 @@ impl RcTransport {
         env: &Env<'_, R>,
         wqe: &Wqe,
         sink: &mut SgeCursor,
-        sequence: u64,
+        sequence: Sequence,
         packet: &Packet<'_>,
     ) -> Result<(), AccessError> {
         let Payload::Sges(sges) = self.send_queue.payload(wqe) else { return Err(AccessError) };
-        let into = sequence.saturating_sub(wqe.first);
+        let into = sequence.since(wqe.first);
         let offset = into.saturating_mul(u64::from(self.requester.mtu)) as u32;
         let mut rest = packet.payload();
         sink.seek(sges, offset).map_err(|TooShort| AccessError)?;
@@ -209,7 +215,7 @@ impl RcTransport {
     fn store_out_of_order_response<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
-        sequence: u64,
+        sequence: Sequence,
         packet: &Packet<'_>,
     ) {
         let requester = &self.requester;

@@ -1,5 +1,6 @@
 //! READ requests of the peer (IBTA Volume 1, section 9.7: responder resources).
 
+use super::sequence::Sequence;
 use alloc::vec::Vec;
 
 use crate::error::CreateError;
@@ -21,7 +22,7 @@ pub(super) struct InboundReads {
 /// A READ request of the peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InboundRead {
-    first: u64,
+    first: Sequence,
     packets: u32,
     reth: RethRepr,
     /// The next response packet; `packets` when all are sent.
@@ -33,9 +34,9 @@ pub(super) struct InboundRead {
 }
 
 impl InboundRead {
-    const EMPTY: Self = Self::new(0, 0, RethRepr { address: 0, r_key: 0, length: 0 });
+    const EMPTY: Self = Self::new(Sequence::ZERO, 0, RethRepr { address: 0, r_key: 0, length: 0 });
 
-    pub(super) const fn new(first: u64, packets: u32, reth: RethRepr) -> Self {
+    pub(super) const fn new(first: Sequence, packets: u32, reth: RethRepr) -> Self {
         Self { first, packets, reth, next: 0, response_start: 0, served: false }
     }
 }
@@ -43,7 +44,7 @@ impl InboundRead {
 /// A READ response packet to send.
 pub(super) struct NextResponse {
     pub(super) opcode: Opcode,
-    pub(super) sequence: u64,
+    pub(super) sequence: Sequence,
     pub(super) address: u64,
     pub(super) key: u32,
     pub(super) len: u32,
@@ -96,11 +97,12 @@ impl InboundReads {
     }
 
     /// Handles a repeated request for a READ, or for the rest of one: sends the responses again if it is known.
-    pub(super) fn repeat(&mut self, sequence: u64, reth: &RethRepr, mtu: u32) {
+    pub(super) fn repeat(&mut self, sequence: Sequence, reth: &RethRepr, mtu: u32) {
         for index in 0..self.len {
             let at = self.wrap(self.head.wrapping_add(index));
             let Some(read) = self.ring.get_mut(at) else { return };
-            let Some(into) = sequence.checked_sub(read.first).filter(|&into| into < u64::from(read.packets))
+            let Some(into) =
+                sequence.checked_since(read.first).filter(|&into| into < u64::from(read.packets))
             else {
                 continue;
             };
@@ -135,7 +137,7 @@ impl InboundReads {
         };
         Some(NextResponse {
             opcode,
-            sequence: read.first.saturating_add(u64::from(read.next)),
+            sequence: read.first.add(u64::from(read.next)),
             address: read.reth.address.wrapping_add(u64::from(offset)),
             key: read.reth.r_key,
             len: read.reth.length.saturating_sub(offset).min(mtu),

@@ -12,6 +12,8 @@
 //! a gap counts, and a run never passes the first packet of a message, since that is never stored. The end of
 //! a message clears everything recorded, so the peer sends those packets again.
 
+use super::sequence::Sequence;
+
 /// Which packets after the expected one are stored, all of the current message as far as can be told.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OutOfOrder {
@@ -23,7 +25,7 @@ pub(super) struct OutOfOrder {
 /// The last packet of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LastPacket {
-    pub(super) sequence: u64,
+    pub(super) sequence: Sequence,
     /// Payload length in bytes.
     pub(super) len: u32,
     pub(super) solicited: bool,
@@ -56,8 +58,9 @@ impl OutOfOrder {
     }
 
     /// Returns what to do with the packet at `sequence`; `is_last` if it is the message's last one.
-    pub(super) fn classify(&self, expected: u64, sequence: u64, is_last: bool) -> Placement {
-        let Some(distance) = sequence.checked_sub(expected).filter(|&distance| (1..=128).contains(&distance))
+    pub(super) fn classify(&self, expected: Sequence, sequence: Sequence, is_last: bool) -> Placement {
+        let Some(distance) =
+            sequence.checked_since(expected).filter(|&distance| (1..=128).contains(&distance))
         else {
             return Placement::Reject;
         };
@@ -81,10 +84,10 @@ impl OutOfOrder {
 
     /// Removes and returns the packets that follow `expected` without a gap: the packet at `expected` has
     /// arrived.
-    pub(super) fn take_contiguous(&mut self, expected: u64) -> ContiguousRun {
+    pub(super) fn take_contiguous(&mut self, expected: Sequence) -> ContiguousRun {
         let count = self.stored.trailing_ones();
         self.stored = self.stored.checked_shr(count.saturating_add(1)).unwrap_or(0);
-        let end = expected.saturating_add(u64::from(count));
+        let end = expected.add(u64::from(count));
         let last = self.last.take_if(|last| last.sequence <= end);
         ContiguousRun { full: count.saturating_sub(u32::from(last.is_some())), last }
     }
@@ -94,9 +97,14 @@ impl OutOfOrder {
 mod tests {
     use super::*;
 
-    fn store(out_of_order: &mut OutOfOrder, expected: u64, sequence: u64, is_last: bool) {
+    const fn at(number: u64) -> Sequence {
+        Sequence::ZERO.add(number)
+    }
+
+    fn store(out_of_order: &mut OutOfOrder, expected: u64, number: u64, is_last: bool) {
+        let (expected, sequence) = (at(expected), at(number));
         let Placement::Store(distance) = out_of_order.classify(expected, sequence, is_last) else {
-            panic!("{sequence}")
+            panic!("{number}")
         };
         out_of_order.record(distance, is_last.then_some(LastPacket { sequence, len: 5, solicited: false }));
     }
@@ -107,30 +115,30 @@ mod tests {
         for sequence in [103, 101, 102, 105, 106] {
             store(&mut out_of_order, 100, sequence, sequence == 106);
         }
-        assert_eq!(out_of_order.classify(100, 102, false), Placement::Duplicate);
-        assert_eq!(out_of_order.take_contiguous(100), ContiguousRun { full: 3, last: None });
+        assert_eq!(out_of_order.classify(at(100), at(102), false), Placement::Duplicate);
+        assert_eq!(out_of_order.take_contiguous(at(100)), ContiguousRun { full: 3, last: None });
         assert!(!out_of_order.is_empty(), "105 and 106 wait for 104");
-        assert_eq!(out_of_order.classify(104, 105, false), Placement::Duplicate);
-        let last = Some(LastPacket { sequence: 106, len: 5, solicited: false });
-        assert_eq!(out_of_order.take_contiguous(104), ContiguousRun { full: 1, last });
+        assert_eq!(out_of_order.classify(at(104), at(105), false), Placement::Duplicate);
+        let last = Some(LastPacket { sequence: at(106), len: 5, solicited: false });
+        assert_eq!(out_of_order.take_contiguous(at(104)), ContiguousRun { full: 1, last });
         assert!(out_of_order.is_empty());
     }
 
     #[test]
     fn at_most_128_packets_are_stored_and_none_after_the_last() {
         let mut out_of_order = OutOfOrder::EMPTY;
-        assert_eq!(out_of_order.classify(100, 100, false), Placement::Reject, "the expected one");
-        assert_eq!(out_of_order.classify(100, 229, false), Placement::Reject);
+        assert_eq!(out_of_order.classify(at(100), at(100), false), Placement::Reject, "the expected one");
+        assert_eq!(out_of_order.classify(at(100), at(229), false), Placement::Reject);
         for sequence in 101..=228 {
             store(&mut out_of_order, 100, sequence, false);
         }
-        assert_eq!(out_of_order.take_contiguous(100), ContiguousRun { full: 128, last: None });
+        assert_eq!(out_of_order.take_contiguous(at(100)), ContiguousRun { full: 128, last: None });
         assert!(out_of_order.is_empty());
         store(&mut out_of_order, 300, 305, true);
-        assert_eq!(out_of_order.classify(300, 306, false), Placement::Reject);
-        assert_eq!(out_of_order.classify(300, 306, true), Placement::Reject);
+        assert_eq!(out_of_order.classify(at(300), at(306), false), Placement::Reject);
+        assert_eq!(out_of_order.classify(at(300), at(306), true), Placement::Reject);
         store(&mut out_of_order, 300, 304, false);
-        assert_eq!(out_of_order.classify(300, 303, true), Placement::Reject, "a second last packet");
-        assert_eq!(out_of_order.take_contiguous(300), ContiguousRun { full: 0, last: None });
+        assert_eq!(out_of_order.classify(at(300), at(303), true), Placement::Reject, "a second last packet");
+        assert_eq!(out_of_order.take_contiguous(at(300)), ContiguousRun { full: 0, last: None });
     }
 }

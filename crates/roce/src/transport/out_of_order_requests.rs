@@ -2,6 +2,7 @@
 //!
 //! See [`super::out_of_order`] for what is stored and why that is safe.
 
+use super::sequence::Sequence;
 use lock_api::RawMutex;
 
 use super::env::Env;
@@ -21,7 +22,7 @@ impl RcTransport {
     pub(super) fn store_out_of_order<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
-        sequence: u64,
+        sequence: Sequence,
         packet: &Packet<'_>,
     ) -> bool {
         //= rocev2 §6
@@ -78,12 +79,12 @@ impl RcTransport {
     ///
     /// The effect is that of receiving them now and in order: each is accepted once, after all before it, and
     /// acknowledged only then.
-    pub(super) fn accept_stored<R: RawMutex>(&mut self, env: &Env<'_, R>, sequence: u64) {
+    pub(super) fn accept_stored<R: RawMutex>(&mut self, env: &Env<'_, R>, sequence: Sequence) {
         //= rocev2 §6
         let responder = &mut self.responder;
         let run = responder.out_of_order.take_contiguous(sequence);
         let count = u64::from(run.full).saturating_add(u64::from(run.last.is_some()));
-        responder.expected = responder.expected.saturating_add(count);
+        responder.expected = responder.expected.add(count);
         let bytes =
             run.full.saturating_mul(responder.mtu).saturating_add(run.last.map_or(0, |last| last.len));
         match &mut responder.message {

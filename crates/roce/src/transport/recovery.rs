@@ -12,6 +12,7 @@
 //! probe packet, whose answer tells what the peer has. A probe is cheap, so it may be sent long before the
 //! agreed ACK timeout (compare the tail loss probe of RFC 8985). Only a passed ACK timeout uses a retry.
 
+use super::sequence::Sequence;
 use core::ops::Range;
 use core::time::Duration;
 
@@ -38,9 +39,9 @@ pub(super) enum Resend {
     GoBackN,
     /// The oldest packet, and everything from this one on. The packets between have arrived, unless the peer
     /// drops packets after a gap.
-    Selective(u64),
+    Selective(Sequence),
     /// The oldest READ request, and everything from this packet on. Responses between are stored here.
-    Read(u64),
+    Read(Sequence),
     /// The oldest packet alone, until it is acknowledged.
     Probe,
 }
@@ -49,11 +50,11 @@ pub(super) enum Resend {
 #[derive(Clone, Copy, Debug)]
 struct Retransmission {
     /// The packet that the requester went back to.
-    first: u64,
+    first: Sequence,
     /// The packet after it; for a READ request, after its responses.
-    end: u64,
+    end: Sequence,
     /// The first packet that was never sent, at that time.
-    high: u64,
+    high: Sequence,
     at: Instant,
     kind: Resend,
     /// The packet is acknowledged.
@@ -81,7 +82,7 @@ pub(super) struct Recovery {
     /// Retransmission timeout from then, or from the first AckReq after then. Backs off exponentially.
     resend: Duration,
     /// End of the packets for which an ACK is requested, and when the first of these requests was sent.
-    ack_requested: Option<(u64, Instant)>,
+    ack_requested: Option<(Sequence, Instant)>,
     /// The packet whose acknowledgement measures the round-trip time.
     sample: Option<Sample>,
     rtt: Option<Rtt>,
@@ -95,7 +96,7 @@ pub(super) struct Recovery {
 /// The packet whose acknowledgement measures the round-trip time.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
-    sequence: u64,
+    sequence: Sequence,
     sent: Instant,
     /// A probe was sent meanwhile, so the acknowledgement may be the probe's (Karn's algorithm, RFC 6298
     /// section 3).
@@ -147,7 +148,7 @@ impl Recovery {
     }
 
     /// Returns when `una`, the oldest unacknowledged packet, is sent again.
-    pub(super) fn deadline(&self, una: u64) -> Instant {
+    pub(super) fn deadline(&self, una: Sequence) -> Instant {
         match self.ack_requested {
             Some((end, at)) if end > una => self.last_progress.max(at) + self.resend,
             // No ACK is requested yet, for example when packets leave one by one.
@@ -179,7 +180,7 @@ impl Recovery {
     }
 
     /// Accounts for a packet that is sent while nothing is outstanding.
-    pub(super) fn start_waiting(&mut self, una: u64, now: Instant) {
+    pub(super) fn start_waiting(&mut self, una: Sequence, now: Instant) {
         if self.retransmission.is_none_or(|retransmission| retransmission.first != una) {
             self.last_progress = now;
         }
@@ -189,9 +190,9 @@ impl Recovery {
     /// everything before `end`.
     pub(super) fn record_ack_request(
         &mut self,
-        una: u64,
-        sequence: u64,
-        end: u64,
+        una: Sequence,
+        sequence: Sequence,
+        end: Sequence,
         first: bool,
         now: Instant,
     ) {
@@ -207,7 +208,7 @@ impl Recovery {
     }
 
     /// Handles progress: everything before `una` is acknowledged.
-    pub(super) fn handle_progress(&mut self, una: u64, now: Instant) {
+    pub(super) fn handle_progress(&mut self, una: Sequence, now: Instant) {
         //= rocev2 §7
         self.retries_used = 0;
         self.rnr_retries_used = 0;
@@ -241,7 +242,7 @@ impl Recovery {
     }
 
     /// Evaluates the acknowledgement of a retransmitted packet: whether the peer stored the packets after it.
-    fn evaluate_retransmission(&mut self, una: u64, now: Instant) {
+    fn evaluate_retransmission(&mut self, una: Sequence, now: Instant) {
         let Some(retransmission) = self
             .retransmission
             .filter(|retransmission| !retransmission.answered && una > retransmission.first)
@@ -258,7 +259,7 @@ impl Recovery {
         if let Resend::Selective(_) = retransmission.kind
             && answered
         {
-            let kept = una > retransmission.first.saturating_add(1);
+            let kept = una > retransmission.first.next();
             self.selective_failures = if kept { 0 } else { self.selective_failures.saturating_add(1) };
         }
         if answered {
@@ -269,13 +270,18 @@ impl Recovery {
 
     /// Returns what to resend of the message in `packets` after the loss of its packet at `una`. `high` is the
     /// first packet that was never sent.
-    pub(super) fn resend_for_loss(&mut self, una: u64, packets: Range<u64>, high: u64) -> Resend {
+    pub(super) fn resend_for_loss(
+        &mut self,
+        una: Sequence,
+        packets: Range<Sequence>,
+        high: Sequence,
+    ) -> Resend {
         // With nothing to send after the message, its newest packet is sent again: it shows the peer another
         // loss of the resent packet.
-        let resume = packets.end.min(high.saturating_sub(1));
+        let resume = packets.end.min(high.previous());
         // A peer cannot store packets of a message whose first packet is missing, and one that misses the
         // next packet now has stored none.
-        if resume <= una.saturating_add(1) || una == packets.start || self.selective_repeat_failed(una) {
+        if resume <= una.next() || una == packets.start || self.selective_repeat_failed(una) {
             return Resend::GoBackN;
         }
         if self.selective_failures >= MAX_SELECTIVE_FAILURES {
@@ -290,17 +296,17 @@ impl Recovery {
 
     /// Returns whether an acknowledgement up to `una` shows that the peer did not store the packets that selective
     /// repeat left out.
-    pub(super) fn selective_repeat_failed(&self, una: u64) -> bool {
+    pub(super) fn selective_repeat_failed(&self, una: Sequence) -> bool {
         match self.retransmission {
             Some(Retransmission { first, kind: Resend::Selective(resume), .. }) => {
-                una == first.saturating_add(1) && una < resume
+                una == first.next() && una < resume
             }
             _ => false,
         }
     }
 
     /// Records that the requester goes back to `first`. `high` is the first packet that was never sent.
-    pub(super) fn record_go_back(&mut self, first: u64, high: u64, kind: Resend, now: Instant) {
+    pub(super) fn record_go_back(&mut self, first: Sequence, high: Sequence, kind: Resend, now: Instant) {
         // The acknowledgement of a packet sent twice does not measure the round trip (Karn's algorithm).
         if kind == Resend::Probe {
             self.sample = self.sample.map(|sample| Sample { ambiguous: true, ..sample });
@@ -312,7 +318,7 @@ impl Recovery {
     }
 
     /// Accounts for the packet resent at `sequence`, up to `end`. Returns the next packet to send.
-    pub(super) fn resume_after_resend(&mut self, sequence: u64, end: u64) -> u64 {
+    pub(super) fn resume_after_resend(&mut self, sequence: Sequence, end: Sequence) -> Sequence {
         let Some(retransmission) =
             self.retransmission.as_mut().filter(|retransmission| retransmission.first == sequence)
         else {
@@ -327,7 +333,7 @@ impl Recovery {
 
     /// Returns whether the packet at `next` has to wait for the acknowledgement of a probe.
     #[inline]
-    pub(super) fn awaits_probe(&self, una: u64, next: u64) -> bool {
+    pub(super) fn awaits_probe(&self, una: Sequence, next: Sequence) -> bool {
         match self.retransmission {
             Some(Retransmission { first, kind: Resend::Probe, .. }) => una <= first && next > first,
             _ => false,
@@ -336,12 +342,12 @@ impl Recovery {
 
     /// Returns whether a loss at `una` reported now is a new one, not the report of a loss that the requester
     /// went back for already. `next` is the next packet to send.
-    pub(super) fn is_new_loss(&self, una: u64, next: u64, now: Instant) -> bool {
+    pub(super) fn is_new_loss(&self, una: Sequence, next: Sequence, now: Instant) -> bool {
         self.is_unhandled_loss(una, next) || self.was_sent(una, next) && self.could_be_answered(now)
     }
 
     /// Returns whether the packet at `una` was lost and not sent again.
-    pub(super) fn is_unhandled_loss(&self, una: u64, next: u64) -> bool {
+    pub(super) fn is_unhandled_loss(&self, una: Sequence, next: Sequence) -> bool {
         let Some(retransmission) = self.retransmission else { return self.was_sent(una, next) };
         let passed_over = match retransmission.kind {
             Resend::Selective(resume) | Resend::Read(resume) => (retransmission.end..resume).contains(&una),
@@ -351,7 +357,7 @@ impl Recovery {
     }
 
     /// Returns whether the packet at `una` was sent and is not about to be sent again anyway.
-    fn was_sent(&self, una: u64, next: u64) -> bool {
+    fn was_sent(&self, una: Sequence, next: Sequence) -> bool {
         //= rocev2 §7
         self.rnr_until.is_none() && una < next
     }

@@ -3,6 +3,7 @@
 //!
 //! [`super::recovery`] decides what is sent again after a loss.
 
+use super::sequence::Sequence;
 use lock_api::RawMutex;
 
 use super::env::Env;
@@ -49,20 +50,20 @@ impl RcTransport {
         if wqe.flags.contains(SendFlags::FENCE) && requester.reads_before > 0 {
             return Err(Unsent::Idle);
         }
-        let in_flight = requester.next.saturating_sub(requester.una);
+        let in_flight = requester.next.since(requester.una);
         if in_flight >= requester.window {
             return Err(Unsent::Idle);
         }
         let sequence = requester.next;
-        let into = sequence.saturating_sub(wqe.first);
+        let into = sequence.since(wqe.first);
         // Below the length, which is a `u32`.
         let offset = into.saturating_mul(u64::from(requester.mtu)) as u32;
         let rest = wqe.length.saturating_sub(offset);
-        let (first, last) = (into == 0, sequence.saturating_add(1) == wqe.end());
+        let (first, last) = (into == 0, sequence.next() == wqe.end());
 
         if let SendOperation::Read { address, key } = wqe.operation {
             let end = Requester::chunk_end(wqe, sequence);
-            let packets = end.saturating_sub(sequence);
+            let packets = end.since(sequence);
             //= rocev2 §7
             //= R-QP-52
             if requester.reads_in_flight >= requester.max_reads
@@ -91,7 +92,7 @@ impl RcTransport {
         // The first resent packet requests an ACK, so that a repeated loss is found early.
         let again = sequence < requester.high;
         let ack_req = last
-            || sequence & requester.ack_mask == requester.ack_mask
+            || sequence.has_all(requester.ack_mask)
             || in_flight.saturating_add(1) >= requester.window
             || (again && in_flight == 0)
             || self.rate.is_slow();
@@ -134,12 +135,12 @@ impl RcTransport {
             self.finish_failed_request(env);
             return Err(Unsent::Idle);
         };
-        self.sent(env, sequence.saturating_add(1), ack_req);
+        self.sent(env, sequence.next(), ack_req);
         Ok(length)
     }
 
     /// Accounts for the packets sent, up to `end`.
-    fn sent<R: RawMutex>(&mut self, env: &Env<'_, R>, end: u64, ack_req: bool) {
+    fn sent<R: RawMutex>(&mut self, env: &Env<'_, R>, end: Sequence, ack_req: bool) {
         let requester = &mut self.requester;
         let recovery = &mut requester.recovery;
         if requester.next == requester.una {

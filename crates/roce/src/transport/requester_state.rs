@@ -17,7 +17,7 @@ use super::out_of_order::OutOfOrder;
 use super::peer::Peer;
 use super::recovery::{Recovery, Resend};
 use super::send_queue::Wqe;
-use super::sequence::SequenceSpace;
+use super::sequence::{Sequence, SequenceSpace};
 use crate::config::Config;
 use crate::sge_cursor::SgeCursor;
 use crate::time::Instant;
@@ -40,11 +40,11 @@ pub(super) struct Requester {
     pub(super) max_reads: u32,
 
     /// The oldest unacknowledged packet.
-    pub(super) una: u64,
+    pub(super) una: Sequence,
     /// The next packet to send.
-    pub(super) next: u64,
+    pub(super) next: Sequence,
     /// The first packet that was never sent; above `next` after going back.
-    pub(super) high: u64,
+    pub(super) high: Sequence,
     /// Index of the request that `next` belongs to, counted from the oldest.
     pub(super) index: usize,
     /// Number of READs before that request.
@@ -58,9 +58,9 @@ pub(super) struct Requester {
     /// Responses to that READ that arrived after a gap.
     pub(super) out_of_order: OutOfOrder,
     /// The newest response after a gap; `None` without a gap.
-    pub(super) newest_after_gap: Option<u64>,
+    pub(super) newest_after_gap: Option<Sequence>,
     /// First sequence number of a request that cannot be sent, and its status once it is the oldest.
-    pub(super) failed_request: Option<(u64, CompletionStatus)>,
+    pub(super) failed_request: Option<(Sequence, CompletionStatus)>,
     pub(super) recovery: Recovery,
 }
 
@@ -72,9 +72,9 @@ impl Requester {
         window: 2,
         ack_mask: 0,
         max_reads: 0,
-        una: 0,
-        next: 0,
-        high: 0,
+        una: Sequence::ZERO,
+        next: Sequence::ZERO,
+        high: Sequence::ZERO,
         index: 0,
         reads_before: 0,
         reads_in_flight: 0,
@@ -109,21 +109,21 @@ impl Requester {
     }
 
     /// Returns the end of the chunk of `wqe`, a READ, that `sequence` is in.
-    pub(super) fn chunk_end(wqe: &Wqe, sequence: u64) -> u64 {
-        let into = sequence.saturating_sub(wqe.first);
+    pub(super) fn chunk_end(wqe: &Wqe, sequence: Sequence) -> Sequence {
+        let into = sequence.since(wqe.first);
         let end = (into / READ_CHUNK).saturating_add(1).saturating_mul(READ_CHUNK);
-        wqe.first.saturating_add(end).min(wqe.end())
+        wqe.first.add(end).min(wqe.end())
     }
 
     /// Accounts for READ responses of `wqe` received from `before` up to `una`.
-    pub(super) fn responses_received(&mut self, wqe: &Wqe, before: u64) {
+    pub(super) fn responses_received(&mut self, wqe: &Wqe, before: Sequence) {
         let chunks = Self::chunks(wqe, self.una).saturating_sub(Self::chunks(wqe, before));
         self.reads_in_flight = self.reads_in_flight.saturating_sub(chunks);
     }
 
     /// Returns how many chunks of `wqe`, a READ, end at or before `sequence`.
-    fn chunks(wqe: &Wqe, sequence: u64) -> u32 {
-        let into = sequence.saturating_sub(wqe.first);
+    fn chunks(wqe: &Wqe, sequence: Sequence) -> u32 {
+        let into = sequence.since(wqe.first);
         let whole = if sequence >= wqe.end() { into.div_ceil(READ_CHUNK) } else { into / READ_CHUNK };
         whole as u32
     }
@@ -177,7 +177,7 @@ impl Requester {
         self.reads_in_flight = match (kind, oldest) {
             (Resend::Read(resume), Some(wqe)) => {
                 let end = Self::chunk_end(wqe, self.una);
-                resume.saturating_sub(end).div_ceil(READ_CHUNK) as u32
+                resume.since(end).div_ceil(READ_CHUNK) as u32
             }
             _ => 0,
         };

@@ -3,6 +3,7 @@
 //! Handling a packet sends nothing. It leaves at most one pending ACK for everything accepted, at most one
 //! pending NAK, and the READ responses still to send; `acknowledge` sends them.
 
+use super::sequence::Sequence;
 use lock_api::RawMutex;
 
 use super::env::Env;
@@ -69,12 +70,12 @@ impl RcTransport {
         match self.execute(env, sequence, packet) {
             Ok(Execution::Executed(packets)) => {
                 let responder = &mut self.responder;
-                responder.expected = sequence.saturating_add(packets);
+                responder.expected = sequence.add(packets);
                 responder.newest_after_gap = None;
                 responder.nak_pending = None;
                 //= rocev2 §6
                 responder.ack_pending |= packet.bth().ack_req()
-                    || responder.expected.saturating_sub(responder.acknowledged) >= MAX_UNACKNOWLEDGED;
+                    || responder.expected.since(responder.acknowledged) >= MAX_UNACKNOWLEDGED;
                 if !responder.out_of_order.is_empty() {
                     self.accept_stored(env, sequence);
                 }
@@ -105,7 +106,7 @@ impl RcTransport {
     fn execute<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
-        sequence: u64,
+        sequence: Sequence,
         packet: &Packet<'_>,
     ) -> Result<Execution, FatalNak> {
         let info = packet.info();
@@ -248,7 +249,7 @@ impl RcTransport {
     fn queue_read<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
-        sequence: u64,
+        sequence: Sequence,
         reth: &RethRepr,
     ) -> Result<Execution, FatalNak> {
         if reth.length > MAX_LENGTH {

@@ -3,7 +3,7 @@
 use super::inbound_reads::InboundReads;
 use super::out_of_order::OutOfOrder;
 use super::peer::Peer;
-use super::sequence::SequenceSpace;
+use super::sequence::{Sequence, SequenceSpace};
 use crate::config::Config;
 use crate::error::CreateError;
 use roce_wire::{
@@ -23,20 +23,20 @@ pub(super) struct Responder {
     pub(super) psns: SequenceSpace,
     pub(super) mtu: u32,
     /// Sequence number of the next request packet: the expected PSN (ePSN).
-    pub(super) expected: u64,
+    pub(super) expected: Sequence,
     /// Message sequence number (MSN): completed request messages.
     msn: u32,
     pub(super) message: InboundMessage,
     /// The newest request packet after a gap; `None` without a gap.
-    pub(super) newest_after_gap: Option<u64>,
+    pub(super) newest_after_gap: Option<Sequence>,
     /// Packets after the gap that are stored.
     pub(super) out_of_order: OutOfOrder,
     pub(super) reads: InboundReads,
     /// An ACK for everything before `expected` is to be sent.
     pub(super) ack_pending: bool,
     /// Everything before this is acknowledged.
-    pub(super) acknowledged: u64,
-    pub(super) nak_pending: Option<(Syndrome, u64)>,
+    pub(super) acknowledged: Sequence,
+    pub(super) nak_pending: Option<(Syndrome, Sequence)>,
     /// Timer code in RNR NAKs.
     pub(super) rnr_code: u8,
     /// The last frame sent was a response, so a request may go first.
@@ -63,14 +63,14 @@ impl Responder {
     pub(super) const IDLE: Self = Self {
         psns: SequenceSpace::START_AT_ZERO,
         mtu: PathMtu::Bytes256.bytes() as u32,
-        expected: 0,
+        expected: Sequence::ZERO,
         msn: 0,
         message: InboundMessage::None,
         newest_after_gap: None,
         out_of_order: OutOfOrder::EMPTY,
         reads: InboundReads::NONE,
         ack_pending: false,
-        acknowledged: 0,
+        acknowledged: Sequence::ZERO,
         nak_pending: None,
         rnr_code: 0,
         responded: false,
@@ -136,7 +136,7 @@ impl Responder {
     }
 
     /// Handles a packet after a gap.
-    pub(super) fn handle_gap(&mut self, sequence: u64) {
+    pub(super) fn handle_gap(&mut self, sequence: Sequence) {
         //= rocev2 §6
         // One NAK per gap. A PSN that does not rise shows that the requester went back and its first packet was
         // lost again; without a second NAK that would cost a timeout.
@@ -148,7 +148,7 @@ impl Responder {
     }
 
     /// Handles a duplicate packet.
-    pub(super) fn handle_duplicate(&mut self, sequence: u64, packet: &Packet<'_>) {
+    pub(super) fn handle_duplicate(&mut self, sequence: Sequence, packet: &Packet<'_>) {
         //= rocev2 §6
         match (packet.info().operation, packet.reth()) {
             (Operation::Read, Some(reth)) => {

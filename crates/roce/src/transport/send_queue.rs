@@ -3,6 +3,7 @@
 //! Each request gets its range of sequence numbers when it is posted, so order, window and completion are
 //! comparisons of integers.
 
+use super::sequence::Sequence;
 use alloc::vec::Vec;
 
 use crate::error::{CreateError, PostError};
@@ -20,7 +21,7 @@ pub(crate) struct Wqe {
     /// Bytes.
     pub(crate) length: u32,
     /// Sequence number of its first packet (for a READ, of the first packet of its response).
-    pub(crate) first: u64,
+    pub(crate) first: Sequence,
     /// Number of packets: at least 1, or 0 for a local request.
     pub(crate) packets: u32,
     data: Source,
@@ -52,7 +53,7 @@ impl Wqe {
         operation: SendOperation::Send,
         flags: SendFlags::empty(),
         length: 0,
-        first: 0,
+        first: Sequence::ZERO,
         packets: 1,
         data: Source::Sges(0),
         at: 0,
@@ -60,8 +61,8 @@ impl Wqe {
 
     /// Returns the sequence number after its last.
     #[inline]
-    pub(crate) fn end(&self) -> u64 {
-        self.first.saturating_add(u64::from(self.packets))
+    pub(crate) fn end(&self) -> Sequence {
+        self.first.add(u64::from(self.packets))
     }
 
     pub(crate) fn is_read(&self) -> bool {
@@ -110,7 +111,7 @@ pub(crate) struct SendQueue {
     head: usize,
     len: usize,
     /// Sequence number of the next request.
-    next: u64,
+    next: Sequence,
     /// Local requests in the queue, and those of them that are not executed.
     local: usize,
     pending_local: usize,
@@ -126,7 +127,7 @@ impl SendQueue {
         max_inline: 0,
         head: 0,
         len: 0,
-        next: 0,
+        next: Sequence::ZERO,
         local: 0,
         pending_local: 0,
     };
@@ -143,7 +144,7 @@ impl SendQueue {
             max_inline,
             head: 0,
             len: 0,
-            next: 0,
+            next: Sequence::ZERO,
             local: 0,
             pending_local: 0,
         })
@@ -166,7 +167,7 @@ impl SendQueue {
     }
 
     /// Returns the sequence number of the next request to be posted.
-    pub(crate) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> Sequence {
         self.next
     }
 

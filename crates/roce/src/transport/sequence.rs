@@ -1,6 +1,54 @@
 //! Sequence numbers of one direction, and their PSNs.
+//!
+//! The transport counts packets in 64 bits, from 0 on, so that order, windows and distances are comparisons of
+//! integers; [`SequenceSpace`] translates to and from the 24-bit PSNs of the wire. A connection never sends 2^64
+//! packets: [`Sequence::add`] wraps without a check.
 
 use roce_wire::Psn;
+
+/// An unwrapped sequence number: the number of packets before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Sequence(u64);
+
+impl Sequence {
+    pub(crate) const ZERO: Self = Self(0);
+
+    /// Returns the sequence number `packets` after this one.
+    #[inline]
+    pub(crate) const fn add(self, packets: u64) -> Self {
+        Self(self.0.wrapping_add(packets))
+    }
+
+    /// Returns the next sequence number.
+    #[inline]
+    pub(crate) const fn next(self) -> Self {
+        self.add(1)
+    }
+
+    /// Returns the previous sequence number; the first one has itself.
+    #[inline]
+    pub(crate) const fn previous(self) -> Self {
+        Self(self.0.saturating_sub(1))
+    }
+
+    /// Returns the number of packets from `earlier` to this one; 0 if `earlier` is later.
+    #[inline]
+    pub(crate) const fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// Returns the number of packets from `earlier` to this one; `None` if `earlier` is later.
+    #[inline]
+    pub(crate) const fn checked_since(self, earlier: Self) -> Option<u64> {
+        self.0.checked_sub(earlier.0)
+    }
+
+    /// Returns whether all bits of `mask` are set.
+    #[inline]
+    pub(crate) const fn has_all(self, mask: u64) -> bool {
+        self.0 & mask == mask
+    }
+}
 
 /// Translates between the sequence numbers of one direction and their PSNs.
 #[derive(Clone, Copy, Debug)]
@@ -13,15 +61,15 @@ impl SequenceSpace {
 
     /// Returns the PSN of `sequence`.
     #[inline]
-    pub(super) fn psn(self, sequence: u64) -> Psn {
-        self.start.add(sequence as u32)
+    pub(super) fn psn(self, sequence: Sequence) -> Psn {
+        self.start.add(sequence.0 as u32)
     }
 
     /// Returns the sequence number of `psn` that is nearest to `near`; `None` if it is before the first.
     #[inline]
-    pub(super) fn sequence(self, psn: Psn, near: u64) -> Option<u64> {
+    pub(super) fn sequence(self, psn: Psn, near: Sequence) -> Option<Sequence> {
         let distance = psn.distance_from(self.psn(near));
-        near.checked_add_signed(i64::from(distance))
+        near.0.checked_add_signed(i64::from(distance)).map(Sequence)
     }
 }
 
@@ -31,15 +79,23 @@ mod tests {
 
     //= rocev2 §5
     #[test]
-    pub(super) fn psns_wrap_at_24_bits_and_sequence_numbers_do_not() {
+    fn psns_wrap_at_24_bits_and_sequence_numbers_do_not() {
         let psns = SequenceSpace { start: Psn::new(0x00FF_FFFE) };
-        assert_eq!(psns.psn(3), Psn::new(1));
-        assert_eq!(psns.sequence(Psn::new(1), 0), Some(3));
-        assert_eq!(psns.sequence(Psn::new(0x00FF_FFFD), 0), None, "before the first");
+        assert_eq!(psns.psn(Sequence(3)), Psn::new(1));
+        assert_eq!(psns.sequence(Psn::new(1), Sequence::ZERO), Some(Sequence(3)));
+        assert_eq!(psns.sequence(Psn::new(0x00FF_FFFD), Sequence::ZERO), None, "before the first");
         let far = 0x0123_4567_89AB;
         for distance in [-0x0080_0000, -1, 0, 1, 0x007F_FFFF] {
-            let sequence = u64::checked_add_signed(far, distance).unwrap();
-            assert_eq!(psns.sequence(psns.psn(sequence), far), Some(sequence));
+            let sequence = u64::checked_add_signed(far, distance).map(Sequence).unwrap();
+            assert_eq!(psns.sequence(psns.psn(sequence), Sequence(far)), Some(sequence));
         }
+    }
+
+    #[test]
+    fn distances_are_zero_or_none_backward() {
+        let (one, five) = (Sequence(1), Sequence(5));
+        assert_eq!((five.since(one), one.since(five)), (4, 0));
+        assert_eq!((five.checked_since(one), one.checked_since(five)), (Some(4), None));
+        assert_eq!((one.next(), Sequence::ZERO.previous()), (Sequence(2), Sequence::ZERO));
     }
 }
