@@ -233,12 +233,8 @@ impl Session {
         let is_response = info.class == Class::Response;
         let honest_psn = match (is_response, record.flag(frame::FLAGS, frame::LATEST)) {
             (false, _) => self.next,
-            (true, false) => {
-                self.pending_requests.front().map_or(ENDPOINT_PSN, |request| request.psn)
-            }
-            (true, true) => {
-                self.pending_requests.back().map_or(ENDPOINT_PSN, |request| request.psn)
-            }
+            (true, false) => self.pending_requests.front().map_or(ENDPOINT_PSN, |request| request.psn),
+            (true, true) => self.pending_requests.back().map_or(ENDPOINT_PSN, |request| request.psn),
         };
         let delta = i32::from(record.byte(frame::PSN).cast_signed());
         let psn = honest_psn.add(delta.cast_unsigned());
@@ -324,9 +320,8 @@ impl Session {
     /// Returns the correct length of the packet `psn` of a READ response.
     fn correct_response_length(&self, psn: Psn) -> usize {
         let rest = self.pending_requests.iter().find_map(|request| {
-            let into = u32::try_from(psn.distance_from(request.psn))
-                .ok()
-                .filter(|&into| into < request.packets)?;
+            let into =
+                u32::try_from(psn.distance_from(request.psn)).ok().filter(|&into| into < request.packets)?;
             Some((request.read? as usize).saturating_sub(into as usize * MTU.bytes()))
         });
         rest.unwrap_or_default().min(MTU.bytes())

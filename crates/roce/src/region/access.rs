@@ -1,4 +1,4 @@
-//! How packets reach memory: by key, inside of what that stands for, and with its rights.
+//! Access to memory by key, within the key's range and rights.
 
 use lock_api::RawMutex;
 
@@ -12,7 +12,7 @@ use crate::work::Sge;
 use roce_wire::{Frame, Qpn};
 
 impl<R: RawMutex> RegionTable<R> {
-    /// Reads `[within, within + len)` of a local element into the payload of `frame`.
+    /// Copies `[within, within + len)` of a local element to the payload of `frame`.
     #[inline]
     pub(crate) fn read_local(
         &self,
@@ -33,7 +33,7 @@ impl<R: RawMutex> RegionTable<R> {
         })
     }
 
-    /// Writes `bytes` to `within` bytes into a local element.
+    /// Writes `bytes` to a local element, at offset `within`.
     #[inline]
     pub(crate) fn write_local(
         &self,
@@ -51,7 +51,7 @@ impl<R: RawMutex> RegionTable<R> {
         self.write(pd, None, sge.key, address, bytes, Access::LOCAL_WRITE)
     }
 
-    /// Whether a peer may do `right` with `[address, address + len)` under `key`.
+    /// Checks that a peer has `right` on `[address, address + len)` under `key`.
     pub(crate) fn check_remote(
         &self,
         by: Scope,
@@ -78,7 +78,7 @@ impl<R: RawMutex> RegionTable<R> {
         Ok(())
     }
 
-    /// Reads for a peer into the payload of `frame`.
+    /// Copies memory that a peer reads to the payload of `frame`.
     #[inline]
     pub(crate) fn read_remote(
         &self,
@@ -94,7 +94,7 @@ impl<R: RawMutex> RegionTable<R> {
         })
     }
 
-    /// Writes for a peer.
+    /// Writes memory on behalf of a peer.
     #[inline]
     pub(crate) fn write_remote(
         &self,
@@ -124,8 +124,8 @@ impl<R: RawMutex> RegionTable<R> {
         })
     }
 
-    /// Finds the memory of `[address, address + len)` under `key`, and lets `copy` have it piece by piece:
-    /// where, and how many bytes from there. A window is good for the peer of its queue pair only.
+    /// Finds the memory of `[address, address + len)` under `key`, and calls `copy` with each contiguous piece:
+    /// backing, offset, length. A window is valid for the peer of its queue pair only.
     #[inline(always)]
     #[allow(clippy::too_many_arguments, reason = "the whole of an access, inlined into four callers")]
     #[allow(clippy::inline_always, reason = "on the way of every packet; what is rare is out of line")]
@@ -220,11 +220,11 @@ mod tests {
 
     const KEY_BASE: u64 = 0x5000;
 
-    /// Writers under the key run all the time; what they wrote is looked at whenever it was invalidated.
+    /// Writers use the key all the time; the memory must not change after each invalidation.
     //= R-MR-47
     #[test]
     #[allow(unsafe_code, reason = "memory for a backing")]
-    fn nobody_writes_after_an_invalidation() {
+    fn memory_is_not_written_after_an_invalidation() {
         let regions = RegionTable::<Lock>::try_new(4, 4, &mut Random::new([3; 32])).unwrap();
         let memory: Vec<AtomicU64> = (0..1024).map(AtomicU64::new).collect();
         let start = NonNull::from(&memory[0]).cast();

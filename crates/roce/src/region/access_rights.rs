@@ -1,22 +1,22 @@
-//! rights
+//! Protection domains, access rights, and the check of an access against a key.
 
 use roce_wire::Qpn;
 
-/// A protection domain: regions and queue pairs of one belong together.
+/// A protection domain: a queue pair can use the regions and windows of its own one only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pd(pub(crate) u32);
 
-/// The key under which local elements name logical addresses.
+/// The key with which local scatter/gather elements name logical addresses.
 ///
-/// The same for every protection domain, never a region's key, and never good for a peer (R-MR-53,
+/// The same for every protection domain, never a region's key, and not valid for a peer (R-MR-53,
 /// R-MR-54).
 pub const PRIVILEGED_KEY: u32 = 0xFFFF_FFFF;
 
 bitflags::bitflags! {
-    /// What may be done with a region. Local reading is always allowed.
+    /// Access rights of a region. Local read access is always allowed.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Access: u8 {
-        /// Receives and READs of this side may write it.
+        /// Receives and READ responses may write it.
         const LOCAL_WRITE = 1 << 0;
         /// Peers may read it.
         const REMOTE_READ = 1 << 1;
@@ -26,16 +26,16 @@ bitflags::bitflags! {
 }
 
 impl Access {
-    /// All that peers may do.
+    /// All rights of peers.
     pub(super) const REMOTE: Self = Self::REMOTE_READ.union(Self::REMOTE_WRITE);
 
-    /// Whether a region can be open in this way.
+    /// Returns whether a region can have these rights.
     pub(super) const fn is_sound(self) -> bool {
         !self.contains(Self::REMOTE_WRITE) || self.contains(Self::LOCAL_WRITE)
     }
 }
 
-/// What a key stands for.
+/// The address range and the rights of a key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeyRange {
     pub(super) key: u32,
@@ -47,7 +47,7 @@ pub(super) struct KeyRange {
 impl KeyRange {
     pub(super) const NONE: Self = Self { key: 0, base: 0, length: 0, access: Access::empty() };
 
-    /// Where in it `address` is, if all of `[address, address + len)` may be accessed so under `key`.
+    /// Returns the offset of `address`, if `key` allows `right` on all of `[address, address + len)`.
     #[inline]
     pub(super) fn offset(&self, key: u32, address: u64, len: u64, right: Access) -> Result<u64, AccessError> {
         let offset = address.checked_sub(self.base).ok_or(AccessError)?;
@@ -63,15 +63,15 @@ impl KeyRange {
     }
 }
 
-/// An access that must not be: no such region, another protection domain, no right, or not inside.
+/// Access denied: unknown key, another protection domain, missing right, or out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AccessError;
 
-/// A registration, bind or invalidation that must not be, as the key is now.
+/// The key's state does not allow the registration, bind or invalidation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyError;
 
-/// Who accesses memory, or turns keys on and off.
+/// The queue pair on whose behalf memory is accessed or a key is changed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scope {
     pub(crate) pd: Pd,

@@ -9,38 +9,38 @@ use super::access_rights::{Access, AccessError, KeyError, KeyRange};
 use super::gate::{Gate, Inside};
 use super::key_state::{Event, State};
 
-/// Ties a posted registration to what was noted of it.
+/// Connects a posted registration or bind with its staged parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket(u32);
 
 impl Ticket {
-    /// Of an invalidation, for which nothing is noted.
+    /// For an invalidation, which has no parameters.
     pub(crate) const NONE: Self = Self(0);
-    /// Of nobody: the note is being written.
+    /// The parameters are being written.
     const WRITING: u32 = u32::MAX;
 }
 
-/// What is in force, what is noted, and the gate before it.
+/// The current binding, the staged one, and the gate that guards the current one.
 #[derive(Debug)]
 pub(super) struct BindingSlot<T> {
     gate: Gate,
-    /// Ticket of the request whose turn is to come; 0 for none.
+    /// Ticket of the staged request; 0 for none.
     staged: AtomicU32,
     last_ticket: AtomicU32,
-    /// Two places: one is in force, or was; the other is for notes.
+    /// One is the current binding, or the last one; the other is for staging.
     places: [T; 2],
-    /// Whether the second place is in force. Changes only while the gate is closed and nobody inside.
+    /// Whether the second one is current. Changes only while the gate is closed and empty.
     second: AtomicBool,
-    /// A copy of the range that is in force, or was last. Written by whoever is about to open the gate.
+    /// A copy of the current or last range. Written before the gate opens.
     snapshot: SharedRange,
 }
 
-/// What a place of a slot has.
+/// A binding that a slot can hold.
 pub(super) trait Place {
     fn range(&self) -> &SharedRange;
 }
 
-/// What is in force, for the work on one packet.
+/// The current binding, for the work on one packet.
 pub(super) struct InForce<'a, T> {
     what: &'a T,
     inside: Inside<'a>,
@@ -71,29 +71,28 @@ impl<T: Place> BindingSlot<T> {
         if self.gate.is_open() { State::Valid } else { State::Free }
     }
 
-    /// The range that is in force, or was last, for those who only ask: they do not enter, so that nobody
-    /// waits for them. Each field by itself is of a registration that had its turn; while another one has its
-    /// turn, fields may be of either. Any IRQL.
+    /// Returns a copy of the current or last range, without entering the gate. While a registration executes,
+    /// fields may be old or new. Any IRQL.
     #[inline]
     pub(super) fn snapshot(&self) -> KeyRange {
         self.snapshot.get()
     }
 
-    /// What is in force, if anything is. IRQL and more: see [`super::gate`].
+    /// Returns the current binding, if the key is valid. IRQL and more: see [`super::gate`].
     #[inline]
     pub(super) fn enter(&self) -> Option<InForce<'_, T>> {
         let inside = self.gate.enter()?;
         Some(InForce { what: self.place(false), inside })
     }
 
-    /// Lets `write` note what is asked for; `None` when another note waits for its turn.
+    /// Stages parameters, written by `write`. Returns `None` when others are staged already.
     pub(super) fn stage(&self, write: impl FnOnce(&T)) -> Option<Ticket> {
         let free = self.staged.compare_exchange(0, Ticket::WRITING, Ordering::Acquire, Ordering::Relaxed);
         if free.is_err() {
             return None;
         }
-        // Nobody reads this place: it has not been in force since the last registration, which waited for
-        // those who were inside.
+        // No thread reads this place: it has not been current since the last registration, which waited until
+        // the gate was empty.
         write(self.place(true));
         let mut ticket = 0;
         while matches!(ticket, 0 | Ticket::WRITING) {
@@ -103,19 +102,19 @@ impl<T: Place> BindingSlot<T> {
         Some(Ticket(ticket))
     }
 
-    /// The request of `ticket` will not have its turn.
+    /// Drops the staged parameters of `ticket`.
     pub(super) fn cancel(&self, ticket: Ticket) {
         if ticket != Ticket::NONE {
             let _ = self.staged.compare_exchange(ticket.0, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 
-    /// The turn of the request of `ticket` has come. `usable` has the last word on what was noted.
+    /// Makes the staged parameters of `ticket` current, if `usable` agrees.
     pub(super) fn register(&self, ticket: Ticket, usable: impl FnOnce(&T) -> bool) -> Result<(), KeyError> {
         if ticket == Ticket::NONE || self.staged.load(Ordering::Acquire) != ticket.0 {
             return Err(KeyError);
         }
-        // From here on it is this request's own: nobody else opens the gate.
+        // From here on only this request can open the gate.
         let done = self.state().on(Event::Register).is_ok() && {
             self.gate.wait();
             usable(self.place(true))
@@ -129,23 +128,23 @@ impl<T: Place> BindingSlot<T> {
         done.then_some(()).ok_or(KeyError)
     }
 
-    /// Turns it off, if `right` agrees to what is in force. When this returns, nobody uses it any more.
+    /// Invalidates the current binding, if `right` agrees. When this returns, it is no longer used.
     pub(super) fn invalidate(&self, event: Event, right: impl FnOnce(&T) -> bool) -> Result<(), KeyError> {
         self.state().on(event).map_err(|_| KeyError)?;
         let in_force = self.enter().ok_or(KeyError)?;
         let (agreed, opening) = (right(&in_force), in_force.inside.opening());
         drop(in_force);
-        // Of two at a time, the second one comes too late.
+        // Of two concurrent calls one fails.
         (agreed && self.gate.close(opening)).then_some(()).ok_or(KeyError)
     }
 
-    /// Turns it off for good, when nobody else can find it any more, so that nobody is inside and no request
-    /// has its turn. What was in force, if anything; of several callers, one is told. Waits for nobody.
+    /// Ends the binding for good, after the key was removed from the table: no packet and no request uses it. Returns
+    /// the binding that was current, to one of several callers. Does not wait.
     pub(super) fn end(&self) -> Option<&T> {
         self.gate.shut().then(|| self.place(false))
     }
 
-    /// What is in force or was last, or the place for notes.
+    /// Returns the current or last binding, or with `notes` the place for staging.
     #[inline]
     fn place(&self, notes: bool) -> &T {
         let [first, second] = &self.places;
@@ -153,7 +152,7 @@ impl<T: Place> BindingSlot<T> {
     }
 }
 
-/// A [`KeyRange`] that can be written while others look at it.
+/// A [`KeyRange`] that can be read while it is written.
 #[derive(Debug, Default)]
 pub(super) struct SharedRange {
     key: AtomicU32,

@@ -11,14 +11,14 @@ use super::binding_slot::{BindingSlot, Place, SharedRange};
 use crate::error::{CreateError, PostError};
 use fallible::vec;
 
-/// Bytes of a page.
+/// Page size in bytes.
 pub(super) const PAGE: u64 = 4096;
 
-/// PageList of the largest region: 256 MiB.
+/// Pages of the largest region: 256 MiB.
 const MAX_PAGES: u32 = 1 << 16;
 
-/// What a fast registration makes of a region: `length` bytes that lie in pages, from `offset` bytes into
-/// the first one on, and that the consumer and its peers know as addresses from `base` on.
+/// Parameters of a fast registration: `length` bytes in pages, from `offset` bytes into the first page, which
+/// the consumer and its peers address from `base` on.
 #[derive(Clone, Copy, Debug)]
 pub struct Registration<'a> {
     pub base: u64,
@@ -32,21 +32,21 @@ pub struct Registration<'a> {
     pub pages: &'a [u64],
 }
 
-/// What is special to such a region.
+/// A region for fast registration.
 #[derive(Debug)]
 pub(super) struct FastRegion {
     pub(super) slot: BindingSlot<PageList>,
-    /// How many pages a registration may have.
+    /// Maximum number of pages.
     capacity: u32,
     /// Whether a registration may give peers rights.
     remote: bool,
 }
 
-/// A registration that is in force, or was, or will be.
+/// A registration: current, last or staged.
 #[derive(Debug)]
 pub(super) struct PageList {
     pub(super) range: SharedRange,
-    /// Where in the first page the range begins.
+    /// Offset of the range in the first page.
     offset: AtomicU32,
     pages: Vec<AtomicU64>,
 }
@@ -60,7 +60,7 @@ impl FastRegion {
         Ok(Self { slot, capacity: pages, remote })
     }
 
-    /// Whether what is asked for can be, whatever the region's state will be when its turn comes.
+    /// Checks the parameters of a registration, independent of the region's state.
     pub(super) fn check(&self, asked: &Registration<'_>) -> Result<(), PostError> {
         //= R-MR-32
         //= R-MR-33
@@ -110,8 +110,8 @@ impl PageList {
         }
     }
 
-    /// Where the byte at `offset` of the range is, as a logical address, and how many bytes of its page
-    /// there are from it on.
+    /// Returns the logical address of the byte at `offset`, and the number of bytes from there to the end of its
+    /// page.
     #[inline]
     pub(super) fn locate(&self, offset: u64) -> Option<(u64, u64)> {
         let at = offset.checked_add(u64::from(self.offset.load(Ordering::Relaxed)))?;

@@ -1,25 +1,25 @@
-//! A gate: whoever is inside may use what it guards; whoever closes it waits until they have left.
+//! A gate: run-down protection for what it guards.
 //!
-//! The same promise as that of [`crate::object_table`], for things that come and go while their number in the
-//! table stays: after [`Gate::close`] nobody is inside, and nobody comes in.
+//! Users enter and leave; closing waits until the gate is empty. After [`Gate::close`] no user is inside and none
+//! can enter. The same contract as that of [`crate::object_table`], for bindings that come and go while their key
+//! stays in the table (compare `ExAcquireRundownProtection` of Windows).
 //!
-//! Waiting is spinning, at `DISPATCH_LEVEL` too, and on the processor of whoever is inside it would never end.
-//! So whoever enters is at `DISPATCH_LEVEL` until it leaves, works on one packet (one request), and waits for
-//! nothing inside but for the instant of a lock; trying a closed gate counts as entering. The engine enters
-//! with the lock of a queue pair held, which raises to that level. Calls of consumers at `PASSIVE_LEVEL`
-//! (getters, creating, destroying) do not enter: see [`super::slot::BindingSlot::told`] and
-//! [`super::slot::BindingSlot::end`].
+//! Waiting spins, also at `DISPATCH_LEVEL`; a user preempted on the waiting CPU would block it forever. So a user is at
+//! `DISPATCH_LEVEL` from entering to leaving, works on one packet or request, and waits for spin locks only. Trying
+//! to enter a closed gate counts as entering. The engine enters with the lock of a queue pair held, which raises
+//! to that level. Calls at `PASSIVE_LEVEL` (getters, create, destroy) do not enter: see
+//! [`super::binding_slot::BindingSlot::snapshot`] and [`super::binding_slot::BindingSlot::end`].
 
 #[cfg(test)]
 use crate::testing::visit;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 const OPEN: u64 = 1 << 63;
-/// How often it was opened stands between the open bit and the number of those inside.
+/// The number of openings is between the open bit and the number of users.
 const OPENING: u64 = 1 << 32;
 const USERS: u64 = OPENING - 1;
 
-/// Whether it is open, for the how manieth time, and how many are inside.
+/// The open bit, the number of openings, and the number of users inside.
 #[derive(Debug)]
 pub(super) struct Gate(AtomicU64);
 
@@ -29,7 +29,7 @@ pub(super) struct Inside<'a> {
     opening: Opening,
 }
 
-/// One time of being open.
+/// Identifies one opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Opening(u64);
 
@@ -43,27 +43,27 @@ impl Gate {
         self.0.load(Ordering::Acquire) & OPEN != 0
     }
 
-    /// Goes in; `None` when it is closed. IRQL == `DISPATCH_LEVEL`, until [`Inside`] is dropped.
+    /// Enters; `None` when the gate is closed. IRQL == `DISPATCH_LEVEL`, until [`Inside`] is dropped.
     #[inline]
     pub(super) fn enter(&self) -> Option<Inside<'_>> {
         #[cfg(test)]
         visit();
         let state = self.0.fetch_add(1, Ordering::Acquire);
         let inside = Inside { gate: self, opening: Opening(state & !USERS) };
-        // Who finds it closed leaves at once.
+        // `inside` leaves at once if the gate is closed.
         if state & OPEN != 0 { Some(inside) } else { None }
     }
 
-    /// Publishes what was written while it was closed. Nobody else opens it meanwhile.
+    /// Opens the gate and publishes what was written while it was closed. Not to be called concurrently.
     pub(super) fn open(&self) {
         let upper = self.0.load(Ordering::Relaxed) & !USERS;
         let opened = (upper & !OPEN).wrapping_add(OPENING) & !OPEN | OPEN;
-        // Others count themselves in and out of the lower half meanwhile.
+        // Users change the lower half meanwhile.
         self.0.fetch_xor(upper ^ opened, Ordering::Release);
     }
 
-    /// Ends that time of being open, and waits until nobody is inside. `false` when it had ended before;
-    /// of several at a time, one is told `true`. Not to be called from inside. IRQL <= `DISPATCH_LEVEL`.
+    /// Closes the gate if `opening` is current, and waits until it is empty. Returns `false` if that opening has ended;
+    /// `true` to one of several callers. Not to be called from inside. IRQL <= `DISPATCH_LEVEL`.
     pub(super) fn close(&self, opening: Opening) -> bool {
         let closed = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
             (state & !USERS == opening.0).then_some(state & !OPEN)
@@ -74,15 +74,15 @@ impl Gate {
         closed.is_ok()
     }
 
-    /// Closes it without waiting, when nobody can be inside; `false` when it was closed before. Any IRQL.
+    /// Closes the gate without waiting, when no user can be inside. Returns whether it was open. Any IRQL.
     pub(super) fn shut(&self) -> bool {
         self.0.fetch_and(!OPEN, Ordering::AcqRel) & OPEN != 0
     }
 
-    /// Waits until nobody is inside, of a closed gate that nobody else opens or of one that was opened
-    /// after that. Not to be called from inside. IRQL <= `DISPATCH_LEVEL`.
+    /// Waits until the gate is empty, or opened again. It was closed before. Not to be called from inside.
+    /// IRQL <= `DISPATCH_LEVEL`.
     pub(super) fn wait(&self) {
-        // Who finds it closed counts as being inside for an instant.
+        // A user that finds it closed counts as inside for an instant.
         loop {
             let state = self.0.load(Ordering::Acquire);
             if state & USERS == 0 || state & OPEN != 0 {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_gate_lets_nobody_in() {
+    fn a_closed_gate_cannot_be_entered() {
         let gate = Gate::closed();
         assert!(gate.enter().is_none());
         gate.open();
@@ -125,7 +125,7 @@ mod tests {
         assert!(!gate.close(first));
         assert!(gate.enter().is_none());
         gate.open();
-        assert!(!gate.close(first), "that was another time");
+        assert!(!gate.close(first), "another opening");
         assert!(gate.close(opening(&gate)));
         assert!(!gate.shut());
         gate.open();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn openings_are_counted_round() {
+    fn the_count_of_openings_wraps() {
         let gate = Gate::closed();
         gate.0.store(!OPEN & !USERS, Ordering::Relaxed);
         gate.open();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_inside_after_it_was_closed() {
+    fn no_user_is_inside_after_close() {
         for _ in 0..if cfg!(miri) { 20 } else { 2000 } {
             let gate = Gate::closed();
             let gone = AtomicBool::new(false);

@@ -14,7 +14,7 @@ use super::window::Binding;
 use crate::error::PostError;
 
 impl<R: RawMutex> RegionTable<R> {
-    /// Notes what a fast registration under `key` is to make of its region.
+    /// Stages the parameters of a fast registration.
     pub(crate) fn stage_registration(
         &self,
         pd: Pd,
@@ -25,11 +25,11 @@ impl<R: RawMutex> RegionTable<R> {
         let region = self.table.get(key >> 8).filter(|region| region.pd == pd).ok_or(PostError::Invalid)?;
         let Content::Fast(fast) = &region.content else { return Err(PostError::NotAllowed) };
         fast.check(asked)?;
-        // One place for notes: another registration of the region waits there.
+        // One registration of a region can be staged at a time.
         fast.slot.stage(|pages| pages.set(key, asked)).ok_or(PostError::QueueFull)
     }
 
-    /// Notes what a bind is to make of the window of `key`.
+    /// Stages the parameters of a bind.
     pub(crate) fn stage_binding(&self, by: Scope, key: u32, asked: &Binding) -> Result<Ticket, PostError> {
         let window =
             self.table.get(key >> 8).filter(|region| region.pd == by.pd).ok_or(PostError::Invalid)?;
@@ -54,7 +54,7 @@ impl<R: RawMutex> RegionTable<R> {
         view.slot.stage(|bound| bound.set(key, by.qpn, asked)).ok_or(PostError::QueueFull)
     }
 
-    /// Whether an invalidation of `key` may be asked for: not of what is registered for good.
+    /// Checks that `key` can be invalidated by a request: not the key of a region registered by a command.
     pub(crate) fn check_invalidation(&self, key: u32) -> Result<(), PostError> {
         //= R-MR-43
         match self.table.get(key >> 8).as_deref() {
@@ -63,7 +63,7 @@ impl<R: RawMutex> RegionTable<R> {
         }
     }
 
-    /// The request that was given the ticket will not have its turn.
+    /// Drops the staged parameters of a request that will not be executed.
     pub(crate) fn cancel(&self, key: u32, ticket: Ticket) {
         if let Some(region) = self.table.get(key >> 8) {
             match &region.content {
@@ -74,11 +74,11 @@ impl<R: RawMutex> RegionTable<R> {
         }
     }
 
-    /// Does the registration that was given the ticket before its turn, if the region is free.
+    /// Executes a staged registration before its turn in the send queue, if the region is free.
     pub(crate) fn register_early(&self, key: u32, ticket: Ticket) -> bool {
         let Some(region) = self.table.get(key >> 8) else { return false };
         match &region.content {
-            // Nobody but the holder of the ticket can change that.
+            // Only the holder of the ticket can change that.
             Content::Fast(fast) if fast.slot.state() == State::Free => {
                 fast.slot.register(ticket, |_| true).is_ok()
             }
@@ -86,7 +86,7 @@ impl<R: RawMutex> RegionTable<R> {
         }
     }
 
-    /// The turn of the registration or bind has come that was given the ticket.
+    /// Executes a staged registration or bind.
     pub(crate) fn activate(&self, by: Scope, key: u32, ticket: Ticket) -> Result<(), KeyError> {
         let region = self.table.get(key >> 8).ok_or(KeyError)?;
         match &region.content {
@@ -99,7 +99,7 @@ impl<R: RawMutex> RegionTable<R> {
         }
     }
 
-    /// Counts the window in at its region, if that is there and allows it.
+    /// Binds a window to its region, if the region exists and allows it.
     fn bind(&self, by: Scope, asked: &Binding) -> Result<(), KeyError> {
         //= R-MR-67
         let region = self.table.get(asked.region >> 8).filter(|region| region.pd == by.pd).ok_or(KeyError)?;
@@ -112,12 +112,12 @@ impl<R: RawMutex> RegionTable<R> {
         Ok(())
     }
 
-    /// The turn of an invalidation has come.
+    /// Executes an invalidation.
     pub(crate) fn invalidate(&self, by: Scope, key: u32) -> Result<(), KeyError> {
         self.deactivate(by, key, Event::Invalidate)
     }
 
-    /// A peer takes back its own right of access.
+    /// Executes the invalidation of a peer's SEND with Invalidate.
     pub(crate) fn invalidate_remotely(&self, by: Scope, key: u32) -> Result<(), KeyError> {
         self.deactivate(by, key, Event::RemoteInvalidate)
     }

@@ -9,7 +9,7 @@ use super::window::WindowState;
 use crate::memory::Backing;
 use fallible::Arc;
 
-/// Memory that has a key.
+/// A memory region.
 #[derive(Debug)]
 pub struct Region {
     /// The key's upper 24 bits, the lower 8 being 0.
@@ -21,11 +21,11 @@ pub struct Region {
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "each in an allocation of its own")]
 pub(super) enum Content {
-    /// Registered until it is deregistered.
+    /// Registered by a command, until it is deregistered.
     Fixed(FixedRegion),
-    /// Registered by requests.
+    /// Registered by work requests (fast registration).
     Fast(FastRegion),
-    /// A part of another one, bound by requests.
+    /// A memory window, bound by work requests.
     Window(WindowState),
 }
 
@@ -33,17 +33,17 @@ pub(super) enum Content {
 pub(super) struct FixedRegion {
     pub(super) range: KeyRange,
     pub(super) backing: Backing,
-    /// Windows that are bound to it.
+    /// Number of windows bound to it.
     pub(super) windows: AtomicU32,
 }
 
 impl Region {
-    /// Names the region locally and, if its rights allow, to peers. Never 0, and not used again soon
-    /// after the region is gone. The low byte of a region for fast registration is that of the last
-    /// registration that had its turn, whether it is in force still or not, and 0 before the first.
+    /// Returns the key, local (L_Key) and remote (R_Key). Never 0, and not reused soon after deregistration. The low
+    /// byte of a region for fast registration is that of the last executed registration, valid or not, and 0
+    /// before the first.
     ///
-    /// This and the other getters wait for nobody, and nobody waits for their callers: any IRQL. While a
-    /// registration has its turn, they may tell of it or of the one before.
+    /// This and the other getters do not wait: any IRQL. While a registration executes, they may return the
+    /// values before or after it.
     #[inline]
     pub fn key(&self) -> u32 {
         match self.range().key {
@@ -52,23 +52,23 @@ impl Region {
         }
     }
 
-    /// Address of the first byte, for elements and peers; 0 when nothing is registered.
+    /// Returns the address of the first byte; 0 when nothing is registered.
     #[inline]
     pub fn base(&self) -> u64 {
         self.range().base
     }
 
-    /// In bytes; 0 when nothing is registered.
+    /// Returns the length in bytes; 0 when nothing is registered.
     pub fn length(&self) -> u64 {
         self.range().length
     }
 
-    /// None when nothing is registered.
+    /// Returns the access rights; none when nothing is registered.
     pub fn access(&self) -> Access {
         self.range().access
     }
 
-    /// Whether it grants anything at the moment; once it is deregistered, whether it did at last.
+    /// Returns the state of the key; after deregistration, the last one.
     pub fn state(&self) -> State {
         match &self.content {
             Content::Fixed(_) => State::Valid,
@@ -77,7 +77,7 @@ impl Region {
         }
     }
 
-    /// Windows that are bound to it. They grant nothing any more once it is deregistered.
+    /// Returns the number of windows bound to the region. They grant no access once it is deregistered.
     pub fn windows(&self) -> u32 {
         match &self.content {
             Content::Fixed(fixed) => fixed.windows.load(Ordering::Relaxed),
@@ -85,7 +85,7 @@ impl Region {
         }
     }
 
-    /// What is in force; of what is not, nothing but the key that it had.
+    /// Returns the current range; of a free key only the key value it had.
     #[inline]
     fn range(&self) -> KeyRange {
         let state = self.state();
@@ -101,19 +101,18 @@ impl Region {
     }
 }
 
-/// A memory window. It grants nothing until a request has bound it.
+/// A type 2 memory window. It grants no access until a work request has bound it.
 #[derive(Debug)]
 pub struct MemoryWindow(pub(super) Arc<Region>);
 
 impl MemoryWindow {
-    /// Names the window to peers. The low byte is the consumer's to choose with each bind; that of the last
-    /// bind that had its turn is told, whether it is in force still or not, and 0 before the first. Waits for
-    /// nobody, and nobody waits for the caller. Any IRQL.
+    /// Returns the R_Key. The consumer chooses the low byte with each bind; it is that of the last executed bind,
+    /// valid or not, and 0 before the first. Does not wait. Any IRQL.
     pub fn key(&self) -> u32 {
         self.0.key()
     }
 
-    /// Whether it grants anything at the moment. Any IRQL.
+    /// Returns the state of the key. Any IRQL.
     pub fn state(&self) -> State {
         self.0.state()
     }

@@ -17,15 +17,15 @@ use fallible::Arc;
 /// A logical range.
 #[derive(Debug)]
 pub(super) struct Logical {
-    /// Of its first byte.
+    /// Offset of its first byte.
     pub(super) offset: u64,
     pub(super) backing: Backing,
 }
 
-/// Where in a logical address the offset begins; above it is the code of the range.
+/// Bits of a logical address that are the offset; the bits above are the code of the range.
 const LOGICAL_BITS: u32 = 40;
 
-/// All memory that an engine knows.
+/// The regions, windows and logical address ranges of an engine.
 pub(crate) struct RegionTable<R: RawMutex> {
     pub(super) table: ObjectTable<Region, R>,
     logical: ObjectTable<Logical, R>,
@@ -54,7 +54,7 @@ impl<R: RawMutex> RegionTable<R> {
             return Err(CreateError::Invalid);
         }
         self.insert(pd, |index, salt| {
-            // The lower bits are the consumer's where it registers by requests; here they are nobody's.
+            // The consumer chooses the low byte of a fast registration; here it is random.
             let range = KeyRange { key: index | u32::from(salt), base, length, access };
             Content::Fixed(FixedRegion { range, backing, windows: AtomicU32::new(0) })
         })
@@ -90,7 +90,7 @@ impl<R: RawMutex> RegionTable<R> {
 
     /// IRQL <= `DISPATCH_LEVEL`, as [`RegionTable::deregister`].
     pub(crate) fn destroy_window(&self, window: &MemoryWindow) -> bool {
-        // Out of the table first: then no bind has its turn any more, and what one has done is seen here.
+        // Removed from the table first: then no bind executes, and the effect of the last one is visible here.
         let removed = self.deregister(&window.0);
         if removed
             && let Content::Window(view) = &window.0.content
@@ -117,7 +117,7 @@ impl<R: RawMutex> RegionTable<R> {
         self.logical.remove((base >> LOGICAL_BITS) as u32).is_some()
     }
 
-    /// The logical range of an address, and where in its memory the address is.
+    /// Returns the logical range of an address, and the offset of the address in its memory.
     #[inline]
     pub(super) fn logical(&self, address: u64) -> Result<(Pinned<'_, Logical>, u64), AccessError> {
         //= R-MR-57
@@ -126,7 +126,7 @@ impl<R: RawMutex> RegionTable<R> {
         Ok((range, offset))
     }
 
-    /// A window of that region is bound no more. IRQL <= `DISPATCH_LEVEL`.
+    /// Accounts for a window of that region that is no longer bound. IRQL <= `DISPATCH_LEVEL`.
     pub(super) fn unbound(&self, region: u32) {
         self.table.show(region >> 8, |region| {
             if let Content::Fixed(fixed) = &region.content {

@@ -49,7 +49,7 @@ impl Bench {
         self.regions.register(BY.pd, BASE, LENGTH, Access::all(), self.backing()).unwrap()
     }
 
-    /// Notes a bind and has its turn come, as a post does; whether the window is bound then.
+    /// Stages and executes a bind, as a post does. Returns whether the window is bound.
     fn bind(&self, key: u32, region: &Region) -> bool {
         let access = Access::REMOTE_READ;
         let asked = Binding { region: region.key(), address: BASE, length: LENGTH, access };
@@ -73,7 +73,7 @@ impl Bench {
 
 /// A spinning waiter at `DISPATCH_LEVEL` would wait for ever for a thread that it has preempted.
 #[test]
-fn whoever_may_be_preempted_is_waited_for_by_nobody() {
+fn no_thread_waits_for_a_preemptible_user() {
     let bench = Bench::new();
     let visits = preemptible_visits();
     let logical = bench.regions.map_logical(0, bench.backing()).unwrap();
@@ -108,7 +108,7 @@ fn whoever_may_be_preempted_is_waited_for_by_nobody() {
 }
 
 #[test]
-fn the_last_key_is_told_and_of_what_is_not_in_force_nothing_else() {
+fn a_free_region_shows_its_last_key_and_nothing_else() {
     let bench = Bench::new();
     let logical = bench.regions.map_logical(0, bench.backing()).unwrap();
     let fast = bench.regions.allocate(BY.pd, 1, true).unwrap();
@@ -121,7 +121,7 @@ fn the_last_key_is_told_and_of_what_is_not_in_force_nothing_else() {
         assert_eq!(seen(), (low, BASE, LENGTH, Access::all()));
         let next = Registration { base: 0, offset: 0, length: 1, access: Access::empty(), pages: &[logical] };
         let ticket = bench.regions.stage_registration(BY.pd, index | 0xEE, &next).unwrap();
-        assert_eq!(seen(), (low, BASE, LENGTH, Access::all()), "the next one is only noted");
+        assert_eq!(seen(), (low, BASE, LENGTH, Access::all()), "the next one is only staged");
         bench.invalidate(index | low);
         assert_eq!(seen(), nothing(low));
         bench.regions.cancel(index, ticket);
@@ -129,7 +129,7 @@ fn the_last_key_is_told_and_of_what_is_not_in_force_nothing_else() {
 }
 
 #[test]
-fn a_window_destroyed_while_it_is_being_bound_is_counted_no_more() {
+fn a_window_destroyed_during_its_bind_is_no_longer_counted() {
     let bench = Bench::new();
     let fixed = bench.fixed();
     let mut bound = 0;

@@ -7,7 +7,7 @@ use super::access_rights::{Access, KeyRange};
 use super::binding_slot::{BindingSlot, Place, SharedRange};
 use roce_wire::Qpn;
 
-/// What a bind makes of a window: `length` bytes of a region, under the region's own addresses.
+/// Parameters of a bind: `length` bytes of a region, under the region's own addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct Binding {
     /// Key of the region, which was registered by [`crate::Engine::register`].
@@ -19,13 +19,13 @@ pub struct Binding {
     pub access: Access,
 }
 
-/// What is special to a window.
+/// State of a window.
 #[derive(Debug)]
 pub(super) struct WindowState {
     pub(super) slot: BindingSlot<WindowBinding>,
 }
 
-/// A binding that is in force, or was, or will be.
+/// A binding: current, last or staged.
 #[derive(Debug, Default)]
 pub(super) struct WindowBinding {
     pub(super) range: SharedRange,
