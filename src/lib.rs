@@ -45,7 +45,7 @@ use wdk_sys::{DRIVER_OBJECT, NTSTATUS, PCUNICODE_STRING, UNICODE_STRING};
 #[global_allocator]
 static ALLOCATOR: WdkAllocator = WdkAllocator;
 
-// The types of `wdk-sys` that are handed on are the ones of the ABI table.
+// The types of `wdk-sys` in the driver's entry point have the layouts of the ABI table.
 const _: () = {
     assert!(size_of::<DRIVER_OBJECT>() == size_of::<abi::DRIVER_OBJECT>());
     assert!(align_of::<DRIVER_OBJECT>() == align_of::<abi::DRIVER_OBJECT>());

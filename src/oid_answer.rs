@@ -1,4 +1,4 @@
-//! The answer to an OID query, in the request's buffer.
+//! The answer to an OID query, written into the request's buffer.
 
 use ndk_abi::ndis::{
     NDIS_OID_REQUEST_QUERY, NDIS_STATUS, NDIS_STATUS_BUFFER_TOO_SHORT, NDIS_STATUS_NOT_SUPPORTED,
@@ -9,9 +9,9 @@ use ndk_abi::ndis::{
 pub struct Answer {
     buffer: *mut u8,
     room: usize,
-    /// Length of the whole answer, or why there is none.
+    /// Length of the answer, or the status of a query that fails.
     outcome: Result<usize, NDIS_STATUS>,
-    /// What a shorter buffer must have at least.
+    /// Length that the buffer needs, reported if it is shorter.
     needed: usize,
 }
 
@@ -35,17 +35,18 @@ impl Answer {
     /// Answers with bytes.
     pub fn bytes(&mut self, bytes: &[u8]) {
         if self.fits(bytes.len()) {
-            // SAFETY: the buffer is large enough, and nobody else's.
+            // SAFETY: the buffer is large enough and not referenced elsewhere.
             unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.buffer, bytes.len()) };
         }
     }
 
-    /// Answers with a counter: in 64 bits where there is room, else in the low 32.
+    /// Answers with a counter: 64 bits if the buffer is large enough, otherwise the low 32.
     pub fn counter(&mut self, counter: u64) {
         if self.room >= size_of::<u64>() { self.value(&counter) } else { self.value(&(counter as u32)) }
     }
 
-    /// Whether an answer of `len` bytes can be written, with [`put`](Self::put); if not, the request says what is needed.
+    /// Begins an answer of `len` bytes, which [`put`](Self::put) writes. If it does not fit, returns `false`, and the request
+    /// reports the length needed.
     //= R-OIDNDK-18
     pub fn fits(&mut self, len: usize) -> bool {
         let fits = len <= self.room;
@@ -60,17 +61,17 @@ impl Answer {
         if offset.checked_add(size_of::<T>()).is_some_and(|end| end <= len) {
             // SAFETY: inside the answer, which fits the buffer.
             let at = unsafe { self.buffer.add(offset) };
-            // SAFETY: as above, and the buffer is nobody else's.
+            // SAFETY: as above; the buffer is not referenced elsewhere.
             unsafe { at.cast::<T>().write_unaligned(*value) };
         }
     }
 
-    /// Makes an answer that fits shorter.
+    /// Shortens an answer that fits.
     pub fn shorten(&mut self, len: usize) {
         self.outcome = self.outcome.map(|old| old.min(len));
     }
 
-    /// Does not answer.
+    /// Fails the query with `status`.
     pub fn refuse(&mut self, status: NDIS_STATUS) {
         self.outcome = Err(status);
     }

@@ -1,5 +1,4 @@
-//! The registry keywords of the adapter: one table, from which the driver reads, the INF is checked and
-//! the documentation is written.
+//! The adapter's registry keywords: one table, which the driver reads and against which tests check the INF.
 #![allow(dead_code, reason = "the driver reads most of it, the INF's test all of it")]
 
 /// A keyword under the adapter's key, as the Advanced page shows it.
@@ -7,7 +6,7 @@
 pub struct Keyword {
     /// Name of the registry value; standardized ones begin with an asterisk.
     pub name: &'static str,
-    /// What the driver takes when the value is absent or not among the allowed ones.
+    /// Used when the value is absent or not allowed.
     pub default: u32,
     pub allowed: Allowed,
 }
@@ -17,12 +16,12 @@ pub struct Keyword {
 pub enum Allowed {
     /// Exactly these.
     OneOf(&'static [u32]),
-    /// These and all between.
+    /// These limits and all values between them.
     Range { min: u32, max: u32 },
 }
 
 impl Keyword {
-    /// Whether `value` may be set.
+    /// Whether `value` is allowed.
     pub const fn allows(&self, value: u32) -> bool {
         match self.allowed {
             Allowed::Range { min, max } => min <= value && value <= max,
@@ -40,7 +39,7 @@ impl Keyword {
 }
 
 //= R-OPEN-34
-/// 0 keeps RDMA off whatever else is asked for.
+/// 0 disables RDMA regardless of other settings.
 pub const NETWORK_DIRECT: Keyword =
     Keyword { name: "*NetworkDirect", default: 1, allowed: Allowed::OneOf(&[0, 1]) };
 
@@ -61,17 +60,17 @@ pub const ROCE_FRAME_SIZE: Keyword = Keyword {
 pub const JUMBO_PACKET: Keyword =
     Keyword { name: "*JumboPacket", default: 1514, allowed: Allowed::Range { min: 1514, max: 9014 } };
 
-/// What RDMA does about congestion, numbered in the order of `roce::CongestionMode`: 0 nothing, 1 answers marks
-/// with notifications, 2 also sends frames as ECN-capable and slows down for notifications.
+/// Congestion control, numbered as `roce::CongestionMode`: 0 none; 1 answers ECN marks with CNPs; 2 also sends ECN-capable
+/// frames and reduces the rate on CNPs.
 pub const ROCE_CONGESTION: Keyword =
     Keyword { name: "RoCECongestionControl", default: 1, allowed: Allowed::OneOf(&[0, 1, 2]) };
 
-/// How create requests of NDK consumers are answered: 0 inline where memory is at hand and through the
-/// completion otherwise, 1 always inline, 2 always through the completion.
+/// How create requests of NDK consumers complete: 0 inline if possible, otherwise through the create completion; 1 always
+/// inline; 2 always through the create completion.
 pub const NDK_CREATE_COMPLETION: Keyword =
     Keyword { name: "NdkCreateCompletion", default: 0, allowed: Allowed::OneOf(&[0, 1, 2]) };
 
-/// Every keyword with a number for a value.
+/// All keywords with numeric values.
 pub const KEYWORDS: &[Keyword] = &[
     NETWORK_DIRECT,
     NETWORK_DIRECT_TECHNOLOGY,

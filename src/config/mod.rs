@@ -1,4 +1,4 @@
-//! The adapter's configuration: what the registry says, made fit to use. `PASSIVE_LEVEL`.
+//! The adapter's configuration, read from the registry and validated. `PASSIVE_LEVEL`.
 
 pub mod keywords;
 
@@ -22,10 +22,10 @@ use self::keywords::Keyword;
 /// The Ethernet header, in bytes.
 pub const ETHERNET_HEADER: u32 = 14;
 
-/// The machine-wide setting that NDIS answers for every adapter; no INF writes it.
+/// A machine-wide setting, which NDIS reports for every adapter; no INF writes it.
 const GLOBAL_FLAGS: &str = "*NetworkDirectGlobalFlags";
 
-/// How create requests are answered.
+/// How create requests of consumers complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateCompletion {
     Auto,
@@ -33,10 +33,10 @@ pub enum CreateCompletion {
     Pend,
 }
 
-/// The configuration of one adapter, every value allowed.
+/// The configuration of one adapter. Every value is valid.
 #[derive(Clone, Copy, Debug)]
 pub struct Configuration {
-    /// Whether RDMA may be enabled at all.
+    /// Whether RDMA may be enabled.
     pub network_direct: bool,
     /// Configured RoCE payload limit, in bytes; see [`Configuration::roce_frame_size`].
     pub configured_roce_frame_size: u32,
@@ -44,14 +44,14 @@ pub struct Configuration {
     pub jumbo_packet: u32,
     pub congestion: CongestionMode,
     pub create_completion: CreateCompletion,
-    /// Whether peers behind gateways may be connected to.
+    /// Whether connections to peers in other IP subnets are allowed.
     pub remote_subnets: bool,
     /// Station address that replaces the permanent one.
     pub network_address: Option<[u8; 6]>,
 }
 
 impl Configuration {
-    /// Reads everything for the adapter behind `handle`; absent or senseless values become defaults.
+    /// Reads the configuration of the adapter `handle`. Absent and invalid values are replaced by defaults.
     pub fn read(handle: NDIS_HANDLE) -> Result<Self, NDIS_STATUS> {
         let key = Key::open(handle)?;
         Ok(Self {
@@ -76,8 +76,8 @@ impl Configuration {
         })
     }
 
-    /// The RoCE payload limit in use: the configured one, or the largest smaller one whose packets fit frames
-    /// of `max_frame` bytes.
+    /// Returns the operational RoCE payload limit: the configured one, or the largest smaller one whose packets fit in
+    /// frames of `max_frame` bytes.
     //= R-OPEN-36
     pub fn roce_frame_size(&self, max_frame: u32) -> u32 {
         let ip_mtu = max_frame.saturating_sub(ETHERNET_HEADER);
@@ -86,14 +86,14 @@ impl Configuration {
     }
 }
 
-/// The IP MTU that makes RoCE packets with payloads of `frame_size` bytes the largest that fit, in frames of at most
-/// `max_frame` bytes.
+/// Returns the IP MTU with which RoCE packets with payloads of `frame_size` bytes are the largest that fit in frames of at
+/// most `max_frame` bytes.
 pub fn ip_mtu_for(frame_size: u32, max_frame: u32) -> u32 {
     let needed = frame_size.saturating_add(PathMtu::OVERHEAD as u32);
     needed.min(max_frame.saturating_sub(ETHERNET_HEADER))
 }
 
-/// Whether `*NetworkDirect` allows RDMA now: read anew, as the rule for enabling demands.
+/// Reads whether `*NetworkDirect` allows RDMA now.
 //= R-OIDNDK-9
 pub fn network_direct_allowed(handle: NDIS_HANDLE) -> bool {
     Key::open(handle).is_ok_and(|key| key.read(&keywords::NETWORK_DIRECT) != 0)
@@ -114,12 +114,12 @@ impl Key {
             Flags: 0,
         };
         let mut key = null_mut();
-        // SAFETY: the object is complete and both pointers are good for the call; PASSIVE_LEVEL.
+        // SAFETY: the object is complete and both pointers are valid for the call; PASSIVE_LEVEL.
         let status = unsafe { NdisOpenConfigurationEx(&raw mut object, &raw mut key) };
         if status == NDIS_STATUS_SUCCESS { Ok(Self(key)) } else { Err(status) }
     }
 
-    /// The keyword's value, or its default.
+    /// Reads a keyword's value, or returns its default.
     fn read(&self, keyword: &Keyword) -> u32 {
         self.value(keyword.name).filter(|&value| keyword.allows(value)).unwrap_or(keyword.default)
     }
@@ -159,7 +159,7 @@ impl Key {
         Some(unsafe { parameter.ParameterData.IntegerData })
     }
 
-    /// The configured station address, if it is a usable unicast one.
+    /// Reads the configured station address, if it is a valid unicast address.
     fn network_address(&self) -> Option<[u8; 6]> {
         let mut status = NDIS_STATUS_SUCCESS;
         let mut address: *mut c_void = null_mut();
@@ -179,7 +179,7 @@ impl Key {
 
 impl Drop for Key {
     fn drop(&mut self) {
-        // SAFETY: opened in `open`, closed once, nothing of it is used any more.
+        // SAFETY: opened in `open`, closed once, not used afterwards.
         unsafe { NdisCloseConfiguration(self.0) };
     }
 }

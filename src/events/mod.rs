@@ -1,4 +1,4 @@
-//! The system event log. [`table`] holds the events; this module maps failures to them and writes.
+//! The system event log. [`table`] defines the events; this module maps failures to them and writes them.
 
 pub mod table;
 
@@ -13,13 +13,13 @@ use self::table::Event;
 /// Why an adapter did not start.
 #[derive(Clone, Copy, Debug)]
 pub enum Failure {
-    /// Pool or another resource ran out.
+    /// Pool or another resource is exhausted.
     NoResources,
     /// The registry key could not be opened.
     Configuration(NDIS_STATUS),
     /// NDIS refused a request; see [`Request`].
     Ndis(Request, NDIS_STATUS),
-    /// The device itself.
+    /// The device failed.
     Device(Error),
     /// No message interrupts were assigned.
     NoMessageInterrupts,
@@ -47,7 +47,7 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// What `MiniportInitializeEx` returns for it.
+    /// Returns the status for `MiniportInitializeEx`.
     pub fn status(self) -> NDIS_STATUS {
         match self {
             Self::NoResources | Self::NoMessageInterrupts => NDIS_STATUS_RESOURCES,
@@ -63,7 +63,7 @@ impl Failure {
         }
     }
 
-    /// The event that names it, and the event's data.
+    /// Returns the event that reports the failure, and its data.
     fn event(self) -> (Event, [u32; 2]) {
         match self {
             Self::NoResources => (table::NO_RESOURCES, [0, 0]),
@@ -75,7 +75,7 @@ impl Failure {
     }
 }
 
-/// The event for what a device did.
+/// Returns the event that reports a device's error, and its data.
 fn device_event(error: Error) -> (Event, [u32; 2]) {
     match error {
         Error::Removed => (table::REMOVED, [0, 0]),
@@ -96,7 +96,7 @@ fn device_event(error: Error) -> (Event, [u32; 2]) {
     }
 }
 
-/// The structure's number in the capability list.
+/// Returns the structure's `cfg_type` in the PCI capability (virtio 1.2, 4.1.4).
 const fn cfg_type(which: Structure) -> u32 {
     match which {
         Structure::Common => 1,
@@ -106,13 +106,13 @@ const fn cfg_type(which: Structure) -> u32 {
     }
 }
 
-/// Tells the administrator why the adapter behind `handle` did not start. IRQL <= `DISPATCH_LEVEL`.
+/// Logs why the adapter `handle` did not start. IRQL <= `DISPATCH_LEVEL`.
 pub fn not_started(handle: NDIS_HANDLE, failure: Failure) {
     let (event, data) = failure.event();
     write(handle, event, data);
 }
 
-/// Tells the administrator what a running device did. IRQL <= `DISPATCH_LEVEL`.
+/// Logs the error of a running device. IRQL <= `DISPATCH_LEVEL`.
 pub fn device_failed(handle: NDIS_HANDLE, error: Error) {
     let (event, data) = device_event(error);
     write(handle, event, data);

@@ -1,6 +1,6 @@
-//! The events the driver writes to the system log: one table. The build makes the image's message table
-//! of it, so that the Event Viewer shows these texts.
-#![allow(dead_code, reason = "the driver writes the numbers, the build the texts")]
+//! The events that the driver writes to the system log. The build script creates the image's message table from them, so
+//! that Event Viewer shows these texts.
+#![allow(dead_code, reason = "the driver uses the identifiers, the build script the texts")]
 
 /// One event. In the text `%2` is the adapter's name; numbers follow as the event's data.
 #[derive(Clone, Copy, Debug)]
@@ -27,23 +27,23 @@ macro_rules! events {
 }
 
 events! {
-    NO_RESOURCES = error(1, "%2: the system has not enough memory or resources to start the adapter.");
+    NO_RESOURCES = error(1, "%2: the system does not have enough memory or other resources to start the adapter.");
     CONFIGURATION = error(2, "%2: the adapter's configuration cannot be read.");
-    NDIS_REFUSED = error(3, "%2: a request to NDIS failed while the adapter was starting. Data: which, status.");
-    REMOVED = error(10, "%2: the device does not answer.");
+    NDIS_REFUSED = error(3, "%2: a request to NDIS failed while the adapter was starting. Data: the request's number, its status.");
+    REMOVED = error(10, "%2: the device does not respond, or was removed.");
     NO_CAPABILITIES = error(11, "%2: the device has no PCI capabilities. It is a legacy virtio device, which this driver does not support.");
-    BROKEN_CAPABILITIES = error(12, "%2: the device's PCI capability list is broken.");
-    MISSING_STRUCTURE = error(13, "%2: the device lacks a usable virtio configuration structure. Data: its type.");
-    RESET_TIMEOUT = error(14, "%2: the device did not finish its reset.");
+    BROKEN_CAPABILITIES = error(12, "%2: the device's PCI capability list is malformed.");
+    MISSING_STRUCTURE = error(13, "%2: the device does not have a usable virtio configuration structure. Data: the type of the structure.");
+    RESET_TIMEOUT = error(14, "%2: the device did not complete its reset.");
     NO_VERSION_1 = error(15, "%2: the device does not offer VERSION_1. This driver supports virtio 1.0 and later only.");
     FEATURES_REJECTED = error(16, "%2: the device rejected the features that the driver accepted.");
-    NO_QUEUE = error(17, "%2: the device lacks a queue. Data: its index.");
-    BAD_QUEUE_SIZE = error(18, "%2: the device reports an impossible queue size. Data: the size.");
+    NO_QUEUE = error(17, "%2: the device does not have a queue that the driver needs. Data: the index of the queue.");
+    BAD_QUEUE_SIZE = error(18, "%2: the device reports an invalid queue size. Data: the size.");
     VECTOR_REFUSED = error(19, "%2: the device refused an interrupt vector.");
-    NOTIFY_OUT_OF_RANGE = error(20, "%2: the notification address of a queue is out of range. Data: its index.");
-    BROKEN_RING = error(21, "%2: the device broke its used ring. The adapter has stopped. Data: what happened.");
-    NEEDS_RESET = error(22, "%2: the device asked for a reset. The adapter has stopped.");
-    OUT_OF_ORDER = error(23, "%2: the driver took a step of bringing the device up out of order.");
-    NO_MESSAGE_INTERRUPTS = error(24, "%2: the system gave the device no message-signaled interrupts.");
-    ROCE_FRAME_SIZE = warning(40, "%2: RDMA uses a smaller frame size than configured, because larger ones do not fit the adapter's frames. Data: in use, configured.");
+    NOTIFY_OUT_OF_RANGE = error(20, "%2: the notification address of a queue is out of range. Data: the index of the queue.");
+    BROKEN_RING = error(21, "%2: the device wrote an invalid entry to its used ring. The adapter has stopped. Data: the kind of error.");
+    NEEDS_RESET = error(22, "%2: the device requested a reset. The adapter has stopped.");
+    OUT_OF_ORDER = error(23, "%2: internal error: the driver initialized the device in the wrong order.");
+    NO_MESSAGE_INTERRUPTS = error(24, "%2: the system did not assign message-signaled interrupts to the device.");
+    ROCE_FRAME_SIZE = warning(40, "%2: RDMA uses a smaller RoCE frame size than configured, because the adapter's Ethernet frames are too short. Data: the size in use, the configured size.");
 }

@@ -1,4 +1,4 @@
-//! One adapter: what NDIS's adapter context points to.
+//! One adapter: the object that NDIS's miniport adapter context points to.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -15,11 +15,11 @@ use crate::ndk::provider::Ndk;
 use crate::nic::interrupt::Interrupt;
 use crate::nic::port::Port;
 
-/// Multicast addresses an adapter keeps.
+/// Number of multicast addresses an adapter supports.
 pub const MAX_MULTICAST: usize = 32;
 
-/// A running adapter. Its fields are dropped in this order, which is the order of going down: no interrupt any
-/// more, then no RDMA, then no device.
+/// An initialized adapter. Its fields are dropped in the order of declaration: the interrupt first, then the NDK provider,
+/// then the device.
 pub struct Adapter {
     pub(super) interrupt: Interrupt<Adapter>,
     ndk: Ndk,
@@ -27,7 +27,7 @@ pub struct Adapter {
     receive_pool: ReceivePool,
     handle: NDIS_HANDLE,
     pub(super) addresses: StationAddresses,
-    /// Longest frame, from the Ethernet header on, in bytes.
+    /// Longest frame with its Ethernet header, in bytes.
     pub(super) max_frame: u32,
     state: AtomicU8,
     pub(super) traffic: Traffic,
@@ -46,15 +46,15 @@ pub struct StationAddresses {
     pub current: [u8; 6],
 }
 
-/// Which received frames the stack wants.
+/// Which received frames are indicated to NDIS.
 pub struct Filter {
     /// `NDIS_PACKET_TYPE_*`.
     pub packet_types: AtomicU32,
-    /// Up to [`MAX_MULTICAST`] addresses, six bytes each in the low end, and how many.
+    /// Up to [`MAX_MULTICAST`] addresses, and their number.
     pub multicast: SpinLock<([[u8; 6]; MAX_MULTICAST], usize)>,
 }
 
-/// What an [`Adapter`] is made of, brought up already.
+/// The initialized parts of an [`Adapter`].
 pub(super) struct Parts {
     pub interrupt: Interrupt<Adapter>,
     pub ndk: Ndk,
@@ -86,7 +86,7 @@ impl Adapter {
         }
     }
 
-    /// The adapter behind a context that NDIS passed.
+    /// Returns the adapter of a context that NDIS passed.
     ///
     /// # Safety
     /// `context` is the one registered at initialization, and the adapter was not halted since.
@@ -115,20 +115,21 @@ impl Adapter {
         &self.statistics
     }
 
-    /// Takes a step; `false` if the table has none such.
+    /// Applies `event` to the adapter's state; `false` if the transition table does not allow it.
     pub fn step(&self, event: Event) -> bool {
         let next = |number: u8| Some(State::ALL.get(usize::from(number))?.on(event).ok()? as u8);
         self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).is_ok()
     }
 
-    /// Begins to move frames between NDIS and the device; `None` while the adapter is not running. No pause ends before
-    /// what is returned is dropped.
+    /// Returns permission to move frames between NDIS and the device; `None` unless the adapter runs. A pause completes
+    /// after the permission was dropped.
     pub fn pass(&self) -> Option<Passing<'_>> {
-        // Made only then: dropping one leaves.
+        // Constructed only after entering: dropping it leaves.
         self.traffic.enter().then(|| Passing(self))
     }
 
-    /// Some of what passed is done; ends the pause that waited for the last of it. No lock is held.
+    /// Ends the passing of `count` lists or handlers, and completes a pause that waited for the last of them. No lock is
+    /// held.
     pub(super) fn passed(&self, count: u32) {
         if !self.traffic.leave(count) {
             return;
@@ -136,13 +137,13 @@ impl Adapter {
         // A sender may have left frames waiting since the pause began.
         abort_waiting(self.handle, &self.port, NDIS_STATUS_PAUSED);
         if self.step(Event::Paused) {
-            // SAFETY: `MiniportPause` answered pending, and this is the one completion.
+            // SAFETY: `MiniportPause` returned pending, and this is the only completion.
             unsafe { NdisMPauseComplete(self.handle) };
         }
     }
 }
 
-/// A handler that moves frames; see [`Adapter::pass`].
+/// Permission to move frames; see [`Adapter::pass`].
 pub struct Passing<'a>(&'a Adapter);
 
 impl Drop for Passing<'_> {

@@ -38,7 +38,8 @@ impl MessageHandler for Adapter {
 }
 
 impl Adapter {
-    /// Received frames: RDMA to the provider in place, the rest to NDIS, then once for the batch what is owed.
+    /// Handles received frames: RDMA frames go to the provider in place, others to NDIS. Then the provider ends the batch:
+    /// it sends pending acknowledgments and notifies CQs.
     fn receive_message(&self, message: u32, limit: u32) -> bool {
         let budget = RECEIVE_BUDGET.min(limit);
         let provider = self.ndk().provider();
@@ -76,7 +77,7 @@ impl Adapter {
         }
     }
 
-    /// Transmit slots are free again.
+    /// Handles free transmit slots: resumes sends.
     fn transmit_message(&self) {
         if !self.port().take_starved() {
             return;
@@ -89,7 +90,7 @@ impl Adapter {
         self.ndk().provider().transmit_ready();
     }
 
-    /// The device's configuration changed: the link, or the device is broken.
+    /// Handles a configuration change: the link state, or a failure of the device.
     fn configuration_message(&self) {
         match self.port().configuration_changed() {
             Ok(true) => link::indicate(self.handle(), self.port()),
@@ -98,7 +99,7 @@ impl Adapter {
         }
     }
 
-    /// The device cannot be used any more: says so once, and ends everything that waits for it.
+    /// Gives up a device that failed: logs an event once, and aborts all pending work.
     fn device_failed(&self, error: Error) {
         if self.port().set_absent() {
             events::device_failed(self.handle(), error);
@@ -107,7 +108,7 @@ impl Adapter {
         }
     }
 
-    /// Whether the stack asked for such frames.
+    /// Whether the packet filter and the multicast list select the frame.
     fn wants(&self, frame: &[u8]) -> bool {
         let types = self.filter.packet_types.load(Ordering::Relaxed);
         let has = |kind: u32| types & kind != 0;

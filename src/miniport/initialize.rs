@@ -1,7 +1,7 @@
 //! `MiniportInitializeEx`: from assigned resources to a running device with an NDK provider on it. `PASSIVE_LEVEL`.
 //!
-//! Every stage's result owns what it set up, so that a failure at any stage unwinds the ones before it in reverse.
-//! The reason goes to the event log.
+//! The result of each stage owns what the stage set up, so that a failure undoes the earlier stages in reverse order.
+//! The reason of a failure is written to the event log.
 
 use alloc::boxed::Box;
 use core::mem::MaybeUninit;
@@ -39,9 +39,9 @@ use crate::nic::port::{self, Port};
 use crate::nic::registers::MappedBars;
 use crate::nic::resources::{Resources, set_bus_master};
 
-/// Buffers in each queue, as far as the device has so many.
+/// Buffers in each queue, if the device supports so many.
 const QUEUE_SIZE: u16 = 256;
-/// Memory for receive buffers aimed at, in bytes.
+/// Upper limit of the memory for receive buffers, in bytes.
 const RECEIVE_MEMORY: usize = 4 << 20;
 
 /// `MiniportInitializeEx`.
@@ -60,7 +60,7 @@ pub unsafe extern "efiapi" fn initialize(
     }
 }
 
-/// Brings an adapter up and gives it to NDIS.
+/// Initializes an adapter and registers it with NDIS.
 ///
 /// # Safety
 /// `parameters` is what NDIS gave `MiniportInitializeEx`, which has not returned yet.
@@ -68,7 +68,7 @@ unsafe fn bring_up(
     handle: NDIS_HANDLE,
     parameters: *const NDIS_MINIPORT_INIT_PARAMETERS,
 ) -> Result<(), Failure> {
-    // The context is registered first and complete last: NDIS does not use it before initialization has succeeded.
+    // The context is registered first and completed last: NDIS does not use it before initialization has succeeded.
     let slot = try_box(MaybeUninit::<Adapter>::uninit()).map_err(|_| Failure::NoResources)?;
     set_registration_attributes(handle, &slot)?;
     let configuration = Configuration::read(handle).map_err(Failure::Configuration)?;
@@ -80,13 +80,13 @@ unsafe fn bring_up(
     let index = unsafe { (*parameters).IfIndex };
     let interface = Interface { luid, index };
     set_bus_master(handle, true);
-    // A device that is not used is kept from memory.
+    // On failure, the device must not access memory.
     let adapter =
         build(handle, configuration, &resources, interface).inspect_err(|_| set_bus_master(handle, false))?;
     run(Box::write(slot, adapter)).inspect_err(|_| set_bus_master(handle, false))
 }
 
-/// Everything between reading the configuration and the first interrupt.
+/// Builds the adapter: from the configuration to the programmed queues, before the first interrupt.
 fn build(
     handle: NDIS_HANDLE,
     configuration: Configuration,
@@ -114,8 +114,8 @@ fn build(
     Ok(Adapter::new(parts))
 }
 
-/// The queues, programmed into the negotiated device, with everything that owns their memory.
-#[allow(clippy::too_many_arguments, reason = "every stage before hands over its result")]
+/// Programs the queues into the negotiated device. The result owns their memory.
+#[allow(clippy::too_many_arguments, reason = "takes the results of the earlier stages")]
 fn build_port(
     handle: NDIS_HANDLE,
     mut control: Control<SharedMemory, crate::nic::registers::BarAccess>,
@@ -138,35 +138,35 @@ fn build_port(
     Arc::try_new(port).map_err(|_| Failure::NoResources)
 }
 
-/// Gives the complete adapter to its interrupt, then lets the device run.
+/// Connects the complete adapter with its interrupt, then starts the device.
 fn run(adapter: Box<Adapter>) -> Result<(), Failure> {
     let adapter = Box::into_raw(adapter);
-    // SAFETY: a box just given up; borrowed shared from here on.
+    // SAFETY: from `Box::into_raw`; borrowed shared from here on.
     let running = unsafe { &*adapter };
     // SAFETY: the interrupt is the adapter's own field.
-    unsafe { running.interrupt.aim(adapter) };
+    unsafe { running.interrupt.set_target(adapter) };
     running.port().set_interrupt(running.interrupt.handle());
     running.step(Event::Initialized);
     let Err(error) = running.port().start() else { return Ok(()) };
-    // SAFETY: taken back once; NDIS does not get it.
+    // SAFETY: reclaimed once; initialization fails, so NDIS does not use it.
     take_down(unsafe { Box::from_raw(adapter) });
     Err(error.into())
 }
 
-/// Longest frame, from the Ethernet header on: as configured, as far as the device's MTU allows.
+/// Returns the length of the longest frame with its Ethernet header: the configured one, limited by the device's MTU.
 fn max_frame(configuration: &Configuration, device: &NetConfig) -> u32 {
     let device = device.mtu.map_or(u32::MAX, |mtu| u32::from(mtu).saturating_add(ETHERNET_HEADER));
-    // A device with an MTU below the smallest that IPv4 demands is not believed.
+    // An MTU below the minimum of IPv4 is not valid.
     configuration.jumbo_packet.min(device.max(576 + ETHERNET_HEADER))
 }
 
-/// Longest frame the device may deliver: having accepted its MTU, the driver owes it buffers for that, whatever the
-/// configuration says.
+/// Returns the length of the longest frame that the device may deliver. The driver accepted the device's MTU, so it must
+/// provide buffers for it, even if the configured frame length is smaller.
 fn receive_frame(device: &NetConfig, max_frame: u32) -> u32 {
     device.mtu.map_or(max_frame, |mtu| max_frame.max(u32::from(mtu).saturating_add(ETHERNET_HEADER)))
 }
 
-/// Receive buffers of `frame` bytes, so many that they take at most [`RECEIVE_MEMORY`].
+/// Returns the number of receive buffers of `frame` bytes that fit in [`RECEIVE_MEMORY`].
 fn receive_size(frame: usize) -> u16 {
     let mut size = QUEUE_SIZE;
     while size > 16 && usize::from(size).saturating_mul(frame) > RECEIVE_MEMORY {
@@ -180,7 +180,7 @@ fn station_addresses(configuration: &Configuration, device: &NetConfig) -> Resul
     Ok(StationAddresses { permanent, current: configuration.network_address.unwrap_or(permanent) })
 }
 
-/// A locally administered address for a device that has none.
+/// Returns a random, locally administered address for a device that has none.
 fn local_address() -> Option<[u8; 6]> {
     let mut address: [u8; 6] = *nt::entropy()?.first_chunk()?;
     let [first, ..] = &mut address;
@@ -197,7 +197,7 @@ fn report_frame_size(handle: NDIS_HANDLE, configuration: &Configuration, max_fra
     }
 }
 
-/// The context for all later calls, and what kind of adapter this is.
+/// Registers the adapter's context and its attributes as a device.
 fn set_registration_attributes(handle: NDIS_HANDLE, slot: &MaybeUninit<Adapter>) -> Result<(), Failure> {
     let attributes = NDIS_MINIPORT_ADAPTER_ATTRIBUTES {
         RegistrationAttributes: NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES {
@@ -217,7 +217,7 @@ fn set_registration_attributes(handle: NDIS_HANDLE, slot: &MaybeUninit<Adapter>)
     set_attributes(handle, attributes, Request::RegistrationAttributes)
 }
 
-/// What the stack is to know of the adapter.
+/// Reports the adapter's general attributes to NDIS.
 fn set_general_attributes(
     handle: NDIS_HANDLE,
     device: &NetConfig,

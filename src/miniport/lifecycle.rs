@@ -1,4 +1,4 @@
-//! Pause, restart, halt, shutdown and device events. [`State`](super::state::State) says what may follow what.
+//! Pause, restart, halt, shutdown and device PnP events. The transitions are those of [`State`](super::state::State).
 
 use alloc::boxed::Box;
 
@@ -27,16 +27,16 @@ pub unsafe extern "efiapi" fn pause(
     // At once, without waiting for received frames that the stack holds.
     abort_waiting(adapter.handle(), adapter.port(), NDIS_STATUS_PAUSED);
     if !adapter.traffic.stop() {
-        // Whoever leaves last completes the pause, perhaps before this returns.
+        // The last to leave completes the pause, possibly before this returns.
         return NDIS_STATUS_PENDING;
     }
-    // What senders left between the two.
+    // Sends that arrived between the two calls above.
     abort_waiting(adapter.handle(), adapter.port(), NDIS_STATUS_PAUSED);
     adapter.step(Event::Paused);
     NDIS_STATUS_SUCCESS
 }
 
-/// `MiniportRestart`: frames pass again. `PASSIVE_LEVEL`.
+/// `MiniportRestart`: frames to and from NDIS pass again. `PASSIVE_LEVEL`.
 //= R-PNP-7
 pub unsafe extern "efiapi" fn restart(
     context: NDIS_HANDLE,
@@ -63,7 +63,7 @@ pub unsafe extern "efiapi" fn halt(context: NDIS_HANDLE, _action: NDIS_HALT_ACTI
     take_down(adapter);
 }
 
-/// Drops an adapter, after senders were told that its interrupt goes and the device to send no more.
+/// Drops an adapter, after its interrupt was withdrawn from senders and its device was reset.
 pub(super) fn take_down(adapter: Box<Adapter>) {
     adapter.port().set_interrupt(core::ptr::null_mut());
     // Before the interrupt is deregistered. The port waits for the end of the reset before memory goes.

@@ -1,6 +1,6 @@
-//! OID requests. Each is answered at once; unknown ones are not supported.
+//! OID requests. Each is completed synchronously.
 //!
-//! [`query`] and [`set`] are the tables; [`SUPPORTED`] is what NDIS is told, and names exactly what they serve.
+//! [`query`] and [`set`] handle the requests; [`SUPPORTED`] lists for NDIS exactly those that they handle.
 
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use super::version::DRIVER_VERSION;
 use crate::ndk;
 use crate::oid_answer::Answer;
 
-/// What the driver serves.
+/// The supported OIDs.
 //= R-OPEN-3
 pub const SUPPORTED: [NDIS_OID; 23] = [
     OID_GEN_CURRENT_PACKET_FILTER,
@@ -42,17 +42,17 @@ pub const SUPPORTED: [NDIS_OID; 23] = [
     OID_VIORDMA_COUNTERS,
 ];
 
-/// This vendor's own query: the RoCE engine's counters by name.
+/// Vendor-specific query: the RoCE engine's counters by name.
 pub const OID_VIORDMA_COUNTERS: NDIS_OID = 0xFF5D_0101;
 
-/// Kinds of frames the stack may ask for.
+/// Supported packet filters.
 pub const PACKET_FILTERS: u32 = NDIS_PACKET_TYPE_DIRECTED
     | NDIS_PACKET_TYPE_MULTICAST
     | NDIS_PACKET_TYPE_ALL_MULTICAST
     | NDIS_PACKET_TYPE_BROADCAST
     | NDIS_PACKET_TYPE_PROMISCUOUS;
 
-/// Counters in `OID_GEN_STATISTICS`: all of them, as every NDIS 6 miniport must.
+/// Supported counters of `OID_GEN_STATISTICS`: all, as NDIS 6 requires.
 pub const STATISTICS: u32 = NDIS_STATISTICS_XMIT_OK_SUPPORTED
     | NDIS_STATISTICS_RCV_OK_SUPPORTED
     | NDIS_STATISTICS_XMIT_ERROR_SUPPORTED
@@ -76,7 +76,7 @@ pub const STATISTICS: u32 = NDIS_STATISTICS_XMIT_OK_SUPPORTED
     | NDIS_STATISTICS_GEN_STATISTICS_SUPPORTED
     | NDIS_STATISTICS_XMIT_DISCARDS_SUPPORTED;
 
-/// No OUI of its own.
+/// The vendor has no OUI.
 const VENDOR_ID: u32 = 0x00FF_FFFF;
 const VENDOR_DESCRIPTION: &[u8] = b"viordma VirtIO Ethernet Adapter with RDMA\0";
 
@@ -129,10 +129,10 @@ pub unsafe extern "efiapi" fn direct_oid_request(
     answer.finish(member)
 }
 
-/// `MiniportCancelOidRequest` and its direct sister: no request is ever pending.
+/// `MiniportCancelOidRequest` and `MiniportCancelDirectOidRequest`: no request is ever pending.
 pub unsafe extern "efiapi" fn cancel_oid_request(_context: NDIS_HANDLE, _request: *mut c_void) {}
 
-/// Answers one query.
+/// Handles a query request.
 fn query(adapter: &Adapter, oid: NDIS_OID, answer: &mut Answer) {
     let max_frame = adapter.max_frame;
     match oid {
@@ -170,7 +170,7 @@ fn query(adapter: &Adapter, oid: NDIS_OID, answer: &mut Answer) {
     }
 }
 
-/// Carries one set request out.
+/// Handles a set request.
 fn set(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
     match request.Oid {
         OID_GEN_CURRENT_PACKET_FILTER => match value::<u32>(request) {
@@ -190,7 +190,7 @@ fn set(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
             }
         },
         OID_802_3_MULTICAST_LIST => set_multicast(adapter, request),
-        // Moderation is not offered, and a virtual link has no parameters to choose.
+        // Interrupt moderation is not supported; a virtual link has no parameters.
         OID_GEN_INTERRUPT_MODERATION => NDIS_STATUS_INVALID_DATA,
         OID_GEN_LINK_PARAMETERS => NDIS_STATUS_SUCCESS,
         OID_PNP_SET_POWER => {
@@ -226,7 +226,7 @@ fn set_multicast(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_
     NDIS_STATUS_SUCCESS
 }
 
-/// The value that a set request carries: plain data of a fixed size; what follows it is ignored.
+/// Reads the value of a set request: plain data of a fixed size. Bytes beyond it are ignored.
 fn value<T: Copy>(request: &mut NDIS_OID_REQUEST_SET) -> Result<T, NDIS_STATUS> {
     let needed = size_of::<T>() as u32;
     if request.InformationBufferLength < needed {

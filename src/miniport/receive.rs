@@ -8,7 +8,7 @@ use ndk_abi::ndis::{
 use super::adapter::Adapter;
 use crate::nbl::NblList;
 
-/// The frames of one poll, on their way to NDIS.
+/// The frames of one poll that are to be indicated.
 pub struct Indication<'a> {
     adapter: &'a Adapter,
     chain: NblList,
@@ -16,12 +16,12 @@ pub struct Indication<'a> {
 }
 
 impl<'a> Indication<'a> {
-    /// For a handler that [passes](Adapter::pass) frames until after [`indicate`](Self::indicate).
+    /// Returns an empty indication. The caller holds a [permission](Adapter::pass) until after [`indicate`](Self::indicate).
     pub fn new(adapter: &'a Adapter) -> Self {
         Self { adapter, chain: NblList::new(), count: 0 }
     }
 
-    /// Copies a frame; `false` if no list is free.
+    /// Copies and adds a frame; `false` if no list is free.
     pub fn add(&mut self, frame: &[u8]) -> bool {
         let Some(nbl) = self.adapter.receive_pool().fill(frame) else { return false };
         self.adapter.traffic.join();
@@ -31,7 +31,7 @@ impl<'a> Indication<'a> {
         true
     }
 
-    /// Gives the frames to the stack. `DISPATCH_LEVEL`, no lock held.
+    /// Indicates the frames to the protocol stack. `DISPATCH_LEVEL`, no lock held.
     pub fn indicate(self) {
         if self.chain.is_empty() {
             return;

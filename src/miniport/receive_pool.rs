@@ -17,18 +17,18 @@ use nt::SpinLock;
 use crate::events::{Failure, Request};
 use crate::nbl::NblList;
 
-/// NET_BUFFER_LISTs in the pool: what the stack may hold at a time.
+/// NET_BUFFER_LISTs in the pool, which limits what the protocol stack can hold.
 const POOL_SIZE: usize = 256;
 const POOL_TAG: u32 = u32::from_le_bytes(*b"vRdm");
 
-/// One NET_BUFFER_LIST with the buffer that it always describes.
+/// One NET_BUFFER_LIST with its buffer.
 struct Entry {
     nbl: *mut NET_BUFFER_LIST,
     mdl: *mut MDL,
     buffer: Vec<u8>,
 }
 
-/// The pool. Every list is free, or with the stack, and then counted in the adapter's traffic.
+/// The pool. Every list is either free or indicated to the stack; the latter count in the adapter's traffic.
 pub struct ReceivePool {
     handle: NDIS_HANDLE,
     pool: NDIS_HANDLE,
@@ -37,13 +37,13 @@ pub struct ReceivePool {
 }
 
 // SAFETY: handles and lists have no thread affinity; the free list is behind its lock, an entry's buffer is written
-// only by who took its list off the free list.
+// only by the caller that removed its list from the free list.
 unsafe impl Send for ReceivePool {}
 // SAFETY: as above.
 unsafe impl Sync for ReceivePool {}
 
 impl ReceivePool {
-    /// A pool for frames of up to `max_frame` bytes. `PASSIVE_LEVEL`.
+    /// Returns a pool for frames of up to `max_frame` bytes. `PASSIVE_LEVEL`.
     pub fn new(handle: NDIS_HANDLE, max_frame: usize) -> Result<Self, Failure> {
         let mut parameters = NET_BUFFER_LIST_POOL_PARAMETERS {
             Header: NDIS_OBJECT_HEADER {
@@ -65,7 +65,7 @@ impl ReceivePool {
         let mut this = Self { handle, pool, entries: Vec::new(), free: SpinLock::new(NblList::new()) };
         vec::reserve_exact(&mut this.entries, POOL_SIZE).map_err(|_| Failure::NoResources)?;
         for _ in 0..POOL_SIZE {
-            // What was made so far is freed with `this`.
+            // On failure, dropping `this` frees the lists allocated so far.
             this.add(max_frame).ok_or(Failure::NoResources)?;
         }
         Ok(this)
@@ -98,7 +98,7 @@ impl ReceivePool {
         Some(())
     }
 
-    /// Copies a frame into a free list; `None` if there is none or the frame is too long.
+    /// Copies a frame into a free list and returns it; `None` if no list is free or the frame is too long.
     pub fn fill(&self, frame: &[u8]) -> Option<*mut NET_BUFFER_LIST> {
         let nbl = self.free.lock().pop()?;
         if self.copy(nbl, frame).is_none() {
@@ -110,7 +110,7 @@ impl ReceivePool {
     }
 
     fn copy(&self, nbl: *mut NET_BUFFER_LIST, frame: &[u8]) -> Option<()> {
-        // SAFETY: one of the pool's own lists, off the free list: nobody else has it.
+        // SAFETY: one of the pool's own lists, off the free list, so not referenced elsewhere.
         let list = unsafe { &mut *nbl };
         let [index, _] = list.MiniportReserved;
         let entry = self.entries.get(index.addr())?;
@@ -134,7 +134,7 @@ impl ReceivePool {
         Some(())
     }
 
-    /// Takes lists back; returns how many.
+    /// Returns lists to the free list. Returns their number.
     pub fn take_back(&self, mut chain: *mut NET_BUFFER_LIST) -> u32 {
         let mut returned = 0_u32;
         let mut free = self.free.lock();
@@ -151,7 +151,7 @@ impl ReceivePool {
 }
 
 impl Drop for ReceivePool {
-    /// The stack holds none: NDIS halts an adapter only after it was paused. `PASSIVE_LEVEL`.
+    /// No list is indicated: NDIS halts an adapter only after it was paused. `PASSIVE_LEVEL`.
     fn drop(&mut self) {
         for entry in &self.entries {
             // SAFETY: allocated in `add`, back from the stack, freed once.

@@ -1,4 +1,4 @@
-//! The driver's registration with NDIS, and its end. `PASSIVE_LEVEL`.
+//! The driver's registration with NDIS, with the table of all handlers, and its deregistration. `PASSIVE_LEVEL`.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -18,7 +18,7 @@ use crate::ndk::open::set_options;
 /// NDIS 6.85: Windows Server 2022.
 const NDIS_VERSION: (u8, u8) = (6, 85);
 
-/// What NDIS gave the driver when it registered.
+/// The handle from `NdisMRegisterMiniportDriver`.
 static DRIVER_HANDLE: AtomicPtr<core::ffi::c_void> = AtomicPtr::new(null_mut());
 
 /// Registers the driver.

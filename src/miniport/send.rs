@@ -53,7 +53,7 @@ pub unsafe extern "efiapi" fn send_net_buffer_lists(
         send_waiting(adapter, transmitter)
     });
     complete(adapter.handle(), done.first(), None, flags);
-    // What did not go in.
+    // Those that were not queued.
     complete(adapter.handle(), arrived.first(), Some(NDIS_STATUS_ADAPTER_REMOVED), flags);
 }
 
@@ -69,27 +69,27 @@ pub unsafe extern "efiapi" fn cancel_send(context: NDIS_HANDLE, cancel_id: *mut 
     complete(adapter.handle(), cancelled, Some(NDIS_STATUS_SEND_ABORTED), 0);
 }
 
-/// Sends what waits as far as slots go, after the device returned some. `DISPATCH_LEVEL`.
+/// Sends waiting lists while slots are free, after the device returned some. `DISPATCH_LEVEL`.
 pub fn resume(adapter: &Adapter) {
     let Some(_passing) = adapter.pass() else { return };
     let done = adapter.port().with_transmitter(|transmitter| send_waiting(adapter, transmitter));
     complete(adapter.handle(), done.first(), None, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL);
 }
 
-/// Completes everything that waits, unsent, after the device was marked absent.
+/// Completes all waiting lists unsent, after the device was marked absent.
 pub fn abandon(adapter: &Adapter) {
     // A pause completes everything.
     let Some(_passing) = adapter.pass() else { return };
     abort_waiting(adapter.handle(), adapter.port(), NDIS_STATUS_ADAPTER_REMOVED);
 }
 
-/// Copies frames into slots, list by list; returns the finished ones.
+/// Copies the frames of waiting lists into slots. Returns the finished lists.
 fn send_waiting(adapter: &Adapter, transmitter: &mut Transmitter) -> NblList {
     let mut done = NblList::new();
     let mut budget = TRANSMIT_BUDGET;
     while let Some(nbl) = transmitter.waiting.pop() {
         if !send_list(adapter, transmitter, nbl, &mut budget) {
-            // No slot, or enough for now: it stays first in line, at the frame it stopped at.
+            // No slot is free, or the budget is used up: the list stays first, at the frame where it stopped.
             // SAFETY: just taken off its list.
             unsafe { transmitter.waiting.push_front(nbl) };
             break;
@@ -100,7 +100,7 @@ fn send_waiting(adapter: &Adapter, transmitter: &mut Transmitter) -> NblList {
     done
 }
 
-/// Copies the frames of one list from where it stands; `false` if slots or the budget ran out.
+/// Copies the remaining frames of one list; `false` if slots or the budget ran out.
 fn send_list(
     adapter: &Adapter,
     transmitter: &mut Transmitter,
@@ -128,7 +128,7 @@ fn send_list(
     }
 }
 
-/// Copies one frame into `slot`; its length, or `None` if it is too short, too long or not mappable.
+/// Copies one frame into `slot`. Returns its length; `None` if it is too short, too long or not mappable.
 fn copy(net_buffer: *mut NET_BUFFER, slot: &mut [u8]) -> Option<usize> {
     // SAFETY: a frame of a list that is the driver's own.
     let len = unsafe { (*net_buffer).Anonymous };

@@ -1,8 +1,8 @@
-//! Counters of frames by kind of destination, both paths together: RDMA frames count too.
+//! Frame counters by kind of destination address. RDMA frames count as well.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Kind of destination address.
+/// Kind of destination address, in NDIS's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cast {
     Directed,
@@ -11,7 +11,7 @@ pub enum Cast {
 }
 
 impl Cast {
-    /// Of a frame, from its Ethernet header on.
+    /// Returns the kind of a frame, which starts with its Ethernet header.
     pub fn of(frame: &[u8]) -> Self {
         match frame.first_chunk() {
             Some([0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]) => Self::Broadcast,
@@ -21,14 +21,14 @@ impl Cast {
     }
 }
 
-/// Frames and bytes.
+/// A counter of frames and of their bytes.
 #[derive(Default)]
-pub struct Tally {
+pub struct FrameCounter {
     frames: AtomicU64,
     bytes: AtomicU64,
 }
 
-impl Tally {
+impl FrameCounter {
     fn add(&self, len: usize) {
         self.frames.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(len as u64, Ordering::Relaxed);
@@ -43,15 +43,15 @@ impl Tally {
     }
 }
 
-/// What the queues' own counters cannot tell: everything else is directed, RDMA included.
+/// Counters that the queues do not keep. Frames that are neither multicast nor broadcast are directed.
 #[derive(Default)]
 pub struct Statistics {
-    pub multicast_sent: Tally,
-    pub broadcast_sent: Tally,
-    pub multicast_received: Tally,
-    pub broadcast_received: Tally,
+    pub multicast_sent: FrameCounter,
+    pub broadcast_sent: FrameCounter,
+    pub multicast_received: FrameCounter,
+    pub broadcast_received: FrameCounter,
     send_failures: AtomicU64,
-    /// Frames for NDIS that found no NET_BUFFER_LIST.
+    /// Received frames that were dropped because no NET_BUFFER_LIST was free.
     no_buffer: AtomicU64,
 }
 

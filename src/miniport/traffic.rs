@@ -1,12 +1,12 @@
-//! What a pause waits for: handlers that move frames between NDIS and the device, and received lists that the stack
-//! holds.
+//! Counts what a pause waits for: handlers that move frames between NDIS and the device, and received NET_BUFFER_LISTs that
+//! the protocol stack holds.
 //!
-//! One word holds their count and whether traffic is stopped, so that there is exactly one last to leave, who knows it:
-//! `MiniportPause` when it finds nobody inside, else whoever leaves last after it.
+//! One word holds the count and the stopped flag, so that exactly one caller completes the pause: `MiniportPause` if the
+//! count is zero, otherwise the last to leave after it.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Nobody enters any more; the count is in the bits above.
+/// Flag: traffic is stopped. The bits above hold the count.
 const STOPPED: u32 = 1;
 const ONE: u32 = 2;
 
@@ -18,30 +18,30 @@ impl Traffic {
         Self(AtomicU32::new(STOPPED))
     }
 
-    /// Lets traffic in. Nobody is inside: the pause before is over.
+    /// Starts traffic. The count is zero: the previous pause has completed.
     pub fn start(&self) {
         self.0.fetch_and(!STOPPED, Ordering::AcqRel);
     }
 
-    /// Lets nobody in any more; `true` if nobody is inside, else somebody's [`leave`](Self::leave) will return `true`.
+    /// Stops traffic. Returns `true` if the count is zero; otherwise a later [`leave`](Self::leave) returns `true`.
     pub fn stop(&self) -> bool {
         self.0.fetch_or(STOPPED, Ordering::AcqRel) < ONE
     }
 
-    /// Goes inside; `false` when traffic is stopped.
+    /// Enters; `false` if traffic is stopped.
     #[must_use]
     pub fn enter(&self) -> bool {
         let enter = |word: u32| if word & STOPPED == 0 { word.checked_add(ONE) } else { None };
         self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, enter).is_ok()
     }
 
-    /// Takes one more inside, by somebody who is.
+    /// Adds one to the count. The caller has entered.
     pub fn join(&self) {
         self.0.fetch_add(ONE, Ordering::AcqRel);
     }
 
-    /// `count` leave; `true` for the last one after [`stop`](Self::stop), who must complete the pause. For all others
-    /// this is the last touch of the adapter on behalf of those who left.
+    /// Subtracts `count`. Returns `true` to the last to leave after [`stop`](Self::stop), which must complete the pause.
+    /// Others must not access the adapter afterwards.
     #[must_use]
     pub fn leave(&self, count: u32) -> bool {
         let left = count.wrapping_mul(ONE);

@@ -23,31 +23,31 @@ use super::interface::address;
 /// Between a change and its notification the answer is the old one, as it is for every user of addresses.
 pub struct Addresses {
     shared: AliasableBox<Shared>,
-    /// Null if the system gave no notifications, or gives none any more.
+    /// Null if registering failed, or after [`stop`](Addresses::stop).
     notification: AtomicPtr<c_void>,
 }
 
 struct Shared {
     luid: NET_LUID,
     list: SpinLock<List>,
-    /// How often the system's table was read.
+    /// Number of times that the system's table was read.
     readings: AtomicU64,
-    /// Who is told of the addresses; null as long as nobody is.
+    /// The provider to update; null if there is none.
     provider: AtomicPtr<Provider>,
 }
 
 /// The addresses as of one reading of the system's table.
 struct List {
     reading: u64,
-    /// The provider has taken all of them, if there is one.
-    told: bool,
+    /// The provider, if there is one, has these addresses.
+    delivered: bool,
     addresses: Vec<IpAddr>,
 }
 
 impl Addresses {
     /// Addresses of the adapter `luid`; `None` when pool has run dry. `PASSIVE_LEVEL`.
     pub fn watch(luid: NET_LUID) -> Option<Self> {
-        let list = SpinLock::new(List { reading: 0, told: true, addresses: Vec::new() });
+        let list = SpinLock::new(List { reading: 0, delivered: true, addresses: Vec::new() });
         let (readings, provider) = (AtomicU64::new(0), AtomicPtr::new(null_mut()));
         let shared = AliasableBox::try_new(Shared { luid, list, readings, provider }).ok()?;
         let this = Self { shared, notification: AtomicPtr::new(null_mut()) };
@@ -69,33 +69,33 @@ impl Addresses {
         Some(this)
     }
 
-    /// Whether `address` is a usable one of this adapter's. Who asks is about to use it: a provider that had no memory
-    /// for the addresses is told them again. IRQL <= `DISPATCH_LEVEL`.
+    /// Whether `address` is a usable address of this adapter. Retries an update of the provider that failed for lack of
+    /// memory, since the caller is about to use the address. IRQL <= `DISPATCH_LEVEL`.
     pub fn contains(&self, address: IpAddr) -> bool {
         let mut list = self.shared.list.lock();
-        if !list.told {
-            let _ = self.shared.tell(&mut list);
+        if !list.delivered {
+            let _ = self.shared.deliver(&mut list);
         }
         list.addresses.contains(&address)
     }
 
-    /// Reads the addresses anew. `PASSIVE_LEVEL`.
+    /// Reads the system's table again. `PASSIVE_LEVEL`.
     pub fn refresh(&self) {
         self.shared.refresh();
     }
 
-    /// Tells `provider` the addresses, now and whenever they change.
+    /// Updates `provider` with the addresses, now and whenever they change.
     ///
     /// # Safety
-    /// `provider` lives until [`stop`](Self::stop) has returned, and nobody calls [`refresh`](Self::refresh) after that.
+    /// `provider` lives until [`stop`](Self::stop) has returned, and [`refresh`](Self::refresh) is not called after that.
     /// [`contains`](Self::contains) is for the provider's own calls, while it lives.
-    pub unsafe fn tell(&self, provider: &Provider) {
+    pub unsafe fn set_provider(&self, provider: &Provider) {
         let mut list = self.shared.list.lock();
         self.shared.provider.store(core::ptr::from_ref(provider).cast_mut(), Ordering::Release);
-        let _ = self.shared.tell(&mut list);
+        let _ = self.shared.deliver(&mut list);
     }
 
-    /// Follows changes no longer; returns when no notification is under way. `PASSIVE_LEVEL`.
+    /// Ends the updates. Returns when no notification is running. `PASSIVE_LEVEL`.
     pub fn stop(&self) {
         let notification: HANDLE = self.notification.swap(null_mut(), Ordering::AcqRel);
         if !notification.is_null() {
@@ -113,9 +113,9 @@ impl Drop for Addresses {
 }
 
 impl Shared {
-    /// Reads the system's table, which may be paged: the lock comes after. Without memory the old addresses stay.
+    /// Reads the system's table, which may be paged, so before taking the lock. If memory is short, the old addresses stay.
     fn refresh(&self) {
-        // Numbered before reading: of two at once, the one that began later knows better.
+        // Numbered before reading: of two concurrent readings, the one that began later is newer.
         let reading = self.readings.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let mut table = null_mut();
         // SAFETY: the result lives through the call; PASSIVE_LEVEL.
@@ -123,7 +123,7 @@ impl Shared {
         if !NT_SUCCESS(status) || table.is_null() {
             return;
         }
-        // SAFETY: on success a table of the system's, ours until freed.
+        // SAFETY: on success, a table that the caller owns until it is freed.
         let count = unsafe { (*table).NumEntries } as usize;
         // SAFETY: only the address of the member is taken.
         let first = unsafe { &raw const (*table).Table };
@@ -139,7 +139,7 @@ impl Shared {
             usable().try_for_each(|address| vec::push_within_capacity(&mut addresses, address))?;
             Ok(addresses)
         });
-        // SAFETY: from `GetUnicastIpAddressTable`, freed once; `rows` is not used any more.
+        // SAFETY: from `GetUnicastIpAddressTable`, freed once; `rows` is not used afterwards.
         unsafe { FreeMibTable(table.cast()) };
         let Ok(mut addresses) = addresses else { return };
         let mut list = self.list.lock();
@@ -148,20 +148,19 @@ impl Shared {
         }
         list.reading = reading;
         core::mem::swap(&mut list.addresses, &mut addresses);
-        let provider = self.tell(&mut list);
+        let provider = self.deliver(&mut list);
         drop(list);
         if let Some(provider) = provider {
             provider.transmit_ready();
         }
     }
 
-    /// Tells the provider, if there is one, what is in the list. The list is locked: of two readings, the newer one is
-    /// told last.
+    /// Updates the provider, if there is one. The list is locked, so that of two readings the newer one is delivered last.
     //= R-CONN-101
-    fn tell(&self, list: &mut List) -> Option<&Provider> {
-        // SAFETY: null, or a provider that lives as long as addresses are read or asked for (`Addresses::tell`).
+    fn deliver(&self, list: &mut List) -> Option<&Provider> {
+        // SAFETY: null, or a provider that lives as long as addresses are read or queried (`Addresses::set_provider`).
         let provider = unsafe { self.provider.load(Ordering::Acquire).as_ref() }?;
-        list.told = provider.set_addresses(&list.addresses).is_ok();
+        list.delivered = provider.set_addresses(&list.addresses).is_ok();
         Some(provider)
     }
 }

@@ -31,13 +31,13 @@ impl Handle {
     }
 }
 
-/// The adapter as the provider sees it.
+/// The adapter as the provider's environment.
 pub struct AdapterEnvironment {
     pub port: Arc<Port>,
     pub addresses: Arc<Addresses>,
     pub interface: Interface,
     pub link: Link,
-    /// Peers behind gateways are out of bounds.
+    /// Peers in other IP subnets are unreachable: a setting of the system.
     pub same_subnet: bool,
     pub handle: Handle,
 }

@@ -8,16 +8,16 @@ use ndk_abi::netio::{
     SOCKADDR_INET,
 };
 
-/// The network interface that an adapter is to the system.
+/// The system's network interface of an adapter.
 #[derive(Clone, Copy)]
 pub struct Interface {
     pub luid: NET_LUID,
-    /// Its index, which is the scope of link-local addresses on it.
+    /// The interface index: the scope of link-local addresses.
     pub index: u32,
 }
 
 impl Interface {
-    /// A socket address without port; the scope of a link-local one is the interface.
+    /// Returns the socket address of `address` without a port; the scope of a link-local address is the interface.
     pub fn socket_address(self, address: IpAddr) -> SOCKADDR_INET {
         // SAFETY: integers only: all zeroes is a value (family unspecified).
         let mut to: SOCKADDR_INET = unsafe { zeroed() };
@@ -44,7 +44,7 @@ impl Interface {
     }
 }
 
-/// The address in a socket address, `None` for other families.
+/// Returns the IP address of a socket address; `None` for other families.
 pub fn address(from: &SOCKADDR_INET) -> Option<IpAddr> {
     // SAFETY: every member of the union begins with the family.
     match unsafe { from.si_family } {

@@ -12,8 +12,8 @@ use ndk_provider::environment::ResolveError;
 
 use super::interface::{Interface, address};
 
-/// The link address of the next hop from `local` to `remote` on `interface`. May wait for the network.
-/// With `same_subnet`, gateways are not gone through. `PASSIVE_LEVEL`.
+/// Returns the link address of the next hop from `local` to `remote` on `interface`. May wait for the network.
+/// With `same_subnet`, routes through a gateway are refused. `PASSIVE_LEVEL`.
 pub fn resolve(
     interface: Interface,
     local: IpAddr,
@@ -25,7 +25,7 @@ pub fn resolve(
     // SAFETY: integers and addresses only: all zeroes is a value.
     let mut route: MIB_IPFORWARD_ROW2 = unsafe { zeroed() };
     let mut best_source = source;
-    // SAFETY: all pointers are good for the call.
+    // SAFETY: all pointers are valid for the call.
     let status = unsafe {
         GetBestRoute2(
             &raw mut luid,
@@ -48,7 +48,7 @@ pub fn resolve(
     neighbor(interface, &source, gateway.unwrap_or(remote))
 }
 
-/// The link address of a neighbor, from the cache or by asking.
+/// Returns the link address of a neighbor, from the neighbor cache or by resolving it (ARP, neighbor discovery).
 fn neighbor(interface: Interface, source: &SOCKADDR_INET, neighbor: IpAddr) -> Result<[u8; 6], ResolveError> {
     // SAFETY: integers and addresses only: all zeroes is a value.
     let mut row: MIB_IPNET_ROW2 = unsafe { zeroed() };

@@ -1,4 +1,4 @@
-//! The NDK queries: counters, connections, local endpoints. They answer whether RDMA is enabled or not.
+//! The NDK queries: counters, connections, local endpoints. They succeed whether RDMA is enabled or not.
 //= R-OIDNDK-28
 
 use core::mem::offset_of;
@@ -80,7 +80,7 @@ pub fn counters(ndk: &Ndk, answer: &mut Answer) {
     });
 }
 
-/// A list being answered: room for as many entries as were counted, fewer if some went meanwhile.
+/// A list answer with space for the entries that were counted; fewer are written if some disappeared meanwhile.
 struct List<'a, T> {
     answer: &'a mut Answer,
     entries: usize,
@@ -89,7 +89,7 @@ struct List<'a, T> {
     entry: core::marker::PhantomData<T>,
 }
 
-// Both lists begin alike.
+// Both structures start with the same members.
 const _: () = {
     assert!(offset_of!(NDIS_NDK_CONNECTIONS, Header) == offset_of!(NDIS_NDK_LOCAL_ENDPOINTS, Header));
     assert!(offset_of!(NDIS_NDK_CONNECTIONS, Flags) == offset_of!(NDIS_NDK_LOCAL_ENDPOINTS, Flags));
@@ -131,7 +131,7 @@ impl<'a, T: Copy> List<'a, T> {
         self.answer.put(offset_of!(NDIS_NDK_CONNECTIONS, Header), &header);
         self.answer.put(offset_of!(NDIS_NDK_CONNECTIONS, Flags), &0_u32);
         self.answer.put(offset_of!(NDIS_NDK_CONNECTIONS, Count), &(self.added as u32));
-        // RoCE does not ride on TCP.
+        // RoCE connections are not mapped to TCP connections.
         self.answer.put(offset_of!(NDIS_NDK_CONNECTIONS, NDConnectionsMappedtoTCPConnections), &0_u32);
     }
 }

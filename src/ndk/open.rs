@@ -14,7 +14,7 @@ use ndk_abi::ndk::{
 
 use crate::miniport::adapter::Adapter;
 
-/// `MiniportSetOptions`: tells NDIS that this driver is an NDK provider. `PASSIVE_LEVEL`.
+/// `MiniportSetOptions`: registers the driver as an NDK provider. `PASSIVE_LEVEL`.
 //= R-OPEN-1, R-OPEN-2
 pub unsafe extern "efiapi" fn set_options(driver: NDIS_HANDLE, _context: NDIS_HANDLE) -> NDIS_STATUS {
     let mut handlers = NDIS_NDK_PROVIDER_CHARACTERISTICS {
@@ -28,7 +28,7 @@ pub unsafe extern "efiapi" fn set_options(driver: NDIS_HANDLE, _context: NDIS_HA
         CloseNDKAdapterHandler: Some(close_ndk_adapter),
     };
     let handlers = (&raw mut handlers).cast::<NDIS_DRIVER_OPTIONAL_HANDLERS>();
-    // SAFETY: the handle is the driver's; the header says what follows; NDIS copies it.
+    // SAFETY: the handle is the driver's; the header describes the structure; NDIS copies it.
     unsafe { NdisSetOptionalHandlers(driver, handlers) }
 }
 
@@ -41,9 +41,9 @@ unsafe extern "efiapi" fn open_ndk_adapter(
 ) -> NDIS_STATUS {
     // SAFETY: NDIS passes the context registered for this adapter.
     let adapter = unsafe { Adapter::from_context(context) };
-    // SAFETY: NDIS's variable for the result.
+    // SAFETY: NDIS's output variable.
     unsafe { *opened = null_mut() };
-    // SAFETY: NDIS's parameters, good for the call.
+    // SAFETY: NDIS's parameters, valid for the call.
     let parameters = unsafe { *parameters };
     if parameters.SwitchId != 0 || parameters.VPortId != 0 {
         return NDIS_STATUS_INVALID_PARAMETER;
@@ -52,7 +52,7 @@ unsafe extern "efiapi" fn open_ndk_adapter(
     ndk.refresh_addresses();
     match ndk.provider().open(parameters.Version) {
         Ok(instance) => {
-            // SAFETY: NDIS's variable for the result.
+            // SAFETY: NDIS's output variable.
             unsafe { *opened = instance };
             NDIS_STATUS_SUCCESS
         }
@@ -60,7 +60,7 @@ unsafe extern "efiapi" fn open_ndk_adapter(
     }
 }
 
-/// `CloseNDKAdapterHandler`: returns when everything below is closed. `PASSIVE_LEVEL`.
+/// `CloseNDKAdapterHandler`: returns when all objects of the NDK adapter are closed. `PASSIVE_LEVEL`.
 //= R-OPEN-24
 unsafe extern "efiapi" fn close_ndk_adapter(context: NDIS_HANDLE, instance: *mut NDK_ADAPTER) {
     // SAFETY: NDIS passes the context registered for this adapter.

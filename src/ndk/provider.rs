@@ -32,32 +32,32 @@ struct Shared {
     provider: Provider,
     handle: Handle,
     state: SpinLock<StateChange>,
-    /// Set while no work item is under way.
+    /// Set while no work item is queued or running.
     idle: Event,
 }
 
-/// From what NDIS asked for to what NDIS was told.
+/// The state that NDIS requested, and the state that was reported to NDIS.
 struct StateChange {
-    /// What the last `OID_NDK_SET_STATE` wants, or the start.
+    /// Requested by the last `OID_NDK_SET_STATE`, or by the configuration at start.
     wanted: bool,
-    /// What NDIS knows.
+    /// Last reported to NDIS.
     reported: bool,
-    /// A work item is under way.
+    /// A work item is queued or running.
     working: bool,
 }
 
-/// What [`Ndk::new`] needs to know of the adapter.
+/// Properties of the adapter for [`Ndk::new`].
 pub struct Setup<'a> {
     pub handle: NDIS_HANDLE,
     pub interface: Interface,
     pub configuration: &'a Configuration,
     pub mac: [u8; 6],
-    /// Longest frame, from the Ethernet header on, in bytes.
+    /// Longest frame with its Ethernet header, in bytes.
     pub max_frame: u32,
 }
 
 impl Ndk {
-    /// A provider on `port`, enabled if the configuration allows. `PASSIVE_LEVEL`.
+    /// Creates the provider on `port`, enabled if the configuration allows. `PASSIVE_LEVEL`.
     pub fn new(port: Arc<Port>, setup: &Setup<'_>) -> Result<Self, Failure> {
         let addresses = Addresses::watch(setup.interface.luid).ok_or(Failure::NoResources)?;
         let addresses = Arc::try_new(addresses).map_err(|_| Failure::NoResources)?;
@@ -93,8 +93,8 @@ impl Ndk {
         let state = SpinLock::new(StateChange { wanted: enabled, reported: enabled, working: false });
         let shared = Shared { provider, handle: Handle::new(setup.handle), state, idle };
         let shared = Arc::try_new(shared).map_err(|_| Failure::NoResources)?;
-        // SAFETY: `drop` stops the addresses before the provider goes, and only handlers of this adapter refresh them.
-        unsafe { addresses.tell(&shared.provider) };
+        // SAFETY: `drop` stops the updates before the provider is dropped, and only handlers of this adapter call `refresh`.
+        unsafe { addresses.set_provider(&shared.provider) };
         Ok(Self { shared, addresses })
     }
 
@@ -107,7 +107,7 @@ impl Ndk {
         self.addresses.refresh();
     }
 
-    /// Tells NDIS what the provider can do and whether it is enabled. `PASSIVE_LEVEL`, while the adapter initializes.
+    /// Reports the provider's capabilities and state to NDIS. `PASSIVE_LEVEL`, during initialization.
     //= R-OPEN-4, R-OPEN-5, R-OPEN-6, R-PNP-1, R-PNP-2
     pub fn set_attributes(&self) -> Result<(), Failure> {
         let mut capabilities = self.provider().capabilities();
@@ -122,7 +122,7 @@ impl Ndk {
                 NdkCapabilities: &raw mut capabilities,
             },
         };
-        // SAFETY: the attributes and what they point to are complete; NDIS copies them.
+        // SAFETY: the attributes and the capabilities are complete; NDIS copies them.
         let status = unsafe { NdisMSetMiniportAttributes(self.shared.handle.get(), &raw mut attributes) };
         if status == NDIS_STATUS_SUCCESS {
             Ok(())
@@ -131,7 +131,7 @@ impl Ndk {
         }
     }
 
-    /// `OID_NDK_SET_STATE`. The state changes here; NDIS is told from a work item, because the disable event waits for
+    /// `OID_NDK_SET_STATE`. Changes the state; a work item reports it to NDIS, because the disable event waits for
     /// consumers. `PASSIVE_LEVEL`.
     //= R-OIDNDK-4, R-OIDNDK-5, R-OIDNDK-6, R-OIDNDK-7, R-OIDNDK-8, R-OIDNDK-11, R-OIDNDK-13
     pub fn set_state(&self, enable: bool) -> NDIS_STATUS {
@@ -158,13 +158,13 @@ impl Ndk {
         NDIS_STATUS_SUCCESS
     }
 
-    /// Before the hardware goes: no opens any more, and consumers are asked to close what they have. `PASSIVE_LEVEL`.
+    /// Disables the provider before the device is stopped, and makes consumers close their objects. `PASSIVE_LEVEL`.
     //= R-PNP-4
     pub fn close(&self, handle: NDIS_HANDLE) {
         self.shared.state.lock().wanted = false;
         self.provider().set_enabled(false);
         self.shared.idle.wait();
-        // It is set with the lock held: whoever set it has let go of everything now.
+        // The event is set with the lock held: after this, the work item does not access `shared`.
         drop(self.shared.state.lock());
         if self.provider().open_adapters() != 0 {
             raise(handle, NET_PNP_EVENT_CODE::NetEventNDKDisable);
@@ -178,8 +178,8 @@ impl Drop for Ndk {
     }
 }
 
-/// What a work item knows of [`Shared`]. Not a share in it: the last one would be dropped by the work item, with the
-/// device's memory, after the adapter was halted.
+/// A work item's reference to [`Shared`]. Not an `Arc`: the work item could drop the last one, and with it the device's
+/// memory, after the adapter was halted.
 struct Reporter(*const Shared);
 
 // SAFETY: `Shared` is `Sync`.
@@ -187,14 +187,13 @@ unsafe impl Send for Reporter {}
 
 impl Reporter {
     fn report(&self) {
-        // SAFETY: `Ndk::close` waits for `idle`, then for the lock, with which `report` ends; before that nothing of
-        // `Shared` goes.
+        // SAFETY: `Ndk::close` waits for `idle` and then for the lock, which `report` releases last; `Shared` lives until then.
         unsafe { &*self.0 }.report();
     }
 }
 
 impl Shared {
-    /// Tells NDIS about state changes until there is none left to tell: one event at a time, alternating. `PASSIVE_LEVEL`.
+    /// Reports state changes to NDIS until none is pending: one event at a time, alternating. `PASSIVE_LEVEL`.
     //= R-OIDNDK-10, R-OIDNDK-12, R-OIDNDK-14, R-PNP-15, R-PNP-16
     fn report(&self) {
         loop {
@@ -231,6 +230,6 @@ fn raise(handle: NDIS_HANDLE, event: NET_PNP_EVENT_CODE) {
         Size: NDIS_SIZEOF_NET_PNP_EVENT_NOTIFICATION_REVISION_1,
     };
     notification.NetPnPEvent.NetEvent = event;
-    // SAFETY: the adapter's handle, a complete notification; nothing is locked.
+    // SAFETY: the adapter's handle, a complete notification; no lock is held.
     unsafe { NdisMNetPnPEvent(handle, &raw mut notification) };
 }

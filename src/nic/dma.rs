@@ -13,16 +13,16 @@ use virtio_net::{DMA_ALIGNMENT, DmaBlock, Hal};
 
 use crate::events::{Failure, Request};
 
-/// Shared memory is mapped cached: DMA is coherent on every platform Windows Server runs on.
+/// Shared memory is mapped cached: DMA is coherent on every platform that Windows Server supports.
 const CACHED: BOOLEAN = 1;
 
-/// The adapter's registration as a bus master, without which NDIS gives no shared memory.
+/// The adapter's registration as a bus master, which NDIS requires for shared memory.
 #[derive(Debug)]
 pub struct DmaRegistration(NDIS_HANDLE);
 
 // SAFETY: a handle that NDIS takes on any thread.
 unsafe impl Send for DmaRegistration {}
-// SAFETY: nothing is done with it but deregistering, by its owner.
+// SAFETY: the only operation is deregistering, by the owner.
 unsafe impl Sync for DmaRegistration {}
 
 impl DmaRegistration {
@@ -60,7 +60,7 @@ impl Drop for DmaRegistration {
     }
 }
 
-/// NDIS wants a handler; this driver copies frames and never asks for a scatter/gather list.
+/// NDIS requires a handler; this driver copies frames and never requests a scatter/gather list.
 unsafe extern "efiapi" fn process_sg_list(
     _device: *mut DEVICE_OBJECT,
     _reserved: *mut core::ffi::c_void,
@@ -69,7 +69,7 @@ unsafe extern "efiapi" fn process_sg_list(
 ) {
 }
 
-/// Shared memory and waiting for one adapter, which is registered for DMA as long as this is used.
+/// Shared memory and delays for one adapter, which is registered for DMA as long as this is used.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedMemory {
     handle: NDIS_HANDLE,
@@ -92,8 +92,8 @@ impl SharedMemory {
     }
 }
 
-// SAFETY: NDIS gives fresh, contiguous memory with the device's address of it; alignment is checked and the
-// memory cleared here.
+// SAFETY: NDIS allocates contiguous memory and returns its device address; alignment is checked and the memory cleared
+// here.
 unsafe impl Hal for SharedMemory {
     fn allocate(&self, len: usize) -> Option<DmaBlock> {
         let length = u32::try_from(len).ok()?;
@@ -110,13 +110,13 @@ unsafe impl Hal for SharedMemory {
             self.free(address, device_address, length);
             return None;
         }
-        // SAFETY: NDIS gave `len` bytes.
+        // SAFETY: NDIS allocated `len` bytes.
         unsafe { address.write_bytes(0, len) };
         Some(DmaBlock { address, device_address, len })
     }
 
     unsafe fn release(&self, block: DmaBlock) {
-        // Its length came in as a `u32`.
+        // `allocate` took the length as a `u32`.
         self.free(block.address, block.device_address, block.len as u32);
     }
 

@@ -1,7 +1,7 @@
-//! Message interrupts: registration, and the way from a message to the adapter's DPC.
+//! Message-signaled interrupts: registration, and dispatch of a message to the adapter's DPC.
 //!
-//! The ISR only queues the DPC. The DPC finds its target through an [`InterruptContext`], because NDIS wants the
-//! context before the adapter it leads to is complete.
+//! The ISR only queues the DPC. The DPC finds its target through an [`InterruptContext`], because NDIS takes the
+//! context before the adapter is complete.
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -18,14 +18,14 @@ use ndk_abi::nt::{BOOLEAN, GROUP_AFFINITY, KeGetCurrentProcessorNumberEx, PROCES
 
 use crate::events::{Failure, Request};
 
-/// What a message's DPC calls. `DISPATCH_LEVEL`.
+/// Handles the messages of an interrupt in its DPC. `DISPATCH_LEVEL`.
 pub trait MessageHandler {
-    /// Serves message `message`, indicating at most `limit` received frames; returns whether NDIS must call again
-    /// because there are more. With `u32::MAX`, which means no limit, it never must.
+    /// Handles message `message` and indicates at most `limit` received frames. Returns whether NDIS must call again because
+    /// more are pending; never with `u32::MAX`, which means no limit.
     fn message(&self, message: u32, limit: u32) -> bool;
 }
 
-/// Leads from a message to its handler.
+/// NDIS's context of the interrupt: refers to the handler.
 struct InterruptContext<T> {
     /// Null until the handler is complete.
     target: AtomicPtr<T>,
@@ -43,7 +43,7 @@ unsafe impl<T: Sync> Send for Interrupt<T> {}
 unsafe impl<T: Sync> Sync for Interrupt<T> {}
 
 impl<T: MessageHandler + Sync> Interrupt<T> {
-    /// Registers for message interrupts. Until [`aim`](Self::aim) they are swallowed. `PASSIVE_LEVEL`.
+    /// Registers for message interrupts, which are ignored until [`set_target`](Self::set_target). `PASSIVE_LEVEL`.
     pub fn register(adapter: NDIS_HANDLE) -> Result<Self, Failure> {
         let context = AliasableBox::try_new(InterruptContext { target: AtomicPtr::new(null_mut()) });
         let context = context.map_err(|_| Failure::NoResources)?;
@@ -86,15 +86,15 @@ impl<T: MessageHandler + Sync> Interrupt<T> {
         Ok(interrupt)
     }
 
-    /// Sends messages to `target` from now on.
+    /// Dispatches messages to `target` from now on.
     ///
     /// # Safety
     /// `target` outlives this interrupt.
-    pub unsafe fn aim(&self, target: *const T) {
+    pub unsafe fn set_target(&self, target: *const T) {
         self.context.target.store(target.cast_mut(), Ordering::Release);
     }
 
-    /// What NDIS calls the interrupt; good until dropped.
+    /// NDIS's handle of the interrupt; valid until dropped.
     pub fn handle(&self) -> NDIS_HANDLE {
         self.handle
     }
@@ -109,7 +109,7 @@ impl<T: MessageHandler + Sync> Interrupt<T> {
 /// Runs the DPC of `message` soon, on this processor. `DISPATCH_LEVEL`, so that it stays this processor.
 ///
 /// # Safety
-/// `interrupt` is what NDIS calls a registered interrupt.
+/// `interrupt` is NDIS's handle of a registered interrupt.
 pub unsafe fn queue_dpc(interrupt: NDIS_HANDLE, message: u32) {
     let mut here = PROCESSOR_NUMBER { Group: 0, Number: 0, Reserved: 0 };
     // SAFETY: callable at any IRQL; the result is our own variable.
@@ -123,14 +123,14 @@ pub unsafe fn queue_dpc(interrupt: NDIS_HANDLE, message: u32) {
 
 impl<T> Drop for Interrupt<T> {
     fn drop(&mut self) {
-        // From here on a DPC does nothing, so that none queues itself again.
+        // DPCs do nothing from now on, so that none queues itself again.
         self.context.target.store(null_mut(), Ordering::Release);
         // SAFETY: registered in `register`, deregistered once, at PASSIVE_LEVEL.
         unsafe { NdisMDeregisterInterruptEx(self.handle) };
     }
 }
 
-/// Never ours: the device is used with messages only.
+/// Line interrupts are never the device's: it uses messages only.
 unsafe extern "efiapi" fn line_isr(
     _context: NDIS_HANDLE,
     queue_dpc: *mut BOOLEAN,
@@ -149,13 +149,13 @@ unsafe extern "efiapi" fn line_dpc(
 ) {
 }
 
-/// For NDIS's diagnostics. Messages are edges: there is no source to hold back. DIRQL.
+/// Called by NDIS for diagnostics. Messages are edge-triggered: there is no source to disable. DIRQL.
 unsafe extern "efiapi" fn leave_line(_context: NDIS_HANDLE) {}
 
 /// As [`leave_line`].
 unsafe extern "efiapi" fn leave_message(_context: NDIS_HANDLE, _message: u32) {}
 
-/// DIRQL. The device's event indices keep further messages away until the DPC has asked for them.
+/// DIRQL. The device's event indices suppress further messages until the DPC has requested them.
 unsafe extern "efiapi" fn message_isr(
     _context: NDIS_HANDLE,
     _message: u32,
@@ -181,7 +181,7 @@ unsafe extern "efiapi" fn message_dpc<T: MessageHandler>(
     // SAFETY: the context registered in `Interrupt::register`, alive until deregistered.
     let context = unsafe { &*context.cast::<InterruptContext<T>>() };
     let target = context.target.load(Ordering::Acquire);
-    // SAFETY: null, or a target that outlives the interrupt (`Interrupt::aim`).
+    // SAFETY: null, or a target that outlives the interrupt (`Interrupt::set_target`).
     let Some(target) = (unsafe { target.as_ref() }) else { return };
     let throttle = throttle.cast::<NDIS_RECEIVE_THROTTLE_PARAMETERS>();
     // SAFETY: null, or NDIS's structure for this DPC alone.

@@ -1,4 +1,4 @@
-//! The virtio-net device, as NDIS hands it to a miniport.
+//! The virtio-net device: PCI resources, registers, DMA memory, interrupts, queues.
 
 pub mod dma;
 pub mod interrupt;

@@ -1,7 +1,7 @@
-//! The device in use: its control registers and both queues, each behind its own lock, and what owns their memory.
+//! The initialized device: its control registers and both queues, each behind its own lock, and the owners of their memory.
 //!
-//! Senders of both kinds meet here: NDIS's NET_BUFFER_LISTs and the provider's pump. Lock order: transmit queue,
-//! then whatever the pump takes. Nothing that calls back, of NDIS or of a consumer, is called with a lock held.
+//! The transmit queue has two kinds of senders: NDIS's NET_BUFFER_LISTs and the provider's pump. Lock order: transmit queue,
+//! then the locks that the pump takes. No callback of NDIS or of a consumer is called with a lock held.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
@@ -19,13 +19,13 @@ use super::registers::{BarAccess, MappedBars};
 use super::resources::set_bus_master;
 use crate::nbl::WaitingSends;
 
-/// Frames that one call of a sender may put into the queue: the rest waits for the transmit interrupt, so that
-/// nobody stays at `DISPATCH_LEVEL` for as long as a fast device makes room.
+/// Frames that one call of a sender may queue. The rest waits for the transmit interrupt, which bounds the time at
+/// `DISPATCH_LEVEL` if a fast device returns slots continuously.
 pub const TRANSMIT_BUDGET: usize = 1024;
-/// How often one pump serves those who came while it was at it, before it leaves them to the DPC.
+/// How often one pump repeats for callers that arrived meanwhile, before it leaves them to the DPC.
 const PUMP_PASSES: usize = 8;
 
-/// The transmit queue with the NET_BUFFER_LISTs that found no slot.
+/// The transmit queue, and the NET_BUFFER_LISTs for which no slot was free.
 pub struct Transmitter {
     pub queue: TransmitQueue<SharedMemory, BarAccess>,
     pub waiting: WaitingSends,
@@ -40,13 +40,13 @@ pub struct Port {
     control: SpinLock<Control<SharedMemory, BarAccess>>,
     receive: SpinLock<ReceiveQueue<SharedMemory, BarAccess>>,
     transmit: SpinLock<Transmitter>,
-    /// Somebody asked the holder of the transmit lock to pump once more.
+    /// Asks the holder of the transmit lock to pump once more.
     pump_again: AtomicBool,
-    /// Somebody waits for transmit slots.
+    /// A sender waits for transmit slots.
     starved: AtomicBool,
     present: AtomicBool,
     link_up: AtomicBool,
-    /// In Mbit/s; 0 if the device does not say.
+    /// In Mbit/s; 0 if the device does not report it.
     speed: AtomicU32,
     // Dropped last, in this order: the registration after all shared memory, the mappings after all access.
     _dma: DmaRegistration,
@@ -58,7 +58,7 @@ unsafe impl Sync for Port {}
 // SAFETY: as above.
 unsafe impl Send for Port {}
 
-/// What a [`Port`] is made of.
+/// The parts of a [`Port`].
 pub struct Parts {
     pub control: Control<SharedMemory, BarAccess>,
     pub nic: virtio_net::Nic<SharedMemory, BarAccess>,
@@ -89,28 +89,28 @@ impl Port {
         }
     }
 
-    /// The interrupt whose DPC is queued when a sender must go on later; null before it is deregistered.
+    /// Sets the interrupt whose DPC resumes a sender; null before it is deregistered.
     pub fn set_interrupt(&self, interrupt: NDIS_HANDLE) {
         self.transmitter(|transmitter| transmitter.interrupt = interrupt);
     }
 
-    /// Lets the device run; interrupts come from here on. `PASSIVE_LEVEL`.
+    /// Starts the device, which may interrupt from now on. `PASSIVE_LEVEL`.
     pub fn start(&self) -> Result<(), Error> {
         let mut control = self.control.lock();
         let mut receive = self.receive.lock();
         receive.start(&mut control)
     }
 
-    /// Takes at most `budget` frames from the device. While this runs the device sends no receive interrupts, so that
-    /// a second processor waits here only for the end of [`request_receive_interrupt`](Self::request_receive_interrupt)
-    /// or for a spurious interrupt's sake. IRQL <= `DISPATCH_LEVEL`.
+    /// Takes at most `budget` frames from the device. The device sends no receive interrupts meanwhile, so that a
+    /// second processor waits here only for the end of [`request_receive_interrupt`](Self::request_receive_interrupt), or
+    /// after a spurious interrupt. IRQL <= `DISPATCH_LEVEL`.
     pub fn poll(&self, budget: u32, sink: impl FnMut(&[u8])) -> Result<Polled, Error> {
         let mut receive = self.receive.lock();
         receive.suppress_interrupts();
         receive.poll(budget, sink)
     }
 
-    /// Asks for a receive interrupt; `true` if frames are there already: poll instead of waiting.
+    /// Requests a receive interrupt. Returns `true` if frames have arrived already: the caller must poll again.
     pub fn request_receive_interrupt(&self) -> bool {
         self.receive.lock().request_interrupt()
     }
@@ -125,15 +125,15 @@ impl Port {
         })
     }
 
-    /// Lets `pump` fill slots until it has nothing more or no slot is free; see `ndk_provider::environment::Environment::transmit`.
+    /// Calls `pump` to fill slots until it has no more frames or no slot is free; see `ndk_provider::environment::Environment::transmit`.
     pub fn pump(&self, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
         if !self.is_present() {
             return;
         }
         self.pump_again.store(true, Ordering::SeqCst);
         for pass in 1..=PUMP_PASSES {
-            // Whoever holds the lock looks at the flag after releasing it, so that one of the two pumps: the barrier
-            // here stands between the flag and the lock, the one of `asked_again` between the lock and the flag.
+            // The holder of the lock reads the flag after it releases the lock, so that one of the two pumps. This fence
+            // orders the flag before the lock; the one in `asked_again` orders the lock before the flag.
             fence(Ordering::SeqCst);
             let Some(mut transmitter) = self.transmit.try_lock() else { return };
             self.pump_again.store(false, Ordering::SeqCst);
@@ -149,13 +149,13 @@ impl Port {
         }
     }
 
-    /// Whether somebody found the transmit lock taken and left the pumping to its holder, who has released it.
+    /// Whether a pump found the transmit lock taken and left its work to the holder, which has released the lock.
     fn asked_again(&self) -> bool {
         fence(Ordering::SeqCst);
         self.pump_again.load(Ordering::SeqCst)
     }
 
-    /// Runs `use_it` with the transmit lock held. A pump that came meanwhile is left to the transmit message's DPC.
+    /// Runs `use_it` with the transmit lock held. The DPC of the transmit message serves a pump that arrived meanwhile.
     fn transmitter<T>(&self, use_it: impl FnOnce(&mut Transmitter) -> T) -> T {
         let result = use_it(&mut self.transmit.lock());
         if self.asked_again() {
@@ -166,12 +166,13 @@ impl Port {
         result
     }
 
-    /// Whether somebody waited for slots; nobody does afterwards.
+    /// Returns whether a sender waited for slots, and clears that.
     pub fn take_starved(&self) -> bool {
         self.starved.swap(false, Ordering::AcqRel)
     }
 
-    /// What a configuration interrupt says: the error if the device must be given up, else whether the link changed.
+    /// Reads the configuration after a configuration interrupt: an error if the device has failed, otherwise whether the link
+    /// state changed.
     /// IRQL <= `DISPATCH_LEVEL`.
     pub fn configuration_changed(&self) -> Result<bool, Error> {
         let control = self.control.lock();
@@ -186,22 +187,22 @@ impl Port {
         self.link_up.load(Ordering::Acquire)
     }
 
-    /// Mbit/s; 0 if the device does not say.
+    /// The link speed in Mbit/s; 0 if the device does not report it.
     pub fn speed(&self) -> u32 {
         self.speed.load(Ordering::Relaxed)
     }
 
-    /// Whether the device is still there and works.
+    /// Whether the device is present and has not failed.
     pub fn is_present(&self) -> bool {
         self.present.load(Ordering::Acquire)
     }
 
-    /// The device is gone or broken; returns whether that is news.
+    /// Marks the device as removed or failed. Returns `true` the first time.
     pub fn set_absent(&self) -> bool {
         self.present.swap(false, Ordering::AcqRel)
     }
 
-    /// Starts a reset without waiting: no interrupt and no access to memory follows for long. IRQL <=
+    /// Starts a reset without waiting for its end. Interrupts and DMA end soon after. IRQL <=
     /// `DISPATCH_LEVEL`.
     pub fn shut_down(&self) {
         self.control.lock().reset_without_waiting();
@@ -211,7 +212,7 @@ impl Port {
         self.receive.lock().counters()
     }
 
-    /// Why the transmit queue does not work any more: the device broke its ring.
+    /// The error that stopped the transmit queue: the device violated the ring's format.
     pub fn transmit_fault(&self) -> Option<Error> {
         self.transmitter(|transmitter| transmitter.queue.fault())
     }
@@ -220,45 +221,45 @@ impl Port {
         self.transmitter(|transmitter| transmitter.queue.counters())
     }
 
-    /// Takes the NET_BUFFER_LISTs that `cancelled` selects out of the waiting ones.
+    /// Removes the waiting NET_BUFFER_LISTs that `cancelled` selects, and returns them as a chain.
     pub fn take_waiting(&self, cancelled: impl FnMut(&NET_BUFFER_LIST) -> bool) -> *mut NET_BUFFER_LIST {
         self.transmitter(|transmitter| transmitter.waiting.take(cancelled))
     }
 
-    /// If somebody waits for slots, sees to it that the transmit message's DPC runs when some are free. `waits`: the
-    /// caller does, besides those who did before.
+    /// If a sender waits for slots, makes the transmit message's DPC run when slots are free. `waits` says that the caller
+    /// waits as well.
     fn go_on_later(&self, transmitter: &mut Transmitter, waits: bool) {
         if waits || !transmitter.waiting.is_empty() {
             self.starved.store(true, Ordering::Release);
         }
-        // Also for who waited before: reaping has withdrawn the request for an interrupt.
+        // Also for senders that waited before: reclaiming slots has withdrawn the request for an interrupt.
         if !self.starved.load(Ordering::Acquire) || transmitter.interrupt.is_null() {
             return;
         }
-        // No interrupt may come when slots are free already, and none comes from a broken ring: the DPC goes on, or
-        // gives the device up.
+        // No interrupt follows if slots are free already or the ring is broken. The DPC resumes sending, or gives up the
+        // device.
         if transmitter.queue.request_interrupt() || transmitter.queue.fault().is_some() {
-            // SAFETY: registered as long as it is here (`set_interrupt`).
+            // SAFETY: registered as long as it is set (`set_interrupt`).
             unsafe { interrupt::queue_dpc(transmitter.interrupt, self.vectors.transmit.into()) };
         }
     }
 }
 
 impl Drop for Port {
-    /// The device stops using memory before the queues' memory goes. `PASSIVE_LEVEL`, interrupts are deregistered.
+    /// Stops the device's DMA before the queues' memory is freed. `PASSIVE_LEVEL`, interrupts are deregistered.
     fn drop(&mut self) {
         if self.control.get_mut().reset() == Err(Error::ResetTimeout) {
-            // It does not listen: keep it from memory another way.
+            // The device does not respond: disable its DMA in PCI configuration space.
             set_bus_master(self.handle, false);
         }
     }
 }
 
-/// The transmit queue as the engine sees it, with a budget.
+/// The transmit queue with a budget, as the engine's transmitter.
 struct Slots<'a> {
     queue: &'a mut TransmitQueue<SharedMemory, BarAccess>,
     left: usize,
-    /// No slot was free, or the budget is spent.
+    /// No slot was free, or the budget is used up.
     exhausted: bool,
 }
 

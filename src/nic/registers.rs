@@ -1,4 +1,4 @@
-//! Device registers: the BARs that hold virtio structures, mapped. Accesses at any IRQL.
+//! Device registers: mapped BARs that contain virtio structures. Access at any IRQL.
 
 use core::ptr::{NonNull, null_mut};
 
@@ -17,7 +17,7 @@ struct Window {
     len: u32,
 }
 
-/// The mappings; unmapped when dropped.
+/// The mapped BARs; unmapped when dropped.
 #[derive(Debug)]
 pub struct MappedBars {
     handle: NDIS_HANDLE,
@@ -56,7 +56,7 @@ impl MappedBars {
         Ok(bars)
     }
 
-    /// Access to the registers, valid as long as `self` lives; whoever keeps it longer does not use it.
+    /// Returns access to the registers. It must not be used after `self` is dropped.
     pub fn access(&self) -> BarAccess {
         BarAccess { windows: self.windows }
     }
@@ -81,11 +81,11 @@ pub struct BarAccess {
 
 // SAFETY: device registers have no thread affinity.
 unsafe impl Send for BarAccess {}
-// SAFETY: each access is one instruction; who may access which register when is the virtio driver's business.
+// SAFETY: each access is one instruction; the virtio driver orders accesses to a register.
 unsafe impl Sync for BarAccess {}
 
 impl BarAccess {
-    /// The register's address, if it lies in a mapped BAR and is naturally aligned.
+    /// Returns the register's address if it is in a mapped BAR and naturally aligned.
     fn address<T>(&self, bar: u8, offset: u64) -> Option<NonNull<T>> {
         let window = (*self.windows.get(usize::from(bar))?)?;
         let end = offset.checked_add(size_of::<T>() as u64)?;
@@ -98,8 +98,8 @@ impl BarAccess {
     }
 }
 
-/// One load and one store of a width, each a plain `mov`: what every hypervisor's instruction emulator knows, where
-/// a compiler might fold a volatile access into an arithmetic instruction.
+/// Defines the load and the store of one width, each a plain `mov`, which every hypervisor's instruction emulator supports.
+/// A compiler might fold a volatile access into an arithmetic instruction.
 macro_rules! access {
     ($read:ident, $write:ident, $type:ty, $class:ident, $load:literal, $store:literal) => {
         fn $read(&self, bar: u8, offset: u64) -> $type {
@@ -107,7 +107,7 @@ macro_rules! access {
             #[cfg(target_arch = "x86_64")]
             {
                 let value: $type;
-                // SAFETY: a mapped, aligned register; loads from it are the device's business alone.
+                // SAFETY: a mapped, aligned register; the device defines the effect of a load.
                 unsafe {
                     core::arch::asm!($load, value = out($class) value, at = in(reg) register.as_ptr(),
                         options(nostack, preserves_flags));
@@ -115,7 +115,7 @@ macro_rules! access {
                 value
             }
             #[cfg(not(target_arch = "x86_64"))]
-            // SAFETY: a mapped, aligned register; loads from it are the device's business alone.
+            // SAFETY: a mapped, aligned register; the device defines the effect of a load.
             unsafe {
                 register.read_volatile()
             }

@@ -1,4 +1,4 @@
-//! What the system gave the device: configuration space, BARs, interrupt messages. `PASSIVE_LEVEL`.
+//! The device's PCI resources: configuration space, BARs, interrupt messages. `PASSIVE_LEVEL`.
 
 use core::slice;
 
@@ -19,19 +19,19 @@ const FIRST_BAR: usize = 0x10;
 const BAR_IS_IO: u32 = 1;
 const BAR_IS_64_BIT: u32 = 4;
 
-/// A BAR as assigned, in bytes on the memory bus.
+/// An assigned memory BAR: bus address and length in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct BarRange {
     pub start: u64,
     pub len: u32,
 }
 
-/// Everything assigned.
+/// The assigned resources.
 #[derive(Debug)]
 pub struct Resources {
     pub config: [u8; CONFIG_LEN],
     pub bars: [Option<BarRange>; 6],
-    /// Message interrupts assigned.
+    /// Number of assigned message interrupts.
     pub messages: u32,
 }
 
@@ -90,7 +90,7 @@ pub fn set_bus_master(handle: NDIS_HANDLE, on: bool) {
     }
 }
 
-/// All of configuration space; what cannot be read is all ones, as of an absent device.
+/// Reads configuration space. If that fails, all bits are one, as for an absent device.
 fn config_space(handle: NDIS_HANDLE) -> [u8; CONFIG_LEN] {
     let mut config = [0xFF; CONFIG_LEN];
     if read_config(handle, 0, &mut config) == 0 {
@@ -107,7 +107,7 @@ fn read_config(handle: NDIS_HANDLE, offset: u32, buffer: &mut [u8]) -> usize {
     read as usize
 }
 
-/// The bus address in each memory BAR.
+/// Returns the bus address of each memory BAR.
 fn bar_addresses(config: &[u8; CONFIG_LEN]) -> [Option<u64>; 6] {
     let mut registers = config
         .get(FIRST_BAR..)
@@ -119,7 +119,7 @@ fn bar_addresses(config: &[u8; CONFIG_LEN]) -> [Option<u64>; 6] {
     for number in 0..addresses.len() {
         let register = registers.next().unwrap_or(0);
         if upper {
-            // The upper half belongs to the BAR before.
+            // This is the upper half of the previous BAR.
             if let Some(Some(address)) = number.checked_sub(1).and_then(|before| addresses.get_mut(before)) {
                 *address |= u64::from(register) << 32;
             }
@@ -152,7 +152,7 @@ unsafe fn assigned<'a>(
     if list.is_null() {
         return &[];
     }
-    // SAFETY: not null, so it is a resource list of the system's.
+    // SAFETY: not null, so it is a valid resource list.
     let count = unsafe { (*list).Count } as usize;
     // SAFETY: only the address of the member is taken.
     let first = unsafe { &raw const (*list).PartialDescriptors };
