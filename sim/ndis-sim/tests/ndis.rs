@@ -516,7 +516,7 @@ unsafe extern "efiapi" fn heard(
 }
 
 #[test]
-fn address_changes_are_told_until_cancelled() {
+fn address_changes_are_notified_until_cancelled() {
     let mut sim = simulation();
     let host = host(&mut sim);
     let address = IpAddr::from([10, 0, 0, 1]);

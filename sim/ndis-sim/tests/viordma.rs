@@ -343,7 +343,7 @@ fn surprise_removal_waits_for_rdma_consumers() {
     let opened = miniport.open_ndk(1, 0).expect("RDMA is on");
     let removed = miniport.clone();
     let removal = host.spawn("PnP", move || removed.surprise_remove());
-    assert!(miniport.await_ndk_events(1, Duration::from_secs(10)), "consumers are told");
+    assert!(miniport.await_ndk_events(1, Duration::from_secs(10)), "consumers are notified");
     assert_eq!(miniport.ndk_events(), [NdkEvent::Disable]);
     assert!(!removal.is_finished(), "the halt waits");
     miniport.close_ndk(opened).expect("the host lives");
