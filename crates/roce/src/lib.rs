@@ -1,8 +1,8 @@
 //! RoCEv2 without a network, a clock or a kernel: reliable connections, memory regions and connection
 //! management of one adapter.
 //!
-//! [`Engine`] is a machine that its driver turns. Frames, requests and the time go in; frames,
-//! completions, events and the next deadline come out. The same input gives the same output. Nothing here
+//! [`Engine`] does no I/O: its driver passes in frames, requests and the time, and takes out frames,
+//! completions, events and the next deadline. The same input gives the same output. Nothing here
 //! waits, reads a clock, allocates on the way of a packet, or trusts a peer. Every method takes `&self`
 //! and may be called from any thread; no lock is held by the caller, and none of the engine's is held when
 //! a call returns.
@@ -23,7 +23,7 @@
 //!
 //! After any command or any batch of input, in this order: call `poll_transmit` until it returns less than
 //! its budget, then `poll_event` until it returns `None`, then `poll_timeout` to set the one timer.
-//! Acknowledgements are owed, not sent, by `handle_frame`: a batch of frames is answered by one of them,
+//! `handle_frame` leaves acknowledgements pending: a batch of frames is answered by one ACK,
 //! so do not transmit in between. When the transmit queue runs full, what is left waits for the next
 //! `poll_transmit`.
 //!
@@ -33,8 +33,8 @@
 //! queue, a completion queue; then, each for an instant and nothing below it, the ready list, the event
 //! list, the timer wheel, the free lists of tables. No lock but the ready list's is taken by all packets.
 //! `R` is the lock to use: in a kernel, a spin lock that raises to `DISPATCH_LEVEL`. Input and output are to
-//! be called at that level there (but for [`Engine::poll_timeout`]), so that nobody is preempted who has an
-//! object of a table in his hands: destroying and invalidating spin until he lets go of it, at
+//! be called at that level there (except [`Engine::poll_timeout`]), so that no thread is preempted that uses an
+//! object of a table: destroying and invalidating spin until it is released, at
 //! `DISPATCH_LEVEL` too. Commands and getters are for that level and below.
 //!
 //! # Memory

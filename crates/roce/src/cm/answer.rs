@@ -30,7 +30,7 @@ pub(super) enum Says {
     /// MRA.
     Patience { mine: CommId, about: About },
     /// DREP.
-    Goodbye { mine: CommId },
+    Drep { mine: CommId },
     /// SIDR_REP: datagrams are not for consumers.
     NoDatagrams { service_id: ServiceId },
 }
@@ -61,7 +61,7 @@ impl Answer {
                 service_timeout,
                 private_data: [0; 222],
             }),
-            Says::Goodbye { mine } => {
+            Says::Drep { mine } => {
                 CmMessage::Drep(DrepRepr { local_comm_id: mine, remote_comm_id, private_data: [0; 224] })
             }
             Says::NoDatagrams { service_id } => {

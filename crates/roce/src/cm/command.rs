@@ -2,7 +2,8 @@
 #![allow(clippy::similar_names, reason = "DREQ and DREP are what the protocol calls them")]
 
 use super::{
-    Cm, Conn, Farewell, LocalQp, PeerQp, Pending, State, addresses::is_unicast, conn_id, state::Input,
+    Cm, Conn, DisconnectProgress, LocalQp, PeerQp, Pending, State, addresses::is_unicast, conn_id,
+    state::Input,
 };
 use crate::{
     conn::{AcceptSpec, ConnId, ConnectSpec, PrivateData, ReadLimits},
@@ -219,7 +220,7 @@ impl Cm {
     /// [`ConnError::State`] when it was never established, or was disconnected before.
     pub fn disconnect(&mut self, now: Instant, id: ConnId) -> Result<(), ConnError> {
         let (index, conn) = self.resolve(id)?;
-        if !conn.stood || conn.farewell != Farewell::None {
+        if !conn.stood || conn.disconnect_progress != DisconnectProgress::None {
             return Err(ConnError::State);
         }
         let first = conn.state == State::Established;
@@ -229,7 +230,7 @@ impl Cm {
             _ => None,
         };
         if let Some(conn) = self.conns.get_mut(index) {
-            conn.farewell = Farewell::Asked;
+            conn.disconnect_progress = DisconnectProgress::Requested;
         }
         let sent = message.is_some_and(|m| self.advance_and_send(now, index, Input::Disconnect, &m));
         //= R-CONN-91

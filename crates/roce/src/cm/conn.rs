@@ -34,15 +34,15 @@ bitflags::bitflags! {
     }
 }
 
-/// How far the consumer's disconnect has come.
+/// Progress of the consumer's disconnect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Farewell {
-    /// It has not asked.
+pub(super) enum DisconnectProgress {
+    /// Not requested.
     None,
     /// It has, and waits to be told.
-    Asked,
+    Requested,
     /// It was told that it is over, though this side may still repeat its DREQ.
-    Told,
+    Reported,
 }
 
 /// The longest that MRAs of a peer have this side wait for an answer to one message.
@@ -57,7 +57,7 @@ pub(super) struct Conn {
     pub(super) owned: bool,
     /// Whether it has ever been established.
     pub(super) stood: bool,
-    pub(super) farewell: Farewell,
+    pub(super) disconnect_progress: DisconnectProgress,
     /// Whether its end was agreed by both sides.
     pub(super) graceful: bool,
     /// The consumer's.
@@ -113,7 +113,7 @@ impl Idle for Conn {
         generation: 0,
         owned: false,
         stood: false,
-        farewell: Farewell::None,
+        disconnect_progress: DisconnectProgress::None,
         graceful: false,
         context: 0,
         listener: None,

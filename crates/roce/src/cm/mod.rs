@@ -53,7 +53,7 @@ pub use event::{Event, EventKind, Ignored, LocalQp, PeerQp};
 use self::{
     addresses::Addresses,
     answer::{Answer, MAX_ANSWERS},
-    conn::{Conn, Farewell, Pending},
+    conn::{Conn, DisconnectProgress, Pending},
     deadlines::Deadlines,
     index::Index,
     listener::Listeners,
@@ -254,8 +254,8 @@ impl Cm {
     /// What is to be told when a DREQ's exchange is over.
     fn disconnect_done(&mut self, index: u32, graceful: bool) -> Pending {
         match self.conns.get_mut(index) {
-            Some(conn) if conn.farewell == Farewell::Asked => {
-                conn.farewell = Farewell::Told;
+            Some(conn) if conn.disconnect_progress == DisconnectProgress::Requested => {
+                conn.disconnect_progress = DisconnectProgress::Reported;
                 conn.graceful = graceful;
                 Pending::DISCONNECT_DONE
             }

@@ -369,7 +369,7 @@ impl Cm {
 
     /// Agrees to an end by the identifiers of the request for it.
     fn answer_drep(&mut self, incoming: &Incoming<'_>, dreq: &DreqRepr) -> Result<(), Ignored> {
-        let (theirs, says) = (dreq.local_comm_id, Says::Goodbye { mine: dreq.remote_comm_id });
+        let (theirs, says) = (dreq.local_comm_id, Says::Drep { mine: dreq.remote_comm_id });
         self.answer(Answer { path: incoming.path(), transaction: incoming.transaction, theirs, says })
     }
 }

@@ -9,13 +9,13 @@ use crate::event_queue::Entry;
 use crate::srq::Srq;
 use fallible::Arc;
 
-/// Something that happened.
+/// An event for the driver of the engine.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "one at a time, on the stack")]
 pub enum EngineEvent<'a, R: RawMutex> {
-    /// An armed completion queue has something to tell. Tell its consumer, then drop the notice.
+    /// A notice of an armed completion queue. Notify its consumer, then drop the notice.
     Cq(CqNotice<'a, R>),
-    /// A shared receive queue runs short. Tell its consumer, then drop the notice.
+    /// A shared receive queue fell below its threshold. Notify its consumer, then drop the notice.
     Srq(SrqNotice<'a, R>),
     /// The last notice of a completion queue destroyed meanwhile was dropped
     /// ([`DestroyResult::AfterNotice`]): its context will not be seen again.
@@ -41,7 +41,7 @@ impl<R: RawMutex> CqNotice<'_, R> {
         self.cq.context()
     }
 
-    /// The fault that this notice tells of; `None` when there are completions to read.
+    /// Returns the fault that this notice reports; `None` when there are completions to read.
     pub fn fault(&self) -> Option<CqFault> {
         self.fault
     }

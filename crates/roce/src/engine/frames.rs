@@ -14,26 +14,26 @@ use crate::transport::rc_transport::RcTransport;
 use fallible::Arc;
 use roce_wire::{Mad, PKEY_DEFAULT, Packet, ParseError, Qpn};
 
-/// Whose a frame was.
+/// Outcome of processing a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Taken in.
+    /// Processed.
     Consumed,
-    /// Not to the RoCEv2 port: someone else's.
+    /// Not to the RoCEv2 UDP port: for the network stack.
     NotOurs,
-    /// To the RoCEv2 port, and of no use.
+    /// To the RoCEv2 UDP port, and dropped.
     Dropped(DropReason),
 }
 
-/// Frames of one queue pair before the next one has its turn.
+/// Frames of one queue pair before the next one transmits.
 const TURN: usize = 32;
 
-/// Queue pairs whose deadlines one call handles: bounds the time it takes.
+/// Deadlines that one call handles: bounds its duration.
 const TIMEOUT_BUDGET: usize = 256;
 
 impl<R: RawMutex> Engine<R> {
-    /// Takes a received frame in, from its Ethernet header on; padding at the end does not matter. The
-    /// frame is not used after the call.
+    /// Processes a received frame, from its Ethernet header on, with or without padding. The frame is not used
+    /// after the call. IRQL == `DISPATCH_LEVEL`.
     pub fn handle_frame(&self, now: Instant, frame: &[u8]) -> Verdict {
         let verdict = match Packet::parse(frame) {
             Ok(packet) => match self.handle_packet(now, &packet) {
@@ -60,7 +60,7 @@ impl<R: RawMutex> Engine<R> {
             return Err(DropReason::PKey);
         }
         if bth.dest_qp() == Qpn::GSI {
-            // Anybody can send to this queue pair: the ICRC of no more than a datagram is computed for him.
+            // Any host can send to QP 1: only frames of a datagram's length get their ICRC computed.
             if packet.payload().len() != Mad::LEN {
                 return Err(DropReason::Datagram);
             }
@@ -74,7 +74,7 @@ impl<R: RawMutex> Engine<R> {
         let env = Env { shared: &self.shared, qp: &qp.attributes, now };
         let mut transport = qp.transport.lock();
         let handled = transport.handle(&env, packet);
-        // What is not from the peer has no effect, not even on what waits to be sent.
+        // A packet that is not from the peer has no effect, not even on pending frames.
         if !matches!(handled, Err(DropReason::Address | DropReason::State | DropReason::Opcode)) {
             self.after(&mut transport, &qp, || qp.to_arc());
         }
@@ -94,15 +94,15 @@ impl<R: RawMutex> Engine<R> {
         valid.then_some(()).ok_or(DropReason::Malformed(roce_wire::DropReason::Icrc))
     }
 
-    /// Writes up to `budget` frames into slots of `tx`; how many it were. Fewer than `budget` means that
-    /// there is nothing more to send, or that the slots have run out.
+    /// Writes up to `budget` frames into slots of `tx`, and returns their number. Fewer than `budget` means that
+    /// there is nothing more to send, or no free slot.
     pub fn poll_transmit(&self, now: Instant, tx: &mut dyn Transmit, budget: usize) -> usize {
         self.clock.fetch_max(now.as_nanos(), Ordering::Relaxed);
         self.process_failures();
         let mut sent = self.transmit_datagrams(now, tx, budget);
         while sent < budget {
             let Some(qp) = self.ready.lock().pop() else { break };
-            // From here on whoever has something more for it puts it back into the list.
+            // From here on a thread with more to send for it puts it back into the list.
             qp.ready.store(false, Ordering::Release);
             let env = Env { shared: &self.shared, qp: &qp.attributes, now };
             let mut transport = qp.transport.lock();
@@ -167,7 +167,7 @@ impl<R: RawMutex> Engine<R> {
         }
     }
 
-    /// What every step of a queue pair ends with: its timer, and its place in the list.
+    /// Ends a step of a queue pair: schedules its timer, and puts it into the ready list.
     fn after(&self, transport: &mut RcTransport, qp: &Qp<R>, arc: impl FnOnce() -> Arc<Qp<R>>) {
         transport.rearm(qp.attributes.index, |index, at| self.wheel.lock().schedule(index, at));
         if transport.wants_to_transmit() {
