@@ -69,9 +69,9 @@ pub fn serve<O: Os>(
     let mut memory = None;
     let outcome = Memory::new(endpoint.pd(), window, Access::RemoteReadWrite)
         .map_err(|status| Error::Call("NdkRegisterMr", status))
-        .and_then(|lent| {
-            let lent = memory.insert(lent).remote(window);
-            endpoint.accept(connector, &encode_memory(&lent))?;
+        .and_then(|registered| {
+            let registered = memory.insert(registered).remote(window);
+            endpoint.accept(connector, &encode_memory(&registered))?;
             receive_until_disconnect(&mut endpoint)
         });
     let (outcome, stats) = endpoint.close(outcome);
@@ -122,11 +122,11 @@ pub fn writes<O: Os>(
     let config = EndpointConfig { requests: outstanding, receives: 16, message: MAX_MESSAGE };
     // Declared here to be closed after the connection that uses it.
     let mut memory = None;
-    measure(adapter, local, remote, config, |endpoint, lent| {
+    measure(adapter, local, remote, config, |endpoint, peer_memory| {
         let source = Memory::new(endpoint.pd(), size, Access::LocalRead)
             .map_err(|status| Error::Call("NdkRegisterMr", status))?;
         let source = memory.insert(source);
-        let slots = lent.length / size as u64;
+        let slots = peer_memory.length / size as u64;
         if slots == 0 {
             return Err(Error::Protocol("the memory of the peer is too small"));
         }
@@ -134,7 +134,7 @@ pub fn writes<O: Os>(
         while posted < count || endpoint.outstanding_requests() != 0 {
             if posted < count && endpoint.outstanding_requests() < u64::from(outstanding) {
                 let offset = posted % slots * size as u64;
-                endpoint.write(source.sge(0, size), lent, offset, 0)?;
+                endpoint.write(source.sge(0, size), peer_memory, offset, 0)?;
                 posted += 1;
             } else if !matches!(endpoint.wait()?, EndpointEvent::Done(Operation::Write, _)) {
                 return Err(Error::Protocol("unexpected message"));
@@ -153,10 +153,11 @@ fn measure<O: Os>(
     work: impl FnOnce(&mut Endpoint<O>, &RemoteMemory) -> Result<(u64, u64), Error>,
 ) -> Result<Figures, Error> {
     let mut endpoint = Endpoint::new(adapter, config)?;
-    let outcome = endpoint.connect(local, remote, &[]).and_then(|answer| {
-        let lent = lent(&answer.private_data).ok_or(Error::Protocol("the peer announced no memory"))?;
+    let outcome = endpoint.connect(local, remote, &[]).and_then(|reply| {
+        let peer_memory =
+            decode_memory(&reply.private_data).ok_or(Error::Protocol("the peer announced no memory"))?;
         let started = adapter.os().now();
-        let (operations, bytes) = work(&mut endpoint, &lent)?;
+        let (operations, bytes) = work(&mut endpoint, &peer_memory)?;
         let elapsed = adapter.os().now().saturating_sub(started);
         Ok(Figures { operations, bytes, elapsed, stats: RequestStats::default() })
     });
@@ -191,7 +192,7 @@ fn encode_memory(memory: &RemoteMemory) -> [u8; 20] {
     bytes
 }
 
-fn lent(private_data: &[u8]) -> Option<RemoteMemory> {
+fn decode_memory(private_data: &[u8]) -> Option<RemoteMemory> {
     let (address, rest) = private_data.split_first_chunk()?;
     let (length, rest) = rest.split_first_chunk()?;
     let token = rest.first_chunk()?;

@@ -19,7 +19,7 @@ type RunResult = Result<Outcome, Error>;
 
 /// Runs both sides; returns the results of server and client.
 fn run(pair: &Pair, program: &Program) -> (RunResult, RunResult) {
-    pair.with_adapters(|[serving, asking]| {
+    pair.with_adapters(|[serving, connecting]| {
         std::thread::scope(|scope| {
             let (ready, listening) = channel();
             let server = scope.spawn(move || {
@@ -27,8 +27,8 @@ fn run(pair: &Pair, program: &Program) -> (RunResult, RunResult) {
                 protocols::serve(serving, program, pair.address(0), TIMEOUT, ready)
             });
             let remote = listening.recv().expect("the server listens");
-            let asked = protocols::client(asking, program, pair.address(1), remote);
-            (server.join().unwrap(), asked)
+            let connected = protocols::client(connecting, program, pair.address(1), remote);
+            (server.join().unwrap(), connected)
         })
     })
 }
@@ -169,7 +169,7 @@ fn both_sides_report_their_progress_after_a_link_failure() {
 #[test]
 fn server_rejects_the_client_of_another_scenario() {
     let pair = pair();
-    let mismatched = pair.with_adapters(|[serving, asking]| {
+    let mismatched = pair.with_adapters(|[serving, connecting]| {
         std::thread::scope(|scope| {
             let (ready, listening) = channel();
             let pair = &pair;
@@ -179,8 +179,9 @@ fn server_rejects_the_client_of_another_scenario() {
                 protocols::serve(serving, &program, pair.address(0), TIMEOUT, ready)
             });
             let remote = listening.recv().expect("the server listens");
-            let asked = protocols::client(asking, &probe(Scenario::Write, 64, 1), pair.address(1), remote);
-            (server.join().unwrap(), asked)
+            let connected =
+                protocols::client(connecting, &probe(Scenario::Write, 64, 1), pair.address(1), remote);
+            (server.join().unwrap(), connected)
         })
     });
     let (Err(server), Err(client)) = mismatched else { panic!("{mismatched:?}") };

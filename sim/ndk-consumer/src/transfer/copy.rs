@@ -87,8 +87,8 @@ fn staging<O: Os>(endpoint: &Endpoint<O>, options: &Options) -> Result<Staging<O
 impl<O: Os, S: Source + ?Sized> Copying<'_, O, S> {
     fn run(&mut self, local: SocketAddr, remote: SocketAddr) -> Result<(), Error> {
         let greeting = Greeting { segment: self.options.segment as u64 };
-        let answer = self.endpoint.connect(local, remote, &greeting.encode())?;
-        Greeting::decode(&answer.private_data).ok_or(Error::Protocol("invalid private data"))?;
+        let reply = self.endpoint.connect(local, remote, &greeting.encode())?;
+        Greeting::decode(&reply.private_data).ok_or(Error::Protocol("invalid private data"))?;
 
         let size = self.source.len();
         let receipt = self.staging.receipt.remote(size_of::<Digest>());

@@ -69,15 +69,15 @@ fn serve_connection<O: Os>(
     }
     report.name = name;
     let length = segment.min(size);
-    let lent = register(endpoint, window, length)?;
-    endpoint.send(&Message::Window(lent).encode(), 0)?;
+    let registered = register(endpoint, window, length)?;
+    endpoint.send(&Message::Window(registered).encode(), 0)?;
 
     let mut hash = Sha256::new();
     let mut piece = vec![0; PIECE];
     let theirs = loop {
         match receive(endpoint)? {
             Message::Written { offset, length } => {
-                if offset != report.bytes || length > lent.length || offset + length > size {
+                if offset != report.bytes || length > registered.length || offset + length > size {
                     return Err(Error::Protocol("segment out of order"));
                 }
                 let window = window.as_ref().ok_or(Error::Protocol("no memory is registered"))?;

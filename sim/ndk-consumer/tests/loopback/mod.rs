@@ -1,7 +1,7 @@
-//! A provider without wire: adapters of one process that reach each other by copying memory.
+//! A loopback provider: adapters of one process that transfer data by copying memory.
 //!
-//! Just enough of NDKPI to drive the consumer against: creates and requests answer inline or pend, callbacks
-//! come from a thread of their own, one after another, and the world can be made to break.
+//! Implements the part of NDKPI that the consumer needs. Creates and requests complete inline or pend, callbacks run one after
+//! another on a separate thread, and the link can be made to fail.
 
 mod connections;
 mod transfers;
@@ -22,7 +22,7 @@ use transfers::{create_cq, create_pd, scatter};
 
 type Callback = Box<dyn FnOnce() + Send>;
 
-/// Adapters, and what lies between them.
+/// Adapters and the link between them.
 pub struct Loopback {
     world: Arc<World>,
     thread: Option<JoinHandle<()>>,
@@ -36,10 +36,10 @@ struct World {
 
 #[derive(Default)]
 struct State {
-    /// Objects open.
+    /// Number of open objects.
     objects: i64,
     next_token: u32,
-    /// Nothing gets through any more.
+    /// The link has failed.
     broken: bool,
     cqs: HashMap<usize, Cq>,
     qps: HashMap<usize, Qp>,
@@ -77,16 +77,16 @@ struct Listener {
 struct Connector {
     qp: usize,
     peer: usize,
-    /// What the peer sent along.
+    /// Private data of the peer.
     data: Vec<u8>,
-    /// The connect or accept that pends.
+    /// The pending connect or accept.
     request: Option<(NDK_FN_REQUEST_COMPLETION, usize)>,
     disconnect: Option<(NDK_FN_DISCONNECT_EVENT_CALLBACK, usize)>,
     local: Option<SocketAddrV4>,
     connected: bool,
 }
 
-/// Any object: the part NDKPI knows first.
+/// An object: the NDK part comes first.
 #[repr(C)]
 struct Object<T> {
     ndk: T,
@@ -94,7 +94,7 @@ struct Object<T> {
 }
 
 impl Loopback {
-    /// With `pend`, everything that may pend does.
+    /// Creates a provider. With `pend`, every call that may pend does.
     pub fn new(pend: bool) -> Self {
         let (sender, receiver) = channel::<Callback>();
         let thread = std::thread::spawn(move || receiver.into_iter().for_each(|callback| callback()));
@@ -114,12 +114,12 @@ impl Loopback {
         drop(unsafe { Box::from_raw(adapter.as_ptr().cast::<Object<NDK_ADAPTER>>()) });
     }
 
-    /// From now on every request fails, as when the peer has vanished.
+    /// Lets every later request fail, as if the peer had vanished.
     pub fn cut(&self) {
         self.world.lock().broken = true;
     }
 
-    /// Objects that are open.
+    /// Returns the number of open objects.
     pub fn objects(&self) -> i64 {
         self.world.lock().objects
     }
@@ -141,8 +141,7 @@ impl World {
         self.callbacks.lock().unwrap().as_ref().unwrap().send(Box::new(callback)).unwrap();
     }
 
-    /// Waits for the callbacks that are under way: none comes after a close that answers inline, whose object's
-    /// context is the consumer's again. Not to be called by a callback.
+    /// Waits for pending callbacks: none may arrive after a close that completes inline. Must not be called by a callback.
     fn quiet(&self) {
         let (done, wait) = channel();
         self.later(move || done.send(()).unwrap());

@@ -121,7 +121,7 @@ unsafe extern "efiapi" fn register(
     let token = state.next_token;
     state.regions.insert(token, (mdl.StartVa as usize + mdl.ByteOffset as usize, length));
     // The region's token is kept where NDIS has its own notes.
-    // SAFETY: the region is open, and nobody else uses it now.
+    // SAFETY: the region is open, and no other code uses it now.
     unsafe { (*mr).Header.NdkReserved.rf[0] = token as usize as *mut c_void };
     drop(state);
     world.request(completion, context)

@@ -406,8 +406,8 @@ impl Player<'_> {
 
 /// Returns the buffer that the rxprobe program announced to its client in the REP: address, key, length.
 fn probe_buffer(conn: &Conn, side: usize) -> Option<(u64, u32, u32)> {
-    let told = conn.request_data().starts_with(b"RXPB") && conn.active == Some(1 - side);
-    let data = &conn.rep.as_ref().filter(|_| told)?.private_data;
+    let is_probe = conn.request_data().starts_with(b"RXPB") && conn.active == Some(1 - side);
+    let data = &conn.rep.as_ref().filter(|_| is_probe)?.private_data;
     let address = u64::from_be_bytes(*data.first_chunk()?);
     let key = u32::from_be_bytes(*data.get(8..)?.first_chunk()?);
     let length = u32::from_be_bytes(*data.get(12..)?.first_chunk()?);

@@ -76,9 +76,9 @@ impl<O: Os> Client<O> {
             Memory::new(endpoint.pd(), bytes, Access::RemoteReadWrite).map_err(call("NdkRegisterMr"))?;
         let Plan { scenario, length, count } = *plan;
         let request = Request { scenario: scenario.number(), count, length, buffer: data.remote(bytes) };
-        let connected = endpoint.connect(local, remote, &request.encode()).and_then(|answer| {
+        let connected = endpoint.connect(local, remote, &request.encode()).and_then(|reply| {
             let reply =
-                Reply::decode(&answer.private_data).ok_or(Error::Protocol("the reply has no memory"))?;
+                Reply::decode(&reply.private_data).ok_or(Error::Protocol("the reply has no memory"))?;
             Ok(reply.window)
         });
         match connected {
@@ -220,14 +220,14 @@ impl<O: Os> Client<O> {
         if key.kind != Kind::KEY {
             return Err(Error::Protocol("expected a key"));
         }
-        let lent = RemoteMemory { token: key.key, ..self.window };
+        let fast_registered = RemoteMemory { token: key.key, ..self.window };
         self.data.store(0, &pattern(item, length));
-        self.endpoint.write(self.data.sge(0, length), &lent, 0, 0)?;
+        self.endpoint.write(self.data.sge(0, length), &fast_registered, 0, 0)?;
         let check = Control::new(Kind::CHECK, item, length).encode();
         self.endpoint.send_and_invalidate(&check, key.key, 0)?;
         self.verdict(item)?;
         observed.item(length);
-        self.endpoint.write(self.data.sge(0, length), &lent, 0, 0)?;
+        self.endpoint.write(self.data.sge(0, length), &fast_registered, 0, 0)?;
         let outcome = self.endpoint.complete_requests();
         observed.notes.push(failed_as(
             outcome,

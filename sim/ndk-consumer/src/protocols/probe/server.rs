@@ -131,7 +131,7 @@ impl<O: Os> Server<O> {
 
     fn accept(&mut self, connector: Connector<O>) -> Result<(), Error> {
         let window = match &self.fast_memory {
-            Some(lent) => RemoteMemory { token: self.window.remote(0).token, ..lent.remote() },
+            Some(fast_memory) => RemoteMemory { token: self.window.remote(0).token, ..fast_memory.remote() },
             None => self.window.remote(self.window.len()),
         };
         let reply = Reply { scenario: self.scenario.number(), window };
@@ -231,9 +231,9 @@ impl<O: Os> Server<O> {
     /// Fast-registers memory and checks that the client invalidates its key with a message.
     fn register_until_invalidated(&mut self, observed: &mut Observed) -> Result<(), Error> {
         let (item, length) = INVALIDATED_ITEM;
-        let lent = self.fast_memory.as_ref().ok_or(Error::Protocol("no fast-registered memory"))?;
-        self.endpoint.fast_register(lent, Access::RemoteReadWrite, 0)?;
-        let key = lent.remote().token;
+        let fast_memory = self.fast_memory.as_ref().ok_or(Error::Protocol("no fast-registered memory"))?;
+        self.endpoint.fast_register(fast_memory, Access::RemoteReadWrite, 0)?;
+        let key = fast_memory.remote().token;
         self.endpoint.send(&Control { key, ..Control::new(Kind::KEY, item, length) }.encode(), 0)?;
         let received = self.endpoint.next_message()?;
         if received.invalidated != Some(key) {
