@@ -120,7 +120,7 @@ pub enum End {
 }
 
 /// Requests of one kind, of both consumers.
-#[derive(Clone, Copy, Default, PartialEq, Debug)]
+#[derive(Clone, Default, PartialEq, Debug)]
 pub struct Operation {
     pub posted: u64,
     pub succeeded: u64,
@@ -129,6 +129,8 @@ pub struct Operation {
     pub failed: u64,
     pub p50: Option<Duration>,
     pub p99: Option<Duration>,
+    /// Upper ends of ranges of latencies, and how many requests are in each.
+    pub latencies: Vec<(Duration, u64)>,
 }
 
 /// Runs the copy: loads the image onto two hosts, copies, unloads. `progress` is called from simulated threads.
@@ -383,6 +385,7 @@ fn operations(sides: &Sides) -> BTreeMap<String, Operation> {
         if latency.count() > 0 {
             sum.p50 = Some(latency.quantile(0.5));
             sum.p99 = Some(latency.quantile(0.99));
+            sum.latencies = latency.by_power_of_two();
         }
         sum
     };

@@ -15,6 +15,7 @@ pub mod measure;
 pub mod os;
 mod process;
 pub mod replay;
+mod report;
 pub mod testbed;
 mod tshark;
 mod workspace;

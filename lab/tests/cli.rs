@@ -71,7 +71,7 @@ fn demo_does_not_overwrite_its_input() {
     scratch.file("data", b"to be copied");
     fs::hard_link(scratch.0.join("data"), scratch.0.join("hard")).unwrap();
     std::os::unix::fs::symlink("data", scratch.0.join("soft")).unwrap();
-    for option in ["--pcap", "--json"] {
+    for option in ["--pcap", "--json", "--report"] {
         for path in ["data", "./data", "../cli input/data", "hard", "soft"] {
             let reason = format!("the file to copy and {option} are the same file: {path}");
             scratch.refuses(&["demo", "data", option, path], &reason);
@@ -83,7 +83,7 @@ fn demo_does_not_overwrite_its_input() {
 fn demo_refuses_two_outputs_in_one_file() {
     let scratch = Scratch::new("outputs");
     std::os::unix::fs::symlink("new", scratch.0.join("soft")).unwrap();
-    for (first, second) in [("--pcap", "--json"), ("--json", "--pcap")] {
+    for (first, second) in [("--pcap", "--json"), ("--pcap", "--report"), ("--json", "--report")] {
         for path in ["new", "./new", "soft"] {
             scratch.refuses(&["demo", first, "new", second, path], "are the same file");
         }
@@ -207,4 +207,30 @@ fn a_killed_peer_is_cut_off_at_that_share_of_the_transfer_there_and_back() {
             ["posted", "succeeded", "failed", "flushed"].map(|count| operation[count].as_u64().unwrap());
         assert_eq!(shown, written, "{row}");
     }
+}
+
+#[test]
+fn the_report_is_one_page_that_loads_nothing() {
+    let scratch = Scratch::new("report");
+    let Some((text, _)) = demo(&scratch, &["--seed", "3", "--loss", "2%", "--report", "report.html"], 0)
+    else {
+        return;
+    };
+    assert!(text.contains("report.html"), "{text}");
+    let page = fs::read_to_string(scratch.0.join("report.html")).unwrap();
+    for heading in
+        ["Goodput over time", "Retransmissions over time", "Latency of requests", "Packets", "Environment"]
+    {
+        assert!(page.contains(&format!("<h2>{heading}</h2>")), "{heading}");
+    }
+    for text in
+        ["CM REQ", "CM DREP", "(sent again)", "(lost)", "goodput, in Gbit/s", "prefers-color-scheme: dark"]
+    {
+        assert!(page.contains(text), "{text}");
+    }
+    for external in ["http://", "https://", "<script", "<link", "<img", "url("] {
+        assert!(!page.contains(external), "{external}");
+    }
+    let names: Vec<_> = scratch.content().into_iter().map(|(path, _)| path).collect();
+    assert_eq!(names, ["data", "demo.json", "report.html"].map(|name| scratch.0.join(name)));
 }

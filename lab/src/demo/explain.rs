@@ -54,8 +54,20 @@ pub fn notes(outcome: &Outcome) -> Vec<String> {
     if failed > 0 {
         notes.push(format!("{} failed, which a complete copy never shows.", plural(failed, "request")));
     }
-    let dropped: u64 =
-        outcome.counters.iter().filter(|(name, _)| name.starts_with("drop_")).map(|(_, count)| count).sum();
+    let out_of_sequence = counter("drop_sequence");
+    if out_of_sequence > 0 {
+        notes.push(format!(
+            "{} dropped because a packet before was missing; the requester sends them again.",
+            plural_was(out_of_sequence, "packet")
+        ));
+    }
+    let dropped = outcome
+        .counters
+        .iter()
+        .filter(|(name, _)| name.starts_with("drop_"))
+        .map(|(_, count)| count)
+        .sum::<u64>()
+        .saturating_sub(out_of_sequence);
     if dropped > 0 {
         notes.push(format!(
             "{} dropped on arrival as invalid: damaged on the wire, or for a connection that had ended.",

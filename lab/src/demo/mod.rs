@@ -4,12 +4,16 @@ mod explain;
 mod options;
 mod summary;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
+use std::{
+    fs,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub use self::options::Options;
@@ -17,7 +21,7 @@ use crate::{
     copy::{self, End, Faults, Outcome, Phase, Plan, Progress, Source},
     exit::{self, Exit},
     files::Output,
-    workspace,
+    report, workspace,
 };
 
 /// Runs the demo.
@@ -27,15 +31,28 @@ use crate::{
 pub fn run(options: &Options) -> Result<()> {
     options.check(&workspace::image_path())?;
     let open = |path: &Option<_>| path.as_deref().map(Output::open).transpose();
-    let (json, capture) = (open(&options.json)?, open(&options.pcap)?);
+    let (json, report, capture) = (open(&options.json)?, open(&options.report)?, open(&options.pcap)?);
+    // The report is made of a capture, which is removed again unless it was asked for.
+    let hidden = match (&report, &capture) {
+        (Some(_), None) => Some(Output::open(&hidden_capture()?)?),
+        _ => None,
+    };
     let image = workspace::built_image()?;
-    let plan = plan(options, capture.as_ref());
+    let plan = plan(options, capture.as_ref().or(hidden.as_ref()));
     let bars = Bars::new();
     let shown = bars.clone();
     let progress: Arc<dyn Fn(Progress) + Send + Sync> = Arc::new(move |progress| shown.show(progress));
     let outcome = copy::run(&image, &plan, &progress);
     bars.bar.finish_and_clear();
-    let outcome = outcome?;
+    let mut outcome = outcome?;
+    if let (Some(report), Some(frames)) = (report, &outcome.capture) {
+        let context =
+            report::Context { settings: settings(&outcome, options), notes: explain::notes(&outcome) };
+        report.write(report::page(&outcome, frames, &context)?.as_bytes())?;
+    }
+    if hidden.is_some() {
+        outcome.capture = None;
+    }
     if let Some(capture) = capture {
         capture.keep();
     }
@@ -45,6 +62,26 @@ pub fn run(options: &Options) -> Result<()> {
         json.write(text.as_bytes())?;
     }
     verdict(&outcome)
+}
+
+/// Returns a path for a capture that nobody asked for.
+fn hidden_capture() -> Result<PathBuf> {
+    let directory = workspace::root().join("target");
+    fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    Ok(directory.join(format!("report-{}.pcapng", std::process::id())))
+}
+
+/// Returns the settings of a run that the report shows.
+fn settings(outcome: &Outcome, options: &Options) -> Vec<(&'static str, String)> {
+    let percent = |share: f64| format!("{} %", share * 100.0);
+    vec![
+        ("clock", if outcome.is_virtual { "virtual time".into() } else { "real time".into() }),
+        ("seed", outcome.seed.to_string()),
+        ("loss", percent(options.loss.0)),
+        ("reordering", percent(options.reorder.0)),
+        ("path MTU", format!("{} B", options.path_mtu())),
+        ("command line", std::env::args().skip(1).collect::<Vec<_>>().join(" ")),
+    ]
 }
 
 fn plan(options: &Options, capture: Option<&Output>) -> Plan {

@@ -50,6 +50,9 @@ pub struct Options {
     /// Write the results to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Write a report to this file: one HTML page with charts of goodput, retransmissions, latencies and packets
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
     /// Disconnect the second host after this share of the whole transfer, which is the data there and back: at 25%
     /// half of the data was written, at 50% all was written, at 75% half was read back. Runs in virtual time
     #[arg(long, value_name = "PERCENT")]
@@ -102,7 +105,7 @@ impl Options {
     }
 
     fn outputs(&self) -> Vec<Named<'_>> {
-        [("--pcap", &self.pcap), ("--json", &self.json)]
+        [("--pcap", &self.pcap), ("--json", &self.json), ("--report", &self.report)]
             .into_iter()
             .filter_map(|(option, path)| Some(Named { option, path: path.as_deref()? }))
             .collect()

@@ -37,7 +37,7 @@ pub fn table(outcome: &Outcome, options: &Options) -> String {
         ),
     );
     for (name, operation) in &outcome.operations {
-        let Operation { posted, succeeded, failed, flushed, p50, p99 } = operation;
+        let Operation { posted, succeeded, failed, flushed, p50, p99, .. } = operation;
         let (p50, p99) = (p50.map_or("-".into(), short), p99.map_or("-".into(), short));
         line(
             &mut out,
@@ -91,8 +91,10 @@ pub fn table(outcome: &Outcome, options: &Options) -> String {
         None => "none; --pcap FILE writes one".into(),
     };
     row(&mut out, "capture", &capture);
-    if let Some(json) = &options.json {
-        row(&mut out, "results", &json.display().to_string());
+    for (name, path) in [("results", &options.json), ("report", &options.report)] {
+        if let Some(path) = path {
+            row(&mut out, name, &path.display().to_string());
+        }
     }
     let notes = explain::notes(outcome);
     if !notes.is_empty() {

@@ -38,6 +38,17 @@ impl LatencyHistogram {
         Duration::from_nanos(self.0.value_at_quantile(quantile).min(self.0.max()))
     }
 
+    /// Returns the latencies by powers of two of a microsecond: the upper end of each range, and how many are in it.
+    /// Ranges before the shortest latency are left out.
+    #[must_use]
+    pub fn by_power_of_two(&self) -> Vec<(Duration, u64)> {
+        self.0
+            .iter_log(1000, 2.0)
+            .map(|step| (Duration::from_nanos(step.value_iterated_to()), step.count_since_last_iteration()))
+            .skip_while(|(_, count)| *count == 0)
+            .collect()
+    }
+
     /// Adds the latencies of another histogram.
     pub fn merge(&mut self, other: &Self) {
         // Cannot fail: both have the same bounds.
