@@ -159,7 +159,7 @@ mod tests {
         workspace::root().join("crates/roce-wire/tests/vectors/rxe/rping_v4.pcap")
     }
 
-    /// What comes of `content` as a capture: the exit code, and everything that was printed.
+    /// Decodes `content` as a capture; returns the exit code and everything that was printed.
     fn decode(name: &str, content: &[u8]) -> (u8, String) {
         let file = std::env::temp_dir().join(format!("viordma-{}-{name}", std::process::id()));
         fs::write(&file, content).unwrap();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_capture_ends_with_0_and_has_a_line_for_each_frame() {
+    fn valid_capture_exits_with_0_and_prints_a_line_for_each_frame() {
         let content = fs::read(golden()).unwrap();
         let (code, text) = decode("good", &content);
         assert_eq!(code, 0, "{text}");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_icrc_ends_with_1() {
+    fn wrong_icrc_exits_with_1() {
         let mut content = fs::read(golden()).unwrap();
         let last = content.len() - 1 - 84;
         content[last] ^= 1;
@@ -192,10 +192,10 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_that_is_cut_off_ends_with_1_and_what_is_none_with_2() {
+    fn truncated_capture_exits_with_1_and_another_file_with_2() {
         let content = fs::read(golden()).unwrap();
         let (code, text) = decode("cut", &content[..content.len() - 1]);
-        assert!(code == 1 && text.contains("cut off"), "{text}");
+        assert!(code == 1 && text.contains("truncated"), "{text}");
         assert_eq!(decode("none", b"no capture at all").0, 2);
         let missing = Options { file: "/nowhere/at-all".into(), json: true, quiet: false, tshark: false };
         assert_eq!(exit_code(&print(&missing, &mut Vec::new()).unwrap_err()), 2);
