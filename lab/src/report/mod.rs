@@ -8,7 +8,7 @@ use std::{fmt::Write as _, fs, path::Path, time::Duration};
 use anyhow::Result;
 
 use self::{
-    svg::Bars,
+    svg::{Bars, escaped},
     timeline::{Kind, Timeline},
 };
 use crate::copy::{Operation, Outcome};
@@ -169,13 +169,4 @@ fn environment() -> Vec<(&'static str, String)> {
         ("kernel", kernel),
         ("processor", format!("{} × {}", processors, model.trim_start_matches([' ', '\t', ':']))),
     ]
-}
-
-/// Escapes text for HTML.
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('\'', "&#39;")
-        .replace('"', "&quot;")
 }

@@ -128,7 +128,7 @@ pub fn ladder(rows: &[Row]) -> String {
             milliseconds(row.time),
             f64::midpoint(left, right),
             y - 5.0,
-            super::escaped(&row.label)
+            escaped(&row.label)
         );
         let mark = if row.is_lost {
             format!("<path class='lost' d='M{} {} l8 8 m-8 0 l8 -8'/>", end - 4.0, y - 4.0)
@@ -163,4 +163,13 @@ fn number(value: f64) -> String {
 /// A duration in milliseconds, with as many digits as are of use.
 pub fn milliseconds(time: Duration) -> String {
     format!("{:.3} ms", time.as_secs_f64() * 1e3)
+}
+
+/// Escapes text for HTML.
+pub fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('\'', "&#39;")
+        .replace('"', "&quot;")
 }
