@@ -16,14 +16,14 @@
 //!   the Windows kernel on every architecture, usable on other hosts as well. Members and parameters hold
 //!   them as `Option`, null being `None`.
 //! * An unnamed struct or union is a type named after its place, `NDK_SGE_Anonymous`,
-//!   `CM_PARTIAL_RESOURCE_DESCRIPTOR_u`. Alternatives of a union nobody needs are left out.
+//!   `CM_PARTIAL_RESOURCE_DESCRIPTOR_u`. Alternatives of a union that have no use here are left out.
 //! * Bit-fields are the integers that hold them.
 //! * A pointer to a type the crate does not declare is a pointer to `c_void`.
 //! * Every struct and union has `zeroed()`, a constant function, and `Default`, which is the same: NDIS
 //!   and NT expect structures zeroed before use.
 //!
 //! Imports link against the import libraries `ntoskrnl`, `ndis`, `netio` and `cng`. Without Windows they are
-//! declarations only; whoever calls them must define them.
+//! declarations only; a crate that calls them must define them.
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals)]
 #![allow(clippy::upper_case_acronyms, clippy::doc_markdown, clippy::type_complexity)]
 #![allow(clippy::unreadable_literal, clippy::cast_possible_wrap, clippy::pub_underscore_fields)]

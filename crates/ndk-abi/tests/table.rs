@@ -130,7 +130,7 @@ fn a_struct_without_a_layout_is_found() {
 }
 
 #[test]
-fn a_struct_nobody_knows_is_found() {
+fn a_struct_that_the_table_does_not_list_is_found() {
     assert_found(&STRUCT.replace("NDK_SGE", "NDK_SEG"), "NDK_SEG: not in the table");
 }
 

@@ -9,7 +9,7 @@ use crate::state::State;
 
 /// Why a device could not be brought up, or had to be given up.
 ///
-/// The reasons are told apart because an administrator acts on them differently; the driver
+/// The reasons are distinguished because an administrator acts on them differently; the driver
 /// maps each to one event in the system log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Error {

@@ -43,7 +43,7 @@ pub unsafe trait Hal: Clone {
     ///
     /// # Safety
     /// `block` came from [`allocate`](Hal::allocate) of this handle or a clone of it, was not released
-    /// yet, nothing refers to it any more, and the device has been reset or is gone, so that it
+    /// yet, nothing refers to it, and the device has been reset or is gone, so that it
     /// no longer reads or writes the block.
     unsafe fn release(&self, block: DmaBlock);
 
@@ -82,7 +82,7 @@ unsafe impl DeviceShared for AtomicU64 {}
 
 /// One block of DMA memory, returned to its [`Hal`] when dropped.
 ///
-/// Whoever owns a `Dma` that a device knows of must reset the device before dropping it;
+/// The owner of a `Dma` that a device knows of must reset the device before dropping it;
 /// [`crate::Nic`] does.
 #[derive(Debug)]
 pub(crate) struct Dma<H: Hal> {

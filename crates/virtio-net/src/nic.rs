@@ -17,7 +17,7 @@ const TRANSMIT: u16 = 1;
 pub struct Options {
     /// Longest frame sent, from the Ethernet header on, without check sequence, in bytes.
     pub transmit_frame: usize,
-    /// Longest frame received, likewise. With the MTU feature at least what the device's MTU makes of it, or the device
+    /// Longest frame received, likewise. With the MTU feature at least the length that follows from the device's MTU, or the device
     /// might find no buffer for a frame. (virtio §10)
     pub receive_frame: usize,
     /// Buffers in the receive queue; lowered to what the device has. A power of two.

@@ -1,4 +1,4 @@
-//! Who must be told: the decisions about notifications and interrupts, with their barriers. (virtio §7, §8)
+//! Decisions whether to notify the device and whether to expect an interrupt, with their barriers. (virtio §7, §8)
 //!
 //! Free of any ring, so that the two races they guard against can be checked in isolation: a notification
 //! lost between the driver's publishing and the device's going idle, and an interrupt lost between the
@@ -164,7 +164,7 @@ mod tests {
             });
             let notify = publish(Suppression::EventIndex, &ring.index, &ring.flags, &ring.event, 0, 1);
             let found = device.join().unwrap();
-            assert!(notify || found, "nobody looks at the buffer");
+            assert!(notify || found, "neither side looks at the buffer");
         });
     }
 
@@ -186,7 +186,7 @@ mod tests {
             });
             let found = request(Suppression::EventIndex, &ring.flags, &ring.event, &ring.index, 0, 1);
             let interrupts = device.join().unwrap();
-            assert!(interrupts || found, "nobody looks at the completion");
+            assert!(interrupts || found, "neither side looks at the completion");
         });
     }
 }

@@ -11,7 +11,7 @@ use crate::notify::Suppression;
 use crate::ring::{Direction, Ring};
 use crate::transport::Doorbell;
 
-/// Shortest Ethernet frame without its check sequence; nobody else pads. (virtio §10)
+/// Shortest Ethernet frame without its check sequence; the device does not pad. (virtio §10)
 pub const MIN_FRAME: usize = 60;
 
 /// Counters of a transmit queue, since it was made.
@@ -32,7 +32,7 @@ pub struct TransmitCounters {
 /// Sends frames from slots of its own. One user at a time (a lock above it), at most at DISPATCH_LEVEL.
 ///
 /// Per frame: [`slot`](Self::slot), write, [`commit`](Self::commit). Per batch: [`kick`](Self::kick).
-/// When `slot` finds none free, [`request_interrupt`](Self::request_interrupt) asks to be told when many are again.
+/// When `slot` finds none free, [`request_interrupt`](Self::request_interrupt) requests an interrupt when many are free again.
 #[derive(Debug)]
 pub struct TransmitQueue<H: Hal, R> {
     ring: Ring<H>,
@@ -145,7 +145,7 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         !self.free.is_empty() || self.ring.request_interrupt(after)
     }
 
-    /// How the device broke the ring, once it did: no slot comes back any more, and only a reset helps.
+    /// How the device broke the ring, once it did: slots no longer come back, and only a reset helps.
     pub fn fault(&self) -> Option<Error> {
         self.ring.fault()
     }

@@ -129,7 +129,7 @@ impl<R: Registers> Doorbell<R> {
 
 /// A device's registers and how far it was brought up.
 ///
-/// Dropped while a device is part of the way up, it starts a reset: nobody is left who would finish. Whoever owns
+/// Dropped while a device is part of the way up, it starts a reset and does not wait for its end. The owner of
 /// queues that the device uses calls [`reset`](Control::reset), which waits, before.
 #[derive(Debug)]
 pub struct Control<H, R: Registers> {

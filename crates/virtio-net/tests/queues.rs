@@ -63,7 +63,7 @@ fn a_batch_costs_one_notification() {
 }
 
 #[test]
-fn a_full_queue_says_so_and_asks_to_be_told() {
+fn a_full_queue_refuses_frames_and_requests_an_interrupt() {
     let fake = Fake::new(Quirks::default());
     let mut driver = fake.bring_up(1514).unwrap();
     for _ in 0..256 {
@@ -84,7 +84,7 @@ fn a_request_that_comes_too_late_is_noticed() {
     while send(&mut driver, &[0; 100]) {}
     driver.nic().transmit.kick();
     assert_eq!(fake.transmitted().len(), 256);
-    assert!(driver.nic().transmit.request_interrupt(), "all are back: nobody will interrupt");
+    assert!(driver.nic().transmit.request_interrupt(), "all are back: no interrupt will follow");
 }
 
 #[test]

@@ -251,7 +251,7 @@ pub type NDK_FN_CREATE_LISTENER = unsafe extern "efiapi" fn(
     ppNdkListener: *mut *mut NDK_LISTENER,
 ) -> NTSTATUS;
 
-/// Somebody wants to connect; the connector is the consumer's from here on.
+/// A peer requests a connection. The consumer owns the connector from now on.
 ///
 /// IRQL: `<= DISPATCH_LEVEL`.
 pub type NDK_FN_CONNECT_EVENT_CALLBACK =

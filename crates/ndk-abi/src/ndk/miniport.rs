@@ -26,7 +26,7 @@ pub struct NDIS_OPEN_NDK_ADAPTER_PARAMETERS {
     pub VPortId: NDIS_NIC_SWITCH_VPORT_ID,
 }
 
-/// What an adapter can do, told at initialization.
+/// Capabilities of an adapter, reported at initialization.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NDIS_NDK_CAPABILITIES {

@@ -39,6 +39,7 @@ pub struct GUID {
 
 impl GUID {
     /// The identifier whose text form, without its hyphens, is `value` in hexadecimal.
+    #[must_use]
     pub const fn from_u128(value: u128) -> Self {
         Self {
             Data1: (value >> 96) as u32,
@@ -49,6 +50,7 @@ impl GUID {
     }
 
     /// Undoes [`from_u128`](Self::from_u128).
+    #[must_use]
     pub const fn to_u128(&self) -> u128 {
         (self.Data1 as u128) << 96
             | (self.Data2 as u128) << 80
@@ -182,6 +184,7 @@ pub type ACCESS_MASK = u32;
 pub type REGHANDLE = u64;
 
 /// Whether `status` means success or information, as the kernel's `NT_SUCCESS` does.
+#[must_use]
 pub const fn NT_SUCCESS(status: NTSTATUS) -> bool {
     status >= 0
 }
