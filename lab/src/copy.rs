@@ -182,6 +182,7 @@ pub fn run(image: &Path, plan: &Plan, progress: &Arc<dyn Fn(Progress) + Send + S
 
 impl Outcome {
     /// True if what was sent, received and read back is the same.
+    #[must_use]
     pub fn hashes_match(&self) -> bool {
         let [sent, received, returned] = self.hashes;
         sent.is_some() && sent == received && sent == returned

@@ -38,18 +38,18 @@ impl Keyword {
     }
 }
 
-//= R-OPEN-34
 /// 0 disables RDMA regardless of other settings.
+//= R-OPEN-34
 pub const NETWORK_DIRECT: Keyword =
     Keyword { name: "*NetworkDirect", default: 1, allowed: Allowed::OneOf(&[0, 1]) };
 
-//= R-OPEN-35
 /// The wire protocol, numbered as `NDK_RDMA_TECHNOLOGY`: RoCEv2 only.
+//= R-OPEN-35
 pub const NETWORK_DIRECT_TECHNOLOGY: Keyword =
     Keyword { name: "*NetworkDirectTechnology", default: 4, allowed: Allowed::OneOf(&[4]) };
 
-//= R-OPEN-36
 /// The largest RoCE payload of a packet, in bytes.
+//= R-OPEN-36
 pub const ROCE_FRAME_SIZE: Keyword = Keyword {
     name: "*NetworkDirectRoCEFrameSize",
     default: 1024,

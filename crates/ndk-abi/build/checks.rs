@@ -319,6 +319,7 @@ impl<'a> Checks<'a> {
             self.text,
             "impl {path} {{\n\
              \x20   /// All bytes zero: numbers 0, pointers null, handlers absent.\n\
+             \x20   #[must_use]\n\
              \x20   pub const fn zeroed() -> Self {{\n\
              \x20       // SAFETY: integers, raw pointers and optional function pointers all may be zero.\n\
              \x20       unsafe {{ core::mem::zeroed() }}\n\

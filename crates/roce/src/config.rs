@@ -45,6 +45,7 @@ pub struct Config {
 
 impl Config {
     /// Ordinary limits.
+    #[must_use]
     pub fn new(ca_guid: u64, seed: [u8; 32]) -> Self {
         Self {
             max_qps: 1 << 14,

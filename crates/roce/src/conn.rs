@@ -37,6 +37,7 @@ impl PrivateData {
     pub const EMPTY: Self = Self { bytes: [0; Self::MAX], len: 0 };
 
     /// A copy of `data`; `None` when no message has room for so much.
+    #[must_use]
     pub fn new(data: &[u8]) -> Option<Self> {
         let mut copy = Self::EMPTY;
         copy.bytes.get_mut(..data.len())?.copy_from_slice(data);
@@ -45,6 +46,7 @@ impl PrivateData {
     }
 
     /// What was sent, and zeros up to the message's room for it: the wire does not carry the length.
+    #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.len)).unwrap_or_default()
     }
@@ -159,7 +161,8 @@ pub enum ConnEvent {
     Refused { reason: RejectReason, private_data: PrivateData },
     /// The passive side's connection stands: the active side has completed.
     Established { reads: ReadLimits },
-    /// The peer said goodbye. Local requests are not flushed by that (R-QP-72).
+    /// The peer said goodbye. Local requests are not flushed by that.
+    //= R-QP-72
     Disconnected,
     /// The peer has said goodbye in turn, or has not in time (`graceful` is `false`): what
     /// [`crate::Engine::disconnect`] began is over.

@@ -75,6 +75,7 @@ impl Backing {
 
     /// Bytes in all.
     #[inline]
+    #[must_use]
     pub const fn length(&self) -> u64 {
         self.length
     }

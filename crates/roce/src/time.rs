@@ -21,12 +21,14 @@ impl Instant {
 
     /// Nanoseconds since the epoch.
     #[inline]
+    #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
     /// The time from `earlier` to this moment; zero when `earlier` is later.
     #[inline]
+    #[must_use]
     pub const fn duration_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -45,6 +45,7 @@ pub enum SendOperation {
 impl SendOperation {
     /// Whether nothing of it goes to the peer.
     #[inline]
+    #[must_use]
     pub const fn is_local(self) -> bool {
         matches!(self, Self::FastRegister { .. } | Self::Invalidate { .. } | Self::Bind { .. })
     }
@@ -164,6 +165,7 @@ pub enum CompletionKind {
 impl CompletionKind {
     /// Whether it is of a receive queue.
     #[inline]
+    #[must_use]
     pub const fn is_receive(self) -> bool {
         matches!(self, Self::Receive | Self::ReceiveInvalidate { .. })
     }

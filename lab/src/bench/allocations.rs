@@ -16,11 +16,13 @@ thread_local! {
 }
 
 /// Allocations of the calling thread so far.
+#[must_use]
 pub fn count() -> u64 {
     ALLOCATIONS.get()
 }
 
 /// Bytes that the calling thread holds, less what other threads have freed of it.
+#[must_use]
 pub fn held() -> i64 {
     HELD.get()
 }

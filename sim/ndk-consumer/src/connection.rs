@@ -293,6 +293,7 @@ impl<O: Os> Listener<O> {
     }
 
     /// Waits for the next incoming connection, which the caller must accept or reject; `None` after `timeout`.
+    #[must_use]
     pub fn next(self: &Arc<Self>, timeout: Option<Duration>) -> Option<Connector<O>> {
         loop {
             let taken = self.incoming.lock().connectors.pop_front();

@@ -78,11 +78,13 @@ pub struct Figures {
 
 impl Figures {
     /// Bytes per second.
+    #[must_use]
     pub fn goodput(&self) -> f64 {
         self.delivered as f64 / self.elapsed.as_secs_f64()
     }
 
     /// Payload bytes sent for each one delivered.
+    #[must_use]
     pub fn overhead(&self) -> f64 {
         self.sent as f64 / self.delivered as f64
     }
@@ -103,11 +105,13 @@ impl fmt::Display for Kind {
 ///
 /// # Panics
 /// If a request fails, or if nothing happens for 300 s of virtual time.
+#[must_use]
 pub fn measure(cell: &Cell) -> Figures {
     measure_with(cell, &Options::default())
 }
 
 /// The same, with other options: those that `cell` has are taken from there.
+#[must_use]
 pub fn measure_with(cell: &Cell, options: &Options) -> Figures {
     // Losses begin when the connection stands.
     let mut pair = Pair::connected(Options {

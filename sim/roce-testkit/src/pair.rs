@@ -37,6 +37,7 @@ const SLOT: usize = 4096 + 200;
 
 impl Pair {
     /// Two strangers.
+    #[must_use]
     pub fn new(options: Options) -> Self {
         let sides = [Side::new(1, &options), Side::new(2, &options)];
         Self {
@@ -54,6 +55,7 @@ impl Pair {
     }
 
     /// Two hosts whose queue pairs are connected.
+    #[must_use]
     pub fn connected(options: Options) -> Self {
         let mut pair = Self::new(options);
         pair.listen();

@@ -51,22 +51,27 @@ pub struct Memory {
 }
 
 impl Memory {
+    #[must_use]
     pub fn sge(&self, offset: usize, length: usize) -> Sge {
         Sge { address: self.address(offset), length: length as u32, key: self.key() }
     }
 
+    #[must_use]
     pub fn all(&self) -> Sge {
         self.sge(0, self.bytes.0.len())
     }
 
+    #[must_use]
     pub fn address(&self, offset: usize) -> u64 {
         self.region.base() + offset as u64
     }
 
+    #[must_use]
     pub fn key(&self) -> u32 {
         self.region.key()
     }
 
+    #[must_use]
     pub fn read(&self) -> Vec<u8> {
         // SAFETY: the engine runs only while the test drives it, on this thread.
         self.bytes.0.iter().map(|byte| unsafe { *byte.get() }).collect()
@@ -81,6 +86,7 @@ impl Memory {
 }
 
 /// Bytes that tell where they are.
+#[must_use]
 pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     (0..len)
@@ -93,6 +99,7 @@ pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
 
 impl Side {
     /// A host of its own. [`crate::Pair`] makes two and drives them; whoever makes one alone drives it.
+    #[must_use]
     pub fn new(number: u8, options: &Options) -> Self {
         let seed = options.seed.wrapping_mul(2).wrapping_add(u64::from(number));
         let mut bytes = [number; 32];
@@ -245,6 +252,7 @@ pub fn poll(cq: &Cq<Lock>) -> Vec<Completion> {
     }
 }
 
+#[must_use]
 pub fn spec(pd: Pd, cq: &Arc<Cq<Lock>>, options: &Options) -> QpSpec<Lock> {
     QpSpec {
         pd,

@@ -1,7 +1,7 @@
 //! The consumer's callbacks, each with the context it is called with. This is the only place that calls them.
 //!
 //! A callback is made without a lock, at IRQL <= `DISPATCH_LEVEL`, and never on the stack of a consumer's call
-//! except where its function says so (R-IRQL-3, R-IRQL-4, R-IRQL-12).
+//! except where its function says so.
 //= R-IRQL-3, R-IRQL-4, R-IRQL-12
 
 use core::ffi::c_void;

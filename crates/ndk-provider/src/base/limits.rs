@@ -39,8 +39,8 @@ pub struct Limits {
 
 /// The limits of every adapter.
 ///
-/// Depths leave room for many consumers that ask for the maximum (R-INFO-20). A CQ holds what one QP of maximum
-/// depths can produce (R-INFO-19).
+/// Depths leave room for many consumers that ask for the maximum. A CQ holds what one QP of maximum
+/// depths can produce.
 //= R-INFO-20
 //= R-INFO-19
 pub const LIMITS: Limits = Limits {
@@ -73,7 +73,7 @@ pub const LIMITS: Limits = Limits {
     srqs: 4096,
 };
 
-/// Frames per call of the transmit pump, loopback frames per round, and events per round (R-IRQL-10). The DPC
+/// Frames per call of the transmit pump, loopback frames per round, and events per round. The DPC
 /// processes the remainder.
 //= R-IRQL-10
 pub const BUDGET: usize = 64;

@@ -1,8 +1,8 @@
 //! What all NDK objects share: the header that the consumer sees, reference counting and the close protocol.
 //!
 //! An object is one allocation. It starts with the part that the consumer knows (`NDK_OBJECT_HEADER` and the
-//! dispatch pointer). That part is written once, before the object is published, and never read again
-//! (R-OPEN-20, R-OPEN-21): the layer above replaces the dispatch pointer and owns the reserved block.
+//! dispatch pointer). That part is written once, before the object is published, and never read again: the layer
+//! above replaces the dispatch pointer and owns the reserved block.
 //!
 //! **References.** Every reason to keep an object alive is one [`Ref`]: the consumer's own reference (from
 //! create to close), one for each successor, each pending request, each running callback and each look-up.
@@ -11,7 +11,7 @@
 //! itself is still on the stack), and then releases the antecedents, whose own close may complete because of
 //! it. The rules on close order follow from this without further code.
 //!
-//! IRQL <= `DISPATCH_LEVEL` throughout. No lock is held while a callback runs (R-IRQL-4, R-CLOSE-34).
+//! IRQL <= `DISPATCH_LEVEL` throughout. No lock is held while a callback runs.
 //= R-OPEN-20, R-OPEN-21
 //= R-CLOSE-2, R-CLOSE-3, R-CLOSE-4, R-CLOSE-5, R-CLOSE-8, R-CLOSE-9, R-CLOSE-10, R-CLOSE-11, R-CLOSE-19
 //= R-CREATE-19
@@ -261,7 +261,7 @@ impl<T: ObjectType> Drop for Ref<T> {
 }
 
 /// An object that the consumer passes to a call. Not counted: the consumer keeps its own reference during the
-/// call (R-CLOSE-20).
+/// call.
 //= R-CLOSE-20
 pub struct Borrow<'a, T: ObjectType>(ManuallyDrop<Ref<T>>, PhantomData<&'a T>);
 

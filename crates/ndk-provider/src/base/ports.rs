@@ -1,9 +1,9 @@
 //! The port space of one adapter: which local endpoints are in use, and for what.
 //!
-//! RDMA ports are a separate space, not shared with the host's TCP (R-CONN-63). An [`Endpoint`] is a
+//! RDMA ports are a separate space, not shared with the host's TCP. An [`Endpoint`] is a
 //! reservation that ends when dropped. Its owner is a listener or a shared endpoint, which outlives its
-//! connectors, or a connector itself (R-CONN-57, R-CONN-58).
-//= R-CONN-63
+//! connectors, or a connector itself.
+//= R-CONN-63, R-CONN-57, R-CONN-58
 //= R-CONN-54, R-CONN-55, R-CONN-56
 
 use super::status::NtResult;

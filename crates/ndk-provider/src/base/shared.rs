@@ -3,7 +3,7 @@
 //!
 //! A consumer's call makes no callbacks, because the consumer may hold locks or be inside a callback itself.
 //! After the call, [`Shared::after_call`] transmits what became ready and leaves callbacks to the DPC. So
-//! callbacks never nest (R-CQ-14, R-CQ-15, R-IRQL-4, R-IRQL-11).
+//! callbacks never nest.
 //= R-CQ-14, R-CQ-15, R-IRQL-4, R-IRQL-11
 
 use super::config::Pending;

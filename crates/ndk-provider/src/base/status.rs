@@ -16,9 +16,9 @@ pub type NtResult<T = ()> = Result<T, NTSTATUS>;
 
 /// The status of a post beyond the depth of its queue.
 ///
-/// This is the code of the user-mode interface (NDSPI), a warning (R-QP-18). One public consumer takes warnings
-/// for success (R-QP-89); should that matter, return an error here instead.
-//= R-QP-18
+/// This is the code of the user-mode interface (NDSPI), a warning. One public consumer takes warnings
+/// for success; should that matter, return an error here instead.
+//= R-QP-18, R-QP-89
 pub const QUEUE_FULL: NTSTATUS = 0x8000_001A_u32.cast_signed();
 
 /// Returns the status of a call without a value.

@@ -1,7 +1,7 @@
 //! Logical address mappings (LAM): pages that the privileged token gives access to.
 //!
 //! Logical addresses are the engine's own, since a software provider has no IOMMU. A mapping is a contiguous
-//! range of them, so that one element may span its pages (R-QP-42). The consumer's buffer gets one entry per
+//! range of them, so that one element may span its pages. The consumer's buffer gets one entry per
 //! page and, in `AdapterContext`, the number of the mapping. A release after the mapping's slot was reused finds
 //! no mapping rather than a wrong one.
 //= R-QP-42

@@ -1,7 +1,7 @@
 //! Memory windows: a part of a normal memory region with a token of its own, for the peer of one queue pair.
 //!
 //!
-//! The close of a region waits for the window that is bound to it (R-CLOSE-14, R-CLOSE-29): from the post of the
+//! The close of a region waits for the window that is bound to it: from the post of the
 //! bind until an invalidation or a bind to another region is posted, or the window is closed. The outcome of the
 //! posted request is not tracked here. So a window whose bind failed, or which the peer invalidated, keeps its
 //! region until one of these calls. A region may be closed while the invalidation of its window is still queued:

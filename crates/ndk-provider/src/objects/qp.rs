@@ -1,9 +1,9 @@
 //! Queue pairs.
 //!
 //! A post is checked here for what is specific to NDKPI (flags, number of elements) and by the engine for the
-//! rest: the queue pair's state, the length, the space in the queue (R-QP-18, R-QP-19, R-QP-23). A failed post
-//! changes nothing (R-QP-61), except that it ends a chain of deferred requests (R-QP-38).
-//= R-QP-4, R-QP-16
+//! rest: the queue pair's state, the length, the space in the queue. A failed post
+//! changes nothing, except that it ends a chain of deferred requests.
+//= R-QP-4, R-QP-16, R-QP-18, R-QP-19, R-QP-23
 //= R-QP-61
 //= R-QP-38
 

@@ -1,6 +1,6 @@
 //! Processing at `DISPATCH_LEVEL` on the provider's own stack: the end of a receive batch, the timer and the DPC.
 //!
-//! Each round has a budget (R-IRQL-10). The DPC is queued for the remainder.
+//! Each round has a budget. The DPC is queued for the remainder.
 //= R-IRQL-10
 
 use super::engine_events;

@@ -11,7 +11,7 @@ use roce::{ConnEvent, CqFault, EngineEvent};
 /// Delivers up to `budget` events and returns their number. On the provider's own stack, without a lock.
 ///
 /// An event whose object is closed, or being finished on another processor, is discarded. The reference taken by
-/// the look-up keeps close from completing during a callback (R-CLOSE-5).
+/// the look-up keeps close from completing during a callback.
 //= R-CLOSE-5
 pub fn deliver(shared: &Shared, budget: usize) -> usize {
     for done in 0..budget {

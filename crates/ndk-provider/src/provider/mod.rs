@@ -84,7 +84,7 @@ impl Provider {
         self.enabled.load(Ordering::Acquire) && self.shared.environment.is_present()
     }
 
-    /// Allows or refuses opens from now on. Open adapters stay open (R-PNP-3).
+    /// Allows or refuses opens from now on. Open adapters stay open.
     //= R-PNP-3
     pub fn set_enabled(&self, enabled: bool) {
         self.enabled.store(enabled, Ordering::Release);

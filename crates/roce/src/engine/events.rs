@@ -27,7 +27,8 @@ pub enum EngineEvent<'a, R: RawMutex> {
 }
 
 /// The right to call the consumer of a completion queue. There is one per queue at a time; the next one
-/// comes after this is dropped (R-CQ-14).
+/// comes after this is dropped.
+//= R-CQ-14
 #[derive(Debug)]
 pub struct CqNotice<'a, R: RawMutex> {
     pub(super) engine: &'a Engine<R>,
@@ -57,7 +58,8 @@ impl<R: RawMutex> Drop for CqNotice<'_, R> {
     }
 }
 
-/// The right to call the consumer of a shared receive queue, one per queue at a time (R-SRQ-18).
+/// The right to call the consumer of a shared receive queue, one per queue at a time.
+//= R-SRQ-18
 #[derive(Debug)]
 pub struct SrqNotice<'a, R: RawMutex> {
     pub(super) engine: &'a Engine<R>,

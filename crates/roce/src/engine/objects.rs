@@ -72,8 +72,9 @@ impl<R: RawMutex> Engine<R> {
         Ok(cq)
     }
 
-    /// Ends a completion queue that no queue pair uses any more. No notice of it begins after this
-    /// (R-CQ-59); one that is out already comes to its end, see [`DestroyResult`].
+    /// Ends a completion queue that no queue pair uses any more. No notice of it begins after this; one that is out
+    /// already comes to its end, see [`DestroyResult`].
+    //= R-CQ-59
     pub fn destroy_cq(&self, cq: &Cq<R>) -> DestroyResult {
         self.withdraw_cq(cq)
     }
@@ -204,7 +205,8 @@ impl<R: RawMutex> Engine<R> {
     }
 
     /// Changes depth and threshold of a shared receive queue; 0 leaves either as it is. Tells at once if
-    /// it holds fewer receives than the new threshold (R-SRQ-8).
+    /// it holds fewer receives than the new threshold.
+    //= R-SRQ-8
     pub fn modify_srq(&self, srq: &Arc<Srq<R>>, depth: u32, threshold: u32) -> Result<(), ModifyError> {
         let action = srq.modify(depth, threshold)?;
         self.shared.queue_srq_notice(srq, action);

@@ -8,8 +8,8 @@ pub struct Pd(pub(crate) u32);
 
 /// The key with which local scatter/gather elements name logical addresses.
 ///
-/// The same for every protection domain, never a region's key, and not valid for a peer (R-MR-53,
-/// R-MR-54).
+/// The same for every protection domain, never a region's key, and not valid for a peer.
+//= R-MR-53, R-MR-54
 pub const PRIVILEGED_KEY: u32 = 0xFFFF_FFFF;
 
 bitflags::bitflags! {

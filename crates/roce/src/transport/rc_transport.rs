@@ -99,7 +99,8 @@ impl RcTransport {
     }
 
     /// Detaches the queue pair from a connection that was not established. Returns whether another one can be
-    /// started (R-QP-74).
+    /// started.
+    //= R-QP-74
     pub(crate) fn detach(&mut self) -> bool {
         if self.state == State::Init {
             self.conn = None;

@@ -24,8 +24,8 @@ pub struct ConnectParameters {
 }
 
 impl ConnectParameters {
-    /// Checks and copies a consumer's parameters. Read limits above the adapter's are reduced silently
-    /// (R-CONN-20, R-CONN-23); private data is limited to `max_private_data` bytes (R-CONN-14, R-CONN-15).
+    /// Checks and copies a consumer's parameters. Read limits above the adapter's are reduced silently; private data
+    /// is limited to `max_private_data` bytes.
     ///
     /// # Errors
     /// `STATUS_INVALID_BUFFER_SIZE` if the private data is too long.

@@ -2,8 +2,7 @@
 //!
 //! Commands are given to the engine under the connector's lock, so that an event cannot overtake the command
 //! that caused it. Callbacks are made without the lock, in order and one at a time
-//! ([`Connector::make_callbacks`]): the completion of the pending request first, then the disconnect event
-//! (R-CONN-92).
+//! ([`Connector::make_callbacks`]): the completion of the pending request first, then the disconnect event.
 //= R-CONN-92
 
 use super::connection_data::{ConnectParameters, ConnectionData, Exchanged};

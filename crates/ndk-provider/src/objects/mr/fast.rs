@@ -2,9 +2,9 @@
 //! supplies its pages.
 //!
 //! The engine tracks whether the region is registered. Its token is the same over all registrations: consumers
-//! read it once and send it to peers (R-MR-29, R-MR-30).
+//! read it once and send it to peers.
 //!
-//! Close does not wait for queued requests that name the region, as R-CLOSE-28 \[P\] would require: the engine's
+//! Close does not wait for queued requests that name the region, which a rule of NDKPI asks for: the engine's
 //! region is released at once and such a request fails when it is executed. It accesses no memory, because every
 //! access looks the region up.
 //= R-MR-29, R-MR-30

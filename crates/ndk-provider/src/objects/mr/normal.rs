@@ -1,7 +1,7 @@
 //! Memory regions registered by `NdkRegisterMr`.
 //!
 //! Registration maps the pages of the consumer's MDL chain with an MDL of the provider, so that the consumer may
-//! free the chain when the call completes (R-MR-8). The virtual address is only an index (R-MR-6, R-MR-7).
+//! free the chain when the call completes. The virtual address is only an index.
 //= R-MR-6, R-MR-7, R-MR-8
 
 use crate::base::limits::LIMITS;

@@ -72,6 +72,7 @@ impl Kind {
 }
 
 impl Request {
+    #[must_use]
     pub fn encode(&self) -> [u8; 28] {
         let mut bytes = [0; 28];
         put(&mut bytes, 0, &head(self.scenario));
@@ -83,6 +84,7 @@ impl Request {
     }
 
     /// Zeros may follow.
+    #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let address = u64::from(word(bytes, 16)?) << 32 | u64::from(word(bytes, 20)?);
         Some(Self {
@@ -95,6 +97,7 @@ impl Request {
 }
 
 impl Reply {
+    #[must_use]
     pub fn encode(&self) -> [u8; 24] {
         let mut bytes = [0; 24];
         put(&mut bytes, 0, &head(self.scenario));
@@ -105,6 +108,7 @@ impl Reply {
     }
 
     /// Zeros may follow.
+    #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let address = u64::from(word(bytes, 8)?) << 32 | u64::from(word(bytes, 12)?);
         let window = RemoteMemory { address, token: word(bytes, 16)?, length: word(bytes, 20)?.into() };
@@ -114,10 +118,12 @@ impl Reply {
 
 impl Control {
     /// Returns a message for an item that is right.
+    #[must_use]
     pub fn new(kind: Kind, item: u32, length: usize) -> Self {
         Self { kind, ok: true, item, length: length as u32, key: 0 }
     }
 
+    #[must_use]
     pub fn encode(&self) -> [u8; CONTROL] {
         let mut bytes = [0; CONTROL];
         put(&mut bytes, 0, &MAGIC);
@@ -128,6 +134,7 @@ impl Control {
         bytes
     }
 
+    #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (&[a, b, c, d, kind, ok, ..], true) = (bytes.first_chunk::<6>()?, bytes.len() == CONTROL) else {
             return None;
