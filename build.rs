@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Links the driver (`build/driver.rs`). On other hosts than Windows there is nothing to link: the package is empty there.
 
 #[cfg(windows)]

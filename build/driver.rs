@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The driver's build script: linker flags for a kernel-mode driver from `wdk-build`, and the image's resources.
 //!
 //! `cargo xtask image` uses this file as the build script itself, since `build.rs` does nothing on Linux.

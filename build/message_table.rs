@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The image's message table (`RT_MESSAGETABLE`), made of the driver's own table of events, so that the Event
 //! Viewer finds the texts in the image the INF names as event message file.
 //!

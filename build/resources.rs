@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Resources of the image, written as a `.res` file.
 //!
 //! Both linkers take a `.res` file as an input, so no resource compiler is needed on either kind of build

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The image's version resource, written from the package's own metadata.
 //!
 //! Layouts: `VS_VERSIONINFO`, `VS_FIXEDFILEINFO`, `StringFileInfo`, `VarFileInfo` (Windows menus and other

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! viordma.sys: the NDIS miniport of a virtio-net device, and the Network Direct provider on it.
 //!
 //! This crate connects NDIS with the crates that do the work: [`virtio_net`] drives the device, [`ndk_provider`] is the NDK

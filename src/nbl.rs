@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Lists of NET_BUFFER_LISTs that the driver owns.
 
 use core::ptr::null_mut;

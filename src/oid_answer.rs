@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The answer to an OID query, written into the request's buffer.
 
 use ndk_abi::ndis::{

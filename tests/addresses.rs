@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Addresses of a host and the ways to its peers: both families, every scope, coming and going. The hosts find each
 //! other by ARP and neighbor discovery, through the miniport.
 

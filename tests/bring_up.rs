@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Loading, starting, stopping and unloading the driver, on good devices and on broken ones.
 
 #![cfg(target_os = "linux")]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The programs for Linux's tools, client and server, from one image to another. What they do against the
 //! tools themselves is `cargo xtask interop`.
 

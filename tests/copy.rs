@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Files between two hosts: over good and bad wires, with every path MTU, to a peer that goes away.
 
 #![cfg(target_os = "linux")]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One host with the driver on it and a wire that leaves the simulation: what the world outside sees of it.
 
 #![cfg(target_os = "linux")]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The miniport's side of NDK, on the image: versions, OIDs, switching RDMA off and on, pause, removal.
 
 #![cfg(target_os = "linux")]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Creating objects while memory runs dry: the call says so, and nothing is left.
 
 #![cfg(target_os = "linux")]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The driver package agrees with the driver: the INF with the keywords the driver reads, the tables with what they
 //! promise.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory for the engine: zones, separated by guard bytes.
 
 use std::cell::UnsafeCell;

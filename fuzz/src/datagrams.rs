@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Target `datagrams`: connection management, with datagrams of several peers, consumer commands, and time.
 //!
 //! The datagrams contain identifiers that the endpoint has sent, or others; the peers' own identifiers are from small sets,

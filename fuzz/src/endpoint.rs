@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The endpoint under test: an engine with its memory and queues, and a record of its outputs.
 
 use std::collections::BTreeMap;

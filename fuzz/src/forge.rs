@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Forged frames: from the peer, or from a sender that pretends to be the peer.
 
 use std::net::{IpAddr, Ipv4Addr};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Target `frames`: one frame of any bytes.
 
 use std::time::Duration;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Generated inputs: random mutations of seeds. Runs without libFuzzer and without coverage feedback.
 
 use std::path::PathBuf;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Fuzz targets of the RoCEv2 engine.
 //!
 //! A target is a function of bytes that panics if a property does not hold:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Scripts: sequences of records of one size.
 
 /// Length of a record in bytes.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Seeds: the traffic of Linux peers as inputs of the targets.
 //!
 //! [`make`] creates them from the captures in `crates/roce-wire/tests/vectors/rxe`;

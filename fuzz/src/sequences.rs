@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Target `sequences`: a connected queue pair with posted requests, and a peer that sends any packets.
 //!
 //! Frames come from the peer, whose next PSN is tracked, or are forged: from other addresses, to other queue pairs, with

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Runs all targets with their seeds and with a bounded number of generated inputs.
 
 use roce_fuzz::generate::{Generator, hex, seeds};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 /* probe: one end of a connection through the kernel's rdma_cm and verbs, for what the packaged tools do
  * not do on purpose: every size, shared receive queues, invalidation, refusals, each access violation.
  *

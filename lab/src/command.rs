@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The commands of `cargo xtask` that need the simulator or the engine.
 
 use std::process::ExitCode;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Copying data from one host to the other and back, over NDKPI, RoCEv2 and virtio queues: what the demo shows, the
 //! integration tests assert and the benches time.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `cargo xtask decode`: prints a capture as the engine decodes it, one line for each frame, and reports what is wrong.
 
 use std::{

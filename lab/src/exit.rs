@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Exit codes of `cargo xtask`'s commands.
 //!
 //! | code | meaning |

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One host with the driver on it, whose wire leaves the simulation: towards a virtual machine, or another external host.
 
 use std::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Files that a command writes: checked before anything is opened, and opened before any work is done.
 
 use std::{

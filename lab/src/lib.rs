@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Runs the driver's image in the simulated kernel: the programs behind `cargo xtask demo`, `bench`, `interop`,
 //! `decode` and `replay`, and the [testbed] that they share with the integration tests.
 

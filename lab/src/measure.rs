@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Timing the image: two hosts in real time, with the verifier off.
 
 use std::{net::SocketAddr, path::Path, time::Duration};

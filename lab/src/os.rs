@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A simulated host as the system that an NDK consumer runs on.
 
 use std::{

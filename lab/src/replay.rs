@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `cargo xtask replay`: replays captures, with the engine in place of either host.
 
 use anyhow::{Result, bail};

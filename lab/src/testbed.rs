@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Hosts with the driver on them and a NIC under each; two of them with a wire between.
 
 use std::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Checks of captures by tshark, a dissector that shares no code with the engine.
 
 use std::{collections::BTreeMap, path::Path, process::Command};

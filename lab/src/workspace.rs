@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Paths of the workspace, and what `cargo xtask` builds or installs there for this package.
 
 use std::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The command line of `cargo xtask demo`, `decode`, `replay`, `bench` and `interop`: what is refused, with which exit
 //! code, and that no file is touched then. Only the last tests need the driver image.
 

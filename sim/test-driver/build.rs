@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Links the test driver (`build/driver.rs`). On other hosts than Windows the package is empty.
 
 #[cfg(windows)]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The adapter's registry keywords: one table, which the driver reads and against which tests check the INF.
 #![allow(dead_code, reason = "the driver reads most of it, the INF's test all of it")]
 

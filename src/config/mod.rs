@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The adapter's configuration, read from the registry and validated. `PASSIVE_LEVEL`.
 
 pub mod keywords;

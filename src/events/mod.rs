@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The system event log. [`table`] defines the events; this module maps failures to them and writes them.
 
 pub mod table;

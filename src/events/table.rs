@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The events that the driver writes to the system log. The build script creates the image's message table from them, so
 //! that Event Viewer shows these texts.
 #![allow(dead_code, reason = "the driver uses the identifiers, the build script the texts")]

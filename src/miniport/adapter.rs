@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One adapter: the object that NDIS's miniport adapter context points to.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};

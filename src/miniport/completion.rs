@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Completion of sends: returns NET_BUFFER_LISTs to NDIS. Also the fields of a list in which the driver keeps its progress.
 //!
 //! IRQL <= `DISPATCH_LEVEL`.

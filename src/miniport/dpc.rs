@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The DPCs of the device's interrupt messages: received frames, free transmit slots, configuration changes.
 //! `DISPATCH_LEVEL`.
 

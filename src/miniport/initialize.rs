@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `MiniportInitializeEx`: from assigned resources to a running device with an NDK provider on it. `PASSIVE_LEVEL`.
 //!
 //! The result of each stage owns what the stage set up, so that a failure undoes the earlier stages in reverse order.

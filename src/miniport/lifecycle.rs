@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Pause, restart, halt, shutdown and device PnP events. The transitions are those of [`State`](super::state::State).
 
 use alloc::boxed::Box;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Link state and speed, as reported to NDIS.
 
 use ndk_abi::ndis::{

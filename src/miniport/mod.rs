@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The NDIS miniport: registration, the adapter's life cycle, OID requests, sends and receives.
 
 pub mod adapter;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! OID requests. Each is completed synchronously.
 //!
 //! [`query`] and [`set`] handle the requests; [`SUPPORTED`] lists for NDIS exactly those that they handle.

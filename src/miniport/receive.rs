@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Receive indications: frames that the RDMA provider does not claim are copied into NET_BUFFER_LISTs of a fixed pool and
 //! indicated to NDIS.
 

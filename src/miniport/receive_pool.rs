@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The pool of NET_BUFFER_LISTs in which received frames are indicated to NDIS.
 
 use alloc::vec::Vec;

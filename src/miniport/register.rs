@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The driver's registration with NDIS, with the table of all handlers, and its deregistration. `PASSIVE_LEVEL`.
 
 use core::ptr::null_mut;

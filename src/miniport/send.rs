@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Sends: copies each frame of a NET_BUFFER_LIST into a transmit slot, so that the list can be completed at once.
 //!
 //! Lists for which no slot is free wait, in order, for the transmit interrupt. IRQL <= `DISPATCH_LEVEL`.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! States of a miniport adapter, as NDIS defines them.
 
 state_table::state_table! {

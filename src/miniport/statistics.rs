@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Frame counters by kind of destination address. RDMA frames count as well.
 
 use core::sync::atomic::{AtomicU64, Ordering};

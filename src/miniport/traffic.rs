@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Counts what a pause waits for: handlers that move frames between NDIS and the device, and received NET_BUFFER_LISTs that
 //! the protocol stack holds.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The driver's version number.
 
 /// Major and minor version of the package, for the registration with NDIS and `OID_GEN_VENDOR_DRIVER_VERSION`.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The IP addresses of an adapter, kept up to date by the system's notifications.
 
 use alloc::vec::Vec;

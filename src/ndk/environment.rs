@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The functions of the driver that the provider calls.
 
 use core::net::IpAddr;

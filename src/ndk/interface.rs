@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The network interface of an adapter, and socket addresses on it.
 
 use core::mem::zeroed;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Network Direct (NDK) on an adapter: what the provider requires of the driver, and its callbacks from NDIS.
 //!
 //! | file | responsible for |

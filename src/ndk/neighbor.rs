@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Route lookup and neighbor resolution: from an IP address to the link address of the next hop. `PASSIVE_LEVEL`.
 
 use core::mem::zeroed;

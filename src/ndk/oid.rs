@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The NDK queries: counters, connections, local endpoints. They succeed whether RDMA is enabled or not.
 //= R-OIDNDK-28
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Registration as a Network Direct provider, and opening and closing of NDK adapters by NDIS.
 
 use core::ptr::null_mut;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The NDK provider of one adapter: its creation, its attributes, enabling and disabling it (`OID_NDK_SET_STATE`).
 
 use fallible::Arc;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! DMA memory from NDIS: the [`Hal`] of the virtio driver.
 
 use core::ptr::{NonNull, null_mut};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Message-signaled interrupts: registration, and dispatch of a message to the adapter's DPC.
 //!
 //! The ISR only queues the DPC. The DPC finds its target through an [`InterruptContext`], because NDIS takes the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The virtio-net device: PCI resources, registers, DMA memory, interrupts, queues.
 
 pub mod dma;

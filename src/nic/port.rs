@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The initialized device: its control registers and both queues, each behind its own lock, and the owners of their memory.
 //!
 //! The transmit queue has two kinds of senders: NDIS's NET_BUFFER_LISTs and the provider's pump. Lock order: transmit queue,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Device registers: mapped BARs that contain virtio structures. Access at any IRQL.
 
 use core::ptr::{NonNull, null_mut};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The device's PCI resources: configuration space, BARs, interrupt messages. `PASSIVE_LEVEL`.
 
 use core::slice;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Checks that files named in documents exist.
 
 use std::{fs, path::Path};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `cargo xtask fuzz`: runs the fuzz targets of `fuzz/`, by libFuzzer with the pinned compiler, or without it.
 //!
 //! The layout of `fuzz/` is that of cargo-fuzz, which is not needed: the compiler instruments coverage itself, and only

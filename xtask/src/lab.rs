@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Runs the commands that need the simulator. They are in the package `lab`, which this program does not link, so that
 //! it also builds on systems that the simulator does not support.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! License headers of source files, and licenses of dependencies: read from their manifests, for machines without
 //! cargo-deny.
 

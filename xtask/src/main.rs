@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The project's command: builds the driver's image, checks it, and runs the tests. Commands that need the simulator
 //! are in the package `lab`.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Installs the Debian packages that a command needs, or names them where it cannot.
 
 use std::{path::Path, process::Command};

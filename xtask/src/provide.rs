@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `cargo xtask provide`: builds or installs what a command of `lab` needs. The command runs it after it has checked its
 //! options, so that a mistake in them is found before anything is built.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Running other programs, and the paths and errors all commands share.
 
 use std::{

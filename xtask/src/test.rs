@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `cargo xtask test`: all checks that a change has to pass, the quickest first.
 
 use std::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The workspace compiles for Windows: `cargo check` of every package for the Windows target, on Linux.
 //!
 //! `cargo wdk build` builds every member of the workspace, so each one has to compile there. Packages that need Linux are

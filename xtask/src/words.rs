@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `cargo xtask words`: words that the project's text and names do not use, by the list in `xtask/words.toml`.
 
 use std::{collections::BTreeMap, fs, process::Command};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The command line of `cargo xtask`: what is refused, with which exit code, before anything is built.
 
 use assert_cmd::Command;

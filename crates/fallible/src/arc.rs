@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Atomic reference counting with fallible allocation.
 
 use core::alloc::Layout;

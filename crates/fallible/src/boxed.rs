@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `Box` with fallible allocation, and a box whose address may be shared.
 
 use alloc::alloc::alloc;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! First-in, first-out queue with memory reserved ahead of use.
 
 use alloc::collections::VecDeque;

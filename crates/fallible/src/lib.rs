@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Heap types whose allocation can fail: `Arc`, `Box`, `Vec` and a first-in, first-out queue.
 //!
 //! `alloc` aborts when memory runs out, which is a bug check in a kernel. Every function here that allocates

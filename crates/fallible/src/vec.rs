@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Operations on [`Vec`] that return an error when memory runs out.
 //!
 //! A `push` or `resize` that never reallocates still contains the code that would, and that code aborts on

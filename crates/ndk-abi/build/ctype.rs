@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! C types of the table, spelled in Rust.
 //!
 //! Typedefs are expanded down to primitive types, pointers, records, enums and function pointers, so

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Checks every declaration of the crate against `abi-x64.toml`.
 //!
 //! The crate's own sources are parsed; what they declare is looked up in the table, and compile-time

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What the crate declares, read from its sources.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The table of ABI facts, as far as the checks use it.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 #![no_std]
 //! NDKPI, NDIS, NT and IP helper as the Windows kernel for x64 has them.
 //!

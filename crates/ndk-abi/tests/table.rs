@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The comparison with the table: what it finds, and what the crate leaves out.
 
 #![allow(dead_code, reason = "the build script's modules are used in part")]

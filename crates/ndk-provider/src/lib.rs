@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The NDK provider: NDKPI objects and dispatch tables over the RoCEv2 engine.
 //!
 //! One [`Provider`] serves one miniport adapter. The driver implements [`Environment`](environment::Environment),

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A closure as the context of a C callback.
 
 use alloc::boxed::Box;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The deferred procedure call (DPC): a routine that runs soon, at `DISPATCH_LEVEL`.
 
 use crate::callback::Callback;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Implementation for user-mode programs: `std` with the kernel's rules. For tests: it may panic where the kernel cannot
 //! fail.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The interrupt request level (IRQL) of the calling processor.
 
 use crate::sys;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Implementation in the driver: the kernel's own functions.
 
 use core::cell::UnsafeCell;

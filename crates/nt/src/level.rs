@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Interrupt request levels, as far as a miniport runs at them.
 
 /// The level of ordinary threads. Waiting and address resolution are allowed only here.

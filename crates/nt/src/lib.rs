@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The NT primitives that the driver is built on: IRQL, spin locks, time, events, DPCs, timers, work items,
 //! rundown protection, memory descriptor lists, entropy.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory descriptor lists (MDLs): walks a caller's chain, and maps its pages into system space through an MDL of the
 //! driver.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The page size.
 
 /// Bytes of a page frame: 4 KiB on both amd64 and arm64 Windows.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Rundown protection: many short users of an object, and a teardown that waits for the last of them
 //! (the WDK's run-down protection, `EX_RUNDOWN_REF`).
 

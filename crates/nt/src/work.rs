@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Work items: one call at `PASSIVE_LEVEL`, on a system worker thread.
 
 use crate::sys;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! ACK extended transport header (IBTA Vol 1 §9.3) and its syndromes (§9.7.5).
 
 use core::fmt;

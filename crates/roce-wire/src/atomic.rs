@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Extended transport headers of atomic operations (IBTA Vol 1 §9.3).
 
 use crate::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Base transport header (IBTA Vol 1 §9.2).
 
 use crate::{

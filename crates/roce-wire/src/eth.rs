@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Ethernet II, with at most one IEEE 802.1Q tag.
 
 use core::fmt;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The extended transport headers of a packet, as one summary.
 
 use crate::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Global identifiers (GIDs), which are IP addresses in RoCEv2 (IBTA Vol 1 Annex A17).
 
 use core::{fmt, net::IpAddr};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Immediate data extended transport header (IBTA Vol 1 §9.3).
 
 use crate::{layout::layout, place::Bytes};

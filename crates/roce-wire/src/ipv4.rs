@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! IPv4 header without options (RFC 791 §3.1).
 
 use core::net::Ipv4Addr;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! IPv6 fixed header (RFC 8200 §3).
 
 use core::net::Ipv6Addr;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! [`layout!`]: a header as a table of its fields.
 //!
 //! One line per field: name, type ([`Value`](crate::value::Value)), place ([`crate::place`]). From the table come

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! RoCEv2 wire formats: one file per header, and whole frames.
 //!
 //! This crate converts bytes of the wire to checked types and back. It has no queue pairs, no memory regions and no

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Management datagrams (MADs, IBTA Vol 1 §13.4).
 
 use crate::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Path MTU: the largest payload of a packet.
 
 use crate::value::newtypes;

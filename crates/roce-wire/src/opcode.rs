@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! BTH opcodes (IBTA Vol 1 §9.2): one table with the headers and the payload of each.
 
 use core::fmt;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Received frames: headers checked and split.
 
 use core::{fmt, net::IpAddr};

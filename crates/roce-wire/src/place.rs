@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Places: where a field lies in a fixed-size header.
 //!
 //! A place is a type. Its offset and its bits are const generics; that they lie inside the header is checked when the

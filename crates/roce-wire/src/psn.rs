@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Packet sequence numbers: 24 bits, circular (IBTA Vol 1 §9.7).
 
 use core::fmt;

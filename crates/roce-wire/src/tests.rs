@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Headers and frames that the captures do not contain.
 
 use std::net::{Ipv4Addr, Ipv6Addr};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Encoded times: RNR NAK timers (IBTA Vol 1 §9.7.5) and CM timeouts.
 
 use core::time::Duration;

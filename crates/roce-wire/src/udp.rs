@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! UDP (RFC 768).
 
 use crate::{layout::layout, place::Be16};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Values: the types that fields have in Rust, converted from and to the raw integer of their place.
 
 use core::net::{Ipv4Addr, Ipv6Addr};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Decodes every RoCE frame of the captures and encodes it again, byte for byte.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests panic on failure")]
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Two engines, connected by a vector of frames instead of a network: one RDMA WRITE.
 //!
 //! Run with `cargo run -p roce --example drive`.

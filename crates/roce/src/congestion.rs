@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Congestion control configuration: ECN, congestion notification packets (CNP) and DCQCN.
 //!
 //! Switches mark ECN-capable frames (RFC 3168). The receiver answers marks with CNPs

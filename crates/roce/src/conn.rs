@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Connections as the driver of the engine sees them: what it asks for and what it is told.
 //!
 //! A connection is made by four messages of two sides: the active side [connects](crate::Engine::connect)

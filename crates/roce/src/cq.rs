@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Completion queues: a ring of fixed size, an arm, and at most one notice at a time.
 //!
 //! Producers are queue pairs; the consumer polls. What the consumer asked to be told of is the *arm*;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Reasons for dropping a received frame.
 
 /// Why a received frame was dropped.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Errors of commands. The provider maps each to one NTSTATUS.
 
 use core::fmt;

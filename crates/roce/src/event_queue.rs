@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Completion queues and shared receive queues whose notice waits for
 //! [`Engine::poll_event`](crate::Engine::poll_event).
 

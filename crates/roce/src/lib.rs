@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! RoCEv2 without a network, a clock or a kernel: reliable connections, memory regions and connection
 //! management of one adapter.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory of others: the one place that reads and writes it.
 //!
 //! A [`Backing`] says where the bytes of a region are. Whoever makes one vouches for the memory; this

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Tables of shared objects under unguessable 24-bit codes, looked up without a lock.
 //!
 //! Queue pairs, regions and logical ranges are named by numbers that peers and consumers give back.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Queue pairs.
 
 use core::sync::atomic::AtomicBool;

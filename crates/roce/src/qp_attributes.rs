@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Attributes of a queue pair that do not change after its creation.
 
 use lock_api::RawMutex;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Numbers that nobody outside can guess, from a seed that the driver of the engine brings.
 //!
 //! Whoever has a connection sees its own queue pair number, keys and starting sequence number, as many times as

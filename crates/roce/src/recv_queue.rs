@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Receive queue: a ring of posted receives, and the receive that the current message fills.
 
 use alloc::vec::Vec;

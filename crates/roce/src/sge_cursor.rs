@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A position in a scatter/gather list.
 
 use crate::work::Sge;

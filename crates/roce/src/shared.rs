@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What all queue pairs of an engine share: configuration, statistics, memory regions, events.
 
 use core::sync::atomic::{AtomicBool, Ordering};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Shared receive queues (IBTA Volume 1, chapter 10).
 
 use lock_api::{Mutex, RawMutex};

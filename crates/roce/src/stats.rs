@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Statistics counters. Each is read on its own; a set of reads is not a consistent snapshot.
 
 use core::sync::atomic::{AtomicU64, Ordering};

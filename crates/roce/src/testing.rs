@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A lock for unit tests, which stands for the level of its holder; integration tests and benches have their
 //! own.
 #![allow(unsafe_code, reason = "implements an unsafe trait")]

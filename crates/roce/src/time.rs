@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Time as the engine knows it: what its driver tells it.
 
 use core::fmt;

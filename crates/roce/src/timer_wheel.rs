@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Deadlines: a hierarchical timing wheel, one entry per slot of a table.
 //!
 //! Scheduling and cancelling take constant time and no memory beyond what [`TimerWheel::reserve_for`] set

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Work requests and their completions: what consumers post, and what comes back.
 
 use crate::region::fast_register::Registration;

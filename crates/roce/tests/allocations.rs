@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! When the engine allocates, and what it does when it cannot.
 //!
 //! A test binary of its own, since it replaces the global allocator.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What a line of 10 Gb/s carries when it loses frames, in virtual time: the same on every machine.
 //!
 //! `INSTA_UPDATE=always cargo test --profile tool -p roce --test goodput` writes the table anew.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Two engines on a hostile network, over many seeds. Whatever it does: every request completes exactly once,
 //! in the order of posting, with its data; and when all is over, nothing is left.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Declares a state machine as one table and prints it.
 //!
 //! [`state_table!`] generates the enum of states, the enum of events, and `on`, which looks up a transition

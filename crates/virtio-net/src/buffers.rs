@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Frame buffers of one queue: `count` buffers of one size, each a virtio header followed by a frame.
 //!
 //! They lie in blocks of at most [`BLOCK`] bytes, because a running system rarely has megabytes of

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Everything that can go wrong between this driver and a device, one variant per reason.
 
 use core::fmt;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Feature bits: one table of what a device may offer and whether this driver honours it. (virtio §4)
 
 use bitflags::bitflags;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The seam between this crate and the system it runs in: DMA memory, device registers, time.
 //!
 //! [`Hal`] hands out memory that the device can reach; [`Dma`] owns one block of it and gives it

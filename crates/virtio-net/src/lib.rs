@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(
     not(test),

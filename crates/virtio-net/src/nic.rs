@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A device with its two queues, between feature negotiation and reset.
 
 use crate::error::Error;

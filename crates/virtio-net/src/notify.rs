@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Decisions whether to notify the device and whether to expect an interrupt, with their barriers. (virtio §7, §8)
 //!
 //! Free of any ring, so that the two races they guard against can be checked in isolation: a notification

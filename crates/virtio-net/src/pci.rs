@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! virtio's structures in PCI configuration space: identity and the capability walk.
 //!
 //! Works on a snapshot of the first 256 bytes, trusting nothing in it: the list may loop, point outside,

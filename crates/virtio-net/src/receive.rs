@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The receive queue: every buffer is with the device except while a frame is looked at. (virtio §10)
 
 use crate::buffers::{Buffers, HEADER_LEN};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The split ring, in the one shape this driver needs: one descriptor per frame, and descriptor `n`
 //! always describing buffer `n`. (virtio §5, §7, §8)
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Life cycle of a device. (virtio §3, §16)
 
 //= virtio §3

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The transmit queue: frames are built in place in the slot that the device will read. (virtio §11)
 
 use alloc::vec::Vec;

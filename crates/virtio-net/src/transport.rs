@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The common configuration structure: reset, status, features, vectors, queue registers; and the
 //! network device's own configuration. (virtio §2, §3, §14, §15)
 //!

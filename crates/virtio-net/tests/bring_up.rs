@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Bringing a device up and down, and every reason to refuse one.
 
 #![cfg(target_os = "linux")]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The capability walk, on lists that a sane and a hostile device may show.
 
 #![cfg(target_os = "linux")]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Frames through both queues, and devices that lie about them.
 
 #![cfg(target_os = "linux")]

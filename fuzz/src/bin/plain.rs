@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Runs a target without libFuzzer: `plain TARGET SECONDS [SEED]` with generated inputs, `plain TARGET FILE...` with the inputs
 //! in files.
 

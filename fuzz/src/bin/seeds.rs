@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Writes the seeds of all targets, see [`roce_fuzz::seeds`].
 
 use std::{fs, io};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Counts what the measuring thread allocates.
 #![allow(unsafe_code, reason = "implements an unsafe trait, by handing every call on")]
 

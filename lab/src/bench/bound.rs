@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What this machine can do at best: every byte copied and checked once by a sender and once by a receiver, on one
 //! thread, as the engines are run.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The processor time of a thread: what its work costs, whoever else wants the processor meanwhile.
 #![allow(unsafe_code, reason = "asks the system")]
 

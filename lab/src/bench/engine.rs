@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The engine alone: two of them on one thread, frames handed over in memory.
 
 use std::time::Duration;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One measured value, and how it is measured and printed.
 
 use std::{fmt::Write as _, time::Duration};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Instructions of the engine's shortest ways, counted by callgrind: the same on a busy machine as on an idle one.
 //!
 //! This program runs itself under valgrind, with collection switched on in one function at a time. Counts depend on

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `cargo xtask bench`: figures, not a test. Everything is measured in this run, on this machine, and stands beside
 //! what the same run could do at best, and beside its goal.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Two engines on one thread, joined by two rings of frames: what the engine costs, and nothing else.
 #![allow(unsafe_code, reason = "registers memory with the engine")]
 

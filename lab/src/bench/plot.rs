@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Figures as pictures: SVG files that the book shows.
 
 use std::{fs, ops::Range, path::Path, time::Duration};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What a packet costs while more and more queue pairs are connected, and what a queue pair costs that does nothing.
 
 use std::time::Duration;

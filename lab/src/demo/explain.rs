@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Explains the figures of a demo that are not zero, for readers who do not know RoCE.
 
 use crate::copy::{End, Outcome};

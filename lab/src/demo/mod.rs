@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `cargo xtask demo`: copies a file from one simulated host to another and back, over RDMA, and reports what happened.
 
 mod explain;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The results of a demo: a table for people, JSON for programs. Both show the same counts.
 
 use std::{fmt::Write as _, time::Duration};

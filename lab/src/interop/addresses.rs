@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Addresses of the host with the driver and of the Linux guest.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

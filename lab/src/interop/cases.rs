@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What is tried: who connects, over what, and what both do then.
 
 use std::{fmt, time::Duration};

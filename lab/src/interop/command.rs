@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `cargo xtask interop`: the driver's image against a Linux guest with `rdma_rxe`.
 
 use std::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A Linux guest with `rdma_rxe`, on a machine that QEMU emulates: booting it, commands in it, its end.
 //!
 //! The guest's only network is a wire of Ethernet frames: one datagram of a Unix socket each. Commands reach it

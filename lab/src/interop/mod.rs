@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Tests of the driver's image against Linux: a guest with `rdma_rxe` on the same wire.
 //!
 //! [`cases`] lists the test cases. [`run`] runs them, with one [`guest`] for all cases and a new host with the driver

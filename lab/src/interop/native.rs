@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The engine linked natively, at the host's end of the wire: for requests that NDKPI has no words for.
 //!
 //! No kernel, no driver, one thread: the engine is turned here, as [`roce`] says to, with a real wire under it.

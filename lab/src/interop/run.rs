@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Doing what the cases say: one guest for all of them, as long as it lives, and a new host for each.
 
 use std::{

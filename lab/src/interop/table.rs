@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What came of the cases.
 
 use std::{fmt, path::PathBuf, time::Duration};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `--report`: one self-contained page about a demo, without scripts and without other files.
 
 mod svg;

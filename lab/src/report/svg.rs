@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Charts as inline SVG. Colors are CSS variables of the page, so that they fit light and dark.
 
 use std::{fmt::Write as _, time::Duration};

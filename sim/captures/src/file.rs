@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Capture files of Ethernet frames: pcap and pcapng.
 
 use std::{

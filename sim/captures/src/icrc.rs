@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! An independent check of the ICRC, to verify what the engine sends.
 //!
 //! Written from the specification alone (rocev2 §2), for one frame at a time: headers are copied and masked, and the crate

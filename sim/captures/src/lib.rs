@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Captures of RoCEv2 traffic: read from files, decoded, checked and replayed.
 //!
 //! | module | what it does |

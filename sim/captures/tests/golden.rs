@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Decodes the captures of Linux peers, unchanged and with faults.
 
 use std::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Replays every capture with the engine in place of either side.
 
 use std::{

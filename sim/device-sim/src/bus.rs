@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What a device needs of the machine it is plugged into.
 
 use crate::{pci::Message, registers::Misuse};

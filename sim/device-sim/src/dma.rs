@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The device's view of memory: the host's physical memory, but only what was mapped for the device.
 
 use std::{collections::BTreeMap, fs::File, io};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A virtio-net PCI device in software, and the Ethernet link it is plugged into.
 //!
 //! | module | responsible for |

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Device register accesses of the image: trapped, decoded, forwarded to the device.
 //!
 //! A window of device registers is a range of addresses without access. An image reads and writes it

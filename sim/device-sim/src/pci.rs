@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A PCI function: configuration space, capabilities, BARs, MSI-X.
 //!
 //! The layout is that of QEMU's virtio-net-pci on a root bus. (virtio §1)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Register accesses, and misuse of a device by its driver.
 
 use std::{error::Error, fmt};

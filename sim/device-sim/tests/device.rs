@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The virtio-net device under the project's own driver, and under drivers that break the rules.
 
 #![cfg(target_os = "linux")]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Tunnels: a frame that enters a tunnel leaves at its other end, as on a wire inside the simulation.
 
 #![cfg(target_os = "linux")]

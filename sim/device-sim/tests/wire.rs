@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The wire's faults: their rate, their repetition with the same seed, and their capture.
 
 #![cfg(target_os = "linux")]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One adapter: its states, and the attributes the miniport set. (windows-packaging §8.1, §8.2)
 
 use std::{fmt, sync::Arc};

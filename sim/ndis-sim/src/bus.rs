@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The device's bus: plugging in a NIC, configuration space, register windows, resources.
 
 use std::{

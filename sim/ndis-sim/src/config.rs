@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Configuration: the keywords of an adapter's registry key.
 
 use std::{collections::BTreeMap, sync::Arc};

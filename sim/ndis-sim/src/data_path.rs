@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Sending and receiving frames through the miniport. (windows-packaging §8.4)
 
 use std::sync::Arc;

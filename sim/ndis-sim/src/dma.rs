@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! DMA: registration, shared memory, scatter/gather lists.
 
 use std::sync::Arc;

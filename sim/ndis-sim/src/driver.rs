@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A registered miniport driver.
 
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The event log.
 
 use nt_sim::{current, imports, services::Slot};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Handles that the image holds instead of addresses.
 
 use std::{any::Any, collections::BTreeMap, sync::Arc};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! NET_BUFFER_LISTs in flight between the stack and the miniport.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

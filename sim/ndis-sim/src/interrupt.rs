@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Message interrupts and their DPCs. (windows-packaging §8.4)
 
 use std::{

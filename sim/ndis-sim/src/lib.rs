@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! NDIS 6.85 for one miniport driver, and the IP helper, as subsystems of [`nt_sim`].
 //!
 //! | module | responsible for |

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The harness's side of an adapter: the PnP manager and protocol drivers of Windows.
 //!
 //! Every method may be called on any thread. On a thread of another host or of none, the call is made on a

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! NET_BUFFERs and NET_BUFFER_LISTs: pools, allocation, data.
 //!
 //! The structures are pool blocks, so that an overrun by the image faults.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The methods that NDIS adds to a simulated Windows host.
 
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Opening and closing NDK adapters, and net PnP events.
 
 use std::sync::Arc;

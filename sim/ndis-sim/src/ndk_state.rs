@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The open NDK adapters of a miniport adapter, and the NDK events its miniport reported.
 
 use nt_sim::{Event, Host};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! OID requests. (windows-packaging §8.3)
 
 use std::{error::Error, fmt, sync::Arc};

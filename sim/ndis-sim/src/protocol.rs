@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Protocol drivers: what is bound to every adapter from above.
 
 use std::sync::Arc;

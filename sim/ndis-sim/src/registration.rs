@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Registration of a miniport driver. (windows-packaging §8.1)
 
 use std::sync::Arc;

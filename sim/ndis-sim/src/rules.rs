@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Reporting violations of NDIS rules.
 
 use nt_sim::{BugCheck, violation};

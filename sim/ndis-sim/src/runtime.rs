@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! NDIS's run-time services: versions, memory, work items, timers, events, locks, processors.
 
 use std::sync::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! NDIS as a subsystem of the simulated kernel.
 
 use device_sim::mmio::Windows;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Waiting at `PASSIVE_LEVEL`.
 
 use nt_sim::{Event, current};

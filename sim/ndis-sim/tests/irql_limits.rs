@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Every import enforces the IRQL that the ABI table documents for it.
 
 #![cfg(target_os = "linux")]

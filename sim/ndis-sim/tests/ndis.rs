@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! NDIS reports violations: a miniport written for the test violates one rule at a time.
 
 #![cfg(target_os = "linux")]

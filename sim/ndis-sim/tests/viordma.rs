@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The driver's image under the verifier, from loading to unloading.
 //!
 //! The image is `target/image/viordma.sys` of the workspace, or the file that `NTSIM_VIORDMA` names. Without it the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Benchmarks: many small sends, and large writes.
 //!
 //! One side runs [`serve`]: it accepts one connection, registers memory for the writes, and receives messages. It grants

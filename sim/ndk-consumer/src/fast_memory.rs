@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory that requests register for a peer (fast registration).
 
 use core::ffi::c_void;

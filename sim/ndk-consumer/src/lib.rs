@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! An NDKPI consumer, to test and demonstrate a provider.
 //!
 //! It uses a provider through the dispatch tables of its objects only, like the NDK consumers of Windows: the two share

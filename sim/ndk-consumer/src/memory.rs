@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Protection domains and registered memory.
 
 use core::ffi::c_void;

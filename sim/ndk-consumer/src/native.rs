@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! [`Os`] for a natively linked provider: the current process.
 //!
 //! Physical addresses are virtual ones, as the backend of the crate `nt` for targets other than Windows expects of an MDL.

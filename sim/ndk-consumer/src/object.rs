@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The common part of NDK objects: the dispatch table, and a close that may pend.
 
 use core::ffi::c_void;

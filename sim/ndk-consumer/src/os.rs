@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The system services that the consumer uses.
 //!
 //! The simulated kernel and the native process each implement [`Os`]. The consumer uses no other service of the system, so

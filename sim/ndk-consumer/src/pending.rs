@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Calls that complete inline or through a callback.
 //!
 //! Each call shares a reference-counted context with the provider: the provider's reference is released when the call

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Queue pairs and shared receive queues.
 
 use core::ffi::c_void;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Request statistics: posts and completions by operation.
 
 use core::fmt;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Client and server of each program, between two natively linked providers on a simulated network.
 
 #[expect(dead_code, reason = "other tests use the rest")]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! File transfers and benchmarks with a loopback provider, which copies memory.
 
 mod loopback;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! File transfers between two natively linked providers on a simulated network.
 
 mod pair;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The imports of `cng.sys`: random numbers, determined by the simulation's seed.
 
 use ndk_abi::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Starting and unloading a driver, and the checks for leaks after it is unloaded.
 
 use std::{mem::transmute, sync::Arc};

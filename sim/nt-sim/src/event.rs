@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! An event of the harness: set from any thread at any IRQL, waited for by any thread.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Event queues: threads that run the events of simulated hardware at their times.
 
 use std::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Access to memory that the image names by pointer.
 //!
 //! A [`Guest`] is a pointer as the image passed it. It cannot be validated here: the image is the program

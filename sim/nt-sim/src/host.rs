@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One simulated Windows machine, and the subsystems that extend it.
 //!
 //! Everything else in this crate that concerns a host stands above this file: threads, interrupts, drivers

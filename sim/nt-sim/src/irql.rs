@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Interrupt request levels of x64.
 
 use std::fmt;

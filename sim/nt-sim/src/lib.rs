@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A simulated NT kernel: runs and verifies driver images on Linux x86-64.
 //!
 //! It maps a kernel-mode PE image, binds its imports to functions written from their

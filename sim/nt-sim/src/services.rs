@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! State that subsystems keep on each host.
 //!
 //! A subsystem declares a [`Slot`] per kind of state, fills it when a host is created, and reaches it

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A simulation: its hosts and the threads that serve them.
 
 use std::{ops::Deref, sync::Arc};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What all parts of a simulation share: its clock, its random generators, the violations reported.
 
 use std::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The verifier reports the one violation that a test driver commits.
 
 #![cfg(target_os = "linux")]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! How much of what a link could carry arrives, over losses and round trips.
 
 use std::fmt;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Two RoCEv2 engines on a virtual network, driven by a virtual clock: for tests and benches.
 //!
 //! A [`Pair`] is two [`Side`]s, each an engine with what a consumer makes on it, and a link between them

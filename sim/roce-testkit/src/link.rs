@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What lies between two hosts: their ports, a line of some rate and length, and what goes wrong on it.
 
 use std::cmp::Reverse;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Two hosts, the link between them, and a clock that steps from one event to the next.
 
 use std::time::Duration;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One host: an engine, what a consumer makes on it, and memory.
 
 use std::cell::UnsafeCell;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The test driver's build script: linker flags for a kernel-mode driver.
 
 pub fn main() -> Result<(), wdk_build::ConfigError> {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A driver that commits one violation: the one its service is named after.
 //!
 //! `DriverEntry` commits the violation of [`violations::ALL`] that the last part of its registry path names. If it

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Pool, and memory accesses that the compiler does not optimize.
 
 use core::{ffi::c_void, hint::black_box};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The violations, by name.
 
 #![allow(clippy::cast_ptr_alignment, reason = "pool blocks are aligned for the structures in them")]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! An initial RAM file system, as the kernel unpacks one: a cpio archive in its "newc" format.
 
 use std::{collections::BTreeSet, io};

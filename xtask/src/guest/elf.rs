@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What programs and kernel modules say about what they need.
 
 use std::path::Path;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The Linux guest, made of Debian's packages: a kernel and an initial RAM file system under `target/guest`.
 //!
 //! Packages are fetched and unpacked there, and nothing of them is installed on this machine; their scripts do

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The files that a build of a driver produces.
 
 use std::path::PathBuf;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `cargo xtask image --check`: what can be proven about the image by looking at it.
 
 use std::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What the image may import: the functions of `abi-x64.toml`, and the C support routines below.
 
 use std::{

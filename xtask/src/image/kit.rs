@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The stand-in for the Windows Driver Kit: headers and import libraries, laid out as the kit lays them out.
 
 use std::{

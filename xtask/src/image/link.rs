@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Symbolic links to directories, as the mirror and the stand-in for the kit use them.
 
 use std::{fs, path::Path};

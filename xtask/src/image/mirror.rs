@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The mirror of the workspace in which the image is built, so that the patch of wdk-build stays out of the
 //! workspace's own manifest and lock file.
 //!

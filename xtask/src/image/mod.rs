@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `cargo xtask image`: builds the driver's image on Linux without a Windows Driver Kit, and checks it.
 //!
 //! `xtask/cross/README.md` describes what replaces the kit, and why the build runs in a mirror of the workspace.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The functions of an image: their ranges from the image's unwind tables, their names from its debug information.
 
 use std::{collections::BTreeMap, fs::File, ops::Range, path::Path};

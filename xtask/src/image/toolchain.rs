@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The compiler of the image: rustup's with the target's library, or Debian's, which builds the library from source.
 
 use std::{

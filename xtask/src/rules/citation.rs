@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Citations of rules in source files: lines of their own, below a doc comment and above what they are about.
 //!
 //! Such a line is the mark `//=`, a space, and either rules of NDKPI, separated by commas, or one section of another

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `cargo xtask rules`: where code and tests cite the rules of `docs/rules`, and which rules of NDKPI they do not cite
 //! yet. Checks that citations name rules that exist, and that they stand where they belong; see [`citation`].
 

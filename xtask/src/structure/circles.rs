@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Circles of a directed graph: its strongly connected components (Tarjan 1972), and edges that break them.
 
 use std::collections::{BTreeMap, BTreeSet};

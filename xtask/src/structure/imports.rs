@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Which file imports which, and by which names.
 
 use std::collections::{BTreeMap, BTreeSet};

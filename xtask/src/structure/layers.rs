@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Which package may depend on which. Arrows of `docs/architecture.md`, in code.
 
 use super::package::Package;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `cargo xtask structure`: which files import each other in a circle, and which crates depend on one they must not.
 //!
 //! A file should import only files that stand below it. The check reads the sources, resolves every path to the file

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The module tree of a crate: its files, and per module the names it defines and imports and the paths it mentions.
 
 use std::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The packages of the workspace, as `cargo metadata` describes them.
 
 use std::{collections::BTreeSet, path::PathBuf, process::Command};

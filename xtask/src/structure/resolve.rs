@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! From a path to the files that define its last name, through imports, re-exports and globs.
 
 use std::collections::BTreeSet;

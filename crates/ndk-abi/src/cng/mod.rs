@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Cryptography, of which random numbers are all that is needed (`cng.sys`).
 
 use core::ffi::c_void;

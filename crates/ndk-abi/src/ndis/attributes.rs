@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What a miniport tells NDIS about an adapter with `NdisMSetMiniportAttributes`.
 
 use core::ffi::c_void;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The miniport's configuration in the registry.
 
 use core::ffi::c_void;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! DMA and device registers: scatter/gather, shared memory, bus data.
 
 use core::ffi::c_void;

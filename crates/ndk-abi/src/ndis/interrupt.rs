@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Interrupts, message interrupts and their DPCs.
 
 use core::ffi::c_void;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Registration and life cycle of a miniport: handlers, initialization, attributes, pause and restart.
 
 use core::ffi::c_void;

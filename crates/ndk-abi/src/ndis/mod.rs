@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! NDIS 6.85, as an Ethernet miniport with NDK needs it.
 
 mod attributes;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! NET_BUFFER_LISTs: frames between NDIS and the miniport.
 
 use core::ffi::c_void;

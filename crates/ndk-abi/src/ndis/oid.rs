@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! OID requests and the OIDs of an Ethernet miniport.
 
 use core::ffi::c_void;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Plug and play: device events, net PnP events.
 
 use core::ffi::c_void;

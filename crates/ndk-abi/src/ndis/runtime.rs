@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! NDIS's run-time services: memory, work items, timers, locks, processors.
 
 use core::ffi::c_void;

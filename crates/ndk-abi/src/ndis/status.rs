@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Status codes and status indications.
 
 use core::ffi::c_void;

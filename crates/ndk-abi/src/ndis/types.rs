@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Basic types of NDIS: handles, statuses, object headers, media.
 
 use core::ffi::c_void;

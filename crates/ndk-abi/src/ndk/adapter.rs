@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! NDK adapters: limits, dispatch table, logical address mappings (`ndkinfo.h`, `ndkpi.h`).
 
 use core::ffi::c_void;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Connections: connectors, listeners, shared endpoints (`ndkpi.h`).
 
 use core::ffi::c_void;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! NDKPI 1.2, 2.0 and 2.1, and its seam to NDIS.
 
 mod adapter;

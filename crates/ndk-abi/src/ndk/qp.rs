@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Queue pairs: posts and their flags (`ndkpi.h`).
 
 use core::ffi::c_void;

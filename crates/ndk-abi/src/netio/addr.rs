@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Socket addresses. Addresses and ports are in network byte order.
 
 /// Scope of an IPv6 address.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Interfaces and their identifiers.
 
 use core::ffi::c_void;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Kernel-mode IP helper: addresses, neighbors, routes (`netio.sys`).
 
 mod addr;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Neighbors: link-layer addresses of IP addresses.
 
 use super::{ADDRESS_FAMILY, NET_IFINDEX, NET_LUID, SOCKADDR_INET};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Devices, driver objects, assigned resources, PCI configuration space, scatter/gather lists.
 
 use core::ffi::c_void;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Pool, MDLs, mappings, contiguous memory.
 
 use core::ffi::c_void;

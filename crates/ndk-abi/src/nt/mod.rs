@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! NT kernel: what drivers import from `ntoskrnl.exe`.
 
 mod etw;

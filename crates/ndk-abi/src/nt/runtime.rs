@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Time, processors, run-time library, debug output, bug checks.
 
 use core::ffi::c_void;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! IRQL, spin locks, events, DPCs, timers, work items, threads.
 
 use core::ffi::c_void;

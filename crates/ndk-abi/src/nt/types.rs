@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Basic types of the NT kernel: scalars, strings, lists, processors.
 
 use core::ffi::c_void;

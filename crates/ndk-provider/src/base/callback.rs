@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The consumer's callbacks, each with the context it is called with. This is the only place that calls them.
 //!
 //! A callback is made without a lock, at IRQL <= `DISPATCH_LEVEL`, and never on the stack of a consumer's call

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The administrator's settings.
 
 /// When calls that may pend return `STATUS_PENDING`.

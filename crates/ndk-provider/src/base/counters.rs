@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The provider's own counters. The engine has others.
 
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What the provider needs from the driver around it: the NIC and the system's view of the adapter.
 //!
 //! The driver implements [`Environment`] once per miniport adapter and passes it to

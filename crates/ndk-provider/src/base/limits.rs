@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The adapter's limits: one table, and the two structures that report it.
 //= R-INFO-10
 

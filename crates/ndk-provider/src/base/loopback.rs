@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Frames from the adapter to itself. They never reach the device.
 //!
 //! Frames to the link's own MAC address are queued here while the transmit queue is filled. The provider's DPC

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Registers the consumer's memory with the engine.
 
 use super::shared::Engine;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The layer below the objects: object lifetime, tables, and the state that objects share. Names no object type.
 //!
 //! | module | contents |

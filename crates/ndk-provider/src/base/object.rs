@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What all NDK objects share: the header that the consumer sees, reference counting and the close protocol.
 //!
 //! An object is one allocation. It starts with the part that the consumer knows (`NDK_OBJECT_HEADER` and the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Calls that may return `STATUS_PENDING`, and how they complete.
 //!
 //! Create, request and close calls complete inline unless the configuration says [`Pending::Pend`] and the

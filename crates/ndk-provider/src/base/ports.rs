@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The port space of one adapter: which local endpoints are in use, and for what.
 //!
 //! RDMA ports are a separate space, not shared with the host's TCP. An [`Endpoint`] is a

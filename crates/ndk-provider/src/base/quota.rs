@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Limits the number of objects of each type to what the adapter reports.
 //!
 //! An object is counted from before its creation until it is finished. That is before its close completes, so a

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Maps the engine's context numbers to objects.
 //!
 //! The engine knows an object by a 64-bit number. An event of the engine may be in flight on one processor

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! State that all objects of one provider share: the engine, its environment, and the timer and DPC that
 //! drive it.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Maps the errors of the layers below to the `NTSTATUS` values of NDKPI. No other place does.
 
 use super::environment::ResolveError;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The transmit queue as the engine sees it: counts octets and diverts frames to the adapter's own MAC address.
 
 use super::environment::Link;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! NDKPI versions and their negotiation.
 
 use ndk_abi::ndk::NDK_VERSION;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! NDK adapters: `NDK_ADAPTER_DISPATCH`. NDIS opens and closes adapters (see `provider::open`).
 
 use super::query_extension::query_extension;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The consumer's buffers: bytes and socket addresses, in and out.
 
 use crate::base::address;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `NdkCloseCq`, `NdkCloseQp` and so on: one function for all object types.
 
 use crate::base::callback::CloseCompletion;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Connectors: `NdkCreateConnector` and `NDK_CONNECTOR_DISPATCH`.
 
 use super::buffers::{bytes, return_address, socket_address};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Completion queues: `NdkCreateCq` and `NDK_CQ_DISPATCH`.
 
 use super::close::close;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! How create calls return an object.
 
 use crate::base::object::{Created, DispatchTable};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Logical address mappings: `NdkBuildLAM` and `NdkReleaseLAM`.
 
 use super::buffers::Sent;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Listeners: `NdkCreateListener` and `NDK_LISTENER_DISPATCH`.
 
 use super::buffers::{return_address, socket_address};

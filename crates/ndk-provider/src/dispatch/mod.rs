@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The functions that consumers call, one file per NDK object: `NdkCreateQp`, `NdkSend` and the QP dispatch table
 //! are in `qp`, and so on. `close` and `query_extension` are common to all objects.
 //!

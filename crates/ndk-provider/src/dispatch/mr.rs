@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory regions: `NdkCreateMr` and `NDK_MR_DISPATCH`.
 
 use super::buffers::Sent;

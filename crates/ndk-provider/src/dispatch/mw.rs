@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory windows: `NdkCreateMw` and `NDK_MW_DISPATCH`.
 
 use super::close::close;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Protection domains: `NdkCreatePd` and `NDK_PD_DISPATCH`.
 
 use super::close::close;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Queue pairs: `NdkCreateQp`, `NdkCreateQpWithSrq` and `NDK_QP_DISPATCH` with the work requests.
 
 use super::close::close;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `NdkQueryExtension` of all objects.
 
 use ndk_abi::ndk::{NDK_EXTENSION_INTERFACE, NDK_OBJECT_HEADER, NDK_VERSION};

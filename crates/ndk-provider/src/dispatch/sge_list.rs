@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The consumer's lists: scatter/gather elements, inline data, page addresses.
 
 use crate::base::limits::LIMITS;

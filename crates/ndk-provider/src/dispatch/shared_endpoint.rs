@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Shared endpoints: `NdkCreateSharedEndpoint` and `NDK_SHARED_ENDPOINT_DISPATCH`.
 
 use super::buffers::{return_address, socket_address};

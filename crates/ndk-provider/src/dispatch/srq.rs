@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Shared receive queues: `NdkCreateSrq` and `NDK_SRQ_DISPATCH`.
 
 use super::close::close;

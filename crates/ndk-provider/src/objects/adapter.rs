@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! NDK adapters: one for each open.
 
 use super::lam::LogicalMappings;

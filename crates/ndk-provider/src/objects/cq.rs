@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Completion queues.
 //!
 //! The engine implements arming and notification: it has at most one notice per queue, which counts as being

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Logical address mappings (LAM): pages that the privileged token gives access to.
 //!
 //! Logical addresses are the engine's own, since a software provider has no IOMMU. A mapping is a contiguous

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Listeners.
 
 use crate::base::address::{normalize, with_scope};

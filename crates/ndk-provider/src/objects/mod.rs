@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The NDK object types, one module each. An object checks a call against NDKPI's rules and its own state, and
 //! passes it to the engine. The functions that consumers call are in `dispatch`.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory windows: a part of a normal memory region with a token of its own, for the peer of one queue pair.
 //!
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Protection domains.
 
 use crate::base::object::{Created, ObjectType, Ref};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Queue pairs.
 //!
 //! A post is checked here for what is specific to NDKPI (flags, number of elements) and by the engine for the

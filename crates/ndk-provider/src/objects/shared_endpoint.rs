@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Shared endpoints: one local address and port for many outgoing connections.
 
 use crate::base::address::{normalize, with_scope};

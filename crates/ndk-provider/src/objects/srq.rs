@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Shared receive queues. The engine implements arming and thresholds.
 
 use crate::base::callback::SrqNotification;

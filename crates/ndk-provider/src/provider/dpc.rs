@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Processing at `DISPATCH_LEVEL` on the provider's own stack: the end of a receive batch, the timer and the DPC.
 //!
 //! Each round has a budget. The DPC is queued for the remainder.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The engine's configuration: what the adapter's limits and the link require.
 
 use crate::base::config::Config;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Delivers the engine's events to the consumers' callbacks.
 
 use crate::base::shared::{Shared, now};

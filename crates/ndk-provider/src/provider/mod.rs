@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One provider for one miniport adapter: the driver's interface.
 //!
 //! **Driving.** The driver calls [`Provider::receive`] for every received frame and [`Provider::batch_end`] once

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Counters and lists behind the NDK OIDs. The driver's OID handler does buffers and statuses.
 
 use super::Provider;

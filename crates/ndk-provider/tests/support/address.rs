@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Converts socket addresses to and from the consumer's `SOCKADDR`.
 
 use super::*;

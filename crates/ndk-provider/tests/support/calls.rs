@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Calls that complete inline or by a callback, and records of callbacks.
 
 use super::*;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Two hosts on a wire, each with a provider, and a consumer that calls through the dispatch tables only.
 
 #![allow(dead_code, unused_imports, reason = "each test file uses a part")]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The wire and the hosts at its ends.
 //!
 //! The wire is two queues of frames. Each host has a receiver thread in place of the NIC's receive DPC.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! DREP: reply to a DREQ.
 
 use super::ids::CommId;

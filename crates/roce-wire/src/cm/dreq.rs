@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! DREQ: request for communication release.
 
 use super::ids::CommId;

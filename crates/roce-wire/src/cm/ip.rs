@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The header of the RDMA IP CM service at the start of a REQ's private data (IBTA Vol 1 Annex A11).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Connection management (CM) messages, one file each (IBTA Vol 1 §12.6).
 //!
 //! A message follows the [`MadHeader`](crate::MadHeader) and fills the rest of the datagram, 232 bytes. The last of them

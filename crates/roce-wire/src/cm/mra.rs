@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! MRA: message receipt acknowledgement.
 
 use super::ids::{About, CommId};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! REP: reply to a request for communication.
 
 use super::ids::CommId;

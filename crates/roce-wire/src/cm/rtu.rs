@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! RTU: ready to use.
 
 use super::ids::CommId;

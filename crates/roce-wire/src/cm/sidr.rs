@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! SIDR_REQ and SIDR_REP: service ID resolution.
 
 use super::ids::{CommId, ServiceId};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! CRC-32 over data in pieces, alone or while copying.
 
 #[cfg(target_arch = "x86_64")]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The ICRC of the headers: variant fields, which routers may change, count as ones.
 //!
 //! A received packet is contiguous from its IP header on. Ones are ORed into its first bytes, and the rest is summed in

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The invariant CRC (ICRC) of RoCEv2 (IBTA Vol 1 Annex A17), alone or while copying.
 //!
 //! The CRC is the CRC-32 of Ethernet. It is computed at memory speed, over data in pieces, and optionally copies each

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! CRC-32 by tables, sixteen bytes per step ("slicing-by-16").
 //!
 //! `TABLES[k][b]` is the contribution of a byte `b` to the register when `k` more bytes follow it. The sixteen look-ups of

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Changes of this side's addresses.
 
 use core::net::IpAddr;

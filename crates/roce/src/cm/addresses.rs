@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The addresses of this side, and of those it talks to.
 
 use alloc::vec::Vec;

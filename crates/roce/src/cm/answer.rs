@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Answers about no connection of ours, or that leave it as it is.
 //!
 //! Kept as what they say, not as datagrams, and bounded: what does not fit is left out, for the peer to ask

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Who may take up how much.
 //!
 //! A connection is half-open from its REQ until it is established: that far, anybody gets it who can send a

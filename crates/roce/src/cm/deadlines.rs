@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One deadline per slot, the earliest at hand: a binary heap that knows where each slot stands.
 //!
 //! Memory is taken by [`Deadlines::reserve`] only.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What connection management exchanges with its user: queue pair parameters, events, reasons for statistics.
 
 use crate::conn::{ConnId, ConnRequest, PrivateData, ReadLimits};

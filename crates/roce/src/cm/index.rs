@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! From a key that a peer chose to a slot: an open-addressed hash table.
 //!
 //! Entries hold the key's hash, so that the table grows without knowing keys; whether the key itself is

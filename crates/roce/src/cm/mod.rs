@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The connection manager: who may talk to whom, agreed in a handful of datagrams.
 //!
 //! Responsible for listeners and for the life of connections from REQ to the end of TIMEWAIT: identifiers,

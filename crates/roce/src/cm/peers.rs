@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! How much each peer takes up, by its address.
 //!
 //! Memory is taken by [`Peers::reserve`] only.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Numbers that nobody outside can guess.
 //!
 //! One primitive, SipHash-2-4, under a secret key: it hashes keys of tables that peers choose entries of,

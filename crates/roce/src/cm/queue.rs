@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Slots in a row: each at most once, added, taken and removed in constant time.
 //!
 //! Memory is taken by [`Queue::reserve`] only.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What the peer says.
 #![allow(clippy::similar_names, reason = "DREQ and DREP are what the protocol calls them")]
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! REQ: somebody asks for a connection.
 
 use core::time::Duration;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! States of a connection, as communication management defines them.
 //!
 //! What the table does not list does not happen: such an input is refused when it is the consumer's, and

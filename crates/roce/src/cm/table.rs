@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Slots of connections.
 //!
 //! Memory comes in chunks that never move, and is kept: the number of connections is bounded by the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Connection management: datagrams in and out, deadlines, and events.
 
 use lock_api::RawMutex;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Commands for connections.
 //!
 //! The lock of [`Connections`] is taken before a queue pair's. A queue pair that fails reports its connection

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The connections of an engine: connection management, which knows queue pair numbers only, and the queue pairs.
 //!
 //! Both are under one lock, which is taken before a queue pair's.

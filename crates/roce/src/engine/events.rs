@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Events for the driver of the engine, and notices of completion and shared receive queues.
 
 use lock_api::RawMutex;

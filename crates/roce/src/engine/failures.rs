@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Handles failures that were found under a lock: overflowed completion queues, failed queue pairs.
 
 use core::sync::atomic::Ordering;

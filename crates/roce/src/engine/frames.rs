@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Received frames, frames to transmit, and timeouts.
 
 use core::sync::atomic::Ordering;

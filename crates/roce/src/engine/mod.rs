@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The engine of one adapter. Every method takes `&self`.
 //!
 //! | file | methods |

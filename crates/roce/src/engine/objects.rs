@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Creates and destroys objects, at the caller's IRQL, without waiting for other threads to run.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

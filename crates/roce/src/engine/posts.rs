@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Posts of work requests.
 
 use lock_api::RawMutex;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The driver's transmit queue, as the engine sees it.
 
 /// A queue of frames to transmit. The caller of the engine holds its lock.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Access to memory by key, within the key's range and rights.
 
 use lock_api::RawMutex;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Protection domains, access rights, and the check of an access against a key.
 
 use roce_wire::Qpn;

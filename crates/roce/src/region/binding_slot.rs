@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The current and the next binding of a fast-registered region or a window.
 //!
 //! The parameters of a registration (or bind) are staged when it is posted, beside those in force, and take effect

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Regions registered by work requests: a list of pages that changes without a wait of the consumer.
 //!
 //! A page is named by its logical address, which every access looks up: an access to a page that is no longer

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A gate: run-down protection for what it guards.
 //!
 //! Users enter and leave; closing waits until the gate is empty. After [`Gate::close`] no user is inside and none

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Executes requests that change keys: fast registrations, binds and invalidations.
 
 use core::sync::atomic::Ordering;

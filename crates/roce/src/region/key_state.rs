@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! States of a key that requests can turn on and off: that of a fast-register region or a memory window.
 
 //= rocev2 §10

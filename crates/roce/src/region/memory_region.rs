@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory regions and windows: everything that a key can name.
 
 use core::sync::atomic::{AtomicU32, Ordering};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Protection domains, memory regions, memory windows, logical address ranges (IBTA Volume 1, section 10.6).
 //!
 //! One table has every object that a key can name. A region registered by [`crate::Engine::register`] is used

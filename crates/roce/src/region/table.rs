@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The table of all keys and logical address ranges of an engine.
 
 use core::sync::atomic::{AtomicU32, Ordering};

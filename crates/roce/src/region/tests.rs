@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! RegionTable and windows as their consumers see them, at `PASSIVE_LEVEL` and from several threads.
 
 use core::ptr::NonNull;

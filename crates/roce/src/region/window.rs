@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Type 2 memory windows (IBTA Volume 1, section 10.6): a part of a region, with its own rights, for the peer of
 //! one queue pair.
 

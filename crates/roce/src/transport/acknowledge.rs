@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Generates ACKs, NAKs and READ responses (IBTA Volume 1, section 9.7).
 //!
 //! READ responses go first: an ACK must not overtake them.

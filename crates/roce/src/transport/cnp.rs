@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Congestion notification packets (IBTA Volume 1, annex A17): the notification point of DCQCN.
 
 use lock_api::RawMutex;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Handles ACKs, NAKs and READ responses, and completes requests in order (IBTA Volume 1, section 9.7).
 
 use super::sequence::Sequence;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Entry points of the transport: posts, received packets, frames to transmit, timeouts.
 
 use lock_api::RawMutex;

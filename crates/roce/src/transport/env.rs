@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What a step of the transport uses besides its own state: the queue pair's attributes, what all queue pairs
 //! share, and the time.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Builds frames of a connection.
 
 use lock_api::RawMutex;

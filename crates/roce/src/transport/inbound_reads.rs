@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! READ requests of the peer (IBTA Volume 1, section 9.7: responder resources).
 
 use super::sequence::Sequence;

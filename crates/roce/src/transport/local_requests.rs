@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Local requests: fast registrations, binds and invalidations.
 //!
 //! They stand in the send queue between other requests and take no sequence numbers. Each is executed

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Reliable connection (RC) transport of one queue pair.
 //!
 //! Implements the reliable service of the IBTA specification (Volume 1, section 9.7) over RoCEv2 (annex A17):

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Packets of a message that arrived after a gap.
 //!
 //! The specification lets a responder drop every packet after a missing one. Storing them costs nothing:

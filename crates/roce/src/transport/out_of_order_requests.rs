@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Stores request packets that arrive after a gap, and executes them once the gap is filled.
 //!
 //! See [`super::out_of_order`] for what is stored and why that is safe.

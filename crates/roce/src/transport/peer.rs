@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Parameters of the connected peer, and the path to it.
 
 use core::net::IpAddr;

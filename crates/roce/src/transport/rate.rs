@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Transmit rate of one queue pair: the reaction point of DCQCN (Zhu et al., "Congestion Control for
 //! Large-Scale RDMA Deployments", SIGCOMM 2015).
 //!

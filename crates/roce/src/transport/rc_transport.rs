@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Transport state of one queue pair: life cycle, error state, completions.
 
 use lock_api::RawMutex;

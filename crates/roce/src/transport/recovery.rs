@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Loss recovery of the requester: round-trip time, retry counters, and what to send again.
 //!
 //! A peer that misses a packet sends one sequence NAK, or its answers imply the loss. By the specification it

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The requester: sends the packets of the send queue in order, within the window, the READ limit and fences
 //! (IBTA Volume 1, section 9.7).
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! State of the requester: which packets of the send queue are sent and acknowledged.
 //!
 //! Sequence numbers, oldest first. `una` and `next` are TCP's SND.UNA and SND.NXT (RFC 9293, section 3.3.1):

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The responder: executes the peer's requests in PSN order, each once (IBTA Volume 1, section 9.7).
 //!
 //! Handling a packet sends nothing. It leaves at most one pending ACK for everything accepted, at most one

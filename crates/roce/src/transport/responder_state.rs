@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! State of the responder: expected PSN, current message, pending ACK and NAK.
 
 use super::inbound_reads::InboundReads;

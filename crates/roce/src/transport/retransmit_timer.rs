@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The transport timer (IBTA Volume 1, section 9.7): retransmission after an ACK timeout, and the wait after
 //! an RNR NAK.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The send queue: a ring of requests, from the post to the peer's acknowledgement.
 //!
 //! Each request gets its range of sequence numbers when it is posted, so order, window and completion are

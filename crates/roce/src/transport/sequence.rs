@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Sequence numbers of one direction, and their PSNs.
 //!
 //! The transport counts packets in 64 bits, from 0 on, so that order, windows and distances are comparisons of

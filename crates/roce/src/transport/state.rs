@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! States of a queue pair.
 
 state_table::state_table! {

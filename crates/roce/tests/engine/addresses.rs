@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! IPv6, addresses that come and go, and an engine that talks to itself.
 
 use std::net::{IpAddr, Ipv6Addr};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Congestion: marks are answered, notifications obeyed, and nobody else can slow a queue pair down.
 
 use std::time::Duration;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Connections, from the first message to the last.
 
 use std::time::Duration;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Completion queues: arms, notices, overflow.
 
 use roce::{Arm, CompletionStatus, CqFault, DestroyResult, EngineEvent, QpState, SendFlags, SendOperation};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Requests that fail, and what becomes of the others.
 
 use std::time::Duration;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Fields of packets one by one: what may hold anything, what must be right, and which counter tells of those
 //! that are wrong.
 

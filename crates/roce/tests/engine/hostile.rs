@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Frames that no honest peer sends: dropped or refused, and never more.
 
 use roce::{Access, CompletionStatus, DropReason, QpState, Verdict};

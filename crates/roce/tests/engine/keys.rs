@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Keys that requests turn on and off: fast registration, and invalidation by either side.
 
 use fallible::Arc;

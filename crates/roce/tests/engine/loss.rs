@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A network that loses, doubles, reorders and corrupts: nothing of that is seen but in the counters.
 
 use std::time::Duration;

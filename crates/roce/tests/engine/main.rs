@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The engine as its consumers see it: two of them on a virtual network, driven by a virtual clock.
 
 mod addresses;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Regions and logical addresses.
 
 use std::cell::UnsafeCell;

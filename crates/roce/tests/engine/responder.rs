@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What a responder answers to packets that a script sends: duplicates, gaps, packets behind a missing
 //! receive, READs asked for again.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Shared receive queues.
 
 use roce::{CompletionStatus, EngineEvent, ModifyError, PostError, RecvRequest, SrqSpec};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What somebody sends who is not the peer of a queue pair: found by fuzzing, kept by name.
 
 use roce::{DropReason, SendFlags, SendOperation, Verdict};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Real threads: posts, packets, time, flushes and polls at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};

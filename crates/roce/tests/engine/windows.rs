@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory windows: what they open, to whom, and how they are bound.
 
 use roce::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Nothing that comes in draws more than it cost.
 
 use roce_wire::cm::{CmMessage, CommId, DreqRepr, RtuRepr};

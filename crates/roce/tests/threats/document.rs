@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The threat model names tests; they exist.
 
 use std::collections::BTreeSet;

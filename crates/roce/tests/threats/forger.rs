@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A connected pair, and somebody who can put any frame on bob's wire.
 
 use roce::Verdict;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What holds against whom: the tests that `docs/threat-model.md` names, and that it names none but those that
 //! there are.
 

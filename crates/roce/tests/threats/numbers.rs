@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Numbers that name things to peers: nobody who knows some knows others.
 
 use std::collections::HashSet;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A connected peer that means harm, or somebody on the path who plays it: what a flood of its frames costs is
 //! bounded, and nothing goes on for ever.
 

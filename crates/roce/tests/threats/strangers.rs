@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Frames from anybody but the peer: dropped, counted, and nothing else.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A virtio-net device in the test's own process: registers by hand, rings by rust-vmm's `virtio-queue`,
 //! so that the driver's rings meet an implementation of other hands. `Quirks` make it misbehave.
 #![allow(dead_code, reason = "each test binary uses its own part")]

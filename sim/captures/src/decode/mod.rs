@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Decoded frames: the content as the engine reads it, and the faults.
 
 mod cm;

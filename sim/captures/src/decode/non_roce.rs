@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Short descriptions of frames that are not RoCEv2.
 
 use std::net::{Ipv4Addr, Ipv6Addr};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Differences between two sequences of frames.
 
 use std::fmt;

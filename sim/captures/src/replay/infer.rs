@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Infers the scenario of a capture of two hosts from its frames: the hosts, their connections, and the requests of each
 //! side's consumer.
 //!

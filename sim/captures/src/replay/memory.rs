@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory registered with the engine at addresses that the replay chooses.
 #![allow(unsafe_code, reason = "registers memory with the engine and accesses it")]
 

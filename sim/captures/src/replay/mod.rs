@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Replays captures of Linux peers with the engine in place of either side.
 //!
 //! For each capture and each side, an engine receives the frames that this side received, at the same times, and its

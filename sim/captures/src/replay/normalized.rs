@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Frames reduced to the fields that must agree, with the identifiers of the capture.
 
 use std::fmt;

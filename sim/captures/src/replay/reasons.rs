@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The permitted differences between the engine and Linux, each with its reason.
 //!
 //! A reason covers differences of one kind in the captures that it names, and no others.

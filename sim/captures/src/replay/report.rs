@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The report of all captures, as text and as a page of the documentation.
 
 use std::{

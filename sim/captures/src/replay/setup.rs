@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Facts about the captures that the frames do not show: the fate of frames behind the capture point, and the settings of
 //! the hosts' consumers.
 //!

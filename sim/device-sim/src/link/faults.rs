@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Faults of a wire, decided by a seed.
 
 use std::time::Duration;

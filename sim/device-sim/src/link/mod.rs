@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The network between hosts: a point-to-point Ethernet link with faults, captures, and a tunnel to a
 //! datagram socket.
 //!

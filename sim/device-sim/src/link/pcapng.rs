@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Packet captures in pcapng format, with timestamps of the simulation.
 //!
 //! Each frame appears once, on the interface of the host that sent it, as it was sent. A frame that suffers a

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A wire with one end outside the simulation: a datagram socket of the machine the simulation runs on.
 //!
 //! A [`Tunnel`] is the [`Endpoint`] at one end of a [`Wire`](super::wire::Wire). Every frame that arrives there leaves

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A point-to-point Ethernet link with configurable rate, latency and faults.
 //!
 //! A [`Wire`] joins two [`Endpoint`]s: NICs, or a NIC and a [tunnel](super::tunnel). Each direction has its own

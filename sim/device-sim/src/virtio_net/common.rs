@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The common and the device configuration structure: feature negotiation, status, queue registers.
 //! (virtio §2, §3, §14, §15)
 

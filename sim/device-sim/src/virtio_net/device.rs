@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The state of a virtio-net device that its queues, its registers and the machine share.
 //!
 //! No lock is held while the bus or the link is called.

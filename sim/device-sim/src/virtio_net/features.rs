@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Feature bits and the device status register. (virtio §2, §3)
 
 use std::ops::BitOr;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The receive filters that the control queue sets. (virtio §12)
 
 use super::features::Features;

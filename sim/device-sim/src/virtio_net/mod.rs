@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A modern virtio-net device, device side: registers, rings, frames. (virtio)
 //!
 //! | module | responsible for |

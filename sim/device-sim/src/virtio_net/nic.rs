@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The virtio-net PCI function: registers in, events out.
 //!
 //! [`Nic`] is one PCI function with one pair of queues and a control queue, plugged into a machine

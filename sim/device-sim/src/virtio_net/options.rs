@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Configuration of a NIC, and the numbers of its queues.
 
 use super::{features::Features, quirks::Quirks};

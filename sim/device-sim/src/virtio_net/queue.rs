@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The device's side of one split ring: rust-vmm's queue, and checks that it does not make.
 //! (virtio §5, §7)
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Misbehavior of the device, injected on purpose.
 
 use super::features::Features;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The receive queue: frames from the wire to the driver. (virtio §10)
 
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The transmit queue: frames from the driver to the wire. (virtio §11)
 
 use std::sync::atomic::Ordering::Relaxed;

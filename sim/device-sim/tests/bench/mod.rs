@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A NIC on a test bench without kernel and threads, with manual time; the driver of `crates/virtio-net` runs on it.
 
 use std::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The host's unicast addresses, and the notifications of their changes.
 
 use std::{

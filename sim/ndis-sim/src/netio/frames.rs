@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The frames of a host's IP stack: ARP, neighbor discovery, echo.
 //!
 //! Pure functions: from a frame and the host's addresses to an answer and an update of the neighbor cache. smoltcp

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The imports of `netio.sys`.
 
 use std::{ffi::c_void, net::IpAddr, sync::Arc};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Interfaces: every adapter is one.
 
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The methods that the IP helper adds to a simulated Windows host.
 
 use std::{net::IpAddr, sync::Arc};

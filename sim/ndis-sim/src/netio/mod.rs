@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The IP helper: the imports of `netio.sys` and the IP stack behind them.
 //!
 //! Every adapter is an interface. The harness adds addresses to the host ([`IpHost::add_address`]); they

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The neighbor cache: link addresses of neighbors and their reachability. (RFC 4861 §5.1)
 
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};

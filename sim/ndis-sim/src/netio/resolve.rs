@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Finding the link address of a neighbor.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The IP stack as a protocol driver above the miniport: what it has the adapter receive, what it answers, how it finds
 //! neighbors. Everything goes through the driver's ordinary send and receive paths.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A unicast address, its family and its subnet.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

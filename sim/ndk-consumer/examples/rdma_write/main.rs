@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! An NDK consumer: one RDMA WRITE between two natively linked providers.
 //!
 //! `cargo run -p ndk-consumer --example rdma_write`

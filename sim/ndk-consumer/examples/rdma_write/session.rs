@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Both sides of one RDMA WRITE, for any provider: the calls that an NDK consumer makes, in order.
 
 use core::net::SocketAddr;

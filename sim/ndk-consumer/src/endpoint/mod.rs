@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One end of a connection: a queue pair with its completion queue, message buffers and request statistics.
 //!
 //! Call [`Endpoint::new`], then [`connect`](Endpoint::connect) or [`accept`](Endpoint::accept). Post requests with

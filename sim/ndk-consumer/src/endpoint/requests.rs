@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Outstanding requests of an endpoint.
 
 use core::time::Duration;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Receives that several endpoints share.
 
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The protocols of Linux RDMA tools, over NDKPI.
 //!
 //! A [`Program`] is one of the tools. [`client`] does what the tool does as a client, [`serve`] what it does as a server, so

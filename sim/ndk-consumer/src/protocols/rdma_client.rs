@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `rdma_client` and `rdma_server`: one message of 16 bytes in each direction, without private data. Both ignore the content
 //! of the message, and disconnect when they are done, often at the same time.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `rping`: the server reads a text from the client's memory and writes it back.
 //!
 //! Every round has four messages of 16 bytes. The client announces its memory; the content of the server's messages is

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The copying side: connects, writes the file to the peer, and reads it back.
 
 use core::net::SocketAddr;

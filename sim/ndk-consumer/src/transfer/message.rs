@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Messages of the transfer: little-endian, starting with a marker and a kind byte, padded with zeros to [`MIN_MESSAGE`].
 
 use crate::RemoteMemory;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! File transfer: copies a file to the peer and back.
 //!
 //! One side runs [`serve`]: it accepts one connection and registers memory. The other runs [`copy`]: it connects, announces

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The serving side: listens, registers memory, and hashes the data that arrives.
 
 use core::net::SocketAddr;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Connectors and listeners.
 
 use core::ffi::c_void;

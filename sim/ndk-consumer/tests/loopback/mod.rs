@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A loopback provider: adapters of one process that transfer data by copying memory.
 //!
 //! Implements the part of NDKPI that the consumer needs. Creates and requests complete inline or pend, callbacks run one after

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Two natively linked providers, connected by a simulated link.
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};

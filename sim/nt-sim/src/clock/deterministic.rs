@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One thread at a time, virtual time.
 //!
 //! Exactly one thread runs; all others wait at their gates. When it parks, yields or ends, it selects the next:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Time, and the scheduling of threads.
 //!
 //! Every thread of a simulation blocks through [`Clock`] only: [`park`](Clock::park)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Deferred procedure calls: one queue and one thread per CPU.
 
 use std::{collections::VecDeque, sync::Arc};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Numbers of CPUs.
 
 /// Index of a CPU of one host.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Simulated CPUs: dispatch tokens and DPC queues.
 //!
 //! Each CPU has one dispatch token. Being at or above `DISPATCH_LEVEL` on a CPU means holding its

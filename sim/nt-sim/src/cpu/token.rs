@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The dispatch token of one CPU.
 
 use std::{collections::VecDeque, sync::Arc};

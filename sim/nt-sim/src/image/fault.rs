@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Processor faults caused by the image, as bug checks of its host.
 
 use std::{ptr, sync::Once};

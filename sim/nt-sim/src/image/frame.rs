@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A walked stack, and a frame with its name.
 
 use std::fmt;

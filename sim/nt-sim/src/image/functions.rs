@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The exception directory: which function an address is in (x64 `RUNTIME_FUNCTION`).
 
 /// One entry of `.pdata`, as offsets from the image's base.

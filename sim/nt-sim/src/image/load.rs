@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Maps a PE image, relocates it, and binds its imports.
 
 use std::{

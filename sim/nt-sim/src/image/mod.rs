@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The image: loading, binding, symbols, stack walks, faults.
 //!
 //! Host-side code calls the image through [`call()`], so that stack walks find their way past the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The general registers of x64 in the order of their numbers, as instructions, unwind codes and signal
 //! contexts of Linux name them.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Walks of the calling thread's stack, and the image's use of it.
 
 use std::cell::Cell;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Names of the image's functions, from its PDB.
 
 use std::{fs::File, io::BufReader, path::Path};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The code between an image's call of an import and the import: it records the caller.
 //!
 //! A stack walk must start at the image's call, but host-side frames are on top of it, which the image's

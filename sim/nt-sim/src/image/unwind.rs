@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Walks the image's frames by its exception directory (x64 exception handling: `UNWIND_INFO`).
 
 use super::{

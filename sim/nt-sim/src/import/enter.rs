@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Declaring imports, and the checks at the start of every call.
 //!
 //! ```ignore

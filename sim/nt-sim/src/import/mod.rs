@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Functions that an image may import.
 //!
 //! | module | responsible for |

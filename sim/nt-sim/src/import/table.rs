@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One import, and the table an image is bound to.
 
 use std::collections::HashMap;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The addresses of hosts in the address space of this process.
 //!
 //! An image observes addresses, and sends some of them (the virtual address of an RDMA request), so that a run

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory of a host: physical pages, kernel addresses.
 //!
 //! Physical memory is one memfd; a physical address is an offset into it. All of it is mapped once

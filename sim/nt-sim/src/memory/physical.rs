@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Physical memory: one memfd, mapped once as a whole.
 
 use std::{fs::File, io, os::fd::FromRawFd};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The pool, and the special pool of the verifier.
 //!
 //! With the verifier on, every block is at the end of its own pages, followed by a page without access: an

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! An allocator of ranges of integers, for pages and addresses.
 
 use std::collections::BTreeMap;

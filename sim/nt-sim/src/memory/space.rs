@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Kernel addresses: a reserved range in which pages are mapped.
 
 use std::{

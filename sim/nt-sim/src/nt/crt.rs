@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Compiler support: the C run-time functions that `ntoskrnl.exe` exports.
 //!
 //! They run at any IRQL and at full speed: they do not advance the deterministic clock.

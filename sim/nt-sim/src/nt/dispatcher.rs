@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Dispatcher objects (events and timers), and waiting for them.
 //!
 //! The state of an object is in its `DISPATCHER_HEADER` in the image's memory; the waiting threads are recorded

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Deferred procedure calls.
 
 use std::{collections::HashMap, mem::transmute};

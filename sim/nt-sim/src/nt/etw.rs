@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Event tracing: no session is active; registrations must be balanced.
 
 use ndk_abi::nt::{EVENT_DESCRIPTOR, GUID, STATUS_INVALID_HANDLE, STATUS_NO_MEMORY, STATUS_SUCCESS};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! IRQL functions.
 
 use crate::{imports, irql::Irql, thread::current};

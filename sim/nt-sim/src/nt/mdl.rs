@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory descriptor lists: building, locking and mapping them.
 
 use std::{collections::HashMap, mem::offset_of};

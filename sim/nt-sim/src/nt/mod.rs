@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! NT as a subsystem: the imports of `ntoskrnl.exe` and the state behind them.
 
 pub mod crt;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Processors. There is one group and one NUMA node.
 
 use ndk_abi::nt::{GROUP_AFFINITY, PROCESSOR_NUMBER, STATUS_INVALID_PARAMETER, STATUS_SUCCESS};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The random numbers of a host, determined by the simulation's seed.
 
 use parking_lot::Mutex;

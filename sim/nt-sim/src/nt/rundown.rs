@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Rundown protection: bit 0 of the count is set when rundown has begun; the rest is twice the number of owners.
 
 use ndk_abi::nt::EX_RUNDOWN_REF;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Run-time library: strings, random numbers, version, bug checks.
 
 use ndk_abi::nt::{RTL_OSVERSIONINFOW, STATUS_SUCCESS, UNICODE_STRING};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Spin locks.
 //!
 //! A lock word contains 0, or the number of the thread that owns it plus one, which reveals recursive

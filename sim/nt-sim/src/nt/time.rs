@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Time.
 //!
 //! The host booted a minute before the simulation was built. The performance counter runs at 10 MHz, as on

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Timers: `KTIMER` and `EX_TIMER`.
 
 use std::{

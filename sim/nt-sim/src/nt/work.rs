@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Worker threads and the work items that run on them.
 
 use std::{

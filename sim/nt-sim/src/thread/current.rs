@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The calling thread: its host, CPU and IRQL.
 
 use std::{

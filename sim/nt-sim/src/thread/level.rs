@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Raising and lowering the IRQL, and running at a device level as an interrupt does.
 
 use super::current::{Thread, current};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The part of a thread that other threads may use: its identity, and the gate it is parked at.
 
 use std::time::Instant;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Starting a thread and waiting for its end.
 
 use std::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Low-resources simulation: allocations that fail on purpose.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Violations of the kernel's rules: how they are detected and reported.
 //!
 //! A violation is a bug check: the thread that committed it stops forever, and its host is dead from

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Objects the image holds: it must release them before it unloads.
 
 use std::collections::BTreeMap;

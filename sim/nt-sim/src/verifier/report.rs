@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Reporting a violation of the calling thread.
 
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A violation, and the verdict of a simulation.
 
 use std::fmt;

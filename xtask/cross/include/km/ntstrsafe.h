@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 /* Definitions that wdk-sys expects of current kit headers and that the MinGW-w64 ones lack. */
 #pragma once
 #ifndef POOL_FLAG_NON_PAGED

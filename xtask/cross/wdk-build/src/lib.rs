@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The part of `wdk-build`'s interface that the build scripts of `wdk-sys`, `wdk`, `wdk-alloc`, `wdk-panic` and of
 //! a WDM driver call, for hosts on which the published crate does not compile.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The passive side: the connect event, `NdkAccept`, `NdkReject`.
 
 use super::connection_data::{ConnectParameters, Exchanged};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The active side: `NdkConnect`, `NdkConnectWithSharedEndpoint`, `NdkCompleteConnect`.
 
 use super::connection_data::{ConnectParameters, Exchanged};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Read limits and private data, which the two sides exchange while connecting.
 
 use crate::base::limits::LIMITS;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `NdkDisconnect`. The engine's events complete it (see `events`).
 
 use super::object::Connector;

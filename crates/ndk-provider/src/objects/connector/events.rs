@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What the engine's events do to a connector: replies, refusals, disconnects, aborts.
 
 use super::connection_data::{ConnectParameters, Exchanged};

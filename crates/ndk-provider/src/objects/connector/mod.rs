@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Connectors: one connection each, from either side.
 //!
 //! | module | contents |

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The connector object.
 //!
 //! Commands are given to the engine under the connector's lock, so that an event cannot overtake the command

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A connection as its consumer sees it, as a table. The engine has its own table of CM messages.
 
 use state_table::state_table;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory regions registered by `NdkFastRegister` requests: the engine allocates a region, and each request
 //! supplies its pages.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory regions: registered by a call ([`normal`]) or by work requests ([`fast`]). The kind is chosen at create;
 //! functions of the other kind fail.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory regions registered by `NdkRegisterMr`.
 //!
 //! Registration maps the pages of the consumer's MDL chain with an MDL of the provider, so that the consumer may

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Addresses of this side, and of those who talk to it.
 
 use super::*;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Every message of every exchange lost, doubled and late, and what consumers hear of it.
 //!
 //! An exchange says what either side's consumer does when. It is played once on a good wire, and then again

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Messages that get lost, come twice, or come late.
 
 use super::*;

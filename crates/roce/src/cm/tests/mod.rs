@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Two connection managers on a wire that a test can cut.
 
 mod addresses;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What requests may say, and what is answered to those that say something else.
 
 use super::*;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The consumer of the replayed side: performs the actions of the capture's consumer and checks the results.
 
 use std::collections::BTreeMap;

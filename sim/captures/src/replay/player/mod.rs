@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Replays one side of a capture with an engine.
 //!
 //! The engine receives the frames of the other side at their times, with the engine's identifiers in place of those of the

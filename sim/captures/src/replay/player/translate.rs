@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Translates identifiers that each side chooses (QPNs, PSNs, keys, communication IDs) between capture and engine.
 
 use anyhow::{Context as _, Result, ensure};

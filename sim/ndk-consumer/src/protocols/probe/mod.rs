@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `rdma-probe`, a tool of this project: cases that the packaged tools do not cover.
 //!
 //! Each run is one [`Scenario`]: the client makes requests, and the server checks their effect. All integers on the wire are
