@@ -143,7 +143,7 @@ impl Cm {
 
 fn text(data: &[u8]) -> String {
     let end = data.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-    super::hex(&data[..end])
+    super::hex::encode(&data[..end])
 }
 
 impl fmt::Display for Cm {

@@ -3,12 +3,10 @@
 //! Decoded frames: the content as the engine reads it, and the faults.
 
 mod cm;
+mod hex;
 mod non_roce;
 
-use std::{
-    fmt::{self, Write as _},
-    time::Duration,
-};
+use std::{fmt, time::Duration};
 
 use roce_wire::icrc::Crc;
 use roce_wire::{
@@ -195,7 +193,7 @@ fn icrc_fault(bytes: &[u8], packet: &Packet<'_>) -> Option<Fault> {
     match icrc::check(bytes) {
         IcrcCheck::Valid if engine == [true, true] => None,
         IcrcCheck::Invalid { expected } if engine == [false, false] => {
-            Some(Fault::Icrc { expected: hex(&expected) })
+            Some(Fault::Icrc { expected: hex::encode(&expected) })
         }
         _ => Some(Fault::Disputed),
     }
@@ -298,7 +296,7 @@ impl Roce {
                 compare: atomic.compare(),
             }),
             original: packet.atomic_ack_eth().map(|ack| ack.original()),
-            immediate: packet.imm_dt().map(|imm| hex(&imm.data())),
+            immediate: packet.imm_dt().map(|imm| hex::encode(&imm.data())),
             invalidated_key: packet.ieth().map(|ieth| ieth.r_key()),
             deth: packet.deth().map(|deth| Deth { q_key: deth.q_key(), source_qp: deth.source_qp().value() }),
             cm,
@@ -306,13 +304,6 @@ impl Roce {
             icrc: packet.icrc_valid(Crc::detect()),
         }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 fn seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
