@@ -366,12 +366,8 @@ impl Recovery {
 
     /// Returns whether the last retransmission can have been acknowledged by now.
     fn could_be_answered(&self, now: Instant) -> bool {
-        // An acknowledgement takes a round trip. Until one is measured, reports that arrive sooner than the
-        // minimum resend time are ignored: each may resend a whole window.
-        self.retransmission.is_none_or(|retransmission| match self.rtt {
-            Some(_) => self.answered_since(retransmission.at, now),
-            None => now.duration_since(retransmission.at) >= self.min_resend,
-        })
+        // An acknowledgement takes a round trip.
+        self.retransmission.is_none_or(|retransmission| self.answered_since(retransmission.at, now))
     }
 
     /// Accounts for going back once more. Returns `false` when no retry is left.

@@ -358,7 +358,7 @@ fn an_invalidation_waits_for_those_before_it() {
         let (fast, target) = (Fast::new(alice, 4), bob.shared(4 * 4096));
         let data = pattern(4 * 4096, seed);
         fast.memory.write(&data);
-        pair.options.loss = 250;
+        pair.options.loss = 300;
         for round in 0..4 {
             let alice = &pair.sides[0];
             fast.register(alice, 10 * round);

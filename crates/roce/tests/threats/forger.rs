@@ -24,15 +24,6 @@ pub struct Forger {
 }
 
 impl Forger {
-    /// A pair of which neither has sent anything yet: `psn` and `bobs` are not known.
-    pub fn before_anything(options: Options) -> Self {
-        let mut pair = Pair::connected(options);
-        pair.capture = Some(Vec::new());
-        pair.cut = [true; 2];
-        let path = pair.path(0);
-        Self { pair, path, psn: Psn::new(0), bobs: Psn::new(0) }
-    }
-
     pub fn new(options: Options) -> Self {
         let mut pair = Pair::connected(options);
         pair.capture = Some(Vec::new());

@@ -42,19 +42,6 @@ fn a_storm_of_sequence_refusals_resends_no_more_than_once_in_a_round_trip() {
     assert!(resent <= 16, "{resent} frames for 1000 refusals within no time at all");
 }
 
-#[test]
-fn a_storm_before_any_round_trip_was_measured_resends_no_more_either() {
-    let mut forger = Forger::before_anything(Options::default());
-    let source = forger.pair.sides[1].source(&[7; 16 * 1024]);
-    forger.pair.sides[1].send(50, &[source.all()]);
-    let sent = forger.sent();
-    assert_eq!(sent.len(), 16);
-    forger.bobs = Packet::parse(&sent[0]).unwrap().bth().psn();
-    let resent = resent_for_refusals(&mut forger);
-    assert!(resent <= 16, "{resent} frames for 1000 refusals within no time at all");
-    assert!(resent > 0, "the first one is heard");
-}
-
 /// How many frames are drawn by a thousand refusals of the oldest packet, all at once.
 fn resent_for_refusals(forger: &mut Forger) -> usize {
     let frame = forger.answer(forger.bobs, Syndrome(0x60));
