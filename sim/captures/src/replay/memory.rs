@@ -9,7 +9,8 @@ use anyhow::{Result, anyhow};
 use fallible::Arc;
 use roce::{Access, Backing, Engine, Pd, Region, Sge};
 
-use super::Lock;
+/// The lock of the engine.
+pub type Lock = parking_lot::RawMutex;
 
 /// Registered memory.
 pub struct Memory {

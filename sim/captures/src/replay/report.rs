@@ -10,7 +10,12 @@ use std::{
 
 use anyhow::Result;
 
-use super::{Difference, REASONS, Reason, SETUPS, SideResult, play};
+use super::{
+    difference::Difference,
+    reasons::{REASONS, Reason},
+    setup::SETUPS,
+    side::{SideResult, play},
+};
 
 /// The results of all captures.
 pub struct Report {

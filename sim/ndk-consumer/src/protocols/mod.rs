@@ -12,6 +12,7 @@
 //! | [`Program::RdmaClient`] | `rdma_client`, `rdma_server` | rdma-core |
 //! | [`Program::Probe`] | `rdma-probe` | this project |
 
+mod outcome;
 pub mod probe;
 mod rdma_client;
 mod rping;
@@ -20,8 +21,9 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
+pub use outcome::Outcome;
+
 use crate::os::Os;
-use crate::stats::RequestStats;
 use crate::{Adapter, Error};
 
 /// A tool and its parameters.
@@ -39,19 +41,6 @@ pub enum Program {
     Probe(probe::Plan),
 }
 
-/// The result of one side of a successful run.
-#[derive(Clone, Default, Debug)]
-pub struct Outcome {
-    pub connections: u32,
-    /// Steps of the program, over all connections.
-    pub rounds: u64,
-    /// Bytes of data, without control messages.
-    pub bytes: u64,
-    /// Observations for a report, one sentence each.
-    pub notes: Vec<String>,
-    pub stats: RequestStats,
-}
-
 impl Program {
     /// Returns the default port of the tool.
     #[must_use]
@@ -61,26 +50,6 @@ impl Program {
             Self::RdmaClient => 7471,
             Self::Probe(_) => probe::PORT,
         }
-    }
-}
-
-impl Outcome {
-    fn of_one(observed: probe::Observed, stats: RequestStats) -> Self {
-        Self { connections: 1, rounds: observed.items, bytes: observed.bytes, notes: observed.notes, stats }
-    }
-
-    /// Combines the outcomes of all connections; returns the first error if there is one.
-    fn of_all(connections: u32, outcomes: Vec<Result<Self, Error>>) -> Result<Self, Error> {
-        let mut all = Self::default();
-        for outcome in outcomes {
-            let outcome = outcome?;
-            all.connections += outcome.connections;
-            all.rounds += outcome.rounds;
-            all.bytes += outcome.bytes;
-            all.notes.extend(outcome.notes);
-            all.stats.merge(&outcome.stats);
-        }
-        if all.connections == connections { Ok(all) } else { Err(Error::NoConnection) }
     }
 }
 
@@ -118,9 +87,4 @@ pub fn serve<O: Os>(
         Program::RdmaClient => rdma_client::serve(adapter, local, timeout, ready),
         Program::Probe(plan) => probe::serve(adapter, plan, local, timeout, ready),
     }
-}
-
-/// Returns the error of a failed NDKPI call, for `map_err`.
-fn call(name: &'static str) -> impl FnOnce(crate::Status) -> Error {
-    move |status| Error::Call(name, status)
 }

@@ -7,7 +7,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
-use super::Outcome;
+use super::outcome::Outcome;
 use crate::endpoint::{Endpoint, EndpointConfig, listen_for_one};
 use crate::os::Os;
 use crate::{Adapter, Error};

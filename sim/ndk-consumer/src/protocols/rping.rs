@@ -22,7 +22,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
-use super::{Outcome, call};
+use super::outcome::{Outcome, call};
 use crate::endpoint::{Endpoint, EndpointConfig, EndpointEvent, listen_for_one};
 use crate::os::Os;
 use crate::{Access, Adapter, Connector, Error, Memory, RemoteMemory};

@@ -23,9 +23,8 @@ use roce_wire::{
 };
 
 use super::{
-    Lock,
     infer::{Conn, RoceFrame, Scenario},
-    memory::{Bytes, Memory},
+    memory::{Bytes, Lock, Memory},
     normalized::{EngineIds, NormalizedFrame},
     setup::{CaptureSetup, Fate, Nth},
 };

@@ -6,13 +6,13 @@ use core::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::message::{CONTROL, Control, Kind, Reply, Request};
-use super::{
-    INVALIDATED_ITEM, MARGIN, ONE_ITEM, Observed, Plan, REJECT_DATA, SHORTEST_WINDOW, Scenario, failed_as,
-    ladder, pattern,
+use super::observed::{Observed, failed_as};
+use super::plan::{
+    INVALIDATED_ITEM, LADDER, MARGIN, ONE_ITEM, Plan, REJECT_DATA, SHORTEST_WINDOW, Scenario, ladder, pattern,
 };
 use crate::endpoint::{Endpoint, EndpointConfig, EndpointEvent};
 use crate::os::{Os, Thread};
-use crate::protocols::{Outcome, call};
+use crate::protocols::outcome::{Outcome, call};
 use crate::stats::{Operation, RequestStats};
 use crate::{Access, Adapter, Error, Memory, RemoteMemory, Status};
 
@@ -97,7 +97,7 @@ impl<O: Os> Client<O> {
         let mut observed = Observed::default();
         let outcome = self.run_scenario(&mut observed);
         let (outcome, stats) = self.endpoint.close(outcome);
-        observed.finish(self.plan.scenario, outcome).map(|observed| Outcome::of_one(observed, stats))
+        observed.finish(self.plan.scenario, outcome).map(|observed| observed.into_outcome(stats))
     }
 
     fn run_scenario(&mut self, observed: &mut Observed) -> Result<(), Error> {
@@ -129,7 +129,7 @@ impl<O: Os> Client<O> {
     }
 
     fn send_one(&mut self, observed: &mut Observed) -> Result<(), Error> {
-        self.send_item(observed, ONE_ITEM, super::LADDER[ONE_ITEM as usize] as usize)
+        self.send_item(observed, ONE_ITEM, LADDER[ONE_ITEM as usize] as usize)
     }
 
     fn send_item(&mut self, observed: &mut Observed, item: u32, length: usize) -> Result<(), Error> {

@@ -7,13 +7,14 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::message::{CONTROL, Control, Kind, Reply, Request};
-use super::{
-    INVALIDATED_ITEM, LADDER, LONGEST, ONE_ITEM, Observed, Plan, REJECT_DATA, Scenario, failed_as, ladder,
-    pattern, receive_bytes, window_bytes,
+use super::observed::{Observed, failed_as};
+use super::plan::{
+    INVALIDATED_ITEM, LADDER, LONGEST, ONE_ITEM, Plan, REJECT_DATA, Scenario, ladder, pattern, receive_bytes,
+    window_bytes,
 };
 use crate::endpoint::{Endpoint, EndpointConfig, Received, SharedReceives};
 use crate::os::{Event, Os, Thread};
-use crate::protocols::{Outcome, call};
+use crate::protocols::outcome::{Outcome, call};
 use crate::stats::RequestStats;
 use crate::{Access, Adapter, Connector, Error, FastMemory, Listener, Memory, RemoteMemory, Status};
 
@@ -92,7 +93,7 @@ fn serve_one<O: Os>(
     let mut observed = Observed::default();
     let outcome = server.accept(connector).and_then(|()| server.run(&mut observed));
     let (outcome, stats) = server.endpoint.close(outcome);
-    observed.finish(plan.scenario, outcome).map(|observed| Outcome::of_one(observed, stats))
+    observed.finish(plan.scenario, outcome).map(|observed| observed.into_outcome(stats))
 }
 
 impl<O: Os> Server<O> {
