@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Two engines, connected by a vector of frames instead of a network: one RDMA WRITE.
+//! One RDMA WRITE between two engines that exchange frames through a vector instead of a network.
 //!
 //! Run with `cargo run -p roce --example drive`.
-#![allow(unsafe_code, reason = "an engine accesses memory by pointer: registering it is a promise")]
+#![allow(unsafe_code, reason = "an engine accesses registered memory by pointer")]
 
 use std::net::IpAddr;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fallible::Arc;
+use lock_api::{GuardSend, RawMutex};
 use roce::{
     AcceptSpec, Access, Backing, Completion, CompletionStatus, Config, ConnEvent, ConnectSpec, Cq, Engine,
     EngineEvent, Instant, ListenSpec, Qp, QpSpec, ReadLimits, SendData, SendFlags, SendOperation,
@@ -16,8 +18,30 @@ use roce::{
 };
 use roce_wire::{MacAddr, Path, PathMtu};
 
-/// The lock that engines use. In a kernel: a spin lock that raises to `DISPATCH_LEVEL`.
-type Lock = roce_testkit::Lock;
+/// The engines' lock: a spin lock. In a kernel, `lock` also raises to `DISPATCH_LEVEL`.
+struct Lock(AtomicBool);
+
+// SAFETY: `try_lock` succeeds for one caller until `unlock`; acquire and release order the accesses between.
+unsafe impl RawMutex for Lock {
+    #[allow(clippy::declare_interior_mutable_const, reason = "the trait has it as a constant")]
+    const INIT: Self = Self(AtomicBool::new(false));
+    type GuardMarker = GuardSend;
+
+    fn lock(&self) {
+        while !self.try_lock() {
+            std::hint::spin_loop();
+        }
+    }
+
+    fn try_lock(&self) -> bool {
+        !self.0.swap(true, Ordering::Acquire)
+    }
+
+    unsafe fn unlock(&self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const PORT: u16 = 445;
@@ -66,7 +90,7 @@ impl Host {
         Ok(Self { engine, cq, qp, wire: Wire { slot: vec![0; 4096 + 150], frames: Vec::new() } })
     }
 
-    /// What a driver does after any command or input: transmit, then events, then the timer. Returns the
+    /// Transmits, takes events and reads the timer, as a driver does after any command or input. Returns the
     /// connection events.
     fn drive(&mut self, now: Instant) -> Vec<(roce::ConnId, ConnEvent)> {
         while self.engine.poll_transmit(now, &mut self.wire, 64) == 64 {}
@@ -78,7 +102,7 @@ impl Host {
             }
         }
         // A driver sets its timer to `poll_timeout` here, and calls `handle_timeout` when it expires. This
-        // wire loses nothing, so nothing times out.
+        // example loses no frames, so nothing times out.
         let _deadline = self.engine.poll_timeout();
         events
     }
@@ -92,7 +116,7 @@ fn main() -> Result<()> {
     let mut now = Instant::from_nanos(0);
     let mut hosts = [Host::new(1)?, Host::new(2)?];
 
-    // Memory: the first host's is read, the second host's is written by its peer.
+    // Host 1 reads from `source`, host 2's `target` is written by its peer.
     let mut source = *b"written by RDMA";
     let mut target = [0; 15];
     let regions = [(&mut source, Access::empty()), (&mut target, Access::LOCAL_WRITE | Access::REMOTE_WRITE)];
@@ -106,7 +130,7 @@ fn main() -> Result<()> {
         registered.push(unsafe { host.engine.register(host.qp.pd(), 0x1000, 15, access, backing) }?);
     }
 
-    // The second host listens, the first one connects: REQ.
+    // Host 2 listens, host 1 connects: REQ.
     hosts[1].engine.listen(&ListenSpec { ip: None, port: PORT, backlog: 1, context: 0 })?;
     let connect = ConnectSpec {
         path: Path::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]), ip(1), ip(2)),

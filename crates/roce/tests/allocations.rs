@@ -162,9 +162,9 @@ fn a_connection_without_memory_is_refused_and_the_next_one_is_made() {
     alice.conn = made;
     pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
     pair.accept(b"");
-    pair.run_until("a reply", |pair| pair.told(0, |e| matches!(e, ConnEvent::Replied { .. })));
+    pair.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
     pair.complete();
-    pair.run_until("the connection", |p| p.told(1, |e| matches!(e, ConnEvent::Established { .. })));
+    pair.run_until("the connection", |p| p.has_event(1, |e| matches!(e, ConnEvent::Established { .. })));
 }
 
 /// A transmit queue whose slots were there before.

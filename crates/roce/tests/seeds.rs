@@ -118,7 +118,7 @@ impl World {
         let mut pair = Pair::connected(options);
         let mut qps = vec![(pair.sides.each_ref().map(|side| side.qp.clone()), Default::default())];
         for number in 0..chance.below(4) {
-            qps.push((pair.another(number), Default::default()));
+            qps.push((pair.connect_another(number), Default::default()));
         }
         let arenas = pair.sides.each_ref().map(|side| side.memory(ARENA, Access::all()));
         let before = [vec![0; ARENA], vec![0; ARENA]];

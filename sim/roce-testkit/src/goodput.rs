@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How much of what a link could carry arrives, over losses and round trips.
+//! Measures goodput over a link by loss rate and round-trip time.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use roce_wire::PathMtu;
 use crate::link::Options;
 use crate::pair::Pair;
 
-/// Bits per second of the line under [`measure`].
+/// Link rate that [`measure`] simulates, in bits per second.
 pub const RATE: u64 = 10_000_000_000;
 
-/// What is moved.
+/// Operation that carries the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Send,
@@ -23,28 +23,29 @@ pub enum Kind {
     Read,
 }
 
-/// One point of the table: what goes over which line.
+/// One measurement: the messages and the link they cross.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell {
     pub kind: Kind,
     /// Bytes per message.
     pub message: usize,
-    /// Messages in all.
+    /// Total number of messages.
     pub count: u64,
-    /// Messages at a time.
+    /// Maximum number of messages in flight.
     pub outstanding: u64,
-    /// Of each frame in either direction, in 1/1000.
+    /// Loss probability of each frame in either direction, in 1/1000.
     pub loss: u32,
-    /// Of each frame in either direction, in 1/1000, delayed by up to three latencies.
+    /// Probability in 1/1000 that a frame in either direction is delayed by up to three further latencies.
     pub reordering: u32,
     pub round_trip: Duration,
     pub seed: u64,
 }
 
-/// The table that tests hold and benches draw: each kind of request, four chances of loss, three round trips; the
-/// figures of a line without loss stand before those with.
+/// Returns the measurements of the goodput table: each operation at three round-trip times and four loss rates.
+///
+/// For each operation and round-trip time, the lossless measurement comes first.
 pub fn table() -> impl Iterator<Item = Cell> {
-    /// Bytes per cell: some thirty losses at one in a thousand.
+    /// Bytes per measurement: about 30 losses at a loss rate of 1/1000.
     const TOTAL: usize = 32 << 20;
     let kinds = [(Kind::Write, 1 << 20, 4), (Kind::Read, 1 << 20, 4), (Kind::Send, 8 << 10, 64)];
     kinds.into_iter().flat_map(|(kind, message, outstanding)| {
@@ -63,29 +64,29 @@ pub fn table() -> impl Iterator<Item = Cell> {
     })
 }
 
-/// What came of it.
+/// Results of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
     /// Bytes of all messages.
     pub delivered: u64,
-    /// Payload bytes of all frames, those sent again included.
+    /// Payload bytes of all frames, including retransmissions.
     pub sent: u64,
     /// Virtual time from the first request to the last completion.
     pub elapsed: Duration,
     /// Longest time without a completion.
     pub stall: Duration,
-    /// Times that an answer did not come in time.
+    /// Number of retransmission timeouts.
     pub timeouts: u64,
 }
 
 impl Figures {
-    /// Bytes per second.
+    /// Returns the goodput in bytes per second.
     #[must_use]
     pub fn goodput(&self) -> f64 {
         self.delivered as f64 / self.elapsed.as_secs_f64()
     }
 
-    /// Payload bytes sent for each one delivered.
+    /// Returns the ratio of payload bytes sent to payload bytes delivered.
     #[must_use]
     pub fn overhead(&self) -> f64 {
         self.sent as f64 / self.delivered as f64
@@ -102,20 +103,23 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Moves the messages of `cell` from one host to another over a line of [`RATE`], with path MTU 1024 and an
-/// engine's default settings.
+/// Transfers the messages of `cell` between two hosts over a link of [`RATE`], with path MTU 1024 and the
+/// default engine configuration.
 ///
 /// # Panics
-/// If a request fails, or if nothing happens for 300 s of virtual time.
+/// Panics if a request fails, or if none completes for 300 s of virtual time.
 #[must_use]
 pub fn measure(cell: &Cell) -> Figures {
     measure_with(cell, &Options::default())
 }
 
-/// The same, with other options: those that `cell` has are taken from there.
+/// Like [`measure`], with other options. Options that `cell` also defines are taken from `cell`.
+///
+/// # Panics
+/// As [`measure`].
 #[must_use]
 pub fn measure_with(cell: &Cell, options: &Options) -> Figures {
-    // Losses begin when the connection stands.
+    // Losses begin when the connection is established.
     let mut pair = Pair::connected(Options {
         seed: cell.seed,
         mtu: PathMtu::Bytes1024,
@@ -128,7 +132,7 @@ pub fn measure_with(cell: &Cell, options: &Options) -> Figures {
     });
     pair.options.loss = cell.loss;
     pair.options.reordering = cell.reordering;
-    // READs are asked for by the first side, everything else is sent by it.
+    // Side 0 is the requester. It sends the data, except with READ.
     let [near, far] = &pair.sides;
     let memories = [near.shared(cell.message), far.shared(cell.message)];
     let (local, remote) = (memories[0].all(), memories[1].all());

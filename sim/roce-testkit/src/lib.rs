@@ -2,14 +2,14 @@
 
 //! Two RoCEv2 engines on a virtual network, driven by a virtual clock: for tests and benches.
 //!
-//! A [`Pair`] is two [`Side`]s, each an engine with what a consumer makes on it, and a link between them
-//! that delays, loses, repeats, reorders, corrupts, marks and cuts as [`Options`] say. A caller says what is
-//! posted and what has to come of it; [`Pair::run`] does everything in between. Time is a number that steps
-//! from one event to the next, and chance comes from a seed: the same options give the same run, frame by
-//! frame.
+//! A [`Pair`] has two [`Side`]s, each an engine with the objects that a consumer creates, and a link
+//! between them. The link delays, drops, duplicates, reorders, corrupts and ECN-marks frames as [`Options`]
+//! configure. A test posts requests, calls [`Pair::run`] and checks the completions. The virtual clock steps
+//! from one event to the next and all randomness comes from [`Options::seed`]: the same options give the
+//! same run, frame by frame.
 //!
-//! [`goodput`] measures what a link carries.
-#![allow(clippy::unwrap_used, reason = "what a test cannot set up is that test's failure")]
+//! [`goodput`] measures the goodput of a link with losses.
+#![allow(clippy::unwrap_used, reason = "a failed setup fails the test")]
 
 pub mod goodput;
 mod link;

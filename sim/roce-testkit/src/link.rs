@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What lies between two hosts: their ports, a line of some rate and length, and what goes wrong on it.
+//! The virtual link between two hosts: transmit queues, rate, latency and injected faults.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -10,37 +10,38 @@ use std::time::Duration;
 use roce::{Config, Instant, ReadLimits, Transmit};
 use roce_wire::PathMtu;
 
-/// What a run can be asked for.
+/// Configuration of a [`crate::Pair`]. Probabilities are per frame, in 1/1000.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Of everything that is left to chance, the engines' random numbers included.
+    /// Seed of all randomness, including the engines' random numbers.
     pub seed: u64,
     pub mtu: PathMtu,
-    /// One way, from the last bit's departure on.
+    /// One-way latency, counted from the departure of a frame's last bit.
     pub latency: Duration,
-    /// Bits per second, in each direction; `None` for a line that is never busy.
+    /// Bits per second in each direction; `None` for an unlimited rate.
     pub rate: Option<u64>,
-    /// Slots of each port's transmit queue. Matters only if there is a rate: otherwise none is ever taken.
+    /// Slots of each port's transmit queue. Without a rate the queue never fills.
     pub slots: usize,
-    /// Of each frame, in 1/1000, as all chances.
+    /// Probability that a frame is dropped.
     pub loss: u32,
+    /// Probability that a frame arrives twice.
     pub duplication: u32,
-    /// Delayed by up to three latencies.
+    /// Probability that a frame is delayed by up to three further latencies.
     pub reordering: u32,
-    /// One bit changed.
+    /// Probability that one bit of a frame is flipped.
     pub corruption: u32,
-    /// Frames of ECN-capable transports that get a congestion mark.
+    /// Probability that an ECN-capable frame is marked CE.
     pub marks: u32,
-    /// Those that leave this many or more frames waiting behind them get one, too.
+    /// Transmit queue length from which ECN-capable frames are marked CE.
     pub mark_above: Option<usize>,
-    /// Which side's incoming frames meet all of that.
+    /// Sides whose incoming frames are subject to these faults.
     pub faults_to: [bool; 2],
     pub reads: ReadLimits,
     pub send_depth: u32,
     pub recv_depth: u32,
     pub cq_depth: u32,
     pub config: fn(&mut Config),
-    /// The address of host 1 and of host 2.
+    /// Address of host 1 and of host 2.
     pub ip: fn(u8) -> IpAddr,
 }
 
@@ -69,10 +70,10 @@ impl Default for Options {
     }
 }
 
-/// What a test may do to a frame: the receiving side and its bytes; `false` loses it.
+/// Filter of frames: gets the receiving side and the frame, which it may change; `false` drops the frame.
 pub type Filter = Box<dyn FnMut(usize, &mut Vec<u8>) -> bool>;
 
-/// A frame on its way.
+/// A frame in flight.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct InFlight {
     pub(crate) at: Instant,
@@ -82,12 +83,12 @@ pub(crate) struct InFlight {
     pub(crate) frame: Vec<u8>,
 }
 
-/// Both directions of the line.
+/// Both directions of the link.
 pub(crate) struct Link {
     ports: [Port; 2],
-    flying: BinaryHeap<Reverse<InFlight>>,
+    in_flight: BinaryHeap<Reverse<InFlight>>,
     sent: u64,
-    /// A frame was changed, so that it may be anything.
+    /// A frame was corrupted: engines may report any verdict from here on.
     pub(crate) has_corrupted: bool,
     random: u64,
 }
@@ -95,21 +96,21 @@ pub(crate) struct Link {
 /// One side's transmit queue.
 #[derive(Default)]
 struct Port {
-    /// When the frames that wait will have left, oldest first.
+    /// Departure times of the queued frames, oldest first.
     departures: VecDeque<Instant>,
 }
 
-/// Bytes that a frame takes on an Ethernet line beside itself: preamble, check sequence, gap.
+/// Ethernet overhead per frame in bytes: preamble, frame check sequence, interframe gap.
 const FRAMING: u64 = 8 + 4 + 12;
 
-/// The shortest frame on an Ethernet line, check sequence not counted.
+/// Minimum Ethernet frame length in bytes, without the frame check sequence.
 const SHORTEST: u64 = 60;
 
 impl Link {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             ports: Default::default(),
-            flying: BinaryHeap::new(),
+            in_flight: BinaryHeap::new(),
             sent: 0,
             has_corrupted: false,
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
@@ -117,23 +118,23 @@ impl Link {
     }
 
     pub(crate) fn is_quiet(&self) -> bool {
-        self.flying.is_empty()
+        self.in_flight.is_empty()
     }
 
-    /// When the next frame comes in.
+    /// Returns the arrival time of the next frame.
     pub(crate) fn next_arrival(&self) -> Option<Instant> {
-        self.flying.peek().map(|Reverse(frame)| frame.at)
+        self.in_flight.peek().map(|Reverse(frame)| frame.at)
     }
 
-    /// The next frame that has come in by `now`.
+    /// Takes the next frame that has arrived by `now`.
     pub(crate) fn arrived(&mut self, now: Instant) -> Option<InFlight> {
         if self.next_arrival()? > now {
             return None;
         }
-        self.flying.pop().map(|Reverse(frame)| frame)
+        self.in_flight.pop().map(|Reverse(frame)| frame)
     }
 
-    /// Slots of a side's transmit queue that are free.
+    /// Returns the number of free slots in a side's transmit queue.
     pub(crate) fn free(&mut self, side: usize, now: Instant, options: &Options) -> usize {
         let departures = &mut self.ports[side].departures;
         while departures.front().is_some_and(|at| *at <= now) {
@@ -142,13 +143,13 @@ impl Link {
         options.slots.saturating_sub(departures.len())
     }
 
-    /// When a slot of a side's transmit queue becomes free, if all are taken.
+    /// Returns when a slot of a side's transmit queue becomes free, if all are in use.
     pub(crate) fn next_free(&self, side: usize, options: &Options) -> Option<Instant> {
         let departures = &self.ports[side].departures;
         departures.front().filter(|_| departures.len() >= options.slots).copied()
     }
 
-    /// Sends a frame: it leaves when the line is free, and arrives or not.
+    /// Sends a frame when the link is idle, subject to the faults in `options`.
     pub(crate) fn send(&mut self, from: usize, now: Instant, mut frame: Vec<u8>, options: &Options) {
         let departures = &mut self.ports[from].departures;
         let waiting = departures.len();
@@ -182,7 +183,7 @@ impl Link {
 
     pub(crate) fn deliver(&mut self, to: usize, at: Instant, frame: Vec<u8>) {
         self.sent += 1;
-        self.flying.push(Reverse(InFlight { at, number: self.sent, to, frame }));
+        self.in_flight.push(Reverse(InFlight { at, number: self.sent, to, frame }));
     }
 
     pub(crate) fn chance(&mut self, per_mille: u32) -> bool {
@@ -197,7 +198,7 @@ impl Link {
     }
 }
 
-/// Marks a frame as having met congestion, as a switch does: if its sender said that it understands.
+/// Marks an ECN-capable frame CE, as a congested switch does (RFC 3168).
 fn mark(frame: &mut [u8]) {
     const ETHERNET: usize = 14;
     const NOT_CAPABLE: u8 = 0;
@@ -205,7 +206,7 @@ fn mark(frame: &mut [u8]) {
     match (frame.get(12..ETHERNET), frame.get(ETHERNET + 1).copied()) {
         (Some([0x08, 0x00]), Some(class)) if class & EXPERIENCED != NOT_CAPABLE => {
             frame[ETHERNET + 1] |= EXPERIENCED;
-            // The header checksum covers the mark: less by what was added, in ones' complement.
+            // The IPv4 header checksum covers the mark: subtract the difference in ones' complement.
             let added = u16::from(frame[ETHERNET + 1] - class);
             let Some(Ok(sum)) = frame.get(ETHERNET + 10..ETHERNET + 12).map(<[u8; 2]>::try_from) else {
                 return;
@@ -214,7 +215,7 @@ fn mark(frame: &mut [u8]) {
             frame[ETHERNET + 10..ETHERNET + 12]
                 .copy_from_slice(&(less.wrapping_sub(u16::from(borrow))).to_be_bytes());
         }
-        // Bits 5-4 of the second byte are the low ones of the traffic class.
+        // Bits 5-4 of the second byte are the low bits of the traffic class.
         (Some([0x86, 0xDD]), Some(byte)) if byte >> 4 & EXPERIENCED != NOT_CAPABLE => {
             frame[ETHERNET + 1] |= EXPERIENCED << 4;
         }
@@ -222,7 +223,7 @@ fn mark(frame: &mut [u8]) {
     }
 }
 
-/// Free slots of a transmit queue.
+/// Transmit queue of one `poll_transmit` call.
 pub(crate) struct Slots<'a> {
     pub(crate) slot: &'a mut [u8],
     pub(crate) free: usize,
@@ -265,7 +266,7 @@ mod tests {
 
     //= rocev2 §14
     #[test]
-    fn a_mark_leaves_a_frame_valid_and_only_those_who_asked_for_it_get_one() {
+    fn a_ce_mark_keeps_the_frame_valid_and_only_ecn_capable_frames_are_marked() {
         let v4 = |n| IpAddr::from([10, 0, 0, n]);
         let v6 = |n| IpAddr::from([0xFD00, 0, 0, 0, 0, 0, 0, n]);
         for (local, remote) in [(v4(1), v4(2)), (v6(1), v6(2))] {
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_some_rate_takes_its_time_and_fills_the_queue() {
+    fn a_rate_limited_link_delays_frames_and_fills_the_transmit_queue() {
         let options = Options { rate: Some(8_000_000_000), slots: 4, ..Options::default() };
         let mut link = Link::new(1);
         let now = Instant::from_nanos(0);
@@ -289,7 +290,7 @@ mod tests {
             link.send(0, now, vec![0; 1000 - FRAMING as usize], &options);
         }
         assert_eq!(link.free(0, now, &options), 0);
-        // A byte takes a nanosecond.
+        // At 8 Gb/s, a byte takes a nanosecond.
         assert_eq!(link.next_free(0, &options), Some(Instant::from_nanos(1000)));
         assert_eq!(link.free(0, Instant::from_nanos(2500), &options), 2);
         assert_eq!(link.next_free(0, &options), None);

@@ -11,34 +11,38 @@ use roce_wire::{Packet, Path};
 use crate::link::{Filter, Link, Options, Slots};
 use crate::side::{Lock, Side, spec};
 
+/// Two hosts and the link between them.
 pub struct Pair {
+    /// Side 0 connects, side 1 listens.
     pub sides: [Side; 2],
+    /// Virtual time.
     pub now: Instant,
     pub options: Options,
+    /// Applied to each frame before the link's faults.
     pub filter: Option<Filter>,
-    /// Every frame that was sent, with its sender, as long as that is wanted.
+    /// All frames sent, with the sending side. `None` disables capturing.
     pub capture: Option<Vec<(usize, Vec<u8>)>>,
-    /// Frames to such a side do not arrive.
+    /// Frames to a side that is cut are dropped.
     pub cut: [bool; 2],
-    /// Such a side has died: it does nothing any more.
+    /// Sides stopped by [`Pair::kill`].
     dead: [bool; 2],
     link: Link,
     slot: Box<[u8]>,
-    /// Pairs of queue pairs that were connected by [`Pair::another`].
+    /// Number of connections made by [`Pair::connect_another`].
     others: u16,
 }
 
-/// Where the second side listens.
+/// Port on which side 1 listens.
 pub const PORT: u16 = 445;
 
-/// Where the first side connects from.
+/// Source port of side 0's first connection.
 const LOCAL_PORT: u16 = 50000;
 
-/// The longest frame: path MTU and what surrounds it.
+/// Maximum frame length: the largest path MTU and all headers.
 const SLOT: usize = 4096 + 200;
 
 impl Pair {
-    /// Two strangers.
+    /// Creates two hosts that are not connected.
     #[must_use]
     pub fn new(options: Options) -> Self {
         let sides = [Side::new(1, &options), Side::new(2, &options)];
@@ -56,7 +60,7 @@ impl Pair {
         }
     }
 
-    /// Two hosts whose queue pairs are connected.
+    /// Creates two hosts whose queue pairs are connected.
     #[must_use]
     pub fn connected(options: Options) -> Self {
         let mut pair = Self::new(options);
@@ -64,22 +68,28 @@ impl Pair {
         pair.connect(b"hello");
         pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
         pair.accept(b"welcome");
-        pair.run_until("a reply", |pair| pair.told(0, |e| matches!(e, ConnEvent::Replied { .. })));
+        pair.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
         pair.complete();
-        pair.run_until("the connection", |pair| pair.told(1, |e| matches!(e, ConnEvent::Established { .. })));
+        pair.run_until("the connection", |pair| {
+            pair.has_event(1, |e| matches!(e, ConnEvent::Established { .. }))
+        });
         pair
     }
 
+    /// Lets side 1 listen on [`PORT`].
     pub fn listen(&mut self) {
         let spec = ListenSpec { ip: None, port: PORT, backlog: 16, context: 500 };
         self.sides[1].engine.listen(&spec).unwrap();
     }
 
+    /// Returns the path from one side to the other.
+    #[must_use]
     pub fn path(&self, from: usize) -> Path {
         let (local, remote) = (&self.sides[from], &self.sides[1 - from]);
         Path::new(local.mac, remote.mac, local.ip, remote.ip)
     }
 
+    /// Sends a REQ from side 0.
     pub fn connect(&mut self, private_data: &[u8]) {
         let spec = self.connect_spec(LOCAL_PORT, private_data);
         let side = &mut self.sides[0];
@@ -98,40 +108,46 @@ impl Pair {
         }
     }
 
+    /// Accepts the connection request at side 1, which sends a REP.
     pub fn accept(&mut self, private_data: &[u8]) {
         let side = &self.sides[1];
         let spec = AcceptSpec { reads: self.options.reads, private_data, context: 200 };
         side.engine.accept(self.now, side.conn.unwrap(), &side.qp, &spec).unwrap();
     }
 
+    /// Completes the connection at side 0, which sends an RTU.
     pub fn complete(&mut self) {
         let side = &self.sides[0];
         side.engine.complete(self.now, side.conn.unwrap()).unwrap();
     }
 
-    /// One more queue pair on each side, connected like the first ones; their completions go to the same
-    /// queues and carry `context`.
-    pub fn another(&mut self, context: u64) -> [Arc<Qp<Lock>>; 2] {
+    /// Connects another queue pair of each side. Both use their side's completion queue and have the context
+    /// `context`.
+    pub fn connect_another(&mut self, context: u64) -> [Arc<Qp<Lock>>; 2] {
         self.others += 1;
         let conns = self.sides.each_ref().map(|side| side.conn);
         let qps = self.sides.each_ref().map(|side| {
             let spec = roce::QpSpec { context, ..spec(side.pd, &side.cq, &self.options) };
             side.engine.create_qp(spec).unwrap()
         });
-        let told = self.sides.each_ref().map(|side| side.conn_events.len());
-        let news = |pair: &Self, side: usize, is: fn(&ConnEvent) -> bool| {
-            pair.sides[side].conn_events[told[side]..].iter().any(|(_, _, event)| is(event))
+        let seen = self.sides.each_ref().map(|side| side.conn_events.len());
+        let has_new_event = |pair: &Self, side: usize, is: fn(&ConnEvent) -> bool| {
+            pair.sides[side].conn_events[seen[side]..].iter().any(|(_, _, event)| is(event))
         };
         let spec = self.connect_spec(LOCAL_PORT + self.others, b"another");
         let client = self.sides[0].engine.connect(self.now, &qps[0], &spec).unwrap();
-        self.run_until("another request", |pair| news(pair, 1, |e| matches!(e, ConnEvent::Request(_))));
+        self.run_until("another request", |pair| {
+            has_new_event(pair, 1, |e| matches!(e, ConnEvent::Request(_)))
+        });
         let accept = AcceptSpec { reads: self.options.reads, private_data: b"", context: 200 };
         let side = &self.sides[1];
         side.engine.accept(self.now, side.conn.unwrap(), &qps[1], &accept).unwrap();
-        self.run_until("another reply", |pair| news(pair, 0, |e| matches!(e, ConnEvent::Replied { .. })));
+        self.run_until("another reply", |pair| {
+            has_new_event(pair, 0, |e| matches!(e, ConnEvent::Replied { .. }))
+        });
         self.sides[0].engine.complete(self.now, client).unwrap();
         self.run_until("another connection", |pair| {
-            news(pair, 1, |e| matches!(e, ConnEvent::Established { .. }))
+            has_new_event(pair, 1, |e| matches!(e, ConnEvent::Established { .. }))
         });
         for (side, conn) in self.sides.iter_mut().zip(conns) {
             side.conn = conn;
@@ -139,37 +155,40 @@ impl Pair {
         qps
     }
 
-    /// Whether a side was told of such an event.
-    pub fn told(&self, side: usize, is: impl Fn(&ConnEvent) -> bool) -> bool {
+    /// Returns whether a side has received a connection event that `is` accepts.
+    pub fn has_event(&self, side: usize, is: impl Fn(&ConnEvent) -> bool) -> bool {
         self.sides[side].conn_events.iter().any(|(_, _, event)| is(event))
     }
 
-    /// Ends a side without a word to the other. What it has sent is still on its way.
+    /// Stops a side without notice to its peer. Frames in flight still arrive.
     pub fn kill(&mut self, side: usize) {
         self.dead[side] = true;
     }
 
-    /// Lets everything happen that happens within 20 s of silence.
+    /// Runs until no event is left or no frame was in flight for 20 s.
     pub fn run(&mut self) {
-        let patience = Duration::from_secs(20);
+        let quiet_limit = Duration::from_secs(20);
         let mut quiet_since = self.now;
         loop {
             self.drive();
             if !self.link.is_quiet() {
                 quiet_since = self.now;
             }
-            if !self.step() || self.now.duration_since(quiet_since) > patience {
+            if !self.step() || self.now.duration_since(quiet_since) > quiet_limit {
                 return;
             }
         }
     }
 
-    /// Lets things happen until `done`; it is an error if that takes longer than 300 s.
+    /// Runs until `done` returns true.
+    ///
+    /// # Panics
+    /// Panics if that takes longer than 300 s of virtual time.
     pub fn run_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
-        assert!(self.run_within(Duration::from_secs(300), done), "{what} takes too long");
+        assert!(self.run_within(Duration::from_secs(300), done), "{what}: not within 300 s");
     }
 
-    /// Lets things happen until `done`, or for `time`; whether it was the former.
+    /// Runs until `done` returns true, for at most `time`. Returns whether `done` did.
     pub fn run_within(&mut self, time: Duration, done: impl Fn(&Self) -> bool) -> bool {
         let limit = self.now + time;
         loop {
@@ -177,21 +196,21 @@ impl Pair {
             if done(self) {
                 return true;
             }
-            match self.next_moment() {
+            match self.next_event_time() {
                 Some(next) if next <= limit => self.step(),
                 _ => return false,
             };
         }
     }
 
-    /// Lets `time` pass.
+    /// Runs for `time`.
     pub fn run_for(&mut self, time: Duration) {
         let end = self.now + time;
         self.run_within(time, |_| false);
         self.now = end;
     }
 
-    /// What an engine's driver does after any input.
+    /// Transmits and takes events on both sides, as a driver does after any input.
     pub fn drive(&mut self) {
         /// Frames per call.
         const BUDGET: usize = 64;
@@ -214,6 +233,7 @@ impl Pair {
         }
     }
 
+    /// Takes the pending events of one side's engine.
     pub fn take_events(&mut self, side: usize) {
         self.sides[side].take_events();
     }
@@ -223,7 +243,7 @@ impl Pair {
             capture.push((from, frame.clone()));
         }
         if frame.starts_with(&self.sides[from].mac.0) {
-            // A NIC brings back what is sent to itself.
+            // A frame to the sender's own MAC address is looped back.
             self.link.deliver(from, self.now + self.options.latency, frame);
             return;
         }
@@ -238,12 +258,12 @@ impl Pair {
         }
     }
 
-    /// A frame that comes in at `to` at `at`, whoever sent it.
+    /// Delivers a frame to side `to` at time `at`, from any source.
     pub fn deliver(&mut self, to: usize, at: Instant, frame: Vec<u8>) {
         self.link.deliver(to, at, frame);
     }
 
-    fn next_moment(&self) -> Option<Instant> {
+    fn next_event_time(&self) -> Option<Instant> {
         let alive = || (0..2).filter(|&side| !self.dead[side]).map(|side| (side, &self.sides[side].engine));
         let timers = alive().filter_map(|(_, engine)| engine.poll_timeout());
         let slots = alive()
@@ -252,9 +272,9 @@ impl Pair {
         timers.chain(slots).chain(self.link.next_arrival()).min()
     }
 
-    /// Goes to the next moment at which something happens; `false` when there is none.
+    /// Advances time to the next event and processes it. Returns `false` if there is none.
     fn step(&mut self) -> bool {
-        let Some(next) = self.next_moment() else { return false };
+        let Some(next) = self.next_event_time() else { return false };
         self.now = self.now.max(next);
         while let Some(frame) = self.link.arrived(self.now) {
             if self.dead[frame.to] {
@@ -263,7 +283,7 @@ impl Pair {
             let verdict = self.sides[frame.to].engine.handle_frame(self.now, &frame.frame);
             assert!(
                 verdict != Verdict::NotOurs || self.link.has_corrupted,
-                "not ours: {:?}",
+                "engine returned NotOurs for {:?}",
                 Packet::parse(&frame.frame)
             );
         }
@@ -275,12 +295,13 @@ impl Pair {
         true
     }
 
+    /// Returns the next number of the run's generator.
     pub fn random(&mut self) -> u64 {
         self.link.random()
     }
 }
 
-/// A second queue pair's receive queue shared, for tests that want one.
+/// Replaces a side's queue pair by one that receives from `srq`.
 pub fn with_srq(pair: &mut Pair, side: usize, srq: &Arc<Srq<Lock>>) {
     let options = pair.options.clone();
     let side = &mut pair.sides[side];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! One host: an engine, what a consumer makes on it, and memory.
+//! One host: an engine, the objects a consumer creates on it, and memory.
 
 use std::cell::UnsafeCell;
 use std::net::IpAddr;
@@ -15,70 +15,78 @@ use roce_wire::MacAddr;
 
 use crate::link::Options;
 
+/// Lock of the test engines.
 pub type Lock = parking_lot::RawMutex;
 
-/// One host: an engine, and the objects that tests use on it.
+/// One host: an engine, and the objects that tests use with it.
 pub struct Side {
     pub engine: Arc<Engine<Lock>>,
     pub pd: Pd,
     pub cq: Arc<Cq<Lock>>,
-    /// The first queue pair. Others come from [`crate::Pair::another`].
+    /// First queue pair. [`crate::Pair::connect_another`] creates others.
     pub qp: Arc<Qp<Lock>>,
     pub conn: Option<ConnId>,
-    /// What happened to connections, oldest first.
+    /// Connection events with connection and context, oldest first.
     pub conn_events: Vec<(ConnId, u64, ConnEvent)>,
-    /// Contexts of completion queues that were told of, oldest first.
-    pub notices: Vec<u64>,
-    pub srq_notices: usize,
+    /// Contexts of the completion queues that sent a notification, oldest first.
+    pub cq_notifications: Vec<u64>,
+    /// Number of shared receive queue notifications.
+    pub srq_notifications: usize,
     pub mac: MacAddr,
     pub ip: IpAddr,
     /// Dropped after the engine.
     kept: std::sync::Mutex<Vec<std::sync::Arc<Bytes>>>,
 }
 
-/// Bytes that an engine may access at any time: until a region is deregistered, frames on their way may
-/// still be about it, so that its side keeps the memory as long as the engine.
+/// Memory that an engine may access. Frames in flight may refer to a region until it is deregistered, so the
+/// side keeps the memory as long as its engine.
 struct Bytes(Box<[UnsafeCell<u8>]>);
 
-// SAFETY: accessed by copies through raw pointers only; tests that let engines run on other threads look
-// at memory when nothing is on its way there.
+// SAFETY: accessed by copies through raw pointers only; tests that run engines on other threads access the
+// memory only while no request refers to it.
 unsafe impl Send for Bytes {}
 // SAFETY: as above.
 unsafe impl Sync for Bytes {}
 
-/// Memory of a consumer, registered.
+/// Registered memory of a consumer.
 pub struct Memory {
     bytes: std::sync::Arc<Bytes>,
     pub region: Arc<Region>,
 }
 
 impl Memory {
+    /// Returns an element for `length` bytes at `offset`.
     #[must_use]
     pub fn sge(&self, offset: usize, length: usize) -> Sge {
         Sge { address: self.address(offset), length: length as u32, key: self.key() }
     }
 
+    /// Returns an element for the whole memory.
     #[must_use]
     pub fn all(&self) -> Sge {
         self.sge(0, self.bytes.0.len())
     }
 
+    /// Returns the registered address of the byte at `offset`.
     #[must_use]
     pub fn address(&self, offset: usize) -> u64 {
         self.region.base() + offset as u64
     }
 
+    /// Returns the region's key.
     #[must_use]
     pub fn key(&self) -> u32 {
         self.region.key()
     }
 
+    /// Returns a copy of the memory.
     #[must_use]
     pub fn read(&self) -> Vec<u8> {
         // SAFETY: the engine runs only while the test drives it, on this thread.
         self.bytes.0.iter().map(|byte| unsafe { *byte.get() }).collect()
     }
 
+    /// Copies `data` to the start of the memory.
     pub fn write(&self, data: &[u8]) {
         for (byte, value) in self.bytes.0.iter().zip(data) {
             // SAFETY: as above.
@@ -87,7 +95,7 @@ impl Memory {
     }
 }
 
-/// Bytes that tell where they are.
+/// Returns `len` pseudo-random bytes that follow from `seed`.
 #[must_use]
 pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
@@ -100,7 +108,7 @@ pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
 }
 
 impl Side {
-    /// A host of its own. [`crate::Pair`] makes two and drives them; whoever makes one alone drives it.
+    /// Creates a host that is not part of a [`crate::Pair`]: the caller drives its engine.
     #[must_use]
     pub fn new(number: u8, options: &Options) -> Self {
         let seed = options.seed.wrapping_mul(2).wrapping_add(u64::from(number));
@@ -125,18 +133,22 @@ impl Side {
             qp,
             conn: None,
             conn_events: Vec::new(),
-            notices: Vec::new(),
-            srq_notices: 0,
+            cq_notifications: Vec::new(),
+            srq_notifications: 0,
             mac: MacAddr([2, 0, 0, 0, 0, number]),
             ip,
             kept: std::sync::Mutex::default(),
         }
     }
 
+    /// Registers `len` zeroed bytes in the side's protection domain.
+    #[must_use]
     pub fn memory(&self, len: usize, access: Access) -> Memory {
         self.memory_of(self.pd, len, access)
     }
 
+    /// Registers `len` zeroed bytes in protection domain `pd`.
+    #[must_use]
     pub fn memory_of(&self, pd: Pd, len: usize, access: Access) -> Memory {
         let bytes: Box<[UnsafeCell<u8>]> = (0..len).map(|_| UnsafeCell::new(0)).collect();
         let start = NonNull::new(UnsafeCell::raw_get(bytes.as_ptr())).unwrap();
@@ -150,7 +162,7 @@ impl Side {
         Memory { bytes, region }
     }
 
-    /// Gives memory logical addresses, as pages from the one returned on.
+    /// Maps memory to consecutive logical pages and returns the first logical address.
     pub fn map(&self, memory: &Memory) -> u64 {
         let start = NonNull::new(UnsafeCell::raw_get(memory.bytes.0.as_ptr())).unwrap();
         // SAFETY: the memory is kept as long as the engine.
@@ -159,23 +171,27 @@ impl Side {
         unsafe { self.engine.map_logical(0, backing) }.unwrap()
     }
 
-    /// Memory with `data` in it, to send from.
+    /// Registers memory without access rights that holds `data`, to send from.
     pub fn source(&self, data: &[u8]) -> Memory {
         let memory = self.memory(data.len().max(1), Access::empty());
         memory.write(data);
         memory
     }
 
-    /// Memory to receive into.
+    /// Registers memory with local write access, to receive into.
     pub fn sink(&self, len: usize) -> Memory {
         self.memory(len.max(1), Access::LOCAL_WRITE)
     }
 
-    /// Memory that the peer may read and write.
+    /// Registers memory that the peer may read and write.
     pub fn shared(&self, len: usize) -> Memory {
         self.memory(len.max(1), Access::all())
     }
 
+    /// Posts a request to the first queue pair.
+    ///
+    /// # Errors
+    /// As [`Engine::post_send`].
     pub fn post(
         &self,
         context: u64,
@@ -187,34 +203,43 @@ impl Side {
         self.engine.post_send(&self.qp, &SendRequest { context, operation, flags, data })
     }
 
+    /// Posts a SEND.
     pub fn send(&self, context: u64, sges: &[Sge]) {
         self.post(context, SendOperation::Send, SendFlags::empty(), sges).unwrap();
     }
 
+    /// Posts an RDMA WRITE to the peer's memory `to` at `offset`.
     pub fn write(&self, context: u64, sges: &[Sge], to: &Memory, offset: usize) {
         let operation = SendOperation::Write { address: to.address(offset), key: to.key() };
         self.post(context, operation, SendFlags::empty(), sges).unwrap();
     }
 
+    /// Posts an RDMA READ of the peer's memory `from` at `offset`.
     pub fn read(&self, context: u64, sges: &[Sge], from: &Memory, offset: usize) {
         let operation = SendOperation::Read { address: from.address(offset), key: from.key() };
         self.post(context, operation, SendFlags::empty(), sges).unwrap();
     }
 
+    /// Posts a receive.
     pub fn recv(&self, context: u64, sges: &[Sge]) {
         self.engine.post_recv(&self.qp, &RecvRequest { context, sges }).unwrap();
     }
 
-    /// All unread completions.
+    /// Polls all completions.
     pub fn completions(&self) -> Vec<Completion> {
         poll(&self.cq)
     }
 
-    /// Contexts and statuses of all unread completions.
+    /// Polls all completions and returns their contexts and statuses.
     pub fn outcomes(&self) -> Vec<(u64, CompletionStatus)> {
         self.completions().into_iter().map(|c| (c.context, c.status)).collect()
     }
 
+    /// Returns the value of the statistics counter `name`.
+    ///
+    /// # Panics
+    /// Panics if there is no such counter.
+    #[must_use]
     pub fn stat(&self, name: &str) -> u64 {
         let mut value = None;
         self.engine.stats().each(|each, count| {
@@ -225,12 +250,12 @@ impl Side {
         value.unwrap_or_else(|| panic!("no counter {name}"))
     }
 
-    /// Takes what the engine has to tell.
+    /// Takes the engine's pending events.
     pub fn take_events(&mut self) {
         while let Some(event) = self.engine.poll_event() {
             match event {
-                EngineEvent::Cq(notice) => self.notices.push(notice.context()),
-                EngineEvent::Srq(_) => self.srq_notices += 1,
+                EngineEvent::Cq(notice) => self.cq_notifications.push(notice.context()),
+                EngineEvent::Srq(_) => self.srq_notifications += 1,
                 EngineEvent::CqGone { .. } | EngineEvent::SrqGone { .. } => {}
                 EngineEvent::Conn { id, context, event } => {
                     if let ConnEvent::Request(_) = event {
@@ -243,6 +268,7 @@ impl Side {
     }
 }
 
+/// Polls all completions of a completion queue.
 pub fn poll(cq: &Cq<Lock>) -> Vec<Completion> {
     let mut results = [Completion::EMPTY; 7];
     let mut all = Vec::new();
@@ -254,6 +280,7 @@ pub fn poll(cq: &Cq<Lock>) -> Vec<Completion> {
     }
 }
 
+/// Returns a queue pair specification that uses `cq` for both directions.
 #[must_use]
 pub fn spec(pd: Pd, cq: &Arc<Cq<Lock>>, options: &Options) -> QpSpec<Lock> {
     QpSpec {

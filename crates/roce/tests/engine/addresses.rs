@@ -44,7 +44,7 @@ fn use_and_end(pair: &mut Pair) {
     }
     pair.run();
     for side in 0..2 {
-        assert!(pair.told(side, |e| matches!(e, ConnEvent::DisconnectDone { graceful: true })));
+        assert!(pair.has_event(side, |e| matches!(e, ConnEvent::DisconnectDone { graceful: true })));
     }
 }
 
@@ -64,9 +64,9 @@ fn everything_works_over_ipv6() {
         assert_eq!((request.path.local_ip, request.path.remote_ip), (ip(2), ip(1)));
         assert_eq!(request.private_data.as_slice(), [0xC0; 56]);
         pair.accept(&[0xAC; 196]);
-        pair.run_until("a reply", |pair| pair.told(0, |e| matches!(e, ConnEvent::Replied { .. })));
+        pair.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
         pair.complete();
-        pair.run_until("the connection", |p| p.told(1, |e| matches!(e, ConnEvent::Established { .. })));
+        pair.run_until("the connection", |p| p.has_event(1, |e| matches!(e, ConnEvent::Established { .. })));
         use_and_end(&mut pair);
         for (from, frame) in pair.capture.take().unwrap() {
             let packet = Packet::parse(&frame).unwrap();
@@ -138,16 +138,16 @@ fn an_address_that_goes_takes_its_connections_with_it() {
         side.recv(5, &[side.sink(8).all()]);
     }
     pair.sides[1].engine.set_addresses(&[[10, 0, 0, 77].into()]).unwrap();
-    pair.run_until("the end", |pair| pair.told(1, |e| matches!(e, ConnEvent::Aborted)));
+    pair.run_until("the end", |pair| pair.has_event(1, |e| matches!(e, ConnEvent::Aborted)));
     assert_eq!(pair.sides[1].outcomes(), [(5, CompletionStatus::Flushed)]);
     assert_eq!(pair.sides[1].qp.state(), QpState::Error);
-    pair.run_until("a goodbye", |pair| pair.told(0, |e| matches!(e, ConnEvent::Disconnected)));
+    pair.run_until("a goodbye", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Disconnected)));
     // What the peer says to the old address is not heard, nor is anything sent from there.
     let sent = pair.sides[1].stat("tx_datagrams");
     let alice = &pair.sides[0];
     alice.engine.disconnect(pair.now, alice.conn.unwrap()).unwrap();
     pair.run();
-    assert!(pair.told(0, |e| matches!(e, ConnEvent::DisconnectDone { .. })));
+    assert!(pair.has_event(0, |e| matches!(e, ConnEvent::DisconnectDone { .. })));
     assert_eq!(pair.sides[1].stat("tx_datagrams"), sent);
     assert_eq!(sent, 2, "a REP and a DREQ");
 }
@@ -182,9 +182,9 @@ fn an_engine_may_connect_to_itself() {
         let passive = pair.sides[0].conn.unwrap();
         let answer = AcceptSpec { reads: pair.options.reads, private_data: b"", context: 200 };
         pair.sides[0].engine.accept(pair.now, passive, &passive_qp, &answer).unwrap();
-        pair.run_until("a reply", |pair| pair.told(0, |e| matches!(e, ConnEvent::Replied { .. })));
+        pair.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
         pair.sides[0].engine.complete(pair.now, active).unwrap();
-        pair.run_until("both ends", |pair| pair.told(0, |e| matches!(e, ConnEvent::Established { .. })));
+        pair.run_until("both ends", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Established { .. })));
         let alice = &pair.sides[0];
         let (source, sink) = (alice.source(&pattern(3000, 1)), alice.sink(3000));
         let receive = roce::RecvRequest { context: 8, sges: &[sink.all()] };
@@ -196,7 +196,7 @@ fn an_engine_may_connect_to_itself() {
         assert_eq!(outcomes, [(8, CompletionStatus::Success), (9, CompletionStatus::Success)]);
         assert_eq!(sink.read(), pattern(3000, 1));
         pair.sides[0].engine.disconnect(pair.now, active).unwrap();
-        pair.run_until("a goodbye", |pair| pair.told(0, |e| matches!(e, ConnEvent::Disconnected)));
+        pair.run_until("a goodbye", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Disconnected)));
         pair.sides[0].engine.disconnect(pair.now, passive).unwrap();
         pair.run();
         let ends = pair.sides[0].conn_events.iter();
@@ -242,7 +242,7 @@ fn a_connection_is_stale_only_if_its_peer_was_not_heard_lately() {
         pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
         let req = pair.capture.take().unwrap().remove(0).1;
         pair.accept(b"");
-        pair.run_until("a reply", |pair| pair.told(0, |e| matches!(e, ConnEvent::Replied { .. })));
+        pair.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
         pair.complete();
         let target = pair.sides[1].shared(100);
         let source = pair.sides[0].source(b"alive");
@@ -253,7 +253,7 @@ fn a_connection_is_stale_only_if_its_peer_was_not_heard_lately() {
         pair.deliver(1, pair.now, second_request(&req));
         pair.run_for(Duration::from_secs(3));
         assert_eq!(pair.sides[1].conn, standing, "it is refused");
-        assert_eq!(pair.told(1, |e| matches!(e, ConnEvent::Aborted)), stale, "after {silence:?}");
+        assert_eq!(pair.has_event(1, |e| matches!(e, ConnEvent::Aborted)), stale, "after {silence:?}");
         assert_eq!(pair.sides[1].qp.state(), if stale { QpState::Error } else { QpState::Rts });
     }
 }

@@ -123,7 +123,7 @@ fn marks_change_nothing_for_those_who_do_not_care() {
 fn behind_a_stream(options: &Options) -> (Duration, usize) {
     let mut pair =
         Pair::connected(Options { rate: Some(1_000_000_000), mark_above: Some(8), ..options.clone() });
-    let [other, _] = pair.another(5);
+    let [other, _] = pair.connect_another(5);
     let len = 1 << 20;
     let [alice, bob] = &pair.sides;
     let (source, target) = (alice.source(&pattern(len, 1)), bob.shared(len));

@@ -56,7 +56,7 @@ fn nothing_can_be_sent_before_the_connection_stands() {
     pair.connect(b"");
     pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
     pair.accept(b"");
-    pair.run_until("a reply", |pair| pair.told(0, |e| matches!(e, ConnEvent::Replied { .. })));
+    pair.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
     assert_eq!(post(&pair, 0), Err(PostError::NotConnected));
     assert_eq!(post(&pair, 1), Err(PostError::NotConnected));
 }
@@ -77,9 +77,9 @@ fn a_refused_queue_pair_may_try_again_with_its_receives() {
     pair.sides[0].engine.release(pair.now, old);
     pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
     pair.accept(b"");
-    pair.run_until("a reply", |pair| pair.told(0, |e| matches!(e, ConnEvent::Replied { .. })));
+    pair.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
     pair.complete();
-    pair.run_until("the connection", |p| p.told(1, |e| matches!(e, ConnEvent::Established { .. })));
+    pair.run_until("the connection", |p| p.has_event(1, |e| matches!(e, ConnEvent::Established { .. })));
     let source = pair.sides[1].source(b"received");
     pair.sides[1].send(1, &[source.all()]);
     pair.run();
@@ -135,7 +135,7 @@ fn nobody_answers() {
     let mut pair = Pair::new(Options { loss: 1000, ..Options::default() });
     pair.connect(b"");
     let start = pair.now;
-    pair.run_until("a timeout", |pair| pair.told(0, |e| matches!(e, ConnEvent::TimedOut)));
+    pair.run_until("a timeout", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::TimedOut)));
     let took = pair.now.duration_since(start);
     assert!(took > Duration::from_secs(5) && took < Duration::from_secs(60), "{took:?}");
 }
@@ -176,7 +176,7 @@ fn the_first_packet_stands_for_a_lost_rtu() {
     let sink = pair.sides[1].sink(5);
     pair.sides[1].recv(1, &[sink.all()]);
     pair.accept(b"");
-    pair.run_until("a reply", |pair| pair.told(0, |e| matches!(e, ConnEvent::Replied { .. })));
+    pair.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
     // From here on, connection management is not heard.
     pair.filter = Some(Box::new(|to, frame| {
         to == 0 || Packet::parse(frame).unwrap().bth().opcode() != Opcode::UD_SEND_ONLY
@@ -186,7 +186,7 @@ fn the_first_packet_stands_for_a_lost_rtu() {
     pair.sides[0].send(2, &[source.all()]);
     pair.run_until("the message", |pair| !pair.sides[0].cq.is_empty() && !pair.sides[1].cq.is_empty());
     assert_eq!(sink.read(), b"early");
-    assert!(pair.told(1, |e| matches!(e, ConnEvent::Established { .. })));
+    assert!(pair.has_event(1, |e| matches!(e, ConnEvent::Established { .. })));
     assert_eq!(pair.sides[1].qp.state(), QpState::Rts);
 }
 
@@ -204,15 +204,15 @@ fn goodbye_takes_two() {
     }
     let alice = &pair.sides[0];
     alice.engine.disconnect(pair.now, alice.conn.unwrap()).unwrap();
-    pair.run_until("a goodbye", |pair| pair.told(1, |e| matches!(e, ConnEvent::Disconnected)));
-    assert!(!pair.told(0, |e| matches!(e, ConnEvent::DisconnectDone { .. })));
+    pair.run_until("a goodbye", |pair| pair.has_event(1, |e| matches!(e, ConnEvent::Disconnected)));
+    assert!(!pair.has_event(0, |e| matches!(e, ConnEvent::DisconnectDone { .. })));
     assert_eq!(pair.sides[1].outcomes(), [], "the peer's goodbye flushes nothing");
     let bob = &pair.sides[1];
     bob.engine.disconnect(pair.now, bob.conn.unwrap()).unwrap();
     pair.run_until("the end", |pair| {
-        pair.told(0, |e| matches!(e, ConnEvent::DisconnectDone { graceful: true }))
+        pair.has_event(0, |e| matches!(e, ConnEvent::DisconnectDone { graceful: true }))
     });
-    assert!(pair.told(1, |e| matches!(e, ConnEvent::DisconnectDone { graceful: true })));
+    assert!(pair.has_event(1, |e| matches!(e, ConnEvent::DisconnectDone { graceful: true })));
     for side in &pair.sides {
         assert_eq!(side.outcomes(), [(1, CompletionStatus::Flushed)]);
         assert_eq!(side.qp.state(), QpState::Error);
@@ -228,7 +228,7 @@ fn both_may_say_goodbye_at_once() {
     }
     pair.run();
     for side in 0..2 {
-        assert!(pair.told(side, |e| matches!(e, ConnEvent::DisconnectDone { graceful: true })));
+        assert!(pair.has_event(side, |e| matches!(e, ConnEvent::DisconnectDone { graceful: true })));
     }
 }
 
@@ -243,9 +243,9 @@ fn a_flush_breaks_the_connection_for_both() {
     let post = alice.post(1, roce::SendOperation::Send, SendFlags::empty(), &[]);
     assert_eq!(post, Err(PostError::NotConnected));
     pair.run_until("a goodbye", |pair| {
-        pair.told(1, |e| matches!(e, ConnEvent::Disconnected | ConnEvent::Aborted))
+        pair.has_event(1, |e| matches!(e, ConnEvent::Disconnected | ConnEvent::Aborted))
     });
-    assert!(pair.told(0, |e| matches!(e, ConnEvent::Aborted)));
+    assert!(pair.has_event(0, |e| matches!(e, ConnEvent::Aborted)));
 }
 
 //= R-CONN-89
@@ -259,7 +259,7 @@ fn release_is_enough_to_end_a_connection() {
     let alice = &pair.sides[0];
     alice.engine.release(pair.now, alice.conn.unwrap());
     assert_eq!(alice.outcomes(), [(7, CompletionStatus::Flushed)]);
-    pair.run_until("a goodbye", |pair| pair.told(1, |e| matches!(e, ConnEvent::Disconnected)));
+    pair.run_until("a goodbye", |pair| pair.has_event(1, |e| matches!(e, ConnEvent::Disconnected)));
     pair.run();
     assert_eq!(pair.sides[0].conn_events.len(), events, "nothing is told after release");
 }
@@ -279,7 +279,7 @@ fn connections_are_made_and_ended_over_a_bad_network() {
             side.engine.disconnect(pair.now, side.conn.unwrap()).unwrap();
         }
         pair.run_until("the end", |pair| {
-            (0..2).all(|side| pair.told(side, |e| matches!(e, ConnEvent::DisconnectDone { .. })))
+            (0..2).all(|side| pair.has_event(side, |e| matches!(e, ConnEvent::DisconnectDone { .. })))
         });
     }
 }
@@ -298,12 +298,12 @@ fn a_peer_that_never_answers_a_goodbye_is_left_within_ten_seconds() {
         here.engine.disconnect(pair.now, here.conn.unwrap()).unwrap();
         let begun = pair.now;
         pair.run_until("the end", |pair| {
-            pair.told(side, |e| matches!(e, ConnEvent::DisconnectDone { graceful: false }))
+            pair.has_event(side, |e| matches!(e, ConnEvent::DisconnectDone { graceful: false }))
         });
         let took = pair.now.duration_since(begun);
         assert!(took > Duration::from_secs(5) && took < Duration::from_secs(10), "{took:?}");
         assert_eq!(pair.sides[side].outcomes(), [(1, CompletionStatus::Flushed)]);
-        assert!(pair.told(1 - side, |e| matches!(e, ConnEvent::Disconnected)));
+        assert!(pair.has_event(1 - side, |e| matches!(e, ConnEvent::Disconnected)));
     }
 }
 
@@ -324,7 +324,7 @@ fn a_queue_pair_that_is_stale_at_the_peer_connects_once_timewait_is_over() {
     pair.connect(b"");
     pair.run_until("a refusal", |pair| refused(pair, 0).is_some());
     assert_eq!(refused(&pair, 0).unwrap().0, RejectReason::STALE);
-    assert!(pair.told(1, |e| matches!(e, ConnEvent::Aborted)));
+    assert!(pair.has_event(1, |e| matches!(e, ConnEvent::Aborted)));
     let bob = &mut pair.sides[1];
     bob.engine.release(pair.now, bob.conn.take().unwrap());
     bob.qp = bob.engine.create_qp(spec(bob.pd, &bob.cq, &pair.options)).unwrap();
@@ -333,9 +333,9 @@ fn a_queue_pair_that_is_stale_at_the_peer_connects_once_timewait_is_over() {
     pair.connect(b"");
     pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
     pair.accept(b"");
-    pair.run_until("a reply", |pair| pair.told(0, |e| matches!(e, ConnEvent::Replied { .. })));
+    pair.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
     pair.complete();
-    pair.run_until("the connection", |p| p.told(1, |e| matches!(e, ConnEvent::Established { .. })));
+    pair.run_until("the connection", |p| p.has_event(1, |e| matches!(e, ConnEvent::Established { .. })));
 }
 
 //= rocev2 §12

@@ -31,7 +31,7 @@ fn notices(arms: &[Arm], happening: Happening) -> usize {
         let bob = &pair.sides[1];
         bob.engine.arm_cq(&bob.cq, Arm::Any);
         pair.drive();
-        pair.sides[1].notices.clear();
+        pair.sides[1].cq_notifications.clear();
     }
     let [alice, bob] = &pair.sides;
     for arm in arms {
@@ -44,7 +44,7 @@ fn notices(arms: &[Arm], happening: Happening) -> usize {
         alice.post(1, SendOperation::Send, flags | SendFlags::SILENT, &[source.all()]).unwrap();
     }
     pair.run_for(std::time::Duration::from_millis(3));
-    pair.sides[1].notices.len()
+    pair.sides[1].cq_notifications.len()
 }
 
 //= R-CQ-2
@@ -109,19 +109,19 @@ fn an_arm_is_satisfied_at_once_by_what_is_new_and_not_by_what_is_known() {
         let bob = &pair.sides[1];
         bob.engine.arm_cq(&bob.cq, arm);
         pair.drive();
-        pair.sides[1].notices.len()
+        pair.sides[1].cq_notifications.len()
     };
     assert_eq!(arm(&mut pair, Arm::Solicited), 0, "new, but not solicited");
     assert_eq!(arm(&mut pair, Arm::Any), 1, "new");
     assert_eq!(arm(&mut pair, Arm::Any), 1, "unread, but told of already");
     receive(&mut pair, false);
-    assert_eq!(pair.sides[1].notices.len(), 2);
+    assert_eq!(pair.sides[1].cq_notifications.len(), 2);
     receive(&mut pair, false);
-    assert_eq!(pair.sides[1].notices.len(), 2, "one notice per arm");
+    assert_eq!(pair.sides[1].cq_notifications.len(), 2, "one notice per arm");
     pair.sides[1].completions();
     assert_eq!(arm(&mut pair, Arm::Any), 2, "read meanwhile");
     receive(&mut pair, true);
-    assert_eq!(pair.sides[1].notices.len(), 3);
+    assert_eq!(pair.sides[1].cq_notifications.len(), 3);
 }
 
 /// Frames as they are sent.
@@ -215,7 +215,7 @@ fn a_queue_that_overflows_ends_its_queue_pairs_and_keeps_what_it_has() {
     let bob = &pair.sides[1];
     assert_eq!(bob.cq.fault(), Some(CqFault::Overflow));
     assert_eq!(bob.qp.state(), QpState::Error);
-    assert!(pair.told(0, |e| matches!(e, roce::ConnEvent::Disconnected | roce::ConnEvent::Aborted)));
+    assert!(pair.has_event(0, |e| matches!(e, roce::ConnEvent::Disconnected | roce::ConnEvent::Aborted)));
     // Unarmed then: told at the next arm, whichever it is, once.
     let bob = &pair.sides[1];
     bob.engine.arm_cq(&bob.cq, Arm::Errors);

@@ -267,7 +267,7 @@ fn a_frame_that_fits_no_slot_ends_its_queue_pair() {
     alice.engine.poll_transmit(pair.now, &mut ShortSlots([0; 200]), 8);
     assert_eq!(alice.outcomes(), [(1, CompletionStatus::LocalOperation), (2, CompletionStatus::Flushed)]);
     pair.run();
-    assert!(pair.told(0, |event| matches!(event, ConnEvent::Aborted)));
+    assert!(pair.has_event(0, |event| matches!(event, ConnEvent::Aborted)));
 }
 
 //= R-QP-7
@@ -315,7 +315,7 @@ fn a_flush_gives_everything_back_in_order() {
     alice.engine.flush(&alice.qp);
     alice.engine.flush(&alice.qp);
     pair.drive();
-    assert_eq!(pair.sides[0].notices, [1]);
+    assert_eq!(pair.sides[0].cq_notifications, [1]);
     let outcomes = pair.sides[0].outcomes();
     let expected: Vec<_> = (0..10).chain(100..110).map(|i| (i, CompletionStatus::Flushed)).collect();
     assert_eq!(outcomes, expected);

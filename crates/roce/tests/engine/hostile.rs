@@ -280,7 +280,7 @@ fn a_refusal_goes_out_before_the_goodbye_whatever_is_asked_for_first() {
         sent.iter().map(|(_, frame)| Packet::parse(frame).unwrap().bth().opcode()).collect();
     assert_eq!(opcodes, [Opcode::ACKNOWLEDGE, Opcode::UD_SEND_ONLY]);
     assert_eq!(pair.sides[1].stat("tx_nak_access"), 1);
-    assert!(pair.told(1, |event| matches!(event, roce::ConnEvent::Aborted)));
+    assert!(pair.has_event(1, |event| matches!(event, roce::ConnEvent::Aborted)));
 }
 
 //= R-QP-70
@@ -293,5 +293,5 @@ fn a_flush_that_overtakes_a_refusal_still_ends_the_connection() {
     let pair = &mut forger.pair;
     pair.sides[1].engine.flush(&pair.sides[1].qp);
     pair.take_events(1);
-    assert!(pair.told(1, |event| matches!(event, roce::ConnEvent::Aborted)));
+    assert!(pair.has_event(1, |event| matches!(event, roce::ConnEvent::Aborted)));
 }

@@ -265,7 +265,7 @@ fn a_peer_takes_its_own_right_back() {
                 ]
             );
             assert_eq!(fast.region.state(), KeyState::Free);
-            assert_eq!(pair.sides[1].notices.len(), round as usize, "only the solicited one tells");
+            assert_eq!(pair.sides[1].cq_notifications.len(), round as usize, "only the solicited one tells");
             assert_eq!(sink.read()[..size], pattern(size, round));
         }
         assert_eq!(pair.sides[1].stat("rx_invalidations"), 2);
@@ -321,7 +321,7 @@ fn a_peer_takes_back_nothing_else() {
             bob.engine.allocate_region(bob.engine.create_pd(), 1, true).unwrap().key()
         }),
         ("another queue pair's window", |pair| {
-            let [_, other] = pair.another(5);
+            let [_, other] = pair.connect_another(5);
             let bob = &pair.sides[1];
             let (memory, window) = (bob.shared(8), bob.engine.create_window(bob.pd).unwrap());
             let binding = whole(&memory);
@@ -515,7 +515,7 @@ fn requests_with_the_wrong_data_are_refused_at_once() {
 #[test]
 fn a_registration_that_never_has_its_turn_leaves_the_region_as_it_was() {
     let mut pair = Pair::connected(Options { send_depth: 2, ..Options::default() });
-    let [other, _] = pair.another(5);
+    let [other, _] = pair.connect_another(5);
     let [alice, bob] = &pair.sides;
     let (fast, target) = (Fast::new(alice, 1), bob.shared(4));
     let (key, back) = (fast.region.key(), alice.sink(4));
@@ -541,7 +541,7 @@ fn a_registration_that_never_has_its_turn_leaves_the_region_as_it_was() {
 #[test]
 fn a_second_registration_of_a_region_is_refused_while_one_waits_and_the_connection_lives() {
     let mut pair = Pair::connected(Options::default());
-    let [other, _] = pair.another(5);
+    let [other, _] = pair.connect_another(5);
     let [alice, bob] = &pair.sides;
     let (fast, target) = (Fast::new(alice, 1), bob.shared(9000));
     let (key, source) = (fast.region.key(), alice.source(&pattern(9000, 1)));
@@ -568,7 +568,7 @@ fn a_second_registration_of_a_region_is_refused_while_one_waits_and_the_connecti
 #[test]
 fn every_queue_pair_of_the_domain_may_use_a_registered_region() {
     let mut pair = Pair::connected(Options::default());
-    let [other, _] = pair.another(5);
+    let [other, _] = pair.connect_another(5);
     let fast = Fast::new(&pair.sides[1], 1);
     fast.register(&pair.sides[1], 1);
     let alice = &pair.sides[0];

@@ -318,9 +318,11 @@ fn sequence_numbers_wrap() {
     pair.capture = None;
     pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
     pair.accept(b"");
-    pair.run_until("a reply", |pair| pair.told(0, |e| matches!(e, ConnEvent::Replied { .. })));
+    pair.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
     pair.complete();
-    pair.run_until("the connection", |pair| pair.told(1, |e| matches!(e, ConnEvent::Established { .. })));
+    pair.run_until("the connection", |pair| {
+        pair.has_event(1, |e| matches!(e, ConnEvent::Established { .. }))
+    });
     let [alice, bob] = &pair.sides;
     let (source, remote) = (bob.source(&pattern(5_000_000, 1)), alice.shared(5_000_000));
     bob.write(1, &[source.all()], &remote, 0);

@@ -16,9 +16,11 @@ fn connected(threshold: u32) -> (Pair, fallible::Arc<roce::Srq<crate::pair::Lock
     pair.connect(b"");
     pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
     pair.accept(b"");
-    pair.run_until("a reply", |p| p.told(0, |e| matches!(e, roce::ConnEvent::Replied { .. })));
+    pair.run_until("a reply", |p| p.has_event(0, |e| matches!(e, roce::ConnEvent::Replied { .. })));
     pair.complete();
-    pair.run_until("the connection", |p| p.told(1, |e| matches!(e, roce::ConnEvent::Established { .. })));
+    pair.run_until("the connection", |p| {
+        p.has_event(1, |e| matches!(e, roce::ConnEvent::Established { .. }))
+    });
     (pair, srq)
 }
 
@@ -67,24 +69,24 @@ fn a_queue_that_runs_short_says_so_once() {
     };
     post(&pair, 3);
     consume(&mut pair, 3);
-    assert_eq!(pair.sides[1].srq_notices, 0, "never held as many as the threshold");
+    assert_eq!(pair.sides[1].srq_notifications, 0, "never held as many as the threshold");
     post(&pair, 6);
     consume(&mut pair, 2);
-    assert_eq!(pair.sides[1].srq_notices, 0, "exactly the threshold");
+    assert_eq!(pair.sides[1].srq_notifications, 0, "exactly the threshold");
     consume(&mut pair, 1);
-    assert_eq!(pair.sides[1].srq_notices, 1);
+    assert_eq!(pair.sides[1].srq_notifications, 1);
     post(&pair, 3);
     consume(&mut pair, 4);
-    assert_eq!(pair.sides[1].srq_notices, 1, "not armed again");
+    assert_eq!(pair.sides[1].srq_notifications, 1, "not armed again");
     pair.sides[1].engine.modify_srq(&srq, 0, 0).unwrap();
     pair.drive();
-    assert_eq!(pair.sides[1].srq_notices, 1, "0 changes nothing");
+    assert_eq!(pair.sides[1].srq_notifications, 1, "0 changes nothing");
     pair.sides[1].engine.modify_srq(&srq, 0, 3).unwrap();
     pair.drive();
-    assert_eq!(pair.sides[1].srq_notices, 2, "below already");
+    assert_eq!(pair.sides[1].srq_notifications, 2, "below already");
     pair.sides[1].engine.modify_srq(&srq, 0, 1).unwrap();
     pair.drive();
-    assert_eq!(pair.sides[1].srq_notices, 2);
+    assert_eq!(pair.sides[1].srq_notifications, 2);
     consume(&mut pair, 1);
     pair.drive();
 }

@@ -101,7 +101,7 @@ fn a_window_is_no_wider_than_it_was_bound_and_for_one_peer_only() {
     ];
     for (what, allowed, at, right) in cases {
         let mut pair = Pair::connected(Options::default());
-        let [other, _] = pair.another(5);
+        let [other, _] = pair.connect_another(5);
         let [alice, bob] = &pair.sides;
         let (memory, readable, writable) = (bob.shared(64), window(bob), window(bob));
         let binding =

@@ -126,7 +126,7 @@ fn a_flood_of_reads_is_served_in_turns_with_requests_of_this_side() {
 fn another_queue_pair_has_its_turn_in_a_flood_of_reads() {
     let mut forger = Forger::new(Options::default());
     forger.pair.cut = [false; 2];
-    let [_, other] = forger.pair.another(900);
+    let [_, other] = forger.pair.connect_another(900);
     forger.pair.cut = [true; 2];
     forger.sent();
     let shared = forger.pair.sides[1].shared(1 << 20);
