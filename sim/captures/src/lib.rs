@@ -4,7 +4,7 @@
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | [`file`] | reads pcap and pcapng files, frame by frame |
+//! | [`mod@file`] | reads pcap and pcapng files, frame by frame |
 //! | [`decode`] | decodes a frame as the engine does, and checks that encoding it again gives the same bytes |
 //! | [`icrc`] | checks the invariant CRC independently of the engine's code |
 //! | [`replay`] | replays captures of Linux peers with the engine in place of either side |

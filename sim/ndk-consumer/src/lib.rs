@@ -13,7 +13,7 @@
 //! NDKPI requires. Unless stated otherwise, calls are made at `PASSIVE_LEVEL`.
 //!
 //! On top of [`endpoint`], which posts requests and counts their completions, there are complete sessions: [`transfer`]
-//! copies a file to the peer and back, [`bench`] measures small sends and large writes, [`protocols`] implements the
+//! copies a file to the peer and back, [`mod@bench`] measures small sends and large writes, [`protocols`] implements the
 //! protocols of Linux RDMA tools.
 
 mod adapter;
