@@ -74,9 +74,9 @@ impl Stats {
         self.rx_datagrams_ignored.inc();
         match why {
             Ignored::NotCm => &self.cm_not_cm,
-            Ignored::NotSpoken => &self.cm_not_spoken,
-            Ignored::Foreign => &self.cm_foreign,
-            Ignored::Sender => &self.cm_sender,
+            Ignored::Unsupported => &self.cm_unsupported,
+            Ignored::NotLocal => &self.cm_not_local,
+            Ignored::InvalidSource => &self.cm_invalid_source,
             Ignored::Malformed => &self.cm_malformed,
             Ignored::Unknown => &self.cm_unknown,
             Ignored::Duplicate => &self.cm_duplicates,
@@ -160,11 +160,11 @@ counters! {
     /// Of those: no message of connection management.
     cm_not_cm,
     /// Of those: about datagram services and other paths.
-    cm_not_spoken,
+    cm_unsupported,
     /// Of those: to an address that is not the adapter's.
-    cm_foreign,
+    cm_not_local,
     /// Of those: from an address that no single host can have.
-    cm_sender,
+    cm_invalid_source,
     /// Of those: contradicting themselves.
     cm_malformed,
     /// Of those: about a connection that is not known, or to another peer.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Changes of this side's addresses.
+//! Changes of the local addresses.
 
 use core::net::IpAddr;
 
@@ -9,17 +9,16 @@ use super::addresses::Addresses;
 use crate::{error::ConnError, time::Instant};
 use fallible::vec;
 
-/// Slots that one call looks at after an address has gone: bounds the time it takes.
+/// Slots that one call checks after an address was removed. Bounds the duration of the call.
 const SWEEP_BUDGET: u32 = 256;
 
 impl Cm {
-    /// Says which addresses are this side's from now on. Connections at others are aborted by
-    /// [`Cm::handle_timeout`], a bounded number at a time; their peers are told once, and what they answer is
-    /// not heard.
+    /// Replaces the local addresses. [`Cm::handle_timeout`] aborts connections at removed addresses, a bounded
+    /// number at a time; each peer is notified once, without retries, and its answer is ignored.
     ///
     /// # Errors
-    /// [`ConnError::OutOfMemory`], [`ConnError::TooMany`]: some of the new ones are not known, all that went
-    /// are forgotten.
+    /// [`ConnError::OutOfMemory`], [`ConnError::TooMany`]: some of the new addresses were not added; all removed
+    /// addresses are removed.
     //= R-CONN-101
     pub fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), ConnError> {
         let known = &mut self.addresses;
@@ -39,13 +38,13 @@ impl Cm {
         Ok(())
     }
 
-    /// Goes on looking for connections at addresses that have gone.
+    /// Continues the search for connections at removed addresses.
     pub(super) fn sweep(&mut self, now: Instant) {
         let Some(first) = self.addresses.sweep.take() else { return };
         let end = first.saturating_add(SWEEP_BUDGET);
         for index in first..end.min(self.conns.capacity() as u32) {
             if self.conns.get(index).is_some_and(|conn| !self.addresses.contains(conn.path.local_ip)) {
-                self.lose_address(now, index);
+                self.abort_without_address(now, index);
             }
         }
         if (end as usize) < self.conns.capacity() {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Answers about no connection of ours, or that leave it as it is.
+//! Stateless answers: those that belong to no connection or do not change its state.
 //!
-//! Kept as what they say, not as datagrams, and bounded: what does not fit is left out, for the peer to ask
-//! again.
+//! Kept in parsed form and bounded in number. When the queue is full an answer is dropped, and the peer's retry
+//! asks for it again.
 
 use roce_wire::{
     Mad, Path, PathMtu,
@@ -12,36 +12,36 @@ use roce_wire::{
     },
 };
 
-/// Answers that may wait for the wire.
+/// Maximum number of answers that wait for a transmit slot.
 pub(super) const MAX_ANSWERS: usize = 32;
 
-/// A message that is sent once, to where the question came from.
+/// A message that is sent once, to the source of the message that it answers.
 pub(super) struct Answer {
     pub(super) path: Path,
-    /// Of the question.
+    /// Transaction ID of the message that it answers.
     pub(super) transaction: u64,
-    /// The asker's identifier.
-    pub(super) theirs: CommId,
-    pub(super) says: Says,
+    /// Communication ID of the peer.
+    pub(super) remote_id: CommId,
+    pub(super) kind: AnswerKind,
 }
 
-/// What an [`Answer`] says.
-pub(super) enum Says {
-    /// REJ.
-    No { about: About, reason: RejReason, mtu: Option<PathMtu> },
-    /// MRA.
-    Patience { mine: CommId, about: About },
+/// Message of an [`Answer`].
+pub(super) enum AnswerKind {
+    /// REJ, with the MTU to use instead as additional rejection information.
+    Rej { about: About, reason: RejReason, mtu: Option<PathMtu> },
+    /// MRA: the consumer has not answered yet.
+    Mra { local_id: CommId, about: About },
     /// DREP.
-    Drep { mine: CommId },
-    /// SIDR_REP: datagrams are not for consumers.
-    NoDatagrams { service_id: ServiceId },
+    Drep { local_id: CommId },
+    /// SIDR_REP: unreliable datagram services are not supported.
+    SidrUnsupported { service_id: ServiceId },
 }
 
 impl Answer {
     pub(super) fn emit(&self, service_timeout: u8, mad: &mut [u8; Mad::LEN]) {
-        let remote_comm_id = self.theirs;
-        let message = match self.says {
-            Says::No { about, reason, mtu } => {
+        let remote_comm_id = self.remote_id;
+        let message = match self.kind {
+            AnswerKind::Rej { about, reason, mtu } => {
                 let mut information = [0; 72];
                 if let ([first, ..], Some(mtu)) = (&mut information, mtu) {
                     *first = mtu.code().0 << 4;
@@ -56,17 +56,17 @@ impl Answer {
                     private_data: [0; 148],
                 })
             }
-            Says::Patience { mine, about } => CmMessage::Mra(MraRepr {
-                local_comm_id: mine,
+            AnswerKind::Mra { local_id, about } => CmMessage::Mra(MraRepr {
+                local_comm_id: local_id,
                 remote_comm_id,
                 about,
                 service_timeout,
                 private_data: [0; 222],
             }),
-            Says::Drep { mine } => {
-                CmMessage::Drep(DrepRepr { local_comm_id: mine, remote_comm_id, private_data: [0; 224] })
+            AnswerKind::Drep { local_id } => {
+                CmMessage::Drep(DrepRepr { local_comm_id: local_id, remote_comm_id, private_data: [0; 224] })
             }
-            Says::NoDatagrams { service_id } => {
+            AnswerKind::SidrUnsupported { service_id } => {
                 let unsupported = SidrRepRepr::refusal(remote_comm_id, SidrStatus::UNSUPPORTED, service_id);
                 return unsupported.emit_datagram(self.transaction, mad);
             }

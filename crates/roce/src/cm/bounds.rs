@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Who may take up how much.
+//! Limits on connections, and eviction: protection against floods of REQs from spoofed sources.
 //!
-//! A connection is half-open from its REQ until it is established: that far, anybody gets it who can send a
-//! datagram in somebody's name. Half-open connections are bounded per peer and in all. When a bound is
-//! reached, the oldest one gives way if it has had its time, [`GRACE`]; otherwise the newcomer is refused, so
-//! that a flood does not wash away those who are about to complete. Established connections are never ended
-//! for others; those that are over and wait for late messages always give way.
+//! A connection is half-open from its REQ until it is established; until then its source address is unverified,
+//! as with a TCP SYN (RFC 4987). Half-open connections are bounded per peer and in total. At a bound, the oldest
+//! one is evicted if it is older than [`GRACE`]; otherwise the new request is refused, so that a flood does not
+//! evict connections that are about to complete. Established connections are never evicted; released connections
+//! in TIMEWAIT always can be.
 
 use core::{net::IpAddr, time::Duration};
 
@@ -15,12 +15,12 @@ use crate::error::ConnError;
 use crate::time::Instant;
 use roce_wire::cm::RejReason;
 
-/// How long a half-open connection keeps its place against newcomers.
+/// Age below which a half-open connection is not evicted.
 const GRACE: Duration = Duration::from_secs(2);
 
 impl Cm {
-    /// Whether a stranger may begin one more connection; makes room for it in the counts.
-    pub(super) fn admits(&mut self, now: Instant, peer: IpAddr) -> bool {
+    /// Returns `true` if a peer may begin one more connection. Evicts a half-open connection if necessary.
+    pub(super) fn may_begin(&mut self, now: Instant, peer: IpAddr) -> bool {
         let (connections, half_open) = self.peers.counts(self.ip_hash(peer), peer);
         if connections >= self.config.max_per_peer {
             return false;
@@ -31,7 +31,7 @@ impl Cm {
         self.half_open.len() < self.config.max_half_open || self.evict(now, None)
     }
 
-    /// Ends the oldest half-open connection, of all or of one peer, if it is old enough.
+    /// Aborts the oldest half-open connection, of all or of one peer, if it is older than [`GRACE`].
     fn evict(&mut self, now: Instant, peer: Option<IpAddr>) -> bool {
         let conns = &self.conns;
         let oldest = self
@@ -46,7 +46,7 @@ impl Cm {
         true
     }
 
-    /// Makes room in the table for one more connection.
+    /// Makes a slot available for one more connection.
     pub(super) fn make_room(&mut self, now: Instant) -> Result<(), ConnError> {
         if self.conns.has_free() {
             return Ok(());
@@ -54,11 +54,11 @@ impl Cm {
         if self.conns.capacity() < self.config.max_connections.min(1 << 16) {
             return self.grow();
         }
-        if self.fading.is_empty() {
-            // It fades at once if no consumer has it in hand.
+        if self.reclaimable.is_empty() {
+            // It becomes reclaimable at once unless the consumer owns it.
             self.evict(now, None);
         }
-        match self.fading.first() {
+        match self.reclaimable.first() {
             Some(index) if self.advance(now, index, Input::Expire) => Ok(()),
             _ => Err(ConnError::TooMany),
         }
@@ -71,20 +71,20 @@ impl Cm {
         self.peers.reserve(slots)?;
         self.deadlines.reserve(slots)?;
         self.outbox.reserve(slots)?;
-        self.telling.reserve(slots)?;
+        self.pending_events.reserve(slots)?;
         self.half_open.reserve(slots)?;
-        self.fading.reserve(slots)?;
+        self.reclaimable.reserve(slots)?;
         self.conns.grow()?;
         Ok(())
     }
 
-    /// Keeps the counts when a connection goes from `before` to another state.
+    /// Updates the counts after a transition from `before` to the present state.
     pub(super) fn account(&mut self, now: Instant, index: u32, before: State) {
         let Some(conn) = self.conns.get_mut(index) else { return };
         let (after, ip) = (conn.state, conn.path.remote_ip);
         let hash = self.prf.hash_ip(ip);
         if after.is_live() && conn.peer_place.is_none() {
-            conn.peer_place = Some(self.peers.enter(hash, ip));
+            conn.peer_place = Some(self.peers.add_connection(hash, ip));
         }
         let Some(place) = conn.peer_place else { return };
         if before.is_half_open() != after.is_half_open() {
@@ -98,18 +98,18 @@ impl Cm {
         }
         if !after.is_live() {
             conn.peer_place = None;
-            self.peers.leave(hash, place);
+            self.peers.remove_connection(hash, place);
         }
-        self.note_fading(index);
+        self.update_reclaimable(index);
     }
 
-    /// Notes whether a connection is only there for late messages.
-    pub(super) fn note_fading(&mut self, index: u32) {
+    /// Adds a connection to the reclaimable ones if it is released and in TIMEWAIT, or removes it.
+    pub(super) fn update_reclaimable(&mut self, index: u32) {
         let fades = self.conns.get(index).is_some_and(|conn| conn.state == State::TimeWait && !conn.owned);
         if fades {
-            self.fading.push(index);
+            self.reclaimable.push(index);
         } else {
-            self.fading.remove(index);
+            self.reclaimable.remove(index);
         }
     }
 

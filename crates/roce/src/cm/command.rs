@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the consumer asks for.
+//! Commands of the consumer.
 #![allow(clippy::similar_names, reason = "DREQ and DREP are what the protocol calls them")]
 
 use super::{
@@ -21,16 +21,16 @@ use roce_wire::{
 };
 
 impl Cm {
-    /// Asks a peer for a connection: REQ, until it is answered by [`EventKind::Replied`],
-    /// [`EventKind::Refused`] or not at all ([`EventKind::TimedOut`]).
+    /// Requests a connection: sends a REQ, with retries. Ends with [`EventKind::Replied`],
+    /// [`EventKind::Refused`] or [`EventKind::TimedOut`].
     ///
     /// [`EventKind::Replied`]: super::EventKind::Replied
     /// [`EventKind::Refused`]: super::EventKind::Refused
     /// [`EventKind::TimedOut`]: super::EventKind::TimedOut
     ///
     /// # Errors
-    /// [`ConnError::Invalid`] when the path has addresses of two families, or leads to a group of hosts, or
-    /// the MTU is too large; [`ConnError::NotLocal`] when it does not begin at an address of this side;
+    /// [`ConnError::Invalid`] if the path mixes address families, the destination is not unicast, or the MTU is
+    /// too large; [`ConnError::NotLocal`] if the path's source is not a local address;
     /// [`ConnError::PrivateDataTooLong`] for more than 56 bytes; [`ConnError::OutOfMemory`],
     /// [`ConnError::TooMany`].
     pub fn connect(
@@ -126,17 +126,17 @@ impl Cm {
         Ok(self.id_of(index))
     }
 
-    /// Accepts a request: REP, until the peer completes ([`EventKind::Established`]), refuses
-    /// ([`EventKind::Refused`]) or does not answer ([`EventKind::TimedOut`]). Returns the read limits that
-    /// hold from now on. The queue pair must be ready to receive before.
+    /// Accepts a request: sends a REP, with retries. Ends with [`EventKind::Established`],
+    /// [`EventKind::Refused`] or [`EventKind::TimedOut`]. Returns the negotiated read limits. The queue pair must
+    /// be in RTR before the REP is sent.
     ///
     /// [`EventKind::Established`]: super::EventKind::Established
     /// [`EventKind::Refused`]: super::EventKind::Refused
     /// [`EventKind::TimedOut`]: super::EventKind::TimedOut
     ///
     /// # Errors
-    /// [`ConnError::State`] when the peer has given up meanwhile or the connection was answered already;
-    /// [`ConnError::PrivateDataTooLong`] for more than 196 bytes.
+    /// [`ConnError::State`] if the peer has given up or the request was answered already;
+    /// [`ConnError::PrivateDataTooLong`] for more than 196 bytes; [`ConnError::Unknown`].
     pub fn accept(
         &mut self,
         now: Instant,
@@ -181,10 +181,10 @@ impl Cm {
         Ok(reads)
     }
 
-    /// Completes a connection that the peer has accepted: RTU. It is established then.
+    /// Completes a connection that the peer has accepted: sends an RTU. The connection is established.
     ///
     /// # Errors
-    /// [`ConnError::State`] when there is nothing to complete, or the peer has given up meanwhile.
+    /// [`ConnError::State`] if no REP has arrived or the peer has given up; [`ConnError::Unknown`].
     pub fn complete(&mut self, now: Instant, id: ConnId) -> Result<(), ConnError> {
         let (index, conn) = self.resolve(id)?;
         let rtu =
@@ -194,11 +194,11 @@ impl Cm {
             .ok_or(ConnError::State)
     }
 
-    /// Refuses a request, or a connection that the peer has accepted: REJ.
+    /// Refuses a request, or a connection that the peer has accepted: sends a REJ.
     ///
     /// # Errors
-    /// [`ConnError::State`] when there is nothing to refuse, or the peer has given up meanwhile;
-    /// [`ConnError::PrivateDataTooLong`] for more than 148 bytes.
+    /// [`ConnError::State`] if there is no REQ or REP to refuse, or the peer has given up;
+    /// [`ConnError::PrivateDataTooLong`] for more than 148 bytes; [`ConnError::Unknown`].
     //= R-CONN-36
     pub fn reject(&mut self, now: Instant, id: ConnId, data: &[u8]) -> Result<(), ConnError> {
         let (index, conn) = self.resolve(id)?;
@@ -212,17 +212,17 @@ impl Cm {
         Ok(())
     }
 
-    /// Ends a connection: DREQ, until the peer agrees, or DREP if it was first.
-    /// [`EventKind::DisconnectDone`] tells the end, which is at once when the peer was first or the
-    /// connection is broken.
+    /// Disconnects: sends a DREQ, with retries, or a DREP if the peer has sent a DREQ. Ends with
+    /// [`EventKind::DisconnectDone`], at once if the peer has disconnected or the connection is broken.
     ///
     /// [`EventKind::DisconnectDone`]: super::EventKind::DisconnectDone
     ///
     /// # Errors
-    /// [`ConnError::State`] when it was never established, or was disconnected before.
+    /// [`ConnError::State`] if the connection was never established or was disconnected before;
+    /// [`ConnError::Unknown`].
     pub fn disconnect(&mut self, now: Instant, id: ConnId) -> Result<(), ConnError> {
         let (index, conn) = self.resolve(id)?;
-        if !conn.stood || conn.disconnect_progress != DisconnectProgress::None {
+        if !conn.was_established || conn.disconnect_progress != DisconnectProgress::None {
             return Err(ConnError::State);
         }
         let first = conn.state == State::Established;
@@ -237,31 +237,39 @@ impl Cm {
         let sent = message.is_some_and(|m| self.advance_and_send(now, index, Input::Disconnect, &m));
         //= R-CONN-91
         if !first {
-            self.tell_done(index, sent);
+            self.notify_disconnect_done(index, sent);
         }
         Ok(())
     }
 
-    /// The queue pair has failed: brings the connection down, in the background, and tells so by
-    /// [`EventKind::Aborted`] unless its end was told already.
+    /// Aborts a connection whose queue pair has failed. Reports [`EventKind::Aborted`] unless the end of the
+    /// connection was reported already.
     ///
     /// [`EventKind::Aborted`]: super::EventKind::Aborted
+    ///
+    /// # Errors
+    /// [`ConnError::Unknown`].
     pub fn abort(&mut self, now: Instant, id: ConnId) -> Result<(), ConnError> {
         let (index, _) = self.resolve(id)?;
-        self.break_off(now, index);
+        self.abort_conn(now, index);
         Ok(())
     }
 
-    /// A valid packet of the peer has come in on the queue pair, which stands for an RTU that was lost.
+    /// Reports that a valid packet of the peer arrived on the queue pair: it takes the place of a lost RTU.
+    ///
+    /// # Errors
+    /// [`ConnError::Unknown`].
     pub fn traffic_seen(&mut self, now: Instant, id: ConnId) -> Result<(), ConnError> {
         let (index, _) = self.resolve(id)?;
         //= rocev2 §12
-        self.advance_and_tell(now, index, Input::Traffic, Pending::ESTABLISHED);
+        self.advance_and_notify(now, index, Input::Traffic, Pending::ESTABLISHED);
         Ok(())
     }
 
-    /// The consumer is done with a connection. What is left of it is brought down in the background; no
-    /// event follows, and the handle is void.
+    /// Releases a connection. It is torn down in the background; no event follows, and the handle is invalid.
+    ///
+    /// # Errors
+    /// [`ConnError::Unknown`].
     //= R-CONN-89
     //= R-CONN-96
     pub fn release(&mut self, now: Instant, id: ConnId) -> Result<(), ConnError> {
@@ -271,7 +279,7 @@ impl Cm {
             conn.owned = false;
             conn.pending = Pending::empty();
         }
-        self.telling.remove(index);
+        self.pending_events.remove(index);
         match state {
             State::Idle => self.forget(index),
             State::DreqReceived => {
@@ -279,30 +287,30 @@ impl Cm {
                     self.advance_and_send(now, index, Input::Disconnect, &message);
                 }
             }
-            _ => self.break_off(now, index),
+            _ => self.abort_conn(now, index),
         }
-        self.note_fading(index);
+        self.update_reclaimable(index);
         Ok(())
     }
 
-    /// Ends whatever there is by the message that it takes, and tells the consumer if there is one.
-    pub(super) fn break_off(&mut self, now: Instant, index: u32) {
+    /// Aborts a connection in any state: notifies the peer, and the consumer unless it has released it.
+    pub(super) fn abort_conn(&mut self, now: Instant, index: u32) {
         self.end(now, index, Input::Abort, RejReason::CONSUMER);
     }
 
-    /// Ends a connection whose address has gone, by one last word to the peer, which is not repeated.
+    /// Aborts a connection whose local address was removed. The message to the peer is sent once.
     //= R-CONN-101
-    pub(super) fn lose_address(&mut self, now: Instant, index: u32) {
+    pub(super) fn abort_without_address(&mut self, now: Instant, index: u32) {
         let done = self.disconnect_done(index, false);
         self.end(now, index, Input::LoseAddress, RejReason::CONSUMER);
         if let Some(conn) = self.conns.get_mut(index) {
-            conn.tell(done);
-            self.tell_pending(index);
+            conn.notify(done);
+            self.queue_event(index);
         }
     }
 
-    /// Ends a connection by `input`, tells its consumer unless it knows, and the peer unless it was told;
-    /// `reason` is for a peer that is still connecting.
+    /// Ends a connection by `input`; notifies the consumer and the peer unless they know. `reason` is for the REJ
+    /// to a peer that is still connecting.
     pub(super) fn end(&mut self, now: Instant, index: u32, input: Input, reason: RejReason) {
         let Some(conn) = self.conns.get_mut(index) else { return };
         if conn.state.on(input).is_err() {
@@ -312,15 +320,15 @@ impl Cm {
             State::Established => Some(dreq(conn)),
             State::DreqReceived => Some(drep(conn)),
             //= rocev2 §12
-            State::ReqSent => Some(CmMessage::Rej(given_up(conn, self.config.ca_guid))),
+            State::ReqSent => Some(CmMessage::Rej(timeout_rej(conn, self.config.ca_guid))),
             State::ReqReceived | State::RepReceived | State::RepSent => {
                 Some(CmMessage::Rej(rej(conn, reason, &[])))
             }
             _ => None,
         };
         if !matches!(conn.state, State::DreqSent | State::DreqReceived) {
-            conn.tell(Pending::ABORTED);
-            self.tell_pending(index);
+            conn.notify(Pending::ABORTED);
+            self.queue_event(index);
         }
         match message {
             Some(message) => self.advance_and_send(now, index, input, &message),
@@ -331,22 +339,22 @@ impl Cm {
     /// Refuses a request or a reply.
     pub(super) fn refuse(&mut self, now: Instant, index: u32, reason: RejReason, data: &[u8]) {
         let Some(conn) = self.conns.get_mut(index) else { return };
-        // The refusal may be lost: it is repeated to a repeated REQ or REP.
+        // The REJ may be lost: a duplicate REQ or REP draws it again.
         conn.time_wait = conn.time_wait.max(conn.interval.min(MAX_REFUSAL_MEMORY).saturating_mul(2));
         let message = CmMessage::Rej(rej(conn, reason, data));
         self.advance_and_send(now, index, Input::Reject, &message);
     }
 
-    /// Tells that a disconnect is over that needs no answer.
-    fn tell_done(&mut self, index: u32, graceful: bool) {
+    /// Reports the end of a disconnect that needs no answer of the peer.
+    fn notify_disconnect_done(&mut self, index: u32, graceful: bool) {
         let what = self.disconnect_done(index, graceful);
         if let Some(conn) = self.conns.get_mut(index) {
-            conn.tell(what);
-            self.tell_pending(index);
+            conn.notify(what);
+            self.queue_event(index);
         }
     }
 
-    /// Makes an idle connection, and has `fill` fill it.
+    /// Creates a connection in state `Idle` and initializes it by `fill`.
     pub(super) fn create(&mut self, now: Instant, fill: impl FnOnce(&mut Conn)) -> Result<u32, ConnError> {
         self.make_room(now)?;
         let (index, generation) = self.conns.claim().ok_or(ConnError::TooMany)?;
@@ -365,10 +373,10 @@ impl Cm {
     }
 }
 
-/// Half of how long a refusal is remembered at most.
+/// Half of the maximum time for which a refusal is remembered.
 const MAX_REFUSAL_MEMORY: core::time::Duration = core::time::Duration::from_secs(5);
 
-/// The private data of a REQ: IP header and the consumer's; `None` when that is too long.
+/// Returns the private data of a REQ: the IP addressing header, then the consumer's. `None` if that is too long.
 fn request_data(ends: &IpEnds, data: &[u8]) -> Option<[u8; 92]> {
     let mut area = [0; 92];
     let (header, room) = area.split_first_chunk_mut::<{ IpCm::LEN }>()?;
@@ -377,9 +385,9 @@ fn request_data(ends: &IpEnds, data: &[u8]) -> Option<[u8; 92]> {
     Some(area)
 }
 
-/// The REJ that takes a REQ back which was not answered yet: the peer's identifier is not known, so that it
-/// says who it is.
-fn given_up(conn: &Conn, ca_guid: u64) -> RejRepr {
+/// Returns the REJ that withdraws an unanswered REQ. The peer's communication ID is not known, so the REJ carries
+/// the local CA GUID.
+fn timeout_rej(conn: &Conn, ca_guid: u64) -> RejRepr {
     let mut information = [0; 72];
     if let Some(guid) = information.first_chunk_mut() {
         *guid = ca_guid.to_be_bytes();
@@ -395,7 +403,7 @@ fn given_up(conn: &Conn, ca_guid: u64) -> RejRepr {
     }
 }
 
-/// The REJ that refuses what the peer sent last.
+/// Returns the REJ that refuses the peer's last message.
 pub(super) fn rej(conn: &Conn, reason: RejReason, data: &[u8]) -> RejRepr {
     RejRepr {
         local_comm_id: conn.local_id,

@@ -7,46 +7,48 @@ use core::time::Duration;
 use crate::conn::ReadLimits;
 use roce_wire::{PathMtu, ack_timeout};
 
-/// What a connection manager is told once.
+/// Configuration of a connection manager.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Constant and unique: peers know connections by it and the queue pair's number.
+    /// Constant and globally unique: peers identify connections by it and the QPN.
     pub ca_guid: u64,
-    /// Secret: identifiers and their distribution come from it alone.
+    /// Secret seed of communication IDs, transaction IDs and hashes.
     pub seed: [u8; 32],
-    /// UDP source port of connection management.
+    /// UDP source port of CM messages.
     pub source_port: u16,
-    /// At a time, those in TIMEWAIT included; at most 65536, rounded up to a multiple of 16.
+    /// Maximum connections at a time, including those in TIMEWAIT; at most 65536, rounded up to a multiple of 16.
     pub max_connections: usize,
-    /// Connections with one peer address at most, those in TIMEWAIT not included. Counts what this side begins
-    /// too, but limits only what the peer begins.
+    /// Maximum connections with one peer address, not including those in TIMEWAIT. Connections that this side
+    /// begins are counted but not limited.
     pub max_per_peer: usize,
-    /// Connections at most that peers have begun and that are not established.
+    /// Maximum half-open connections: begun by peers and not established.
     pub max_half_open: usize,
-    /// Of those, from one peer address.
+    /// Maximum half-open connections from one peer address.
     pub max_half_open_per_peer: usize,
+    /// Maximum listeners.
     pub max_listeners: usize,
-    /// What this side can do; requests and grants are lowered to it.
+    /// Read limits of this side; requests and grants are lowered to them.
     pub reads: ReadLimits,
     /// The largest path MTU that this side can use.
     pub max_mtu: PathMtu,
-    /// How long either side may take for an answer: 4.096 us * 2^code.
+    /// CM response timeout of either side: 4.096 us * 2^code.
     pub response_timeout: u8,
-    /// How long a datagram is on its way at most: 4.096 us * 2^code.
+    /// Packet lifetime, the maximum time a datagram is in flight: 4.096 us * 2^code.
     pub packet_life: u8,
-    /// How often a message is repeated, 0 to 15; a DREQ at most 7 times.
+    /// Maximum retries of a message, 0 to 15; of a DREQ at most 7.
     pub max_retries: u8,
-    /// What a slow consumer of this side takes, as the peer is told: 4.096 us * 2^code.
+    /// Service timeout in MRAs, the time a slow consumer may take: 4.096 us * 2^code.
     pub service_timeout: u8,
-    /// What this side takes to acknowledge a packet at most: 4.096 us * 2^code.
+    /// Target ACK delay, the maximum time until this side acknowledges a packet: 4.096 us * 2^code.
     pub target_ack_delay: u8,
-    /// How long late messages and packets of an ended connection are waited for.
+    /// Duration of TIMEWAIT.
     pub time_wait: Duration,
 }
 
 impl Config {
-    /// Defaults for a local network: messages are repeated about every 1.1 s, for 18 s in all; a DREQ for
+    /// Returns defaults for a local network: messages are retried about every 1.1 s, for 18 s in total; a DREQ for
     /// 9 s.
+    #[must_use]
     pub const fn new(ca_guid: u64, seed: [u8; 32]) -> Self {
         Self {
             ca_guid,
@@ -68,7 +70,7 @@ impl Config {
         }
     }
 
-    /// Between repetitions of a REQ or a DREQ.
+    /// Returns the time between retries of a REQ or DREQ.
     pub(super) fn interval(&self) -> Duration {
         ack_timeout(self.response_timeout).saturating_add(ack_timeout(self.packet_life).saturating_mul(2))
     }

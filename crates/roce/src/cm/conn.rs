@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What is known of one connection.
+//! State of one connection.
 
 use core::{
     net::{IpAddr, Ipv4Addr},
@@ -22,7 +22,7 @@ use roce_wire::{
 };
 
 bitflags::bitflags! {
-    /// What the consumer is still to be told, in the order of the bits.
+    /// Events to report to the consumer, in the order of the bits.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(super) struct Pending: u8 {
         const REQUEST = 1 << 0;
@@ -41,70 +41,69 @@ bitflags::bitflags! {
 pub(super) enum DisconnectProgress {
     /// Not requested.
     None,
-    /// It has, and waits to be told.
+    /// Requested, and its end is not reported yet.
     Requested,
-    /// It was told that it is over, though this side may still repeat its DREQ.
+    /// Its end was reported. The DREQ may still be retried.
     Reported,
 }
 
-/// The longest that MRAs of a peer have this side wait for an answer to one message.
-const MAX_PATIENCE: Duration = Duration::from_mins(10);
+/// Maximum time by which MRAs of the peer extend the wait for an answer to one message.
+const MAX_MRA_WAIT: Duration = Duration::from_mins(10);
 
 pub(super) struct Conn {
     pub(super) state: State,
-    /// Of the slot, see [`super::table`].
+    /// Generation of the slot, see [`super::table`].
     pub(super) generation: u32,
-    /// Whether a consumer has this connection in hand: from the first call or event until it is released.
-    /// What is not owned frees itself.
+    /// `true` while the consumer owns this connection: from the first call or event until the release. Other
+    /// connections free themselves.
     pub(super) owned: bool,
-    /// Whether it has ever been established.
-    pub(super) stood: bool,
+    /// `true` once it was established.
+    pub(super) was_established: bool,
     pub(super) disconnect_progress: DisconnectProgress,
-    /// Whether its end was agreed by both sides.
+    /// `true` if both sides have disconnected.
     pub(super) graceful: bool,
-    /// The consumer's.
+    /// The consumer's context.
     pub(super) context: u64,
-    /// Who is to be told of the request; of a passive connection before it is accepted.
+    /// Listener that received the request, on the passive side.
     pub(super) listener: Option<ListenerId>,
 
     pub(super) local_id: CommId,
-    /// 0 as long as it is not known.
+    /// The peer's communication ID; 0 while it is not known.
     pub(super) remote_id: CommId,
     pub(super) remote_guid: u64,
-    /// Of the REQ and its answers.
+    /// Transaction ID of the present exchange.
     pub(super) transaction: u64,
     pub(super) path: Path,
     pub(super) local_port: u16,
     pub(super) remote_port: u16,
     pub(super) local: LocalQp,
     pub(super) peer: PeerQp,
-    /// What this side asks for or grants.
+    /// Read limits that this side requests or grants.
     pub(super) reads: ReadLimits,
-    /// Since when it is half-open, if it is.
+    /// When it became half-open.
     pub(super) since: Instant,
-    /// Where the peer is counted, as long as the connection is.
+    /// Position of the peer's counts while this connection is counted.
     pub(super) peer_place: Option<u32>,
-    /// What a REP says about the path that the REQ offered to fail over to: 0 if it offered none, 1 that
-    /// there is no failover here.
+    /// Failover Accepted field of the REP: 0 if the REQ has no alternate path, 1 for "not supported".
     pub(super) failover_accepted: u8,
-    /// Under which hashes the indices have it.
+    /// Hashes of its entries in the indices.
     pub(super) id_hash: Option<u32>,
     pub(super) qpn_hash: Option<u32>,
 
-    /// The last message, as it is repeated.
+    /// The last message, for retries.
     pub(super) message: [u8; Mad::LEN],
     pub(super) sent: Option<Attribute>,
-    /// Between repetitions.
+    /// Time between retries.
     pub(super) interval: Duration,
-    /// Repetitions still allowed.
+    /// Retries left.
     pub(super) retries: u8,
-    /// How long the peer's MRAs may still have this side wait for an answer to the message.
-    pub(super) patience: Duration,
-    /// How long late messages are waited for in the end.
+    /// Time by which MRAs of the peer may still extend the wait for an answer to the message.
+    pub(super) mra_budget: Duration,
+    /// Duration of TIMEWAIT.
     pub(super) time_wait: Duration,
 
     pub(super) pending: Pending,
-    /// What came with the peer's last message that carries a consumer's data.
+    /// Private data of the peer's last REQ, REP or REJ.
     pub(super) data: PrivateData,
     pub(super) reason: RejReason,
 }
@@ -114,7 +113,7 @@ impl Idle for Conn {
         state: State::Idle,
         generation: 0,
         owned: false,
-        stood: false,
+        was_established: false,
         disconnect_progress: DisconnectProgress::None,
         graceful: false,
         context: 0,
@@ -123,7 +122,7 @@ impl Idle for Conn {
         remote_id: CommId(0),
         remote_guid: 0,
         transaction: 0,
-        path: NOWHERE,
+        path: UNSPECIFIED_PATH,
         local_port: 0,
         remote_port: 0,
         local: LocalQp {
@@ -142,7 +141,7 @@ impl Idle for Conn {
             retry_count: 0,
             rnr_retry_count: 0,
             ack_timeout: 0,
-            path: NOWHERE,
+            path: UNSPECIFIED_PATH,
         },
         reads: ReadLimits { inbound: 0, outbound: 0 },
         since: Instant::from_nanos(0),
@@ -154,7 +153,7 @@ impl Idle for Conn {
         sent: None,
         interval: Duration::ZERO,
         retries: 0,
-        patience: Duration::ZERO,
+        mra_budget: Duration::ZERO,
         time_wait: Duration::ZERO,
         pending: Pending::empty(),
         data: PrivateData::EMPTY,
@@ -162,7 +161,7 @@ impl Idle for Conn {
     };
 }
 
-const NOWHERE: Path = Path::new(
+const UNSPECIFIED_PATH: Path = Path::new(
     MacAddr([0; 6]),
     MacAddr([0; 6]),
     IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -170,16 +169,16 @@ const NOWHERE: Path = Path::new(
 );
 
 impl Conn {
-    /// Sets the message that is to be sent, and repeated up to `retries` times.
+    /// Sets the message to send and to retry up to `retries` times.
     pub(super) fn set_message(&mut self, message: &CmMessage, transaction: u64, retries: u8) {
         message.emit(transaction, &mut self.message);
         self.sent = Some(message.attribute());
         self.retries = retries;
-        self.patience = MAX_PATIENCE;
+        self.mra_budget = MAX_MRA_WAIT;
     }
 
-    /// Notes that the consumer is to be told, if there is one.
-    pub(super) fn tell(&mut self, what: Pending) {
+    /// Adds pending events, if a consumer owns the connection.
+    pub(super) fn notify(&mut self, what: Pending) {
         if self.owned {
             self.pending |= what;
         }

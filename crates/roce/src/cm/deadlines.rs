@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! One deadline per slot, the earliest at hand: a binary heap that knows where each slot stands.
+//! One deadline per slot: an indexed binary heap, the earliest deadline first.
 //!
-//! Memory is taken by [`Deadlines::reserve`] only.
+//! Only [`Deadlines::reserve`] allocates.
 use alloc::vec::Vec;
 
 use crate::time::Instant;
@@ -11,7 +11,7 @@ use fallible::{AllocError, vec};
 #[derive(Default)]
 pub(super) struct Deadlines {
     heap: Vec<(Instant, u32)>,
-    /// Where in `heap` a slot stands; `NONE` when it has no deadline.
+    /// Position of each slot in `heap`; `NONE` if the slot has no deadline.
     positions: Vec<u32>,
 }
 
@@ -24,19 +24,19 @@ impl Deadlines {
         vec::grow_to(&mut self.positions, count, || NONE)
     }
 
-    /// The earliest deadline and its slot.
+    /// Returns the earliest deadline and its slot.
     pub(super) fn first(&self) -> Option<(Instant, u32)> {
         self.heap.first().copied()
     }
 
-    /// Sets or takes away a slot's deadline.
+    /// Sets or removes a slot's deadline.
     pub(super) fn set(&mut self, slot: u32, deadline: Option<Instant>) {
         let Some(&position) = self.positions.get(slot as usize) else { return };
         match (position, deadline) {
             (NONE, None) => {}
             (NONE, Some(deadline)) => {
                 let last = self.heap.len();
-                // There is room for every slot, and each stands in the heap once.
+                // Capacity is reserved for every slot, and each is in the heap once.
                 if vec::push_within_capacity(&mut self.heap, (deadline, slot)).is_ok() {
                     self.note(slot, last as u32);
                     self.settle(last);
@@ -61,7 +61,7 @@ impl Deadlines {
         }
     }
 
-    /// Moves what stands at `at` up or down to where it belongs.
+    /// Moves the entry at `at` up or down to its position in heap order.
     fn settle(&mut self, mut at: usize) {
         while let Some(above) = at.checked_sub(1).map(|at| at / 2)
             && self.is_before(at, above)
@@ -72,7 +72,7 @@ impl Deadlines {
         loop {
             let left = at.saturating_mul(2).saturating_add(1);
             let right = left.saturating_add(1);
-            // `None`, behind the end, counts as later than any.
+            // A position past the end counts as later than any deadline.
             let child = if self.is_before(right, left) { right } else { left };
             if !self.is_before(child, at) {
                 break;
@@ -86,7 +86,7 @@ impl Deadlines {
         self.heap.get(at).map(|&(deadline, _)| deadline)
     }
 
-    /// Whether there is an entry at `a`, and it is due before the one at `b`.
+    /// Returns `true` if there is an entry at `a` that is due before the one at `b`.
     fn is_before(&self, a: usize, b: usize) -> bool {
         self.at(a).is_some_and(|a| self.at(b).is_none_or(|b| a < b))
     }

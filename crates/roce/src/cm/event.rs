@@ -1,99 +1,100 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What connection management exchanges with its user: queue pair parameters, events, reasons for statistics.
+//! Queue pair parameters, events, and reasons for ignored datagrams.
 
 use crate::conn::{ConnId, ConnRequest, PrivateData, ReadLimits};
 use roce_wire::cm::RejReason;
 use roce_wire::{Path, PathMtu, Psn, Qpn};
 
-/// The queue pair of this side.
+/// Parameters of the local queue pair, sent to the peer in a REQ or REP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalQp {
     pub qpn: Qpn,
-    /// What the peer's first packet will carry: the "starting PSN" of this side's message.
+    /// PSN of the peer's first packet: the Starting PSN field.
     pub receive_psn: Psn,
-    /// Whether it takes its receives from a shared queue.
+    /// `true` if it uses a shared receive queue.
     pub srq: bool,
-    /// How often either side retries without progress. Of the active side.
+    /// Retry count of both sides, chosen by the active side.
     pub retry_count: u8,
-    /// How often the peer retries when no receive is posted; 7 for no limit.
+    /// RNR retry count of the peer; 7 for no limit.
     pub rnr_retry_count: u8,
-    /// How long the peer waits for an acknowledgement: 4.096 us * 2^code. Of the active side.
+    /// Local ACK timeout, chosen by the active side: 4.096 us * 2^code.
     pub ack_timeout: u8,
 }
 
-/// What the queue pair of this side has to know to begin, apart from what [`LocalQp`] says.
+/// Parameters that the local queue pair receives from the peer's REQ or REP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerQp {
     pub qpn: Qpn,
-    /// What this side's first packet must carry.
+    /// PSN of this side's first packet.
     pub send_psn: Psn,
     pub mtu: PathMtu,
-    /// As this side sees it, lowered to what both can do so far.
+    /// Negotiated so far, from this side's view.
     pub reads: ReadLimits,
     pub retry_count: u8,
     /// 7 for no limit.
     pub rnr_retry_count: u8,
-    /// How long to wait for an acknowledgement: 4.096 us * 2^code; 0 for ever.
+    /// ACK timeout: 4.096 us * 2^code; 0 for no timeout.
     pub ack_timeout: u8,
-    /// Its source port is for the user to choose.
+    /// The path to the peer. The caller chooses its UDP source port.
     pub path: Path,
 }
 
-/// Something that happened to a connection.
+/// An event of a connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Event {
     pub conn: ConnId,
-    /// The consumer's: of the listener for [`EventKind::Request`], else of the connection.
+    /// The consumer's context: of the listener for [`EventKind::Request`], else of the connection.
     pub context: u64,
     pub kind: EventKind,
 }
 
-/// What happened.
+/// Kind of an [`Event`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "one at a time, on the stack, while connecting")]
 pub enum EventKind {
-    /// Somebody asks a listener: accept, reject, or release.
+    /// A REQ for a listener: accept, reject, or release.
     Request { request: ConnRequest, peer: PeerQp },
-    /// The peer accepted: complete, reject, or release.
+    /// The peer sent a REP: complete, reject, or release.
     Replied { peer: PeerQp, private_data: PrivateData },
-    /// The peer has completed.
+    /// The peer sent an RTU, or its first packet arrived.
     Established,
-    /// The peer refused.
+    /// The peer sent a REJ.
     Refused { reason: RejReason, private_data: PrivateData },
-    /// The peer has said goodbye: disconnect or release.
+    /// The peer sent a DREQ: disconnect or release.
     Disconnected,
-    /// The peer has given up, or [`Cm::abort`] was called, or the peer knows nothing of the connection
-    /// any more, or this side has lost its address.
+    /// The peer gave up or no longer has the connection, [`Cm::abort`](super::Cm::abort) was called, or the local
+    /// address was removed.
     Aborted,
     /// The peer did not answer while connecting.
     TimedOut,
-    /// What [`Cm::disconnect`] began is over; `graceful` when the peer has agreed.
+    /// The disconnect that [`Cm::disconnect`](super::Cm::disconnect) began is over; `graceful` if the peer has
+    /// disconnected, too.
     DisconnectDone { graceful: bool },
 }
 
-/// Why a datagram had no effect. For statistics.
+/// Reason why a datagram had no effect on a connection. For statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Ignored {
-    /// Not a message of connection management.
+    /// Not a CM message.
     NotCm,
-    /// A message that is not spoken here: about datagram services and other paths.
-    NotSpoken,
-    /// To an address that is not this side's.
-    Foreign,
-    /// From an address that no single host can have.
-    Sender,
-    /// A message that contradicts itself or the packet it came in.
+    /// A CM message that this side does not implement: SIDR_REP, LAP, APR and unknown attributes.
+    Unsupported,
+    /// To an address that is not local.
+    NotLocal,
+    /// From a source address that is not unicast.
+    InvalidSource,
+    /// Fields contradict each other or the packet.
     Malformed,
-    /// About a connection that is not known, or to another peer.
+    /// No such connection, or its peer has another address.
     Unknown,
-    /// Seen before.
+    /// A duplicate of an earlier message.
     Duplicate,
     /// Not expected in the connection's state.
     Unexpected,
     /// Refused with a REJ.
     Refused,
-    /// No memory or no room, and no answer either.
+    /// Dropped without an answer: the answer queue is full or memory is short.
     NoRoom,
 }

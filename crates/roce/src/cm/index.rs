@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! From a key that a peer chose to a slot: an open-addressed hash table.
+//! Hash table from keys that peers choose to slots, with open addressing and linear probing.
 //!
-//! Entries hold the key's hash, so that the table grows without knowing keys; whether the key itself is
-//! equal, the caller says. Memory is taken by [`Index::reserve`] only. Hashes must come from a secret
-//! function, or peers could pile up entries in one place.
+//! Entries hold the hash of the key, so that the table grows without the keys; the caller compares keys.
+//! Only [`Index::reserve`] allocates. Hashes must come from a keyed function, so that peers cannot cause
+//! collisions.
 use alloc::vec::Vec;
 
 use fallible::{AllocError, vec};
 
-/// Occupied, or not.
+/// Hash and slot; `None` if free.
 type Entry = Option<(u32, u32)>;
 
 #[derive(Default)]
 pub(super) struct Index {
-    /// Hash and slot. Empty, or a power of two of them, at most half of them occupied.
+    /// Empty, or a power of two of entries, at most half of them occupied.
     entries: Vec<Entry>,
     len: usize,
 }
 
 impl Index {
-    /// Makes room for `count` entries in all.
+    /// Reserves capacity for `count` entries in total.
     pub(super) fn reserve(&mut self, count: usize) -> Result<(), AllocError> {
         let capacity = count.saturating_mul(2).next_power_of_two();
         if capacity <= self.entries.len() {
@@ -34,29 +34,29 @@ impl Index {
         Ok(())
     }
 
-    /// The slot with this hash for which `is_it` holds.
+    /// Returns the slot with this hash for which `is_it` returns `true`.
     pub(super) fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         self.probe(hash)
             .map_while(|at| self.at(at))
             .find_map(|(other, slot)| (other == hash && is_it(slot)).then_some(slot))
     }
 
-    /// Adds an entry. Room for it was reserved.
+    /// Adds an entry. Its capacity must be reserved.
     pub(super) fn insert(&mut self, hash: u32, slot: u32) {
         if let Some(free) = self.probe(hash).find(|&at| self.at(at).is_none()) {
             self.set(free, Some((hash, slot)));
             self.len = self.len.saturating_add(1);
         }
-        debug_assert!(self.len <= self.entries.len() / 2, "room was not reserved");
+        debug_assert!(self.len <= self.entries.len() / 2, "capacity is not reserved");
     }
 
-    /// Takes an entry out, if it is there.
+    /// Removes an entry, if it is there.
     pub(super) fn remove(&mut self, hash: u32, slot: u32) {
         let entry = Some((hash, slot));
         let found = self.probe(hash).take_while(|&at| self.at(at).is_some()).find(|&at| self.at(at) == entry);
         let Some(mut hole) = found else { return };
         self.len = self.len.saturating_sub(1);
-        // Entries behind the hole that belong before it move up, so that no search ends too early.
+        // Backward shift: entries after the hole move up if their probe sequence includes it.
         let mask = self.mask();
         for at in self.probe(hole as u32).skip(1) {
             let Some((hash, slot)) = self.at(at) else { break };
@@ -70,7 +70,7 @@ impl Index {
         self.set(hole, None);
     }
 
-    /// Positions in the order in which a hash may stand at them.
+    /// Returns the probe sequence of a hash.
     fn probe(&self, hash: u32) -> impl Iterator<Item = usize> + use<> {
         let mask = self.mask();
         (0..self.entries.len()).map(move |i| (hash as usize).wrapping_add(i) & mask)
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        // Few different hashes, so that entries collide and wrap around.
+        // Few distinct hashes, so that entries collide and wrap around.
         #[test]
         fn behaves_like_a_set(steps in proptest::collection::vec((any::<bool>(), 0u32..6, 0u32..20), 0..200)) {
             let mut index = Index::default();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Commands for listeners.
+//! Commands of the consumer for listeners.
 
 use super::Cm;
 use super::listener::{Listener, overlap};
@@ -14,10 +14,10 @@ use fallible::vec;
 use roce_wire::cm::RejReason;
 
 impl Cm {
-    /// Begins to listen.
+    /// Creates a listener.
     ///
     /// # Errors
-    /// [`ConnError::PortInUse`] when another listener has the port on an address that this one asks for;
+    /// [`ConnError::PortInUse`] if another listener has the port on an overlapping address;
     /// [`ConnError::OutOfMemory`], [`ConnError::TooMany`].
     pub fn listen(&mut self, spec: &ListenSpec) -> Result<ListenerId, ConnError> {
         //= R-CONN-53
@@ -35,8 +35,11 @@ impl Cm {
         Ok(id)
     }
 
-    /// Treats requests as if nobody listened, or no longer so. Requests that the consumer was not told of
-    /// yet are refused; those it was told of stay.
+    /// Pauses or resumes a listener. While paused, requests are refused as for a port without listener. A pause
+    /// refuses requests that were not reported to the consumer yet; reported ones stay.
+    ///
+    /// # Errors
+    /// [`ConnError::Unknown`] if there is no such listener.
     //= R-CONN-59
     //= R-CONN-60
     //= R-CONN-61
@@ -44,21 +47,23 @@ impl Cm {
         let listener = self.listeners.all.iter_mut().find(|listener| listener.id == id);
         listener.ok_or(ConnError::Unknown)?.paused = paused;
         if paused {
-            self.refuse_untold(now, id);
+            self.refuse_unreported(now, id);
         }
         Ok(())
     }
 
-    /// Ends a listener. Requests that the consumer was not told of yet are refused; those it was told of
-    /// stay.
+    /// Removes a listener. Requests that were not reported to the consumer yet are refused; reported ones stay.
+    ///
+    /// # Errors
+    /// [`ConnError::Unknown`] if there is no such listener.
     pub fn unlisten(&mut self, now: Instant, id: ListenerId) -> Result<(), ConnError> {
-        self.refuse_untold(now, id);
+        self.refuse_unreported(now, id);
         let before = self.listeners.all.len();
         self.listeners.all.retain(|listener| listener.id != id);
         if self.listeners.all.len() == before { Err(ConnError::Unknown) } else { Ok(()) }
     }
 
-    fn refuse_untold(&mut self, now: Instant, id: ListenerId) {
+    fn refuse_unreported(&mut self, now: Instant, id: ListenerId) {
         for index in 0..self.conns.capacity() as u32 {
             if self.conns.get(index).is_some_and(|conn| {
                 conn.state == State::ReqReceived && conn.listener == Some(id) && !conn.owned

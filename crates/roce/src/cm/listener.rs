@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Listeners.
+//! Table of listeners.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -11,11 +11,11 @@ pub(super) struct Listener {
     pub(super) id: ListenerId,
     pub(super) spec: ListenSpec,
     pub(super) paused: bool,
-    /// Requests that wait for the consumer's answer.
+    /// Requests that wait for the consumer's answer, at most the backlog.
     pub(super) waiting: u16,
 }
 
-/// All listeners, few enough to be looked through.
+/// All listeners. Searched linearly: there are few.
 #[derive(Default)]
 pub(super) struct Listeners {
     pub(super) all: Vec<Listener>,
@@ -27,26 +27,26 @@ impl Listeners {
         self.all.iter().find(|listener| listener.id == id).map(|listener| listener.spec.context)
     }
 
-    /// Who takes requests to this address and port: no two listeners do.
+    /// Returns the listener for this address and port, unless it is paused. At most one matches.
     pub(super) fn matching(&self, ip: IpAddr, port: u16) -> Option<ListenerId> {
         let takes = |listener: &&Listener| listener.spec.port == port && overlap(listener.spec.ip, Some(ip));
         self.all.iter().find(takes).filter(|listener| !listener.paused).map(|listener| listener.id)
     }
 
-    /// Whether another request may wait.
+    /// Returns `true` if the backlog has room for another request.
     pub(super) fn has_room(&self, id: ListenerId) -> bool {
         self.all.iter().any(|listener| listener.id == id && listener.waiting < listener.spec.backlog)
     }
 
-    /// A request begins to wait.
-    pub(super) fn entered(&mut self, id: ListenerId) {
+    /// Counts a request that waits for the consumer's answer.
+    pub(super) fn request_queued(&mut self, id: ListenerId) {
         if let Some(listener) = self.by_id(id) {
             listener.waiting = listener.waiting.saturating_add(1);
         }
     }
 
-    /// A request waits no longer.
-    pub(super) fn left(&mut self, id: ListenerId) {
+    /// Counts a request that no longer waits.
+    pub(super) fn request_dequeued(&mut self, id: ListenerId) {
         if let Some(listener) = self.by_id(id) {
             listener.waiting = listener.waiting.saturating_sub(1);
         }
@@ -57,7 +57,7 @@ impl Listeners {
     }
 }
 
-/// Whether some address is meant by both: each is one address, all of a family, or all there are.
+/// Returns `true` if both include a common address: each is one address, all of a family, or (`None`) all.
 pub(super) fn overlap(a: Option<IpAddr>, b: Option<IpAddr>) -> bool {
     let (Some(a), Some(b)) = (a, b) else { return true };
     a == b || a.is_ipv4() == b.is_ipv4() && (a.is_unspecified() || b.is_unspecified())

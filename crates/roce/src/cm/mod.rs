@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The connection manager: who may talk to whom, agreed in a handful of datagrams.
+//! The connection manager (CM): establishes and releases connections (IBTA Volume 1, chapter 12).
 //!
-//! Responsible for listeners and for the life of connections from REQ to the end of TIMEWAIT: identifiers,
-//! repetition and duplicates of messages, private data, read limits. Knows queue pairs as numbers only: what
-//! they need to begin is handed out with the events, and what happens to them is told through commands.
+//! Responsible for listeners and for the life of connections from REQ to the end of TIMEWAIT: communication IDs,
+//! retries and duplicates of messages, private data, read limits. Knows queue pairs by number only: events carry
+//! the parameters that a queue pair needs, and commands report what happens to the queue pair.
 //!
 //! # Driving it
-//! [`Cm`] does no I/O, has no clock, and belongs under one lock. After anything that takes `&mut self`:
-//! * **in**: [`Cm::handle`] takes datagrams to queue pair 1 (whose ICRC was checked), [`Cm::handle_timeout`]
-//!   the time that [`Cm::poll_timeout`] asked for;
+//! [`Cm`] does no I/O, has no clock, and is protected by one lock of the caller. The calls are of three kinds; drain
+//! the outputs after each call that takes `&mut self`:
+//! * **in**: [`Cm::handle`] takes MADs to queue pair 1 whose ICRC was checked, [`Cm::handle_timeout`]
+//!   the time that [`Cm::poll_timeout`] returned;
 //! * **commands**: [`Cm::set_addresses`]; [`Cm::listen`], [`Cm::pause`], [`Cm::unlisten`]; [`Cm::connect`], [`Cm::accept`],
 //!   [`Cm::complete`], [`Cm::reject`], [`Cm::disconnect`], [`Cm::abort`], [`Cm::traffic_seen`],
 //!   [`Cm::release`];
-//! * **out**: [`Cm::poll_transmit`] writes frames, [`Cm::poll_event`] tells what happened, both until they
-//!   have no more.
+//! * **out**: [`Cm::poll_transmit`] writes frames, [`Cm::poll_event`] returns events; call both until they
+//!   return `None`.
 //!
-//! Of each [`EventKind`] a connection has at most one, in the order of the enum, and none once it is released.
-//! Every connection that a command made or an event named is to be released. A connection may go on without
-//! its consumer: a DREQ is repeated, TIMEWAIT waited for.
+//! A connection has at most one event of each [`EventKind`], in the order of the enum, and none after its release.
+//! Every connection that a command created or an event named must be released. Released connections are torn
+//! down in the background: the DREQ is retried, TIMEWAIT runs.
 //!
 //! # Bounds
-//! Connections, listeners, unanswered requests and pending answers are bounded by [`Config`], in all and per
-//! peer; `bounds` says who gives way. Memory is taken when a connection is made, may be refused, and is kept
-//! for the next. One datagram is answered by one at most, of its own length, and to where it came from; no
-//! answer is answered. A REP, which nobody may have asked for, is repeated 7 times at most. Whatever times a
-//! peer asks for, it is waited for no longer than some minutes.
+//! [`Config`] bounds connections, listeners, unanswered requests and pending answers, in total and per peer;
+//! `bounds` says which connection is evicted. Memory is allocated when a connection is created, may be
+//! unavailable, and is kept for the next connection. Each MAD draws at most one answer, of the same length, to
+//! the address it came from; answers are not answered, so a spoofed source gains no amplification. A REP may
+//! answer a spoofed REQ, so it is retried at most 7 times. Timeouts that a peer requests are capped at minutes.
 
 mod address_change;
 mod addresses;
@@ -81,37 +82,39 @@ use roce_wire::{
 pub struct Cm {
     config: Config,
     prf: Prf,
-    /// Of queue pair 1.
+    /// PSN of the last packet from queue pair 1.
     psn: Psn,
     addresses: Addresses,
     listeners: Listeners,
     conns: Table<Conn>,
-    /// By the peer's GUID and communication id: finds repeated REQs.
+    /// Connections by the peer's GUID and communication ID: finds duplicate REQs.
     by_id: Index,
-    /// By the peer's GUID and queue pair: finds stale connections.
+    /// Connections by the peer's GUID and QPN: finds stale connections.
     by_qpn: Index,
     peers: Peers,
     deadlines: Deadlines,
-    /// Connections that peers have begun and that are not established, the oldest first.
+    /// Connections that peers began and that are not established, the oldest first.
     half_open: Queue,
-    /// Connections that only wait for late messages, the oldest first.
-    fading: Queue,
+    /// Released connections in TIMEWAIT, the oldest first: their slots can be reused.
+    reclaimable: Queue,
     /// Connections with a message to send.
     outbox: Queue,
-    /// Connections with something to tell.
-    telling: Queue,
-    /// Answers about no connection of ours.
+    /// Connections with an event for the consumer.
+    pending_events: Queue,
+    /// Answers that belong to no connection.
     answers: Fifo<Answer>,
 }
 
-/// How often a DREQ is repeated at most: whoever disconnects from a peer that has vanished gets the receives
-/// of the queue pair back after that, within 10 s by default.
+/// Maximum retries of a DREQ. When they are used up, the consumer of a vanished peer gets the receives of its
+/// queue pair back: within 10 s by default.
 const MAX_DREQ_RETRIES: u8 = 7;
 
-/// Deadlines that one call handles: bounds the time it takes.
+/// Deadlines that one call handles. Bounds the duration of the call.
 const TIMEOUT_BUDGET: usize = 64;
 
 impl Cm {
+    /// Creates a connection manager without addresses, listeners and connections. Allocates nothing.
+    #[must_use]
     pub fn new(config: Config) -> Self {
         let mut prf = Prf::new(&config.seed);
         let psn = Psn::new(prf.random() as u32);
@@ -127,39 +130,40 @@ impl Cm {
             peers: Peers::default(),
             deadlines: Deadlines::default(),
             half_open: Queue::new(),
-            fading: Queue::new(),
+            reclaimable: Queue::new(),
             outbox: Queue::new(),
-            telling: Queue::new(),
+            pending_events: Queue::new(),
             answers: Fifo::new(),
         }
     }
 
-    /// Connections there are, those in TIMEWAIT included.
+    /// Number of connections, including those in TIMEWAIT.
     #[cfg(test)]
     fn connections(&self) -> usize {
         self.conns.len()
     }
 
-    /// Whether [`Cm::poll_transmit`] has something.
+    /// Returns `true` if [`Cm::poll_transmit`] has a frame to send.
+    #[must_use]
     pub fn has_transmit(&self) -> bool {
         !self.outbox.is_empty() || !self.answers.is_empty()
     }
 
-    /// Writes the next frame to the start of `slot`; returns its length. `None` when there is nothing to send,
-    /// or when `slot` is too small (384 bytes do for any frame).
+    /// Writes the next frame to the start of `slot` and returns its length. Returns `None` if there is nothing to
+    /// send or `slot` is too small (384 bytes suffice for any frame).
     pub fn poll_transmit(&mut self, now: Instant, crc: Crc, slot: &mut [u8]) -> Option<usize> {
         if let Some(answer) = self.answers.pop() {
             return self.emit_answer(crc, slot, &answer);
         }
         let index = self.outbox.pop()?;
-        // The time to answer begins when the message leaves.
+        // The response timeout begins when the message is sent.
         self.arm(now, index);
         let psn = self.next_psn();
         let conn = self.conns.get(index)?;
         emit(crc, slot, &conn.path, self.config.source_port, psn, &conn.message)
     }
 
-    /// Has an answer sent.
+    /// Queues an answer.
     fn answer(&mut self, answer: Answer) -> Result<(), Ignored> {
         let room = self.answers.len() < MAX_ANSWERS && self.answers.reserve_for(MAX_ANSWERS).is_ok();
         if room && self.answers.push(answer) { Ok(()) } else { Err(Ignored::NoRoom) }
@@ -179,19 +183,19 @@ impl Cm {
         self.psn
     }
 
-    /// What happened next.
+    /// Returns the next event, or `None` if there is none.
     pub fn poll_event(&mut self) -> Option<Event> {
-        let index = self.telling.pop()?;
+        let index = self.pending_events.pop()?;
         let conn = self.conns.get_mut(index)?;
         let next = conn.pending.iter().next()?;
         conn.pending -= next;
         if !conn.pending.is_empty() {
-            self.telling.push(index);
+            self.pending_events.push(index);
         }
         let mut context = conn.context;
         let kind = match next {
             Pending::REQUEST => {
-                // From here on it is the consumer's.
+                // From now on the consumer owns the connection.
                 conn.owned = true;
                 context = conn.listener.and_then(|id| self.listeners.context(id)).unwrap_or(0);
                 let request = ConnRequest {
@@ -215,7 +219,8 @@ impl Cm {
         Some(Event { conn: conn_id(index, conn.generation), context, kind })
     }
 
-    /// When [`Cm::handle_timeout`] wants to be called.
+    /// Returns when [`Cm::handle_timeout`] is to be called next.
+    #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.addresses.is_sweeping() {
             return Some(Instant::default());
@@ -223,7 +228,7 @@ impl Cm {
         self.deadlines.first().map(|(deadline, _)| deadline)
     }
 
-    /// Lets time pass. Handles a bounded number of deadlines; ask [`Cm::poll_timeout`] again.
+    /// Handles deadlines up to `now`, a bounded number per call: call [`Cm::poll_timeout`] afterwards.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.sweep(now);
         for _ in 0..TIMEOUT_BUDGET {
@@ -249,11 +254,11 @@ impl Cm {
             } else {
                 Pending::TIMED_OUT
             };
-            self.advance_and_tell(now, index, Input::GiveUp, what);
+            self.advance_and_notify(now, index, Input::GiveUp, what);
         }
     }
 
-    /// What is to be told when a DREQ's exchange is over.
+    /// Ends a DREQ exchange and returns the event to report, if the consumer requested the disconnect.
     fn disconnect_done(&mut self, index: u32, graceful: bool) -> Pending {
         match self.conns.get_mut(index) {
             Some(conn) if conn.disconnect_progress == DisconnectProgress::Requested => {
@@ -265,23 +270,23 @@ impl Cm {
         }
     }
 
-    /// Makes the transition that `input` leads to. `false`, and nothing done, when there is none.
+    /// Makes the transition of `input`. Returns `false` and changes nothing if the state has none.
     fn advance(&mut self, now: Instant, index: u32, input: Input) -> bool {
         let Some(conn) = self.conns.get_mut(index) else { return false };
         let Ok(state) = conn.state.on(input) else { return false };
         if conn.state == State::ReqReceived
             && let Some(listener) = conn.listener
         {
-            self.listeners.left(listener);
+            self.listeners.request_dequeued(listener);
             if !conn.owned {
-                // The consumer was not told of the request, and now there is nothing to tell.
+                // The request was not reported to the consumer yet, and no longer has to be.
                 conn.pending = Pending::empty();
-                self.telling.remove(index);
+                self.pending_events.remove(index);
             }
         }
         let (before, time_wait) = (conn.state, conn.time_wait);
         conn.state = state;
-        conn.stood |= state == State::Established;
+        conn.was_established |= state == State::Established;
         self.account(now, index, before);
         match state {
             State::TimeWait => self.deadlines.set(index, Some(now + time_wait)),
@@ -295,24 +300,24 @@ impl Cm {
         true
     }
 
-    /// [`Cm::advance`], and a word to the consumer.
-    fn advance_and_tell(&mut self, now: Instant, index: u32, input: Input, what: Pending) {
+    /// [`Cm::advance`], and reports `what` to the consumer.
+    fn advance_and_notify(&mut self, now: Instant, index: u32, input: Input, what: Pending) {
         let Some(conn) = self.conns.get_mut(index) else { return };
         if conn.state.on(input).is_ok() {
-            conn.tell(what);
-            self.tell_pending(index);
+            conn.notify(what);
+            self.queue_event(index);
             self.advance(now, index, input);
         }
     }
 
-    /// Has [`Cm::poll_event`] come to a connection with something to tell.
-    fn tell_pending(&mut self, index: u32) {
+    /// Queues a connection for [`Cm::poll_event`] if it has a pending event.
+    fn queue_event(&mut self, index: u32) {
         if self.conns.get(index).is_some_and(|conn| !conn.pending.is_empty()) {
-            self.telling.push(index);
+            self.pending_events.push(index);
         }
     }
 
-    /// [`Cm::advance`], and a message to the peer.
+    /// [`Cm::advance`], and sends `message` to the peer.
     fn advance_and_send(&mut self, now: Instant, index: u32, input: Input, message: &CmMessage) -> bool {
         if !self.advance(now, index, input) {
             return false;
@@ -327,7 +332,7 @@ impl Cm {
                 State::RepSent => conn.retries,
                 //= R-CONN-81
                 State::DreqSent => {
-                    // The REP's interval was the peer's to choose; this wait is this side's own.
+                    // The peer chose the interval of the REP; this side chooses the interval of its DREQ.
                     conn.interval = conn.interval.min(self.config.interval());
                     self.config.max_retries.min(MAX_DREQ_RETRIES)
                 }
@@ -339,14 +344,14 @@ impl Cm {
         true
     }
 
-    /// Has a connection's message sent (again).
+    /// Queues a connection's message for sending, the first time or as a retry.
     fn queue_message(&mut self, now: Instant, index: u32) {
         self.outbox.push(index);
-        // In case the wire does not take it.
+        // The retry timer also runs if no transmit slot becomes free.
         self.arm(now, index);
     }
 
-    /// Begins to wait for an answer, in a state that has one.
+    /// Starts the retry timer, in states that retry.
     fn arm(&mut self, now: Instant, index: u32) {
         if let Some(conn) = self.conns.get(index)
             && conn.state.repeats()
@@ -355,7 +360,7 @@ impl Cm {
         }
     }
 
-    /// Takes an idle connection out of the indices, and out of the table if no consumer has it in hand.
+    /// Removes an idle connection from the indices, and from the table if the consumer has released it.
     fn forget(&mut self, index: u32) {
         let Some(conn) = self.conns.get_mut(index) else { return };
         if let Some(hash) = conn.id_hash.take() {
@@ -365,27 +370,27 @@ impl Cm {
             self.by_qpn.remove(hash, index);
         }
         if !conn.owned {
-            self.telling.remove(index);
-            self.fading.remove(index);
+            self.pending_events.remove(index);
+            self.reclaimable.remove(index);
             self.conns.free(index);
         }
     }
 
-    /// A slot's communication id: no two slots have the same, and nobody can tell the next.
+    /// Returns the communication ID of a slot: unique among slots, and unpredictable for peers.
     fn comm_id(&self, index: u32, generation: u32) -> CommId {
         let id = self.prf.permute(generation << 16 | index & 0xFFFF);
-        // 0 names none; the other half of the generations gives another one.
+        // 0 is not a valid ID. Flipping the top bit of the generation gives another one.
         CommId(if id == 0 { self.prf.permute((generation ^ 0x8000) << 16 | index & 0xFFFF) } else { id })
     }
 
-    /// The connection that goes by `id` here.
+    /// Finds the connection with the local communication ID `id`.
     fn find(&self, id: CommId) -> Option<(u32, &Conn)> {
         let index = self.prf.unpermute(id.0) & 0xFFFF;
         let conn = self.conns.get(index)?;
         (conn.local_id == id).then_some((index, conn))
     }
 
-    /// The slot of a handle.
+    /// Finds the slot of a handle.
     fn resolve(&self, id: ConnId) -> Result<(u32, &Conn), ConnError> {
         let (index, generation) = (id.0 as u32, (id.0 >> 32) as u32);
         let conn = self.conns.get_generation(index, generation).filter(|conn| conn.owned);
@@ -397,7 +402,7 @@ fn conn_id(index: u32, generation: u32) -> ConnId {
     ConnId(u64::from(generation) << 32 | u64::from(index))
 }
 
-/// Writes the frame of a datagram.
+/// Writes the frame of a MAD.
 fn emit(
     crc: Crc,
     slot: &mut [u8],

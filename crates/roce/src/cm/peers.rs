@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How much each peer takes up, by its address.
+//! Counts of connections per peer address.
 //!
-//! Memory is taken by [`Peers::reserve`] only.
+//! Only [`Peers::reserve`] allocates.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -10,7 +10,7 @@ use core::net::IpAddr;
 use super::index::Index;
 use fallible::{AllocError, vec};
 
-/// What is counted of one peer. Nothing of a peer without connections.
+/// Counts of one peer. Peers without connections have none.
 struct Peer {
     ip: IpAddr,
     connections: usize,
@@ -19,15 +19,15 @@ struct Peer {
 
 #[derive(Default)]
 pub(super) struct Peers {
-    /// From an address's hash to the place in `all`.
+    /// Maps the hash of an address to a place in `all`.
     index: Index,
     all: Vec<Option<Peer>>,
-    /// Free places. Has room for all.
+    /// Free places. Has capacity for all.
     free: Vec<u32>,
 }
 
 impl Peers {
-    /// Makes room for `count` peers in all.
+    /// Reserves capacity for `count` peers in total.
     pub(super) fn reserve(&mut self, count: usize) -> Result<(), AllocError> {
         self.index.reserve(count)?;
         vec::reserve(&mut self.free, count)?;
@@ -39,17 +39,17 @@ impl Peers {
         Ok(())
     }
 
-    /// Connections with a peer, and those of them that it has begun and not completed.
+    /// Returns the connections with a peer, and how many of them are half-open.
     pub(super) fn counts(&self, hash: u32, ip: IpAddr) -> (usize, usize) {
         let peer = self.find(hash, ip).and_then(|place| self.all.get(place as usize)?.as_ref());
         peer.map_or((0, 0), |peer| (peer.connections, peer.half_open))
     }
 
-    /// A connection with a peer begins; gives the peer's place, for [`Peers::leave`].
-    pub(super) fn enter(&mut self, hash: u32, ip: IpAddr) -> u32 {
+    /// Counts a new connection with a peer. Returns the peer's place, for [`Peers::remove_connection`].
+    pub(super) fn add_connection(&mut self, hash: u32, ip: IpAddr) -> u32 {
         let found = self.find(hash, ip);
         let place = found.unwrap_or_else(|| {
-            // There is a place for each connection.
+            // Places are reserved for all connections.
             let place = self.free.pop().unwrap_or(u32::MAX);
             self.index.insert(hash, place);
             if let Some(room) = self.all.get_mut(place as usize) {
@@ -63,8 +63,8 @@ impl Peers {
         place
     }
 
-    /// A connection with a peer ends.
-    pub(super) fn leave(&mut self, hash: u32, place: u32) {
+    /// Counts the end of a connection with a peer.
+    pub(super) fn remove_connection(&mut self, hash: u32, place: u32) {
         let Some(peer) = self.at(place) else { return };
         peer.connections = peer.connections.saturating_sub(1);
         if peer.connections == 0 {
@@ -72,12 +72,12 @@ impl Peers {
             if let Some(room) = self.all.get_mut(place as usize) {
                 *room = None;
             }
-            // There is room for all places, each of which is free once.
+            // Capacity is reserved for all places, and each is free once.
             let _ = vec::push_within_capacity(&mut self.free, place);
         }
     }
 
-    /// A connection that the peer has begun is now half-open, or no longer so.
+    /// Counts a connection that became half-open, or no longer is.
     pub(super) fn set_half_open(&mut self, place: u32, is: bool) {
         if let Some(peer) = self.at(place) {
             peer.half_open =
@@ -116,7 +116,7 @@ mod tests {
             for (step, number) in steps {
                 let mine = model.entry(number).or_default();
                 match step {
-                    0 if mine.len() < 8 => mine.push((peers.enter(hash(number), ip(number)), false)),
+                    0 if mine.len() < 8 => mine.push((peers.add_connection(hash(number), ip(number)), false)),
                     1 => {
                         if let Some((place, half_open)) = mine.last_mut() {
                             *half_open = !*half_open;
@@ -128,7 +128,7 @@ mod tests {
                             if half_open {
                                 peers.set_half_open(place, false);
                             }
-                            peers.leave(hash(number), place);
+                            peers.remove_connection(hash(number), place);
                         }
                     }
                 }

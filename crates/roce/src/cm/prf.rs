@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Numbers that nobody outside can guess.
+//! Pseudo-random function of the CM: numbers that peers cannot predict.
 //!
-//! One primitive, SipHash-2-4, under a secret key: it hashes keys of tables that peers choose entries of,
-//! it permutes slot numbers into communication ids, and counted up it gives random numbers. Given the
-//! same seed it gives the same numbers.
+//! One primitive, SipHash-2-4 under a secret key, hashes table keys that peers choose, permutes slot numbers into
+//! communication IDs, and generates random numbers in counter mode. The same seed gives the same numbers.
 
 use crate::random::{key_of, siphash};
 
@@ -15,7 +14,7 @@ pub(super) struct Prf {
     count: u64,
 }
 
-/// What a value of the function is for: equal inputs of different uses are unrelated.
+/// Domain separation: outputs for equal inputs of different uses are unrelated.
 #[derive(Clone, Copy)]
 #[repr(u64)]
 enum Use {
@@ -29,18 +28,18 @@ impl Prf {
         Self { key: key_of(seed), count: 0 }
     }
 
-    /// The next random number.
+    /// Returns the next random number.
     pub(super) fn random(&mut self) -> u64 {
         self.count = self.count.wrapping_add(1);
         siphash(self.key, [Use::Random as u64, self.count, 0])
     }
 
-    /// The hash of a key of an [`Index`](super::index::Index).
+    /// Returns the hash of a key of an [`Index`](super::index::Index).
     pub(super) fn hash(&self, a: u64, b: u64) -> u32 {
         siphash(self.key, [Use::Index as u64, a, b]) as u32
     }
 
-    /// The same of an address.
+    /// Returns the hash of an address.
     pub(super) fn hash_ip(&self, ip: core::net::IpAddr) -> u32 {
         let bits = match ip {
             core::net::IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
@@ -49,7 +48,7 @@ impl Prf {
         self.hash((bits >> 64) as u64, bits as u64)
     }
 
-    /// A permutation of all 32-bit numbers: a Feistel network of four rounds.
+    /// Permutes the 32-bit numbers: a Feistel network of four rounds.
     pub(super) fn permute(&self, value: u32) -> u32 {
         (0..4).fold(value, |value, round| {
             let (left, right) = (value >> 16, value & 0xFFFF);
@@ -57,7 +56,7 @@ impl Prf {
         })
     }
 
-    /// Undoes [`Prf::permute`].
+    /// Inverse of [`Prf::permute`].
     pub(super) fn unpermute(&self, value: u32) -> u32 {
         (0..4).rev().fold(value, |value, round| {
             let (right, mixed) = (value >> 16, value & 0xFFFF);
@@ -86,17 +85,17 @@ mod tests {
         for byte in [0, 15, 31] {
             let mut other = [7; 32];
             other[byte] ^= 1;
-            assert_ne!(numbers([7; 32]), numbers(other), "byte {byte} of the seed does not count");
+            assert_ne!(numbers([7; 32]), numbers(other), "byte {byte} of the seed has no effect");
         }
     }
 
     #[test]
-    fn permuted_numbers_are_all_different_and_come_back() {
+    fn permutation_is_injective_and_invertible() {
         let prf = Prf::new(&[1; 32]);
         let permuted: HashSet<u32> = (0..10_000).map(|value| prf.permute(value)).collect();
         assert_eq!(permuted.len(), 10_000);
         assert!((0..10_000).all(|value| prf.unpermute(prf.permute(value)) == value));
-        // Neighbours do not lie together.
+        // Consecutive numbers are not permuted to consecutive ones.
         assert!(permuted.iter().filter(|&&value| value < 1 << 16).count() < 10);
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Slots in a row: each at most once, added, taken and removed in constant time.
+//! FIFO of slots, each at most once: a doubly linked list in an array, with constant-time push, pop and remove.
 //!
-//! Memory is taken by [`Queue::reserve`] only.
+//! Only [`Queue::reserve`] allocates.
 
 use alloc::vec::Vec;
 
@@ -17,7 +17,7 @@ struct Link {
 const NONE: u32 = u32::MAX;
 
 pub(super) struct Queue {
-    /// By slot; `None` for one that does not stand in the row.
+    /// By slot; `None` if the slot is not queued.
     links: Vec<Option<Link>>,
     head: u32,
     tail: u32,
@@ -29,7 +29,7 @@ impl Queue {
         Self { links: Vec::new(), head: NONE, tail: NONE, len: 0 }
     }
 
-    /// Makes room for the slots below `count`.
+    /// Reserves capacity for the slots below `count`.
     pub(super) fn reserve(&mut self, count: usize) -> Result<(), AllocError> {
         vec::grow_to(&mut self.links, count, || None)
     }
@@ -42,12 +42,12 @@ impl Queue {
         self.len
     }
 
-    /// The first slot.
+    /// Returns the first slot.
     pub(super) fn first(&self) -> Option<u32> {
         (self.head != NONE).then_some(self.head)
     }
 
-    /// All slots in their order.
+    /// Iterates over the slots, first to last.
     pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
         core::iter::successors(self.first(), |&slot| {
             let next = self.links.get(slot as usize)?.as_ref()?.next;
@@ -55,7 +55,7 @@ impl Queue {
         })
     }
 
-    /// Adds a slot at the end, unless it stands in the row already.
+    /// Adds a slot at the end, unless it is queued already.
     pub(super) fn push(&mut self, slot: u32) {
         let tail = self.tail;
         match self.links.get_mut(slot as usize) {
@@ -70,13 +70,13 @@ impl Queue {
         self.len = self.len.saturating_add(1);
     }
 
-    /// Takes the first slot.
+    /// Removes and returns the first slot.
     pub(super) fn pop(&mut self) -> Option<u32> {
         let first = self.head;
         self.remove(first).then_some(first)
     }
 
-    /// Takes a slot out wherever it stands; whether it did.
+    /// Removes a slot at any position. Returns `false` if it was not queued.
     pub(super) fn remove(&mut self, slot: u32) -> bool {
         let Some(link) = self.links.get_mut(slot as usize).and_then(Option::take) else { return false };
         match self.link(link.prev) {
@@ -104,7 +104,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_like_a_row(steps in proptest::collection::vec((0u8..3, 0u32..6), 0..100)) {
+        fn behaves_like_a_vec_without_duplicates(steps in proptest::collection::vec((0u8..3, 0u32..6), 0..100)) {
             let mut queue = Queue::new();
             queue.reserve(6).unwrap();
             let mut model: Vec<u32> = Vec::new();

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the peer says.
+//! Receive processing of CM messages.
 #![allow(clippy::similar_names, reason = "DREQ and DREP are what the protocol calls them")]
 
 use core::time::Duration;
 
 use super::{
     Cm, Conn, Ignored, PeerQp, Pending, State, addresses,
-    answer::{Answer, Says},
+    answer::{Answer, AnswerKind},
     state::Input,
 };
 use crate::{
@@ -22,17 +22,17 @@ use roce_wire::{
     },
 };
 
-/// A datagram's message with what its packet and header say.
+/// The context of a received message: its packet, transaction ID and arrival time.
 pub(super) struct Incoming<'a> {
     pub(super) now: Instant,
     pub(super) packet: &'a Packet<'a>,
     pub(super) transaction: u64,
-    /// Whether the peer of a connection was heard of on its queue pair lately.
-    pub(super) is_heard: &'a dyn Fn(ConnId) -> bool,
+    /// Returns `true` if packets of the peer arrived recently on the queue pair of a connection.
+    pub(super) is_active: &'a dyn Fn(ConnId) -> bool,
 }
 
 impl Incoming<'_> {
-    /// The way back.
+    /// Returns the path back to the source.
     pub(super) fn path(&self) -> Path {
         let eth = self.packet.eth();
         Path {
@@ -41,23 +41,23 @@ impl Incoming<'_> {
         }
     }
 
-    /// Whether it comes from the peer of a connection.
+    /// Returns `true` if it comes from the address of a connection's peer.
     pub(super) fn is_from(&self, conn: &Conn) -> bool {
         conn.path.remote_ip == self.packet.source() && conn.path.local_ip == self.packet.destination()
     }
 }
 
 impl Cm {
-    /// Takes a packet to queue pair 1 whose ICRC is right. `is_heard` says of a connection whether packets of
-    /// its peer have come to its queue pair lately: it is not stale then.
+    /// Handles a packet to queue pair 1 whose ICRC is valid. `is_active` returns `true` if packets of the peer
+    /// arrived recently on the queue pair of a connection: such a connection is not stale.
     ///
     /// # Errors
-    /// Why it had no effect on a connection: for statistics.
+    /// The reason why the packet had no effect on a connection, for statistics.
     pub fn handle(
         &mut self,
         now: Instant,
         packet: &Packet<'_>,
-        is_heard: &dyn Fn(ConnId) -> bool,
+        is_active: &dyn Fn(ConnId) -> bool,
     ) -> Result<(), Ignored> {
         addresses::check(&self.addresses, packet)?;
         let deth = packet.deth().ok_or(Ignored::NotCm)?;
@@ -74,11 +74,11 @@ impl Cm {
         if !header.is_cm() {
             return Err(Ignored::NotCm);
         }
-        let incoming = Incoming { now, packet, transaction: header.transaction_id(), is_heard };
+        let incoming = Incoming { now, packet, transaction: header.transaction_id(), is_active };
         if header.attribute() == Attribute::CM_SIDR_REQ {
             return self.receive_sidr_req(&incoming, &SidrReqRepr::parse(&SidrReq::new(mad.body())));
         }
-        match CmMessage::parse(&mad).ok_or(Ignored::NotSpoken)? {
+        match CmMessage::parse(&mad).ok_or(Ignored::Unsupported)? {
             CmMessage::Req(req) => self.receive_req(&incoming, &req),
             CmMessage::Rep(rep) => self.receive_rep(&incoming, &rep),
             CmMessage::Rtu(rtu) => self.receive_rtu(&incoming, &rtu),
@@ -89,18 +89,18 @@ impl Cm {
         }
     }
 
-    /// Datagrams are not for consumers here: says so, instead of having the peer ask again and again.
+    /// Answers SIDR_REQ with "unsupported", so that the peer does not retry.
     fn receive_sidr_req(&mut self, incoming: &Incoming<'_>, req: &SidrReqRepr) -> Result<(), Ignored> {
         //= rocev2 §11
-        let says = Says::NoDatagrams { service_id: req.service_id };
-        let (path, transaction, theirs) = (incoming.path(), incoming.transaction, req.request_id);
-        self.answer(Answer { path, transaction, theirs, says })?;
+        let kind = AnswerKind::SidrUnsupported { service_id: req.service_id };
+        let (path, transaction, remote_id) = (incoming.path(), incoming.transaction, req.request_id);
+        self.answer(Answer { path, transaction, remote_id, kind })?;
         Err(Ignored::Refused)
     }
 
     fn receive_rep(&mut self, incoming: &Incoming<'_>, rep: &RepRepr) -> Result<(), Ignored> {
         let now = incoming.now;
-        let Ok(index) = self.find_mine(incoming, rep.remote_comm_id, None) else {
+        let Ok(index) = self.find_local(incoming, rep.remote_comm_id, None) else {
             //= rocev2 §12
             return self.refuse_rep(incoming, rep, RejReason::INVALID_COMM_ID);
         };
@@ -121,7 +121,7 @@ impl Cm {
         conn.remote_guid = rep.local_ca_guid;
         if stale {
             conn.reason = RejReason::STALE_CONNECTION;
-            self.advance_and_tell(now, index, Input::ReceiveRep, Pending::REFUSED);
+            self.advance_and_notify(now, index, Input::ReceiveRep, Pending::REFUSED);
             self.refuse(now, index, RejReason::STALE_CONNECTION, &[]);
             return Err(Ignored::Refused);
         }
@@ -141,15 +141,15 @@ impl Cm {
         conn.data = PrivateData::new(&rep.private_data).unwrap_or_default();
         conn.qpn_hash = Some(qpn_hash);
         self.by_qpn.insert(qpn_hash, index);
-        self.advance_and_tell(now, index, Input::ReceiveRep, Pending::REPLIED);
+        self.advance_and_notify(now, index, Input::ReceiveRep, Pending::REPLIED);
         Ok(())
     }
 
-    /// A REP that is not the first.
+    /// Handles a REP in another state than `ReqSent`.
     fn repeated_rep(&mut self, incoming: &Incoming<'_>, index: u32, rep: &RepRepr) -> Result<(), Ignored> {
         let Some(conn) = self.conns.get(index) else { return Err(Ignored::Unknown) };
         if conn.remote_id == CommId(0) && conn.transaction == incoming.transaction {
-            // It comes after this side gave up; what said so may be lost.
+            // The REP arrived after this side gave up, and the REJ that said so may be lost.
             return self.refuse_rep(incoming, rep, RejReason::TIMEOUT);
         }
         if conn.remote_id != rep.local_comm_id {
@@ -157,7 +157,7 @@ impl Cm {
         }
         //= rocev2 §12
         match (conn.state, conn.sent) {
-            // The consumer takes its time.
+            // The consumer has not answered yet.
             (State::RepReceived, _) => self.answer_mra(incoming, index, About::REP),
             (State::Established, Some(Attribute::CM_RTU)) | (State::TimeWait, Some(Attribute::CM_REJ)) => {
                 self.queue_message(incoming.now, index);
@@ -167,28 +167,28 @@ impl Cm {
         Err(Ignored::Duplicate)
     }
 
-    /// Refuses a REP that makes no connection.
+    /// Refuses a REP that belongs to no connection.
     fn refuse_rep(
         &mut self,
         incoming: &Incoming<'_>,
         rep: &RepRepr,
         reason: RejReason,
     ) -> Result<(), Ignored> {
-        let says = Says::No { about: About::REP, reason, mtu: None };
-        let (path, transaction, theirs) = (incoming.path(), incoming.transaction, rep.local_comm_id);
-        self.answer(Answer { path, transaction, theirs, says })?;
+        let kind = AnswerKind::Rej { about: About::REP, reason, mtu: None };
+        let (path, transaction, remote_id) = (incoming.path(), incoming.transaction, rep.local_comm_id);
+        self.answer(Answer { path, transaction, remote_id, kind })?;
         Err(Ignored::Refused)
     }
 
     fn receive_rtu(&mut self, incoming: &Incoming<'_>, rtu: &RtuRepr) -> Result<(), Ignored> {
-        let index = self.find_mine(incoming, rtu.remote_comm_id, Some(rtu.local_comm_id))?;
+        let index = self.find_local(incoming, rtu.remote_comm_id, Some(rtu.local_comm_id))?;
         match self.conns.get(index).map(|conn| (conn.state, conn.sent)) {
             Some((State::RepSent, _)) => {
-                self.advance_and_tell(incoming.now, index, Input::ReceiveRtu, Pending::ESTABLISHED);
+                self.advance_and_notify(incoming.now, index, Input::ReceiveRtu, Pending::ESTABLISHED);
                 Ok(())
             }
             Some((State::Established, _)) => Err(Ignored::Duplicate),
-            // The peer has not heard that this side has left.
+            // The REJ of this side was lost.
             Some((State::TimeWait, Some(Attribute::CM_REJ))) => {
                 self.queue_message(incoming.now, index);
                 Err(Ignored::Unexpected)
@@ -198,21 +198,22 @@ impl Cm {
     }
 
     fn receive_mra(&mut self, incoming: &Incoming<'_>, mra: &MraRepr) -> Result<(), Ignored> {
-        let index = self.find_mine(incoming, mra.remote_comm_id, None)?;
+        let index = self.find_local(incoming, mra.remote_comm_id, None)?;
         let Some(conn) = self.conns.get_mut(index) else { return Err(Ignored::Unknown) };
         let expected = match conn.state {
             State::ReqSent => mra.about == About::REQ,
             State::RepSent => mra.about == About::REP && mra.local_comm_id == conn.remote_id,
             _ => false,
         };
-        if !expected || conn.transaction != incoming.transaction || conn.patience.is_zero() {
+        if !expected || conn.transaction != incoming.transaction || conn.mra_budget.is_zero() {
             return Err(Ignored::Unexpected);
         }
         //= rocev2 §12
         // In nanoseconds: differences of durations carry a panic into the image.
-        let patience = nanos(conn.patience);
-        let wait = nanos(ack_timeout(mra.service_timeout)).saturating_add(nanos(conn.interval)).min(patience);
-        conn.patience = Duration::from_nanos(patience.saturating_sub(wait));
+        let mra_budget = nanos(conn.mra_budget);
+        let wait =
+            nanos(ack_timeout(mra.service_timeout)).saturating_add(nanos(conn.interval)).min(mra_budget);
+        conn.mra_budget = Duration::from_nanos(mra_budget.saturating_sub(wait));
         let wait = Duration::from_nanos(wait);
         self.outbox.remove(index);
         self.deadlines.set(index, Some(incoming.now + wait));
@@ -236,14 +237,14 @@ impl Cm {
             State::TimeWait | State::Idle => return Err(Ignored::Duplicate),
             State::DreqReceived => return Err(Ignored::Unexpected),
         };
-        self.advance_and_tell(now, index, Input::ReceiveRej, what);
+        self.advance_and_notify(now, index, Input::ReceiveRej, what);
         Ok(())
     }
 
-    /// The connection that a REJ is about.
+    /// Finds the connection of a REJ.
     fn find_refused(&self, incoming: &Incoming<'_>, rej: &RejRepr) -> Result<u32, Ignored> {
         if rej.remote_comm_id != CommId(0) {
-            let index = self.find_mine(incoming, rej.remote_comm_id, None)?;
+            let index = self.find_local(incoming, rej.remote_comm_id, None)?;
             let conn = self.conns.get(index).ok_or(Ignored::Unknown)?;
             let known_id = conn.remote_id == CommId(0)
                 || rej.local_comm_id == CommId(0)
@@ -253,7 +254,7 @@ impl Cm {
                 .ok_or(Ignored::Unknown);
         }
         //= rocev2 §12
-        // The active side gave up before it learned an identifier of ours; it says who it is instead.
+        // The active side gave up before it received our communication ID. It identifies itself by its CA GUID.
         let guid = rej.information.first_chunk().map(|guid| u64::from_be_bytes(*guid));
         let guid = guid.filter(|_| rej.reason == RejReason::TIMEOUT && rej.information_len >= 8);
         let guid = guid.ok_or(Ignored::Unknown)?;
@@ -271,7 +272,7 @@ impl Cm {
 
     fn receive_dreq(&mut self, incoming: &Incoming<'_>, dreq: &DreqRepr) -> Result<(), Ignored> {
         let now = incoming.now;
-        let Ok(index) = self.find_mine(incoming, dreq.remote_comm_id, Some(dreq.local_comm_id)) else {
+        let Ok(index) = self.find_local(incoming, dreq.remote_comm_id, Some(dreq.local_comm_id)) else {
             //= rocev2 §12
             self.answer_drep(incoming, dreq)?;
             return Err(Ignored::Unknown);
@@ -287,55 +288,55 @@ impl Cm {
                 // In RepSent the RTU was lost: the peer had completed.
                 let mut what = Pending::DISCONNECTED;
                 if conn.state == State::RepSent {
-                    conn.stood = true;
+                    conn.was_established = true;
                     what |= Pending::ESTABLISHED;
                 }
                 conn.transaction = incoming.transaction;
-                self.advance_and_tell(now, index, Input::ReceiveDreq, what);
+                self.advance_and_notify(now, index, Input::ReceiveDreq, what);
                 Ok(())
             }
             //= R-CONN-94
             State::DreqSent => {
                 let what = self.disconnect_done(index, true);
-                self.advance_and_tell(now, index, Input::ReceiveDreq, what);
+                self.advance_and_notify(now, index, Input::ReceiveDreq, what);
                 self.outbox.remove(index);
                 self.answer_drep(incoming, dreq)
             }
             State::RepReceived => {
-                self.advance_and_tell(now, index, Input::ReceiveDreq, Pending::ABORTED);
+                self.advance_and_notify(now, index, Input::ReceiveDreq, Pending::ABORTED);
                 self.answer_drep(incoming, dreq)
             }
             State::TimeWait | State::Idle => {
                 self.answer_drep(incoming, dreq)?;
                 Err(Ignored::Duplicate)
             }
-            // The consumer was told.
+            // The consumer was notified.
             State::DreqReceived => Err(Ignored::Duplicate),
             State::ReqSent | State::ReqReceived => Err(Ignored::Unexpected),
         }
     }
 
     fn receive_drep(&mut self, incoming: &Incoming<'_>, drep: &DrepRepr) -> Result<(), Ignored> {
-        let index = self.find_mine(incoming, drep.remote_comm_id, Some(drep.local_comm_id))?;
+        let index = self.find_local(incoming, drep.remote_comm_id, Some(drep.local_comm_id))?;
         if self.conns.get(index).map(|conn| conn.state) != Some(State::DreqSent) {
             return Err(Ignored::Unexpected);
         }
         let what = self.disconnect_done(index, true);
-        self.advance_and_tell(incoming.now, index, Input::ReceiveDrep, what);
+        self.advance_and_notify(incoming.now, index, Input::ReceiveDrep, what);
         self.outbox.remove(index);
         Ok(())
     }
 
-    /// The connection that goes by `mine` here, if the message comes from its peer, by whom it goes by
-    /// `theirs`, where that is known.
-    fn find_mine(
+    /// Finds the connection with the given local communication ID. The source address must be its peer's, and the
+    /// remote ID must match if it is given.
+    fn find_local(
         &self,
         incoming: &Incoming<'_>,
-        mine: CommId,
-        theirs: Option<CommId>,
+        local_id: CommId,
+        remote_id: Option<CommId>,
     ) -> Result<u32, Ignored> {
-        let (index, conn) = self.find(mine).ok_or(Ignored::Unknown)?;
-        let ids_fit = theirs.is_none_or(|theirs| theirs == conn.remote_id);
+        let (index, conn) = self.find(local_id).ok_or(Ignored::Unknown)?;
+        let ids_fit = remote_id.is_none_or(|remote_id| remote_id == conn.remote_id);
         (incoming.is_from(conn) && ids_fit).then_some(index).ok_or(Ignored::Unknown)
     }
 
@@ -343,8 +344,8 @@ impl Cm {
         self.prf.hash(guid, 1 << 32 | u64::from(qpn.value()))
     }
 
-    /// Whether a connection to this queue pair of the peer is known, which cannot live on if the peer uses it
-    /// for another one. One of which the peer was heard lately does: it is not the peer who asks.
+    /// Returns `true` if a connection with this queue pair of the peer exists, and aborts it as stale. If the peer
+    /// is active on it, it is not aborted: the message is then not the peer's.
     pub(super) fn clear_stale(&mut self, incoming: &Incoming<'_>, hash: u32, guid: u64, qpn: Qpn) -> bool {
         //= rocev2 §12
         let stale = self.by_qpn.find(hash, |index| {
@@ -353,30 +354,30 @@ impl Cm {
             })
         });
         if let Some(index) = stale
-            && !(incoming.is_heard)(self.id_of(index))
+            && !(incoming.is_active)(self.id_of(index))
         {
-            self.break_off(incoming.now, index);
+            self.abort_conn(incoming.now, index);
         }
         stale.is_some()
     }
 
-    /// Asks the peer for patience.
+    /// Queues an MRA.
     pub(super) fn answer_mra(&mut self, incoming: &Incoming<'_>, index: u32, about: About) {
         let Some(conn) = self.conns.get(index) else { return };
-        let (theirs, says) = (conn.remote_id, Says::Patience { mine: conn.local_id, about });
-        // If there is no room for it, the peer asks again.
+        let (remote_id, kind) = (conn.remote_id, AnswerKind::Mra { local_id: conn.local_id, about });
+        // If it is dropped, the peer's retry asks for it again.
         let _ =
-            self.answer(Answer { path: incoming.path(), transaction: incoming.transaction, theirs, says });
+            self.answer(Answer { path: incoming.path(), transaction: incoming.transaction, remote_id, kind });
     }
 
-    /// Agrees to an end by the identifiers of the request for it.
+    /// Queues a DREP with the communication IDs of the DREQ.
     fn answer_drep(&mut self, incoming: &Incoming<'_>, dreq: &DreqRepr) -> Result<(), Ignored> {
-        let (theirs, says) = (dreq.local_comm_id, Says::Drep { mine: dreq.remote_comm_id });
-        self.answer(Answer { path: incoming.path(), transaction: incoming.transaction, theirs, says })
+        let (remote_id, kind) = (dreq.local_comm_id, AnswerKind::Drep { local_id: dreq.remote_comm_id });
+        self.answer(Answer { path: incoming.path(), transaction: incoming.transaction, remote_id, kind })
     }
 }
 
-/// Whether a connection can be to this queue pair.
+/// Returns `true` if a connection can use this queue pair number.
 pub(super) fn is_user_qpn(qpn: Qpn) -> bool {
     //= rocev2 §13
     !matches!(qpn.value(), 0 | 1 | 0x00FF_FFFF)

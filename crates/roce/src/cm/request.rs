@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! REQ: somebody asks for a connection.
+//! Receive processing of REQ: a peer requests a connection.
 
 use core::time::Duration;
 
 use super::{
     Cm, Ignored, PeerQp, Pending, State,
-    answer::{Answer, Says},
+    answer::{Answer, AnswerKind},
     receive::{Incoming, is_user_qpn},
     state::Input,
 };
@@ -16,22 +16,22 @@ use roce_wire::{
     cm::{About, CmPath, CommId, IpCm, IpEnds, RejReason, ReqRepr, TransportService},
 };
 
-/// The longest that a peer can have this side wait between repetitions of a REP.
+/// Maximum time between retries of a REP. The peer chooses the time within these limits.
 const MAX_INTERVAL: Duration = Duration::from_secs(10);
-/// The shortest.
+/// Minimum time between retries of a REP.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Of a partition key.
+/// Membership bit of a P_Key.
 const PKEY_FULL_MEMBER: u16 = 0x8000;
 
-/// Of a traffic class: the bits about congestion.
+/// ECN bits of a traffic class.
 const ECN: u8 = 3;
 
-/// How often a REP is repeated at most: whoever asks in somebody else's name draws no more upon him.
+/// Maximum retries of a REP. Bounds the messages that a REQ with a spoofed source draws to that address.
 const MAX_REP_RETRIES: u8 = 7;
 
-/// What a request asks for, once it was found to be in order.
-struct Wanted {
+/// Parameters of a REQ that passed validation.
+struct ValidRequest {
     listener: ListenerId,
     local_port: u16,
     remote_port: u16,
@@ -40,7 +40,7 @@ struct Wanted {
     ack_timeout: u8,
 }
 
-/// Why a request is refused: the reason, and what would do instead.
+/// Why a REQ is refused, and for `INVALID_MTU` the largest MTU that would be accepted.
 pub(super) struct Refusal {
     pub(super) reason: RejReason,
     pub(super) mtu: Option<PathMtu>,
@@ -68,14 +68,13 @@ impl Cm {
         if let Some(index) = known {
             return self.repeated_req(incoming, index);
         }
-        let taken =
-            self.examine(incoming, req).and_then(|wanted| self.admit(incoming, req, &wanted, id_hash));
+        let taken = self.validate(incoming, req).and_then(|valid| self.admit(incoming, req, &valid, id_hash));
         taken.or_else(|refusal| self.refuse_unknown(incoming, req.local_comm_id, &refusal))
     }
 
-    /// Whether a request is in order, and somebody is there for it; else the reason to refuse it.
+    /// Validates a REQ and finds its listener, or returns the reason to refuse it.
     #[inline(never)]
-    fn examine(&self, incoming: &Incoming<'_>, req: &ReqRepr) -> Result<Wanted, Refusal> {
+    fn validate(&self, incoming: &Incoming<'_>, req: &ReqRepr) -> Result<ValidRequest, Refusal> {
         //= rocev2 §11
         if req.transport_service != TransportService::RC || req.extended_transport != 0 {
             return Err(RejReason::INVALID_TRANSPORT.into());
@@ -87,7 +86,7 @@ impl Cm {
             return Err(RejReason::INVALID_GID.into());
         }
         //= rocev2 §13
-        // As a full member of the one partition there is, this side talks to its limited members, too.
+        // A full member of the default partition also communicates with its limited members.
         if req.p_key | PKEY_FULL_MEMBER != PKEY_DEFAULT {
             return Err(RejReason::UNSUPPORTED.into());
         }
@@ -107,55 +106,55 @@ impl Cm {
         if !self.listeners.has_room(listener) {
             return Err(RejReason::NO_RESOURCES.into());
         }
-        Ok(Wanted {
+        Ok(ValidRequest {
             listener,
             local_port,
             remote_port: ends.source_port,
             mtu,
-            // What it says about congestion is each packet's own.
+            // The ECN bits are set per packet.
             traffic_class: path.traffic_class() & !ECN,
             ack_timeout: path.local_ack_timeout(),
         })
     }
 
-    /// Makes a request a connection that waits for its consumer.
+    /// Creates a connection for a validated REQ and queues the event for the consumer.
     #[inline(never)]
     fn admit(
         &mut self,
         incoming: &Incoming<'_>,
         req: &ReqRepr,
-        wanted: &Wanted,
+        valid: &ValidRequest,
         id_hash: u32,
     ) -> Result<(), Refusal> {
-        // Before a connection is found stale: guessing the queue pairs of others takes room each time.
-        if !self.admits(incoming.now, incoming.packet.source()) {
+        // Checked before stale connections: each guess at another peer's QPN counts against the limit.
+        if !self.may_begin(incoming.now, incoming.packet.source()) {
             return Err(RejReason::NO_RESOURCES.into());
         }
         let qpn_hash = self.qpn_hash(req.local_ca_guid, req.local_qpn);
         if self.clear_stale(incoming, qpn_hash, req.local_ca_guid, req.local_qpn) {
             return Err(RejReason::STALE_CONNECTION.into());
         }
-        let path = Path { traffic_class: wanted.traffic_class, ..incoming.path() };
+        let path = Path { traffic_class: valid.traffic_class, ..incoming.path() };
         //= rocev2 §11
         //= R-CONN-24
         let asked = ReadLimits { inbound: req.initiator_depth, outbound: req.responder_resources };
         let reads = asked.lowered(self.config.reads);
         let created = self.create(incoming.now, |conn| {
-            conn.listener = Some(wanted.listener);
+            conn.listener = Some(valid.listener);
             conn.remote_id = req.local_comm_id;
             conn.remote_guid = req.local_ca_guid;
             conn.transaction = incoming.transaction;
             conn.path = path;
-            conn.local_port = wanted.local_port;
-            conn.remote_port = wanted.remote_port;
+            conn.local_port = valid.local_port;
+            conn.remote_port = valid.remote_port;
             conn.peer = PeerQp {
                 qpn: req.local_qpn,
                 send_psn: req.starting_psn,
-                mtu: wanted.mtu,
+                mtu: valid.mtu,
                 reads,
                 retry_count: req.retry_count,
                 rnr_retry_count: req.rnr_retry_count,
-                ack_timeout: wanted.ack_timeout,
+                ack_timeout: valid.ack_timeout,
                 path,
             };
             conn.data = req.private_data.get(IpCm::LEN..).and_then(PrivateData::new).unwrap_or_default();
@@ -169,39 +168,39 @@ impl Cm {
         let index = created.map_err(|_| RejReason::NO_RESOURCES)?;
         self.by_id.insert(id_hash, index);
         self.by_qpn.insert(qpn_hash, index);
-        self.listeners.entered(wanted.listener);
+        self.listeners.request_queued(valid.listener);
         self.advance(incoming.now, index, Input::ReceiveReq);
-        self.telling.push(index);
+        self.pending_events.push(index);
         Ok(())
     }
 
-    /// A REQ that is known already.
+    /// Handles a duplicate REQ.
     fn repeated_req(&mut self, incoming: &Incoming<'_>, index: u32) -> Result<(), Ignored> {
         let Some(conn) = self.conns.get(index) else { return Err(Ignored::Unknown) };
         //= rocev2 §12
         match (conn.state, conn.sent) {
-            // The consumer takes its time.
+            // The consumer has not answered yet.
             (State::ReqReceived, _) => self.answer_mra(incoming, index, About::REQ),
             (State::TimeWait, Some(Attribute::CM_REJ)) => self.queue_message(incoming.now, index),
             (State::TimeWait, _) => {
-                let theirs = conn.remote_id;
-                return self.refuse_unknown(incoming, theirs, &RejReason::STALE_CONNECTION.into());
+                let remote_id = conn.remote_id;
+                return self.refuse_unknown(incoming, remote_id, &RejReason::STALE_CONNECTION.into());
             }
-            // The REP repeats itself.
+            // The retry timer sends the REP again.
             _ => {}
         }
         Err(Ignored::Duplicate)
     }
 
-    /// Refuses a REQ that makes no connection.
+    /// Refuses a REQ without creating a connection.
     fn refuse_unknown(
         &mut self,
         incoming: &Incoming<'_>,
-        theirs: CommId,
+        remote_id: CommId,
         refusal: &Refusal,
     ) -> Result<(), Ignored> {
-        let says = Says::No { about: About::REQ, reason: refusal.reason, mtu: refusal.mtu };
-        self.answer(Answer { path: incoming.path(), transaction: incoming.transaction, theirs, says })?;
+        let kind = AnswerKind::Rej { about: About::REQ, reason: refusal.reason, mtu: refusal.mtu };
+        self.answer(Answer { path: incoming.path(), transaction: incoming.transaction, remote_id, kind })?;
         Err(Ignored::Refused)
     }
 }

@@ -1,82 +1,82 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! States of a connection, as communication management defines them.
+//! States of a connection (IBTA Volume 1, chapter 12).
 //!
-//! What the table does not list does not happen: such an input is refused when it is the consumer's, and
-//! ignored when it is the peer's.
+//! An input without transition in the present state is refused if it is a command of the consumer, and ignored
+//! if it is a message of the peer.
 
 //= rocev2 §12
 state_table::state_table! {
     /// State of a connection, as this side sees it.
     pub enum State {
-        /// Not begun, or over: nothing of it can be on the wire any more.
+        /// Not begun, or over and past TIMEWAIT.
         Idle,
-        /// Active: the REQ is on its way and repeated until answered.
+        /// Active side: the REQ was sent and is retried until answered.
         ReqSent,
-        /// Active: the peer's REP has come; the consumer has to complete or to reject.
+        /// Active side: the peer's REP has arrived; the consumer completes or rejects.
         RepReceived,
-        /// Passive: a REQ has come; the consumer has to accept or to reject.
+        /// Passive side: a REQ has arrived; the consumer accepts or rejects.
         ReqReceived,
-        /// Passive: the REP is on its way and repeated until answered.
+        /// Passive side: the REP was sent and is retried until answered.
         RepSent,
         /// Both sides may send.
         Established,
-        /// This side ends it: the DREQ is on its way and repeated until answered.
+        /// This side disconnects: the DREQ was sent and is retried until answered.
         DreqSent,
-        /// The peer ends it; the consumer has to disconnect or to release.
+        /// The peer disconnects; the consumer disconnects or releases.
         DreqReceived,
-        /// Over, while late messages and packets may still arrive.
+        /// Over; late messages and packets may still arrive.
         TimeWait,
     }
     /// Inputs to a connection.
     pub enum Input {
         /// The consumer connects: REQ.
         Connect: Idle => ReqSent;
-        /// A REQ comes in for a listener.
+        /// A REQ arrives for a listener.
         ReceiveReq: Idle => ReqReceived;
-        /// The peer accepts.
+        /// The peer accepts: REP.
         ReceiveRep: ReqSent => RepReceived;
         /// The consumer accepts: REP.
         Accept: ReqReceived => RepSent;
         /// The consumer completes: RTU.
         Complete: RepReceived => Established;
-        /// The peer has completed.
+        /// The peer completes: RTU.
         ReceiveRtu: RepSent => Established;
-        /// A packet on the queue pair, which stands for a lost RTU.
+        /// A packet arrives on the queue pair, in place of a lost RTU.
         Traffic: RepSent => Established;
         /// The consumer refuses: REJ.
         Reject: ReqReceived | RepReceived => TimeWait;
-        /// The peer refuses, or has given up.
+        /// The peer refuses or gives up: REJ.
         ReceiveRej: ReqSent => Idle, ReqReceived | RepReceived | RepSent | Established | DreqSent => TimeWait;
         /// The consumer disconnects: DREQ, or DREP if the peer was first.
         Disconnect: Established => DreqSent, DreqReceived => TimeWait;
-        /// The peer disconnects. When both do, either message answers the other.
+        /// The peer disconnects: DREQ. If both sides do, each DREQ answers the other.
         ReceiveDreq: Established | RepSent => DreqReceived, RepReceived | DreqSent => TimeWait;
-        /// The peer has disconnected in turn.
+        /// The peer answers the DREQ: DREP.
         ReceiveDrep: DreqSent => TimeWait;
-        /// The queue pair failed, or the connection was found to be stale: DREQ if it stood, else REJ.
+        /// The queue pair failed, or the connection is stale: DREQ if it is established, else REJ.
         Abort: Established => DreqSent, ReqSent | RepReceived | ReqReceived | RepSent => TimeWait;
-        /// The address of this side has gone: DREQ if it stood, else REJ, once.
+        /// The local address was removed: DREQ if it is established, else REJ, without retries.
         LoseAddress: ReqSent | RepReceived | ReqReceived | RepSent | Established | DreqSent | DreqReceived => TimeWait;
-        /// The last repetition was not answered either.
+        /// All retries were used up without answer.
         GiveUp: ReqSent => Idle, RepSent | DreqSent => TimeWait;
-        /// Nothing late can arrive any more.
+        /// TIMEWAIT is over: late messages can no longer arrive.
         Expire: TimeWait => Idle;
     }
 }
 
 impl State {
-    /// Whether this side repeats its last message until it is answered.
+    /// Returns `true` if this side retries its last message until it is answered.
     pub(super) const fn repeats(self) -> bool {
         matches!(self, Self::ReqSent | Self::RepSent | Self::DreqSent)
     }
 
-    /// Whether something of the connection can still happen.
+    /// Returns `true` if the connection counts against the limit per peer.
     pub(super) const fn is_live(self) -> bool {
         !matches!(self, Self::Idle | Self::TimeWait)
     }
 
-    /// Whether a peer has begun the connection and not completed it.
+    /// Returns `true` if the peer began the connection and has not completed it.
     pub(super) const fn is_half_open(self) -> bool {
         matches!(self, Self::ReqReceived | Self::RepSent)
     }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Slots of connections.
+//! Slab of connections.
 //!
-//! Memory comes in chunks that never move, and is kept: the number of connections is bounded by the
-//! configuration, and a slot used once will be used again. Values are reset where they lie, since they are
-//! too large to be handed around on a kernel stack.
+//! Allocated in chunks that never move and are kept: the configuration bounds the number of connections, and
+//! slots are reused. Values are reset in place: they are too large to be moved through a kernel stack.
 
 use alloc::vec::Vec;
 
@@ -12,13 +11,13 @@ use fallible::{AllocError, vec};
 
 const CHUNK: usize = 16;
 
-/// A value that can lie idle.
+/// A value with an idle state.
 pub(super) trait Idle {
     const IDLE: Self;
 }
 
 struct Slot<T> {
-    /// Counts the slot's users, so that an old handle does not fit a new one.
+    /// Incremented at each use of the slot, so that stale handles do not match.
     generation: u32,
     used: bool,
     value: T,
@@ -26,7 +25,7 @@ struct Slot<T> {
 
 pub(super) struct Table<T> {
     chunks: Vec<Vec<Slot<T>>>,
-    /// Free slots, of which the last is used next. Has room for all slots.
+    /// Free slots, used last first. Has capacity for all slots.
     free: Vec<u32>,
 }
 
@@ -35,12 +34,12 @@ impl<T: Idle> Table<T> {
         Self { chunks: Vec::new(), free: Vec::new() }
     }
 
-    /// Slots there are, free ones included.
+    /// Returns the number of slots, including free ones.
     pub(super) fn capacity(&self) -> usize {
         self.chunks.len().saturating_mul(CHUNK)
     }
 
-    /// Slots in use.
+    /// Returns the number of slots in use.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.capacity().saturating_sub(self.free.len())
@@ -50,12 +49,12 @@ impl<T: Idle> Table<T> {
         !self.free.is_empty()
     }
 
-    /// How many slots there would be after [`Table::grow`].
+    /// Returns the capacity after the next [`Table::grow`].
     pub(super) fn next_capacity(&self) -> usize {
         self.capacity().saturating_add(CHUNK)
     }
 
-    /// Adds free slots.
+    /// Allocates a chunk of free slots.
     pub(super) fn grow(&mut self) -> Result<(), AllocError> {
         let first = self.capacity() as u32;
         let mut chunk = Vec::new();
@@ -69,7 +68,7 @@ impl<T: Idle> Table<T> {
         Ok(())
     }
 
-    /// Takes a free slot, whose value is idle. Slot and generation; `None` when no slot is free.
+    /// Takes a free slot and resets its value. Returns slot and generation; `None` if no slot is free.
     pub(super) fn claim(&mut self) -> Option<(u32, u32)> {
         let index = self.free.pop()?;
         let slot = self.slot_mut(index)?;
@@ -79,10 +78,10 @@ impl<T: Idle> Table<T> {
         Some((index, slot.generation))
     }
 
-    /// Gives a slot back.
+    /// Frees a slot.
     pub(super) fn free(&mut self, index: u32) {
         if self.slot_mut(index).is_some_and(|slot| core::mem::replace(&mut slot.used, false)) {
-            // There is room for all slots, each of which is free once.
+            // Capacity is reserved for all slots, and each is free once.
             let _ = vec::push_within_capacity(&mut self.free, index);
         }
     }
@@ -95,7 +94,7 @@ impl<T: Idle> Table<T> {
         self.slot_mut(index).filter(|slot| slot.used).map(|slot| &mut slot.value)
     }
 
-    /// The value of a slot, unless it has another user than `generation` by now.
+    /// Returns the value of a slot if its generation matches.
     pub(super) fn get_generation(&self, index: u32, generation: u32) -> Option<&T> {
         self.slot(index).filter(|slot| slot.used && slot.generation == generation).map(|slot| &slot.value)
     }
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_handle_does_not_fit_a_new_user() {
+    fn stale_handle_does_not_resolve_after_reuse() {
         let mut table = Table::<char>::new();
         assert!(table.claim().is_none());
         table.grow().unwrap();
@@ -130,11 +129,11 @@ mod tests {
         let (same, new) = table.claim().unwrap();
         assert_eq!(slot, same);
         assert_eq!(table.get_generation(slot, old), None);
-        assert_eq!(table.get_generation(slot, new), Some(&'-'), "what was left there is gone");
+        assert_eq!(table.get_generation(slot, new), Some(&'-'), "the value is reset");
     }
 
     #[test]
-    fn slots_are_given_out_once() {
+    fn each_slot_is_claimed_once() {
         let mut table = Table::<char>::new();
         table.grow().unwrap();
         table.grow().unwrap();

@@ -31,7 +31,7 @@ fn a_request_to_an_address_of_others_is_not_answered() {
     pair.listen();
     pair.connect();
     let foreign = first_word(&mut pair, |path| path.remote_ip = v4(3));
-    assert_eq!(foreign, Err(Ignored::Foreign));
+    assert_eq!(foreign, Err(Ignored::NotLocal));
     assert!(!pair.b.cm.has_transmit() && pair.b.cm.connections() == 0);
 }
 
@@ -49,14 +49,14 @@ fn nobody_is_answered_who_cannot_be_one_host() {
     for (number, sender) in senders.into_iter().enumerate() {
         let mut pair = Pair::new();
         pair.connect();
-        assert_eq!(first_word(&mut pair, sender), Err(Ignored::Sender), "sender {number}");
+        assert_eq!(first_word(&mut pair, sender), Err(Ignored::InvalidSource), "sender {number}");
         assert!(!pair.b.cm.has_transmit());
     }
     for source in ["::", "::1", "ff02::1", "::ffff:192.168.77.1"] {
         let mut pair = Pair::between("fe80::1".parse().unwrap(), "fe80::2".parse().unwrap(), |_| {});
         pair.connect();
         let sent = first_word(&mut pair, |path| path.local_ip = source.parse().unwrap());
-        assert_eq!(sent, Err(Ignored::Sender), "{source}");
+        assert_eq!(sent, Err(Ignored::InvalidSource), "{source}");
     }
 }
 
@@ -92,7 +92,7 @@ fn a_wildcard_means_the_addresses_of_its_family() {
 }
 
 /// Takes B's address away when a connection has come so far, and tells what the consumers hear of it.
-fn lose_address(depth: usize) -> [Vec<EventKind>; 2] {
+fn abort_without_address(depth: usize) -> [Vec<EventKind>; 2] {
     let mut pair = Pair::new();
     pair.listen();
     let a = pair.connect();
@@ -132,12 +132,16 @@ fn lose_address(depth: usize) -> [Vec<EventKind>; 2] {
 fn whoever_loses_an_address_loses_its_connections() {
     let refused = EventKind::Refused { reason: RejReason::CONSUMER, private_data: padded(b"", 148) };
     let done = |graceful| EventKind::DisconnectDone { graceful };
-    assert_eq!(lose_address(0), [vec![refused], vec![EventKind::Aborted]], "asked");
-    assert_eq!(lose_address(1)[1], [EventKind::Aborted], "accepted");
-    assert_eq!(lose_address(2), [vec![EventKind::Aborted], vec![EventKind::Aborted]], "replied");
-    assert_eq!(lose_address(3), [vec![EventKind::Disconnected], vec![EventKind::Aborted]], "established");
-    assert_eq!(lose_address(4), [vec![done(true)], vec![]], "the peer was first");
-    assert_eq!(lose_address(5), [vec![], vec![done(false)]], "this side was first");
+    assert_eq!(abort_without_address(0), [vec![refused], vec![EventKind::Aborted]], "asked");
+    assert_eq!(abort_without_address(1)[1], [EventKind::Aborted], "accepted");
+    assert_eq!(abort_without_address(2), [vec![EventKind::Aborted], vec![EventKind::Aborted]], "replied");
+    assert_eq!(
+        abort_without_address(3),
+        [vec![EventKind::Disconnected], vec![EventKind::Aborted]],
+        "established"
+    );
+    assert_eq!(abort_without_address(4), [vec![done(true)], vec![]], "the peer was first");
+    assert_eq!(abort_without_address(5), [vec![], vec![done(false)]], "this side was first");
 }
 
 //= R-CONN-101

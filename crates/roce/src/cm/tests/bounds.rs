@@ -363,11 +363,12 @@ fn whoever_asks_for_patience_gets_ten_minutes_at_most() {
 /// How B's connection stands, its deadline included.
 fn standing(pair: &Pair, conn: ConnId) -> String {
     let (index, known) = pair.b.cm.resolve(conn).unwrap();
-    let Conn { state, remote_id, transaction, local, peer, reads, retries, patience, pending, data, .. } =
-        known;
+    let Conn {
+        state, remote_id, transaction, local, peer, reads, retries, mra_budget, pending, data, ..
+    } = known;
     let due = pair.b.cm.deadlines.first().filter(|(_, slot)| *slot == index);
     format!(
-        "{state:?} {remote_id:?} {transaction} {local:?} {peer:?} {reads:?} {retries} {patience:?} {pending:?} {data:?} {due:?}"
+        "{state:?} {remote_id:?} {transaction} {local:?} {peer:?} {reads:?} {retries} {mra_budget:?} {pending:?} {data:?} {due:?}"
     )
 }
 

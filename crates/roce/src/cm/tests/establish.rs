@@ -198,7 +198,7 @@ fn identifiers_follow_from_the_seed_and_not_from_each_other() {
     assert!(one.iter().all(|id| *id != 0 && !two.contains(id)));
     let steps: std::collections::HashSet<_> =
         one.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
-    assert!(steps.len() > 45, "consecutive identifiers tell each other");
+    assert!(steps.len() > 45, "consecutive identifiers are predictable");
 }
 
 /// The RoCEv2 frames of a capture of Linux.

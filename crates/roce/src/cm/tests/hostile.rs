@@ -295,7 +295,7 @@ fn other_datagrams_are_not_connection_management() {
     for attribute in [0x18, 0x19, 0x1A, 0x30] {
         let mut mad = mad;
         mad[17] = attribute;
-        assert_eq!(handle(&mut pair, &mad), Err(Ignored::NotSpoken), "attribute {attribute:#x}");
+        assert_eq!(handle(&mut pair, &mad), Err(Ignored::Unsupported), "attribute {attribute:#x}");
     }
     assert!(!pair.b.cm.has_transmit());
 }
