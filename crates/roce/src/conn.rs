@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Connections as the driver of the engine sees them: what it asks for and what it is told.
+//! Parameters and events of connections, as the driver of the engine sees them.
 //!
-//! A connection is made by four messages of two sides: the active side [connects](crate::Engine::connect)
+//! A connection is established by three messages: the active side [connects](crate::Engine::connect)
 //! (REQ), the passive side [accepts](crate::Engine::accept) (REP) or [rejects](crate::Engine::reject), the
 //! active side [completes](crate::Engine::complete) (RTU). Both may
-//! [disconnect](crate::Engine::disconnect), and must [release](crate::Engine::release) in the end.
+//! [disconnect](crate::Engine::disconnect), and must finally [release](crate::Engine::release) the connection.
 
 use core::time::Duration;
 
 use roce_wire::{Path, PathMtu};
 
-/// Names a connection of one engine, from its first message until it is released. Not reused.
+/// Identifies a connection of one engine until it is released. Not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnId(pub(crate) u64);
 
-/// Names a listener of one engine. Not reused.
+/// Identifies a listener of one engine. Not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerId(pub(crate) u64);
 
-/// Bytes that consumers exchange while they connect.
+/// Private data that consumers exchange while they connect.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PrivateData {
     bytes: [u8; Self::MAX],
@@ -27,18 +27,18 @@ pub struct PrivateData {
 }
 
 impl PrivateData {
-    /// With a connect request: what the REQ has behind its IP header.
+    /// Maximum length in bytes with a connect: the rest of a REQ's private data after the IP addressing header.
     pub const MAX_CONNECT: usize = 56;
-    /// With an accept.
+    /// Maximum length in bytes with an accept (REP).
     pub const MAX_ACCEPT: usize = 196;
-    /// With a reject.
+    /// Maximum length in bytes with a reject (REJ).
     pub const MAX_REJECT: usize = 148;
     const MAX: usize = 224;
 
-    /// None.
+    /// No private data.
     pub const EMPTY: Self = Self { bytes: [0; Self::MAX], len: 0 };
 
-    /// A copy of `data`; `None` when no message has room for so much.
+    /// Copies `data`. Returns `None` if it is longer than any message can carry.
     #[must_use]
     pub fn new(data: &[u8]) -> Option<Self> {
         let mut copy = Self::EMPTY;
@@ -47,7 +47,8 @@ impl PrivateData {
         Some(copy)
     }
 
-    /// What was sent, and zeros up to the message's room for it: the wire does not carry the length.
+    /// Returns the bytes. Received private data is padded with zeros to the length of its field: its length is
+    /// not transmitted.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.len)).unwrap_or_default()
@@ -66,132 +67,133 @@ impl core::fmt::Debug for PrivateData {
     }
 }
 
-/// How many READs may be outstanding on a connection, in either direction, as this side sees it.
+/// Maximum outstanding RDMA READs of a connection in each direction, from this side's view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadLimits {
-    /// READs of the peer that this side serves at a time.
+    /// Responder resources: READs of the peer that this side serves at a time.
     pub inbound: u8,
-    /// READs of this side that the peer serves at a time. Further ones wait.
+    /// Initiator depth: READs of this side that the peer serves at a time. Further READs wait.
     pub outbound: u8,
 }
 
 impl ReadLimits {
-    /// In each direction the lower of both.
+    /// Returns the minimum of both in each direction.
     pub(crate) fn lowered(self, to: Self) -> Self {
         Self { inbound: self.inbound.min(to.inbound), outbound: self.outbound.min(to.outbound) }
     }
 }
 
-/// What a listener listens to.
+/// Parameters of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenSpec {
-    /// The unspecified address of a family for all of this side's addresses of that family, whichever they
-    /// are when a request comes in; `None` for all of both.
+    /// The unspecified address of a family stands for all local addresses of that family at the time of a
+    /// request; `None` for all of both families.
     pub ip: Option<core::net::IpAddr>,
     /// Port of the RDMA TCP port space.
     pub port: u16,
-    /// Requests that may wait for an answer of the consumer; more are refused.
+    /// Maximum requests that wait for the consumer's answer; more are refused.
     pub backlog: u16,
-    /// Comes back in each [`ConnEvent::Request`].
+    /// Returned in each [`ConnEvent::Request`].
     pub context: u64,
 }
 
-/// What an active side asks for.
+/// Parameters of a connect.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectSpec<'a> {
-    /// The way to the peer. Its UDP source port is chosen by the engine.
+    /// The path to the peer. The engine chooses its UDP source port.
     pub path: Path,
     pub local_port: u16,
     pub remote_port: u16,
     pub mtu: PathMtu,
-    /// What the consumer wants; the engine lowers it to its own limits, the peer to its.
+    /// The limits requested; lowered to those of the engine and of the peer.
     pub reads: ReadLimits,
     /// Up to [`PrivateData::MAX_CONNECT`] bytes.
     pub private_data: &'a [u8],
-    /// Comes back in each event of the connection.
+    /// Returned in each event of the connection.
     pub context: u64,
 }
 
-/// How a passive side answers.
+/// Parameters of an accept.
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptSpec<'a> {
     pub reads: ReadLimits,
     /// Up to [`PrivateData::MAX_ACCEPT`] bytes.
     pub private_data: &'a [u8],
-    /// Comes back in each event of the connection from now on.
+    /// Returned in each later event of the connection.
     pub context: u64,
 }
 
-/// Who wants to connect.
+/// A peer's connection request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnRequest {
-    /// The way back to the peer: to the addresses its request came from.
+    /// The path to the source addresses of the request.
     pub path: Path,
     pub local_port: u16,
     pub remote_port: u16,
     pub mtu: PathMtu,
-    /// What the peer asked for, lowered to the engine's limits.
+    /// The limits that the peer requested, lowered to the engine's.
     pub reads: ReadLimits,
     pub private_data: PrivateData,
 }
 
-/// Why the peer or its side of the network said no.
+/// Reason code of a REJ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RejectReason(pub u16);
 
 impl RejectReason {
-    /// The peer, or its consumer, took too long.
+    /// Timeout: the peer gave up.
     pub const TIMEOUT: Self = Self(4);
-    /// Nobody listens.
+    /// Invalid service ID: no listener on the port.
     pub const INVALID_SERVICE_ID: Self = Self(8);
-    /// The peer remembers an older connection of this queue pair.
+    /// Stale connection: the peer has an older connection of this queue pair.
     pub const STALE: Self = Self(10);
+    /// Invalid path MTU.
     pub const INVALID_MTU: Self = Self(26);
-    /// The peer's consumer refused.
+    /// Consumer reject: the peer's consumer refused.
     pub const CONSUMER: Self = Self(28);
 }
 
-/// What happened to a connection.
+/// Event of a connection.
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::large_enum_variant, reason = "one at a time, on the stack, while connecting")]
 pub enum ConnEvent {
-    /// Somebody asks a listener. The context is the listener's.
+    /// A request for a listener. The context is the listener's.
     Request(ConnRequest),
-    /// The peer accepted: time to complete.
+    /// The peer accepted. Complete or reject next.
     Replied { reads: ReadLimits, private_data: PrivateData },
-    /// The peer refused, or the active side after it was accepted.
+    /// The peer refused the request, or the active side refused the reply.
     Refused { reason: RejectReason, private_data: PrivateData },
-    /// The passive side's connection stands: the active side has completed.
+    /// On the passive side: the active side has completed.
     Established { reads: ReadLimits },
-    /// The peer said goodbye. Local requests are not flushed by that.
+    /// The peer has disconnected. Does not flush local requests.
     //= R-QP-72
     Disconnected,
-    /// The peer has said goodbye in turn, or has not in time (`graceful` is `false`): what
-    /// [`crate::Engine::disconnect`] began is over.
+    /// The disconnect that [`crate::Engine::disconnect`] began is over. `graceful` is `false` if the peer did not
+    /// answer in time.
     DisconnectDone { graceful: bool },
-    /// The connection broke: a request failed, or the queue pair was flushed or destroyed.
+    /// The connection is broken: a request failed, or the queue pair was flushed or destroyed.
     Aborted,
     /// The peer did not answer while connecting.
     TimedOut,
 }
 
-/// Delays of connection management and transport. The defaults suit a local network.
+/// Timeouts and retry counts of connections. The defaults suit a local network.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// Longest that a requester goes without an answer before it counts a retry. Rounded up to
+    /// Local ACK timeout: time without an answer after which a requester counts a retry. Rounded up to
     /// 4.096 us * 2^n.
     pub ack_timeout: Duration,
-    /// Shortest time after which a requester asks again because nothing came back, however quick the peer answers
-    /// otherwise: with one packet, whose answer tells what the peer has. Sixteen times as long before the
-    /// first answer has come. Asking again is not counted against the retries before `ack_timeout` has passed.
+    /// Minimum time without an answer after which a requester probes the peer with one packet, whose answer shows
+    /// what the peer has received. Sixteen times as long before the first answer of the connection. A probe
+    /// counts as a retry only after `ack_timeout`.
     pub min_resend: Duration,
-    /// How often a request is retried without progress, 0 to 7.
+    /// Retry count: retries of a request without progress, 0 to 7.
     pub retries: u8,
-    /// What this side tells requesters to wait when no receive is posted. Rounded up to the table.
+    /// RNR NAK timer: the delay that this side requests if no receive is posted. Rounded up to an IBTA encoding.
     pub rnr_timer: Duration,
-    /// How often a request that found no receive is retried, 0 to 6; 7 means until `rnr_limit`.
+    /// RNR retry count, 0 to 6; 7 means unlimited until `rnr_limit`.
     pub rnr_retries: u8,
-    /// Longest that a request waits for a receive at the peer. Bounds what the wire calls unlimited.
+    /// Maximum time that a request waits for a receive at the peer. Also bounds an unlimited RNR retry count.
     pub rnr_limit: Duration,
 }
 

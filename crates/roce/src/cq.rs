@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Completion queues: a ring of fixed size, an arm, and at most one notice at a time.
+//! Completion queues (IBTA Volume 1, chapter 10): a ring of fixed size with at most one notification at a time.
 //!
-//! Producers are queue pairs; the consumer polls. What the consumer asked to be told of is the *arm*;
-//! what tells it is a *notice*, which the engine hands out through
-//! [`Engine::poll_event`](crate::Engine::poll_event) and which counts as being delivered until it is
-//! dropped. Of one queue there is never more than one notice in the world.
+//! Queue pairs produce, the consumer polls. The consumer requests a notification by an *arm*. The notification
+//! is a *notice*, which [`Engine::poll_event`](crate::Engine::poll_event) returns and which is being delivered
+//! until it is dropped. A queue never has more than one notice.
 
 use alloc::vec::Vec;
 use lock_api::{Mutex, RawMutex};
@@ -15,21 +14,22 @@ use crate::work::{Completion, CompletionStatus};
 use fallible::Arc;
 use fallible::vec;
 
-/// What an armed queue tells of. In the order of the merge rule: of two arms the greater one counts.
+/// Type of notification that a queue is armed for. In the order of the merge rule: of two arms the greater counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Arm {
     /// Faults of the queue itself.
     Errors,
-    /// Those, solicited receives, and requests that fail.
+    /// Errors, solicited receives, and requests that fail.
     Solicited,
-    /// Those, and every other completion.
+    /// Errors and every completion.
     Any,
 }
 
 impl Arm {
+    /// All arms, in their order.
     pub const ALL: [Self; 3] = [Self::Errors, Self::Solicited, Self::Any];
 
-    /// What counts when `self` is outstanding and `second` comes: whichever tells of more.
+    /// Returns the arm that results from a second arm while `self` is outstanding: the one that covers more.
     #[must_use]
     pub fn merge(self, second: Self) -> Self {
         //= R-CQ-8
@@ -45,7 +45,7 @@ enum Interest {
     Solicited,
 }
 
-/// Why a queue cannot be used any more.
+/// Why a queue is unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CqFault {
     /// A completion found the queue full.
@@ -55,9 +55,9 @@ pub enum CqFault {
 /// A completion queue.
 #[derive(Debug)]
 pub struct Cq<R: RawMutex> {
-    /// What the consumer knows it by.
+    /// The consumer's context.
     context: u64,
-    /// Tells it from other queues of the engine.
+    /// Unique among the queues of the engine.
     id: u64,
     state: Mutex<R, Ring>,
 }
@@ -68,12 +68,12 @@ struct Ring {
     head: usize,
     len: usize,
     arm: Option<Arm>,
-    /// How many of the unread completions came since the last notice began: the newest ones.
+    /// Unread completions since the last notice began: the newest ones.
     fresh: usize,
-    /// How many of those satisfy [`Arm::Solicited`].
+    /// Number of those that satisfy [`Arm::Solicited`].
     fresh_solicited: usize,
     fault: Option<CqFault>,
-    fault_told: bool,
+    fault_reported: bool,
     notice: Notice,
     destroyed: bool,
 }
@@ -89,44 +89,44 @@ impl core::fmt::Debug for Ring {
     }
 }
 
-/// Where the one notice of a queue is.
+/// State of a queue's notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Notice {
     None,
     /// In the engine's list of events.
     Queued,
-    /// With the engine's driver. An arm given meanwhile waits until it is back.
+    /// Returned to the engine's driver. An arm set meanwhile waits until the notice is dropped.
     Delivering,
 }
 
-/// What a change to a queue makes necessary.
+/// What the caller has to do after a change to a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum NoticeAction {
     None,
-    /// Put a notice of the queue into the list of events.
+    /// Queue a notice in the list of events.
     Queue,
 }
 
-/// What became of a completion.
+/// Result of adding a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Pushed {
     pub(crate) action: NoticeAction,
-    /// The queue has just become unusable.
+    /// The queue became unusable by this completion.
     pub(crate) faulted: bool,
 }
 
-/// There is no such notice any more.
+/// The notice was withdrawn: the queue was destroyed meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Withdrawn;
 
-/// What became of a request to destroy a queue.
+/// When a queue's destruction is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DestroyResult {
-    /// The context will not be seen again.
+    /// At once: no event names the queue's context again.
     Now,
-    /// A notice is with the driver; when it is dropped, an event tells that it was the last.
+    /// When the notice that the driver holds is dropped: an event then reports that it was the last.
     AfterNotice,
 }
 
@@ -145,39 +145,39 @@ impl<R: RawMutex> Cq<R> {
             fresh: 0,
             fresh_solicited: 0,
             fault: None,
-            fault_told: false,
+            fault_reported: false,
             notice: Notice::None,
             destroyed: false,
         });
         Ok(Arc::try_new(Self { context, id, state })?)
     }
 
-    /// What the queue was created with.
+    /// Returns the context that the queue was created with.
     pub fn context(&self) -> u64 {
         self.context
     }
 
-    /// Entries that the queue holds without overflow.
+    /// Returns the number of entries that the queue holds without overflow.
     pub fn depth(&self) -> u32 {
         self.state.lock().entries.len() as u32
     }
 
-    /// Unread completions.
+    /// Returns the number of unread completions.
     pub fn len(&self) -> u32 {
         self.state.lock().len as u32
     }
 
-    /// Whether there is no unread completion.
+    /// Returns `true` if there is no unread completion.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Why the queue is unusable, if it is.
+    /// Returns why the queue is unusable, if it is.
     pub fn fault(&self) -> Option<CqFault> {
         self.state.lock().fault
     }
 
-    /// Takes the oldest completions, as many as there are and `results` has room for. Returns how many.
+    /// Moves the oldest completions to `results`, as many as fit. Returns their number.
     pub fn poll(&self, results: &mut [Completion]) -> usize {
         let mut ring = self.state.lock();
         let mut taken = 0;
@@ -224,7 +224,7 @@ impl<R: RawMutex> Cq<R> {
         ring.notify_if_due()
     }
 
-    /// The queued notice goes to the driver, with the fault it tells of.
+    /// Starts delivery of the queued notice. Returns the fault that it reports.
     pub(crate) fn begin_notice(&self) -> Result<Option<CqFault>, Withdrawn> {
         let mut ring = self.state.lock();
         if ring.destroyed || ring.notice != Notice::Queued {
@@ -233,22 +233,21 @@ impl<R: RawMutex> Cq<R> {
         ring.notice = Notice::Delivering;
         //= R-CQ-10
         //= R-CQ-12
-        // What is unread now is known to the consumer once it has been told; only what comes later makes
-        // a new notice.
+        // This notice covers all completions that are unread now; only later ones cause another notice.
         ring.fresh = 0;
         ring.fresh_solicited = 0;
-        let fault = ring.fault.filter(|_| !ring.fault_told);
-        ring.fault_told |= fault.is_some();
+        let fault = ring.fault.filter(|_| !ring.fault_reported);
+        ring.fault_reported |= fault.is_some();
         Ok(fault)
     }
 
-    /// The driver is done with the notice. `true` when the queue was destroyed meanwhile.
+    /// Ends delivery of the notice. Returns `true` if the queue was destroyed meanwhile.
     pub(crate) fn end_notice(&self) -> (NoticeAction, bool) {
         let mut ring = self.state.lock();
         //= R-CQ-14
         //= R-CQ-15
-        // What satisfied an arm while the notice was out, and was read meanwhile, is no reason for
-        // another one: the arm stays.
+        // Completions that arrived during delivery and were polled meanwhile cause no further notice: the arm
+        // stays.
         ring.notice = Notice::None;
         (ring.notify_if_due(), ring.destroyed)
     }
@@ -278,7 +277,7 @@ impl<R: RawMutex> Eq for Cq<R> {}
 impl Ring {
     fn pop(&mut self) -> Option<Completion> {
         let (completion, interest) = self.entries.get_mut(self.head)?.take()?;
-        // The fresh ones are the newest, the oldest is read first.
+        // Fresh completions are the newest; the oldest is polled first.
         if self.fresh == self.len {
             self.fresh = self.fresh.saturating_sub(1);
             if interest == Interest::Solicited {
@@ -290,7 +289,7 @@ impl Ring {
         Some(completion)
     }
 
-    /// There is room.
+    /// Appends a completion. The ring is not full.
     fn append(&mut self, completion: Completion, interest: Interest) {
         let tail = self.wrap(self.head.wrapping_add(self.len));
         if let Some(entry) = self.entries.get_mut(tail) {
@@ -301,15 +300,15 @@ impl Ring {
         }
     }
 
-    /// `index`, which is less than two rounds, inside the first.
+    /// Returns `index` modulo the depth. `index` is less than twice the depth.
     fn wrap(&self, index: usize) -> usize {
         if index >= self.entries.len() { index.wrapping_sub(self.entries.len()) } else { index }
     }
 
-    /// Whether something that `arm` tells of has happened since the last notice, and is still to be seen.
+    /// Returns `true` if an event that `arm` covers has happened since the last notice and is not polled yet.
     fn satisfies(&self, arm: Arm) -> bool {
         //= R-CQ-35
-        if self.fault.is_some() && !self.fault_told {
+        if self.fault.is_some() && !self.fault_reported {
             return true;
         }
         match arm {
@@ -323,7 +322,7 @@ impl Ring {
         }
     }
 
-    /// Uses the arm up if it is satisfied and the notice is at hand.
+    /// Consumes the arm if it is satisfied and no notice is being delivered.
     fn notify_if_due(&mut self) -> NoticeAction {
         //= R-CQ-1
         //= R-CQ-2
@@ -337,7 +336,7 @@ impl Ring {
                 self.notice = Notice::Queued;
                 NoticeAction::Queue
             }
-            // The notice on its way tells of this as well.
+            // The queued notice covers this event, too.
             Notice::Queued => {
                 self.arm = None;
                 NoticeAction::None

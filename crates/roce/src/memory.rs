@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Memory of others: the one place that reads and writes it.
+//! Access to consumer memory. No other module reads or writes it.
 //!
-//! A [`Backing`] says where the bytes of a region are. Whoever makes one vouches for the memory; this
-//! module keeps every access inside of it. Others (the consumer, its peers, devices) may read and write
-//! the same memory at the same time. So no reference to it is ever made, each byte is read or written
-//! through a raw pointer exactly once, and nothing that is decided depends on what was read. That such
-//! races end in torn data and in nothing worse is what every DMA relies on; the language does not promise
-//! it for plain copies, which is why all of them stand here.
-#![allow(unsafe_code, reason = "the one module that touches memory of consumers")]
+//! A [`Backing`] says where the bytes of a region are. Its creator guarantees that the memory is valid; this
+//! module keeps every access within its bounds. The consumer, its peers and devices may read and write the same
+//! memory concurrently. So no reference to it is created, each byte is read or written through a raw pointer
+//! exactly once, and no decision depends on the data. Such races result in torn data only, as with DMA. The
+//! language does not guarantee that for plain copies, so all of them are in this module.
+#![allow(unsafe_code, reason = "the only module that accesses consumer memory")]
 
 use alloc::vec::Vec;
 use core::ptr::NonNull;
@@ -26,28 +25,31 @@ struct Segment {
     len: usize,
 }
 
-// SAFETY: the pointer is not tied to a thread: whoever gave it has promised (`Backing::push`) that the
-// memory is accessible from any.
+// SAFETY: the pointer is not tied to a thread: by the contract of `Backing::push` the memory is accessible from
+// any thread.
 unsafe impl Send for Segment {}
-// SAFETY: as above; nothing is accessed through a shared `Segment` but by the copies below.
+// SAFETY: as above; only the copies below access memory through a shared `Segment`.
 unsafe impl Sync for Segment {}
 
-/// Where the bytes of a region or of a logical range are: segments of memory, one after the other.
+/// Memory of a region or of a logical range: a list of contiguous segments.
 #[derive(Debug, Default)]
 pub struct Backing {
-    /// In rising order of `start`, without gaps and without empty ones.
+    /// In ascending order of `start`, without gaps and without empty segments.
     segments: Vec<Segment>,
     length: u64,
 }
 
 impl Backing {
-    /// Nothing so far.
+    /// Creates an empty backing.
     #[must_use]
     pub const fn new() -> Self {
         Self { segments: Vec::new(), length: 0 }
     }
 
-    /// One contiguous piece of memory.
+    /// Creates a backing of one contiguous segment.
+    ///
+    /// # Errors
+    /// [`CreateError::OutOfMemory`].
     ///
     /// # Safety
     /// As for [`Backing::push`].
@@ -58,12 +60,15 @@ impl Backing {
         Ok(backing)
     }
 
-    /// Adds `len` bytes at `base` to the end.
+    /// Appends `len` bytes at `base`.
+    ///
+    /// # Errors
+    /// [`CreateError::Invalid`] if the total length overflows; [`CreateError::OutOfMemory`].
     ///
     /// # Safety
     /// As long as the engine may use this backing (until the region is deregistered or the range
-    /// unmapped), the memory stays readable, and writable if the region's rights or logical use say so,
-    /// from any thread and at any IRQL; and no Rust reference to it is alive while the engine accesses
+    /// unmapped), the memory stays readable, and writable if the region's rights or logical use require it,
+    /// from any thread and at any IRQL; and no Rust reference to it is live while the engine accesses
     /// it on behalf of a work request or a peer.
     pub unsafe fn push(&mut self, base: NonNull<u8>, len: usize) -> Result<(), CreateError> {
         if len == 0 {
@@ -75,14 +80,14 @@ impl Backing {
         Ok(())
     }
 
-    /// Bytes in all.
+    /// Returns the total length in bytes.
     #[inline]
     #[must_use]
     pub const fn length(&self) -> u64 {
         self.length
     }
 
-    /// Whether `[offset, offset + len)` lies inside.
+    /// Returns `true` if `[offset, offset + len)` is within bounds.
     #[inline]
     pub(crate) const fn contains(&self, offset: u64, len: u64) -> bool {
         match offset.checked_add(len) {
@@ -91,7 +96,7 @@ impl Backing {
         }
     }
 
-    /// Copies `source` to `offset`. Nothing is written, and `false` returned, when it does not fit.
+    /// Copies `source` to `offset`. Returns `false` and writes nothing if it is out of bounds.
     #[inline]
     pub(crate) fn write(&self, offset: u64, source: &[u8]) -> bool {
         if !self.contains(offset, source.len() as u64) {
@@ -101,16 +106,16 @@ impl Backing {
         self.for_each_piece(offset, source.len(), |piece| {
             let (now, later) = rest.split_at_checked(piece.len).unwrap_or((rest, &[]));
             rest = later;
-            // SAFETY: `now.len() <= piece.len` bytes are writable at `piece.base`: the piece lies inside a
-            // segment whose memory was vouched for. They do not overlap `now`: a frame being received is
-            // not inside a consumer's region.
+            // SAFETY: `now.len() <= piece.len` bytes are writable at `piece.base`: the piece is within a
+            // segment, whose memory is valid by the contract of `push`. They do not overlap `now`: a frame being
+            // received is not in a consumer's region.
             unsafe { core::ptr::copy_nonoverlapping(now.as_ptr(), piece.base, now.len()) };
         });
         true
     }
 
-    /// Copies `len` bytes from `offset` on into the payload of `frame`. Nothing is read, and `false`
-    /// returned, when there are not as many, here or in the frame.
+    /// Copies `len` bytes at `offset` into the payload of `frame`. Returns `false` and reads nothing if that is
+    /// out of bounds here or in the frame.
     #[inline]
     pub(crate) fn read(&self, offset: u64, len: usize, frame: &mut Frame<'_>) -> bool {
         if !self.contains(offset, len as u64) || frame.missing() < len {
@@ -118,29 +123,29 @@ impl Backing {
         }
         self.for_each_piece(offset, len, |piece| {
             frame.fill(piece.len, |crc, slot, state| {
-                // SAFETY: `slot` is `piece.len` long, as the frame misses no fewer, and the piece lies
-                // inside a segment whose memory was vouched for. A transmit slot is not inside a
-                // consumer's region.
+                // SAFETY: `slot` is `piece.len` long, since at least that many bytes of the frame are missing,
+                // and the piece is within a segment, whose memory is valid by the contract of `push`. A transmit
+                // slot is not in a consumer's region.
                 unsafe { crc.copy_in_and_crc(slot, piece.base, state) }
             });
         });
         true
     }
 
-    /// The contiguous pieces of `[offset, offset + len)`, which lies inside.
+    /// Calls `each` for the contiguous pieces of `[offset, offset + len)`, which is within bounds.
     #[inline]
     fn for_each_piece(&self, offset: u64, len: usize, mut each: impl FnMut(Piece)) {
         let mut at = match self.segments.as_slice() {
-            // The usual case, without a search.
+            // The common case needs no search.
             [_] => 0,
-            // The last one that starts at or before the offset.
+            // The last segment that starts at or before the offset.
             segments => segments.partition_point(|segment| segment.start <= offset).saturating_sub(1),
         };
         let (mut offset, mut left) = (offset, len);
         while left > 0
             && let Some(segment) = self.segments.get(at)
         {
-            // Inside the segment, whose length is a `usize`.
+            // Within the segment, whose length is a `usize`.
             let skip = offset.saturating_sub(segment.start) as usize;
             let len = segment.len.saturating_sub(skip).min(left);
             each(Piece { base: segment.base.as_ptr().wrapping_add(skip), len });
@@ -151,7 +156,7 @@ impl Backing {
     }
 }
 
-/// Contiguous bytes inside one segment.
+/// Contiguous bytes within one segment.
 struct Piece {
     base: *mut u8,
     len: usize,
@@ -172,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_crosses_segments() {
+    fn write_crosses_segments() {
         let mut pieces = [vec![0u8; 3], vec![0; 5], vec![0; 1], vec![0; 4]];
         let backing = backing(&mut pieces);
         assert_eq!(backing.length(), 13);
         assert!(backing.write(2, &[1, 2, 3, 4, 5, 6, 7, 8]));
-        assert!(!backing.write(6, &[9; 8]), "one byte too far");
-        assert!(backing.write(13, &[]), "nothing at the end is inside");
-        assert!(!backing.write(u64::MAX, &[9; 8]), "and no wrap");
+        assert!(!backing.write(6, &[9; 8]), "one byte past the end");
+        assert!(backing.write(13, &[]), "an empty write at the end is within bounds");
+        assert!(!backing.write(u64::MAX, &[9; 8]), "offset + length does not wrap");
         assert_eq!(pieces, [vec![0, 0, 1], vec![2, 3, 4, 5, 6], vec![7], vec![8, 0, 0, 0]]);
     }
 }

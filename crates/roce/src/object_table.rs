@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Tables of shared objects under unguessable 24-bit codes, looked up without a lock.
+//! Tables of shared objects with unpredictable 24-bit codes and lock-free lookup.
 //!
-//! Queue pairs, regions and logical ranges are named by numbers that peers and consumers give back.
-//! [`ObjectTable`] finds the object of a code in constant time, with two atomic operations and no lock, and
-//! promises to whoever removes an object that nobody uses it through the table any more once
-//! [`ObjectTable::remove`] has returned: it waits for the [`Pinned`] references of the moment, each of which is
-//! held for the work on one packet.
+//! Queue pairs, regions and logical ranges are identified by numbers that peers and consumers pass in.
+//! [`ObjectTable`] finds the object of a code in constant time, with two atomic operations and no lock.
+//! [`ObjectTable::remove`] guarantees that after its return no thread uses the object through the table: it waits
+//! until the present [`Pinned`] references are dropped, each of which is held while one packet is processed.
 //!
-//! That wait is spinning, and may be at `DISPATCH_LEVEL`. So whoever looks something up is at
-//! `DISPATCH_LEVEL` until it lets go of it: as a driver's input and output are, and whatever is done under a
-//! lock; who has neither uses [`ObjectTable::show`]. Nobody removes an object with one pinned.
+//! The wait spins, possibly at `DISPATCH_LEVEL`. So a thread must stay at `DISPATCH_LEVEL` from the lookup until
+//! it drops the reference, as receive and transmit processing do, and code that holds a lock. Other code uses
+//! [`ObjectTable::show`]. A thread must not remove an object while it has one pinned.
 //!
-//! A code is a slot's number and, above it, the slot's generation, sent through a keyed permutation of 24
-//! bits. So codes do not tell in which order they were given out; slots are reused oldest first, and each
-//! time under a new code.
-#![allow(unsafe_code, reason = "lock-free lookup needs cells and pointers of its own")]
+//! A code consists of slot number and generation, encrypted by a keyed permutation of 24 bits. So codes do not
+//! reveal the order of allocation. Slots are reused oldest first, each time with a new code.
+#![allow(unsafe_code, reason = "lock-free lookup needs unsafe cells and raw pointers")]
 
 use alloc::vec::Vec;
 use core::cell::UnsafeCell;
@@ -32,22 +30,22 @@ use crate::testing::visit;
 use fallible::Arc;
 use fallible::vec;
 
-/// ObjectTable are allocated by so many at a time, and stay until the table goes.
+/// Slots are allocated in chunks of 2^8, which are freed with the table.
 const CHUNK_BITS: u32 = 8;
 const CHUNK: usize = 1 << CHUNK_BITS;
-/// Generations of a slot that are looked at for a code that is wanted.
+/// Generations of a slot that are tried for a usable code.
 const TRIES: u64 = 32;
 /// At most 2^18 slots, so that at least 6 bits of a code are generation.
 const MAX_BITS: u32 = 18;
 
 const LIVE: u64 = 1 << 63;
-/// The generation stands between the live bit and the number of users.
+/// The generation is stored between the live bit and the number of users.
 const GENERATION_AT: u32 = 32;
 const USERS: u64 = (1 << GENERATION_AT) - 1;
 
 /// A table of `T`.
 pub(crate) struct ObjectTable<T, R: RawMutex> {
-    /// As many as the limit asks for; null where no slot was ever used.
+    /// Chunks for the limit; null if not allocated yet.
     chunks: Vec<AtomicPtr<Slot<T>>>,
     codes: Codes,
     limit: u32,
@@ -55,16 +53,17 @@ pub(crate) struct ObjectTable<T, R: RawMutex> {
 }
 
 struct Slot<T> {
-    /// Live bit, generation, users. The upper half changes only with the free list locked.
+    /// Live bit, generation, users. The upper half changes only while the free list is locked or the slot is
+    /// reserved.
     state: AtomicU64,
-    /// `Some` as long as the live bit is set. Written only by the holder of the slot while it is not
+    /// `Some` while the live bit is set. Written only by the owner of the slot while it is not
     /// live and has no users that saw it live.
     value: UnsafeCell<Option<Arc<T>>>,
 }
 
 /// Free slots, the oldest first, linked by number.
 struct Free {
-    /// `next[slot]`, as long as `slot` is in the list.
+    /// `next[slot]`, while `slot` is in the list.
     next: Vec<u32>,
     head: u32,
     tail: u32,
@@ -85,7 +84,7 @@ impl Codes {
         self.permutation.apply(index | generation << self.index_bits)
     }
 
-    /// Slot and generation.
+    /// Returns slot and generation of a code.
     fn split(&self, code: u32) -> (u32, u32) {
         let plain = self.permutation.undo(code);
         (plain & ((1 << self.index_bits) - 1), plain >> self.index_bits)
@@ -98,10 +97,10 @@ impl Codes {
 
 // SAFETY: values are shared between threads by reference and dropped on any of them.
 unsafe impl<T: Send + Sync, R: RawMutex + Send> Send for ObjectTable<T, R> {}
-// SAFETY: the cells are accessed as the fields say, under the protocol of `state`.
+// SAFETY: the cells are accessed only by the protocol of `state`, described at the fields.
 unsafe impl<T: Send + Sync, R: RawMutex + Sync> Sync for ObjectTable<T, R> {}
 
-/// A slot that was taken and has a code, but no value yet.
+/// A reserved slot: it has a code, but no value yet.
 #[must_use]
 pub(crate) struct Vacant<'a, T, R: RawMutex> {
     table: &'a ObjectTable<T, R>,
@@ -110,14 +109,14 @@ pub(crate) struct Vacant<'a, T, R: RawMutex> {
     salt: u8,
 }
 
-/// An object of a table, for a short while.
+/// A pinned reference to an object of a table. Held while one packet is processed.
 pub(crate) struct Pinned<'a, T> {
     slot: &'a Slot<T>,
     value: &'a Arc<T>,
 }
 
 impl<T, R: RawMutex> ObjectTable<T, R> {
-    /// A table for up to `limit` objects, at most 2^18.
+    /// Creates a table for up to `limit` objects, at most 2^18.
     pub(crate) fn try_new(limit: u32, random: &mut Random) -> Result<Self, CreateError> {
         let limit = limit.clamp(1, 1 << MAX_BITS);
         let index_bits = limit.next_power_of_two().trailing_zeros().max(CHUNK_BITS);
@@ -132,12 +131,12 @@ impl<T, R: RawMutex> ObjectTable<T, R> {
         })
     }
 
-    /// Objects in the table.
+    /// Returns the number of objects in the table, including reserved slots.
     pub(crate) fn live(&self) -> u32 {
         self.free.lock().live
     }
 
-    /// Takes a slot. Its code is one that `usable` agrees to.
+    /// Reserves a slot with a code for which `usable` returns `true`.
     pub(crate) fn reserve(&self, usable: impl Fn(u32) -> bool) -> Result<Vacant<'_, T, R>, CreateError> {
         let mut free = self.free.lock();
         if free.live == self.limit {
@@ -154,8 +153,8 @@ impl<T, R: RawMutex> ObjectTable<T, R> {
             free.tail = NIL;
         }
         free.live += 1;
-        // The next generation, unless its code is not wanted. Codes are as good as drawn by lot, and few are
-        // reserved, so that one is found at once; the loop is bounded all the same.
+        // The next generation with a usable code. Codes are pseudo-random and few are unusable, so the first
+        // attempt usually succeeds; the loop is bounded in any case.
         let last = (slot.state.load(Ordering::Relaxed) & !LIVE) >> GENERATION_AT;
         let wanted = (1..=TRIES).find_map(|more| {
             let generation = (last + more) & u64::from(self.codes.generations() - 1);
@@ -172,29 +171,29 @@ impl<T, R: RawMutex> ObjectTable<T, R> {
         Ok(Vacant { table: self, index, code, salt })
     }
 
-    /// The object of `code`. IRQL == `DISPATCH_LEVEL`, until it is dropped.
+    /// Pins and returns the object of `code`. IRQL == `DISPATCH_LEVEL` until it is dropped.
     #[inline]
     pub(crate) fn get(&self, code: u32) -> Option<Pinned<'_, T>> {
         let (index, generation) = self.codes.split(code);
         self.slot(index)?.pin(|upper| upper == LIVE | u64::from(generation) << GENERATION_AT)
     }
 
-    /// The object in slot `index`, whatever its generation. IRQL == `DISPATCH_LEVEL`, until it is dropped.
+    /// Pins and returns the object in slot `index` of any generation. IRQL == `DISPATCH_LEVEL` until it is dropped.
     #[inline]
     pub(crate) fn at(&self, index: u32) -> Option<Pinned<'_, T>> {
         self.slot(index)?.pin(|upper| upper & LIVE != 0)
     }
 
-    /// Shows the object of `code` to `look`, with the free list locked, so that its user is not preempted
-    /// either when the caller could be. IRQL <= `DISPATCH_LEVEL`.
+    /// Calls `look` with the object of `code` while the free list is locked, so that the caller is not preempted
+    /// with the object pinned. IRQL <= `DISPATCH_LEVEL`.
     pub(crate) fn show<U>(&self, code: u32, look: impl FnOnce(&T) -> U) -> Option<U> {
         let _free = self.free.lock();
         self.get(code).map(|pinned| look(&pinned))
     }
 
-    /// Takes the object of `code` out of the table, and waits until nobody uses it through the table. Not
-    /// to be called by someone who has it pinned. `None` when it is not there (any more). IRQL <=
-    /// `DISPATCH_LEVEL`: at a lower one the caller may be preempted, for which nobody waits.
+    /// Removes the object of `code` and waits until no thread uses it through the table. The caller must not have
+    /// it pinned. Returns `None` if it is not in the table, or no longer. IRQL <= `DISPATCH_LEVEL`: no other
+    /// thread waits for the caller, so it may be preempted.
     pub(crate) fn remove(&self, code: u32) -> Option<Arc<T>> {
         let (index, generation) = self.codes.split(code);
         let slot = self.slot(index)?;
@@ -206,19 +205,19 @@ impl<T, R: RawMutex> ObjectTable<T, R> {
             }
             slot.state.fetch_and(!LIVE, Ordering::AcqRel);
         }
-        // Pins last for one packet, at a level where their holders are not preempted. Who looks up the
-        // dead slot counts as user for an instant, too.
+        // Pins are held for one packet, at an IRQL at which their holders are not preempted. A failing lookup of
+        // this slot also counts as a user for a moment.
         while slot.state.load(Ordering::Acquire) & USERS != 0 {
             core::hint::spin_loop();
         }
-        // SAFETY: the slot is not live and not in the free list, so that it is ours, and who had seen it
-        // live has gone: nobody else accesses the cell.
+        // SAFETY: the slot is not live and not in the free list, so this thread owns it, and all users that saw it
+        // live have dropped their pins: no other thread accesses the cell.
         let value = unsafe { &mut *slot.value.get() }.take();
         self.put_back(index);
         value
     }
 
-    /// Calls `each` for every object, in the order of slots. IRQL == `DISPATCH_LEVEL`, as of [`ObjectTable::at`].
+    /// Calls `each` for every object, in the order of slots. IRQL == `DISPATCH_LEVEL`, as for [`ObjectTable::at`].
     pub(crate) fn for_each(&self, mut each: impl FnMut(&Arc<T>)) {
         let grown = self.free.lock().next.len() as u32;
         for index in 0..grown {
@@ -235,20 +234,20 @@ impl<T, R: RawMutex> ObjectTable<T, R> {
             return None;
         }
         let within = index as usize & (CHUNK - 1);
-        // SAFETY: a chunk has `CHUNK` slots, `within` is below.
+        // SAFETY: a chunk has `CHUNK` slots, and `within` is less.
         let slot = unsafe { chunk.add(within) };
-        // SAFETY: chunks are published whole, and live as long as the table.
+        // SAFETY: chunks are published after initialization, and freed only with the table.
         Some(unsafe { &*slot })
     }
 
-    /// One more chunk of free slots.
+    /// Allocates a chunk of free slots.
     fn grow(&self, free: &mut Free) -> Result<(), CreateError> {
         let first = free.next.len();
         let place = self.chunks.get(first >> CHUNK_BITS).ok_or(CreateError::TooMany)?;
         vec::reserve_exact(&mut free.next, first + CHUNK)?;
         let mut chunk: Vec<Slot<T>> = vec::with_capacity(CHUNK)?;
         for _ in 0..CHUNK {
-            // Generations begin anywhere.
+            // Generations start at a random value.
             let generation = free.random.below(self.codes.generations());
             let state = AtomicU64::new(u64::from(generation) << GENERATION_AT);
             vec::push_within_capacity(&mut chunk, Slot { state, value: UnsafeCell::new(None) })?;
@@ -259,12 +258,12 @@ impl<T, R: RawMutex> ObjectTable<T, R> {
         }
         free.head = first as u32;
         free.tail = (first + CHUNK - 1) as u32;
-        // Taken apart by `drop` of the table.
+        // Freed by `drop` of the table.
         place.store(ManuallyDrop::new(chunk).as_mut_ptr(), Ordering::Release);
         Ok(())
     }
 
-    /// Puts a slot without value at the end of the free list.
+    /// Appends a slot without value to the free list.
     fn put_back(&self, index: u32) {
         let mut free = self.free.lock();
         let tail = free.tail;
@@ -281,7 +280,7 @@ impl<T, R: RawMutex> ObjectTable<T, R> {
 }
 
 impl<T> Slot<T> {
-    /// Pins the value if the upper half of the state, as it is now, satisfies `right`.
+    /// Pins the value if the present upper half of the state satisfies `right`.
     #[inline]
     fn pin(&self, right: impl FnOnce(u64) -> bool) -> Option<Pinned<'_, T>> {
         #[cfg(test)]
@@ -289,8 +288,8 @@ impl<T> Slot<T> {
         let state = self.state.fetch_add(1, Ordering::Acquire);
         let upper = state & !USERS;
         if upper & LIVE != 0 && right(upper) {
-            // SAFETY: the slot was live when this user was counted, so that the value is there, and whoever
-            // would take it out waits for the count to fall.
+            // SAFETY: the slot was live when this user was counted, so the cell has a value, and `remove` waits
+            // for the count to become zero before it takes the value.
             if let Some(value) = unsafe { &*self.value.get() } {
                 return Some(Pinned { slot: self, value });
             }
@@ -299,26 +298,26 @@ impl<T> Slot<T> {
         None
     }
 
-    /// Replaces live bit and generation, with the free list locked or the slot reserved.
+    /// Replaces live bit and generation while the free list is locked or the slot is reserved.
     fn set_upper(&self, upper: u64) {
         let old = self.state.load(Ordering::Relaxed) & !USERS;
-        // Others count themselves in and out of the lower half meanwhile.
+        // Other threads change the user count in the lower half concurrently.
         self.state.fetch_xor(old ^ upper, Ordering::AcqRel);
     }
 }
 
 impl<T, R: RawMutex> Vacant<'_, T, R> {
-    /// What the value will be found under.
+    /// Returns the code of the slot.
     pub(crate) fn code(&self) -> u32 {
         self.code
     }
 
-    /// Eight bits for names that are longer than codes, which nobody can guess either.
+    /// Returns eight unpredictable bits, for keys that are longer than codes.
     pub(crate) fn salt(&self) -> u8 {
         self.salt
     }
 
-    /// Number of the slot.
+    /// Returns the number of the slot.
     pub(crate) fn index(&self) -> u32 {
         self.index
     }
@@ -327,9 +326,9 @@ impl<T, R: RawMutex> Vacant<'_, T, R> {
     pub(crate) fn fill(self, value: Arc<T>) {
         let this = ManuallyDrop::new(self);
         let Some(slot) = this.table.slot(this.index) else { return };
-        // SAFETY: the slot is reserved for this one and not live: nobody else accesses the cell.
+        // SAFETY: the slot is reserved by this value and not live: no other thread accesses the cell.
         unsafe { *slot.value.get() = Some(value) };
-        // Published with the value written before.
+        // Release: publishes the value.
         slot.state.fetch_or(LIVE, Ordering::AcqRel);
     }
 }
@@ -341,7 +340,7 @@ impl<T, R: RawMutex> Drop for Vacant<'_, T, R> {
 }
 
 impl<T> Pinned<'_, T> {
-    /// A reference that may be kept.
+    /// Returns a reference that outlives the pin.
     #[inline]
     pub(crate) fn to_arc(&self) -> Arc<T> {
         self.value.clone()
@@ -370,7 +369,7 @@ impl<T, R: RawMutex> Drop for ObjectTable<T, R> {
         for chunk in &mut self.chunks {
             let chunk = *chunk.get_mut();
             if !chunk.is_null() {
-                // SAFETY: made from a vector of this length and capacity in `grow`; nobody else is left.
+                // SAFETY: `grow` made it from a vector of this length and capacity, and `&mut self` is exclusive.
                 drop(unsafe { Vec::from_raw_parts(chunk, CHUNK, CHUNK) });
             }
         }
@@ -396,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_found_until_it_is_removed() {
+    fn object_is_found_until_removed() {
         let table = table(10);
         let code = insert(&table, 5);
         assert_eq!(table.get(code).map(|v| *v), Some(5));
@@ -407,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_holds_and_a_reservation_given_up_is_free_again() {
+    fn limit_is_enforced_and_dropped_reservation_is_free_again() {
         let table = table(2);
         insert(&table, 1);
         drop(table.reserve(|_| true).unwrap());
@@ -416,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_not_reused_soon_and_not_in_order() {
+    fn codes_are_not_reused_soon_and_not_sequential() {
         let table = table(1000);
         let mut seen = HashSet::new();
         let mut last = 0;
@@ -432,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn unwanted_codes_are_left_out() {
+    fn unusable_codes_are_skipped() {
         let table = table(256);
         for i in 0..256 {
             let vacant = table.reserve(|code| code & 15 != 0).unwrap();

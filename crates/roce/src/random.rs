@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Numbers that nobody outside can guess, from a seed that the driver of the engine brings.
+//! Unpredictable numbers, from a seed that the driver of the engine provides.
 //!
-//! Whoever has a connection sees its own queue pair number, keys and starting sequence number, as many times as
-//! it connects; those of others must not follow from them. So all numbers come from SipHash-2-4 under a key
-//! that the seed makes, counted up; and slots get their codes from a cipher whose tables come from there.
+//! A peer sees the QPN, keys and starting PSN of each of its connections; those of other connections must not be
+//! predictable from them. So all numbers are SipHash-2-4 in counter mode, with a key derived from the seed; codes
+//! of slots come from a permutation whose tables are drawn from it.
 //!
-//! Reproducible: the same seed gives the same numbers, so that a simulation replays.
+//! Deterministic: the same seed gives the same numbers, so that a simulation can be replayed.
 
 use alloc::vec::Vec;
 use core::hash::Hasher as _;
@@ -25,7 +25,7 @@ pub(crate) fn siphash(key: [u64; 2], input: [u64; 3]) -> u64 {
     hasher.finish()
 }
 
-/// A key of [`siphash`] that all of a seed has a part in: what the first half makes of the second.
+/// Derives a key of [`siphash`] from all 32 bytes of a seed: the second half, hashed with the first as key.
 pub(crate) fn key_of(seed: &[u8; 32]) -> [u64; 2] {
     let word = |bytes: &[u8]| bytes.iter().fold(0u64, |word, &byte| word << 8 | u64::from(byte));
     let (first, second) = seed.split_at(16);
@@ -35,7 +35,7 @@ pub(crate) fn key_of(seed: &[u8; 32]) -> [u64; 2] {
     [siphash(outer, [0, word(c), word(d)]), siphash(outer, [1, word(c), word(d)])]
 }
 
-/// A generator.
+/// A deterministic random number generator.
 pub(crate) struct Random {
     key: [u64; 2],
     count: u64,
@@ -55,12 +55,12 @@ impl Random {
         (self.next_u64() >> 32) as u32
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number less than `bound`, which is not 0.
     pub(crate) fn below(&mut self, bound: u32) -> u32 {
         (u64::from(self.next_u32()).wrapping_mul(u64::from(bound)) >> 32) as u32
     }
 
-    /// A generator of its own.
+    /// Returns an independent generator.
     pub(crate) fn fork(&mut self) -> Self {
         let mut seed = [0; 32];
         for bytes in seed.chunks_exact_mut(8) {
@@ -70,14 +70,14 @@ impl Random {
     }
 }
 
-/// A permutation of the 24-bit numbers that only its holder can tell from any other: a Feistel network over
-/// halves of 12 bits, each round with a secret function of its own. The number of every packet is looked up
-/// through it, so that a function is written out: four accesses and some ten nanoseconds, 32 KiB in all.
+/// A keyed pseudo-random permutation of the 24-bit numbers: a Feistel network over halves of 12 bits, each round
+/// with its own secret function. Every packet needs a lookup, so the functions are tables: four accesses, about
+/// 10 ns, 32 KiB in total.
 ///
-/// Four rounds are what makes such a network hard to tell from chance for who sees some of what comes out. It
-/// hides which slot a number stands for, and what the next one will be; it is no cipher for anything else.
+/// With four rounds (Luby and Rackoff) an observer of some outputs cannot distinguish it from a random permutation.
+/// It hides the slot of a code and the next code; it is not a cipher for other purposes.
 pub(crate) struct Permutation {
-    /// A function per round, one after the other.
+    /// The function tables of all rounds, one after the other.
     rounds: Vec<u16>,
 }
 
@@ -90,8 +90,8 @@ impl Permutation {
     pub(crate) fn try_new(random: &mut Random) -> Result<Self, AllocError> {
         let mut rounds = vec::filled(ROUNDS * HALVES, 0)?;
         for function in rounds.chunks_exact_mut(HALVES) {
-            // Two numbers drawn for each value of either half of the argument. They are added where the network
-            // uses exclusive or, so that the two do not cancel out.
+            // A random number for each value of either half of the argument. The two are added because the network
+            // itself uses XOR: so they do not cancel out.
             let (lower, upper) = (draw(random), draw(random));
             let sums = upper.iter().flat_map(|upper| lower.iter().map(|lower| lower.wrapping_add(*upper)));
             for (value, sum) in function.iter_mut().zip(sums) {
@@ -101,7 +101,7 @@ impl Permutation {
         Ok(Self { rounds })
     }
 
-    /// The image of `value`, which is below 2^24.
+    /// Returns the image of `value`, which is less than 2^24.
     #[inline]
     pub(crate) fn apply(&self, value: u32) -> u32 {
         self.functions().into_iter().flatten().fold(value, |value, function| {
@@ -110,7 +110,7 @@ impl Permutation {
         })
     }
 
-    /// What has the image `value`.
+    /// Inverse of [`Permutation::apply`].
     #[inline]
     pub(crate) fn undo(&self, value: u32) -> u32 {
         self.functions().into_iter().flatten().rev().fold(value, |value, function| {
@@ -119,14 +119,14 @@ impl Permutation {
         })
     }
 
-    /// All of them, as many as the compiler knows there are; `None` never.
+    /// Returns the function tables as arrays of constant size, which avoids bounds checks. Never `None`.
     #[inline]
     fn functions(&self) -> Option<&[[u16; HALVES]; ROUNDS]> {
         self.rounds.as_chunks().0.first_chunk()
     }
 }
 
-/// Numbers for all values of 6 bits.
+/// Draws a number for each 6-bit value.
 fn draw(random: &mut Random) -> [u16; 64] {
     let mut numbers = [0; 64];
     for number in &mut numbers {
@@ -152,7 +152,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_permutation_is_undone(seed: u8, value in 0u32..1 << BITS) {
+        fn undo_is_the_inverse_of_apply(seed: u8, value in 0u32..1 << BITS) {
             let permutation = permutation(seed);
             let image = permutation.apply(value);
             proptest::prop_assert!(image < 1 << BITS);
@@ -170,15 +170,15 @@ mod tests {
         for byte in [0, 7, 8, 15, 16, 31] {
             let mut other = [1; 32];
             other[byte] ^= 0x80;
-            assert_ne!(numbers([1; 32]), numbers(other), "byte {byte} of the seed does not count");
+            assert_ne!(numbers([1; 32]), numbers(other), "byte {byte} of the seed has no effect");
         }
         let mut random = Random::new([0; 32]);
         assert!((0..100).all(|_| random.below(7) < 7));
         assert_ne!(random.fork().next_u64(), random.next_u64());
     }
 
-    /// A bit of the input changes each bit of the output half of the time, whichever bits the two are. What a
-    /// multiplication makes of bits, for one, does not reach lower ones.
+    /// Strict avalanche criterion: each input bit flips each output bit half of the time. (A multiplication, for
+    /// example, does not affect lower bits.)
     #[test]
     fn every_bit_of_a_code_depends_on_every_bit_of_its_slot() {
         const TRIES: u32 = 4000;
@@ -203,16 +203,16 @@ mod tests {
         }
     }
 
-    /// Slots are numbered one after the other: the distance of two codes says nothing of that of their slots.
+    /// Slot numbers are consecutive: the difference of two codes must not reveal the difference of their slots.
     #[test]
-    fn neighbours_differ_by_nothing_that_repeats() {
+    fn differences_of_consecutive_codes_do_not_repeat() {
         let permutation = permutation(5);
         let mut differences: Vec<_> = (0..4096)
             .map(|slot| permutation.apply(slot + 1).wrapping_sub(permutation.apply(slot)) % (1 << BITS))
             .collect();
         differences.sort_unstable();
         differences.dedup();
-        // Of so many random ones, half of one would be there twice.
+        // Of 4096 random differences, 0.5 duplicates are expected.
         assert!(differences.len() >= 4090, "only {} differences", differences.len());
     }
 }

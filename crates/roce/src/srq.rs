@@ -27,18 +27,18 @@ struct Shared {
     destroyed: bool,
 }
 
-/// When to tell that receives run short.
+/// State of the low-watermark (SRQ limit) notification.
 ///
 /// | state | event | next |
 /// | --- | --- | --- |
-/// | `Idle` | modify with n > 0 | tell if the queue holds fewer than n, else `Armed(n)` |
+/// | `Idle` | modify with n > 0 | notify if the queue holds fewer than n, else `Armed(n)` |
 /// | `Rising(n)` | the queue reaches n | `Armed(n)` |
-/// | `Armed(n)` | the queue falls below n | tell, `Idle` |
+/// | `Armed(n)` | the queue falls below n | notify, `Idle` |
 /// | any | modify with 0 | unchanged |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Threshold {
     Idle,
-    /// Given at creation, and the queue has not held as many yet.
+    /// Set at creation, and the queue has not held as many receives yet.
     Rising(u32),
     Armed(u32),
 }
@@ -51,16 +51,16 @@ enum Notice {
     DeliveringAndDue,
 }
 
-/// How a shared receive queue is made.
+/// Parameters of a shared receive queue.
 #[derive(Clone, Copy, Debug)]
 pub struct SrqSpec {
-    /// Receives that it holds.
+    /// Maximum receives.
     pub depth: u32,
-    /// Elements per receive.
+    /// Maximum scatter-gather elements per receive.
     pub sges: u32,
-    /// Tells when it falls below so many receives, once it has held as many; 0 for never.
+    /// Notify when it falls below this number of receives, once it has held as many; 0 for never.
     pub threshold: u32,
-    /// Comes back in its notices.
+    /// Returned in its notices.
     pub context: u64,
 }
 
@@ -81,27 +81,30 @@ impl<R: RawMutex> Srq<R> {
         Ok(Arc::try_new(Self { context: spec.context, id, sges: spec.sges, state })?)
     }
 
-    /// What the queue was created with.
+    /// Returns the context that the queue was created with.
     pub fn context(&self) -> u64 {
         self.context
     }
 
-    /// Elements per receive at most.
+    /// Returns the maximum scatter-gather elements per receive.
     pub fn sges(&self) -> u32 {
         self.sges
     }
 
-    /// Receives that wait for a message.
+    /// Returns the number of posted receives.
     pub fn len(&self) -> u32 {
         self.state.lock().queue.len()
     }
 
-    /// Whether no receive waits.
+    /// Returns `true` if no receive is posted.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Posts a receive. Posts of one queue are in the order of the calls.
+    /// Posts a receive. Receives are used in the order of the calls.
+    ///
+    /// # Errors
+    /// See [`PostError`]: the queue is full, or the request is invalid.
     pub fn post(&self, request: &RecvRequest<'_>, max_message: u32) -> Result<(), PostError> {
         let mut shared = self.state.lock();
         shared.queue.post(request, max_message)?;
@@ -113,11 +116,11 @@ impl<R: RawMutex> Srq<R> {
         Ok(())
     }
 
-    /// Moves the oldest receive to `current`, if there is one.
+    /// Moves the oldest receive to `current`. Returns `false` if there is none.
     pub(crate) fn take(&self, current: &mut CurrentReceive) -> (bool, NoticeAction) {
         let mut shared = self.state.lock();
         let taken = shared.queue.take(current);
-        (taken, shared.tell_if_below())
+        (taken, shared.notify_if_below())
     }
 
     /// Changes depth and threshold; 0 leaves either as it is.
@@ -136,10 +139,10 @@ impl<R: RawMutex> Srq<R> {
         if threshold != 0 {
             shared.threshold = Threshold::Armed(threshold);
         }
-        Ok(shared.tell_if_below())
+        Ok(shared.notify_if_below())
     }
 
-    /// The queued notice goes to the driver; `false` when it was withdrawn meanwhile.
+    /// Starts delivery of the queued notice. Returns `false` if it was withdrawn meanwhile.
     pub(crate) fn begin_notice(&self) -> bool {
         let mut shared = self.state.lock();
         if shared.destroyed || shared.notice != Notice::Queued {
@@ -149,7 +152,7 @@ impl<R: RawMutex> Srq<R> {
         true
     }
 
-    /// The driver is done with the notice. `true` when the queue was destroyed meanwhile.
+    /// Ends delivery of the notice. Returns `true` if the queue was destroyed meanwhile.
     pub(crate) fn end_notice(&self) -> (NoticeAction, bool) {
         let mut shared = self.state.lock();
         //= R-SRQ-18
@@ -183,7 +186,7 @@ impl<R: RawMutex> PartialEq for Srq<R> {
 impl<R: RawMutex> Eq for Srq<R> {}
 
 impl Shared {
-    fn tell_if_below(&mut self) -> NoticeAction {
+    fn notify_if_below(&mut self) -> NoticeAction {
         //= R-SRQ-6
         let Threshold::Armed(threshold) = self.threshold else { return NoticeAction::None };
         if self.queue.len() >= threshold || self.destroyed {

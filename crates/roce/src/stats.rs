@@ -10,12 +10,12 @@ use roce_wire::DropReason as MalformedReason;
 
 macro_rules! counters {
     ($($(#[$doc:meta])+ $name:ident),+ $(,)?) => {
-        /// Counts since the engine was made.
+        /// Counts since the engine was created.
         #[derive(Debug, Default)]
         pub struct Stats { $($(#[$doc])+ pub $name: Counter,)+ }
 
         impl Stats {
-            /// Every counter with its name, in the order of declaration.
+            /// Calls `see` with the name and value of each counter, in the order of declaration.
             pub fn each(&self, mut see: impl FnMut(&'static str, u64)) {
                 $(see(stringify!($name), self.$name.get());)+
             }
@@ -23,12 +23,14 @@ macro_rules! counters {
     };
 }
 
-/// A number that only rises.
+/// A monotonic counter.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
+    /// Returns the present value.
     #[inline]
+    #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -89,17 +91,17 @@ impl Stats {
 }
 
 counters! {
-    /// RoCEv2 frames taken in and acted upon.
+    /// RoCEv2 frames received and accepted.
     rx_frames,
     /// Payload bytes in them.
     rx_bytes,
-    /// RoCEv2 frames built.
+    /// RoCEv2 frames sent.
     tx_frames,
     /// Payload bytes in them.
     tx_bytes,
     /// Frames dropped because they were shorter than their headers say.
     drop_truncated,
-    /// Frames dropped because of their IPv4 header checksum.
+    /// Frames dropped because of a wrong IPv4 header checksum.
     drop_header_checksum,
     /// Frames dropped because they were fragments.
     drop_fragment,
@@ -107,77 +109,77 @@ counters! {
     drop_options,
     /// Frames dropped because UDP and IP disagreed on their length.
     drop_udp_length,
-    /// Frames dropped because of their transport version.
+    /// Frames dropped because of an unknown transport header version.
     drop_version,
-    /// Frames dropped because nobody knows their opcode.
+    /// Frames dropped because the opcode is unknown.
     drop_unknown_opcode,
-    /// Frames dropped because of their pad bytes.
+    /// Frames dropped because of an invalid pad count.
     drop_pad,
-    /// Frames dropped because they had a payload where there is none.
+    /// Frames dropped because the opcode has no payload, but the frame does.
     drop_payload,
-    /// Frames dropped because of their ICRC.
+    /// Frames dropped because of a wrong ICRC.
     drop_icrc,
-    /// Frames dropped because they are to connection management, and no datagrams of it.
+    /// Frames dropped because they are to queue pair 1, but no unreliable datagrams.
     drop_datagram,
-    /// Frames dropped because there is no such queue pair.
+    /// Frames dropped because the destination queue pair does not exist.
     drop_no_qp,
-    /// Frames dropped because the queue pair has another peer.
+    /// Frames dropped because their addresses are not those of the queue pair's connection.
     drop_address,
-    /// Frames dropped because of their partition key.
+    /// Frames dropped because of their P_Key.
     drop_pkey,
-    /// Frames dropped because the queue pair is not in a state to take them.
+    /// Frames dropped because the queue pair's state does not accept them.
     drop_state,
-    /// Frames dropped because their opcode has no business here.
+    /// Frames dropped because the opcode is not valid for the queue pair.
     drop_opcode,
-    /// Frames dropped because their sequence number is old or too new, or their length is wrong.
+    /// Frames dropped because their PSN is old or too new, or their length is wrong.
     drop_sequence,
-    /// Request packets seen again.
+    /// Duplicate request packets.
     rx_duplicates,
-    /// Request packets that came before an earlier one.
+    /// Request packets that arrived before an earlier one.
     rx_out_of_order,
-    /// Requests of peers that found no receive.
+    /// Requests of peers that found no posted receive.
     rx_rnr,
-    /// Congestion notifications received from peers.
+    /// CNPs received.
     rx_cnp,
-    /// Times that a queue pair slowed down after one.
+    /// Rate reductions of queue pairs after a CNP.
     rate_reductions,
-    /// Congestion notifications sent.
+    /// CNPs sent.
     tx_cnp,
-    /// Frames with a congestion mark received.
+    /// Frames received with ECN mark CE.
     rx_congestion_marked,
     /// Messages received (SEND).
     rx_sends,
-    /// RDMA WRITEs of peers done.
+    /// RDMA WRITEs of peers executed.
     rx_writes,
-    /// RDMA READs of peers taken.
+    /// RDMA READs of peers accepted.
     rx_reads,
-    /// Keys that peers invalidated.
+    /// Keys invalidated by peers (SEND with Invalidate).
     rx_invalidations,
-    /// Messages of connection management received.
+    /// Datagrams received on queue pair 1.
     rx_datagrams,
-    /// Of those, without effect.
+    /// Of those, without effect on a connection.
     rx_datagrams_ignored,
-    /// Of those: no message of connection management.
+    /// Ignored: not a CM message.
     cm_not_cm,
-    /// Of those: about datagram services and other paths.
+    /// Ignored: a CM message that is not implemented (SIDR_REP, LAP, APR).
     cm_unsupported,
-    /// Of those: to an address that is not the adapter's.
+    /// Ignored: destination address is not local.
     cm_not_local,
-    /// Of those: from an address that no single host can have.
+    /// Ignored: source address is not unicast.
     cm_invalid_source,
-    /// Of those: contradicting themselves.
+    /// Ignored: fields contradict each other or the packet.
     cm_malformed,
-    /// Of those: about a connection that is not known, or to another peer.
+    /// Ignored: no such connection, or its peer has another address.
     cm_unknown,
-    /// Of those: seen before.
+    /// Ignored: duplicates.
     cm_duplicates,
-    /// Of those: not expected in the state of the connection.
+    /// Ignored: not expected in the state of the connection.
     cm_unexpected,
-    /// Of those: refused.
+    /// Ignored: refused with a REJ or SIDR_REP.
     cm_refused,
-    /// Of those: without room for an answer.
+    /// Ignored: dropped, because the answer queue is full or memory is short.
     cm_no_room,
-    /// Messages of connection management sent.
+    /// CM messages sent.
     tx_datagrams,
     /// Acknowledgements sent.
     tx_acks,
@@ -187,9 +189,9 @@ counters! {
     tx_nak_rnr,
     /// NAKs for invalid requests sent.
     tx_nak_invalid,
-    /// NAKs for refused accesses sent.
+    /// NAKs for remote access errors sent.
     tx_nak_access,
-    /// NAKs for operations that failed here sent.
+    /// NAKs for remote operational errors sent.
     tx_nak_operational,
     /// Sequence NAKs received.
     rx_nak_sequence,
@@ -197,19 +199,19 @@ counters! {
     rx_nak_rnr,
     /// Other NAKs received.
     rx_nak_fatal,
-    /// Losses told from the order of responses.
+    /// Implied NAKs: losses detected from the order of responses.
     implied_naks,
-    /// Request packets sent again.
+    /// Request packets retransmitted.
     retransmissions,
-    /// Times that an answer did not come in time.
+    /// ACK timeouts.
     timeouts,
-    /// Requests of consumers completed.
+    /// Work requests completed.
     completions,
     /// Of those, without success.
     completions_failed,
     /// Of those, flushed.
     completions_flushed,
-    /// Queue pairs that went into error.
+    /// Queue pairs that entered the error state.
     qp_errors,
     /// Completion queues that overflowed.
     cq_overflows,
@@ -217,6 +219,6 @@ counters! {
     connections,
     /// Connection requests refused, by either side.
     connections_refused,
-    /// Connections that broke.
+    /// Connections aborted.
     connections_aborted,
 }

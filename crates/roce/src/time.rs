@@ -1,41 +1,40 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Time as the engine knows it: what its driver tells it.
+//! Points in time, given to the engine by its driver.
 
 use core::fmt;
 use core::time::Duration;
 
-/// A moment, in nanoseconds since an epoch that the driver of the engine chooses (boot, say).
+/// A point in time, in nanoseconds since an epoch that the driver of the engine chooses, such as boot.
 ///
-/// The engine has no clock. Moments given to one engine must not run backwards; when they do by a
-/// little, because two processors read the clock, nothing worse happens than a timer that is late by
-/// as much.
+/// The engine has no clock. Times given to one engine should be monotonic; if clocks of two processors differ
+/// slightly, a timer is late by the difference.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
 impl Instant {
-    /// `nanos` nanoseconds after the epoch.
+    /// Returns the time `nanos` nanoseconds after the epoch.
     #[must_use]
     #[inline]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the epoch.
+    /// Returns the nanoseconds since the epoch.
     #[inline]
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// The time from `earlier` to this moment; zero when `earlier` is later.
+    /// Returns the duration from `earlier` to `self`; zero if `earlier` is later.
     #[inline]
     #[must_use]
     pub const fn duration_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// The moment `duration` after this one, at most the last there is (584 years).
+    /// Returns the time `duration` after `self`. Saturates at the largest value (584 years).
     #[must_use]
     #[inline]
     pub const fn after(self, duration: Duration) -> Self {
@@ -43,7 +42,7 @@ impl Instant {
     }
 }
 
-/// A duration in nanoseconds, at most `u64::MAX`.
+/// Returns a duration in nanoseconds, at most `u64::MAX`.
 #[inline]
 pub(crate) const fn nanos(duration: Duration) -> u64 {
     duration.as_secs().saturating_mul(1_000_000_000).saturating_add(duration.subsec_nanos() as u64)
@@ -70,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_saturate_at_both_ends() {
+    fn arithmetic_saturates_at_both_ends() {
         let last = Instant::from_nanos(u64::MAX);
         assert_eq!(last + Duration::from_secs(1), last);
         assert_eq!(Instant::default() + Duration::MAX, last);

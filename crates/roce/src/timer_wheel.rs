@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Deadlines: a hierarchical timing wheel, one entry per slot of a table.
+//! Hierarchical timer wheel, one entry per slot of a table.
 //!
-//! Scheduling and cancelling take constant time and no memory beyond what [`TimerWheel::reserve_for`] set
-//! aside. Owners re-arm lazily: they remember their true deadline, leave an entry that is too early where
-//! it is, and look at the clock when it comes up.
+//! Scheduling and canceling take constant time, and only [`TimerWheel::reserve_for`] allocates. Owners re-arm
+//! lazily: they keep their true deadline, leave an entry that is too early in place, and compare with the clock
+//! when it expires.
 
 use alloc::vec::Vec;
 
@@ -16,10 +16,10 @@ use fallible::vec;
 const TICK_BITS: u32 = 14;
 const LEVEL_BITS: u32 = 6;
 const SLOTS: usize = 1 << LEVEL_BITS;
-/// Four levels reach 2^24 ticks, 275 s. What is farther waits at the end and is looked at again.
+/// Four levels reach 2^24 ticks, 275 s. Later entries wait in the last slot and are inserted again.
 const LEVELS: usize = 4;
 const REACH: u64 = 1 << (LEVEL_BITS as u64 * LEVELS as u64);
-/// So far that the slot at the highest level is another one than the present: not a whole round.
+/// The greatest distance whose slot at the highest level differs from the present one: less than a full turn.
 const FARTHEST: u64 = REACH - (1 << (LEVEL_BITS * (LEVELS as u32 - 1)));
 const NIL: u32 = u32::MAX;
 
@@ -28,7 +28,7 @@ const NIL: u32 = u32::MAX;
 pub(crate) struct TimerWheel {
     /// The first tick that has not been processed.
     now: u64,
-    /// [`LEVELS`] of them, in memory of their own: they are too much for a kernel stack.
+    /// [`LEVELS`] levels, allocated separately: they are too large for a kernel stack.
     levels: Vec<Level>,
     entries: Vec<Entry>,
     len: usize,
@@ -36,7 +36,7 @@ pub(crate) struct TimerWheel {
 
 #[derive(Clone, Debug)]
 struct Level {
-    /// Bit per slot that has entries.
+    /// One bit per slot, set if it has entries.
     occupied: u64,
     heads: [u32; SLOTS],
 }
@@ -62,7 +62,7 @@ impl TimerWheel {
         Ok(Self { now: 0, levels, entries: Vec::new(), len: 0 })
     }
 
-    /// Makes room for the entry of `owner`.
+    /// Reserves the entry of `owner`.
     pub(crate) fn reserve_for(&mut self, owner: u32) -> Result<(), CreateError> {
         let wanted = (owner as usize).saturating_add(1);
         // Geometric: owners are numbered densely.
@@ -71,7 +71,7 @@ impl TimerWheel {
         Ok(())
     }
 
-    /// Lets `owner` come up at `at` or up to a tick later, instead of when it was scheduled for before.
+    /// Schedules `owner` to expire at `at` or up to a tick later. Replaces its earlier entry.
     pub(crate) fn schedule(&mut self, owner: u32, at: Instant) {
         self.cancel(owner);
         // Rounded up: never early.
@@ -83,7 +83,7 @@ impl TimerWheel {
         }
     }
 
-    /// Forgets `owner`'s entry, if it has one.
+    /// Removes `owner`'s entry, if it has one.
     pub(crate) fn cancel(&mut self, owner: u32) {
         if self.entries.get(owner as usize).is_some_and(|entry| entry.place != Entry::IDLE) {
             self.unlink(owner);
@@ -91,8 +91,8 @@ impl TimerWheel {
         }
     }
 
-    /// When [`TimerWheel::expire`] should be called next, if ever: not later than the earliest entry, and
-    /// possibly earlier.
+    /// Returns when [`TimerWheel::expire`] is to be called next: at the earliest entry, or before it. `None` if
+    /// there are no entries.
     pub(crate) fn next(&self) -> Option<Instant> {
         if self.len == 0 {
             return None;
@@ -112,7 +112,7 @@ impl TimerWheel {
         Some(Instant::from_nanos(earliest << TICK_BITS))
     }
 
-    /// One owner whose time has come by `now`; its entry is gone. To be called until it returns `None`.
+    /// Removes one entry that is due at `now` and returns its owner. Call it until it returns `None`.
     pub(crate) fn expire(&mut self, now: Instant) -> Option<u32> {
         let until = now.as_nanos() >> TICK_BITS;
         while self.len > 0 {
@@ -127,19 +127,18 @@ impl TimerWheel {
                 return Some(owner);
             }
         }
-        // Nothing stands before: the wheel may turn on.
+        // No entry is due before: the wheel advances.
         self.now = self.now.max(until);
         None
     }
 
-    /// Handles the slots that the present tick enters: moves entries of higher levels down, and takes one
-    /// that is due.
+    /// Processes the slots of the present tick: moves entries of higher levels down, and takes one that is due.
     fn take_due(&mut self) -> Option<u32> {
         for number in (1..LEVELS).rev() {
             let shift = LEVEL_BITS.saturating_mul(number as u32);
             let slot = ((self.now >> shift) as usize) & (SLOTS - 1);
-            // Entries that a slot of a higher level holds lie in its span, of which the present tick is a
-            // part: they belong further down, all at once. Each entry moves down at most once per level.
+            // Entries of this slot are due within its span, which includes the present tick: they all move to
+            // lower levels. Each entry moves down at most once per level.
             while let Some(owner) = self.head(number, slot) {
                 self.unlink(owner);
                 if self.insert(owner) == (number, slot) {
@@ -157,7 +156,7 @@ impl TimerWheel {
         self.levels.get(level)?.heads.get(slot).copied().filter(|&head| head != NIL)
     }
 
-    /// Puts an entry where its due tick belongs, seen from now.
+    /// Inserts an entry into the slot of its due tick. Returns level and slot.
     fn insert(&mut self, owner: u32) -> (usize, usize) {
         let Some(entry) = self.entries.get_mut(owner as usize) else { return (0, 0) };
         let due = entry.due.clamp(self.now, self.now.saturating_add(FARTHEST));
@@ -217,7 +216,7 @@ mod tests {
         wheel
     }
 
-    /// Steps from one [`TimerWheel::next`] to the other; who came up when.
+    /// Steps from one [`TimerWheel::next`] to the next. Returns the owners with their expiry times.
     fn run(wheel: &mut TimerWheel) -> Vec<(u32, Instant)> {
         let mut fired = Vec::new();
         while let Some(now) = wheel.next() {
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_comes_up_early_and_nobody_more_than_a_tick_late() {
+    fn entries_expire_not_early_and_at_most_one_tick_late() {
         let mut wheel = wheel(6);
         let delays = [
             Duration::from_micros(10),
@@ -246,13 +245,13 @@ mod tests {
         assert_eq!(fired.iter().map(|(owner, _)| *owner).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
         for ((_, at), delay) in fired.into_iter().zip(delays) {
             let late = at.duration_since(Instant::default() + delay);
-            assert!(at >= Instant::default() + delay, "{delay:?} came early");
+            assert!(at >= Instant::default() + delay, "{delay:?} expired early");
             assert!(late <= Duration::from_nanos(1 << TICK_BITS), "{delay:?} was {late:?} late");
         }
     }
 
     #[test]
-    fn an_entry_moves_and_goes() {
+    fn entries_can_be_rescheduled_and_canceled() {
         let mut wheel = wheel(2);
         let at = |ms| Instant::default() + Duration::from_millis(ms);
         wheel.schedule(0, at(5));
@@ -268,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_jumps_finds_everybody() {
+    fn all_due_entries_expire_after_a_clock_jump() {
         let mut wheel = wheel(100);
         for owner in 0..100 {
             wheel.schedule(owner, Instant::default() + Duration::from_millis(u64::from(owner) * 37));
@@ -278,11 +277,11 @@ mod tests {
         owners.sort_unstable();
         assert_eq!(owners, (0..100).collect::<Vec<_>>());
         wheel.schedule(3, Instant::default());
-        assert_eq!(wheel.expire(late), Some(3), "what is overdue when it is scheduled comes at once");
+        assert_eq!(wheel.expire(late), Some(3), "an entry scheduled in the past expires at once");
     }
 
     #[test]
-    fn an_entry_a_round_away_does_not_stop_the_wheel() {
+    fn entry_a_full_turn_away_does_not_stop_the_wheel() {
         for offset in [0, 1, (1 << 18) - 1, 1 << 18, (1 << 24) - 1] {
             let mut wheel = wheel(1);
             let start = Instant::from_nanos(offset << TICK_BITS);
@@ -295,7 +294,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn order_of_deadlines_is_order_of_expiry(
+        fn every_entry_expires_within_two_ticks_of_its_last_deadline(
             plan in proptest::collection::vec((0u32..64, 0u64..400_000_000_000), 1..200)
         ) {
             let mut wheel = wheel(64);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Connection management: datagrams in and out, deadlines, and events.
+//! Drives the connection manager: datagrams in and out, deadlines, and events.
 
 use lock_api::RawMutex;
 
@@ -33,7 +33,7 @@ impl<R: RawMutex> Engine<R> {
         }
     }
 
-    /// What an event of connection management means for the queue pair, and to the driver.
+    /// Applies an event of the connection manager to the queue pair. Returns the event for the driver, if any.
     #[inline(never)]
     fn apply(&self, conns: &mut ConnTable<R>, now: Instant, event: &cm::Event) -> Option<EngineEvent<'_, R>> {
         let id = event.conn;
@@ -49,7 +49,7 @@ impl<R: RawMutex> Engine<R> {
                     context: None,
                 };
                 if conns.insert(entry).is_err() {
-                    // Nobody was told: the peer is refused.
+                    // The driver is not notified: the peer is refused.
                     let _ = conns.cm.release(now, id);
                     return None;
                 }
@@ -113,13 +113,13 @@ impl<R: RawMutex> Engine<R> {
         Some(EngineEvent::Conn { id, context, event })
     }
 
-    /// A packet has come whose connection waits for the RTU.
+    /// Reports a packet for a connection that waits for the RTU.
     pub(super) fn traffic_seen(&self, now: Instant, conn: ConnId) {
         // Unknown when it was released meanwhile.
         let _ = self.connections.with(|conns| conns.cm.traffic_seen(now, conn));
     }
 
-    /// The queue pair of a connection has failed.
+    /// Aborts a connection whose queue pair has failed.
     pub(super) fn abort(&self, conn: ConnId) {
         // Unknown when it was released meanwhile.
         let _ = self.connections.with(|conns| conns.cm.abort(self.now(), conn));

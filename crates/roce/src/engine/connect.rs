@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Commands for connections.
+//! Commands for connections and listeners.
 //!
-//! The lock of [`Connections`] is taken before a queue pair's. A queue pair that fails reports its connection
+//! Lock order: the lock of [`Connections`], then a queue pair's. A queue pair that fails reports its connection
 //! in a list, which `failures` processes without a queue pair's lock.
 
 use core::net::IpAddr;
@@ -21,40 +21,52 @@ use crate::transport::state::State;
 use fallible::Arc;
 use roce_wire::{Path, Psn, Template, ack_timeout, ack_timeout_code, flow_source_port};
 
-/// The longest ACK timeout that is kept to, whatever the peer asks for (0 would be for ever): 1.07 s, so that
-/// with all eight attempts a peer that has vanished is given up within 10 s.
+/// Maximum code of the ACK timeout, 1.07 s. Caps what the peer requests (0 means no timeout), so that a vanished
+/// peer is detected within 10 s, after all eight attempts.
 const MAX_ACK_TIMEOUT: u8 = 18;
 
 impl<R: RawMutex> Engine<R> {
-    /// Says which addresses are the adapter's from now on; at first it has none. Connections are made at
-    /// these only. Those at addresses that have gone are aborted as soon as time is handled, and their peers
-    /// are told once.
+    /// Replaces the local addresses; initially there are none. Connections use only these. The next
+    /// [`Engine::handle_timeout`] aborts connections at removed addresses and notifies each peer once.
     ///
-    /// An error when there is no memory for some of the new ones: they are not known then. Those that are
-    /// not among `addresses` are gone all the same.
+    /// # Errors
+    /// [`ConnError::OutOfMemory`], [`ConnError::TooMany`]: some of the new addresses were not added; all removed
+    /// addresses are removed.
     //= R-CONN-101
     pub fn set_addresses(&self, addresses: &[IpAddr]) -> Result<(), ConnError> {
         self.connections.with(|conns| conns.cm.set_addresses(addresses))
     }
 
-    /// Lets peers ask for connections to a port. Each request becomes a [`ConnEvent::Request`] with a new
-    /// connection.
+    /// Listens on a port. Each request becomes a [`ConnEvent::Request`] with a new connection.
+    ///
+    /// # Errors
+    /// [`ConnError::PortInUse`], [`ConnError::TooMany`], [`ConnError::OutOfMemory`].
     pub fn listen(&self, spec: &ListenSpec) -> Result<ListenerId, ConnError> {
         self.connections.with(|conns| conns.cm.listen(spec))
     }
 
-    /// Ends a listener. Requests that were told of stay; others are refused.
+    /// Removes a listener. Requests that were reported stay; others are refused.
+    ///
+    /// # Errors
+    /// [`ConnError::Unknown`].
     pub fn unlisten(&self, listener: ListenerId) -> Result<(), ConnError> {
         self.connections.with(|conns| conns.cm.unlisten(self.now(), listener))
     }
 
-    /// While paused, requests are refused as if nobody listened.
+    /// Pauses or resumes a listener. While paused, requests are refused as for a port without listener.
+    ///
+    /// # Errors
+    /// [`ConnError::Unknown`].
     pub fn pause(&self, listener: ListenerId, paused: bool) -> Result<(), ConnError> {
         self.connections.with(|conns| conns.cm.pause(self.now(), listener, paused))
     }
 
-    /// Asks a peer for a connection of `qp`. Ends with [`ConnEvent::Replied`], [`ConnEvent::Refused`] or
+    /// Requests a connection of `qp`. Ends with [`ConnEvent::Replied`], [`ConnEvent::Refused`] or
     /// [`ConnEvent::TimedOut`].
+    ///
+    /// # Errors
+    /// [`ConnError::QpBusy`], [`ConnError::Invalid`], [`ConnError::NotLocal`],
+    /// [`ConnError::PrivateDataTooLong`], [`ConnError::TooMany`], [`ConnError::OutOfMemory`].
     pub fn connect(
         &self,
         now: Instant,
@@ -86,7 +98,10 @@ impl<R: RawMutex> Engine<R> {
         })
     }
 
-    /// Completes a connection that the peer has accepted: from now on requests may be posted.
+    /// Completes a connection that the peer has accepted. Send requests may be posted afterwards.
+    ///
+    /// # Errors
+    /// [`ConnError::Unknown`]; [`ConnError::State`] if no REP has arrived or the peer has given up.
     pub fn complete(&self, now: Instant, conn: ConnId) -> Result<(), ConnError> {
         self.connections.with(|conns| {
             let qp = conns.entry(conn).and_then(|entry| entry.qp.clone()).ok_or(ConnError::Unknown)?;
@@ -102,9 +117,13 @@ impl<R: RawMutex> Engine<R> {
         })
     }
 
-    /// Accepts a connection with `qp`, whose receives are used from now on. Ends with
+    /// Accepts a connection with `qp`, whose receives may be used from now on. Ends with
     /// [`ConnEvent::Established`], [`ConnEvent::Refused`], [`ConnEvent::Disconnected`],
-    /// [`ConnEvent::Aborted`] or [`ConnEvent::TimedOut`]; requests may be posted once established.
+    /// [`ConnEvent::Aborted`] or [`ConnEvent::TimedOut`]. Send requests may be posted once it is established.
+    ///
+    /// # Errors
+    /// [`ConnError::Unknown`]; [`ConnError::QpBusy`]; [`ConnError::State`] if the peer has given up or the request
+    /// was answered already; [`ConnError::PrivateDataTooLong`]; [`ConnError::Invalid`].
     pub fn accept(
         &self,
         now: Instant,
@@ -121,7 +140,7 @@ impl<R: RawMutex> Engine<R> {
                 return Err(ConnError::QpBusy);
             }
             let reads = conns.cm.accept(now, conn, spec, local)?;
-            // Served from the moment the REP is sent, which cannot be before the lock is free.
+            // The queue pair is ready before the REP is sent: that needs the lock held here.
             let params = self
                 .peer_params(conn, qp, &PeerQp { reads, ..peer }, local.receive_psn)
                 .ok_or(ConnError::Invalid)?;
@@ -135,30 +154,37 @@ impl<R: RawMutex> Engine<R> {
         })
     }
 
-    /// Gives a connection that has come in as a request a context of its own, for what happens to it until
-    /// [`Engine::accept`] gives it another.
+    /// Sets the context of a connection that arrived as a request, for its events until [`Engine::accept`] sets
+    /// another.
     pub fn set_context(&self, conn: ConnId, context: u64) {
         if let Some(entry) = self.connections.lock().entry(conn) {
             entry.context = Some(context);
         }
     }
 
-    /// Refuses: a request that has come in, or a connection that the peer has accepted and this side has
-    /// not completed. Up to [`PrivateData::MAX_REJECT`](crate::PrivateData::MAX_REJECT) bytes. The
-    /// connection is then good for [`Engine::release`] only.
+    /// Rejects a request, or a connection that the peer has accepted and this side has not completed.
+    /// `private_data` has up to [`PrivateData::MAX_REJECT`](crate::PrivateData::MAX_REJECT) bytes. Afterwards the
+    /// connection can only be [released](Engine::release).
+    ///
+    /// # Errors
+    /// [`ConnError::Unknown`], [`ConnError::State`], [`ConnError::PrivateDataTooLong`].
     pub fn reject(&self, now: Instant, conn: ConnId, private_data: &[u8]) -> Result<(), ConnError> {
         self.shared.stats.connections_refused.inc();
         self.connections.with(|conns| conns.cm.reject(now, conn, private_data))
     }
 
-    /// Says goodbye, or answers the peer's. Ends with [`ConnEvent::DisconnectDone`], before which the
-    /// queue pair is flushed; at once if the peer was first.
+    /// Disconnects, or answers the peer's disconnect. The queue pair is flushed, then
+    /// [`ConnEvent::DisconnectDone`] follows; at once if the peer disconnected first.
+    ///
+    /// # Errors
+    /// [`ConnError::Unknown`]; [`ConnError::State`] if the connection was never established or was disconnected
+    /// before.
     pub fn disconnect(&self, now: Instant, conn: ConnId) -> Result<(), ConnError> {
         self.connections.with(|conns| conns.cm.disconnect(now, conn))
     }
 
-    /// Forgets a connection in whatever state; the peer is told if it has to know, and the queue pair is
-    /// flushed unless it was never used. No event of it comes after this.
+    /// Releases a connection in any state. The peer is notified if necessary, and the queue pair is
+    /// flushed unless it was never used. No event of the connection follows.
     pub fn release(&self, now: Instant, conn: ConnId) {
         let entry = self.connections.with(|conns| {
             // Unknown only if it was released before.
@@ -170,7 +196,7 @@ impl<R: RawMutex> Engine<R> {
         }
     }
 
-    /// The connection of `qp` is over, and knows.
+    /// Detaches `qp` from its ended connection and flushes it if it was used.
     pub(super) fn close(&self, qp: &Arc<Qp<R>>) {
         let mut transport = qp.transport.lock();
         //= R-QP-74
@@ -179,7 +205,7 @@ impl<R: RawMutex> Engine<R> {
         }
     }
 
-    /// What the peer is told of a queue pair.
+    /// Returns the parameters of a queue pair for a REQ or REP.
     fn local_qp(&self, qp: &Qp<R>) -> LocalQp {
         let timing = &self.shared.config.timing;
         LocalQp {
@@ -192,7 +218,7 @@ impl<R: RawMutex> Engine<R> {
         }
     }
 
-    /// What a queue pair has to know of its peer.
+    /// Returns the parameters of the peer for the queue pair's transport.
     #[inline(never)]
     pub(super) fn peer_params(
         &self,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Creates and destroys objects, at the caller's IRQL, without waiting for other threads to run.
+//! Creates and destroys objects, at the caller's IRQL, without blocking.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -30,7 +30,10 @@ use fallible::Fifo;
 use roce_wire::Qpn;
 
 impl<R: RawMutex> Engine<R> {
-    /// An engine with nothing in it. It is made where it stays: kernel stacks are short.
+    /// Creates an engine. It is constructed in place, because kernel stacks are small.
+    ///
+    /// # Errors
+    /// [`CreateError::OutOfMemory`].
     #[inline(never)]
     pub fn try_new(config: Config) -> Result<Arc<Self>, CreateError> {
         let mut random = Random::new(config.seed);
@@ -52,54 +55,65 @@ impl<R: RawMutex> Engine<R> {
         Ok(engine)
     }
 
-    /// What the engine was made with.
+    /// Returns the configuration.
+    #[must_use]
     pub fn config(&self) -> &Config {
         &self.shared.config
     }
 
-    /// What happened so far, in numbers.
+    /// Returns the statistics counters.
+    #[must_use]
     pub fn stats(&self) -> &Stats {
         &self.shared.stats
     }
 
-    /// A new protection domain. It is a number and needs no destruction.
+    /// Creates a protection domain. It is a number and needs no destruction.
     pub fn create_pd(&self) -> Pd {
         Pd(self.next_pd.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A completion queue for `depth` entries, at least 1.
+    /// Creates a completion queue of `depth` entries, at least 1.
+    ///
+    /// # Errors
+    /// [`CreateError::Invalid`] if `depth` is 0; [`CreateError::OutOfMemory`].
     pub fn create_cq(&self, depth: u32, context: u64) -> Result<Arc<Cq<R>>, CreateError> {
         let cq = Cq::try_new(depth, context, self.next_id.fetch_add(1, Ordering::Relaxed))?;
         self.shared.events.lock().add_member()?;
         Ok(cq)
     }
 
-    /// Ends a completion queue that no queue pair uses any more. No notice of it begins after this; one that is out
-    /// already comes to its end, see [`DestroyResult`].
+    /// Destroys a completion queue, which no queue pair may use. No notice of it is returned after this; see
+    /// [`DestroyResult`] for one that is being delivered.
     //= R-CQ-59
     pub fn destroy_cq(&self, cq: &Cq<R>) -> DestroyResult {
         self.withdraw_cq(cq)
     }
 
-    /// A shared receive queue.
+    /// Creates a shared receive queue.
+    ///
+    /// # Errors
+    /// [`CreateError::Invalid`] if the depth is 0; [`CreateError::OutOfMemory`].
     pub fn create_srq(&self, spec: &SrqSpec) -> Result<Arc<Srq<R>>, CreateError> {
         let srq = Srq::try_new(spec, self.next_id.fetch_add(1, Ordering::Relaxed))?;
         self.shared.events.lock().add_member()?;
         Ok(srq)
     }
 
-    /// Ends a shared receive queue that no queue pair uses any more. Its receives vanish without
+    /// Destroys a shared receive queue, which no queue pair may use. Its receives are dropped without
     /// completions.
     pub fn destroy_srq(&self, srq: &Srq<R>) -> DestroyResult {
         self.withdraw_srq(srq)
     }
 
-    /// Registers memory: `length` bytes that the consumer and its peers know as addresses from `base`
-    /// on.
+    /// Registers memory: `length` bytes at the addresses from `base` on, as the consumer and its peers see them.
+    ///
+    /// # Errors
+    /// [`CreateError::Invalid`] if the range wraps or the backing is shorter; [`CreateError::TooMany`];
+    /// [`CreateError::OutOfMemory`].
     ///
     /// # Safety
-    /// What [`Backing::push`] asks for holds until [`Engine::deregister`] has returned.
-    #[allow(unsafe_code, reason = "hands the contract of a backing on to the caller")]
+    /// The contract of [`Backing::push`] holds until [`Engine::deregister`] has returned.
+    #[allow(unsafe_code, reason = "passes the contract of a backing on to the caller")]
     pub unsafe fn register(
         &self,
         pd: Pd,
@@ -111,55 +125,66 @@ impl<R: RawMutex> Engine<R> {
         self.shared.regions.register(pd, base, length, access, backing)
     }
 
-    /// Ends a registration. When this returns, nothing reads or writes the memory through it any more,
-    /// and its key is dead: requests that still name it fail. `false` when it was ended before. Waits for the
-    /// packets of the moment. IRQL <= `DISPATCH_LEVEL`.
+    /// Deregisters a region. After the return its memory is no longer read or written through it, and its key is
+    /// invalid: requests that name it fail. Returns `false` if it was deregistered before. Spins until the packets
+    /// being processed are done. IRQL <= `DISPATCH_LEVEL`.
     pub fn deregister(&self, region: &Region) -> bool {
         self.shared.regions.deregister(region)
     }
 
-    /// A region for fast registration by requests ([`crate::SendOperation::FastRegister`]) of up to `pages`
-    /// pages of 4096 bytes, at most 65,536; with rights for peers only if `remote`. It is free: it grants
-    /// nothing yet. [`Engine::deregister`] ends it, whatever its state: registrations that wait in send
-    /// queues fail.
+    /// Allocates a region for fast registration ([`crate::SendOperation::FastRegister`]) of up to `pages`
+    /// pages of 4096 bytes, at most 65,536; with rights for peers only if `remote`. It is free and grants no access
+    /// yet. [`Engine::deregister`] frees it in any state: registrations posted and not executed fail.
+    ///
+    /// # Errors
+    /// [`CreateError::Invalid`], [`CreateError::TooMany`], [`CreateError::OutOfMemory`].
     pub fn allocate_region(&self, pd: Pd, pages: u32, remote: bool) -> Result<Arc<Region>, CreateError> {
         self.shared.regions.allocate(pd, pages, remote)
     }
 
-    /// A memory window of type 2, bound by requests ([`crate::SendOperation::Bind`]). It counts as a region.
+    /// Creates a memory window of type 2, bound by [`crate::SendOperation::Bind`]. It counts as a region.
+    ///
+    /// # Errors
+    /// [`CreateError::TooMany`], [`CreateError::OutOfMemory`].
     pub fn create_window(&self, pd: Pd) -> Result<MemoryWindow, CreateError> {
         self.shared.regions.create_window(pd)
     }
 
-    /// Ends a window: nobody accesses memory through it any more when this returns, binds of it that wait in
-    /// send queues fail, and its region counts it no more. `false` when it was ended before. Waits for the
-    /// packets of the moment. IRQL <= `DISPATCH_LEVEL`.
+    /// Destroys a window. After the return no memory is accessed through it, binds posted and not executed fail, and
+    /// its region no longer counts it. Returns `false` if it was destroyed before. Spins until the packets being
+    /// processed are done. IRQL <= `DISPATCH_LEVEL`.
     pub fn destroy_window(&self, window: &MemoryWindow) -> bool {
         self.shared.regions.destroy_window(window)
     }
 
-    /// Gives memory logical addresses for elements with [`crate::PRIVILEGED_KEY`]: `offset` bytes after
-    /// the base that is returned, contiguous. The base is a multiple of 2^40, so that `offset` can place
-    /// the memory in its pages as it lies; together with the length it is below 2^40.
+    /// Maps memory to contiguous logical addresses, for elements with [`crate::PRIVILEGED_KEY`]: it begins `offset`
+    /// bytes after the returned base. The base is a multiple of 2^40, so that `offset` can preserve the memory's
+    /// alignment in pages. `offset` plus the length must be less than 2^40.
+    ///
+    /// # Errors
+    /// [`CreateError::Invalid`] if the range is too long; [`CreateError::TooMany`]; [`CreateError::OutOfMemory`].
     ///
     /// # Safety
-    /// What [`Backing::push`] asks for holds until [`Engine::unmap_logical`] has returned.
-    #[allow(unsafe_code, reason = "hands the contract of a backing on to the caller")]
+    /// The contract of [`Backing::push`] holds until [`Engine::unmap_logical`] has returned.
+    #[allow(unsafe_code, reason = "passes the contract of a backing on to the caller")]
     pub unsafe fn map_logical(&self, offset: u64, backing: Backing) -> Result<u64, CreateError> {
         self.shared.regions.map_logical(offset, backing)
     }
 
-    /// Takes logical addresses back, by the base that [`Engine::map_logical`] returned. When this returns,
-    /// nothing accesses the memory through them any more. `false` when there are no such.
+    /// Unmaps logical addresses by the base that [`Engine::map_logical`] returned. After the return the memory is no
+    /// longer accessed through them. Returns `false` if there are none at `base`.
     pub fn unmap_logical(&self, base: u64) -> bool {
         self.shared.regions.unmap_logical(base)
     }
 
-    /// A queue pair, to which receives can be posted at once.
+    /// Creates a queue pair. Receives can be posted to it at once.
+    ///
+    /// # Errors
+    /// See [`CreateError`].
     #[inline(never)]
     #[allow(clippy::needless_pass_by_value, reason = "as it is built by callers, once")]
     pub fn create_qp(&self, spec: QpSpec<R>) -> Result<Arc<Qp<R>>, CreateError> {
-        // 0 and 1 are special, small numbers are what strangers try first, all ones is multicast.
+        // 0 and 1 are QP0 and QP1, 0xFFFFFF is multicast, and small numbers are the first guesses of an attacker.
         let vacant = self.qps.reserve(|qpn| qpn > 0xFF && qpn != 0x00FF_FFFF)?;
         let members = self.qps.live() as usize;
         self.ready.lock().reserve_for(members)?;
@@ -177,7 +202,7 @@ impl<R: RawMutex> Engine<R> {
         Ok(qp)
     }
 
-    /// A queue pair with nothing in it, made where it will live.
+    /// Allocates a queue pair in state Reset, in place.
     #[inline(never)]
     fn new_qp(spec: &QpSpec<R>, qpn: Qpn, index: u32) -> Result<Arc<Qp<R>>, CreateError> {
         Ok(Arc::try_new_with(|| Qp {
@@ -195,8 +220,8 @@ impl<R: RawMutex> Engine<R> {
         })?)
     }
 
-    /// Ends a queue pair: flushes it, aborts its connection, and forgets its number. When this returns, no
-    /// packet is being processed for it, and none will be. Its completions can still be read.
+    /// Destroys a queue pair: flushes it, aborts its connection, and frees its number. After the return no
+    /// packet is processed for it. Its completions can still be polled.
     pub fn destroy_qp(&self, qp: &Arc<Qp<R>>) {
         self.flush(qp);
         if self.qps.remove(qp.attributes.qpn.value()).is_none() {
@@ -206,8 +231,11 @@ impl<R: RawMutex> Engine<R> {
         self.ready.lock().remove(|ready| Arc::ptr_eq(ready, qp));
     }
 
-    /// Changes depth and threshold of a shared receive queue; 0 leaves either as it is. Tells at once if
+    /// Changes depth and threshold of a shared receive queue; 0 leaves either as it is. Notifies at once if
     /// it holds fewer receives than the new threshold.
+    ///
+    /// # Errors
+    /// See [`ModifyError`].
     //= R-SRQ-8
     pub fn modify_srq(&self, srq: &Arc<Srq<R>>, depth: u32, threshold: u32) -> Result<(), ModifyError> {
         let action = srq.modify(depth, threshold)?;
@@ -215,7 +243,7 @@ impl<R: RawMutex> Engine<R> {
         Ok(())
     }
 
-    /// Takes a completion queue's notice back. No new one begins.
+    /// Withdraws a completion queue's notice and prevents new ones.
     fn withdraw_cq(&self, cq: &Cq<R>) -> DestroyResult {
         let destroyed = cq.destroy();
         let mut events = self.shared.events.lock();
@@ -226,7 +254,7 @@ impl<R: RawMutex> Engine<R> {
         destroyed
     }
 
-    /// Takes a shared receive queue's notice back. No new one begins.
+    /// Withdraws a shared receive queue's notice and prevents new ones.
     fn withdraw_srq(&self, srq: &Srq<R>) -> DestroyResult {
         let destroyed = srq.destroy();
         let mut events = self.shared.events.lock();

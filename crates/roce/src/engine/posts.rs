@@ -14,10 +14,13 @@ use crate::work::{RecvRequest, SendFlags, SendRequest};
 use fallible::Arc;
 
 impl<R: RawMutex> Engine<R> {
-    /// Posts a request to the send queue. Once accepted it completes exactly once (not at all if it is
-    /// silent and succeeds), in the order of posting; refused, it never does.
+    /// Posts a request to the send queue. An accepted request completes exactly once (not at all if it is
+    /// silent and succeeds), in the order of posting.
     ///
-    /// Frames are built by the next [`Engine::poll_transmit`].
+    /// The next [`Engine::poll_transmit`] builds its frames.
+    ///
+    /// # Errors
+    /// See [`PostError`]. A refused request has no completion.
     pub fn post_send(&self, qp: &Arc<Qp<R>>, request: &SendRequest<'_>) -> Result<(), PostError> {
         //= R-QP-4
         //= R-QP-70
@@ -31,7 +34,7 @@ impl<R: RawMutex> Engine<R> {
         Ok(())
     }
 
-    /// Starts what was posted with [`SendFlags::DEFER`], without a further request.
+    /// Starts requests that were posted with [`SendFlags::DEFER`].
     pub fn undefer(&self, qp: &Arc<Qp<R>>) {
         //= R-QP-38
         let transport = qp.transport.lock();
@@ -40,8 +43,11 @@ impl<R: RawMutex> Engine<R> {
         }
     }
 
-    /// Posts a receive to a queue pair without shared queue, connected or not. On a queue pair in error it
-    /// is accepted and completes as flushed at once.
+    /// Posts a receive to a queue pair without shared receive queue, connected or not. On a queue pair in the
+    /// error state it is accepted and completes as flushed at once.
+    ///
+    /// # Errors
+    /// [`PostError::NotAllowed`] if the queue pair has a shared receive queue; else see [`PostError`].
     pub fn post_recv(&self, qp: &Arc<Qp<R>>, request: &RecvRequest<'_>) -> Result<(), PostError> {
         //= R-QP-84
         if qp.attributes.srq.is_some() {
@@ -56,15 +62,15 @@ impl<R: RawMutex> Engine<R> {
         Ok(())
     }
 
-    /// Asks to be told of completions, see [`Arm`]. The notice comes through [`Engine::poll_event`], at
-    /// once if there is reason for it already.
+    /// Requests a completion notification, see [`Arm`]. [`Engine::poll_event`] returns the notice, at
+    /// once if the arm is satisfied already.
     pub fn arm_cq(&self, cq: &Arc<Cq<R>>, arm: Arm) {
         let action = cq.arm(arm);
         self.shared.queue_cq_notice(cq, action);
     }
 
-    /// Gives up every request of both queues: the queue pair goes into error, its connection is aborted.
-    /// Harmless when repeated. Receives of a shared queue that no message has begun to fill stay there.
+    /// Flushes every request of both queues: the queue pair enters the error state and its connection is aborted.
+    /// Idempotent. Unused receives of a shared receive queue stay there.
     pub fn flush(&self, qp: &Arc<Qp<R>>) {
         //= R-QP-62
         //= R-QP-68
@@ -73,7 +79,10 @@ impl<R: RawMutex> Engine<R> {
         qp.transport.lock().abort(&self.env(qp));
     }
 
-    /// Posts a receive to a shared receive queue. Posts of one queue are in the order of the calls.
+    /// Posts a receive to a shared receive queue. Receives are used in the order of the calls.
+    ///
+    /// # Errors
+    /// See [`PostError`].
     pub fn post_srq(&self, srq: &Srq<R>, request: &RecvRequest<'_>) -> Result<(), PostError> {
         srq.post(request, self.shared.config.max_message)
     }
