@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What is tried: who connects, over what, and what both do then.
+//! The test cases: the side that connects, the address family and MTU, and what both sides do.
 
 use std::{fmt, time::Duration};
 
@@ -12,59 +12,59 @@ use ndk_consumer::protocols::{
 
 use super::addresses::{Family, guest_address, host_address};
 
-/// One thing to try.
+/// One test case.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What `--only` is compared with, together with the rest of [`Case::title`].
+    /// First part of [`Case::title`], which `--only` searches.
     pub name: &'static str,
-    /// Who connects. The other one listens.
+    /// The side that connects. The other side listens.
     pub client: Side,
     pub work: Work,
     pub family: Family,
     /// RoCE path MTU in bytes: 1024 or 4096.
     pub mtu: u32,
-    /// Of what the host sends, and of what the guest sends: frames lost of all.
+    /// Share of lost frames, 0 to 1: of frames from the host, of frames from the guest.
     pub loss: [f64; 2],
-    /// Part of the short form.
+    /// Part of `cargo xtask interop --short`.
     pub short: bool,
 }
 
-/// The ends of the wire.
+/// The sides of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
     Viordma,
     Linux,
 }
 
-/// What both do.
+/// What both sides do.
 #[derive(Clone, Debug)]
 pub enum Work {
-    /// A program, spoken by the image in ntsim on one side and by the guest's tool on the other.
+    /// A program: the host runs it with the image, over NDKPI; the guest runs the matching tool.
     Image(Program),
-    /// The same, until the guest is killed in the middle of it.
+    /// The same, but the guest is killed during the transfer.
     GuestKilled(Program),
-    /// Something NDKPI has no words for: the engine linked natively answers the guest's probe.
-    Engine(Foreign),
+    /// Requests that NDKPI cannot express: the engine, linked natively, serves the guest's probe.
+    Engine(NonNdkRequest),
 }
 
-/// Requests that NDKPI does not have, but peers do.
+/// Requests that a peer can send but NDKPI cannot express.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Foreign {
-    /// SENDs and WRITEs with immediate data arrive with it.
+pub enum NonNdkRequest {
+    /// SENDs and WRITEs with immediate data: each completion has to report the data.
     Immediate,
-    /// An atomic operation is refused as invalid, with the connection.
+    /// An atomic operation: NAK invalid request, which ends the connection.
     Atomic,
 }
 
-/// Bytes of the longest item: 8 MiB.
-const LONGEST: u32 = 8 << 20;
-/// Connections at once.
-const MANY: u32 = 64;
-/// Frames lost of all in cases with loss.
+/// Length of the longest item: 8 MiB.
+const MAX_LENGTH: u32 = 8 << 20;
+/// Simultaneous connections of the case with many.
+const CONNECTIONS: u32 = 64;
+/// Share of lost frames in cases with loss.
 const LOSS: f64 = 0.02;
 
 impl Case {
-    /// Everything that tells this case from the others.
+    /// Returns the unique title: name, direction, address family, MTU.
     #[must_use]
     pub fn title(&self) -> String {
         let Self { name, family, mtu, .. } = self;
@@ -80,7 +80,7 @@ impl Case {
         format!("{name}, {client} to {server}, {family}, MTU {mtu}")
     }
 
-    /// What stands at the host's end of the wire.
+    /// Returns the implementation on the host: "image" or "engine".
     #[must_use]
     pub fn host(&self) -> &'static str {
         match self.work {
@@ -89,7 +89,7 @@ impl Case {
         }
     }
 
-    /// A name for its capture's file.
+    /// Returns the name of the capture file, without extension: lowercase letters, digits, hyphens.
     #[must_use]
     pub fn file_name(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
@@ -97,23 +97,25 @@ impl Case {
         name.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
     }
 
+    /// Returns the link's faults: of frames from the host, of frames from the guest.
     #[must_use]
     pub fn faults(&self) -> [Faults; 2] {
         self.loss.map(|loss| Faults { loss, ..Faults::NONE })
     }
 
-    /// Longest that either side may take.
+    /// Returns the time limit for each side.
     #[must_use]
     pub fn limit(&self) -> Duration {
         Duration::from_secs(if self.is_lossy() { 120 } else { 60 })
     }
 
+    /// Returns true if the link loses frames.
     #[must_use]
     pub fn is_lossy(&self) -> bool {
         self.loss.iter().any(|loss| *loss > 0.0)
     }
 
-    /// What the guest runs, as this case's client or server.
+    /// Returns the command that the guest runs, as client or as server.
     #[must_use]
     pub fn guest_command(&self) -> String {
         let address = |side| {
@@ -123,7 +125,7 @@ impl Case {
             };
             format!("{address}{}", if self.family == Family::LinkLocal { scope } else { "" })
         };
-        // A server is told where to listen, a client where to connect.
+        // A server takes its own address, a client the server's.
         let serves = self.client == Side::Viordma;
         let at = address(if serves { Side::Linux } else { Side::Viordma });
         match &self.work {
@@ -144,8 +146,8 @@ impl Case {
                     )
                 }
             },
-            Work::Engine(Foreign::Immediate) => format!("probe -c {at} immediate"),
-            Work::Engine(Foreign::Atomic) => format!("probe -c {at} atomic"),
+            Work::Engine(NonNdkRequest::Immediate) => format!("probe -c {at} immediate"),
+            Work::Engine(NonNdkRequest::Atomic) => format!("probe -c {at} atomic"),
         }
     }
 }
@@ -159,7 +161,7 @@ impl fmt::Display for Side {
     }
 }
 
-/// What the guest's probe calls a scenario.
+/// Returns the guest probe's name of a scenario.
 fn scenario_name(scenario: Scenario) -> &'static str {
     match scenario {
         Scenario::Send => "send",
@@ -182,7 +184,7 @@ fn scenario_name(scenario: Scenario) -> &'static str {
     }
 }
 
-/// Every case, those of one MTU together, those that cost the guest its life at the end.
+/// Returns all cases, sorted by MTU; the cases that kill the guest come last.
 #[must_use]
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -194,19 +196,21 @@ pub fn all() -> Vec<Case> {
             }
         }
     }
-    for (name, foreign) in [("immediate data", Foreign::Immediate), ("atomic refused", Foreign::Atomic)] {
-        cases.push(Case { short: true, ..case(name, Side::Linux, Work::Engine(foreign), 1024) });
+    for (name, request) in
+        [("immediate data", NonNdkRequest::Immediate), ("atomic refused", NonNdkRequest::Atomic)]
+    {
+        cases.push(Case { short: true, ..case(name, Side::Linux, Work::Engine(request), 1024) });
     }
     for client in [Side::Viordma, Side::Linux] {
         let work = Work::GuestKilled(probe(Scenario::Hold, 1 << 16, 0));
-        cases.push(case("guest killed half-way", client, work, 1024));
+        cases.push(case("guest killed during transfer", client, work, 1024));
     }
-    // Setting the MTU costs time.
+    // Changing the MTU takes time.
     cases.sort_by_key(|case| (matches!(case.work, Work::GuestKilled(_)), case.mtu));
     cases
 }
 
-/// A case between healthy ends on a good wire, over IPv4.
+/// Returns a case without faults, over IPv4.
 fn case(name: &'static str, client: Side, work: Work, mtu: u32) -> Case {
     Case { name, client, work, family: Family::V4, mtu, loss: [0.0; 2], short: false }
 }
@@ -219,15 +223,15 @@ fn at_any_mtu(client: Side, mtu: u32) -> Vec<Case> {
     let case = |name, program| case(name, client, Work::Image(program), mtu);
     vec![
         Case { short: true, ..case("rping", Program::Rping { rounds: 10, size: 100 }) },
-        case("rping, long texts", Program::Rping { rounds: 5, size: 30_000 }),
+        case("rping, long messages", Program::Rping { rounds: 5, size: 30_000 }),
         Case {
             family: Family::V6,
             short: true,
             ..case("rping", Program::Rping { rounds: 10, size: 10_000 })
         },
-        Case { short: true, ..case("send, 0 B to 8 MiB", probe(Scenario::Send, LONGEST, 0)) },
-        Case { short: true, ..case("write, 0 B to 8 MiB", probe(Scenario::Write, LONGEST, 0)) },
-        Case { short: true, ..case("read, 0 B to 8 MiB", probe(Scenario::Read, LONGEST, 0)) },
+        Case { short: true, ..case("send, 0 B to 8 MiB", probe(Scenario::Send, MAX_LENGTH, 0)) },
+        Case { short: true, ..case("write, 0 B to 8 MiB", probe(Scenario::Write, MAX_LENGTH, 0)) },
+        Case { short: true, ..case("read, 0 B to 8 MiB", probe(Scenario::Read, MAX_LENGTH, 0)) },
         Case { family: Family::V6, ..case("send, 0 B to 1 MiB", probe(Scenario::Send, 1 << 20, 0)) },
     ]
 }
@@ -235,12 +239,12 @@ fn at_any_mtu(client: Side, mtu: u32) -> Vec<Case> {
 fn at_one_mtu(client: Side, mtu: u32) -> Vec<Case> {
     let case = |name, program| case(name, client, Work::Image(program), mtu);
     let violation = |name, scenario| case(name, probe(scenario, 4096, 0));
-    // Linux waits 2.3 s for each response to a READ that was lost.
-    let longest = |scenario| match (client, scenario) {
+    // rxe repeats a READ only after its timeout, 2.3 s, when a response is lost.
+    let length = |scenario| match (client, scenario) {
         (Side::Linux, Scenario::Read) => 1 << 16,
         _ => 1 << 20,
     };
-    let lossy = |name, scenario, loss| Case { loss, ..case(name, probe(scenario, longest(scenario), 0)) };
+    let lossy = |name, scenario, loss| Case { loss, ..case(name, probe(scenario, length(scenario), 0)) };
     vec![
         Case { family: Family::LinkLocal, ..case("rping", Program::Rping { rounds: 3, size: 100 }) },
         Case { short: true, ..case("rdma_client", Program::RdmaClient) },
@@ -250,14 +254,14 @@ fn at_one_mtu(client: Side, mtu: u32) -> Vec<Case> {
         Case { short: true, ..case("reject", probe(Scenario::Reject, 4096, 0)) },
         Case { short: true, ..violation("write, wrong key", Scenario::BadKey) },
         violation("write, out of range", Scenario::BadRange),
-        violation("write, no right", Scenario::NoWrite),
+        violation("write, no access right", Scenario::NoWrite),
         violation("read, wrong key", Scenario::ReadKey),
         violation("read, out of range", Scenario::ReadRange),
-        violation("read, no right", Scenario::NoRead),
+        violation("read, no access right", Scenario::NoRead),
         violation("send, too long", Scenario::TooLong),
         case("server disconnects", probe(Scenario::Leave, 4096, 0)),
         case("receive posted late", probe(Scenario::Rnr, 4096, 0)),
-        Case { short: true, ..case("64 connections at once", probe(Scenario::Many, 4096, MANY)) },
+        Case { short: true, ..case("64 connections at once", probe(Scenario::Many, 4096, CONNECTIONS)) },
         lossy("write, 2 % loss to Linux", Scenario::Write, [LOSS, 0.0]),
         lossy("write, 2 % loss from Linux", Scenario::Write, [0.0, LOSS]),
         lossy("send, 2 % loss to Linux", Scenario::Send, [LOSS, 0.0]),
@@ -274,16 +278,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_cases_have_one_title_or_one_capture() {
+    fn titles_and_capture_names_are_unique() {
         let cases = all();
-        for of in [Case::title, Case::file_name] {
-            let names: BTreeSet<String> = cases.iter().map(of).collect();
+        for name_of in [Case::title, Case::file_name] {
+            let names: BTreeSet<String> = cases.iter().map(name_of).collect();
             assert_eq!(names.len(), cases.len());
         }
     }
 
     #[test]
-    fn the_guest_runs_the_other_side_of_each_case() {
+    fn guest_command_is_the_opposite_side_of_the_host() {
         for case in all() {
             let command = case.guest_command();
             let (listens, address) = match case.client {

@@ -14,7 +14,7 @@ use captures::{decode::Decoder, file};
 use super::{
     cases::{self, Case},
     guest,
-    run::{Runner, Setting},
+    run::{Runner, Setup},
     table,
 };
 use crate::{decode, exit::Exit, tshark, workspace};
@@ -40,32 +40,39 @@ pub struct Options {
     pub captures: Option<PathBuf>,
 }
 
-/// Cases that passed and that failed.
+/// Numbers of cases.
 pub struct Count {
     pub passed: usize,
     pub failed: usize,
 }
 
+/// Runs the command.
+///
+/// # Errors
+/// A case failed, or the cases cannot be run.
 pub fn run(options: &Options) -> Result<()> {
-    let cases = chosen(options)?;
+    let cases = selected(options)?;
     if options.list {
         for case in &cases {
             println!("{} (by the {})", case.title(), case.host());
         }
         return Ok(());
     }
-    let count = try_all(options, &cases)?;
+    let count = run_all(options, &cases)?;
     ensure!(count.failed == 0, "{} of {} cases failed", count.failed, count.passed + count.failed);
     Ok(())
 }
 
-/// Tries what [`Options::short`] asks for.
+/// Runs the cases of [`Options::short`].
+///
+/// # Errors
+/// The cases cannot be run. A case that fails is counted.
 pub fn short() -> Result<Count> {
     let options = Options { short: true, ..Options::default() };
-    try_all(&options, &chosen(&options)?)
+    run_all(&options, &selected(&options)?)
 }
 
-fn chosen(options: &Options) -> Result<Vec<Case>> {
+fn selected(options: &Options) -> Result<Vec<Case>> {
     let mut cases = cases::all();
     cases.retain(|case| case.short || !options.short);
     if let Some(text) = &options.only {
@@ -73,21 +80,21 @@ fn chosen(options: &Options) -> Result<Vec<Case>> {
         cases.retain(|case| case.title().to_lowercase().contains(&wanted));
     }
     if cases.is_empty() {
-        return Err(Exit::usage("no case has such a title: --list names them"));
+        return Err(Exit::usage("no title contains this text; --list prints all titles"));
     }
     Ok(cases)
 }
 
-fn try_all(options: &Options, cases: &[Case]) -> Result<Count> {
+fn run_all(options: &Options, cases: &[Case]) -> Result<Count> {
     let captures = captures_directory(options)?;
     workspace::provide(&["tshark", "guest"])?;
     let image = workspace::built_image()?;
     let guest = guest::Image::of_workspace();
-    // Paths of sockets are short by nature: not below the target directory.
+    // The path of a socket is limited to 107 bytes: not below the target directory.
     let directory = std::env::temp_dir().join(format!("viordma-interop-{}", std::process::id()));
     fs::create_dir_all(&directory)?;
     let start = Instant::now();
-    let mut runner = Runner::new(Setting { image, guest, directory, captures: captures.clone() });
+    let mut runner = Runner::new(Setup { image, guest, directory, captures: captures.clone() });
     let mut rows = Vec::new();
     for case in cases {
         let row = runner.run(case, |capture| check(case, capture));
@@ -100,7 +107,11 @@ fn try_all(options: &Options, cases: &[Case]) -> Result<Count> {
     let boots: Vec<String> = runner.boots.iter().map(|boot| format!("{:.1} s", boot.as_secs_f64())).collect();
     drop(runner);
     println!("\n{}", table::summary(&rows));
-    println!("{:.0} s in all; the guest was booted in {}", start.elapsed().as_secs_f64(), boots.join(", "));
+    println!(
+        "{:.0} s in total; boot times of the guest: {}",
+        start.elapsed().as_secs_f64(),
+        boots.join(", ")
+    );
     let failed = rows.iter().filter(|row| !row.passed()).count();
     if failed > 0 || options.captures.is_some() {
         println!("captures are in {}", captures.display());
@@ -108,8 +119,8 @@ fn try_all(options: &Options, cases: &[Case]) -> Result<Count> {
     Ok(Count { passed: rows.len() - failed, failed })
 }
 
-/// Returns the directory for captures. The default one is emptied; a directory of the user's must be empty of
-/// captures, so that none is deleted or mistaken for a new one.
+/// Returns the directory for captures. Captures in the default directory are deleted; a directory of the user must not
+/// hold captures.
 fn captures_directory(options: &Options) -> Result<PathBuf> {
     let directory = match &options.captures {
         Some(directory) => directory.clone(),
@@ -133,17 +144,17 @@ fn captures_directory(options: &Options) -> Result<PathBuf> {
     Ok(directory)
 }
 
-/// Nothing in the capture is malformed, says tshark, every ICRC is right, says a computation of its own, and
-/// connections were asked for with the case's MTU.
+/// Checks a capture: tshark finds no malformed frame, an independent computation agrees with every ICRC, and the CM REQ
+/// has the case's MTU.
 fn check(case: &Case, capture: &Path) -> Result<()> {
     decode::check(capture)?;
     let mut decoder = Decoder::new();
     for captured in file::open(capture)? {
         let frame = decoder.frame(&captured?).to_string();
         if frame.contains("CM REQ") {
-            ensure!(frame.contains(&format!(" mtu {} ", case.mtu)), "another MTU: {frame}");
+            ensure!(frame.contains(&format!(" mtu {} ", case.mtu)), "wrong MTU: {frame}");
             return tshark::check_well_formed(capture);
         }
     }
-    bail!("nobody asks for a connection")
+    bail!("no CM REQ in the capture")
 }

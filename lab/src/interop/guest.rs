@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A Linux guest with `rdma_rxe`, on a machine that QEMU emulates: booting it, commands in it, its end.
+//! A Linux guest with `rdma_rxe` under QEMU: boots it, runs commands in it, stops it.
 //!
-//! The guest's only network is a wire of Ethernet frames: one datagram of a Unix socket each. Commands reach it
-//! through a shell on its second serial port. What its kernel says is in a file beside the sockets.
+//! The guest's only network device sends each Ethernet frame as a datagram of a Unix socket. Commands run in a shell
+//! on its second serial port. The kernel's console is written to a file in the same directory as the sockets.
 
 use std::{
     fmt, fs,
@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::workspace;
 
-/// What a guest boots from; `cargo xtask interop` makes it.
+/// The files that a guest boots from; `cargo xtask interop` builds them.
 #[derive(Clone, Debug)]
 pub struct Image {
     pub kernel: PathBuf,
@@ -27,7 +27,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Returns what `cargo xtask` has made in the target directory of the workspace.
+    /// Returns the files that `cargo xtask` builds in the workspace's target directory.
     #[must_use]
     pub fn of_workspace() -> Self {
         let directory = workspace::root().join("target/guest");
@@ -38,23 +38,23 @@ impl Image {
 /// How a guest is booted.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where its sockets and its console's text are: a directory of its own. Paths of sockets may have no more
-    /// than 107 bytes.
+    /// Directory for the sockets and the console file, used by this guest only. Paths of sockets are limited to
+    /// 107 bytes.
     pub directory: PathBuf,
     pub mac: [u8; 6],
-    /// With the prefix's length.
+    /// Address and prefix length.
     pub ipv4: &'static str,
     pub ipv6: &'static str,
-    /// MTU of its Ethernet interface in bytes; rxe takes the largest RoCE MTU that fits.
+    /// MTU of its Ethernet interface in bytes; rxe uses the largest RoCE MTU that fits.
     pub mtu: u16,
 }
 
-/// Longest that a boot may take: ten times what it takes on two cores at 2 GHz.
-const BOOT: Duration = Duration::from_secs(70);
-/// Longest that the shell may take beyond what a command may: when it passes, the guest itself is at fault.
-const GRACE: Duration = Duration::from_secs(20);
+/// Time limit of a boot: ten times the time on two cores at 2 GHz.
+const BOOT_TIMEOUT: Duration = Duration::from_secs(70);
+/// Time that the shell gets in addition to a command's limit. When it has passed, the guest itself is stuck.
+const SHELL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A guest that runs. It is killed when this is dropped.
+/// A running guest. Drop kills it.
 pub struct Guest {
     process: Child,
     directory: PathBuf,
@@ -64,16 +64,16 @@ pub struct Guest {
     pub boot: Duration,
 }
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// Exit status; 137 when it was killed because its time was over.
+    /// Exit status; 137 if the command exceeded its time limit and was killed.
     pub status: u8,
     /// Standard output and standard error.
     pub text: String,
 }
 
-/// A command that runs in the background of the guest.
+/// A command that runs in the background.
 #[derive(Debug)]
 pub struct Job {
     number: u32,
@@ -81,13 +81,13 @@ pub struct Job {
 }
 
 impl Options {
-    /// The socket to which frames for the guest are sent.
+    /// Returns the path of the socket that receives frames for the guest.
     #[must_use]
     pub fn guest_socket(&self) -> PathBuf {
         self.directory.join("guest")
     }
 
-    /// The socket to which the guest's frames are sent: to be bound before it boots.
+    /// Returns the path of the socket that the guest sends frames to. Bind it before the guest boots.
     #[must_use]
     pub fn host_socket(&self) -> PathBuf {
         self.directory.join("host")
@@ -95,12 +95,16 @@ impl Options {
 }
 
 impl Output {
+    /// Returns true if the command exceeded its time limit.
     #[must_use]
     pub fn timed_out(&self) -> bool {
         self.status == 137
     }
 
-    /// An error unless the command succeeded.
+    /// Returns the output of a command that succeeded.
+    ///
+    /// # Errors
+    /// The exit status is not 0.
     pub fn ok(self) -> Result<Self> {
         ensure!(self.status == 0, "{self}");
         Ok(self)
@@ -110,7 +114,7 @@ impl Output {
 impl fmt::Display for Output {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let end = if self.timed_out() {
-            "killed, its time was over".to_owned()
+            "killed at its time limit".to_owned()
         } else {
             format!("exit status {}", self.status)
         };
@@ -123,7 +127,10 @@ impl fmt::Display for Output {
 }
 
 impl Guest {
-    /// Boots a guest and waits until it is ready. Whatever ends the thread that calls this ends the guest.
+    /// Boots a guest and waits until it is ready. The guest ends with the calling thread.
+    ///
+    /// # Errors
+    /// QEMU does not start, or the guest is not ready in time.
     pub fn boot(image: &Image, options: &Options) -> Result<Self> {
         let directory = options.directory.clone();
         let console = directory.join("console");
@@ -138,10 +145,10 @@ impl Guest {
         let ready = |text: &str| text.contains("GUEST: ready");
         while !ready(&fs::read_to_string(&console).unwrap_or_default()) {
             let ended = guest.process()?.try_wait()?;
-            if ended.is_some() || start.elapsed() > BOOT {
+            if ended.is_some() || start.elapsed() > BOOT_TIMEOUT {
                 let text = fs::read_to_string(&console).unwrap_or_default();
                 bail!(
-                    "the guest does not come up{}:\n{text}",
+                    "the guest does not boot{}:\n{text}",
                     ended.map_or(String::new(), |end| format!(" ({end})"))
                 );
             }
@@ -149,7 +156,7 @@ impl Guest {
         }
         let boot = start.elapsed();
         let shell = UnixStream::connect(&shell).context("cannot reach the guest's shell")?;
-        let process = guest.0.take().context("QEMU has gone")?;
+        let process = guest.0.take().context("QEMU has ended")?;
         let mut guest = Self { process, directory, shell, commands: 0, boot };
         guest.run("true", Duration::from_secs(10))?.ok()?;
         Ok(guest)
@@ -158,7 +165,7 @@ impl Guest {
     fn qemu(image: &Image, options: &Options, console: &Path, shell: &Path) -> Command {
         let unix = |path: &Path| path.display().to_string();
         let mac = options.mac.map(|byte| format!("{byte:02x}")).join(":");
-        // A guest must not outlive whoever wanted it, however that one ends.
+        // QEMU is killed when the thread that started it ends, even if that thread is killed.
         let mut qemu = Command::new("setpriv");
         qemu.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]);
         qemu.args(["-accel", "tcg", "-cpu", "max", "-M", "pc", "-m", "512", "-smp", "1"]);
@@ -173,7 +180,7 @@ impl Guest {
             unix(&options.host_socket())
         ));
         qemu.arg("-device").arg(format!("virtio-net-pci,netdev=wire,mac={mac},romfile="));
-        // On a busy machine, ticks come too late for what the kernel thinks of its timer.
+        // On a busy machine, timer interrupts are too late for the kernel's check of its timer.
         qemu.arg("-append").arg(format!(
             "console=ttyS0 quiet panic=-1 mitigations=off nokaslr no_timer_check guest.ipv4={} guest.ipv6={} guest.mtu={}",
             options.ipv4, options.ipv6, options.mtu
@@ -182,12 +189,18 @@ impl Guest {
         qemu
     }
 
-    /// Runs a command to its end; after `limit` it is killed. An error only when the guest does not answer.
+    /// Runs a command until it ends or is killed after `limit`.
+    ///
+    /// # Errors
+    /// The guest does not respond. A command that fails is not an error; see [`Output::status`].
     pub fn run(&mut self, command: &str, limit: Duration) -> Result<Output> {
         self.shell(&format!("timeout -s KILL {} sh -c {}", seconds(limit), quoted(command)), limit)
     }
 
-    /// Starts a command in the background; after `limit` it is killed.
+    /// Starts a command in the background. It is killed after `limit`.
+    ///
+    /// # Errors
+    /// The guest does not respond.
     pub fn start(&mut self, command: &str, limit: Duration) -> Result<Job> {
         let number = self.commands + 1;
         let inner = format!("echo $$ >/tmp/{number}.pid; exec {command}");
@@ -196,11 +209,14 @@ impl Guest {
             seconds(limit),
             quoted(&inner)
         );
-        self.shell(&format!("setsid sh -c {} >/dev/null 2>&1 &", quoted(&outer)), GRACE)?.ok()?;
+        self.shell(&format!("setsid sh -c {} >/dev/null 2>&1 &", quoted(&outer)), SHELL_TIMEOUT)?.ok()?;
         Ok(Job { number, command: command.to_owned() })
     }
 
-    /// Starts a server and waits until a port of rxe listens.
+    /// Starts a server and waits until the guest has a listening RDMA CM ID.
+    ///
+    /// # Errors
+    /// The server does not listen in time, or the guest does not respond.
     pub fn serve(&mut self, command: &str, limit: Duration) -> Result<Job> {
         let job = self.start(command, limit)?;
         let n = job.number;
@@ -208,14 +224,17 @@ impl Guest {
             "i=0; until rdma resource show cm_id | grep -q LISTEN; do \
              [ $i -lt 100 ] && [ ! -e /tmp/{n}.status ] || exit 1; i=$((i+1)); sleep 0.05; done"
         );
-        if self.run(&wait, GRACE)?.status != 0 {
+        if self.run(&wait, SHELL_TIMEOUT)?.status != 0 {
             let output = self.kill(&job)?;
             bail!("the server does not listen: {output}");
         }
         Ok(job)
     }
 
-    /// Waits until a command has ended, by itself or because its time was over.
+    /// Waits until a command has ended. Kills it after `limit`.
+    ///
+    /// # Errors
+    /// The guest does not respond.
     pub fn wait(&mut self, job: &Job, limit: Duration) -> Result<Output> {
         let n = job.number;
         let wait = format!("while [ ! -e /tmp/{n}.status ]; do sleep 0.05; done");
@@ -227,28 +246,37 @@ impl Guest {
         self.collect(job)
     }
 
-    /// Ends a command, and tells what it printed.
+    /// Kills a command, unless it has ended, and returns its output.
+    ///
+    /// # Errors
+    /// The command cannot be killed, or the guest does not respond.
     pub fn kill(&mut self, job: &Job) -> Result<Output> {
         let n = job.number;
         let end = format!(
             "[ -e /tmp/{n}.status ] || kill -9 $(cat /tmp/{n}.pid); while [ ! -e /tmp/{n}.status ]; do sleep 0.05; done"
         );
-        ensure!(self.run(&end, GRACE)?.status == 0, "`{}` cannot be ended", job.command);
+        ensure!(self.run(&end, SHELL_TIMEOUT)?.status == 0, "`{}` cannot be killed", job.command);
         self.collect(job)
     }
 
     fn collect(&mut self, job: &Job) -> Result<Output> {
         let n = job.number;
         let collect = format!("cat /tmp/{n}.out; s=$(cat /tmp/{n}.status); rm -f /tmp/{n}.*; exit $s");
-        self.shell(&collect, GRACE)
+        self.shell(&collect, SHELL_TIMEOUT)
     }
 
-    /// MTU of the Ethernet interface from now on; rxe follows at once.
+    /// Sets the MTU of the Ethernet interface; rxe adapts its RoCE MTU immediately.
+    ///
+    /// # Errors
+    /// The guest refuses the MTU, or does not respond.
     pub fn set_mtu(&mut self, mtu: u16) -> Result<()> {
-        self.run(&format!("ip link set eth0 mtu {mtu}"), GRACE)?.ok().map(drop)
+        self.run(&format!("ip link set eth0 mtu {mtu}"), SHELL_TIMEOUT)?.ok().map(drop)
     }
 
-    /// Ends the guest like a power failure. Nothing it still had to say is sent.
+    /// Kills the guest, as a power failure would: it sends nothing more.
+    ///
+    /// # Errors
+    /// QEMU cannot be killed.
     pub fn power_off(mut self) -> Result<()> {
         self.end()
     }
@@ -259,30 +287,30 @@ impl Guest {
         remove(&self.directory.join("guest"))
     }
 
-    /// What its kernel has said so far.
+    /// Returns the output of the kernel's console so far.
     #[must_use]
     pub fn console(&self) -> String {
         fs::read_to_string(self.directory.join("console")).unwrap_or_default()
     }
 
-    /// Lets the shell run `command` in a shell of its own, and reads what it prints up to a line that ends it.
+    /// Runs `command` in a subshell and reads its output up to the line that marks its end.
     fn shell(&mut self, command: &str, limit: Duration) -> Result<Output> {
         self.commands += 1;
         let end = format!("end-of-{}", self.commands);
         let line = format!("( {command}\n) </dev/null 2>&1; s=$?; echo; echo {end} $s\n");
-        self.shell.write_all(line.as_bytes()).context("the guest is gone")?;
-        let deadline = Instant::now() + limit + GRACE;
+        self.shell.write_all(line.as_bytes()).context("the guest has ended")?;
+        let deadline = Instant::now() + limit + SHELL_TIMEOUT;
         let mut text = Vec::new();
         loop {
-            if let Some(output) = ended(&text, &end) {
+            if let Some(output) = parse_output(&text, &end) {
                 return Ok(output);
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            ensure!(!left.is_zero(), "the guest does not answer to `{command}`:\n{}", self.console());
+            ensure!(!left.is_zero(), "the guest does not respond to `{command}`:\n{}", self.console());
             self.shell.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
             let mut piece = [0; 4096];
             match self.shell.read(&mut piece) {
-                Ok(0) => bail!("the guest is gone:\n{}", self.console()),
+                Ok(0) => bail!("the guest has ended:\n{}", self.console()),
                 Ok(n) => text.extend_from_slice(&piece[..n]),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error).context("cannot read from the guest"),
@@ -293,17 +321,17 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // It may have ended before.
+        // An error means that it has ended already.
         drop(self.end());
     }
 }
 
-/// A process that is killed unless it is taken.
+/// A process that is killed on drop, unless it was taken.
 struct Started(Option<Child>);
 
 impl Started {
     fn process(&mut self) -> Result<&mut Child> {
-        self.0.as_mut().context("QEMU has gone")
+        self.0.as_mut().context("QEMU has ended")
     }
 }
 
@@ -316,19 +344,20 @@ impl Drop for Started {
     }
 }
 
-/// The output of a command, if the line that ends it is there.
-fn ended(text: &[u8], end: &str) -> Option<Output> {
+/// Returns the output of a command, if the text contains the line that marks its end.
+fn parse_output(text: &[u8], end: &str) -> Option<Output> {
     let text = String::from_utf8_lossy(text);
     let (before, after) = text.rsplit_once(end)?;
     let (status, _) = after.trim_start().split_once(['\r', '\n'])?;
     Some(Output { status: status.trim().parse().ok()?, text: before.trim().replace('\r', "") })
 }
 
+/// Returns `command` as one quoted word of the shell.
 fn quoted(command: &str) -> String {
     format!("'{}'", command.replace('\'', r"'\''"))
 }
 
-/// Whole seconds, rounded up: what the guest's `timeout` takes.
+/// Returns whole seconds, rounded up, for the guest's `timeout`.
 fn seconds(limit: Duration) -> u64 {
     limit.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX)
 }
@@ -347,15 +376,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_ends_with_its_line_and_not_before() {
-        assert_eq!(ended(b"some text\nend-of-1", "end-of-1"), None);
-        assert_eq!(ended(b"some text\nend-of-1 3", "end-of-1"), None);
-        let output = ended(b"some text\n\nend-of-1 3\n", "end-of-1");
+    fn output_is_complete_at_the_end_marker() {
+        assert_eq!(parse_output(b"some text\nend-of-1", "end-of-1"), None);
+        assert_eq!(parse_output(b"some text\nend-of-1 3", "end-of-1"), None);
+        let output = parse_output(b"some text\n\nend-of-1 3\n", "end-of-1");
         assert_eq!(output, Some(Output { status: 3, text: "some text".to_owned() }));
     }
 
     #[test]
-    fn quotes_survive_the_shell() {
+    fn single_quotes_are_escaped_for_the_shell() {
         assert_eq!(quoted("echo 'a b'"), r"'echo '\''a b'\'''");
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The engine linked natively, at the host's end of the wire: for requests that NDKPI has no words for.
+//! The engine linked natively, in place of the host with the driver: for requests that NDKPI cannot express.
 //!
-//! No kernel, no driver, one thread: the engine is turned here, as [`roce`] says to, with a real wire under it.
-//! It answers the guest's probe, over IPv4.
+//! One thread drives the engine as the documentation of [`roce`] describes, over the link to the guest, without kernel
+//! and driver. It serves the guest's probe over IPv4.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -32,30 +32,34 @@ use roce::{
 use roce_testkit::{Memory, Options, Side};
 use roce_wire::MacAddr;
 
-use super::{addresses::HOST_MAC, cases::Foreign};
+use super::{addresses::HOST_MAC, cases::NonNdkRequest};
 
-/// Longest that anything the guest does may take.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// Longest that the engine is left alone.
-const TICK: Duration = Duration::from_millis(20);
+/// Time limit of each step of the guest.
+const GUEST_TIMEOUT: Duration = Duration::from_secs(20);
+/// Longest time between two polls of the engine.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long the engine is turned after the end of a connection.
-const FAREWELL: Duration = Duration::from_millis(500);
+/// Time that the engine is polled after a connection has ended, so that disconnect messages are answered.
+const DISCONNECT_TIME: Duration = Duration::from_millis(500);
 
-/// Bytes of each receive, and of the memory that the guest may write.
+/// Bytes of each receive buffer, and of the memory that the guest may write.
 const RECEIVE: usize = 4096;
 const WINDOW: usize = 8192;
-/// Receives posted at a time.
+/// Number of posted receives.
 const RECEIVES: u64 = 4;
 
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 1);
-/// What the guest's probe sends along, and in which order: a SEND or not, and its bytes.
+/// Immediate data of the guest's probe, and the requests it sends in this order: true for a SEND, false for a WRITE;
+/// its length in bytes.
 const IMMEDIATE: [u8; 4] = [0x11, 0x22, 0x33, 0x44];
 const IMMEDIATES: [(bool, usize); 5] = [(true, 100), (false, 100), (true, 2500), (false, 2500), (false, 0)];
 
-/// Serves one connection of the guest's probe: tells `ready` when it may connect, and returns what was seen.
+/// Serves one connection of the guest's probe. Calls `ready` when the guest may connect. Returns notes for the table.
+///
+/// # Errors
+/// The guest does not connect in time, a request has an unexpected result, or `ready` fails.
 pub fn serve(
-    foreign: Foreign,
+    request: NonNdkRequest,
     datagrams: Datagrams,
     capture: Option<&Path>,
     ready: impl FnOnce() -> Result<()>,
@@ -69,7 +73,7 @@ pub fn serve(
     }
     let mut host = Host::new(&sim, wire.port(0));
     let tunnel = open_tunnel(sim.world(), wire.port(1), datagrams)?;
-    let outcome = ready().and_then(|()| host.serve(foreign));
+    let outcome = ready().and_then(|()| host.serve(request));
     drop(tunnel);
     if let Some(capture) = &capture {
         capture.finish()?;
@@ -77,26 +81,26 @@ pub fn serve(
     outcome
 }
 
-/// Wakes the thread that turns the engine.
+/// Wakes the thread that polls the engine.
 #[derive(Default)]
-struct Bell {
-    rung: Mutex<bool>,
+struct Wakeup {
+    signaled: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Bell {
+impl Wakeup {
     fn wait(&self, limit: Duration) {
-        let mut rung = self.rung.lock();
-        if !*rung {
-            self.changed.wait_for(&mut rung, limit);
+        let mut signaled = self.signaled.lock();
+        if !*signaled {
+            self.changed.wait_for(&mut signaled, limit);
         }
-        *rung = false;
+        *signaled = false;
     }
 }
 
-impl Endpoint for Bell {
+impl Endpoint for Wakeup {
     fn wake_at(&self, _time: u64) {
-        *self.rung.lock() = true;
+        *self.signaled.lock() = true;
         self.changed.notify_one();
     }
 
@@ -113,7 +117,7 @@ struct Host<'a> {
     sim: &'a Sim,
     side: Side,
     port: Port,
-    bell: Arc<Bell>,
+    wakeup: Arc<Wakeup>,
     receives: Memory,
     window: Memory,
     /// Unread completions, oldest first.
@@ -124,37 +128,37 @@ impl<'a> Host<'a> {
     fn new(sim: &'a Sim, port: Port) -> Self {
         let mut side = Side::new(1, &Options { ip: |_| IpAddr::V4(ADDRESS), ..Options::default() });
         side.mac = MacAddr(HOST_MAC);
-        let bell = Arc::new(Bell::default());
-        let weak: Weak<Bell> = Arc::downgrade(&bell);
+        let wakeup = Arc::new(Wakeup::default());
+        let weak: Weak<Wakeup> = Arc::downgrade(&wakeup);
         port.attach(weak);
         let listen = ListenSpec { ip: None, port: PORT, backlog: 1, context: 0 };
         side.engine.listen(&listen).expect("an engine without listeners has room for one");
         let (receives, window) = (side.sink(RECEIVE * RECEIVES as usize), side.shared(WINDOW));
-        Self { sim, side, port, bell, receives, window, completions: Vec::new() }
+        Self { sim, side, port, wakeup, receives, window, completions: Vec::new() }
     }
 
-    fn serve(&mut self, foreign: Foreign) -> Result<Vec<String>> {
+    fn serve(&mut self, request: NonNdkRequest) -> Result<Vec<String>> {
         for number in 0..RECEIVES {
             self.post_receive(number)?;
         }
-        let id = self.until("a request", |host| host.side.conn)?;
+        let id = self.until("connection request", |host| host.side.conn)?;
         let key = self.window.key();
         let window = RemoteMemory { address: self.window.address(0), token: key, length: WINDOW as u64 };
         let reply = Reply { scenario: 0, window }.encode();
         let accept = AcceptSpec { reads: Options::default().reads, private_data: &reply, context: 0 };
         self.side.engine.accept(self.now(), id, &self.side.qp, &accept).ok().context("cannot accept")?;
-        let seen = match foreign {
-            Foreign::Immediate => self.take_immediates(),
-            Foreign::Atomic => self.refuse_atomic(),
+        let notes = match request {
+            NonNdkRequest::Immediate => self.receive_immediates(),
+            NonNdkRequest::Atomic => self.refuse_atomic(),
         };
-        // Nothing to say goodbye to is no error: a violation has ended the connection already.
+        // Fails if a violation has ended the connection already.
         let _ = self.side.engine.disconnect(self.now(), id);
-        self.turn_for(FAREWELL)?;
-        seen
+        self.poll_for(DISCONNECT_TIME)?;
+        notes
     }
 
-    /// Each request has to arrive with its immediate data, and its bytes where they belong.
-    fn take_immediates(&mut self) -> Result<Vec<String>> {
+    /// Checks the immediate data, the bytes and their place of each request.
+    fn receive_immediates(&mut self) -> Result<Vec<String>> {
         for (item, (is_send, length)) in (0..).zip(IMMEDIATES) {
             let received = self.receive()?;
             ensure!(received.status == CompletionStatus::Success, "item {item}: {:?}", received.status);
@@ -166,10 +170,7 @@ impl<'a> Host<'a> {
             ensure!(received.bytes as usize == length, "item {item}: {} bytes", received.bytes);
             let place = if is_send { received.context as usize * RECEIVE } else { 0 };
             let memory = if is_send { self.receives.read() } else { self.window.read() };
-            ensure!(
-                memory[place..][..length] == pattern(item, length),
-                "item {item}: other bytes than were sent"
-            );
+            ensure!(memory[place..][..length] == pattern(item, length), "item {item}: wrong bytes");
             self.post_receive(received.context)?;
             let verdict = Control { ok: true, ..Control::new(Kind::VERDICT, item, length) }.encode();
             let data = SendData::Inline(&[&verdict]);
@@ -177,19 +178,19 @@ impl<'a> Host<'a> {
                 SendRequest { context: 0, operation: SendOperation::Send, flags: SendFlags::SILENT, data };
             self.side.engine.post_send(&self.side.qp, &request).ok().context("cannot answer")?;
         }
-        self.until("the guest's goodbye", |host| {
-            host.told(|event| matches!(event, ConnEvent::Disconnected))
+        self.until("disconnect from the guest", |host| {
+            host.has_event(|event| matches!(event, ConnEvent::Disconnected))
         })?;
         Ok(vec![format!("{} requests with immediate data", IMMEDIATES.len())])
     }
 
-    /// The connection has to break: its receives come back.
+    /// Checks that the connection ends and that its receives are flushed.
     fn refuse_atomic(&mut self) -> Result<Vec<String>> {
         let received = self.receive()?;
         ensure!(received.status == CompletionStatus::Flushed, "a receive completed: {:?}", received.status);
-        let parted = |event: &ConnEvent| matches!(event, ConnEvent::Aborted | ConnEvent::Disconnected);
-        self.until("the end of the connection", |host| host.told(parted))?;
-        Ok(vec!["refused, the connection broke".to_owned()])
+        let has_ended = |event: &ConnEvent| matches!(event, ConnEvent::Aborted | ConnEvent::Disconnected);
+        self.until("end of the connection", |host| host.has_event(has_ended))?;
+        Ok(vec!["refused, the connection ended".to_owned()])
     }
 
     fn post_receive(&self, number: u64) -> Result<()> {
@@ -199,7 +200,7 @@ impl<'a> Host<'a> {
     }
 
     fn receive(&mut self) -> Result<Completion> {
-        self.until("a message", |host| {
+        self.until("message", |host| {
             let at = host.completions.iter().position(|completion| {
                 matches!(completion.kind, CompletionKind::Receive | CompletionKind::ReceiveInvalidate { .. })
             })?;
@@ -207,7 +208,7 @@ impl<'a> Host<'a> {
         })
     }
 
-    fn told(&self, is: impl Fn(&ConnEvent) -> bool) -> Option<()> {
+    fn has_event(&self, is: impl Fn(&ConnEvent) -> bool) -> Option<()> {
         self.side.conn_events.iter().any(|(_, _, event)| is(event)).then_some(())
     }
 
@@ -215,39 +216,39 @@ impl<'a> Host<'a> {
         roce::Instant::from_nanos(self.sim.now())
     }
 
-    /// Turns the engine until there is what is waited for.
+    /// Polls the engine until `look` returns a value. `what` names it in the error.
     fn until<T>(&mut self, what: &str, mut look: impl FnMut(&mut Self) -> Option<T>) -> Result<T> {
-        let limit = Instant::now() + PATIENCE;
+        let limit = Instant::now() + GUEST_TIMEOUT;
         loop {
-            self.turn()?;
+            self.poll()?;
             if let Some(found) = look(self) {
-                // What was decided on the way has to leave.
-                self.turn()?;
+                // Sends the frames that are pending.
+                self.poll()?;
                 return Ok(found);
             }
             if Instant::now() > limit {
-                bail!("waited in vain for {what}; {:?}", self.side.conn_events.last());
+                bail!("timeout: no {what}; last event: {:?}", self.side.conn_events.last());
             }
-            self.bell.wait(TICK);
+            self.wakeup.wait(POLL_INTERVAL);
         }
     }
 
-    /// Turns the engine for a while, so that the guest gets its answers.
-    fn turn_for(&mut self, time: Duration) -> Result<()> {
+    /// Polls the engine for a time, so that it answers the guest.
+    fn poll_for(&mut self, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
         while Instant::now() < end {
-            self.turn()?;
-            self.bell.wait(TICK);
+            self.poll()?;
+            self.wakeup.wait(POLL_INTERVAL);
         }
         Ok(())
     }
 
-    fn turn(&mut self) -> Result<()> {
+    fn poll(&mut self) -> Result<()> {
         while let Some(frame) = self.port.receive(self.sim.now()) {
             if let Some(answer) = answer_arp(&frame) {
                 self.port.transmit(self.sim.now(), answer);
             } else if let Verdict::Dropped(reason) = self.side.engine.handle_frame(self.now(), &frame) {
-                bail!("the engine drops a frame of the guest's: {reason:?}");
+                bail!("the engine drops a frame from the guest: {reason:?}");
             }
         }
         if self.side.engine.poll_timeout().is_some_and(|at| at <= self.now()) {
@@ -261,7 +262,7 @@ impl<'a> Host<'a> {
     }
 }
 
-/// The wire as a transmit queue.
+/// The link as a transmit queue.
 struct Slots<'a> {
     slot: Vec<u8>,
     port: &'a Port,
@@ -278,7 +279,7 @@ impl Transmit for Slots<'_> {
     }
 }
 
-/// The answer to a request for this host's hardware address.
+/// Returns the ARP reply if `frame` is an ARP request for this host's address.
 fn answer_arp(frame: &[u8]) -> Option<Vec<u8>> {
     /// Ethernet and IPv4, lengths 6 and 4, request.
     const REQUEST: [u8; 10] = [0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1];
@@ -297,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_for_this_host_is_answered_and_others_are_not() {
+    fn only_arp_requests_for_this_host_are_answered() {
         let guest = [0x52, 0x54, 0, 0x77, 0, 2];
         let request = |ip: [u8; 4]| {
             let start: [&[u8]; 3] = [&[0xff; 6], &guest, &[0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1]];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Doing what the cases say: one guest for all of them, as long as it lives, and a new host for each.
+//! Runs the cases: one guest for all of them, booted again if it fails, and a new host for each.
 
 use std::{
     fmt, fs,
@@ -29,53 +29,53 @@ use crate::{
     testbed::Consumer,
 };
 
-/// Longest that the driver's side waits for the guest to connect.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Frames of the guest's that a host has received when the guest is half-way.
-const HALF_WAY: u64 = 1000;
+/// Time limit for the guest to connect, and for each wait without a limit of its own.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Frames from the guest before it is killed.
+const FRAMES_BEFORE_KILL: u64 = 1000;
 
-/// What the cases are tried with.
-pub struct Setting {
+/// The files and directories of a run.
+pub struct Setup {
     /// The driver's image.
     pub image: PathBuf,
     pub guest: guest::Image,
-    /// Where sockets and the guest's console are.
+    /// Directory of the sockets and the guest's console file. Removed when the runner is dropped.
     pub directory: PathBuf,
-    /// Where captures are written.
+    /// Directory of the captures.
     pub captures: PathBuf,
 }
 
-/// Tries cases, one after the other.
+/// Runs cases one after the other.
 pub struct Runner {
-    setting: Setting,
+    setup: Setup,
     guest: Option<Guest>,
     /// MTU of the guest's interface.
     mtu: u16,
-    /// Times that a guest was booted, and how long the last time took.
+    /// Duration of each boot of a guest.
     pub boots: Vec<Duration>,
 }
 
 impl Runner {
-    /// Nothing runs yet: the guest is booted for the first case.
+    /// Returns a runner. The first case boots the guest.
     #[must_use]
-    pub fn new(setting: Setting) -> Self {
-        Self { setting, guest: None, mtu: 0, boots: Vec::new() }
+    pub fn new(setup: Setup) -> Self {
+        Self { setup, guest: None, mtu: 0, boots: Vec::new() }
     }
 
-    /// Tries a case. Its capture is complete when this returns; what it says about the case is up to `check`.
+    /// Runs a case, then calls `check` with the path of its complete capture. An error of either fails the case.
     pub fn run(&mut self, case: &Case, check: impl Fn(&Path) -> Result<()>) -> Row {
-        let capture = self.setting.captures.join(case.file_name()).with_extension("pcapng");
+        let capture = self.setup.captures.join(case.file_name()).with_extension("pcapng");
         let prepared = self.prepare(case);
         let start = Instant::now();
         let result = prepared.and_then(|()| self.attempt(case, &capture));
-        let took = start.elapsed();
-        let result = result.and_then(|notes| check(&capture).context("its capture").map(|()| notes));
-        let mut row = Row::new(case, took, result.map_err(|error| format!("{error:#}")));
+        let elapsed = start.elapsed();
+        let result = result.and_then(|notes| check(&capture).context("the capture").map(|()| notes));
+        let mut row = Row::new(case, elapsed, result.map_err(|error| format!("{error:#}")));
         row.capture = capture.exists().then_some(capture);
         row
     }
 
-    /// A guest that lives, with the MTU that the case wants.
+    /// Boots the guest if none runs, and sets its MTU as `case` requires.
     fn prepare(&mut self, case: &Case) -> Result<()> {
         let mtu = if case.mtu == 4096 { 9000 } else { 1500 };
         match &mut self.guest {
@@ -83,7 +83,7 @@ impl Runner {
             Some(_) => {}
             None => {
                 let options = self.guest_options(mtu);
-                let guest = Guest::boot(&self.setting.guest, &options)?;
+                let guest = Guest::boot(&self.setup.guest, &options)?;
                 self.boots.push(guest.boot);
                 self.guest = Some(guest);
             }
@@ -94,7 +94,7 @@ impl Runner {
 
     fn guest_options(&self, mtu: u16) -> guest::Options {
         guest::Options {
-            directory: self.setting.directory.clone(),
+            directory: self.setup.directory.clone(),
             mac: GUEST_MAC,
             ipv4: "192.168.77.2/24",
             ipv6: "fd77::2/64",
@@ -106,30 +106,30 @@ impl Runner {
         let options = self.guest_options(self.mtu);
         let sockets = Datagrams::unix(&options.host_socket(), &options.guest_socket())?;
         let result = match &case.work {
-            Work::Engine(foreign) => {
+            Work::Engine(request) => {
                 let guest = self.guest.as_mut().context("no guest")?;
                 let mut client = None;
-                let seen = native::serve(*foreign, sockets, Some(capture), || {
+                let notes = native::serve(*request, sockets, Some(capture), || {
                     client = Some(guest.start(&case.guest_command(), case.limit())?);
                     Ok(())
                 });
-                let told = client.map(|client| guest.wait(&client, case.limit())).transpose()?;
-                both(seen, &told.context("the guest's client was not started")?)
+                let output = client.map(|client| guest.wait(&client, case.limit())).transpose()?;
+                combine(notes, &output.context("the guest's client was not started")?)
             }
             Work::Image(program) | Work::GuestKilled(program) => {
                 let mut host = self.host(case, capture, sockets)?;
-                let result = self.converse(case, program, &host);
+                let result = self.run_program(case, program, &host);
                 finish(&mut host, result)
             }
         };
-        if result.is_err() && self.guest.as_mut().is_some_and(|guest| guest.run("true", PATIENCE).is_err()) {
-            // The next case gets one that answers.
+        if result.is_err() && self.guest.as_mut().is_some_and(|guest| guest.run("true", TIMEOUT).is_err()) {
+            // The guest does not respond: the next case boots another one.
             self.guest = None;
         }
         result
     }
 
-    /// A host with the driver on it.
+    /// Starts a host with the driver.
     fn host(&self, case: &Case, capture: &Path, sockets: Datagrams) -> Result<ExternalHost> {
         let prefix = |family| if family == Family::V4 { 24 } else { 64 };
         let addresses =
@@ -142,60 +142,61 @@ impl Runner {
             capture: Some(capture.to_owned()),
             ..external_host::Options::new(HOST_MAC, &addresses)
         };
-        let mut host = ExternalHost::new(&self.setting.image, &options, sockets)?;
+        let mut host = ExternalHost::new(&self.setup.image, &options, sockets)?;
         host.start()?;
         Ok(host)
     }
 
-    fn converse(&mut self, case: &Case, program: &Program, host: &ExternalHost) -> Result<Vec<String>> {
+    /// Runs the case's program on host and guest. Returns the host's notes.
+    fn run_program(&mut self, case: &Case, program: &Program, host: &ExternalHost) -> Result<Vec<String>> {
         let command = case.guest_command();
         let guest = self.guest.as_mut().context("no guest")?;
-        let (ours, theirs) = match case.client {
+        let (host_side, guest_side) = match case.client {
             Side::Viordma => {
                 let server = guest.serve(&command, case.limit())?;
                 (connect(case, program, host), server)
             }
             Side::Linux => {
                 let (serving, listening) = serve(case, program, host);
-                if listening.recv_timeout(PATIENCE).is_err() {
+                if listening.recv_timeout(TIMEOUT).is_err() {
                     bail!("the image does not listen: {:?}", serving.join()?);
                 }
                 (serving, guest.start(&command, case.limit())?)
             }
         };
         if let Work::GuestKilled(_) = case.work {
-            let killed = self.kill_half_way(case, host);
-            // The host has to notice by itself.
-            let seen = join(ours);
+            let killed = self.kill_during_transfer(case, host);
+            // The host has to detect it.
+            let notes = join(host_side);
             killed?;
-            return seen;
+            return notes;
         }
-        let seen = match join(ours) {
-            // The guest's verdict counts: it does not pass before it has the last answer.
-            Err(error) if case.client == Side::Linux && case.is_lossy() && is_silence(&error) => {
-                Ok(vec!["the guest's goodbye was lost".to_owned()])
+        let notes = match join(host_side) {
+            // The guest passes only after it has received the last response: the case passes with it.
+            Err(error) if case.client == Side::Linux && case.is_lossy() && is_timeout(&error) => {
+                Ok(vec!["the guest's disconnect was lost".to_owned()])
             }
-            seen => seen,
+            notes => notes,
         };
-        let told = match &seen {
-            Ok(_) => guest.wait(&theirs, case.limit())?,
-            // Whatever it waits for will not come.
-            Err(_) => guest.kill(&theirs)?,
+        let output = match &notes {
+            Ok(_) => guest.wait(&guest_side, case.limit())?,
+            // The host has failed: the guest would wait until its limit.
+            Err(_) => guest.kill(&guest_side)?,
         };
-        both(seen, &pardon(program, told))
+        combine(notes, &ignore_rping_race(program, output))
     }
 
-    fn kill_half_way(&mut self, case: &Case, host: &ExternalHost) -> Result<()> {
-        let limit = Instant::now() + PATIENCE;
-        while host.wire().counters(1).sent < HALF_WAY {
-            ensure!(Instant::now() < limit, "the guest does not even begin {}", case.name);
+    fn kill_during_transfer(&mut self, case: &Case, host: &ExternalHost) -> Result<()> {
+        let limit = Instant::now() + TIMEOUT;
+        while host.wire().counters(1).sent < FRAMES_BEFORE_KILL {
+            ensure!(Instant::now() < limit, "the guest does not begin {}", case.name);
             std::thread::sleep(Duration::from_millis(5));
         }
         self.guest.take().context("no guest")?.power_off()
     }
 }
 
-/// Lets the image's side serve; the receiver is told when it listens.
+/// Starts the server on the host. The receiver gets a message when it listens.
 fn serve(
     case: &Case,
     program: &Program,
@@ -203,17 +204,17 @@ fn serve(
 ) -> (Consumer<Result<Outcome, ndk_consumer::Error>>, mpsc::Receiver<()>) {
     let local = SocketAddr::new(host_address(case.family), program.port());
     let program = program.clone();
-    let (tell, listening) = mpsc::channel();
+    let (notify, listening) = mpsc::channel();
     let serving = host.machine().consumer("server", move |adapter| {
-        protocols::serve(adapter, &program, local, PATIENCE, |_| {
-            // Nobody waits any more if it took too long.
-            let _ = tell.send(());
+        protocols::serve(adapter, &program, local, TIMEOUT, |_| {
+            // Fails if the receiver has timed out.
+            let _ = notify.send(());
         })
     });
     (serving, listening)
 }
 
-/// Lets the image's side connect to the guest.
+/// Starts the client on the host.
 fn connect(
     case: &Case,
     program: &Program,
@@ -225,40 +226,40 @@ fn connect(
     host.machine().consumer("client", move |adapter| protocols::client(adapter, &program, local, remote))
 }
 
-/// What the image's side has seen: that every request has completed once is part of it.
+/// Waits for the host's side and returns its notes. Fails unless every request has completed exactly once.
 fn join(side: Consumer<Result<Outcome, ndk_consumer::Error>>) -> Result<Vec<String>> {
-    let outcome = side.join()?.map_err(anyhow::Error::new).context("the image's side")?;
+    let outcome = side.join()?.map_err(anyhow::Error::new).context("the host's side")?;
     let total = outcome.stats.total();
     ensure!(total.outstanding() == 0, "{} requests never completed", total.outstanding());
-    ensure!(outcome.stats.unexpected == 0, "{} completions of no request", outcome.stats.unexpected);
+    ensure!(outcome.stats.unexpected == 0, "{} completions without a request", outcome.stats.unexpected);
     Ok(outcome.notes)
 }
 
-/// rping's client ends in a race with its own thread, which finds the channel of events closed and then ends the
-/// program in error. It has done all it had to if every round has come back: it compares them.
-fn pardon(program: &Program, told: Output) -> Output {
-    let Program::Rping { rounds, .. } = program else { return told };
-    let is_raced = told.text.contains("rdma_get_cm_event: Bad file descriptor");
-    let returned = told.text.matches("ping data: rdma-ping-").count();
-    let is_whole = returned == *rounds as usize && !told.text.contains("mismatch");
-    if is_raced && is_whole { Output { status: 0, ..told } } else { told }
+/// Sets the exit status to 0 if rping failed only because of a race of its own: one thread closes the event channel that
+/// another one reads, and the program ends in error. All rounds have completed then, and rping has compared the data.
+fn ignore_rping_race(program: &Program, output: Output) -> Output {
+    let Program::Rping { rounds, .. } = program else { return output };
+    let is_raced = output.text.contains("rdma_get_cm_event: Bad file descriptor");
+    let returned = output.text.matches("ping data: rdma-ping-").count();
+    let is_complete = returned == *rounds as usize && !output.text.contains("mismatch");
+    if is_raced && is_complete { Output { status: 0, ..output } } else { output }
 }
 
-/// Whether the peer was taken for dead.
-fn is_silence(error: &anyhow::Error) -> bool {
+/// Returns true if the connection failed because the peer did not respond.
+fn is_timeout(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(ndk_consumer::Error::Connection(Status::IO_TIMEOUT)))
 }
 
-/// Both sides have to be content.
-fn both(seen: Result<Vec<String>>, told: &Output) -> Result<Vec<String>> {
-    match (seen, told.status) {
+/// Returns the host's notes if both sides succeeded.
+fn combine(notes: Result<Vec<String>>, output: &Output) -> Result<Vec<String>> {
+    match (notes, output.status) {
         (Ok(notes), 0) => Ok(notes),
-        (Ok(_), _) => bail!("the guest's side: {told}"),
-        (Err(error), _) => bail!("{error:#}\nthe guest's side: {told}"),
+        (Ok(_), _) => bail!("the guest's side: {output}"),
+        (Err(error), _) => bail!("{error:#}\nthe guest's side: {output}"),
     }
 }
 
-/// Stops the driver; the verifier has to be content, too, whatever else was wrong.
+/// Stops the driver. Adds violations that the verifier found to the result.
 fn finish(host: &mut ExternalHost, result: Result<Vec<String>>) -> Result<Vec<String>> {
     let stopped = host.stop();
     let violations = host.violations();
@@ -279,7 +280,7 @@ impl fmt::Debug for Runner {
 impl Drop for Runner {
     fn drop(&mut self) {
         self.guest = None;
-        drop(fs::remove_dir_all(&self.setting.directory));
+        drop(fs::remove_dir_all(&self.setup.directory));
     }
 }
 
@@ -288,16 +289,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_rpings_own_race_is_pardoned() {
+    fn only_the_race_of_rping_is_ignored() {
         let program = Program::Rping { rounds: 2, size: 100 };
-        let told = |text: &str| Output { status: 255, text: text.to_owned() };
+        let output = |text: &str| Output { status: 255, text: text.to_owned() };
         let rounds = "ping data: rdma-ping-0: A\nping data: rdma-ping-1: B\n";
         let race = "client DISCONNECT EVENT...\nrdma_get_cm_event: Bad file descriptor\n";
-        let status = |text: &str| pardon(&program, told(text)).status;
+        let status = |text: &str| ignore_rping_race(&program, output(text)).status;
         assert_eq!(status(&format!("{race}{rounds}")), 0);
         assert_eq!(status(rounds), 255);
         assert_eq!(status(&format!("{race}ping data: rdma-ping-0: A\n")), 255);
         assert_eq!(status(&format!("{race}{rounds}data mismatch!\n")), 255);
-        assert_eq!(pardon(&Program::RdmaClient, told(&format!("{race}{rounds}"))).status, 255);
+        assert_eq!(ignore_rping_race(&Program::RdmaClient, output(&format!("{race}{rounds}"))).status, 255);
     }
 }

@@ -1,30 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What came of the cases.
+//! Results of test cases, and how they are printed.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
 use super::cases::Case;
 
-/// One case, tried.
+/// The result of one case.
 #[derive(Debug)]
 pub struct Row {
     pub title: String,
-    /// Who was at the host's end: "image" or "engine".
+    /// The implementation on the host: "image" or "engine".
     pub host: &'static str,
-    pub took: Duration,
-    /// What was seen, or what went wrong.
+    pub elapsed: Duration,
+    /// Notes of a case that passed, or the error.
     pub result: Result<Vec<String>, String>,
-    /// Kept, if it is.
+    /// The capture file, if there is one.
     pub capture: Option<PathBuf>,
 }
 
 impl Row {
+    /// Returns the result of `case`, without a capture.
     #[must_use]
-    pub fn new(case: &Case, took: Duration, result: Result<Vec<String>, String>) -> Self {
-        Self { title: case.title(), host: case.host(), took, result, capture: None }
+    pub fn new(case: &Case, elapsed: Duration, result: Result<Vec<String>, String>) -> Self {
+        Self { title: case.title(), host: case.host(), elapsed, result, capture: None }
     }
 
+    /// Returns true if the case passed.
     #[must_use]
     pub fn passed(&self) -> bool {
         self.result.is_ok()
@@ -32,11 +34,11 @@ impl Row {
 }
 
 impl fmt::Display for Row {
-    /// One line; of a failure, more.
+    /// Writes one line; a failure adds the lines of its error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { title, host, took, .. } = self;
+        let Self { title, host, elapsed, .. } = self;
         let mark = if self.passed() { "ok  " } else { "FAIL" };
-        write!(f, "{mark} {title:<72} {host:<6} {:>5.1} s", took.as_secs_f64())?;
+        write!(f, "{mark} {title:<72} {host:<6} {:>5.1} s", elapsed.as_secs_f64())?;
         match &self.result {
             Ok(notes) if notes.is_empty() => Ok(()),
             Ok(notes) => write!(f, "  {}", notes.join("; ")),
@@ -53,7 +55,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// All rows in short, and how many passed.
+/// Returns a table of all rows, the number of passed and failed cases, and details of the failures.
 #[must_use]
 pub fn summary(rows: &[Row]) -> String {
     use fmt::Write as _;
@@ -62,9 +64,9 @@ pub fn summary(rows: &[Row]) -> String {
         format!("{:<4} {:<72} {:<6} {:>7}\n", "", "case: client to server, address, RoCE MTU", "by", "time");
     for row in rows {
         let mark = if row.passed() { "ok" } else { "FAIL" };
-        let took = row.took.as_secs_f64();
+        let elapsed = row.elapsed.as_secs_f64();
         // Writing to a string does not fail.
-        let _ = writeln!(text, "{mark:<4} {:<72} {:<6} {took:>5.1} s", row.title, row.host);
+        let _ = writeln!(text, "{mark:<4} {:<72} {:<6} {elapsed:>5.1} s", row.title, row.host);
     }
     let failed: Vec<&Row> = rows.iter().filter(|row| !row.passed()).collect();
     let passed = rows.len() - failed.len();
