@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Addresses of a host and the ways to its peers: both families, every scope, coming and going. The hosts find each
-//! other by ARP and neighbor discovery, through the miniport.
+//! Addresses and routes: IPv4 and IPv6, every scope, added and removed at run time. The hosts resolve each other by ARP
+//! and neighbor discovery, through the miniport.
 
 #![cfg(target_os = "linux")]
 
@@ -37,13 +37,13 @@ use ndk_consumer::{
     },
 };
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 0));
 const ULA: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0));
 const LINK: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0));
 
-/// Two hosts with an address in each subnet, in this order.
+/// Returns options for two hosts with an address in each subnet, in this order.
 fn options(subnets: &[IpAddr]) -> Options {
     let prefix = |&subnet: &IpAddr| (subnet, if subnet.is_ipv4() { 24 } else { 64 });
     let subnets = subnets.iter().map(prefix).collect();
@@ -57,7 +57,7 @@ fn started(options: &Options) -> Option<Testbed> {
     Some(bed)
 }
 
-/// Stops what runs; fails the test with everything the verifier found.
+/// Stops both drivers. Fails if the verifier found a violation.
 fn finish(mut bed: Testbed) {
     bed.stop().expect("both drivers stop");
     assert_eq!(bed.violations(), [""; 0]);
@@ -67,7 +67,7 @@ fn scratch(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// The address of a machine in a subnet.
+/// Returns the address of a machine in a subnet.
 fn of(machine: &Machine, subnet: IpAddr) -> IpAddr {
     let number = u8::from(machine.host().name() == "beta") + 1;
     match subnet {
@@ -89,21 +89,21 @@ fn begin(bed: &Testbed, program: &Program, at: Option<IpAddr>, subnet: IpAddr, p
     let serving = {
         let (listening, program) = (listening.clone(), program.clone());
         server.consumer("server", move |adapter| {
-            let outcome = protocols::serve(adapter, &program, listen, PATIENCE, |_| listening.set());
-            // Whoever waits for a listener that could not be made must not wait for ever.
+            let outcome = protocols::serve(adapter, &program, listen, TIMEOUT, |_| listening.set());
+            // Also if listening failed: the client must not wait.
             listening.set();
             outcome
         })
     };
     let program = program.clone();
-    let asking = client.consumer("client", move |adapter| {
-        let _ = listening.wait(PATIENCE);
+    let connecting = client.consumer("client", move |adapter| {
+        let _ = listening.wait(TIMEOUT);
         protocols::client(adapter, &program, local, remote)
     });
-    [asking, serving]
+    [connecting, serving]
 }
 
-/// Both sides of a program saw what they had to see.
+/// Waits for both sides of a program; both have to succeed.
 fn succeed(sides: [Side; 2]) {
     let [client, server] = sides.map(|side| side.join().expect("the host lives"));
     assert!(client.is_ok() && server.is_ok(), "client: {client:?}\nserver: {server:?}");
@@ -131,7 +131,7 @@ fn rdma_runs_over_both_families_and_every_scope() {
 }
 
 #[test]
-fn neighbors_are_found_by_frames_and_a_seed_replays_them() {
+fn neighbors_are_resolved_by_frames_that_a_seed_reproduces() {
     let capture = |name: &str, seed| {
         let path = scratch(name);
         let options = Options { seed, capture: Some(path.clone()), ..options(&[ULA, V4]) };
@@ -146,16 +146,16 @@ fn neighbors_are_found_by_frames_and_a_seed_replays_them() {
     let contains = |bytes: &[u8]| first.windows(bytes.len()).any(|window| window == bytes);
     // EtherType, hardware, protocol, lengths, request.
     assert!(contains(&[0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1]), "an ARP request");
-    // The group of fd00::2, from the first host, IPv6.
+    // The solicited-node group of fd00::2, from the first host, IPv6.
     assert!(
         contains(&[0x33, 0x33, 0xff, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x86, 0xdd]),
-        "a neighbor solicitation to the group of the address it asks for"
+        "a neighbor solicitation to the solicited-node group"
     );
 }
 
 #[test]
-fn lost_questions_and_answers_are_asked_for_again() {
-    // Question and answer survive together one time in two.
+fn lost_neighbor_solicitations_and_advertisements_are_repeated() {
+    // With this loss, solicitation and advertisement both arrive one time in two.
     for seed in 0..4 {
         let faults = Faults { loss: 0.3, ..Faults::NONE };
         let Some(bed) = started(&Options { seed, faults, ..options(&[ULA]) }) else { return };
@@ -168,14 +168,14 @@ fn lost_questions_and_answers_are_asked_for_again() {
                 SocketAddr::new(server, 1),
             )
         });
-        let error = resolved.join().expect("the host lives").expect_err("nobody listens there");
-        // Refused by the peer, or no answer of its connection manager: in any case its link address was found.
+        let error = resolved.join().expect("the host lives").expect_err("no listener there");
+        // Rejected by the peer, or no reply of its connection manager: in either case its link address was resolved.
         assert_ne!(status(&error), Some(STATUS_HOST_UNREACHABLE), "seed {seed}: {error}");
         finish(bed);
     }
 }
 
-/// The status that a call of NDKPI failed with.
+/// Returns the status that an NDKPI call failed with.
 fn status(error: &Error) -> Option<i32> {
     match error {
         Error::Call(_, Status(status)) | Error::Connect(Status(status)) => Some(*status),
@@ -184,7 +184,7 @@ fn status(error: &Error) -> Option<i32> {
 }
 
 #[test]
-fn a_neighbor_that_does_not_answer_is_unreachable_after_three_questions() {
+fn neighbor_that_does_not_answer_is_unreachable_after_three_solicitations() {
     for subnet in [V4, ULA, LINK] {
         let Some(bed) = started(&options(&[subnet])) else { return };
         let [client, server] = bed.machines();
@@ -196,22 +196,22 @@ fn a_neighbor_that_does_not_answer_is_unreachable_after_three_questions() {
             let (local, remote) = (SocketAddr::new(local, 0), SocketAddr::new(remote, 7471));
             protocols::client(adapter, &Program::RdmaClient, local, remote)
         });
-        let error = outcome.join().expect("the host lives").expect_err("nobody is there");
+        let error = outcome.join().expect("the host lives").expect_err("no host there");
         assert_eq!(status(&error), Some(STATUS_HOST_UNREACHABLE), "{subnet}: {error}");
-        assert_eq!(bed.wire().counters(0).sent - before, 3, "{subnet}: questions, and nothing else");
+        assert_eq!(bed.wire().counters(0).sent - before, 3, "{subnet}: solicitations and nothing else");
         assert!(bed.now().saturating_sub(start) < Duration::from_secs(4), "{subnet}: one second each");
         finish(bed);
     }
 }
 
 #[test]
-fn there_is_no_way_between_families_or_beyond_the_subnet() {
+fn destination_outside_the_subnet_is_unreachable() {
     let Some(bed) = started(&options(&[ULA])) else { return };
     let client = bed.machines()[0];
     let local = SocketAddr::new(of(client, ULA), 0);
     let outcome = client.consumer("client", move |adapter| {
-        let elsewhere: SocketAddr = "[fd01::2]:7471".parse().unwrap();
-        protocols::client(adapter, &Program::RdmaClient, local, elsewhere)
+        let remote: SocketAddr = "[fd01::2]:7471".parse().unwrap();
+        protocols::client(adapter, &Program::RdmaClient, local, remote)
     });
     let error = outcome.join().expect("the host lives").expect_err("there is no route");
     assert_eq!(status(&error), Some(STATUS_NETWORK_UNREACHABLE), "{error}");
@@ -219,7 +219,7 @@ fn there_is_no_way_between_families_or_beyond_the_subnet() {
 }
 
 #[test]
-fn an_address_counts_from_when_it_is_known_to_be_unique() {
+fn address_is_usable_once_duplicate_address_detection_has_passed() {
     let Some(bed) = started(&options(&[ULA])) else { return };
     let machine = bed.machines()[0];
     let address: IpAddr = "fd00::a".parse().unwrap();
@@ -231,10 +231,10 @@ fn an_address_counts_from_when_it_is_known_to_be_unique() {
         listener.join().expect("the host lives")
     };
     let settle = || bed.event().wait(Duration::from_millis(100));
-    assert_eq!(listens(), Err(STATUS_INVALID_ADDRESS), "nobody has it");
+    assert_eq!(listens(), Err(STATUS_INVALID_ADDRESS), "not assigned yet");
     machine.host().add_unicast(Unicast { address, prefix: 64, dad: NL_DAD_STATE::IpDadStateTentative });
     assert!(!settle());
-    assert_eq!(listens(), Err(STATUS_INVALID_ADDRESS), "it may be somebody else's, too");
+    assert_eq!(listens(), Err(STATUS_INVALID_ADDRESS), "another host may have it");
     for (state, usable) in [
         (NL_DAD_STATE::IpDadStatePreferred, true),
         (NL_DAD_STATE::IpDadStateDeprecated, true),
@@ -249,7 +249,7 @@ fn an_address_counts_from_when_it_is_known_to_be_unique() {
 }
 
 #[test]
-fn an_address_that_somebody_else_has_or_wants_is_not_used() {
+fn duplicate_address_is_not_used() {
     let Some(bed) = started(&options(&[V4, ULA])) else { return };
     let machines = bed.machines();
     let taken = [V4, ULA].map(|subnet| of(machines[1], subnet));
@@ -267,14 +267,14 @@ fn an_address_that_somebody_else_has_or_wants_is_not_used() {
     }
     let state = |machine: &Machine, address: IpAddr| {
         let known = machine.host().addresses().into_iter().find(|unicast| unicast.address == address);
-        known.expect("it was given").dad
+        known.expect("the address was added").dad
     };
     assert_eq!(free.map(|address| state(machines[0], address)), [NL_DAD_STATE::IpDadStateTentative; 2]);
     assert!(!bed.event().wait(Duration::from_millis(1500)));
-    let told = |addresses: [IpAddr; 2]| addresses.map(|address| state(machines[0], address));
-    assert_eq!(told(free), [NL_DAD_STATE::IpDadStatePreferred; 2]);
-    assert_eq!(told(taken), [NL_DAD_STATE::IpDadStateDuplicate; 2]);
-    assert_eq!(told(wanted_by_both), [NL_DAD_STATE::IpDadStateDuplicate; 2], "nobody gets it");
+    let states = |addresses: [IpAddr; 2]| addresses.map(|address| state(machines[0], address));
+    assert_eq!(states(free), [NL_DAD_STATE::IpDadStatePreferred; 2]);
+    assert_eq!(states(taken), [NL_DAD_STATE::IpDadStateDuplicate; 2]);
+    assert_eq!(states(wanted_by_both), [NL_DAD_STATE::IpDadStateDuplicate; 2], "neither host");
     for (address, usable) in [free, taken]
         .into_iter()
         .zip([true, false])
@@ -288,27 +288,27 @@ fn an_address_that_somebody_else_has_or_wants_is_not_used() {
     finish(bed);
 }
 
-/// Two connections, one per family, that write one item after the other; then one address of the host `number` goes.
-fn an_address_goes(number: usize, gone: IpAddr, stays: IpAddr) {
+/// Runs two connections, one per family, that write continuously, then removes one address of the host `number`.
+fn remove_address_in_use(number: usize, gone: IpAddr, stays: IpAddr) {
     let Some(bed) = started(&options(&[V4, ULA])) else { return };
     let forever = probe(Scenario::Hold, 4096, 0);
     let some = probe(Scenario::Hold, 4096, 1000);
     let broken = begin(&bed, &forever, None, gone, 7471);
-    let whole = begin(&bed, &some, None, stays, 7472);
-    assert!(!bed.event().wait(Duration::from_millis(20)), "both are under way");
+    let unaffected = begin(&bed, &some, None, stays, 7472);
+    assert!(!bed.event().wait(Duration::from_millis(20)), "both run");
     let machine = bed.machines()[number];
     let begun = bed.now();
     machine.host().remove_address(of(machine, gone));
     let [client, server] = broken.map(|side| side.join().expect("the host lives"));
     let passed = bed.now().saturating_sub(begun);
-    assert!(passed < Duration::from_secs(30), "both know after {passed:?}");
+    assert!(passed < Duration::from_secs(30), "both detect it after {passed:?}");
     for (side, outcome) in [("client", client), ("server", server)] {
         let outcome = outcome.unwrap_or_else(|error| panic!("{side}: {error}"));
-        assert!(outcome.rounds > 0, "{side} was under way");
-        assert!(!outcome.notes.is_empty(), "{side} saw the connection break");
+        assert!(outcome.rounds > 0, "{side} ran");
+        assert!(!outcome.notes.is_empty(), "{side} has a note of the connection loss");
     }
-    succeed(whole);
-    // What is gone can come back.
+    succeed(unaffected);
+    // The address can be added again.
     machine.host().add_address(of(machine, gone), if gone.is_ipv4() { 24 } else { 64 });
     assert!(!bed.event().wait(Duration::from_millis(100)));
     succeed(begin(&bed, &Program::RdmaClient, None, gone, 7473));
@@ -317,14 +317,14 @@ fn an_address_goes(number: usize, gone: IpAddr, stays: IpAddr) {
 
 //= R-CONN-101
 #[test]
-fn an_address_that_goes_takes_its_connections_with_it_and_no_others() {
-    // From under the side that connected, and from under the side that listened.
-    an_address_goes(0, ULA, V4);
-    an_address_goes(1, V4, ULA);
+fn removed_address_ends_its_connections_and_no_others() {
+    // First an address of the client, then one of the server.
+    remove_address_in_use(0, ULA, V4);
+    remove_address_in_use(1, V4, ULA);
 }
 
 #[test]
-fn a_wildcard_listener_hears_every_address_of_its_family() {
+fn wildcard_listener_accepts_on_every_address_of_its_family() {
     let Some(bed) = started(&options(&[V4, ULA, LINK])) else { return };
     let any = |subnet: IpAddr| match subnet {
         IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
@@ -333,24 +333,24 @@ fn a_wildcard_listener_hears_every_address_of_its_family() {
     for subnet in [V4, ULA, LINK] {
         succeed(begin(&bed, &Program::RdmaClient, Some(any(subnet)), subnet, 7471));
     }
-    // An address that comes later is heard as well.
+    // Also on an address that is added later.
     let machine = bed.machines()[1];
     let late: IpAddr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0xa).into();
     let listening = bed.event();
     let serving = {
         let (listening, anywhere) = (listening.clone(), SocketAddr::new(any(ULA), 7471));
         machine.consumer("server", move |adapter| {
-            protocols::serve(adapter, &Program::RdmaClient, anywhere, PATIENCE, |_| listening.set())
+            protocols::serve(adapter, &Program::RdmaClient, anywhere, TIMEOUT, |_| listening.set())
         })
     };
-    assert!(listening.wait(PATIENCE));
+    assert!(listening.wait(TIMEOUT));
     machine.host().add_address(late, 64);
     assert!(!bed.event().wait(Duration::from_millis(100)));
     let local = SocketAddr::new(of(bed.machines()[0], ULA), 0);
-    let asking = bed.machines()[0].consumer("client", move |adapter| {
+    let connecting = bed.machines()[0].consumer("client", move |adapter| {
         protocols::client(adapter, &Program::RdmaClient, local, SocketAddr::new(late, 7471))
     });
-    succeed([asking, serving]);
+    succeed([connecting, serving]);
     finish(bed);
 }
 
@@ -378,7 +378,7 @@ fn several_consumers_share_an_adapter() {
 }
 
 #[test]
-fn a_link_local_address_is_made_of_the_nics_own() {
+fn link_local_addresses_derive_from_the_mac_addresses() {
     let Some(bed) = started(&options(&[LINK])) else { return };
     let machines = bed.machines();
     let [local, remote] = machines.map(|machine| IpAddr::from(link_local(machine.nic().mac())));
@@ -391,51 +391,50 @@ fn a_link_local_address_is_made_of_the_nics_own() {
         let listening = listening.clone();
         machines[1].consumer("server", move |adapter| {
             let at = SocketAddr::new(remote, 7471);
-            protocols::serve(adapter, &Program::RdmaClient, at, PATIENCE, |_| listening.set())
+            protocols::serve(adapter, &Program::RdmaClient, at, TIMEOUT, |_| listening.set())
         })
     };
-    let asking = machines[0].consumer("client", move |adapter| {
-        let _ = listening.wait(PATIENCE);
+    let connecting = machines[0].consumer("client", move |adapter| {
+        let _ = listening.wait(TIMEOUT);
         let (local, remote) = (SocketAddr::new(local, 0), SocketAddr::new(remote, 7471));
         protocols::client(adapter, &Program::RdmaClient, local, remote)
     });
-    succeed([asking, serving]);
+    succeed([connecting, serving]);
     finish(bed);
 }
 
-/// In real time, on real threads: whatever the order of events, nothing hangs, and what does not use the address does
-/// not notice.
+/// In real time, with racing threads: no operation hangs, and connections over other addresses are not affected.
 #[test]
-fn an_address_that_flaps_disturbs_only_its_own_connections() {
+fn flapping_address_affects_only_its_own_connections() {
     const FLAPS: u64 = 40;
     let Some(bed) = started(&Options { real_time: true, ..options(&[V4, ULA]) }) else { return };
     let machine = bed.machines()[1];
     let steady = begin(&bed, &probe(Scenario::Write, 8 << 20, 1), None, V4, 7471);
-    // Beside it one conversation after the other, which fails when the address goes under it.
+    // At the same time, short connections over the flapping address; each fails if the address is removed.
     let local = SocketAddr::new(of(bed.machines()[0], ULA), 0);
     let remote = SocketAddr::new(of(machine, ULA), 7472);
-    let (over, fine) = (bed.event(), Arc::new(AtomicU64::new(0)));
+    let (over, completed) = (bed.event(), Arc::new(AtomicU64::new(0)));
     let serving = {
         let over = over.clone();
         machine.consumer("server", move |adapter| {
             while !over.is_set() {
-                let _ = protocols::serve(adapter, &Program::RdmaClient, remote, PATIENCE / 20, |_| {});
+                let _ = protocols::serve(adapter, &Program::RdmaClient, remote, TIMEOUT / 20, |_| {});
             }
         })
     };
-    let asking = {
-        let (over, fine) = (over.clone(), fine.clone());
+    let connecting = {
+        let (over, completed) = (over.clone(), completed.clone());
         bed.machines()[0].consumer("client", move |adapter| {
             while !over.is_set() {
                 let outcome = protocols::client(adapter, &Program::RdmaClient, local, remote);
-                fine.fetch_add(outcome.is_ok().into(), Relaxed);
+                completed.fetch_add(outcome.is_ok().into(), Relaxed);
             }
         })
     };
-    let deadline = bed.now() + PATIENCE;
+    let deadline = bed.now() + TIMEOUT;
     let mut flaps = 0;
-    // At first too short for a conversation on a slow machine, then longer and longer.
-    while (flaps < FLAPS || fine.load(Relaxed) == 0) && bed.now() < deadline {
+    // At first too short for a connection on a slow machine, then longer and longer.
+    while (flaps < FLAPS || completed.load(Relaxed) == 0) && bed.now() < deadline {
         machine.host().remove_address(remote.ip());
         std::thread::sleep(Duration::from_millis(3));
         machine.host().add_address(remote.ip(), 64);
@@ -443,10 +442,10 @@ fn an_address_that_flaps_disturbs_only_its_own_connections() {
         std::thread::sleep(Duration::from_millis(2 * flaps));
     }
     over.set();
-    for side in [asking, serving] {
+    for side in [connecting, serving] {
         side.join().expect("the host lives");
     }
-    assert!(fine.load(Relaxed) > 0, "a conversation came to its end");
+    assert!(completed.load(Relaxed) > 0, "a conversation came to its end");
     succeed(steady);
     finish(bed);
 }
@@ -466,13 +465,13 @@ fn a_host_with_more_addresses_than_the_miniport_has_groups_is_found_at_each() {
         let listening = bed.event();
         let ready = listening.clone();
         let serving = server.consumer("server", move |adapter| {
-            protocols::serve(adapter, &Program::RdmaClient, remote, PATIENCE, |_| ready.set())
+            protocols::serve(adapter, &Program::RdmaClient, remote, TIMEOUT, |_| ready.set())
         });
-        let asking = client.consumer("client", move |adapter| {
-            let _ = listening.wait(PATIENCE);
+        let connecting = client.consumer("client", move |adapter| {
+            let _ = listening.wait(TIMEOUT);
             protocols::client(adapter, &Program::RdmaClient, local, remote)
         });
-        succeed([asking, serving]);
+        succeed([connecting, serving]);
     }
     finish(bed);
 }

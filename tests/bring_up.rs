@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Loading, starting, stopping and unloading the driver, on good devices and on broken ones.
+//! Loading, starting, stopping and unloading the driver, on valid devices and on broken ones.
 
 #![cfg(target_os = "linux")]
 
@@ -10,7 +10,7 @@ use lab::{
     testbed::{Options, Testbed},
 };
 
-/// Numbers of events in the driver's table.
+/// Event numbers of the driver's event table.
 mod event {
     pub const NO_CAPABILITIES: u32 = 11;
     pub const BROKEN_CAPABILITIES: u32 = 12;
@@ -25,18 +25,18 @@ fn bed(quirks: Quirks) -> Option<Testbed> {
     Some(Testbed::new(&image()?, &options).expect("the image can be loaded"))
 }
 
-/// Stops what runs, and fails the test with everything the verifier found.
+/// Stops both drivers. Fails if the verifier found a violation.
 fn finish(mut bed: Testbed) {
     bed.stop().expect("both drivers stop");
     let violations = bed.violations();
     assert!(violations.is_empty(), "{}", violations.join("\n"));
 }
 
-/// Starts the driver on a device that is broken; returns the numbers of the events it logged.
-fn events_of_refusal(quirks: Quirks) -> Option<Vec<u32>> {
+/// Starts the driver on a broken device, which has to fail. Returns the numbers of the logged events.
+fn events_of_failed_start(quirks: Quirks) -> Option<Vec<u32>> {
     let mut bed = bed(quirks)?;
     let machine = bed.machine_mut(0);
-    machine.enter().expect("DriverEntry succeeds whatever the devices are");
+    machine.enter().expect("DriverEntry succeeds with any device");
     assert!(machine.start_adapter().is_err(), "a broken device is not started");
     let events = machine.event_log().iter().map(|entry| entry.code & 0xffff).collect();
     finish(bed);
@@ -44,7 +44,7 @@ fn events_of_refusal(quirks: Quirks) -> Option<Vec<u32>> {
 }
 
 #[test]
-fn the_driver_starts_and_stops_without_a_trace() {
+fn driver_starts_and_stops_without_events_or_leaks() {
     let Some(mut bed) = bed(Quirks::default()) else { return };
     bed.start().expect("both drivers start");
     assert!(bed.machines()[0].event_log().is_empty(), "nothing to report");
@@ -52,14 +52,14 @@ fn the_driver_starts_and_stops_without_a_trace() {
 }
 
 #[test]
-fn a_driver_without_a_device_unloads() {
+fn driver_without_a_device_unloads() {
     let Some(mut bed) = bed(Quirks::default()) else { return };
     bed.machine_mut(0).enter().expect("DriverEntry succeeds");
     finish(bed);
 }
 
 #[test]
-fn an_adapter_can_be_started_again_and_again() {
+fn adapter_can_be_restarted() {
     let Some(mut bed) = bed(Quirks::default()) else { return };
     let machine = bed.machine_mut(0);
     machine.enter().expect("DriverEntry succeeds");
@@ -71,21 +71,23 @@ fn an_adapter_can_be_started_again_and_again() {
 }
 
 #[test]
-fn a_device_without_version_1_is_refused_with_an_event() {
-    let Some(events) = events_of_refusal(Quirks { no_version_1: true, ..Quirks::default() }) else { return };
+fn device_without_version_1_is_rejected_with_an_event() {
+    let Some(events) = events_of_failed_start(Quirks { no_version_1: true, ..Quirks::default() }) else {
+        return;
+    };
     assert_eq!(events, [event::NO_VERSION_1]);
 }
 
 #[test]
-fn a_device_that_takes_its_features_back_is_refused_with_an_event() {
-    let Some(events) = events_of_refusal(Quirks { rejects_features: true, ..Quirks::default() }) else {
+fn device_that_clears_features_ok_is_rejected_with_an_event() {
+    let Some(events) = events_of_failed_start(Quirks { rejects_features: true, ..Quirks::default() }) else {
         return;
     };
     assert_eq!(events, [event::FEATURES_REJECTED]);
 }
 
 #[test]
-fn every_broken_capability_list_is_refused_with_an_event_that_names_the_reason() {
+fn broken_capability_lists_are_rejected_with_an_event_for_the_reason() {
     let cases = [
         (BrokenCapabilities::Loop, event::BROKEN_CAPABILITIES),
         (BrokenCapabilities::NoSuchBar, event::MISSING_STRUCTURE),
@@ -96,13 +98,13 @@ fn every_broken_capability_list_is_refused_with_an_event_that_names_the_reason()
     ];
     for (capabilities, expected) in cases {
         let quirks = Quirks { capabilities: Some(capabilities), ..Quirks::default() };
-        let Some(events) = events_of_refusal(quirks) else { return };
+        let Some(events) = events_of_failed_start(quirks) else { return };
         assert_eq!(events, [expected], "{capabilities:?}");
     }
 }
 
 #[test]
-fn a_start_survives_the_failure_of_any_of_its_allocations() {
+fn start_survives_the_failure_of_any_of_its_allocations() {
     let Some(mut bed) = bed(Quirks::default()) else { return };
     let host = bed.machines()[0].host().clone();
     bed.machine_mut(0).enter().expect("DriverEntry succeeds");
@@ -115,7 +117,7 @@ fn a_start_survives_the_failure_of_any_of_its_allocations() {
         machine.halt_adapter().expect("the adapter halts");
         assert!(!host.is_dead(), "allocation {victim} failed:\n{}", bed.violations().join("\n"));
         if outcome.is_ok() && asked <= victim {
-            // Nothing failed any more: every allocation has been the victim once.
+            // No allocation failed: each one has failed in an earlier start.
             assert!(victim > 10, "a start allocates");
             break;
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Files between two hosts: over good and bad wires, with every path MTU, to a peer that goes away.
+//! File transfer between two hosts: with and without faults of the link, with every path MTU, with a lost peer.
 
 #![cfg(target_os = "linux")]
 
@@ -12,7 +12,7 @@ use lab::{
 };
 use ndis_sim::Keyword;
 
-/// Runs a plan on the image; the verifier has to be content whatever happened.
+/// Runs a plan on the image. The verifier must not find a violation, and each request has to complete once.
 fn run(plan: &Plan) -> Option<Outcome> {
     let progress: Arc<dyn Fn(copy::Progress) + Send + Sync> = Arc::new(|_| {});
     let outcome = copy::run(&image()?, plan, &progress).expect("the run comes to its end");
@@ -38,7 +38,7 @@ fn scratch(name: &str) -> PathBuf {
 }
 
 #[test]
-fn a_file_goes_there_and_back() {
+fn file_is_written_and_read_back() {
     let path = scratch("a file.txt");
     fs::write(&path, "to the peer, and back\n".repeat(50_000)).unwrap();
     let Some(outcome) = copied(&Plan { source: Source::File(path), ..Plan::of(0) }) else { return };
@@ -47,13 +47,13 @@ fn a_file_goes_there_and_back() {
 }
 
 #[test]
-fn an_empty_file_goes_there_and_back() {
+fn empty_file_is_written_and_read_back() {
     let Some(outcome) = copied(&Plan::of(0)) else { return };
     assert_eq!(outcome.bytes, 0);
 }
 
 #[test]
-fn lengths_that_fill_no_frame_arrive_whole() {
+fn lengths_that_are_no_multiple_of_the_mtu_arrive_complete() {
     for bytes in [1, 3, 4095, 4097, (1 << 20) + 1] {
         if copied(&Plan::of(bytes)).is_none() {
             return;
@@ -62,7 +62,7 @@ fn lengths_that_fill_no_frame_arrive_whole() {
 }
 
 #[test]
-fn every_path_mtu_carries_it() {
+fn transfer_works_with_every_path_mtu() {
     let mut frames = Vec::new();
     for path_mtu in [256, 512, 1024, 2048, 4096] {
         let Some(outcome) = copied(&Plan { path_mtu, ..Plan::of(1 << 20) }) else { return };
@@ -72,20 +72,20 @@ fn every_path_mtu_carries_it() {
 }
 
 #[test]
-fn create_calls_that_pend_make_no_difference() {
+fn transfer_works_with_pending_create_calls() {
     let keywords = vec![("NdkCreateCompletion", Keyword::Text("2".into()))];
     copied(&Plan { keywords, ..Plan::of(1 << 20) });
 }
 
 #[test]
-fn five_percent_loss_costs_time_but_no_data() {
+fn no_data_is_lost_with_five_percent_frame_loss() {
     let faults = Faults { loss: 0.05, ..Faults::NONE };
     let Some(outcome) = copied(&Plan { faults, ..Plan::of(4 << 20) }) else { return };
-    assert!(outcome.wire.lost > 0, "the wire did lose frames");
+    assert!(outcome.wire.lost > 0, "the link lost frames");
 }
 
 #[test]
-fn frames_that_overtake_others_or_come_twice_cost_no_data() {
+fn no_data_is_lost_with_reordered_and_duplicated_frames() {
     let faults = Faults { reordering: 0.02, duplication: 0.02, ..Faults::NONE };
     let Some(outcome) = copied(&Plan { faults, ..Plan::of(4 << 20) }) else { return };
     assert!(outcome.wire.delayed > 0 && outcome.wire.duplicated > 0);
@@ -102,7 +102,7 @@ fn corrupted_frames_are_dropped_and_counted() {
 }
 
 #[test]
-fn all_faults_at_once_cost_no_data() {
+fn no_data_is_lost_with_all_faults_at_once() {
     for seed in 1..=5 {
         let faults =
             Faults { loss: 0.01, reordering: 0.01, duplication: 0.01, corruption: 0.01, ..Faults::NONE };
@@ -113,14 +113,14 @@ fn all_faults_at_once_cost_no_data() {
 }
 
 #[test]
-fn a_peer_that_dies_half_way_is_noticed_by_both_consumers() {
+fn both_consumers_detect_a_connection_loss_during_transfer() {
     let plan = Plan { kill_peer_at: Some(0.5), ..Plan::of(8 << 20) };
     let Some(outcome) = run(&plan) else { return };
     let End::PeerLost { moved, noticed_after } = outcome.end else { panic!("{:?}", outcome.end) };
     assert!((8 << 20..10 << 20).contains(&moved), "cut off after {moved} of {} bytes", 16 << 20);
-    assert!(noticed_after < Duration::from_secs(10), "noticed after {noticed_after:?}");
+    assert!(noticed_after < Duration::from_secs(10), "detected after {noticed_after:?}");
     let flushed: u64 = outcome.operations.values().map(|operation| operation.flushed).sum();
-    assert!(flushed > 0, "what was posted completes as flushed");
+    assert!(flushed > 0, "pending requests are flushed");
 }
 
 #[test]
@@ -137,6 +137,6 @@ fn the_same_seed_gives_the_same_capture() {
 }
 
 #[test]
-fn threads_that_race_copy_the_same() {
+fn transfer_works_with_racing_threads() {
     copied(&Plan { real_time: true, ..Plan::of(16 << 20) });
 }

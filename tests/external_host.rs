@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! One host with the driver on it and a wire that leaves the simulation: what the world outside sees of it.
+//! A host with the driver whose link leads out of the simulation, tested from outside.
 
 #![cfg(target_os = "linux")]
 
@@ -33,9 +33,9 @@ use smoltcp::{
 };
 
 const MACS: [[u8; 6]; 2] = [[0x02, 0, 0, 0x77, 0, 1], [0x02, 0, 0, 0x77, 0, 2]];
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The addresses of the first or second host: IPv4, unique local, link-local.
+/// Returns the addresses of the first or second host: IPv4, IPv6 unique local, IPv6 link-local.
 fn addresses(number: u8) -> [(IpAddr, u8); 3] {
     let own = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, u16::from(number) + 1);
     [
@@ -49,7 +49,7 @@ fn bound() -> UdpSocket {
     UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("there are ports")
 }
 
-/// The other end of an external host's wire, as smoltcp sees a network.
+/// The other end of an external host's link, as a device of smoltcp.
 struct Link(UdpSocket);
 
 struct Received(Vec<u8>);
@@ -93,14 +93,14 @@ impl Device for Link {
     }
 }
 
-/// A stranger's IP stack at the other end of the wire: the second host's addresses.
-struct Stranger {
+/// An independent IP stack at the other end of the link, with the second host's addresses.
+struct SmoltcpPeer {
     link: Link,
     interface: Interface,
     start: Instant,
 }
 
-impl Stranger {
+impl SmoltcpPeer {
     fn new(socket: UdpSocket, external_host: SocketAddr) -> Self {
         socket.connect(external_host).expect("loopback is there");
         socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
@@ -115,7 +115,7 @@ impl Stranger {
         Self { link, interface, start: Instant::now() }
     }
 
-    /// Sends an echo request with `data`; true when the answer brings it back.
+    /// Sends an echo request with `data`. Returns true if the reply contains it.
     fn ping(&mut self, to: IpAddr, data: &[u8]) -> bool {
         const IDENT: u16 = 0x4711;
         let buffer = || icmp::PacketBuffer::new(vec![icmp::PacketMetadata::EMPTY; 4], vec![0; 8192]);
@@ -139,7 +139,7 @@ impl Stranger {
                 echo.emit(&from, &to, &mut Icmpv6Packet::new_unchecked(bytes), &checksums);
             }
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while Instant::now() < deadline {
             let now = Time::from_micros(self.start.elapsed().as_micros() as i64);
             self.interface.poll(now, &mut self.link, &mut sockets);
@@ -155,25 +155,25 @@ impl Stranger {
 }
 
 #[test]
-fn a_strangers_stack_finds_the_host_and_pings_it() {
+fn independent_ip_stack_resolves_and_pings_the_host() {
     let Some(image) = image() else { return };
     let (here, there) = (bound(), bound());
-    let outlet_at = here.local_addr().unwrap();
+    let host_socket = here.local_addr().unwrap();
     let datagrams = Datagrams::udp(here, there.local_addr().unwrap()).unwrap();
     let options = Options::new(MACS[0], &addresses(0));
     let mut external_host = ExternalHost::new(&image, &options, datagrams).expect("the image can be loaded");
     external_host.start().expect("the driver starts");
-    let mut stranger = Stranger::new(there, outlet_at);
+    let mut peer = SmoltcpPeer::new(there, host_socket);
     for (address, _) in addresses(0).into_iter().take(2) {
         for length in [0, 56, 1400] {
-            assert!(stranger.ping(address, &vec![0x5a; length]), "{address} answers {length} bytes");
+            assert!(peer.ping(address, &vec![0x5a; length]), "{address} answers {length} bytes");
         }
     }
     external_host.stop().expect("the driver stops");
     assert_eq!(external_host.violations(), [""; 0]);
 }
 
-/// Runs `body` for two hosts whose wires end in each other, each on a thread of its own with its number.
+/// Runs `body` for two hosts whose links are joined, each on a thread of its own. `body` gets the host's number.
 fn two_sides<T: Send + 'static>(
     options: impl Fn(Options) -> Options,
     body: impl Fn(usize, &Path, Options, Datagrams) -> T + Clone + Send + 'static,
@@ -194,7 +194,7 @@ fn two_sides<T: Send + 'static>(
     Some(sides.map(|side| side.join().expect("no assertion failed")))
 }
 
-/// A host on the wire.
+/// Returns a host whose driver has started.
 fn started(image: &Path, options: &Options, datagrams: Datagrams) -> ExternalHost {
     let mut external_host = ExternalHost::new(image, options, datagrams).expect("the image can be loaded");
     external_host.start().expect("the driver starts");
@@ -206,7 +206,7 @@ fn stopped(mut external_host: ExternalHost) {
     assert_eq!(external_host.violations(), [""; 0]);
 }
 
-/// Copies over the addresses of that kind from the first host to the second and back.
+/// Copies data from the first host to the second and back; `kind` is an index into [`addresses`].
 fn copy_over(kind: usize, options: impl Fn(Options) -> Options) -> Option<()> {
     const BYTES: usize = 1 << 20;
     let together = Arc::new(Barrier::new(2));
@@ -229,7 +229,7 @@ fn copy_over(kind: usize, options: impl Fn(Options) -> Options) -> Option<()> {
             outcome.map(drop).map_err(|failure| failure.error.to_string())
         });
         let outcome = done.join().expect("the host lives");
-        // Who is done first still answers what the other one asks again.
+        // The side that is done first still answers retransmissions of the other one.
         together.wait();
         stopped(external_host);
         outcome
@@ -239,20 +239,20 @@ fn copy_over(kind: usize, options: impl Fn(Options) -> Options) -> Option<()> {
 }
 
 #[test]
-fn two_simulations_copy_over_every_kind_of_address() {
+fn two_simulations_copy_over_each_kind_of_address() {
     for kind in 0..3 {
         copy_over(kind, Options::jumbo);
     }
 }
 
 #[test]
-fn a_lossy_wire_outside_costs_no_data() {
+fn no_data_is_lost_over_a_lossy_external_link() {
     let faults = [Faults { loss: 0.02, ..Faults::NONE }; 2];
     copy_over(0, |options| Options { faults, ..options });
 }
 
 #[test]
-fn a_peer_that_is_killed_is_noticed_and_leaves_nothing() {
+fn connection_to_a_killed_peer_ends_and_every_request_completes() {
     let program = Program::Probe(Plan { scenario: Scenario::Hold, length: 65536, count: 0 });
     let together = Arc::new(Barrier::new(2));
     let killed = two_sides(std::convert::identity, move |number, image, options, datagrams| {
@@ -265,9 +265,9 @@ fn a_peer_that_is_killed_is_noticed_and_leaves_nothing() {
                 listening.wait();
             };
             let serving = external_host.machine().consumer("server", move |adapter| {
-                protocols::serve(adapter, &program, server, PATIENCE, ready)
+                protocols::serve(adapter, &program, server, TIMEOUT, ready)
             });
-            // In the middle of it.
+            // Kills the host during the transfer.
             while external_host.wire().counters(1).sent < 500 {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -275,17 +275,20 @@ fn a_peer_that_is_killed_is_noticed_and_leaves_nothing() {
             assert!(serving.join().is_err(), "it died with its host");
             return None;
         }
-        let asking = external_host.machine().consumer("client", move |adapter| {
+        let connecting = external_host.machine().consumer("client", move |adapter| {
             listening.wait();
             protocols::client(adapter, &program, client, server)
         });
         let start = Instant::now();
-        let outcome = asking.join().expect("the host lives").expect("it wants to see the connection break");
-        assert!(start.elapsed() < PATIENCE, "noticed after {:?}", start.elapsed());
+        let outcome = connecting
+            .join()
+            .expect("the host lives")
+            .expect("the client reports the connection loss as success");
+        assert!(start.elapsed() < TIMEOUT, "detected after {:?}", start.elapsed());
         stopped(external_host);
         Some((outcome.rounds, outcome.stats.total().outstanding()))
     });
     let Some([Some((rounds, outstanding)), None]) = killed else { return };
-    assert!(rounds > 0, "the peer was there");
+    assert!(rounds > 0, "the peer was connected");
     assert_eq!(outstanding, 0, "every request has completed");
 }

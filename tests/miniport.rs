@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The miniport's side of NDK, on the image: versions, OIDs, switching RDMA off and on, pause, removal.
+//! NDK functions of the miniport: interface versions, OIDs, RDMA state changes, pause, address removal.
 
 #![cfg(target_os = "linux")]
 
@@ -47,7 +47,7 @@ fn miniport(machine: &Machine) -> Miniport {
     machine.miniport().expect("the adapter has started").clone()
 }
 
-/// Stops what runs, and fails the test with everything the verifier found.
+/// Stops both drivers. Fails if the verifier found a violation.
 fn finish(mut bed: Testbed) {
     bed.stop().expect("both drivers stop");
     let violations = bed.violations();
@@ -69,7 +69,8 @@ fn header(answer: &[u8]) -> (u8, u8, u16) {
     (answer[0], answer[1], u16::from_le_bytes([answer[2], answer[3]]))
 }
 
-/// Copies `bytes` bytes from the first host to the second and back; `watch` sees the progress. How both ends fared.
+/// Copies `bytes` bytes from the first host to the second and back. `watch` receives the progress. Returns the results of
+/// both sides.
 fn try_copy(
     bed: &Testbed,
     bytes: usize,
@@ -96,13 +97,13 @@ fn try_copy(
 
 fn copy(bed: &Testbed, bytes: usize, watch: impl Fn(Progress) + Send + 'static) {
     for end in try_copy(bed, bytes, watch) {
-        end.expect("nothing is in the way");
+        end.expect("the copy completes");
     }
 }
 
 //= R-OPEN-1, R-OPEN-2, R-OPEN-8, R-OPEN-9, R-OPEN-10, R-OPEN-11, R-OPEN-14, R-OPEN-15
 #[test]
-fn every_served_version_opens_and_no_other() {
+fn only_supported_ndk_versions_can_be_opened() {
     let Some(bed) = started(&[]) else { return };
     let miniport = miniport(bed.machines()[0]);
     for (major, minor) in [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)] {
@@ -118,7 +119,7 @@ fn every_served_version_opens_and_no_other() {
 
 //= R-OPEN-23
 #[test]
-fn adapters_opened_side_by_side_are_closed_in_any_order() {
+fn adapters_can_be_closed_in_any_order() {
     let Some(bed) = started(&[]) else { return };
     let miniport = miniport(bed.machines()[0]);
     let [first, second, third] =
@@ -131,7 +132,7 @@ fn adapters_opened_side_by_side_are_closed_in_any_order() {
 
 //= R-OPEN-4, R-OPEN-5, R-OPEN-6, R-OPEN-16, R-OPEN-37, R-OIDNDK-6, R-OIDNDK-7, R-PNP-1
 #[test]
-fn with_the_keyword_off_rdma_shows_its_limits_but_stays_off() {
+fn disabled_by_keyword_rdma_reports_its_limits_but_cannot_be_enabled() {
     let Some(bed) = started(&[("*NetworkDirect", "0")]) else { return };
     let miniport = miniport(bed.machines()[0]);
     let (enabled, capabilities, info) = miniport.attributes().ndk.expect("NDK attributes are set");
@@ -147,18 +148,18 @@ fn with_the_keyword_off_rdma_shows_its_limits_but_stays_off() {
 
 //= R-OPEN-6, R-PNP-2
 #[test]
-fn with_the_keyword_on_rdma_is_there_from_the_start() {
+fn enabled_by_keyword_rdma_is_available_after_start() {
     let Some(bed) = started(&[]) else { return };
     let miniport = miniport(bed.machines()[0]);
     let (enabled, ..) = miniport.attributes().ndk.expect("NDK attributes are set");
     assert!(enabled);
-    assert!(miniport.ndk_events().is_empty(), "being enabled at the start is no news");
+    assert!(miniport.ndk_events().is_empty(), "no event if enabled from the start");
     finish(bed);
 }
 
 //= R-OIDNDK-4, R-OIDNDK-5, R-OIDNDK-8, R-OIDNDK-10, R-OIDNDK-13, R-OIDNDK-14, R-PNP-16
 #[test]
-fn rdma_goes_off_and_on_with_one_event_for_each_change() {
+fn each_rdma_state_change_is_indicated_once() {
     let Some(bed) = started(&[]) else { return };
     let miniport = miniport(bed.machines()[0]);
     for _ in 0..2 {
@@ -178,7 +179,7 @@ fn rdma_goes_off_and_on_with_one_event_for_each_change() {
 
 //= R-OIDNDK-14, R-PNP-15
 #[test]
-fn toggled_fast_rdma_ends_as_last_asked_for_and_events_alternate() {
+fn last_state_request_wins_and_events_alternate() {
     let Some(bed) = started(&[]) else { return };
     let miniport = miniport(bed.machines()[0]);
     for _ in 0..100 {
@@ -187,7 +188,7 @@ fn toggled_fast_rdma_ends_as_last_asked_for_and_events_alternate() {
     }
     miniport.set(OID_NDK_SET_STATE, OFF).unwrap();
     assert!(miniport.await_ndk_events(1, MOMENT));
-    // Whatever is still under way has ended when the adapter is halted.
+    // Pending changes have completed when the adapter is halted.
     let events = {
         let watched = miniport.clone();
         assert_eq!(miniport.open_ndk(2, 1), Err(NDIS_STATUS_ADAPTER_NOT_READY));
@@ -203,7 +204,7 @@ fn toggled_fast_rdma_ends_as_last_asked_for_and_events_alternate() {
 
 //= R-OIDNDK-12, R-PNP-3
 #[test]
-fn switched_off_rdma_serves_on_until_its_consumers_have_closed() {
+fn disabled_rdma_continues_until_its_consumers_have_closed() {
     let Some(bed) = started(&[]) else { return };
     let miniport = miniport(bed.machines()[0]);
     let switch = miniport.clone();
@@ -248,7 +249,7 @@ fn opening_survives_the_failure_of_any_of_its_allocations() {
 
 //= R-OIDNDK-9
 #[test]
-fn the_keyword_is_read_when_rdma_is_to_be_enabled() {
+fn keyword_is_read_on_each_request_to_enable_rdma() {
     let Some(bed) = started(&[]) else { return };
     let machine = bed.machines()[0];
     let miniport = miniport(machine);
@@ -264,19 +265,19 @@ fn the_keyword_is_read_when_rdma_is_to_be_enabled() {
 
 //= R-OIDNDK-2, R-OIDNDK-3
 #[test]
-fn the_state_is_one_byte_to_be_set() {
+fn set_state_takes_one_byte() {
     let Some(bed) = started(&[]) else { return };
     let miniport = miniport(bed.machines()[0]);
     let refused = miniport.set(OID_NDK_SET_STATE, &[]).unwrap_err();
     assert_eq!((refused.status, refused.needed), (NDIS_STATUS_INVALID_LENGTH, 1));
     assert_eq!(miniport.query(OID_NDK_SET_STATE, 1).unwrap_err().status, NDIS_STATUS_NOT_SUPPORTED);
-    miniport.set(OID_NDK_SET_STATE, &[1, 0xAA, 0xAA]).expect("what follows is ignored");
+    miniport.set(OID_NDK_SET_STATE, &[1, 0xAA, 0xAA]).expect("further bytes are ignored");
     finish(bed);
 }
 
 //= R-OIDNDK-16, R-OIDNDK-17, R-OIDNDK-28
 #[test]
-fn statistics_are_told_on_both_paths_even_while_rdma_is_off() {
+fn statistics_are_available_as_oid_and_direct_oid_while_rdma_is_disabled() {
     let Some(bed) = started(&[("*NetworkDirect", "0")]) else { return };
     let miniport = miniport(bed.machines()[0]);
     for answer in [miniport.query(OID_NDK_STATISTICS, 300), miniport.query_direct(OID_NDK_STATISTICS, 300)] {
@@ -288,7 +289,7 @@ fn statistics_are_told_on_both_paths_even_while_rdma_is_off() {
 
 //= R-OIDNDK-18
 #[test]
-fn a_short_buffer_is_told_what_is_needed() {
+fn short_buffer_fails_with_the_needed_length() {
     let Some(bed) = started(&[]) else { return };
     let miniport = miniport(bed.machines()[0]);
     for (oid, needed) in [(OID_NDK_STATISTICS, 248), (OID_NDK_CONNECTIONS, 16), (OID_NDK_LOCAL_ENDPOINTS, 16)]
@@ -306,7 +307,7 @@ fn a_short_buffer_is_told_what_is_needed() {
 
 //= R-OIDNDK-20, R-OIDNDK-21, R-OIDNDK-22, R-OIDNDK-23
 #[test]
-fn listeners_are_local_endpoints() {
+fn listeners_are_listed_as_local_endpoints() {
     let Some(bed) = started(&[]) else { return };
     let machine = bed.machines()[0];
     let (miniport, address) = (miniport(machine), machine.address());
@@ -318,7 +319,7 @@ fn listeners_are_local_endpoints() {
     });
     let answer = listening.join().unwrap();
     assert_eq!((answer.len(), header(&answer), word(&answer, 8)), (16 + 2 * 36, (0x80, 1, 16 + 2 * 36), 2));
-    assert_eq!(answer[12], 0, "RoCE does not ride on TCP");
+    assert_eq!(answer[12], 0, "RoCE does not use TCP");
     let mut ports = Vec::new();
     for entry in answer[16..].chunks_exact(36) {
         assert_eq!((entry[0], entry[28], entry[29]), (2, 0, 1), "IPv4, kernel owned, a listener");
@@ -336,7 +337,7 @@ fn listeners_are_local_endpoints() {
 
 //= R-OIDNDK-19, R-OIDNDK-21, R-OIDNDK-22, R-OIDNDK-24, R-OIDNDK-27
 #[test]
-fn an_established_connection_is_listed_while_it_lasts() {
+fn established_connection_is_listed_until_it_ends() {
     let Some(bed) = started(&[]) else { return };
     let miniports = bed.machines().map(miniport);
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -360,7 +361,7 @@ fn an_established_connection_is_listed_while_it_lasts() {
 
 //= R-OIDNDK-29
 #[test]
-fn the_adapters_own_statistics_count_rdma_too() {
+fn adapter_statistics_include_rdma() {
     let Some(bed) = started(&[]) else { return };
     copy(&bed, 1 << 20, |_| {});
     for machine in bed.machines() {
@@ -379,7 +380,7 @@ fn the_adapters_own_statistics_count_rdma_too() {
 
 //= R-PNP-6, R-PNP-7
 #[test]
-fn pausing_ethernet_does_not_pause_rdma() {
+fn rdma_continues_while_the_miniport_is_paused() {
     let Some(bed) = started(&[]) else { return };
     let miniports = bed.machines().map(miniport);
     for miniport in &miniports {
@@ -394,7 +395,7 @@ fn pausing_ethernet_does_not_pause_rdma() {
 }
 
 #[test]
-fn ordinary_frames_pass_beside_rdma() {
+fn ethernet_frames_are_delivered_during_rdma_transfers() {
     for real_time in [false, true] {
         let Some(image) = image() else { return };
         let mut bed = Testbed::new(&image, &Options { real_time, ..Options::default() })
@@ -406,7 +407,7 @@ fn ordinary_frames_pass_beside_rdma() {
         let number = sent.clone();
         copy(&bed, 16 << 20, move |_| {
             let mut number = number.lock().unwrap();
-            // To the second host, from the first, of a protocol nobody knows.
+            // To the second host, from the first, with an experimental EtherType.
             let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xB5];
             frame.resize(100, *number);
             assert_eq!(sender.send(&frame, MOMENT), Some(NDIS_STATUS_SUCCESS));
@@ -414,7 +415,7 @@ fn ordinary_frames_pass_beside_rdma() {
         });
         let sent = *sent.lock().unwrap();
         let numbers: Vec<u8> = receiver.received().iter().map(|frame| frame[99]).collect();
-        assert!(sent > 16, "{sent} frames beside the copy");
+        assert!(sent > 16, "{sent} frames during the copy");
         assert_eq!(numbers, (0..sent).collect::<Vec<_>>(), "every frame once, in order");
         finish(bed);
     }
@@ -422,7 +423,7 @@ fn ordinary_frames_pass_beside_rdma() {
 
 //= R-CONN-101
 #[test]
-fn an_address_that_goes_takes_its_connections_along_and_nothing_else() {
+fn removed_address_ends_its_connections_only() {
     let Some(bed) = started(&[]) else { return };
     let server = bed.machines()[1];
     let (host, address) = (server.host().clone(), server.address());
@@ -442,7 +443,7 @@ fn an_address_that_goes_takes_its_connections_along_and_nothing_else() {
 
 //= R-OPEN-36
 #[test]
-fn a_roce_frame_size_that_does_not_fit_is_lowered_with_an_event() {
+fn roce_frame_size_above_the_mtu_is_lowered_with_an_event() {
     let keywords = [("*JumboPacket", "1514"), ("*NetworkDirectRoCEFrameSize", "4096")];
     let Some(bed) = started(&keywords) else { return };
     let log = bed.machines()[0].event_log();
@@ -454,7 +455,7 @@ fn a_roce_frame_size_that_does_not_fit_is_lowered_with_an_event() {
 
 //= R-OPEN-3
 #[test]
-fn every_oid_that_ndis_is_told_of_is_served() {
+fn supported_oids_are_answered_and_unknown_oids_rejected() {
     let Some(bed) = started(&[]) else { return };
     let miniport = miniport(bed.machines()[0]);
     let unknown: NDIS_OID = 0x00FF_FFFF;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Creating objects while memory runs dry: the call says so, and nothing is left.
+//! Creation of NDK objects when memory allocations fail: the call fails, and nothing leaks.
 
 #![cfg(target_os = "linux")]
 
@@ -18,10 +18,10 @@ use ndk_consumer::{
 
 type Sim = Adapter<SimOs>;
 
-/// A number that no allocation has.
+/// Number of an allocation that is never reached.
 const NONE: u64 = u64::MAX / 2;
 
-/// Lets every allocation that `create` makes fail in turn, until one run meets no failure.
+/// Calls `create` once for each of its allocations and lets that one fail, until no allocation fails.
 fn survives<T>(adapter: &Arc<Sim>, what: &str, create: impl Fn() -> Result<T, Status>) {
     let low_resources = &adapter.os().host().low_resources;
     for victim in 0..1000 {
@@ -33,7 +33,7 @@ fn survives<T>(adapter: &Arc<Sim>, what: &str, create: impl Fn() -> Result<T, St
         match outcome {
             Err(status) => assert_eq!(status, Status::INSUFFICIENT_RESOURCES, "{what}, allocation {victim}"),
             Ok(()) if spared => return,
-            // An allocation that is not needed may fail unnoticed.
+            // An optional allocation failed.
             Ok(()) => {}
         }
     }
@@ -44,21 +44,21 @@ fn depths() -> QpDepths {
     QpDepths { receives: 16, requests: 16, receive_sges: 2, request_sges: 2, inline: 64 }
 }
 
-/// Every create call of the provider, each with memory running dry at every point.
+/// Calls each create function of the provider, with each of its allocations failing in turn.
 fn create_everything(adapter: &Arc<Sim>, address: std::net::IpAddr) {
     survives(adapter, "NdkCreatePd", || Pd::new(adapter));
     survives(adapter, "NdkCreateCq", || Cq::new(adapter, 64));
     survives(adapter, "NdkCreateConnector", || Connector::new(adapter));
     survives(adapter, "NdkListen", || Listener::new(adapter, (address, 0).into()));
-    let pd = Pd::new(adapter).expect("memory is back");
+    let pd = Pd::new(adapter).expect("allocations succeed again");
     survives(adapter, "NdkRegisterMr", || Memory::new(&pd, 100_000, Access::RemoteReadWrite));
     survives(adapter, "NdkInitializeFastRegisterMr", || FastMemory::new(&pd, 100_000));
     survives(adapter, "NdkCreateSrq", || Srq::new(&pd, 16, 2));
-    let (cq, _completions) = Cq::new(adapter, 64).expect("memory is back");
+    let (cq, _completions) = Cq::new(adapter, 64).expect("allocations succeed again");
     survives(adapter, "NdkCreateQp", || Qp::new(&pd, &cq, &cq, 0, &depths()));
 }
 
-fn with_memory_running_dry(keyword: &str) {
+fn test_allocation_failures(keyword: &str) {
     let Some(image) = image() else { return };
     let keywords = vec![("NdkCreateCompletion", Keyword::Text(keyword.into()))];
     let mut bed =
@@ -69,18 +69,18 @@ fn with_memory_running_dry(keyword: &str) {
     let done = machine.consumer("consumer", move |adapter| create_everything(adapter, address)).join();
     let violations = bed.violations();
     assert!(violations.is_empty(), "{}", violations.join("\n"));
-    done.expect("the consumer comes to its end");
+    done.expect("the consumer ends");
     bed.stop().expect("both drivers stop");
     let violations = bed.violations();
     assert!(violations.is_empty(), "{}", violations.join("\n"));
 }
 
 #[test]
-fn create_calls_that_answer_inline_survive_the_failure_of_any_allocation() {
-    with_memory_running_dry("0");
+fn create_calls_that_complete_inline_survive_the_failure_of_any_allocation() {
+    test_allocation_failures("0");
 }
 
 #[test]
 fn create_calls_that_pend_survive_the_failure_of_any_allocation() {
-    with_memory_running_dry("2");
+    test_allocation_failures("2");
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The driver package agrees with the driver: the INF with the keywords the driver reads, the tables with what they
-//! promise.
+//! The driver package matches the driver: INF and keywords, event messages, state table, administration page.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +16,7 @@ use keywords::{Allowed, KEYWORDS, NETWORK_ADDRESS};
 
 const INF: &str = include_str!("../viordma.inx");
 
-/// An INF: sections of lines, comments and outer white space gone.
+/// The lines of an INF by section, without comments and surrounding white space.
 struct Inf(BTreeMap<&'static str, Vec<&'static str>>);
 
 impl Inf {
@@ -39,7 +38,7 @@ impl Inf {
         self.0.get(name).unwrap_or_else(|| panic!("[{name}] is missing"))
     }
 
-    /// The right side of `key = ...` in a section.
+    /// Returns the right side of `key = ...` in a section.
     fn value(&self, section: &str, key: &str) -> Option<&'static str> {
         self.section(section).iter().find_map(|line| {
             let (left, right) = line.split_once('=')?;
@@ -47,7 +46,7 @@ impl Inf {
         })
     }
 
-    /// Registry values the package writes under the device's key: subkey, name, value.
+    /// Returns the registry values that the package writes below the device's key: subkey, name, value.
     fn registry(&self) -> Vec<(&'static str, &'static str, &'static str)> {
         let sections = self.value("viordma.ndi", "AddReg").unwrap().split(',').map(str::trim);
         let lines = sections.flat_map(|section| self.section(section));
@@ -61,7 +60,7 @@ impl Inf {
             .collect()
     }
 
-    /// The advanced properties: what is under `Ndi\params\<keyword>`.
+    /// Returns the advanced properties: the values below `Ndi\params\<keyword>`.
     fn parameters(&self) -> BTreeMap<&'static str, BTreeMap<String, &'static str>> {
         let mut parameters = BTreeMap::<_, BTreeMap<_, _>>::new();
         for (subkey, name, value) in self.registry() {
@@ -77,7 +76,7 @@ impl Inf {
 }
 
 #[test]
-fn the_inf_offers_exactly_what_the_driver_reads() {
+fn inf_offers_exactly_the_keywords_that_the_driver_reads() {
     let offered: BTreeSet<_> = Inf::parse().parameters().into_keys().collect();
     let read: BTreeSet<_> = KEYWORDS.iter().map(|keyword| keyword.name).chain([NETWORK_ADDRESS]).collect();
     assert_eq!(offered, read);
@@ -85,7 +84,7 @@ fn the_inf_offers_exactly_what_the_driver_reads() {
 
 //= R-OPEN-34, R-OPEN-35, R-OPEN-36
 #[test]
-fn every_property_has_the_drivers_default_and_values() {
+fn each_property_has_the_default_and_the_values_of_the_driver() {
     let parameters = Inf::parse().parameters();
     for keyword in KEYWORDS {
         let entry = &parameters[keyword.name];
@@ -116,7 +115,7 @@ fn windows_can_find_the_rdma_capability() {
 }
 
 #[test]
-fn every_string_and_section_that_is_named_exists() {
+fn each_string_and_section_that_the_inf_refers_to_exists() {
     let inf = Inf::parse();
     let strings: BTreeSet<_> =
         inf.section("Strings").iter().map(|line| line.split('=').next().unwrap().trim()).collect();
@@ -140,7 +139,7 @@ fn every_string_and_section_that_is_named_exists() {
 }
 
 #[test]
-fn events_have_numbers_of_their_own_and_texts_that_name_the_adapter() {
+fn events_have_unique_numbers_and_texts_that_name_the_adapter() {
     let numbers: BTreeSet<_> = events::EVENTS.iter().map(|event| event.id).collect();
     assert_eq!(numbers.len(), events::EVENTS.len());
     for event in events::EVENTS {
@@ -158,7 +157,7 @@ fn adapter_states() {
 }
 
 #[test]
-fn the_administrators_page_tells_every_property_and_event() {
+fn administration_page_lists_each_property_and_event() {
     const PAGE: &str = include_str!("../docs/administration.md");
     for keyword in KEYWORDS {
         let values = match keyword.allowed {
