@@ -2,8 +2,8 @@
 
 //! Frame buffers of one queue: `count` buffers of one size, each a virtio header followed by a frame.
 //!
-//! They lie in blocks of at most [`BLOCK`] bytes, because a running system rarely has megabytes of
-//! contiguous memory to give.
+//! They are allocated in blocks of at most [`BLOCK`] bytes, because a running system rarely has megabytes of contiguous
+//! memory.
 
 use alloc::vec::Vec;
 
@@ -15,9 +15,9 @@ use crate::hal::{Dma, Hal};
 /// The virtio network header with VERSION_1, in bytes, on receive and transmit. (virtio §9)
 pub const HEADER_LEN: usize = 12;
 
-/// Buffers start on cache lines.
+/// Alignment of each buffer in bytes: a cache line.
 const ALIGNMENT: usize = 64;
-/// Block size aimed at, in bytes; a single larger buffer makes a larger block.
+/// Maximum block size in bytes; a larger buffer gets a block of its own.
 const BLOCK: usize = 64 * 1024;
 
 #[derive(Debug)]
@@ -26,12 +26,12 @@ pub(crate) struct Buffers<H: Hal> {
     /// Bytes from one buffer to the next.
     stride: usize,
     per_block: usize,
-    /// Header and frame, in bytes.
+    /// Length of header and frame, in bytes.
     len: usize,
 }
 
 impl<H: Hal> Buffers<H> {
-    /// `count` buffers for frames of up to `max_frame` bytes.
+    /// Allocates `count` buffers for frames of up to `max_frame` bytes.
     pub(crate) fn new(hal: &H, count: u16, max_frame: usize) -> Result<Self, Error> {
         let len = max_frame.checked_add(HEADER_LEN).ok_or(Error::NoMemory)?;
         let stride = len.checked_next_multiple_of(ALIGNMENT).ok_or(Error::NoMemory)?;
@@ -45,37 +45,37 @@ impl<H: Hal> Buffers<H> {
         Ok(Self { blocks, stride, per_block, len })
     }
 
-    /// Header and frame, in bytes.
+    /// Returns the length of header and frame, in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Device address of buffer `id`.
+    /// Returns the device address of buffer `id`.
     pub(crate) fn device_address(&self, id: u16) -> Option<u64> {
         let (block, offset) = self.place(id)?;
         Some(self.blocks.get(block)?.device_address(offset))
     }
 
-    /// The first `len` bytes of the frame in buffer `id`; empty if there are not so many.
+    /// Returns the first `len` bytes of the frame in buffer `id`; empty if the buffer is shorter.
     ///
     /// # Safety
-    /// The device does not hold buffer `id`.
+    /// Buffer `id` is not outstanding: the device does not access it.
     pub(crate) unsafe fn frame(&self, id: u16, len: usize) -> &[u8] {
         let Some((block, offset, len)) = self.frame_place(id, len) else { return &[] };
         let Some(block) = self.blocks.get(block) else { return &[] };
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller's guarantee is that of the called function.
         unsafe { block.bytes(offset, len) }
     }
 
-    /// The whole frame area of buffer `id`, for writing.
+    /// Returns the whole frame area of buffer `id`, for writing.
     ///
     /// # Safety
-    /// The device does not hold buffer `id`.
+    /// Buffer `id` is not outstanding: the device does not access it.
     pub(crate) unsafe fn frame_mut(&mut self, id: u16) -> &mut [u8] {
         let capacity = self.len.saturating_sub(HEADER_LEN);
         let Some((block, offset, len)) = self.frame_place(id, capacity) else { return &mut [] };
         let Some(block) = self.blocks.get_mut(block) else { return &mut [] };
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller's guarantee is that of the called function.
         unsafe { block.bytes_mut(offset, len) }
     }
 
@@ -87,7 +87,7 @@ impl<H: Hal> Buffers<H> {
         Some((block, offset.checked_add(HEADER_LEN)?, len))
     }
 
-    /// Block and byte offset of buffer `id`.
+    /// Returns block index and byte offset of buffer `id`.
     fn place(&self, id: u16) -> Option<(usize, usize)> {
         let id = usize::from(id);
         let block = id.checked_div(self.per_block)?;

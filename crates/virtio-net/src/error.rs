@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Everything that can go wrong between this driver and a device, one variant per reason.
+//! Errors of bring-up and of the rings.
 
 use core::fmt;
 
@@ -17,33 +17,33 @@ use crate::state::State;
 pub enum Error {
     /// Reads of configuration space or registers return all ones: the device is gone.
     Removed,
-    /// The function has no capability list at all (a legacy device).
+    /// The function has no capability list (a legacy device).
     NoCapabilities,
     /// The capability list loops, leaves configuration space or holds a truncated entry.
     BrokenCapabilityList,
     /// No usable capability of this structure: absent, too short, or outside its BAR.
     MissingStructure(Structure),
-    /// The device did not finish a reset in the time allowed.
+    /// The device did not finish a reset in time.
     ResetTimeout,
-    /// The device does not offer VERSION_1: it only speaks the legacy interface.
+    /// The device does not offer VERSION_1: it has only the legacy interface.
     NoVersion1,
-    /// The device cleared FEATURES_OK: it does not work with the accepted subset.
+    /// The device cleared FEATURES_OK: it rejects the accepted features.
     FeaturesRejected,
     /// The device has no queue of this index.
     NoQueue(u16),
-    /// The queue size the device reports is no power of two, or too large.
+    /// The queue size that the device reports is not a power of two, or too large.
     BadQueueSize(u16),
     /// The device refused an interrupt vector for its configuration or this queue.
     VectorRefused,
     /// A queue's notification address lies outside the notification structure.
     NotifyOutOfRange(u16),
-    /// DMA memory or pool ran out.
+    /// DMA memory or pool is exhausted.
     NoMemory,
-    /// The used ring contradicts what was made available: the queue can no longer be trusted.
+    /// The used ring contradicts the available ring. The queue stops until a reset.
     BrokenRing(RingFault),
     /// The device reports DEVICE_NEEDS_RESET.
     NeedsReset,
-    /// The step is not allowed in the current state; a bug of the caller.
+    /// The step is not allowed in the current state: a defect of the caller.
     OutOfOrder,
 }
 
@@ -56,12 +56,12 @@ pub enum Structure {
     Device,
 }
 
-/// What a device did to its used ring.
+/// Inconsistency of a used ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RingFault {
-    /// The used index ran ahead of the buffers that are outstanding.
+    /// The used index is ahead of the number of outstanding buffers.
     IndexJump,
-    /// The id is no descriptor of this ring, or one the device does not hold.
+    /// The id is not a descriptor of this ring, or its buffer is not outstanding.
     BadId,
 }
 
@@ -84,7 +84,7 @@ impl fmt::Display for Error {
             Self::NoCapabilities => f.write_str("the device has no PCI capability list (legacy only)"),
             Self::BrokenCapabilityList => f.write_str("the PCI capability list is broken"),
             Self::MissingStructure(which) => {
-                write!(f, "the device has no usable {which:?} configuration structure")
+                write!(f, "the device has no usable {which} structure")
             }
             Self::ResetTimeout => f.write_str("the device did not finish its reset in time"),
             Self::NoVersion1 => f.write_str("the device does not offer VERSION_1"),
@@ -95,12 +95,34 @@ impl fmt::Display for Error {
             Self::NotifyOutOfRange(index) => {
                 write!(f, "the notification address of queue {index} is out of range")
             }
-            Self::NoMemory => f.write_str("memory ran out"),
-            Self::BrokenRing(fault) => write!(f, "the device broke its used ring: {fault:?}"),
+            Self::NoMemory => f.write_str("out of memory"),
+            Self::BrokenRing(fault) => write!(f, "the device's used ring is inconsistent: {fault}"),
             Self::NeedsReset => f.write_str("the device asks for a reset"),
-            Self::OutOfOrder => f.write_str("a bring-up step was taken out of order"),
+            Self::OutOfOrder => f.write_str("a bring-up step was called in the wrong state"),
         }
     }
 }
 
 impl core::error::Error for Error {}
+
+impl fmt::Display for Structure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Common => "common configuration",
+            Self::Notify => "notification",
+            Self::Isr => "ISR status",
+            Self::Device => "device-specific configuration",
+        })
+    }
+}
+
+impl fmt::Display for RingFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::IndexJump => "the used index is ahead of the outstanding buffers",
+            Self::BadId => "an element's id is not that of an outstanding buffer",
+        })
+    }
+}
+
+impl core::error::Error for RingFault {}

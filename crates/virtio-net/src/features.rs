@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Feature bits: one table of what a device may offer and whether this driver honours it. (virtio §4)
+//! Feature bits, and the table of those that this driver accepts. (virtio §4)
 
 use bitflags::bitflags;
 
 use crate::error::Error;
 
 bitflags! {
-    /// A set of features. Only bits this driver knows how to honour have names; unknown ones survive.
+    /// A set of feature bits. Bits that this driver does not support have no name and are preserved.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Features: u64 {
         /// The field `mtu` is valid.
@@ -18,9 +18,9 @@ bitflags! {
         const STATUS = 1 << 16;
         /// `used_event` and `avail_event` replace the ring flags.
         const EVENT_IDX = 1 << 29;
-        /// The modern interface.
+        /// The device has the modern interface.
         const VERSION_1 = 1 << 32;
-        /// The device reaches memory through the platform's DMA addresses.
+        /// The device accesses memory by the platform's DMA addresses.
         const ACCESS_PLATFORM = 1 << 33;
         /// The fields `speed` and `duplex` are valid.
         const SPEED_DUPLEX = 1 << 63;
@@ -28,10 +28,10 @@ bitflags! {
     }
 }
 
-/// What the driver does about one feature.
+/// Whether a device without the feature can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// Without it the device is refused.
+    /// A device without it is refused.
     Required,
     /// Accepted when offered.
     Accepted,
@@ -42,22 +42,22 @@ pub enum Policy {
 pub struct Feature {
     pub feature: Features,
     pub name: &'static str,
-    /// Features that must be accepted too, or this one may not be.
+    /// Features that this one depends on.
     pub needs: Features,
     pub policy: Policy,
-    /// Why it is here.
+    /// Why the driver accepts it.
     pub reason: &'static str,
 }
 
-/// Every feature this driver accepts. All others are refused, because several change the header's size
-/// or the meaning of received frames.
+/// Every feature that this driver accepts. It accepts no others, because several change the header's size or the
+/// meaning of received frames.
 pub const TABLE: &[Feature] = &[
     Feature {
         feature: Features::VERSION_1,
         name: "VERSION_1",
         needs: Features::empty(),
         policy: Policy::Required,
-        reason: "the only interface the driver speaks",
+        reason: "the only interface that the driver supports",
     },
     Feature {
         feature: Features::ACCESS_PLATFORM,
@@ -92,7 +92,7 @@ pub const TABLE: &[Feature] = &[
         name: "MTU",
         needs: Features::empty(),
         policy: Policy::Accepted,
-        reason: "frames the other side cannot take are not built",
+        reason: "no frame is larger than the network allows",
     },
     Feature {
         feature: Features::SPEED_DUPLEX,
@@ -104,7 +104,7 @@ pub const TABLE: &[Feature] = &[
 ];
 
 impl Features {
-    /// The subset of `offered` to accept.
+    /// Returns the subset of `offered` to accept.
     ///
     /// # Errors
     /// [`Error::NoVersion1`]: the one required feature is missing.

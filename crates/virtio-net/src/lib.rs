@@ -23,6 +23,7 @@ mod nic;
 mod notify;
 pub mod pci;
 mod receive;
+mod register_map;
 mod ring;
 mod state;
 mod transmit;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A device with its two queues, between feature negotiation and reset.
+//! A device's receive and transmit queue, from feature negotiation to reset.
 
 use crate::error::Error;
 use crate::features::Features;
@@ -14,30 +14,30 @@ use crate::transport::{Control, Vectors};
 const RECEIVE: u16 = 0;
 const TRANSMIT: u16 = 1;
 
-/// What the driver wants of the queues.
+/// Frame lengths, queue sizes and interrupt messages.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// Longest frame sent, from the Ethernet header on, without check sequence, in bytes.
     pub transmit_frame: usize,
-    /// Longest frame received, likewise. With the MTU feature at least the length that follows from the device's MTU, or the device
-    /// might find no buffer for a frame. (virtio §10)
+    /// Longest frame received, likewise. With the MTU feature at least that of the device's MTU, otherwise the device may
+    /// have no buffer for a frame. (virtio §10)
     pub receive_frame: usize,
-    /// Buffers in the receive queue; lowered to what the device has. A power of two.
+    /// Buffers in the receive queue, a power of two; at most the device's queue size is used.
     pub receive_size: u16,
-    /// Slots in the transmit queue; lowered to what the device has. A power of two.
+    /// Slots in the transmit queue, a power of two; at most the device's queue size is used.
     pub transmit_size: u16,
-    /// Interrupt messages the platform granted; at least 1.
+    /// Interrupt messages that the platform granted; at least 1.
     pub messages: u32,
 }
 
-/// The parts of a device that was brought up. The driver takes them apart: each queue has its own user.
+/// The queues of a device, and its interrupt vectors. The fields are public so that each queue can have its own user.
 ///
-/// The queues own the memory that the device uses: [`Control::reset`] comes before dropping them.
+/// The queues own the memory that the device uses: call [`Control::reset`] before dropping them.
 #[derive(Debug)]
 pub struct Nic<H: Hal, R> {
     pub receive: ReceiveQueue<H, R>,
     pub transmit: TransmitQueue<H, R>,
-    /// Which message serves what.
+    /// Interrupt messages by purpose.
     pub vectors: Vectors,
 }
 
@@ -45,8 +45,8 @@ pub struct Nic<H: Hal, R> {
 type Pair<H, R> = (ReceiveQueue<H, R>, TransmitQueue<H, R>);
 
 impl<H: Hal, R: Registers> Nic<H, R> {
-    /// Allocates both queues, and programs them and the vectors into the negotiated device. On an error the
-    /// device is reset and everything freed.
+    /// Allocates both queues and programs their addresses and the vectors into the device, whose features were negotiated.
+    /// On an error the device is reset and all memory freed.
     ///
     /// # Errors
     /// [`Error::NoMemory`], [`Error::NoQueue`], [`Error::BadQueueSize`], [`Error::NotifyOutOfRange`],
@@ -54,13 +54,13 @@ impl<H: Hal, R: Registers> Nic<H, R> {
     pub fn new(hal: &H, control: &mut Control<H, R>, options: &Options) -> Result<Self, Error> {
         let (mut receive, mut transmit) =
             Self::allocate(hal, control, options).inspect_err(|_| abandon(control))?;
-        // The queues are freed only after the device was reset.
+        // On an error the queues are freed after the reset.
         let vectors = Self::program(control, options.messages, &mut receive, &mut transmit)
             .inspect_err(|_| abandon(control))?;
         Ok(Self { receive, transmit, vectors })
     }
 
-    /// Lets the device run: DRIVER_OK, then the receive buffers. Interrupts may come from here on.
+    /// Starts the device: sets DRIVER_OK, then makes the receive buffers available. Interrupts may occur from now on.
     ///
     /// # Errors
     /// [`Error::OutOfOrder`], [`Error::Removed`].
@@ -98,8 +98,8 @@ impl<H: Hal, R: Registers> Nic<H, R> {
     }
 }
 
-/// Takes an enabled but unstarted queue away from the device before its memory goes.
+/// Resets a device with enabled queues before their memory is freed.
 fn abandon<H: Hal, R: Registers>(control: &mut Control<H, R>) {
-    // A device that neither resets nor disappears has not been started: it uses no memory.
+    // If the reset fails: DRIVER_OK was never set, so the device does not use the memory.
     let _ = control.reset();
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Decisions whether to notify the device and whether to expect an interrupt, with their barriers. (virtio §7, §8)
+//! Notification and interrupt suppression, with the memory barriers it needs. (virtio §7, §8)
 //!
-//! Free of any ring, so that the two races they guard against can be checked in isolation: a notification
-//! lost between the driver's publishing and the device's going idle, and an interrupt lost between the
-//! driver's last look and its request for one.
+//! Independent of the ring, so that loom can check the two races in isolation: a notification lost between the driver's
+//! publication of a buffer and the device going idle, and an interrupt lost between the driver's last poll and its
+//! request for an interrupt.
 
 use core::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use core::sync::atomic::{self, AtomicU16};
@@ -14,7 +14,7 @@ const NO_INTERRUPT: u16 = 1;
 /// Used ring `flags`: the device wants no notifications. Advisory, only without EVENT_IDX.
 const NO_NOTIFY: u16 = 1;
 
-/// How the two sides tell each other what they want to hear of.
+/// How driver and device suppress interrupts and notifications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Suppression {
     /// By the `flags` words.
@@ -45,13 +45,13 @@ impl RingWord for AtomicU16 {
     }
 }
 
-/// Whether moving an index from `old` to `new` passed `event`, all modulo 65536. `old` is the index at the
-/// previous decision, so that a whole batch counts.
+/// Whether moving an index from `old` to `new` passed `event`, all modulo 65536: `vring_need_event`. `old` is the index
+/// at the previous decision, so that the window covers the whole batch.
 pub(crate) const fn passed(event: u16, old: u16, new: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }
 
-/// Publishes the available index `new`; `true` if the device must be notified.
+/// Publishes the available index `new`. Returns `true` if the device must be notified.
 pub(crate) fn publish<W: RingWord>(
     suppression: Suppression,
     index: &W,
@@ -61,7 +61,7 @@ pub(crate) fn publish<W: RingWord>(
     new: u16,
 ) -> bool {
     index.store(new, Release);
-    // The device re-reads the index after it wrote its event: one of the two sees the other's store.
+    // The device reads the index again after it wrote its event: one side sees the other's store.
     W::full_barrier();
     match suppression {
         Suppression::Flags => device_flags.load(Relaxed) & NO_NOTIFY == 0,
@@ -69,16 +69,17 @@ pub(crate) fn publish<W: RingWord>(
     }
 }
 
-/// Asks for no interrupts, having taken everything before `taken`.
+/// Suppresses interrupts. `taken` is the index of the next used element.
 pub(crate) fn suppress<W: RingWord>(suppression: Suppression, flags: &W, used_event: &W, taken: u16) {
     match suppression {
         Suppression::Flags => flags.store(NO_INTERRUPT, Relaxed),
-        // Behind us: matches again only after 65535 more completions.
+        // An index already passed: it matches again only after 65535 more completions.
         Suppression::EventIndex => used_event.store(taken.wrapping_sub(1), Relaxed),
     }
 }
 
-/// Asks for an interrupt at the `after`-th completion (at least 1) from `taken` on; `true` if that many are there already.
+/// Requests an interrupt at the `after`-th completion (at least 1) from `taken` on. Returns `true` if the device has
+/// already completed that many.
 pub(crate) fn request<W: RingWord>(
     suppression: Suppression,
     flags: &W,
@@ -91,7 +92,7 @@ pub(crate) fn request<W: RingWord>(
     let after = match suppression {
         Suppression::Flags => {
             flags.store(0, Relaxed);
-            // Without event indices every completion interrupts, so that any present one counts.
+            // Without event indices every completion interrupts.
             1
         }
         Suppression::EventIndex => {
@@ -99,7 +100,7 @@ pub(crate) fn request<W: RingWord>(
             after
         }
     };
-    // The device reads the event after it wrote the index: one of the two sees the other's store.
+    // The device reads the event after it wrote the index: one side sees the other's store.
     W::full_barrier();
     used_index.load(Acquire).wrapping_sub(taken) >= after
 }
@@ -128,7 +129,7 @@ mod tests {
     }
 
     proptest! {
-        /// The arithmetic agrees with walking the indices one by one.
+        /// The formula agrees with stepping through the indices one by one.
         #[test]
         fn an_event_is_passed_when_the_index_steps_over_it(event: u16, old: u16, steps in 0_u16..=32768) {
             let new = old.wrapping_add(steps);
@@ -147,14 +148,14 @@ mod tests {
         Arc::new(Shared { index: AtomicU16::new(0), event: AtomicU16::new(0), flags: AtomicU16::new(0) })
     }
 
-    /// The driver publishes one buffer while the device, having seen none, goes idle: either the driver notifies
-    /// or the device's last look finds the buffer.
+    /// The driver publishes a buffer while the device goes idle: either the driver notifies, or the device's last
+    /// read of the index finds the buffer.
     //= virtio §7
     #[test]
     fn a_buffer_published_while_the_device_goes_idle_is_not_lost() {
         loom::model(|| {
             let ring = shared();
-            // The device was at work: its event lies behind.
+            // The device was busy: its event index is already passed.
             ring.event.store(u16::MAX, Relaxed);
             let device = thread::spawn({
                 let ring = Arc::clone(&ring);
@@ -166,12 +167,12 @@ mod tests {
             });
             let notify = publish(Suppression::EventIndex, &ring.index, &ring.flags, &ring.event, 0, 1);
             let found = device.join().unwrap();
-            assert!(notify || found, "neither side looks at the buffer");
+            assert!(notify || found, "the buffer is not noticed by either side");
         });
     }
 
-    /// The device completes one buffer while the driver, having seen none, asks for an interrupt: either the device
-    /// interrupts or the driver's last look finds it.
+    /// The device completes a buffer while the driver requests an interrupt: either the device interrupts, or the
+    /// driver's last read of the index finds the completion.
     //= virtio §7
     #[test]
     fn a_completion_while_the_driver_goes_idle_is_not_lost() {
@@ -188,7 +189,7 @@ mod tests {
             });
             let found = request(Suppression::EventIndex, &ring.flags, &ring.event, &ring.index, 0, 1);
             let interrupts = device.join().unwrap();
-            assert!(interrupts || found, "neither side looks at the completion");
+            assert!(interrupts || found, "the completion is not noticed by either side");
         });
     }
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! virtio's structures in PCI configuration space: identity and the capability walk.
+//! virtio's structures in PCI configuration space: device ids and the capability list.
 //!
-//! Works on a snapshot of the first 256 bytes, trusting nothing in it: the list may loop, point outside,
-//! or describe ranges that no BAR holds. (virtio §1)
+//! Reads a snapshot of the first 256 bytes and trusts nothing in it: the list may loop, point outside of it, or
+//! describe ranges outside of a BAR. (virtio §1)
 
 use crate::error::{Error, Structure};
+use crate::register_map::{capability, header, min_len};
 
 /// Configuration space of a conventional function, in bytes.
 pub const CONFIG_LEN: usize = 256;
@@ -17,22 +18,10 @@ pub const DEVICE_ID_MODERN: u16 = 0x1041;
 /// Transitional network device; usable if it has the modern structures too.
 pub const DEVICE_ID_TRANSITIONAL: u16 = 0x1000;
 
-const STATUS: usize = 0x06;
-const STATUS_CAPABILITIES: u16 = 1 << 4;
-const CAPABILITIES_POINTER: usize = 0x34;
-/// Capabilities lie behind the header, four-byte aligned: no walk has more steps than this.
-const FIRST_CAPABILITY: u8 = 0x40;
-const MAX_CAPABILITIES: usize = (CONFIG_LEN - FIRST_CAPABILITY as usize) / 4;
-const CAPABILITY_VENDOR: u8 = 0x09;
-const CAPABILITY_MSIX: u8 = 0x11;
+/// Limit on the length of the capability list.
+const MAX_CAPABILITIES: usize = (CONFIG_LEN - header::FIRST_CAPABILITY as usize) / 4;
 
-/// Least length the driver needs of each structure, in bytes.
-const COMMON_LEN: u32 = 0x38;
-const NOTIFY_LEN: u32 = 2;
-const ISR_LEN: u32 = 1;
-const DEVICE_LEN: u32 = 12;
-
-/// One structure in a BAR, checked to lie inside of it.
+/// A structure's place, checked to lie inside its BAR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
     pub bar: u8,
@@ -40,7 +29,7 @@ pub struct Region {
     pub len: u32,
 }
 
-/// Where the device's structures are.
+/// Places of the device's structures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     pub common: Region,
@@ -49,14 +38,15 @@ pub struct Layout {
     pub notify_multiplier: u32,
     pub isr: Region,
     pub device: Region,
-    /// Vectors in the MSI-X table; 0 without MSI-X.
+    /// Number of vectors in the MSI-X table; 0 without MSI-X.
     pub msix_vectors: u16,
 }
 
 impl Layout {
-    /// Walks the capability list of `config`. `bar_len` gives the length of a memory BAR that is mapped.
+    /// Finds the structures in the capability list of `config`. `bar_len` returns the length of a memory BAR in bytes,
+    /// `None` if the BAR is not mapped.
     ///
-    /// Of several capabilities of one kind the first usable one counts: the device lists them by preference.
+    /// Of several capabilities of one type the first usable one is taken: the device lists them in order of preference.
     ///
     /// # Errors
     /// [`Error::Removed`], [`Error::NoCapabilities`], [`Error::BrokenCapabilityList`] or
@@ -67,23 +57,24 @@ impl Layout {
         let mut isr = None;
         let mut device = None;
         let mut msix_vectors = 0;
-        for capability in Capabilities::new(config)? {
-            let capability = capability?;
-            match capability.id {
-                CAPABILITY_MSIX => {
-                    let control = capability.u16(2).ok_or(Error::BrokenCapabilityList)?;
-                    msix_vectors = (control & 0x7FF).wrapping_add(1);
+        for entry in Capabilities::new(config)? {
+            let entry = entry?;
+            match entry.id {
+                capability::ID_MSIX => {
+                    let control = entry.u16(capability::MSIX_CONTROL).ok_or(Error::BrokenCapabilityList)?;
+                    msix_vectors = (control & capability::MSIX_TABLE_SIZE).wrapping_add(1);
                 }
-                CAPABILITY_VENDOR => {
-                    let structure =
-                        VendorCapability::parse(&capability).ok_or(Error::BrokenCapabilityList)?;
+                capability::ID_VENDOR => {
+                    let structure = VendorCapability::parse(&entry).ok_or(Error::BrokenCapabilityList)?;
                     match structure.cfg_type {
-                        CfgType::COMMON => common = common.or(structure.region(COMMON_LEN, &bar_len)),
-                        CfgType::ISR => isr = isr.or(structure.region(ISR_LEN, &bar_len)),
-                        CfgType::DEVICE => device = device.or(structure.region(DEVICE_LEN, &bar_len)),
+                        CfgType::COMMON => common = common.or(structure.region(min_len::COMMON, &bar_len)),
+                        CfgType::ISR => isr = isr.or(structure.region(min_len::ISR, &bar_len)),
+                        CfgType::DEVICE => device = device.or(structure.region(min_len::DEVICE, &bar_len)),
                         CfgType::NOTIFY if notify.is_none() => {
-                            let region = structure.region(NOTIFY_LEN, &bar_len);
-                            let multiplier = capability.u32(16).ok_or(Error::BrokenCapabilityList)?;
+                            let region = structure.region(min_len::NOTIFY, &bar_len);
+                            let multiplier = entry
+                                .u32(capability::NOTIFY_OFF_MULTIPLIER)
+                                .ok_or(Error::BrokenCapabilityList)?;
                             notify = region.map(|region| (region, multiplier));
                         }
                         _ => {}
@@ -123,18 +114,18 @@ struct VendorCapability {
 }
 
 impl VendorCapability {
-    fn parse(capability: &Capability<'_>) -> Option<Self> {
+    fn parse(entry: &Capability<'_>) -> Option<Self> {
         Some(Self {
-            cfg_type: CfgType(capability.u8(3)?),
-            bar: capability.u8(4)?,
-            offset: capability.u32(8)?,
-            len: capability.u32(12)?,
+            cfg_type: CfgType(entry.u8(capability::CFG_TYPE)?),
+            bar: entry.u8(capability::BAR)?,
+            offset: entry.u32(capability::OFFSET)?,
+            len: entry.u32(capability::LENGTH)?,
         })
     }
 
-    /// The region, if it has at least `needed` bytes and lies inside a BAR that is there.
+    /// Returns the region if it has at least `needed` bytes and lies inside a mapped BAR.
     fn region(&self, needed: u32, bar_len: impl Fn(u8) -> Option<u64>) -> Option<Region> {
-        if self.bar > 5 || self.len < needed {
+        if self.bar > capability::MAX_BAR || self.len < needed {
             return None;
         }
         let end = u64::from(self.offset).checked_add(u64::from(self.len))?;
@@ -146,8 +137,8 @@ impl VendorCapability {
     }
 }
 
-/// One entry of the list: everything from its id byte to the end of configuration space. Its own length, where
-/// it has one, limits the accessors.
+/// One entry of the list. `bytes` reaches from the id to the end of configuration space; a vendor capability ends at its
+/// own length.
 struct Capability<'a> {
     id: u8,
     bytes: &'a [u8],
@@ -167,7 +158,7 @@ impl Capability<'_> {
     }
 }
 
-/// The capability list, ending after [`MAX_CAPABILITIES`] steps with an error.
+/// Iterates over the capability list; yields an error after [`MAX_CAPABILITIES`] entries.
 struct Capabilities<'a> {
     config: &'a [u8; CONFIG_LEN],
     next: u8,
@@ -177,16 +168,16 @@ struct Capabilities<'a> {
 impl<'a> Capabilities<'a> {
     fn new(config: &'a [u8; CONFIG_LEN]) -> Result<Self, Error> {
         let space = Capability { id: 0, bytes: config };
-        let vendor = space.u16(0).unwrap_or(u16::MAX);
-        let status = space.u16(STATUS).unwrap_or(0);
+        let vendor = space.u16(header::VENDOR_ID).unwrap_or(u16::MAX);
+        let status = space.u16(header::STATUS).unwrap_or(0);
         if vendor == u16::MAX {
             return Err(Error::Removed);
         }
-        if status & STATUS_CAPABILITIES == 0 {
+        if status & header::STATUS_CAPABILITIES == 0 {
             return Err(Error::NoCapabilities);
         }
-        // The low two bits are reserved and to be masked.
-        let next = space.u8(CAPABILITIES_POINTER).unwrap_or(0) & !3;
+        // The low two bits are reserved; software masks them.
+        let next = space.u8(header::CAPABILITIES_POINTER).unwrap_or(0) & !3;
         Ok(Self { config, next, steps: 0 })
     }
 }
@@ -204,14 +195,16 @@ impl<'a> Iterator for Capabilities<'a> {
             self.next = 0;
             return Some(Err(Error::BrokenCapabilityList));
         };
-        if self.next < FIRST_CAPABILITY || self.steps > MAX_CAPABILITIES {
+        if self.next < header::FIRST_CAPABILITY || self.steps > MAX_CAPABILITIES {
             self.next = 0;
             return Some(Err(Error::BrokenCapabilityList));
         }
         self.next = next & !3;
         let bytes = match id {
-            // A vendor capability states its own length; nothing beyond it belongs to it.
-            CAPABILITY_VENDOR => bytes.get(2).and_then(|&len| bytes.get(..usize::from(len))),
+            // A vendor capability has a length field.
+            capability::ID_VENDOR => {
+                bytes.get(capability::LEN).and_then(|&len| bytes.get(..usize::from(len)))
+            }
             _ => Some(bytes),
         };
         Some(bytes.map(|bytes| Capability { id, bytes }).ok_or(Error::BrokenCapabilityList))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The receive queue: every buffer is with the device except while a frame is looked at. (virtio §10)
+//! The receive queue: every buffer is outstanding except while its frame is processed. (virtio §10)
 
 use crate::buffers::{Buffers, HEADER_LEN};
 use crate::error::Error;
@@ -9,32 +9,32 @@ use crate::notify::Suppression;
 use crate::ring::{Direction, Ring};
 use crate::transport::{Control, Doorbell};
 
-/// An Ethernet header: shorter frames are not frames.
+/// Length of an Ethernet header in bytes. Shorter frames are dropped.
 const MIN_FRAME: usize = 14;
 
-/// Counters of a receive queue, since it was made.
+/// Counters of a receive queue since its creation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReceiveCounters {
-    /// Frames handed out.
+    /// Frames received.
     pub frames: u64,
     /// Their bytes, from the Ethernet header on.
     pub bytes: u64,
-    /// Buffers the device returned with an impossible length: dropped.
+    /// Buffers dropped because the device returned them with an invalid length.
     pub bad_length: u64,
     /// Notifications sent for returned buffers.
     pub notifications: u64,
 }
 
-/// What one call of [`ReceiveQueue::poll`] did.
+/// Result of [`ReceiveQueue::poll`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Polled {
     /// Buffers taken from the ring; at most the budget.
     pub taken: u32,
-    /// The budget ran out: there may be more.
+    /// The budget is used up: the ring may contain more.
     pub more: bool,
 }
 
-/// Receives frames into buffers of its own. One user at a time, at most at DISPATCH_LEVEL.
+/// Receives frames into its own buffers. One user at a time, at IRQL <= DISPATCH_LEVEL.
 #[derive(Debug)]
 pub struct ReceiveQueue<H: Hal, R> {
     ring: Ring<H>,
@@ -44,7 +44,7 @@ pub struct ReceiveQueue<H: Hal, R> {
 }
 
 impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
-    /// `size` buffers for frames of up to `max_frame` bytes, described but not yet shown to a device.
+    /// Allocates `size` buffers for frames of up to `max_frame` bytes and describes them, without making them available.
     pub(crate) fn new(hal: &H, size: u16, max_frame: usize, suppression: Suppression) -> Result<Self, Error> {
         let mut ring = Ring::new(hal, size, suppression)?;
         let buffers = Buffers::new(hal, size, max_frame)?;
@@ -64,8 +64,8 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
         self.doorbell = Some(doorbell);
     }
 
-    /// Lets the device run: DRIVER_OK, then every buffer. Interrupts may come from here on. For drivers that took a
-    /// [`Nic`](crate::Nic) apart.
+    /// Starts the device: sets DRIVER_OK, then makes every buffer available. Interrupts may occur from now on. For drivers
+    /// that took the queues out of [`Nic`](crate::Nic).
     ///
     /// # Errors
     /// [`Error::OutOfOrder`], [`Error::Removed`].
@@ -78,11 +78,12 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
         Ok(())
     }
 
-    /// Hands at most `budget` received frames to `sink`, each from its Ethernet header on and valid during the call,
-    /// then returns their buffers to the device with at most one notification.
+    /// Passes at most `budget` received frames to `sink`, each from its Ethernet header on and valid during the call, then
+    /// makes their buffers available again with at most one notification.
     ///
     /// # Errors
-    /// [`Error::BrokenRing`]: the device broke the ring; frames before that were handed out. The queue stays broken.
+    /// [`Error::BrokenRing`]: the used ring is inconsistent. Frames before the fault were passed to `sink`; every later call
+    /// fails.
     pub fn poll(&mut self, budget: u32, mut sink: impl FnMut(&[u8])) -> Result<Polled, Error> {
         let mut taken = 0;
         let outcome = loop {
@@ -97,7 +98,7 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
             taken = taken.wrapping_add(1);
             match self.frame_len(used.len) {
                 Some(len) => {
-                    // SAFETY: the ring just returned the buffer and it is offered again only below.
+                    // SAFETY: the device just returned the buffer, which is made available again only below.
                     let frame = unsafe { self.buffers.frame(used.id, len) };
                     self.counters.frames = self.counters.frames.wrapping_add(1);
                     self.counters.bytes = self.counters.bytes.wrapping_add(len as u64);
@@ -111,23 +112,24 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
         outcome
     }
 
-    /// Asks for no interrupts while [`poll`](Self::poll) is being called.
+    /// Suppresses interrupts while the caller polls.
     pub fn suppress_interrupts(&mut self) {
         self.ring.suppress_interrupts();
     }
 
-    /// Asks for an interrupt at the next frame; `true` if one is there already: poll again instead of waiting.
+    /// Requests an interrupt at the next frame. Returns `true` if a frame has already arrived and the caller must poll
+    /// again.
     #[must_use]
     pub fn request_interrupt(&mut self) -> bool {
         self.ring.request_interrupt(1)
     }
 
-    /// Counters so far.
+    /// Returns the counters.
     pub fn counters(&self) -> ReceiveCounters {
         self.counters
     }
 
-    /// Length of the frame in a buffer with `used` bytes written; `None` if that cannot be.
+    /// Returns the length of the frame in a buffer with `used` bytes written; `None` if `used` is invalid.
     //= virtio §10
     fn frame_len(&self, used: u32) -> Option<usize> {
         let used = usize::try_from(used).ok()?;

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The split ring, in the one shape this driver needs: one descriptor per frame, and descriptor `n`
-//! always describing buffer `n`. (virtio §5, §7, §8)
+//! The split ring, with one descriptor per frame: descriptor `n` always describes buffer `n`. (virtio §5, §7, §8)
 //!
-//! [`Ring`] keeps the three areas and the driver's positions. Its owner makes buffers available with
-//! [`offer`](Ring::offer), shows them to the device with [`publish`](Ring::publish) and takes them back with
-//! [`take_used`](Ring::take_used). The used ring is the device's word: each element is read once, then checked
-//! against what is outstanding. After the first contradiction the ring yields nothing but that error.
+//! [`Ring`] owns the three areas and the driver's indices. Its owner adds buffers to the available ring with
+//! [`offer`](Ring::offer), publishes the index with [`publish`](Ring::publish) and takes returned buffers with
+//! [`take_used`](Ring::take_used). The used ring is not trusted: each element is read once, then checked against the
+//! outstanding buffers. After the first inconsistency `take_used` only returns that error.
 //!
-//! A ring has one user at a time (`&mut self`); it may be at DISPATCH_LEVEL.
+//! A ring has one user at a time (`&mut self`), at IRQL <= DISPATCH_LEVEL.
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -20,10 +19,10 @@ use crate::error::{Error, RingFault};
 use crate::hal::{DMA_ALIGNMENT, DeviceShared, Dma, Hal};
 use crate::notify::{self, Suppression};
 
-/// Largest ring the specification knows.
+/// Largest queue size of the specification.
 pub const MAX_SIZE: u16 = 32768;
 
-/// `flags` of a descriptor whose buffer the device writes.
+/// Flag of a descriptor: the device writes the buffer.
 const WRITE: u16 = 2;
 
 #[derive(Debug)]
@@ -48,7 +47,7 @@ struct UsedElement {
 // SAFETY: atomics only, 4 + 4 bytes without padding.
 unsafe impl DeviceShared for UsedElement {}
 
-/// Who writes the buffers of a ring.
+/// Direction of transfers between driver and device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// The device reads (transmit).
@@ -65,16 +64,16 @@ pub(crate) struct QueueAddresses {
     pub(crate) used: u64,
 }
 
-/// A buffer the device returned.
+/// A buffer that the device returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Used {
-    /// Which buffer; below the ring's size, and outstanding until now.
+    /// The buffer: below the ring's size, and outstanding until now.
     pub(crate) id: u16,
-    /// Bytes the device says it wrote; not checked here.
+    /// Number of bytes written according to the device; not checked here.
     pub(crate) len: u32,
 }
 
-/// Byte offsets of the areas in one block.
+/// Byte offsets of the three areas in one block.
 #[derive(Debug, Clone, Copy)]
 struct Areas {
     size: u16,
@@ -84,7 +83,7 @@ struct Areas {
 }
 
 impl Areas {
-    /// `None` unless `size` is a power of two in `1..=MAX_SIZE`.
+    /// Returns the areas of a queue; `None` unless `size` is a power of two in `1..=MAX_SIZE`.
     fn of(size: u16) -> Option<Self> {
         if !size.is_power_of_two() || size > MAX_SIZE {
             return None;
@@ -102,12 +101,12 @@ pub(crate) struct Ring<H: Hal> {
     memory: Dma<H>,
     areas: Areas,
     suppression: Suppression,
-    /// Which buffers the device holds.
+    /// The buffers that the device has, by id.
     outstanding: Vec<bool>,
     outstanding_count: u16,
-    /// Next free-running index to offer at; entries up to here are written.
+    /// Next free-running index of the available ring; entries before it are written.
     offered: u16,
-    /// What the device can see, and the position of the last notification decision.
+    /// Available index as the device sees it: that of the last notification decision.
     published: u16,
     /// Next free-running index to take from the used ring.
     taken: u16,
@@ -115,7 +114,7 @@ pub(crate) struct Ring<H: Hal> {
 }
 
 impl<H: Hal> Ring<H> {
-    /// A ring of `size` buffers, none described yet.
+    /// Allocates a ring of `size` buffers, none described yet.
     pub(crate) fn new(hal: &H, size: u16, suppression: Suppression) -> Result<Self, Error> {
         const { assert!(size_of::<Descriptor>() == DMA_ALIGNMENT) };
         let areas = Areas::of(size).ok_or(Error::BadQueueSize(size))?;
@@ -146,17 +145,17 @@ impl<H: Hal> Ring<H> {
         self.areas.size
     }
 
-    /// The first contradiction, if there was one.
+    /// Returns the inconsistency of the used ring, if one was found.
     pub(crate) fn fault(&self) -> Option<Error> {
         self.broken.map(Error::BrokenRing)
     }
 
-    /// How many buffers the device holds.
+    /// Returns the number of buffers that the device has.
     pub(crate) fn outstanding(&self) -> u16 {
         self.outstanding_count
     }
 
-    /// Describes buffer `id`: once for good, except for its length.
+    /// Writes the descriptor of buffer `id`. Only its length changes later.
     pub(crate) fn describe(&mut self, id: u16, address: u64, len: u32, direction: Direction) {
         if let Some(descriptor) = self.descriptors().get(usize::from(id)) {
             descriptor.address.store(address.to_le(), Relaxed);
@@ -166,14 +165,14 @@ impl<H: Hal> Ring<H> {
         }
     }
 
-    /// Sets the length of buffer `id`, which the device does not hold.
+    /// Sets the length of buffer `id`, which is not outstanding.
     pub(crate) fn set_len(&mut self, id: u16, len: u32) {
         if let Some(descriptor) = self.descriptors().get(usize::from(id)) {
             descriptor.len.store(len.to_le(), Relaxed);
         }
     }
 
-    /// Makes buffer `id`, which the device does not hold, available; the device sees it after [`publish`](Self::publish).
+    /// Adds buffer `id`, which is not outstanding, to the available ring, for the next [`publish`](Self::publish).
     pub(crate) fn offer(&mut self, id: u16) {
         let Some(outstanding) = self.outstanding.get_mut(usize::from(id)) else { return };
         if core::mem::replace(outstanding, true) {
@@ -187,7 +186,7 @@ impl<H: Hal> Ring<H> {
         self.offered = self.offered.wrapping_add(1);
     }
 
-    /// Shows everything offered to the device; `true` if it must be notified.
+    /// Publishes the available index. Returns `true` if the device must be notified.
     pub(crate) fn publish(&mut self) -> bool {
         if self.offered == self.published {
             return false;
@@ -201,10 +200,10 @@ impl<H: Hal> Ring<H> {
         notify::publish(self.suppression, index, flags, event, old, self.published)
     }
 
-    /// The next buffer the device returned, `None` if there is none now.
+    /// Takes the next buffer that the device returned; `None` if there is none.
     ///
     /// # Errors
-    /// [`Error::BrokenRing`], from the first contradiction on.
+    /// [`Error::BrokenRing`], from the first inconsistency on.
     //= virtio §18
     pub(crate) fn take_used(&mut self) -> Result<Option<Used>, Error> {
         if let Some(error) = self.fault() {
@@ -218,7 +217,7 @@ impl<H: Hal> Ring<H> {
             return Err(self.give_up(RingFault::IndexJump));
         }
         let Some(element) = self.used_elements().get(self.slot(self.taken)) else { return Ok(None) };
-        // Read once: the device may change it under us.
+        // Read once: the device may change the element at any time.
         let (id, len) = (u32::from_le(element.id.load(Relaxed)), u32::from_le(element.len.load(Relaxed)));
         let Some(id) = u16::try_from(id).ok().filter(|&id| self.is_outstanding(id)) else {
             return Err(self.give_up(RingFault::BadId));
@@ -231,15 +230,15 @@ impl<H: Hal> Ring<H> {
         Ok(Some(Used { id, len }))
     }
 
-    /// Asks for no interrupts. One already on its way, or a spurious one, may still come.
+    /// Suppresses interrupts. A pending or spurious one may still occur.
     pub(crate) fn suppress_interrupts(&mut self) {
         if let ([flags, ..], Some(event)) = (self.available(), self.used_event()) {
             notify::suppress(self.suppression, flags, event, self.taken);
         }
     }
 
-    /// Asks for an interrupt at the `after`-th completion from now (at least 1); `true` if that many are there already,
-    /// so that no interrupt may come and the caller must go on itself.
+    /// Requests an interrupt at the `after`-th completion from now (at least 1). Returns `true` if the device has already
+    /// completed that many: no interrupt may occur, and the caller must continue.
     //= virtio §7
     pub(crate) fn request_interrupt(&mut self, after: u16) -> bool {
         let ([flags, ..], [_, used_index, ..], Some(event)) =
@@ -259,7 +258,7 @@ impl<H: Hal> Ring<H> {
         self.outstanding.get(usize::from(id)).copied().unwrap_or(false)
     }
 
-    /// Slot of a free-running index.
+    /// Returns the slot of a free-running index.
     fn slot(&self, index: u16) -> usize {
         usize::from(index & self.areas.size.wrapping_sub(1))
     }
@@ -268,7 +267,7 @@ impl<H: Hal> Ring<H> {
         self.memory.view(0, usize::from(self.areas.size))
     }
 
-    /// `flags`, `idx`, then the ring.
+    /// The available ring: `flags`, `idx`, `ring[size]`, `used_event`.
     fn available(&self) -> &[AtomicU16] {
         self.memory.view(self.areas.available, usize::from(self.areas.size).wrapping_add(3))
     }
@@ -286,12 +285,12 @@ impl<H: Hal> Ring<H> {
         self.used_words().get(1).map_or(self.taken, |index| u16::from_le(index.load(Acquire)))
     }
 
-    /// Behind the available ring: written by the driver.
+    /// The last word of the available ring, which the driver writes.
     fn used_event(&self) -> Option<&AtomicU16> {
         self.available().last()
     }
 
-    /// Behind the used ring: written by the device.
+    /// The last word of the used ring, which the device writes.
     fn avail_event(&self) -> Option<&AtomicU16> {
         let elements = usize::from(self.areas.size).wrapping_mul(size_of::<UsedElement>());
         self.memory.view(self.areas.used.wrapping_add(4).wrapping_add(elements), 1).first()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The transmit queue: frames are built in place in the slot that the device will read. (virtio §11)
+//! The transmit queue: the driver builds each frame in the slot that the device reads. (virtio §11)
 
 use alloc::vec::Vec;
 
@@ -13,43 +13,43 @@ use crate::notify::Suppression;
 use crate::ring::{Direction, Ring};
 use crate::transport::Doorbell;
 
-/// Shortest Ethernet frame without its check sequence; the device does not pad. (virtio §10)
+/// Shortest Ethernet frame without its check sequence, in bytes; the device does not pad. (virtio §10)
 pub const MIN_FRAME: usize = 60;
 
-/// Counters of a transmit queue, since it was made.
+/// Counters of a transmit queue since its creation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TransmitCounters {
     /// Frames committed.
     pub frames: u64,
     /// Their bytes, padding included.
     pub bytes: u64,
-    /// Frames committed with a length that no slot has: dropped.
+    /// Frames dropped because of a length of 0 or more than a slot.
     pub bad_length: u64,
     /// Notifications sent.
     pub notifications: u64,
-    /// How often no slot was free.
+    /// Calls of [`TransmitQueue::slot`] that found no free slot.
     pub full: u64,
 }
 
-/// Sends frames from slots of its own. One user at a time (a lock above it), at most at DISPATCH_LEVEL.
+/// Sends frames from its own slots. One user at a time, at IRQL <= DISPATCH_LEVEL.
 ///
 /// Per frame: [`slot`](Self::slot), write, [`commit`](Self::commit). Per batch: [`kick`](Self::kick).
-/// When `slot` finds none free, [`request_interrupt`](Self::request_interrupt) requests an interrupt when many are free again.
+/// When no slot is free, [`request_interrupt`](Self::request_interrupt) requests an interrupt for when most are free again.
 #[derive(Debug)]
 pub struct TransmitQueue<H: Hal, R> {
     ring: Ring<H>,
     buffers: Buffers<H>,
-    /// Buffers the device does not hold; the last one is next.
+    /// Buffers that are not outstanding; the last one is used next.
     free: Vec<u16>,
     doorbell: Option<Doorbell<R>>,
     counters: TransmitCounters,
 }
 
 impl<H: Hal, R: Registers> TransmitQueue<H, R> {
-    /// `size` slots for frames of up to `max_frame` bytes, their headers in place.
+    /// Allocates `size` slots for frames of up to `max_frame` bytes.
     pub(crate) fn new(hal: &H, size: u16, max_frame: usize, suppression: Suppression) -> Result<Self, Error> {
         let mut ring = Ring::new(hal, size, suppression)?;
-        // The header of a frame without offloads is all zeroes, as DMA memory is from the start. (virtio §9)
+        // The header of a frame without offloads is all zeros, as newly allocated DMA memory is. (virtio §9)
         let buffers = Buffers::new(hal, size, max_frame.max(MIN_FRAME))?;
         let mut free = vec::with_capacity(usize::from(size))?;
         for id in (0..size).rev() {
@@ -69,23 +69,23 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         self.doorbell = Some(doorbell);
     }
 
-    /// Room for the next frame, from its Ethernet header on; `None` if the device holds every slot.
-    /// The same room again until [`commit`](Self::commit).
+    /// Returns the slot for the next frame, from its Ethernet header on; `None` if every slot is outstanding. Returns the
+    /// same slot until [`commit`](Self::commit).
     pub fn slot(&mut self) -> Option<&mut [u8]> {
         if self.free.is_empty() {
-            // A broken ring shows as a full queue, and as a `fault`.
+            // An error leaves the queue full; `fault` reports it.
             let _ = self.reap();
         }
         let Some(&id) = self.free.last() else {
             self.counters.full = self.counters.full.wrapping_add(1);
             return None;
         };
-        // SAFETY: `id` is on the free list, so that the device does not hold it.
+        // SAFETY: `id` is on the free list, so it is not outstanding.
         Some(unsafe { self.buffers.frame_mut(id) })
     }
 
-    /// Takes the first `len` bytes of the slot as a frame, padded to [`MIN_FRAME`]. The device sees it at the next [`kick`](Self::kick).
-    /// A `len` of 0 or above the slot's drops the frame.
+    /// Queues the first `len` bytes of the slot as a frame, padded with zeros to [`MIN_FRAME`], for the next
+    /// [`kick`](Self::kick). A `len` of 0 or more than the slot's drops the frame.
     pub fn commit(&mut self, len: usize) {
         let capacity = self.buffers.len().saturating_sub(HEADER_LEN);
         let Some(&id) = self.free.last() else { return };
@@ -95,7 +95,7 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         }
         let padded = len.max(MIN_FRAME);
         if len < MIN_FRAME {
-            // SAFETY: `id` is still on the free list, so that the device does not hold it.
+            // SAFETY: `id` is still on the free list, so it is not outstanding.
             let frame = unsafe { self.buffers.frame_mut(id) };
             if let Some(padding) = frame.get_mut(len..padded) {
                 padding.fill(0);
@@ -109,7 +109,7 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         self.counters.bytes = self.counters.bytes.wrapping_add(padded as u64);
     }
 
-    /// Shows everything committed to the device, with at most one notification.
+    /// Makes the committed frames available to the device, with at most one notification.
     pub fn kick(&mut self) {
         if self.ring.publish() {
             self.counters.notifications = self.counters.notifications.wrapping_add(1);
@@ -119,15 +119,15 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         }
     }
 
-    /// Takes back what the device has sent; returns how many.
+    /// Frees the slots of frames that the device has sent. Returns their number.
     ///
     /// # Errors
-    /// [`Error::BrokenRing`]: the device broke the ring. The queue stays broken.
+    /// [`Error::BrokenRing`]: the used ring is inconsistent. Every later call fails.
     pub fn reap(&mut self) -> Result<u16, Error> {
         let mut reaped = 0_u16;
-        // The ring yields at most what is outstanding.
+        // The ring yields at most the outstanding buffers.
         while let Some(used) = self.ring.take_used()? {
-            // Room for every id was reserved at the start.
+            // `free` has capacity for every id.
             vec::push_within_capacity(&mut self.free, used.id)?;
             reaped = reaped.wrapping_add(1);
         }
@@ -135,8 +135,9 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         Ok(reaped)
     }
 
-    /// Asks for an interrupt once three quarters of what is outstanding was sent; `true` if slots are free
-    /// already: go on instead of waiting. A queue with a [`fault`](Self::fault) has nothing to wait for and gets none.
+    /// Requests an interrupt when three quarters of the outstanding frames are sent. Returns `true` if slots are free
+    /// already, or the frames are already sent: the caller continues instead of waiting. A queue with a
+    /// [`fault`](Self::fault) requests no interrupt and returns `false`.
     #[must_use]
     pub fn request_interrupt(&mut self) -> bool {
         if self.ring.fault().is_some() {
@@ -147,17 +148,17 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         !self.free.is_empty() || self.ring.request_interrupt(after)
     }
 
-    /// How the device broke the ring, once it did: slots no longer come back, and only a reset helps.
+    /// Returns the inconsistency of the used ring, if one was found. Slots are then not freed until a reset.
     pub fn fault(&self) -> Option<Error> {
         self.ring.fault()
     }
 
-    /// Whether every frame was sent.
+    /// Whether no frame is outstanding.
     pub fn is_idle(&self) -> bool {
         self.ring.outstanding() == 0
     }
 
-    /// Counters so far.
+    /// Returns the counters.
     pub fn counters(&self) -> TransmitCounters {
         self.counters
     }

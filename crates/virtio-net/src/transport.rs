@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The common configuration structure: reset, status, features, vectors, queue registers; and the
-//! network device's own configuration. (virtio §2, §3, §14, §15)
+//! The common configuration structure (reset, status, features, vectors, queue registers) and the network device's
+//! configuration. (virtio §2, §3, §14, §15)
 //!
-//! [`Control`] is the only user of these registers. Everything that selects a queue takes `&mut self`,
-//! so that `queue_select` cannot race. Runs at PASSIVE_LEVEL except where a method says otherwise.
+//! [`Control`] is the only user of these registers. Every method that selects a queue takes `&mut self`, so that two
+//! threads cannot race for `queue_select`. Runs at PASSIVE_LEVEL except where a method says otherwise.
 
 use bitflags::bitflags;
 
@@ -12,46 +12,14 @@ use crate::error::{Error, Structure};
 use crate::features::Features;
 use crate::hal::{Hal, Registers};
 use crate::pci::{Layout, Region};
+use crate::register_map::{common, device};
 use crate::ring::QueueAddresses;
 use crate::state::{Event, State};
 
-/// Offsets in the common configuration structure, in bytes.
-mod common {
-    pub const DEVICE_FEATURE_SELECT: u64 = 0x00;
-    pub const DEVICE_FEATURE: u64 = 0x04;
-    pub const DRIVER_FEATURE_SELECT: u64 = 0x08;
-    pub const DRIVER_FEATURE: u64 = 0x0C;
-    pub const CONFIG_MSIX_VECTOR: u64 = 0x10;
-    pub const DEVICE_STATUS: u64 = 0x14;
-    pub const CONFIG_GENERATION: u64 = 0x15;
-    pub const QUEUE_SELECT: u64 = 0x16;
-    pub const QUEUE_SIZE: u64 = 0x18;
-    pub const QUEUE_MSIX_VECTOR: u64 = 0x1A;
-    pub const QUEUE_ENABLE: u64 = 0x1C;
-    pub const QUEUE_NOTIFY_OFF: u64 = 0x1E;
-    pub const QUEUE_DESC: u64 = 0x20;
-    pub const QUEUE_DRIVER: u64 = 0x28;
-    pub const QUEUE_DEVICE: u64 = 0x30;
-}
-
-/// Offsets in the network device's configuration, in bytes.
-mod device {
-    pub const MAC: u64 = 0;
-    pub const STATUS: u64 = 6;
-    pub const MTU: u64 = 10;
-    pub const SPEED: u64 = 12;
-    pub const LINK_UP: u16 = 1;
-    /// Larger speeds mean "unknown".
-    pub const MAX_SPEED: u32 = 0x7FFF_FFFF;
-}
-
-const NO_VECTOR: u16 = 0xFFFF;
-const GONE: u8 = 0xFF;
-
-/// A reset is waited for this many times [`RESET_POLL_US`]: one second.
+/// The driver waits for a reset at most this many times [`RESET_POLL_US`]: one second.
 const RESET_POLLS: u32 = 1000;
 const RESET_POLL_US: u32 = 1000;
-/// How often a configuration read is repeated while the device keeps changing it.
+/// Limit on repetitions of a configuration read while the device keeps changing it.
 const CONFIG_READS: usize = 8;
 
 bitflags! {
@@ -68,20 +36,20 @@ bitflags! {
     }
 }
 
-/// What the device says about itself.
+/// The network device's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NetConfig {
-    /// Permanent address, if the device has one.
+    /// Permanent MAC address, if the device has one.
     pub mac: Option<[u8; 6]>,
-    /// Largest IP packet the other side takes, in bytes, if the device says so.
+    /// MTU in bytes (largest IP packet), if the device reports it.
     pub mtu: Option<u16>,
-    /// Whether the link is up; devices without the feature count as up.
+    /// Whether the link is up; `true` for a device without the STATUS feature.
     pub link_up: bool,
-    /// Mbit/s, if the device says so.
+    /// Link speed in Mbit/s, if the device reports it.
     pub speed: Option<u32>,
 }
 
-/// Which MSI-X table entry serves what.
+/// MSI-X vectors by purpose. (virtio §15)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vectors {
     pub config: u16,
@@ -90,8 +58,8 @@ pub struct Vectors {
 }
 
 impl Vectors {
-    /// The plan for `messages` interrupt messages: one each for configuration, receive and transmit,
-    /// then configuration alone and the queues together, then all on one. `None` without any message.
+    /// Returns the assignment for `messages` interrupt messages: three or more: one each for configuration, receive
+    /// and transmit; two: one for configuration, one for both queues; one: shared by all. `None` without a message.
     #[must_use]
     pub const fn plan(messages: u32) -> Option<Self> {
         match messages {
@@ -102,7 +70,7 @@ impl Vectors {
         }
     }
 
-    /// What to try when the device refused this plan.
+    /// Returns the next assignment to try after the device refused this one.
     #[must_use]
     const fn fewer(self) -> Option<Self> {
         match self {
@@ -123,16 +91,16 @@ pub(crate) struct Doorbell<R> {
 }
 
 impl<R: Registers> Doorbell<R> {
-    /// Tells the device to look at the queue. Any IRQL.
+    /// Notifies the device of new buffers in the queue. Any IRQL.
     pub(crate) fn ring(&self) {
         self.registers.write16(self.bar, self.offset, self.queue);
     }
 }
 
-/// A device's registers and how far it was brought up.
+/// A device's registers and the state of its bring-up.
 ///
-/// Dropped while a device is part of the way up, it starts a reset and does not wait for its end. The owner of
-/// queues that the device uses calls [`reset`](Control::reset), which waits, before.
+/// Dropping it between ACKNOWLEDGE and reset starts a reset without waiting for its end. The owner of queues that the
+/// device uses calls [`reset`](Control::reset), which waits, first.
 #[derive(Debug)]
 pub struct Control<H, R: Registers> {
     hal: H,
@@ -143,7 +111,7 @@ pub struct Control<H, R: Registers> {
 }
 
 impl<H, R: Registers> Control<H, R> {
-    /// Starts a reset and does not wait: for shutdown, at any IRQL.
+    /// Starts a reset without waiting for its end, for shutdown. Any IRQL.
     pub fn reset_without_waiting(&self) {
         self.registers.write8(self.layout.common.bar, self.common(common::DEVICE_STATUS), 0);
     }
@@ -162,7 +130,7 @@ impl<H, R: Registers> Drop for Control<H, R> {
 }
 
 impl<H: Hal, R: Registers> Control<H, R> {
-    /// A device just found; nothing is touched yet.
+    /// Creates the control of a device just found, without accessing the device.
     pub fn new(hal: H, registers: R, layout: Layout) -> Self {
         Self { hal, registers, layout, state: State::Found, features: Features::empty() }
     }
@@ -188,33 +156,33 @@ impl<H: Hal, R: Registers> Control<H, R> {
         Ok(accepted)
     }
 
-    /// The accepted features.
+    /// Returns the accepted features.
     pub fn features(&self) -> Features {
         self.features
     }
 
-    /// How far bring-up came.
+    /// Returns the state of bring-up.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Where the device's structures lie.
+    /// Returns the places of the device's structures.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// `device_status` as the device shows it now. Any IRQL.
+    /// Reads `device_status`. Any IRQL.
     ///
     /// # Errors
     /// [`Error::Removed`] if the register reads all ones.
     pub fn status(&self) -> Result<Status, Error> {
         match self.registers.read8(self.layout.common.bar, self.common(common::DEVICE_STATUS)) {
-            GONE => Err(Error::Removed),
+            common::STATUS_REMOVED => Err(Error::Removed),
             bits => Ok(Status::from_bits_retain(bits)),
         }
     }
 
-    /// What a configuration interrupt asks for: an error if the device must be given up. Any IRQL.
+    /// Checks `device_status` after a configuration interrupt: fails if the device no longer works. Any IRQL.
     ///
     /// # Errors
     /// [`Error::Removed`] or [`Error::NeedsReset`].
@@ -226,7 +194,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
         Ok(())
     }
 
-    /// The network configuration, one consistent reading; fields without their feature are absent.
+    /// Reads the network configuration until two reads of the generation agree; fields without their feature are `None`.
     //= virtio §14
     pub fn net_config(&self) -> NetConfig {
         let mut reading = self.read_net_config();
@@ -240,10 +208,10 @@ impl<H: Hal, R: Registers> Control<H, R> {
         reading
     }
 
-    /// Assigns vectors: the best plan for `messages` that the device accepts.
+    /// Assigns vectors: the first assignment for at most `messages` messages that the device accepts.
     ///
     /// # Errors
-    /// [`Error::VectorRefused`] if it accepts none.
+    /// [`Error::VectorRefused`] if the device accepts none.
     //= virtio §15
     pub(crate) fn assign_vectors(&mut self, messages: u32, queues: [u16; 2]) -> Result<Vectors, Error> {
         let [receive, transmit] = queues;
@@ -260,7 +228,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
         Err(Error::VectorRefused)
     }
 
-    /// The largest size of queue `index`, a power of two of at most 32768.
+    /// Reads the largest size of queue `index`: a power of two of at most 32768.
     ///
     /// # Errors
     /// [`Error::NoQueue`] or [`Error::BadQueueSize`].
@@ -296,7 +264,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
         Ok(doorbell)
     }
 
-    /// Sets DRIVER_OK: from here on the device uses the queues and sends interrupts.
+    /// Sets DRIVER_OK: from now on the device uses the queues and sends interrupts.
     ///
     /// # Errors
     /// [`Error::OutOfOrder`], [`Error::Removed`].
@@ -304,7 +272,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
         self.step(Event::Start, Status::DRIVER_OK)
     }
 
-    /// Resets the device and waits, at most a second, until it is done. It uses no memory afterwards.
+    /// Resets the device and waits for the end of the reset, at most a second. Afterwards the device uses no memory.
     ///
     /// # Errors
     /// [`Error::Removed`], [`Error::ResetTimeout`].
@@ -330,7 +298,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
         Err(Error::ResetTimeout)
     }
 
-    /// Gives the device up: sets FAILED.
+    /// Sets FAILED.
     pub fn fail(&mut self) {
         if let Ok(next) = self.state.on(Event::Fail) {
             self.state = next;
@@ -340,7 +308,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
         }
     }
 
-    /// Adds `bits` to the status, as only bring-up does, and moves the state.
+    /// Sets `bits` in the device's status in addition to those already set, and applies `event` to the state.
     fn step(&mut self, event: Event, bits: Status) -> Result<(), Error> {
         let next = self.state.on(event)?;
         let status = self.status().inspect_err(|_| self.state = State::Removed)?;
@@ -396,13 +364,13 @@ impl<H: Hal, R: Registers> Control<H, R> {
 
     fn set_config_vector(&mut self, vector: u16) -> bool {
         self.write16(common::CONFIG_MSIX_VECTOR, vector);
-        self.read16(common::CONFIG_MSIX_VECTOR) != NO_VECTOR
+        self.read16(common::CONFIG_MSIX_VECTOR) != common::NO_VECTOR
     }
 
     fn set_queue_vector(&mut self, queue: u16, vector: u16) -> bool {
         self.write16(common::QUEUE_SELECT, queue);
         self.write16(common::QUEUE_MSIX_VECTOR, vector);
-        self.read16(common::QUEUE_MSIX_VECTOR) != NO_VECTOR
+        self.read16(common::QUEUE_MSIX_VECTOR) != common::NO_VECTOR
     }
 
     fn doorbell(&self, queue: u16, notify_off: u16) -> Result<Doorbell<R>, Error> {

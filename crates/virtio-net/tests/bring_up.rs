@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Bringing a device up and down, and every reason to refuse one.
+//! Bring-up and reset of a device, and every error of bring-up.
 
 #![cfg(target_os = "linux")]
 
@@ -18,12 +18,12 @@ fn refused(quirks: Quirks) -> (Error, Fake) {
 fn refused_with(quirks: Quirks, max_frame: usize) -> (Error, Fake) {
     let fake = Fake::new(quirks);
     let error = fake.bring_up(max_frame).err().expect("the device should be refused");
-    assert_eq!(fake.blocks(), 0, "a refused device keeps no memory");
+    assert_eq!(fake.blocks(), 0, "memory of a refused device is freed");
     (error, fake)
 }
 
 #[test]
-fn a_device_comes_up_and_goes_down_clean() {
+fn bring_up_and_reset_leave_a_clean_device() {
     let fake = Fake::new(Quirks::default());
     let driver = fake.bring_up(1514).unwrap();
     assert_eq!(driver.control.state(), State::Live);
@@ -43,12 +43,12 @@ fn a_device_without_version_1_is_refused_and_marked_failed() {
 }
 
 #[test]
-fn only_features_the_driver_honours_are_accepted() {
+fn only_features_of_the_table_are_accepted() {
     let everything = Features::from_bits_retain(!0);
     let fake = Fake::new(Quirks { offered: everything, ..Quirks::default() });
     let driver = fake.bring_up(1514);
-    let honoured = FEATURES.iter().fold(Features::empty(), |all, row| all | row.feature);
-    assert_eq!(fake.accepted(), honoured);
+    let supported = FEATURES.iter().fold(Features::empty(), |all, row| all | row.feature);
+    assert_eq!(fake.accepted(), supported);
     drop(driver);
 }
 
@@ -61,18 +61,18 @@ fn a_device_that_rejects_the_features_is_refused() {
 
 //= virtio §16
 #[test]
-fn a_reset_that_never_ends_is_given_up() {
+fn a_reset_that_never_ends_times_out() {
     assert_eq!(refused(Quirks { never_resets: true, ..Quirks::default() }).0, Error::ResetTimeout);
 }
 
 //= virtio §16
 #[test]
-fn a_removed_device_is_noticed_at_once() {
+fn a_removed_device_is_reported_at_once() {
     assert_eq!(refused(Quirks { removed: true, ..Quirks::default() }).0, Error::Removed);
 }
 
 #[test]
-fn a_device_given_up_half_way_is_reset() {
+fn a_device_is_reset_when_bring_up_fails() {
     for quirks in [
         Quirks { queue_sizes: [256, 0], ..Quirks::default() },
         Quirks { vectors: 0, ..Quirks::default() },
@@ -90,7 +90,7 @@ fn a_device_given_up_half_way_is_reset() {
 }
 
 #[test]
-fn removal_while_running_still_returns_every_block() {
+fn removal_of_a_running_device_frees_every_block() {
     let fake = Fake::new(Quirks::default());
     let driver = fake.bring_up(1514).unwrap();
     fake.change(|quirks| quirks.removed = true);
@@ -101,7 +101,7 @@ fn removal_while_running_still_returns_every_block() {
 
 //= virtio §16
 #[test]
-fn a_device_that_needs_a_reset_says_so() {
+fn device_needs_reset_is_reported() {
     let fake = Fake::new(Quirks::default());
     let driver = fake.bring_up(1514).unwrap();
     assert_eq!(driver.control.check(), Ok(()));
@@ -123,7 +123,7 @@ fn a_notification_address_outside_its_structure_is_refused() {
 
 //= virtio §15
 #[test]
-fn fewer_vectors_are_shared_and_none_is_refused() {
+fn queues_share_vectors_and_a_device_without_one_is_refused() {
     for (offered, expected) in [(3, (0, 1, 2)), (2, (0, 1, 1)), (1, (0, 0, 0))] {
         let fake = Fake::new(Quirks { vectors: offered, ..Quirks::default() });
         let mut driver = fake.bring_up(1514).unwrap();
@@ -134,7 +134,7 @@ fn fewer_vectors_are_shared_and_none_is_refused() {
 }
 
 #[test]
-fn memory_running_out_anywhere_leaves_nothing_behind() {
+fn a_failed_allocation_frees_all_memory() {
     let needed = {
         let fake = Fake::new(Quirks::default());
         let _driver = fake.bring_up(9014).unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The capability walk, on lists that a sane and a hostile device may show.
+//! The capability list of well-behaved and hostile devices.
 
 #![cfg(target_os = "linux")]
 
@@ -16,7 +16,7 @@ fn find(config: &[u8; CONFIG_LEN]) -> Result<Layout, Error> {
 }
 
 #[test]
-fn qemus_layout_is_understood() {
+fn the_layout_of_qemu_is_found() {
     let layout = find(&config_space()).unwrap();
     assert_eq!(layout.common, Region { bar: 4, offset: 0, len: 0x1000 });
     assert_eq!(layout.notify, Region { bar: 4, offset: 0x3000, len: 0x1000 });
@@ -66,7 +66,7 @@ fn a_notify_capability_without_its_multiplier_is_broken() {
 }
 
 #[test]
-fn a_capability_at_the_very_end_is_cut_off() {
+fn a_capability_beyond_configuration_space_is_broken() {
     let mut config = config_space();
     config[0x71] = 0xFC;
     config[0xFC] = 9;
@@ -75,7 +75,7 @@ fn a_capability_at_the_very_end_is_cut_off() {
 }
 
 #[test]
-fn a_structure_outside_its_bar_does_not_count() {
+fn a_structure_outside_its_bar_is_ignored() {
     let mut config = config_space();
     config[0x48..0x4C].copy_from_slice(&0x3FD0_u32.to_le_bytes());
     assert_eq!(find(&config), Err(Error::MissingStructure(Structure::Common)));
@@ -84,21 +84,21 @@ fn a_structure_outside_its_bar_does_not_count() {
 }
 
 #[test]
-fn a_structure_too_short_for_its_registers_does_not_count() {
+fn a_structure_too_short_for_its_registers_is_ignored() {
     let mut config = config_space();
     config[0x4C..0x50].copy_from_slice(&0x37_u32.to_le_bytes());
     assert_eq!(find(&config), Err(Error::MissingStructure(Structure::Common)));
 }
 
 #[test]
-fn a_structure_in_a_reserved_bar_does_not_count() {
+fn a_structure_in_a_reserved_bar_is_ignored() {
     let mut config = config_space();
     config[0x64] = 6;
     assert_eq!(find(&config), Err(Error::MissingStructure(Structure::Device)));
 }
 
 #[test]
-fn the_first_usable_capability_of_a_kind_counts() {
+fn the_first_usable_capability_of_a_type_is_taken() {
     let mut config = config_space();
     config[0x98 + 1] = 0xA0;
     write_capability(&mut config, 0xA0, 0xB0, 16, 1, 0x100_0000, 0x1000);
@@ -110,7 +110,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
     #[test]
-    fn no_configuration_space_leads_outside_a_bar(
+    fn every_region_found_is_inside_its_bar(
         noise in proptest::collection::vec((0x34..CONFIG_LEN, any::<u8>()), 0..24),
     ) {
         let mut config = config_space();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Frames through both queues, and devices that lie about them.
+//! Frames through both queues, and devices with inconsistent used rings.
 
 #![cfg(target_os = "linux")]
 
@@ -24,7 +24,7 @@ fn receive(driver: &mut fake::Driver, budget: u32) -> Result<Vec<Vec<u8>>, Error
 }
 
 #[test]
-fn a_frame_goes_out_as_written() {
+fn a_frame_is_sent_as_written() {
     let fake = Fake::new(Quirks::default());
     let mut driver = fake.bring_up(9014).unwrap();
     let frame: Vec<u8> = (0..9014_u32).map(|n| n as u8).collect();
@@ -36,10 +36,10 @@ fn a_frame_goes_out_as_written() {
 
 //= virtio §10
 #[test]
-fn a_short_frame_is_padded_with_zeroes() {
+fn a_short_frame_is_padded_with_zeros() {
     let fake = Fake::new(Quirks::default());
     let mut driver = fake.bring_up(1514).unwrap();
-    // The slots' memory is recycled: leave something in it that must not leak.
+    // Slots are reused: fill them with bytes that must not leak into the padding.
     for _ in 0..256 {
         assert!(send(&mut driver, &[0xAA; 1514]));
     }
@@ -53,7 +53,7 @@ fn a_short_frame_is_padded_with_zeroes() {
 }
 
 #[test]
-fn a_batch_costs_one_notification() {
+fn a_batch_is_sent_with_one_notification() {
     let fake = Fake::new(Quirks::default());
     let mut driver = fake.bring_up(1514).unwrap();
     for _ in 0..100 {
@@ -76,11 +76,11 @@ fn a_full_queue_refuses_frames_and_requests_an_interrupt() {
     assert!(!driver.nic().transmit.request_interrupt());
     assert_eq!(fake.transmitted().len(), 256);
     assert!(fake.wants_interrupt(TRANSMIT), "192 of 256 were sent");
-    assert!(send(&mut driver, &[0; 100]), "slots came back");
+    assert!(send(&mut driver, &[0; 100]), "slots are free again");
 }
 
 #[test]
-fn a_request_that_comes_too_late_is_noticed() {
+fn a_late_interrupt_request_reports_completed_frames() {
     let fake = Fake::new(Quirks::default());
     let mut driver = fake.bring_up(1514).unwrap();
     while send(&mut driver, &[0; 100]) {}
@@ -90,7 +90,7 @@ fn a_request_that_comes_too_late_is_noticed() {
 }
 
 #[test]
-fn frames_arrive_in_place_and_their_buffers_return() {
+fn received_buffers_are_made_available_again() {
     let fake = Fake::new(Quirks::default());
     let mut driver = fake.bring_up(1514).unwrap();
     for round in 0..2000_u32 {
@@ -102,7 +102,7 @@ fn frames_arrive_in_place_and_their_buffers_return() {
 }
 
 #[test]
-fn a_starved_device_is_notified_of_new_buffers() {
+fn a_device_without_buffers_is_notified_of_new_ones() {
     let fake = Fake::new(Quirks::default());
     let mut driver = fake.bring_up(1514).unwrap();
     while fake.deliver(&[7; 64]) {}
@@ -127,7 +127,7 @@ fn a_poll_stops_at_its_budget() {
 
 //= virtio §7
 #[test]
-fn interrupts_come_when_asked_for_and_not_otherwise() {
+fn interrupts_occur_only_when_requested() {
     let fake = Fake::new(Quirks::default());
     let mut driver = fake.bring_up(1514).unwrap();
     let frame = [7; 64];
@@ -138,7 +138,7 @@ fn interrupts_come_when_asked_for_and_not_otherwise() {
     driver.nic().receive.suppress_interrupts();
     fake.deliver(&frame);
     assert!(!fake.wants_interrupt(RECEIVE));
-    assert!(driver.nic().receive.request_interrupt(), "a frame is there already");
+    assert!(driver.nic().receive.request_interrupt(), "a frame has already arrived");
     receive(&mut driver, 10).unwrap();
     assert!(!driver.nic().receive.request_interrupt());
     fake.deliver(&frame);
@@ -146,7 +146,7 @@ fn interrupts_come_when_asked_for_and_not_otherwise() {
 }
 
 #[test]
-fn without_event_indices_the_flags_do() {
+fn without_event_indices_the_flags_suppress_interrupts() {
     let fake = Fake::new(Quirks { offered: Features::VERSION_1, ..Quirks::default() });
     let mut driver = fake.bring_up(1514).unwrap();
     assert!(send(&mut driver, &[0; 100]));
@@ -160,7 +160,7 @@ fn without_event_indices_the_flags_do() {
 }
 
 #[test]
-fn impossible_lengths_are_dropped_and_counted() {
+fn invalid_lengths_are_dropped_and_counted() {
     let fake = Fake::new(Quirks::default());
     let mut driver = fake.bring_up(1514).unwrap();
     for (id, len) in [(0, 0), (1, 12), (2, 25), (3, 1527), (4, u32::MAX)] {
@@ -172,7 +172,7 @@ fn impossible_lengths_are_dropped_and_counted() {
 
 //= virtio §18
 #[test]
-fn an_id_outside_the_ring_breaks_the_queue_for_good() {
+fn an_id_outside_the_ring_stops_the_queue() {
     let fake = Fake::new(Quirks::default());
     let mut driver = fake.bring_up(1514).unwrap();
     fake.forge_used(RECEIVE, 256, 100, 1);
@@ -183,7 +183,7 @@ fn an_id_outside_the_ring_breaks_the_queue_for_good() {
 
 //= virtio §18
 #[test]
-fn a_buffer_returned_twice_breaks_the_queue() {
+fn a_buffer_returned_twice_stops_the_queue() {
     let fake = Fake::new(Quirks::default());
     let mut driver = fake.bring_up(1514).unwrap();
     assert!(send(&mut driver, &[0; 100]));
@@ -196,7 +196,7 @@ fn a_buffer_returned_twice_breaks_the_queue() {
 
 //= virtio §18
 #[test]
-fn an_index_that_jumps_breaks_the_queue() {
+fn a_used_index_that_jumps_stops_the_queue() {
     let fake = Fake::new(Quirks::default());
     let mut driver = fake.bring_up(1514).unwrap();
     fake.forge_used(RECEIVE, 0, 100, 257);
@@ -210,7 +210,7 @@ fn an_index_that_jumps_breaks_the_queue() {
 }
 
 #[test]
-fn a_broken_transmit_queue_says_so_and_waits_for_nothing() {
+fn a_stopped_transmit_queue_reports_its_fault_and_requests_no_interrupt() {
     let fake = Fake::new(Quirks { queue_sizes: [2, 2], ..Quirks::default() });
     let mut driver = fake.bring_up(1514).unwrap();
     assert_eq!(driver.nic().transmit.fault(), None);
@@ -218,9 +218,9 @@ fn a_broken_transmit_queue_says_so_and_waits_for_nothing() {
     assert!(send(&mut driver, &[0; 100]));
     driver.nic().transmit.kick();
     fake.forge_used(TRANSMIT, 0, 0, 100);
-    assert!(!send(&mut driver, &[0; 100]), "no slot comes back");
+    assert!(!send(&mut driver, &[0; 100]), "no slot is freed");
     assert_eq!(driver.nic().transmit.fault(), Some(Error::BrokenRing(RingFault::IndexJump)));
-    assert!(!driver.nic().transmit.request_interrupt(), "the index that jumped is no completion");
+    assert!(!driver.nic().transmit.request_interrupt(), "the index that jumped is not a completion");
 }
 
 #[test]
@@ -258,9 +258,9 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Small rings wrap many times; whatever the order of steps, every frame arrives once, in order, intact.
+    /// Small rings wrap many times; for any order of steps every frame arrives once, in order and intact.
     #[test]
-    fn frames_survive_any_schedule(
+    fn every_frame_arrives_once_and_in_order(
         steps in proptest::collection::vec(step(), 1..600),
         sizes in prop::sample::select(vec![[2_u16, 4], [8, 2], [16, 16]]),
         event_idx in any::<bool>(),

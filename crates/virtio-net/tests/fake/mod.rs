@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A virtio-net device in the test's own process: registers by hand, rings by rust-vmm's `virtio-queue`,
-//! so that the driver's rings meet an implementation of other hands. `Quirks` make it misbehave.
-#![allow(dead_code, reason = "each test binary uses its own part")]
+//! A model of a virtio-net device: its own registers, and the rings of rust-vmm's `virtio-queue`, so that the driver is
+//! tested against an independent implementation. `Quirks` make the device misbehave.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -27,7 +27,7 @@ pub const MAC: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
 pub const RECEIVE: usize = 0;
 pub const TRANSMIT: usize = 1;
 
-/// Everything the device can be asked to do differently.
+/// Deviations from the default device.
 #[derive(Clone, Debug)]
 pub struct Quirks {
     pub offered: Features,
@@ -37,7 +37,7 @@ pub struct Quirks {
     pub vectors: u16,
     pub queue_sizes: [u16; 2],
     pub notify_off: u16,
-    /// Let this many allocations succeed.
+    /// Number of allocations that succeed.
     pub allocations: usize,
 }
 
@@ -112,7 +112,7 @@ impl Fake {
         self.device.lock().unwrap()
     }
 
-    /// Brings the device up the way a driver does.
+    /// Brings the device up as a driver does.
     pub fn bring_up(&self, max_frame: usize) -> Result<Driver, Error> {
         let layout = Layout::find(&config_space(), |bar| self.bar_len(bar))?;
         let mut control = Control::new(self.clone(), self.clone(), layout);
@@ -129,7 +129,7 @@ impl Fake {
         Ok(Driver { nic: Some(nic), control })
     }
 
-    /// Takes everything the driver sent, in order, without the virtio headers.
+    /// Takes the frames that the driver sent, in order, without the virtio headers.
     pub fn transmitted(&self) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         let mut device = self.lock();
@@ -140,7 +140,7 @@ impl Fake {
                 let head = chain.head_index();
                 let mut frame = Vec::new();
                 for descriptor in chain {
-                    assert!(!descriptor.is_write_only(), "transmit buffers are for reading");
+                    assert!(!descriptor.is_write_only(), "the device only reads transmit buffers");
                     let mut part = vec![0; descriptor.len() as usize];
                     self.memory.read_slice(&mut part, descriptor.addr()).unwrap();
                     frame.extend(part);
@@ -156,7 +156,7 @@ impl Fake {
         }
     }
 
-    /// Receives a frame into the next buffer; `false` if the driver has none posted.
+    /// Receives a frame into the next available buffer. Returns `false` if there is none.
     pub fn deliver(&self, frame: &[u8]) -> bool {
         let mut device = self.lock();
         let queue = &mut device.queues[RECEIVE];
@@ -166,7 +166,7 @@ impl Fake {
         };
         let head = chain.head_index();
         let descriptor = chain.next().unwrap();
-        assert!(descriptor.is_write_only(), "receive buffers are for writing");
+        assert!(descriptor.is_write_only(), "the device only writes receive buffers");
         assert!(chain.next().is_none(), "one descriptor per buffer");
         let mut bytes = vec![0; HEADER_LEN];
         bytes.extend_from_slice(frame);
@@ -176,7 +176,7 @@ impl Fake {
         true
     }
 
-    /// Whether the driver wants an interrupt for what was completed since the last call.
+    /// Whether the driver requested an interrupt for the completions since the last call.
     pub fn wants_interrupt(&self, queue: usize) -> bool {
         self.lock().queues[queue].needs_notification(&*self.memory).unwrap()
     }
@@ -185,7 +185,7 @@ impl Fake {
         self.lock().notified[queue]
     }
 
-    /// Writes a used element and moves the used index, as only a hostile device does.
+    /// Writes a used element and moves the used index by `steps`, as a hostile device may.
     pub fn forge_used(&self, queue: usize, id: u32, len: u32, steps: u16) {
         let device = self.lock();
         let used = device.queues[queue].used_ring();
@@ -212,12 +212,12 @@ impl Fake {
         Features::from_bits_retain(self.lock().accepted)
     }
 
-    /// Blocks of DMA memory not given back.
+    /// Number of allocated blocks of DMA memory.
     pub fn blocks(&self) -> usize {
         self.lock().blocks.len()
     }
 
-    /// The driver never notified a device that was not started, nor freed memory of one that ran.
+    /// Asserts that the driver sent no notification before DRIVER_OK, freed no memory of a running device, and leaked none.
     pub fn assert_well_treated(&self) {
         let device = self.lock();
         assert_eq!(device.early_notifications, 0, "notified before DRIVER_OK");
@@ -226,7 +226,7 @@ impl Fake {
     }
 }
 
-/// A device that was brought up, taken down in the right order when dropped.
+/// A device after bring-up; reset before its queues are dropped.
 pub struct Driver {
     nic: Option<Nic<Fake, Fake>>,
     pub control: Control<Fake, Fake>,
@@ -330,7 +330,7 @@ impl Registers for Fake {
             }
             return;
         }
-        assert_eq!(device.status & !value, 0, "status bits are only ever added");
+        assert_eq!(device.status & !value, 0, "the driver clears no status bit");
         device.status = value;
         if device.quirks.rejects_features {
             device.status &= !8;
@@ -351,10 +351,10 @@ impl Registers for Fake {
                 let event_idx = device.accepted & Features::EVENT_IDX.bits() != 0;
                 device.queues[queue].set_event_idx(event_idx);
                 device.queues[queue].set_ready(true);
-                assert!(device.queues[queue].is_valid(&*self.memory), "queue {queue} is well formed");
+                assert!(device.queues[queue].is_valid(&*self.memory), "queue {queue} is valid");
             }
             o if o >= NOTIFY => {
-                assert_eq!(u64::from(value), (o - NOTIFY) / MULTIPLIER, "each queue at its own address");
+                assert_eq!(u64::from(value), (o - NOTIFY) / MULTIPLIER, "each queue has its own address");
                 if device.status & 4 == 0 {
                     device.early_notifications += 1;
                 }
@@ -384,7 +384,7 @@ impl Registers for Fake {
     }
 }
 
-/// Configuration space as QEMU lays it out: MSI-X, then the four structures in BAR 4.
+/// Configuration space as QEMU has it: MSI-X, then the four structures in BAR 4.
 pub fn config_space() -> [u8; CONFIG_LEN] {
     let mut config = [0; CONFIG_LEN];
     config[..4].copy_from_slice(&[0xF4, 0x1A, 0x41, 0x10]);
