@@ -26,7 +26,7 @@ pub struct MappedBars {
     windows: [Option<Window>; 6],
 }
 
-// SAFETY: a mapping has no thread affinity; it is unmapped once, by whoever drops it.
+// SAFETY: a mapping has no thread affinity; its owner unmaps it once, when dropped.
 unsafe impl Send for MappedBars {}
 // SAFETY: shared use only hands out copies of the windows.
 unsafe impl Sync for MappedBars {}

@@ -17,8 +17,19 @@ use crate::{image::toolchain::TARGET, shell};
 const EXCLUDED: [&str; 3] = ["viordma", "test-driver", "roce-fuzz"];
 
 /// Packages whose tests run on Windows, too. Their test targets are checked as well.
-pub const PORTABLE: [&str; 9] =
-    ["captures", "ndk-abi", "ndk-provider", "nt", "roce", "roce-testkit", "roce-wire", "virtio-net", "xtask"];
+pub const PORTABLE: [&str; 11] = [
+    "captures",
+    "fallible",
+    "ndk-abi",
+    "ndk-provider",
+    "nt",
+    "roce",
+    "roce-testkit",
+    "roce-wire",
+    "state-table",
+    "virtio-net",
+    "xtask",
+];
 
 /// Checks the workspace for the Windows target. Returns `false`, having said so, if rustup cannot install the target.
 pub fn check() -> Result<bool> {
