@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Copying data from one host to the other and back, over NDKPI, RoCEv2 and virtio queues: what the demo shows, the
-//! integration tests assert and the benches time.
+//! Copies data from one host to the other and back, over NDKPI, RoCEv2 and virtio queues. The demo and the integration
+//! tests use it.
 
 use std::{
     collections::BTreeMap,
@@ -27,10 +27,10 @@ use ndk_consumer::{
 
 use crate::testbed::{Options as BedOptions, Testbed, WireFigures};
 
-/// The port that the serving consumer listens to.
+/// Port of the server.
 const PORT: u16 = 5445;
 
-/// What to copy.
+/// The data to copy.
 #[derive(Clone, Debug)]
 pub enum Source {
     File(PathBuf),
@@ -40,30 +40,30 @@ pub enum Source {
     },
 }
 
-/// A run of the copy.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub source: Source,
     pub faults: Faults,
-    /// Seed of the bytes made, of the wire's faults, and of the order of events in virtual time.
+    /// Seed of generated data, of the link's faults, and of the order of events in virtual time.
     pub seed: u64,
-    /// Runs in real time, with threads that race, instead of in virtual time.
+    /// Runs in real time, with racing threads, instead of in virtual time.
     pub real_time: bool,
     /// RoCE path MTU, 256 to 4096.
     pub path_mtu: u32,
-    /// Where the capture of the wire goes.
+    /// Path of the capture file.
     pub capture: Option<PathBuf>,
-    /// Cuts the serving host off the wire when this share, 0 to 1, of the whole transfer has been moved. The whole
-    /// transfer is the data to the peer and back: at 0.5 everything was written and nothing read back.
+    /// Disconnects the server from the link when this share, 0 to 1, of the transfer is done. The transfer is the data
+    /// to the peer and back: at 0.5, everything has been written and nothing read back.
     pub kill_peer_at: Option<f64>,
-    /// Check everything, or nothing that costs time.
+    /// Turns the verifier on.
     pub verifier: bool,
     /// Registry values of both adapters.
     pub keywords: Vec<(&'static str, Keyword)>,
 }
 
 impl Plan {
-    /// So many made bytes, in virtual time, over a good wire.
+    /// Returns a plan for `bytes` of generated data, in virtual time, over a link without faults.
     #[must_use]
     pub fn of(bytes: u64) -> Self {
         Self {
@@ -80,31 +80,31 @@ impl Plan {
     }
 }
 
-/// What a run did.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub name: String,
     pub bytes: u64,
     pub end: End,
-    /// Time that each finished phase took, in the run's own clock.
+    /// Durations of the completed phases, in simulated time.
     pub write: Option<Duration>,
     pub read: Option<Duration>,
-    /// SHA-256 of the source, of what the peer received, and of what came back.
+    /// SHA-256 of the source, of the data that the peer received, and of the data read back.
     pub hashes: [Option<[u8; 32]>; 3],
     pub operations: BTreeMap<String, Operation>,
     pub wire: WireFigures,
-    /// Counters of both drivers by name, added up.
+    /// Sums of both drivers' counters, by name.
     pub counters: BTreeMap<String, u64>,
-    /// What both drivers wrote to the event log: host, number of the event, its data.
+    /// Event log entries of both drivers: host, event number, data.
     pub events: Vec<String>,
-    /// What the verifier found; empty when nothing.
+    /// Violations that the verifier found.
     pub violations: Vec<String>,
     pub capture: Option<PathBuf>,
     /// Times are in virtual time.
     pub is_virtual: bool,
     /// The seed of the plan.
     pub seed: u64,
-    /// The run's own time from first to last step, and the real time it took.
+    /// Duration of the transfer in simulated time, and of the run in real time.
     pub elapsed: Duration,
     pub real: Duration,
 }
@@ -112,16 +112,16 @@ pub struct Outcome {
 /// How a run ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum End {
-    /// Everything was copied, and both consumers closed everything.
+    /// All data was copied, and both consumers closed all objects.
     Complete,
-    /// The peer was cut off when `moved` bytes of the whole transfer had been moved. After `noticed_after`, in the
-    /// run's clock, the last consumer had seen its connection fail.
+    /// The peer was disconnected after `moved` bytes of the transfer. After `noticed_after`, in simulated time, both
+    /// consumers had detected the connection loss.
     PeerLost { moved: u64, noticed_after: Duration },
     /// Anything else.
     Failed(String),
 }
 
-/// Requests of one kind, of both consumers.
+/// Statistics of one kind of request, of both consumers.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct Operation {
     pub posted: u64,
@@ -131,11 +131,15 @@ pub struct Operation {
     pub failed: u64,
     pub p50: Option<Duration>,
     pub p99: Option<Duration>,
-    /// Upper ends of ranges of latencies, and how many requests are in each.
+    /// Latency histogram: upper bound of each range, and the number of requests in it.
     pub latencies: Vec<(Duration, u64)>,
 }
 
-/// Runs the copy: loads the image onto two hosts, copies, unloads. `progress` is called from simulated threads.
+/// Loads the driver `image` on two hosts, copies the data, and unloads the driver. `progress` is called on simulated
+/// threads.
+///
+/// # Errors
+/// The source cannot be read, or a host cannot be created, started or stopped. A failed copy is [`End::Failed`].
 pub fn run(image: &Path, plan: &Plan, progress: &Arc<dyn Fn(Progress) + Send + Sync>) -> Result<Outcome> {
     let start = Instant::now();
     let (name, bytes) = describe(&plan.source)?;
@@ -155,7 +159,7 @@ pub fn run(image: &Path, plan: &Plan, progress: &Arc<dyn Fn(Progress) + Send + S
     bed.start()?;
     let cut = Cut::new(plan.kill_peer_at, bytes);
     let began = bed.now();
-    let sides = converse(&bed, plan, &name, &cut, progress);
+    let sides = run_consumers(&bed, plan, &name, &cut, progress);
     let ended = bed.now();
     bed.stop()?;
     let lost = cut.done.load(Relaxed).then(|| End::PeerLost {
@@ -183,7 +187,7 @@ pub fn run(image: &Path, plan: &Plan, progress: &Arc<dyn Fn(Progress) + Send + S
 }
 
 impl Outcome {
-    /// True if what was sent, received and read back is the same.
+    /// Returns true if the data sent, received and read back is the same.
     #[must_use]
     pub fn hashes_match(&self) -> bool {
         let [sent, received, returned] = self.hashes;
@@ -202,7 +206,7 @@ fn describe(source: &Source) -> Result<(String, u64)> {
     })
 }
 
-/// Bytes that look random and cost nothing to keep: a function of seed and offset.
+/// Pseudorandom bytes that are not stored: a function of seed and offset.
 struct Generated {
     seed: u64,
     bytes: u64,
@@ -224,15 +228,15 @@ impl transfer::Source for Generated {
     }
 }
 
-/// Cuts the serving host's cable when enough has been moved.
+/// Disconnects the server after a share of the transfer.
 struct Cut {
-    /// Bytes, written and read back, after which it is cut.
+    /// Bytes, written and read back, after which the server is disconnected.
     after: Option<u64>,
     moved: [AtomicU64; 2],
     done: AtomicBool,
-    /// Time of the cut, in the run's clock; 0 before.
+    /// Time of the disconnect in simulated nanoseconds; 0 before.
     at: AtomicU64,
-    /// Bytes that had been moved at the cut.
+    /// Bytes transferred before the disconnect.
     moved_at: AtomicU64,
 }
 
@@ -247,7 +251,7 @@ impl Cut {
         })
     }
 
-    /// Records progress. Returns true exactly once, when enough has been moved.
+    /// Records progress. Returns true exactly once, when the share is reached.
     fn is_due(&self, progress: Progress) -> bool {
         self.moved[progress.phase as usize].store(progress.done, Relaxed);
         let moved = self.moved.iter().map(|bytes| bytes.load(Relaxed)).sum::<u64>();
@@ -259,7 +263,7 @@ impl Cut {
     }
 }
 
-/// A share, 0 to 1, of `bytes`.
+/// Returns a share, 0 to 1, of `bytes`.
 #[expect(clippy::cast_sign_loss, reason = "neither is negative")]
 fn of(share: f64, bytes: u64) -> u64 {
     (share * bytes as f64) as u64
@@ -267,13 +271,13 @@ fn of(share: f64, bytes: u64) -> u64 {
 
 type Side = Result<Report, Box<Failure>>;
 
-/// What both consumers have to tell. `Err` in the outer result: the consumer itself was lost.
+/// Results of both consumers. The outer result is an error if the consumer did not return.
 struct Sides {
     copying: Result<Side>,
     serving: Result<Side>,
 }
 
-fn converse(
+fn run_consumers(
     bed: &Testbed,
     plan: &Plan,
     name: &str,
@@ -288,7 +292,7 @@ fn converse(
         let listening = listening.clone();
         server.consumer("server", move |adapter| {
             let outcome = transfer::serve(adapter, &options, address, |_| listening.set(), &|_| {});
-            // Whoever waits for a listener that could not be made must not wait for ever.
+            // Also if listening failed: the client must not wait.
             listening.set();
             outcome
         })
@@ -334,7 +338,7 @@ impl Sides {
         }
     }
 
-    /// A time of the copying side, if it came to its end.
+    /// Returns a duration of the copying side, if it has completed.
     fn copied(&self, time: impl Fn(&Report) -> Duration) -> Option<Duration> {
         match &self.copying {
             Ok(Ok(report)) => Some(time(report)),
@@ -359,12 +363,12 @@ fn end(sides: &Sides, lost: Option<End>) -> End {
             lost.unwrap_or_else(|| End::Failed(format!("{}; at the peer: {}", copying.error, serving.error)))
         }
         (copying, serving) => {
-            let told = |side: &Result<Side>| match side {
-                Ok(Ok(_)) => "fine".to_owned(),
+            let describe = |side: &Result<Side>| match side {
+                Ok(Ok(_)) => "completed".to_owned(),
                 Ok(Err(failure)) => failure.error.to_string(),
                 Err(error) => format!("{error:#}"),
             };
-            End::Failed(format!("{}; at the peer: {}", told(copying), told(serving)))
+            End::Failed(format!("{}; at the peer: {}", describe(copying), describe(serving)))
         }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! One host with the driver on it, whose wire leaves the simulation: towards a virtual machine, or another external host.
+//! A host with the driver whose link leads out of the simulation: to a virtual machine or another external host.
 
 use std::{
     net::IpAddr,
@@ -19,10 +19,10 @@ use nt_sim::{ClockKind, Sim};
 
 use crate::testbed::{Machine, MachineOptions};
 
-/// Frames that either direction of the wire holds for a receiver that has no room at the moment.
+/// Frames that each direction of the link queues for a receiver without a free buffer.
 const CAPACITY: usize = 1 << 13;
 
-/// How an external host is built.
+/// Options of an external host.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub mac: [u8; 6],
@@ -30,9 +30,9 @@ pub struct Options {
     pub addresses: Vec<(IpAddr, u8)>,
     /// Largest IP packet of the link: 1500, or 9000 with jumbo frames.
     pub mtu: u16,
-    /// RoCE path MTU, which frames of the link must have room for: up to 1024 with an MTU of 1500, 4096 with 9000.
+    /// RoCE path MTU, limited by the link's MTU: up to 1024 with an MTU of 1500, 4096 with 9000.
     pub path_mtu: u32,
-    /// Faults of what the host sends, and of what it receives.
+    /// Faults of sent and of received frames.
     pub faults: [Faults; 2],
     /// Seed of the faults.
     pub seed: u64,
@@ -43,7 +43,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// A good wire without jumbo frames, everything verified.
+    /// Returns options for a link without faults and without jumbo frames, with the verifier on.
     #[must_use]
     pub fn new(mac: [u8; 6], addresses: &[(IpAddr, u8)]) -> Self {
         Self {
@@ -59,16 +59,16 @@ impl Options {
         }
     }
 
-    /// With jumbo frames and the largest path MTU.
+    /// Returns the options with jumbo frames and the largest path MTU.
     #[must_use]
     pub fn jumbo(self) -> Self {
         Self { mtu: 9000, path_mtu: 4096, ..self }
     }
 }
 
-/// The host, and its end of the wire. Dropping it cuts the wire and ends the host, whatever runs on it.
+/// The host and its link. Drop disconnects the link and ends the host with all its threads.
 ///
-/// The thread that makes it is the simulation's [harness thread](Sim): one external host per thread.
+/// The thread that creates it is the simulation's [harness thread](Sim): one external host per thread.
 pub struct ExternalHost {
     machine: Machine,
     tunnel: Tunnel,
@@ -79,7 +79,10 @@ pub struct ExternalHost {
 }
 
 impl ExternalHost {
-    /// A host with `image` loaded on it, not started yet, whose frames leave through `datagrams`.
+    /// Creates a host and loads the driver `image`, without starting it. `datagrams` carries the host's frames.
+    ///
+    /// # Errors
+    /// The image cannot be loaded, the capture cannot be created, or the tunnel cannot be opened.
     pub fn new(image: &Path, options: &Options, datagrams: Datagrams) -> Result<Self> {
         let mut sim = ndis_sim::builder().clock(ClockKind::Threaded).build();
         let wire = Wire::new(WireOptions {
@@ -115,12 +118,18 @@ impl ExternalHost {
         Ok(Self { machine, tunnel, wire, capture, sim })
     }
 
-    /// Starts the driver: from now on the host is on the wire.
+    /// Starts the driver, which connects the host to the link.
+    ///
+    /// # Errors
+    /// The driver or its adapter does not start.
     pub fn start(&mut self) -> Result<()> {
         self.machine.start()
     }
 
-    /// Halts the adapter and unloads the driver; the verifier looks for what they left. Ends the capture.
+    /// Halts the adapter, unloads the driver, lets the verifier check for leaks, and ends the capture.
+    ///
+    /// # Errors
+    /// The adapter cannot be halted, or the capture cannot be written.
     pub fn stop(&mut self) -> Result<()> {
         self.machine.stop()?;
         if let Some(capture) = self.capture.take() {
@@ -129,30 +138,31 @@ impl ExternalHost {
         Ok(())
     }
 
+    /// Returns the host with its driver.
     #[must_use]
     pub fn machine(&self) -> &Machine {
         &self.machine
     }
 
-    /// The wire: end 0 is the host's, end 1 leads outside.
+    /// Returns the link: end 0 is the host, end 1 the tunnel.
     #[must_use]
     pub fn wire(&self) -> &Arc<Wire> {
         &self.wire
     }
 
-    /// What the socket sent and received.
+    /// Returns the counters of the tunnel's socket.
     #[must_use]
     pub fn tunnel(&self) -> TunnelCounters {
         self.tunnel.counters()
     }
 
-    /// The run's own time.
+    /// Returns the time since the start of the simulation.
     #[must_use]
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.sim.now())
     }
 
-    /// Everything the verifier found so far, as it would be printed.
+    /// Returns the violations that the verifier has found so far, as text.
     #[must_use]
     pub fn violations(&self) -> Vec<String> {
         self.sim.verdict().violations.iter().map(ToString::to_string).collect()

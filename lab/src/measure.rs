@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Timing the image: two hosts in real time, with the verifier off.
+//! Throughput of the image: two hosts in real time, with the verifier off.
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 
@@ -11,19 +11,22 @@ pub use ndk_consumer::bench::Figures;
 use crate::testbed::{Options, Testbed};
 
 const PORT: u16 = 5446;
-/// How long the serving side waits for the other one.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time limit for the client to connect.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is timed.
+/// The measured operations.
 #[derive(Clone, Copy, Debug)]
 pub enum Work {
-    /// RDMA Writes of so many bytes each, so many of them outstanding.
+    /// RDMA Writes of `size` bytes, up to `outstanding` of them at a time.
     Writes { count: u64, size: usize, outstanding: u32 },
-    /// Sends of so many bytes each.
+    /// Sends of `size` bytes.
     Sends { count: u64, size: usize },
 }
 
-/// Runs the work between two hosts with `image` on them.
+/// Runs the operations between two hosts with the driver `image`.
+///
+/// # Errors
+/// The image cannot be loaded or started, an operation fails, or a violation is found.
 pub fn run(image: &Path, work: Work) -> Result<Figures> {
     let options = Options { real_time: true, verifier: false, ..Options::default() };
     let mut bed = Testbed::new(image, &options)?;
@@ -38,14 +41,14 @@ pub fn run(image: &Path, work: Work) -> Result<Figures> {
     let serving = {
         let listening = listening.clone();
         server.consumer("server", move |adapter| {
-            let outcome = bench::serve(adapter, remote, window, PATIENCE, |_| listening.set());
-            // Whoever waits for a listener that could not be made must not wait for ever.
+            let outcome = bench::serve(adapter, remote, window, TIMEOUT, |_| listening.set());
+            // Also if listening failed: the client must not wait.
             listening.set();
             outcome
         })
     };
     let measuring = client.consumer("client", move |adapter| {
-        let _ = listening.wait(PATIENCE);
+        let _ = listening.wait(TIMEOUT);
         match work {
             Work::Writes { count, size, outstanding } => {
                 bench::writes(adapter, local, remote, count, size, outstanding)
@@ -54,7 +57,7 @@ pub fn run(image: &Path, work: Work) -> Result<Figures> {
         }
     });
     let figures = measuring.join()?;
-    serving.join()?.context("the serving side")?;
+    serving.join()?.context("the server")?;
     bed.stop()?;
     let violations = bed.violations();
     ensure!(violations.is_empty(), "{}", violations.join("\n"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A simulated host as the system that an NDK consumer runs on.
+//! The operating system interface of an NDK consumer, implemented on a simulated host.
 
 use std::{
     ptr::NonNull,
@@ -15,13 +15,14 @@ use ndk_abi::nt::{MDL, MDL_SOURCE_IS_NONPAGED_POOL};
 use ndk_consumer::os;
 use nt_sim::{BugCheck, Host, Irql, JoinHandle, current, guest::Guest, memory::PAGE_SIZE, violation};
 
-/// The consumer's side of a host: its threads, events and memory are the simulation's.
+/// Threads, events and memory of a simulated host, for an NDK consumer.
 #[derive(Clone)]
 pub struct SimOs {
     host: Arc<Host>,
 }
 
 impl SimOs {
+    /// Returns the interface of `host`.
     #[must_use]
     pub fn new(host: &Arc<Host>) -> Self {
         Self { host: host.clone() }
@@ -69,10 +70,10 @@ impl os::Os for SimOs {
     }
 }
 
-/// A synchronization event, made of the simulation's notification event.
+/// A synchronization event, built on the simulation's notification event.
 pub struct Event {
     signaled: AtomicBool,
-    /// Set after `signaled`; stays set until a waiter looks again.
+    /// Set after `signaled`; stays set until a waiter checks `signaled`.
     changed: nt_sim::Event,
 }
 
@@ -99,7 +100,7 @@ impl os::Event for Event {
     }
 }
 
-/// Pages of a host's physical memory, and the list that describes them.
+/// Pages of a host's physical memory, and the MDL that describes them.
 pub struct Buffer {
     host: Arc<Host>,
     address: Guest<u8>,
@@ -138,8 +139,8 @@ impl Drop for Buffer {
     }
 }
 
-// SAFETY: the list names the pages behind the address; both are made once, and stay until the value is dropped: the
-// list lies in a box of its own.
+// SAFETY: the MDL describes the pages at the address. Both are allocated in `allocate` and stay in place until the value
+// is dropped; the list is in a box of its own.
 unsafe impl os::Buffer for Buffer {
     fn address(&self) -> NonNull<u8> {
         NonNull::new(self.address.as_ptr()).expect("allocated memory has an address")
@@ -154,7 +155,7 @@ unsafe impl os::Buffer for Buffer {
     }
 }
 
-/// A thread of the host. One whose host died has ended, too.
+/// A thread of the host. It ends if its host is killed.
 pub struct Thread(JoinHandle<()>);
 
 impl os::Thread for Thread {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Hosts with the driver on them and a NIC under each; two of them with a wire between.
+//! Simulated hosts with a virtio NIC and the driver, and a testbed of two of them that a link connects.
 
 use std::{
     collections::BTreeMap,
@@ -22,34 +22,34 @@ use nt_sim::{ClockKind, Event, Host, JoinHandle, Sim, host::HostOptions};
 
 use crate::os::SimOs;
 
-/// Headers of a frame around a payload of the path MTU, as Ethernet's MTU counts them. (rocev2 §5)
+/// Largest size of the RoCEv2 headers and trailers that the Ethernet MTU includes. (rocev2 §5)
 const OVERHEAD: u32 = 96;
 
-/// A vendor's OID: the counters of the driver's engine, by name.
+/// Vendor OID: the counters of the driver's engine, by name.
 const OID_VIORDMA_COUNTERS: u32 = 0xff5d_0101;
 const COUNTER_NAME: usize = 32;
 const COUNTER_SIZE: usize = COUNTER_NAME + 8;
 
-/// How a testbed is built. The default: virtual time, a good wire, well-behaved devices, everything verified.
+/// Options of a testbed. The default is virtual time, no faults, conforming devices, verifier on.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Seed of the wire's faults, and of the order of events in virtual time.
+    /// Seed of the link's faults, and of the order of events in virtual time.
     pub seed: u64,
-    /// Runs in real time, with threads that race, instead of in virtual time.
+    /// Runs in real time, with racing threads, instead of in virtual time.
     pub real_time: bool,
     pub faults: Faults,
-    /// RoCE path MTU that the NICs' MTU leaves room for.
+    /// RoCE path MTU; the MTU of the NICs is set accordingly.
     pub path_mtu: u32,
     pub capture: Option<PathBuf>,
     pub verifier: bool,
-    /// What the NIC of the first host does wrong.
+    /// Faults of the first host's NIC.
     pub quirks: Quirks,
     /// Registry values of the adapter, on both hosts.
     pub keywords: Vec<(&'static str, Keyword)>,
-    /// Subnets in which the hosts have the addresses with the last number 1 and 2, and their prefix lengths. The first
-    /// one's are [`Machine::address`].
+    /// Subnets and their prefix lengths. The hosts get the addresses that end with 1 and 2 in each; [`Machine::address`]
+    /// is the address in the first subnet.
     pub subnets: Vec<(IpAddr, u8)>,
-    /// How the hosts find each other.
+    /// How the hosts resolve each other's link address.
     pub discovery: Discovery,
 }
 
@@ -70,7 +70,7 @@ impl Default for Options {
     }
 }
 
-/// How a machine is built.
+/// Options of a machine.
 #[derive(Clone, Debug)]
 pub struct MachineOptions {
     pub name: &'static str,
@@ -79,7 +79,7 @@ pub struct MachineOptions {
     pub addresses: Vec<(IpAddr, u8)>,
     /// Largest IP packet of the link.
     pub mtu: u16,
-    /// RoCE path MTU, which frames of the link have room for.
+    /// RoCE path MTU, limited by `mtu`.
     pub path_mtu: u32,
     pub verifier: bool,
     pub quirks: Quirks,
@@ -88,17 +88,17 @@ pub struct MachineOptions {
     pub discovery: Discovery,
 }
 
-/// One host, and what runs on it.
+/// A host with its NIC and its driver.
 pub struct Machine {
     host: Arc<Host>,
     nic: Arc<Nic>,
     address: IpAddr,
-    /// DriverEntry has succeeded, and the driver was not unloaded since.
+    /// True after `DriverEntry` has succeeded, until the driver is unloaded.
     entered: bool,
     miniport: Option<Miniport>,
 }
 
-/// Counters of the wire, both directions added up.
+/// Counters of the link, the sum of both directions.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct WireFigures {
     pub frames: u64,
@@ -109,7 +109,7 @@ pub struct WireFigures {
     pub corrupted: u64,
 }
 
-/// The hosts and what is between them.
+/// Two hosts and the link between them.
 pub struct Testbed {
     machines: [Machine; 2],
     wire: Arc<Wire>,
@@ -120,7 +120,10 @@ pub struct Testbed {
 }
 
 impl Testbed {
-    /// Two hosts with `image` loaded on each, not started yet.
+    /// Creates two hosts and loads the driver `image` on each, without starting it.
+    ///
+    /// # Errors
+    /// The image cannot be loaded, the capture cannot be created, or the options are invalid.
     pub fn new(image: &Path, options: &Options) -> Result<Self> {
         let (clock, wire) = if options.real_time {
             (ClockKind::Threaded, WireOptions::immediate())
@@ -130,7 +133,7 @@ impl Testbed {
         let mut sim = ndis_sim::builder().clock(clock).build();
         let wire = Wire::new(wire.with_seed(options.seed).with_faults(options.faults));
         let mut machine = |number: u8| {
-            let of_subnet = |&(subnet, prefix): &(IpAddr, u8)| (last(subnet, number + 1), prefix);
+            let of_subnet = |&(subnet, prefix): &(IpAddr, u8)| (host_address(subnet, number + 1), prefix);
             let machine = MachineOptions {
                 name: ["alpha", "beta"][usize::from(number)],
                 mac: [0x02, 0, 0, 0, 0, number + 1],
@@ -160,11 +163,18 @@ impl Testbed {
     }
 
     /// Starts the driver on both hosts: `DriverEntry`, then the adapter.
+    ///
+    /// # Errors
+    /// A driver or its adapter does not start.
     pub fn start(&mut self) -> Result<()> {
         self.machines.iter_mut().try_for_each(Machine::start)
     }
 
-    /// Halts the adapters and unloads the drivers that are still alive; the verifier looks for what they left.
+    /// Halts the adapters, unloads the drivers of hosts that are alive, lets the verifier check for leaks, and ends the
+    /// capture.
+    ///
+    /// # Errors
+    /// An adapter cannot be halted, or the capture cannot be written.
     pub fn stop(&mut self) -> Result<()> {
         for machine in &mut self.machines {
             for (name, value) in machine.counters() {
@@ -198,19 +208,19 @@ impl Testbed {
         self.sim.event()
     }
 
-    /// The run's own time.
+    /// Returns the time since the start of the simulation.
     #[must_use]
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.sim.now())
     }
 
-    /// Everything the verifier found so far, as it would be printed.
+    /// Returns the violations that the verifier has found so far, as text.
     #[must_use]
     pub fn violations(&self) -> Vec<String> {
         self.sim.verdict().violations.iter().map(ToString::to_string).collect()
     }
 
-    /// What both drivers wrote to the event log: host, number of the event, its data.
+    /// Returns the event log entries of both drivers: host, event number, data.
     #[must_use]
     pub fn events(&self) -> Vec<String> {
         let of = |machine: &Machine| {
@@ -223,7 +233,7 @@ impl Testbed {
         self.machines.iter().flat_map(of).collect()
     }
 
-    /// Both directions of the wire, added up.
+    /// Returns the counters of the link, the sum of both directions.
     #[must_use]
     pub fn wire_figures(&self) -> WireFigures {
         let [there, back] = [0, 1].map(|from| self.wire.counters(from));
@@ -237,20 +247,20 @@ impl Testbed {
         }
     }
 
-    /// Counters of both drivers, added up, as they were when the drivers stopped.
+    /// Returns the sum of both drivers' counters, read when the drivers were stopped.
     #[must_use]
     pub fn counters(&self) -> BTreeMap<String, u64> {
         self.counters.clone()
     }
 }
 
-/// The smallest MTU of a link that has room for a RoCE path MTU, but no less than Ethernet's.
+/// Returns the smallest MTU that the path MTU needs, but at least 1500.
 fn mtu_for(path_mtu: u32) -> Result<u16> {
     Ok(u16::try_from(path_mtu + OVERHEAD)?.max(1500))
 }
 
-/// The address of a subnet that ends with `number`.
-fn last(subnet: IpAddr, number: u8) -> IpAddr {
+/// Returns the address of a subnet that ends with `number`.
+fn host_address(subnet: IpAddr, number: u8) -> IpAddr {
     match subnet {
         IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() | u32::from(number)).into(),
         IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() | u128::from(number)).into(),
@@ -258,7 +268,10 @@ fn last(subnet: IpAddr, number: u8) -> IpAddr {
 }
 
 impl Machine {
-    /// A host of `sim` with a NIC that has no cable yet and `image` loaded, not started.
+    /// Adds a host to `sim`, with a NIC that is not connected, and loads the driver `image` without starting it.
+    ///
+    /// # Errors
+    /// The image cannot be loaded, or `options` has no address.
     pub fn new(sim: &mut Sim, image: &Path, options: &MachineOptions) -> Result<Self> {
         let host = sim.add_host(HostOptions { verifier: options.verifier, ..HostOptions::new(options.name) });
         host.set_discovery(options.discovery);
@@ -294,25 +307,31 @@ impl Machine {
         self.address
     }
 
-    /// The adapter, once it has started.
+    /// Returns the adapter, if it has started.
     #[must_use]
     pub fn miniport(&self) -> Option<&Miniport> {
         self.miniport.as_ref()
     }
 
-    /// What the driver wrote to the event log.
+    /// Returns the event log entries of the driver.
     #[must_use]
     pub fn event_log(&self) -> Vec<LogEntry> {
         self.host.event_log()
     }
 
     /// Calls `DriverEntry` and starts the adapter.
+    ///
+    /// # Errors
+    /// `DriverEntry` fails, or the adapter does not start.
     pub fn start(&mut self) -> Result<()> {
         self.enter()?;
         self.start_adapter()
     }
 
-    /// Calls `DriverEntry`. A host runs a driver once.
+    /// Calls `DriverEntry`. A host can run a driver once.
+    ///
+    /// # Errors
+    /// `DriverEntry` fails.
     pub fn enter(&mut self) -> Result<()> {
         let host = self.host.clone();
         let status = self.host.spawn("DriverEntry", move || host.start_driver("viordma")).join()?;
@@ -321,13 +340,19 @@ impl Machine {
         Ok(())
     }
 
-    /// Starts the adapter of a driver that has been entered.
+    /// Starts the adapter. [`Machine::enter`] must have succeeded.
+    ///
+    /// # Errors
+    /// The adapter does not start.
     pub fn start_adapter(&mut self) -> Result<()> {
         self.miniport = Some(Miniport::start(&self.host)?);
         Ok(())
     }
 
-    /// Halts the adapter, if it started.
+    /// Halts the adapter, if it has started.
+    ///
+    /// # Errors
+    /// The adapter cannot be halted.
     pub fn halt_adapter(&mut self) -> Result<()> {
         match self.miniport.take() {
             Some(miniport) => Ok(miniport.halt()?),
@@ -335,7 +360,10 @@ impl Machine {
         }
     }
 
-    /// Halts the adapter and unloads the driver, as far as they run. A host that is dead is left as it is.
+    /// Halts the adapter and unloads the driver, if they run. Does nothing on a host that is dead.
+    ///
+    /// # Errors
+    /// The adapter cannot be halted, or the host dies.
     pub fn stop(&mut self) -> Result<()> {
         if self.host.is_dead() {
             return Ok(());
@@ -348,7 +376,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Runs an NDK consumer on a thread of the host: opens the adapter, runs `body`, closes it.
+    /// Runs an NDK consumer on a thread of the host: opens the adapter, runs `body`, closes the adapter.
     pub fn consumer<T: Send + 'static>(
         &self,
         name: &str,
@@ -361,7 +389,7 @@ impl Machine {
                 .open_ndk(2, 0)
                 .map_err(|status| anyhow!("opening the NDK adapter failed: {status:#010x}"))?;
             let result = {
-                // SAFETY: opened above; closed below, after the adapter and all that `body` made of it are gone.
+                // SAFETY: the adapter was opened above. It is closed below, after `body` has dropped all its objects.
                 let adapter = unsafe { Adapter::new(&os, pointer(&opened)?) };
                 body(&adapter)
             };
@@ -371,7 +399,7 @@ impl Machine {
         Consumer(self.host.spawn(name, run))
     }
 
-    /// Counters of the driver's engine by name; none when it does not tell them.
+    /// Returns the counters of the driver's engine by name. Empty if the adapter does not run or the query fails.
     #[must_use]
     pub fn counters(&self) -> BTreeMap<String, u64> {
         let records = match &self.miniport {
@@ -393,11 +421,14 @@ fn pointer(opened: &NdkAdapter) -> Result<std::ptr::NonNull<ndk_abi::ndk::NDK_AD
     std::ptr::NonNull::new(opened.as_ptr()).context("the NDK adapter is null")
 }
 
-/// A consumer that runs.
+/// A running consumer.
 pub struct Consumer<T>(JoinHandle<Result<T>>);
 
 impl<T> Consumer<T> {
-    /// Waits for its end. An error if its host died under it, or if it could not open the adapter.
+    /// Waits until the consumer has ended and returns its result.
+    ///
+    /// # Errors
+    /// The host was killed, or the adapter could not be opened or closed.
     pub fn join(self) -> Result<T> {
         self.0.join()?
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Counts what the measuring thread allocates.
-#![allow(unsafe_code, reason = "implements an unsafe trait, by handing every call on")]
+//! An allocator that counts the allocations of each thread.
+#![allow(unsafe_code, reason = "implements an unsafe trait, and forwards each call")]
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -13,30 +13,30 @@ pub struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-    /// Bytes that the thread has allocated and not given back.
+    /// Bytes that the thread has allocated minus bytes that it has freed.
     static HELD: Cell<i64> = const { Cell::new(0) };
 }
 
-/// Allocations of the calling thread so far.
+/// Returns the number of allocations by the calling thread.
 #[must_use]
 pub fn count() -> u64 {
     ALLOCATIONS.get()
 }
 
-/// Bytes that the calling thread holds, less what other threads have freed of it.
+/// Returns the bytes that the calling thread has allocated minus those that it has freed.
 #[must_use]
 pub fn held() -> i64 {
     HELD.get()
 }
 
-/// Notes one call that changes the bytes held by `bytes`.
+/// Counts `calls` allocations that change the allocated bytes by `bytes`.
 fn note(calls: u64, bytes: i64) {
-    // A thread that ends may allocate after its counter is gone: nobody measures there.
+    // An ending thread may allocate after its counters are destroyed; those allocations are not counted.
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + calls));
     let _ = HELD.try_with(|held| held.set(held.get() + bytes));
 }
 
-// SAFETY: every method does what the system's allocator does, with the arguments it was given.
+// SAFETY: each method forwards its arguments to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(1, layout.size().cast_signed() as i64);

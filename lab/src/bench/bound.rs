@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What this machine can do at best: every byte copied and checked once by a sender and once by a receiver, on one
-//! thread, as the engines are run.
+//! Upper bound of throughput: each byte is copied and its CRC computed by a sender and by a receiver, on one thread, as
+//! in the benchmarks of the engine.
 //!
-//! Twice, because the answer depends on the registers: a library takes the widest that the processor has, a driver
-//! must leave AVX alone.
+//! Measured with two CRC implementations: a library uses the widest registers of the processor; a driver must not use
+//! AVX.
 
 use std::{hint::black_box, time::Duration};
 
@@ -15,7 +15,7 @@ use super::figure::rate_of;
 const PIECE: usize = 4096;
 const MESSAGE: usize = 1 << 20;
 
-/// Bytes per second through copy, CRC, CRC, copy; the CRC by a library, with AVX where the processor has it.
+/// Returns bytes per second of copy, CRC, CRC, copy, with the CRC of a library, which uses AVX if available.
 pub fn with_library(time: Duration) -> f64 {
     measure(time, |bytes| {
         let mut hasher = crc32fast::Hasher::new();
@@ -24,7 +24,7 @@ pub fn with_library(time: Duration) -> f64 {
     })
 }
 
-/// The same with the engine's own CRC, in the registers that a driver may use.
+/// Returns the same with the engine's CRC, which uses only registers that a driver may use.
 pub fn with(crc: Crc, time: Duration) -> f64 {
     measure(time, |bytes| crc.update(CrcState::START, bytes).value())
 }
@@ -32,7 +32,7 @@ pub fn with(crc: Crc, time: Duration) -> f64 {
 fn measure(time: Duration, crc: impl Fn(&[u8]) -> u32) -> f64 {
     let source: Vec<u8> = (0..MESSAGE).map(|at| at as u8).collect();
     let mut target = vec![0; MESSAGE];
-    // As many slots as the ring of frames has.
+    // As many slots as the ring of frames in `pair`.
     let mut slots = vec![[0u8; PIECE]; 256];
     rate_of(time, || {
         for (number, (from, to)) in source.chunks(PIECE).zip(target.chunks_mut(PIECE)).enumerate() {

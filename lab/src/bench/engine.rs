@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The engine alone: two of them on one thread, frames handed over in memory.
+//! Benchmarks of the engine alone: two engines on one thread exchange frames in memory.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{
     pair::Pair,
 };
 
-/// Throughput beside its bound, messages, and allocations.
+/// Measures throughput with its bound, message rate, and allocations per packet.
 pub fn measure(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
     say("bound by a library".into());
     let library = bound::with_library(TIME);
@@ -46,14 +46,14 @@ pub fn measure(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
         pair.send(SMALL, 10_000)?;
         Ok(10_000.0)
     })?;
-    // One thread is both hosts: each of them has a core of its own elsewhere.
+    // One thread runs both sides; real hosts have at least one core each.
     let figure = Figure::new("engine, 64-byte sends, both sides on one core", rate, Unit::PerSecond);
     figures.push(Figure { goal: Some(3e6), ..figure });
     figures.push(allocations_per_packet("sends", &mut pair, |pair| pair.send(SMALL, 10_000))?);
     Ok(())
 }
 
-/// How much of something `work` does per second, unless it fails.
+/// Returns the amount that `work` returns per second of CPU time.
 fn rate_of_messages(pair: &mut Pair, time: Duration, work: impl Fn(&mut Pair) -> Result<f64>) -> Result<f64> {
     let mut error = None;
     let rate = rate_of(time, || {

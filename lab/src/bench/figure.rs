@@ -9,23 +9,24 @@ use serde_json::{Value, json};
 
 use super::clock;
 
-/// Each figure is measured for so long, after as much to warm up.
+/// Measuring time of each figure, after a quarter of it to warm up.
 pub const TIME: Duration = Duration::from_millis(1500);
 pub const MESSAGE: u32 = 1 << 20;
 pub const SMALL: u32 = 64;
+
 /// One line of the report.
 #[derive(Default)]
 pub struct Figure {
     pub name: String,
     pub value: f64,
     pub unit: Unit,
-    /// The same run's bound in the registers that a driver may use.
+    /// Upper bound of the same run, with registers that a driver may use.
     pub bound: Option<f64>,
-    /// The same with a library's CRC, which may use AVX.
+    /// The same with the CRC of a library, which may use AVX.
     pub library_bound: Option<f64>,
-    /// At least so much is wanted.
+    /// Goal: at least this value.
     pub goal: Option<f64>,
-    /// At most so much is wanted.
+    /// Goal: at most this value.
     pub limit: Option<f64>,
 }
 
@@ -40,7 +41,7 @@ pub enum Unit {
     Instructions,
 }
 
-/// How much of something `work` does per second of processor time; it returns how much it did.
+/// Returns the amount that `work` returns per second of CPU time.
 pub fn rate_of(time: Duration, mut work: impl FnMut() -> f64) -> f64 {
     let mut once = |time: Duration| {
         let (start, mut total) = (clock::now(), 0.0);
@@ -61,7 +62,7 @@ impl Figure {
         Self { name: name.into(), value, unit, ..Self::default() }
     }
 
-    /// Whether the value is on the wrong side of its goal.
+    /// Returns true if the value misses its goal.
     pub fn misses(&self) -> bool {
         self.goal.is_some_and(|goal| self.value < goal) || self.limit.is_some_and(|limit| self.value > limit)
     }

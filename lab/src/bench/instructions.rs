@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Instructions of the engine's shortest ways, counted by callgrind: the same on a busy machine as on an idle one.
+//! Instruction counts of the engine's fast paths, by callgrind. They do not depend on the load of the machine.
 //!
-//! This program runs itself under valgrind, with collection switched on in one function at a time. Counts depend on
-//! the compiler and on what the processor offers, and on nothing else.
+//! This program runs itself under valgrind, with collection enabled in one function at a time. Counts depend only on
+//! the compiler and on the features of the processor.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::PathBuf, process::Command};
 
@@ -14,39 +14,39 @@ use roce_wire::icrc::Crc;
 use super::{figure::SMALL, pair::Pair};
 use crate::{process, workspace};
 
-/// What is counted: a name, and the function that collection is switched on in.
-pub const WAYS: [(&str, &str); 3] = [
+/// The counted paths: name, and function in which collection is enabled.
+pub const PATHS: [(&str, &str); 3] = [
     ("post to wire", "*::bench::pair::measured_post*"),
     ("SEND received", "*::bench::pair::measured_send*"),
     ("acknowledgement received", "*::bench::pair::measured_ack*"),
 ];
 
-/// How often each way is gone.
-const TIMES: u64 = 1000;
+/// Number of runs of each path.
+const RUNS: u64 = 1000;
 
-/// A count may exceed its baseline by so much, as a share, before it is called worse.
+/// Share by which a count may exceed its baseline.
 pub const TOLERANCE: f64 = 0.03;
 
 /// Instructions per operation, by name.
 pub type Counts = BTreeMap<String, f64>;
 
-/// The work that is counted; this program calls itself with `--under-callgrind` for it.
+/// Runs the counted paths. This program runs itself with `--under-callgrind` to call it.
 pub fn work() -> Result<()> {
     let mut pair = Pair::connect(Crc::detect(), PathMtu::Bytes4096, 4096)?;
-    for _ in 0..TIMES {
+    for _ in 0..RUNS {
         pair.one_send(SMALL)?;
     }
     Ok(())
 }
 
-/// Counts all ways.
+/// Counts the instructions of all paths.
 pub fn count() -> Result<Counts> {
     workspace::provide(&["valgrind"])?;
     let program = std::env::current_exe().context("cannot find this program")?;
     let directory = workspace::root().join("target");
-    fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
     let mut counts = Counts::new();
-    for (name, function) in WAYS {
+    for (name, function) in PATHS {
         let mut valgrind = Command::new("valgrind");
         valgrind.args(["--tool=callgrind", "--quiet"]);
         let out = directory.join("callgrind.out");
@@ -55,14 +55,14 @@ pub fn count() -> Result<Counts> {
         valgrind.arg(&program).args(["bench", "--under-callgrind"]);
         process::output(&mut valgrind)?;
         let text = fs::read_to_string(&out).with_context(|| format!("cannot read {}", out.display()))?;
-        let total = total(&text).with_context(|| format!("{} has no sum", out.display()))?;
+        let total = total(&text).with_context(|| format!("{} has no total", out.display()))?;
         ensure!(total > 0, "callgrind did not see {function}");
-        counts.insert(name.into(), total as f64 / TIMES as f64);
+        counts.insert(name.into(), total as f64 / RUNS as f64);
     }
     Ok(counts)
 }
 
-/// The sum that callgrind writes at the end of a profile.
+/// Returns the total at the end of a callgrind profile.
 fn total(profile: &str) -> Option<u64> {
     let line =
         profile.lines().find_map(|line| line.strip_prefix("summary:").or(line.strip_prefix("totals:")))?;
@@ -73,7 +73,7 @@ fn baseline_path() -> PathBuf {
     workspace::root().join("lab/baseline/instructions.toml")
 }
 
-/// The counts that were kept, if they were.
+/// Returns the baseline; empty if there is none.
 pub fn baseline() -> Result<Counts> {
     let path = baseline_path();
     if !path.exists() {
@@ -85,7 +85,7 @@ pub fn baseline() -> Result<Counts> {
     Ok(table.iter().filter_map(|(name, value)| Some((name.clone(), number(value)?))).collect())
 }
 
-/// Keeps counts for later runs.
+/// Writes the baseline for later runs.
 pub fn keep(counts: &Counts) -> Result<()> {
     let path = baseline_path();
     let mut text = String::from(
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sum_of_a_profile_is_found() {
+    fn total_of_a_profile_is_parsed() {
         let profile = "version: 1\nevents: Ir\nfn=(1) main\n12 7\nsummary: 1651180\n";
         assert_eq!(total(profile), Some(1_651_180));
         assert_eq!(total("events: Ir\ntotals: 5\n"), Some(5));
@@ -112,9 +112,9 @@ mod tests {
     }
 
     #[test]
-    fn a_baseline_is_kept() {
+    fn baseline_lists_each_path() {
         let names: Vec<String> = baseline().unwrap().into_keys().collect();
-        let mut expected = WAYS.map(|(name, _)| name.to_owned());
+        let mut expected = PATHS.map(|(name, _)| name.to_owned());
         expected.sort();
         assert_eq!(names, expected);
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `cargo xtask bench`: figures, not a test. Everything is measured in this run, on this machine, and stands beside
-//! what the same run could do at best, and beside its goal.
+//! `cargo xtask bench`: benchmarks. Each figure is printed with an upper bound measured in the same run on the same
+//! machine, and with its goal.
 //!
-//! Rates are per second of the measuring thread's processor time, so that other work on the machine takes little
-//! away from them; what goes through the image takes several threads and is in real time.
+//! Rates are per second of the measuring thread's CPU time, so that other load on the machine has little effect. Figures
+//! of the image involve several threads and are in real time.
 
 pub mod allocations;
 mod bound;
@@ -33,7 +33,7 @@ use crate::{
     workspace,
 };
 
-/// How far the cost of a packet may rise from the fewest queue pairs to the most.
+/// Goal: largest cost of a packet with any number of queue pairs, relative to the lowest cost.
 const FLAT: f64 = 1.2;
 
 #[derive(clap::Args)]
@@ -41,16 +41,16 @@ pub struct Options {
     /// Also write the figures to this file
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
-    /// Draw goodput over loss, cost over queue pairs and ways to compute the CRC, as SVG files in this directory
+    /// Draw goodput over loss, cost over queue pairs and throughput of the CRC implementations, as SVG files in this directory
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
-    /// Leave out what goes through the driver's image
+    /// Skip the benchmarks of the driver's image
     #[arg(long)]
     engine: bool,
     /// Keep this run's instruction counts as the baseline of later runs
     #[arg(long)]
     keep_baseline: bool,
-    /// Do the work whose instructions are counted, and nothing else
+    /// Run only the operations whose instructions are counted
     #[arg(long, hide = true)]
     under_callgrind: bool,
 }
@@ -89,18 +89,18 @@ pub fn run(options: &Options) -> Result<()> {
     if options.keep_baseline {
         return instructions::keep(&counts);
     }
-    // Other figures depend on the machine and on what else it does; these do not.
+    // Unlike instruction counts, the other figures depend on the machine and its load.
     let worse = figures.iter().filter(|figure| matches!(figure.unit, Unit::Instructions) && figure.misses());
     let worse: Vec<&str> = worse.map(|figure| figure.name.as_str()).collect();
     if worse.is_empty() { Ok(()) } else { bail!("more instructions than the baseline: {}", worse.join(", ")) }
 }
 
-/// Opens the `--json` file and makes the `--plot` directory, before anything is measured.
+/// Opens the `--json` file and creates the `--plot` directory before measuring.
 fn check_outputs(options: &Options) -> Result<Option<Output>> {
     let pictures: Vec<PathBuf> = match &options.plot {
         Some(directory) => {
             fs::create_dir_all(directory)
-                .map_err(|error| Exit::usage(format!("cannot make {}: {error}", directory.display())))?;
+                .map_err(|error| Exit::usage(format!("cannot create {}: {error}", directory.display())))?;
             plot::FILES.iter().map(|name| directory.join(name)).collect()
         }
         None => Vec::new(),
@@ -113,7 +113,7 @@ fn check_outputs(options: &Options) -> Result<Option<Output>> {
     options.json.as_deref().map(Output::open).transpose()
 }
 
-/// What a packet costs, whatever else is connected.
+/// Returns the costs per packet by number of connected queue pairs.
 fn over_queue_pairs(points: &[scale::Point]) -> Vec<Figure> {
     let mut figures = Vec::new();
     let lowest = points.iter().map(|point| point.few).fold(f64::INFINITY, f64::min);

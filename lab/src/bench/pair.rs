@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Two engines on one thread, joined by two rings of frames: what the engine costs, and nothing else.
+//! Two engines on one thread, connected by two rings of frames, to measure the cost of the engine alone.
 #![allow(unsafe_code, reason = "registers memory with the engine")]
 
 use std::{
@@ -21,19 +21,19 @@ use roce_wire::{MacAddr, Path, PathMtu};
 
 type Lock = parking_lot::RawMutex;
 
-/// Bytes of a frame's slot: path MTU and what surrounds it.
+/// Bytes of a frame slot: path MTU, headers and trailers.
 const SLOT: usize = 4096 + 160;
-/// Frames that one direction holds, as many as a device's queue.
+/// Frames that one direction holds, as many as a virtio queue.
 const SLOTS: usize = 256;
-/// Frames per turn of a side.
+/// Frames that a side sends per poll.
 const BUDGET: usize = 64;
-/// Requests outstanding.
+/// Largest number of outstanding requests.
 const DEPTH: u32 = 256;
-/// More completions than there are requests and receives outstanding.
+/// More entries than outstanding requests and receives.
 const CQ_DEPTH: u32 = 4 * DEPTH;
 const PORT: u16 = 4000;
 
-/// One direction of the wire.
+/// One direction of the link.
 struct Frames {
     slots: Vec<Box<[u8]>>,
     lengths: [usize; SLOTS],
@@ -68,16 +68,16 @@ impl Transmit for Frames {
     }
 }
 
-/// What a pair is made of.
+/// Options of a pair.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub crc: Crc,
     pub mtu: PathMtu,
     /// Bytes registered on each side.
     pub buffer: usize,
-    /// Queue pairs that each side is to have.
+    /// Queue pairs of each side.
     pub queue_pairs: usize,
-    /// Requests, and receives, that a queue pair holds.
+    /// Depth of each send queue and receive queue.
     pub depth: u32,
 }
 
@@ -88,7 +88,7 @@ struct Side {
     qps: Vec<Arc<Qp<Lock>>>,
     pd: Pd,
     region: Arc<Region>,
-    /// What the region covers. Touched by the engine only, once it is registered.
+    /// Memory of the region. Only the engine accesses it once it is registered.
     _memory: Box<[u8]>,
     outgoing: Frames,
 }
@@ -103,7 +103,7 @@ impl Side {
         let cq = engine.create_cq(CQ_DEPTH, 0).map_err(failed("create_cq"))?;
         let mut memory: Box<[u8]> = (0..shape.buffer).map(|at| (at as u8).wrapping_mul(31)).collect();
         let base = NonNull::from(&mut *memory).cast::<u8>();
-        // SAFETY: the memory lives in `_memory` as long as the engine, and nobody else touches it from here on.
+        // SAFETY: `_memory` owns the memory as long as the engine exists; only the engine accesses it from here on.
         let backing = unsafe { Backing::contiguous(base, shape.buffer) }.map_err(failed("backing"))?;
         let address = base.as_ptr().expose_provenance() as u64;
         // SAFETY: as above.
@@ -141,25 +141,25 @@ fn failed<E: std::fmt::Debug>(what: &'static str) -> impl Fn(E) -> anyhow::Error
     move |error| anyhow!("{what}: {error:?}")
 }
 
-/// Two sides, connected.
+/// Two connected sides.
 pub struct Pair {
     sides: [Side; 2],
     shape: Shape,
-    /// Requests of the client and receives of the server that are not complete, by queue pair.
+    /// Incomplete requests of the client and receives of the server, by queue pair.
     pending: [Vec<u64>; 2],
-    /// The engines' time: a microsecond per turn, so that nobody else's work on this machine makes frames late.
+    /// Time of the engines: one microsecond per poll, independent of the machine's load.
     now: Instant,
 }
 
 impl Pair {
-    /// Two connected engines that compute CRCs as told; `buffer` bytes registered on each.
+    /// Returns two connected engines that compute CRCs with `crc` and have registered `buffer` bytes each.
     pub fn connect(crc: Crc, mtu: PathMtu, buffer: usize) -> Result<Self> {
         let mut pair = Self::new(Shape { crc, mtu, buffer, queue_pairs: 1, depth: DEPTH })?;
         pair.connect_one()?;
         Ok(pair)
     }
 
-    /// Two engines that are to have queue pairs of this shape, and have none yet.
+    /// Returns two engines without queue pairs.
     pub fn new(shape: Shape) -> Result<Self> {
         let mut sides = [Side::new(1, &shape)?, Side::new(2, &shape)?];
         for side in &mut sides {
@@ -171,7 +171,7 @@ impl Pair {
         Ok(Self { sides, shape, pending, now: Instant::from_nanos(1) })
     }
 
-    /// Connects one more queue pair of each side with each other.
+    /// Creates a queue pair on each side and connects them.
     pub fn connect_one(&mut self) -> Result<()> {
         let Shape { mtu, depth, .. } = self.shape;
         for side in &mut self.sides {
@@ -218,12 +218,12 @@ impl Pair {
         Ok(())
     }
 
-    /// Frames sent by both sides so far.
+    /// Returns the number of frames that both sides have sent.
     pub fn frames(&self) -> u64 {
         self.sides.iter().map(|side| side.engine.stats().tx_frames.get()).sum()
     }
 
-    /// One turn of a side as its driver would do it: frames out, to the other side; then what happened.
+    /// Polls a side as its driver would: delivers its frames to the other side, then returns its connection events.
     fn turn(&mut self, number: usize) -> Vec<(ConnId, ConnEvent)> {
         self.now = self.now + Duration::from_micros(1);
         let now = self.now;
@@ -251,7 +251,7 @@ impl Pair {
     pub fn write(&mut self, length: u32, count: u64) -> Result<()> {
         let remote =
             SendOperation::Write { address: self.sides[1].region.base(), key: self.sides[1].region.key() };
-        // Enough to keep the pipe full, few enough that the working set is one message's.
+        // Enough requests to keep the link busy, few enough to keep the working set small.
         self.run(&[0], remote, length, count, 4)
     }
 
@@ -260,7 +260,7 @@ impl Pair {
         self.run(&[0], SendOperation::Send, length, count, u64::from(DEPTH / 2))
     }
 
-    /// The same, over these queue pairs in turn.
+    /// Sends `count` messages of `length` bytes over `queue_pairs`, one after the other.
     pub fn send_over(&mut self, queue_pairs: &[usize], length: u32, count: u64) -> Result<()> {
         self.run(queue_pairs, SendOperation::Send, length, count, u64::from(DEPTH / 2))
     }
@@ -273,7 +273,7 @@ impl Pair {
         count: u64,
         window: u64,
     ) -> Result<()> {
-        // Of the client: posted, completed; of the server: receives posted, messages taken.
+        // Client: requests posted and completed. Server: receives posted and completed.
         let (mut posted, mut done, mut offered, mut taken) = (0, 0, 0, 0);
         let expected = if operation == SendOperation::Send { count } else { 0 };
         let mut completions = [Completion::EMPTY; 64];
@@ -319,8 +319,8 @@ impl Pair {
         Ok(())
     }
 
-    /// One SEND of `length` bytes, alone: posted, sent, received, acknowledged, complete. The steps are functions of
-    /// their own, for whoever counts their instructions.
+    /// Performs one SEND of `length` bytes: post, transmit, receive, acknowledge, complete. Each step is a function of its
+    /// own, so that callgrind can count its instructions.
     pub fn one_send(&mut self, length: u32) -> Result<()> {
         self.now = self.now + Duration::from_micros(1);
         let now = self.now;
@@ -332,9 +332,9 @@ impl Pair {
         let (flags, data) = (SendFlags::empty(), SendData::Sges(&sges));
         let request = SendRequest { context: 0, operation: SendOperation::Send, flags, data };
         measured_post(&client.engine, &client.qps[0], &request, now, &mut client.outgoing)?;
-        let frame = client.outgoing.pop().context("nothing was sent")?;
+        let frame = client.outgoing.pop().context("no frame was sent")?;
         measured_send(&server.engine, now, frame, &mut server.outgoing)?;
-        let frame = server.outgoing.pop().context("nothing was answered")?;
+        let frame = server.outgoing.pop().context("no acknowledgement was sent")?;
         measured_ack(&client.engine, now, frame)?;
         let mut completions = [Completion::EMPTY; 4];
         let (done, taken) = (client.cq.poll(&mut completions), server.cq.poll(&mut completions));
@@ -343,7 +343,7 @@ impl Pair {
     }
 }
 
-/// From the consumer's call to the frame in its slot.
+/// Posts a request and transmits its frame.
 #[inline(never)]
 fn measured_post(
     engine: &Engine<Lock>,
@@ -358,7 +358,7 @@ fn measured_post(
     Ok(())
 }
 
-/// A SEND, up to the receive's completion and the acknowledgement in its slot.
+/// Receives a SEND, completes the receive and transmits the acknowledgement.
 #[inline(never)]
 fn measured_send(engine: &Engine<Lock>, now: Instant, frame: &[u8], outgoing: &mut Frames) -> Result<()> {
     let verdict = engine.handle_frame(now, frame);
@@ -368,7 +368,7 @@ fn measured_send(engine: &Engine<Lock>, now: Instant, frame: &[u8], outgoing: &m
     Ok(())
 }
 
-/// An acknowledgement, up to the request's completion.
+/// Receives an acknowledgement and completes the request.
 #[inline(never)]
 fn measured_ack(engine: &Engine<Lock>, now: Instant, frame: &[u8]) -> Result<()> {
     let verdict = engine.handle_frame(now, frame);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Figures as pictures: SVG files that the book shows.
+//! Charts of the figures: SVG files for the documentation.
 
 use std::{fs, ops::Range, path::Path, time::Duration};
 
@@ -19,47 +19,47 @@ use super::{figure::rate_of, scale};
 
 /// The files that [`draw`] writes.
 pub const FILES: [&str; 3] = ["queue-pairs.svg", "crc.svg", "goodput.svg"];
-/// Size of each picture in pixels.
+/// Size of each chart in pixels.
 const SIZE: (u32, u32) = (760, 440);
 const FONT: &str = "sans-serif";
-/// Distinct for eyes that see no red or no green, too (Okabe and Ito).
-const COLOURS: [RGBColor; 5] = [
+/// Palette by Okabe and Ito, distinguishable with color vision deficiency.
+const COLORS: [RGBColor; 5] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
     RGBColor(204, 121, 167),
     RGBColor(86, 180, 233),
 ];
-/// Each point of the CRC's picture is measured for so long.
+/// Measuring time of each point of the CRC chart.
 const CRC_TIME: Duration = Duration::from_millis(60);
 
-/// A line of a picture.
+/// A line of a chart.
 struct Line {
     name: String,
     points: Vec<(f64, f64)>,
 }
 
-/// What stands around the lines.
-struct Picture<'a> {
+/// Title, axes and legend of a chart.
+struct Chart<'a> {
     title: &'a str,
     x: &'a str,
     y: &'a str,
-    /// Where no line is.
+    /// Position of the legend.
     legend: SeriesLabelPosition,
 }
 
-/// Draws all pictures into `directory`, which is made if need be.
+/// Draws all charts into `directory`, which is created if it does not exist.
 pub fn draw(directory: &Path, points: &[scale::Point], say: &impl Fn(String)) -> Result<()> {
-    fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
     let [queue_pairs, crc_rates, goodput] = FILES.map(|name| directory.join(name));
     over_queue_pairs(&queue_pairs, points)?;
-    say("plot: ways to compute the CRC".into());
+    say("plot: CRC implementations".into());
     crc(&crc_rates)?;
     say("plot: goodput over loss".into());
     goodput_over_loss(&goodput)
 }
 
-/// Cost of a packet over connected queue pairs.
+/// Draws the cost of a packet over the number of connected queue pairs.
 fn over_queue_pairs(path: &Path, points: &[scale::Point]) -> Result<()> {
     let line = |name: &str, cost: fn(&scale::Point) -> f64| Line {
         name: name.into(),
@@ -69,17 +69,17 @@ fn over_queue_pairs(path: &Path, points: &[scale::Point]) -> Result<()> {
         line(&format!("at most {} of them busy", scale::BUSY), |point| point.few),
         line("all busy, one message each in turn", |point| point.all),
     ];
-    let picture = Picture {
+    let options = Chart {
         title: "Cost of a packet: 64-byte SENDs, both sides on one core",
         x: "connected queue pairs",
         y: "ns per packet",
         legend: SeriesLabelPosition::UpperLeft,
     };
     let x = (0.8..1.3 * highest(&lines, |(x, _)| x)).log_scale();
-    picture.draw(path, x, &lines, |x| format!("{x}"))
+    options.draw(path, x, &lines, |x| format!("{x}"))
 }
 
-/// Bytes per second of each way to compute the CRC, over the length of a piece.
+/// Draws the throughput of each CRC implementation over the length of the data.
 fn crc(path: &Path) -> Result<()> {
     let data = vec![0x5A; 1 << 16];
     let lengths: Vec<usize> = (4..=16).map(|bits| 1 << bits).collect();
@@ -104,16 +104,16 @@ fn crc(path: &Path) -> Result<()> {
         lines.push(line("carry-less multiplication, SSE registers", &own(crc)));
     }
     lines.push(line("tables", &own(Crc::table())));
-    let picture = Picture {
+    let options = Chart {
         title: "The engine's CRC",
-        x: "bytes in one piece",
+        x: "bytes per call",
         y: "GiB/s",
         legend: SeriesLabelPosition::MiddleRight,
     };
-    picture.draw(path, (14.0..80_000.0).log_scale(), &lines, |x| format!("{x}"))
+    options.draw(path, (14.0..80_000.0).log_scale(), &lines, |x| format!("{x}"))
 }
 
-/// Goodput over loss, for some round trips.
+/// Draws goodput over loss for several round-trip times.
 fn goodput_over_loss(path: &Path) -> Result<()> {
     let mut lines = Vec::new();
     for micros in [20, 100, 1000] {
@@ -132,20 +132,20 @@ fn goodput_over_loss(path: &Path) -> Result<()> {
         });
         lines.push(Line { name: format!("round trip {micros} us"), points: points.into() });
     }
-    let picture = Picture {
+    let options = Chart {
         title: "WRITEs of 64 KiB over a line of 10 Gbit/s, path MTU 1024",
         x: "frames lost in either direction, %",
         y: "Gbit/s",
         legend: SeriesLabelPosition::UpperRight,
     };
-    picture.draw(path, RangedCoordf64::from(-0.1..5.2), &lines, |x| format!("{x:.1}"))
+    options.draw(path, RangedCoordf64::from(-0.1..5.2), &lines, |x| format!("{x:.1}"))
 }
 
 fn highest(lines: &[Line], of: impl Fn((f64, f64)) -> f64) -> f64 {
     lines.iter().flat_map(|line| &line.points).map(|&point| of(point)).fold(0.0, f64::max)
 }
 
-impl Picture<'_> {
+impl Chart<'_> {
     fn draw<X>(&self, path: &Path, x: X, lines: &[Line], label: impl Fn(&f64) -> String) -> Result<()>
     where
         X: AsRangedCoord<Value = f64>,
@@ -172,12 +172,12 @@ impl Picture<'_> {
                 .x_label_formatter(&label)
                 .y_label_formatter(&|y| format!("{y}"))
                 .draw()?;
-            for (line, colour) in lines.iter().zip(COLOURS) {
+            for (line, color) in lines.iter().zip(COLORS) {
                 chart
-                    .draw_series(LineSeries::new(line.points.iter().copied(), colour.stroke_width(2)))?
+                    .draw_series(LineSeries::new(line.points.iter().copied(), color.stroke_width(2)))?
                     .label(&line.name)
-                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
-                let dots = line.points.iter().map(|&point| Circle::new(point, 3, colour.filled()));
+                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
+                let dots = line.points.iter().map(|&point| Circle::new(point, 3, color.filled()));
                 chart.draw_series(dots)?;
             }
             chart

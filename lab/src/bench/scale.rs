@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a packet costs while more and more queue pairs are connected, and what a queue pair costs that does nothing.
+//! Cost of a packet by number of connected queue pairs, and memory of an idle queue pair.
 
 use std::time::Duration;
 
@@ -13,27 +13,27 @@ use super::{
     pair::{Pair, Shape},
 };
 
-/// How many queue pairs are connected, one after the other.
+/// Numbers of connected queue pairs, in the order of measuring.
 pub const COUNTS: [usize; 5] = [1, 10, 100, 1_000, 10_000];
-/// Requests and receives that each of them holds.
+/// Depth of each send queue and receive queue.
 pub const DEPTH: u32 = 16;
-/// Queue pairs that are busy in turn, when not all are.
+/// Number of busy queue pairs, when not all are.
 pub const BUSY: usize = 16;
 
-/// What was found with so many queue pairs connected.
+/// The results for one number of queue pairs.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
     pub queue_pairs: usize,
-    /// Nanoseconds per packet, both sides together, when few queue pairs are busy, wherever they lie.
+    /// Nanoseconds per packet, the sum of both sides, when up to [`BUSY`] queue pairs are busy.
     pub few: f64,
-    /// The same when all are, one message at a time each: every packet finds a queue pair that was not touched
+    /// The same when all queue pairs send one message each in turn: each packet belongs to a queue pair that was not used
     /// since the last round.
     pub all: f64,
-    /// Bytes of one side for each queue pair, connection and tables included.
+    /// Bytes per queue pair on one side, including connection and tables.
     pub memory: f64,
 }
 
-/// Measures each point for so long, over 64-byte SENDs.
+/// Measures each point for `time`, with 64-byte SENDs.
 pub fn measure(time: Duration, mut progress: impl FnMut(usize)) -> Result<Vec<Point>> {
     let (crc, mtu, depth) = (Crc::detect(), PathMtu::Bytes4096, DEPTH);
     let queue_pairs = COUNTS[COUNTS.len() - 1];
@@ -58,8 +58,7 @@ pub fn measure(time: Duration, mut progress: impl FnMut(usize)) -> Result<Vec<Po
     Ok(points)
 }
 
-/// Nanoseconds of processor time per packet: the lowest of several rounds, which the machine's other work disturbed
-/// least.
+/// Returns nanoseconds of CPU time per packet: the lowest of several rounds, which other load affected least.
 fn cost(pair: &mut Pair, over: &[usize], time: Duration) -> Result<f64> {
     // Each queue pair is used at least once per round.
     let messages = 20_000.max(over.len() as u64);
@@ -69,13 +68,13 @@ fn cost(pair: &mut Pair, over: &[usize], time: Duration) -> Result<f64> {
     while clock::since(begin) < time {
         let (frames, start) = (pair.frames(), clock::now());
         pair.send_over(over, super::figure::SMALL, messages)?;
-        let spent = clock::since(start).as_nanos() as f64;
-        best = best.min(spent / (pair.frames() - frames) as f64);
+        let elapsed = clock::since(start).as_nanos() as f64;
+        best = best.min(elapsed / (pair.frames() - frames) as f64);
     }
     Ok(best)
 }
 
-/// The numbers below `count`, in an order that no prefetcher knows.
+/// Returns the numbers below `count` in pseudorandom order, which defeats prefetching.
 fn shuffled(count: usize) -> Vec<usize> {
     let mut numbers: Vec<usize> = (0..count).collect();
     let mut state = 0x9E37_79B9_7F4A_7C15u64;

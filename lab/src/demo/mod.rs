@@ -66,7 +66,7 @@ pub fn run(options: &Options) -> Result<()> {
     verdict(&outcome)
 }
 
-/// Returns a path for a capture that nobody asked for.
+/// Returns a path for a capture that the command line does not name.
 fn hidden_capture() -> Result<PathBuf> {
     let directory = workspace::root().join("target");
     fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
