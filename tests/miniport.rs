@@ -69,8 +69,8 @@ fn header(answer: &[u8]) -> (u8, u8, u16) {
     (answer[0], answer[1], u16::from_le_bytes([answer[2], answer[3]]))
 }
 
-/// Copies `bytes` bytes from the first host to the second and back. `watch` receives the progress. Returns the results of
-/// both sides.
+/// Copies `bytes` bytes from the first host to the second and back. `watch` receives the progress. Returns the results
+/// of both sides.
 fn try_copy(
     bed: &Testbed,
     bytes: usize,

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-/* probe: one end of a connection through the kernel's rdma_cm and verbs, for what the packaged tools do
- * not do on purpose: every size, shared receive queues, invalidation, refusals, each access violation.
+/* probe: one side of a connection through the kernel's rdma_cm and verbs, for tests that the packaged tools
+ * lack: all message sizes, shared receive queues, invalidation, rejects, each access violation.
  *
  *   probe -s ADDRESS [-p PORT] [-n COUNT] [-t SECONDS]
  *   probe -c ADDRESS [-p PORT] [-l LENGTH] [-j COUNT] [-t SECONDS] SCENARIO
  *
- * The server serves COUNT connections, each as its client asks. The client runs SCENARIO, on COUNT
- * connections at once. LENGTH is the longest item, SECONDS what either waits for anything to happen.
- * Exit status: 0 if everything went as the scenario wants it, on this side.
+ * The server serves COUNT connections; each client chooses the scenario. The client runs SCENARIO on COUNT
+ * simultaneous connections. LENGTH is the length of the longest item, SECONDS the limit of each wait.
+ * Exit status: 0 if this side saw the expected results.
  *
- * Protocol, all integers big-endian. What a REQ and a REP carry as private data, and messages of control,
- * are the structures below. Item i is ladder[i] bytes of a pattern of its own. The client acts; the server
- * answers a verdict to each item. docs/interop.md tells what each scenario does.
+ * Protocol: all integers are big-endian. The structures below are the private data of REQ and REP, and the
+ * control messages. Item i is ladder[i] bytes of a pattern that depends on i. The client sends requests; the
+ * server answers each item with a verdict. docs/interop.md describes the test cases.
  */
 #include <endian.h>
 #include <errno.h>
@@ -75,27 +75,27 @@ struct control {
 } __attribute__((packed));
 _Static_assert(sizeof(struct hello) == 28 && sizeof(struct welcome) == 24 && sizeof(struct control) == 32, "layout");
 
-static int patience = 30;
+static int timeout = 30;
 static uint32_t length = 65536, connections = 1;
 
 /* --- one connection ------------------------------------------------------------------------------------- */
 
-enum { SLOTS = 4, LEAST = 8192, FAREWELL = 15 /* seconds that a peer has for its goodbye */ };
+enum { SLOTS = 4, LEAST = 8192, DISCONNECT_TIMEOUT = 15 /* seconds */ };
 
 struct conn {
 	struct rdma_cm_id *id;
 	struct ibv_pd *pd;
 	struct ibv_cq *sends, *receives;
-	struct ibv_srq *srq; /* shared with other connections, or none */
+	struct ibv_srq *srq; /* shared with other connections, or NULL */
 	struct ibv_mr *mr;
 	struct ibv_mw *window;
-	uint8_t *data; /* what the peer may read and write; behind it a message to send, and the receives */
+	uint8_t *data; /* memory for the peer's WRITEs and READs, then a message to send, then the receive buffers */
 	uint32_t size, slot;
 	enum scenario scenario;
 	uint32_t length;
 	struct { uint64_t address; uint32_t key, length; } peer;
 	bool connected;
-	bool parted; /* the peer has said goodbye, or is gone */
+	bool disconnected; /* by the peer, or because it does not respond */
 	bool failed;
 };
 
@@ -199,17 +199,17 @@ static void send_control(struct conn *c, enum ibv_wr_opcode opcode, enum kind ki
 	post(c, opcode, outgoing(c), sizeof(struct control), 0, key);
 }
 
-/* Whether the peer has parted: an event of the connection manager says so. */
-static bool parted(struct conn *c)
+/* Returns whether the peer has disconnected, by the events of the connection manager. */
+static bool is_disconnected(struct conn *c)
 {
 	struct pollfd fd = { .fd = c->id->channel->fd, .events = POLLIN };
 	struct rdma_cm_event *event;
-	while (!c->parted && poll(&fd, 1, 0) > 0 && !rdma_get_cm_event(c->id->channel, &event)) {
+	while (!c->disconnected && poll(&fd, 1, 0) > 0 && !rdma_get_cm_event(c->id->channel, &event)) {
 		if (event->event != RDMA_CM_EVENT_ESTABLISHED) say("event %s", rdma_event_str(event->event));
-		c->parted = event->event == RDMA_CM_EVENT_DISCONNECTED || event->event == RDMA_CM_EVENT_TIMEWAIT_EXIT;
+		c->disconnected = event->event == RDMA_CM_EVENT_DISCONNECTED || event->event == RDMA_CM_EVENT_TIMEWAIT_EXIT;
 		rdma_ack_cm_event(event);
 	}
-	return c->parted;
+	return c->disconnected;
 }
 
 static double now(void)
@@ -219,18 +219,18 @@ static double now(void)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* The next completion; false if there is none before the peer has parted, or in time. */
+/* Waits for the next completion; false if there is none before the peer disconnects or the time limit passes. */
 static bool next(struct conn *c, struct ibv_cq *cq, struct ibv_wc *wc)
 {
-	double limit = now() + patience;
+	double limit = now() + timeout;
 	useconds_t pause = 20;
 	for (;;) {
-		bool last = parted(c);
+		bool last = is_disconnected(c);
 		int n = ibv_poll_cq(cq, 1, wc);
 		if (n < 0) return fail(c, "polling");
 		if (n > 0) return true;
 		if (last) return false;
-		if (now() > limit) return fail(c, "nothing happened for %d s", patience);
+		if (now() > limit) return fail(c, "no completion for %d s", timeout);
 		usleep(pause);
 		if (pause < 1000) pause *= 2;
 	}
@@ -239,13 +239,13 @@ static bool next(struct conn *c, struct ibv_cq *cq, struct ibv_wc *wc)
 static bool complete(struct conn *c, enum ibv_wc_status wanted)
 {
 	struct ibv_wc wc;
-	if (!next(c, c->sends, &wc)) return fail(c, "parted before a request completed");
+	if (!next(c, c->sends, &wc)) return fail(c, "disconnected before a request completed");
 	if (wc.status != wanted)
 		return fail(c, "completed with %s, not %s", ibv_wc_status_str(wc.status), ibv_wc_status_str(wanted));
 	return true;
 }
 
-/* The next message; NULL if there was none. Its receive has to be posted again. */
+/* Waits for the next message; NULL if there is none. The caller posts its receive again. */
 static uint8_t *receive(struct conn *c, struct ibv_wc *wc)
 {
 	if (!next(c, c->receives, wc)) return NULL;
@@ -260,7 +260,7 @@ static bool receive_control(struct conn *c, enum kind kind, struct control *mess
 {
 	struct ibv_wc wc;
 	uint8_t *data = receive(c, &wc);
-	if (!data) return c->failed ? false : fail(c, "parted before message %d", kind);
+	if (!data) return c->failed ? false : fail(c, "disconnected before message %d", kind);
 	memcpy(message, data, sizeof *message);
 	post_receive(c, wc.wr_id);
 	if (wc.byte_len != sizeof *message || memcmp(message->magic, MAGIC, 4) || message->kind != kind)
@@ -269,7 +269,7 @@ static bool receive_control(struct conn *c, enum kind kind, struct control *mess
 	return true;
 }
 
-/* Counts receives that are given back as flushed, for up to a second. */
+/* Counts flushed receives, for up to a second. */
 static int flushed(struct conn *c)
 {
 	struct ibv_wc wc;
@@ -282,7 +282,7 @@ static int flushed(struct conn *c)
 	return count;
 }
 
-/* The protection domain of all connections. */
+/* Returns the protection domain of all connections. */
 static struct ibv_pd *domain(struct rdma_cm_id *id)
 {
 	static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
@@ -316,7 +316,8 @@ static void open_conn(struct conn *c, struct rdma_cm_id *id)
 	if (rdma_create_qp(id, pd, &qp)) die("queue pair");
 }
 
-/* Connected: from now on nothing about the connection waits, and its events come when they are asked for. */
+/* Marks c as connected and moves it to an event channel of its own: calls of rdma_cm no longer wait, and
+ * events are polled. */
 static void establish(struct conn *c)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
@@ -327,12 +328,12 @@ static void establish(struct conn *c)
 static void close_conn(struct conn *c)
 {
 	if (c->connected) {
-		double limit = now() + FAREWELL;
+		double limit = now() + DISCONNECT_TIMEOUT;
 		rdma_disconnect(c->id);
-		while (!parted(c) && now() < limit) usleep(1000);
+		while (!is_disconnected(c) && now() < limit) usleep(1000);
 	}
 	if (c->id->qp) rdma_destroy_qp(c->id);
-	/* A region that a window is bound to cannot go before it: rxe would wait. */
+	/* Deallocates the window before its region: rxe would wait otherwise. */
 	if (c->window) ibv_dealloc_mw(c->window);
 	ibv_dereg_mr(c->mr);
 	ibv_destroy_cq(c->sends);
@@ -349,7 +350,7 @@ static uint32_t items(const struct conn *c)
 	return n;
 }
 
-/* --- the client: it acts -------------------------------------------------------------------------------- */
+/* --- the client -------------------------------------------------------------------------------- */
 
 static void send_items(struct conn *c, uint32_t first, uint32_t end)
 {
@@ -383,19 +384,19 @@ static void read_items(struct conn *c)
 	}
 }
 
-/* A request that the peer has to refuse, in the one way or the other, and one behind it that is given back. */
+/* Posts a request that the peer has to refuse with one of two statuses, then a request that has to be flushed. */
 static void violate(struct conn *c, enum ibv_wr_opcode opcode, uint32_t bytes, uint64_t to, uint32_t key,
 		    enum ibv_wc_status wanted, enum ibv_wc_status or_else)
 {
 	struct ibv_wc wc;
 	post(c, opcode, c->data, bytes, to, key);
 	if (!next(c, c->sends, &wc)) {
-		fail(c, "parted before the violation completed");
+		fail(c, "disconnected before the violation completed");
 		return;
 	}
 	say("the peer refused: %s", ibv_wc_status_str(wc.status));
 	if (wc.status != wanted && wc.status != or_else) {
-		fail(c, "refused otherwise than with %s", ibv_wc_status_str(wanted));
+		fail(c, "refused with another status than %s", ibv_wc_status_str(wanted));
 		return;
 	}
 	post(c, IBV_WR_SEND, c->data, 64, 0, 0);
@@ -449,13 +450,13 @@ static void act(struct conn *c)
 	case READRANGE: violate(c, IBV_WR_RDMA_READ, 4000, edge, key, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_ACCESS_ERR); break;
 	case NOWRITE: violate(c, IBV_WR_RDMA_WRITE, 64, to, key, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_ACCESS_ERR); break;
 	case NOREAD: violate(c, IBV_WR_RDMA_READ, 64, to, key, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_ACCESS_ERR); break;
-	/* rxe answers what the specification has for other faults. */
+	/* rxe sends a NAK that the specification has for other errors. */
 	case TOOLONG: violate(c, IBV_WR_SEND, c->length + 64 + 4096, 0, 0, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR); break;
 	case ATOMIC: violate(c, IBV_WR_ATOMIC_FETCH_AND_ADD, 8, to, key, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_INV_REQ_ERR); break;
 	case LEAVE: {
 		struct ibv_wc wc;
 		send_items(c, SMALL, SMALL + 1);
-		if (!c->failed && (next(c, c->receives, &wc) || !c->parted)) fail(c, "the peer did not part");
+		if (!c->failed && (next(c, c->receives, &wc) || !c->disconnected)) fail(c, "the peer did not disconnect");
 		rdma_disconnect(c->id);
 		if (!c->failed && !flushed(c)) fail(c, "no receive was flushed");
 		break;
@@ -481,7 +482,7 @@ static void *client(void *unused)
 	for (uint64_t i = 0; i < SLOTS; i++) post_receive(c, i);
 	struct hello hello = {
 		.magic = MAGIC, .version = VERSION, .scenario = (uint8_t)chosen,
-		.count = htobe32(chosen == HOLD ? 0 /* items without end */ : connections),
+		.count = htobe32(chosen == HOLD ? 0 /* unlimited items */ : connections),
 		.length = htobe32(length), .address = htobe64((uintptr_t)c->data), .key = htobe32(c->mr->rkey),
 	};
 	struct rdma_conn_param param = {
@@ -511,14 +512,14 @@ static void *client(void *unused)
 	return c->failed ? c : NULL;
 }
 
-/* --- the server: it checks ------------------------------------------------------------------------------ */
+/* --- the server ------------------------------------------------------------------------------ */
 
 static void serve_sent(struct conn *c, uint32_t first, uint32_t end)
 {
 	for (uint32_t i = first; i < end && !c->failed; i++) {
 		struct ibv_wc wc;
 		uint8_t *data = receive(c, &wc);
-		if (!data) { fail(c, "parted before item %u", i); return; }
+		if (!data) { fail(c, "disconnected before item %u", i); return; }
 		if (wc.byte_len != ladder[i]) fail(c, "item %u has %u bytes", i, wc.byte_len);
 		else holds(c, data, i, ladder[i]);
 		post_receive(c, wc.wr_id);
@@ -538,8 +539,8 @@ static void serve_checks(struct conn *c, uint32_t end)
 	}
 }
 
-/* Until the peer dies; that is what is wanted. */
-static void serve_for_ever(struct conn *c)
+/* Serves until the connection fails; the peer is expected to be killed. */
+static void serve_until_killed(struct conn *c)
 {
 	struct ibv_wc wc;
 	uint32_t count = 0;
@@ -571,10 +572,10 @@ static void serve_invalidation(struct conn *c)
 	if (!complete(c, IBV_WC_SUCCESS)) return;
 	send_control(c, IBV_WR_SEND, KEY, 0, 4096, key);
 	if (!complete(c, IBV_WC_SUCCESS)) return;
-	if (!receive(c, &wc)) { fail(c, "parted before the invalidation"); return; }
-	/* rxe hands the kernel's flag through, which has another value for user programs. */
-	unsigned told = IBV_WC_WITH_INV | IBV_WC_IP_CSUM_OK;
-	if (!(wc.wc_flags & told) || wc.invalidated_rkey != key)
+	if (!receive(c, &wc)) { fail(c, "disconnected before the invalidation"); return; }
+	/* rxe returns the kernel's value of the flag, which differs from the user-space value. */
+	unsigned invalidated = IBV_WC_WITH_INV | IBV_WC_IP_CSUM_OK;
+	if (!(wc.wc_flags & invalidated) || wc.invalidated_rkey != key)
 		fail(c, "flags 0x%x, key 0x%x instead of 0x%x", wc.wc_flags, wc.invalidated_rkey, key);
 	holds(c, c->data, 1, 256);
 	send_control(c, IBV_WR_SEND, VERDICT, 1, 256, 0);
@@ -588,7 +589,7 @@ static void serve(struct conn *c)
 	case SEND: case SHARED: serve_sent(c, 0, items(c)); break;
 	case WRITE: case READ: serve_checks(c, items(c)); break;
 	case MANY: serve_sent(c, 0, items(c)); serve_checks(c, items(c)); break;
-	case HOLD: serve_for_ever(c); return;
+	case HOLD: serve_until_killed(c); return;
 	case INVALIDATE: serve_invalidation(c); break;
 	case LEAVE: serve_sent(c, SMALL, SMALL + 1); return;
 	case RNR:
@@ -598,20 +599,20 @@ static void serve(struct conn *c)
 		break;
 	default: break;
 	}
-	/* A violation ends the connection here, too: the receives come back before the peer parts, or then. */
+	/* A violation ends the connection on this side, too: its receives are flushed. */
 	bool violated = is(c, INVALIDATE, BADKEY) || is(c, BADRANGE, READKEY) || is(c, READRANGE, ATOMIC) ||
 			is(c, NOWRITE, NOREAD) || c->scenario == TOOLONG;
-	int given_back = 0;
+	int flushed_receives = 0;
 	while (!c->failed && next(c, c->receives, &wc)) {
-		/* The specification has a length error for it. */
+		/* The specification requires a length error. */
 		bool too_long = wc.status == IBV_WC_LOC_LEN_ERR || wc.status == IBV_WC_LOC_QP_OP_ERR;
-		if (c->scenario == TOOLONG && too_long) given_back++;
-		else if (violated && wc.status == IBV_WC_WR_FLUSH_ERR) given_back++;
+		if (c->scenario == TOOLONG && too_long) flushed_receives++;
+		else if (violated && wc.status == IBV_WC_WR_FLUSH_ERR) flushed_receives++;
 		else fail(c, "one more message, %s", ibv_wc_status_str(wc.status));
 	}
-	if (violated) say("%d receives given back", given_back);
-	if (violated && !given_back) fail(c, "the violation had no consequence here");
-	if (!c->failed && !c->parted) fail(c, "the peer did not part");
+	if (violated) say("%d receives flushed", flushed_receives);
+	if (violated && !flushed_receives) fail(c, "the violation flushed no receive");
+	if (!c->failed && !c->disconnected) fail(c, "the peer did not disconnect");
 }
 
 static void share_receives(struct rdma_cm_id *id, uint32_t count, uint32_t bytes)
@@ -653,7 +654,7 @@ static void *server(void *argument)
 	return c->failed ? c : NULL;
 }
 
-/* A connection that a client asks for, ready to be accepted; NULL if it was refused. */
+/* Prepares a requested connection for rdma_accept; NULL if it was rejected. */
 static struct conn *admit(struct rdma_cm_id *id)
 {
 	struct hello hello = { 0 };
@@ -690,13 +691,13 @@ int main(int argc, char **argv)
 	case 'n': count = atoi(optarg); break;
 	case 'l': length = (uint32_t)atoi(optarg); break;
 	case 'j': connections = (uint32_t)atoi(optarg); break;
-	case 't': patience = atoi(optarg); break;
+	case 't': timeout = atoi(optarg); break;
 	default: return 2;
 	}
 	for (size_t i = 0; !listens && optind < argc && i < sizeof scenarios / sizeof *scenarios; i++)
 		if (!strcmp(argv[optind], scenarios[i].name)) chosen = scenarios[i].number;
 	if (!address || (!listens && !chosen)) {
-		fprintf(stderr, "usage: probe -s ADDRESS | -c ADDRESS SCENARIO; the head of probe.c tells more\n");
+		fprintf(stderr, "usage: probe -s ADDRESS | -c ADDRESS SCENARIO; see the start of probe.c\n");
 		return 2;
 	}
 	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_TCP, .ai_flags = listens ? RAI_PASSIVE : 0 };

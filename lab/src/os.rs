@@ -139,8 +139,8 @@ impl Drop for Buffer {
     }
 }
 
-// SAFETY: the MDL describes the pages at the address. Both are allocated in `allocate` and stay in place until the value
-// is dropped; the list is in a box of its own.
+// SAFETY: the MDL describes the pages at the address. Both are allocated in `allocate` and stay in place until the
+// value is dropped; the list is in a box of its own.
 unsafe impl os::Buffer for Buffer {
     fn address(&self) -> NonNull<u8> {
         NonNull::new(self.address.as_ptr()).expect("allocated memory has an address")

@@ -46,8 +46,8 @@ pub struct Options {
     pub quirks: Quirks,
     /// Registry values of the adapter, on both hosts.
     pub keywords: Vec<(&'static str, Keyword)>,
-    /// Subnets and their prefix lengths. The hosts get the addresses that end with 1 and 2 in each; [`Machine::address`]
-    /// is the address in the first subnet.
+    /// Subnets and their prefix lengths. The hosts get the addresses that end with 1 and 2 in each;
+    /// [`Machine::address`] is the address in the first subnet.
     pub subnets: Vec<(IpAddr, u8)>,
     /// How the hosts resolve each other's link address.
     pub discovery: Discovery,

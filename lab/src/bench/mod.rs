@@ -3,8 +3,8 @@
 //! `cargo xtask bench`: benchmarks. Each figure is printed with an upper bound measured in the same run on the same
 //! machine, and with its goal.
 //!
-//! Rates are per second of the measuring thread's CPU time, so that other load on the machine has little effect. Figures
-//! of the image involve several threads and are in real time.
+//! Rates are per second of the measuring thread's CPU time, so that other load on the machine has little effect.
+//! Figures of the image involve several threads and are in real time.
 
 pub mod allocations;
 mod bound;
@@ -41,7 +41,7 @@ pub struct Options {
     /// Also write the figures to this file
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
-    /// Draw goodput over loss, cost over queue pairs and throughput of the CRC implementations, as SVG files in this directory
+    /// Draw goodput over loss, cost over queue pairs and CRC throughput, as SVG files in this directory
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
     /// Skip the benchmarks of the driver's image

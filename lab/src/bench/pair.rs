@@ -319,8 +319,8 @@ impl Pair {
         Ok(())
     }
 
-    /// Performs one SEND of `length` bytes: post, transmit, receive, acknowledge, complete. Each step is a function of its
-    /// own, so that callgrind can count its instructions.
+    /// Performs one SEND of `length` bytes: post, transmit, receive, acknowledge, complete. Each step is a function of
+    /// its own, so that callgrind can count its instructions.
     pub fn one_send(&mut self, length: u32) -> Result<()> {
         self.now = self.now + Duration::from_micros(1);
         let now = self.now;

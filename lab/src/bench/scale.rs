@@ -26,8 +26,8 @@ pub struct Point {
     pub queue_pairs: usize,
     /// Nanoseconds per packet, the sum of both sides, when up to [`BUSY`] queue pairs are busy.
     pub few: f64,
-    /// The same when all queue pairs send one message each in turn: each packet belongs to a queue pair that was not used
-    /// since the last round.
+    /// The same when all queue pairs send one message each in turn: each packet belongs to a queue pair that was not
+    /// used since the last round.
     pub all: f64,
     /// Bytes per queue pair on one side, including connection and tables.
     pub memory: f64,

@@ -235,8 +235,8 @@ fn join(side: Consumer<Result<Outcome, ndk_consumer::Error>>) -> Result<Vec<Stri
     Ok(outcome.notes)
 }
 
-/// Sets the exit status to 0 if rping failed only because of a race of its own: one thread closes the event channel that
-/// another one reads, and the program ends in error. All rounds have completed then, and rping has compared the data.
+/// Sets the exit status to 0 if rping failed only because of a race of its own: one thread closes the event channel
+/// that another one reads, and the program ends in error. All rounds have completed then, and rping has compared the data.
 fn ignore_rping_race(program: &Program, output: Output) -> Output {
     let Program::Rping { rounds, .. } = program else { return output };
     let is_raced = output.text.contains("rdma_get_cm_event: Bad file descriptor");

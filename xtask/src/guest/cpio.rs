@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! An initial RAM file system, as the kernel unpacks one: a cpio archive in its "newc" format.
+//! Writes an initial RAM file system: a cpio archive in the "newc" format, which the kernel unpacks.
 
 use std::{collections::BTreeSet, io};
 
@@ -9,7 +9,7 @@ const FILE: u32 = 0o100_644;
 const PROGRAM: u32 = 0o100_755;
 const LINK: u32 = 0o120_777;
 
-/// Writes an archive, member by member. Directories of members come by themselves.
+/// Writes an archive member by member. Adds the parent directories of each member.
 pub struct Archive<W> {
     output: W,
     members: u32,
@@ -21,19 +21,19 @@ impl<W: io::Write> Archive<W> {
         Self { output, members: 0, directories: BTreeSet::new() }
     }
 
-    /// A file that is read. Paths are relative to the root, without a leading slash.
+    /// Adds a file that is not executable. Paths are relative to the root, without a leading slash.
     pub fn file(&mut self, path: &str, content: &[u8]) -> io::Result<()> {
         self.within(path)?;
         self.member(path, FILE, content)
     }
 
-    /// A file that is run.
+    /// Adds an executable file.
     pub fn program(&mut self, path: &str, content: &[u8]) -> io::Result<()> {
         self.within(path)?;
         self.member(path, PROGRAM, content)
     }
 
-    /// A symbolic link to `target`.
+    /// Adds a symbolic link to `target`.
     pub fn link(&mut self, path: &str, target: &str) -> io::Result<()> {
         self.within(path)?;
         self.member(path, LINK, target.as_bytes())
@@ -61,7 +61,7 @@ impl<W: io::Write> Archive<W> {
         }
     }
 
-    /// A header of hexadecimal fields, the name, the content; name and content end at a multiple of four.
+    /// Writes a header of hexadecimal fields, the name and the content; both are padded to a multiple of four.
     fn member(&mut self, name: &str, mode: u32, content: &[u8]) -> io::Result<()> {
         let too_long = |_| io::Error::other("a member of the archive is longer than 4 GiB");
         let size = u32::try_from(content.len()).map_err(too_long)?;
@@ -79,7 +79,7 @@ impl<W: io::Write> Archive<W> {
     }
 }
 
-/// The zero that ends a name, and what brings header (110 bytes) and name to a multiple of four.
+/// Returns the terminator of a name, and the padding of header (110 bytes) and name to a multiple of four.
 fn padding_after_name(length: usize) -> &'static [u8] {
     let end = 110 + length + 1;
     &[0; 4][..1 + end.next_multiple_of(4) - end]
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_begin_at_multiples_of_four_and_directories_come_first() {
+    fn members_are_aligned_to_four_bytes_and_directories_precede_their_files() {
         let mut archive = Archive::new(Vec::new());
         archive.program("bin/tools/sh", b"12345").expect("memory");
         archive.link("bin/ls", "tools/sh").expect("memory");

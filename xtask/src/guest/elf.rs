@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What programs and kernel modules say about what they need.
+//! Dependencies of programs and kernel modules, read from their ELF files.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use object::{
     read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _},
 };
 
-/// Names of the shared libraries that a program or a library is linked with.
+/// Returns the names of the shared libraries that a program or a library is linked with.
 pub fn libraries(content: &[u8]) -> Result<Vec<String>> {
     let header = FileHeader64::<Endianness>::parse(content)?;
     let endian = header.endian()?;
@@ -20,7 +20,7 @@ pub fn libraries(content: &[u8]) -> Result<Vec<String>> {
     for segment in segments {
         dynamic = dynamic.or(segment.dynamic(endian, content)?);
     }
-    // A static program needs nothing.
+    // A static program has no dependencies.
     let Some(dynamic) = dynamic else { return Ok(Vec::new()) };
     let value =
         |tag| dynamic.iter().find(|entry| entry.d_tag(endian) == tag).map(|entry| entry.d_val(endian));
@@ -42,7 +42,7 @@ pub fn libraries(content: &[u8]) -> Result<Vec<String>> {
         .collect()
 }
 
-/// The program that loads a dynamic program: an absolute path.
+/// Returns the absolute path of a program's dynamic loader, if it has one.
 pub fn loader(content: &[u8]) -> Result<Option<String>> {
     let header = FileHeader64::<Endianness>::parse(content)?;
     let endian = header.endian()?;
@@ -54,7 +54,7 @@ pub fn loader(content: &[u8]) -> Result<Option<String>> {
     Ok(Some(String::from_utf8_lossy(name).trim_end_matches('\0').to_owned()))
 }
 
-/// Names of the kernel modules that a module needs, as its own information has them.
+/// Returns the names of the kernel modules that a module depends on, from its `.modinfo` section.
 pub fn modules(path: &Path, content: &[u8]) -> Result<Vec<String>> {
     let file = object::File::parse(content).with_context(|| format!("{} is no module", path.display()))?;
     let section = file.section_by_name(".modinfo").context("a module without information")?;

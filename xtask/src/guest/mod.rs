@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The Linux guest, made of Debian's packages: a kernel and an initial RAM file system under `target/guest`.
+//! Builds the Linux guest from Debian packages: a kernel and an initial RAM file system in `target/guest`.
 //!
-//! Packages are fetched and unpacked there, and nothing of them is installed on this machine; their scripts do
-//! not run. The file system holds what a table here names, the libraries those programs are linked with, the
-//! kernel modules with what they need, in the order to load them, `lab/guest/init` as the first process, and
-//! `lab/guest/probe.c`, compiled. All of it is made anew only when something that goes in has changed.
+//! Packages are downloaded and unpacked there. They are not installed on this machine, and their scripts do not run.
+//! The file system contains the programs listed here, their shared libraries, kernel modules with their dependencies
+//! in load order, `lab/guest/init` as the first process, and `lab/guest/probe.c`, compiled. It is built again only if
+//! an input has changed.
 
 mod cpio;
 mod elf;
@@ -23,10 +23,10 @@ use sha2::{Digest as _, Sha256};
 use self::cpio::Archive;
 use crate::{packages, shell};
 
-/// Names the kernel to take: the package that depends on Debian's current one.
+/// The package that depends on Debian's current kernel.
 const KERNEL: &str = "linux-image-amd64";
 
-/// Where programs, their libraries and the headers for the probe come from.
+/// Packages of the programs, their libraries, and the headers for the probe.
 const PACKAGES: [&str; 24] = [
     "busybox-static",
     "dash",
@@ -66,23 +66,23 @@ const PROGRAMS: [&str; 8] = [
     "usr/bin/ucmatose",
 ];
 
-/// Libraries that programs load by name while they run: rxe's verbs, and what cancelling a thread takes.
+/// Libraries that programs load at run time: the verbs provider of rxe, and libgcc, which thread cancellation needs.
 const LOADED: [&str; 2] =
     ["usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so", "lib/x86_64-linux-gnu/libgcc_s.so.1"];
 
-/// What the guest's scripts use of busybox. Not its shell, which prefers its own `ip` to the real one.
+/// Applets of busybox that the guest's scripts use. Not its shell, which would use its own `ip`.
 const APPLETS: [&str; 22] = [
     "cat", "cut", "echo", "grep", "head", "insmod", "kill", "ln", "mkfifo", "mount", "printf", "ps", "rm",
     "seq", "setsid", "sleep", "stty", "tail", "test", "timeout", "touch", "uname",
 ];
 
-/// Modules that are loaded, after those they need.
+/// Modules that are loaded, after their dependencies.
 const MODULES: [&str; 6] = ["virtio_pci", "virtio_net", "crc32_generic", "rdma_rxe", "ib_uverbs", "rdma_ucm"];
 
-/// Where libraries lie in the packages, and in the guest.
+/// Directories of the libraries, in the packages and in the guest.
 const LIBRARIES: [&str; 2] = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"];
 
-/// Parts of the kernel's package that modules are taken from.
+/// Parts of the kernel's package that contain the kernel and the modules.
 const KERNEL_PARTS: [&str; 7] = [
     "./boot/vmlinuz-*",
     "./lib/modules/*/kernel/crypto/*",
@@ -93,12 +93,12 @@ const KERNEL_PARTS: [&str; 7] = [
     "./lib/modules/*/kernel/net/*",
 ];
 
-/// What becomes part of the image from this repository; the code here, too, as it decides about the rest.
+/// Inputs from this repository. They include this code, since it determines the rest of the image.
 const INIT: &[u8] = include_bytes!("../../../lab/guest/init");
 const PROBE: &[u8] = include_bytes!("../../../lab/guest/probe.c");
-const MAKERS: [&[u8]; 3] = [include_bytes!("mod.rs"), include_bytes!("cpio.rs"), include_bytes!("elf.rs")];
+const BUILDERS: [&[u8]; 3] = [include_bytes!("mod.rs"), include_bytes!("cpio.rs"), include_bytes!("elf.rs")];
 
-/// Makes the guest's kernel and file system in `target/guest`, unless they are there and up to date.
+/// Builds the guest's kernel and file system in `target/guest`, unless they are up to date.
 pub fn make() -> Result<()> {
     packages::require(&packages::GUEST)?;
     let directory = shell::root().join("target/guest");
@@ -108,7 +108,7 @@ pub fn make() -> Result<()> {
     if fs::read_to_string(&made).is_ok_and(|old| old == key) {
         return Ok(());
     }
-    eprintln!("making the guest out of {} packages", fetched.len());
+    eprintln!("building the guest from {} packages", fetched.len());
     let root = directory.join("root");
     match fs::remove_dir_all(&root) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
@@ -156,14 +156,14 @@ fn fetch(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Names everything that the image is made of: versions are part of the packages' file names.
+/// Returns a hash of all inputs of the image. The file names of packages include their versions.
 fn key(packages: &[PathBuf]) -> String {
     let mut hash = Sha256::new();
     for name in packages.iter().filter_map(|path| path.file_name()) {
         hash.update(name.as_encoded_bytes());
         hash.update([0]);
     }
-    for content in [INIT, PROBE].iter().chain(&MAKERS) {
+    for content in [INIT, PROBE].iter().chain(&BUILDERS) {
         hash.update(content.len().to_le_bytes());
         hash.update(content);
     }
@@ -172,7 +172,7 @@ fn key(packages: &[PathBuf]) -> String {
     hash.finalize().iter().flat_map(digits).collect()
 }
 
-/// Unpacks a package below `root`; of the kernel's, only where something is taken from.
+/// Unpacks a package below `root`; of the kernel's package, only [`KERNEL_PARTS`].
 fn unpack(package: &Path, root: &Path) -> Result<()> {
     let name = package.file_name().unwrap_or_default().to_string_lossy();
     if !name.starts_with("linux-image-") {
@@ -200,13 +200,13 @@ fn compile_probe(directory: &Path, root: &Path) -> Result<PathBuf> {
     for libraries in LIBRARIES {
         gcc.arg("-L").arg(root.join(libraries));
     }
-    // What those libraries need in turn is in the guest.
+    // The dependencies of those libraries are in the guest.
     gcc.args(["-lrdmacm", "-libverbs", "-Wl,--allow-shlib-undefined"]);
     shell::run(&mut gcc)?;
     Ok(program)
 }
 
-/// Where the packages were unpacked.
+/// The directory of the unpacked packages.
 struct Root(PathBuf);
 
 impl Root {
@@ -214,7 +214,7 @@ impl Root {
         fs::read(self.0.join(path)).with_context(|| format!("the packages hold no {path}"))
     }
 
-    /// A library's path below the root.
+    /// Returns a library's path below the root.
     fn library(&self, name: &str) -> Result<String> {
         let places = LIBRARIES.map(|directory| format!("{directory}/{name}"));
         let found = places.into_iter().find(|path| self.0.join(path).exists());
@@ -233,7 +233,7 @@ fn fill<W: std::io::Write>(archive: &mut Archive<W>, root: &Root, probe: &Path) 
     }
     archive.link("bin/sh", "dash")?;
     archive.file("etc/libibverbs.d/rxe.driver", &root.read("etc/libibverbs.d/rxe.driver")?)?;
-    // What name look-ups read before they believe a numeric address.
+    // Name resolution reads these even for a numeric address.
     archive.file("etc/hosts", b"127.0.0.1 localhost\n::1 localhost\n")?;
     archive.file("etc/nsswitch.conf", b"hosts: files\n")?;
 
@@ -287,7 +287,7 @@ fn add_modules<W: std::io::Write>(archive: &mut Archive<W>, root: &Root) -> Resu
     Ok(())
 }
 
-/// Puts a module behind all that it needs.
+/// Appends a module to `order`, after its dependencies.
 fn load(name: &str, files: &[PathBuf], order: &mut Vec<(PathBuf, Vec<u8>)>) -> Result<()> {
     let is =
         |path: &Path| path.file_stem().is_some_and(|stem| stem.to_string_lossy().replace('-', "_") == name);
@@ -317,7 +317,7 @@ fn collect_modules(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// The one file in `directory` whose name begins with `prefix`.
+/// Returns the only file in `directory` whose name begins with `prefix`.
 fn only(directory: &Path, prefix: &str) -> Result<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {
