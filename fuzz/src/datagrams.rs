@@ -11,13 +11,13 @@ use std::time::Duration;
 use fallible::Arc;
 use roce::{AcceptSpec, ConnId, ConnectSpec, ListenerId, Qp, ReadLimits};
 use roce_wire::cm::{
-    About, CmMessage, CommId, DrepRepr, DreqRepr, MraRepr, RejReason, RejRepr, RepRepr, RtuRepr, ServiceId,
-    TransportService,
+    CmMessage, CommId, DrepRepr, DreqRepr, MraRepr, RejReason, RejRepr, RepRepr, RespondedMessage, RtuRepr,
+    ServiceId, TransportService,
 };
 use roce_wire::icrc::Crc;
 use roce_wire::{DethRepr, Ext, Headers, Mad, MtuCode, Opcode, Packet, Psn, Qpn};
 
-use crate::endpoint::{ConnEventKind, Endpoint, Lock, MTU, Output, PORT, READS, THEIR_GUID, request};
+use crate::endpoint::{ConnEventKind, Endpoint, Lock, MTU, Output, PEER_GUID, PORT, READS, request};
 use crate::forge;
 use crate::record::Record;
 
@@ -40,17 +40,17 @@ pub mod datagram {
     pub const KIND: usize = 1;
     /// Address number of the sender.
     pub const FROM: usize = 2;
-    pub const THEIR_ID: usize = 3;
+    pub const PEER_ID: usize = 3;
     pub const HOST_ID: usize = 4;
     pub const TRANSACTION: usize = 5;
     pub const GUID: usize = 6;
     pub const QPN: usize = 7;
     /// The fault of the datagram, if any.
-    pub const TWIST: usize = 8;
+    pub const FAULT: usize = 8;
     /// Timeout codes, reasons, counts.
     pub const CODE: usize = 9;
     /// From `INVALID_HEADER` on, a header around the message is wrong.
-    pub const AROUND: usize = 10;
+    pub const HEADER_FAULT: usize = 10;
     pub const INVALID_HEADER: u8 = 224;
     pub const FILL: usize = 11;
 
@@ -68,10 +68,10 @@ pub fn run(input: &[u8]) {
     Session::new().play(&Record::all(input, STEPS));
 }
 
-/// A connection of the endpoint.
+/// Events and commands of a connection of the endpoint.
 #[derive(Default)]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts")]
-struct Known {
+struct ConnHistory {
     events: Vec<ConnEventKind>,
     /// Requested by the consumer.
     active: bool,
@@ -87,7 +87,7 @@ struct Session {
     listener: Option<ListenerId>,
     /// Number of listeners so far; requests remain when their listener is closed.
     listeners: usize,
-    conns: BTreeMap<usize, (ConnId, Known)>,
+    conns: BTreeMap<usize, (ConnId, ConnHistory)>,
     /// Identifiers and transactions that the endpoint has used, the latest last.
     host_ids: Vec<CommId>,
     transactions: Vec<u64>,
@@ -173,15 +173,15 @@ impl Session {
         let from = record.pick(datagram::FROM, &[2, 2, 2, 3, 4, 5]);
         let code = record.byte(datagram::CODE);
         let fill = record.byte(datagram::FILL);
-        let local_comm_id = CommId(u32::from(record.byte(datagram::THEIR_ID) % 8));
+        let local_comm_id = CommId(u32::from(record.byte(datagram::PEER_ID) % 8));
         let remote_comm_id = recent(&self.host_ids, record.byte(datagram::HOST_ID));
-        let guid = THEIR_GUID + u64::from(record.byte(datagram::GUID) % 3);
+        let guid = PEER_GUID + u64::from(record.byte(datagram::GUID) % 3);
         let qpn = match record.byte(datagram::QPN) {
             selector @ 0..200 => Qpn::new(0x22 + u32::from(selector % 6)),
             200..220 => record.pick(datagram::FILL, &[Qpn::new(0), Qpn::GSI, Qpn::new(0x00FF_FFFF)]),
             selector => self.qps[usize::from(selector) % QPS].qpn(),
         };
-        let twist = record.byte(datagram::TWIST);
+        let fault = record.byte(datagram::FAULT);
         let message = match record.byte(datagram::KIND) % 10 {
             datagram::REP => CmMessage::Rep(RepRepr {
                 local_comm_id,
@@ -197,7 +197,7 @@ impl Session {
                 failover_accepted: 0,
                 end_to_end_flow_control: false,
                 rnr_retry_count: code & 7,
-                srq: twist & 1 != 0,
+                srq: fault & 1 != 0,
                 local_ca_guid: guid,
                 private_data: [fill; 196],
             }),
@@ -207,7 +207,7 @@ impl Session {
             datagram::MRA => CmMessage::Mra(MraRepr {
                 local_comm_id,
                 remote_comm_id,
-                about: About(twist & 3),
+                message_mraed: RespondedMessage(fault & 3),
                 service_timeout: code & 31,
                 private_data: [fill; 222],
             }),
@@ -217,8 +217,8 @@ impl Session {
                 CmMessage::Rej(RejRepr {
                     local_comm_id,
                     remote_comm_id,
-                    about: About(twist & 3),
-                    information_len: record.pick(datagram::TWIST, &[8, 8, 0, 72, 127]),
+                    message_rejected: RespondedMessage(fault & 3),
+                    information_len: record.pick(datagram::FAULT, &[8, 8, 0, 72, 127]),
                     reason: if code < 128 { RejReason::TIMEOUT } else { RejReason(u16::from(code & 63)) },
                     information,
                     private_data: [fill; 148],
@@ -247,7 +247,7 @@ impl Session {
     fn req(record: &Record, from: u8, id: CommId, qpn: Qpn, guid: u64) -> roce_wire::cm::ReqRepr {
         let code = record.byte(datagram::CODE);
         let mut req = request(from, id, qpn, guid);
-        match record.byte(datagram::TWIST) {
+        match record.byte(datagram::FAULT) {
             200 => req.service_id = ServiceId::port(PORT + 1),
             201 => req.service_id = ServiceId(u64::from(code)),
             202 => req.primary_path[4 + usize::from(code % 40)] ^= 1,
@@ -289,7 +289,7 @@ impl Session {
                 };
                 if let Ok(id) = engine.connect(now, &qp, &spec) {
                     let number = self.conns.len();
-                    self.conns.insert(number, (id, Known { active: true, ..Known::default() }));
+                    self.conns.insert(number, (id, ConnHistory { active: true, ..ConnHistory::default() }));
                 }
                 return;
             }
@@ -317,31 +317,31 @@ impl Session {
             }
             _ => {}
         }
-        let Some((id, known)) = self.conns.get_mut(&chosen) else { return };
+        let Some((id, history)) = self.conns.get_mut(&chosen) else { return };
         match command {
             5 | 6 => {
                 let spec = AcceptSpec { reads, private_data: data, context: 600 };
                 if engine.accept(now, *id, &qp, &spec).is_ok() {
                     assert!(
-                        !known.active && !known.decided,
+                        !history.active && !history.decided,
                         "accepted twice, or an active connection accepted"
                     );
-                    (known.accepted, known.decided) = (true, true);
+                    (history.accepted, history.decided) = (true, true);
                 }
             }
             7 => {
                 if engine.complete(now, *id).is_ok() {
-                    assert!(known.events.contains(&ConnEventKind::Replied), "completed without a reply");
+                    assert!(history.events.contains(&ConnEventKind::Replied), "completed without a reply");
                 }
             }
-            8 => known.decided |= engine.reject(now, *id, data).is_ok(),
+            8 => history.decided |= engine.reject(now, *id, data).is_ok(),
             9 => {
                 // Fails unless the connection is established.
                 let _ = engine.disconnect(now, *id);
             }
             10 => {
                 engine.release(now, *id);
-                known.released = true;
+                history.released = true;
             }
             _ => self.packet(&qp, record),
         }
@@ -387,13 +387,13 @@ impl Session {
             }
             self.checked += 1;
         }
-        let waiting = self
+        let pending = self
             .conns
             .values()
-            .filter(|(_, known)| known.events == [ConnEventKind::Request] && !known.decided)
+            .filter(|(_, history)| history.events == [ConnEventKind::Request] && !history.decided)
             .count();
-        let waiting = waiting - self.conns.values().filter(|(_, k)| waits(k) && k.released).count();
-        assert!(waiting <= self.listeners * BACKLOG, "{waiting} requests are pending");
+        let pending = pending - self.conns.values().filter(|(_, k)| is_pending(k) && k.released).count();
+        assert!(pending <= self.listeners * BACKLOG, "{pending} requests are pending");
     }
 
     /// Checks an event: each kind occurs once, in the order of the connection's states.
@@ -401,26 +401,26 @@ impl Session {
         let number = self.conns.len();
         if event == ConnEventKind::Request {
             assert!(self.conns.values().all(|(other, _)| *other != id), "a connection number is used twice");
-            self.conns.insert(number, (id, Known { events: vec![event], ..Known::default() }));
+            self.conns.insert(number, (id, ConnHistory { events: vec![event], ..ConnHistory::default() }));
             return;
         }
-        let known = self.conns.values_mut().find(|(other, _)| *other == id).map(|(_, known)| known);
-        let known = known.expect("an event of an unknown connection");
-        assert!(!known.released, "{event:?} after release");
-        assert!(known.events.iter().all(|&before| before < event), "{event:?} after {:?}", known.events);
+        let history = self.conns.values_mut().find(|(other, _)| *other == id).map(|(_, history)| history);
+        let history = history.expect("an event of an unknown connection");
+        assert!(!history.released, "{event:?} after release");
+        assert!(history.events.iter().all(|&before| before < event), "{event:?} after {:?}", history.events);
         match event {
-            ConnEventKind::Replied => assert!(known.active),
-            ConnEventKind::Established => assert!(known.accepted, "established but not accepted"),
+            ConnEventKind::Replied => assert!(history.active),
+            ConnEventKind::Established => assert!(history.accepted, "established but not accepted"),
             _ => {}
         }
-        known.events.push(event);
+        history.events.push(event);
     }
 
     /// Releases everything; every connection must end and all objects must be free.
     fn end(mut self) {
-        for (id, known) in self.conns.values_mut() {
+        for (id, history) in self.conns.values_mut() {
             self.endpoint.engine.release(self.endpoint.now, *id);
-            known.released = true;
+            history.released = true;
         }
         if let Some(listener) = self.listener.take() {
             self.endpoint.engine.unlisten(listener).expect("listening");
@@ -435,8 +435,8 @@ impl Session {
     }
 }
 
-fn waits(known: &Known) -> bool {
-    known.events == [ConnEventKind::Request] && !known.decided
+fn is_pending(history: &ConnHistory) -> bool {
+    history.events == [ConnEventKind::Request] && !history.decided
 }
 
 /// Returns one of `all`: the latest if the low half of the selector is 0, an earlier one if it is greater.
@@ -447,27 +447,27 @@ fn recent<T: Copy>(all: &[T], selector: u8) -> T {
 /// Returns the frame of a datagram; the record may make a header invalid.
 fn with_headers(record: &Record, from: u8, mad: &mut [u8; Mad::LEN]) -> Vec<u8> {
     let path = forge::path(from);
-    let around = record.byte(datagram::AROUND);
+    let header_fault = record.byte(datagram::HEADER_FAULT);
     let mut deth = DethRepr::GSI;
     let mut opcode = Opcode::UD_SEND_ONLY;
-    let mut broken = false;
-    if around >= datagram::INVALID_HEADER {
-        match around % 8 {
+    let mut wrong_icrc = false;
+    if header_fault >= datagram::INVALID_HEADER {
+        match header_fault % 8 {
             // Version, class, class version, method, attribute.
-            0..=3 => mad[usize::from(around % 4)] ^= record.byte(datagram::FILL).max(1),
+            0..=3 => mad[usize::from(header_fault % 4)] ^= record.byte(datagram::FILL).max(1),
             4 => mad[17] = record.byte(datagram::FILL),
             5 => deth.q_key ^= 1,
             6 => deth.source_qp = Qpn::new(2),
-            _ => broken = true,
+            _ => wrong_icrc = true,
         }
-        if around & 16 != 0 {
+        if header_fault & 16 != 0 {
             opcode = Opcode::SEND_ONLY;
         }
     }
     let ext = if opcode == Opcode::SEND_ONLY { Ext::None } else { Ext::Deth(deth) };
     let headers = Headers { opcode, solicited: false, ack_req: false, psn: Psn::new(0), ext };
     let mut frame = forge::frame(&path, Qpn::GSI, &headers, mad);
-    if broken {
+    if wrong_icrc {
         let last = frame.len() - 1;
         frame[last] ^= 1;
     }

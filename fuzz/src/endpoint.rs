@@ -237,7 +237,7 @@ impl Endpoint {
         self.listen();
         let path = forge::path(PEER);
         let transaction = 0x5EED;
-        let req = request(PEER, THEIR_COMM_ID, THEIR_QPN, THEIR_GUID);
+        let req = request(PEER, PEER_COMM_ID, PEER_QPN, PEER_GUID);
         self.handle(&forge::datagram(&path, &CmMessage::Req(req), transaction));
         self.drive(8);
         let Some(Output::Conn(conn, ConnEventKind::Request)) = self.outputs.last().cloned() else {
@@ -253,7 +253,7 @@ impl Endpoint {
         });
         let rep = rep.expect("a REP");
         let rtu = RtuRepr {
-            local_comm_id: THEIR_COMM_ID,
+            local_comm_id: PEER_COMM_ID,
             remote_comm_id: rep.local_comm_id,
             private_data: [0; 224],
         };
@@ -267,9 +267,9 @@ impl Endpoint {
 
 /// The peer's address number.
 pub const PEER: u8 = 2;
-pub const THEIR_QPN: Qpn = Qpn::new(0x22);
-pub const THEIR_GUID: u64 = 0x0200_00FF_FE00_0002;
-const THEIR_COMM_ID: CommId = CommId(0x2222);
+pub const PEER_QPN: Qpn = Qpn::new(0x22);
+pub const PEER_GUID: u64 = 0x0200_00FF_FE00_0002;
+const PEER_COMM_ID: CommId = CommId(0x2222);
 /// The first PSN of the endpoint; the third one wraps.
 pub const ENDPOINT_PSN: Psn = Psn::new(0x00FF_FFFE);
 

@@ -200,7 +200,7 @@ fn datagrams_of(_: &str, captured: &[Captured], peer: IpAddr) -> Vec<Record> {
             records.push(record(&[
                 (0, action::DATAGRAM),
                 (datagram::KIND, kind),
-                (datagram::THEIR_ID, THEIRS),
+                (datagram::PEER_ID, THEIRS),
                 (datagram::TRANSACTION, transaction),
             ]));
             continue;

@@ -21,7 +21,7 @@ use roce_wire::{
 };
 
 use crate::arena::{ZONE, Zone};
-use crate::endpoint::{ENDPOINT_PSN, Endpoint, Link, Lock, MTU, Output, PEER, THEIR_QPN, base};
+use crate::endpoint::{ENDPOINT_PSN, Endpoint, Link, Lock, MTU, Output, PEER, PEER_QPN, base};
 use crate::forge;
 use crate::record::Record;
 
@@ -111,10 +111,10 @@ struct Session {
     /// A request of the send queue has failed or was flushed.
     sends_failed: bool,
     context: u64,
-    dead_key: u32,
-    responses_sent: ResponseCounts,
+    deregistered_key: u32,
+    counts: ResponseCounts,
     /// Outputs that were checked.
-    kept: Vec<Output>,
+    checked: Vec<Output>,
 }
 
 /// Counts of requests to the endpoint and of its responses.
@@ -150,9 +150,9 @@ impl Session {
             failed: false,
             sends_failed: false,
             context: 0,
-            dead_key: 0x1234_5678,
-            responses_sent: ResponseCounts::default(),
-            kept: Vec::new(),
+            deregistered_key: 0x1234_5678,
+            counts: ResponseCounts::default(),
+            checked: Vec::new(),
         }
     }
 
@@ -198,23 +198,23 @@ impl Session {
     /// Counts the responses that a frame of the peer allows, and updates the state of the peer.
     fn count_request(&mut self, record: &Record, bytes: &[u8]) {
         let packet = Packet::parse(bytes).expect("a valid frame");
-        let responses_sent = &mut self.responses_sent;
+        let counts = &mut self.counts;
         let mut packets = 1;
         if packet.info().class == Class::Request {
-            responses_sent.requests += 1;
-            responses_sent.request_bytes += bytes.len() as u64;
+            counts.requests += 1;
+            counts.request_bytes += bytes.len() as u64;
         }
         if packet.bth().opcode() == Opcode::READ_REQUEST
             && let Some(reth) = packet.reth()
         {
             packets = reth.length().div_ceil(MTU.bytes() as u32).max(1);
-            responses_sent.read_packets += u64::from(packets);
+            counts.read_packets += u64::from(packets);
         }
-        responses_sent.marks += u64::from(packet.congestion_experienced());
+        counts.marks += u64::from(packet.congestion_experienced());
         let verdict = self.endpoint.handle(bytes);
-        let honest = record.byte(frame::PSN) == 0;
+        let in_order = record.byte(frame::PSN) == 0;
         match packet.info().class {
-            Class::Request if honest && verdict == Verdict::Consumed => self.next = self.next.add(packets),
+            Class::Request if in_order && verdict == Verdict::Consumed => self.next = self.next.add(packets),
             Class::Response => self.acknowledged(packet.bth().psn()),
             _ => {}
         }
@@ -233,13 +233,13 @@ impl Session {
         let table = Opcode::table();
         let info = &table[usize::from(record.byte(frame::OPCODE)) % table.len()];
         let is_response = info.class == Class::Response;
-        let honest_psn = match (is_response, record.flag(frame::FLAGS, frame::LATEST)) {
+        let expected_psn = match (is_response, record.flag(frame::FLAGS, frame::LATEST)) {
             (false, _) => self.next,
             (true, false) => self.pending_requests.front().map_or(ENDPOINT_PSN, |request| request.psn),
             (true, true) => self.pending_requests.back().map_or(ENDPOINT_PSN, |request| request.psn),
         };
         let delta = i32::from(record.byte(frame::PSN).cast_signed());
-        let psn = honest_psn.add(delta.cast_unsigned());
+        let psn = expected_psn.add(delta.cast_unsigned());
 
         let payload_len = match (info.payload, record.byte(frame::PAYLOAD)) {
             (PayloadRule::None, _) => 0,
@@ -292,7 +292,7 @@ impl Session {
             path.traffic_class |= 3;
         }
         let mut to = self.link.qpn;
-        let (mut partition, mut broken) = (0xFFFF_u16, false);
+        let (mut partition, mut wrong_icrc) = (0xFFFF_u16, false);
         if is_forged(record) {
             match record.byte(frame::SENDER) % 8 {
                 0 | 1 => path.local_ip = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 3)),
@@ -304,7 +304,7 @@ impl Session {
                 4 => to = Qpn::new(to.value() ^ u32::from(fill).max(1)),
                 5 => to = Qpn::new(0),
                 6 => partition = 0x7FFE,
-                _ => broken = true,
+                _ => wrong_icrc = true,
             }
         }
         let mut bytes = forge::frame(&path, to, &headers, &vec![fill; payload_len]);
@@ -312,7 +312,7 @@ impl Session {
             bytes[44..46].copy_from_slice(&partition.to_be_bytes());
             forge::repair(&mut bytes);
         }
-        if broken {
+        if wrong_icrc {
             let last = bytes.len() - 1;
             bytes[last] ^= 1 << (fill % 8);
         }
@@ -330,15 +330,16 @@ impl Session {
     }
 
     fn key(&self, selector: u8) -> u32 {
-        let of =
-            |zone: Zone| self.endpoint.regions[zone as usize].as_ref().map_or(self.dead_key, |r| r.key());
+        let region_key = |zone: Zone| {
+            self.endpoint.regions[zone as usize].as_ref().map_or(self.deregistered_key, |r| r.key())
+        };
         match selector {
-            0..200 => of(Zone::ALL[usize::from(selector) % Zone::ALL.len()]),
-            200..210 => of(Zone::Shared) ^ 1,
-            210..220 => of(Zone::Sink),
+            0..200 => region_key(Zone::ALL[usize::from(selector) % Zone::ALL.len()]),
+            200..210 => region_key(Zone::Shared) ^ 1,
+            210..220 => region_key(Zone::Sink),
             220..230 => 0,
             230..240 => PRIVILEGED_KEY,
-            _ => self.dead_key,
+            _ => self.deregistered_key,
         }
     }
 
@@ -349,9 +350,11 @@ impl Session {
         // Usually within the region.
         let length = if record.byte(7) < 240 { length.min(ZONE as u16 - offset) } else { length };
         let kind = record.byte(1) % 8;
-        let into_sink = kind < 4;
-        let zone = if into_sink { Zone::Sink } else { Zone::Source };
-        let key = self.endpoint.regions[zone as usize].as_ref().map_or(self.dead_key, |region| region.key());
+        let writes_sink = kind < 4;
+        let zone = if writes_sink { Zone::Sink } else { Zone::Source };
+        let key = self.endpoint.regions[zone as usize]
+            .as_ref()
+            .map_or(self.deregistered_key, |region| region.key());
         let sge =
             |from: u16, len: u16| Sge { address: base(zone) + u64::from(from), length: u32::from(len), key };
         let (one, two) = (length / 3, length - length / 3);
@@ -384,7 +387,7 @@ impl Session {
             }
             posted
         };
-        if accepted && into_sink {
+        if accepted && writes_sink {
             let end = usize::from(offset + length).min(ZONE);
             self.endpoint.arena.allow(Zone::Sink, usize::from(offset), end - usize::from(offset));
         }
@@ -398,7 +401,7 @@ impl Session {
             0..=3 => {
                 if let Some(region) = self.endpoint.regions[zone as usize].take() {
                     assert!(self.endpoint.engine.deregister(&region), "the region is not registered");
-                    self.dead_key = region.key();
+                    self.deregistered_key = region.key();
                 } else {
                     self.endpoint.register(zone);
                 }
@@ -424,43 +427,40 @@ impl Session {
                 (ip, mac),
                 "the destination is not the peer"
             );
-            if packet.bth().dest_qp() == THEIR_QPN {
+            if packet.bth().dest_qp() == PEER_QPN {
                 self.observe_packet(&packet, bytes.len() as u64);
             }
         }
-        let responses_sent = &self.responses_sent;
+        let counts = &self.counts;
         assert!(
-            responses_sent.acks <= responses_sent.requests,
+            counts.acks <= counts.requests,
             "{} requests, {} acknowledgments",
-            responses_sent.requests,
-            responses_sent.acks
+            counts.requests,
+            counts.acks
         );
         // An ACK is four bytes longer than the shortest request.
-        let cost = responses_sent.request_bytes + 4 * responses_sent.requests;
+        let cost = counts.request_bytes + 4 * counts.requests;
         assert!(
-            responses_sent.ack_bytes <= cost,
+            counts.ack_bytes <= cost,
             "{cost} bytes of requests, {} bytes of acknowledgments",
-            responses_sent.ack_bytes
+            counts.ack_bytes
         );
-        assert!(
-            responses_sent.responses <= responses_sent.read_packets,
-            "more READ responses than requested"
-        );
-        assert!(responses_sent.cnps <= responses_sent.marks, "more CNPs than marks");
+        assert!(counts.responses <= counts.read_packets, "more READ responses than requested");
+        assert!(counts.cnps <= counts.marks, "more CNPs than marks");
         for output in std::mem::take(&mut self.endpoint.outputs) {
             self.completed(&output);
-            self.kept.push(output);
+            self.checked.push(output);
         }
     }
 
     fn observe_packet(&mut self, packet: &Packet<'_>, len: u64) {
         let psn = packet.bth().psn();
         match (packet.info().class, packet.info().operation) {
-            (Class::Congestion, _) => self.responses_sent.cnps += 1,
-            (Class::Response, WireOperation::Read) => self.responses_sent.responses += 1,
+            (Class::Congestion, _) => self.counts.cnps += 1,
+            (Class::Response, WireOperation::Read) => self.counts.responses += 1,
             (Class::Response, _) => {
-                self.responses_sent.acks += 1;
-                self.responses_sent.ack_bytes += len;
+                self.counts.acks += 1;
+                self.counts.ack_bytes += len;
                 if packet.aeth().is_some_and(|aeth| aeth.syndrome() != Syndrome::ACK) {
                     // A correct peer continues from there.
                     self.next = psn;
@@ -516,6 +516,6 @@ impl Session {
         self.observe(&[]);
         self.endpoint.arena.check();
         self.endpoint.assert_all_released();
-        self.kept
+        self.checked
     }
 }

@@ -43,7 +43,7 @@ pub struct Summary {
     pub malformed: u64,
     pub wrong_icrc: u64,
     pub reencoded: u64,
-    pub cut: u64,
+    pub truncated: u64,
 }
 
 impl Summary {
@@ -52,7 +52,7 @@ impl Summary {
         self.roce += u64::from(!matches!(frame.content, Content::Other { .. }));
         for fault in &frame.faults {
             let count = match fault {
-                Fault::Cut { .. } => &mut self.cut,
+                Fault::Truncated { .. } => &mut self.truncated,
                 Fault::Malformed { .. } => &mut self.malformed,
                 Fault::Icrc { .. } | Fault::Disputed => &mut self.wrong_icrc,
                 Fault::Reencoded { .. } => &mut self.reencoded,
@@ -67,7 +67,7 @@ impl Summary {
             (self.malformed, "malformed"),
             (self.wrong_icrc, "with a wrong ICRC"),
             (self.reencoded, "that encode to other bytes"),
-            (self.cut, "cut off by the capture"),
+            (self.truncated, "truncated by the capture"),
         ]
         .into_iter()
         .filter(|(count, _)| *count > 0)

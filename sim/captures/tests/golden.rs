@@ -110,7 +110,7 @@ fn changed_frames_have_faults() {
 fn truncated_frame_is_not_malformed() {
     let mut frame = rping().into_iter().find(|frame| icrc::check(&frame.data) == IcrcCheck::Valid).unwrap();
     frame.data.truncate(96);
-    assert_eq!(decode(&[frame])[0].faults, [Fault::Cut { captured: 96 }]);
+    assert_eq!(decode(&[frame])[0].faults, [Fault::Truncated { captured: 96 }]);
 }
 
 #[test]

@@ -49,16 +49,16 @@ impl fmt::Debug for ServiceId {
 
 /// The message that a REJ rejects ("message rejected") or that an MRA acknowledges ("message MRAed").
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct About(pub u8);
+pub struct RespondedMessage(pub u8);
 
-impl About {
+impl RespondedMessage {
     pub const REQ: Self = Self(0);
     pub const REP: Self = Self(1);
     /// In a REJ: another message or none. In an MRA: LAP.
     pub const OTHER: Self = Self(2);
 }
 
-impl fmt::Debug for About {
+impl fmt::Debug for RespondedMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::REQ => f.write_str("REQ"),
@@ -72,5 +72,5 @@ impl fmt::Debug for About {
 newtypes! {
     CommId: u32, CommId, |id: CommId| id.0;
     ServiceId: u64, ServiceId, |id: ServiceId| id.0;
-    About: u8, About, |about: About| about.0;
+    RespondedMessage: u8, RespondedMessage, |message: RespondedMessage| message.0;
 }

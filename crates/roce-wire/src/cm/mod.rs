@@ -21,7 +21,7 @@ mod sidr;
 
 pub use drep::{Drep, DrepRepr};
 pub use dreq::{Dreq, DreqRepr};
-pub use ids::{About, CommId, ServiceId};
+pub use ids::{CommId, RespondedMessage, ServiceId};
 pub use ip::{IpCm, IpCmRepr, IpEnds};
 pub use message::{CmMessage, private_data};
 pub use mra::{Mra, MraRepr};

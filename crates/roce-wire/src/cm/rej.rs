@@ -4,7 +4,7 @@
 
 use core::fmt;
 
-use super::ids::{About, CommId};
+use super::ids::{CommId, RespondedMessage};
 use crate::{
     layout::layout,
     place::{Be16, Be32, Bits, Bytes},
@@ -91,7 +91,8 @@ layout! {
         local_comm_id: CommId = Be32<0>;
         /// 0 when the abandoning side knows none.
         remote_comm_id: CommId = Be32<4>;
-        about: About = Bits<8, 7, 6>;
+        /// IBTA: "message REJected".
+        message_rejected: RespondedMessage = Bits<8, 7, 6>;
         /// Valid bytes of `information`, up to 72.
         information_len: u8 = Bits<9, 7, 1>;
         reason: RejReason = Be16<10>;

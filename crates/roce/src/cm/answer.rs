@@ -8,7 +8,8 @@
 use roce_wire::{
     Mad, Path, PathMtu,
     cm::{
-        About, CmMessage, CommId, DrepRepr, MraRepr, RejReason, RejRepr, ServiceId, SidrRepRepr, SidrStatus,
+        CmMessage, CommId, DrepRepr, MraRepr, RejReason, RejRepr, RespondedMessage, ServiceId, SidrRepRepr,
+        SidrStatus,
     },
 };
 
@@ -28,9 +29,9 @@ pub(super) struct Answer {
 /// Message of an [`Answer`].
 pub(super) enum AnswerKind {
     /// REJ, with the MTU to use instead as additional rejection information.
-    Rej { about: About, reason: RejReason, mtu: Option<PathMtu> },
+    Rej { message: RespondedMessage, reason: RejReason, mtu: Option<PathMtu> },
     /// MRA: the consumer has not answered yet.
-    Mra { local_id: CommId, about: About },
+    Mra { local_id: CommId, message: RespondedMessage },
     /// DREP.
     Drep { local_id: CommId },
     /// SIDR_REP: unreliable datagram services are not supported.
@@ -41,7 +42,7 @@ impl Answer {
     pub(super) fn emit(&self, service_timeout: u8, mad: &mut [u8; Mad::LEN]) {
         let remote_comm_id = self.remote_id;
         let message = match self.kind {
-            AnswerKind::Rej { about, reason, mtu } => {
+            AnswerKind::Rej { message, reason, mtu } => {
                 let mut information = [0; 72];
                 if let ([first, ..], Some(mtu)) = (&mut information, mtu) {
                     *first = mtu.code().0 << 4;
@@ -49,17 +50,17 @@ impl Answer {
                 CmMessage::Rej(RejRepr {
                     local_comm_id: CommId(0),
                     remote_comm_id,
-                    about,
+                    message_rejected: message,
                     information_len: u8::from(mtu.is_some()),
                     reason,
                     information,
                     private_data: [0; 148],
                 })
             }
-            AnswerKind::Mra { local_id, about } => CmMessage::Mra(MraRepr {
+            AnswerKind::Mra { local_id, message } => CmMessage::Mra(MraRepr {
                 local_comm_id: local_id,
                 remote_comm_id,
-                about,
+                message_mraed: message,
                 service_timeout,
                 private_data: [0; 222],
             }),

@@ -15,8 +15,8 @@ use crate::{
 use roce_wire::{
     Gid, PKEY_DEFAULT, Psn, Qpn,
     cm::{
-        About, CmMessage, CmPath, CmPathRepr, CommId, DrepRepr, DreqRepr, IpCm, IpEnds, RejReason, RejRepr,
-        RepRepr, ReqRepr, RtuRepr, ServiceId, TransportService, private_data,
+        CmMessage, CmPath, CmPathRepr, CommId, DrepRepr, DreqRepr, IpCm, IpEnds, RejReason, RejRepr, RepRepr,
+        ReqRepr, RespondedMessage, RtuRepr, ServiceId, TransportService, private_data,
     },
 };
 
@@ -395,7 +395,7 @@ fn timeout_rej(conn: &Conn, ca_guid: u64) -> RejRepr {
     RejRepr {
         local_comm_id: conn.local_id,
         remote_comm_id: CommId(0),
-        about: About::OTHER,
+        message_rejected: RespondedMessage::OTHER,
         information_len: 8,
         reason: RejReason::TIMEOUT,
         information,
@@ -408,10 +408,10 @@ pub(super) fn rej(conn: &Conn, reason: RejReason, data: &[u8]) -> RejRepr {
     RejRepr {
         local_comm_id: conn.local_id,
         remote_comm_id: conn.remote_id,
-        about: match conn.state {
-            State::ReqReceived => About::REQ,
-            State::RepReceived | State::ReqSent => About::REP,
-            _ => About::OTHER,
+        message_rejected: match conn.state {
+            State::ReqReceived => RespondedMessage::REQ,
+            State::RepReceived | State::ReqSent => RespondedMessage::REP,
+            _ => RespondedMessage::OTHER,
         },
         information_len: 0,
         reason,

@@ -17,8 +17,8 @@ use crate::{
 use roce_wire::{
     Attribute, Deth, Mad, Packet, Path, Qpn, ack_timeout,
     cm::{
-        About, CmMessage, CommId, DrepRepr, DreqRepr, MraRepr, RejReason, RejRepr, RepRepr, RtuRepr, SidrReq,
-        SidrReqRepr,
+        CmMessage, CommId, DrepRepr, DreqRepr, MraRepr, RejReason, RejRepr, RepRepr, RespondedMessage,
+        RtuRepr, SidrReq, SidrReqRepr,
     },
 };
 
@@ -158,7 +158,7 @@ impl Cm {
         //= rocev2 §12
         match (conn.state, conn.sent) {
             // The consumer has not answered yet.
-            (State::RepReceived, _) => self.answer_mra(incoming, index, About::REP),
+            (State::RepReceived, _) => self.answer_mra(incoming, index, RespondedMessage::REP),
             (State::Established, Some(Attribute::CM_RTU)) | (State::TimeWait, Some(Attribute::CM_REJ)) => {
                 self.queue_message(incoming.now, index);
             }
@@ -174,7 +174,7 @@ impl Cm {
         rep: &RepRepr,
         reason: RejReason,
     ) -> Result<(), Ignored> {
-        let kind = AnswerKind::Rej { about: About::REP, reason, mtu: None };
+        let kind = AnswerKind::Rej { message: RespondedMessage::REP, reason, mtu: None };
         let (path, transaction, remote_id) = (incoming.path(), incoming.transaction, rep.local_comm_id);
         self.answer(Answer { path, transaction, remote_id, kind })?;
         Err(Ignored::Refused)
@@ -201,8 +201,10 @@ impl Cm {
         let index = self.find_local(incoming, mra.remote_comm_id, None)?;
         let Some(conn) = self.conns.get_mut(index) else { return Err(Ignored::Unknown) };
         let expected = match conn.state {
-            State::ReqSent => mra.about == About::REQ,
-            State::RepSent => mra.about == About::REP && mra.local_comm_id == conn.remote_id,
+            State::ReqSent => mra.message_mraed == RespondedMessage::REQ,
+            State::RepSent => {
+                mra.message_mraed == RespondedMessage::REP && mra.local_comm_id == conn.remote_id
+            }
             _ => false,
         };
         if !expected || conn.transaction != incoming.transaction || conn.mra_budget.is_zero() {
@@ -362,9 +364,9 @@ impl Cm {
     }
 
     /// Queues an MRA.
-    pub(super) fn answer_mra(&mut self, incoming: &Incoming<'_>, index: u32, about: About) {
+    pub(super) fn answer_mra(&mut self, incoming: &Incoming<'_>, index: u32, message: RespondedMessage) {
         let Some(conn) = self.conns.get(index) else { return };
-        let (remote_id, kind) = (conn.remote_id, AnswerKind::Mra { local_id: conn.local_id, about });
+        let (remote_id, kind) = (conn.remote_id, AnswerKind::Mra { local_id: conn.local_id, message });
         // If it is dropped, the peer's retry asks for it again.
         let _ =
             self.answer(Answer { path: incoming.path(), transaction: incoming.transaction, remote_id, kind });

@@ -13,7 +13,7 @@ use super::{
 use crate::conn::{ListenerId, PrivateData, ReadLimits};
 use roce_wire::{
     Attribute, PKEY_DEFAULT, Path, PathMtu, ack_timeout,
-    cm::{About, CmPath, CommId, IpCm, IpEnds, RejReason, ReqRepr, TransportService},
+    cm::{CmPath, CommId, IpCm, IpEnds, RejReason, ReqRepr, RespondedMessage, TransportService},
 };
 
 /// Maximum time between retries of a REP. The peer chooses the time within these limits.
@@ -180,7 +180,7 @@ impl Cm {
         //= rocev2 §12
         match (conn.state, conn.sent) {
             // The consumer has not answered yet.
-            (State::ReqReceived, _) => self.answer_mra(incoming, index, About::REQ),
+            (State::ReqReceived, _) => self.answer_mra(incoming, index, RespondedMessage::REQ),
             (State::TimeWait, Some(Attribute::CM_REJ)) => self.queue_message(incoming.now, index),
             (State::TimeWait, _) => {
                 let remote_id = conn.remote_id;
@@ -199,7 +199,8 @@ impl Cm {
         remote_id: CommId,
         refusal: &Refusal,
     ) -> Result<(), Ignored> {
-        let kind = AnswerKind::Rej { about: About::REQ, reason: refusal.reason, mtu: refusal.mtu };
+        let kind =
+            AnswerKind::Rej { message: RespondedMessage::REQ, reason: refusal.reason, mtu: refusal.mtu };
         self.answer(Answer { path: incoming.path(), transaction: incoming.transaction, remote_id, kind })?;
         Err(Ignored::Refused)
     }

@@ -6,7 +6,7 @@ use std::fmt;
 
 use roce_wire::{
     MadHeaderRepr, PathMtu,
-    cm::{About, CmMessage, IpCm, IpEnds},
+    cm::{CmMessage, IpCm, IpEnds, RespondedMessage},
 };
 use serde::Serialize;
 
@@ -45,7 +45,7 @@ pub struct Cm {
     pub ca_guid: Option<String>,
     /// The message that a REJ rejects or an MRA acknowledges.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub about: Option<String>,
+    pub responds_to: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,7 +59,7 @@ pub struct Cm {
 impl Cm {
     pub(super) fn read(header: &MadHeaderRepr, message: &CmMessage) -> Self {
         let base = Self { transaction: header.transaction_id, ..Self::default() };
-        let about = |about: About| Some(format!("{about:?}"));
+        let responds_to = |message: RespondedMessage| Some(format!("{message:?}"));
         match message {
             CmMessage::Req(req) => {
                 let (ip, data) = req.private_data.split_at(IpCm::LEN);
@@ -107,7 +107,7 @@ impl Cm {
                 message: "REJ",
                 local_id: rej.local_comm_id.0,
                 remote_id: Some(rej.remote_comm_id.0),
-                about: about(rej.about),
+                responds_to: responds_to(rej.message_rejected),
                 reason: Some(rej.reason.0),
                 meaning: Some(format!("{:?}", rej.reason)),
                 private_data: text(&rej.private_data),
@@ -117,7 +117,7 @@ impl Cm {
                 message: "MRA",
                 local_id: mra.local_comm_id.0,
                 remote_id: Some(mra.remote_comm_id.0),
-                about: about(mra.about),
+                responds_to: responds_to(mra.message_mraed),
                 service_timeout: Some(mra.service_timeout),
                 private_data: text(&mra.private_data),
                 ..base
@@ -152,8 +152,8 @@ impl fmt::Display for Cm {
         if let Some(id) = self.remote_id {
             write!(f, " to {id:#010x}")?;
         }
-        if let Some(about) = &self.about {
-            write!(f, " about {about}")?;
+        if let Some(message) = &self.responds_to {
+            write!(f, " message {message}")?;
         }
         if let (Some(reason), Some(meaning)) = (self.reason, &self.meaning) {
             write!(f, "  reason {reason}, {meaning}")?;

@@ -61,7 +61,7 @@ pub enum Content {
 #[serde(tag = "fault", rename_all = "kebab-case")]
 pub enum Fault {
     /// The capture has only the first bytes of the frame.
-    Cut { captured: usize },
+    Truncated { captured: usize },
     /// The headers are inconsistent.
     Malformed { why: &'static str },
     /// The ICRC is wrong.
@@ -173,7 +173,7 @@ impl Decoder {
                 Content::Roce(Box::new(Roce::read(&packet)))
             }
             Err(ParseError::Malformed(_)) if bytes.len() < captured.length => {
-                faults.push(Fault::Cut { captured: bytes.len() });
+                faults.push(Fault::Truncated { captured: bytes.len() });
                 Content::Malformed
             }
             Err(ParseError::Malformed(reason)) => {
@@ -379,7 +379,7 @@ impl fmt::Display for Roce {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Cut { captured } => write!(f, "CUT by the capture to {captured} bytes"),
+            Self::Truncated { captured } => write!(f, "TRUNCATED by the capture to {captured} bytes"),
             Self::Malformed { why } => write!(f, "MALFORMED: {why}"),
             Self::Icrc { expected } => write!(f, "ICRC should be {expected}"),
             Self::Disputed => write!(f, "ICRC DISPUTED: two computations differ"),

@@ -165,7 +165,7 @@ fn cm_fields(
         CmMessage::Rej(rej) => {
             field("id", format!("{:#x}", id(rej.local_comm_id.0)));
             field("to id", format!("{:#x}", rej.remote_comm_id.0));
-            field("about", format!("{:?}", rej.about));
+            field("message", format!("{:?}", rej.message_rejected));
             field("reason", format!("{:?}", rej.reason));
             let len = usize::from(rej.information_len).min(rej.information.len());
             field("information", format!("{:02x?}", &rej.information[..len]));
@@ -175,7 +175,7 @@ fn cm_fields(
         CmMessage::Mra(mra) => {
             field("id", format!("{:#x}", id(mra.local_comm_id.0)));
             field("to id", format!("{:#x}", mra.remote_comm_id.0));
-            field("about", format!("{:?}", mra.about));
+            field("message", format!("{:?}", mra.message_mraed));
             "CM MRA"
         }
         CmMessage::Dreq(dreq) => {
@@ -201,7 +201,7 @@ impl fmt::Display for NormalizedFrame {
         for (name, value) in &self.fields {
             match (*name, value.as_str()) {
                 ("syndrome", "ACK") | (_, "false") => {}
-                ("syndrome" | "about" | "reason", value) => write!(f, ", {value}")?,
+                ("syndrome" | "message" | "reason", value) => write!(f, ", {value}")?,
                 ("ack-req" | "solicited", _) => write!(f, ", {name}")?,
                 ("msn", value) => write!(f, ", msn {value}")?,
                 _ => {}

@@ -3,7 +3,7 @@
 //! Strangers get so much and no more.
 
 use super::*;
-use roce_wire::cm::{About, DrepRepr, DreqRepr, MraRepr, RejRepr, RepRepr, RtuRepr, SidrReqRepr};
+use roce_wire::cm::{DrepRepr, DreqRepr, MraRepr, RejRepr, RepRepr, RespondedMessage, RtuRepr, SidrReqRepr};
 
 fn stranger(number: u32) -> IpAddr {
     [192, 168, 78, number as u8].into()
@@ -205,7 +205,7 @@ fn a_full_table_takes_strangers_only_in_the_place_of_those_who_left() {
         let rej = RejRepr {
             local_comm_id: known.remote_id,
             remote_comm_id: known.local_id,
-            about: About::OTHER,
+            message_rejected: RespondedMessage::OTHER,
             information_len: 0,
             reason: RejReason::CONSUMER,
             information: [0; 72],
@@ -344,7 +344,7 @@ fn whoever_asks_for_patience_gets_ten_minutes_at_most() {
         let mra = MraRepr {
             local_comm_id: CommId(5),
             remote_comm_id,
-            about: About::REQ,
+            message_mraed: RespondedMessage::REQ,
             service_timeout,
             private_data: [0; 222],
         };
@@ -406,23 +406,23 @@ fn messages_of_others_and_with_wrong_numbers_change_nothing() {
         let rej = RejRepr {
             local_comm_id,
             remote_comm_id,
-            about: About::REP,
+            message_rejected: RespondedMessage::REP,
             information_len: 0,
             reason,
             information,
             private_data: [0; 148],
         };
-        let mra = |about| MraRepr {
+        let mra = |message_mraed| MraRepr {
             local_comm_id,
             remote_comm_id,
-            about,
+            message_mraed,
             service_timeout: 24,
             private_data: [0; 222],
         };
         [
             CmMessage::Rej(rej),
-            CmMessage::Mra(mra(About::REQ)),
-            CmMessage::Mra(mra(About::REP)),
+            CmMessage::Mra(mra(RespondedMessage::REQ)),
+            CmMessage::Mra(mra(RespondedMessage::REP)),
             CmMessage::Rtu(RtuRepr { local_comm_id, remote_comm_id, private_data: [0; 224] }),
             CmMessage::Dreq(DreqRepr { local_comm_id, remote_comm_id, remote_qpn, private_data: [0; 220] }),
             CmMessage::Drep(DrepRepr { local_comm_id, remote_comm_id, private_data: [0; 224] }),

@@ -22,7 +22,7 @@ fn a_stranger_who_knows_the_numbers_cannot_end_a_connection() {
     let rej = CmMessage::Rej(RejRepr {
         local_comm_id: theirs,
         remote_comm_id: mine,
-        about: roce_wire::cm::About::OTHER,
+        message_rejected: roce_wire::cm::RespondedMessage::OTHER,
         information_len: 0,
         reason: RejReason::CONSUMER,
         information: [0; 72],

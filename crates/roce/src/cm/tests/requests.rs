@@ -98,7 +98,11 @@ fn a_request_for_something_else_is_refused_for_its_reason() {
     ];
     for (what, change, reason) in refusals {
         let rej = answer(change).unwrap_or_else(|| panic!("{what} is taken"));
-        assert_eq!((rej.about, rej.reason), (roce_wire::cm::About::REQ, reason), "{what}");
+        assert_eq!(
+            (rej.message_rejected, rej.reason),
+            (roce_wire::cm::RespondedMessage::REQ, reason),
+            "{what}"
+        );
         // The largest that would do, 2048 bytes, as a REQ has it.
         let mtu: &[u8] = if reason == RejReason::INVALID_MTU { &[4 << 4] } else { &[] };
         assert_eq!(&rej.information[..usize::from(rej.information_len)], mtu, "{what}");
@@ -225,7 +229,7 @@ fn accepted(pair: &mut Pair) -> (ReqRepr, roce_wire::cm::RepRepr, u64, ConnId) {
 //= rocev2 §11
 #[test]
 fn private_data_of_messages_that_carry_none_here_does_no_harm() {
-    use roce_wire::cm::{About, DreqRepr, MraRepr, RtuRepr};
+    use roce_wire::cm::{DreqRepr, MraRepr, RespondedMessage, RtuRepr};
     let mut pair = Pair::new();
     let (req, rep, transaction, b) = accepted(&mut pair);
     let (source, now) = (pair.a.ip, pair.now);
@@ -233,7 +237,7 @@ fn private_data_of_messages_that_carry_none_here_does_no_harm() {
     let mra = MraRepr {
         local_comm_id,
         remote_comm_id,
-        about: About::REP,
+        message_mraed: RespondedMessage::REP,
         service_timeout: 20,
         private_data: [0xA5; 222],
     };
