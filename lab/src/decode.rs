@@ -77,6 +77,10 @@ impl Summary {
     }
 }
 
+/// Runs the command.
+///
+/// # Errors
+/// The capture cannot be read, or a frame does not pass the checks.
 pub fn run(options: &Options) -> Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     match print(options, &mut out) {
@@ -117,7 +121,10 @@ fn print(options: &Options, out: &mut impl Write) -> Result<()> {
     summary.complaint().map_or(Ok(()), |complaint| Err(anyhow!("{}: {complaint}", options.file.display())))
 }
 
-/// Fails if a RoCE frame of the capture is malformed, has a wrong ICRC, or encodes to other bytes.
+/// Checks that each RoCE frame of a capture is well-formed, has the right ICRC, and encodes to the same bytes.
+///
+/// # Errors
+/// A frame does not pass, or the capture cannot be read.
 pub fn check(capture: &Path) -> Result<Summary> {
     let mut summary = Summary::default();
     each_frame(capture, |frame| {

@@ -25,6 +25,10 @@ pub struct Options {
     markdown: bool,
 }
 
+/// Runs the command.
+///
+/// # Errors
+/// A capture cannot be read, or its replay differs.
 pub fn run(options: &Options) -> Result<()> {
     let mut report = Report::of(&workspace::root().join(CAPTURES), &options.only)?;
     if report.captures() == 0 {

@@ -14,7 +14,8 @@ use anyhow::{Context as _, Result};
 
 use crate::shell;
 
-/// Tells a command of `lab` which program builds or installs what it needs: this one. See `provide.rs`.
+/// Environment variable with the path of this program, which builds or installs the requirements of `lab`'s commands.
+/// See `provide.rs`.
 const XTASK: &str = "VIORDMA_XTASK";
 
 /// The arguments of a command of `lab`, which parses them itself.

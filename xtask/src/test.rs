@@ -230,7 +230,7 @@ fn count_lines(command: &mut Command, is_result: impl Fn(&str) -> bool) -> Resul
     Ok(count)
 }
 
-/// The number that stands before `what` in a line such as "ok. 8 passed; 0 failed;".
+/// Returns the number before `what` in a line such as "ok. 8 passed; 0 failed;".
 fn number_before(line: &str, what: &str) -> usize {
     let before = line.split_once(what).map_or("", |(before, _)| before);
     before.rsplit(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
@@ -302,7 +302,7 @@ const EXPECTED: [&str; 9] = [
     "RC Acknowledge",
 ];
 
-/// Checks every capture that the steps before have left, by a dissector and an ICRC computation that share no code with
+/// Checks every capture of the previous steps, by a dissector and an ICRC computation that share no code with
 /// the engine.
 fn captures_are_sound() -> Result<Count> {
     packages::require(&packages::CAPTURE)?;
@@ -320,7 +320,7 @@ fn captures_are_sound() -> Result<Count> {
     Ok(count)
 }
 
-/// All captures in the directory where tests leave theirs.
+/// Returns all captures in the tests' directory.
 fn captures_of_this_run() -> Result<Vec<PathBuf>> {
     let directory = capture_directory()?;
     let entries = fs::read_dir(&directory).with_context(|| format!("cannot read {}", directory.display()))?;

@@ -55,6 +55,10 @@ pub struct Options {
     under_callgrind: bool,
 }
 
+/// Runs the command.
+///
+/// # Errors
+/// A benchmark or an output fails, or an instruction count exceeds its baseline.
 pub fn run(options: &Options) -> Result<()> {
     if options.under_callgrind {
         return instructions::work();
