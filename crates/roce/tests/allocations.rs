@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! When the engine allocates, and what it does when it cannot.
+//! When the engine allocates memory, and how it handles failed allocations.
 //!
 //! A test binary of its own, since it replaces the global allocator.
 
@@ -20,14 +20,14 @@ use pair::{Lock, Options, Pair, pattern, spec};
 
 thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
-    /// The allocation, counted from now, that fails; all that follow fail too.
+/// Number of allocations that succeed before all further ones fail.
     static FAIL_AT: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
 struct Counting;
 
 impl Counting {
-    /// Whether this allocation is to be made.
+    /// Counts an allocation and returns whether it succeeds.
     fn count() -> bool {
         COUNT.set(COUNT.get() + 1);
         let left = FAIL_AT.get();
@@ -38,7 +38,7 @@ impl Counting {
     }
 }
 
-// SAFETY: hands on to the system's allocator, or returns null, which callers must expect.
+// SAFETY: forwards to the system's allocator, or returns null, which callers must handle.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if !Self::count() {
@@ -65,14 +65,14 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations made by `act`.
+/// Counts the allocations of `act`.
 fn allocations<T>(act: impl FnOnce() -> T) -> (usize, T) {
     let before = COUNT.get();
     let result = act();
     (COUNT.get() - before, result)
 }
 
-/// Lets the allocations of `act` fail from the `nth` on.
+/// Runs `act` with its allocations failing from the `nth` on.
 fn failing_at<T>(nth: usize, act: impl FnOnce() -> T) -> T {
     FAIL_AT.set(nth);
     let result = act();
@@ -80,8 +80,8 @@ fn failing_at<T>(nth: usize, act: impl FnOnce() -> T) -> T {
     result
 }
 
-/// `create` with each of its allocations failing in turn: it says so and succeeds the next time. How many
-/// allocations it makes.
+/// Runs `create` with each of its allocations failing in turn and asserts that it returns `no`. Returns the
+/// number of allocations of `create`.
 fn survives<T, E: std::fmt::Debug + PartialEq>(no: &E, mut create: impl FnMut() -> Result<T, E>) -> usize {
     for nth in 0..1000 {
         match failing_at(nth, &mut create) {
@@ -89,12 +89,12 @@ fn survives<T, E: std::fmt::Debug + PartialEq>(no: &E, mut create: impl FnMut() 
             Err(error) => assert_eq!(error, *no, "allocation {nth}"),
         }
     }
-    panic!("never succeeds");
+    panic!("it never succeeds");
 }
 
 //= R-CONN-9
 #[test]
-fn every_creation_survives_every_allocation_that_fails() {
+fn creation_reports_each_failed_allocation_and_succeeds_afterwards() {
     let no = CreateError::OutOfMemory;
     let config = || {
         let mut config = Config::new(1, [1; 32]);
@@ -110,7 +110,7 @@ fn every_creation_survives_every_allocation_that_fails() {
     );
     let cq = engine.create_cq(10, 0).unwrap();
     let options = Options::default();
-    // More than one chunk of the table, so that growing it fails too.
+    // More than one chunk of the table, so that growing the table fails, too.
     for _ in 0..260 {
         let qp_spec = || spec(pd, &cq, &options);
         let mut made = None;
@@ -140,7 +140,7 @@ fn every_creation_survives_every_allocation_that_fails() {
 }
 
 #[test]
-fn a_connection_without_memory_is_refused_and_the_next_one_is_made() {
+fn connect_without_memory_fails_and_the_next_attempt_succeeds() {
     let mut pair = Pair::new(Options::default());
     pair.listen();
     let path = pair.path(0);
@@ -167,7 +167,7 @@ fn a_connection_without_memory_is_refused_and_the_next_one_is_made() {
     pair.run_until("the connection", |p| p.has_event(1, |e| matches!(e, ConnEvent::Established { .. })));
 }
 
-/// A transmit queue whose slots were there before.
+/// A transmit queue with preallocated slots.
 struct Slots {
     room: Vec<Vec<u8>>,
     lengths: Vec<usize>,
@@ -186,7 +186,7 @@ impl Transmit for Slots {
 }
 
 #[test]
-fn no_packet_costs_an_allocation() {
+fn processing_packets_allocates_no_memory() {
     let pair = Pair::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let data = pattern(200_000, 1);
@@ -221,7 +221,7 @@ fn no_packet_costs_an_allocation() {
                 queue.used = 0;
                 from.engine.poll_transmit(now, &mut queue, 64);
                 for (slot, len) in queue.room.iter().zip(&queue.lengths).take(queue.used) {
-                    // One in fifty is lost: recovery is free of allocations, too.
+                    // One frame in fifty is lost: recovery does not allocate, either.
                     frames += 1;
                     if frames % 50 != 0 {
                         let verdict = to.engine.handle_frame(now, &slot[..*len]);
@@ -230,7 +230,7 @@ fn no_packet_costs_an_allocation() {
                 }
             }
             if frames == before {
-                // What was lost at the end is found by time.
+                // A lost last packet is detected by the timer.
                 now = alice.engine.poll_timeout().unwrap();
                 alice.engine.handle_timeout(now);
             }

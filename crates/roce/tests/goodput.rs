@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a line of 10 Gb/s carries when it loses frames, in virtual time: the same on every machine.
+//! Goodput of a 10 Gb/s link that loses frames, in virtual time: the same on every machine.
 //!
-//! `INSTA_UPDATE=always cargo test --profile tool -p roce --test goodput` writes the table anew.
+//! `INSTA_UPDATE=always cargo test --profile tool -p roce --test goodput`rewrites the table.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use roce_testkit::goodput::{Cell, Figures, Kind, measure, table};
 
-/// What a requester waits before it asks again, as long as it knows nothing of round trips.
+/// Retransmission timeout before the first round-trip sample.
 const TIMEOUT: Duration = Duration::from_millis(16);
 
-/// The table, each cell with its figures and those of the line without loss.
+/// Measures the table. Each row has its figures and those of the lossless link.
 fn measured() -> Vec<(Cell, Figures, Figures)> {
     let mut lossless = None;
     table()
@@ -29,7 +29,7 @@ fn measured() -> Vec<(Cell, Figures, Figures)> {
 //= rocev2 §7
 #[test]
 #[cfg_attr(debug_assertions, ignore = "moves a gigabyte: --profile tool")]
-fn losses_cost_little() {
+fn goodput_table_with_losses() {
     let table = measured();
     let mut text =
         String::from("request       round trip  loss   goodput         sent  longest pause  timeouts\n");
@@ -53,22 +53,22 @@ fn losses_cost_little() {
         if loss <= 1 {
             assert!(share >= 70.0, "{cell:?}: {share:.0} % of the lossless goodput");
         }
-        // Half of the bytes at most are sent for nothing at one loss in a hundred, if messages are long.
+        // With long messages and 1 % loss, at most half of the payload is sent in vain.
         if loss <= 10 && kind != Kind::Send {
             assert!(figures.overhead() < 1.5, "{cell:?}: {:.2}", figures.overhead());
         }
-        // Messages of a few packets show a pause as it is.
+        // With messages of a few packets, a pause shows in the completions.
         if kind == Kind::Send {
-            assert!(figures.stall <= 2 * TIMEOUT, "{cell:?}: nothing for {:?}", figures.stall);
+            assert!(figures.stall <= 2 * TIMEOUT, "{cell:?}: no completion for {:?}", figures.stall);
         }
     }
     insta::assert_snapshot!(text);
 }
 
-/// The same goals in few bytes, for builds that are slow.
+/// The same limits with fewer bytes, for debug builds.
 //= rocev2 §7
 #[test]
-fn one_loss_in_a_thousand_leaves_most_of_the_goodput() {
+fn one_loss_in_a_thousand_keeps_70_percent_of_the_goodput() {
     for kind in [Kind::Write, Kind::Read, Kind::Send] {
         let cell = |loss| Cell {
             kind,
@@ -81,16 +81,16 @@ fn one_loss_in_a_thousand_leaves_most_of_the_goodput() {
             seed: 3,
         };
         let (lossless, lossy) = (measure(&cell(0)), measure(&cell(1)));
-        assert!(lossy.sent > lossy.delivered, "{kind}: nothing was lost");
+        assert!(lossy.sent > lossy.delivered, "{kind}: no frame was lost");
         let share = lossy.goodput() / lossless.goodput();
         assert!(share >= 0.7, "{kind}: {share:.2}");
         assert!(lossy.stall <= 2 * TIMEOUT, "{kind}: {:?}", lossy.stall);
     }
 }
 
-/// A line that only reorders costs less than half of the goodput where messages are long.
+/// A link that only reorders keeps half of the goodput of long messages.
 #[test]
-fn reordering_is_no_loss() {
+fn reordering_is_not_taken_for_loss() {
     for kind in [Kind::Write, Kind::Read] {
         let cell = |reordering| Cell {
             kind,

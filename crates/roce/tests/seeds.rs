@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Two engines on a hostile network, over many seeds. Whatever it does: every request completes exactly once,
-//! in the order of posting, with its data; and when all is over, nothing is left.
+//! Two engines on a faulty network, over many seeds. Every request completes exactly once, in posting order,
+//! with its data, and no state is left after teardown.
 //!
 //! `VIORDMA_SEEDS=100000` sets how many seeds each test tries, `VIORDMA_SEED=4711` tries that one alone.
 
@@ -21,13 +21,13 @@ type Queue = Arc<Qp<roce_testkit::Lock>>;
 /// Seeds per test: optimized builds do thousands in seconds.
 const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 1500 };
 
-/// Longest pause between resends: the agreed timeout.
+/// Longest pause between retransmissions: the negotiated ACK timeout.
 const TIMEOUT: Duration = Duration::from_nanos(4096 << 16);
 
-/// Longest until requests to a peer that has died have failed.
-const NOTICED: Duration = Duration::from_secs(10);
+/// Time limit for requests to a dead peer to fail.
+const DEAD_PEER_LIMIT: Duration = Duration::from_secs(10);
 
-/// Runs `test` for many seeds, or for the one that was asked for.
+/// Runs `test` for many seeds, or for the one in `VIORDMA_SEED`.
 fn for_seeds(name: &str, test: impl Fn(u64)) {
     let number = |name| std::env::var(name).ok().map(|text| text.parse().unwrap());
     let seeds = match number("VIORDMA_SEED") {
@@ -35,23 +35,23 @@ fn for_seeds(name: &str, test: impl Fn(u64)) {
         None => 0..number("VIORDMA_SEEDS").unwrap_or(SEEDS),
     };
     for seed in seeds {
-        let again = Again(name, seed);
+        let reproduction = Reproduction(name, seed);
         test(seed);
-        std::mem::forget(again);
+        std::mem::forget(reproduction);
     }
 }
 
-/// Says how to see a failure again.
-struct Again<'a>(&'a str, u64);
+/// Prints how to reproduce a failure.
+struct Reproduction<'a>(&'a str, u64);
 
-impl Drop for Again<'_> {
+impl Drop for Reproduction<'_> {
     fn drop(&mut self) {
         let Self(name, seed) = self;
         eprintln!("seed {seed} fails: VIORDMA_SEED={seed} cargo test -p roce --test seeds {name}");
     }
 }
 
-/// Numbers that follow from a seed.
+/// Random numbers from a seed.
 struct Chance(u64);
 
 impl Chance {
@@ -60,7 +60,7 @@ impl Chance {
         (self.0 >> 33) % bound
     }
 
-    /// True once in `times`.
+    /// Returns true with a probability of 1 / `times`.
     fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
@@ -70,7 +70,7 @@ impl Chance {
     }
 }
 
-/// What one side asked for on one queue pair, and what has to come of it.
+/// Completions that one side expects on one queue pair.
 #[derive(Default)]
 struct Expected {
     /// Contexts of requests, in order, and whether success is silent.
@@ -79,20 +79,20 @@ struct Expected {
     receives: Vec<(u64, u32)>,
 }
 
-/// Two hosts with work to do.
-struct World {
+/// Two hosts, their requests and the expected results.
+struct Scenario {
     pair: Pair,
     chance: Chance,
-    /// Queue pairs, and of each what the first and the second side expect.
+    /// Queue pairs, with the completions that each side expects.
     qps: Vec<([Queue; 2], [Expected; 2])>,
-    /// Of both sides.
+    /// Registered memory of both sides.
     arenas: [Memory; 2],
-    /// How much of the arenas is in use.
+    /// Bytes of the arenas in use.
     used: usize,
-    /// What is in the arenas to begin with, and when all is done.
+    /// Initial and expected final content of the arenas.
     before: [Vec<u8>; 2],
     after: [Vec<u8>; 2],
-    /// Places in each that belong to a receive, behind its message: nobody says what is there.
+    /// Ranges of each arena that belong to a receive behind its message: their content is unspecified.
     spare: [Vec<Range<usize>>; 2],
     done: [Vec<Completion>; 2],
 }
@@ -100,7 +100,7 @@ struct World {
 /// Bytes of each side's memory.
 const ARENA: usize = 600_000;
 
-impl World {
+impl Scenario {
     fn new(seed: u64) -> Self {
         let mut chance = Chance(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5EED);
         let longest = if chance.once_in(4) { 2000 } else { 100 };
@@ -126,8 +126,8 @@ impl World {
         Self { pair, chance, qps, arenas, used: 0, before, after, spare, done }
     }
 
-    /// Lets the network do its worst from now on.
-    fn be_hostile(&mut self) {
+    /// Enables random network faults.
+    fn enable_faults(&mut self) {
         let chance = &mut self.chance;
         let options = &mut self.pair.options;
         options.loss = [0, 1, 10, 50, 150][chance.below(5) as usize];
@@ -137,13 +137,14 @@ impl World {
         options.faults_to = [[true, true], [true, false], [false, true]][chance.below(3) as usize];
     }
 
-    fn heal(&mut self) {
+    /// Disables all network faults.
+    fn disable_faults(&mut self) {
         let options = &mut self.pair.options;
         (options.loss, options.duplication, options.reordering, options.corruption) = (0, 0, 0, 0);
         self.pair.cut = [false; 2];
     }
 
-    /// Plans some work, and puts its data in place.
+    /// Plans random requests and initializes their memory.
     fn plan(&mut self) -> Vec<(usize, usize, Kind)> {
         let mut plan = Vec::new();
         let largest = [200, 5000, 40_000][self.chance.below(3) as usize];
@@ -151,13 +152,13 @@ impl World {
             let qp = self.chance.below(self.qps.len() as u64) as usize;
             let from = self.chance.below(2) as usize;
             let size = if self.chance.once_in(8) { 0 } else { self.chance.below(largest) as usize };
-            // What a receive has more than its message takes, as most do.
+            // Length by which the receive exceeds its message.
             let spare = if self.chance.once_in(2) { 0 } else { self.chance.below(largest) as usize };
             if self.used + size + spare + 1 > ARENA || self.qps[qp].1[from].sends.len() == 60 {
                 break;
             }
             let at = self.used;
-            // A byte between, which nobody may touch.
+            // A guard byte between the ranges stays unchanged.
             self.used += size + spare + 1;
             let context = plan.len() as u64;
             let silent = self.chance.once_in(5);
@@ -185,8 +186,8 @@ impl World {
         plan
     }
 
-    /// Posts the requests of a plan whose contexts are given, bit by bit, some receives later than the messages for
-    /// them. What is refused is not expected.
+    /// Posts the requests of a plan with these contexts over time, some receives later than their messages.
+    /// Requests that fail when posted are removed from the expected completions.
     fn post(&mut self, plan: &[(usize, usize, Kind)], contexts: Range<usize>) {
         let mut late: Vec<(usize, usize, u64, Sge)> = Vec::new();
         for (context, (qp, from, kind)) in contexts.clone().map(|number| (number as u64, &plan[number])) {
@@ -194,7 +195,7 @@ impl World {
             let (qps, expected) = &mut self.qps[*qp];
             if let Kind::Send { at, size, spare } = *kind {
                 let sge = self.arenas[to].sge(at, size + spare);
-                // Once one is late, those behind it are, too: receives are used in order.
+                // Receives behind a late one are late, too: receives are used in posting order.
                 if late.iter().any(|&(other, side, ..)| (other, side) == (*qp, to)) || self.chance.once_in(8)
                 {
                     late.push((*qp, to, context, sge));
@@ -237,16 +238,16 @@ impl World {
         }
     }
 
-    /// Longest that it may take until all is done on a network that is well: a pause, and what the work itself
-    /// takes when every request waits for the one before.
-    fn patience(&self) -> Duration {
+    /// Returns the time limit for all requests on a network without faults: one timeout, and the transfer
+    /// time if the requests run one after the other.
+    fn time_limit(&self) -> Duration {
         let options = &self.pair.options;
         let requests: usize = self.qps.iter().flat_map(|(_, e)| e).map(|e| e.sends.len()).sum();
         let line = Duration::from_secs_f64(self.used as f64 * 8.0 / options.rate.unwrap_or(1 << 40) as f64);
         TIMEOUT + Duration::from_millis(50) + options.latency * 8 * requests as u32 + line * 4
     }
 
-    /// Lets the engines work until the queues of these sides are empty.
+    /// Runs until the queue pairs of these sides are drained.
     fn finish(&mut self, sides: &[usize], limit: Duration) {
         let start = self.pair.now;
         let qps: Vec<_> = self.qps.iter().flat_map(|(qps, _)| sides.iter().map(|&side| &qps[side])).collect();
@@ -256,8 +257,8 @@ impl World {
         }
     }
 
-    /// Writes nothing on each queue pair of a side: who asks for nothing learns nothing.
-    fn ask_each(&mut self, side: usize) {
+    /// Posts a zero-length WRITE on each queue pair of a side: an idle side does not detect a dead peer.
+    fn probe_peer(&mut self, side: usize) {
         const CONTEXT: u64 = 1_000_000;
         for (qps, expected) in &mut self.qps {
             let operation = SendOperation::Write { address: 0, key: 0 };
@@ -275,35 +276,35 @@ impl World {
         }
     }
 
-    /// Completions of sends and of receives, of one side of one queue pair.
+    /// Returns the requester and the receive completions of one side of a queue pair.
     fn completions(&self, side: usize, qp: usize) -> (Vec<Completion>, Vec<Completion>) {
         let context = if qp == 0 { 77 } else { qp as u64 - 1 };
         let of_qp = self.done[side].iter().filter(|done| done.qp_context == context).copied();
         of_qp.partition(|done| !done.kind.is_receive())
     }
 
-    /// Everything has succeeded, once, in order, with its data.
+    /// Asserts that every request succeeded once, in order, with its data.
     fn assert_all_done(&mut self) {
         self.collect();
         for (number, (_, expected)) in self.qps.iter().enumerate() {
             for (side, expected) in expected.iter().enumerate() {
                 let (sends, receives) = self.completions(side, number);
-                let told: Vec<_> = sends.iter().map(|done| (done.context, done.status)).collect();
+                let actual: Vec<_> = sends.iter().map(|done| (done.context, done.status)).collect();
                 let due: Vec<_> = expected
                     .sends
                     .iter()
                     .filter(|(_, silent)| !silent)
                     .map(|&(context, _)| (context, CompletionStatus::Success))
                     .collect();
-                assert_eq!(told, due, "side {side}, queue pair {number}");
-                let told: Vec<_> =
+                assert_eq!(actual, due, "side {side}, queue pair {number}");
+                let actual: Vec<_> =
                     receives.iter().map(|done| (done.context, done.bytes, done.status)).collect();
                 let due: Vec<_> = expected
                     .receives
                     .iter()
                     .map(|&(c, bytes)| (c, bytes, CompletionStatus::Success))
                     .collect();
-                assert_eq!(told, due, "side {side}, queue pair {number}");
+                assert_eq!(actual, due, "side {side}, queue pair {number}");
             }
         }
         for ((arena, after), spare) in self.arenas.iter().zip(&self.after).zip(&self.spare) {
@@ -312,11 +313,12 @@ impl World {
                 is[place.clone()].copy_from_slice(&after[place.clone()]);
             }
             let wrong = is.iter().zip(after).position(|(is, due)| is != due);
-            assert_eq!(wrong, None, "the first wrong byte");
+            assert_eq!(wrong, None, "index of the first wrong byte");
         }
     }
 
-    /// Each request of a side has ended once, in order: some well, one badly at most, the others flushed.
+    /// Asserts that each request of a side ended once, in order: at most one failed and those behind it were
+    /// flushed.
     fn assert_all_ended(&mut self, side: usize) {
         self.collect();
         for (number, (_, expected)) in self.qps.iter().enumerate() {
@@ -324,7 +326,7 @@ impl World {
             let mut due = expected[side].sends.iter();
             let mut failed = false;
             for done in &sends {
-                // A silent one that succeeded is passed over.
+                // Successful silent requests have no completion.
                 let (_, silent) = due.find(|(context, _)| *context == done.context).unwrap();
                 match done.status {
                     CompletionStatus::Success => assert!(!failed && !silent),
@@ -334,18 +336,18 @@ impl World {
                 }
             }
             let rest: Vec<_> = due.filter(|(_, silent)| !silent || failed).collect();
-            assert!(rest.is_empty(), "never ended: {rest:?}");
-            let told: Vec<_> = receives.iter().map(|done| done.context).collect();
+            assert!(rest.is_empty(), "requests without completion: {rest:?}");
+            let actual: Vec<_> = receives.iter().map(|done| done.context).collect();
             let due: Vec<_> = expected[side].receives.iter().map(|&(context, _)| context).collect();
-            assert_eq!(told, due, "receives of side {side}, queue pair {number}");
+            assert_eq!(actual, due, "receives of side {side}, queue pair {number}");
         }
     }
 
-    /// Takes everything down on these sides: what remains is two engines with nothing to do.
+    /// Destroys all objects on these sides and asserts that the engines are idle.
     fn assert_nothing_is_left(&mut self, sides: &[usize]) {
         for &side in sides {
             let host = &mut self.pair.sides[side];
-            // More than once for some, which is harmless.
+            // Some connections are released more than once, which has no effect.
             for (id, ..) in std::mem::take(&mut host.conn_events) {
                 host.engine.release(self.pair.now, id);
             }
@@ -355,7 +357,7 @@ impl World {
             assert!(host.engine.deregister(&self.arenas[side].region));
             assert!(host.completions().is_empty(), "completed twice");
         }
-        // Farewells are repeated, and numbers rest for a while.
+        // DREQs are repeated, and TIME_WAIT lasts a while.
         self.pair.run_for(Duration::from_secs(120));
         for &side in sides {
             let host = &self.pair.sides[side];
@@ -366,10 +368,10 @@ impl World {
     }
 }
 
-/// A request, and where in both arenas its data is.
+/// A request, and the place of its data in both arenas.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Into a receive that is so much longer.
+    /// The receive is `spare` bytes longer than the message.
     Send {
         at: usize,
         size: usize,
@@ -396,62 +398,62 @@ impl Kind {
 //= rocev2 §6
 //= rocev2 §7
 #[test]
-fn what_the_network_does_to_frames_is_not_seen() {
-    for_seeds("what_the_network_does", |seed| {
-        let mut world = World::new(seed);
-        let plan = world.plan();
-        world.be_hostile();
-        world.post(&plan, 0..plan.len());
-        let time = world.chance.micros(1, 20_000);
-        world.pair.run_for(time);
-        world.heal();
-        world.finish(&[0, 1], world.patience());
-        world.assert_all_done();
-        world.assert_nothing_is_left(&[0, 1]);
+fn network_faults_are_invisible_to_consumers() {
+    for_seeds("network_faults", |seed| {
+        let mut scenario = Scenario::new(seed);
+        let plan = scenario.plan();
+        scenario.enable_faults();
+        scenario.post(&plan, 0..plan.len());
+        let time = scenario.chance.micros(1, 20_000);
+        scenario.pair.run_for(time);
+        scenario.disable_faults();
+        scenario.finish(&[0, 1], scenario.time_limit());
+        scenario.assert_all_done();
+        scenario.assert_nothing_is_left(&[0, 1]);
     });
 }
 
 //= rocev2 §7
 #[test]
-fn partitions_that_end_are_survived() {
+fn connections_survive_temporary_partitions() {
     for_seeds("partitions", |seed| {
-        let mut world = World::new(seed);
-        let plan = world.plan();
-        if world.chance.once_in(2) {
-            world.be_hostile();
+        let mut scenario = Scenario::new(seed);
+        let plan = scenario.plan();
+        if scenario.chance.once_in(2) {
+            scenario.enable_faults();
         }
         let half = plan.len() / 2;
-        world.pair.cut = [[true, true], [true, false], [false, true]][world.chance.below(3) as usize];
-        world.post(&plan, 0..half);
-        // Well within the patience of eight timeouts.
-        let time = world.chance.micros(1, 900_000);
-        world.pair.run_for(time);
-        world.heal();
-        world.post(&plan, half..plan.len());
-        world.finish(&[0, 1], world.patience());
-        world.assert_all_done();
-        world.assert_nothing_is_left(&[0, 1]);
+        scenario.pair.cut = [[true, true], [true, false], [false, true]][scenario.chance.below(3) as usize];
+        scenario.post(&plan, 0..half);
+        // Well below eight timeouts.
+        let time = scenario.chance.micros(1, 900_000);
+        scenario.pair.run_for(time);
+        scenario.disable_faults();
+        scenario.post(&plan, half..plan.len());
+        scenario.finish(&[0, 1], scenario.time_limit());
+        scenario.assert_all_done();
+        scenario.assert_nothing_is_left(&[0, 1]);
     });
 }
 
 //= R-QP-90
 //= rocev2 §7
 #[test]
-fn the_death_of_a_peer_is_noticed_and_ends_everything() {
-    for_seeds("the_death", |seed| {
-        let mut world = World::new(seed);
-        let plan = world.plan();
-        if world.chance.once_in(2) {
-            world.be_hostile();
+fn a_dead_peer_is_detected_and_all_requests_end() {
+    for_seeds("a_dead_peer", |seed| {
+        let mut scenario = Scenario::new(seed);
+        let plan = scenario.plan();
+        if scenario.chance.once_in(2) {
+            scenario.enable_faults();
         }
-        let survivor = world.chance.below(2) as usize;
-        let before = world.chance.below(plan.len() as u64 + 1) as usize;
-        world.post(&plan, 0..before);
-        world.pair.kill(1 - survivor);
-        world.post(&plan, before..plan.len());
-        world.ask_each(survivor);
-        world.finish(&[survivor], NOTICED);
-        world.assert_all_ended(survivor);
-        world.assert_nothing_is_left(&[survivor]);
+        let survivor = scenario.chance.below(2) as usize;
+        let before = scenario.chance.below(plan.len() as u64 + 1) as usize;
+        scenario.post(&plan, 0..before);
+        scenario.pair.kill(1 - survivor);
+        scenario.post(&plan, before..plan.len());
+        scenario.probe_peer(survivor);
+        scenario.finish(&[survivor], DEAD_PEER_LIMIT);
+        scenario.assert_all_ended(survivor);
+        scenario.assert_nothing_is_left(&[survivor]);
     });
 }

@@ -41,7 +41,8 @@ pub struct Cell {
     pub seed: u64,
 }
 
-/// Returns the measurements of the goodput table: each operation at three round-trip times and four loss rates.
+/// Returns the measurements of the goodput table: each operation at three round-trip times and four loss
+/// rates.
 ///
 /// For each operation and round-trip time, the lossless measurement comes first.
 pub fn table() -> impl Iterator<Item = Cell> {

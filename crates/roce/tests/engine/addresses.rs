@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! IPv6, addresses that come and go, and an engine that talks to itself.
+//! IPv6, address changes, and connections of an engine to itself.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn link_local(number: u8) -> IpAddr {
     Ipv6Addr::new(0xFE80, 0, 0, 0, 0x5054, 0xFF, 0xFE77, number.into()).into()
 }
 
-/// Sends, writes and reads a message of several packets in either direction, and says goodbye.
+/// Sends, writes and reads a message of several packets in each direction, then disconnects.
 fn use_and_end(pair: &mut Pair) {
     let data = pattern(5000, 7);
     for side in [0, 1] {
@@ -51,7 +51,7 @@ fn use_and_end(pair: &mut Pair) {
 //= rocev2 §13
 //= rocev2 §1
 #[test]
-fn everything_works_over_ipv6() {
+fn requests_and_disconnect_work_over_ipv6() {
     for ip in [global as fn(u8) -> IpAddr, link_local] {
         let mut pair = Pair::new(Options { ip, ..Options::default() });
         pair.capture = Some(Vec::new());
@@ -77,7 +77,7 @@ fn everything_works_over_ipv6() {
 
 //= rocev2 §13
 #[test]
-fn a_bad_network_is_survived_over_ipv6() {
+fn network_faults_are_recovered_over_ipv6() {
     for seed in 0..5 {
         let bad =
             Options { seed, loss: 50, duplication: 20, reordering: 50, corruption: 5, ..Options::default() };
@@ -88,7 +88,7 @@ fn a_bad_network_is_survived_over_ipv6() {
 //= R-CONN-2
 //= rocev2 §13
 #[test]
-fn connections_begin_at_addresses_of_this_side_and_end_at_addresses_of_hosts() {
+fn connect_requires_a_local_source_and_a_unicast_destination() {
     let pair = Pair::new(Options::default());
     let alice = &pair.sides[0];
     let connect = |local_ip: IpAddr, remote_ip: IpAddr| {
@@ -106,8 +106,12 @@ fn connections_begin_at_addresses_of_this_side_and_end_at_addresses_of_hosts() {
     };
     assert_eq!(connect([10, 0, 0, 9].into(), [10, 0, 0, 2].into()), Err(ConnError::NotLocal));
     assert_eq!(connect(global(1), global(2)), Err(ConnError::NotLocal));
-    for nobody in [[255; 4], [0; 4], [224, 0, 0, 1], [127, 0, 0, 1]] {
-        assert_eq!(connect([10, 0, 0, 1].into(), nobody.into()), Err(ConnError::Invalid), "{nobody:?}");
+    for not_unicast in [[255; 4], [0; 4], [224, 0, 0, 1], [127, 0, 0, 1]] {
+        assert_eq!(
+            connect([10, 0, 0, 1].into(), not_unicast.into()),
+            Err(ConnError::Invalid),
+            "{not_unicast:?}"
+        );
     }
     alice.engine.set_addresses(&[[10, 0, 0, 1].into(), [10, 0, 0, 9].into()]).unwrap();
     assert!(connect([10, 0, 0, 9].into(), [10, 0, 0, 2].into()).is_ok());
@@ -115,15 +119,15 @@ fn connections_begin_at_addresses_of_this_side_and_end_at_addresses_of_hosts() {
 
 //= R-CONN-101
 #[test]
-fn a_wildcard_listener_hears_nothing_at_addresses_of_others() {
+fn a_wildcard_listener_ignores_requests_to_other_addresses() {
     let mut pair = Pair::new(Options::default());
     pair.listen();
     pair.sides[1].engine.set_addresses(&[[10, 0, 0, 77].into()]).unwrap();
     pair.connect(b"");
     pair.run_for(Duration::from_secs(5));
     assert!(pair.sides[1].conn.is_none());
-    assert_eq!(pair.sides[1].stat("tx_datagrams"), 0, "nobody is there who could answer");
-    // The address is added while the request is still repeated.
+    assert_eq!(pair.sides[1].stat("tx_datagrams"), 0, "there is no listener at this address");
+    // The address is added while the REQ is still retransmitted.
     let mine = pair.sides[1].ip;
     pair.sides[1].engine.set_addresses(&[[10, 0, 0, 77].into(), mine]).unwrap();
     pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
@@ -132,7 +136,7 @@ fn a_wildcard_listener_hears_nothing_at_addresses_of_others() {
 //= R-CONN-101
 //= R-CONN-87
 #[test]
-fn an_address_that_goes_takes_its_connections_with_it() {
+fn removing_an_address_aborts_its_connections() {
     let mut pair = Pair::connected(Options::default());
     for side in &pair.sides {
         side.recv(5, &[side.sink(8).all()]);
@@ -141,8 +145,8 @@ fn an_address_that_goes_takes_its_connections_with_it() {
     pair.run_until("the end", |pair| pair.has_event(1, |e| matches!(e, ConnEvent::Aborted)));
     assert_eq!(pair.sides[1].outcomes(), [(5, CompletionStatus::Flushed)]);
     assert_eq!(pair.sides[1].qp.state(), QpState::Error);
-    pair.run_until("a goodbye", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Disconnected)));
-    // What the peer says to the old address is not heard, nor is anything sent from there.
+    pair.run_until("a DREQ", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Disconnected)));
+    // Datagrams to the removed address are ignored, and none are sent from it.
     let sent = pair.sides[1].stat("tx_datagrams");
     let alice = &pair.sides[0];
     alice.engine.disconnect(pair.now, alice.conn.unwrap()).unwrap();
@@ -152,10 +156,10 @@ fn an_address_that_goes_takes_its_connections_with_it() {
     assert_eq!(sent, 2, "a REP and a DREQ");
 }
 
-/// An engine connects to itself, at one address or between two of its own.
+/// An engine connects to itself, at one address or between two of its addresses.
 //= rocev2 §12
 #[test]
-fn an_engine_may_connect_to_itself() {
+fn an_engine_can_connect_to_itself() {
     for other in [[10, 0, 0, 1], [10, 0, 0, 5]] {
         let mut pair = Pair::new(Options { loss: 0, ..Options::default() });
         let path = {
@@ -196,7 +200,7 @@ fn an_engine_may_connect_to_itself() {
         assert_eq!(outcomes, [(8, CompletionStatus::Success), (9, CompletionStatus::Success)]);
         assert_eq!(sink.read(), pattern(3000, 1));
         pair.sides[0].engine.disconnect(pair.now, active).unwrap();
-        pair.run_until("a goodbye", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Disconnected)));
+        pair.run_until("a DREQ", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Disconnected)));
         pair.sides[0].engine.disconnect(pair.now, passive).unwrap();
         pair.run();
         let ends = pair.sides[0].conn_events.iter();
@@ -206,7 +210,8 @@ fn an_engine_may_connect_to_itself() {
     }
 }
 
-/// A REQ like the captured one, from another connection of the same queue pair.
+/// Returns the captured REQ with another communication ID, as if for another connection of the same queue
+/// pair.
 fn second_request(frame: &[u8]) -> Vec<u8> {
     let packet = Packet::parse(frame).unwrap();
     let mad = Mad::new_checked(packet.payload()).unwrap();
@@ -233,7 +238,7 @@ fn second_request(frame: &[u8]) -> Vec<u8> {
 
 //= rocev2 §12
 #[test]
-fn a_connection_is_stale_only_if_its_peer_was_not_heard_lately() {
+fn a_connection_is_stale_only_if_its_peer_was_silent() {
     for (silence, stale) in [(Duration::from_secs(1), false), (Duration::from_secs(6), true)] {
         let mut pair = Pair::new(Options::default());
         pair.capture = Some(Vec::new());
@@ -252,7 +257,7 @@ fn a_connection_is_stale_only_if_its_peer_was_not_heard_lately() {
         let standing = pair.sides[1].conn;
         pair.deliver(1, pair.now, second_request(&req));
         pair.run_for(Duration::from_secs(3));
-        assert_eq!(pair.sides[1].conn, standing, "it is refused");
+        assert_eq!(pair.sides[1].conn, standing, "the second REQ is rejected");
         assert_eq!(pair.has_event(1, |e| matches!(e, ConnEvent::Aborted)), stale, "after {silence:?}");
         assert_eq!(pair.sides[1].qp.state(), if stale { QpState::Error } else { QpState::Rts });
     }

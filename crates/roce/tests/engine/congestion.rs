@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Congestion: marks are answered, notifications obeyed, and nobody else can slow a queue pair down.
+//! Congestion control: CE marks cause CNPs, CNPs from the peer reduce the rate, CNPs from other sources do
+//! not.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::pair::{Memory, Options, Pair, pattern};
 
 const MTU: PathMtu = PathMtu::Bytes4096;
 
-/// Both sides react; the line of a sender is taken to have 10 Gb/s.
+/// Options with which both sides react; the line rate is set to 10 Gb/s.
 fn reacting() -> Options {
     let config: fn(&mut roce::Config) = |config| {
         config.congestion.mode = CongestionMode::React;
@@ -20,7 +21,7 @@ fn reacting() -> Options {
     Options { mtu: MTU, config, ..Options::default() }
 }
 
-/// Lets alice write `len` bytes over and over while `time` passes; how many writes that were.
+/// Lets alice write `len` bytes repeatedly for `time`. Returns the number of completed WRITEs.
 fn keep_writing(pair: &mut Pair, source: &Memory, target: &Memory, len: usize, time: Duration) -> usize {
     let end = pair.now + time;
     let mut done = 0;
@@ -45,7 +46,7 @@ fn keep_writing(pair: &mut Pair, source: &Memory, target: &Memory, len: usize, t
 
 //= rocev2 §14
 #[test]
-fn a_mark_is_answered_with_a_notification_once_in_an_interval() {
+fn a_ce_mark_causes_one_cnp_per_interval() {
     for ip in [|n| [10, 0, 0, n].into(), |n| [0xFD00, 0, 0, 0, 0, 0, 0, u16::from(n)].into()] {
         let rate = Some(10_000_000_000);
         let mut pair = Pair::connected(Options { marks: 1000, rate, ip, ..reacting() });
@@ -80,7 +81,7 @@ fn a_mark_is_answered_with_a_notification_once_in_an_interval() {
     }
 }
 
-/// What a switch does to a frame over IPv4 that it has no room for.
+/// Marks an IPv4 frame CE, as a congested switch does.
 fn mark(frame: &mut [u8]) {
     frame[15] |= 3;
     let sum = u16::from_be_bytes([frame[24], frame[25]]);
@@ -90,7 +91,7 @@ fn mark(frame: &mut [u8]) {
 
 //= rocev2 §14
 #[test]
-fn marks_change_nothing_for_those_who_do_not_care() {
+fn ce_marks_do_not_reduce_the_rate_unless_the_sender_reacts() {
     for mode in [CongestionMode::Ignore, CongestionMode::Notify] {
         let config: fn(&mut roce::Config) = match mode {
             CongestionMode::Ignore => |config| config.congestion.mode = CongestionMode::Ignore,
@@ -99,10 +100,10 @@ fn marks_change_nothing_for_those_who_do_not_care() {
         let mut pair = Pair::connected(Options { config, ..Options::default() });
         let [alice, bob] = &pair.sides;
         let (source, target) = (alice.source(b"marked"), bob.shared(6));
-        // Marked by whoever is on the way, asked for or not.
+        // A switch marks the frames although they are not ECN-capable.
         pair.filter = Some(Box::new(|_, frame| {
             let packet = Packet::parse(frame).unwrap();
-            assert_eq!(packet.ip().traffic_class() & 3, 0, "not said to be capable");
+            assert_eq!(packet.ip().traffic_class() & 3, 0, "the frame is not ECN-capable");
             if packet.bth().opcode().is_rc() {
                 mark(frame);
             }
@@ -118,8 +119,8 @@ fn marks_change_nothing_for_those_who_do_not_care() {
     }
 }
 
-/// A line of 1 Gb/s that marks when more than a few frames wait: how long a small message waits behind a big
-/// stream, and how much of the stream arrives in 200 ms.
+/// Runs a bulk transfer over a 1 Gb/s link that marks when more than a few frames are queued. Returns the
+/// latency of a small message behind the transfer, and the bytes transferred in 200 ms.
 fn behind_a_stream(options: &Options) -> (Duration, usize) {
     let mut pair =
         Pair::connected(Options { rate: Some(1_000_000_000), mark_above: Some(8), ..options.clone() });
@@ -152,10 +153,10 @@ fn behind_a_stream(options: &Options) -> (Duration, usize) {
 
 //= rocev2 §14
 #[test]
-fn a_sender_that_reacts_leaves_room_for_others_and_still_fills_the_line() {
+fn a_reacting_sender_keeps_queues_short_and_fills_the_link() {
     let (slow, _) = behind_a_stream(&Options { mtu: MTU, ..Options::default() });
     let (quick, bytes) = behind_a_stream(&reacting());
-    // A window of packets waits in front of it, unless their sender was told.
+    // Without CNPs, a window of packets is queued ahead of the message.
     assert!(slow > Duration::from_millis(3), "{slow:?}");
     assert!(quick < Duration::from_millis(1), "{quick:?}");
     let full = 1_000_000_000 / 8 / 5;
@@ -164,7 +165,7 @@ fn a_sender_that_reacts_leaves_room_for_others_and_still_fills_the_line() {
 
 //= rocev2 §14
 #[test]
-fn a_rate_that_was_lowered_comes_back_without_marks() {
+fn a_reduced_rate_recovers_without_marks() {
     let mut pair = Pair::connected(Options { marks: 1000, faults_to: [false, true], ..reacting() });
     let len = 400_000;
     let [alice, bob] = &pair.sides;
@@ -182,22 +183,22 @@ fn a_rate_that_was_lowered_comes_back_without_marks() {
     pair.options.marks = 0;
     let reductions = pair.sides[0].stat("rate_reductions");
     let mut times = vec![slow];
-    // Rounds of 55 us, 40 Mb/s each: 10 Gb/s are far, but every step is up.
+    // Steps of 40 Mb/s each 55 us: 10 Gb/s are not reached, but every step is an increase.
     for _ in 0..6 {
         times.push(took(&mut pair));
     }
     assert!(times.is_sorted_by(|a, b| a > b), "{times:?}");
     pair.run_for(Duration::from_millis(100));
     let quick = took(&mut pair);
-    // A round trip for each window.
+    // One round trip per window.
     assert!(quick < Duration::from_micros(200), "{quick:?}");
     assert_eq!(pair.sides[0].stat("rate_reductions"), reductions);
     assert_eq!(pair.sides[0].stat("retransmissions"), 0);
 }
 
-/// Whoever is READ from sends the data, and is who has to slow down.
+/// The responder of a READ sends the data, so its rate is reduced.
 #[test]
-fn responses_are_paced_too() {
+fn read_responses_are_paced() {
     let mut pair = Pair::connected(Options { marks: 1000, faults_to: [true, false], ..reacting() });
     let len = 400_000;
     let [alice, bob] = &pair.sides;
@@ -212,16 +213,16 @@ fn responses_are_paced_too() {
     assert_eq!(sink.read(), pattern(len, 1));
     assert!(pair.now.duration_since(start) > Duration::from_millis(5));
     assert!(pair.sides[1].stat("rate_reductions") > 3);
-    assert_eq!(pair.sides[0].stat("rate_reductions"), 0, "requests are hardly data");
-    assert_eq!(pair.sides[0].stat("retransmissions"), 0, "slow is not lost");
+    assert_eq!(pair.sides[0].stat("rate_reductions"), 0, "the requester sends no data");
+    assert_eq!(pair.sides[0].stat("retransmissions"), 0, "slow responses are not lost");
 }
 
-/// At the lowest rate, a message takes long and arrives, without a single resend.
+/// At the minimum rate, a message arrives late and without retransmission.
 #[test]
-fn a_sender_at_its_lowest_rate_does_not_take_pauses_for_losses() {
+fn a_sender_at_its_minimum_rate_does_not_retransmit() {
     let config: fn(&mut roce::Config) = |config| {
         config.congestion.mode = CongestionMode::React;
-        // Nothing gets better within the test.
+        // The rate does not recover within the test.
         config.congestion.reaction.increase_interval = Duration::from_secs(100);
         config.congestion.reaction.alpha_interval = Duration::from_secs(100);
     };
@@ -233,15 +234,15 @@ fn a_sender_at_its_lowest_rate_does_not_take_pauses_for_losses() {
     alice.write(1, &[source.all()], &target, 0);
     pair.run_until("the write", |pair| !pair.sides[0].cq.is_empty());
     let took = pair.now.duration_since(start);
-    // 16 Mbit at 10 Mb/s, but for what left before the first notifications.
+    // 16 Mbit at 10 Mb/s, less what was sent before the first CNPs.
     assert!(took > Duration::from_millis(300) && took < Duration::from_millis(1700), "{took:?}");
     assert_eq!(pair.sides[0].stat("retransmissions"), 0);
     assert_eq!(target.read(), pattern(len, 1));
 }
 
-/// While a frame waits for its time, nothing is to be done until then.
+/// A paced frame sets the timer to its send time, and no work is pending before.
 #[test]
-fn waiting_for_its_time_a_queue_pair_sleeps() {
+fn a_paced_queue_pair_waits_for_its_send_time() {
     let mut pair = Pair::connected(Options { marks: 1000, faults_to: [false, true], ..reacting() });
     let [alice, bob] = &pair.sides;
     let (source, target) = (alice.source(&pattern(400_000, 1)), bob.shared(400_000));
@@ -258,7 +259,7 @@ fn waiting_for_its_time_a_queue_pair_sleeps() {
     assert_eq!(slept, 50);
 }
 
-/// A notification from the owner of `path` to its peer.
+/// Returns a CNP along `path`.
 fn notification(path: &Path, qpn: Qpn) -> Vec<u8> {
     let headers =
         Headers { opcode: Opcode::CNP, solicited: false, ack_req: false, psn: Psn::new(0), ext: Ext::Cnp };
@@ -269,8 +270,8 @@ fn notification(path: &Path, qpn: Qpn) -> Vec<u8> {
     slot
 }
 
-/// The same frame without BECN, which the ICRC does not cover.
-fn without_its_bit(notification: &[u8]) -> Vec<u8> {
+/// Returns the frame without BECN, which the ICRC does not cover.
+fn without_becn(notification: &[u8]) -> Vec<u8> {
     let mut frame = notification.to_vec();
     frame[14 + 20 + 8 + 4] = 0;
     frame
@@ -278,17 +279,17 @@ fn without_its_bit(notification: &[u8]) -> Vec<u8> {
 
 //= rocev2 §14
 #[test]
-fn a_notification_without_its_bit_or_from_a_stranger_slows_nobody() {
+fn a_cnp_without_becn_or_from_an_unverified_source_has_no_effect() {
     let mut pair = Pair::connected(reacting());
     let qpn = pair.sides[0].qp.qpn();
     let good = notification(&pair.path(1), qpn);
-    let stranger = Path { local_ip: [10, 0, 0, 66].into(), ..pair.path(1) };
-    let spoofed_mac = Path { local_mac: MacAddr([6; 6]), ..stranger };
-    let without = without_its_bit(&good);
+    let unverified = Path { local_ip: [10, 0, 0, 66].into(), ..pair.path(1) };
+    let spoofed_mac = Path { local_mac: MacAddr([6; 6]), ..unverified };
+    let without = without_becn(&good);
     let mut broken = good.clone();
     broken[60] ^= 1;
     let cases = [
-        (notification(&stranger, qpn), Verdict::Dropped(DropReason::Address)),
+        (notification(&unverified, qpn), Verdict::Dropped(DropReason::Address)),
         (notification(&spoofed_mac, qpn), Verdict::Dropped(DropReason::Address)),
         (without, Verdict::Dropped(DropReason::Opcode)),
         (broken, Verdict::Dropped(DropReason::Malformed(roce_wire::DropReason::Icrc))),
@@ -302,13 +303,13 @@ fn a_notification_without_its_bit_or_from_a_stranger_slows_nobody() {
     pair.drive();
 }
 
-/// Its sender could not obey: what it is asked to slow down is its data.
+/// A CNP has no effect on the rate of CNPs.
 //= rocev2 §14
 #[test]
-fn a_mark_on_a_notification_is_not_answered_with_another() {
+fn a_ce_mark_on_a_cnp_causes_no_cnp() {
     let mut pair = Pair::connected(reacting());
     let good = notification(&pair.path(1), pair.sides[0].qp.qpn());
-    let without = without_its_bit(&good);
+    let without = without_becn(&good);
     for (mut frame, verdict) in [(good, Verdict::Consumed), (without, Verdict::Dropped(DropReason::Opcode))] {
         mark(&mut frame);
         assert_eq!(pair.sides[0].engine.handle_frame(pair.now, &frame), verdict);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Connections, from the first message to the last.
+//! Connections, from REQ to DREP.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use roce_wire::{Opcode, Packet, PathMtu};
 
 use crate::pair::{Options, PORT, Pair, spec};
 
-fn refused(pair: &Pair, side: usize) -> Option<(RejectReason, Vec<u8>)> {
+fn rejection(pair: &Pair, side: usize) -> Option<(RejectReason, Vec<u8>)> {
     pair.sides[side].conn_events.iter().find_map(|(_, _, event)| match event {
         ConnEvent::Refused { reason, private_data } => Some((*reason, private_data.as_slice().to_vec())),
         _ => None,
@@ -24,7 +24,7 @@ fn refused(pair: &Pair, side: usize) -> Option<(RejectReason, Vec<u8>)> {
 //= R-CONN-33
 //= R-CONN-34
 #[test]
-fn four_messages_connect_two_queue_pairs() {
+fn req_rep_and_rtu_connect_two_queue_pairs() {
     let pair = Pair::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (_, context, ConnEvent::Request(request)) = &bob.conn_events[0] else {
@@ -46,7 +46,7 @@ fn four_messages_connect_two_queue_pairs() {
 
 //= R-QP-4
 #[test]
-fn nothing_can_be_sent_before_the_connection_stands() {
+fn posts_fail_before_the_connection_is_established() {
     let mut pair = Pair::new(Options::default());
     pair.listen();
     let post = |pair: &Pair, side: usize| {
@@ -64,13 +64,13 @@ fn nothing_can_be_sent_before_the_connection_stands() {
 //= R-CONN-6
 //= R-QP-74
 #[test]
-fn a_refused_queue_pair_may_try_again_with_its_receives() {
+fn a_rejected_queue_pair_can_connect_again_and_keeps_its_receives() {
     let mut pair = Pair::new(Options::default());
     let sink = pair.sides[0].sink(8);
     pair.sides[0].recv(1, &[sink.all()]);
     pair.connect(b"");
-    pair.run_until("a refusal", |pair| refused(pair, 0).is_some());
-    assert_eq!(refused(&pair, 0).unwrap().0, RejectReason::INVALID_SERVICE_ID);
+    pair.run_until("a REJ", |pair| rejection(pair, 0).is_some());
+    assert_eq!(rejection(&pair, 0).unwrap().0, RejectReason::INVALID_SERVICE_ID);
     let old = pair.sides[0].conn.take().unwrap();
     pair.listen();
     pair.connect(b"");
@@ -88,42 +88,42 @@ fn a_refused_queue_pair_may_try_again_with_its_receives() {
 
 //= R-CONN-38
 #[test]
-fn a_consumer_refuses_with_its_own_words() {
+fn a_reject_carries_the_consumers_private_data() {
     let mut pair = Pair::new(Options::default());
     pair.listen();
     pair.connect(b"");
     pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
     let bob = &pair.sides[1];
     bob.engine.reject(pair.now, bob.conn.unwrap(), b"not today").unwrap();
-    pair.run_until("a refusal", |pair| refused(pair, 0).is_some());
-    let (reason, words) = refused(&pair, 0).unwrap();
+    pair.run_until("a REJ", |pair| rejection(pair, 0).is_some());
+    let (reason, words) = rejection(&pair, 0).unwrap();
     assert_eq!(reason, RejectReason::CONSUMER);
     assert_eq!(words[..9], *b"not today");
 }
 
 //= rocev2 §11
 #[test]
-fn a_path_mtu_that_does_not_fit_this_side_is_refused() {
+fn a_path_mtu_larger_than_the_local_one_is_rejected() {
     let mut pair = Pair::new(Options { mtu: PathMtu::Bytes4096, ..Options::default() });
     let mut small =
         Pair::new(Options { config: |config| config.max_mtu = PathMtu::Bytes1024, ..Options::default() });
     std::mem::swap(&mut pair.sides[1], &mut small.sides[1]);
     pair.listen();
     pair.connect(b"");
-    pair.run_until("a refusal", |pair| refused(pair, 0).is_some());
-    assert_eq!(refused(&pair, 0).unwrap().0, RejectReason::INVALID_MTU);
+    pair.run_until("a REJ", |pair| rejection(pair, 0).is_some());
+    assert_eq!(rejection(&pair, 0).unwrap().0, RejectReason::INVALID_MTU);
 }
 
 //= R-CONN-59
 //= R-CONN-60
 #[test]
-fn a_paused_listener_is_as_good_as_none() {
+fn a_paused_listener_rejects_requests() {
     let mut pair = Pair::new(Options::default());
     let spec = roce::ListenSpec { ip: None, port: PORT, backlog: 4, context: 500 };
     let listener = pair.sides[1].engine.listen(&spec).unwrap();
     pair.sides[1].engine.pause(listener, true).unwrap();
     pair.connect(b"");
-    pair.run_until("a refusal", |pair| refused(pair, 0).is_some());
+    pair.run_until("a REJ", |pair| rejection(pair, 0).is_some());
     assert!(pair.sides[1].conn.is_none());
     pair.sides[1].engine.pause(listener, false).unwrap();
     pair.connect(b"");
@@ -131,7 +131,7 @@ fn a_paused_listener_is_as_good_as_none() {
 }
 
 #[test]
-fn nobody_answers() {
+fn a_connect_without_response_times_out() {
     let mut pair = Pair::new(Options { loss: 1000, ..Options::default() });
     pair.connect(b"");
     let start = pair.now;
@@ -142,7 +142,7 @@ fn nobody_answers() {
 
 //= R-QP-75
 #[test]
-fn a_queue_pair_has_one_connection_at_a_time() {
+fn a_queue_pair_has_at_most_one_connection() {
     let mut pair = Pair::new(Options::default());
     pair.listen();
     pair.connect(b"");
@@ -168,7 +168,7 @@ fn a_queue_pair_has_one_connection_at_a_time() {
 
 //= rocev2 §12
 #[test]
-fn the_first_packet_stands_for_a_lost_rtu() {
+fn the_first_packet_replaces_a_lost_rtu() {
     let mut pair = Pair::new(Options::default());
     pair.listen();
     pair.connect(b"");
@@ -177,7 +177,7 @@ fn the_first_packet_stands_for_a_lost_rtu() {
     pair.sides[1].recv(1, &[sink.all()]);
     pair.accept(b"");
     pair.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
-    // From here on, connection management is not heard.
+    // From here on, CM datagrams are lost.
     pair.filter = Some(Box::new(|to, frame| {
         to == 0 || Packet::parse(frame).unwrap().bth().opcode() != Opcode::UD_SEND_ONLY
     }));
@@ -196,7 +196,7 @@ fn the_first_packet_stands_for_a_lost_rtu() {
 //= R-QP-71
 //= R-QP-72
 #[test]
-fn goodbye_takes_two() {
+fn disconnect_completes_when_both_sides_disconnect() {
     let mut pair = Pair::connected(Options::default());
     let sinks: Vec<_> = pair.sides.iter().map(|side| side.sink(8)).collect();
     for (side, sink) in pair.sides.iter().zip(&sinks) {
@@ -204,9 +204,9 @@ fn goodbye_takes_two() {
     }
     let alice = &pair.sides[0];
     alice.engine.disconnect(pair.now, alice.conn.unwrap()).unwrap();
-    pair.run_until("a goodbye", |pair| pair.has_event(1, |e| matches!(e, ConnEvent::Disconnected)));
+    pair.run_until("a DREQ", |pair| pair.has_event(1, |e| matches!(e, ConnEvent::Disconnected)));
     assert!(!pair.has_event(0, |e| matches!(e, ConnEvent::DisconnectDone { .. })));
-    assert_eq!(pair.sides[1].outcomes(), [], "the peer's goodbye flushes nothing");
+    assert_eq!(pair.sides[1].outcomes(), [], "the peer's DREQ flushes nothing");
     let bob = &pair.sides[1];
     bob.engine.disconnect(pair.now, bob.conn.unwrap()).unwrap();
     pair.run_until("the end", |pair| {
@@ -221,7 +221,7 @@ fn goodbye_takes_two() {
 
 //= R-CONN-94
 #[test]
-fn both_may_say_goodbye_at_once() {
+fn both_sides_can_disconnect_at_once() {
     let mut pair = Pair::connected(Options::default());
     for side in &pair.sides {
         side.engine.disconnect(pair.now, side.conn.unwrap()).unwrap();
@@ -236,13 +236,13 @@ fn both_may_say_goodbye_at_once() {
 //= R-QP-70
 //= R-CONN-87
 #[test]
-fn a_flush_breaks_the_connection_for_both() {
+fn a_flush_ends_the_connection_of_both_sides() {
     let mut pair = Pair::connected(Options::default());
     let alice = &pair.sides[0];
     alice.engine.flush(&alice.qp);
     let post = alice.post(1, roce::SendOperation::Send, SendFlags::empty(), &[]);
     assert_eq!(post, Err(PostError::NotConnected));
-    pair.run_until("a goodbye", |pair| {
+    pair.run_until("a DREQ", |pair| {
         pair.has_event(1, |e| matches!(e, ConnEvent::Disconnected | ConnEvent::Aborted))
     });
     assert!(pair.has_event(0, |e| matches!(e, ConnEvent::Aborted)));
@@ -251,7 +251,7 @@ fn a_flush_breaks_the_connection_for_both() {
 //= R-CONN-89
 //= R-CONN-96
 #[test]
-fn release_is_enough_to_end_a_connection() {
+fn release_ends_a_connection() {
     let mut pair = Pair::connected(Options::default());
     let sink = pair.sides[0].sink(8);
     pair.sides[0].recv(7, &[sink.all()]);
@@ -259,13 +259,13 @@ fn release_is_enough_to_end_a_connection() {
     let alice = &pair.sides[0];
     alice.engine.release(pair.now, alice.conn.unwrap());
     assert_eq!(alice.outcomes(), [(7, CompletionStatus::Flushed)]);
-    pair.run_until("a goodbye", |pair| pair.has_event(1, |e| matches!(e, ConnEvent::Disconnected)));
+    pair.run_until("a DREQ", |pair| pair.has_event(1, |e| matches!(e, ConnEvent::Disconnected)));
     pair.run();
-    assert_eq!(pair.sides[0].conn_events.len(), events, "nothing is told after release");
+    assert_eq!(pair.sides[0].conn_events.len(), events, "no event follows release");
 }
 
 #[test]
-fn connections_are_made_and_ended_over_a_bad_network() {
+fn connect_and_disconnect_succeed_over_a_faulty_network() {
     for seed in 0..20 {
         let mut pair = Pair::connected(Options {
             seed,
@@ -288,12 +288,12 @@ fn connections_are_made_and_ended_over_a_bad_network() {
 //= R-CONN-81
 //= R-CONN-95
 #[test]
-fn a_peer_that_never_answers_a_goodbye_is_left_within_ten_seconds() {
+fn an_unanswered_disconnect_ends_within_ten_seconds() {
     for side in 0..2 {
         let mut pair = Pair::connected(Options::default());
         let sink = pair.sides[side].sink(8);
         pair.sides[side].recv(1, &[sink.all()]);
-        // As Linux does whose application does not disconnect: it hears, and keeps silent.
+        // As with Linux if the application does not disconnect: the DREQ is received but not answered.
         let here = &pair.sides[side];
         here.engine.disconnect(pair.now, here.conn.unwrap()).unwrap();
         let begun = pair.now;
@@ -315,15 +315,15 @@ fn a_queue_pair_that_is_stale_at_the_peer_connects_once_timewait_is_over() {
     pair.connect(b"");
     pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
     pair.accept(b"");
-    // The peer is not heard any more, nor hears that this side leaves.
+    // All frames are lost, including the DREQ.
     pair.filter = Some(Box::new(|_, _| false));
     let alice = &pair.sides[0];
     alice.engine.release(pair.now, alice.conn.unwrap());
     pair.drive();
     pair.filter = None;
     pair.connect(b"");
-    pair.run_until("a refusal", |pair| refused(pair, 0).is_some());
-    assert_eq!(refused(&pair, 0).unwrap().0, RejectReason::STALE);
+    pair.run_until("a REJ", |pair| rejection(pair, 0).is_some());
+    assert_eq!(rejection(&pair, 0).unwrap().0, RejectReason::STALE);
     assert!(pair.has_event(1, |e| matches!(e, ConnEvent::Aborted)));
     let bob = &mut pair.sides[1];
     bob.engine.release(pair.now, bob.conn.take().unwrap());
@@ -340,13 +340,13 @@ fn a_queue_pair_that_is_stale_at_the_peer_connects_once_timewait_is_over() {
 
 //= rocev2 §12
 #[test]
-fn queue_pair_numbers_come_back_late() {
+fn queue_pair_numbers_are_not_reused_for_long() {
     let pair = Pair::new(Options::default());
     let alice = &pair.sides[0];
     let mut seen = std::collections::HashSet::new();
     for number in 0..5000 {
         let qp = alice.engine.create_qp(spec(alice.pd, &alice.cq, &pair.options)).unwrap();
-        assert!(seen.insert(qp.qpn()), "queue pair {number} has the number of one that was");
+        assert!(seen.insert(qp.qpn()), "queue pair {number} has the number of a destroyed one");
         alice.engine.destroy_qp(&qp);
     }
 }

@@ -1,30 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Completion queues: arms, notices, overflow.
+//! Completion queues: arming, notifications, overflow.
 
 use roce::{Arm, CompletionStatus, CqFault, DestroyResult, EngineEvent, QpState, SendFlags, SendOperation};
 
 use crate::pair::{Options, Pair, poll};
 
-/// What may happen to an armed queue.
+/// An event of an armed queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Happening {
+enum CqEvent {
     Plain,
     Solicited,
     Failed,
     Overflow,
 }
 
-/// A connected pair in which bob's queue is armed so, in this order; then something happens. How many
-/// notices came of it.
-fn notices(arms: &[Arm], happening: Happening) -> usize {
-    let cq_depth = if happening == Happening::Overflow { 1 } else { 16 };
+/// Arms bob's queue with `arms` in order and causes an event. Returns the number of notifications.
+fn notifications(arms: &[Arm], event: CqEvent) -> usize {
+    let cq_depth = if event == CqEvent::Overflow { 1 } else { 16 };
     let mut pair = Pair::connected(Options { cq_depth, ..Options::default() });
     let [alice, bob] = &pair.sides;
     let (source, sink) = (alice.source(b"ring"), bob.sink(4));
-    let flags = if happening == Happening::Solicited { SendFlags::SOLICITED } else { SendFlags::empty() };
-    if happening == Happening::Overflow {
-        // The queue is full, and the consumer knows.
+    let flags = if event == CqEvent::Solicited { SendFlags::SOLICITED } else { SendFlags::empty() };
+    if event == CqEvent::Overflow {
+        // The queue is full, and the consumer was notified of it.
         bob.recv(0, &[sink.all()]);
         alice.post(0, SendOperation::Send, SendFlags::SILENT, &[source.all()]).unwrap();
         pair.run();
@@ -38,7 +37,7 @@ fn notices(arms: &[Arm], happening: Happening) -> usize {
         bob.engine.arm_cq(&bob.cq, *arm);
     }
     bob.recv(1, &[sink.all()]);
-    if happening == Happening::Failed {
+    if event == CqEvent::Failed {
         bob.engine.flush(&bob.qp);
     } else {
         alice.post(1, SendOperation::Send, flags | SendFlags::SILENT, &[source.all()]).unwrap();
@@ -55,8 +54,8 @@ fn notices(arms: &[Arm], happening: Happening) -> usize {
 //= R-CQ-7
 //= R-CQ-35
 #[test]
-fn an_arm_tells_of_what_it_was_set_for() {
-    use Happening::{Failed, Overflow, Plain, Solicited};
+fn an_armed_queue_notifies_of_the_requested_events() {
+    use CqEvent::{Failed, Overflow, Plain, Solicited};
     let table = [
         (None, [0, 0, 0, 0]),
         (Some(Arm::Errors), [0, 0, 0, 1]),
@@ -65,29 +64,29 @@ fn an_arm_tells_of_what_it_was_set_for() {
     ];
     for (arm, expected) in table {
         let arms: Vec<_> = arm.into_iter().collect();
-        let told = [Plain, Solicited, Failed, Overflow].map(|happening| notices(&arms, happening));
-        assert_eq!(told, expected, "{arm:?}");
+        let actual = [Plain, Solicited, Failed, Overflow].map(|event| notifications(&arms, event));
+        assert_eq!(actual, expected, "{arm:?}");
     }
 }
 
 //= R-CQ-8
 //= R-CQ-9
 #[test]
-fn of_two_arms_the_one_that_tells_more_counts() {
+fn the_broader_of_two_arms_applies() {
     for first in Arm::ALL {
         for second in Arm::ALL {
             let merged = first.max(second);
             assert_eq!(first.merge(second), merged);
-            for happening in [Happening::Plain, Happening::Solicited, Happening::Failed] {
-                let both = notices(&[first, second], happening);
-                assert_eq!(both, notices(&[merged], happening), "{first:?}, {second:?}: {happening:?}");
+            for event in [CqEvent::Plain, CqEvent::Solicited, CqEvent::Failed] {
+                let both = notifications(&[first, second], event);
+                assert_eq!(both, notifications(&[merged], event), "{first:?}, {second:?}: {event:?}");
                 assert!(both <= 1);
             }
         }
     }
 }
 
-/// Bob receives a message; with solicited event if so wanted.
+/// Sends a message to bob, optionally with solicited event.
 fn receive(pair: &mut Pair, solicited: bool) {
     let [alice, bob] = &pair.sides;
     let (source, sink) = (alice.source(b"ring"), bob.sink(4));
@@ -102,7 +101,7 @@ fn receive(pair: &mut Pair, solicited: bool) {
 //= R-CQ-12
 //= R-CQ-16
 #[test]
-fn an_arm_is_satisfied_at_once_by_what_is_new_and_not_by_what_is_known() {
+fn arming_notifies_at_once_of_new_completions_only() {
     let mut pair = Pair::connected(Options::default());
     receive(&mut pair, false);
     let arm = |pair: &mut Pair, arm| {
@@ -113,18 +112,18 @@ fn an_arm_is_satisfied_at_once_by_what_is_new_and_not_by_what_is_known() {
     };
     assert_eq!(arm(&mut pair, Arm::Solicited), 0, "new, but not solicited");
     assert_eq!(arm(&mut pair, Arm::Any), 1, "new");
-    assert_eq!(arm(&mut pair, Arm::Any), 1, "unread, but told of already");
+    assert_eq!(arm(&mut pair, Arm::Any), 1, "unread, but already notified");
     receive(&mut pair, false);
     assert_eq!(pair.sides[1].cq_notifications.len(), 2);
     receive(&mut pair, false);
-    assert_eq!(pair.sides[1].cq_notifications.len(), 2, "one notice per arm");
+    assert_eq!(pair.sides[1].cq_notifications.len(), 2, "one notification per arm");
     pair.sides[1].completions();
-    assert_eq!(arm(&mut pair, Arm::Any), 2, "read meanwhile");
+    assert_eq!(arm(&mut pair, Arm::Any), 2, "read since");
     receive(&mut pair, true);
     assert_eq!(pair.sides[1].cq_notifications.len(), 3);
 }
 
-/// Frames as they are sent.
+/// A transmit queue that collects frames.
 struct Tx<'a>(&'a mut Vec<Vec<u8>>, [u8; 4300]);
 impl roce::Transmit for Tx<'_> {
     fn slot(&mut self) -> Option<&mut [u8]> {
@@ -138,7 +137,7 @@ impl roce::Transmit for Tx<'_> {
 //= R-CQ-14
 //= R-CQ-15
 #[test]
-fn the_next_notice_waits_for_the_present_one() {
+fn the_next_notification_waits_for_the_current_one() {
     let pair = Pair::connected(Options::default());
     let bob = &pair.sides[1];
     bob.engine.arm_cq(&bob.cq, Arm::Any);
@@ -152,9 +151,9 @@ fn the_next_notice_waits_for_the_present_one() {
     alice.send(2, &[source.all()]);
     alice.engine.poll_transmit(pair.now, &mut Tx(&mut frames, [0; 4300]), 8);
     bob.engine.handle_frame(pair.now, &frames[0]);
-    let notice = bob.engine.poll_event().expect("a notice");
+    let notice = bob.engine.poll_event().expect("a notification");
     assert!(matches!(&notice, EngineEvent::Cq(notice) if notice.fault().is_none() && notice.context() == 2));
-    // From inside of the callback: read, arm again. The next message comes before it returns.
+    // Within the callback: poll and arm again. The next message arrives before the callback returns.
     assert_eq!(bob.outcomes(), [(1, CompletionStatus::Success)]);
     bob.engine.arm_cq(&bob.cq, Arm::Any);
     bob.engine.handle_frame(pair.now, &frames[1]);
@@ -166,7 +165,7 @@ fn the_next_notice_waits_for_the_present_one() {
 
 //= R-CQ-59
 #[test]
-fn a_destroyed_queue_is_told_of_no_more() {
+fn a_destroyed_queue_sends_no_notification() {
     let mut pair = Pair::new(Options::default());
     let engine = &pair.sides[0].engine;
     let armed = |context| {
@@ -197,7 +196,7 @@ fn a_destroyed_queue_is_told_of_no_more() {
 //= R-CQ-37
 //= R-CQ-38
 #[test]
-fn a_queue_that_overflows_ends_its_queue_pairs_and_keeps_what_it_has() {
+fn an_overflowed_queue_ends_its_queue_pairs_and_keeps_its_completions() {
     let mut pair = Pair::connected(Options { cq_depth: 4, ..Options::default() });
     let [alice, bob] = &pair.sides;
     let (source, sink) = (alice.source(b"ring"), bob.sink(4));
@@ -208,7 +207,7 @@ fn a_queue_that_overflows_ends_its_queue_pairs_and_keeps_what_it_has() {
         alice.post(i, SendOperation::Send, SendFlags::SILENT, &[source.all()]).unwrap();
     }
     pair.run();
-    assert_eq!(pair.sides[1].cq.fault(), None, "as many as its depth fit");
+    assert_eq!(pair.sides[1].cq.fault(), None, "it holds as many completions as its depth");
     assert_eq!(pair.sides[1].qp.state(), QpState::Rts);
     pair.sides[0].post(4, SendOperation::Send, SendFlags::SILENT, &[source.all()]).unwrap();
     pair.run();
@@ -216,12 +215,12 @@ fn a_queue_that_overflows_ends_its_queue_pairs_and_keeps_what_it_has() {
     assert_eq!(bob.cq.fault(), Some(CqFault::Overflow));
     assert_eq!(bob.qp.state(), QpState::Error);
     assert!(pair.has_event(0, |e| matches!(e, roce::ConnEvent::Disconnected | roce::ConnEvent::Aborted)));
-    // Unarmed then: told at the next arm, whichever it is, once.
+    // The queue was not armed: the next arm of any kind notifies of the fault, once.
     let bob = &pair.sides[1];
     bob.engine.arm_cq(&bob.cq, Arm::Errors);
     match bob.engine.poll_event() {
         Some(EngineEvent::Cq(notice)) => assert_eq!(notice.fault(), Some(CqFault::Overflow)),
-        _ => panic!("not told of the fault"),
+        _ => panic!("no notification of the fault"),
     }
     bob.engine.arm_cq(&bob.cq, Arm::Any);
     assert!(bob.engine.poll_event().is_none());
@@ -232,7 +231,7 @@ fn a_queue_that_overflows_ends_its_queue_pairs_and_keeps_what_it_has() {
 //= R-CQ-19
 //= R-CQ-20
 #[test]
-fn a_poll_takes_as_many_as_it_asks_for() {
+fn poll_returns_at_most_the_requested_completions() {
     let mut pair = Pair::new(Options::default());
     let side = &pair.sides[0];
     for context in 0..5 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Requests that fail, and what becomes of the others.
+//! Failed requests and their effect on other requests.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use roce::{Access, CompletionKind, CompletionStatus, ConnEvent, QpState, SendFla
 
 use crate::pair::{Options, Pair, pattern};
 
-/// Makes a bad element of alice's.
+/// Creates an invalid element at alice.
 type MakeSge = fn(&Pair) -> Sge;
 
-/// Posts one good write, the bad request, and a good write; runs; what completed at the sender.
+/// Posts a valid WRITE, the invalid request and another valid WRITE. Returns the requester's completions.
 fn with_bad(pair: &mut Pair, operation: SendOperation, sges: &[Sge]) -> Vec<(u64, CompletionStatus)> {
     let [alice, bob] = &pair.sides;
     let (source, remote) = (alice.source(b"good"), bob.shared(4));
@@ -33,7 +33,7 @@ fn fails_with(status: CompletionStatus) -> Vec<(u64, CompletionStatus)> {
 //= R-QP-59
 //= R-MR-57
 #[test]
-fn local_elements_must_be_what_they_claim() {
+fn invalid_local_elements_fail_the_request() {
     let bad: [(&str, MakeSge); 6] = [
         ("past the end", |pair| pair.sides[0].source(b"four").sge(1, 4)),
         ("before the start", |pair| {
@@ -59,14 +59,14 @@ fn local_elements_must_be_what_they_claim() {
         pair.sides[1].recv(1, &[sink.all()]);
         let outcomes = with_bad(&mut pair, SendOperation::Send, &[sge]);
         assert_eq!(outcomes, fails_with(CompletionStatus::LocalProtection), "{what}");
-        // Nothing of it reached the peer.
+        // No packet of the request reached the peer.
         assert_eq!(pair.sides[1].stat("rx_sends"), 0, "{what}");
     }
 }
 
 //= R-QP-45
 #[test]
-fn a_read_needs_the_right_to_write_here() {
+fn a_read_requires_local_write_access() {
     let mut pair = Pair::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (sink, remote) = (alice.source(b"mine"), bob.shared(4));
@@ -86,7 +86,7 @@ fn a_read_needs_the_right_to_write_here() {
 //= R-MR-53
 //= rocev2 §10
 #[test]
-fn the_peers_memory_is_as_open_as_it_was_made() {
+fn remote_access_is_limited_to_the_regions_rights_and_range() {
     let key = |memory: &crate::pair::Memory| memory.key();
     let cases: [(&str, Access, i64, u64, Option<u32>); 8] = [
         ("no right", Access::LOCAL_WRITE, 0, 4, None),
@@ -137,7 +137,7 @@ fn the_peers_memory_is_as_open_as_it_was_made() {
 
 //= rocev2 §5
 #[test]
-fn the_address_of_nothing_is_not_looked_at() {
+fn the_address_of_a_zero_length_request_is_not_checked() {
     let mut pair = Pair::connected(Options::default());
     let alice = &pair.sides[0];
     let empty = SendFlags::empty();
@@ -175,7 +175,7 @@ fn a_message_longer_than_the_receive_fails_on_both_sides() {
 
 //= R-QP-43
 #[test]
-fn a_receive_into_nowhere_fails_on_both_sides() {
+fn a_receive_without_local_write_access_fails_on_both_sides() {
     let mut pair = Pair::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, sink) = (alice.source(b"four"), bob.source(b"none"));
@@ -189,7 +189,7 @@ fn a_receive_into_nowhere_fails_on_both_sides() {
 //= R-QP-78
 //= R-QP-79
 #[test]
-fn an_invalidation_of_what_cannot_be_is_refused() {
+fn send_invalidate_of_a_normal_region_is_rejected() {
     let mut pair = Pair::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, sink, region) = (alice.source(b"four"), bob.sink(8), bob.shared(8));
@@ -203,7 +203,7 @@ fn an_invalidation_of_what_cannot_be_is_refused() {
 //= R-QP-90
 //= rocev2 §7
 #[test]
-fn a_peer_that_vanishes_ends_everything_in_bounded_time() {
+fn requests_to_a_vanished_peer_fail_in_bounded_time() {
     let mut pair = Pair::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, remote, sink) = (alice.source(&pattern(9000, 1)), bob.shared(9000), alice.sink(8));
@@ -229,8 +229,8 @@ fn a_peer_that_vanishes_ends_everything_in_bounded_time() {
 //= R-QP-90
 //= rocev2 §8
 #[test]
-fn a_peer_that_asks_for_endless_patience_gets_ten_seconds() {
-    // The active side asks for the longest ACK timeout that there is; the passive side is left alone with it.
+fn an_excessive_ack_timeout_of_the_peer_is_limited_to_ten_seconds() {
+    // The active side requests the longest ACK timeout, which the passive side would have to use.
     let config: fn(&mut roce::Config) = |config| config.timing.ack_timeout = Duration::from_hours(3);
     let mut pair = Pair::connected(Options { config, ..Options::default() });
     for side in &pair.sides {
@@ -246,7 +246,7 @@ fn a_peer_that_asks_for_endless_patience_gets_ten_seconds() {
     }
 }
 
-/// Slots for headers only.
+/// A transmit queue with slots for headers only.
 struct ShortSlots([u8; 200]);
 
 impl roce::Transmit for ShortSlots {
@@ -258,7 +258,7 @@ impl roce::Transmit for ShortSlots {
 }
 
 #[test]
-fn a_frame_that_fits_no_slot_ends_its_queue_pair() {
+fn a_frame_larger_than_the_transmit_slot_ends_its_queue_pair() {
     let mut pair = Pair::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, remote) = (alice.source(&pattern(500, 1)), bob.shared(500));
@@ -272,7 +272,7 @@ fn a_frame_that_fits_no_slot_ends_its_queue_pair() {
 
 //= R-QP-7
 #[test]
-fn a_sender_whose_peer_never_receives_is_told_so() {
+fn a_send_without_receive_fails_with_rnr_retry_exceeded() {
     let mut pair = Pair::connected(Options::default());
     let source = pair.sides[0].source(b"anyone?");
     pair.sides[0].send(1, &[source.all()]);
@@ -300,7 +300,7 @@ fn rnr_retries_are_counted() {
 //= R-QP-65
 //= R-QP-68
 #[test]
-fn a_flush_gives_everything_back_in_order() {
+fn a_flush_completes_all_requests_in_order() {
     let mut pair = Pair::connected(Options::default());
     let alice = &pair.sides[0];
     let (source, sink) = (alice.source(b"lost"), alice.sink(8));
@@ -319,14 +319,14 @@ fn a_flush_gives_everything_back_in_order() {
     let outcomes = pair.sides[0].outcomes();
     let expected: Vec<_> = (0..10).chain(100..110).map(|i| (i, CompletionStatus::Flushed)).collect();
     assert_eq!(outcomes, expected);
-    // A receive posted later comes back at once.
+    // A receive posted later is flushed at once.
     pair.sides[0].recv(55, &[sink.all()]);
     assert_eq!(pair.sides[0].outcomes(), [(55, CompletionStatus::Flushed)]);
 }
 
 //= R-QP-63
 #[test]
-fn destroying_a_queue_pair_leaves_others_alone() {
+fn destroying_a_queue_pair_does_not_affect_others() {
     let mut pair = Pair::connected(Options::default());
     let alice = &pair.sides[0];
     let other = alice.engine.create_qp(crate::pair::spec(alice.pd, &alice.cq, &pair.options)).unwrap();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Fields of packets one by one: what may hold anything, what must be right, and which counter tells of those
-//! that are wrong.
+//! Packet fields: which are ignored, which are checked, and which counter counts packets with invalid ones.
 
 use roce::{DropReason, QpState, Verdict};
 use roce_wire::{Ext, Opcode, PathMtu};
@@ -9,7 +8,7 @@ use roce_wire::{Ext, Opcode, PathMtu};
 use crate::pair::Options;
 use crate::responder::{INVALID, Script, acknowledge, reth};
 
-/// Computes the ICRC of a frame over IPv4 anew, by other means than the engine's.
+/// Recomputes the ICRC of an IPv4 frame with an independent implementation.
 fn reseal(frame: &mut [u8]) {
     const IP: usize = 14;
     let end = frame.len() - 4;
@@ -23,12 +22,11 @@ fn reseal(frame: &mut [u8]) {
     frame[end..].copy_from_slice(&hasher.finalize().to_le_bytes());
 }
 
-/// Migration, FECN, the reserved bits, the time to live, the traffic class and the identification may be
-/// anything.
+/// Migration, FECN, the reserved bits, time to live, traffic class and identification may have any value.
 //= rocev2 §3
 //= rocev2 §16
 #[test]
-fn fields_that_mean_nothing_may_hold_anything() {
+fn ignored_fields_may_have_any_value() {
     type Change = fn(&mut [u8]);
     let cases: [(&str, Change); 7] = [
         ("migration", |frame| frame[43] |= 0x40),
@@ -59,7 +57,7 @@ fn fields_that_mean_nothing_may_hold_anything() {
 
 //= rocev2 §3
 #[test]
-fn pad_bytes_are_counted_and_not_looked_at() {
+fn pad_bytes_are_counted_and_their_content_is_ignored() {
     let mut script = Script::new(Options::default());
     let target = script.shared(&[0; 8]);
     let ext = Ext::Reth(reth(&target, 0, 5));
@@ -68,11 +66,11 @@ fn pad_bytes_are_counted_and_not_looked_at() {
     let end = odd.len();
     odd[end - 7..end - 4].copy_from_slice(b"pad");
     reseal(&mut odd);
-    // As if two of them were payload: longer than the WRITE. Three are left of the last four bytes.
+    // With a smaller pad count the payload is longer than the WRITE.
     let mut longer = good.clone();
     longer[43] = longer[43] & !0x30 | 0x10;
     reseal(&mut longer);
-    // More pad than there is payload.
+    // The pad count exceeds the payload.
     let mut empty = script.frame(script.psn, Opcode::SEND_ONLY, true, Ext::None, b"");
     empty[43] |= 0x30;
     reseal(&mut empty);
@@ -92,7 +90,7 @@ fn pad_bytes_are_counted_and_not_looked_at() {
 
 //= rocev2 §13
 #[test]
-fn one_of_two_members_of_a_partition_may_be_limited() {
+fn a_limited_member_of_the_default_partition_is_accepted() {
     for (p_key, verdict) in [
         (0xFFFFu16, Verdict::Consumed),
         (0x7FFF, Verdict::Consumed),
@@ -112,7 +110,7 @@ fn one_of_two_members_of_a_partition_may_be_limited() {
 
 //= rocev2 §4
 #[test]
-fn opcodes_that_nobody_knows_are_dropped_without_a_word() {
+fn unknown_opcodes_are_dropped_without_an_answer() {
     let mut script = Script::new(Options::default());
     let good = script.frame(script.psn, Opcode::SEND_ONLY, true, Ext::None, b"what");
     let strange = (0..=255u8).filter(|&code| Opcode(code).info().is_none());
@@ -130,7 +128,7 @@ fn opcodes_that_nobody_knows_are_dropped_without_a_word() {
     assert_eq!(script.state(), QpState::Rts);
 }
 
-/// Unreliable datagrams belong to queue pair 1, whatever queue pair they name.
+/// Unreliable datagrams are processed at QP1 only, whatever their destination queue pair.
 //= rocev2 §4
 #[test]
 fn opcodes_of_another_transport_are_dropped() {
@@ -144,7 +142,7 @@ fn opcodes_of_another_transport_are_dropped() {
 
 //= rocev2 §5
 #[test]
-fn every_packet_but_the_last_is_full_at_every_mtu() {
+fn all_packets_but_the_last_are_full_at_every_mtu() {
     for mtu in PathMtu::ALL {
         for (opcode, short) in [
             (Opcode::SEND_FIRST, mtu.bytes() - 4),
@@ -161,9 +159,9 @@ fn every_packet_but_the_last_is_full_at_every_mtu() {
     }
 }
 
-/// Whatever is wrong with a frame, one counter of drops tells, and only one.
+/// Each invalid frame is counted by exactly one drop counter.
 #[test]
-fn every_frame_that_is_dropped_is_counted_by_its_reason() {
+fn each_dropped_frame_is_counted_once_by_its_reason() {
     let mut script = Script::new(Options::default());
     let good = script.frame(script.psn, Opcode::SEND_ONLY, true, Ext::None, b"good");
     let drops = |script: &Script| {
@@ -198,7 +196,7 @@ fn every_frame_that_is_dropped_is_counted_by_its_reason() {
             let mut bad = good.clone();
             bad[byte] ^= 1 << bit;
             try_frame(&mut script, &bad);
-            // Another opcode with a right ICRC is a request, and a wrong one.
+            // A changed opcode with a valid ICRC is an invalid request, which is not dropped.
             if byte != 42 {
                 reseal(&mut bad);
                 try_frame(&mut script, &bad);
@@ -208,7 +206,7 @@ fn every_frame_that_is_dropped_is_counted_by_its_reason() {
     for len in 0..good.len() {
         try_frame(&mut script, &good[..len]);
     }
-    // Nothing of it was the next packet, which finds no receive.
+    // None of these frames was accepted as the expected packet.
     assert_eq!(script.state(), QpState::Rts);
     let reasons: Vec<_> = reasons.into_iter().collect();
     assert_eq!(

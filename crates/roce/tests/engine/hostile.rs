@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Frames that no honest peer sends: dropped or refused, and never more.
+//! Invalid frames are dropped or rejected and have no other effect.
 
 use roce::{Access, CompletionStatus, DropReason, QpState, Verdict};
 use roce_wire::{Ext, Headers, ImmDtRepr, MacAddr, Opcode, Packet, Path, Psn, Qpn, RethRepr, Template};
@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use crate::pair::{Options, Pair, pattern};
 use roce_wire::DropReason as MalformedReason;
 
-/// A connected pair, and what somebody who sees alice's packets knows: the next number bob expects.
+/// A connected pair, and the ePSN of bob as an observer of alice's packets knows it.
 struct Forger {
     pair: Pair,
     path: Path,
@@ -51,7 +51,7 @@ impl Forger {
         self.pair.sides[1].engine.handle_frame(self.pair.now, frame)
     }
 
-    /// The next packet of bob, as he answers.
+    /// Returns opcode and syndrome of bob's next packet.
     fn answer(&mut self) -> Option<(Opcode, Option<u8>)> {
         self.pair.capture = Some(Vec::new());
         self.pair.options.loss = 1000;
@@ -64,8 +64,8 @@ impl Forger {
         Some((packet.bth().opcode(), packet.aeth().map(|aeth| aeth.syndrome().0)))
     }
 
-    /// Bob refuses this packet with this syndrome, and gives up.
-    fn refused(opcode: Opcode, ext: Ext, payload: &[u8], syndrome: u8) {
+    /// Asserts that bob rejects the packet with this syndrome and enters the error state.
+    fn assert_rejected(opcode: Opcode, ext: Ext, payload: &[u8], syndrome: u8) {
         let mut forger = Self::new();
         let sink = forger.pair.sides[1].sink(8);
         forger.pair.sides[1].recv(5, &[sink.all()]);
@@ -83,26 +83,26 @@ fn reth(length: u32) -> Ext {
 
 //= rocev2 §6
 #[test]
-fn requests_that_break_the_rules_are_refused() {
+fn invalid_requests_are_rejected() {
     const INVALID: u8 = 0x61;
     const ACCESS: u8 = 0x62;
     let atomic = Ext::Atomic(roce_wire::AtomicEthRepr { address: 0, r_key: 0, swap_or_add: 0, compare: 0 });
-    Forger::refused(Opcode::COMPARE_SWAP, atomic, &[], INVALID);
-    Forger::refused(Opcode::FETCH_ADD, atomic, &[], INVALID);
-    Forger::refused(Opcode::SEND_MIDDLE, Ext::None, &[0; 1024], INVALID);
-    Forger::refused(Opcode::SEND_LAST, Ext::None, &[0; 8], INVALID);
-    Forger::refused(Opcode::WRITE_LAST, Ext::None, &[0; 8], INVALID);
-    Forger::refused(Opcode::SEND_FIRST, Ext::None, &[0; 1000], INVALID);
-    Forger::refused(Opcode::SEND_ONLY, Ext::None, &[0; 1028], INVALID);
-    Forger::refused(Opcode::WRITE_ONLY, reth(8), &[0; 4], ACCESS);
-    Forger::refused(Opcode::WRITE_ONLY, reth(0), &[0; 4], INVALID);
-    Forger::refused(Opcode::WRITE_ONLY, reth(u32::MAX), &[0; 4], INVALID);
-    Forger::refused(Opcode::READ_REQUEST, reth(u32::MAX), &[], INVALID);
-    Forger::refused(Opcode::READ_REQUEST, reth(8), &[], ACCESS);
+    Forger::assert_rejected(Opcode::COMPARE_SWAP, atomic, &[], INVALID);
+    Forger::assert_rejected(Opcode::FETCH_ADD, atomic, &[], INVALID);
+    Forger::assert_rejected(Opcode::SEND_MIDDLE, Ext::None, &[0; 1024], INVALID);
+    Forger::assert_rejected(Opcode::SEND_LAST, Ext::None, &[0; 8], INVALID);
+    Forger::assert_rejected(Opcode::WRITE_LAST, Ext::None, &[0; 8], INVALID);
+    Forger::assert_rejected(Opcode::SEND_FIRST, Ext::None, &[0; 1000], INVALID);
+    Forger::assert_rejected(Opcode::SEND_ONLY, Ext::None, &[0; 1028], INVALID);
+    Forger::assert_rejected(Opcode::WRITE_ONLY, reth(8), &[0; 4], ACCESS);
+    Forger::assert_rejected(Opcode::WRITE_ONLY, reth(0), &[0; 4], INVALID);
+    Forger::assert_rejected(Opcode::WRITE_ONLY, reth(u32::MAX), &[0; 4], INVALID);
+    Forger::assert_rejected(Opcode::READ_REQUEST, reth(u32::MAX), &[], INVALID);
+    Forger::assert_rejected(Opcode::READ_REQUEST, reth(8), &[], ACCESS);
 }
 
 #[test]
-fn a_write_that_does_not_keep_to_its_length_is_refused() {
+fn a_write_of_other_than_its_announced_length_is_rejected() {
     for (first, second) in [(1025, 2), (1026, 1), (3000, 1024)] {
         let mut forger = Forger::new();
         let target = forger.pair.sides[1].memory(4096, Access::all());
@@ -142,7 +142,7 @@ fn immediate_data_reaches_the_receive_completion() {
 
 //= R-QP-54
 #[test]
-fn more_reads_than_were_granted_are_refused() {
+fn more_reads_than_granted_are_rejected() {
     let mut forger = Forger::new();
     let target = forger.pair.sides[1].shared(8);
     let ext = Ext::Reth(RethRepr { address: target.address(0), r_key: target.key(), length: 8 });
@@ -158,7 +158,7 @@ fn more_reads_than_were_granted_are_refused() {
 }
 
 #[test]
-fn strangers_are_dropped_and_counted() {
+fn invalid_and_unverified_frames_are_dropped_and_counted() {
     let mut forger = Forger::new();
     let before = forger.pair.sides[1].qp.state();
     let qpn = forger.pair.sides[1].qp.qpn();
@@ -183,7 +183,7 @@ fn strangers_are_dropped_and_counted() {
         let mut bad = good.clone();
         bad[bit / 8] ^= 1 << (bit % 8);
         let verdict = forger.give(&bad);
-        // The variable fields are not covered, and this is all that they may be.
+        // The ICRC does not cover variable fields.
         let variable = bit / 8 == 14 + 20 + 8 + 4;
         assert!(variable || matches!(verdict, Verdict::Dropped(_)), "bit {bit}: {verdict:?}");
     }
@@ -196,7 +196,7 @@ fn strangers_are_dropped_and_counted() {
     assert_eq!(forger.give(&bad), Verdict::Dropped(DropReason::Malformed(MalformedReason::Icrc)));
     assert_eq!(forger.pair.sides[1].qp.state(), before);
     assert_eq!(forger.pair.sides[1].outcomes(), []);
-    // A multicast MAC or a changed UDP source port prove nothing.
+    // Source MAC address and UDP source port are not checked.
     let moved = Path { source_port: 0xFFFF, local_mac: MacAddr([0xFF; 6]), ..path };
     let sink = forger.pair.sides[1].sink(8);
     forger.pair.sides[1].recv(1, &[sink.all()]);
@@ -204,10 +204,10 @@ fn strangers_are_dropped_and_counted() {
     assert_eq!(forger.give(&frame), Verdict::Consumed);
 }
 
-/// Frames with right ICRCs and any content between, from the peer's address: nothing panics, nothing is
-/// written outside of what was shared, and every request ends.
+/// Frames with a valid ICRC and random content from the peer's address cause no panic and no write outside of
+/// shared memory, and every request ends.
 #[test]
-fn a_peer_gone_mad_does_no_harm() {
+fn a_peer_that_sends_random_requests_does_no_harm() {
     for seed in 0..40 {
         let mut forger = Forger::new();
         let canary = forger.pair.sides[1].memory(64, Access::LOCAL_WRITE);
@@ -246,7 +246,7 @@ fn a_peer_gone_mad_does_no_harm() {
     }
 }
 
-/// A queue without a free slot.
+/// A transmit queue without a free slot.
 struct Full;
 
 impl roce::Transmit for Full {
@@ -260,7 +260,7 @@ impl roce::Transmit for Full {
 //= R-QP-55
 //= rocev2 §9
 #[test]
-fn a_refusal_goes_out_before_the_goodbye_whatever_is_asked_for_first() {
+fn a_nak_is_sent_before_the_dreq() {
     let mut forger = Forger::new();
     let sink = forger.pair.sides[1].sink(4);
     forger.pair.sides[1].recv(9, &[sink.all()]);
@@ -285,7 +285,7 @@ fn a_refusal_goes_out_before_the_goodbye_whatever_is_asked_for_first() {
 
 //= R-QP-70
 #[test]
-fn a_flush_that_overtakes_a_refusal_still_ends_the_connection() {
+fn a_flush_before_a_pending_nak_still_ends_the_connection() {
     let mut forger = Forger::new();
     let reth = RethRepr { address: 0, r_key: 0x1234_5600, length: 4 };
     let frame = forger.frame(Opcode::WRITE_ONLY, Ext::Reth(reth), b"evil");

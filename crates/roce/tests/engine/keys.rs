@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Keys that requests turn on and off: fast registration, and invalidation by either side.
+//! Fast registration, and invalidation by either side.
 
 use fallible::Arc;
 use roce::{
@@ -14,7 +14,7 @@ use crate::windows::whole;
 const PAGE: u64 = 4096;
 const REMOTE: Access = Access::all();
 
-/// Memory of one side, and a region for registering its pages.
+/// Memory of one side, and a region for fast registration of its pages.
 pub struct Fast {
     memory: Memory,
     /// Logical addresses of the memory's pages.
@@ -79,13 +79,13 @@ pub fn write_to(side: &Side, context: u64, data: &[u8], address: u64, key: u32) 
 //= R-MR-37
 //= rocev2 §10
 #[test]
-fn a_region_can_be_used_as_soon_as_it_was_registered() {
+fn a_fast_registered_region_can_be_used_at_once() {
     for mtu in roce_wire::PathMtu::ALL {
         let mut pair = Pair::connected(Options { mtu, ..Options::default() });
         let [alice, bob] = &pair.sides;
         let fast = Fast::new(bob, 5);
         assert_eq!(fast.region.state(), KeyState::Free);
-        // Pages in an order of their own, from some byte of the first one on, under addresses of choice.
+        // Pages in any order, with an offset into the first one and a base address chosen by the consumer.
         let pages: Vec<_> = [3, 0, 4, 1].map(|page| fast.pages[page]).to_vec();
         let (offset, length) = (1000, 3 * PAGE);
         let registration =
@@ -130,7 +130,7 @@ fn a_region_can_be_used_as_soon_as_it_was_registered() {
 //= R-MR-47
 //= R-MR-42
 #[test]
-fn what_was_invalidated_is_gone_for_the_peer_until_it_is_registered_again() {
+fn an_invalidated_region_is_inaccessible_until_registered_again() {
     let mut pair = Pair::connected(Options::default());
     let fast = Fast::new(&pair.sides[1], 1);
     let (key, source) = (fast.region.key(), pair.sides[0].source(&[0; 4]));
@@ -161,7 +161,7 @@ fn what_was_invalidated_is_gone_for_the_peer_until_it_is_registered_again() {
 
 //= rocev2 §10
 #[test]
-fn the_low_byte_of_a_key_is_the_consumers_and_the_old_one_is_caught() {
+fn the_consumer_chooses_the_low_key_byte_and_the_old_key_is_rejected() {
     for (variant, status) in [(0x77, CompletionStatus::Success), (0x00, CompletionStatus::RemoteAccess)] {
         let mut pair = Pair::connected(Options::default());
         let [alice, bob] = &pair.sides;
@@ -182,7 +182,7 @@ fn the_low_byte_of_a_key_is_the_consumers_and_the_old_one_is_caught() {
 //= R-MR-46
 //= R-QP-59
 #[test]
-fn a_key_that_is_not_in_the_right_state_ends_the_queue_pair() {
+fn a_request_on_a_key_in_the_wrong_state_ends_the_queue_pair() {
     type BreakIt = fn(&Side, &Fast);
     let twice = |side: &Side, fast: &Fast| {
         fast.register(side, 1);
@@ -221,7 +221,7 @@ fn a_key_that_is_not_in_the_right_state_ends_the_queue_pair() {
         let outcomes = alice.outcomes();
         assert!(outcomes.contains(&(2, CompletionStatus::MemoryManagement)), "{what}: {outcomes:?}");
         assert_eq!(alice.qp.state(), QpState::Error, "{what}");
-        // Whether it failed at once, or behind the other.
+        // The request failed either when posted or when executed.
         assert_eq!(
             posted.is_ok(),
             outcomes.contains(&(3, CompletionStatus::Flushed)),
@@ -237,7 +237,7 @@ fn a_key_that_is_not_in_the_right_state_ends_the_queue_pair() {
 //= R-MR-48
 //= R-CQ-26
 #[test]
-fn a_peer_takes_its_own_right_back() {
+fn send_invalidate_revokes_the_peers_access() {
     for size in [0, 4, 5000] {
         let mut pair = Pair::connected(Options::default());
         let bob = &pair.sides[1];
@@ -265,7 +265,11 @@ fn a_peer_takes_its_own_right_back() {
                 ]
             );
             assert_eq!(fast.region.state(), KeyState::Free);
-            assert_eq!(pair.sides[1].cq_notifications.len(), round as usize, "only the solicited one tells");
+            assert_eq!(
+                pair.sides[1].cq_notifications.len(),
+                round as usize,
+                "only the solicited message notifies"
+            );
             assert_eq!(sink.read()[..size], pattern(size, round));
         }
         assert_eq!(pair.sides[1].stat("rx_invalidations"), 2);
@@ -277,7 +281,7 @@ fn a_peer_takes_its_own_right_back() {
 
 //= rocev2 §6
 #[test]
-fn an_invalidation_that_comes_again_is_done_once() {
+fn a_duplicate_send_invalidate_is_executed_once() {
     let mut pair = Pair::connected(Options { duplication: 1000, ..Options::default() });
     let [alice, bob] = &pair.sides;
     let (fast, sink) = (Fast::new(bob, 1), bob.sink(8));
@@ -299,7 +303,7 @@ fn an_invalidation_that_comes_again_is_done_once() {
 //= R-QP-79
 //= R-MR-50
 #[test]
-fn a_peer_takes_back_nothing_else() {
+fn send_invalidate_of_other_keys_is_rejected() {
     type Prepare = fn(&mut Pair) -> u32;
     let cases: [(&str, Prepare); 5] = [
         ("free", |pair| Fast::new(&pair.sides[1], 1).region.key()),
@@ -348,7 +352,7 @@ fn a_peer_takes_back_nothing_else() {
     }
 }
 
-/// An invalidation does not pull the memory away from under a request that may have to be sent again.
+/// A local invalidation waits for preceding requests, which may have to be retransmitted from the memory.
 //= rocev2 §10
 #[test]
 fn an_invalidation_waits_for_those_before_it() {
@@ -380,7 +384,7 @@ fn an_invalidation_waits_for_those_before_it() {
 //= R-CQ-24
 //= R-CQ-30
 #[test]
-fn local_requests_complete_in_their_turn() {
+fn local_requests_complete_in_posting_order() {
     let mut pair = Pair::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (fast, target, back) = (Fast::new(alice, 1), bob.shared(9000), alice.sink(9000));
@@ -393,7 +397,7 @@ fn local_requests_complete_in_their_turn() {
     register(alice, &alice.qp, 5, key, SendFlags::SILENT, &fast.registration()).unwrap();
     alice.write(6, &[source.all()], &target, 0);
     invalidate(alice, 7, key).unwrap();
-    assert_eq!(alice.outcomes(), [], "the first one has not even left");
+    assert_eq!(alice.outcomes(), [], "the first request was not sent yet");
     pair.run();
     let done: Vec<_> = pair.sides[0].completions().iter().map(|c| (c.context, c.kind)).collect();
     let expected = [
@@ -427,7 +431,7 @@ fn a_fenced_registration_waits_for_reads() {
 //= R-LAM-26
 //= R-MR-57
 #[test]
-fn pages_whose_mapping_has_gone_are_missed() {
+fn access_to_unmapped_pages_fails() {
     let mut pair = Pair::connected(Options::default());
     let fast = Fast::new(&pair.sides[1], 2);
     fast.register(&pair.sides[1], 1);
@@ -447,7 +451,7 @@ fn pages_whose_mapping_has_gone_are_missed() {
 //= R-MR-38
 //= R-MR-52
 #[test]
-fn registrations_that_make_no_sense_are_refused_at_once() {
+fn invalid_registrations_fail_when_posted() {
     let pair = Pair::connected(Options::default());
     let side = &pair.sides[0];
     let fast = Fast::new(side, 2);
@@ -472,7 +476,7 @@ fn registrations_that_make_no_sense_are_refused_at_once() {
     for (what, registration) in bad {
         assert_eq!(post(fast.region.key(), &registration), Err(PostError::Invalid), "{what}");
     }
-    assert_eq!(post(0x0012_3400, &good), Err(PostError::Invalid), "no such key");
+    assert_eq!(post(0x0012_3400, &good), Err(PostError::Invalid), "unknown key");
     let other = side.engine.allocate_region(side.engine.create_pd(), 2, true).unwrap();
     assert_eq!(post(other.key(), &good), Err(PostError::Invalid), "another domain");
     let local = side.engine.allocate_region(side.pd, 2, false).unwrap();
@@ -489,7 +493,7 @@ fn registrations_that_make_no_sense_are_refused_at_once() {
 //= R-MR-43
 //= R-QP-34
 #[test]
-fn requests_with_the_wrong_data_are_refused_at_once() {
+fn requests_with_the_wrong_kind_of_data_fail_when_posted() {
     let pair = Pair::connected(Options::default());
     let side = &pair.sides[0];
     let (fast, memory) = (Fast::new(side, 1), side.shared(8));
@@ -513,7 +517,7 @@ fn requests_with_the_wrong_data_are_refused_at_once() {
 //= R-QP-18
 //= R-QP-39
 #[test]
-fn a_registration_that_never_has_its_turn_leaves_the_region_as_it_was() {
+fn a_flushed_registration_leaves_the_region_unchanged() {
     let mut pair = Pair::connected(Options { send_depth: 2, ..Options::default() });
     let [other, _] = pair.connect_another(5);
     let [alice, bob] = &pair.sides;
@@ -521,7 +525,7 @@ fn a_registration_that_never_has_its_turn_leaves_the_region_as_it_was() {
     let (key, back) = (fast.region.key(), alice.sink(4));
     alice.read(1, &[back.all()], &target, 0);
     register(alice, &alice.qp, 2, key, SendFlags::FENCE, &fast.registration()).unwrap();
-    // No room: nothing is noted.
+    // The send queue is full: the registration is not recorded.
     let third = Fast::new(alice, 1);
     let no_room =
         register(alice, &alice.qp, 3, third.region.key(), SendFlags::empty(), &third.registration());
@@ -535,11 +539,11 @@ fn a_registration_that_never_has_its_turn_leaves_the_region_as_it_was() {
     assert_eq!(alice.outcomes(), [(4, CompletionStatus::Success), (5, CompletionStatus::Success)]);
 }
 
-/// While a registration waits, there is no place to note another one, which may be legal when its turn has come.
+/// A region has room for one queued registration, even if a second one would be valid when executed.
 //= R-QP-18
 //= R-MR-41
 #[test]
-fn a_second_registration_of_a_region_is_refused_while_one_waits_and_the_connection_lives() {
+fn a_second_registration_fails_while_one_is_queued_and_the_connection_stays() {
     let mut pair = Pair::connected(Options::default());
     let [other, _] = pair.connect_another(5);
     let [alice, bob] = &pair.sides;
@@ -553,7 +557,7 @@ fn a_second_registration_of_a_region_is_refused_while_one_waits_and_the_connecti
     invalidate(alice, 6, key).unwrap();
     for qp in [&alice.qp, &other] {
         let again = register(alice, qp, 7, key, SendFlags::empty(), &fast.registration());
-        assert_eq!(again, Err(PostError::QueueFull), "its predecessor waits");
+        assert_eq!(again, Err(PostError::QueueFull), "its predecessor is still queued");
     }
     pair.run();
     let alice = &pair.sides[0];
@@ -566,7 +570,7 @@ fn a_second_registration_of_a_region_is_refused_while_one_waits_and_the_connecti
 
 //= R-MR-51
 #[test]
-fn every_queue_pair_of_the_domain_may_use_a_registered_region() {
+fn every_queue_pair_of_the_domain_can_use_a_registered_region() {
     let mut pair = Pair::connected(Options::default());
     let [other, _] = pair.connect_another(5);
     let fast = Fast::new(&pair.sides[1], 1);
@@ -582,7 +586,7 @@ fn every_queue_pair_of_the_domain_may_use_a_registered_region() {
 
 //= R-CLOSE-27
 #[test]
-fn a_fast_registered_region_that_is_deregistered_is_gone() {
+fn a_deregistered_fast_region_is_inaccessible() {
     let mut pair = Pair::connected(Options::default());
     let fast = Fast::new(&pair.sides[1], 1);
     fast.register(&pair.sides[1], 1);

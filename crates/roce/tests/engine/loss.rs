@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A network that loses, doubles, reorders and corrupts: nothing of that is seen but in the counters.
+//! Recovery from loss, duplication, reordering and corruption, which only counters show.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use roce_wire::{Opcode, Packet, PathMtu};
 
 use crate::pair::{Memory, Options, Pair, pattern};
 
-/// Posts a mix of requests on both sides, runs, and checks everything that can be seen.
+/// Posts a mix of requests on both sides, runs, and checks completions and memory.
 fn exchange(options: Options) -> Pair {
     const REQUESTS: u64 = 24;
     let seed = options.seed;
@@ -72,7 +72,7 @@ fn exchange(options: Options) -> Pair {
 
 //= R-QP-2
 #[test]
-fn every_request_completes_once_in_order_with_its_data_whatever_the_network_does() {
+fn every_request_completes_once_in_order_over_a_faulty_network() {
     let (mut losses, mut naks) = (0, 0);
     for seed in 0..60 {
         let mtu = PathMtu::ALL[seed as usize % 5];
@@ -90,17 +90,17 @@ fn every_request_completes_once_in_order_with_its_data_whatever_the_network_does
         losses += pair.sides.iter().map(|side| side.stat("retransmissions")).sum::<u64>();
         naks += pair.sides.iter().map(|side| side.stat("rx_nak_sequence")).sum::<u64>();
     }
-    assert!(losses > 400 && naks > 40, "{losses} retransmissions, {naks} NAKs: too tame");
+    assert!(losses > 400 && naks > 40, "{losses} retransmissions, {naks} NAKs: too few faults");
 }
 
 #[test]
-fn a_network_that_only_reorders_loses_nothing() {
+fn a_reordering_network_loses_nothing() {
     for seed in 0..30 {
         exchange(Options { seed, reordering: 300, ..Options::default() });
     }
 }
 
-/// Loses the `nth` packet with that opcode to `side`.
+/// Drops the `nth` packet with this opcode to `side`.
 fn lose(pair: &mut Pair, side: usize, opcode: Opcode, nth: usize) {
     let mut seen = 0;
     pair.filter = Some(Box::new(move |to, frame| {
@@ -113,10 +113,10 @@ fn lose(pair: &mut Pair, side: usize, opcode: Opcode, nth: usize) {
     }));
 }
 
-/// A request of 10 packets of 1024 bytes, with one packet lost; how long it took in round trips.
+/// Runs a request of 10 packets of 1024 bytes with one packet lost. Returns its duration in round trips.
 fn with_a_loss(operation: &str, side: usize, opcode: Opcode, nth: usize) -> u64 {
     let mut pair = Pair::connected(Options::default());
-    // The first one is not measured: it teaches the requester the round trip.
+    // The first request is the requester's first round-trip sample.
     for round in 0..2 {
         let [alice, bob] = &pair.sides;
         let data = pattern(10 * 1024, round);
@@ -156,7 +156,7 @@ fn with_a_loss(operation: &str, side: usize, opcode: Opcode, nth: usize) -> u64 
 fn a_loss_in_the_middle_costs_a_round_trip() {
     assert_eq!(with_a_loss("send", 1, Opcode::SEND_FIRST, 1), 2);
     assert_eq!(with_a_loss("send", 1, Opcode::SEND_MIDDLE, 4), 2);
-    // A gap inside a READ is seen by the responses behind it.
+    // The requester detects a gap in a READ by the next response.
     assert_eq!(with_a_loss("read", 0, Opcode::READ_RESPONSE_FIRST, 1), 2);
     assert_eq!(with_a_loss("read", 0, Opcode::READ_RESPONSE_MIDDLE, 4), 2);
 }
@@ -177,10 +177,11 @@ fn a_lost_tail_costs_the_shortest_timeout() {
     }
 }
 
-/// How long the peer had no receive tells nothing of the way to it: a lost tail is found as soon as ever.
+/// Waiting for a receive (RNR NAK) does not raise the timeout: a lost last packet is detected as soon as
+/// before.
 //= rocev2 §7
 #[test]
-fn a_wait_for_a_receive_is_no_round_trip() {
+fn rnr_waits_are_not_round_trip_samples() {
     for waits in 1..=2 {
         let config: fn(&mut roce::Config) = |config| config.timing.rnr_timer = Duration::from_millis(655);
         let mut pair = Pair::connected(Options { config, ..Options::default() });
@@ -188,7 +189,7 @@ fn a_wait_for_a_receive_is_no_round_trip() {
         let (source, sink) = (alice.source(b"late"), bob.sink(4));
         alice.send(1, &[source.all()]);
         pair.run_for(Duration::from_millis(1));
-        // Sent for the first time behind the one that has waited.
+        // Sent for the first time after the request that waited.
         pair.sides[0].send(2, &[source.all()]);
         pair.run_for(Duration::from_millis(656 * (waits - 1)));
         assert_eq!(pair.sides[1].stat("tx_nak_rnr"), waits);
@@ -208,10 +209,10 @@ fn a_wait_for_a_receive_is_no_round_trip() {
     }
 }
 
-/// A lost packet whose NAK is lost, too, has the timer alone. What is posted meanwhile does not wind it up again.
+/// If a packet and its NAK are lost, only the timer detects it. New requests do not restart the timer.
 //= rocev2 §7
 #[test]
-fn new_packets_do_not_put_off_the_resend_of_a_lost_one() {
+fn new_packets_do_not_delay_the_retransmission_of_a_lost_one() {
     let mut pair = Pair::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, remote) = (alice.source(b"data"), bob.shared(4));
@@ -282,10 +283,11 @@ fn duplicates_are_not_executed_again() {
     assert!(pair.sides[1].stat("rx_duplicates") >= 12);
 }
 
-/// A peer that answers slower than it used to is asked a few times, with one packet each, and then believed.
+/// If a peer becomes slower, the requester retransmits a few times, one packet each, until the timeout has
+/// adapted.
 //= rocev2 §7
 #[test]
-fn a_peer_that_has_become_slow_is_not_taken_for_lossy_for_long() {
+fn the_timeout_adapts_to_a_slower_peer() {
     let mut pair = Pair::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, remote) = (alice.source(&pattern(20_000, 1)), bob.shared(20_000));

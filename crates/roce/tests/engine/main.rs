@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The engine as its consumers see it: two of them on a virtual network, driven by a virtual clock.
+//! Tests of the engine through its public interface: two engines on a virtual network, in virtual time.
 
 mod addresses;
 mod congestion;
@@ -16,6 +16,6 @@ mod pair;
 mod requests;
 mod responder;
 mod srq;
-mod strangers;
 mod threads;
+mod unverified_sources;
 mod windows;

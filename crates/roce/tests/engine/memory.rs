@@ -10,7 +10,7 @@ use roce::{Access, Backing, CompletionStatus, CreateError, PRIVILEGED_KEY, Sge};
 
 use crate::pair::{Options, Pair, pattern};
 
-/// Memory that the engine does not know.
+/// Memory that is not registered.
 struct Pages(Box<[UnsafeCell<u8>]>);
 
 impl Pages {
@@ -23,7 +23,7 @@ impl Pages {
     }
 
     fn read(&self) -> Vec<u8> {
-        // SAFETY: no engine runs meanwhile.
+        // SAFETY: no engine runs at the same time.
         self.0.iter().map(|byte| unsafe { *byte.get() }).collect()
     }
 }
@@ -32,7 +32,7 @@ impl Pages {
 //= R-QP-42
 //= R-MR-56
 #[test]
-fn logical_addresses_reach_memory_that_lies_in_pieces() {
+fn logical_addresses_reach_discontiguous_memory() {
     let mut pair = Pair::connected(Options::default());
     let pages = Pages::new(3 * 4096);
     let mut backing = Backing::new();
@@ -64,7 +64,7 @@ fn logical_addresses_reach_memory_that_lies_in_pieces() {
 
 //= R-LAM-24
 #[test]
-fn logical_ranges_are_their_own() {
+fn logical_ranges_do_not_overlap() {
     let pair = Pair::new(Options::default());
     let pages = Pages::new(4096);
     let engine = &pair.sides[0].engine;
@@ -81,7 +81,7 @@ fn logical_ranges_are_their_own() {
     for base in bases {
         assert!(engine.unmap_logical(base));
     }
-    // SAFETY: nothing is accessed.
+    // SAFETY: the memory is not accessed.
     let empty = unsafe { engine.map_logical(0, Backing::new()) };
     assert_eq!(empty, Err(CreateError::Invalid));
 }
@@ -91,12 +91,12 @@ fn logical_ranges_are_their_own() {
 //= R-MR-54
 //= R-MR-69
 #[test]
-fn keys_are_fresh_for_long() {
+fn keys_are_not_reused_for_long() {
     let pair = Pair::new(Options::default());
     let mut seen = HashSet::new();
     for _ in 0..2000 {
         let memory = pair.sides[0].memory(8, Access::all());
-        assert!(seen.insert(memory.key()), "a key again after {}", seen.len());
+        assert!(seen.insert(memory.key()), "a key was reused after {}", seen.len());
         assert!(memory.key() != 0 && memory.key() != PRIVILEGED_KEY);
         assert!(pair.sides[0].engine.deregister(&memory.region));
         assert!(!pair.sides[0].engine.deregister(&memory.region));
@@ -105,12 +105,12 @@ fn keys_are_fresh_for_long() {
 
 //= R-MR-10
 #[test]
-fn regions_that_make_no_sense_are_refused() {
+fn invalid_regions_are_rejected() {
     let pair = Pair::new(Options::default());
     let side = &pair.sides[0];
     let pages = Pages::new(64);
     let register = |base, length, access| {
-        // SAFETY: nothing is accessed.
+        // SAFETY: the memory is not accessed.
         let backing = unsafe { Backing::contiguous(pages.at(0), 64) }.unwrap();
         // SAFETY: as above.
         unsafe { side.engine.register(side.pd, base, length, access, backing) }.map(|_| ())
@@ -126,12 +126,12 @@ fn regions_that_make_no_sense_are_refused() {
 //= R-MR-17
 //= R-MR-21
 #[test]
-fn a_region_that_goes_while_it_is_read_is_missed_by_the_reader() {
+fn a_read_of_a_region_deregistered_midway_fails() {
     let mut pair = Pair::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (sink, remote) = (alice.sink(400_000), bob.shared(400_000));
     alice.read(1, &[sink.all()], &remote, 0);
-    pair.run_until("some of it", |pair| pair.sides[1].stat("tx_bytes") > 0);
+    pair.run_until("the first response", |pair| pair.sides[1].stat("tx_bytes") > 0);
     assert!(pair.sides[1].engine.deregister(&remote.region));
     pair.run();
     assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::RemoteAccess)]);

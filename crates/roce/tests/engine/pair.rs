@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Two engines and a virtual network between them, as all tests here use them.
+//! The harness of all tests here: two engines on a virtual network.
 
 pub use roce_testkit::*;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Requests that succeed.
+//! Successful requests.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use roce_wire::PathMtu;
 
 use crate::pair::{Options, Pair, pattern};
 
-/// Sizes around the edges of packets.
+/// Message sizes around multiples of the path MTU.
 fn sizes(mtu: usize) -> [usize; 9] {
     [0, 1, 3, 4, mtu - 1, mtu, mtu + 1, 3 * mtu, 7 * mtu + 5]
 }
@@ -76,7 +76,7 @@ fn memory_of_every_size_is_written_and_read_at_every_mtu() {
 }
 
 #[test]
-fn elements_are_gathered_and_scattered() {
+fn data_is_gathered_and_scattered() {
     let mut pair = Pair::connected(Options { mtu: PathMtu::Bytes256, ..Options::default() });
     let [alice, bob] = &pair.sides;
     let data = pattern(2000, 9);
@@ -103,7 +103,7 @@ fn elements_are_gathered_and_scattered() {
 //= R-QP-32
 //= R-QP-33
 #[test]
-fn inline_data_is_taken_at_once() {
+fn inline_data_is_copied_when_posted() {
     let mut pair = Pair::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (sink, remote) = (bob.sink(64), bob.shared(64));
@@ -129,7 +129,7 @@ fn inline_data_is_taken_at_once() {
 //= R-CQ-21
 //= R-QP-83
 #[test]
-fn completions_come_in_the_order_of_posting() {
+fn requests_complete_in_posting_order() {
     let mut pair = Pair::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, remote, back) = (alice.source(&pattern(5000, 1)), bob.shared(5000), alice.sink(5000));
@@ -153,7 +153,7 @@ fn completions_come_in_the_order_of_posting() {
 
 //= R-QP-52
 #[test]
-fn more_reads_than_may_be_outstanding_wait() {
+fn reads_beyond_the_outstanding_limit_wait() {
     let reads = ReadLimits { inbound: 1, outbound: 1 };
     let mut pair = Pair::connected(Options { reads, ..Options::default() });
     let [alice, bob] = &pair.sides;
@@ -170,7 +170,7 @@ fn more_reads_than_may_be_outstanding_wait() {
 
 //= R-QP-53
 #[test]
-fn a_connection_without_reads_refuses_them_inline() {
+fn reads_fail_when_posted_on_a_connection_without_reads() {
     let reads = ReadLimits { inbound: 4, outbound: 0 };
     let pair = Pair::connected(Options { reads, ..Options::default() });
     let alice = &pair.sides[0];
@@ -181,7 +181,7 @@ fn a_connection_without_reads_refuses_them_inline() {
 
 //= R-QP-28
 #[test]
-fn a_fenced_send_carries_what_the_read_before_it_brought() {
+fn a_fenced_send_carries_the_data_of_the_preceding_read() {
     let mut pair = Pair::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let data = pattern(6000, 4);
@@ -198,7 +198,7 @@ fn a_fenced_send_carries_what_the_read_before_it_brought() {
 //= R-CQ-30
 //= R-QP-26
 #[test]
-fn a_silent_request_that_succeeds_is_silent() {
+fn a_successful_silent_request_has_no_completion() {
     let mut pair = Pair::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, remote) = (alice.source(b"quiet"), bob.shared(5));
@@ -231,7 +231,7 @@ fn a_queue_holds_exactly_its_depth() {
     let send = |sges: &[_]| alice.post(9, SendOperation::Send, SendFlags::empty(), sges);
     assert_eq!(send(&[source.all()]), Err(PostError::QueueFull));
     assert_eq!(send(&[source.all(); 5]), Err(PostError::TooManySges));
-    // The third one finds no receive until one is posted.
+    // The third message waits until a receive is posted.
     pair.run_for(Duration::from_millis(5));
     assert_eq!(pair.sides[0].outcomes().len(), 2);
     pair.sides[1].recv(2, &[sink.all()]);
@@ -242,7 +242,7 @@ fn a_queue_holds_exactly_its_depth() {
 //= R-QP-6
 //= rocev2 §6
 #[test]
-fn a_receive_posted_late_still_gets_the_message() {
+fn a_late_receive_gets_the_message() {
     let mut pair = Pair::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, sink) = (alice.source(&pattern(5000, 5)), bob.sink(5000));
@@ -259,7 +259,7 @@ fn a_receive_posted_late_still_gets_the_message() {
 }
 
 #[test]
-fn both_sides_may_talk_at_once() {
+fn both_sides_can_send_at_once() {
     let mut pair = Pair::connected(Options::default());
     let memories: Vec<_> = pair.sides.iter().map(|side| side.shared(200_000)).collect();
     for (i, side) in pair.sides.iter().enumerate() {
@@ -276,7 +276,7 @@ fn both_sides_may_talk_at_once() {
 
 //= rocev2 §6
 #[test]
-fn a_batch_of_packets_is_answered_by_one_acknowledgement() {
+fn a_batch_of_packets_causes_one_acknowledgement() {
     let mut pair = Pair::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (source, remote) = (alice.source(b"small"), bob.shared(5));
@@ -291,8 +291,8 @@ fn a_batch_of_packets_is_answered_by_one_acknowledgement() {
 
 #[test]
 fn sequence_numbers_wrap() {
-    // Bob begins with the number that alice's request names, drawn anew for each: she asks until one is near the
-    // wrap, unheard before that.
+    // Alice's REQ names a random starting PSN. She repeats connecting, with lost REQs, until it is close to
+    // wrapping.
     const NEAR: u32 = 0x00FF_F000;
     let mut pair = Pair::new(Options { config: |config| config.max_qps = 1 << 16, ..Options::default() });
     pair.listen();
@@ -307,7 +307,7 @@ fn sequence_numbers_wrap() {
         if psn >= NEAR {
             break;
         }
-        assert!(attempt < 60_000, "no number begins near the wrap");
+        assert!(attempt < 60_000, "no starting PSN close to wrapping");
         let side = &mut pair.sides[0];
         side.engine.release(pair.now, side.conn.take().unwrap());
         side.engine.destroy_qp(&side.qp);

@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a responder answers to packets that a script sends: duplicates, gaps, packets behind a missing
-//! receive, READs asked for again.
+//! Responses to scripted packets: duplicates, gaps, packets behind an RNR NAK, repeated READs.
 
 use roce::{Access, CompletionStatus, DropReason, QpState, ReadLimits, Verdict};
 use roce_wire::{AethRepr, Ext, Headers, ImmDtRepr, Opcode, Packet, Path, Psn, Qpn, RethRepr, Template};
 
 use crate::pair::{Memory, Options, Pair, pattern};
 
-/// Bob's peer, who knows what bob expects next and sends what the test says.
+/// Bob's peer, which knows bob's ePSN and sends the packets of the test.
 pub struct Script {
     pub pair: Pair,
     path: Path,
     qpn: Qpn,
-    /// The next number.
+    /// The next PSN.
     pub psn: Psn,
 }
 
-/// An answer of bob's: opcode, number, syndrome and MSN if it has some, payload.
+/// A response of bob: opcode, PSN, syndrome and MSN if present, payload.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answer {
     opcode: Opcode,
@@ -67,19 +66,19 @@ impl Script {
         self.pair.sides[1].engine.handle_frame(self.pair.now, frame)
     }
 
-    /// Sends the packet with the number `ahead` of the next one.
+    /// Sends a packet with a PSN `ahead` of the next one.
     pub fn send(&mut self, ahead: u32, opcode: Opcode, ext: Ext, payload: &[u8]) -> Verdict {
         let frame = self.frame(self.psn.add(ahead), opcode, true, ext, payload);
         self.give(&frame)
     }
 
-    /// Sends the next packet, which is accepted and takes `packets` numbers.
+    /// Sends the next packet, which must be accepted and takes `packets` PSNs.
     pub fn next(&mut self, packets: u32, opcode: Opcode, ext: Ext, payload: &[u8]) {
         assert_eq!(self.send(0, opcode, ext, payload), Verdict::Consumed);
         self.psn = self.psn.add(packets);
     }
 
-    /// Everything that bob's queue pair has to say now.
+    /// Returns all packets that bob's queue pair sends now.
     pub fn answers(&mut self) -> Vec<Answer> {
         self.pair.capture = Some(Vec::new());
         self.pair.drive();
@@ -121,7 +120,7 @@ pub fn reth(memory: &Memory, offset: usize, length: usize) -> RethRepr {
 
 //= rocev2 §6
 #[test]
-fn duplicates_are_acknowledged_by_one_answer_and_done_once() {
+fn duplicates_are_acknowledged_once_and_not_executed_again() {
     let mut script = Script::new(Options::default());
     let (target, sink) = (script.shared(&[0; 8]), script.pair.sides[1].sink(8));
     for context in 1..=2 {
@@ -132,7 +131,7 @@ fn duplicates_are_acknowledged_by_one_answer_and_done_once() {
     script.next(1, Opcode::SEND_ONLY, Ext::None, b"sent");
     let last = first.add(1);
     assert_eq!(script.answers(), [acknowledge(last, ACK, 3)]);
-    // Again, with other content, and whether an answer is asked for or not.
+    // Again with other content, with and without AckReq.
     for ack_req in [true, false] {
         let again = script.frame(first, Opcode::WRITE_ONLY, ack_req, write, b"more");
         let and_that = script.frame(last, Opcode::SEND_ONLY, ack_req, Ext::None, b"many");
@@ -145,7 +144,7 @@ fn duplicates_are_acknowledged_by_one_answer_and_done_once() {
     assert_eq!(target.read(), b"once\0\0\0\0");
     assert_eq!(script.pair.sides[1].outcomes(), [(1, CompletionStatus::Success)]);
     assert_eq!(script.stat("rx_duplicates"), 12);
-    // Half of the numbers are old. Those before the first one ever are nobody's.
+    // Half of the PSN space counts as duplicates, except PSNs before the starting PSN.
     let ancient = script.frame(first.add(0x00F0_0000), Opcode::SEND_ONLY, true, Ext::None, b"????");
     assert_eq!(script.give(&ancient), Verdict::Dropped(DropReason::Sequence));
     assert_eq!(script.answers(), []);
@@ -153,7 +152,7 @@ fn duplicates_are_acknowledged_by_one_answer_and_done_once() {
 
 //= rocev2 §6
 #[test]
-fn an_answer_that_is_not_asked_for_is_not_given() {
+fn no_acknowledgement_is_sent_without_ack_req() {
     let mut script = Script::new(Options::default());
     let target = script.shared(&[0; 4]);
     let first = script.psn;
@@ -166,33 +165,33 @@ fn an_answer_that_is_not_asked_for_is_not_given() {
     }
 }
 
-/// A requester that asks for an answer now and then only is not left to its timer when one of them is lost.
+/// A requester that rarely sets AckReq does not depend on its timer if an ACK is lost.
 //= rocev2 §6
 //= rocev2 §15
 #[test]
-fn what_nobody_asks_for_is_said_after_32_packets() {
+fn an_acknowledgement_is_sent_after_32_packets_without_ack_req() {
     let mut script = Script::new(Options::default());
     let data = pattern(128 * 1024, 1);
     let target = script.shared(&data);
     let first = script.psn;
-    let mut told = Vec::new();
+    let mut acked = Vec::new();
     for (number, packet) in (0..).zip(data.chunks(1024)) {
         let (opcode, ext) = match number {
             0 => (Opcode::WRITE_FIRST, Ext::Reth(reth(&target, 0, data.len()))),
             127 => (Opcode::WRITE_LAST, Ext::None),
             _ => (Opcode::WRITE_MIDDLE, Ext::None),
         };
-        let asked = number == 66 || number == 127;
-        let frame = script.frame(first.add(number), opcode, asked, ext, packet);
+        let ack_req = number == 66 || number == 127;
+        let frame = script.frame(first.add(number), opcode, ack_req, ext, packet);
         assert_eq!(script.give(&frame), Verdict::Consumed);
-        told.extend(script.answers().into_iter().map(|answer| answer.psn));
+        acked.extend(script.answers().into_iter().map(|answer| answer.psn));
     }
-    assert_eq!(told, [31, 63, 66, 98, 127].map(|number| first.add(number)));
+    assert_eq!(acked, [31, 63, 66, 98, 127].map(|number| first.add(number)));
 }
 
 //= rocev2 §6
 #[test]
-fn messages_are_counted_when_they_are_complete() {
+fn the_msn_counts_complete_messages() {
     let mut script = Script::new(Options::default());
     let data = pattern(3000, 1);
     let target = script.shared(&data);
@@ -201,7 +200,7 @@ fn messages_are_counted_when_they_are_complete() {
     assert_eq!(script.answers(), [acknowledge(first, ACK, 1)]);
     script.next(1, Opcode::WRITE_LAST, Ext::None, &data[1024..2000]);
     script.next(3, Opcode::READ_REQUEST, Ext::Reth(reth(&target, 0, 3000)), &[]);
-    // The responses acknowledge what was before, and a READ counts when it is accepted.
+    // Responses acknowledge preceding requests; a READ counts in the MSN when it is accepted.
     let answers = script.answers();
     let opcodes: Vec<_> = answers.iter().map(|answer| answer.opcode).collect();
     let expected = [Opcode::READ_RESPONSE_FIRST, Opcode::READ_RESPONSE_MIDDLE, Opcode::READ_RESPONSE_LAST];
@@ -214,7 +213,7 @@ fn messages_are_counted_when_they_are_complete() {
 
 //= rocev2 §6
 #[test]
-fn a_gap_is_told_once() {
+fn a_gap_causes_one_nak() {
     let mut script = Script::new(Options::default());
     let target = script.shared(&[0; 4]);
     let ext = Ext::Reth(reth(&target, 0, 4));
@@ -223,8 +222,8 @@ fn a_gap_is_told_once() {
         for ahead in [2, 3, 4] {
             let verdict = script.send(ahead, Opcode::WRITE_ONLY, ext, b"late");
             assert_eq!(verdict, Verdict::Dropped(DropReason::Sequence));
-            let told = (ahead == 2).then(|| acknowledge(expected, SEQUENCE, 1 + round));
-            assert_eq!(script.answers(), Vec::from_iter(told), "{ahead}");
+            let nak = (ahead == 2).then(|| acknowledge(expected, SEQUENCE, 1 + round));
+            assert_eq!(script.answers(), Vec::from_iter(nak), "{ahead}");
         }
         script.next(1, Opcode::WRITE_ONLY, ext, b"good");
         assert_eq!(script.answers(), [acknowledge(expected, ACK, 2 + round)]);
@@ -233,10 +232,10 @@ fn a_gap_is_told_once() {
     assert_eq!(script.stat("rx_out_of_order"), 6);
 }
 
-/// Nobody can tell where a SEND ends whose last packet was lost: what comes behind may be another's.
+/// If the last packet of a SEND is lost, the responder cannot know to which SEND later packets belong.
 //= rocev2 §6
 #[test]
-fn what_is_kept_of_a_send_does_not_count_for_the_next_one() {
+fn buffered_packets_of_a_send_do_not_complete_the_next_one() {
     let mut script = Script::new(Options::default());
     let sinks = [1, 2].map(|context| {
         let sink = script.pair.sides[1].sink(4 * 1024);
@@ -248,7 +247,7 @@ fn what_is_kept_of_a_send_does_not_count_for_the_next_one() {
     let [one, two] = &messages;
     script.next(1, Opcode::SEND_FIRST, Ext::None, &one[..1024]);
     assert_eq!(script.answers(), [acknowledge(first, ACK, 1)]);
-    // The last packet of the first message is lost. The second cannot begin, but its end passes for the first's.
+    // The last packet of the first message is lost. The last packet of the second must not complete the first.
     let lost = script.psn;
     let begun = script.send(1, Opcode::SEND_FIRST, Ext::None, &two[..1024]);
     assert_eq!(begun, Verdict::Dropped(DropReason::Sequence));
@@ -257,7 +256,7 @@ fn what_is_kept_of_a_send_does_not_count_for_the_next_one() {
     script.next(1, Opcode::SEND_LAST, Ext::None, &one[1024..]);
     script.next(1, Opcode::SEND_FIRST, Ext::None, &two[..1024]);
     assert_eq!(script.answers(), [acknowledge(first.add(2), ACK, 2)]);
-    assert_eq!(script.pair.sides[1].completions().len(), 1, "the second one is not complete");
+    assert_eq!(script.pair.sides[1].completions().len(), 1, "the second message is not complete");
     script.next(1, Opcode::SEND_LAST, Ext::None, &two[1024..]);
     let done: Vec<_> = script.pair.sides[1].completions().iter().map(|c| (c.context, c.bytes)).collect();
     assert_eq!(done, [(2, 1600)]);
@@ -266,10 +265,10 @@ fn what_is_kept_of_a_send_does_not_count_for_the_next_one() {
     }
 }
 
-/// A message has one end. Of a peer that sends more of them, the one that comes first is kept.
+/// A message has one last packet. If a peer sends several, the first one is kept.
 //= rocev2 §6
 #[test]
-fn a_second_end_of_a_send_is_not_kept() {
+fn a_second_last_packet_of_a_send_is_not_buffered() {
     for ends in [[2, 3], [3, 2]] {
         let mut script = Script::new(Options::default());
         let sink = script.pair.sides[1].sink(8 * 1024);
@@ -281,7 +280,7 @@ fn a_second_end_of_a_send_is_not_kept() {
         script.next(1, Opcode::SEND_LAST, Ext::None, &data[..10]);
         let done: Vec<_> = script.pair.sides[1].completions().iter().map(|c| c.bytes).collect();
         assert_eq!(done, [1034]);
-        // What was kept behind is forgotten: the next message begins anew.
+        // Buffered packets behind it are discarded.
         script.pair.sides[1].recv(2, &[sink.all()]);
         script.next(1, Opcode::SEND_FIRST, Ext::None, &data);
         assert_eq!(script.pair.sides[1].completions().len(), 0);
@@ -292,24 +291,24 @@ fn a_second_end_of_a_send_is_not_kept() {
 
 //= rocev2 §6
 #[test]
-fn what_follows_a_message_without_a_receive_is_no_news() {
+fn packets_behind_an_rnr_nak_are_not_executed() {
     let mut script = Script::new(Options::default());
     let (target, sink) = (script.shared(&[0; 4]), script.pair.sides[1].sink(8));
     let first = script.psn;
     let imm = ImmDtRepr { data: *b"imm!" };
     let only = Opcode::WRITE_ONLY_IMM;
     let ext = Ext::RethImm(reth(&target, 0, 4), imm);
-    // Twice: nothing has advanced in between.
+    // Twice: the ePSN has not advanced.
     for _ in 0..2 {
         assert_eq!(script.send(0, only, ext, b"late"), Verdict::Consumed);
-        // Code 12, 0.64 ms.
+        // RNR timer code 12: 0.64 ms.
         assert_eq!(script.answers(), [acknowledge(first, 0x20 | 0x0C, 1)]);
         for ahead in 1..4 {
             script.send(ahead, Opcode::WRITE_ONLY, Ext::Reth(reth(&target, 0, 4)), b"more");
             assert_eq!(script.answers(), []);
         }
     }
-    assert_eq!(target.read(), [0; 4], "not even written");
+    assert_eq!(target.read(), [0; 4], "the WRITE was not executed");
     script.pair.sides[1].recv(1, &[sink.all()]);
     script.next(1, only, ext, b"data");
     assert_eq!(script.answers(), [acknowledge(first, ACK, 2)]);
@@ -322,7 +321,7 @@ fn what_follows_a_message_without_a_receive_is_no_news() {
 
 //= rocev2 §4
 #[test]
-fn the_length_of_a_long_write_with_immediate_is_told_with_its_last_packet() {
+fn a_write_with_immediate_completes_with_its_total_length() {
     let mut script = Script::new(Options::default());
     let data = pattern(2500, 7);
     let (target, sink) = (script.shared(&[0; 2500]), script.pair.sides[1].sink(8));
@@ -339,9 +338,9 @@ fn the_length_of_a_long_write_with_immediate_is_told_with_its_last_packet() {
     assert_eq!(sink.read(), [0; 8], "the receive's memory is not touched");
 }
 
-/// A script whose bob has answered a READ of `data`, which began with the number that is returned.
+/// Creates a script in which bob has answered a READ of `data`. Also returns the READ's first PSN.
 fn after_a_read(data: &[u8]) -> (Script, Memory, Psn) {
-    // Room for four, all granted.
+    // Four READs are granted.
     let config: fn(&mut roce::Config) = |config| config.max_reads.inbound = 4;
     let mut script = Script::new(Options { config, ..Options::default() });
     let target = script.shared(data);
@@ -354,11 +353,11 @@ fn after_a_read(data: &[u8]) -> (Script, Memory, Psn) {
 
 //= rocev2 §6
 #[test]
-fn a_read_is_answered_again_from_where_it_is_asked_for() {
+fn a_repeated_read_is_answered_from_the_requested_psn() {
     let data = pattern(4000, 3);
     for skip in 0..4 {
         let (mut script, target, first) = after_a_read(&data);
-        // Memory as it is now.
+        // The response has the memory's present content.
         let data = pattern(4000, 4);
         target.write(&data);
         let offset = 1024 * skip as usize;
@@ -375,7 +374,7 @@ fn a_read_is_answered_again_from_where_it_is_asked_for() {
 
 //= rocev2 §6
 #[test]
-fn a_read_that_is_not_remembered_so_is_not_answered() {
+fn a_repeated_read_that_matches_no_recorded_read_is_not_answered() {
     let (mut script, target, first) = after_a_read(&pattern(4000, 3));
     let good = reth(&target, 1024, 4000 - 1024);
     let others = [
@@ -389,7 +388,7 @@ fn a_read_that_is_not_remembered_so_is_not_answered() {
         assert_eq!(script.give(&frame), Verdict::Consumed);
         assert_eq!(script.answers(), [], "{other:?}");
     }
-    // Of the ring of four that were granted, it is pushed out by the fourth after it.
+    // The fourth READ after it replaces it in the ring of four.
     let one = script.shared(b"next");
     for number in 0..5 {
         let remembered = number < 4;
@@ -405,7 +404,7 @@ fn a_read_that_is_not_remembered_so_is_not_answered() {
 
 //= rocev2 §6
 #[test]
-fn a_read_asked_for_again_needs_its_key_again() {
+fn a_repeated_read_requires_a_valid_key() {
     let (mut script, target, first) = after_a_read(&pattern(2000, 3));
     assert!(script.pair.sides[1].engine.deregister(&target.region));
     let again = Ext::Reth(reth(&target, 0, 2000));
@@ -415,13 +414,13 @@ fn a_read_asked_for_again_needs_its_key_again() {
     assert_eq!(script.state(), QpState::Error);
 }
 
-/// What is asked for again does not count against the grant; what waits does.
+/// Repeated READs do not count against the limit, pending READs do.
 //= rocev2 §6
 //= R-QP-54
 #[test]
-fn the_grant_counts_reads_that_wait() {
+fn the_read_limit_counts_pending_reads() {
     for (granted, answered_between, taken) in [(1, true, 3), (1, false, 1), (2, false, 2), (0, true, 0)] {
-        // In both directions: nobody may ask for more than the other grants.
+        // In both directions: a requester is limited to what the responder grants.
         let reads = ReadLimits { inbound: granted, outbound: granted };
         let mut script = Script::new(Options { reads, ..Options::default() });
         let target = script.shared(b"read");
@@ -471,13 +470,13 @@ fn a_queue_pair_in_error_is_silent() {
 //= rocev2 §12
 //= rocev2 §13
 #[test]
-fn numbers_of_queue_pairs_do_not_come_back_soon() {
+fn queue_pair_numbers_are_not_reused_soon() {
     let pair = Pair::new(Options::default());
     let side = &pair.sides[0];
     let mut seen = std::collections::HashSet::from([side.qp.qpn().value()]);
     for _ in 0..5000 {
         let qp = side.engine.create_qp(crate::pair::spec(side.pd, &side.cq, &pair.options)).unwrap();
-        assert!(seen.insert(qp.qpn().value()), "a number again after {}", seen.len());
+        assert!(seen.insert(qp.qpn().value()), "a number was reused after {}", seen.len());
         assert!(qp.qpn().value() > 0xFF && qp.qpn() != Qpn::new(0x00FF_FFFF));
         side.engine.destroy_qp(&qp);
     }
@@ -485,7 +484,7 @@ fn numbers_of_queue_pairs_do_not_come_back_soon() {
 
 //= rocev2 §6
 #[test]
-fn a_stale_packet_of_a_queue_pair_that_has_gone_finds_nobody() {
+fn a_packet_to_a_destroyed_queue_pair_is_dropped() {
     let mut script = Script::new(Options::default());
     let target = script.shared(b"safe");
     let write = script.frame(script.psn, Opcode::WRITE_ONLY, true, Ext::Reth(reth(&target, 0, 4)), b"evil");
@@ -496,10 +495,10 @@ fn a_stale_packet_of_a_queue_pair_that_has_gone_finds_nobody() {
     assert_eq!(target.read(), b"safe");
 }
 
-/// Rights of the region, not of what is asked with them.
+/// Only the rights of the region apply.
 //= rocev2 §10
 #[test]
-fn the_end_of_the_address_space_is_no_way_around() {
+fn access_past_the_end_of_the_address_space_is_rejected() {
     let mut script = Script::new(Options::default());
     let target = script.pair.sides[1].memory(4096, Access::all());
     let broken = script.psn;

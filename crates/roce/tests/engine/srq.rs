@@ -6,7 +6,7 @@ use roce::{CompletionStatus, EngineEvent, ModifyError, PostError, RecvRequest, S
 
 use crate::pair::{Options, Pair, with_srq};
 
-/// A connected pair whose bob receives from a shared queue of 8.
+/// Creates a connected pair in which bob receives from a shared queue of depth 8.
 fn connected(threshold: u32) -> (Pair, fallible::Arc<roce::Srq<crate::pair::Lock>>) {
     let mut pair = Pair::new(Options::default());
     let spec = SrqSpec { depth: 8, sges: 2, threshold, context: 900 };
@@ -24,7 +24,7 @@ fn connected(threshold: u32) -> (Pair, fallible::Arc<roce::Srq<crate::pair::Lock
     (pair, srq)
 }
 
-/// Alice sends, and bob's queue gives a receive for it.
+/// Sends `count` messages from alice, each of which uses a shared receive.
 fn consume(pair: &mut Pair, count: usize) {
     for _ in 0..count {
         let source = pair.sides[0].source(b"one");
@@ -39,7 +39,7 @@ fn consume(pair: &mut Pair, count: usize) {
 //= R-SRQ-3
 //= R-QP-84
 #[test]
-fn a_shared_receive_serves_the_queue_pair_that_needs_it() {
+fn a_shared_receive_is_used_by_the_queue_pair_that_needs_it() {
     let (mut pair, srq) = connected(0);
     let sink = pair.sides[1].sink(8);
     let request = RecvRequest { context: 33, sges: &[sink.all()] };
@@ -59,7 +59,7 @@ fn a_shared_receive_serves_the_queue_pair_that_needs_it() {
 //= R-SRQ-9
 //= R-SRQ-14
 #[test]
-fn a_queue_that_runs_short_says_so_once() {
+fn a_queue_below_its_threshold_notifies_once() {
     let (mut pair, srq) = connected(4);
     let sink = pair.sides[1].sink(8);
     let post = |pair: &Pair, count| {
@@ -69,7 +69,7 @@ fn a_queue_that_runs_short_says_so_once() {
     };
     post(&pair, 3);
     consume(&mut pair, 3);
-    assert_eq!(pair.sides[1].srq_notifications, 0, "never held as many as the threshold");
+    assert_eq!(pair.sides[1].srq_notifications, 0, "never above the threshold");
     post(&pair, 6);
     consume(&mut pair, 2);
     assert_eq!(pair.sides[1].srq_notifications, 0, "exactly the threshold");
@@ -83,7 +83,7 @@ fn a_queue_that_runs_short_says_so_once() {
     assert_eq!(pair.sides[1].srq_notifications, 1, "0 changes nothing");
     pair.sides[1].engine.modify_srq(&srq, 0, 3).unwrap();
     pair.drive();
-    assert_eq!(pair.sides[1].srq_notifications, 2, "below already");
+    assert_eq!(pair.sides[1].srq_notifications, 2, "already below");
     pair.sides[1].engine.modify_srq(&srq, 0, 1).unwrap();
     pair.drive();
     assert_eq!(pair.sides[1].srq_notifications, 2);
@@ -95,7 +95,7 @@ fn a_queue_that_runs_short_says_so_once() {
 //= R-SRQ-10
 //= R-SRQ-12
 #[test]
-fn a_shared_queue_changes_its_depth_with_what_is_in_it() {
+fn a_shared_queue_with_receives_can_be_resized() {
     let pair = Pair::new(Options::default());
     let engine = &pair.sides[0].engine;
     let srq = engine.create_srq(&SrqSpec { depth: 3, sges: 1, threshold: 0, context: 0 }).unwrap();
@@ -115,7 +115,7 @@ fn a_shared_queue_changes_its_depth_with_what_is_in_it() {
 //= R-SRQ-20
 //= R-SRQ-21
 #[test]
-fn a_flush_leaves_what_no_message_has_taken() {
+fn a_flush_keeps_unused_shared_receives() {
     let (mut pair, srq) = connected(0);
     let sink = pair.sides[1].sink(8);
     for context in 0..3 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Real threads: posts, packets, time, flushes and polls at once.
+//! Concurrent posts, frames, timeouts, flushes and polls on real threads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -10,7 +10,7 @@ use roce::{Access, CompletionStatus, Instant, PostError, QpState, SendFlags, Sen
 
 use crate::pair::{Options, Pair, Side, pattern};
 
-/// A queue that ends in a channel.
+/// A transmit queue that sends to a channel.
 struct Tx {
     slot: Vec<u8>,
     wire: Sender<Vec<u8>>,
@@ -26,7 +26,7 @@ impl Transmit for Tx {
     }
 }
 
-/// Drives one side until told to stop: its frames come from one channel and go to another.
+/// Drives one side until `stop` is set, with a channel for each direction of frames.
 fn drive(side: &Side, wire: &Receiver<Vec<u8>>, tx: &mut Tx, now: impl Fn() -> Instant, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let first = wire.recv_timeout(Duration::from_micros(200)).ok();
@@ -43,7 +43,7 @@ fn drive(side: &Side, wire: &Receiver<Vec<u8>>, tx: &mut Tx, now: impl Fn() -> I
     }
 }
 
-/// Both sides driven by two threads each, while `consumers` runs.
+/// Drives each side by two threads while `consumers` runs.
 fn with_drivers(pair: &Pair, consumers: impl FnOnce(&[Side; 2])) {
     let (to_bob, from_alice) = channel();
     let (to_alice, from_bob) = channel();
@@ -67,17 +67,17 @@ fn with_drivers(pair: &Pair, consumers: impl FnOnce(&[Side; 2])) {
     });
 }
 
-/// A busy machine is not to be taken for a dead peer.
+/// Options with long timeouts, so that a busy machine is not taken for a dead peer.
 fn patient() -> Options {
     Options { config: |config| config.timing.ack_timeout = Duration::from_secs(8), ..Options::default() }
 }
 
-/// Polls until as many completions have come.
+/// Polls until `count` completions have arrived.
 fn collect(side: &Side, count: usize) -> Vec<(u64, CompletionStatus)> {
     let deadline = Clock::now() + Duration::from_secs(60);
     let mut all = Vec::new();
     while all.len() < count {
-        assert!(Clock::now() < deadline, "{} of {count} completions came", all.len());
+        assert!(Clock::now() < deadline, "{} of {count} completions arrived", all.len());
         all.extend(side.outcomes());
         std::thread::yield_now();
     }
@@ -88,7 +88,7 @@ fn collect(side: &Side, count: usize) -> Vec<(u64, CompletionStatus)> {
 //= R-QP-9
 //= R-CQ-18
 #[test]
-fn data_is_right_whoever_drives() {
+fn concurrent_drivers_deliver_correct_data() {
     let mut pair = Pair::connected(Options { send_depth: 16, ..patient() });
     pair.drive();
     with_drivers(&pair, |[alice, bob]| {
@@ -118,7 +118,7 @@ fn data_is_right_whoever_drives() {
 //= R-QP-10
 //= R-QP-12
 #[test]
-fn a_post_that_races_a_flush_is_refused_or_flushed_but_never_lost() {
+fn a_post_concurrent_with_a_flush_fails_or_is_flushed() {
     for round in 0..20 {
         let mut pair = Pair::connected(Options { send_depth: 64, cq_depth: 4096, ..patient() });
         pair.drive();
@@ -144,7 +144,7 @@ fn a_post_that_races_a_flush_is_refused_or_flushed_but_never_lost() {
     }
 }
 
-/// Posts writes until the queue pair is in error; how many were accepted.
+/// Posts WRITEs until the queue pair is in the error state. Returns the number of accepted ones.
 fn post_until_refused(side: &Side, operation: SendOperation, sge: Sge) -> u64 {
     let mut accepted = 0;
     while accepted < 4000 {
@@ -162,7 +162,7 @@ fn post_until_refused(side: &Side, operation: SendOperation, sge: Sge) -> u64 {
 
 //= R-MR-17
 #[test]
-fn a_region_is_not_touched_once_deregistered() {
+fn a_deregistered_region_is_not_accessed() {
     let mut pair = Pair::connected(Options { send_depth: 64, cq_depth: 4096, ..patient() });
     pair.drive();
     with_drivers(&pair, |[alice, bob]| {
@@ -173,7 +173,7 @@ fn a_region_is_not_touched_once_deregistered() {
         }
         std::thread::sleep(Duration::from_micros(300));
         assert!(bob.engine.deregister(&target.region));
-        // From here on it is ours.
+        // From here on the engine does not access the memory.
         let after = target.read();
         std::thread::sleep(Duration::from_millis(20));
         assert_eq!(target.read(), after);

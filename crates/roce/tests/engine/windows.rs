@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Memory windows: what they open, to whom, and how they are bound.
+//! Memory windows: binding, access rights, and which queue pairs may use them.
 
 use roce::{
     Access, Binding, CompletionKind, CompletionStatus, KeyState, MemoryWindow, PostError, SendData,
@@ -15,7 +15,7 @@ pub fn bind(side: &Side, context: u64, key: u32, binding: &Binding) -> Result<()
     post(side, &side.qp, context, SendOperation::Bind { key }, flags, SendData::Binding(binding))
 }
 
-/// All of a region, for reading and writing.
+/// Returns a binding of the whole region with remote read and write access.
 pub fn whole(memory: &Memory) -> Binding {
     Binding {
         region: memory.key(),
@@ -33,10 +33,10 @@ fn window(side: &Side) -> MemoryWindow {
 //= R-MR-65
 //= rocev2 §10
 #[test]
-fn a_window_opens_a_part_of_a_region() {
+fn a_window_grants_access_to_a_part_of_a_region() {
     let mut pair = Pair::connected(Options::default());
     let bob = &pair.sides[1];
-    // The region itself is closed to peers.
+    // The region itself grants no remote access.
     let (memory, window) = (bob.memory(64, Access::LOCAL_WRITE), window(bob));
     let binding = Binding { address: memory.address(8), length: 16, ..whole(&memory) };
     let sink = bob.sink(8);
@@ -71,7 +71,7 @@ fn a_window_opens_a_part_of_a_region() {
 //= R-QP-18
 //= R-MR-66
 #[test]
-fn a_second_bind_of_a_window_is_refused_while_one_waits_and_the_connection_lives() {
+fn a_second_bind_fails_while_one_is_queued_and_the_connection_stays() {
     let mut pair = Pair::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (memory, target, window) = (bob.shared(8), alice.shared(8), window(bob));
@@ -91,7 +91,7 @@ fn a_second_bind_of_a_window_is_refused_while_one_waits_and_the_connection_lives
 //= R-MR-63
 //= R-MR-64
 #[test]
-fn a_window_is_no_wider_than_it_was_bound_and_for_one_peer_only() {
+fn a_window_grants_only_its_range_and_rights_to_one_peer() {
     let cases: [(&str, bool, u64, Access); 5] = [
         ("as bound", true, 8, Access::REMOTE_READ),
         ("before it", false, 7, Access::REMOTE_READ),
@@ -129,7 +129,7 @@ fn a_window_is_no_wider_than_it_was_bound_and_for_one_peer_only() {
 //= R-MR-60
 //= R-MR-62
 #[test]
-fn binds_that_make_no_sense_are_refused_at_once() {
+fn invalid_binds_fail_when_posted() {
     let pair = Pair::connected(Options::default());
     let side = &pair.sides[0];
     let (memory, read_only, window) = (side.shared(64), side.source(&[0; 64]), window(side));
@@ -140,7 +140,7 @@ fn binds_that_make_no_sense_are_refused_at_once() {
         ("empty", Binding { length: 0, ..good }, PostError::Invalid),
         ("too long", Binding { length: 65, ..good }, PostError::Invalid),
         ("before the region", Binding { address: good.address - 1, ..good }, PostError::Invalid),
-        ("for writing what must not be", whole(&read_only), PostError::NoRight),
+        ("remote write without local write", whole(&read_only), PostError::NoRight),
     ];
     for (what, binding, error) in bad {
         assert_eq!(bind(side, 1, window.key(), &binding), Err(error), "{what}");
@@ -153,7 +153,7 @@ fn binds_that_make_no_sense_are_refused_at_once() {
 //= R-MR-66
 //= R-MR-67
 #[test]
-fn binds_that_cannot_be_done_end_the_queue_pair() {
+fn binds_that_fail_when_executed_end_the_queue_pair() {
     type Make = fn(&Side) -> Binding;
     let fast = |side: &Side| {
         let fast = Fast::new(side, 1);
@@ -186,7 +186,7 @@ fn binds_that_cannot_be_done_end_the_queue_pair() {
 
 //= R-MR-21
 #[test]
-fn a_window_over_a_region_that_has_gone_opens_nothing() {
+fn a_window_over_a_deregistered_region_grants_no_access() {
     let mut pair = Pair::connected(Options::default());
     let [alice, bob] = &pair.sides;
     let (memory, window) = (bob.shared(8), window(bob));

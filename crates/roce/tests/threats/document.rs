@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The threat model names tests; they exist.
+//! Checks the table of `docs/threat-model.md`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What the document has between backquotes that looks like `file.rs::test`.
+/// Returns file and name of each test that the document names as `` `file.rs::test` ``.
 fn named(text: &str) -> BTreeSet<(String, String)> {
     let quoted = text.split('`').skip(1).step_by(2);
     let tests = quoted.filter_map(|words| words.split_once(".rs::"));
@@ -17,7 +17,7 @@ fn named(text: &str) -> BTreeSet<(String, String)> {
 }
 
 #[test]
-fn every_test_that_the_threat_model_names_is_there() {
+fn every_test_named_in_the_threat_model_exists() {
     let document = std::fs::read_to_string(root().join("docs/threat-model.md")).unwrap();
     let tests = named(&document);
     assert!(tests.len() >= 30, "only {} tests are named", tests.len());
@@ -25,7 +25,7 @@ fn every_test_that_the_threat_model_names_is_there() {
         .iter()
         .filter(|(file, test)| {
             let source = std::fs::read_to_string(root().join(file)).unwrap_or_default();
-            // An attribute stands before a test, and before properties that proptest checks.
+            // Plain tests and proptest properties both have the attribute.
             let found = source.split("#[test]").skip(1).any(|rest| {
                 let function = rest.split_once("fn ").map_or("", |(_, function)| function);
                 function.starts_with(&format!("{test}(")) || function.starts_with(&format!("{test} ("))
@@ -33,23 +33,23 @@ fn every_test_that_the_threat_model_names_is_there() {
             !found
         })
         .collect();
-    assert!(missing.is_empty(), "named, but not there: {missing:#?}");
+    assert!(missing.is_empty(), "named tests that do not exist: {missing:#?}");
 }
 
 #[test]
-fn every_threat_says_what_holds_it_or_that_it_is_accepted() {
+fn every_threat_is_mitigated_or_accepted() {
     let document = std::fs::read_to_string(root().join("docs/threat-model.md")).unwrap();
     let rows: Vec<_> = document.lines().filter(|line| line.starts_with("| T")).collect();
     assert!(rows.len() >= 20, "{} threats", rows.len());
     let mut numbers = BTreeSet::new();
     for row in rows {
         let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
-        let [number, threat, held, tests] = cells[..] else { panic!("not four cells: {row}") };
-        assert!(numbers.insert(number), "{number} twice");
-        assert!(!threat.is_empty() && !held.is_empty(), "{number} says nothing");
+        let [number, threat, mitigation, tests] = cells[..] else { panic!("not four cells: {row}") };
+        assert!(numbers.insert(number), "{number} is not unique");
+        assert!(!threat.is_empty() && !mitigation.is_empty(), "{number}: empty cell");
         assert!(
             tests.contains(".rs::") || tests.contains("accepted"),
-            "{number} is neither held nor accepted"
+            "{number} is neither mitigated nor accepted"
         );
     }
 }

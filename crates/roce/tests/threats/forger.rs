@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A connected pair, and somebody who can put any frame on bob's wire.
+//! A connected pair, and an attacker who can send any frame to bob.
 
 use roce::Verdict;
 use roce_wire::cm::CmMessage;
@@ -12,14 +12,14 @@ use roce_wire::{
 
 pub use roce_testkit::{Options, Pair};
 
-/// Bob is side 1. Alice's and bob's next numbers, as somebody on the path knows them.
+/// A connected pair, and the PSNs as an attacker on the path knows them. Alice is side 0, bob is side 1.
 pub struct Forger {
     pub pair: Pair,
     /// From alice to bob.
     pub path: Path,
-    /// What bob expects from alice.
+    /// PSN that bob expects from alice (ePSN).
     pub psn: Psn,
-    /// The first number that bob will send with.
+    /// PSN of bob's next request.
     pub bobs: Psn,
 }
 
@@ -45,7 +45,7 @@ impl Forger {
             assert_eq!(side.outcomes(), [(1, roce::CompletionStatus::Success)]);
         }
         pair.capture = Some(Vec::new());
-        // From now on alice hears nothing and says nothing.
+        // From here on alice is disconnected from the network.
         pair.cut = [true; 2];
         let path = pair.path(0);
         Self { pair, path, psn, bobs }
@@ -59,7 +59,7 @@ impl Forger {
         frame(&self.path, self.bob(), opcode, psn, ext, payload)
     }
 
-    /// An acknowledgement, or what else the syndrome makes of it.
+    /// Returns an ACKNOWLEDGE packet from alice with `syndrome`.
     pub fn answer(&self, psn: Psn, syndrome: Syndrome) -> Vec<u8> {
         self.frame(Opcode::ACKNOWLEDGE, psn, Ext::Aeth(AethRepr { syndrome, msn: 0 }), &[])
     }
@@ -68,7 +68,7 @@ impl Forger {
         self.pair.sides[1].engine.handle_frame(self.pair.now, frame)
     }
 
-    /// What bob sends now.
+    /// Returns the frames that bob sends now.
     pub fn sent(&mut self) -> Vec<Vec<u8>> {
         self.pair.drive();
         let capture = std::mem::take(self.pair.capture.as_mut().unwrap());
@@ -79,7 +79,7 @@ impl Forger {
         self.pair.sides[1].stat(name)
     }
 
-    /// All counters of bob, by name.
+    /// Returns bob's counters.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let mut all = Vec::new();
         self.pair.sides[1].engine.stats().each(|name, count| all.push((name, count)));
@@ -87,7 +87,7 @@ impl Forger {
     }
 }
 
-/// The message of connection management in a frame.
+/// Returns the CM message in a frame.
 pub fn message(frame: &[u8]) -> Option<CmMessage> {
     let packet = Packet::parse(frame).ok()?;
     packet.deth()?;
@@ -105,7 +105,7 @@ pub fn frame(path: &Path, to: Qpn, opcode: Opcode, psn: Psn, ext: Ext, payload: 
     slot
 }
 
-/// Extended headers for an opcode that mean no harm: nothing of length 0.
+/// Returns valid extension headers for an opcode, with length 0.
 pub fn harmless(info: &OpcodeInfo) -> Ext {
     match info.ext {
         ext if ext == ExtHeaders::RETH => Ext::Reth(RethRepr { address: 0, r_key: 0, length: 0 }),
@@ -121,7 +121,7 @@ pub fn harmless(info: &OpcodeInfo) -> Ext {
     }
 }
 
-/// A payload as long as the opcode wants it.
+/// Returns a payload of a length that the opcode allows.
 pub fn payload(info: &OpcodeInfo) -> Vec<u8> {
     let len = match info.payload {
         PayloadRule::None => 0,

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What holds against whom: the tests that `docs/threat-model.md` names, and that it names none but those that
-//! there are.
+//! Tests of the mitigations in `docs/threat-model.md`, and of the document's references to tests.
 
 mod answers;
 mod document;
+mod floods;
 mod forger;
 mod numbers;
-mod storms;
-mod strangers;
+mod unverified_sources;

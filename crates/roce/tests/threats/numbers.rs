@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Numbers that name things to peers: nobody who knows some knows others.
+//! Numbers and keys that peers see cannot be predicted from each other.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use roce_wire::{Mad, Opcode, Packet};
 
 use crate::forger::{Forger, frame, message};
 
-/// How many.
+/// Number of samples.
 const COUNT: usize = 512;
 
 fn roomy() -> Options {
@@ -21,11 +21,13 @@ fn roomy() -> Options {
     Options { config, ..Options::default() }
 }
 
-/// Whether numbers of `bits` bits look as if drawn by lot: no two the same, each bit set half of the time and
-/// independent of the one before, and no distance between neighbours twice as often as by chance.
-fn look_drawn_by_lot(what: &str, numbers: &[u32], bits: u32) {
+/// Asserts that numbers of `bits` bits look random: no two are the same, each bit is set half of the time and
+/// is independent of its predecessor, and distances between successive numbers repeat no more often than by
+/// chance.
+fn assert_random(what: &str, numbers: &[u32], bits: u32) {
     let different: HashSet<_> = numbers.iter().collect();
-    // Of 512 out of 2^24, two are the same once in 128 times; names that are in use together never are.
+    // Among 512 random numbers below 2^24, two are equal once in 128 runs; numbers in use at a time never
+    // are.
     assert!(different.len() + 1 >= numbers.len(), "{what}: {} of {}", different.len(), numbers.len());
     // Six standard deviations.
     let half = numbers.len() / 2;
@@ -42,28 +44,28 @@ fn look_drawn_by_lot(what: &str, numbers: &[u32], bits: u32) {
 }
 
 #[test]
-fn queue_pair_numbers_do_not_tell_one_from_the_other() {
+fn queue_pair_numbers_are_unpredictable_from_each_other() {
     let pair = Pair::new(roomy());
     let side = &pair.sides[1];
     let spec = || roce_testkit::spec(side.pd, &side.cq, &pair.options);
     let qps: Vec<_> = (0..COUNT).map(|_| side.engine.create_qp(spec()).unwrap()).collect();
     let numbers: Vec<_> = qps.iter().map(|qp| qp.qpn().value()).collect();
-    look_drawn_by_lot("queue pairs", &numbers, 24);
+    assert_random("queue pairs", &numbers, 24);
 }
 
 #[test]
-fn keys_do_not_tell_one_from_the_other_in_any_of_their_bits() {
+fn keys_are_unpredictable_from_each_other_in_each_bit() {
     let pair = Pair::new(roomy());
     let regions: Vec<_> = (0..COUNT).map(|_| pair.sides[1].shared(8)).collect();
     let keys: Vec<_> = regions.iter().map(roce_testkit::Memory::key).collect();
-    look_drawn_by_lot("keys", &keys, 32);
+    assert_random("keys", &keys, 32);
 }
 
 #[test]
-fn starting_sequence_numbers_and_identifiers_do_not_tell_one_from_the_other() {
+fn starting_psns_and_cm_identifiers_are_unpredictable_from_each_other() {
     let mut pair = Pair::new(Options { config: |config| config.max_qps = 1024, ..Options::default() });
     pair.capture = Some(Vec::new());
-    // Nobody listens: each attempt is refused.
+    // Without a listener, each attempt is rejected.
     let (mut psns, mut ids, mut transactions) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..COUNT {
         let side = &mut pair.sides[0];
@@ -82,32 +84,32 @@ fn starting_sequence_numbers_and_identifiers_do_not_tell_one_from_the_other() {
         transactions.push(transaction as u32);
         pair.sides[0].engine.release(pair.now, pair.sides[0].conn.unwrap());
     }
-    look_drawn_by_lot("starting sequence numbers", &psns, 24);
-    look_drawn_by_lot("communication identifiers", &ids, 32);
-    look_drawn_by_lot("transactions", &transactions, 32);
+    assert_random("starting PSNs", &psns, 24);
+    assert_random("communication identifiers", &ids, 32);
+    assert_random("transactions", &transactions, 32);
 }
 
 #[test]
-fn another_seed_gives_other_numbers() {
+fn different_seeds_give_different_numbers() {
     let numbers = |seed| {
         let pair = Pair::new(Options { seed, ..Options::default() });
         (pair.sides[1].qp.qpn(), pair.sides[1].shared(8).key())
     };
     let (one, other) = (numbers(1), numbers(2));
-    assert_eq!(numbers(1), one, "and the same seed the same");
+    assert_eq!(numbers(1), one, "the same seed gives the same numbers");
     assert_ne!(one.0, other.0);
     assert_ne!(one.1, other.1);
 }
 
 #[test]
-fn the_number_of_a_queue_pair_that_has_gone_reaches_no_other_one() {
+fn the_number_of_a_destroyed_queue_pair_reaches_no_other_queue_pair() {
     let mut forger = Forger::new(Options::default());
     let mut gone = HashSet::new();
     for _ in 0..600 {
         let side = &mut forger.pair.sides[1];
         let old = side.qp.clone();
         side.engine.destroy_qp(&old);
-        assert!(gone.insert(old.qpn()), "a number came again");
+        assert!(gone.insert(old.qpn()), "a number was reused");
         side.qp = side.engine.create_qp(roce_testkit::spec(side.pd, &side.cq, &forger.pair.options)).unwrap();
         assert!(!gone.contains(&side.qp.qpn()));
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What somebody sends who is not the peer of a queue pair: found by fuzzing, kept by name.
+//! Frames from other sources than the peer of a queue pair: regressions found by fuzzing.
 
 use roce::{DropReason, SendFlags, SendOperation, Verdict};
 use roce_wire::{Ext, Headers, Opcode, Path, Psn, Qpn, Template};
@@ -8,8 +8,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use crate::pair::{Options, Pair};
 
-/// A frame to bob's queue pair from an address that is not alice's.
-fn stranger(pair: &Pair, opcode: Opcode, ext: Ext) -> Vec<u8> {
+/// Returns a frame to bob's queue pair from another address than alice's.
+fn unverified(pair: &Pair, opcode: Opcode, ext: Ext) -> Vec<u8> {
     frame(&Path { local_ip: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 66)), ..pair.path(0) }, bob(pair), opcode, ext)
 }
 
@@ -26,35 +26,35 @@ fn frame(path: &Path, to: Qpn, opcode: Opcode, ext: Ext) -> Vec<u8> {
     slot
 }
 
-/// Bob has a deferred request; does it leave?
-fn starts(pair: &mut Pair) -> bool {
+/// Returns whether bob sends a deferred request.
+fn sends_deferred(pair: &mut Pair) -> bool {
     pair.capture = Some(Vec::new());
     pair.drive();
     pair.capture.take().unwrap().iter().any(|(from, _)| *from == 1)
 }
 
 #[test]
-fn a_strangers_frame_does_not_start_what_was_deferred() {
+fn a_frame_from_an_unverified_source_does_not_start_deferred_requests() {
     let mut pair = Pair::connected(Options::default());
     let source = pair.sides[1].source(b"later");
     pair.sides[1].post(1, SendOperation::Send, SendFlags::DEFER, &[source.all()]).unwrap();
-    let frame = stranger(&pair, Opcode::SEND_ONLY, Ext::None);
+    let frame = unverified(&pair, Opcode::SEND_ONLY, Ext::None);
     assert_eq!(pair.sides[1].engine.handle_frame(pair.now, &frame), Verdict::Dropped(DropReason::Address));
-    assert!(!starts(&mut pair));
+    assert!(!sends_deferred(&mut pair));
     pair.sides[1].engine.undefer(&pair.sides[1].qp);
-    assert!(starts(&mut pair), "deferred, not lost");
+    assert!(sends_deferred(&mut pair), "the request was deferred, not lost");
 }
 
 //= rocev2 §14
 #[test]
-fn a_congestion_notification_counts_only_from_the_peer() {
+fn a_cnp_is_accepted_only_from_the_peer() {
     let mut pair = Pair::connected(Options::default());
-    let frame_of_stranger = stranger(&pair, Opcode::CNP, Ext::Cnp);
+    let unverified_frame = unverified(&pair, Opcode::CNP, Ext::Cnp);
     let engine = &pair.sides[1].engine;
-    assert_eq!(engine.handle_frame(pair.now, &frame_of_stranger), Verdict::Dropped(DropReason::Address));
+    assert_eq!(engine.handle_frame(pair.now, &unverified_frame), Verdict::Dropped(DropReason::Address));
     assert_eq!(pair.sides[1].stat("rx_cnp"), 0);
-    let frame_of_peer = frame(&pair.path(0), bob(&pair), Opcode::CNP, Ext::Cnp);
-    assert_eq!(engine.handle_frame(pair.now, &frame_of_peer), Verdict::Consumed);
+    let peer_frame = frame(&pair.path(0), bob(&pair), Opcode::CNP, Ext::Cnp);
+    assert_eq!(engine.handle_frame(pair.now, &peer_frame), Verdict::Consumed);
     assert_eq!(pair.sides[1].stat("rx_cnp"), 1);
-    assert!(!starts(&mut pair));
+    assert!(!sends_deferred(&mut pair));
 }

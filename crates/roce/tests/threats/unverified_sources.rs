@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Frames from anybody but the peer: dropped, counted, and nothing else.
+//! Frames from other sources than the peer are dropped and only counted.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,8 +9,8 @@ use roce_wire::{Class, Opcode, Path, Psn, Qpn, Syndrome};
 
 use crate::forger::{Forger, Options, frame, harmless, payload};
 
-/// Ways that somebody's frames differ from those of the peer.
-fn strangers(path: Path) -> Vec<Path> {
+/// Returns paths that differ from the peer's path.
+fn unverified_paths(path: Path) -> Vec<Path> {
     let other = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 66));
     let (IpAddr::V4(local), IpAddr::V4(remote)) = (path.local_ip, path.remote_ip) else { unreachable!() };
     vec![
@@ -31,12 +31,12 @@ fn strangers(path: Path) -> Vec<Path> {
 }
 
 #[test]
-fn whatever_a_stranger_sends_to_a_queue_pair_is_dropped_and_counted_and_nothing_else() {
+fn packets_from_unverified_sources_are_dropped_and_only_counted() {
     let mut forger = Forger::new(Options::default());
     let sink = forger.pair.sides[1].sink(64);
     forger.pair.sides[1].recv(7, &[sink.all()]);
     let (psn, bob) = (forger.psn, forger.bob());
-    for path in strangers(forger.path) {
+    for path in unverified_paths(forger.path) {
         for info in Opcode::table().iter().filter(|info| info.class != Class::Datagram) {
             let frame = frame(&path, bob, info.opcode, psn, harmless(info), &payload(info));
             let before = forger.counters();
@@ -49,23 +49,23 @@ fn whatever_a_stranger_sends_to_a_queue_pair_is_dropped_and_counted_and_nothing_
     }
     assert_eq!(forger.pair.sides[1].qp.state(), QpState::Rts);
     assert_eq!(forger.pair.sides[1].outcomes(), []);
-    // The peer's own frame is still the next one.
+    // The peer's next frame is still accepted.
     let frame = forger.frame(Opcode::SEND_ONLY, psn, roce_wire::Ext::None, b"hello");
     assert_eq!(forger.give(&frame), Verdict::Consumed);
     assert_eq!(forger.pair.sides[1].outcomes(), [(7, roce::CompletionStatus::Success)]);
 }
 
-/// Anybody can send to the queue pair of connection management: the work for a frame to it is bounded by the
-/// length of a datagram, and that of others is not even begun.
+/// Every host can send to the GSI queue pair (QP1): the work per frame is bounded by the length of a MAD, and
+/// the ICRC of frames of another length is not computed.
 #[test]
-fn what_is_no_datagram_is_dropped_before_its_icrc_is_computed() {
+fn gsi_packets_of_other_than_mad_length_are_dropped_before_the_icrc_check() {
     let mut forger = Forger::new(Options::default());
     for len in [0, 252, 260, 4096] {
         let ext = roce_wire::Ext::Deth(roce_wire::DethRepr::GSI);
         let opcode = Opcode::UD_SEND_ONLY;
         let mut frame = frame(&forger.path, Qpn::GSI, opcode, Psn::new(0), ext, &vec![1; len]);
         assert_eq!(forger.give(&frame), Verdict::Dropped(DropReason::Datagram), "{len} bytes");
-        // Whatever its ICRC is.
+        // With a wrong ICRC, too.
         *frame.last_mut().unwrap() ^= 1;
         assert_eq!(forger.give(&frame), Verdict::Dropped(DropReason::Datagram), "{len} bytes");
     }
@@ -73,7 +73,7 @@ fn what_is_no_datagram_is_dropped_before_its_icrc_is_computed() {
 }
 
 #[test]
-fn a_queue_pair_that_is_not_there_or_not_connected_answers_nothing() {
+fn missing_and_unconnected_queue_pairs_do_not_answer() {
     let mut forger = Forger::new(Options::default());
     let side = &forger.pair.sides[1];
     let idle = side.engine.create_qp(roce_testkit::spec(side.pd, &side.cq, &forger.pair.options)).unwrap();
@@ -91,14 +91,14 @@ fn a_queue_pair_that_is_not_there_or_not_connected_answers_nothing() {
     assert_eq!(forger.sent(), Vec::<Vec<u8>>::new());
 }
 
-/// Who spoofs the peer's address and has found the queue pair still has to guess a number: of answers, one that
-/// was sent and not answered; of requests, the one that is next.
+/// An attacker who spoofs the peer's address and has found the queue pair must still guess a PSN: an
+/// outstanding one for responses, the expected one for requests.
 #[test]
-fn answers_to_what_was_not_asked_are_dropped() {
+fn responses_to_psns_that_are_not_outstanding_are_dropped() {
     let mut forger = Forger::new(Options::default());
     let fatal =
         [Syndrome::ACK, Syndrome(0x60), Syndrome(0x61), Syndrome(0x62), Syndrome(0x63), Syndrome(0x20)];
-    // Nothing is outstanding: every number is wrong.
+    // No PSN is outstanding: every PSN is wrong.
     for distance in [0, 1, 127, 1 << 20, (1 << 23) - 1] {
         for syndrome in fatal {
             let frame = forger.answer(forger.bobs.add(distance), syndrome);
@@ -109,7 +109,7 @@ fn answers_to_what_was_not_asked_are_dropped() {
             );
         }
     }
-    // One packet is: all other numbers are still wrong, and those before it are old news.
+    // One PSN is outstanding: later PSNs are wrong and earlier ones are duplicates.
     let (source, target) = (forger.pair.sides[1].source(b"data"), forger.pair.sides[0].shared(8));
     forger.pair.sides[1].write(9, &[source.all()], &target, 0);
     assert_eq!(forger.sent().len(), 1);
@@ -129,7 +129,7 @@ fn answers_to_what_was_not_asked_are_dropped() {
 }
 
 #[test]
-fn requests_with_a_guessed_number_are_not_executed() {
+fn requests_with_a_guessed_psn_are_not_executed() {
     let mut forger = Forger::new(Options::default());
     let target = forger.pair.sides[1].shared(8);
     let reth = roce_wire::RethRepr { address: target.address(0), r_key: target.key(), length: 4 };
@@ -141,6 +141,6 @@ fn requests_with_a_guessed_number_are_not_executed() {
     }
     assert_eq!(target.read(), [0; 8]);
     assert_eq!(forger.pair.sides[1].qp.state(), QpState::Rts);
-    // Whatever it was, it is told once.
+    // At most one NAK is sent.
     assert!(forger.sent().len() <= 1);
 }
