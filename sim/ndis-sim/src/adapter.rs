@@ -104,8 +104,16 @@ pub struct Adapter {
     pub(crate) oid_status: Mutex<NDIS_STATUS>,
     pub(crate) ndk: NdkState,
     pub(crate) data_path: InFlight,
-    /// Status codes the miniport indicated.
-    pub(crate) indications: Mutex<Vec<NDIS_STATUS>>,
+    /// What the miniport indicated by NdisMIndicateStatusEx.
+    pub(crate) indications: Mutex<Vec<StatusIndication>>,
+}
+
+/// A status that the miniport indicated.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StatusIndication {
+    pub code: NDIS_STATUS,
+    /// The contents of the status buffer.
+    pub buffer: Vec<u8>,
 }
 
 impl Adapter {

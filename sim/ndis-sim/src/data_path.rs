@@ -5,14 +5,15 @@
 use std::sync::Arc;
 
 use ndk_abi::ndis::{
-    NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL, NDIS_RECEIVE_FLAGS_RESOURCES, NDIS_RETURN_FLAGS_DISPATCH_LEVEL,
-    NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL, NDIS_STATUS, NET_BUFFER, NET_BUFFER_LIST,
+    NDIS_NET_BUFFER_LIST_INFO, NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL, NDIS_RECEIVE_FLAGS_RESOURCES,
+    NDIS_RETURN_FLAGS_DISPATCH_LEVEL, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL, NDIS_STATUS, NET_BUFFER,
+    NET_BUFFER_LIST,
 };
 use nt_sim::{Host, Irql, current, guest::Guest, image::call, imports};
 
 use crate::{
     adapter::{Adapter, AdapterState, adapter},
-    in_flight::{MAX_RECEIVED, Sending},
+    in_flight::{MAX_RECEIVED, SendId, Sending},
     nbl::{self, StackList},
     protocol::PROTOCOLS,
     rules::{broken, require},
@@ -23,6 +24,12 @@ const NEXT: usize = std::mem::offset_of!(NET_BUFFER_LIST, Next);
 const FIRST: usize = std::mem::offset_of!(NET_BUFFER_LIST, FirstNetBuffer);
 const STATUS: usize = std::mem::offset_of!(NET_BUFFER_LIST, Status);
 const SOURCE: usize = std::mem::offset_of!(NET_BUFFER_LIST, SourceHandle);
+const INFO: usize = std::mem::offset_of!(NET_BUFFER_LIST, NetBufferListInfo);
+const INFO_LEN: usize = 27;
+const CANCEL_ID: usize =
+    INFO + NDIS_NET_BUFFER_LIST_INFO::NetBufferListCancelId.0 as usize * size_of::<usize>();
+/// NetBufferListInfo of lists that the stack returned.
+const STALE_INFO: usize = 0x57a1_e157_a1e1_57a1;
 
 /// Returns the lists of a chain.
 fn chain(first: Guest<NET_BUFFER_LIST>) -> Vec<Guest<NET_BUFFER_LIST>> {
@@ -48,15 +55,30 @@ fn check_level(what: &str, flags: u32, at_dispatch: u32) {
 }
 
 impl Adapter {
-    /// Passes one frame to the miniport; returns the address of its list. On a thread of the host.
-    pub(crate) fn send(&self, host: &Host, frame: &[u8]) -> Option<usize> {
-        self.submit(host, frame, true)
+    /// Passes frames to the miniport in one chain, one list each; keeps their status. On a thread of the host.
+    pub(crate) fn send(&self, host: &Host, frames: &[Vec<u8>], cancel_id: usize) -> Option<Vec<SendId>> {
+        let ids: Vec<_> = frames.iter().map(|_| self.data_path.state.lock().next_send()).collect();
+        let lists = frames.iter().map(|frame| StackList::new(host, frame)).collect::<Option<Vec<_>>>()?;
+        for list in &lists {
+            list.list.field::<usize>(CANCEL_ID).write(cancel_id);
+        }
+        self.submit(lists.into_iter().zip(ids.iter().copied().map(Some)));
+        Some(ids)
+    }
+
+    /// Cancels the sends with `cancel_id` that are still waiting. On a thread of the host.
+    pub(crate) fn cancel_sends(&self, cancel_id: usize) {
+        let Some(handler) = self.driver.characteristics.CancelSendHandler else { return };
+        call("MiniportCancelSend", || {
+            // SAFETY: the image registered the function under this contract; the ID is a value, not an address.
+            unsafe { handler(self.context() as *mut _, std::ptr::without_provenance_mut(cancel_id)) }
+        });
     }
 
     /// Sends a frame without waiting, if the adapter runs. On a thread of the host, IRQL <= `DISPATCH_LEVEL`.
     pub(crate) fn transmit(&self, host: &Host, frame: &[u8]) {
         self.while_running(|| {
-            let _ = self.submit(host, frame, false);
+            self.submit(StackList::new(host, frame).map(|list| (list, None)));
         });
     }
 
@@ -78,22 +100,32 @@ impl Adapter {
         wait_until(|| self.data_path.state.lock().bound == 0);
     }
 
-    fn submit(&self, host: &Host, frame: &[u8], attended: bool) -> Option<usize> {
-        let list = StackList::new(host, frame)?;
-        let first = list.list;
-        first.field::<usize>(SOURCE).write(self.handle);
-        self.data_path.state.lock().sending.insert(first.address(), Sending { list, attended });
-        let handler = self.driver.characteristics.SendNetBufferListsHandler?;
+    /// Passes lists to the miniport in one chain.
+    fn submit(&self, lists: impl IntoIterator<Item = (StackList, Option<SendId>)>) {
+        let Some(handler) = self.driver.characteristics.SendNetBufferListsHandler else { return };
+        let mut first = Guest::<NET_BUFFER_LIST>::null();
+        let mut last: Option<Guest<NET_BUFFER_LIST>> = None;
+        for (list, id) in lists {
+            let this = list.list;
+            this.field::<usize>(SOURCE).write(self.handle);
+            match last.replace(this) {
+                Some(last) => last.field::<*mut NET_BUFFER_LIST>(NEXT).write(this.as_ptr()),
+                None => first = this,
+            }
+            self.data_path.state.lock().sending.insert(this.address(), Sending { list, id });
+        }
+        if first.is_null() {
+            return;
+        }
         call("MiniportSendNetBufferLists", || {
             // SAFETY: the image registered the function under this contract; the list is its until completed.
             unsafe { handler(self.context() as *mut _, first.as_ptr(), 0, 0) }
         });
-        Some(first.address())
     }
 
     /// Returns the status of a send once it is completed.
-    pub(crate) fn send_status(&self, list: usize) -> Option<NDIS_STATUS> {
-        self.data_path.state.lock().statuses.remove(&list)
+    pub(crate) fn send_status(&self, id: SendId) -> Option<NDIS_STATUS> {
+        self.data_path.state.lock().statuses.remove(&id)
     }
 
     fn complete(&self, host: &Host, list: Guest<NET_BUFFER_LIST>) {
@@ -101,8 +133,8 @@ impl Adapter {
         let sent = {
             let mut state = self.data_path.state.lock();
             let sent = state.sending.remove(&list.address());
-            if sent.as_ref().is_some_and(|sent| sent.attended) {
-                state.statuses.insert(list.address(), status);
+            if let Some(id) = sent.as_ref().and_then(|sent| sent.id) {
+                state.statuses.insert(id, status);
             }
             sent
         };
@@ -142,8 +174,28 @@ impl Adapter {
         }
         self.data_path.changed.set();
         if keeps {
+            let mut state = self.data_path.state.lock();
+            if state.keeps_received {
+                state.kept.extend(lists.iter().map(|list| list.address()));
+                return;
+            }
+            drop(state);
             // The stack returns the lists later, together and in another order.
             let (this, lists) = (self.clone(), lists.to_vec());
+            host.queue_dpc(current().cpu(), move || this.return_lists(&lists));
+        }
+    }
+
+    /// Makes the stack keep received lists from now on, or return those it kept.
+    pub(crate) fn keep_received(self: &Arc<Self>, host: &Host, keep: bool) {
+        let kept = {
+            let mut state = self.data_path.state.lock();
+            state.keeps_received = keep;
+            if keep { Vec::new() } else { std::mem::take(&mut state.kept) }
+        };
+        if !kept.is_empty() {
+            let this = self.clone();
+            let lists: Vec<_> = kept.into_iter().map(Guest::from_address).collect();
             host.queue_dpc(current().cpu(), move || this.return_lists(&lists));
         }
     }
@@ -153,6 +205,8 @@ impl Adapter {
         for list in lists {
             list.field::<*mut NET_BUFFER_LIST>(NEXT).write(first.as_ptr());
             first = *list;
+            // Drivers above use the list's information, and leave it as it is.
+            list.field::<[usize; INFO_LEN]>(INFO).write([STALE_INFO; INFO_LEN]);
             self.data_path.state.lock().lent.remove(&list.address());
         }
         let Some(handler) = self.driver.characteristics.ReturnNetBufferListsHandler else { return };
@@ -196,6 +250,9 @@ imports! { IMPORTS: "ndis.sys" =>
         for list in &lists {
             require(list.field::<usize>(SOURCE).read() == handle, || {
                 "the SourceHandle of a received NET_BUFFER_LIST is not the adapter's handle".into()
+            });
+            require(!list.field::<[usize; INFO_LEN]>(INFO).read().contains(&STALE_INFO), || {
+                "a received NET_BUFFER_LIST has NetBufferListInfo of an earlier frame".into()
             });
         }
         adapter.receive(&current().host().clone(), &lists, flags);

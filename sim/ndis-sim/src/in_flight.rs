@@ -20,16 +20,26 @@ pub(crate) struct InFlight {
     pub changed: Event,
 }
 
+/// A send of one frame. [`Miniport::send_status`](crate::Miniport::send_status) returns its status.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct SendId(u64);
+
 #[derive(Default)]
 pub(crate) struct State {
     /// Lists the miniport holds, by address.
     pub sending: BTreeMap<usize, Sending>,
-    /// Status of completed lists that a thread waits for.
-    pub statuses: BTreeMap<usize, NDIS_STATUS>,
+    /// Number of sends so far whose status is kept.
+    pub sends: u64,
+    /// Status of completed sends, until it is read.
+    pub statuses: BTreeMap<SendId, NDIS_STATUS>,
     /// Number of threads that use the adapter, which must not be halted meanwhile.
     pub bound: u32,
     /// Lists of the miniport that the stack holds.
     pub lent: BTreeSet<usize>,
+    /// The stack keeps received lists until it is told to return them.
+    pub keeps_received: bool,
+    /// Received lists that the stack keeps.
+    pub kept: Vec<usize>,
     pub received: VecDeque<Vec<u8>>,
     /// Lists that a receive DPC may still indicate, by its thread.
     pub allowances: BTreeMap<ThreadId, u32>,
@@ -37,8 +47,16 @@ pub(crate) struct State {
 
 pub(crate) struct Sending {
     pub list: StackList,
-    /// A thread waits for its status.
-    pub attended: bool,
+    /// Its number, if its status is kept.
+    pub id: Option<SendId>,
+}
+
+impl State {
+    /// Returns the number of a new send.
+    pub fn next_send(&mut self) -> SendId {
+        self.sends += 1;
+        SendId(self.sends)
+    }
 }
 
 impl InFlight {

@@ -47,10 +47,11 @@ pub mod runtime;
 mod subsystem;
 mod wait;
 
-pub use adapter::{Adapter, AdapterState};
+pub use adapter::{Adapter, AdapterState, StatusIndication};
 pub use bus::open_tunnel;
 pub use config::Keyword;
 pub use event_log::LogEntry;
+pub use in_flight::SendId;
 pub use miniport::{Miniport, StartError};
 pub use ndis_host::NdisHost;
 pub use ndk::NdkAdapter;

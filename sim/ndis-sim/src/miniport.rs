@@ -18,17 +18,18 @@ use ndk_abi::{
         NDIS_SIZEOF_MINIPORT_RESTART_PARAMETERS_REVISION_1, NDIS_STATUS, NDIS_STATUS_PENDING,
         NDIS_STATUS_SUCCESS, NET_DEVICE_PNP_EVENT,
     },
-    ndk::NDK_VERSION,
+    ndk::{NDIS_OPEN_NDK_ADAPTER_PARAMETERS, NDK_VERSION},
     netio::NET_LUID,
 };
 
 use nt_sim::{Host, current, image::call, thread::Lost};
 
 use crate::{
-    adapter::{ADAPTERS, Adapter, AdapterState, Attributes},
+    adapter::{ADAPTERS, Adapter, AdapterState, Attributes, StatusIndication},
     bus,
     driver::DRIVER,
     handle::HANDLES,
+    in_flight::SendId,
     ndk::NdkAdapter,
     ndk_state::NdkEvent,
     oid::{OidError, OidPath},
@@ -264,8 +265,23 @@ impl Miniport {
     /// # Panics
     /// When the host dies.
     pub fn open_ndk(&self, major: u16, minor: u16) -> Result<NdkAdapter, NDIS_STATUS> {
+        let version = NDK_VERSION { Major: major, Minor: minor };
+        self.open_ndk_with(NDIS_OPEN_NDK_ADAPTER_PARAMETERS { Version: version, SwitchId: 0, VPortId: 0 })
+    }
+
+    /// As [`Miniport::open_ndk`], with all parameters given.
+    ///
+    /// # Errors
+    /// The status of OpenNDKAdapterHandler.
+    ///
+    /// # Panics
+    /// When the host dies.
+    pub fn open_ndk_with(
+        &self,
+        parameters: NDIS_OPEN_NDK_ADAPTER_PARAMETERS,
+    ) -> Result<NdkAdapter, NDIS_STATUS> {
         let adapter = self.adapter.clone();
-        let open = move || adapter.open_ndk(NDK_VERSION { Major: major, Minor: minor });
+        let open = move || adapter.open_ndk(parameters);
         on_host(&self.host, "NDK", open).unwrap_or_else(|lost| panic!("{lost}"))
     }
 
@@ -306,9 +322,9 @@ impl Miniport {
         self.adapter.ndk.open_count()
     }
 
-    /// Returns the status codes the miniport indicated so far.
+    /// Returns what the miniport indicated by NdisMIndicateStatusEx so far.
     #[must_use]
-    pub fn indications(&self) -> Vec<NDIS_STATUS> {
+    pub fn indications(&self) -> Vec<StatusIndication> {
         self.adapter.indications.lock().clone()
     }
 
@@ -319,14 +335,47 @@ impl Miniport {
     /// When the host dies or its memory is exhausted.
     #[must_use]
     pub fn send(&self, frame: &[u8], timeout: Duration) -> Option<NDIS_STATUS> {
-        let (this, frame) = (self.clone(), frame.to_vec());
+        let ids = self.send_chain(&[frame.to_vec()], 0);
+        ids.first().and_then(|&id| self.send_status(id, timeout))
+    }
+
+    /// Passes frames to the miniport in one chain, one NET_BUFFER_LIST each with the given cancel ID; does not wait.
+    ///
+    /// # Panics
+    /// When the host dies or its memory is exhausted.
+    #[must_use]
+    pub fn send_chain(&self, frames: &[Vec<u8>], cancel_id: usize) -> Vec<SendId> {
+        let (this, frames) = (self.clone(), frames.to_vec());
         let sent = on_host(&self.host, "protocol", move || {
+            this.adapter.send(&this.host, &frames, cancel_id).expect("the host has memory for the frames")
+        });
+        sent.unwrap_or_else(|lost| panic!("{lost}"))
+    }
+
+    /// Cancels the sends with `cancel_id` that the miniport has not sent yet.
+    ///
+    /// # Panics
+    /// When the host dies.
+    pub fn cancel_sends(&self, cancel_id: usize) {
+        let adapter = self.adapter.clone();
+        let cancelled = on_host(&self.host, "protocol", move || adapter.cancel_sends(cancel_id));
+        cancelled.unwrap_or_else(|lost| panic!("{lost}"));
+    }
+
+    /// Returns the status with which a send completed, `None` when it is not completed within `timeout`. The status of
+    /// a send is returned once.
+    ///
+    /// # Panics
+    /// When the host dies.
+    #[must_use]
+    pub fn send_status(&self, id: SendId, timeout: Duration) -> Option<NDIS_STATUS> {
+        let this = self.clone();
+        let status = on_host(&self.host, "protocol", move || {
             let adapter = &this.adapter;
-            let list = adapter.send(&this.host, &frame).expect("the host has memory for a frame");
             let deadline = this.host.world().now() + timeout.as_nanos() as u64;
             loop {
                 adapter.data_path.changed.reset();
-                if let Some(status) = adapter.send_status(list) {
+                if let Some(status) = adapter.send_status(id) {
                     return Some(status);
                 }
                 let left = Duration::from_nanos(deadline.saturating_sub(this.host.world().now()));
@@ -335,7 +384,17 @@ impl Miniport {
                 }
             }
         });
-        sent.unwrap_or_else(|lost| panic!("{lost}"))
+        status.unwrap_or_else(|lost| panic!("{lost}"))
+    }
+
+    /// Makes the stack keep received NET_BUFFER_LISTs from now on, or return those it kept.
+    ///
+    /// # Panics
+    /// When the host dies.
+    pub fn keep_received(&self, keep: bool) {
+        let this = self.clone();
+        let done = on_host(&self.host, "protocol", move || this.adapter.keep_received(&this.host, keep));
+        done.unwrap_or_else(|lost| panic!("{lost}"));
     }
 
     /// Returns the frames that the miniport indicated since the last call.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use ndk_abi::{
     ndis::{
-        NDIS_STATUS, NDIS_STATUS_ADAPTER_NOT_READY, NDIS_STATUS_INDICATION, NDIS_STATUS_NOT_SUPPORTED,
+        NDIS_OBJECT_TYPE_STATUS_INDICATION, NDIS_SIZEOF_STATUS_INDICATION_REVISION_1, NDIS_STATUS,
+        NDIS_STATUS_ADAPTER_NOT_READY, NDIS_STATUS_INDICATION, NDIS_STATUS_NOT_SUPPORTED,
         NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS, NET_PNP_EVENT_CODE, NET_PNP_EVENT_NOTIFICATION,
     },
     ndk::{
@@ -17,7 +18,7 @@ use ndk_abi::{
 use nt_sim::{current, guest::Guest, image::call, imports};
 
 use crate::{
-    adapter::{Adapter, AdapterState, adapter},
+    adapter::{Adapter, AdapterState, StatusIndication, adapter},
     ndk_state::NdkEvent,
     rules::require,
     wait::wait,
@@ -37,7 +38,10 @@ impl NdkAdapter {
 
 impl Adapter {
     /// Opens an NDK adapter. On a thread of the host, at `PASSIVE_LEVEL`.
-    pub(crate) fn open_ndk(&self, version: NDK_VERSION) -> Result<NdkAdapter, NDIS_STATUS> {
+    pub(crate) fn open_ndk(
+        &self,
+        mut parameters: NDIS_OPEN_NDK_ADAPTER_PARAMETERS,
+    ) -> Result<NdkAdapter, NDIS_STATUS> {
         //= R-OPEN-18
         const POISON: usize = 0xdead_dead_dead_dead;
         let handlers = *self.driver.ndk.lock();
@@ -46,7 +50,7 @@ impl Adapter {
         if !matches!(self.state(), AdapterState::Running | AdapterState::Paused) {
             return Err(NDIS_STATUS_ADAPTER_NOT_READY);
         }
-        let mut parameters = NDIS_OPEN_NDK_ADAPTER_PARAMETERS { Version: version, SwitchId: 0, VPortId: 0 };
+        let version = parameters.Version;
         let mut opened = Guest::<NDK_ADAPTER>::from_address(POISON);
         let (parameters, out) = (&raw mut parameters, (&raw mut opened).cast());
         let status = call("OpenNDKAdapterHandler", || {
@@ -165,6 +169,15 @@ imports! { IMPORTS: "ndis.sys" =>
             "NdisMIndicateStatusEx: SourceHandle is not the adapter's handle".into()
         });
         require(adapter.state() != AdapterState::Halted, || "NdisMIndicateStatusEx was called for a halted adapter".into());
-        adapter.indications.lock().push(indication.StatusCode);
+        let header = indication.Header;
+        let (kind, size) = (NDIS_OBJECT_TYPE_STATUS_INDICATION, NDIS_SIZEOF_STATUS_INDICATION_REVISION_1);
+        require(header.Type == kind && header.Revision >= 1 && header.Size >= size, || {
+            format!("NdisMIndicateStatusEx with an indication of type {:#x} and {} bytes", header.Type, header.Size)
+        });
+        let mut buffer = vec![0; indication.StatusBufferSize as usize];
+        if !buffer.is_empty() {
+            Guest::<u8>::new(indication.StatusBuffer.cast()).read_bytes(&mut buffer);
+        }
+        adapter.indications.lock().push(StatusIndication { code: indication.StatusCode, buffer });
     }
 }
