@@ -1,4 +1,7 @@
-//! Ethernet beside RDMA, on the image: packet filters, multicast lists, frame lengths, keywords' limits.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Ethernet beside RDMA, on the image: packet filters, multicast lists, frame lengths, keywords' limits, link state, sends
+//! that wait for the device, received frames that the stack keeps.
 
 #![cfg(target_os = "linux")]
 
@@ -8,12 +11,14 @@ use lab::{
     image,
     testbed::{Machine, Options, Testbed},
 };
-use ndis_sim::{Keyword, Miniport};
+use ndis_sim::{AdapterState, Keyword, Miniport, SendId, StatusIndication};
 use ndk_abi::ndis::{
     NDIS_PACKET_TYPE_ALL_LOCAL, NDIS_PACKET_TYPE_ALL_MULTICAST, NDIS_PACKET_TYPE_BROADCAST,
-    NDIS_PACKET_TYPE_DIRECTED, NDIS_PACKET_TYPE_MULTICAST, NDIS_PACKET_TYPE_PROMISCUOUS,
-    NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_MULTICAST_FULL, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_SUCCESS,
-    OID_802_3_MULTICAST_LIST, OID_GEN_CURRENT_PACKET_FILTER, OID_GEN_MAXIMUM_TOTAL_SIZE,
+    NDIS_PACKET_TYPE_DIRECTED, NDIS_PACKET_TYPE_MULTICAST, NDIS_PACKET_TYPE_PROMISCUOUS, NDIS_STATUS,
+    NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_LINK_STATE,
+    NDIS_STATUS_MULTICAST_FULL, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_PAUSED, NDIS_STATUS_SEND_ABORTED,
+    NDIS_STATUS_SUCCESS, OID_802_3_MULTICAST_LIST, OID_GEN_CURRENT_PACKET_FILTER, OID_GEN_MAXIMUM_TOTAL_SIZE,
+    OID_GEN_STATISTICS,
 };
 
 const MOMENT: Duration = Duration::from_secs(5);
@@ -57,8 +62,7 @@ fn send(miniport: &Miniport, frame: &[u8]) {
 /// Waits on the simulated clock.
 fn wait(bed: &Testbed, time: Duration) {
     let event = bed.event();
-    let waiting = bed.machines()[1].consumer("wait", move |_| event.wait(time));
-    waiting.join().expect("the host lives");
+    on_host(bed.machines()[1], move || event.wait(time));
 }
 
 /// Returns the destinations of the frames that the second host receives with `filter` set, of one frame to each destination.
@@ -78,7 +82,7 @@ fn received(bed: &Testbed, filter: u32, destinations: &[[u8; 6]]) -> Vec<[u8; 6]
 fn each_packet_filter_admits_its_kind_of_frame_and_no_other() {
     let Some(bed) = started(&[]) else { return };
     let all = [RECEIVER, OTHER_STATION, BROADCAST, GROUP, OTHER_GROUP];
-    for (filter, admitted) in [
+    let expected = [
         (0, &[][..]),
         (NDIS_PACKET_TYPE_DIRECTED, &[RECEIVER]),
         (NDIS_PACKET_TYPE_BROADCAST, &[BROADCAST]),
@@ -86,9 +90,9 @@ fn each_packet_filter_admits_its_kind_of_frame_and_no_other() {
         (NDIS_PACKET_TYPE_ALL_MULTICAST, &[GROUP, OTHER_GROUP]),
         (NDIS_PACKET_TYPE_DIRECTED | NDIS_PACKET_TYPE_BROADCAST, &[RECEIVER, BROADCAST]),
         (NDIS_PACKET_TYPE_PROMISCUOUS, &all),
-    ] {
-        assert_eq!(received(&bed, filter, &all), admitted, "filter {filter:#x}");
-    }
+    ];
+    let expected = expected.map(|(filter, admitted)| (filter, admitted.to_vec()));
+    assert_eq!(expected.clone().map(|(filter, _)| (filter, received(&bed, filter, &all))), expected);
     finish(bed);
 }
 
@@ -139,4 +143,179 @@ fn jumbo_packet_takes_both_ends_of_its_range_and_its_default_beyond() {
         assert_eq!(answer, u32::to_le_bytes(total), "*JumboPacket = {value}");
         finish(bed);
     }
+}
+
+/// Slots of the driver's transmit queue.
+const RING: usize = 256;
+/// NET_BUFFER_LISTs in which the driver indicates received frames.
+const RECEIVE_LISTS: usize = 256;
+/// MSI-X vector of the transmit queue.
+const TRANSMIT_VECTOR: u16 = 2;
+const SOON: Duration = Duration::from_millis(50);
+
+/// Runs `body` on a thread of the host.
+fn on_host<T: Send + 'static>(machine: &Machine, body: impl FnOnce() -> T + Send + 'static) -> T {
+    machine.host().spawn("test", body).join().expect("the host lives")
+}
+
+/// Holds back the message by which the device reports free transmit slots, or delivers it.
+fn hold_transmit_message(machine: &Machine, hold: bool) {
+    let nic = machine.nic().clone();
+    on_host(machine, move || nic.mask_vector(TRANSMIT_VECTOR, hold));
+}
+
+/// Frames to the second host whose last bytes are their numbers.
+fn numbered(count: usize) -> Vec<Vec<u8>> {
+    let number = |n: usize| [&frame(RECEIVER, 98)[..], &(n as u16).to_le_bytes()].concat();
+    (0..count).map(number).collect()
+}
+
+fn statuses(miniport: &Miniport, sends: &[SendId]) -> Vec<Option<NDIS_STATUS>> {
+    sends.iter().map(|&id| miniport.send_status(id, MOMENT)).collect()
+}
+
+/// Sets the receiver's packet filter to frames for its own address.
+fn receive_directed(miniport: &Miniport) {
+    miniport.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_DIRECTED.to_le_bytes()).unwrap();
+    drop(miniport.received());
+}
+
+#[test]
+fn link_change_is_indicated_with_state_and_speed() {
+    let Some(bed) = started(&[]) else { return };
+    let machine = bed.machines()[0];
+    let miniport = miniport(machine);
+    let before = miniport.indications().len();
+    for (count, up, speed) in [(1, false, 0), (2, true, 10_000_000_000_u64), (3, false, 0)] {
+        let nic = machine.nic().clone();
+        on_host(machine, move || nic.set_link(up));
+        wait(&bed, SOON);
+        let indications = &miniport.indications()[before..];
+        assert_eq!(indications.len(), count, "one indication for each change");
+        let StatusIndication { code, buffer } = &indications[count - 1];
+        assert_eq!((*code, buffer.len()), (NDIS_STATUS_LINK_STATE, 40));
+        let word = |at: usize| u32::from_le_bytes(buffer[at..at + 4].try_into().unwrap());
+        let long = |at: usize| u64::from_le_bytes(buffer[at..at + 8].try_into().unwrap());
+        let (connected, disconnected, full_duplex) = (1, 2, 2);
+        assert_eq!(buffer[..4], [0x80, 1, 40, 0], "header");
+        assert_eq!((word(4), word(8)), (if up { connected } else { disconnected }, full_duplex));
+        assert_eq!((long(16), long(24)), (speed, speed), "bit/s, transmit and receive");
+    }
+    finish(bed);
+}
+
+#[test]
+fn sends_beyond_the_ring_wait_and_complete_in_order_once_slots_are_free() {
+    let Some(bed) = started(&[]) else { return };
+    let [sender, receiver] = bed.machines().map(miniport);
+    receive_directed(&receiver);
+    hold_transmit_message(bed.machines()[0], true);
+    let frames = numbered(3 * RING);
+    let sends = sender.send_chain(&frames, 0);
+    let (sent, waiting) = sends.split_at(RING);
+    assert_eq!(statuses(&sender, sent), vec![Some(NDIS_STATUS_SUCCESS); sent.len()]);
+    assert_eq!(sender.send_status(waiting[0], SOON), None, "no slot is free");
+    hold_transmit_message(bed.machines()[0], false);
+    assert_eq!(statuses(&sender, waiting), vec![Some(NDIS_STATUS_SUCCESS); waiting.len()]);
+    wait(&bed, SOON);
+    assert!(receiver.received() == frames, "every frame arrives once, in order");
+    finish(bed);
+}
+
+#[test]
+fn cancel_completes_waiting_sends_with_its_id_and_no_other() {
+    let Some(bed) = started(&[]) else { return };
+    let sender = miniport(bed.machines()[0]);
+    hold_transmit_message(bed.machines()[0], true);
+    // More than three rings: a send may fill slots that the device has used meanwhile.
+    let before = sender.send_chain(&numbered(5 * RING), 1);
+    let cancelled = sender.send_chain(&numbered(10), 2);
+    let after = sender.send_chain(&numbered(10), 3);
+    sender.cancel_sends(2);
+    assert_eq!(statuses(&sender, &cancelled), [Some(NDIS_STATUS_SEND_ABORTED); 10]);
+    assert_eq!(sender.send_status(before[5 * RING - 1], SOON), None);
+    assert_eq!(sender.send_status(after[0], SOON), None);
+    hold_transmit_message(bed.machines()[0], false);
+    assert_eq!(statuses(&sender, &before), vec![Some(NDIS_STATUS_SUCCESS); 5 * RING]);
+    assert_eq!(statuses(&sender, &after), [Some(NDIS_STATUS_SUCCESS); 10]);
+    finish(bed);
+}
+
+#[test]
+fn pause_completes_sends_that_wait_for_slots() {
+    let Some(bed) = started(&[]) else { return };
+    let sender = miniport(bed.machines()[0]);
+    hold_transmit_message(bed.machines()[0], true);
+    let sends = sender.send_chain(&numbered(2 * RING), 0);
+    sender.pause().unwrap();
+    let (sent, waiting) = sends.split_at(RING);
+    assert_eq!(statuses(&sender, sent), [Some(NDIS_STATUS_SUCCESS); RING]);
+    assert_eq!(statuses(&sender, waiting), [Some(NDIS_STATUS_PAUSED); RING]);
+    hold_transmit_message(bed.machines()[0], false);
+    sender.restart().unwrap();
+    assert_eq!(sender.send(&frame(RECEIVER, 100), MOMENT), Some(NDIS_STATUS_SUCCESS));
+    finish(bed);
+}
+
+#[test]
+fn surprise_removal_completes_every_send_that_waits_for_slots() {
+    let Some(mut bed) = started(&[]) else { return };
+    let sender = miniport(bed.machines()[0]);
+    hold_transmit_message(bed.machines()[0], true);
+    let sends = sender.send_chain(&numbered(2 * RING), 0);
+    bed.machine_mut(0).surprise_remove_adapter().unwrap();
+    let (sent, waiting) = sends.split_at(RING);
+    assert_eq!(statuses(&sender, sent), [Some(NDIS_STATUS_SUCCESS); RING]);
+    assert_eq!(statuses(&sender, waiting), [Some(NDIS_STATUS_ADAPTER_REMOVED); RING]);
+    finish(bed);
+}
+
+#[test]
+fn pause_completes_only_after_the_stack_returned_every_received_frame() {
+    let Some(bed) = started(&[]) else { return };
+    let [sender, receiver] = bed.machines().map(miniport);
+    receive_directed(&receiver);
+    receiver.keep_received(true);
+    send(&sender, &frame(RECEIVER, 100));
+    wait(&bed, SOON);
+    assert_eq!(receiver.received().len(), 1);
+    let paused = receiver.clone();
+    let pausing = bed.machines()[1].host().spawn("PnP", move || paused.pause());
+    wait(&bed, SOON);
+    assert_eq!(receiver.state(), AdapterState::Pausing, "{}", bed.violations().join("\n"));
+    receiver.keep_received(false);
+    pausing.join().unwrap().unwrap();
+    assert_eq!(receiver.state(), AdapterState::Paused);
+    receiver.restart().unwrap();
+    finish(bed);
+}
+
+/// Returns `ifInDiscards` of the adapter's statistics.
+fn receive_discards(miniport: &Miniport) -> u64 {
+    let statistics = miniport.query(OID_GEN_STATISTICS, 152).unwrap();
+    u64::from_le_bytes(statistics[8..16].try_into().unwrap())
+}
+
+#[test]
+fn frames_beyond_what_the_stack_can_hold_count_as_discarded_and_returned_lists_serve_again() {
+    let Some(bed) = started(&[]) else { return };
+    let [sender, receiver] = bed.machines().map(miniport);
+    receive_directed(&receiver);
+    receiver.keep_received(true);
+    let frames = numbered(RECEIVE_LISTS + 10);
+    let mut discards = Vec::new();
+    for _ in 0..2 {
+        let discarded = receive_discards(&receiver);
+        let sends = sender.send_chain(&frames, 0);
+        assert_eq!(statuses(&sender, &sends), vec![Some(NDIS_STATUS_SUCCESS); frames.len()]);
+        wait(&bed, SOON);
+        assert!(receiver.received() == frames[..RECEIVE_LISTS], "the first frames arrive");
+        discards.push(receive_discards(&receiver) - discarded);
+        receiver.keep_received(false);
+        wait(&bed, SOON);
+        receiver.keep_received(true);
+    }
+    assert_eq!(discards, [10, 10]);
+    receiver.keep_received(false);
+    finish(bed);
 }

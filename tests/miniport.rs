@@ -18,11 +18,14 @@ use ndis_sim::{IpHost as _, Keyword, Miniport, NdisHost as _, NdkEvent};
 use ndk_abi::{
     ndis::{
         NDIS_OID, NDIS_STATUS_ADAPTER_NOT_READY, NDIS_STATUS_BAD_VERSION, NDIS_STATUS_BUFFER_TOO_SHORT,
-        NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS,
-        OID_802_3_MULTICAST_LIST, OID_GEN_CURRENT_PACKET_FILTER, OID_GEN_MAXIMUM_TOTAL_SIZE,
-        OID_GEN_STATISTICS, OID_GEN_VENDOR_DESCRIPTION,
+        NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_NOT_SUPPORTED,
+        NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS, OID_802_3_MULTICAST_LIST, OID_GEN_CURRENT_PACKET_FILTER,
+        OID_GEN_MAXIMUM_TOTAL_SIZE, OID_GEN_STATISTICS, OID_GEN_VENDOR_DESCRIPTION,
     },
-    ndk::{OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS, OID_NDK_SET_STATE, OID_NDK_STATISTICS},
+    ndk::{
+        NDIS_OPEN_NDK_ADAPTER_PARAMETERS, NDK_VERSION, OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS,
+        OID_NDK_SET_STATE, OID_NDK_STATISTICS,
+    },
 };
 use ndk_consumer::{
     Error, Listener,
@@ -114,6 +117,21 @@ fn only_supported_ndk_versions_can_be_opened() {
         assert_eq!(miniport.open_ndk(major, minor), Err(NDIS_STATUS_BAD_VERSION), "{major}.{minor}");
     }
     assert_eq!(miniport.open_ndk_adapters(), 0);
+    finish(bed);
+}
+
+//= R-OPEN-31
+#[test]
+fn ndk_adapter_of_another_switch_or_virtual_port_is_refused() {
+    let Some(bed) = started(&[]) else { return };
+    let miniport = miniport(bed.machines()[0]);
+    let version = NDK_VERSION { Major: 2, Minor: 1 };
+    for (switch_id, vport_id) in [(1, 0), (0, 1), (1, 1)] {
+        let parameters =
+            NDIS_OPEN_NDK_ADAPTER_PARAMETERS { Version: version, SwitchId: switch_id, VPortId: vport_id };
+        let opened = miniport.open_ndk_with(parameters);
+        assert_eq!(opened, Err(NDIS_STATUS_INVALID_PARAMETER), "{switch_id}, {vport_id}");
+    }
     finish(bed);
 }
 

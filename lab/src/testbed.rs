@@ -360,6 +360,15 @@ impl Machine {
         }
     }
 
+    /// Removes the device of the adapter that started, and halts the adapter.
+    ///
+    /// # Errors
+    /// No adapter has started, or the host dies.
+    pub fn surprise_remove_adapter(&mut self) -> Result<()> {
+        let miniport = self.miniport.take().context("the adapter has not started")?;
+        Ok(miniport.surprise_remove()?)
+    }
+
     /// Halts the adapter and unloads the driver, if they run. Does nothing on a host that is dead.
     ///
     /// # Errors
