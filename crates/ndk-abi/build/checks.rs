@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Writes the assertions.
+//! Compares the sources with the table and writes the compile-time assertions.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

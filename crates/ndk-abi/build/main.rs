@@ -2,10 +2,9 @@
 
 //! Checks every declaration of the crate against `abi-x64.toml`.
 //!
-//! The crate's own sources are parsed; what they declare is looked up in the table, and compile-time
-//! assertions are written for what only the compiler can tell (offsets, sizes, type identity). What
-//! this program can tell by itself, it reports at once: a name the table lacks, a member left out, a
-//! dispatch table with a missing slot, a stated IRQL that differs.
+//! It parses the crate's sources and looks their declarations up in the table. It writes compile-time assertions for
+//! offsets, sizes and type identity, which only the compiler knows. It reports itself: a name that is not in the table,
+//! a missing member or dispatch table entry, a documented IRQL that differs.
 
 mod checks;
 mod ctype;

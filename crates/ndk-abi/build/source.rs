@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the crate declares, read from its sources.
+//! The crate's declarations, parsed from its sources.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The table of ABI facts, as far as the checks use it.
+//! The part of the table of ABI facts that the checks use.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,24 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 #![no_std]
-//! NDKPI, NDIS, NT and IP helper as the Windows kernel for x64 has them.
+//! NDKPI, NDIS, NT and IP helper declarations of the Windows kernel for x64.
 //!
-//! Names are those of the headers, letter for letter. Everything declared here is compared with the table
-//! `abi-x64.toml` when the crate is built (`abi-x64.md` says where its facts come from): sizes, alignments,
-//! offsets, member and parameter types, constants, exporting modules, and the IRQLs that docs state. A
-//! declaration the table does not know fails the build, unless `abi-extra.toml` gives a reason and a source
-//! for it; a member, a dispatch entry or an enumerator left out fails it too. Declared are NDIS 6.85 and
-//! NDKPI 2.1.
+//! Names are exactly those of the Windows headers, of NDIS 6.85 and NDKPI 2.1. The build script compares every
+//! declaration with the table `abi-x64.toml` (`abi-x64.md` describes its sources): sizes, alignments, offsets,
+//! member and parameter types, constants, exporting modules, and documented IRQLs. A declaration that is not in
+//! the table fails the build, unless `abi-extra.toml` gives a reason and a source for it. A missing member,
+//! dispatch entry or enumerator fails it, too.
 //!
-//! How C becomes Rust:
+//! C declarations are translated as follows:
 //!
-//! * Enums are open: a transparent `i32` with one constant per enumerator, so that values from newer
-//!   systems survive.
-//! * Function types are pointers, `unsafe extern "efiapi"`, the one name Rust has for the convention of
-//!   the Windows kernel on every architecture, usable on other hosts as well. Members and parameters hold
-//!   them as `Option`, null being `None`.
+//! * Enums are open: a transparent `i32` with one constant per enumerator, so that values of newer
+//!   systems are preserved.
+//! * Function types are pointers, `unsafe extern "efiapi"`: the calling convention of the Windows kernel, which
+//!   Rust supports on other hosts, too. Members and parameters are `Option`s of them; null is `None`.
 //! * An unnamed struct or union is a type named after its place, `NDK_SGE_Anonymous`,
-//!   `CM_PARTIAL_RESOURCE_DESCRIPTOR_u`. Alternatives of a union that have no use here are left out.
+//!   `CM_PARTIAL_RESOURCE_DESCRIPTOR_u`. Unused alternatives of a union are omitted.
 //! * Bit-fields are the integers that hold them.
 //! * A pointer to a type the crate does not declare is a pointer to `c_void`.
 //! * Every struct and union has `zeroed()`, a constant function, and `Default`, which is the same: NDIS

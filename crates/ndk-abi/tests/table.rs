@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The comparison with the table: what it finds, and what the crate leaves out.
+//! The comparison with the table reports each kind of difference; and the items of the table that the crate omits.
 
 #![allow(dead_code, reason = "the build script's modules are used in part")]
 

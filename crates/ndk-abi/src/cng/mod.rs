@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Cryptography, of which random numbers are all that is needed (`cng.sys`).
+//! Random numbers of the Cryptography API, Next Generation (`cng.sys`).
 
 use core::ffi::c_void;
 

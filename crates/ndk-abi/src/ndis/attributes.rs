@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a miniport tells NDIS about an adapter with `NdisMSetMiniportAttributes`.
+//! Attributes of an adapter, which a miniport sets with `NdisMSetMiniportAttributes`.
 
 use core::ffi::c_void;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! NDIS 6.85, as an Ethernet miniport with NDK needs it.
+//! The part of NDIS 6.85 that an Ethernet miniport with NDK uses.
 
 mod attributes;
 mod config;

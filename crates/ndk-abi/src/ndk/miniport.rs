@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The seam between NDIS and an NDK provider (`ndisndk.h`, NDK parts of `ntddndis.h`).
+//! The interface between NDIS and an NDK provider (`ndisndk.h`, NDK parts of `ntddndis.h`).
 
 use super::{NDK_ADAPTER, NDK_ADAPTER_INFO, NDK_VERSION};
 use crate::ndis::{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! NDKPI 1.2, 2.0 and 2.1, and its seam to NDIS.
+//! NDKPI 1.2, 2.0 and 2.1, and its interface to NDIS.
 
 mod adapter;
 mod cq;

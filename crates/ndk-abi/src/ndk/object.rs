@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What all NDK objects share: header, close, completion callbacks (`ndkpi.h`).
+//! Common parts of all NDK objects: header, close, completion callbacks (`ndkpi.h`).
 
 use core::ffi::c_void;
 
