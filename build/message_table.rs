@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The image's message table (`RT_MESSAGETABLE`), made of the driver's own table of events, so that the Event
-//! Viewer finds the texts in the image the INF names as event message file.
+//! The image's message table (`RT_MESSAGETABLE`), generated from the driver's table of events. The INF names the image as event
+//! message file, so that Event Viewer finds the texts in it.
 //!
 //! Layouts: `MESSAGE_RESOURCE_DATA`, `MESSAGE_RESOURCE_BLOCK`, `MESSAGE_RESOURCE_ENTRY`.
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The image's version resource, written from the package's own metadata.
+//! The image's version resource, generated from the package's metadata.
 //!
 //! Layouts: `VS_VERSIONINFO`, `VS_FIXEDFILEINFO`, `StringFileInfo`, `VarFileInfo` (Windows menus and other
 //! resources reference).
@@ -44,7 +44,7 @@ fn version_info() -> Result<Block, Box<dyn std::error::Error>> {
         VOS_NT_WINDOWS32,
         VFT_DRV,
         VFT2_DRV_NETWORK,
-        0, // date: the image's own time stamp tells
+        0, // date: see the image's time stamp
         0,
     ];
     let strings = [

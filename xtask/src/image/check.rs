@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `cargo xtask image --check`: what can be proven about the image by looking at it.
+//! `cargo xtask image --check`: properties of the image that can be checked without running it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,26 +25,26 @@ use super::{
 };
 use crate::shell;
 
-/// A frame of this size or more is refused: a kernel stack is 24 KiB, shared with everything above and below, and
-/// on DISPATCH_LEVEL paths also with whatever was interrupted.
+/// A stack frame of this size in bytes or more fails the check. A kernel stack has 24 KiB, which the driver shares with
+/// its callers, its callees and, in interrupt routines, the interrupted code.
 const FRAME_LIMIT: u32 = 1024;
 
-/// Functions that may have a larger frame: a part of the name, the most it may take, and why that is right.
+/// Functions that may have a larger frame: a part of the name, the limit in bytes, and the reason.
 const LARGE_FRAMES: [(&str, u32, &str); 6] = [
     (
         "roce::engine::Engine<nt::lock::RawSpinLock>::try_new",
         5376,
-        "PASSIVE_LEVEL, once per start: makes the engine where it stays",
+        "PASSIVE_LEVEL, once per start: constructs the engine in place",
     ),
     (
         "roce::engine::Engine<nt::lock::RawSpinLock>::poll_conn_event",
         1280,
-        "hands out one connection event by value, private data included; its callers are shallow",
+        "returns a connection event by value, with its private data; its callers use little stack",
     ),
     (
         "roce::engine::Engine<nt::lock::RawSpinLock>::new_qp",
         2560,
-        "makes a queue pair before it moves to pool; a create call, first on its consumer's stack",
+        "constructs a queue pair before it is moved to pool; called directly by the consumer",
     ),
     (
         "viordma::ndk::provider::Ndk::new",
@@ -59,14 +59,14 @@ const LARGE_FRAMES: [(&str, u32, &str); 6] = [
     (
         "viordma::miniport::initialize::build_port",
         3072,
-        "PASSIVE_LEVEL, once per start: moves the queues to where they stay",
+        "PASSIVE_LEVEL, once per start: moves the queues to their final place",
     ),
 ];
 
-/// Lines of the report that one check may take.
+/// Maximum number of problems printed per check.
 const PROBLEMS_SHOWN: usize = 8;
 
-/// What panics instead of returning an error when memory is short. None of it may be in the image.
+/// Functions that panic when an allocation fails. The image must not contain any of them.
 const INFALLIBLE: [&str; 4] = [
     "alloc::alloc::handle_alloc_error",
     "alloc::raw_vec::handle_error",
@@ -74,13 +74,16 @@ const INFALLIBLE: [&str; 4] = [
     "__rust_alloc_error_handler",
 ];
 
-/// One line of the report: what was looked at, and what was found.
+/// One check and its result.
 struct Check {
     name: &'static str,
     outcome: Result<String, Vec<String>>,
 }
 
-/// Runs every check and prints them as a table; the error counts what failed.
+/// Runs every check and prints the results as a table.
+///
+/// # Errors
+/// The image or its PDB cannot be read, or a check failed.
 pub fn run(image: &Image) -> Result<()> {
     let data = fs::read(&image.sys).with_context(|| format!("cannot read {}", image.sys.display()))?;
     let pe = PeFile64::parse(&*data).with_context(|| format!("{} is not a PE image", image.sys.display()))?;
@@ -161,7 +164,7 @@ impl<'data> Subject<'data> {
     fn subsystem(&self) -> Outcome {
         match self.pe.nt_headers().optional_header().subsystem() {
             pe::IMAGE_SUBSYSTEM_NATIVE => Ok("native".into()),
-            other => fail(format!("{other}, not native")),
+            other => fail(format!("the subsystem is {other}, not native")),
         }
     }
 
@@ -173,7 +176,10 @@ impl<'data> Subject<'data> {
         let exported = exports.iter().find(|export| export.name == Some(b"DriverEntry"));
         match exported.map(|export| export.target) {
             Some(ExportTarget::Address(at)) if at == address => Ok("DriverEntry".into()),
-            _ => fail(format!("{} at {address:#x}, not DriverEntry", self.symbols.name(address))),
+            _ => fail(format!(
+                "the entry point is {} at {address:#x}, not DriverEntry",
+                self.symbols.name(address)
+            )),
         }
     }
 
@@ -183,7 +189,9 @@ impl<'data> Subject<'data> {
             return fail("relocations are stripped");
         }
         let blocks = self.pe.data_directories().relocation_blocks(self.data, &self.pe.section_table());
-        let Some(mut blocks) = blocks.map_err(malformed)? else { return fail("no relocations") };
+        let Some(mut blocks) = blocks.map_err(malformed)? else {
+            return fail("the image has no relocations");
+        };
         let mut count = 0;
         while let Some(block) = blocks.next().map_err(malformed)? {
             count += block.filter(|relocation| relocation.typ == pe::IMAGE_REL_BASED_DIR64).count();
@@ -206,17 +214,19 @@ impl<'data> Subject<'data> {
         if problems.is_empty() { Ok(found.join(", ")) } else { Err(problems) }
     }
 
-    /// The version in the image's resource, which has to be the workspace's.
+    /// The version in the image's resource must be the workspace's.
     fn version(&self) -> Outcome {
         const RT_VERSION: u16 = 16;
         // wLength wValueLength wType, "VS_VERSION_INFO", padding: the fixed part begins here.
         const FIXED: usize = 40;
         let resources = self.pe.data_directories().resource_directory(self.data, &self.pe.section_table());
-        let Some(resources) = resources.map_err(malformed)? else { return fail("no resources") };
+        let Some(resources) = resources.map_err(malformed)? else {
+            return fail("the image has no resources");
+        };
         let kinds = resources.root().map_err(malformed)?;
         let mut entry = kinds.entries.iter().find(|entry| entry.name_or_id().id() == Some(RT_VERSION));
         let leaf = loop {
-            let Some(found) = entry else { return fail("no version resource") };
+            let Some(found) = entry else { return fail("the image has no version resource") };
             match found.data(resources).map_err(malformed)? {
                 ResourceDirectoryEntryData::Table(table) => entry = table.entries.first(),
                 ResourceDirectoryEntryData::Data(leaf) => break leaf,
@@ -233,7 +243,7 @@ impl<'data> Subject<'data> {
         if version == env!("CARGO_PKG_VERSION") {
             Ok(version)
         } else {
-            fail(format!("{version} is not the package's"))
+            fail(format!("version {version} differs from the package's, {}", env!("CARGO_PKG_VERSION")))
         }
     }
 
@@ -247,19 +257,21 @@ impl<'data> Subject<'data> {
             let mut thunks = table.thunks(descriptor.original_first_thunk.get(LE)).map_err(malformed)?;
             while let Some(thunk) = thunks.next::<pe::ImageNtHeaders64>().map_err(malformed)? {
                 match table.import::<pe::ImageNtHeaders64>(thunk).map_err(malformed)? {
-                    Import::Ordinal(number) => problems.push(format!("{module} by ordinal {number}")),
+                    Import::Ordinal(number) => problems.push(format!(
+                        "imports ordinal {number} of {module}; only imports by name are allowed"
+                    )),
                     Import::Name(_, name) => {
                         let name = String::from_utf8_lossy(name);
                         *count.entry(module.clone()).or_insert(0) += 1;
                         if !self.imports.contains(&module, &name) {
-                            problems.push(format!("{module} {name} is not on the list"));
+                            problems.push(format!("{module} {name} is not in crates/ndk-abi/abi-x64.toml"));
                         }
                     }
                 }
             }
         }
         let count = count.iter().map(|(module, count)| format!("{count} of {module}")).collect::<Vec<_>>();
-        if problems.is_empty() { Ok(format!("{}, all on the list", count.join(", "))) } else { Err(problems) }
+        if problems.is_empty() { Ok(format!("{}, all listed", count.join(", "))) } else { Err(problems) }
     }
 
     fn frames(&self, functions: &[Function]) -> Outcome {
@@ -277,9 +289,9 @@ impl<'data> Subject<'data> {
         let problems: Vec<String> = sizes
             .iter()
             .filter(|&&(size, name)| size >= limit(name))
-            .map(|(size, name)| format!("{size} bytes in {name}"))
+            .map(|&(size, name)| format!("{name} uses {size} bytes of stack; the limit is {}", limit(name)))
             .collect();
-        let Some((largest, name)) = sizes.first() else { return fail("no unwind information") };
+        let Some((largest, name)) = sizes.first() else { return fail("the image has no unwind information") };
         if !problems.is_empty() {
             return Err(problems);
         }
@@ -293,7 +305,7 @@ impl<'data> Subject<'data> {
     fn paths(&self) -> Outcome {
         let root = shell::root().display().to_string();
         let found = self.data.windows(root.len()).any(|window| window == root.as_bytes());
-        if found { fail(format!("{root} is named in the image")) } else { Ok("none".into()) }
+        if found { fail(format!("the image contains the path {root}")) } else { Ok("none".into()) }
     }
 
     /// Decodes everything in executable sections: each function by its range, and what lies between them (functions
@@ -335,12 +347,12 @@ fn ranges(whole: Range<u32>, functions: &[Function], symbols: &Symbols) -> Vec<R
     cuts.windows(2).map(|pair| pair[0]..pair[1]).collect()
 }
 
-/// What decoding found.
+/// Results of decoding.
 #[derive(Default)]
 struct Code {
     functions: Vec<Function>,
     count: usize,
-    /// Instructions a driver must not contain.
+    /// Instructions that a driver must not contain.
     refused: Vec<String>,
     /// Direct calls and jumps: from, to.
     calls: Vec<(u32, u32)>,
@@ -390,10 +402,10 @@ impl Code {
         if callers.is_empty() {
             return Err(present.into_iter().map(|name| format!("the image contains {name}")).collect());
         }
-        Err(callers.into_iter().map(|caller| format!("{caller} panics when memory is short")).collect())
+        Err(callers.into_iter().map(|caller| format!("{caller} panics when an allocation fails")).collect())
     }
 
-    /// No call of the panic machinery is left: the compiler has proven every one away.
+    /// The image must not call a panic function: the compiler must have proven that no panic can occur.
     fn panics(&self, symbols: &Symbols) -> Result<String, Vec<String>> {
         let mut callers = BTreeMap::<&str, usize>::new();
         for &(from, to) in &self.calls {
@@ -403,9 +415,12 @@ impl Code {
             }
         }
         if callers.is_empty() {
-            return Ok("no call of the panic machinery".into());
+            return Ok("no call of a panic function".into());
         }
-        Err(callers.into_iter().map(|(caller, count)| format!("{count} in {caller}")).collect())
+        Err(callers
+            .into_iter()
+            .map(|(caller, count)| format!("{caller} calls panic functions at {count} places"))
+            .collect())
     }
 }
 
@@ -423,8 +438,8 @@ fn is_panic(name: &str) -> bool {
     .any(|panic| name.starts_with(panic))
 }
 
-/// Why a driver must not contain the instruction. SSE and SSE2 are fine in kernel mode on x64: the kernel keeps
-/// their registers. It does not keep the state of the others for a driver.
+/// Returns why a driver must not contain the instruction, if it must not. SSE and SSE2 are allowed in kernel mode on x64:
+/// the kernel preserves their registers. It does not preserve AVX, x87 and MMX state for a driver.
 fn refusal(instruction: &Instruction) -> Option<String> {
     if instruction.is_invalid() {
         return Some("undecodable bytes".into());
@@ -477,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_instruction_are_refused() {
+    fn undecodable_bytes_are_refused() {
         assert!(refusal(&decoded(&[0x06])).is_some());
     }
 }

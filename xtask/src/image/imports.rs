@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the image may import: the functions of `abi-x64.toml`, and the C support routines below.
+//! Imports that the image may have: the functions of `abi-x64.toml`, and the C support routines below.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,8 +13,8 @@ use crate::shell;
 
 const TABLE: &str = "crates/ndk-abi/abi-x64.toml";
 
-/// Routines that compilers emit calls to, and `strlen`, which `core::ffi::CStr` is declared with. `ntoskrnl.exe`
-/// exports them all on x64; they belong to no header, so the table does not list them.
+/// Routines that compilers emit calls to, and `strlen`, which `core::ffi::CStr` uses. `ntoskrnl.exe` exports them on x64.
+/// No header declares them, so the table does not list them.
 const SUPPORT: [(&str, &str); 7] = [
     ("__C_specific_handler", "named in the unwind data of functions that handle exceptions"),
     ("__chkstk", "called by functions whose frame is larger than a page"),
@@ -25,7 +25,7 @@ const SUPPORT: [(&str, &str); 7] = [
     ("strlen", "length of C strings"),
 ];
 
-/// Modules and the names each of them exports to the driver.
+/// Names that the driver may import, by module.
 pub struct Imports(BTreeMap<String, BTreeSet<String>>);
 
 impl Imports {

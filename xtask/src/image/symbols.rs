@@ -25,7 +25,7 @@ impl Symbols {
                 names.insert(address.0, public.name.to_string().into_owned());
             }
         }
-        // Procedures carry readable names: they win over the public, mangled ones.
+        // Procedures have readable names, which replace the mangled public ones.
         let debug = pdb.debug_information()?;
         let mut modules = debug.modules()?;
         while let Some(module) = modules.next()? {
@@ -53,11 +53,11 @@ impl Symbols {
     }
 }
 
-/// One entry of `.pdata`: a function, or a part of one that is described apart from the rest.
+/// One entry of `.pdata`: a function, or a part of one with an entry of its own.
 pub struct Function {
     pub range: Range<u32>,
-    /// Bytes of stack that the prologue takes, return address not included. `None` for a part that is chained to
-    /// another entry: that one's prologue ran.
+    /// Bytes of stack that the prologue allocates, without the return address. `None` for a part that is chained to
+    /// another entry, whose prologue applies.
     pub frame: Option<u32>,
 }
 
