@@ -28,9 +28,10 @@ pub fn notes(outcome: &Outcome) -> Vec<String> {
             format!("{}: frames that arrive out of order can look like losses.", sent_again(resent))
         } else {
             format!(
-                "{} although the wire lost no frame: the resend timer expired because a simulated host did not get a \
-                 processor in time to answer. The receiver drops such duplicates ({}). In virtual time, with --seed, \
-                 there are none.",
+                "{} although the wire lost no frame: a simulated host did not get a processor in time to send or to \
+                 process an acknowledgement, and the resend timer expired. A single timeout can resend every packet \
+                 that was not acknowledged then. The receiver drops such duplicates ({}). In virtual time, with \
+                 --seed, there are none.",
                 sent_again(resent),
                 counter("rx_duplicates")
             )
