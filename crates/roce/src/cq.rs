@@ -191,6 +191,7 @@ impl<R: RawMutex> Cq<R> {
         taken
     }
 
+    #[inline]
     pub(crate) fn push(&self, completion: Completion, solicited: bool) -> Pushed {
         let mut ring = self.state.lock();
         let nothing = Pushed { action: NoticeAction::None, faulted: false };

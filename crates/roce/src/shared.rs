@@ -44,6 +44,7 @@ impl<R: RawMutex> Shared<R> {
     }
 
     /// Adds a completion to `cq`, and queues its notice if one is due.
+    #[inline]
     pub(crate) fn push_completion(&self, cq: &Arc<Cq<R>>, completion: Completion, solicited: bool) {
         self.stats.completions.inc();
         match completion.status {
@@ -65,6 +66,7 @@ impl<R: RawMutex> Shared<R> {
         self.has_failed_connections.store(true, Ordering::Release);
     }
 
+    #[inline]
     pub(crate) fn queue_cq_notice(&self, cq: &Arc<Cq<R>>, action: NoticeAction) {
         if action == NoticeAction::Queue {
             self.events.lock().notices.push(Entry::Cq(cq.clone()));

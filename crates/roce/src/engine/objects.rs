@@ -216,7 +216,7 @@ impl<R: RawMutex> Engine<R> {
                 srq: spec.srq.clone(),
             },
             ready: AtomicBool::new(false),
-            transport: Mutex::new(RcTransport::RESET),
+            transport: const { Mutex::new(RcTransport::RESET) },
         })?)
     }
 

@@ -48,6 +48,7 @@ impl RcTransport {
     }
 
     /// Handles a packet for this queue pair. Its ICRC was checked.
+    #[inline]
     pub(crate) fn handle<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
@@ -81,6 +82,7 @@ impl RcTransport {
     }
 
     /// Writes the next frame to `slot` and returns its length; `None` when there is nothing to send now.
+    #[inline]
     pub(crate) fn transmit<R: RawMutex>(&mut self, env: &Env<'_, R>, slot: &mut [u8]) -> Option<usize> {
         let sent = if self.cnp.is_pending() {
             self.cnp.transmit(self.link.as_ref(), env, slot)
@@ -139,6 +141,7 @@ impl RcTransport {
 
     /// Schedules the next deadline of this queue pair, if it is earlier than the scheduled one. To be called
     /// after every step.
+    #[inline]
     pub(crate) fn rearm(&mut self, index: u32, mut schedule: impl FnMut(u32, Instant)) {
         // A later deadline leaves the scheduled one in place: a wake-up that is too early schedules again,
         // which costs less than moving the entry with every ACK.

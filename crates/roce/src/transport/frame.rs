@@ -19,6 +19,7 @@ pub(super) enum Unsent {
 
 /// Builds a frame in `slot`: headers, the payload that `fill` writes, ICRC. Returns the length of the frame, or
 /// the error of `fill`.
+#[inline]
 pub(super) fn build_frame<R: RawMutex, E>(
     link: Option<&Link>,
     env: &Env<'_, R>,

@@ -236,6 +236,7 @@ impl RcTransport {
     }
 
     /// Makes the oldest receive the current one. Returns `false` when none is posted.
+    #[inline]
     fn take_receive<R: RawMutex>(&mut self, env: &Env<'_, R>) -> bool {
         //= R-SRQ-1
         match &env.qp.srq {

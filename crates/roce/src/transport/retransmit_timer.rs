@@ -14,6 +14,7 @@ use crate::work::CompletionStatus;
 
 impl RcTransport {
     /// Returns the deadline of the requester.
+    #[inline]
     pub(super) fn deadline(&self) -> Option<Instant> {
         if self.state != State::Rts {
             return None;
