@@ -148,6 +148,30 @@ fn events_have_unique_numbers_and_texts_that_name_the_adapter() {
     }
 }
 
+/// `Makefile.toml` and `viordma.inx` agree with `Cargo.toml`: the kit's build names the image and the INF after the package.
+#[test]
+fn the_package_build_finds_the_driver_and_its_inf() {
+    const CARGO: &str = include_str!("../Cargo.toml");
+    const MAKEFILE: &str = include_str!("../Makefile.toml");
+    let package = CARGO.split("[package]").nth(1).unwrap();
+    let name = package.lines().find_map(|line| line.strip_prefix("name = ")).unwrap().trim_matches('"');
+    let inx = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(format!("{name}.inx"));
+    assert!(inx.exists(), "{} is beside Cargo.toml", inx.display());
+
+    let inf = Inf::parse();
+    let image = format!("{name}.sys");
+    assert_eq!(inf.value("SourceDisksFiles", &image), Some("1,,"));
+    assert_eq!(inf.section("viordma.CopyFiles"), [image.as_str()]);
+    assert_eq!(inf.value("viordma.Service", "ServiceBinary"), Some(format!(r"%13%\{image}").as_str()));
+
+    // The makefile changes one task of wdk-build's, for which it sets the systems of the catalog.
+    let tasks: Vec<_> = MAKEFILE.lines().filter(|line| line.starts_with("[tasks")).collect();
+    assert_eq!(tasks, ["[tasks.inf2cat.env]"]);
+    let systems = MAKEFILE.lines().find_map(|line| line.strip_prefix("WDK_BUILD_INF2CAT_OS = ")).unwrap();
+    let systems = systems.trim_matches('"');
+    assert!(systems.split(',').all(|system| system.ends_with("_X64")), "{systems}: the image is for x64");
+}
+
 #[test]
 fn adapter_states() {
     for (number, state) in state::State::ALL.iter().enumerate() {
