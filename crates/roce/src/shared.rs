@@ -31,18 +31,6 @@ pub(crate) struct Shared<R: RawMutex> {
 }
 
 impl<R: RawMutex> Shared<R> {
-    pub(crate) fn new(config: Config, regions: RegionTable<R>) -> Self {
-        Self {
-            config,
-            stats: Stats::default(),
-            regions,
-            events: Mutex::new(EventQueue::new()),
-            cq_fault: AtomicBool::new(false),
-            failed_connections: Mutex::new(Fifo::new()),
-            has_failed_connections: AtomicBool::new(false),
-        }
-    }
-
     /// Adds a completion to `cq`, and queues its notice if one is due.
     #[inline]
     pub(crate) fn push_completion(&self, cq: &Arc<Cq<R>>, completion: Completion, solicited: bool) {

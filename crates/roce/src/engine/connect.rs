@@ -41,6 +41,8 @@ impl<R: RawMutex> Engine<R> {
     ///
     /// # Errors
     /// [`ConnError::PortInUse`], [`ConnError::TooMany`], [`ConnError::OutOfMemory`].
+    ///
+    /// [`ConnEvent::Request`]: crate::ConnEvent::Request
     pub fn listen(&self, spec: &ListenSpec) -> Result<ListenerId, ConnError> {
         self.connections.with(|conns| conns.cm.listen(spec))
     }
@@ -67,6 +69,10 @@ impl<R: RawMutex> Engine<R> {
     /// # Errors
     /// [`ConnError::QpBusy`], [`ConnError::Invalid`], [`ConnError::NotLocal`],
     /// [`ConnError::PrivateDataTooLong`], [`ConnError::TooMany`], [`ConnError::OutOfMemory`].
+    ///
+    /// [`ConnEvent::Replied`]: crate::ConnEvent::Replied
+    /// [`ConnEvent::Refused`]: crate::ConnEvent::Refused
+    /// [`ConnEvent::TimedOut`]: crate::ConnEvent::TimedOut
     pub fn connect(
         &self,
         now: Instant,
@@ -124,6 +130,12 @@ impl<R: RawMutex> Engine<R> {
     /// # Errors
     /// [`ConnError::Unknown`]; [`ConnError::QpBusy`]; [`ConnError::State`] if the peer has given up or the request
     /// was answered already; [`ConnError::PrivateDataTooLong`]; [`ConnError::Invalid`].
+    ///
+    /// [`ConnEvent::Established`]: crate::ConnEvent::Established
+    /// [`ConnEvent::Refused`]: crate::ConnEvent::Refused
+    /// [`ConnEvent::Disconnected`]: crate::ConnEvent::Disconnected
+    /// [`ConnEvent::Aborted`]: crate::ConnEvent::Aborted
+    /// [`ConnEvent::TimedOut`]: crate::ConnEvent::TimedOut
     pub fn accept(
         &self,
         now: Instant,
@@ -179,6 +191,8 @@ impl<R: RawMutex> Engine<R> {
     /// # Errors
     /// [`ConnError::Unknown`]; [`ConnError::State`] if the connection was never established or was disconnected
     /// before.
+    ///
+    /// [`ConnEvent::DisconnectDone`]: crate::ConnEvent::DisconnectDone
     pub fn disconnect(&self, now: Instant, conn: ConnId) -> Result<(), ConnError> {
         self.connections.with(|conns| conns.cm.disconnect(now, conn))
     }

@@ -20,7 +20,7 @@ pub enum EngineEvent<'a, R: RawMutex> {
     /// A shared receive queue fell below its threshold. Notify its consumer, then drop the notice.
     Srq(SrqNotice<'a, R>),
     /// The last notice of a completion queue destroyed meanwhile was dropped
-    /// ([`DestroyResult::AfterNotice`]): its context will not be seen again.
+    /// ([`DestroyResult::AfterNotice`](crate::DestroyResult::AfterNotice)): its context will not be seen again.
     CqGone { context: u64 },
     /// The same for a shared receive queue.
     SrqGone { context: u64 },
@@ -40,11 +40,13 @@ pub struct CqNotice<'a, R: RawMutex> {
 
 impl<R: RawMutex> CqNotice<'_, R> {
     /// What the queue was created with.
+    #[must_use]
     pub fn context(&self) -> u64 {
         self.cq.context()
     }
 
     /// Returns the fault that this notice reports; `None` when there are completions to read.
+    #[must_use]
     pub fn fault(&self) -> Option<CqFault> {
         self.fault
     }
@@ -70,6 +72,7 @@ pub struct SrqNotice<'a, R: RawMutex> {
 
 impl<R: RawMutex> SrqNotice<'_, R> {
     /// What the queue was created with.
+    #[must_use]
     pub fn context(&self) -> u64 {
         self.srq.context()
     }

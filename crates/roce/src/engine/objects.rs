@@ -11,7 +11,7 @@ use super::connections::Connections;
 use crate::config::Config;
 use crate::cq::{Cq, DestroyResult};
 use crate::error::{CreateError, ModifyError};
-use crate::event_queue::Entry;
+use crate::event_queue::{Entry, EventQueue};
 use crate::memory::Backing;
 use crate::object_table::ObjectTable;
 use crate::qp::Qp;
@@ -42,7 +42,15 @@ impl<R: RawMutex> Engine<R> {
         let connections = Connections::new(&config, &mut random);
         let wheel = TimerWheel::try_new()?;
         let engine = Arc::try_new_with(|| Self {
-            shared: Shared::new(config, regions),
+            shared: Shared {
+                config,
+                stats: Stats::default(),
+                regions,
+                events: Mutex::new(EventQueue::new()),
+                cq_fault: AtomicBool::new(false),
+                failed_connections: Mutex::new(Fifo::new()),
+                has_failed_connections: AtomicBool::new(false),
+            },
             qps,
             ready: Mutex::new(Fifo::new()),
             wheel: Mutex::new(wheel),

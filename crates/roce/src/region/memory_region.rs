@@ -47,6 +47,7 @@ impl Region {
     /// This and the other getters do not wait: any IRQL. While a registration executes, they may return the
     /// values before or after it.
     #[inline]
+    #[must_use]
     pub fn key(&self) -> u32 {
         match self.range().key {
             0 => self.index,
@@ -71,6 +72,7 @@ impl Region {
     }
 
     /// Returns the state of the key; after deregistration, the last one.
+    #[must_use]
     pub fn state(&self) -> State {
         match &self.content {
             Content::Fixed(_) => State::Valid,
@@ -110,11 +112,13 @@ pub struct MemoryWindow(pub(super) Arc<Region>);
 impl MemoryWindow {
     /// Returns the R_Key. The consumer chooses the low byte with each bind; it is that of the last executed bind,
     /// valid or not, and 0 before the first. Does not wait. Any IRQL.
+    #[must_use]
     pub fn key(&self) -> u32 {
         self.0.key()
     }
 
     /// Returns the state of the key. Any IRQL.
+    #[must_use]
     pub fn state(&self) -> State {
         self.0.state()
     }
