@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Addresses of this side, and of those who talk to it.
+//! Local addresses, and source addresses of datagrams.
 
 use super::*;
 use roce_wire::Path;
@@ -9,8 +9,8 @@ fn v4(last: u8) -> IpAddr {
     [192, 168, 77, last].into()
 }
 
-/// Takes the frame that A has to send, and gives B what `change` makes of it.
-fn first_word(pair: &mut Pair, change: impl Fn(&mut Path)) -> Result<(), Ignored> {
+/// Delivers A's first frame to B, with its path changed by `change`.
+fn deliver_first_frame(pair: &mut Pair, change: impl Fn(&mut Path)) -> Result<(), Ignored> {
     pair.collect();
     let (_, _, frame) = pair.wire.remove(0);
     let packet = Packet::parse(&frame).unwrap();
@@ -21,23 +21,23 @@ fn first_word(pair: &mut Pair, change: impl Fn(&mut Path)) -> Result<(), Ignored
     let mut slot = [0; 2048];
     let len = emit(Crc::detect(), &mut slot, &path, 0xC000, Psn::new(1), &mad).unwrap();
     let now = pair.now;
-    pair.b.cm.hear(now, &Packet::parse(&slot[..len]).unwrap())
+    pair.b.cm.deliver(now, &Packet::parse(&slot[..len]).unwrap())
 }
 
 //= rocev2 §13
 #[test]
-fn a_request_to_an_address_of_others_is_not_answered() {
+fn req_to_a_foreign_address_is_not_answered() {
     let mut pair = Pair::new();
     pair.listen();
     pair.connect();
-    let foreign = first_word(&mut pair, |path| path.remote_ip = v4(3));
+    let foreign = deliver_first_frame(&mut pair, |path| path.remote_ip = v4(3));
     assert_eq!(foreign, Err(Ignored::NotLocal));
     assert!(!pair.b.cm.has_transmit() && pair.b.cm.connections() == 0);
 }
 
 //= rocev2 §12
 #[test]
-fn nobody_is_answered_who_cannot_be_one_host() {
+fn datagrams_from_non_unicast_sources_are_not_answered() {
     let senders: [fn(&mut Path); 6] = [
         |path| path.local_ip = [255; 4].into(),
         |path| path.local_ip = [0; 4].into(),
@@ -49,20 +49,20 @@ fn nobody_is_answered_who_cannot_be_one_host() {
     for (number, sender) in senders.into_iter().enumerate() {
         let mut pair = Pair::new();
         pair.connect();
-        assert_eq!(first_word(&mut pair, sender), Err(Ignored::InvalidSource), "sender {number}");
+        assert_eq!(deliver_first_frame(&mut pair, sender), Err(Ignored::InvalidSource), "sender {number}");
         assert!(!pair.b.cm.has_transmit());
     }
     for source in ["::", "::1", "ff02::1", "::ffff:192.168.77.1"] {
         let mut pair = Pair::between("fe80::1".parse().unwrap(), "fe80::2".parse().unwrap(), |_| {});
         pair.connect();
-        let sent = first_word(&mut pair, |path| path.local_ip = source.parse().unwrap());
+        let sent = deliver_first_frame(&mut pair, |path| path.local_ip = source.parse().unwrap());
         assert_eq!(sent, Err(Ignored::InvalidSource), "{source}");
     }
 }
 
 //= R-CONN-53
 #[test]
-fn a_wildcard_means_the_addresses_of_its_family() {
+fn wildcard_listens_on_all_addresses_of_its_family() {
     let spec = |ip: Option<&str>| ListenSpec {
         ip: ip.map(|ip| ip.parse().unwrap()),
         port: PORT,
@@ -91,8 +91,8 @@ fn a_wildcard_means_the_addresses_of_its_family() {
     pair.replied(a);
 }
 
-/// Takes B's address away when a connection has come so far, and tells what the consumers hear of it.
-fn abort_without_address(depth: usize) -> [Vec<EventKind>; 2] {
+/// Removes B's address when a connection has reached stage `depth`. Returns the events of both consumers.
+fn events_after_address_removal(depth: usize) -> [Vec<EventKind>; 2] {
     let mut pair = Pair::new();
     pair.listen();
     let a = pair.connect();
@@ -116,37 +116,42 @@ fn abort_without_address(depth: usize) -> [Vec<EventKind>; 2] {
         pair.expect(Side::A, a, EventKind::Disconnected);
     }
     pair.collect();
-    let spoken = pair.b.sent.len();
+    let sent_before = pair.b.sent.len();
     pair.b.cm.set_addresses(&[v4(9)]).unwrap();
     pair.run_for(Duration::from_mins(5));
-    assert!(pair.b.sent.len() - spoken <= 1, "one last word at most: {:?}", &pair.b.sent[spoken..]);
-    let told = [&mut pair.a, &mut pair.b].map(|host| host.events.drain(..).map(|event| event.kind).collect());
+    assert!(pair.b.sent.len() - sent_before <= 1, "at most one message: {:?}", &pair.b.sent[sent_before..]);
+    let events =
+        [&mut pair.a, &mut pair.b].map(|host| host.events.drain(..).map(|event| event.kind).collect());
     pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
     pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
     pair.nothing_left();
-    told
+    events
 }
 
 //= R-CONN-101
 #[test]
-fn whoever_loses_an_address_loses_its_connections() {
+fn removing_an_address_aborts_its_connections() {
     let refused = EventKind::Refused { reason: RejReason::CONSUMER, private_data: padded(b"", 148) };
     let done = |graceful| EventKind::DisconnectDone { graceful };
-    assert_eq!(abort_without_address(0), [vec![refused], vec![EventKind::Aborted]], "asked");
-    assert_eq!(abort_without_address(1)[1], [EventKind::Aborted], "accepted");
-    assert_eq!(abort_without_address(2), [vec![EventKind::Aborted], vec![EventKind::Aborted]], "replied");
+    assert_eq!(events_after_address_removal(0), [vec![refused], vec![EventKind::Aborted]], "asked");
+    assert_eq!(events_after_address_removal(1)[1], [EventKind::Aborted], "accepted");
     assert_eq!(
-        abort_without_address(3),
+        events_after_address_removal(2),
+        [vec![EventKind::Aborted], vec![EventKind::Aborted]],
+        "replied"
+    );
+    assert_eq!(
+        events_after_address_removal(3),
         [vec![EventKind::Disconnected], vec![EventKind::Aborted]],
         "established"
     );
-    assert_eq!(abort_without_address(4), [vec![done(true)], vec![]], "the peer was first");
-    assert_eq!(abort_without_address(5), [vec![], vec![done(false)]], "this side was first");
+    assert_eq!(events_after_address_removal(4), [vec![done(true)], vec![]], "the peer was first");
+    assert_eq!(events_after_address_removal(5), [vec![], vec![done(false)]], "this side was first");
 }
 
 //= R-CONN-101
 #[test]
-fn connections_at_other_addresses_stay() {
+fn connections_at_remaining_addresses_are_not_aborted() {
     let mut pair = Pair::new();
     pair.listen();
     let (a, b) = pair.established();
@@ -154,7 +159,7 @@ fn connections_at_other_addresses_stay() {
     pair.b.cm.set_addresses(&[v4(9), mine]).unwrap();
     pair.b.cm.set_addresses(&[mine]).unwrap();
     pair.quiet_for(Duration::from_secs(1));
-    // Gone, and back before anybody looked.
+    // Removed, and added again before the search for its connections.
     pair.b.cm.set_addresses(&[]).unwrap();
     pair.b.cm.set_addresses(&[mine]).unwrap();
     pair.quiet_for(Duration::from_secs(1));
@@ -163,7 +168,7 @@ fn connections_at_other_addresses_stay() {
 
 //= R-CONN-101
 #[test]
-fn many_connections_end_a_bounded_number_at_a_time() {
+fn address_removal_aborts_a_bounded_number_of_connections_per_call() {
     let mut pair = Pair::new();
     for _ in 0..1000 {
         pair.connect();
@@ -181,7 +186,7 @@ fn many_connections_end_a_bounded_number_at_a_time() {
 }
 
 #[test]
-fn addresses_are_bounded() {
+fn number_of_addresses_is_bounded() {
     let mut pair = Pair::new();
     let many: Vec<IpAddr> =
         (0..2000u32).map(|i| core::net::Ipv4Addr::from_bits(0x0A00_0000 + i).into()).collect();

@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Strangers get so much and no more.
+//! Limits on connections and answers for unverified sources.
 
 use super::*;
 use roce_wire::cm::{DrepRepr, DreqRepr, MraRepr, RejRepr, RepRepr, RespondedMessage, RtuRepr, SidrReqRepr};
 
-fn stranger(number: u32) -> IpAddr {
+fn peer_address(number: u32) -> IpAddr {
     [192, 168, 78, number as u8].into()
 }
 
-/// A pair whose B listens and is bounded as `adjust` says.
+/// Creates a pair with limits changed by `adjust`. B listens.
 fn bounded(adjust: impl Fn(&mut Config)) -> Pair {
     let mut pair = Pair::with(adjust);
     pair.b.cm.listen(&ListenSpec { ip: None, port: PORT, backlog: 1000, context: 0xB }).unwrap();
     pair
 }
 
-/// What B tells its consumer next, and of whom.
-fn told(pair: &mut Pair) -> Vec<(ConnId, EventKind)> {
+/// Returns B's pending events with their connections.
+fn reported(pair: &mut Pair) -> Vec<(ConnId, EventKind)> {
     core::iter::from_fn(|| pair.b.cm.poll_event()).map(|event| (event.conn, event.kind)).collect()
 }
 
-/// The connections that B's consumer was asked for.
-fn asked(pair: &mut Pair) -> Vec<ConnId> {
-    let events = told(pair);
+/// Returns the connections of B's pending events, all of which must be requests.
+fn requests(pair: &mut Pair) -> Vec<ConnId> {
+    let events = reported(pair);
     assert!(events.iter().all(|(_, kind)| matches!(kind, EventKind::Request { .. })), "{events:?}");
     events.into_iter().map(|(conn, _)| conn).collect()
 }
 
-/// What B refuses next, and why.
+/// Returns the reason of B's next REJ.
 fn refusal(pair: &mut Pair) -> Option<RejReason> {
     let now = pair.now;
-    match spoken(&mut pair.b, now)?.0 {
+    match next_message(&mut pair.b, now)?.0 {
         CmMessage::Rej(rej) => Some(rej.reason),
         other => panic!("{other:?}"),
     }
@@ -39,34 +39,34 @@ fn refusal(pair: &mut Pair) -> Option<RejReason> {
 
 //= rocev2 §12
 #[test]
-fn one_peer_gets_so_many_half_open_connections() {
+fn half_open_connections_per_peer_are_bounded() {
     let mut pair = bounded(|config| config.max_half_open_per_peer = 4);
     for number in 0..4 {
-        assert_eq!(pair.stranger(stranger(1), number), Ok(()));
+        assert_eq!(pair.req_from(peer_address(1), number), Ok(()));
     }
-    let first = asked(&mut pair);
+    let first = requests(&mut pair);
     assert_eq!(first.len(), 4);
-    // More of them are refused, whether the consumer has accepted or not; others are not kept out.
+    // Further requests of this peer are refused, accepted or not; other peers are not affected.
     pair.accept(first[1]);
     for number in 4..20 {
-        assert_eq!(pair.stranger(stranger(1), number), Err(Ignored::Refused));
+        assert_eq!(pair.req_from(peer_address(1), number), Err(Ignored::Refused));
         let refused = core::iter::from_fn(|| refusal_or_rep(&mut pair)).next();
         assert_eq!(refused, Some(RejReason::NO_RESOURCES), "{number}");
     }
-    assert_eq!(asked(&mut pair), []);
-    assert_eq!(pair.stranger(stranger(2), 100), Ok(()));
-    assert_eq!(asked(&mut pair).len(), 1);
-    // One that completes makes room.
+    assert_eq!(requests(&mut pair), []);
+    assert_eq!(pair.req_from(peer_address(2), 100), Ok(()));
+    assert_eq!(requests(&mut pair).len(), 1);
+    // A connection that completes is no longer half-open.
     pair.command(Side::B, |cm, now| cm.traffic_seen(now, first[1])).unwrap();
-    assert_eq!(told(&mut pair), [(first[1], EventKind::Established)]);
-    assert_eq!(pair.stranger(stranger(1), 200), Ok(()));
+    assert_eq!(reported(&mut pair), [(first[1], EventKind::Established)]);
+    assert_eq!(pair.req_from(peer_address(1), 200), Ok(()));
 }
 
-/// Like [`refusal`], past a REP that is on its way.
+/// Like [`refusal`], but skips a REP.
 fn refusal_or_rep(pair: &mut Pair) -> Option<RejReason> {
     let now = pair.now;
     loop {
-        match spoken(&mut pair.b, now)?.0 {
+        match next_message(&mut pair.b, now)?.0 {
             CmMessage::Rej(rej) => return Some(rej.reason),
             CmMessage::Rep(_) => {}
             other => panic!("{other:?}"),
@@ -76,43 +76,47 @@ fn refusal_or_rep(pair: &mut Pair) -> Option<RejReason> {
 
 //= rocev2 §12
 #[test]
-fn old_half_open_connections_give_way_to_new_ones_and_young_ones_do_not() {
+fn only_half_open_connections_older_than_the_grace_period_are_evicted() {
     let mut pair = bounded(|config| config.max_half_open = 8);
     for number in 0..8 {
-        assert_eq!(pair.stranger(stranger(number), number), Ok(()));
+        assert_eq!(pair.req_from(peer_address(number), number), Ok(()));
         pair.run_for(Duration::from_millis(100));
     }
     let conns: Vec<_> = pair.b.events.drain(..).map(|event| event.conn).collect();
-    assert_eq!(pair.stranger(stranger(50), 50), Err(Ignored::Refused), "all are young");
+    assert_eq!(
+        pair.req_from(peer_address(50), 50),
+        Err(Ignored::Refused),
+        "all are younger than the grace period"
+    );
     assert_eq!(refusal(&mut pair), Some(RejReason::NO_RESOURCES));
     pair.run_for(Duration::from_millis(1250));
-    assert_eq!(pair.stranger(stranger(51), 51), Ok(()), "the first has had its two seconds");
-    assert_eq!(refusal(&mut pair), Some(RejReason::NO_RESOURCES), "which it is told");
-    let events = told(&mut pair);
+    assert_eq!(pair.req_from(peer_address(51), 51), Ok(()), "the first is older than two seconds");
+    assert_eq!(refusal(&mut pair), Some(RejReason::NO_RESOURCES), "the evicted peer gets a REJ");
+    let events = reported(&mut pair);
     assert!(events.contains(&(conns[0], EventKind::Aborted)), "{events:?}");
     assert_eq!(events.len(), 2);
-    assert_eq!(pair.stranger(stranger(52), 52), Err(Ignored::Refused), "the second has not");
+    assert_eq!(pair.req_from(peer_address(52), 52), Err(Ignored::Refused), "the second is not");
     assert_eq!(pair.b.cm.half_open.len(), 8);
 }
 
 //= rocev2 §12
 #[test]
-fn a_flood_does_not_end_what_stands() {
+fn req_flood_does_not_end_established_connections() {
     let mut pair = bounded(|config| {
         (config.max_half_open, config.max_half_open_per_peer) = (8, 2);
         config.max_connections = 32;
     });
-    let standing: Vec<_> = (0..5).map(|_| pair.established()).collect();
+    let established: Vec<_> = (0..5).map(|_| pair.established()).collect();
     for number in 0..2000 {
-        let _ = pair.stranger(stranger(number % 200), number);
+        let _ = pair.req_from(peer_address(number % 200), number);
         let now = pair.now;
-        while spoken(&mut pair.b, now).is_some() {}
+        while next_message(&mut pair.b, now).is_some() {}
         pair.now = now + Duration::from_millis(50);
         let now = pair.now;
         pair.b.cm.handle_timeout(now);
-        for (conn, kind) in told(&mut pair) {
+        for (conn, kind) in reported(&mut pair) {
             match kind {
-                // The consumer is slow with some, and lets others go.
+                // The consumer accepts some and does not answer others.
                 EventKind::Request { .. } if number % 3 == 0 => pair.accept(conn),
                 EventKind::Request { .. } => {}
                 EventKind::Aborted | EventKind::TimedOut | EventKind::Refused { .. } => {
@@ -125,7 +129,7 @@ fn a_flood_does_not_end_what_stands() {
     }
     assert!(pair.b.cm.connections() <= 32);
     pair.wire.clear();
-    for (a, b) in standing {
+    for (a, b) in established {
         pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
         pair.expect(Side::B, b, EventKind::Disconnected);
         pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
@@ -136,26 +140,26 @@ fn a_flood_does_not_end_what_stands() {
 
 //= rocev2 §12
 #[test]
-fn one_peer_gets_so_many_connections() {
+fn connections_per_peer_are_bounded() {
     let mut pair = bounded(|config| config.max_per_peer = 3);
-    let standing: Vec<_> = (0..3).map(|_| pair.established()).collect();
+    let established: Vec<_> = (0..3).map(|_| pair.established()).collect();
     let peer = pair.a.ip;
-    assert_eq!(pair.stranger(peer, 1), Err(Ignored::Refused));
+    assert_eq!(pair.req_from(peer, 1), Err(Ignored::Refused));
     assert_eq!(refusal(&mut pair), Some(RejReason::NO_RESOURCES));
-    assert_eq!(pair.stranger(stranger(1), 2), Ok(()), "others are not kept out");
-    assert_eq!(asked(&mut pair).len(), 1);
-    // One that is over is not counted, though it waits for late messages.
-    let (a, b) = standing[0];
+    assert_eq!(pair.req_from(peer_address(1), 2), Ok(()), "other peers are not affected");
+    assert_eq!(requests(&mut pair).len(), 1);
+    // A connection in TIMEWAIT is not counted.
+    let (a, b) = established[0];
     pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
     pair.expect(Side::B, b, EventKind::Disconnected);
     pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
     pair.run_for(Duration::from_millis(10));
-    assert_eq!(pair.stranger(peer, 3), Ok(()));
+    assert_eq!(pair.req_from(peer, 3), Ok(()));
 }
 
 //= rocev2 §12
 #[test]
-fn whoever_guesses_queue_pairs_of_others_takes_room_for_each_guess() {
+fn each_guess_at_a_queue_pair_number_counts_as_half_open() {
     let mut pair = bounded(|config| config.max_half_open_per_peer = 4);
     let (a, b) = pair.established();
     let (peer, guid) = (pair.a.ip, pair.a.cm.config.ca_guid);
@@ -166,40 +170,40 @@ fn whoever_guesses_queue_pairs_of_others_takes_room_for_each_guess() {
         req.local_comm_id = CommId(0x7000_0000 + number);
         req.local_qpn = qpn;
         req.service_id = roce_wire::cm::ServiceId::port(port);
-        pair.hear(peer, &CmMessage::Req(req), transaction)
+        pair.deliver(peer, &CmMessage::Req(req), transaction)
     };
-    // At a port that nobody listens on, nothing is found out, and nothing done.
+    // A REQ to a port without listener reveals nothing and has no effect.
     assert_eq!(guess(&mut pair, 0, qpn, PORT + 1), Err(Ignored::Refused));
     assert_eq!(refusal(&mut pair), Some(RejReason::INVALID_SERVICE_ID));
     for number in 1..=4 {
         assert_eq!(guess(&mut pair, number, Qpn::new(0x9000 + number), PORT), Ok(()));
     }
-    // The right one, too late.
+    // The correct guess, above the limit.
     assert_eq!(guess(&mut pair, 5, qpn, PORT), Err(Ignored::Refused));
     assert_eq!(refusal(&mut pair), Some(RejReason::NO_RESOURCES));
-    assert_eq!(asked(&mut pair).len(), 4);
+    assert_eq!(requests(&mut pair).len(), 4);
     assert_eq!(pair.b.cm.resolve(b).unwrap().1.state, State::Established);
 }
 
 #[test]
-fn a_full_table_takes_strangers_only_in_the_place_of_those_who_left() {
+fn full_table_admits_peers_only_in_slots_of_released_connections() {
     let mut pair = bounded(|config| config.max_connections = 16);
-    let peers: Vec<_> = (0..16).map(|number| pair.stranger(stranger(number), number)).collect();
+    let peers: Vec<_> = (0..16).map(|number| pair.req_from(peer_address(number), number)).collect();
     assert_eq!(peers, [Ok(()); 16]);
-    let conns = asked(&mut pair);
+    let conns = requests(&mut pair);
     for &conn in &conns {
         pair.accept(conn);
         pair.command(Side::B, |cm, now| cm.traffic_seen(now, conn)).unwrap();
     }
-    told(&mut pair);
+    reported(&mut pair);
     let now = pair.now;
-    while spoken(&mut pair.b, now).is_some() {}
+    while next_message(&mut pair.b, now).is_some() {}
     pair.now = now + Duration::from_secs(100);
-    assert_eq!(pair.stranger(stranger(100), 100), Err(Ignored::Refused));
+    assert_eq!(pair.req_from(peer_address(100), 100), Err(Ignored::Refused));
     assert_eq!(refusal(&mut pair), Some(RejReason::NO_RESOURCES));
     let left = pair.command(Side::B, |cm, now| cm.release(now, conns[7]));
     assert_eq!(left, Ok(()));
-    assert_eq!(pair.stranger(stranger(101), 101), Err(Ignored::Refused), "its DREQ is not answered yet");
+    assert_eq!(pair.req_from(peer_address(101), 101), Err(Ignored::Refused), "its DREQ is not answered yet");
     for conn in [conns[3], conns[9]] {
         let (_, known) = pair.b.cm.resolve(conn).unwrap();
         let rej = RejRepr {
@@ -212,16 +216,20 @@ fn a_full_table_takes_strangers_only_in_the_place_of_those_who_left() {
             private_data: [0; 148],
         };
         let (source, transaction) = (known.path.remote_ip, known.transaction);
-        pair.hear(source, &CmMessage::Rej(rej), transaction).unwrap();
+        pair.deliver(source, &CmMessage::Rej(rej), transaction).unwrap();
     }
-    assert_eq!(told(&mut pair).len(), 2);
-    assert_eq!(pair.stranger(stranger(102), 102), Err(Ignored::Refused), "the consumer still has them");
+    assert_eq!(reported(&mut pair).len(), 2);
+    assert_eq!(
+        pair.req_from(peer_address(102), 102),
+        Err(Ignored::Refused),
+        "the consumer has not released them"
+    );
     pair.command(Side::B, |cm, now| cm.release(now, conns[3])).unwrap();
-    assert_eq!(pair.stranger(stranger(103), 103), Ok(()));
+    assert_eq!(pair.req_from(peer_address(103), 103), Ok(()));
 }
 
-/// Everything that draws an answer from someone who knows nothing of it.
-fn questions(pair: &mut Pair) -> Vec<(&'static str, [u8; Mad::LEN])> {
+/// Returns messages without connection that are answered.
+fn answered_messages(pair: &mut Pair) -> Vec<(&'static str, [u8; Mad::LEN])> {
     let (mut req, transaction) = pair.req();
     let ids = (CommId(0x1111_2222), CommId(0x3333_4444));
     let (local_comm_id, remote_comm_id) = ids;
@@ -244,7 +252,7 @@ fn questions(pair: &mut Pair) -> Vec<(&'static str, [u8; Mad::LEN])> {
         local_ca_guid: 9,
         private_data: [0; 196],
     };
-    let mut sidr = say(&CmMessage::Dreq(dreq), 9);
+    let mut sidr = datagram(&CmMessage::Dreq(dreq), 9);
     sidr[16..18].copy_from_slice(&Attribute::CM_SIDR_REQ.0.to_be_bytes());
     let ask = SidrReqRepr {
         request_id: local_comm_id,
@@ -253,34 +261,34 @@ fn questions(pair: &mut Pair) -> Vec<(&'static str, [u8; Mad::LEN])> {
         private_data: [0; 216],
     };
     ask.emit(sidr.last_chunk_mut().unwrap());
-    let nobody = say(&CmMessage::Req(req), transaction);
+    let no_listener = datagram(&CmMessage::Req(req), transaction);
     req.path_mtu = roce_wire::MtuCode(9);
     vec![
-        ("REQ to nobody", nobody),
-        ("REQ of a wrong MTU", say(&CmMessage::Req(req), transaction)),
-        ("DREQ", say(&CmMessage::Dreq(dreq), 1)),
-        ("REP", say(&CmMessage::Rep(rep), 1)),
+        ("REQ without listener", no_listener),
+        ("REQ of a wrong MTU", datagram(&CmMessage::Req(req), transaction)),
+        ("DREQ", datagram(&CmMessage::Dreq(dreq), 1)),
+        ("REP", datagram(&CmMessage::Rep(rep), 1)),
         ("SIDR_REQ", sidr),
     ]
 }
 
 //= rocev2 §11
 #[test]
-fn an_answer_is_one_as_long_as_its_question_and_is_not_answered() {
+fn answer_has_the_length_of_its_request_and_is_not_answered() {
     for (a, b) in [("192.168.77.1", "192.168.77.2"), ("fe80::1", "fe80::2")] {
         let mut pair = Pair::between(a.parse().unwrap(), b.parse().unwrap(), |_| {});
-        for (what, mad) in questions(&mut pair) {
+        for (what, mad) in answered_messages(&mut pair) {
             let question = frame(&pair.a, &pair.b, pair.a.ip, &mad);
             let now = pair.now;
-            assert!(pair.b.cm.hear(now, &Packet::parse(&question).unwrap()).is_err(), "{what}");
+            assert!(pair.b.cm.deliver(now, &Packet::parse(&question).unwrap()).is_err(), "{what}");
             let mut slot = [0; 2048];
             let len = pair.b.cm.poll_transmit(now, Crc::detect(), &mut slot).unwrap();
             assert_eq!(len, question.len(), "{what}");
             let answer = Packet::parse(&slot[..len]).unwrap();
             assert_eq!(answer.eth().destination(), pair.a.mac, "{what}");
             assert!(!pair.b.cm.has_transmit(), "one answer to {what}");
-            // Whom it reaches knows nothing of it, and keeps silent: nobody can be made to talk to himself.
-            assert!(pair.a.cm.hear(now, &answer).is_err(), "{what}");
+            // The answer is not answered: a spoofed source cannot start a loop.
+            assert!(pair.a.cm.deliver(now, &answer).is_err(), "{what}");
             assert!(!pair.a.cm.has_transmit(), "an answer to the answer to {what}");
         }
     }
@@ -288,34 +296,34 @@ fn an_answer_is_one_as_long_as_its_question_and_is_not_answered() {
 
 //= rocev2 §12
 #[test]
-fn a_repeated_request_draws_one_message_for_each() {
+fn each_duplicate_req_draws_one_answer() {
     let mut pair = Pair::new();
     pair.listen();
     let (req, transaction) = pair.req();
     let (source, now) = (pair.a.ip, pair.now);
-    pair.hear(source, &CmMessage::Req(req), transaction).unwrap();
+    pair.deliver(source, &CmMessage::Req(req), transaction).unwrap();
     pair.request();
     for _ in 0..10 {
-        assert_eq!(pair.hear(source, &CmMessage::Req(req), transaction), Err(Ignored::Duplicate));
-        assert!(matches!(spoken(&mut pair.b, now), Some((CmMessage::Mra(_), _))));
-        assert_eq!(spoken(&mut pair.b, now), None);
+        assert_eq!(pair.deliver(source, &CmMessage::Req(req), transaction), Err(Ignored::Duplicate));
+        assert!(matches!(next_message(&mut pair.b, now), Some((CmMessage::Mra(_), _))));
+        assert_eq!(next_message(&mut pair.b, now), None);
     }
 }
 
 //= rocev2 §12
 #[test]
-fn a_reply_that_nobody_asked_for_is_repeated_seven_times_at_most() {
+fn rep_to_a_spoofed_req_is_retried_at_most_seven_times() {
     for code in [0, 8, 18, 20, 25, 31] {
         let mut pair = Pair::new();
         pair.listen();
         let (mut req, transaction) = pair.req();
         (req.local_cm_response_timeout, req.max_cm_retries) = (code, 15);
         let source = pair.a.ip;
-        pair.hear(source, &CmMessage::Req(req), transaction).unwrap();
+        pair.deliver(source, &CmMessage::Req(req), transaction).unwrap();
         let b = pair.request();
         let begun = pair.now;
         pair.accept(b);
-        pair.meddle(|_, _| Fate::Lose);
+        pair.set_fate(|_, _| Fate::Lose);
         pair.expect(Side::B, b, EventKind::TimedOut);
         assert_eq!(pair.b.sent, [Attribute::CM_REP; 8]);
         let took = pair.now.duration_since(begun);
@@ -328,8 +336,8 @@ fn a_reply_that_nobody_asked_for_is_repeated_seven_times_at_most() {
 
 //= rocev2 §12
 #[test]
-fn whoever_asks_for_patience_gets_ten_minutes_at_most() {
-    // 2.4 hours at a time; as rdma_cm does, 69 seconds; and nothing, but all the time.
+fn mra_extends_the_timeout_by_at_most_ten_minutes() {
+    // 2.4 hours; 69 seconds, as rdma_cm; and the minimum, sent often.
     for (service_timeout, every) in [(31, 1000), (24, 60_000), (0, 500)] {
         let mut pair = Pair::new();
         let a = pair.connect();
@@ -338,7 +346,7 @@ fn whoever_asks_for_patience_gets_ten_minutes_at_most() {
             let (_, conn) = pair.a.cm.resolve(a).unwrap();
             (conn.local_id, conn.transaction)
         };
-        pair.meddle(|_, _| Fate::Lose);
+        pair.set_fate(|_, _| Fate::Lose);
         pair.wire.clear();
         let begun = pair.now;
         let mra = MraRepr {
@@ -348,10 +356,10 @@ fn whoever_asks_for_patience_gets_ten_minutes_at_most() {
             service_timeout,
             private_data: [0; 222],
         };
-        let patience = frame(&pair.b, &pair.a, pair.b.ip, &say(&CmMessage::Mra(mra), transaction));
+        let mra_frame = frame(&pair.b, &pair.a, pair.b.ip, &datagram(&CmMessage::Mra(mra), transaction));
         while pair.a.events.is_empty() {
             let now = pair.now;
-            let _ = pair.a.cm.hear(now, &Packet::parse(&patience).unwrap());
+            let _ = pair.a.cm.deliver(now, &Packet::parse(&mra_frame).unwrap());
             pair.run_for(Duration::from_millis(every));
         }
         let waited = pair.now.duration_since(begun).as_secs();
@@ -360,8 +368,8 @@ fn whoever_asks_for_patience_gets_ten_minutes_at_most() {
     }
 }
 
-/// How B's connection stands, its deadline included.
-fn standing(pair: &Pair, conn: ConnId) -> String {
+/// Returns the state of B's connection, including its deadline, as text.
+fn conn_state(pair: &Pair, conn: ConnId) -> String {
     let (index, known) = pair.b.cm.resolve(conn).unwrap();
     let Conn {
         state, remote_id, transaction, local, peer, reads, retries, mra_budget, pending, data, ..
@@ -372,13 +380,14 @@ fn standing(pair: &Pair, conn: ConnId) -> String {
     )
 }
 
-/// B's connection, so far along: asked, accepted, established, being disconnected; and its ids.
-fn so_far(stage: usize) -> (Pair, ConnId, [CommId; 2], Qpn, u64) {
+/// Creates a pair with B's connection at a stage: requested, accepted, established, disconnecting. Returns its IDs,
+/// too.
+fn pair_at_stage(stage: usize) -> (Pair, ConnId, [CommId; 2], Qpn, u64) {
     let mut pair = Pair::new();
     pair.listen();
     let (req, transaction) = pair.req();
     let source = pair.a.ip;
-    pair.hear(source, &CmMessage::Req(req), transaction).unwrap();
+    pair.deliver(source, &CmMessage::Req(req), transaction).unwrap();
     let b = pair.request();
     if stage >= 1 {
         pair.accept(b);
@@ -400,7 +409,7 @@ fn so_far(stage: usize) -> (Pair, ConnId, [CommId; 2], Qpn, u64) {
 //= rocev2 §11
 //= rocev2 §12
 #[test]
-fn messages_of_others_and_with_wrong_numbers_change_nothing() {
+fn messages_with_wrong_source_or_ids_have_no_effect() {
     let messages = |[local_comm_id, remote_comm_id]: [CommId; 2], remote_qpn: Qpn| {
         let (information, reason) = ([0; 72], RejReason::CONSUMER);
         let rej = RejRepr {
@@ -431,19 +440,19 @@ fn messages_of_others_and_with_wrong_numbers_change_nothing() {
     let mut effective = 0;
     for stage in 0..4 {
         for number in 0..6 {
-            let (mut pair, b, [theirs, mine], qpn, transaction) = so_far(stage);
-            let before = standing(&pair, b);
-            let (peer, stranger) = (pair.a.ip, stranger(66));
+            let (mut pair, b, [theirs, mine], qpn, transaction) = pair_at_stage(stage);
+            let before = conn_state(&pair, b);
+            let (peer, other_address) = (pair.a.ip, peer_address(66));
             let wrong = CommId(theirs.0 ^ 0x0001_0000);
             let pick = |ids, qpn| messages(ids, qpn)[number];
             let right = pick([theirs, mine], qpn);
             let mut spoofed = vec![
-                ("another address", stranger, right, transaction),
-                ("another id of ours", peer, pick([theirs, CommId(mine.0 ^ 1)], qpn), transaction),
+                ("another address", other_address, right, transaction),
+                ("another local ID", peer, pick([theirs, CommId(mine.0 ^ 1)], qpn), transaction),
             ];
-            // These need only know our name for it: an MRA, and a REJ of somebody who made none.
+            // An MRA, and a REJ without sender ID, need only the local ID.
             if !matches!(right, CmMessage::Mra(_)) {
-                spoofed.push(("another id of theirs", peer, pick([wrong, mine], qpn), transaction));
+                spoofed.push(("another remote ID", peer, pick([wrong, mine], qpn), transaction));
             }
             if matches!(right, CmMessage::Rej(_) | CmMessage::Mra(_)) {
                 spoofed.push(("another transaction", peer, right, transaction ^ 1));
@@ -453,45 +462,45 @@ fn messages_of_others_and_with_wrong_numbers_change_nothing() {
                 spoofed.push(("another queue pair", peer, pick([theirs, mine], other), transaction));
             }
             for (what, source, message, transaction) in spoofed {
-                assert!(pair.hear(source, &message, transaction).is_err(), "{what}: {message:?}");
-                assert_eq!(standing(&pair, b), before, "stage {stage}, {what}: {message:?}");
+                assert!(pair.deliver(source, &message, transaction).is_err(), "{what}: {message:?}");
+                assert_eq!(conn_state(&pair, b), before, "stage {stage}, {what}: {message:?}");
                 assert_eq!(pair.b.cm.poll_event(), None);
             }
-            let _ = pair.hear(peer, &right, transaction);
-            effective += usize::from(standing(&pair, b) != before);
+            let _ = pair.deliver(peer, &right, transaction);
+            effective += usize::from(conn_state(&pair, b) != before);
         }
     }
     // REJ at any stage; RTU, DREQ and an MRA for the REP once accepted; DREQ once established; DREQ and DREP
     // when disconnecting.
-    assert_eq!(effective, 4 + 3 + 1 + 2, "with the right numbers they work");
+    assert_eq!(effective, 4 + 3 + 1 + 2, "with correct source and IDs they have an effect");
 }
 
 //= rocev2 §12
 #[test]
-fn a_reply_of_somebody_else_is_not_taken_for_the_peers() {
+fn rep_with_wrong_source_or_ids_is_ignored() {
     let mut pair = Pair::new();
     pair.listen();
     let a = pair.connect();
     let b = pair.request();
     pair.accept(b);
     let now = pair.now;
-    let Some((CmMessage::Rep(rep), transaction)) = spoken(&mut pair.b, now) else { panic!("no REP") };
+    let Some((CmMessage::Rep(rep), transaction)) = next_message(&mut pair.b, now) else { panic!("no REP") };
     let wrong_id = RepRepr { remote_comm_id: CommId(rep.remote_comm_id.0 ^ 1), ..rep };
     let peer = pair.b.ip;
     let attempts =
-        [(stranger(1), rep, transaction), (peer, wrong_id, transaction), (peer, rep, transaction ^ 1)];
+        [(peer_address(1), rep, transaction), (peer, wrong_id, transaction), (peer, rep, transaction ^ 1)];
     for (source, rep, transaction) in attempts {
-        let frame = frame(&pair.b, &pair.a, source, &say(&CmMessage::Rep(rep), transaction));
-        assert!(pair.a.cm.hear(now, &Packet::parse(&frame).unwrap()).is_err());
+        let frame = frame(&pair.b, &pair.a, source, &datagram(&CmMessage::Rep(rep), transaction));
+        assert!(pair.a.cm.deliver(now, &Packet::parse(&frame).unwrap()).is_err());
         assert_eq!(pair.a.cm.resolve(a).unwrap().1.state, State::ReqSent);
     }
-    let frame = frame(&pair.b, &pair.a, peer, &say(&CmMessage::Rep(rep), transaction));
-    pair.a.cm.hear(now, &Packet::parse(&frame).unwrap()).unwrap();
+    let frame = frame(&pair.b, &pair.a, peer, &datagram(&CmMessage::Rep(rep), transaction));
+    pair.a.cm.deliver(now, &Packet::parse(&frame).unwrap()).unwrap();
     pair.replied(a);
 }
 
 #[test]
-fn transactions_follow_from_the_seed_and_not_from_each_other() {
+fn transaction_ids_depend_on_the_seed_and_are_unpredictable() {
     let transactions = |seed: u8| {
         let mut pair = Pair::with(|config| config.seed[0] = seed);
         pair.listen();
@@ -501,7 +510,7 @@ fn transactions_follow_from_the_seed_and_not_from_each_other() {
             all.push(pair.a.cm.resolve(a).unwrap().1.transaction);
             pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
             pair.expect(Side::B, b, EventKind::Disconnected);
-            // The DREQ has its sender's own.
+            // The DREQ has a transaction ID of its own.
             all.push(pair.b.cm.resolve(b).unwrap().1.transaction);
         }
         all

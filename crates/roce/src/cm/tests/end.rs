@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Connections end.
+//! Ends of connections.
 
 use super::*;
 
@@ -9,7 +9,7 @@ use super::*;
 //= R-CONN-91
 //= rocev2 §12
 #[test]
-fn a_disconnect_is_over_when_the_peer_has_disconnected_too() {
+fn disconnect_is_done_when_the_peer_has_disconnected() {
     for first in [Side::A, Side::B] {
         let mut pair = Pair::new();
         pair.listen();
@@ -18,7 +18,7 @@ fn a_disconnect_is_over_when_the_peer_has_disconnected_too() {
         pair.command(first, |cm, now| cm.disconnect(now, first_conn)).unwrap();
         pair.expect(first.other(), second_conn, EventKind::Disconnected);
         pair.run_for(Duration::from_secs(3));
-        assert_eq!(pair.host(first).events, [], "the peer has not agreed yet");
+        assert_eq!(pair.host(first).events, [], "the peer has not disconnected yet");
         pair.command(first.other(), |cm, now| cm.disconnect(now, second_conn)).unwrap();
         pair.expect(first.other(), second_conn, EventKind::DisconnectDone { graceful: true });
         pair.expect(first, first_conn, EventKind::DisconnectDone { graceful: true });
@@ -28,7 +28,7 @@ fn a_disconnect_is_over_when_the_peer_has_disconnected_too() {
 
 //= R-CONN-96
 #[test]
-fn a_release_agrees_to_a_disconnect_as_well() {
+fn release_answers_a_dreq() {
     let mut pair = Pair::new();
     pair.listen();
     let (a, b) = pair.established();
@@ -43,7 +43,7 @@ fn a_release_agrees_to_a_disconnect_as_well() {
 //= R-CONN-89
 //= R-CONN-96
 #[test]
-fn a_release_without_disconnect_ends_the_connection_for_the_peer() {
+fn release_without_disconnect_disconnects_the_peer() {
     let mut pair = Pair::new();
     pair.listen();
     let (a, b) = pair.established();
@@ -57,7 +57,7 @@ fn a_release_without_disconnect_ends_the_connection_for_the_peer() {
 //= R-CONN-94
 //= rocev2 §12
 #[test]
-fn disconnects_that_cross_are_both_graceful() {
+fn simultaneous_disconnects_are_both_graceful() {
     let mut pair = Pair::new();
     pair.listen();
     let (a, b) = pair.established();
@@ -73,7 +73,7 @@ fn disconnects_that_cross_are_both_graceful() {
 //= R-CONN-95
 //= R-CONN-81
 #[test]
-fn a_disconnect_that_the_peer_never_answers_ends_by_itself() {
+fn unanswered_disconnect_ends_after_its_retries() {
     let mut pair = Pair::new();
     pair.listen();
     let (a, b) = pair.established();
@@ -87,16 +87,16 @@ fn a_disconnect_that_the_peer_never_answers_ends_by_itself() {
 
 //= R-CONN-81
 #[test]
-fn a_peer_that_has_vanished_is_disconnected_from_within_ten_seconds() {
+fn disconnect_from_a_vanished_peer_takes_at_most_ten_seconds() {
     for side in [Side::A, Side::B] {
-        // What the passive side repeats its REP by comes from the active side.
+        // The active side chooses the interval at which the passive side retries its REP.
         let mut pair = Pair::with(|config| config.response_timeout = if side == Side::A { 18 } else { 19 });
         pair.listen();
         let (a, b) = pair.established();
         if side == Side::B {
             pair.b.cm.config.response_timeout = 18;
         }
-        pair.meddle(|_, _| Fate::Lose);
+        pair.set_fate(|_, _| Fate::Lose);
         let conn = if side == Side::A { a } else { b };
         let start = pair.now;
         pair.command(side, |cm, now| cm.disconnect(now, conn)).unwrap();
@@ -108,7 +108,7 @@ fn a_peer_that_has_vanished_is_disconnected_from_within_ten_seconds() {
 
 //= R-CONN-86
 #[test]
-fn a_connection_is_disconnected_once() {
+fn second_disconnect_is_refused() {
     let mut pair = Pair::new();
     pair.listen();
     let (a, b) = pair.established();
@@ -119,7 +119,7 @@ fn a_connection_is_disconnected_once() {
 
 //= R-CONN-87
 #[test]
-fn a_failed_queue_pair_aborts_here_and_disconnects_there() {
+fn failed_queue_pair_aborts_locally_and_disconnects_the_peer() {
     let mut pair = Pair::new();
     pair.listen();
     let (a, b) = pair.established();
@@ -131,7 +131,7 @@ fn a_failed_queue_pair_aborts_here_and_disconnects_there() {
     //= R-CONN-91
     pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
     pair.expect(Side::A, a, EventKind::DisconnectDone { graceful: false });
-    // That the peer agrees in the end is no second end.
+    // The peer's DREP does not cause a second event.
     pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
     pair.expect(Side::B, b, EventKind::DisconnectDone { graceful: true });
     pair.quiet_for(Duration::from_secs(30));
@@ -140,10 +140,10 @@ fn a_failed_queue_pair_aborts_here_and_disconnects_there() {
 
 //= rocev2 §12
 #[test]
-fn a_disconnect_right_after_a_lost_rtu_still_tells_both() {
+fn dreq_after_a_lost_rtu_reports_established_and_disconnected() {
     let mut pair = Pair::new();
     pair.listen();
-    pair.meddle(|_, message| if message == Attribute::CM_RTU { Fate::Lose } else { Fate::Deliver });
+    pair.set_fate(|_, message| if message == Attribute::CM_RTU { Fate::Lose } else { Fate::Deliver });
     let a = pair.connect();
     let b = pair.request();
     pair.accept(b);
@@ -158,7 +158,7 @@ fn a_disconnect_right_after_a_lost_rtu_still_tells_both() {
 
 //= rocev2 §12
 #[test]
-fn a_dreq_for_an_unknown_connection_is_agreed_to() {
+fn dreq_for_an_unknown_connection_is_answered_with_drep() {
     let mut pair = Pair::new();
     pair.listen();
     let (a, _) = pair.established();
@@ -169,7 +169,7 @@ fn a_dreq_for_an_unknown_connection_is_agreed_to() {
 
 #[test]
 fn every_state_can_be_released() {
-    // How far the connection gets before either side or both leave.
+    // The stage of the connection at which one or both sides release it.
     for depth in 0..7 {
         for leave in [&[Side::A][..], &[Side::B], &[Side::A, Side::B], &[Side::B, Side::A]] {
             let mut pair = Pair::new();
@@ -203,7 +203,7 @@ fn every_state_can_be_released() {
                     left.push(side);
                 }
             }
-            // The other side hears of it, if there is one, and leaves too.
+            // The other side, if any, is notified and releases it, too.
             pair.run_for(Duration::from_mins(1));
             pair.a.events.clear();
             for event in core::mem::take(&mut pair.b.events) {

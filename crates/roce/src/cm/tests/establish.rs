@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Connections come to stand.
+//! Establishment of connections.
 
 use super::*;
 
 //= rocev2 §12
 #[test]
-fn four_messages_make_a_connection() {
+fn three_messages_establish_a_connection() {
     let mut pair = Pair::new();
     pair.listen();
     let a = pair.connect();
@@ -28,7 +28,7 @@ fn four_messages_make_a_connection() {
 //= R-CONN-24
 //= R-CONN-47
 #[test]
-fn a_request_tells_everything_about_the_peer() {
+fn request_event_has_all_parameters_of_the_peer() {
     let mut pair = Pair::new();
     pair.listen();
     let a_qp = pair.local_qp(Side::A);
@@ -41,7 +41,7 @@ fn a_request_tells_everything_about_the_peer() {
     assert_eq!((request.path.remote_mac, request.path.local_mac), (pair.a.mac, pair.b.mac));
     assert_eq!(request.mtu, PathMtu::Bytes1024);
     assert_eq!(request.private_data, padded(b"hello", 56));
-    // What A serves is what B may have outstanding, and the other way round.
+    // A's responder resources are B's initiator depth, and vice versa.
     assert_eq!(request.reads, ReadLimits { inbound: 5, outbound: 3 });
     assert_eq!((peer.qpn, peer.send_psn), (a_qp.qpn, a_qp.receive_psn));
     assert_eq!((peer.retry_count, peer.rnr_retry_count, peer.ack_timeout), (5, 7, 14));
@@ -59,7 +59,7 @@ fn a_request_tells_everything_about_the_peer() {
     //= R-CONN-25
     assert_eq!(peer.reads, ReadLimits { inbound: 3, outbound: 4 });
     assert_eq!((peer.retry_count, peer.rnr_retry_count), (5, 7));
-    // The peer takes up to 2^15 * 4.096 us to acknowledge: wait longer than that.
+    // The peer's target ACK delay is 2^15 * 4.096 us: the ACK timeout is longer.
     assert_eq!(peer.ack_timeout, 16);
 }
 
@@ -67,13 +67,13 @@ fn a_request_tells_everything_about_the_peer() {
 //= R-CONN-21
 //= R-CONN-23
 #[test]
-fn read_limits_are_the_lowest_of_wish_ability_and_peer() {
+fn read_limits_are_the_minimum_of_requested_supported_and_granted() {
     let mut pair = Pair::with(|config| config.reads = ReadLimits { inbound: 8, outbound: 6 });
     pair.listen();
     let a = pair.try_connect(b"", ReadLimits { inbound: 255, outbound: 255 }).unwrap();
     let event = pair.event(Side::B);
     let EventKind::Request { request, .. } = event.kind else { panic!("{event:?}") };
-    // A wants six at most, and serves eight, of which B uses six.
+    // A requests at most six and serves eight, of which B uses six.
     assert_eq!(request.reads, ReadLimits { inbound: 6, outbound: 6 });
     let none = ReadLimits { inbound: 0, outbound: 1 };
     assert_eq!(pair.try_accept(event.conn, b"", none), Ok(none));
@@ -85,7 +85,7 @@ fn read_limits_are_the_lowest_of_wish_ability_and_peer() {
 //= R-CONN-15
 //= rocev2 §11
 #[test]
-fn private_data_is_taken_to_its_limit_and_not_beyond() {
+fn private_data_is_accepted_up_to_its_maximum_length() {
     let mut pair = Pair::new();
     pair.listen();
     let bytes: Vec<u8> = (1..=225u8).collect();
@@ -112,7 +112,7 @@ fn private_data_is_taken_to_its_limit_and_not_beyond() {
 
 //= rocev2 §13
 #[test]
-fn ipv6_addresses_connect_as_well() {
+fn connections_use_ipv6_addresses() {
     for (a, b) in [("fd77::1", "fd77::2"), ("fe80::5054:ff:fe77:1", "fe80::5054:ff:fe77:2")] {
         let mut pair = Pair::between(a.parse().unwrap(), b.parse().unwrap(), |_| {});
         pair.listen();
@@ -123,14 +123,14 @@ fn ipv6_addresses_connect_as_well() {
 
 //= R-CONN-17
 #[test]
-fn addresses_of_two_families_do_not_connect() {
+fn connect_with_mixed_address_families_is_refused() {
     let mut pair = Pair::between([10, 0, 0, 1].into(), "fd77::2".parse().unwrap(), |_| {});
     assert_eq!(pair.try_connect(b"", READS), Err(ConnError::Invalid));
 }
 
 //= R-CONN-31
 #[test]
-fn a_slow_consumer_is_waited_for_on_either_side() {
+fn mra_extends_the_timeout_for_a_slow_consumer_on_either_side() {
     let mut pair = Pair::new();
     pair.listen();
     let a = pair.connect();
@@ -147,10 +147,10 @@ fn a_slow_consumer_is_waited_for_on_either_side() {
 
 //= rocev2 §12
 #[test]
-fn the_first_packet_stands_for_a_lost_rtu() {
+fn first_packet_replaces_a_lost_rtu() {
     let mut pair = Pair::new();
     pair.listen();
-    pair.meddle(|_, message| if message == Attribute::CM_RTU { Fate::Lose } else { Fate::Deliver });
+    pair.set_fate(|_, message| if message == Attribute::CM_RTU { Fate::Lose } else { Fate::Deliver });
     let a = pair.connect();
     let b = pair.request();
     pair.accept(b);
@@ -165,7 +165,7 @@ fn the_first_packet_stands_for_a_lost_rtu() {
 }
 
 #[test]
-fn commands_are_refused_in_the_wrong_state() {
+fn commands_are_refused_in_other_states() {
     let mut pair = Pair::new();
     pair.listen();
     let a = pair.connect();
@@ -187,7 +187,7 @@ fn commands_are_refused_in_the_wrong_state() {
 }
 
 #[test]
-fn identifiers_follow_from_the_seed_and_not_from_each_other() {
+fn communication_ids_depend_on_the_seed_and_are_unpredictable() {
     let ids = |seed: u8| {
         let mut pair = Pair::with(|config| config.seed[31] = seed);
         let conns: Vec<_> = (0..50).map(|_| pair.connect()).collect();
@@ -211,9 +211,9 @@ fn captured(name: &str) -> Vec<Vec<u8>> {
 
 //= rocev2 §12
 #[test]
-fn linux_asks_again_and_gives_up_and_so_does_the_request() {
+fn request_of_linux_is_withdrawn_when_linux_gives_up() {
     let mut pair = Pair::new();
-    let mut heard = Vec::new();
+    let mut observed = Vec::new();
     for frame in captured("cm_unanswered") {
         let packet = Packet::parse(&frame).unwrap();
         let mad = Mad::new_checked(packet.payload()).unwrap();
@@ -222,26 +222,26 @@ fn linux_asks_again_and_gives_up_and_so_does_the_request() {
             let _ = pair.b.cm.listen(&ListenSpec { ip: None, port, backlog: 1, context: 0 });
         }
         let now = pair.now;
-        heard.push(pair.b.cm.hear(now, &packet));
-        if heard.len() == 1 {
+        observed.push(pair.b.cm.deliver(now, &packet));
+        if observed.len() == 1 {
             pair.request();
         }
     }
     // Seven REQs, and a REJ by GUID.
     let mut expected = vec![Err(Ignored::Duplicate); 8];
     (expected[0], expected[7]) = (Ok(()), Ok(()));
-    assert_eq!(heard, expected);
+    assert_eq!(observed, expected);
     assert_eq!(pair.b.cm.poll_event().map(|event| event.kind), Some(EventKind::Aborted));
 }
 
 #[test]
-fn what_linux_sends_makes_a_request() {
+fn req_of_linux_becomes_a_request() {
     let mut pair = Pair::new();
     pair.b.cm.listen(&ListenSpec { ip: None, port: 7174, backlog: 1, context: 0 }).unwrap();
-    let heard = captured("rping_v4")
+    let observed = captured("rping_v4")
         .iter()
-        .any(|frame| pair.b.cm.hear(Instant::default(), &Packet::parse(frame).unwrap()) == Ok(()));
-    assert!(heard);
+        .any(|frame| pair.b.cm.deliver(Instant::default(), &Packet::parse(frame).unwrap()) == Ok(()));
+    assert!(observed);
     let event = pair.b.cm.poll_event().unwrap();
     let EventKind::Request { request, peer } = event.kind else { panic!("{event:?}") };
     assert_eq!((request.local_port, request.remote_port), (7174, 56122));

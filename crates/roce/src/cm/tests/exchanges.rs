@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Every message of every exchange lost, doubled and late, and what consumers hear of it.
+//! Exchanges in which each message is lost, duplicated or delayed, and the resulting events.
 //!
-//! An exchange says what either side's consumer does when. It is played once on a good wire, and then again
-//! for each message of that run and each fate. The snapshot shows how the exchange goes, and lists the runs
-//! in which a consumer heard something else.
+//! An exchange says what the consumer of either side does at which time. It runs once without faults, then again
+//! for each message of that run and each fate. The snapshot shows the exchange, and lists the runs with other
+//! events.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -18,12 +18,12 @@ enum Moment {
     Start,
     Request,
     Replied,
-    /// Of either side: it may send.
+    /// A side is established: it may send.
     Established,
     Disconnected,
 }
 
-/// What it does.
+/// An action of a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
     Connect,
@@ -35,15 +35,15 @@ enum Act {
     Release,
 }
 
-/// In microseconds.
+/// Returns milliseconds in microseconds.
 const fn ms(millis: u64) -> u64 {
     millis * 1000
 }
 
-/// After how many microseconds a side does what.
+/// Returns a side's actions at an event, each with its delay in microseconds.
 type Plan = fn(Side, Moment) -> Vec<(u64, Act)>;
 
-/// What consumers do that have nothing special in mind.
+/// Default actions of consumers.
 fn usual(side: Side, moment: Moment) -> Vec<(u64, Act)> {
     match (side, moment) {
         (Side::A, Moment::Start) => vec![(0, Act::Connect)],
@@ -65,7 +65,7 @@ const EXCHANGES: [(&str, Plan); 14] = [
     }),
     ("both disconnect at once", |side, moment| match moment {
         Moment::Established if side == Side::A => vec![(ms(20_000), Act::Disconnect)],
-        // B was established a latency later, and has not heard A's DREQ yet.
+        // B is established one latency later, and A's DREQ has not arrived yet.
         Moment::Established => vec![(ms(20_000) - 40, Act::Disconnect)],
         _ => usual(side, moment),
     }),
@@ -79,7 +79,7 @@ const EXCHANGES: [(&str, Plan); 14] = [
         (Side::B, Moment::Disconnected) => vec![(ms(60_000), Act::Disconnect)],
         _ => usual(side, moment),
     }),
-    ("A completes and disconnects in one go", |side, moment| match (side, moment) {
+    ("A completes and disconnects at once", |side, moment| match (side, moment) {
         (Side::A, Moment::Established) => vec![(0, Act::Disconnect)],
         _ => usual(side, moment),
     }),
@@ -122,12 +122,12 @@ const EXCHANGES: [(&str, Plan); 14] = [
     }),
 ];
 
-/// How an exchange went.
-struct Played {
+/// Result of an exchange.
+struct Outcome {
     /// Every message sent.
     sent: Vec<(Side, Attribute)>,
-    /// What the consumers of A and B heard.
-    heard: [Vec<String>; 2],
+    /// Events of the consumers of A and B.
+    observed: [Vec<String>; 2],
 }
 
 struct Stage {
@@ -135,7 +135,7 @@ struct Stage {
     plan: Plan,
     agenda: Vec<(Instant, Side, Act)>,
     conns: [Option<ConnId>; 2],
-    heard: [Vec<String>; 2],
+    observed: [Vec<String>; 2],
 }
 
 impl Stage {
@@ -148,7 +148,7 @@ impl Stage {
         );
     }
 
-    /// Does what the consumer of `side` has come to do, if it still has a connection.
+    /// Executes an action of the consumer of `side`, if it still has a connection.
     fn act(&mut self, side: Side, act: Act) {
         if act == Act::Connect {
             self.conns[0] = Some(self.pair.connect());
@@ -156,7 +156,7 @@ impl Stage {
         }
         let Some(conn) = self.conns[side as usize] else { return };
         if act == Act::Accept {
-            // Fails when the peer has left, which the consumer is told, too.
+            // Fails if the peer gave up; the consumer then also gets an event.
             let _ = self.pair.try_accept(conn, b"welcome", READS);
             return;
         }
@@ -169,7 +169,7 @@ impl Stage {
         });
         if act == Act::Release {
             self.conns[side as usize] = None;
-            self.heard[side as usize].push("(leaves)".into());
+            self.observed[side as usize].push("(leaves)".into());
         }
         if act == Act::Complete && done.is_ok() {
             self.moment(side, Moment::Established);
@@ -191,11 +191,11 @@ impl Stage {
                     EventKind::DisconnectDone { graceful: false } => ("Done(alone)".into(), None),
                 };
                 self.conns[side as usize] = Some(event.conn);
-                self.heard[side as usize].push(word);
+                self.observed[side as usize].push(word);
                 if let Some(moment) = moment {
                     self.moment(side, moment);
                 } else {
-                    // It is over.
+                    // The connection is over.
                     let conn = self.conns[side as usize].take().unwrap();
                     self.pair.command(side, |cm, now| cm.release(now, conn)).unwrap();
                 }
@@ -204,13 +204,13 @@ impl Stage {
     }
 }
 
-/// Plays an exchange, with another fate for one message.
-fn play(plan: Plan, special: Option<(usize, Fate)>) -> Played {
+/// Runs an exchange, with a special fate for one message.
+fn run(plan: Plan, special: Option<(usize, Fate)>) -> Outcome {
     let sent = Rc::new(RefCell::new(Vec::new()));
     let mut pair = Pair::new();
     pair.listen();
     let trace = Rc::clone(&sent);
-    pair.meddle(move |side, message| {
+    pair.set_fate(move |side, message| {
         let mut trace = trace.borrow_mut();
         trace.push((side, message));
         match special {
@@ -219,7 +219,7 @@ fn play(plan: Plan, special: Option<(usize, Fate)>) -> Played {
         }
     });
     let mut stage =
-        Stage { pair, plan, agenda: Vec::new(), conns: [None; 2], heard: [Vec::new(), Vec::new()] };
+        Stage { pair, plan, agenda: Vec::new(), conns: [None; 2], observed: [Vec::new(), Vec::new()] };
     let end = stage.pair.now + Duration::from_mins(10);
     stage.moment(Side::A, Moment::Start);
     loop {
@@ -238,9 +238,9 @@ fn play(plan: Plan, special: Option<(usize, Fate)>) -> Played {
         let (_, side, act) = stage.agenda.remove(due);
         stage.act(side, act);
     }
-    assert_eq!(stage.conns, [None; 2], "an end was not told: {:?}", stage.heard);
+    assert_eq!(stage.conns, [None; 2], "an end was not reported: {:?}", stage.observed);
     stage.pair.nothing_left();
-    Played { sent: sent.take(), heard: stage.heard }
+    Outcome { sent: sent.take(), observed: stage.observed }
 }
 
 fn name(message: Attribute) -> &'static str {
@@ -258,22 +258,24 @@ fn name(message: Attribute) -> &'static str {
 //= rocev2 §12
 //= rocev2 §17
 #[test]
-fn every_message_of_every_exchange_may_be_lost_doubled_or_late() {
+fn every_message_of_every_exchange_may_be_lost_duplicated_or_delayed() {
     let mut table = String::new();
     for (what, plan) in EXCHANGES {
-        let good = play(plan, None);
+        let good = run(plan, None);
         writeln!(table, "{what}").unwrap();
         let messages: Vec<_> =
             good.sent.iter().map(|(side, message)| format!("{side:?} {}", name(*message))).collect();
         writeln!(table, "    {}", messages.join(", ")).unwrap();
-        let show = |heard: &[Vec<String>; 2]| format!("A: {}; B: {}", heard[0].join(" "), heard[1].join(" "));
-        writeln!(table, "    {}", show(&good.heard)).unwrap();
+        let show = |observed: &[Vec<String>; 2]| {
+            format!("A: {}; B: {}", observed[0].join(" "), observed[1].join(" "))
+        };
+        writeln!(table, "    {}", show(&good.observed)).unwrap();
         for (number, message) in messages.iter().enumerate() {
-            for fate in [Fate::Lose, Fate::Double, Fate::Delay] {
-                let bad = play(plan, Some((number, fate)));
-                if bad.heard != good.heard {
+            for fate in [Fate::Lose, Fate::Duplicate, Fate::Delay] {
+                let bad = run(plan, Some((number, fate)));
+                if bad.observed != good.observed {
                     writeln!(table, "  {fate:?} {message}").unwrap();
-                    writeln!(table, "    {}", show(&bad.heard)).unwrap();
+                    writeln!(table, "    {}", show(&bad.observed)).unwrap();
                 }
             }
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Whatever comes in, nothing breaks.
+//! Malformed and spoofed messages, and faulty networks.
 
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ use roce_wire::cm::{CommId, DreqRepr, RejRepr, RtuRepr};
 
 //= rocev2 §11
 #[test]
-fn a_stranger_who_knows_the_numbers_cannot_end_a_connection() {
+fn spoofed_messages_with_correct_ids_do_not_end_a_connection() {
     let mut pair = Pair::new();
     pair.listen();
     let (a, b) = pair.established();
@@ -29,32 +29,32 @@ fn a_stranger_who_knows_the_numbers_cannot_end_a_connection() {
         private_data: [0; 148],
     });
     let peer = pair.a.ip;
-    let stranger = IpAddr::from([192, 168, 77, 66]);
+    let peer_address = IpAddr::from([192, 168, 77, 66]);
     let other_qpn = Qpn::new(qpn.value() + 1);
     let attempts = [
-        (stranger, say(&dreq(theirs, mine, qpn), transaction)),
-        (stranger, say(&rej, transaction)),
-        (peer, say(&rej, transaction ^ 1)),
-        (peer, say(&dreq(theirs, mine, other_qpn), transaction)),
-        (peer, say(&dreq(CommId(theirs.0 ^ 1), mine, qpn), transaction)),
-        (peer, say(&dreq(theirs, CommId(mine.0 ^ 1), qpn), transaction)),
+        (peer_address, datagram(&dreq(theirs, mine, qpn), transaction)),
+        (peer_address, datagram(&rej, transaction)),
+        (peer, datagram(&rej, transaction ^ 1)),
+        (peer, datagram(&dreq(theirs, mine, other_qpn), transaction)),
+        (peer, datagram(&dreq(CommId(theirs.0 ^ 1), mine, qpn), transaction)),
+        (peer, datagram(&dreq(theirs, CommId(mine.0 ^ 1), qpn), transaction)),
     ];
     for (source, mad) in attempts {
         let frame = frame(&pair.a, &pair.b, source, &mad);
         let now = pair.now;
-        assert!(pair.b.cm.hear(now, &Packet::parse(&frame).unwrap()).is_err());
+        assert!(pair.b.cm.deliver(now, &Packet::parse(&frame).unwrap()).is_err());
         assert_eq!(pair.b.cm.poll_event(), None);
     }
-    // With everything right it works.
-    let frame = frame(&pair.a, &pair.b, peer, &say(&dreq(theirs, mine, qpn), 1));
+    // With correct addresses it has an effect.
+    let frame = frame(&pair.a, &pair.b, peer, &datagram(&dreq(theirs, mine, qpn), 1));
     let now = pair.now;
-    pair.b.cm.hear(now, &Packet::parse(&frame).unwrap()).unwrap();
+    pair.b.cm.deliver(now, &Packet::parse(&frame).unwrap()).unwrap();
     pair.expect(Side::B, b, EventKind::Disconnected);
     pair.release(a, b);
 }
 
 #[test]
-fn answers_are_bounded_and_go_back_to_where_the_question_came_from() {
+fn answers_are_bounded_and_go_to_the_source_of_the_message() {
     let mut pair = Pair::new();
     for i in 0..1000u32 {
         let dreq = CmMessage::Dreq(DreqRepr {
@@ -64,9 +64,9 @@ fn answers_are_bounded_and_go_back_to_where_the_question_came_from() {
             private_data: [0; 220],
         });
         let source = IpAddr::from([10, 0, (i >> 8) as u8, i as u8]);
-        let frame = frame(&pair.a, &pair.b, source, &say(&dreq, u64::from(i)));
+        let frame = frame(&pair.a, &pair.b, source, &datagram(&dreq, u64::from(i)));
         let now = pair.now;
-        assert!(pair.b.cm.hear(now, &Packet::parse(&frame).unwrap()).is_err());
+        assert!(pair.b.cm.deliver(now, &Packet::parse(&frame).unwrap()).is_err());
     }
     let mut slot = [0; 2048];
     let mut answers = 0;
@@ -79,7 +79,7 @@ fn answers_are_bounded_and_go_back_to_where_the_question_came_from() {
     assert_eq!(pair.b.cm.connections(), 0);
 }
 
-/// What a consumer does next, to whichever connection it picks.
+/// Actions of a consumer on a random connection.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Connect,
@@ -108,7 +108,7 @@ fn act() -> impl Strategy<Value = (bool, prop::sample::Index, Act)> {
     (any::<bool>(), any::<prop::sample::Index>(), act)
 }
 
-/// Asserts of each connection's events what [`Cm`] promises.
+/// Checks the guarantees of [`Cm`] for the events of each connection.
 #[derive(Default)]
 struct Ledger {
     seen: Vec<(Side, ConnId, u8)>,
@@ -149,18 +149,18 @@ impl Ledger {
 
 proptest! {
     #[test]
-    fn on_a_hostile_wire_every_connection_ends_and_nothing_is_left(
+    fn every_connection_ends_on_a_faulty_network_and_nothing_leaks(
         seed: u64,
         acts in proptest::collection::vec(act(), 1..60),
     ) {
         let mut pair = Pair::new();
         pair.listen();
         let mut random = seed | 1;
-        pair.meddle(move |_, _| {
+        pair.set_fate(move |_, _| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             match random >> 60 {
                 0..=3 => Fate::Lose,
-                4..=5 => Fate::Double,
+                4..=5 => Fate::Duplicate,
                 6..=7 => Fate::Delay,
                 _ => Fate::Deliver,
             }
@@ -201,21 +201,21 @@ proptest! {
             prop_assert!(matches!(result, Ok(()) | Err(ConnError::State)), "{:?}: {:?}", act, result);
             if matches!(act, Act::Release) {
                 ledger.open.retain(|open| *open != (side, conn));
-                // What was told before the release was told in time.
+                // Events before the release are allowed.
                 ledger.note(&mut pair);
                 ledger.released.push((side, conn));
             }
         }
         ledger.note(&mut pair);
-        // The wire heals; whoever still holds a connection leaves.
-        pair.meddle(|_, _| Fate::Deliver);
+        // The network works again, and all connections are released.
+        pair.set_fate(|_, _| Fate::Deliver);
         pair.run_for(Duration::from_secs(5));
         ledger.note(&mut pair);
         for (side, conn) in core::mem::take(&mut ledger.open) {
             pair.command(side, |cm, now| cm.release(now, conn)).unwrap();
             ledger.released.push((side, conn));
         }
-        // Late requests may still come in and be told.
+        // Delayed REQs may still arrive and be reported.
         for _ in 0..3 {
             pair.run_for(Duration::from_mins(1));
             ledger.note(&mut pair);
@@ -230,7 +230,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_survived(
+    fn arbitrary_messages_are_handled(
         attribute in 0x000Fu16..0x001C,
         transaction: u64,
         body in proptest::collection::vec(any::<u8>(), Mad::BODY_LEN),
@@ -256,7 +256,7 @@ proptest! {
             header.emit(mad.first_chunk_mut().unwrap());
             mad.extend_from_slice(&body);
             if known_id && let Some((_, conn)) = pair.host(side).cm.any() {
-                // Gets past the first check.
+                // Passes the check of the communication ID.
                 mad[24..28].copy_from_slice(&conn.remote_id.0.to_be_bytes());
                 mad[28..32].copy_from_slice(&conn.local_id.0.to_be_bytes());
                 mad[8..16].copy_from_slice(&conn.transaction.to_be_bytes());
@@ -264,24 +264,24 @@ proptest! {
             let (from, to) = if side == Side::A { (&pair.b, &pair.a) } else { (&pair.a, &pair.b) };
             let frame = frame(from, to, from.ip, &mad);
             let now = pair.now;
-            let _ = pair.host(side).cm.hear(now, &Packet::parse(&frame).unwrap());
+            let _ = pair.host(side).cm.deliver(now, &Packet::parse(&frame).unwrap());
             while pair.host(side).cm.poll_event().is_some() {}
         }
     }
 }
 
 #[test]
-fn other_datagrams_are_not_connection_management() {
+fn datagrams_other_than_cm_messages_are_ignored() {
     let mut pair = Pair::new();
     let rtu = CmMessage::Rtu(RtuRepr {
         local_comm_id: CommId(1),
         remote_comm_id: CommId(2),
         private_data: [0; 224],
     });
-    let mad = say(&rtu, 5);
+    let mad = datagram(&rtu, 5);
     let handle = |pair: &mut Pair, mad: &[u8]| {
         let frame = frame(&pair.a, &pair.b, pair.a.ip, mad);
-        pair.b.cm.hear(pair.now, &Packet::parse(&frame).unwrap())
+        pair.b.cm.deliver(pair.now, &Packet::parse(&frame).unwrap())
     };
     assert_eq!(handle(&mut pair, &mad), Err(Ignored::Unknown));
     assert_eq!(handle(&mut pair, &mad[..252]), Err(Ignored::NotCm), "too short");
@@ -291,7 +291,7 @@ fn other_datagrams_are_not_connection_management() {
         assert_eq!(handle(&mut pair, &mad), Err(Ignored::NotCm), "header byte {byte}");
     }
     //= rocev2 §11
-    // Another path is not spoken of here, nor is what nobody knows.
+    // LAP, APR, and unknown attributes.
     for attribute in [0x18, 0x19, 0x1A, 0x30] {
         let mut mad = mad;
         mad[17] = attribute;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Messages that get lost, come twice, or come late.
+//! Messages that are lost, duplicated or delayed.
 
 use super::*;
 
-/// Connects, disconnects from A, agrees from B, with `fate` for the first `message`; every event is told
-/// exactly once.
-fn whole_life(message: Attribute, fate: Fate) -> Pair {
+/// Connects, and disconnects first from A, then from B, with `fate` for the first `message`. Asserts that every
+/// event is reported exactly once.
+fn run_lifecycle(message: Attribute, fate: Fate) -> Pair {
     let mut pair = Pair::new();
     pair.listen();
-    pair.meddle_once(message, fate);
+    pair.set_fate_once(message, fate);
     let (a, b) = pair.established();
     pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
     pair.expect(Side::B, b, EventKind::Disconnected);
@@ -25,9 +25,9 @@ const MESSAGES: [Attribute; 5] =
 
 //= rocev2 §12
 #[test]
-fn any_message_may_be_lost() {
+fn each_message_may_be_lost() {
     for message in MESSAGES {
-        let pair = whole_life(message, Fate::Lose);
+        let pair = run_lifecycle(message, Fate::Lose);
         let sent = pair.a.sent.iter().chain(&pair.b.sent);
         let times = sent.filter(|&&sent| sent == message).count();
         assert_eq!(times, 2, "{message:?} is sent again, once");
@@ -36,26 +36,26 @@ fn any_message_may_be_lost() {
 
 //= rocev2 §12
 #[test]
-fn any_message_may_come_twice() {
+fn each_message_may_be_duplicated() {
     for message in MESSAGES {
-        whole_life(message, Fate::Double);
+        run_lifecycle(message, Fate::Duplicate);
     }
 }
 
 //= rocev2 §12
 #[test]
-fn any_message_may_come_late() {
+fn each_message_may_be_delayed() {
     for message in MESSAGES {
-        whole_life(message, Fate::Delay);
+        run_lifecycle(message, Fate::Delay);
     }
 }
 
 //= rocev2 §12
 #[test]
-fn a_lost_refusal_is_repeated() {
+fn lost_rej_is_sent_again() {
     let mut pair = Pair::new();
     pair.listen();
-    pair.meddle_once(Attribute::CM_REJ, Fate::Lose);
+    pair.set_fate_once(Attribute::CM_REJ, Fate::Lose);
     let a = pair.connect();
     let b = pair.request();
     pair.command(Side::B, |cm, now| cm.reject(now, b, b"no")).unwrap();
@@ -68,10 +68,10 @@ fn a_lost_refusal_is_repeated() {
 
 //= rocev2 §12
 #[test]
-fn a_lost_mra_is_asked_for_again() {
+fn lost_mra_is_sent_again_for_the_next_retry() {
     let mut pair = Pair::new();
     pair.listen();
-    pair.meddle_once(Attribute::CM_MRA, Fate::Lose);
+    pair.set_fate_once(Attribute::CM_MRA, Fate::Lose);
     let a = pair.connect();
     let b = pair.request();
     pair.quiet_for(Duration::from_secs(20));
@@ -82,7 +82,7 @@ fn a_lost_mra_is_asked_for_again() {
 
 //= rocev2 §12
 #[test]
-fn a_peer_that_always_asks_for_patience_is_left_in_the_end() {
+fn peer_that_always_sends_mra_times_out() {
     let mut pair = Pair::new();
     pair.listen();
     let a = pair.connect();
@@ -94,9 +94,9 @@ fn a_peer_that_always_asks_for_patience_is_left_in_the_end() {
 
 //= rocev2 §12
 #[test]
-fn a_message_repeats_with_the_same_content() {
+fn retries_of_a_message_are_identical() {
     let mut pair = Pair::new();
-    pair.meddle(|_, _| Fate::Lose);
+    pair.set_fate(|_, _| Fate::Lose);
     pair.connect();
     let mut frames = Vec::new();
     let mut slot = [0; 2048];
@@ -111,14 +111,14 @@ fn a_message_repeats_with_the_same_content() {
 }
 
 #[test]
-fn a_wire_that_takes_nothing_still_lets_time_run_out() {
+fn connect_times_out_without_transmit_slots() {
     let mut pair = Pair::new();
     let a = pair.connect();
-    // Nobody polls for frames.
+    // The driver does not poll for frames.
     while let Some(deadline) = pair.a.cm.poll_timeout() {
         pair.a.cm.handle_timeout(deadline);
     }
     let event = pair.a.cm.poll_event().unwrap();
     assert_eq!((event.conn, event.kind), (a, EventKind::TimedOut));
-    assert!(!pair.a.cm.has_transmit(), "a connection that is over has nothing to say");
+    assert!(!pair.a.cm.has_transmit(), "a connection that is over sends nothing");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Two connection managers on a wire that a test can cut.
+//! Two connection managers on a simulated wire. A test decides the fate of each frame.
 
 mod addresses;
 mod bounds;
@@ -39,7 +39,7 @@ struct Host {
 }
 
 impl Host {
-    /// Forgets everything, and chooses other numbers from now on.
+    /// Restarts the host: it loses all state and gets another seed.
     fn crash(&mut self) {
         let mut config = self.cm.config.clone();
         config.seed[0] ^= 0xFF;
@@ -50,7 +50,7 @@ impl Host {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
-    /// The active side, unless a test says otherwise.
+    /// The active side.
     A,
     B,
 }
@@ -64,13 +64,13 @@ impl Side {
     }
 }
 
-/// What happens to a frame on its way.
+/// What happens to a frame on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Deliver,
     Lose,
-    Double,
-    /// Arrives much later than those behind it.
+    Duplicate,
+    /// Arrives [`DELAY`] late, out of order.
     Delay,
 }
 
@@ -78,9 +78,9 @@ struct Pair {
     now: Instant,
     a: Host,
     b: Host,
-    /// Frames under way: when they arrive, where.
+    /// Frames in flight, with arrival time and destination.
     wire: Vec<(Instant, Side, Vec<u8>)>,
-    /// Decides about each frame, given its sender and message.
+    /// Returns the fate of a frame, given its sender and message.
     fate: Box<dyn FnMut(Side, Attribute) -> Fate>,
 }
 
@@ -92,7 +92,7 @@ impl Pair {
         Self::with(|_| {})
     }
 
-    /// A pair whose configurations `adjust` has changed.
+    /// Creates a pair with configurations changed by `adjust`.
     fn with(adjust: impl Fn(&mut Config)) -> Self {
         Self::between([192, 168, 77, 1].into(), [192, 168, 77, 2].into(), adjust)
     }
@@ -115,15 +115,15 @@ impl Pair {
         }
     }
 
-    /// Lets `fate` decide about frames from now on.
-    fn meddle(&mut self, fate: impl FnMut(Side, Attribute) -> Fate + 'static) {
+    /// Sets the function that returns the fate of each later frame.
+    fn set_fate(&mut self, fate: impl FnMut(Side, Attribute) -> Fate + 'static) {
         self.fate = Box::new(fate);
     }
 
-    /// Loses the first frame with this message, or delivers it twice, and lets all others pass.
-    fn meddle_once(&mut self, message: Attribute, what: Fate) {
+    /// Sets the fate of the first frame with this message; all others are delivered.
+    fn set_fate_once(&mut self, message: Attribute, what: Fate) {
         let mut done = false;
-        self.meddle(move |_, sent| {
+        self.set_fate(move |_, sent| {
             if sent != message || done {
                 return Fate::Deliver;
             }
@@ -139,7 +139,7 @@ impl Pair {
         }
     }
 
-    /// Moves what both have to send onto the wire, and collects their events.
+    /// Transmits the pending frames of both hosts and collects their events.
     fn collect(&mut self) {
         for side in [Side::A, Side::B] {
             let now = self.now;
@@ -154,7 +154,7 @@ impl Pair {
                 match (self.fate)(side, message) {
                     Fate::Deliver => self.wire.push((soon, to, frame)),
                     Fate::Lose => {}
-                    Fate::Double => {
+                    Fate::Duplicate => {
                         self.wire.push((soon, to, frame.clone()));
                         self.wire.push((soon + LATENCY, to, frame));
                     }
@@ -168,7 +168,7 @@ impl Pair {
         }
     }
 
-    /// Does what is due next, by `until` at the latest; `false` when nothing is.
+    /// Handles the next arrival or timeout until `until`. Returns `false` if there is none.
     fn step(&mut self, until: Instant) -> bool {
         self.collect();
         let arrival = self.wire.iter().map(|(at, _, _)| *at).min();
@@ -182,8 +182,8 @@ impl Pair {
             let now = self.now;
             let packet = Packet::parse(&frame).unwrap();
             assert!(packet.icrc_valid(Crc::table()));
-            // What it had no effect on, the test sees by the events.
-            let _ = self.host(side).cm.hear(now, &packet);
+            // Tests check events; ignored frames are not errors here.
+            let _ = self.host(side).cm.deliver(now, &packet);
         } else {
             let now = self.now;
             self.a.cm.handle_timeout(now);
@@ -192,11 +192,11 @@ impl Pair {
         true
     }
 
-    /// Lets time pass, in which what is due is done.
+    /// Runs for a duration.
     fn run_for(&mut self, time: Duration) {
         let until = self.now + time;
         for steps in 0.. {
-            assert!(steps < 100_000, "the pair does not come to rest");
+            assert!(steps < 100_000, "the pair does not become idle");
             if !self.step(until) {
                 break;
             }
@@ -205,7 +205,7 @@ impl Pair {
         self.collect();
     }
 
-    /// Lets time pass until `side` has an event; gives it.
+    /// Runs until `side` has an event, and returns it.
     fn event(&mut self, side: Side) -> Event {
         let until = self.now + Duration::from_mins(10);
         loop {
@@ -213,11 +213,11 @@ impl Pair {
             if let Some(event) = self.host(side).events.pop_front() {
                 return event;
             }
-            assert!(self.step(until), "no event comes");
+            assert!(self.step(until), "no event within 10 minutes");
         }
     }
 
-    /// Lets `time` pass, and asserts that no event comes.
+    /// Runs for `time` and asserts that there is no event.
     fn quiet_for(&mut self, time: Duration) {
         self.run_for(time);
         assert_eq!(self.a.events, []);
@@ -279,13 +279,13 @@ impl Pair {
         self.try_accept(conn, b"welcome", READS).unwrap();
     }
 
-    /// Applies a command to the manager of one side.
+    /// Calls a command of the manager of one side.
     fn command<T>(&mut self, side: Side, command: impl FnOnce(&mut Cm, Instant) -> T) -> T {
         let now = self.now;
         command(&mut self.host(side).cm, now)
     }
 
-    /// The request that B is told of next.
+    /// Runs until B has a request, and returns its connection.
     fn request(&mut self) -> ConnId {
         let event = self.event(Side::B);
         assert!(matches!(event.kind, EventKind::Request { .. }), "{event:?}");
@@ -303,7 +303,7 @@ impl Pair {
         assert!(event.conn == conn && matches!(event.kind, EventKind::Replied { .. }), "{event:?}");
     }
 
-    /// A connection that stands: its handles at A and B.
+    /// Establishes a connection. Returns its handles at A and B.
     fn established(&mut self) -> (ConnId, ConnId) {
         let a = self.connect();
         let b = self.request();
@@ -314,7 +314,7 @@ impl Pair {
         (a, b)
     }
 
-    /// Releases both ends, and asserts that nothing is left once TIMEWAIT is over.
+    /// Releases both ends and asserts that nothing is left after TIMEWAIT.
     fn release(&mut self, a: ConnId, b: ConnId) {
         self.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
         self.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
@@ -329,7 +329,7 @@ impl Pair {
     }
 }
 
-/// A frame with `mad` to queue pair 1, from `from` to `to`.
+/// Returns a frame with `mad` to queue pair 1, from `from` to `to`.
 fn frame(from: &Host, to: &Host, source: IpAddr, mad: &[u8]) -> Vec<u8> {
     let template = Template::new(&Path::new(from.mac, to.mac, source, to.ip), Qpn::GSI).unwrap();
     let headers = Headers {
@@ -347,15 +347,15 @@ fn frame(from: &Host, to: &Host, source: IpAddr, mad: &[u8]) -> Vec<u8> {
     slot
 }
 
-/// A datagram.
-fn say(message: &CmMessage, transaction: u64) -> [u8; Mad::LEN] {
+/// Returns the MAD of a message.
+fn datagram(message: &CmMessage, transaction: u64) -> [u8; Mad::LEN] {
     let mut mad = [0; Mad::LEN];
     message.emit(transaction, &mut mad);
     mad
 }
 
-/// The first message that `host` has to send, with its transaction.
-fn spoken(host: &mut Host, now: Instant) -> Option<(CmMessage, u64)> {
+/// Returns the next message that `host` sends, with its transaction ID.
+fn next_message(host: &mut Host, now: Instant) -> Option<(CmMessage, u64)> {
     let mut slot = [0; 2048];
     let len = host.cm.poll_transmit(now, Crc::detect(), &mut slot)?;
     let packet = Packet::parse(&slot[..len]).unwrap();
@@ -364,26 +364,28 @@ fn spoken(host: &mut Host, now: Instant) -> Option<(CmMessage, u64)> {
 }
 
 impl Pair {
-    /// A REQ of A's, as A would send it, not sent.
+    /// Returns a valid REQ of A with its transaction ID, without sending it.
     fn req(&mut self) -> (ReqRepr, u64) {
         let conn = self.connect();
         let now = self.now;
-        let Some((CmMessage::Req(req), transaction)) = spoken(&mut self.a, now) else { panic!("no REQ") };
-        // A forgets it without a word.
+        let Some((CmMessage::Req(req), transaction)) = next_message(&mut self.a, now) else {
+            panic!("no REQ")
+        };
+        // A releases the connection, and its REJ is dropped.
         self.command(Side::A, |cm, now| cm.release(now, conn)).unwrap();
-        while spoken(&mut self.a, now).is_some() {}
+        while next_message(&mut self.a, now).is_some() {}
         (req, transaction)
     }
 
-    /// Has B hear `message` from `source`.
-    fn hear(&mut self, source: IpAddr, message: &CmMessage, transaction: u64) -> Result<(), Ignored> {
-        let frame = frame(&self.a, &self.b, source, &say(message, transaction));
+    /// Delivers `message` from `source` to B.
+    fn deliver(&mut self, source: IpAddr, message: &CmMessage, transaction: u64) -> Result<(), Ignored> {
+        let frame = frame(&self.a, &self.b, source, &datagram(message, transaction));
         let now = self.now;
-        self.b.cm.hear(now, &Packet::parse(&frame).unwrap())
+        self.b.cm.deliver(now, &Packet::parse(&frame).unwrap())
     }
 
-    /// Has B hear the REQ of a host at `source` that was never heard of before.
-    fn stranger(&mut self, source: IpAddr, number: u32) -> Result<(), Ignored> {
+    /// Delivers a REQ from a new host at `source` to B.
+    fn req_from(&mut self, source: IpAddr, number: u32) -> Result<(), Ignored> {
         let (mut req, transaction) = self.req();
         req.local_comm_id = CommId(0x5000_0000 + number);
         req.local_qpn = Qpn::new(0x5000 + number);
@@ -393,17 +395,17 @@ impl Pair {
         path.emit(&mut req.primary_path);
         let ends = IpEnds { source, source_port: 9, destination: self.b.ip };
         ends.repr().emit(req.private_data.first_chunk_mut().unwrap());
-        self.hear(source, &CmMessage::Req(req), transaction)
+        self.deliver(source, &CmMessage::Req(req), transaction)
     }
 }
 
 impl Cm {
-    /// Takes a packet, as long as nothing comes to queue pairs.
-    fn hear(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), Ignored> {
+    /// Handles a packet. No queue pair is active.
+    fn deliver(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), Ignored> {
         self.handle(now, packet, &|_| false)
     }
 
-    /// The first connection there is.
+    /// Returns the first connection, if any.
     fn any(&self) -> Option<(u32, &Conn)> {
         (0..self.conns.capacity() as u32).find_map(|index| Some((index, self.conns.get(index)?)))
     }
@@ -411,7 +413,7 @@ impl Cm {
 
 const READS: ReadLimits = ReadLimits { inbound: 4, outbound: 4 };
 
-/// `data` with zeros up to `len`, as private data arrives.
+/// Returns `data` padded with zeros to `len`, as private data arrives.
 fn padded(data: &[u8], len: usize) -> PrivateData {
     let mut bytes = data.to_vec();
     bytes.resize(len, 0);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Connections that do not come to stand.
+//! Refused connections and timeouts.
 
 use super::*;
 use crate::conn::PrivateData;
 
-/// What a REJ without a consumer's data is told as.
+/// Returns the event for a REJ without private data.
 fn refused(reason: RejReason) -> EventKind {
     EventKind::Refused { reason, private_data: padded(b"", 148) }
 }
@@ -13,7 +13,7 @@ fn refused(reason: RejReason) -> EventKind {
 //= R-CONN-6
 //= rocev2 §12
 #[test]
-fn a_port_that_nobody_listens_on_refuses() {
+fn req_to_a_port_without_listener_is_refused() {
     let mut pair = Pair::new();
     let a = pair.connect();
     pair.expect(Side::A, a, refused(RejReason::INVALID_SERVICE_ID));
@@ -26,19 +26,19 @@ fn a_port_that_nobody_listens_on_refuses() {
 //= R-CONN-60
 //= R-CONN-61
 #[test]
-fn a_paused_listener_refuses_until_it_goes_on() {
+fn paused_listener_refuses_until_resumed() {
     let mut pair = Pair::new();
     let listener = pair.listen();
-    let told = pair.connect();
+    let reported = pair.connect();
     let b = pair.request();
     for _ in 0..2 {
         pair.command(Side::B, |cm, now| cm.pause(now, listener, true)).unwrap();
     }
     let a = pair.connect();
     pair.expect(Side::A, a, refused(RejReason::INVALID_SERVICE_ID));
-    // The request that was told of before is alive.
+    // The request that was reported before is still valid.
     pair.accept(b);
-    pair.replied(told);
+    pair.replied(reported);
     pair.command(Side::B, |cm, now| cm.pause(now, listener, false)).unwrap();
     pair.connect();
     pair.request();
@@ -46,16 +46,16 @@ fn a_paused_listener_refuses_until_it_goes_on() {
 
 //= R-CONN-49
 #[test]
-fn a_request_that_was_not_told_of_ends_with_its_listener() {
+fn unreported_request_is_refused_when_its_listener_is_removed() {
     for end in ["pause", "unlisten"] {
         let mut pair = Pair::new();
         let listener = pair.listen();
         let a = pair.connect();
-        // Until it lies at B, whose events nobody has polled.
+        // Until B has handled the REQ; its events are not polled.
         pair.collect();
         let (_, _, frame) = pair.wire.remove(0);
         let now = pair.now;
-        pair.b.cm.hear(now, &Packet::parse(&frame).unwrap()).unwrap();
+        pair.b.cm.deliver(now, &Packet::parse(&frame).unwrap()).unwrap();
         match end {
             "pause" => pair.b.cm.pause(now, listener, true).unwrap(),
             _ => pair.b.cm.unlisten(now, listener).unwrap(),
@@ -69,7 +69,7 @@ fn a_request_that_was_not_told_of_ends_with_its_listener() {
 
 //= R-CONN-62
 #[test]
-fn a_full_backlog_refuses_until_a_request_is_answered() {
+fn full_backlog_refuses_until_a_request_is_answered() {
     let mut pair = Pair::new();
     let spec = ListenSpec { ip: None, port: PORT, backlog: 2, context: 0xB };
     pair.b.cm.listen(&spec).unwrap();
@@ -104,7 +104,7 @@ fn listeners_share_a_port_only_on_different_addresses() {
 }
 
 #[test]
-fn a_listener_on_another_address_does_not_hear() {
+fn listener_on_another_address_gets_no_request() {
     let mut pair = Pair::new();
     let spec = ListenSpec { ip: Some([10, 0, 0, 1].into()), port: PORT, backlog: 1, context: 0 };
     pair.b.cm.listen(&spec).unwrap();
@@ -114,7 +114,7 @@ fn a_listener_on_another_address_does_not_hear() {
 
 //= R-CONN-38
 #[test]
-fn the_passive_consumer_refuses_with_its_data() {
+fn passive_consumer_rejects_with_private_data() {
     let mut pair = Pair::new();
     pair.listen();
     let a = pair.connect();
@@ -130,7 +130,7 @@ fn the_passive_consumer_refuses_with_its_data() {
 //= R-CONN-39
 //= R-CONN-36
 #[test]
-fn the_active_consumer_refuses_what_was_accepted() {
+fn active_consumer_rejects_a_reply() {
     let mut pair = Pair::new();
     pair.listen();
     let a = pair.connect();
@@ -145,7 +145,7 @@ fn the_active_consumer_refuses_what_was_accepted() {
 
 //= R-CONN-41
 #[test]
-fn an_accept_fails_when_the_active_side_has_left() {
+fn accept_fails_after_the_active_side_gave_up() {
     let mut pair = Pair::new();
     pair.listen();
     let a = pair.connect();
@@ -159,7 +159,7 @@ fn an_accept_fails_when_the_active_side_has_left() {
 
 //= R-CONN-29
 #[test]
-fn a_complete_fails_when_the_passive_side_has_left() {
+fn complete_fails_after_the_passive_side_gave_up() {
     let mut pair = Pair::new();
     pair.listen();
     let a = pair.connect();
@@ -176,13 +176,13 @@ fn a_complete_fails_when_the_passive_side_has_left() {
 //= R-CONN-7
 //= rocev2 §12
 #[test]
-fn a_request_that_nobody_answers_times_out() {
+fn unanswered_req_times_out() {
     let mut pair = Pair::new();
-    pair.meddle(|_, _| Fate::Lose);
+    pair.set_fate(|_, _| Fate::Lose);
     let begun = pair.now;
     let a = pair.connect();
     pair.expect(Side::A, a, EventKind::TimedOut);
-    assert_eq!(pair.a.sent, [Attribute::CM_REQ; 16], "once, and fifteen times again");
+    assert_eq!(pair.a.sent, [Attribute::CM_REQ; 16], "one transmission and fifteen retries");
     let took = pair.now.duration_since(begun);
     assert!((17..19).contains(&took.as_secs()), "{took:?}");
     pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
@@ -191,22 +191,22 @@ fn a_request_that_nobody_answers_times_out() {
 
 //= R-CONN-42
 #[test]
-fn an_accept_that_is_never_completed_times_out() {
+fn unanswered_rep_times_out() {
     let mut pair = Pair::new();
     pair.listen();
     pair.connect();
     let b = pair.request();
-    pair.meddle(|_, _| Fate::Lose);
+    pair.set_fate(|_, _| Fate::Lose);
     pair.accept(b);
     pair.expect(Side::B, b, EventKind::TimedOut);
-    assert_eq!(pair.b.sent, [Attribute::CM_REP; 8], "once, and seven times again");
+    assert_eq!(pair.b.sent, [Attribute::CM_REP; 8], "one transmission and seven retries");
 }
 
 //= rocev2 §12
 #[test]
-fn giving_up_early_says_so_by_guid() {
+fn withdrawn_req_sends_rej_with_ca_guid() {
     let mut pair = Pair::new();
-    pair.meddle(|_, _| Fate::Lose);
+    pair.set_fate(|_, _| Fate::Lose);
     let a = pair.connect();
     pair.run_for(Duration::from_secs(3));
     pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
@@ -217,7 +217,7 @@ fn giving_up_early_says_so_by_guid() {
 
 //= rocev2 §12
 #[test]
-fn a_queue_pair_that_connects_again_ends_its_old_connection() {
+fn req_of_a_reused_queue_pair_aborts_its_stale_connection() {
     let mut pair = Pair::new();
     pair.listen();
     let qp = pair.local_qp(Side::A);
@@ -227,7 +227,7 @@ fn a_queue_pair_that_connects_again_ends_its_old_connection() {
     pair.replied(old);
     pair.command(Side::A, |cm, now| cm.complete(now, old)).unwrap();
     pair.expect(Side::B, b, EventKind::Established);
-    // A forgets everything, as after a crash, and comes back with the same numbers.
+    // A restarts and reuses the same numbers.
     pair.a.crash();
     let new = pair.connect_qp(qp, b"", READS).unwrap();
     pair.expect(Side::A, new, refused(RejReason::STALE_CONNECTION));
@@ -242,7 +242,7 @@ fn a_queue_pair_that_connects_again_ends_its_old_connection() {
 }
 
 #[test]
-fn connections_are_bounded_and_timewait_gives_way() {
+fn connections_are_bounded_and_timewait_slots_are_reused() {
     let mut pair = Pair::with(|config| config.max_connections = 16);
     pair.b.cm.listen(&ListenSpec { ip: None, port: PORT, backlog: 100, context: 0 }).unwrap();
     let conns: Vec<_> = (0..16).map(|_| pair.connect()).collect();
@@ -260,7 +260,7 @@ fn connections_are_bounded_and_timewait_gives_way() {
 
 //= rocev2 §11
 #[test]
-fn a_path_mtu_above_ours_is_refused() {
+fn path_mtu_above_the_local_maximum_is_refused() {
     let mut pair = Pair::new();
     pair.listen();
     pair.b.cm.config.max_mtu = PathMtu::Bytes512;

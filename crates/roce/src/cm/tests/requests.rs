@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What requests may say, and what is answered to those that say something else.
+//! Validation of REQs, and the answers to invalid ones.
 
 use super::*;
 use roce_wire::{
@@ -8,30 +8,30 @@ use roce_wire::{
     cm::{RejRepr, ServiceId, SidrReqRepr, SidrStatus, TransportService},
 };
 
-/// What B answers to a REQ of A's that `change` has changed; `None` when it asks its consumer.
+/// Returns B's REJ for a REQ of A changed by `change`; `None` if B accepts the REQ as a request.
 fn answer(change: impl Fn(&mut ReqRepr)) -> Option<RejRepr> {
     let mut pair = Pair::with(|config| config.max_mtu = PathMtu::Bytes2048);
     pair.listen();
     let (mut req, transaction) = pair.req();
     change(&mut req);
     let (source, now) = (pair.a.ip, pair.now);
-    let heard = pair.hear(source, &CmMessage::Req(req), transaction);
-    let Some((message, answered)) = spoken(&mut pair.b, now) else {
-        assert_eq!(heard, Ok(()));
+    let observed = pair.deliver(source, &CmMessage::Req(req), transaction);
+    let Some((message, answered)) = next_message(&mut pair.b, now) else {
+        assert_eq!(observed, Ok(()));
         pair.request();
         return None;
     };
-    assert_eq!((heard, answered), (Err(Ignored::Refused), transaction));
+    assert_eq!((observed, answered), (Err(Ignored::Refused), transaction));
     assert_eq!((pair.b.cm.connections(), pair.b.cm.poll_event()), (0, None), "nothing is left of it");
     let CmMessage::Rej(rej) = message else { panic!("{message:?}") };
     assert_eq!((rej.local_comm_id, rej.remote_comm_id), (CommId(0), req.local_comm_id));
     Some(rej)
 }
 
-/// What a test does to a REQ.
+/// A change of a REQ.
 type Change = Box<dyn Fn(&mut ReqRepr)>;
 
-/// A change of the primary path.
+/// Returns a change of the primary path.
 fn path(change: impl Fn(&mut CmPathRepr)) -> impl Fn(&mut ReqRepr) {
     move |req| {
         let mut path = CmPathRepr::parse(&CmPath::new(&req.primary_path));
@@ -44,8 +44,8 @@ fn path(change: impl Fn(&mut CmPathRepr)) -> impl Fn(&mut ReqRepr) {
 //= rocev2 §12
 //= rocev2 §13
 #[test]
-fn a_request_for_something_else_is_refused_for_its_reason() {
-    let stranger = Gid::from(IpAddr::from([192, 168, 77, 66]));
+fn invalid_req_is_refused_with_the_matching_reason() {
+    let peer_address = Gid::from(IpAddr::from([192, 168, 77, 66]));
     let v6 = Gid::from("fe80::1".parse::<IpAddr>().unwrap());
     let refusals: Vec<(&str, Change, RejReason)> = vec![
         ("UC", Box::new(|req| req.transport_service = TransportService::UC), RejReason::INVALID_TRANSPORT),
@@ -78,10 +78,14 @@ fn a_request_for_something_else_is_refused_for_its_reason() {
             Box::new(|req| req.service_id = ServiceId(u64::from(PORT))),
             RejReason::INVALID_SERVICE_ID,
         ),
-        ("another source GID", Box::new(path(move |path| path.local_gid = stranger)), RejReason::INVALID_GID),
+        (
+            "another source GID",
+            Box::new(path(move |path| path.local_gid = peer_address)),
+            RejReason::INVALID_GID,
+        ),
         (
             "another target GID",
-            Box::new(path(move |path| path.remote_gid = stranger)),
+            Box::new(path(move |path| path.remote_gid = peer_address)),
             RejReason::INVALID_GID,
         ),
         ("GIDs of IPv6", Box::new(path(move |path| path.local_gid = v6)), RejReason::INVALID_GID),
@@ -103,7 +107,7 @@ fn a_request_for_something_else_is_refused_for_its_reason() {
             (roce_wire::cm::RespondedMessage::REQ, reason),
             "{what}"
         );
-        // The largest that would do, 2048 bytes, as a REQ has it.
+        // The largest acceptable MTU, 2048 bytes, encoded as in a REQ.
         let mtu: &[u8] = if reason == RejReason::INVALID_MTU { &[4 << 4] } else { &[] };
         assert_eq!(&rej.information[..usize::from(rej.information_len)], mtu, "{what}");
     }
@@ -112,7 +116,7 @@ fn a_request_for_something_else_is_refused_for_its_reason() {
 //= rocev2 §11
 //= rocev2 §13
 #[test]
-fn what_does_not_matter_in_a_request_is_passed_over() {
+fn irrelevant_req_fields_are_ignored() {
     let harmless: Vec<(&str, Change)> = vec![
         ("nothing", Box::new(|_| {})),
         ("vendor options", Box::new(|req| req.vendor_id = 0x00AB_CDEF)),
@@ -136,7 +140,7 @@ fn what_does_not_matter_in_a_request_is_passed_over() {
 
 //= rocev2 §11
 #[test]
-fn another_path_is_declined_and_vendor_options_are_not_taken_up() {
+fn alternate_path_is_declined_and_vendor_options_are_ignored() {
     for failover in [false, true] {
         let mut pair = Pair::new();
         pair.listen();
@@ -145,12 +149,12 @@ fn another_path_is_declined_and_vendor_options_are_not_taken_up() {
         if failover {
             req.alternate_path = req.primary_path;
         }
-        let mut mad = say(&CmMessage::Req(req), transaction);
-        // The modifier offers vendor options.
+        let mut mad = datagram(&CmMessage::Req(req), transaction);
+        // A nonzero attribute modifier offers vendor options.
         mad[20..24].copy_from_slice(&[1, 2, 3, 4]);
         let frame = frame(&pair.a, &pair.b, pair.a.ip, &mad);
         let now = pair.now;
-        pair.b.cm.hear(now, &Packet::parse(&frame).unwrap()).unwrap();
+        pair.b.cm.deliver(now, &Packet::parse(&frame).unwrap()).unwrap();
         let b = pair.request();
         pair.accept(b);
         let mut slot = [0; 2048];
@@ -166,20 +170,20 @@ fn another_path_is_declined_and_vendor_options_are_not_taken_up() {
 
 //= rocev2 §1
 #[test]
-fn a_peer_chooses_the_class_of_its_traffic_but_not_its_congestion_mark() {
+fn traffic_class_comes_from_the_req_without_its_ecn_bits() {
     let mut pair = Pair::new();
     pair.listen();
     let (mut req, transaction) = pair.req();
     path(|path| path.traffic_class = 26 << 2 | 3)(&mut req);
     let source = pair.a.ip;
-    pair.hear(source, &CmMessage::Req(req), transaction).unwrap();
+    pair.deliver(source, &CmMessage::Req(req), transaction).unwrap();
     let EventKind::Request { peer, .. } = pair.event(Side::B).kind else { panic!("no request") };
     assert_eq!(peer.path.traffic_class, 26 << 2);
 }
 
 //= rocev2 §11
 #[test]
-fn datagram_services_are_denied_at_once() {
+fn sidr_req_is_answered_with_unsupported() {
     let mut pair = Pair::new();
     pair.listen();
     let ask = SidrReqRepr {
@@ -188,7 +192,7 @@ fn datagram_services_are_denied_at_once() {
         service_id: ServiceId(0x0111_0000 | u64::from(PORT)),
         private_data: [7; 216],
     };
-    let mut mad = say(
+    let mut mad = datagram(
         &CmMessage::Rtu(roce_wire::cm::RtuRepr {
             local_comm_id: CommId(0),
             remote_comm_id: CommId(0),
@@ -200,8 +204,8 @@ fn datagram_services_are_denied_at_once() {
     ask.emit(mad.last_chunk_mut().unwrap());
     let question = frame(&pair.a, &pair.b, pair.a.ip, &mad);
     let now = pair.now;
-    let heard = pair.b.cm.hear(now, &Packet::parse(&question).unwrap());
-    assert_eq!(heard, Err(Ignored::Refused));
+    let observed = pair.b.cm.deliver(now, &Packet::parse(&question).unwrap());
+    assert_eq!(observed, Err(Ignored::Refused));
     let mut slot = [0; 2048];
     let len = pair.b.cm.poll_transmit(now, Crc::detect(), &mut slot).unwrap();
     assert_eq!(len, question.len());
@@ -214,21 +218,22 @@ fn datagram_services_are_denied_at_once() {
     assert_eq!(rep.status, SidrStatus::UNSUPPORTED);
 }
 
-/// A connection of A's to B, where A is played by the test: its numbers, and B's handle.
+/// Creates an accepted connection whose active side is played by the test. Returns its REQ, REP, transaction ID and
+/// B's handle.
 fn accepted(pair: &mut Pair) -> (ReqRepr, roce_wire::cm::RepRepr, u64, ConnId) {
     pair.listen();
     let (req, transaction) = pair.req();
     let (source, now) = (pair.a.ip, pair.now);
-    pair.hear(source, &CmMessage::Req(req), transaction).unwrap();
+    pair.deliver(source, &CmMessage::Req(req), transaction).unwrap();
     let b = pair.request();
     pair.accept(b);
-    let Some((CmMessage::Rep(rep), _)) = spoken(&mut pair.b, now) else { panic!("no REP") };
+    let Some((CmMessage::Rep(rep), _)) = next_message(&mut pair.b, now) else { panic!("no REP") };
     (req, rep, transaction, b)
 }
 
 //= rocev2 §11
 #[test]
-fn private_data_of_messages_that_carry_none_here_does_no_harm() {
+fn private_data_of_rtu_mra_dreq_and_drep_is_ignored() {
     use roce_wire::cm::{DreqRepr, MraRepr, RespondedMessage, RtuRepr};
     let mut pair = Pair::new();
     let (req, rep, transaction, b) = accepted(&mut pair);
@@ -241,67 +246,67 @@ fn private_data_of_messages_that_carry_none_here_does_no_harm() {
         service_timeout: 20,
         private_data: [0xA5; 222],
     };
-    pair.hear(source, &CmMessage::Mra(mra), transaction).unwrap();
+    pair.deliver(source, &CmMessage::Mra(mra), transaction).unwrap();
     let rtu = RtuRepr { local_comm_id, remote_comm_id, private_data: [0xA5; 224] };
-    pair.hear(source, &CmMessage::Rtu(rtu), transaction).unwrap();
+    pair.deliver(source, &CmMessage::Rtu(rtu), transaction).unwrap();
     pair.expect(Side::B, b, EventKind::Established);
     let dreq =
         DreqRepr { local_comm_id, remote_comm_id, remote_qpn: rep.local_qpn, private_data: [0xA5; 220] };
-    pair.hear(source, &CmMessage::Dreq(dreq), transaction ^ 7).unwrap();
+    pair.deliver(source, &CmMessage::Dreq(dreq), transaction ^ 7).unwrap();
     pair.expect(Side::B, b, EventKind::Disconnected);
     pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
-    let Some((CmMessage::Drep(answer), answered)) = spoken(&mut pair.b, now) else { panic!("no DREP") };
+    let Some((CmMessage::Drep(answer), answered)) = next_message(&mut pair.b, now) else { panic!("no DREP") };
     assert_eq!((answer.remote_comm_id, answered), (local_comm_id, transaction ^ 7), "its own transaction");
     assert_eq!(answer.private_data, [0; 224]);
 }
 
 //= rocev2 §12
 #[test]
-fn a_queue_pair_number_is_stale_until_timewait_is_over() {
+fn queue_pair_number_is_stale_until_timewait_is_over() {
     let mut pair = Pair::new();
     let (req, _, transaction, b) = accepted(&mut pair);
     let source = pair.a.ip;
     pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
     pair.collect();
     pair.wire.clear();
-    // The same request again, and another one of the same queue pair.
+    // A duplicate of the request, and another one of the same queue pair.
     let other = ReqRepr { local_comm_id: CommId(req.local_comm_id.0 ^ 1), ..req };
     for (again, reason) in [(req, RejReason::CONSUMER), (other, RejReason::STALE_CONNECTION)] {
-        let _ = pair.hear(source, &CmMessage::Req(again), transaction);
+        let _ = pair.deliver(source, &CmMessage::Req(again), transaction);
         let now = pair.now;
-        let Some((CmMessage::Rej(rej), _)) = spoken(&mut pair.b, now) else { panic!("no REJ") };
+        let Some((CmMessage::Rej(rej), _)) = next_message(&mut pair.b, now) else { panic!("no REJ") };
         assert_eq!((rej.reason, rej.remote_comm_id), (reason, again.local_comm_id));
     }
     pair.run_for(Duration::from_secs(5));
-    pair.hear(source, &CmMessage::Req(other), transaction).unwrap();
+    pair.deliver(source, &CmMessage::Req(other), transaction).unwrap();
     pair.request();
 }
 
 //= rocev2 §12
 #[test]
-fn a_request_repeated_after_the_end_is_stale() {
+fn duplicate_req_after_the_end_is_refused_as_stale() {
     let mut pair = Pair::new();
     pair.listen();
     let (req, transaction) = pair.req();
     let source = pair.a.ip;
-    pair.hear(source, &CmMessage::Req(req), transaction).unwrap();
+    pair.deliver(source, &CmMessage::Req(req), transaction).unwrap();
     let b = pair.request();
     pair.accept(b);
     pair.command(Side::B, |cm, now| cm.traffic_seen(now, b)).unwrap();
     pair.expect(Side::B, b, EventKind::Established);
-    pair.meddle(|_, _| Fate::Lose);
+    pair.set_fate(|_, _| Fate::Lose);
     pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
     pair.expect(Side::B, b, EventKind::DisconnectDone { graceful: false });
-    assert_eq!(pair.hear(source, &CmMessage::Req(req), transaction), Err(Ignored::Refused));
+    assert_eq!(pair.deliver(source, &CmMessage::Req(req), transaction), Err(Ignored::Refused));
     let now = pair.now;
-    let Some((CmMessage::Rej(rej), _)) = spoken(&mut pair.b, now) else { panic!("no REJ") };
+    let Some((CmMessage::Rej(rej), _)) = next_message(&mut pair.b, now) else { panic!("no REJ") };
     assert_eq!(rej.reason, RejReason::STALE_CONNECTION);
 }
 
 //= rocev2 §12
 #[test]
-fn a_reply_that_nobody_waits_for_is_refused() {
-    // To a host that knows nothing, and to one that gave up before the reply came.
+fn unexpected_rep_is_refused() {
+    // To a host without the connection, and to one that gave up before the REP arrived.
     for crash in [true, false] {
         let mut pair = Pair::new();
         pair.listen();
@@ -310,10 +315,10 @@ fn a_reply_that_nobody_waits_for_is_refused() {
         if crash {
             pair.a.crash();
         } else {
-            pair.meddle(|_, message| if message == Attribute::CM_REJ { Fate::Lose } else { Fate::Deliver });
+            pair.set_fate(|_, message| if message == Attribute::CM_REJ { Fate::Lose } else { Fate::Deliver });
             pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
             pair.collect();
-            pair.meddle(|_, _| Fate::Deliver);
+            pair.set_fate(|_, _| Fate::Deliver);
         }
         let begun = pair.now;
         pair.accept(b);
@@ -327,11 +332,11 @@ fn a_reply_that_nobody_waits_for_is_refused() {
 
 //= rocev2 §12
 #[test]
-fn a_reply_of_a_stale_queue_pair_is_refused_and_may_be_asked_for_again() {
+fn rep_of_a_stale_queue_pair_is_refused_and_connect_can_be_repeated() {
     let mut pair = Pair::new();
     pair.listen();
     let (old, _) = pair.established();
-    // B crashes and comes back with the same queue pairs.
+    // B restarts and reuses the same queue pair numbers.
     pair.b.crash();
     pair.b.next_qpn -= 1;
     pair.listen();
@@ -339,11 +344,11 @@ fn a_reply_of_a_stale_queue_pair_is_refused_and_may_be_asked_for_again() {
     let b = pair.request();
     pair.accept(b);
     let stale = EventKind::Refused { reason: RejReason::STALE_CONNECTION, private_data: padded(b"", 148) };
-    let told = [pair.event(Side::A), pair.event(Side::A)].map(|event| (event.conn, event.kind));
+    let reported = [pair.event(Side::A), pair.event(Side::A)].map(|event| (event.conn, event.kind));
     assert!(
-        told.contains(&(old, EventKind::Aborted))
-            && matches!(told[1], (conn, EventKind::Refused { reason: RejReason::STALE_CONNECTION, .. }) if conn == a),
-        "{told:?}"
+        reported.contains(&(old, EventKind::Aborted))
+            && matches!(reported[1], (conn, EventKind::Refused { reason: RejReason::STALE_CONNECTION, .. }) if conn == a),
+        "{reported:?}"
     );
     pair.expect(Side::B, b, stale);
     for conn in [old, a] {
