@@ -6,7 +6,7 @@ use std::{net::SocketAddr, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use ndk_consumer::bench;
-pub use ndk_consumer::bench::Figures;
+pub use ndk_consumer::bench::BenchResult;
 
 use crate::testbed::{Options, Testbed};
 
@@ -27,7 +27,7 @@ pub enum Work {
 ///
 /// # Errors
 /// The image cannot be loaded or started, an operation fails, or a violation is found.
-pub fn run(image: &Path, work: Work) -> Result<Figures> {
+pub fn run(image: &Path, work: Work) -> Result<BenchResult> {
     let options = Options { real_time: true, verifier: false, ..Options::default() };
     let mut bed = Testbed::new(image, &options)?;
     bed.start()?;

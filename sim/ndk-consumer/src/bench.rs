@@ -28,7 +28,7 @@ const MAX_MESSAGE: usize = 256;
 
 /// Results of a measurement.
 #[derive(Clone, Default, Debug)]
-pub struct Figures {
+pub struct BenchResult {
     pub operations: u64,
     /// Payload bytes.
     pub bytes: u64,
@@ -37,17 +37,17 @@ pub struct Figures {
     pub stats: RequestStats,
 }
 
-impl Figures {
-    #[expect(clippy::cast_precision_loss, reason = "a figure for a report")]
+impl BenchResult {
     /// Returns operations per second.
     #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a rate for a report")]
     pub fn operations_per_second(&self) -> f64 {
         self.operations as f64 / self.elapsed.as_secs_f64()
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a figure for a report")]
     /// Returns payload bytes per second.
     #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a rate for a report")]
     pub fn bytes_per_second(&self) -> f64 {
         self.bytes as f64 / self.elapsed.as_secs_f64()
     }
@@ -91,7 +91,7 @@ pub fn sends<O: Os>(
     remote: SocketAddr,
     count: u64,
     size: usize,
-) -> Result<Figures, Error> {
+) -> Result<BenchResult, Error> {
     let config = EndpointConfig { requests: SENDS, receives: 16, message: MAX_MESSAGE };
     measure(adapter, local, remote, config, |endpoint, _| {
         let message = vec![0x5a; size.min(MAX_MESSAGE)];
@@ -120,7 +120,7 @@ pub fn writes<O: Os>(
     count: u64,
     size: usize,
     outstanding: u32,
-) -> Result<Figures, Error> {
+) -> Result<BenchResult, Error> {
     let config = EndpointConfig { requests: outstanding, receives: 16, message: MAX_MESSAGE };
     // Declared here to be closed after the connection that uses it.
     let mut memory = None;
@@ -153,7 +153,7 @@ fn measure<O: Os>(
     remote: SocketAddr,
     config: EndpointConfig,
     work: impl FnOnce(&mut Endpoint<O>, &RemoteMemory) -> Result<(u64, u64), Error>,
-) -> Result<Figures, Error> {
+) -> Result<BenchResult, Error> {
     let mut endpoint = Endpoint::new(adapter, config)?;
     let outcome = endpoint.connect(local, remote, &[]).and_then(|reply| {
         let peer_memory =
@@ -161,10 +161,10 @@ fn measure<O: Os>(
         let started = adapter.os().now();
         let (operations, bytes) = work(&mut endpoint, &peer_memory)?;
         let elapsed = adapter.os().now().saturating_sub(started);
-        Ok(Figures { operations, bytes, elapsed, stats: RequestStats::default() })
+        Ok(BenchResult { operations, bytes, elapsed, stats: RequestStats::default() })
     });
     let (outcome, stats) = endpoint.close(outcome);
-    outcome.map(|figures| Figures { stats, ..figures })
+    outcome.map(|result| BenchResult { stats, ..result })
 }
 
 fn receive_until_disconnect<O: Os>(endpoint: &mut Endpoint<O>) -> Result<(), Error> {

@@ -32,7 +32,7 @@ pub struct Connector<O: Os> {
 /// State of the peer after the connection is established.
 struct Peer<O: Os> {
     os: Arc<O>,
-    gone: AtomicBool,
+    is_disconnected: AtomicBool,
     waker: Waker<O>,
 }
 
@@ -201,7 +201,7 @@ impl<O: Os> Connector<O> {
     /// Returns whether the peer has disconnected or the connection has failed.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
-        self.peer.as_ref().is_some_and(|peer| peer.gone.load(Ordering::Acquire))
+        self.peer.as_ref().is_some_and(|peer| peer.is_disconnected.load(Ordering::Acquire))
     }
 
     /// Returns the connection data of the peer. Private data is available to the passive side until it accepts, and to the
@@ -259,7 +259,7 @@ impl<O: Os> Connector<O> {
 
     fn watch(&mut self, waker: Waker<O>) -> *mut c_void {
         let os = Arc::clone(self.object.os());
-        let peer = Arc::new(Peer { os, gone: AtomicBool::new(false), waker });
+        let peer = Arc::new(Peer { os, is_disconnected: AtomicBool::new(false), waker });
         Arc::as_ptr(self.peer.insert(peer)).cast_mut().cast()
     }
 }
@@ -344,9 +344,9 @@ impl<O: Os> Drop for Listener<O> {
     fn drop(&mut self) {
         let mut queue = self.incoming.lock();
         queue.closing = true;
-        let left_over = core::mem::take(&mut queue.connectors);
+        let unclaimed = core::mem::take(&mut queue.connectors);
         drop(queue);
-        drop(left_over);
+        drop(unclaimed);
     }
 }
 
@@ -373,6 +373,6 @@ unsafe extern "efiapi" fn disconnected<O: Os>(context: *mut c_void) {
     // SAFETY: the context of accept or complete, which lives until the connector is closed.
     let peer = unsafe { &*context.cast_const().cast::<Peer<O>>() };
     peer.os.called_back("DisconnectEvent");
-    peer.gone.store(true, Ordering::Release);
+    peer.is_disconnected.store(true, Ordering::Release);
     peer.waker.wake();
 }

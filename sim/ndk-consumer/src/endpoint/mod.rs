@@ -268,8 +268,8 @@ impl<O: Os> Endpoint<O> {
             if let Some(buffer) = self.free_send_buffers.pop() {
                 break buffer;
             }
-            let incident = self.wait_for_completion()?;
-            self.deferred.push_back(incident);
+            let event = self.wait_for_completion()?;
+            self.deferred.push_back(event);
         };
         let offset = buffer * self.config.message;
         self.messages.store(offset, message);
@@ -341,7 +341,7 @@ impl<O: Os> Endpoint<O> {
     /// nothing for a minute, [`Error::Mismatch`] for a wrong completion.
     pub fn wait(&mut self) -> Result<EndpointEvent, Error> {
         match self.deferred.pop_front() {
-            Some(incident) => Ok(incident),
+            Some(event) => Ok(event),
             None => self.wait_for_completion(),
         }
     }
@@ -351,8 +351,8 @@ impl<O: Os> Endpoint<O> {
         let deadline = os.now() + SILENCE;
         loop {
             if let Some(index) = self.unprocessed.next() {
-                if let Some(incident) = self.process_completion(index)? {
-                    return Ok(incident);
+                if let Some(event) = self.process_completion(index)? {
+                    return Ok(event);
                 }
                 continue;
             }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use super::message::{Greeting, MAX_MESSAGE, MAX_NAME, Message};
+use super::message::{MAX_MESSAGE, MAX_NAME, Message, SegmentProposal};
 use super::{Digest, Failure, Options, Phase, Progress, Report, Source};
 use crate::endpoint::{Endpoint, EndpointConfig, EndpointEvent};
 use crate::os::Os;
@@ -28,7 +28,7 @@ pub fn copy<O: Os, S: Source + ?Sized>(
     source: &S,
     progress: &dyn Fn(Progress),
 ) -> Result<Report, Box<Failure>> {
-    let mut report = Report { name: clipped(name).to_owned(), ..Report::default() };
+    let mut report = Report { name: truncated(name).to_owned(), ..Report::default() };
     let config = EndpointConfig { requests: options.outstanding.max(2), receives: 8, message: MAX_MESSAGE };
     let outcome = Endpoint::new(adapter, config).and_then(|mut endpoint| {
         // Declared here to be closed after the connection that uses it.
@@ -88,9 +88,9 @@ fn staging<O: Os>(endpoint: &Endpoint<O>, options: &Options) -> Result<Staging<O
 
 impl<O: Os, S: Source + ?Sized> Copying<'_, O, S> {
     fn run(&mut self, local: SocketAddr, remote: SocketAddr) -> Result<(), Error> {
-        let greeting = Greeting { segment: self.options.segment as u64 };
-        let reply = self.endpoint.connect(local, remote, &greeting.encode())?;
-        Greeting::decode(&reply.private_data).ok_or(Error::Protocol("invalid private data"))?;
+        let proposal = SegmentProposal { segment: self.options.segment as u64 };
+        let reply = self.endpoint.connect(local, remote, &proposal.encode())?;
+        SegmentProposal::decode(&reply.private_data).ok_or(Error::Protocol("invalid private data"))?;
 
         let size = self.source.len();
         let receipt = self.staging.receipt.remote(size_of::<Digest>());
@@ -102,30 +102,30 @@ impl<O: Os, S: Source + ?Sized> Copying<'_, O, S> {
             return Err(Error::Protocol("the peer announced no memory"));
         }
 
-        let (mut there, mut back) = (Sha256::new(), Sha256::new());
+        let (mut written, mut read_back) = (Sha256::new(), Sha256::new());
         let mut offset = 0;
         while offset < size {
             let length = window.length.min(size - offset);
-            self.write(&window, offset, length, &mut there)?;
+            self.write(&window, offset, length, &mut written)?;
             self.send_message(&Message::Written { offset, length })?;
             if self.receive_message()? != (Message::Verified { offset }) {
                 return Err(Error::Protocol("the peer verified another segment"));
             }
-            self.read(&window, offset, length, &mut back)?;
+            self.read(&window, offset, length, &mut read_back)?;
             offset += length;
         }
 
-        let digest: Digest = there.finalize().into();
-        let returned: Digest = back.finalize().into();
+        let digest: Digest = written.finalize().into();
+        let returned: Digest = read_back.finalize().into();
         self.report.digest = Some(digest);
         self.report.returned = Some(returned);
         self.send_message(&Message::Finish { digest })?;
         if self.receive_message()? != Message::Receipt {
             return Err(Error::Protocol("expected a receipt"));
         }
-        let mut theirs = Digest::default();
-        self.staging.receipt.load(0, &mut theirs);
-        if theirs != digest {
+        let mut peer_digest = Digest::default();
+        self.staging.receipt.load(0, &mut peer_digest);
+        if peer_digest != digest {
             return Err(Error::Digest("SHA-256 of the serving side"));
         }
         if returned != digest {
@@ -241,6 +241,6 @@ impl<O: Os, S: Source + ?Sized> Copying<'_, O, S> {
 }
 
 /// Truncates `name` to the length that an announcement can carry.
-fn clipped(name: &str) -> &str {
+fn truncated(name: &str) -> &str {
     &name[..name.floor_char_boundary(MAX_NAME)]
 }

@@ -20,7 +20,7 @@ const MAGIC: [u8; 8] = *b"viordma1";
 
 /// Private data: the segment size that the copying side proposes, or that the serving side chose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Greeting {
+pub struct SegmentProposal {
     /// Size of a segment in bytes.
     pub segment: u64,
 }
@@ -42,7 +42,7 @@ pub enum Message {
     Receipt,
 }
 
-impl Greeting {
+impl SegmentProposal {
     pub fn encode(self) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -189,12 +189,12 @@ mod tests {
     }
 
     #[test]
-    fn greeting_may_be_padded() {
-        let greeting = Greeting { segment: 1 << 20 };
-        let mut bytes = greeting.encode().to_vec();
+    fn segment_proposal_may_be_padded() {
+        let segment_proposal = SegmentProposal { segment: 1 << 20 };
+        let mut bytes = segment_proposal.encode().to_vec();
         bytes.resize(196, 0);
-        assert_eq!(Greeting::decode(&bytes), Some(greeting));
+        assert_eq!(SegmentProposal::decode(&bytes), Some(segment_proposal));
         bytes[0] ^= 1;
-        assert_eq!(Greeting::decode(&bytes), None);
+        assert_eq!(SegmentProposal::decode(&bytes), None);
     }
 }

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use super::message::{Greeting, MAX_MESSAGE, Message};
+use super::message::{MAX_MESSAGE, Message, SegmentProposal};
 use super::{Digest, Failure, Options, Phase, Progress, Report};
 use crate::endpoint::{Endpoint, EndpointConfig, listen_for_one};
 use crate::os::Os;
 use crate::{Access, Adapter, Connector, Error, Memory, RemoteMemory};
 
-/// Length of the parts that are hashed, in bytes.
-const PIECE: usize = 64 << 10;
+/// Length of the chunks that are hashed, in bytes.
+const HASH_CHUNK: usize = 64 << 10;
 
 /// Accepts one connection at `local` and serves it. Calls `ready` with the address when it listens. All objects are closed
 /// on return.
@@ -55,13 +55,13 @@ fn serve_connection<O: Os>(
     progress: &dyn Fn(Progress),
 ) -> Result<(), Error> {
     let data = connector.data().map_err(|status| Error::Call("NdkGetConnectionData", status))?;
-    let Some(theirs) = Greeting::decode(&data.private_data) else {
+    let Some(proposal) = SegmentProposal::decode(&data.private_data) else {
         // The peer may have disconnected already.
         let _ = connector.reject(&[]);
         return Err(Error::Protocol("invalid private data"));
     };
-    let segment = theirs.segment.min(options.segment as u64);
-    endpoint.accept(connector, &Greeting { segment }.encode())?;
+    let segment = proposal.segment.min(options.segment as u64);
+    endpoint.accept(connector, &SegmentProposal { segment }.encode())?;
 
     let Message::Announce { size, receipt, name } = receive(endpoint)? else {
         return Err(Error::Protocol("expected an announcement"));
@@ -75,18 +75,18 @@ fn serve_connection<O: Os>(
     endpoint.send(&Message::Window(registered).encode(), 0)?;
 
     let mut hash = Sha256::new();
-    let mut piece = vec![0; PIECE];
-    let theirs = loop {
+    let mut chunk = vec![0; HASH_CHUNK];
+    let peer_digest = loop {
         match receive(endpoint)? {
             Message::Written { offset, length } => {
                 if offset != report.bytes || length > registered.length || offset + length > size {
                     return Err(Error::Protocol("segment out of order"));
                 }
                 let window = window.as_ref().ok_or(Error::Protocol("no memory is registered"))?;
-                for at in (0..length as usize).step_by(PIECE) {
-                    let piece = &mut piece[..PIECE.min(length as usize - at)];
-                    window.load(at, piece);
-                    hash.update(piece);
+                for at in (0..length as usize).step_by(HASH_CHUNK) {
+                    let chunk = &mut chunk[..HASH_CHUNK.min(length as usize - at)];
+                    window.load(at, chunk);
+                    hash.update(chunk);
                 }
                 report.bytes += length;
                 endpoint.send(&Message::Verified { offset }.encode(), 0)?;
@@ -96,10 +96,10 @@ fn serve_connection<O: Os>(
             _ => return Err(Error::Protocol("unexpected message")),
         }
     };
-    let ours: Digest = hash.finalize().into();
-    report.digest = Some(ours);
-    acknowledge(endpoint, &receipt, &ours)?;
-    if ours == theirs { Ok(()) } else { Err(Error::Digest("SHA-256 of the data written")) }
+    let digest: Digest = hash.finalize().into();
+    report.digest = Some(digest);
+    acknowledge(endpoint, &receipt, &digest)?;
+    if digest == peer_digest { Ok(()) } else { Err(Error::Digest("SHA-256 of the data written")) }
 }
 
 /// Registers memory for segments of `length` bytes; none for an empty file.
