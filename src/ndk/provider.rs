@@ -2,6 +2,8 @@
 
 //! The NDK provider of one adapter: its creation, its attributes, enabling and disabling it (`OID_NDK_SET_STATE`).
 
+use core::time::Duration;
+
 use fallible::Arc;
 use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_MINIPORT_ADAPTER_ATTRIBUTES, NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES,
@@ -14,7 +16,7 @@ use ndk_abi::ndis::{
 use ndk_provider::environment::Link;
 use ndk_provider::{Config, Pending, Provider};
 use nt::{Event, Owner, SpinLock, WorkItem};
-use roce::{CongestionConfig, DcqcnConfig};
+use roce::{CongestionConfig, DcqcnConfig, Timing};
 
 use super::addresses::Addresses;
 use super::environment::{AdapterEnvironment, Handle};
@@ -23,6 +25,11 @@ use crate::config::{self, Configuration, CreateCompletion};
 use crate::events::{Failure, Request};
 use crate::miniport::link;
 use crate::nic::port::Port;
+
+/// Minimum time without an acknowledgement before the engine probes the peer: one tick of Windows' ordinary timer.
+/// A DPC or a thread that waits for its processor delays received acknowledgements by as much, and a shorter
+/// timeout then expires although nothing was lost (RFC 6298, section 2: the clock granularity bounds the timeout).
+const MIN_RESEND: Duration = Duration::from_micros(15_600);
 
 /// Network Direct on one adapter.
 pub struct Ndk {
@@ -85,7 +92,8 @@ impl Ndk {
         };
         let congestion =
             CongestionConfig { mode: configuration.congestion, reaction, ..CongestionConfig::default() };
-        let provider = Provider::try_new(host, Config { pending, congestion, ..Config::default() });
+        let timing = Timing { min_resend: MIN_RESEND, ..Timing::default() };
+        let provider = Provider::try_new(host, Config { pending, timing, congestion });
         let provider = provider.map_err(|_| Failure::NoResources)?;
         let enabled = configuration.network_direct;
         //= R-OPEN-37

@@ -8,7 +8,7 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 
 /// An error that ends the tool with an exit code of its own; any other error ends it with 1.
 #[derive(Debug)]
@@ -40,21 +40,6 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
 /// The workspace's root directory.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a directory of the workspace")
-}
-
-/// Counts of defects that are known and still to be removed. They may only shrink.
-const BASELINE: &str = "xtask/baseline/house.toml";
-
-/// Fails if there are more of `what` than the baseline knows.
-pub fn no_more_than(what: &str, count: usize) -> Result<()> {
-    let table: toml::Table = fs::read_to_string(root().join(BASELINE)).unwrap_or_default().parse()?;
-    let known = table.get(what).and_then(toml::Value::as_integer).and_then(|n| usize::try_from(n).ok());
-    let known = known.unwrap_or(0);
-    ensure!(count <= known, "{what}: {count}, and {known} are allowed");
-    if count < known {
-        println!("{what}: {count}; lower the {known} in {BASELINE}");
-    }
-    Ok(())
 }
 
 /// Runs a command. If it fails, the error names it with its arguments.

@@ -95,7 +95,8 @@ pub fn run(options: &Options) -> Result<()> {
             unused.and_then(|(except, _)| except.phrase.as_deref()).unwrap_or_default()
         );
     }
-    shell::no_more_than("words", found)
+    ensure!(found == 0, "{found} uses of words to avoid");
+    Ok(())
 }
 
 /// Paths of the files that git tracks.

@@ -41,7 +41,7 @@ pub struct Config {
     pub ca_guid: u64,
     /// How CRCs are computed.
     pub crc: Crc,
-    /// For numbers that strangers should not guess. The same seed and input give the same frames.
+    /// For numbers that an attacker must not predict. The same seed and input give the same frames.
     pub seed: [u8; 32],
 }
 

@@ -8,7 +8,7 @@ use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 std::thread_local! {
-    /// Locks that this thread holds: with one, it is at `DISPATCH_LEVEL`, where nobody preempts it.
+    /// Locks that this thread holds: with one, it is at `DISPATCH_LEVEL`, where no thread preempts it.
     static HELD: Cell<u32> = const { Cell::new(0) };
     static PREEMPTIBLE: Cell<u32> = const { Cell::new(0) };
 }
@@ -20,7 +20,7 @@ pub(crate) fn visit() {
     }
 }
 
-/// How often this thread came there without a lock, and could have been preempted by whoever waits.
+/// How often this thread came there without a lock, and could have been preempted by a waiting thread.
 pub(crate) fn preemptible_visits() -> u32 {
     PREEMPTIBLE.get()
 }

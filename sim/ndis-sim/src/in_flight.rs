@@ -36,7 +36,7 @@ pub(crate) struct State {
     pub bound: u32,
     /// Lists of the miniport that the stack holds.
     pub lent: BTreeSet<usize>,
-    /// The stack keeps received lists until it is told to return them.
+    /// The stack keeps received lists until it is asked to return them.
     pub keeps_received: bool,
     /// Received lists that the stack keeps.
     pub kept: Vec<usize>,

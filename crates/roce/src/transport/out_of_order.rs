@@ -16,7 +16,7 @@
 
 use super::sequence::Sequence;
 
-/// Which packets after the expected one are stored, all of the current message as far as can be told.
+/// Which packets after the expected one are stored, all of the current message as far as is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OutOfOrder {
     /// Bit n is the packet n + 1 after the expected one.
