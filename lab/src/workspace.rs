@@ -45,13 +45,12 @@ pub fn built_image() -> Result<PathBuf> {
 /// # Errors
 /// If a requirement can neither be found nor be installed; `cargo xtask` has printed the reason.
 pub fn provide(requirements: &[&str]) -> Result<()> {
-    let mut command = match std::env::var_os(XTASK) {
-        Some(program) => Command::new(program),
-        None => {
-            let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or(OsString::from("cargo")));
-            cargo.arg("xtask").current_dir(root());
-            cargo
-        }
+    let mut command = if let Some(program) = std::env::var_os(XTASK) {
+        Command::new(program)
+    } else {
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or(OsString::from("cargo")));
+        cargo.arg("xtask").current_dir(root());
+        cargo
     };
     command.arg("provide").args(requirements).stdin(Stdio::null()).stdout(Stdio::null());
     let status = command.status().context("cannot run cargo xtask")?;

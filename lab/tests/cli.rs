@@ -160,7 +160,7 @@ fn decode_tells_an_empty_capture_from_a_file_that_is_none() {
 /// Runs a demo of 1 MiB with `arguments`, and returns what it printed and its JSON; `None` without an image.
 fn demo(scratch: &Scratch, arguments: &[&str], code: i32) -> Option<(String, Value)> {
     let image = lab::image()?;
-    scratch.file("data", &[7; 1 << 20]);
+    scratch.file("data", &vec![7; 1 << 20]);
     let output = scratch
         .lab(&["demo", "data", "--json", "demo.json"])
         .args(arguments)

@@ -157,18 +157,17 @@ fn payload(header: &Header, length: usize) -> Option<usize> {
 fn label(captured: &Captured) -> String {
     let frame = Decoder::new().frame(captured);
     match &frame.content {
-        Content::Roce(roce) => match &roce.cm {
-            // Connection management: the text after the addresses begins with the message's name.
-            Some(_) => frame.to_string().split("CM ").nth(1).map_or_else(
-                || "CM".into(),
-                |text| format!("CM {}", text.split(' ').next().unwrap_or_default()),
-            ),
-            None => {
-                let ack = roce.aeth.as_ref().map_or(String::new(), |aeth| format!(", {}", aeth.meaning));
-                let payload = if roce.payload == 0 { String::new() } else { format!(", {} B", roce.payload) };
-                format!("{} PSN {:#08x}{ack}{payload}", roce.name, roce.psn)
-            }
-        },
+        // Connection management: the text after the addresses begins with the message's name.
+        Content::Roce(roce) if roce.cm.is_some() => frame
+            .to_string()
+            .split("CM ")
+            .nth(1)
+            .map_or_else(|| "CM".into(), |text| format!("CM {}", text.split(' ').next().unwrap_or_default())),
+        Content::Roce(roce) => {
+            let ack = roce.aeth.as_ref().map_or(String::new(), |aeth| format!(", {}", aeth.meaning));
+            let payload = if roce.payload == 0 { String::new() } else { format!(", {} B", roce.payload) };
+            format!("{} PSN {:#08x}{ack}{payload}", roce.name, roce.psn)
+        }
         _ => "other".into(),
     }
 }

@@ -126,15 +126,15 @@ impl RequestStats {
     }
 
     pub(crate) fn completed(&mut self, operation: Operation, status: Status, bytes: u64, latency: Duration) {
-        let stats = &mut self.by_operation[operation as usize];
+        let operation_stats = &mut self.by_operation[operation as usize];
         match status {
             Status::SUCCESS => {
-                stats.succeeded += 1;
-                stats.bytes += bytes;
-                stats.latency.record(latency);
+                operation_stats.succeeded += 1;
+                operation_stats.bytes += bytes;
+                operation_stats.latency.record(latency);
             }
-            Status::CANCELLED => stats.flushed += 1,
-            _ => stats.failed += 1,
+            Status::CANCELLED => operation_stats.flushed += 1,
+            _ => operation_stats.failed += 1,
         }
     }
 }
