@@ -25,8 +25,6 @@ use ndk_abi::nt::{
 
 use crate::memory::{TAG, allocate, free, free_with_tag, read, stay, write};
 
-/// Commits one violation, or none.
-
 /// All violations by name; "good" commits none.
 pub const ALL: &[(&str, fn())] = &[
     ("good", good),
