@@ -122,8 +122,10 @@ fn access_violation_ends_the_connection_on_both_sides() {
     passive.disconnected.wait(1);
     assert!(target.bytes().iter().all(|byte| *byte == 0));
     assert_eq!(active.send(3, &[], 0), STATUS_CONNECTION_INVALID);
-    let errors = [&a, &b].map(|node| node.provider.performance_counters().ConnectionError);
-    assert_eq!(errors, [1, 1]);
+    // The requester may process the peer's DREQ before its own fatal NAK: then the peer ended the connection.
+    let [requester, responder] = [&a, &b].map(|node| node.provider.performance_counters().ConnectionError);
+    assert!(requester <= 1);
+    assert_eq!(responder, 1);
     here.close();
     there.close();
     let records = [active.disconnected, passive.disconnected];
