@@ -149,7 +149,7 @@ impl Endpoint {
             match event {
                 EngineEvent::Cq(notice) => self.outputs.push(Output::Notice(notice.context())),
                 EngineEvent::Conn { id, event, .. } => {
-                    self.outputs.push(Output::Conn(id, ConnEventKind::from(&event)))
+                    self.outputs.push(Output::Conn(id, ConnEventKind::from(&event)));
                 }
                 EngineEvent::Srq(_) | EngineEvent::CqGone { .. } | EngineEvent::SrqGone { .. } => {}
             }
