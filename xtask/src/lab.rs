@@ -32,14 +32,25 @@ pub fn run(name: &str, arguments: &Arguments) -> Result<ExitCode> {
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
+/// Returns the path of this program. `main` calls it first: a build may replace the file while the program runs, and the
+/// system then names the replaced file.
+pub fn this_program() -> Result<&'static Path> {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    if let Some(path) = PATH.get() {
+        return Ok(path);
+    }
+    let path = std::env::current_exe().context("cannot find this program")?;
+    Ok(PATH.get_or_init(|| path))
+}
+
 /// Returns a command of `lab`, ready to run. The first call in a process builds `lab`.
 pub fn command(name: &str, arguments: &[impl AsRef<OsStr>]) -> Result<Command> {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    let xtask = std::env::current_exe().context("cannot find this program")?;
+    let xtask = this_program()?;
     let program = if let Some(program) = PROGRAM.get() {
         program
     } else {
-        let program = build(&xtask)?;
+        let program = build(xtask)?;
         PROGRAM.get_or_init(|| program)
     };
     let mut command = Command::new(program);

@@ -69,7 +69,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
+    let cli = Cli::parse();
+    match lab::this_program().and_then(|_| run(cli.command)) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
