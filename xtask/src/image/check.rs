@@ -33,7 +33,7 @@ const FRAME_LIMIT: u32 = 1024;
 const LARGE_FRAMES: [(&str, u32, &str); 6] = [
     (
         "roce::engine::Engine<nt::lock::RawSpinLock>::try_new",
-        5376,
+        5248,
         "PASSIVE_LEVEL, once per start: constructs the engine in place",
     ),
     (
@@ -43,7 +43,7 @@ const LARGE_FRAMES: [(&str, u32, &str); 6] = [
     ),
     (
         "roce::engine::Engine<nt::lock::RawSpinLock>::new_qp",
-        2560,
+        1408,
         "constructs a queue pair before it is moved to pool; called directly by the consumer",
     ),
     (
