@@ -30,10 +30,10 @@ use crate::shell;
 const FRAME_LIMIT: u32 = 1024;
 
 /// Functions that may have a larger frame: a part of the name, the limit in bytes, and the reason.
-const LARGE_FRAMES: [(&str, u32, &str); 6] = [
+const LARGE_FRAMES: [(&str, u32, &str); 5] = [
     (
         "roce::engine::Engine<nt::lock::RawSpinLock>::try_new",
-        5248,
+        4864,
         "PASSIVE_LEVEL, once per start: constructs the engine in place",
     ),
     (
@@ -45,11 +45,6 @@ const LARGE_FRAMES: [(&str, u32, &str); 6] = [
         "roce::engine::Engine<nt::lock::RawSpinLock>::new_qp",
         1408,
         "constructs a queue pair before it is moved to pool; called directly by the consumer",
-    ),
-    (
-        "viordma::ndk::provider::Ndk::new",
-        1152,
-        "PASSIVE_LEVEL, once per start: moves the provider's environment and configuration",
     ),
     (
         "viordma::miniport::initialize::initialize",

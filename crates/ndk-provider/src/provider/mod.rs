@@ -34,6 +34,8 @@ use ndk_abi::nt::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES};
 use nt::{Dpc, Timer, entropy};
 use roce::Verdict;
 
+const NO_RESOURCES: NTSTATUS = STATUS_INSUFFICIENT_RESOURCES;
+
 /// The NDK provider of one miniport adapter.
 pub struct Provider {
     shared: Arc<Shared>,
@@ -48,13 +50,17 @@ impl Provider {
     /// # Errors
     /// `STATUS_INSUFFICIENT_RESOURCES`.
     pub fn try_new(environment: impl Environment, config: Config) -> NtResult<Self> {
-        const NO_RESOURCES: NTSTATUS = STATUS_INSUFFICIENT_RESOURCES;
+        let environment = try_box(environment).map_err(|_| NO_RESOURCES)?;
+        Self::with_environment(environment, &config)
+    }
+
+    /// Not inlined: with the caller's, its frame is too large for a kernel stack.
+    #[inline(never)]
+    fn with_environment(environment: Box<dyn Environment>, config: &Config) -> NtResult<Self> {
         let seed = entropy().ok_or(NO_RESOURCES)?;
         // Peers see the port numbers: they must not reveal the engine's seed.
-        let ports = entropy().ok_or(NO_RESOURCES)?;
-        let environment: Box<dyn Environment> = try_box(environment).map_err(|_| NO_RESOURCES)?;
-        let [low, high, ..] = ports;
-        let engine = engine_config::new(environment.link(), seed, &config);
+        let [low, high, ..] = entropy().ok_or(NO_RESOURCES)?;
+        let engine = engine_config::new(environment.link(), seed, config);
         let shared = Arc::try_new(Shared {
             engine: Engine::try_new(engine).map_err(|_| NO_RESOURCES)?,
             environment,

@@ -39,9 +39,10 @@ impl<R: RawMutex> Engine<R> {
         let mut random = Random::new(config.seed);
         let regions = RegionTable::try_new(config.max_regions, config.max_logical, &mut random)?;
         let qps = ObjectTable::try_new(config.max_qps, &mut random)?;
-        let connections = Connections::new(&config, &mut random);
         let wheel = TimerWheel::try_new()?;
         let engine = Arc::try_new_with(|| Self {
+            // First: it takes from `random`, which moves below.
+            connections: Connections::new(&config, &mut random),
             shared: Shared {
                 config,
                 stats: Stats::default(),
@@ -54,7 +55,6 @@ impl<R: RawMutex> Engine<R> {
             qps,
             ready: Mutex::new(Fifo::new()),
             wheel: Mutex::new(wheel),
-            connections,
             random: Mutex::new(random),
             clock: AtomicU64::new(0),
             next_pd: AtomicU32::new(1),
