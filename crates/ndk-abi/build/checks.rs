@@ -245,11 +245,10 @@ impl<'a> Checks<'a> {
                 &format!("{name}: the table has {}", guid.value),
             );
         }
-        let value = match (table.consts.get(name), table.extra.consts.get(name)) {
-            (Some(fact), _) if declared(fact.since.as_deref()) => fact.value,
-            (Some(_), _) => return self.problem(name, "belongs to a later level"),
-            (None, Some(fact)) => fact.value,
-            (None, None) => return self.problem(name, &format!("the table has no such constant ({ty})")),
+        let value = match table.consts.get(name) {
+            Some(fact) if declared(fact.since.as_deref()) => fact.value,
+            Some(_) => return self.problem(name, "belongs to a later level"),
+            None => return self.problem(name, &format!("the table has no such constant ({ty})")),
         };
         self.assert(
             &format!("equal({path} as i128, core::mem::size_of_val(&{path}), {value})"),

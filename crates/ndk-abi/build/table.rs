@@ -29,9 +29,6 @@ pub struct Table {
     pub imports: BTreeMap<String, BTreeMap<String, Function>>,
     #[serde(rename = "guid")]
     pub guids: BTreeMap<String, Text>,
-    /// Facts the table lacks, each with a reason and a source.
-    #[serde(default)]
-    pub extra: Extra,
 }
 
 #[derive(Deserialize)]
@@ -85,7 +82,7 @@ pub struct Typedef {
 
 #[derive(Deserialize)]
 pub struct Const {
-    pub value: i128,
+    pub value: u64,
     pub since: Option<String>,
 }
 
@@ -116,18 +113,32 @@ pub struct Text {
     pub value: String,
 }
 
-/// `abi-extra.toml`.
-#[derive(Deserialize, Default)]
-pub struct Extra {
+/// `abi-extra.toml`: facts in the table's own format.
+#[derive(Deserialize)]
+struct Extra {
+    #[serde(default, rename = "struct")]
+    records: BTreeMap<String, ExtraFact<Record>>,
+    #[serde(default, rename = "enum")]
+    enums: BTreeMap<String, ExtraFact<Enum>>,
+    #[serde(default, rename = "typedef")]
+    typedefs: BTreeMap<String, ExtraFact<Typedef>>,
     #[serde(default, rename = "const")]
-    pub consts: BTreeMap<String, ExtraConst>,
+    consts: BTreeMap<String, ExtraFact<Const>>,
+    #[serde(default, rename = "fn_type")]
+    fn_types: BTreeMap<String, ExtraFact<Function>>,
+    #[serde(default, rename = "import")]
+    imports: BTreeMap<String, BTreeMap<String, ExtraFact<Function>>>,
+    #[serde(default, rename = "guid")]
+    guids: BTreeMap<String, ExtraFact<Text>>,
 }
 
+/// A fact the table lacks, why the crate needs it, and where it was read.
 #[derive(Deserialize)]
-pub struct ExtraConst {
-    pub value: i128,
-    pub reason: String,
-    pub source: String,
+struct ExtraFact<T> {
+    #[serde(flatten)]
+    fact: T,
+    reason: String,
+    source: String,
 }
 
 fn export() -> String {
@@ -147,14 +158,15 @@ impl Table {
     /// Adds the facts of `path`; each must give a reason and a source, and none may shadow the table.
     pub fn with_extra(mut self, path: &Path) -> Result<Self, String> {
         let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        self.extra = toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
-        for (name, fact) in &self.extra.consts {
-            if self.consts.contains_key(name) {
-                return Err(format!("{name}: in the table already, remove it from {}", path.display()));
-            }
-            if fact.reason.is_empty() || fact.source.is_empty() {
-                return Err(format!("{name}: needs a reason and a source"));
-            }
+        let extra: Extra = toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        add(&mut self.records, extra.records)?;
+        add(&mut self.enums, extra.enums)?;
+        add(&mut self.typedefs, extra.typedefs)?;
+        add(&mut self.consts, extra.consts)?;
+        add(&mut self.fn_types, extra.fn_types)?;
+        add(&mut self.guids, extra.guids)?;
+        for (module, functions) in extra.imports {
+            add(self.imports.entry(module).or_default(), functions)?;
         }
         Ok(self)
     }
@@ -163,6 +175,18 @@ impl Table {
     pub fn import(&self, name: &str) -> Option<(&str, &Function)> {
         self.imports.iter().find_map(|(module, functions)| Some((module.as_str(), functions.get(name)?)))
     }
+}
+
+fn add<T>(table: &mut BTreeMap<String, T>, extra: BTreeMap<String, ExtraFact<T>>) -> Result<(), String> {
+    for (name, ExtraFact { fact, reason, source }) in extra {
+        if reason.is_empty() || source.is_empty() {
+            return Err(format!("{name}: needs a reason and a source"));
+        }
+        if table.insert(name.clone(), fact).is_some() {
+            return Err(format!("{name}: in the table already, remove it from the extra facts"));
+        }
+    }
+    Ok(())
 }
 
 impl Record {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 #![no_std]
-//! NDKPI, NDIS, NT and IP helper declarations of the Windows kernel for x64.
+//! NDKPI, NDIS, NT, IP helper and Winsock Kernel declarations of the Windows kernel for x64.
 //!
 //! Names are exactly those of the Windows headers, of NDIS 6.85 and NDKPI 2.1. The build script compares every
 //! declaration with the table `abi-x64.toml` (`abi-x64.md` describes its sources): sizes, alignments, offsets,
@@ -33,6 +33,7 @@ pub mod ndis;
 pub mod ndk;
 pub mod netio;
 pub mod nt;
+pub mod wsk;
 
 /// Assertions of the comparison with the table, written by `build/main.rs`.
 mod checks {

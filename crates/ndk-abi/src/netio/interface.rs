@@ -119,6 +119,14 @@ unsafe extern "efiapi" {
         InterfaceLuid: *const NET_LUID,
         InterfaceIndex: *mut NET_IFINDEX,
     ) -> NTSTATUS;
+    /// `Length` in characters, the terminating zero included.
+    ///
+    /// IRQL: `<= PASSIVE_LEVEL`.
+    pub fn ConvertInterfaceLuidToAlias(
+        InterfaceLuid: *const NET_LUID,
+        InterfaceAlias: *mut u16,
+        Length: usize,
+    ) -> NTSTATUS;
     /// IRQL: `<= PASSIVE_LEVEL`.
     pub fn GetIpInterfaceEntry(Row: *mut MIB_IPINTERFACE_ROW) -> NTSTATUS;
     /// IRQL: `<= PASSIVE_LEVEL`.
@@ -138,3 +146,5 @@ unsafe extern "efiapi" {
 }
 /// Index of an interface; 0 means none.
 pub type NET_IFINDEX = u32;
+/// Maximum length of an interface's name or description, in characters without the terminating zero.
+pub const NDIS_IF_MAX_STRING_SIZE: u32 = 256;
