@@ -40,7 +40,16 @@ pub fn built_image() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Lets `cargo xtask` build or install what a command needs: `image`, `guest`, or the name of a program.
+/// Returns the path of an up-to-date image of the test driver, which `cargo xtask` builds now.
+///
+/// # Errors
+/// If it cannot be built.
+pub fn built_test_driver() -> Result<PathBuf> {
+    provide(&["test-driver"])?;
+    Ok(root().join("target/image/test-driver.sys"))
+}
+
+/// Lets `cargo xtask` build or install what a command needs: `image`, `test-driver`, `guest`, or the name of a program.
 ///
 /// # Errors
 /// If a requirement can neither be found nor be installed; `cargo xtask` has printed the reason.

@@ -17,6 +17,8 @@ pub struct Options {
 enum Requirement {
     /// target/image/viordma.sys, up to date
     Image,
+    /// target/image/test-driver.sys, up to date
+    TestDriver,
     /// The Linux guest in target/guest, and QEMU
     Guest,
     /// Dissects captures
@@ -29,6 +31,7 @@ pub fn run(options: &Options) -> Result<()> {
     for requirement in &options.requirements {
         match requirement {
             Requirement::Image => drop(image::build("viordma")?),
+            Requirement::TestDriver => drop(image::build("test-driver")?),
             Requirement::Guest => guest::make()?,
             Requirement::Tshark => packages::require(&packages::CAPTURE)?,
             Requirement::Valgrind => packages::require(&packages::VALGRIND)?,

@@ -12,6 +12,7 @@ mod clock;
 mod engine;
 mod figure;
 mod instructions;
+mod kernel;
 mod pair;
 mod plot;
 mod scale;
@@ -37,6 +38,7 @@ use crate::{
 const FLAT: f64 = 1.2;
 
 #[derive(clap::Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an option of the command")]
 pub struct Options {
     /// Also write the figures to this file
     #[arg(long, value_name = "PATH")]
@@ -47,6 +49,9 @@ pub struct Options {
     /// Skip the benchmarks of the driver's image
     #[arg(long)]
     engine: bool,
+    /// Only measure the simulated kernel: calls of imports, DPCs
+    #[arg(long, conflicts_with_all = ["engine", "plot", "keep_baseline"])]
+    kernel: bool,
     /// Keep this run's instruction counts as the baseline of later runs
     #[arg(long)]
     keep_baseline: bool,
@@ -68,6 +73,11 @@ pub fn run(options: &Options) -> Result<()> {
     spinner.enable_steady_tick(Duration::from_millis(100));
     let say = |what: String| spinner.set_message(what);
     let mut figures = Vec::new();
+    if options.kernel {
+        kernel::measure(&workspace::built_test_driver()?, &say, &mut figures)?;
+        spinner.finish_and_clear();
+        return report(&figures, json);
+    }
     engine::measure(&say, &mut figures)?;
     let points = scale::measure(TIME, |count| say(format!("engine: {count} queue pairs")))?;
     figures.extend(over_queue_pairs(&points));
@@ -78,18 +88,13 @@ pub fn run(options: &Options) -> Result<()> {
         say("building the image".into());
         let image = workspace::built_image()?;
         through_the_image(&image, &say, &mut figures)?;
+        kernel::measure(&workspace::built_test_driver()?, &say, &mut figures)?;
     }
     if let Some(directory) = &options.plot {
         plot::draw(directory, &points, &say)?;
     }
     spinner.finish_and_clear();
-    for figure in &figures {
-        println!("{}", figure.line());
-    }
-    if let Some(json) = json {
-        let text = serde_json::to_string_pretty(&figure::json(&figures))? + "\n";
-        json.write(text.as_bytes())?;
-    }
+    report(&figures, json)?;
     if options.keep_baseline {
         return instructions::keep(&counts);
     }
@@ -97,6 +102,18 @@ pub fn run(options: &Options) -> Result<()> {
     let worse = figures.iter().filter(|figure| matches!(figure.unit, Unit::Instructions) && figure.misses());
     let worse: Vec<&str> = worse.map(|figure| figure.name.as_str()).collect();
     if worse.is_empty() { Ok(()) } else { bail!("more instructions than the baseline: {}", worse.join(", ")) }
+}
+
+/// Prints the figures, and writes them to the `--json` file.
+fn report(figures: &[Figure], json: Option<Output>) -> Result<()> {
+    for figure in figures {
+        println!("{}", figure.line());
+    }
+    if let Some(json) = json {
+        let text = serde_json::to_string_pretty(&figure::json(figures))? + "\n";
+        json.write(text.as_bytes())?;
+    }
+    Ok(())
 }
 
 /// Opens the `--json` file and creates the `--plot` directory before measuring.

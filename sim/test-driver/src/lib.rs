@@ -3,12 +3,13 @@
 //! A driver that commits one violation: the one its service is named after.
 //!
 //! `DriverEntry` commits the violation of [`violations::ALL`] that the last part of its registry path names. If it
-//! returns, the verifier checks for leaks when the driver unloads.
+//! returns, the verifier checks for leaks when the driver unloads. [`benches::ALL`] lists loops to be timed instead.
 #![cfg(windows)]
 #![no_std]
 
 extern crate wdk_panic;
 
+mod benches;
 mod memory;
 mod violations;
 
@@ -33,7 +34,8 @@ pub unsafe extern "efiapi" fn driver_entry(
     // SAFETY: a member of the driver object, which the driver is to fill in.
     unsafe { slot.write(driver_unload) };
     let name = path.rsplit(|&character| character == u16::from(b'\\')).next().unwrap_or_default();
-    match violations::ALL.iter().find(|(known, _)| known.bytes().map(u16::from).eq(name.iter().copied())) {
+    let mut all = violations::ALL.iter().chain(benches::ALL);
+    match all.find(|(known, _)| known.bytes().map(u16::from).eq(name.iter().copied())) {
         Some((_, violation)) => {
             violation();
             STATUS_SUCCESS
