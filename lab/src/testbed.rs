@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use device_sim::{
     Nic, NicOptions, Quirks,
     link::{Capture, Faults, Lost, Wire, WireOptions},
@@ -18,7 +18,9 @@ use device_sim::{
 use ndis_sim::{IpHost as _, Keyword, LogEntry, Miniport, NdisHost as _, NdkAdapter, netio::Discovery};
 use ndk_abi::nt::NT_SUCCESS;
 use ndk_consumer::Adapter;
-use nt_sim::{ClockKind, Event, Host, JoinHandle, Sim, host::HostOptions};
+use nt_sim::{
+    ClockKind, Driver, DriverOptions, Event, Host, JoinHandle, Sim, driver::DriverState, host::HostOptions,
+};
 
 use crate::os::SimOs;
 
@@ -93,8 +95,7 @@ pub struct Machine {
     host: Arc<Host>,
     nic: Arc<Nic>,
     address: IpAddr,
-    /// True after `DriverEntry` has succeeded, until the driver is unloaded.
-    entered: bool,
+    driver: Arc<Driver>,
     miniport: Option<Miniport>,
 }
 
@@ -288,8 +289,12 @@ impl Machine {
         for (name, value) in &options.keywords {
             host.set_keyword(name, value.clone());
         }
-        host.load_image(image).with_context(|| format!("cannot load {}", image.display()))?;
-        Ok(Self { host, nic, address, entered: false, miniport: None })
+        let driver = host.load_driver(image, DriverOptions::new("viordma"));
+        let driver = driver.with_context(|| format!("cannot load {}", image.display()))?;
+        if let [missing, ..] = driver.image().missing_imports() {
+            bail!("{}: the simulated kernel does not have {missing}", image.display());
+        }
+        Ok(Self { host, nic, address, driver, miniport: None })
     }
 
     #[must_use]
@@ -333,10 +338,9 @@ impl Machine {
     /// # Errors
     /// `DriverEntry` fails.
     pub fn enter(&mut self) -> Result<()> {
-        let host = self.host.clone();
-        let status = self.host.spawn("DriverEntry", move || host.start_driver("viordma")).join()?;
+        let driver = self.driver.clone();
+        let status = self.host.spawn("DriverEntry", move || driver.start()).join()?;
         ensure!(NT_SUCCESS(status), "DriverEntry failed: {status:#010x}");
-        self.entered = true;
         Ok(())
     }
 
@@ -378,9 +382,9 @@ impl Machine {
             return Ok(());
         }
         self.halt_adapter()?;
-        if std::mem::take(&mut self.entered) {
-            let host = self.host.clone();
-            self.host.spawn("DriverUnload", move || host.stop_driver()).join()?;
+        if self.driver.state() == DriverState::Started {
+            let driver = self.driver.clone();
+            self.host.spawn("DriverUnload", move || driver.unload()).join()?;
         }
         Ok(())
     }

@@ -23,7 +23,7 @@ use device_sim::{
 };
 use ndis_sim::{IpHost as _, Miniport, NdisHost as _, NdkEvent, StartError, bus};
 use ndk_abi::ndk::OID_NDK_SET_STATE;
-use nt_sim::{ClockKind, Host, Sim, host::HostOptions};
+use nt_sim::{ClockKind, DriverOptions, Host, Sim, host::HostOptions};
 
 const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 
@@ -44,15 +44,14 @@ fn simulation(seed: u64) -> Sim {
 }
 
 fn load(host: &Arc<Host>, path: &Path) {
-    host.load_image(path).expect("the image loads");
-    let this = host.clone();
-    let status = host.spawn("system", move || this.start_driver("viordma")).join();
+    let driver = host.load_driver(path, DriverOptions::new("viordma")).expect("the image loads");
+    let status = host.spawn("system", move || driver.start()).join();
     assert_eq!(status, Ok(0), "DriverEntry");
 }
 
 fn unload(host: &Arc<Host>) {
-    let this = host.clone();
-    host.spawn("system", move || this.stop_driver()).join().expect("the host lives");
+    let driver = host.drivers().pop().expect("a driver is loaded");
+    host.spawn("system", move || driver.unload()).join().expect("the host lives");
 }
 
 fn new_host(sim: &mut Sim, index: usize, quirks: Quirks) -> (Arc<Host>, Arc<Nic>) {

@@ -1,28 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Starting and unloading a driver, and the checks for leaks after it is unloaded.
+//! Loading, starting and unloading drivers, and the checks for leaks after one is unloaded.
 
-use std::{mem::transmute, sync::Arc};
+use std::{
+    mem::transmute,
+    path::Path,
+    sync::{Arc, Weak},
+};
 
 use ndk_abi::nt::{DRIVER_INITIALIZE, DRIVER_OBJECT, DRIVER_UNLOAD, STATUS_SUCCESS, UNICODE_STRING};
-
 use parking_lot::Mutex;
 
 use crate::{
     guest::Guest,
     host::Host,
-    image::{call::call, frame::Walk, stack},
+    image::{Image, call::call, frame::Walk, load::LoadError, stack::capture_up_to},
+    import::missing::missing_import,
     services::{Services, Slot},
     thread::current::current,
-    verifier::{codes::BugCheck, report::violation, verdict::Violation},
+    verifier::{
+        codes::BugCheck,
+        report::{finding, violation},
+        tolerance::{Tolerance, Tolerances},
+    },
 };
 
-/// The driver that runs on a host.
-static DRIVER: Slot<Mutex<Option<Driver>>> = Slot::new();
+/// The drivers of a host, in the order they were loaded; unloaded ones included.
+static DRIVERS: Slot<Mutex<Vec<Arc<Driver>>>> = Slot::new();
 
 /// Adds the state of this module to a new host.
 pub(crate) fn install(services: &mut Services) {
-    services.add(&DRIVER, Mutex::default());
+    services.add(&DRIVERS, Mutex::default());
 }
 
 /// Number of leaks that are reported individually; the rest is summarized.
@@ -49,16 +57,47 @@ mod layout {
     pub const PATH_STRING: usize = 0x580;
 }
 
-/// A started driver.
-#[derive(Clone, Copy)]
-struct Driver {
-    page: Guest<u8>,
+/// Configuration of a driver.
+#[derive(Clone, Debug)]
+pub struct DriverOptions {
+    /// Name of its service: the last component of its registry path.
+    pub service: String,
+    /// Faults of the image that are recorded, but are no violations.
+    pub tolerate: Tolerances,
 }
 
-impl Driver {
-    fn object(self) -> Guest<DRIVER_OBJECT> {
-        self.page.field(layout::OBJECT)
+impl DriverOptions {
+    /// Returns options for a driver of which no fault is tolerated.
+    #[must_use]
+    pub fn new(service: &str) -> Self {
+        Self { service: service.to_owned(), tolerate: Tolerances::NONE }
     }
+
+    #[must_use]
+    pub fn tolerate(mut self, tolerate: Tolerances) -> Self {
+        self.tolerate = tolerate;
+        self
+    }
+}
+
+/// Life of a driver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DriverState {
+    /// Its image is loaded; `DriverEntry` was not called.
+    Loaded,
+    /// From the call of `DriverEntry` on.
+    Started,
+    /// Its unload routine has returned, or its `DriverEntry` has failed. It cannot start again.
+    Unloaded,
+}
+
+/// A driver: an image with its driver object.
+pub struct Driver {
+    host: Weak<Host>,
+    options: DriverOptions,
+    image: Arc<Image>,
+    page: Guest<u8>,
+    state: Mutex<DriverState>,
 }
 
 /// Writes a counted string at `string` with its characters at `characters`.
@@ -72,19 +111,75 @@ fn write_string(string: Guest<UNICODE_STRING>, characters: Guest<u16>, text: &st
 }
 
 impl Host {
-    /// Calls the image's `DriverEntry`, from a thread of this host; returns its status.
+    /// Loads the image of a driver and makes its driver object. The driver does not start.
     ///
-    /// # Panics
-    /// Without an image, when a driver runs already, or on a thread of another host.
-    pub fn start_driver(&self, service: &str) -> i32 {
-        assert!(
-            std::ptr::eq(Arc::as_ptr(current().host()), self),
-            "drivers are started on a thread of their host"
-        );
-        let image = self.image().expect("an image is loaded");
-        let page = self.memory.allocate(1).expect("a new host has memory");
-        let driver = Driver { page };
-        let object = driver.object();
+    /// # Errors
+    /// See [`LoadError`].
+    pub fn load_driver(
+        self: &Arc<Self>,
+        path: &Path,
+        options: DriverOptions,
+    ) -> Result<Arc<Driver>, LoadError> {
+        let image = self.load_image(path, options.tolerate, missing_import)?;
+        let Some(page) = self.memory.allocate(1) else {
+            return Err(LoadError::Refused("the host has no memory left".to_owned()));
+        };
+        let driver = Driver {
+            host: Arc::downgrade(self),
+            options,
+            image,
+            page,
+            state: Mutex::new(DriverState::Loaded),
+        };
+        driver.write_object();
+        let driver = Arc::new(driver);
+        self.state(&DRIVERS).lock().push(driver.clone());
+        Ok(driver)
+    }
+
+    /// Returns all drivers, in the order they were loaded, unloaded ones included.
+    #[must_use]
+    pub fn drivers(&self) -> Vec<Arc<Driver>> {
+        self.state(&DRIVERS).lock().clone()
+    }
+
+    /// Returns the driver whose code called the import that runs on the calling thread.
+    #[must_use]
+    pub fn driver_of_caller(&self) -> Option<Arc<Driver>> {
+        let caller = capture_up_to(1).innermost()?;
+        self.state(&DRIVERS).lock().iter().find(|driver| driver.image.contains(caller)).cloned()
+    }
+}
+
+impl Driver {
+    /// Returns the name of the service.
+    #[must_use]
+    pub fn service(&self) -> &str {
+        &self.options.service
+    }
+
+    #[must_use]
+    pub fn image(&self) -> &Arc<Image> {
+        &self.image
+    }
+
+    #[must_use]
+    pub fn state(&self) -> DriverState {
+        *self.state.lock()
+    }
+
+    /// Returns the address of the driver object.
+    #[must_use]
+    pub fn object(&self) -> Guest<DRIVER_OBJECT> {
+        self.page.field(layout::OBJECT)
+    }
+
+    fn registry_path(&self) -> Guest<UNICODE_STRING> {
+        self.page.field(layout::PATH_STRING)
+    }
+
+    fn write_object(&self) {
+        let (page, object, image, service) = (self.page, self.object(), &self.image, self.service());
         object.field::<i16>(member::TYPE).write(4);
         object.field::<i16>(member::SIZE).write(i16::try_from(size_of::<DRIVER_OBJECT>()).unwrap_or(0));
         object.field::<usize>(member::DRIVER_START).write(image.base());
@@ -92,33 +187,51 @@ impl Host {
         object.field::<usize>(member::DRIVER_EXTENSION).write(page.address() + layout::EXTENSION);
         object.field::<usize>(member::DRIVER_INIT).write(image.entry());
         page.field::<usize>(layout::EXTENSION).write(object.address());
-        write_string(
-            object.field(member::DRIVER_NAME),
-            page.field(layout::NAME),
-            &format!(r"\Driver\{service}"),
-        );
+        let name = format!(r"\Driver\{service}");
+        write_string(object.field(member::DRIVER_NAME), page.field(layout::NAME), &name);
         let path = format!(r"\Registry\Machine\System\CurrentControlSet\Services\{service}");
-        write_string(page.field(layout::PATH_STRING), page.field(layout::PATH), &path);
-        let known = self.state(&DRIVER).lock().replace(driver);
-        assert!(known.is_none(), "a driver runs already");
+        write_string(self.registry_path(), page.field(layout::PATH), &path);
+    }
+
+    /// Returns the driver's host.
+    ///
+    /// # Panics
+    /// On a thread of another host: drivers are started and unloaded on their own.
+    fn own_host(&self) -> Arc<Host> {
+        let host = current().host().clone();
+        assert!(std::ptr::eq(Arc::as_ptr(&host), self.host.as_ptr()), "a thread of another host");
+        host
+    }
+
+    /// Calls `DriverEntry`, from a thread of the driver's host; returns its status. The sections that can be
+    /// discarded are inaccessible afterwards.
+    ///
+    /// # Panics
+    /// When the driver was started before, or on a thread of another host.
+    pub fn start(&self) -> i32 {
+        let host = self.own_host();
+        let before = std::mem::replace(&mut *self.state.lock(), DriverState::Started);
+        assert_eq!(before, DriverState::Loaded, "a driver starts once");
         // SAFETY: the entry point of a native image is its DriverEntry.
-        let entry: DRIVER_INITIALIZE = unsafe { transmute(image.entry()) };
-        let registry_path = page.field::<UNICODE_STRING>(layout::PATH_STRING);
+        let entry: DRIVER_INITIALIZE = unsafe { transmute(self.image.entry()) };
+        let (object, path) = (self.object(), self.registry_path());
         // SAFETY: the arguments of a DriverEntry.
-        let status = call("DriverEntry", || unsafe { entry(object.as_ptr(), registry_path.as_ptr()) });
+        let status = call("DriverEntry", || unsafe { entry(object.as_ptr(), path.as_ptr()) });
+        self.image.discard_sections();
         if status < STATUS_SUCCESS {
-            self.end_driver();
+            self.end(&host);
         }
         status
     }
 
-    /// Calls the driver's unload routine, from a thread of this host, and checks for leaks.
+    /// Calls the unload routine, from a thread of the driver's host, and checks for leaks.
     ///
     /// # Panics
-    /// When no driver runs.
-    pub fn stop_driver(&self) {
-        let driver = self.state(&DRIVER).lock().expect("a driver runs");
-        let unload = driver.object().field::<usize>(member::DRIVER_UNLOAD).read();
+    /// When the driver does not run, or on a thread of another host.
+    pub fn unload(&self) {
+        let host = self.own_host();
+        assert_eq!(self.state(), DriverState::Started, "a driver is unloaded that does not run");
+        let unload = self.object().field::<usize>(member::DRIVER_UNLOAD).read();
         if unload == 0 {
             violation(
                 BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
@@ -128,66 +241,61 @@ impl Host {
         // SAFETY: the driver (or NDIS for it) stored its unload routine there.
         let unload: DRIVER_UNLOAD = unsafe { transmute(unload) };
         // SAFETY: the driver object that was passed to DriverEntry.
-        call("DriverUnload", || unsafe { unload(driver.object().as_ptr()) });
-        self.end_driver();
+        call("DriverUnload", || unsafe { unload(self.object().as_ptr()) });
+        self.end(&host);
     }
 
     /// Reports what the driver left behind, and makes its code inaccessible.
-    fn end_driver(&self) {
-        let Some(driver) = self.state(&DRIVER).lock().take() else { return };
-        self.memory.free(driver.page, 1);
-        if let Some(image) = self.image() {
-            image.discard();
+    fn end(&self, host: &Host) {
+        *self.state.lock() = DriverState::Unloaded;
+        host.memory.free(self.page, 1);
+        self.image.discard();
+        let memory = &host.memory;
+        let held_back = memory.pool.release_held(|block| self.owns(block.stack));
+        for address in held_back {
+            let _ = memory.pool.free(&memory.physical, &memory.space, address, None);
         }
-        self.check_pending();
-        self.check_leaks();
-    }
-
-    fn check_pending(&self) {
-        if let Some(pending) = self.pending_after_unload() {
+        if let Some(pending) = host.pending_after_unload(&self.image) {
             let code = BugCheck::DRIVER_UNLOADED_WITHOUT_CANCELLING_PENDING_OPERATIONS;
-            self.report_leak(code, format!("the driver unloaded with {pending}"), Walk::default());
+            finding(code, format!("the driver unloaded with {pending}"), Walk::default(), false);
         }
+        self.check_leaks(host);
     }
 
-    fn check_leaks(&self) {
+    /// Returns whether this driver's code made the allocation whose stack this is.
+    fn owns(&self, stack: Walk) -> bool {
+        stack.innermost().is_some_and(|address| self.image.contains(address))
+    }
+
+    fn check_leaks(&self, host: &Host) {
         let code = BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION;
-        let blocks = self.memory.pool.blocks();
+        let tolerated = self.options.tolerate.contains(Tolerance::Leaks);
+        let name = self.image.name();
+        let blocks: Vec<_> =
+            host.memory.pool.blocks().into_iter().filter(|block| self.owns(block.stack)).collect();
         for block in blocks.iter().take(REPORTED_LEAKS) {
             let text = format!(
-                "pool leak: the driver unloaded without freeing block {} of {} bytes, tag '{}'",
+                "pool leak: {name} unloaded without freeing block {} of {} bytes, tag '{}'",
                 block.sequence, block.size, block.tag
             );
-            self.report_leak(code, text, block.stack);
+            finding(code, text, block.stack, tolerated);
         }
         if blocks.len() > REPORTED_LEAKS {
             let bytes: usize = blocks.iter().map(|block| block.size).sum();
             let text = format!("pool leak: {} blocks in all, {bytes} bytes", blocks.len());
-            self.report_leak(code, text, Walk::default());
+            finding(code, text, Walk::default(), tolerated);
         }
-        for object in self.objects.list().iter().take(REPORTED_LEAKS) {
+        let objects = host.objects.list();
+        for object in objects.iter().filter(|object| self.owns(object.stack)).take(REPORTED_LEAKS) {
             let text = format!(
-                "leak: the driver unloaded without releasing object {1} of {0}",
+                "leak: {name} unloaded without releasing object {1} of {0}",
                 object.kind, object.sequence
             );
-            self.report_leak(code, text, object.stack);
+            finding(code, text, object.stack, tolerated);
         }
-        let memory = &self.memory;
+        let memory = &host.memory;
         if let Err(misuse) = memory.pool.check_freed(&memory.physical, &memory.space) {
-            self.report_leak(misuse.code, misuse.text, Walk::default());
+            finding(misuse.code, misuse.text, Walk::default(), false);
         }
-    }
-
-    fn report_leak(&self, code: BugCheck, text: String, stack: Walk) {
-        let me = current();
-        self.world().record(Violation {
-            host: self.name().to_owned(),
-            thread: me.name().to_owned(),
-            code,
-            text,
-            irql: me.irql(),
-            cpu: me.cpu(),
-            stack: stack::name(&stack),
-        });
     }
 }

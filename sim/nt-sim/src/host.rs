@@ -9,7 +9,7 @@ use std::{
     any::Any,
     path::Path,
     sync::{
-        Arc, OnceLock, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed},
     },
 };
@@ -21,14 +21,16 @@ use crate::{
     event_queue::{EventId, EventQueue},
     image::{
         frame::Capture,
-        load::{Image, LoadError},
+        images::Images,
+        load::{self as image, Image, LoadError},
+        missing::Handler,
         registers::FaultContext,
     },
     import::table::{Import, ImportTable},
     memory::Memory,
     services::{Services, Slot},
     thread::shared::ThreadShared,
-    verifier::{codes::BugCheck, low_resources::LowResources, objects::Objects},
+    verifier::{codes::BugCheck, low_resources::LowResources, objects::Objects, tolerance::Tolerances},
     world::World,
 };
 
@@ -70,9 +72,9 @@ pub trait Subsystem: Sync {
     fn install(&self, services: &mut Services, world: &World, host: HostId);
 
     /// Returns what of a driver is still pending after its unload routine returned, e.g. "a timer that is
-    /// set".
-    fn pending_after_unload(&self, host: &Host) -> Option<&'static str> {
-        let _ = host;
+    /// set". `image` is the driver's.
+    fn pending_after_unload(&self, host: &Host, image: &Image) -> Option<&'static str> {
+        let _ = (host, image);
         None
     }
 
@@ -118,7 +120,7 @@ impl Subsystems {
 /// All hosts of a simulation, in the order they were added.
 pub(crate) type HostList = Mutex<Vec<Weak<Host>>>;
 
-/// One simulated Windows machine: physical memory, CPUs, hardware, one image.
+/// One simulated Windows machine: physical memory, CPUs, hardware, the images of its drivers.
 pub struct Host {
     id: HostId,
     options: HostOptions,
@@ -130,7 +132,7 @@ pub struct Host {
     hardware: EventQueue,
     pub cpus: Cpus,
     pub memory: Memory,
-    image: OnceLock<Image>,
+    images: Images,
     /// Objects besides pool that the image holds.
     pub objects: Objects,
     /// Fails allocations on purpose.
@@ -166,7 +168,7 @@ impl Host {
             cpus: Cpus::new(options.cpus, deterministic),
             memory: Memory::new(options.memory, options.verifier, deterministic, capture)
                 .expect("the machine has memory to map"),
-            image: OnceLock::new(),
+            images: Images::default(),
             objects: Objects::new(capture),
             low_resources: LowResources::new(world.random(&format!("low resources {}", id.0))),
             handles: AtomicUsize::new(0),
@@ -194,18 +196,28 @@ impl Host {
         self.services.get(slot)
     }
 
-    /// Loads a driver's image. A host takes one.
+    /// Loads an image, behind those that are loaded already.
     ///
     /// # Errors
     /// See [`LoadError`].
-    pub fn load_image(&self, path: &Path) -> Result<(), LoadError> {
-        let image = Image::load(path, self.memory.image_base(), &self.subsystems.imports)?;
-        self.image.set(image).map_err(|_| LoadError::Refused("this host has an image already".to_owned()))
+    pub(crate) fn load_image(
+        &self,
+        path: &Path,
+        tolerates: Tolerances,
+        on_missing: Handler,
+    ) -> Result<Arc<Image>, LoadError> {
+        let load = |base| {
+            // The upper 16 bits of a cookie are 0, as on Windows.
+            let cookie = self.world.random(&format!("security cookie {base:x}")).u64(1..1 << 48);
+            let options = image::Options { cookie, tolerates, on_missing };
+            Image::load(path, base, options, &self.subsystems.imports)
+        };
+        self.images.load(self.memory.image_base(), load)
     }
 
     /// Returns what of a driver is still pending after its unload routine returned.
-    pub(crate) fn pending_after_unload(&self) -> Option<&'static str> {
-        self.subsystems.list.iter().find_map(|subsystem| subsystem.pending_after_unload(self))
+    pub(crate) fn pending_after_unload(&self, image: &Image) -> Option<&'static str> {
+        self.subsystems.list.iter().find_map(|subsystem| subsystem.pending_after_unload(self, image))
     }
 
     /// Lets the subsystems handle an access that faulted.
@@ -243,10 +255,10 @@ impl Host {
         &self.world
     }
 
-    /// Returns the loaded image.
+    /// Returns the images that were loaded.
     #[must_use]
-    pub fn image(&self) -> Option<&Image> {
-        self.image.get()
+    pub fn images(&self) -> &Images {
+        &self.images
     }
 
     /// Whether the verifier checks everything on this host.

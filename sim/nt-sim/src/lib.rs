@@ -13,7 +13,7 @@
 //! # How it is driven
 //!
 //! A [`Sim`] holds hosts, a clock and the events of the simulated hardware. A [`Host`] is one
-//! machine: physical memory, CPUs, one loaded image with its own globals. The thread that builds
+//! machine: physical memory, CPUs, the loaded images, each with its own globals. The thread that builds
 //! the [`Sim`] is its *harness thread*: it spawns system threads on hosts ([`Host::spawn`]), waits
 //! for them, and reads the [verdict](Sim::verdict). Everything that blocks, on every thread, blocks
 //! through the clock, so that the same run is either real time on real threads
@@ -31,6 +31,7 @@
 //! | [`world`], [`host`], [`services`] | what hosts share; one host; state of subsystems |
 //! | [`thread`] | the calling thread, IRQL changes, interrupts, spawning |
 //! | [`image`] | loading, binding, symbols, stack walks, faults |
+//! | [`driver`] | loading, starting and unloading drivers |
 //! | [`verifier`] | violations and their reports, leaks |
 //! | [`import`] | declaring imports; the table an image is bound to |
 //! | [`nt`], [`cng`] | the imports of `ntoskrnl.exe` and `cng.sys` |
@@ -49,7 +50,7 @@
 pub mod clock;
 pub mod cng;
 pub mod cpu;
-mod driver;
+pub mod driver;
 pub mod event;
 pub mod event_queue;
 pub mod guest;
@@ -66,10 +67,11 @@ pub mod verifier;
 pub mod world;
 
 pub use clock::ClockKind;
+pub use driver::{Driver, DriverOptions};
 pub use event::Event;
 pub use event_queue::EventId;
 pub use host::{Host, HostId};
 pub use irql::Irql;
 pub use sim::{Sim, SimBuilder};
 pub use thread::{Current, JoinHandle, current};
-pub use verifier::{BugCheck, Verdict, Violation, violation};
+pub use verifier::{BugCheck, Tolerance, Tolerances, Verdict, Violation, violation};

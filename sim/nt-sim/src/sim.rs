@@ -111,7 +111,7 @@ impl Sim {
 
     /// Adds a host and starts its hardware, its DPC threads and its workers.
     pub fn add_host(&mut self, options: HostOptions) -> Arc<Host> {
-        let host = Host::new(&self.world, &self.subsystems, &self.peers, options, stack::capture);
+        let host = Host::new(&self.world, &self.subsystems, &self.peers, options, stack::capture_up_to);
         self.services.extend(start_services(&host));
         self.hosts.push(host.clone());
         host
@@ -126,7 +126,7 @@ impl Sim {
     /// Returns the violations reported so far.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        Verdict { violations: self.world.violations() }
+        self.world.verdict()
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{
     clock::{Clock, ClockKind},
     event_queue::{EventId, EventQueue},
     thread::shared::{ThreadId, ThreadShared},
-    verifier::verdict::Violation,
+    verifier::verdict::{Verdict, Violation},
 };
 
 /// What all parts of a simulation share.
@@ -29,6 +29,7 @@ pub struct World {
     stopping: AtomicBool,
     threads: AtomicU32,
     violations: Mutex<Vec<Violation>>,
+    tolerated: Mutex<Vec<Violation>>,
     /// Threads whose wait may never end once a host is dead.
     waiters: Mutex<BTreeMap<ThreadId, Arc<ThreadShared>>>,
 }
@@ -43,6 +44,7 @@ impl World {
             stopping: AtomicBool::new(false),
             threads: AtomicU32::new(0),
             violations: Mutex::default(),
+            tolerated: Mutex::default(),
             waiters: Mutex::default(),
         }
     }
@@ -99,12 +101,16 @@ impl World {
         self.events.run(&self.clock, me, || self.is_stopping());
     }
 
-    pub(crate) fn violations(&self) -> Vec<Violation> {
-        self.violations.lock().clone()
+    pub(crate) fn verdict(&self) -> Verdict {
+        Verdict { violations: self.violations.lock().clone(), tolerated: self.tolerated.lock().clone() }
     }
 
     pub(crate) fn record(&self, violation: Violation) {
         self.violations.lock().push(violation);
+    }
+
+    pub(crate) fn tolerate(&self, violation: Violation) {
+        self.tolerated.lock().push(violation);
     }
 
     pub(crate) fn register_waiter(&self, thread: &Arc<ThreadShared>) {

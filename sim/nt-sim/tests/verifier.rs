@@ -79,7 +79,7 @@ const CRASHES: &[Case] = &[
     (
         "write to constant",
         BugCheck::ATTEMPTED_WRITE_TO_READONLY_MEMORY,
-        "in a read-only section of the image",
+        "in a read-only section of test-driver.sys",
         "write_to_constant",
     ),
     ("endless recursion", BugCheck::UNEXPECTED_KERNEL_MODE_TRAP, "kernel stack overflow", "recurse"),

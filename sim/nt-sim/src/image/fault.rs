@@ -5,6 +5,7 @@
 use std::{ptr, sync::Once};
 
 use super::{
+    frame::DEPTH,
     registers::{FaultContext, RCX, RSP, Registers},
     stack, thunk,
 };
@@ -67,7 +68,7 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
             FaultOutcome::Handled => return,
             FaultOutcome::NotMine => {}
             FaultOutcome::Violation(code, text) => {
-                report::report(code, text, stack::capture_from(Some(fault.registers)));
+                report::report(code, text, stack::capture_from(Some(fault.registers), DEPTH));
             }
         }
     }
@@ -81,8 +82,9 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
     stack::enter_alternate_stack();
     me.stop_if_dead();
     let (code, text) = describe(&me, &fault);
-    let in_image = me.host().image().is_some_and(|image| image.contains(fault.registers.ip));
-    let walk = stack::capture_from(in_image.then_some(fault.registers).or_else(|| called_wild(&me, &fault)));
+    let in_image = me.host().images().find(fault.registers.ip).is_some();
+    let start = in_image.then_some(fault.registers).or_else(|| called_wild(&me, &fault));
+    let walk = stack::capture_from(start, DEPTH);
     report::report(code, text, walk)
 }
 
@@ -94,14 +96,13 @@ impl Fault {
     }
 }
 
-/// Returns whether the image caused the fault: it was running, or is inside an import it called.
+/// Returns whether an image caused the fault: it was running, or is inside an import it called.
 fn by_image(me: &Thread, fault: &Fault) -> bool {
-    let Some(image) = me.host().image() else { return false };
     let in_import = {
         let caller = thunk::caller().stack;
         caller != 0 && caller >= fault.registers.general[RSP]
     };
-    image.contains(fault.registers.ip)
+    me.host().images().find(fault.registers.ip).is_some()
         || in_import
         || me.host().is_dead()
         || stack_overflow(me, fault)
@@ -114,14 +115,13 @@ fn stack_overflow(me: &Thread, fault: &Fault) -> bool {
     fault.address < low + 64 && fault.address >= low.saturating_sub(GUARD)
 }
 
-/// Returns the caller's registers when the image called an address without code.
+/// Returns the caller's registers when an image called an address without code.
 fn called_wild(me: &Thread, fault: &Fault) -> Option<Registers> {
-    let image = me.host().image()?;
     (fault.registers.ip == fault.address).then_some(())?;
     let mut registers = fault.registers;
     registers.ip = me.stack_bounds().read(registers.general[RSP])?;
     registers.general[RSP] += 8;
-    image.contains(registers.ip).then_some(registers)
+    me.host().images().find(registers.ip).map(|_| registers)
 }
 
 fn describe(me: &Thread, fault: &Fault) -> (BugCheck, String) {
@@ -153,14 +153,16 @@ fn describe(me: &Thread, fault: &Fault) -> (BugCheck, String) {
     if let Some(text) = host.memory.explain(*address) {
         return (BugCheck::PAGE_FAULT_IN_NONPAGED_AREA, format!("{access} {address:#x}: {text}"));
     }
-    if host.image().is_some_and(|image| image.contains(*address)) {
+    if let Some(image) = host.images().find(*address) {
+        let name = image.name();
         return (
             BugCheck::ATTEMPTED_WRITE_TO_READONLY_MEMORY,
-            format!("{access} {address:#x}, in a read-only section of the image"),
+            format!("{access} {address:#x}, in a read-only section of {name}"),
         );
     }
     // A general protection fault has no address; __fastfail raises one.
-    if host.image().is_some_and(|image| image.code_at(registers.ip) == Some([0xcd, 0x29])) {
+    let code = host.images().find(registers.ip).and_then(|image| image.code_at(registers.ip));
+    if code == Some([0xcd, 0x29]) {
         let reason = registers.general[RCX];
         return (BugCheck::KERNEL_SECURITY_CHECK_FAILURE, format!("__fastfail({reason})"));
     }

@@ -25,35 +25,47 @@ impl fmt::Display for Frame {
 }
 
 /// Maximum number of frames of a walk.
-pub(super) const DEPTH: usize = 24;
+pub const DEPTH: usize = 24;
 
-/// A walked stack without names: offsets into the image, innermost first.
+/// A walked stack without names: addresses of code in images, innermost first. The address of a call is that
+/// of its last byte.
 #[derive(Clone, Copy, Default)]
 pub struct Walk {
-    offsets: [u32; DEPTH],
+    addresses: [usize; DEPTH],
     count: usize,
 }
 
-/// A function that walks the calling thread's stack, for code that stands below the stack walker.
-pub type Capture = fn() -> Walk;
+/// A function that walks up to a number of frames of the calling thread's stack, for code that stands below the
+/// stack walker.
+pub type Capture = fn(usize) -> Walk;
 
 impl Walk {
-    pub(super) fn push(&mut self, offset: u32) {
-        if let Some(slot) = self.offsets.get_mut(self.count) {
-            *slot = offset;
+    pub(super) fn push(&mut self, address: usize) {
+        if let Some(slot) = self.addresses.get_mut(self.count) {
+            *slot = address;
             self.count += 1;
         }
     }
 
-    /// Returns the offsets of the frames from the base of the image, innermost first.
+    /// Returns the addresses of the frames, innermost first.
     #[must_use]
-    pub fn offsets(&self) -> &[u32] {
-        &self.offsets[..self.count]
+    pub fn addresses(&self) -> &[usize] {
+        &self.addresses[..self.count]
+    }
+
+    /// Returns the address of the innermost frame: whose code called the import. `None` when no image did.
+    #[must_use]
+    pub fn innermost(&self) -> Option<usize> {
+        self.addresses().first().copied()
+    }
+
+    pub(super) fn is_full(&self, depth: usize) -> bool {
+        self.count >= depth.min(DEPTH)
     }
 }
 
 impl fmt::Debug for Walk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.offsets()).finish()
+        f.debug_list().entries(self.addresses()).finish()
     }
 }

@@ -4,6 +4,7 @@
 
 use std::{
     fmt, fs, io,
+    ops::Range,
     path::{Path, PathBuf},
     ptr,
     sync::OnceLock,
@@ -12,9 +13,9 @@ use std::{
 use object::{
     LittleEndian as LE,
     pe::{
-        IMAGE_DIRECTORY_ENTRY_EXCEPTION, IMAGE_FILE_MACHINE_AMD64, IMAGE_REL_BASED_ABSOLUTE,
-        IMAGE_REL_BASED_DIR64, IMAGE_SCN_MEM_EXECUTE, IMAGE_SCN_MEM_WRITE, IMAGE_SUBSYSTEM_NATIVE,
-        ImageNtHeaders64,
+        IMAGE_DIRECTORY_ENTRY_EXCEPTION, IMAGE_DIRECTORY_ENTRY_LOAD_CONFIG, IMAGE_FILE_MACHINE_AMD64,
+        IMAGE_REL_BASED_ABSOLUTE, IMAGE_REL_BASED_DIR64, IMAGE_SCN_MEM_DISCARDABLE, IMAGE_SCN_MEM_EXECUTE,
+        IMAGE_SCN_MEM_WRITE, IMAGE_SUBSYSTEM_NATIVE, ImageNtHeaders64,
     },
     read::pe::{ImageNtHeaders, ImageOptionalHeader, Import, PeFile64},
 };
@@ -22,12 +23,14 @@ use object::{
 use super::{
     frame::Frame,
     functions::{Functions, RuntimeFunction},
+    missing::{Handler, Missing},
     symbols::Symbols,
     thunk::Thunks,
 };
 use crate::{
     import::table::ImportTable,
     memory::{self, PAGE_SIZE},
+    verifier::tolerance::Tolerances,
 };
 
 /// Why an image cannot be loaded.
@@ -38,8 +41,6 @@ pub enum LoadError {
     Format(String),
     /// A PE image that a kernel does not load.
     Refused(String),
-    /// Imports that the simulated kernel does not have, as `module!name`.
-    MissingImports(Vec<String>),
     Map(io::Error),
 }
 
@@ -49,9 +50,6 @@ impl fmt::Display for LoadError {
             Self::Read(path, error) => write!(f, "cannot read {}: {error}", path.display()),
             Self::Format(text) => write!(f, "not a well-formed PE image: {text}"),
             Self::Refused(text) => write!(f, "not an image for this kernel: {text}"),
-            Self::MissingImports(names) => {
-                write!(f, "imports without an implementation: {}", names.join(", "))
-            }
             Self::Map(error) => write!(f, "cannot map the image: {error}"),
         }
     }
@@ -65,6 +63,15 @@ impl From<object::Error> for LoadError {
     }
 }
 
+/// What an image is loaded with.
+#[derive(Clone, Copy)]
+pub(crate) struct Options {
+    /// Its security cookie.
+    pub cookie: u64,
+    pub tolerates: Tolerances,
+    pub on_missing: Handler,
+}
+
 /// A loaded image. Loading a file twice gives two images with separate globals.
 pub struct Image {
     name: String,
@@ -72,18 +79,27 @@ pub struct Image {
     mapping: Mapping,
     entry: usize,
     functions: Functions,
-    /// The thunks that the import table points to live as long as the image.
+    /// The code that the import table points to lives as long as the image.
     _thunks: Thunks,
+    missing: Missing,
+    discardable: Vec<Range<usize>>,
+    tolerates: Tolerances,
     symbols: OnceLock<Option<Symbols>>,
 }
 
 impl Image {
-    /// Loads the image at `path` to the address `base` and binds its imports to `imports`. The mapping is
-    /// removed with its host's addresses. Symbols come from the `.pdb` beside the image, if there is one.
+    /// Loads the image at `path` to the address `base`, binds its imports to `imports`, and sets its security
+    /// cookie. The mapping is removed with its host's addresses. Symbols come from the `.pdb` beside the image, if
+    /// there is one.
     ///
     /// # Errors
     /// See [`LoadError`].
-    pub(crate) fn load(path: &Path, base: usize, imports: &ImportTable) -> Result<Self, LoadError> {
+    pub(crate) fn load(
+        path: &Path,
+        base: usize,
+        options: Options,
+        imports: &ImportTable,
+    ) -> Result<Self, LoadError> {
         let bytes = fs::read(path).map_err(|error| LoadError::Read(path.to_owned(), error))?;
         let file = PeFile64::parse(&*bytes)?;
         check(&file)?;
@@ -91,7 +107,8 @@ impl Image {
         let mapping = Mapping::new(base, optional.size_of_image() as usize).map_err(LoadError::Map)?;
         copy(&file, &bytes, &mapping)?;
         relocate(&file, &bytes, &mapping)?;
-        let thunks = bind(&file, &mapping, imports)?;
+        set_cookie(&file, &bytes, &mapping, options.cookie)?;
+        let (thunks, missing) = bind(&file, &mapping, imports, options.on_missing)?;
         let functions = functions(&file, &bytes)?;
         protect(&file, &mapping)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -102,6 +119,9 @@ impl Image {
             mapping,
             functions,
             _thunks: thunks,
+            missing,
+            discardable: discardable(&file),
+            tolerates: options.tolerates,
             symbols: OnceLock::new(),
         })
     }
@@ -143,11 +163,41 @@ impl Image {
 
     /// Returns the two bytes of code at an address.
     pub(super) fn code_at(&self, address: usize) -> Option<[u8; 2]> {
+        if self.is_discardable(address) {
+            return None;
+        }
         self.mapping.read(address.checked_sub(self.mapping.base)?).ok()
+    }
+
+    /// Returns the imports that the simulated kernel does not have, as `module!name`. A call of one is a bug check.
+    #[must_use]
+    pub fn missing_imports(&self) -> &[String] {
+        self.missing.names()
+    }
+
+    /// Returns the faults that are tolerated of the image.
+    #[must_use]
+    pub fn tolerates(&self) -> Tolerances {
+        self.tolerates
     }
 
     pub(super) fn functions(&self) -> &Functions {
         &self.functions
+    }
+
+    /// Makes the sections inaccessible that Windows frees after `DriverEntry`.
+    pub(crate) fn discard_sections(&self) {
+        for section in &self.discardable {
+            // Cannot fail: removes access from our own mapping.
+            let discarded = self.mapping.protect(section.start, section.len(), libc::PROT_NONE);
+            debug_assert!(discarded.is_ok());
+        }
+    }
+
+    /// Returns whether an address is in a section that is discarded after `DriverEntry`.
+    pub(super) fn is_discardable(&self, address: usize) -> bool {
+        let offset = address.wrapping_sub(self.mapping.base);
+        self.discardable.iter().any(|section| section.contains(&offset))
     }
 
     /// Makes the image inaccessible after its driver was unloaded, except for reads by stack walks.
@@ -157,9 +207,10 @@ impl Image {
         debug_assert!(discarded.is_ok());
     }
 
-    /// Returns the named frame of an offset from the base of the image.
+    /// Returns the named frame of an address in the image.
     #[must_use]
-    pub fn frame(&self, offset: u32) -> Frame {
+    pub fn frame(&self, address: usize) -> Frame {
+        let offset = u32::try_from(address.wrapping_sub(self.base())).unwrap_or(0);
         let symbols = self.symbols.get_or_init(|| Symbols::read(&self.path.with_extension("pdb")));
         Frame {
             image: self.name.clone(),
@@ -228,8 +279,45 @@ fn relocate(file: &PeFile64, bytes: &[u8], mapping: &Mapping) -> Result<(), Load
     Ok(())
 }
 
-fn bind(file: &PeFile64, mapping: &Mapping, imports: &ImportTable) -> Result<Thunks, LoadError> {
-    let mut missing = Vec::new();
+/// Sets the cookie that code compiled with stack checks (`/GS`) compares, as the loader of Windows does: the
+/// entry point of an image refuses to run with the one it was linked with.
+fn set_cookie(file: &PeFile64, bytes: &[u8], mapping: &Mapping, cookie: u64) -> Result<(), LoadError> {
+    /// Offset of `SecurityCookie` in `IMAGE_LOAD_CONFIG_DIRECTORY64`.
+    const SECURITY_COOKIE: usize = 0x58;
+    let Some(directory) = file.data_directories().get(IMAGE_DIRECTORY_ENTRY_LOAD_CONFIG) else {
+        return Ok(());
+    };
+    let config = directory.data(bytes, &file.section_table())?;
+    if config.len() < SECURITY_COOKIE + 8 {
+        return Ok(());
+    }
+    let at = directory.virtual_address.get(LE) as usize + SECURITY_COOKIE;
+    match usize::from_le_bytes(mapping.read(at)?) {
+        0 => Ok(()),
+        address => mapping.write(address.wrapping_sub(mapping.base), &cookie.to_le_bytes()),
+    }
+}
+
+/// Returns the sections that are discarded after `DriverEntry`, as offsets from the base.
+fn discardable(file: &PeFile64) -> Vec<Range<usize>> {
+    let sections = file.section_table();
+    let discardable =
+        sections.iter().filter(|section| section.characteristics.get(LE).contains(IMAGE_SCN_MEM_DISCARDABLE));
+    discardable
+        .map(|section| {
+            let start = section.virtual_address.get(LE) as usize;
+            start..start + (section.virtual_size.get(LE) as usize).next_multiple_of(PAGE_SIZE)
+        })
+        .collect()
+}
+
+fn bind(
+    file: &PeFile64,
+    mapping: &Mapping,
+    imports: &ImportTable,
+    on_missing: Handler,
+) -> Result<(Thunks, Missing), LoadError> {
+    let mut names = Vec::new();
     let mut slots = Vec::new();
     if let Some(table) = file.import_table()? {
         let mut descriptors = table.descriptors()?;
@@ -242,23 +330,39 @@ fn bind(file: &PeFile64, mapping: &Mapping, imports: &ImportTable) -> Result<Thu
                     Import::Name(_, name) => String::from_utf8_lossy(name).into_owned(),
                     Import::Ordinal(number) => format!("#{number}"),
                 };
-                match imports.find(&module, &name) {
-                    Some(import) => slots.push((slot, (import.address)())),
-                    None => missing.push(format!("{module}!{name}")),
-                }
+                let target = if let Some(import) = imports.find(&module, &name) {
+                    Target::Import((import.address)())
+                } else {
+                    names.push(format!("{module}!{name}"));
+                    Target::Missing(names.len() - 1)
+                };
+                slots.push((slot, target));
                 slot += size_of::<u64>();
             }
         }
     }
-    if !missing.is_empty() {
-        return Err(LoadError::MissingImports(missing));
-    }
-    let targets: Vec<usize> = slots.iter().map(|&(_, target)| target).collect();
+    let missing = Missing::new(names, on_missing).map_err(LoadError::Map)?;
+    let targets: Vec<usize> = slots
+        .iter()
+        .map(|&(_, target)| match target {
+            Target::Import(address) => address,
+            Target::Missing(index) => missing.address(index),
+        })
+        .collect();
     let thunks = Thunks::new(&targets).map_err(LoadError::Map)?;
     for (index, (slot, _)) in slots.iter().enumerate() {
         mapping.write(*slot, &thunks.address(index).to_le_bytes())?;
     }
-    Ok(thunks)
+    Ok((thunks, missing))
+}
+
+/// What an import is bound to.
+#[derive(Clone, Copy)]
+enum Target {
+    /// The address of the function.
+    Import(usize),
+    /// The number among the missing ones.
+    Missing(usize),
 }
 
 fn functions(file: &PeFile64, bytes: &[u8]) -> Result<Functions, LoadError> {

@@ -10,20 +10,26 @@
 //! | --- | --- |
 //! | [`registers`] | the general registers of x64, and the context of a fault |
 //! | [`frame`] | a walked stack, and a frame with its name |
+//! | `code` | executable memory for generated code |
 //! | `functions` | the exception directory |
 //! | `symbols` | names from the PDB |
+//! | `missing` | imports that the simulated kernel does not have |
 //! | `thunk` | the code between the image's call of an import and the import |
 //! | [`load`] | mapping, relocating and binding an image |
+//! | [`images`] | the images loaded on a host |
 //! | `unwind` | from a frame to its caller |
 //! | [`stack`] | walks of the calling thread's stack |
 //! | [`call`](mod@call) | calls of the image |
 //! | [`fault`] | faults, as bug checks |
 
 pub mod call;
+mod code;
 pub mod fault;
 pub mod frame;
 mod functions;
+pub mod images;
 pub mod load;
+pub(crate) mod missing;
 pub mod registers;
 pub mod stack;
 mod symbols;

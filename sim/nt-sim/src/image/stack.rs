@@ -12,12 +12,12 @@ use super::{
 };
 use crate::thread::current::{Thread, current, try_current};
 
-/// Names the frames by the symbols of the calling thread's host's image.
+/// Names the frames by the symbols of the images on the calling thread's host.
 #[must_use]
 pub fn name(walk: &Walk) -> Vec<Frame> {
     let me = current();
-    let Some(image) = me.try_host().and_then(|host| host.image()) else { return Vec::new() };
-    walk.offsets().iter().map(|&offset| image.frame(offset)).collect()
+    let Some(host) = me.try_host() else { return Vec::new() };
+    walk.addresses().iter().filter_map(|&address| Some(host.images().find(address)?.frame(address))).collect()
 }
 
 /// A call of the image by the host, and the import the host was called through before.
@@ -79,48 +79,55 @@ pub(crate) fn used_by_image() -> usize {
 /// Walks the image's frames on the calling thread's stack, starting where the image called the running import.
 #[must_use]
 pub fn capture() -> Walk {
-    capture_from(None)
+    capture_from(None, DEPTH)
+}
+
+/// As [`capture`], up to `depth` frames.
+#[must_use]
+pub fn capture_up_to(depth: usize) -> Walk {
+    capture_from(None, depth)
 }
 
 /// As [`capture`], starting at `registers`, at which a fault interrupted the image.
-pub(super) fn capture_from(registers: Option<Registers>) -> Walk {
+pub(super) fn capture_from(registers: Option<Registers>, depth: usize) -> Walk {
     let mut walk = Walk::default();
     let Some(me) = try_current() else { return walk };
     if let Some(registers) = registers {
-        walk_segment(&me, &mut walk, registers, false);
+        walk_segment(&me, &mut walk, depth, registers, false);
     } else {
-        walk_caller(&me, &mut walk, thunk::caller());
+        walk_caller(&me, &mut walk, depth, thunk::caller());
     }
     let mut segment = INNERMOST.get();
     // SAFETY: the list runs up this thread's stack and ends with null.
     while let Some(this) = unsafe { segment.as_ref() } {
-        walk_caller(&me, &mut walk, this.caller);
+        if walk.is_full(depth) {
+            break;
+        }
+        walk_caller(&me, &mut walk, depth, this.caller);
         segment = this.outer;
     }
     walk
 }
 
-fn walk_caller(me: &Thread, walk: &mut Walk, caller: Caller) {
+fn walk_caller(me: &Thread, walk: &mut Walk, depth: usize, caller: Caller) {
     // A caller below the stack pointer has returned already.
     if caller.stack < stack_pointer() && !ON_ALTERNATE_STACK.get() {
         return;
     }
     let stack = me.stack_bounds();
     let Some(ip) = stack.read(caller.stack) else { return };
-    walk_segment(me, walk, Registers::at(ip, caller.stack + 8, caller.frame), true);
+    walk_segment(me, walk, depth, Registers::at(ip, caller.stack + 8, caller.frame), true);
 }
 
-fn walk_segment(me: &Thread, walk: &mut Walk, start: Registers, call: bool) {
-    let Some(image) = me.try_host().and_then(|host| host.image()) else { return };
+fn walk_segment(me: &Thread, walk: &mut Walk, depth: usize, start: Registers, call: bool) {
+    let Some(host) = me.try_host() else { return };
     let stack = me.stack_bounds();
     let mut registers = start;
     let mut call = call;
-    for _ in 0..DEPTH {
-        if !image.contains(registers.ip) {
-            return;
-        }
-        let offset = u32::try_from(registers.ip - image.base()).unwrap_or(0);
-        walk.push(if call { offset.saturating_sub(1) } else { offset });
+    while !walk.is_full(depth) {
+        // An image may call another one directly.
+        let Some(image) = host.images().find(registers.ip) else { return };
+        walk.push(if call { registers.ip - 1 } else { registers.ip });
         let Some(next) = unwind::step(image, &stack, &registers, call) else { return };
         registers = next;
         call = true;

@@ -15,7 +15,7 @@
 
 use std::{arch::asm, cell::Cell, io, ptr};
 
-use crate::memory::PAGE_SIZE;
+use super::code::Code;
 
 /// The image's call of an import.
 #[derive(Clone, Copy, Default, Debug)]
@@ -51,39 +51,18 @@ pub fn caller_offset() -> isize {
 
 const THUNK_SIZE: usize = 32;
 
-/// The thunks of one image, in executable memory.
-pub struct Thunks {
-    base: usize,
-    size: usize,
-}
+/// The thunks of one image.
+pub struct Thunks(Code);
 
 impl Thunks {
     pub fn new(targets: &[usize]) -> io::Result<Self> {
-        let size = (targets.len() * THUNK_SIZE).next_multiple_of(PAGE_SIZE).max(PAGE_SIZE);
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new private mapping at an address of the system's choice.
-        let base = unsafe { libc::mmap(ptr::null_mut(), size, protection, flags, -1, 0) };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let this = Self { base: base.expose_provenance(), size };
         let caller = i32::try_from(caller_offset()).map_err(io::Error::other)?;
-        for (index, &target) in targets.iter().enumerate() {
-            let code = thunk(caller, target);
-            let at = ptr::with_exposed_provenance_mut::<u8>(this.address(index));
-            // SAFETY: inside the new mapping, which has room for all thunks.
-            unsafe { ptr::copy_nonoverlapping(code.as_ptr(), at, code.len()) };
-        }
-        // SAFETY: our own pages, which are not written again.
-        if unsafe { libc::mprotect(base, size, libc::PROT_READ | libc::PROT_EXEC) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(this)
+        let code: Vec<u8> = targets.iter().flat_map(|&target| thunk(caller, target)).collect();
+        Code::new(&code).map(Self)
     }
 
     pub fn address(&self, index: usize) -> usize {
-        self.base + index * THUNK_SIZE
+        self.0.base() + index * THUNK_SIZE
     }
 }
 
@@ -97,11 +76,4 @@ fn thunk(caller: i32, target: usize) -> [u8; THUNK_SIZE] {
     code[20..28].copy_from_slice(&target.to_le_bytes());
     code[28..31].copy_from_slice(&[0x41, 0xff, 0xe3]);
     code
-}
-
-impl Drop for Thunks {
-    fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`; the image that called through it is gone.
-        unsafe { libc::munmap(ptr::with_exposed_provenance_mut(self.base), self.size) };
-    }
 }

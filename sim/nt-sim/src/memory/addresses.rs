@@ -64,7 +64,7 @@ impl Addresses {
         self.base() + SPACE
     }
 
-    /// Returns the address of the image.
+    /// Returns the address of the first image.
     pub fn image(&self) -> usize {
         self.base() + IMAGE
     }

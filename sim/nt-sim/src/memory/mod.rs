@@ -57,7 +57,7 @@ impl Memory {
         })
     }
 
-    /// Returns the address of the host's image.
+    /// Returns the address of the host's first image.
     #[must_use]
     pub(crate) fn image_base(&self) -> usize {
         self.addresses.image()

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     guest::Guest,
-    image::frame::{Capture, Walk},
+    image::frame::{Capture, DEPTH, Walk},
     verifier::codes::BugCheck,
 };
 
@@ -78,9 +78,23 @@ pub struct Block {
     pub tag: Tag,
     /// Position in the order of allocations.
     pub sequence: u64,
-    /// Stack of the allocation.
+    /// Stack of the allocation; without special pool its innermost frame only.
     pub stack: Walk,
+    /// Whether the block was freed, but is held back.
+    held: bool,
     place: Place,
+}
+
+impl Block {
+    fn check_tag(&self, tag: Option<Tag>) -> Result<(), Misuse> {
+        match tag {
+            Some(tag) if tag != self.tag => {
+                let text = format!("a block of tag '{}' was freed with tag '{tag}'", self.tag);
+                Err(Misuse { code: BugCheck::BAD_POOL_CALLER, text })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -148,7 +162,7 @@ impl Pool {
 
     /// Allocates a block; returns `None` when memory is exhausted.
     pub fn allocate(&self, physical: &Physical, space: &Space, request: Request) -> Option<Guest<u8>> {
-        let stack = if self.special { (self.capture)() } else { Walk::default() };
+        let stack = (self.capture)(if self.special { DEPTH } else { 1 });
         let sequence = self.allocations.fetch_add(1, Relaxed);
         let mut state = self.state.lock();
         let special = self.special && state.specials < SPECIAL_BLOCKS;
@@ -163,7 +177,7 @@ impl Pool {
         address.fill(if request.zeroed { 0 } else { FRESH }, request.size);
         state.blocks.insert(
             address.address(),
-            Block { size: request.size, tag: request.tag, sequence, stack, place },
+            Block { size: request.size, tag: request.tag, sequence, stack, held: false, place },
         );
         Some(address)
     }
@@ -183,12 +197,10 @@ impl Pool {
         let Some(block) = state.blocks.get(&address.address()) else {
             return Err(state.unknown(address.address()));
         };
-        if let Some(tag) = tag
-            && tag != block.tag
-        {
-            let text = format!("a block of tag '{}' was freed with tag '{tag}'", block.tag);
-            return Err(Misuse { code: BugCheck::BAD_POOL_CALLER, text });
+        if block.held {
+            return Err(freed_twice(block));
         }
+        block.check_tag(tag)?;
         if let Place::Special { start, pages, .. } = block.place
             && let Some(at) = changed(start, address.address(), SLACK)
                 .or_else(|| changed(address.address() + block.size, start + pages * PAGE_SIZE, SLACK))
@@ -218,6 +230,42 @@ impl Pool {
                 Ok(())
             }
         }
+    }
+
+    /// Checks that the block at an address has the tag, if one is given. An address without a block passes.
+    ///
+    /// # Errors
+    /// [`Misuse`] when it has another.
+    pub fn check_tag(&self, address: usize, tag: Option<Tag>) -> Result<(), Misuse> {
+        self.state.lock().blocks.get(&address).map_or(Ok(()), |block| block.check_tag(tag))
+    }
+
+    /// Frees a block, but keeps it with its contents until [`Pool::release_held`].
+    ///
+    /// # Errors
+    /// [`Misuse`] when there is no such block, or it was freed before.
+    pub fn hold(&self, address: Guest<u8>) -> Result<(), Misuse> {
+        let mut state = self.state.lock();
+        match state.blocks.get_mut(&address.address()) {
+            Some(block) if block.held => Err(freed_twice(block)),
+            Some(block) => {
+                block.held = true;
+                Ok(())
+            }
+            None => Err(state.unknown(address.address())),
+        }
+    }
+
+    /// Returns the blocks of [`Pool::hold`] that are `selected`, for the caller to free.
+    pub fn release_held(&self, selected: impl Fn(&Block) -> bool) -> Vec<Guest<u8>> {
+        let mut state = self.state.lock();
+        let selected = state.blocks.iter_mut().filter(|(_, block)| block.held && selected(block));
+        selected
+            .map(|(&address, block)| {
+                block.held = false;
+                Guest::from_address(address)
+            })
+            .collect()
     }
 
     /// Returns the size of a block in use.
@@ -267,6 +315,10 @@ impl Pool {
         );
         Some((BugCheck::DRIVER_PAGE_FAULT_IN_FREED_SPECIAL_POOL, text))
     }
+}
+
+fn freed_twice(block: &Block) -> Misuse {
+    Misuse { code: BugCheck::BAD_POOL_CALLER, text: format!("{} was freed twice", name(block)) }
 }
 
 fn name(block: &Block) -> String {
@@ -335,8 +387,7 @@ impl State {
     /// Explains why an address is not a block.
     fn unknown(&self, address: usize) -> Misuse {
         if let Some(freed) = self.quarantine.iter().rev().find(|freed| freed.address == address) {
-            let text = format!("{} was freed twice", name(&freed.block));
-            return Misuse { code: BugCheck::BAD_POOL_CALLER, text };
+            return freed_twice(&freed.block);
         }
         let inside =
             self.blocks.range(..address).next_back().filter(|(start, block)| address < *start + block.size);
@@ -396,7 +447,7 @@ mod tests {
                 physical: Physical::new(64 << 20, addresses.direct()).unwrap(),
                 space: Space::new(addresses.space()).unwrap(),
                 _addresses: addresses,
-                pool: Pool::new(special, Walk::default),
+                pool: Pool::new(special, |_| Walk::default()),
             }
         }
 

@@ -13,7 +13,8 @@ use crate::{
     Event, Host,
     cpu::{CpuId, dpc::Dpc},
     guest::Guest,
-    image, imports,
+    image::{self, Image},
+    imports,
     services::Slot,
     thread::current,
     verifier::{BugCheck, violation},
@@ -46,6 +47,17 @@ impl Queued {
     pub fn find(&self, memory: &std::ops::Range<usize>) -> Option<usize> {
         self.0.lock().keys().copied().filter(|dpc| memory.contains(dpc)).min()
     }
+
+    /// Returns whether a DPC is queued that runs code of the image.
+    pub fn is_queued_by(&self, image: &Image) -> bool {
+        let queued: Vec<usize> = self.0.lock().keys().copied().collect();
+        queued.into_iter().any(|dpc| image.contains(routine(dpc)))
+    }
+}
+
+/// Returns the address of a DPC's routine.
+fn routine(dpc: usize) -> usize {
+    Guest::<u8>::from_address(dpc).field::<usize>(ROUTINE).read()
 }
 
 /// Queues a DPC object on its target CPU; returns `false` when it is queued already.

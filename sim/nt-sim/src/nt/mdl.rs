@@ -429,7 +429,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     fn MmIsAddressValid(address: usize) -> u8 {
         let me = current();
         let host = me.host();
-        let mapped = host.memory.pfn(address).is_some() || host.image().is_some_and(|image| image.contains(address));
+        let mapped = host.memory.pfn(address).is_some() || host.images().find(address).is_some();
         mapped.into()
     }
 }

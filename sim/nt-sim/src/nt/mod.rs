@@ -22,6 +22,7 @@ pub mod work;
 use crate::{
     driver,
     host::{Host, HostId, Subsystem},
+    image::Image,
     import::table::Import,
     services::Services,
     world::World,
@@ -69,11 +70,10 @@ impl Subsystem for Nt {
         services.add(&random::RANDOM, random::generator(world, host));
     }
 
-    fn pending_after_unload(&self, host: &Host) -> Option<&'static str> {
-        let everywhere = 0..usize::MAX;
-        if host.state(&timer::TIMERS).find(&everywhere).is_some() {
+    fn pending_after_unload(&self, host: &Host, image: &Image) -> Option<&'static str> {
+        if host.state(&timer::TIMERS).is_set_by(image) {
             Some("a timer that is set")
-        } else if host.state(&dpc::DPCS).find(&everywhere).is_some() {
+        } else if host.state(&dpc::DPCS).is_queued_by(image) {
             Some("a DPC that is queued")
         } else {
             None

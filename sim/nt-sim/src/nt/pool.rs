@@ -11,10 +11,11 @@ use super::{dpc::DPCS, spin_lock::LOCK_ORDER, timer::TIMERS};
 use crate::{
     Irql,
     guest::Guest,
+    image::stack,
     imports,
     memory::pool::{Request, Tag},
     thread::{Thread, current},
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, Tolerance, report::finding, violation},
 };
 
 /// Allocates for the image; returns null when memory is exhausted or a failure is injected.
@@ -45,7 +46,23 @@ pub(super) fn free(me: &Thread, block: Guest<u8>, tag: Option<Tag>) {
     {
         check_contents(me, block.address()..block.address() + size);
     }
-    if let Err(misuse) = memory.pool.free(&memory.physical, &memory.space, block, tag) {
+    let stack = stack::capture_up_to(1);
+    let tolerated =
+        stack.innermost().and_then(|caller| host.images().find(caller)).map(|image| image.tolerates());
+    let tolerated = tolerated.unwrap_or_default();
+    let mut tag = tag;
+    if tolerated.contains(Tolerance::PoolTags)
+        && let Err(misuse) = memory.pool.check_tag(block.address(), tag)
+    {
+        finding(misuse.code, misuse.text, stack::capture(), true);
+        tag = None;
+    }
+    let freed = if tolerated.contains(Tolerance::UseAfterFree) {
+        memory.pool.check_tag(block.address(), tag).and_then(|()| memory.pool.hold(block))
+    } else {
+        memory.pool.free(&memory.physical, &memory.space, block, tag)
+    };
+    if let Err(misuse) = freed {
         violation(misuse.code, misuse.text);
     }
 }

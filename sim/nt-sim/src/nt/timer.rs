@@ -22,7 +22,8 @@ use crate::{
     EventId, Host, Irql,
     cpu::CpuId,
     guest::Guest,
-    image, imports,
+    image::{self, Image, stack},
+    imports,
     services::Slot,
     thread::{Thread, current},
     verifier::{BugCheck, violation},
@@ -45,10 +46,17 @@ struct Set {
     event: EventId,
     /// Number of this setting: an event that could not be cancelled belongs to an earlier one.
     generation: u64,
+    setting: Setting,
+}
+
+#[derive(Clone, Copy)]
+struct Setting {
     dpc: usize,
     /// Nanoseconds; 0 for a timer that fires once.
     period: u64,
     cpu: CpuId,
+    /// Address of the code that set the timer.
+    setter: usize,
 }
 
 struct ExTimer {
@@ -74,6 +82,11 @@ impl Timers {
     pub fn find(&self, memory: &std::ops::Range<usize>) -> Option<usize> {
         self.kernel.lock().keys().copied().filter(|timer| memory.contains(timer)).min()
     }
+
+    /// Returns whether a `KTIMER` is set that code of the image has set.
+    pub fn is_set_by(&self, image: &Image) -> bool {
+        self.kernel.lock().values().any(|set| image.contains(set.setting.setter))
+    }
 }
 
 const KTIMER_DPC: usize = 48;
@@ -86,17 +99,19 @@ fn set_kernel_timer(timer: Guest<KTIMER>, due: i64, period_ms: i32, dpc: Guest<K
     host.state(&DISPATCHER).locked(|| dispatcher::signal_state(address).write(0));
     timer.field::<usize>(KTIMER_DPC).write(dpc.address());
     let period = u64::try_from(period_ms).unwrap_or(0) * 1_000_000;
-    arm_kernel_timer(host, address, time::deadline(&me, due), dpc.address(), period, me.cpu());
+    let setter = stack::capture_up_to(1).innermost().unwrap_or(0);
+    let setting = Setting { dpc: dpc.address(), period, cpu: me.cpu(), setter };
+    arm_kernel_timer(host, address, time::deadline(&me, due), setting);
     was_set
 }
 
-fn arm_kernel_timer(host: &Arc<Host>, timer: usize, deadline: u64, dpc: usize, period: u64, cpu: CpuId) {
+fn arm_kernel_timer(host: &Arc<Host>, timer: usize, deadline: u64, setting: Setting) {
     let this = host.clone();
     // Held while the event is created, so that it cannot expire before it is recorded.
     let mut timers = host.state(&TIMERS).kernel.lock();
     let generation = host.state(&TIMERS).generations.fetch_add(1, Relaxed);
     let event = host.at(deadline, move || expire_kernel_timer(&this, timer, generation, deadline));
-    if let Some(older) = timers.insert(timer, Set { event, generation, dpc, period, cpu }) {
+    if let Some(older) = timers.insert(timer, Set { event, generation, setting }) {
         host.cancel(older.event);
     }
 }
@@ -119,11 +134,12 @@ fn expire_kernel_timer(host: &Arc<Host>, timer: usize, generation: u64, deadline
     };
     let me = current();
     host.state(&DISPATCHER).signal(&me, timer, || dispatcher::signal_state(timer).write(1));
-    if set.dpc != 0 {
-        dpc::insert(host, set.cpu, Guest::from_address(set.dpc), Some((0, 0)));
+    let Setting { dpc, period, cpu, .. } = set.setting;
+    if dpc != 0 {
+        dpc::insert(host, cpu, Guest::from_address(dpc), Some((0, 0)));
     }
-    if set.period != 0 {
-        arm_kernel_timer(host, timer, deadline + set.period, set.dpc, set.period, set.cpu);
+    if period != 0 {
+        arm_kernel_timer(host, timer, deadline + period, set.setting);
     }
 }
 

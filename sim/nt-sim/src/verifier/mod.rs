@@ -13,13 +13,16 @@
 //! | [`report`] | reporting a violation of the calling thread |
 //! | [`objects`] | objects the image must release before it unloads |
 //! | [`low_resources`] | allocations that fail on purpose |
+//! | [`tolerance`] | faults of an image that are recorded, but are no violations |
 
 pub mod codes;
 pub mod low_resources;
 pub mod objects;
 pub mod report;
+pub mod tolerance;
 pub mod verdict;
 
 pub use codes::BugCheck;
 pub use report::violation;
+pub use tolerance::{Tolerance, Tolerances};
 pub use verdict::{Verdict, Violation};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-use crate::image::frame::{Capture, Walk};
+use crate::image::frame::{Capture, DEPTH, Walk};
 
 /// Objects the image holds, by kind and address.
 ///
@@ -41,7 +41,7 @@ impl Objects {
 
     /// Records that the image holds an object.
     pub fn add(&self, kind: &'static str, address: usize) {
-        let stack = (self.capture)();
+        let stack = (self.capture)(DEPTH);
         let mut held = self.held.lock();
         held.sequence += 1;
         let sequence = held.sequence;

@@ -18,9 +18,10 @@ pub fn violation(code: BugCheck, text: impl Into<String>) -> ! {
     report(code, text.into(), stack::capture())
 }
 
-/// As [`violation`], with a stack that was walked elsewhere.
-#[cold]
-pub(crate) fn report(code: BugCheck, text: String, stack: Walk) -> ! {
+/// Records a violation without stopping the thread: of a driver that has ended, or one that is `tolerated`.
+///
+/// Must not be called while a host-side mutex is held.
+pub(crate) fn finding(code: BugCheck, text: String, stack: Walk, tolerated: bool) {
     let me = current();
     let violation = Violation {
         host: me.try_host().map_or_else(|| "(no host)".to_owned(), |host| host.name().to_owned()),
@@ -31,8 +32,19 @@ pub(crate) fn report(code: BugCheck, text: String, stack: Walk) -> ! {
         cpu: me.cpu(),
         stack: stack::name(&stack),
     };
+    if tolerated {
+        me.world().tolerate(violation);
+    } else {
+        me.world().record(violation);
+    }
+}
+
+/// As [`violation`], with a stack that was walked elsewhere.
+#[cold]
+pub(crate) fn report(code: BugCheck, text: String, stack: Walk) -> ! {
+    let me = current();
     let world = Arc::clone(me.world());
-    world.record(violation);
+    finding(code, text, stack, false);
     match me.try_host() {
         Some(host) => {
             host.die();

@@ -38,6 +38,8 @@ impl fmt::Display for Violation {
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
     pub violations: Vec<Violation>,
+    /// Faults of images that are tolerated of them.
+    pub tolerated: Vec<Violation>,
 }
 
 impl Verdict {

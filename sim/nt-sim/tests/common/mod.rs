@@ -8,7 +8,7 @@ use std::{
     sync::LazyLock,
 };
 
-use nt_sim::{Sim, Verdict, host::HostOptions, sim::SimBuilder};
+use nt_sim::{DriverOptions, Sim, Verdict, host::HostOptions, sim::SimBuilder};
 
 /// The image of the test driver, which `cargo xtask image --package test-driver` builds. Tests that need
 /// it pass without it unless `NTSIM_REQUIRE_IMAGES` is set.
@@ -47,14 +47,14 @@ pub fn run_for<T>(
     let mut sim = sim.build();
     let options = HostOptions { memory: 64 << 20, ..HostOptions::new("host") };
     let host = sim.add_host(options);
-    host.load_image(TEST_DRIVER.as_ref().expect("checked by the test")).expect("the test driver loads");
-    let this = host.clone();
+    let path = TEST_DRIVER.as_ref().expect("checked by the test");
+    let loaded = host.load_driver(path, DriverOptions::new(violation)).expect("the test driver loads");
     let driver = host.spawn("driver", move || {
-        let status = this.start_driver(violation);
+        let status = loaded.start();
         if status < 0 {
             return Outcome::Refused(status);
         }
-        this.stop_driver();
+        loaded.unload();
         Outcome::Unloaded
     });
     let outcome = driver.join().unwrap_or(Outcome::Crashed);

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Faults of a driver that the verifier records without stopping the host.
+//!
+//! A driver under test may be one that nobody can change. Its known faults are then named, for its image alone;
+//! everything else is checked as ever.
+
+use std::{fmt, str::FromStr};
+
+/// A kind of fault that can be tolerated of an image.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tolerance {
+    /// A failed assertion (`int 2Ch`): the image continues.
+    Assertions,
+    /// Access to pool after it was freed: the image's freed blocks keep their contents until it unloads.
+    UseAfterFree,
+    /// Pool and other objects that are left at unload.
+    Leaks,
+    /// Pool that is freed with another tag than it was allocated with.
+    PoolTags,
+}
+
+impl Tolerance {
+    pub const ALL: [Self; 4] = [Self::Assertions, Self::UseAfterFree, Self::Leaks, Self::PoolTags];
+
+    /// Returns the name, as [`Tolerances::from_str`] reads it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Assertions => "assertions",
+            Self::UseAfterFree => "use-after-free",
+            Self::Leaks => "leaks",
+            Self::PoolTags => "pool-tags",
+        }
+    }
+}
+
+/// A set of faults that are tolerated.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Tolerances(u8);
+
+impl Tolerances {
+    pub const NONE: Self = Self(0);
+
+    #[must_use]
+    pub const fn with(self, fault: Tolerance) -> Self {
+        Self(self.0 | 1 << fault as u8)
+    }
+
+    #[must_use]
+    pub const fn contains(self, fault: Tolerance) -> bool {
+        self.0 & 1 << fault as u8 != 0
+    }
+}
+
+/// A name that is not that of a fault.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnknownTolerance(String);
+
+impl fmt::Display for UnknownTolerance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = Tolerance::ALL.map(Tolerance::name).join(", ");
+        write!(f, "'{}' is not a fault that can be tolerated; known: {known}", self.0)
+    }
+}
+
+impl std::error::Error for UnknownTolerance {}
+
+impl FromStr for Tolerances {
+    type Err = UnknownTolerance;
+
+    /// Reads names separated by commas; an empty text is the empty set.
+    fn from_str(text: &str) -> Result<Self, UnknownTolerance> {
+        let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+        names.into_iter().try_fold(Self::NONE, |set, name| {
+            let fault = Tolerance::ALL.into_iter().find(|fault| fault.name() == name);
+            fault.map(|fault| set.with(fault)).ok_or_else(|| UnknownTolerance(name.to_owned()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_unknown_ones_refused() {
+        let set: Tolerances = "leaks, pool-tags".parse().unwrap();
+        let held = Tolerance::ALL.map(|fault| set.contains(fault));
+        assert_eq!(held, [false, false, true, true]);
+        assert_eq!("".parse(), Ok(Tolerances::NONE));
+        let refused = "leaks,everything".parse::<Tolerances>().unwrap_err().to_string();
+        assert!(refused.starts_with("'everything' is not a fault"), "{refused}");
+    }
+}
