@@ -6,7 +6,7 @@
 use std::{path::Path, time::Duration};
 
 use anyhow::{Result, ensure};
-use nt_sim::{ClockKind, Sim, host::HostOptions};
+use nt_sim::{ClockKind, DriverOptions, Sim, host::HostOptions};
 
 use super::{
     clock,
@@ -52,13 +52,12 @@ pub fn measure(driver: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) 
 fn time(driver: &Path, service: &'static str, clock: ClockKind, verifier: bool) -> Result<Duration> {
     let mut sim = Sim::builder().clock(clock).build();
     let host = sim.add_host(HostOptions { memory: 64 << 20, verifier, ..HostOptions::new("host") });
-    host.load_image(driver)?;
-    let this = host.clone();
+    let driver = host.load_driver(driver, DriverOptions::new(service))?;
     let running = host.spawn("driver", move || {
         let start = clock::of_process();
-        let status = this.start_driver(service);
+        let status = driver.start();
         let time = clock::of_process().saturating_sub(start);
-        this.stop_driver();
+        driver.unload();
         (status, time)
     });
     let (status, time) = running.join()?;
