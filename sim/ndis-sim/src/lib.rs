@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! NDIS 6.85 for one miniport driver, and the IP helper, as subsystems of [`nt_sim`].
+//! NDIS 6.85 for one miniport driver, the IP helper and Winsock Kernel, as subsystems of [`nt_sim`].
 //!
 //! | module | responsible for |
 //! | --- | --- |
@@ -15,11 +15,12 @@
 //! | [`runtime`] | work items, timers, events, processors |
 //! | [`protocol`] | what is bound to adapters from above |
 //! | [`netio`] | the imports of `netio.sys` and the IP stack behind them, a protocol driver |
+//! | [`wsk`] | Winsock Kernel, as NDK consumers use it |
 //! | [`ndis_host`] | the methods that this crate adds to a [`Host`](nt_sim::Host) |
 //!
 //! Handles are numbers that are no addresses: an image that dereferences one faults.
 //!
-//! A simulation with both is built by [`builder`].
+//! A simulation with all of them is built by [`builder`].
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
@@ -46,6 +47,7 @@ mod rules;
 pub mod runtime;
 mod subsystem;
 mod wait;
+pub mod wsk;
 
 pub use adapter::{Adapter, AdapterState, StatusIndication};
 pub use bus::open_tunnel;
@@ -58,3 +60,4 @@ pub use ndk::NdkAdapter;
 pub use ndk_state::NdkEvent;
 pub use netio::{IpHost, NETIO};
 pub use subsystem::{NDIS, Ndis, builder};
+pub use wsk::WSK;

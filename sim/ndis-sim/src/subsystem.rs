@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::{
     adapter, bus, config, data_path, dma, driver, event_log, handle, interrupt, nbl, ndk, netio, oid,
-    protocol, registration, runtime,
+    protocol, registration, runtime, wsk,
 };
 
 /// The imports of `ndis.sys`, one slice per file.
@@ -68,8 +68,8 @@ impl Subsystem for Ndis {
     }
 }
 
-/// Builds simulations whose hosts have NDIS and the IP helper.
+/// Builds simulations whose hosts have NDIS, the IP helper and Winsock Kernel.
 #[must_use]
 pub fn builder() -> SimBuilder {
-    Sim::builder().with(&NDIS).with(&netio::NETIO)
+    Sim::builder().with(&NDIS).with(&netio::NETIO).with(&wsk::WSK)
 }

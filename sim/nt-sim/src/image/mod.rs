@@ -15,6 +15,7 @@
 //! | `symbols` | names from the PDB |
 //! | `missing` | imports that the simulated kernel does not have |
 //! | `thunk` | the code between the image's call of an import and the import |
+//! | [`entry_points`] | functions that an image gets by address, in dispatch tables |
 //! | [`load`] | mapping, relocating and binding an image |
 //! | [`images`] | the images loaded on a host |
 //! | `unwind` | from a frame to its caller |
@@ -24,6 +25,7 @@
 
 pub mod call;
 mod code;
+pub mod entry_points;
 pub mod fault;
 pub mod frame;
 mod functions;
@@ -37,5 +39,6 @@ mod thunk;
 mod unwind;
 
 pub use call::call;
+pub use entry_points::EntryPoints;
 pub use frame::{Frame, Walk};
 pub use load::{Image, LoadError};

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Winsock Kernel answers clients as documented, and reports those that violate its rules.
+
+#![cfg(target_os = "linux")]
+
+use std::ffi::c_void;
+
+use ndis_sim::wsk::registration::{
+    WskCaptureProviderNPI, WskDeregister, WskQueryProviderCharacteristics, WskRegister, WskReleaseProviderNPI,
+};
+use ndk_abi::{
+    ndk::NDK_VERSION,
+    nt::{
+        NTSTATUS, STATUS_BUFFER_TOO_SMALL, STATUS_DEVICE_NOT_READY, STATUS_INVALID_PARAMETER,
+        STATUS_NOINTERFACE, STATUS_NOT_FOUND, STATUS_NOT_SUPPORTED, STATUS_SUCCESS,
+    },
+    wsk::{
+        WSK_CLIENT_DISPATCH, WSK_CLIENT_NPI, WSK_INFINITE_WAIT, WSK_NO_WAIT, WSK_PROVIDER_CHARACTERISTICS,
+        WSK_PROVIDER_DISPATCH, WSK_PROVIDER_NDK_DISPATCH, WSK_PROVIDER_NPI, WSK_REGISTRATION,
+        WSKNDK_GET_WSK_PROVIDER_NDK_DISPATCH,
+    },
+};
+use nt_sim::{ClockKind, Irql, Sim, current, guest::Guest, host::HostOptions};
+
+/// A client's memory. A driver has it in its data section: the provider's table follows the registration.
+#[repr(C)]
+struct Client {
+    dispatch: WSK_CLIENT_DISPATCH,
+    npi: WSK_CLIENT_NPI,
+    registration: WSK_REGISTRATION,
+    provider: WSK_PROVIDER_NPI,
+}
+
+const UNWRITTEN: usize = 0x5555_5555_5555_5555;
+
+#[allow(clippy::unnecessary_box_returns, reason = "a registration does not move")]
+impl Client {
+    fn new(version: u16) -> Box<Self> {
+        let pattern = std::ptr::without_provenance_mut(UNWRITTEN);
+        let mut client = Box::new(Self {
+            dispatch: WSK_CLIENT_DISPATCH { Version: version, ..WSK_CLIENT_DISPATCH::zeroed() },
+            npi: WSK_CLIENT_NPI::zeroed(),
+            registration: WSK_REGISTRATION::zeroed(),
+            provider: WSK_PROVIDER_NPI { Client: pattern, Dispatch: pattern.cast() },
+        });
+        client.npi.Dispatch = &raw const client.dispatch;
+        client
+    }
+
+    /// Registers a client of version 1.0.
+    fn registered() -> Box<Self> {
+        let mut client = Self::new(0x0100);
+        assert_eq!(client.register(), STATUS_SUCCESS);
+        client
+    }
+
+    /// Registers a client and captures the provider.
+    fn captured() -> Box<Self> {
+        let mut client = Self::registered();
+        assert_eq!(client.capture(WSK_NO_WAIT), STATUS_SUCCESS);
+        client
+    }
+
+    fn register(&mut self) -> NTSTATUS {
+        WskRegister(Guest::new(&raw mut self.npi), self.registration())
+    }
+
+    fn capture(&mut self, timeout: u32) -> NTSTATUS {
+        WskCaptureProviderNPI(self.registration(), timeout, Guest::new(&raw mut self.provider))
+    }
+
+    fn release(&mut self) {
+        WskReleaseProviderNPI(self.registration());
+    }
+
+    fn deregister(&mut self) {
+        WskDeregister(self.registration());
+    }
+
+    fn registration(&mut self) -> Guest<WSK_REGISTRATION> {
+        Guest::new(&raw mut self.registration)
+    }
+
+    fn dispatch(&self) -> WSK_PROVIDER_DISPATCH {
+        Guest::new(self.provider.Dispatch.cast_mut()).read()
+    }
+
+    /// `WskControlClient` without input and IRP.
+    fn control(&self, code: u32, size: usize, output: *mut c_void, returned: *mut usize) -> NTSTATUS {
+        let control = self.dispatch().WskControlClient.expect("all entries are set");
+        let null = std::ptr::null_mut();
+        // SAFETY: the provider's function, called as declared; the pointers are null or the caller's variables.
+        unsafe { control(self.provider.Client, code, 0, null, size, output, returned, null.cast()) }
+    }
+
+    fn ndk(&self) -> WSK_PROVIDER_NDK_DISPATCH {
+        let mut table = WSK_PROVIDER_NDK_DISPATCH::zeroed();
+        let (size, output) = (size_of_val(&table), (&raw mut table).cast());
+        let code = WSKNDK_GET_WSK_PROVIDER_NDK_DISPATCH;
+        assert_eq!(self.control(code, size, output, std::ptr::null_mut()), STATUS_SUCCESS);
+        table
+    }
+}
+
+/// Runs a client on a thread of a host; returns what the verifier says.
+fn verdict(body: impl FnOnce() + Send + 'static) -> String {
+    let mut sim: Sim = ndis_sim::builder().clock(ClockKind::Deterministic { seed: 1 }).build();
+    let host = sim.add_host(HostOptions::new("host"));
+    let _ = host.spawn("client", body).join();
+    sim.verdict().to_string()
+}
+
+#[track_caller]
+fn assert_clean(body: impl FnOnce() + Send + 'static) {
+    assert_eq!(verdict(body), "no violation");
+}
+
+#[track_caller]
+fn assert_reported(body: impl FnOnce() + Send + 'static, expected: &str) {
+    let verdict = verdict(body);
+    assert!(verdict.contains(expected), "expected '{expected}', got: {verdict}");
+}
+
+#[test]
+fn client_gets_the_ndk_functions_inline() {
+    assert_clean(|| {
+        let mut client = Client::registered();
+        assert_eq!(client.provider.Client.addr(), UNWRITTEN, "a registration has 24 bytes");
+        assert_eq!(client.capture(WSK_INFINITE_WAIT), STATUS_SUCCESS);
+        assert_eq!(client.dispatch().Version, 0x0100);
+        let mut table = WSK_PROVIDER_NDK_DISPATCH::zeroed();
+        let (mut returned, output) = (0, (&raw mut table).cast());
+        let code = WSKNDK_GET_WSK_PROVIDER_NDK_DISPATCH;
+        assert_eq!(client.control(code, 16, output, &raw mut returned), STATUS_SUCCESS);
+        assert_eq!(returned, 16);
+        assert!(table.WskOpenNdkAdapter.is_some() && table.WskCloseNdkAdapter.is_some());
+        client.release();
+        client.deregister();
+    });
+}
+
+#[test]
+fn control_codes_and_buffers_are_checked() {
+    assert_clean(|| {
+        let mut client = Client::captured();
+        let mut table = [0_usize; 2];
+        let (output, none) = ((&raw mut table).cast::<c_void>(), std::ptr::null_mut());
+        let code = WSKNDK_GET_WSK_PROVIDER_NDK_DISPATCH;
+        assert_eq!(client.control(code, 15, output, none), STATUS_BUFFER_TOO_SMALL);
+        assert_eq!(client.control(code, 16, std::ptr::null_mut(), none), STATUS_INVALID_PARAMETER);
+        // WSK_TRANSPORT_LIST_QUERY, and a code that does not exist.
+        assert_eq!(client.control(2, 16, output, none), STATUS_NOT_SUPPORTED);
+        assert_eq!(client.control(0x1234, 16, output, none), STATUS_INVALID_PARAMETER);
+        assert_eq!(table, [0; 2], "nothing was written");
+        client.release();
+        client.deregister();
+    });
+}
+
+#[test]
+fn client_of_another_version_captures_nothing() {
+    assert_clean(|| {
+        for version in [0x0200, 0x0001, 0] {
+            let mut client = Client::new(version);
+            assert_eq!(client.register(), STATUS_SUCCESS);
+            assert_eq!(client.capture(WSK_NO_WAIT), STATUS_NOINTERFACE);
+            let mut offered = WSK_PROVIDER_CHARACTERISTICS::zeroed();
+            let to = Guest::new(&raw mut offered);
+            assert_eq!(WskQueryProviderCharacteristics(client.registration(), to), STATUS_SUCCESS);
+            assert_eq!((offered.LowestVersion, offered.HighestVersion), (0x0100, 0x0100));
+            client.deregister();
+        }
+    });
+}
+
+#[test]
+fn interface_that_does_not_exist_cannot_be_opened() {
+    assert_clean(|| {
+        let mut client = Client::captured();
+        let open = client.ndk().WskOpenNdkAdapter.expect("all entries are set");
+        let mut opened = std::ptr::without_provenance_mut(UNWRITTEN);
+        let version = NDK_VERSION { Major: 2, Minor: 0 };
+        // SAFETY: the provider's function, called as declared.
+        let status = unsafe { open(client.provider.Client, version, 77, &raw mut opened) };
+        assert_eq!(status, STATUS_NOT_FOUND);
+        assert!(opened.is_null());
+        client.release();
+        client.deregister();
+    });
+}
+
+#[test]
+fn deregistration_waits_for_the_last_release_and_refuses_captures() {
+    assert_clean(|| {
+        let mut client = Client::captured();
+        assert_eq!(client.capture(WSK_NO_WAIT), STATUS_SUCCESS, "it may be captured more than once");
+        let host = current().host().clone();
+        let registration = client.registration();
+        let deregistration = host.spawn("deregistration", move || WskDeregister(registration));
+        client.release();
+        let event = host.event();
+        assert!(!event.wait(std::time::Duration::from_millis(5)));
+        assert!(!deregistration.is_finished());
+        assert_eq!(client.capture(WSK_NO_WAIT), STATUS_DEVICE_NOT_READY);
+        client.release();
+        deregistration.join().expect("the host lives");
+    });
+}
+
+#[test]
+fn captures_that_were_not_released_are_reported() {
+    assert_reported(
+        || Client::captured().deregister(),
+        "WskDeregister hangs: 1 captures of the provider were not released",
+    );
+}
+
+#[test]
+fn calls_in_the_wrong_order_are_reported() {
+    assert_reported(
+        || {
+            let mut client = Client::captured();
+            client.release();
+            client.release();
+        },
+        "WskReleaseProviderNPI without a WskCaptureProviderNPI that succeeded",
+    );
+    assert_reported(
+        || {
+            let mut client = Client::registered();
+            client.deregister();
+            client.deregister();
+        },
+        "is not a registration",
+    );
+    assert_reported(|| _ = Client::registered().register(), "is registered already");
+    assert_reported(
+        || {
+            let mut client = Client::captured();
+            client.release();
+            let _ = client.control(2, 0, std::ptr::null_mut(), std::ptr::null_mut());
+        },
+        "is not a client that has captured the provider",
+    );
+    assert_reported(
+        || {
+            let mut client = Client::registered();
+            client.registration.ReservedRegistrationState = 0;
+            let _ = client.capture(WSK_NO_WAIT);
+        },
+        "was overwritten while registered",
+    );
+}
+
+#[test]
+fn closing_an_adapter_that_is_not_open_is_reported() {
+    assert_reported(
+        || {
+            let client = Client::captured();
+            let close = client.ndk().WskCloseNdkAdapter.expect("all entries are set");
+            // SAFETY: the provider's function, called as declared; it reports the address.
+            unsafe { close(client.provider.Client, std::ptr::without_provenance_mut(0x1000)) };
+        },
+        "WskCloseNdkAdapter of 0x1000, which the client has not open",
+    );
+}
+
+#[test]
+fn levels_are_checked() {
+    let at_dispatch = |body: fn(&mut Client)| {
+        move || {
+            let mut client = Client::captured();
+            let me = current();
+            let old = me.raise(Irql::DISPATCH_LEVEL);
+            body(&mut client);
+            me.lower(old);
+            client.release();
+            client.deregister();
+        }
+    };
+    assert_clean(at_dispatch(|client| {
+        assert_eq!(client.capture(WSK_NO_WAIT), STATUS_SUCCESS);
+        client.release();
+    }));
+    assert_reported(
+        at_dispatch(|client| _ = client.capture(1)),
+        "WskCaptureProviderNPI with a timeout was called at DISPATCH_LEVEL",
+    );
+    assert_reported(
+        at_dispatch(|client| {
+            let table = client.ndk();
+            let version = NDK_VERSION { Major: 2, Minor: 0 };
+            let open = table.WskOpenNdkAdapter.expect("all entries are set");
+            // SAFETY: the provider's function, called as declared; it reports the level.
+            unsafe { open(client.provider.Client, version, 1, std::ptr::null_mut()) };
+        }),
+        "WskOpenNdkAdapter was called at DISPATCH_LEVEL",
+    );
+}
