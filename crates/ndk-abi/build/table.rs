@@ -130,6 +130,25 @@ struct Extra {
     imports: BTreeMap<String, BTreeMap<String, ExtraFact<Function>>>,
     #[serde(default, rename = "guid")]
     guids: BTreeMap<String, ExtraFact<Text>>,
+    #[serde(default, rename = "group")]
+    groups: Vec<Group>,
+}
+
+/// Facts that have one reason and one source.
+#[derive(Deserialize)]
+struct Group {
+    reason: String,
+    source: String,
+    #[serde(default, rename = "struct")]
+    records: BTreeMap<String, Record>,
+    #[serde(default, rename = "typedef")]
+    typedefs: BTreeMap<String, Typedef>,
+    #[serde(default, rename = "const")]
+    consts: BTreeMap<String, u64>,
+    #[serde(default, rename = "fn_type")]
+    fn_types: BTreeMap<String, Function>,
+    #[serde(default, rename = "import")]
+    imports: BTreeMap<String, BTreeMap<String, Function>>,
 }
 
 /// A fact the table lacks, why the crate needs it, and where it was read.
@@ -168,13 +187,39 @@ impl Table {
         for (module, functions) in extra.imports {
             add(self.imports.entry(module).or_default(), functions)?;
         }
+        for group in extra.groups {
+            self.add_group(group)?;
+        }
         Ok(self)
+    }
+
+    fn add_group(&mut self, group: Group) -> Result<(), String> {
+        let (reason, source) = (&group.reason, &group.source);
+        let consts = group.consts.into_iter().map(|(name, value)| (name, Const { value, since: None }));
+        add(&mut self.records, sourced(group.records, reason, source))?;
+        add(&mut self.typedefs, sourced(group.typedefs, reason, source))?;
+        add(&mut self.consts, sourced(consts, reason, source))?;
+        add(&mut self.fn_types, sourced(group.fn_types, reason, source))?;
+        for (module, functions) in group.imports {
+            add(self.imports.entry(module).or_default(), sourced(functions, reason, source))?;
+        }
+        Ok(())
     }
 
     /// The module that exports `name`, and its prototype.
     pub fn import(&self, name: &str) -> Option<(&str, &Function)> {
         self.imports.iter().find_map(|(module, functions)| Some((module.as_str(), functions.get(name)?)))
     }
+}
+
+/// Gives each fact of a group the group's reason and source.
+fn sourced<T>(
+    facts: impl IntoIterator<Item = (String, T)>,
+    reason: &str,
+    source: &str,
+) -> BTreeMap<String, ExtraFact<T>> {
+    let sourced = |fact| ExtraFact { fact, reason: reason.to_owned(), source: source.to_owned() };
+    facts.into_iter().map(|(name, fact)| (name, sourced(fact))).collect()
 }
 
 fn add<T>(table: &mut BTreeMap<String, T>, extra: BTreeMap<String, ExtraFact<T>>) -> Result<(), String> {

@@ -163,6 +163,13 @@ unsafe extern "efiapi" {
     /// IRQL: `<= APC_LEVEL (conditional)`.
     pub fn ExAllocatePoolWithTag(PoolType: POOL_TYPE, NumberOfBytes: usize, Tag: u32) -> *mut c_void;
     /// IRQL: `<= DISPATCH_LEVEL`.
+    pub fn ExAllocatePoolWithTagPriority(
+        PoolType: POOL_TYPE,
+        NumberOfBytes: usize,
+        Tag: u32,
+        Priority: EX_POOL_PRIORITY,
+    ) -> *mut c_void;
+    /// IRQL: `<= DISPATCH_LEVEL`.
     pub fn ExFreePool(P: *mut c_void);
     /// IRQL: `<= DISPATCH_LEVEL`.
     pub fn ExFreePoolWithTag(P: *mut c_void, Tag: u32);

@@ -58,6 +58,15 @@ unsafe extern "efiapi" {
     /// IRQL: `any`.
     pub fn RtlCompareMemory(Source1: *const c_void, Source2: *const c_void, Length: usize) -> usize;
     /// IRQL: `any`.
+    pub fn RtlAppendUnicodeToString(Destination: *mut UNICODE_STRING, Source: *const u16) -> NTSTATUS;
+    /// IRQL: `any`.
+    pub fn RtlAppendUnicodeStringToString(
+        Destination: *mut UNICODE_STRING,
+        Source: *const UNICODE_STRING,
+    ) -> NTSTATUS;
+    /// IRQL: `== PASSIVE_LEVEL`.
+    pub fn RtlFreeUnicodeString(UnicodeString: *mut UNICODE_STRING);
+    /// IRQL: `any`.
     pub fn RtlCopyUnicodeString(DestinationString: *mut UNICODE_STRING, SourceString: *const UNICODE_STRING);
     /// IRQL: `<= PASSIVE_LEVEL`.
     pub fn RtlEqualUnicodeString(

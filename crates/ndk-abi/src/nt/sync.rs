@@ -6,7 +6,7 @@ use core::ffi::c_void;
 
 use super::{
     ACCESS_MASK, BOOLEAN, CLIENT_ID, DEVICE_OBJECT, HANDLE, KIRQL, KPRIORITY, KPROCESSOR_MODE, KSPIN_LOCK,
-    LARGE_INTEGER, LIST_ENTRY, NTSTATUS, OBJECT_ATTRIBUTES, OBJECT_TYPE, PROCESSOR_NUMBER,
+    LARGE_INTEGER, LIST_ENTRY, NTSTATUS, OBJECT_ATTRIBUTES, OBJECT_TYPE, POOL_TYPE, PROCESSOR_NUMBER,
 };
 
 /// Whether a satisfied wait clears the event.
@@ -236,6 +236,12 @@ pub type WORKER_THREAD_ROUTINE = unsafe extern "efiapi" fn(Parameter: *mut c_voi
 pub type IO_WORKITEM_ROUTINE =
     unsafe extern "efiapi" fn(DeviceObject: *mut DEVICE_OBJECT, Context: *mut c_void);
 
+/// An `IO_WORKITEM` that `IoQueueWorkItemEx` queued runs. `IoObject` is what it was allocated with.
+///
+/// IRQL: `== PASSIVE_LEVEL`.
+pub type IO_WORKITEM_ROUTINE_EX =
+    unsafe extern "efiapi" fn(IoObject: *mut c_void, Context: *mut c_void, IoWorkItem: *mut IO_WORKITEM);
+
 /// Runs on every processor at once.
 ///
 /// IRQL: `== IPI_LEVEL`.
@@ -279,6 +285,13 @@ unsafe extern "efiapi" {
     pub fn KeAcquireInStackQueuedSpinLock(SpinLock: *mut KSPIN_LOCK, LockHandle: *mut KLOCK_QUEUE_HANDLE);
     /// IRQL: `== DISPATCH_LEVEL`.
     pub fn KeReleaseInStackQueuedSpinLock(LockHandle: *mut KLOCK_QUEUE_HANDLE);
+    /// IRQL: `>= DISPATCH_LEVEL`.
+    pub fn KeAcquireInStackQueuedSpinLockAtDpcLevel(
+        SpinLock: *mut KSPIN_LOCK,
+        LockHandle: *mut KLOCK_QUEUE_HANDLE,
+    );
+    /// IRQL: `== DISPATCH_LEVEL`.
+    pub fn KeReleaseInStackQueuedSpinLockFromDpcLevel(LockHandle: *mut KLOCK_QUEUE_HANDLE);
     /// IRQL: `any`.
     pub fn KeInitializeEvent(Event: *mut KEVENT, Type: EVENT_TYPE, State: BOOLEAN);
     /// IRQL: `<= DISPATCH_LEVEL (conditional)`.
@@ -366,6 +379,13 @@ unsafe extern "efiapi" {
         Context: *mut c_void,
     );
     /// IRQL: `<= DISPATCH_LEVEL`.
+    pub fn IoQueueWorkItemEx(
+        IoWorkItem: *mut IO_WORKITEM,
+        WorkerRoutine: Option<IO_WORKITEM_ROUTINE_EX>,
+        QueueType: WORK_QUEUE_TYPE,
+        Context: *mut c_void,
+    );
+    /// IRQL: `<= DISPATCH_LEVEL`.
     pub fn IoFreeWorkItem(IoWorkItem: *mut IO_WORKITEM);
     /// IRQL: `<= APC_LEVEL`.
     pub fn ExInitializeRundownProtection(RunRef: *mut EX_RUNDOWN_REF);
@@ -375,6 +395,24 @@ unsafe extern "efiapi" {
     pub fn ExReleaseRundownProtection(RunRef: *mut EX_RUNDOWN_REF);
     /// IRQL: `<= APC_LEVEL`.
     pub fn ExWaitForRundownProtectionRelease(RunRef: *mut EX_RUNDOWN_REF);
+    /// IRQL: `<= APC_LEVEL`.
+    pub fn ExReInitializeRundownProtection(RunRef: *mut EX_RUNDOWN_REF);
+    /// IRQL: `<= APC_LEVEL`.
+    pub fn ExRundownCompleted(RunRef: *mut EX_RUNDOWN_REF);
+    /// IRQL: `<= DISPATCH_LEVEL`.
+    pub fn ExAcquireRundownProtectionEx(RunRef: *mut EX_RUNDOWN_REF, Count: u32) -> BOOLEAN;
+    /// IRQL: `<= DISPATCH_LEVEL`.
+    pub fn ExReleaseRundownProtectionEx(RunRef: *mut EX_RUNDOWN_REF, Count: u32);
+    /// IRQL: `<= DISPATCH_LEVEL`.
+    pub fn ExAllocateCacheAwareRundownProtection(PoolType: POOL_TYPE, PoolTag: u32) -> *mut c_void;
+    /// IRQL: `<= DISPATCH_LEVEL`.
+    pub fn ExFreeCacheAwareRundownProtection(RunRefCacheAware: *mut c_void);
+    /// IRQL: `<= DISPATCH_LEVEL`.
+    pub fn ExAcquireRundownProtectionCacheAware(RunRefCacheAware: *mut c_void) -> BOOLEAN;
+    /// IRQL: `<= DISPATCH_LEVEL`.
+    pub fn ExReleaseRundownProtectionCacheAware(RunRefCacheAware: *mut c_void);
+    /// IRQL: `<= APC_LEVEL`.
+    pub fn ExWaitForRundownProtectionReleaseCacheAware(RunRefCacheAware: *mut c_void);
     /// IRQL: `<= PASSIVE_LEVEL`.
     pub fn PsCreateSystemThread(
         ThreadHandle: *mut *mut c_void,

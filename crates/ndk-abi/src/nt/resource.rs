@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Devices, driver objects, assigned resources, PCI configuration space, scatter/gather lists.
+//! Assigned resources, PCI configuration space, scatter/gather lists.
 
-use core::ffi::c_void;
-
-use super::{KAFFINITY, NTSTATUS, PHYSICAL_ADDRESS, UNICODE_STRING};
+use super::{KAFFINITY, PHYSICAL_ADDRESS};
 
 /// Kind of a bus.
 #[repr(transparent)]
@@ -62,36 +60,6 @@ impl SYSTEM_POWER_STATE {
     pub const PowerSystemHibernate: Self = Self(5);
     pub const PowerSystemShutdown: Self = Self(6);
     pub const PowerSystemMaximum: Self = Self(7);
-}
-
-/// The I/O manager's object of a driver; handed to NDIS as it is.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct DRIVER_OBJECT {
-    _opaque: [u64; 42],
-}
-
-/// The I/O manager's object; the driver holds pointers to it only.
-#[repr(C, align(16))]
-#[derive(Clone, Copy)]
-pub struct DEVICE_OBJECT {
-    _opaque: [u64; 42],
-}
-
-/// Outcome of an I/O request.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct IO_STATUS_BLOCK {
-    pub Anonymous: IO_STATUS_BLOCK_Anonymous,
-    pub Information: usize,
-}
-
-/// Status, or a pointer of the I/O manager.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub union IO_STATUS_BLOCK_Anonymous {
-    pub Status: NTSTATUS,
-    pub Pointer: *mut c_void,
 }
 
 /// A piece of memory contiguous for the device. Length in bytes.
@@ -280,33 +248,6 @@ pub struct PCI_CAPABILITIES_HEADER {
     pub Next: u8,
 }
 
-/// A driver's entry point.
-///
-/// IRQL: `== PASSIVE_LEVEL`.
-pub type DRIVER_INITIALIZE = unsafe extern "efiapi" fn(
-    DriverObject: *mut DRIVER_OBJECT,
-    RegistryPath: *mut UNICODE_STRING,
-) -> NTSTATUS;
-
-/// The driver leaves memory.
-///
-/// IRQL: `== PASSIVE_LEVEL`.
-pub type DRIVER_UNLOAD = unsafe extern "efiapi" fn(DriverObject: *mut DRIVER_OBJECT);
-
-/// A driver is handed a request.
-///
-/// IRQL: `<= DISPATCH_LEVEL`.
-pub type DRIVER_DISPATCH =
-    unsafe extern "efiapi" fn(DeviceObject: *mut DEVICE_OBJECT, Irp: *mut IRP) -> NTSTATUS;
-
-/// A driver is handed a device.
-///
-/// IRQL: `== PASSIVE_LEVEL`.
-pub type DRIVER_ADD_DEVICE = unsafe extern "efiapi" fn(
-    DriverObject: *mut DRIVER_OBJECT,
-    PhysicalDeviceObject: *mut DEVICE_OBJECT,
-) -> NTSTATUS;
-
 pub const CmResourceTypeNull: u8 = 0;
 pub const CmResourceTypePort: u8 = 1;
 pub const CmResourceTypeInterrupt: u8 = 2;
@@ -414,12 +355,6 @@ pub const PCI_MAX_BRIDGE_NUMBER: u32 = 0xff;
 
 pub const PCI_DISABLE_LEVEL_INTERRUPT: u32 = 0x400;
 pub const PCI_INVALID_VENDORID: u32 = 0xffff;
-
-/// Opaque; known by pointer only.
-#[repr(C)]
-pub struct IRP {
-    _opaque: [u8; 0],
-}
 
 /// Opaque; known by pointer only.
 #[repr(C)]
