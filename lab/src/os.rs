@@ -59,14 +59,17 @@ impl os::Os for SimOs {
         nt_sim::image::call("a function of the provider", call)
     }
 
-    fn called_back(&self, name: &'static str) {
-        let level = current().irql();
-        if level > Irql::DISPATCH_LEVEL {
-            violation(
-                BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
-                format!("the provider called the consumer's {name} at {level}"),
-            );
-        }
+    fn callback<R>(&self, name: &'static str, body: impl FnOnce() -> R) -> R {
+        nt_sim::image::switch::on_host_stack(|| {
+            let level = current().irql();
+            if level > Irql::DISPATCH_LEVEL {
+                violation(
+                    BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+                    format!("the provider called the consumer's {name} at {level}"),
+                );
+            }
+            body()
+        })
     }
 }
 

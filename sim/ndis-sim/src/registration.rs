@@ -22,7 +22,12 @@ use ndk_abi::{
 };
 use parking_lot::Mutex;
 
-use nt_sim::{current, guest::Guest, image::call, imports};
+use nt_sim::{
+    current,
+    guest::Guest,
+    image::{call, switch::on_host_stack},
+    imports,
+};
 
 use crate::{
     adapter::ADAPTERS,
@@ -127,6 +132,10 @@ impl Driver {
 
 /// NDIS's DriverUnload: calls the miniport's unload handler.
 extern "efiapi" fn unload(_object: Guest<DRIVER_OBJECT>) {
+    on_host_stack(unload_driver);
+}
+
+fn unload_driver() {
     let Some(driver) = current().host().state(&DRIVER).lock().clone() else { return };
     let Some(handler) = driver.characteristics.UnloadHandler else { return };
     call("MiniportDriverUnload", || {

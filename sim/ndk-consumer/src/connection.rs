@@ -353,26 +353,28 @@ impl<O: Os> Drop for Listener<O> {
 unsafe extern "efiapi" fn connecting<O: Os>(context: *mut c_void, connector: *mut NDK_CONNECTOR) {
     // SAFETY: the context of the create call, which lives until the listener is closed.
     let incoming = unsafe { &*context.cast_const().cast::<Incoming<O>>() };
-    incoming.os.called_back("ConnectEvent");
-    let Some(connector) = ptr::NonNull::new(connector) else { return };
-    // SAFETY: the consumer owns an incoming connector, and only this value closes it.
-    //= R-CONN-46
-    let object: Object<O, NDK_CONNECTOR> = unsafe { Object::new(&incoming.os, connector) };
-    let mut queue = incoming.lock();
-    if queue.closing {
+    incoming.os.callback("ConnectEvent", || {
+        let Some(connector) = ptr::NonNull::new(connector) else { return };
+        // SAFETY: the consumer owns an incoming connector, and only this value closes it.
+        //= R-CONN-46
+        let object: Object<O, NDK_CONNECTOR> = unsafe { Object::new(&incoming.os, connector) };
+        let mut queue = incoming.lock();
+        if queue.closing {
+            drop(queue);
+            // The close of the listener, which has started, waits for it.
+            return object.close_unwaited();
+        }
+        queue.connectors.push_back(object);
         drop(queue);
-        // The close of the listener, which has started, waits for it.
-        return object.close_unwaited();
-    }
-    queue.connectors.push_back(object);
-    drop(queue);
-    incoming.event.set();
+        incoming.event.set();
+    });
 }
 
 unsafe extern "efiapi" fn disconnected<O: Os>(context: *mut c_void) {
     // SAFETY: the context of accept or complete, which lives until the connector is closed.
     let peer = unsafe { &*context.cast_const().cast::<Peer<O>>() };
-    peer.os.called_back("DisconnectEvent");
-    peer.is_disconnected.store(true, Ordering::Release);
-    peer.waker.wake();
+    peer.os.callback("DisconnectEvent", || {
+        peer.is_disconnected.store(true, Ordering::Release);
+        peer.waker.wake();
+    });
 }

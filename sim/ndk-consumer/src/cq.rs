@@ -162,10 +162,11 @@ impl<O: Os> Waker<O> {
 unsafe extern "efiapi" fn notified<O: Os>(context: *mut c_void, status: NTSTATUS) {
     // SAFETY: the context of the create call, which lives until the queue is closed.
     let notification = unsafe { &*context.cast_const().cast::<Notification<O>>() };
-    notification.os.called_back("CqNotification");
-    if Status(status).check().is_err() {
-        notification.status.store(status, Ordering::Release);
-    }
-    notification.count.fetch_add(1, Ordering::Relaxed);
-    notification.event.set();
+    notification.os.callback("CqNotification", || {
+        if Status(status).check().is_err() {
+            notification.status.store(status, Ordering::Release);
+        }
+        notification.count.fetch_add(1, Ordering::Relaxed);
+        notification.event.set();
+    });
 }

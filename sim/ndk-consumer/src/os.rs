@@ -34,9 +34,11 @@ pub trait Os: Send + Sync + 'static {
         call()
     }
 
-    /// Reports that the provider has called the consumer's callback `name`. An implementation may check the IRQL.
-    fn called_back(&self, name: &'static str) {
+    /// Runs `body`, the consumer's callback `name`, which the provider has called. An implementation may check the
+    /// IRQL, and may run `body` on another stack.
+    fn callback<R>(&self, name: &'static str, body: impl FnOnce() -> R) -> R {
         let _ = name;
+        body()
     }
 }
 

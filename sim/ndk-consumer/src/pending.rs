@@ -89,12 +89,13 @@ impl<O: Os> Pending<O> {
     ) {
         // SAFETY: by the contract of this function, this is the reference that `run` gave to the provider.
         let pending = unsafe { Arc::from_raw(context.cast_const().cast::<Self>()) };
-        pending.os.called_back(name);
-        if !object.is_null() {
-            pending.object.store(object, Ordering::Release);
-        }
-        pending.status.store(status, Ordering::Release);
-        pending.done.set();
+        pending.os.callback(name, || {
+            if !object.is_null() {
+                pending.object.store(object, Ordering::Release);
+            }
+            pending.status.store(status, Ordering::Release);
+            pending.done.set();
+        });
     }
 }
 

@@ -84,6 +84,7 @@ const CRASHES: &[Case] = &[
     ),
     ("endless recursion", BugCheck::UNEXPECTED_KERNEL_MODE_TRAP, "kernel stack overflow", "recurse"),
     ("deep stack", BugCheck::UNEXPECTED_KERNEL_MODE_TRAP, "a kernel stack has 24576", "deep_stack"),
+    ("deep leaf", BugCheck::UNEXPECTED_KERNEL_MODE_TRAP, "a kernel stack has 24576", "deep_leaf"),
     ("free armed timer", BugCheck::TIMER_OR_DPC_INVALID, "contains a timer that is set", "free_armed_timer"),
     (
         "uninitialized event",
@@ -117,6 +118,9 @@ const LEAKS: &[Case] = &[
         "",
     ),
 ];
+
+/// What the test driver does correctly, each beside a violation of the same kind.
+const CORRECT: &[&str] = &["good", "stack in an mdl"];
 
 fn clocks() -> [SimBuilder; 2] {
     [ClockKind::Threaded, ClockKind::Deterministic { seed: 1 }]
@@ -159,10 +163,12 @@ fn every_leak_is_reported_with_its_allocation() {
 #[test]
 fn correct_driver_is_not_reported() {
     let Some(_) = TEST_DRIVER.as_ref() else { return };
-    for sim in clocks() {
-        let (outcome, verdict) = run(sim, "good");
-        assert!(verdict.is_clean(), "{verdict}");
-        assert_eq!(outcome, Outcome::Unloaded);
+    for name in CORRECT {
+        for sim in clocks() {
+            let (outcome, verdict) = run(sim, name);
+            assert!(verdict.is_clean(), "'{name}': {verdict}");
+            assert_eq!(outcome, Outcome::Unloaded, "'{name}'");
+        }
     }
 }
 

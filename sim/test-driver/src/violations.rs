@@ -52,6 +52,8 @@ pub const ALL: &[(&str, fn())] = &[
     ("write to constant", write_to_constant),
     ("endless recursion", endless_recursion),
     ("deep stack", deep_stack),
+    ("deep leaf", deep_leaf),
+    ("stack in an mdl", stack_in_an_mdl),
     ("free armed timer", free_armed_timer),
     ("unload with armed timer", unload_with_armed_timer),
     ("uninitialized event", uninitialized_event),
@@ -416,6 +418,27 @@ fn deep_stack() {
     black_box(&raw mut big);
     // SAFETY: callable at any IRQL.
     black_box(unsafe { KeGetCurrentIrql() });
+}
+
+/// Exceeds a kernel stack and returns without having called an import.
+fn deep_leaf() {
+    let mut big = MaybeUninit::<[u8; 26 << 10]>::uninit();
+    black_box(&raw mut big);
+    stay();
+}
+
+/// Describes a variable on the stack with an MDL: its pages are those of the stack, writes through a mapping of them
+/// appear in the variable.
+fn stack_in_an_mdl() {
+    let mut variable = [0_u8; 64];
+    let address = black_box(&raw mut variable).cast::<u8>();
+    let mdl = new_mdl(address, 64);
+    let mapping = map(mdl);
+    write(mapping.wrapping_add(63));
+    assert_eq(read(address.wrapping_add(63)).into(), 1);
+    unmap(mapping, mdl);
+    set_flags(mdl, |flags| flags & !(MDL_PAGES_LOCKED | MDL_MAPPED_TO_SYSTEM_VA));
+    free_mdl(mdl);
 }
 
 fn armed_timer() -> *mut KTIMER {

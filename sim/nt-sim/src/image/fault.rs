@@ -7,11 +7,12 @@ use std::{ptr, sync::Once};
 use super::{
     frame::DEPTH,
     registers::{FaultContext, RCX, RSP, Registers},
-    stack, thunk,
+    stack, switch,
 };
 use crate::{
     host::FaultOutcome,
     irql::Irql,
+    memory::KERNEL_STACK_SIZE,
     thread::current::{Thread, try_current},
     verifier::{codes::BugCheck, report},
 };
@@ -79,7 +80,6 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
         unsafe { libc::signal(signal, libc::SIG_DFL) };
         return;
     };
-    stack::enter_alternate_stack();
     me.stop_if_dead();
     let (code, text) = describe(&me, &fault);
     let in_image = me.host().images().find(fault.registers.ip).is_some();
@@ -98,28 +98,22 @@ impl Fault {
 
 /// Returns whether an image caused the fault: it was running, or is inside an import it called.
 fn by_image(me: &Thread, fault: &Fault) -> bool {
-    let in_import = {
-        let caller = thunk::caller().stack;
-        caller != 0 && caller >= fault.registers.general[RSP]
-    };
     me.host().images().find(fault.registers.ip).is_some()
-        || in_import
+        || stack::is_in_import(fault.registers.general[RSP])
         || me.host().is_dead()
-        || stack_overflow(me, fault)
+        || stack_overflow(fault)
         || called_wild(me, fault).is_some()
 }
 
-fn stack_overflow(me: &Thread, fault: &Fault) -> bool {
-    const GUARD: usize = 64 << 10;
-    let low = me.stack_bounds().low;
-    fault.address < low + 64 && fault.address >= low.saturating_sub(GUARD)
+fn stack_overflow(fault: &Fault) -> bool {
+    switch::kernel_stack().is_some_and(|stack| stack.guard().contains(&fault.address))
 }
 
 /// Returns the caller's registers when an image called an address without code.
 fn called_wild(me: &Thread, fault: &Fault) -> Option<Registers> {
     (fault.registers.ip == fault.address).then_some(())?;
     let mut registers = fault.registers;
-    registers.ip = me.stack_bounds().read(registers.general[RSP])?;
+    registers.ip = stack::bounds(me).read(registers.general[RSP])?;
     registers.general[RSP] += 8;
     me.host().images().find(registers.ip).map(|_| registers)
 }
@@ -136,8 +130,9 @@ fn describe(me: &Thread, fault: &Fault) -> (BugCheck, String) {
         }
         _ => {}
     }
-    if stack_overflow(me, fault) {
-        return (BugCheck::UNEXPECTED_KERNEL_MODE_TRAP, "kernel stack overflow".into());
+    if stack_overflow(fault) {
+        let text = format!("kernel stack overflow: a kernel stack has {KERNEL_STACK_SIZE} bytes");
+        return (BugCheck::UNEXPECTED_KERNEL_MODE_TRAP, text);
     }
     let access = if *write { "write to" } else { "read of" };
     let host = me.host();

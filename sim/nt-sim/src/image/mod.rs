@@ -3,7 +3,7 @@
 //! The image: loading, binding, symbols, stack walks, faults.
 //!
 //! Host-side code calls the image through [`call()`], so that stack walks find their way past the
-//! host's own frames, the image's share of the stack is measured, and the state in which a callback returns
+//! host's own frames, the image runs on a kernel stack of its own, and the state in which a callback returns
 //! (IRQL, locks) is checked.
 //!
 //! | module | responsible for |
@@ -19,6 +19,7 @@
 //! | [`load`] | mapping, relocating and binding an image |
 //! | [`images`] | the images loaded on a host |
 //! | `unwind` | from a frame to its caller |
+//! | [`switch`] | the stack of the image, and that of the host |
 //! | [`stack`] | walks of the calling thread's stack |
 //! | [`call`](mod@call) | calls of the image |
 //! | [`fault`] | faults, as bug checks |
@@ -34,6 +35,7 @@ pub mod load;
 pub(crate) mod missing;
 pub mod registers;
 pub mod stack;
+pub mod switch;
 mod symbols;
 mod thunk;
 mod unwind;

@@ -12,28 +12,23 @@
 //! }
 //! ```
 //!
-//! Each function becomes an `extern "efiapi"` function that first enforces its IRQL limit (see [`enter`])
-//! and then runs its body. `IMPORTS` becomes a slice of [`Import`](super::table::Import)s.
+//! Each function becomes an `extern "efiapi"` function that switches to the host's stack, enforces its IRQL limit
+//! (see [`enter`]) and then runs its body. `IMPORTS` becomes a slice of [`Import`](super::table::Import)s.
 
 use crate::{
-    image::stack,
     irql::{Irql, Limit},
-    thread::current::{Current, KERNEL_STACK_SIZE, current},
+    thread::current::{Current, current},
     verifier::{codes::BugCheck, report::violation},
 };
 
-/// Starts a call of an import: stops threads of a dead host, advances the deterministic clock, checks stack use
-/// and IRQL limit. Returns the calling thread.
+/// Starts a call of an import: stops threads of a dead host, advances the deterministic clock, checks the IRQL
+/// limit. Returns the calling thread.
 #[inline]
 #[must_use]
 pub fn enter(name: &'static str, limit: Limit) -> Current {
     let current = current();
     current.stop_if_dead();
     current.world().clock.step(current.shared());
-    let used = stack::used_by_image();
-    if used > KERNEL_STACK_SIZE {
-        stack_overflow(used);
-    }
     if !limit.allows(current.irql()) {
         wrong_irql(name, limit, current.irql());
     }
@@ -43,14 +38,6 @@ pub fn enter(name: &'static str, limit: Limit) -> Current {
 #[cold]
 fn wrong_irql(name: &str, limit: Limit, irql: Irql) -> ! {
     violation(BugCheck::IRQL_NOT_LESS_OR_EQUAL, format!("{name} was called at {irql}; allowed: {limit}"))
-}
-
-#[cold]
-fn stack_overflow(used: usize) -> ! {
-    violation(
-        BugCheck::UNEXPECTED_KERNEL_MODE_TRAP,
-        format!("kernel stack overflow: the image uses {used} bytes; a kernel stack has {KERNEL_STACK_SIZE}"),
-    )
 }
 
 /// Declares imports; see the [module documentation](self).
@@ -65,8 +52,10 @@ macro_rules! imports {
             $(#[$meta])*
             #[allow(non_snake_case, clippy::too_many_arguments)]
             pub extern "efiapi" fn $name($($arg: $type),*) $(-> $ret)? {
-                let _ = $crate::import::enter(stringify!($name), $crate::imports!(@limit $($limit)*));
-                $body
+                $crate::image::switch::on_host_stack(move || {
+                    let _ = $crate::import::enter(stringify!($name), $crate::imports!(@limit $($limit)*));
+                    $body
+                })
             }
         )*
 

@@ -7,6 +7,7 @@
 //! end at a page without access, and an MDL's scattered pages can be contiguous.
 
 mod addresses;
+mod kernel_stack;
 mod physical;
 pub mod pool;
 mod ranges;
@@ -18,6 +19,7 @@ use parking_lot::Mutex;
 
 use addresses::Addresses;
 pub(crate) use addresses::{Alone, map};
+pub use kernel_stack::{KERNEL_STACK_SIZE, KernelStack};
 pub use physical::{PAGE_SIZE, Pfn, Physical};
 pub use space::{Protection, Space};
 
@@ -32,6 +34,7 @@ pub struct Memory {
     pub physical: Physical,
     pub space: Space,
     pub pool: pool::Pool,
+    stacks: kernel_stack::KernelStacks,
     addresses: Addresses,
     /// Mappings removed last, to explain faults.
     unmapped: Mutex<VecDeque<Range<usize>>>,
@@ -52,6 +55,7 @@ impl Memory {
             physical: Physical::new(size, addresses.direct())?,
             space: Space::new(addresses.space())?,
             pool: pool::Pool::new(special_pool, capture),
+            stacks: kernel_stack::KernelStacks::default(),
             addresses,
             unmapped: Mutex::default(),
         })
@@ -166,6 +170,28 @@ impl Memory {
         let pages: Vec<_> = (0..count).filter_map(|index| self.pfn(start + index * PAGE_SIZE)).collect();
         self.unmap(start, count);
         self.free_pages(&pages);
+    }
+
+    /// Allocates a kernel stack; returns `None` when memory is exhausted.
+    #[must_use]
+    pub fn allocate_stack(&self) -> Option<KernelStack> {
+        if self.addresses.is_vacated() {
+            return None;
+        }
+        if let Some(unused) = self.stacks.pop() {
+            return Some(unused);
+        }
+        let frames = self.allocate_scattered(kernel_stack::PAGES, u64::MAX)?;
+        let stack = kernel_stack::map(&self.physical, &self.space, &frames);
+        if stack.is_none() {
+            self.free_pages(&frames);
+        }
+        stack
+    }
+
+    /// Releases a stack that no code runs on.
+    pub fn release_stack(&self, stack: KernelStack) {
+        self.stacks.push(stack);
     }
 
     fn free_pages(&self, pages: &[Pfn]) {

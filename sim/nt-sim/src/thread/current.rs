@@ -14,15 +14,9 @@ use std::{
 use super::shared::{ThreadId, ThreadShared};
 use crate::{cpu::id::CpuId, host::Host, image::registers::StackBounds, irql::Irql, world::World};
 
-/// Size of a simulated thread's stack: a kernel stack of x64, and room for the host-side functions behind
-/// imports, which run on the same stack. The page below it is a guard page.
-pub const STACK_SIZE: usize = KERNEL_STACK_SIZE + HOST_STACK_SIZE;
-
-/// Kernel stack that an image and the consumers above it may use: 24 KiB on x64.
-pub const KERNEL_STACK_SIZE: usize = 24 << 10;
-
-/// Stack for host-side functions, measured and rounded up.
-pub const HOST_STACK_SIZE: usize = 232 << 10;
+/// Size of a simulated thread's own stack, on which host-side functions run, measured and rounded up. Code of an image
+/// runs on a [kernel stack](crate::memory::KernelStack).
+pub const STACK_SIZE: usize = 256 << 10;
 
 /// A spin lock that a thread holds.
 #[derive(Clone, Copy, Debug)]

@@ -14,6 +14,6 @@ pub mod level;
 pub mod shared;
 pub mod spawn;
 
-pub use current::{Current, HOST_STACK_SIZE, KERNEL_STACK_SIZE, STACK_SIZE, Thread, current, try_current};
+pub use current::{Current, STACK_SIZE, Thread, current, try_current};
 pub use shared::{ThreadId, ThreadShared};
 pub use spawn::{JoinHandle, Lost};

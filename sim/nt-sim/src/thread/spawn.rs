@@ -17,7 +17,7 @@ use crate::{
     cpu::id::CpuId,
     event::Event,
     host::Host,
-    image::fault,
+    image::{fault, switch},
     irql::Irql,
     verifier::{codes::BugCheck, report::violation},
     world::World,
@@ -114,6 +114,7 @@ pub(crate) fn spawn<T: Send + 'static>(
             }
             *result.lock() = Some(outcome);
             done.set();
+            switch::end_thread();
             detach();
             world.clock.finish(&shared);
         })

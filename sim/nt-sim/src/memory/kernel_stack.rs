@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Kernel stacks: the memory that code of an image uses as its stack.
+//!
+//! A kernel stack is memory of the host like any other: its pages have frame numbers, an MDL can describe them, and
+//! they are not physically contiguous. Below it are pages without access, so that an overflow faults at the
+//! instruction that causes it. Stacks of threads that ended are reused, the last one first.
+
+use std::ops::Range;
+
+use parking_lot::Mutex;
+
+use super::{
+    physical::{PAGE_SIZE, Pfn, Physical},
+    space::{Protection, Space},
+};
+
+/// Bytes of a kernel stack: 24 KiB on x64, for threads as for DPCs and interrupt service routines.
+///
+/// Source: WDK, "Using the Kernel Stack"; `KERNEL_STACK_SIZE` of `wdm.h` for x64.
+pub const KERNEL_STACK_SIZE: usize = 24 << 10;
+
+/// Pages of a kernel stack.
+pub const PAGES: usize = KERNEL_STACK_SIZE / PAGE_SIZE;
+
+/// Pages without access below a stack. Compilers probe each page of a larger frame, so that one would do; with more,
+/// code that does not probe is detected, too.
+const GUARD_PAGES: usize = 16;
+
+/// Stacks that no thread uses.
+#[derive(Default)]
+pub struct KernelStacks(Mutex<Vec<KernelStack>>);
+
+/// A kernel stack. It has to be [released](super::Memory::release_stack).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KernelStack {
+    low: usize,
+}
+
+impl KernelStack {
+    /// Returns the addresses of the stack.
+    #[must_use]
+    pub fn range(self) -> Range<usize> {
+        self.low..self.low + KERNEL_STACK_SIZE
+    }
+
+    /// Returns the addresses below the stack whose access is an overflow.
+    #[must_use]
+    pub fn guard(self) -> Range<usize> {
+        self.low - GUARD_PAGES * PAGE_SIZE..self.low
+    }
+}
+
+impl KernelStacks {
+    /// Returns a stack that no thread uses.
+    pub fn pop(&self) -> Option<KernelStack> {
+        self.0.lock().pop()
+    }
+
+    pub fn push(&self, stack: KernelStack) {
+        self.0.lock().push(stack);
+    }
+}
+
+/// Maps `frames`, of which there are [`PAGES`], as a new stack.
+pub fn map(physical: &Physical, space: &Space, frames: &[Pfn]) -> Option<KernelStack> {
+    let start = space.reserve(GUARD_PAGES + PAGES)?;
+    let low = start + GUARD_PAGES * PAGE_SIZE;
+    if space.map(physical.file(), low, frames, Protection::ReadWrite).is_err() {
+        space.release(start, GUARD_PAGES + PAGES);
+        return None;
+    }
+    Some(KernelStack { low })
+}
