@@ -27,5 +27,5 @@ pub mod virtio_net;
 
 pub use bus::Bus;
 pub use dma::DmaSpace;
-pub use registers::{Misuse, MisuseKind, Registers, Width};
+pub use registers::{Misuse, MisuseKind, Registers};
 pub use virtio_net::{Nic, NicCounters, NicOptions, Quirks};

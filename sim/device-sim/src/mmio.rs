@@ -4,41 +4,21 @@
 //!
 //! A window of device registers is a range of addresses without access. An image reads and writes it
 //! with plain instructions; each one faults, the fault handler hands fault address and registers to
-//! [`Windows::access`], which decodes the instruction, performs the access on the device and advances the
-//! instruction pointer. It supports the instructions that a compiler emits for a volatile access (`mov`,
-//! `movzx`, `movsx`, `movsxd`); any other access (a `memcpy`, an atomic) is reported, because device registers
-//! do not support it.
-//!
-//! Decoded instructions are cached; after the first access a trap costs little more than the signal.
+//! [`Windows::access`], which performs the access on the device. Instructions that a compiler does not emit for
+//! a volatile access (those of a `memcpy`, atomics) are reported, because device registers do not support them.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    error::Error,
-    fmt,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, error::Error, fmt, sync::Arc};
 
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use parking_lot::RwLock;
+use trapped_access::{CpuState, Decoder};
 
-use crate::registers::{Misuse, Registers, Width};
-
-/// Longest x86 instruction, in bytes.
-const MAX_INSTRUCTION: usize = 15;
-
-/// General registers, indexed as in instruction encodings: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8-r15.
-pub trait CpuState {
-    fn general(&self, index: usize) -> u64;
-    fn set_general(&mut self, index: usize, value: u64);
-    fn instruction_pointer(&self) -> u64;
-    fn set_instruction_pointer(&mut self, value: u64);
-}
+use crate::registers::{Misuse, Registers};
 
 /// The register windows of one host.
 #[derive(Default)]
 pub struct Windows {
     windows: RwLock<BTreeMap<usize, Window>>,
-    decoded: RwLock<HashMap<Key, Access>>,
+    decoder: Decoder,
 }
 
 struct Window {
@@ -46,33 +26,6 @@ struct Window {
     device: Arc<dyn Registers>,
     bar: u8,
     offset: u64,
-}
-
-/// Address and bytes of an instruction: another image may be loaded at the same address.
-type Key = (u64, [u8; MAX_INSTRUCTION]);
-
-/// What an instruction does with the register it accesses.
-#[derive(Clone, Copy)]
-struct Access {
-    len: u64,
-    width: Width,
-    kind: Kind,
-}
-
-#[derive(Clone, Copy)]
-enum Kind {
-    Load { into: Operand, sign_extend: bool },
-    Store { from: Operand },
-    StoreImmediate(u64),
-}
-
-/// A general register or a part of one.
-#[derive(Clone, Copy)]
-struct Operand {
-    index: usize,
-    width: Width,
-    /// ah, ch, dh, bh.
-    high_byte: bool,
 }
 
 /// Why an access failed.
@@ -127,22 +80,22 @@ impl Windows {
     pub unsafe fn access(&self, address: usize, cpu: &mut impl CpuState) -> Result<(), Failure> {
         let Some((device, bar, offset, room)) = self.find(address) else { return Err(Failure::NotMapped) };
         // SAFETY: the caller's promise.
-        let access = unsafe { self.decode(cpu.instruction_pointer()) }?;
-        if access.width.bytes() > room {
+        let access = unsafe { self.decoder.decode(cpu.instruction_pointer()) }.map_err(|instruction| {
+            Failure::Instruction(format!("a device register accessed by {instruction}"))
+        })?;
+        let width = access.width();
+        if width.bytes() > room {
             return Err(Failure::Instruction("an access across the end of a register window".to_owned()));
         }
-        cpu.set_instruction_pointer(cpu.instruction_pointer().wrapping_add(access.len));
-        match access.kind {
-            Kind::Load { into, sign_extend } => {
-                let read = device.read(bar, offset, access.width);
-                let value = *read.as_ref().unwrap_or(&access.width.all_ones());
-                into.set(cpu, if sign_extend { extend(value, access.width) } else { value });
-                read.map(|_| ())
-            }
-            Kind::Store { from } => device.write(bar, offset, access.width, from.get(cpu)),
-            Kind::StoreImmediate(value) => device.write(bar, offset, access.width, value),
-        }
-        .map_err(Failure::Misuse)
+        let (mut read, mut written) = (Ok(()), Ok(()));
+        let load = || {
+            device.read(bar, offset, width).unwrap_or_else(|misuse| {
+                read = Err(misuse);
+                width.all_ones()
+            })
+        };
+        access.execute(cpu, load, |value| written = device.write(bar, offset, width, value));
+        read.and(written).map_err(Failure::Misuse)
     }
 
     /// Returns device, BAR, offset, and the bytes from there to the end of the window.
@@ -153,101 +106,26 @@ impl Windows {
         let room = window.len.checked_sub(inside).filter(|&room| room > 0)?;
         Some((window.device.clone(), window.bar, window.offset + inside as u64, room))
     }
-
-    /// # Safety
-    /// [`MAX_INSTRUCTION`] bytes at `pointer` are readable.
-    unsafe fn decode(&self, pointer: u64) -> Result<Access, Failure> {
-        let code = std::ptr::with_exposed_provenance::<[u8; MAX_INSTRUCTION]>(pointer as usize);
-        // SAFETY: the caller's promise; an array of bytes has no alignment.
-        let bytes = unsafe { code.read_unaligned() };
-        if let Some(access) = self.decoded.read().get(&(pointer, bytes)) {
-            return Ok(*access);
-        }
-        let instruction = Decoder::with_ip(64, &bytes, pointer, DecoderOptions::NONE).decode();
-        let access = Access::of(&instruction).ok_or_else(|| {
-            Failure::Instruction(format!("a device register accessed by {:?}", instruction.code()))
-        })?;
-        self.decoded.write().insert((pointer, bytes), access);
-        Ok(access)
-    }
-}
-
-impl Access {
-    fn of(instruction: &Instruction) -> Option<Self> {
-        if instruction.code() == Code::INVALID || instruction.op_count() != 2 {
-            return None;
-        }
-        let width = Width::of(instruction.memory_size().size())?;
-        let kind = match (instruction.mnemonic(), instruction.op0_kind(), instruction.op1_kind()) {
-            (Mnemonic::Mov | Mnemonic::Movzx, OpKind::Register, OpKind::Memory) => {
-                Kind::Load { into: Operand::of(instruction.op0_register())?, sign_extend: false }
-            }
-            (Mnemonic::Movsx | Mnemonic::Movsxd, OpKind::Register, OpKind::Memory) => {
-                Kind::Load { into: Operand::of(instruction.op0_register())?, sign_extend: true }
-            }
-            (Mnemonic::Mov, OpKind::Memory, OpKind::Register) => {
-                Kind::Store { from: Operand::of(instruction.op1_register())? }
-            }
-            (
-                Mnemonic::Mov,
-                OpKind::Memory,
-                OpKind::Immediate8 | OpKind::Immediate16 | OpKind::Immediate32 | OpKind::Immediate32to64,
-            ) => Kind::StoreImmediate(instruction.immediate(1) & width.all_ones()),
-            _ => return None,
-        };
-        Some(Self { len: instruction.len() as u64, width, kind })
-    }
-}
-
-impl Operand {
-    fn of(register: Register) -> Option<Self> {
-        if !register.is_gpr() {
-            return None;
-        }
-        let high_byte = matches!(register, Register::AH | Register::CH | Register::DH | Register::BH);
-        let index = register.full_register().number();
-        Some(Self { index, width: Width::of(register.size())?, high_byte })
-    }
-
-    fn get(self, cpu: &impl CpuState) -> u64 {
-        let value = cpu.general(self.index);
-        if self.high_byte { value >> 8 & 0xff } else { value & self.width.all_ones() }
-    }
-
-    fn set(self, cpu: &mut impl CpuState, value: u64) {
-        let old = cpu.general(self.index);
-        let new = match self.width {
-            Width::Byte if self.high_byte => old & !0xff00 | (value & 0xff) << 8,
-            Width::Byte | Width::Word => old & !self.width.all_ones() | value & self.width.all_ones(),
-            // A 32-bit result clears the upper half.
-            Width::Dword | Width::Qword => value & self.width.all_ones(),
-        };
-        cpu.set_general(self.index, new);
-    }
-}
-
-fn extend(value: u64, width: Width) -> u64 {
-    let unused = 64 - 8 * width.bytes() as u32;
-    ((value << unused).cast_signed() >> unused).cast_unsigned()
 }
 
 #[cfg(test)]
 mod tests {
     use parking_lot::Mutex;
+    use trapped_access::Width;
 
     use super::*;
 
     const BASE: usize = 0x7000_0000;
 
-    /// Returns a pattern to reads and records writes.
+    /// Returns a pattern to reads and records writes; refuses byte accesses.
     #[derive(Default)]
     struct Device {
         written: Mutex<Vec<(u64, Width, u64)>>,
     }
 
     impl Registers for Device {
-        fn read(&self, _bar: u8, _offset: u64, width: Width) -> Result<u64, Misuse> {
-            Ok(0x8899_aabb_ccdd_eeff & width.all_ones())
+        fn read(&self, _bar: u8, offset: u64, width: Width) -> Result<u64, Misuse> {
+            if width == Width::Byte { Err(Misuse::register("a byte")) } else { Ok(0x4000_0000 | offset) }
         }
 
         fn write(&self, _bar: u8, offset: u64, width: Width, value: u64) -> Result<(), Misuse> {
@@ -282,9 +160,10 @@ mod tests {
 
     type Written = Vec<(u64, Width, u64)>;
 
-    /// Runs one instruction against a window; all registers hold ones before.
-    fn run(code: &[u8]) -> (Result<(), Failure>, Cpu, Written) {
-        let mut bytes = [0x90; MAX_INSTRUCTION];
+    /// Runs one instruction against byte `at` of a window of 256 bytes at offset 0x3000 of a BAR; all registers
+    /// hold ones before.
+    fn run(at: usize, code: &[u8]) -> (Result<(), Failure>, Cpu, Written) {
+        let mut bytes = [0x90; 16];
         bytes[..code.len()].copy_from_slice(code);
         let device = Arc::new(Device::default());
         let windows = Windows::default();
@@ -292,46 +171,36 @@ mod tests {
         let pointer = (&raw const bytes).expose_provenance() as u64;
         let mut cpu = Cpu { general: [0x1111_1111_1111_1111; 16], pointer };
         // SAFETY: the instruction pointer is that of `bytes`.
-        let result = unsafe { windows.access(BASE + 0x10, &mut cpu) };
-        if result.is_ok() {
-            assert_eq!(cpu.pointer, pointer + code.len() as u64);
-        }
+        let result = unsafe { windows.access(BASE + at, &mut cpu) };
+        let advanced = cpu.pointer - pointer;
+        assert_eq!(
+            advanced,
+            if matches!(result, Err(Failure::Instruction(_))) { 0 } else { code.len() as u64 }
+        );
         let written = device.written.lock().clone();
         (result, cpu, written)
     }
 
     #[test]
-    fn loads_change_the_same_register_bytes_as_the_processor() {
-        let cases: [(&[u8], usize, u64); 6] = [
-            (&[0x8b, 0x01], 0, 0xccdd_eeff),                       // mov eax, [rcx]
-            (&[0x4c, 0x8b, 0x01], 8, 0x8899_aabb_ccdd_eeff),       // mov r8, [rcx]
-            (&[0x66, 0x8b, 0x01], 0, 0x1111_1111_1111_eeff),       // mov ax, [rcx]
-            (&[0x8a, 0x21], 0, 0x1111_1111_1111_ff11),             // mov ah, [rcx]
-            (&[0x0f, 0xb7, 0x01], 0, 0xeeff),                      // movzx eax, word [rcx]
-            (&[0x48, 0x0f, 0xbe, 0x01], 0, 0xffff_ffff_ffff_ffff), // movsx rax, byte [rcx]
-        ];
-        for (code, register, expected) in cases {
-            let (result, cpu, _) = run(code);
-            assert_eq!(result, Ok(()));
-            assert_eq!(cpu.general[register], expected, "{code:02x?}");
-        }
+    fn loads_and_stores_reach_the_device_at_their_offset() {
+        let (result, cpu, _) = run(0x10, &[0x8b, 0x01]); // mov eax, [rcx]
+        assert_eq!((result, cpu.general[0]), (Ok(()), 0x4000_3010));
+        let (result, _, written) = run(0x10, &[0x66, 0x89, 0x11]); // mov [rcx], dx
+        assert_eq!((result, written), (Ok(()), vec![(0x3010, Width::Word, 0x1111)]));
     }
 
     #[test]
-    fn stores_reach_the_device_with_their_width() {
-        let (_, _, written) = run(&[0x66, 0x89, 0x11]); // mov [rcx], dx
-        assert_eq!(written, [(0x3010, Width::Word, 0x1111)]);
-        let (_, _, written) = run(&[0xc6, 0x01, 0x80]); // mov byte [rcx], 0x80
-        assert_eq!(written, [(0x3010, Width::Byte, 0x80)]);
-        let (_, _, written) = run(&[0x66, 0xc7, 0x01, 0xff, 0xff]); // mov word [rcx], 0xffff
-        assert_eq!(written, [(0x3010, Width::Word, 0xffff)]);
+    fn misuse_reads_as_ones_and_is_reported() {
+        let (result, cpu, _) = run(0x10, &[0x8a, 0x01]); // mov al, [rcx]
+        assert!(matches!(result, Err(Failure::Misuse(_))));
+        assert_eq!(cpu.general[0], 0x1111_1111_1111_11ff);
     }
 
     #[test]
-    fn unsupported_instruction_is_refused() {
-        let (result, ..) = run(&[0xf0, 0xff, 0x01]); // lock inc dword [rcx]
+    fn unsupported_instruction_and_access_across_the_end_are_refused() {
+        let (result, ..) = run(0x10, &[0xf0, 0xff, 0x01]); // lock inc dword [rcx]
         assert!(matches!(result, Err(Failure::Instruction(_))));
-        let (result, ..) = run(&[0x0f, 0x28, 0x01]); // movaps xmm0, [rcx]
+        let (result, ..) = run(0xfe, &[0x8b, 0x01]); // mov eax, [rcx]
         assert!(matches!(result, Err(Failure::Instruction(_))));
     }
 

@@ -4,7 +4,9 @@
 //!
 //! The layout is that of QEMU's virtio-net-pci on a root bus. (virtio §1)
 
-use crate::registers::{Misuse, Width};
+use trapped_access::Width;
+
+use crate::registers::Misuse;
 
 /// Bytes of configuration space of a conventional function.
 pub const CONFIG_LEN: usize = 256;

@@ -4,6 +4,8 @@
 
 use std::{error::Error, fmt};
 
+use trapped_access::Width;
+
 /// A violation of the device's rules by its driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Misuse {
@@ -43,45 +45,6 @@ impl fmt::Display for Misuse {
 }
 
 impl Error for Misuse {}
-
-/// Width of a register access.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Width {
-    Byte,
-    Word,
-    Dword,
-    Qword,
-}
-
-impl Width {
-    #[must_use]
-    pub const fn bytes(self) -> usize {
-        match self {
-            Self::Byte => 1,
-            Self::Word => 2,
-            Self::Dword => 4,
-            Self::Qword => 8,
-        }
-    }
-
-    /// Returns the width of `bytes` bytes.
-    #[must_use]
-    pub const fn of(bytes: usize) -> Option<Self> {
-        Some(match bytes {
-            1 => Self::Byte,
-            2 => Self::Word,
-            4 => Self::Dword,
-            8 => Self::Qword,
-            _ => return None,
-        })
-    }
-
-    /// Returns the value that a read of this width has when no device responds.
-    #[must_use]
-    pub const fn all_ones(self) -> u64 {
-        u64::MAX >> (64 - 8 * self.bytes())
-    }
-}
 
 /// Registers behind a memory BAR.
 pub trait Registers: Send + Sync {

@@ -10,11 +10,12 @@ use std::sync::Arc;
 
 use bench::{Bench, Machine};
 use device_sim::{
-    NicOptions, Quirks, Width,
+    NicOptions, Quirks,
     link::{Wire, WireOptions},
     pci::{BrokenCapabilities, COMMON, NOTIFY},
     virtio_net::UsedQuirk,
 };
+use trapped_access::Width;
 use virtio_net::Error;
 
 const LEFT: [u8; 6] = [2, 0, 0, 0, 0, 1];

@@ -20,7 +20,7 @@ use ndk_abi::{
 use device_sim::{
     Bus, DmaSpace, Misuse, MisuseKind, Nic, NicOptions,
     link::{Datagrams, Port, Tunnel, Wire},
-    mmio::{CpuState, Failure, Windows},
+    mmio::{Failure, Windows},
     pci,
 };
 use nt_sim::{
@@ -131,27 +131,6 @@ pub fn join(wire: &Arc<Wire>, a: &Host, b: &Host) {
     }
 }
 
-/// The registers of a faulting thread, as the instruction decoder uses them.
-struct FaultingCpu<'a, 'b>(&'a mut FaultContext<'b>);
-
-impl CpuState for FaultingCpu<'_, '_> {
-    fn general(&self, index: usize) -> u64 {
-        self.0.general(index)
-    }
-
-    fn set_general(&mut self, index: usize, value: u64) {
-        self.0.set_general(index, value);
-    }
-
-    fn instruction_pointer(&self) -> u64 {
-        self.0.instruction_pointer()
-    }
-
-    fn set_instruction_pointer(&mut self, value: u64) {
-        self.0.set_instruction_pointer(value);
-    }
-}
-
 /// Executes an access to device registers that faulted at `address`.
 ///
 /// # Safety
@@ -162,7 +141,7 @@ pub(crate) unsafe fn access_register(
     context: &mut FaultContext<'_>,
 ) -> FaultOutcome {
     // SAFETY: the caller's promise: the interrupted instruction was just fetched from there.
-    match unsafe { host.state(&WINDOWS).access(address, &mut FaultingCpu(context)) } {
+    match unsafe { host.state(&WINDOWS).access(address, context) } {
         Ok(()) => FaultOutcome::Handled,
         Err(Failure::NotMapped) => FaultOutcome::NotMine,
         Err(Failure::Instruction(text)) => {

@@ -100,6 +100,18 @@ const CRASHES: &[Case] = &[
         "use_after_unmap",
     ),
     ("bug check", BugCheck(0x1234), "0x1, 0x2, 0x3, 0x4", "bug_check"),
+    (
+        "failed assertion",
+        BugCheck::KMODE_EXCEPTION_NOT_HANDLED,
+        "an assertion of the image failed",
+        "failed_assertion",
+    ),
+    (
+        "write shared time",
+        BugCheck::ATTEMPTED_WRITE_TO_READONLY_MEMORY,
+        "KUSER_SHARED_DATA, which is read-only",
+        "write_shared_time",
+    ),
 ];
 
 const LEAKS: &[Case] = &[

@@ -11,6 +11,7 @@ extern crate wdk_panic;
 
 mod benches;
 mod memory;
+mod processor;
 mod violations;
 
 use ndk_abi::nt::{DRIVER_OBJECT, NTSTATUS, STATUS_NOT_FOUND, STATUS_SUCCESS, UNICODE_STRING};

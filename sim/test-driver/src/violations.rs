@@ -23,7 +23,10 @@ use ndk_abi::nt::{
     MmMapLockedPagesSpecifyCache, MmUnmapLockedPages, TIMER_TYPE, WORK_QUEUE_TYPE,
 };
 
-use crate::memory::{TAG, allocate, free, free_with_tag, read, stay, write};
+use crate::{
+    memory::{TAG, allocate, free, free_with_tag, read, stay, write},
+    processor,
+};
 
 /// All violations by name; "good" commits none.
 pub const ALL: &[(&str, fn())] = &[
@@ -61,6 +64,10 @@ pub const ALL: &[(&str, fn())] = &[
     ("use after unmap", use_after_unmap),
     ("queue work item twice", queue_work_item_twice),
     ("bug check", bug_check),
+    ("failed assertion", processor::failed_assertion),
+    ("read cr8", processor::read_irql_from_cr8),
+    ("poll shared time", processor::poll_shared_time),
+    ("write shared time", processor::write_shared_time),
 ];
 
 /// The driver's unload routine releases nothing.

@@ -21,11 +21,12 @@ const SHIPPED: [(&str, &[&str]); 9] = [
 ];
 
 /// Packages around the image. They may use every shipped one but the driver, and of each other what is listed.
-const AROUND: [(&str, &[&str]); 10] = [
+const AROUND: [(&str, &[&str]); 11] = [
     ("test-driver", &[]),
-    ("nt-sim", &[]),
+    ("trapped-access", &[]),
+    ("nt-sim", &["trapped-access"]),
     ("ndis-sim", &["device-sim", "nt-sim"]),
-    ("device-sim", &[]),
+    ("device-sim", &["trapped-access"]),
     ("roce-testkit", &[]),
     ("ndk-consumer", &[]),
     ("captures", &["roce-testkit"]),

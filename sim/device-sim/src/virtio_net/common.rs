@@ -3,15 +3,14 @@
 //! The common and the device configuration structure: feature negotiation, status, queue registers.
 //! (virtio §2, §3, §14, §15)
 
+use trapped_access::Width;
+
 use super::{
     features::{Features, Status},
     options::{NicOptions, QUEUES},
     quirks::Quirks,
 };
-use crate::{
-    dma::DmaSpace,
-    registers::{Misuse, Width},
-};
+use crate::{dma::DmaSpace, registers::Misuse};
 
 /// No vector.
 const NO_VECTOR: u16 = 0xffff;

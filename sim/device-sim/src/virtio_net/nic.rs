@@ -22,6 +22,8 @@ use std::{
     },
 };
 
+use trapped_access::Width;
+
 use super::{
     common::Effect,
     device::Device,
@@ -32,7 +34,7 @@ use crate::{
     dma::DmaSpace,
     link::wire::{Endpoint, Port},
     pci,
-    registers::{Misuse, Registers, Width},
+    registers::{Misuse, Registers},
 };
 
 /// A virtio-net device. Its state is that of the [`Device`] it derefs to.

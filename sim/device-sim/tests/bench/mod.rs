@@ -13,9 +13,10 @@ use std::{
 };
 
 use device_sim::{
-    Bus, DmaSpace, Misuse, Nic, NicOptions, Registers as _, Width,
+    Bus, DmaSpace, Misuse, Nic, NicOptions, Registers as _,
     pci::{self, Message},
 };
+use trapped_access::Width;
 use virtio_net::{Control, DmaBlock, Hal, Layout, Options, Registers};
 
 const MEMORY: usize = 64 << 20;

@@ -5,6 +5,7 @@
 use std::{ptr, sync::Once};
 
 use super::{
+    emulate,
     frame::DEPTH,
     registers::{FaultContext, RCX, RSP, Registers},
     stack, switch,
@@ -72,6 +73,13 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
                 report::report(code, text, stack::capture_from(Some(fault.registers), DEPTH));
             }
         }
+    }
+    if signal == libc::SIGSEGV
+        && let Some(me) = &me
+        && let Some(image) = me.try_host().and_then(|host| host.images().find(fault.registers.ip))
+        && emulate::execute(me, image, &mut context)
+    {
+        return;
     }
     let caused_by_image = me.filter(|me| me.try_host().is_some() && by_image(me, &fault));
     let Some(me) = caused_by_image else {
@@ -157,7 +165,7 @@ fn describe(me: &Thread, fault: &Fault) -> (BugCheck, String) {
     }
     // A general protection fault has no address; __fastfail raises one.
     let code = host.images().find(registers.ip).and_then(|image| image.code_at(registers.ip));
-    if code == Some([0xcd, 0x29]) {
+    if let Some([0xcd, 0x29, ..]) = code {
         let reason = registers.general[RCX];
         return (BugCheck::KERNEL_SECURITY_CHECK_FAILURE, format!("__fastfail({reason})"));
     }

@@ -161,8 +161,8 @@ impl Image {
         Some(unsafe { std::slice::from_raw_parts(at, size) })
     }
 
-    /// Returns the two bytes of code at an address.
-    pub(super) fn code_at(&self, address: usize) -> Option<[u8; 2]> {
+    /// Returns the four bytes of code at an address.
+    pub(super) fn code_at(&self, address: usize) -> Option<[u8; 4]> {
         if self.is_discardable(address) {
             return None;
         }

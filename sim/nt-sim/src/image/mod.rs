@@ -23,9 +23,11 @@
 //! | [`stack`] | walks of the calling thread's stack |
 //! | [`call`](mod@call) | calls of the image |
 //! | [`fault`] | faults, as bug checks |
+//! | `emulate` | instructions that run in a kernel only |
 
 pub mod call;
 mod code;
+mod emulate;
 pub mod entry_points;
 pub mod fault;
 pub mod frame;

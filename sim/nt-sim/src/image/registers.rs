@@ -3,6 +3,8 @@
 //! The general registers of x64 in the order of their numbers, as instructions, unwind codes and signal
 //! contexts of Linux name them.
 
+use trapped_access::CpuState;
+
 /// Number of the stack pointer.
 pub const RSP: usize = 4;
 /// Number of the frame pointer.
@@ -55,25 +57,6 @@ impl<'a> FaultContext<'a> {
         Self(context)
     }
 
-    /// Returns the general register with the x64 number `index`.
-    #[must_use]
-    pub fn general(&self, index: usize) -> u64 {
-        self.get(IN_CONTEXT[index])
-    }
-
-    pub fn set_general(&mut self, index: usize, value: u64) {
-        self.set(IN_CONTEXT[index], value);
-    }
-
-    #[must_use]
-    pub fn instruction_pointer(&self) -> u64 {
-        self.get(libc::REG_RIP)
-    }
-
-    pub fn set_instruction_pointer(&mut self, value: u64) {
-        self.set(libc::REG_RIP, value);
-    }
-
     /// Returns the page fault's error code.
     pub(super) fn error_code(&self) -> u64 {
         self.get(libc::REG_ERR)
@@ -90,6 +73,24 @@ impl<'a> FaultContext<'a> {
 
     fn set(&mut self, register: libc::c_int, value: u64) {
         self.0.uc_mcontext.gregs[register.cast_unsigned() as usize] = value.cast_signed();
+    }
+}
+
+impl CpuState for FaultContext<'_> {
+    fn general(&self, index: usize) -> u64 {
+        self.get(IN_CONTEXT[index])
+    }
+
+    fn set_general(&mut self, index: usize, value: u64) {
+        self.set(IN_CONTEXT[index], value);
+    }
+
+    fn instruction_pointer(&self) -> u64 {
+        self.get(libc::REG_RIP)
+    }
+
+    fn set_instruction_pointer(&mut self, value: u64) {
+        self.set(libc::REG_RIP, value);
     }
 }
 

@@ -14,6 +14,7 @@ pub mod processor;
 pub mod random;
 pub mod rundown;
 pub mod runtime;
+mod shared_data;
 pub mod spin_lock;
 pub mod time;
 pub mod timer;
@@ -21,8 +22,8 @@ pub mod work;
 
 use crate::{
     driver,
-    host::{Host, HostId, Subsystem},
-    image::Image,
+    host::{FaultOutcome, Host, HostId, Subsystem},
+    image::{Image, registers::FaultContext},
     import::table::Import,
     services::Services,
     world::World,
@@ -68,6 +69,17 @@ impl Subsystem for Nt {
         services.add(&spin_lock::LOCK_ORDER, spin_lock::Order::default());
         services.add(&mdl::CONTIGUOUS, mdl::Contiguous::default());
         services.add(&random::RANDOM, random::generator(world, host));
+        services.add(&shared_data::READERS, trapped_access::Decoder::default());
+    }
+
+    unsafe fn handle_fault(
+        &self,
+        host: &Host,
+        address: usize,
+        context: &mut FaultContext<'_>,
+    ) -> FaultOutcome {
+        // SAFETY: the caller's promise.
+        unsafe { shared_data::read(host, address, context) }
     }
 
     fn pending_after_unload(&self, host: &Host, image: &Image) -> Option<&'static str> {

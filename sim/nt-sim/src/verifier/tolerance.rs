@@ -2,8 +2,8 @@
 
 //! Faults of a driver that the verifier records without stopping the host.
 //!
-//! A driver under test may be one that nobody can change. Its known faults are then named, for its image alone;
-//! everything else is checked as ever.
+//! The sources of a driver under test may not be available. Its known faults are then named, for its image alone;
+//! everything else is checked as without them.
 
 use std::{fmt, str::FromStr};
 

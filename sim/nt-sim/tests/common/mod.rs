@@ -2,6 +2,8 @@
 
 //! Running the test driver.
 
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
 use std::{
     env,
     path::{Path, PathBuf},

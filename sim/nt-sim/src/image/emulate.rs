@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Instructions that run in a kernel but not in a Linux process: they fault, and are executed here.
+
+use trapped_access::CpuState as _;
+
+use super::{
+    frame::DEPTH,
+    load::Image,
+    registers::{FaultContext, Registers},
+    stack,
+};
+use crate::{
+    thread::current::Thread,
+    verifier::{codes::BugCheck, report, tolerance::Tolerance},
+};
+
+/// Executes the instruction of `image` that a general protection fault interrupted, and advances the instruction
+/// pointer; returns `false` when it is none of those that are emulated.
+pub(super) fn execute(me: &Thread, image: &Image, context: &mut FaultContext<'_>) -> bool {
+    let registers = context.registers();
+    let Some(code) = image.code_at(registers.ip) else { return false };
+    let length = match code {
+        [0xcd, 0x2c, ..] => {
+            failed_assertion(image, registers);
+            2
+        }
+        // mov r64, cr8: REX with R, and B for the registers from r8; the modr/m byte names the register.
+        [rex @ (0x44 | 0x45), 0x0f, 0x20, operand] if operand & 0xf8 == 0xc0 => {
+            let register = usize::from(operand & 7) + if rex == 0x45 { 8 } else { 0 };
+            context.set_general(register, me.irql().0.into());
+            4
+        }
+        _ => return false,
+    };
+    context.set_instruction_pointer((registers.ip + length) as u64);
+    true
+}
+
+/// `int 2Ch`: an assertion of the image has failed. Without a debugger Windows raises an exception.
+fn failed_assertion(image: &Image, registers: Registers) {
+    let text = "an assertion of the image failed (int 2Ch, STATUS_ASSERTION_FAILURE)".to_owned();
+    let walk = stack::capture_from(Some(registers), DEPTH);
+    if image.tolerates().contains(Tolerance::Assertions) {
+        report::finding(BugCheck::KMODE_EXCEPTION_NOT_HANDLED, text, walk, true);
+    } else {
+        report::report(BugCheck::KMODE_EXCEPTION_NOT_HANDLED, text, walk);
+    }
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Drivers on one host: loading, several of them, faults that are tolerated, instructions of a kernel.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::{fs, sync::Arc};
+
+use common::TEST_DRIVER;
+use nt_sim::{
+    ClockKind, Driver, DriverOptions, Host, Sim, Tolerance, Tolerances,
+    host::HostOptions,
+    verifier::{BugCheck, Verdict},
+};
+
+fn host(sim: &mut Sim) -> Arc<Host> {
+    sim.add_host(HostOptions { memory: 64 << 20, ..HostOptions::new("host") })
+}
+
+fn sim() -> Sim {
+    Sim::builder().clock(ClockKind::Deterministic { seed: 3 }).build()
+}
+
+/// Loads the test driver under the name of what it is to do.
+fn load(host: &Arc<Host>, service: &str, tolerate: Tolerances) -> Arc<Driver> {
+    let path = TEST_DRIVER.as_ref().expect("checked by the test");
+    host.load_driver(path, DriverOptions::new(service).tolerate(tolerate)).expect("it loads")
+}
+
+fn start(host: &Host, driver: &Arc<Driver>) -> Option<i32> {
+    let driver = driver.clone();
+    host.peers()[0].spawn("start", move || driver.start()).join().ok()
+}
+
+fn unload(host: &Host, driver: &Arc<Driver>) {
+    let driver = driver.clone();
+    host.peers()[0].spawn("unload", move || driver.unload()).join().expect("the host lives");
+}
+
+/// Runs the test driver once, with one fault tolerated.
+fn run(service: &str, tolerated: Tolerance) -> Verdict {
+    let mut sim = sim();
+    let host = host(&mut sim);
+    let driver = load(&host, service, Tolerances::NONE.with(tolerated));
+    assert_eq!(start(&host, &driver), Some(0), "{}", sim.verdict());
+    unload(&host, &driver);
+    sim.verdict()
+}
+
+#[test]
+fn a_leak_is_attributed_to_the_driver_that_made_it() {
+    let Some(_) = TEST_DRIVER.as_ref() else { return };
+    let mut sim = sim();
+    let host = host(&mut sim);
+    let drivers = ["pool leak", "good"].map(|service| load(&host, service, Tolerances::NONE));
+    assert_ne!(drivers[0].image().base(), drivers[1].image().base());
+    for driver in &drivers {
+        assert_eq!(start(&host, driver), Some(0));
+    }
+    unload(&host, &drivers[1]);
+    assert!(sim.verdict().is_clean(), "{}", sim.verdict());
+    unload(&host, &drivers[0]);
+    let verdict = sim.verdict();
+    assert_eq!(verdict.violations.len(), 1, "{verdict}");
+    assert!(verdict.violations[0].text.contains("block 0 of 123 bytes"), "{verdict}");
+}
+
+#[test]
+fn a_timer_of_another_driver_does_not_hold_up_the_unload() {
+    let Some(_) = TEST_DRIVER.as_ref() else { return };
+    let mut sim = sim();
+    let host = host(&mut sim);
+    let drivers = ["unload with armed timer", "good"].map(|service| load(&host, service, Tolerances::NONE));
+    for driver in &drivers {
+        assert_eq!(start(&host, driver), Some(0));
+    }
+    unload(&host, &drivers[1]);
+    assert!(sim.verdict().is_clean(), "{}", sim.verdict());
+    unload(&host, &drivers[0]);
+    let code = BugCheck::DRIVER_UNLOADED_WITHOUT_CANCELLING_PENDING_OPERATIONS;
+    assert_eq!(sim.verdict().violations[0].code, code);
+}
+
+#[test]
+fn tolerated_faults_are_listed_and_the_driver_goes_on() {
+    let Some(_) = TEST_DRIVER.as_ref() else { return };
+    let cases = [
+        ("wrong tag", Tolerance::PoolTags, "was freed with tag 'rdts'"),
+        ("pool leak", Tolerance::Leaks, "block 0 of 123 bytes"),
+        ("failed assertion", Tolerance::Assertions, "an assertion of the image failed"),
+    ];
+    for (service, tolerance, text) in cases {
+        let verdict = run(service, tolerance);
+        assert!(verdict.is_clean(), "{verdict}");
+        assert_eq!(verdict.tolerated.len(), 1, "'{service}'");
+        assert!(verdict.tolerated[0].text.contains(text), "{}", verdict.tolerated[0]);
+    }
+}
+
+#[test]
+fn a_freed_block_that_is_held_back_keeps_its_contents_until_the_driver_unloads() {
+    let Some(_) = TEST_DRIVER.as_ref() else { return };
+    let verdict = run("use after free", Tolerance::UseAfterFree);
+    assert!(verdict.is_clean(), "{verdict}");
+    let mut sim = sim();
+    let host = host(&mut sim);
+    let driver = load(&host, "double free", Tolerances::NONE.with(Tolerance::UseAfterFree));
+    assert_eq!(start(&host, &driver), None);
+    assert!(sim.verdict().violations[0].text.contains("was freed twice"), "{}", sim.verdict());
+}
+
+#[test]
+fn a_missing_import_is_named_and_its_call_is_a_bug_check() {
+    let Some(path) = TEST_DRIVER.as_ref() else { return };
+    let image = fs::read(path).expect("the test driver is readable");
+    let name = b"KeBugCheckEx\0";
+    let at = image.windows(name.len()).position(|window| window == name).expect("it imports KeBugCheckEx");
+    let mut changed = image;
+    changed[at..at + 12].copy_from_slice(b"KeBugCheckXE");
+    let directory = std::env::temp_dir().join(format!("missing-import-{}", std::process::id()));
+    fs::create_dir_all(&directory).expect("the directory can be created");
+    let file = directory.join("changed.sys");
+    fs::write(&file, changed).expect("the image can be written");
+    let mut sim = sim();
+    let host = host(&mut sim);
+    let driver = host.load_driver(&file, DriverOptions::new("bug check")).expect("it loads");
+    fs::remove_dir_all(&directory).expect("the directory can be removed");
+    assert_eq!(driver.image().missing_imports(), ["ntoskrnl.exe!KeBugCheckXE"]);
+    assert_eq!(start(&host, &driver), None);
+    let verdict = sim.verdict();
+    let text = "ntoskrnl.exe!KeBugCheckXE was called, which the simulated kernel does not have";
+    assert_eq!(verdict.violations[0].text, text);
+    assert!(!verdict.violations[0].stack.is_empty());
+}
+
+#[test]
+fn control_register_and_shared_time_are_those_of_the_kernel() {
+    let Some(_) = TEST_DRIVER.as_ref() else { return };
+    for clock in [ClockKind::Threaded, ClockKind::Deterministic { seed: 3 }] {
+        for service in ["read cr8", "poll shared time"] {
+            let mut sim = Sim::builder().clock(clock).build();
+            let host = host(&mut sim);
+            let driver = load(&host, service, Tolerances::NONE);
+            let before = sim.now();
+            assert_eq!(start(&host, &driver), Some(0), "{}", sim.verdict());
+            if service == "poll shared time" {
+                assert!(sim.now() - before >= 4_900_000);
+            }
+            unload(&host, &driver);
+            assert!(sim.verdict().is_clean(), "{}", sim.verdict());
+        }
+    }
+}

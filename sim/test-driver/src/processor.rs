@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Instructions and memory that exist in a kernel only.
+
+use core::{arch::asm, ptr::with_exposed_provenance};
+
+use ndk_abi::nt::{DISPATCH_LEVEL, KeBugCheckEx, KeLowerIrql, KfRaiseIrql};
+
+use crate::memory::stay;
+
+/// `KUSER_SHARED_DATA.SystemTime`.
+const SYSTEM_TIME: usize = 0xffff_f780_0000_0014;
+
+/// Fails an assertion as `NT_ASSERT` does.
+pub fn failed_assertion() {
+    // SAFETY: a trap without effect on registers and memory.
+    unsafe { asm!("int 0x2c") };
+    stay();
+}
+
+/// Reads the IRQL from the control register that holds it; bug checks when it is not the current one.
+pub fn read_irql_from_cr8() {
+    expect(irql(), 0);
+    // SAFETY: raising is always allowed.
+    let old = unsafe { KfRaiseIrql(DISPATCH_LEVEL) };
+    expect(irql(), DISPATCH_LEVEL.into());
+    // SAFETY: to the level before.
+    unsafe { KeLowerIrql(old) };
+}
+
+fn irql() -> u64 {
+    let (level, same): (u64, u64);
+    // SAFETY: reads a control register.
+    unsafe { asm!("mov {}, cr8", "mov r11, cr8", out(reg) level, out("r11") same) };
+    expect(level, same);
+    level
+}
+
+/// Waits until the system time in the shared page has advanced by 5 ms.
+pub fn poll_shared_time() {
+    let start = system_time();
+    while system_time() < start + 50_000 {}
+}
+
+fn system_time() -> u64 {
+    let time;
+    // SAFETY: the kernel maps the page at this address for every driver.
+    unsafe { asm!("mov {}, [{}]", out(reg) time, in(reg) SYSTEM_TIME, options(readonly, nostack)) };
+    time
+}
+
+/// Writes to the shared page, which is read-only.
+pub fn write_shared_time() {
+    // SAFETY: violates the rule on purpose.
+    unsafe { with_exposed_provenance::<u64>(SYSTEM_TIME).cast_mut().write_volatile(0) };
+    stay();
+}
+
+/// Bug checks with the two values if they differ.
+fn expect(left: u64, right: u64) {
+    if left != right {
+        // SAFETY: callable at any IRQL.
+        unsafe { KeBugCheckEx(0xdead, left as usize, right as usize, 0, 0) };
+    }
+}
