@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The device's view of memory: the host's physical memory, but only what was mapped for the device.
+//! The device's view of memory: the host's memory at logical addresses, and only what was mapped for the device.
 
 use std::{collections::BTreeMap, fs::File, io};
 
@@ -9,7 +9,10 @@ use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMma
 
 use crate::registers::Misuse;
 
-/// Physical memory as the device sees it. A physical address is an offset into the host's memory file.
+/// Memory as the device sees it, by logical address: the address that the host's DMA remapping gives a page, which is
+/// not its physical address.
+///
+/// The memory file of the host is at the logical address [`DmaSpace::FIRST`]. The device reaches only what is mapped.
 pub struct DmaSpace {
     memory: GuestMemoryMmap,
     /// Mapped ranges that do not overlap: start, and end (exclusive).
@@ -17,19 +20,28 @@ pub struct DmaSpace {
 }
 
 impl DmaSpace {
+    /// The logical address of the first byte of the host's memory file: above all physical addresses.
+    pub const FIRST: u64 = 1 << 40;
+
+    /// Returns the logical address of an offset in the host's memory file.
+    #[must_use]
+    pub const fn logical(offset: usize) -> u64 {
+        Self::FIRST + offset as u64
+    }
+
     /// Maps the memory in `file`. No range is mapped for the device yet.
     ///
     /// # Errors
     /// When the file cannot be mapped.
     pub fn new(file: File, size: usize) -> io::Result<Self> {
         let region = MmapRegion::from_file(FileOffset::new(file, 0), size).map_err(io::Error::other)?;
-        let region = GuestRegionMmap::new(region, GuestAddress(0))
+        let region = GuestRegionMmap::new(region, GuestAddress(Self::FIRST))
             .ok_or_else(|| io::Error::other("the memory does not fit the address space"))?;
         let memory = GuestMemoryMmap::from_regions(vec![region]).map_err(io::Error::other)?;
         Ok(Self { memory, ranges: RwLock::default() })
     }
 
-    /// Maps `len` bytes at `address` for the device.
+    /// Maps `len` bytes at the logical address `address` for the device.
     pub fn map(&self, address: u64, len: u64) {
         self.ranges.write().insert(address, address.saturating_add(len));
     }

@@ -12,8 +12,9 @@ use ndk_abi::{
     nt::LARGE_INTEGER,
 };
 
+use device_sim::DmaSpace;
 use nt_sim::{
-    current,
+    Host, current,
     guest::Guest,
     imports,
     memory::{PAGE_SIZE, Pfn, Protection},
@@ -35,7 +36,13 @@ struct DmaRegistration {
     adapter: Arc<Adapter>,
 }
 
-/// Allocates shared memory, followed by a page without access. Returns virtual and physical address.
+/// Returns the logical address, by which the device reaches it, of memory of the host.
+fn logical_address(host: &Host, address: usize) -> Option<u64> {
+    let offset = host.memory.physical.offset(host.memory.physical_address(address)?)?;
+    Some(DmaSpace::logical(offset))
+}
+
+/// Allocates shared memory, followed by a page without access. Returns virtual and logical address.
 fn allocate(adapter: &Adapter, len: usize) -> Option<(usize, u64)> {
     let host = current().host().clone();
     let pages = len.div_ceil(PAGE_SIZE);
@@ -45,20 +52,21 @@ fn allocate(adapter: &Adapter, len: usize) -> Option<(usize, u64)> {
         host.memory.physical.free(first, pages);
         return None;
     };
-    adapter.nic.memory().map(first.address(), len as u64);
+    let logical = logical_address(&host, address)?;
+    adapter.nic.memory().map(logical, len as u64);
     host.objects.add(SHARED, address);
-    Some((address, first.address()))
+    Some((address, logical))
 }
 
-fn free(adapter: &Adapter, len: usize, address: usize, physical: u64) {
+fn free(adapter: &Adapter, len: usize, address: usize, logical: u64) {
     let host = current().host().clone();
-    require(host.memory.physical_address(address) == Some(physical), || {
-        format!("NdisMFreeSharedMemory of {address:#x}: its physical address is not {physical:#x}")
+    require(logical_address(&host, address) == Some(logical), || {
+        format!("NdisMFreeSharedMemory of {address:#x}: its logical address is not {logical:#x}")
     });
-    require(adapter.nic.memory().is_mapped(physical, len as u64), || {
+    require(adapter.nic.memory().is_mapped(logical, len as u64), || {
         format!("NdisMFreeSharedMemory of {len} bytes at {address:#x}: more than were allocated there")
     });
-    require(!adapter.nic.uses(physical, len as u64), || {
+    require(!adapter.nic.uses(logical, len as u64), || {
         format!(
             "NdisMFreeSharedMemory of {address:#x}, which holds a ring of the running device; reset the device first"
         )
@@ -66,11 +74,12 @@ fn free(adapter: &Adapter, len: usize, address: usize, physical: u64) {
     if !host.objects.remove(SHARED, address) {
         broken(format!("NdisMFreeSharedMemory of {address:#x}, which was not allocated"));
     }
-    adapter.nic.memory().unmap(physical);
+    adapter.nic.memory().unmap(logical);
     let pages = len.div_ceil(PAGE_SIZE);
-    host.memory.physical.direct(physical).fill(POISON, pages * PAGE_SIZE);
+    let Some(first) = host.memory.pfn(address) else { return };
+    Guest::<u8>::from_address(address).fill(POISON, pages * PAGE_SIZE);
     host.memory.unmap(address, pages);
-    host.memory.physical.free(Pfn(physical / PAGE_SIZE as u64), pages);
+    host.memory.physical.free(first, pages);
 }
 
 imports! { IMPORTS: "ndis.sys" =>
@@ -118,16 +127,16 @@ imports! { IMPORTS: "ndis.sys" =>
         length: u32,
         _cached: u8,
         address: Guest<usize>,
-        physical: Guest<LARGE_INTEGER>,
+        logical: Guest<LARGE_INTEGER>,
     ) {
         let adapter = adapter(handle);
         require(length > 0, || "NdisMAllocateSharedMemory of 0 bytes".into());
         let host = current().host().clone();
         let failing = host.low_resources.fails();
-        let (virtual_address, physical_address) =
+        let (virtual_address, logical_address) =
             if failing { None } else { allocate(&adapter, length as usize) }.unwrap_or((0, 0));
         address.write(virtual_address);
-        physical.write(LARGE_INTEGER { QuadPart: physical_address.cast_signed() });
+        logical.write(LARGE_INTEGER { QuadPart: logical_address.cast_signed() });
     }
 
     /// Frees shared memory.
@@ -137,9 +146,9 @@ imports! { IMPORTS: "ndis.sys" =>
         length: u32,
         _cached: u8,
         address: usize,
-        physical: NDIS_PHYSICAL_ADDRESS,
+        logical: NDIS_PHYSICAL_ADDRESS,
     ) {
-        free(&adapter(handle), length as usize, address, physical.QuadPart.cast_unsigned());
+        free(&adapter(handle), length as usize, address, logical.QuadPart.cast_unsigned());
     }
 
     /// Returns the alignment of DMA buffers in bytes.

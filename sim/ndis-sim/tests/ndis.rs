@@ -37,7 +37,7 @@ use ndk_abi::{
     },
     nt::{DRIVER_OBJECT, GROUP_AFFINITY, LARGE_INTEGER},
 };
-use nt_sim::{ClockKind, Host, Irql, Sim, current, guest::Guest, host::HostOptions};
+use nt_sim::{ClockKind, Host, Irql, Sim, current, guest::Guest, host::HostOptions, nt::mdl};
 
 /// What the miniport does in its handlers, besides the minimum.
 #[derive(Clone, Copy, Default)]
@@ -360,6 +360,30 @@ fn shared_memory_must_be_freed_as_it_was_allocated() {
         assert!(current().host().memory.pfn(address).is_none(), "freed memory has no access");
     };
     assert_eq!(verdict(in_initialize(after)), "no violation");
+}
+
+/// The WDK calls what `NdisMAllocateSharedMemory` returns a physical address that the NIC can use: with DMA remapping it
+/// is a logical address, and `MmGetPhysicalAddress` returns another one ("NdisMAllocateSharedMemory"; "DMA remapping").
+#[test]
+fn device_address_of_shared_memory_is_not_its_physical_address() {
+    let addresses = |handle| {
+        let (address, logical) = share(handle);
+        let (logical, physical) =
+            (logical.QuadPart.cast_unsigned(), mdl::MmGetPhysicalAddress(address).QuadPart.cast_unsigned());
+        assert_ne!(logical, physical);
+        let nic = current().host().nics().remove(0);
+        assert!(nic.memory().is_mapped(logical, 4096));
+        assert!(!nic.memory().is_mapped(physical, 1), "the device reached a physical address");
+        dma::NdisMFreeSharedMemory(
+            handle,
+            4096,
+            1,
+            address,
+            LARGE_INTEGER { QuadPart: logical.cast_signed() },
+        );
+        assert!(!nic.memory().is_mapped(logical, 1));
+    };
+    assert_eq!(verdict(in_initialize(addresses)), "no violation");
 }
 
 #[test]

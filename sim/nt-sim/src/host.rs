@@ -44,7 +44,7 @@ pub struct HostOptions {
     pub name: String,
     /// Number of CPUs.
     pub cpus: u32,
-    /// Bytes of physical memory. Pages are allocated on first access.
+    /// Bytes of physical memory, a quarter of it below 4 GiB. Pages are allocated on first access.
     pub memory: u64,
     /// Makes all checks (the default), or only those without cost (for benches).
     pub verifier: bool,
@@ -166,8 +166,14 @@ impl Host {
             next_cpu: AtomicU32::new(0),
             hardware: EventQueue::default(),
             cpus: Cpus::new(options.cpus, deterministic),
-            memory: Memory::new(options.memory, options.verifier, deterministic, capture)
-                .expect("the machine has memory to map"),
+            memory: Memory::new(
+                options.memory,
+                options.verifier,
+                deterministic,
+                capture,
+                world.random(&format!("physical memory {}", id.0)),
+            )
+            .expect("the machine has memory to map"),
             images: Images::default(),
             objects: Objects::new(capture),
             low_resources: LowResources::new(world.random(&format!("low resources {}", id.0))),

@@ -100,7 +100,7 @@ pub struct Bench {
     pub machine: Arc<Machine>,
     pub nic: Arc<Nic>,
     base: NonNull<u8>,
-    next: Rc<RefCell<u64>>,
+    next: Rc<RefCell<usize>>,
 }
 
 impl Bench {
@@ -169,8 +169,8 @@ impl Bench {
 
     /// Unmaps memory from the device while the driver uses it.
     pub fn unmap_all(&self) {
-        for address in (0x1000..*self.next.borrow()).step_by(0x1000) {
-            self.nic.memory().unmap(address);
+        for offset in (0x1000..*self.next.borrow()).step_by(0x1000) {
+            self.nic.memory().unmap(DmaSpace::logical(offset));
         }
     }
 }
@@ -214,12 +214,13 @@ impl Drop for Driver {
 // SAFETY: blocks are disjoint, page-aligned, zeroed ranges of a mapping that lives as long as the process.
 unsafe impl Hal for Bench {
     fn allocate(&self, len: usize) -> Option<DmaBlock> {
-        let device_address = *self.next.borrow();
-        *self.next.borrow_mut() = (device_address + len as u64).next_multiple_of(0x1000);
-        assert!(*self.next.borrow() < MEMORY as u64, "the test needs more memory");
+        let offset = *self.next.borrow();
+        *self.next.borrow_mut() = (offset + len).next_multiple_of(0x1000);
+        assert!(*self.next.borrow() < MEMORY, "the test needs more memory");
+        let device_address = DmaSpace::logical(offset);
         self.nic.memory().map(device_address, len as u64);
         // SAFETY: inside the mapping, as just asserted.
-        let address = unsafe { self.base.add(device_address as usize) };
+        let address = unsafe { self.base.add(offset) };
         Some(DmaBlock { address, device_address, len })
     }
 

@@ -66,7 +66,7 @@ impl KernelStacks {
 pub fn map(physical: &Physical, space: &Space, frames: &[Pfn]) -> Option<KernelStack> {
     let start = space.reserve(GUARD_PAGES + PAGES)?;
     let low = start + GUARD_PAGES * PAGE_SIZE;
-    if space.map(physical.file(), low, frames, Protection::ReadWrite).is_err() {
+    if space.map(physical, low, frames, Protection::ReadWrite).is_err() {
         space.release(start, GUARD_PAGES + PAGES);
         return None;
     }

@@ -2,8 +2,8 @@
 
 //! Memory of a host: physical pages, kernel addresses.
 //!
-//! Physical memory is one memfd; a physical address is an offset into it. All of it is mapped once
-//! (the direct map). Pages can also be mapped in any order inside the kernel address range, so that a block can
+//! Physical memory is one memfd, most of it above the physical address 4 GiB. All of it is mapped once (the direct map).
+//! A device sees it at other addresses, its logical ones. Pages can also be mapped in any order inside the kernel address range, so that a block can
 //! end at a page without access, and an MDL's scattered pages can be contiguous.
 
 mod addresses;
@@ -49,10 +49,11 @@ impl Memory {
         special_pool: bool,
         deterministic: bool,
         capture: Capture,
+        random: fastrand::Rng,
     ) -> io::Result<Self> {
         let addresses = Addresses::take(deterministic);
         Ok(Self {
-            physical: Physical::new(size, addresses.direct())?,
+            physical: Physical::new(size, addresses.direct(), random)?,
             space: Space::new(addresses.space())?,
             pool: pool::Pool::new(special_pool, capture),
             stacks: kernel_stack::KernelStacks::default(),
@@ -93,7 +94,7 @@ impl Memory {
             return None;
         }
         let start = self.space.reserve(pages.len() + 1)?;
-        if self.space.map(self.physical.file(), start, pages, protection).is_err() {
+        if self.space.map(&self.physical, start, pages, protection).is_err() {
             self.space.release(start, pages.len() + 1);
             return None;
         }
@@ -127,26 +128,11 @@ impl Memory {
         behind.then(|| "beyond the end of a mapping".to_owned())
     }
 
-    /// Allocates `count` zeroed pages below the physical address `limit` in up to 64 runs, in reverse order,
-    /// so that code that takes them for contiguous fails.
+    /// Allocates `count` zeroed pages below the physical address `limit`, scattered in up to 64 runs, so that code that
+    /// takes them for contiguous fails.
     #[must_use]
     pub fn allocate_scattered(&self, count: usize, limit: u64) -> Option<Vec<Pfn>> {
-        let longest = count.div_ceil(RUNS).max(1);
-        let mut runs = Vec::new();
-        let mut left = count;
-        while left > 0 {
-            let length = left.min(longest);
-            let Some(first) = self.physical.allocate(length, 1, limit) else {
-                for &(first, length) in &runs {
-                    self.physical.free(first, length);
-                }
-                return None;
-            };
-            runs.push((first, length));
-            left -= length;
-        }
-        let pages = |(first, length): (Pfn, usize)| (0..length as u64).map(move |index| Pfn(first.0 + index));
-        Some(runs.into_iter().rev().flat_map(pages).collect())
+        self.physical.allocate_scattered(count, RUNS, limit)
     }
 
     /// Allocates `count` zeroed pages, scattered in physical memory, and maps them. [`Memory::pfn`] returns each
@@ -158,7 +144,7 @@ impl Memory {
         }
         let pages = self.allocate_scattered(count, u64::MAX)?;
         let Some(address) = self.map(&pages, Protection::ReadWrite) else {
-            self.free_pages(&pages);
+            self.physical.free_pages(&pages);
             return None;
         };
         Some(Guest::from_address(address))
@@ -169,7 +155,7 @@ impl Memory {
         let start = address.address();
         let pages: Vec<_> = (0..count).filter_map(|index| self.pfn(start + index * PAGE_SIZE)).collect();
         self.unmap(start, count);
-        self.free_pages(&pages);
+        self.physical.free_pages(&pages);
     }
 
     /// Allocates a kernel stack; returns `None` when memory is exhausted.
@@ -184,7 +170,7 @@ impl Memory {
         let frames = self.allocate_scattered(kernel_stack::PAGES, u64::MAX)?;
         let stack = kernel_stack::map(&self.physical, &self.space, &frames);
         if stack.is_none() {
-            self.free_pages(&frames);
+            self.physical.free_pages(&frames);
         }
         stack
     }
@@ -192,11 +178,5 @@ impl Memory {
     /// Releases a stack that no code runs on.
     pub fn release_stack(&self, stack: KernelStack) {
         self.stacks.push(stack);
-    }
-
-    fn free_pages(&self, pages: &[Pfn]) {
-        for &page in pages {
-            self.physical.free(page, 1);
-        }
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Physical memory: one memfd, mapped once as a whole.
+//! Physical memory: one memfd, mapped once as a whole, and which of its pages are free.
 
-use std::{fs::File, io, os::fd::FromRawFd};
+use std::{cmp::Reverse, fs::File, io, os::fd::FromRawFd};
 
 use parking_lot::Mutex;
 
@@ -25,20 +25,40 @@ impl Pfn {
     }
 }
 
+/// The physical address at which a PC's memory continues above the addresses of its devices.
+const HIGH: u64 = 4 << 30;
+
+/// Orders tried to scatter pages, before they are put in reverse order.
+const SHUFFLES: usize = 16;
+
+/// Maximum memory below [`HIGH`]: 3 GiB, as below the devices of a PC.
+const MAX_LOW: usize = 3 << 30;
+
 /// Physical memory. Page 0 is never allocated.
+///
+/// A quarter of it, at most 3 GiB, is at physical address 0, the rest at 4 GiB, as in a PC. Pages at 4 GiB are allocated
+/// first: a 64-bit address that is truncated to 32 bits is then another page, or none.
 pub struct Physical {
     file: File,
     size: usize,
+    /// Bytes below [`HIGH`].
+    low: usize,
     base: usize,
-    free: Mutex<Ranges>,
+    free: Mutex<Free>,
+}
+
+struct Free {
+    low: Ranges,
+    high: Ranges,
+    random: fastrand::Rng,
 }
 
 impl Physical {
-    /// Creates `size` bytes of memory, mapped at `base`.
+    /// Creates `size` bytes of memory, mapped at `base`. `random` scatters pages.
     ///
     /// # Errors
     /// When the memory exceeds the host's address range, or the system refuses it.
-    pub fn new(size: u64, base: usize) -> io::Result<Self> {
+    pub fn new(size: u64, base: usize, random: fastrand::Rng) -> io::Result<Self> {
         let size = usize::try_from(size).map_err(io::Error::other)?.next_multiple_of(PAGE_SIZE);
         if size > addresses::MAX_PHYSICAL {
             return Err(io::Error::other("the memory exceeds the host's address range"));
@@ -53,8 +73,14 @@ impl Physical {
         file.set_len(size as u64)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         addresses::map(base, size, protection, libc::MAP_SHARED, Some(&file))?;
-        let free = Mutex::new(Ranges::new(1, (size / PAGE_SIZE) as u64));
-        Ok(Self { file, size, base, free })
+        let low = (size / 4).next_multiple_of(PAGE_SIZE).clamp(PAGE_SIZE, MAX_LOW).min(size);
+        let pages = |bytes: usize| (bytes / PAGE_SIZE) as u64;
+        let free = Free {
+            low: Ranges::new(1, pages(low)),
+            high: Ranges::new(HIGH / PAGE_SIZE as u64, HIGH / PAGE_SIZE as u64 + pages(size - low)),
+            random,
+        };
+        Ok(Self { file, size, low, base, free: Mutex::new(free) })
     }
 
     /// Returns the size of the memory in bytes.
@@ -75,36 +101,109 @@ impl Physical {
         self.base
     }
 
-    /// Returns the address of a physical address in the direct map.
+    /// Returns where a physical address is in the memfd and in the direct map; `None` when there is no memory.
+    #[must_use]
+    pub fn offset(&self, address: u64) -> Option<usize> {
+        let (start, first, end) = if address < HIGH { (0, 0, self.low) } else { (HIGH, self.low, self.size) };
+        let offset = usize::try_from(address - start).ok()?.checked_add(first)?;
+        (offset < end).then_some(offset)
+    }
+
+    /// Returns the address of a physical address in the direct map; an address that is never mapped when there is no
+    /// memory.
     #[must_use]
     pub fn direct(&self, address: u64) -> Guest<u8> {
-        Guest::from_address(self.base + usize::try_from(address).unwrap_or(usize::MAX / 2))
+        Guest::from_address(self.offset(address).map_or(usize::MAX / 2, |offset| self.base + offset))
     }
 
     /// Returns the page of an address of the direct map.
     #[must_use]
     pub fn direct_pfn(&self, address: usize) -> Option<Pfn> {
-        let offset = address.checked_sub(self.base)?;
-        (offset < self.size).then_some(Pfn((offset / PAGE_SIZE) as u64))
+        let offset = address.checked_sub(self.base).filter(|&offset| offset < self.size)?;
+        let address = if offset < self.low { offset as u64 } else { HIGH + (offset - self.low) as u64 };
+        Some(Pfn(address / PAGE_SIZE as u64))
     }
 
-    /// Allocates `count` contiguous zeroed pages below the physical address `limit`. The number of the first is a
-    /// multiple of `align`.
+    /// Allocates `count` contiguous zeroed pages below the physical address `limit`, above 4 GiB if possible. The number
+    /// of the first is a multiple of `align`.
     #[must_use]
     pub fn allocate(&self, count: usize, align: u64, limit: u64) -> Option<Pfn> {
-        let first = self.free.lock().allocate(count as u64, align, limit / PAGE_SIZE as u64)?;
-        self.direct(Pfn(first).address()).fill(0, count * PAGE_SIZE);
-        Some(Pfn(first))
+        let first = self.free.lock().allocate(count, align, limit)?;
+        self.direct(first.address()).fill(0, count * PAGE_SIZE);
+        Some(first)
+    }
+
+    /// Allocates `count` zeroed pages below the physical address `limit`, scattered by the seed: no page is followed by
+    /// the physically next one, except inside runs of pages, of which there are at most `runs`.
+    #[must_use]
+    pub fn allocate_scattered(&self, count: usize, runs: usize, limit: u64) -> Option<Vec<Pfn>> {
+        let pages = self.free.lock().scattered(count, runs, limit)?;
+        for page in &pages {
+            self.direct(page.address()).fill(0, PAGE_SIZE);
+        }
+        Some(pages)
     }
 
     /// Frees pages.
     pub fn free(&self, first: Pfn, count: usize) {
-        self.free.lock().free(first.0, count as u64);
+        self.free.lock().free(first, count);
+    }
+
+    /// Frees pages that need not be contiguous.
+    pub fn free_pages(&self, pages: &[Pfn]) {
+        let mut free = self.free.lock();
+        for &page in pages {
+            free.free(page, 1);
+        }
     }
 
     /// Returns the number of free pages.
     #[must_use]
     pub fn available(&self) -> u64 {
-        self.free.lock().available()
+        let free = self.free.lock();
+        free.low.available() + free.high.available()
+    }
+}
+
+impl Free {
+    fn allocate(&mut self, count: usize, align: u64, limit: u64) -> Option<Pfn> {
+        let limit = limit / PAGE_SIZE as u64;
+        let first = self.high.allocate(count as u64, align, limit);
+        first.or_else(|| self.low.allocate(count as u64, align, limit)).map(Pfn)
+    }
+
+    fn scattered(&mut self, count: usize, runs: usize, limit: u64) -> Option<Vec<Pfn>> {
+        let longest = count.div_ceil(runs).max(1);
+        let mut taken: Vec<(Pfn, usize)> = Vec::new();
+        let mut left = count;
+        while left > 0 {
+            let length = left.min(longest);
+            let Some(first) = self.allocate(length, 1, limit) else {
+                for (first, length) in taken {
+                    self.free(first, length);
+                }
+                return None;
+            };
+            taken.push((first, length));
+            left -= length;
+        }
+        // About every third order is one without neighbors.
+        let is_scattered = |runs: &[(Pfn, usize)]| {
+            !runs.windows(2).any(|pair| pair[0].0.0 + pair[0].1 as u64 == pair[1].0.0)
+        };
+        let shuffled = (0..SHUFFLES).any(|_| {
+            self.random.shuffle(&mut taken);
+            is_scattered(&taken)
+        });
+        if !shuffled {
+            taken.sort_by_key(|&(first, _)| Reverse(first));
+        }
+        let pages = |(first, length): (Pfn, usize)| (0..length as u64).map(move |index| Pfn(first.0 + index));
+        Some(taken.into_iter().flat_map(pages).collect())
+    }
+
+    fn free(&mut self, first: Pfn, count: usize) {
+        let ranges = if first.address() < HIGH { &mut self.low } else { &mut self.high };
+        ranges.free(first.0, count as u64);
     }
 }

@@ -36,9 +36,10 @@ const POISON: u8 = 0xdf;
 const QUARANTINE_BLOCKS: usize = 4096;
 /// Maximum number of pages in quarantine.
 const QUARANTINE_PAGES: usize = 8192;
-/// Maximum number of blocks in special pool: each takes two of the 65,530 mappings that Linux allows a process,
-/// and other hosts need some, too.
-const SPECIAL_BLOCKS: usize = 12_000;
+/// Maximum number of mappings of special pool, of the 65,530 that Linux allows a process: other hosts need some, too.
+const SPECIAL_MAPPINGS: usize = 24_000;
+/// Runs of contiguous pages in a block of special pool. Each takes a mapping.
+const RUNS: usize = 16;
 
 /// Alignment of small blocks.
 const ALIGNMENT: usize = 16;
@@ -99,8 +100,8 @@ impl Block {
 
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    /// First address, pages without the guard page, first physical page.
-    Special { start: usize, pages: usize, first: Pfn },
+    /// First address, pages without the guard page.
+    Special { start: usize, pages: usize },
     /// Whole pages of the direct map.
     Pages { first: Pfn, pages: usize },
     /// A cell of a size class.
@@ -110,6 +111,8 @@ enum Place {
 struct Freed {
     address: usize,
     block: Block,
+    /// The physical pages of a block of special pool.
+    pages: Vec<Pfn>,
 }
 
 /// A violation of the pool's rules.
@@ -138,7 +141,8 @@ pub struct Pool {
 #[derive(Default)]
 struct State {
     blocks: BTreeMap<usize, Block>,
-    specials: usize,
+    /// Mappings of the blocks in special pool.
+    mappings: usize,
     quarantine: VecDeque<Freed>,
     quarantine_pages: usize,
     /// Free cells by class.
@@ -165,15 +169,14 @@ impl Pool {
         let stack = (self.capture)(if self.special { DEPTH } else { 1 });
         let sequence = self.allocations.fetch_add(1, Relaxed);
         let mut state = self.state.lock();
-        let special = self.special && state.specials < SPECIAL_BLOCKS;
+        let special = self.special && state.mappings < SPECIAL_MAPPINGS;
         let (address, place) = if special {
-            special_block(physical, space, request)?
+            let block = special_block(physical, space, request)?;
+            state.mappings += mappings(request.size.div_ceil(PAGE_SIZE).max(1));
+            block
         } else {
             state.dense_block(physical, request.size)?
         };
-        if special {
-            state.specials += 1;
-        }
         address.fill(if request.zeroed { 0 } else { FRESH }, request.size);
         state.blocks.insert(
             address.address(),
@@ -201,7 +204,7 @@ impl Pool {
             return Err(freed_twice(block));
         }
         block.check_tag(tag)?;
-        if let Place::Special { start, pages, .. } = block.place
+        if let Place::Special { start, pages } = block.place
             && let Some(at) = changed(start, address.address(), SLACK)
                 .or_else(|| changed(address.address() + block.size, start + pages * PAGE_SIZE, SLACK))
         {
@@ -212,13 +215,14 @@ impl Pool {
         }
         let Some(block) = state.blocks.remove(&address.address()) else { return Ok(()) };
         match block.place {
-            Place::Special { start, pages, first } => {
+            Place::Special { start, pages } => {
                 Guest::<u8>::from_address(start).fill(POISON, pages * PAGE_SIZE);
-                let _ = first;
+                let frames: Vec<_> =
+                    (0..pages).filter_map(|page| space.pfn(start + page * PAGE_SIZE)).collect();
                 space.unmap(start, pages);
-                state.specials -= 1;
+                state.mappings -= mappings(pages);
                 state.quarantine_pages += pages;
-                state.quarantine.push_back(Freed { address: address.address(), block });
+                state.quarantine.push_back(Freed { address: address.address(), block, pages: frames });
                 state.release(physical, space, QUARANTINE_BLOCKS, QUARANTINE_PAGES)
             }
             Place::Pages { first, pages } => {
@@ -296,7 +300,7 @@ impl Pool {
         // A fault can occur while the lock is held: no explanation then.
         let state = self.state.try_lock()?;
         for (&start, block) in state.blocks.range(..=address).rev().take(1) {
-            if let Place::Special { start: first, pages, .. } = block.place
+            if let Place::Special { start: first, pages } = block.place
                 && (start + block.size..first + (pages + 1) * PAGE_SIZE).contains(&address)
             {
                 let text =
@@ -305,7 +309,7 @@ impl Pool {
             }
         }
         let freed = state.quarantine.iter().rev().find(|freed| {
-            let Place::Special { start, pages, .. } = freed.block.place else { return false };
+            let Place::Special { start, pages } = freed.block.place else { return false };
             (start..start + (pages + 1) * PAGE_SIZE).contains(&address)
         })?;
         let text = format!(
@@ -343,18 +347,22 @@ fn changed(start: usize, end: usize, pattern: u8) -> Option<usize> {
     (chunk..end).find(|&address| Guest::<u8>::from_address(address).read() != pattern)
 }
 
-/// Allocates a block before a page without access.
+/// Returns the number of mappings that a block of special pool takes, guard page included.
+fn mappings(pages: usize) -> usize {
+    pages.min(RUNS) + 1
+}
+
+/// Allocates a block before a page without access. Its pages are not physically contiguous.
 fn special_block(physical: &Physical, space: &Space, request: Request) -> Option<(Guest<u8>, Place)> {
     let pages = request.size.div_ceil(PAGE_SIZE).max(1);
-    let first = physical.allocate(pages, 1, u64::MAX)?;
+    let frames = physical.allocate_scattered(pages, RUNS, u64::MAX)?;
     let Some(start) = space.reserve(pages + 1) else {
-        physical.free(first, pages);
+        physical.free_pages(&frames);
         return None;
     };
-    let frames: Vec<_> = (0..pages as u64).map(|index| Pfn(first.0 + index)).collect();
-    if space.map(physical.file(), start, &frames, Protection::ReadWrite).is_err() {
+    if space.map(physical, start, &frames, Protection::ReadWrite).is_err() {
         space.release(start, pages + 1);
-        physical.free(first, pages);
+        physical.free_pages(&frames);
         return None;
     }
     let offset = if request.size >= PAGE_SIZE {
@@ -364,7 +372,7 @@ fn special_block(physical: &Physical, space: &Space, request: Request) -> Option
         PAGE_SIZE - request.size.next_multiple_of(alignment)
     };
     Guest::<u8>::from_address(start).fill(SLACK, pages * PAGE_SIZE);
-    Some((Guest::from_address(start + offset), Place::Special { start, pages, first }))
+    Some((Guest::from_address(start + offset), Place::Special { start, pages }))
 }
 
 impl State {
@@ -409,18 +417,20 @@ impl State {
         pages_kept: usize,
     ) -> Result<(), Misuse> {
         while self.quarantine.len() > blocks || self.quarantine_pages > pages_kept {
-            let Some(Freed { block, .. }) = self.quarantine.pop_front() else { break };
-            let Place::Special { start, pages, first } = block.place else { continue };
+            let Some(Freed { block, pages: frames, .. }) = self.quarantine.pop_front() else { break };
+            let Place::Special { start, pages } = block.place else { continue };
             self.quarantine_pages -= pages;
-            let memory = physical.direct(first.address()).address();
-            let touched = changed(memory, memory + pages * PAGE_SIZE, POISON);
+            let touched = frames.iter().enumerate().find_map(|(index, frame)| {
+                let memory = physical.direct(frame.address()).address();
+                let at = changed(memory, memory + PAGE_SIZE, POISON)?;
+                Some(index * PAGE_SIZE + at - memory)
+            });
             space.release(start, pages + 1);
-            physical.free(first, pages);
-            if let Some(at) = touched {
+            physical.free_pages(&frames);
+            if let Some(offset) = touched {
                 let text = format!(
-                    "memory of {} was written to at page offset {:#x} after it was freed, by a device or through another mapping",
+                    "memory of {} was written to at page offset {offset:#x} after it was freed, by a device or through another mapping",
                     name(&block),
-                    at - memory
                 );
                 return Err(Misuse { code: BugCheck::DRIVER_VERIFIER_DMA_VIOLATION, text });
             }
@@ -444,7 +454,7 @@ mod tests {
         fn new(special: bool) -> Self {
             let addresses = Addresses::take(false);
             Self {
-                physical: Physical::new(64 << 20, addresses.direct()).unwrap(),
+                physical: Physical::new(64 << 20, addresses.direct(), fastrand::Rng::with_seed(1)).unwrap(),
                 space: Space::new(addresses.space()).unwrap(),
                 _addresses: addresses,
                 pool: Pool::new(special, |_| Walk::default()),

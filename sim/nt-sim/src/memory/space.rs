@@ -3,7 +3,6 @@
 //! Kernel addresses: a reserved range in which pages are mapped.
 
 use std::{
-    fs::File,
     io,
     os::fd::AsRawFd,
     ptr,
@@ -14,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::{
     addresses,
-    physical::{PAGE_SIZE, Pfn},
+    physical::{PAGE_SIZE, Pfn, Physical},
     ranges::Ranges,
 };
 
@@ -65,7 +64,13 @@ impl Space {
     ///
     /// # Errors
     /// When the system refuses another mapping: it limits their number.
-    pub fn map(&self, file: &File, address: usize, pages: &[Pfn], protection: Protection) -> io::Result<()> {
+    pub fn map(
+        &self,
+        physical: &Physical,
+        address: usize,
+        pages: &[Pfn],
+        protection: Protection,
+    ) -> io::Result<()> {
         let protection = match protection {
             Protection::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
             Protection::ReadOnly => libc::PROT_READ,
@@ -73,12 +78,15 @@ impl Space {
         let mut at = address;
         // One mapping per run of contiguous pages.
         for run in pages.chunk_by(|a, b| a.0 + 1 == b.0) {
-            let offset = libc::off_t::try_from(run[0].address()).map_err(io::Error::other)?;
+            let offset =
+                physical.offset(run[0].address()).ok_or_else(|| io::Error::other("not a page of memory"))?;
+            let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
             let length = run.len() * PAGE_SIZE;
             let flags = libc::MAP_SHARED | libc::MAP_FIXED;
             let target = ptr::with_exposed_provenance_mut(at);
             // SAFETY: replaces part of the reservation that the caller owns.
-            let mapped = unsafe { libc::mmap(target, length, protection, flags, file.as_raw_fd(), offset) };
+            let mapped =
+                unsafe { libc::mmap(target, length, protection, flags, physical.file().as_raw_fd(), offset) };
             if mapped == libc::MAP_FAILED {
                 let error = io::Error::last_os_error();
                 self.unmap(address, (at - address) / PAGE_SIZE);
