@@ -31,17 +31,20 @@ struct Documented {
     header: Vec<String>,
 }
 
-/// The `[import."module".Name]` parts of the table. Line by line: some of its numbers are wider than
-/// TOML's.
+/// The `[import."module".Name]` parts of the table and of the facts beside it. Line by line: some numbers are wider
+/// than TOML's.
 fn documented() -> BTreeMap<(String, String), Documented> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/ndk-abi/abi-x64.toml");
-    let text = fs::read_to_string(&path).expect("the ABI table is in the repository");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/ndk-abi");
+    let text = ["abi-x64.toml", "abi-extra.toml"]
+        .map(|name| fs::read_to_string(folder.join(name)).expect("the ABI table is in the repository"))
+        .concat();
     let mut table = BTreeMap::<_, Documented>::new();
     let mut current = None;
     for line in text.lines() {
         if line.starts_with('[') {
             current = line
                 .strip_prefix("[import.\"")
+                .or_else(|| line.strip_prefix("[group.import.\""))
                 .and_then(|rest| rest.strip_suffix(']')?.split_once("\"."))
                 .map(|(module, name)| (module.to_owned(), name.to_owned()));
         }

@@ -16,6 +16,7 @@ use crate::{
     host::Host,
     image::{Image, call::call, frame::Walk, load::LoadError, stack::capture_up_to},
     import::missing::missing_import,
+    nt::io::device,
     services::{Services, Slot},
     thread::current::current,
     verifier::{
@@ -132,6 +133,7 @@ impl Host {
             state: Mutex::new(DriverState::Loaded),
         };
         driver.write_object();
+        device::prepare_driver(self, driver.object());
         let driver = Arc::new(driver);
         self.state(&DRIVERS).lock().push(driver.clone());
         Ok(driver)
@@ -220,17 +222,28 @@ impl Driver {
         self.image.discard_sections();
         if status < STATUS_SUCCESS {
             self.end(&host);
+        } else {
+            device::driver_started(&host, self.object());
         }
         status
     }
 
-    /// Calls the unload routine, from a thread of the driver's host, and checks for leaks.
+    /// Calls the unload routine, from a thread of the driver's host, and checks for leaks. While files of the
+    /// driver's devices are open this is put off, as on Windows, until the last of them is closed.
     ///
     /// # Panics
     /// When the driver does not run, or on a thread of another host.
-    pub fn unload(&self) {
+    pub fn unload(self: &Arc<Self>) {
         let host = self.own_host();
         assert_eq!(self.state(), DriverState::Started, "a driver is unloaded that does not run");
+        let this = self.clone();
+        if !device::put_off_unload(&host, self.object(), move || this.unload_now()) {
+            self.unload_now();
+        }
+    }
+
+    fn unload_now(&self) {
+        let host = self.own_host();
         let unload = self.object().field::<usize>(member::DRIVER_UNLOAD).read();
         if unload == 0 {
             violation(
@@ -248,6 +261,7 @@ impl Driver {
     /// Reports what the driver left behind, and makes its code inaccessible.
     fn end(&self, host: &Host) {
         *self.state.lock() = DriverState::Unloaded;
+        device::driver_ended(host, self.object());
         host.memory.free(self.page, 1);
         self.image.discard();
         let memory = &host.memory;

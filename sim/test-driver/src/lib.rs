@@ -10,6 +10,7 @@
 extern crate wdk_panic;
 
 mod benches;
+mod device;
 mod memory;
 mod processor;
 mod violations;
@@ -35,8 +36,12 @@ pub unsafe extern "efiapi" fn driver_entry(
     // SAFETY: a member of the driver object, which the driver is to fill in.
     unsafe { slot.write(driver_unload) };
     let name = path.rsplit(|&character| character == u16::from(b'\\')).next().unwrap_or_default();
+    let named = |known: &str| known.bytes().map(u16::from).eq(name.iter().copied());
+    if let Some((_, start)) = device::ALL.iter().find(|(known, _)| named(known)) {
+        return start(driver);
+    }
     let mut all = violations::ALL.iter().chain(benches::ALL);
-    match all.find(|(known, _)| known.bytes().map(u16::from).eq(name.iter().copied())) {
+    match all.find(|(known, _)| named(known)) {
         Some((_, violation)) => {
             violation();
             STATUS_SUCCESS
@@ -46,5 +51,6 @@ pub unsafe extern "efiapi" fn driver_entry(
 }
 
 unsafe extern "efiapi" fn driver_unload(_driver: *mut DRIVER_OBJECT) {
+    device::unload();
     violations::unload();
 }

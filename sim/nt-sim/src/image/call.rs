@@ -4,6 +4,7 @@
 
 use super::stack;
 use crate::{
+    irql::Irql,
     thread::current::current,
     verifier::{codes::BugCheck, report::violation},
 };
@@ -32,6 +33,28 @@ pub fn call<T>(what: &str, callback: impl FnOnce() -> T) -> T {
             format!(
                 "{what} was called with {locks} spin locks held and returned with {left}; it must release what it acquires"
             ),
+        );
+    }
+    result
+}
+
+/// Calls a function of the image that must lower the IRQL and release spin locks: it must return at the level and with
+/// the number of locks held that `ending` has.
+pub fn call_ending<T>(what: &str, ending: (Irql, usize), callback: impl FnOnce() -> T) -> T {
+    let me = current();
+    let result = stack::segment(callback);
+    me.stop_if_dead();
+    let (irql, locks) = (me.irql(), me.locks.borrow().len());
+    if irql != ending.0 {
+        violation(
+            BugCheck::IRQL_UNEXPECTED_VALUE,
+            format!("{what} returned at {irql}; it must return at {}", ending.0),
+        );
+    }
+    if me.verifies() && locks != ending.1 {
+        violation(
+            BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+            format!("{what} returned with {locks} spin locks held; it must return with {}", ending.1),
         );
     }
     result

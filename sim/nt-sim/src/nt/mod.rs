@@ -7,6 +7,7 @@ pub mod debug;
 pub mod dispatcher;
 pub mod dpc;
 pub mod etw;
+pub mod io;
 pub mod irql;
 pub mod mdl;
 pub mod pool;
@@ -20,10 +21,14 @@ pub mod time;
 pub mod timer;
 pub mod work;
 
+use std::sync::OnceLock;
+
+use parking_lot::Mutex;
+
 use crate::{
     driver,
     host::{FaultOutcome, Host, HostId, Subsystem},
-    image::{Image, registers::FaultContext},
+    image::{EntryPoints, Image, registers::FaultContext},
     import::table::Import,
     services::Services,
     world::World,
@@ -36,6 +41,11 @@ pub const IMPORTS: &[&[Import]] = &[
     dispatcher::IMPORTS,
     dpc::IMPORTS,
     etw::IMPORTS,
+    io::cancel::IMPORTS,
+    io::device::IMPORTS,
+    io::request::IMPORTS,
+    io::symlink::IMPORTS,
+    io::wmi::IMPORTS,
     irql::IMPORTS,
     mdl::IMPORTS,
     pool::IMPORTS,
@@ -68,6 +78,14 @@ impl Subsystem for Nt {
         services.add(&timer::TIMERS, timer::Timers::default());
         services.add(&spin_lock::LOCK_ORDER, spin_lock::Order::default());
         services.add(&mdl::CONTIGUOUS, mdl::Contiguous::default());
+        services.add(&io::namespace::NAMESPACE, Mutex::default());
+        services.add(&io::device::DEVICES, Mutex::default());
+        services.add(
+            &io::device::DEFAULT_DISPATCH,
+            EntryPoints::new(io::device::DEFAULTS).expect("memory for code"),
+        );
+        services.add(&io::request::REQUESTS, io::request::Requests::default());
+        services.add(&io::cancel::CANCEL_LOCK, OnceLock::new());
         services.add(&random::RANDOM, random::generator(world, host));
         services.add(&shared_data::READERS, trapped_access::Decoder::default());
     }

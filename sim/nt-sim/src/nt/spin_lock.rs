@@ -79,6 +79,12 @@ fn word(lock: Guest<KSPIN_LOCK>) -> &'static AtomicUsize {
     unsafe { AtomicUsize::from_ptr(lock.as_ptr()) }
 }
 
+/// Exchanges a word of the image as its interlocked instructions do; returns the old value.
+pub(super) fn exchange(word: Guest<usize>, value: usize) -> usize {
+    // SAFETY: an aligned word of memory that is mapped while its owner uses it.
+    unsafe { AtomicUsize::from_ptr(word.as_ptr()) }.swap(value, Ordering::SeqCst)
+}
+
 fn owner(me: &Thread) -> usize {
     me.id().0 as usize + 1
 }
@@ -90,7 +96,7 @@ fn try_acquire(me: &Thread, lock: Guest<KSPIN_LOCK>) -> Result<(), usize> {
 
 /// Acquires a lock at `DISPATCH_LEVEL` or above.
 #[inline]
-fn acquire(me: Current, lock: Guest<KSPIN_LOCK>) {
+pub(super) fn acquire(me: Current, lock: Guest<KSPIN_LOCK>) {
     if me.verifies() {
         check_order(me, lock);
     }
@@ -168,7 +174,7 @@ fn check_order(me: Current, lock: Guest<KSPIN_LOCK>) {
 
 /// Releases a lock that the calling thread must hold.
 #[inline]
-fn release(me: Current, lock: Guest<KSPIN_LOCK>) {
+pub(super) fn release(me: Current, lock: Guest<KSPIN_LOCK>) {
     let holder = word(lock).load(Ordering::Relaxed);
     if holder != owner(&me) {
         let text = match holder {

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Memory of one request: its IRP with one stack location, its buffers.
+//!
+//! Each is a pool block of its own, so that the verifier's special pool finds accesses beyond its end and after
+//! completion.
+
+use std::mem::offset_of;
+
+use ndk_abi::nt::{
+    IO_STACK_LOCATION, IO_STATUS_BLOCK, IO_TYPE_IRP, IRP, MDL, METHOD_BUFFERED, METHOD_IN_DIRECT,
+    METHOD_NEITHER, MODE, SL_PENDING_RETURNED,
+};
+
+use crate::{
+    Host,
+    guest::Guest,
+    memory::pool::{Misuse, Request, Tag},
+    nt::mdl::GuestMdl,
+};
+
+const IRP_TAG: Tag = Tag(u32::from_le_bytes(*b"Irp "));
+const BUFFER_TAG: Tag = Tag(u32::from_le_bytes(*b"IoSB"));
+
+/// Size of an IRP with its one stack location.
+const SIZE: usize = size_of::<IRP>() + size_of::<IO_STACK_LOCATION>();
+
+/// An IRP as the image sees it.
+#[derive(Clone, Copy)]
+pub struct GuestIrp(pub Guest<IRP>);
+
+impl GuestIrp {
+    fn field<T: Copy>(self, offset: usize) -> Guest<T> {
+        self.0.field(offset)
+    }
+
+    /// Returns the stack location of the driver that has the request.
+    #[must_use]
+    pub fn location(self) -> Guest<IO_STACK_LOCATION> {
+        let current = self.field::<usize>(offset_of!(IRP, Tail.Overlay.CurrentStackLocation)).read();
+        Guest::from_address(current)
+    }
+
+    #[must_use]
+    pub fn status(self) -> (i32, usize) {
+        let status = offset_of!(IRP, IoStatus) + offset_of!(IO_STATUS_BLOCK, Anonymous.Status);
+        let information = offset_of!(IRP, IoStatus) + offset_of!(IO_STATUS_BLOCK, Information);
+        (self.field::<i32>(status).read(), self.field::<usize>(information).read())
+    }
+
+    pub fn set_status(self, status: i32, information: usize) {
+        let block = offset_of!(IRP, IoStatus);
+        self.field::<i32>(block + offset_of!(IO_STATUS_BLOCK, Anonymous.Status)).write(status);
+        self.field::<usize>(block + offset_of!(IO_STATUS_BLOCK, Information)).write(information);
+    }
+
+    /// Whether `IoMarkIrpPending` was called.
+    #[must_use]
+    pub fn is_marked_pending(self) -> bool {
+        let control = self.location().field::<u8>(offset_of!(IO_STACK_LOCATION, Control));
+        control.read() & SL_PENDING_RETURNED != 0
+    }
+
+    pub(super) fn cancel_routine(self) -> Guest<usize> {
+        self.field(offset_of!(IRP, CancelRoutine))
+    }
+
+    pub(super) fn cancel(self) -> Guest<u8> {
+        self.field(offset_of!(IRP, Cancel))
+    }
+
+    pub(super) fn cancel_irql(self) -> Guest<u8> {
+        self.field(offset_of!(IRP, CancelIrql))
+    }
+
+    pub(super) fn device(self) -> usize {
+        self.location().field::<usize>(offset_of!(IO_STACK_LOCATION, DeviceObject)).read()
+    }
+}
+
+/// The buffers of a request, as its program passes them.
+#[derive(Clone, Debug, Default)]
+pub struct Buffers {
+    pub input: Vec<u8>,
+    /// Contents of the output buffer before the request; its length is the output length.
+    pub output: Vec<u8>,
+    /// `METHOD_*`.
+    pub method: u32,
+}
+
+/// The memory of a request.
+pub struct RequestMemory {
+    pub irp: Guest<IRP>,
+    buffers: Buffers,
+    /// Input and output of buffered requests, input of others.
+    system: Option<Guest<u8>>,
+    /// Output buffer of direct requests and of those without a method.
+    output: Option<Guest<u8>>,
+    mdl: Option<Guest<MDL>>,
+}
+
+fn allocate(host: &Host, size: usize, tag: Tag) -> Option<Guest<u8>> {
+    let request = Request { size, tag, zeroed: true, cache_aligned: false };
+    host.memory.pool.allocate(&host.memory.physical, &host.memory.space, request)
+}
+
+fn free(host: &Host, block: Guest<u8>, tag: Tag) -> Result<(), Misuse> {
+    host.memory.pool.free(&host.memory.physical, &host.memory.space, block, Some(tag))
+}
+
+/// Memory is exhausted.
+struct Exhausted;
+
+/// Allocates a block with these contents, at least `size` bytes; none for none.
+fn block_with(host: &Host, contents: &[u8], size: usize) -> Result<Option<Guest<u8>>, Exhausted> {
+    let size = size.max(contents.len());
+    if size == 0 {
+        return Ok(None);
+    }
+    let block = allocate(host, size, BUFFER_TAG).ok_or(Exhausted)?;
+    block.write_bytes(contents);
+    Ok(Some(block))
+}
+
+impl RequestMemory {
+    /// Allocates a request; returns `None` when memory is exhausted.
+    pub fn new(host: &Host, buffers: Buffers, location: IO_STACK_LOCATION, thread: usize) -> Option<Self> {
+        let irp: Guest<IRP> = allocate(host, SIZE, IRP_TAG)?.cast();
+        let stack: Guest<IO_STACK_LOCATION> = irp.add(1).cast();
+        let buffered = buffers.method == METHOD_BUFFERED;
+        let neither = buffers.method == METHOD_NEITHER;
+        let system_size = if buffered { buffers.output.len() } else { 0 };
+        let system = block_with(host, &buffers.input, system_size).ok()?;
+        let output = if buffered { None } else { block_with(host, &buffers.output, 0).ok()? };
+        let mdl = match output {
+            Some(output) if !neither => Some(locked(host, output, buffers.output.len())?),
+            _ => None,
+        };
+        let mut header = IRP::zeroed();
+        header.Type = IO_TYPE_IRP;
+        header.Size = u16::try_from(SIZE).unwrap_or(u16::MAX);
+        header.StackCount = 1;
+        header.CurrentLocation = 1;
+        // Buffers without a method are passed as they are: only a requestor in the kernel can do that here.
+        let mode = if neither { MODE::KernelMode } else { MODE::UserMode };
+        header.RequestorMode = i8::try_from(mode.0).unwrap_or(0);
+        header.AssociatedIrp.SystemBuffer = pointer(if neither { None } else { system });
+        header.UserBuffer = pointer(output);
+        header.MdlAddress = mdl.unwrap_or(Guest::null()).as_ptr();
+        header.Tail.Overlay.Thread = Guest::from_address(thread).as_ptr();
+        header.Tail.Overlay.CurrentStackLocation = stack.as_ptr();
+        header.Tail.Overlay.OriginalFileObject = location.FileObject;
+        irp.write(header);
+        let mut location = location;
+        if neither {
+            location.Parameters.DeviceIoControl.Type3InputBuffer = pointer(system);
+        }
+        stack.write(location);
+        Some(Self { irp, buffers, system, output, mdl })
+    }
+
+    /// Returns the output, of which the driver says that `information` bytes are valid.
+    #[must_use]
+    pub fn output(&self, information: usize) -> Vec<u8> {
+        let mut output = self.buffers.output.clone();
+        match (self.buffers.method, self.system, self.output) {
+            (METHOD_BUFFERED, Some(system), _) => {
+                output.truncate(information);
+                system.read_bytes(&mut output);
+            }
+            // The second buffer of METHOD_IN_DIRECT is input, too.
+            (METHOD_IN_DIRECT, ..) => {}
+            (_, _, Some(buffer)) => buffer.read_bytes(&mut output),
+            _ => output.clear(),
+        }
+        output
+    }
+
+    /// Returns the length of the output buffer in bytes.
+    #[must_use]
+    pub fn output_length(&self) -> usize {
+        self.buffers.output.len()
+    }
+
+    #[must_use]
+    pub fn is_buffered(&self) -> bool {
+        self.buffers.method == METHOD_BUFFERED
+    }
+
+    /// Returns the MDL of the output buffer, which its caller frees.
+    pub fn take_mdl(&mut self) -> Option<Guest<MDL>> {
+        self.mdl.take()
+    }
+
+    /// Frees the memory.
+    ///
+    /// # Errors
+    /// [`Misuse`] when something wrote outside of a block.
+    pub fn free(self, host: &Host) -> Result<(), Misuse> {
+        let blocks = [self.system, self.output]
+            .map(|block| block.map_or(Ok(()), |block| free(host, block, BUFFER_TAG)));
+        blocks.into_iter().collect::<Result<(), _>>()?;
+        free(host, self.irp.cast(), IRP_TAG)
+    }
+}
+
+fn pointer<T>(block: Option<Guest<u8>>) -> *mut T {
+    block.unwrap_or(Guest::null()).cast().as_ptr()
+}
+
+/// Makes an MDL of the block with its pages locked.
+fn locked(host: &Host, block: Guest<u8>, length: usize) -> Option<Guest<MDL>> {
+    let size = GuestMdl::size_for(block.address(), length);
+    let mdl: Guest<MDL> = allocate(host, size, Tag(u32::from_le_bytes(*b"Mdl ")))?.cast();
+    let guest = GuestMdl(mdl);
+    guest.initialize(block.address(), u32::try_from(length).unwrap_or(u32::MAX));
+    if !guest.fill(host) {
+        return None;
+    }
+    guest.set_flags(ndk_abi::nt::MDL_PAGES_LOCKED);
+    Some(mdl)
+}
