@@ -14,7 +14,7 @@ use ndk_abi::netio::{
     AF_UNSPEC, CancelMibChangeNotify2, FreeMibTable, GetUnicastIpAddressTable, MIB_NOTIFICATION_TYPE,
     MIB_UNICASTIPADDRESS_ROW, NET_LUID, NL_DAD_STATE, NotifyUnicastIpAddressChange,
 };
-use ndk_abi::nt::{HANDLE, NT_SUCCESS};
+use ndk_abi::nt::{HANDLE, NT_SUCCESS, STATUS_NOT_FOUND};
 use ndk_provider::Provider;
 use nt::SpinLock;
 
@@ -122,15 +122,21 @@ impl Shared {
         let mut table = null_mut();
         // SAFETY: the result lives through the call; PASSIVE_LEVEL.
         let status = unsafe { GetUnicastIpAddressTable(AF_UNSPEC, &raw mut table) };
-        if !NT_SUCCESS(status) || table.is_null() {
+        // The documented answer when the host has no address at all.
+        let is_empty = status == STATUS_NOT_FOUND;
+        if !is_empty && (!NT_SUCCESS(status) || table.is_null()) {
             return;
         }
-        // SAFETY: on success, a table that the caller owns until it is freed.
-        let count = unsafe { (*table).NumEntries } as usize;
-        // SAFETY: only the address of the member is taken.
-        let first = unsafe { &raw const (*table).Table };
-        // SAFETY: `NumEntries` rows lie there, one after the other.
-        let rows = unsafe { slice::from_raw_parts(first.cast::<MIB_UNICASTIPADDRESS_ROW>(), count) };
+        let rows = if is_empty {
+            &[][..]
+        } else {
+            // SAFETY: on success, a table that the caller owns until it is freed.
+            let count = unsafe { (*table).NumEntries } as usize;
+            // SAFETY: only the address of the member is taken.
+            let first = unsafe { &raw const (*table).Table };
+            // SAFETY: `NumEntries` rows lie there, one after the other.
+            unsafe { slice::from_raw_parts(first.cast::<MIB_UNICASTIPADDRESS_ROW>(), count) }
+        };
         let usable = |row: &&MIB_UNICASTIPADDRESS_ROW| {
             row.InterfaceLuid == self.luid
                 && [NL_DAD_STATE::IpDadStatePreferred, NL_DAD_STATE::IpDadStateDeprecated]
@@ -141,8 +147,10 @@ impl Shared {
             usable().try_for_each(|address| vec::push_within_capacity(&mut addresses, address))?;
             Ok(addresses)
         });
-        // SAFETY: from `GetUnicastIpAddressTable`, freed once; `rows` is not used afterwards.
-        unsafe { FreeMibTable(table.cast()) };
+        if !is_empty {
+            // SAFETY: from `GetUnicastIpAddressTable`, freed once; `rows` is not used afterwards.
+            unsafe { FreeMibTable(table.cast()) };
+        }
         let Ok(mut addresses) = addresses else { return };
         let mut list = self.list.lock();
         if reading <= list.reading {
