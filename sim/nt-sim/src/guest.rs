@@ -5,9 +5,13 @@
 //! A [`Guest`] is a pointer as the image passed it. It cannot be validated here: the image is the program
 //! under test. The accessors are sound as hardware is: a valid pointer works, an invalid one faults, and the
 //! fault is reported as the image's bug check (see [`crate::image::fault`]). Accesses never create
-//! references, because other threads of the image and devices may change the memory at any time.
+//! references, because other threads of the image and devices may change the memory at any time. They are functions of
+//! C, since those of Rust panic in builds with debug assertions when they get a null pointer.
 
-use std::fmt;
+use std::{
+    fmt,
+    mem::{ManuallyDrop, MaybeUninit},
+};
 
 /// A pointer into memory of a host, as the image passes it: same size and ABI as `*mut T`.
 #[repr(transparent)]
@@ -67,13 +71,17 @@ impl<T> Guest<T> {
     where
         T: Copy,
     {
+        let mut value = MaybeUninit::<T>::uninit();
         // SAFETY: see the module documentation: a bad pointer faults and is reported.
-        unsafe { self.0.read_unaligned() }
+        unsafe { libc::memcpy(value.as_mut_ptr().cast(), self.0.cast(), size_of::<T>()) };
+        // SAFETY: just copied; a value that the image stored.
+        unsafe { value.assume_init() }
     }
 
     pub fn write(self, value: T) {
+        let value = ManuallyDrop::new(value);
         // SAFETY: see the module documentation: a bad pointer faults and is reported.
-        unsafe { self.0.write_unaligned(value) }
+        unsafe { libc::memcpy(self.0.cast(), (&raw const value).cast(), size_of::<T>()) };
     }
 }
 
@@ -81,12 +89,12 @@ impl Guest<u8> {
     /// Copies `into.len()` bytes out of the memory.
     pub fn read_bytes(self, into: &mut [u8]) {
         // SAFETY: see the module documentation; `into` is exclusively ours.
-        unsafe { std::ptr::copy(self.0, into.as_mut_ptr(), into.len()) }
+        unsafe { libc::memmove(into.as_mut_ptr().cast(), self.0.cast(), into.len()) };
     }
 
     pub fn write_bytes(self, bytes: &[u8]) {
         // SAFETY: see the module documentation.
-        unsafe { std::ptr::copy(bytes.as_ptr(), self.0, bytes.len()) }
+        unsafe { libc::memmove(self.0.cast(), bytes.as_ptr().cast(), bytes.len()) };
     }
 
     /// Returns whether the memory contains `bytes`.
@@ -98,7 +106,7 @@ impl Guest<u8> {
 
     pub fn fill(self, byte: u8, count: usize) {
         // SAFETY: see the module documentation.
-        unsafe { std::ptr::write_bytes(self.0, byte, count) }
+        unsafe { libc::memset(self.0.cast(), byte.into(), count) };
     }
 }
 

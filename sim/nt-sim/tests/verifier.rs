@@ -68,6 +68,20 @@ const CRASHES: &[Case] = &[
         "",
     ),
     ("null read", BugCheck::SYSTEM_THREAD_EXCEPTION_NOT_HANDLED, "read of 0x0 (null pointer)", "null_read"),
+    (
+        "null call",
+        BugCheck::SYSTEM_THREAD_EXCEPTION_NOT_HANDLED,
+        "call of 0x0 (null pointer), which is not mapped",
+        "null_call",
+    ),
+    ("null event", BugCheck::SYSTEM_THREAD_EXCEPTION_NOT_HANDLED, "(null pointer)", "null_event"),
+    ("null mdl", BugCheck::SYSTEM_THREAD_EXCEPTION_NOT_HANDLED, "(null pointer)", "null_mdl"),
+    (
+        "null dpc routine",
+        BugCheck::DRIVER_IRQL_NOT_LESS_OR_EQUAL,
+        "call of a DPC routine, which is a null pointer",
+        "",
+    ),
     ("wild call", BugCheck::ATTEMPTED_EXECUTE_OF_NOEXECUTE_MEMORY, "which is not executable", "wild_call"),
     ("division by zero", BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "division by zero", "division_by_zero"),
     (

@@ -50,6 +50,10 @@ pub const ALL: &[(&str, fn())] = &[
     ("return with lock held", return_with_lock_held),
     ("null read", null_read),
     ("wild call", wild_call),
+    ("null call", null_call),
+    ("null event", null_event),
+    ("null mdl", null_mdl),
+    ("null dpc routine", null_dpc_routine),
     ("division by zero", division_by_zero),
     ("illegal instruction", illegal_instruction),
     ("write to constant", write_to_constant),
@@ -425,6 +429,32 @@ fn deep_stack() {
     black_box(&raw mut big);
     // SAFETY: callable at any IRQL.
     black_box(unsafe { KeGetCurrentIrql() });
+}
+
+fn null_call() {
+    // SAFETY: address 0 has no code, which is the violation.
+    unsafe { core::arch::asm!("call {}", in(reg) 0_usize, clobber_abi("efiapi")) };
+    stay();
+}
+
+fn null_event() {
+    // SAFETY: not an event, which is the violation.
+    unsafe { KeSetEvent(null_mut(), 0, 0) };
+    stay();
+}
+
+fn null_mdl() {
+    free_mdl(null_mut());
+}
+
+fn null_dpc_routine() {
+    let dpc = allocate(size_of::<KDPC>()).cast::<KDPC>();
+    // SAFETY: memory of a DPC's size; there is no routine, which is the violation.
+    unsafe { KeInitializeDpc(dpc, None, null_mut()) };
+    // SAFETY: initialized.
+    unsafe { KeInsertQueueDpc(dpc, null_mut(), null_mut()) };
+    // SAFETY: at PASSIVE_LEVEL.
+    unsafe { KeFlushQueuedDpcs() };
 }
 
 /// Exceeds a kernel stack and returns without having called an import.

@@ -9,6 +9,27 @@ use crate::{
     verifier::{codes::BugCheck, report::violation},
 };
 
+/// Returns the function at an address that an image passed as its `what`.
+///
+/// Null is a bug check, as its call is on Windows: a page fault at the IRQL of the call.
+///
+/// # Safety
+/// `F` is a function pointer, and the type of the function at any other address that a correct image passes.
+#[must_use]
+pub unsafe fn function<F: Copy>(what: &str, address: usize) -> F {
+    const { assert!(size_of::<F>() == size_of::<usize>(), "a function pointer") };
+    if address == 0 {
+        let code = if current().irql() >= Irql::DISPATCH_LEVEL {
+            BugCheck::DRIVER_IRQL_NOT_LESS_OR_EQUAL
+        } else {
+            BugCheck::SYSTEM_THREAD_EXCEPTION_NOT_HANDLED
+        };
+        violation(code, format!("call of {what}, which is a null pointer"));
+    }
+    // SAFETY: the sizes are equal; the caller's promise.
+    unsafe { std::mem::transmute_copy(&address) }
+}
+
 /// Calls a function of the image: `call("MiniportPause", || (pause)(context, parameters))`.
 ///
 /// Checks that the function returns at the IRQL it was called at and with as many spin locks held.

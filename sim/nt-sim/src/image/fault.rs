@@ -81,15 +81,17 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
     {
         return;
     }
-    let caused_by_image = me.filter(|me| me.try_host().is_some() && by_image(me, &fault));
-    let Some(me) = caused_by_image else {
-        // Not caused by an image: on return the default action is taken.
+    let Some(me) = me.filter(|me| me.try_host().is_some()) else {
+        // A thread without images: on return the default action is taken.
         // SAFETY: restores the default handler of this signal.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
         return;
     };
     me.stop_if_dead();
-    let (code, text) = describe(&me, &fault);
+    let (code, mut text) = describe(&me, &fault);
+    if !by_image(&me, &fault) {
+        text.push_str("; host-side code accessed it outside of any call of an image");
+    }
     let in_image = me.host().images().find(fault.registers.ip).is_some();
     let start = in_image.then_some(fault.registers).or_else(|| called_wild(&me, &fault));
     let walk = stack::capture_from(start, DEPTH);
@@ -104,13 +106,13 @@ impl Fault {
     }
 }
 
-/// Returns whether an image caused the fault: it was running, or is inside an import it called.
+/// Returns whether an image runs, or is inside an import it called. Otherwise host-side code uses a pointer that an
+/// image left behind earlier, as of a work item.
 fn by_image(me: &Thread, fault: &Fault) -> bool {
     me.host().images().find(fault.registers.ip).is_some()
         || stack::is_in_import(fault.registers.general[RSP])
-        || me.host().is_dead()
+        || switch::is_on_kernel_stack()
         || stack_overflow(fault)
-        || called_wild(me, fault).is_some()
 }
 
 fn stack_overflow(fault: &Fault) -> bool {
@@ -142,12 +144,16 @@ fn describe(me: &Thread, fault: &Fault) -> (BugCheck, String) {
         let text = format!("kernel stack overflow: a kernel stack has {KERNEL_STACK_SIZE} bytes");
         return (BugCheck::UNEXPECTED_KERNEL_MODE_TRAP, text);
     }
-    let access = if *write { "write to" } else { "read of" };
+    let access = match registers.ip == *address {
+        true => "call of",
+        false if *write => "write to",
+        false => "read of",
+    };
     let host = me.host();
     if let Some((code, text)) = host.memory.pool.explain(*address) {
         return (code, format!("{access} {address:#x}: {text}"));
     }
-    if registers.ip == *address {
+    if registers.ip == *address && host.memory.pfn(*address).is_some() {
         return (
             BugCheck::ATTEMPTED_EXECUTE_OF_NOEXECUTE_MEMORY,
             format!("call of {address:#x}, which is not executable"),

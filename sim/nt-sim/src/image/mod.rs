@@ -42,7 +42,7 @@ mod symbols;
 mod thunk;
 mod unwind;
 
-pub use call::{call, call_ending};
+pub use call::{call, call_ending, function};
 pub use entry_points::EntryPoints;
 pub use frame::{Frame, Walk};
 pub use load::{Image, LoadError};

@@ -13,13 +13,43 @@
 //! ```
 //!
 //! Each function becomes an `extern "efiapi"` function that switches to the host's stack, enforces its IRQL limit
-//! (see [`enter`]) and then runs its body. `IMPORTS` becomes a slice of [`Import`](super::table::Import)s.
+//! (see [`enter`]) and then runs its body: see [`run`]. `IMPORTS` becomes a slice of [`Import`](super::table::Import)s.
+
+use std::{
+    any::Any,
+    panic::{self, AssertUnwindSafe},
+};
 
 use crate::{
+    image::switch::on_host_stack,
     irql::{Irql, Limit},
     thread::current::{Current, current},
     verifier::{codes::BugCheck, report::violation},
 };
+
+/// Runs a function that an image imports: `body`, on the host's stack and after the checks of [`enter`].
+///
+/// A panic of host-side code is a bug check of the caller's host, so that the process and its other hosts live on.
+#[inline]
+pub fn run<T>(name: &'static str, limit: Limit, body: impl FnOnce() -> T) -> T {
+    on_host_stack(|| {
+        let result = panic::catch_unwind(AssertUnwindSafe(|| {
+            let _ = enter(name, limit);
+            body()
+        }));
+        result.unwrap_or_else(|panic| panicked(name, &*panic))
+    })
+}
+
+#[cold]
+fn panicked(name: &str, panic: &(dyn Any + Send)) -> ! {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("an unknown reason");
+    violation(
+        BugCheck::KMODE_EXCEPTION_NOT_HANDLED,
+        format!("the simulated {name} failed on what it was passed: {text}"),
+    )
+}
 
 /// Starts a call of an import: stops threads of a dead host, advances the deterministic clock, checks the IRQL
 /// limit. Returns the calling thread.
@@ -52,10 +82,7 @@ macro_rules! imports {
             $(#[$meta])*
             #[allow(non_snake_case, clippy::too_many_arguments)]
             pub extern "efiapi" fn $name($($arg: $type),*) $(-> $ret)? {
-                $crate::image::switch::on_host_stack(move || {
-                    let _ = $crate::import::enter(stringify!($name), $crate::imports!(@limit $($limit)*));
-                    $body
-                })
+                $crate::import::run(stringify!($name), $crate::imports!(@limit $($limit)*), move || $body)
             }
         )*
 

@@ -12,5 +12,5 @@ pub mod enter;
 pub(crate) mod missing;
 pub mod table;
 
-pub use enter::enter;
+pub use enter::{enter, run};
 pub use table::{Import, ImportTable};

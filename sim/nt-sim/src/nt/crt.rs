@@ -7,6 +7,7 @@
 use std::{arch::naked_asm, ffi::c_void};
 
 use crate::{
+    image::switch::on_host_stack,
     import::table::Import,
     irql::Limit,
     verifier::{BugCheck, violation},
@@ -14,13 +15,13 @@ use crate::{
 
 extern "efiapi" fn memcpy(target: *mut u8, source: *const u8, count: usize) -> *mut u8 {
     // SAFETY: the image's obligation; an invalid pointer faults and is reported. Kernel memcpy allows overlap.
-    unsafe { std::ptr::copy(source, target, count) };
+    unsafe { libc::memmove(target.cast(), source.cast(), count) };
     target
 }
 
 extern "efiapi" fn memset(target: *mut u8, byte: i32, count: usize) -> *mut u8 {
     // SAFETY: the image's obligation; an invalid pointer faults and is reported.
-    unsafe { std::ptr::write_bytes(target, byte.to_le_bytes()[0], count) };
+    unsafe { libc::memset(target.cast(), byte, count) };
     target
 }
 
@@ -54,7 +55,9 @@ extern "efiapi" fn chkstk() {
 }
 
 extern "efiapi" fn c_specific_handler(_: *mut c_void, _: *mut c_void, _: *mut c_void, _: *mut c_void) -> i32 {
-    violation(BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "structured exception handling is not simulated")
+    on_host_stack(|| {
+        violation(BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "structured exception handling is not simulated")
+    })
 }
 
 const fn import(name: &'static str, address: fn() -> usize) -> Import {

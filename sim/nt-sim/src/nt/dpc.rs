@@ -2,7 +2,7 @@
 
 //! Deferred procedure calls.
 
-use std::{collections::HashMap, mem::transmute};
+use std::collections::HashMap;
 
 use ndk_abi::nt::{
     KDEFERRED_ROUTINE, KDPC, KDPC_IMPORTANCE, PROCESSOR_NUMBER, STATUS_INVALID_PARAMETER, STATUS_SUCCESS,
@@ -103,7 +103,7 @@ fn run(dpc: Guest<KDPC>) {
         )
     };
     // SAFETY: the routine of an initialized DPC object is a KDEFERRED_ROUTINE.
-    let routine: KDEFERRED_ROUTINE = unsafe { transmute(routine) };
+    let routine: KDEFERRED_ROUTINE = unsafe { image::function("a DPC routine", routine) };
     let pointer = std::ptr::with_exposed_provenance_mut;
     image::call("a DPC routine", || {
         // SAFETY: the arguments that the image passed for this call.

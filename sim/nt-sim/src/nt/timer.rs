@@ -4,7 +4,6 @@
 
 use std::{
     collections::HashMap,
-    mem::transmute,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -207,7 +206,7 @@ fn call_back(handle: usize, timer: &Mutex<ExTimer>) {
         return;
     }
     // SAFETY: what the image passed to ExAllocateTimer as its callback.
-    let callback: EXT_CALLBACK = unsafe { transmute(callback) };
+    let callback: EXT_CALLBACK = unsafe { image::function("a timer callback", callback) };
     let pointer = std::ptr::with_exposed_provenance_mut::<std::ffi::c_void>;
     // SAFETY: the arguments of an EXT_CALLBACK.
     image::call("a timer callback", || unsafe { callback(pointer(handle).cast(), pointer(context)) });
@@ -231,7 +230,8 @@ fn call_deleted(deleted: Deleted) {
         return;
     }
     // SAFETY: what the image passed to ExDeleteTimer as its callback.
-    let callback: EXT_DELETE_CALLBACK = unsafe { transmute(deleted.callback) };
+    let callback: EXT_DELETE_CALLBACK =
+        unsafe { image::function("a timer's delete callback", deleted.callback) };
     let context = std::ptr::with_exposed_provenance_mut(deleted.context);
     // SAFETY: the argument of an EXT_DELETE_CALLBACK.
     image::call("a timer's delete callback", || unsafe { callback(context) });

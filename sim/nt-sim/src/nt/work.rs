@@ -5,7 +5,6 @@
 use std::{
     collections::{HashMap, VecDeque},
     ffi::c_void,
-    mem::transmute,
     sync::Arc,
 };
 
@@ -130,7 +129,7 @@ fn run_io_work_item(handle: usize, routine: usize, context: usize) {
         item.device
     };
     // SAFETY: what the image passed to IoQueueWorkItem as its routine.
-    let routine: IO_WORKITEM_ROUTINE = unsafe { transmute(routine) };
+    let routine: IO_WORKITEM_ROUTINE = unsafe { image::function("a work item routine", routine) };
     let pointer = std::ptr::with_exposed_provenance_mut::<c_void>;
     // SAFETY: the arguments of an IO_WORKITEM_ROUTINE.
     image::call("a work item routine", || unsafe { routine(pointer(device).cast(), pointer(context)) });
@@ -184,9 +183,12 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     [<= DISPATCH_LEVEL]
     fn ExQueueWorkItem(item: Guest<WORK_QUEUE_ITEM>, kind: i32) {
         let _ = kind;
+        if item.read().WorkerRoutine.is_none() {
+            misuse("ExQueueWorkItem of a work item whose WorkerRoutine is null");
+        }
         current().host().queue_work(move || {
             let item = item.read();
-            let Some(routine) = item.WorkerRoutine else { misuse("ExQueueWorkItem of a work item whose WorkerRoutine is null") };
+            let Some(routine) = item.WorkerRoutine else { misuse("a queued work item's WorkerRoutine became null") };
             // SAFETY: the argument that the image passed for this call.
             image::call("a work item routine", || unsafe { routine(item.Parameter) });
         });
