@@ -34,6 +34,7 @@ use crate::{
     driver::Driver,
     handle,
     in_flight::InFlight,
+    interface::Interface,
     ndk_state::NdkState,
     rules::{broken, require},
 };
@@ -88,9 +89,9 @@ pub struct Adapter {
     pub handle: usize,
     pub driver: Arc<Driver>,
     pub nic: Arc<Nic>,
-    /// Index and LUID of the network interface.
+    pub interface: Arc<Interface>,
+    /// Index of the network interface.
     pub if_index: u32,
-    pub luid: u64,
     pub(crate) state: Mutex<AdapterState>,
     pub(crate) attributes: Mutex<Attributes>,
     /// Set when a pended pause or restart is completed.
@@ -117,14 +118,13 @@ pub struct StatusIndication {
 }
 
 impl Adapter {
-    pub(crate) fn new(host: &Host, handle: usize, driver: Arc<Driver>, nic: Arc<Nic>, if_index: u32) -> Self {
+    pub(crate) fn new(host: &Host, handle: usize, driver: Arc<Driver>, interface: Arc<Interface>) -> Self {
         Self {
             handle,
             driver,
-            nic,
-            if_index,
-            // IfType IF_TYPE_ETHERNET_CSMACD, and a unique NetLuidIndex.
-            luid: 6 << 48 | u64::from(if_index) << 24,
+            nic: interface.nic.clone(),
+            if_index: interface.index(),
+            interface,
             state: Mutex::new(AdapterState::Initializing),
             attributes: Mutex::default(),
             transition: host.event(),

@@ -27,16 +27,14 @@ use nt_sim::{
     BugCheck, Host, current, guest::Guest, host::FaultOutcome, image::registers::FaultContext, imports,
     memory::PAGE_SIZE, services::Slot, violation, world::World,
 };
-use parking_lot::Mutex;
 
 use crate::{
     adapter::{Adapter, adapter},
-    interrupt,
+    interface::{self, interfaces},
+    interrupt, owner,
     rules::{broken, require},
 };
 
-/// The NICs in a host.
-pub(crate) static NICS: Slot<Mutex<Vec<Arc<Nic>>>> = Slot::new();
 /// The mapped device registers of a host.
 pub(crate) static WINDOWS: Slot<Windows> = Slot::new();
 
@@ -89,13 +87,13 @@ pub(crate) fn plug(host: &Arc<Host>, options: NicOptions) -> Arc<Nic> {
     let file = physical.file().try_clone().expect("the machine has file descriptors");
     let memory = DmaSpace::new(file, physical.size()).expect("the machine has memory to map");
     let nic = Nic::new(Arc::new(HostBus(Arc::downgrade(host))), Arc::new(memory), options);
-    host.state(&NICS).lock().push(nic.clone());
+    interface::add(host, nic.clone());
     nic
 }
 
 /// Returns the NICs in the host, in the order they were plugged in.
 pub(crate) fn nics(host: &Host) -> Vec<Arc<Nic>> {
-    host.state(&NICS).lock().clone()
+    interfaces(host).iter().map(|interface| interface.nic.clone()).collect()
 }
 
 /// Cuts the power and the cables: from now on nothing the host sends appears on a link.
@@ -126,9 +124,16 @@ pub fn open_tunnel(world: &Arc<World>, port: Port, datagrams: Datagrams) -> io::
 /// # Panics
 /// When a host has no NIC, or its NIC is connected already.
 pub fn join(wire: &Arc<Wire>, a: &Host, b: &Host) {
-    for (end, host) in [a, b].into_iter().enumerate() {
-        nics(host).first().expect("the host has a NIC").connect(wire.port(end));
-    }
+    join_nics(wire, &interface::first(a).nic, &interface::first(b).nic);
+}
+
+/// Joins two NICs, of one host or of two, `a` at end 0.
+///
+/// # Panics
+/// When a NIC is connected already.
+pub fn join_nics(wire: &Arc<Wire>, a: &Arc<Nic>, b: &Arc<Nic>) {
+    a.connect(wire.port(0));
+    b.connect(wire.port(1));
 }
 
 /// Executes an access to device registers that faulted at `address`.
@@ -204,7 +209,7 @@ fn map(adapter: &Adapter, start: u64, len: usize) -> Result<usize, NDIS_STATUS> 
     // Reserved and never mapped: every access faults.
     let address = host.memory.space.reserve(pages).ok_or(NDIS_STATUS_RESOURCES)? + inside;
     host.state(&WINDOWS).map(address, len, adapter.nic.clone(), bar, start - base);
-    host.objects.add(MAP, address);
+    owner::hold(&host, adapter.handle, MAP, address);
     Ok(address)
 }
 
@@ -259,13 +264,16 @@ imports! { IMPORTS: "ndis.sys" =>
     fn NdisMUnmapIoSpace(handle: usize, address: usize, length: u32) {
         let _ = adapter(handle);
         let host = current().host().clone();
+        require(owner::is_held(&host, handle, MAP, address), || {
+            format!("NdisMUnmapIoSpace of {address:#x}, which the adapter has not mapped")
+        });
         let mapped = host.state(&WINDOWS).unmap(address);
         require(mapped == Some(length as usize), || {
             format!("NdisMUnmapIoSpace of {length} bytes at {address:#x}; the length mapped there is {mapped:?}")
         });
         let pages = (address % PAGE_SIZE + length as usize).div_ceil(PAGE_SIZE);
         host.memory.space.release(address - address % PAGE_SIZE, pages);
-        let _ = host.objects.remove(MAP, address);
+        let _ = owner::release(&host, MAP, address);
     }
 
     /// Returns null device objects: drivers that use NDIS for bus access do not need them.

@@ -2,7 +2,7 @@
 
 //! Configuration: the keywords of an adapter's registry key.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use ndk_abi::{
     ndis::{
@@ -18,47 +18,32 @@ use parking_lot::Mutex;
 use crate::{
     adapter::Adapter,
     handle::{self, HANDLES},
+    interface::{Interface, interfaces},
+    keyword::{Keyword, Keywords},
+    owner,
     rules::require,
 };
 
-/// The keywords of a host's adapter.
+/// The keywords of a host that hold for every adapter whose own registry key lacks them.
 pub(crate) static KEYWORDS: Slot<Mutex<Keywords>> = Slot::new();
 
-/// Keywords by name in lower case: the registry is case-insensitive.
-pub type Keywords = BTreeMap<String, Keyword>;
-
-/// A registry value.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Keyword {
-    /// A string. The Device Manager stores all settings as strings, numbers included.
-    Text(String),
-    Number(u32),
-}
-
-impl From<u32> for Keyword {
-    fn from(number: u32) -> Self {
-        Self::Number(number)
-    }
-}
-
-impl From<&str> for Keyword {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-}
-
-/// Sets a keyword of the adapter.
+/// Sets a keyword of every adapter.
 pub(crate) fn set_keyword(host: &Host, name: &str, value: impl Into<Keyword>) {
+    for interface in interfaces(host) {
+        interface.remove_keyword(name);
+    }
     host.state(&KEYWORDS).lock().insert(name.to_lowercase(), value.into());
 }
 
-/// Returns the value of a keyword.
-pub(crate) fn keyword(host: &Host, name: &str) -> Option<Keyword> {
-    host.state(&KEYWORDS).lock().get(&name.to_lowercase()).cloned()
+/// Returns the value of a keyword of an adapter.
+pub(crate) fn keyword(host: &Host, interface: &Interface, name: &str) -> Option<Keyword> {
+    let own = interface.keyword(name);
+    own.or_else(|| host.state(&KEYWORDS).lock().get(&name.to_lowercase()).cloned())
 }
 
 /// An open configuration. Values read from it are valid until it is closed.
 struct Configuration {
+    interface: Arc<Interface>,
     values: Mutex<Vec<Value>>,
     mac: Mutex<Option<Box<[u8; 6]>>>,
 }
@@ -112,7 +97,7 @@ fn convert(value: &Keyword, requested: NDIS_PARAMETER_TYPE) -> Option<Value> {
     Some(Value { parameter: Box::new(parameter), _text: Some(units) })
 }
 
-fn write(name: &str, from: &NDIS_CONFIGURATION_PARAMETER) -> NDIS_STATUS {
+fn write(interface: &Interface, name: &str, from: &NDIS_CONFIGURATION_PARAMETER) -> NDIS_STATUS {
     let value = match from.ParameterType {
         NDIS_PARAMETER_TYPE::NdisParameterInteger | NDIS_PARAMETER_TYPE::NdisParameterHexInteger => {
             // SAFETY: the type says which member is in use; any bits are an integer.
@@ -125,7 +110,7 @@ fn write(name: &str, from: &NDIS_CONFIGURATION_PARAMETER) -> NDIS_STATUS {
         }
         _ => return NDIS_STATUS_FAILURE,
     };
-    set_keyword(current().host(), name, value);
+    interface.set_keyword(name, value);
     NDIS_STATUS_SUCCESS
 }
 
@@ -137,11 +122,12 @@ imports! { IMPORTS: "ndis.sys" =>
         require(object.Header.Type == NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT, || {
             format!("NdisOpenConfigurationEx with an object of type {:#x}", object.Header.Type)
         });
-        let _ = handle::object::<Adapter>("miniport adapter handle", object.NdisHandle.addr());
+        let adapter = handle::object::<Adapter>("miniport adapter handle", object.NdisHandle.addr());
         let host = current().host().clone();
-        let configuration = Configuration { values: Mutex::default(), mac: Mutex::default() };
+        let interface = adapter.interface.clone();
+        let configuration = Configuration { interface, values: Mutex::default(), mac: Mutex::default() };
         let opened = host.state(&HANDLES).insert(Arc::new(configuration));
-        host.objects.add(OPEN, opened);
+        owner::hold(&host, adapter.handle, OPEN, opened);
         handle.write(opened);
         NDIS_STATUS_SUCCESS
     }
@@ -156,7 +142,7 @@ imports! { IMPORTS: "ndis.sys" =>
         kind: NDIS_PARAMETER_TYPE,
     ) {
         let configuration = handle::object::<Configuration>("configuration handle", handle);
-        let stored = self::keyword(current().host(), &text_of(keyword));
+        let stored = self::keyword(current().host(), &configuration.interface, &text_of(keyword));
         let Some(mut found) = stored.and_then(|stored| convert(&stored, kind)) else {
             status.write(NDIS_STATUS_FAILURE);
             return;
@@ -174,8 +160,8 @@ imports! { IMPORTS: "ndis.sys" =>
         keyword: Guest<UNICODE_STRING>,
         value: Guest<NDIS_CONFIGURATION_PARAMETER>,
     ) {
-        let _ = handle::object::<Configuration>("configuration handle", handle);
-        status.write(write(&text_of(keyword), &value.read()));
+        let configuration = handle::object::<Configuration>("configuration handle", handle);
+        status.write(write(&configuration.interface, &text_of(keyword), &value.read()));
     }
 
     /// Reads the keyword `NetworkAddress`, which replaces the permanent MAC address.
@@ -187,7 +173,7 @@ imports! { IMPORTS: "ndis.sys" =>
         handle: usize,
     ) {
         let configuration = handle::object::<Configuration>("configuration handle", handle);
-        let Some(Keyword::Text(text)) = keyword(current().host(), "NetworkAddress") else {
+        let Some(Keyword::Text(text)) = keyword(current().host(), &configuration.interface, "NetworkAddress") else {
             status.write(NDIS_STATUS_FAILURE);
             return;
         };
@@ -208,7 +194,7 @@ imports! { IMPORTS: "ndis.sys" =>
     [== PASSIVE_LEVEL]
     fn NdisCloseConfiguration(handle: usize) {
         let configuration = handle::take::<Configuration>("configuration handle", handle);
-        let _ = current().host().objects.remove(OPEN, handle);
+        let _ = owner::release(current().host(), OPEN, handle);
         for value in configuration.values.lock().iter_mut() {
             // A driver that still reads a value gets invalid data.
             value.parameter.ParameterData =

@@ -23,6 +23,7 @@ use nt_sim::{
 use crate::{
     adapter::{Adapter, adapter},
     handle::{self, HANDLES},
+    owner,
     rules::{broken, require},
 };
 
@@ -54,7 +55,7 @@ fn allocate(adapter: &Adapter, len: usize) -> Option<(usize, u64)> {
     };
     let logical = logical_address(&host, address)?;
     adapter.nic.memory().map(logical, len as u64);
-    host.objects.add(SHARED, address);
+    owner::hold(&host, adapter.handle, SHARED, address);
     Some((address, logical))
 }
 
@@ -71,7 +72,7 @@ fn free(adapter: &Adapter, len: usize, address: usize, logical: u64) {
             "NdisMFreeSharedMemory of {address:#x}, which holds a ring of the running device; reset the device first"
         )
     });
-    if !host.objects.remove(SHARED, address) {
+    if !owner::release(&host, SHARED, address) {
         broken(format!("NdisMFreeSharedMemory of {address:#x}, which was not allocated"));
     }
     adapter.nic.memory().unmap(logical);
@@ -105,7 +106,7 @@ imports! { IMPORTS: "ndis.sys" =>
         description.write(described);
         let host = current().host().clone();
         let registered = host.state(&HANDLES).insert(Arc::new(DmaRegistration { adapter }));
-        host.objects.add(REGISTER, registered);
+        owner::hold(&host, handle, REGISTER, registered);
         registration.write(registered);
         NDIS_STATUS_SUCCESS
     }
@@ -117,7 +118,7 @@ imports! { IMPORTS: "ndis.sys" =>
         require(!registered.adapter.nic.is_running(), || {
             "NdisMDeregisterScatterGatherDma while the device runs".into()
         });
-        let _ = current().host().objects.remove(REGISTER, registration);
+        let _ = owner::release(current().host(), REGISTER, registration);
     }
 
     /// Allocates memory that image and device share.

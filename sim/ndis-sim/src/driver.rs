@@ -7,11 +7,21 @@ use std::sync::Arc;
 use ndk_abi::{
     ndis::NDIS_MINIPORT_DRIVER_CHARACTERISTICS, ndk::NDIS_NDK_PROVIDER_CHARACTERISTICS, nt::DRIVER_OBJECT,
 };
-use nt_sim::{guest::Guest, services::Slot};
+use nt_sim::{Host, guest::Guest, services::Slot};
 use parking_lot::Mutex;
 
-/// The driver of a host.
-pub(crate) static DRIVER: Slot<Mutex<Option<Arc<Driver>>>> = Slot::new();
+/// The miniport drivers of a host, in the order they registered.
+pub(crate) static DRIVERS: Slot<Mutex<Vec<Arc<Driver>>>> = Slot::new();
+
+/// Returns the miniport drivers of a host, in the order they registered.
+pub(crate) fn drivers(host: &Host) -> Vec<Arc<Driver>> {
+    host.state(&DRIVERS).lock().clone()
+}
+
+/// Returns the miniport driver with this driver object.
+pub(crate) fn of_object(host: &Host, object: Guest<DRIVER_OBJECT>) -> Option<Arc<Driver>> {
+    drivers(host).into_iter().find(|driver| driver.object == object)
+}
 
 /// A registered miniport driver.
 pub struct Driver {

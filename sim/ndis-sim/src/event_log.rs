@@ -13,6 +13,8 @@ pub(crate) static LOG: Slot<Mutex<Vec<LogEntry>>> = Slot::new();
 /// An entry of [`NdisWriteErrorLogEntry`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogEntry {
+    /// Index of the interface whose adapter it is about.
+    pub interface: u32,
     /// Time of the entry, in nanoseconds of the simulation.
     pub time: u64,
     /// The event, with severity and facility in the high bits.
@@ -41,10 +43,10 @@ imports! { IMPORTS: "ndis.sys" =>
         h: u32,
         i: u32,
     ) {
-        let _ = handle::object::<Adapter>("miniport adapter handle", handle);
+        let adapter = handle::object::<Adapter>("miniport adapter handle", handle);
         let values: [u32; MAX_VALUES] = [a, b, c, d, e, f, g, h, i];
         let data = values[..(count as usize).min(MAX_VALUES)].to_vec();
         let host = current().host().clone();
-        host.state(&LOG).lock().push(LogEntry { time: host.world().now(), code, data });
+        host.state(&LOG).lock().push(LogEntry { interface: adapter.if_index, time: host.world().now(), code, data });
     }
 }

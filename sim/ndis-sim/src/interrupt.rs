@@ -26,6 +26,7 @@ use parking_lot::Mutex;
 use crate::{
     adapter::{Adapter, adapter},
     handle::{self, HANDLES},
+    owner,
     rules::require,
     wait::wait_until,
 };
@@ -214,7 +215,7 @@ imports! { IMPORTS: "ndis.sys" =>
             })
         });
         interrupt.write(registered.handle);
-        host.objects.add(REGISTER, registered.handle);
+        owner::hold(&host, adapter.handle, REGISTER, registered.handle);
         for vector in 0..vectors {
             let data = {
                 let mut vectors = host.state(&VECTORS).lock();
@@ -242,7 +243,7 @@ imports! { IMPORTS: "ndis.sys" =>
         registered.adapter.nic.with_config(|config| config.enable_msix(false));
         host.state(&VECTORS).lock().table.retain(|_, (of, _)| of.handle != interrupt);
         registered.drain();
-        let _ = host.objects.remove(REGISTER, interrupt);
+        let _ = owner::release(&host, REGISTER, interrupt);
     }
 
     /// Calls a function synchronized with the ISR of the message.

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! NDIS 6.85 for one miniport driver, the IP helper and Winsock Kernel, as subsystems of [`nt_sim`].
+//! NDIS 6.85 for miniport drivers, the IP helper and Winsock Kernel, as subsystems of [`nt_sim`].
 //!
 //! | module | responsible for |
 //! | --- | --- |
 //! | [`registration`], [`driver`] | registration of the driver and its optional handlers |
+//! | [`interface`] | network interfaces: index, LUID, name, registry key |
 //! | [`adapter`] | one adapter: its states, attributes, what it holds |
+//! | `lifecycle` | the calls of the miniport from initialization to halt |
+//! | `owner` | what an adapter must release before it is halted |
 //! | [`miniport`] | the harness's side: start, pause, halt, removal, OID requests, frames |
 //! | [`oid`] | OID requests |
 //! | [`ndk`] | opening and closing NDK adapters, net PnP events |
@@ -33,7 +36,10 @@ pub mod driver;
 pub mod event_log;
 mod handle;
 mod in_flight;
+pub mod interface;
 pub mod interrupt;
+mod keyword;
+mod lifecycle;
 pub mod miniport;
 pub mod nbl;
 pub mod ndis_host;
@@ -41,6 +47,7 @@ pub mod ndk;
 mod ndk_state;
 pub mod netio;
 pub mod oid;
+mod owner;
 pub mod protocol;
 pub mod registration;
 mod rules;
@@ -51,10 +58,12 @@ pub mod wsk;
 
 pub use adapter::{Adapter, AdapterState, StatusIndication};
 pub use bus::open_tunnel;
-pub use config::Keyword;
 pub use event_log::LogEntry;
 pub use in_flight::SendId;
-pub use miniport::{Miniport, StartError};
+pub use interface::Interface;
+pub use keyword::Keyword;
+pub use lifecycle::StartError;
+pub use miniport::Miniport;
 pub use ndis_host::NdisHost;
 pub use ndk::NdkAdapter;
 pub use ndk_state::NdkEvent;

@@ -5,83 +5,31 @@
 //! Every method may be called on any thread. On a thread of another host or of none, the call is made on a
 //! system thread of the adapter's host.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use ndk_abi::{
     ndis::{
-        NDIS_DEVICE_PNP_EVENT, NDIS_HALT_ACTION, NDIS_MINIPORT_INIT_PARAMETERS,
-        NDIS_MINIPORT_INIT_PARAMETERS_REVISION_1, NDIS_MINIPORT_PAUSE_PARAMETERS,
-        NDIS_MINIPORT_PAUSE_PARAMETERS_REVISION_1, NDIS_MINIPORT_RESTART_PARAMETERS,
-        NDIS_MINIPORT_RESTART_PARAMETERS_REVISION_1, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT,
-        NDIS_OBJECT_TYPE_MINIPORT_INIT_PARAMETERS, NDIS_OID, NDIS_REQUEST_TYPE,
-        NDIS_SIZEOF_MINIPORT_INIT_PARAMETER_REVISION_1, NDIS_SIZEOF_MINIPORT_PAUSE_PARAMETERS_REVISION_1,
-        NDIS_SIZEOF_MINIPORT_RESTART_PARAMETERS_REVISION_1, NDIS_STATUS, NDIS_STATUS_PENDING,
-        NDIS_STATUS_SUCCESS, NET_DEVICE_PNP_EVENT,
+        NDIS_DEVICE_PNP_EVENT, NDIS_HALT_ACTION, NDIS_OID, NDIS_REQUEST_TYPE, NDIS_STATUS,
+        NDIS_STATUS_SUCCESS,
     },
     ndk::{NDIS_OPEN_NDK_ADAPTER_PARAMETERS, NDK_VERSION},
-    netio::NET_LUID,
+    nt::DRIVER_OBJECT,
 };
 
-use nt_sim::{Host, current, image::call, thread::Lost};
+use device_sim::Nic;
+use nt_sim::{Host, current, guest::Guest, thread::Lost};
 
 use crate::{
-    adapter::{ADAPTERS, Adapter, AdapterState, Attributes, StatusIndication},
-    bus,
-    driver::DRIVER,
-    handle::HANDLES,
+    adapter::{Adapter, AdapterState, Attributes, StatusIndication},
+    driver,
     in_flight::SendId,
+    interface,
+    lifecycle::{self, StartError},
     ndk::NdkAdapter,
     ndk_state::NdkEvent,
     oid::{OidError, OidPath},
     protocol::PROTOCOLS,
-    rules::require,
-    wait::wait,
 };
-
-/// Objects that an adapter must release before it is halted.
-const OF_ADAPTER: [&str; 5] = [
-    "NdisOpenConfigurationEx",
-    "NdisMMapIoSpace",
-    "NdisMAllocateSharedMemory",
-    "NdisMRegisterScatterGatherDma",
-    "NdisMRegisterInterruptEx",
-];
-
-/// Revision 1 of `NET_DEVICE_PNP_EVENT`, and its `NDIS_SIZEOF_`.
-const DEVICE_PNP_EVENT_REVISION: u8 = 1;
-const DEVICE_PNP_EVENT_LEN: u16 = 0x2c;
-
-/// Reasons why an adapter did not start.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum StartError {
-    /// No driver is registered, or no NIC is left for it.
-    NothingToStart,
-    /// MiniportInitializeEx failed.
-    Initialize(NDIS_STATUS),
-    /// MiniportRestart failed.
-    Restart(NDIS_STATUS),
-    /// The host died.
-    Lost(Lost),
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NothingToStart => f.write_str("no driver is registered, or no NIC is left for it"),
-            Self::Initialize(status) => write!(f, "MiniportInitializeEx failed: {status:#010x}"),
-            Self::Restart(status) => write!(f, "MiniportRestart failed: {status:#010x}"),
-            Self::Lost(lost) => lost.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
-
-impl From<Lost> for StartError {
-    fn from(lost: Lost) -> Self {
-        Self::Lost(lost)
-    }
-}
 
 /// A started adapter. Clones are the same adapter.
 #[derive(Clone)]
@@ -103,13 +51,52 @@ fn on_host<T: Send + 'static>(
 }
 
 impl Miniport {
-    /// Starts the driver on the host's next NIC: initializes and restarts an adapter.
+    /// Starts the driver on the host's next NIC: initializes and restarts an adapter. If several miniport drivers are
+    /// registered, the first one.
     ///
     /// # Errors
     /// [`StartError`]; the adapter is removed then, and checked for leaks.
     pub fn start(host: &Arc<Host>) -> Result<Self, StartError> {
-        let this = host.clone();
-        let miniport = on_host(host, "PnP", move || initialize(&this))??;
+        let interface = lifecycle::next_interface(host).ok_or(StartError::NothingToStart)?;
+        Self::start_on(host, &interface.nic)
+    }
+
+    /// As [`Miniport::start`], on a NIC of the host.
+    ///
+    /// # Errors
+    /// [`StartError`]; the adapter is removed then, and checked for leaks.
+    ///
+    /// # Panics
+    /// When the NIC is not in the host.
+    pub fn start_on(host: &Arc<Host>, nic: &Arc<Nic>) -> Result<Self, StartError> {
+        let driver = driver::drivers(host).into_iter().next().ok_or(StartError::NothingToStart)?;
+        Self::start_driver_on(host, nic, driver)
+    }
+
+    /// As [`Miniport::start_on`], with the miniport driver that has the driver object `object`.
+    ///
+    /// # Errors
+    /// [`StartError`]; the adapter is removed then, and checked for leaks.
+    ///
+    /// # Panics
+    /// When the NIC is not in the host.
+    pub fn start_with(
+        host: &Arc<Host>,
+        nic: &Arc<Nic>,
+        object: Guest<DRIVER_OBJECT>,
+    ) -> Result<Self, StartError> {
+        let driver = driver::of_object(host, object).ok_or(StartError::NothingToStart)?;
+        Self::start_driver_on(host, nic, driver)
+    }
+
+    fn start_driver_on(
+        host: &Arc<Host>,
+        nic: &Arc<Nic>,
+        driver: Arc<driver::Driver>,
+    ) -> Result<Self, StartError> {
+        let (on, interface) = (host.clone(), interface::of_nic(host, nic));
+        let adapter = on_host(host, "PnP", move || lifecycle::initialize(&on, driver, interface))??;
+        let miniport = Self { host: host.clone(), adapter };
         match miniport.restart() {
             Ok(()) => Ok(miniport),
             Err(error) => {
@@ -145,7 +132,7 @@ impl Miniport {
     /// [`Lost`] when the host dies.
     pub fn pause(&self) -> Result<(), Lost> {
         let this = self.clone();
-        on_host(&self.host, "PnP", move || pause(&this.adapter))
+        on_host(&self.host, "PnP", move || lifecycle::pause(&this.adapter))
     }
 
     /// Restarts the paused adapter.
@@ -155,7 +142,7 @@ impl Miniport {
     pub fn restart(&self) -> Result<(), StartError> {
         let this = self.clone();
         let restart = move || {
-            let status = restart(&this.adapter);
+            let status = lifecycle::restart(&this.adapter);
             if status == NDIS_STATUS_SUCCESS {
                 for protocol in this.host.state(&PROTOCOLS) {
                     protocol.restarted(&this.host, &this.adapter);
@@ -182,7 +169,7 @@ impl Miniport {
 
     fn halt_with(&self, action: NDIS_HALT_ACTION) -> Result<(), Lost> {
         let this = self.clone();
-        on_host(&self.host, "PnP", move || halt(&this.host, &this.adapter, action))
+        on_host(&self.host, "PnP", move || lifecycle::halt(&this.host, &this.adapter, action))
     }
 
     /// Removes the device, notifies the miniport, pauses and halts it.
@@ -193,7 +180,7 @@ impl Miniport {
         self.adapter.nic.remove();
         let this = self.clone();
         on_host(&self.host, "PnP", move || {
-            notify(&this.adapter, NDIS_DEVICE_PNP_EVENT::NdisDevicePnPEventSurpriseRemoved);
+            lifecycle::notify(&this.adapter, NDIS_DEVICE_PNP_EVENT::NdisDevicePnPEventSurpriseRemoved);
         })?;
         if self.state() == AdapterState::Running {
             self.pause()?;
@@ -401,177 +388,5 @@ impl Miniport {
     #[must_use]
     pub fn received(&self) -> Vec<Vec<u8>> {
         self.adapter.data_path.take_received()
-    }
-}
-
-fn header(kind: u8, revision: u8, size: u16) -> NDIS_OBJECT_HEADER {
-    NDIS_OBJECT_HEADER { Type: kind, Revision: revision, Size: size }
-}
-
-fn initialize(host: &Arc<Host>) -> Result<Miniport, StartError> {
-    let driver = host.state(&DRIVER).lock().clone().ok_or(StartError::NothingToStart)?;
-    let taken: Vec<_> =
-        host.state(&ADAPTERS).lock().iter().map(|adapter| Arc::as_ptr(&adapter.nic)).collect();
-    let nic = bus::nics(host).into_iter().find(|nic| !taken.contains(&Arc::as_ptr(nic)));
-    let nic = nic.ok_or(StartError::NothingToStart)?;
-    let if_index = 1 + host.state(&ADAPTERS).lock().len() as u32;
-    let handles = host.state(&HANDLES);
-    let adapter = handles.insert_with(|handle| Arc::new(Adapter::new(host, handle, driver, nic, if_index)));
-    host.state(&ADAPTERS).lock().push(adapter.clone());
-    let mut resources = bus::resources(&adapter.nic);
-    let mut parameters = NDIS_MINIPORT_INIT_PARAMETERS {
-        Header: header(
-            NDIS_OBJECT_TYPE_MINIPORT_INIT_PARAMETERS,
-            NDIS_MINIPORT_INIT_PARAMETERS_REVISION_1,
-            NDIS_SIZEOF_MINIPORT_INIT_PARAMETER_REVISION_1,
-        ),
-        Flags: 0,
-        AllocatedResources: resources.as_mut_ptr().cast(),
-        IMDeviceInstanceContext: std::ptr::null_mut(),
-        MiniportAddDeviceContext: std::ptr::null_mut(),
-        IfIndex: if_index,
-        NetLuid: NET_LUID { Value: adapter.luid },
-        DefaultPortAuthStates: std::ptr::null_mut(),
-        PciDeviceCustomProperties: std::ptr::null_mut(),
-    };
-    let pointer = &raw mut parameters;
-    let initialize = adapter.driver.characteristics.InitializeHandlerEx.ok_or(StartError::NothingToStart)?;
-    let status = call("MiniportInitializeEx", || {
-        let (handle, context) = (adapter.handle as *mut _, adapter.driver.context as *mut _);
-        // SAFETY: the image registered the function under this contract; the parameters live through the call.
-        unsafe { initialize(handle, context, pointer) }
-    });
-    require(status != NDIS_STATUS_PENDING, || "MiniportInitializeEx pended".into());
-    if status != NDIS_STATUS_SUCCESS {
-        remove(host, &adapter, "a failed MiniportInitializeEx");
-        return Err(StartError::Initialize(status));
-    }
-    let attributes = adapter.attributes();
-    require(attributes.general.is_some(), || {
-        "MiniportInitializeEx succeeded without general attributes".into()
-    });
-    let is_provider = adapter.driver.ndk.lock().is_some();
-    require(!is_provider || attributes.ndk.is_some(), || {
-        "MiniportInitializeEx of an NDK provider succeeded without NDK attributes".into()
-    });
-    *adapter.state.lock() = AdapterState::Paused;
-    Ok(Miniport { host: host.clone(), adapter })
-}
-
-/// Waits for the end of a pause or restart that may have pended.
-fn transition(adapter: &Adapter, status: NDIS_STATUS) -> NDIS_STATUS {
-    if status != NDIS_STATUS_PENDING {
-        return status;
-    }
-    wait(&adapter.transition);
-    *adapter.transition_status.lock()
-}
-
-fn begin_transition(adapter: &Adapter, state: AdapterState) {
-    *adapter.transition_status.lock() = NDIS_STATUS_PENDING;
-    adapter.transition.reset();
-    *adapter.state.lock() = state;
-}
-
-fn pause(adapter: &Arc<Adapter>) {
-    assert_eq!(adapter.state(), AdapterState::Running, "a running adapter is paused");
-    begin_transition(adapter, AdapterState::Pausing);
-    let mut parameters = NDIS_MINIPORT_PAUSE_PARAMETERS {
-        Header: header(
-            NDIS_OBJECT_TYPE_DEFAULT,
-            NDIS_MINIPORT_PAUSE_PARAMETERS_REVISION_1,
-            NDIS_SIZEOF_MINIPORT_PAUSE_PARAMETERS_REVISION_1,
-        ),
-        Flags: 0,
-        PauseReason: 0,
-    };
-    let pointer = &raw mut parameters;
-    if let Some(handler) = adapter.driver.characteristics.PauseHandler {
-        let status = call("MiniportPause", || {
-            // SAFETY: the image registered the function under this contract; the parameters live through the call.
-            unsafe { handler(adapter.context() as *mut _, pointer) }
-        });
-        let status = transition(adapter, status);
-        require(status == NDIS_STATUS_SUCCESS, || format!("MiniportPause failed: {status:#010x}"));
-    }
-    adapter.await_bound();
-    let (sending, lent) = adapter.data_path.outstanding();
-    require(sending == 0, || format!("MiniportPause completed, but {sending} sends are not"));
-    require(lent == 0, || format!("MiniportPause completed before {lent} received lists were returned"));
-    *adapter.state.lock() = AdapterState::Paused;
-}
-
-fn restart(adapter: &Arc<Adapter>) -> NDIS_STATUS {
-    assert_eq!(adapter.state(), AdapterState::Paused, "a paused adapter is restarted");
-    begin_transition(adapter, AdapterState::Restarting);
-    let mut parameters = NDIS_MINIPORT_RESTART_PARAMETERS {
-        Header: header(
-            NDIS_OBJECT_TYPE_DEFAULT,
-            NDIS_MINIPORT_RESTART_PARAMETERS_REVISION_1,
-            NDIS_SIZEOF_MINIPORT_RESTART_PARAMETERS_REVISION_1,
-        ),
-        RestartAttributes: std::ptr::null_mut(),
-        Flags: 0,
-    };
-    let pointer = &raw mut parameters;
-    let mut status = NDIS_STATUS_SUCCESS;
-    if let Some(handler) = adapter.driver.characteristics.RestartHandler {
-        status = call("MiniportRestart", || {
-            // SAFETY: the image registered the function under this contract; the parameters live through the call.
-            unsafe { handler(adapter.context() as *mut _, pointer) }
-        });
-        status = transition(adapter, status);
-    }
-    let state = if status == NDIS_STATUS_SUCCESS { AdapterState::Running } else { AdapterState::Paused };
-    *adapter.state.lock() = state;
-    status
-}
-
-fn halt(host: &Arc<Host>, adapter: &Arc<Adapter>, action: NDIS_HALT_ACTION) {
-    assert_eq!(adapter.state(), AdapterState::Paused, "a paused adapter is halted");
-    if let Some(handler) = adapter.driver.characteristics.HaltHandlerEx {
-        call("MiniportHaltEx", || {
-            // SAFETY: the image registered the function under this contract.
-            unsafe { handler(adapter.context() as *mut _, action) }
-        });
-    }
-    remove(host, adapter, "MiniportHaltEx");
-}
-
-/// Removes the adapter and checks that it released everything.
-fn remove(host: &Arc<Host>, adapter: &Arc<Adapter>, after: &str) {
-    //= R-PNP-5
-    let open = adapter.ndk.open_count();
-    require(open == 0, || format!("{after} returned with {open} NDK adapters open"));
-    let left: Vec<_> =
-        host.objects.list().into_iter().filter(|object| OF_ADAPTER.contains(&object.kind)).collect();
-    require(left.is_empty(), || {
-        let names: Vec<_> =
-            left.iter().map(|object| format!("{} {:#x}", object.kind, object.address)).collect();
-        format!("{after} returned without releasing: {}", names.join(", "))
-    });
-    require(!adapter.nic.is_running(), || {
-        format!("{after} returned while the device is running; reset it first")
-    });
-    *adapter.state.lock() = AdapterState::Halted;
-    let _ = host.state(&HANDLES).remove::<Adapter>(adapter.handle);
-    host.state(&ADAPTERS).lock().retain(|other| other.handle != adapter.handle);
-}
-
-fn notify(adapter: &Arc<Adapter>, event: NDIS_DEVICE_PNP_EVENT) {
-    let mut notification = NET_DEVICE_PNP_EVENT {
-        Header: header(NDIS_OBJECT_TYPE_DEFAULT, DEVICE_PNP_EVENT_REVISION, DEVICE_PNP_EVENT_LEN),
-        PortNumber: 0,
-        DevicePnPEvent: event,
-        InformationBuffer: std::ptr::null_mut(),
-        InformationBufferLength: 0,
-        NdisReserved: [0; 16],
-    };
-    let pointer = &raw mut notification;
-    if let Some(handler) = adapter.driver.characteristics.DevicePnPEventNotifyHandler {
-        call("MiniportDevicePnPEventNotify", || {
-            // SAFETY: the image registered the function under this contract; the event lives through the call.
-            unsafe { handler(adapter.context() as *mut _, pointer) }
-        });
     }
 }

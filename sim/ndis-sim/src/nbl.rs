@@ -26,6 +26,7 @@ use parking_lot::Mutex;
 
 use crate::{
     handle::{self, HANDLES},
+    owner,
     rules::{broken, require},
 };
 
@@ -191,31 +192,31 @@ fn require_header(what: &str, header: NDIS_OBJECT_HEADER, size: u16) {
     });
 }
 
-fn new_pool(kind: &'static str, with_buffers: bool) -> usize {
+fn new_pool(owner: usize, kind: &'static str, with_buffers: bool) -> usize {
     let host = current().host().clone();
     if host.low_resources.fails() {
         return 0;
     }
     let pool = host.state(&HANDLES).insert(Arc::new(Pool { with_buffers, out: Mutex::default() }));
-    host.objects.add(kind, pool);
+    owner::hold(&host, owner, kind, pool);
     pool
 }
 
 imports! { IMPORTS: "ndis.sys" =>
     /// Allocates a pool of NET_BUFFER_LISTs.
     [<= DISPATCH_LEVEL]
-    fn NdisAllocateNetBufferListPool(_owner: usize, parameters: Guest<NET_BUFFER_LIST_POOL_PARAMETERS>) -> usize {
+    fn NdisAllocateNetBufferListPool(owner: usize, parameters: Guest<NET_BUFFER_LIST_POOL_PARAMETERS>) -> usize {
         let parameters = parameters.read();
         require_header(LIST_POOL, parameters.Header, NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1);
         require(parameters.PoolTag != 0, || "NdisAllocateNetBufferListPool: PoolTag is 0".into());
-        new_pool(LIST_POOL, parameters.fAllocateNetBuffer != 0)
+        new_pool(owner, LIST_POOL, parameters.fAllocateNetBuffer != 0)
     }
 
     /// Frees a pool of NET_BUFFER_LISTs.
     [<= DISPATCH_LEVEL]
     fn NdisFreeNetBufferListPool(pool: usize) {
         free_pool("NdisFreeNetBufferListPool", pool);
-        let _ = current().host().objects.remove(LIST_POOL, pool);
+        let _ = owner::release(current().host(), LIST_POOL, pool);
     }
 
     /// Allocates a NET_BUFFER_LIST without NET_BUFFER.
@@ -250,17 +251,17 @@ imports! { IMPORTS: "ndis.sys" =>
 
     /// Allocates a pool of NET_BUFFERs.
     [<= DISPATCH_LEVEL]
-    fn NdisAllocateNetBufferPool(_owner: usize, parameters: Guest<NET_BUFFER_POOL_PARAMETERS>) -> usize {
+    fn NdisAllocateNetBufferPool(owner: usize, parameters: Guest<NET_BUFFER_POOL_PARAMETERS>) -> usize {
         let header = parameters.read().Header;
         require_header(BUFFER_POOL, header, NDIS_SIZEOF_NET_BUFFER_POOL_PARAMETERS_REVISION_1);
-        new_pool(BUFFER_POOL, true)
+        new_pool(owner, BUFFER_POOL, true)
     }
 
     /// Frees a pool of NET_BUFFERs.
     [<= DISPATCH_LEVEL]
     fn NdisFreeNetBufferPool(pool: usize) {
         free_pool("NdisFreeNetBufferPool", pool);
-        let _ = current().host().objects.remove(BUFFER_POOL, pool);
+        let _ = owner::release(current().host(), BUFFER_POOL, pool);
     }
 
     /// Allocates a NET_BUFFER.

@@ -5,13 +5,15 @@
 use std::sync::Arc;
 
 use device_sim::{Nic, NicOptions};
-use nt_sim::Host;
+use ndk_abi::nt::DRIVER_OBJECT;
+use nt_sim::{Host, guest::Guest};
 
 use crate::{
     adapter::{self, Adapter},
-    bus,
-    config::{self, Keyword},
+    bus, config, driver,
     event_log::{self, LogEntry},
+    interface::{self, Interface},
+    keyword::Keyword,
 };
 
 /// A host's NICs, adapters, registry keywords and event log.
@@ -34,12 +36,40 @@ pub trait NdisHost {
     #[must_use]
     fn adapters(&self) -> Vec<Arc<Adapter>>;
 
-    /// Sets a keyword of the adapter, e.g. `"*NetworkDirect"`.
+    /// Returns the driver objects of the miniport drivers, in the order they registered.
+    #[must_use]
+    fn miniport_drivers(&self) -> Vec<Guest<DRIVER_OBJECT>>;
+
+    /// Returns the interface of a NIC.
+    ///
+    /// # Panics
+    /// When the NIC is not in the host.
+    #[must_use]
+    fn interface(&self, nic: &Arc<Nic>) -> Arc<Interface>;
+
+    /// Sets the index of a NIC's interface. To be called before its adapter starts.
+    ///
+    /// # Panics
+    /// When the index is 0 or that of another interface, or the NIC is not in the host.
+    fn set_interface_index(&self, nic: &Arc<Nic>, index: u32);
+
+    /// Sets a keyword of every adapter, e.g. `"*NetworkDirect"`.
+    /// [`Interface::set_keyword`] sets it for one adapter.
     fn set_keyword(&self, name: &str, value: impl Into<Keyword>);
 
-    /// Returns the value of a keyword.
+    /// Returns the value of a keyword of the first adapter.
+    ///
+    /// # Panics
+    /// When the host has no NIC.
     #[must_use]
     fn keyword(&self, name: &str) -> Option<Keyword>;
+
+    /// Returns the value of a keyword of an adapter.
+    ///
+    /// # Panics
+    /// When the NIC is not in the host.
+    #[must_use]
+    fn keyword_of(&self, nic: &Arc<Nic>, name: &str) -> Option<Keyword>;
 
     /// Returns what the image wrote to the event log so far.
     #[must_use]
@@ -68,7 +98,23 @@ impl NdisHost for Host {
     }
 
     fn keyword(&self, name: &str) -> Option<Keyword> {
-        config::keyword(self, name)
+        config::keyword(self, &interface::first(self), name)
+    }
+
+    fn keyword_of(&self, nic: &Arc<Nic>, name: &str) -> Option<Keyword> {
+        config::keyword(self, &interface::of_nic(self, nic), name)
+    }
+
+    fn miniport_drivers(&self) -> Vec<Guest<DRIVER_OBJECT>> {
+        driver::drivers(self).iter().map(|driver| driver.object).collect()
+    }
+
+    fn interface(&self, nic: &Arc<Nic>) -> Arc<Interface> {
+        interface::of_nic(self, nic)
+    }
+
+    fn set_interface_index(&self, nic: &Arc<Nic>, index: u32) {
+        interface::set_index(self, nic, index);
     }
 
     fn event_log(&self) -> Vec<LogEntry> {

@@ -30,8 +30,8 @@ use nt_sim::{
 };
 
 use crate::{
-    adapter::ADAPTERS,
-    driver::{DRIVER, Driver},
+    adapter::adapters,
+    driver::{self, DRIVERS, Driver},
     handle::{self, HANDLES},
     rules::{broken, require},
 };
@@ -131,18 +131,18 @@ impl Driver {
 }
 
 /// NDIS's DriverUnload: calls the miniport's unload handler.
-extern "efiapi" fn unload(_object: Guest<DRIVER_OBJECT>) {
-    on_host_stack(unload_driver);
+extern "efiapi" fn unload(object: Guest<DRIVER_OBJECT>) {
+    on_host_stack(|| unload_driver(object));
 }
 
-fn unload_driver() {
-    let Some(driver) = current().host().state(&DRIVER).lock().clone() else { return };
+fn unload_driver(object: Guest<DRIVER_OBJECT>) {
+    let Some(driver) = driver::of_object(current().host(), object) else { return };
     let Some(handler) = driver.characteristics.UnloadHandler else { return };
     call("MiniportDriverUnload", || {
         // SAFETY: the driver registered the function under this contract; PASSIVE_LEVEL.
         unsafe { handler(driver.object.as_ptr()) }
     });
-    if current().host().state(&DRIVER).lock().is_some() {
+    if driver::of_object(current().host(), object).is_some() {
         broken("MiniportDriverUnload returned without NdisMDeregisterMiniportDriver");
     }
 }
@@ -158,20 +158,20 @@ imports! { IMPORTS: "ndis.sys" =>
         handle: Guest<usize>,
     ) -> NDIS_STATUS {
         let host = current().host().clone();
-        require(host.state(&DRIVER).lock().is_none(), || "NdisMRegisterMiniportDriver was called twice".into());
+        require(driver::of_object(&host, object).is_none(), || "NdisMRegisterMiniportDriver was called twice".into());
         let driver = match register(object, context, characteristics) {
             Ok(driver) => driver,
             Err(status) => return status,
         };
         handle.write(driver.handle);
-        *host.state(&DRIVER).lock() = Some(driver.clone());
+        host.state(&DRIVERS).lock().push(driver.clone());
         host.objects.add("NdisMRegisterMiniportDriver", driver.handle);
         object.field::<usize>(DRIVER_UNLOAD).write(unload as *const () as usize);
         let status = driver.set_options();
         if status != NDIS_STATUS_SUCCESS {
             let _ = host.state(&HANDLES).remove::<Driver>(driver.handle);
             let _ = host.objects.remove("NdisMRegisterMiniportDriver", driver.handle);
-            *host.state(&DRIVER).lock() = None;
+            host.state(&DRIVERS).lock().retain(|other| !Arc::ptr_eq(other, &driver));
         }
         status
     }
@@ -181,11 +181,12 @@ imports! { IMPORTS: "ndis.sys" =>
     fn NdisMDeregisterMiniportDriver(handle: usize) {
         let driver = handle::take::<Driver>("miniport driver handle", handle);
         let host = current().host().clone();
-        require(host.state(&ADAPTERS).lock().is_empty(), || {
+        let mut left = adapters(&host).into_iter();
+        require(!left.any(|adapter| Arc::ptr_eq(&adapter.driver, &driver)), || {
             "NdisMDeregisterMiniportDriver was called before all adapters were halted".into()
         });
         let _ = host.objects.remove("NdisMRegisterMiniportDriver", driver.handle);
-        *host.state(&DRIVER).lock() = None;
+        host.state(&DRIVERS).lock().retain(|other| !Arc::ptr_eq(other, &driver));
     }
 
     /// Registers optional handlers; for a driver handle only inside SetOptions.

@@ -28,6 +28,7 @@ use crate::{
     adapter::Adapter,
     driver::Driver,
     handle::{self, HANDLES},
+    owner,
     rules::{broken, require},
     wait::wait_until,
 };
@@ -197,7 +198,7 @@ imports! { IMPORTS: "ndis.sys" =>
             return 0;
         }
         let handle = host.state(&HANDLES).insert(Arc::new(WorkItem { queued: AtomicBool::new(false) }));
-        host.objects.add(WORK_ITEM, handle);
+        owner::hold(&host, owner, WORK_ITEM, handle);
         handle
     }
 
@@ -215,7 +216,7 @@ imports! { IMPORTS: "ndis.sys" =>
     fn NdisFreeIoWorkItem(handle: usize) {
         let item = handle::take::<WorkItem>("work item", handle);
         require(!item.queued.load(SeqCst), || "NdisFreeIoWorkItem of a work item that is queued".into());
-        let _ = current().host().objects.remove(WORK_ITEM, handle);
+        let _ = owner::release(current().host(), WORK_ITEM, handle);
     }
 
     /// Allocates a timer object.
@@ -232,7 +233,7 @@ imports! { IMPORTS: "ndis.sys" =>
         let context = requested.FunctionContext.addr();
         let object = Timer { function, context, state: Mutex::default(), running: AtomicU32::new(0) };
         let handle = host.state(&HANDLES).insert(Arc::new(object));
-        host.objects.add(TIMER, handle);
+        owner::hold(&host, owner, TIMER, handle);
         timer.write(handle);
         NDIS_STATUS_SUCCESS
     }
@@ -260,7 +261,7 @@ imports! { IMPORTS: "ndis.sys" =>
         let object = handle::take::<Timer>("timer object", timer);
         let idle = object.state.lock().event.is_none() && object.running.load(SeqCst) == 0;
         require(idle, || "NdisFreeTimerObject of a timer that is set, or whose function is running".into());
-        let _ = current().host().objects.remove(TIMER, timer);
+        let _ = owner::release(current().host(), TIMER, timer);
     }
 
     /// Allocates a reader-writer lock.
@@ -269,7 +270,7 @@ imports! { IMPORTS: "ndis.sys" =>
         require_owner(RW_LOCK, owner);
         let host = current().host().clone();
         let handle = host.state(&HANDLES).insert(Arc::new(RwLock { state: AtomicI32::new(0) }));
-        host.objects.add(RW_LOCK, handle);
+        owner::hold(&host, owner, RW_LOCK, handle);
         handle
     }
 
@@ -278,7 +279,7 @@ imports! { IMPORTS: "ndis.sys" =>
     fn NdisFreeRWLock(lock: usize) {
         let object = handle::take::<RwLock>("RW lock", lock);
         require(object.state.load(SeqCst) == 0, || "NdisFreeRWLock of a lock that is held".into());
-        let _ = current().host().objects.remove(RW_LOCK, lock);
+        let _ = owner::release(current().host(), RW_LOCK, lock);
     }
 
     /// Acquires a reader-writer lock for reading.

@@ -14,8 +14,8 @@ use nt_sim::{
 use parking_lot::Mutex;
 
 use crate::{
-    adapter, bus, config, data_path, dma, driver, event_log, handle, interrupt, nbl, ndk, netio, oid,
-    protocol, registration, runtime, wsk,
+    adapter, bus, config, data_path, dma, driver, event_log, handle, interface, interrupt, nbl, ndk, netio,
+    oid, owner, protocol, registration, runtime, wsk,
 };
 
 /// The imports of `ndis.sys`, one slice per file.
@@ -47,9 +47,10 @@ impl Subsystem for Ndis {
 
     fn install(&self, services: &mut Services, _world: &World, _host: HostId) {
         services.add(&handle::HANDLES, handle::Handles::default());
-        services.add(&driver::DRIVER, Mutex::default());
+        services.add(&driver::DRIVERS, Mutex::default());
         services.add(&adapter::ADAPTERS, Mutex::default());
-        services.add(&bus::NICS, Mutex::default());
+        services.add(&interface::INTERFACES, interface::Interfaces::default());
+        services.add(&owner::OWNERS, owner::Owners::default());
         services.add(&bus::WINDOWS, Windows::default());
         services.add(&config::KEYWORDS, Mutex::default());
         services.add(&event_log::LOG, Mutex::default());

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use ndis_sim::{NDIS, NETIO};
+use ndis_sim::{NDIS, NETIO, WSK};
 use nt_sim::{Irql, cng::CNG, host::Subsystem, import::Import, irql::Limit, nt::NT};
 
 /// Imports whose limit is not the table's, and why.
@@ -20,6 +20,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
         "NdisMQueueDpc",
         "its page says DISPATCH_LEVEL, and that MiniportInterrupt, which runs at DIRQL, calls it",
     ),
+    ("WskCaptureProviderNPI", "== PASSIVE_LEVEL unless the timeout is WSK_NO_WAIT: checked in its body"),
     ("ExDeleteTimer", "<= APC_LEVEL when it waits: checked in its body"),
 ];
 
@@ -103,7 +104,7 @@ impl Documented {
 }
 
 fn all_imports() -> impl Iterator<Item = &'static Import> {
-    let subsystems: [&dyn Subsystem; 4] = [&NT, &NDIS, &NETIO, &CNG];
+    let subsystems: [&dyn Subsystem; 5] = [&NT, &NDIS, &NETIO, &WSK, &CNG];
     subsystems.into_iter().flat_map(Subsystem::imports).copied().flatten()
 }
 

@@ -4,215 +4,27 @@
 
 #![cfg(target_os = "linux")]
 
-use std::{
-    ffi::c_void,
-    net::IpAddr,
-    sync::{Arc, Mutex},
-};
+mod common;
 
-use device_sim::{NicOptions, pci};
+use std::{ffi::c_void, net::IpAddr, sync::Mutex};
+
+use common::scripted::{Script, general, header, host, register, simulation};
+use device_sim::pci;
 use ndis_sim::{
     IpHost as _, Miniport, NdisHost as _, StartError, adapter, bus, config, data_path, dma, event_log,
-    interrupt, ndk, netio::imports as netio, registration, runtime,
+    interrupt, ndk, netio::imports as netio, runtime,
 };
 use ndk_abi::{
     ndis::{
-        NDIS_CONFIGURATION_OBJECT, NDIS_HALT_ACTION, NDIS_HANDLE, NDIS_MEDIA_CONNECT_STATE,
-        NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES, NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2,
-        NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES,
-        NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_2, NDIS_MINIPORT_ATTRIBUTES_BUS_MASTER,
-        NDIS_MINIPORT_ATTRIBUTES_HARDWARE_DEVICE, NDIS_MINIPORT_DRIVER_CHARACTERISTICS,
-        NDIS_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3, NDIS_MINIPORT_INIT_PARAMETERS,
+        NDIS_CONFIGURATION_OBJECT, NDIS_HANDLE, NDIS_MINIPORT_DRIVER_CHARACTERISTICS,
         NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS, NDIS_MINIPORT_INTERRUPT_REVISION_1,
-        NDIS_MINIPORT_PAUSE_PARAMETERS, NDIS_MINIPORT_RESTART_PARAMETERS, NDIS_OBJECT_HEADER,
-        NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT, NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES,
-        NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES,
-        NDIS_OBJECT_TYPE_MINIPORT_DRIVER_CHARACTERISTICS, NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
-        NDIS_OID_REQUEST, NDIS_SHUTDOWN_ACTION, NDIS_SIZEOF_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2,
-        NDIS_SIZEOF_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_2,
-        NDIS_SIZEOF_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3,
-        NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1, NDIS_STATUS, NDIS_STATUS_NOT_SUPPORTED,
-        NDIS_STATUS_SUCCESS, NET_BUFFER_LIST, NET_DEVICE_PNP_EVENT, NET_PNP_EVENT_CODE,
-        NET_PNP_EVENT_NOTIFICATION,
+        NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT, NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
+        NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1, NDIS_STATUS_SUCCESS, NET_BUFFER_LIST,
+        NET_PNP_EVENT_CODE, NET_PNP_EVENT_NOTIFICATION,
     },
-    nt::{DRIVER_OBJECT, GROUP_AFFINITY, LARGE_INTEGER},
+    nt::{GROUP_AFFINITY, LARGE_INTEGER},
 };
-use nt_sim::{ClockKind, Host, Irql, Sim, current, guest::Guest, host::HostOptions, nt::mdl};
-
-/// What the miniport does in its handlers, besides the minimum.
-#[derive(Clone, Copy, Default)]
-struct Script {
-    initialize: Option<fn(usize)>,
-    restart: Option<fn(usize)>,
-    halt: Option<fn(usize)>,
-    oid: Option<fn(usize)>,
-    /// Initialization sets no attributes.
-    silent: bool,
-}
-
-struct Context {
-    script: Script,
-    handle: usize,
-}
-
-/// Zeroed structures of the ABI: integers, addresses and function pointers that may be null.
-macro_rules! zeroed {
-    ($type:ty) => {
-        // SAFETY: all zeroes is a value of every structure named in this file.
-        unsafe { std::mem::zeroed::<$type>() }
-    };
-}
-
-fn header(kind: u8, revision: u8, size: u16) -> NDIS_OBJECT_HEADER {
-    NDIS_OBJECT_HEADER { Type: kind, Revision: revision, Size: size }
-}
-
-fn context<'a>(pointer: NDIS_HANDLE) -> &'a Context {
-    // SAFETY: the context that `initialize` registered, never freed.
-    unsafe { &*pointer.cast::<Context>() }
-}
-
-fn registration(handle: usize, context: *mut Context) -> NDIS_STATUS {
-    let mut attributes = zeroed!(NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES);
-    attributes.Header = header(
-        NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES,
-        NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_2,
-        NDIS_SIZEOF_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_2,
-    );
-    attributes.MiniportAdapterContext = context.cast();
-    attributes.AttributeFlags =
-        NDIS_MINIPORT_ATTRIBUTES_HARDWARE_DEVICE | NDIS_MINIPORT_ATTRIBUTES_BUS_MASTER;
-    adapter::NdisMSetMiniportAttributes(handle, Guest::new(&raw mut attributes).cast())
-}
-
-fn general(handle: usize) -> NDIS_STATUS {
-    let mut oids = [0x0001_0101_u32];
-    let mut attributes = zeroed!(NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES);
-    attributes.Header = header(
-        NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES,
-        NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2,
-        NDIS_SIZEOF_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2,
-    );
-    attributes.MtuSize = 1500;
-    attributes.MaxXmitLinkSpeed = 1;
-    attributes.MaxRcvLinkSpeed = 1;
-    attributes.MediaConnectState = NDIS_MEDIA_CONNECT_STATE::MediaConnectStateConnected;
-    attributes.MacAddressLength = 6;
-    attributes.SupportedPacketFilters = 1;
-    attributes.SupportedOidList = oids.as_mut_ptr();
-    attributes.SupportedOidListLength = 4;
-    adapter::NdisMSetMiniportAttributes(handle, Guest::new(&raw mut attributes).cast())
-}
-
-unsafe extern "efiapi" fn initialize(
-    handle: NDIS_HANDLE,
-    driver: NDIS_HANDLE,
-    _parameters: *mut NDIS_MINIPORT_INIT_PARAMETERS,
-) -> NDIS_STATUS {
-    // SAFETY: the script that `load` registered, never freed.
-    let script = unsafe { *driver.cast::<Script>() };
-    let context = Box::leak(Box::new(Context { script, handle: handle.addr() }));
-    if !script.silent {
-        assert_eq!(registration(handle.addr(), context), NDIS_STATUS_SUCCESS);
-        assert_eq!(general(handle.addr()), NDIS_STATUS_SUCCESS);
-    }
-    if let Some(violation) = script.initialize {
-        violation(handle.addr());
-    }
-    NDIS_STATUS_SUCCESS
-}
-
-unsafe extern "efiapi" fn halt(adapter: NDIS_HANDLE, _action: NDIS_HALT_ACTION) {
-    let context = context(adapter);
-    if let Some(violation) = context.script.halt {
-        violation(context.handle);
-    }
-}
-
-unsafe extern "efiapi" fn restart(
-    adapter: NDIS_HANDLE,
-    _parameters: *mut NDIS_MINIPORT_RESTART_PARAMETERS,
-) -> NDIS_STATUS {
-    let context = context(adapter);
-    if let Some(violation) = context.script.restart {
-        violation(context.handle);
-    }
-    NDIS_STATUS_SUCCESS
-}
-
-unsafe extern "efiapi" fn oid(adapter: NDIS_HANDLE, _request: *mut NDIS_OID_REQUEST) -> NDIS_STATUS {
-    let context = context(adapter);
-    if let Some(violation) = context.script.oid {
-        violation(context.handle);
-    }
-    NDIS_STATUS_NOT_SUPPORTED
-}
-
-unsafe extern "efiapi" fn unload(_driver: *mut DRIVER_OBJECT) {}
-unsafe extern "efiapi" fn pause(_: NDIS_HANDLE, _: *mut NDIS_MINIPORT_PAUSE_PARAMETERS) -> NDIS_STATUS {
-    NDIS_STATUS_SUCCESS
-}
-unsafe extern "efiapi" fn send(_: NDIS_HANDLE, _: *mut NET_BUFFER_LIST, _: u32, _: u32) {}
-unsafe extern "efiapi" fn give_back(_: NDIS_HANDLE, _: *mut NET_BUFFER_LIST, _: u32) {}
-unsafe extern "efiapi" fn cancel(_: NDIS_HANDLE, _: *mut c_void) {}
-unsafe extern "efiapi" fn pnp(_: NDIS_HANDLE, _: *mut NET_DEVICE_PNP_EVENT) {}
-unsafe extern "efiapi" fn shutdown(_: NDIS_HANDLE, _: NDIS_SHUTDOWN_ACTION) {}
-
-fn characteristics() -> NDIS_MINIPORT_DRIVER_CHARACTERISTICS {
-    let mut characteristics = zeroed!(NDIS_MINIPORT_DRIVER_CHARACTERISTICS);
-    characteristics.Header = header(
-        NDIS_OBJECT_TYPE_MINIPORT_DRIVER_CHARACTERISTICS,
-        NDIS_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3,
-        NDIS_SIZEOF_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3,
-    );
-    characteristics.MajorNdisVersion = 6;
-    characteristics.MinorNdisVersion = 85;
-    characteristics.InitializeHandlerEx = Some(initialize);
-    characteristics.HaltHandlerEx = Some(halt);
-    characteristics.UnloadHandler = Some(unload);
-    characteristics.PauseHandler = Some(pause);
-    characteristics.RestartHandler = Some(restart);
-    characteristics.OidRequestHandler = Some(oid);
-    characteristics.SendNetBufferListsHandler = Some(send);
-    characteristics.ReturnNetBufferListsHandler = Some(give_back);
-    characteristics.CancelSendHandler = Some(cancel);
-    characteristics.DevicePnPEventNotifyHandler = Some(pnp);
-    characteristics.ShutdownHandlerEx = Some(shutdown);
-    characteristics
-}
-
-fn host(sim: &mut Sim) -> Arc<Host> {
-    let host = sim.add_host(HostOptions::new("host"));
-    host.plug(NicOptions::new([2, 0, 0, 0, 0, 1]));
-    host
-}
-
-/// Registers the miniport on a thread of the host; the host may die of it.
-fn register(
-    host: &Arc<Host>,
-    script: Script,
-    edit: impl FnOnce(&mut NDIS_MINIPORT_DRIVER_CHARACTERISTICS) + Send + 'static,
-) -> Option<NDIS_STATUS> {
-    let entry = move || {
-        let mut characteristics = characteristics();
-        edit(&mut characteristics);
-        let object = Box::leak(Box::new(zeroed!(DRIVER_OBJECT)));
-        let context = Box::leak(Box::new(script));
-        let mut handle = 0_usize;
-        registration::NdisMRegisterMiniportDriver(
-            Guest::new(object),
-            Guest::null(),
-            std::ptr::from_mut(context).expose_provenance(),
-            Guest::new(&raw mut characteristics),
-            Guest::new(&raw mut handle),
-        )
-    };
-    host.spawn("system", entry).join().ok()
-}
-
-fn simulation() -> Sim {
-    ndis_sim::builder().clock(ClockKind::Deterministic { seed: 1 }).build()
-}
+use nt_sim::{Irql, current, guest::Guest, nt::mdl};
 
 /// Runs the miniport from registration to halt; returns what the verifier says.
 fn verdict(script: Script) -> String {
@@ -262,11 +74,10 @@ fn registers(handle: usize) -> usize {
 }
 
 fn net_event(handle: usize, event: NET_PNP_EVENT_CODE) {
-    let mut notification = zeroed!(NET_PNP_EVENT_NOTIFICATION);
+    let mut notification = NET_PNP_EVENT_NOTIFICATION::zeroed();
     notification.NetPnPEvent.NetEvent = event;
     ndk::NdisMNetPnPEvent(handle, Guest::new(&raw mut notification));
 }
-
 #[test]
 fn a_miniport_that_keeps_the_rules_is_left_alone() {
     let everything = |handle| {
@@ -329,7 +140,7 @@ fn objects_kept_beyond_halt_are_reported() {
         "MiniportHaltEx returned without releasing: NdisMMapIoSpace",
     );
     let configuration = |handle| {
-        let mut object = zeroed!(NDIS_CONFIGURATION_OBJECT);
+        let mut object = NDIS_CONFIGURATION_OBJECT::zeroed();
         object.Header = header(NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT, 1, 0x14);
         object.NdisHandle = std::ptr::without_provenance_mut(handle);
         let mut opened = 0;
@@ -421,7 +232,7 @@ fn interrupt(handle: usize, edit: fn(&mut NDIS_MINIPORT_INTERRUPT_CHARACTERISTIC
     }
     unsafe extern "efiapi" fn switch(_: NDIS_HANDLE) {}
     unsafe extern "efiapi" fn message_switch(_: NDIS_HANDLE, _: u32) {}
-    let mut characteristics = zeroed!(NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS);
+    let mut characteristics = NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS::zeroed();
     characteristics.Header = header(
         NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
         NDIS_MINIPORT_INTERRUPT_REVISION_1,
@@ -499,7 +310,7 @@ fn completion_without_a_request_is_reported() {
 }
 
 fn invented_list() -> Guest<NET_BUFFER_LIST> {
-    Guest::new(Box::leak(Box::new(zeroed!(NET_BUFFER_LIST))))
+    Guest::new(Box::leak(Box::new(NET_BUFFER_LIST::zeroed())))
 }
 
 #[test]

@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The driver's image under the verifier, from loading to unloading.
-//!
-//! The image is `target/image/viordma.sys` of the workspace, or the file that `NTSIM_VIORDMA` names. Without it the
-//! tests pass with a message, unless `NTSIM_REQUIRE_IMAGES` is set.
 
 #![cfg(target_os = "linux")]
 
-use std::{
-    env,
-    net::IpAddr,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+mod common;
 
+use std::{env, net::IpAddr, path::Path, sync::Arc, time::Duration};
+
+use common::image::{image, load, simulation, unload};
 use device_sim::{
     Nic, NicOptions, Quirks,
     link::{Capture, Lost, Wire, WireOptions},
@@ -23,36 +17,9 @@ use device_sim::{
 };
 use ndis_sim::{IpHost as _, Miniport, NdisHost as _, NdkEvent, StartError, bus};
 use ndk_abi::ndk::OID_NDK_SET_STATE;
-use nt_sim::{ClockKind, DriverOptions, Host, Sim, host::HostOptions};
+use nt_sim::{Host, Sim, host::HostOptions};
 
 const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
-
-fn image() -> Option<PathBuf> {
-    let named = env::var_os("NTSIM_VIORDMA").map(PathBuf::from);
-    let path =
-        named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/image/viordma.sys"));
-    if path.exists() {
-        return Some(path);
-    }
-    assert!(env::var_os("NTSIM_REQUIRE_IMAGES").is_none(), "{} is missing", path.display());
-    eprintln!("skipped: {} is missing", path.display());
-    None
-}
-
-fn simulation(seed: u64) -> Sim {
-    ndis_sim::builder().clock(ClockKind::Deterministic { seed }).build()
-}
-
-fn load(host: &Arc<Host>, path: &Path) {
-    let driver = host.load_driver(path, DriverOptions::new("viordma")).expect("the image loads");
-    let status = host.spawn("system", move || driver.start()).join();
-    assert_eq!(status, Ok(0), "DriverEntry");
-}
-
-fn unload(host: &Arc<Host>) {
-    let driver = host.drivers().pop().expect("a driver is loaded");
-    host.spawn("system", move || driver.unload()).join().expect("the host lives");
-}
 
 fn new_host(sim: &mut Sim, index: usize, quirks: Quirks) -> (Arc<Host>, Arc<Nic>) {
     let host = sim.add_host(HostOptions::new(["left", "right"][index]));

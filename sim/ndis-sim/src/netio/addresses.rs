@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The host's unicast addresses, and the notifications of their changes.
+//! The unicast addresses of a host's interfaces, and the notifications of their changes.
 
 use std::{
     ffi::c_void,
@@ -12,16 +12,17 @@ use std::{
 };
 
 use ndk_abi::netio::{
-    ADDRESS_FAMILY, MIB_NOTIFICATION_TYPE, NL_DAD_STATE, PUNICAST_IPADDRESS_CHANGE_CALLBACK,
+    ADDRESS_FAMILY, MIB_NOTIFICATION_TYPE, MIB_UNICASTIPADDRESS_ROW, NL_DAD_STATE,
+    PUNICAST_IPADDRESS_CHANGE_CALLBACK,
 };
 use nt_sim::{Host, image::call, nt::time::sleep, services::Slot};
 use parking_lot::Mutex;
 
 use super::{
-    interfaces::interface,
     rows,
     unicast::{Unicast, matches, same_subnet},
 };
+use crate::interface::interfaces;
 
 /// The addresses of a host.
 pub(crate) static ADDRESSES: Slot<Addresses> = Slot::new();
@@ -29,8 +30,15 @@ pub(crate) static ADDRESSES: Slot<Addresses> = Slot::new();
 /// Addresses and notifications of a host.
 #[derive(Default)]
 pub(crate) struct Addresses {
-    list: Mutex<Vec<Unicast>>,
+    list: Mutex<Vec<InterfaceAddress>>,
     notifications: Mutex<Vec<Arc<Notification>>>,
+}
+
+/// An address and the LUID of its interface.
+#[derive(Clone, Copy)]
+pub(super) struct InterfaceAddress {
+    pub luid: u64,
+    pub unicast: Unicast,
 }
 
 /// A registration for change notifications.
@@ -44,56 +52,72 @@ pub(super) struct Notification {
 }
 
 impl Addresses {
-    pub(super) fn add(&self, unicast: Unicast) {
-        self.list.lock().push(unicast);
+    pub(super) fn add(&self, luid: u64, unicast: Unicast) {
+        self.list.lock().push(InterfaceAddress { luid, unicast });
     }
 
-    /// Changes the state of an address if `from` accepts the state it is in; returns the address then.
+    /// Changes the state of an address, of one interface or of any, if `from` accepts the state it is in; returns the
+    /// address then.
     pub(super) fn set_dad_state(
         &self,
+        luid: Option<u64>,
         address: IpAddr,
         from: impl Fn(NL_DAD_STATE) -> bool,
         dad: NL_DAD_STATE,
-    ) -> Option<Unicast> {
+    ) -> Option<InterfaceAddress> {
         let mut list = self.list.lock();
-        let unicast = list.iter_mut().find(|unicast| unicast.address == address && from(unicast.dad))?;
-        unicast.dad = dad;
-        Some(*unicast)
+        let on = |at: &InterfaceAddress| luid.is_none_or(|luid| luid == at.luid);
+        let found =
+            list.iter_mut().find(|at| on(at) && at.unicast.address == address && from(at.unicast.dad))?;
+        found.unicast.dad = dad;
+        Some(*found)
     }
 
-    pub(super) fn remove(&self, address: IpAddr) -> Option<Unicast> {
+    /// Removes an address, of one interface or of any.
+    pub(super) fn remove(&self, luid: Option<u64>, address: IpAddr) -> Option<InterfaceAddress> {
         let mut list = self.list.lock();
-        let index = list.iter().position(|unicast| unicast.address == address)?;
+        let index = list
+            .iter()
+            .position(|at| at.unicast.address == address && luid.is_none_or(|luid| luid == at.luid))?;
         Some(list.remove(index))
     }
 
     /// Returns all addresses.
-    pub(super) fn all(&self) -> Vec<Unicast> {
+    pub(super) fn all(&self) -> Vec<InterfaceAddress> {
         self.list.lock().clone()
     }
 
-    /// Returns the addresses that the host may use.
-    pub(super) fn usable(&self) -> Vec<IpAddr> {
+    /// Returns the addresses of an interface.
+    pub(super) fn of(&self, luid: u64) -> Vec<Unicast> {
         let list = self.list.lock();
-        list.iter().filter(|unicast| unicast.is_usable()).map(|unicast| unicast.address).collect()
+        list.iter().filter(|at| at.luid == luid).map(|at| at.unicast).collect()
     }
 
-    /// Returns the usable address that shares its subnet with `destination`.
-    pub(super) fn on_link(&self, destination: IpAddr) -> Option<Unicast> {
-        let on_link = |unicast: &Unicast| {
-            unicast.is_usable() && same_subnet(unicast.address, destination, unicast.prefix)
+    /// Returns the addresses that an interface may use.
+    pub(super) fn usable(&self, luid: u64) -> Vec<IpAddr> {
+        let usable = self.of(luid).into_iter().filter(Unicast::is_usable);
+        usable.map(|unicast| unicast.address).collect()
+    }
+
+    /// Returns the usable address, of one interface or of any, that shares its subnet with `destination`.
+    pub(super) fn on_link(&self, luid: Option<u64>, destination: IpAddr) -> Option<InterfaceAddress> {
+        let on_link = |&InterfaceAddress { luid: of, unicast }: &InterfaceAddress| {
+            luid.is_none_or(|luid| luid == of)
+                && unicast.is_usable()
+                && same_subnet(unicast.address, destination, unicast.prefix)
         };
         self.all().into_iter().find(on_link)
     }
 
     /// Queues the callbacks of all notifications that cover the address.
-    pub(super) fn notify(&self, host: &Arc<Host>, unicast: Unicast, kind: MIB_NOTIFICATION_TYPE) {
+    pub(super) fn notify(&self, host: &Arc<Host>, changed: InterfaceAddress, kind: MIB_NOTIFICATION_TYPE) {
         let interested: Vec<_> = self.notifications.lock().clone();
-        for notification in interested.into_iter().filter(|one| matches(one.family, unicast.address)) {
+        let address = changed.unicast.address;
+        for notification in interested.into_iter().filter(|one| matches(one.family, address)) {
             let on = host.clone();
             notification.running.fetch_add(1, SeqCst);
             host.queue_work(move || {
-                notification.deliver(&on, unicast, kind);
+                notification.deliver(&on, changed, kind);
                 notification.running.fetch_sub(1, SeqCst);
             });
         }
@@ -123,11 +147,18 @@ impl Addresses {
     }
 }
 
+impl InterfaceAddress {
+    /// Returns the row of the address; `None` when its NIC is gone.
+    pub(super) fn row(self, host: &Host) -> Option<MIB_UNICASTIPADDRESS_ROW> {
+        let interface = interfaces(host).into_iter().find(|interface| interface.luid == self.luid)?;
+        Some(rows::unicast(self.unicast, &interface))
+    }
+}
+
 impl Notification {
-    fn deliver(&self, host: &Host, unicast: Unicast, kind: MIB_NOTIFICATION_TYPE) {
+    fn deliver(&self, host: &Host, changed: InterfaceAddress, kind: MIB_NOTIFICATION_TYPE) {
         let Some(callback) = self.callback else { return };
-        let interface = interface(host, 0, 0);
-        let mut row = rows::unicast(unicast, interface.as_deref());
+        let Some(mut row) = changed.row(host) else { return };
         let pointer = &raw mut row;
         call("a unicast address change callback", || {
             // SAFETY: the image registered the function under this contract; the row lives through the call.

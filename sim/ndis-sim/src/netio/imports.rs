@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The imports of `netio.sys`.
+//! The imports of `netio.sys` for addresses, neighbors and routes.
 
 use std::{ffi::c_void, net::IpAddr, sync::Arc};
 
 use ndk_abi::{
     netio::{
-        ADDRESS_FAMILY, MIB_IPFORWARD_ROW2, MIB_IPINTERFACE_ROW, MIB_IPNET_ROW2, MIB_NOTIFICATION_TYPE,
-        MIB_UNICASTIPADDRESS_ROW, NET_LUID, PIPFORWARD_CHANGE_CALLBACK, PIPINTERFACE_CHANGE_CALLBACK,
-        PUNICAST_IPADDRESS_CHANGE_CALLBACK, SOCKADDR_INET,
+        ADDRESS_FAMILY, AF_INET, AF_INET6, MIB_IPFORWARD_ROW2, MIB_IPINTERFACE_ROW, MIB_IPNET_ROW2,
+        MIB_NOTIFICATION_TYPE, MIB_UNICASTIPADDRESS_ROW, NET_LUID, PIPFORWARD_CHANGE_CALLBACK,
+        PIPINTERFACE_CHANGE_CALLBACK, PUNICAST_IPADDRESS_CHANGE_CALLBACK, SOCKADDR_INET,
     },
     nt::{
         STATUS_INSUFFICIENT_RESOURCES, STATUS_INVALID_PARAMETER, STATUS_NETWORK_UNREACHABLE,
@@ -25,8 +25,8 @@ use nt_sim::{
 };
 
 use super::{
-    addresses::ADDRESSES,
-    interfaces::interface,
+    addresses::{ADDRESSES, InterfaceAddress},
+    interfaces::{named, of_luid, require_family},
     neighbors::NEIGHBORS,
     resolve,
     rows::{self, read_address, socket_address},
@@ -96,27 +96,54 @@ fn register(
 fn resolve_entry(row: Guest<MIB_IPNET_ROW2>, source: Guest<SOCKADDR_INET>) -> i32 {
     let host = this_host();
     let asked = row.read();
-    let Some((address, interface)) =
-        named(&host, &asked.Address, asked.InterfaceLuid.Value, asked.InterfaceIndex)
-    else {
-        return STATUS_NOT_FOUND;
-    };
+    let (address, adapter) =
+        match neighbor(&host, &asked.Address, asked.InterfaceLuid.Value, asked.InterfaceIndex) {
+            Ok(neighbor) => neighbor,
+            Err(status) => return status,
+        };
     let source = if source.is_null() { None } else { read_address(&source.read()) };
     let source = source.filter(|source| !source.is_unspecified());
-    let Some(mac) = resolve::find(&host, &interface, source, address) else { return NOT_ANSWERED };
-    stack::found(&host, address, mac);
-    let Some((mac, state)) = host.state(&NEIGHBORS).get(address, host.world().now()) else {
+    let Some(mac) = resolve::find(&host, &adapter, source, address) else { return NOT_ANSWERED };
+    let luid = adapter.interface.luid;
+    stack::found(&host, luid, address, mac);
+    let Some((mac, state)) = host.state(&NEIGHBORS).get(luid, address, host.world().now()) else {
         return NOT_ANSWERED;
     };
-    row.write(rows::neighbor(asked, &interface, mac, state));
+    row.write(rows::neighbor(asked, &adapter.interface, mac, state));
     STATUS_SUCCESS
 }
 
-/// Returns the address and the interface of a row. A scope ID, if not 0, must be that of the interface.
-fn named(host: &Host, address: &SOCKADDR_INET, luid: u64, index: u32) -> Option<(IpAddr, Arc<Adapter>)> {
-    let interface = interface(host, luid, index)?;
+/// Returns the address and the interface that a row of a neighbor names. A scope ID, if not 0, must be that of the
+/// interface.
+fn neighbor(
+    host: &Host,
+    address: &SOCKADDR_INET,
+    luid: u64,
+    index: u32,
+) -> Result<(IpAddr, Arc<Adapter>), i32> {
+    let requested = read_address(address).ok_or(STATUS_INVALID_PARAMETER)?;
+    let adapter = named(host, luid, index)?;
     let scope = rows::scope_id(address);
-    (scope == 0 || scope == interface.if_index).then(|| Some((read_address(address)?, interface)))?
+    if scope != 0 && scope != adapter.if_index {
+        return Err(STATUS_NOT_FOUND);
+    }
+    Ok((requested, adapter))
+}
+
+/// Returns a table of the addresses, routes or neighbors of a family.
+fn family_table<T: Copy>(
+    family: ADDRESS_FAMILY,
+    out: Guest<usize>,
+    rows: impl FnOnce(&Host) -> Vec<T>,
+) -> i32 {
+    if out.is_null() {
+        return STATUS_INVALID_PARAMETER;
+    }
+    if let Err(status) = require_family(family) {
+        return status;
+    }
+    let rows = rows(&this_host());
+    if rows.is_empty() { STATUS_NOT_FOUND } else { give_table(out, &rows) }
 }
 
 fn best_route(
@@ -125,34 +152,46 @@ fn best_route(
     destination: &SOCKADDR_INET,
 ) -> Result<(MIB_IPFORWARD_ROW2, SOCKADDR_INET), i32> {
     let host = this_host();
-    let (destination, interface) = named(&host, destination, luid, index).ok_or(STATUS_NOT_FOUND)?;
-    let source = host.state(&ADDRESSES).on_link(destination).ok_or(STATUS_NETWORK_UNREACHABLE)?;
-    let route = rows::route(destination, source.prefix, &interface);
-    Ok((route, socket_address(source.address, Some(&interface))))
+    let on_link = |luid, destination| {
+        host.state(&ADDRESSES).on_link(luid, destination).ok_or(STATUS_NETWORK_UNREACHABLE)
+    };
+    let (destination, source, adapter) = if luid == 0 && index == 0 {
+        let destination = read_address(destination).ok_or(STATUS_INVALID_PARAMETER)?;
+        let source = on_link(None, destination)?;
+        (destination, source, named(&host, source.luid, 0)?)
+    } else {
+        let (destination, adapter) = neighbor(&host, destination, luid, index)?;
+        (destination, on_link(Some(adapter.interface.luid), destination)?, adapter)
+    };
+    let route = rows::route(destination, source.unicast.prefix, &adapter.interface);
+    Ok((route, socket_address(source.unicast.address, Some(&adapter.interface))))
 }
 
 imports! { IMPORTS: "netio.sys" =>
-    /// Returns the unicast addresses of the host.
+    /// Returns the unicast addresses of all interfaces.
     [== PASSIVE_LEVEL]
     fn GetUnicastIpAddressTable(family: ADDRESS_FAMILY, out: Guest<usize>) -> i32 {
-        let host = this_host();
-        let interface = interface(&host, 0, 0);
-        let addresses = host.state(&ADDRESSES).all().into_iter();
-        let rows: Vec<_> = addresses
-            .filter(|unicast| matches(family, unicast.address))
-            .map(|unicast| rows::unicast(unicast, interface.as_deref()))
-            .collect();
-        give_table(out, &rows)
+        family_table(family, out, |host| {
+            let addresses = host.state(&ADDRESSES).all().into_iter();
+            addresses.filter(|at| matches(family, at.unicast.address)).filter_map(|at| at.row(host)).collect()
+        })
     }
 
-    /// Fills in the row of one unicast address.
+    /// Fills in the row of one unicast address, which address and interface name.
     [== PASSIVE_LEVEL]
     fn GetUnicastIpAddressEntry(row: Guest<MIB_UNICASTIPADDRESS_ROW>) -> i32 {
         let host = this_host();
-        let Some(requested) = read_address(&row.read().Address) else { return STATUS_INVALID_PARAMETER };
-        let found = host.state(&ADDRESSES).all().into_iter().find(|unicast| unicast.address == requested);
-        let Some(unicast) = found else { return STATUS_NOT_FOUND };
-        row.write(rows::unicast(unicast, interface(&host, 0, 0).as_deref()));
+        let asked = row.read();
+        let (requested, adapter) =
+            match neighbor(&host, &asked.Address, asked.InterfaceLuid.Value, asked.InterfaceIndex) {
+                Ok(named) => named,
+                Err(status) => return status,
+            };
+        let of_interface = host.state(&ADDRESSES).of(adapter.interface.luid).into_iter();
+        let Some(unicast) = of_interface.into_iter().find(|unicast| unicast.address == requested) else {
+            return STATUS_NOT_FOUND;
+        };
+        row.write(rows::unicast(unicast, &adapter.interface));
         STATUS_SUCCESS
     }
 
@@ -171,8 +210,11 @@ imports! { IMPORTS: "netio.sys" =>
         initial: u8,
         handle: Guest<usize>,
     ) -> i32 {
-        if callback.is_none() {
+        if callback.is_none() || handle.is_null() {
             return STATUS_INVALID_PARAMETER;
+        }
+        if let Err(status) = require_family(family) {
+            return status;
         }
         handle.write(register(family, callback, context));
         if initial != 0 && let Some(callback) = callback {
@@ -214,6 +256,9 @@ imports! { IMPORTS: "netio.sys" =>
     /// Cancels a notification; returns when no callback is running.
     [== PASSIVE_LEVEL]
     fn CancelMibChangeNotify2(handle: usize) -> i32 {
+        if handle == 0 {
+            return STATUS_INVALID_PARAMETER;
+        }
         let host = this_host();
         if !host.objects.remove(NOTIFICATION, handle) {
             misuse(format!("CancelMibChangeNotify2 of {handle:#x}, which is not a notification handle"));
@@ -235,36 +280,21 @@ imports! { IMPORTS: "netio.sys" =>
         }
     }
 
-    /// Returns the LUID of an interface.
-    [== PASSIVE_LEVEL]
-    fn ConvertInterfaceIndexToLuid(index: u32, luid: Guest<NET_LUID>) -> i32 {
-        let Some(interface) = interface(current().host(), 0, index).filter(|_| index != 0) else {
-            return STATUS_INVALID_PARAMETER;
-        };
-        luid.write(NET_LUID { Value: interface.luid });
-        STATUS_SUCCESS
-    }
-
-    /// Returns the index of an interface.
-    [== PASSIVE_LEVEL]
-    fn ConvertInterfaceLuidToIndex(luid: Guest<NET_LUID>, index: Guest<u32>) -> i32 {
-        let luid = luid.read().Value;
-        let Some(interface) = interface(current().host(), luid, 0).filter(|_| luid != 0) else {
-            return STATUS_INVALID_PARAMETER;
-        };
-        index.write(interface.if_index);
-        STATUS_SUCCESS
-    }
-
     /// Fills in the row of an IP interface, which its LUID or index names.
     [== PASSIVE_LEVEL]
     fn GetIpInterfaceEntry(row: Guest<MIB_IPINTERFACE_ROW>) -> i32 {
-        let named = row.read();
-        let Some(interface) = interface(current().host(), named.InterfaceLuid.Value, named.InterfaceIndex) else {
-            return STATUS_NOT_FOUND;
-        };
-        row.write(rows::interface(named, &interface));
-        STATUS_SUCCESS
+        let asked = row.read();
+        if ![AF_INET, AF_INET6].contains(&asked.Family) {
+            return STATUS_INVALID_PARAMETER;
+        }
+        match named(current().host(), asked.InterfaceLuid.Value, asked.InterfaceIndex) {
+            Ok(adapter) => {
+                let mtu = adapter.attributes().general.map_or(1500, |general| general.MtuSize);
+                row.write(rows::interface(asked, &adapter.interface, mtu));
+                STATUS_SUCCESS
+            }
+            Err(status) => status,
+        }
     }
 
     /// Initializes a row with defaults.
@@ -278,15 +308,14 @@ imports! { IMPORTS: "netio.sys" =>
     fn GetIpNetEntry2(row: Guest<MIB_IPNET_ROW2>) -> i32 {
         let host = this_host();
         let asked = row.read();
-        let Some((address, interface)) =
-            named(&host, &asked.Address, asked.InterfaceLuid.Value, asked.InterfaceIndex)
-        else {
-            return STATUS_NOT_FOUND;
-        };
-        let Some((mac, state)) = host.state(&NEIGHBORS).get(address, host.world().now()) else {
-            return STATUS_NOT_FOUND;
-        };
-        row.write(rows::neighbor(asked, &interface, mac, state));
+        let (address, adapter) =
+            match neighbor(&host, &asked.Address, asked.InterfaceLuid.Value, asked.InterfaceIndex) {
+                Ok(neighbor) => neighbor,
+                Err(status) => return status,
+            };
+        let known = host.state(&NEIGHBORS).get(adapter.interface.luid, address, host.world().now());
+        let Some((mac, state)) = known else { return STATUS_NOT_FOUND };
+        row.write(rows::neighbor(asked, &adapter.interface, mac, state));
         STATUS_SUCCESS
     }
 
@@ -299,22 +328,29 @@ imports! { IMPORTS: "netio.sys" =>
     /// Returns the neighbors in the cache.
     [== PASSIVE_LEVEL]
     fn GetIpNetTable2(family: ADDRESS_FAMILY, out: Guest<usize>) -> i32 {
-        let host = this_host();
-        let Some(interface) = interface(&host, 0, 0) else { return STATUS_NOT_FOUND };
-        let known = host.state(&NEIGHBORS).list(host.world().now()).into_iter();
-        let rows: Vec<_> = known
-            .filter(|&(address, ..)| matches(family, address))
-            .map(|(address, mac, state)| {
-                rows::neighbor(rows::empty_neighbor(address, &interface), &interface, mac, state)
-            })
-            .collect();
-        give_table(out, &rows)
+        family_table(family, out, |host| {
+            let known = host.state(&NEIGHBORS).list(host.world().now()).into_iter();
+            let of_family = known.filter(|&(_, address, ..)| matches(family, address));
+            let row = |(luid, address, mac, state)| {
+                let interface = &of_luid(host, luid)?.interface;
+                Some(rows::neighbor(rows::empty_neighbor(address, interface), interface, mac, state))
+            };
+            of_family.filter_map(row).collect()
+        })
     }
 
-    /// Empties the neighbor cache.
+    /// Empties the neighbor cache of an interface, or of all when the index is 0.
     [== PASSIVE_LEVEL]
-    fn FlushIpNetTable2(family: ADDRESS_FAMILY, _index: u32) -> i32 {
-        this_host().state(&NEIGHBORS).forget(|address| matches(family, address));
+    fn FlushIpNetTable2(family: ADDRESS_FAMILY, index: u32) -> i32 {
+        let host = this_host();
+        let of_index = if index == 0 { Ok(None) } else { named(&host, 0, index).map(Some) };
+        let adapter = match require_family(family).and(of_index) {
+            Ok(adapter) => adapter,
+            Err(status) => return status,
+        };
+        host.state(&NEIGHBORS).forget(|luid, address| {
+            matches(family, address) && adapter.as_ref().is_none_or(|adapter| adapter.interface.luid == luid)
+        });
         STATUS_SUCCESS
     }
 
@@ -345,13 +381,14 @@ imports! { IMPORTS: "netio.sys" =>
     /// Returns the routes of the host: one per subnet.
     [== PASSIVE_LEVEL]
     fn GetIpForwardTable2(family: ADDRESS_FAMILY, out: Guest<usize>) -> i32 {
-        let host = this_host();
-        let Some(interface) = interface(&host, 0, 0) else { return STATUS_NOT_FOUND };
-        let addresses = host.state(&ADDRESSES).all().into_iter();
-        let rows: Vec<_> = addresses
-            .filter(|unicast| matches(family, unicast.address))
-            .map(|unicast| rows::route(unicast.address, unicast.prefix, &interface))
-            .collect();
-        give_table(out, &rows)
+        family_table(family, out, |host| {
+            let addresses = host.state(&ADDRESSES).all().into_iter();
+            let of_family = addresses.filter(|at| matches(family, at.unicast.address));
+            let row = |at: InterfaceAddress| {
+                let interface = &of_luid(host, at.luid)?.interface;
+                Some(rows::route(at.unicast.address, at.unicast.prefix, interface))
+            };
+            of_family.filter_map(row).collect()
+        })
     }
 }

@@ -4,6 +4,7 @@
 
 use std::{net::IpAddr, sync::Arc};
 
+use device_sim::Nic;
 use ndk_abi::netio::NL_DAD_STATE;
 use nt_sim::Host;
 
@@ -12,6 +13,7 @@ use super::{
     stack::{self, DISCOVERY, Discovery},
     unicast::Unicast,
 };
+use crate::interface;
 
 /// A host's IP addresses, and how it finds its neighbors.
 pub trait IpHost {
@@ -19,10 +21,22 @@ pub trait IpHost {
     /// starts.
     fn set_discovery(&self, discovery: Discovery);
 
-    /// Adds an address with the length of its subnet's prefix, usable at once.
+    /// Adds an address to the first interface, with the length of its subnet's prefix, usable at once.
+    ///
+    /// # Panics
+    /// When the host has no NIC.
     fn add_address(self: &Arc<Self>, address: IpAddr, prefix: u8);
 
-    /// Adds an address in any state of duplicate address detection.
+    /// As [`IpHost::add_address`], to the interface of a NIC.
+    ///
+    /// # Panics
+    /// When the NIC is not in the host.
+    fn add_address_on(self: &Arc<Self>, nic: &Arc<Nic>, address: IpAddr, prefix: u8);
+
+    /// Adds an address to the first interface, in any state of duplicate address detection.
+    ///
+    /// # Panics
+    /// When the host has no NIC.
     fn add_unicast(self: &Arc<Self>, unicast: Unicast);
 
     /// Sets the state of duplicate address detection of an address.
@@ -31,15 +45,23 @@ pub trait IpHost {
     /// Removes an address.
     fn remove_address(self: &Arc<Self>, address: IpAddr);
 
-    /// Adds an address as Windows does: tentative until no node on the link has objected for a second.
+    /// Adds an address to the first interface as Windows does: tentative until no node on the link has objected for
+    /// a second.
     ///
     /// # Panics
-    /// When the host finds its neighbors without frames.
+    /// When the host finds its neighbors without frames, or has no NIC.
     fn claim_address(self: &Arc<Self>, address: IpAddr, prefix: u8);
 
-    /// Returns the host's addresses.
+    /// Returns the addresses of all interfaces.
     #[must_use]
     fn addresses(&self) -> Vec<Unicast>;
+
+    /// Returns the addresses of the interface of a NIC.
+    ///
+    /// # Panics
+    /// When the NIC is not in the host.
+    #[must_use]
+    fn addresses_on(&self, nic: &Arc<Nic>) -> Vec<Unicast>;
 
     /// Returns the addresses that the host may use.
     #[must_use]
@@ -56,26 +78,36 @@ impl IpHost for Host {
     }
 
     fn add_unicast(self: &Arc<Self>, unicast: Unicast) {
-        stack::add_unicast(self, unicast);
+        stack::add_unicast(self, interface::first(self).luid, unicast);
+    }
+
+    fn add_address_on(self: &Arc<Self>, nic: &Arc<Nic>, address: IpAddr, prefix: u8) {
+        let unicast = Unicast { address, prefix, dad: NL_DAD_STATE::IpDadStatePreferred };
+        stack::add_unicast(self, interface::of_nic(self, nic).luid, unicast);
     }
 
     fn set_dad_state(self: &Arc<Self>, address: IpAddr, dad: NL_DAD_STATE) {
-        stack::change_dad_state(self, address, |_| true, dad);
+        stack::change_dad_state(self, None, address, |_| true, dad);
     }
 
     fn remove_address(self: &Arc<Self>, address: IpAddr) {
-        stack::remove_address(self, address);
+        stack::remove_address(self, None, address);
     }
 
     fn claim_address(self: &Arc<Self>, address: IpAddr, prefix: u8) {
-        stack::claim_address(self, address, prefix);
+        stack::claim_address(self, interface::first(self).luid, address, prefix);
     }
 
     fn addresses(&self) -> Vec<Unicast> {
-        self.state(&ADDRESSES).all()
+        self.state(&ADDRESSES).all().into_iter().map(|at| at.unicast).collect()
+    }
+
+    fn addresses_on(&self, nic: &Arc<Nic>) -> Vec<Unicast> {
+        self.state(&ADDRESSES).of(interface::of_nic(self, nic).luid)
     }
 
     fn usable_addresses(&self) -> Vec<IpAddr> {
-        self.state(&ADDRESSES).usable()
+        let usable = self.addresses().into_iter().filter(Unicast::is_usable);
+        usable.map(|unicast| unicast.address).collect()
     }
 }

@@ -2,25 +2,28 @@
 
 //! The IP helper: the imports of `netio.sys` and the IP stack behind them.
 //!
-//! Every adapter is an interface. The harness adds addresses to the host ([`IpHost::add_address`]); they
-//! belong to its first interface. [`Discovery`] selects how neighbors are found: by looking into the other
+//! Every adapter is an interface. The harness adds addresses to interfaces ([`IpHost::add_address_on`]).
+//! [`Discovery`] selects how neighbors are found: by looking into the other
 //! hosts of the simulation, which takes [`RESOLUTION`] on success and three times as long on failure; or by
 //! frames through the driver, as on a real link.
 //!
 //! | module | responsible for |
 //! | --- | --- |
+//! | `interfaces` | interfaces as IP knows them |
 //! | `unicast` | a unicast address, its family and its subnet |
-//! | `addresses` | the host's addresses, and notifications of changes |
-//! | `neighbors` | the neighbor cache |
+//! | `addresses` | the addresses of the interfaces, and notifications of changes |
+//! | `neighbors` | the neighbor caches |
 //! | `frames` | ARP, neighbor discovery and echo as bytes |
 //! | `rows` | rows of MIB tables |
 //! | `stack` | the protocol driver: receive filters, answers, solicitations, duplicate address detection |
 //! | `resolve` | finding the link address of a neighbor |
-//! | [`imports`] | the imports |
+//! | [`imports`] | the imports for addresses, neighbors and routes |
+//! | [`identifiers`] | the imports that convert identifiers of interfaces |
 //! | `ip_host` | the methods added to a host |
 
 mod addresses;
 mod frames;
+pub mod identifiers;
 pub mod imports;
 mod interfaces;
 mod ip_host;
@@ -46,7 +49,7 @@ pub static NETIO: Netio = Netio;
 
 impl Subsystem for Netio {
     fn imports(&self) -> &'static [&'static [Import]] {
-        &[imports::IMPORTS]
+        &[imports::IMPORTS, identifiers::IMPORTS]
     }
 
     fn install(&self, services: &mut Services, _world: &World, _host: HostId) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The neighbor cache: link addresses of neighbors and their reachability. (RFC 4861 §5.1)
+//! The neighbor caches of a host's interfaces: link addresses of neighbors and their reachability. (RFC 4861 §5.1)
 
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
@@ -10,23 +10,26 @@ use parking_lot::Mutex;
 
 use super::frames::{How, Learned, Mac};
 
-/// The neighbor cache of a host.
+/// The neighbor caches of a host.
 pub(crate) static NEIGHBORS: Slot<Neighbors> = Slot::new();
 
 /// Time for which an answer makes a neighbor reachable: `REACHABLE_TIME`. (RFC 4861 §10)
 pub const REACHABLE: Duration = Duration::from_secs(30);
 
-/// The neighbor cache of one host.
+/// The neighbor caches of one host.
 #[derive(Default)]
 pub struct Neighbors(Mutex<Cache>);
 
 #[derive(Default)]
 struct Cache {
-    entries: BTreeMap<IpAddr, Entry>,
-    /// Address and event of each wait for an answer, by number.
-    waiting: BTreeMap<u64, (IpAddr, Event)>,
+    entries: BTreeMap<Neighbor, Entry>,
+    /// Neighbor and event of each wait for an answer, by number.
+    waiting: BTreeMap<u64, (Neighbor, Event)>,
     next: u64,
 }
+
+/// A neighbor: the LUID of the interface, and an address.
+type Neighbor = (u64, IpAddr);
 
 struct Entry {
     mac: Mac,
@@ -40,35 +43,36 @@ pub struct Ticket(u64);
 
 impl Neighbors {
     /// Returns the link address of a neighbor and its state at the time `now`.
-    pub fn get(&self, address: IpAddr, now: u64) -> Option<(Mac, NL_NEIGHBOR_STATE)> {
-        self.0.lock().entries.get(&address).map(|entry| entry.at(now))
+    pub fn get(&self, luid: u64, address: IpAddr, now: u64) -> Option<(Mac, NL_NEIGHBOR_STATE)> {
+        self.0.lock().entries.get(&(luid, address)).map(|entry| entry.at(now))
     }
 
-    /// Returns all neighbors.
-    pub fn list(&self, now: u64) -> Vec<(IpAddr, Mac, NL_NEIGHBOR_STATE)> {
-        let row = |(&address, entry): (&IpAddr, &Entry)| {
+    /// Returns all neighbors: LUID of the interface, address, link address, state.
+    pub fn list(&self, now: u64) -> Vec<(u64, IpAddr, Mac, NL_NEIGHBOR_STATE)> {
+        let row = |(&(luid, address), entry): (&Neighbor, &Entry)| {
             let (mac, state) = entry.at(now);
-            (address, mac, state)
+            (luid, address, mac, state)
         };
         self.0.lock().entries.iter().map(row).collect()
     }
 
-    /// Updates the cache at the time `now` and wakes threads that wait for the answer.
-    pub fn learn(&self, learned: Learned, now: u64) {
+    /// Updates the cache of an interface at the time `now` and wakes threads that wait for the answer.
+    pub fn learn(&self, luid: u64, learned: Learned, now: u64) {
         let Learned { address, mac, how } = learned;
+        let neighbor = (luid, address);
         let woken: Vec<_> = {
             let mut cache = self.0.lock();
-            if how == How::Announced && !cache.entries.contains_key(&address) {
+            if how == How::Announced && !cache.entries.contains_key(&neighbor) {
                 return;
             }
-            let entry = cache.entries.entry(address).or_insert(Entry { mac, reachable_until: 0 });
+            let entry = cache.entries.entry(neighbor).or_insert(Entry { mac, reachable_until: 0 });
             if how == How::Answered {
                 entry.reachable_until = now + REACHABLE.as_nanos() as u64;
             } else if entry.mac != mac {
                 entry.reachable_until = 0;
             }
             entry.mac = mac;
-            let answers = |(of, _): &&(IpAddr, Event)| *of == address && how == How::Answered;
+            let answers = |(of, _): &&(Neighbor, Event)| *of == neighbor && how == How::Answered;
             cache.waiting.values().filter(answers).map(|(_, event)| event.clone()).collect()
         };
         for event in woken {
@@ -77,12 +81,12 @@ impl Neighbors {
     }
 
     /// Removes `address` and sets `answered` whenever it answers, until [`Neighbors::unwatch`].
-    pub fn watch(&self, address: IpAddr, answered: Event) -> Ticket {
+    pub fn watch(&self, luid: u64, address: IpAddr, answered: Event) -> Ticket {
         let mut cache = self.0.lock();
-        cache.entries.remove(&address);
+        cache.entries.remove(&(luid, address));
         cache.next += 1;
         let number = cache.next;
-        cache.waiting.insert(number, (address, answered));
+        cache.waiting.insert(number, ((luid, address), answered));
         Ticket(number)
     }
 
@@ -91,8 +95,8 @@ impl Neighbors {
     }
 
     /// Removes the neighbors for which `chosen` returns `true`.
-    pub fn forget(&self, chosen: impl Fn(IpAddr) -> bool) {
-        self.0.lock().entries.retain(|&address, _| !chosen(address));
+    pub fn forget(&self, chosen: impl Fn(u64, IpAddr) -> bool) {
+        self.0.lock().entries.retain(|&(luid, address), _| !chosen(luid, address));
     }
 }
 
@@ -108,6 +112,7 @@ impl Entry {
 mod tests {
     use super::*;
 
+    const LUID: u64 = 6 << 48;
     const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
     const MAC: Mac = [2, 0, 0, 0, 0, 2];
     const OTHER: Mac = [2, 0, 0, 0, 0, 3];
@@ -119,28 +124,39 @@ mod tests {
     #[test]
     fn answer_makes_a_neighbor_reachable_for_a_time() {
         let cache = Neighbors::default();
-        cache.learn(learned(MAC, How::Answered), 5);
-        assert_eq!(cache.get(ADDRESS, 6), Some((MAC, NL_NEIGHBOR_STATE::NlnsReachable)));
+        cache.learn(LUID, learned(MAC, How::Answered), 5);
+        assert_eq!(cache.get(LUID, ADDRESS, 6), Some((MAC, NL_NEIGHBOR_STATE::NlnsReachable)));
         let later = 5 + REACHABLE.as_nanos() as u64;
-        assert_eq!(cache.get(ADDRESS, later), Some((MAC, NL_NEIGHBOR_STATE::NlnsStale)));
+        assert_eq!(cache.get(LUID, ADDRESS, later), Some((MAC, NL_NEIGHBOR_STATE::NlnsStale)));
+    }
+
+    #[test]
+    fn interfaces_have_caches_of_their_own() {
+        let cache = Neighbors::default();
+        cache.learn(LUID, learned(MAC, How::Answered), 0);
+        cache.learn(LUID + 1, learned(OTHER, How::Answered), 0);
+        assert_eq!(cache.get(LUID, ADDRESS, 1), Some((MAC, NL_NEIGHBOR_STATE::NlnsReachable)));
+        cache.forget(|luid, _| luid == LUID);
+        assert_eq!(cache.get(LUID, ADDRESS, 1), None);
+        assert_eq!(cache.get(LUID + 1, ADDRESS, 1), Some((OTHER, NL_NEIGHBOR_STATE::NlnsReachable)));
     }
 
     #[test]
     fn request_creates_a_stale_entry_and_announcement_creates_none() {
         let cache = Neighbors::default();
-        cache.learn(learned(MAC, How::Announced), 0);
-        assert_eq!(cache.get(ADDRESS, 0), None);
-        cache.learn(learned(MAC, How::Asked), 0);
-        assert_eq!(cache.get(ADDRESS, 0), Some((MAC, NL_NEIGHBOR_STATE::NlnsStale)));
+        cache.learn(LUID, learned(MAC, How::Announced), 0);
+        assert_eq!(cache.get(LUID, ADDRESS, 0), None);
+        cache.learn(LUID, learned(MAC, How::Asked), 0);
+        assert_eq!(cache.get(LUID, ADDRESS, 0), Some((MAC, NL_NEIGHBOR_STATE::NlnsStale)));
     }
 
     #[test]
     fn announcement_with_another_link_address_makes_the_entry_stale() {
         let cache = Neighbors::default();
-        cache.learn(learned(MAC, How::Answered), 0);
-        cache.learn(learned(MAC, How::Announced), 1);
-        assert_eq!(cache.get(ADDRESS, 2), Some((MAC, NL_NEIGHBOR_STATE::NlnsReachable)));
-        cache.learn(learned(OTHER, How::Announced), 3);
-        assert_eq!(cache.get(ADDRESS, 4), Some((OTHER, NL_NEIGHBOR_STATE::NlnsStale)));
+        cache.learn(LUID, learned(MAC, How::Answered), 0);
+        cache.learn(LUID, learned(MAC, How::Announced), 1);
+        assert_eq!(cache.get(LUID, ADDRESS, 2), Some((MAC, NL_NEIGHBOR_STATE::NlnsReachable)));
+        cache.learn(LUID, learned(OTHER, How::Announced), 3);
+        assert_eq!(cache.get(LUID, ADDRESS, 4), Some((OTHER, NL_NEIGHBOR_STATE::NlnsStale)));
     }
 }

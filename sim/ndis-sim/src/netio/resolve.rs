@@ -4,6 +4,7 @@
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
+use device_sim::Nic;
 use nt_sim::{Host, nt::time::sleep};
 
 use super::{
@@ -11,7 +12,7 @@ use super::{
     frames::Mac,
     stack::{self, Discovery},
 };
-use crate::{adapter::Adapter, bus};
+use crate::{adapter::Adapter, interface::interfaces};
 
 /// Time that resolving a neighbor takes with [`Discovery::Simulated`].
 pub const RESOLUTION: Duration = Duration::from_micros(200);
@@ -19,33 +20,34 @@ pub const RESOLUTION: Duration = Duration::from_micros(200);
 /// Finds the link address of a neighbor. On a thread of the host, at `PASSIVE_LEVEL`.
 pub(super) fn find(
     host: &Arc<Host>,
-    interface: &Arc<Adapter>,
+    adapter: &Arc<Adapter>,
     source: Option<IpAddr>,
     address: IpAddr,
 ) -> Option<Mac> {
-    if host.state(&ADDRESSES).usable().contains(&address) {
-        return Some(interface.nic.mac());
+    if host.state(&ADDRESSES).usable(adapter.interface.luid).contains(&address) {
+        return Some(adapter.nic.mac());
     }
     match stack::discovery(host) {
-        Discovery::OnWire => stack::solicit(host, interface, source, address),
+        Discovery::OnWire => stack::solicit(host, adapter, source, address),
         Discovery::Simulated => (0..3).find_map(|_| {
             sleep(RESOLUTION.as_nanos() as u64);
-            look_up(host, interface, address)
+            look_up(host, &adapter.nic, address)
         }),
     }
 }
 
-/// Looks for `address` at the host at the other end of the link.
-fn look_up(host: &Host, interface: &Adapter, address: IpAddr) -> Option<Mac> {
-    let port = interface.nic.port()?;
+/// Looks for `address` at the NIC at the other end of the link, which may be in the same host.
+fn look_up(host: &Host, nic: &Nic, address: IpAddr) -> Option<Mac> {
+    let port = nic.port()?;
     port.peer()?;
-    let peers = host.peers();
-    peers.iter().filter(|peer| !peer.is_dead()).find_map(|peer| {
-        let nics = bus::nics(peer);
-        let nic = nics.iter().find(|nic| {
-            nic.port()
-                .is_some_and(|other| Arc::ptr_eq(other.wire(), port.wire()) && other.end() != port.end())
-        })?;
-        (peer.state(&ADDRESSES).usable().contains(&address) && nic.is_running()).then(|| nic.mac())
+    let is_peer = |nic: &Nic| {
+        let other = nic.port();
+        other.is_some_and(|other| Arc::ptr_eq(other.wire(), port.wire()) && other.end() != port.end())
+    };
+    let hosts = host.peers();
+    hosts.iter().filter(|host| !host.is_dead()).find_map(|host| {
+        let peer = interfaces(host).into_iter().find(|interface| is_peer(&interface.nic))?;
+        let has_address = host.state(&ADDRESSES).usable(peer.luid).contains(&address);
+        (has_address && peer.nic.is_running()).then(|| peer.nic.mac())
     })
 }

@@ -15,7 +15,7 @@ use ndk_abi::{
 };
 
 use super::unicast::{Unicast, unspecified};
-use crate::adapter::Adapter;
+use crate::interface::Interface;
 
 const TRUE: BOOLEAN = 1;
 const FOR_EVER: u32 = u32::MAX;
@@ -59,7 +59,7 @@ pub fn scope_id(from: &SOCKADDR_INET) -> u32 {
 }
 
 /// Returns a socket address. The scope ID of a link-local address is that of the interface.
-pub fn socket_address(address: IpAddr, interface: Option<&Adapter>) -> SOCKADDR_INET {
+pub fn socket_address(address: IpAddr, interface: Option<&Interface>) -> SOCKADDR_INET {
     // SAFETY: integers.
     let mut to: SOCKADDR_INET = unsafe { zeroed() };
     match address {
@@ -74,7 +74,7 @@ pub fn socket_address(address: IpAddr, interface: Option<&Adapter>) -> SOCKADDR_
                 sin6_flowinfo: 0,
                 sin6_addr: IN6_ADDR { u: IN6_ADDR_u { Byte: v6.octets() } },
                 sin6_scope_id: match interface {
-                    Some(interface) if v6.is_unicast_link_local() => interface.if_index,
+                    Some(interface) if v6.is_unicast_link_local() => interface.index(),
                     _ => 0,
                 },
             };
@@ -83,13 +83,13 @@ pub fn socket_address(address: IpAddr, interface: Option<&Adapter>) -> SOCKADDR_
     to
 }
 
-pub fn unicast(unicast: Unicast, interface: Option<&Adapter>) -> MIB_UNICASTIPADDRESS_ROW {
+pub fn unicast(unicast: Unicast, interface: &Interface) -> MIB_UNICASTIPADDRESS_ROW {
     // SAFETY: integers.
     let row: MIB_UNICASTIPADDRESS_ROW = unsafe { zeroed() };
     MIB_UNICASTIPADDRESS_ROW {
-        Address: socket_address(unicast.address, interface),
-        InterfaceLuid: NET_LUID { Value: interface.map_or(0, |interface| interface.luid) },
-        InterfaceIndex: interface.map_or(0, |interface| interface.if_index),
+        Address: socket_address(unicast.address, Some(interface)),
+        InterfaceLuid: NET_LUID { Value: interface.luid },
+        InterfaceIndex: interface.index(),
         PrefixOrigin: NL_PREFIX_ORIGIN::IpPrefixOriginManual,
         SuffixOrigin: NL_SUFFIX_ORIGIN::IpSuffixOriginManual,
         ValidLifetime: FOR_EVER,
@@ -100,12 +100,12 @@ pub fn unicast(unicast: Unicast, interface: Option<&Adapter>) -> MIB_UNICASTIPAD
     }
 }
 
-pub fn route(destination: IpAddr, prefix: u8, interface: &Adapter) -> MIB_IPFORWARD_ROW2 {
+pub fn route(destination: IpAddr, prefix: u8, interface: &Interface) -> MIB_IPFORWARD_ROW2 {
     // SAFETY: integers.
     let row: MIB_IPFORWARD_ROW2 = unsafe { zeroed() };
     MIB_IPFORWARD_ROW2 {
         InterfaceLuid: NET_LUID { Value: interface.luid },
-        InterfaceIndex: interface.if_index,
+        InterfaceIndex: interface.index(),
         DestinationPrefix: IP_ADDRESS_PREFIX {
             Prefix: socket_address(network(destination, prefix), Some(interface)),
             PrefixLength: prefix,
@@ -137,7 +137,7 @@ fn network(address: IpAddr, prefix: u8) -> IpAddr {
 }
 
 /// Returns a row with an address only.
-pub fn empty_neighbor(address: IpAddr, interface: &Adapter) -> MIB_IPNET_ROW2 {
+pub fn empty_neighbor(address: IpAddr, interface: &Interface) -> MIB_IPNET_ROW2 {
     // SAFETY: integers.
     let row: MIB_IPNET_ROW2 = unsafe { zeroed() };
     MIB_IPNET_ROW2 { Address: socket_address(address, Some(interface)), ..row }
@@ -145,14 +145,14 @@ pub fn empty_neighbor(address: IpAddr, interface: &Adapter) -> MIB_IPNET_ROW2 {
 
 pub fn neighbor(
     named: MIB_IPNET_ROW2,
-    interface: &Adapter,
+    interface: &Interface,
     mac: [u8; 6],
     state: NL_NEIGHBOR_STATE,
 ) -> MIB_IPNET_ROW2 {
     let mut physical = [0; 32];
     physical[..6].copy_from_slice(&mac);
     MIB_IPNET_ROW2 {
-        InterfaceIndex: interface.if_index,
+        InterfaceIndex: interface.index(),
         InterfaceLuid: NET_LUID { Value: interface.luid },
         PhysicalAddress: physical,
         PhysicalAddressLength: 6,
@@ -161,11 +161,10 @@ pub fn neighbor(
     }
 }
 
-pub fn interface(named: MIB_IPINTERFACE_ROW, interface: &Adapter) -> MIB_IPINTERFACE_ROW {
-    let mtu = interface.attributes().general.map_or(1500, |general| general.MtuSize);
+pub fn interface(named: MIB_IPINTERFACE_ROW, interface: &Interface, mtu: u32) -> MIB_IPINTERFACE_ROW {
     MIB_IPINTERFACE_ROW {
         InterfaceLuid: NET_LUID { Value: interface.luid },
-        InterfaceIndex: interface.if_index,
+        InterfaceIndex: interface.index(),
         NlMtu: mtu,
         Metric: 25,
         Connected: TRUE,

@@ -17,9 +17,9 @@ use nt_sim::{Host, current, services::Slot};
 use parking_lot::Mutex;
 
 use super::{
-    addresses::{ADDRESSES, Addresses},
+    addresses::{ADDRESSES, Addresses, InterfaceAddress},
     frames::{self, Learned, Mac},
-    interfaces::interface,
+    interfaces::of_luid,
     neighbors::NEIGHBORS,
     unicast::Unicast,
 };
@@ -64,7 +64,7 @@ impl Protocol for IpStack {
     fn restarted(&self, host: &Arc<Host>, adapter: &Arc<Adapter>) {
         if is_on_wire(host) {
             listen(host, adapter);
-            for address in addresses(host).usable() {
+            for address in addresses(host).usable(adapter.interface.luid) {
                 adapter.transmit(host, &frames::announcement(adapter.nic.mac(), address));
             }
         }
@@ -75,11 +75,12 @@ impl Protocol for IpStack {
             return;
         }
         if let Some(claimed) = frames::claim(adapter.nic.mac(), frame) {
-            settle(host, claimed, NL_DAD_STATE::IpDadStateDuplicate);
+            settle(host, adapter.interface.luid, claimed, NL_DAD_STATE::IpDadStateDuplicate);
         }
-        let reaction = frames::react(adapter.nic.mac(), &addresses(host).usable(), frame);
+        let luid = adapter.interface.luid;
+        let reaction = frames::react(adapter.nic.mac(), &addresses(host).usable(luid), frame);
         if let Some(learned) = reaction.learned {
-            host.state(&NEIGHBORS).learn(learned, host.world().now());
+            host.state(&NEIGHBORS).learn(luid, learned, host.world().now());
         }
         if let Some(answer) = reaction.answer {
             // Not from inside the indication.
@@ -89,10 +90,11 @@ impl Protocol for IpStack {
     }
 }
 
-/// Sets the adapter's filters so that it receives what the host's addresses need.
+/// Sets the adapter's filters so that it receives what the addresses of its interface need.
 fn listen(host: &Host, adapter: &Arc<Adapter>) {
     // Tentative addresses as well: other nodes may object.
-    let all: Vec<_> = addresses(host).all().into_iter().map(|unicast| unicast.address).collect();
+    let all: Vec<_> =
+        addresses(host).of(adapter.interface.luid).into_iter().map(|unicast| unicast.address).collect();
     let groups = frames::groups(&all);
     let mut filter = NDIS_PACKET_TYPE_DIRECTED | NDIS_PACKET_TYPE_MULTICAST | NDIS_PACKET_TYPE_BROADCAST;
     if adapter.set_oid(OID_802_3_MULTICAST_LIST, &groups.concat()).is_err() {
@@ -102,69 +104,70 @@ fn listen(host: &Host, adapter: &Arc<Adapter>) {
     let _ = adapter.set_oid(OID_GEN_CURRENT_PACKET_FILTER, &filter.to_le_bytes());
 }
 
-/// Adds an address to the host.
-pub(super) fn add_unicast(host: &Arc<Host>, unicast: Unicast) {
-    addresses(host).add(unicast);
-    changed(host, unicast, MIB_NOTIFICATION_TYPE::MibAddInstance);
+/// Adds an address to an interface.
+pub(super) fn add_unicast(host: &Arc<Host>, luid: u64, unicast: Unicast) {
+    addresses(host).add(luid, unicast);
+    changed(host, InterfaceAddress { luid, unicast }, MIB_NOTIFICATION_TYPE::MibAddInstance);
 }
 
-/// Changes the state of an address if `from` accepts the state it is in.
+/// Changes the state of an address, of one interface or of any, if `from` accepts the state it is in.
 pub(super) fn change_dad_state(
     host: &Arc<Host>,
+    luid: Option<u64>,
     address: IpAddr,
     from: impl Fn(NL_DAD_STATE) -> bool,
     dad: NL_DAD_STATE,
 ) {
-    if let Some(unicast) = addresses(host).set_dad_state(address, from, dad) {
-        changed(host, unicast, MIB_NOTIFICATION_TYPE::MibParameterNotification);
+    if let Some(address) = addresses(host).set_dad_state(luid, address, from, dad) {
+        changed(host, address, MIB_NOTIFICATION_TYPE::MibParameterNotification);
     }
 }
 
-/// Removes an address from the host.
-pub(super) fn remove_address(host: &Arc<Host>, address: IpAddr) {
-    if let Some(unicast) = addresses(host).remove(address) {
-        changed(host, unicast, MIB_NOTIFICATION_TYPE::MibDeleteInstance);
+/// Removes an address from one interface or from the one that has it.
+pub(super) fn remove_address(host: &Arc<Host>, luid: Option<u64>, address: IpAddr) {
+    if let Some(address) = addresses(host).remove(luid, address) {
+        changed(host, address, MIB_NOTIFICATION_TYPE::MibDeleteInstance);
     }
 }
 
 /// An address was added, removed, or changed its state. On any thread.
-fn changed(host: &Arc<Host>, unicast: Unicast, kind: MIB_NOTIFICATION_TYPE) {
+fn changed(host: &Arc<Host>, changed: InterfaceAddress, kind: MIB_NOTIFICATION_TYPE) {
     if is_on_wire(host) {
-        let (on, address) = (host.clone(), unicast.address);
+        let (on, luid, address) = (host.clone(), changed.luid, changed.unicast.address);
         host.queue_work(move || {
-            let Some(adapter) = interface(&on, 0, 0) else { return };
+            let Some(adapter) = of_luid(&on, luid) else { return };
             adapter.while_running(|| listen(&on, &adapter));
-            if addresses(&on).usable().contains(&address) {
+            if addresses(&on).usable(luid).contains(&address) {
                 adapter.transmit(&on, &frames::announcement(adapter.nic.mac(), address));
             }
         });
     }
-    addresses(host).notify(host, unicast, kind);
+    addresses(host).notify(host, changed, kind);
 }
 
 /// Adds an address as Windows does: tentative until no node on the link has objected for [`RETRANSMIT`].
 ///
 /// # Panics
 /// When the host's stack is not on the wire.
-pub(super) fn claim_address(host: &Arc<Host>, address: IpAddr, prefix: u8) {
+pub(super) fn claim_address(host: &Arc<Host>, luid: u64, address: IpAddr, prefix: u8) {
     assert!(is_on_wire(host), "duplicates are detected on the wire");
-    add_unicast(host, Unicast { address, prefix, dad: NL_DAD_STATE::IpDadStateTentative });
+    add_unicast(host, luid, Unicast { address, prefix, dad: NL_DAD_STATE::IpDadStateTentative });
     let on = host.clone();
     host.queue_work(move || {
-        if let Some(adapter) = interface(&on, 0, 0) {
+        if let Some(adapter) = of_luid(&on, luid) {
             // First, so that objections are received.
             adapter.while_running(|| listen(&on, &adapter));
             adapter.transmit(&on, &frames::probe(adapter.nic.mac(), address));
         }
         let settled = on.world().now() + RETRANSMIT.as_nanos() as u64;
         let later = on.clone();
-        on.at(settled, move || settle(&later, address, NL_DAD_STATE::IpDadStatePreferred));
+        on.at(settled, move || settle(&later, luid, address, NL_DAD_STATE::IpDadStatePreferred));
     });
 }
 
 /// Ends duplicate address detection of an address, if it is in progress.
-fn settle(host: &Arc<Host>, address: IpAddr, dad: NL_DAD_STATE) {
-    change_dad_state(host, address, |state| state == NL_DAD_STATE::IpDadStateTentative, dad);
+fn settle(host: &Arc<Host>, luid: u64, address: IpAddr, dad: NL_DAD_STATE) {
+    change_dad_state(host, Some(luid), address, |state| state == NL_DAD_STATE::IpDadStateTentative, dad);
 }
 
 /// Solicits the link address of `target` up to [`SOLICITATIONS`] times. On a thread of the host, at
@@ -175,11 +178,12 @@ pub(super) fn solicit(
     source: Option<IpAddr>,
     target: IpAddr,
 ) -> Option<Mac> {
-    let source = source.or_else(|| Some(addresses(host).on_link(target)?.address))?;
+    let luid = adapter.interface.luid;
+    let source = source.or_else(|| Some(addresses(host).on_link(Some(luid), target)?.unicast.address))?;
     let question = frames::solicitation(adapter.nic.mac(), source, target)?;
     let answered = host.event();
     let neighbors = host.state(&NEIGHBORS);
-    let ticket = neighbors.watch(target, answered.clone());
+    let ticket = neighbors.watch(luid, target, answered.clone());
     for _ in 0..SOLICITATIONS {
         adapter.transmit(host, &question);
         if answered.wait(RETRANSMIT) || host.is_dead() {
@@ -187,12 +191,12 @@ pub(super) fn solicit(
         }
     }
     neighbors.unwatch(ticket);
-    let known = neighbors.get(target, host.world().now());
+    let known = neighbors.get(luid, target, host.world().now());
     known.filter(|&(_, state)| state == NL_NEIGHBOR_STATE::NlnsReachable).map(|(mac, _)| mac)
 }
 
 /// Records the answer to a solicitation.
-pub(super) fn found(host: &Host, address: IpAddr, mac: Mac) {
+pub(super) fn found(host: &Host, luid: u64, address: IpAddr, mac: Mac) {
     let learned = Learned { address, mac, how: frames::How::Answered };
-    host.state(&NEIGHBORS).learn(learned, host.world().now());
+    host.state(&NEIGHBORS).learn(luid, learned, host.world().now());
 }
