@@ -28,7 +28,7 @@ use super::{
     thunk::Thunks,
 };
 use crate::{
-    import::table::ImportTable,
+    import::table::{ImportTable, Kind},
     memory::{self, PAGE_SIZE},
     verifier::tolerance::Tolerances,
 };
@@ -331,7 +331,10 @@ fn bind(
                     Import::Ordinal(number) => format!("#{number}"),
                 };
                 let target = if let Some(import) = imports.find(&module, &name) {
-                    Target::Import((import.address)())
+                    match import.kind {
+                        Kind::Function => Target::Import((import.address)()),
+                        Kind::Variable => Target::Variable((import.address)()),
+                    }
                 } else {
                     names.push(format!("{module}!{name}"));
                     Target::Missing(names.len() - 1)
@@ -345,13 +348,17 @@ fn bind(
     let targets: Vec<usize> = slots
         .iter()
         .map(|&(_, target)| match target {
-            Target::Import(address) => address,
+            Target::Import(address) | Target::Variable(address) => address,
             Target::Missing(index) => missing.address(index),
         })
         .collect();
     let thunks = Thunks::new(&targets).map_err(LoadError::Map)?;
-    for (index, (slot, _)) in slots.iter().enumerate() {
-        mapping.write(*slot, &thunks.address(index).to_le_bytes())?;
+    for (index, &(slot, target)) in slots.iter().enumerate() {
+        let address = match target {
+            Target::Variable(address) => address,
+            Target::Import(_) | Target::Missing(_) => thunks.address(index),
+        };
+        mapping.write(slot, &address.to_le_bytes())?;
     }
     Ok((thunks, missing))
 }
@@ -361,6 +368,8 @@ fn bind(
 enum Target {
     /// The address of the function.
     Import(usize),
+    /// The address of the variable.
+    Variable(usize),
     /// The number among the missing ones.
     Missing(usize),
 }

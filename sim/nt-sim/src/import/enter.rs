@@ -89,6 +89,7 @@ macro_rules! imports {
         /// The imports declared in this module.
         pub const $table: &[$crate::import::Import] = &[$(
             $crate::import::Import {
+                kind: $crate::import::Kind::Function,
                 module: $module,
                 name: stringify!($name),
                 limit: $crate::imports!(@limit $($limit)*),

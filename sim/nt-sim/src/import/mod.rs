@@ -13,4 +13,4 @@ pub(crate) mod missing;
 pub mod table;
 
 pub use enter::{enter, run};
-pub use table::{Import, ImportTable};
+pub use table::{Import, ImportTable, Kind};

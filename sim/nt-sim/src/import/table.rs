@@ -6,15 +6,24 @@ use std::collections::HashMap;
 
 use crate::irql::Limit;
 
-/// One function that an image may import.
+/// What an import is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Function,
+    /// Data of the kernel, which images read.
+    Variable,
+}
+
+/// One function or variable that an image may import.
 #[derive(Clone, Copy)]
 pub struct Import {
+    pub kind: Kind,
     /// The exporting module, as import tables name it: `"ntoskrnl.exe"`.
     pub module: &'static str,
     pub name: &'static str,
     /// Levels at which the documentation allows the call.
     pub limit: Limit,
-    /// Returns the address of the function; a function because addresses are no constants.
+    /// Returns the address; a function because addresses are no constants.
     pub address: fn() -> usize,
 }
 
@@ -38,9 +47,11 @@ impl ImportTable {
         Self { imports: table }
     }
 
-    /// Returns the import with this module (lower case) and name.
+    /// Returns the import with this module (lower case) and name. `hal.dll` exports what `ntoskrnl.exe` does: it
+    /// forwards to it since Windows 10, version 2004.
     #[must_use]
     pub fn find(&self, module: &str, name: &str) -> Option<&'static Import> {
+        let module = if module == "hal.dll" { "ntoskrnl.exe" } else { module };
         self.imports.get(&(module, name)).copied()
     }
 }

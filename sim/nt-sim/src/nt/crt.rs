@@ -8,7 +8,7 @@ use std::{arch::naked_asm, ffi::c_void};
 
 use crate::{
     image::switch::on_host_stack,
-    import::table::Import,
+    import::table::{Import, Kind},
     irql::Limit,
     verifier::{BugCheck, violation},
 };
@@ -61,7 +61,7 @@ extern "efiapi" fn c_specific_handler(_: *mut c_void, _: *mut c_void, _: *mut c_
 }
 
 const fn import(name: &'static str, address: fn() -> usize) -> Import {
-    Import { module: "ntoskrnl.exe", name, limit: Limit::ANY, address }
+    Import { kind: Kind::Function, module: "ntoskrnl.exe", name, limit: Limit::ANY, address }
 }
 
 /// The imports declared in this module.

@@ -17,8 +17,11 @@ pub mod rundown;
 pub mod runtime;
 mod shared_data;
 pub mod spin_lock;
+pub mod system_routine;
 pub mod time;
 pub mod timer;
+pub mod trace_recorder;
+pub mod variables;
 pub mod work;
 
 use std::sync::OnceLock;
@@ -53,8 +56,11 @@ pub const IMPORTS: &[&[Import]] = &[
     rundown::IMPORTS,
     runtime::IMPORTS,
     spin_lock::IMPORTS,
+    system_routine::IMPORTS,
     time::IMPORTS,
     timer::IMPORTS,
+    trace_recorder::IMPORTS,
+    variables::IMPORTS,
     work::IMPORTS,
 ];
 
@@ -86,6 +92,7 @@ impl Subsystem for Nt {
         );
         services.add(&io::request::REQUESTS, io::request::Requests::default());
         services.add(&io::cancel::CANCEL_LOCK, OnceLock::new());
+        services.add(&system_routine::SYSTEM_ROUTINES, system_routine::SystemRoutines::new(IMPORTS));
         services.add(&random::RANDOM, random::generator(world, host));
         services.add(&shared_data::READERS, trapped_access::Decoder::default());
     }

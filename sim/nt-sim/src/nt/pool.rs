@@ -107,6 +107,21 @@ fn executable() -> ! {
     )
 }
 
+/// Allocates pool of a `POOL_TYPE`.
+fn allocate_of_type(kind: POOL_TYPE, size: usize, tag: u32) -> Guest<u8> {
+    const PAGED: i32 = 1;
+    const CACHE_ALIGNED: i32 = 4;
+    const NO_EXECUTE: i32 = 512;
+    let me = current();
+    if kind.0 & PAGED != 0 {
+        check_paged(&me);
+    } else if kind.0 & NO_EXECUTE == 0 {
+        executable();
+    }
+    let cache_aligned = kind.0 & CACHE_ALIGNED != 0;
+    allocate(&me, Request { size, tag: Tag(tag), zeroed: false, cache_aligned })
+}
+
 imports! { IMPORTS: "ntoskrnl.exe" =>
     /// Allocates pool, zeroed unless `POOL_FLAG_UNINITIALIZED` is set.
     [<= DISPATCH_LEVEL]
@@ -135,17 +150,14 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     /// Allocates pool, not zeroed.
     [<= DISPATCH_LEVEL]
     fn ExAllocatePoolWithTag(kind: POOL_TYPE, size: usize, tag: u32) -> Guest<u8> {
-        const PAGED: i32 = 1;
-        const CACHE_ALIGNED: i32 = 4;
-        const NO_EXECUTE: i32 = 512;
-        let me = current();
-        if kind.0 & PAGED != 0 {
-            check_paged(&me);
-        } else if kind.0 & NO_EXECUTE == 0 {
-            executable();
-        }
-        let cache_aligned = kind.0 & CACHE_ALIGNED != 0;
-        allocate(&me, Request { size, tag: Tag(tag), zeroed: false, cache_aligned })
+        allocate_of_type(kind, size, tag)
+    }
+
+    /// As [`ExAllocatePoolWithTag`]; the priority counts when memory is short, which it never is.
+    [<= DISPATCH_LEVEL]
+    fn ExAllocatePoolWithTagPriority(kind: POOL_TYPE, size: usize, tag: u32, priority: i32) -> Guest<u8> {
+        let _ = priority;
+        allocate_of_type(kind, size, tag)
     }
 
     /// Frees pool.

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use ndk_abi::nt::{IO_WORKITEM_ROUTINE, WORK_QUEUE_ITEM};
+use ndk_abi::nt::{IO_WORKITEM_ROUTINE, IO_WORKITEM_ROUTINE_EX, WORK_QUEUE_ITEM};
 use parking_lot::Mutex;
 
 use crate::{
@@ -24,8 +24,8 @@ use crate::{
 pub(super) static WORK: Slot<Queue> = Slot::new();
 pub(super) static IO_WORK_ITEMS: Slot<IoWorkItems> = Slot::new();
 
-/// Worker threads per host.
-const WORKERS: usize = 2;
+/// Worker threads per host: enough for drivers whose work items wait for other work items.
+const WORKERS: usize = 8;
 
 type Item = Box<dyn FnOnce() + Send>;
 
@@ -119,8 +119,18 @@ fn misuse(text: &str) -> ! {
     violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
 }
 
-/// Runs on a worker thread.
-fn run_io_work_item(handle: usize, routine: usize, context: usize) {
+/// Form of a work item's routine.
+#[derive(Clone, Copy)]
+enum Routine {
+    /// Of `IoQueueWorkItem`: gets the device and the context.
+    Plain(usize),
+    /// Of `IoQueueWorkItemEx`: gets the work item, too.
+    Extended(usize),
+}
+
+/// Runs on a worker thread. The item is no longer queued when its routine is called, so that the routine may queue it
+/// again or free it.
+fn run_io_work_item(handle: usize, routine: Routine, context: usize) {
     let me = current();
     let device = {
         let mut items = me.host().state(&IO_WORK_ITEMS).0.lock();
@@ -128,11 +138,39 @@ fn run_io_work_item(handle: usize, routine: usize, context: usize) {
         item.queued = false;
         item.device
     };
-    // SAFETY: what the image passed to IoQueueWorkItem as its routine.
-    let routine: IO_WORKITEM_ROUTINE = unsafe { image::function("a work item routine", routine) };
     let pointer = std::ptr::with_exposed_provenance_mut::<c_void>;
-    // SAFETY: the arguments of an IO_WORKITEM_ROUTINE.
-    image::call("a work item routine", || unsafe { routine(pointer(device).cast(), pointer(context)) });
+    match routine {
+        Routine::Plain(routine) => {
+            // SAFETY: what the image passed to IoQueueWorkItem as its routine.
+            let routine: IO_WORKITEM_ROUTINE = unsafe { image::function("a work item routine", routine) };
+            // SAFETY: the arguments of an IO_WORKITEM_ROUTINE.
+            let call = || unsafe { routine(pointer(device).cast(), pointer(context)) };
+            image::call("a work item routine", call);
+        }
+        Routine::Extended(routine) => {
+            // SAFETY: what the image passed to IoQueueWorkItemEx as its routine.
+            let routine: IO_WORKITEM_ROUTINE_EX = unsafe { image::function("a work item routine", routine) };
+            // SAFETY: the arguments of an IO_WORKITEM_ROUTINE_EX.
+            let call = || unsafe { routine(pointer(device), pointer(context), pointer(handle).cast()) };
+            image::call("a work item routine", call);
+        }
+    }
+}
+
+fn queue_io_work_item(function: &str, handle: usize, routine: Routine, context: usize) {
+    let me = current();
+    let host = me.host();
+    let queued = host
+        .state(&IO_WORK_ITEMS)
+        .0
+        .lock()
+        .get_mut(&handle)
+        .map(|item| std::mem::replace(&mut item.queued, true));
+    match queued {
+        Some(false) => host.queue_work(move || run_io_work_item(handle, routine, context)),
+        Some(true) => misuse(&format!("{function} of a work item that is queued already")),
+        None => misuse(&format!("{function} of a work item that was not allocated or is freed")),
+    }
 }
 
 imports! { IMPORTS: "ntoskrnl.exe" =>
@@ -154,14 +192,14 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     [<= DISPATCH_LEVEL]
     fn IoQueueWorkItem(handle: usize, routine: usize, kind: i32, context: usize) {
         let _ = kind;
-        let me = current();
-        let host = me.host();
-        let queued = host.state(&IO_WORK_ITEMS).0.lock().get_mut(&handle).map(|item| std::mem::replace(&mut item.queued, true));
-        match queued {
-            Some(false) => host.queue_work(move || run_io_work_item(handle, routine, context)),
-            Some(true) => misuse("IoQueueWorkItem of a work item that is queued already"),
-            None => misuse("IoQueueWorkItem of a work item that was not allocated or is freed"),
-        }
+        queue_io_work_item("IoQueueWorkItem", handle, Routine::Plain(routine), context);
+    }
+
+    /// As [`IoQueueWorkItem`]; the routine gets the work item as its third argument.
+    [<= DISPATCH_LEVEL]
+    fn IoQueueWorkItemEx(handle: usize, routine: usize, kind: i32, context: usize) {
+        let _ = kind;
+        queue_io_work_item("IoQueueWorkItemEx", handle, Routine::Extended(routine), context);
     }
 
     /// Frees a work item, which must not be queued.

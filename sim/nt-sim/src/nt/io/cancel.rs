@@ -2,7 +2,7 @@
 
 //! Cancelling requests, and the cancel spin lock.
 
-use std::{mem::transmute, sync::OnceLock};
+use std::sync::OnceLock;
 
 use ndk_abi::nt::{DRIVER_CANCEL, IRP, KSPIN_LOCK};
 
@@ -56,7 +56,7 @@ pub(super) fn cancel(request: &IoRequest) -> bool {
         return false;
     };
     // SAFETY: the driver set it as its cancel routine.
-    let routine: DRIVER_CANCEL = unsafe { transmute(routine) };
+    let routine: DRIVER_CANCEL = unsafe { image::function("a cancel routine", routine) };
     let locks = current().locks.borrow().len().saturating_sub(1);
     image::call_ending("a cancel routine", (level, locks), || {
         // SAFETY: the arguments of a cancel routine.

@@ -2,7 +2,7 @@
 
 //! Handing a request to its driver, with the checks of what the dispatch routine returns.
 
-use std::{mem::transmute, sync::Arc};
+use std::sync::Arc;
 
 use ndk_abi::nt::{DRIVER_DISPATCH, STATUS_PENDING};
 
@@ -56,17 +56,11 @@ fn name(major: u8) -> &'static str {
 pub(super) fn dispatch(host: &Host, (driver, device): (usize, usize), major: u8, request: &Arc<IoRequest>) {
     let entry = device::major_function(driver, major).read();
     let (device, irp) = (Guest::from_address(device), request.irp());
-    if entry == 0 {
-        violation(
-            BugCheck::SYSTEM_THREAD_EXCEPTION_NOT_HANDLED,
-            format!("{} was sent to a driver whose MajorFunction entry for it is null", name(major)),
-        );
-    }
     let returned = if entry == host.state(&DEFAULT_DISPATCH).address("IopInvalidDeviceRequest") {
         device::IopInvalidDeviceRequest(device, irp)
     } else {
         // SAFETY: the driver stored its dispatch routine there.
-        let routine: DRIVER_DISPATCH = unsafe { transmute(entry) };
+        let routine: DRIVER_DISPATCH = unsafe { image::function(name(major), entry) };
         // SAFETY: the arguments of a dispatch routine.
         image::call(name(major), || unsafe { routine(device.as_ptr(), irp.as_ptr()) })
     };

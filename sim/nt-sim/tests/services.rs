@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Kernel services, called as a driver calls them, on a thread of a host.
+//!
+//! What Windows does is known from the documentation of each function, unless a test says otherwise.
+
+#![cfg(target_os = "linux")]
+
+use std::{
+    ffi::c_void,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+};
+
+use ndk_abi::nt::{EX_RUNDOWN_REF, UNICODE_STRING};
+use nt_sim::{
+    BugCheck, ClockKind, Host, Sim, Verdict,
+    guest::Guest,
+    host::HostOptions,
+    nt::{rundown, system_routine, work},
+    sim::SimBuilder,
+};
+
+fn clocks() -> [SimBuilder; 2] {
+    [ClockKind::Threaded, ClockKind::Deterministic { seed: 1 }].map(|clock| Sim::builder().clock(clock))
+}
+
+/// Runs `body` on a thread of a host; returns the verdict.
+fn on_host(sim: SimBuilder, body: impl FnOnce(&Arc<Host>) + Send + 'static) -> Verdict {
+    let mut sim = sim.build();
+    let host = sim.add_host(HostOptions { memory: 64 << 20, ..HostOptions::new("host") });
+    let this = host.clone();
+    let _ = host.spawn("driver", move || body(&this)).join();
+    sim.verdict()
+}
+
+/// Runs `body` on both clocks; expects no violation.
+fn correct(body: impl FnOnce(&Arc<Host>) + Clone + Send + 'static) {
+    for sim in clocks() {
+        let verdict = on_host(sim, body.clone());
+        assert!(verdict.is_clean(), "{verdict}");
+    }
+}
+
+/// A violation whose text contains `text`.
+fn violates(code: BugCheck, text: &str, body: impl FnOnce(&Arc<Host>) + Send + 'static) {
+    let verdict = on_host(Sim::builder().clock(ClockKind::Deterministic { seed: 1 }), body);
+    let report = verdict.violations.first().unwrap_or_else(|| panic!("'{text}' was not reported"));
+    assert_eq!(report.code, code, "{report}");
+    assert!(report.text.contains(text), "{report}");
+}
+
+fn memory<T>(host: &Host) -> Guest<T> {
+    host.memory.allocate(1).expect("the host has memory").cast()
+}
+
+/// A counted string with room for `room` characters.
+fn counted(host: &Host, text: &str, room: usize) -> Guest<UNICODE_STRING> {
+    let string = memory::<UNICODE_STRING>(host);
+    let buffer: Guest<u16> = string.add(1).cast();
+    let characters: Vec<u16> = text.encode_utf16().collect();
+    for (index, &character) in characters.iter().enumerate() {
+        buffer.add(index).write(character);
+    }
+    let bytes = |count: usize| u16::try_from(2 * count).expect("a short string");
+    let (length, maximum) = (bytes(characters.len()), bytes(room.max(characters.len())));
+    string.write(UNICODE_STRING { Length: length, MaximumLength: maximum, Buffer: buffer.as_ptr() });
+    string
+}
+
+static RUNS: AtomicUsize = AtomicUsize::new(0);
+
+extern "efiapi" fn frees_itself(object: *mut c_void, context: *mut c_void, item: *mut c_void) {
+    assert_eq!((object.addr(), context.addr()), (0x10, 0x20));
+    work::IoFreeWorkItem(item.addr());
+    RUNS.fetch_add(1, SeqCst);
+}
+
+#[test]
+fn an_extended_work_item_gets_itself_and_may_free_itself() {
+    correct(|host| {
+        let before = RUNS.load(SeqCst);
+        let item = work::IoAllocateWorkItem(0x10);
+        work::IoQueueWorkItemEx(item, frees_itself as *const () as usize, 1, 0x20);
+        while RUNS.load(SeqCst) == before {
+            nt_sim::nt::time::sleep(1_000_000);
+        }
+        assert!(host.objects.list().is_empty());
+    });
+}
+
+#[test]
+fn work_items_that_block_do_not_block_others() {
+    correct(|host| {
+        let (gate, passed) = (host.event(), host.event());
+        for _ in 0..7 {
+            let gate = gate.clone();
+            host.queue_work(move || {
+                while !gate.is_set() {
+                    gate.wait_any()
+                }
+            });
+        }
+        let set = passed.clone();
+        host.queue_work(move || set.set());
+        assert!(passed.wait(std::time::Duration::from_secs(5)));
+        gate.set();
+    });
+}
+
+#[test]
+fn rundown_protection_is_acquired_several_times_at_once_or_not_at_all() {
+    correct(|host| {
+        let reference = memory::<EX_RUNDOWN_REF>(host);
+        rundown::ExInitializeRundownProtection(reference);
+        assert_eq!(rundown::ExAcquireRundownProtectionEx(reference, 3), 1);
+        assert_eq!(rundown::ExAcquireRundownProtection(reference), 1);
+        rundown::ExReleaseRundownProtectionEx(reference, 4);
+        rundown::ExWaitForRundownProtectionRelease(reference);
+        assert_eq!(rundown::ExAcquireRundownProtectionEx(reference, 1), 0);
+        rundown::ExReInitializeRundownProtection(reference);
+        assert_eq!(rundown::ExAcquireRundownProtectionEx(reference, 1), 1);
+        rundown::ExReleaseRundownProtection(reference);
+        rundown::ExRundownCompleted(reference);
+        assert_eq!(rundown::ExAcquireRundownProtection(reference), 0);
+    });
+}
+
+#[test]
+fn the_cache_aware_form_of_rundown_protection_works_alike() {
+    correct(|host| {
+        let reference = rundown::ExAllocateCacheAwareRundownProtection(512, 0x3030_3030);
+        assert_eq!(rundown::ExAcquireRundownProtectionCacheAware(reference), 1);
+        let waiter = reference;
+        let done = host.spawn("waiter", move || rundown::ExWaitForRundownProtectionReleaseCacheAware(waiter));
+        nt_sim::nt::time::sleep(10_000_000);
+        assert!(!done.is_finished());
+        rundown::ExReleaseRundownProtectionCacheAware(reference);
+        done.join().unwrap();
+        assert_eq!(rundown::ExAcquireRundownProtectionCacheAware(reference), 0);
+        rundown::ExFreeCacheAwareRundownProtection(reference);
+    });
+}
+
+#[test]
+fn releasing_more_protection_than_was_acquired_is_reported() {
+    let code = BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION;
+    violates(code, "ExReleaseRundownProtectionEx without a matching acquisition", |host| {
+        let reference = memory::<EX_RUNDOWN_REF>(host);
+        rundown::ExAcquireRundownProtectionEx(reference, 2);
+        rundown::ExReleaseRundownProtectionEx(reference, 3);
+    });
+}
+
+#[test]
+fn kernel_functions_are_found_by_name() {
+    correct(|host| {
+        let find = |name| system_routine::MmGetSystemRoutineAddress(counted(host, name, 0));
+        assert_ne!(find("IoCreateDeviceSecure"), 0);
+        assert_ne!(find("KeQueryPerformanceCounter"), 0);
+        assert_eq!(find("WmiTraceMessage"), 0);
+        assert_eq!(find("NdisAllocateMdl"), 0, "another module's");
+        assert_eq!(find("IoCreateDeviceSecure"), find("IoCreateDeviceSecure"));
+    });
+}
