@@ -4,7 +4,8 @@
 //!
 //! Queue pairs produce, the consumer polls. The consumer requests a notification by an *arm*. The notification
 //! is a *notice*, which [`Engine::poll_event`](crate::Engine::poll_event) returns and which is being delivered
-//! until it is dropped. A queue never has more than one notice.
+//! until it is dropped. A queue never has more than one notice. The delivery consumes the arm: a notice whose
+//! completions the consumer has polled meanwhile is withdrawn, and the arm stays.
 
 use alloc::vec::Vec;
 use lock_api::{Mutex, RawMutex};
@@ -93,7 +94,7 @@ impl core::fmt::Debug for Ring {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Notice {
     None,
-    /// In the engine's list of events.
+    /// In the engine's list of events. The arm is outstanding until delivery begins.
     Queued,
     /// Returned to the engine's driver. An arm set meanwhile waits until the notice is dropped.
     Delivering,
@@ -117,7 +118,7 @@ pub(crate) struct Pushed {
     pub(crate) faulted: bool,
 }
 
-/// The notice was withdrawn: the queue was destroyed meanwhile.
+/// The notice was withdrawn: the queue was destroyed meanwhile, or the completions were polled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Withdrawn;
 
@@ -231,6 +232,14 @@ impl<R: RawMutex> Cq<R> {
         if ring.destroyed || ring.notice != Notice::Queued {
             return Err(Withdrawn);
         }
+        //= R-CQ-13
+        //= R-CONSUMER-7
+        if !ring.arm.is_some_and(|arm| ring.satisfies(arm)) {
+            ring.notice = Notice::None;
+            return Err(Withdrawn);
+        }
+        //= R-CQ-1
+        ring.arm = None;
         ring.notice = Notice::Delivering;
         //= R-CQ-10
         //= R-CQ-12
@@ -323,9 +332,8 @@ impl Ring {
         }
     }
 
-    /// Consumes the arm if it is satisfied and no notice is being delivered.
+    /// Queues the notice if the arm is satisfied and the queue has none.
     fn notify_if_due(&mut self) -> NoticeAction {
-        //= R-CQ-1
         //= R-CQ-2
         //= R-CQ-13
         if self.destroyed || !self.arm.is_some_and(|arm| self.satisfies(arm)) {
@@ -333,17 +341,12 @@ impl Ring {
         }
         match self.notice {
             Notice::None => {
-                self.arm = None;
                 self.notice = Notice::Queued;
                 NoticeAction::Queue
             }
-            // The queued notice covers this event, too.
-            Notice::Queued => {
-                self.arm = None;
-                NoticeAction::None
-            }
+            // A queued notice covers this event, too.
             //= R-CQ-14
-            Notice::Delivering => NoticeAction::None,
+            Notice::Queued | Notice::Delivering => NoticeAction::None,
         }
     }
 }

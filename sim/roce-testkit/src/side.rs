@@ -8,12 +8,13 @@ use std::ptr::NonNull;
 
 use fallible::Arc;
 use roce::{
-    Access, Backing, Completion, CompletionStatus, Config, ConnEvent, ConnId, Cq, Engine, EngineEvent, Pd,
-    PostError, Qp, QpSpec, RecvRequest, Region, SendData, SendFlags, SendOperation, SendRequest, Sge,
+    Access, Backing, Completion, CompletionStatus, Config, ConnEvent, ConnId, Cq, Engine, EngineEvent,
+    Instant, Pd, PostError, Qp, QpSpec, RecvRequest, Region, SendData, SendFlags, SendOperation, SendRequest,
+    Sge,
 };
 use roce_wire::MacAddr;
 
-use crate::link::Options;
+use crate::link::{Options, Slots};
 
 /// Lock of the test engines.
 pub type Lock = parking_lot::RawMutex;
@@ -248,6 +249,13 @@ impl Side {
             }
         });
         value.unwrap_or_else(|| panic!("no counter {name}"))
+    }
+
+    /// Takes up to `limit` frames that the engine has to transmit, for a test that delivers them itself.
+    pub fn transmit(&self, now: Instant, limit: usize) -> Vec<Vec<u8>> {
+        let mut slots = Slots { slot: &mut [0; 4300], free: limit, frames: Vec::new() };
+        while slots.frames.len() < limit && self.engine.poll_transmit(now, &mut slots, 1) != 0 {}
+        slots.frames
     }
 
     /// Takes the engine's pending events.

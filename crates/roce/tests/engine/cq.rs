@@ -123,17 +123,6 @@ fn arming_notifies_at_once_of_new_completions_only() {
     assert_eq!(pair.sides[1].cq_notifications.len(), 3);
 }
 
-/// A transmit queue that collects frames.
-struct Tx<'a>(&'a mut Vec<Vec<u8>>, [u8; 4300]);
-impl roce::Transmit for Tx<'_> {
-    fn slot(&mut self) -> Option<&mut [u8]> {
-        Some(&mut self.1)
-    }
-    fn commit(&mut self, len: usize) {
-        self.0.push(self.1[..len].to_vec());
-    }
-}
-
 //= R-CQ-14
 //= R-CQ-15
 #[test]
@@ -146,10 +135,9 @@ fn the_next_notification_waits_for_the_current_one() {
     bob.recv(1, &[sink.all()]);
     bob.recv(2, &[sink.all()]);
     // Bob's own events are polled here, not by the pair.
-    let mut frames = Vec::new();
     alice.send(1, &[source.all()]);
     alice.send(2, &[source.all()]);
-    alice.engine.poll_transmit(pair.now, &mut Tx(&mut frames, [0; 4300]), 8);
+    let frames = alice.transmit(pair.now, 8);
     bob.engine.handle_frame(pair.now, &frames[0]);
     let notice = bob.engine.poll_event().expect("a notification");
     assert!(matches!(&notice, EngineEvent::Cq(notice) if notice.fault().is_none() && notice.context() == 2));
@@ -161,6 +149,39 @@ fn the_next_notification_waits_for_the_current_one() {
     drop(notice);
     assert!(matches!(bob.engine.poll_event(), Some(EngineEvent::Cq(_))));
     assert!(bob.engine.poll_event().is_none());
+}
+
+/// The consumer polls while the notification is queued: nothing is left to read when it would be delivered.
+//= R-CQ-13, R-CQ-16, R-CONSUMER-7
+#[test]
+fn a_notification_whose_completions_were_read_is_withdrawn_and_the_arm_stays() {
+    let pair = Pair::connected(Options::default());
+    let bob = &pair.sides[1];
+    let queue_notice = |arms: &[Arm]| {
+        for arm in arms {
+            bob.engine.arm_cq(&bob.cq, *arm);
+        }
+        bob.recv(1, &[]);
+        bob.engine.flush(&bob.qp);
+    };
+    queue_notice(&[Arm::Any]);
+    assert_eq!(bob.completions().len(), 1);
+    assert!(bob.engine.poll_event().is_none_or(|event| !matches!(event, EngineEvent::Cq(_))));
+    // The arm has caused no notification: the next completion does.
+    queue_notice(&[]);
+    // One more arm, while the notification is queued, causes no second one.
+    bob.engine.arm_cq(&bob.cq, Arm::Any);
+    let notices = std::iter::from_fn(|| bob.engine.poll_event());
+    assert_eq!(notices.filter(|event| matches!(event, EngineEvent::Cq(_))).count(), 1);
+    assert_eq!(bob.completions().len(), 1);
+    // Nor is it lost when it comes after the completions were read.
+    queue_notice(&[Arm::Any]);
+    bob.completions();
+    bob.engine.arm_cq(&bob.cq, Arm::Solicited);
+    assert!(bob.engine.poll_event().is_none());
+    queue_notice(&[]);
+    let notices = std::iter::from_fn(|| bob.engine.poll_event());
+    assert_eq!(notices.filter(|event| matches!(event, EngineEvent::Cq(_))).count(), 1);
 }
 
 //= R-CQ-59
