@@ -128,6 +128,10 @@ impl<R: RawMutex> Engine<R> {
     #[inline(never)]
     pub(super) fn handle_datagram(&self, now: Instant, packet: &Packet<'_>) {
         self.shared.stats.rx_datagrams.inc();
+        // A fatal NAK precedes the peer's DREQ. The connection ends by what came first.
+        //= R-QP-60
+        //= R-PERF-5
+        self.process_failures();
         if let Err(why) = self.connections.with(|conns| conns.handle(now, packet)) {
             self.shared.stats.count_ignored(why);
         }

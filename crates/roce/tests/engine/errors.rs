@@ -342,3 +342,37 @@ fn destroying_a_queue_pair_does_not_affect_others() {
     pair.run();
     assert_eq!(sink.read(), b"still");
 }
+
+/// The NAK that ends the connection and the DREQ that it causes arrive before the driver polls events.
+//= R-QP-60, R-CONN-87, R-PERF-5
+#[test]
+fn a_connection_has_failed_if_a_disconnect_follows_a_fatal_nak_at_once() {
+    // The NAK with the DREQ that follows it, or alone: then the peer's DREQ meets a driver that has not polled yet.
+    for frames in [2, 1] {
+        let mut pair = Pair::connected(Options::default());
+        let [alice, bob] = &pair.sides;
+        let source = alice.source(b"no such key");
+        let operation = SendOperation::Write { address: 0, key: 1 };
+        alice.post(1, operation, SendFlags::empty(), &[source.all()]).unwrap();
+        for frame in alice.transmit(pair.now, 8) {
+            bob.engine.handle_frame(pair.now, &frame);
+        }
+        let answers = bob.transmit(pair.now, frames);
+        assert_eq!(answers.len(), frames);
+        for frame in &answers {
+            alice.engine.handle_frame(pair.now, frame);
+        }
+        for frame in alice.transmit(pair.now, 8) {
+            bob.engine.handle_frame(pair.now, &frame);
+        }
+        assert_eq!(alice.outcomes(), [(1, CompletionStatus::RemoteAccess)]);
+        for side in 0..2 {
+            pair.take_events(side);
+            assert!(pair.has_event(side, |event| matches!(event, ConnEvent::Aborted)), "{side}, {frames}");
+            assert!(
+                !pair.has_event(side, |event| matches!(event, ConnEvent::Disconnected)),
+                "{side}, {frames}"
+            );
+        }
+    }
+}
