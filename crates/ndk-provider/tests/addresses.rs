@@ -19,7 +19,7 @@ fn at(address: &str) -> SocketAddr {
 fn connect_and_exchange(a: &Node, b: &Node, from: SocketAddr, to: SocketAddr, listener: &Listener) {
     let active = a.active();
     let connecting = active.connect(from, to, b"req");
-    let passive = b.passive(listener.accept());
+    let passive = b.end(listener.accept());
     let accepting = passive.accept(b"ok");
     assert_eq!(connecting.wait(), STATUS_SUCCESS, "from {from} to {to}");
     let port = local_address(active.connector).expect("an address").port();
@@ -69,7 +69,7 @@ fn link_local_addresses_are_reported_with_their_scope() {
     assert_eq!(listener.address(), Ok(b.at_link_local(445)));
     let active = a.active();
     let connecting = active.connect(at("[fe80::1]:0"), at("[fe80::2]:445"), &[]);
-    let passive = b.passive(listener.accept());
+    let passive = b.end(listener.accept());
     assert_eq!(local_address(passive.connector), Ok(b.at_link_local(445)));
     let from = peer_address(passive.connector).unwrap();
     assert_eq!(from, a.at_link_local(from.port()));
@@ -209,7 +209,7 @@ fn private_data_is_accepted_up_to_its_limits() {
     let refused = active.connect(a.at(0), b.at(445), &request);
     assert_eq!(refused.wait(), STATUS_INVALID_BUFFER_SIZE);
     let connecting = active.connect(a.at(0), b.at(445), &request[..56]);
-    let passive = b.passive(listener.accept());
+    let passive = b.end(listener.accept());
     assert_eq!(passive.private_data().as_deref(), Ok(&request[..56]));
     assert_eq!(passive.accept(&reply[..149]).wait(), STATUS_INVALID_BUFFER_SIZE);
     let accepting = passive.accept(&reply[..148]);

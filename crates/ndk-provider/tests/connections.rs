@@ -21,7 +21,7 @@ fn both_sides_connect_and_get_each_others_data_and_addresses() {
     //= R-CONN-74, R-CONN-79
     assert_eq!(active.private_data(), Err(STATUS_CONNECTION_INVALID));
     let connecting = active.connect(a.at(0), b.at(445), b"req");
-    let passive = b.passive(listener.accept());
+    let passive = b.end(listener.accept());
     let data = passive.private_data().expect("the request's data");
     assert_eq!((&data[..3], data.len()), (&b"req"[..], 56));
     assert!(data[3..].iter().all(|byte| *byte == 0));
@@ -94,7 +94,7 @@ fn refused_queue_pair_may_connect_again() {
 
     let active = End { connector: a.connector(), ..paused };
     let connecting = active.connect(a.at(0), b.at(445), &[]);
-    let passive = b.passive(listener.accept());
+    let passive = b.end(listener.accept());
     let accepting = passive.accept(&[]);
     assert_eq!(connecting.wait(), STATUS_SUCCESS);
     assert_eq!(active.complete(), STATUS_SUCCESS);
@@ -210,7 +210,7 @@ fn active_side_may_reject_after_the_reply() {
     let listener = b.listener(445);
     let active = a.active();
     let connecting = active.connect(a.at(0), b.at(445), &[]);
-    let passive = b.passive(listener.accept());
+    let passive = b.end(listener.accept());
     let accepting = passive.accept(&[]);
     assert_eq!(connecting.wait(), STATUS_SUCCESS);
     assert_eq!(call!(active.connector, NdkReject, null_mut(), 0), STATUS_SUCCESS);
@@ -238,7 +238,7 @@ fn accept_and_reject_fail_as_aborted_after_the_peer_has_left() {
     let listener = b.listener(445);
     let active = a.active();
     let connecting = active.connect(a.at(0), b.at(445), &[]);
-    let passive = b.passive(listener.accept());
+    let passive = b.end(listener.accept());
     // The peer's reject has been processed but not reported.
     let held = b.hold_callbacks();
     let before = b.counter("rx_datagrams");
@@ -307,61 +307,24 @@ fn invalid_connect_fails_inline() {
 fn shared_endpoint_closes_after_its_connectors() {
     let (a, b) = pair();
     let listener = b.listener(445);
-    let (bytes, length) = socket_address(a.at(5000));
-    let endpoint: *mut NDK_SHARED_ENDPOINT = create(|done, context, out| {
-        call!(a.adapter(), NdkCreateSharedEndpoint, (&raw const bytes).cast(), length, done, context, out)
-    })
-    .expect("an endpoint");
-    let connect = |end: &End| {
-        let (target, length) = socket_address(b.at(445));
-        let target = (&raw const target).cast();
-        let none = core::ptr::null();
-        let (connector, qp) = (end.connector, end.qp);
-        request(|done, context| {
-            call!(
-                connector,
-                NdkConnectWithSharedEndpoint,
-                qp,
-                endpoint,
-                target,
-                length,
-                1,
-                1,
-                none,
-                0,
-                done,
-                context
-            )
-        })
-    };
+    let endpoint = a.shared_endpoint(5000);
     let active = a.active();
-    let passive = std::thread::scope(|scope| {
-        let (active, connect) = (Moved(&active), Moved(&connect));
-        let connecting = scope.spawn(move || {
-            let (active, connect) = (active, connect);
-            (connect.0)(active.0)
-        });
-        let passive = b.passive(listener.accept());
-        let accepting = passive.accept(&[]);
-        assert_eq!(connecting.join().unwrap(), STATUS_SUCCESS);
-        (passive, accepting)
-    });
+    let connecting = active.connect_with(endpoint, b.at(445));
+    let passive = b.end(listener.accept());
+    let accepting = passive.accept(&[]);
+    assert_eq!(connecting.wait(), STATUS_SUCCESS);
     assert_eq!(active.complete(), STATUS_SUCCESS);
-    assert_eq!(passive.1.wait(), STATUS_SUCCESS);
+    assert_eq!(accepting.wait(), STATUS_SUCCESS);
     let again = a.active();
-    assert_eq!(connect(&again), STATUS_ADDRESS_ALREADY_EXISTS);
+    assert_eq!(again.connect_with(endpoint, b.at(445)).wait(), STATUS_ADDRESS_ALREADY_EXISTS);
     again.close();
     let closing = begin_close!(endpoint, NdkCloseSharedEndpoint);
     assert_eq!(closing.status, STATUS_PENDING);
     active.close();
     closing.wait();
-    passive.0.close();
+    passive.close();
     listener.close();
 }
-
-struct Moved<'a, T>(&'a T);
-// SAFETY: the other thread uses the value only while this one waits for it.
-unsafe impl<T> Send for Moved<'_, T> {}
 
 //= R-CREATE-2, R-CLOSE-2, R-CREATE-9
 #[test]

@@ -127,15 +127,7 @@ fn privileged_token_gives_access_to_mapped_memory() {
         &raw mut fbo
     );
     assert_eq!(status, STATUS_SUCCESS);
-    let mut token = 0;
-    call!(active.pd, NdkGetPrivilegedMemoryRegionToken, &raw mut token);
-    let sge = NDK_SGE {
-        Anonymous: NDK_SGE_Anonymous {
-            LogicalAddress: LARGE_INTEGER { QuadPart: words[2].cast_signed() + i64::from(fbo) },
-        },
-        Length: 9000,
-        MemoryRegionToken: token,
-    };
+    let sge = privileged(active.pd, words[2] + u64::from(fbo), 9000);
     assert_eq!(active.write(1, &[sge], there.remote()), STATUS_SUCCESS);
     assert_eq!(active.cq.next().Status, STATUS_SUCCESS);
     assert_eq!(target.bytes(), source.bytes());

@@ -23,8 +23,9 @@ pub fn qp(pd: *mut NDK_PD, cq: &Cq) -> *mut NDK_QP {
     .expect("a queue pair")
 }
 
-impl Node {
-    fn end(&self, connector: *mut NDK_CONNECTOR) -> End {
+impl OpenAdapter {
+    /// Returns an end for `connector`, which may be one of another NDK adapter.
+    pub fn end(&self, connector: *mut NDK_CONNECTOR) -> End {
         let (cq, pd) = (self.cq(256), self.pd());
         let qp = qp(pd, &cq);
         End { cq, pd, qp, connector, disconnected: CallbackRecord::new() }
@@ -33,11 +34,6 @@ impl Node {
     /// Returns an end with a new connector.
     pub fn active(&self) -> End {
         self.end(self.connector())
-    }
-
-    /// Returns an end for the connector of a connection request.
-    pub fn passive(&self, connector: *mut NDK_CONNECTOR) -> End {
-        self.end(connector)
     }
 }
 
@@ -75,6 +71,27 @@ impl End {
             8,
             data.as_ptr().cast(),
             data.len() as u32,
+            Some(on_request),
+            record.context(),
+        );
+        Connecting { status, record }
+    }
+
+    /// Connects from a shared endpoint.
+    pub fn connect_with(&self, endpoint: *mut NDK_SHARED_ENDPOINT, to: SocketAddr) -> Connecting {
+        let (target, length) = socket_address(to);
+        let record = CallbackRecord::new();
+        let status = call!(
+            self.connector,
+            NdkConnectWithSharedEndpoint,
+            self.qp,
+            endpoint,
+            (&raw const target).cast(),
+            length,
+            1,
+            1,
+            null(),
+            0,
             Some(on_request),
             record.context(),
         );
@@ -172,17 +189,22 @@ fn list(sges: &[NDK_SGE]) -> *const NDK_SGE {
 }
 
 /// Connects the two hosts.
-pub fn connect(a: &Node, b: &Node) -> (End, End, Listener) {
+pub fn connect(a: &OpenAdapter, b: &OpenAdapter) -> (End, End, Listener) {
     connect_over(a, b, a.at(0), b.at(445))
 }
 
 /// Connects the two hosts over these addresses.
-pub fn connect_over(a: &Node, b: &Node, from: SocketAddr, to: SocketAddr) -> (End, End, Listener) {
+pub fn connect_over(
+    a: &OpenAdapter,
+    b: &OpenAdapter,
+    from: SocketAddr,
+    to: SocketAddr,
+) -> (End, End, Listener) {
     let listener = b.idle_listener();
     assert_eq!(listener.listen(to), STATUS_SUCCESS);
     let active = a.active();
     let connecting = active.connect(from, to, &[]);
-    let passive = b.passive(listener.accept());
+    let passive = b.end(listener.accept());
     let accepting = passive.accept(&[]);
     assert_eq!(connecting.wait(), STATUS_SUCCESS);
     assert_eq!(active.complete(), STATUS_SUCCESS);

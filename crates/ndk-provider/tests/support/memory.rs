@@ -99,3 +99,14 @@ impl Registered {
         close!(self.mr, NdkCloseMr);
     }
 }
+
+/// Returns an element over a logical address range, with the privileged token of `pd`.
+pub fn privileged(pd: *mut NDK_PD, address: u64, length: usize) -> NDK_SGE {
+    let mut token = 0;
+    call!(pd, NdkGetPrivilegedMemoryRegionToken, &raw mut token);
+    NDK_SGE {
+        Anonymous: NDK_SGE_Anonymous { LogicalAddress: LARGE_INTEGER { QuadPart: address.cast_signed() } },
+        Length: length as u32,
+        MemoryRegionToken: token,
+    }
+}

@@ -8,6 +8,7 @@
 mod address;
 mod calls;
 mod connection;
+mod fast;
 mod memory;
 mod objects;
 mod wire;
@@ -15,6 +16,7 @@ mod wire;
 pub use address::*;
 pub use calls::*;
 pub use connection::*;
+pub use fast::*;
 pub use memory::*;
 pub use objects::*;
 pub use wire::*;
@@ -41,7 +43,7 @@ macro_rules! call {
 }
 
 /// Waits until `condition` holds.
-pub fn wait(what: &str, condition: impl Fn() -> bool) {
+pub fn wait(what: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + TIMEOUT;
     while !condition() {
         assert!(Instant::now() < end, "timeout while waiting until {what}");

@@ -5,7 +5,7 @@
 use super::*;
 use std::sync::{Condvar, Mutex};
 
-impl Node {
+impl OpenAdapter {
     pub fn cq(&self, depth: u32) -> Cq {
         let notified = CallbackRecord::new();
         let raw = create(|done, context, out| {
@@ -38,6 +38,16 @@ impl Node {
         let listener = self.idle_listener();
         assert_eq!(listener.listen(self.at(port)), STATUS_SUCCESS);
         listener
+    }
+
+    /// Returns a shared endpoint at `port`.
+    pub fn shared_endpoint(&self, port: u16) -> *mut NDK_SHARED_ENDPOINT {
+        let (bytes, length) = socket_address(self.at(port));
+        create(|done, context, out| {
+            let address = (&raw const bytes).cast();
+            call!(self.adapter(), NdkCreateSharedEndpoint, address, length, done, context, out)
+        })
+        .expect("a shared endpoint")
     }
 
     pub fn idle_listener(&self) -> Listener {
@@ -103,6 +113,9 @@ unsafe extern "efiapi" fn on_connect(context: *mut c_void, connector: *mut NDK_C
     incoming.connectors.lock().unwrap().push(connector.expose_provenance());
     incoming.changed.notify_all();
 }
+
+// SAFETY: calls on NDK objects may come from any thread.
+unsafe impl Sync for Listener {}
 
 impl Listener {
     pub fn listen(&self, address: SocketAddr) -> NTSTATUS {

@@ -6,6 +6,7 @@
 
 use super::*;
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6};
+use core::ops::Deref;
 use ndk_provider::environment::{Environment, Link, Path, ResolveError};
 use ndk_provider::{Config, Pending, Provider};
 use nt::Owner;
@@ -109,11 +110,56 @@ impl Environment for Nic {
     }
 }
 
-/// One host, with one NDK adapter open.
-pub struct Node {
+/// An open NDK adapter of a host.
+pub struct OpenAdapter {
     pub provider: Arc<Provider>,
     own: Identity,
     adapter: *mut NDK_ADAPTER,
+}
+
+// SAFETY: calls on NDK objects may come from any thread.
+unsafe impl Send for OpenAdapter {}
+// SAFETY: as above.
+unsafe impl Sync for OpenAdapter {}
+
+impl OpenAdapter {
+    fn new(provider: &Arc<Provider>, own: Identity, major: u16, minor: u16) -> Self {
+        let adapter = provider.open(NDK_VERSION { Major: major, Minor: minor }).expect("an adapter");
+        Self { provider: Arc::clone(provider), own, adapter }
+    }
+
+    /// Opens another NDK adapter of the same host.
+    pub fn open(&self, major: u16, minor: u16) -> Self {
+        Self::new(&self.provider, self.own, major, minor)
+    }
+
+    /// Closes the adapter, which waits for its objects.
+    pub fn close(self) {
+        // SAFETY: opened by `new`, closed once.
+        unsafe { self.provider.close(self.adapter) };
+    }
+
+    pub fn adapter(&self) -> *mut NDK_ADAPTER {
+        self.adapter
+    }
+
+    pub fn at(&self, port: u16) -> SocketAddr {
+        SocketAddr::from((self.own.v4, port))
+    }
+
+    pub fn at_v6(&self, port: u16) -> SocketAddr {
+        SocketAddr::from((self.own.v6, port))
+    }
+
+    /// The link-local address with its scope.
+    pub fn at_link_local(&self, port: u16) -> SocketAddr {
+        SocketAddrV6::new(self.own.link_local, port, 0, SCOPE).into()
+    }
+}
+
+/// One host, with one NDK adapter open.
+pub struct Node {
+    opened: OpenAdapter,
     receiver: Option<JoinHandle<()>>,
     own_queue: Sender<Frame>,
     cut: Arc<AtomicBool>,
@@ -160,29 +206,12 @@ impl Node {
         };
         let provider = Arc::new(Provider::try_new(nic, config).expect("a provider"));
         assert_eq!(provider.set_addresses(&own.addresses()), Ok(()));
-        let adapter = provider.open(NDK_VERSION { Major: 2, Minor: 1 }).expect("an adapter");
+        let opened = OpenAdapter::new(&provider, own, 2, 1);
         let receiving = Arc::clone(&provider);
         let batch_end = Arc::new(Mutex::new(()));
         let held = Arc::clone(&batch_end);
         let receiver = std::thread::spawn(move || receive(&receiving, &queue, &held));
-        Self { provider, own, adapter, receiver: Some(receiver), own_queue, cut, present, batch_end }
-    }
-
-    pub fn adapter(&self) -> *mut NDK_ADAPTER {
-        self.adapter
-    }
-
-    pub fn at(&self, port: u16) -> SocketAddr {
-        SocketAddr::from((self.own.v4, port))
-    }
-
-    pub fn at_v6(&self, port: u16) -> SocketAddr {
-        SocketAddr::from((self.own.v6, port))
-    }
-
-    /// The link-local address with its scope.
-    pub fn at_link_local(&self, port: u16) -> SocketAddr {
-        SocketAddrV6::new(self.own.link_local, port, 0, SCOPE).into()
+        Self { opened, receiver: Some(receiver), own_queue, cut, present, batch_end }
     }
 
     /// Changes the adapter's addresses, as the system does.
@@ -194,6 +223,11 @@ impl Node {
     /// From now on, no frame of this host arrives.
     pub fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on, frames of this host arrive again.
+    pub fn restore(&self) {
+        self.cut.store(false, Ordering::SeqCst);
     }
 
     /// Until the guard is dropped, received frames are processed but their batch does not end. The provider's
@@ -209,7 +243,7 @@ impl Node {
         let batches = self.hold_batches();
         let cq: *mut NDK_CQ = create(|done, context, out| {
             let (callback, null) = (Some(on_cq_at_gate as NDK_FN_CQ_NOTIFICATION_CALLBACK), null_mut());
-            call!(self.adapter, NdkCreateCq, 1, callback, gate.context(), null, done, context, out)
+            call!(self.adapter(), NdkCreateCq, 1, callback, gate.context(), null, done, context, out)
         })
         .expect("a completion queue");
         let pd = self.pd();
@@ -258,6 +292,14 @@ impl Drop for HeldCallbacks<'_> {
         close!(self.qp, NdkCloseQp);
         close!(self.cq, NdkCloseCq);
         close!(self.pd, NdkClosePd);
+    }
+}
+
+impl Deref for Node {
+    type Target = OpenAdapter;
+
+    fn deref(&self) -> &OpenAdapter {
+        &self.opened
     }
 }
 

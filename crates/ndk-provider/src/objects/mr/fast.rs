@@ -6,10 +6,9 @@
 //! The engine tracks whether the region is registered. Its token is the same over all registrations: consumers
 //! read it once and send it to peers.
 //!
-//! Close does not wait for queued requests that name the region, which a rule of NDKPI asks for: the engine's
-//! region is released at once and such a request fails when it is executed. It accesses no memory, because every
-//! access looks the region up.
-//= R-MR-29, R-MR-30
+//! Close does not wait for queued requests that name the region: the engine's region is released at once and such a
+//! request fails when it is executed. It accesses no memory, because every access looks the region up.
+//= R-CLOSE-28, R-MR-29, R-MR-30
 
 use crate::base::limits::LIMITS;
 use crate::base::status::{self, NtResult};
