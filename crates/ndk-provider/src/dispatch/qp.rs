@@ -202,7 +202,7 @@ unsafe fn post(
     status::of(qp.post(context, operation, answer.map(SendData::Sges), flags))
 }
 
-//= R-MR-58, R-MR-60, R-MR-61, R-MR-62, R-MR-66
+//= R-MR-52, R-MR-58, R-MR-60, R-MR-61, R-MR-62, R-MR-66
 unsafe extern "efiapi" fn bind(
     qp: *mut NDK_QP,
     context: *mut c_void,
@@ -214,6 +214,9 @@ unsafe extern "efiapi" fn bind(
 ) -> NTSTATUS {
     let qp = object!(Qp, qp);
     let (mr, mw) = (object!(Mr, mr, invalid_object(&qp)), object!(Mw, mw, invalid_object(&qp)));
+    if !mr.pd().is(qp.pd()) || !mw.pd().is(qp.pd()) {
+        return invalid_object(&qp);
+    }
     let (access, flags) = rights(flags);
     let binding = Binding {
         region: mr.token(),
@@ -237,7 +240,7 @@ fn with_region(mw: &Mw, region: Option<Ref<Mr>>, post: impl FnOnce() -> NtResult
     answer
 }
 
-//= R-MR-30, R-MR-37, R-MR-40
+//= R-MR-30, R-MR-37, R-MR-40, R-MR-52
 unsafe extern "efiapi" fn fast_register(
     qp: *mut NDK_QP,
     context: *mut c_void,
@@ -251,6 +254,9 @@ unsafe extern "efiapi" fn fast_register(
 ) -> NTSTATUS {
     let qp = object!(Qp, qp);
     let mr = object!(Mr, mr, invalid_object(&qp));
+    if !mr.pd().is(qp.pd()) {
+        return invalid_object(&qp);
+    }
     let (access, flags) = rights(flags);
     // SAFETY: the consumer's array has `count` entries.
     let pages = unsafe { page_addresses(pages, count) };
@@ -267,7 +273,7 @@ unsafe extern "efiapi" fn fast_register(
     status::of(qp.post(context.expose_provenance() as u64, operation, data, flags))
 }
 
-//= R-MR-43
+//= R-MR-43, R-MR-52
 unsafe extern "efiapi" fn invalidate(
     qp: *mut NDK_QP,
     context: *mut c_void,
@@ -282,9 +288,15 @@ unsafe extern "efiapi" fn invalidate(
     };
     // SAFETY: the consumer's promise about object pointers.
     if let Some(mr) = unsafe { Borrow::<Mr>::new(object.cast()) } {
+        if !mr.pd().is(qp.pd()) {
+            return invalid_object(&qp);
+        }
         return status::of(post(mr.fast().and_then(Fast::key)));
     }
     let mw = object!(Mw, object.cast(), invalid_object(&qp));
+    if !mw.pd().is(qp.pd()) {
+        return invalid_object(&qp);
+    }
     status::of(with_region(&mw, None, || post(Ok(mw.token()))))
 }
 
@@ -310,7 +322,7 @@ fn within(length: usize, limit: usize) -> NtResult {
     if (1..=limit).contains(&length) { Ok(()) } else { Err(STATUS_INVALID_PARAMETER) }
 }
 
-/// Fails a post because of an invalid object pointer. Like any failed post, it ends a chain of deferred requests.
+/// Fails a post because of an invalid object pointer, or an object of another protection domain. Like any failed post, it ends a chain of deferred requests.
 //= R-QP-38
 fn invalid_object(qp: &Qp) -> NTSTATUS {
     qp.post_failed();

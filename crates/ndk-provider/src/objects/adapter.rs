@@ -25,7 +25,7 @@ impl ObjectType for Adapter {
     type Public = NDK_ADAPTER;
     const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeAdapter;
 
-    //= R-OPEN-29
+    //= R-OPEN-29, R-CONSUMER-6
     fn on_finish(&self) {
         self.mappings.release_all(&self.shared.engine);
     }
@@ -47,6 +47,12 @@ impl Adapter {
 
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// Returns whether both adapters are open on the same miniport adapter. Their objects may then be used together.
+    //= R-CONN-19, R-CREATE-36
+    pub fn is_sibling_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
     }
 
     /// Returns the logical address mappings built on this adapter.

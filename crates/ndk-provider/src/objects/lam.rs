@@ -3,17 +3,22 @@
 //! Logical address mappings (LAM): pages that the privileged token gives access to.
 //!
 //! Logical addresses are the engine's own, since a software provider has no IOMMU. A mapping is a contiguous
-//! range of them, so that one element may span its pages. The consumer's buffer gets one entry per
-//! page and, in `AdapterContext`, the number of the mapping. A release after the mapping's slot was reused finds
-//! no mapping rather than a wrong one.
+//! range of them, so that one element may span its pages. All adapters of a miniport adapter share the addresses; each
+//! adapter releases its own mappings. The consumer's buffer gets one entry per page and, in `AdapterContext`, the number
+//! of the mapping, which no other mapping of the driver has: a second release, or one through another adapter, finds no
+//! mapping rather than a wrong one.
 //= R-QP-42
 
 use crate::base::memory;
 use crate::base::shared::Engine;
 use crate::base::status::{self, NtResult};
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
 use ndk_abi::nt::{STATUS_BUFFER_TOO_SMALL, STATUS_INSUFFICIENT_RESOURCES};
 use nt::{Mapping, MdlChain, PAGE_SIZE, Span, SpinLock};
+
+/// The number of mappings built so far, modulo its range: distinguishes the mappings that have the same slot.
+static BUILT: AtomicU32 = AtomicU32::new(0);
 
 /// The mappings of one adapter.
 pub struct LogicalMappings(SpinLock<Slots>);
@@ -31,6 +36,7 @@ enum Slot {
 }
 
 struct Mapped {
+    number: usize,
     /// Logical address of the first page.
     base: u64,
     /// Keeps the pages mapped; dropped after the range is unmapped.
@@ -81,12 +87,8 @@ impl LogicalMappings {
         let pages = u32::try_from(span.pages).map_err(|_| STATUS_INSUFFICIENT_RESOURCES)?;
         let base = memory::map_logical(engine, &mapping).map_err(status::create)?;
         let mut slots = self.0.lock();
-        match slots.insert(Mapped { base, mapping }) {
-            Ok(index) => {
-                // Cannot overflow: the index is below the length of a vector.
-                let number = index.wrapping_add(1);
-                Ok(Built { number, first_page: base, pages, offset: span.offset() as u32 })
-            }
+        match slots.insert(Mapped { number: 0, base, mapping }) {
+            Ok(number) => Ok(Built { number, first_page: base, pages, offset: span.offset() as u32 }),
             Err(mapped) => {
                 drop(slots);
                 engine.unmap_logical(mapped.base);
@@ -98,8 +100,7 @@ impl LogicalMappings {
     /// `NdkReleaseLAM`: undoes a mapping. Unknown numbers are ignored.
     //= R-LAM-21, R-LAM-22
     pub fn release(&self, engine: &Engine, number: usize) {
-        let Some(index) = number.checked_sub(1) else { return };
-        let removed = self.0.lock().remove(index);
+        let removed = self.0.lock().remove(number);
         if let Some(mapped) = removed {
             engine.unmap_logical(mapped.base);
             drop(mapped.mapping);
@@ -119,13 +120,16 @@ impl LogicalMappings {
 }
 
 impl Slots {
-    fn insert(&mut self, mapped: Mapped) -> Result<usize, Mapped> {
+    /// Stores a mapping and returns the number that it gives it.
+    fn insert(&mut self, mut mapped: Mapped) -> Result<usize, Mapped> {
         let index = self.free;
+        mapped.number = number(index);
+        let number = mapped.number;
         if let Some(slot) = self.slots.get_mut(index) {
             if let Slot::Free(next) = *slot {
                 self.free = next;
                 *slot = Slot::Used(mapped);
-                return Ok(index);
+                return Ok(number);
             }
             return Err(mapped);
         }
@@ -133,12 +137,13 @@ impl Slots {
             return Err(mapped);
         }
         self.free = self.slots.len();
-        Ok(index)
+        Ok(number)
     }
 
-    fn remove(&mut self, index: usize) -> Option<Mapped> {
+    fn remove(&mut self, number: usize) -> Option<Mapped> {
+        let index = index(number);
         let slot = self.slots.get_mut(index)?;
-        if matches!(slot, Slot::Free(_)) {
+        if !matches!(slot, Slot::Used(mapped) if mapped.number == number) {
             return None;
         }
         let freed = core::mem::replace(slot, Slot::Free(self.free));
@@ -150,4 +155,15 @@ impl Slots {
     }
 }
 
-const _: () = assert!(PAGE_SIZE == 4096);
+/// Returns a new number for a mapping in the slot `index`: the index plus 1 in the lower half.
+fn number(index: usize) -> usize {
+    let built = BUILT.fetch_add(1, Ordering::Relaxed) as usize;
+    built << 32 | index.wrapping_add(1) & 0xffff_ffff
+}
+
+/// Returns the slot of a mapping with this number.
+fn index(number: usize) -> usize {
+    (number & 0xffff_ffff).wrapping_sub(1)
+}
+
+const _: () = assert!(PAGE_SIZE == 4096 && usize::BITS == 64);

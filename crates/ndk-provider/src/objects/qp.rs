@@ -105,10 +105,11 @@ impl Qp {
         sizes: Sizes,
     ) -> NtResult<Created<Self>> {
         let adapter = pd.adapter();
-        let same_adapter = receive_cq.adapter().is(adapter)
-            && initiator_cq.adapter().is(adapter)
-            && srq.is_none_or(|srq| srq.pd().is(pd));
-        if !same_adapter || !sizes.within_limits() {
+        let same_miniport =
+            receive_cq.adapter().is_sibling_of(adapter) && initiator_cq.adapter().is_sibling_of(adapter);
+        //= R-CREATE-53
+        let same_domain = srq.is_none_or(|srq| srq.pd().is(pd));
+        if !same_miniport || !same_domain || !sizes.within_limits() {
             return Err(STATUS_INVALID_PARAMETER);
         }
         let shared = pd.shared();

@@ -67,7 +67,7 @@ impl Connector {
         disconnect_event: Option<DisconnectEvent>,
         completion: Option<RequestCompletion>,
     ) -> NtResult {
-        if !qp.pd().adapter().is(this.adapter()) {
+        if !qp.pd().adapter().is_sibling_of(this.adapter()) {
             return Err(STATUS_INVALID_PARAMETER);
         }
         let shared = this.shared();

@@ -53,12 +53,12 @@ impl Connector {
             Source::Shared(endpoint) => endpoint.address(),
         };
         let destination = normalize(destination, scope).ok_or(STATUS_NETWORK_UNREACHABLE)?;
-        let same_adapter = qp.pd().adapter().is(this.adapter())
+        let same_miniport = qp.pd().adapter().is_sibling_of(this.adapter())
             && match source {
                 Source::Address(_) => true,
-                Source::Shared(endpoint) => endpoint.adapter().is(this.adapter()),
+                Source::Shared(endpoint) => endpoint.adapter().is_sibling_of(this.adapter()),
             };
-        if !same_adapter || local.is_ipv4() != destination.is_ipv4() || destination.port() == 0 {
+        if !same_miniport || local.is_ipv4() != destination.is_ipv4() || destination.port() == 0 {
             return Err(STATUS_INVALID_PARAMETER);
         }
         if !shared.environment.is_local(local.ip()) {
