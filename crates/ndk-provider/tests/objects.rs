@@ -61,7 +61,7 @@ fn open_depends_on_version_and_enabled_state() {
     a.provider.set_enabled(true);
 }
 
-//= R-INFO-2, R-INFO-3, R-INFO-4, R-INFO-5, R-INFO-6, R-INFO-8
+//= R-INFO-2, R-INFO-3, R-INFO-4, R-INFO-5, R-INFO-6, R-INFO-8, R-CONSUMER-17
 #[test]
 fn adapter_info_is_written_only_if_it_fits() {
     let (a, _b) = pair();
@@ -72,7 +72,7 @@ fn adapter_info_is_written_only_if_it_fits() {
         call!(a.adapter(), NdkQueryAdapterInfo, buffer.cast(), &raw mut *size)
     };
     let bytes = |words: &[u64; 21]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
-    for short in [0, 1, 96, 103] {
+    for short in [0, 1, 95] {
         let mut size = short;
         assert_eq!(query(pointer, &mut size), STATUS_BUFFER_TOO_SMALL);
         assert_eq!(size, 104);
@@ -80,6 +80,22 @@ fn adapter_info_is_written_only_if_it_fits() {
     }
     let mut size = 0;
     assert_eq!(query(null_mut(), &mut size), STATUS_BUFFER_TOO_SMALL);
+    //= R-CONSUMER-17
+    for old in [96, 100, 103] {
+        words.fill(0xeeee_eeee_eeee_eeee);
+        let mut size = old;
+        assert_eq!(query(pointer, &mut size), STATUS_SUCCESS);
+        assert_eq!(size, 96);
+        let info = bytes(&words);
+        assert_eq!(info[..4], [2, 0, 1, 0]);
+        // The flags, which are last, are written, and nothing behind them.
+        assert_eq!(info[92..96], 0x1_0002_u32.to_ne_bytes());
+        assert!(info[96..].iter().all(|byte| *byte == 0xee));
+    }
+    let mut size = 104;
+    assert_eq!(query(pointer, &mut size), STATUS_SUCCESS);
+    assert_eq!(bytes(&words)[96..104], [4, 0, 0, 0, 0, 0, 0, 0]);
+    words.fill(0xeeee_eeee_eeee_eeee);
     let mut size = 168;
     assert_eq!(query(pointer, &mut size), STATUS_SUCCESS);
     assert_eq!(size, 104);
@@ -418,13 +434,14 @@ fn unconnected_queue_pair_accepts_receives_and_flushes_them() {
     end.cq.arm(NDK_CQ_NOTIFY_ANY);
     call!(end.qp, NdkFlush);
     call!(end.qp, NdkFlush);
+    //= R-CQ-4, R-QP-65
+    assert_eq!(end.cq.notified.wait(1), STATUS_SUCCESS);
     for context in 0..32 {
         let result = end.cq.next();
         assert_eq!((result.Status, result.RequestContext), (STATUS_CANCELLED, pointer(context)));
         assert_eq!((result.QPContext, result.Type.0 & 1), (QP_CONTEXT, 1));
     }
-    //= R-CQ-4, R-QP-65
-    assert_eq!(end.cq.notified.wait(1), STATUS_SUCCESS);
+    assert_eq!(end.cq.notified.count(), 1);
     end.close();
 }
 

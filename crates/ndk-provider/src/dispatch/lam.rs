@@ -2,33 +2,23 @@
 
 //! Logical address mappings: `NdkBuildLAM` and `NdkReleaseLAM`.
 
-use super::buffers::Sent;
-use crate::base::callback::RequestCompletion;
 use crate::objects::adapter::Adapter;
 use crate::objects::lam;
 use core::ffi::c_void;
 use ndk_abi::ndk::{
     NDK_ADAPTER, NDK_FN_REQUEST_COMPLETION, NDK_LOGICAL_ADDRESS, NDK_LOGICAL_ADDRESS_MAPPING,
 };
-use ndk_abi::nt::{MDL, NTSTATUS, STATUS_INVALID_PARAMETER};
+use ndk_abi::nt::{MDL, NTSTATUS, STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
 use nt::MdlChain;
 
-/// The consumer's variables for a mapping's description.
-struct Description {
-    mdl: *mut MDL,
-    lam: *mut NDK_LOGICAL_ADDRESS_MAPPING,
-    size: *mut u32,
-    offset: *mut u32,
-}
-
-/// `NdkBuildLAM`.
-//= R-LAM-5, R-LAM-14, R-LAM-15, R-LAM-16
+/// `NdkBuildLAM`. Completes inline, even if calls are to pend: the callbacks of some consumers cannot be called.
+//= R-LAM-5, R-LAM-14, R-LAM-15, R-LAM-16, R-CONSUMER-4
 pub unsafe extern "efiapi" fn build(
     adapter: *mut NDK_ADAPTER,
     mdl: *mut MDL,
     length: usize,
-    completion: Option<NDK_FN_REQUEST_COMPLETION>,
-    context: *mut c_void,
+    _completion: Option<NDK_FN_REQUEST_COMPLETION>,
+    _context: *mut c_void,
     lam: *mut NDK_LOGICAL_ADDRESS_MAPPING,
     size: *mut u32,
     offset: *mut u32,
@@ -44,23 +34,18 @@ pub unsafe extern "efiapi" fn build(
         *room = needed.unwrap_or(*room);
         return status;
     }
-    let description = Sent::new(Description { mdl, lam, size, offset });
-    let completion = RequestCompletion::new(completion, context);
-    adapter.shared().request(&adapter, completion, move |adapter| {
-        let Description { mdl, lam, size, offset } = description.get();
-        // SAFETY: the consumer's MDL chain, unchanged until the request completes.
-        let chain = unsafe { MdlChain::new(mdl) }.ok_or(STATUS_INVALID_PARAMETER)?;
-        let built = adapter.mappings().build(&adapter.shared().engine, chain, length)?;
-        // SAFETY: the consumer's buffer has room for the description, as `needed` found.
-        unsafe { describe(lam, &built) };
-        // SAFETY: the consumer's variable, valid until the request completes.
-        unsafe { size.write(16 + 8 * built.pages) };
-        if !offset.is_null() {
-            // SAFETY: as above.
-            unsafe { offset.write(built.offset) };
-        }
-        Ok(())
-    })
+    let built = match adapter.mappings().build(&adapter.shared().engine, chain, length) {
+        Ok(built) => built,
+        Err(status) => return status,
+    };
+    // SAFETY: the consumer's buffer has room for the description, as `needed` found.
+    unsafe { describe(lam, &built) };
+    *room = 16 + 8 * built.pages;
+    if !offset.is_null() {
+        // SAFETY: the consumer's variable, valid during the call.
+        unsafe { offset.write(built.offset) };
+    }
+    STATUS_SUCCESS
 }
 
 /// Writes the description of a mapping.
