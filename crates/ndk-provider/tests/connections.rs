@@ -7,6 +7,8 @@
 
 mod support;
 
+use core::ffi::c_void;
+use core::net::SocketAddr;
 use core::ptr::null_mut;
 use ndk_abi::ndk::*;
 use ndk_abi::nt::*;
@@ -81,8 +83,6 @@ fn refused_queue_pair_may_connect_again() {
     let end = a.active();
     assert_eq!(end.receive(5, &[]), STATUS_SUCCESS);
     assert_eq!(end.connect(a.at(0), b.at(445), &[]).wait(), STATUS_CONNECTION_REFUSED);
-    //= R-CONN-18
-    assert_eq!(end.connect(a.at(0), b.at(445), &[]).wait(), STATUS_INVALID_DEVICE_STATE);
     close!(end.connector, NdkCloseConnector);
 
     let listener = b.listener(445);
@@ -342,5 +342,123 @@ fn connection_works_when_every_call_pends() {
     there.close();
     active.close();
     passive.close();
+    listener.close();
+}
+
+//= R-CONN-3, R-CONN-10, R-CONN-58, R-QP-74
+#[test]
+fn failed_connect_may_be_repeated_with_the_same_connector() {
+    let (a, b) = pair();
+    let mut active = a.active();
+    let elsewhere = "192.0.2.77:445".parse().unwrap();
+    for (to, failure) in [(b.at(445), STATUS_CONNECTION_REFUSED), (elsewhere, STATUS_HOST_UNREACHABLE)] {
+        assert_eq!(active.connect(a.at(7777), to, b"first").wait(), failure);
+    }
+    // With another queue pair. The connector no longer holds the first one.
+    let first = core::mem::replace(&mut active.qp, qp(active.pd, &active.cq));
+    let closing = begin_close!(first, NdkCloseQp);
+    assert_eq!(closing.status, STATUS_PENDING);
+    let listener = b.listener(445);
+    let connecting = active.connect(a.at(7777), b.at(445), b"third");
+    closing.wait();
+    // Not while it connects.
+    //= R-CONN-18
+    assert_eq!(active.connect(a.at(7777), b.at(445), &[]).wait(), STATUS_INVALID_DEVICE_STATE);
+    let passive = b.end(listener.accept());
+    assert_eq!(passive.private_data().unwrap()[..5], *b"third");
+    let accepting = passive.accept(&[]);
+    assert_eq!(connecting.wait(), STATUS_SUCCESS);
+    assert_eq!(active.complete(), STATUS_SUCCESS);
+    assert_eq!(accepting.wait(), STATUS_SUCCESS);
+    assert_eq!(passive.receive(1, &[]), STATUS_SUCCESS);
+    assert_eq!(active.send(2, &[], 0), STATUS_SUCCESS);
+    assert_eq!([&active, &passive].map(|end| end.cq.next().Status), [STATUS_SUCCESS; 2]);
+    // Nor when it was connected.
+    let spare = a.active();
+    let connected = core::mem::replace(&mut active.qp, spare.qp);
+    assert_eq!(active.connect(a.at(7777), b.at(445), &[]).wait(), STATUS_INVALID_DEVICE_STATE);
+    active.qp = connected;
+    for end in [active, spare, passive] {
+        end.close();
+    }
+    listener.close();
+}
+
+/// A consumer that connects again in the completion of the connect that failed.
+struct Repeat {
+    end: End,
+    from: SocketAddr,
+    to: SocketAddr,
+    statuses: CallbackRecord,
+}
+
+unsafe extern "efiapi" fn repeat(context: *mut c_void, status: NTSTATUS) {
+    // SAFETY: never freed.
+    let this = unsafe { &*context.cast::<Repeat>() };
+    this.statuses.record(status);
+    if this.statuses.count() < 5 {
+        assert_eq!(this.connect(), STATUS_PENDING);
+    }
+}
+
+impl Repeat {
+    fn connect(&self) -> NTSTATUS {
+        let ((source, length), (target, _)) = (socket_address(self.from), socket_address(self.to));
+        let (source, target) = ((&raw const source).cast(), (&raw const target).cast());
+        let (connector, qp, context) = (self.end.connector, self.end.qp, core::ptr::from_ref(self));
+        let (none, done, context) = (core::ptr::null(), Some(repeat as _), context.cast_mut().cast());
+        call!(connector, NdkConnect, qp, source, length, target, length, 1, 1, none, 0, done, context)
+    }
+}
+
+//= R-CONN-10, R-CREATE-11
+#[test]
+fn connect_may_be_repeated_in_the_completion_of_the_failed_one() {
+    let (a, b) = pair();
+    let (end, statuses) = (a.active(), CallbackRecord::default());
+    let repeated: &'static Repeat =
+        Box::leak(Box::new(Repeat { end, from: a.at(7777), to: b.at(445), statuses }));
+    assert_eq!(repeated.connect(), STATUS_PENDING);
+    for attempt in 1..=5 {
+        assert_eq!(repeated.statuses.wait(attempt), STATUS_CONNECTION_REFUSED);
+    }
+    assert_eq!(a.provider.performance_counters().ConnectFailure, 5);
+    close!(repeated.end.connector, NdkCloseConnector);
+    close!(repeated.end.qp, NdkCloseQp);
+    close!(repeated.end.cq.raw, NdkCloseCq);
+    close!(repeated.end.pd, NdkClosePd);
+}
+
+//= R-QP-68, R-QP-69, R-QP-73
+#[test]
+fn flushed_queue_pair_may_connect_unless_it_was_connected() {
+    let (a, b) = pair();
+    let listener = b.listener(445);
+    let active = a.active();
+    assert_eq!(active.receive(1, &[]), STATUS_SUCCESS);
+    call!(active.qp, NdkFlush);
+    assert_eq!(active.cq.next().Status, STATUS_CANCELLED);
+    assert_eq!(active.receive(2, &[]), STATUS_SUCCESS);
+    assert!(active.cq.poll().is_none());
+    let connecting = active.connect(a.at(0), b.at(445), &[]);
+    let passive = b.end(listener.accept());
+    let accepting = passive.accept(&[]);
+    assert_eq!(connecting.wait(), STATUS_SUCCESS);
+    assert_eq!(active.complete(), STATUS_SUCCESS);
+    assert_eq!(accepting.wait(), STATUS_SUCCESS);
+    assert_eq!(passive.send(3, &[], 0), STATUS_SUCCESS);
+    let received = active.cq.next();
+    assert_eq!((received.Status, received.RequestContext), (STATUS_SUCCESS, pointer(2)));
+    call!(active.qp, NdkFlush);
+    passive.disconnected.wait(1);
+    assert_eq!(active.receive(4, &[]), STATUS_SUCCESS);
+    assert_eq!(active.cq.next().Status, STATUS_CANCELLED);
+    let mut again = a.active();
+    let own = core::mem::replace(&mut again.qp, active.qp);
+    assert_eq!(again.connect(a.at(0), b.at(445), &[]).wait(), STATUS_CONNECTION_INVALID);
+    again.qp = own;
+    for end in [again, active, passive] {
+        end.close();
+    }
     listener.close();
 }

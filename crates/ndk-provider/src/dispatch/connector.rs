@@ -10,13 +10,14 @@ use crate::base::callback::{
     CreateCompletion, DisconnectEvent, DisconnectEventEx, DisconnectEventPlain, RequestCompletion,
 };
 use crate::base::limits::LIMITS;
-use crate::base::object::DispatchTable;
+use crate::base::object::{DispatchTable, Ref};
 use crate::base::status::{self, NtResult};
 use crate::objects::adapter::Adapter;
 use crate::objects::connector::{ConnectParameters, Connector, Source};
 use crate::objects::qp::Qp;
 use crate::objects::shared_endpoint::SharedEndpoint;
 use core::ffi::c_void;
+use core::net::SocketAddr;
 use ndk_abi::ndk::{
     NDK_ADAPTER, NDK_CONNECTOR, NDK_CONNECTOR_DISPATCH, NDK_FN_CREATE_COMPLETION,
     NDK_FN_DISCONNECT_EVENT_CALLBACK, NDK_FN_DISCONNECT_EVENT_CALLBACK_EX, NDK_FN_REQUEST_COMPLETION, NDK_QP,
@@ -100,23 +101,20 @@ unsafe extern "efiapi" fn connect(
 ) -> NTSTATUS {
     let (connector, qp) = (object!(Connector, connector), object!(Qp, qp));
     // SAFETY: the consumer's address.
-    let source = unsafe { socket_address(source, source_length) };
+    let source = unsafe { socket_address(source, source_length) }.map(Source::Address);
     // SAFETY: the consumer's address.
     let destination = unsafe { socket_address(destination, destination_length) };
     // SAFETY: the consumer's data.
     let parameters =
         unsafe { parameters(inbound, outbound, private_data, private_data_length, LIMITS.caller_data) };
-    let answer = source.and_then(|source| {
-        Connector::connect(
-            &connector,
-            &qp,
-            &Source::Address(source),
-            destination?,
-            parameters.as_ref().map_err(|status| *status)?,
-            RequestCompletion::new(completion, context),
-        )
-    });
-    pending(answer)
+    connect_from(
+        &connector,
+        &qp,
+        source,
+        destination,
+        &parameters,
+        RequestCompletion::new(completion, context),
+    )
 }
 
 unsafe extern "efiapi" fn connect_with_shared_endpoint(
@@ -139,17 +137,34 @@ unsafe extern "efiapi" fn connect_with_shared_endpoint(
     // SAFETY: the consumer's data.
     let parameters =
         unsafe { parameters(inbound, outbound, private_data, private_data_length, LIMITS.caller_data) };
-    let answer = destination.and_then(|destination| {
-        Connector::connect(
-            &connector,
-            &qp,
-            &Source::Shared(&endpoint),
-            destination,
-            parameters.as_ref().map_err(|status| *status)?,
-            RequestCompletion::new(completion, context),
-        )
-    });
-    pending(answer)
+    let source = Ok(Source::Shared(&endpoint));
+    connect_from(
+        &connector,
+        &qp,
+        source,
+        destination,
+        &parameters,
+        RequestCompletion::new(completion, context),
+    )
+}
+
+/// Connects if all arguments are valid.
+fn connect_from(
+    connector: &Ref<Connector>,
+    qp: &Ref<Qp>,
+    source: NtResult<Source<'_>>,
+    destination: NtResult<SocketAddr>,
+    parameters: &NtResult<ConnectParameters>,
+    completion: Option<RequestCompletion>,
+) -> NTSTATUS {
+    let connect = |source: Source<'_>, destination, parameters| {
+        Connector::connect(connector, qp, &source, destination, parameters, completion)
+    };
+    match (source, destination, parameters) {
+        (Ok(source), Ok(destination), Ok(parameters)) => pending(connect(source, destination, parameters)),
+        (Err(status), ..) | (_, Err(status), _) => status,
+        (.., Err(status)) => *status,
+    }
 }
 
 unsafe extern "efiapi" fn complete_connect(

@@ -193,12 +193,14 @@ impl Qp {
         answer
     }
 
-    /// `NdkFlush`.
+    /// `NdkFlush`. Ends a connection; a queue pair without one stays usable.
     //= R-QP-10, R-QP-62, R-QP-63, R-QP-64, R-QP-68, R-QP-69, R-QP-73
     pub fn flush(&self) {
-        self.set_used();
         let shared = self.pd.shared();
-        shared.engine.flush(&self.pair);
+        if !shared.engine.flush_unconnected(&self.pair) {
+            self.set_used();
+            shared.engine.flush(&self.pair);
+        }
         shared.after_call();
     }
 

@@ -64,9 +64,9 @@ fn deliver_one(shared: &Shared, event: &EngineEvent<'_, nt::RawSpinLock>) {
                 None => shared.engine.release(now(), *id),
             }
         }
-        EngineEvent::Conn { context, event, .. } => {
+        EngineEvent::Conn { id, context, event } => {
             if let Some(connector) = registry.find::<Connector>(*context) {
-                connector.on_event(event);
+                connector.on_event(*id, event);
             }
         }
     }

@@ -73,10 +73,21 @@ impl<R: RawMutex> Engine<R> {
     /// Idempotent. Unused receives of a shared receive queue stay there.
     pub fn flush(&self, qp: &Arc<Qp<R>>) {
         //= R-QP-62
-        //= R-QP-68
         //= R-QP-63
         //= R-QP-69
         qp.transport.lock().abort(&self.env(qp));
+    }
+
+    /// Flushes the receives of a queue pair that is not connected and does not connect. It can still connect. Returns
+    /// `false`, and does nothing, if it is or was connected, or connects.
+    //= R-QP-68
+    pub fn flush_unconnected(&self, qp: &Arc<Qp<R>>) -> bool {
+        let mut transport = qp.transport.lock();
+        let unconnected = transport.can_connect();
+        if unconnected {
+            transport.drain_receives(&self.env(qp));
+        }
+        unconnected
     }
 
     /// Posts a receive to a shared receive queue. Receives are used in the order of the calls.

@@ -33,9 +33,13 @@ pub enum Source<'a> {
     Shared(&'a Ref<SharedEndpoint>),
 }
 
+/// What a connect that failed holds.
+type FailedAttempt = (Option<Ref<Qp>>, Option<Endpoint>, Option<Ref<SharedEndpoint>>);
+
 impl Connector {
-    /// `NdkConnect` and `NdkConnectWithSharedEndpoint`. `Ok` means that the call pends.
-    //= R-CONN-1, R-CONN-2, R-CONN-3, R-CONN-8, R-CONN-9, R-CONN-17, R-CONN-18, R-CONN-19, R-CONN-26
+    /// `NdkConnect` and `NdkConnectWithSharedEndpoint`. `Ok` means that the call pends. A connect that failed may be
+    /// repeated.
+    //= R-CONN-10, R-CONN-1, R-CONN-2, R-CONN-3, R-CONN-8, R-CONN-9, R-CONN-17, R-CONN-18, R-CONN-19, R-CONN-26
     //= R-CONN-27, R-CREATE-52
     #[inline(never)]
     pub fn connect(
@@ -67,6 +71,7 @@ impl Connector {
         if destination.ip().is_unspecified() {
             return Err(STATUS_NETWORK_UNREACHABLE);
         }
+        drop(this.take_failed_attempt()?);
         let endpoint = match source {
             Source::Address(_) => Some(PortSpace::reserve(&shared.ports, local, Purpose::Connector)?),
             Source::Shared(_) => {
@@ -105,6 +110,23 @@ impl Connector {
         Ok(())
     }
 
+    /// Ends the use of what a failed connect holds, so that its port can be reserved again. The caller drops that
+    /// without a lock.
+    ///
+    /// # Errors
+    /// `STATUS_INVALID_DEVICE_STATE` if the connector cannot connect, or the failure is not reported yet.
+    //= R-CONN-10, R-CONN-58
+    fn take_failed_attempt(&self) -> NtResult<FailedAttempt> {
+        let mut inner = self.inner.lock();
+        if inner.state.on(Event::Connect).is_err() || inner.pending.is_some() {
+            return Err(STATUS_INVALID_DEVICE_STATE);
+        }
+        if let Some(connection) = inner.connection.take() {
+            self.shared().engine.release(now(), connection);
+        }
+        Ok((inner.qp.take(), inner.endpoint.take(), inner.shared_endpoint.take()))
+    }
+
     /// Resolves the path to the peer, which may be this adapter. `PASSIVE_LEVEL`.
     //= R-INFO-29
     fn resolve(shared: &Shared, local: IpAddr, destination: IpAddr) -> NtResult<Path> {
@@ -122,7 +144,7 @@ impl Connector {
         let mut in_use = false;
         shared.registry.for_each(|connector: &Self| {
             let inner = connector.inner.lock();
-            let live = !matches!(inner.state, State::Ended | State::Closed | State::Idle);
+            let live = !matches!(inner.state, State::Failed | State::Ended | State::Closed | State::Idle);
             in_use |= live && inner.local == Some(local) && inner.remote == Some(remote);
         });
         if in_use { Err(STATUS_ADDRESS_ALREADY_EXISTS) } else { Ok(()) }

@@ -8,13 +8,18 @@ use super::state::{Event, State};
 use crate::base::shared::Shared;
 use crate::base::status;
 use ndk_abi::nt::{NTSTATUS, STATUS_CONNECTION_ABORTED, STATUS_IO_TIMEOUT, STATUS_SUCCESS};
-use roce::{ConnEvent, ReadLimits};
+use roce::{ConnEvent, ConnId, ReadLimits};
 
 impl Connector {
-    /// Processes an event of the engine and makes the callbacks that are due. On the provider's own stack.
+    /// Processes an event of a connection of the engine and makes the callbacks that are due. On the provider's own stack.
     #[inline(never)]
-    pub fn on_event(&self, event: &ConnEvent) {
-        self.inner.lock().on_event(self.shared(), event);
+    pub fn on_event(&self, connection: ConnId, event: &ConnEvent) {
+        let mut inner = self.inner.lock();
+        // An event of a connection that this connector has released is late.
+        if inner.connection == Some(connection) {
+            inner.on_event(self.shared(), event);
+        }
+        drop(inner);
         self.make_callbacks();
     }
 

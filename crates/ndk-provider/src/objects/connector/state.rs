@@ -25,6 +25,8 @@ state_table! {
         Disconnecting,
         /// The peer has disconnected or the connection broke; the consumer has not disconnected yet.
         PeerDisconnected,
+        /// A connect failed; the consumer may connect again.
+        Failed,
         /// The connection ended before the consumer completed, accepted or rejected.
         Aborted,
         /// The connection is over, or was never made.
@@ -35,7 +37,7 @@ state_table! {
     /// Events of a connector.
     pub enum Event {
         /// The consumer connects.
-        Connect: Idle => Resolving;
+        Connect: Idle | Failed => Resolving;
         /// The path to the peer is resolved.
         Resolve: Resolving => Connecting;
         /// The peer accepts (CM REP).
@@ -49,7 +51,7 @@ state_table! {
         /// The consumer rejects.
         Reject: ReplyReceived | RequestReceived => Ended;
         /// Resolution fails, or the peer or the engine refuses, aborts or times out.
-        Fail: Resolving | Connecting | Accepting | Disconnecting => Ended, ReplyReceived | RequestReceived => Aborted;
+        Fail: Resolving | Connecting => Failed, Accepting | Disconnecting => Ended, ReplyReceived | RequestReceived => Aborted;
         /// The peer disconnects (CM DREQ), or the connection breaks.
         PeerDisconnect: Connected => PeerDisconnected;
         /// The consumer disconnects.
@@ -58,7 +60,7 @@ state_table! {
         DisconnectDone: Disconnecting => Ended;
         /// The consumer closes the connector.
         Close: Idle | Resolving | Connecting | ReplyReceived | RequestReceived | Accepting | Connected
-            | Disconnecting | PeerDisconnected | Aborted | Ended => Closed;
+            | Disconnecting | PeerDisconnected | Failed | Aborted | Ended => Closed;
     }
 }
 
