@@ -263,6 +263,7 @@ impl Driver {
         *self.state.lock() = DriverState::Unloaded;
         device::driver_ended(host, self.object());
         host.memory.free(self.page, 1);
+        self.image.make_sections_resident(&host.memory.paged);
         self.image.discard();
         let memory = &host.memory;
         let held_back = memory.pool.release_held(|block| self.owns(block.stack));

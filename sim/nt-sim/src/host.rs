@@ -218,7 +218,11 @@ impl Host {
             let options = image::Options { cookie, tolerates, on_missing };
             Image::load(path, base, options, &self.subsystems.imports)
         };
-        self.images.load(self.memory.image_base(), load)
+        let image = self.images.load(self.memory.image_base(), load)?;
+        if self.verifies() {
+            image.make_sections_pageable(&self.memory.paged);
+        }
+        Ok(image)
     }
 
     /// Returns what of a driver is still pending after its unload routine returned.

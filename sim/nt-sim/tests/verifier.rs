@@ -113,6 +113,42 @@ const CRASHES: &[Case] = &[
         "offset 0x0 of a mapping that was removed",
         "use_after_unmap",
     ),
+    (
+        "paged pool at dispatch",
+        BugCheck::DRIVER_IRQL_NOT_LESS_OR_EQUAL,
+        "it is pageable (paged pool, block 0 of 100 bytes, tag 'tsdr')",
+        "pool_at_dispatch",
+    ),
+    (
+        "paged pool in an import at dispatch",
+        BugCheck::IRQL_NOT_LESS_OR_EQUAL,
+        "at DISPATCH_LEVEL: it is pageable (paged pool",
+        "pool_in_an_import",
+    ),
+    (
+        "paged pool freed at dispatch",
+        BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+        "paged pool was freed at DISPATCH_LEVEL",
+        "pool_freed_at_dispatch",
+    ),
+    (
+        "paged pool as nonpaged in an mdl",
+        BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+        "MmBuildMdlForNonPagedPool of pageable memory",
+        "pool_in_an_mdl",
+    ),
+    (
+        "pageable data at dispatch",
+        BugCheck::DRIVER_IRQL_NOT_LESS_OR_EQUAL,
+        "(section PAGEDATA of test-driver.sys)",
+        "data_at_dispatch",
+    ),
+    (
+        "pageable code at dispatch",
+        BugCheck::DRIVER_IRQL_NOT_LESS_OR_EQUAL,
+        "(section PAGE of test-driver.sys)",
+        "code_at_dispatch",
+    ),
     ("bug check", BugCheck(0x1234), "0x1, 0x2, 0x3, 0x4", "bug_check"),
     (
         "failed assertion",
@@ -146,7 +182,7 @@ const LEAKS: &[Case] = &[
 ];
 
 /// What the test driver does correctly, each beside a violation of the same kind.
-const CORRECT: &[&str] = &["good", "stack in an mdl"];
+const CORRECT: &[&str] = &["good", "stack in an mdl", "pageable memory at passive level"];
 
 fn clocks() -> [SimBuilder; 2] {
     [ClockKind::Threaded, ClockKind::Deterministic { seed: 1 }]

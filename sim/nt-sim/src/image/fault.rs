@@ -75,7 +75,17 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
         }
     }
     if signal == libc::SIGSEGV
-        && let Some(me) = &me
+        && let Some(me) = me.as_ref().filter(|me| me.irql() < Irql::DISPATCH_LEVEL)
+        && let Some(host) = me.try_host()
+        && host.memory.paged.page_in(address, fault.write)
+    {
+        return;
+    }
+    let is_trimmed = |me: &Thread| {
+        me.try_host().is_some_and(|host| host.memory.paged.explain(fault.registers.ip).is_some())
+    };
+    if signal == libc::SIGSEGV
+        && let Some(me) = me.as_ref().filter(|me| !is_trimmed(me))
         && let Some(image) = me.try_host().and_then(|host| host.images().find(fault.registers.ip))
         && emulate::execute(me, image, &mut context)
     {
@@ -150,6 +160,14 @@ fn describe(me: &Thread, fault: &Fault) -> (BugCheck, String) {
         false => "read of",
     };
     let host = me.host();
+    if me.irql() >= Irql::DISPATCH_LEVEL
+        && let Some(name) = host.memory.paged.explain(*address)
+    {
+        let in_image = host.images().find(registers.ip).is_some();
+        let code =
+            if in_image { BugCheck::DRIVER_IRQL_NOT_LESS_OR_EQUAL } else { BugCheck::IRQL_NOT_LESS_OR_EQUAL };
+        return (code, format!("{access} {address:#x} at {}: it is pageable ({name})", me.irql()));
+    }
     if let Some((code, text)) = host.memory.pool.explain(*address) {
         return (code, format!("{access} {address:#x}: {text}"));
     }

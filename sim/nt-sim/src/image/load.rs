@@ -15,7 +15,8 @@ use object::{
     pe::{
         IMAGE_DIRECTORY_ENTRY_EXCEPTION, IMAGE_DIRECTORY_ENTRY_LOAD_CONFIG, IMAGE_FILE_MACHINE_AMD64,
         IMAGE_REL_BASED_ABSOLUTE, IMAGE_REL_BASED_DIR64, IMAGE_SCN_MEM_DISCARDABLE, IMAGE_SCN_MEM_EXECUTE,
-        IMAGE_SCN_MEM_WRITE, IMAGE_SUBSYSTEM_NATIVE, ImageNtHeaders64,
+        IMAGE_SCN_MEM_NOT_PAGED, IMAGE_SCN_MEM_WRITE, IMAGE_SUBSYSTEM_NATIVE, ImageNtHeaders64,
+        ImageSectionHeader,
     },
     read::pe::{ImageNtHeaders, ImageOptionalHeader, Import, PeFile64},
 };
@@ -29,7 +30,7 @@ use super::{
 };
 use crate::{
     import::table::{ImportTable, Kind},
-    memory::{self, PAGE_SIZE},
+    memory::{self, PAGE_SIZE, paged::Paged},
     verifier::tolerance::Tolerances,
 };
 
@@ -83,6 +84,7 @@ pub struct Image {
     _thunks: Thunks,
     missing: Missing,
     discardable: Vec<Range<usize>>,
+    pageable: Vec<(Range<usize>, i32, String)>,
     tolerates: Tolerances,
     symbols: OnceLock<Option<Symbols>>,
 }
@@ -121,6 +123,7 @@ impl Image {
             _thunks: thunks,
             missing,
             discardable: discardable(&file),
+            pageable: pageable(&file),
             tolerates: options.tolerates,
             symbols: OnceLock::new(),
         })
@@ -183,6 +186,21 @@ impl Image {
 
     pub(super) fn functions(&self) -> &Functions {
         &self.functions
+    }
+
+    /// Makes the pageable sections pageable memory of the host: those whose names begin with `PAGE`.
+    pub(crate) fn make_sections_pageable(&self, paged: &Paged) {
+        for (section, protection, name) in &self.pageable {
+            let start = self.mapping.base + section.start;
+            paged.add(start..start + section.len(), *protection, format!("section {name} of {}", self.name));
+        }
+    }
+
+    /// Undoes [`Image::make_sections_pageable`].
+    pub(crate) fn make_sections_resident(&self, paged: &Paged) {
+        for (section, ..) in &self.pageable {
+            paged.remove(self.mapping.base + section.start);
+        }
     }
 
     /// Makes the sections inaccessible that Windows frees after `DriverEntry`.
@@ -382,22 +400,47 @@ fn functions(file: &PeFile64, bytes: &[u8]) -> Result<Functions, LoadError> {
     Ok(Functions::new(data.chunks_exact(12).map(RuntimeFunction::parse).collect()))
 }
 
+/// Returns the sections that Windows pages, as offsets from the base, with their protection and names: those whose names
+/// begin with `PAGE`, unless their flags forbid it.
+fn pageable(file: &PeFile64) -> Vec<(Range<usize>, i32, String)> {
+    let sections = file.section_table();
+    let pageable = sections.iter().filter(|section| {
+        let flags = section.characteristics.get(LE);
+        section.raw_name().starts_with(b"PAGE")
+            && !flags.contains(IMAGE_SCN_MEM_NOT_PAGED)
+            && !flags.contains(IMAGE_SCN_MEM_DISCARDABLE)
+    });
+    pageable
+        .map(|section| {
+            let start = section.virtual_address.get(LE) as usize;
+            let end = start + (section.virtual_size.get(LE) as usize).next_multiple_of(PAGE_SIZE);
+            let name = String::from_utf8_lossy(section.raw_name()).into_owned();
+            (start..end, protection(section), name)
+        })
+        .collect()
+}
+
+/// Returns the access that a section allows, as `mprotect` takes it.
+fn protection(section: &ImageSectionHeader) -> i32 {
+    let flags = section.characteristics.get(LE);
+    let mut protection = libc::PROT_READ;
+    if flags.contains(IMAGE_SCN_MEM_WRITE) {
+        protection |= libc::PROT_WRITE;
+    }
+    if flags.contains(IMAGE_SCN_MEM_EXECUTE) {
+        protection |= libc::PROT_EXEC;
+    }
+    protection
+}
+
 /// Sets the protection of each section; everything between sections is read-only.
 fn protect(file: &PeFile64, mapping: &Mapping) -> Result<(), LoadError> {
     mapping.protect(0, mapping.size, libc::PROT_READ)?;
     for section in file.section_table().iter() {
-        let flags = section.characteristics.get(LE);
-        let mut protection = libc::PROT_READ;
-        if flags.contains(IMAGE_SCN_MEM_WRITE) {
-            protection |= libc::PROT_WRITE;
-        }
-        if flags.contains(IMAGE_SCN_MEM_EXECUTE) {
-            protection |= libc::PROT_EXEC;
-        }
         mapping.protect(
             section.virtual_address.get(LE) as usize,
             section.virtual_size.get(LE) as usize,
-            protection,
+            protection(section),
         )?;
     }
     Ok(())

@@ -34,8 +34,11 @@ use crate::{
 pub fn run<T>(name: &'static str, limit: Limit, body: impl FnOnce() -> T) -> T {
     on_host_stack(|| {
         let result = panic::catch_unwind(AssertUnwindSafe(|| {
-            let _ = enter(name, limit);
-            body()
+            let me = enter(name, limit);
+            let result = body();
+            // Other threads may have run meanwhile.
+            me.trim_pageable();
+            result
         }));
         result.unwrap_or_else(|panic| panicked(name, &*panic))
     })

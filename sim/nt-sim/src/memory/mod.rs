@@ -8,12 +8,13 @@
 
 mod addresses;
 mod kernel_stack;
+pub mod paged;
 mod physical;
 pub mod pool;
 mod ranges;
 mod space;
 
-use std::{collections::VecDeque, io, ops::Range};
+use std::{collections::VecDeque, io, ops::Range, sync::Arc};
 
 use parking_lot::Mutex;
 
@@ -34,6 +35,8 @@ pub struct Memory {
     pub physical: Physical,
     pub space: Space,
     pub pool: pool::Pool,
+    /// Pageable memory of the pool and of images.
+    pub paged: Arc<paged::Paged>,
     stacks: kernel_stack::KernelStacks,
     addresses: Addresses,
     /// Mappings removed last, to explain faults.
@@ -52,10 +55,12 @@ impl Memory {
         random: fastrand::Rng,
     ) -> io::Result<Self> {
         let addresses = Addresses::take(deterministic);
+        let paged = Arc::<paged::Paged>::default();
         Ok(Self {
             physical: Physical::new(size, addresses.direct(), random)?,
             space: Space::new(addresses.space())?,
-            pool: pool::Pool::new(special_pool, capture),
+            pool: pool::Pool::new(special_pool, capture, paged.clone()),
+            paged,
             stacks: kernel_stack::KernelStacks::default(),
             addresses,
             unmapped: Mutex::default(),

@@ -11,12 +11,16 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     fmt,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use parking_lot::Mutex;
 
 use super::{
+    paged::Paged,
     physical::{PAGE_SIZE, Pfn, Physical},
     space::{Protection, Space},
 };
@@ -134,6 +138,7 @@ impl std::error::Error for Misuse {}
 pub struct Pool {
     special: bool,
     capture: Capture,
+    paged: Arc<Paged>,
     allocations: AtomicU64,
     state: Mutex<State>,
 }
@@ -154,8 +159,8 @@ const CLASSES: usize = 8;
 const SMALLEST_CELL: usize = 32;
 
 impl Pool {
-    pub fn new(special: bool, capture: Capture) -> Self {
-        Self { special, capture, allocations: AtomicU64::new(0), state: Mutex::default() }
+    pub fn new(special: bool, capture: Capture, paged: Arc<Paged>) -> Self {
+        Self { special, capture, paged, allocations: AtomicU64::new(0), state: Mutex::default() }
     }
 
     /// Returns the number of blocks allocated so far.
@@ -185,6 +190,15 @@ impl Pool {
         Some(address)
     }
 
+    /// Makes a block of special pool pageable. Other blocks share their pages.
+    pub fn make_pageable(&self, address: Guest<u8>) {
+        let place = self.state.lock().blocks.get(&address.address()).map(|block| (block.place, name(block)));
+        if let Some((Place::Special { start, pages }, name)) = place {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            self.paged.add(start..start + pages * PAGE_SIZE, protection, format!("paged pool, {name}"));
+        }
+    }
+
     /// Frees a block. `tag`, if given, must be its tag.
     ///
     /// # Errors
@@ -204,6 +218,9 @@ impl Pool {
             return Err(freed_twice(block));
         }
         block.check_tag(tag)?;
+        if let Place::Special { start, .. } = block.place {
+            self.paged.remove(start);
+        }
         if let Place::Special { start, pages } = block.place
             && let Some(at) = changed(start, address.address(), SLACK)
                 .or_else(|| changed(address.address() + block.size, start + pages * PAGE_SIZE, SLACK))
@@ -457,7 +474,7 @@ mod tests {
                 physical: Physical::new(64 << 20, addresses.direct(), fastrand::Rng::with_seed(1)).unwrap(),
                 space: Space::new(addresses.space()).unwrap(),
                 _addresses: addresses,
-                pool: Pool::new(special, |_| Walk::default()),
+                pool: Pool::new(special, |_| Walk::default(), Arc::default()),
             }
         }
 

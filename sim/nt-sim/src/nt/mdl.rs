@@ -253,7 +253,11 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     [<= DISPATCH_LEVEL]
     fn MmBuildMdlForNonPagedPool(mdl: Guest<MDL>) {
         let mdl = GuestMdl(mdl);
-        if !mdl.fill(current().host()) {
+        let me = current();
+        if let Some(name) = me.host().memory.paged.explain(mdl.start() + mdl.byte_offset() as usize) {
+            misuse(format!("MmBuildMdlForNonPagedPool of pageable memory ({name}); call MmProbeAndLockPages"));
+        }
+        if !mdl.fill(me.host()) {
             misuse("MmBuildMdlForNonPagedPool of memory that is not nonpaged pool");
         }
         mdl.set_mapped(mdl.start() + mdl.byte_offset() as usize);

@@ -46,6 +46,12 @@ pub(super) fn free(me: &Thread, block: Guest<u8>, tag: Option<Tag>) {
     {
         check_contents(me, block.address()..block.address() + size);
     }
+    if me.irql() > Irql::APC_LEVEL && memory.paged.explain(block.address()).is_some() {
+        violation(
+            BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+            format!("paged pool was freed at {}; allowed: <= APC_LEVEL", me.irql()),
+        );
+    }
     let stack = stack::capture_up_to(1);
     let tolerated =
         stack.innermost().and_then(|caller| host.images().find(caller)).map(|image| image.tolerates());
@@ -119,7 +125,11 @@ fn allocate_of_type(kind: POOL_TYPE, size: usize, tag: u32) -> Guest<u8> {
         executable();
     }
     let cache_aligned = kind.0 & CACHE_ALIGNED != 0;
-    allocate(&me, Request { size, tag: Tag(tag), zeroed: false, cache_aligned })
+    let block = allocate(&me, Request { size, tag: Tag(tag), zeroed: false, cache_aligned });
+    if kind.0 & PAGED != 0 {
+        me.host().memory.pool.make_pageable(block);
+    }
+    block
 }
 
 imports! { IMPORTS: "ntoskrnl.exe" =>
@@ -141,6 +151,9 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
             zeroed: flags & POOL_FLAG_UNINITIALIZED == 0,
             cache_aligned: flags & POOL_FLAG_CACHE_ALIGNED != 0,
         });
+        if flags & POOL_FLAG_PAGED != 0 {
+            me.host().memory.pool.make_pageable(block);
+        }
         if block.is_null() && flags & POOL_FLAG_RAISE_ON_FAILURE != 0 {
             violation(BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "a pool allocation with POOL_FLAG_RAISE_ON_FAILURE failed; exceptions are not simulated");
         }

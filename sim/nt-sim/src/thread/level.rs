@@ -33,7 +33,18 @@ impl Thread {
             ));
         }
         self.irql.set(level);
+        self.trim_pageable();
         old
+    }
+
+    /// Removes access to the host's pageable memory while the thread is at `DISPATCH_LEVEL` or above.
+    #[inline]
+    pub(crate) fn trim_pageable(&self) {
+        if self.irql.get() >= Irql::DISPATCH_LEVEL
+            && let Some(host) = self.try_host()
+        {
+            host.memory.paged.trim();
+        }
     }
 
     /// Lowers the IRQL; below `DISPATCH_LEVEL` the thread releases its CPU.
@@ -62,6 +73,7 @@ impl Thread {
     /// there.
     pub fn interrupt<T>(&self, cpu: CpuId, level: Irql, body: impl FnOnce() -> T) -> T {
         let before = (self.irql.replace(level), self.cpu.replace(cpu), self.interrupt.replace(true));
+        self.trim_pageable();
         let result = body();
         self.irql.set(before.0);
         self.cpu.set(before.1);
