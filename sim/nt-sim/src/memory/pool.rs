@@ -289,6 +289,16 @@ impl Pool {
             .collect()
     }
 
+    /// Returns the first block in use, in the order of allocation, that has this size, and this tag if one is given.
+    #[must_use]
+    pub fn find(&self, size: usize, tag: Option<Tag>) -> Option<Guest<u8>> {
+        let state = self.state.lock();
+        let alike =
+            state.blocks.iter().filter(|(_, block)| block.size == size && block.check_tag(tag).is_ok());
+        let first = alike.filter(|(_, block)| !block.held).min_by_key(|(_, block)| block.sequence);
+        first.map(|(&address, _)| Guest::from_address(address))
+    }
+
     /// Returns the size of a block in use.
     #[must_use]
     pub fn size_of(&self, address: usize) -> Option<usize> {
@@ -489,6 +499,17 @@ mod tests {
     }
 
     const TAG: Tag = Tag(u32::from_le_bytes(*b"test"));
+
+    #[test]
+    fn a_block_is_found_by_size_and_tag() {
+        let fixture = Fixture::new(true);
+        let [first, other] = [fixture.allocate(100), fixture.allocate(200)];
+        assert_eq!(fixture.pool.find(100, Some(TAG)), Some(first));
+        assert_eq!(fixture.pool.find(200, None), Some(other));
+        assert_eq!(fixture.pool.find(100, Some(Tag(1))), None);
+        fixture.free(first).unwrap();
+        assert_eq!(fixture.pool.find(100, None), None);
+    }
 
     #[test]
     fn all_pages_are_freed() {
