@@ -17,7 +17,7 @@ use device_sim::{
 use ndis_sim::{Keyword, netio::Discovery, open_tunnel};
 use nt_sim::{ClockKind, Sim};
 
-use crate::testbed::{Machine, MachineOptions};
+use crate::testbed::{AdapterOptions, Machine, MachineOptions};
 
 /// Frames that each direction of the link queues for a receiver without a free buffer.
 const CAPACITY: usize = 1 << 13;
@@ -103,12 +103,14 @@ impl ExternalHost {
         }
         let machine = MachineOptions {
             name: "viordma",
-            mac: options.mac,
-            addresses: options.addresses.clone(),
+            adapters: vec![AdapterOptions {
+                mac: options.mac,
+                addresses: options.addresses.clone(),
+                quirks: Quirks::default(),
+            }],
             mtu: options.mtu,
             path_mtu: options.path_mtu,
             verifier: options.verifier,
-            quirks: Quirks::default(),
             keywords: options.keywords.clone(),
             discovery: Discovery::OnWire,
         };

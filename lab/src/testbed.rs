@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Simulated hosts with a virtio NIC and the driver, and a testbed of two of them that a link connects.
+//! Simulated hosts with virtio NICs and the driver, and a testbed of two NICs that a link connects.
 
 use std::{
     collections::BTreeMap,
@@ -53,6 +53,8 @@ pub struct Options {
     pub subnets: Vec<(IpAddr, u8)>,
     /// How the hosts resolve each other's link address.
     pub discovery: Discovery,
+    /// One host with both NICs, instead of two hosts.
+    pub one_host: bool,
 }
 
 impl Default for Options {
@@ -68,34 +70,48 @@ impl Default for Options {
             keywords: Vec::new(),
             subnets: vec![(Ipv4Addr::new(10, 0, 0, 0).into(), 24)],
             discovery: Discovery::Simulated,
+            one_host: false,
         }
     }
+}
+
+/// Options of a NIC of a machine.
+#[derive(Clone, Debug)]
+pub struct AdapterOptions {
+    pub mac: [u8; 6],
+    /// Its addresses and their prefix lengths; at least one.
+    pub addresses: Vec<(IpAddr, u8)>,
+    pub quirks: Quirks,
 }
 
 /// Options of a machine.
 #[derive(Clone, Debug)]
 pub struct MachineOptions {
     pub name: &'static str,
-    pub mac: [u8; 6],
-    /// Its addresses and their prefix lengths; at least one.
-    pub addresses: Vec<(IpAddr, u8)>,
+    /// Its NICs; at least one.
+    pub adapters: Vec<AdapterOptions>,
     /// Largest IP packet of the link.
     pub mtu: u16,
     /// RoCE path MTU, limited by `mtu`.
     pub path_mtu: u32,
     pub verifier: bool,
-    pub quirks: Quirks,
-    /// Registry values of the adapter.
+    /// Registry values of the adapters.
     pub keywords: Vec<(&'static str, Keyword)>,
     pub discovery: Discovery,
 }
 
-/// A host with its NIC and its driver.
+/// A host with its NICs and its driver.
 pub struct Machine {
+    host: Arc<Host>,
+    driver: Arc<Driver>,
+    adapters: Vec<MachineAdapter>,
+}
+
+/// A NIC of a machine, and the driver's adapter on it.
+pub struct MachineAdapter {
     host: Arc<Host>,
     nic: Arc<Nic>,
     address: IpAddr,
-    driver: Arc<Driver>,
     miniport: Option<Miniport>,
 }
 
@@ -110,9 +126,10 @@ pub struct WireFigures {
     pub corrupted: u64,
 }
 
-/// Two hosts and the link between them.
+/// Two NICs, of two hosts or of one, and the link between them.
 pub struct Testbed {
-    machines: [Machine; 2],
+    /// Two, or one with both NICs.
+    machines: Vec<Machine>,
     wire: Arc<Wire>,
     capture: Option<Capture>,
     counters: BTreeMap<String, u64>,
@@ -121,7 +138,7 @@ pub struct Testbed {
 }
 
 impl Testbed {
-    /// Creates two hosts and loads the driver `image` on each, without starting it.
+    /// Creates the hosts and loads the driver `image` on each, without starting it.
     ///
     /// # Errors
     /// The image cannot be loaded, the capture cannot be created, or the options are invalid.
@@ -133,23 +150,35 @@ impl Testbed {
         };
         let mut sim = ndis_sim::builder().clock(clock).build();
         let wire = Wire::new(wire.with_seed(options.seed).with_faults(options.faults));
-        let mut machine = |number: u8| {
+        let mtu = mtu_for(options.path_mtu)?;
+        let adapter = |number: u8| {
             let of_subnet = |&(subnet, prefix): &(IpAddr, u8)| (host_address(subnet, number + 1), prefix);
-            let machine = MachineOptions {
-                name: ["alpha", "beta"][usize::from(number)],
+            AdapterOptions {
                 mac: [0x02, 0, 0, 0, 0, number + 1],
                 addresses: options.subnets.iter().map(of_subnet).collect(),
-                mtu: mtu_for(options.path_mtu)?,
+                quirks: if number == 0 { options.quirks } else { Quirks::default() },
+            }
+        };
+        let hosts = if options.one_host {
+            vec![("alpha", vec![adapter(0), adapter(1)])]
+        } else {
+            vec![("alpha", vec![adapter(0)]), ("beta", vec![adapter(1)])]
+        };
+        let machines = hosts.into_iter().map(|(name, adapters)| {
+            let machine = MachineOptions {
+                name,
+                adapters,
+                mtu,
                 path_mtu: options.path_mtu,
                 verifier: options.verifier,
-                quirks: if number == 0 { options.quirks } else { Quirks::default() },
                 keywords: options.keywords.clone(),
                 discovery: options.discovery,
             };
             Machine::new(&mut sim, image, &machine)
-        };
-        let machines = [machine(0)?, machine(1)?];
-        ndis_sim::bus::join(&wire, &machines[0].host, &machines[1].host);
+        });
+        let machines = machines.collect::<Result<Vec<_>>>()?;
+        let nics: Vec<_> = machines.iter().flat_map(|machine| &machine.adapters).map(|at| &at.nic).collect();
+        ndis_sim::bus::join_nics(&wire, nics[0], nics[1]);
         let capture = match &options.capture {
             Some(path) => {
                 let capture = Capture::create(path, &["alpha", "beta"], Lost::Marked);
@@ -189,10 +218,21 @@ impl Testbed {
         Ok(())
     }
 
+    /// Returns the two hosts.
+    ///
+    /// # Panics
+    /// When there is one.
     #[must_use]
     pub fn machines(&self) -> [&Machine; 2] {
-        let [alpha, beta] = &self.machines;
+        let [alpha, beta] = &self.machines[..] else { panic!("a testbed of two hosts") };
         [alpha, beta]
+    }
+
+    /// Returns the two adapters that the link connects.
+    #[must_use]
+    pub fn adapters(&self) -> [&MachineAdapter; 2] {
+        let mut adapters = self.machines.iter().flat_map(|machine| &machine.adapters);
+        [adapters.next(), adapters.next()].map(|adapter| adapter.expect("a link has two ends"))
     }
 
     pub fn machine_mut(&mut self, number: usize) -> &mut Machine {
@@ -269,22 +309,27 @@ fn host_address(subnet: IpAddr, number: u8) -> IpAddr {
 }
 
 impl Machine {
-    /// Adds a host to `sim`, with a NIC that is not connected, and loads the driver `image` without starting it.
+    /// Adds a host to `sim`, with NICs that are not connected, and loads the driver `image` without starting it.
     ///
     /// # Errors
-    /// The image cannot be loaded, or `options` has no address.
+    /// The image cannot be loaded, or `options` has no adapter, or an adapter no address.
     pub fn new(sim: &mut Sim, image: &Path, options: &MachineOptions) -> Result<Self> {
         let host = sim.add_host(HostOptions { verifier: options.verifier, ..HostOptions::new(options.name) });
         host.set_discovery(options.discovery);
-        let mut nic = NicOptions::new(options.mac);
-        nic.mtu = options.mtu;
-        nic.quirks = options.quirks;
-        let nic = host.plug(nic);
-        for &(address, prefix) in &options.addresses {
-            host.add_address(address, prefix);
+        let mut adapters = Vec::new();
+        for adapter in &options.adapters {
+            let mut nic = NicOptions::new(adapter.mac);
+            nic.mtu = options.mtu;
+            nic.quirks = adapter.quirks;
+            let nic = host.plug(nic);
+            for &(address, prefix) in &adapter.addresses {
+                host.add_address_on(&nic, address, prefix);
+            }
+            let address = adapter.addresses.first().context("an adapter needs an address")?.0;
+            adapters.push(MachineAdapter { host: host.clone(), nic, address, miniport: None });
         }
-        let address = options.addresses.first().context("a machine needs an address")?.0;
-        host.set_keyword("*JumboPacket", Keyword::Text((u32::from(nic.options().mtu) + 14).to_string()));
+        ensure!(!adapters.is_empty(), "a machine needs an adapter");
+        host.set_keyword("*JumboPacket", Keyword::Text((u32::from(options.mtu) + 14).to_string()));
         host.set_keyword("*NetworkDirectRoCEFrameSize", Keyword::Text(options.path_mtu.to_string()));
         for (name, value) in &options.keywords {
             host.set_keyword(name, value.clone());
@@ -294,7 +339,7 @@ impl Machine {
         if let [missing, ..] = driver.image().missing_imports() {
             bail!("{}: the simulated kernel does not have {missing}", image.display());
         }
-        Ok(Self { host, nic, address, driver, miniport: None })
+        Ok(Self { host, driver, adapters })
     }
 
     #[must_use]
@@ -302,20 +347,32 @@ impl Machine {
         &self.host
     }
 
+    /// Returns the adapters, in the order of their NICs.
+    #[must_use]
+    pub fn adapters(&self) -> &[MachineAdapter] {
+        &self.adapters
+    }
+
+    pub fn adapter_mut(&mut self, number: usize) -> &mut MachineAdapter {
+        &mut self.adapters[number]
+    }
+
+    /// Returns the first NIC.
     #[must_use]
     pub fn nic(&self) -> &Arc<Nic> {
-        &self.nic
+        &self.adapters[0].nic
     }
 
+    /// Returns the first address of the first adapter.
     #[must_use]
     pub fn address(&self) -> IpAddr {
-        self.address
+        self.adapters[0].address
     }
 
-    /// Returns the adapter, if it has started.
+    /// Returns the first adapter, if it has started.
     #[must_use]
     pub fn miniport(&self) -> Option<&Miniport> {
-        self.miniport.as_ref()
+        self.adapters[0].miniport()
     }
 
     /// Returns the event log entries of the driver.
@@ -324,10 +381,10 @@ impl Machine {
         self.host.event_log()
     }
 
-    /// Calls `DriverEntry` and starts the adapter.
+    /// Calls `DriverEntry` and starts the adapters.
     ///
     /// # Errors
-    /// `DriverEntry` fails, or the adapter does not start.
+    /// `DriverEntry` fails, or an adapter does not start.
     pub fn start(&mut self) -> Result<()> {
         self.enter()?;
         self.start_adapter()
@@ -344,36 +401,31 @@ impl Machine {
         Ok(())
     }
 
-    /// Starts the adapter. [`Machine::enter`] must have succeeded.
+    /// Starts the adapters. [`Machine::enter`] must have succeeded.
     ///
     /// # Errors
-    /// The adapter does not start.
+    /// An adapter does not start.
     pub fn start_adapter(&mut self) -> Result<()> {
-        self.miniport = Some(Miniport::start(&self.host)?);
-        Ok(())
+        self.adapters.iter_mut().try_for_each(MachineAdapter::start)
     }
 
-    /// Halts the adapter, if it has started.
+    /// Halts the adapters that have started.
     ///
     /// # Errors
-    /// The adapter cannot be halted.
+    /// An adapter cannot be halted.
     pub fn halt_adapter(&mut self) -> Result<()> {
-        match self.miniport.take() {
-            Some(miniport) => Ok(miniport.halt()?),
-            None => Ok(()),
-        }
+        self.adapters.iter_mut().try_for_each(MachineAdapter::halt)
     }
 
-    /// Removes the device of the adapter that started, and halts the adapter.
+    /// Removes the first device, whose adapter has started, and halts the adapter.
     ///
     /// # Errors
-    /// No adapter has started, or the host dies.
+    /// The adapter has not started, or the host dies.
     pub fn surprise_remove_adapter(&mut self) -> Result<()> {
-        let miniport = self.miniport.take().context("the adapter has not started")?;
-        Ok(miniport.surprise_remove()?)
+        self.adapters[0].surprise_remove()
     }
 
-    /// Halts the adapter and unloads the driver, if they run. Does nothing on a host that is dead.
+    /// Halts the adapters and unloads the driver, if they run. Does nothing on a host that is dead.
     ///
     /// # Errors
     /// The adapter cannot be halted, or the host dies.
@@ -387,6 +439,73 @@ impl Machine {
             self.host.spawn("DriverUnload", move || driver.unload()).join()?;
         }
         Ok(())
+    }
+
+    /// Runs an NDK consumer of the first adapter, as [`MachineAdapter::consumer`] does.
+    pub fn consumer<T: Send + 'static>(
+        &self,
+        name: &str,
+        body: impl FnOnce(&Arc<Adapter<SimOs>>) -> T + Send + 'static,
+    ) -> Consumer<T> {
+        self.adapters[0].consumer(name, body)
+    }
+
+    /// Returns the sums of the adapters' counters by name.
+    #[must_use]
+    pub fn counters(&self) -> BTreeMap<String, u64> {
+        let mut sums = BTreeMap::new();
+        for (name, value) in self.adapters.iter().flat_map(MachineAdapter::counters) {
+            *sums.entry(name).or_default() += value;
+        }
+        sums
+    }
+}
+
+impl MachineAdapter {
+    #[must_use]
+    pub fn nic(&self) -> &Arc<Nic> {
+        &self.nic
+    }
+
+    /// Returns its first address.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Returns the miniport, if it has started.
+    #[must_use]
+    pub fn miniport(&self) -> Option<&Miniport> {
+        self.miniport.as_ref()
+    }
+
+    /// Starts the adapter.
+    ///
+    /// # Errors
+    /// The adapter does not start.
+    pub fn start(&mut self) -> Result<()> {
+        self.miniport = Some(Miniport::start_on(&self.host, &self.nic)?);
+        Ok(())
+    }
+
+    /// Halts the adapter, if it has started.
+    ///
+    /// # Errors
+    /// The adapter cannot be halted.
+    pub fn halt(&mut self) -> Result<()> {
+        match self.miniport.take() {
+            Some(miniport) => Ok(miniport.halt()?),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes the device of the adapter that started, and halts the adapter.
+    ///
+    /// # Errors
+    /// The adapter has not started, or the host dies.
+    pub fn surprise_remove(&mut self) -> Result<()> {
+        let miniport = self.miniport.take().context("the adapter has not started")?;
+        Ok(miniport.surprise_remove()?)
     }
 
     /// Runs an NDK consumer on a thread of the host: opens the adapter, runs `body`, closes the adapter.

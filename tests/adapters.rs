@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Several adapters of one host: RDMA between them, and one that goes while the other works.
+
+#![cfg(target_os = "linux")]
+
+use std::{net::IpAddr, net::SocketAddr, time::Duration};
+
+use device_sim::{
+    Quirks,
+    link::{Wire, WireOptions},
+};
+use lab::{
+    image,
+    testbed::{AdapterOptions, Consumer, Machine, MachineAdapter, MachineOptions, Options, Testbed},
+};
+use ndis_sim::{NdisHost as _, bus, netio::Discovery};
+use ndk_consumer::{Error, transfer};
+use nt_sim::{ClockKind, Event, Sim};
+
+const MOMENT: Duration = Duration::from_secs(5);
+
+/// A copy in progress: the results of client and server.
+type Copy = [Consumer<Result<(), Error>>; 2];
+
+/// Begins to copy `bytes` bytes from one adapter to the other. `moving` is set when a part has arrived.
+fn begin(ends: [&MachineAdapter; 2], listening: Event, moving: Event, bytes: usize) -> Copy {
+    let [client, server] = ends;
+    let options = transfer::Options::default();
+    let (local, remote) = (SocketAddr::new(client.address(), 0), SocketAddr::new(server.address(), 5445));
+    let is_listening = listening.clone();
+    let serving = server.consumer("server", move |adapter| {
+        let outcome = transfer::serve(adapter, &options, remote, |_| is_listening.set(), &|_| {});
+        outcome.map(drop).map_err(|failure| failure.error)
+    });
+    let copying = client.consumer("client", move |adapter| {
+        let _ = listening.wait(MOMENT);
+        let data: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8).collect();
+        let watch = |at: transfer::Progress| {
+            if at.done > 1 << 20 {
+                moving.set();
+            }
+        };
+        let outcome = transfer::copy(adapter, &options, local, remote, "data", &data[..], &watch);
+        outcome.map(drop).map_err(|failure| failure.error)
+    });
+    [copying, serving]
+}
+
+fn complete(copy: Copy) {
+    for end in copy {
+        end.join().expect("the host lives").expect("the copy completes");
+    }
+}
+
+#[test]
+fn adapters_of_one_host_copy_data_to_each_other() {
+    for (real_time, discovery) in
+        [(false, Discovery::Simulated), (false, Discovery::OnWire), (true, Discovery::OnWire)]
+    {
+        let Some(image) = image() else { return };
+        let options = Options { one_host: true, real_time, discovery, ..Options::default() };
+        let mut bed = Testbed::new(&image, &options).expect("the image can be loaded");
+        bed.start().unwrap_or_else(|error| panic!("{error}\n{}", bed.violations().join("\n")));
+        let [first, second] = bed.adapters();
+        for ends in [[first, second], [second, first]] {
+            complete(begin(ends, bed.event(), bed.event(), 2 << 20));
+        }
+        assert!(bed.wire_figures().bytes > 4 << 20, "the data went over the link");
+        bed.stop().expect("the driver stops");
+        assert!(bed.violations().is_empty(), "{}", bed.violations().join("\n"));
+    }
+}
+
+/// Two hosts with two adapters each, and a link between each pair.
+struct Pairs {
+    machines: [Machine; 2],
+    // Dropped last: it ends the threads of the hosts.
+    sim: Sim,
+}
+
+impl Pairs {
+    fn started(clock: ClockKind, keywords: &[(&'static str, &str)]) -> Option<Self> {
+        let image = image()?;
+        let mut sim = ndis_sim::builder().clock(clock).build();
+        let machines = [("alpha", 0), ("beta", 1)].map(|(name, host)| {
+            let adapter = |pair: u8| AdapterOptions {
+                mac: [2, 0, 0, 0, pair, host + 1],
+                addresses: vec![(IpAddr::from([10, 0, pair, host + 1]), 24)],
+                quirks: Quirks::default(),
+            };
+            let options = MachineOptions {
+                name,
+                adapters: vec![adapter(0), adapter(1)],
+                mtu: 4192,
+                path_mtu: 4096,
+                verifier: true,
+                keywords: keywords.iter().map(|&(name, value)| (name, value.into())).collect(),
+                discovery: Discovery::Simulated,
+            };
+            Machine::new(&mut sim, &image, &options).expect("the image can be loaded")
+        });
+        let mut pairs = Self { machines, sim };
+        for pair in 0..2 {
+            let wire = Wire::new(match clock {
+                ClockKind::Threaded => WireOptions::immediate(),
+                ClockKind::Deterministic { .. } => WireOptions::ten_gigabit(),
+            });
+            let [a, b] = pairs.ends(pair);
+            bus::join_nics(&wire, a.nic(), b.nic());
+        }
+        for machine in &mut pairs.machines {
+            machine.start().unwrap_or_else(|error| panic!("{error}\n{}", pairs.sim.verdict()));
+        }
+        Some(pairs)
+    }
+
+    /// Returns the two ends of a link.
+    fn ends(&self, pair: usize) -> [&MachineAdapter; 2] {
+        self.machines.each_ref().map(|machine| &machine.adapters()[pair])
+    }
+
+    /// Begins to copy over a link; returns when data is on its way.
+    fn begin(&self, pair: usize, bytes: usize) -> Copy {
+        let moving = self.sim.event();
+        let copy = begin(self.ends(pair), self.sim.event(), moving.clone(), bytes);
+        assert!(moving.wait(MOMENT), "{}", self.sim.verdict());
+        copy
+    }
+
+    fn finish(mut self) {
+        for machine in &mut self.machines {
+            machine.stop().unwrap_or_else(|error| panic!("{error}\n{}", self.sim.verdict()));
+        }
+        assert!(self.sim.verdict().is_clean(), "{}", self.sim.verdict());
+    }
+}
+
+const CLOCKS: [ClockKind; 2] = [ClockKind::Deterministic { seed: 3 }, ClockKind::Threaded];
+
+#[test]
+fn adapter_is_halted_and_started_while_the_other_carries_traffic() {
+    for clock in CLOCKS {
+        let Some(mut pairs) = Pairs::started(clock, &[]) else { return };
+        let copy = pairs.begin(0, 16 << 20);
+        let idle = pairs.machines[0].adapter_mut(1);
+        for _ in 0..3 {
+            idle.halt().expect("the adapter is halted");
+            idle.start().expect("the adapter starts again");
+        }
+        complete(copy);
+        complete(pairs.begin(1, 4 << 20));
+        pairs.finish();
+    }
+}
+
+#[test]
+fn device_is_removed_by_surprise_while_the_other_adapter_carries_traffic() {
+    for clock in CLOCKS {
+        let Some(mut pairs) = Pairs::started(clock, &[]) else { return };
+        let copy = pairs.begin(0, 16 << 20);
+        let lost = pairs.begin(1, 16 << 20);
+        pairs.machines[0].adapter_mut(1).surprise_remove().expect("the removal ends");
+        let [client, server] = lost.map(|end| end.join().expect("the host lives"));
+        assert!(client.is_err(), "the client's device is gone");
+        assert!(server.is_err(), "the server's peer is gone");
+        complete(copy);
+        pairs.finish();
+    }
+}
+
+#[test]
+fn adapters_have_ndk_state_and_statistics_of_their_own() {
+    let Some(pairs) = Pairs::started(CLOCKS[0], &[]) else { return };
+    complete(pairs.begin(0, 4 << 20));
+    let [first, second] = [0, 1].map(|pair| pairs.ends(pair)[0].miniport().expect("it has started"));
+    let posted = |adapter: usize| {
+        let counters = pairs.machines[0].adapters()[adapter].counters();
+        counters.values().copied().max().unwrap_or(0)
+    };
+    assert!(posted(0) > 1 << 20, "bytes were counted");
+    assert!(posted(1) < 1 << 20, "the other adapter has counted none of them");
+    // RDMA of one adapter is switched off; that of the other stays on.
+    second.set(ndk_abi::ndk::OID_NDK_SET_STATE, &[0]).expect("RDMA can be switched off");
+    assert!(second.await_ndk_events(1, MOMENT));
+    assert_eq!(first.ndk_events(), []);
+    assert!(second.open_ndk(2, 0).is_err(), "RDMA is off");
+    complete(pairs.begin(0, 4 << 20));
+    pairs.finish();
+}
+
+//= R-PNP-17
+#[test]
+fn consumer_slow_to_close_delays_its_own_adapter_only() {
+    let Some(mut pairs) = Pairs::started(CLOCKS[0], &[]) else { return };
+    let slow = pairs.ends(1)[0].miniport().expect("it has started").clone();
+    let opened = slow.open_ndk(2, 0).expect("RDMA is on");
+    slow.set(ndk_abi::ndk::OID_NDK_SET_STATE, &[0]).expect("RDMA can be switched off");
+    assert!(slow.await_ndk_events(1, MOMENT), "the event is being delivered: it waits for the close");
+    // The other adapter is disabled, enabled, halted and started meanwhile.
+    let other = pairs.ends(0)[0].miniport().expect("it has started").clone();
+    for (state, events) in [(0, 1), (1, 2)] {
+        other.set(ndk_abi::ndk::OID_NDK_SET_STATE, &[state]).expect("RDMA can be switched");
+        assert!(other.await_ndk_events(events, MOMENT), "{}", pairs.sim.verdict());
+    }
+    let first = pairs.machines[0].adapter_mut(0);
+    first.halt().expect("the adapter is halted");
+    first.start().expect("the adapter starts again");
+    complete(pairs.begin(0, 4 << 20));
+    slow.close_ndk(opened).expect("the host lives");
+    pairs.finish();
+}
+
+#[test]
+fn keywords_apply_to_their_adapter() {
+    let Some(image) = image() else { return };
+    let options = Options { one_host: true, ..Options::default() };
+    let mut bed = Testbed::new(&image, &options).expect("the image can be loaded");
+    let host = bed.machine_mut(0).host().clone();
+    host.interface(&host.nics()[1]).set_keyword("*NetworkDirect", "0");
+    bed.start().expect("the driver starts");
+    let [on, off] = bed.adapters().map(|adapter| adapter.miniport().expect("it has started").clone());
+    let opened = on.open_ndk(2, 0).expect("RDMA is on");
+    assert!(off.open_ndk(2, 0).is_err(), "RDMA is off");
+    on.close_ndk(opened).expect("the host lives");
+    bed.stop().expect("the driver stops");
+    assert!(bed.violations().is_empty(), "{}", bed.violations().join("\n"));
+}
