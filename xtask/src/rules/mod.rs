@@ -197,6 +197,18 @@ mod tests {
     }
 
     #[test]
+    fn every_proposal_has_a_decision() {
+        let read = |path| fs::read_to_string(shell::root().join(path)).unwrap();
+        let (text, decisions) = (read(RULES), read("docs/decisions.md"));
+        let rule =
+            |line: &str| line.split(['*', ' ']).find(|word| citation::is_rule(word)).map(str::to_owned);
+        let proposals: BTreeSet<_> =
+            text.lines().filter(|line| line.contains("** [P] ")).filter_map(rule).collect();
+        let decided = decisions.lines().filter(|line| line.starts_with("| R-")).filter_map(rule);
+        assert_eq!(decided.collect::<BTreeSet<_>>(), proposals);
+    }
+
+    #[test]
     fn an_area_is_found_in_any_case_and_an_unknown_one_is_refused_with_the_list() {
         let rules = BTreeSet::from(["R-CQ-7".to_owned(), "R-QP-1".to_owned()]);
         assert_eq!(known_area(&rules, "cq").unwrap(), "CQ");
