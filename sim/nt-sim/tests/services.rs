@@ -6,69 +6,19 @@
 
 #![cfg(target_os = "linux")]
 
+mod on_host;
+
 use std::{
     ffi::c_void,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::SeqCst},
-    },
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
 };
 
-use ndk_abi::nt::{EX_RUNDOWN_REF, UNICODE_STRING};
+use ndk_abi::nt::EX_RUNDOWN_REF;
 use nt_sim::{
-    BugCheck, ClockKind, Host, Sim, Verdict,
-    guest::Guest,
-    host::HostOptions,
+    BugCheck,
     nt::{rundown, system_routine, work},
-    sim::SimBuilder,
 };
-
-fn clocks() -> [SimBuilder; 2] {
-    [ClockKind::Threaded, ClockKind::Deterministic { seed: 1 }].map(|clock| Sim::builder().clock(clock))
-}
-
-/// Runs `body` on a thread of a host; returns the verdict.
-fn on_host(sim: SimBuilder, body: impl FnOnce(&Arc<Host>) + Send + 'static) -> Verdict {
-    let mut sim = sim.build();
-    let host = sim.add_host(HostOptions { memory: 64 << 20, ..HostOptions::new("host") });
-    let this = host.clone();
-    let _ = host.spawn("driver", move || body(&this)).join();
-    sim.verdict()
-}
-
-/// Runs `body` on both clocks; expects no violation.
-fn correct(body: impl FnOnce(&Arc<Host>) + Clone + Send + 'static) {
-    for sim in clocks() {
-        let verdict = on_host(sim, body.clone());
-        assert!(verdict.is_clean(), "{verdict}");
-    }
-}
-
-/// A violation whose text contains `text`.
-fn violates(code: BugCheck, text: &str, body: impl FnOnce(&Arc<Host>) + Send + 'static) {
-    let verdict = on_host(Sim::builder().clock(ClockKind::Deterministic { seed: 1 }), body);
-    let report = verdict.violations.first().unwrap_or_else(|| panic!("'{text}' was not reported"));
-    assert_eq!(report.code, code, "{report}");
-    assert!(report.text.contains(text), "{report}");
-}
-
-fn memory<T>(host: &Host) -> Guest<T> {
-    host.memory.allocate(1).expect("the host has memory").cast()
-}
-
-/// A counted string with room for `room` characters.
-fn counted(host: &Host, text: &str, room: usize) -> Guest<UNICODE_STRING> {
-    let string = memory::<UNICODE_STRING>(host);
-    let buffer: Guest<u16> = string.add(1).cast();
-    let characters: Vec<u16> = text.encode_utf16().collect();
-    for (index, &character) in characters.iter().enumerate() {
-        buffer.add(index).write(character);
-    }
-    let bytes = |count: usize| u16::try_from(2 * count).expect("a short string");
-    let (length, maximum) = (bytes(characters.len()), bytes(room.max(characters.len())));
-    string.write(UNICODE_STRING { Length: length, MaximumLength: maximum, Buffer: buffer.as_ptr() });
-    string
-}
+use on_host::{correct, counted, memory, violates};
 
 static RUNS: AtomicUsize = AtomicUsize::new(0);
 
@@ -99,7 +49,7 @@ fn work_items_that_block_do_not_block_others() {
             let gate = gate.clone();
             host.queue_work(move || {
                 while !gate.is_set() {
-                    gate.wait_any()
+                    gate.wait_any();
                 }
             });
         }

@@ -11,6 +11,7 @@ extern crate wdk_panic;
 
 mod benches;
 mod device;
+mod formats;
 mod memory;
 mod paged;
 mod processor;
@@ -41,7 +42,7 @@ pub unsafe extern "efiapi" fn driver_entry(
     if let Some((_, start)) = device::ALL.iter().find(|(known, _)| named(known)) {
         return start(driver);
     }
-    let mut all = violations::ALL.iter().chain(benches::ALL).chain(paged::ALL);
+    let mut all = violations::ALL.iter().chain(benches::ALL).chain(paged::ALL).chain(formats::ALL);
     match all.find(|(known, _)| named(known)) {
         Some((_, violation)) => {
             violation();

@@ -46,3 +46,4 @@ pub use call::{call, call_ending, function};
 pub use entry_points::EntryPoints;
 pub use frame::{Frame, Walk};
 pub use load::{Image, LoadError};
+pub use stack::stack_arguments;

@@ -12,6 +12,7 @@ use super::{
     unwind,
 };
 use crate::{
+    guest::Guest,
     memory::KernelStack,
     thread::current::{Thread, current, try_current},
 };
@@ -49,6 +50,17 @@ pub(super) fn segment<T>(callback: impl FnOnce() -> T) -> T {
     INNERMOST.set(outer);
     thunk::set_caller(caller);
     result
+}
+
+/// Returns where the running import's fifth argument is, and the ones after it; null when no image called it.
+#[must_use]
+pub fn stack_arguments() -> Guest<usize> {
+    // Behind the return address and room for four registers.
+    const OFFSET: usize = 0x28;
+    match thunk::caller().stack {
+        0 => Guest::null(),
+        stack => Guest::from_address(stack + OFFSET),
+    }
 }
 
 /// Returns whether code at the stack pointer `pointer` runs inside an import that the image called.

@@ -7,6 +7,10 @@ pub mod debug;
 pub mod dispatcher;
 pub mod dpc;
 pub mod etw;
+pub mod file_tree;
+pub mod files;
+pub mod format;
+pub mod handles;
 pub mod io;
 pub mod irql;
 pub mod mdl;
@@ -17,11 +21,14 @@ pub mod rundown;
 pub mod runtime;
 mod shared_data;
 pub mod spin_lock;
+pub mod stdio;
+pub mod strings;
 pub mod system_routine;
 pub mod time;
 pub mod timer;
 pub mod trace_recorder;
 pub mod variables;
+pub mod wide_text;
 pub mod work;
 
 use std::sync::OnceLock;
@@ -44,6 +51,8 @@ pub const IMPORTS: &[&[Import]] = &[
     dispatcher::IMPORTS,
     dpc::IMPORTS,
     etw::IMPORTS,
+    files::IMPORTS,
+    handles::IMPORTS,
     io::cancel::IMPORTS,
     io::device::IMPORTS,
     io::request::IMPORTS,
@@ -56,11 +65,14 @@ pub const IMPORTS: &[&[Import]] = &[
     rundown::IMPORTS,
     runtime::IMPORTS,
     spin_lock::IMPORTS,
+    stdio::IMPORTS,
+    strings::IMPORTS,
     system_routine::IMPORTS,
     time::IMPORTS,
     timer::IMPORTS,
     trace_recorder::IMPORTS,
     variables::IMPORTS,
+    wide_text::IMPORTS,
     work::IMPORTS,
 ];
 
@@ -92,6 +104,8 @@ impl Subsystem for Nt {
         );
         services.add(&io::request::REQUESTS, io::request::Requests::default());
         services.add(&io::cancel::CANCEL_LOCK, OnceLock::new());
+        services.add(&handles::HANDLES, handles::Handles::default());
+        services.add(&file_tree::FILES, file_tree::Files::default());
         services.add(&system_routine::SYSTEM_ROUTINES, system_routine::SystemRoutines::new(IMPORTS));
         services.add(&random::RANDOM, random::generator(world, host));
         services.add(&shared_data::READERS, trapped_access::Decoder::default());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Run-time library: strings, random numbers, version, bug checks.
+//! Run-time library: memory, random numbers, version, bug checks.
 
 use ndk_abi::nt::{RTL_OSVERSIONINFOW, STATUS_SUCCESS, UNICODE_STRING};
 
@@ -15,6 +15,9 @@ use crate::{
 /// `MAXLONG`, the exclusive limit of random numbers.
 const MAXLONG: u32 = 0x7fff_ffff;
 
+/// Build number of Windows Server 2022.
+const BUILD: u32 = 20348;
+
 /// Returns the characters of a counted string.
 #[must_use]
 pub fn unicode(string: Guest<UNICODE_STRING>) -> Vec<u16> {
@@ -23,50 +26,7 @@ pub fn unicode(string: Guest<UNICODE_STRING>) -> Vec<u16> {
     (0..usize::from(string.Length) / 2).map(|index| characters.add(index).read()).collect()
 }
 
-fn fold(character: u16, fold: bool) -> u16 {
-    let upper = u8::try_from(character).ok().map(|byte| byte.to_ascii_uppercase());
-    if fold { upper.map_or(character, u16::from) } else { character }
-}
-
 imports! { IMPORTS: "ntoskrnl.exe" =>
-    /// Points a counted string at a terminated one.
-    [<= DISPATCH_LEVEL]
-    fn RtlInitUnicodeString(target: Guest<UNICODE_STRING>, source: Guest<u16>) {
-        const LONGEST: usize = 0xfffc;
-        let length = if source.is_null() {
-            0
-        } else {
-            2 * (0..LONGEST).take_while(|&index| source.add(index).read() != 0).count()
-        };
-        let length = u16::try_from(length.min(LONGEST)).unwrap_or(0);
-        let maximum = if source.is_null() { 0 } else { length + 2 };
-        target.write(UNICODE_STRING { Length: length, MaximumLength: maximum, Buffer: source.as_ptr() });
-    }
-
-    /// Copies a counted string, truncated to the target's buffer.
-    [any]
-    fn RtlCopyUnicodeString(target: Guest<UNICODE_STRING>, source: Guest<UNICODE_STRING>) {
-        let mut string = target.read();
-        let characters = if source.is_null() { Vec::new() } else { unicode(source) };
-        let count = characters.len().min(usize::from(string.MaximumLength) / 2);
-        let buffer = Guest::new(string.Buffer);
-        for (index, &character) in characters[..count].iter().enumerate() {
-            buffer.add(index).write(character);
-        }
-        string.Length = u16::try_from(count * 2).unwrap_or(0);
-        if string.Length + 2 <= string.MaximumLength {
-            buffer.add(count).write(0);
-        }
-        target.write(string);
-    }
-
-    /// Compares counted strings.
-    [<= PASSIVE_LEVEL]
-    fn RtlEqualUnicodeString(left: Guest<UNICODE_STRING>, right: Guest<UNICODE_STRING>, ignore_case: u8) -> u8 {
-        let folded = |string| unicode(string).into_iter().map(|c| fold(c, ignore_case != 0)).collect::<Vec<_>>();
-        (folded(left) == folded(right)).into()
-    }
-
     /// Counts the bytes that are equal from the start.
     [any]
     fn RtlCompareMemory(left: Guest<u8>, right: Guest<u8>, length: usize) -> usize {
@@ -88,11 +48,36 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let mut information = version.read();
         information.dwMajorVersion = 10;
         information.dwMinorVersion = 0;
-        information.dwBuildNumber = 20348;
+        information.dwBuildNumber = BUILD;
         information.dwPlatformId = 2;
         information.szCSDVersion = [0; 128];
         version.write(information);
         STATUS_SUCCESS
+    }
+
+    /// Returns the version of the system; returns whether it is a checked build.
+    [<= PASSIVE_LEVEL]
+    fn PsGetVersion(
+        major: Guest<u32>,
+        minor: Guest<u32>,
+        build: Guest<u32>,
+        service_pack: Guest<UNICODE_STRING>,
+    ) -> u8 {
+        for (place, value) in [(major, 10), (minor, 0), (build, BUILD)] {
+            if !place.is_null() {
+                place.write(value);
+            }
+        }
+        if !service_pack.is_null() {
+            service_pack.write(UNICODE_STRING::zeroed());
+        }
+        0
+    }
+
+    /// Returns whether the system supports a version of the driver model: it is 6.0.
+    [<= PASSIVE_LEVEL]
+    fn IoIsWdmVersionAvailable(major: u8, minor: u8) -> u8 {
+        ((major, minor) <= (6, 0)).into()
     }
 
     /// Crashes the system.

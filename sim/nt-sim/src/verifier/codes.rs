@@ -27,6 +27,7 @@ macro_rules! bug_checks {
 
 bug_checks! {
     APC_INDEX_MISMATCH = 0x01;
+    INVALID_KERNEL_HANDLE = 0x93;
     IRQL_NOT_GREATER_OR_EQUAL = 0x09;
     IRQL_NOT_LESS_OR_EQUAL = 0x0a;
     SPIN_LOCK_ALREADY_OWNED = 0x0f;
