@@ -2,7 +2,7 @@
 
 //! A registered miniport driver.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicU32};
 
 use ndk_abi::{
     ndis::NDIS_MINIPORT_DRIVER_CHARACTERISTICS, ndk::NDIS_NDK_PROVIDER_CHARACTERISTICS, nt::DRIVER_OBJECT,
@@ -32,6 +32,8 @@ pub struct Driver {
     pub ndk: Mutex<Option<NDIS_NDK_PROVIDER_CHARACTERISTICS>>,
     pub(crate) object: Guest<DRIVER_OBJECT>,
     pub(crate) setting_options: Mutex<bool>,
+    /// Work items that are queued or whose routine is running.
+    pub(crate) work: AtomicU32,
 }
 
 // SAFETY: function pointers and addresses of the image, used on the host's threads only.

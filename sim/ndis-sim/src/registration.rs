@@ -2,7 +2,10 @@
 
 //! Registration of a miniport driver. (windows-packaging §8.1)
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering::SeqCst},
+};
 
 use ndk_abi::{
     ndis::{
@@ -34,6 +37,7 @@ use crate::{
     driver::{self, DRIVERS, Driver},
     handle::{self, HANDLES},
     rules::{broken, require},
+    wait::wait_until,
 };
 
 /// Highest supported NDIS version: 6.85.
@@ -112,6 +116,7 @@ fn register(
             ndk: Mutex::new(None),
             object,
             setting_options: Mutex::new(false),
+            work: AtomicU32::new(0),
         })
     }))
 }
@@ -145,6 +150,8 @@ fn unload_driver(object: Guest<DRIVER_OBJECT>) {
     if driver::of_object(current().host(), object).is_some() {
         broken("MiniportDriverUnload returned without NdisMDeregisterMiniportDriver");
     }
+    // A work item keeps the driver loaded until its routine has returned.
+    wait_until(|| driver.work.load(SeqCst) == 0);
 }
 
 imports! { IMPORTS: "ndis.sys" =>

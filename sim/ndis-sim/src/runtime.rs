@@ -40,16 +40,22 @@ const WORK_ITEM: &str = "NdisAllocateIoWorkItem";
 const TIMER: &str = "NdisAllocateTimerObject";
 const RW_LOCK: &str = "NdisAllocateRWLock";
 
-/// Checks that a handle is that of the driver or of an adapter, which own run-time objects.
-fn require_owner(what: &str, owner: usize) {
+/// Checks that a handle is that of a driver or of an adapter, which own run-time objects. Returns the driver.
+fn require_owner(what: &str, owner: usize) -> Arc<Driver> {
     let host = current().host().clone();
     let handles = host.state(&HANDLES);
-    let known = handles.get::<Adapter>(owner).is_some() || handles.get::<Driver>(owner).is_some();
-    require(known, || format!("{what} with {owner:#x}, which is not the handle of a driver or an adapter"));
+    let driver = match handles.get::<Adapter>(owner) {
+        Some(adapter) => Some(adapter.driver.clone()),
+        None => handles.get::<Driver>(owner),
+    };
+    driver.unwrap_or_else(|| {
+        broken(format!("{what} with {owner:#x}, which is not the handle of a driver or an adapter"))
+    })
 }
 
 /// A work item.
 struct WorkItem {
+    driver: Arc<Driver>,
     queued: AtomicBool,
 }
 
@@ -61,6 +67,7 @@ fn run_work_item(handle: usize, routine: NDIS_IO_WORKITEM_FUNCTION, context: usi
         // SAFETY: the image passed the function with this context.
         unsafe { routine(context as *mut _, handle as *mut _) }
     });
+    item.driver.work.fetch_sub(1, SeqCst);
 }
 
 /// A timer object.
@@ -169,7 +176,7 @@ imports! { IMPORTS: "ndis.sys" =>
     /// Allocates pool, not zeroed.
     [<= DISPATCH_LEVEL]
     fn NdisAllocateMemoryWithTagPriority(owner: usize, length: u32, tag: u32, _priority: i32) -> Guest<u8> {
-        require_owner("NdisAllocateMemoryWithTagPriority", owner);
+        let _ = require_owner("NdisAllocateMemoryWithTagPriority", owner);
         let me = current();
         let host = me.host();
         if host.low_resources.fails() {
@@ -192,12 +199,12 @@ imports! { IMPORTS: "ndis.sys" =>
     /// Allocates a work item; returns null when resources run low.
     [<= DISPATCH_LEVEL]
     fn NdisAllocateIoWorkItem(owner: usize) -> usize {
-        require_owner(WORK_ITEM, owner);
+        let driver = require_owner(WORK_ITEM, owner);
         let host = current().host().clone();
         if host.low_resources.fails() {
             return 0;
         }
-        let handle = host.state(&HANDLES).insert(Arc::new(WorkItem { queued: AtomicBool::new(false) }));
+        let handle = host.state(&HANDLES).insert(Arc::new(WorkItem { driver, queued: AtomicBool::new(false) }));
         owner::hold(&host, owner, WORK_ITEM, handle);
         handle
     }
@@ -208,6 +215,7 @@ imports! { IMPORTS: "ndis.sys" =>
         let item: Arc<WorkItem> = handle::object("work item", handle);
         require(!item.queued.swap(true, SeqCst), || "NdisQueueIoWorkItem of a work item that is queued".into());
         let Some(routine) = routine else { broken("NdisQueueIoWorkItem: the function is null") };
+        item.driver.work.fetch_add(1, SeqCst);
         current().host().queue_work(move || run_work_item(handle, routine, context));
     }
 
@@ -226,7 +234,7 @@ imports! { IMPORTS: "ndis.sys" =>
         characteristics: Guest<NDIS_TIMER_CHARACTERISTICS>,
         timer: Guest<usize>,
     ) -> NDIS_STATUS {
-        require_owner(TIMER, owner);
+        let _ = require_owner(TIMER, owner);
         let requested = characteristics.read();
         let Some(function) = requested.TimerFunction else { broken("NdisAllocateTimerObject: TimerFunction is null") };
         let host = current().host().clone();
@@ -267,7 +275,7 @@ imports! { IMPORTS: "ndis.sys" =>
     /// Allocates a reader-writer lock.
     [<= DISPATCH_LEVEL]
     fn NdisAllocateRWLock(owner: usize) -> usize {
-        require_owner(RW_LOCK, owner);
+        let _ = require_owner(RW_LOCK, owner);
         let host = current().host().clone();
         let handle = host.state(&HANDLES).insert(Arc::new(RwLock { state: AtomicI32::new(0) }));
         owner::hold(&host, owner, RW_LOCK, handle);
@@ -380,7 +388,7 @@ imports! { IMPORTS: "ndis.sys" =>
     /// Always fails: RSS is not supported.
     [<= DISPATCH_LEVEL]
     fn NdisGetRssProcessorInformation(owner: usize, _info: usize, _size: Guest<usize>) -> NDIS_STATUS {
-        require_owner("NdisGetRssProcessorInformation", owner);
+        let _ = require_owner("NdisGetRssProcessorInformation", owner);
         NDIS_STATUS_NOT_SUPPORTED
     }
 

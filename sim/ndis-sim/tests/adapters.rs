@@ -7,8 +7,12 @@
 mod common;
 
 use std::{
+    ffi::c_void,
     net::IpAddr,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
 };
 
 use common::scripted::{Script, host, register, simulation};
@@ -20,14 +24,16 @@ use ndis_sim::{
 };
 use ndk_abi::{
     ndis::{
-        NDIS_CONFIGURATION_OBJECT, NDIS_CONFIGURATION_PARAMETER, NDIS_OBJECT_HEADER,
-        NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT, NDIS_PARAMETER_TYPE, NDIS_STATUS_SUCCESS,
+        NDIS_CONFIGURATION_OBJECT, NDIS_CONFIGURATION_PARAMETER, NDIS_HANDLE,
+        NDIS_MINIPORT_DRIVER_CHARACTERISTICS, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT,
+        NDIS_PARAMETER_TYPE, NDIS_STATUS_SUCCESS,
     },
     netio::{
         ADDRESS_FAMILY, AF_INET, AF_INET6, AF_UNSPEC, MIB_IPINTERFACE_ROW, MIB_UNICASTIPADDRESS_ROW, NET_LUID,
     },
     nt::{
-        GUID, STATUS_INVALID_PARAMETER, STATUS_NO_MEMORY, STATUS_NOT_FOUND, STATUS_SUCCESS, UNICODE_STRING,
+        DRIVER_OBJECT, GUID, STATUS_INVALID_PARAMETER, STATUS_NO_MEMORY, STATUS_NOT_FOUND, STATUS_SUCCESS,
+        UNICODE_STRING,
     },
 };
 use nt_sim::{Host, Sim, guest::Guest};
@@ -296,4 +302,44 @@ fn miniport_drivers_stand_side_by_side() {
     let _ = host.spawn("unload", early).join();
     let verdict = sim.verdict().to_string();
     assert!(verdict.contains("before all adapters were halted"), "{verdict}");
+}
+
+/// Handle of the driver that queues a work item while it unloads, and whether the item's routine has ended.
+static UNLOADING: AtomicUsize = AtomicUsize::new(0);
+static ROUTINE_ENDED: AtomicBool = AtomicBool::new(false);
+
+unsafe extern "efiapi" fn slow_routine(_context: *mut c_void, item: NDIS_HANDLE) {
+    runtime::NdisFreeIoWorkItem(item.addr());
+    runtime::NdisMSleep(1000);
+    ROUTINE_ENDED.store(true, SeqCst);
+}
+
+unsafe extern "efiapi" fn unload_with_a_work_item(_object: *mut DRIVER_OBJECT) {
+    let driver = UNLOADING.load(SeqCst);
+    let item = runtime::NdisAllocateIoWorkItem(driver);
+    runtime::NdisQueueIoWorkItem(item, Some(slow_routine), 0);
+    ndis_sim::registration::NdisMDeregisterMiniportDriver(driver);
+}
+
+/// On Windows an I/O work item refers to its device object until the routine has returned ("IoQueueWorkItem"), so that
+/// the driver's code stays.
+#[test]
+fn driver_stays_loaded_until_the_routines_of_its_work_items_have_returned() {
+    let mut sim = simulation();
+    let host = host(&mut sim);
+    let edit = |characteristics: &mut NDIS_MINIPORT_DRIVER_CHARACTERISTICS| {
+        characteristics.UnloadHandler = Some(unload_with_a_work_item);
+    };
+    assert_eq!(register(&host, Script::default(), edit), Some(NDIS_STATUS_SUCCESS));
+    let miniport = Miniport::start(&host).expect("there is a NIC");
+    UNLOADING.store(miniport.adapter().driver.handle, SeqCst);
+    miniport.halt().expect("the host lives");
+    let object = host.miniport_drivers()[0];
+    on(&host, move || {
+        let unload = object.read().DriverUnload.expect("NDIS has set it");
+        // SAFETY: NDIS's routine, with the driver's object.
+        unsafe { unload(object.as_ptr()) };
+    });
+    assert!(ROUTINE_ENDED.load(SeqCst));
+    assert!(sim.verdict().is_clean(), "{}", sim.verdict());
 }
