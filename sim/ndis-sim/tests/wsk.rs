@@ -4,13 +4,19 @@
 
 #![cfg(target_os = "linux")]
 
-use std::ffi::c_void;
+mod common;
 
+use std::{ffi::c_void, net::IpAddr, sync::Arc, time::Duration};
+
+use common::{image, scripted};
+use device_sim::NicOptions;
 use ndis_sim::wsk::registration::{
     WskCaptureProviderNPI, WskDeregister, WskQueryProviderCharacteristics, WskRegister, WskReleaseProviderNPI,
 };
+use ndis_sim::{IpHost as _, Miniport, NdisHost as _};
 use ndk_abi::{
-    ndk::NDK_VERSION,
+    ndis::{NDIS_STATUS_ADAPTER_NOT_READY, NDIS_STATUS_BAD_VERSION},
+    ndk::{NDK_ADAPTER, NDK_VERSION, OID_NDK_SET_STATE},
     nt::{
         NTSTATUS, STATUS_BUFFER_TOO_SMALL, STATUS_DEVICE_NOT_READY, STATUS_INVALID_PARAMETER,
         STATUS_NOINTERFACE, STATUS_NOT_FOUND, STATUS_NOT_SUPPORTED, STATUS_SUCCESS,
@@ -21,7 +27,7 @@ use ndk_abi::{
         WSKNDK_GET_WSK_PROVIDER_NDK_DISPATCH,
     },
 };
-use nt_sim::{ClockKind, Irql, Sim, current, guest::Guest, host::HostOptions};
+use nt_sim::{ClockKind, Host, Irql, Sim, current, guest::Guest, host::HostOptions};
 
 /// A client's memory. A driver has it in its data section: the provider's table follows the registration.
 #[repr(C)]
@@ -92,6 +98,27 @@ impl Client {
         let null = std::ptr::null_mut();
         // SAFETY: the provider's function, called as declared; the pointers are null or the caller's variables.
         unsafe { control(self.provider.Client, code, 0, null, size, output, returned, null.cast()) }
+    }
+
+    /// Opens an NDK adapter.
+    fn open(&self, version: (u16, u16), index: u32) -> Result<*mut NDK_ADAPTER, NTSTATUS> {
+        let open = self.ndk().WskOpenNdkAdapter.expect("all entries are set");
+        let mut opened = std::ptr::without_provenance_mut(UNWRITTEN);
+        let version = NDK_VERSION { Major: version.0, Minor: version.1 };
+        // SAFETY: the provider's function, called as declared.
+        match unsafe { open(self.provider.Client, version, index, &raw mut opened) } {
+            STATUS_SUCCESS => Ok(opened),
+            status => {
+                assert!(opened.is_null());
+                Err(status)
+            }
+        }
+    }
+
+    fn close(&self, opened: *mut NDK_ADAPTER) {
+        let close = self.ndk().WskCloseNdkAdapter.expect("all entries are set");
+        // SAFETY: the provider's function, called as declared.
+        unsafe { close(self.provider.Client, opened) };
     }
 
     fn ndk(&self) -> WSK_PROVIDER_NDK_DISPATCH {
@@ -178,13 +205,7 @@ fn client_of_another_version_captures_nothing() {
 fn interface_that_does_not_exist_cannot_be_opened() {
     assert_clean(|| {
         let mut client = Client::captured();
-        let open = client.ndk().WskOpenNdkAdapter.expect("all entries are set");
-        let mut opened = std::ptr::without_provenance_mut(UNWRITTEN);
-        let version = NDK_VERSION { Major: 2, Minor: 0 };
-        // SAFETY: the provider's function, called as declared.
-        let status = unsafe { open(client.provider.Client, version, 77, &raw mut opened) };
-        assert_eq!(status, STATUS_NOT_FOUND);
-        assert!(opened.is_null());
+        assert_eq!(client.open((2, 0), 77), Err(STATUS_NOT_FOUND));
         client.release();
         client.deregister();
     });
@@ -258,9 +279,7 @@ fn closing_an_adapter_that_is_not_open_is_reported() {
     assert_reported(
         || {
             let client = Client::captured();
-            let close = client.ndk().WskCloseNdkAdapter.expect("all entries are set");
-            // SAFETY: the provider's function, called as declared; it reports the address.
-            unsafe { close(client.provider.Client, std::ptr::without_provenance_mut(0x1000)) };
+            client.close(std::ptr::without_provenance_mut(0x1000));
         },
         "WskCloseNdkAdapter of 0x1000, which the client has not open",
     );
@@ -297,4 +316,135 @@ fn levels_are_checked() {
         }),
         "WskOpenNdkAdapter was called at DISPATCH_LEVEL",
     );
+}
+
+/// Runs a client on a thread of `host`.
+#[track_caller]
+fn run<T: Send + 'static>(sim: &Sim, host: &Arc<Host>, body: impl FnOnce() -> T + Send + 'static) -> T {
+    host.spawn("client", body).join().unwrap_or_else(|lost| panic!("{lost}\n{}", sim.verdict()))
+}
+
+#[test]
+fn interface_without_rdma_cannot_be_opened() {
+    let mut sim = scripted::simulation();
+    let host = scripted::host(&mut sim);
+    assert_eq!(scripted::register(&host, scripted::Script::default(), |_| {}), Some(0));
+    let miniport = Miniport::start(&host).expect("there is a NIC");
+    let index = miniport.adapter().if_index;
+    run(&sim, &host, move || {
+        let mut client = Client::captured();
+        assert_eq!(client.open((2, 0), index), Err(STATUS_NOT_SUPPORTED));
+        client.release();
+        client.deregister();
+    });
+    miniport.halt().expect("the host lives");
+    assert!(sim.verdict().is_clean(), "{}", sim.verdict());
+}
+
+/// A host with two adapters of the driver's image.
+fn two(sim: &mut Sim) -> Option<(Arc<Host>, [Miniport; 2])> {
+    let path = image::image()?;
+    let host = sim.add_host(HostOptions::new("host"));
+    for number in 1..=2 {
+        let nic = host.plug(NicOptions::new([2, 0, 0, 0, 0, number]));
+        host.add_address_on(&nic, IpAddr::from([10, 0, 0, number]), 24);
+    }
+    image::load(&host, &path);
+    let miniports =
+        [0, 1].map(|_| Miniport::start(&host).unwrap_or_else(|error| panic!("{error}: {}", sim.verdict())));
+    Some((host, miniports))
+}
+
+//= R-OPEN-9, R-OPEN-10, R-OPEN-11, R-OPEN-12
+#[test]
+fn adapters_are_opened_by_index_and_version() {
+    let mut sim = image::simulation(1);
+    let Some((host, miniports)) = two(&mut sim) else { return };
+    let [first, second] = miniports.clone();
+    run(&sim, &host, move || {
+        let mut client = Client::captured();
+        for version in [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)] {
+            let opened = client.open(version, 5).expect("the version is supported");
+            let header = Guest::new(opened).read().Header;
+            assert_eq!(
+                (header.Version.Major, header.Version.Minor),
+                (version.0, [2, 1][usize::from(version.0) - 1])
+            );
+            assert_eq!((first.open_ndk_adapters(), second.open_ndk_adapters()), (0, 1));
+            client.close(opened);
+        }
+        for version in [(0, 0), (1, 3), (2, 2), (3, 0)] {
+            assert_eq!(client.open(version, 4), Err(NDIS_STATUS_BAD_VERSION), "{version:?}");
+        }
+        let both = [4, 5].map(|index| client.open((2, 0), index).expect("RDMA is on"));
+        assert_eq!((first.open_ndk_adapters(), second.open_ndk_adapters()), (1, 1));
+        for opened in both {
+            client.close(opened);
+        }
+        client.release();
+        client.deregister();
+    });
+    for miniport in miniports {
+        miniport.halt().expect("the host lives");
+    }
+    image::unload(&host);
+    assert!(sim.verdict().is_clean(), "{}", sim.verdict());
+}
+
+//= R-PNP-3, R-PNP-9
+#[test]
+fn disabled_adapter_is_closed_by_its_client_and_refuses_to_be_opened() {
+    let mut sim = image::simulation(2);
+    let Some((host, [first, second])) = two(&mut sim) else { return };
+    let disabled = second.clone();
+    run(&sim, &host, move || {
+        let mut client = Client::captured();
+        let opened = client.open((2, 0), 5).expect("RDMA is on");
+        disabled.set(OID_NDK_SET_STATE, &[0]).expect("RDMA can be switched off");
+        assert!(disabled.await_ndk_events(1, Duration::from_secs(1)));
+        assert_eq!(client.open((2, 0), 5), Err(NDIS_STATUS_ADAPTER_NOT_READY));
+        let other = client.open((2, 0), 4).expect("RDMA of the other adapter is on");
+        client.close(other);
+        client.close(opened);
+        client.release();
+        client.deregister();
+    });
+    second.surprise_remove().expect("the host lives");
+    run(&sim, &host, || {
+        let mut client = Client::captured();
+        assert_eq!(client.open((2, 0), 5), Err(STATUS_NOT_FOUND), "the interface is gone");
+        client.release();
+        client.deregister();
+    });
+    first.halt().expect("the host lives");
+    image::unload(&host);
+    assert!(sim.verdict().is_clean(), "{}", sim.verdict());
+}
+
+#[test]
+fn provider_released_with_an_adapter_open_is_reported() {
+    let mut sim = image::simulation(3);
+    let Some((host, _miniports)) = two(&mut sim) else { return };
+    let body = || {
+        let mut client = Client::captured();
+        client.open((2, 0), 4).expect("RDMA is on");
+        client.release();
+    };
+    let _ = host.spawn("client", body).join();
+    let verdict = sim.verdict().to_string();
+    assert!(verdict.contains("WskReleaseProviderNPI with 1 NDK adapters open"), "{verdict}");
+}
+
+#[test]
+fn adapter_of_another_client_cannot_be_closed() {
+    let mut sim = image::simulation(4);
+    let Some((host, _miniports)) = two(&mut sim) else { return };
+    let body = || {
+        let [owner, other] = [Client::captured(), Client::captured()];
+        let opened = owner.open((2, 0), 4).expect("RDMA is on");
+        other.close(opened);
+    };
+    let _ = host.spawn("client", body).join();
+    let verdict = sim.verdict().to_string();
+    assert!(verdict.contains("which the client has not open"), "{verdict}");
 }

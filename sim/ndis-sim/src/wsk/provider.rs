@@ -3,10 +3,13 @@
 //! The provider's functions.
 
 use ndk_abi::{
-    nt::{IRP, STATUS_BUFFER_TOO_SMALL, STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED, STATUS_SUCCESS},
+    nt::{
+        IO_STATUS_BLOCK, IO_STATUS_BLOCK_Anonymous, IRP, STATUS_BUFFER_TOO_SMALL, STATUS_INVALID_PARAMETER,
+        STATUS_NOT_SUPPORTED, STATUS_SUCCESS,
+    },
     wsk::{WSK_PROVIDER_NDK_DISPATCH, WSKNDK_GET_WSK_PROVIDER_NDK_DISPATCH},
 };
-use nt_sim::{current, guest::Guest, imports};
+use nt_sim::{current, guest::Guest, imports, nt::io::request::IofCompleteRequest};
 
 use super::{client::require_client, tables::TABLES};
 
@@ -32,6 +35,19 @@ fn control(code: u32, size: usize, buffer: Guest<u8>) -> Result<usize, i32> {
     }
 }
 
+/// Completes the client's IRP, if there is one; returns `status`.
+fn finish(irp: Guest<IRP>, status: i32, information: usize) -> i32 {
+    if !irp.is_null() {
+        let block = IO_STATUS_BLOCK {
+            Anonymous: IO_STATUS_BLOCK_Anonymous { Status: status },
+            Information: information,
+        };
+        irp.field(std::mem::offset_of!(IRP, IoStatus)).write(block);
+        IofCompleteRequest(irp, 0);
+    }
+    status
+}
+
 imports! { FUNCTIONS: "wsk" =>
     /// Creates a socket: not supported.
     [<= DISPATCH_LEVEL]
@@ -46,10 +62,10 @@ imports! { FUNCTIONS: "wsk" =>
         _process: usize,
         _thread: usize,
         _security: usize,
-        _irp: Guest<IRP>,
+        irp: Guest<IRP>,
     ) -> i32 {
         require_client("WskSocket", client);
-        STATUS_NOT_SUPPORTED
+        finish(irp, STATUS_NOT_SUPPORTED, 0)
     }
 
     /// Creates, binds and connects a socket: not supported.
@@ -66,10 +82,10 @@ imports! { FUNCTIONS: "wsk" =>
         _process: usize,
         _thread: usize,
         _security: usize,
-        _irp: Guest<IRP>,
+        irp: Guest<IRP>,
     ) -> i32 {
         require_client("WskSocketConnect", client);
-        STATUS_NOT_SUPPORTED
+        finish(irp, STATUS_NOT_SUPPORTED, 0)
     }
 
     /// Returns the NDK functions; other control codes concern sockets and are not supported.
@@ -82,17 +98,17 @@ imports! { FUNCTIONS: "wsk" =>
         output_size: usize,
         output: Guest<u8>,
         returned: Guest<usize>,
-        _irp: Guest<IRP>,
+        irp: Guest<IRP>,
     ) -> i32 {
         require_client("WskControlClient", client);
         match control(code, output_size, output) {
             Ok(size) => {
-                if !returned.is_null() {
+                if irp.is_null() && !returned.is_null() {
                     returned.write(size);
                 }
-                STATUS_SUCCESS
+                finish(irp, STATUS_SUCCESS, size)
             }
-            Err(status) => status,
+            Err(status) => finish(irp, status, 0),
         }
     }
 
@@ -108,10 +124,10 @@ imports! { FUNCTIONS: "wsk" =>
         _result: Guest<usize>,
         _process: usize,
         _thread: usize,
-        _irp: Guest<IRP>,
+        irp: Guest<IRP>,
     ) -> i32 {
         require_client("WskGetAddressInfo", client);
-        STATUS_NOT_SUPPORTED
+        finish(irp, STATUS_NOT_SUPPORTED, 0)
     }
 
     /// Frees what `WskGetAddressInfo` returned: nothing.
@@ -131,9 +147,9 @@ imports! { FUNCTIONS: "wsk" =>
         _flags: u32,
         _process: usize,
         _thread: usize,
-        _irp: Guest<IRP>,
+        irp: Guest<IRP>,
     ) -> i32 {
         require_client("WskGetNameInfo", client);
-        STATUS_NOT_SUPPORTED
+        finish(irp, STATUS_NOT_SUPPORTED, 0)
     }
 }
