@@ -15,7 +15,7 @@ use lab::{
     testbed::{AdapterOptions, Consumer, Machine, MachineAdapter, MachineOptions, Options, Testbed},
 };
 use ndis_sim::{NdisHost as _, bus, netio::Discovery};
-use ndk_consumer::{Error, transfer};
+use ndk_consumer::{Cq, Error, transfer};
 use nt_sim::{ClockKind, Event, Sim};
 
 const MOMENT: Duration = Duration::from_secs(5);
@@ -209,6 +209,22 @@ fn consumer_slow_to_close_delays_its_own_adapter_only() {
     complete(pairs.begin(0, 4 << 20));
     slow.close_ndk(opened).expect("the host lives");
     pairs.finish();
+}
+
+/// The verifier names the interface whose NDK adapter cannot be closed, because its consumer kept an object.
+//= R-OPEN-24
+#[test]
+fn consumer_that_keeps_an_object_when_it_closes_its_adapter_is_reported() {
+    let Some(image) = image() else { return };
+    let options = Options { one_host: true, ..Options::default() };
+    let mut bed = Testbed::new(&image, &options).expect("the image can be loaded");
+    bed.start().expect("the driver starts");
+    let consumer = bed.adapters()[1].consumer("leaking", |adapter| {
+        std::mem::forget(Cq::new(adapter, 16).expect("there is memory"));
+    });
+    assert!(consumer.join().is_err(), "the host dies");
+    let violations = bed.violations().join("\n");
+    assert!(violations.contains("CloseNDKAdapterHandler of interface 5 hangs"), "{violations}");
 }
 
 #[test]

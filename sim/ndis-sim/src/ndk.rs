@@ -20,9 +20,12 @@ use nt_sim::{current, guest::Guest, image::call, imports};
 use crate::{
     adapter::{Adapter, AdapterState, StatusIndication, adapter},
     ndk_state::NdkEvent,
-    rules::require,
+    rules::{broken, require},
     wait::wait,
 };
+
+/// Nanoseconds after which closing an NDK adapter is reported: it waits until every object below it is closed.
+const MAX_CLOSE: u64 = 60_000_000_000;
 
 /// An open NDK adapter. Close it with [`Miniport::close_ndk`](crate::Miniport::close_ndk).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,12 +85,21 @@ impl Adapter {
         let close = handlers.and_then(|handlers| handlers.CloseNDKAdapterHandler);
         let known = self.ndk.open.lock().contains(&opened.0.address());
         assert!(known, "the NDK adapter is open on this miniport");
+        let host = current().host().clone();
+        let index = self.if_index;
+        let overdue = host.at(host.world().now() + MAX_CLOSE, move || {
+            broken(format!(
+                "CloseNDKAdapterHandler of interface {index} hangs: a consumer has not closed all objects of its adapter, \
+                 or the provider does not notice it"
+            ));
+        });
         call("CloseNDKAdapterHandler", || {
             if let Some(close) = close {
                 // SAFETY: the image registered the function under this contract; the adapter is open.
                 unsafe { close(self.context() as *mut _, opened.as_ptr()) }
             }
         });
+        let _ = host.cancel(overdue);
         let empty = {
             let mut open = self.ndk.open.lock();
             open.retain(|&address| address != opened.0.address());
