@@ -94,8 +94,8 @@ impl Event {
         }
         self.inner.world.register_waiter(me.shared());
         me.park(deadline);
-        self.inner.world.unregister_waiter(me.id());
-        self.inner.state.lock().waiters.retain(|waiter| waiter.id != me.id());
+        self.inner.world.unregister_waiter(me.shared().id);
+        self.inner.state.lock().waiters.retain(|waiter| waiter.id != me.shared().id);
     }
 }
 

@@ -12,12 +12,13 @@ use std::{
         Arc, Weak,
         atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use parking_lot::Mutex;
 
 use crate::{
-    cpu::{Cpus, dpc::Dpc, id::CpuId},
+    cpu::{Cpus, id::CpuId},
     event_queue::{EventId, EventQueue},
     image::{
         frame::Capture,
@@ -50,13 +51,38 @@ pub struct HostOptions {
     pub verifier: bool,
     /// Copy debug output to standard error.
     pub echo: bool,
+    pub watchdog: WatchdogLimits,
+}
+
+/// Limits of the DPC watchdog, in the time of the simulation's clock. Exceeding one is the bug check
+/// `DPC_WATCHDOG_VIOLATION`. The verifier enforces them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WatchdogLimits {
+    /// Time allowed for one DPC or interrupt service routine.
+    pub routine: Duration,
+    /// Time allowed at `DISPATCH_LEVEL` and above without a return below it.
+    pub cumulative: Duration,
+}
+
+impl Default for WatchdogLimits {
+    /// Returns the limits that Windows' crash dumps of this bug check show: 1,280 and 7,680 ticks of 15.625 ms.
+    fn default() -> Self {
+        Self { routine: Duration::from_secs(20), cumulative: Duration::from_secs(120) }
+    }
 }
 
 impl HostOptions {
     /// Returns options for a host with two CPUs, 2 GiB of memory, and the verifier on.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), cpus: 2, memory: 2 << 30, verifier: true, echo: false }
+        Self {
+            name: name.to_owned(),
+            cpus: 2,
+            memory: 2 << 30,
+            verifier: true,
+            echo: false,
+            watchdog: WatchdogLimits::default(),
+        }
     }
 }
 
@@ -328,11 +354,6 @@ impl Host {
     #[must_use]
     pub fn debug_output(&self) -> Vec<String> {
         self.log.lock().clone()
-    }
-
-    /// Queues a host-side routine to run at `DISPATCH_LEVEL` on `cpu`.
-    pub fn queue_dpc(&self, cpu: CpuId, routine: impl FnOnce() + Send + 'static) {
-        self.cpus.dpcs(cpu).push(&self.world.clock, Dpc { key: 0, routine: Box::new(routine) }, false);
     }
 
     /// Returns the CPU that the next thread starts on.

@@ -11,7 +11,6 @@ use crate::{
     event::Event,
     host::{Host, HostList, HostOptions, Subsystem, Subsystems},
     image::stack,
-    irql::Irql,
     memory::Alone,
     nt::{NT, work},
     thread::{
@@ -70,9 +69,9 @@ impl SimBuilder {
         let world = Arc::new(World::new(self.clock, self.seed));
         let harness = Arc::new(ThreadShared::new(world.next_thread_id(), "harness"));
         world.clock.register(&harness);
-        attach(harness, world.clone(), None, CpuId(0));
+        attach(harness, world.clone(), None, CpuId(0), false);
         let wire = world.clone();
-        let services = vec![spawn(&world, None, CpuId(0), "wire", move || {
+        let services = vec![spawn(&world, None, CpuId(0), false, "wire", move || {
             wire.run_events(current().shared());
         })];
         Sim {
@@ -160,44 +159,34 @@ impl Drop for Sim {
     }
 }
 
-/// Starts the threads that serve a host: its hardware, a DPC thread per CPU, its workers.
+/// Starts the threads that serve a host: its hardware, an idle thread per CPU, its workers.
 fn start_services(host: &Arc<Host>) -> Vec<JoinHandle<()>> {
     let mut services = Vec::new();
     let this = host.clone();
-    services.push(host.spawn_on(CpuId(0), "hardware", move || this.run_hardware(current().shared())));
+    services.push(host.spawn_service(CpuId(0), "hardware", move || this.run_hardware(current().shared())));
     for cpu in (0..host.cpus.count()).map(CpuId) {
         let this = host.clone();
-        services.push(host.spawn_on(cpu, &format!("DPC {}", cpu.0), move || run_dpcs(&this, cpu)));
+        services.push(host.spawn_service(cpu, &format!("DPC {}", cpu.0), move || run_idle(&this, cpu)));
     }
     services.extend(work::start(host));
     services
 }
 
-/// The body of a CPU's DPC thread: drains the queue at `DISPATCH_LEVEL`.
-fn run_dpcs(host: &Host, cpu: CpuId) {
-    let (me, queue) = (current(), host.cpus.dpcs(cpu));
+/// The body of a CPU's idle thread: runs the DPCs of its queue that no other thread runs.
+fn run_idle(host: &Arc<Host>, cpu: CpuId) {
+    let me = current();
     me.pin(cpu);
-    queue.set_thread(Some(me.shared().clone()));
+    host.cpus.dpcs(cpu).set_idle_thread(me.shared());
     while !host.world().is_stopping() {
-        if queue.is_empty() {
-            me.park(None);
-            continue;
-        }
-        let old = me.raise(Irql::DISPATCH_LEVEL);
-        while let Some(dpc) = queue.pop() {
-            (dpc.routine)();
-            me.stop_if_dead();
-        }
-        me.lower(old);
+        me.idle(host);
     }
-    queue.set_thread(None);
 }
 
 /// Wakes the threads that serve a host, so that they notice that the simulation ends.
 fn wake_services(host: &Host) {
     host.post(|| {});
     for cpu in (0..host.cpus.count()).map(CpuId) {
-        host.queue_dpc(cpu, || {});
+        host.cpus.dpcs(cpu).wake(&host.world().clock);
     }
     work::wake(host);
 }

@@ -102,6 +102,17 @@ impl KDPC_IMPORTANCE {
     pub const MediumHighImportance: Self = Self(3);
 }
 
+/// Limits of the DPC watchdog and what is left of them, in clock ticks.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct KDPC_WATCHDOG_INFORMATION {
+    pub DpcTimeLimit: u32,
+    pub DpcTimeCount: u32,
+    pub DpcWatchdogLimit: u32,
+    pub DpcWatchdogCount: u32,
+    pub Reserved: u32,
+}
+
 /// Which system thread takes a work item.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -444,6 +455,8 @@ unsafe extern "efiapi" {
     pub fn KeLeaveCriticalRegion();
     /// IRQL: `>= DISPATCH_LEVEL`.
     pub fn KeShouldYieldProcessor() -> u32;
+    /// IRQL: `any`; fails below `DISPATCH_LEVEL`.
+    pub fn KeQueryDpcWatchdogInformation(WatchdogInformation: *mut KDPC_WATCHDOG_INFORMATION) -> NTSTATUS;
 }
 
 /// Opaque; known by pointer only.

@@ -17,10 +17,14 @@ use std::{
 
 use parking_lot::Mutex;
 
+use super::step::{Step, Work};
 use crate::thread::shared::{ThreadId, ThreadShared};
 
 /// Virtual time of one step (a call of an import), in nanoseconds.
 const STEP_NANOS: u64 = 20;
+
+/// Virtual time between a DPC's place in the queue and its routine, in nanoseconds.
+const DPC_NANOS: u64 = 300;
 
 /// Maximum number of steps before another thread runs; the actual number is drawn for each turn.
 const MAX_STEPS: u32 = 400;
@@ -92,14 +96,22 @@ impl Deterministic {
         threads.known.insert(thread.id, Entry { thread: thread.clone(), state, permit: false });
     }
 
-    pub fn step(&self, me: &Arc<ThreadShared>) {
-        self.now.fetch_add(STEP_NANOS, Relaxed);
+    #[inline]
+    pub fn step(&self) -> Step {
+        // One thread runs at a time, so that a plain addition is enough.
+        let now = self.now.load(Relaxed) + STEP_NANOS;
+        self.now.store(now, Relaxed);
         let left = self.steps.load(Relaxed);
-        if left == 0 {
-            self.yield_now(me);
-        } else {
-            self.steps.store(left - 1, Relaxed);
-        }
+        self.steps.store(left.saturating_sub(1), Relaxed);
+        Step { now, ends_turn: left == 0 }
+    }
+
+    #[inline]
+    pub fn charge(&self, work: Work) {
+        let nanos = match work {
+            Work::Dpc => DPC_NANOS,
+        };
+        self.now.store(self.now.load(Relaxed) + nanos, Relaxed);
     }
 
     pub fn yield_now(&self, me: &Arc<ThreadShared>) {

@@ -14,9 +14,12 @@
 //! Times are nanoseconds since the simulation was built.
 
 mod deterministic;
+mod step;
 mod threaded;
 
 use std::sync::Arc;
+
+pub use step::{Step, Work};
 
 use crate::thread::shared::ThreadShared;
 
@@ -85,11 +88,20 @@ impl Clock {
         }
     }
 
-    /// Accounts for one step of the calling thread: virtual time advances, and another thread may run.
+    /// Accounts for one step of the calling thread: virtual time advances. Returns `None` where time is real.
     #[inline]
-    pub fn step(&self, me: &Arc<ThreadShared>) {
+    pub fn step(&self) -> Option<Step> {
+        match &self.mode {
+            Mode::Threaded(_) => None,
+            Mode::Deterministic(clock) => Some(clock.step()),
+        }
+    }
+
+    /// Advances virtual time by the cost of `work` that is more than a step.
+    #[inline]
+    pub fn charge(&self, work: Work) {
         if let Mode::Deterministic(clock) = &self.mode {
-            clock.step(me);
+            clock.charge(work);
         }
     }
 

@@ -35,9 +35,11 @@ pub unsafe fn function<F: Copy>(what: &str, address: usize) -> F {
 /// Checks that the function returns at the IRQL it was called at and with as many spin locks held.
 pub fn call<T>(what: &str, callback: impl FnOnce() -> T) -> T {
     let me = current();
+    me.run_requested();
     let (irql, locks) = (me.irql(), me.locks.borrow().len());
     let result = stack::segment(callback);
     me.stop_if_dead();
+    me.run_requested();
     if me.irql() != irql {
         violation(
             BugCheck::IRQL_UNEXPECTED_VALUE,

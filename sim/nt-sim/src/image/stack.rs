@@ -69,6 +69,17 @@ pub(super) fn is_in_import(pointer: usize) -> bool {
     caller != 0 && (!switch::is_on_kernel_stack() || caller >= pointer)
 }
 
+/// Runs `dpcs`, which calls DPCs of images, on a kernel stack of its own: the interrupted thread's frames count neither
+/// as used nor as callers.
+pub(crate) fn on_dpc_stack<T>(dpcs: impl FnOnce() -> T) -> T {
+    let (outer, caller) = (INNERMOST.replace(std::ptr::null()), thunk::caller());
+    thunk::set_caller(Caller::default());
+    let result = switch::with_new_stack(dpcs);
+    INNERMOST.set(outer);
+    thunk::set_caller(caller);
+    result
+}
+
 /// Returns the addresses of the stack that the image runs on: a kernel stack, or on a thread that belongs to no host,
 /// the thread's own.
 pub(super) fn bounds(me: &Thread) -> StackBounds {

@@ -61,7 +61,7 @@ fn panicked(name: &str, panic: &(dyn Any + Send)) -> ! {
 pub fn enter(name: &'static str, limit: Limit) -> Current {
     let current = current();
     current.stop_if_dead();
-    current.world().clock.step(current.shared());
+    current.step();
     if !limit.allows(current.irql()) {
         wrong_irql(name, limit, current.irql());
     }

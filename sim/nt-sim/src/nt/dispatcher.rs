@@ -72,7 +72,7 @@ impl Dispatcher {
                 let mut waiters = self.waiters.lock();
                 for object in objects {
                     if let Some(list) = waiters.get_mut(object) {
-                        list.retain(|waiter| waiter.id != me.id());
+                        list.retain(|waiter| waiter.id != me.shared().id);
                     }
                 }
                 if taken() {

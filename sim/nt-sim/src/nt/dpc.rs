@@ -2,15 +2,16 @@
 
 //! Deferred procedure calls.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use ndk_abi::nt::{
     KDEFERRED_ROUTINE, KDPC, KDPC_IMPORTANCE, PROCESSOR_NUMBER, STATUS_INVALID_PARAMETER, STATUS_SUCCESS,
 };
 use parking_lot::Mutex;
 
+use super::time;
 use crate::{
-    Event, Host,
+    Event, Host, Irql,
     cpu::{CpuId, dpc::Dpc},
     guest::Guest,
     image::{self, Image},
@@ -33,6 +34,8 @@ const DATA: usize = 56;
 const DPC_OBJECT: u8 = 0x13;
 /// Added to the processor's number when the target was set.
 const TARGETED: u16 = 0x500;
+/// Length of a queue that is processed at once, whatever the importance of its DPCs.
+const MAX_LENGTH: usize = 4;
 /// Value of `DpcData` while the DPC is queued.
 const QUEUED: usize = 1;
 
@@ -61,7 +64,12 @@ fn routine(dpc: usize) -> usize {
 }
 
 /// Queues a DPC object on its target CPU; returns `false` when it is queued already.
-pub(crate) fn insert(host: &Host, here: CpuId, dpc: Guest<KDPC>, arguments: Option<(usize, usize)>) -> bool {
+pub(crate) fn insert(
+    host: &Arc<Host>,
+    here: CpuId,
+    dpc: Guest<KDPC>,
+    arguments: Option<(usize, usize)>,
+) -> bool {
     if dpc.field::<u8>(TYPE).read() != DPC_OBJECT {
         violation(
             BugCheck::TIMER_OR_DPC_INVALID,
@@ -82,13 +90,29 @@ pub(crate) fn insert(host: &Host, here: CpuId, dpc: Guest<KDPC>, arguments: Opti
             dpc.field::<usize>(ARGUMENT2).write(second);
         }
     }
-    let front = i32::from(dpc.field::<u8>(IMPORTANCE).read()) == KDPC_IMPORTANCE::HighImportance.0;
+    let importance = KDPC_IMPORTANCE(dpc.field::<u8>(IMPORTANCE).read().into());
     let entry = Dpc { key: dpc.address(), routine: Box::new(move || run(dpc)) };
-    host.cpus.dpcs(cpu).push(&host.world().clock, entry, front);
+    let length = host.cpus.dpcs(cpu).push(entry, importance == KDPC_IMPORTANCE::HighImportance);
+    if length > MAX_LENGTH || starts_processing(importance, cpu == here) {
+        host.request_dispatch(cpu);
+    } else {
+        let this = host.clone();
+        host.at(time::next_tick(host.world().now()), move || this.request_dispatch(cpu));
+    }
     true
 }
 
-/// Runs on the CPU's DPC thread.
+/// Returns whether a DPC makes the CPU process its queue at once, and not only at its next clock tick or when it is
+/// idle.
+fn starts_processing(importance: KDPC_IMPORTANCE, on_this_cpu: bool) -> bool {
+    match importance {
+        KDPC_IMPORTANCE::HighImportance | KDPC_IMPORTANCE::MediumHighImportance => true,
+        KDPC_IMPORTANCE::LowImportance => false,
+        _ => on_this_cpu,
+    }
+}
+
+/// Runs at `DISPATCH_LEVEL` on the CPU of the queue.
 fn run(dpc: Guest<KDPC>) {
     let me = current();
     let (routine, context, first, second) = {
@@ -112,8 +136,9 @@ fn run(dpc: Guest<KDPC>) {
 }
 
 fn initialize(dpc: Guest<KDPC>, routine: usize, context: usize) {
-    Guest::<u8>::from_address(dpc.address()).fill(0, size_of::<KDPC>());
     dpc.field::<u8>(TYPE).write(DPC_OBJECT);
+    dpc.field::<u16>(NUMBER).write(0);
+    dpc.field::<usize>(DATA).write(0);
     let importance = u8::try_from(KDPC_IMPORTANCE::MediumImportance.0).unwrap_or(1);
     dpc.field::<u8>(IMPORTANCE).write(importance);
     dpc.field::<usize>(ROUTINE).write(routine);
@@ -133,11 +158,20 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         initialize(dpc, routine, context);
     }
 
-    /// Queues a DPC; `FALSE` when it is queued already.
+    /// Queues a DPC; `FALSE` when it is queued already. One for this CPU has run when this returns below
+    /// `DISPATCH_LEVEL`, unless it has low importance.
     [any]
     fn KeInsertQueueDpc(dpc: Guest<KDPC>, first: usize, second: usize) -> u8 {
         let me = current();
-        insert(me.host(), me.cpu(), dpc, Some((first, second))).into()
+        let old = me.irql();
+        if old < Irql::DISPATCH_LEVEL {
+            me.raise(Irql::DISPATCH_LEVEL);
+        }
+        let inserted = insert(me.host(), me.cpu(), dpc, Some((first, second)));
+        if old < Irql::DISPATCH_LEVEL {
+            me.lower(old);
+        }
+        inserted.into()
     }
 
     /// Removes a DPC from its queue; returns `FALSE` when it is not queued.

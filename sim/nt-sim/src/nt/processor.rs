@@ -2,9 +2,15 @@
 
 //! Processors. There is one group and one NUMA node.
 
-use ndk_abi::nt::{GROUP_AFFINITY, PROCESSOR_NUMBER, STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
+use std::time::Duration;
 
-use crate::{guest::Guest, imports, thread::current};
+use ndk_abi::nt::{
+    GROUP_AFFINITY, KDPC_WATCHDOG_INFORMATION, PROCESSOR_NUMBER, STATUS_INVALID_PARAMETER, STATUS_SUCCESS,
+    STATUS_UNSUCCESSFUL,
+};
+
+use super::time;
+use crate::{Irql, cpu::Affinity, guest::Guest, imports, thread::current};
 
 const ALL_PROCESSOR_GROUPS: u16 = 0xffff;
 const INVALID_PROCESSOR_INDEX: u32 = u32::MAX;
@@ -70,25 +76,62 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         0
     }
 
-    /// Sets the thread's affinity, which is ignored: it still runs on any processor.
+    /// Restricts the thread to processors; it runs on one of them when this returns. Writes the previous restriction,
+    /// zero if there was none.
     [<= APC_LEVEL]
     fn KeSetSystemGroupAffinityThread(affinity: Guest<GROUP_AFFINITY>, previous: Guest<GROUP_AFFINITY>) {
-        let _ = affinity;
+        let me = current();
+        let affinity = affinity.read();
+        let before = me.affinity();
+        // A processor that is not there leaves the thread where it is.
+        if affinity.Group == 0 && (0..count(0)).any(|cpu| Affinity(affinity.Mask as u64).contains(cpu as usize)) {
+            me.set_affinity(Affinity(affinity.Mask as u64));
+        }
         if !previous.is_null() {
-            previous.write(GROUP_AFFINITY { Mask: 0, Group: 0, Reserved: [0; 3] });
+            let mask = if before == Affinity::ALL { 0 } else { before.0 as usize };
+            previous.write(GROUP_AFFINITY { Mask: mask, Group: 0, Reserved: [0; 3] });
         }
     }
 
     /// Undoes [`KeSetSystemGroupAffinityThread`].
     [<= APC_LEVEL]
     fn KeRevertToUserGroupAffinityThread(previous: Guest<GROUP_AFFINITY>) {
-        let _ = previous;
+        let mask = previous.read().Mask as u64;
+        current().set_affinity(if mask == 0 { Affinity::ALL } else { Affinity(mask) });
     }
 
-    /// Returns whether another DPC is queued on the processor.
+    /// Returns whether the caller should let others run: a DPC is queued on the processor, a thread waits for it, or
+    /// half of the DPC watchdog's time is over.
     [>= DISPATCH_LEVEL]
     fn KeShouldYieldProcessor() -> u32 {
         let me = current();
-        (!me.host().cpus.dpcs(me.cpu()).is_empty()).into()
+        let (cpus, cpu) = (&me.host().cpus, me.cpu());
+        let limits = me.host().options().watchdog;
+        let left = me.watchdog_remaining();
+        let is_late = left.routine.is_some_and(|left| left < limits.routine / 2)
+            || left.level.is_some_and(|left| left < limits.cumulative / 2);
+        (is_late || cpus.is_wanted(cpu) || !cpus.dpcs(cpu).is_empty()).into()
+    }
+
+    /// Writes the limits of the DPC watchdog and what is left of them, in clock ticks; fails below `DISPATCH_LEVEL`.
+    [any]
+    fn KeQueryDpcWatchdogInformation(information: Guest<KDPC_WATCHDOG_INFORMATION>) -> i32 {
+        let me = current();
+        if me.irql() < Irql::DISPATCH_LEVEL {
+            return STATUS_UNSUCCESSFUL;
+        }
+        let limits = me.host().options().watchdog;
+        let left = me.watchdog_remaining();
+        let ticks = |time: Duration| {
+            u32::try_from(time.as_nanos() / u128::from(time::TICK)).unwrap_or(u32::MAX)
+        };
+        information.write(KDPC_WATCHDOG_INFORMATION {
+            DpcTimeLimit: ticks(limits.routine),
+            DpcTimeCount: ticks(left.routine.unwrap_or(limits.routine)),
+            DpcWatchdogLimit: ticks(limits.cumulative),
+            DpcWatchdogCount: ticks(left.level.unwrap_or(limits.cumulative)),
+            Reserved: 0,
+        });
+        STATUS_SUCCESS
     }
 }

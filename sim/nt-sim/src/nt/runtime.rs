@@ -93,7 +93,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     [<= DISPATCH_LEVEL]
     fn PsGetCurrentThreadId() -> usize {
         // IDs of Windows are multiples of four.
-        (current().id().0 as usize + 1) * 4
+        (current().shared().id.0 as usize + 1) * 4
     }
 
     /// Returns the ID of the current process: that of the system process.

@@ -26,6 +26,9 @@ const DETERMINISTIC: u64 = 1_767_225_600 * 10_000_000;
 /// Units between two ticks of the clock: 15.625 ms.
 const TIME_INCREMENT: u32 = 156_250;
 
+/// Nanoseconds between two ticks of the clock.
+pub const TICK: u64 = TIME_INCREMENT as u64 * UNIT;
+
 /// Returns the interrupt time in units since boot.
 pub fn interrupt_time(me: &Thread) -> u64 {
     BOOT + me.world().now() / UNIT
@@ -39,6 +42,12 @@ pub fn system_time(me: &Thread) -> u64 {
     }
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UNIX + u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX) / UNIT
+}
+
+/// Returns the time of the first clock tick after `now`, in nanoseconds of the simulation.
+#[must_use]
+pub fn next_tick(now: u64) -> u64 {
+    (now / TICK + 1) * TICK
 }
 
 /// Converts a due time to the simulation's time. It is relative when negative, else absolute system time.
@@ -91,7 +100,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     [any]
     fn KeStallExecutionProcessor(micros: u32) {
         let me = current();
-        me.world().clock.stall(me.shared(), u64::from(micros) * 1000);
+        me.stall(u64::from(micros) * 1000);
     }
 }
 

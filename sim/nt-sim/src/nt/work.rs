@@ -75,7 +75,7 @@ impl Queue {
                 item();
             } else {
                 me.park(None);
-                self.state.lock().idle.retain(|idle| idle.id != me.id());
+                self.state.lock().idle.retain(|idle| idle.id != me.shared().id);
             }
         }
     }

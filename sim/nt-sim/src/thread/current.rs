@@ -11,12 +11,21 @@ use std::{
     sync::Arc,
 };
 
-use super::shared::{ThreadId, ThreadShared};
-use crate::{cpu::id::CpuId, host::Host, image::registers::StackBounds, irql::Irql, world::World};
+use super::{
+    shared::{ThreadId, ThreadShared},
+    watchdog::Watchdog,
+};
+use crate::{
+    cpu::id::{Affinity, CpuId},
+    host::Host,
+    image::registers::StackBounds,
+    irql::Irql,
+    world::World,
+};
 
-/// Size of a simulated thread's own stack, on which host-side functions run, measured and rounded up. Code of an image
-/// runs on a [kernel stack](crate::memory::KernelStack).
-pub const STACK_SIZE: usize = 256 << 10;
+/// Size of a simulated thread's own stack, on which host-side functions run, and DPCs' on top of them: measured and
+/// rounded up. Code of an image runs on a [kernel stack](crate::memory::KernelStack).
+pub const STACK_SIZE: usize = 512 << 10;
 
 /// A spin lock that a thread holds.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +40,19 @@ pub struct Thread {
     host: Option<Arc<Host>>,
     pub(super) irql: Cell<Irql>,
     pub(super) cpu: Cell<CpuId>,
-    /// The thread runs on this CPU only (DPC threads, pinned threads).
-    pub(super) pinned: Cell<bool>,
+    /// The CPUs that the thread may run on.
+    pub(super) affinity: Cell<Affinity>,
+    /// The thread needs a CPU while it runs: it is not simulated hardware, and not a CPU's idle thread.
+    pub(super) needs_processor: bool,
+    /// The thread owns its CPU at every IRQL.
+    pub(super) owns_processor: Cell<bool>,
+    /// The DPC queue of the thread's CPU must be processed, which no other thread does.
+    pub(super) dispatch_requested: Cell<bool>,
+    /// The CPU whose DPCs the thread runs, on top of what it did before.
+    pub(super) dpcs_of: Cell<Option<CpuId>>,
+    /// Number that the thread runs under: its own, or that of the idle thread of the CPU whose DPCs it runs.
+    pub(super) acting: Cell<ThreadId>,
+    pub(super) watchdog: Watchdog,
     /// The thread runs an interrupt service routine: above `DISPATCH_LEVEL` without a dispatch token, because it
     /// interrupted the thread that holds it.
     pub(super) interrupt: Cell<bool>,
@@ -44,14 +64,19 @@ pub struct Thread {
 }
 
 impl Thread {
+    /// Returns the number that the thread runs under. While it runs DPCs it is that of its CPU's idle thread, so that
+    /// they are not mistaken for the interrupted thread; [`Thread::shared`] always names the thread itself.
     #[must_use]
     pub fn id(&self) -> ThreadId {
-        self.shared.id
+        self.acting.get()
     }
 
+    /// Returns the name that the thread runs under, as [`Thread::id`].
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.shared.name
+        let idle =
+            self.dpcs_of.get().zip(self.try_host()).and_then(|(cpu, host)| host.cpus.dpcs(cpu).idle_thread());
+        &idle.unwrap_or(&self.shared).name
     }
 
     #[must_use]
@@ -99,19 +124,7 @@ impl Thread {
     /// Pins the thread to a CPU.
     pub(crate) fn pin(&self, cpu: CpuId) {
         self.cpu.set(cpu);
-        self.pinned.set(true);
-    }
-
-    /// Blocks until unparked or `deadline`; see [`crate::clock::Clock::park`].
-    pub fn park(&self, deadline: Option<u64>) {
-        self.world.clock.park(&self.shared, deadline);
-        self.stop_if_dead();
-    }
-
-    /// Lets other threads run.
-    pub fn yield_now(&self) {
-        self.world.clock.yield_now(&self.shared);
-        self.stop_if_dead();
+        self.affinity.set(Affinity::only(cpu));
     }
 
     /// Stops the calling thread forever when its host has bug checked.
@@ -167,20 +180,28 @@ pub fn try_current() -> Option<Current> {
     Some(Current { thread, not_send: PhantomData })
 }
 
-/// Makes the calling OS thread one of the simulation. Its state is never freed, so that a [`Current`] stays
+/// Makes the calling OS thread one of the simulation; one that `needs_processor` starts without one. Its state is never freed, so that a [`Current`] stays
 /// valid; a simulation has few threads.
 pub(crate) fn attach(
     shared: Arc<ThreadShared>,
     world: Arc<World>,
     host: Option<Arc<Host>>,
     cpu: CpuId,
+    needs_processor: bool,
 ) -> Current {
+    let id = shared.id;
     let thread = Box::leak(Box::new(Thread {
         shared,
         world,
         irql: Cell::new(Irql::PASSIVE_LEVEL),
         cpu: Cell::new(cpu),
-        pinned: Cell::new(false),
+        affinity: Cell::new(Affinity::ALL),
+        needs_processor,
+        owns_processor: Cell::new(false),
+        dispatch_requested: Cell::new(false),
+        dpcs_of: Cell::new(None),
+        acting: Cell::new(id),
+        watchdog: Watchdog::default(),
         interrupt: Cell::new(false),
         stack: stack_of_calling_thread(),
         verifies: host.as_ref().is_some_and(|host| host.verifies()),

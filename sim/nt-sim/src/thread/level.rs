@@ -21,33 +21,23 @@ impl Thread {
                 format!("KeRaiseIrql to {level} at {old}: the new level must not be below the current one"),
             );
         }
-        if old < Irql::DISPATCH_LEVEL
-            && level >= Irql::DISPATCH_LEVEL
+        if level >= Irql::DISPATCH_LEVEL
+            && !self.interrupt.get()
             && let Some(host) = self.try_host()
         {
-            self.cpu.set(host.cpus.acquire(
-                &self.world().clock,
-                self.shared(),
-                self.cpu.get(),
-                self.pinned.get(),
-            ));
+            if old < Irql::DISPATCH_LEVEL {
+                self.enter_dispatch_level(host);
+            }
+            if level > Irql::DISPATCH_LEVEL {
+                host.cpus.set_device_level(self.cpu.get(), level);
+            }
         }
         self.irql.set(level);
         self.trim_pageable();
         old
     }
 
-    /// Removes access to the host's pageable memory while the thread is at `DISPATCH_LEVEL` or above.
-    #[inline]
-    pub(crate) fn trim_pageable(&self) {
-        if self.irql.get() >= Irql::DISPATCH_LEVEL
-            && let Some(host) = self.try_host()
-        {
-            host.memory.paged.trim();
-        }
-    }
-
-    /// Lowers the IRQL; below `DISPATCH_LEVEL` the thread releases its CPU.
+    /// Lowers the IRQL. Before it falls below `DISPATCH_LEVEL`, the DPCs queued on the CPU run.
     /// A level above the current one is a violation.
     pub fn lower(&self, level: Irql) {
         let old = self.irql.get();
@@ -59,25 +49,45 @@ impl Thread {
         }
         if level < Irql::DISPATCH_LEVEL && old >= Irql::DISPATCH_LEVEL {
             self.check_no_lock_held(level);
-            self.irql.set(level);
-            if !self.interrupt.get()
-                && let Some(host) = self.try_host()
-            {
-                host.cpus.release(&self.world().clock, self.cpu.get());
+        }
+        if !self.interrupt.get()
+            && let Some(host) = self.try_host()
+        {
+            if old > Irql::DISPATCH_LEVEL {
+                host.cpus.set_device_level(self.cpu.get(), level);
+            }
+            if level < Irql::DISPATCH_LEVEL && old >= Irql::DISPATCH_LEVEL {
+                self.irql.set(Irql::DISPATCH_LEVEL);
+                self.leave_dispatch_level(host);
             }
         }
         self.irql.set(level);
     }
 
     /// Runs `body` as an interrupt service routine runs: at a device level on `cpu`, above the thread that runs
-    /// there.
+    /// there. Under the deterministic clock that thread does not go on meanwhile, and must be below `level` first.
     pub fn interrupt<T>(&self, cpu: CpuId, level: Irql, body: impl FnOnce() -> T) -> T {
+        let cpus = self.try_host().map(|host| &host.cpus);
+        while cpus.is_some_and(|cpus| !cpus.begin_interrupt(cpu, level)) {
+            self.yield_now();
+        }
         let before = (self.irql.replace(level), self.cpu.replace(cpu), self.interrupt.replace(true));
         self.trim_pageable();
+        let clock = &self.world().clock;
+        if let Some(host) = self.try_host()
+            && self.verifies()
+            && clock.is_deterministic()
+        {
+            self.watchdog.begin_routine(&host.options().watchdog, clock.now());
+        }
         let result = body();
+        self.watchdog.end_routine();
         self.irql.set(before.0);
         self.cpu.set(before.1);
         self.interrupt.set(before.2);
+        if let Some(cpus) = cpus {
+            cpus.end_interrupt(cpu);
+        }
         result
     }
 

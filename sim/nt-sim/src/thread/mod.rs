@@ -6,13 +6,19 @@
 //! | --- | --- |
 //! | [`shared`] | identity, and the gate a thread is parked at |
 //! | [`current`](mod@current) | the calling thread: its host, CPU and IRQL |
+//! | [`watchdog`] | limits of the time at `DISPATCH_LEVEL` |
+//! | [`dispatch`] | running DPCs on top of the calling thread |
+//! | [`running`] | owning a CPU while running; blocking |
 //! | [`level`] | raising and lowering the IRQL, interrupts |
 //! | [`spawn`] | starting a thread and waiting for its end |
 
 pub mod current;
+pub mod dispatch;
 pub mod level;
+pub mod running;
 pub mod shared;
 pub mod spawn;
+pub mod watchdog;
 
 pub use current::{Current, STACK_SIZE, Thread, current, try_current};
 pub use shared::{ThreadId, ThreadShared};

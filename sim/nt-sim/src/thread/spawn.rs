@@ -76,11 +76,12 @@ impl<T> JoinHandle<T> {
     }
 }
 
-/// Starts a thread of the simulation.
+/// Starts a thread of the simulation. One that `needs_processor` runs on a CPU of its host.
 pub(crate) fn spawn<T: Send + 'static>(
     world: &Arc<World>,
     host: Option<&Arc<Host>>,
     cpu: CpuId,
+    needs_processor: bool,
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {
@@ -99,8 +100,9 @@ pub(crate) fn spawn<T: Send + 'static>(
         .stack_size(STACK_SIZE)
         .spawn(move || {
             world.clock.begin(&shared);
-            let current = attach(shared.clone(), world.clone(), host, cpu);
+            let current = attach(shared.clone(), world.clone(), host, cpu, needs_processor);
             fault::prepare_thread();
+            current.start_running();
             let outcome = panic::catch_unwind(AssertUnwindSafe(body));
             if current.irql() != Irql::PASSIVE_LEVEL && outcome.is_ok() {
                 violation(
@@ -114,6 +116,7 @@ pub(crate) fn spawn<T: Send + 'static>(
             }
             *result.lock() = Some(outcome);
             done.set();
+            current.stop_running();
             switch::end_thread();
             detach();
             world.clock.finish(&shared);
@@ -129,15 +132,17 @@ impl Host {
         name: &str,
         body: impl FnOnce() -> T + Send + 'static,
     ) -> JoinHandle<T> {
-        self.spawn_on(self.next_cpu(), name, body)
+        let name = format!("{} {name}", self.name());
+        spawn(self.world(), Some(self), self.next_cpu(), true, &name, body)
     }
 
-    pub(crate) fn spawn_on<T: Send + 'static>(
+    /// Starts a thread that needs no processor: simulated hardware, or the idle thread of `cpu`.
+    pub(crate) fn spawn_service<T: Send + 'static>(
         self: &Arc<Self>,
         cpu: CpuId,
         name: &str,
         body: impl FnOnce() -> T + Send + 'static,
     ) -> JoinHandle<T> {
-        spawn(self.world(), Some(self), cpu, &format!("{} {name}", self.name()), body)
+        spawn(self.world(), Some(self), cpu, false, &format!("{} {name}", self.name()), body)
     }
 }
