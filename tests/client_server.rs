@@ -31,7 +31,9 @@ fn run_programs_on(options: &Options, hosts: [usize; 2], programs: &[Program]) -
     let mut bed = Testbed::new(&image()?, options).expect("the image can be loaded");
     bed.start().expect("both drivers start");
     let outcomes: Result<Vec<_>, String> = programs.iter().map(|program| one(&bed, hosts, program)).collect();
-    bed.stop().expect("both drivers stop");
+    if let Err(error) = bed.stop() {
+        panic!("both drivers stop: {error}\n{}", bed.violations().join("\n"));
+    }
     let outcomes = outcomes.unwrap_or_else(|error| panic!("{error}"));
     let violations = bed.violations();
     assert!(violations.is_empty(), "{}", violations.join("\n"));

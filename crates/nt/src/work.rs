@@ -63,11 +63,13 @@ impl<F: FnOnce() + Send + 'static> WorkItem<F> {
 /// # Safety
 /// `context` is an `Item<F>` released by `Box::into_raw`.
 unsafe extern "efiapi" fn run<F: FnOnce()>(context: *mut c_void, _item: *mut c_void) {
-    // SAFETY: the caller's contract.
-    let item = unsafe { Box::from_raw(context.cast::<Item<F>>()) };
-    let Item { routine, handle } = *item;
-    // A work item may be freed by its own routine. Free it first, so that it is gone when the routine reports to another
-    // thread that all work is done.
+    let Item { routine, handle } = {
+        // SAFETY: the caller's contract.
+        let item = unsafe { Box::from_raw(context.cast::<Item<F>>()) };
+        *item
+    };
+    // A work item may be freed by its own routine. Free it and its memory first, so that both are gone when the routine
+    // reports to another thread that all work is done.
     #[cfg_attr(
         not(all(windows, feature = "kernel")),
         allow(clippy::drop_non_drop, reason = "the hosted one frees nothing")
