@@ -110,8 +110,17 @@ const WHOLE: Result<Count> = Ok(Count { passed: 1, failed: 0 });
 
 /// All packages but the driver packages, which are empty on this machine, and the fuzz targets, which are a step of
 /// their own.
-const PORTABLE: [&str; 7] =
-    ["--workspace", "--exclude", "viordma", "--exclude", "test-driver", "--exclude", "roce-fuzz"];
+const PORTABLE: [&str; 9] = [
+    "--workspace",
+    "--exclude",
+    "viordma",
+    "--exclude",
+    "test-driver",
+    "--exclude",
+    "example-consumer",
+    "--exclude",
+    "roce-fuzz",
+];
 
 fn cargo() -> Command {
     let mut cargo = Command::new("cargo");
@@ -193,6 +202,8 @@ fn build_image() -> Result<Count> {
     image::check(&image)?;
     // A driver that misbehaves on purpose, for the tests of the verifier.
     image::build("test-driver")?;
+    // The NDK consumer that the tests of consumers run.
+    image::build("example-consumer")?;
     WHOLE
 }
 

@@ -21,7 +21,8 @@ const SHIPPED: [(&str, &[&str]); 9] = [
 ];
 
 /// Packages around the image. They may use every shipped one but the driver, and of each other what is listed.
-const AROUND: [(&str, &[&str]); 11] = [
+const AROUND: [(&str, &[&str]); 12] = [
+    ("example-consumer", &[]),
     ("test-driver", &[]),
     ("trapped-access", &[]),
     ("nt-sim", &["trapped-access"]),
@@ -42,7 +43,7 @@ const AROUND: [(&str, &[&str]); 11] = [
 const TOOL: (&str, &[&str]) = ("xtask", &[]);
 
 /// Packages that are drivers: no other one may depend on the crates of the Windows Driver Kit.
-const DRIVERS: [&str; 2] = ["viordma", "test-driver"];
+const DRIVERS: [&str; 3] = ["viordma", "test-driver", "example-consumer"];
 
 /// A sentence for each dependency that no arrow allows.
 pub fn forbidden(packages: &[Package]) -> Vec<String> {

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A request of the I/O manager, with checked access to its buffers.
+
+use alloc::boxed::Box;
+use core::ptr::{NonNull, null_mut};
+
+use ndk_abi::nt::{
+    IO_STACK_LOCATION, IO_STATUS_BLOCK_Anonymous, IRP, IofCompleteRequest, MDL, NTSTATUS,
+    STATUS_BUFFER_TOO_SMALL, STATUS_INVALID_PARAMETER, STATUS_PENDING,
+};
+
+use super::file::File;
+use crate::status::Result;
+
+/// A request that this driver has to complete.
+pub struct Request(NonNull<IRP>);
+
+impl Request {
+    /// # Safety
+    /// The request is this driver's until it is completed, and `Self` is not used afterwards.
+    pub unsafe fn new(irp: NonNull<IRP>) -> Self {
+        Self(irp)
+    }
+
+    pub fn irp(&self) -> NonNull<IRP> {
+        self.0
+    }
+
+    fn location(&self) -> &IO_STACK_LOCATION {
+        // SAFETY: the request is this driver's; this alternative of the union is the one in use until it is completed.
+        let location = unsafe { (*self.0.as_ptr()).Tail.Overlay.CurrentStackLocation };
+        // SAFETY: the current stack location of the request.
+        unsafe { &*location }
+    }
+
+    pub fn major(&self) -> u8 {
+        self.location().MajorFunction
+    }
+
+    /// Returns the IOCTL code.
+    pub fn code(&self) -> u32 {
+        // SAFETY: called for IRP_MJ_DEVICE_CONTROL.
+        unsafe { self.location().Parameters.DeviceIoControl.IoControlCode }
+    }
+
+    fn input_length(&self) -> usize {
+        // SAFETY: as above.
+        (unsafe { self.location().Parameters.DeviceIoControl.InputBufferLength }) as usize
+    }
+
+    /// Returns the length of the output buffer; of direct methods, of the locked buffer.
+    pub fn output_length(&self) -> usize {
+        // SAFETY: as above.
+        (unsafe { self.location().Parameters.DeviceIoControl.OutputBufferLength }) as usize
+    }
+
+    fn system_buffer(&self) -> *mut u8 {
+        // SAFETY: the request is this driver's; the buffer of buffered and direct methods.
+        unsafe { (*self.0.as_ptr()).AssociatedIrp.SystemBuffer }.cast()
+    }
+
+    /// Copies the input, which must have exactly this length. The copy stays what was checked, and the output may
+    /// overwrite the buffer.
+    pub fn input<const N: usize>(&self) -> Result<[u8; N]> {
+        let buffer = self.system_buffer();
+        if self.input_length() != N || (buffer.is_null() && N != 0) {
+            return Err(STATUS_INVALID_PARAMETER);
+        }
+        let mut input = [0; N];
+        if N != 0 {
+            // SAFETY: the I/O manager has copied the input, whose length was checked, to the system buffer.
+            unsafe { buffer.copy_to_nonoverlapping(input.as_mut_ptr(), N) };
+        }
+        Ok(input)
+    }
+
+    /// Checks that the output buffer holds `length` bytes.
+    pub fn check_output(&self, length: usize) -> Result {
+        if self.output_length() < length || self.system_buffer().is_null() {
+            return Err(STATUS_BUFFER_TOO_SMALL);
+        }
+        Ok(())
+    }
+
+    /// Writes the output of a buffered method; returns its length.
+    pub fn output(&self, bytes: &[u8]) -> Result<usize> {
+        self.check_output(bytes.len())?;
+        // SAFETY: the length was checked.
+        unsafe { self.system_buffer().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        Ok(bytes.len())
+    }
+
+    /// Returns the locked buffer of a direct method and its length; `None` if it is empty.
+    pub fn direct(&self) -> Option<(NonNull<MDL>, usize)> {
+        // SAFETY: the request is this driver's.
+        let mdl = NonNull::new(unsafe { (*self.0.as_ptr()).MdlAddress })?;
+        let length = self.output_length();
+        (length != 0).then_some((mdl, length))
+    }
+
+    /// Returns what identifies the open file.
+    pub fn file(&self) -> usize {
+        self.location().FileObject.addr()
+    }
+
+    pub fn file_context(&self) -> Option<&File> {
+        // SAFETY: the file is open as long as there are requests for it; its context is this driver's.
+        let context = unsafe { (*self.location().FileObject).FsContext }.cast::<File>();
+        // SAFETY: set by `set_file_context`, freed when the file is closed.
+        unsafe { context.as_ref() }
+    }
+
+    /// Sets the context of a file that is being opened.
+    pub fn set_file_context(&self, file: Box<File>) {
+        // SAFETY: as above; no other request for the file exists yet.
+        unsafe { (*self.location().FileObject).FsContext = Box::into_raw(file).cast() };
+    }
+
+    /// Takes the context of a file that is being closed.
+    pub fn take_file_context(&self) -> Option<Box<File>> {
+        let object = self.location().FileObject;
+        // SAFETY: as above; the last request for the file.
+        let context = unsafe { (*object).FsContext }.cast::<File>();
+        // SAFETY: as above.
+        unsafe { (*object).FsContext = null_mut() };
+        // SAFETY: from `Box::into_raw`, and taken once.
+        NonNull::new(context).map(|context| unsafe { Box::from_raw(context.as_ptr()) })
+    }
+
+    /// Completes the request; returns the status for the I/O manager. Any IRQL <= `DISPATCH_LEVEL`.
+    pub fn complete(self, status: NTSTATUS, information: usize) -> NTSTATUS {
+        // SAFETY: the request is this driver's until the call below.
+        let block = unsafe { &mut (*self.0.as_ptr()).IoStatus };
+        block.Anonymous = IO_STATUS_BLOCK_Anonymous { Status: status };
+        block.Information = information;
+        // SAFETY: completed once, because `self` is consumed. IO_NO_INCREMENT.
+        unsafe { IofCompleteRequest(self.0.as_ptr(), 0) };
+        status
+    }
+
+    /// Leaves the request to the thread that will complete it.
+    pub fn leave_pending(self) -> NTSTATUS {
+        STATUS_PENDING
+    }
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! example-consumer.sys: an example of an NDK consumer.
+//!
+//! A server keeps a store of bytes; clients write to it and read from it over RDMA, the way SMB Direct does it: requests
+//! and answers are messages under credits, data moves by RDMA from and to memory that the client registers for each
+//! request. Programs reach both by IOCTLs of `\Device\NdkExample`. `README.md` walks through it.
+//!
+//! | module | responsible for |
+//! | --- | --- |
+//! | [`device`] | the device, its IOCTLs, open files |
+//! | [`client`], [`server`] | the two sides |
+//! | [`connection`] | queues, credits, messages, the order of closing |
+//! | [`ndk`], [`wsk`] | NDK objects, and how an adapter is opened |
+//! | [`os`] | buffers, work items |
+//! | [`statistics`], [`status`] | counters; NTSTATUS as an error |
+//!
+//! Dependencies point down this list. IRQL is `PASSIVE_LEVEL` where a function says so, and <= `DISPATCH_LEVEL`
+//! elsewhere.
+#![cfg(windows)]
+#![no_std]
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    unsafe_op_in_unsafe_fn
+)]
+
+extern crate alloc;
+extern crate wdk_panic;
+
+mod client;
+mod connection;
+mod device;
+mod ndk;
+mod os;
+mod server;
+mod statistics;
+mod status;
+mod wsk;
+
+use ndk_abi::nt::{DRIVER_OBJECT, NTSTATUS, UNICODE_STRING};
+use wdk_alloc::WdkAllocator;
+
+use crate::status::status_of;
+
+/// Nonpaged pool.
+#[global_allocator]
+static ALLOCATOR: WdkAllocator = WdkAllocator;
+
+/// The driver's entry point.
+///
+/// # Safety
+/// Called once by the I/O manager, with pointers that are valid for the call. `PASSIVE_LEVEL`.
+#[unsafe(export_name = "DriverEntry")]
+pub unsafe extern "efiapi" fn driver_entry(
+    driver: *mut DRIVER_OBJECT,
+    _path: *mut UNICODE_STRING,
+) -> NTSTATUS {
+    // SAFETY: this function's contract.
+    status_of(unsafe { device::create(driver) })
+}
