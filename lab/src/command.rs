@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lab::{bench, decode, demo, exit::exit_code, interop::command as interop, replay};
+use lab::{bench, consumer, decode, demo, exit::exit_code, interop::command as interop, replay};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", about, version)]
@@ -19,6 +19,8 @@ struct Cli {
 enum Command {
     /// Copy a file between two simulated Windows hosts by RDMA, and read it back
     Demo(demo::Options),
+    /// Run NDK consumer drivers on simulated Windows hosts with viordma
+    Consumer(consumer::Options),
     /// Decode a capture frame by frame, and report what is wrong with it
     Decode(decode::Options),
     /// Replay captures of Linux peers, with the engine in place of either side
@@ -36,6 +38,7 @@ static ALLOCATOR: bench::allocations::Counting = bench::allocations::Counting;
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Demo(options) => demo::run(&options),
+        Command::Consumer(options) => consumer::run(&options),
         Command::Decode(options) => decode::run(&options),
         Command::Replay(options) => replay::run(&options),
         Command::Bench(options) => bench::run(&options),

@@ -6,6 +6,7 @@
 #![cfg(target_os = "linux")]
 
 pub mod bench;
+pub mod consumer;
 pub mod copy;
 pub mod decode;
 pub mod demo;
@@ -15,6 +16,7 @@ mod files;
 pub mod interop;
 pub mod measure;
 pub mod os;
+pub mod percent;
 mod process;
 pub mod replay;
 mod report;
@@ -22,4 +24,4 @@ pub mod testbed;
 mod tshark;
 mod workspace;
 
-pub use workspace::image;
+pub use workspace::{example_consumer, image, root};

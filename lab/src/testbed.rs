@@ -137,6 +137,22 @@ pub struct Testbed {
     sim: Sim,
 }
 
+impl WireFigures {
+    /// Returns the counters of a wire, the sum of both directions.
+    #[must_use]
+    pub fn of(wire: &Wire) -> Self {
+        let [there, back] = [0, 1].map(|from| wire.counters(from));
+        Self {
+            frames: there.sent + back.sent,
+            bytes: there.sent_bytes + back.sent_bytes,
+            lost: there.lost + back.lost,
+            delayed: there.delayed + back.delayed,
+            duplicated: there.duplicated + back.duplicated,
+            corrupted: there.corrupted + back.corrupted,
+        }
+    }
+}
+
 impl Testbed {
     /// Creates the hosts and loads the driver `image` on each, without starting it.
     ///
@@ -277,15 +293,7 @@ impl Testbed {
     /// Returns the counters of the link, the sum of both directions.
     #[must_use]
     pub fn wire_figures(&self) -> WireFigures {
-        let [there, back] = [0, 1].map(|from| self.wire.counters(from));
-        WireFigures {
-            frames: there.sent + back.sent,
-            bytes: there.sent_bytes + back.sent_bytes,
-            lost: there.lost + back.lost,
-            delayed: there.delayed + back.delayed,
-            duplicated: there.duplicated + back.duplicated,
-            corrupted: there.corrupted + back.corrupted,
-        }
+        WireFigures::of(&self.wire)
     }
 
     /// Returns the sum of both drivers' counters, read when the drivers were stopped.
@@ -296,7 +304,7 @@ impl Testbed {
 }
 
 /// Returns the smallest MTU that the path MTU needs, but at least 1500.
-fn mtu_for(path_mtu: u32) -> Result<u16> {
+pub(crate) fn mtu_for(path_mtu: u32) -> Result<u16> {
     Ok(u16::try_from(path_mtu + OVERHEAD)?.max(1500))
 }
 
@@ -534,19 +542,24 @@ impl MachineAdapter {
     /// Returns the counters of the driver's engine by name. Empty if the adapter does not run or the query fails.
     #[must_use]
     pub fn counters(&self) -> BTreeMap<String, u64> {
-        let records = match &self.miniport {
-            Some(miniport) if !self.host.is_dead() => miniport
-                .query(OID_VIORDMA_COUNTERS, 0)
-                .or_else(|refused| miniport.query(OID_VIORDMA_COUNTERS, refused.needed as usize)),
-            _ => return BTreeMap::new(),
-        };
-        let record = |bytes: &[u8]| {
-            let (name, value) = bytes.split_at(COUNTER_NAME);
-            let name = String::from_utf8_lossy(name).trim_end_matches('\0').to_owned();
-            (name, value.try_into().map_or(0, u64::from_le_bytes))
-        };
-        records.unwrap_or_default().chunks_exact(COUNTER_SIZE).map(record).collect()
+        match &self.miniport {
+            Some(miniport) if !self.host.is_dead() => counters(miniport),
+            _ => BTreeMap::new(),
+        }
     }
+}
+
+/// Returns the counters of the driver's engine on an adapter by name. Empty if the query fails.
+pub(crate) fn counters(miniport: &Miniport) -> BTreeMap<String, u64> {
+    let records = miniport
+        .query(OID_VIORDMA_COUNTERS, 0)
+        .or_else(|refused| miniport.query(OID_VIORDMA_COUNTERS, refused.needed as usize));
+    let record = |bytes: &[u8]| {
+        let (name, value) = bytes.split_at(COUNTER_NAME);
+        let name = String::from_utf8_lossy(name).trim_end_matches('\0').to_owned();
+        (name, value.try_into().map_or(0, u64::from_le_bytes))
+    };
+    records.unwrap_or_default().chunks_exact(COUNTER_SIZE).map(record).collect()
 }
 
 fn pointer(opened: &NdkAdapter) -> Result<std::ptr::NonNull<ndk_abi::ndk::NDK_ADAPTER>> {

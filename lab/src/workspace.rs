@@ -79,11 +79,25 @@ pub fn provide(requirements: &[&str]) -> Result<()> {
 /// When an image is required and there is none.
 #[must_use]
 pub fn image() -> Option<PathBuf> {
-    let path = image_path();
+    for_test(image_path(), "cargo xtask image")
+}
+
+/// Returns the example of an NDK consumer for a test, as `cargo xtask image --package example-consumer` has built it;
+/// otherwise as [`image`].
+///
+/// # Panics
+/// As [`image`].
+#[must_use]
+pub fn example_consumer() -> Option<PathBuf> {
+    let path = root().join("target/image/example-consumer.sys");
+    for_test(path, "cargo xtask image --package example-consumer")
+}
+
+fn for_test(path: PathBuf, build: &str) -> Option<PathBuf> {
     if path.is_file() {
         return Some(path);
     }
-    let message = format!("no driver image at {}: build it with `cargo xtask image`", path.display());
+    let message = format!("no driver image at {}: build it with `{build}`", path.display());
     assert!(std::env::var_os("NTSIM_REQUIRE_IMAGES").is_none(), "{message}");
     eprintln!("skipped: {message}");
     None

@@ -41,6 +41,9 @@ enum Command {
     /// Copy a file between two simulated Windows hosts by RDMA, and read it back
     #[command(disable_help_flag = true)]
     Demo(lab::Arguments),
+    /// Run NDK consumer drivers on simulated Windows hosts with viordma
+    #[command(disable_help_flag = true)]
+    Consumer(lab::Arguments),
     /// Decode a capture frame by frame, and report what is wrong with it
     #[command(disable_help_flag = true)]
     Decode(lab::Arguments),
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Demo(arguments) => return lab::run("demo", &arguments),
+        Command::Consumer(arguments) => return lab::run("consumer", &arguments),
         Command::Decode(arguments) => return lab::run("decode", &arguments),
         Command::Replay(arguments) => return lab::run("replay", &arguments),
         Command::Bench(arguments) => return lab::run("bench", &arguments),

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Hosts with viordma and consumer drivers: two hosts with an adapter each, or one host with two.
+
+use std::{collections::BTreeMap, net::IpAddr, path::Path, sync::Arc};
+
+use anyhow::{Context as _, Result, ensure};
+use device_sim::{
+    Nic, NicOptions,
+    link::{Capture, Faults, Lost, Wire, WireOptions},
+};
+use ndis_sim::{IpHost as _, Keyword, Miniport, NdisHost as _};
+use ndk_abi::nt::NT_SUCCESS;
+use nt_sim::{
+    ClockKind, Host, Sim,
+    driver::{Driver, DriverOptions},
+    host::HostOptions,
+};
+
+use super::{
+    options::Image,
+    script::{Role, Variables},
+};
+use crate::{exit::Exit, testbed};
+
+/// How the hosts are set up.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub one_host: bool,
+    pub seed: u64,
+    pub real_time: bool,
+    pub faults: Faults,
+    pub path_mtu: u32,
+    pub capture: Option<std::path::PathBuf>,
+    /// Registry values of the adapters.
+    pub keywords: Vec<(String, String)>,
+}
+
+/// The hosts, and the wire between their adapters.
+pub struct Bed {
+    hosts: Vec<Arc<Host>>,
+    /// The adapter of each role, the server's first.
+    ports: Vec<Port>,
+    /// In the order in which they were loaded: viordma, then the consumers, host by host.
+    drivers: Vec<(Arc<Host>, Arc<Driver>)>,
+    wire: Arc<Wire>,
+    capture: Option<Capture>,
+    // Dropped last: it ends the threads of the hosts.
+    sim: Sim,
+}
+
+/// An adapter.
+struct Port {
+    host: Arc<Host>,
+    nic: Arc<Nic>,
+    /// IPv4 and IPv6.
+    addresses: [IpAddr; 2],
+    miniport: Option<Miniport>,
+}
+
+impl Bed {
+    /// Sets up hosts and wire, and loads viordma and the consumers without starting them.
+    ///
+    /// # Errors
+    /// With exit code 2, if an image cannot be loaded.
+    pub fn new(viordma: &Path, consumers: &[Image], setup: &Setup) -> Result<Self> {
+        let (clock, wire) = if setup.real_time {
+            (ClockKind::Threaded, WireOptions::immediate())
+        } else {
+            (ClockKind::Deterministic { seed: setup.seed }, WireOptions::ten_gigabit())
+        };
+        let mut sim = ndis_sim::builder().clock(clock).seed(setup.seed).build();
+        let wire = Wire::new(wire.with_seed(setup.seed).with_faults(setup.faults));
+        let names: &[&str] = if setup.one_host { &["alpha"] } else { &["alpha", "beta"] };
+        let hosts: Vec<_> = names.iter().map(|name| sim.add_host(HostOptions::new(name))).collect();
+        let mut ports = Vec::new();
+        for number in 0..2_u8 {
+            let host = &hosts[usize::from(number) % hosts.len()];
+            ports.push(port(host, number, setup)?);
+        }
+        ndis_sim::bus::join_nics(&wire, &ports[0].nic, &ports[1].nic);
+        let capture = match &setup.capture {
+            Some(path) => {
+                let capture = Capture::create(path, &["server", "client"], Lost::Marked);
+                Some(capture.with_context(|| format!("cannot write {}", path.display()))?)
+            }
+            None => None,
+        };
+        if let Some(capture) = &capture {
+            wire.capture(capture.clone());
+        }
+        let mut drivers = Vec::new();
+        for host in &hosts {
+            for (name, value) in &setup.keywords {
+                host.set_keyword(name, Keyword::Text(value.clone()));
+            }
+            drivers.push((host.clone(), load(host, viordma, DriverOptions::new("viordma"))?));
+            for image in consumers {
+                let options = DriverOptions::new(&image.service).tolerate(image.tolerate);
+                drivers.push((host.clone(), load(host, &image.path, options)?));
+            }
+        }
+        Ok(Self { hosts, ports, drivers, wire, capture, sim })
+    }
+
+    /// Returns the imports that the simulated kernel does not have, by consumer.
+    #[must_use]
+    pub fn missing_imports(&self) -> BTreeMap<String, Vec<String>> {
+        let missing = self.drivers.iter().filter(|(_, driver)| !driver.image().missing_imports().is_empty());
+        missing
+            .map(|(_, driver)| (driver.service().to_owned(), driver.image().missing_imports().to_vec()))
+            .collect()
+    }
+
+    /// Starts viordma and the adapters, then the consumers.
+    ///
+    /// # Errors
+    /// A driver or an adapter does not start.
+    pub fn start(&mut self) -> Result<()> {
+        let drivers = self.drivers.clone();
+        let (viordma, consumers): (Vec<_>, Vec<_>) =
+            drivers.into_iter().partition(|(_, driver)| driver.service() == "viordma");
+        for (host, driver) in viordma {
+            start(&host, driver)?;
+        }
+        for port in &mut self.ports {
+            port.miniport = Some(Miniport::start_on(&port.host, &port.nic)?);
+        }
+        consumers.into_iter().try_for_each(|(host, driver)| start(&host, driver))
+    }
+
+    /// Unloads the consumers in the reverse order, halts the adapters, unloads viordma, and ends the capture. Hosts that
+    /// are dead are left out.
+    ///
+    /// # Errors
+    /// A host dies of it, or the capture cannot be written.
+    pub fn stop(&mut self) -> Result<()> {
+        let (viordma, consumers): (Vec<_>, Vec<_>) =
+            self.drivers.drain(..).partition(|(_, driver)| driver.service() == "viordma");
+        let mut outcome = Ok(());
+        for (host, driver) in consumers.into_iter().rev() {
+            outcome = outcome.and(unload(&host, driver));
+        }
+        for port in &mut self.ports {
+            if let Some(miniport) = port.miniport.take()
+                && !port.host.is_dead()
+            {
+                outcome = outcome.and(miniport.halt().map_err(Into::into));
+            }
+        }
+        for (host, driver) in viordma.into_iter().rev() {
+            outcome = outcome.and(unload(&host, driver));
+        }
+        if let Some(capture) = self.capture.take() {
+            capture.finish().context("cannot write the capture")?;
+        }
+        outcome
+    }
+
+    /// Returns the values of the roles' variables.
+    #[must_use]
+    pub fn variables(&self) -> Variables {
+        let mut variables = Variables::default();
+        for (role, port) in Role::ALL.into_iter().zip(&self.ports) {
+            let [v4, v6] = port.addresses;
+            variables.add_role(role, v4, v6, port.host.interface(&port.nic).index());
+        }
+        variables
+    }
+
+    /// Returns the host of a role.
+    #[must_use]
+    pub fn host(&self, role: Role) -> &Arc<Host> {
+        let number = usize::from(role == Role::Client);
+        &self.ports[number].host
+    }
+
+    #[must_use]
+    pub fn hosts(&self) -> &[Arc<Host>] {
+        &self.hosts
+    }
+
+    #[must_use]
+    pub fn wire(&self) -> &Arc<Wire> {
+        &self.wire
+    }
+
+    #[must_use]
+    pub fn sim(&self) -> &Sim {
+        &self.sim
+    }
+
+    /// Returns the sums of the adapters' counters.
+    #[must_use]
+    pub fn counters(&self) -> BTreeMap<String, u64> {
+        let mut counters = BTreeMap::new();
+        for port in self.ports.iter().filter(|port| !port.host.is_dead()) {
+            for (name, value) in port.miniport.iter().flat_map(testbed::counters) {
+                *counters.entry(name).or_default() += value;
+            }
+        }
+        counters
+    }
+}
+
+fn port(host: &Arc<Host>, number: u8, setup: &Setup) -> Result<Port> {
+    let mut options = NicOptions::new([0x02, 0, 0, 0, 0, number + 1]);
+    let mtu = testbed::mtu_for(setup.path_mtu)?;
+    options.mtu = mtu;
+    let nic = host.plug(options);
+    let addresses: [IpAddr; 2] = [
+        IpAddr::from([10, 0, 0, number + 1]),
+        IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(number) + 1]),
+    ];
+    for (address, prefix) in addresses.into_iter().zip([24, 64]) {
+        host.add_address_on(&nic, address, prefix);
+    }
+    let keywords = [("*JumboPacket", u32::from(mtu) + 14), ("*NetworkDirectRoCEFrameSize", setup.path_mtu)];
+    for (name, value) in keywords {
+        host.set_keyword(name, Keyword::Text(value.to_string()));
+    }
+    Ok(Port { host: host.clone(), nic, addresses, miniport: None })
+}
+
+fn load(host: &Arc<Host>, path: &Path, options: DriverOptions) -> Result<Arc<Driver>> {
+    host.load_driver(path, options).map_err(|error| match error.to_string() {
+        text if text.contains(&path.display().to_string()) => Exit::usage(text),
+        text => Exit::usage(format!("{}: {text}", path.display())),
+    })
+}
+
+fn start(host: &Arc<Host>, driver: Arc<Driver>) -> Result<()> {
+    let service = driver.service().to_owned();
+    let status = host.spawn("DriverEntry", move || driver.start()).join()?;
+    ensure!(NT_SUCCESS(status), "DriverEntry of {service} on {} returned {status:#010x}", host.name());
+    Ok(())
+}
+
+fn unload(host: &Arc<Host>, driver: Arc<Driver>) -> Result<()> {
+    if host.is_dead() || driver.state() != nt_sim::driver::DriverState::Started {
+        return Ok(());
+    }
+    host.spawn("DriverUnload", move || driver.unload()).join()?;
+    Ok(())
+}

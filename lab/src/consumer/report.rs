@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What to run, what happened, and how it is shown.
+
+use std::{collections::BTreeMap, fmt::Write as _, sync::Arc, time::Duration};
+
+use anyhow::Result;
+
+use super::{bed::Setup, options::Image, outcome::Line, script::Script};
+use crate::{exit::Exit, testbed::WireFigures};
+
+/// What to run.
+#[derive(Clone)]
+pub struct Plan {
+    pub images: Vec<Image>,
+    pub scripts: Vec<Arc<Script>>,
+    pub setup: Setup,
+    /// Cuts the wire for good after this time.
+    pub cut: Option<Duration>,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub struct Report {
+    /// The log of each script.
+    pub lines: Vec<Vec<Line>>,
+    /// Why the hosts could not be started or stopped.
+    pub trouble: Option<String>,
+    pub violations: Vec<String>,
+    /// Faults that are tolerated.
+    pub tolerated: Vec<String>,
+    pub wire: WireFigures,
+    /// The counters of the adapters, before they were halted.
+    pub counters: BTreeMap<String, u64>,
+    /// Imports that the simulated kernel does not have, by driver.
+    pub missing: BTreeMap<String, Vec<String>>,
+}
+
+impl Report {
+    /// Returns the lines that are not as the scripts say.
+    pub fn failures(&self) -> impl Iterator<Item = &Line> {
+        self.lines.iter().flatten().filter(|line| line.is_failure)
+    }
+}
+
+/// Counters that show how much data moved.
+const COUNTERS: [&str; 6] =
+    ["tx_packets", "rx_packets", "tx_bytes", "rx_bytes", "retransmissions", "timeouts"];
+
+/// Returns the report as text.
+#[must_use]
+pub fn text(plan: &Plan, report: &Report) -> String {
+    let mut text = String::new();
+    let hosts = if plan.setup.one_host { "one host, two adapters" } else { "two hosts" };
+    let clock = if plan.setup.real_time { "real time" } else { "virtual time" };
+    let _ = writeln!(text, "{hosts}; {clock}, seed {}", plan.setup.seed);
+    for (driver, imports) in &report.missing {
+        let _ = writeln!(
+            text,
+            "{driver} imports what the simulated kernel does not have: {}",
+            imports.join(", ")
+        );
+    }
+    for (script, lines) in plan.scripts.iter().zip(&report.lines) {
+        let _ = writeln!(text, "\n{}: {}", script.name, script.about);
+        for line in lines {
+            line_to(&mut text, line);
+        }
+    }
+    let wire = report.wire;
+    let _ = writeln!(
+        text,
+        "\nwire: {} frames, {} bytes; {} lost, {} late, {} twice, {} damaged",
+        wire.frames, wire.bytes, wire.lost, wire.delayed, wire.duplicated, wire.corrupted
+    );
+    let shown = COUNTERS.iter().filter_map(|name| Some((name, report.counters.get(*name)?)));
+    let shown: Vec<_> = shown.map(|(name, value)| format!("{name} {value}")).collect();
+    if !shown.is_empty() {
+        let _ = writeln!(text, "viordma: {}", shown.join(", "));
+    }
+    for fault in &report.tolerated {
+        let _ = writeln!(text, "\ntolerated: {fault}");
+    }
+    for violation in &report.violations {
+        let _ = writeln!(text, "\n{violation}");
+    }
+    let (tolerated, violations) = (report.tolerated.len(), report.violations.len());
+    let _ = writeln!(text, "verifier: {violations} violations, {tolerated} tolerated faults");
+    text
+}
+
+fn line_to(text: &mut String, line: &Line) {
+    let mark = if line.is_failure { "FAIL" } else { "ok  " };
+    let _ = writeln!(text, "  {mark} {:>11.6} s  {:<10} {}", line.time.as_secs_f64(), line.thread, line.text);
+}
+
+/// Fails unless the scripts did what they say and the verifier found nothing. If the wire is cut, only the verifier
+/// decides.
+///
+/// # Errors
+/// With exit code 1.
+pub fn verdict(plan: &Plan, report: &Report) -> Result<()> {
+    let failed = |message: String| Err(Exit { code: 1, message }.into());
+    let failures = report.failures().count();
+    if !report.violations.is_empty() {
+        return failed("the verifier found violations".to_owned());
+    }
+    if let Some(trouble) = &report.trouble {
+        return failed(trouble.clone());
+    }
+    if failures != 0 && plan.cut.is_none() {
+        return failed(format!("{failures} of the steps did not do what the scripts say"));
+    }
+    Ok(())
+}
