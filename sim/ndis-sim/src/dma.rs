@@ -18,6 +18,7 @@ use nt_sim::{
     guest::Guest,
     imports,
     memory::{PAGE_SIZE, Pfn, Protection},
+    nt::pool,
 };
 
 use crate::{
@@ -72,6 +73,7 @@ fn free(adapter: &Adapter, len: usize, address: usize, logical: u64) {
             "NdisMFreeSharedMemory of {address:#x}, which holds a ring of the running device; reset the device first"
         )
     });
+    pool::check_contents(&current(), address..address + len);
     if !owner::release(&host, SHARED, address) {
         broken(format!("NdisMFreeSharedMemory of {address:#x}, which was not allocated"));
     }

@@ -191,6 +191,9 @@ imports! { IMPORTS: "ndis.sys" =>
     fn NdisFreeMemory(block: Guest<u8>, _length: u32, _flags: u32) {
         let me = current();
         let memory = &me.host().memory;
+        if let Some(size) = memory.pool.size_of(block.address()) {
+            nt_sim::nt::pool::check_contents(&me, block.address()..block.address() + size);
+        }
         if let Err(misuse) = memory.pool.free(&memory.physical, &memory.space, block, None) {
             nt_sim::violation(misuse.code, misuse.text);
         }

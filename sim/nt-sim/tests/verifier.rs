@@ -101,6 +101,24 @@ const CRASHES: &[Case] = &[
     ("deep leaf", BugCheck::UNEXPECTED_KERNEL_MODE_TRAP, "a kernel stack has 24576", "deep_leaf"),
     ("free armed timer", BugCheck::TIMER_OR_DPC_INVALID, "contains a timer that is set", "free_armed_timer"),
     (
+        "free contiguous memory with a timer",
+        BugCheck::TIMER_OR_DPC_INVALID,
+        "contains a timer that is set",
+        "free_contiguous_memory_with_a_timer",
+    ),
+    (
+        "free queued work item",
+        BugCheck::WORKER_INVALID,
+        "freed memory contains a work item that is queued",
+        "free_queued_work_item",
+    ),
+    (
+        "queue executive work item twice",
+        BugCheck::WORKER_INVALID,
+        "ExQueueWorkItem of a work item that is queued already",
+        "queue_executive_work_item_twice",
+    ),
+    (
         "uninitialized event",
         BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
         "KeSetEvent on an object that is not an initialized event",

@@ -13,14 +13,15 @@ use core::{
 };
 
 use ndk_abi::nt::{
-    DISPATCH_LEVEL, EVENT_TYPE, EX_TIMER, EtwRegister, ExAllocateTimer, ExDeleteTimer, ExSetTimer, GUID,
-    IoAllocateMdl, IoAllocateWorkItem, IoFreeMdl, IoFreeWorkItem, IoQueueWorkItem, KDPC, KEVENT, KSPIN_LOCK,
-    KTIMER, KWAIT_REASON, KeAcquireSpinLockAtDpcLevel, KeAcquireSpinLockRaiseToDpc, KeBugCheckEx,
-    KeFlushQueuedDpcs, KeGetCurrentIrql, KeInitializeDpc, KeInitializeEvent, KeInitializeTimerEx,
-    KeInsertQueueDpc, KeLowerIrql, KeReleaseSpinLock, KeReleaseSpinLockFromDpcLevel, KeSetEvent,
-    KeSetTimerEx, KeWaitForSingleObject, KfRaiseIrql, LARGE_INTEGER, MDL, MDL_MAPPED_TO_SYSTEM_VA,
-    MDL_PAGES_LOCKED, MDL_SOURCE_IS_NONPAGED_POOL, MEMORY_CACHING_TYPE, MmBuildMdlForNonPagedPool,
-    MmMapLockedPagesSpecifyCache, MmUnmapLockedPages, TIMER_TYPE, WORK_QUEUE_TYPE,
+    DISPATCH_LEVEL, EVENT_TYPE, EX_TIMER, EtwRegister, ExAllocateTimer, ExDeleteTimer, ExQueueWorkItem,
+    ExSetTimer, GUID, IoAllocateMdl, IoAllocateWorkItem, IoFreeMdl, IoFreeWorkItem, IoQueueWorkItem, KDPC,
+    KEVENT, KSPIN_LOCK, KTIMER, KWAIT_REASON, KeAcquireSpinLockAtDpcLevel, KeAcquireSpinLockRaiseToDpc,
+    KeBugCheckEx, KeFlushQueuedDpcs, KeGetCurrentIrql, KeInitializeDpc, KeInitializeEvent,
+    KeInitializeTimerEx, KeInsertQueueDpc, KeLowerIrql, KeReleaseSpinLock, KeReleaseSpinLockFromDpcLevel,
+    KeSetEvent, KeSetTimerEx, KeWaitForSingleObject, KfRaiseIrql, LARGE_INTEGER, MDL,
+    MDL_MAPPED_TO_SYSTEM_VA, MDL_PAGES_LOCKED, MDL_SOURCE_IS_NONPAGED_POOL, MEMORY_CACHING_TYPE,
+    MmAllocateContiguousMemorySpecifyCache, MmBuildMdlForNonPagedPool, MmFreeContiguousMemory,
+    MmMapLockedPagesSpecifyCache, MmUnmapLockedPages, TIMER_TYPE, WORK_QUEUE_ITEM, WORK_QUEUE_TYPE,
 };
 
 use crate::{
@@ -67,6 +68,9 @@ pub const ALL: &[(&str, fn())] = &[
     ("free mapped mdl", free_mapped_mdl),
     ("use after unmap", use_after_unmap),
     ("queue work item twice", queue_work_item_twice),
+    ("free queued work item", free_queued_work_item),
+    ("queue executive work item twice", queue_executive_work_item_twice),
+    ("free contiguous memory with a timer", free_contiguous_memory_with_a_timer),
     ("bug check", bug_check),
     ("failed assertion", processor::failed_assertion),
     ("read cr8", processor::read_irql_from_cr8),
@@ -478,13 +482,58 @@ fn stack_in_an_mdl() {
     free_mdl(mdl);
 }
 
+unsafe extern "efiapi" fn executive_work(_: *mut c_void) {}
+
+/// Queues an item, and does not wait until a worker runs it.
+fn queued_work_item() -> *mut WORK_QUEUE_ITEM {
+    let item = allocate(size_of::<WORK_QUEUE_ITEM>()).cast::<WORK_QUEUE_ITEM>();
+    let mut filled = MaybeUninit::<WORK_QUEUE_ITEM>::zeroed();
+    // SAFETY: zero is valid for all its members.
+    let filled = unsafe { filled.assume_init_mut() };
+    filled.WorkerRoutine = Some(executive_work);
+    // SAFETY: memory of an item's size.
+    unsafe { item.copy_from_nonoverlapping(filled, 1) };
+    // SAFETY: an initialized item, in memory of its own.
+    unsafe { ExQueueWorkItem(item, WORK_QUEUE_TYPE::DelayedWorkQueue) };
+    item
+}
+
+fn free_queued_work_item() {
+    free(queued_work_item().cast());
+}
+
+/// Queues an item many times: a worker can run some of them before the next one.
+fn queue_executive_work_item_twice() {
+    let item = queued_work_item();
+    for _ in 0..1000 {
+        // SAFETY: an initialized item; that it is queued is the violation.
+        unsafe { ExQueueWorkItem(item, WORK_QUEUE_TYPE::DelayedWorkQueue) };
+    }
+}
+
+fn free_contiguous_memory_with_a_timer() {
+    let (none, all) = (LARGE_INTEGER { QuadPart: 0 }, LARGE_INTEGER { QuadPart: i64::MAX });
+    // SAFETY: at PASSIVE_LEVEL.
+    let memory = unsafe {
+        MmAllocateContiguousMemorySpecifyCache(4096, none, all, none, MEMORY_CACHING_TYPE::MmCached)
+    };
+    arm(memory.cast());
+    // SAFETY: memory of the call above; the timer in it is the violation.
+    unsafe { MmFreeContiguousMemory(memory) };
+    stay();
+}
+
 fn armed_timer() -> *mut KTIMER {
     let timer = allocate(size_of::<KTIMER>()).cast::<KTIMER>();
+    arm(timer);
+    timer
+}
+
+fn arm(timer: *mut KTIMER) {
     // SAFETY: memory of a timer's size.
     unsafe { KeInitializeTimerEx(timer, TIMER_TYPE::NotificationTimer) };
     // SAFETY: initialized, due in an hour.
     unsafe { KeSetTimerEx(timer, LARGE_INTEGER { QuadPart: -36_000_000_000 }, 0, null_mut()) };
-    timer
 }
 
 fn free_armed_timer() {

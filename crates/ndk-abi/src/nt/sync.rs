@@ -398,6 +398,8 @@ unsafe extern "efiapi" {
     );
     /// IRQL: `<= DISPATCH_LEVEL`.
     pub fn IoFreeWorkItem(IoWorkItem: *mut IO_WORKITEM);
+    /// IRQL: `<= DISPATCH_LEVEL`.
+    pub fn ExQueueWorkItem(WorkItem: *mut WORK_QUEUE_ITEM, QueueType: WORK_QUEUE_TYPE);
     /// IRQL: `<= APC_LEVEL`.
     pub fn ExInitializeRundownProtection(RunRef: *mut EX_RUNDOWN_REF);
     /// IRQL: `<= DISPATCH_LEVEL`.

@@ -181,6 +181,7 @@ fn free_contiguous(address: usize) {
     let Some((first, pages)) = known else {
         misuse(format!("{address:#x} was freed as contiguous memory, but not allocated as such"));
     };
+    pool::check_contents(&me, address..address + pages * PAGE_SIZE);
     let _ = host.objects.remove(CONTIGUOUS_MEMORY, address);
     host.memory.unmap(address, pages);
     host.memory.physical.free(first, pages);

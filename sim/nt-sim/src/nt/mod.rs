@@ -91,6 +91,7 @@ impl Subsystem for Nt {
         driver::install(services);
         services.add(&work::WORK, work::Queue::default());
         services.add(&work::IO_WORK_ITEMS, work::IoWorkItems::default());
+        services.add(&work::QUEUED_ITEMS, work::QueuedItems::default());
         services.add(&dispatcher::DISPATCHER, dispatcher::Dispatcher::default());
         services.add(&dpc::DPCS, dpc::Queued::default());
         services.add(&timer::TIMERS, timer::Timers::default());

@@ -7,7 +7,7 @@ use ndk_abi::nt::{
     POOL_FLAG_RAISE_ON_FAILURE, POOL_FLAG_UNINITIALIZED, POOL_TYPE,
 };
 
-use super::{dpc::DPCS, spin_lock::LOCK_ORDER, timer::TIMERS};
+use super::{dpc::DPCS, spin_lock::LOCK_ORDER, timer::TIMERS, work::QUEUED_ITEMS};
 use crate::{
     Irql,
     guest::Guest,
@@ -41,9 +41,7 @@ pub(super) fn allocate(me: &Thread, request: Request) -> Guest<u8> {
 pub(super) fn free(me: &Thread, block: Guest<u8>, tag: Option<Tag>) {
     let host = me.host();
     let memory = &host.memory;
-    if me.verifies()
-        && let Some(size) = memory.pool.size_of(block.address())
-    {
+    if let Some(size) = memory.pool.size_of(block.address()) {
         check_contents(me, block.address()..block.address() + size);
     }
     if me.irql() > Irql::APC_LEVEL && memory.paged.explain(block.address()).is_some() {
@@ -73,9 +71,16 @@ pub(super) fn free(me: &Thread, block: Guest<u8>, tag: Option<Tag>) {
     }
 }
 
-/// Checks that memory to be freed contains no timer that is set, no queued DPC and no held spin lock.
-fn check_contents(me: &Thread, range: std::ops::Range<usize>) {
+/// Checks that memory to be freed contains no object in use: no timer that is set, no queued DPC or work item, no held
+/// spin lock. For all memory of the image: pool, contiguous and shared memory.
+pub fn check_contents(me: &Thread, range: std::ops::Range<usize>) {
+    if !me.verifies() {
+        return;
+    }
     let host = me.host();
+    if host.state(&QUEUED_ITEMS).find(&range).is_some() {
+        violation(BugCheck::WORKER_INVALID, "freed memory contains a work item that is queued");
+    }
     if host.state(&TIMERS).find(&range).is_some() {
         violation(
             BugCheck::TIMER_OR_DPC_INVALID,

@@ -3,8 +3,9 @@
 //! Worker threads and the work items that run on them.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
     ffi::c_void,
+    ops::Range,
     sync::Arc,
 };
 
@@ -23,6 +24,7 @@ use crate::{
 
 pub(super) static WORK: Slot<Queue> = Slot::new();
 pub(super) static IO_WORK_ITEMS: Slot<IoWorkItems> = Slot::new();
+pub(super) static QUEUED_ITEMS: Slot<QueuedItems> = Slot::new();
 
 /// Worker threads per host: enough for drivers whose work items wait for other work items.
 const WORKERS: usize = 8;
@@ -112,6 +114,17 @@ struct IoWorkItem {
 /// The I/O work items of a host, by handle.
 #[derive(Default)]
 pub struct IoWorkItems(Mutex<HashMap<usize, IoWorkItem>>);
+
+/// The addresses of the `WORK_QUEUE_ITEM`s of a host that are queued.
+#[derive(Default)]
+pub struct QueuedItems(Mutex<BTreeSet<usize>>);
+
+impl QueuedItems {
+    /// Returns a queued item inside `memory`.
+    pub fn find(&self, memory: &Range<usize>) -> Option<usize> {
+        self.0.lock().range(memory.clone()).next().copied()
+    }
+}
 
 const IO_WORK_ITEM: &str = "IoAllocateWorkItem";
 
@@ -224,7 +237,13 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         if item.read().WorkerRoutine.is_none() {
             misuse("ExQueueWorkItem of a work item whose WorkerRoutine is null");
         }
-        current().host().queue_work(move || {
+        let me = current();
+        if !me.host().state(&QUEUED_ITEMS).0.lock().insert(item.address()) {
+            violation(BugCheck::WORKER_INVALID, "ExQueueWorkItem of a work item that is queued already");
+        }
+        me.host().queue_work(move || {
+            // From here on the image may free the item, and queue it again.
+            current().host().state(&QUEUED_ITEMS).0.lock().remove(&item.address());
             let item = item.read();
             let Some(routine) = item.WorkerRoutine else { misuse("a queued work item's WorkerRoutine became null") };
             // SAFETY: the argument that the image passed for this call.
