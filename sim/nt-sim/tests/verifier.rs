@@ -6,6 +6,12 @@
 
 mod common;
 
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
 use common::{Outcome, TEST_DRIVER, run};
 use nt_sim::{BugCheck, ClockKind, sim::SimBuilder};
 
@@ -123,6 +129,12 @@ const CRASHES: &[Case] = &[
         BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
         "KeSetEvent on an object that is not an initialized event",
         "uninitialized_event",
+    ),
+    (
+        "lock an mdl of nonpaged pool",
+        BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+        "MmProbeAndLockPages of an MDL that MmBuildMdlForNonPagedPool built",
+        "lock_an_mdl_of_nonpaged_pool",
     ),
     ("free mapped mdl", BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, "still mapped", "free_mapped_mdl"),
     (
@@ -260,4 +272,54 @@ fn the_same_seed_gives_the_same_run() {
         common::run_for(sim, "good", |sim| sim.now()).2
     };
     assert_eq!(time_of(7), time_of(7));
+}
+
+/// Returns the Rust files below a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("a folder of the repository");
+    let paths = entries.map(|entry| entry.expect("a readable folder").path());
+    paths
+        .flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] })
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .collect()
+}
+
+/// Returns the names that follow `BugCheck::` in a text.
+fn codes(text: &str) -> impl Iterator<Item = &str> {
+    let name = |rest: &str| rest.find(|c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'));
+    text.split("BugCheck::").skip(1).map(move |rest| &rest[..name(rest).unwrap_or(rest.len())])
+}
+
+#[test]
+fn page_lists_every_code_and_every_violation_of_the_test_driver() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = fs::read_to_string(root.join("docs/verifier.md")).expect("the page");
+    let mut missing = BTreeSet::new();
+    for folder in ["sim/nt-sim/src", "sim/ndis-sim/src"] {
+        for path in sources(&root.join(folder)) {
+            let source = fs::read_to_string(&path).expect("a source file");
+            let used = codes(&source).filter(|code| code.len() > 1 && !page.contains(&format!("`{code}`")));
+            missing.extend(used.map(ToOwned::to_owned));
+        }
+    }
+    let cases = CRASHES.iter().chain(LEAKS).map(|(name, ..)| *name);
+    missing.extend(cases.filter(|name| !page.contains(&format!("\"{name}\""))).map(ToOwned::to_owned));
+    assert!(missing.is_empty(), "docs/verifier.md does not list {missing:?}");
+    let tests: String = ["sim/nt-sim", "sim/ndis-sim", "sim/device-sim"]
+        .iter()
+        .flat_map(|folder| sources(&root.join(folder)))
+        .map(|path| fs::read_to_string(path).expect("a source file"))
+        .collect();
+    for line in page.lines().filter(|line| line.starts_with("| ")) {
+        let tested_by = line.rsplit(" | ").next().unwrap_or_default();
+        for name in tested_by.split('`').skip(1).step_by(2).filter(|name| name.contains('_')) {
+            assert!(tests.contains(&format!("fn {name}(")), "there is no test {name}");
+        }
+        for name in tested_by.split('"').skip(1).step_by(2) {
+            assert!(
+                CRASHES.iter().chain(LEAKS).any(|(known, ..)| *known == name),
+                "there is no case \"{name}\""
+            );
+        }
+    }
 }

@@ -18,10 +18,11 @@ use ndk_abi::nt::{
     KEVENT, KSPIN_LOCK, KTIMER, KWAIT_REASON, KeAcquireSpinLockAtDpcLevel, KeAcquireSpinLockRaiseToDpc,
     KeBugCheckEx, KeFlushQueuedDpcs, KeGetCurrentIrql, KeInitializeDpc, KeInitializeEvent,
     KeInitializeTimerEx, KeInsertQueueDpc, KeLowerIrql, KeReleaseSpinLock, KeReleaseSpinLockFromDpcLevel,
-    KeSetEvent, KeSetTimerEx, KeWaitForSingleObject, KfRaiseIrql, LARGE_INTEGER, MDL,
+    KeSetEvent, KeSetTimerEx, KeWaitForSingleObject, KfRaiseIrql, LARGE_INTEGER, LOCK_OPERATION, MDL,
     MDL_MAPPED_TO_SYSTEM_VA, MDL_PAGES_LOCKED, MDL_SOURCE_IS_NONPAGED_POOL, MEMORY_CACHING_TYPE,
     MmAllocateContiguousMemorySpecifyCache, MmBuildMdlForNonPagedPool, MmFreeContiguousMemory,
-    MmMapLockedPagesSpecifyCache, MmUnmapLockedPages, TIMER_TYPE, WORK_QUEUE_ITEM, WORK_QUEUE_TYPE,
+    MmMapLockedPagesSpecifyCache, MmProbeAndLockPages, MmUnmapLockedPages, TIMER_TYPE, WORK_QUEUE_ITEM,
+    WORK_QUEUE_TYPE,
 };
 
 use crate::{
@@ -66,6 +67,7 @@ pub const ALL: &[(&str, fn())] = &[
     ("unload with armed timer", unload_with_armed_timer),
     ("uninitialized event", uninitialized_event),
     ("free mapped mdl", free_mapped_mdl),
+    ("lock an mdl of nonpaged pool", lock_an_mdl_of_nonpaged_pool),
     ("use after unmap", use_after_unmap),
     ("queue work item twice", queue_work_item_twice),
     ("free queued work item", free_queued_work_item),
@@ -550,6 +552,16 @@ fn uninitialized_event() {
     unsafe { event.write(0x1234_5678) };
     // SAFETY: that it is not initialized is the violation.
     unsafe { KeSetEvent(event.cast(), 0, 0) };
+    stay();
+}
+
+fn lock_an_mdl_of_nonpaged_pool() {
+    // SAFETY: at PASSIVE_LEVEL, no IRP.
+    let mdl = unsafe { IoAllocateMdl(allocate(100).cast(), 100, 0, 0, null_mut()) };
+    // SAFETY: a fresh MDL for a block of nonpaged pool.
+    unsafe { MmBuildMdlForNonPagedPool(mdl) };
+    // SAFETY: a live MDL; locking it is the violation.
+    unsafe { MmProbeAndLockPages(mdl, 0, LOCK_OPERATION::IoReadAccess) };
     stay();
 }
 

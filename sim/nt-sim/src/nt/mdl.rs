@@ -273,6 +273,9 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         if mode != 0 {
             misuse("MmProbeAndLockPages of user memory: this simulation has none");
         }
+        if mdl.has(MDL_SOURCE_IS_NONPAGED_POOL) {
+            misuse("MmProbeAndLockPages of an MDL that MmBuildMdlForNonPagedPool built");
+        }
         if mdl.has(MDL_PAGES_LOCKED) {
             misuse("MmProbeAndLockPages of an MDL whose pages are locked already");
         }
