@@ -17,8 +17,11 @@ pub mod mdl;
 pub mod pool;
 pub mod processor;
 pub mod random;
+pub mod registry;
+pub mod registry_tree;
 pub mod rundown;
 pub mod runtime;
+pub mod security;
 mod shared_data;
 pub mod spin_lock;
 pub mod stdio;
@@ -62,8 +65,11 @@ pub const IMPORTS: &[&[Import]] = &[
     mdl::IMPORTS,
     pool::IMPORTS,
     processor::IMPORTS,
+    registry::IMPORTS,
     rundown::IMPORTS,
     runtime::IMPORTS,
+    security::IMPORTS,
+    security::VARIABLES,
     spin_lock::IMPORTS,
     stdio::IMPORTS,
     strings::IMPORTS,
@@ -107,6 +113,7 @@ impl Subsystem for Nt {
         services.add(&io::cancel::CANCEL_LOCK, OnceLock::new());
         services.add(&handles::HANDLES, handles::Handles::default());
         services.add(&file_tree::FILES, file_tree::Files::default());
+        services.add(&registry_tree::REGISTRY, registry_tree::Registry::default());
         services.add(&system_routine::SYSTEM_ROUTINES, system_routine::SystemRoutines::new(IMPORTS));
         services.add(&random::RANDOM, random::generator(world, host));
         services.add(&shared_data::READERS, trapped_access::Decoder::default());
