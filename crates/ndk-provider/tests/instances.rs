@@ -285,9 +285,9 @@ fn objects_of_another_miniport_adapter_are_refused() {
     assert_eq!(accepting.wait(), STATUS_SUCCESS);
     // Requests that name a region or a window.
     let memory = Memory::new(4096);
-    let normal = memory.register(passive.pd, 7);
-    let mw: *mut NDK_MW =
-        create(|done, context, out| call!(passive.pd, NdkCreateMw, done, context, out)).expect("a window");
+    let (normal, own) = (memory.register(passive.pd, 7), memory.register(active.pd, 7));
+    let [mw, own_mw]: [*mut NDK_MW; 2] = [passive.pd, active.pd]
+        .map(|pd| create(|done, context, out| call!(pd, NdkCreateMw, done, context, out)).expect("a window"));
     let fast: *mut NDK_MR =
         create(|done, context, out| call!(passive.pd, NdkCreateMr, 1, done, context, out)).expect("an MR");
     let initialized = request(|done, context| call!(fast, NdkInitializeFastRegisterMr, 1, 1, done, context));
@@ -299,14 +299,17 @@ fn objects_of_another_miniport_adapter_are_refused() {
         call!(active.qp, NdkFastRegister, null_mut(), fast, 1, pages.as_ptr().cast(), 0, 1, base, flags),
         call!(active.qp, NdkInvalidate, null_mut(), fast.cast(), 0),
         call!(active.qp, NdkInvalidate, null_mut(), mw.cast(), 0),
-        call!(active.qp, NdkBind, null_mut(), normal.mr, mw, base, 1, flags),
+        call!(active.qp, NdkBind, null_mut(), normal.mr, own_mw, base, 1, flags),
+        call!(active.qp, NdkBind, null_mut(), own.mr, mw, base, 1, flags),
     ] {
         assert_eq!(status, STATUS_INVALID_PARAMETER);
     }
     // The connection is not affected, and nothing of it keeps the region.
     exchange(&active, &passive);
-    close!(normal.mr, NdkCloseMr);
+    normal.close();
+    own.close();
     close!(mw, NdkCloseMw);
+    close!(own_mw, NdkCloseMw);
     close!(fast, NdkCloseMr);
     for end in [here, right, active, passive] {
         end.close();
