@@ -500,8 +500,11 @@ fn queued_work_item() -> *mut WORK_QUEUE_ITEM {
     item
 }
 
+/// Frees items until one is still queued: a worker can run some of them before.
 fn free_queued_work_item() {
-    free(queued_work_item().cast());
+    for _ in 0..1000 {
+        free(queued_work_item().cast());
+    }
 }
 
 /// Queues an item many times: a worker can run some of them before the next one.

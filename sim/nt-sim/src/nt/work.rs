@@ -242,9 +242,10 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
             violation(BugCheck::WORKER_INVALID, "ExQueueWorkItem of a work item that is queued already");
         }
         me.host().queue_work(move || {
-            // From here on the image may free the item, and queue it again.
-            current().host().state(&QUEUED_ITEMS).0.lock().remove(&item.address());
+            let address = item.address();
             let item = item.read();
+            // From here on the image may free the item, and queue it again.
+            current().host().state(&QUEUED_ITEMS).0.lock().remove(&address);
             let Some(routine) = item.WorkerRoutine else { misuse("a queued work item's WorkerRoutine became null") };
             // SAFETY: the argument that the image passed for this call.
             image::call("a work item routine", || unsafe { routine(item.Parameter) });
