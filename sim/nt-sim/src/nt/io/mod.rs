@@ -11,7 +11,7 @@
 //! | [`request`] | requests that drivers hold; completing them |
 //! | [`cancel`] | cancelling them; the cancel spin lock |
 //! | [`dispatch`] | handing a request to its driver, with the checks of what it returns |
-//! | [`file`] | open devices, as programs use them |
+//! | [`file`](mod@file) | open devices, as programs use them |
 //! | [`wmi`] | registration for management requests |
 
 pub mod cancel;
