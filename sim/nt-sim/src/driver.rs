@@ -16,7 +16,7 @@ use crate::{
     host::Host,
     image::{Image, call::call, frame::Walk, load::LoadError, stack::capture_up_to},
     import::missing::missing_import,
-    nt::io::device,
+    nt::{io::device, work},
     services::{Services, Slot},
     thread::current::current,
     verifier::{
@@ -260,6 +260,7 @@ impl Driver {
 
     /// Reports what the driver left behind, and makes its code inaccessible.
     fn end(&self, host: &Host) {
+        work::wait_for_io_items(host, |routine| self.image.contains(routine));
         *self.state.lock() = DriverState::Unloaded;
         device::driver_ended(host, self.object());
         host.memory.free(self.page, 1);

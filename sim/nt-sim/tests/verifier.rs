@@ -264,6 +264,18 @@ fn correct_driver_is_not_reported() {
     }
 }
 
+/// The I/O manager holds a reference to the object of an I/O work item until its routine has returned (documentation
+/// of `IoQueueWorkItem`).
+#[test]
+fn a_driver_stays_loaded_until_its_io_work_items_have_returned() {
+    let Some(_) = TEST_DRIVER.as_ref() else { return };
+    for sim in clocks() {
+        let (outcome, verdict) = run(sim, "work item that runs at unload");
+        assert!(verdict.is_clean(), "{verdict}");
+        assert_eq!(outcome, Outcome::Unloaded);
+    }
+}
+
 #[test]
 fn the_same_seed_gives_the_same_run() {
     let Some(_) = TEST_DRIVER.as_ref() else { return };

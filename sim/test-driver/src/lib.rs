@@ -16,6 +16,7 @@ mod memory;
 mod paged;
 mod processor;
 mod violations;
+mod work;
 
 use ndk_abi::nt::{DRIVER_OBJECT, NTSTATUS, STATUS_NOT_FOUND, STATUS_SUCCESS, UNICODE_STRING};
 
@@ -42,7 +43,8 @@ pub unsafe extern "efiapi" fn driver_entry(
     if let Some((_, start)) = device::ALL.iter().find(|(known, _)| named(known)) {
         return start(driver);
     }
-    let mut all = violations::ALL.iter().chain(benches::ALL).chain(paged::ALL).chain(formats::ALL);
+    let mut all =
+        violations::ALL.iter().chain(benches::ALL).chain(paged::ALL).chain(formats::ALL).chain(work::ALL);
     match all.find(|(known, _)| named(known)) {
         Some((_, violation)) => {
             violation();

@@ -12,6 +12,7 @@ use std::{
 use ndk_abi::nt::{IO_WORKITEM_ROUTINE, IO_WORKITEM_ROUTINE_EX, WORK_QUEUE_ITEM};
 use parking_lot::Mutex;
 
+use super::time;
 use crate::{
     clock::Clock,
     guest::Guest,
@@ -111,9 +112,22 @@ struct IoWorkItem {
     queued: bool,
 }
 
-/// The I/O work items of a host, by handle.
+/// The I/O work items of a host.
 #[derive(Default)]
-pub struct IoWorkItems(Mutex<HashMap<usize, IoWorkItem>>);
+pub struct IoWorkItems {
+    by_handle: Mutex<HashMap<usize, IoWorkItem>>,
+    /// Routines of items that are queued or run.
+    routines: Mutex<Vec<usize>>,
+}
+
+/// Waits until no I/O work item is queued or runs whose routine is `one_of` a driver's: each keeps its driver loaded
+/// until its routine has returned. (Work items of `ExQueueWorkItem` do not.)
+pub(crate) fn wait_for_io_items(host: &Host, one_of: impl Fn(usize) -> bool) {
+    const INTERVAL: u64 = 100_000;
+    while host.state(&IO_WORK_ITEMS).routines.lock().iter().any(|&routine| one_of(routine)) {
+        time::sleep(INTERVAL);
+    }
+}
 
 /// The addresses of the `WORK_QUEUE_ITEM`s of a host that are queued.
 #[derive(Default)]
@@ -141,12 +155,19 @@ enum Routine {
     Extended(usize),
 }
 
+impl Routine {
+    fn address(self) -> usize {
+        let (Self::Plain(address) | Self::Extended(address)) = self;
+        address
+    }
+}
+
 /// Runs on a worker thread. The item is no longer queued when its routine is called, so that the routine may queue it
 /// again or free it.
 fn run_io_work_item(handle: usize, routine: Routine, context: usize) {
     let me = current();
     let device = {
-        let mut items = me.host().state(&IO_WORK_ITEMS).0.lock();
+        let mut items = me.host().state(&IO_WORK_ITEMS).by_handle.lock();
         let Some(item) = items.get_mut(&handle) else { return };
         item.queued = false;
         item.device
@@ -168,6 +189,10 @@ fn run_io_work_item(handle: usize, routine: Routine, context: usize) {
             image::call("a work item routine", call);
         }
     }
+    let mut routines = me.host().state(&IO_WORK_ITEMS).routines.lock();
+    if let Some(index) = routines.iter().position(|&one| one == routine.address()) {
+        routines.swap_remove(index);
+    }
 }
 
 fn queue_io_work_item(function: &str, handle: usize, routine: Routine, context: usize) {
@@ -175,12 +200,15 @@ fn queue_io_work_item(function: &str, handle: usize, routine: Routine, context: 
     let host = me.host();
     let queued = host
         .state(&IO_WORK_ITEMS)
-        .0
+        .by_handle
         .lock()
         .get_mut(&handle)
         .map(|item| std::mem::replace(&mut item.queued, true));
     match queued {
-        Some(false) => host.queue_work(move || run_io_work_item(handle, routine, context)),
+        Some(false) => {
+            host.state(&IO_WORK_ITEMS).routines.lock().push(routine.address());
+            host.queue_work(move || run_io_work_item(handle, routine, context));
+        }
         Some(true) => misuse(&format!("{function} of a work item that is queued already")),
         None => misuse(&format!("{function} of a work item that was not allocated or is freed")),
     }
@@ -196,7 +224,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
             return 0;
         }
         let handle = host.new_handle();
-        host.state(&IO_WORK_ITEMS).0.lock().insert(handle, IoWorkItem { device, queued: false });
+        host.state(&IO_WORK_ITEMS).by_handle.lock().insert(handle, IoWorkItem { device, queued: false });
         host.objects.add(IO_WORK_ITEM, handle);
         handle
     }
@@ -220,7 +248,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     fn IoFreeWorkItem(handle: usize) {
         let me = current();
         let host = me.host();
-        let item = host.state(&IO_WORK_ITEMS).0.lock().remove(&handle);
+        let item = host.state(&IO_WORK_ITEMS).by_handle.lock().remove(&handle);
         match item {
             Some(item) if !item.queued => {
                 let _ = host.objects.remove(IO_WORK_ITEM, handle);
