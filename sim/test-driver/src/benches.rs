@@ -2,6 +2,8 @@
 
 //! Loops that `cargo xtask bench` times: what an import call and a DPC cost in the simulated kernel.
 
+#![allow(clippy::cast_ptr_alignment, reason = "pool blocks are aligned for the structures in them")]
+
 use core::{
     ffi::c_void,
     hint::black_box,

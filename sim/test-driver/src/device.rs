@@ -19,8 +19,11 @@ use ndk_abi::nt::{
 
 use crate::memory::{read, stay, write};
 
+/// A service: its name, and what its `DriverEntry` does.
+type Service = (&'static str, fn(*mut DRIVER_OBJECT) -> NTSTATUS);
+
 /// All services that have the device; the name says what is special.
-pub const ALL: &[(&str, fn(*mut DRIVER_OBJECT) -> NTSTATUS)] = &[
+pub const ALL: &[Service] = &[
     ("device", device),
     ("exclusive device", exclusive_device),
     ("device leak", leak_device),
@@ -192,8 +195,10 @@ unsafe extern "efiapi" fn control_request(_: *mut DEVICE_OBJECT, irp: *mut IRP) 
     let location = unsafe { &*location(irp) };
     // SAFETY: the alternative of this kind of request.
     let parameters = unsafe { location.Parameters.DeviceIoControl };
-    // SAFETY: a request that the driver holds; all alternatives are pointers.
-    let system = unsafe { (*irp).AssociatedIrp.SystemBuffer };
+    // SAFETY: a request that the driver holds.
+    let associated = unsafe { (*irp).AssociatedIrp };
+    // SAFETY: all alternatives are pointers.
+    let system = unsafe { associated.SystemBuffer };
     let control = Control {
         irp,
         system: system.cast(),
@@ -292,8 +297,9 @@ fn reverse(control: &Control) -> NTSTATUS {
 
 fn count_file_requests(control: &Control) -> NTSTATUS {
     for (index, count) in REQUESTS.iter().enumerate() {
+        let place = control.system.wrapping_add(index);
         // SAFETY: the caller passes an output buffer of three bytes.
-        unsafe { control.system.add(index).write(count.load(SeqCst) as u8) };
+        unsafe { place.write(count.load(SeqCst) as u8) };
     }
     finish(control.irp, STATUS_SUCCESS, 3)
 }
@@ -374,8 +380,12 @@ unsafe extern "efiapi" fn keeps_the_lock(_: *mut DEVICE_OBJECT, irp: *mut IRP) {
 fn complete_held(control: &Control) -> NTSTATUS {
     let held = HELD.swap(null_mut(), SeqCst);
     if !held.is_null() && set_cancel_routine(held, 0) != 0 {
+        // SAFETY: a request that the driver holds.
+        let associated = unsafe { (*held).AssociatedIrp };
+        // SAFETY: all alternatives are pointers.
+        let system = unsafe { associated.SystemBuffer };
         // SAFETY: the held request's system buffer has at least a byte.
-        unsafe { (*held).AssociatedIrp.SystemBuffer.cast::<u8>().write(7) };
+        unsafe { system.cast::<u8>().write(7) };
         finish(held, STATUS_SUCCESS, 1);
     }
     finish(control.irp, STATUS_SUCCESS, 0)
