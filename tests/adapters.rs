@@ -4,7 +4,11 @@
 
 #![cfg(target_os = "linux")]
 
-use std::{net::IpAddr, net::SocketAddr, time::Duration};
+use std::{
+    ffi::c_void,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use device_sim::{
     Quirks,
@@ -15,8 +19,9 @@ use lab::{
     testbed::{AdapterOptions, Consumer, Machine, MachineAdapter, MachineOptions, Options, Testbed},
 };
 use ndis_sim::{NdisHost as _, bus, netio::Discovery};
+use ndk_abi::ndk::NDK_OBJECT_HEADER;
 use ndk_consumer::{Cq, Error, transfer};
-use nt_sim::{ClockKind, Event, Sim};
+use nt_sim::{ClockKind, Event, Sim, guest::Guest};
 
 const MOMENT: Duration = Duration::from_secs(5);
 
@@ -218,6 +223,7 @@ fn consumer_that_keeps_an_object_when_it_closes_its_adapter_is_reported() {
     let Some(image) = image() else { return };
     let options = Options { one_host: true, ..Options::default() };
     let mut bed = Testbed::new(&image, &options).expect("the image can be loaded");
+    bed.machine_mut(0).host().track_ndk_objects();
     bed.start().expect("the driver starts");
     let consumer = bed.adapters()[1].consumer("leaking", |adapter| {
         std::mem::forget(Cq::new(adapter, 16).expect("there is memory"));
@@ -225,6 +231,66 @@ fn consumer_that_keeps_an_object_when_it_closes_its_adapter_is_reported() {
     assert!(consumer.join().is_err(), "the host dies");
     let violations = bed.violations().join("\n");
     assert!(violations.contains("CloseNDKAdapterHandler of interface 5 hangs"), "{violations}");
+    assert!(violations.contains("open: CQ"), "{violations}");
+}
+
+/// Objects of both adapters while they copy, with calls that complete inline and calls that pend.
+#[test]
+fn objects_are_accounted_per_adapter() {
+    for (real_time, completion) in [(false, "0"), (false, "2"), (true, "2")] {
+        let Some(image) = image() else { return };
+        let keywords = vec![("NdkCreateCompletion", completion.into())];
+        let options = Options { one_host: true, real_time, keywords, ..Options::default() };
+        let mut bed = Testbed::new(&image, &options).expect("the image can be loaded");
+        bed.machine_mut(0).host().track_ndk_objects();
+        bed.start().expect("the driver starts");
+        let miniports = bed.adapters().map(|adapter| adapter.miniport().expect("it has started").clone());
+        let moving = bed.event();
+        let copy = begin(bed.adapters(), bed.event(), moving.clone(), 16 << 20);
+        assert!(moving.wait(MOMENT), "{}", bed.violations().join("\n"));
+        for miniport in &miniports {
+            let open = miniport.open_ndk_objects();
+            let count = |kind| open.iter().filter(|&&one| one == kind).count();
+            // The server has its connector from a connect event.
+            assert_eq!((count("QP"), count("PD"), count("connector")), (1, 1, 1), "{open:?}");
+            assert!(count("CQ") >= 1 && count("MR") >= 1, "{open:?}");
+        }
+        complete(copy);
+        assert!(miniports.iter().all(|miniport| miniport.open_ndk_objects().is_empty()));
+        bed.stop().expect("the driver stops");
+        assert!(bed.violations().is_empty(), "{}", bed.violations().join("\n"));
+    }
+}
+
+unsafe extern "efiapi" fn created(_context: *mut c_void, _status: i32, _object: *mut NDK_OBJECT_HEADER) {}
+unsafe extern "efiapi" fn closed(_context: *mut c_void) {}
+
+#[test]
+fn object_that_is_closed_twice_is_reported() {
+    let Some(image) = image() else { return };
+    let options = Options { one_host: true, ..Options::default() };
+    let mut bed = Testbed::new(&image, &options).expect("the image can be loaded");
+    let host = bed.machine_mut(0).host().clone();
+    host.track_ndk_objects();
+    bed.start().expect("the driver starts");
+    let miniport = bed.adapters()[0].miniport().expect("it has started").clone();
+    let body = move || {
+        let adapter = miniport.open_ndk(2, 0).expect("RDMA is on").as_ptr();
+        let dispatch = Guest::new(Guest::new(adapter).read().Dispatch.cast_mut()).read();
+        let create = dispatch.NdkCreatePd.expect("all entries are set");
+        let (null, mut pd) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: called as declared.
+        assert_eq!(unsafe { create(adapter, Some(created), null, &raw mut pd) }, 0);
+        let dispatch = Guest::new(Guest::new(pd).read().Dispatch.cast_mut()).read();
+        let close = dispatch.NdkClosePd.expect("all entries are set");
+        for _ in 0..2 {
+            // SAFETY: called as declared; the second call is reported.
+            unsafe { close(pd.cast(), Some(closed), null) };
+        }
+    };
+    let _ = host.spawn("consumer", body).join();
+    let violations = bed.violations().join("\n");
+    assert!(violations.contains("an NDK object was closed twice"), "{violations}");
 }
 
 #[test]

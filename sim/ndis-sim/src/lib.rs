@@ -11,6 +11,7 @@
 //! | `owner` | what an adapter must release before it is halted |
 //! | [`miniport`] | the harness's side: start, pause, halt, removal, OID requests, frames |
 //! | [`oid`] | OID requests |
+//! | `ndk_objects` | the objects below each NDK adapter |
 //! | [`ndk`] | opening and closing NDK adapters, net PnP events |
 //! | [`bus`], [`dma`], [`interrupt`] | the device under the adapter |
 //! | [`nbl`], [`data_path`] | NET_BUFFER_LISTs, and sending and receiving them |
@@ -44,6 +45,7 @@ pub mod miniport;
 pub mod nbl;
 pub mod ndis_host;
 pub mod ndk;
+mod ndk_objects;
 mod ndk_state;
 pub mod netio;
 pub mod oid;

@@ -26,6 +26,7 @@ use crate::{
     interface,
     lifecycle::{self, StartError},
     ndk::NdkAdapter,
+    ndk_objects::NDK_OBJECTS,
     ndk_state::NdkEvent,
     oid::{OidError, OidPath},
     protocol::PROTOCOLS,
@@ -307,6 +308,15 @@ impl Miniport {
     #[must_use]
     pub fn open_ndk_adapters(&self) -> usize {
         self.adapter.ndk.open_count()
+    }
+
+    /// Returns the types of the objects that consumers have open below the NDK adapters, e.g. "CQ". Empty unless
+    /// [`NdisHost::track_ndk_objects`](crate::NdisHost::track_ndk_objects) was called before they were opened.
+    #[must_use]
+    pub fn open_ndk_objects(&self) -> Vec<&'static str> {
+        let adapters = self.adapter.ndk.open.lock().clone();
+        let objects = self.host.state(&NDK_OBJECTS);
+        adapters.into_iter().flat_map(|adapter| objects.open_below(adapter)).collect()
     }
 
     /// Returns what the miniport indicated by NdisMIndicateStatusEx so far.

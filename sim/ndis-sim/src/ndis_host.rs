@@ -14,6 +14,7 @@ use crate::{
     event_log::{self, LogEntry},
     interface::{self, Interface},
     keyword::Keyword,
+    ndk_objects::NDK_OBJECTS,
 };
 
 /// A host's NICs, adapters, registry keywords and event log.
@@ -35,6 +36,12 @@ pub trait NdisHost {
     /// Returns the adapters of the host, in the order they were started.
     #[must_use]
     fn adapters(&self) -> Vec<Arc<Adapter>>;
+
+    /// Accounts for the objects below NDK adapters that are opened from now on: [`Miniport::open_ndk_objects`]. Objects
+    /// that are closed twice are reported.
+    ///
+    /// [`Miniport::open_ndk_objects`]: crate::Miniport::open_ndk_objects
+    fn track_ndk_objects(&self);
 
     /// Returns the driver objects of the miniport drivers, in the order they registered.
     #[must_use]
@@ -103,6 +110,10 @@ impl NdisHost for Host {
 
     fn keyword_of(&self, nic: &Arc<Nic>, name: &str) -> Option<Keyword> {
         config::keyword(self, &interface::of_nic(self, nic), name)
+    }
+
+    fn track_ndk_objects(&self) {
+        self.state(&NDK_OBJECTS).enable();
     }
 
     fn miniport_drivers(&self) -> Vec<Guest<DRIVER_OBJECT>> {

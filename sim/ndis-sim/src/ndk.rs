@@ -19,6 +19,7 @@ use nt_sim::{current, guest::Guest, image::call, imports};
 
 use crate::{
     adapter::{Adapter, AdapterState, StatusIndication, adapter},
+    ndk_objects::NDK_OBJECTS,
     ndk_state::NdkEvent,
     rules::{broken, require},
     wait::wait,
@@ -73,6 +74,7 @@ impl Adapter {
             return Err(status);
         }
         check_adapter(opened, version);
+        current().host().state(&NDK_OBJECTS).opened(opened.address());
         self.ndk.open.lock().push(opened.address());
         self.ndk.idle.reset();
         Ok(NdkAdapter(opened))
@@ -86,11 +88,13 @@ impl Adapter {
         let known = self.ndk.open.lock().contains(&opened.0.address());
         assert!(known, "the NDK adapter is open on this miniport");
         let host = current().host().clone();
-        let index = self.if_index;
+        let (on, index) = (host.clone(), self.if_index);
         let overdue = host.at(host.world().now() + MAX_CLOSE, move || {
+            let left = on.state(&NDK_OBJECTS).open_below(opened.0.address());
             broken(format!(
-                "CloseNDKAdapterHandler of interface {index} hangs: a consumer has not closed all objects of its adapter, \
-                 or the provider does not notice it"
+                "CloseNDKAdapterHandler of interface {index} hangs: the consumer has not closed all objects of its adapter, \
+                 or the provider does not notice it{}",
+                if left.is_empty() { String::new() } else { format!("; open: {}", left.join(", ")) }
             ));
         });
         call("CloseNDKAdapterHandler", || {
@@ -100,6 +104,7 @@ impl Adapter {
             }
         });
         let _ = host.cancel(overdue);
+        host.state(&NDK_OBJECTS).closed(opened.0.address());
         let empty = {
             let mut open = self.ndk.open.lock();
             open.retain(|&address| address != opened.0.address());

@@ -14,8 +14,8 @@ use nt_sim::{
 use parking_lot::Mutex;
 
 use crate::{
-    adapter, bus, config, data_path, dma, driver, event_log, handle, interface, interrupt, nbl, ndk, netio,
-    oid, owner, protocol, registration, runtime, wsk,
+    adapter, bus, config, data_path, dma, driver, event_log, handle, interface, interrupt, nbl, ndk,
+    ndk_objects, netio, oid, owner, protocol, registration, runtime, wsk,
 };
 
 /// The imports of `ndis.sys`, one slice per file.
@@ -50,6 +50,7 @@ impl Subsystem for Ndis {
         services.add(&driver::DRIVERS, Mutex::default());
         services.add(&adapter::ADAPTERS, Mutex::default());
         services.add(&interface::INTERFACES, interface::Interfaces::default());
+        services.add(&ndk_objects::NDK_OBJECTS, ndk_objects::NdkObjects::new());
         services.add(&owner::OWNERS, owner::Owners::default());
         services.add(&bus::WINDOWS, Windows::default());
         services.add(&config::KEYWORDS, Mutex::default());
