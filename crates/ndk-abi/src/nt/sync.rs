@@ -305,6 +305,8 @@ unsafe extern "efiapi" {
     pub fn KeReleaseInStackQueuedSpinLockFromDpcLevel(LockHandle: *mut KLOCK_QUEUE_HANDLE);
     /// IRQL: `any`.
     pub fn KeInitializeEvent(Event: *mut KEVENT, Type: EVENT_TYPE, State: BOOLEAN);
+    /// IRQL: `<= DISPATCH_LEVEL`.
+    pub fn KePulseEvent(Event: *mut KEVENT, Increment: KPRIORITY, Wait: BOOLEAN) -> i32;
     /// IRQL: `<= DISPATCH_LEVEL (conditional)`.
     pub fn KeSetEvent(Event: *mut KEVENT, Increment: KPRIORITY, Wait: BOOLEAN) -> i32;
     /// IRQL: `<= DISPATCH_LEVEL`.

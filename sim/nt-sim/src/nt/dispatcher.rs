@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Dispatcher objects (events and timers), and waiting for them.
-//!
-//! The state of an object is in its `DISPATCHER_HEADER` in the image's memory; the waiting threads are recorded
-//! here by the object's address.
+//! Events, waiting for dispatcher objects, and waiting for conditions of the kernel itself.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -12,7 +9,11 @@ use ndk_abi::nt::{
 };
 use parking_lot::Mutex;
 
-use super::time;
+use super::{
+    header::{self, kind, signal_state},
+    time,
+    waits::{Awaited, WAITS},
+};
 use crate::{
     Irql,
     guest::Guest,
@@ -22,18 +23,9 @@ use crate::{
     verifier::{BugCheck, violation},
 };
 
-const TYPE: usize = 0;
-const SIZE: usize = 2;
-const SIGNAL_STATE: usize = 4;
-const WAIT_LIST: usize = 8;
-
-const SYNCHRONIZATION_EVENT: u8 = 1;
-pub(super) const NOTIFICATION_TIMER: u8 = 8;
-pub(super) const SYNCHRONIZATION_TIMER: u8 = 9;
-
 pub(super) static DISPATCHER: Slot<Dispatcher> = Slot::new();
 
-/// The waiting threads of a host, by object.
+/// The threads of a host that wait for a condition that is no dispatcher object, by the address of what it concerns.
 #[derive(Default)]
 pub struct Dispatcher {
     waiters: Mutex<HashMap<usize, Vec<Arc<ThreadShared>>>>,
@@ -90,46 +82,6 @@ impl Dispatcher {
     }
 }
 
-/// Writes a `DISPATCHER_HEADER`. `size` is the object's in bytes.
-pub(super) fn initialize(object: usize, kind: u8, size: usize, signaled: bool) {
-    let header = Guest::<u8>::from_address(object);
-    header.field::<u32>(TYPE).write(u32::from(kind));
-    header.field::<u8>(SIZE).write(u8::try_from(size / 4).unwrap_or(0));
-    header.field::<i32>(SIGNAL_STATE).write(signaled.into());
-    let list = object + WAIT_LIST;
-    header.field::<[usize; 2]>(WAIT_LIST).write([list, list]);
-}
-
-pub(super) fn signal_state(object: usize) -> Guest<i32> {
-    Guest::<u8>::from_address(object).field(SIGNAL_STATE)
-}
-
-/// Returns the type of an object. An uninitialized object is a violation.
-fn kind(object: usize, function: &str) -> u8 {
-    let header = Guest::<u8>::from_address(object);
-    let (kind, size) = (header.field::<u8>(TYPE).read(), header.field::<u8>(SIZE).read());
-    let known = matches!((kind, size), (0 | 1, 6) | (NOTIFICATION_TIMER | SYNCHRONIZATION_TIMER, 16));
-    if !known {
-        violation(
-            BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
-            format!(
-                "{function} on an object that is not an initialized event or timer (type {kind}, size {size})"
-            ),
-        );
-    }
-    kind
-}
-
-/// Satisfies a wait if the object is signaled; synchronization objects are reset.
-fn take(object: usize, kind: u8) -> bool {
-    let state = signal_state(object);
-    let signaled = state.read() != 0;
-    if signaled && matches!(kind, SYNCHRONIZATION_EVENT | SYNCHRONIZATION_TIMER) {
-        state.write(0);
-    }
-    signaled
-}
-
 /// Returns the deadline of a timeout: none, relative (negative) or absolute, in units of 100 ns.
 fn deadline(me: &Thread, timeout: Guest<LARGE_INTEGER>) -> Option<u64> {
     (!timeout.is_null()).then(|| time::deadline(me, timeout.read().QuadPart))
@@ -149,16 +101,46 @@ fn check_wait(me: &Thread, function: &str, timeout: Guest<LARGE_INTEGER>) {
     }
 }
 
+/// Checks that no thread waits for an object that is initialized again.
+pub(super) fn check_unawaited(me: &Thread, object: usize, function: &str) {
+    if me.host().state(&WAITS).find(&(object..object + 1)).is_some() {
+        violation(
+            BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+            format!("{function} of an object that a thread waits for"),
+        );
+    }
+}
+
+fn check_wait_follows(me: &Thread, function: &str, wait: u8) {
+    if wait != 0 && me.irql() > Irql::APC_LEVEL {
+        violation(
+            BugCheck::IRQL_NOT_LESS_OR_EQUAL,
+            format!("{function} with Wait = TRUE was called at {}; allowed: <= APC_LEVEL", me.irql()),
+        );
+    }
+}
+
+/// Replaces the state of an object; returns the previous one.
+fn replace(object: usize, state: i32) -> i32 {
+    let old = signal_state(object).read();
+    signal_state(object).write(state);
+    old
+}
+
 fn event_address(event: Guest<KEVENT>, function: &str) -> usize {
     let _ = kind(event.address(), function);
     event.address()
 }
 
 imports! { IMPORTS: "ntoskrnl.exe" =>
-    /// Initializes an event.
+    /// Initializes an event, for which no thread may wait.
     [any]
     fn KeInitializeEvent(event: Guest<KEVENT>, kind: EVENT_TYPE, state: u8) {
-        initialize(event.address(), u8::try_from(kind.0).unwrap_or(0), size_of::<KEVENT>(), state != 0);
+        let me = current();
+        if me.verifies() {
+            check_unawaited(&me, event.address(), "KeInitializeEvent");
+        }
+        header::initialize(event.address(), u8::try_from(kind.0).unwrap_or(0), size_of::<KEVENT>(), state != 0);
     }
 
     /// Signals an event; returns the previous state. With `wait`, a wait must follow, so that the limit is
@@ -167,34 +149,34 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     fn KeSetEvent(event: Guest<KEVENT>, increment: i32, wait: u8) -> i32 {
         let _ = increment;
         let me = current();
-        if wait != 0 && me.irql() > Irql::APC_LEVEL {
-            violation(BugCheck::IRQL_NOT_LESS_OR_EQUAL, format!("KeSetEvent with Wait = TRUE was called at {}; allowed: <= APC_LEVEL", me.irql()));
-        }
+        check_wait_follows(&me, "KeSetEvent", wait);
         let object = event_address(event, "KeSetEvent");
-        me.host().state(&DISPATCHER).signal(&me, object, || {
-            let state = signal_state(object);
-            let old = state.read();
-            state.write(1);
-            old
-        })
+        me.host().state(&WAITS).signal(&me, object, || replace(object, 1))
+    }
+
+    /// Signals an event, and resets it after it has ended waits; returns the previous state.
+    [<= DISPATCH_LEVEL]
+    fn KePulseEvent(event: Guest<KEVENT>, increment: i32, wait: u8) -> i32 {
+        let _ = increment;
+        let me = current();
+        check_wait_follows(&me, "KePulseEvent", wait);
+        let object = event_address(event, "KePulseEvent");
+        let reset = || signal_state(object).write(0);
+        me.host().state(&WAITS).signal_and(&me, object, || replace(object, 1), reset)
     }
 
     /// Resets an event.
     [<= DISPATCH_LEVEL]
     fn KeClearEvent(event: Guest<KEVENT>) {
         let object = event_address(event, "KeClearEvent");
-        current().host().state(&DISPATCHER).locked(|| signal_state(object).write(0));
+        current().host().state(&WAITS).locked(|| signal_state(object).write(0));
     }
 
     /// Resets an event; returns the previous state.
     [<= DISPATCH_LEVEL]
     fn KeResetEvent(event: Guest<KEVENT>) -> i32 {
         let object = event_address(event, "KeResetEvent");
-        current().host().state(&DISPATCHER).locked(|| {
-            let old = signal_state(object).read();
-            signal_state(object).write(0);
-            old
-        })
+        current().host().state(&WAITS).locked(|| replace(object, 0))
     }
 
     /// Returns the state of an event.
@@ -215,10 +197,10 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let _ = (reason, mode, alertable);
         let me = current();
         check_wait(&me, "KeWaitForSingleObject", timeout);
-        let kind = kind(object, "KeWaitForSingleObject");
+        let awaited = Awaited { address: object, kind: kind(object, "KeWaitForSingleObject") };
         let deadline = deadline(&me, timeout);
-        let taken = me.host().state(&DISPATCHER).wait(&me, &[object], deadline, || take(object, kind));
-        if taken { STATUS_SUCCESS } else { STATUS_TIMEOUT }
+        let satisfied = me.host().state(&WAITS).wait(&me, vec![awaited], false, deadline);
+        if satisfied.is_some() { STATUS_SUCCESS } else { STATUS_TIMEOUT }
     }
 
     /// Waits for one or all of several objects. The limit of the table depends on the timeout.
@@ -245,29 +227,15 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
                 format!("KeWaitForMultipleObjects for {count} objects: more than 3 need a WaitBlockArray, more than 64 are not allowed"),
             );
         }
-        let objects: Vec<usize> = (0..count as usize).map(|index| objects.add(index).read()).collect();
-        let kinds: Vec<u8> = objects.iter().map(|&object| kind(object, "KeWaitForMultipleObjects")).collect();
-        let deadline = deadline(&me, timeout);
-        let mut first = 0;
-        let taken = me.host().state(&DISPATCHER).wait(&me, &objects, deadline, || {
-            if wait == WAIT_TYPE::WaitAll {
-                let all = objects.iter().all(|&object| signal_state(object).read() != 0);
-                if all {
-                    for (&object, &kind) in objects.iter().zip(&kinds) {
-                        take(object, kind);
-                    }
-                }
-                return all;
-            }
-            match (0..objects.len()).find(|&index| take(objects[index], kinds[index])) {
-                Some(index) => {
-                    first = i32::try_from(index).unwrap_or(0);
-                    true
-                }
-                None => false,
-            }
+        let awaited = (0..count as usize).map(|index| {
+            let address = objects.add(index).read();
+            Awaited { address, kind: kind(address, "KeWaitForMultipleObjects") }
         });
-        if taken { first } else { STATUS_TIMEOUT }
+        let awaited: Vec<Awaited> = awaited.collect();
+        let deadline = deadline(&me, timeout);
+        let all = wait == WAIT_TYPE::WaitAll;
+        let satisfied = me.host().state(&WAITS).wait(&me, awaited, all, deadline);
+        satisfied.map_or(STATUS_TIMEOUT, |index| i32::try_from(index).unwrap_or(0))
     }
 
     /// Blocks the thread for an interval.

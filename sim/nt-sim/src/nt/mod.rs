@@ -11,6 +11,7 @@ pub mod file_tree;
 pub mod files;
 pub mod format;
 pub mod handles;
+mod header;
 pub mod io;
 pub mod irql;
 pub mod mdl;
@@ -31,6 +32,7 @@ pub mod time;
 pub mod timer;
 pub mod trace_recorder;
 pub mod variables;
+mod waits;
 pub mod wide_text;
 pub mod work;
 
@@ -98,6 +100,7 @@ impl Subsystem for Nt {
         services.add(&work::WORK, work::Queue::default());
         services.add(&work::IO_WORK_ITEMS, work::IoWorkItems::default());
         services.add(&work::QUEUED_ITEMS, work::QueuedItems::default());
+        services.add(&waits::WAITS, waits::Waits::default());
         services.add(&dispatcher::DISPATCHER, dispatcher::Dispatcher::default());
         services.add(&dpc::DPCS, dpc::Queued::default());
         services.add(&timer::TIMERS, timer::Timers::default());

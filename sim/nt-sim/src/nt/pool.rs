@@ -7,7 +7,7 @@ use ndk_abi::nt::{
     POOL_FLAG_RAISE_ON_FAILURE, POOL_FLAG_UNINITIALIZED, POOL_TYPE,
 };
 
-use super::{dpc::DPCS, spin_lock::LOCK_ORDER, timer::TIMERS, work::QUEUED_ITEMS};
+use super::{dpc::DPCS, spin_lock::LOCK_ORDER, timer::TIMERS, waits::WAITS, work::QUEUED_ITEMS};
 use crate::{
     Irql,
     guest::Guest,
@@ -85,6 +85,12 @@ pub fn check_contents(me: &Thread, range: std::ops::Range<usize>) {
         violation(
             BugCheck::TIMER_OR_DPC_INVALID,
             "freed memory contains a timer that is set; call KeCancelTimer first",
+        );
+    }
+    if host.state(&WAITS).find(&range).is_some() {
+        violation(
+            BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+            "freed memory contains an event or timer that a thread waits for",
         );
     }
     if host.state(&DPCS).find(&range).is_some() {

@@ -15,7 +15,8 @@ use parking_lot::Mutex;
 
 use super::{
     dispatcher::{self, DISPATCHER},
-    dpc, time,
+    dpc, header, time,
+    waits::WAITS,
 };
 use crate::{
     EventId, Host, Irql,
@@ -90,12 +91,20 @@ impl Timers {
 
 const KTIMER_DPC: usize = 48;
 
+fn initialize(timer: Guest<KTIMER>, kind: u8) {
+    let me = current();
+    if me.verifies() {
+        dispatcher::check_unawaited(&me, timer.address(), "KeInitializeTimer");
+    }
+    header::initialize(timer.address(), kind, size_of::<KTIMER>(), false);
+}
+
 fn set_kernel_timer(timer: Guest<KTIMER>, due: i64, period_ms: i32, dpc: Guest<KDPC>) -> bool {
     let me = current();
     let host = me.host();
     let address = timer.address();
     let was_set = cancel_kernel_timer(host, address);
-    host.state(&DISPATCHER).locked(|| dispatcher::signal_state(address).write(0));
+    host.state(&WAITS).locked(|| header::signal_state(address).write(0));
     timer.field::<usize>(KTIMER_DPC).write(dpc.address());
     let period = u64::try_from(period_ms).unwrap_or(0) * 1_000_000;
     let setter = stack::capture_up_to(1).innermost().unwrap_or(0);
@@ -132,7 +141,7 @@ fn expire_kernel_timer(host: &Arc<Host>, timer: usize, generation: u64, deadline
         }
     };
     let me = current();
-    host.state(&DISPATCHER).signal(&me, timer, || dispatcher::signal_state(timer).write(1));
+    host.state(&WAITS).signal(&me, timer, || header::signal_state(timer).write(1));
     let Setting { dpc, period, cpu, .. } = set.setting;
     if dpc != 0 {
         dpc::insert(host, cpu, Guest::from_address(dpc), Some((0, 0)));
@@ -249,14 +258,14 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     /// Initializes a notification timer.
     [<= DISPATCH_LEVEL]
     fn KeInitializeTimer(timer: Guest<KTIMER>) {
-        dispatcher::initialize(timer.address(), dispatcher::NOTIFICATION_TIMER, size_of::<KTIMER>(), false);
+        initialize(timer, header::NOTIFICATION_TIMER);
     }
 
     /// Initializes a timer.
     [<= DISPATCH_LEVEL]
     fn KeInitializeTimerEx(timer: Guest<KTIMER>, kind: TIMER_TYPE) {
-        let kind = dispatcher::NOTIFICATION_TIMER + u8::try_from(kind.0).unwrap_or(0);
-        dispatcher::initialize(timer.address(), kind, size_of::<KTIMER>(), false);
+        let kind = header::NOTIFICATION_TIMER + u8::try_from(kind.0).unwrap_or(0);
+        initialize(timer, kind);
     }
 
     /// Sets a timer; returns `TRUE` when it was set already.
@@ -287,7 +296,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     /// Returns whether a timer is signaled.
     [<= DISPATCH_LEVEL]
     fn KeReadStateTimer(timer: Guest<KTIMER>) -> u8 {
-        (dispatcher::signal_state(timer.address()).read() != 0).into()
+        (header::signal_state(timer.address()).read() != 0).into()
     }
 
     /// Allocates a timer; returns null when resources run low.

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `DISPATCHER_HEADER`: type and state of an object that threads wait for, in the image's memory.
+
+use crate::{
+    guest::Guest,
+    verifier::{BugCheck, violation},
+};
+
+const TYPE: usize = 0;
+const SIZE: usize = 2;
+const SIGNAL_STATE: usize = 4;
+const WAIT_LIST: usize = 8;
+
+const SYNCHRONIZATION_EVENT: u8 = 1;
+pub(super) const NOTIFICATION_TIMER: u8 = 8;
+pub(super) const SYNCHRONIZATION_TIMER: u8 = 9;
+
+/// Writes a `DISPATCHER_HEADER`, of its first four bytes only type and size. `size` is the object's in bytes.
+pub(super) fn initialize(object: usize, kind: u8, size: usize, signaled: bool) {
+    let header = Guest::<u8>::from_address(object);
+    header.field::<u8>(TYPE).write(kind);
+    header.field::<u8>(SIZE).write(u8::try_from(size / 4).unwrap_or(0));
+    header.field::<i32>(SIGNAL_STATE).write(signaled.into());
+    let list = object + WAIT_LIST;
+    header.field::<[usize; 2]>(WAIT_LIST).write([list, list]);
+}
+
+pub(super) fn signal_state(object: usize) -> Guest<i32> {
+    Guest::<u8>::from_address(object).field(SIGNAL_STATE)
+}
+
+/// Returns the type of an object. An uninitialized object is a violation.
+pub(super) fn kind(object: usize, function: &str) -> u8 {
+    let header = Guest::<u8>::from_address(object);
+    let (kind, size) = (header.field::<u8>(TYPE).read(), header.field::<u8>(SIZE).read());
+    let known = matches!((kind, size), (0 | 1, 6) | (NOTIFICATION_TIMER | SYNCHRONIZATION_TIMER, 16));
+    if !known {
+        violation(
+            BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+            format!(
+                "{function} on an object that is not an initialized event or timer (type {kind}, size {size})"
+            ),
+        );
+    }
+    kind
+}
+
+/// Takes a signaled object for a wait: a synchronization object is no longer signaled.
+pub(super) fn take(object: usize, kind: u8) {
+    if matches!(kind, SYNCHRONIZATION_EVENT | SYNCHRONIZATION_TIMER) {
+        signal_state(object).write(0);
+    }
+}
