@@ -13,10 +13,11 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering::SeqCst},
 };
 
-use ndk_abi::nt::EX_RUNDOWN_REF;
+use ndk_abi::nt::{EX_RUNDOWN_REF, LIST_ENTRY, POOL_TYPE, SLIST_ENTRY, SLIST_HEADER};
 use nt_sim::{
     BugCheck,
-    nt::{rundown, system_routine, work},
+    guest::Guest,
+    nt::{lists, mutex, pool, rundown, system_routine, work},
 };
 use on_host::{correct, counted, memory, violates};
 
@@ -113,5 +114,70 @@ fn kernel_functions_are_found_by_name() {
         assert_eq!(find("WmiTraceMessage"), 0);
         assert_eq!(find("NdisAllocateMdl"), 0, "another module's");
         assert_eq!(find("IoCreateDeviceSecure"), find("IoCreateDeviceSecure"));
+    });
+}
+
+/// An initialized fast mutex, as the headers' inline function makes it.
+fn new_mutex(host: &nt_sim::Host) -> Guest<u8> {
+    let mutex = memory::<u8>(host);
+    mutex.cast::<i32>().write(1);
+    mutex
+}
+
+#[test]
+fn a_fast_mutex_has_one_owner_at_apc_level() {
+    correct(|host| {
+        let mutex = new_mutex(host);
+        mutex::ExAcquireFastMutex(mutex);
+        assert_eq!(nt_sim::current().irql(), nt_sim::Irql::APC_LEVEL);
+        let other = host.spawn("other", move || {
+            mutex::ExAcquireFastMutex(mutex);
+            mutex::ExReleaseFastMutex(mutex);
+        });
+        nt_sim::nt::time::sleep(5_000_000);
+        assert!(!other.is_finished());
+        mutex::ExReleaseFastMutex(mutex);
+        assert_eq!(nt_sim::current().irql(), nt_sim::Irql::PASSIVE_LEVEL);
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn acquiring_a_fast_mutex_twice_is_reported() {
+    violates(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, "holds it already: deadlock", |host| {
+        let mutex = new_mutex(host);
+        mutex::ExAcquireFastMutex(mutex);
+        mutex::ExAcquireFastMutex(mutex);
+    });
+}
+
+#[test]
+fn interlocked_lists_return_the_former_neighbor() {
+    correct(|host| {
+        let (head, first, second) = (memory::<LIST_ENTRY>(host), memory(host), memory(host));
+        head.write(LIST_ENTRY { Flink: head.as_ptr(), Blink: head.as_ptr() });
+        let lock = memory(host);
+        assert!(lists::ExInterlockedInsertTailList(head, first, lock).is_null());
+        assert!(lists::ExInterlockedInsertHeadList(head, second, lock) == first);
+        assert!(lists::ExInterlockedRemoveHeadList(head, lock) == second);
+        assert!(lists::ExInterlockedRemoveHeadList(head, lock) == first);
+        assert!(lists::ExInterlockedRemoveHeadList(head, lock).is_null());
+    });
+}
+
+#[test]
+fn a_lookaside_list_frees_the_blocks_it_holds() {
+    correct(|host| {
+        let list = memory::<u8>(host);
+        lists::ExInitializeNPagedLookasideList(list, 0, 0, 0, 64, 0x6465_6566, 0);
+        let head: Guest<SLIST_HEADER> = list.cast();
+        for _ in 0..2 {
+            let block: Guest<SLIST_ENTRY> =
+                pool::ExAllocatePoolWithTag(POOL_TYPE(512), 64, 0x6465_6566).cast();
+            lists::ExpInterlockedPushEntrySList(head, block);
+        }
+        assert_eq!(lists::ExQueryDepthSList(head), 2);
+        lists::ExDeleteNPagedLookasideList(list);
+        assert!(host.memory.pool.blocks().is_empty());
     });
 }

@@ -14,7 +14,9 @@ pub mod handles;
 mod header;
 pub mod io;
 pub mod irql;
+pub mod lists;
 pub mod mdl;
+pub mod mutex;
 pub mod pool;
 pub mod processor;
 pub mod random;
@@ -64,7 +66,9 @@ pub const IMPORTS: &[&[Import]] = &[
     io::symlink::IMPORTS,
     io::wmi::IMPORTS,
     irql::IMPORTS,
+    lists::IMPORTS,
     mdl::IMPORTS,
+    mutex::IMPORTS,
     pool::IMPORTS,
     processor::IMPORTS,
     registry::IMPORTS,

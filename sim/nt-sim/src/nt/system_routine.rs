@@ -33,7 +33,7 @@ impl SystemRoutines {
     }
 
     /// Returns the address of an export of `ntoskrnl.exe`; 0 when there is none of this name.
-    fn find(&self, name: &str) -> usize {
+    pub(super) fn find(&self, name: &str) -> usize {
         let known = |export: &Import| export.module == "ntoskrnl.exe" && export.name == name;
         let place = self.exports.iter().enumerate().find_map(|(index, slice)| {
             slice.iter().find(|export| known(export)).map(|export| (index, export))
