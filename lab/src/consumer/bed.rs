@@ -141,9 +141,11 @@ impl Bed {
         for (host, driver) in consumers.into_iter().rev() {
             outcome = outcome.and(unload(&host, driver));
         }
+        let is_stuck = self.sim.world().clock.is_stuck();
         for port in &mut self.ports {
             if let Some(miniport) = port.miniport.take()
                 && !port.host.is_dead()
+                && !is_stuck
             {
                 outcome = outcome.and(miniport.halt().map_err(Into::into));
             }
@@ -194,6 +196,10 @@ impl Bed {
     #[must_use]
     pub fn counters(&self) -> BTreeMap<String, u64> {
         let mut counters = BTreeMap::new();
+        // A simulation in which no thread can continue answers no request.
+        if self.sim.world().clock.is_stuck() {
+            return counters;
+        }
         for port in self.ports.iter().filter(|port| !port.host.is_dead()) {
             for (name, value) in port.miniport.iter().flat_map(testbed::counters) {
                 *counters.entry(name).or_default() += value;

@@ -8,7 +8,7 @@ use ndk_abi::nt;
 use nt_sim::{nt::io::IoResult, world::World};
 use parking_lot::Mutex;
 
-use super::script::{Compare, Content, Variables, layout};
+use super::script::{Compare, Content, Field, Variables, layout};
 
 /// A line of a script's log.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -149,6 +149,17 @@ pub fn check_file(bytes: &[u8], content: &Content, variables: &Variables) -> Res
                 numbers(times)
             ));
         }
+    }
+    Ok(())
+}
+
+/// Compares a block of memory.
+///
+/// # Errors
+/// What is not as expected.
+pub fn check_block(bytes: &[u8], fields: &[Field], variables: &Variables) -> Result<(), String> {
+    for (at, expected) in layout(fields, variables)? {
+        check_range("the block", bytes, at, &expected)?;
     }
     Ok(())
 }

@@ -14,13 +14,15 @@ use parking_lot::Mutex;
 use super::{
     bed::Bed,
     outcome::{self, Line, Log},
-    script::{Compare, Ioctl, Script, Step, Thread, Variables, bytes},
+    script::{Compare, Field, Ioctl, Script, Step, Thread, Variables, bytes},
 };
 
 /// Time between two looks at something that changes without a notification.
 const POLL: Duration = Duration::from_millis(1);
 /// Time between two looks at a script that has not ended.
 const LOOK: Duration = Duration::from_millis(100);
+/// What the threads of other hosts may take to end when a host has died.
+const AFTER_DEATH: Duration = Duration::from_secs(10);
 /// A driver has this long, in units of `POLL`, to let an IOCTL pend that is to be cancelled.
 const CANCEL_POLLS: u32 = 10_000;
 /// `STATUS_CANCELLED`.
@@ -88,30 +90,44 @@ pub fn play(bed: &Bed, script: &Arc<Script>, cut: Option<Duration>) -> Vec<Line>
             started: BTreeMap::new(),
         };
         let script = script.clone();
-        threads.push(host.spawn(&thread.name, move || player.run(&script.threads[number])));
+        let running = host.spawn(&thread.name, move || player.run(&script.threads[number]));
+        threads.push((host, running));
     }
-    // A host that dies, or a simulation in which nothing can happen, ends the wait early; the threads are lost then.
-    let deadline = world.now().saturating_add(u64::try_from(script.limit.as_nanos()).unwrap_or(u64::MAX));
-    while !shared.all_ended.is_set()
-        && world.now() < deadline
-        && !bed.hosts().iter().any(|host| host.is_dead())
-        && !world.clock.is_stuck()
-    {
-        let _ = shared.all_ended.wait(LOOK);
-    }
-    if !shared.all_ended.is_set() && !bed.hosts().iter().any(|host| host.is_dead()) {
-        shared.log.failure(
-            "script",
-            format!("it has not ended after {:?}; its hosts are switched off", script.limit),
-        );
-        bed.hosts().iter().for_each(|host| host.kill());
-    }
-    for thread in threads {
+    wait(bed, script, &shared, &threads);
+    for (_, thread) in threads {
         if let Err(lost) = thread.join() {
             shared.log.failure("script", lost.to_string());
         }
     }
     shared.log.take()
+}
+
+/// Waits until all threads have ended, or are lost with their hosts. Switches the hosts off on which threads are left when
+/// the script's time is over.
+fn wait(bed: &Bed, script: &Script, shared: &Shared, threads: &[(Arc<Host>, JoinHandle<()>)]) {
+    let world = bed.sim().world();
+    let after =
+        |time: Duration| world.now().saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    let mut deadline = after(script.limit);
+    let mut is_dead = false;
+    let runs = |(host, thread): &&(Arc<Host>, JoinHandle<()>)| !thread.is_finished() && !host.is_dead();
+    while threads.iter().any(|thread| runs(&thread)) && world.now() < deadline && !world.clock.is_stuck() {
+        let _ = shared.all_ended.wait(LOOK);
+        if !is_dead && bed.hosts().iter().any(|host| host.is_dead()) {
+            is_dead = true;
+            deadline = deadline.min(after(AFTER_DEATH));
+        }
+    }
+    if world.clock.is_stuck() {
+        return;
+    }
+    for (host, _) in threads.iter().filter(runs) {
+        if !is_dead {
+            let text = format!("it has not ended after {:?}; {} is switched off", script.limit, host.name());
+            shared.log.failure("script", text);
+        }
+        host.kill();
+    }
 }
 
 impl Player {
@@ -173,11 +189,22 @@ impl Player {
             Step::Debug { text, within } => self.debug(text, *within),
             Step::File { path, content } => {
                 let path = variables.expand(path)?;
-                let bytes: Vec<u8> = None.ok_or_else(|| format!("there is no file {path}"))?;
+                let bytes =
+                    self.host.files().read(&path).ok_or_else(|| format!("there is no file {path}"))?;
                 outcome::check_file(&bytes, content, variables)?;
                 self.note(format!("{path}: {} bytes, as expected", bytes.len()));
                 Ok(())
             }
+            Step::Write { path, data } => {
+                let (path, data) = (variables.expand(path)?, bytes(data, None, variables)?);
+                let written = self.host.files().write(&path, &data);
+                written.map_err(|status| format!("{path}: {}", outcome::status(status.cast_unsigned())))
+            }
+            Step::Remove { path } => {
+                self.host.files().remove(&variables.expand(path)?);
+                Ok(())
+            }
+            Step::Pool { size, fields } => self.pool(*size, fields),
         }
     }
 
@@ -256,6 +283,15 @@ impl Player {
             }
             let _ = self.host.event().wait(POLL);
         }
+    }
+
+    fn pool(&self, size: usize, fields: &[Field]) -> Result<(), String> {
+        let block = self.host.memory.pool.find(size, None);
+        let mut contents = vec![0; size];
+        block.ok_or_else(|| format!("there is no pool block of {size} bytes"))?.read_bytes(&mut contents);
+        outcome::check_block(&contents, fields, &self.shared.variables)?;
+        self.note(format!("the pool block of {size} bytes is as expected"));
+        Ok(())
     }
 
     fn compare(&self, what: &str, result: &IoResult, compare: &Compare) -> Result<(), String> {

@@ -47,8 +47,13 @@ impl Field {
             checked_length(length)?;
             Ok(Value::Bytes((0..length).map(|index| first.wrapping_add(index as u8)).collect()))
         };
-        if length.is_some() && raw.ramp.is_none() {
-            return Err("a field has a length, which only a ramp has".to_owned());
+        let fill = |byte: u8| {
+            let length = length.ok_or("a fill needs a length")?;
+            checked_length(length)?;
+            Ok(Value::Bytes(vec![byte; length]))
+        };
+        if length.is_some() && raw.ramp.is_none() && raw.fill.is_none() {
+            return Err("a field has a length, which only a ramp and a fill have".to_owned());
         }
         let values: [Option<Result<Value, String>>; 11] = [
             raw.u8.map(integer(1)),
@@ -63,7 +68,7 @@ impl Field {
             raw.file.map(|name| content(&directory.join(name)).map(Value::Bytes)),
             raw.zeros.map(|count| checked_length(count).map(|()| Value::Bytes(vec![0; count]))),
         ];
-        let mut values = values.into_iter().flatten().chain(raw.ramp.map(ramp));
+        let mut values = values.into_iter().flatten().chain(raw.ramp.map(ramp)).chain(raw.fill.map(fill));
         match (values.next(), values.next()) {
             (Some(value), None) => Ok(Self { at: raw.at, value: value? }),
             (None, _) => Err("a field has no value".to_owned()),

@@ -10,7 +10,7 @@ mod raw;
 mod step;
 mod variables;
 
-pub use field::{bytes, layout};
+pub use field::{Field, bytes, layout};
 pub use step::{Compare, Content, Ioctl, Step, Thread, duration};
 pub use variables::{Role, Variables};
 

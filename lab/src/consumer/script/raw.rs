@@ -43,6 +43,9 @@ pub struct Step {
     pub wait_for: Option<String>,
     pub debug: Option<String>,
     pub file: Option<String>,
+    pub write: Option<String>,
+    pub remove: Option<String>,
+    pub pool: Option<usize>,
 
     pub handle: Option<String>,
     pub start: Option<String>,
@@ -77,6 +80,8 @@ pub struct Field {
     pub zeros: Option<usize>,
     /// First byte of a sequence that counts up modulo 256; needs `length`.
     pub ramp: Option<u8>,
+    /// A byte that is repeated; needs `length`.
+    pub fill: Option<u8>,
     pub length: Option<usize>,
 }
 

@@ -62,6 +62,20 @@ pub enum Step {
         path: String,
         content: Content,
     },
+    /// Makes a file of the host, or replaces it.
+    Write {
+        path: String,
+        data: Vec<Field>,
+    },
+    /// Removes a file of the host, if it is there.
+    Remove {
+        path: String,
+    },
+    /// Compares the first pool block of this size.
+    Pool {
+        size: usize,
+        fields: Vec<Field>,
+    },
 }
 
 /// An IOCTL.
@@ -197,6 +211,12 @@ impl Step {
                 variables.expand(path)?;
                 field::layout(&content.fields, variables).map(drop)
             }
+            Self::Write { path, data } => {
+                variables.expand(path)?;
+                field::bytes(data, None, variables).map(drop)
+            }
+            Self::Remove { path } => variables.expand(path).map(drop),
+            Self::Pool { size, fields } => field::bytes(fields, Some(*size), variables).map(drop),
             _ => Ok(()),
         }
     }
@@ -264,7 +284,13 @@ fn fields(raw: Option<Vec<raw::Field>>, directory: &Path) -> Result<Vec<Field>, 
     raw.unwrap_or_default().into_iter().map(|field| Field::new(field, directory)).collect()
 }
 
-/// Takes the member that says what a step does.
+/// The members that say what a step does.
+const VERBS: [&str; 13] = [
+    "open", "ioctl", "close", "cancel", "finish", "wait", "signal", "wait_for", "debug", "file", "write",
+    "remove", "pool",
+];
+
+/// What a step does.
 enum Verb {
     Open(String),
     Ioctl(u32),
@@ -276,8 +302,12 @@ enum Verb {
     WaitFor(String),
     Debug(String),
     File(String),
+    Write(String),
+    Remove(String),
+    Pool(usize),
 }
 
+/// Takes the member that says what a step does.
 fn verb(raw: &mut raw::Step) -> Result<Verb, String> {
     let verbs = [
         raw.open.take().map(Verb::Open),
@@ -290,15 +320,14 @@ fn verb(raw: &mut raw::Step) -> Result<Verb, String> {
         raw.wait_for.take().map(Verb::WaitFor),
         raw.debug.take().map(Verb::Debug),
         raw.file.take().map(Verb::File),
+        raw.write.take().map(Verb::Write),
+        raw.remove.take().map(Verb::Remove),
+        raw.pool.take().map(Verb::Pool),
     ];
     let mut verbs = verbs.into_iter().flatten();
     match (verbs.next(), verbs.next()) {
         (Some(verb), None) => Ok(verb),
-        (None, _) => {
-            Err("it does nothing: it needs open, ioctl, close, cancel, finish, wait, signal, wait_for, \
-                          debug or file"
-                .to_owned())
-        }
+        (None, _) => Err(format!("it does nothing: it needs one of {}", VERBS.join(", "))),
         _ => Err("it does two things at once".to_owned()),
     }
 }
@@ -321,6 +350,9 @@ fn step_of(mut raw: raw::Step, directory: &Path) -> Result<Step, String> {
         Verb::WaitFor(signal) => Step::WaitFor { signal, within: members.within()? },
         Verb::Debug(text) => Step::Debug { text, within: members.within()? },
         Verb::File(path) => Step::File { path, content: content(&mut members, directory)? },
+        Verb::Write(path) => Step::Write { path, data: fields(members.0.data.take(), directory)? },
+        Verb::Remove(path) => Step::Remove { path },
+        Verb::Pool(size) => Step::Pool { size, fields: fields(members.0.expect.take(), directory)? },
     };
     match members.left() {
         Some(name) => Err(format!("'{name}' does not belong to such a step")),

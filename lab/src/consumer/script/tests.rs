@@ -118,7 +118,7 @@ fn bad_scripts_are_refused_with_one_sentence() {
         (step("ioctl = 1\ninput = [{ sockaddr = '10.0.0.1' }]"), "'10.0.0.1' is not an address and a port"),
         (step("ioctl = 1\ninput = [{ hex = '1' }]"), "'1' is not pairs of hexadecimal digits"),
         (step("ioctl = 1\ninput = [{ file = 'no such file' }]"), "cannot read"),
-        (step("ioctl = 1\ninput = [{ u8 = 1, length = 3 }]"), "which only a ramp has"),
+        (step("ioctl = 1\ninput = [{ u8 = 1, length = 3 }]"), "which only a ramp and a fill have"),
         (step("ioctl = 1\ninput = [{ ramp = 1 }]"), "a ramp needs a length"),
         (step("ioctl = 1\ninput = [{ zeros = 100000000 }]"), "is longer than"),
         (step("ioctl = 1\ninput = [{ u32 = 1 }, { at = 2, u8 = 1 }]"), "begins inside the one before"),
