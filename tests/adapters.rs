@@ -100,6 +100,7 @@ impl Pairs {
                 mtu: 4192,
                 path_mtu: 4096,
                 verifier: true,
+                timers: nt_sim::host::TimerResolution::Exact,
                 keywords: keywords.iter().map(|&(name, value)| (name, value.into())).collect(),
                 discovery: Discovery::Simulated,
             };

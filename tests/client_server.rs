@@ -17,6 +17,7 @@ use ndk_consumer::protocols::{
     self, Outcome, Program,
     probe::{Plan, Scenario},
 };
+use nt_sim::host::TimerResolution;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -148,6 +149,23 @@ fn host_connects_to_itself() {
     ];
     for real_time in [false, true] {
         if run_programs_on(&Options { real_time, ..Options::default() }, [0, 0], &programs).is_none() {
+            return;
+        }
+    }
+}
+
+/// With Windows' clock: timers and timeouts expire every 15.625 ms, high-resolution timers every millisecond.
+#[test]
+fn messages_arrive_with_the_timers_of_windows() {
+    let programs =
+        [Scenario::Send, Scenario::Write, Scenario::Read].map(|scenario| probe(scenario, 10_000, 50));
+    for loss in [0.0, 0.02] {
+        let options = Options {
+            timers: TimerResolution::Windows { high: Duration::from_millis(1) },
+            faults: Faults { loss, ..Faults::NONE },
+            ..Options::default()
+        };
+        if run_programs(&options, &programs).is_none() {
             return;
         }
     }

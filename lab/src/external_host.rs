@@ -111,6 +111,7 @@ impl ExternalHost {
             mtu: options.mtu,
             path_mtu: options.path_mtu,
             verifier: options.verifier,
+            timers: nt_sim::host::TimerResolution::Exact,
             keywords: options.keywords.clone(),
             discovery: Discovery::OnWire,
         };

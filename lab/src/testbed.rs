@@ -19,7 +19,9 @@ use ndis_sim::{IpHost as _, Keyword, LogEntry, Miniport, NdisHost as _, NdkAdapt
 use ndk_abi::nt::NT_SUCCESS;
 use ndk_consumer::Adapter;
 use nt_sim::{
-    ClockKind, Driver, DriverOptions, Event, Host, JoinHandle, Sim, driver::DriverState, host::HostOptions,
+    ClockKind, Driver, DriverOptions, Event, Host, JoinHandle, Sim,
+    driver::DriverState,
+    host::{HostOptions, TimerResolution},
 };
 
 use crate::os::SimOs;
@@ -44,6 +46,7 @@ pub struct Options {
     pub path_mtu: u32,
     pub capture: Option<PathBuf>,
     pub verifier: bool,
+    pub timers: TimerResolution,
     /// Faults of the first host's NIC.
     pub quirks: Quirks,
     /// Registry values of the adapter, on both hosts.
@@ -66,6 +69,7 @@ impl Default for Options {
             path_mtu: 4096,
             capture: None,
             verifier: true,
+            timers: TimerResolution::Exact,
             quirks: Quirks::default(),
             keywords: Vec::new(),
             subnets: vec![(Ipv4Addr::new(10, 0, 0, 0).into(), 24)],
@@ -95,6 +99,7 @@ pub struct MachineOptions {
     /// RoCE path MTU, limited by `mtu`.
     pub path_mtu: u32,
     pub verifier: bool,
+    pub timers: TimerResolution,
     /// Registry values of the adapters.
     pub keywords: Vec<(&'static str, Keyword)>,
     pub discovery: Discovery,
@@ -187,6 +192,7 @@ impl Testbed {
                 mtu,
                 path_mtu: options.path_mtu,
                 verifier: options.verifier,
+                timers: options.timers,
                 keywords: options.keywords.clone(),
                 discovery: options.discovery,
             };
@@ -322,7 +328,11 @@ impl Machine {
     /// # Errors
     /// The image cannot be loaded, or `options` has no adapter, or an adapter no address.
     pub fn new(sim: &mut Sim, image: &Path, options: &MachineOptions) -> Result<Self> {
-        let host = sim.add_host(HostOptions { verifier: options.verifier, ..HostOptions::new(options.name) });
+        let host = sim.add_host(HostOptions {
+            verifier: options.verifier,
+            timers: options.timers,
+            ..HostOptions::new(options.name)
+        });
         host.set_discovery(options.discovery);
         let mut adapters = Vec::new();
         for adapter in &options.adapters {

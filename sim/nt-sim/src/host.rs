@@ -52,6 +52,18 @@ pub struct HostOptions {
     /// Copy debug output to standard error.
     pub echo: bool,
     pub watchdog: WatchdogLimits,
+    pub timers: TimerResolution,
+}
+
+/// When timers and timeouts expire, and how exact the time is that is not read with the performance counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TimerResolution {
+    /// All of it is exact.
+    #[default]
+    Exact,
+    /// As on Windows: at ticks of the clock, every 15.625 ms. High-resolution timers (`EX_TIMER_HIGH_RESOLUTION`) expire
+    /// at multiples of `high`: 0.5 to 1 ms, depending on the machine.
+    Windows { high: Duration },
 }
 
 /// Limits of the DPC watchdog, in the time of the simulation's clock. Exceeding one is the bug check
@@ -82,6 +94,7 @@ impl HostOptions {
             verifier: true,
             echo: false,
             watchdog: WatchdogLimits::default(),
+            timers: TimerResolution::Exact,
         }
     }
 }

@@ -243,8 +243,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     fn KeDelayExecutionThread(mode: i8, alertable: u8, interval: Guest<LARGE_INTEGER>) -> i32 {
         let _ = (mode, alertable);
         let me = current();
-        let deadline = deadline(&me, interval).unwrap_or(0);
-        time::delay(&me, deadline);
+        time::delay(&me, time::delay_deadline(&me, interval.read().QuadPart));
         STATUS_SUCCESS
     }
 }

@@ -77,10 +77,10 @@ pub(super) unsafe fn read(host: &Host, address: usize, context: &mut FaultContex
 fn page(me: &Thread) -> [u8; PAGE_SIZE] {
     let mut page = [0; PAGE_SIZE];
     let mut put = |at: usize, bytes: &[u8]| page[at..at + bytes.len()].copy_from_slice(bytes);
-    let interrupt_time = time::interrupt_time(me);
+    let interrupt_time = time::tick_interrupt_time(me);
     put(member::TICK_COUNT_MULTIPLIER, &MULTIPLIER.to_le_bytes());
     put(member::INTERRUPT_TIME, &system_time(interrupt_time));
-    put(member::SYSTEM_TIME, &system_time(time::system_time(me)));
+    put(member::SYSTEM_TIME, &system_time(time::tick_system_time(me)));
     put(member::NT_BUILD_NUMBER, &20348_u32.to_le_bytes());
     put(member::NT_MAJOR_VERSION, &10_u32.to_le_bytes());
     put(member::TICK_COUNT, &system_time(interrupt_time / TICK));

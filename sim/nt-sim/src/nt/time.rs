@@ -11,6 +11,7 @@ use ndk_abi::nt::LARGE_INTEGER;
 
 use crate::{
     guest::Guest,
+    host::TimerResolution,
     imports,
     thread::{Thread, current},
 };
@@ -50,14 +51,68 @@ pub fn next_tick(now: u64) -> u64 {
     (now / TICK + 1) * TICK
 }
 
-/// Converts a due time to the simulation's time. It is relative when negative, else absolute system time.
-pub fn deadline(me: &Thread, due: i64) -> u64 {
+/// Returns the resolution of the host's timers in nanoseconds; 0 when they are exact.
+fn resolution(me: &Thread, high: bool) -> u64 {
+    match me.try_host().map(|host| host.options().timers) {
+        Some(TimerResolution::Windows { high: resolution }) if high => {
+            u64::try_from(resolution.as_nanos()).unwrap_or(TICK)
+        }
+        Some(TimerResolution::Windows { .. }) => TICK,
+        _ => 0,
+    }
+}
+
+/// Returns the time, or that of the last clock tick if the host's time advances with ticks. In nanoseconds.
+fn tick_now(me: &Thread) -> u64 {
     let now = me.world().now();
-    let units = match u64::try_from(due) {
-        Ok(absolute) => absolute.saturating_sub(system_time(me)),
-        Err(_) => due.unsigned_abs(),
-    };
-    if due == 0 { now } else { now.saturating_add(units.saturating_mul(UNIT)) }
+    match resolution(me, false) {
+        0 => now,
+        tick => now / tick * tick,
+    }
+}
+
+/// Returns the interrupt time in units since boot, as of the last clock tick.
+pub fn tick_interrupt_time(me: &Thread) -> u64 {
+    BOOT + tick_now(me) / UNIT
+}
+
+/// Returns the system time in units since 1601, as of the last clock tick.
+pub fn tick_system_time(me: &Thread) -> u64 {
+    system_time(me) - (me.world().now() - tick_now(me)) / UNIT
+}
+
+/// Returns when a timer that is due at `time` expires: at the first tick that is not before it.
+pub fn expiration(me: &Thread, time: u64, high: bool) -> u64 {
+    match resolution(me, high) {
+        0 => time,
+        resolution => time.div_ceil(resolution).saturating_mul(resolution),
+    }
+}
+
+/// Converts a due time to the time at which a timer or a wait expires. It is relative when negative, else absolute system
+/// time. Where time advances with ticks, a relative time counts from the last one, so that it can expire early.
+pub fn deadline(me: &Thread, due: i64) -> u64 {
+    expiration(me, nominal(me, due, tick_now(me)), false)
+}
+
+/// As [`deadline`], for a high-resolution timer.
+pub(super) fn high_resolution_deadline(me: &Thread, due: i64) -> u64 {
+    expiration(me, nominal(me, due, me.world().now()), true)
+}
+
+/// As [`deadline`], for a delay: it is never too short.
+pub(super) fn delay_deadline(me: &Thread, due: i64) -> u64 {
+    expiration(me, nominal(me, due, me.world().now()), false)
+}
+
+/// Converts a due time to the simulation's time; relative times count from `start`.
+fn nominal(me: &Thread, due: i64, start: u64) -> u64 {
+    let nanos = |units: u64| units.saturating_mul(UNIT);
+    match u64::try_from(due) {
+        Ok(0) => 0,
+        Ok(absolute) => me.world().now().saturating_add(nanos(absolute.saturating_sub(system_time(me)))),
+        Err(_) => start.saturating_add(nanos(due.unsigned_abs())),
+    }
 }
 
 imports! { IMPORTS: "ntoskrnl.exe" =>
@@ -81,7 +136,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     /// Returns the interrupt time without the time spent asleep.
     [any]
     fn KeQueryUnbiasedInterruptTime() -> u64 {
-        interrupt_time(&current())
+        tick_interrupt_time(&current())
     }
 
     /// Returns the system time.
@@ -107,7 +162,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
 /// Blocks the calling thread for `nanos`, for imports that sleep.
 pub fn sleep(nanos: u64) {
     let me = current();
-    delay(&me, me.world().now().saturating_add(nanos));
+    delay(&me, expiration(&me, me.world().now().saturating_add(nanos), false));
 }
 
 /// Blocks the calling thread until `deadline`.

@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use ndk_abi::nt::{EXT_CALLBACK, EXT_DELETE_CALLBACK, KDPC, KTIMER, TIMER_TYPE};
+use ndk_abi::nt::{EX_TIMER_HIGH_RESOLUTION, EXT_CALLBACK, EXT_DELETE_CALLBACK, KDPC, KTIMER, TIMER_TYPE};
 use parking_lot::Mutex;
 
 use super::{
@@ -66,6 +66,7 @@ struct ExTimer {
     /// As in [`Set`].
     generation: u64,
     period: u64,
+    high_resolution: bool,
     /// Callbacks queued or running.
     pending: u32,
     deleted: Option<Deleted>,
@@ -188,13 +189,13 @@ fn expire_ex_timer(
     deadline: u64,
     cpu: CpuId,
 ) {
-    let period = {
+    let (period, high_resolution) = {
         let mut state = timer.lock();
         if state.generation != generation || state.event.take().is_none() {
             return;
         }
         state.pending += 1;
-        state.period
+        (state.period, state.high_resolution)
     };
     let (this, of_dpc) = (host.clone(), timer.clone());
     host.queue_dpc(cpu, move || {
@@ -202,7 +203,8 @@ fn expire_ex_timer(
         finish_callback(&this, handle, &of_dpc);
     });
     if period != 0 {
-        arm_ex_timer(host, handle, timer, deadline + period, cpu);
+        let next = time::expiration(&current(), deadline + period, high_resolution);
+        arm_ex_timer(host, handle, timer, next, cpu);
     }
 }
 
@@ -302,7 +304,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     /// Allocates a timer; returns null when resources run low.
     [<= DISPATCH_LEVEL]
     fn ExAllocateTimer(callback: usize, context: usize, attributes: u32) -> usize {
-        let _ = attributes;
+        let high_resolution = attributes & EX_TIMER_HIGH_RESOLUTION != 0;
         let me = current();
         let host = me.host();
         if host.low_resources.fails() {
@@ -310,7 +312,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         }
         let handle = host.new_handle();
         let timer =
-            ExTimer { callback, context, event: None, generation: 0, period: 0, pending: 0, deleted: None };
+            ExTimer { callback, context, event: None, generation: 0, period: 0, high_resolution, pending: 0, deleted: None };
         host.state(&TIMERS).ex.lock().insert(handle, Arc::new(Mutex::new(timer)));
         host.objects.add("ExAllocateTimer", handle);
         handle
@@ -322,8 +324,14 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let _ = parameters;
         let me = current();
         let timer = ex_timer(&me, handle, "ExSetTimer");
-        timer.lock().period = u64::try_from(period).unwrap_or(0) * 100;
-        arm_ex_timer(me.host(), handle, &timer, time::deadline(&me, due), me.cpu()).into()
+        let high_resolution = {
+            let mut timer = timer.lock();
+            timer.period = u64::try_from(period).unwrap_or(0) * 100;
+            timer.high_resolution
+        };
+        let deadline =
+            if high_resolution { time::high_resolution_deadline(&me, due) } else { time::deadline(&me, due) };
+        arm_ex_timer(me.host(), handle, &timer, deadline, me.cpu()).into()
     }
 
     /// Cancels a timer; returns `TRUE` when it was set.
