@@ -22,7 +22,7 @@ impl RcTransport {
     ) -> Result<usize, Unsent> {
         let responder = &mut self.responder;
         let stats = &env.shared.stats;
-        if let Some(next) = responder.reads.next(responder.mtu) {
+        while let Some(next) = responder.reads.next(responder.mtu) {
             let headers = Headers {
                 opcode: next.opcode,
                 solicited: false,
@@ -49,11 +49,18 @@ impl RcTransport {
                 }
                 return Ok(len);
             }
+            if next.repeated {
+                // A late duplicate: the requester has its data, and the region's owner has taken back the key since. If the
+                // requester still waits, its retries end the connection.
+                responder.reads.drop_serving();
+                continue;
+            }
             // The region was deregistered after the READ was accepted.
             responder.reads.clear();
             responder.ack_pending = false;
             responder.nak_pending = Some((Syndrome::nak(NakCode::REMOTE_ACCESS), next.sequence));
             self.fail(env, None);
+            break;
         }
         let responder = &mut self.responder;
         let (syndrome, sequence) = match responder.nak_pending {

@@ -50,6 +50,8 @@ pub(super) struct NextResponse {
     pub(super) address: u64,
     pub(super) key: u32,
     pub(super) len: u32,
+    /// All responses were sent once: the peer has requested them again.
+    pub(super) repeated: bool,
 }
 
 impl InboundReads {
@@ -143,7 +145,17 @@ impl InboundReads {
             address: read.reth.address.wrapping_add(u64::from(offset)),
             key: read.reth.r_key,
             len: read.reth.length.saturating_sub(offset).min(mtu),
+            repeated: read.served,
         })
+    }
+
+    /// Gives up the READ whose response [`InboundReads::next`] returned: its responses are not sent.
+    pub(super) fn drop_serving(&mut self) {
+        let at = self.wrap(self.head.wrapping_add(self.serving));
+        if let Some(read) = self.ring.get_mut(at) {
+            read.next = read.packets;
+        }
+        self.skip_answered();
     }
 
     /// Accounts for the packet that [`InboundReads::next`] returned: it was sent.
@@ -153,6 +165,10 @@ impl InboundReads {
             read.next = read.next.saturating_add(1);
             read.served |= read.next >= read.packets;
         }
+        self.skip_answered();
+    }
+
+    fn skip_answered(&mut self) {
         // Later READs may have been answered before an earlier one was requested again.
         while self.is_serving() {
             let at = self.wrap(self.head.wrapping_add(self.serving));
