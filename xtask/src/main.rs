@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 mod documents;
+mod drivers;
 mod fuzz;
 mod guest;
 mod image;

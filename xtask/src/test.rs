@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{fuzz, image, lab, packages, shell, windows};
+use crate::{drivers, fuzz, image, lab, packages, shell, windows};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -108,20 +108,6 @@ fn seconds(time: Duration) -> String {
 /// The count of a step that passes or fails as a whole.
 const WHOLE: Result<Count> = Ok(Count { passed: 1, failed: 0 });
 
-/// All packages but the driver packages, which are empty on this machine, and the fuzz targets, which are a step of
-/// their own.
-const PORTABLE: [&str; 9] = [
-    "--workspace",
-    "--exclude",
-    "viordma",
-    "--exclude",
-    "test-driver",
-    "--exclude",
-    "example-consumer",
-    "--exclude",
-    "roce-fuzz",
-];
-
 fn cargo() -> Command {
     let mut cargo = Command::new("cargo");
     cargo.current_dir(shell::root());
@@ -154,7 +140,10 @@ fn rules() -> Result<Count> {
 /// Lints of everything that runs on this machine, and of the driver as it is compiled for Windows.
 fn lints() -> Result<Count> {
     shell::run(
-        cargo().args(["clippy", "--quiet", "--all-targets"]).args(PORTABLE).args(["--", "-D", "warnings"]),
+        cargo()
+            .args(["clippy", "--quiet", "--all-targets"])
+            .args(drivers::all_others())
+            .args(["--", "-D", "warnings"]),
     )?;
     image::lint()?;
     WHOLE
@@ -164,7 +153,7 @@ fn lints() -> Result<Count> {
 fn documentation() -> Result<Count> {
     crate::documents::check()?;
     let mut cargo = cargo();
-    cargo.args(["doc", "--quiet", "--no-deps"]).args(PORTABLE);
+    cargo.args(["doc", "--quiet", "--no-deps"]).args(drivers::all_others());
     shell::run(cargo.env("RUSTDOCFLAGS", "-D warnings"))?;
     WHOLE
 }
@@ -210,7 +199,7 @@ fn build_image() -> Result<Count> {
 fn cargo_test() -> Result<Count> {
     let mut command = cargo();
     // Optimized: the simulated kernel and the transport move real amounts of data.
-    command.args(["test", "--profile", "tool", "--no-fail-fast"]).args(PORTABLE);
+    command.args(["test", "--profile", "tool", "--no-fail-fast"]).args(drivers::all_others());
     // Tests that need an image fail without it instead of saying that they were skipped.
     command.env("NTSIM_REQUIRE_IMAGES", "1");
     run_tests(&mut command)

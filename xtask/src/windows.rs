@@ -5,16 +5,13 @@
 //! `cargo wdk build` builds every member of the workspace, so each one has to compile there. Packages that need Linux are
 //! empty for Windows (`#![cfg(unix)]`): `sim/nt-sim` and what is built on it, since the simulator maps images and handles
 //! signals with Linux's own calls. The driver packages are not checked here: `wdk-build` does not compile on Linux, and the
-//! steps `lints` and `image` compile them in the mirror of the workspace.
+//! steps `lints` and `image` compile them in the mirror of the workspace. The fuzz targets are checked without libFuzzer.
 
 use std::process::Command;
 
 use anyhow::Result;
 
-use crate::{image::toolchain::TARGET, shell};
-
-/// Driver packages, and the fuzz targets, which are checked without libFuzzer.
-const EXCLUDED: [&str; 3] = ["viordma", "test-driver", "roce-fuzz"];
+use crate::{drivers, image::toolchain::TARGET, shell};
 
 /// Packages whose tests run on Windows, too. Their test targets are checked as well.
 pub const PORTABLE: [&str; 11] = [
@@ -37,8 +34,7 @@ pub fn check() -> Result<bool> {
         println!("skipped: rustup cannot install the target {TARGET}");
         return Ok(false);
     }
-    let workspace = EXCLUDED.iter().flat_map(|name| ["--exclude", name]);
-    shell::run(cargo().arg("--workspace").args(workspace))?;
+    shell::run(cargo().args(drivers::all_others()))?;
     shell::run(cargo().args(["--package", "roce-fuzz", "--no-default-features"]))?;
     shell::run(cargo().args(["--package", "nt", "--features", "kernel"]))?;
     let portable = PORTABLE.iter().flat_map(|name| ["--package", name]);

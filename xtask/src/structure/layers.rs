@@ -3,6 +3,7 @@
 //! Which package may depend on which. Arrows of `docs/architecture.md`, in code.
 
 use super::package::Package;
+use crate::drivers::DRIVERS;
 
 /// Packages that ship in the image, and the packages of the workspace that each may depend on.
 const SHIPPED: [(&str, &[&str]); 9] = [
@@ -41,9 +42,6 @@ const AROUND: [(&str, &[&str]); 12] = [
 
 /// The tool that builds and checks: it needs none of what it builds, so that it runs anywhere.
 const TOOL: (&str, &[&str]) = ("xtask", &[]);
-
-/// Packages that are drivers: no other one may depend on the crates of the Windows Driver Kit.
-const DRIVERS: [&str; 3] = ["viordma", "test-driver", "example-consumer"];
 
 /// A sentence for each dependency that no arrow allows.
 pub fn forbidden(packages: &[Package]) -> Vec<String> {
