@@ -9,6 +9,7 @@ use crate::status::Result;
 const CHUNK: usize = 256;
 
 /// CRC-32 of one byte at each value (polynomial 0xEDB88320, as in Ethernet and zip).
+#[allow(clippy::indexing_slicing, reason = "evaluated at compile time")]
 const TABLE: [u32; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;

@@ -55,7 +55,7 @@ pub struct Part<'a> {
 
 /// The requests of a connection.
 pub struct Requests {
-    requests: Vec<Request>,
+    slots: Vec<Request>,
     /// The memory region of each request.
     regions: Vec<Region>,
     /// The requests that are not free.
@@ -75,7 +75,7 @@ impl Requests {
         for _ in 0..REQUESTS {
             vec::push(&mut regions, Region::new(pd, pages)?).map_err(no_memory)?;
         }
-        Ok(Self { requests, regions, active: 0, refused: None, progress, invalidates })
+        Ok(Self { slots: requests, regions, active: 0, refused: None, progress, invalidates })
     }
 
     /// Forgets the failures of earlier transfers.
@@ -99,7 +99,7 @@ impl Requests {
         if !queue.can_send() || queue.room() < 3 {
             return Ok(false);
         }
-        let mut requests = self.requests.iter_mut().zip(&self.regions).enumerate();
+        let mut requests = self.slots.iter_mut().zip(&self.regions).enumerate();
         let free = requests.find(|(_, (request, _))| request.stage == Stage::Free);
         let Some((number, (request, region))) = free else { return Ok(false) };
         let token = region.remote_token();
@@ -125,7 +125,7 @@ impl Requests {
     }
 
     fn invalidate_answered(&mut self, queue: &mut Queue) -> Result {
-        for (number, (request, region)) in self.requests.iter_mut().zip(&self.regions).enumerate() {
+        for (number, (request, region)) in self.slots.iter_mut().zip(&self.regions).enumerate() {
             if request.stage == Stage::Answered && queue.room() != 0 {
                 // SAFETY: the region is closed after the connection is idle.
                 unsafe { queue.invalidate(number, region) }?;
@@ -138,7 +138,7 @@ impl Requests {
 
     /// Frees a request that is done.
     fn settle(&mut self, number: usize) {
-        let Some(request) = self.requests.get_mut(number) else { return };
+        let Some(request) = self.slots.get_mut(number) else { return };
         if request.stage == Stage::Invalid && request.outstanding == 0 {
             request.stage = Stage::Free;
             self.active -= 1;
@@ -149,7 +149,7 @@ impl Requests {
 impl Protocol for Requests {
     fn received(&mut self, queue: &mut Queue, message: Message, invalidated: Option<u32>) -> Result {
         let number = usize::from(message.request);
-        let request = self.requests.get_mut(number).ok_or(STATUS_INVALID_PARAMETER)?;
+        let request = self.slots.get_mut(number).ok_or(STATUS_INVALID_PARAMETER)?;
         let region = self.regions.get(number).ok_or(STATUS_INVALID_PARAMETER)?;
         if message.kind != Kind::Response || request.stage != Stage::Sent {
             return Err(STATUS_INVALID_PARAMETER);
@@ -174,7 +174,7 @@ impl Protocol for Requests {
             Work::Send(_) => return Ok(()),
             Work::Transfer(_) => return Err(STATUS_INTERNAL_ERROR),
         };
-        let request = self.requests.get_mut(number).ok_or(STATUS_INTERNAL_ERROR)?;
+        let request = self.slots.get_mut(number).ok_or(STATUS_INTERNAL_ERROR)?;
         request.outstanding = request.outstanding.checked_sub(1).ok_or(STATUS_INTERNAL_ERROR)?;
         if matches!(work, Work::Invalidate(_)) {
             request.stage = Stage::Invalid;

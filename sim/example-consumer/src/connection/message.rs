@@ -153,6 +153,7 @@ impl Message {
 }
 
 /// Writes `bytes` at the front of `into`, and moves `into` behind them.
+#[allow(clippy::mut_mut, reason = "moves the slice forward")]
 fn put<const N: usize>(into: &mut &mut [u8], bytes: [u8; N]) {
     if let Some((front, rest)) = core::mem::take(into).split_first_chunk_mut::<N>() {
         *front = bytes;

@@ -2,6 +2,8 @@
 
 //! A request of the I/O manager, with checked access to its buffers.
 
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "a place behind two pointers is one access")]
+
 use alloc::boxed::Box;
 use core::ptr::{NonNull, null_mut};
 
@@ -140,6 +142,7 @@ impl Request {
     }
 
     /// Leaves the request to the thread that will complete it.
+    #[allow(clippy::unused_self, reason = "the caller gives the request away")]
     pub fn leave_pending(self) -> NTSTATUS {
         STATUS_PENDING
     }

@@ -5,6 +5,8 @@
 //! A request is completed by who removes it from the list. Before, its cancel routine must have been taken from it: if
 //! the I/O manager has taken it, the routine runs or will run, finds the request in the list, and completes it.
 
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "a place behind two pointers is one access")]
+
 use alloc::vec::Vec;
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicPtr, Ordering};

@@ -2,6 +2,8 @@
 
 //! Completion queues.
 
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "a place behind two pointers is one access")]
+
 use core::ffi::c_void;
 use core::ptr::null_mut;
 

@@ -75,6 +75,7 @@ impl Lam {
     /// Describes up to `length` bytes at `offset` by entries under the privileged token, one for each run of pages that
     /// are adjacent for the device. Returns the number of entries and of bytes; fewer bytes if the entries do not
     /// suffice.
+    #[allow(clippy::cast_possible_wrap, reason = "offsets and lengths within a buffer")]
     pub fn entries(
         &self,
         token: u32,

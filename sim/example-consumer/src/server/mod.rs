@@ -135,10 +135,7 @@ impl Shared {
         let Ok(client) = admitted else { return refuse(connector) };
         // The routine owns the connector; if it cannot be queued, it is dropped, and the connector with it: at this
         // IRQL it must not be. So the work item is made first, with a place for it.
-        let place = match Arc::try_new(SpinLock::new(None)) {
-            Ok(place) => place,
-            Err(_) => return this.give_up(connector),
-        };
+        let Ok(place) = Arc::try_new(SpinLock::new(None)) else { return this.give_up(connector) };
         let (shared, taken, tally) = (this.clone(), place.clone(), this.work.clone());
         let work = WorkItem::new(this.device.0, move || {
             let connector = taken.lock().take();
