@@ -9,20 +9,19 @@ use core::{
     hint::black_box,
     mem::MaybeUninit,
     ptr::{null, null_mut},
-    sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst},
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
 };
 
 use ndk_abi::nt::{
-    DISPATCH_LEVEL, EVENT_TYPE, EX_TIMER, EtwRegister, ExAllocateTimer, ExDeleteTimer, ExQueueWorkItem,
-    ExSetTimer, GUID, IoAllocateMdl, IoAllocateWorkItem, IoFreeMdl, IoFreeWorkItem, IoQueueWorkItem, KDPC,
-    KEVENT, KSPIN_LOCK, KTIMER, KWAIT_REASON, KeAcquireSpinLockAtDpcLevel, KeAcquireSpinLockRaiseToDpc,
-    KeBugCheckEx, KeFlushQueuedDpcs, KeGetCurrentIrql, KeInitializeDpc, KeInitializeEvent,
-    KeInitializeTimerEx, KeInsertQueueDpc, KeLowerIrql, KeReleaseSpinLock, KeReleaseSpinLockFromDpcLevel,
-    KeSetEvent, KeSetTimerEx, KeWaitForSingleObject, KfRaiseIrql, LARGE_INTEGER, LOCK_OPERATION, MDL,
+    DISPATCH_LEVEL, EVENT_TYPE, EX_TIMER, EtwRegister, ExAllocateTimer, ExDeleteTimer, ExSetTimer, GUID,
+    IoAllocateMdl, IoAllocateWorkItem, IoFreeMdl, IoFreeWorkItem, IoQueueWorkItem, KDPC, KEVENT, KSPIN_LOCK,
+    KTIMER, KWAIT_REASON, KeAcquireSpinLockAtDpcLevel, KeAcquireSpinLockRaiseToDpc, KeBugCheckEx,
+    KeFlushQueuedDpcs, KeGetCurrentIrql, KeInitializeDpc, KeInitializeEvent, KeInitializeTimerEx,
+    KeInsertQueueDpc, KeLowerIrql, KeReleaseSpinLock, KeReleaseSpinLockFromDpcLevel, KeSetEvent,
+    KeSetTimerEx, KeWaitForSingleObject, KfRaiseIrql, LARGE_INTEGER, LOCK_OPERATION, MDL,
     MDL_MAPPED_TO_SYSTEM_VA, MDL_PAGES_LOCKED, MDL_SOURCE_IS_NONPAGED_POOL, MEMORY_CACHING_TYPE,
     MmAllocateContiguousMemorySpecifyCache, MmBuildMdlForNonPagedPool, MmFreeContiguousMemory,
-    MmMapLockedPagesSpecifyCache, MmProbeAndLockPages, MmUnmapLockedPages, TIMER_TYPE, WORK_QUEUE_ITEM,
-    WORK_QUEUE_TYPE,
+    MmMapLockedPagesSpecifyCache, MmProbeAndLockPages, MmUnmapLockedPages, TIMER_TYPE, WORK_QUEUE_TYPE,
 };
 
 use crate::{
@@ -69,9 +68,6 @@ pub const ALL: &[(&str, fn())] = &[
     ("free mapped mdl", free_mapped_mdl),
     ("lock an mdl of nonpaged pool", lock_an_mdl_of_nonpaged_pool),
     ("use after unmap", use_after_unmap),
-    ("queue work item twice", queue_work_item_twice),
-    ("free queued work item", free_queued_work_item),
-    ("queue executive work item twice", queue_executive_work_item_twice),
     ("free contiguous memory with a timer", free_contiguous_memory_with_a_timer),
     ("bug check", bug_check),
     ("failed assertion", processor::failed_assertion),
@@ -484,38 +480,6 @@ fn stack_in_an_mdl() {
     free_mdl(mdl);
 }
 
-unsafe extern "efiapi" fn executive_work(_: *mut c_void) {}
-
-/// Queues an item, and does not wait until a worker runs it.
-fn queued_work_item() -> *mut WORK_QUEUE_ITEM {
-    let item = allocate(size_of::<WORK_QUEUE_ITEM>()).cast::<WORK_QUEUE_ITEM>();
-    let mut filled = MaybeUninit::<WORK_QUEUE_ITEM>::zeroed();
-    // SAFETY: zero is valid for all its members.
-    let filled = unsafe { filled.assume_init_mut() };
-    filled.WorkerRoutine = Some(executive_work);
-    // SAFETY: memory of an item's size.
-    unsafe { item.copy_from_nonoverlapping(filled, 1) };
-    // SAFETY: an initialized item, in memory of its own.
-    unsafe { ExQueueWorkItem(item, WORK_QUEUE_TYPE::DelayedWorkQueue) };
-    item
-}
-
-/// Frees items until one is still queued: a worker can run some of them before.
-fn free_queued_work_item() {
-    for _ in 0..1000 {
-        free(queued_work_item().cast());
-    }
-}
-
-/// Queues an item many times: a worker can run some of them before the next one.
-fn queue_executive_work_item_twice() {
-    let item = queued_work_item();
-    for _ in 0..1000 {
-        // SAFETY: an initialized item; that it is queued is the violation.
-        unsafe { ExQueueWorkItem(item, WORK_QUEUE_TYPE::DelayedWorkQueue) };
-    }
-}
-
 fn free_contiguous_memory_with_a_timer() {
     let (none, all) = (LARGE_INTEGER { QuadPart: 0 }, LARGE_INTEGER { QuadPart: i64::MAX });
     // SAFETY: at PASSIVE_LEVEL.
@@ -579,22 +543,6 @@ fn use_after_unmap() {
     let mapping = map(mdl);
     unmap(mapping, mdl);
     write(mapping);
-}
-
-static BLOCKED: AtomicU32 = AtomicU32::new(0);
-
-unsafe extern "efiapi" fn nothing(_: *mut ndk_abi::nt::DEVICE_OBJECT, _: *mut c_void) {
-    BLOCKED.fetch_add(1, SeqCst);
-}
-
-fn queue_work_item_twice() {
-    // SAFETY: at PASSIVE_LEVEL; no device object is needed here.
-    let item = unsafe { IoAllocateWorkItem(null_mut()) };
-    // A worker takes an item at once; only some of many attempts find it queued.
-    for _ in 0..10_000 {
-        // SAFETY: a live work item; that it is queued already is the violation.
-        unsafe { IoQueueWorkItem(item, Some(nothing), WORK_QUEUE_TYPE::DelayedWorkQueue, null_mut()) };
-    }
 }
 
 fn bug_check() {

@@ -2,15 +2,29 @@
 
 //! Work items.
 
-use core::{ffi::c_void, ptr::null_mut};
+#![allow(clippy::cast_ptr_alignment, reason = "pool blocks are aligned for the structures in them")]
 
-use ndk_abi::nt::{
-    IO_WORKITEM, IoAllocateWorkItem, IoFreeWorkItem, IoQueueWorkItemEx, KeDelayExecutionThread,
-    LARGE_INTEGER, WORK_QUEUE_TYPE,
+use core::{
+    ffi::c_void,
+    mem::MaybeUninit,
+    ptr::null_mut,
+    sync::atomic::{AtomicU32, Ordering::SeqCst},
 };
 
+use ndk_abi::nt::{
+    DEVICE_OBJECT, ExQueueWorkItem, IO_WORKITEM, IoAllocateWorkItem, IoFreeWorkItem, IoQueueWorkItem,
+    IoQueueWorkItemEx, KeDelayExecutionThread, LARGE_INTEGER, WORK_QUEUE_ITEM, WORK_QUEUE_TYPE,
+};
+
+use crate::memory::{allocate, free, stay};
+
 /// All services of this file.
-pub const ALL: &[(&str, fn())] = &[("work item that runs at unload", runs_at_unload)];
+pub const ALL: &[(&str, fn())] = &[
+    ("work item that runs at unload", runs_at_unload),
+    ("queue work item twice", queue_work_item_twice),
+    ("free queued work item", free_queued_work_item),
+    ("queue executive work item twice", queue_executive_work_item_twice),
+];
 
 /// Queues a work item that still runs when the driver has unloaded; the I/O manager keeps its code until it returns.
 fn runs_at_unload() {
@@ -26,5 +40,53 @@ unsafe extern "efiapi" fn free_and_delay(_: *mut c_void, _: *mut c_void, item: *
     let mut interval = LARGE_INTEGER { QuadPart: -200_000 };
     // SAFETY: at PASSIVE_LEVEL.
     unsafe { KeDelayExecutionThread(0, 0, &raw mut interval) };
-    crate::memory::stay();
+    stay();
+}
+
+unsafe extern "efiapi" fn executive_work(_: *mut c_void) {}
+
+/// Queues an item, and does not wait until a worker runs it.
+fn queued_work_item() -> *mut WORK_QUEUE_ITEM {
+    let item = allocate(size_of::<WORK_QUEUE_ITEM>()).cast::<WORK_QUEUE_ITEM>();
+    let mut filled = MaybeUninit::<WORK_QUEUE_ITEM>::zeroed();
+    // SAFETY: zero is valid for all its members.
+    let filled = unsafe { filled.assume_init_mut() };
+    filled.WorkerRoutine = Some(executive_work);
+    // SAFETY: memory of an item's size.
+    unsafe { item.copy_from_nonoverlapping(filled, 1) };
+    // SAFETY: an initialized item, in memory of its own.
+    unsafe { ExQueueWorkItem(item, WORK_QUEUE_TYPE::DelayedWorkQueue) };
+    item
+}
+
+/// Frees items until one is still queued: a worker can run some of them before.
+fn free_queued_work_item() {
+    for _ in 0..1000 {
+        free(queued_work_item().cast());
+    }
+}
+
+/// Queues an item many times: a worker can run some of them before the next one.
+fn queue_executive_work_item_twice() {
+    let item = queued_work_item();
+    for _ in 0..1000 {
+        // SAFETY: an initialized item; that it is queued is the violation.
+        unsafe { ExQueueWorkItem(item, WORK_QUEUE_TYPE::DelayedWorkQueue) };
+    }
+}
+
+static BLOCKED: AtomicU32 = AtomicU32::new(0);
+
+unsafe extern "efiapi" fn nothing(_: *mut DEVICE_OBJECT, _: *mut c_void) {
+    BLOCKED.fetch_add(1, SeqCst);
+}
+
+fn queue_work_item_twice() {
+    // SAFETY: at PASSIVE_LEVEL; no device object is needed here.
+    let item = unsafe { IoAllocateWorkItem(null_mut()) };
+    // A worker takes an item at once; only some of many attempts find it queued.
+    for _ in 0..10_000 {
+        // SAFETY: a live work item; that it is queued already is the violation.
+        unsafe { IoQueueWorkItem(item, Some(nothing), WORK_QUEUE_TYPE::DelayedWorkQueue, null_mut()) };
+    }
 }
