@@ -78,8 +78,9 @@ pub fn text(plan: &Plan, report: &Report) -> String {
     if !shown.is_empty() {
         let _ = writeln!(text, "viordma: {}", shown.join(", "));
     }
-    for fault in &report.tolerated {
-        let _ = writeln!(text, "\ntolerated: {fault}");
+    for (fault, count) in alike(&report.tolerated) {
+        let times = if count == 1 { String::new() } else { format!(" ({count} alike)") };
+        let _ = writeln!(text, "\ntolerated{times}: {fault}");
     }
     for violation in &report.violations {
         let _ = writeln!(text, "\n{violation}");
@@ -87,6 +88,27 @@ pub fn text(plan: &Plan, report: &Report) -> String {
     let (tolerated, violations) = (report.tolerated.len(), report.violations.len());
     let _ = writeln!(text, "verifier: {violations} violations, {tolerated} tolerated faults");
     text
+}
+
+/// Returns the first of the faults that differ in numbers and threads only, and how many there are of each.
+fn alike(faults: &[String]) -> Vec<(&String, usize)> {
+    let mut groups: Vec<(String, &String, usize)> = Vec::new();
+    for fault in faults {
+        // The first line says what, the second one which thread, the others where.
+        let mut kind = String::new();
+        for (number, line) in fault.lines().enumerate() {
+            match number {
+                0 => kind.extend(line.chars().filter(|character| !character.is_ascii_digit())),
+                1 => {}
+                _ => kind.push_str(line),
+            }
+        }
+        match groups.iter_mut().find(|(known, ..)| *known == kind) {
+            Some((.., count)) => *count += 1,
+            None => groups.push((kind, fault, 1)),
+        }
+    }
+    groups.into_iter().map(|(_, fault, count)| (fault, count)).collect()
 }
 
 fn line_to(text: &mut String, line: &Line) {
@@ -112,4 +134,26 @@ pub fn verdict(plan: &Plan, report: &Report) -> Result<()> {
         return failed(format!("{failures} of the steps did not do what the scripts say"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::alike;
+
+    #[test]
+    fn faults_that_differ_in_numbers_and_threads_are_counted_together() {
+        let fault = |host: &str, block: u32, place: &str| {
+            format!(
+                "*** bug check X (0xc4) on {host}: leak of block {block}\n    thread '{block}'\n      a.sys+{place}"
+            )
+        };
+        let faults = [
+            fault("alpha", 1, "0x10"),
+            fault("alpha", 22, "0x10"),
+            fault("beta", 3, "0x10"),
+            fault("alpha", 4, "0x20"),
+        ];
+        let counted = alike(&faults);
+        assert_eq!(counted, [(&faults[0], 2), (&faults[2], 1), (&faults[3], 1)]);
+    }
 }

@@ -3,8 +3,8 @@
 //! The objects that consumers have open below each NDK adapter.
 //!
 //! As NDIS may, it stands between consumer and provider: while it is switched on for a host, the dispatch tables of new
-//! objects are replaced by copies in which creating and closing lead here. (R-OPEN-20) Other functions are the
-//! provider's own.
+//! objects are replaced by copies in which creating and closing lead here. Other functions are the provider's own.
+//= R-OPEN-20
 
 use std::{
     collections::BTreeMap,
