@@ -102,6 +102,23 @@ fn example_posts_nothing_before_its_accept_has_completed() {
 }
 
 #[test]
+fn example_takes_objects_that_are_created_inline_and_objects_that_are_created_later() {
+    let mut times = Vec::new();
+    for completion in ["1", "2"] {
+        let Some(image) = example() else { return };
+        let keywords = vec![("NdkCreateCompletion".to_owned(), completion.to_owned())];
+        let Some(report) = succeeds(image, script("example.toml", &[]), Setup { keywords, ..setup(7) })
+        else {
+            return;
+        };
+        // The client's first request connects, and so creates all its objects.
+        let connected = report.lines[0].iter().filter(|line| line.thread == "client").nth(1);
+        times.push(connected.map(|line| line.time));
+    }
+    assert!(times[0] < times[1], "objects created later take longer to connect: {times:?}");
+}
+
+#[test]
 fn example_answers_wrong_requests_and_cancels() {
     for one_host in [false, true] {
         let Some(image) = example() else { return };
