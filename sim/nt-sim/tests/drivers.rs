@@ -131,6 +131,7 @@ fn a_missing_import_is_named_and_its_call_is_a_bug_check() {
     assert_eq!(start(&host, &driver), None);
     let verdict = sim.verdict();
     let text = "ntoskrnl.exe!KeBugCheckXE was called, which the simulated kernel does not have";
+    assert_eq!(verdict.violations[0].code, BugCheck::SYSTEM_THREAD_EXCEPTION_NOT_HANDLED);
     assert_eq!(verdict.violations[0].text, text);
     assert!(!verdict.violations[0].stack.is_empty());
 }
