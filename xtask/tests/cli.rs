@@ -29,7 +29,7 @@ fn mistyped_commands_get_a_suggestion_and_the_usage() {
 #[test]
 fn names_that_do_not_exist_are_refused_with_those_that_do() {
     refuses(&["test", "--only", "typo"], "the steps are: formatting, ");
-    refuses(&["rules", "--area", "xyz"], "there are CLOSE, CONN, CQ, ");
+    refuses(&["rules", "--area", "xyz"], "there are CLOSE, CONN, CONSUMER, CQ, ");
     xtask(&["rules", "--area", "cq"]).assert().success().stdout(contains("R-CQ-7"));
 }
 
