@@ -102,6 +102,7 @@ impl<'a> Info<'a> {
         const SET_FPREG: u8 = 3;
         const SAVE_NONVOL: u8 = 4;
         const SAVE_NONVOL_FAR: u8 = 5;
+        const EPILOG: u8 = 6;
         const SAVE_XMM128: u8 = 8;
         const SAVE_XMM128_FAR: u8 = 9;
         // Only the primary entry has a prologue that can be interrupted.
@@ -138,7 +139,8 @@ impl<'a> Info<'a> {
                     SAVE_NONVOL_FAR => {
                         registers.general[info] = stack.read(base + self.codes.operand32(index + 1)?)?;
                     }
-                    SAVE_XMM128 | SAVE_XMM128_FAR => {}
+                    // Version 2 lists where epilogues are; calls are not in one.
+                    EPILOG | SAVE_XMM128 | SAVE_XMM128_FAR => {}
                     // A machine frame, or an unknown operation.
                     _ => return None,
                 }
@@ -146,5 +148,31 @@ impl<'a> Info<'a> {
             index += slots;
         }
         Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Unwinds a function that has run its prologue of 19 bytes from a stack pointer of 0x1000.
+    fn unwound(codes: &[u8]) -> Option<usize> {
+        let info = Info { flags: 0, prologue: 19, frame_register: 0, frame_offset: 0, codes: Codes(codes) };
+        let mut registers = Registers::at(0, 0x1000, 0);
+        let stack = StackBounds { low: 0, high: 0 };
+        info.apply(&stack, &mut registers, 30, true)?;
+        Some(registers.general[RSP])
+    }
+
+    #[test]
+    fn epilogues_that_version_2_lists_leave_the_frame_alone() {
+        // 40 bytes allocated at offset 19, without and with two epilogues.
+        assert_eq!(unwound(&[0x13, 0x42]), Some(0x1028));
+        assert_eq!(unwound(&[0x01, 0x06, 0x02, 0x06, 0x13, 0x42]), Some(0x1028));
+    }
+
+    #[test]
+    fn unknown_operation_ends_the_walk() {
+        assert_eq!(unwound(&[0x01, 0x0b, 0x13, 0x42]), None);
     }
 }
