@@ -111,7 +111,7 @@ impl Windows {
 #[cfg(test)]
 mod tests {
     use parking_lot::Mutex;
-    use trapped_access::Width;
+    use trapped_access::{Cpu, Width};
 
     use super::*;
 
@@ -131,30 +131,6 @@ mod tests {
         fn write(&self, _bar: u8, offset: u64, width: Width, value: u64) -> Result<(), Misuse> {
             self.written.lock().push((offset, width, value));
             Ok(())
-        }
-    }
-
-    #[derive(Default)]
-    struct Cpu {
-        general: [u64; 16],
-        pointer: u64,
-    }
-
-    impl CpuState for Cpu {
-        fn general(&self, index: usize) -> u64 {
-            self.general[index]
-        }
-
-        fn set_general(&mut self, index: usize, value: u64) {
-            self.general[index] = value;
-        }
-
-        fn instruction_pointer(&self) -> u64 {
-            self.pointer
-        }
-
-        fn set_instruction_pointer(&mut self, value: u64) {
-            self.pointer = value;
         }
     }
 

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use crate::{
     guest::Guest,
     host::Host,
-    image::{Image, call::call, frame::Walk, load::LoadError, stack::capture_up_to},
+    image::{Image, call::call, frame::Walk, load::LoadError},
     import::missing::missing_import,
     nt::{io::device, work},
     services::{Services, Slot},
@@ -143,13 +143,6 @@ impl Host {
     #[must_use]
     pub fn drivers(&self) -> Vec<Arc<Driver>> {
         self.state(&DRIVERS).lock().clone()
-    }
-
-    /// Returns the driver whose code called the import that runs on the calling thread.
-    #[must_use]
-    pub fn driver_of_caller(&self) -> Option<Arc<Driver>> {
-        let caller = capture_up_to(1).innermost()?;
-        self.state(&DRIVERS).lock().iter().find(|driver| driver.image.contains(caller)).cloned()
     }
 }
 

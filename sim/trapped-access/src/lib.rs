@@ -63,6 +63,31 @@ pub trait CpuState {
     fn set_instruction_pointer(&mut self, value: u64);
 }
 
+/// Registers as plain values, for tests of what executes accesses.
+#[derive(Clone, Default, Debug)]
+pub struct Cpu {
+    pub general: [u64; 16],
+    pub pointer: u64,
+}
+
+impl CpuState for Cpu {
+    fn general(&self, index: usize) -> u64 {
+        self.general[index]
+    }
+
+    fn set_general(&mut self, index: usize, value: u64) {
+        self.general[index] = value;
+    }
+
+    fn instruction_pointer(&self) -> u64 {
+        self.pointer
+    }
+
+    fn set_instruction_pointer(&mut self, value: u64) {
+        self.pointer = value;
+    }
+}
+
 /// Address and bytes of an instruction: another image may be loaded at the same address.
 type Key = (u64, [u8; MAX_INSTRUCTION]);
 
@@ -204,30 +229,6 @@ fn extend(value: u64, width: Width) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[derive(Default)]
-    struct Cpu {
-        general: [u64; 16],
-        pointer: u64,
-    }
-
-    impl CpuState for Cpu {
-        fn general(&self, index: usize) -> u64 {
-            self.general[index]
-        }
-
-        fn set_general(&mut self, index: usize, value: u64) {
-            self.general[index] = value;
-        }
-
-        fn instruction_pointer(&self) -> u64 {
-            self.pointer
-        }
-
-        fn set_instruction_pointer(&mut self, value: u64) {
-            self.pointer = value;
-        }
-    }
 
     /// Runs one instruction; all registers hold ones before. Returns the registers and what was written.
     fn run(code: &[u8]) -> Result<(Cpu, Option<(Width, u64)>), String> {

@@ -139,12 +139,6 @@ impl Thread {
         self.watchdog.remaining(self.world().now())
     }
 
-    /// Returns whether the thread runs DPCs.
-    #[must_use]
-    pub fn runs_dpcs(&self) -> bool {
-        self.dpcs_of.get().is_some()
-    }
-
     /// Returns whether the thread owns this CPU, so that it runs the CPU's DPCs itself.
     fn owns(&self, cpu: CpuId) -> bool {
         self.cpu.get() == cpu
