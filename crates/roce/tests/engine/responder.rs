@@ -415,6 +415,34 @@ fn a_repeated_read_whose_key_is_gone_is_dropped() {
     assert_eq!(script.state(), QpState::Rts);
 }
 
+//= rocev2 §6
+#[test]
+fn a_read_whose_key_is_gone_before_its_first_response_is_refused() {
+    let mut script = Script::new(Options::default());
+    let (target, first) = (script.shared(&pattern(2000, 3)), script.psn);
+    script.next(2, Opcode::READ_REQUEST, Ext::Reth(reth(&target, 0, 2000)), &[]);
+    assert!(script.pair.sides[1].engine.deregister(&target.region));
+    assert_eq!(script.answers(), [acknowledge(first, ACCESS, 2)]);
+    assert_eq!(script.state(), QpState::Error);
+}
+
+//= rocev2 §6
+#[test]
+fn a_repeated_read_behind_a_dropped_one_is_answered() {
+    let (mut script, gone, first) = after_a_read(&pattern(2000, 3));
+    let (kept, second) = (script.shared(b"kept"), script.psn);
+    script.next(1, Opcode::READ_REQUEST, Ext::Reth(reth(&kept, 0, 4)), &[]);
+    assert_eq!(script.answers().len(), 1);
+    assert!(script.pair.sides[1].engine.deregister(&gone.region));
+    for (psn, again) in [(first, reth(&gone, 0, 2000)), (second, reth(&kept, 0, 4))] {
+        let frame = script.frame(psn, Opcode::READ_REQUEST, true, Ext::Reth(again), &[]);
+        assert_eq!(script.give(&frame), Verdict::Consumed);
+    }
+    let answers = script.answers();
+    assert_eq!(answers.len(), 1);
+    assert_eq!((answers[0].psn, &*answers[0].payload), (second, &b"kept"[..]));
+}
+
 /// Repeated READs do not count against the limit, pending READs do.
 //= rocev2 §6
 //= R-QP-54
