@@ -39,3 +39,9 @@ fn inputs_that_do_not_exist_are_refused_before_anything_is_built() {
     refuses(&["fuzz", "--minutes", "0"], "less than a second");
     refuses(&["image", "--check", "--image", "/no/such.sys"], "cannot read /no/such.sys");
 }
+
+#[test]
+fn rules_are_checked_by_area() {
+    let checked = contains("29 rules: ").and(contains("rules are excepted"));
+    xtask(&["rules", "--check", "--area", "oidndk"]).assert().stdout(checked);
+}

@@ -5,11 +5,16 @@
 //! Such a line is the mark `//=`, a space, and either rules of NDKPI, separated by commas, or one section of another
 //! document: its name, a space, and the section's number behind a `§`.
 //!
+//! In an INF file the mark is `;=`.
+//!
 //! A citation below the header of a file is about the whole file. Citations are not in doc comments, where API
 //! references would show them.
 
-/// How a citation begins.
+/// How a citation begins in Rust.
 const MARK: &str = concat!("//", "= ");
+
+/// How a citation begins in an INF file.
+const INF_MARK: &str = concat!(";", "= ");
 
 pub struct Citation {
     /// A rule's number, or a document's name and section.
@@ -24,7 +29,7 @@ pub fn read(text: &str) -> (Vec<Citation>, Vec<(usize, &'static str)>) {
     let mut lines = text.lines().map(str::trim).enumerate().peekable();
     while let Some((index, line)) = lines.next() {
         let number = index + 1;
-        let Some(cited) = line.strip_prefix(MARK) else {
+        let Some(cited) = line.strip_prefix(MARK).or_else(|| line.strip_prefix(INF_MARK)) else {
             in_header = line.starts_with("//!");
             if line.contains(MARK) {
                 faults.push((number, "a citation is a line of its own"));
@@ -99,6 +104,11 @@ mod tests {
         let (rules, faults) = reading("/// Doc.\n@R-CQ-7, R-CQ-8\n@rocev2 §9\nfn f() {}\n");
         assert_eq!(rules, ["R-CQ-7", "R-CQ-8", "rocev2 §9"]);
         assert!(faults.is_empty());
+    }
+
+    #[test]
+    fn citations_in_inf_files_have_their_mark() {
+        assert_eq!(reading(";\u{3d} R-OPEN-33\nHKR, Ndi\n").0, ["R-OPEN-33"]);
     }
 
     #[test]
