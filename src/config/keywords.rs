@@ -67,10 +67,29 @@ pub const JUMBO_PACKET: Keyword =
 pub const ROCE_CONGESTION: Keyword =
     Keyword { name: "RoCECongestionControl", default: 1, allowed: Allowed::OneOf(&[0, 1, 2]) };
 
-/// How create requests of NDK consumers complete: 0 inline if possible, otherwise through the create completion; 1 always
-/// inline; 2 always through the create completion.
+/// How requests of NDK consumers complete: 0 inline if possible, otherwise through the completion; 1 always inline; 2 always
+/// through the completion, except `NdkBuildLAM`; 3 that too.
 pub const NDK_CREATE_COMPLETION: Keyword =
-    Keyword { name: "NdkCreateCompletion", default: 0, allowed: Allowed::OneOf(&[0, 1, 2]) };
+    Keyword { name: "NdkCreateCompletion", default: 0, allowed: Allowed::OneOf(&[0, 1, 2, 3]) };
+
+/// The create call of a consumer that fails, counted from 1; 0 for none.
+pub const NDK_STRICT_FAIL_CREATE: Keyword =
+    Keyword { name: "NdkStrictFailCreate", default: 0, allowed: Allowed::Range { min: 0, max: 1_000_000 } };
+
+/// The type of object whose create calls `NdkStrictFailCreate` counts, numbered as `NDK_OBJECT_TYPE`; 0 for all.
+pub const NDK_STRICT_FAIL_TYPE: Keyword = Keyword {
+    name: "NdkStrictFailType",
+    default: 0,
+    allowed: Allowed::OneOf(&[0, 2, 3, 4, 5, 6, 7, 8, 9, 10]),
+};
+
+/// How long callbacks are held back, in microseconds.
+pub const NDK_STRICT_DELAY: Keyword =
+    Keyword { name: "NdkStrictDelay", default: 0, allowed: Allowed::Range { min: 0, max: 1_000_000 } };
+
+/// Whether each callback is held back for a random time up to `NdkStrictDelay`.
+pub const NDK_STRICT_DELAY_RANDOM: Keyword =
+    Keyword { name: "NdkStrictDelayRandom", default: 0, allowed: Allowed::OneOf(&[0, 1]) };
 
 /// All keywords with numeric values.
 pub const KEYWORDS: &[Keyword] = &[
@@ -80,6 +99,10 @@ pub const KEYWORDS: &[Keyword] = &[
     JUMBO_PACKET,
     ROCE_CONGESTION,
     NDK_CREATE_COMPLETION,
+    NDK_STRICT_FAIL_CREATE,
+    NDK_STRICT_FAIL_TYPE,
+    NDK_STRICT_DELAY,
+    NDK_STRICT_DELAY_RANDOM,
 ];
 
 /// The station address, read through NDIS; empty by default.

@@ -7,6 +7,7 @@ pub mod keywords;
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::slice;
+use core::time::Duration;
 
 use ndk_abi::ndis::{
     NDIS_CONFIGURATION_OBJECT, NDIS_CONFIGURATION_OBJECT_REVISION_1, NDIS_CONFIGURATION_PARAMETER,
@@ -14,8 +15,9 @@ use ndk_abi::ndis::{
     NDIS_SIZEOF_CONFIGURATION_OBJECT_REVISION_1, NDIS_STATUS, NDIS_STATUS_SUCCESS, NdisCloseConfiguration,
     NdisOpenConfigurationEx, NdisReadConfiguration, NdisReadNetworkAddress,
 };
-use ndk_abi::ndk::NETWORK_DIRECT_GLOBAL_FLAGS_ALLOW_REMOTE_IP_SUBNET;
+use ndk_abi::ndk::{NDK_OBJECT_TYPE, NETWORK_DIRECT_GLOBAL_FLAGS_ALLOW_REMOTE_IP_SUBNET};
 use ndk_abi::nt::UNICODE_STRING;
+use ndk_provider::{CallbackDelay, FailCreate, StrictSettings};
 use roce::CongestionMode;
 use roce_wire::PathMtu;
 
@@ -33,6 +35,7 @@ pub enum CreateCompletion {
     Auto,
     Inline,
     Pend,
+    PendAll,
 }
 
 /// The configuration of one adapter. Every value is valid.
@@ -46,6 +49,7 @@ pub struct Configuration {
     pub jumbo_packet: u32,
     pub congestion: CongestionMode,
     pub create_completion: CreateCompletion,
+    pub strict: StrictSettings,
     /// Whether connections to peers in other IP subnets are allowed.
     pub remote_subnets: bool,
     /// Station address that replaces the permanent one.
@@ -68,8 +72,10 @@ impl Configuration {
             create_completion: match key.read(&keywords::NDK_CREATE_COMPLETION) {
                 1 => CreateCompletion::Inline,
                 2 => CreateCompletion::Pend,
+                3 => CreateCompletion::PendAll,
                 _ => CreateCompletion::Auto,
             },
+            strict: strict(&key),
             //= R-OPEN-38
             remote_subnets: key
                 .value(GLOBAL_FLAGS)
@@ -85,6 +91,19 @@ impl Configuration {
         let ip_mtu = max_frame.saturating_sub(ETHERNET_HEADER);
         let fitting = PathMtu::largest_for(ip_mtu as usize).map_or(0, |mtu| mtu.bytes() as u32);
         self.configured_roce_frame_size.min(fitting)
+    }
+}
+
+/// Reads the settings for authors of consumers.
+fn strict(key: &Key) -> StrictSettings {
+    let number = key.read(&keywords::NDK_STRICT_FAIL_CREATE);
+    let object = key.read(&keywords::NDK_STRICT_FAIL_TYPE).cast_signed();
+    let time = key.read(&keywords::NDK_STRICT_DELAY);
+    let random = key.read(&keywords::NDK_STRICT_DELAY_RANDOM) != 0;
+    StrictSettings {
+        fail_create: (number != 0)
+            .then(|| FailCreate { number, object: (object != 0).then_some(NDK_OBJECT_TYPE(object)) }),
+        delay: (time != 0).then(|| CallbackDelay { time: Duration::from_micros(u64::from(time)), random }),
     }
 }
 

@@ -89,11 +89,13 @@ impl Ndk {
             CreateCompletion::Auto => Pending::Auto,
             CreateCompletion::Inline => Pending::Inline,
             CreateCompletion::Pend => Pending::Pend,
+            CreateCompletion::PendAll => Pending::PendAll,
         };
         let congestion =
             CongestionConfig { mode: configuration.congestion, reaction, ..CongestionConfig::default() };
         let timing = Timing { min_resend: MIN_RESEND, ..Timing::default() };
-        let provider = Provider::try_new(host, Config { pending, timing, congestion });
+        let provider =
+            Provider::try_new(host, Config { pending, timing, congestion, strict: configuration.strict });
         let provider = provider.map_err(|_| Failure::NoResources)?;
         let enabled = configuration.network_direct;
         //= R-OPEN-37

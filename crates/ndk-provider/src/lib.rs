@@ -36,5 +36,6 @@ mod provider;
 
 pub use base::config::{Config, Pending};
 pub use base::environment;
+pub use base::strict::settings::{CallbackDelay, FailCreate, StrictSettings};
 pub use provider::Provider;
 pub use roce::{Timing, Verdict};

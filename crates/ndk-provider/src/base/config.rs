@@ -2,6 +2,8 @@
 
 //! The administrator's settings.
 
+use super::strict::settings::StrictSettings;
+
 /// When calls that may pend return `STATUS_PENDING`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pending {
@@ -13,6 +15,8 @@ pub enum Pending {
     /// Always, if the consumer gave a callback: a work item at `PASSIVE_LEVEL` completes the call. For
     /// testing consumers.
     Pend,
+    /// As `Pend`, and `NdkBuildLAM` too, which known consumers do not expect.
+    PendAll,
 }
 
 /// Settings of a provider.
@@ -24,4 +28,6 @@ pub struct Config {
     pub timing: roce::Timing,
     /// Congestion control.
     pub congestion: roce::CongestionConfig,
+    /// For authors of consumers.
+    pub strict: StrictSettings,
 }

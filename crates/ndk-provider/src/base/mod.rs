@@ -8,6 +8,7 @@
 //! | `pended_call` | create, request and close calls that return `STATUS_PENDING` |
 //! | `callback` | the consumer's callbacks |
 //! | `registry` | from the engine's context numbers to objects |
+//! | `strict` | the settings for authors of consumers |
 //! | `shared` | engine, environment, timer and DPC |
 //! | `environment` | the trait of what the provider needs from its driver |
 //! | `ports`, `quota`, `limits`, `version`, `status`, `address`, `counters`, `config` | one table each |
@@ -33,5 +34,6 @@ pub mod quota;
 pub mod registry;
 pub mod shared;
 pub mod status;
+pub mod strict;
 pub mod transmit;
 pub mod version;

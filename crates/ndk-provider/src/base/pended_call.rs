@@ -2,7 +2,7 @@
 
 //! Calls that may return `STATUS_PENDING`, and how they complete.
 //!
-//! Create, request and close calls complete inline unless the configuration says [`Pending::Pend`] and the
+//! Create, request and close calls complete inline unless the configuration says [`Pending::Pend`] or more and the
 //! consumer gave a callback; then a work item at `PASSIVE_LEVEL` completes them. Requests that wait for the
 //! network (connect, accept, disconnect) always pend: the connector holds their [`PendedRequest`].
 
@@ -62,7 +62,7 @@ fn complete_create<T: DispatchTable>(completion: CreateCompletion, outcome: NtRe
 impl Shared {
     /// Returns whether calls that can complete inline shall pend nevertheless.
     fn pends(&self) -> bool {
-        self.pending == Pending::Pend
+        matches!(self.pending, Pending::Pend | Pending::PendAll)
     }
 
     /// Runs a create call: inline, or from a work item that calls `completion`. `parent` is held until the
@@ -81,6 +81,8 @@ impl Shared {
         if !self.environment.is_present() {
             return Err(STATUS_DEVICE_REMOVED);
         }
+        let fails = self.create_faults.fails(T::TYPE);
+        let make = move || if fails { Err(STATUS_INSUFFICIENT_RESOURCES) } else { make() };
         let Some(completion) = completion.filter(|_| self.pends()) else { return make() };
         let parent = parent.clone();
         let work = move || {
@@ -88,7 +90,8 @@ impl Shared {
             drop(parent);
         };
         let item = WorkItem::try_new(self.environment.owner(), work);
-        item.map_err(|_| STATUS_INSUFFICIENT_RESOURCES)?.queue();
+        let item = item.map_err(|_| STATUS_INSUFFICIENT_RESOURCES)?;
+        self.run_or_hold(move || item.queue());
         Err(STATUS_PENDING)
     }
 
@@ -110,7 +113,7 @@ impl Shared {
             request.complete(status);
         };
         match WorkItem::try_new(self.environment.owner(), task) {
-            Ok(item) => item.queue(),
+            Ok(item) => self.run_or_hold(move || item.queue()),
             // Pool is exhausted. The task exists already and may call back on this stack.
             //= R-IRQL-5
             Err(task) => task(),
@@ -120,7 +123,7 @@ impl Shared {
 
     /// Makes a close call pend if calls shall pend: keeps `reference` until a work item releases it. The work
     /// item is queued when the returned function is called.
-    pub fn pend_close<T: ObjectType>(&self, reference: Ref<T>) -> impl FnOnce() + use<T> {
+    pub fn pend_close<T: ObjectType>(&self, reference: Ref<T>) -> impl FnOnce() {
         let item = if self.pends() {
             WorkItem::try_new(self.environment.owner(), move || drop(reference)).ok()
         } else {
@@ -128,7 +131,7 @@ impl Shared {
         };
         move || {
             if let Some(item) = item {
-                item.queue();
+                self.run_or_hold(move || item.queue());
             }
         }
     }

@@ -16,6 +16,8 @@ use super::loopback::Loopback;
 use super::ports::PortSpace;
 use super::quota::Quotas;
 use super::registry::Registry;
+use super::strict::create_faults::CreateFaults;
+use super::strict::held_callbacks::HeldCallbacks;
 use super::transmit::Outgoing;
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -37,6 +39,8 @@ pub struct Shared {
     pub quotas: Quotas,
     pub loopback: Loopback,
     pub pending: Pending,
+    pub create_faults: CreateFaults,
+    pub held_callbacks: HeldCallbacks,
     pub scheduler: Scheduler,
 }
 
@@ -87,6 +91,30 @@ impl Shared {
     /// Queues the DPC, which makes the callbacks that are due.
     pub fn queue_dpc(&self) {
         self.scheduler.queue_dpc();
+    }
+
+    /// Runs `action` now, or later if callbacks are held back.
+    pub fn run_or_hold(&self, action: impl FnOnce() + Send + 'static) {
+        if let Some(due) = self.held_callbacks.run_later(nt::time::now(), action) {
+            self.scheduler.set_timer(due);
+        }
+    }
+
+    /// Returns whether the waiting events are to be delivered later.
+    pub fn holds_events(&self) -> bool {
+        self.held_callbacks.is_on()
+            && self
+                .held_callbacks
+                .holds_events(nt::time::now(), self.engine.has_event() || self.registry.has_deferred())
+    }
+
+    /// Ends the delay of the callbacks that are due, and sets the timer for the next one.
+    pub fn run_held(&self) {
+        if self.held_callbacks.is_on()
+            && let Some(due) = self.held_callbacks.run_due(nt::time::now())
+        {
+            self.scheduler.set_timer(due);
+        }
     }
 
     /// Sets the timer if the engine's next timeout is earlier than the timer's.

@@ -286,9 +286,11 @@ unsafe extern "efiapi" fn disconnect(
     context: *mut c_void,
 ) -> NTSTATUS {
     let connector = object!(Connector, connector);
-    match Connector::disconnect(&connector, RequestCompletion::new(completion, context)) {
+    let completion = RequestCompletion::new(completion, context);
+    match Connector::disconnect(&connector, completion) {
         Ok(true) => STATUS_PENDING,
-        Ok(false) => STATUS_SUCCESS,
+        // Done already. Reported as the settings say.
+        Ok(false) => connector.adapter().shared().request(&connector, completion, |_| Ok(())),
         Err(status) => status,
     }
 }

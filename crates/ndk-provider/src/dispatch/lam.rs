@@ -2,42 +2,70 @@
 
 //! Logical address mappings: `NdkBuildLAM` and `NdkReleaseLAM`.
 
+use super::buffers::Sent;
+use crate::base::callback::RequestCompletion;
+use crate::base::config::Pending;
+use crate::base::status::{self, NtResult};
 use crate::objects::adapter::Adapter;
 use crate::objects::lam;
 use core::ffi::c_void;
 use ndk_abi::ndk::{
     NDK_ADAPTER, NDK_FN_REQUEST_COMPLETION, NDK_LOGICAL_ADDRESS, NDK_LOGICAL_ADDRESS_MAPPING,
 };
-use ndk_abi::nt::{MDL, NTSTATUS, STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
+use ndk_abi::nt::{MDL, NTSTATUS, STATUS_INVALID_PARAMETER};
 use nt::MdlChain;
 
-/// `NdkBuildLAM`. Completes inline, even if calls are to pend: the callbacks of some consumers cannot be called.
+/// `NdkBuildLAM`. Completes inline, even if calls are to pend: the callbacks of some consumers cannot be called. It
+/// pends with [`Pending::PendAll`] only.
 //= R-LAM-5, R-LAM-14, R-LAM-15, R-LAM-16, R-CONSUMER-4
 pub unsafe extern "efiapi" fn build(
     adapter: *mut NDK_ADAPTER,
     mdl: *mut MDL,
     length: usize,
-    _completion: Option<NDK_FN_REQUEST_COMPLETION>,
-    _context: *mut c_void,
+    completion: Option<NDK_FN_REQUEST_COMPLETION>,
+    context: *mut c_void,
     lam: *mut NDK_LOGICAL_ADDRESS_MAPPING,
     size: *mut u32,
     offset: *mut u32,
 ) -> NTSTATUS {
     let adapter = object!(Adapter, adapter);
+    let shared = adapter.shared();
+    if shared.pending != Pending::PendAll {
+        // SAFETY: the consumer's chain, buffer and variables, valid during the call.
+        return status::of(unsafe { build_now(&adapter, mdl, length, lam, size, offset) });
+    }
+    let arguments = Sent::new((mdl, lam, size, offset));
+    let completion = RequestCompletion::new(completion, context);
+    shared.request(&adapter, completion, move |adapter| {
+        let (mdl, lam, size, offset) = arguments.get();
+        // SAFETY: as above; valid until the callback.
+        unsafe { build_now(adapter, mdl, length, lam, size, offset) }
+    })
+}
+
+/// Builds a mapping and describes it in the consumer's buffer.
+///
+/// # Safety
+/// Each pointer is null, or the consumer's and valid during the call.
+unsafe fn build_now(
+    adapter: &Adapter,
+    mdl: *mut MDL,
+    length: usize,
+    lam: *mut NDK_LOGICAL_ADDRESS_MAPPING,
+    size: *mut u32,
+    offset: *mut u32,
+) -> NtResult {
     // SAFETY: the consumer's MDL chain, unchanged during the call.
     let chain = unsafe { MdlChain::new(mdl) };
     // SAFETY: the consumer's variable, valid during the call.
     let (Some(chain), Some(room)) = (chain, unsafe { size.as_mut() }) else {
-        return STATUS_INVALID_PARAMETER;
+        return Err(STATUS_INVALID_PARAMETER);
     };
     if let Err((status, needed)) = lam::needed(chain, length, if lam.is_null() { 0 } else { *room }) {
         *room = needed.unwrap_or(*room);
-        return status;
+        return Err(status);
     }
-    let built = match adapter.mappings().build(&adapter.shared().engine, chain, length) {
-        Ok(built) => built,
-        Err(status) => return status,
-    };
+    let built = adapter.mappings().build(&adapter.shared().engine, chain, length)?;
     // SAFETY: the consumer's buffer has room for the description, as `needed` found.
     unsafe { describe(lam, &built) };
     *room = 16 + 8 * built.pages;
@@ -45,7 +73,7 @@ pub unsafe extern "efiapi" fn build(
         // SAFETY: the consumer's variable, valid during the call.
         unsafe { offset.write(built.offset) };
     }
-    STATUS_SUCCESS
+    Ok(())
 }
 
 /// Writes the description of a mapping.

@@ -20,13 +20,15 @@ pub fn run(shared: &Shared) {
         });
     }
     shared.transmit();
-    let delivered = engine_events::deliver(shared, BUDGET);
+    let held = shared.holds_events();
+    let delivered = if held { 0 } else { engine_events::deliver(shared, BUDGET) };
+    shared.run_held();
     if delivered != 0 {
         // Callbacks may have posted requests.
         shared.transmit();
     }
     // Transmission fails a request whose memory is no longer valid, which is a new event.
-    if delivered == BUDGET || shared.engine.has_event() || shared.loopback.has_frames() {
+    if delivered == BUDGET || (!held && shared.engine.has_event()) || shared.loopback.has_frames() {
         shared.queue_dpc();
     }
     shared.set_timer();

@@ -24,6 +24,8 @@ use crate::base::quota::Quotas;
 use crate::base::registry::Registry;
 use crate::base::shared::{Engine, Scheduler, Shared};
 use crate::base::status::{self, NtResult};
+use crate::base::strict::create_faults::CreateFaults;
+use crate::base::strict::held_callbacks::HeldCallbacks;
 use crate::objects::connector::Connector;
 use alloc::boxed::Box;
 use core::net::IpAddr;
@@ -59,7 +61,9 @@ impl Provider {
     fn with_environment(environment: Box<dyn Environment>, config: &Config) -> NtResult<Self> {
         let seed = entropy().ok_or(NO_RESOURCES)?;
         // Peers see the port numbers: they must not reveal the engine's seed.
-        let [low, high, ..] = entropy().ok_or(NO_RESOURCES)?;
+        let random = entropy().ok_or(NO_RESOURCES)?;
+        let [low, high, delays @ ..] = random;
+        let delay_seed = delays.first_chunk().copied().unwrap_or_default();
         let engine = engine_config::new(environment.link(), seed, config);
         let shared = Arc::try_new(Shared {
             engine: Engine::try_new(engine).map_err(|_| NO_RESOURCES)?,
@@ -70,6 +74,8 @@ impl Provider {
             quotas: Quotas::new(),
             loopback: Loopback::new(),
             pending: config.pending,
+            create_faults: CreateFaults::new(config.strict.fail_create),
+            held_callbacks: HeldCallbacks::new(config.strict.delay, u64::from_le_bytes(delay_seed)),
             scheduler: Scheduler::new(),
         })
         .map_err(|_| NO_RESOURCES)?;

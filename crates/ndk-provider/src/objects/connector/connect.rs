@@ -165,7 +165,11 @@ impl Connector {
             }
         }
         drop(inner);
-        this.make_callbacks();
+        if shared.held_callbacks.is_on() {
+            this.defer_callbacks();
+        } else {
+            this.make_callbacks();
+        }
         shared.after_call();
     }
 
