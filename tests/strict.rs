@@ -28,7 +28,7 @@ fn run<T: Send + 'static>(
     let before = bed.now();
     let [machine, _] = bed.machines();
     let outcome = machine.consumer("consumer", consumer).join().expect("the consumer ends");
-    let took = (bed.now() - before).as_micros();
+    let took = bed.now().saturating_sub(before).as_micros();
     bed.stop().expect("both drivers stop");
     let violations = bed.violations();
     assert!(violations.is_empty(), "{}", violations.join("\n"));
