@@ -78,8 +78,6 @@ pub const STATISTICS: u32 = NDIS_STATISTICS_XMIT_OK_SUPPORTED
     | NDIS_STATISTICS_GEN_STATISTICS_SUPPORTED
     | NDIS_STATISTICS_XMIT_DISCARDS_SUPPORTED;
 
-/// The vendor has no OUI.
-const VENDOR_ID: u32 = 0x00FF_FFFF;
 const VENDOR_DESCRIPTION: &[u8] = b"viordma VirtIO Ethernet Adapter with RDMA\0";
 
 /// `MiniportOidRequest`. `PASSIVE_LEVEL`, one at a time.
@@ -152,7 +150,7 @@ fn query(adapter: &Adapter, oid: NDIS_OID, answer: &mut Answer) {
         OID_GEN_STATISTICS => answer.value(&statistics(adapter)),
         OID_GEN_XMIT_OK => answer.counter(adapter.port().transmit_counters().frames),
         OID_GEN_RCV_OK => answer.counter(adapter.port().receive_counters().frames),
-        OID_GEN_VENDOR_ID => answer.value(&VENDOR_ID),
+        OID_GEN_VENDOR_ID => answer.value(&ndk_provider::VENDOR_ID),
         OID_GEN_VENDOR_DESCRIPTION => answer.bytes(VENDOR_DESCRIPTION),
         OID_GEN_VENDOR_DRIVER_VERSION => {
             let (major, minor) = DRIVER_VERSION;

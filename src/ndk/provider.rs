@@ -120,9 +120,8 @@ impl Ndk {
     }
 
     /// Reports the provider's capabilities and state to NDIS. `PASSIVE_LEVEL`, during initialization.
-    //= R-OPEN-4, R-OPEN-5, R-OPEN-6, R-PNP-1, R-PNP-2
+    //= R-OPEN-4, R-OPEN-5, R-OPEN-6, R-PNP-1, R-PNP-2, R-INFO-11
     pub fn set_attributes(&self) -> Result<(), Failure> {
-        let mut capabilities = self.provider().capabilities();
         let mut attributes = NDIS_MINIPORT_ADAPTER_ATTRIBUTES {
             NDKAttributes: NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES {
                 Header: NDIS_OBJECT_HEADER {
@@ -131,10 +130,10 @@ impl Ndk {
                     Size: NDIS_SIZEOF_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
                 },
                 Enabled: self.provider().is_enabled().into(),
-                NdkCapabilities: &raw mut capabilities,
+                NdkCapabilities: core::ptr::from_ref(self.provider().capabilities()).cast_mut(),
             },
         };
-        // SAFETY: the attributes and the capabilities are complete; NDIS copies them.
+        // SAFETY: the attributes are complete; the capabilities are static, and NDIS does not write to them.
         let status = unsafe { NdisMSetMiniportAttributes(self.shared.handle.get(), &raw mut attributes) };
         if status == NDIS_STATUS_SUCCESS {
             Ok(())

@@ -79,7 +79,12 @@ pub struct Attributes {
     pub general: Option<NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES>,
     /// Whether RDMA is enabled, the NDK capabilities, and the limits of an adapter.
     pub ndk: Option<(bool, NDIS_NDK_CAPABILITIES, NDK_ADAPTER_INFO)>,
+    /// Where the miniport keeps the NDK capabilities and the limits that they point to, and the bytes of both.
+    kept: Option<(Guest<CapabilityBytes>, CapabilityBytes, Guest<InfoBytes>, InfoBytes)>,
 }
+
+type CapabilityBytes = [u8; size_of::<NDIS_NDK_CAPABILITIES>()];
+type InfoBytes = [u8; size_of::<NDK_ADAPTER_INFO>()];
 
 // SAFETY: copies of structures; the pointers in them are not dereferenced.
 unsafe impl Send for Attributes {}
@@ -234,8 +239,25 @@ impl Adapter {
         );
         require(!capabilities.NdkInfo.is_null(), || "NDK capabilities without adapter information".into());
         let info = Guest::new(capabilities.NdkInfo).read();
-        self.attributes.lock().ndk = Some((attributes.Enabled != 0, capabilities, info));
+        let kept: (Guest<CapabilityBytes>, Guest<InfoBytes>) =
+            (Guest::new(attributes.NdkCapabilities).cast(), Guest::new(capabilities.NdkInfo).cast());
+        let bytes = (kept.0.read(), kept.1.read());
+        let mut set = self.attributes.lock();
+        set.ndk = Some((attributes.Enabled != 0, capabilities, info));
+        set.kept = Some((kept.0, bytes.0, kept.1, bytes.1));
         NDIS_STATUS_SUCCESS
+    }
+
+    /// Reads the NDK capabilities again. Nothing says that NDIS copies them, so it may do that until the adapter is
+    /// halted.
+    //= R-INFO-11
+    pub(crate) fn recheck_ndk_capabilities(&self) {
+        let Some((capabilities, were, info, was)) = self.attributes().kept else { return };
+        require(capabilities.read() == were && info.read() == was, || {
+            "the NDK capabilities, or the adapter information that they point to, were changed or freed while the \
+             adapter exists"
+                .into()
+        });
     }
 
     fn set_attributes(&self, from: Guest<NDIS_MINIPORT_ADAPTER_ATTRIBUTES>) -> NDIS_STATUS {

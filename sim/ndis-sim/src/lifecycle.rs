@@ -213,6 +213,7 @@ pub(crate) fn restart(adapter: &Arc<Adapter>) -> NDIS_STATUS {
 /// Halts and removes a paused adapter.
 pub(crate) fn halt(host: &Arc<Host>, adapter: &Arc<Adapter>, action: NDIS_HALT_ACTION) {
     assert_eq!(adapter.state(), AdapterState::Paused, "a paused adapter is halted");
+    adapter.recheck_ndk_capabilities();
     if let Some(handler) = adapter.driver.characteristics.HaltHandlerEx {
         call("MiniportHaltEx", || {
             // SAFETY: the image registered the function under this contract.

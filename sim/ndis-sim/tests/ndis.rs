@@ -16,15 +16,23 @@ use ndis_sim::{
 };
 use ndk_abi::{
     ndis::{
-        NDIS_CONFIGURATION_OBJECT, NDIS_HANDLE, NDIS_MINIPORT_DRIVER_CHARACTERISTICS,
+        NDIS_CONFIGURATION_OBJECT, NDIS_HANDLE, NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES,
+        NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1, NDIS_MINIPORT_DRIVER_CHARACTERISTICS,
         NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS, NDIS_MINIPORT_INTERRUPT_REVISION_1,
-        NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT, NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
+        NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT, NDIS_OBJECT_TYPE_DEFAULT,
+        NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_NDK_ATTRIBUTES, NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
+        NDIS_SIZEOF_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
         NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1, NDIS_STATUS_SUCCESS, NET_BUFFER_LIST,
         NET_PNP_EVENT_CODE, NET_PNP_EVENT_NOTIFICATION,
     },
+    ndk::{NDIS_NDK_CAPABILITIES, NDIS_NDK_CAPABILITIES_REVISION_1, NDIS_SIZEOF_NDK_CAPABILITIES_REVISION_1},
     nt::{GROUP_AFFINITY, LARGE_INTEGER},
 };
-use nt_sim::{Irql, current, guest::Guest, nt::mdl};
+use nt_sim::{
+    Irql, current,
+    guest::Guest,
+    nt::{mdl, pool},
+};
 
 /// Runs the miniport from registration to halt; returns what the verifier says.
 fn verdict(script: Script) -> String {
@@ -372,4 +380,54 @@ fn address_changes_are_notified_until_cancelled() {
     let _ = sim.event().wait(std::time::Duration::from_millis(1));
     assert_eq!(*HEARD.lock().unwrap(), [3, 1], "the initial notification, then the new address");
     assert!(sim.verdict().is_clean(), "{}", sim.verdict());
+}
+
+/// Sets NDK attributes whose capabilities are in pool that is changed, or freed, by `afterwards`.
+fn set_ndk_capabilities(handle: usize, afterwards: fn(Guest<NDIS_NDK_CAPABILITIES>)) {
+    let tag = u32::from_le_bytes(*b"Test");
+    let kept = Guest::<NDIS_NDK_CAPABILITIES>::from_address(pool::ExAllocatePool2(0x40, 4096, tag).address());
+    let info = Guest::from_address(kept.address() + 1024);
+    kept.write(NDIS_NDK_CAPABILITIES {
+        Header: header(
+            NDIS_OBJECT_TYPE_DEFAULT,
+            NDIS_NDK_CAPABILITIES_REVISION_1,
+            NDIS_SIZEOF_NDK_CAPABILITIES_REVISION_1,
+        ),
+        NdkInfo: info.as_ptr(),
+        // SAFETY: numbers and a pointer; zero is valid for each.
+        ..unsafe { core::mem::zeroed() }
+    });
+    let mut attributes = NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES {
+        Header: header(
+            NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_NDK_ATTRIBUTES,
+            NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
+            NDIS_SIZEOF_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
+        ),
+        Enabled: 0,
+        NdkCapabilities: kept.as_ptr(),
+    };
+    let set = adapter::NdisMSetMiniportAttributes(handle, Guest::new(&raw mut attributes).cast());
+    assert_eq!(set, NDIS_STATUS_SUCCESS);
+    afterwards(kept);
+}
+
+//= R-INFO-11
+#[test]
+fn ndk_capabilities_have_to_stay_as_they_are_until_the_adapter_is_halted() {
+    assert_reported(
+        in_initialize(|handle| {
+            set_ndk_capabilities(handle, |kept| {
+                let mut changed = kept.read();
+                changed.MaxQpCount += 1;
+                kept.write(changed);
+            });
+        }),
+        "the NDK capabilities, or the adapter information that they point to, were changed",
+    );
+    assert_reported(
+        in_initialize(|handle| {
+            set_ndk_capabilities(handle, |kept| pool::ExFreePool(kept.cast()));
+        }),
+        "DRIVER_PAGE_FAULT_IN_FREED_SPECIAL_POOL",
+    );
 }

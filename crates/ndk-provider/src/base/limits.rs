@@ -84,8 +84,11 @@ pub const BUDGET: usize = 64;
 //= R-INFO-33
 const LARGE_REQUEST: u32 = 8192;
 
-/// The locally administered OUI of virtual NICs, and the PCI device ID of a virtio network device.
-const VENDOR: u32 = 0x52_5400;
+/// The vendor in `NDK_ADAPTER_INFO` and of `OID_GEN_VENDOR_ID`: an OUI, or this value of a vendor that has none.
+//= R-INFO-34
+pub const VENDOR_ID: u32 = 0xFF_FFFF;
+
+/// The PCI device ID of a virtio network device.
 const DEVICE: u32 = 0x1041;
 
 /// Returns the result of `NdkQueryAdapterInfo` for an adapter opened with `version`.
@@ -93,7 +96,7 @@ const DEVICE: u32 = 0x1041;
 pub const fn adapter_info(version: NDK_VERSION) -> NDK_ADAPTER_INFO {
     NDK_ADAPTER_INFO {
         Version: version,
-        VendorId: VENDOR,
+        VendorId: VENDOR_ID,
         DeviceId: DEVICE,
         MaxRegistrationSize: LIMITS.registration,
         MaxWindowSize: LIMITS.window,
@@ -120,40 +123,40 @@ pub const fn adapter_info(version: NDK_VERSION) -> NDK_ADAPTER_INFO {
     }
 }
 
-/// Returns the capabilities that the miniport reports to NDIS. `NdkInfo` points to `info`.
-//= R-OPEN-7, R-INFO-11, R-INFO-15, R-INFO-36, R-INFO-37, R-INFO-38
-pub fn capabilities(info: &'static NDK_ADAPTER_INFO) -> NDIS_NDK_CAPABILITIES {
-    NDIS_NDK_CAPABILITIES {
-        Header: NDIS_OBJECT_HEADER {
-            Type: NDIS_OBJECT_TYPE_DEFAULT,
-            Revision: NDIS_NDK_CAPABILITIES_REVISION_1,
-            Size: NDIS_SIZEOF_NDK_CAPABILITIES_REVISION_1,
-        },
-        Flags: 0,
-        MaxQpCount: LIMITS.qps,
-        MaxCqCount: LIMITS.cqs,
-        MaxMrCount: LIMITS.mrs,
-        MaxPdCount: LIMITS.pds,
-        MaxInboundReadLimit: 0,
-        MaxOutboundReadLimit: 0,
-        MaxMwCount: LIMITS.mws,
-        MaxSrqCount: LIMITS.srqs,
-        MissingCounterMask: 0,
-        NdkInfo: core::ptr::from_ref(info).cast_mut(),
-    }
-}
-
 /// The adapter info of the newest version, for NDIS.
-pub static NEWEST_INFO: StaticInfo = StaticInfo(adapter_info(version::NEWEST));
+static NEWEST_INFO: Static<NDK_ADAPTER_INFO> = Static(adapter_info(version::NEWEST));
 
-/// An adapter info in static storage. `Sync` because it contains no pointer.
-pub struct StaticInfo(NDK_ADAPTER_INFO);
+/// The capabilities that the miniport reports to NDIS. NDIS may read them as long as the adapter exists.
+//= R-OPEN-7, R-INFO-11, R-INFO-15, R-INFO-36, R-INFO-37, R-INFO-38
+static CAPABILITIES: Static<NDIS_NDK_CAPABILITIES> = Static(NDIS_NDK_CAPABILITIES {
+    Header: NDIS_OBJECT_HEADER {
+        Type: NDIS_OBJECT_TYPE_DEFAULT,
+        Revision: NDIS_NDK_CAPABILITIES_REVISION_1,
+        Size: NDIS_SIZEOF_NDK_CAPABILITIES_REVISION_1,
+    },
+    Flags: 0,
+    MaxQpCount: LIMITS.qps,
+    MaxCqCount: LIMITS.cqs,
+    MaxMrCount: LIMITS.mrs,
+    MaxPdCount: LIMITS.pds,
+    MaxInboundReadLimit: 0,
+    MaxOutboundReadLimit: 0,
+    MaxMwCount: LIMITS.mws,
+    MaxSrqCount: LIMITS.srqs,
+    MissingCounterMask: 0,
+    NdkInfo: (&raw const NEWEST_INFO.0).cast_mut(),
+});
 
-impl StaticInfo {
-    pub fn get(&'static self) -> &'static NDK_ADAPTER_INFO {
-        &self.0
-    }
+/// Returns the capabilities that the miniport reports to NDIS. `NdkInfo` points to the info of the newest version.
+pub fn capabilities() -> &'static NDIS_NDK_CAPABILITIES {
+    &CAPABILITIES.0
 }
+
+/// A structure in static storage that is never written.
+struct Static<T>(T);
+
+// SAFETY: what the structures of this file point to is static and never written either.
+unsafe impl<T> Sync for Static<T> {}
 
 #[cfg(test)]
 mod tests {
@@ -174,14 +177,30 @@ mod tests {
         assert_eq!(info.AdapterFlags & !0x1_011f, 0);
         //= R-INFO-23
         assert_ne!(info.AdapterFlags & 2, 0);
+        // Frames that arrive out of order are placed as they arrive: the last byte may be there first.
+        //= R-INFO-28
+        assert_eq!(info.AdapterFlags & 1, 0);
+        //= R-INFO-30
+        assert_eq!(ndk_abi::ndk::NDK_ADAPTER_FLAG_MULTI_ENGINE_SUPPORTED, 8);
+        // An OUI has 24 bits, the second lowest bit of the first byte clear; or the value of a vendor without one.
+        //= R-INFO-34
+        assert!(info.VendorId < 1 << 24 && (info.VendorId & 0x02_0000 == 0 || info.VendorId == 0xFF_FFFF));
+        //= R-INFO-35
+        assert!((1..=4).contains(&info.RdmaTechnology.0));
     }
 
     //= R-OPEN-7, R-INFO-10, R-INFO-36
     #[test]
     fn ndis_gets_the_same_limits() {
-        let reported = capabilities(NEWEST_INFO.get());
+        let reported = capabilities();
         assert_eq!((reported.Header.Type, reported.Header.Revision, reported.Header.Size), (0x80, 1, 56));
         assert!(reported.MaxQpCount != 0 && reported.MaxCqCount != 0);
-        assert_eq!(reported.NdkInfo.cast_const(), core::ptr::from_ref(NEWEST_INFO.get()));
+        assert_eq!(reported.NdkInfo.cast_const(), &raw const NEWEST_INFO.0);
+        //= R-INFO-15
+        assert_eq!(NEWEST_INFO.0.MaxSrqDepth == 0, reported.MaxSrqCount == 0);
+        //= R-INFO-37
+        assert_eq!((reported.MaxInboundReadLimit, reported.MaxOutboundReadLimit), (0, 0));
+        //= R-INFO-38
+        assert_eq!(reported.MissingCounterMask, 0);
     }
 }

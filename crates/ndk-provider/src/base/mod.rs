@@ -21,6 +21,7 @@ pub mod callback;
 pub mod config;
 pub mod counters;
 pub mod environment;
+#[allow(unsafe_code, reason = "shares static structures that contain pointers")]
 pub mod limits;
 pub mod loopback;
 #[allow(unsafe_code, reason = "vouches for the consumer's memory")]

@@ -86,10 +86,10 @@ impl Provider {
         Ok(Self { shared, enabled: AtomicBool::new(true), open_adapters: AtomicUsize::new(0) })
     }
 
-    /// Returns the limits to report to NDIS, whether or not the provider is enabled.
+    /// Returns the limits to report to NDIS, whether or not the provider is enabled. They stay where they are.
     //= R-OPEN-5, R-PNP-1
-    pub fn capabilities(&self) -> NDIS_NDK_CAPABILITIES {
-        limits::capabilities(limits::NEWEST_INFO.get())
+    pub fn capabilities(&self) -> &'static NDIS_NDK_CAPABILITIES {
+        limits::capabilities()
     }
 
     /// Returns whether an open would succeed now.
