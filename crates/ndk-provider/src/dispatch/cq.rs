@@ -3,7 +3,7 @@
 //! Completion queues: `NdkCreateCq` and `NDK_CQ_DISPATCH`.
 
 use super::close::close;
-use super::create::return_created;
+use super::create::{refuse, return_created};
 use super::query_extension::query_extension;
 use crate::base::callback::{CqNotification, CreateCompletion};
 use crate::base::object::DispatchTable;
@@ -15,7 +15,7 @@ use ndk_abi::ndk::{
     NDK_ADAPTER, NDK_CQ, NDK_CQ_DISPATCH, NDK_FN_CQ_NOTIFICATION_CALLBACK, NDK_FN_CREATE_COMPLETION,
     NDK_FN_REQUEST_COMPLETION, NDK_OPERATION_TYPE, NDK_RESULT, NDK_RESULT_EX,
 };
-use ndk_abi::nt::{GROUP_AFFINITY, NTSTATUS, STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED};
+use ndk_abi::nt::{GROUP_AFFINITY, NTSTATUS, STATUS_NOT_SUPPORTED};
 use roce::{Completion, CompletionKind};
 
 impl DispatchTable for Cq {
@@ -49,9 +49,10 @@ pub unsafe extern "efiapi" fn create(
     context: *mut c_void,
     out: *mut *mut NDK_CQ,
 ) -> NTSTATUS {
-    let adapter = object!(Adapter, adapter);
+    let adapter = object!(Adapter, adapter, or null in out);
     let Some(notification) = CqNotification::new(notification, notification_context) else {
-        return STATUS_INVALID_PARAMETER;
+        // SAFETY: the consumer's variable.
+        return unsafe { refuse(out) };
     };
     let completion = CreateCompletion::new(completion, context);
     let parent = adapter.clone();

@@ -4,7 +4,7 @@
 
 use crate::base::object::{Created, DispatchTable};
 use crate::base::status::NtResult;
-use ndk_abi::nt::{NTSTATUS, STATUS_PENDING, STATUS_SUCCESS};
+use ndk_abi::nt::{NTSTATUS, STATUS_INVALID_PARAMETER, STATUS_PENDING, STATUS_SUCCESS};
 
 /// Writes the created object, or null, to the consumer's variable and returns the status. If the call pends, the
 /// variable is not written.
@@ -25,4 +25,17 @@ pub unsafe fn return_created<T: DispatchTable>(
     // SAFETY: the caller's promise.
     unsafe { out.write(object) };
     status
+}
+
+/// Writes null to the consumer's variable, and returns `STATUS_INVALID_PARAMETER`: an argument of a create call is not
+/// what it has to be.
+///
+/// # Safety
+/// As [`return_created`].
+//= R-CREATE-5
+#[cold]
+pub unsafe fn refuse<Public>(out: *mut *mut Public) -> NTSTATUS {
+    // SAFETY: the caller's promise.
+    unsafe { out.write(core::ptr::null_mut()) };
+    STATUS_INVALID_PARAMETER
 }

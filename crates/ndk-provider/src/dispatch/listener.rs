@@ -4,7 +4,7 @@
 
 use super::buffers::{return_address, socket_address};
 use super::close::close;
-use super::create::return_created;
+use super::create::{refuse, return_created};
 use super::query_extension::query_extension;
 use crate::base::callback::{ConnectEvent, CreateCompletion, RequestCompletion};
 use crate::base::object::DispatchTable;
@@ -40,9 +40,10 @@ pub unsafe extern "efiapi" fn create(
     context: *mut c_void,
     out: *mut *mut NDK_LISTENER,
 ) -> NTSTATUS {
-    let adapter = object!(Adapter, adapter);
+    let adapter = object!(Adapter, adapter, or null in out);
     let Some(connect_event) = ConnectEvent::new(connect_event, connect_event_context) else {
-        return STATUS_INVALID_PARAMETER;
+        // SAFETY: the consumer's variable.
+        return unsafe { refuse(out) };
     };
     let completion = CreateCompletion::new(completion, context);
     let parent = adapter.clone();

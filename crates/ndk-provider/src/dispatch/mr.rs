@@ -38,7 +38,7 @@ pub unsafe extern "efiapi" fn create(
     context: *mut c_void,
     out: *mut *mut NDK_MR,
 ) -> NTSTATUS {
-    let pd = object!(Pd, pd);
+    let pd = object!(Pd, pd, or null in out);
     let completion = CreateCompletion::new(completion, context);
     let parent = pd.clone();
     let outcome = pd.shared().create(&pd, completion, move || Mr::create(&parent, fast_register != 0));

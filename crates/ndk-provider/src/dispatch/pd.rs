@@ -37,7 +37,7 @@ pub unsafe extern "efiapi" fn create(
     context: *mut c_void,
     out: *mut *mut NDK_PD,
 ) -> NTSTATUS {
-    let adapter = object!(Adapter, adapter);
+    let adapter = object!(Adapter, adapter, or null in out);
     let completion = CreateCompletion::new(completion, context);
     let parent = adapter.clone();
     let outcome = adapter.shared().create(&adapter, completion, move || Pd::create(&parent));

@@ -59,8 +59,11 @@ pub unsafe extern "efiapi" fn create(
     context: *mut c_void,
     out: *mut *mut NDK_QP,
 ) -> NTSTATUS {
-    let (pd, receive_cq, initiator_cq) =
-        (object!(Pd, pd), object!(Cq, receive_cq).clone(), object!(Cq, initiator_cq).clone());
+    let (pd, receive_cq, initiator_cq) = (
+        object!(Pd, pd, or null in out),
+        object!(Cq, receive_cq, or null in out).clone(),
+        object!(Cq, initiator_cq, or null in out).clone(),
+    );
     let sizes = Sizes { receive_depth, initiator_depth, receive_sges, initiator_sges, inline };
     let completion = CreateCompletion::new(completion, context);
     let (parent, qp_context) = (pd.clone(), qp_context.expose_provenance() as u64);
@@ -86,10 +89,10 @@ pub unsafe extern "efiapi" fn create_with_srq(
     out: *mut *mut NDK_QP,
 ) -> NTSTATUS {
     let (pd, receive_cq, initiator_cq, srq) = (
-        object!(Pd, pd),
-        object!(Cq, receive_cq).clone(),
-        object!(Cq, initiator_cq).clone(),
-        object!(Srq, srq).clone(),
+        object!(Pd, pd, or null in out),
+        object!(Cq, receive_cq, or null in out).clone(),
+        object!(Cq, initiator_cq, or null in out).clone(),
+        object!(Srq, srq, or null in out).clone(),
     );
     let sizes = Sizes { receive_depth: 0, initiator_depth, receive_sges: 0, initiator_sges, inline };
     let completion = CreateCompletion::new(completion, context);

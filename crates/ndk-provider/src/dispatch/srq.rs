@@ -45,7 +45,7 @@ pub unsafe extern "efiapi" fn create(
     context: *mut c_void,
     out: *mut *mut NDK_SRQ,
 ) -> NTSTATUS {
-    let pd = object!(Pd, pd);
+    let pd = object!(Pd, pd, or null in out);
     let notification = SrqNotification::new(notification, notification_context);
     let completion = CreateCompletion::new(completion, context);
     let parent = pd.clone();
