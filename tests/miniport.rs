@@ -105,6 +105,7 @@ fn copy(bed: &Testbed, bytes: usize, watch: impl Fn(Progress) + Send + 'static) 
 }
 
 //= R-OPEN-1, R-OPEN-2, R-OPEN-8, R-OPEN-9, R-OPEN-10, R-OPEN-11, R-OPEN-14, R-OPEN-15
+//= R-IRQL-2
 #[test]
 fn only_supported_ndk_versions_can_be_opened() {
     let Some(bed) = started(&[]) else { return };
@@ -161,6 +162,26 @@ fn disabled_by_keyword_rdma_reports_its_limits_but_cannot_be_enabled() {
     assert_eq!(refused.status, NDIS_STATUS_NOT_SUPPORTED);
     assert_eq!(miniport.open_ndk(2, 1), Err(NDIS_STATUS_ADAPTER_NOT_READY));
     assert!(miniport.ndk_events().is_empty());
+    finish(bed);
+}
+
+/// Windows restarts an adapter whose keywords were changed: it is halted and initialized again.
+//= R-PNP-13
+#[test]
+fn changed_keyword_holds_after_a_restart() {
+    let Some(mut bed) = started(&[]) else { return };
+    for (value, enabled) in [("0", false), ("1", true)] {
+        let machine = bed.machine_mut(0);
+        machine.halt_adapter().expect("the adapter halts");
+        machine.host().set_keyword("*NetworkDirect", value);
+        machine.start_adapter().expect("the adapter starts");
+        let miniport = miniport(machine);
+        assert_eq!(miniport.attributes().ndk.expect("NDK attributes are set").0, enabled);
+        assert_eq!(
+            miniport.open_ndk(2, 1).map(|opened| miniport.close_ndk(opened).unwrap()).is_ok(),
+            enabled
+        );
+    }
     finish(bed);
 }
 
@@ -282,8 +303,11 @@ fn keyword_is_read_on_each_request_to_enable_rdma() {
 }
 
 //= R-OIDNDK-2, R-OIDNDK-3
+//= R-OIDNDK-1
 #[test]
 fn set_state_takes_one_byte() {
+    let oids = [OID_NDK_SET_STATE, OID_NDK_STATISTICS, OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS];
+    assert_eq!(oids, [0xFC04_0201, 0xFC04_0202, 0xFC04_0203, 0xFC04_0204]);
     let Some(bed) = started(&[]) else { return };
     let miniport = miniport(bed.machines()[0]);
     let refused = miniport.set(OID_NDK_SET_STATE, &[]).unwrap_err();
@@ -324,6 +348,7 @@ fn short_buffer_fails_with_the_needed_length() {
 }
 
 //= R-OIDNDK-20, R-OIDNDK-21, R-OIDNDK-22, R-OIDNDK-23
+//= R-OIDNDK-25
 #[test]
 fn listeners_are_listed_as_local_endpoints() {
     let Some(bed) = started(&[]) else { return };

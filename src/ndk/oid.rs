@@ -48,6 +48,7 @@ pub fn local_endpoints(ndk: &Ndk, answer: &mut Answer) {
     let provider = ndk.provider();
     let mut count = 0_usize;
     provider.local_endpoints(|_| count = count.saturating_add(1));
+    //= R-OIDNDK-25
     let entries = offset_of!(NDIS_NDK_LOCAL_ENDPOINTS, LocalEndpoints);
     let mut list = List::<NDIS_NDK_LOCAL_ENDPOINT_ENTRY>::new(answer, entries, count);
     provider.local_endpoints(|entry| list.add(&entry));

@@ -151,6 +151,7 @@ impl Ndk {
         }
         let reporter = Reporter(&raw const *self.shared);
         let item = WorkItem::try_new(Owner::new(self.shared.handle.get()), move || reporter.report());
+        //= R-IRQL-9
         let Ok(item) = item else { return NDIS_STATUS_RESOURCES };
         let mut state = self.shared.state.lock();
         state.wanted = enable;
@@ -178,6 +179,7 @@ impl Ndk {
         // The event is set with the lock held: after this, the work item does not access `shared`.
         drop(self.shared.state.lock());
         if self.provider().open_adapters() != 0 {
+            //= R-OIDNDK-15
             raise(handle, NET_PNP_EVENT_CODE::NetEventNDKDisable);
         }
     }

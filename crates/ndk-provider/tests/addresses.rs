@@ -42,6 +42,7 @@ fn connect_and_exchange(a: &Node, b: &Node, from: SocketAddr, to: SocketAddr, li
 }
 
 //= R-CONN-1, R-CONN-77, R-CONN-78
+//= R-OPEN-32
 #[test]
 fn connections_work_over_each_kind_of_address() {
     let (a, b) = pair();

@@ -811,3 +811,19 @@ fn affinity_is_read_during_the_call_alone() {
     assert_eq!(pending, Some(STATUS_PENDING));
     close!(cq, NdkCloseCq);
 }
+
+//= R-CREATE-23
+#[test]
+fn affinity_is_no_reason_to_fail() {
+    let (a, _b) = pair();
+    for (group, mask) in [(0, 1), (0, 0), (0, usize::MAX), (0xffff, 1), (7, 1 << 63)] {
+        let mut affinity = GROUP_AFFINITY { Mask: mask as _, Group: group, Reserved: [0; 3] };
+        for hint in [&raw mut affinity, null_mut()] {
+            let cq: *mut NDK_CQ = create(|done, context, out| {
+                call!(a.adapter(), NdkCreateCq, 4, Some(on_cq), null_mut(), hint, done, context, out)
+            })
+            .unwrap_or_else(|status| panic!("group {group}, mask {mask:#x}: {status:#x}"));
+            close!(cq, NdkCloseCq);
+        }
+    }
+}

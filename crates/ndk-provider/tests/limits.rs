@@ -242,12 +242,12 @@ fn private_data_of_the_largest_size_arrives() {
     let (request, reply) = (&data[..info.MaxCallerData as usize], &data[..info.MaxCalleeData as usize]);
     let listener = b.listener(445);
     let active = a.active();
-    let too_long = active.connect(a.at(0), b.at(445), &data[..request.len() + 1]);
+    let too_long = active.connect(a.at(0), b.at(445), &data[..=request.len()]);
     assert_eq!(too_long.wait(), STATUS_INVALID_BUFFER_SIZE);
     let connecting = active.connect(a.at(0), b.at(445), request);
     let passive = b.end(listener.accept());
     assert_eq!(passive.private_data().unwrap(), request);
-    assert_eq!(passive.accept(&data[..reply.len() + 1]).wait(), STATUS_INVALID_BUFFER_SIZE);
+    assert_eq!(passive.accept(&data[..=reply.len()]).wait(), STATUS_INVALID_BUFFER_SIZE);
     let accepting = passive.accept(reply);
     assert_eq!(connecting.wait(), STATUS_SUCCESS);
     assert_eq!(active.private_data().unwrap()[..reply.len()], *reply);

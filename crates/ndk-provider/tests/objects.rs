@@ -62,6 +62,7 @@ fn open_depends_on_version_and_enabled_state() {
 }
 
 //= R-INFO-2, R-INFO-3, R-INFO-4, R-INFO-5, R-INFO-6, R-INFO-8, R-CONSUMER-17
+//= R-INFO-7, R-INFO-35
 #[test]
 fn adapter_info_is_written_only_if_it_fits() {
     let (a, _b) = pair();
@@ -123,6 +124,7 @@ fn count<T>(create: impl Fn() -> Result<*mut T, NTSTATUS>, close: impl Fn(*mut T
 }
 
 //= R-CREATE-15
+//= R-CREATE-27
 #[test]
 fn reported_number_of_objects_can_be_created() {
     let (a, _b) = pair();
@@ -565,24 +567,35 @@ fn address_in_use_is_refused() {
 }
 
 //= R-EXT-1, R-EXT-2, R-EXT-3
+//= R-EXT-5, R-EXT-7
 #[test]
 fn no_extension_is_supported() {
     let (a, _b) = pair();
-    let mut id = GUID { Data1: 1, Data2: 2, Data3: 3, Data4: [4; 8] };
-    let canary = core::ptr::without_provenance(0x77);
-    let mut extension = NDK_EXTENSION_INTERFACE { Dispatch: canary };
-    let adapter = a.adapter();
-    let version = NDK_VERSION { Major: 1, Minor: 0 };
-    // SAFETY: the test keeps the contract of NDKPI.
-    let status = unsafe {
-        ((*(*adapter).Dispatch).NdkQueryExtension.unwrap())(
-            adapter.cast(),
-            &raw mut id,
-            version,
-            &raw mut extension,
-        )
+    // The processor information of RSS, for which there is a public header.
+    let rss = GUID {
+        Data1: 0xbab2_7026,
+        Data2: 0x86c3,
+        Data3: 0x4e31,
+        Data4: [0x9f, 0x72, 0x49, 0x36, 0xde, 0xd7, 0x6d, 0x42],
     };
-    assert_eq!((status, extension.Dispatch), (STATUS_NOT_SUPPORTED, canary));
+    let canary = core::ptr::without_provenance(0x77);
+    let adapter = a.adapter();
+    for mut id in [rss, GUID { Data1: 1, Data2: 2, Data3: 3, Data4: [4; 8] }] {
+        for major in [1, 2, 0xffff] {
+            let mut extension = NDK_EXTENSION_INTERFACE { Dispatch: canary };
+            let version = NDK_VERSION { Major: major, Minor: 0 };
+            // SAFETY: the test keeps the contract of NDKPI.
+            let status = unsafe {
+                ((*(*adapter).Dispatch).NdkQueryExtension.unwrap())(
+                    adapter.cast(),
+                    &raw mut id,
+                    version,
+                    &raw mut extension,
+                )
+            };
+            assert_eq!((status, extension.Dispatch), (STATUS_NOT_SUPPORTED, canary));
+        }
+    }
 }
 
 //= R-CREATE-16, R-PNP-9

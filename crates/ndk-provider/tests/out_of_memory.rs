@@ -201,6 +201,27 @@ fn every_call_fails_cleanly_without_memory() {
     close!(pd, NdkClosePd);
 }
 
+/// Without memory for the work item that would complete a pended call, the callback is made during the call.
+//= R-IRQL-5
+#[test]
+fn callback_is_made_during_the_call_if_there_is_no_memory_for_another_thread() {
+    let (a, _b) = pending_pair();
+    let pd = a.pd();
+    let memory = Memory::new(4096);
+    let mr: *mut NDK_MR =
+        support::create(|done, context, out| call!(pd, NdkCreateMr, 0, done, context, out)).expect("an MR");
+    let record = CallbackRecord::new();
+    // The record's own allocation is made before.
+    record.record(STATUS_PENDING);
+    LEFT.set(0);
+    let status = call!(mr, NdkRegisterMr, memory.mdl(), 4096, 1, Some(on_request), record.context());
+    LEFT.set(-1);
+    assert_eq!((status, record.count()), (STATUS_PENDING, 2));
+    assert_eq!(record.wait(2), STATUS_INSUFFICIENT_RESOURCES);
+    close!(mr, NdkCloseMr);
+    close!(pd, NdkClosePd);
+}
+
 unsafe extern "efiapi" fn never(_context: *mut core::ffi::c_void, _connector: *mut NDK_CONNECTOR) {
     panic!("no connect event is expected");
 }

@@ -404,3 +404,121 @@ fn region_of_another_protection_domain_is_refused() {
     drop(mapped);
     hosts.close();
 }
+
+/// The token stays valid only for the registered addresses: the region has no address 0.
+//= R-MR-23, R-IRQL-8, R-MR-7
+#[test]
+fn registered_addresses_are_those_of_the_mdl_and_name_no_memory_of_this_machine() {
+    let hosts = Hosts::new();
+    let (mut source, mut exposed) = (Memory::new(4096), Memory::new(4096));
+    source.bytes().fill(5);
+    // The address that the MDL gives is mapped nowhere in this process.
+    assert!(exposed.base() >= INVENTED);
+    let (from, to) = (source.register(hosts.left.pd, 0), exposed.register(hosts.right.pd, 7));
+    let (base, token) = to.remote();
+    assert_eq!(hosts.write(from.sge(), (base, token)), STATUS_SUCCESS);
+    assert!(exposed.bytes().iter().all(|byte| *byte == 5));
+    exposed.bytes().fill(0);
+    assert_eq!(hosts.write(from.sge(), (0, token)), STATUS_ACCESS_VIOLATION);
+    assert!(exposed.bytes().iter().all(|byte| *byte == 0));
+    to.close();
+    from.close();
+    hosts.close();
+}
+
+//= R-MR-4
+#[test]
+fn length_of_a_registration_is_limited() {
+    let (a, _b) = pair();
+    let (pd, memory) = (a.pd(), Memory::new(4096));
+    let mut info = core::mem::MaybeUninit::<NDK_ADAPTER_INFO>::uninit();
+    let mut size = 104;
+    assert_eq!(call!(a.adapter(), NdkQueryAdapterInfo, info.as_mut_ptr(), &raw mut size), STATUS_SUCCESS);
+    // SAFETY: written by the call.
+    let limit = unsafe { info.assume_init() }.MaxRegistrationSize;
+    let mr: *mut NDK_MR = create(|done, context, out| call!(pd, NdkCreateMr, 0, done, context, out)).unwrap();
+    // Longer than the chain, which is another reason to refuse; but one is refused before the chain is looked at.
+    for length in [limit + 1, usize::MAX] {
+        let register =
+            call!(mr, NdkRegisterMr, null_mut::<MDL>().wrapping_add(1), length, 1, None, null_mut());
+        assert_eq!(register, STATUS_INVALID_PARAMETER);
+    }
+    let registered = request(|done, context| call!(mr, NdkRegisterMr, memory.mdl(), 4096, 1, done, context));
+    assert_eq!(registered, STATUS_SUCCESS);
+    close!(mr, NdkCloseMr);
+    close!(pd, NdkClosePd);
+}
+
+/// The receive is taken by the poll that reports no token.
+//= R-MR-49, R-CQ-28
+#[test]
+fn region_is_invalidated_remotely_whichever_way_the_receive_is_polled() {
+    let hosts = Hosts::new();
+    let (mut source, exposed) = (Memory::new(4096), Memory::new(4096));
+    source.bytes().fill(7);
+    let from = source.register(hosts.left.pd, 0);
+    let mapped = Mapped::new(&hosts.b, &exposed, 4096);
+    let mr = fast_mr(hosts.right.pd);
+    assert_eq!(initialize(mr, 1, 1), STATUS_SUCCESS);
+    assert_eq!(hosts.register(mr, &mapped, 4096, ALL_RIGHTS), STATUS_SUCCESS);
+    expect(&hosts.right.cq.next(), FAST_REGISTER, STATUS_SUCCESS);
+    let token = call!(mr, NdkGetRemoteTokenFromMr);
+    assert_eq!(hosts.write(from.sge(), (base(&mapped), token)), STATUS_SUCCESS);
+    assert_eq!(hosts.right.receive(4, &[]), STATUS_SUCCESS);
+    let sent = call!(hosts.left.qp, NdkSendAndInvalidate, pointer(5), core::ptr::null(), 0, 0, token);
+    assert_eq!(sent, STATUS_SUCCESS);
+    let mut result = core::mem::MaybeUninit::<NDK_RESULT>::uninit();
+    wait("the receive is there", || call!(hosts.right.cq.raw, NdkGetCqResults, result.as_mut_ptr(), 1) == 1);
+    assert_eq!(hosts.left.cq.next().Status, STATUS_SUCCESS);
+    assert_eq!(hosts.write(from.sge(), (base(&mapped), token)), STATUS_ACCESS_VIOLATION);
+    close!(mr, NdkCloseMr);
+    drop(mapped);
+    from.close();
+    hosts.close();
+}
+
+/// The description of a mapping, of up to 14 pages, and the status of building it.
+fn describe(adapter: *mut NDK_ADAPTER, memory: &Memory, length: usize) -> ([u64; 16], NTSTATUS) {
+    let (mut words, mut size, mut offset) = ([u64::MAX; 16], 128, 0);
+    let (into, size, offset) = (words.as_mut_ptr().cast(), &raw mut size, &raw mut offset);
+    let none = null_mut();
+    let status = call!(adapter, NdkBuildLAM, memory.mdl(), length, None, none, into, size, offset);
+    (words, status)
+}
+
+/// The consumer keeps the description, wherever it likes, and gives back what it was given.
+//= R-LAM-13, R-LAM-14, R-LAM-21, R-LAM-24
+#[test]
+fn mapping_is_released_by_what_the_provider_wrote_into_it() {
+    for (a, b) in [pair(), pending_pair()] {
+        let (active, passive, listener) = connect(&a, &b);
+        let memory = Memory::new(8192);
+        // SAFETY: the MDL's header.
+        let header = || unsafe { memory.mdl().cast::<[u64; 8]>().read() };
+        let before = header();
+        let [first, second] = [(); 2].map(|()| {
+            let (words, status) = describe(a.adapter(), &memory, 8192);
+            assert_eq!(status, STATUS_SUCCESS);
+            // Complete when the call returns: context, number of pages, addresses.
+            assert_eq!((words[1] as u32, words[4]), (2, u64::MAX));
+            words
+        });
+        assert_ne!(first[0], second[0]);
+        // A copy: the first mapping is gone, the second one is not.
+        let mut copy = [first[0], first[1]];
+        call!(a.adapter(), NdkReleaseLAM, copy.as_mut_ptr().cast());
+        assert_eq!(header(), before, "the MDL was changed");
+        assert_eq!(passive.receive(1, &[]), STATUS_SUCCESS);
+        assert_eq!(passive.receive(2, &[]), STATUS_SUCCESS);
+        assert_eq!(active.send(3, &[privileged(active.pd, second[2], 0)], 0), STATUS_SUCCESS);
+        assert_eq!(active.cq.next().Status, STATUS_SUCCESS);
+        assert_eq!(active.send(4, &[privileged(active.pd, first[2], 16)], 0), STATUS_SUCCESS);
+        assert_eq!(active.cq.next().Status, STATUS_ACCESS_VIOLATION);
+        copy = [second[0], second[1]];
+        call!(a.adapter(), NdkReleaseLAM, copy.as_mut_ptr().cast());
+        assert_eq!(header(), before);
+        active.close();
+        passive.close();
+        listener.close();
+    }
+}

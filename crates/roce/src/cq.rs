@@ -215,6 +215,7 @@ impl<R: RawMutex> Cq<R> {
         Pushed { action: ring.notify_if_due(), faulted: false }
     }
 
+    //= R-CONSUMER-8, R-CONSUMER-9
     pub(crate) fn arm(&self, arm: Arm) -> NoticeAction {
         let mut ring = self.state.lock();
         if ring.destroyed {

@@ -15,6 +15,7 @@ pub const IN6_SIZE: usize = 28;
 /// Parses a consumer's `SOCKADDR_IN` (at least 16 bytes, family 2) or `SOCKADDR_IN6` (at least 28 bytes,
 /// family 23).
 //= R-CREATE-51
+//= R-OPEN-32
 pub fn parse(bytes: &[u8]) -> Option<SocketAddr> {
     let (family, rest) = bytes.split_first_chunk::<2>()?;
     let (port, rest) = rest.split_first_chunk::<2>()?;

@@ -45,6 +45,7 @@ pub struct Limits {
 /// depths can produce.
 //= R-INFO-20
 //= R-INFO-19
+//= R-INFO-18
 pub const LIMITS: Limits = Limits {
     // 2 GiB less one page, in one MDL chain. The low 32 bits are not a small number.
     //= R-INFO-21
@@ -53,22 +54,27 @@ pub const LIMITS: Limits = Limits {
     // 2 MiB; a consumer was seen to need 489 pages. A region costs 16 bytes of pool per page: 8 KiB.
     //= R-INFO-12, R-INFO-13, R-CONSUMER-2
     fast_pages: 512,
+    //= R-CONSUMER-20
     initiator_sges: 32,
     receive_sges: 32,
     read_sges: 32,
+    //= R-INFO-16
     transfer: 1 << 30,
     inline: 128,
+    //= R-INFO-17
     inbound_reads: 16,
     outbound_reads: 16,
     receive_depth: 4096,
     initiator_depth: 4096,
     srq_depth: 8192,
     cq_depth: 16384,
+    //= R-INFO-31
     // The private data of a CM REQ less the IP addressing header, and the smaller one of REP and REJ.
     caller_data: 56,
     callee_data: 148,
     qps: 16384,
     cqs: 32768,
+    //= R-MR-70, R-CONSUMER-3
     mrs: 65536,
     mws: 16384,
     pds: 16384,
@@ -117,6 +123,7 @@ pub const fn adapter_info(version: NDK_VERSION) -> NDK_ADAPTER_INFO {
         MaxCalleeData: LIMITS.callee_data,
         // Interrupt moderation, CQ resizing and RDMA READ with local invalidate are not supported.
         //= R-INFO-25, R-INFO-26, R-INFO-27, R-INFO-28, R-INFO-29
+        //= R-INFO-24, R-INFO-30
         AdapterFlags: NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED
             | NDK_ADAPTER_FLAG_LOOPBACK_CONNECTIONS_SUPPORTED,
         RdmaTechnology: NDK_RDMA_TECHNOLOGY::NdkRoCEv2,

@@ -310,12 +310,14 @@ impl<T: ObjectType> Ref<T> {
     /// `pend` receives a reference. If it keeps the reference, the close pends. The function it returns is
     /// called once the status is decided.
     //= R-CLOSE-1, R-CLOSE-21, R-CLOSE-23
+    //= R-CONSUMER-11
     pub fn close<F: FnOnce()>(
         &self,
         completion: Option<CloseCompletion>,
         pend: impl FnOnce(Self) -> F,
     ) -> NTSTATUS {
         let notification = completion.map_or(CloseNotification::None, CloseNotification::Consumer);
+        //= R-CLOSE-12
         let Some(consumer) = self.begin_close(notification) else {
             // A second close is a consumer's mistake and has no effect.
             return STATUS_SUCCESS;
@@ -334,6 +336,7 @@ impl<T: ObjectType> Ref<T> {
     }
 
     /// Closes the object and returns when it is freed. `PASSIVE_LEVEL`.
+    //= R-CLOSE-36
     pub fn close_and_wait(&self, closed: &Event) {
         if let Some(consumer) = self.begin_close(CloseNotification::Waiter(NonNull::from(closed))) {
             T::on_close(&consumer);
@@ -455,6 +458,21 @@ mod tests {
             "parent closed",
         ];
         assert_eq!(*LOG.lock().unwrap(), order);
+    }
+
+    /// A call in progress holds no reference: the consumer closes after its calls have returned.
+    //= R-CLOSE-20
+    #[test]
+    fn call_counts_no_reference() {
+        let created = Created::try_new(VERSION, OtherType).ok().unwrap();
+        let object = created.reference();
+        let counted = object.object().references.load(Ordering::Relaxed);
+        // SAFETY: an object of this provider.
+        let borrowed = unsafe { Borrow::<OtherType>::new(object.as_ptr().as_ptr().cast()) };
+        assert!(borrowed.is_some());
+        assert_eq!(object.object().references.load(Ordering::Relaxed), counted);
+        drop(borrowed);
+        assert_eq!(object.object().references.load(Ordering::Relaxed), counted);
     }
 
     #[test]

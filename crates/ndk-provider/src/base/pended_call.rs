@@ -20,6 +20,7 @@ use nt::WorkItem;
 
 /// A request that pends. Its callback is made exactly once; the object is held until the callback returned.
 //= R-CLOSE-4, R-CLOSE-7
+//= R-CLOSE-18
 pub struct PendedRequest<T: ObjectType> {
     completion: Option<RequestCompletion>,
     /// Released after the callback.
@@ -54,6 +55,7 @@ impl<T: ObjectType> Drop for PendedRequest<T> {
 //= R-CREATE-2, R-CREATE-6, R-CREATE-7, R-CREATE-10, R-CREATE-12
 fn complete_create<T: DispatchTable>(completion: CreateCompletion, outcome: NtResult<Created<T>>) {
     match outcome {
+        //= R-CREATE-11
         Ok(created) => completion.call(STATUS_SUCCESS, created.publish().cast()),
         Err(status) => completion.call(status, null_mut()),
     }
@@ -91,6 +93,7 @@ impl Shared {
         };
         let item = WorkItem::try_new(self.environment.owner(), work);
         let item = item.map_err(|_| STATUS_INSUFFICIENT_RESOURCES)?;
+        //= R-CREATE-9
         self.run_or_hold(move || item.queue());
         Err(STATUS_PENDING)
     }

@@ -84,10 +84,10 @@ pub fn connection(error: ConnError) -> NTSTATUS {
 ///
 /// Any reason to refuse a request is a refusal, after which a consumer may try again: the peer does not listen,
 /// lacks resources, or still has an older connection of this queue pair.
-//= R-CONN-6, R-CONN-7, R-CONN-10, R-CONN-38, R-CONN-39
+//= R-CONN-6, R-CONN-7, R-CONN-10, R-CONN-30, R-CONN-38, R-CONN-39
 pub fn refusal(reason: RejectReason, connecting: bool) -> NTSTATUS {
     match (reason, connecting) {
-        (RejectReason::TIMEOUT, true) => STATUS_IO_TIMEOUT,
+        (RejectReason::TIMEOUT, _) => STATUS_IO_TIMEOUT,
         (RejectReason::CONSUMER, _) | (_, true) => STATUS_CONNECTION_REFUSED,
         (_, false) => STATUS_CONNECTION_ABORTED,
     }
@@ -147,7 +147,7 @@ const REMOTE_ERROR: NTSTATUS = ndk_abi::nt::STATUS_REMOTE_RESOURCES;
 mod tests {
     use super::*;
 
-    //= R-CONN-6, R-CONN-7, R-CONN-39
+    //= R-CONN-6, R-CONN-7, R-CONN-30, R-CONN-39
     #[test]
     fn refusal_differs_from_timeout_and_from_abort() {
         let reasons =
@@ -161,6 +161,6 @@ mod tests {
             [STATUS_CONNECTION_REFUSED; 2]
         );
         assert_eq!(refusal(RejectReason::TIMEOUT, true), STATUS_IO_TIMEOUT);
-        assert_eq!(refusal(RejectReason::TIMEOUT, false), STATUS_CONNECTION_ABORTED);
+        assert_eq!(refusal(RejectReason::TIMEOUT, false), STATUS_IO_TIMEOUT);
     }
 }

@@ -15,6 +15,7 @@ impl DispatchTable for Adapter {
     const TABLE: &'static NDK_ADAPTER_DISPATCH = &TABLE;
 }
 
+//= R-OPEN-27
 static TABLE: NDK_ADAPTER_DISPATCH = NDK_ADAPTER_DISPATCH {
     NdkQueryExtension: Some(query_extension),
     NdkQueryAdapterInfo: Some(query_info),

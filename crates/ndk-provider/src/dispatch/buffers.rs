@@ -19,6 +19,7 @@ use ndk_abi::nt::{NTSTATUS, STATUS_BUFFER_TOO_SMALL, STATUS_INVALID_PARAMETER, S
 //= R-CONN-14, R-CONN-16
 pub unsafe fn bytes<'a>(bytes: *const c_void, length: u32) -> NtResult<&'a [u8]> {
     match (bytes.is_null(), length) {
+        //= R-CONSUMER-14
         (_, 0) => Ok(&[]),
         (true, _) => Err(STATUS_INVALID_PARAMETER),
         // SAFETY: the caller's promise.

@@ -33,6 +33,7 @@ macro_rules! closable {
         }
     )* };
 }
+//= R-CLOSE-13
 closable! {
     Cq: adapter,
     Pd: adapter,

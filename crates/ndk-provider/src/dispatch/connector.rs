@@ -33,6 +33,7 @@ impl DispatchTable for Connector {
     const TABLE: &'static NDK_CONNECTOR_DISPATCH = &TABLE;
 }
 
+//= R-CONN-97
 static TABLE: NDK_CONNECTOR_DISPATCH = NDK_CONNECTOR_DISPATCH {
     NdkCloseConnector: Some(close::<Connector>),
     NdkQueryExtension: Some(query_extension),
@@ -296,6 +297,7 @@ unsafe extern "efiapi" fn disconnect(
 }
 
 //= R-CONN-64, R-CONN-65, R-CONN-66, R-CONN-67, R-CONN-68, R-CONN-69, R-CONN-70, R-CONN-71
+//= R-CONSUMER-13
 unsafe extern "efiapi" fn get_connection_data(
     connector: *mut NDK_CONNECTOR,
     inbound: *mut u32,

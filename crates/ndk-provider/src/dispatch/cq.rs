@@ -75,6 +75,7 @@ unsafe extern "efiapi" fn resize(
 
 /// `NdkControlCqInterruptModeration`: not supported.
 //= R-CQ-44, R-CQ-45, R-CQ-51
+//= R-CONSUMER-19
 unsafe extern "efiapi" fn control_moderation(_cq: *mut NDK_CQ, _interval: u32, _count: u32) -> NTSTATUS {
     STATUS_NOT_SUPPORTED
 }

@@ -102,6 +102,7 @@ unsafe fn describe(lam: *mut NDK_LOGICAL_ADDRESS_MAPPING, built: &lam::Built) {
 }
 
 /// `NdkReleaseLAM`.
+//= R-CONSUMER-5
 pub unsafe extern "efiapi" fn release(adapter: *mut NDK_ADAPTER, lam: *mut NDK_LOGICAL_ADDRESS_MAPPING) {
     let adapter = object!(Adapter, adapter, or return);
     // SAFETY: the consumer's mapping, as `build` described it.

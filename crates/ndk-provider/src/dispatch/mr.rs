@@ -41,6 +41,7 @@ pub unsafe extern "efiapi" fn create(
     let pd = object!(Pd, pd, or null in out);
     let completion = CreateCompletion::new(completion, context);
     let parent = pd.clone();
+    //= R-CONSUMER-12
     let outcome = pd.shared().create(&pd, completion, move || Mr::create(&parent, fast_register != 0));
     // SAFETY: the consumer's variable.
     unsafe { return_created(outcome, out) }

@@ -202,6 +202,7 @@ unsafe fn post(
     let mut copy = [Sge::default(); MAX_SGES];
     // SAFETY: the caller's promise.
     let answer = unsafe { sges(sgl, count, &mut copy) };
+    //= R-CONSUMER-18, R-CONSUMER-21
     status::of(qp.post(context, operation, answer.map(SendData::Sges), flags))
 }
 

@@ -51,6 +51,7 @@ impl Adapter {
 
     /// Returns whether both adapters are open on the same miniport adapter. Their objects may then be used together.
     //= R-CONN-19, R-CREATE-36
+    //= R-CONSUMER-1
     pub fn is_sibling_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }

@@ -99,6 +99,7 @@ impl LogicalMappings {
 
     /// `NdkReleaseLAM`: undoes a mapping. Unknown numbers are ignored.
     //= R-LAM-21, R-LAM-22
+    //= R-LAM-23, R-CONSUMER-16
     pub fn release(&self, engine: &Engine, number: usize) {
         let removed = self.0.lock().remove(number);
         if let Some(mapped) = removed {

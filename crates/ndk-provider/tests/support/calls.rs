@@ -41,6 +41,7 @@ impl CallbackRecord {
     }
 }
 
+//= R-IRQL-3
 fn record<'a>(context: *mut c_void) -> &'a CallbackRecord {
     assert!(nt::irql::current() <= nt::irql::DISPATCH_LEVEL);
     // SAFETY: every context of a callback below is a `CallbackRecord` that is never freed.

@@ -364,6 +364,7 @@ impl Cm {
     }
 
     /// Queues an MRA.
+    //= R-CONN-31
     pub(super) fn answer_mra(&mut self, incoming: &Incoming<'_>, index: u32, message: RespondedMessage) {
         let Some(conn) = self.conns.get(index) else { return };
         let (remote_id, kind) = (conn.remote_id, AnswerKind::Mra { local_id: conn.local_id, message });

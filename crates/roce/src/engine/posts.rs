@@ -75,6 +75,7 @@ impl<R: RawMutex> Engine<R> {
         //= R-QP-62
         //= R-QP-63
         //= R-QP-69
+        //= R-CONSUMER-10
         qp.transport.lock().abort(&self.env(qp));
     }
 

@@ -26,6 +26,7 @@ impl<R: RawMutex> RegionTable<R> {
     ) -> Result<(), AccessError> {
         let address = sge.address.checked_add(u64::from(within)).ok_or(AccessError)?;
         if sge.key == PRIVILEGED_KEY {
+            //= R-LAM-26
             let (range, offset) = self.logical(address)?;
             return range.backing.read(offset, len as usize, frame).then_some(()).ok_or(AccessError);
         }

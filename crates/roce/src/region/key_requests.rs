@@ -110,6 +110,7 @@ impl<R: RawMutex> RegionTable<R> {
         let right = if written { Access::LOCAL_WRITE } else { Access::empty() };
         let inside = fixed.range.offset(asked.region, asked.address, asked.length, right);
         inside.map_err(|AccessError| KeyError)?;
+        //= R-MR-64
         fixed.windows.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

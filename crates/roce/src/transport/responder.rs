@@ -86,6 +86,7 @@ impl RcTransport {
             Ok(Execution::NoReceive) => {
                 stats.rx_rnr.inc();
                 let responder = &mut self.responder;
+                //= R-CONSUMER-15
                 responder.nak_pending = Some((Syndrome::rnr_nak(responder.rnr_code), sequence));
                 // The packets after it were sent before the peer got the RNR NAK: no sequence NAK for them.
                 responder.newest_after_gap = Some(sequence);
@@ -167,6 +168,7 @@ impl RcTransport {
             //= R-QP-77
             //= R-QP-78
             //= R-MR-48
+            //= R-MR-49
             let done = env.shared.regions.invalidate_remotely(env.qp.scope(), key);
             done.map_err(|KeyError| FatalNak::ACCESS)?;
             env.shared.stats.rx_invalidations.inc();

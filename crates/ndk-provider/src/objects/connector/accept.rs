@@ -86,6 +86,7 @@ impl Connector {
         inner.state = next;
         inner.qp = Some(qp.clone());
         inner.disconnect_event = disconnect_event;
+        //= R-CONN-12
         inner.pending = Some(PendedRequest::new(this.clone(), completion));
         drop(inner);
         shared.after_call();

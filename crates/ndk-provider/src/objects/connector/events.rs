@@ -80,6 +80,7 @@ impl Inner {
                 }
             }
             //= R-CONN-80, R-CONN-81, R-CONN-94, R-CONN-95
+            //= R-CONN-82, R-CONN-85
             ConnEvent::DisconnectDone { graceful } => {
                 if self.enter(shared, Event::DisconnectDone) {
                     self.finish_pending(if graceful { STATUS_SUCCESS } else { STATUS_IO_TIMEOUT });
@@ -93,7 +94,7 @@ impl Inner {
                     self.fail(shared, STATUS_CONNECTION_ABORTED);
                 }
             }
-            //= R-CONN-7, R-CONN-30, R-CONN-42
+            //= R-CONN-7, R-CONN-42
             ConnEvent::TimedOut => self.fail(shared, STATUS_IO_TIMEOUT),
         }
     }
@@ -114,6 +115,7 @@ impl Inner {
                 shared.counters.connect_failure.add();
                 self.detach_qp();
             }
+            self.aborted = status;
             self.finish_pending(status);
         }
     }

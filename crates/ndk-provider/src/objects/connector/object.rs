@@ -54,6 +54,8 @@ pub(super) struct Inner {
     pub shared_endpoint: Option<Ref<SharedEndpoint>>,
     /// The connect, accept or disconnect that pends.
     pub pending: Option<PendedRequest<Connector>>,
+    /// The status of further commands, once the connection has ended before the consumer's answer.
+    pub aborted: NTSTATUS,
     /// The status of the pending request, once it is decided.
     pub outcome: Option<NTSTATUS>,
     pub disconnect_event: Option<DisconnectEvent>,
@@ -206,6 +208,7 @@ impl Inner {
             endpoint: None,
             shared_endpoint: None,
             pending: None,
+            aborted: STATUS_CONNECTION_ABORTED,
             outcome: None,
             disconnect_event: None,
             disconnect_event_due: false,
@@ -218,8 +221,8 @@ impl Inner {
     pub fn command(&self, event: Event) -> NtResult<(State, ConnId)> {
         match (self.state.on(event), self.connection) {
             (Ok(next), Some(connection)) => Ok((next, connection)),
-            //= R-CONN-29, R-CONN-37, R-CONN-41
-            _ if self.state == State::Aborted => Err(STATUS_CONNECTION_ABORTED),
+            //= R-CONN-29, R-CONN-30, R-CONN-37, R-CONN-41
+            _ if self.state == State::Aborted => Err(self.aborted),
             _ => Err(STATUS_CONNECTION_INVALID),
         }
     }
@@ -267,5 +270,22 @@ impl Inner {
 
     fn take_disconnect_event(&mut self) -> Option<DisconnectEvent> {
         core::mem::take(&mut self.disconnect_event_due).then(|| self.disconnect_event.take()).flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ndk_abi::nt::STATUS_IO_TIMEOUT;
+
+    //= R-CONN-29, R-CONN-30
+    #[test]
+    fn commands_return_why_the_connection_ended_before_the_answer() {
+        let mut inner = Inner::new(State::Aborted);
+        assert_eq!(inner.command(Event::Complete).err(), Some(STATUS_CONNECTION_ABORTED));
+        inner.aborted = STATUS_IO_TIMEOUT;
+        assert_eq!(inner.command(Event::Complete).err(), Some(STATUS_IO_TIMEOUT));
+        inner.state = State::Idle;
+        assert_eq!(inner.command(Event::Complete).err(), Some(STATUS_CONNECTION_INVALID));
     }
 }

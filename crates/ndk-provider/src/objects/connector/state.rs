@@ -37,6 +37,7 @@ state_table! {
     /// Events of a connector.
     pub enum Event {
         /// The consumer connects.
+        //= R-CONN-93
         Connect: Idle | Failed => Resolving;
         /// The path to the peer is resolved.
         Resolve: Resolving => Connecting;

@@ -118,6 +118,7 @@ impl Normal {
     }
 }
 
+//= R-MR-23, R-IRQL-8
 fn map(pd: &Pd, chain: MdlChain<'_>, length: usize, flags: u32) -> NtResult<Registered> {
     let access = access(flags).ok_or(STATUS_INVALID_PARAMETER)?;
     let mapping = Mapping::new(chain, length).map_err(status::mdl)?;
