@@ -12,6 +12,7 @@ mod guest;
 mod image;
 mod lab;
 mod licenses;
+mod mutants;
 mod packages;
 mod provide;
 mod rules;
@@ -61,6 +62,8 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Run all checks: formatting, lints, the image, all tests, the demo and its captures
     Test(test::Options),
+    /// Change the code in one place at a time, and list the changes that no test notices
+    Mutants(mutants::Options),
     /// List where code and tests cite the rules of docs/rules/ndkpi.md
     Rules(rules::Options),
     /// List files that import each other in a circle, and dependencies between crates that point upward
@@ -94,6 +97,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Image(options) => image::run(&options)?,
         Command::Fuzz(options) => fuzz::run(&options)?,
         Command::Test(options) => test::run(&options)?,
+        Command::Mutants(options) => mutants::run(&options)?,
         Command::Rules(options) => rules::run(&options)?,
         Command::Structure(options) => structure::run(&options)?,
         Command::Words(options) => words::run(&options)?,

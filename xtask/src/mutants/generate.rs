@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The mutants of the workspace's sources, by cargo-mutants.
+
+use std::{fs, path::PathBuf, process::Command};
+
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+
+use super::{
+    copy,
+    mutant::{Mutant, Span},
+};
+use crate::shell;
+
+/// The version that is installed; another one may name mutants differently.
+const VERSION: &str = "27.1.0";
+
+/// Which mutants are wanted.
+pub struct Selection {
+    /// Files or directories.
+    pub paths: Vec<String>,
+    /// A revision: only lines that differ from it.
+    pub changed: Option<String>,
+}
+
+/// A mutant as cargo-mutants describes it.
+#[derive(Deserialize)]
+struct Described {
+    file: String,
+    name: String,
+    replacement: String,
+    span: Span,
+}
+
+/// Returns the mutants that `selection` names, in the order of files and lines. Installs cargo-mutants if needed.
+pub fn mutants(selection: &Selection) -> Result<Vec<Mutant>> {
+    let mut command = Command::new(installed()?);
+    command.current_dir(shell::root()).args(["mutants", "--workspace", "--list", "--json"]);
+    for path in &selection.paths {
+        let is_directory = shell::root().join(path).is_dir();
+        let path = path.trim_end_matches('/');
+        command.arg("--file").arg(if is_directory { format!("{path}/**") } else { path.into() });
+    }
+    if let Some(revision) = &selection.changed {
+        let diff = shell::output(Command::new("git").current_dir(shell::root()).args(["diff", revision]))?;
+        let path = copy::directory().join("changed.diff");
+        fs::create_dir_all(copy::directory())?;
+        fs::write(&path, diff)?;
+        command.arg("--in-diff").arg(path);
+    }
+    let output = shell::output(&mut command)?;
+    // With a diff that changes no code there is no list.
+    let described: Vec<Described> = if output.trim().is_empty() {
+        Vec::new()
+    } else {
+        serde_json::from_str(&output).context("cargo-mutants' list")?
+    };
+    described.into_iter().map(located).collect()
+}
+
+/// Adds the text of the line.
+fn located(described: Described) -> Result<Mutant> {
+    let Described { file, name, replacement, span } = described;
+    let text =
+        fs::read_to_string(shell::root().join(&file)).with_context(|| format!("cannot read {file}"))?;
+    let line = text.lines().nth(span.start.line.saturating_sub(1)).unwrap_or_default().trim().into();
+    Ok(Mutant { file, name, replacement, span, line })
+}
+
+/// Returns the path of cargo-mutants. Installs it into `target/tools` if it is missing.
+fn installed() -> Result<PathBuf> {
+    let tools = shell::root().join("target/tools");
+    let program = tools.join("bin/cargo-mutants");
+    if !program.is_file() {
+        eprintln!("installing cargo-mutants {VERSION} into {}", tools.display());
+        let mut cargo = Command::new("cargo");
+        cargo.args(["install", "--quiet", "--locked", "cargo-mutants", "--version", VERSION, "--root"]);
+        shell::run(cargo.arg(&tools))?;
+    }
+    Ok(program)
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The tests that have to notice a change of a file.
+
+/// Tests of a part of the workspace.
+#[derive(Debug)]
+pub struct Guard {
+    /// A file, or a directory with a slash at its end.
+    path: &'static str,
+    /// Driver packages whose image contains the file: built from each mutant.
+    pub images: &'static [&'static str],
+    /// Driver packages whose image the tests need. The file is no part of them: built once.
+    pub needed: &'static [&'static str],
+    /// Selects packages and tests, as arguments of `cargo test`.
+    pub tests: &'static [&'static str],
+}
+
+/// The first that matches is used.
+static GUARDS: &[Guard] = &[
+    Guard { path: "crates/ndk-provider/", images: &[], needed: &[], tests: &["-p", "ndk-provider"] },
+    Guard { path: "crates/virtio-net/", images: &[], needed: &[], tests: &["-p", "virtio-net"] },
+    Guard {
+        path: "crates/fallible/",
+        images: &[],
+        needed: &[],
+        tests: &["-p", "fallible", "-p", "ndk-provider", "-p", "roce"],
+    },
+    Guard { path: "crates/nt/src/kernel.rs", images: &["viordma"], needed: &[], tests: IMAGE_TESTS },
+    Guard { path: "crates/nt/", images: &[], needed: &[], tests: &["-p", "nt", "-p", "ndk-provider"] },
+    Guard { path: "src/", images: &["viordma"], needed: &[], tests: IMAGE_TESTS },
+    Guard { path: "sim/nt-sim/", images: &[], needed: &["test-driver"], tests: &["-p", "nt-sim"] },
+    Guard {
+        path: "sim/ndis-sim/",
+        images: &[],
+        needed: &["test-driver", "viordma"],
+        tests: &["-p", "ndis-sim"],
+    },
+    Guard {
+        path: "sim/device-sim/",
+        images: &[],
+        needed: &["viordma"],
+        tests: &["-p", "device-sim", "-p", "viordma-tests"],
+    },
+];
+
+/// Tests of viordma.sys. The quick ones first: the first that fails ends a trial.
+const IMAGE_TESTS: &[&str] = &["-p", "ndis-sim", "-p", "viordma-tests", "--test", "viordma", "--test", "*"];
+
+/// Returns the guard of a file.
+pub fn of(file: &str) -> Option<&'static Guard> {
+    GUARDS.iter().find(|guard| {
+        if guard.path.ends_with('/') { file.starts_with(guard.path) } else { file == guard.path }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell;
+
+    #[test]
+    fn every_path_exists_and_none_hides_behind_another() {
+        for (number, guard) in GUARDS.iter().enumerate() {
+            assert!(shell::root().join(guard.path).exists(), "{}", guard.path);
+            assert!(
+                of(guard.path).is_some_and(|first| std::ptr::eq(first, &raw const GUARDS[number])),
+                "{}",
+                guard.path
+            );
+        }
+        assert_eq!(of("src/miniport/dpc.rs").unwrap().images, ["viordma"]);
+        assert!(of("lab/src/main.rs").is_none());
+    }
+}
