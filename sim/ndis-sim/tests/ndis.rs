@@ -8,7 +8,9 @@ mod common;
 
 use std::{ffi::c_void, net::IpAddr, sync::Mutex};
 
-use common::scripted::{Script, general, header, host, register, simulation};
+use common::scripted::{
+    Script, assert_reported, general, header, host, in_initialize, register, simulation, verdict,
+};
 use device_sim::pci;
 use ndis_sim::{
     IpHost as _, Miniport, NdisHost as _, StartError, adapter, bus, config, data_path, dma, event_log,
@@ -33,33 +35,6 @@ use nt_sim::{
     guest::Guest,
     nt::{mdl, pool},
 };
-
-/// Runs the miniport from registration to halt; returns what the verifier says.
-fn verdict(script: Script) -> String {
-    let mut sim = simulation();
-    let host = host(&mut sim);
-    assert_eq!(register(&host, script, |_| {}), Some(NDIS_STATUS_SUCCESS), "{}", sim.verdict());
-    if let Ok(miniport) = Miniport::start(&host) {
-        if script.oid.is_some() {
-            let asking = miniport.clone();
-            let _ = host.spawn("OID", move || asking.query(0x0001_0101, 4)).join();
-        }
-        if !host.is_dead() {
-            let _ = miniport.halt();
-        }
-    }
-    sim.verdict().to_string()
-}
-
-#[track_caller]
-fn assert_reported(script: Script, expected: &str) {
-    let verdict = verdict(script);
-    assert!(verdict.contains(expected), "expected '{expected}', got: {verdict}");
-}
-
-fn in_initialize(violation: fn(usize)) -> Script {
-    Script { initialize: Some(violation), ..Script::default() }
-}
 
 fn share(handle: usize) -> (usize, LARGE_INTEGER) {
     let (mut address, mut physical) = (0, LARGE_INTEGER { QuadPart: 0 });

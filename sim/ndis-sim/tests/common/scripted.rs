@@ -5,7 +5,7 @@
 use std::{ffi::c_void, sync::Arc};
 
 use device_sim::NicOptions;
-use ndis_sim::{NdisHost as _, adapter, registration};
+use ndis_sim::{Miniport, NdisHost as _, adapter, registration};
 use ndk_abi::{
     ndis::{
         NDIS_HALT_ACTION, NDIS_HANDLE, NDIS_MEDIA_CONNECT_STATE, NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES,
@@ -22,6 +22,11 @@ use ndk_abi::{
         NDIS_SIZEOF_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3, NDIS_STATUS, NDIS_STATUS_NOT_SUPPORTED,
         NDIS_STATUS_SUCCESS, NET_BUFFER_LIST, NET_DEVICE_PNP_EVENT,
     },
+    ndk::{
+        NDIS_NDK_PROVIDER_CHARACTERISTICS, NDIS_NDK_PROVIDER_CHARACTERISTICS_REVISION_1,
+        NDIS_OBJECT_TYPE_NDK_PROVIDER_CHARACTERISTICS, NDIS_OPEN_NDK_ADAPTER_PARAMETERS,
+        NDIS_SIZEOF_NDK_PROVIDER_CHARACTERISTICS_REVISION_1, NDK_ADAPTER,
+    },
     nt::DRIVER_OBJECT,
 };
 use nt_sim::{ClockKind, Host, Sim, guest::Guest, host::HostOptions};
@@ -33,8 +38,17 @@ pub struct Script {
     pub restart: Option<fn(usize)>,
     pub halt: Option<fn(usize)>,
     pub oid: Option<fn(usize)>,
+    /// Also completes the request.
+    pub answer: Option<fn(usize, *mut NDIS_OID_REQUEST) -> NDIS_STATUS>,
+    pub pause: Option<fn(usize) -> NDIS_STATUS>,
+    /// `MiniportSetOptions`, with the driver's handle.
+    pub options: Option<fn(usize)>,
+    /// `OpenNDKAdapterHandler`: makes the miniport an NDK provider.
+    pub open: Option<fn(*mut *mut NDK_ADAPTER) -> NDIS_STATUS>,
     /// Initialization sets no attributes.
     pub silent: bool,
+    /// The status of initialization.
+    pub status: NDIS_STATUS,
 }
 
 struct Context {
@@ -52,19 +66,34 @@ fn context<'a>(pointer: NDIS_HANDLE) -> &'a Context {
 }
 
 fn registration(handle: usize, context: *mut Context) -> NDIS_STATUS {
+    registration_with(handle, context.expose_provenance(), |_| {})
+}
+
+/// Sets the registration attributes after `edit` has changed them.
+pub fn registration_with(
+    handle: usize,
+    context: usize,
+    edit: fn(&mut NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES),
+) -> NDIS_STATUS {
     let mut attributes = NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES::zeroed();
     attributes.Header = header(
         NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES,
         NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_2,
         NDIS_SIZEOF_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_2,
     );
-    attributes.MiniportAdapterContext = context.cast();
+    attributes.MiniportAdapterContext = std::ptr::with_exposed_provenance_mut(context);
     attributes.AttributeFlags =
         NDIS_MINIPORT_ATTRIBUTES_HARDWARE_DEVICE | NDIS_MINIPORT_ATTRIBUTES_BUS_MASTER;
+    edit(&mut attributes);
     adapter::NdisMSetMiniportAttributes(handle, Guest::new(&raw mut attributes).cast())
 }
 
 pub fn general(handle: usize) -> NDIS_STATUS {
+    general_with(handle, |_| {})
+}
+
+/// Sets the general attributes after `edit` has changed them.
+pub fn general_with(handle: usize, edit: fn(&mut NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES)) -> NDIS_STATUS {
     let mut oids = [0x0001_0101_u32];
     let mut attributes = NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES::zeroed();
     attributes.Header = header(
@@ -80,6 +109,7 @@ pub fn general(handle: usize) -> NDIS_STATUS {
     attributes.SupportedPacketFilters = 1;
     attributes.SupportedOidList = oids.as_mut_ptr();
     attributes.SupportedOidListLength = 4;
+    edit(&mut attributes);
     adapter::NdisMSetMiniportAttributes(handle, Guest::new(&raw mut attributes).cast())
 }
 
@@ -98,7 +128,7 @@ unsafe extern "efiapi" fn initialize(
     if let Some(violation) = script.initialize {
         violation(handle.addr());
     }
-    NDIS_STATUS_SUCCESS
+    script.status
 }
 
 unsafe extern "efiapi" fn halt(adapter: NDIS_HANDLE, _action: NDIS_HALT_ACTION) {
@@ -119,18 +149,59 @@ unsafe extern "efiapi" fn restart(
     NDIS_STATUS_SUCCESS
 }
 
-unsafe extern "efiapi" fn oid(adapter: NDIS_HANDLE, _request: *mut NDIS_OID_REQUEST) -> NDIS_STATUS {
+unsafe extern "efiapi" fn oid(adapter: NDIS_HANDLE, request: *mut NDIS_OID_REQUEST) -> NDIS_STATUS {
     let context = context(adapter);
     if let Some(violation) = context.script.oid {
         violation(context.handle);
     }
-    NDIS_STATUS_NOT_SUPPORTED
+    context.script.answer.map_or(NDIS_STATUS_NOT_SUPPORTED, |answer| answer(context.handle, request))
 }
 
-unsafe extern "efiapi" fn unload(_driver: *mut DRIVER_OBJECT) {}
-unsafe extern "efiapi" fn pause(_: NDIS_HANDLE, _: *mut NDIS_MINIPORT_PAUSE_PARAMETERS) -> NDIS_STATUS {
+unsafe extern "efiapi" fn pause(
+    adapter: NDIS_HANDLE,
+    _parameters: *mut NDIS_MINIPORT_PAUSE_PARAMETERS,
+) -> NDIS_STATUS {
+    let context = context(adapter);
+    context.script.pause.map_or(NDIS_STATUS_SUCCESS, |pause| pause(context.handle))
+}
+
+unsafe extern "efiapi" fn set_options(driver: NDIS_HANDLE, context: NDIS_HANDLE) -> NDIS_STATUS {
+    // SAFETY: the script that `load` registered, never freed.
+    let script = unsafe { *context.cast::<Script>() };
+    if script.open.is_some() {
+        return set_provider(driver.addr(), |_| {});
+    }
+    if let Some(violation) = script.options {
+        violation(driver.addr());
+    }
     NDIS_STATUS_SUCCESS
 }
+
+/// Makes the miniport an NDK provider. `edit` changes its characteristics.
+pub fn set_provider(driver: usize, edit: fn(&mut NDIS_NDK_PROVIDER_CHARACTERISTICS)) -> NDIS_STATUS {
+    let mut provider = NDIS_NDK_PROVIDER_CHARACTERISTICS::zeroed();
+    provider.Header = header(
+        NDIS_OBJECT_TYPE_NDK_PROVIDER_CHARACTERISTICS,
+        NDIS_NDK_PROVIDER_CHARACTERISTICS_REVISION_1,
+        NDIS_SIZEOF_NDK_PROVIDER_CHARACTERISTICS_REVISION_1,
+    );
+    provider.OpenNDKAdapterHandler = Some(open_ndk);
+    provider.CloseNDKAdapterHandler = Some(close_ndk);
+    edit(&mut provider);
+    registration::NdisSetOptionalHandlers(driver, Guest::new(&raw mut provider).cast())
+}
+
+unsafe extern "efiapi" fn open_ndk(
+    adapter: NDIS_HANDLE,
+    _parameters: *mut NDIS_OPEN_NDK_ADAPTER_PARAMETERS,
+    opened: *mut *mut NDK_ADAPTER,
+) -> NDIS_STATUS {
+    context(adapter).script.open.map_or(NDIS_STATUS_NOT_SUPPORTED, |open| open(opened))
+}
+
+unsafe extern "efiapi" fn close_ndk(_: NDIS_HANDLE, _: *mut NDK_ADAPTER) {}
+
+unsafe extern "efiapi" fn unload(_driver: *mut DRIVER_OBJECT) {}
 unsafe extern "efiapi" fn send(_: NDIS_HANDLE, _: *mut NET_BUFFER_LIST, _: u32, _: u32) {}
 unsafe extern "efiapi" fn give_back(_: NDIS_HANDLE, _: *mut NET_BUFFER_LIST, _: u32) {}
 unsafe extern "efiapi" fn cancel(_: NDIS_HANDLE, _: *mut c_void) {}
@@ -157,6 +228,7 @@ pub fn characteristics() -> NDIS_MINIPORT_DRIVER_CHARACTERISTICS {
     characteristics.CancelSendHandler = Some(cancel);
     characteristics.DevicePnPEventNotifyHandler = Some(pnp);
     characteristics.ShutdownHandlerEx = Some(shutdown);
+    characteristics.SetOptionsHandler = Some(set_options);
     characteristics
 }
 
@@ -191,4 +263,53 @@ pub fn register(
 
 pub fn simulation() -> Sim {
     ndis_sim::builder().clock(ClockKind::Deterministic { seed: 1 }).build()
+}
+
+/// Runs the miniport from registration to halt; returns what the verifier says.
+pub fn verdict(script: Script) -> String {
+    verdict_while_running(script, |_| {})
+}
+
+/// As [`verdict`]; `body` runs while the adapter does, on a thread of the host.
+pub fn verdict_while_running(script: Script, body: fn(&Miniport)) -> String {
+    let mut sim = simulation();
+    let host = host(&mut sim);
+    assert_eq!(register(&host, script, |_| {}), Some(NDIS_STATUS_SUCCESS), "{}", sim.verdict());
+    if let Ok(miniport) = Miniport::start(&host) {
+        let running = miniport.clone();
+        let _ = host.spawn("caller", move || body(&running)).join();
+        if script.oid.is_some() || script.answer.is_some() {
+            let asking = miniport.clone();
+            let _ = host.spawn("OID", move || asking.query(0x0001_0101, 4)).join();
+        }
+        if !host.is_dead() {
+            let _ = miniport.halt();
+        }
+    }
+    sim.verdict().to_string()
+}
+
+#[track_caller]
+pub fn assert_reported(script: Script, expected: &str) {
+    let verdict = verdict(script);
+    assert!(verdict.contains(expected), "expected '{expected}', got: {verdict}");
+}
+
+pub fn in_initialize(violation: fn(usize)) -> Script {
+    Script { initialize: Some(violation), ..Script::default() }
+}
+
+/// A value that the miniport passes by address, never freed.
+pub fn kept<T>(value: T) -> Guest<T> {
+    Guest::new(Box::leak(Box::new(value)))
+}
+
+/// What initialization does, and the report.
+pub type Offence = (fn(usize), &'static str);
+
+#[track_caller]
+pub fn assert_all_reported(offences: &[Offence]) {
+    for &(offence, expected) in offences {
+        assert_reported(in_initialize(offence), expected);
+    }
 }

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Checks of NDK providers: each is reported to a miniport that commits the offence.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use common::scripted::{
+    Offence, Script, assert_all_reported, assert_reported, header, in_initialize, kept, set_provider,
+    verdict, verdict_while_running,
+};
+use ndis_sim::{Miniport, adapter, ndk, runtime};
+use ndk_abi::{
+    ndis::{
+        NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES, NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
+        NDIS_OBJECT_TYPE_DEFAULT, NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_NDK_ATTRIBUTES,
+        NDIS_SIZEOF_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1, NDIS_STATUS, NDIS_STATUS_FAILURE,
+        NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS, NET_PNP_EVENT_CODE, NET_PNP_EVENT_NOTIFICATION,
+    },
+    ndk::{
+        NDIS_NDK_CAPABILITIES, NDIS_NDK_CAPABILITIES_REVISION_1, NDIS_SIZEOF_NDK_CAPABILITIES_REVISION_1,
+        NDK_ADAPTER, NDK_ADAPTER_DISPATCH, NDK_ADAPTER_INFO, NDK_OBJECT_TYPE, NDK_VERSION,
+    },
+};
+use nt_sim::guest::Guest;
+
+fn ndk_attributes(
+    handle: usize,
+    edit: fn(&mut NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES, &mut NDIS_NDK_CAPABILITIES),
+) {
+    let info = Box::leak(Box::new(NDK_ADAPTER_INFO::zeroed()));
+    let capabilities = Box::leak(Box::new(NDIS_NDK_CAPABILITIES::zeroed()));
+    capabilities.Header = header(
+        NDIS_OBJECT_TYPE_DEFAULT,
+        NDIS_NDK_CAPABILITIES_REVISION_1,
+        NDIS_SIZEOF_NDK_CAPABILITIES_REVISION_1,
+    );
+    capabilities.NdkInfo = info;
+    let mut attributes = NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES::zeroed();
+    attributes.Header = header(
+        NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_NDK_ATTRIBUTES,
+        NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
+        NDIS_SIZEOF_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
+    );
+    attributes.Enabled = 1;
+    attributes.NdkCapabilities = capabilities;
+    edit(&mut attributes, capabilities);
+    adapter::NdisMSetMiniportAttributes(handle, kept(attributes).cast());
+}
+
+#[test]
+fn incomplete_ndk_attributes_are_reported() {
+    assert_eq!(verdict(in_initialize(|handle| ndk_attributes(handle, |_, _| {}))), "no violation");
+    assert_all_reported(&[
+        (
+            |handle| ndk_attributes(handle, |attributes, _| attributes.Header.Size = 8),
+            "NDK attributes of 8 bytes",
+        ),
+        (
+            |handle| {
+                ndk_attributes(handle, |attributes, _| attributes.NdkCapabilities = std::ptr::null_mut());
+            },
+            "NDK attributes without capabilities",
+        ),
+        (
+            |handle| ndk_attributes(handle, |_, capabilities| capabilities.Flags = 1),
+            "NDK capabilities with type",
+        ),
+        (
+            |handle| ndk_attributes(handle, |_, capabilities| capabilities.NdkInfo = std::ptr::null_mut()),
+            "NDK capabilities without adapter information",
+        ),
+        (|handle| _ = set_provider(handle, |_| {}), "is not a miniport driver handle"),
+    ]);
+    let without = Script { open: Some(|_| NDIS_STATUS_FAILURE), ..Script::default() };
+    assert_reported(without, "MiniportInitializeEx of an NDK provider succeeded without NDK attributes");
+}
+
+#[test]
+fn incomplete_ndk_provider_characteristics_are_reported() {
+    let offences: [Offence; 3] = [
+        (
+            |driver| _ = set_provider(driver, |provider| provider.Header.Size = 8),
+            "the NDK provider characteristics have revision 1 and size 8",
+        ),
+        (
+            |driver| _ = set_provider(driver, |provider| provider.Flags = 1),
+            "Flags of the NDK provider characteristics is 0x1, but must be 0",
+        ),
+        (
+            |driver| _ = set_provider(driver, |provider| provider.CloseNDKAdapterHandler = None),
+            "the NDK provider characteristics lack OpenNDKAdapterHandler or CloseNDKAdapterHandler",
+        ),
+    ];
+    for (offence, expected) in offences {
+        let mut sim = common::scripted::simulation();
+        let host = common::scripted::host(&mut sim);
+        let script = Script { options: Some(offence), ..Script::default() };
+        let _ = common::scripted::register(&host, script, |_| {});
+        let reported = sim.verdict().to_string();
+        assert!(reported.contains(expected), "expected '{expected}', got: {reported}");
+    }
+}
+
+/// An NDK adapter of version 2.1 as a provider returns it, after `edit` has changed it.
+fn opened(out: *mut *mut NDK_ADAPTER, edit: fn(&mut NDK_ADAPTER)) -> NDIS_STATUS {
+    const MEMBERS: usize = size_of::<NDK_ADAPTER_DISPATCH>() / size_of::<usize>();
+    let mut adapter = NDK_ADAPTER::zeroed();
+    adapter.Header.Version = NDK_VERSION { Major: 2, Minor: 1 };
+    adapter.Header.ObjectType = NDK_OBJECT_TYPE::NdkObjectTypeAdapter;
+    adapter.Dispatch = kept([1_usize; MEMBERS]).as_ptr().cast();
+    edit(&mut adapter);
+    Guest::new(out).write(kept(adapter).as_ptr());
+    NDIS_STATUS_SUCCESS
+}
+
+/// `OpenNDKAdapterHandler`, with its result.
+type Open = fn(*mut *mut NDK_ADAPTER) -> NDIS_STATUS;
+
+fn provider(open: Open) -> Script {
+    Script { open: Some(open), ..in_initialize(|handle| ndk_attributes(handle, |_, _| {})) }
+}
+
+#[test]
+fn wrong_ndk_adapters_are_reported() {
+    let open_and_close = |miniport: &Miniport| {
+        let opened = miniport.open_ndk(2, 1).expect("the adapter is opened");
+        miniport.close_ndk(opened).expect("the adapter is closed");
+    };
+    assert_eq!(verdict_while_running(provider(|out| opened(out, |_| {})), open_and_close), "no violation");
+    let offences: [(Open, &str); 7] = [
+        (|_| NDIS_STATUS_PENDING, "OpenNDKAdapterHandler returned NDIS_STATUS_PENDING"),
+        (
+            |out| {
+                opened(out, |_| {});
+                NDIS_STATUS_FAILURE
+            },
+            "OpenNDKAdapterHandler failed, but stored",
+        ),
+        (
+            |out| opened(out, |adapter| adapter.Header.ObjectType = NDK_OBJECT_TYPE::NdkObjectTypePd),
+            "the NDK adapter has object type",
+        ),
+        (
+            |out| {
+                opened(out, |adapter| {
+                    adapter.Header.NdkReserved.rf[3] = std::ptr::without_provenance_mut(1);
+                })
+            },
+            "NdkReserved of the NDK adapter is not zero",
+        ),
+        (
+            |out| opened(out, |adapter| adapter.Header.Version.Minor = 0),
+            "the NDK adapter has version 2.0, but was opened as 2.1",
+        ),
+        (
+            |out| opened(out, |adapter| adapter.Dispatch = std::ptr::null()),
+            "the NDK adapter has no dispatch table",
+        ),
+        (
+            |out| {
+                opened(out, |adapter| {
+                    Guest::new(adapter.Dispatch.cast_mut()).cast::<usize>().add(1).write(0);
+                })
+            },
+            "member 1 of the NDK adapter's dispatch table is null",
+        ),
+    ];
+    for (open, expected) in offences {
+        let reported = verdict_while_running(provider(open), open_and_close);
+        assert!(reported.contains(expected), "expected '{expected}', got: {reported}");
+    }
+}
+
+fn net_event(handle: usize, event: NET_PNP_EVENT_CODE) {
+    let mut notification = NET_PNP_EVENT_NOTIFICATION::zeroed();
+    notification.NetPnPEvent.NetEvent = event;
+    ndk::NdisMNetPnPEvent(handle, kept(notification));
+}
+
+/// A disable event waits for the NDK adapter, which is open; a second event meanwhile is reported.
+#[test]
+fn net_pnp_event_during_another_is_reported() {
+    let reported = verdict_while_running(provider(|out| opened(out, |_| {})), |miniport| {
+        let _open = miniport.open_ndk(2, 1).expect("the adapter is opened");
+        let handle = miniport.adapter().handle;
+        let disabling = miniport.host().spawn("work item", move || {
+            net_event(handle, NET_PNP_EVENT_CODE::NetEventNDKDisable);
+        });
+        runtime::NdisMSleep(1000);
+        net_event(handle, NET_PNP_EVENT_CODE::NetEventNDKEnable);
+        let _ = disabling.join();
+    });
+    assert!(
+        reported.contains("NdisMNetPnPEvent was called while another event is being delivered"),
+        "{reported}"
+    );
+}
