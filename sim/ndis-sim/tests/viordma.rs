@@ -266,6 +266,7 @@ fn device_failure_during_traffic_affects_its_host_only() {
 //= R-OIDNDK-5
 //= R-OIDNDK-8
 //= R-OIDNDK-12
+//= R-IRQL-9
 #[test]
 fn rdma_is_disabled_after_its_adapters_are_closed_and_enabled_again() {
     let Some(path) = image() else { return };
@@ -301,6 +302,7 @@ fn device_may_be_removed_by_surprise() {
 
 //= R-PNP-4
 //= R-PNP-5
+//= R-OIDNDK-15
 #[test]
 fn surprise_removal_waits_for_rdma_consumers() {
     let Some(path) = image() else { return };
