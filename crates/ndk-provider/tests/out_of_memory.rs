@@ -225,3 +225,41 @@ fn callback_is_made_during_the_call_if_there_is_no_memory_for_another_thread() {
 unsafe extern "efiapi" fn never(_context: *mut core::ffi::c_void, _connector: *mut NDK_CONNECTOR) {
     panic!("no connect event is expected");
 }
+
+//= R-CQ-39, R-CQ-50
+#[test]
+fn a_queue_is_unchanged_by_changes_that_fail_without_memory() {
+    let (a, b) = pair();
+    let (active, passive, listener) = connect(&a, &b);
+    let cq = &passive.cq;
+    let moderate = |interval, count| call!(cq.raw, NdkControlCqInterruptModeration, interval, count);
+    let without_memory = |call: &dyn Fn() -> NTSTATUS| {
+        LEFT.set(0);
+        let status = call();
+        LEFT.set(-1);
+        assert_eq!(status, STATUS_INSUFFICIENT_RESOURCES);
+    };
+    let send = |context| {
+        assert_eq!(passive.receive(context, &[]), STATUS_SUCCESS);
+        assert_eq!(active.send(context, &[], 0), STATUS_SUCCESS);
+        assert_eq!(active.cq.next().Status, STATUS_SUCCESS);
+    };
+    assert_eq!(moderate(u32::MAX, 2), STATUS_SUCCESS);
+    // The first moderation by time needs a timer.
+    without_memory(&|| moderate(2000, u32::MAX));
+    without_memory(&|| call!(cq.raw, NdkResizeCq, 300, None, null_mut()));
+    cq.arm(NDK_CQ_NOTIFY_ANY);
+    send(0);
+    std::thread::sleep(core::time::Duration::from_millis(20));
+    assert_eq!(cq.notified.count(), 0, "the count still decides");
+    send(1);
+    assert_eq!(cq.notified.wait(1), STATUS_SUCCESS);
+    for context in [0, 1] {
+        assert_eq!(cq.next().RequestContext, pointer(context));
+    }
+    assert_eq!(moderate(2000, u32::MAX), STATUS_SUCCESS);
+    assert_eq!(call!(cq.raw, NdkResizeCq, 300, None, null_mut()), STATUS_SUCCESS);
+    active.close();
+    passive.close();
+    listener.close();
+}

@@ -5,12 +5,15 @@
 //! Queue pairs produce, the consumer polls. The consumer requests a notification by an *arm*. The notification
 //! is a *notice*, which [`Engine::poll_event`](crate::Engine::poll_event) returns and which is being delivered
 //! until it is dropped. A queue never has more than one notice. The delivery consumes the arm: a notice whose
-//! completions the consumer has polled meanwhile is withdrawn, and the arm stays.
+//! completions the consumer has polled meanwhile is withdrawn, and the arm stays. [`Moderation`] holds a notice back
+//! before it is queued.
 
 use alloc::vec::Vec;
 use lock_api::{Mutex, RawMutex};
 
-use crate::error::CreateError;
+use crate::error::{CreateError, ModifyError};
+use crate::moderation::Moderation;
+use crate::time::Instant;
 use crate::work::{Completion, CompletionStatus};
 use fallible::Arc;
 use fallible::vec;
@@ -73,6 +76,13 @@ struct Ring {
     fresh: usize,
     /// Number of those that satisfy [`Arm::Solicited`].
     fresh_solicited: usize,
+    /// When the oldest of them was added.
+    fresh_since: Instant,
+    /// One of them has failed.
+    fresh_failure: bool,
+    moderation: Option<Moderation>,
+    /// The queue's timer, once it was moderated by time.
+    timer: Option<u32>,
     fault: Option<CqFault>,
     fault_reported: bool,
     notice: Notice,
@@ -94,6 +104,8 @@ impl core::fmt::Debug for Ring {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Notice {
     None,
+    /// Due, and held back by moderation.
+    Held,
     /// In the engine's list of events. The arm is outstanding until delivery begins.
     Queued,
     /// Returned to the engine's driver. An arm set meanwhile waits until the notice is dropped.
@@ -107,6 +119,11 @@ pub(crate) enum NoticeAction {
     None,
     /// Queue a notice in the list of events.
     Queue,
+    /// Call [`Cq::expire`] at this time.
+    Hold {
+        timer: u32,
+        until: Instant,
+    },
 }
 
 /// Result of adding a completion.
@@ -145,6 +162,11 @@ impl<R: RawMutex> Cq<R> {
             arm: None,
             fresh: 0,
             fresh_solicited: 0,
+            fresh_since: Instant::default(),
+            fresh_failure: false,
+            //= R-CQ-51
+            moderation: None,
+            timer: None,
             fault: None,
             fault_reported: false,
             notice: Notice::None,
@@ -193,7 +215,7 @@ impl<R: RawMutex> Cq<R> {
     }
 
     #[inline]
-    pub(crate) fn push(&self, completion: Completion, solicited: bool) -> Pushed {
+    pub(crate) fn push(&self, completion: Completion, solicited: bool, now: Instant) -> Pushed {
         let mut ring = self.state.lock();
         let nothing = Pushed { action: NoticeAction::None, faulted: false };
         //= R-CQ-32
@@ -202,7 +224,7 @@ impl<R: RawMutex> Cq<R> {
         }
         if ring.len == ring.entries.len() {
             ring.fault = Some(CqFault::Overflow);
-            return Pushed { action: ring.notify_if_due(), faulted: true };
+            return Pushed { action: ring.notify_if_due(now), faulted: true };
         }
         //= R-CQ-5
         //= R-CQ-6
@@ -211,12 +233,12 @@ impl<R: RawMutex> Cq<R> {
         } else {
             Interest::Plain
         };
-        ring.append(completion, interest);
-        Pushed { action: ring.notify_if_due(), faulted: false }
+        ring.append(completion, interest, now);
+        Pushed { action: ring.notify_if_due(now), faulted: false }
     }
 
     //= R-CONSUMER-8, R-CONSUMER-9
-    pub(crate) fn arm(&self, arm: Arm) -> NoticeAction {
+    pub(crate) fn arm(&self, arm: Arm, now: Instant) -> NoticeAction {
         let mut ring = self.state.lock();
         if ring.destroyed {
             return NoticeAction::None;
@@ -224,7 +246,54 @@ impl<R: RawMutex> Cq<R> {
         //= R-CQ-8
         //= R-CQ-9
         ring.arm = Some(ring.arm.map_or(arm, |first| first.merge(arm)));
-        ring.notify_if_due()
+        ring.notify_if_due(now)
+    }
+
+    /// Changes the depth. Completions stay; producers and the consumer wait meanwhile.
+    pub(crate) fn resize(&self, depth: u32, now: Instant) -> Result<NoticeAction, ModifyError> {
+        let depth = depth as usize;
+        // Not under the lock.
+        let mut entries = vec::filled(depth, None).map_err(|_| ModifyError::OutOfMemory)?;
+        let mut ring = self.state.lock();
+        //= R-CQ-40
+        if depth < ring.len {
+            return Err(ModifyError::Occupied);
+        }
+        //= R-CQ-41
+        let head = ring.head;
+        for (at, entry) in entries.iter_mut().enumerate().take(ring.len) {
+            let from = ring.wrap(head.wrapping_add(at));
+            *entry = ring.entries.get_mut(from).and_then(Option::take);
+        }
+        core::mem::swap(&mut ring.entries, &mut entries);
+        ring.head = 0;
+        let action = ring.reconsider(now);
+        drop(ring);
+        // The old entries are freed without the lock, too.
+        drop(entries);
+        Ok(action)
+    }
+
+    /// Sets or, with `None`, ends moderation. It applies to a notice that is held back, too.
+    pub(crate) fn moderate(&self, moderation: Option<Moderation>, now: Instant) -> NoticeAction {
+        let mut ring = self.state.lock();
+        //= R-CQ-52
+        ring.moderation = moderation;
+        ring.reconsider(now)
+    }
+
+    /// The queue's timer, by which [`NoticeAction::Hold`] is executed.
+    pub(crate) fn timer(&self) -> Option<u32> {
+        self.state.lock().timer
+    }
+
+    pub(crate) fn set_timer(&self, timer: u32) {
+        self.state.lock().timer = Some(timer);
+    }
+
+    /// The queue's timer has expired.
+    pub(crate) fn expire(&self, now: Instant) -> NoticeAction {
+        self.state.lock().reconsider(now)
     }
 
     /// Starts delivery of the queued notice. Returns the fault that it reports.
@@ -247,20 +316,21 @@ impl<R: RawMutex> Cq<R> {
         // This notice covers all completions that are unread now; only later ones cause another notice.
         ring.fresh = 0;
         ring.fresh_solicited = 0;
+        ring.fresh_failure = false;
         let fault = ring.fault.filter(|_| !ring.fault_reported);
         ring.fault_reported |= fault.is_some();
         Ok(fault)
     }
 
     /// Ends delivery of the notice. Returns `true` if the queue was destroyed meanwhile.
-    pub(crate) fn end_notice(&self) -> (NoticeAction, bool) {
+    pub(crate) fn end_notice(&self, now: Instant) -> (NoticeAction, bool) {
         let mut ring = self.state.lock();
         //= R-CQ-14
         //= R-CQ-15
         // Completions that arrived during delivery and were polled meanwhile cause no further notice: the arm
         // stays.
         ring.notice = Notice::None;
-        (ring.notify_if_due(), ring.destroyed)
+        (ring.notify_if_due(now), ring.destroyed)
     }
 
     pub(crate) fn destroy(&self) -> DestroyResult {
@@ -268,7 +338,7 @@ impl<R: RawMutex> Cq<R> {
         ring.destroyed = true;
         ring.arm = None;
         match ring.notice {
-            Notice::None | Notice::Queued => {
+            Notice::None | Notice::Held | Notice::Queued => {
                 ring.notice = Notice::None;
                 DestroyResult::Now
             }
@@ -294,6 +364,7 @@ impl Ring {
             if interest == Interest::Solicited {
                 self.fresh_solicited = self.fresh_solicited.saturating_sub(1);
             }
+            self.fresh_failure &= self.fresh > 0;
         }
         self.head = self.wrap(self.head.wrapping_add(1));
         self.len = self.len.saturating_sub(1);
@@ -301,8 +372,12 @@ impl Ring {
     }
 
     /// Appends a completion. The ring is not full.
-    fn append(&mut self, completion: Completion, interest: Interest) {
+    fn append(&mut self, completion: Completion, interest: Interest, now: Instant) {
         let tail = self.wrap(self.head.wrapping_add(self.len));
+        if self.fresh == 0 {
+            self.fresh_since = now;
+        }
+        self.fresh_failure |= completion.status != CompletionStatus::Success;
         if let Some(entry) = self.entries.get_mut(tail) {
             *entry = Some((completion, interest));
             self.len += 1;
@@ -333,21 +408,53 @@ impl Ring {
         }
     }
 
-    /// Queues the notice if the arm is satisfied and the queue has none.
-    fn notify_if_due(&mut self) -> NoticeAction {
+    /// Queues the notice, or holds it back, if the arm is satisfied and the queue has none.
+    fn notify_if_due(&mut self, now: Instant) -> NoticeAction {
         //= R-CQ-2
         //= R-CQ-13
         if self.destroyed || !self.arm.is_some_and(|arm| self.satisfies(arm)) {
             return NoticeAction::None;
         }
         match self.notice {
-            Notice::None => {
-                self.notice = Notice::Queued;
-                NoticeAction::Queue
-            }
+            Notice::None | Notice::Held => match self.hold(now) {
+                None => {
+                    self.notice = Notice::Queued;
+                    NoticeAction::Queue
+                }
+                Some(action) => {
+                    let begins = core::mem::replace(&mut self.notice, Notice::Held) == Notice::None;
+                    if begins { action } else { NoticeAction::None }
+                }
+            },
             // A queued notice covers this event, too.
             //= R-CQ-14
             Notice::Queued | Notice::Delivering => NoticeAction::None,
+        }
+    }
+
+    /// Decides anew about a notice that is held back. One whose completions were polled meanwhile is dropped; the arm
+    /// stays.
+    fn reconsider(&mut self, now: Instant) -> NoticeAction {
+        if self.notice != Notice::Held {
+            return NoticeAction::None;
+        }
+        self.notice = Notice::None;
+        self.notify_if_due(now)
+    }
+
+    /// Returns how a due notice is held back at `now`, if it is.
+    fn hold(&self, now: Instant) -> Option<NoticeAction> {
+        let moderation = self.moderation?;
+        //= R-CQ-56
+        let bypass = self.fresh_failure || (self.fault.is_some() && !self.fault_reported);
+        if bypass || !moderation.waits_for_more(self.len, self.entries.len()) {
+            return None;
+        }
+        match (moderation.deadline(self.fresh_since), self.timer) {
+            (Some(until), Some(timer)) => (until > now).then_some(NoticeAction::Hold { timer, until }),
+            // There is a timer before there is an interval.
+            (Some(_), None) => None,
+            (None, _) => Some(NoticeAction::None),
         }
     }
 }

@@ -65,13 +65,15 @@ pub enum ConnError {
     TooMany,
 }
 
-/// Why a shared receive queue was not modified.
+/// Why a completion queue or a shared receive queue was not modified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModifyError {
     /// No memory could be allocated.
     OutOfMemory,
-    /// The queue holds more receives than the new depth.
+    /// The queue holds more entries than the new depth.
     Occupied,
+    /// The depth is 0.
+    Invalid,
 }
 
 /// Implements `Display` and `Error` with one message per variant, and conversion from allocation errors.
@@ -116,7 +118,8 @@ errors! {
     }
     ModifyError {
         OutOfMemory: "out of memory",
-        Occupied: "the queue holds more receives than the new depth",
+        Occupied: "the queue holds more entries than the new depth",
+        Invalid: "invalid depth",
     }
 }
 

@@ -33,7 +33,7 @@
 //!
 //! In this order: the driver's transmit queue, connection management, a queue pair, a shared receive
 //! queue, a completion queue; then, each for an instant and nothing below it, the ready list, the event
-//! list, the timer wheel, the free lists of tables. No lock but the ready list's is taken by all packets.
+//! list, the timer wheels, the free lists of tables. No lock but the ready list's is taken by all packets.
 //! `R` is the lock to use: in a kernel, a spin lock that raises to `DISPATCH_LEVEL`. Input and output are to
 //! be called at that level there (except [`Engine::poll_timeout`]), so that no thread is preempted that uses an
 //! object of a table: destroying and invalidating spin until it is released, at
@@ -63,7 +63,9 @@ mod drop_reason;
 mod engine;
 mod error;
 mod event_queue;
+mod held_notices;
 mod memory;
+mod moderation;
 mod object_table;
 mod qp;
 mod qp_attributes;
@@ -95,6 +97,7 @@ pub use engine::frames::Verdict;
 pub use engine::transmit::Transmit;
 pub use error::{ConnError, CreateError, ModifyError, PostError};
 pub use memory::Backing;
+pub use moderation::Moderation;
 pub use qp::Qp;
 pub use qp_attributes::QpSpec;
 pub use region::access_rights::{Access, PRIVILEGED_KEY, Pd};

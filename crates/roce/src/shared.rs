@@ -10,9 +10,11 @@ use crate::config::Config;
 use crate::conn::ConnId;
 use crate::cq::{Cq, NoticeAction};
 use crate::event_queue::{Entry, EventQueue};
+use crate::held_notices::HeldNotices;
 use crate::region::table::RegionTable;
 use crate::srq::Srq;
 use crate::stats::Stats;
+use crate::time::Instant;
 use crate::work::{Completion, CompletionStatus};
 use fallible::Arc;
 use fallible::Fifo;
@@ -23,6 +25,7 @@ pub(crate) struct Shared<R: RawMutex> {
     pub(crate) stats: Stats,
     pub(crate) regions: RegionTable<R>,
     pub(crate) events: Mutex<R, EventQueue<R>>,
+    pub(crate) held: HeldNotices<R>,
     /// A completion queue has overflowed, and its queue pairs are not in error yet.
     pub(crate) cq_fault: AtomicBool,
     /// Connections whose queue pair is in error, each once, that are not aborted yet.
@@ -33,14 +36,20 @@ pub(crate) struct Shared<R: RawMutex> {
 impl<R: RawMutex> Shared<R> {
     /// Adds a completion to `cq`, and queues its notice if one is due.
     #[inline]
-    pub(crate) fn push_completion(&self, cq: &Arc<Cq<R>>, completion: Completion, solicited: bool) {
+    pub(crate) fn push_completion(
+        &self,
+        cq: &Arc<Cq<R>>,
+        completion: Completion,
+        solicited: bool,
+        now: Instant,
+    ) {
         self.stats.completions.inc();
         match completion.status {
             CompletionStatus::Success => {}
             CompletionStatus::Flushed => self.stats.completions_flushed.inc(),
             _ => self.stats.completions_failed.inc(),
         }
-        let pushed = cq.push(completion, solicited);
+        let pushed = cq.push(completion, solicited, now);
         self.queue_cq_notice(cq, pushed.action);
         if pushed.faulted {
             self.stats.cq_overflows.inc();
@@ -56,8 +65,12 @@ impl<R: RawMutex> Shared<R> {
 
     #[inline]
     pub(crate) fn queue_cq_notice(&self, cq: &Arc<Cq<R>>, action: NoticeAction) {
-        if action == NoticeAction::Queue {
-            self.events.lock().notices.push(Entry::Cq(cq.clone()));
+        match action {
+            NoticeAction::None => {}
+            NoticeAction::Queue => {
+                self.events.lock().notices.push(Entry::Cq(cq.clone()));
+            }
+            NoticeAction::Hold { timer, until } => self.held.schedule(timer, cq, until),
         }
     }
 

@@ -83,6 +83,15 @@ impl TimerWheel {
         }
     }
 
+    /// As [`TimerWheel::schedule`], but leaves an earlier entry as it is.
+    pub(crate) fn schedule_earlier(&mut self, owner: u32, at: Instant) {
+        let due = (at.as_nanos() >> TICK_BITS).saturating_add(1);
+        let earlier = |entry: &Entry| entry.place != Entry::IDLE && entry.due <= due;
+        if !self.entries.get(owner as usize).is_some_and(earlier) {
+            self.schedule(owner, at);
+        }
+    }
+
     /// Removes `owner`'s entry, if it has one.
     pub(crate) fn cancel(&mut self, owner: u32) {
         if self.entries.get(owner as usize).is_some_and(|entry| entry.place != Entry::IDLE) {

@@ -13,7 +13,6 @@ pub struct Counters {
     pub connect_failure: Counter,
     pub connection_error: Counter,
     pub active: Counter,
-    pub cq_error: Counter,
     pub frames_in: Counter,
     pub octets_in: Counter,
     pub frames_out: Counter,
@@ -43,16 +42,17 @@ impl Counter {
 }
 
 impl Counters {
-    /// Returns the counters in the layout of `OID_NDK_STATISTICS`.
+    /// Returns the counters in the layout of `OID_NDK_STATISTICS`. `cq_errors` is the number of completion queues that
+    /// have overflowed, armed or not.
     //= R-PERF-2, R-PERF-3, R-PERF-4, R-PERF-5, R-PERF-6, R-PERF-7, R-PERF-8, R-PERF-9, R-PERF-12
-    pub fn snapshot(&self) -> NDIS_NDK_PERFORMANCE_COUNTERS {
+    pub fn snapshot(&self, cq_errors: u64) -> NDIS_NDK_PERFORMANCE_COUNTERS {
         NDIS_NDK_PERFORMANCE_COUNTERS {
             Connect: self.connect.get(),
             Accept: self.accept.get(),
             ConnectFailure: self.connect_failure.get(),
             ConnectionError: self.connection_error.get(),
             ActiveConnection: self.active.get(),
-            CQError: self.cq_error.get(),
+            CQError: cq_errors,
             RDMAInOctets: self.octets_in.get(),
             RDMAOutOctets: self.octets_out.get(),
             RDMAInFrames: self.frames_in.get(),

@@ -4,9 +4,11 @@
 //= R-INFO-10
 
 use super::version;
+use core::time::Duration;
 use ndk_abi::ndis::{NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT};
 use ndk_abi::ndk::{
     NDIS_NDK_CAPABILITIES, NDIS_NDK_CAPABILITIES_REVISION_1, NDIS_SIZEOF_NDK_CAPABILITIES_REVISION_1,
+    NDK_ADAPTER_FLAG_CQ_INTERRUPT_MODERATION_SUPPORTED, NDK_ADAPTER_FLAG_CQ_RESIZE_SUPPORTED,
     NDK_ADAPTER_FLAG_LOOPBACK_CONNECTIONS_SUPPORTED, NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED,
     NDK_ADAPTER_INFO, NDK_RDMA_TECHNOLOGY, NDK_VERSION,
 };
@@ -86,6 +88,10 @@ pub const LIMITS: Limits = Limits {
 //= R-IRQL-10
 pub const BUDGET: usize = 64;
 
+/// How late a timer expires: a tick of Windows' high-resolution timers, at most 1 ms, and one of the engine's timer wheel.
+//= R-CQ-49
+pub const TIMER_GRANULARITY: Duration = Duration::from_micros(1020);
+
 /// Length in bytes from which RDMA READ or WRITE is preferable to SEND.
 //= R-INFO-33
 const LARGE_REQUEST: u32 = 8192;
@@ -121,10 +127,12 @@ pub const fn adapter_info(version: NDK_VERSION) -> NDK_ADAPTER_INFO {
         LargeRequestThreshold: LARGE_REQUEST,
         MaxCallerData: LIMITS.caller_data,
         MaxCalleeData: LIMITS.callee_data,
-        // Interrupt moderation, CQ resizing and RDMA READ with local invalidate are not supported.
+        // RDMA READ with local invalidate is not supported.
         //= R-INFO-25, R-INFO-26, R-INFO-27, R-INFO-28, R-INFO-29
         //= R-INFO-24, R-INFO-30
         AdapterFlags: NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED
+            | NDK_ADAPTER_FLAG_CQ_INTERRUPT_MODERATION_SUPPORTED
+            | NDK_ADAPTER_FLAG_CQ_RESIZE_SUPPORTED
             | NDK_ADAPTER_FLAG_LOOPBACK_CONNECTIONS_SUPPORTED,
         RdmaTechnology: NDK_RDMA_TECHNOLOGY::NdkRoCEv2,
     }

@@ -53,12 +53,13 @@ pub fn post(error: PostError) -> NTSTATUS {
     }
 }
 
-/// Maps a failure to modify a shared receive queue.
-//= R-SRQ-11, R-SRQ-12
+/// Maps a failure to modify a completion queue or a shared receive queue.
+//= R-CQ-39, R-CQ-40, R-SRQ-11, R-SRQ-12
 pub fn modify(error: ModifyError) -> NTSTATUS {
     match error {
         ModifyError::OutOfMemory => STATUS_INSUFFICIENT_RESOURCES,
         ModifyError::Occupied => STATUS_BUFFER_OVERFLOW,
+        ModifyError::Invalid => STATUS_INVALID_PARAMETER,
     }
 }
 

@@ -5,7 +5,7 @@
 use super::close::close;
 use super::create::{refuse, return_created};
 use super::query_extension::query_extension;
-use crate::base::callback::{CqNotification, CreateCompletion};
+use crate::base::callback::{CqNotification, CreateCompletion, RequestCompletion};
 use crate::base::object::DispatchTable;
 use crate::base::status;
 use crate::objects::adapter::Adapter;
@@ -15,7 +15,7 @@ use ndk_abi::ndk::{
     NDK_ADAPTER, NDK_CQ, NDK_CQ_DISPATCH, NDK_FN_CQ_NOTIFICATION_CALLBACK, NDK_FN_CREATE_COMPLETION,
     NDK_FN_REQUEST_COMPLETION, NDK_OPERATION_TYPE, NDK_RESULT, NDK_RESULT_EX,
 };
-use ndk_abi::nt::{GROUP_AFFINITY, NTSTATUS, STATUS_NOT_SUPPORTED};
+use ndk_abi::nt::{GROUP_AFFINITY, NTSTATUS};
 use roce::{Completion, CompletionKind};
 
 impl DispatchTable for Cq {
@@ -62,22 +62,24 @@ pub unsafe extern "efiapi" fn create(
     unsafe { return_created(outcome, out) }
 }
 
-/// `NdkResizeCq`: not supported.
-//= R-CQ-42
+/// `NdkResizeCq`.
+//= R-CQ-43
 unsafe extern "efiapi" fn resize(
-    _cq: *mut NDK_CQ,
-    _depth: u32,
-    _completion: Option<NDK_FN_REQUEST_COMPLETION>,
-    _context: *mut c_void,
+    cq: *mut NDK_CQ,
+    depth: u32,
+    completion: Option<NDK_FN_REQUEST_COMPLETION>,
+    context: *mut c_void,
 ) -> NTSTATUS {
-    STATUS_NOT_SUPPORTED
+    let cq = object!(Cq, cq);
+    let completion = RequestCompletion::new(completion, context);
+    cq.adapter().shared().request(&cq, completion, move |cq| cq.resize(depth))
 }
 
-/// `NdkControlCqInterruptModeration`: not supported.
-//= R-CQ-44, R-CQ-45, R-CQ-51
+/// `NdkControlCqInterruptModeration`. Completes inline.
+//= R-CQ-45, R-CQ-53
 //= R-CONSUMER-19
-unsafe extern "efiapi" fn control_moderation(_cq: *mut NDK_CQ, _interval: u32, _count: u32) -> NTSTATUS {
-    STATUS_NOT_SUPPORTED
+unsafe extern "efiapi" fn control_moderation(cq: *mut NDK_CQ, interval: u32, count: u32) -> NTSTATUS {
+    status::of(object!(Cq, cq).moderate(interval, count))
 }
 
 unsafe extern "efiapi" fn arm(cq: *mut NDK_CQ, kind: u32) {

@@ -2,20 +2,21 @@
 
 //! Completion queues.
 //!
-//! The engine implements arming and notification: it has at most one notice per queue, which counts as being
+//! The engine implements arming, notification and moderation: it has at most one notice per queue, which counts as being
 //! delivered until it is dropped.
 
 use crate::base::callback::CqNotification;
-use crate::base::limits::LIMITS;
+use crate::base::limits::{LIMITS, TIMER_GRANULARITY};
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::registry::{Registered, Registry, Ticket};
 use crate::base::status::{self, NtResult};
 use crate::objects::adapter::Adapter;
+use core::time::Duration;
 use fallible::Arc;
 use ndk_abi::ndk::{NDK_CQ, NDK_CQ_NOTIFY_ERRORS, NDK_CQ_NOTIFY_SOLICITED, NDK_OBJECT_TYPE};
-use ndk_abi::nt::STATUS_INVALID_PARAMETER;
+use ndk_abi::nt::{STATUS_INVALID_PARAMETER, STATUS_INVALID_PARAMETER_MIX};
 use nt::RawSpinLock;
-use roce::{Arm, Completion};
+use roce::{Arm, Completion, Moderation};
 
 /// The data of a completion queue object.
 pub struct Cq {
@@ -74,11 +75,37 @@ impl Cq {
             NDK_CQ_NOTIFY_SOLICITED => Arm::Solicited,
             _ => Arm::Any,
         };
+        self.adapter.shared().engine.arm_cq(&self.queue, arm);
+        self.leave_notices();
+    }
+
+    /// `NdkResizeCq`. `depth` is in completions.
+    //= R-CQ-39, R-CQ-40, R-CQ-41
+    pub fn resize(&self, depth: u32) -> NtResult {
+        if !(1..=LIMITS.cq_depth).contains(&depth) {
+            return Err(STATUS_INVALID_PARAMETER);
+        }
+        self.adapter.shared().engine.resize_cq(&self.queue, depth).map_err(status::modify)?;
+        self.leave_notices();
+        Ok(())
+    }
+
+    /// `NdkControlCqInterruptModeration`. `interval` is in microseconds, `count` in completions.
+    //= R-CQ-48, R-CQ-50, R-CQ-52, R-CQ-54
+    pub fn moderate(&self, interval: u32, count: u32) -> NtResult {
+        let moderation = moderation(interval, count, self.queue.depth())?;
+        self.adapter.shared().engine.moderate_cq(&self.queue, moderation).map_err(status::modify)?;
+        self.leave_notices();
+        Ok(())
+    }
+
+    /// Leaves a notice to the DPC, or to the timer if it is held back.
+    fn leave_notices(&self) {
         let shared = self.adapter.shared();
-        shared.engine.arm_cq(&self.queue, arm);
         if shared.engine.has_event() {
             shared.queue_dpc();
         }
+        shared.set_timer();
     }
 
     /// Moves completions into `results` and returns their number.
@@ -97,5 +124,69 @@ impl Cq {
 
     pub fn adapter(&self) -> &Ref<Adapter> {
         &self.adapter
+    }
+}
+
+/// Translates the parameters of `NdkControlCqInterruptModeration` for a queue of `depth` entries. `None`: no moderation.
+///
+/// The interval is rounded down by the granularity of the timer that ends it, so that the callback is not later than
+/// the consumer asked. Intervals that are shorter become 0.
+//= R-CQ-46, R-CQ-47, R-CQ-48, R-CQ-49
+fn moderation(interval: u32, count: u32, depth: u32) -> NtResult<Option<Moderation>> {
+    let unlimited = (interval == u32::MAX, count == u32::MAX || count > depth);
+    let (interval, count) = match unlimited {
+        (true, true) => return Err(STATUS_INVALID_PARAMETER_MIX),
+        (true, false) => (None, Some(count)),
+        (false, unlimited) => {
+            let interval = Duration::from_micros(interval.into()).saturating_sub(TIMER_GRANULARITY);
+            (Some(interval), (!unlimited).then_some(count))
+        }
+    };
+    let none = interval == Some(Duration::ZERO) || count.is_some_and(|count| count <= 1);
+    Ok((!none).then_some(Moderation { interval, count }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    //= R-CQ-46, R-CQ-47, R-CQ-49, R-CQ-54
+    #[test]
+    fn moderation_parameters_are_translated() {
+        let moderated = |interval, count| {
+            Ok(Some(Moderation { interval: Option::map(interval, Duration::from_micros), count }))
+        };
+        let hour = 3_600_000_000;
+        let table = [
+            // Interval, count, result. The depth is 16.
+            (0, 5, Ok(None)),
+            (0, u32::MAX, Ok(None)),
+            (hour, 0, Ok(None)),
+            (hour, 1, Ok(None)),
+            (u32::MAX, 0, Ok(None)),
+            (u32::MAX, 1, Ok(None)),
+            (hour, 2, moderated(Some(3_600_000_000 - 1020), Some(2))),
+            (hour, 16, moderated(Some(3_600_000_000 - 1020), Some(16))),
+            (hour, 17, moderated(Some(3_600_000_000 - 1020), None)),
+            (hour, u32::MAX, moderated(Some(3_600_000_000 - 1020), None)),
+            (u32::MAX, 2, moderated(None, Some(2))),
+            (u32::MAX, 16, moderated(None, Some(16))),
+            // What Microsoft's sample asks for.
+            (20, u32::MAX, Ok(None)),
+            (1020, 8, Ok(None)),
+            (1021, 8, moderated(Some(1), Some(8))),
+        ];
+        for (interval, count, expected) in table {
+            assert_eq!(moderation(interval, count, 16), expected, "{interval}, {count}");
+        }
+    }
+
+    //= R-CQ-48
+    #[test]
+    fn moderation_without_any_limit_is_refused() {
+        for count in [17, u32::MAX] {
+            assert_eq!(moderation(u32::MAX, count, 16), Err(STATUS_INVALID_PARAMETER_MIX));
+        }
+        assert!(moderation(u32::MAX, 16, 16).is_ok());
     }
 }

@@ -39,10 +39,7 @@ fn deliver_one(shared: &Shared, event: &EngineEvent<'_, nt::RawSpinLock>) {
         EngineEvent::Cq(notice) => {
             let status = match notice.fault() {
                 None => STATUS_SUCCESS,
-                Some(CqFault::Overflow) => {
-                    shared.counters.cq_error.add();
-                    STATUS_BUFFER_OVERFLOW
-                }
+                Some(CqFault::Overflow) => STATUS_BUFFER_OVERFLOW,
             };
             if let Some(cq) = registry.find::<Cq>(notice.context()) {
                 cq.notification().call(status);

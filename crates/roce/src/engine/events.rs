@@ -54,7 +54,7 @@ impl<R: RawMutex> CqNotice<'_, R> {
 
 impl<R: RawMutex> Drop for CqNotice<'_, R> {
     fn drop(&mut self) {
-        let (action, destroyed) = self.cq.end_notice();
+        let (action, destroyed) = self.cq.end_notice(self.engine.now());
         self.engine.shared.queue_cq_notice(&self.cq, action);
         if destroyed {
             self.engine.shared.events.lock().notices.push(Entry::CqGone(self.cq.context()));

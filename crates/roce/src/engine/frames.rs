@@ -146,10 +146,7 @@ impl<R: RawMutex> Engine<R> {
     /// `None` as long as nothing is waited for. To be asked again after any other call.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let transport = self.wheel.lock().next();
-        match (transport, self.connections.deadline()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        [transport, self.connections.deadline(), self.shared.held.deadline()].into_iter().flatten().min()
     }
 
     /// Handles deadlines that have passed: a bounded number of them, [`Engine::poll_timeout`] tells whether
@@ -163,6 +160,11 @@ impl<R: RawMutex> Engine<R> {
             let mut transport = qp.transport.lock();
             transport.handle_timeout(&env);
             self.after(&mut transport, &qp, || qp.to_arc());
+        }
+        for _ in 0..TIMEOUT_BUDGET {
+            let Some(cq) = self.shared.held.expire(now) else { break };
+            let action = cq.expire(now);
+            self.shared.queue_cq_notice(&cq, action);
         }
         if self.connections.deadline().is_some_and(|deadline| deadline <= now) {
             self.handle_conn_timeout(now);

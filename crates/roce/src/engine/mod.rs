@@ -65,9 +65,9 @@ impl<R: RawMutex> core::fmt::Debug for Engine<R> {
 }
 
 impl<R: RawMutex> Engine<R> {
-    /// Returns the environment of a step that needs no time.
+    /// Returns the environment of a command.
     fn env<'a>(&'a self, qp: &'a Qp<R>) -> Env<'a, R> {
-        Env { shared: &self.shared, qp: &qp.attributes, now: Instant::default() }
+        Env { shared: &self.shared, qp: &qp.attributes, now: self.now() }
     }
 
     /// Returns the latest time that the driver passed.

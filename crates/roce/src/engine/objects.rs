@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::cq::{Cq, DestroyResult};
 use crate::error::{CreateError, ModifyError};
 use crate::event_queue::{Entry, EventQueue};
+use crate::held_notices::HeldNotices;
 use crate::memory::Backing;
 use crate::object_table::ObjectTable;
 use crate::qp::Qp;
@@ -40,6 +41,7 @@ impl<R: RawMutex> Engine<R> {
         let regions = RegionTable::try_new(config.max_regions, config.max_logical, &mut random)?;
         let qps = ObjectTable::try_new(config.max_qps, &mut random)?;
         let wheel = TimerWheel::try_new()?;
+        let held = HeldNotices::try_new()?;
         let engine = Arc::try_new_with(|| Self {
             // First: it takes from `random`, which moves below.
             connections: Connections::new(&config, &mut random),
@@ -48,6 +50,7 @@ impl<R: RawMutex> Engine<R> {
                 stats: Stats::default(),
                 regions,
                 events: Mutex::new(EventQueue::new()),
+                held,
                 cq_fault: AtomicBool::new(false),
                 failed_connections: Mutex::new(Fifo::new()),
                 has_failed_connections: AtomicBool::new(false),
@@ -254,6 +257,7 @@ impl<R: RawMutex> Engine<R> {
     /// Withdraws a completion queue's notice and prevents new ones.
     fn withdraw_cq(&self, cq: &Cq<R>) -> DestroyResult {
         let destroyed = cq.destroy();
+        self.shared.held.remove(cq);
         let mut events = self.shared.events.lock();
         events.notices.remove(|entry| matches!(entry, Entry::Cq(queued) if **queued == *cq));
         if destroyed == DestroyResult::Now {

@@ -6,7 +6,8 @@ use lock_api::RawMutex;
 
 use super::Engine;
 use crate::cq::{Arm, Cq};
-use crate::error::PostError;
+use crate::error::{ModifyError, PostError};
+use crate::moderation::Moderation;
 use crate::qp::Qp;
 use crate::srq::Srq;
 use crate::transport::state::State;
@@ -63,10 +64,39 @@ impl<R: RawMutex> Engine<R> {
     }
 
     /// Requests a completion notification, see [`Arm`]. [`Engine::poll_event`] returns the notice, at
-    /// once if the arm is satisfied already.
+    /// once if the arm is satisfied already and the queue is not moderated.
     pub fn arm_cq(&self, cq: &Arc<Cq<R>>, arm: Arm) {
-        let action = cq.arm(arm);
+        let action = cq.arm(arm, self.now());
         self.shared.queue_cq_notice(cq, action);
+    }
+
+    /// Sets the moderation of a completion queue's notices, or ends it with `None`. It applies at once. Delays count
+    /// from the time that the engine knew when the completion was added.
+    ///
+    /// # Errors
+    /// [`ModifyError::OutOfMemory`]; the queue is unchanged.
+    pub fn moderate_cq(&self, cq: &Arc<Cq<R>>, moderation: Option<Moderation>) -> Result<(), ModifyError> {
+        //= R-CQ-50
+        if moderation.is_some_and(|moderation| moderation.interval.is_some()) {
+            self.shared.held.add(cq)?;
+        }
+        let action = cq.moderate(moderation, self.now());
+        self.shared.queue_cq_notice(cq, action);
+        Ok(())
+    }
+
+    /// Changes the depth of a completion queue, at any time. No completion is lost.
+    ///
+    /// # Errors
+    /// [`ModifyError::Occupied`] if it holds more unread completions, [`ModifyError::Invalid`] if `depth` is 0,
+    /// [`ModifyError::OutOfMemory`]; the queue is unchanged.
+    pub fn resize_cq(&self, cq: &Arc<Cq<R>>, depth: u32) -> Result<(), ModifyError> {
+        if depth == 0 {
+            return Err(ModifyError::Invalid);
+        }
+        let action = cq.resize(depth, self.now())?;
+        self.shared.queue_cq_notice(cq, action);
+        Ok(())
     }
 
     /// Flushes every request of both queues: the queue pair enters the error state and its connection is aborted.

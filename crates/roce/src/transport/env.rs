@@ -28,14 +28,14 @@ impl<R: RawMutex> Env<'_, R> {
         bytes: u32,
     ) {
         let completion = self.completion(context, kind, status, bytes);
-        self.shared.push_completion(&self.qp.send_cq, completion, false);
+        self.shared.push_completion(&self.qp.send_cq, completion, false, self.now);
     }
 
     /// Completes a receive that failed.
     pub(super) fn complete_receive(&self, context: u64, status: CompletionStatus) {
         //= R-CQ-27
         let completion = self.completion(context, CompletionKind::Receive, status, 0);
-        self.shared.push_completion(&self.qp.recv_cq, completion, false);
+        self.shared.push_completion(&self.qp.recv_cq, completion, false, self.now);
     }
 
     //= R-CQ-22

@@ -205,7 +205,7 @@ impl RcTransport {
             env.completion(self.current_receive.context, kind, CompletionStatus::Success, bytes);
         completion.immediate = immediate.map(|imm| imm.data());
         //= R-CQ-5
-        env.shared.push_completion(&env.qp.recv_cq, completion, solicited);
+        env.shared.push_completion(&env.qp.recv_cq, completion, solicited, env.now);
     }
 
     /// Completes a request that could not be sent, once it is the oldest.

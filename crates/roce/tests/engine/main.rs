@@ -6,6 +6,7 @@ mod addresses;
 mod congestion;
 mod connect;
 mod cq;
+mod cq_changes;
 mod errors;
 mod fields;
 mod hostile;
