@@ -27,6 +27,22 @@ pub fn irql() -> u8 {
     IRQL.get()
 }
 
+pub fn raise_to_dispatch() -> u8 {
+    IRQL.replace(DISPATCH_LEVEL)
+}
+
+pub fn lower(previous: u8) {
+    IRQL.set(previous);
+}
+
+pub fn should_yield() -> bool {
+    false
+}
+
+pub fn ticks_at_dispatch() -> u32 {
+    0
+}
+
 pub fn acquire_spin_lock(lock: &AtomicUsize) -> u8 {
     let previous = IRQL.replace(DISPATCH_LEVEL);
     while lock.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {

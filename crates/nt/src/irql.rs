@@ -12,6 +12,46 @@ pub fn current() -> u8 {
     sys::irql()
 }
 
+/// Returns whether the system asks a caller to return below `DISPATCH_LEVEL`. IRQL >= `DISPATCH_LEVEL`.
+#[must_use]
+pub fn should_yield() -> bool {
+    sys::should_yield()
+}
+
+/// Returns the clock ticks since the processor was last below `DISPATCH_LEVEL`, as the DPC watchdog counts them; 0 if it
+/// does not. IRQL >= `DISPATCH_LEVEL`.
+#[must_use]
+pub fn ticks_at_dispatch() -> u32 {
+    sys::ticks_at_dispatch()
+}
+
+/// The caller is at `DISPATCH_LEVEL` while this lives.
+pub struct AtDispatch {
+    previous: u8,
+    /// An IRQL belongs to a processor.
+    not_send: core::marker::PhantomData<*const ()>,
+}
+
+impl AtDispatch {
+    /// Raises the IRQL to `DISPATCH_LEVEL`. IRQL <= `DISPATCH_LEVEL`.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { previous: sys::raise_to_dispatch(), not_send: core::marker::PhantomData }
+    }
+}
+
+impl Default for AtDispatch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for AtDispatch {
+    fn drop(&mut self) {
+        sys::lower(self.previous);
+    }
+}
+
 /// Panics in debug builds if the caller's IRQL is above `limit`.
 #[inline]
 pub fn debug_assert_at_most(limit: u8) {

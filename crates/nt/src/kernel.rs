@@ -11,11 +11,12 @@ use core::time::Duration;
 use ndk_abi::cng::{BCRYPT_USE_SYSTEM_PREFERRED_RNG, BCryptGenRandom};
 use ndk_abi::ndis::{NDIS_HANDLE, NdisAllocateIoWorkItem, NdisFreeIoWorkItem, NdisQueueIoWorkItem};
 use ndk_abi::nt::{
-    EVENT_TYPE, ExAllocateTimer, ExDeleteTimer, ExSetTimer, KDPC, KEVENT, KWAIT_REASON,
-    KeAcquireSpinLockRaiseToDpc, KeClearEvent, KeFlushQueuedDpcs, KeGetCurrentIrql, KeInitializeDpc,
-    KeInitializeEvent, KeInsertQueueDpc, KeLowerIrql, KeQueryInterruptTimePrecise, KeReleaseSpinLock,
-    KeRemoveQueueDpc, KeSetEvent, KeTryToAcquireSpinLockAtDpcLevel, KeWaitForSingleObject, KfRaiseIrql, MDL,
-    MEMORY_CACHING_TYPE, MmMapLockedPagesSpecifyCache, MmUnmapLockedPages,
+    EVENT_TYPE, ExAllocateTimer, ExDeleteTimer, ExSetTimer, KDPC, KDPC_WATCHDOG_INFORMATION, KEVENT,
+    KWAIT_REASON, KeAcquireSpinLockRaiseToDpc, KeClearEvent, KeFlushQueuedDpcs, KeGetCurrentIrql,
+    KeInitializeDpc, KeInitializeEvent, KeInsertQueueDpc, KeLowerIrql, KeQueryDpcWatchdogInformation,
+    KeQueryInterruptTimePrecise, KeReleaseSpinLock, KeRemoveQueueDpc, KeSetEvent, KeShouldYieldProcessor,
+    KeTryToAcquireSpinLockAtDpcLevel, KeWaitForSingleObject, KfRaiseIrql, MDL, MEMORY_CACHING_TYPE,
+    MmMapLockedPagesSpecifyCache, MmUnmapLockedPages,
 };
 
 use fallible::AliasableBox;
@@ -26,6 +27,40 @@ use crate::level::DISPATCH_LEVEL;
 pub fn irql() -> u8 {
     // SAFETY: callable at any IRQL, touches nothing.
     unsafe { KeGetCurrentIrql() }
+}
+
+pub fn raise_to_dispatch() -> u8 {
+    // SAFETY: the caller is at or below DISPATCH_LEVEL.
+    unsafe { KfRaiseIrql(DISPATCH_LEVEL) }
+}
+
+pub fn lower(previous: u8) {
+    // SAFETY: the IRQL before `raise_to_dispatch`; locks acquired since are released.
+    unsafe { KeLowerIrql(previous) };
+}
+
+/// IRQL >= `DISPATCH_LEVEL`.
+pub fn should_yield() -> bool {
+    // SAFETY: the caller is at DISPATCH_LEVEL or above.
+    unsafe { KeShouldYieldProcessor() != 0 }
+}
+
+/// IRQL >= `DISPATCH_LEVEL`.
+pub fn ticks_at_dispatch() -> u32 {
+    let mut watchdog = KDPC_WATCHDOG_INFORMATION {
+        DpcTimeLimit: 0,
+        DpcTimeCount: 0,
+        DpcWatchdogLimit: 0,
+        DpcWatchdogCount: 0,
+        Reserved: 0,
+    };
+    // SAFETY: the result is our own variable.
+    let status = unsafe { KeQueryDpcWatchdogInformation(&raw mut watchdog) };
+    if status != STATUS_SUCCESS {
+        return 0;
+    }
+    // The count is what remains of the limit, which is 0 if there is none.
+    watchdog.DpcWatchdogLimit.saturating_sub(watchdog.DpcWatchdogCount)
 }
 
 pub fn acquire_spin_lock(lock: &AtomicUsize) -> u8 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The NT primitives that the driver is built on: IRQL, spin locks, time, events, DPCs, timers, work items,
+//! The NT primitives that the driver is built on: IRQL, spin locks, time, events, DPCs, deferred work, timers, work items,
 //! rundown protection, memory descriptor lists, entropy.
 //!
 //! One API with two implementations. With the feature `kernel`, on Windows, it calls the kernel's own functions
@@ -15,15 +15,18 @@
 extern crate alloc;
 
 mod callback;
+mod deferred;
 mod dpc;
 mod entropy;
 mod event;
+mod handover;
 pub mod irql;
 mod level;
 mod lock;
 mod mdl;
 mod page;
 mod rundown;
+mod sync;
 pub mod time;
 mod timer;
 mod work;
@@ -35,9 +38,11 @@ mod sys;
 #[path = "kernel.rs"]
 mod sys;
 
+pub use deferred::{Deferred, Streak};
 pub use dpc::Dpc;
 pub use entropy::entropy;
 pub use event::Event;
+pub use handover::{Handover, Next};
 pub use lock::{RawSpinLock, SpinLock, SpinLockGuard};
 pub use mdl::{Mapping, MdlChain, MdlError, Span};
 pub use page::PAGE_SIZE;

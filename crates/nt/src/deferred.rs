@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A routine that runs in batches at `DISPATCH_LEVEL`: in a DPC, and under load in a work item that lowers the IRQL between
+//! batches.
+//!
+//! A DPC that queues itself again keeps its processor at `DISPATCH_LEVEL`: the processor runs queued DPCs until none is left.
+//! After 120 s without a return below, Windows stops with bug check 0x133. (WDK: `KeShouldYieldProcessor`, bug check 0x133.)
+
+use crate::callback::Callback;
+use crate::handover::{Handover, Next};
+use crate::irql::{self, AtDispatch};
+use crate::work::Owner;
+use crate::{event::Event, sys, time};
+use alloc::boxed::Box;
+use core::sync::atomic::{AtomicU64, Ordering};
+use fallible::{AliasableBox, try_box};
+
+/// Time after which work that is left moves to the work item, in nanoseconds.
+const LONGEST: u64 = 1_000_000;
+/// As [`LONGEST`], if the system asks for the processor. (WDK: a DPC should not run longer than 100 us.)
+const COURTEOUS: u64 = 100_000;
+/// Batches of one run of the work item. It is queued again for the remainder, behind others.
+const WORKER_BATCHES: usize = 64;
+
+/// Measures how long work was left at the end of each batch.
+pub struct Streak {
+    /// When the first of these batches ended; 0 if the last batch left nothing.
+    began: AtomicU64,
+}
+
+impl Default for Streak {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Streak {
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { began: AtomicU64::new(0) }
+    }
+
+    /// Records the end of a batch in a DPC. Returns whether what is left must not be processed in another DPC. `more`: the
+    /// batch left work. `DISPATCH_LEVEL`.
+    pub fn is_over(&self, more: bool) -> bool {
+        // Also DPCs that leave nothing can follow each other without end, one for each interrupt.
+        if irql::ticks_at_dispatch() != 0 {
+            self.began.store(0, Ordering::Relaxed);
+            return true;
+        }
+        if !more {
+            self.began.store(0, Ordering::Relaxed);
+            return false;
+        }
+        let now = time::now();
+        let began = self.began.load(Ordering::Relaxed);
+        if began == 0 {
+            self.began.store(now, Ordering::Relaxed);
+            return false;
+        }
+        let spent = now.saturating_sub(began);
+        let over = spent > LONGEST || (spent > COURTEOUS && irql::should_yield());
+        if over {
+            self.began.store(0, Ordering::Relaxed);
+        }
+        over
+    }
+}
+
+/// A routine that runs in batches; see the module.
+///
+/// Batches do not overlap. Dropping it stops it and waits for a running batch: at `PASSIVE_LEVEL`, and not from the routine.
+pub struct Deferred(AliasableBox<Inner>);
+
+struct Inner {
+    state: Handover,
+    streak: Streak,
+    dpc: sys::Dpc,
+    item: sys::WorkItem,
+    stopped: Event,
+    routine: Box<dyn Fn() -> bool + Send + Sync>,
+}
+
+/// The address of an [`Inner`], once there is one.
+struct Link(core::sync::atomic::AtomicPtr<Inner>);
+
+impl Deferred {
+    /// Returns a routine that is not queued; `None` if pool is exhausted. `routine` processes one batch at `DISPATCH_LEVEL` and
+    /// returns whether it left work. `owner` outlives the result. `PASSIVE_LEVEL`.
+    #[must_use]
+    pub fn try_new<F: Fn() -> bool + Send + Sync + 'static>(owner: Owner, routine: F) -> Option<Self> {
+        let link = fallible::Arc::try_new(Link(core::sync::atomic::AtomicPtr::default())).ok()?;
+        let of_dpc = fallible::Arc::clone(&link);
+        let callback = Callback::try_new(move || {
+            // SAFETY: null, or the value that is alive until `drop` has stopped the DPC.
+            if let Some(inner) = unsafe { of_dpc.0.load(Ordering::Acquire).as_ref() } {
+                inner.run_in_dpc();
+            }
+        });
+        let inner = AliasableBox::try_new(Inner {
+            state: Handover::new(),
+            streak: Streak::new(),
+            dpc: sys::Dpc::try_new(callback.ok()?)?,
+            item: sys::WorkItem::try_new(owner.handle())?,
+            stopped: Event::try_new()?,
+            routine: try_box(routine).ok()?,
+        });
+        let inner = inner.ok()?;
+        link.0.store(inner.as_ptr(), Ordering::Release);
+        Some(Self(inner))
+    }
+
+    /// Requests a batch, in a DPC on this processor unless a batch is already under way. IRQL <= `DISPATCH_LEVEL`.
+    pub fn queue(&self) {
+        if self.0.state.request() {
+            self.0.dpc.queue();
+        }
+    }
+
+    /// Requests a batch in the work item, for a caller that is itself a DPC and has used up its time. IRQL <=
+    /// `DISPATCH_LEVEL`.
+    pub fn queue_worker(&self) {
+        if self.0.state.request_worker() {
+            self.0.queue_worker();
+        }
+    }
+
+    /// Stops: no batch begins from now on, and none runs when this returns. `PASSIVE_LEVEL`.
+    pub fn stop(&self) {
+        if self.0.state.stop() {
+            self.0.stopped.wait();
+        }
+    }
+}
+
+impl Drop for Deferred {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Inner {
+    /// At `DISPATCH_LEVEL`.
+    fn run_in_dpc(&self) {
+        let more = self.state.begin() && (self.routine)();
+        match self.state.end(more, self.streak.is_over(more)) {
+            Next::Idle => {}
+            Next::Stopped => self.stopped.set(),
+            Next::Dpc => self.dpc.queue(),
+            Next::Worker => self.queue_worker(),
+        }
+    }
+
+    fn queue_worker(&self) {
+        // SAFETY: the item is queued once: a worker is queued only by the context that made it the runner, or by the worker
+        // itself. `self` lives until the worker has stopped.
+        unsafe { self.item.raw().queue(run_in_worker, core::ptr::from_ref(self).cast_mut().cast()) };
+    }
+
+    /// At `PASSIVE_LEVEL`.
+    fn run_in_worker(&self) {
+        for _ in 0..WORKER_BATCHES {
+            let more = {
+                let _level = AtDispatch::new();
+                self.state.begin() && (self.routine)()
+            };
+            match self.state.end(more, true) {
+                Next::Idle => return,
+                Next::Stopped => return self.stopped.set(),
+                Next::Dpc | Next::Worker => {}
+            }
+        }
+        self.queue_worker();
+    }
+}
+
+/// # Safety
+/// `context` is an `Inner` that lives until its worker has stopped.
+unsafe extern "efiapi" fn run_in_worker(context: *mut core::ffi::c_void, _item: *mut core::ffi::c_void) {
+    // SAFETY: the caller's contract.
+    unsafe { &*context.cast_const().cast::<Inner>() }.run_in_worker();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::time::Duration;
+
+    const OWNER: Owner = Owner::new(core::ptr::null_mut());
+
+    #[test]
+    fn batches_run_at_dispatch_level_until_none_is_left() {
+        let seen = Arc::new((AtomicUsize::new(0), Event::try_new().unwrap()));
+        let of_routine = Arc::clone(&seen);
+        let deferred = Deferred::try_new(OWNER, move || {
+            assert_eq!(irql::current(), irql::DISPATCH_LEVEL);
+            let count = of_routine.0.fetch_add(1, Ordering::SeqCst);
+            if count == 1000 {
+                of_routine.1.set();
+            }
+            count < 1000
+        })
+        .unwrap();
+        deferred.queue();
+        assert!(seen.1.wait_for(Duration::from_secs(10)));
+        drop(deferred);
+        assert_eq!(seen.0.load(Ordering::SeqCst), 1001);
+    }
+
+    /// A DPC of the hosted implementation is a thread of its own.
+    #[test]
+    fn endless_work_moves_to_the_worker() {
+        let names = Arc::new((AtomicUsize::new(0), Event::try_new().unwrap()));
+        let of_routine = Arc::clone(&names);
+        let deferred = Deferred::try_new(OWNER, move || {
+            std::thread::sleep(Duration::from_micros(100));
+            if std::thread::current().name() == Some("work item") {
+                of_routine.1.set();
+            } else {
+                of_routine.0.fetch_add(1, Ordering::SeqCst);
+            }
+            true
+        })
+        .unwrap();
+        deferred.queue();
+        assert!(names.1.wait_for(Duration::from_secs(10)));
+        assert!((1..=12).contains(&names.0.load(Ordering::SeqCst)), "{}", names.0.load(Ordering::SeqCst));
+        deferred.stop();
+    }
+
+    #[test]
+    fn stopping_an_idle_routine_does_not_wait() {
+        Deferred::try_new(OWNER, || false).unwrap().stop();
+    }
+}
