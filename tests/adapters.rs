@@ -101,6 +101,7 @@ impl Pairs {
                 path_mtu: 4096,
                 verifier: true,
                 timers: nt_sim::host::TimerResolution::Exact,
+                watchdog: nt_sim::host::WatchdogLimits::default(),
                 keywords: keywords.iter().map(|&(name, value)| (name, value.into())).collect(),
                 discovery: Discovery::Simulated,
             };

@@ -112,6 +112,7 @@ impl ExternalHost {
             path_mtu: options.path_mtu,
             verifier: options.verifier,
             timers: nt_sim::host::TimerResolution::Exact,
+            watchdog: nt_sim::host::WatchdogLimits::default(),
             keywords: options.keywords.clone(),
             discovery: Discovery::OnWire,
         };

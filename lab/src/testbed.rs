@@ -21,7 +21,7 @@ use ndk_consumer::Adapter;
 use nt_sim::{
     ClockKind, Driver, DriverOptions, Event, Host, JoinHandle, Sim,
     driver::DriverState,
-    host::{HostOptions, TimerResolution},
+    host::{HostOptions, TimerResolution, WatchdogLimits},
 };
 
 use crate::os::SimOs;
@@ -47,6 +47,7 @@ pub struct Options {
     pub capture: Option<PathBuf>,
     pub verifier: bool,
     pub timers: TimerResolution,
+    pub watchdog: WatchdogLimits,
     /// Faults of the first host's NIC.
     pub quirks: Quirks,
     /// Registry values of the adapter, on both hosts.
@@ -70,6 +71,7 @@ impl Default for Options {
             capture: None,
             verifier: true,
             timers: TimerResolution::Exact,
+            watchdog: WatchdogLimits::default(),
             quirks: Quirks::default(),
             keywords: Vec::new(),
             subnets: vec![(Ipv4Addr::new(10, 0, 0, 0).into(), 24)],
@@ -100,6 +102,7 @@ pub struct MachineOptions {
     pub path_mtu: u32,
     pub verifier: bool,
     pub timers: TimerResolution,
+    pub watchdog: WatchdogLimits,
     /// Registry values of the adapters.
     pub keywords: Vec<(&'static str, Keyword)>,
     pub discovery: Discovery,
@@ -193,6 +196,7 @@ impl Testbed {
                 path_mtu: options.path_mtu,
                 verifier: options.verifier,
                 timers: options.timers,
+                watchdog: options.watchdog,
                 keywords: options.keywords.clone(),
                 discovery: options.discovery,
             };
@@ -331,6 +335,7 @@ impl Machine {
         let host = sim.add_host(HostOptions {
             verifier: options.verifier,
             timers: options.timers,
+            watchdog: options.watchdog,
             ..HostOptions::new(options.name)
         });
         host.set_discovery(options.discovery);

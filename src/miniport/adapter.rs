@@ -2,11 +2,11 @@
 
 //! One adapter: the object that NDIS's miniport adapter context points to.
 
-use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use fallible::Arc;
 use ndk_abi::ndis::{NDIS_HANDLE, NDIS_STATUS_PAUSED, NdisMPauseComplete};
-use nt::SpinLock;
+use nt::{SpinLock, Streak};
 
 use super::completion::abort_waiting;
 use super::receive_pool::ReceivePool;
@@ -36,6 +36,15 @@ pub struct Adapter {
     statistics: Statistics,
     pub(super) filter: Filter,
     pub(super) lookahead: AtomicU32,
+    pub(super) backlog: Backlog,
+}
+
+/// Receive processing that the DPC has left to the deferred routine.
+#[derive(Default)]
+pub(super) struct Backlog {
+    /// The deferred routine polls the receive queue, whose interrupt stays suppressed.
+    pub receive: AtomicBool,
+    pub streak: Streak,
 }
 
 // SAFETY: the handle is one that NDIS takes on any thread; everything else is `Sync` by itself.
@@ -85,6 +94,7 @@ impl Adapter {
                 multicast: SpinLock::new(([[0; 6]; MAX_MULTICAST], 0)),
             },
             lookahead: AtomicU32::new(parts.max_frame),
+            backlog: Backlog::default(),
         }
     }
 

@@ -2,6 +2,9 @@
 
 //! The DPCs of the device's interrupt messages: received frames, free transmit slots, configuration changes.
 //! `DISPATCH_LEVEL`.
+//!
+//! While frames keep arriving, NDIS calls the DPC again, or the driver does where NDIS sets no limit. When that has kept the
+//! processor at `DISPATCH_LEVEL` for too long, the deferred routine takes over in a work item until the queue is empty.
 
 use core::sync::atomic::Ordering;
 
@@ -20,8 +23,8 @@ use super::statistics::Cast;
 use crate::events;
 use crate::nic::interrupt::MessageHandler;
 
-/// Frames per DPC when NDIS sets no limit.
-const RECEIVE_BUDGET: u32 = 256;
+/// Frames per DPC when NDIS sets no limit, and per batch of the deferred routine.
+const RECEIVE_BUDGET: u32 = 128;
 /// `MaxNblsToIndicate` without a limit.
 const INDICATE_ALL: u32 = u32::MAX;
 
@@ -33,17 +36,57 @@ impl MessageHandler for Adapter {
             self.configuration_message();
         }
         if serves(vectors.transmit) {
-            self.transmit_message();
+            if nt::irql::ticks_at_dispatch() == 0 {
+                self.resume_senders();
+            } else {
+                self.interrupt.deferred().queue_worker();
+            }
         }
-        serves(vectors.receive) && self.receive_message(message, limit)
+        serves(vectors.receive) && self.receive_message(limit)
+    }
+
+    fn deferred(&self) -> bool {
+        self.resume_senders();
+        if !self.backlog.receive.load(Ordering::Acquire) {
+            return false;
+        }
+        let drained = self.receive_batch(RECEIVE_BUDGET);
+        if drained == Ok(false) {
+            return true;
+        }
+        // Before the interrupt is requested, whose DPC may defer again.
+        self.backlog.receive.store(false, Ordering::Release);
+        let more = drained.is_ok() && self.port().request_receive_interrupt();
+        if more {
+            self.backlog.receive.store(true, Ordering::Release);
+        }
+        more
     }
 }
 
 impl Adapter {
-    /// Handles received frames: RDMA frames go to the provider in place, others to NDIS. Then the provider ends the batch:
-    /// it sends pending acknowledgments and notifies CQs.
-    fn receive_message(&self, message: u32, limit: u32) -> bool {
-        let budget = RECEIVE_BUDGET.min(limit);
+    /// Handles received frames. Returns whether NDIS must call the DPC again.
+    fn receive_message(&self, limit: u32) -> bool {
+        let Ok(drained) = self.receive_batch(RECEIVE_BUDGET.min(limit)) else { return false };
+        if self.backlog.streak.is_over(!drained) {
+            // Interrupts stay suppressed.
+            self.backlog.receive.store(true, Ordering::Release);
+            self.interrupt.deferred().queue_worker();
+            return false;
+        }
+        let more = !drained || self.port().request_receive_interrupt();
+        if more && limit == INDICATE_ALL {
+            self.backlog.receive.store(true, Ordering::Release);
+            self.interrupt.deferred().queue();
+            return false;
+        }
+        more
+    }
+
+    /// Handles up to `budget` received frames: RDMA frames go to the provider in place, others to NDIS. Then the provider ends the
+    /// batch: it sends pending acknowledgments and notifies CQs. Returns whether no frame is left; an error if the device has
+    /// failed.
+    fn receive_batch(&self, budget: u32) -> Result<bool, ()> {
         let provider = self.ndk().provider();
         let passing = self.pass();
         let mut indication = passing.as_ref().map(|_| Indication::new(self));
@@ -64,23 +107,16 @@ impl Adapter {
         drop(passing);
         provider.batch_end();
         match polled {
+            Ok(polled) => Ok(!polled.more),
             Err(error) => {
                 self.device_failed(error);
-                false
-            }
-            Ok(polled) => {
-                let more = polled.more || self.port().request_receive_interrupt();
-                if more && limit == INDICATE_ALL {
-                    self.interrupt.queue_dpc(message);
-                    return false;
-                }
-                more
+                Err(())
             }
         }
     }
 
     /// Handles free transmit slots: resumes sends.
-    fn transmit_message(&self) {
+    fn resume_senders(&self) {
         if !self.port().take_starved() {
             return;
         }

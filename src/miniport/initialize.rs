@@ -147,7 +147,7 @@ fn run(adapter: Box<Adapter>) -> Result<(), Failure> {
     let running = unsafe { &*adapter };
     // SAFETY: the interrupt is the adapter's own field.
     unsafe { running.interrupt.set_target(adapter) };
-    running.port().set_interrupt(running.interrupt.handle());
+    running.port().set_deferred(Some(Arc::clone(running.interrupt.deferred())));
     running.step(Event::Initialized);
     let Err(error) = running.port().start() else { return Ok(()) };
     // SAFETY: reclaimed once; initialization fails, so NDIS does not use it.

@@ -67,7 +67,7 @@ pub unsafe extern "efiapi" fn halt(context: NDIS_HANDLE, _action: NDIS_HALT_ACTI
 
 /// Drops an adapter, after its interrupt was withdrawn from senders and its device was reset.
 pub(super) fn take_down(adapter: Box<Adapter>) {
-    adapter.port().set_interrupt(core::ptr::null_mut());
+    adapter.port().set_deferred(None);
     // Before the interrupt is deregistered. The port waits for the end of the reset before memory goes.
     adapter.port().shut_down();
     drop(adapter);

@@ -3,20 +3,22 @@
 //! Message-signaled interrupts: registration, and dispatch of a message to the adapter's DPC.
 //!
 //! The ISR only queues the DPC. The DPC finds its target through an [`InterruptContext`], because NDIS takes the
-//! context before the adapter is complete.
+//! context before the adapter is complete. What a DPC leaves is deferred ([`nt::Deferred`]), so that a device that keeps the
+//! DPC busy does not keep the processor at `DISPATCH_LEVEL`.
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use fallible::AliasableBox;
+use fallible::Arc;
 use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_INTERRUPT_TYPE, NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS,
     NDIS_MINIPORT_INTERRUPT_REVISION_1, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
     NDIS_RECEIVE_THROTTLE_PARAMETERS, NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1,
-    NDIS_STATUS_SUCCESS, NdisMDeregisterInterruptEx, NdisMQueueDpcEx, NdisMRegisterInterruptEx,
+    NDIS_STATUS_SUCCESS, NdisMDeregisterInterruptEx, NdisMRegisterInterruptEx,
 };
-use ndk_abi::nt::{BOOLEAN, GROUP_AFFINITY, KeGetCurrentProcessorNumberEx, PROCESSOR_NUMBER};
+use ndk_abi::nt::BOOLEAN;
+use nt::{Deferred, Owner};
 
 use crate::events::{Failure, Request};
 
@@ -25,6 +27,9 @@ pub trait MessageHandler {
     /// Handles message `message` and indicates at most `limit` received frames. Returns whether NDIS must call again because
     /// more are pending; never with `u32::MAX`, which means no limit.
     fn message(&self, message: u32, limit: u32) -> bool;
+
+    /// Processes a batch of what was deferred. Returns whether it left some. `DISPATCH_LEVEL`.
+    fn deferred(&self) -> bool;
 }
 
 /// NDIS's context of the interrupt: refers to the handler.
@@ -36,7 +41,8 @@ struct InterruptContext<T> {
 /// The registered interrupt. Dropping it waits for running ISRs and DPCs.
 pub struct Interrupt<T> {
     handle: NDIS_HANDLE,
-    context: AliasableBox<InterruptContext<T>>,
+    context: Arc<InterruptContext<T>>,
+    deferred: Arc<Deferred>,
 }
 
 // SAFETY: a handle that NDIS takes on any thread, and an atomic pointer.
@@ -44,11 +50,19 @@ unsafe impl<T: Sync> Send for Interrupt<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Interrupt<T> {}
 
-impl<T: MessageHandler + Sync> Interrupt<T> {
+impl<T: MessageHandler + Sync + 'static> Interrupt<T> {
     /// Registers for message interrupts, which are ignored until [`set_target`](Self::set_target). `PASSIVE_LEVEL`.
     pub fn register(adapter: NDIS_HANDLE) -> Result<Self, Failure> {
-        let context = AliasableBox::try_new(InterruptContext { target: AtomicPtr::new(null_mut()) });
-        let context = context.map_err(|_| Failure::NoResources)?;
+        let context = Arc::try_new(InterruptContext { target: AtomicPtr::new(null_mut()) });
+        let context: Arc<InterruptContext<T>> = context.map_err(|_| Failure::NoResources)?;
+        let of_deferred = Arc::clone(&context);
+        let deferred = Deferred::try_new(Owner::new(adapter), move || {
+            let target = of_deferred.target.load(Ordering::Acquire);
+            // SAFETY: null, or a target that outlives the interrupt, which stops the routine before it is dropped.
+            unsafe { target.as_ref() }.is_some_and(MessageHandler::deferred)
+        });
+        let deferred =
+            deferred.and_then(|deferred| Arc::try_new(deferred).ok()).ok_or(Failure::NoResources)?;
         let mut characteristics = NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS {
             Header: NDIS_OBJECT_HEADER {
                 Type: NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
@@ -73,7 +87,7 @@ impl<T: MessageHandler + Sync> Interrupt<T> {
         let status = unsafe {
             NdisMRegisterInterruptEx(
                 adapter,
-                context.as_ptr().cast(),
+                core::ptr::from_ref(&*context).cast_mut().cast(),
                 &raw mut characteristics,
                 &raw mut handle,
             )
@@ -81,7 +95,7 @@ impl<T: MessageHandler + Sync> Interrupt<T> {
         if status != NDIS_STATUS_SUCCESS {
             return Err(Failure::Ndis(Request::RegisterInterrupt, status));
         }
-        let interrupt = Self { handle, context };
+        let interrupt = Self { handle, context, deferred };
         if characteristics.InterruptType != NDIS_INTERRUPT_TYPE::NDIS_CONNECT_MESSAGE_BASED {
             return Err(Failure::NoMessageInterrupts);
         }
@@ -96,37 +110,17 @@ impl<T: MessageHandler + Sync> Interrupt<T> {
         self.context.target.store(target.cast_mut(), Ordering::Release);
     }
 
-    /// NDIS's handle of the interrupt; valid until dropped.
-    pub fn handle(&self) -> NDIS_HANDLE {
-        self.handle
+    /// Returns the routine that runs [`MessageHandler::deferred`].
+    pub fn deferred(&self) -> &Arc<Deferred> {
+        &self.deferred
     }
-
-    /// Runs the DPC of `message` once more, on this processor. `DISPATCH_LEVEL`.
-    pub fn queue_dpc(&self, message: u32) {
-        // SAFETY: registered as long as `self` lives.
-        unsafe { queue_dpc(self.handle, message) };
-    }
-}
-
-/// Runs the DPC of `message` soon, on this processor. `DISPATCH_LEVEL`, so that it stays this processor.
-///
-/// # Safety
-/// `interrupt` is NDIS's handle of a registered interrupt.
-pub unsafe fn queue_dpc(interrupt: NDIS_HANDLE, message: u32) {
-    let mut here = PROCESSOR_NUMBER { Group: 0, Number: 0, Reserved: 0 };
-    // SAFETY: callable at any IRQL; the result is our own variable.
-    unsafe { KeGetCurrentProcessorNumberEx(&raw mut here) };
-    // A group has at most 64 processors.
-    let mask = 1_usize.wrapping_shl(here.Number.into());
-    let mut target = GROUP_AFFINITY { Mask: mask, Group: here.Group, Reserved: [0; 3] };
-    // SAFETY: this function's contract; the target set lives through the call.
-    unsafe { NdisMQueueDpcEx(interrupt, message, &raw mut target, null_mut()) };
 }
 
 impl<T> Drop for Interrupt<T> {
     fn drop(&mut self) {
-        // DPCs do nothing from now on, so that none queues itself again.
+        // DPCs do nothing from now on, and defer nothing.
         self.context.target.store(null_mut(), Ordering::Release);
+        self.deferred.stop();
         // SAFETY: registered in `register`, deregistered once, at PASSIVE_LEVEL.
         unsafe { NdisMDeregisterInterruptEx(self.handle) };
     }

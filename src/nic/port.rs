@@ -5,34 +5,33 @@
 //! The transmit queue has two kinds of senders: NDIS's NET_BUFFER_LISTs and the provider's pump. Lock order: transmit queue,
 //! then the locks that the pump takes. No callback of NDIS or of a consumer is called with a lock held.
 
-use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
+use fallible::Arc;
 use ndk_abi::ndis::{NDIS_HANDLE, NET_BUFFER_LIST};
-use nt::SpinLock;
+use nt::{Deferred, SpinLock};
 use virtio_net::{
     Control, Error, NetConfig, Polled, ReceiveCounters, ReceiveQueue, TransmitCounters, TransmitQueue,
     Vectors,
 };
 
 use super::dma::{DmaRegistration, SharedMemory};
-use super::interrupt;
 use super::registers::{BarAccess, MappedBars};
 use super::resources::set_bus_master;
 use crate::nbl::WaitingSends;
 
-/// Frames that one call of a sender may queue. The rest waits for the transmit interrupt, which bounds the time at
-/// `DISPATCH_LEVEL` if a fast device returns slots continuously.
-pub const TRANSMIT_BUDGET: usize = 1024;
-/// How often one pump repeats for callers that arrived meanwhile, before it leaves them to the DPC.
-const PUMP_PASSES: usize = 8;
+/// Frames that one call of a sender may queue while it holds the lock: about 100 us of copying. The rest is deferred, which
+/// bounds the time at `DISPATCH_LEVEL` if a fast device returns slots continuously.
+pub const TRANSMIT_BUDGET: usize = 128;
+/// How often one pump repeats for callers that arrived meanwhile, before it defers their work.
+const PUMP_PASSES: usize = 2;
 
 /// The transmit queue, and the NET_BUFFER_LISTs for which no slot was free.
 pub struct Transmitter {
     pub queue: TransmitQueue<SharedMemory, BarAccess>,
     pub waiting: WaitingSends,
-    /// The registered interrupt, for its DPC; null while there is none.
-    interrupt: NDIS_HANDLE,
+    /// Resumes senders that wait; `None` while there is no interrupt.
+    deferred: Option<Arc<Deferred>>,
 }
 
 /// A running device.
@@ -79,7 +78,7 @@ impl Port {
             transmit: SpinLock::new(Transmitter {
                 queue: transmit,
                 waiting: WaitingSends::new(),
-                interrupt: null_mut(),
+                deferred: None,
             }),
             pump_again: AtomicBool::new(false),
             starved: AtomicBool::new(false),
@@ -91,9 +90,10 @@ impl Port {
         }
     }
 
-    /// Sets the interrupt whose DPC resumes a sender; null before it is deregistered.
-    pub fn set_interrupt(&self, interrupt: NDIS_HANDLE) {
-        self.transmitter(|transmitter| transmitter.interrupt = interrupt);
+    /// Sets the deferred routine that resumes a sender; `None` before the interrupt is deregistered. `PASSIVE_LEVEL`.
+    pub fn set_deferred(&self, deferred: Option<Arc<Deferred>>) {
+        let before = self.transmitter(|transmitter| core::mem::replace(&mut transmitter.deferred, deferred));
+        drop(before);
     }
 
     /// Starts the device, which may interrupt from now on. `PASSIVE_LEVEL`.
@@ -157,7 +157,7 @@ impl Port {
         self.pump_again.load(Ordering::SeqCst)
     }
 
-    /// Runs `use_it` with the transmit lock held. The DPC of the transmit message serves a pump that arrived meanwhile.
+    /// Runs `use_it` with the transmit lock held. The deferred routine serves a pump that arrived meanwhile.
     fn transmitter<T>(&self, use_it: impl FnOnce(&mut Transmitter) -> T) -> T {
         let result = use_it(&mut self.transmit.lock());
         if self.asked_again() {
@@ -228,21 +228,21 @@ impl Port {
         self.transmitter(|transmitter| transmitter.waiting.take(cancelled))
     }
 
-    /// If a sender waits for slots, makes the transmit message's DPC run when slots are free. `waits` says that the caller
+    /// If a sender waits for slots, has it resumed when slots are free: by the transmit message's DPC, or by the deferred routine. `waits` says that the caller
     /// waits as well.
     fn go_on_later(&self, transmitter: &mut Transmitter, waits: bool) {
         if waits || !transmitter.waiting.is_empty() {
             self.starved.store(true, Ordering::Release);
         }
         // Also for senders that waited before: reclaiming slots has withdrawn the request for an interrupt.
-        if !self.starved.load(Ordering::Acquire) || transmitter.interrupt.is_null() {
+        let Some(deferred) = &transmitter.deferred else { return };
+        if !self.starved.load(Ordering::Acquire) {
             return;
         }
-        // No interrupt follows if slots are free already or the ring is broken. The DPC resumes sending, or gives up the
-        // device.
+        // No interrupt follows if slots are free already or the ring is broken. The deferred routine resumes sending, or gives
+        // up the device.
         if transmitter.queue.request_interrupt() || transmitter.queue.fault().is_some() {
-            // SAFETY: registered as long as it is set (`set_interrupt`).
-            unsafe { interrupt::queue_dpc(transmitter.interrupt, self.vectors.transmit.into()) };
+            deferred.queue();
         }
     }
 }

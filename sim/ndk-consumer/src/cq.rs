@@ -42,7 +42,12 @@ struct Notification<O: Os> {
     count: AtomicU64,
     /// A [`Waker`] has woken the reader.
     woken: AtomicBool,
+    /// Runs in each notification callback.
+    handler: Option<Handler>,
 }
+
+/// Runs in the notification callback of a completion queue, at IRQL <= `DISPATCH_LEVEL`.
+pub type Handler = Box<dyn Fn() + Send + Sync>;
 
 impl<O: Os> Cq<O> {
     /// Creates a queue of `depth` entries (`NdkCreateCq`); returns it and its reader.
@@ -50,6 +55,26 @@ impl<O: Os> Cq<O> {
     /// # Errors
     /// The status of the provider.
     pub fn new(adapter: &Arc<Adapter<O>>, depth: u32) -> Result<(Arc<Self>, Completions<O>), Status> {
+        Self::create(adapter, depth, None)
+    }
+
+    /// Creates a queue of `depth` entries that calls `handler` at each notification; returns it and its reader.
+    ///
+    /// # Errors
+    /// The status of the provider.
+    pub fn with_handler(
+        adapter: &Arc<Adapter<O>>,
+        depth: u32,
+        handler: Handler,
+    ) -> Result<(Arc<Self>, Completions<O>), Status> {
+        Self::create(adapter, depth, Some(handler))
+    }
+
+    fn create(
+        adapter: &Arc<Adapter<O>>,
+        depth: u32,
+        handler: Option<Handler>,
+    ) -> Result<(Arc<Self>, Completions<O>), Status> {
         let os = adapter.os();
         let notification = Arc::new(Notification {
             os: Arc::clone(os),
@@ -57,6 +82,7 @@ impl<O: Os> Cq<O> {
             status: AtomicI32::new(Status::SUCCESS.0),
             count: AtomicU64::new(0),
             woken: AtomicBool::new(false),
+            handler,
         });
         let create = entry(adapter.object().dispatch().NdkCreateCq)?;
         let context = Arc::as_ptr(&notification).cast_mut().cast();
@@ -168,5 +194,8 @@ unsafe extern "efiapi" fn notified<O: Os>(context: *mut c_void, status: NTSTATUS
         }
         notification.count.fetch_add(1, Ordering::Relaxed);
         notification.event.set();
+        if let Some(handler) = &notification.handler {
+            handler();
+        }
     });
 }

@@ -38,7 +38,7 @@ pub mod transfer;
 
 pub use adapter::Adapter;
 pub use connection::{ConnectionData, Connector, Listener, ReadLimits};
-pub use cq::{Completions, Cq, Waker};
+pub use cq::{Completions, Cq, Handler, Waker};
 pub use error::Error;
 pub use fast_memory::FastMemory;
 pub use memory::{Access, Memory, Pd, RemoteMemory};

@@ -8,8 +8,9 @@
 //! | `pended_call` | create, request and close calls that return `STATUS_PENDING` |
 //! | `callback` | the consumer's callbacks |
 //! | `registry` | from the engine's context numbers to objects |
+//! | `removal` | objects to abort when the device is removed |
+//! | `shared` | engine, environment, timer and deferred routine |
 //! | `strict` | the settings for authors of consumers |
-//! | `shared` | engine, environment, timer and DPC |
 //! | `environment` | the trait of what the provider needs from its driver |
 //! | `ports`, `quota`, `limits`, `version`, `status`, `address`, `counters`, `config` | one table each |
 //! | `transmit`, `loopback` | outgoing frames, and those from the adapter to itself |
@@ -33,6 +34,7 @@ pub mod ports;
 pub mod quota;
 #[allow(unsafe_code, reason = "turns the engine's numbers into references to objects")]
 pub mod registry;
+pub mod removal;
 pub mod shared;
 pub mod status;
 pub mod strict;

@@ -13,6 +13,7 @@ use super::object::{Object, ObjectType, Ref};
 use super::status::NtResult;
 use alloc::vec::Vec;
 use core::ffi::c_void;
+use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use fallible::Arc;
@@ -148,20 +149,24 @@ impl Registry {
     }
 
     /// Calls `each` with every object of type `T`, referenced and without the lock.
-    pub fn for_each<T: Registered>(&self, mut each: impl FnMut(&T)) {
-        let mut index = 0;
-        loop {
+    pub fn for_each<T: Registered>(&self, each: impl FnMut(&T)) {
+        self.for_each_in(0..usize::MAX, each);
+    }
+
+    /// As [`for_each`](Self::for_each), in these slots only. Returns whether there are slots behind them.
+    pub fn for_each_in<T: Registered>(&self, slots: Range<usize>, mut each: impl FnMut(&T)) -> bool {
+        for index in slots {
             let found: Option<Ref<T>> = {
                 let table = self.table.lock();
-                let Some(slot) = table.slots.get(index) else { return };
+                let Some(slot) = table.slots.get(index) else { return false };
                 // SAFETY: the lock is held.
                 slot.entry.and_then(|entry| unsafe { entry.reference() })
             };
             if let Some(object) = found {
                 each(&object);
             }
-            index += 1;
         }
+        true
     }
 }
 

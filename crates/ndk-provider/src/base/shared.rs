@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! State that all objects of one provider share: the engine, its environment, and the timer and DPC that
-//! drive it.
+//! State that all objects of one provider share: the engine, its environment, and the timer and the
+//! deferred routine that drive it.
 //!
 //! A consumer's call makes no callbacks, because the consumer may hold locks or be inside a callback itself.
-//! After the call, [`Shared::after_call`] transmits what became ready and leaves callbacks to the DPC. So
-//! callbacks never nest.
+//! After the call, [`Shared::after_call`] transmits what became ready and defers callbacks. So callbacks never
+//! nest.
 //= R-CQ-14, R-CQ-15, R-IRQL-4, R-IRQL-11
 
 use super::config::Pending;
@@ -16,6 +16,7 @@ use super::loopback::Loopback;
 use super::ports::PortSpace;
 use super::quota::Quotas;
 use super::registry::Registry;
+use super::removal::Removal;
 use super::strict::create_faults::CreateFaults;
 use super::strict::held_callbacks::HeldCallbacks;
 use super::transmit::Outgoing;
@@ -23,7 +24,7 @@ use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use fallible::Arc;
-use nt::{Dpc, RawSpinLock, SpinLock, Timer};
+use nt::{Deferred, RawSpinLock, SpinLock, Timer};
 use roce::Instant;
 
 /// The engine with the kernel's lock.
@@ -42,12 +43,13 @@ pub struct Shared {
     pub create_faults: CreateFaults,
     pub held_callbacks: HeldCallbacks,
     pub scheduler: Scheduler,
+    pub removal: Removal,
 }
 
-/// The timer and the DPC that drive the engine. Absent before the provider has started and after it has
+/// The timer and the deferred routine that drive the engine. Absent before the provider has started and after it has
 /// stopped.
 pub struct Scheduler {
-    running: SpinLock<Option<(Timer, Dpc)>>,
+    running: SpinLock<Option<(Timer, Deferred)>>,
     /// When the timer expires, in nanoseconds; `u64::MAX` if it is not set.
     due: AtomicU64,
 }
@@ -58,11 +60,11 @@ pub fn now() -> Instant {
 }
 
 impl Shared {
-    /// Transmits what a consumer's call made ready, and leaves events to the DPC.
+    /// Transmits what a consumer's call made ready, and defers its events.
     pub fn after_call(&self) {
         self.transmit();
         if self.engine.has_event() || self.registry.has_deferred() || self.loopback.has_frames() {
-            self.queue_dpc();
+            self.defer();
         }
         self.set_timer();
     }
@@ -70,7 +72,7 @@ impl Shared {
     /// As [`Shared::after_call`], after a call that makes nothing ready to transmit.
     pub fn after_receive(&self) {
         if self.engine.has_event() {
-            self.queue_dpc();
+            self.defer();
         }
     }
 
@@ -88,9 +90,9 @@ impl Shared {
         }
     }
 
-    /// Queues the DPC, which makes the callbacks that are due.
-    pub fn queue_dpc(&self) {
-        self.scheduler.queue_dpc();
+    /// Queues the deferred routine, which makes the callbacks that are due.
+    pub fn defer(&self) {
+        self.scheduler.defer();
     }
 
     /// Runs `action` now, or later if callbacks are held back.
@@ -130,12 +132,12 @@ impl Scheduler {
         Self { running: SpinLock::new(None), due: AtomicU64::new(u64::MAX) }
     }
 
-    /// Puts the timer and the DPC in place. From now on they can be set and queued.
-    pub fn start(&self, timer: Timer, dpc: Dpc) {
-        *self.running.lock() = Some((timer, dpc));
+    /// Puts the timer and the deferred routine in place. From now on they can be set and queued.
+    pub fn start(&self, timer: Timer, deferred: Deferred) {
+        *self.running.lock() = Some((timer, deferred));
     }
 
-    /// Stops the timer and the DPC and waits until they no longer run. `PASSIVE_LEVEL`.
+    /// Stops the timer and the deferred routine and waits until they no longer run. `PASSIVE_LEVEL`.
     pub fn stop(&self) {
         let running = self.running.lock().take();
         drop(running);
@@ -146,9 +148,9 @@ impl Scheduler {
         self.due.store(u64::MAX, Ordering::Release);
     }
 
-    fn queue_dpc(&self) {
-        if let Some((_, dpc)) = &*self.running.lock() {
-            dpc.queue();
+    fn defer(&self) {
+        if let Some((_, deferred)) = &*self.running.lock() {
+            deferred.queue();
         }
     }
 

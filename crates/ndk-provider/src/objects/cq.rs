@@ -103,7 +103,7 @@ impl Cq {
     fn leave_notices(&self) {
         let shared = self.adapter.shared();
         if shared.engine.has_event() {
-            shared.queue_dpc();
+            shared.defer();
         }
         shared.set_timer();
     }

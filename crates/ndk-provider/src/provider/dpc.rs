@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Processing at `DISPATCH_LEVEL` on the provider's own stack: the end of a receive batch, the timer and the DPC.
+//! Processing at `DISPATCH_LEVEL` on the provider's own stack: the end of a receive batch, the timer, and what consumers'
+//! calls leave.
 //!
-//! Each round has a budget. The DPC is queued for the remainder.
+//! Each round has a budget. The remainder is deferred: to a DPC, and under load to a work item that lowers the IRQL between
+//! rounds ([`nt::Deferred`]).
 //= R-IRQL-10
 
 use super::engine_events;
 use crate::base::limits::BUDGET;
 use crate::base::shared::{Shared, now};
+use crate::objects::connector::Connector;
 use roce::Verdict;
 
-/// Processes loopback frames, transmits, and makes the callbacks that are due.
+/// Processes loopback frames, transmits, and makes the callbacks that are due. Returns whether the budget left some.
 ///
 /// IRQL == `DISPATCH_LEVEL`: the engine holds objects of its tables meanwhile, for which closes wait.
-pub fn run(shared: &Shared) {
+pub fn round(shared: &Shared) -> bool {
+    let aborting = shared.removal.abort_some::<Connector>(&shared.registry);
     if shared.loopback.has_frames() {
         shared.loopback.take(|frame| {
             receive(shared, frame);
@@ -27,11 +31,16 @@ pub fn run(shared: &Shared) {
         // Callbacks may have posted requests.
         shared.transmit();
     }
-    // Transmission fails a request whose memory is no longer valid, which is a new event.
-    if delivered == BUDGET || (!held && shared.engine.has_event()) || shared.loopback.has_frames() {
-        shared.queue_dpc();
-    }
     shared.set_timer();
+    // Transmission fails a request whose memory is no longer valid, which is a new event.
+    aborting || delivered == BUDGET || (!held && shared.engine.has_event()) || shared.loopback.has_frames()
+}
+
+/// As [`round`]; defers what it left.
+pub fn run(shared: &Shared) {
+    if round(shared) {
+        shared.defer();
+    }
 }
 
 /// Processes the engine's timeouts, then everything else.

@@ -3,8 +3,8 @@
 //! One provider for one miniport adapter: the driver's interface.
 //!
 //! **Driving.** The driver calls [`Provider::receive`] for every received frame and [`Provider::batch_end`] once
-//! per batch. The provider's own timer runs when the engine has a timeout, and its own DPC when a consumer's
-//! call leaves events to deliver. These three run on the provider's own stack, so they make the consumer's callbacks
+//! per batch. The provider's own timer runs when the engine has a timeout, and its deferred routine when a
+//! consumer's call leaves events to deliver. These three run on the provider's own stack, so they make the consumer's callbacks
 //! ([`dpc`]). A consumer's call makes none.
 
 mod dpc;
@@ -22,18 +22,18 @@ use crate::base::loopback::Loopback;
 use crate::base::ports::PortSpace;
 use crate::base::quota::Quotas;
 use crate::base::registry::Registry;
+use crate::base::removal::Removal;
 use crate::base::shared::{Engine, Scheduler, Shared};
 use crate::base::status::{self, NtResult};
 use crate::base::strict::create_faults::CreateFaults;
 use crate::base::strict::held_callbacks::HeldCallbacks;
-use crate::objects::connector::Connector;
 use alloc::boxed::Box;
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use fallible::{Arc, try_box};
 use ndk_abi::ndk::NDIS_NDK_CAPABILITIES;
 use ndk_abi::nt::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES};
-use nt::{Dpc, Timer, entropy};
+use nt::{Deferred, Timer, entropy};
 use roce::Verdict;
 
 const NO_RESOURCES: NTSTATUS = STATUS_INSUFFICIENT_RESOURCES;
@@ -77,12 +77,14 @@ impl Provider {
             create_faults: CreateFaults::new(config.strict.fail_create),
             held_callbacks: HeldCallbacks::new(config.strict.delay, u64::from_le_bytes(delay_seed)),
             scheduler: Scheduler::new(),
+            removal: Removal::new(),
         })
         .map_err(|_| NO_RESOURCES)?;
-        let (for_timer, for_dpc) = (Arc::clone(&shared), Arc::clone(&shared));
+        let (for_timer, of_deferred) = (Arc::clone(&shared), Arc::clone(&shared));
         let timer = Timer::try_new(move || dpc::on_timer(&for_timer)).ok_or(NO_RESOURCES)?;
-        let dpc = Dpc::try_new(move || dpc::run(&for_dpc)).ok_or(NO_RESOURCES)?;
-        shared.scheduler.start(timer, dpc);
+        let owner = shared.environment.owner();
+        let deferred = Deferred::try_new(owner, move || dpc::round(&of_deferred)).ok_or(NO_RESOURCES)?;
+        shared.scheduler.start(timer, deferred);
         Ok(Self { shared, enabled: AtomicBool::new(true), open_adapters: AtomicUsize::new(0) })
     }
 
@@ -124,13 +126,13 @@ impl Provider {
         self.shared.after_call();
     }
 
-    /// The device is removed or about to be: aborts connections and cancels requests. IRQL <=
+    /// The device is removed or about to be: has the deferred routine abort connections and cancel requests. IRQL <=
     /// `DISPATCH_LEVEL`.
     //= R-PNP-8, R-PNP-10
     pub fn remove(&self) {
         self.set_enabled(false);
-        self.shared.registry.for_each(Connector::abort);
-        self.shared.after_call();
+        self.shared.removal.begin();
+        self.shared.defer();
     }
 
     /// Sets the adapter's addresses; initially there are none. Only frames to these are processed. Connections
@@ -153,7 +155,7 @@ impl Provider {
 }
 
 impl Drop for Provider {
-    /// Stops the timer and the DPC and waits for them. No NDK adapter is open. `PASSIVE_LEVEL`.
+    /// Stops the timer and the deferred routine and waits for them. No NDK adapter is open. `PASSIVE_LEVEL`.
     //= R-PNP-14
     fn drop(&mut self) {
         self.shared.scheduler.stop();

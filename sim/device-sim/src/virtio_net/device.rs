@@ -20,7 +20,7 @@ use super::{
 use crate::{
     bus::Bus,
     dma::DmaSpace,
-    link::wire::Port,
+    link::wire::{Frame, Port},
     pci::{ConfigSpace, Message},
     registers::Misuse,
 };
@@ -74,6 +74,8 @@ pub struct Device {
     removed: AtomicBool,
     pub(super) filter: Mutex<Filter>,
     pub(super) counters: Counters,
+    /// The frame of [`Quirks::repeats`](super::Quirks::repeats), and how often it was delivered.
+    pub(super) repeated: Mutex<(Option<Frame>, u32)>,
 }
 
 impl Device {
@@ -89,6 +91,7 @@ impl Device {
             removed: AtomicBool::new(false),
             filter: Mutex::new(Filter::new(options.mac)),
             counters: Counters::default(),
+            repeated: Mutex::default(),
             options,
         }
     }

@@ -145,7 +145,11 @@ impl Nic {
         }
         self.common.lock().may_notify(queue)?;
         self.counters.notifications.fetch_add(1, Relaxed);
-        self.schedule(queue, self.bus.now());
+        if queue == RECEIVE && self.options.quirks.repeats.is_some() {
+            self.work(queue);
+        } else {
+            self.schedule(queue, self.bus.now());
+        }
         Ok(())
     }
 

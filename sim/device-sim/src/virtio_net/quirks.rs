@@ -23,6 +23,9 @@ pub struct Quirks {
     pub needs_reset_after: Option<u64>,
     /// The device is removed after this number of frames sent.
     pub removed_after: Option<u64>,
+    /// Delivers the first frame that it receives this number of times: into each buffer before the driver has even finished
+    /// returning it.
+    pub repeats: Option<u32>,
 }
 
 /// Corruption of the used ring.

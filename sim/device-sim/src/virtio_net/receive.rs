@@ -55,13 +55,29 @@ impl Device {
 
     /// Returns the next frame that passes the filters.
     fn wanted_frame(&self, port: &Port) -> Option<Frame> {
+        if let Some(frame) = self.repeated_frame() {
+            return Some(frame);
+        }
         loop {
             let frame = port.receive(self.bus.now())?;
             if self.filter.lock().accepts(&frame) {
+                if self.options.quirks.repeats.is_some() {
+                    self.repeated.lock().0.get_or_insert_with(|| frame.clone());
+                }
                 return Some(frame);
             }
             self.counters.filtered.fetch_add(1, Relaxed);
         }
+    }
+
+    /// Returns the frame of [`Quirks::repeats`](super::Quirks::repeats) once more.
+    fn repeated_frame(&self) -> Option<Frame> {
+        let limit = self.options.quirks.repeats?;
+        let mut repeated = self.repeated.lock();
+        let (frame, count) = &mut *repeated;
+        let frame = frame.clone().filter(|_| *count < limit)?;
+        *count += 1;
+        Some(frame)
     }
 
     /// Returns the next buffer. Enables notifications when there is none.

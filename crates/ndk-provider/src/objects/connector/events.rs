@@ -5,6 +5,7 @@
 use super::connection_data::{ConnectParameters, Exchanged};
 use super::object::{Connector, Inner};
 use super::state::{Event, State};
+use crate::base::removal::Abort;
 use crate::base::shared::Shared;
 use crate::base::status;
 use ndk_abi::nt::{NTSTATUS, STATUS_CONNECTION_ABORTED, STATUS_IO_TIMEOUT, STATUS_SUCCESS};
@@ -22,10 +23,12 @@ impl Connector {
         drop(inner);
         self.make_callbacks();
     }
+}
 
+impl Abort for Connector {
     /// Aborts the connection because the device or the local address was removed.
     //= R-PNP-8, R-PNP-10, R-CONN-101
-    pub fn abort(&self) {
+    fn abort(&self) {
         let shared = self.shared();
         let mut inner = self.inner.lock();
         if let Some(qp) = &inner.qp {

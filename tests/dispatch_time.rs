@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The time that the driver spends at `DISPATCH_LEVEL` under load: bounded, so that other DPCs and threads run.
+//!
+//! The limits of the DPC watchdog are set to [`LIMITS`], so that it reports what would take seconds on Windows. Virtual
+//! time: a call of a kernel function takes 20 ns, a DPC 300 ns.
+
+#![cfg(target_os = "linux")]
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use device_sim::Quirks;
+use lab::{
+    image,
+    os::SimOs,
+    testbed::{Options, Testbed},
+};
+use ndk_abi::ndis::{NDIS_PACKET_TYPE_BROADCAST, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER};
+use ndk_abi::ndk::{NDK_OPERATION_TYPE, NDK_RESULT_EX};
+use ndk_consumer::{Adapter, Completions, Connector, Cq, Listener, Pd, Qp, QpDepths, ReadLimits, Status};
+use nt_sim::{Host, JoinHandle, current, host::WatchdogLimits};
+
+/// Longest DPC, and longest time at `DISPATCH_LEVEL` without a return below it, in virtual time.
+const LIMITS: WatchdogLimits =
+    WatchdogLimits { routine: Duration::from_millis(1), cumulative: Duration::from_millis(3) };
+const MOMENT: Duration = Duration::from_secs(5);
+
+fn started(options: Options) -> Option<Testbed> {
+    let mut bed =
+        Testbed::new(&image()?, &Options { watchdog: LIMITS, ..options }).expect("the image can be loaded");
+    bed.start().expect("both drivers start");
+    Some(bed)
+}
+
+fn finish(mut bed: Testbed) {
+    assert!(bed.violations().is_empty(), "{}", bed.violations().join("\n"));
+    bed.stop().expect("the drivers stop");
+    assert!(bed.violations().is_empty(), "{}", bed.violations().join("\n"));
+}
+
+/// One end of a connection that answers each message with a message, in its notification callback.
+struct Echo {
+    ready: OnceLock<Ready>,
+    stopped: AtomicBool,
+    messages: AtomicU64,
+    /// Requests that failed.
+    failed: AtomicU64,
+}
+
+struct Ready {
+    qp: Qp<SimOs>,
+    completions: Mutex<Completions<SimOs>>,
+}
+
+impl Echo {
+    fn new(adapter: &Arc<Adapter<SimOs>>) -> Arc<Self> {
+        let echo = Arc::new(Self {
+            ready: OnceLock::new(),
+            stopped: false.into(),
+            messages: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        });
+        let handled = Arc::downgrade(&echo);
+        let handler = move || {
+            if let Some(echo) = handled.upgrade() {
+                echo.answer();
+            }
+        };
+        let pd = Pd::new(adapter).expect("a protection domain");
+        let (cq, mut completions) = Cq::with_handler(adapter, 64, Box::new(handler)).expect("a queue");
+        let depths = QpDepths { receives: 16, requests: 16, receive_sges: 1, request_sges: 1, inline: 16 };
+        let qp = Qp::new(&pd, &cq, &cq, 0, &depths).expect("a queue pair");
+        for context in 0..8 {
+            qp.receive(context, &[]).expect("the receive is posted");
+        }
+        completions.arm().expect("the queue is armed");
+        let ready = Ready { qp, completions: Mutex::new(completions) };
+        assert!(echo.ready.set(ready).is_ok());
+        echo
+    }
+
+    fn ready(&self) -> &Ready {
+        self.ready.get().expect("set at creation")
+    }
+
+    fn send(&self) {
+        self.ready().qp.send_inline(100, &[], 0).expect("the send is posted");
+    }
+
+    /// Polls, answers and arms, at `DISPATCH_LEVEL`.
+    fn answer(&self) {
+        let Some(ready) = self.ready.get() else { return };
+        let mut completions = ready.completions.lock().expect("one callback at a time");
+        let mut results = [NDK_RESULT_EX::zeroed(); 16];
+        let taken = completions.poll(&mut results).expect("the queue is good");
+        for result in &results[..taken] {
+            let receives = result.Type == NDK_OPERATION_TYPE::NdkOperationTypeReceive;
+            if Status(result.Status) != Status::SUCCESS {
+                self.failed.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            if !receives || self.stopped.load(Ordering::Relaxed) {
+                continue;
+            }
+            self.messages.fetch_add(1, Ordering::Relaxed);
+            ready.qp.receive(0, &[]).expect("the receive is posted");
+            self.send();
+        }
+        completions.arm().expect("the queue is armed");
+    }
+}
+
+/// Connects two ends on the adapter of `listener`.
+fn connect(
+    adapter: &Arc<Adapter<SimOs>>,
+    listener: &Arc<Listener<SimOs>>,
+    ends: [&Arc<Echo>; 2],
+) -> [Connector<SimOs>; 2] {
+    let remote = listener.local_address().expect("an address");
+    let limits = ReadLimits { inbound: 0, outbound: 0 };
+    let waker = |end: &Echo| end.ready().completions.lock().expect("no callback").waker();
+    let wakers = ends.map(|end| waker(end));
+    let accepted = Arc::new(Mutex::new(None));
+    let passive = {
+        let (accepted, end, listener) = (Arc::clone(&accepted), Arc::clone(ends[1]), Arc::clone(listener));
+        let [_, waker] = wakers;
+        let body = move || {
+            let mut connector = listener.next(Some(MOMENT)).expect("a request");
+            connector.accept(&end.ready().qp, limits, &[], waker).expect("accepted");
+            *accepted.lock().expect("no other thread") = Some(connector);
+        };
+        adapter.os().host().spawn("accept", body)
+    };
+    let mut active = Connector::new(adapter).expect("a connector");
+    let local = SocketAddr::new(remote.ip(), 0);
+    active.connect(&ends[0].ready().qp, local, remote, limits, &[]).expect("connected");
+    active.complete(waker(ends[0])).expect("completed");
+    passive.join().expect("the host lives");
+    let passive = accepted.lock().expect("the thread has ended").take().expect("a connector");
+    [active, passive]
+}
+
+/// Both ends of loopback connections answer each message in a callback, without end. Each frame that the provider
+/// processes makes another one.
+//= R-IRQL-10
+#[test]
+fn endless_loopback_traffic_leaves_the_processors_to_others() {
+    for seed in 0..4 {
+        let Some(bed) = started(Options { seed, ..Options::default() }) else { return };
+        let [machine, _] = bed.machines();
+        let address = SocketAddr::new(machine.address(), 0);
+        let messages = machine.consumer("consumer", move |adapter| {
+            let ends = [Echo::new(adapter), Echo::new(adapter)];
+            let listener = Listener::new(adapter, address).expect("a listener");
+            let connectors = connect(adapter, &listener, [&ends[0], &ends[1]]);
+            for _ in 0..4 {
+                ends[0].send();
+            }
+            // This thread runs at PASSIVE_LEVEL, as do those that keep both processors busy.
+            let turns = Arc::new(AtomicU64::new(0));
+            let threads = [(); 2].map(|()| busy(adapter.os().host(), &turns));
+            for thread in threads {
+                thread.join().expect("the host lives");
+            }
+            nt_sim::nt::time::sleep(20_000_000);
+            for end in &ends {
+                end.stopped.store(true, Ordering::Relaxed);
+            }
+            nt_sim::nt::time::sleep(1_000_000);
+            drop(connectors);
+            ends.map(|end| end.messages.load(Ordering::Relaxed))
+        });
+        let messages =
+            messages.join().unwrap_or_else(|error| panic!("{error}\n{}", bed.violations().join("\n")));
+        println!("seed {seed}: {messages:?} messages in {:?}", bed.now());
+        assert!(messages.iter().all(|&count| count > 1000), "{messages:?}");
+        finish(bed);
+    }
+}
+
+/// A thread that runs below `DISPATCH_LEVEL`, and the number of its turns.
+fn busy(host: &Arc<Host>, turns: &Arc<AtomicU64>) -> JoinHandle<()> {
+    let turns = Arc::clone(turns);
+    host.spawn("busy", move || {
+        for _ in 0..1000 {
+            current().stall(10_000);
+            turns.fetch_add(1, Ordering::Relaxed);
+            current().yield_now();
+        }
+    })
+}
+
+/// The device has the next frame whenever the driver has returned a buffer.
+//= R-IRQL-10
+#[test]
+fn device_that_floods_the_receive_queue_leaves_the_processors_to_others() {
+    const FRAMES: u32 = 200_000;
+    for seed in 0..2 {
+        let quirks = Quirks { repeats: Some(FRAMES), ..Quirks::default() };
+        let Some(bed) = started(Options { seed, quirks, ..Options::default() }) else { return };
+        let [flooded, sender] = bed.machines();
+        let miniport = flooded.miniport().expect("the adapter has started").clone();
+        miniport.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_BROADCAST.to_le_bytes()).unwrap();
+        let frame = [&[0xFF; 6][..], &[2, 2, 0, 0, 0, 1, 0x88, 0xB5], &[0; 46]].concat();
+        let sent = sender.miniport().expect("the adapter has started").send(&frame, MOMENT);
+        assert_eq!(sent, Some(NDIS_STATUS_SUCCESS));
+        let turns = Arc::new(AtomicU64::new(0));
+        let threads = [(); 3].map(|()| busy(flooded.host(), &turns));
+        for thread in threads {
+            thread.join().unwrap_or_else(|error| panic!("{error}\n{}", bed.violations().join("\n")));
+        }
+        let received = flooded.nic().counters().received_frames;
+        println!("seed {seed}: {received} frames in {:?}", bed.now());
+        assert!(received > 1000, "{received} frames were processed meanwhile");
+        finish(bed);
+    }
+}
+
+/// The device fails while many connections are open: each has requests to flush and callbacks to make.
+//= R-IRQL-10
+#[test]
+fn failure_of_the_device_with_many_connections_is_processed_in_batches() {
+    const PAIRS: usize = 1000;
+    let Some(bed) = started(Options::default()) else { return };
+    let [machine, _] = bed.machines();
+    let (address, nic) = (SocketAddr::new(machine.address(), 0), machine.nic().clone());
+    let flushed = machine.consumer("consumer", move |adapter| {
+        let ends: Vec<_> = (0..PAIRS).map(|_| [Echo::new(adapter), Echo::new(adapter)]).collect();
+        let listener = Listener::new(adapter, address).expect("a listener");
+        let connectors: Vec<_> =
+            ends.iter().map(|[one, other]| connect(adapter, &listener, [one, other])).collect();
+        nic.need_reset();
+        nt_sim::nt::time::sleep(100_000_000);
+        let connectors = connectors.iter().flatten();
+        let ended = connectors.filter(|connector| connector.is_disconnected()).count();
+        (ended, ends.iter().flatten().map(|end| end.failed.load(Ordering::Relaxed)).sum::<u64>())
+    });
+    let flushed = flushed.join().unwrap_or_else(|error| panic!("{error}\n{}", bed.violations().join("\n")));
+    assert_eq!(flushed, (2 * PAIRS, 8 * 2 * PAIRS as u64), "disconnect events, and requests that failed");
+    finish(bed);
+}
