@@ -67,9 +67,9 @@ impl Echo {
             messages: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         });
-        let handled = Arc::downgrade(&echo);
+        let weak = Arc::downgrade(&echo);
         let handler = move || {
-            if let Some(echo) = handled.upgrade() {
+            if let Some(echo) = weak.upgrade() {
                 echo.answer();
             }
         };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Ethernet beside RDMA, on the image: packet filters, multicast lists, frame lengths, keywords' limits, link state, sends
+//! Ethernet beside RDMA, on the image: the RoCEv2 port, packet filters, multicast lists, frame lengths, keywords' limits, link state, sends
 //! that wait for the device, received frames that the stack keeps.
 
 #![cfg(target_os = "linux")]
@@ -20,6 +20,7 @@ use ndk_abi::ndis::{
     NDIS_STATUS_SUCCESS, OID_802_3_MULTICAST_LIST, OID_GEN_CURRENT_PACKET_FILTER, OID_GEN_MAXIMUM_TOTAL_SIZE,
     OID_GEN_STATISTICS,
 };
+use ndk_abi::ndk::OID_NDK_SET_STATE;
 
 const MOMENT: Duration = Duration::from_secs(5);
 const SENDER: [u8; 6] = [2, 2, 0, 0, 0, 1];
@@ -317,5 +318,48 @@ fn frames_beyond_what_the_stack_can_hold_count_as_discarded_and_returned_lists_s
     }
     assert_eq!(discards, [10, 10]);
     receiver.keep_received(false);
+    finish(bed);
+}
+
+/// A frame to the UDP port of RoCEv2 that is not a packet of any queue pair.
+fn to_roce_port(station: [u8; 6], ip: [u8; 4]) -> Vec<u8> {
+    let mut header = [&[0x45, 0, 0, 64, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 77][..], &ip[..]].concat();
+    let sum: u32 = header.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    let checksum = !((sum & 0xFFFF) as u16 + (sum >> 16) as u16);
+    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+    let udp = [0xC0, 0, 0x12, 0xB7, 0, 44, 0, 0];
+    // A SEND_ONLY to queue pair 0x123456.
+    let bth = [4, 0, 0xFF, 0xFF, 0, 0x12, 0x34, 0x56, 0, 0, 0, 1];
+    [&station[..], &SENDER[..], &[8, 0], &header[..], &udp[..], &bth[..], &[0x5A; 24][..]].concat()
+}
+
+/// While RDMA is disabled, and for frames to other stations or addresses, UDP port 4791 belongs to the stack.
+#[test]
+fn frames_to_the_roce_port_reach_the_stack_unless_rdma_takes_them() {
+    let Some(bed) = started(&[]) else { return };
+    let [sender, receiver] = bed.machines().map(miniport);
+    receiver.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_PROMISCUOUS.to_le_bytes()).unwrap();
+    let own = to_roce_port(RECEIVER, [10, 0, 0, 2]);
+    let frames = [
+        own.clone(),
+        to_roce_port(RECEIVER, [10, 0, 0, 9]),
+        to_roce_port(OTHER_STATION, [10, 0, 0, 2]),
+        to_roce_port(BROADCAST, [10, 0, 0, 255]),
+    ];
+    let delivered = || {
+        drop(receiver.received());
+        for frame in &frames {
+            send(&sender, frame);
+        }
+        wait(&bed, SOON);
+        receiver.received()
+    };
+    assert_eq!(delivered(), frames[1..], "RDMA takes what is to its own station and address");
+    receiver.set(OID_NDK_SET_STATE, &[0]).unwrap();
+    assert!(receiver.await_ndk_events(1, MOMENT));
+    assert_eq!(delivered(), frames, "RDMA is disabled");
+    receiver.set(OID_NDK_SET_STATE, &[1]).unwrap();
+    assert!(receiver.await_ndk_events(2, MOMENT));
+    assert_eq!(delivered(), frames[1..], "RDMA is enabled again");
     finish(bed);
 }

@@ -381,6 +381,19 @@ impl<'a> Packet<'a> {
     }
 }
 
+/// Returns the destination address of a frame's IP datagram, from the Ethernet header on; `None` if it has none.
+#[must_use]
+pub fn destination(frame: &[u8]) -> Option<IpAddr> {
+    let (eth, bytes) = Eth::split(frame).ok()?;
+    match eth.ethertype() {
+        EtherType::IPV4 => Ipv4::new_checked(bytes).ok().map(|ip| ip.destination().into()),
+        EtherType::IPV6 => {
+            bytes.split_first_chunk().map(|(header, _)| Ipv6::new(header).destination().into())
+        }
+        _ => None,
+    }
+}
+
 /// Returns the IPv4 header and the UDP datagram to the RoCEv2 port.
 #[inline]
 fn split_ipv4(bytes: &[u8]) -> Result<(Ip<'_>, &[u8]), ParseError> {

@@ -280,9 +280,11 @@ impl Pair {
             if self.dead[frame.to] {
                 continue;
             }
-            let verdict = self.sides[frame.to].engine.handle_frame(self.now, &frame.frame);
+            let engine = &self.sides[frame.to].engine;
+            let verdict = engine.handle_frame(self.now, &frame.frame);
+            let foreign = || roce_wire::destination(&frame.frame).is_some_and(|ip| !engine.is_local(ip));
             assert!(
-                verdict != Verdict::NotOurs || self.link.has_corrupted,
+                verdict != Verdict::NotOurs || self.link.has_corrupted || foreign(),
                 "engine returned NotOurs for {:?}",
                 Packet::parse(&frame.frame)
             );

@@ -111,8 +111,13 @@ impl Provider {
         self.open_adapters.load(Ordering::Acquire)
     }
 
-    /// Processes a received frame in place. IRQL == `DISPATCH_LEVEL`.
+    /// Processes a received frame in place. While the provider is disabled and has no consumer, and for other stations' frames,
+    /// the result is [`Verdict::NotOurs`]. IRQL == `DISPATCH_LEVEL`.
     pub fn receive(&self, frame: &[u8]) -> Verdict {
+        let takes_frames = self.enabled.load(Ordering::Acquire) || self.open_adapters() != 0;
+        if !takes_frames || !frame.starts_with(&self.shared.environment.link().mac) {
+            return Verdict::NotOurs;
+        }
         dpc::receive(&self.shared, frame)
     }
 

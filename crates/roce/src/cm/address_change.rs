@@ -38,6 +38,11 @@ impl Cm {
         Ok(())
     }
 
+    /// Returns whether `ip` is a local address.
+    pub fn is_local(&self, ip: IpAddr) -> bool {
+        self.addresses.contains(ip)
+    }
+
     /// Continues the search for connections at removed addresses.
     pub(super) fn sweep(&mut self, now: Instant) {
         let Some(first) = self.addresses.sweep.take() else { return };

@@ -10,6 +10,7 @@ use super::events::EngineEvent;
 use super::transmit::Transmit;
 use crate::cm::{self, EventKind};
 use crate::conn::{ConnEvent, ConnId, ReadLimits, RejectReason};
+use crate::drop_reason::DropReason;
 use crate::time::Instant;
 use roce_wire::{Packet, Psn};
 
@@ -126,7 +127,11 @@ impl<R: RawMutex> Engine<R> {
     }
 
     #[inline(never)]
-    pub(super) fn handle_datagram(&self, now: Instant, packet: &Packet<'_>) {
+    /// Handles a management datagram.
+    ///
+    /// # Errors
+    /// [`DropReason::Address`] if it is not to a local address.
+    pub(super) fn handle_datagram(&self, now: Instant, packet: &Packet<'_>) -> Result<(), DropReason> {
         self.shared.stats.rx_datagrams.inc();
         // A fatal NAK precedes the peer's DREQ. The connection ends by what came first.
         //= R-QP-60
@@ -134,7 +139,11 @@ impl<R: RawMutex> Engine<R> {
         self.process_failures();
         if let Err(why) = self.connections.with(|conns| conns.handle(now, packet)) {
             self.shared.stats.count_ignored(why);
+            if why == cm::Ignored::NotLocal {
+                return Err(DropReason::Address);
+            }
         }
+        Ok(())
     }
 
     #[inline(never)]

@@ -37,6 +37,11 @@ impl<R: RawMutex> Engine<R> {
         self.connections.with(|conns| conns.cm.set_addresses(addresses))
     }
 
+    /// Returns whether `ip` is one of the addresses of [`set_addresses`](Self::set_addresses).
+    pub fn is_local(&self, ip: IpAddr) -> bool {
+        self.connections.lock().cm.is_local(ip)
+    }
+
     /// Listens on a port. Each request becomes a [`ConnEvent::Request`] with a new connection.
     ///
     /// # Errors

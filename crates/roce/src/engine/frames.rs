@@ -21,9 +21,9 @@ use roce_wire::{Mad, PKEY_DEFAULT, Packet, ParseError, Qpn};
 pub enum Verdict {
     /// Processed.
     Consumed,
-    /// Not to the RoCEv2 UDP port: for the network stack.
+    /// Not to the RoCEv2 UDP port of a local address: for the network stack.
     NotOurs,
-    /// To the RoCEv2 UDP port, and dropped.
+    /// To the RoCEv2 UDP port of a local address, and dropped.
     Dropped(DropReason),
 }
 
@@ -37,22 +37,30 @@ impl<R: RawMutex> Engine<R> {
     /// Processes a received frame, from its Ethernet header on, with or without padding. The frame is not used
     /// after the call. IRQL == `DISPATCH_LEVEL`.
     pub fn handle_frame(&self, now: Instant, frame: &[u8]) -> Verdict {
-        let verdict = match Packet::parse(frame) {
+        let reason = match Packet::parse(frame) {
             Ok(packet) => match self.handle_packet(now, &packet) {
                 Ok(()) => {
                     self.shared.stats.rx_frames.inc();
                     self.shared.stats.rx_bytes.add(packet.payload().len() as u64);
                     return Verdict::Consumed;
                 }
-                Err(reason) => Verdict::Dropped(reason),
+                Err(reason) => reason,
             },
             Err(ParseError::NotRoce) => return Verdict::NotOurs,
-            Err(ParseError::Malformed(reason)) => Verdict::Dropped(DropReason::Malformed(reason)),
+            Err(ParseError::Malformed(reason)) => DropReason::Malformed(reason),
         };
-        if let Verdict::Dropped(reason) = verdict {
-            self.shared.stats.count_drop(reason);
+        self.dropped(frame, reason)
+    }
+
+    /// Counts a frame that had no effect, unless it is to another host. Such a frame is found here only: a queue pair takes no
+    /// packet to another address than its own, and connection management none that is not to a local one.
+    #[inline(never)]
+    fn dropped(&self, frame: &[u8], reason: DropReason) -> Verdict {
+        if roce_wire::destination(frame).is_some_and(|ip| !self.is_local(ip)) {
+            return Verdict::NotOurs;
         }
-        verdict
+        self.shared.stats.count_drop(reason);
+        Verdict::Dropped(reason)
     }
 
     fn handle_packet(&self, now: Instant, packet: &Packet<'_>) -> Result<(), DropReason> {
@@ -67,8 +75,7 @@ impl<R: RawMutex> Engine<R> {
                 return Err(DropReason::Datagram);
             }
             self.check_icrc(packet)?;
-            self.handle_datagram(now, packet);
-            return Ok(());
+            return self.handle_datagram(now, packet);
         }
         let qp = self.qps.get(bth.dest_qp().value()).ok_or(DropReason::NoQp)?;
         // Before anything is decided by the packet, or copied from it.
