@@ -148,6 +148,16 @@ fn events_have_unique_numbers_and_texts_that_name_the_adapter() {
     }
 }
 
+#[test]
+fn each_mistake_of_a_consumer_has_an_event_that_names_its_rule() {
+    for mistake in ndk_provider::Mistake::ALL {
+        let event = events::EVENTS.iter().find(|event| event.id & 0xFFFF == mistake.number());
+        let event = event.unwrap_or_else(|| panic!("{mistake:?} has no event"));
+        assert_eq!(event.id, events::CONSUMER_WRONG_IRQL.id - 60 + mistake.number());
+        assert!(event.text.contains(mistake.rule()), "{}", event.text);
+    }
+}
+
 /// `Makefile.toml` and `viordma.inx` agree with `Cargo.toml`: the kit's build names the image and the INF after the package.
 #[test]
 fn the_package_build_finds_the_driver_and_its_inf() {

@@ -72,6 +72,10 @@ pub const ROCE_CONGESTION: Keyword =
 pub const NDK_CREATE_COMPLETION: Keyword =
     Keyword { name: "NdkCreateCompletion", default: 0, allowed: Allowed::OneOf(&[0, 1, 2, 3]) };
 
+/// Whether the mistakes of NDK consumers are reported as events.
+pub const NDK_STRICT_REPORT: Keyword =
+    Keyword { name: "NdkStrictReport", default: 0, allowed: Allowed::OneOf(&[0, 1]) };
+
 /// The create call of a consumer that fails, counted from 1; 0 for none.
 pub const NDK_STRICT_FAIL_CREATE: Keyword =
     Keyword { name: "NdkStrictFailCreate", default: 0, allowed: Allowed::Range { min: 0, max: 1_000_000 } };
@@ -99,6 +103,7 @@ pub const KEYWORDS: &[Keyword] = &[
     JUMBO_PACKET,
     ROCE_CONGESTION,
     NDK_CREATE_COMPLETION,
+    NDK_STRICT_REPORT,
     NDK_STRICT_FAIL_CREATE,
     NDK_STRICT_FAIL_TYPE,
     NDK_STRICT_DELAY,

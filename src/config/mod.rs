@@ -22,6 +22,7 @@ use roce::CongestionMode;
 use roce_wire::PathMtu;
 
 use self::keywords::Keyword;
+use crate::events;
 
 /// The Ethernet header, in bytes.
 pub const ETHERNET_HEADER: u32 = 14;
@@ -102,6 +103,7 @@ fn strict(key: &Key) -> StrictSettings {
     let time = key.read(&keywords::NDK_STRICT_DELAY);
     let random = key.read(&keywords::NDK_STRICT_DELAY_RANDOM) != 0;
     StrictSettings {
+        report: (key.read(&keywords::NDK_STRICT_REPORT) != 0).then_some(events::consumer_mistake),
         fail_create: (number != 0)
             .then(|| FailCreate { number, object: (object != 0).then_some(NDK_OBJECT_TYPE(object)) }),
         delay: (time != 0).then(|| CallbackDelay { time: Duration::from_micros(u64::from(time)), random }),

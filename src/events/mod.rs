@@ -8,6 +8,8 @@ use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_STATUS, NDIS_STATUS_ADAPTER_NOT_FOUND, NDIS_STATUS_ADAPTER_REMOVED,
     NDIS_STATUS_DEVICE_FAILED, NDIS_STATUS_RESOURCES, NdisWriteErrorLogEntry,
 };
+use ndk_provider::{Mistake, MistakeReport};
+use nt::Owner;
 use virtio_net::{Error, Structure};
 
 use self::table::Event;
@@ -118,6 +120,14 @@ pub fn not_started(handle: NDIS_HANDLE, failure: Failure) {
 pub fn device_failed(handle: NDIS_HANDLE, error: Error) {
     let (event, data) = device_event(error);
     write(handle, event, data);
+}
+
+/// Logs a mistake of an NDK consumer. `owner` is the adapter's handle. IRQL <= `DISPATCH_LEVEL`.
+pub fn consumer_mistake(owner: Owner, report: &MistakeReport) {
+    let id = table::CONSUMER_WRONG_IRQL.id - Mistake::WrongIrql.number() + report.mistake.number();
+    let object_type = u32::from(report.object_type);
+    // SAFETY: the handle is the adapter's, and as many 32-bit values follow as the count says.
+    unsafe { NdisWriteErrorLogEntry(owner.handle(), id, 3, object_type, report.object, report.detail) };
 }
 
 /// Writes one event with its data. IRQL <= `DISPATCH_LEVEL`.

@@ -37,6 +37,7 @@ mod provider;
 pub use base::config::{Config, Pending};
 pub use base::environment;
 pub use base::limits::VENDOR_ID;
+pub use base::strict::mistake::{Mistake, MistakeReport};
 pub use base::strict::settings::{CallbackDelay, FailCreate, StrictSettings};
 pub use provider::Provider;
 pub use roce::{Timing, Verdict};

@@ -43,6 +43,14 @@ pub fn ticks_at_dispatch() -> u32 {
     0
 }
 
+/// Runs `body` with this IRQL on this thread.
+pub fn at_irql<R>(level: u8, body: impl FnOnce() -> R) -> R {
+    let previous = IRQL.replace(level);
+    let result = body();
+    IRQL.set(previous);
+    result
+}
+
 pub fn acquire_spin_lock(lock: &AtomicUsize) -> u8 {
     let previous = IRQL.replace(DISPATCH_LEVEL);
     while lock.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {

@@ -52,6 +52,12 @@ impl Drop for AtDispatch {
     }
 }
 
+/// Runs `body` with this IRQL on this thread. For tests, which are hosted.
+#[cfg(not(all(windows, feature = "kernel")))]
+pub fn at_level<R>(level: u8, body: impl FnOnce() -> R) -> R {
+    sys::at_irql(level, body)
+}
+
 /// Panics in debug builds if the caller's IRQL is above `limit`.
 #[inline]
 pub fn debug_assert_at_most(limit: u8) {

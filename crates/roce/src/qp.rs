@@ -10,6 +10,7 @@ use crate::qp_attributes::QpAttributes;
 use crate::region::access_rights::Pd;
 use crate::transport::rc_transport::RcTransport;
 use crate::transport::state::State;
+use crate::work::Sge;
 use roce_wire::Qpn;
 
 /// A reliable-connection queue pair. The methods that post requests are the engine's.
@@ -44,6 +45,11 @@ impl<R: RawMutex> Qp<R> {
     #[must_use]
     pub fn state(&self) -> State {
         self.transport.lock().state()
+    }
+
+    /// Returns whether an element of an outstanding request, of either queue, is one that `wanted` accepts.
+    pub fn has_element(&self, wanted: &dyn Fn(&Sge) -> bool) -> bool {
+        self.transport.lock().has_element(wanted)
     }
 
     /// Returns whether neither queue holds a request. Completions may still be unread.

@@ -88,6 +88,17 @@ impl RecvQueue {
         Ok(())
     }
 
+    /// Returns whether an element of a receive is one that `wanted` accepts.
+    pub(crate) fn has_element(&self, wanted: &dyn Fn(&Sge) -> bool) -> bool {
+        (0..self.len).any(|index| {
+            let at = self.wrap(self.head.wrapping_add(index));
+            let used = self.entries.get(at).map_or(0, |entry| entry.sges);
+            let start = at.saturating_mul(self.max_sges);
+            let sges = self.sges.get(start..start.saturating_add(used)).unwrap_or_default();
+            sges.iter().any(wanted)
+        })
+    }
+
     /// Moves the oldest receive into `current`. Returns `false` when there is none.
     pub(crate) fn take(&mut self, current: &mut CurrentReceive) -> bool {
         //= R-QP-48

@@ -7,7 +7,7 @@ use lock_api::{Mutex, RawMutex};
 use crate::cq::{DestroyResult, NoticeAction};
 use crate::error::{CreateError, ModifyError, PostError};
 use crate::recv_queue::{CurrentReceive, RecvQueue};
-use crate::work::RecvRequest;
+use crate::work::{RecvRequest, Sge};
 use fallible::Arc;
 
 /// A shared receive queue.
@@ -94,6 +94,11 @@ impl<R: RawMutex> Srq<R> {
     /// Returns the number of posted receives.
     pub fn len(&self) -> u32 {
         self.state.lock().queue.len()
+    }
+
+    /// Returns whether an element of a posted receive is one that `wanted` accepts.
+    pub fn has_element(&self, wanted: &dyn Fn(&Sge) -> bool) -> bool {
+        self.state.lock().queue.has_element(wanted)
     }
 
     /// Returns `true` if no receive is posted.

@@ -5,6 +5,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `object` | header, references, close |
+//! | `unchecked` | an object pointer before it is checked |
 //! | `pended_call` | create, request and close calls that return `STATUS_PENDING` |
 //! | `callback` | the consumer's callbacks |
 //! | `registry` | from the engine's context numbers to objects |
@@ -39,4 +40,6 @@ pub mod shared;
 pub mod status;
 pub mod strict;
 pub mod transmit;
+#[allow(unsafe_code, reason = "reads the head of an object of any type")]
+pub mod unchecked;
 pub mod version;

@@ -21,6 +21,8 @@
 
 use super::callback::CloseCompletion;
 use super::status::NtResult;
+use super::strict::checker::{Checker, Subject};
+use super::strict::tracked_objects::{OpenObject, RetainedMemory};
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
@@ -28,11 +30,12 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicUsize, Ordering, fence};
-use fallible::try_box_or_return;
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
+use fallible::{Arc, try_box_or_return};
 use ndk_abi::ndk::{NDK_OBJECT_HEADER, NDK_OBJECT_HEADER_RESERVED_BLOCK, NDK_OBJECT_TYPE, NDK_VERSION};
 use ndk_abi::nt::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES, STATUS_PENDING, STATUS_SUCCESS};
 use nt::{Event, SpinLock};
+use roce::Sge;
 use state_table::state_table;
 
 state_table! {
@@ -70,6 +73,21 @@ pub trait ObjectType: Send + Sync + Sized + 'static {
     /// Releases the engine's resources. Called after the last reference was released; the antecedents are
     /// still held.
     fn on_finish(&self) {}
+
+    /// Returns what checks the consumers of the object's provider, if their mistakes are reported.
+    fn checker(&self) -> Option<&Arc<Checker>> {
+        None
+    }
+
+    /// Returns whether the object must be closed before the one at this address. For [`Checker`].
+    fn depends_on(&self, _antecedent: NonNull<c_void>) -> bool {
+        false
+    }
+
+    /// Returns whether a posted request has an element that `wanted` accepts. For [`Checker`].
+    fn has_element(&self, _wanted: &dyn Fn(&Sge) -> bool) -> bool {
+        false
+    }
 }
 
 /// The dispatch table of an object type. Implemented in `dispatch`, next to the table's functions, so that
@@ -79,17 +97,37 @@ pub trait DispatchTable: ObjectType {
     type Table: 'static;
     /// The table that new objects point to.
     const TABLE: &'static Self::Table;
+    /// The table of objects whose calls are checked.
+    const CHECKED: &'static Self::Table = Self::TABLE;
 }
 
 /// An object: the part that the consumer sees, the life cycle, and the data of its type.
 #[repr(C)]
 pub struct Object<T: ObjectType> {
+    head: Head,
+    /// Dropped by [`Ref::free`], and by hand if the object is never shared.
+    body: ManuallyDrop<T>,
+}
+
+/// What objects of all types have.
+#[repr(C)]
+pub(super) struct Head {
     public: UnsafeCell<Public>,
     /// Identifies an [`Object`] and its type. Checked first when the consumer passes a pointer.
-    tag: u64,
+    pub(super) tag: u64,
     references: AtomicUsize,
     lifecycle: SpinLock<(Lifecycle, CloseNotification)>,
-    body: T,
+    /// Null if the consumer's calls are not checked; else valid as long as the object's memory.
+    pub(super) checker: *const Checker,
+    /// The calls in progress that the consumer serializes, if calls are checked.
+    pub(super) busy: AtomicU8,
+}
+
+impl Head {
+    /// Returns whether the consumer has not closed the object. IRQL <= `DISPATCH_LEVEL`.
+    pub(super) fn is_open(&self) -> bool {
+        self.lifecycle.lock().0 == Lifecycle::Open
+    }
 }
 
 /// The part that the consumer sees.
@@ -108,15 +146,17 @@ enum CloseNotification {
     Waiter(NonNull<Event>),
 }
 
-// SAFETY: `public` is written before the object is shared and not accessed afterwards; the waiter's event is
-// `Sync`; the rest is `Send + Sync` by the bound of `ObjectType`.
+// SAFETY: `public` is written before the object is shared and not accessed afterwards; the waiter's event and the
+// checker are `Sync`; the rest is `Send + Sync` by the bound of `ObjectType`.
 unsafe impl<T: ObjectType> Send for Object<T> {}
 // SAFETY: as above.
 unsafe impl<T: ObjectType> Sync for Object<T> {}
 
-/// Returns "vioRDMA" with the object type in the low byte.
-const fn tag<T: ObjectType>() -> u64 {
-    0x7669_6f52_444d_4100 | T::TYPE.0.cast_unsigned() as u64
+/// "vioRDMA", with the object type in the low byte.
+pub(super) const TAG: u64 = 0x7669_6f52_444d_4100;
+
+pub(super) const fn tag<T: ObjectType>() -> u64 {
+    TAG | T::TYPE.0.cast_unsigned() as u64
 }
 
 /// An object not yet published. Dropping it undoes the creation.
@@ -137,17 +177,26 @@ impl<T: DispatchTable> Created<T> {
             ObjectType: T::TYPE,
             NdkReserved: NDK_OBJECT_HEADER_RESERVED_BLOCK { rf: [core::ptr::null_mut(); 4] },
         };
-        let dispatch = core::ptr::from_ref(T::TABLE).cast();
+        let (table, checker) = match body.checker() {
+            None => (T::TABLE, core::ptr::null()),
+            Some(checker) => (T::CHECKED, core::ptr::from_ref::<Checker>(checker)),
+        };
+        let dispatch = core::ptr::from_ref(table).cast();
         let object = try_box_or_return(Object {
-            public: UnsafeCell::new(Public { header, dispatch }),
-            tag: tag::<T>(),
-            references: AtomicUsize::new(1),
-            lifecycle: SpinLock::new((Lifecycle::Open, CloseNotification::None)),
-            body,
+            head: Head {
+                public: UnsafeCell::new(Public { header, dispatch }),
+                tag: tag::<T>(),
+                references: AtomicUsize::new(1),
+                lifecycle: SpinLock::new((Lifecycle::Open, CloseNotification::None)),
+                checker,
+                busy: AtomicU8::new(0),
+            },
+            body: ManuallyDrop::new(body),
         })
         .map_err(|object| {
             // The engine's resources must be released even so.
-            object.body.on_finish();
+            let body = ManuallyDrop::into_inner(object.body);
+            body.on_finish();
             STATUS_INSUFFICIENT_RESOURCES
         })?;
         let object = Box::into_raw(object);
@@ -165,6 +214,9 @@ impl<T: ObjectType> Created<T> {
     /// Gives the object to the consumer, with the reference that only close releases.
     pub fn publish(self) -> *mut T::Public {
         let object = self.0.0;
+        if let Some(checker) = self.0.checker() {
+            checker.opened(track::<T>(object));
+        }
         core::mem::forget(self);
         object.as_ptr().cast()
     }
@@ -172,7 +224,7 @@ impl<T: ObjectType> Created<T> {
 
 impl<T: ObjectType> Drop for Created<T> {
     fn drop(&mut self) {
-        let mut lifecycle = self.0.object().lifecycle.lock();
+        let mut lifecycle = self.0.object().head.lifecycle.lock();
         lifecycle.0 = lifecycle.0.on(LifecycleEvent::Abandon).unwrap_or(lifecycle.0);
     }
 }
@@ -196,6 +248,11 @@ impl<T: ObjectType> Ref<T> {
         self.0 == other.0
     }
 
+    /// Returns the object as reports of mistakes name it.
+    pub fn subject(&self) -> Subject {
+        Subject { kind: T::TYPE, object: self.0.addr().get() }
+    }
+
     /// Returns the object's address, for the registry.
     pub fn as_ptr(&self) -> NonNull<Object<T>> {
         self.0
@@ -207,7 +264,7 @@ impl<T: ObjectType> Ref<T> {
         let object = self.0;
         core::mem::forget(self);
         // SAFETY: the reference being released is still counted.
-        let references = unsafe { &object.as_ref().references };
+        let references = unsafe { &object.as_ref().head.references };
         if references.fetch_sub(1, Ordering::Release) != 1 {
             return None;
         }
@@ -215,7 +272,7 @@ impl<T: ObjectType> Ref<T> {
         // SAFETY: no other reference exists, and the object is freed only after this function returns.
         let last = unsafe { object.as_ref() };
         last.body.on_finish();
-        let mut lifecycle = last.lifecycle.lock();
+        let mut lifecycle = last.head.lifecycle.lock();
         lifecycle.0 = lifecycle.0.on(LifecycleEvent::LastRelease).unwrap_or(lifecycle.0);
         Some(lifecycle.1)
     }
@@ -226,7 +283,16 @@ impl<T: ObjectType> Ref<T> {
     /// `release` of a reference to `object` returned `Some`, and this is the only call after it.
     unsafe fn free(object: NonNull<Object<T>>) {
         // SAFETY: made by `Box::into_raw` in `Created::try_new`; no reference is left.
-        drop(unsafe { Box::from_raw(object.as_ptr()) });
+        let last = unsafe { &mut *object.as_ptr() };
+        // Holds what keeps the memory until the body, which may hold the last other reference to it, is dropped.
+        let checker = last.body.checker().cloned();
+        // SAFETY: the body is dropped here only, and not used afterwards.
+        unsafe { ManuallyDrop::drop(&mut last.body) };
+        let memory = RetainedMemory { object: object.cast(), free: free_memory::<T> };
+        match checker {
+            None => drop(memory),
+            Some(checker) => checker.retain(memory),
+        }
     }
 }
 
@@ -240,7 +306,7 @@ impl<T: ObjectType> Deref for Ref<T> {
 
 impl<T: ObjectType> Clone for Ref<T> {
     fn clone(&self) -> Self {
-        self.object().references.fetch_add(1, Ordering::Relaxed);
+        self.object().head.references.fetch_add(1, Ordering::Relaxed);
         Self(self.0)
     }
 }
@@ -275,7 +341,7 @@ impl<T: ObjectType> Borrow<'_, T> {
     pub unsafe fn new(public: *mut T::Public) -> Option<Self> {
         let object = NonNull::new(public.cast::<Object<T>>())?;
         // SAFETY: the caller's promise; every object of the provider has its tag at the same offset.
-        let found = unsafe { (*object.as_ptr()).tag };
+        let found = unsafe { (*object.as_ptr()).head.tag };
         (found == tag::<T>()).then(|| Self(ManuallyDrop::new(Ref(object)), PhantomData))
     }
 }
@@ -295,7 +361,7 @@ impl<T: ObjectType> Ref<T> {
     /// `object` is not freed before the call returns; the registry's lock ensures that.
     pub unsafe fn try_reference(object: NonNull<Object<T>>) -> Option<Self> {
         // SAFETY: the caller's promise.
-        let references = unsafe { &(*object.as_ptr()).references };
+        let references = unsafe { &(*object.as_ptr()).head.references };
         references
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
                 (count != 0).then(|| count.wrapping_add(1))
@@ -347,10 +413,36 @@ impl<T: ObjectType> Ref<T> {
 
     /// Takes back the reference that `publish` gave to the consumer; `None` if it was taken back before.
     fn begin_close(&self, notification: CloseNotification) -> Option<Self> {
-        let mut lifecycle = self.object().lifecycle.lock();
+        let mut lifecycle = self.object().head.lifecycle.lock();
         *lifecycle = (lifecycle.0.on(LifecycleEvent::Close).ok()?, notification);
+        drop(lifecycle);
+        if let Some(checker) = self.checker() {
+            checker.closing(self.0.cast());
+        }
         Some(Self(self.0))
     }
+}
+
+/// Frees the memory of an object whose body is dropped.
+///
+/// # Safety
+/// `object` is an `Object<T>` released by `Box::into_raw`; nothing uses it.
+unsafe fn free_memory<T: ObjectType>(object: NonNull<c_void>) {
+    // SAFETY: the caller's promise. The body is not dropped again.
+    drop(unsafe { Box::from_raw(object.cast::<Object<T>>().as_ptr()) });
+}
+
+/// Returns what the checker knows of an open object.
+fn track<T: ObjectType>(object: NonNull<Object<T>>) -> OpenObject {
+    unsafe fn depends_on<T: ObjectType>(object: NonNull<c_void>, antecedent: NonNull<c_void>) -> bool {
+        // SAFETY: the checker passes an object that is open.
+        unsafe { object.cast::<Object<T>>().as_ref() }.body.depends_on(antecedent)
+    }
+    unsafe fn has_element<T: ObjectType>(object: NonNull<c_void>, wanted: &dyn Fn(&Sge) -> bool) -> bool {
+        // SAFETY: as above.
+        unsafe { object.cast::<Object<T>>().as_ref() }.body.has_element(wanted)
+    }
+    OpenObject { object: object.cast(), depends_on: depends_on::<T>, has_element: has_element::<T> }
 }
 
 #[cfg(test)]
@@ -466,13 +558,13 @@ mod tests {
     fn call_counts_no_reference() {
         let created = Created::try_new(VERSION, OtherType).ok().unwrap();
         let object = created.reference();
-        let counted = object.object().references.load(Ordering::Relaxed);
+        let counted = object.object().head.references.load(Ordering::Relaxed);
         // SAFETY: an object of this provider.
         let borrowed = unsafe { Borrow::<OtherType>::new(object.as_ptr().as_ptr().cast()) };
         assert!(borrowed.is_some());
-        assert_eq!(object.object().references.load(Ordering::Relaxed), counted);
+        assert_eq!(object.object().head.references.load(Ordering::Relaxed), counted);
         drop(borrowed);
-        assert_eq!(object.object().references.load(Ordering::Relaxed), counted);
+        assert_eq!(object.object().head.references.load(Ordering::Relaxed), counted);
     }
 
     #[test]

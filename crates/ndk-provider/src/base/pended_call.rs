@@ -11,6 +11,7 @@ use super::config::Pending;
 use super::object::{Created, DispatchTable, ObjectType, Ref};
 use super::shared::Shared;
 use super::status::{self, NtResult};
+use super::strict::outcome::CallKind;
 use core::ptr::null_mut;
 use ndk_abi::nt::{
     NTSTATUS, STATUS_CANCELLED, STATUS_DEVICE_REMOVED, STATUS_INSUFFICIENT_RESOURCES, STATUS_PENDING,
@@ -61,6 +62,13 @@ fn complete_create<T: DispatchTable>(completion: CreateCompletion, outcome: NtRe
     }
 }
 
+/// Reports the mistake for which a call on `object` that pended has failed, if calls are checked.
+fn note_failure<T: ObjectType>(object: &Ref<T>, kind: CallKind, status: Option<&NTSTATUS>) {
+    if let (Some(checker), Some(status)) = (object.checker(), status) {
+        checker.failed_later(object.subject(), kind, *status);
+    }
+}
+
 impl Shared {
     /// Returns whether calls that can complete inline shall pend nevertheless.
     fn pends(&self) -> bool {
@@ -88,7 +96,9 @@ impl Shared {
         let Some(completion) = completion.filter(|_| self.pends()) else { return make() };
         let parent = parent.clone();
         let work = move || {
-            complete_create(completion, make());
+            let outcome = make();
+            note_failure(&parent, CallKind::Create, outcome.as_ref().err());
+            complete_create(completion, outcome);
             drop(parent);
         };
         let item = WorkItem::try_new(self.environment.owner(), work);
@@ -112,8 +122,9 @@ impl Shared {
         let request = PendedRequest::new(object.clone(), completion);
         let object = object.clone();
         let task = move || {
-            let status = status::of(work(&object));
-            request.complete(status);
+            let outcome = work(&object);
+            note_failure(&object, CallKind::Request, outcome.as_ref().err());
+            request.complete(status::of(outcome));
         };
         match WorkItem::try_new(self.environment.owner(), task) {
             Ok(item) => self.run_or_hold(move || item.queue()),

@@ -17,6 +17,7 @@ use super::ports::PortSpace;
 use super::quota::Quotas;
 use super::registry::Registry;
 use super::removal::Removal;
+use super::strict::checker::Checker;
 use super::strict::create_faults::CreateFaults;
 use super::strict::held_callbacks::HeldCallbacks;
 use super::transmit::Outgoing;
@@ -42,6 +43,8 @@ pub struct Shared {
     pub pending: Pending,
     pub create_faults: CreateFaults,
     pub held_callbacks: HeldCallbacks,
+    /// Present if mistakes of consumers are reported.
+    pub checker: Option<Arc<Checker>>,
     pub scheduler: Scheduler,
     pub removal: Removal,
 }

@@ -21,6 +21,7 @@ use roce::{Completion, CompletionKind};
 impl DispatchTable for Cq {
     type Table = NDK_CQ_DISPATCH;
     const TABLE: &'static NDK_CQ_DISPATCH = &TABLE;
+    const CHECKED: &'static NDK_CQ_DISPATCH = &super::strict::cq::TABLE;
 }
 
 static TABLE: NDK_CQ_DISPATCH = NDK_CQ_DISPATCH {
@@ -101,9 +102,12 @@ unsafe extern "efiapi" fn get_results_ex(cq: *mut NDK_CQ, results: *mut NDK_RESU
 /// Moves up to `count` completions into `results` and returns their number.
 ///
 /// # Safety
-/// `results` has room for `count` entries.
+/// `results` is null or has room for `count` entries.
 //= R-CQ-19, R-CQ-20, R-CQ-28
 unsafe fn poll<T>(cq: &Cq, results: *mut T, count: u32, convert: fn(&Completion) -> T) -> u32 {
+    if results.is_null() {
+        return 0;
+    }
     let mut batch = [Completion::EMPTY; BATCH];
     let mut filled = 0u32;
     while filled < count {

@@ -10,7 +10,7 @@
 //! **What the consumer promises** (the contract of NDKPI, on which every `SAFETY` below relies): an object pointer
 //! was published by this provider and is not closed before the call returns; other pointers are valid for what
 //! the header says of them until the call returns, or, if it pends, until its callback.
-//= R-OPEN-22, R-OPEN-39, R-IRQL-1
+//= R-OPEN-22, R-OPEN-39, R-IRQL-1, R-CLOSE-37
 
 /// Returns the object behind a consumer's pointer, or returns the given value from the calling function.
 macro_rules! object {
@@ -58,3 +58,4 @@ mod query_extension;
 mod sge_list;
 mod shared_endpoint;
 mod srq;
+mod strict;

@@ -18,6 +18,7 @@ use nt::MdlChain;
 impl DispatchTable for Mr {
     type Table = NDK_MR_DISPATCH;
     const TABLE: &'static NDK_MR_DISPATCH = &TABLE;
+    const CHECKED: &'static NDK_MR_DISPATCH = &super::strict::memory::MR;
 }
 
 static TABLE: NDK_MR_DISPATCH = NDK_MR_DISPATCH {

@@ -16,6 +16,7 @@ use ndk_abi::nt::NTSTATUS;
 impl DispatchTable for Mw {
     type Table = NDK_MW_DISPATCH;
     const TABLE: &'static NDK_MW_DISPATCH = &TABLE;
+    const CHECKED: &'static NDK_MW_DISPATCH = &super::strict::memory::MW;
 }
 
 static TABLE: NDK_MW_DISPATCH = NDK_MW_DISPATCH {

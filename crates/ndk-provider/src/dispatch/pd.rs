@@ -17,6 +17,7 @@ use ndk_abi::nt::NTSTATUS;
 impl DispatchTable for Pd {
     type Table = NDK_PD_DISPATCH;
     const TABLE: &'static NDK_PD_DISPATCH = &TABLE;
+    const CHECKED: &'static NDK_PD_DISPATCH = &super::strict::pd::TABLE;
 }
 
 static TABLE: NDK_PD_DISPATCH = NDK_PD_DISPATCH {
@@ -47,6 +48,8 @@ pub unsafe extern "efiapi" fn create(
 
 //= R-CREATE-28, R-MR-54, R-MR-55
 unsafe extern "efiapi" fn get_privileged_token(_pd: *mut NDK_PD, token: *mut u32) {
-    // SAFETY: the consumer's variable.
-    unsafe { token.write(roce::PRIVILEGED_KEY) };
+    if !token.is_null() {
+        // SAFETY: the consumer's variable.
+        unsafe { token.write(roce::PRIVILEGED_KEY) };
+    }
 }

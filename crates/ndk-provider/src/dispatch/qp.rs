@@ -28,6 +28,7 @@ use roce::{Access, Binding, Registration, SendData, SendOperation, Sge};
 impl DispatchTable for Qp {
     type Table = NDK_QP_DISPATCH;
     const TABLE: &'static NDK_QP_DISPATCH = &TABLE;
+    const CHECKED: &'static NDK_QP_DISPATCH = &super::strict::qp::TABLE;
 }
 
 static TABLE: NDK_QP_DISPATCH = NDK_QP_DISPATCH {

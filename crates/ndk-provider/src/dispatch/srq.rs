@@ -22,6 +22,7 @@ use roce::Sge;
 impl DispatchTable for Srq {
     type Table = NDK_SRQ_DISPATCH;
     const TABLE: &'static NDK_SRQ_DISPATCH = &TABLE;
+    const CHECKED: &'static NDK_SRQ_DISPATCH = &super::strict::srq::TABLE;
 }
 
 static TABLE: NDK_SRQ_DISPATCH = NDK_SRQ_DISPATCH {

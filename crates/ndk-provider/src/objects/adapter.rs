@@ -7,6 +7,7 @@ use crate::base::limits;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::shared::Shared;
 use crate::base::status::NtResult;
+use crate::base::strict::checker::Checker;
 use fallible::Arc;
 use ndk_abi::ndk::{NDK_ADAPTER, NDK_ADAPTER_INFO, NDK_OBJECT_TYPE, NDK_VERSION};
 use ndk_abi::nt::STATUS_INSUFFICIENT_RESOURCES;
@@ -28,6 +29,10 @@ impl ObjectType for Adapter {
     //= R-OPEN-29, R-CONSUMER-6
     fn on_finish(&self) {
         self.mappings.release_all(&self.shared.engine);
+    }
+
+    fn checker(&self) -> Option<&Arc<Checker>> {
+        self.shared.checker.as_ref()
     }
 }
 

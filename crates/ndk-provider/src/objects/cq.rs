@@ -10,7 +10,10 @@ use crate::base::limits::{LIMITS, TIMER_GRANULARITY};
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::registry::{Registered, Registry, Ticket};
 use crate::base::status::{self, NtResult};
+use crate::base::strict::checker::Checker;
 use crate::objects::adapter::Adapter;
+use core::ffi::c_void;
+use core::ptr::NonNull;
 use core::time::Duration;
 use fallible::Arc;
 use ndk_abi::ndk::{NDK_CQ, NDK_CQ_NOTIFY_ERRORS, NDK_CQ_NOTIFY_SOLICITED, NDK_OBJECT_TYPE};
@@ -42,6 +45,14 @@ impl ObjectType for Cq {
         let shared = self.adapter.shared();
         shared.engine.destroy_cq(&self.queue);
         shared.quotas.cqs.give_back();
+    }
+
+    fn checker(&self) -> Option<&Arc<Checker>> {
+        self.adapter.shared().checker.as_ref()
+    }
+
+    fn depends_on(&self, antecedent: NonNull<c_void>) -> bool {
+        self.adapter.as_ptr().cast() == antecedent
     }
 }
 

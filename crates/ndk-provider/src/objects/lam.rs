@@ -13,6 +13,7 @@ use crate::base::memory;
 use crate::base::shared::Engine;
 use crate::base::status::{self, NtResult};
 use alloc::vec::Vec;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 use ndk_abi::nt::{STATUS_BUFFER_TOO_SMALL, STATUS_INSUFFICIENT_RESOURCES};
 use nt::{Mapping, MdlChain, PAGE_SIZE, Span, SpinLock};
@@ -105,6 +106,18 @@ impl LogicalMappings {
         if let Some(mapped) = removed {
             engine.unmap_logical(mapped.base);
             drop(mapped.mapping);
+        }
+    }
+
+    /// Returns the logical addresses of a mapping, or `None` if there is none of this number.
+    pub fn range(&self, number: usize) -> Option<Range<u64>> {
+        match self.0.lock().slots.get(index(number))? {
+            Slot::Used(mapped) if mapped.number == number => {
+                let span = mapped.mapping.span();
+                let start = mapped.base.saturating_add(span.offset() as u64);
+                Some(start..start.saturating_add(span.length as u64))
+            }
+            _ => None,
         }
     }
 

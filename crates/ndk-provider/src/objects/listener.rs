@@ -8,8 +8,12 @@ use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::ports::{Endpoint, PortSpace, Purpose};
 use crate::base::registry::{Registered, Registry, Ticket};
 use crate::base::status::{self, NtResult};
+use crate::base::strict::checker::Checker;
 use crate::objects::adapter::Adapter;
+use core::ffi::c_void;
 use core::net::{IpAddr, SocketAddr};
+use core::ptr::NonNull;
+use fallible::Arc;
 use ndk_abi::ndk::{NDK_LISTENER, NDK_OBJECT_TYPE};
 use ndk_abi::nt::{STATUS_INVALID_ADDRESS, STATUS_INVALID_DEVICE_STATE};
 use nt::SpinLock;
@@ -71,6 +75,14 @@ impl ObjectType for Listener {
         self.ticket.leave();
         let endpoint = self.inner.lock().endpoint.take();
         drop(endpoint);
+    }
+
+    fn checker(&self) -> Option<&Arc<Checker>> {
+        self.adapter.shared().checker.as_ref()
+    }
+
+    fn depends_on(&self, antecedent: NonNull<c_void>) -> bool {
+        self.adapter.as_ptr().cast() == antecedent
     }
 }
 

@@ -12,8 +12,12 @@
 
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::status::{self, NtResult};
+use crate::base::strict::checker::Checker;
 use crate::objects::mr::Mr;
 use crate::objects::pd::Pd;
+use core::ffi::c_void;
+use core::ptr::NonNull;
+use fallible::Arc;
 use ndk_abi::ndk::{NDK_MW, NDK_OBJECT_TYPE};
 use nt::SpinLock;
 use roce::MemoryWindow;
@@ -34,6 +38,15 @@ impl ObjectType for Mw {
         let shared = self.pd.shared();
         shared.engine.destroy_window(&self.window);
         shared.quotas.mws.give_back();
+    }
+
+    fn checker(&self) -> Option<&Arc<Checker>> {
+        self.pd.shared().checker.as_ref()
+    }
+
+    fn depends_on(&self, antecedent: NonNull<c_void>) -> bool {
+        self.pd.as_ptr().cast() == antecedent
+            || self.bound_to.lock().as_ref().is_some_and(|mr| mr.as_ptr().cast() == antecedent)
     }
 }
 

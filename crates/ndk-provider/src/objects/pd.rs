@@ -5,7 +5,10 @@
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::shared::Shared;
 use crate::base::status::NtResult;
+use crate::base::strict::checker::Checker;
 use crate::objects::adapter::Adapter;
+use core::ffi::c_void;
+use core::ptr::NonNull;
 use fallible::Arc;
 use ndk_abi::ndk::{NDK_OBJECT_TYPE, NDK_PD};
 
@@ -21,6 +24,14 @@ impl ObjectType for Pd {
 
     fn on_finish(&self) {
         self.shared().quotas.pds.give_back();
+    }
+
+    fn checker(&self) -> Option<&Arc<Checker>> {
+        self.adapter.shared().checker.as_ref()
+    }
+
+    fn depends_on(&self, antecedent: NonNull<c_void>) -> bool {
+        self.adapter.as_ptr().cast() == antecedent
     }
 }
 

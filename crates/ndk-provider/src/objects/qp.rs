@@ -12,9 +12,12 @@
 use crate::base::limits::LIMITS;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::status::{self, NtResult};
+use crate::base::strict::checker::Checker;
 use crate::objects::cq::Cq;
 use crate::objects::pd::Pd;
 use crate::objects::srq::Srq;
+use core::ffi::c_void;
+use core::ptr::NonNull;
 use fallible::Arc;
 use ndk_abi::ndk::{
     NDK_OBJECT_TYPE, NDK_OP_FLAG_DEFER, NDK_OP_FLAG_INLINE, NDK_OP_FLAG_RDMA_READ_LOCAL_INVALIDATE,
@@ -56,7 +59,7 @@ pub struct Qp {
     pd: Ref<Pd>,
     /// The other antecedents.
     //= R-CLOSE-14
-    _queues: (Ref<Cq>, Ref<Cq>, Option<Ref<Srq>>),
+    queues: (Ref<Cq>, Ref<Cq>, Option<Ref<Srq>>),
 }
 
 /// The sizes that a consumer requests.
@@ -90,6 +93,22 @@ impl ObjectType for Qp {
         shared.engine.destroy_qp(&self.pair);
         shared.quotas.qps.give_back();
         shared.after_call();
+    }
+
+    fn checker(&self) -> Option<&Arc<Checker>> {
+        self.pd.shared().checker.as_ref()
+    }
+
+    fn depends_on(&self, antecedent: NonNull<c_void>) -> bool {
+        let (receive, initiator, srq) = &self.queues;
+        self.pd.as_ptr().cast() == antecedent
+            || receive.as_ptr().cast() == antecedent
+            || initiator.as_ptr().cast() == antecedent
+            || srq.as_ref().is_some_and(|srq| srq.as_ptr().cast() == antecedent)
+    }
+
+    fn has_element(&self, wanted: &dyn Fn(&Sge) -> bool) -> bool {
+        self.pair.has_element(wanted)
     }
 }
 
@@ -134,7 +153,7 @@ impl Qp {
             initiator_sges: sizes.initiator_sges,
             attachment: SpinLock::new(Attachment::Free),
             pd: pd.clone(),
-            _queues: (receive_cq.clone(), initiator_cq.clone(), srq.cloned()),
+            queues: (receive_cq.clone(), initiator_cq.clone(), srq.cloned()),
         };
         Created::try_new(adapter.version(), qp)
     }
@@ -230,6 +249,11 @@ impl Qp {
     /// Marks the queue pair as used: its connection has ended.
     pub fn set_used(&self) {
         self.step(AttachmentEvent::Use);
+    }
+
+    /// Returns whether no connector has used the queue pair.
+    pub fn was_never_connected(&self) -> bool {
+        *self.attachment.lock() == Attachment::Free && self.pair.state() == QpState::Init
     }
 
     fn step(&self, event: AttachmentEvent) {

@@ -6,8 +6,12 @@ use crate::base::address::{normalize, with_scope};
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::ports::{Endpoint, PortSpace, Purpose};
 use crate::base::status::NtResult;
+use crate::base::strict::checker::Checker;
 use crate::objects::adapter::Adapter;
+use core::ffi::c_void;
 use core::net::SocketAddr;
+use core::ptr::NonNull;
+use fallible::Arc;
 use ndk_abi::ndk::{NDK_OBJECT_TYPE, NDK_SHARED_ENDPOINT};
 use ndk_abi::nt::STATUS_INVALID_ADDRESS;
 use nt::SpinLock;
@@ -28,6 +32,14 @@ impl ObjectType for SharedEndpoint {
     fn on_finish(&self) {
         let endpoint = self.endpoint.lock().take();
         drop(endpoint);
+    }
+
+    fn checker(&self) -> Option<&Arc<Checker>> {
+        self.adapter.shared().checker.as_ref()
+    }
+
+    fn depends_on(&self, antecedent: NonNull<c_void>) -> bool {
+        self.adapter.as_ptr().cast() == antecedent
     }
 }
 

@@ -7,7 +7,10 @@ use crate::base::limits::LIMITS;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::registry::{Registered, Registry, Ticket};
 use crate::base::status::{self, NtResult};
+use crate::base::strict::checker::Checker;
 use crate::objects::pd::Pd;
+use core::ffi::c_void;
+use core::ptr::NonNull;
 use fallible::Arc;
 use ndk_abi::ndk::{NDK_OBJECT_TYPE, NDK_SRQ};
 use ndk_abi::nt::STATUS_INVALID_PARAMETER;
@@ -39,6 +42,18 @@ impl ObjectType for Srq {
         let shared = self.pd.shared();
         shared.engine.destroy_srq(&self.queue);
         shared.quotas.srqs.give_back();
+    }
+
+    fn checker(&self) -> Option<&Arc<Checker>> {
+        self.pd.shared().checker.as_ref()
+    }
+
+    fn depends_on(&self, antecedent: NonNull<c_void>) -> bool {
+        self.pd.as_ptr().cast() == antecedent
+    }
+
+    fn has_element(&self, wanted: &dyn Fn(&Sge) -> bool) -> bool {
+        self.queue.has_element(wanted)
     }
 }
 

@@ -27,6 +27,9 @@ pub fn round(shared: &Shared) -> bool {
     let held = shared.holds_events();
     let delivered = if held { 0 } else { engine_events::deliver(shared, BUDGET) };
     shared.run_held();
+    if let Some(checker) = &shared.checker {
+        checker.write_pending();
+    }
     if delivered != 0 {
         // Callbacks may have posted requests.
         shared.transmit();

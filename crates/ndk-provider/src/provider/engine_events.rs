@@ -3,6 +3,7 @@
 //! Delivers the engine's events to the consumers' callbacks.
 
 use crate::base::shared::{Shared, now};
+use crate::base::strict::mistake::Mistake;
 use crate::objects::connector::{self, Connector};
 use crate::objects::cq::Cq;
 use crate::objects::listener::Listener;
@@ -42,6 +43,9 @@ fn deliver_one(shared: &Shared, event: &EngineEvent<'_, nt::RawSpinLock>) {
                 Some(CqFault::Overflow) => STATUS_BUFFER_OVERFLOW,
             };
             if let Some(cq) = registry.find::<Cq>(notice.context()) {
+                if let (Some(checker), true) = (&shared.checker, notice.fault().is_some()) {
+                    checker.report(cq.subject(), Mistake::CqOverflow, status.cast_unsigned());
+                }
                 cq.notification().call(status);
             }
         }

@@ -25,6 +25,7 @@ use crate::base::registry::Registry;
 use crate::base::removal::Removal;
 use crate::base::shared::{Engine, Scheduler, Shared};
 use crate::base::status::{self, NtResult};
+use crate::base::strict::checker::Checker;
 use crate::base::strict::create_faults::CreateFaults;
 use crate::base::strict::held_callbacks::HeldCallbacks;
 use alloc::boxed::Box;
@@ -65,6 +66,13 @@ impl Provider {
         let [low, high, delays @ ..] = random;
         let delay_seed = delays.first_chunk().copied().unwrap_or_default();
         let engine = engine_config::new(environment.link(), seed, config);
+        let checker = match config.strict.report {
+            Some(report) => {
+                let checker = Checker::new(report, environment.owner());
+                Some(Arc::try_new(checker).map_err(|_| NO_RESOURCES)?)
+            }
+            None => None,
+        };
         let shared = Arc::try_new(Shared {
             engine: Engine::try_new(engine).map_err(|_| NO_RESOURCES)?,
             environment,
@@ -76,6 +84,7 @@ impl Provider {
             pending: config.pending,
             create_faults: CreateFaults::new(config.strict.fail_create),
             held_callbacks: HeldCallbacks::new(config.strict.delay, u64::from_le_bytes(delay_seed)),
+            checker,
             scheduler: Scheduler::new(),
             removal: Removal::new(),
         })

@@ -3,7 +3,7 @@
 //! `OpenNDKAdapterHandler` and `CloseNDKAdapterHandler`.
 
 use super::Provider;
-use crate::base::object::{Borrow, Ref};
+use crate::base::object::{Borrow, ObjectType, Ref};
 use crate::base::version;
 use crate::objects::adapter::Adapter;
 use core::sync::atomic::Ordering;
@@ -54,6 +54,9 @@ impl Provider {
     //= R-OPEN-28, R-IRQL-2
     fn close_adapter(&self, adapter: &Ref<Adapter>) {
         if Arc::ptr_eq(adapter.shared(), &self.shared) {
+            if let Some(checker) = &self.shared.checker {
+                checker.close_begins(Adapter::TYPE, adapter.as_ptr().cast());
+            }
             Adapter::close(adapter);
             self.open_adapters.fetch_sub(1, Ordering::AcqRel);
         }

@@ -49,6 +49,11 @@ impl Memory {
         INVENTED + (self.start % 4096) as u64
     }
 
+    /// Returns a copy of all bytes, those around the described memory too.
+    pub fn snapshot(&self) -> Vec<u8> {
+        self.pages.clone()
+    }
+
     pub fn bytes(&mut self) -> &mut [u8] {
         let skip = self.start - self.pages.as_ptr().addr();
         &mut self.pages[skip..][..self.length]

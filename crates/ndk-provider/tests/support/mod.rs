@@ -10,6 +10,7 @@ mod calls;
 mod connection;
 mod fast;
 mod memory;
+mod mistakes;
 mod objects;
 mod wire;
 
@@ -18,6 +19,7 @@ pub use calls::*;
 pub use connection::*;
 pub use fast::*;
 pub use memory::*;
+pub use mistakes::*;
 pub use objects::*;
 pub use wire::*;
 

@@ -10,7 +10,7 @@ use core::ops::Deref;
 use ndk_provider::environment::{Environment, Link, Path, ResolveError};
 use ndk_provider::{Config, Pending, Provider};
 use nt::Owner;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -54,6 +54,8 @@ struct Nic {
     /// Frames are no longer sent.
     cut: Arc<AtomicBool>,
     present: Arc<AtomicBool>,
+    /// Distinguishes the host from all others of the process.
+    number: usize,
 }
 
 struct Cable {
@@ -106,7 +108,7 @@ impl Environment for Nic {
     }
 
     fn owner(&self) -> Owner {
-        Owner::new(null_mut())
+        Owner::new(core::ptr::without_provenance_mut(self.number))
     }
 }
 
@@ -166,7 +168,11 @@ pub struct Node {
     present: Arc<AtomicBool>,
     /// Held during the end of a batch of frames.
     batch_end: Arc<Mutex<()>>,
+    /// The owner of what the host's provider allocates and reports.
+    pub number: usize,
 }
+
+static HOSTS: AtomicUsize = AtomicUsize::new(1);
 
 /// Returns two hosts on one wire.
 pub fn pair() -> (Node, Node) {
@@ -203,7 +209,9 @@ impl Node {
             transmit: Mutex::new(cable),
             cut: Arc::clone(&cut),
             present: Arc::clone(&present),
+            number: HOSTS.fetch_add(1, Ordering::Relaxed),
         };
+        let number = nic.number;
         let provider = Arc::new(Provider::try_new(nic, config).expect("a provider"));
         assert_eq!(provider.set_addresses(&own.addresses()), Ok(()));
         let opened = OpenAdapter::new(&provider, own, 2, 1);
@@ -211,7 +219,7 @@ impl Node {
         let batch_end = Arc::new(Mutex::new(()));
         let held = Arc::clone(&batch_end);
         let receiver = std::thread::spawn(move || receive(&receiving, &queue, &held));
-        Self { opened, receiver: Some(receiver), own_queue, cut, present, batch_end }
+        Self { opened, receiver: Some(receiver), own_queue, cut, present, batch_end, number }
     }
 
     /// Changes the adapter's addresses, as the system does.

@@ -26,6 +26,7 @@ use crate::srq::{Srq, SrqSpec};
 use crate::stats::Stats;
 use crate::timer_wheel::TimerWheel;
 use crate::transport::rc_transport::RcTransport;
+use crate::work::Sge;
 use fallible::Arc;
 use fallible::Fifo;
 use roce_wire::Qpn;
@@ -186,6 +187,12 @@ impl<R: RawMutex> Engine<R> {
     /// longer accessed through them. Returns `false` if there are none at `base`.
     pub fn unmap_logical(&self, base: u64) -> bool {
         self.shared.regions.unmap_logical(base)
+    }
+
+    /// Returns whether a scatter/gather element of a local request can become valid: `write` if the request writes to
+    /// it. For checks of the consumer; requests are checked when they are executed.
+    pub fn is_known_local(&self, pd: Pd, sge: &Sge, write: bool) -> bool {
+        self.shared.regions.is_known_local(pd, sge, write)
     }
 
     /// Creates a queue pair. Receives can be posted to it at once.

@@ -54,6 +54,24 @@ impl<R: RawMutex> RegionTable<R> {
         self.write(pd, None, sge.key, address, bytes, Access::LOCAL_WRITE)
     }
 
+    /// Returns whether a local element can become valid: its key exists in the protection domain, and memory that is
+    /// not registered by requests, which may still be queued, has the range and allows the access.
+    pub(crate) fn is_known_local(&self, pd: Pd, sge: &Sge, write: bool) -> bool {
+        let (length, right) =
+            (u64::from(sge.length), if write { Access::LOCAL_WRITE } else { Access::empty() });
+        if sge.key == PRIVILEGED_KEY {
+            return self.logical(sge.address).is_ok_and(|(range, offset)| {
+                offset.checked_add(length).is_some_and(|end| end <= range.backing.length())
+            });
+        }
+        let region = self.table.get(sge.key >> 8).filter(|region| region.pd == pd);
+        region.is_some_and(|region| match &region.content {
+            Content::Fixed(fixed) => fixed.range.offset(sge.key, sge.address, length, right).is_ok(),
+            Content::Fast(_) => true,
+            Content::Window(_) => false,
+        })
+    }
+
     /// Checks that a peer has `right` on `[address, address + len)` under `key`.
     pub(crate) fn check_remote(
         &self,

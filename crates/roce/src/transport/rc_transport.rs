@@ -20,7 +20,7 @@ use crate::error::{CreateError, PostError};
 use crate::qp_attributes::QpSpec;
 use crate::recv_queue::{CurrentReceive, RecvQueue};
 use crate::time::Instant;
-use crate::work::{CompletionKind, CompletionStatus, RecvRequest};
+use crate::work::{CompletionKind, CompletionStatus, RecvRequest, Sge};
 use roce_wire::ImmDt;
 
 /// The part of a queue pair that changes, under its lock.
@@ -88,6 +88,14 @@ impl RcTransport {
 
     pub(crate) fn is_drained(&self) -> bool {
         self.send_queue.is_empty() && self.recv_queue.is_empty() && !self.current_receive.active
+    }
+
+    /// Returns whether an element of an outstanding request is one that `wanted` accepts.
+    pub(crate) fn has_element(&self, wanted: &dyn Fn(&Sge) -> bool) -> bool {
+        let current = &self.current_receive;
+        self.send_queue.has_element(wanted)
+            || self.recv_queue.has_element(wanted)
+            || (current.active && current.sges().iter().any(wanted))
     }
 
     /// Returns whether a connection can be started with this queue pair.

@@ -331,6 +331,14 @@ impl SendQueue {
         }
     }
 
+    /// Returns whether an element of a request is one that `wanted` accepts.
+    pub(crate) fn has_element(&self, wanted: &dyn Fn(&Sge) -> bool) -> bool {
+        (0..self.len).filter_map(|index| self.get(index)).any(|wqe| match self.payload(wqe) {
+            Payload::Sges(sges) => sges.iter().any(wanted),
+            Payload::Inline(_) => false,
+        })
+    }
+
     fn sges_mut(&mut self, at: usize) -> &mut [Sge] {
         let start = at.saturating_mul(self.max_sges);
         self.sges.get_mut(start..start.saturating_add(self.max_sges)).unwrap_or_default()

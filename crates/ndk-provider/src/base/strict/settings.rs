@@ -2,12 +2,15 @@
 
 //! The settings of a strict provider.
 
+use super::reporter::Report;
 use core::time::Duration;
 use ndk_abi::ndk::NDK_OBJECT_TYPE;
 
 /// Settings for authors of NDK consumers. By default all are off, and the provider behaves as without them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StrictSettings {
+    /// Writes the mistakes of consumers to the system log.
+    pub report: Option<Report>,
     /// The create call that fails.
     pub fail_create: Option<FailCreate>,
     /// How long callbacks are held back.

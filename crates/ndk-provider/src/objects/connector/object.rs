@@ -16,11 +16,14 @@ use crate::base::ports::Endpoint;
 use crate::base::registry::{Registered, Registry, Ticket};
 use crate::base::shared::{Shared, now};
 use crate::base::status::NtResult;
+use crate::base::strict::checker::Checker;
 use crate::objects::adapter::Adapter;
 use crate::objects::listener::Listener;
 use crate::objects::qp::Qp;
 use crate::objects::shared_endpoint::SharedEndpoint;
+use core::ffi::c_void;
 use core::net::SocketAddr;
+use core::ptr::NonNull;
 use fallible::Arc;
 use ndk_abi::ndk::{NDK_CONNECTOR, NDK_OBJECT_TYPE};
 use ndk_abi::nt::{NTSTATUS, STATUS_CANCELLED, STATUS_CONNECTION_ABORTED, STATUS_CONNECTION_INVALID};
@@ -33,7 +36,7 @@ pub struct Connector {
     pub(super) inner: SpinLock<Inner>,
     /// The listener of an incoming request, which is an antecedent.
     //= R-CLOSE-15
-    _listener: Option<Ref<Listener>>,
+    listener: Option<Ref<Listener>>,
     adapter: Ref<Adapter>,
 }
 
@@ -101,6 +104,18 @@ impl ObjectType for Connector {
         let endpoint = self.inner.lock().endpoint.take();
         drop(endpoint);
     }
+
+    fn checker(&self) -> Option<&Arc<Checker>> {
+        self.adapter.shared().checker.as_ref()
+    }
+
+    fn depends_on(&self, antecedent: NonNull<c_void>) -> bool {
+        let inner = self.inner.lock();
+        self.adapter.as_ptr().cast() == antecedent
+            || self.listener.as_ref().is_some_and(|listener| listener.as_ptr().cast() == antecedent)
+            || inner.qp.as_ref().is_some_and(|qp| qp.as_ptr().cast() == antecedent)
+            || inner.shared_endpoint.as_ref().is_some_and(|endpoint| endpoint.as_ptr().cast() == antecedent)
+    }
 }
 
 impl Registered for Connector {
@@ -123,7 +138,7 @@ impl Connector {
     ) -> NtResult<Created<Self>> {
         let ticket = Registry::ticket(&adapter.shared().registry)?;
         let inner = SpinLock::new(Inner::new(state));
-        let body = Self { ticket, inner, _listener: listener, adapter: adapter.clone() };
+        let body = Self { ticket, inner, listener, adapter: adapter.clone() };
         let created = Created::try_new(adapter.version(), body)?;
         Ticket::enter(&created.reference());
         Ok(created)

@@ -8,7 +8,11 @@ mod normal;
 
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::status::NtResult;
+use crate::base::strict::checker::Checker;
 use crate::objects::pd::Pd;
+use core::ffi::c_void;
+use core::ptr::NonNull;
+use fallible::Arc;
 pub use fast::Fast;
 use ndk_abi::ndk::{NDK_MR, NDK_OBJECT_TYPE};
 use ndk_abi::nt::STATUS_INVALID_DEVICE_REQUEST;
@@ -36,6 +40,14 @@ impl ObjectType for Mr {
             Kind::Fast(fast) => fast.finish(&self.pd),
         }
         self.pd.shared().quotas.mrs.give_back();
+    }
+
+    fn checker(&self) -> Option<&Arc<Checker>> {
+        self.pd.shared().checker.as_ref()
+    }
+
+    fn depends_on(&self, antecedent: NonNull<c_void>) -> bool {
+        self.pd.as_ptr().cast() == antecedent
     }
 }
 

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `NDK_QP_DISPATCH` with checks.
+
+use super::call::Call;
+use super::close::{close, query_extension};
+use super::posts::{InitiatorGuard, ReceiveGuard};
+use crate::base::strict::outcome::CallKind;
+use crate::base::unchecked::Unchecked;
+use crate::objects::mr::Mr;
+use crate::objects::mw::Mw;
+use crate::objects::qp::Qp;
+use core::ffi::c_void;
+use core::ptr::null;
+use ndk_abi::ndk::{
+    NDK_LOGICAL_ADDRESS, NDK_MR, NDK_MW, NDK_OBJECT_HEADER, NDK_OBJECT_TYPE, NDK_QP, NDK_QP_DISPATCH, NDK_SGE,
+};
+use ndk_abi::nt::{NTSTATUS, STATUS_INVALID_PARAMETER};
+
+pub static TABLE: NDK_QP_DISPATCH = NDK_QP_DISPATCH {
+    NdkCloseQp: Some(close::<Qp>),
+    NdkQueryExtension: Some(query_extension::<Qp>),
+    NdkFlush: Some(flush),
+    NdkSend: Some(send),
+    NdkReceive: Some(receive),
+    NdkBind: Some(bind),
+    NdkFastRegister: Some(fast_register),
+    NdkInvalidate: Some(invalidate),
+    NdkRead: Some(read),
+    NdkWrite: Some(write),
+    NdkSendAndInvalidate: Some(send_and_invalidate),
+};
+
+checked! { Qp, NDK_QP;
+    Query flush = NdkFlush() -> ();
+    Initiate send = NdkSend(context: *mut c_void, sgl: *const NDK_SGE, count: u32, flags: u32) -> NTSTATUS,
+        guard InitiatorGuard [sgl, count, flags, false];
+    Initiate send_and_invalidate = NdkSendAndInvalidate(
+        context: *mut c_void,
+        sgl: *const NDK_SGE,
+        count: u32,
+        flags: u32,
+        remote_token: u32,
+    ) -> NTSTATUS, guard InitiatorGuard [sgl, count, flags, false];
+    Receive receive = NdkReceive(context: *mut c_void, sgl: *const NDK_SGE, count: u32) -> NTSTATUS,
+        guard ReceiveGuard [sgl, count];
+    Initiate read = NdkRead(
+        context: *mut c_void,
+        sgl: *const NDK_SGE,
+        count: u32,
+        remote_address: u64,
+        remote_token: u32,
+        flags: u32,
+    ) -> NTSTATUS, guard InitiatorGuard [sgl, count, flags, true];
+    Initiate write = NdkWrite(
+        context: *mut c_void,
+        sgl: *const NDK_SGE,
+        count: u32,
+        remote_address: u64,
+        remote_token: u32,
+        flags: u32,
+    ) -> NTSTATUS, guard InitiatorGuard [sgl, count, flags, false];
+    Register bind = NdkBind(
+        context: *mut c_void,
+        mr: *mut NDK_MR,
+        mw: *mut NDK_MW,
+        address: *mut c_void,
+        length: usize,
+        flags: u32,
+    ) -> NTSTATUS, objects [mr: Mr, mw: Mw], guard InitiatorGuard [null(), 0, 0, false];
+    Register fast_register = NdkFastRegister(
+        context: *mut c_void,
+        mr: *mut NDK_MR,
+        count: u32,
+        pages: *const NDK_LOGICAL_ADDRESS,
+        offset: u32,
+        length: usize,
+        base: *mut c_void,
+        flags: u32,
+    ) -> NTSTATUS, objects [mr: Mr], guard InitiatorGuard [null(), 0, 0, false];
+    Register invalidate_mr = NdkInvalidate(
+        context: *mut c_void,
+        mr: *mut NDK_OBJECT_HEADER,
+        flags: u32,
+    ) -> NTSTATUS, guard InitiatorGuard [null(), 0, 0, false];
+}
+
+/// `NdkInvalidate`: of a region or a window.
+unsafe extern "efiapi" fn invalidate(
+    qp: *mut NDK_QP,
+    context: *mut c_void,
+    object: *mut NDK_OBJECT_HEADER,
+    flags: u32,
+) -> NTSTATUS {
+    // SAFETY: the consumer's promise about object pointers; the memory of closed objects is kept.
+    let call = unsafe { Call::enter::<Qp>(qp, CallKind::Query) };
+    // SAFETY: as above.
+    let found = unsafe { Unchecked::new::<Mr>(object.cast()) };
+    let is_window = found.is_some_and(|found| found.subject().kind == NDK_OBJECT_TYPE::NdkObjectTypeMw);
+    let is_open = if is_window {
+        // SAFETY: as above.
+        call.is_valid() && unsafe { call.argument::<Mw>(object.cast()) }
+    } else {
+        // SAFETY: as above.
+        call.is_valid() && unsafe { call.argument::<Mr>(object.cast()) }
+    };
+    if !is_open {
+        return STATUS_INVALID_PARAMETER;
+    }
+    drop(call);
+    // SAFETY: the consumer's arguments.
+    unsafe { invalidate_mr(qp, context, object, flags) }
+}
