@@ -90,7 +90,7 @@ fn adapter_info_is_written_only_if_it_fits() {
         let info = bytes(&words);
         assert_eq!(info[..4], [2, 0, 1, 0]);
         // The flags, which are last, are written, and nothing behind them.
-        assert_eq!(info[92..96], 0x1_0106_u32.to_ne_bytes());
+        assert_eq!(info[92..96], 0x1_0116_u32.to_ne_bytes());
         assert!(info[96..].iter().all(|byte| *byte == 0xee));
     }
     let mut size = 104;

@@ -104,7 +104,7 @@ fn a_resize_that_pends_completes_once_with_its_status() {
 }
 
 /// Resizing, moderation, polling and arming while another thread produces.
-//= R-CQ-18, R-CQ-41, R-CQ-53
+//= R-CQ-17, R-CQ-18, R-CQ-41, R-CQ-53
 #[test]
 fn queue_may_be_changed_polled_and_armed_while_completions_arrive() {
     let (a, b) = pair();

@@ -12,7 +12,7 @@ use ndk_abi::ndk::*;
 use ndk_abi::nt::*;
 use support::*;
 
-//= R-QP-48, R-QP-49, R-QP-51, R-QP-57, R-CQ-21, R-CQ-22, R-CQ-23, R-CQ-24, R-CQ-57, R-MR-6
+//= R-QP-48, R-QP-49, R-QP-50, R-QP-51, R-QP-57, R-CQ-21, R-CQ-22, R-CQ-23, R-CQ-24, R-CQ-57, R-MR-6
 #[test]
 fn data_moves_by_send_write_and_read() {
     let (a, b) = pair();

@@ -54,6 +54,8 @@ enum Interest {
 pub enum CqFault {
     /// A completion found the queue full.
     Overflow,
+    /// The queue contradicts itself. No sequence of calls is known that leads there.
+    Internal,
 }
 
 /// A completion queue.
@@ -228,13 +230,18 @@ impl<R: RawMutex> Cq<R> {
         }
         //= R-CQ-5
         //= R-CQ-6
+        //= R-QP-65
         let interest = if solicited || completion.status != CompletionStatus::Success {
             Interest::Solicited
         } else {
             Interest::Plain
         };
-        ring.append(completion, interest, now);
-        Pushed { action: ring.notify_if_due(now), faulted: false }
+        let faulted = !ring.append(completion, interest, now);
+        if faulted {
+            //= R-CQ-33
+            ring.fault = Some(CqFault::Internal);
+        }
+        Pushed { action: ring.notify_if_due(now), faulted }
     }
 
     //= R-CONSUMER-8, R-CONSUMER-9
@@ -371,19 +378,19 @@ impl Ring {
         Some(completion)
     }
 
-    /// Appends a completion. The ring is not full.
-    fn append(&mut self, completion: Completion, interest: Interest, now: Instant) {
+    /// Appends a completion. The ring is not full. Returns `false` if the place of the new entry is not free.
+    fn append(&mut self, completion: Completion, interest: Interest, now: Instant) -> bool {
         let tail = self.wrap(self.head.wrapping_add(self.len));
         if self.fresh == 0 {
             self.fresh_since = now;
         }
         self.fresh_failure |= completion.status != CompletionStatus::Success;
-        if let Some(entry) = self.entries.get_mut(tail) {
-            *entry = Some((completion, interest));
-            self.len += 1;
-            self.fresh += 1;
-            self.fresh_solicited += usize::from(interest == Interest::Solicited);
-        }
+        let Some(entry @ None) = self.entries.get_mut(tail) else { return false };
+        *entry = Some((completion, interest));
+        self.len += 1;
+        self.fresh += 1;
+        self.fresh_solicited += usize::from(interest == Interest::Solicited);
+        true
     }
 
     /// Returns `index` modulo the depth. `index` is less than twice the depth.
@@ -456,5 +463,25 @@ impl Ring {
             (Some(_), None) => None,
             (None, _) => Some(NoticeAction::None),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Lock;
+
+    //= R-CQ-33
+    #[test]
+    fn a_queue_that_contradicts_itself_is_reported_as_an_internal_fault() {
+        let cq = Cq::<Lock>::try_new(2, 0, 0).unwrap();
+        cq.state.lock().entries[0] = Some((Completion::EMPTY, Interest::Plain));
+        assert_eq!(cq.arm(Arm::Errors, Instant::default()), NoticeAction::None);
+        let pushed = cq.push(Completion::EMPTY, false, Instant::default());
+        assert_eq!(pushed, Pushed { action: NoticeAction::Queue, faulted: true });
+        assert_eq!(cq.begin_notice().ok(), Some(Some(CqFault::Internal)));
+        // Nothing further is reported.
+        let pushed = cq.push(Completion::EMPTY, false, Instant::default());
+        assert_eq!(pushed, Pushed { action: NoticeAction::None, faulted: false });
     }
 }

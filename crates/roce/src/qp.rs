@@ -19,6 +19,8 @@ pub struct Qp<R: RawMutex> {
     pub(crate) attributes: QpAttributes<R>,
     /// Whether it is in the engine's ready list.
     pub(crate) ready: AtomicBool,
+    /// Posts to either queue, flushes and the connection's end take this lock: they may run at the same time.
+    //= R-QP-8, R-QP-9, R-QP-11, R-QP-12
     pub(crate) transport: Mutex<R, RcTransport>,
 }
 

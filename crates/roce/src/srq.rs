@@ -16,6 +16,8 @@ pub struct Srq<R: RawMutex> {
     context: u64,
     id: u64,
     sges: u32,
+    /// Posts take this lock, although the consumer serializes them: queue pairs take receives at the same time.
+    //= R-SRQ-4
     state: Mutex<R, Shared>,
 }
 

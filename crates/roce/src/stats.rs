@@ -213,7 +213,7 @@ counters! {
     completions_flushed,
     /// Queue pairs that entered the error state.
     qp_errors,
-    /// Completion queues that overflowed.
+    /// Completion queues that became unusable: overflows.
     cq_overflows,
     /// Connections established.
     connections,

@@ -64,6 +64,10 @@ bitflags::bitflags! {
         const SOLICITED = 1 << 2;
         /// Need not start before the next request without this flag, or [`Engine::undefer`](crate::Engine::undefer).
         const DEFER = 1 << 3;
+        /// Of a READ: its success invalidates the key of its first element, which a registration or bind has set. If
+        /// that is not possible, the READ fails as [`CompletionStatus::MemoryManagement`]. Later registrations, binds
+        /// and invalidations wait for it. No effect on other operations.
+        const INVALIDATE_SINK = 1 << 4;
     }
 }
 

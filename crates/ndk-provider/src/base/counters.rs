@@ -44,6 +44,7 @@ impl Counter {
 impl Counters {
     /// Returns the counters in the layout of `OID_NDK_STATISTICS`. `cq_errors` is the number of completion queues that
     /// have overflowed, armed or not.
+    //= R-PERF-1, R-PERF-11
     //= R-PERF-2, R-PERF-3, R-PERF-4, R-PERF-5, R-PERF-6, R-PERF-7, R-PERF-8, R-PERF-9, R-PERF-12
     pub fn snapshot(&self, cq_errors: u64) -> NDIS_NDK_PERFORMANCE_COUNTERS {
         NDIS_NDK_PERFORMANCE_COUNTERS {

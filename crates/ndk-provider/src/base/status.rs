@@ -11,7 +11,9 @@ use ndk_abi::nt::{
     STATUS_NETWORK_UNREACHABLE, STATUS_SHARING_VIOLATION, STATUS_SUCCESS,
 };
 use nt::MdlError;
-use roce::{CompletionKind, CompletionStatus, ConnError, CreateError, ModifyError, PostError, RejectReason};
+use roce::{
+    CompletionKind, CompletionStatus, ConnError, CqFault, CreateError, ModifyError, PostError, RejectReason,
+};
 
 /// The result of a call: a value, or the status that it fails with.
 pub type NtResult<T = ()> = Result<T, NTSTATUS>;
@@ -104,6 +106,16 @@ pub fn respond(error: ConnError) -> NTSTATUS {
     }
 }
 
+/// Returns the status of a completion queue's notification.
+//= R-CQ-32, R-CQ-33, R-CQ-34
+pub fn notification(fault: Option<CqFault>) -> NTSTATUS {
+    match fault {
+        None => STATUS_SUCCESS,
+        Some(CqFault::Overflow) => STATUS_BUFFER_OVERFLOW,
+        Some(CqFault::Internal) => STATUS_INTERNAL_ERROR,
+    }
+}
+
 /// Maps a failure to map an MDL chain.
 pub fn mdl(error: MdlError) -> NTSTATUS {
     match error {
@@ -147,6 +159,73 @@ const REMOTE_ERROR: NTSTATUS = ndk_abi::nt::STATUS_REMOTE_RESOURCES;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    //= R-CQ-33
+    #[test]
+    fn notification_names_the_fault() {
+        let faults = [None, Some(CqFault::Overflow), Some(CqFault::Internal)];
+        assert_eq!(faults.map(notification), [0, 0x8000_0005, 0xC000_00E5].map(u32::cast_signed));
+    }
+
+    //= R-QP-88
+    #[test]
+    fn completions_have_only_the_statuses_that_consumers_know() {
+        use CompletionStatus as Status;
+        let statuses = [
+            Status::Success,
+            Status::LocalLength,
+            Status::LocalOperation,
+            Status::LocalProtection,
+            Status::Flushed,
+            Status::BadResponse,
+            Status::LocalAccess,
+            Status::RemoteInvalidRequest,
+            Status::RemoteAccess,
+            Status::RemoteOperation,
+            Status::RetryExceeded,
+            Status::RnrRetryExceeded,
+            Status::MemoryManagement,
+        ];
+        let known = [0, 0xC000_0005, 0xC000_0120, 0xC000_0010, 0xC000_00E5].map(u32::cast_signed);
+        for kind in [CompletionKind::Receive, CompletionKind::ReceiveInvalidate { key: 1 }] {
+            for status in statuses {
+                let mapped = completion(status, kind);
+                assert!(known.contains(&mapped) || mapped == STATUS_BUFFER_OVERFLOW || is_remote(mapped));
+            }
+        }
+        for kind in [CompletionKind::Send, CompletionKind::Read, CompletionKind::Write] {
+            for status in statuses {
+                let mapped = completion(status, kind);
+                assert!(known.contains(&mapped) || mapped == STATUS_DATA_OVERRUN || is_remote(mapped));
+            }
+        }
+        // What the engine gives requests that send nothing.
+        for kind in [CompletionKind::FastRegister, CompletionKind::Bind, CompletionKind::Invalidate] {
+            for status in [Status::Success, Status::Flushed, Status::MemoryManagement] {
+                assert!(known.contains(&completion(status, kind)));
+            }
+        }
+    }
+
+    fn is_remote(status: NTSTATUS) -> bool {
+        [STATUS_IO_TIMEOUT, REMOTE_ERROR].contains(&status)
+    }
+
+    /// Warnings only where the sister interface names one.
+    //= R-QP-89
+    #[test]
+    fn inline_failures_are_errors_except_two() {
+        let errors = [
+            PostError::NotConnected,
+            PostError::TooManySges,
+            PostError::NotAllowed,
+            PostError::Invalid,
+            PostError::NoRight,
+        ];
+        assert!(errors.into_iter().all(|error| post(error).cast_unsigned() >> 30 == 3));
+        assert_eq!(post(PostError::QueueFull), 0x8000_001A_u32.cast_signed());
+        assert_eq!([PostError::TooLong, PostError::InlineTooLong].map(post), [STATUS_BUFFER_OVERFLOW; 2]);
+    }
 
     //= R-CONN-6, R-CONN-7, R-CONN-30, R-CONN-39
     #[test]

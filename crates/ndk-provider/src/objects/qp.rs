@@ -279,7 +279,6 @@ fn send_flags(operation: SendOperation, flags: u32) -> Option<SendFlags> {
             ALL | NDK_OP_FLAG_SEND_AND_SOLICIT_EVENT | NDK_OP_FLAG_INLINE
         }
         SendOperation::Write { .. } => ALL | NDK_OP_FLAG_INLINE,
-        // The last flag is ignored: the adapter does not report the capability.
         SendOperation::Read { .. } => ALL | NDK_OP_FLAG_RDMA_READ_LOCAL_INVALIDATE,
         SendOperation::FastRegister { .. }
         | SendOperation::Invalidate { .. }
@@ -290,6 +289,7 @@ fn send_flags(operation: SendOperation, flags: u32) -> Option<SendFlags> {
         (NDK_OP_FLAG_READ_FENCE, SendFlags::FENCE),
         (NDK_OP_FLAG_SEND_AND_SOLICIT_EVENT, SendFlags::SOLICITED),
         (NDK_OP_FLAG_DEFER, SendFlags::DEFER),
+        (NDK_OP_FLAG_RDMA_READ_LOCAL_INVALIDATE, SendFlags::INVALIDATE_SINK),
     ];
     (flags & !valid == 0).then(|| {
         let requested = flag_map.into_iter().filter(|(bit, _)| flags & bit != 0);
@@ -316,10 +316,29 @@ mod tests {
     //= R-QP-24, R-QP-25, R-QP-31
     #[test]
     fn valid_flags_are_translated() {
-        assert_eq!(send_flags(SendOperation::Send, 1 | 2 | 4 | 0x40 | 0x200), Some(SendFlags::all()));
+        assert_eq!(
+            send_flags(SendOperation::Send, 1 | 2 | 4 | 0x40 | 0x200),
+            Some(!SendFlags::INVALIDATE_SINK)
+        );
         assert_eq!(send_flags(WRITE, NDK_OP_FLAG_INLINE), Some(SendFlags::empty()));
         assert_eq!(send_flags(READ, 0x200), Some(SendFlags::DEFER));
-        assert_eq!(send_flags(READ, 0x100), Some(SendFlags::empty()));
+        assert_eq!(send_flags(READ, 0x100), Some(SendFlags::INVALIDATE_SINK));
+    }
+
+    //= R-QP-35
+    #[test]
+    fn every_initiator_request_may_be_deferred() {
+        let key = 1;
+        let others = [
+            SendOperation::Send,
+            SendOperation::SendInvalidate { key },
+            SendOperation::FastRegister { key },
+            SendOperation::Invalidate { key },
+            SendOperation::Bind { key },
+        ];
+        for operation in others.into_iter().chain([READ, WRITE]) {
+            assert_eq!(send_flags(operation, NDK_OP_FLAG_DEFER), Some(SendFlags::DEFER), "{operation:?}");
+        }
     }
 
     #[test]

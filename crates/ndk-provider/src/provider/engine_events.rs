@@ -3,13 +3,14 @@
 //! Delivers the engine's events to the consumers' callbacks.
 
 use crate::base::shared::{Shared, now};
+use crate::base::status;
 use crate::base::strict::mistake::Mistake;
 use crate::objects::connector::{self, Connector};
 use crate::objects::cq::Cq;
 use crate::objects::listener::Listener;
 use crate::objects::srq::Srq;
-use ndk_abi::nt::{STATUS_BUFFER_OVERFLOW, STATUS_SUCCESS};
-use roce::{ConnEvent, CqFault, EngineEvent};
+use ndk_abi::nt::STATUS_SUCCESS;
+use roce::{ConnEvent, EngineEvent};
 
 /// Delivers up to `budget` events and returns their number. On the provider's own stack, without a lock.
 ///
@@ -38,10 +39,7 @@ fn deliver_one(shared: &Shared, event: &EngineEvent<'_, nt::RawSpinLock>) {
         // The notice lives until the consumer's callback has returned. The engine raises no other one for this
         // completion queue before that.
         EngineEvent::Cq(notice) => {
-            let status = match notice.fault() {
-                None => STATUS_SUCCESS,
-                Some(CqFault::Overflow) => STATUS_BUFFER_OVERFLOW,
-            };
+            let status = status::notification(notice.fault());
             if let Some(cq) = registry.find::<Cq>(notice.context()) {
                 if let (Some(checker), true) = (&shared.checker, notice.fault().is_some()) {
                     checker.report(cq.subject(), Mistake::CqOverflow, status.cast_unsigned());

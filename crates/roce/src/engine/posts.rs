@@ -26,8 +26,12 @@ impl<R: RawMutex> Engine<R> {
         //= R-QP-4
         //= R-QP-70
         let mut transport = qp.transport.lock();
+        //= R-QP-3
         transport.post_send(&self.env(qp), request)?;
+        // Accepted, deferred or not: it is in the send queue, and completes.
         //= R-QP-35
+        //= R-QP-36
+        //= R-QP-40
         //= R-QP-37
         if !request.flags.contains(SendFlags::DEFER) {
             self.make_ready(qp, || qp.clone());

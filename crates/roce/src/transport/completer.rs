@@ -118,6 +118,9 @@ impl RcTransport {
     /// Completes the oldest request with success.
     #[inline]
     fn complete_oldest<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+        // Its entry is free before its completion can be polled.
+        //= R-QP-2
+        //= R-QP-22
         let Some(wqe) = self.send_queue.pop() else { return };
         self.requester.request_completed(&wqe);
         //= R-CQ-30
@@ -166,7 +169,7 @@ impl RcTransport {
             self.fail(env, Some(CompletionStatus::LocalProtection));
             return;
         }
-        let end = wqe.end();
+        let (end, invalidates) = (wqe.end(), wqe.invalidates_sink());
         let requester = &mut self.requester;
         requester.response_cursor = sink;
         requester.newest_after_gap = None;
@@ -176,9 +179,27 @@ impl RcTransport {
         requester.responses_received(wqe, sequence);
         //= R-CQ-57
         if requester.una == end {
+            if invalidates && !self.invalidate_sink(env) {
+                self.fail(env, Some(CompletionStatus::MemoryManagement));
+                return;
+            }
             self.complete_oldest(env);
         }
         self.requester.handle_progress(env.now);
+    }
+
+    /// Invalidates the key of the first element of the oldest READ, which is complete. Returns `false` if there is none,
+    /// or if it cannot be invalidated.
+    //= R-QP-85
+    //= R-QP-86
+    #[inline(never)]
+    fn invalidate_sink<R: RawMutex>(&self, env: &Env<'_, R>) -> bool {
+        let Some(Payload::Sges([first, ..])) =
+            self.send_queue.front().map(|wqe| self.send_queue.payload(wqe))
+        else {
+            return false;
+        };
+        env.shared.regions.invalidate(env.qp.scope(), first.key).is_ok()
     }
 
     /// Returns whether a response has the expected length and ends the chunk where it must.

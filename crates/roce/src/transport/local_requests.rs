@@ -83,6 +83,10 @@ impl RcTransport {
         {
             return false;
         }
+        // Its key may be the one that a READ before it invalidates.
+        if requester.index > 0 && self.send_queue.has_invalidating() {
+            return false;
+        }
         let regions = &env.shared.regions;
         let done = match wqe.operation {
             //= rocev2 §10

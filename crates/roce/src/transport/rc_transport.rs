@@ -163,6 +163,7 @@ impl RcTransport {
         //= R-QP-59
         //= R-QP-27
         //= R-QP-39
+        //= R-QP-2
         let mut status = failed.unwrap_or(CompletionStatus::Flushed);
         while let Some(wqe) = self.send_queue.pop() {
             env.cancel(&wqe);
@@ -173,6 +174,7 @@ impl RcTransport {
         if core::mem::take(&mut self.current_receive.active) {
             env.complete_receive(self.current_receive.context, CompletionStatus::Flushed);
         }
+        //= R-QP-66
         self.drain_receives(env);
     }
 

@@ -86,6 +86,7 @@ impl RcTransport {
             Ok(Execution::NoReceive) => {
                 stats.rx_rnr.inc();
                 let responder = &mut self.responder;
+                //= R-QP-6
                 //= R-CONSUMER-15
                 responder.nak_pending = Some((Syndrome::rnr_nak(responder.rnr_code), sequence));
                 // The packets after it were sent before the peer got the RNR NAK: no sequence NAK for them.
@@ -147,6 +148,7 @@ impl RcTransport {
         }
         let mut rest = packet.payload();
         //= R-QP-46
+        //= R-QP-47
         let sges = self.current_receive.sges();
         let mut cursor = self.current_receive.cursor;
         cursor.walk(sges, rest.len() as u32, FatalNak::TOO_LONG, |sge, within, len| {

@@ -71,6 +71,12 @@ impl Wqe {
         matches!(self.operation, SendOperation::Read { .. })
     }
 
+    /// Returns whether it is a READ that invalidates the key of its first element.
+    #[inline]
+    pub(crate) fn invalidates_sink(&self) -> bool {
+        self.flags.contains(SendFlags::INVALIDATE_SINK) && self.is_read()
+    }
+
     /// Returns the ticket of a local request that is not executed yet.
     #[inline]
     pub(crate) fn pending_ticket(&self) -> Option<Ticket> {
@@ -117,6 +123,8 @@ pub(crate) struct SendQueue {
     /// Local requests in the queue, and those of them that are not executed.
     local: usize,
     pending_local: usize,
+    /// READs in the queue that invalidate a key.
+    invalidating: usize,
 }
 
 impl SendQueue {
@@ -132,6 +140,7 @@ impl SendQueue {
         next: Sequence::ZERO,
         local: 0,
         pending_local: 0,
+        invalidating: 0,
     };
 
     pub(crate) fn try_new(depth: u32, max_sges: u32, max_inline: u32) -> Result<Self, CreateError> {
@@ -149,6 +158,7 @@ impl SendQueue {
             next: Sequence::ZERO,
             local: 0,
             pending_local: 0,
+            invalidating: 0,
         })
     }
 
@@ -166,6 +176,12 @@ impl SendQueue {
     #[inline]
     pub(crate) fn has_pending_local(&self) -> bool {
         self.pending_local > 0
+    }
+
+    /// Returns whether a READ in the queue invalidates a key.
+    #[inline]
+    pub(crate) fn has_invalidating(&self) -> bool {
+        self.invalidating > 0
     }
 
     /// Returns the sequence number of the next request to be posted.
@@ -236,6 +252,7 @@ impl SendQueue {
             data,
             at,
         };
+        self.invalidating = self.invalidating.saturating_add(usize::from(wqe.invalidates_sink()));
         self.append(wqe);
         Ok(())
     }
@@ -306,6 +323,9 @@ impl SendQueue {
         let wqe = *self.front()?;
         self.head = self.wrap(self.head.wrapping_add(1));
         self.len = self.len.saturating_sub(1);
+        if wqe.invalidates_sink() {
+            self.invalidating = self.invalidating.saturating_sub(1);
+        }
         if wqe.operation.is_local() {
             self.local = self.local.saturating_sub(1);
             self.pending_local =

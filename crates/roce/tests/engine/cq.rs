@@ -53,6 +53,7 @@ fn notifications(arms: &[Arm], event: CqEvent) -> usize {
 //= R-CQ-6
 //= R-CQ-7
 //= R-CQ-35
+//= R-QP-76
 #[test]
 fn an_armed_queue_notifies_of_the_requested_events() {
     use CqEvent::{Failed, Overflow, Plain, Solicited};
@@ -98,6 +99,7 @@ fn receive(pair: &mut Pair, solicited: bool) {
 
 //= R-CQ-1
 //= R-CQ-10
+//= R-CQ-11
 //= R-CQ-12
 //= R-CQ-16
 #[test]

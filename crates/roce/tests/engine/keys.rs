@@ -16,7 +16,7 @@ const REMOTE: Access = Access::all();
 
 /// Memory of one side, and a region for fast registration of its pages.
 pub struct Fast {
-    memory: Memory,
+    pub memory: Memory,
     /// Logical addresses of the memory's pages.
     pages: Vec<u64>,
     pub region: Arc<Region>,
@@ -36,7 +36,7 @@ impl Fast {
         Registration { base: 0xABCD_0000, offset: 0, length, access: REMOTE, pages: &self.pages }
     }
 
-    fn register(&self, side: &Side, context: u64) {
+    pub fn register(&self, side: &Side, context: u64) {
         let key = self.region.key();
         register(side, &side.qp, context, key, SendFlags::empty(), &self.registration()).unwrap();
     }

@@ -14,6 +14,7 @@ mod keys;
 mod loss;
 mod memory;
 mod pair;
+mod read_invalidation;
 mod requests;
 mod responder;
 mod srq;
