@@ -7,6 +7,7 @@ use alloc::boxed::Box;
 use core::alloc::Layout;
 use core::fmt;
 use core::marker::PhantomData;
+use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ops::Deref;
 use core::ptr::NonNull;
 
@@ -69,6 +70,22 @@ impl<T> AliasableBox<T> {
         Ok(Self { value: unsafe { NonNull::new_unchecked(raw) }, owns: PhantomData })
     }
 
+    /// Gives up the ownership. The value lives until [`from_raw`](Self::from_raw) takes it back.
+    #[must_use = "the value leaks unless `from_raw` takes it back"]
+    pub fn into_raw(self) -> *mut T {
+        ManuallyDrop::new(self).as_ptr()
+    }
+
+    /// Takes back the ownership.
+    ///
+    /// # Safety
+    /// `value` is from [`into_raw`](Self::into_raw), and each such pointer is taken back at most once.
+    #[must_use]
+    pub const unsafe fn from_raw(value: *mut T) -> Self {
+        // SAFETY: by the caller, the address of a live value.
+        Self { value: unsafe { NonNull::new_unchecked(value) }, owns: PhantomData }
+    }
+
     /// Returns the value's address, which stays the same and valid until the box is dropped.
     ///
     /// Writing through it is subject to the rules of any shared value: only through atomics or
@@ -101,6 +118,35 @@ impl<T: fmt::Debug> fmt::Debug for AliasableBox<T> {
     }
 }
 
+/// Heap memory for a value whose address must be known before the value is made.
+pub struct Slot<T>(AliasableBox<MaybeUninit<T>>);
+
+impl<T> Slot<T> {
+    /// Allocates the memory.
+    ///
+    /// # Errors
+    /// [`AllocError`] if there is no memory.
+    pub fn try_new() -> Result<Self, AllocError> {
+        AliasableBox::try_new(MaybeUninit::uninit()).map(Self)
+    }
+
+    /// Returns the address of the value to come. It stays the same when the slot is filled, and until that box is dropped.
+    #[must_use]
+    pub const fn as_ptr(&self) -> *mut T {
+        self.0.as_ptr().cast()
+    }
+
+    /// Moves `value` into the memory.
+    #[must_use]
+    pub fn fill(self, value: T) -> AliasableBox<T> {
+        let memory = self.0.into_raw().cast::<T>();
+        // SAFETY: memory for a `T` that this function owns.
+        unsafe { memory.write(value) };
+        // SAFETY: allocated with the layout of `T`, initialized just now, owned by no other box.
+        unsafe { AliasableBox::from_raw(memory) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,5 +172,24 @@ mod tests {
         assert_eq!(Rc::strong_count(&dropped), 2);
         drop(moved);
         assert_eq!(Rc::strong_count(&dropped), 1);
+    }
+
+    // Miri reports this test if filling the slot ever claims exclusive access to the memory by a box.
+    #[test]
+    fn address_given_out_before_the_value_exists_is_the_value_s() {
+        let (dropped, slot) = (Rc::new(Cell::new(0)), Slot::try_new().unwrap());
+        let context = slot.as_ptr();
+        let filled = slot.fill((Cell::new(1), Rc::clone(&dropped)));
+        // SAFETY: the value is alive in `filled`, and is shared on this thread only.
+        let seen = unsafe { &*context };
+        let raw = filled.into_raw();
+        seen.0.set(2);
+        // SAFETY: from `into_raw`, taken back once.
+        let back = unsafe { AliasableBox::from_raw(raw) };
+        seen.0.set(seen.0.get() + 1);
+        assert_eq!((back.0.get(), back.as_ptr()), (3, context));
+        drop(back);
+        assert_eq!(Rc::strong_count(&dropped), 1);
+        drop(Slot::<[u64; 4]>::try_new().unwrap());
     }
 }

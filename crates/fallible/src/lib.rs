@@ -19,12 +19,14 @@ extern crate alloc;
 
 mod arc;
 mod boxed;
+mod bytes;
 mod error;
 mod fifo;
 mod limits;
 pub mod vec;
 
 pub use arc::Arc;
-pub use boxed::{AliasableBox, try_box, try_box_or_return};
+pub use boxed::{AliasableBox, Slot, try_box, try_box_or_return};
+pub use bytes::AliasableBytes;
 pub use error::AllocError;
 pub use fifo::Fifo;
