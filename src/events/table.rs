@@ -33,7 +33,7 @@ events! {
     CONFIGURATION = error(2, "%2: the adapter's configuration cannot be read.");
     NDIS_REFUSED = error(3, "%2: a request to NDIS failed while the adapter was starting. Data: the request's number, its status.");
     REMOVED = error(10, "%2: the device does not respond, or was removed.");
-    NO_CAPABILITIES = error(11, "%2: the device has no PCI capabilities. It is a legacy virtio device, which this driver does not support.");
+    NO_CAPABILITIES = error(11, "%2: the device has no virtio capabilities. It is a legacy virtio device, which this driver does not support.");
     BROKEN_CAPABILITIES = error(12, "%2: the device's PCI capability list is malformed.");
     MISSING_STRUCTURE = error(13, "%2: the device does not have a usable virtio configuration structure. Data: the type of the structure.");
     RESET_TIMEOUT = error(14, "%2: the device did not complete its reset.");
@@ -43,11 +43,14 @@ events! {
     BAD_QUEUE_SIZE = error(18, "%2: the device reports an invalid queue size. Data: the size.");
     VECTOR_REFUSED = error(19, "%2: the device refused an interrupt vector.");
     NOTIFY_OUT_OF_RANGE = error(20, "%2: the notification address of a queue is out of range. Data: the index of the queue.");
-    BROKEN_RING = error(21, "%2: the device wrote an invalid entry to its used ring. The adapter has stopped. Data: the kind of error.");
-    NEEDS_RESET = error(22, "%2: the device requested a reset. The adapter has stopped.");
+    BROKEN_RING = error(21, "%2: the device wrote an invalid entry to its used ring, and will be reset. Data: the kind of error.");
+    NEEDS_RESET = error(22, "%2: the device requested a reset.");
     OUT_OF_ORDER = error(23, "%2: internal error: the driver initialized the device in the wrong order.");
     NO_MESSAGE_INTERRUPTS = error(24, "%2: the system did not assign message-signaled interrupts to the device.");
+    CHANGED = error(25, "%2: after a reset, the device offers less than before.");
+    GIVEN_UP = error(26, "%2: the device does not work after a reset, or had to be reset too often. The adapter is removed.");
     ROCE_FRAME_SIZE = warning(40, "%2: RDMA uses a smaller RoCE frame size than configured, because the adapter's Ethernet frames are too short. Data: the size in use, the configured size.");
+    RECOVERED = warning(41, "%2: the device was reset and works again. RDMA connections were ended.");
     CONSUMER_WRONG_IRQL = warning(60, "%2: an NDK consumer called a function above its IRQL (R-IRQL-1). Data: the type of the object, the low half of its address, details.");
     CONSUMER_WRONG_OBJECT = warning(61, "%2: an NDK consumer passed a null pointer or an object of another type (R-CLOSE-37). Data: the type of the object, the low half of its address, details.");
     CONSUMER_USE_AFTER_CLOSE = warning(62, "%2: an NDK consumer used an object after closing it (R-CLOSE-12). Data: the type of the object, the low half of its address, details.");

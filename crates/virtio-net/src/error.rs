@@ -17,7 +17,7 @@ use crate::state::State;
 pub enum Error {
     /// Reads of configuration space or registers return all ones: the device is gone.
     Removed,
-    /// The function has no capability list (a legacy device).
+    /// The function has no virtio capability (a legacy device).
     NoCapabilities,
     /// The capability list loops, leaves configuration space or holds a truncated entry.
     BrokenCapabilityList,
@@ -43,6 +43,8 @@ pub enum Error {
     BrokenRing(RingFault),
     /// The device reports DEVICE_NEEDS_RESET.
     NeedsReset,
+    /// After a reset, the device offers other features, smaller queues or fewer vectors than before.
+    Changed,
     /// The step is not allowed in the current state: a defect of the caller.
     OutOfOrder,
 }
@@ -81,7 +83,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Removed => f.write_str("the device is gone (registers read all ones)"),
-            Self::NoCapabilities => f.write_str("the device has no PCI capability list (legacy only)"),
+            Self::NoCapabilities => f.write_str("the device has no virtio PCI capability (legacy only)"),
             Self::BrokenCapabilityList => f.write_str("the PCI capability list is broken"),
             Self::MissingStructure(which) => {
                 write!(f, "the device has no usable {which} structure")
@@ -98,6 +100,7 @@ impl fmt::Display for Error {
             Self::NoMemory => f.write_str("out of memory"),
             Self::BrokenRing(fault) => write!(f, "the device's used ring is inconsistent: {fault}"),
             Self::NeedsReset => f.write_str("the device asks for a reset"),
+            Self::Changed => f.write_str("the device is not the same after its reset"),
             Self::OutOfOrder => f.write_str("a bring-up step was called in the wrong state"),
         }
     }

@@ -68,6 +68,39 @@ impl<H: Hal, R: Registers> Nic<H, R> {
         self.receive.start(control)
     }
 
+    /// Programs queues that a device used before into the device again, which was reset and whose features were negotiated
+    /// anew: [`Control::renegotiate`], this, [`ReceiveQueue::start`]. The queues keep their memory, so that no memory is
+    /// needed; what they contained is dropped. IRQL <= DISPATCH_LEVEL.
+    ///
+    /// # Errors
+    /// [`Error::Changed`] if the device has smaller queues, or refuses `vectors`; [`Error::NoQueue`],
+    /// [`Error::BadQueueSize`], [`Error::NotifyOutOfRange`], [`Error::OutOfOrder`]. The queues are stopped then.
+    //= virtio §16
+    pub fn reprogram(
+        control: &mut Control<H, R>,
+        receive: &mut ReceiveQueue<H, R>,
+        transmit: &mut TransmitQueue<H, R>,
+        vectors: Vectors,
+    ) -> Result<(), Error> {
+        receive.stop();
+        transmit.stop();
+        let receive_size = control.queue_size(RECEIVE)?;
+        let transmit_size = control.queue_size(TRANSMIT)?;
+        if receive_size < receive.ring().size() || transmit_size < transmit.ring().size() {
+            return Err(Error::Changed);
+        }
+        receive.renew()?;
+        transmit.renew()?;
+        if control.assign_exactly(vectors, [RECEIVE, TRANSMIT]) {
+            Self::enable(control, receive, transmit).inspect_err(|_| {
+                receive.stop();
+                transmit.stop();
+            })
+        } else {
+            Err(Error::Changed)
+        }
+    }
+
     fn allocate(hal: &H, control: &mut Control<H, R>, options: &Options) -> Result<Pair<H, R>, Error> {
         let suppression = if control.features().contains(Features::EVENT_IDX) {
             Suppression::EventIndex
@@ -88,13 +121,22 @@ impl<H: Hal, R: Registers> Nic<H, R> {
         transmit: &mut TransmitQueue<H, R>,
     ) -> Result<Vectors, Error> {
         let vectors = control.assign_vectors(messages, [RECEIVE, TRANSMIT])?;
+        Self::enable(control, receive, transmit)?;
+        Ok(vectors)
+    }
+
+    fn enable(
+        control: &mut Control<H, R>,
+        receive: &mut ReceiveQueue<H, R>,
+        transmit: &mut TransmitQueue<H, R>,
+    ) -> Result<(), Error> {
         let ring = receive.ring();
         let doorbell = control.enable_queue(RECEIVE, ring.size(), &ring.addresses())?;
         receive.connect(doorbell);
         let ring = transmit.ring();
         let doorbell = control.enable_queue(TRANSMIT, ring.size(), &ring.addresses())?;
         transmit.connect(doorbell);
-        Ok(vectors)
+        Ok(())
     }
 }
 

@@ -57,6 +57,7 @@ impl Layout {
         let mut isr = None;
         let mut device = None;
         let mut msix_vectors = 0;
+        let mut is_virtio = false;
         for entry in Capabilities::new(config)? {
             let entry = entry?;
             match entry.id {
@@ -65,6 +66,7 @@ impl Layout {
                     msix_vectors = (control & capability::MSIX_TABLE_SIZE).wrapping_add(1);
                 }
                 capability::ID_VENDOR => {
+                    is_virtio = true;
                     let structure = VendorCapability::parse(&entry).ok_or(Error::BrokenCapabilityList)?;
                     match structure.cfg_type {
                         CfgType::COMMON => common = common.or(structure.region(min_len::COMMON, &bar_len)),
@@ -82,6 +84,9 @@ impl Layout {
                 }
                 _ => {}
             }
+        }
+        if !is_virtio {
+            return Err(Error::NoCapabilities);
         }
         let (notify, notify_multiplier) = notify.ok_or(Error::MissingStructure(Structure::Notify))?;
         Ok(Self {

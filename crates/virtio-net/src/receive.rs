@@ -46,14 +46,33 @@ pub struct ReceiveQueue<H: Hal, R> {
 impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
     /// Allocates `size` buffers for frames of up to `max_frame` bytes and describes them, without making them available.
     pub(crate) fn new(hal: &H, size: u16, max_frame: usize, suppression: Suppression) -> Result<Self, Error> {
-        let mut ring = Ring::new(hal, size, suppression)?;
+        let ring = Ring::new(hal, size, suppression)?;
         let buffers = Buffers::new(hal, size, max_frame)?;
-        let len = u32::try_from(buffers.len()).map_err(|_| Error::NoMemory)?;
-        for id in 0..size {
-            let address = buffers.device_address(id).ok_or(Error::NoMemory)?;
-            ring.describe(id, address, len, Direction::FromDevice);
+        let mut queue = Self { ring, buffers, doorbell: None, counters: ReceiveCounters::default() };
+        queue.describe()?;
+        Ok(queue)
+    }
+
+    /// Describes every buffer to the device.
+    fn describe(&mut self) -> Result<(), Error> {
+        let len = u32::try_from(self.buffers.len()).map_err(|_| Error::NoMemory)?;
+        for id in 0..self.ring.size() {
+            let address = self.buffers.device_address(id).ok_or(Error::NoMemory)?;
+            self.ring.describe(id, address, len, Direction::FromDevice);
         }
-        Ok(Self { ring, buffers, doorbell: None, counters: ReceiveCounters::default() })
+        Ok(())
+    }
+
+    /// Disconnects the queue from the device: from now on nothing here accesses the device, and no frame is received. IRQL <=
+    /// DISPATCH_LEVEL.
+    pub fn stop(&mut self) {
+        self.doorbell = None;
+    }
+
+    /// Makes the queue like a new one, after the device was reset. The counters go on.
+    pub(crate) fn renew(&mut self) -> Result<(), Error> {
+        self.ring.clear();
+        self.describe()
     }
 
     pub(crate) fn ring(&self) -> &Ring<H> {
@@ -84,8 +103,12 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
     /// # Errors
     /// [`Error::BrokenRing`]: the used ring is inconsistent. Frames before the fault were passed to `sink`; every later call
     /// fails.
+    /// A queue that was stopped has no frames.
     pub fn poll(&mut self, budget: u32, mut sink: impl FnMut(&[u8])) -> Result<Polled, Error> {
         let mut taken = 0;
+        if self.doorbell.is_none() {
+            return Ok(Polled { taken, more: false });
+        }
         let outcome = loop {
             if taken == budget {
                 break Ok(Polled { taken, more: true });
@@ -121,7 +144,7 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
     /// again.
     #[must_use]
     pub fn request_interrupt(&mut self) -> bool {
-        self.ring.request_interrupt(1)
+        self.doorbell.is_some() && self.ring.request_interrupt(1)
     }
 
     /// Returns the counters.

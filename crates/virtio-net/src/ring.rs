@@ -133,6 +133,20 @@ impl<H: Hal> Ring<H> {
         })
     }
 
+    /// Returns the ring to the state of a new one: no buffer is described, outstanding or returned. The device was reset, so
+    /// that it does not use the ring.
+    pub(crate) fn clear(&mut self) {
+        for word in self.memory.view::<AtomicU16>(0, self.areas.len / 2) {
+            word.store(0, Relaxed);
+        }
+        self.outstanding.fill(false);
+        self.outstanding_count = 0;
+        self.offered = 0;
+        self.published = 0;
+        self.taken = 0;
+        self.broken = None;
+    }
+
     pub(crate) fn addresses(&self) -> QueueAddresses {
         QueueAddresses {
             descriptors: self.memory.device_address(0),

@@ -48,17 +48,38 @@ pub struct TransmitQueue<H: Hal, R> {
 impl<H: Hal, R: Registers> TransmitQueue<H, R> {
     /// Allocates `size` slots for frames of up to `max_frame` bytes.
     pub(crate) fn new(hal: &H, size: u16, max_frame: usize, suppression: Suppression) -> Result<Self, Error> {
-        let mut ring = Ring::new(hal, size, suppression)?;
+        let ring = Ring::new(hal, size, suppression)?;
         // The header of a frame without offloads is all zeros, as newly allocated DMA memory is. (virtio §9)
         let buffers = Buffers::new(hal, size, max_frame.max(MIN_FRAME))?;
-        let mut free = vec::with_capacity(usize::from(size))?;
-        for id in (0..size).rev() {
-            let address = buffers.device_address(id).ok_or(Error::NoMemory)?;
-            ring.describe(id, address, 0, Direction::ToDevice);
-            vec::push_within_capacity(&mut free, id)?;
+        let free = vec::with_capacity(usize::from(size))?;
+        let mut queue = Self { ring, buffers, free, doorbell: None, counters: TransmitCounters::default() };
+        queue.describe()?;
+        Ok(queue)
+    }
+
+    /// Describes every slot to the device, and frees it.
+    fn describe(&mut self) -> Result<(), Error> {
+        self.free.clear();
+        for id in (0..self.ring.size()).rev() {
+            let address = self.buffers.device_address(id).ok_or(Error::NoMemory)?;
+            self.ring.describe(id, address, 0, Direction::ToDevice);
+            vec::push_within_capacity(&mut self.free, id)?;
         }
-        ring.suppress_interrupts();
-        Ok(Self { ring, buffers, free, doorbell: None, counters: TransmitCounters::default() })
+        self.ring.suppress_interrupts();
+        Ok(())
+    }
+
+    /// Disconnects the queue from the device: from now on nothing here accesses the device, and no slot is free. IRQL <=
+    /// DISPATCH_LEVEL.
+    pub fn stop(&mut self) {
+        self.doorbell = None;
+    }
+
+    /// Makes the queue like a new one, after the device was reset: frames that it did not send are dropped. The counters go
+    /// on.
+    pub(crate) fn renew(&mut self) -> Result<(), Error> {
+        self.ring.clear();
+        self.describe()
     }
 
     pub(crate) fn ring(&self) -> &Ring<H> {
@@ -72,6 +93,7 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
     /// Returns the slot for the next frame, from its Ethernet header on; `None` if every slot is outstanding. Returns the
     /// same slot until [`commit`](Self::commit).
     pub fn slot(&mut self) -> Option<&mut [u8]> {
+        self.doorbell.as_ref()?;
         if self.free.is_empty() {
             // An error leaves the queue full; `fault` reports it.
             let _ = self.reap();
@@ -111,7 +133,7 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
 
     /// Makes the committed frames available to the device, with at most one notification.
     pub fn kick(&mut self) {
-        if self.ring.publish() {
+        if self.doorbell.is_some() && self.ring.publish() {
             self.counters.notifications = self.counters.notifications.wrapping_add(1);
             if let Some(doorbell) = &self.doorbell {
                 doorbell.ring();
@@ -137,10 +159,10 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
 
     /// Requests an interrupt when three quarters of the outstanding frames are sent. Returns `true` if slots are free
     /// already, or the frames are already sent: the caller continues instead of waiting. A queue with a
-    /// [`fault`](Self::fault) requests no interrupt and returns `false`.
+    /// [`fault`](Self::fault), or one that was stopped, requests no interrupt and returns `false`.
     #[must_use]
     pub fn request_interrupt(&mut self) -> bool {
-        if self.ring.fault().is_some() {
+        if self.doorbell.is_none() || self.ring.fault().is_some() {
             return false;
         }
         let outstanding = self.ring.outstanding();

@@ -156,6 +156,21 @@ impl<H: Hal, R: Registers> Control<H, R> {
         Ok(accepted)
     }
 
+    /// As [`negotiate`](Self::negotiate), for a device that was in use before: it must offer what was accepted then.
+    ///
+    /// # Errors
+    /// [`Error::Changed`], and those of [`negotiate`](Self::negotiate).
+    //= virtio §16
+    pub fn renegotiate(&mut self) -> Result<(), Error> {
+        let before = self.features;
+        if self.negotiate()? == before {
+            return Ok(());
+        }
+        self.features = before;
+        self.fail();
+        Err(Error::Changed)
+    }
+
     /// Returns the accepted features.
     pub fn features(&self) -> Features {
         self.features
@@ -214,18 +229,21 @@ impl<H: Hal, R: Registers> Control<H, R> {
     /// [`Error::VectorRefused`] if the device accepts none.
     //= virtio §15
     pub(crate) fn assign_vectors(&mut self, messages: u32, queues: [u16; 2]) -> Result<Vectors, Error> {
-        let [receive, transmit] = queues;
         let mut plan = Vectors::plan(messages);
         while let Some(vectors) = plan {
-            if self.set_config_vector(vectors.config)
-                && self.set_queue_vector(receive, vectors.receive)
-                && self.set_queue_vector(transmit, vectors.transmit)
-            {
+            if self.assign_exactly(vectors, queues) {
                 return Ok(vectors);
             }
             plan = vectors.fewer();
         }
         Err(Error::VectorRefused)
+    }
+
+    /// Assigns these vectors; `false` if the device refuses one.
+    pub(crate) fn assign_exactly(&mut self, vectors: Vectors, [receive, transmit]: [u16; 2]) -> bool {
+        self.set_config_vector(vectors.config)
+            && self.set_queue_vector(receive, vectors.receive)
+            && self.set_queue_vector(transmit, vectors.transmit)
     }
 
     /// Reads the largest size of queue `index`: a power of two of at most 32768.

@@ -228,7 +228,7 @@ impl Fake {
 
 /// A device after bring-up; reset before its queues are dropped.
 pub struct Driver {
-    nic: Option<Nic<Fake, Fake>>,
+    pub nic: Option<Nic<Fake, Fake>>,
     pub control: Control<Fake, Fake>,
 }
 

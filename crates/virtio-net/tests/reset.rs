@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A device that is used again after a reset: with the same queues, or not at all.
+
+#![cfg(target_os = "linux")]
+
+mod fake;
+
+use fake::{Driver, Fake, Quirks};
+use virtio_net::{Error, Features, Nic, RingFault};
+
+/// Resets the device and brings it back with the queues it had.
+fn reset(driver: &mut Driver) -> Result<(), Error> {
+    driver.nic().receive.stop();
+    driver.nic().transmit.stop();
+    driver.control.renegotiate()?;
+    let Driver { nic: Some(nic), control } = driver else { panic!("a driver has queues") };
+    Nic::reprogram(control, &mut nic.receive, &mut nic.transmit, nic.vectors)?;
+    nic.receive.start(control)
+}
+
+fn send(driver: &mut Driver, byte: u8) -> bool {
+    let queue = &mut driver.nic().transmit;
+    let Some(slot) = queue.slot() else { return false };
+    slot[..60].fill(byte);
+    queue.commit(60);
+    queue.kick();
+    true
+}
+
+fn receive(driver: &mut Driver) -> Result<usize, Error> {
+    let mut frames = 0;
+    driver.nic().receive.poll(1000, |_| frames += 1)?;
+    Ok(frames)
+}
+
+//= virtio §16
+#[test]
+fn queues_work_again_after_a_reset_without_new_memory() {
+    let fake = Fake::new(Quirks::default());
+    let mut driver = fake.bring_up(1514).unwrap();
+    let blocks = fake.blocks();
+    fake.change(|quirks| quirks.allocations = 0);
+    for round in 0..3 {
+        // Frames in both directions are left behind.
+        while send(&mut driver, 0xEE) {}
+        while fake.deliver(&[0xEE; 60]) {}
+        reset(&mut driver).unwrap();
+        assert_eq!(fake.transmitted(), Vec::<Vec<u8>>::new(), "what was not sent is dropped");
+        assert_eq!(receive(&mut driver), Ok(0), "what was not received is dropped");
+        for byte in 0..=255 {
+            assert!(send(&mut driver, byte), "slot {byte} of round {round}");
+        }
+        assert_eq!(
+            fake.transmitted().iter().map(|frame| frame[0]).collect::<Vec<_>>(),
+            (0..=255).collect::<Vec<_>>()
+        );
+        let mut delivered = 0;
+        while fake.deliver(&[7; 60]) {
+            delivered += 1;
+        }
+        assert_eq!((delivered, receive(&mut driver)), (256, Ok(256)));
+    }
+    assert_eq!(fake.blocks(), blocks);
+    drop(driver);
+    fake.assert_well_treated();
+}
+
+//= virtio §16
+#[test]
+fn ring_that_the_device_broke_is_whole_after_a_reset() {
+    let fake = Fake::new(Quirks::default());
+    let mut driver = fake.bring_up(1514).unwrap();
+    fake.forge_used(fake::RECEIVE, 5000, 60, 1);
+    assert_eq!(receive(&mut driver), Err(Error::BrokenRing(RingFault::BadId)));
+    reset(&mut driver).unwrap();
+    assert!(fake.deliver(&[7; 60]));
+    assert_eq!(receive(&mut driver), Ok(1));
+}
+
+//= virtio §16
+#[test]
+fn stopped_queues_access_neither_device_nor_rings() {
+    let fake = Fake::new(Quirks::default());
+    let mut driver = fake.bring_up(1514).unwrap();
+    assert!(fake.deliver(&[7; 60]));
+    let queue = &mut driver.nic().transmit;
+    queue.slot().unwrap()[..60].fill(1);
+    queue.commit(60);
+    let before = [fake.notified(fake::RECEIVE), fake.notified(fake::TRANSMIT)];
+    driver.nic().receive.stop();
+    driver.nic().transmit.stop();
+    driver.nic().transmit.kick();
+    assert_eq!(receive(&mut driver), Ok(0));
+    assert!(!driver.nic().receive.request_interrupt(), "no frame is pending");
+    assert!(driver.nic().transmit.slot().is_none());
+    assert!(!driver.nic().transmit.request_interrupt());
+    assert_eq!([fake.notified(fake::RECEIVE), fake.notified(fake::TRANSMIT)], before);
+}
+
+//= virtio §16
+#[test]
+fn device_that_offers_less_after_a_reset_is_refused() {
+    let changes: [fn(&mut Quirks); 3] = [
+        |quirks| quirks.offered -= Features::MTU,
+        |quirks| quirks.queue_sizes = [256, 128],
+        |quirks| quirks.vectors = 2,
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let fake = Fake::new(Quirks::default());
+        let mut driver = fake.bring_up(1514).unwrap();
+        fake.change(change);
+        assert_eq!(reset(&mut driver), Err(Error::Changed), "change {number}");
+        assert!(driver.nic().transmit.slot().is_none(), "the queues stay stopped");
+        assert_eq!(fake.status() & 4, 0, "the device was not started");
+    }
+}
+
+#[test]
+fn device_that_does_not_come_back_is_reported() {
+    let fake = Fake::new(Quirks::default());
+    let mut driver = fake.bring_up(1514).unwrap();
+    fake.change(|quirks| quirks.never_resets = true);
+    assert_eq!(reset(&mut driver), Err(Error::ResetTimeout));
+    fake.change(|quirks| (quirks.never_resets, quirks.removed) = (false, true));
+    assert_eq!(reset(&mut driver), Err(Error::Removed));
+}
