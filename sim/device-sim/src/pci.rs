@@ -28,6 +28,19 @@ mod reg {
 
 pub const VENDOR_VIRTIO: u16 = 0x1af4;
 pub const DEVICE_NET: u16 = 0x1041;
+pub const DEVICE_NET_TRANSITIONAL: u16 = 0x1000;
+
+/// What the function is, by its identifiers and capabilities.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Identity {
+    /// Modern interface only.
+    #[default]
+    Modern,
+    /// Both interfaces: the legacy one in an I/O BAR.
+    Transitional,
+    /// Legacy interface only: no virtio capability, no memory BAR with structures.
+    Legacy,
+}
 
 /// Command register: memory decoding, bus mastering.
 pub const COMMAND_MEMORY: u16 = 1 << 1;
@@ -43,10 +56,13 @@ const CAP_MSIX_AT: u8 = 0x98;
 const CAP_VIRTIO_AT: [u8; 5] = [0x84, 0x70, 0x60, 0x50, 0x40];
 
 /// The BAR with the MSI-X table and pending bits, and the one with the virtio structures.
+pub const LEGACY_BAR: u8 = 0;
 pub const MSIX_BAR: u8 = 1;
 pub const VIRTIO_BAR: u8 = 4;
 pub const MSIX_BAR_LEN: u64 = 0x1000;
 pub const VIRTIO_BAR_LEN: u64 = 0x4000;
+/// Ports of the legacy interface.
+pub const LEGACY_BAR_LEN: u32 = 0x20;
 const MSIX_PENDING_AT: u32 = 0x800;
 
 /// Structures in [`VIRTIO_BAR`]: each has a page.
@@ -58,6 +74,7 @@ const PAGE: u32 = 0x1000;
 pub const NOTIFY_MULTIPLIER: u32 = 4;
 
 /// Addresses that firmware assigned to the BARs.
+pub const LEGACY_BAR_AT: u32 = 0xc040;
 pub const MSIX_BAR_AT: u32 = 0xfebd_1000;
 pub const VIRTIO_BAR_AT: u64 = 0x8_0000_0000;
 
@@ -90,24 +107,43 @@ impl ConfigSpace {
     /// Returns a virtio-net function with `vectors` MSI-X messages, its BARs assigned and enabled.
     #[must_use]
     pub fn virtio_net(vectors: u16, broken: Option<BrokenCapabilities>) -> Self {
+        Self::with_identity(Identity::Modern, vectors, broken)
+    }
+
+    /// As [`ConfigSpace::virtio_net`], with the identifiers of `identity`.
+    #[must_use]
+    pub fn with_identity(identity: Identity, vectors: u16, broken: Option<BrokenCapabilities>) -> Self {
         let mut space = Self { bytes: [0; CONFIG_LEN], writable: [0; CONFIG_LEN], msix: Msix::new(vectors) };
         space.put(reg::VENDOR, &VENDOR_VIRTIO.to_le_bytes());
-        space.put(reg::DEVICE, &DEVICE_NET.to_le_bytes());
+        let modern = identity == Identity::Modern;
+        let (device, subsystem) =
+            if modern { (DEVICE_NET, 0x1100) } else { (DEVICE_NET_TRANSITIONAL, 1_u16) };
+        space.put(reg::DEVICE, &device.to_le_bytes());
         space.put(reg::COMMAND, &(COMMAND_MEMORY | COMMAND_BUS_MASTER).to_le_bytes());
         space.put(reg::STATUS, &STATUS_CAPABILITIES.to_le_bytes());
-        space.put(reg::REVISION, &[1]);
+        space.put(reg::REVISION, &[modern.into()]);
         space.put(reg::CLASS, &[0, 0, 2]);
         space.put(reg::SUBSYSTEM_VENDOR, &VENDOR_VIRTIO.to_le_bytes());
-        space.put(reg::SUBSYSTEM, &0x1100_u16.to_le_bytes());
+        space.put(reg::SUBSYSTEM, &subsystem.to_le_bytes());
         space.put(reg::INTERRUPT_PIN, &[1]);
         space.put(reg::BAR0 + 4 * usize::from(MSIX_BAR), &MSIX_BAR_AT.to_le_bytes());
-        let low = VIRTIO_BAR_AT as u32 | BAR_64_PREFETCHABLE;
-        space.put(reg::BAR0 + 4 * usize::from(VIRTIO_BAR), &low.to_le_bytes());
-        let high = (VIRTIO_BAR_AT >> 32) as u32;
-        space.put(reg::BAR0 + 4 * usize::from(VIRTIO_BAR) + 4, &high.to_le_bytes());
+        if !modern {
+            let ports = LEGACY_BAR_AT | 1;
+            space.put(reg::BAR0 + 4 * usize::from(LEGACY_BAR), &ports.to_le_bytes());
+        }
+        if identity != Identity::Legacy {
+            let low = VIRTIO_BAR_AT as u32 | BAR_64_PREFETCHABLE;
+            space.put(reg::BAR0 + 4 * usize::from(VIRTIO_BAR), &low.to_le_bytes());
+            let high = (VIRTIO_BAR_AT >> 32) as u32;
+            space.put(reg::BAR0 + 4 * usize::from(VIRTIO_BAR) + 4, &high.to_le_bytes());
+        }
         space.allow(reg::COMMAND, &(COMMAND_MEMORY | COMMAND_BUS_MASTER | 1 << 10).to_le_bytes());
         space.allow(0x3c, &[0xff]);
         space.capabilities(vectors);
+        if identity == Identity::Legacy {
+            // MSI-X is the only capability.
+            space.put(usize::from(CAP_MSIX_AT) + 1, &[0]);
+        }
         if let Some(broken) = broken {
             space.break_capabilities(broken);
         }
@@ -311,6 +347,18 @@ mod tests {
         assert_eq!(space.bytes[0x9a..0x9c], [3, 0], "table size minus one");
         let looping = ConfigSpace::virtio_net(4, Some(BrokenCapabilities::Loop));
         assert_eq!(capabilities(&looping).len(), 48);
+    }
+
+    #[test]
+    fn legacy_function_has_no_virtio_capability() {
+        let of = |identity| ConfigSpace::with_identity(identity, 4, None);
+        assert_eq!(capabilities(&of(Identity::Legacy)), [0x98]);
+        assert_eq!(capabilities(&of(Identity::Transitional)).len(), 6);
+        for identity in [Identity::Legacy, Identity::Transitional] {
+            let space = of(identity);
+            let ids = [reg::DEVICE, reg::SUBSYSTEM].map(|at| space.u16(at));
+            assert_eq!((ids, space.bytes[reg::REVISION]), ([0x1000, 1], 0));
+        }
     }
 
     #[test]

@@ -14,11 +14,12 @@ use ndk_abi::{
         NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_HARDWARE_ASSIST_ATTRIBUTES,
         NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_NDK_ATTRIBUTES,
         NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES,
-        NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES,
+        NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES, NDIS_PM_CAPABILITIES_REVISION_2,
         NDIS_SIZEOF_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2,
         NDIS_SIZEOF_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
-        NDIS_SIZEOF_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_1, NDIS_STATUS,
-        NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS,
+        NDIS_SIZEOF_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_1,
+        NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_2, NDIS_STATUS, NDIS_STATUS_INVALID_PARAMETER,
+        NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS,
     },
     ndk::{
         NDIS_NDK_CAPABILITIES, NDIS_NDK_CAPABILITIES_REVISION_1, NDIS_SIZEOF_NDK_CAPABILITIES_REVISION_1,
@@ -108,6 +109,10 @@ pub struct Adapter {
     pub(crate) oid_busy: Mutex<bool>,
     pub(crate) oid_done: Event,
     pub(crate) oid_status: Mutex<NDIS_STATUS>,
+    /// A PnP or power transition is in progress.
+    pub(crate) pnp_busy: Mutex<bool>,
+    /// The miniport asked for the removal of the adapter.
+    pub(crate) failed: Mutex<bool>,
     pub(crate) ndk: NdkState,
     pub(crate) data_path: InFlight,
     /// What the miniport indicated by NdisMIndicateStatusEx.
@@ -138,6 +143,8 @@ impl Adapter {
             oid_busy: Mutex::new(false),
             oid_done: host.event(),
             oid_status: Mutex::new(NDIS_STATUS_PENDING),
+            pnp_busy: Mutex::new(false),
+            failed: Mutex::new(false),
             ndk: NdkState::new(host),
             data_path: InFlight::new(host),
             indications: Mutex::default(),
@@ -213,6 +220,20 @@ impl Adapter {
                 "NdisMSetMiniportAttributes: SupportedOidListLength is {oids}, or SupportedOidList is null"
             )
         });
+        if !attributes.PowerManagementCapabilitiesEx.is_null() {
+            let power = Guest::new(attributes.PowerManagementCapabilitiesEx).read().Header;
+            require(
+                power.Type == NDIS_OBJECT_TYPE_DEFAULT
+                    && power.Revision == NDIS_PM_CAPABILITIES_REVISION_2
+                    && power.Size == NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_2,
+                || {
+                    format!(
+                        "NDIS_PM_CAPABILITIES of {} bytes; NDIS 6.30 and later require revision 2",
+                        power.Size
+                    )
+                },
+            );
+        }
         self.attributes.lock().general = Some(attributes);
         NDIS_STATUS_SUCCESS
     }

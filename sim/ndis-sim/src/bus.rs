@@ -8,12 +8,10 @@ use std::{
 };
 
 use ndk_abi::{
-    ndis::{
-        NDIS_PHYSICAL_ADDRESS, NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS,
-    },
+    ndis::{NDIS_PHYSICAL_ADDRESS, NDIS_STATUS, NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS},
     nt::{
         CM_RESOURCE_INTERRUPT_LATCHED, CM_RESOURCE_INTERRUPT_MESSAGE, CmResourceTypeInterrupt,
-        CmResourceTypeMemory,
+        CmResourceTypeMemory, CmResourceTypePort,
     },
 };
 
@@ -182,14 +180,21 @@ fn descriptor(kind: u8, flags: u32, first: u64, second: u32) -> [u8; DESCRIPTOR_
 
 /// Returns the resources assigned to the device as a `CM_PARTIAL_RESOURCE_LIST`.
 pub(crate) fn resources(nic: &Nic) -> Vec<u8> {
-    let memory = BARS.map(|(_, start, len)| descriptor(CmResourceTypeMemory, 0, start, len as u32));
+    let identity = nic.options().quirks.identity;
+    let ports = (identity != pci::Identity::Modern).then(|| {
+        const PORT_IO: u32 = 1;
+        descriptor(CmResourceTypePort, PORT_IO, pci::LEGACY_BAR_AT.into(), pci::LEGACY_BAR_LEN)
+    });
+    let has = |bar: u8| bar != pci::VIRTIO_BAR || identity != pci::Identity::Legacy;
+    let memory = BARS.into_iter().filter(|&(bar, ..)| has(bar));
+    let memory = memory.map(|(_, start, len)| descriptor(CmResourceTypeMemory, 0, start, len as u32));
     let flags = CM_RESOURCE_INTERRUPT_MESSAGE | CM_RESOURCE_INTERRUPT_LATCHED;
     let vectors = u32::from(nic.options().vectors);
     // Translated: level and vector, then the affinity.
     let level = u64::from(nt_sim::Irql::DEVICE_LEVEL.0);
     let messages = (0..vectors)
         .map(|vector| descriptor(CmResourceTypeInterrupt, flags, level | u64::from(0x50 + vector) << 32, 1));
-    let descriptors: Vec<_> = memory.into_iter().chain(messages).collect();
+    let descriptors: Vec<_> = ports.into_iter().chain(memory).chain(messages).collect();
     let mut list = Vec::with_capacity(8 + descriptors.len() * DESCRIPTOR_LEN);
     list.extend_from_slice(&1_u16.to_le_bytes());
     list.extend_from_slice(&1_u16.to_le_bytes());
@@ -292,12 +297,5 @@ imports! { IMPORTS: "ndis.sys" =>
                 object.write(0);
             }
         }
-    }
-
-    /// Always fails: the miniport is halted by [`Miniport`](crate::Miniport) only.
-    [<= DISPATCH_LEVEL]
-    fn NdisMRemoveMiniport(handle: usize) -> NDIS_STATUS {
-        let _ = adapter(handle);
-        NDIS_STATUS_FAILURE
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use ndk_abi::ndis::{
     NDIS_NET_BUFFER_LIST_INFO, NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL, NDIS_RECEIVE_FLAGS_RESOURCES,
-    NDIS_RETURN_FLAGS_DISPATCH_LEVEL, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL, NDIS_STATUS, NET_BUFFER,
-    NET_BUFFER_LIST,
+    NDIS_RETURN_FLAGS_DISPATCH_LEVEL, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL, NDIS_STATUS,
+    NDIS_STATUS_ADAPTER_REMOVED, NET_BUFFER, NET_BUFFER_LIST,
 };
 use nt_sim::{Host, Irql, current, guest::Guest, image::call, imports};
 
@@ -62,7 +62,17 @@ impl Adapter {
         for list in &lists {
             list.list.field::<usize>(CANCEL_ID).write(cancel_id);
         }
-        self.submit(lists.into_iter().zip(ids.iter().copied().map(Some)));
+        let sent = self.while_bound(
+            |_| true,
+            || {
+                self.submit(lists.into_iter().zip(ids.iter().copied().map(Some)));
+            },
+        );
+        if !sent {
+            // NDIS removed the adapter: a protocol driver has no binding to it.
+            let mut state = self.data_path.state.lock();
+            state.statuses.extend(ids.iter().map(|&id| (id, NDIS_STATUS_ADAPTER_REMOVED)));
+        }
         Some(ids)
     }
 
@@ -84,15 +94,27 @@ impl Adapter {
 
     /// Runs `body` if the adapter runs; the adapter is not halted meanwhile.
     pub(crate) fn while_running(&self, body: impl FnOnce()) {
+        let _ = self.while_bound(|state| state == AdapterState::Running, body);
+    }
+
+    /// Runs `body` if the state is as wanted and the adapter is not being halted; it is not halted meanwhile.
+    fn while_bound(&self, wanted: impl FnOnce(AdapterState) -> bool, body: impl FnOnce()) -> bool {
         {
             let mut state = self.data_path.state.lock();
-            if self.state() != AdapterState::Running {
-                return;
+            if state.closed || !wanted(self.state()) {
+                return false;
             }
             state.bound += 1;
         }
         body();
         self.data_path.state.lock().bound -= 1;
+        true
+    }
+
+    /// Ends the bindings of protocol drivers, before the adapter is halted.
+    pub(crate) fn unbind(&self) {
+        self.data_path.state.lock().closed = true;
+        self.await_bound();
     }
 
     /// Waits until no thread is inside [`Adapter::while_running`]. The adapter must not be running.

@@ -32,6 +32,8 @@ pub(crate) struct State {
     pub sends: u64,
     /// Status of completed sends, until it is read.
     pub statuses: BTreeMap<SendId, NDIS_STATUS>,
+    /// The adapter is being halted: no protocol driver is bound.
+    pub closed: bool,
     /// Number of threads that use the adapter, which must not be halted meanwhile.
     pub bound: u32,
     /// Lists of the miniport that the stack holds.

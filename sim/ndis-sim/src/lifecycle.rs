@@ -27,7 +27,7 @@ use crate::{
     interface::{Interface, interfaces},
     owner,
     rules::require,
-    wait::wait,
+    wait::{wait, wait_until},
 };
 
 /// Revision 1 of `NET_DEVICE_PNP_EVENT`, and its `NDIS_SIZEOF_`.
@@ -211,9 +211,33 @@ pub(crate) fn restart(adapter: &Arc<Adapter>) -> NDIS_STATUS {
 }
 
 /// Halts and removes a paused adapter.
-pub(crate) fn halt(host: &Arc<Host>, adapter: &Arc<Adapter>, action: NDIS_HALT_ACTION) {
+fn halt(host: &Arc<Host>, adapter: &Arc<Adapter>, action: NDIS_HALT_ACTION) {
     assert_eq!(adapter.state(), AdapterState::Paused, "a paused adapter is halted");
     adapter.recheck_ndk_capabilities();
+    adapter.without_oids(|| halt_and_remove(host, adapter, action));
+}
+
+/// Runs `body` while no other PnP or power transition of the adapter is in progress. On a thread of the host, at
+/// `PASSIVE_LEVEL`.
+pub(crate) fn exclusively<T>(adapter: &Adapter, body: impl FnOnce() -> T) -> T {
+    wait_until(|| !std::mem::replace(&mut *adapter.pnp_busy.lock(), true));
+    let result = body();
+    *adapter.pnp_busy.lock() = false;
+    result
+}
+
+/// Pauses an adapter that runs, then halts and removes it. Does nothing if it was removed meanwhile.
+pub(crate) fn stop(host: &Arc<Host>, adapter: &Arc<Adapter>, action: NDIS_HALT_ACTION) {
+    if adapter.state() == AdapterState::Running {
+        pause(adapter);
+    }
+    if adapter.state() == AdapterState::Paused {
+        halt(host, adapter, action);
+    }
+}
+
+fn halt_and_remove(host: &Arc<Host>, adapter: &Arc<Adapter>, action: NDIS_HALT_ACTION) {
+    adapter.unbind();
     if let Some(handler) = adapter.driver.characteristics.HaltHandlerEx {
         call("MiniportHaltEx", || {
             // SAFETY: the image registered the function under this contract.

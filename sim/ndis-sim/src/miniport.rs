@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 use ndk_abi::{
     ndis::{
         NDIS_DEVICE_PNP_EVENT, NDIS_HALT_ACTION, NDIS_OID, NDIS_REQUEST_TYPE, NDIS_STATUS,
-        NDIS_STATUS_SUCCESS,
+        NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_SUCCESS,
     },
     ndk::{NDIS_OPEN_NDK_ADAPTER_PARAMETERS, NDK_VERSION},
     nt::DRIVER_OBJECT,
@@ -29,6 +29,7 @@ use crate::{
     ndk_objects::NDK_OBJECTS,
     ndk_state::NdkEvent,
     oid::{OidError, OidPath},
+    power,
     protocol::PROTOCOLS,
 };
 
@@ -101,7 +102,7 @@ impl Miniport {
         match miniport.restart() {
             Ok(()) => Ok(miniport),
             Err(error) => {
-                let _ = miniport.halt_with(NDIS_HALT_ACTION::NdisHaltDeviceFailed);
+                let _ = miniport.stop(NDIS_HALT_ACTION::NdisHaltDeviceFailed);
                 Err(error)
             }
         }
@@ -133,7 +134,39 @@ impl Miniport {
     /// [`Lost`] when the host dies.
     pub fn pause(&self) -> Result<(), Lost> {
         let this = self.clone();
-        on_host(&self.host, "PnP", move || lifecycle::pause(&this.adapter))
+        on_host(&self.host, "PnP", move || {
+            lifecycle::exclusively(&this.adapter, || lifecycle::pause(&this.adapter));
+        })
+    }
+
+    /// Puts the device in D3 before the system sleeps, as NDIS does: asks the miniport, pauses it, sets its power state, then
+    /// has the bus turn the device off.
+    ///
+    /// # Errors
+    /// [`Lost`] when the host dies.
+    ///
+    /// # Panics
+    /// When the miniport does not support power management.
+    pub fn sleep(&self) -> Result<(), Lost> {
+        let this = self.clone();
+        on_host(&self.host, "power", move || {
+            lifecycle::exclusively(&this.adapter, || power::sleep(&this.adapter));
+        })
+    }
+
+    /// Puts the device in D0 and restarts the adapter, after [`Miniport::sleep`].
+    ///
+    /// # Errors
+    /// The miniport fails a request, or the host dies.
+    pub fn wake(&self) -> Result<(), StartError> {
+        let this = self.clone();
+        let woken = on_host(&self.host, "power", move || {
+            lifecycle::exclusively(&this.adapter, || power::wake(&this.adapter))
+        })?;
+        if woken != NDIS_STATUS_SUCCESS {
+            return Err(StartError::Restart(woken));
+        }
+        self.restart()
     }
 
     /// Restarts the paused adapter.
@@ -143,7 +176,12 @@ impl Miniport {
     pub fn restart(&self) -> Result<(), StartError> {
         let this = self.clone();
         let restart = move || {
-            let status = lifecycle::restart(&this.adapter);
+            let restart = || match this.state() {
+                // The miniport has asked for its removal meanwhile.
+                AdapterState::Halted => NDIS_STATUS_ADAPTER_REMOVED,
+                _ => lifecycle::restart(&this.adapter),
+            };
+            let status = lifecycle::exclusively(&this.adapter, restart);
             if status == NDIS_STATUS_SUCCESS {
                 for protocol in this.host.state(&PROTOCOLS) {
                     protocol.restarted(&this.host, &this.adapter);
@@ -157,20 +195,20 @@ impl Miniport {
         }
     }
 
-    /// Pauses and halts the adapter, and checks it for leaks.
+    /// Pauses and halts the adapter, and checks it for leaks. Does nothing if NDIS has removed it already, at the request of
+    /// the miniport.
     ///
     /// # Errors
     /// [`Lost`] when the host dies.
     pub fn halt(&self) -> Result<(), Lost> {
-        if self.state() == AdapterState::Running {
-            self.pause()?;
-        }
-        self.halt_with(NDIS_HALT_ACTION::NdisHaltDeviceDisabled)
+        self.stop(NDIS_HALT_ACTION::NdisHaltDeviceDisabled)
     }
 
-    fn halt_with(&self, action: NDIS_HALT_ACTION) -> Result<(), Lost> {
+    fn stop(&self, action: NDIS_HALT_ACTION) -> Result<(), Lost> {
         let this = self.clone();
-        on_host(&self.host, "PnP", move || lifecycle::halt(&this.host, &this.adapter, action))
+        on_host(&self.host, "PnP", move || {
+            lifecycle::exclusively(&this.adapter, || lifecycle::stop(&this.host, &this.adapter, action));
+        })
     }
 
     /// Removes the device, notifies the miniport, pauses and halts it.
@@ -181,12 +219,16 @@ impl Miniport {
         self.adapter.nic.remove();
         let this = self.clone();
         on_host(&self.host, "PnP", move || {
-            lifecycle::notify(&this.adapter, NDIS_DEVICE_PNP_EVENT::NdisDevicePnPEventSurpriseRemoved);
-        })?;
-        if self.state() == AdapterState::Running {
-            self.pause()?;
-        }
-        self.halt_with(NDIS_HALT_ACTION::NdisHaltDeviceSurpriseRemoved)
+            lifecycle::exclusively(&this.adapter, || {
+                if this.state() != AdapterState::Halted {
+                    lifecycle::notify(
+                        &this.adapter,
+                        NDIS_DEVICE_PNP_EVENT::NdisDevicePnPEventSurpriseRemoved,
+                    );
+                }
+                lifecycle::stop(&this.host, &this.adapter, NDIS_HALT_ACTION::NdisHaltDeviceSurpriseRemoved);
+            });
+        })
     }
 
     /// Queries an OID with a buffer of `length` bytes; returns what the miniport wrote into it.

@@ -7,13 +7,14 @@ use std::{error::Error, fmt, sync::Arc};
 use ndk_abi::ndis::{
     NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_OID_REQUEST, NDIS_OID, NDIS_OID_REQUEST, NDIS_OID_REQUEST_QUERY,
     NDIS_OID_REQUEST_REVISION_1, NDIS_OID_REQUEST_SET, NDIS_REQUEST_TYPE, NDIS_SIZEOF_OID_REQUEST_REVISION_1,
-    NDIS_STATUS, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS,
+    NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_PENDING,
+    NDIS_STATUS_SUCCESS,
 };
 
 use nt_sim::{current, guest::Guest, image::call, imports};
 
 use crate::{
-    adapter::{Adapter, adapter},
+    adapter::{Adapter, AdapterState, adapter},
     rules::require,
     wait::{wait, wait_until},
 };
@@ -85,11 +86,20 @@ impl Adapter {
         oid: NDIS_OID,
         buffer: &mut [u8],
     ) -> Result<u32, OidError> {
-        // NDIS sends one request at a time.
+        self.without_oids(|| {
+            if matches!(self.state(), AdapterState::Halted | AdapterState::Initializing) {
+                return Err(OidError { status: NDIS_STATUS_ADAPTER_REMOVED, needed: 0 });
+            }
+            self.carry_out(path, kind, oid, buffer)
+        })
+    }
+
+    /// Runs `body` while no request is in progress: NDIS sends one at a time, and none to an adapter that is being halted.
+    pub(crate) fn without_oids<T>(&self, body: impl FnOnce() -> T) -> T {
         wait_until(|| !std::mem::replace(&mut *self.oid_busy.lock(), true));
-        let answer = self.carry_out(path, kind, oid, buffer);
+        let result = body();
         *self.oid_busy.lock() = false;
-        answer
+        result
     }
 
     /// Sets an OID, as a protocol driver does. On a thread of the host, at `PASSIVE_LEVEL`.

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::{
     adapter, bus, config, data_path, dma, driver, event_log, handle, interface, interrupt, nbl, ndk,
-    ndk_objects, netio, oid, owner, protocol, registration, runtime, wsk,
+    ndk_objects, netio, oid, owner, protocol, registration, removal, runtime, wsk,
 };
 
 /// The imports of `ndis.sys`, one slice per file.
@@ -31,6 +31,7 @@ const IMPORTS: &[&[Import]] = &[
     ndk::IMPORTS,
     oid::IMPORTS,
     registration::IMPORTS,
+    removal::IMPORTS,
     runtime::IMPORTS,
 ];
 

@@ -98,7 +98,11 @@ impl Common {
         }
     }
 
-    fn reset(&mut self) {
+    pub fn stop_resetting(&mut self) {
+        self.quirks.never_resets = true;
+    }
+
+    pub fn reset(&mut self) {
         self.accepted = Features::default();
         self.status = Status::default();
         self.device_feature_select = 0;
@@ -283,6 +287,10 @@ impl Common {
             return Err(Misuse::register(
                 "DRIVER_OK was set before FEATURES_OK was read back (virtio 3.1.1)",
             ));
+        }
+        if added.has(Status::DRIVER_OK) && self.quirks.link_down_before_start {
+            // No vector is signalled before DRIVER_OK.
+            let _ = self.set_link(false);
         }
         self.status = Status(new.0 | old.0 & Status::NEEDS_RESET.0);
         if added.has(Status::FEATURES_OK) && !self.works_with(self.accepted)? {

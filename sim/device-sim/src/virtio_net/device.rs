@@ -72,6 +72,8 @@ pub struct Device {
     /// DRIVER_OK, and no misuse, removal or need of a reset since.
     pub(super) running: AtomicBool,
     removed: AtomicBool,
+    /// In D3: no register, no DMA, no interrupt.
+    low_power: AtomicBool,
     pub(super) filter: Mutex<Filter>,
     pub(super) counters: Counters,
     /// The frame of [`Quirks::repeats`](super::Quirks::repeats), and how often it was delivered.
@@ -84,11 +86,16 @@ impl Device {
             bus,
             memory,
             port: OnceLock::new(),
-            config: Mutex::new(ConfigSpace::virtio_net(options.vectors, options.quirks.capabilities)),
+            config: Mutex::new(ConfigSpace::with_identity(
+                options.quirks.identity,
+                options.vectors,
+                options.quirks.capabilities,
+            )),
             common: Mutex::new(Common::new(&options)),
             queues: options.queue_sizes.map(|size| Mutex::new(DeviceQueue::new(size))),
             running: AtomicBool::new(false),
             removed: AtomicBool::new(false),
+            low_power: AtomicBool::new(false),
             filter: Mutex::new(Filter::new(options.mac)),
             counters: Counters::default(),
             repeated: Mutex::default(),
@@ -158,6 +165,51 @@ impl Device {
         self.signal(vector);
     }
 
+    /// Returns whether the device is in D3.
+    #[must_use]
+    pub fn is_in_low_power(&self) -> bool {
+        self.low_power.load(Relaxed)
+    }
+
+    /// Puts the device in D3. A driver must have stopped it: in D3 no register may be accessed.
+    pub fn enter_low_power(&self) {
+        let was_running = self.is_running();
+        self.low_power.store(true, Relaxed);
+        self.running.store(false, Relaxed);
+        if was_running && !self.is_removed() {
+            self.bus.misuse(Misuse::register(
+                "the device was put in D3 while it was running: its DMA and interrupts were not stopped",
+            ));
+        }
+    }
+
+    /// Puts the device in D0, without the state it had before D3. The bus restores configuration space.
+    pub fn leave_low_power(&self) {
+        self.lose_state();
+        self.common.lock().reset();
+        self.low_power.store(false, Relaxed);
+    }
+
+    /// Forgets queues and filters.
+    pub(super) fn lose_state(&self) {
+        self.running.store(false, Relaxed);
+        for queue in &self.queues {
+            queue.lock().reset();
+        }
+        self.filter.lock().reset();
+    }
+
+    /// From now on the status register does not return to 0.
+    pub fn stop_resetting(&self) {
+        self.common.lock().stop_resetting();
+    }
+
+    /// Sends the message of a vector without a reason, also in D3: other functions on a shared message do so.
+    pub fn interrupt(&self, vector: u16) {
+        let message = self.config.lock().msix.signal(vector);
+        self.send(message);
+    }
+
     /// Changes the link state that the driver sees.
     pub fn set_link(&self, up: bool) {
         let vector = self.common.lock().set_link(up);
@@ -192,7 +244,7 @@ impl Device {
     /// Signals an MSI-X vector.
     pub(super) fn signal(&self, vector: Option<u16>) {
         let Some(vector) = vector else { return };
-        if self.is_removed() {
+        if self.is_removed() || self.is_in_low_power() {
             return;
         }
         let message = self.config.lock().msix.signal(vector);

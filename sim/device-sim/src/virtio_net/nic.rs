@@ -131,6 +131,14 @@ impl Nic {
         }
     }
 
+    /// Refuses register accesses in D3.
+    fn powered(&self) -> Result<(), Misuse> {
+        if self.is_in_low_power() {
+            return Err(Misuse::register("a register was accessed while the device is in D3"));
+        }
+        Ok(())
+    }
+
     /// Handles a write to the notification structure.
     fn notify(&self, offset: u64, width: Width, value: u64) -> Result<(), Misuse> {
         if width != Width::Word {
@@ -159,11 +167,7 @@ impl Nic {
         match effect {
             Effect::None => {}
             Effect::Reset => {
-                self.running.store(false, Relaxed);
-                for queue in &self.queues {
-                    queue.lock().reset();
-                }
-                self.filter.lock().reset();
+                self.lose_state();
                 // Frames on the wire must not block the sender.
                 self.schedule_receive(self.bus.now());
             }
@@ -183,6 +187,7 @@ impl Registers for Nic {
         if self.is_removed() {
             return Ok(width.all_ones());
         }
+        self.powered()?;
         match bar {
             pci::MSIX_BAR => self.config.lock().msix.read(offset, width),
             pci::VIRTIO_BAR => match offset {
@@ -202,6 +207,7 @@ impl Registers for Nic {
         if self.is_removed() {
             return Ok(());
         }
+        self.powered()?;
         let written = match bar {
             pci::VIRTIO_BAR => match offset {
                 pci::COMMON..pci::ISR => self.common_write(offset, width, value),

@@ -3,12 +3,17 @@
 //! Misbehavior of the device, injected on purpose.
 
 use super::features::Features;
-use crate::pci::BrokenCapabilities;
+use crate::pci::{BrokenCapabilities, Identity};
 
 /// Deviations from what a device should do. The default is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "independent of each other")]
 pub struct Quirks {
     pub capabilities: Option<BrokenCapabilities>,
+    /// The PCI identity: a modern device unless set.
+    pub identity: Identity,
+    /// The link goes down after the driver has read the configuration, but before DRIVER_OK, so that no interrupt follows.
+    pub link_down_before_start: bool,
     /// Offers the legacy interface only.
     pub no_version_1: bool,
     /// Clears FEATURES_OK regardless of the accepted features.

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Power transitions of an adapter: what NDIS asks of the miniport before and after the bus changes the power of the device.
+//! On a thread of the adapter's host, at `PASSIVE_LEVEL`. (windows-packaging §8.3)
+
+use std::sync::Arc;
+
+use ndk_abi::ndis::{
+    NDIS_DEVICE_POWER_STATE, NDIS_MINIPORT_ATTRIBUTES_NO_PAUSE_ON_SUSPEND, NDIS_REQUEST_TYPE, NDIS_STATUS,
+    NDIS_STATUS_SUCCESS, OID_PNP_QUERY_POWER, OID_PNP_SET_POWER,
+};
+
+use crate::{
+    adapter::{Adapter, AdapterState},
+    lifecycle,
+    ndk_state::NdkEvent,
+    oid::OidPath,
+    rules::require,
+};
+
+/// Turns the device off. Does nothing if the adapter was removed.
+pub(crate) fn sleep(adapter: &Arc<Adapter>) {
+    if adapter.state() == AdapterState::Halted {
+        return;
+    }
+    let attributes = adapter.attributes();
+    let supported =
+        attributes.general.is_some_and(|general| !general.PowerManagementCapabilitiesEx.is_null());
+    assert!(supported, "NDIS halts a miniport without power management instead");
+    query(adapter, NDIS_DEVICE_POWER_STATE::NdisDeviceStateD3);
+    let flags = attributes.registration.map_or(0, |registration| registration.AttributeFlags);
+    if adapter.state() == AdapterState::Running && flags & NDIS_MINIPORT_ATTRIBUTES_NO_PAUSE_ON_SUSPEND == 0 {
+        lifecycle::pause(adapter);
+    }
+    let status = set(adapter, NDIS_DEVICE_POWER_STATE::NdisDeviceStateD3);
+    require(status == NDIS_STATUS_SUCCESS, || format!("OID_PNP_SET_POWER to D3 failed: {status:#010x}"));
+    let (sending, _) = adapter.data_path.outstanding();
+    require(sending == 0, || {
+        format!("OID_PNP_SET_POWER to D3 completed, but {sending} sends are not completed")
+    });
+    //= R-PNP-11
+    require(!is_ndk_enabled(adapter), || {
+        "OID_PNP_SET_POWER to D3 completed without NetEventNDKDisable, but the device loses its state".into()
+    });
+    adapter.nic.enter_low_power();
+}
+
+/// Turns the device on. Returns the status of the miniport.
+pub(crate) fn wake(adapter: &Arc<Adapter>) -> NDIS_STATUS {
+    adapter.nic.leave_low_power();
+    set(adapter, NDIS_DEVICE_POWER_STATE::NdisDeviceStateD0)
+}
+
+/// Returns whether the miniport reported last that NDK adapters can be opened.
+fn is_ndk_enabled(adapter: &Adapter) -> bool {
+    let at_start = adapter.attributes().ndk.is_some_and(|(enabled, ..)| enabled);
+    adapter.ndk.events().last().map_or(at_start, |&event| event == NdkEvent::Enable)
+}
+
+fn query(adapter: &Arc<Adapter>, state: NDIS_DEVICE_POWER_STATE) {
+    let kind = NDIS_REQUEST_TYPE::NdisRequestQueryInformation;
+    let answer = adapter.oid(OidPath::Regular, kind, OID_PNP_QUERY_POWER, &mut state.0.to_le_bytes());
+    require(answer.is_ok(), || format!("OID_PNP_QUERY_POWER failed, which is not allowed: {answer:?}"));
+}
+
+fn set(adapter: &Arc<Adapter>, state: NDIS_DEVICE_POWER_STATE) -> NDIS_STATUS {
+    match adapter.set_oid(OID_PNP_SET_POWER, &state.0.to_le_bytes()) {
+        Ok(()) => NDIS_STATUS_SUCCESS,
+        Err(error) => error.status,
+    }
+}
