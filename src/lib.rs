@@ -16,6 +16,7 @@
 //! | [`ndk::open`], [`ndk::provider`] | registration as an NDK provider; the provider of an adapter |
 //! | [`nic`] | queues, interrupts, DMA, registers |
 //! | [`config`], [`events`] | registry keywords; event log |
+//! | [`pool`] | memory |
 #![cfg(windows)]
 #![no_std]
 #![deny(
@@ -36,16 +37,15 @@ mod nbl;
 mod ndk;
 mod nic;
 mod oid_answer;
+mod pool;
 
 use core::mem::{align_of, offset_of, size_of};
 
 use ndk_abi::nt as abi;
-use wdk_alloc::WdkAllocator;
 use wdk_sys::{DRIVER_OBJECT, NTSTATUS, PCUNICODE_STRING, UNICODE_STRING};
 
-/// Nonpaged pool.
 #[global_allocator]
-static ALLOCATOR: WdkAllocator = WdkAllocator;
+static ALLOCATOR: pool::NonpagedPool = pool::NonpagedPool;
 
 // The types of `wdk-sys` in the driver's entry point have the layouts of the ABI table.
 const _: () = {

@@ -4,7 +4,12 @@
 
 #![cfg(target_os = "linux")]
 
-use device_sim::{Quirks, pci::BrokenCapabilities};
+use std::collections::BTreeSet;
+
+use device_sim::{
+    Quirks,
+    pci::{BrokenCapabilities, Identity},
+};
 use lab::{
     image,
     testbed::{Options, Testbed},
@@ -101,6 +106,36 @@ fn broken_capability_lists_are_rejected_with_an_event_for_the_reason() {
         let Some(events) = events_of_failed_start(quirks) else { return };
         assert_eq!(events, [expected], "{capabilities:?}");
     }
+}
+
+//= virtio §1
+#[test]
+fn transitional_device_is_used_by_its_modern_interface() {
+    let Some(mut bed) = bed(Quirks { identity: Identity::Transitional, ..Quirks::default() }) else { return };
+    bed.start().expect("both drivers start");
+    assert!(bed.machines()[0].event_log().is_empty(), "nothing to report");
+    finish(bed);
+}
+
+//= virtio §1
+#[test]
+fn purely_legacy_device_is_rejected_with_an_event() {
+    let Some(events) = events_of_failed_start(Quirks { identity: Identity::Legacy, ..Quirks::default() })
+    else {
+        return;
+    };
+    assert_eq!(events, [event::NO_CAPABILITIES]);
+}
+
+#[test]
+fn all_pool_of_the_driver_has_its_tag() {
+    let Some(mut bed) = bed(Quirks::default()) else { return };
+    bed.start().expect("both drivers start");
+    let blocks = bed.machines()[0].host().memory.pool.blocks();
+    let tags: BTreeSet<_> = blocks.iter().map(|block| block.tag.to_string()).collect();
+    // The other two are NDIS's own: MDLs, and lists with their buffers.
+    assert_eq!(tags, ["Ndbl", "Ndmd", "viRD"].map(str::to_owned).into());
+    finish(bed);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use alloc::vec::Vec;
 use core::ptr::null_mut;
 
-use fallible::vec;
+use fallible::{AliasableBytes, vec};
 use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT,
     NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1, NDIS_STATUS_SUCCESS, NET_BUFFER_LIST,
@@ -18,16 +18,17 @@ use nt::SpinLock;
 
 use crate::events::{Failure, Request};
 use crate::nbl::NblList;
+use crate::pool;
 
 /// NET_BUFFER_LISTs in the pool, which limits what the protocol stack can hold.
 const POOL_SIZE: usize = 256;
-const POOL_TAG: u32 = u32::from_le_bytes(*b"vRdm");
 
 /// One NET_BUFFER_LIST with its buffer.
 struct Entry {
     nbl: *mut NET_BUFFER_LIST,
     mdl: *mut MDL,
-    buffer: Vec<u8>,
+    /// The MDL holds its address, and the protocol stack reads and writes it.
+    buffer: AliasableBytes,
 }
 
 /// The pool. Every list is either free or indicated to the stack; the latter count in the adapter's traffic.
@@ -56,7 +57,7 @@ impl ReceivePool {
             ProtocolId: 0,
             fAllocateNetBuffer: 1,
             ContextSize: 0,
-            PoolTag: POOL_TAG,
+            PoolTag: pool::TAG,
             DataSize: 0,
         };
         // SAFETY: the parameters are complete and good for the call.
@@ -74,10 +75,10 @@ impl ReceivePool {
     }
 
     fn add(&mut self, max_frame: usize) -> Option<()> {
-        let mut buffer = vec::filled(max_frame, 0).ok()?;
+        let buffer = AliasableBytes::try_new(max_frame).ok()?;
         let len = u32::try_from(max_frame).ok()?;
         // SAFETY: the buffer is nonpaged and stays where it is as long as its entry.
-        let mdl = unsafe { NdisAllocateMdl(self.handle, buffer.as_mut_ptr().cast(), len) };
+        let mdl = unsafe { NdisAllocateMdl(self.handle, buffer.as_ptr().cast(), len) };
         if mdl.is_null() {
             return None;
         }
@@ -119,10 +120,8 @@ impl ReceivePool {
         if frame.len() > entry.buffer.len() {
             return None;
         }
-        // SAFETY: the buffer is this list's alone and long enough; its pages are in the driver's own pool.
-        unsafe {
-            core::ptr::copy_nonoverlapping(frame.as_ptr(), entry.buffer.as_ptr().cast_mut(), frame.len());
-        }
+        // SAFETY: the buffer is this list's alone, long enough, and read by no other thread while the list is off all lists.
+        unsafe { core::ptr::copy_nonoverlapping(frame.as_ptr(), entry.buffer.as_ptr(), frame.len()) };
         // SAFETY: the NET_BUFFER allocated together with the list.
         let net_buffer = unsafe { &mut *list.FirstNetBuffer };
         net_buffer.Anonymous.stDataLength = frame.len();
