@@ -12,6 +12,10 @@ mod keywords;
 #[path = "../src/miniport/state.rs"]
 mod state;
 
+#[allow(dead_code, reason = "the driver's own")]
+#[path = "../src/nic/state.rs"]
+mod device_state;
+
 use keywords::{Allowed, KEYWORDS, NETWORK_ADDRESS};
 
 const INF: &str = include_str!("../viordma.inx");
@@ -106,6 +110,29 @@ fn each_property_has_the_default_and_the_values_of_the_driver() {
     assert_eq!(parameters[NETWORK_ADDRESS]["Type"], "edit");
 }
 
+//= virtio §1
+#[test]
+fn modern_and_transitional_network_devices_are_bound() {
+    let inf = Inf::parse();
+    let ids: Vec<_> = inf
+        .section("Viordma.NT$ARCH$.10.0...20348")
+        .iter()
+        .map(|line| {
+            let (install, id) = line.split_once('=').unwrap().1.split_once(',').unwrap();
+            assert_eq!(install.trim(), "viordma.ndi");
+            id.trim()
+        })
+        .collect();
+    // Subsystem and revision as the virtio specification demands them, then any other.
+    let expected = [
+        r"PCI\VEN_1AF4&DEV_1041&SUBSYS_11001AF4&REV_01",
+        r"PCI\VEN_1AF4&DEV_1041",
+        r"PCI\VEN_1AF4&DEV_1000&SUBSYS_00011AF4&REV_00",
+        r"PCI\VEN_1AF4&DEV_1000",
+    ];
+    assert_eq!(ids, expected);
+}
+
 //= R-OPEN-33
 #[test]
 fn windows_can_find_the_rdma_capability() {
@@ -180,6 +207,14 @@ fn the_package_build_finds_the_driver_and_its_inf() {
     let systems = MAKEFILE.lines().find_map(|line| line.strip_prefix("WDK_BUILD_INF2CAT_OS = ")).unwrap();
     let systems = systems.trim_matches('"');
     assert!(systems.split(',').all(|system| system.ends_with("_X64")), "{systems}: the image is for x64");
+}
+
+#[test]
+fn device_states() {
+    for (number, state) in device_state::DeviceState::ALL.iter().enumerate() {
+        assert_eq!(*state as usize, number);
+    }
+    insta::assert_snapshot!(device_state::DeviceState::table());
 }
 
 #[test]

@@ -13,6 +13,7 @@ use super::receive_pool::ReceivePool;
 use super::state::{Event, State};
 use super::statistics::Statistics;
 use super::traffic::Traffic;
+use super::transitions::Transitions;
 use crate::ndk::provider::Ndk;
 use crate::nic::interrupt::Interrupt;
 use crate::nic::port::Port;
@@ -20,8 +21,8 @@ use crate::nic::port::Port;
 /// Number of multicast addresses an adapter supports.
 pub const MAX_MULTICAST: usize = 32;
 
-/// An initialized adapter. Its fields are dropped in the order of declaration: the interrupt first, then the NDK provider,
-/// then the device.
+/// An initialized adapter. NDIS and the interrupt hold its address, so it is borrowed shared only, until both have given the
+/// address up. Its fields are dropped in the order of declaration: the interrupt first, then the NDK provider, then the device.
 pub struct Adapter {
     pub(super) interrupt: Interrupt<Adapter>,
     ndk: Ndk,
@@ -36,6 +37,7 @@ pub struct Adapter {
     statistics: Statistics,
     pub(super) filter: Filter,
     pub(super) lookahead: AtomicU32,
+    pub(super) transitions: Transitions,
     pub(super) backlog: Backlog,
 }
 
@@ -74,6 +76,7 @@ pub(super) struct Parts {
     pub handle: NDIS_HANDLE,
     pub addresses: StationAddresses,
     pub max_frame: u32,
+    pub transitions: Transitions,
 }
 
 impl Adapter {
@@ -95,6 +98,7 @@ impl Adapter {
             },
             lookahead: AtomicU32::new(parts.max_frame),
             backlog: Backlog::default(),
+            transitions: parts.transitions,
         }
     }
 

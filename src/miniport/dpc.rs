@@ -17,11 +17,13 @@ use virtio_net::Error;
 
 use super::adapter::Adapter;
 use super::link;
+use super::power;
 use super::receive::Indication;
 use super::send;
 use super::statistics::Cast;
 use crate::events;
 use crate::nic::interrupt::MessageHandler;
+use crate::nic::state::DeviceEvent;
 
 /// Frames per DPC when NDIS sets no limit, and per batch of the deferred routine.
 const RECEIVE_BUDGET: u32 = 128;
@@ -137,12 +139,22 @@ impl Adapter {
         }
     }
 
-    /// Gives up a device that failed: logs an event once, and aborts all pending work.
+    /// Handles a device that failed: logs an event once, aborts all pending work, and reports that the link is down. Then a
+    /// work item resets the device, or NDIS removes the adapter of a device that is gone.
+    //= R-PNP-8
     fn device_failed(&self, error: Error) {
-        if self.port().set_absent() {
-            events::device_failed(self.handle(), error);
-            self.ndk().provider().remove();
-            send::abandon(self);
+        let gone = error == Error::Removed;
+        if !self.port().step(if gone { DeviceEvent::Remove } else { DeviceEvent::Fail }) {
+            return;
+        }
+        events::device_failed(self.handle(), error);
+        self.ndk().provider().remove();
+        send::abandon(self);
+        link::indicate(self.handle(), self.port());
+        if gone {
+            power::remove(self);
+        } else {
+            power::recover(self);
         }
     }
 

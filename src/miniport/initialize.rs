@@ -5,10 +5,7 @@
 //! The result of each stage owns what the stage set up, so that a failure undoes the earlier stages in reverse order.
 //! The reason of a failure is written to the event log.
 
-use alloc::boxed::Box;
-use core::mem::MaybeUninit;
-
-use fallible::{Arc, try_box};
+use fallible::{AliasableBox, Arc, Slot};
 use ndk_abi::ndis::{
     IF_TYPE_ETHERNET_CSMACD, NDIS_HANDLE, NDIS_INTERFACE_TYPE, NDIS_MAC_OPTION_COPY_LOOKAHEAD_DATA,
     NDIS_MAC_OPTION_NO_LOOPBACK, NDIS_MAC_OPTION_TRANSFERS_NOT_PEND, NDIS_MEDIUM,
@@ -29,8 +26,10 @@ use super::adapter::{Adapter, MAX_MULTICAST, Parts, StationAddresses};
 use super::lifecycle::take_down;
 use super::link;
 use super::oid::{self, PACKET_FILTERS, STATISTICS};
+use super::power;
 use super::receive_pool::ReceivePool;
 use super::state::Event;
+use super::transitions::Transitions;
 use crate::config::{Configuration, ETHERNET_HEADER};
 use crate::events::{self, Failure, Request};
 use crate::ndk::interface::Interface;
@@ -38,7 +37,7 @@ use crate::ndk::provider::{Ndk, Setup};
 use crate::nic::dma::{DmaRegistration, SharedMemory};
 use crate::nic::interrupt::Interrupt;
 use crate::nic::port::{self, Port};
-use crate::nic::registers::MappedBars;
+use crate::nic::registers::{BarAccess, MappedBars};
 use crate::nic::resources::{Resources, set_bus_master};
 
 /// Buffers in each queue, if the device supports so many.
@@ -71,7 +70,7 @@ unsafe fn bring_up(
     parameters: *const NDIS_MINIPORT_INIT_PARAMETERS,
 ) -> Result<(), Failure> {
     // The context is registered first and completed last: NDIS does not use it before initialization has succeeded.
-    let slot = try_box(MaybeUninit::<Adapter>::uninit()).map_err(|_| Failure::NoResources)?;
+    let slot = Slot::<Adapter>::try_new().map_err(|_| Failure::NoResources)?;
     set_registration_attributes(handle, &slot)?;
     let configuration = Configuration::read(handle).map_err(Failure::Configuration)?;
     // SAFETY: this function's contract.
@@ -85,7 +84,7 @@ unsafe fn bring_up(
     // On failure, the device must not access memory.
     let adapter =
         build(handle, configuration, &resources, interface).inspect_err(|_| set_bus_master(handle, false))?;
-    run(Box::write(slot, adapter)).inspect_err(|_| set_bus_master(handle, false))
+    run(slot.fill(adapter)).inspect_err(|_| set_bus_master(handle, false))
 }
 
 /// Builds the adapter: from the configuration to the programmed queues, before the first interrupt.
@@ -112,7 +111,8 @@ fn build(
     let setup = Setup { handle, interface, configuration: &configuration, mac: addresses.current, max_frame };
     let ndk = Ndk::new(Arc::clone(&port), &setup)?;
     ndk.set_attributes()?;
-    let parts = Parts { interrupt, ndk, port, receive_pool, handle, addresses, max_frame };
+    let transitions = Transitions::try_new().ok_or(Failure::NoResources)?;
+    let parts = Parts { interrupt, ndk, port, receive_pool, handle, addresses, max_frame, transitions };
     Ok(Adapter::new(parts))
 }
 
@@ -120,7 +120,7 @@ fn build(
 #[allow(clippy::too_many_arguments, reason = "takes the results of the earlier stages")]
 fn build_port(
     handle: NDIS_HANDLE,
-    mut control: Control<SharedMemory, crate::nic::registers::BarAccess>,
+    mut control: Control<SharedMemory, BarAccess>,
     dma: DmaRegistration,
     bars: MappedBars,
     messages: u32,
@@ -135,24 +135,42 @@ fn build_port(
         transmit_size: QUEUE_SIZE,
         messages: messages.max(1),
     };
-    let nic = Nic::new(&SharedMemory::new(handle), &mut control, &options)?;
-    let port = Port::new(handle, port::Parts { control, nic, dma, bars }, device);
-    Arc::try_new(port).map_err(|_| Failure::NoResources)
+    let nic = program(handle, &mut control, &options)?;
+    // In place: a port is large for a kernel stack.
+    Arc::try_new_with(|| Port::new(handle, port::Parts { control, nic, dma, bars }, device))
+        .map_err(|_| Failure::NoResources)
+}
+
+/// Not inlined: with the caller's, its frame is too large for a kernel stack.
+#[inline(never)]
+fn program(
+    handle: NDIS_HANDLE,
+    control: &mut Control<SharedMemory, BarAccess>,
+    options: &Options,
+) -> Result<Nic<SharedMemory, BarAccess>, virtio_net::Error> {
+    Nic::new(&SharedMemory::new(handle), control, options)
 }
 
 /// Connects the complete adapter with its interrupt, then starts the device.
-fn run(adapter: Box<Adapter>) -> Result<(), Failure> {
-    let adapter = Box::into_raw(adapter);
-    // SAFETY: from `Box::into_raw`; borrowed shared from here on.
-    let running = unsafe { &*adapter };
-    // SAFETY: the interrupt is the adapter's own field.
-    unsafe { running.interrupt.set_target(adapter) };
-    running.port().set_deferred(Some(Arc::clone(running.interrupt.deferred())));
-    running.step(Event::Initialized);
-    let Err(error) = running.port().start() else { return Ok(()) };
-    // SAFETY: reclaimed once; initialization fails, so NDIS does not use it.
-    take_down(unsafe { Box::from_raw(adapter) });
-    Err(error.into())
+fn run(adapter: AliasableBox<Adapter>) -> Result<(), Failure> {
+    // SAFETY: `take_down` disconnects the interrupt before the adapter is dropped.
+    unsafe { adapter.interrupt.set_target(adapter.as_ptr()) };
+    adapter.port().set_deferred(Some(Arc::clone(adapter.interrupt.deferred())));
+    adapter.step(Event::Initialized);
+    match adapter.port().start() {
+        Ok(link_changed) => {
+            if link_changed {
+                link::indicate(adapter.handle(), adapter.port());
+            }
+            // NDIS has the address since the registration attributes were set; `halt` takes the adapter back.
+            let _ = adapter.into_raw();
+            Ok(())
+        }
+        Err(error) => {
+            take_down(adapter);
+            Err(error.into())
+        }
+    }
 }
 
 /// Returns the length of the longest frame with its Ethernet header: the configured one, limited by the device's MTU.
@@ -200,7 +218,7 @@ fn report_frame_size(handle: NDIS_HANDLE, configuration: &Configuration, max_fra
 }
 
 /// Registers the adapter's context and its attributes as a device.
-fn set_registration_attributes(handle: NDIS_HANDLE, slot: &MaybeUninit<Adapter>) -> Result<(), Failure> {
+fn set_registration_attributes(handle: NDIS_HANDLE, slot: &Slot<Adapter>) -> Result<(), Failure> {
     let attributes = NDIS_MINIPORT_ADAPTER_ATTRIBUTES {
         RegistrationAttributes: NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES {
             Header: NDIS_OBJECT_HEADER {
@@ -208,7 +226,7 @@ fn set_registration_attributes(handle: NDIS_HANDLE, slot: &MaybeUninit<Adapter>)
                 Revision: NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_1,
                 Size: NDIS_SIZEOF_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_1,
             },
-            MiniportAdapterContext: slot.as_ptr().cast_mut().cast(),
+            MiniportAdapterContext: slot.as_ptr().cast(),
             AttributeFlags: NDIS_MINIPORT_ATTRIBUTES_HARDWARE_DEVICE
                 | NDIS_MINIPORT_ATTRIBUTES_BUS_MASTER
                 | NDIS_MINIPORT_ATTRIBUTES_SURPRISE_REMOVE_OK,
@@ -228,6 +246,7 @@ fn set_general_attributes(
 ) -> Result<(), Failure> {
     let speed = link::speed(device.speed.unwrap_or(0));
     let mut oids = oid::SUPPORTED;
+    let mut power = power::capabilities();
     // SAFETY: integers and pointers only: all zeroes is a value, and means "not supported" wherever it is left.
     let mut general: NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES = unsafe { core::mem::zeroed() };
     general.Header = NDIS_OBJECT_HEADER {
@@ -262,6 +281,7 @@ fn set_general_attributes(
     general.ConnectionType = NET_IF_CONNECTION_TYPE::NET_IF_CONNECTION_DEDICATED;
     general.IfType = IF_TYPE_ETHERNET_CSMACD as u16;
     general.IfConnectorPresent = 1;
+    general.PowerManagementCapabilitiesEx = &raw mut power;
     general.SupportedStatistics = STATISTICS;
     general.SupportedOidList = oids.as_mut_ptr();
     general.SupportedOidListLength = size_of_val(&oids) as u32;

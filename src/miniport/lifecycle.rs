@@ -2,8 +2,7 @@
 
 //! Pause, restart, halt, shutdown and device PnP events. The transitions are those of [`State`](super::state::State).
 
-use alloc::boxed::Box;
-
+use fallible::AliasableBox;
 use ndk_abi::ndis::{
     NDIS_DEVICE_PNP_EVENT, NDIS_HALT_ACTION, NDIS_HANDLE, NDIS_MINIPORT_PAUSE_PARAMETERS,
     NDIS_MINIPORT_RESTART_PARAMETERS, NDIS_SHUTDOWN_ACTION, NDIS_STATUS, NDIS_STATUS_FAILURE,
@@ -14,6 +13,7 @@ use super::adapter::Adapter;
 use super::completion::abort_waiting;
 use super::send;
 use super::state::Event;
+use crate::nic::state::DeviceEvent;
 
 /// `MiniportPause`: frames to and from NDIS stop. RDMA goes on. `PASSIVE_LEVEL`.
 //= R-PNP-6
@@ -57,19 +57,22 @@ pub unsafe extern "efiapi" fn restart(
 /// `MiniportHaltEx`: takes everything down, in the reverse order of initialization. `PASSIVE_LEVEL`.
 //= R-PNP-4, R-PNP-5
 pub unsafe extern "efiapi" fn halt(context: NDIS_HANDLE, _action: NDIS_HALT_ACTION) {
-    // SAFETY: the context is the box that `initialize` gave up; NDIS does not use it again.
-    let adapter = unsafe { Box::from_raw(context.cast::<Adapter>()) };
+    // SAFETY: the context is the adapter that `initialize` gave up; NDIS does not use it again.
+    let adapter = unsafe { AliasableBox::from_raw(context.cast::<Adapter>()) };
     adapter.step(Event::Halt);
-    // Consumers close what they have open while the device still runs.
-    adapter.ndk().close(adapter.handle());
     take_down(adapter);
 }
 
-/// Drops an adapter, after its interrupt was withdrawn from senders and its device was reset.
-pub(super) fn take_down(adapter: Box<Adapter>) {
+/// Drops an adapter, after its interrupt was withdrawn from senders, its device was reset, and the interrupt was
+/// disconnected: no DPC refers to the adapter when it is dropped.
+pub(super) fn take_down(adapter: AliasableBox<Adapter>) {
+    adapter.transitions.close();
+    // Consumers close what they have open while the device still runs.
+    adapter.ndk().close(adapter.handle());
     adapter.port().set_deferred(None);
     // Before the interrupt is deregistered. The port waits for the end of the reset before memory goes.
     adapter.port().shut_down();
+    adapter.interrupt.disconnect();
     drop(adapter);
 }
 
@@ -88,7 +91,9 @@ pub unsafe extern "efiapi" fn device_pnp_event(context: NDIS_HANDLE, event: *mut
     // SAFETY: NDIS's event, good for the call.
     let event = unsafe { (*event).DevicePnPEvent };
     //= R-PNP-8
-    if event == NDIS_DEVICE_PNP_EVENT::NdisDevicePnPEventSurpriseRemoved && adapter.port().set_absent() {
+    if event == NDIS_DEVICE_PNP_EVENT::NdisDevicePnPEventSurpriseRemoved
+        && adapter.port().step(DeviceEvent::Remove)
+    {
         adapter.ndk().provider().remove();
         send::abandon(adapter);
     }

@@ -12,7 +12,7 @@ use ndk_abi::ndis::{
 
 use crate::nic::port::Port;
 
-/// Indicates to NDIS that the link went up or down. `DISPATCH_LEVEL`, no lock held.
+/// Indicates the link's state to NDIS. IRQL <= `DISPATCH_LEVEL`, no lock held.
 pub fn indicate(handle: NDIS_HANDLE, port: &Port) {
     let mut state = state(port);
     // SAFETY: integers, handles and pointers only: all zeroes is a value.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! OID requests. Each is completed synchronously.
+//! OID requests. Each is completed synchronously, except for changes of the power state.
 //!
 //! [`query`] and [`set`] handle the requests; [`SUPPORTED`] lists for NDIS exactly those that they handle.
 
@@ -12,6 +12,7 @@ use ndk_abi::ndis::*;
 use ndk_abi::ndk::{OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS, OID_NDK_SET_STATE, OID_NDK_STATISTICS};
 
 use super::adapter::{Adapter, MAX_MULTICAST};
+use super::power;
 use super::version::DRIVER_VERSION;
 use crate::ndk;
 use crate::oid_answer::Answer;
@@ -101,6 +102,12 @@ pub unsafe extern "efiapi" fn oid_request(
         NDIS_REQUEST_TYPE::NdisRequestSetInformation => {
             // SAFETY: the type says which member of the union is in use.
             let member = unsafe { &mut request.DATA.SET_INFORMATION };
+            if member.Oid == OID_PNP_SET_POWER {
+                return match value::<NDIS_DEVICE_POWER_STATE>(member) {
+                    Err(status) => status,
+                    Ok(state) => power::set(adapter, state, request),
+                };
+            }
             set(adapter, member)
         }
         _ => NDIS_STATUS_NOT_SUPPORTED,
@@ -130,7 +137,8 @@ pub unsafe extern "efiapi" fn direct_oid_request(
     answer.finish(member)
 }
 
-/// `MiniportCancelOidRequest` and `MiniportCancelDirectOidRequest`: no request is ever pending.
+/// `MiniportCancelOidRequest` and `MiniportCancelDirectOidRequest`: the only request that pends, `OID_PNP_SET_POWER`, ends in
+/// bounded time.
 pub unsafe extern "efiapi" fn cancel_oid_request(_context: NDIS_HANDLE, _request: *mut c_void) {}
 
 /// Handles a query request.
@@ -161,7 +169,7 @@ fn query(adapter: &Adapter, oid: NDIS_OID, answer: &mut Answer) {
             let (addresses, count) = *adapter.filter.multicast.lock();
             answer.bytes(addresses.get(..count).unwrap_or_default().as_flattened());
         }
-        // Always success. NDIS halts an adapter without power management before the system sleeps.
+        // Always success: the transition that follows is made in any case.
         OID_PNP_QUERY_POWER => answer.bytes(&[]),
         OID_NDK_STATISTICS => ndk::oid::statistics(adapter.ndk(), answer),
         OID_NDK_CONNECTIONS => ndk::oid::connections(adapter.ndk(), answer),
@@ -194,9 +202,6 @@ fn set(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
         // Interrupt moderation is not supported; a virtual link has no parameters.
         OID_GEN_INTERRUPT_MODERATION => NDIS_STATUS_INVALID_DATA,
         OID_GEN_LINK_PARAMETERS => NDIS_STATUS_SUCCESS,
-        OID_PNP_SET_POWER => {
-            value::<NDIS_DEVICE_POWER_STATE>(request).map_or_else(|status| status, |_| NDIS_STATUS_SUCCESS)
-        }
         //= R-OIDNDK-2, R-OIDNDK-3
         OID_NDK_SET_STATE => match value::<u8>(request) {
             Err(status) => status,

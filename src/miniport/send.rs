@@ -8,8 +8,9 @@ use core::ffi::c_void;
 
 use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_NET_BUFFER_LIST_INFO, NDIS_PORT_NUMBER, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL,
-    NDIS_SEND_FLAGS_DISPATCH_LEVEL, NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_INVALID_LENGTH,
-    NDIS_STATUS_PAUSED, NDIS_STATUS_SEND_ABORTED, NET_BUFFER, NET_BUFFER_LIST, NdisGetDataBuffer,
+    NDIS_SEND_FLAGS_DISPATCH_LEVEL, NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_INVALID_LENGTH,
+    NDIS_STATUS_LOW_POWER_STATE, NDIS_STATUS_PAUSED, NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_SEND_ABORTED,
+    NET_BUFFER, NET_BUFFER_LIST, NdisGetDataBuffer,
 };
 
 use super::adapter::Adapter;
@@ -18,6 +19,7 @@ use super::statistics::Cast;
 use crate::config::ETHERNET_HEADER;
 use crate::nbl::NblList;
 use crate::nic::port::{TRANSMIT_BUDGET, Transmitter};
+use crate::nic::state::DeviceState;
 
 /// `MiniportSendNetBufferLists`.
 pub unsafe extern "efiapi" fn send_net_buffer_lists(
@@ -44,8 +46,8 @@ pub unsafe extern "efiapi" fn send_net_buffer_lists(
         return;
     };
     let done = adapter.port().with_transmitter(|transmitter| {
-        // Under the lock: `abandon` takes it after the device was marked absent, and finds what went in before.
-        if !adapter.port().is_present() {
+        // Under the lock: `abandon` takes it after the state has changed, and finds what went in before.
+        if !adapter.port().is_running() {
             return NblList::new();
         }
         while let Some(nbl) = arrived.pop() {
@@ -56,7 +58,7 @@ pub unsafe extern "efiapi" fn send_net_buffer_lists(
     });
     complete(adapter.handle(), done.first(), None, flags);
     // Those that were not queued.
-    complete(adapter.handle(), arrived.first(), Some(NDIS_STATUS_ADAPTER_REMOVED), flags);
+    complete(adapter.handle(), arrived.first(), Some(refusal(adapter)), flags);
 }
 
 /// `MiniportCancelSend`.
@@ -78,11 +80,20 @@ pub fn resume(adapter: &Adapter) {
     complete(adapter.handle(), done.first(), None, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL);
 }
 
-/// Completes all waiting lists unsent, after the device was marked absent.
+/// Completes all waiting lists unsent, after the device stopped running.
 pub fn abandon(adapter: &Adapter) {
     // A pause completes everything.
     let Some(_passing) = adapter.pass() else { return };
-    abort_waiting(adapter.handle(), adapter.port(), NDIS_STATUS_ADAPTER_REMOVED);
+    abort_waiting(adapter.handle(), adapter.port(), refusal(adapter));
+}
+
+/// Returns the status of sends while the device does not run.
+fn refusal(adapter: &Adapter) -> NDIS_STATUS {
+    match adapter.port().state() {
+        DeviceState::Running | DeviceState::Failed => NDIS_STATUS_RESET_IN_PROGRESS,
+        DeviceState::Stopped => NDIS_STATUS_LOW_POWER_STATE,
+        DeviceState::Absent => NDIS_STATUS_ADAPTER_REMOVED,
+    }
 }
 
 /// Copies the frames of waiting lists into slots. Returns the finished lists.

@@ -63,7 +63,7 @@ impl Environment for AdapterEnvironment {
     }
 
     fn is_present(&self) -> bool {
-        self.port.is_present()
+        self.port.is_running()
     }
 
     fn owner(&self) -> Owner {

@@ -46,13 +46,23 @@ struct Shared {
 }
 
 /// The state that NDIS requested, and the state that was reported to NDIS.
+#[allow(clippy::struct_excessive_bools, reason = "independent of each other")]
 struct StateChange {
     /// Requested by the last `OID_NDK_SET_STATE`, or by the configuration at start.
     wanted: bool,
+    /// The device does not work, or is about to lose its state.
+    suspended: bool,
     /// Last reported to NDIS.
     reported: bool,
     /// A work item is queued or running.
     working: bool,
+}
+
+impl StateChange {
+    /// The state to report next.
+    fn target(&self) -> bool {
+        self.wanted && !self.suspended
+    }
 }
 
 /// Properties of the adapter for [`Ndk::new`].
@@ -102,7 +112,12 @@ impl Ndk {
         provider.set_enabled(enabled);
         let idle = Event::try_new().ok_or(Failure::NoResources)?;
         idle.set();
-        let state = SpinLock::new(StateChange { wanted: enabled, reported: enabled, working: false });
+        let state = SpinLock::new(StateChange {
+            wanted: enabled,
+            suspended: false,
+            reported: enabled,
+            working: false,
+        });
         let shared = Shared { provider, handle: Handle::new(setup.handle), state, idle };
         let shared = Arc::try_new(shared).map_err(|_| Failure::NoResources)?;
         // SAFETY: `drop` stops the updates before the provider is dropped, and only handlers of this adapter call `refresh`.
@@ -149,13 +164,51 @@ impl Ndk {
         if enable && !config::network_direct_allowed(self.shared.handle.get()) {
             return NDIS_STATUS_NOT_SUPPORTED;
         }
+        if self.change(|state| state.wanted = enable) { NDIS_STATUS_SUCCESS } else { NDIS_STATUS_RESOURCES }
+    }
+
+    /// Disables RDMA while the device does not work: refuses opens, raises the disable event, and waits for `limit` until all
+    /// NDK adapters are closed. Then connections that are left are aborted. `PASSIVE_LEVEL`.
+    //= R-PNP-4, R-PNP-11
+    pub fn suspend(&self, limit: Duration) {
+        self.provider().set_enabled(false);
+        let closed = self.change(|state| state.suspended = true) && self.shared.idle.wait_for(limit);
+        if !closed {
+            // Consumers notice that their connections end.
+            self.provider().remove();
+        }
+    }
+
+    /// Enables RDMA again after [`suspend`](Self::suspend), unless it was disabled otherwise. `PASSIVE_LEVEL`, not inside an
+    /// OID request.
+    //= R-PNP-11, R-PNP-16
+    pub fn resume(&self) {
+        if !self.change(|state| state.suspended = false) {
+            // Memory is short: here and now. An enable event does not wait for consumers.
+            let mut state = self.shared.state.lock();
+            state.suspended = false;
+            let start = !core::mem::replace(&mut state.working, true);
+            if start {
+                self.shared.idle.clear();
+            }
+            drop(state);
+            if start {
+                self.shared.report();
+            }
+        }
+        self.provider().transmit_ready();
+    }
+
+    /// Applies `change` to the requested state, and lets a work item report the result. `false` if memory is short: nothing
+    /// has changed then.
+    fn change(&self, change: impl FnOnce(&mut StateChange)) -> bool {
         let reporter = Reporter(&raw const *self.shared);
         let item = WorkItem::try_new(Owner::new(self.shared.handle.get()), move || reporter.report());
         //= R-IRQL-9
-        let Ok(item) = item else { return NDIS_STATUS_RESOURCES };
+        let Ok(item) = item else { return false };
         let mut state = self.shared.state.lock();
-        state.wanted = enable;
-        if !enable {
+        change(&mut state);
+        if !state.target() {
             self.provider().set_enabled(false);
         }
         let start = !state.working;
@@ -167,7 +220,7 @@ impl Ndk {
         if start {
             item.queue();
         }
-        NDIS_STATUS_SUCCESS
+        true
     }
 
     /// Disables the provider before the device is stopped, and makes consumers close their objects. `PASSIVE_LEVEL`.
@@ -212,16 +265,17 @@ impl Shared {
         loop {
             let enable = {
                 let mut state = self.state.lock();
-                if state.wanted {
+                let target = state.target();
+                if target {
                     self.provider.set_enabled(true);
                 }
-                if state.reported == state.wanted {
+                if state.reported == target {
                     state.working = false;
                     self.idle.set();
                     return;
                 }
-                state.reported = state.wanted;
-                state.wanted
+                state.reported = target;
+                target
             };
             let event = if enable {
                 NET_PNP_EVENT_CODE::NetEventNDKEnable

@@ -38,9 +38,10 @@ struct InterruptContext<T> {
     target: AtomicPtr<T>,
 }
 
-/// The registered interrupt. Dropping it waits for running ISRs and DPCs.
+/// The registered interrupt. Disconnecting or dropping it waits for running ISRs and DPCs.
 pub struct Interrupt<T> {
-    handle: NDIS_HANDLE,
+    /// NDIS's handle; null once disconnected.
+    handle: AtomicPtr<c_void>,
     context: Arc<InterruptContext<T>>,
     deferred: Arc<Deferred>,
 }
@@ -95,7 +96,7 @@ impl<T: MessageHandler + Sync + 'static> Interrupt<T> {
         if status != NDIS_STATUS_SUCCESS {
             return Err(Failure::Ndis(Request::RegisterInterrupt, status));
         }
-        let interrupt = Self { handle, context, deferred };
+        let interrupt = Self { handle: AtomicPtr::new(handle), context, deferred };
         if characteristics.InterruptType != NDIS_INTERRUPT_TYPE::NDIS_CONNECT_MESSAGE_BASED {
             return Err(Failure::NoMessageInterrupts);
         }
@@ -105,7 +106,7 @@ impl<T: MessageHandler + Sync + 'static> Interrupt<T> {
     /// Dispatches messages to `target` from now on.
     ///
     /// # Safety
-    /// `target` outlives this interrupt.
+    /// `target` is alive and borrowed shared only until this interrupt is disconnected.
     pub unsafe fn set_target(&self, target: *const T) {
         self.context.target.store(target.cast_mut(), Ordering::Release);
     }
@@ -116,13 +117,24 @@ impl<T: MessageHandler + Sync + 'static> Interrupt<T> {
     }
 }
 
-impl<T> Drop for Interrupt<T> {
-    fn drop(&mut self) {
+impl<T> Interrupt<T> {
+    /// Deregisters the interrupt and waits for running ISRs, DPCs and the deferred routine, which use the target until then.
+    /// `PASSIVE_LEVEL`.
+    pub fn disconnect(&self) {
         // DPCs do nothing from now on, and defer nothing.
         self.context.target.store(null_mut(), Ordering::Release);
         self.deferred.stop();
-        // SAFETY: registered in `register`, deregistered once, at PASSIVE_LEVEL.
-        unsafe { NdisMDeregisterInterruptEx(self.handle) };
+        let handle = self.handle.swap(null_mut(), Ordering::AcqRel);
+        if !handle.is_null() {
+            // SAFETY: registered in `register`, deregistered once, at PASSIVE_LEVEL.
+            unsafe { NdisMDeregisterInterruptEx(handle) };
+        }
+    }
+}
+
+impl<T> Drop for Interrupt<T> {
+    fn drop(&mut self) {
+        self.disconnect();
     }
 }
 

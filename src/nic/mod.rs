@@ -7,3 +7,4 @@ pub mod interrupt;
 pub mod port;
 pub mod registers;
 pub mod resources;
+pub mod state;

@@ -5,7 +5,7 @@
 //! The transmit queue has two kinds of senders: NDIS's NET_BUFFER_LISTs and the provider's pump. Lock order: transmit queue,
 //! then the locks that the pump takes. No callback of NDIS or of a consumer is called with a lock held.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
 
 use fallible::Arc;
 use ndk_abi::ndis::{NDIS_HANDLE, NET_BUFFER_LIST};
@@ -18,6 +18,7 @@ use virtio_net::{
 use super::dma::{DmaRegistration, SharedMemory};
 use super::registers::{BarAccess, MappedBars};
 use super::resources::set_bus_master;
+use super::state::{DeviceEvent, DeviceState};
 use crate::nbl::WaitingSends;
 
 /// Frames that one call of a sender may queue while it holds the lock: about 100 us of copying. The rest is deferred, which
@@ -34,18 +35,21 @@ pub struct Transmitter {
     deferred: Option<Arc<Deferred>>,
 }
 
-/// A running device.
+/// A device with its queues.
 pub struct Port {
     handle: NDIS_HANDLE,
     pub vectors: Vectors,
-    control: SpinLock<Control<SharedMemory, BarAccess>>,
+    /// `None` while [`stop`](Self::stop) or [`restart`](Self::restart) uses it at `PASSIVE_LEVEL`.
+    control: SpinLock<Option<Control<SharedMemory, BarAccess>>>,
+    /// The configuration that buffers and attributes were made for.
+    config: NetConfig,
     receive: SpinLock<ReceiveQueue<SharedMemory, BarAccess>>,
     transmit: SpinLock<Transmitter>,
     /// Asks the holder of the transmit lock to pump once more.
     pump_again: AtomicBool,
     /// A sender waits for transmit slots.
     starved: AtomicBool,
-    present: AtomicBool,
+    state: AtomicU8,
     link_up: AtomicBool,
     /// In Mbit/s; 0 if the device does not report it.
     speed: AtomicU32,
@@ -73,7 +77,8 @@ impl Port {
         Self {
             handle,
             vectors,
-            control: SpinLock::new(parts.control),
+            control: SpinLock::new(Some(parts.control)),
+            config: *config,
             receive: SpinLock::new(receive),
             transmit: SpinLock::new(Transmitter {
                 queue: transmit,
@@ -82,7 +87,7 @@ impl Port {
             }),
             pump_again: AtomicBool::new(false),
             starved: AtomicBool::new(false),
-            present: AtomicBool::new(true),
+            state: AtomicU8::new(DeviceState::Running as u8),
             link_up: AtomicBool::new(config.link_up),
             speed: AtomicU32::new(config.speed.unwrap_or(0)),
             _dma: parts.dma,
@@ -96,11 +101,65 @@ impl Port {
         drop(before);
     }
 
-    /// Starts the device, which may interrupt from now on. `PASSIVE_LEVEL`.
-    pub fn start(&self) -> Result<(), Error> {
-        let mut control = self.control.lock();
+    /// Starts the device, which may interrupt from now on. Returns whether the link state changed since the configuration was
+    /// read: a device does not interrupt for a change before its start. `PASSIVE_LEVEL`.
+    pub fn start(&self) -> Result<bool, Error> {
+        {
+            let mut control = self.control.lock();
+            let control = control.as_mut().ok_or(Error::OutOfOrder)?;
+            self.receive.lock().start(control)?;
+        }
+        self.configuration_changed()
+    }
+
+    /// Stops the device, which loses its state: the queues are disconnected, then the device is reset. Waits for the end of
+    /// the reset, at most a second. `PASSIVE_LEVEL`, one caller of this or [`restart`](Self::restart) at a time.
+    pub fn stop(&self) {
+        let _ = self.step(DeviceEvent::Stop);
+        self.transmitter(|transmitter| transmitter.queue.stop());
+        self.receive.lock().stop();
+        let Some(mut control) = self.control.lock().take() else { return };
+        // A device that was removed needs no reset.
+        let reset = control.reset();
+        *self.control.lock() = Some(control);
+        if reset == Err(Error::ResetTimeout) {
+            // The device does not respond: disable its DMA in PCI configuration space.
+            set_bus_master(self.handle, false);
+        }
+    }
+
+    /// Brings a stopped device back: negotiates, programs the queues, which keep their memory, and starts it. Returns whether
+    /// the link state changed. `PASSIVE_LEVEL`, one caller of this or [`stop`](Self::stop) at a time.
+    ///
+    /// # Errors
+    /// The device does not respond, or is not the one it was. It stays stopped.
+    pub fn restart(&self) -> Result<bool, Error> {
+        set_bus_master(self.handle, true);
+        let mut control = self.control.lock().take().ok_or(Error::OutOfOrder)?;
+        let restarted = self.restart_with(&mut control);
+        *self.control.lock() = Some(control);
+        if let Err(error) = restarted {
+            self.stop();
+            return Err(error);
+        }
+        self.configuration_changed().inspect_err(|_| self.stop())
+    }
+
+    fn restart_with(&self, control: &mut Control<SharedMemory, BarAccess>) -> Result<(), Error> {
+        control.renegotiate()?;
+        let config = control.net_config();
+        // Buffers and filters were made for these.
+        if (config.mac, config.mtu) != (self.config.mac, self.config.mtu) {
+            return Err(Error::Changed);
+        }
+        let mut transmit = self.transmit.lock();
         let mut receive = self.receive.lock();
-        receive.start(&mut control)
+        virtio_net::Nic::reprogram(control, &mut receive, &mut transmit.queue, self.vectors)?;
+        // Before the device runs: its first interrupt must find it running.
+        if !self.step(DeviceEvent::Start) {
+            return Err(Error::Removed);
+        }
+        receive.start(control)
     }
 
     /// Takes at most `budget` frames from the device. The device sends no receive interrupts meanwhile, so that a
@@ -129,7 +188,7 @@ impl Port {
 
     /// Calls `pump` to fill slots until it has no more frames or no slot is free; see `ndk_provider::environment::Environment::transmit`.
     pub fn pump(&self, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
-        if !self.is_present() {
+        if !self.is_running() {
             return;
         }
         self.pump_again.store(true, Ordering::SeqCst);
@@ -174,19 +233,19 @@ impl Port {
     }
 
     /// Reads the configuration after a configuration interrupt: an error if the device has failed, otherwise whether the link
-    /// state changed.
-    /// IRQL <= `DISPATCH_LEVEL`.
+    /// state changed. Accesses no register of a device that does not run. IRQL <= `DISPATCH_LEVEL`.
     pub fn configuration_changed(&self) -> Result<bool, Error> {
         let control = self.control.lock();
+        let Some(control) = control.as_ref().filter(|_| self.is_running()) else { return Ok(false) };
         control.check()?;
         let config = control.net_config();
         self.speed.store(config.speed.unwrap_or(0), Ordering::Relaxed);
         Ok(self.link_up.swap(config.link_up, Ordering::AcqRel) != config.link_up)
     }
 
-    /// Whether the link is up.
+    /// Whether the device runs and its link is up.
     pub fn link_up(&self) -> bool {
-        self.link_up.load(Ordering::Acquire)
+        self.is_running() && self.link_up.load(Ordering::Acquire)
     }
 
     /// The link speed in Mbit/s; 0 if the device does not report it.
@@ -194,20 +253,33 @@ impl Port {
         self.speed.load(Ordering::Relaxed)
     }
 
-    /// Whether the device is present and has not failed.
-    pub fn is_present(&self) -> bool {
-        self.present.load(Ordering::Acquire)
+    /// Returns the state of the device.
+    pub fn state(&self) -> DeviceState {
+        DeviceState::ALL
+            .get(usize::from(self.state.load(Ordering::Acquire)))
+            .copied()
+            .unwrap_or(DeviceState::Absent)
     }
 
-    /// Marks the device as removed or failed. Returns `true` the first time.
-    pub fn set_absent(&self) -> bool {
-        self.present.swap(false, Ordering::AcqRel)
+    /// Whether the device moves frames.
+    pub fn is_running(&self) -> bool {
+        self.state.load(Ordering::Acquire) == DeviceState::Running as u8
     }
 
-    /// Starts a reset without waiting for its end. Interrupts and DMA end soon after. IRQL <=
+    /// Applies `event` to the state of the device; `false` if the transition table does not allow it.
+    pub fn step(&self, event: DeviceEvent) -> bool {
+        let next = |number: u8| Some(DeviceState::ALL.get(usize::from(number))?.on(event).ok()? as u8);
+        self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).is_ok()
+    }
+
+    /// Starts a reset without waiting for its end, unless the device is stopped. Interrupts and DMA end soon after. IRQL <=
     /// `DISPATCH_LEVEL`.
     pub fn shut_down(&self) {
-        self.control.lock().reset_without_waiting();
+        if let Some(control) = self.control.lock().as_ref()
+            && control.state() != virtio_net::State::Reset
+        {
+            control.reset_without_waiting();
+        }
     }
 
     pub fn receive_counters(&self) -> ReceiveCounters {
@@ -250,7 +322,9 @@ impl Port {
 impl Drop for Port {
     /// Stops the device's DMA before the queues' memory is freed. `PASSIVE_LEVEL`, interrupts are deregistered.
     fn drop(&mut self) {
-        if self.control.get_mut().reset() == Err(Error::ResetTimeout) {
+        let Some(control) = self.control.get_mut() else { return };
+        // No register is accessed of a device that is reset already: it may be in a low-power state.
+        if control.state() != virtio_net::State::Reset && control.reset() == Err(Error::ResetTimeout) {
             // The device does not respond: disable its DMA in PCI configuration space.
             set_bus_master(self.handle, false);
         }

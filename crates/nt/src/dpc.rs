@@ -27,6 +27,12 @@ impl Dpc {
     }
 }
 
+/// Waits until all DPCs that are queued or running now, on any processor and of any driver, have returned. `PASSIVE_LEVEL`.
+/// Hosted programs do not wait: their DPCs are threads.
+pub fn flush_dpcs() {
+    sys::flush_dpcs();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -134,6 +134,8 @@ pub struct Timer {
     _callback: Callback,
 }
 
+pub fn flush_dpcs() {}
+
 struct Context(*mut c_void);
 // SAFETY: the context of a `Callback`, or of a work item's routine, both of which may run on any thread.
 unsafe impl Send for Context {}

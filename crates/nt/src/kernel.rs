@@ -221,9 +221,15 @@ impl Drop for Dpc {
     fn drop(&mut self) {
         // SAFETY: initialised; after this it is in no queue.
         unsafe { KeRemoveQueueDpc(self.dpc.get().cast()) };
-        // SAFETY: at PASSIVE_LEVEL; returns when routines already taken from a queue have returned.
-        unsafe { KeFlushQueuedDpcs() };
+        // Returns when routines already taken from a queue have returned.
+        flush_dpcs();
     }
+}
+
+/// `PASSIVE_LEVEL`.
+pub fn flush_dpcs() {
+    // SAFETY: at PASSIVE_LEVEL.
+    unsafe { KeFlushQueuedDpcs() };
 }
 
 unsafe extern "efiapi" fn defer(

@@ -39,7 +39,7 @@ mod sys;
 mod sys;
 
 pub use deferred::{Deferred, Streak};
-pub use dpc::Dpc;
+pub use dpc::{Dpc, flush_dpcs};
 pub use entropy::entropy;
 pub use event::Event;
 pub use handover::{Handover, Next};

@@ -30,7 +30,7 @@ use crate::shell;
 const FRAME_LIMIT: u32 = 1024;
 
 /// Functions that may have a larger frame: a part of the name, the limit in bytes, and the reason.
-const LARGE_FRAMES: [(&str, u32, &str); 5] = [
+const LARGE_FRAMES: [(&str, u32, &str); 6] = [
     (
         "roce::engine::Engine<nt::lock::RawSpinLock>::try_new",
         4864,
@@ -56,6 +56,7 @@ const LARGE_FRAMES: [(&str, u32, &str); 5] = [
         3072,
         "PASSIVE_LEVEL, once per start: moves the queues to their final place",
     ),
+    ("viordma::miniport::initialize::program", 2304, "PASSIVE_LEVEL, once per start: constructs the queues"),
 ];
 
 /// Maximum number of problems printed per check.

@@ -86,7 +86,7 @@ pub trait Environment: Send + Sync + 'static {
     /// Returns the link's MAC address, MTU and scope. IRQL <= `DISPATCH_LEVEL`.
     fn link(&self) -> Link;
 
-    /// Returns whether the device is present. Once `false`, always `false`. IRQL <= `DISPATCH_LEVEL`.
+    /// Returns whether the device is present and works. IRQL <= `DISPATCH_LEVEL`.
     fn is_present(&self) -> bool;
 
     /// Returns the NDIS handle that work items are allocated with; valid as long as the provider lives.

@@ -140,8 +140,8 @@ impl Provider {
         self.shared.after_call();
     }
 
-    /// The device is removed or about to be: has the deferred routine abort connections and cancel requests. IRQL <=
-    /// `DISPATCH_LEVEL`.
+    /// The device is removed, or loses its state: has the deferred routine abort connections and cancel requests, and refuses
+    /// opens until [`set_enabled`](Self::set_enabled). IRQL <= `DISPATCH_LEVEL`.
     //= R-PNP-8, R-PNP-10
     pub fn remove(&self) {
         self.set_enabled(false);

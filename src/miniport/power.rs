@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Changes of the power state, and recovery of a device that failed. Both stop the device, which loses its state, and
+//! initialize it again with the queues it had.
+//!
+//! A work item does this at `PASSIVE_LEVEL`, one step at a time: a reset and the closing of NDK adapters take time. Each step is
+//! bounded. [`Transitions`](super::transitions::Transitions) says what is to be done.
+
+use core::time::Duration;
+
+use ndk_abi::ndis::{
+    NDIS_DEVICE_POWER_STATE, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT, NDIS_OID_REQUEST,
+    NDIS_PM_CAPABILITIES, NDIS_PM_CAPABILITIES_REVISION_2, NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_2,
+    NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_DEVICE_FAILED, NDIS_STATUS_INVALID_DATA,
+    NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS, NdisMOidRequestComplete, NdisMRemoveMiniport,
+};
+use nt::{Owner, WorkItem};
+
+use super::adapter::Adapter;
+use super::transitions::{Pending, Request, Step};
+use super::{link, send};
+use crate::events;
+use crate::nic::state::{DeviceEvent, DeviceState};
+
+/// Time that consumers have to close their NDK adapters before the device loses its state.
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+/// The adapter of a queued or running work item.
+struct Worker(*const Adapter);
+
+// SAFETY: an adapter is `Sync`.
+unsafe impl Send for Worker {}
+
+impl Worker {
+    fn run(&self) {
+        // SAFETY: `Transitions::close` waits for the work item, and precedes the end of the adapter.
+        let adapter = unsafe { &*self.0 };
+        while let Some(step) = adapter.transitions.next() {
+            match step {
+                Step::Sleep(request) => {
+                    sleep(adapter);
+                    complete(adapter, &request, NDIS_STATUS_SUCCESS);
+                }
+                Step::Wake(request) => {
+                    let status = wake(adapter);
+                    complete(adapter, &request, status);
+                }
+                Step::Reset => reset(adapter),
+                Step::GiveUp => give_up(adapter),
+            }
+        }
+    }
+}
+
+/// Returns what the adapter supports: low power, without waking the system.
+pub fn capabilities() -> NDIS_PM_CAPABILITIES {
+    const NONE: NDIS_DEVICE_POWER_STATE = NDIS_DEVICE_POWER_STATE::NdisDeviceStateUnspecified;
+    NDIS_PM_CAPABILITIES {
+        Header: NDIS_OBJECT_HEADER {
+            Type: NDIS_OBJECT_TYPE_DEFAULT,
+            Revision: NDIS_PM_CAPABILITIES_REVISION_2,
+            Size: NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_2,
+        },
+        Flags: 0,
+        SupportedWoLPacketPatterns: 0,
+        NumTotalWoLPatterns: 0,
+        MaxWoLPatternSize: 0,
+        MaxWoLPatternOffset: 0,
+        MaxWoLPacketSaveBuffer: 0,
+        SupportedProtocolOffloads: 0,
+        NumArpOffloadIPv4Addresses: 0,
+        NumNSOffloadIPv6Addresses: 0,
+        MinMagicPacketWakeUp: NONE,
+        MinPatternWakeUp: NONE,
+        MinLinkChangeWakeUp: NONE,
+        SupportedWakeUpEvents: 0,
+        MediaSpecificWakeUpEvents: 0,
+    }
+}
+
+/// `OID_PNP_SET_POWER`. Pends: NDIS must not be inside the request while consumers close their NDK adapters.
+/// `PASSIVE_LEVEL`.
+//= R-OIDNDK-11
+pub fn set(adapter: &Adapter, state: NDIS_DEVICE_POWER_STATE, request: *mut NDIS_OID_REQUEST) -> NDIS_STATUS {
+    let full_power = state == NDIS_DEVICE_POWER_STATE::NdisDeviceStateD0;
+    let low_power = [
+        NDIS_DEVICE_POWER_STATE::NdisDeviceStateD1,
+        NDIS_DEVICE_POWER_STATE::NdisDeviceStateD2,
+        NDIS_DEVICE_POWER_STATE::NdisDeviceStateD3,
+    ];
+    if !full_power && !low_power.contains(&state) {
+        return NDIS_STATUS_INVALID_DATA;
+    }
+    let begun = begin(adapter, |pending| {
+        pending.full_power = full_power;
+        pending.request = Some(Request::new(request));
+    });
+    if !begun {
+        // Memory is short, but a device that is about to lose its power must be stopped.
+        adapter.transitions.set_full_power(full_power);
+        if full_power {
+            return wake(adapter);
+        }
+        sleep(adapter);
+        return NDIS_STATUS_SUCCESS;
+    }
+    NDIS_STATUS_PENDING
+}
+
+/// Resets the device, which failed, soon. IRQL <= `DISPATCH_LEVEL`.
+pub fn recover(adapter: &Adapter) {
+    if !begin(adapter, |pending| pending.failed = true) {
+        give_up(adapter);
+    }
+}
+
+/// Lets NDIS remove the adapter. IRQL <= `DISPATCH_LEVEL`.
+pub fn remove(adapter: &Adapter) {
+    // A failure means that NDIS is removing the adapter already.
+    // SAFETY: the adapter's handle; no lock is held.
+    let _ = unsafe { NdisMRemoveMiniport(adapter.handle()) };
+}
+
+/// Applies `change` and starts the work item if it does not run. `false` if memory is short: nothing has changed then.
+fn begin(adapter: &Adapter, change: impl FnOnce(&mut Pending)) -> bool {
+    let worker = Worker(adapter);
+    let item = WorkItem::try_new(Owner::new(adapter.handle()), move || worker.run());
+    let Ok(item) = item else { return false };
+    if adapter.transitions.request(change) {
+        item.queue();
+    }
+    true
+}
+
+/// Prepares for the loss of power: no register access, DMA or interrupt from here on, and no send is left.
+//= R-PNP-11
+fn sleep(adapter: &Adapter) {
+    if adapter.port().state() == DeviceState::Stopped {
+        return;
+    }
+    adapter.ndk().suspend(CLOSE_LIMIT);
+    adapter.port().stop();
+    send::abandon(adapter);
+    // A DPC may still be indicating frames.
+    nt::flush_dpcs();
+}
+
+/// Initializes the device after the loss of power.
+//= R-PNP-11
+fn wake(adapter: &Adapter) -> NDIS_STATUS {
+    match adapter.port().state() {
+        DeviceState::Stopped => {}
+        DeviceState::Absent => return NDIS_STATUS_ADAPTER_REMOVED,
+        // The transition to low power that NDIS asked for did not follow; or a reset is due.
+        DeviceState::Running | DeviceState::Failed => return NDIS_STATUS_SUCCESS,
+    }
+    if restart(adapter) { NDIS_STATUS_SUCCESS } else { NDIS_STATUS_DEVICE_FAILED }
+}
+
+/// Resets the device after a failure.
+//= R-PNP-4
+fn reset(adapter: &Adapter) {
+    adapter.ndk().suspend(CLOSE_LIMIT);
+    adapter.port().stop();
+    if restart(adapter) {
+        events::write(adapter.handle(), events::table::RECOVERED, [0, 0]);
+    }
+}
+
+/// Starts the stopped device. If it does not work, the adapter is removed; `false` then.
+//= R-PNP-16
+fn restart(adapter: &Adapter) -> bool {
+    if let Err(error) = adapter.port().restart() {
+        if adapter.port().state() != DeviceState::Absent {
+            events::device_failed(adapter.handle(), error);
+        }
+        give_up(adapter);
+        return false;
+    }
+    link::indicate(adapter.handle(), adapter.port());
+    adapter.ndk().resume();
+    true
+}
+
+/// Gives up the device: the adapter is removed.
+fn give_up(adapter: &Adapter) {
+    if adapter.port().step(DeviceEvent::Remove) {
+        events::write(adapter.handle(), events::table::GIVEN_UP, [0, 0]);
+        send::abandon(adapter);
+        remove(adapter);
+    }
+}
+
+fn complete(adapter: &Adapter, request: &Request, status: NDIS_STATUS) {
+    // SAFETY: the request that pended, completed once; no lock is held.
+    unsafe { NdisMOidRequestComplete(adapter.handle(), request.get(), status) };
+}

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Power states, and devices that fail while they run: reset, recovery, removal of the adapter.
+
+#![cfg(target_os = "linux")]
+
+use std::{net::SocketAddr, time::Duration};
+
+use device_sim::{Quirks, virtio_net::UsedQuirk};
+use lab::{
+    image,
+    testbed::{Machine, Options, Testbed},
+};
+use ndis_sim::{AdapterState, Miniport, NdkEvent, StartError};
+use ndk_abi::ndis::{
+    NDIS_STATUS_DEVICE_FAILED, NDIS_STATUS_INVALID_DATA, NDIS_STATUS_LINK_STATE,
+    NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER, OID_PNP_SET_POWER,
+};
+use ndk_consumer::{
+    Error, Listener,
+    transfer::{self, Progress},
+};
+
+const MOMENT: Duration = Duration::from_secs(20);
+
+/// Event numbers of the driver's event table.
+mod event {
+    pub const REMOVED: u32 = 10;
+    pub const RESET_TIMEOUT: u32 = 14;
+    pub const BROKEN_RING: u32 = 21;
+    pub const NEEDS_RESET: u32 = 22;
+    pub const GIVEN_UP: u32 = 26;
+    pub const RECOVERED: u32 = 41;
+}
+
+/// Both hosts started. The first device has faults.
+fn started_with(quirks: Quirks) -> Option<Testbed> {
+    let options = Options { quirks, ..Options::default() };
+    let mut bed = Testbed::new(&image()?, &options).expect("the image can be loaded");
+    let outcome = bed.start();
+    assert!(outcome.is_ok(), "both drivers start: {outcome:?}\n{}", bed.violations().join("\n"));
+    Some(bed)
+}
+
+fn started() -> Option<Testbed> {
+    started_with(Quirks::default())
+}
+
+fn miniport(machine: &Machine) -> Miniport {
+    machine.miniport().expect("the adapter has started").clone()
+}
+
+/// Stops both drivers. Fails if the verifier found a violation.
+fn finish(mut bed: Testbed) {
+    let stopped = bed.stop();
+    let violations = bed.violations();
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
+    stopped.expect("both drivers stop");
+}
+
+/// Lets time pass until `condition` holds.
+fn await_until(bed: &Testbed, what: &str, condition: impl Fn() -> bool) {
+    let deadline = bed.now() + MOMENT;
+    while !condition() {
+        assert!(bed.now() < deadline, "{what}: not within {MOMENT:?}\n{}", bed.violations().join("\n"));
+        let _ = bed.event().wait(Duration::from_millis(10));
+    }
+}
+
+/// The event numbers that a host's driver has logged.
+fn events(machine: &Machine) -> Vec<u32> {
+    machine.event_log().iter().map(|entry| entry.code & 0xffff).collect()
+}
+
+/// The link states that a miniport has indicated: connected or not.
+fn links(miniport: &Miniport) -> Vec<bool> {
+    const CONNECTED: u8 = 1;
+    let indications = miniport.indications();
+    let states = indications.iter().filter(|indication| indication.code == NDIS_STATUS_LINK_STATE);
+    states.map(|indication| indication.buffer[4] == CONNECTED).collect()
+}
+
+/// Copies `bytes` bytes from the first host to the second and back. `watch` receives the progress.
+fn try_copy(
+    bed: &Testbed,
+    bytes: usize,
+    watch: impl Fn(Progress) + Send + 'static,
+) -> [Result<(), Error>; 2] {
+    let [client, server] = bed.machines();
+    let options = transfer::Options::default();
+    let address = SocketAddr::new(server.address(), 5445);
+    let listening = bed.event();
+    let serving = {
+        let listening = listening.clone();
+        server.consumer("server", move |adapter| {
+            transfer::serve(adapter, &options, address, |_| listening.set(), &|_| {}).map(drop)
+        })
+    };
+    let local = SocketAddr::new(client.address(), 0);
+    let copying = client.consumer("client", move |adapter| {
+        let _ = listening.wait(MOMENT);
+        let data: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8).collect();
+        transfer::copy(adapter, &options, local, address, "data", &data[..], &watch).map(drop)
+    });
+    [copying.join(), serving.join()].map(|end| {
+        end.unwrap_or_else(|lost| panic!("{lost}\n{}", bed.violations().join("\n")))
+            .map_err(|failure| failure.error)
+    })
+}
+
+fn copy(bed: &Testbed) {
+    for end in try_copy(bed, 1 << 20, |_| {}) {
+        end.expect("the copy completes");
+    }
+}
+
+/// A frame from the first host to the second one arrives.
+fn exchange_frame(bed: &Testbed, number: u8) {
+    let [sender, receiver] = bed.machines().map(miniport);
+    receiver.set(OID_GEN_CURRENT_PACKET_FILTER, &1_u32.to_le_bytes()).unwrap();
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xB5];
+    frame.resize(100, number);
+    let _ = receiver.received();
+    assert_eq!(sender.send(&frame, MOMENT), Some(NDIS_STATUS_SUCCESS));
+    let _ = bed.event().wait(Duration::from_millis(100));
+    assert_eq!(receiver.received(), [frame]);
+}
+
+//= R-PNP-4, R-PNP-16
+//= virtio §16
+#[test]
+fn device_that_needs_a_reset_is_reset_and_works_again() {
+    let Some(bed) = started() else { return };
+    let machine = bed.machines()[0];
+    let miniport = miniport(machine);
+    for round in 1..=2 {
+        machine.nic().need_reset();
+        assert!(miniport.await_ndk_events(2 * round, MOMENT), "{}", bed.violations().join("\n"));
+        let pairs = miniport.ndk_events();
+        assert_eq!(pairs, [NdkEvent::Disable, NdkEvent::Enable].repeat(round));
+        assert_eq!(links(&miniport), [false, true].repeat(round));
+        assert_eq!(events(machine), [event::NEEDS_RESET, event::RECOVERED].repeat(round));
+        exchange_frame(&bed, round as u8);
+        copy(&bed);
+    }
+    finish(bed);
+}
+
+//= R-PNP-4, R-PNP-10
+#[test]
+fn connections_of_a_device_that_fails_are_aborted_and_new_ones_can_be_made() {
+    let Some(bed) = started() else { return };
+    let machine = bed.machines()[0];
+    let (nic, miniport) = (machine.nic().clone(), miniport(machine));
+    let once = std::sync::Once::new();
+    let ends = try_copy(&bed, 4 << 20, move |at| {
+        if at.done > 1 << 20 {
+            once.call_once(|| nic.need_reset());
+        }
+    });
+    for end in ends {
+        let error = end.expect_err("the connection is gone");
+        assert!(error.is_connection_loss(), "{error}");
+    }
+    assert!(miniport.await_ndk_events(2, MOMENT));
+    assert_eq!(miniport.ndk_events(), [NdkEvent::Disable, NdkEvent::Enable]);
+    copy(&bed);
+    finish(bed);
+}
+
+#[test]
+fn frames_that_wait_for_a_device_that_fails_are_completed() {
+    const RING: usize = 256;
+    let Some(bed) = started() else { return };
+    let machine = bed.machines()[0];
+    let miniport = miniport(machine);
+    // The peer's end of the link takes nothing, so that the ring fills up.
+    bed.wire().cut(1);
+    let frames = vec![vec![2; 100]; 4 * RING];
+    machine.nic().need_reset();
+    let ids = miniport.send_chain(&frames, 0);
+    for id in ids {
+        let status = miniport.send_status(id, MOMENT).expect("each send is completed");
+        assert!([NDIS_STATUS_SUCCESS, NDIS_STATUS_RESET_IN_PROGRESS].contains(&status), "{status:#x}");
+    }
+    await_until(&bed, "the device is reset", || events(machine).contains(&event::RECOVERED));
+    finish(bed);
+}
+
+//= R-PNP-10
+#[test]
+fn adapter_of_a_device_that_does_not_reset_is_removed() {
+    let Some(bed) = started() else { return };
+    let machine = bed.machines()[0];
+    let miniport = miniport(machine);
+    machine.nic().stop_resetting();
+    machine.nic().need_reset();
+    await_until(&bed, "the adapter is removed", || miniport.state() == AdapterState::Halted);
+    assert_eq!(events(machine), [event::NEEDS_RESET, event::RESET_TIMEOUT, event::GIVEN_UP]);
+    assert_eq!(links(&miniport), [false]);
+    assert_eq!(miniport.ndk_events(), [NdkEvent::Disable]);
+    finish(bed);
+}
+
+#[test]
+fn adapter_of_a_device_that_fails_again_and_again_is_removed() {
+    let quirks = Quirks { used: Some((20, UsedQuirk::IdOutOfRange)), ..Quirks::default() };
+    let Some(bed) = started_with(quirks) else { return };
+    let machine = bed.machines()[0];
+    let miniport = miniport(machine);
+    let deadline = bed.now() + Duration::from_secs(60);
+    while miniport.state() != AdapterState::Halted && bed.now() < deadline {
+        if miniport.state() == AdapterState::Running {
+            let _ = miniport.send_chain(&vec![vec![2; 100]; 300], 0);
+        }
+        let _ = bed.event().wait(Duration::from_millis(100));
+    }
+    let expected =
+        [[event::BROKEN_RING, event::RECOVERED].repeat(3), vec![event::BROKEN_RING, event::GIVEN_UP]];
+    assert_eq!(events(machine), expected.concat());
+    assert_eq!(miniport.state(), AdapterState::Halted);
+    finish(bed);
+}
+
+//= R-PNP-8
+#[test]
+fn adapter_of_a_device_that_is_gone_without_notice_is_removed() {
+    let Some(bed) = started() else { return };
+    let machine = bed.machines()[0];
+    let miniport = miniport(machine);
+    machine.nic().remove();
+    machine.nic().interrupt(0);
+    await_until(&bed, "the adapter is removed", || miniport.state() == AdapterState::Halted);
+    assert_eq!(events(machine), [event::REMOVED]);
+    assert_eq!(links(&miniport), [false]);
+    finish(bed);
+}
+
+//= R-PNP-11
+#[test]
+fn device_works_after_a_low_power_state_and_rdma_is_disabled_meanwhile() {
+    let Some(bed) = started() else { return };
+    let miniport = miniport(bed.machines()[0]);
+    copy(&bed);
+    for round in 1..=3 {
+        miniport.sleep().unwrap();
+        assert_eq!(miniport.ndk_events().last(), Some(&NdkEvent::Disable));
+        assert!(miniport.open_ndk(2, 1).is_err(), "no RDMA without a device");
+        miniport.wake().unwrap_or_else(|error| panic!("{error}\n{}", bed.violations().join("\n")));
+        assert!(miniport.await_ndk_events(2 * round, MOMENT));
+        assert_eq!(miniport.ndk_events(), [NdkEvent::Disable, NdkEvent::Enable].repeat(round));
+        exchange_frame(&bed, round as u8);
+        copy(&bed);
+    }
+    assert!(events(bed.machines()[0]).is_empty(), "nothing to report");
+    finish(bed);
+}
+
+//= R-PNP-11
+#[test]
+fn interrupts_and_configuration_changes_in_a_low_power_state_access_no_register() {
+    let Some(bed) = started() else { return };
+    let machine = bed.machines()[0];
+    let miniport = miniport(machine);
+    miniport.sleep().unwrap();
+    for vector in 0..3 {
+        machine.nic().interrupt(vector);
+    }
+    machine.nic().set_link(false);
+    let _ = bed.event().wait(Duration::from_millis(100));
+    miniport.wake().unwrap();
+    assert_eq!(links(&miniport), [false], "the link went down meanwhile");
+    machine.nic().set_link(true);
+    await_until(&bed, "the link is up", || links(&miniport).last() == Some(&true));
+    finish(bed);
+}
+
+//= R-PNP-11, R-PNP-10
+#[test]
+fn consumer_that_does_not_close_delays_a_low_power_state_by_seconds_only() {
+    let Some(bed) = started() else { return };
+    let machine = bed.machines()[0];
+    let (miniport, address) = (miniport(machine), machine.address());
+    let (opened, close) = (bed.event(), bed.event());
+    let consumer = {
+        let (opened, close) = (opened.clone(), close.clone());
+        machine.consumer("slow", move |adapter| {
+            let listener = Listener::new(adapter, SocketAddr::new(address, 4000)).expect("the port is free");
+            opened.set();
+            let _ = close.wait(Duration::from_secs(100));
+            drop(listener);
+        })
+    };
+    assert!(opened.wait(MOMENT));
+    let before = bed.now();
+    miniport.sleep().unwrap();
+    let took = bed.now().saturating_sub(before);
+    assert!(took >= Duration::from_secs(5) && took < Duration::from_secs(8), "{took:?}");
+    miniport.wake().unwrap();
+    assert_eq!(miniport.ndk_events(), [NdkEvent::Disable], "not enabled before the consumer has closed");
+    close.set();
+    consumer.join().expect("the consumer closes");
+    assert!(miniport.await_ndk_events(2, MOMENT));
+    copy(&bed);
+    finish(bed);
+}
+
+//= R-PNP-11
+#[test]
+fn device_that_does_not_wake_up_fails_the_request_and_is_removed() {
+    let Some(bed) = started() else { return };
+    let machine = bed.machines()[0];
+    let miniport = miniport(machine);
+    miniport.sleep().unwrap();
+    machine.nic().stop_resetting();
+    assert_eq!(miniport.wake().unwrap_err(), StartError::Restart(NDIS_STATUS_DEVICE_FAILED));
+    await_until(&bed, "the adapter is removed", || miniport.state() == AdapterState::Halted);
+    assert_eq!(events(machine), [event::RESET_TIMEOUT, event::GIVEN_UP]);
+    finish(bed);
+}
+
+#[test]
+fn adapter_can_be_halted_in_a_low_power_state() {
+    let Some(bed) = started() else { return };
+    miniport(bed.machines()[0]).sleep().unwrap();
+    finish(bed);
+}
+
+#[test]
+fn adapter_can_be_halted_while_its_device_is_reset() {
+    for delay in [0, 1, 10, 100, 1000] {
+        let Some(bed) = started() else { return };
+        bed.machines()[0].nic().need_reset();
+        let _ = bed.event().wait(Duration::from_micros(delay));
+        finish(bed);
+    }
+}
+
+#[test]
+fn power_state_that_does_not_exist_is_refused() {
+    let Some(bed) = started() else { return };
+    let miniport = miniport(bed.machines()[0]);
+    for state in [0_u32, 5, u32::MAX] {
+        let refused = miniport.set(OID_PNP_SET_POWER, &state.to_le_bytes()).unwrap_err();
+        assert_eq!(refused.status, NDIS_STATUS_INVALID_DATA, "{state}");
+    }
+    // D0 without a transition to low power before: NDIS cancelled its query.
+    miniport.set(OID_PNP_SET_POWER, &1_u32.to_le_bytes()).unwrap();
+    copy(&bed);
+    finish(bed);
+}
+
+//= virtio §14
+#[test]
+fn link_that_goes_down_before_the_start_of_the_device_is_noticed() {
+    let Some(bed) = started_with(Quirks { link_down_before_start: true, ..Quirks::default() }) else {
+        return;
+    };
+    assert_eq!(links(&miniport(bed.machines()[0])), [false]);
+    finish(bed);
+}
