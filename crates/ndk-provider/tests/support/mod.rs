@@ -6,6 +6,7 @@
 #![allow(clippy::macro_metavars_in_unsafe, reason = "a test's call is unsafe as a whole")]
 
 mod address;
+mod bad_arguments;
 mod calls;
 mod connection;
 mod fast;
@@ -15,6 +16,7 @@ mod objects;
 mod wire;
 
 pub use address::*;
+pub use bad_arguments::*;
 pub use calls::*;
 pub use connection::*;
 pub use fast::*;
