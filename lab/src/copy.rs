@@ -60,6 +60,9 @@ pub struct Plan {
     pub verifier: bool,
     /// Registry values of both adapters.
     pub keywords: Vec<(&'static str, Keyword)>,
+    /// The allocation of the driver that fails: of the client's host (0) or the server's (1), counted from 0 from the
+    /// driver's start on.
+    pub fail_allocation: Option<(usize, u64)>,
 }
 
 impl Plan {
@@ -76,6 +79,7 @@ impl Plan {
             kill_peer_at: None,
             verifier: true,
             keywords: Vec::new(),
+            fail_allocation: None,
         }
     }
 }
@@ -99,6 +103,8 @@ pub struct Outcome {
     pub events: Vec<String>,
     /// Violations that the verifier found.
     pub violations: Vec<String>,
+    /// Allocations of the driver on each host while the consumers ran.
+    pub allocations: [u64; 2],
     pub capture: Option<PathBuf>,
     /// Times are in virtual time.
     pub is_virtual: bool,
@@ -159,8 +165,14 @@ pub fn run(image: &Path, plan: &Plan, progress: &Arc<dyn Fn(Progress) + Send + S
     bed.start()?;
     let cut = Cut::new(plan.kill_peer_at, bytes);
     let began = bed.now();
+    let asked = |bed: &Testbed| bed.machines().map(|machine| machine.host().low_resources.asked());
+    let before = asked(&bed);
+    if let Some((host, number)) = plan.fail_allocation {
+        bed.machines()[host].host().low_resources.fail_nth(number);
+    }
     let sides = run_consumers(&bed, plan, &name, &cut, progress);
     let ended = bed.now();
+    let after = asked(&bed);
     bed.stop()?;
     let lost = cut.done.load(Relaxed).then(|| End::PeerLost {
         moved: cut.moved_at.load(Relaxed),
@@ -178,6 +190,7 @@ pub fn run(image: &Path, plan: &Plan, progress: &Arc<dyn Fn(Progress) + Send + S
         counters: bed.counters(),
         events: bed.events(),
         violations: bed.violations(),
+        allocations: [after[0] - before[0], after[1] - before[1]],
         capture: plan.capture.clone(),
         is_virtual: !plan.real_time,
         seed: plan.seed,

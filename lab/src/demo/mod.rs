@@ -100,6 +100,7 @@ fn plan(options: &Options, capture: Option<&Output>) -> Plan {
         kill_peer_at: options.kill_peer_at.map(|share| share.0),
         verifier: true,
         keywords: Vec::new(),
+        fail_allocation: None,
     }
 }
 
