@@ -188,7 +188,8 @@ impl Session {
             self.count_request(record, &bytes);
         } else if self.forged {
             let verdict = self.endpoint.handle(&bytes);
-            assert!(matches!(verdict, Verdict::Dropped(_)), "a forged frame was {verdict:?}");
+            // One that is not to this host's address goes to the network stack.
+            assert_ne!(verdict, Verdict::Consumed, "a forged frame was consumed");
         }
         if !record.flag(frame::FLAGS, frame::HELD) {
             self.drive(usize::MAX);
