@@ -12,7 +12,7 @@ use core::ptr::null_mut;
 use ndk_abi::ndk::*;
 use ndk_abi::nt::*;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use support::*;
 
 /// A consumer that runs in its notification callback: polls, posts, arms again.
@@ -292,4 +292,100 @@ fn every_accepted_post_completes_once_despite_flush_and_close() {
         passive.close();
         listener.close();
     }
+}
+
+/// A consumer that uses a new queue in its create callback, creates another one, and closes the first.
+struct InCreate {
+    adapter: AtomicPtr<NDK_ADAPTER>,
+    status: AtomicI32,
+    closing: Mutex<Option<Closing>>,
+    second: AtomicPtr<NDK_CQ>,
+    seconds: AtomicUsize,
+}
+
+unsafe extern "efiapi" fn use_and_close(
+    context: *mut c_void,
+    status: NTSTATUS,
+    object: *mut NDK_OBJECT_HEADER,
+) {
+    // SAFETY: never freed.
+    let this = unsafe { &*context.cast::<InCreate>() };
+    let cq = Cq { raw: object.cast(), notified: CallbackRecord::new() };
+    cq.arm(NDK_CQ_NOTIFY_ANY);
+    assert!(cq.poll().is_none());
+    let (adapter, none) = (this.adapter.load(Ordering::SeqCst), null_mut::<c_void>());
+    let mut out = null_mut();
+    let done = Some(note_second as NDK_FN_CREATE_COMPLETION);
+    let again = call!(adapter, NdkCreateCq, 1, Some(on_cq), none, none.cast(), done, context, &raw mut out);
+    assert_eq!(again, STATUS_PENDING);
+    *this.closing.lock().unwrap() = Some(begin_close!(cq.raw, NdkCloseCq));
+    // The object may be gone while this callback still runs.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    this.status.store(status, Ordering::SeqCst);
+}
+
+unsafe extern "efiapi" fn note_second(
+    context: *mut c_void,
+    status: NTSTATUS,
+    object: *mut NDK_OBJECT_HEADER,
+) {
+    assert_eq!(status, STATUS_SUCCESS);
+    // SAFETY: never freed.
+    let this = unsafe { &*context.cast::<InCreate>() };
+    this.second.store(object.cast(), Ordering::SeqCst);
+    this.seconds.fetch_add(1, Ordering::SeqCst);
+}
+
+//= R-CREATE-10, R-CREATE-11, R-CREATE-18, R-IRQL-4
+#[test]
+fn object_may_be_used_and_closed_in_its_create_callback() {
+    let (a, _b) = pending_pair();
+    let this: &'static InCreate = Box::leak(Box::new(InCreate {
+        adapter: AtomicPtr::new(a.adapter()),
+        status: AtomicI32::new(-1),
+        closing: Mutex::new(None),
+        second: AtomicPtr::new(null_mut()),
+        seconds: AtomicUsize::new(0),
+    }));
+    let (context, none) = (core::ptr::from_ref(this).cast_mut().cast(), null_mut::<c_void>());
+    let done = Some(use_and_close as NDK_FN_CREATE_COMPLETION);
+    let mut out = null_mut();
+    let status =
+        call!(a.adapter(), NdkCreateCq, 1, Some(on_cq), none, none.cast(), done, context, &raw mut out);
+    assert_eq!(status, STATUS_PENDING);
+    wait("both callbacks are made", || {
+        this.status.load(Ordering::SeqCst) == STATUS_SUCCESS && this.seconds.load(Ordering::SeqCst) == 1
+    });
+    this.closing.lock().unwrap().take().expect("a close").wait();
+    close!(this.second.load(Ordering::SeqCst), NdkCloseCq);
+}
+
+/// What a create callback without a context reports.
+static WITHOUT_CONTEXT: AtomicPtr<NDK_OBJECT_HEADER> = AtomicPtr::new(null_mut());
+static TOKEN: AtomicU32 = AtomicU32::new(0);
+
+unsafe extern "efiapi" fn without_context(
+    context: *mut c_void,
+    status: NTSTATUS,
+    object: *mut NDK_OBJECT_HEADER,
+) {
+    assert!(context.is_null());
+    assert_eq!(status, STATUS_SUCCESS);
+    let mut token = 0;
+    //= R-CREATE-28
+    call!(object.cast::<NDK_PD>(), NdkGetPrivilegedMemoryRegionToken, &raw mut token);
+    TOKEN.store(token, Ordering::SeqCst);
+    WITHOUT_CONTEXT.store(object, Ordering::SeqCst);
+}
+
+//= R-CREATE-12, R-CREATE-28, R-IRQL-12
+#[test]
+fn create_passes_a_null_context_back() {
+    let (a, _b) = pending_pair();
+    let mut out = null_mut();
+    let done = Some(without_context as NDK_FN_CREATE_COMPLETION);
+    assert_eq!(call!(a.adapter(), NdkCreatePd, done, null_mut(), &raw mut out), STATUS_PENDING);
+    wait("the domain is created", || !WITHOUT_CONTEXT.load(Ordering::SeqCst).is_null());
+    assert_ne!(TOKEN.load(Ordering::SeqCst), 0);
+    close!(WITHOUT_CONTEXT.load(Ordering::SeqCst).cast::<NDK_PD>(), NdkClosePd);
 }

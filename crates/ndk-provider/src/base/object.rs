@@ -559,11 +559,12 @@ mod tests {
         let created = Created::try_new(VERSION, OtherType).ok().unwrap();
         let object = created.reference();
         let counted = object.object().head.references.load(Ordering::Relaxed);
-        // SAFETY: an object of this provider.
-        let borrowed = unsafe { Borrow::<OtherType>::new(object.as_ptr().as_ptr().cast()) };
-        assert!(borrowed.is_some());
-        assert_eq!(object.object().head.references.load(Ordering::Relaxed), counted);
-        drop(borrowed);
+        {
+            // SAFETY: an object of this provider.
+            let borrowed = unsafe { Borrow::<OtherType>::new(object.as_ptr().as_ptr().cast()) };
+            assert!(borrowed.is_some());
+            assert_eq!(object.object().head.references.load(Ordering::Relaxed), counted);
+        }
         assert_eq!(object.object().head.references.load(Ordering::Relaxed), counted);
     }
 

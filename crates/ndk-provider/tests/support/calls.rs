@@ -142,6 +142,7 @@ fn create_dyn<T>(call: Box<CreateCall<'_, T>>) -> Result<*mut T, NTSTATUS> {
             assert_eq!(out, canary, "the variable was written although the call pended");
             let (status, object) = object.expect("the create callback was not made");
             assert_eq!(status == STATUS_SUCCESS, object != 0);
+            observed::completion(observed::last(), status);
             if status == STATUS_SUCCESS {
                 Ok(core::ptr::with_exposed_provenance_mut(object))
             } else {
@@ -165,7 +166,11 @@ fn create_dyn<T>(call: Box<CreateCall<'_, T>>) -> Result<*mut T, NTSTATUS> {
 pub fn request(call: impl FnOnce(Option<NDK_FN_REQUEST_COMPLETION>, *mut c_void) -> NTSTATUS) -> NTSTATUS {
     let record = CallbackRecord::new();
     match call(Some(on_request), record.context()) {
-        STATUS_PENDING => record.wait(1),
+        STATUS_PENDING => {
+            let status = record.wait(1);
+            observed::completion(observed::last(), status);
+            status
+        }
         status => {
             assert_eq!(record.count(), 0, "callback after inline completion");
             status
@@ -179,14 +184,12 @@ macro_rules! begin_close {
     ($object:expr, $member:ident) => {{
         let record = $crate::support::CallbackRecord::new();
         let object = $object;
+        // SAFETY: a live object of the provider; its table is static.
+        let table = unsafe { &*(*object).Dispatch };
+        let close = table.$member.expect("no member is null");
         // SAFETY: the tests close each object once.
-        let status = unsafe {
-            ((*(*object).Dispatch).$member.expect("no member is null"))(
-                object.cast(),
-                Some($crate::support::on_close),
-                record.context(),
-            )
-        };
+        let status = unsafe { close(object.cast(), Some($crate::support::on_close), record.context()) };
+        $crate::support::observed::call(table, stringify!($member), &status);
         $crate::support::Closing::new(status, record)
     }};
 }

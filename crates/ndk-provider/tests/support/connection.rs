@@ -43,11 +43,17 @@ pub const QP_CONTEXT: *mut c_void = core::ptr::without_provenance_mut(0x0051_505
 pub struct Connecting {
     status: NTSTATUS,
     record: &'static CallbackRecord,
+    member: observed::Member,
 }
 
 impl Connecting {
     pub fn wait(&self) -> NTSTATUS {
-        if self.status == STATUS_PENDING { self.record.wait(1) } else { self.status }
+        if self.status != STATUS_PENDING {
+            return self.status;
+        }
+        let status = self.record.wait(1);
+        observed::completion(self.member, status);
+        status
     }
 
     pub fn is_done(&self) -> bool {
@@ -74,7 +80,7 @@ impl End {
             Some(on_request),
             record.context(),
         );
-        Connecting { status, record }
+        Connecting { status, record, member: observed::last() }
     }
 
     /// Connects from a shared endpoint.
@@ -95,7 +101,7 @@ impl End {
             Some(on_request),
             record.context(),
         );
-        Connecting { status, record }
+        Connecting { status, record, member: observed::last() }
     }
 
     pub fn complete(&self) -> NTSTATUS {
@@ -126,7 +132,7 @@ impl End {
             Some(on_request),
             record.context(),
         );
-        Connecting { status, record }
+        Connecting { status, record, member: observed::last() }
     }
 
     pub fn disconnect(&self) -> NTSTATUS {

@@ -13,6 +13,7 @@ mod fast;
 mod memory;
 mod mistakes;
 mod objects;
+pub mod observed;
 mod wire;
 
 pub use address::*;
@@ -41,8 +42,12 @@ pub const TIMEOUT: Duration = Duration::from_secs(20);
 macro_rules! call {
     ($object:expr, $member:ident $(, $argument:expr)* $(,)?) => {{
         let object = $object;
+        // SAFETY: a live object of the provider; its table is static.
+        let table = unsafe { &*(*object).Dispatch };
         // SAFETY: the tests keep the contract of NDKPI.
-        unsafe { ((*(*object).Dispatch).$member.expect("no member is null"))(object $(, $argument)*) }
+        let answer = unsafe { (table.$member.expect("no member is null"))(object $(, $argument)*) };
+        $crate::support::observed::call(table, stringify!($member), &answer);
+        answer
     }};
 }
 

@@ -185,6 +185,7 @@ pub fn pending_pair() -> (Node, Node) {
 }
 
 pub fn pair_with(config: Config) -> (Node, Node) {
+    observed::start();
     let (left, right) = (Identity::new(1), Identity::new(2));
     let (to_left, left_queue) = channel();
     let (to_right, right_queue) = channel();
