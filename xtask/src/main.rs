@@ -13,6 +13,7 @@ mod image;
 mod lab;
 mod licenses;
 mod mutants;
+mod objects;
 mod packages;
 mod provide;
 mod rules;
@@ -64,6 +65,8 @@ enum Command {
     Test(test::Options),
     /// Change the code in one place at a time, and list the changes that no test notices
     Mutants(mutants::Options),
+    /// Compare the pages of docs/objects with the code and with what the provider's tests recorded
+    Objects,
     /// List where code and tests cite the rules of docs/rules/ndkpi.md
     Rules(rules::Options),
     /// List files that import each other in a circle, and dependencies between crates that point upward
@@ -98,6 +101,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Fuzz(options) => fuzz::run(&options)?,
         Command::Test(options) => test::run(&options)?,
         Command::Mutants(options) => mutants::run(&options)?,
+        Command::Objects => objects::run()?,
         Command::Rules(options) => rules::run(&options)?,
         Command::Structure(options) => structure::run(&options)?,
         Command::Words(options) => words::run(&options)?,

@@ -26,11 +26,14 @@ struct Exceptions {
     except: Vec<Exception>,
 }
 
-/// A rule that cannot have a citation in code.
+/// A rule that code cannot cite, because nothing implements it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Exception {
     rule: String,
+    /// No test cites it either: what the rule is about does not arise.
+    #[serde(default)]
+    tests: bool,
     reason: String,
 }
 
@@ -86,16 +89,16 @@ fn faults(
     let mut faults = Vec::new();
     let nothing = Places::default();
     let concerns = |rule: &str| area.is_none_or(|area| document::area(rule) == area);
-    let is_excepted = |rule: &str| exceptions.iter().any(|except| except.rule == rule);
+    let exception = |rule: &str| exceptions.iter().find(|except| except.rule == rule);
     for (rule, evidence) in rules.iter().filter(|(rule, _)| concerns(rule)) {
         let places = cited.get(rule).unwrap_or(&nothing);
         let (code, tests) = (!places.code.is_empty(), !places.tests.is_empty());
         match evidence {
             Evidence::Contract => {
-                if !code && !is_excepted(rule) {
+                if !code && exception(rule).is_none() {
                     faults.push(Fault::NoCode(rule.clone()));
                 }
-                if !tests {
+                if !tests && !exception(rule).is_some_and(|except| except.tests) {
                     faults.push(Fault::NoTest(rule.clone()));
                 }
             }
@@ -105,9 +108,11 @@ fn faults(
             Evidence::Proposal => {}
         }
     }
-    for Exception { rule, reason } in exceptions.iter().filter(|except| concerns(&except.rule)) {
+    for Exception { rule, tests, reason } in exceptions.iter().filter(|except| concerns(&except.rule)) {
+        let places = cited.get(rule).unwrap_or(&nothing);
         let is_needed = rules.get(rule) == Some(&Evidence::Contract)
-            && cited.get(rule).is_none_or(|places| places.code.is_empty());
+            && places.code.is_empty()
+            && (!tests || places.tests.is_empty());
         if !is_needed {
             faults.push(Fault::UselessException(rule.clone()));
         }
@@ -132,7 +137,10 @@ mod tests {
             .collect();
         let exceptions: Vec<_> = excepted
             .iter()
-            .map(|&(rule, reason)| Exception { rule: rule.to_owned(), reason: reason.to_owned() })
+            .map(|&(rule, reason)| {
+                let tests = reason.starts_with("does not arise");
+                Exception { rule: rule.to_owned(), tests, reason: reason.to_owned() }
+            })
             .collect();
         faults(
             &rules.map(|(rule, evidence)| (rule.to_owned(), evidence)).into(),
@@ -170,7 +178,10 @@ mod tests {
         let excepted = [("R-CQ-1", "the header says it")];
         assert_eq!(found(&[("R-CQ-1", false, true)], &decided, &excepted), []);
         assert_eq!(found(&[], &decided, &excepted), [Fault::NoTest("R-CQ-1".into())]);
+        let absent = [("R-CQ-1", "does not arise")];
+        assert_eq!(found(&[], &decided, &absent), []);
         let useless = [Fault::UselessException("R-CQ-1".into())];
+        assert_eq!(found(&[("R-CQ-1", false, true)], &decided, &absent), useless);
         assert_eq!(found(&[("R-CQ-1", true, true)], &decided, &excepted), useless);
         let contract = ("R-CQ-1", true, true);
         for rule in ["R-QP-2", "R-MR-9"] {

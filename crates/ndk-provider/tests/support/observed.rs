@@ -14,8 +14,8 @@ use std::sync::Mutex;
 /// A member of a dispatch table, by the table's type and the member's name.
 pub type Member = (&'static str, &'static str);
 
-/// A call: the member, its status, and whether it was made at `DISPATCH_LEVEL`.
-type Observation = (Member, i32, bool);
+/// A call: the member, its status if it has one, and whether it was made at `DISPATCH_LEVEL`.
+type Observation = (Member, Option<i32>, bool);
 
 /// The most observations that differ.
 const MOST: usize = 1024;
@@ -34,14 +34,14 @@ thread_local! {
 
 /// What a call returns: a status, or something else, which is not recorded.
 pub trait Answer {
-    fn status(&self) -> i32 {
-        0
+    fn status(&self) -> Option<i32> {
+        None
     }
 }
 
 impl Answer for i32 {
-    fn status(&self) -> i32 {
-        *self
+    fn status(&self) -> Option<i32> {
+        Some(*self)
     }
 }
 
@@ -51,7 +51,7 @@ impl Answer for () {}
 
 /// Creates the file of this test binary.
 pub fn start() {
-    let mut observations = OBSERVATIONS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut observations = OBSERVATIONS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if observations.file.is_none() && !cfg!(miri) {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ndk-calls");
         std::fs::create_dir_all(&folder).expect("the folder can be created");
@@ -74,11 +74,11 @@ pub fn last() -> Member {
 
 /// Records the status that the callback of a pended call reports.
 pub fn completion(member: Member, status: i32) {
-    record((member, status, false));
+    record((member, Some(status), false));
 }
 
 fn record(observation: Observation) {
-    let mut guard = OBSERVATIONS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut guard = OBSERVATIONS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let Observations { found, file } = &mut *guard;
     let Some(file) = file else { return };
     for slot in found {
@@ -90,7 +90,11 @@ fn record(observation: Observation) {
                 let ((table, member), status, raised) = observation;
                 let mut line = [0_u8; 160];
                 let mut rest = &mut line[..];
-                writeln!(rest, "{table} {member} {status:#010x} {raised}").expect("a line is short");
+                let written = match status {
+                    Some(status) => writeln!(rest, "{table} {member} {status:#010x} {raised}"),
+                    None => writeln!(rest, "{table} {member} - {raised}"),
+                };
+                written.expect("a line is short");
                 let unused = rest.len();
                 file.write_all(&line[..160 - unused]).expect("the file can be written");
                 return;
