@@ -189,8 +189,12 @@ fn observed() -> Result<BTreeMap<Call, Behavior>> {
         .with_context(|| format!("no calls are recorded in {CALLS}: run the tests of ndk-provider"))?;
     let mut observed = BTreeMap::<Call, Behavior>::new();
     for file in files {
-        for line in fs::read_to_string(file?.path())?.lines() {
-            add(line, &names, &mut observed).with_context(|| format!("{CALLS}: {line}"))?;
+        let path = file?.path();
+        // Its calls break rules on purpose, that of the IRQL among them.
+        let is_misuse = path.ends_with("mistakes.txt");
+        for line in fs::read_to_string(path)?.lines() {
+            let line = if is_misuse { line.replace(" true", " false") } else { line.to_owned() };
+            add(&line, &names, &mut observed).with_context(|| format!("{CALLS}: {line}"))?;
         }
     }
     Ok(observed)
