@@ -511,11 +511,11 @@ fn race(node: &Node, call: impl Fn() + Sync) {
     });
 }
 
-//= R-CQ-17, R-QP-8
+//= R-CQ-17, R-QP-8, R-SRQ-4
 #[test]
 fn calls_that_the_consumer_must_serialize_are_reported_if_they_overlap() {
     let (a, b) = checked_pair();
-    // Two hosts, because the reports of one mistake are limited.
+    // Three hosts, because the reports of one mistake are limited.
     let polled = a.cq(4);
     let address = polled.raw.expose_provenance();
     race(&a, || {
@@ -533,6 +533,20 @@ fn calls_that_the_consumer_must_serialize_are_reported_if_they_overlap() {
     close!(pair, NdkCloseQp);
     close!(pd, NdkClosePd);
     cq.close();
+    let (c, _d) = checked_pair();
+    let pd = c.pd();
+    let shared: *mut NDK_SRQ = create(|done, context, out| {
+        let null = null_mut::<c_void>();
+        call!(pd, NdkCreateSrq, 8, 1, 0, None, null, null.cast(), done, context, out)
+    })
+    .expect("a shared queue");
+    let address = shared.expose_provenance();
+    race(&c, || {
+        let srq: *mut NDK_SRQ = core::ptr::with_exposed_provenance_mut(address);
+        call!(srq, NdkSrqReceive, null_mut(), null(), 0);
+    });
+    close!(shared, NdkCloseSrq);
+    close!(pd, NdkClosePd);
 }
 
 //= R-CQ-32

@@ -30,6 +30,8 @@ static OBSERVATIONS: Mutex<Observations> = Mutex::new(Observations { found: [Non
 thread_local! {
     /// The last call of this thread.
     static LAST: Cell<Member> = const { Cell::new(("", "")) };
+    /// What this thread recorded last. A loop of one call takes no lock, so that calls of two threads overlap.
+    static RECORDED: Cell<Option<Observation>> = const { Cell::new(None) };
 }
 
 /// What a call returns: a status, or something else, which is not recorded.
@@ -78,9 +80,13 @@ pub fn completion(member: Member, status: i32) {
 }
 
 fn record(observation: Observation) {
+    if RECORDED.get() == Some(observation) {
+        return;
+    }
     let mut guard = OBSERVATIONS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let Observations { found, file } = &mut *guard;
     let Some(file) = file else { return };
+    RECORDED.set(Some(observation));
     for slot in found {
         match slot {
             Some(known) if *known == observation => return,
