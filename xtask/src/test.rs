@@ -33,7 +33,7 @@ struct Step {
     run: fn() -> Result<Count>,
 }
 
-const STEPS: [Step; 15] = [
+const STEPS: [Step; 16] = [
     Step { name: "formatting", run: formatting },
     Step { name: "structure", run: structure },
     Step { name: "words", run: words },
@@ -44,6 +44,7 @@ const STEPS: [Step; 15] = [
     Step { name: "Windows target", run: windows_target },
     Step { name: "image", run: build_image },
     Step { name: "unit and integration tests", run: cargo_test },
+    Step { name: "object pages", run: objects },
     Step { name: "fuzz targets", run: fuzz_targets },
     Step { name: "demo replays", run: demo_replays },
     Step { name: "demo under loss", run: demo_under_loss },
@@ -128,6 +129,12 @@ fn structure() -> Result<Count> {
 /// Words that this project avoids.
 fn words() -> Result<Count> {
     crate::words::run(&crate::words::Options::default())?;
+    WHOLE
+}
+
+/// The pages of NDK objects, with what the tests of the step before recorded.
+fn objects() -> Result<Count> {
+    crate::objects::run()?;
     WHOLE
 }
 

@@ -83,12 +83,12 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Prints the totals only, and checks all citations.
+/// Prints the totals only, and checks all citations and that none is missing.
 ///
 /// # Errors
 /// As [`run`].
 pub fn summary() -> Result<()> {
-    run(&Options { quiet: true, ..Options::default() })
+    run(&Options { check: true, ..Options::default() })
 }
 
 /// The area that the user names, in any case.
