@@ -7,10 +7,12 @@
 
 mod support;
 
+use core::ffi::c_void;
 use core::ptr::null_mut;
 use ndk_abi::ndk::*;
 use ndk_abi::nt::*;
-use std::thread::{JoinHandle, sleep, spawn};
+use std::sync::Mutex;
+use std::thread::{JoinHandle, ThreadId, current, sleep, spawn};
 use std::time::Duration;
 use support::*;
 
@@ -353,4 +355,40 @@ fn adapters_are_opened_and_closed_for_one_connection_each_by_many_threads() {
     });
     assert_eq!([&a, &b].map(|node| node.provider.open_adapters()), [1, 1]);
     listener.close();
+}
+
+/// The thread on which the close callback of a test ran.
+static CLOSED_ON: Mutex<Option<ThreadId>> = Mutex::new(None);
+
+unsafe extern "efiapi" fn note_thread(_context: *mut c_void) {
+    *CLOSED_ON.lock().unwrap() = Some(current().id());
+}
+
+/// One consumer's shared endpoint is held by a connect of another consumer that failed. The next call of the latter releases
+/// it: that consumer may hold a lock that the close callback of the former takes.
+//= R-IRQL-4, R-CLOSE-34
+#[test]
+fn close_callback_does_not_run_in_a_call_of_another_consumer() {
+    let (a, b) = pair();
+    let owner = a.open(2, 1);
+    let endpoint = owner.shared_endpoint(7000);
+    let end = a.active();
+    assert_eq!(end.connect_with(endpoint, b.at(445)).wait(), STATUS_CONNECTION_REFUSED);
+    // SAFETY: the endpoint is closed once.
+    let status = unsafe {
+        let close = (*(*endpoint).Dispatch).NdkCloseSharedEndpoint.expect("no member is null");
+        close(endpoint.cast(), Some(note_thread), null_mut())
+    };
+    assert_eq!(status, STATUS_PENDING, "the connector holds the endpoint");
+    let connecting = end.connect(a.at(0), b.at(445), &[]);
+    let closed_on = loop {
+        if let Some(thread) = *CLOSED_ON.lock().unwrap() {
+            break thread;
+        }
+        sleep(Duration::from_millis(1));
+    };
+    assert_ne!(closed_on, current().id(), "the callback ran inside of NdkConnect");
+    assert_eq!(connecting.wait(), STATUS_CONNECTION_REFUSED);
+    end.close();
+    owner.close();
 }

@@ -7,6 +7,7 @@
 //! | `object` | header, references, close |
 //! | `unchecked` | an object pointer before it is checked |
 //! | `pended_call` | create, request and close calls that return `STATUS_PENDING` |
+//! | `closed` | objects whose close callback is due |
 //! | `callback` | the consumer's callbacks |
 //! | `registry` | from the engine's context numbers to objects |
 //! | `removal` | objects to abort when the device is removed |
@@ -20,6 +21,8 @@
 pub mod address;
 #[allow(unsafe_code, reason = "calls the consumer's functions")]
 pub mod callback;
+#[allow(unsafe_code, reason = "links objects without references")]
+pub mod closed;
 pub mod config;
 pub mod counters;
 pub mod environment;

@@ -9,9 +9,9 @@
 //! **References.** Every reason to keep an object alive is one [`Ref`]: the consumer's own reference (from
 //! create to close), one for each successor, each pending request, each running callback and each look-up.
 //! Close releases the consumer's reference and starts the cancellation that the object type needs. The thread
-//! that releases the last reference finishes the object, makes the close callback (unless the close call
-//! itself is still on the stack), and then releases the antecedents, whose own close may complete because of
-//! it. The rules on close order follow from this without further code.
+//! that releases the last reference finishes the object. Unless the close call itself is still on the stack, the deferred
+//! routine then makes the close callback and releases the antecedents, whose own close may complete because of it
+//! ([`super::closed`]). The rules on close order follow from this without further code.
 //!
 //! IRQL <= `DISPATCH_LEVEL` throughout. No lock is held while a callback runs.
 //= R-OPEN-20, R-OPEN-21
@@ -20,6 +20,7 @@
 //= R-IRQL-4, R-CLOSE-34
 
 use super::callback::CloseCompletion;
+use super::closed::{CloseLater, Closed, Operations};
 use super::status::NtResult;
 use super::strict::checker::{Checker, Subject};
 use super::strict::tracked_objects::{OpenObject, RetainedMemory};
@@ -88,6 +89,11 @@ pub trait ObjectType: Send + Sync + Sized + 'static {
     fn has_element(&self, _wanted: &dyn Fn(&Sge) -> bool) -> bool {
         false
     }
+
+    /// Returns what makes the close callback. `None`: the thread that releases the last reference does.
+    fn close_later(&self) -> Option<&dyn CloseLater> {
+        None
+    }
 }
 
 /// The dispatch table of an object type. Implemented in `dispatch`, next to the table's functions, so that
@@ -121,6 +127,8 @@ pub(super) struct Head {
     pub(super) checker: *const Checker,
     /// The calls in progress that the consumer serializes, if calls are checked.
     pub(super) busy: AtomicU8,
+    /// The next object of the list of [`super::closed`], whose lock guards it.
+    next_closed: UnsafeCell<Option<Closed>>,
 }
 
 impl Head {
@@ -190,6 +198,7 @@ impl<T: DispatchTable> Created<T> {
                 lifecycle: SpinLock::new((Lifecycle::Open, CloseNotification::None)),
                 checker,
                 busy: AtomicU8::new(0),
+                next_closed: UnsafeCell::new(None),
             },
             body: ManuallyDrop::new(body),
         })
@@ -296,6 +305,31 @@ impl<T: ObjectType> Ref<T> {
     }
 }
 
+impl<T: ObjectType> Ref<T> {
+    const CLOSED: Operations = Operations { next: Self::next_closed, finish: Self::finish_closed };
+
+    /// # Safety
+    /// `object` is an `Object<T>`.
+    unsafe fn next_closed(object: NonNull<c_void>) -> NonNull<Option<Closed>> {
+        // SAFETY: the caller's contract.
+        let object = unsafe { object.cast::<Object<T>>().as_ref() };
+        NonNull::from(&object.head.next_closed).cast()
+    }
+
+    /// # Safety
+    /// `object` is an `Object<T>` for whose last reference `release` returned `Some`; this is the only call after it.
+    unsafe fn finish_closed(object: NonNull<c_void>) {
+        let object = object.cast::<Object<T>>();
+        // SAFETY: the caller's contract.
+        let notification = unsafe { object.as_ref() }.head.lifecycle.lock().1;
+        if let CloseNotification::Consumer(completion) = notification {
+            completion.call();
+        }
+        // SAFETY: the caller's contract.
+        unsafe { Self::free(object) };
+    }
+}
+
 impl<T: ObjectType> Deref for Ref<T> {
     type Target = T;
 
@@ -317,6 +351,12 @@ impl<T: ObjectType> Drop for Ref<T> {
         // The reference moves into `release`; `self` is not used again.
         let Some(notification) = Self(object).release() else { return };
         if let CloseNotification::Consumer(completion) = notification {
+            // SAFETY: `release` returned `Some`: the object is freed below or by the list.
+            if let Some(list) = unsafe { object.as_ref() }.body.close_later() {
+                // SAFETY: no reference is left, and this function does not use the object again.
+                let closed = unsafe { Closed::new(object.cast(), &Self::CLOSED) };
+                return list.close_later(closed);
+            }
             completion.call();
         }
         // SAFETY: `release` returned `Some`.

@@ -8,6 +8,7 @@
 //! nest.
 //= R-CQ-14, R-CQ-15, R-IRQL-4, R-IRQL-11
 
+use super::closed::{CloseLater, Closed, ClosedObjects};
 use super::config::Pending;
 use super::counters::Counters;
 use super::environment::Environment;
@@ -47,6 +48,7 @@ pub struct Shared {
     pub checker: Option<Arc<Checker>>,
     pub scheduler: Scheduler,
     pub removal: Removal,
+    pub closed: ClosedObjects,
 }
 
 /// The timer and the deferred routine that drive the engine. Absent before the provider has started and after it has
@@ -127,6 +129,12 @@ impl Shared {
         if let Some(timeout) = self.engine.poll_timeout() {
             self.scheduler.set_timer(timeout.as_nanos());
         }
+    }
+}
+
+impl CloseLater for Shared {
+    fn close_later(&self, closed: Closed) {
+        self.closed.push(closed, || self.defer());
     }
 }
 

@@ -6,6 +6,7 @@
 //! delivered until it is dropped.
 
 use crate::base::callback::CqNotification;
+use crate::base::closed::CloseLater;
 use crate::base::limits::{LIMITS, TIMER_GRANULARITY};
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::registry::{Registered, Registry, Ticket};
@@ -38,6 +39,10 @@ impl Registered for Cq {
 impl ObjectType for Cq {
     type Public = NDK_CQ;
     const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeCq;
+
+    fn close_later(&self) -> Option<&dyn CloseLater> {
+        Some(&**self.adapter.shared())
+    }
 
     //= R-CLOSE-26, R-CQ-59
     fn on_finish(&self) {

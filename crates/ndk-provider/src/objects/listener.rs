@@ -4,6 +4,7 @@
 
 use crate::base::address::{normalize, with_scope};
 use crate::base::callback::ConnectEvent;
+use crate::base::closed::CloseLater;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::ports::{Endpoint, PortSpace, Purpose};
 use crate::base::registry::{Registered, Registry, Ticket};
@@ -59,6 +60,10 @@ struct Inner {
 impl ObjectType for Listener {
     type Public = NDK_LISTENER;
     const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeListener;
+
+    fn close_later(&self) -> Option<&dyn CloseLater> {
+        Some(&**self.adapter.shared())
+    }
 
     //= R-CLOSE-16
     fn on_close(this: &Ref<Self>) {

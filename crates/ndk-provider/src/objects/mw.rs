@@ -10,6 +10,7 @@
 //! the engine grants no access through a window whose region is gone.
 //= R-CLOSE-14, R-CLOSE-29
 
+use crate::base::closed::CloseLater;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::status::{self, NtResult};
 use crate::base::strict::checker::Checker;
@@ -33,6 +34,10 @@ pub struct Mw {
 impl ObjectType for Mw {
     type Public = NDK_MW;
     const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeMw;
+
+    fn close_later(&self) -> Option<&dyn CloseLater> {
+        Some(&**self.pd.shared())
+    }
 
     fn on_finish(&self) {
         let shared = self.pd.shared();

@@ -2,6 +2,7 @@
 
 //! Protection domains.
 
+use crate::base::closed::CloseLater;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::shared::Shared;
 use crate::base::status::NtResult;
@@ -21,6 +22,10 @@ pub struct Pd {
 impl ObjectType for Pd {
     type Public = NDK_PD;
     const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypePd;
+
+    fn close_later(&self) -> Option<&dyn CloseLater> {
+        Some(&**self.adapter.shared())
+    }
 
     fn on_finish(&self) {
         self.shared().quotas.pds.give_back();

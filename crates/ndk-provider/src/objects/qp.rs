@@ -9,6 +9,7 @@
 //= R-QP-61
 //= R-QP-38
 
+use crate::base::closed::CloseLater;
 use crate::base::limits::LIMITS;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::status::{self, NtResult};
@@ -86,6 +87,10 @@ impl Sizes {
 impl ObjectType for Qp {
     type Public = NDK_QP;
     const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeQp;
+
+    fn close_later(&self) -> Option<&dyn CloseLater> {
+        Some(&**self.pd.shared())
+    }
 
     //= R-CLOSE-24, R-CLOSE-25
     fn on_finish(&self) {

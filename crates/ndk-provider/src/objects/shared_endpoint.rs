@@ -3,6 +3,7 @@
 //! Shared endpoints: one local address and port for many outgoing connections.
 
 use crate::base::address::{normalize, with_scope};
+use crate::base::closed::CloseLater;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::ports::{Endpoint, PortSpace, Purpose};
 use crate::base::status::NtResult;
@@ -28,6 +29,10 @@ pub struct SharedEndpoint {
 impl ObjectType for SharedEndpoint {
     type Public = NDK_SHARED_ENDPOINT;
     const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeSharedEndpoint;
+
+    fn close_later(&self) -> Option<&dyn CloseLater> {
+        Some(&**self.adapter.shared())
+    }
 
     fn on_finish(&self) {
         let endpoint = self.endpoint.lock().take();

@@ -3,6 +3,7 @@
 //! Shared receive queues. The engine implements arming and thresholds.
 
 use crate::base::callback::SrqNotification;
+use crate::base::closed::CloseLater;
 use crate::base::limits::LIMITS;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::registry::{Registered, Registry, Ticket};
@@ -35,6 +36,10 @@ impl Registered for Srq {
 impl ObjectType for Srq {
     type Public = NDK_SRQ;
     const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeSrq;
+
+    fn close_later(&self) -> Option<&dyn CloseLater> {
+        Some(&**self.pd.shared())
+    }
 
     //= R-SRQ-21, R-SRQ-22
     fn on_finish(&self) {

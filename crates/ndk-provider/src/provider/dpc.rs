@@ -30,13 +30,20 @@ pub fn round(shared: &Shared) -> bool {
     if let Some(checker) = &shared.checker {
         checker.write_pending();
     }
+    for closed in (0..BUDGET).map_while(|_| shared.closed.pop()) {
+        closed.finish();
+    }
     if delivered != 0 {
         // Callbacks may have posted requests.
         shared.transmit();
     }
     shared.set_timer();
     // Transmission fails a request whose memory is no longer valid, which is a new event.
-    aborting || delivered == BUDGET || (!held && shared.engine.has_event()) || shared.loopback.has_frames()
+    aborting
+        || delivered == BUDGET
+        || (!held && shared.engine.has_event())
+        || shared.loopback.has_frames()
+        || shared.closed.has_objects()
 }
 
 /// As [`round`]; defers what it left.

@@ -14,6 +14,7 @@ mod oid;
 #[allow(unsafe_code, reason = "CloseNDKAdapterHandler passes an object")]
 mod open;
 
+use crate::base::closed::ClosedObjects;
 use crate::base::config::Config;
 use crate::base::counters::Counters;
 use crate::base::environment::Environment;
@@ -73,11 +74,16 @@ impl Provider {
             }
             None => None,
         };
-        let shared = Arc::try_new(Shared {
-            engine: Engine::try_new(engine).map_err(|_| NO_RESOURCES)?,
+        let engine = Engine::try_new(engine).map_err(|_| NO_RESOURCES)?;
+        let ports =
+            Arc::try_new(PortSpace::new(u16::from_le_bytes([low, high]))).map_err(|_| NO_RESOURCES)?;
+        let registry = Arc::try_new(Registry::new()).map_err(|_| NO_RESOURCES)?;
+        // In place: the state is large for a kernel stack.
+        let shared = Arc::try_new_with(|| Shared {
+            engine,
             environment,
-            ports: Arc::try_new(PortSpace::new(u16::from_le_bytes([low, high]))).map_err(|_| NO_RESOURCES)?,
-            registry: Arc::try_new(Registry::new()).map_err(|_| NO_RESOURCES)?,
+            ports,
+            registry,
             counters: Counters::default(),
             quotas: Quotas::new(),
             loopback: Loopback::new(),
@@ -87,6 +93,7 @@ impl Provider {
             checker,
             scheduler: Scheduler::new(),
             removal: Removal::new(),
+            closed: ClosedObjects::new(),
         })
         .map_err(|_| NO_RESOURCES)?;
         let (for_timer, of_deferred) = (Arc::clone(&shared), Arc::clone(&shared));

@@ -10,6 +10,7 @@
 use super::connection_data::{ConnectParameters, ConnectionData, Exchanged};
 use super::state::{Event, State};
 use crate::base::callback::DisconnectEvent;
+use crate::base::closed::CloseLater;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::pended_call::PendedRequest;
 use crate::base::ports::Endpoint;
@@ -73,6 +74,10 @@ pub(super) struct Inner {
 impl ObjectType for Connector {
     type Public = NDK_CONNECTOR;
     const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeConnector;
+
+    fn close_later(&self) -> Option<&dyn CloseLater> {
+        Some(&**self.adapter.shared())
+    }
 
     /// Closes abortively: flushes the queue pair, rejects a peer that waits for a reply, disconnects one that
     /// is connected. The consumer gets no disconnect event.

@@ -6,6 +6,7 @@
 mod fast;
 mod normal;
 
+use crate::base::closed::CloseLater;
 use crate::base::object::{Created, ObjectType, Ref};
 use crate::base::status::NtResult;
 use crate::base::strict::checker::Checker;
@@ -32,6 +33,10 @@ enum Kind {
 impl ObjectType for Mr {
     type Public = NDK_MR;
     const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypeMr;
+
+    fn close_later(&self) -> Option<&dyn CloseLater> {
+        Some(&**self.pd.shared())
+    }
 
     //= R-CLOSE-27
     fn on_finish(&self) {

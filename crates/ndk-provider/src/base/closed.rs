@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Objects whose last reference was released, until the provider's deferred routine makes their close callbacks.
+//!
+//! The last reference may be released in the middle of a call of another consumer, which may hold locks that the callback takes.
+//! The list is linked through the objects: nothing is allocated.
+//= R-IRQL-4, R-CLOSE-34
+
+use core::ffi::c_void;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, Ordering};
+use nt::SpinLock;
+
+/// A closed object with its type erased.
+#[derive(Clone, Copy)]
+pub struct Closed {
+    object: NonNull<c_void>,
+    operations: &'static Operations,
+}
+
+/// What the list needs of an object type.
+pub struct Operations {
+    /// Returns the object's link to the next one.
+    pub next: unsafe fn(NonNull<c_void>) -> NonNull<Option<Closed>>,
+    /// Makes the close callback and frees the object.
+    pub finish: unsafe fn(NonNull<c_void>),
+}
+
+// SAFETY: the address of an `Object`, which is `Send + Sync`, without references.
+unsafe impl Send for Closed {}
+
+/// The owner of a list of closed objects.
+pub trait CloseLater {
+    /// Has the deferred routine finish the object. The implementation may be gone when this returns.
+    fn close_later(&self, closed: Closed);
+}
+
+/// Closed objects in the order in which their last references were released.
+pub struct ClosedObjects {
+    ends: SpinLock<Option<(Closed, Closed)>>,
+    /// Whether the list has objects, readable without the lock.
+    waiting: AtomicBool,
+}
+
+impl Closed {
+    /// # Safety
+    /// `object` has no references and is freed by `operations.finish` only.
+    pub unsafe fn new(object: NonNull<c_void>, operations: &'static Operations) -> Self {
+        Self { object, operations }
+    }
+
+    /// Makes the close callback and frees the object. No lock is held.
+    pub fn finish(self) {
+        // SAFETY: the object was taken off its list, once.
+        unsafe { (self.operations.finish)(self.object) };
+    }
+
+    /// The list's lock is held.
+    fn link(self) -> NonNull<Option<Self>> {
+        // SAFETY: the object lives until `finish`.
+        unsafe { (self.operations.next)(self.object) }
+    }
+}
+
+impl ClosedObjects {
+    pub const fn new() -> Self {
+        Self { ends: SpinLock::new(None), waiting: AtomicBool::new(false) }
+    }
+
+    /// Adds an object and calls `added`. The list, and what contains it, may be gone when this returns: the object is finished as
+    /// soon as the lock is released, which is the last access.
+    pub fn push(&self, closed: Closed, added: impl FnOnce()) {
+        let mut ends = self.ends.lock();
+        // SAFETY: the lock is held; the link belongs to the list.
+        unsafe { closed.link().write(None) };
+        let first = match *ends {
+            None => closed,
+            Some((first, last)) => {
+                // SAFETY: as above.
+                unsafe { last.link().write(Some(closed)) };
+                first
+            }
+        };
+        *ends = Some((first, closed));
+        self.waiting.store(true, Ordering::Release);
+        added();
+    }
+
+    /// Whether the list has objects.
+    pub fn has_objects(&self) -> bool {
+        self.waiting.load(Ordering::Acquire)
+    }
+
+    /// Removes the first object.
+    pub fn pop(&self) -> Option<Closed> {
+        if !self.has_objects() {
+            return None;
+        }
+        let mut ends = self.ends.lock();
+        let (first, last) = (*ends)?;
+        // SAFETY: the lock is held; the object lives until it is finished.
+        let next = unsafe { first.link().read() };
+        *ends = next.map(|next| (next, last));
+        self.waiting.store(ends.is_some(), Ordering::Release);
+        Some(first)
+    }
+}
