@@ -84,3 +84,24 @@ fn create_calls_that_complete_inline_survive_the_failure_of_any_allocation() {
 fn create_calls_that_pend_survive_the_failure_of_any_allocation() {
     test_allocation_failures("2");
 }
+
+/// Each mapping costs page table entries, and each release a flush of the translation buffers of all processors.
+#[test]
+fn registration_of_nonpaged_pool_maps_no_pages() {
+    let Some(image) = image() else { return };
+    let mut bed = Testbed::new(&image, &Options::default()).expect("the image can be loaded");
+    bed.start().expect("both drivers start");
+    let [machine, _] = bed.machines();
+    let mapped = machine.consumer("consumer", |adapter| {
+        let host = adapter.os().host();
+        let before = host.mappings();
+        let pd = Pd::new(adapter).expect("a protection domain");
+        for length in [1, 4096, 100_000] {
+            drop(Memory::new(&pd, length, Access::RemoteReadWrite).expect("registered memory"));
+        }
+        host.mappings() - before
+    });
+    assert_eq!(mapped.join().expect("the consumer ends"), 0);
+    bed.stop().expect("both drivers stop");
+    assert!(bed.violations().is_empty(), "{}", bed.violations().join("\n"));
+}

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Memory descriptor lists (MDLs): walks a caller's chain, and maps its pages into system space through an MDL of the
-//! driver.
+//! Memory descriptor lists (MDLs): walks a caller's chain, and finds or makes system addresses of its pages.
 //!
 //! The caller's chain is read during one call and not used after it: [`Mapping`] copies the page frame numbers. Its
-//! virtual address is an index and is never dereferenced: it may be unmapped, belong to another process, or be invalid.
+//! virtual address is an index and is never dereferenced: it may be unmapped, belong to another process, or be invalid. The
+//! system address of nonpaged pool is another matter: it is where the memory is.
 //= R-MR-7, R-LAM-20
 
 use crate::page::PAGE_SIZE;
@@ -85,6 +85,8 @@ struct Member {
     base: u64,
     bytes: usize,
     pages: *const u64,
+    /// The system address of the first byte, if it is in nonpaged pool.
+    pool: Option<NonNull<u8>>,
 }
 
 impl MdlChain<'_> {
@@ -149,6 +151,23 @@ impl MdlChain<'_> {
         })
     }
 
+    /// Returns the system address of the first `length` bytes, if they are nonpaged pool at contiguous addresses.
+    fn pool_address(self, length: usize) -> Result<Option<NonNull<u8>>, MdlError> {
+        let mut first = None;
+        let mut next: Option<usize> = None;
+        let mut contiguous = true;
+        self.walk(length, |member, wanted| {
+            let address = member.pool.map(|address| address.addr().get());
+            contiguous &= address.is_some() && (next.is_none() || next == address);
+            if first.is_none() {
+                first = member.pool;
+            }
+            next = address.and_then(|address| address.checked_add(wanted));
+            Ok(())
+        })?;
+        Ok(first.filter(|_| contiguous))
+    }
+
     /// Calls `each` for every non-empty MDL, with its number of bytes within `length`, until `length` is covered or the
     /// chain ends.
     fn walk(
@@ -174,6 +193,8 @@ impl MdlChain<'_> {
                 bytes: header.ByteCount as usize,
                 // SAFETY: the frame numbers follow the header in the same allocation.
                 pages: unsafe { mdl.as_ptr().add(1) }.cast::<u64>(),
+                pool: NonNull::new(header.MappedSystemVa.cast())
+                    .filter(|_| header.MdlFlags & MDL_SOURCE_IS_NONPAGED_POOL != 0),
             };
             let contiguous = expected.is_none_or(|expected| expected == member.base);
             let page_aligned = (header.StartVa as usize).is_multiple_of(PAGE_SIZE)
@@ -190,13 +211,23 @@ impl MdlChain<'_> {
     }
 }
 
-/// Pages of a caller's chain, mapped contiguously into system space through an MDL of the driver. Unmapped and freed
-/// when dropped. IRQL <= `DISPATCH_LEVEL`.
+/// Pages of a caller's chain at contiguous system addresses. IRQL <= `DISPATCH_LEVEL`.
+///
+/// Nonpaged pool has system addresses already, which last as long as the memory itself. Other pages are mapped through an MDL of
+/// the driver, unmapped and freed when dropped. That costs page table entries and, on release, a flush of the translation buffers
+/// of all processors. An address to which the caller has mapped its MDL (`MDL_MAPPED_TO_SYSTEM_VA`) is not used: the caller may
+/// unmap it as soon as its call has completed.
 pub struct Mapping {
-    mdl: NonNull<MDL>,
-    layout: Layout,
+    /// `None` if the pages had system addresses.
+    own: Option<OwnMdl>,
     base: NonNull<u8>,
     span: Span,
+}
+
+/// An MDL of the driver.
+struct OwnMdl {
+    mdl: NonNull<MDL>,
+    layout: Layout,
 }
 
 // SAFETY: a mapping in system space is the same for every thread and process; nothing else is shared.
@@ -213,6 +244,9 @@ impl Mapping {
     #[allow(clippy::cast_possible_wrap)] // see `Size`
     pub fn new(chain: MdlChain<'_>, length: usize) -> Result<Self, MdlError> {
         let span = chain.span(length)?;
+        if let Some(base) = chain.pool_address(length)? {
+            return Ok(Self { own: None, base, span });
+        }
         let byte_count = u32::try_from(length).map_err(|_| MdlError::NoResources)?;
         let (layout, _) = Layout::array::<u64>(span.pages)
             .and_then(|frames| Layout::new::<MDL>().extend(frames))
@@ -247,7 +281,7 @@ impl Mapping {
             unsafe { sys::map(mdl) }.ok_or(MdlError::NoResources)
         });
         match base {
-            Ok(base) => Ok(Self { mdl, layout, base, span }),
+            Ok(base) => Ok(Self { own: Some(OwnMdl { mdl, layout }), base, span }),
             Err(error) => {
                 // SAFETY: allocated above with this layout, not mapped.
                 unsafe { dealloc(mdl.as_ptr().cast(), layout) };
@@ -272,10 +306,11 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        let Some(OwnMdl { mdl, layout }) = self.own else { return };
         // SAFETY: mapped by `new` at this address, and unmapped once.
-        unsafe { sys::unmap(self.base, self.mdl) };
+        unsafe { sys::unmap(self.base, mdl) };
         // SAFETY: allocated by `new` with this layout; no reference to it is left.
-        unsafe { dealloc(self.mdl.as_ptr().cast(), self.layout) };
+        unsafe { dealloc(mdl.as_ptr().cast(), layout) };
     }
 }
 
@@ -372,6 +407,38 @@ mod tests {
         let second = pages.list(BASE + 100, 100, 1, None);
         let first = pages.list(BASE, 100, 0, Some(&second));
         assert_eq!(Mapping::new(first.chain(), 200).err(), Some(MdlError::Invalid));
+    }
+
+    /// Nonpaged pool is used where it is; pages that the caller has mapped are not, since it may unmap them.
+    #[test]
+    fn only_nonpaged_pool_is_used_without_a_mapping() {
+        let pages = Pages::new(3);
+        let at = |list: &mut List, flags: i16, address: usize| {
+            let mdl = list.0.as_mut_ptr().cast::<MDL>();
+            // SAFETY: a header of the test's own.
+            let header = unsafe { &mut *mdl };
+            header.MdlFlags = flags;
+            header.MappedSystemVa = core::ptr::with_exposed_provenance_mut(address);
+        };
+        let pool = pages.1 + 0xe10;
+        let own = |list: &List, length| Mapping::new(list.chain(), length).unwrap();
+        let mut second = pages.list(BASE + 600, 100, 1, None);
+        at(&mut second, MDL_SOURCE_IS_NONPAGED_POOL, pool + 600);
+        let mut first = pages.list(BASE, 600, 0, Some(&second));
+        at(&mut first, MDL_SOURCE_IS_NONPAGED_POOL, pool);
+        for length in [1, 600, 601, 700] {
+            let mapping = own(&first, length);
+            assert!(mapping.own.is_none() && mapping.base().addr().get() == pool, "{length}");
+        }
+        at(&mut second, MDL_SOURCE_IS_NONPAGED_POOL, pool + 4096);
+        assert!(own(&first, 700).own.is_some(), "not contiguous");
+        assert!(own(&first, 600).own.is_none(), "the second MDL is not part of it");
+        at(&mut second, MDL_PAGES_LOCKED, pool + 600);
+        assert!(own(&first, 700).own.is_some(), "not pool");
+        at(&mut first, MDL_PAGES_LOCKED | ndk_abi::nt::MDL_MAPPED_TO_SYSTEM_VA, pool);
+        assert!(own(&first, 600).own.is_some(), "mapped by the caller");
+        at(&mut first, MDL_SOURCE_IS_NONPAGED_POOL, 0);
+        assert!(own(&first, 600).own.is_some(), "without an address");
     }
 
     //= R-MR-7, R-MR-8, R-LAM-19, R-LAM-20

@@ -2,7 +2,11 @@
 
 //! Memory descriptor lists: building, locking and mapping them.
 
-use std::{collections::HashMap, mem::offset_of};
+use std::{
+    collections::HashMap,
+    mem::offset_of,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 use ndk_abi::nt::{
     LARGE_INTEGER, MDL, MDL_MAPPED_TO_SYSTEM_VA, MDL_PAGES_LOCKED, MDL_PARTIAL, MDL_SOURCE_IS_NONPAGED_POOL,
@@ -131,6 +135,7 @@ fn map(me: &Thread, mdl: GuestMdl, priority: u32) -> usize {
     mdl.set_mapped(address);
     mdl.set_flags(mdl.flags() | MDL_MAPPED_TO_SYSTEM_VA);
     host.objects.add(MAPPING, address);
+    host.state(&MAPPINGS).fetch_add(1, Relaxed);
     address
 }
 
@@ -142,6 +147,18 @@ fn unmap(me: &Thread, mdl: GuestMdl) {
 }
 
 pub(super) static CONTIGUOUS: Slot<Contiguous> = Slot::new();
+
+/// Number of mappings that images have made with `MmMapLockedPages*`.
+pub(super) static MAPPINGS: Slot<AtomicU64> = Slot::new();
+
+impl Host {
+    /// Returns the number of mappings of MDLs that images have made. On Windows, the end of each flushes the translation buffers
+    /// of all processors.
+    #[must_use]
+    pub fn mappings(&self) -> u64 {
+        self.state(&MAPPINGS).load(Relaxed)
+    }
+}
 
 /// Contiguous memory: first page and number of pages, by address.
 pub(super) type Contiguous = Mutex<HashMap<usize, (Pfn, usize)>>;
