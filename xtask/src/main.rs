@@ -12,6 +12,7 @@ mod guest;
 mod image;
 mod lab;
 mod licenses;
+mod miri;
 mod mutants;
 mod objects;
 mod packages;
@@ -61,6 +62,8 @@ enum Command {
     Interop(lab::Arguments),
     /// Fuzz the engine with frames, datagrams and sequences of operations
     Fuzz(fuzz::Options),
+    /// Run tests of portable crates in Miri, which reports undefined behavior
+    Miri,
     /// Run all checks: formatting, lints, the image, all tests, the demo and its captures
     Test(test::Options),
     /// Change the code in one place at a time, and list the changes that no test notices
@@ -99,6 +102,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Interop(arguments) => return lab::run("interop", &arguments),
         Command::Image(options) => image::run(&options)?,
         Command::Fuzz(options) => fuzz::run(&options)?,
+        Command::Miri => miri::run()?,
         Command::Test(options) => test::run(&options)?,
         Command::Mutants(options) => mutants::run(&options)?,
         Command::Objects => objects::run()?,

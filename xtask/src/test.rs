@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{drivers, fuzz, image, lab, packages, shell, windows};
+use crate::{drivers, fuzz, image, lab, miri, packages, shell, windows};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -33,7 +33,7 @@ struct Step {
     run: fn() -> Result<Count>,
 }
 
-const STEPS: [Step; 16] = [
+const STEPS: [Step; 17] = [
     Step { name: "formatting", run: formatting },
     Step { name: "structure", run: structure },
     Step { name: "words", run: words },
@@ -45,6 +45,7 @@ const STEPS: [Step; 16] = [
     Step { name: "image", run: build_image },
     Step { name: "unit and integration tests", run: cargo_test },
     Step { name: "object pages", run: objects },
+    Step { name: "Miri", run: in_miri },
     Step { name: "fuzz targets", run: fuzz_targets },
     Step { name: "demo replays", run: demo_replays },
     Step { name: "demo under loss", run: demo_under_loss },
@@ -241,6 +242,21 @@ fn count_lines(command: &mut Command, is_result: impl Fn(&str) -> bool) -> Resul
 fn number_before(line: &str, what: &str) -> usize {
     let before = line.split_once(what).map_or("", |(before, _)| before);
     before.rsplit(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+/// Tests of portable crates in Miri. Without a nightly toolchain, this step is skipped.
+fn in_miri() -> Result<Count> {
+    let mut count = Count::default();
+    if !miri::is_available() {
+        println!("skipped: Miri (no nightly toolchain with it can be installed)");
+        return Ok(count);
+    }
+    for mut command in miri::commands() {
+        let run = run_tests(&mut command)?;
+        count.passed += run.passed;
+        count.failed += run.failed;
+    }
+    Ok(count)
 }
 
 /// Runs fuzz targets over their seeds and over generated inputs, then for a short time with libFuzzer.
