@@ -26,6 +26,7 @@ use ndis_sim::{
     netio::{Discovery, Unicast, link_local},
 };
 use ndk_abi::{
+    ndis::NDIS_STATUS_SUCCESS,
     netio::NL_DAD_STATE,
     nt::{STATUS_HOST_UNREACHABLE, STATUS_INVALID_ADDRESS, STATUS_NETWORK_UNREACHABLE},
 };
@@ -216,6 +217,76 @@ fn destination_outside_the_subnet_is_unreachable() {
     let error = outcome.join().expect("the host lives").expect_err("there is no route");
     assert_eq!(status(&error), Some(STATUS_NETWORK_UNREACHABLE), "{error}");
     finish(bed);
+}
+
+/// Connects from the first host to an address of the second one that is reached through a gateway only, which is the
+/// second host itself. Returns the client's result.
+fn connect_through_a_gateway(bed: &Testbed) -> Result<Outcome, Error> {
+    let [client, server] = bed.machines();
+    let remote: SocketAddr = "10.9.9.9:7471".parse().unwrap();
+    server.host().add_address(remote.ip(), 24);
+    client.host().add_gateway(of(server, V4));
+    let listening = bed.event();
+    let heard = listening.clone();
+    let serving = server.consumer("server", move |adapter| {
+        let outcome = protocols::serve(adapter, &Program::RdmaClient, remote, TIMEOUT, |_| listening.set());
+        listening.set();
+        outcome
+    });
+    let local = SocketAddr::new(of(client, V4), 0);
+    let connecting = client.consumer("client", move |adapter| {
+        let _ = heard.wait(TIMEOUT);
+        protocols::client(adapter, &Program::RdmaClient, local, remote)
+    });
+    let outcome = connecting.join().expect("the host lives");
+    let _ = serving.join().expect("the host lives");
+    outcome
+}
+
+//= R-OPEN-38
+#[test]
+fn another_subnet_is_reached_through_a_gateway_only_if_the_machine_allows_it() {
+    let Some(bed) = started(&options(&[V4])) else { return };
+    let error = connect_through_a_gateway(&bed).expect_err("the default allows no gateway");
+    assert_eq!(status(&error), Some(STATUS_NETWORK_UNREACHABLE), "{error}");
+    finish(bed);
+    let keywords = vec![("*NetworkDirectGlobalFlags", Keyword::Text("1".into()))];
+    let Some(bed) = started(&Options { keywords, ..options(&[V4]) }) else { return };
+    connect_through_a_gateway(&bed).expect("the connection is made through the gateway");
+    finish(bed);
+}
+
+/// An ARP request tells the receiver its sender's link address, which is stale until the receiver has asked itself.
+#[test]
+fn neighbor_whose_entry_is_stale_is_resolved_again() {
+    let capture = scratch("stale neighbor.pcapng");
+    let Some(bed) = started(&Options { capture: Some(capture.clone()), ..options(&[V4]) }) else { return };
+    let [client, server] = bed.machines();
+    let octets = |machine: &Machine| match of(machine, V4) {
+        IpAddr::V4(v4) => v4.octets(),
+        IpAddr::V6(_) => unreachable!("an address of IPv4"),
+    };
+    let (wrong, broadcast) = ([2, 9, 9, 9, 9, 9], [0xFF; 6]);
+    let header = [0, 1, 8, 0, 6, 4, 0, 1];
+    let request = [
+        &broadcast[..],
+        &wrong,
+        &[8, 6],
+        &header,
+        &wrong,
+        &octets(server),
+        &[0; 6],
+        &octets(client),
+        &[0; 18],
+    ]
+    .concat();
+    let sender = server.miniport().expect("the adapter runs");
+    assert_eq!(sender.send(&request, TIMEOUT), Some(NDIS_STATUS_SUCCESS));
+    let to_wrong = [&wrong[..], &client.nic().mac(), &[8, 0]].concat();
+    succeed(begin(&bed, &Program::RdmaClient, None, V4, 7471));
+    finish(bed);
+    let frames = fs::read(capture).unwrap();
+    assert!(!frames.windows(14).any(|header| header == to_wrong), "a packet to the stale link address");
 }
 
 #[test]

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use device_sim::{
-    Quirks,
+    Quirks, pci,
     pci::{BrokenCapabilities, Identity},
 };
 use lab::{
@@ -157,5 +157,23 @@ fn start_survives_the_failure_of_any_of_its_allocations() {
             break;
         }
     }
+    finish(bed);
+}
+
+/// A device that does not end its DMA by a reset loses the right to it before its memory is freed.
+#[test]
+fn device_that_does_not_reset_is_no_bus_master_after_halt() {
+    let quirks = Quirks { never_resets_once_started: true, ..Quirks::default() };
+    let Some(mut bed) = bed(quirks) else { return };
+    bed.start().expect("both drivers start");
+    let nic = bed.machines()[0].nic().clone();
+    let is_bus_master = || {
+        let mut command = [0; 2];
+        nic.with_config(|config| config.read(4, &mut command)).expect("the device is there");
+        u16::from_le_bytes(command) & pci::COMMAND_BUS_MASTER != 0
+    };
+    assert!(is_bus_master());
+    bed.machine_mut(0).halt_adapter().expect("the host lives");
+    assert!(!is_bus_master());
     finish(bed);
 }

@@ -133,6 +133,23 @@ fn modern_and_transitional_network_devices_are_bound() {
     assert_eq!(ids, expected);
 }
 
+#[test]
+fn each_property_allows_its_values_and_no_neighbor_of_them() {
+    for keyword in KEYWORDS {
+        let allowed = match keyword.allowed {
+            Allowed::Range { min, max } => vec![min, min + 1, max - 1, max],
+            Allowed::OneOf(values) => values.to_vec(),
+        };
+        for &value in &allowed {
+            assert!(keyword.allows(value), "{} = {value}", keyword.name);
+        }
+        let (first, last) = (allowed[0], allowed[allowed.len() - 1]);
+        for value in [first.checked_sub(1), Some(last + 1), Some(u32::MAX)].into_iter().flatten() {
+            assert!(!keyword.allows(value), "{} = {value}", keyword.name);
+        }
+    }
+}
+
 //= R-OPEN-33
 #[test]
 fn windows_can_find_the_rdma_capability() {

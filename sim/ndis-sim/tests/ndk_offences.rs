@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Checks of NDK providers: each is reported to a miniport that commits the offence.
+//! Checks of NDK providers and of users of the IP helper: each is reported to a miniport that commits the offence.
 
 #![cfg(target_os = "linux")]
 
@@ -10,7 +10,7 @@ use common::scripted::{
     Offence, Script, assert_all_reported, assert_reported, header, in_initialize, kept, set_provider,
     verdict, verdict_while_running,
 };
-use ndis_sim::{Miniport, adapter, ndk, runtime};
+use ndis_sim::{Miniport, adapter, ndk, netio::imports as netio, runtime};
 use ndk_abi::{
     ndis::{
         NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES, NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
@@ -196,4 +196,12 @@ fn net_pnp_event_during_another_is_reported() {
         reported.contains("NdisMNetPnPEvent was called while another event is being delivered"),
         "{reported}"
     );
+}
+
+#[test]
+fn misuse_of_the_ip_helper_is_reported() {
+    assert_all_reported(&[
+        (|_| _ = netio::CancelMibChangeNotify2(0x1000), "which is not a notification handle"),
+        (|_| netio::FreeMibTable(kept([0_u8; 64]).cast()), "which is not a MIB table"),
+    ]);
 }

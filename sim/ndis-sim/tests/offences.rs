@@ -19,12 +19,12 @@ use ndk_abi::{
         LOCK_STATE_EX, NDIS_CONFIGURATION_OBJECT, NDIS_HANDLE, NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS,
         NDIS_MINIPORT_INTERRUPT_REVISION_1, NDIS_OBJECT_TYPE_DEFAULT, NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
         NDIS_OBJECT_TYPE_SG_DMA_DESCRIPTION, NDIS_OBJECT_TYPE_STATUS_INDICATION, NDIS_OID_REQUEST,
-        NDIS_SG_DMA_64_BIT_ADDRESS, NDIS_SG_DMA_DESCRIPTION,
-        NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1,
-        NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1, NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1,
-        NDIS_SIZEOF_STATUS_INDICATION_REVISION_1, NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_INDICATION,
-        NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS, NDIS_TIMER_CHARACTERISTICS, NET_BUFFER, NET_BUFFER_LIST,
-        NET_BUFFER_LIST_POOL_PARAMETERS,
+        NDIS_PM_CAPABILITIES, NDIS_PM_CAPABILITIES_REVISION_2, NDIS_REQUEST_TYPE, NDIS_SG_DMA_64_BIT_ADDRESS,
+        NDIS_SG_DMA_DESCRIPTION, NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1,
+        NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_2, NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1,
+        NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1, NDIS_SIZEOF_STATUS_INDICATION_REVISION_1, NDIS_STATUS,
+        NDIS_STATUS_FAILURE, NDIS_STATUS_INDICATION, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS,
+        NDIS_TIMER_CHARACTERISTICS, NET_BUFFER, NET_BUFFER_LIST, NET_BUFFER_LIST_POOL_PARAMETERS,
     },
     nt::{DEVICE_OBJECT, LARGE_INTEGER, MDL, POOL_FLAG_NON_PAGED, SCATTER_GATHER_LIST},
 };
@@ -524,6 +524,44 @@ fn incomplete_attributes_are_reported() {
     ];
     for (offence, expected) in offences {
         assert_reported(Script { silent: true, ..in_initialize(offence) }, expected);
+    }
+}
+
+/// Returns power management capabilities whose header claims `size` bytes.
+fn capabilities(size: u16) -> *mut NDIS_PM_CAPABILITIES {
+    let mut capabilities = NDIS_PM_CAPABILITIES::zeroed();
+    capabilities.Header = header(NDIS_OBJECT_TYPE_DEFAULT, NDIS_PM_CAPABILITIES_REVISION_2, size);
+    kept(capabilities).as_ptr()
+}
+
+#[test]
+fn misuse_of_power_management_is_reported() {
+    let short = |handle| {
+        general_with(handle, |attributes| attributes.PowerManagementCapabilitiesEx = capabilities(8));
+    };
+    assert_reported(
+        in_initialize(short),
+        "NDIS_PM_CAPABILITIES of 8 bytes; NDIS 6.30 and later require revision 2",
+    );
+    let capable = |handle| {
+        general_with(handle, |attributes| {
+            attributes.PowerManagementCapabilitiesEx =
+                capabilities(NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_2);
+        });
+    };
+    let refuse_all = |_, _| NDIS_STATUS_FAILURE;
+    let refuse_sets = |_, request| match Guest::<NDIS_OID_REQUEST>::new(request).read().RequestType {
+        NDIS_REQUEST_TYPE::NdisRequestSetInformation => NDIS_STATUS_FAILURE,
+        _ => NDIS_STATUS_SUCCESS,
+    };
+    let answers: [(Answer, &str); 2] = [
+        (refuse_all, "OID_PNP_QUERY_POWER failed, which is not allowed"),
+        (refuse_sets, "OID_PNP_SET_POWER to D3 failed"),
+    ];
+    for (answer, expected) in answers {
+        let script = Script { answer: Some(answer), ..in_initialize(capable) };
+        let verdict = verdict_while_running(script, |miniport| _ = miniport.sleep());
+        assert!(verdict.contains(expected), "{verdict}");
     }
 }
 

@@ -11,13 +11,13 @@ use std::{ffi::c_void, time::Duration};
 
 use kernel::{MILLISECOND, clocks, event, host, object, options, raise, relative, violation_of};
 use ndk_abi::nt::{
-    DISPATCH_LEVEL, EVENT_TYPE, KDPC, KSPIN_LOCK, LARGE_INTEGER, MDL, POOL_FLAG_NON_PAGED,
+    DEVICE_OBJECT, DISPATCH_LEVEL, EVENT_TYPE, KDPC, KSPIN_LOCK, LARGE_INTEGER, MDL, POOL_FLAG_NON_PAGED,
     POOL_FLAG_NON_PAGED_EXECUTE, POOL_FLAG_PAGED, POOL_FLAG_RAISE_ON_FAILURE, POOL_TYPE, WORK_QUEUE_ITEM,
 };
 use nt_sim::{
     BugCheck, ClockKind, Irql, Sim,
     guest::Guest,
-    nt::{dispatcher, dpc, irql, mdl, mutex, pool, spin_lock, timer, work},
+    nt::{dispatcher, dpc, io::device, irql, mdl, mutex, pool, spin_lock, timer, work},
 };
 
 const TAG: u32 = u32::from_le_bytes(*b"tset");
@@ -162,7 +162,7 @@ fn misuse_of_work_items_is_reported() {
 }
 
 #[test]
-fn misuse_of_timers_dpcs_and_mutexes_is_reported() {
+fn misuse_of_timers_dpcs_mutexes_and_devices_is_reported() {
     assert_reported(&[
         (BugCheck::TIMER_OR_DPC_INVALID, "on a timer that was not allocated or is deleted", || {
             let timer = timer::ExAllocateTimer(0, 0, 0);
@@ -173,6 +173,9 @@ fn misuse_of_timers_dpcs_and_mutexes_is_reported() {
             let dpc: Guest<KDPC> = object();
             dpc.write(KDPC::zeroed());
             dpc::KeInsertQueueDpc(dpc, 0, 0);
+        }),
+        (VIOLATION, "which is no device or is deleted already", || {
+            device::IoDeleteDevice(object::<DEVICE_OBJECT>());
         }),
         (VIOLATION, "a fast mutex was released by a thread that does not hold it", || {
             let mutex = allocate(0x38);

@@ -255,7 +255,8 @@ impl Common {
 
     fn write_status(&mut self, new: Status, bus_master: bool) -> Result<Effect, Misuse> {
         if new == Status::default() {
-            if !self.quirks.never_resets {
+            let stuck = self.quirks.never_resets_once_started && self.status.has(Status::DRIVER_OK);
+            if !self.quirks.never_resets && !stuck {
                 self.reset();
             } else if self.status == Status::default() {
                 self.status = Status::FAILED;

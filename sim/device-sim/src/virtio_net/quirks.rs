@@ -20,6 +20,8 @@ pub struct Quirks {
     pub rejects_features: bool,
     /// The status register never returns to 0.
     pub never_resets: bool,
+    /// The status register never returns to 0 once the driver has set DRIVER_OK.
+    pub never_resets_once_started: bool,
     /// Refuses interrupt vectors from this one on.
     pub refuses_vectors_from: Option<u16>,
     /// Corrupts the used ring's entry of every n-th buffer.

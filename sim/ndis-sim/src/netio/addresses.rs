@@ -31,6 +31,8 @@ pub(crate) static ADDRESSES: Slot<Addresses> = Slot::new();
 #[derive(Default)]
 pub(crate) struct Addresses {
     list: Mutex<Vec<InterfaceAddress>>,
+    /// Default gateways.
+    gateways: Mutex<Vec<IpAddr>>,
     notifications: Mutex<Vec<Arc<Notification>>>,
 }
 
@@ -107,6 +109,21 @@ impl Addresses {
                 && same_subnet(unicast.address, destination, unicast.prefix)
         };
         self.all().into_iter().find(on_link)
+    }
+
+    pub(super) fn add_gateway(&self, gateway: IpAddr) {
+        self.gateways.lock().push(gateway);
+    }
+
+    /// Returns the default gateway for `destination`, and the address in its subnet.
+    pub(super) fn gateway(
+        &self,
+        luid: Option<u64>,
+        destination: IpAddr,
+    ) -> Option<(IpAddr, InterfaceAddress)> {
+        let gateways = self.gateways.lock().clone();
+        let mut of_family = gateways.into_iter().filter(|gateway| gateway.is_ipv4() == destination.is_ipv4());
+        of_family.find_map(|gateway| Some((gateway, self.on_link(luid, gateway)?)))
     }
 
     /// Queues the callbacks of all notifications that cover the address.

@@ -152,18 +152,26 @@ fn best_route(
     destination: &SOCKADDR_INET,
 ) -> Result<(MIB_IPFORWARD_ROW2, SOCKADDR_INET), i32> {
     let host = this_host();
-    let on_link = |luid, destination| {
-        host.state(&ADDRESSES).on_link(luid, destination).ok_or(STATUS_NETWORK_UNREACHABLE)
+    let addresses = host.state(&ADDRESSES);
+    // The gateway and the source address.
+    let next_hop = |luid, destination| {
+        let on_link = addresses.on_link(luid, destination).map(|source| (None, source));
+        let routed = || addresses.gateway(luid, destination).map(|(gateway, source)| (Some(gateway), source));
+        on_link.or_else(routed).ok_or(STATUS_NETWORK_UNREACHABLE)
     };
-    let (destination, source, adapter) = if luid == 0 && index == 0 {
+    let (destination, (gateway, source), adapter) = if luid == 0 && index == 0 {
         let destination = read_address(destination).ok_or(STATUS_INVALID_PARAMETER)?;
-        let source = on_link(None, destination)?;
-        (destination, source, named(&host, source.luid, 0)?)
+        let next_hop = next_hop(None, destination)?;
+        (destination, next_hop, named(&host, next_hop.1.luid, 0)?)
     } else {
         let (destination, adapter) = neighbor(&host, destination, luid, index)?;
-        (destination, on_link(Some(adapter.interface.luid), destination)?, adapter)
+        (destination, next_hop(Some(adapter.interface.luid), destination)?, adapter)
     };
-    let route = rows::route(destination, source.unicast.prefix, &adapter.interface);
+    let prefix = if gateway.is_some() { 0 } else { source.unicast.prefix };
+    let mut route = rows::route(destination, prefix, &adapter.interface);
+    if let Some(gateway) = gateway {
+        route.NextHop = socket_address(gateway, Some(&adapter.interface));
+    }
     Ok((route, socket_address(source.unicast.address, Some(&adapter.interface))))
 }
 

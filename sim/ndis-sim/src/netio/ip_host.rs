@@ -42,6 +42,9 @@ pub trait IpHost {
     /// Sets the state of duplicate address detection of an address.
     fn set_dad_state(self: &Arc<Self>, address: IpAddr, dad: NL_DAD_STATE);
 
+    /// Adds a default gateway, through which destinations outside of all subnets are reached.
+    fn add_gateway(&self, gateway: IpAddr);
+
     /// Removes an address.
     fn remove_address(self: &Arc<Self>, address: IpAddr);
 
@@ -88,6 +91,10 @@ impl IpHost for Host {
 
     fn set_dad_state(self: &Arc<Self>, address: IpAddr, dad: NL_DAD_STATE) {
         stack::change_dad_state(self, None, address, |_| true, dad);
+    }
+
+    fn add_gateway(&self, gateway: IpAddr) {
+        self.state(&ADDRESSES).add_gateway(gateway);
     }
 
     fn remove_address(self: &Arc<Self>, address: IpAddr) {
