@@ -13,6 +13,7 @@ mod image;
 mod lab;
 mod licenses;
 mod miri;
+mod models;
 mod mutants;
 mod objects;
 mod packages;
@@ -66,6 +67,8 @@ enum Command {
     Miri,
     /// Run all checks: formatting, lints, the image, all tests, the demo and its captures
     Test(test::Options),
+    /// Run the models of concurrent code: every schedule of a few threads
+    Models(models::Options),
     /// Change the code in one place at a time, and list the changes that no test notices
     Mutants(mutants::Options),
     /// Compare the pages of docs/objects with the code and with what the provider's tests recorded
@@ -104,6 +107,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Fuzz(options) => fuzz::run(&options)?,
         Command::Miri => miri::run()?,
         Command::Test(options) => test::run(&options)?,
+        Command::Models(options) => models::run(&options)?,
         Command::Mutants(options) => mutants::run(&options)?,
         Command::Objects => objects::run()?,
         Command::Rules(options) => rules::run(&options)?,

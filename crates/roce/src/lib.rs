@@ -65,6 +65,8 @@ mod error;
 mod event_queue;
 mod held_notices;
 mod memory;
+#[cfg(test)]
+mod models;
 mod moderation;
 mod object_table;
 mod qp;

@@ -22,13 +22,14 @@ const SHIPPED: [(&str, &[&str]); 9] = [
 ];
 
 /// Packages around the image. They may use every shipped one but the driver, and of each other what is listed.
-const AROUND: [(&str, &[&str]); 12] = [
+const AROUND: [(&str, &[&str]); 13] = [
     ("example-consumer", &[]),
     ("test-driver", &[]),
     ("trapped-access", &[]),
     ("nt-sim", &["trapped-access"]),
     ("ndis-sim", &["device-sim", "nt-sim"]),
     ("device-sim", &["trapped-access"]),
+    ("models", &[]),
     ("roce-testkit", &[]),
     ("ndk-consumer", &[]),
     ("captures", &["roce-testkit"]),

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A lock for model checking: code that is generic over its lock runs in loom as it is.
+//!
+//! Models are unit tests of the crates that they check, in modules named `models`; `cargo xtask models` runs them all.
+
+use std::cell::UnsafeCell;
+use std::sync::OnceLock;
+
+use loom::sync::{Mutex, MutexGuard};
+
+/// A [`lock_api::RawMutex`] whose acquisitions loom schedules. For use inside of [`loom::model`] only.
+pub struct ModelLock {
+    /// Made at the first use: loom's objects belong to an execution of the model.
+    mutex: OnceLock<Mutex<()>>,
+    /// The guard of the thread that holds the lock.
+    guard: UnsafeCell<Option<MutexGuard<'static, ()>>>,
+}
+
+// SAFETY: `guard` is accessed by the thread that holds `mutex` only.
+unsafe impl Send for ModelLock {}
+// SAFETY: as above.
+unsafe impl Sync for ModelLock {}
+
+// SAFETY: loom's mutex lets one thread in at a time.
+unsafe impl lock_api::RawMutex for ModelLock {
+    #[allow(clippy::declare_interior_mutable_const, reason = "the trait wants it so")]
+    const INIT: Self = Self { mutex: OnceLock::new(), guard: UnsafeCell::new(None) };
+    type GuardMarker = lock_api::GuardNoSend;
+
+    fn lock(&self) {
+        let mutex = self.mutex.get_or_init(|| Mutex::new(()));
+        let guard = mutex.lock().expect("no thread panics with the lock held");
+        // SAFETY: the mutex does not move while it is locked, and `unlock` drops the guard before the lock is dropped.
+        let guard = unsafe { core::mem::transmute::<MutexGuard<'_, ()>, MutexGuard<'static, ()>>(guard) };
+        // SAFETY: this thread holds the mutex.
+        unsafe { *self.guard.get() = Some(guard) };
+    }
+
+    fn try_lock(&self) -> bool {
+        unimplemented!("models do not try locks")
+    }
+
+    unsafe fn unlock(&self) {
+        // SAFETY: the caller holds the mutex.
+        let guard = unsafe { (*self.guard.get()).take() };
+        drop(guard);
+    }
+}
