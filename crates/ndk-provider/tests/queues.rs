@@ -46,6 +46,19 @@ fn drain(cq: &Cq) -> usize {
     std::iter::from_fn(|| cq.poll()).count()
 }
 
+//= R-CLOSE-37
+#[test]
+fn poll_without_room_for_results_leaves_the_completions() {
+    let (a, _b) = pair();
+    let (cq, pd) = (a.cq(4), a.pd());
+    flush_into(pd, &cq, 3);
+    assert_eq!(call!(cq.raw, NdkGetCqResults, null_mut(), 3), 0);
+    assert_eq!(call!(cq.raw, NdkGetCqResultsEx, null_mut(), 3), 0);
+    assert_eq!(drain(&cq), 3);
+    cq.close();
+    close!(pd, NdkClosePd);
+}
+
 //= R-CQ-39, R-CQ-40, R-CQ-41, R-CQ-42, R-INFO-26
 #[test]
 fn queue_is_resized_to_any_supported_depth_that_holds_its_completions() {

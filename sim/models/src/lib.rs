@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use loom::sync::{Mutex, MutexGuard};
 
-/// A [`lock_api::RawMutex`] whose acquisitions loom schedules. For use inside of [`loom::model`] only.
+/// A [`lock_api::RawMutex`] whose acquisitions loom schedules. For use inside of `loom::model` only.
 pub struct ModelLock {
     /// Made at the first use: loom's objects belong to an execution of the model.
     mutex: OnceLock<Mutex<()>>,
