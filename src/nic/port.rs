@@ -152,14 +152,16 @@ impl Port {
         if (config.mac, config.mtu) != (self.config.mac, self.config.mtu) {
             return Err(Error::Changed);
         }
-        let mut transmit = self.transmit.lock();
-        let mut receive = self.receive.lock();
-        virtio_net::Nic::reprogram(control, &mut receive, &mut transmit.queue, self.vectors)?;
-        // Before the device runs: its first interrupt must find it running.
-        if !self.step(DeviceEvent::Start) {
-            return Err(Error::Removed);
-        }
-        receive.start(control)
+        // Not only the lock: a pump that finds it taken relies on the holder.
+        self.transmitter(|transmitter| {
+            let mut receive = self.receive.lock();
+            virtio_net::Nic::reprogram(control, &mut receive, &mut transmitter.queue, self.vectors)?;
+            // Before the device runs: its first interrupt must find it running.
+            if !self.step(DeviceEvent::Start) {
+                return Err(Error::Removed);
+            }
+            receive.start(control)
+        })
     }
 
     /// Takes at most `budget` frames from the device. The device sends no receive interrupts meanwhile, so that a
@@ -186,7 +188,8 @@ impl Port {
         })
     }
 
-    /// Calls `pump` to fill slots until it has no more frames or no slot is free; see `ndk_provider::environment::Environment::transmit`.
+    /// Calls `pump` to fill slots until it has no more frames or no slot is free; see
+    /// `ndk_provider::environment::Environment::transmit`.
     pub fn pump(&self, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {
         if !self.is_running() {
             return;
@@ -300,8 +303,8 @@ impl Port {
         self.transmitter(|transmitter| transmitter.waiting.take(cancelled))
     }
 
-    /// If a sender waits for slots, has it resumed when slots are free: by the transmit message's DPC, or by the deferred routine. `waits` says that the caller
-    /// waits as well.
+    /// If a sender waits for slots, has it resumed when slots are free: by the transmit message's DPC, or by the deferred
+    /// routine. `waits` says that the caller waits as well.
     fn go_on_later(&self, transmitter: &mut Transmitter, waits: bool) {
         if waits || !transmitter.waiting.is_empty() {
             self.starved.store(true, Ordering::Release);
