@@ -4,12 +4,15 @@
 
 #![cfg(target_os = "linux")]
 
+mod copying;
+
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
+use copying::try_copy;
 use lab::{
     image,
     testbed::{Machine, Options, Testbed},
@@ -27,10 +30,7 @@ use ndk_abi::{
         OID_NDK_SET_STATE, OID_NDK_STATISTICS,
     },
 };
-use ndk_consumer::{
-    Error, Listener,
-    transfer::{self, Progress},
-};
+use ndk_consumer::{Listener, transfer::Progress};
 
 const MOMENT: Duration = Duration::from_secs(5);
 const ON: &[u8] = &[1];
@@ -70,32 +70,6 @@ fn counter(answer: &[u8], at: usize) -> u64 {
 /// Type, revision and size of an answer's header.
 fn header(answer: &[u8]) -> (u8, u8, u16) {
     (answer[0], answer[1], u16::from_le_bytes([answer[2], answer[3]]))
-}
-
-/// Copies `bytes` bytes from the first host to the second and back. `watch` receives the progress. Returns the results
-/// of both sides.
-fn try_copy(
-    bed: &Testbed,
-    bytes: usize,
-    watch: impl Fn(Progress) + Send + 'static,
-) -> [Result<(), Error>; 2] {
-    let [client, server] = bed.machines();
-    let options = transfer::Options::default();
-    let address = SocketAddr::new(server.address(), 5445);
-    let listening = bed.event();
-    let serving = {
-        let listening = listening.clone();
-        server.consumer("server", move |adapter| {
-            transfer::serve(adapter, &options, address, |_| listening.set(), &|_| {}).map(drop)
-        })
-    };
-    let local = SocketAddr::new(client.address(), 0);
-    let copying = client.consumer("client", move |adapter| {
-        let _ = listening.wait(MOMENT);
-        let data: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8).collect();
-        transfer::copy(adapter, &options, local, address, "data", &data[..], &watch).map(drop)
-    });
-    [copying.join(), serving.join()].map(|end| end.expect("the host lives").map_err(|failure| failure.error))
 }
 
 fn copy(bed: &Testbed, bytes: usize, watch: impl Fn(Progress) + Send + 'static) {

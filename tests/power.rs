@@ -4,8 +4,11 @@
 
 #![cfg(target_os = "linux")]
 
+mod copying;
+
 use std::{net::SocketAddr, time::Duration};
 
+use copying::try_copy;
 use device_sim::{Quirks, virtio_net::UsedQuirk};
 use lab::{
     image,
@@ -16,10 +19,7 @@ use ndk_abi::ndis::{
     NDIS_STATUS_DEVICE_FAILED, NDIS_STATUS_INVALID_DATA, NDIS_STATUS_LINK_STATE,
     NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER, OID_PNP_SET_POWER,
 };
-use ndk_consumer::{
-    Error, Listener,
-    transfer::{self, Progress},
-};
+use ndk_consumer::Listener;
 
 const MOMENT: Duration = Duration::from_secs(20);
 
@@ -78,34 +78,6 @@ fn links(miniport: &Miniport) -> Vec<bool> {
     let indications = miniport.indications();
     let states = indications.iter().filter(|indication| indication.code == NDIS_STATUS_LINK_STATE);
     states.map(|indication| indication.buffer[4] == CONNECTED).collect()
-}
-
-/// Copies `bytes` bytes from the first host to the second and back. `watch` receives the progress.
-fn try_copy(
-    bed: &Testbed,
-    bytes: usize,
-    watch: impl Fn(Progress) + Send + 'static,
-) -> [Result<(), Error>; 2] {
-    let [client, server] = bed.machines();
-    let options = transfer::Options::default();
-    let address = SocketAddr::new(server.address(), 5445);
-    let listening = bed.event();
-    let serving = {
-        let listening = listening.clone();
-        server.consumer("server", move |adapter| {
-            transfer::serve(adapter, &options, address, |_| listening.set(), &|_| {}).map(drop)
-        })
-    };
-    let local = SocketAddr::new(client.address(), 0);
-    let copying = client.consumer("client", move |adapter| {
-        let _ = listening.wait(MOMENT);
-        let data: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8).collect();
-        transfer::copy(adapter, &options, local, address, "data", &data[..], &watch).map(drop)
-    });
-    [copying.join(), serving.join()].map(|end| {
-        end.unwrap_or_else(|lost| panic!("{lost}\n{}", bed.violations().join("\n")))
-            .map_err(|failure| failure.error)
-    })
 }
 
 fn copy(bed: &Testbed) {

@@ -9,7 +9,8 @@ mod common;
 use std::{ffi::c_void, net::IpAddr, sync::Mutex};
 
 use common::scripted::{
-    Script, assert_reported, general, header, host, in_initialize, register, simulation, verdict,
+    Script, assert_reported, general, header, host, in_initialize, interrupt_with, register, simulation,
+    verdict,
 };
 use device_sim::pci;
 use ndis_sim::{
@@ -18,13 +19,11 @@ use ndis_sim::{
 };
 use ndk_abi::{
     ndis::{
-        NDIS_CONFIGURATION_OBJECT, NDIS_HANDLE, NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES,
+        NDIS_CONFIGURATION_OBJECT, NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES,
         NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1, NDIS_MINIPORT_DRIVER_CHARACTERISTICS,
-        NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS, NDIS_MINIPORT_INTERRUPT_REVISION_1,
         NDIS_OBJECT_TYPE_CONFIGURATION_OBJECT, NDIS_OBJECT_TYPE_DEFAULT,
-        NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_NDK_ATTRIBUTES, NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
-        NDIS_SIZEOF_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
-        NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1, NDIS_STATUS_SUCCESS, NET_BUFFER_LIST,
+        NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_NDK_ATTRIBUTES,
+        NDIS_SIZEOF_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1, NDIS_STATUS_SUCCESS, NET_BUFFER_LIST,
         NET_PNP_EVENT_CODE, NET_PNP_EVENT_NOTIFICATION,
     },
     ndk::{NDIS_NDK_CAPABILITIES, NDIS_NDK_CAPABILITIES_REVISION_1, NDIS_SIZEOF_NDK_CAPABILITIES_REVISION_1},
@@ -196,50 +195,9 @@ fn irql_limits_are_enforced() {
     );
 }
 
-/// Connects interrupts whose handlers do nothing; `edit` removes some.
-fn interrupt(handle: usize, edit: fn(&mut NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS)) -> usize {
-    unsafe extern "efiapi" fn isr(_: NDIS_HANDLE, _: *mut u8, _: *mut u32) -> u8 {
-        0
-    }
-    unsafe extern "efiapi" fn message_isr(_: NDIS_HANDLE, _: u32, _: *mut u8, _: *mut u32) -> u8 {
-        1
-    }
-    unsafe extern "efiapi" fn dpc(_: NDIS_HANDLE, _: *mut c_void, _: *mut c_void, _: *mut c_void) {}
-    unsafe extern "efiapi" fn message_dpc(
-        _: NDIS_HANDLE,
-        _: u32,
-        _: *mut c_void,
-        _: *mut c_void,
-        _: *mut c_void,
-    ) {
-    }
-    unsafe extern "efiapi" fn switch(_: NDIS_HANDLE) {}
-    unsafe extern "efiapi" fn message_switch(_: NDIS_HANDLE, _: u32) {}
-    let mut characteristics = NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS::zeroed();
-    characteristics.Header = header(
-        NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
-        NDIS_MINIPORT_INTERRUPT_REVISION_1,
-        NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1,
-    );
-    characteristics.MsiSupported = 1;
-    characteristics.InterruptHandler = Some(isr);
-    characteristics.InterruptDpcHandler = Some(dpc);
-    characteristics.DisableInterruptHandler = Some(switch);
-    characteristics.EnableInterruptHandler = Some(switch);
-    characteristics.MessageInterruptHandler = Some(message_isr);
-    characteristics.MessageInterruptDpcHandler = Some(message_dpc);
-    characteristics.DisableMessageInterruptHandler = Some(message_switch);
-    characteristics.EnableMessageInterruptHandler = Some(message_switch);
-    edit(&mut characteristics);
-    let mut registered = 0;
-    let (from, out) = (Guest::new(&raw mut characteristics), Guest::new(&raw mut registered));
-    assert_eq!(interrupt::NdisMRegisterInterruptEx(handle, 0, from, out), NDIS_STATUS_SUCCESS);
-    registered
-}
-
 /// Queues the DPC of message 1.
 fn queue(handle: usize, mut targets: Option<GROUP_AFFINITY>) {
-    let registered = interrupt(handle, |_| {});
+    let registered = interrupt_with(handle, |_| {});
     let targets = targets.as_mut().map_or(Guest::null(), |targets| Guest::new(targets));
     interrupt::NdisMQueueDpcEx(registered, 1, targets, 0);
     interrupt::NdisMDeregisterInterruptEx(registered);
@@ -247,9 +205,9 @@ fn queue(handle: usize, mut targets: Option<GROUP_AFFINITY>) {
 
 #[test]
 fn incomplete_interrupt_characteristics_and_invalid_targets_are_reported() {
-    let lame = |handle| _ = interrupt(handle, |handlers| handlers.DisableInterruptHandler = None);
+    let lame = |handle| _ = interrupt_with(handle, |handlers| handlers.DisableInterruptHandler = None);
     assert_reported(in_initialize(lame), "DisableInterruptHandler and EnableInterruptHandler are required");
-    let lame = |handle| _ = interrupt(handle, |handlers| handlers.EnableMessageInterruptHandler = None);
+    let lame = |handle| _ = interrupt_with(handle, |handlers| handlers.EnableMessageInterruptHandler = None);
     assert_reported(in_initialize(lame), "handlers to disable and enable a message");
     assert_eq!(verdict(in_initialize(|handle| queue(handle, Some(ON_CPU_1)))), "no violation");
     assert_reported(in_initialize(|handle| queue(handle, None)), "TargetProcessors is null");

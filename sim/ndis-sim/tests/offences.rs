@@ -9,22 +9,21 @@ mod common;
 use std::{ffi::c_void, time::Duration};
 
 use common::scripted::{
-    Offence, Script, assert_all_reported, assert_reported, general_with, header, in_initialize, kept,
-    registration_with, verdict, verdict_while_running,
+    Offence, Script, assert_all_reported, assert_reported, general_with, header, in_initialize,
+    interrupt_with, kept, registration_with, verdict, verdict_while_running,
 };
 use device_sim::pci;
 use ndis_sim::{Miniport, adapter, bus, config, data_path, dma, interrupt, nbl, ndk, oid, runtime};
 use ndk_abi::{
     ndis::{
-        LOCK_STATE_EX, NDIS_CONFIGURATION_OBJECT, NDIS_HANDLE, NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS,
-        NDIS_MINIPORT_INTERRUPT_REVISION_1, NDIS_OBJECT_TYPE_DEFAULT, NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
+        LOCK_STATE_EX, NDIS_CONFIGURATION_OBJECT, NDIS_HANDLE, NDIS_OBJECT_TYPE_DEFAULT,
         NDIS_OBJECT_TYPE_SG_DMA_DESCRIPTION, NDIS_OBJECT_TYPE_STATUS_INDICATION, NDIS_OID_REQUEST,
         NDIS_PM_CAPABILITIES, NDIS_PM_CAPABILITIES_REVISION_2, NDIS_REQUEST_TYPE, NDIS_SG_DMA_64_BIT_ADDRESS,
-        NDIS_SG_DMA_DESCRIPTION, NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1,
-        NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_2, NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1,
-        NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1, NDIS_SIZEOF_STATUS_INDICATION_REVISION_1, NDIS_STATUS,
-        NDIS_STATUS_FAILURE, NDIS_STATUS_INDICATION, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS,
-        NDIS_TIMER_CHARACTERISTICS, NET_BUFFER, NET_BUFFER_LIST, NET_BUFFER_LIST_POOL_PARAMETERS,
+        NDIS_SG_DMA_DESCRIPTION, NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_2,
+        NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1, NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1,
+        NDIS_SIZEOF_STATUS_INDICATION_REVISION_1, NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_INDICATION,
+        NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS, NDIS_TIMER_CHARACTERISTICS, NET_BUFFER, NET_BUFFER_LIST,
+        NET_BUFFER_LIST_POOL_PARAMETERS,
     },
     nt::{DEVICE_OBJECT, LARGE_INTEGER, MDL, POOL_FLAG_NON_PAGED, SCATTER_GATHER_LIST},
 };
@@ -416,45 +415,6 @@ fn incomplete_dma_descriptions_are_reported() {
             "NDIS_SG_DMA_64_BIT_ADDRESS is required for this device",
         ),
     ]);
-}
-
-fn interrupt_with(handle: usize, edit: fn(&mut NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS)) -> usize {
-    unsafe extern "efiapi" fn isr(_: NDIS_HANDLE, _: *mut u8, _: *mut u32) -> u8 {
-        0
-    }
-    unsafe extern "efiapi" fn message_isr(_: NDIS_HANDLE, _: u32, _: *mut u8, _: *mut u32) -> u8 {
-        1
-    }
-    unsafe extern "efiapi" fn dpc(_: NDIS_HANDLE, _: *mut c_void, _: *mut c_void, _: *mut c_void) {}
-    unsafe extern "efiapi" fn message_dpc(
-        _: NDIS_HANDLE,
-        _: u32,
-        _: *mut c_void,
-        _: *mut c_void,
-        _: *mut c_void,
-    ) {
-    }
-    unsafe extern "efiapi" fn switch(_: NDIS_HANDLE) {}
-    unsafe extern "efiapi" fn message_switch(_: NDIS_HANDLE, _: u32) {}
-    let mut characteristics = NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS::zeroed();
-    characteristics.Header = header(
-        NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
-        NDIS_MINIPORT_INTERRUPT_REVISION_1,
-        NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1,
-    );
-    characteristics.MsiSupported = 1;
-    characteristics.InterruptHandler = Some(isr);
-    characteristics.InterruptDpcHandler = Some(dpc);
-    characteristics.DisableInterruptHandler = Some(switch);
-    characteristics.EnableInterruptHandler = Some(switch);
-    characteristics.MessageInterruptHandler = Some(message_isr);
-    characteristics.MessageInterruptDpcHandler = Some(message_dpc);
-    characteristics.DisableMessageInterruptHandler = Some(message_switch);
-    characteristics.EnableMessageInterruptHandler = Some(message_switch);
-    edit(&mut characteristics);
-    let registered = kept(0_usize);
-    interrupt::NdisMRegisterInterruptEx(handle, 0, kept(characteristics), registered);
-    registered.read()
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use std::{ffi::c_void, sync::Arc};
 
 use device_sim::NicOptions;
-use ndis_sim::{Miniport, NdisHost as _, adapter, registration};
+use ndis_sim::{Miniport, NdisHost as _, adapter, interrupt, registration};
 use ndk_abi::{
     ndis::{
         NDIS_HALT_ACTION, NDIS_HANDLE, NDIS_MEDIA_CONNECT_STATE, NDIS_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES,
@@ -13,13 +13,15 @@ use ndk_abi::{
         NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_2, NDIS_MINIPORT_ATTRIBUTES_BUS_MASTER,
         NDIS_MINIPORT_ATTRIBUTES_HARDWARE_DEVICE, NDIS_MINIPORT_DRIVER_CHARACTERISTICS,
         NDIS_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3, NDIS_MINIPORT_INIT_PARAMETERS,
+        NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS, NDIS_MINIPORT_INTERRUPT_REVISION_1,
         NDIS_MINIPORT_PAUSE_PARAMETERS, NDIS_MINIPORT_RESTART_PARAMETERS, NDIS_OBJECT_HEADER,
         NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES,
         NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES,
-        NDIS_OBJECT_TYPE_MINIPORT_DRIVER_CHARACTERISTICS, NDIS_OID_REQUEST, NDIS_SHUTDOWN_ACTION,
-        NDIS_SIZEOF_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2,
+        NDIS_OBJECT_TYPE_MINIPORT_DRIVER_CHARACTERISTICS, NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
+        NDIS_OID_REQUEST, NDIS_SHUTDOWN_ACTION, NDIS_SIZEOF_MINIPORT_ADAPTER_GENERAL_ATTRIBUTES_REVISION_2,
         NDIS_SIZEOF_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES_REVISION_2,
-        NDIS_SIZEOF_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3, NDIS_STATUS, NDIS_STATUS_NOT_SUPPORTED,
+        NDIS_SIZEOF_MINIPORT_DRIVER_CHARACTERISTICS_REVISION_3,
+        NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1, NDIS_STATUS, NDIS_STATUS_NOT_SUPPORTED,
         NDIS_STATUS_SUCCESS, NET_BUFFER_LIST, NET_DEVICE_PNP_EVENT,
     },
     ndk::{
@@ -111,6 +113,47 @@ pub fn general_with(handle: usize, edit: fn(&mut NDIS_MINIPORT_ADAPTER_GENERAL_A
     attributes.SupportedOidListLength = 4;
     edit(&mut attributes);
     adapter::NdisMSetMiniportAttributes(handle, Guest::new(&raw mut attributes).cast())
+}
+
+/// Connects interrupts whose handlers do nothing, after `edit` has changed their characteristics. Returns the handle.
+pub fn interrupt_with(handle: usize, edit: fn(&mut NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS)) -> usize {
+    unsafe extern "efiapi" fn isr(_: NDIS_HANDLE, _: *mut u8, _: *mut u32) -> u8 {
+        0
+    }
+    unsafe extern "efiapi" fn message_isr(_: NDIS_HANDLE, _: u32, _: *mut u8, _: *mut u32) -> u8 {
+        1
+    }
+    unsafe extern "efiapi" fn dpc(_: NDIS_HANDLE, _: *mut c_void, _: *mut c_void, _: *mut c_void) {}
+    unsafe extern "efiapi" fn message_dpc(
+        _: NDIS_HANDLE,
+        _: u32,
+        _: *mut c_void,
+        _: *mut c_void,
+        _: *mut c_void,
+    ) {
+    }
+    unsafe extern "efiapi" fn switch(_: NDIS_HANDLE) {}
+    unsafe extern "efiapi" fn message_switch(_: NDIS_HANDLE, _: u32) {}
+    let mut characteristics = NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS::zeroed();
+    characteristics.Header = header(
+        NDIS_OBJECT_TYPE_MINIPORT_INTERRUPT,
+        NDIS_MINIPORT_INTERRUPT_REVISION_1,
+        NDIS_SIZEOF_MINIPORT_INTERRUPT_CHARACTERISTICS_REVISION_1,
+    );
+    characteristics.MsiSupported = 1;
+    characteristics.InterruptHandler = Some(isr);
+    characteristics.InterruptDpcHandler = Some(dpc);
+    characteristics.DisableInterruptHandler = Some(switch);
+    characteristics.EnableInterruptHandler = Some(switch);
+    characteristics.MessageInterruptHandler = Some(message_isr);
+    characteristics.MessageInterruptDpcHandler = Some(message_dpc);
+    characteristics.DisableMessageInterruptHandler = Some(message_switch);
+    characteristics.EnableMessageInterruptHandler = Some(message_switch);
+    edit(&mut characteristics);
+    let registered = kept(0_usize);
+    let status = interrupt::NdisMRegisterInterruptEx(handle, 0, kept(characteristics), registered);
+    assert_eq!(status, NDIS_STATUS_SUCCESS);
+    registered.read()
 }
 
 unsafe extern "efiapi" fn initialize(
