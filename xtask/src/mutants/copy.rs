@@ -8,9 +8,8 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
-use super::mutant::Mutant;
 use crate::shell;
 
 /// The directory of the copy, of its build and of the results.
@@ -39,37 +38,16 @@ impl Copy {
         Ok(Self { root })
     }
 
-    /// Returns a program to be run in the copy; it ends after `seconds`, with all that it started.
-    pub fn command(&self, program: &str, seconds: u64) -> Command {
-        let mut command = Command::new("timeout");
-        command.current_dir(&self.root).args(["--kill-after=5", &seconds.to_string(), program]);
-        command.env_remove("CARGO_TARGET_DIR").env_remove("VIORDMA_IMAGE").env("CARGO_INCREMENTAL", "0");
+    /// Returns a cargo command in the copy.
+    pub fn cargo(&self) -> Command {
+        let mut command = Command::new("cargo");
+        command.current_dir(&self.root).env("CARGO_INCREMENTAL", "0").env_remove("CARGO_TARGET_DIR");
         command
     }
 
-    /// Changes the mutant's file in the copy. The change is undone when the result is dropped.
-    pub fn apply(&self, mutant: &Mutant) -> Result<Applied> {
-        let path = self.root.join(&mutant.file);
-        let original =
-            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let changed = mutant.apply(&original)?;
-        let applied = Applied { path, original };
-        fs::write(&applied.path, changed)?;
-        Ok(applied)
-    }
-}
-
-/// A mutant in the copy.
-pub struct Applied {
-    path: PathBuf,
-    original: String,
-}
-
-impl Drop for Applied {
-    fn drop(&mut self) {
-        if let Err(error) = fs::write(&self.path, &self.original) {
-            eprintln!("cannot restore {}: {error}", self.path.display());
-        }
+    /// Returns the copy of a file of the workspace.
+    pub fn path(&self, file: &str) -> PathBuf {
+        self.root.join(file)
     }
 }
 

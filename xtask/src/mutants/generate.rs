@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::{
     copy,
-    mutant::{Mutant, Span},
+    mutant::{Genre, Mutant, Span},
 };
 use crate::shell;
 
@@ -29,6 +29,7 @@ pub struct Selection {
 struct Described {
     file: String,
     name: String,
+    genre: Genre,
     replacement: String,
     span: Span,
 }
@@ -61,11 +62,11 @@ pub fn mutants(selection: &Selection) -> Result<Vec<Mutant>> {
 
 /// Adds the text of the line.
 fn located(described: Described) -> Result<Mutant> {
-    let Described { file, name, replacement, span } = described;
+    let Described { file, name, genre, replacement, span } = described;
     let text =
         fs::read_to_string(shell::root().join(&file)).with_context(|| format!("cannot read {file}"))?;
     let line = text.lines().nth(span.start.line.saturating_sub(1)).unwrap_or_default().trim().into();
-    Ok(Mutant { file, name, replacement, span, line })
+    Ok(Mutant { file, name, genre, replacement, span, line })
 }
 
 /// Returns the path of cargo-mutants. Installs it into `target/tools` if it is missing.

@@ -6,10 +6,12 @@
 #[derive(Debug)]
 pub struct Guard {
     /// A file, or a directory with a slash at its end.
-    path: &'static str,
-    /// Driver packages whose image contains the file: built from each mutant.
+    pub path: &'static str,
+    /// The root of the crate that contains the file.
+    pub root: &'static str,
+    /// Driver packages whose image contains the file: built with its mutants.
     pub images: &'static [&'static str],
-    /// Driver packages whose image the tests need. The file is no part of them: built once.
+    /// Driver packages whose image the tests need. The file is no part of them.
     pub needed: &'static [&'static str],
     /// Selects packages and tests, as arguments of `cargo test`.
     pub tests: &'static [&'static str],
@@ -17,34 +19,70 @@ pub struct Guard {
 
 /// The first that matches is used.
 static GUARDS: &[Guard] = &[
-    Guard { path: "crates/ndk-provider/", images: &[], needed: &[], tests: &["-p", "ndk-provider"] },
-    Guard { path: "crates/virtio-net/", images: &[], needed: &[], tests: &["-p", "virtio-net"] },
+    Guard {
+        path: "crates/ndk-provider/",
+        root: "crates/ndk-provider/src/lib.rs",
+        images: &[],
+        needed: &[],
+        tests: &["-p", "ndk-provider"],
+    },
+    Guard {
+        path: "crates/virtio-net/",
+        root: "crates/virtio-net/src/lib.rs",
+        images: &[],
+        needed: &[],
+        tests: &["-p", "virtio-net"],
+    },
     Guard {
         path: "crates/fallible/",
+        root: "crates/fallible/src/lib.rs",
         images: &[],
         needed: &[],
         tests: &["-p", "fallible", "-p", "ndk-provider", "-p", "roce"],
     },
-    Guard { path: "crates/nt/src/kernel.rs", images: &["viordma"], needed: &[], tests: IMAGE_TESTS },
-    Guard { path: "crates/nt/", images: &[], needed: &[], tests: &["-p", "nt", "-p", "ndk-provider"] },
-    Guard { path: "src/", images: &["viordma"], needed: &[], tests: IMAGE_TESTS },
-    Guard { path: "sim/nt-sim/", images: &[], needed: &["test-driver"], tests: &["-p", "nt-sim"] },
+    Guard {
+        path: "crates/nt/src/kernel.rs",
+        root: "crates/nt/src/lib.rs",
+        images: &["viordma"],
+        needed: IMAGES,
+        tests: IMAGE_TESTS,
+    },
+    Guard {
+        path: "crates/nt/",
+        root: "crates/nt/src/lib.rs",
+        images: &[],
+        needed: &[],
+        tests: &["-p", "nt", "-p", "ndk-provider"],
+    },
+    Guard { path: "src/", root: "src/lib.rs", images: &["viordma"], needed: IMAGES, tests: IMAGE_TESTS },
+    Guard {
+        path: "sim/nt-sim/",
+        root: "sim/nt-sim/src/lib.rs",
+        images: &[],
+        needed: &["test-driver"],
+        tests: &["-p", "nt-sim"],
+    },
     Guard {
         path: "sim/ndis-sim/",
+        root: "sim/ndis-sim/src/lib.rs",
         images: &[],
         needed: &["test-driver", "viordma"],
         tests: &["-p", "ndis-sim"],
     },
     Guard {
         path: "sim/device-sim/",
+        root: "sim/device-sim/src/lib.rs",
         images: &[],
         needed: &["viordma"],
         tests: &["-p", "device-sim", "-p", "viordma-tests"],
     },
 ];
 
-/// Tests of viordma.sys. The quick ones first: the first that fails ends a trial.
-const IMAGE_TESTS: &[&str] = &["-p", "ndis-sim", "-p", "viordma-tests", "--test", "viordma", "--test", "*"];
+/// Tests of viordma.sys.
+const IMAGE_TESTS: &[&str] = &["-p", "ndis-sim", "-p", "viordma-tests", "--tests"];
+
+/// The other images that these tests need.
+const IMAGES: &[&str] = &["test-driver", "example-consumer"];
 
 /// Returns the guard of a file.
 pub fn of(file: &str) -> Option<&'static Guard> {

@@ -2,33 +2,40 @@
 
 //! `cargo xtask mutants`: changes the code in one place at a time and reports the changes that no test notices.
 //!
-//! cargo-mutants generates the mutants; this command builds and tests each of them in a copy of the workspace below
-//! `target/mutants`, with the tests that [`guards`] names for the file: those of a library crate natively, those of the
-//! driver with an image built from the mutant. `docs/mutants.toml` lists the survivors that are accepted, each with its
+//! cargo-mutants names the mutants. This command builds all mutants of a [guard](guards) at once, in a copy of the workspace
+//! below `target/mutants`, each behind a [switch](switch) that selects one at run time; finds out which tests execute which
+//! mutants; and runs these tests with each mutant. `docs/mutants.toml` lists the survivors that are accepted, each with its
 //! reason.
 
+mod build;
 mod copy;
 mod generate;
 mod guards;
 mod mutant;
+mod results;
+mod rewrite;
+mod suite;
 mod survivors;
-mod trial;
+mod switch;
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeSet, time::Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 
 use self::{
     copy::Copy,
     generate::Selection,
     guards::Guard,
     mutant::Mutant,
+    results::Results,
+    rewrite::Numbered,
+    suite::{Outcome, Suite},
     survivors::{Accepted, Key},
-    trial::{Outcome, Trial},
+    switch::Switch,
 };
 use crate::shell::{self, Exit};
 
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 pub struct Options {
     /// Files or directories, relative to the workspace
     #[arg(value_name = "PATH")]
@@ -36,60 +43,92 @@ pub struct Options {
     /// Only lines that differ from REV, in the working tree
     #[arg(long, value_name = "REV", num_args = 0..=1, default_missing_value = "HEAD")]
     changed: Option<String>,
-    /// Only check that docs/mutants.toml names mutants that exist; test nothing
-    #[arg(long, conflicts_with_all = ["paths", "changed"])]
+    /// Only mutants that survived when they were tested last
+    #[arg(long, conflicts_with = "changed")]
+    survivors: bool,
+    /// Only check that docs/mutants.toml names code that exists; test nothing
+    #[arg(long, conflicts_with_all = ["paths", "changed", "survivors"])]
     check: bool,
 }
 
 pub fn run(options: &Options) -> Result<()> {
-    let accepted = Accepted::read()?;
     if options.check {
-        let mutants = generate::mutants(&Selection { paths: accepted.files(), changed: None })?;
-        return report(&[], &accepted.missing(mutants.iter().map(Mutant::key)));
+        return check();
     }
+    let accepted = Accepted::read()?;
     if options.paths.is_empty() && options.changed.is_none() {
         return Err(Exit::usage("name files or directories, or give --changed"));
     }
     if let Some(path) = options.paths.iter().find(|path| !shell::root().join(path).exists()) {
         return Err(Exit::usage(format!("there is no {path}")));
     }
-    let mutants =
+    let mut results = Results::read()?;
+    let mut mutants =
         generate::mutants(&Selection { paths: options.paths.clone(), changed: options.changed.clone() })?;
-    let copy = Copy::update()?;
+    if options.survivors {
+        mutants.retain(|mutant| results.outcome(mutant).is_some_and(Outcome::survived));
+    }
+    let files: BTreeSet<String> = mutants.iter().map(|mutant| mutant.file.clone()).collect();
     let mut unlisted = Vec::new();
-    let mut stale = Vec::new();
+    let mut stale = accepted.clone();
     for (guard, mutants) in by_guard(mutants)? {
-        let trial = Trial::start(&copy, guard)?;
-        for (file, mutants) in by_file(mutants) {
-            let outcomes = test(&trial, &mutants)?;
-            write_results(&file, &mutants, &outcomes)?;
-            let survived = |outcome: &Outcome| *outcome == Outcome::Survived;
-            let survivors: Vec<&Mutant> = mutants
-                .iter()
-                .zip(&outcomes)
-                .filter(|(_, outcome)| survived(outcome))
-                .map(|(mutant, _)| mutant)
-                .collect();
-            unlisted.extend(
-                survivors.iter().filter(|mutant| !accepted.lists(&mutant.key())).map(|mutant| mutant.key()),
-            );
-            // Of changed lines alone it is not known whether an entry still survives.
-            if options.changed.is_none() {
-                stale.extend(accepted.of(&file).missing(survivors.iter().map(|mutant| mutant.key())));
+        let outcomes = test(guard, &mutants, &mut results)?;
+        for (mutant, outcome) in mutants.iter().zip(outcomes) {
+            if outcome.survived() {
+                stale.remove(&mutant.key());
+                if !accepted.lists(&mutant.key()) {
+                    unlisted.push(mutant.key());
+                }
             }
         }
     }
-    report(&unlisted, &stale)
+    stale.keep_files(|file| files.contains(file));
+    // Of a part of a file's mutants it is not known whether an entry still survives.
+    let is_whole = options.changed.is_none() && !options.survivors;
+    report(&unlisted, &if is_whole { stale.keys() } else { Vec::new() })
 }
 
-/// Tests mutants of one file. Prints a line for each.
-fn test(trial: &Trial<'_>, mutants: &[Mutant]) -> Result<Vec<Outcome>> {
+/// Checks that the list names code that exists.
+///
+/// # Errors
+/// If it does not.
+pub fn check() -> Result<()> {
+    report(&[], &Accepted::read()?.of_missing_code())
+}
+
+/// Tests the mutants of a guard. Prints a line for each.
+fn test(guard: &Guard, mutants: &[Mutant], results: &mut Results) -> Result<Vec<Outcome>> {
+    let begin = Instant::now();
+    let copy = Copy::update()?;
+    let switch = Switch::make(&copy::directory(), mutants.len())?;
+    let numbered: Vec<Numbered<'_>> = (1..).zip(mutants).collect();
+    let build = build::build(&copy, guard, &switch, &numbered)?;
+    let build_time = begin.elapsed();
+    let mut suite = Suite::measure(&build.programs, &switch)?;
+    let (tests, time) = suite.totals();
+    println!(
+        "{}: {} mutants of {} in one build, {} s; {tests} tests, {} s",
+        guard.path,
+        build.mutants.len(),
+        mutants.len(),
+        build_time.as_secs(),
+        time.as_secs()
+    );
     let mut outcomes = Vec::new();
-    for (number, mutant) in mutants.iter().enumerate() {
-        let outcome = trial.test(mutant)?;
-        println!("{:>4}/{} {:<9} {}", number + 1, mutants.len(), outcome.name(), mutant.name);
+    for (number, mutant) in &numbered {
+        let (outcome, test) = if build.mutants.contains(number) {
+            suite.test(*number, &mutant.file)?
+        } else {
+            (Outcome::NotBuilt, None)
+        };
+        let test = test.map(|test| format!(" ({test})")).unwrap_or_default();
+        println!("{number:>4}/{} {:<11} {}{test}", mutants.len(), outcome.name(), mutant.name);
+        results.add(mutant, outcome)?;
         outcomes.push(outcome);
     }
+    let count = |outcome: Outcome| outcomes.iter().filter(|other| **other == outcome).count();
+    let counts = Outcome::ALL.map(|outcome| format!(", {} {}", count(outcome), outcome.name())).concat();
+    println!("{}: {} mutants{counts}; {} s", guard.path, mutants.len(), begin.elapsed().as_secs());
     Ok(outcomes)
 }
 
@@ -108,37 +147,7 @@ fn by_guard(mutants: Vec<Mutant>) -> Result<Vec<(&'static Guard, Vec<Mutant>)>> 
     Ok(groups)
 }
 
-fn by_file(mutants: Vec<Mutant>) -> BTreeMap<String, Vec<Mutant>> {
-    let mut files: BTreeMap<String, Vec<Mutant>> = BTreeMap::new();
-    for mutant in mutants {
-        files.entry(mutant.file.clone()).or_default().push(mutant);
-    }
-    files
-}
-
-/// Writes what became of each mutant of `file`, and prints the totals.
-fn write_results(file: &str, mutants: &[Mutant], outcomes: &[Outcome]) -> Result<()> {
-    let path = copy::directory().join("results").join(file).with_extension("txt");
-    fs::create_dir_all(path.parent().context("no directory")?)?;
-    let lines: Vec<String> = mutants
-        .iter()
-        .zip(outcomes)
-        .map(|(mutant, outcome)| format!("{:<9} {}\n", outcome.name(), mutant.name))
-        .collect();
-    fs::write(&path, lines.concat()).with_context(|| format!("cannot write {}", path.display()))?;
-    let count = |wanted: Outcome| outcomes.iter().filter(|outcome| **outcome == wanted).count();
-    println!(
-        "{file}: {} mutants, {} caught, {} timed out, {} not built, {} survived",
-        outcomes.len(),
-        count(Outcome::Caught),
-        count(Outcome::TimedOut),
-        count(Outcome::NotBuilt),
-        count(Outcome::Survived),
-    );
-    Ok(())
-}
-
-/// Prints survivors that are not listed, and entries of the list that no survivor matches.
+/// Prints survivors that are not listed, and entries of the list that do not belong there.
 ///
 /// # Errors
 /// If there is one of either.
@@ -147,7 +156,7 @@ fn report(unlisted: &[Key], stale: &[Key]) -> Result<()> {
         println!("\n{}", key.entry());
     }
     for key in stale {
-        println!("no longer survives: {}: {}", key.file, key.mutant);
+        println!("does not survive, or does not exist: {}: {}: {}", key.file, key.mutant, key.line);
     }
     ensure!(
         unlisted.is_empty() && stale.is_empty(),

@@ -2,6 +2,8 @@
 
 //! A mutant: a change of a file in one place.
 
+use std::ops::Range;
+
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
@@ -13,11 +15,27 @@ pub struct Mutant {
     pub file: String,
     /// The change in words, with file, line and column.
     pub name: String,
+    pub genre: Genre,
     /// What replaces the text of `span`.
     pub replacement: String,
     pub span: Span,
     /// The first line of the text that is replaced, without indentation.
     pub line: String,
+}
+
+/// The kinds of changes, as cargo-mutants names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub enum Genre {
+    /// The body of a function.
+    FnValue,
+    BinaryOperator,
+    UnaryOperator,
+    /// An arm that is removed.
+    MatchArm,
+    /// The guard of an arm.
+    MatchArmGuard,
+    /// A field that is removed from an expression with a base.
+    StructField,
 }
 
 /// A range of a file, lines and columns from 1, the end exclusive.
@@ -34,13 +52,19 @@ pub struct Position {
 }
 
 impl Mutant {
-    /// Returns the text of the file with the change.
-    pub fn apply(&self, text: &str) -> Result<String> {
-        let start =
-            offset(text, self.span.start).with_context(|| format!("{} is not in its file", self.name))?;
-        let end = offset(text, self.span.end).with_context(|| format!("{} is not in its file", self.name))?;
+    /// Returns the range of `text`, the file's content, that is replaced.
+    ///
+    /// # Errors
+    /// If it is not in the text.
+    pub fn range(&self, text: &str) -> Result<Range<usize>> {
+        let Span { start, end } = self.span;
+        let offset = |position: Position| {
+            offset(text, position.line, position.column)
+                .with_context(|| format!("{} is not in its file", self.name))
+        };
+        let (start, end) = (offset(start)?, offset(end)?);
         ensure!(start <= end, "{} has no range", self.name);
-        Ok([&text[..start], &self.replacement, &text[end..]].concat())
+        Ok(start..end)
     }
 
     /// Returns what identifies the mutant when lines have moved.
@@ -51,43 +75,42 @@ impl Mutant {
     }
 }
 
-/// Returns the byte offset of a position.
-fn offset(text: &str, position: Position) -> Option<usize> {
-    let line: usize = text.split_inclusive('\n').take(position.line.checked_sub(1)?).map(str::len).sum();
-    let rest = text.get(line..)?;
-    let column = position.column.checked_sub(1)?;
-    rest.char_indices().map(|(at, _)| at).chain([rest.len()]).nth(column).map(|at| line + at)
+/// Returns the byte offset of a line and a column, from 1.
+pub fn offset(text: &str, line: usize, column: usize) -> Option<usize> {
+    let start: usize = text.split_inclusive('\n').take(line.checked_sub(1)?).map(str::len).sum();
+    let rest = text.get(start..)?;
+    let column = column.checked_sub(1)?;
+    rest.char_indices().map(|(at, _)| at).chain([rest.len()]).nth(column).map(|at| start + at)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn mutant(name: &str, start: (usize, usize), end: (usize, usize), replacement: &str) -> Mutant {
+    fn mutant(name: &str, start: (usize, usize), end: (usize, usize)) -> Mutant {
         let position = |(line, column)| Position { line, column };
-        let span = Span { start: position(start), end: position(end) };
         Mutant {
             file: "a.rs".into(),
             name: name.into(),
-            replacement: replacement.into(),
-            span,
+            genre: Genre::BinaryOperator,
+            replacement: String::new(),
+            span: Span { start: position(start), end: position(end) },
             line: "x".into(),
         }
     }
 
     #[test]
-    fn the_text_of_the_span_is_replaced() {
+    fn a_range_is_found_by_characters() {
         let text = "fn f() -> u8 {\n    \"ä\"; 1 + 2\n}\n";
-        assert_eq!(mutant("", (2, 12), (2, 13), "-").apply(text).unwrap(), text.replace('+', "-"));
-        assert_eq!(mutant("", (1, 15), (3, 1), "0").apply(text).unwrap(), "fn f() -> u8 {0}\n");
-        assert!(mutant("", (9, 1), (9, 2), "").apply(text).is_err());
-        assert!(mutant("", (2, 13), (2, 12), "").apply(text).is_err());
+        assert_eq!(&text[mutant("", (2, 12), (2, 13)).range(text).unwrap()], "+");
+        assert_eq!(&text[mutant("", (1, 1), (1, 3)).range(text).unwrap()], "fn");
+        assert!(mutant("", (9, 1), (9, 2)).range(text).is_err());
+        assert!(mutant("", (2, 13), (2, 12)).range(text).is_err());
     }
 
     #[test]
     fn a_mutant_keeps_its_identity_when_its_line_moves() {
-        let key =
-            |at: &str| mutant(&format!("a.rs:{at}: replace f -> A::B with C"), (1, 1), (1, 1), "").key();
+        let key = |at: &str| mutant(&format!("a.rs:{at}: replace f -> A::B with C"), (1, 1), (1, 1)).key();
         assert_eq!(key("1:2"), key("30:4"));
         assert_eq!(key("1:2").mutant, "replace f -> A::B with C");
     }

@@ -23,6 +23,17 @@ pub struct Key {
 }
 
 impl Key {
+    /// Whether the line, the operator that is replaced and the function are in `text`.
+    fn is_in(&self, text: &str) -> bool {
+        let operator = self.mutant.strip_prefix("replace ").and_then(|rest| rest.split_once(" with "));
+        let operator =
+            operator.map(|(operator, _)| operator).filter(|operator| !operator.contains(['(', ' ', ':']));
+        let is_symbol =
+            |text: &&str| !text.starts_with(|first: char| first.is_alphanumeric() || first == '_');
+        let operator = operator.filter(is_symbol).unwrap_or_default();
+        text.lines().any(|line| line.trim() == self.line && line.contains(operator))
+    }
+
     /// Returns the entry that would accept the survivor, without a reason.
     pub fn entry(&self) -> String {
         let text = |text: &str| toml::Value::from(text).to_string();
@@ -71,25 +82,31 @@ impl Accepted {
         Ok(accepted)
     }
 
-    /// Returns the files that have entries.
-    pub fn files(&self) -> Vec<String> {
-        let files: BTreeSet<&String> = self.entries.iter().map(|entry| &entry.key.file).collect();
-        files.into_iter().cloned().collect()
-    }
-
-    /// Returns the entries of one file.
-    pub fn of(&self, file: &str) -> Self {
-        Self { entries: self.entries.iter().filter(|entry| entry.key.file == file).cloned().collect() }
-    }
-
     pub fn lists(&self, key: &Key) -> bool {
         self.entries.iter().any(|entry| entry.key == *key)
     }
 
-    /// Returns the entries that are not among `keys`.
-    pub fn missing(&self, keys: impl Iterator<Item = Key>) -> Vec<Key> {
-        let keys: BTreeSet<Key> = keys.collect();
-        self.entries.iter().map(|entry| entry.key.clone()).filter(|key| !keys.contains(key)).collect()
+    pub fn keys(&self) -> Vec<Key> {
+        self.entries.iter().map(|entry| entry.key.clone()).collect()
+    }
+
+    /// Removes the entry of a mutant.
+    pub fn remove(&mut self, key: &Key) {
+        self.entries.retain(|entry| entry.key != *key);
+    }
+
+    /// Removes the entries of all files but those that `is_wanted` names.
+    pub fn keep_files(&mut self, is_wanted: impl Fn(&str) -> bool) {
+        self.entries.retain(|entry| is_wanted(&entry.key.file));
+    }
+
+    /// Returns the entries whose line is not in their file, or does not contain what the mutant replaces.
+    pub fn of_missing_code(&self) -> Vec<Key> {
+        let is_missing = |key: &Key| {
+            let text = fs::read_to_string(shell::root().join(&key.file)).unwrap_or_default();
+            !key.is_in(&text)
+        };
+        self.keys().into_iter().filter(is_missing).collect()
     }
 }
 
@@ -112,22 +129,25 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_no_longer_survive_are_found() {
-        let entries: String = ["a.rs", "b.rs"]
-            .map(|file| key(file, "replace f with ()").entry().replace("\"\"", "\"equal\"") + "\n")
+    fn entries_are_removed_by_mutant_and_by_file() {
+        let entries: String = ["a.rs", "b.rs", "c.rs"]
+            .map(|file| {
+                key(file, "replace f with ()").entry().replace("reason = \"\"", "reason = \"equal\"") + "\n"
+            })
             .concat();
-        let accepted = Accepted::parse(&entries).unwrap();
-        assert_eq!(accepted.files(), ["a.rs", "b.rs"]);
-        let survivor = key("b.rs", "replace f with ()");
-        assert!(accepted.of("b.rs").missing([survivor.clone()].into_iter()).is_empty());
-        assert_eq!(accepted.missing([survivor].into_iter()), [key("a.rs", "replace f with ()")]);
+        let mut accepted = Accepted::parse(&entries).unwrap();
+        accepted.remove(&key("a.rs", "replace f with ()"));
+        accepted.remove(&key("b.rs", "replace g with ()"));
+        accepted.keep_files(|file| file == "b.rs");
+        assert_eq!(accepted.keys(), [key("b.rs", "replace f with ()")]);
     }
 
     #[test]
-    fn every_entry_of_the_list_names_a_line_that_exists() {
-        for key in Accepted::read().unwrap().missing(std::iter::empty()) {
-            let text = fs::read_to_string(shell::root().join(&key.file)).unwrap_or_default();
-            assert!(text.lines().any(|line| line.trim() == key.line), "{}: {}", key.file, key.line);
-        }
+    fn code_that_changed_is_missing() {
+        let key = |mutant: &str| Key { file: "a.rs".into(), mutant: mutant.into(), line: "a + b".into() };
+        assert!(key("replace + with - in f").is_in("fn f() {\n    a + b\n}"));
+        assert!(key("replace f -> u8 with 0").is_in("    a + b"));
+        assert!(!key("replace * with / in f").is_in("a + b"));
+        assert!(!key("replace + with - in f").is_in("a + b + c"));
     }
 }

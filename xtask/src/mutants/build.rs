@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Builds the tests of a guard with all of its mutants.
+//!
+//! Some mutants do not compile. They are found by the errors of the compiler, which names the place of each, and are left
+//! out of the next attempt.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde::Deserialize;
+
+use super::{
+    copy::Copy,
+    guards::Guard,
+    rewrite::{Numbered, Rewritten},
+    switch::Switch,
+};
+
+/// Attempts after which the build is given up.
+const ATTEMPTS: usize = 40;
+
+/// A test program.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Program {
+    pub executable: PathBuf,
+    /// The directory of its package, in which it runs.
+    pub directory: PathBuf,
+}
+
+/// Tests with mutants.
+pub struct Build {
+    pub programs: Vec<Program>,
+    /// The mutants that compile.
+    pub mutants: BTreeSet<usize>,
+}
+
+/// Builds the images and tests of `guard` with `mutants`.
+///
+/// # Errors
+/// If they do not compile without the mutants either.
+pub fn build(copy: &Copy, guard: &Guard, switch: &Switch, mutants: &[Numbered<'_>]) -> Result<Build> {
+    for package in guard.needed {
+        ensure!(image(copy, package)?.status.success(), "the image of {package} cannot be built");
+    }
+    let mut left_out = BTreeSet::new();
+    for _ in 0..ATTEMPTS {
+        let files = rewrite(copy, guard, switch, mutants, &left_out)?;
+        let output = attempt(copy, guard)?;
+        if output.status.success() {
+            let built = files.values().flat_map(Rewritten::mutants).collect();
+            return Ok(Build { programs: programs(&output)?, mutants: built });
+        }
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let before = left_out.len();
+        for (file, line, column) in places(&errors) {
+            let rewritten = files.get(file.strip_prefix("./").unwrap_or(file));
+            left_out.extend(rewritten.map_or(&[][..], |file| file.mutants_at(line, column)));
+        }
+        ensure!(left_out.len() > before, "the mutants cannot be built:\n{errors}");
+        eprintln!("{} mutants do not compile, building without them", left_out.len());
+    }
+    bail!("the mutants cannot be built in {ATTEMPTS} attempts")
+}
+
+/// Writes the files with their mutants into the copy, except those that are left out.
+fn rewrite(
+    copy: &Copy,
+    guard: &Guard,
+    switch: &Switch,
+    mutants: &[Numbered<'_>],
+    left_out: &BTreeSet<usize>,
+) -> Result<BTreeMap<String, Rewritten>> {
+    let mut files: BTreeMap<String, Vec<Numbered<'_>>> = BTreeMap::new();
+    files.entry(guard.root.into()).or_default();
+    for numbered in mutants {
+        let file = files.entry(numbered.1.file.clone()).or_default();
+        if !left_out.contains(&numbered.0) {
+            file.push(*numbered);
+        }
+    }
+    let mut rewritten = BTreeMap::new();
+    for (file, mutants) in files {
+        let original = fs::read_to_string(crate::shell::root().join(&file))?;
+        let mut new = Rewritten::new(&original, &mutants).with_context(|| file.clone())?;
+        if file == guard.root {
+            new.text += &switch.declaration();
+        }
+        crate::shell::write_if_changed(&copy.path(&file), new.text.as_bytes())?;
+        rewritten.insert(file, new);
+    }
+    Ok(rewritten)
+}
+
+/// Builds the images, then the tests. Returns the output of the first that fails, or of the tests.
+fn attempt(copy: &Copy, guard: &Guard) -> Result<Output> {
+    for package in guard.images {
+        let output = image(copy, package)?;
+        if !output.status.success() {
+            return Ok(output);
+        }
+    }
+    let mut cargo = copy.cargo();
+    cargo.args(["test", "--no-run", "--profile", "tool", "--message-format", "json-render-diagnostics"]);
+    run(cargo.args(guard.tests))
+}
+
+fn image(copy: &Copy, package: &str) -> Result<Output> {
+    run(copy.cargo().args(["xtask", "image", "--package", package]))
+}
+
+fn run(command: &mut Command) -> Result<Output> {
+    command.output().context("cannot run cargo")
+}
+
+/// A message of cargo about a program that it has built.
+#[derive(Deserialize)]
+struct Message {
+    manifest_path: Option<PathBuf>,
+    executable: Option<PathBuf>,
+}
+
+fn programs(output: &Output) -> Result<Vec<Program>> {
+    let mut programs = BTreeSet::new();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let message: Message = serde_json::from_str(line).context("cargo's messages")?;
+        if let (Some(mut directory), Some(executable)) = (message.manifest_path, message.executable) {
+            directory.pop();
+            programs.insert(Program { executable, directory });
+        }
+    }
+    Ok(programs.into_iter().collect())
+}
+
+/// Returns file, line and column of each error that the compiler prints.
+fn places(errors: &str) -> impl Iterator<Item = (&str, usize, usize)> {
+    let mut is_error = false;
+    errors.lines().filter_map(move |line| {
+        is_error = (is_error || line.starts_with("error")) && !line.starts_with("warning");
+        let place = line.trim_start().strip_prefix("--> ").filter(|_| is_error)?;
+        // The first place of an error is its own.
+        is_error = false;
+        let mut parts = place.trim_end().rsplitn(3, ':');
+        let column = parts.next()?.parse().ok()?;
+        let line = parts.next()?.parse().ok()?;
+        Some((parts.next()?, line, column))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_of_each_error_is_read() {
+        let errors = "warning: unused\n  --> src/a.rs:1:2\n\nerror[E0308]: mismatched types\n   --> src/b.rs:30:4\n   |\n\
+                      help: there\n   --> src/c.rs:1:1\nerror: could not compile\n";
+        assert_eq!(places(errors).collect::<Vec<_>>(), [("src/b.rs", 30, 4)]);
+    }
+}

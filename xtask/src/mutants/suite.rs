@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The tests of a guard: each runs in a process of its own, with the mutant that is active.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{build::Program, switch::Switch};
+use crate::shell;
+
+/// With a mutant, a test may take as many times as long as without, and [`GRACE`] besides.
+const SLOWDOWN: u32 = 8;
+const GRACE: Duration = Duration::from_secs(4);
+/// The longest time of a test without a mutant.
+const LONGEST: Duration = Duration::from_secs(900);
+/// The exit codes of `timeout` for a program that it ended, and killed.
+const TIMED_OUT: [Option<i32>; 2] = [Some(124), Some(137)];
+
+/// What became of a mutant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A test failed.
+    Caught,
+    /// A test did not end. Counts as caught.
+    TimedOut,
+    /// It does not compile.
+    NotBuilt,
+    /// No test executes it. Counts as survived.
+    NotReached,
+    /// All tests that execute it passed.
+    Survived,
+}
+
+impl Outcome {
+    pub const ALL: [Self; 5] =
+        [Self::Caught, Self::TimedOut, Self::NotBuilt, Self::NotReached, Self::Survived];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Caught => "caught",
+            Self::TimedOut => "timed out",
+            Self::NotBuilt => "not built",
+            Self::NotReached => "NOT REACHED",
+            Self::Survived => "SURVIVED",
+        }
+    }
+
+    /// Whether no test notices the mutant.
+    pub fn survived(self) -> bool {
+        matches!(self, Self::NotReached | Self::Survived)
+    }
+}
+
+/// A test, as it runs without a mutant.
+struct Test {
+    program: usize,
+    name: String,
+    time: Duration,
+    /// The mutants that it executes.
+    reached: BTreeSet<usize>,
+}
+
+/// The tests of a guard.
+pub struct Suite<'a> {
+    programs: &'a [Program],
+    switch: &'a Switch,
+    tests: Vec<Test>,
+    /// How many mutants of a file each test has caught: the next one of the file is likely to be caught by the same.
+    caught: BTreeMap<(String, usize), usize>,
+}
+
+impl<'a> Suite<'a> {
+    /// Runs all tests without a mutant.
+    ///
+    /// # Errors
+    /// If one fails.
+    pub fn measure(programs: &'a [Program], switch: &'a Switch) -> Result<Self> {
+        let mut this = Self { programs, switch, tests: Vec::new(), caught: BTreeMap::new() };
+        let mut failed = Vec::new();
+        for (number, program) in programs.iter().enumerate() {
+            for name in names(program)? {
+                let mut test = Test { program: number, name, time: Duration::ZERO, reached: BTreeSet::new() };
+                switch.set(0)?;
+                let begin = Instant::now();
+                if this.run(&test, LONGEST)? != Outcome::Survived {
+                    failed.push(format!("{} {}", program.executable.display(), test.name));
+                }
+                test.time = begin.elapsed();
+                test.reached = switch.reached()?.into_iter().collect();
+                this.tests.push(test);
+            }
+        }
+        ensure!(failed.is_empty(), "tests fail without a mutant:\n{}", failed.join("\n"));
+        Ok(this)
+    }
+
+    /// The number of tests, and the time that they take.
+    pub fn totals(&self) -> (usize, Duration) {
+        (self.tests.len(), self.tests.iter().map(|test| test.time).sum())
+    }
+
+    /// Runs the tests that execute mutant `number` of `file`, with it, until one fails. Returns the name of that test.
+    pub fn test(&mut self, number: usize, file: &str) -> Result<(Outcome, Option<&str>)> {
+        let mut tests: Vec<usize> =
+            (0..self.tests.len()).filter(|test| self.tests[*test].reached.contains(&number)).collect();
+        if tests.is_empty() {
+            return Ok((Outcome::NotReached, None));
+        }
+        let successes = |test: usize| self.caught.get(&(file.to_owned(), test)).copied().unwrap_or(0);
+        tests.sort_by_key(|test| (std::cmp::Reverse(successes(*test)), self.tests[*test].time));
+        self.switch.set(number)?;
+        for at in tests {
+            let test = &self.tests[at];
+            let outcome = self.run(test, test.time * SLOWDOWN + GRACE)?;
+            if outcome != Outcome::Survived {
+                *self.caught.entry((file.to_owned(), at)).or_default() += 1;
+                return Ok((outcome, Some(&self.tests[at].name)));
+            }
+        }
+        Ok((Outcome::Survived, None))
+    }
+
+    /// Runs one test with the mutant that is active.
+    fn run(&self, test: &Test, limit: Duration) -> Result<Outcome> {
+        let Program { executable, directory } = &self.programs[test.program];
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=1", &limit.as_secs().to_string()]).arg(executable);
+        command.args([&test.name, "--exact", "--test-threads=1", "--quiet"]);
+        command.current_dir(directory).envs(environment(directory));
+        let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        Ok(match status.context("cannot run a test")?.code() {
+            Some(0) => Outcome::Survived,
+            code if TIMED_OUT.contains(&code) => Outcome::TimedOut,
+            _ => Outcome::Caught,
+        })
+    }
+}
+
+/// The environment of tests: images are required, and snapshots are compared only.
+fn environment(directory: &Path) -> impl Iterator<Item = (&str, &str)> {
+    let directory = directory.to_str().unwrap_or_default();
+    [
+        ("NTSIM_REQUIRE_IMAGES", "1"),
+        ("INSTA_UPDATE", "no"),
+        ("INSTA_FORCE_PASS", "0"),
+        ("CARGO_MANIFEST_DIR", directory),
+    ]
+    .into_iter()
+}
+
+/// Returns the names of a program's tests.
+fn names(program: &Program) -> Result<Vec<String>> {
+    let mut command = Command::new(&program.executable);
+    command.args(["--list", "--format", "terse"]).current_dir(&program.directory);
+    let list = shell::output(&mut command)?;
+    Ok(list.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+}

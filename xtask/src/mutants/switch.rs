@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The run-time switch: a module that is added to the crate of the mutants, and the file by which it is controlled.
+
+use std::{
+    fs::{self, File},
+    io::{Read as _, Seek as _, SeekFrom, Write as _},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+/// The module's source, without the path and the length of the file.
+const MODULE: &str = include_str!("switch.in");
+
+/// The module's name in the crate.
+const NAME: &str = "mutant_switch";
+
+/// The length of the file; it limits the number of mutants.
+const LENGTH: usize = 1 << 16;
+
+/// Bytes before those of the mutants.
+const HEADER: usize = 4;
+
+/// Returns an expression of the crate: whether mutant `number` is active.
+pub fn active(number: usize) -> String {
+    format!("crate::{NAME}::active({number})")
+}
+
+/// The switch of the mutants that are numbered from 1.
+pub struct Switch {
+    control: PathBuf,
+    module: PathBuf,
+}
+
+impl Switch {
+    /// Makes the file and the module in `directory`.
+    pub fn make(directory: &Path, mutants: usize) -> Result<Self> {
+        ensure!(
+            cfg!(all(target_os = "linux", target_arch = "x86_64")),
+            "mutants run on Linux and x86-64 only"
+        );
+        ensure!(mutants < LENGTH - HEADER, "more than {} mutants: name fewer files", LENGTH - HEADER);
+        fs::create_dir_all(directory)?;
+        let this = Self { control: directory.join("control"), module: directory.join("switch.rs") };
+        fs::write(&this.control, vec![0; LENGTH])?;
+        let path = this.control.display().to_string();
+        let module = MODULE.replace("@CONTROL@", &path).replace("@LENGTH@", &LENGTH.to_string());
+        fs::write(&this.module, module)?;
+        Ok(this)
+    }
+
+    /// Returns the text that adds the module to a crate's root.
+    pub fn declaration(&self) -> String {
+        format!(
+            "\n#[allow(warnings, unsafe_code, clippy::all)]\n#[path = \"{}\"]\npub(crate) mod {NAME};\n",
+            self.module.display()
+        )
+    }
+
+    /// Activates a mutant, 0 for none, and forgets which mutants were reached.
+    pub fn set(&self, number: usize) -> Result<()> {
+        let mut content = vec![0; LENGTH];
+        content[..HEADER].copy_from_slice(&u32::try_from(number)?.to_ne_bytes());
+        // Not truncated: processes may have mapped it.
+        let mut file = File::options().write(true).open(&self.control).context("no control file")?;
+        file.seek(SeekFrom::Start(0))?;
+        Ok(file.write_all(&content)?)
+    }
+
+    /// Returns the numbers of the mutants that were reached since [`Switch::set`].
+    pub fn reached(&self) -> Result<Vec<usize>> {
+        let mut content = Vec::new();
+        File::open(&self.control)?.read_to_end(&mut content)?;
+        let bytes = content.iter().skip(HEADER).enumerate();
+        Ok(bytes.filter(|(_, byte)| **byte != 0).map(|(number, _)| number).collect())
+    }
+}
