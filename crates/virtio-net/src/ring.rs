@@ -19,9 +19,6 @@ use crate::error::{Error, RingFault};
 use crate::hal::{DMA_ALIGNMENT, DeviceShared, Dma, Hal};
 use crate::notify::{self, Suppression};
 
-/// Largest queue size of the specification.
-pub const MAX_SIZE: u16 = 32768;
-
 /// Flag of a descriptor: the device writes the buffer.
 const WRITE: u16 = 2;
 
@@ -83,9 +80,9 @@ struct Areas {
 }
 
 impl Areas {
-    /// Returns the areas of a queue; `None` unless `size` is a power of two in `1..=MAX_SIZE`.
+    /// Returns the areas of a queue; `None` unless `size` is a power of two. That of the specification is at most 32768.
     fn of(size: u16) -> Option<Self> {
-        if !size.is_power_of_two() || size > MAX_SIZE {
+        if !size.is_power_of_two() {
             return None;
         }
         let n = usize::from(size);

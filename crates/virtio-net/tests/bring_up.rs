@@ -9,7 +9,7 @@ mod fake;
 use std::fmt::Write;
 
 use fake::{Fake, Quirks};
-use virtio_net::{Control, Error, FEATURES, Features, Layout, Registers, State, Status};
+use virtio_net::{Control, Error, FEATURES, Features, Layout, Nic, Options, Registers, State, Status};
 
 fn refused(quirks: Quirks) -> (Error, Fake) {
     refused_with(quirks, 1514)
@@ -18,7 +18,7 @@ fn refused(quirks: Quirks) -> (Error, Fake) {
 fn refused_with(quirks: Quirks, max_frame: usize) -> (Error, Fake) {
     let fake = Fake::new(quirks);
     let error = fake.bring_up(max_frame).err().expect("the device should be refused");
-    assert_eq!(fake.blocks(), 0, "memory of a refused device is freed");
+    fake.assert_well_treated();
     (error, fake)
 }
 
@@ -114,6 +114,24 @@ fn missing_and_malformed_queues_are_refused() {
     assert_eq!(refused(Quirks { queue_sizes: [0, 256], ..Quirks::default() }).0, Error::NoQueue(0));
     assert_eq!(refused(Quirks { queue_sizes: [256, 0], ..Quirks::default() }).0, Error::NoQueue(1));
     assert_eq!(refused(Quirks { queue_sizes: [96, 256], ..Quirks::default() }).0, Error::BadQueueSize(96));
+    // Also where the driver wants fewer buffers.
+    assert_eq!(refused(Quirks { queue_sizes: [300, 256], ..Quirks::default() }).0, Error::BadQueueSize(300));
+}
+
+#[test]
+fn a_queue_size_that_is_no_power_of_two_is_refused() {
+    let fake = Fake::new(Quirks::default());
+    let layout = Layout::find(&fake::config_space(), |bar| fake.bar_len(bar)).unwrap();
+    let mut control = Control::new(fake.clone(), fake.clone(), layout);
+    control.negotiate().unwrap();
+    let options = Options {
+        transmit_frame: 1514,
+        receive_frame: 1514,
+        receive_size: 96,
+        transmit_size: 256,
+        messages: 3,
+    };
+    assert_eq!(Nic::new(&fake, &mut control, &options).err(), Some(Error::BadQueueSize(96)));
 }
 
 #[test]
@@ -131,6 +149,8 @@ fn queues_share_vectors_and_a_device_without_one_is_refused() {
         assert_eq!((vectors.config, vectors.receive, vectors.transmit), expected);
     }
     assert_eq!(refused(Quirks { vectors: 0, ..Quirks::default() }).0, Error::VectorRefused);
+    let quirks = Quirks { config_vectors: 0, ..Quirks::default() };
+    assert_eq!(refused(quirks).0, Error::VectorRefused);
 }
 
 #[test]

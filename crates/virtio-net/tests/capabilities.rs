@@ -98,12 +98,50 @@ fn a_structure_in_a_reserved_bar_is_ignored() {
 }
 
 #[test]
+fn only_the_six_bars_of_a_function_hold_structures() {
+    let find = |bar| {
+        let mut config = config_space();
+        for capability in [0x40, 0x50, 0x60, 0x70] {
+            config[capability + 4] = bar;
+        }
+        Layout::find(&config, |_| Some(0x4000)).map(|layout| layout.device.bar)
+    };
+    assert_eq!([0, 5].map(find), [Ok(0), Ok(5)]);
+    for bar in [6, 7, u8::MAX] {
+        assert!(matches!(find(bar), Err(Error::MissingStructure(_))), "{bar}");
+    }
+}
+
+#[test]
+fn a_list_may_fill_configuration_space() {
+    let mut config = config_space();
+    config[0x34] = 0x40;
+    for at in (0x40..CONFIG_LEN).step_by(4) {
+        // Message signaled interrupts, which the driver does not use.
+        config[at..at + 2].copy_from_slice(&[5, (at + 4) as u8]);
+    }
+    assert_eq!(find(&config), Err(Error::NoCapabilities), "read to its end");
+}
+
+#[test]
 fn the_first_usable_capability_of_a_type_is_taken() {
     let mut config = config_space();
     config[0x98 + 1] = 0xA0;
     write_capability(&mut config, 0xA0, 0xB0, 16, 1, 0x100_0000, 0x1000);
     write_capability(&mut config, 0xB0, 0x40, 16, 1, 0x800, 0x38);
     assert_eq!(find(&config).unwrap().common, Region { bar: 4, offset: 0x800, len: 0x38 });
+}
+
+#[test]
+fn further_capabilities_of_a_type_are_ignored() {
+    let mut config = config_space();
+    config[0x71] = 0xA0;
+    for (at, cfg_type) in [(0xA0, 1), (0xB0, 3), (0xC0, 4), (0xD0, 2)] {
+        let next = if cfg_type == 2 { 0 } else { at as u8 + 0x10 };
+        let size = if cfg_type == 2 { 20 } else { 16 };
+        write_capability(&mut config, at, next, size, cfg_type, 0x800, 0x100);
+    }
+    assert_eq!(find(&config), find(&config_space()));
 }
 
 proptest! {

@@ -74,7 +74,11 @@ fn a_full_queue_refuses_frames_and_requests_an_interrupt() {
     driver.nic().transmit.kick();
     assert!(!send(&mut driver, &[0; 100]));
     assert!(!driver.nic().transmit.request_interrupt());
-    assert_eq!(fake.transmitted().len(), 256);
+    // The first decision after a start always interrupts.
+    fake.wants_interrupt(TRANSMIT);
+    assert_eq!(fake.transmit(191).len(), 191);
+    assert!(!fake.wants_interrupt(TRANSMIT));
+    assert_eq!(fake.transmit(1).len(), 1);
     assert!(fake.wants_interrupt(TRANSMIT), "192 of 256 were sent");
     assert!(send(&mut driver, &[0; 100]), "slots are free again");
 }
@@ -143,6 +147,24 @@ fn interrupts_occur_only_when_requested() {
     assert!(!driver.nic().receive.request_interrupt());
     fake.deliver(&frame);
     assert!(fake.wants_interrupt(RECEIVE));
+    receive(&mut driver, 10).unwrap();
+    assert!(!driver.nic().receive.request_interrupt());
+    driver.nic().receive.suppress_interrupts();
+    fake.deliver(&frame);
+    assert!(!fake.wants_interrupt(RECEIVE), "a request was withdrawn");
+}
+
+#[test]
+fn a_transmit_queue_is_idle_when_all_frames_were_sent() {
+    let fake = Fake::new(Quirks::default());
+    let mut driver = fake.bring_up(1514).unwrap();
+    assert!(driver.nic().transmit.is_idle());
+    assert!(send(&mut driver, &[0; 100]));
+    driver.nic().transmit.kick();
+    assert!(!driver.nic().transmit.is_idle());
+    fake.transmitted();
+    assert_eq!(driver.nic().transmit.reap(), Ok(1));
+    assert!(driver.nic().transmit.is_idle());
 }
 
 #[test]
@@ -157,6 +179,11 @@ fn without_event_indices_the_flags_suppress_interrupts() {
     assert!(!driver.nic().receive.request_interrupt());
     fake.deliver(&[7; 64]);
     assert!(driver.nic().receive.request_interrupt());
+    assert_eq!(receive(&mut driver, 10).unwrap().len(), 1);
+    assert!(!driver.nic().receive.request_interrupt());
+    assert!(!fake.has_no_interrupt_flag(RECEIVE));
+    driver.nic().receive.suppress_interrupts();
+    assert!(fake.has_no_interrupt_flag(RECEIVE));
 }
 
 #[test]

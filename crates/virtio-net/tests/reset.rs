@@ -101,9 +101,10 @@ fn stopped_queues_access_neither_device_nor_rings() {
 //= virtio §16
 #[test]
 fn device_that_offers_less_after_a_reset_is_refused() {
-    let changes: [fn(&mut Quirks); 3] = [
+    let changes: [fn(&mut Quirks); 4] = [
         |quirks| quirks.offered -= Features::MTU,
         |quirks| quirks.queue_sizes = [256, 128],
+        |quirks| quirks.queue_sizes = [128, 256],
         |quirks| quirks.vectors = 2,
     ];
     for (number, change) in changes.into_iter().enumerate() {

@@ -14,6 +14,8 @@ use virtio_net::{DmaBlock, Error, Features, Hal, Layout, Options, Registers};
 use virtio_queue::{Queue, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 
+/// Above 4 GiB, so that both halves of an address matter.
+const MEMORY_START: u64 = 5 << 30;
 const MEMORY: usize = 64 << 20;
 const BAR: u8 = 4;
 const COMMON: u64 = 0x0000;
@@ -35,6 +37,8 @@ pub struct Quirks {
     pub never_resets: bool,
     pub removed: bool,
     pub vectors: u16,
+    /// As `vectors`, for changes of the configuration.
+    pub config_vectors: u16,
     pub queue_sizes: [u16; 2],
     pub notify_off: u16,
     /// Number of allocations that succeed.
@@ -53,6 +57,7 @@ impl Default for Quirks {
             never_resets: false,
             removed: false,
             vectors: 3,
+            config_vectors: 3,
             queue_sizes: [256, 256],
             notify_off: 1,
             allocations: usize::MAX,
@@ -99,12 +104,12 @@ impl Fake {
             queues,
             notified: [0; 2],
             early_notifications: 0,
-            next_address: 0x1000,
+            next_address: MEMORY_START + 0x1000,
             blocks: BTreeMap::new(),
             freed_while_live: false,
             delays: 0,
         };
-        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY)]).unwrap();
+        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(MEMORY_START), MEMORY)]).unwrap();
         Self { device: Arc::new(Mutex::new(device)), memory: Arc::new(memory) }
     }
 
@@ -131,6 +136,11 @@ impl Fake {
 
     /// Takes the frames that the driver sent, in order, without the virtio headers.
     pub fn transmitted(&self) -> Vec<Vec<u8>> {
+        self.transmit(usize::MAX)
+    }
+
+    /// Takes at most `limit` of these frames.
+    pub fn transmit(&self, limit: usize) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         let mut device = self.lock();
         let queue = &mut device.queues[TRANSMIT];
@@ -149,6 +159,9 @@ impl Fake {
                 assert_eq!(frame[..HEADER_LEN], [0; HEADER_LEN], "a header without offloads is zero");
                 frames.push(frame.split_off(HEADER_LEN));
                 queue.add_used(&*self.memory, head, 0).unwrap();
+                if frames.len() == limit {
+                    return frames;
+                }
             }
             if !queue.enable_notification(&*self.memory).unwrap() {
                 return frames;
@@ -179,6 +192,12 @@ impl Fake {
     /// Whether the driver requested an interrupt for the completions since the last call.
     pub fn wants_interrupt(&self, queue: usize) -> bool {
         self.lock().queues[queue].needs_notification(&*self.memory).unwrap()
+    }
+
+    /// Whether the driver set the flag that suppresses the interrupts of a queue without event indices.
+    pub fn has_no_interrupt_flag(&self, queue: usize) -> bool {
+        let available = self.lock().queues[queue].avail_ring();
+        self.memory.read_obj::<u16>(GuestAddress(available)).unwrap() & 1 != 0
     }
 
     pub fn notified(&self, queue: usize) -> u32 {
@@ -252,7 +271,7 @@ unsafe impl Hal for Fake {
         device.quirks.allocations = device.quirks.allocations.checked_sub(1)?;
         let address = device.next_address;
         device.next_address = (address + len as u64).next_multiple_of(4096);
-        assert!(device.next_address < MEMORY as u64, "the test needs more memory");
+        assert!(device.next_address < MEMORY_START + MEMORY as u64, "the test needs more memory");
         device.blocks.insert(address, len);
         let host = self.memory.get_host_address(GuestAddress(address)).unwrap();
         Some(DmaBlock { address: NonNull::new(host).unwrap(), device_address: address, len })
@@ -261,7 +280,8 @@ unsafe impl Hal for Fake {
     unsafe fn release(&self, block: DmaBlock) {
         let mut device = self.lock();
         assert_eq!(device.blocks.remove(&block.device_address), Some(block.len), "not a live block");
-        device.freed_while_live |= device.status & 4 != 0 && !device.quirks.removed;
+        let is_used = device.status & 4 != 0 || device.queues.iter().any(Queue::ready);
+        device.freed_while_live |= is_used && !device.quirks.removed;
         self.memory.write_slice(&vec![0xDD; block.len], GuestAddress(block.device_address)).unwrap();
     }
 
@@ -342,7 +362,9 @@ impl Registers for Fake {
         let vector = if value < device.quirks.vectors { value } else { 0xFFFF };
         let queue = usize::from(device.queue_select);
         match offset {
-            o if o == COMMON + 0x10 => device.config_vector = vector,
+            o if o == COMMON + 0x10 => {
+                device.config_vector = if value < device.quirks.config_vectors { vector } else { 0xFFFF };
+            }
             o if o == COMMON + 0x16 => device.queue_select = value,
             o if o == COMMON + 0x18 => device.queues[queue].set_size(value),
             o if o == COMMON + 0x1A => device.queue_vectors[queue] = vector,
