@@ -41,18 +41,11 @@ static GUARDS: &[Guard] = &[
         tests: &["-p", "fallible", "-p", "ndk-provider", "-p", "roce"],
     },
     Guard {
-        path: "crates/nt/src/kernel.rs",
+        path: "crates/nt/",
         root: "crates/nt/src/lib.rs",
         images: &["viordma"],
         needed: IMAGES,
-        tests: IMAGE_TESTS,
-    },
-    Guard {
-        path: "crates/nt/",
-        root: "crates/nt/src/lib.rs",
-        images: &[],
-        needed: &[],
-        tests: &["-p", "nt", "-p", "ndk-provider"],
+        tests: &["-p", "nt", "-p", "ndis-sim", "-p", "viordma-tests", "--tests"],
     },
     Guard { path: "src/", root: "src/lib.rs", images: &["viordma"], needed: IMAGES, tests: IMAGE_TESTS },
     Guard {
