@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 
 use crate::{
     cpu::{Cpus, id::CpuId},
+    delays::Delays,
     event_queue::{EventId, EventQueue},
     image::{
         frame::Capture,
@@ -176,6 +177,8 @@ pub struct Host {
     pub objects: Objects,
     /// Fails allocations on purpose.
     pub low_resources: LowResources,
+    /// Threads delayed by a test.
+    pub delays: Delays,
     handles: AtomicUsize,
     log: Mutex<Vec<String>>,
     services: Services,
@@ -216,6 +219,7 @@ impl Host {
             images: Images::default(),
             objects: Objects::new(capture),
             low_resources: LowResources::new(world.random(&format!("low resources {}", id.0))),
+            delays: Delays::default(),
             handles: AtomicUsize::new(0),
             log: Mutex::default(),
             services,

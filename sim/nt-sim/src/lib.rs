@@ -28,6 +28,7 @@
 //! | [`clock`], [`event_queue`] | time and scheduling; events of simulated hardware |
 //! | [`cpu`] | dispatch tokens, DPC queues |
 //! | [`memory`] | physical pages, kernel addresses, pool |
+//! | [`delays`] | threads delayed at chosen moments |
 //! | [`world`], [`host`], [`services`] | what hosts share; one host; state of subsystems |
 //! | [`thread`] | the calling thread, IRQL changes, interrupts, spawning |
 //! | [`image`] | loading, binding, symbols, stack walks, faults |
@@ -50,6 +51,7 @@
 pub mod clock;
 pub mod cng;
 pub mod cpu;
+pub mod delays;
 pub mod driver;
 pub mod event;
 pub mod event_queue;

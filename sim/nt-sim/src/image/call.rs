@@ -36,6 +36,7 @@ pub unsafe fn function<F: Copy>(what: &str, address: usize) -> F {
 pub fn call<T>(what: &str, callback: impl FnOnce() -> T) -> T {
     let me = current();
     me.run_requested();
+    me.delay_call(what);
     let (irql, locks) = (me.irql(), me.locks.borrow().len());
     let result = stack::segment(callback);
     me.stop_if_dead();

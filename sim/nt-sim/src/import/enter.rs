@@ -36,6 +36,7 @@ pub fn run<T>(name: &'static str, limit: Limit, body: impl FnOnce() -> T) -> T {
         let result = panic::catch_unwind(AssertUnwindSafe(|| {
             let me = enter(name, limit);
             let result = body();
+            me.delay_return(name);
             // Other threads may have run meanwhile.
             me.trim_pageable();
             result

@@ -9,10 +9,12 @@
 //! | [`watchdog`] | limits of the time at `DISPATCH_LEVEL` |
 //! | [`dispatch`] | running DPCs on top of the calling thread |
 //! | [`running`] | owning a CPU while running; blocking |
+//! | [`delayed`] | delays that a test has requested |
 //! | [`level`] | raising and lowering the IRQL, interrupts |
 //! | [`spawn`] | starting a thread and waiting for its end |
 
 pub mod current;
+pub mod delayed;
 pub mod dispatch;
 pub mod level;
 pub mod running;

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Halting an adapter, and unloading the driver, while a timer callback, a DPC or a work item of the driver is about to run or
+//! running on another processor.
+
+#![cfg(target_os = "linux")]
+
+mod copying;
+
+use std::{sync::Arc, time::Duration};
+
+use copying::try_copy;
+use lab::{
+    image,
+    testbed::{Options, Testbed},
+};
+use ndk_abi::ndk::OID_NDK_SET_STATE;
+use nt_sim::delays::{Delay, Moment};
+
+/// Longer than a halt takes that does not wait.
+const DELAY: Duration = Duration::from_secs(2);
+const MOMENT: Duration = Duration::from_secs(20);
+
+fn started() -> Option<Testbed> {
+    let mut bed = Testbed::new(&image()?, &Options::default()).expect("the image can be loaded");
+    bed.start().expect("both drivers start");
+    Some(bed)
+}
+
+/// Delays the next thread of the first host that comes to `moment`.
+fn delay(bed: &Testbed, moment: Moment) -> Arc<Delay> {
+    bed.machines()[0].host().delays.add(moment, DELAY)
+}
+
+fn await_reached(bed: &Testbed, delay: &Delay) {
+    let deadline = bed.now() + MOMENT;
+    while !delay.is_reached() {
+        assert!(bed.now() < deadline, "{delay:?}\n{}", bed.violations().join("\n"));
+        let _ = bed.event().wait(Duration::from_micros(100));
+    }
+}
+
+/// Stops both drivers, and lets what they have left behind run. Fails if the verifier found a violation.
+fn finish(mut bed: Testbed) {
+    let stopped = bed.stop();
+    let _ = bed.event().wait(4 * DELAY);
+    assert!(bed.violations().is_empty(), "{}", bed.violations().join("\n"));
+    stopped.expect("both drivers stop");
+}
+
+//= R-PNP-4, R-PNP-14
+#[test]
+fn halt_waits_for_the_work_item_that_reports_a_state_change() {
+    let Some(bed) = started() else { return };
+    let delay = delay(&bed, Moment::Call("an NDIS work item"));
+    bed.machines()[0].miniport().expect("the adapter has started").set(OID_NDK_SET_STATE, &[0]).unwrap();
+    await_reached(&bed, &delay);
+    finish(bed);
+}
+
+//= R-PNP-14
+#[test]
+fn halt_waits_for_a_timer_callback_that_is_about_to_run() {
+    let Some(bed) = started() else { return };
+    for end in try_copy(&bed, 1 << 16, |_| {}) {
+        end.expect("the copy completes");
+    }
+    // The timer expires when the halt has waited for DPCs, but not yet deleted the timer.
+    let flushed = delay(&bed, Moment::Return("KeFlushQueuedDpcs"));
+    let called = bed.machines()[0].host().delays.add(Moment::Call("a timer callback"), 2 * DELAY);
+    finish(bed);
+    assert!(flushed.is_reached() && called.is_reached());
+}
+
+//= R-PNP-14
+#[test]
+fn unload_waits_for_a_dpc_that_is_about_to_run_or_return() {
+    let Some(bed) = started() else { return };
+    let called = delay(&bed, Moment::Call("a DPC routine"));
+    // When it tells a halt that waits for it that it has stopped.
+    delay(&bed, Moment::ReturnToDpc("KeSetEvent"));
+    // The device is gone: the DPC of its interrupt has the provider abort connections in another DPC, and NDIS halts the adapter
+    // on the other processor.
+    let nic = bed.machines()[0].nic();
+    nic.remove();
+    nic.interrupt(0);
+    await_reached(&bed, &called);
+    finish(bed);
+}
