@@ -84,6 +84,15 @@ fn a_full_queue_refuses_frames_and_requests_an_interrupt() {
 }
 
 #[test]
+fn a_queue_with_free_slots_requests_no_interrupt() {
+    let device = Fake::new(Quirks::default());
+    let mut driver = device.bring_up(1514).unwrap();
+    assert!(driver.nic().transmit.request_interrupt(), "all slots are free: none will become free");
+    assert!(send(&mut driver, &[7; 100]));
+    assert!(driver.nic().transmit.request_interrupt(), "most slots are free");
+}
+
+#[test]
 fn a_late_interrupt_request_reports_completed_frames() {
     let fake = Fake::new(Quirks::default());
     let mut driver = fake.bring_up(1514).unwrap();

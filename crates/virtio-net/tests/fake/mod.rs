@@ -26,6 +26,11 @@ const BAR_LEN: u64 = 0x4000;
 const MULTIPLIER: u64 = 4;
 
 pub const MAC: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
+/// The MAC address in the configuration of a generation: no byte is that of another generation.
+pub fn mac_of(generation: u8) -> [u8; 6] {
+    MAC.map(|byte| byte ^ generation)
+}
+
 pub const RECEIVE: usize = 0;
 pub const TRANSMIT: usize = 1;
 
@@ -43,6 +48,10 @@ pub struct Quirks {
     pub notify_off: u16,
     /// Number of allocations that succeed.
     pub allocations: usize,
+    /// Changes of the configuration from now on, each while the driver reads the MAC address.
+    pub config_changes: u32,
+    /// The speed register.
+    pub speed: u32,
 }
 
 impl Default for Quirks {
@@ -61,12 +70,15 @@ impl Default for Quirks {
             queue_sizes: [256, 256],
             notify_off: 1,
             allocations: usize::MAX,
+            config_changes: 0,
+            speed: u32::MAX,
         }
     }
 }
 
 struct Device {
     quirks: Quirks,
+    config_generation: u8,
     status: u8,
     feature_select: u32,
     driver_feature_select: u32,
@@ -94,6 +106,7 @@ impl Fake {
         let queues = quirks.queue_sizes.map(|size| Queue::new(size.max(1).next_power_of_two()).unwrap());
         let device = Device {
             quirks,
+            config_generation: 0,
             status: 0x7,
             feature_select: 0,
             driver_feature_select: 0,
@@ -297,14 +310,20 @@ impl Registers for Fake {
 
     fn read8(&self, bar: u8, offset: u64) -> u8 {
         assert_eq!(bar, BAR);
-        let device = self.lock();
+        let mut device = self.lock();
         if device.quirks.removed {
             return 0xFF;
         }
         match offset {
             o if o == COMMON + 0x14 => device.status,
-            o if o == COMMON + 0x15 => 0,
-            o if (DEVICE..DEVICE + 6).contains(&o) => MAC[(o - DEVICE) as usize],
+            o if o == COMMON + 0x15 => device.config_generation,
+            o if (DEVICE..DEVICE + 6).contains(&o) => {
+                if o == DEVICE + 3 && device.quirks.config_changes != 0 {
+                    device.quirks.config_changes -= 1;
+                    device.config_generation = device.config_generation.wrapping_add(1);
+                }
+                mac_of(device.config_generation)[(o - DEVICE) as usize]
+            }
             o => panic!("8-bit read of {o:#x}"),
         }
     }
@@ -335,6 +354,7 @@ impl Registers for Fake {
         }
         match offset {
             o if o == COMMON + 4 => (device.quirks.offered.bits() >> (32 * device.feature_select)) as u32,
+            o if o == DEVICE + 12 => device.quirks.speed,
             o => panic!("32-bit read of {o:#x}"),
         }
     }
