@@ -282,6 +282,8 @@ fn neighbor_whose_entry_is_stale_is_resolved_again() {
     .concat();
     let sender = server.miniport().expect("the adapter runs");
     assert_eq!(sender.send(&request, TIMEOUT), Some(NDIS_STATUS_SUCCESS));
+    // The request arrives before the client looks for its neighbor.
+    let _ = bed.event().wait(Duration::from_millis(10));
     let to_wrong = [&wrong[..], &client.nic().mac(), &[8, 0]].concat();
     succeed(begin(&bed, &Program::RdmaClient, None, V4, 7471));
     finish(bed);
