@@ -101,7 +101,7 @@ fn a_reordering_network_loses_nothing() {
 }
 
 /// Drops the `nth` packet with this opcode to `side`.
-fn lose(pair: &mut Pair, side: usize, opcode: Opcode, nth: usize) {
+pub fn lose(pair: &mut Pair, side: usize, opcode: Opcode, nth: usize) {
     let mut seen = 0;
     pair.filter = Some(Box::new(move |to, frame| {
         let packet = Packet::parse(frame).unwrap();

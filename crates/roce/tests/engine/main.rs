@@ -11,6 +11,7 @@ mod errors;
 mod fields;
 mod hostile;
 mod keys;
+mod late_packets;
 mod loss;
 mod memory;
 mod pair;

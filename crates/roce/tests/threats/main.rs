@@ -7,4 +7,5 @@ mod document;
 mod floods;
 mod forger;
 mod numbers;
+mod rnr;
 mod unverified_sources;

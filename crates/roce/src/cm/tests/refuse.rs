@@ -269,3 +269,28 @@ fn path_mtu_above_the_local_maximum_is_refused() {
     let data = PrivateData::EMPTY;
     assert_eq!(data.as_slice(), b"");
 }
+
+/// The REJ may be lost: a duplicate REQ draws it again for as long as the peer may repeat the REQ.
+//= rocev2 §12
+#[test]
+fn a_refusal_is_remembered_for_two_intervals_of_the_peer() {
+    // Response timeouts of 4.3 s, and of 69 s, of which 5 s count.
+    for (code, remembered) in [(20, Duration::from_millis(8500)), (24, Duration::from_millis(9900))] {
+        let mut pair = Pair::new();
+        pair.listen();
+        let (mut req, transaction) = pair.req();
+        req.local_cm_response_timeout = code;
+        let source = pair.a.ip;
+        pair.deliver(source, &CmMessage::Req(req), transaction).unwrap();
+        let b = pair.request();
+        pair.command(Side::B, |cm, now| cm.reject(now, b, b"no")).unwrap();
+        pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
+        pair.set_fate(|_, _| Fate::Lose);
+        pair.run_for(remembered);
+        pair.b.sent.clear();
+        assert_eq!(pair.deliver(source, &CmMessage::Req(req), transaction), Err(Ignored::Duplicate));
+        pair.collect();
+        assert_eq!(pair.b.sent, [Attribute::CM_REJ], "code {code}");
+        assert_eq!(pair.b.events, []);
+    }
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! RNR NAKs that are late, and what a wait for the peer's receive leaves of retries and timers.
+
+use std::time::Duration;
+
+use roce::{CompletionStatus, Config, QpState};
+use roce_wire::{Psn, Syndrome};
+
+use crate::forger::{Forger, Options, Pair};
+
+/// RNR NAK with a timer value of 10 us.
+const SHORT: Syndrome = Syndrome(0x21);
+/// RNR NAK with a timer value of 655 ms, the longest.
+const LONG: Syndrome = Syndrome(0x20);
+
+/// Bob sends `count` messages of one packet. Returns the PSN of the first.
+fn send(forger: &mut Forger, count: usize) -> Psn {
+    let source = forger.pair.sides[1].source(b"data");
+    for context in 0..count {
+        forger.pair.sides[1].send(50 + context as u64, &[source.all()]);
+    }
+    assert_eq!(forger.sent().len(), count);
+    forger.bobs
+}
+
+fn give(forger: &mut Forger, psn: Psn, syndrome: Syndrome) {
+    let frame = forger.answer(psn, syndrome);
+    forger.give(&frame);
+}
+
+//= rocev2 §7
+#[test]
+fn an_rnr_nak_of_an_acknowledged_packet_is_ignored() {
+    let mut forger = Forger::new(Options::default());
+    let first = send(&mut forger, 3);
+    give(&mut forger, first.next(), Syndrome::ACK);
+    give(&mut forger, first, LONG);
+    assert_eq!(forger.sent(), Vec::<Vec<u8>>::new(), "nothing is sent again");
+    let source = forger.pair.sides[1].source(b"more");
+    forger.pair.sides[1].send(60, &[source.all()]);
+    assert_eq!(forger.sent().len(), 1, "and nothing waits");
+}
+
+/// The time limit of RNR NAKs counts from the first one without progress since.
+//= R-QP-7
+#[test]
+fn waits_for_receives_far_apart_do_not_add_up() {
+    let mut pair = Pair::connected(Options::default());
+    let [alice, bob] = &pair.sides;
+    let (source, sink) = (alice.source(b"data"), bob.sink(4));
+    for round in 1..=3 {
+        pair.sides[0].send(round, &[source.all()]);
+        pair.run_for(Duration::from_millis(5));
+        assert!(pair.sides[1].stat("tx_nak_rnr") >= round);
+        pair.sides[1].recv(round, &[sink.all()]);
+        pair.run_until("the send", |pair| !pair.sides[0].cq.is_empty());
+        assert_eq!(pair.sides[0].outcomes(), [(round, CompletionStatus::Success)]);
+        // Longer than the limit.
+        pair.run_for(Duration::from_secs(31));
+    }
+}
+
+/// The wait is the peer's request, not its silence: the retransmission timer starts at its end.
+//= rocev2 §7
+#[test]
+fn the_end_of_an_rnr_wait_starts_the_retransmission_timer() {
+    let mut forger = Forger::new(Options::default());
+    let first = send(&mut forger, 1);
+    give(&mut forger, first, LONG);
+    let before = forger.stat("timeouts");
+    forger.pair.run_for(Duration::from_millis(656));
+    assert_eq!(forger.sent().len(), 1, "sent again");
+    assert_eq!(forger.stat("timeouts"), before);
+}
+
+/// Returns the time after which bob gives up a request that is not answered.
+fn silence(retries: u8) -> Duration {
+    let config: fn(&mut Config) = match retries {
+        0 => |config| config.timing.retries = 0,
+        1 => |config| config.timing.retries = 1,
+        _ => |config| config.timing.retries = 5,
+    };
+    let mut forger = Forger::new(Options { config, ..Options::default() });
+    send(&mut forger, 1);
+    let begin = forger.pair.now;
+    forger.pair.run_until("the end", |pair| pair.sides[1].qp.state() == QpState::Error);
+    assert_eq!(forger.pair.sides[1].outcomes(), [(50, CompletionStatus::RetryExceeded)]);
+    forger.pair.now.duration_since(begin)
+}
+
+/// The ACK timeout that a pair agrees on.
+const ACK_TIMEOUT: Duration = Duration::from_micros(268_435);
+
+//= rocev2 §7
+#[test]
+fn each_retry_lasts_for_one_ack_timeout() {
+    for (retries, took) in [(0, silence(0)), (1, silence(1)), (5, silence(5))] {
+        let least = ACK_TIMEOUT * (retries + 1);
+        assert!(took >= least && took < least + ACK_TIMEOUT, "{retries} retries: {took:?}");
+    }
+}
+
+/// Timers that are served late must not use up what silence before the RNR NAK has left.
+//= rocev2 §7
+#[test]
+fn an_rnr_nak_restores_the_retries() {
+    let config: fn(&mut Config) = |config| config.timing.retries = 5;
+    let mut forger = Forger::new(Options { config, ..Options::default() });
+    let first = send(&mut forger, 1);
+    forger.pair.run_for(ACK_TIMEOUT * 4);
+    assert_eq!(forger.pair.sides[1].qp.state(), QpState::Rts);
+    give(&mut forger, first, SHORT);
+    forger.pair.run_for(Duration::from_micros(20));
+    for late in [6, 1, 1] {
+        let now = forger.pair.now + ACK_TIMEOUT * late;
+        forger.pair.now = now;
+        forger.pair.sides[1].engine.handle_timeout(now);
+        forger.sent();
+    }
+    assert_eq!(forger.pair.sides[1].qp.state(), QpState::Rts);
+}
