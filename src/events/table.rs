@@ -76,7 +76,7 @@ events! {
     CONSUMER_CONNECTOR_STATE = warning(82, "%2: an NDK consumer made a call that the state of the connector does not allow (R-CONN-28). Data: the type of the object, the low half of its address, details.");
     CONSUMER_PRIVATE_DATA = warning(83, "%2: an NDK consumer passed too much private data (R-CONN-15). Data: the type of the object, the low half of its address, details.");
     CONSUMER_CONNECT_ARGUMENTS = warning(84, "%2: an NDK consumer passed addresses, private data or objects that cannot be used for a connection (R-CONN-17). Data: the type of the object, the low half of its address, details.");
-    CONSUMER_LISTENER_STATE = warning(85, "%2: an NDK consumer called NdkListen twice (R-CONN-52). Data: the type of the object, the low half of its address, details.");
+    CONSUMER_LISTENER_STATE = warning(85, "%2: an NDK consumer called NdkListen twice, or asked for the address of a listener before NdkListen (R-CONN-52). Data: the type of the object, the low half of its address, details.");
     CONSUMER_QUEUE_SIZE = warning(86, "%2: an NDK consumer requested an invalid depth of a queue (R-SRQ-11). Data: the type of the object, the low half of its address, details.");
     CONSUMER_NO_CAPABILITY = warning(87, "%2: an NDK consumer called a function of a capability that the adapter does not report (R-CQ-42). Data: the type of the object, the low half of its address, details.");
     CONSUMER_CQ_OVERFLOW = warning(88, "%2: an NDK consumer let a completion queue overflow (R-CQ-32). Data: the type of the object, the low half of its address, details.");

@@ -18,7 +18,7 @@ impl DispatchTable for Adapter {
 
 //= R-OPEN-27
 static TABLE: NDK_ADAPTER_DISPATCH = NDK_ADAPTER_DISPATCH {
-    NdkQueryExtension: Some(query_extension),
+    NdkQueryExtension: Some(query_extension::<Adapter>),
     NdkQueryAdapterInfo: Some(query_info),
     NdkCreateCq: Some(cq::create),
     NdkCreatePd: Some(pd::create),

@@ -37,7 +37,7 @@ impl DispatchTable for Connector {
 //= R-CONN-97
 static TABLE: NDK_CONNECTOR_DISPATCH = NDK_CONNECTOR_DISPATCH {
     NdkCloseConnector: Some(close::<Connector>),
-    NdkQueryExtension: Some(query_extension),
+    NdkQueryExtension: Some(query_extension::<Connector>),
     NdkConnect: Some(connect),
     NdkConnectWithSharedEndpoint: Some(connect_with_shared_endpoint),
     NdkCompleteConnect: Some(complete_connect),

@@ -26,7 +26,7 @@ impl DispatchTable for Cq {
 
 static TABLE: NDK_CQ_DISPATCH = NDK_CQ_DISPATCH {
     NdkCloseCq: Some(close::<Cq>),
-    NdkQueryExtension: Some(query_extension),
+    NdkQueryExtension: Some(query_extension::<Cq>),
     NdkResizeCq: Some(resize),
     NdkArmCq: Some(arm),
     NdkGetCqResults: Some(get_results),

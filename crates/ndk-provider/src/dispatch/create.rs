@@ -7,19 +7,15 @@ use crate::base::status::NtResult;
 use ndk_abi::nt::{NTSTATUS, STATUS_INVALID_PARAMETER, STATUS_PENDING, STATUS_SUCCESS};
 
 /// Writes the created object, or null, to the consumer's variable and returns the status. If the call pends, the
-/// variable is not written. Without a variable the object is not created.
+/// variable is not written.
 ///
 /// # Safety
-/// `out` is null or the consumer's variable for the object, valid during the call.
+/// `out` is the consumer's variable for the object, valid during the call.
 //= R-CREATE-1, R-CREATE-3, R-CREATE-5
 pub unsafe fn return_created<T: DispatchTable>(
     outcome: NtResult<Created<T>>,
     out: *mut *mut T::Public,
 ) -> NTSTATUS {
-    if out.is_null() {
-        // Drops a created object.
-        return outcome.err().unwrap_or(STATUS_INVALID_PARAMETER);
-    }
     let (status, object) = match outcome {
         Ok(created) => (STATUS_SUCCESS, created.publish()),
         // The variable is no longer ours: the callback may have been made already.
@@ -35,7 +31,7 @@ pub unsafe fn return_created<T: DispatchTable>(
 /// what it has to be.
 ///
 /// # Safety
-/// As [`return_created`].
+/// `out` is null or the consumer's variable for the object, valid during the call.
 //= R-CREATE-5
 #[cold]
 pub unsafe fn refuse<Public>(out: *mut *mut Public) -> NTSTATUS {

@@ -26,7 +26,7 @@ impl DispatchTable for Listener {
 
 static TABLE: NDK_LISTENER_DISPATCH = NDK_LISTENER_DISPATCH {
     NdkCloseListener: Some(close::<Listener>),
-    NdkQueryExtension: Some(query_extension),
+    NdkQueryExtension: Some(query_extension::<Listener>),
     NdkListen: Some(listen),
     NdkGetLocalAddress: Some(get_local_address),
     NdkControlConnectEvents: Some(control_connect_events),

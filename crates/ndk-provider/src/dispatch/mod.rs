@@ -24,13 +24,13 @@ macro_rules! object {
             None => return,
         }
     };
-    // A create call: `$out` is the consumer's variable for the new object.
+    // A create call: `$out` is the consumer's variable for the new object, without which nothing is created.
     ($Type:ty, $pointer:expr, or null in $out:expr) => {
         // SAFETY: the consumer's promise about object pointers.
         match unsafe { $crate::base::object::Borrow::<$Type>::new($pointer) } {
-            Some(object) => object,
+            Some(object) if !$out.is_null() => object,
             // SAFETY: the consumer's variable.
-            None => return unsafe { $crate::dispatch::create::refuse($out) },
+            _ => return unsafe { $crate::dispatch::create::refuse($out) },
         }
     };
     ($Type:ty, $pointer:expr, $otherwise:expr) => {

@@ -23,7 +23,7 @@ impl DispatchTable for Mr {
 
 static TABLE: NDK_MR_DISPATCH = NDK_MR_DISPATCH {
     NdkCloseMr: Some(close::<Mr>),
-    NdkQueryExtension: Some(query_extension),
+    NdkQueryExtension: Some(query_extension::<Mr>),
     NdkRegisterMr: Some(register),
     NdkDeregisterMr: Some(deregister),
     NdkInitializeFastRegisterMr: Some(initialize_fast_register),

@@ -21,7 +21,7 @@ impl DispatchTable for Mw {
 
 static TABLE: NDK_MW_DISPATCH = NDK_MW_DISPATCH {
     NdkCloseMw: Some(close::<Mw>),
-    NdkQueryExtension: Some(query_extension),
+    NdkQueryExtension: Some(query_extension::<Mw>),
     NdkGetRemoteTokenFromMw: Some(get_remote_token),
 };
 

@@ -22,7 +22,7 @@ impl DispatchTable for Pd {
 
 static TABLE: NDK_PD_DISPATCH = NDK_PD_DISPATCH {
     NdkClosePd: Some(close::<Pd>),
-    NdkQueryExtension: Some(query_extension),
+    NdkQueryExtension: Some(query_extension::<Pd>),
     NdkCreateMr: Some(mr::create),
     NdkCreateMw: Some(mw::create),
     NdkCreateSrq: Some(srq::create),
@@ -47,7 +47,8 @@ pub unsafe extern "efiapi" fn create(
 }
 
 //= R-CREATE-28, R-MR-54, R-MR-55
-unsafe extern "efiapi" fn get_privileged_token(_pd: *mut NDK_PD, token: *mut u32) {
+unsafe extern "efiapi" fn get_privileged_token(pd: *mut NDK_PD, token: *mut u32) {
+    let _pd = object!(Pd, pd, or return);
     if !token.is_null() {
         // SAFETY: the consumer's variable.
         unsafe { token.write(roce::PRIVILEGED_KEY) };

@@ -22,7 +22,7 @@ use ndk_abi::ndk::{
     NDK_OP_FLAG_ALLOW_LOCAL_WRITE, NDK_OP_FLAG_ALLOW_REMOTE_READ, NDK_OP_FLAG_ALLOW_REMOTE_WRITE,
     NDK_OP_FLAG_INLINE, NDK_OP_FLAG_RDMA_READ_SINK, NDK_PD, NDK_QP, NDK_QP_DISPATCH, NDK_SGE, NDK_SRQ,
 };
-use ndk_abi::nt::{NTSTATUS, STATUS_INVALID_PARAMETER};
+use ndk_abi::nt::{NTSTATUS, STATUS_INVALID_DEVICE_REQUEST, STATUS_INVALID_PARAMETER};
 use roce::{Access, Binding, Registration, SendData, SendOperation, Sge};
 
 impl DispatchTable for Qp {
@@ -33,7 +33,7 @@ impl DispatchTable for Qp {
 
 static TABLE: NDK_QP_DISPATCH = NDK_QP_DISPATCH {
     NdkCloseQp: Some(close::<Qp>),
-    NdkQueryExtension: Some(query_extension),
+    NdkQueryExtension: Some(query_extension::<Qp>),
     NdkFlush: Some(flush),
     NdkSend: Some(send),
     NdkReceive: Some(receive),
@@ -223,13 +223,18 @@ unsafe extern "efiapi" fn bind(
         return invalid_object(&qp);
     }
     let (access, flags) = rights(flags);
+    let registered = mr.normal().and_then(|normal| match normal.token() {
+        //= R-MR-67
+        0 => Err(STATUS_INVALID_DEVICE_REQUEST),
+        token => Ok(token),
+    });
     let binding = Binding {
-        region: mr.token(),
+        region: registered.unwrap_or(0),
         address: address.expose_provenance() as u64,
         length: length as u64,
         access: access & (Access::REMOTE_READ | Access::REMOTE_WRITE),
     };
-    let data = mr.normal().and_then(|_| within(length, LIMITS.window)).map(|()| SendData::Binding(&binding));
+    let data = registered.and_then(|_| within(length, LIMITS.window)).map(|()| SendData::Binding(&binding));
     let operation = SendOperation::Bind { key: mw.token() };
     let post = || qp.post(context.expose_provenance() as u64, operation, data, flags);
     status::of(with_region(&mw, Some(Ref::clone(&mr)), post))

@@ -25,7 +25,7 @@ impl DispatchTable for SharedEndpoint {
 
 static TABLE: NDK_SHARED_ENDPOINT_DISPATCH = NDK_SHARED_ENDPOINT_DISPATCH {
     NdkCloseSharedEndpoint: Some(close::<SharedEndpoint>),
-    NdkQueryExtension: Some(query_extension),
+    NdkQueryExtension: Some(query_extension::<SharedEndpoint>),
     NdkGetLocalAddress: Some(get_local_address),
 };
 

@@ -27,7 +27,7 @@ impl DispatchTable for Srq {
 
 static TABLE: NDK_SRQ_DISPATCH = NDK_SRQ_DISPATCH {
     NdkCloseSrq: Some(close::<Srq>),
-    NdkQueryExtension: Some(query_extension),
+    NdkQueryExtension: Some(query_extension::<Srq>),
     NdkModifySrq: Some(modify),
     NdkSrqReceive: Some(receive),
 };

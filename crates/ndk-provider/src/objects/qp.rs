@@ -261,6 +261,11 @@ impl Qp {
         *self.attachment.lock() == Attachment::Free && self.pair.state() == QpState::Init
     }
 
+    /// Returns whether a connector has used the queue pair and no longer does: it cannot connect again.
+    pub fn was_connected(&self) -> bool {
+        *self.attachment.lock() == Attachment::Used
+    }
+
     fn step(&self, event: AttachmentEvent) {
         let mut attachment = self.attachment.lock();
         *attachment = attachment.on(event).unwrap_or(*attachment);

@@ -75,7 +75,7 @@ mistakes! {
     PrivateData = 83, "R-CONN-15";
     /// Addresses, private data or objects that cannot be connected.
     ConnectArguments = 84, "R-CONN-17";
-    /// A listener that listens already.
+    /// A listener that listens already, or that has no address yet.
     ListenerState = 85, "R-CONN-52";
     /// A depth that a queue cannot be given.
     QueueSize = 86, "R-SRQ-11";
@@ -83,7 +83,7 @@ mistakes! {
     NoCapability = 87, "R-CQ-42";
     /// A completion queue overflowed: it is smaller than the queues that complete to it.
     CqOverflow = 88, "R-CQ-32";
-    /// A null pointer for a result.
+    /// A null pointer for a result, or for the results of a poll.
     NullResult = 89, "R-CONN-69";
     /// Reports were suppressed because there were too many. Detail: their number.
     Suppressed = 90, "";

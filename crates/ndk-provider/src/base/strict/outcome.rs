@@ -51,6 +51,11 @@ pub fn mistake(object: NDK_OBJECT_TYPE, kind: CallKind, status: NTSTATUS) -> Opt
         (CallKind::Connect, STATUS_INVALID_DEVICE_STATE) | (CallKind::Query, STATUS_CONNECTION_INVALID) => {
             Mistake::ConnectorState
         }
+        (CallKind::Query, STATUS_INVALID_DEVICE_STATE)
+            if object == NDK_OBJECT_TYPE::NdkObjectTypeListener =>
+        {
+            Mistake::ListenerState
+        }
         (CallKind::Request, status) => return request(object, status),
         _ => return None,
     };
@@ -73,6 +78,7 @@ fn request(object: NDK_OBJECT_TYPE, status: NTSTATUS) -> Option<Mistake> {
             STATUS_INVALID_PARAMETER,
         ) => Mistake::ConnectArguments,
         (NDK_OBJECT_TYPE::NdkObjectTypeConnector, STATUS_CONNECTION_INVALID) => Mistake::ConnectorState,
+        (NDK_OBJECT_TYPE::NdkObjectTypeConnector, STATUS_CONNECTION_ACTIVE) => Mistake::QpInUse,
         (_, STATUS_INVALID_PARAMETER | STATUS_INVALID_PARAMETER_MIX | STATUS_BUFFER_OVERFLOW) => {
             Mistake::QueueSize
         }

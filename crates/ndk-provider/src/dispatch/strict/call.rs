@@ -22,7 +22,7 @@ struct Checked {
     kind: CallKind,
     /// Holds what reports, even if the object and its adapter are closed during the call.
     checker: Option<Arc<Checker>>,
-    /// Another object of the call was reported, which is why the call fails.
+    /// The mistake for which the call fails was reported.
     reported: Cell<bool>,
 }
 
@@ -119,10 +119,7 @@ impl Call {
             Pointee::Closed => (Mistake::UseAfterClose, false),
             Pointee::Nothing | Pointee::OtherType => (Mistake::WrongObject, true),
         };
-        self.report(mistake, object.addr() as u32);
-        if let Some(call) = &self.0 {
-            call.reported.set(true);
-        }
+        self.explain(mistake, object.addr() as u32);
         is_safe
     }
 
@@ -167,6 +164,14 @@ impl Call {
     pub fn report(&self, mistake: Mistake, detail: u32) {
         if let Some(Checked { subject, checker: Some(checker), .. }) = &self.0 {
             checker.report(*subject, mistake, detail);
+        }
+    }
+
+    /// Reports the mistake for which this call fails.
+    pub fn explain(&self, mistake: Mistake, detail: u32) {
+        self.report(mistake, detail);
+        if let Some(call) = &self.0 {
+            call.reported.set(true);
         }
     }
 

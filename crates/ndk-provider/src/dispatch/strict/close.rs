@@ -54,5 +54,5 @@ pub unsafe extern "efiapi" fn query_extension<T: ObjectType>(
         return STATUS_INVALID_PARAMETER;
     }
     // SAFETY: the consumer's arguments.
-    unsafe { ordinary_query(object, id, version, extension) }
+    unsafe { ordinary_query::<T>(object, id, version, extension) }
 }

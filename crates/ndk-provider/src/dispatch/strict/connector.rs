@@ -2,7 +2,10 @@
 
 //! `NDK_CONNECTOR_DISPATCH` with checks.
 
+use super::call::{Call, Guard};
 use super::close::{close, query_extension};
+use crate::base::object::Borrow;
+use crate::base::strict::mistake::Mistake;
 use crate::objects::connector::Connector;
 use crate::objects::qp::Qp;
 use crate::objects::shared_endpoint::SharedEndpoint;
@@ -12,7 +15,7 @@ use ndk_abi::ndk::{
     NDK_FN_DISCONNECT_EVENT_CALLBACK_EX, NDK_FN_REQUEST_COMPLETION, NDK_QP, NDK_SHARED_ENDPOINT,
 };
 use ndk_abi::netio::SOCKADDR;
-use ndk_abi::nt::NTSTATUS;
+use ndk_abi::nt::{NTSTATUS, STATUS_CONNECTION_INVALID};
 
 pub static TABLE: NDK_CONNECTOR_DISPATCH = NDK_CONNECTOR_DISPATCH {
     NdkCloseConnector: Some(close::<Connector>),
@@ -78,7 +81,7 @@ checked! { Connector, NDK_CONNECTOR;
         event_context: *mut c_void,
         completion: Option<NDK_FN_REQUEST_COMPLETION>,
         context: *mut c_void,
-    ) -> NTSTATUS, objects [qp: Qp], completion completion;
+    ) -> NTSTATUS, objects [qp: Qp], completion completion, guard AcceptGuard [qp];
     Request accept_ex = NdkAcceptEx(
         qp: *mut NDK_QP,
         inbound: u32,
@@ -89,7 +92,7 @@ checked! { Connector, NDK_CONNECTOR;
         event_context: *mut c_void,
         completion: Option<NDK_FN_REQUEST_COMPLETION>,
         context: *mut c_void,
-    ) -> NTSTATUS, objects [qp: Qp], completion completion;
+    ) -> NTSTATUS, objects [qp: Qp], completion completion, guard AcceptGuard [qp];
     Request reject = NdkReject(private_data: *const c_void, length: u32) -> NTSTATUS;
     Query get_connection_data = NdkGetConnectionData(
         inbound: *mut u32,
@@ -103,4 +106,28 @@ checked! { Connector, NDK_CONNECTOR;
         completion: Option<NDK_FN_REQUEST_COMPLETION>,
         context: *mut c_void,
     ) -> NTSTATUS, completion completion;
+}
+
+/// Distinguishes a queue pair that was connected from a connector in the wrong state: the status is the same.
+//= R-QP-73
+struct AcceptGuard {
+    was_connected: bool,
+}
+
+impl AcceptGuard {
+    /// # Safety
+    /// `qp` is null or points to an object.
+    unsafe fn new(_call: &Call, _connector: *mut NDK_CONNECTOR, qp: *mut NDK_QP) -> Self {
+        // SAFETY: the caller's promise.
+        let qp = unsafe { Borrow::<Qp>::new(qp) };
+        Self { was_connected: qp.is_some_and(|qp| qp.was_connected()) }
+    }
+}
+
+impl Guard for AcceptGuard {
+    fn end(self, call: &Call, status: NTSTATUS) {
+        if self.was_connected && status == STATUS_CONNECTION_INVALID {
+            call.explain(Mistake::QpInUse, status.cast_unsigned());
+        }
+    }
 }

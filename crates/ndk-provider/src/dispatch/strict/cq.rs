@@ -25,9 +25,10 @@ checked! { Cq, NDK_CQ;
         completion: Option<NDK_FN_REQUEST_COMPLETION>,
         context: *mut c_void,
     ) -> NTSTATUS, completion completion;
-    Request arm = NdkArmCq(kind: u32) -> (), guard PollGuard [];
-    Query get_results = NdkGetCqResults(results: *mut NDK_RESULT, count: u32) -> u32, guard PollGuard [];
+    Request arm = NdkArmCq(kind: u32) -> (), guard PollGuard [false];
+    Query get_results = NdkGetCqResults(results: *mut NDK_RESULT, count: u32) -> u32,
+        guard PollGuard [results.is_null() && count != 0];
     Request control_moderation = NdkControlCqInterruptModeration(interval: u32, count: u32) -> NTSTATUS;
     Query get_results_ex = NdkGetCqResultsEx(results: *mut NDK_RESULT_EX, count: u32) -> u32,
-        guard PollGuard [];
+        guard PollGuard [results.is_null() && count != 0];
 }

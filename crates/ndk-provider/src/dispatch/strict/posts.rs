@@ -41,9 +41,14 @@ impl Serialized {
 pub struct PollGuard(Serialized);
 
 impl PollGuard {
+    /// `lacks_room`: the array for the results is null.
+    ///
     /// # Safety
     /// `cq` is open.
-    pub unsafe fn new(call: &Call, cq: *mut NDK_CQ) -> Self {
+    pub unsafe fn new(call: &Call, cq: *mut NDK_CQ, lacks_room: bool) -> Self {
+        if lacks_room {
+            call.report(Mistake::NullResult, 0);
+        }
         // SAFETY: the caller's promise.
         Self(Serialized::begin(call, unsafe { Unchecked::new::<Cq>(cq) }, Serial::Poll))
     }

@@ -6,7 +6,7 @@ use super::call::Call;
 use super::close::{close, query_extension};
 use super::posts::{InitiatorGuard, ReceiveGuard};
 use crate::base::strict::outcome::CallKind;
-use crate::base::unchecked::Unchecked;
+use crate::base::unchecked::{Pointee, Unchecked};
 use crate::objects::mr::Mr;
 use crate::objects::mw::Mw;
 use crate::objects::qp::Qp;
@@ -97,14 +97,20 @@ unsafe extern "efiapi" fn invalidate(
     // SAFETY: as above.
     let found = unsafe { Unchecked::new::<Mr>(object.cast()) };
     let is_window = found.is_some_and(|found| found.subject().kind == NDK_OBJECT_TYPE::NdkObjectTypeMw);
-    let is_open = if is_window {
-        // SAFETY: as above.
-        call.is_valid() && unsafe { call.argument::<Mw>(object.cast()) }
-    } else {
-        // SAFETY: as above.
-        call.is_valid() && unsafe { call.argument::<Mr>(object.cast()) }
-    };
-    if !is_open {
+    let is_open = found.is_some_and(|found| {
+        let pointee = if is_window { found.as_type::<Mw>() } else { found.as_type::<Mr>() };
+        pointee == Pointee::Open
+    });
+    if !call.is_valid() || !is_open {
+        if is_window {
+            // SAFETY: as above.
+            unsafe { call.argument::<Mw>(object.cast()) };
+        } else {
+            // SAFETY: as above.
+            unsafe { call.argument::<Mr>(object.cast()) };
+        }
+        // SAFETY: the object of the call.
+        unsafe { call.refuse(qp.cast()) };
         return STATUS_INVALID_PARAMETER;
     }
     drop(call);
