@@ -72,12 +72,16 @@ impl Stats {
 }
 
 impl Stats {
-    pub(crate) fn count_ignored(&self, why: Ignored) {
+    /// Counts a datagram to a local address.
+    pub(crate) fn count_datagram(&self, handled: Result<(), Ignored>) {
+        self.rx_datagrams.inc();
+        let Err(why) = handled else { return };
         self.rx_datagrams_ignored.inc();
         match why {
             Ignored::NotCm => &self.cm_not_cm,
             Ignored::Unsupported => &self.cm_unsupported,
-            Ignored::NotLocal => &self.cm_not_local,
+            // Such a datagram is not counted, because the network stack gets it.
+            Ignored::NotLocal => return,
             Ignored::InvalidSource => &self.cm_invalid_source,
             Ignored::Malformed => &self.cm_malformed,
             Ignored::Unknown => &self.cm_unknown,
@@ -155,7 +159,7 @@ counters! {
     rx_reads,
     /// Keys invalidated by peers (SEND with Invalidate).
     rx_invalidations,
-    /// Datagrams received on queue pair 1.
+    /// Datagrams to queue pair 1 of a local address.
     rx_datagrams,
     /// Of those, without effect on a connection.
     rx_datagrams_ignored,
@@ -163,8 +167,6 @@ counters! {
     cm_not_cm,
     /// Ignored: a CM message that is not implemented (SIDR_REP, LAP, APR).
     cm_unsupported,
-    /// Ignored: destination address is not local.
-    cm_not_local,
     /// Ignored: source address is not unicast.
     cm_invalid_source,
     /// Ignored: fields contradict each other or the packet.

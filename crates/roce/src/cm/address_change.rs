@@ -5,9 +5,7 @@
 use core::net::IpAddr;
 
 use super::Cm;
-use super::addresses::Addresses;
 use crate::{error::ConnError, time::Instant};
-use fallible::vec;
 
 /// Slots that one call checks after an address was removed. Bounds the duration of the call.
 const SWEEP_BUDGET: u32 = 256;
@@ -21,21 +19,7 @@ impl Cm {
     /// addresses are removed.
     //= R-CONN-101
     pub fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), ConnError> {
-        let known = &mut self.addresses;
-        let before = known.all.len();
-        known.all.retain(|ip| addresses.contains(ip));
-        if known.all.len() < before {
-            known.sweep = Some(0);
-        }
-        for &ip in addresses {
-            if !known.contains(ip) {
-                if known.all.len() >= Addresses::MAX {
-                    return Err(ConnError::TooMany);
-                }
-                vec::push(&mut known.all, ip)?;
-            }
-        }
-        Ok(())
+        self.addresses.replace(addresses)
     }
 
     /// Returns whether `ip` is a local address.

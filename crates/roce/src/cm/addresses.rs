@@ -3,17 +3,27 @@
 //! Local addresses, and checks of a datagram's source and destination.
 
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 use core::net::IpAddr;
 
 use super::event::Ignored;
+use crate::error::ConnError;
+use fallible::vec;
 use roce_wire::{MacAddr, Packet};
 
 /// The local addresses.
 #[derive(Default)]
 pub(super) struct Addresses {
-    pub(super) all: Vec<IpAddr>,
+    /// Sorted by address, each once: dropped frames of any sender are looked up here with a lock held.
+    all: Vec<Address>,
     /// The next slot whose connection may be at a removed address; `None` if no search is in progress.
     pub(super) sweep: Option<u32>,
+}
+
+struct Address {
+    ip: IpAddr,
+    /// Used by [`Addresses::replace`].
+    stays: bool,
 }
 
 impl Addresses {
@@ -21,7 +31,44 @@ impl Addresses {
     pub(super) const MAX: usize = 1024;
 
     pub(super) fn contains(&self, ip: IpAddr) -> bool {
-        self.all.contains(&ip)
+        self.search(|known| known.cmp(&ip)).is_ok()
+    }
+
+    /// Returns the index of the address that `compare` finds equal, or the index at which it belongs.
+    fn search(&self, mut compare: impl FnMut(IpAddr) -> Ordering) -> Result<usize, usize> {
+        self.all.binary_search_by(|known| compare(known.ip))
+    }
+
+    /// Replaces all addresses, and begins a search for connections if one was removed.
+    ///
+    /// # Errors
+    /// [`ConnError::OutOfMemory`], [`ConnError::TooMany`]: some of the new addresses were not added; all removed
+    /// addresses are removed.
+    pub(super) fn replace(&mut self, addresses: &[IpAddr]) -> Result<(), ConnError> {
+        for known in &mut self.all {
+            known.stays = false;
+        }
+        for ip in addresses {
+            if let Ok(index) = self.search(|known| known.cmp(ip))
+                && let Some(known) = self.all.get_mut(index)
+            {
+                known.stays = true;
+            }
+        }
+        let before = self.all.len();
+        self.all.retain(|known| known.stays);
+        if self.all.len() < before {
+            self.sweep = Some(0);
+        }
+        for &ip in addresses {
+            if let Err(index) = self.search(|known| known.cmp(&ip)) {
+                if self.all.len() >= Self::MAX {
+                    return Err(ConnError::TooMany);
+                }
+                vec::insert(&mut self.all, index, Address { ip, stays: true })?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns `true` while a search for connections at removed addresses is in progress.
@@ -56,4 +103,45 @@ pub(super) fn is_unicast(ip: IpAddr) -> bool {
 fn is_station(mac: MacAddr) -> bool {
     let [first, ..] = mac.0;
     first & 1 == 0 && mac.0 != [0; 6]
+}
+
+#[cfg(test)]
+mod tests {
+    use core::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn a_lookup_compares_few_addresses() {
+        let all: Vec<IpAddr> =
+            (0..Addresses::MAX as u32).rev().map(|number| Ipv4Addr::from_bits(number * 2).into()).collect();
+        let mut addresses = Addresses::default();
+        addresses.replace(&all).unwrap();
+        for number in 0..2 * Addresses::MAX as u32 {
+            let ip = IpAddr::from(Ipv4Addr::from_bits(number));
+            let mut compared = 0;
+            let found = addresses.search(|known| {
+                compared += 1;
+                known.cmp(&ip)
+            });
+            assert_eq!(found.is_ok(), number % 2 == 0, "{ip}");
+            assert_eq!(addresses.contains(ip), found.is_ok());
+            assert!(compared <= 11, "{compared} addresses were compared with {ip}");
+        }
+    }
+
+    #[test]
+    fn replacing_keeps_common_addresses_and_notices_removed_ones() {
+        let v4 = |last| IpAddr::from([10, 0, 0, last]);
+        let mut addresses = Addresses::default();
+        addresses.replace(&[v4(5), v4(1), v4(5), "::1".parse().unwrap(), v4(3)]).unwrap();
+        assert!(!addresses.is_sweeping());
+        assert_eq!(addresses.all.len(), 4);
+        addresses.replace(&[v4(2), "::1".parse().unwrap(), v4(3), v4(1), v4(5)]).unwrap();
+        assert!(!addresses.is_sweeping(), "none was removed");
+        addresses.replace(&[v4(2), v4(3)]).unwrap();
+        assert!(addresses.is_sweeping());
+        let left: Vec<IpAddr> = addresses.all.iter().map(|known| known.ip).collect();
+        assert_eq!(left, [v4(2), v4(3)]);
+    }
 }

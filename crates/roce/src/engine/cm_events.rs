@@ -132,17 +132,16 @@ impl<R: RawMutex> Engine<R> {
     /// # Errors
     /// [`DropReason::Address`] if it is not to a local address.
     pub(super) fn handle_datagram(&self, now: Instant, packet: &Packet<'_>) -> Result<(), DropReason> {
-        self.shared.stats.rx_datagrams.inc();
         // A fatal NAK precedes the peer's DREQ. The connection ends by what came first.
         //= R-QP-60
         //= R-PERF-5
         self.process_failures();
-        if let Err(why) = self.connections.with(|conns| conns.handle(now, packet)) {
-            self.shared.stats.count_ignored(why);
-            if why == cm::Ignored::NotLocal {
-                return Err(DropReason::Address);
-            }
+        let handled = self.connections.with(|conns| conns.handle(now, packet));
+        if handled == Err(cm::Ignored::NotLocal) {
+            // For the network stack, so that it does not count.
+            return Err(DropReason::Address);
         }
+        self.shared.stats.count_datagram(handled);
         Ok(())
     }
 

@@ -5,7 +5,9 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-use roce::{AcceptSpec, Access, CompletionStatus, ConnError, ConnEvent, ConnectSpec, ListenSpec, QpState};
+use roce::{
+    AcceptSpec, Access, CompletionStatus, ConnError, ConnEvent, ConnectSpec, ListenSpec, QpState, Verdict,
+};
 use roce_wire::cm::{CmMessage, CommId};
 use roce_wire::icrc::Crc;
 use roce_wire::{DethRepr, Ext, Headers, Mad, Opcode, Packet, Path, Psn, Qpn, Template};
@@ -131,6 +133,28 @@ fn a_wildcard_listener_ignores_requests_to_other_addresses() {
     let mine = pair.sides[1].ip;
     pair.sides[1].engine.set_addresses(&[[10, 0, 0, 77].into(), mine]).unwrap();
     pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
+}
+
+/// The network stack gets such frames: the counters of RDMA say nothing of them.
+#[test]
+fn frames_to_other_addresses_are_not_counted() {
+    let mut pair = Pair::new(Options::default());
+    pair.listen();
+    pair.capture = Some(Vec::new());
+    pair.connect(b"");
+    pair.drive();
+    let (_, request) = pair.capture.take().unwrap().remove(0);
+    let bob = &pair.sides[1].engine;
+    assert!(Packet::parse(&request).unwrap().bth().dest_qp() == Qpn::GSI);
+    bob.set_addresses(&[[10, 0, 0, 77].into()]).unwrap();
+    let counters = || {
+        let mut all = Vec::new();
+        bob.stats().each(&mut |name, value| all.push((name, value)));
+        all
+    };
+    let before = counters();
+    assert_eq!(bob.handle_frame(pair.now, &request), Verdict::NotOurs);
+    assert_eq!(counters(), before);
 }
 
 //= R-CONN-101
