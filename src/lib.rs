@@ -31,6 +31,7 @@ extern crate alloc;
 extern crate wdk_panic;
 
 mod config;
+mod driver_object;
 mod events;
 mod miniport;
 mod nbl;

@@ -15,6 +15,7 @@ use ndk_abi::nt::{DRIVER_OBJECT, UNICODE_STRING};
 
 use super::version::DRIVER_VERSION;
 use super::{initialize, lifecycle, oid, receive, send};
+use crate::driver_object;
 use crate::ndk::open::set_options;
 
 /// NDIS 6.85: Windows Server 2022.
@@ -28,6 +29,7 @@ static DRIVER_HANDLE: AtomicPtr<core::ffi::c_void> = AtomicPtr::new(null_mut());
 /// # Safety
 /// The arguments are those of `DriverEntry`, which has not returned yet.
 pub unsafe fn register(driver: *mut DRIVER_OBJECT, path: *mut UNICODE_STRING) -> NDIS_STATUS {
+    driver_object::set(driver);
     let (major, minor) = NDIS_VERSION;
     //= R-OPEN-3
     let mut characteristics = NDIS_MINIPORT_DRIVER_CHARACTERISTICS {

@@ -8,6 +8,7 @@ use core::net::IpAddr;
 use core::ptr::null_mut;
 use core::slice;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::time::Duration;
 
 use fallible::{AliasableBox, vec};
 use ndk_abi::netio::{
@@ -16,17 +17,20 @@ use ndk_abi::netio::{
 };
 use ndk_abi::nt::{HANDLE, NT_SUCCESS, STATUS_NOT_FOUND};
 use ndk_provider::Provider;
-use nt::SpinLock;
+use nt::{DriverObject, Event, SpinLock};
 
 use super::interface::address;
+
+/// Time after which a failed registration for notifications is tried again; doubled each time.
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+/// Longest time between two attempts.
+const LAST_RETRY: Duration = Duration::from_secs(30);
 
 /// The usable unicast addresses of an adapter, kept up to date by the system's notifications.
 ///
 /// Between a change and its notification the answer is the old one, as it is for every user of addresses.
 pub struct Addresses {
     shared: AliasableBox<Shared>,
-    /// Null if registering failed, or after [`stop`](Addresses::stop).
-    notification: AtomicPtr<c_void>,
 }
 
 struct Shared {
@@ -36,6 +40,12 @@ struct Shared {
     readings: AtomicU64,
     /// The provider to update; null if there is none.
     provider: AtomicPtr<Provider>,
+    /// Null as long as registering has failed, or after [`stop`](Addresses::stop).
+    notification: AtomicPtr<c_void>,
+    /// Set to end the attempts to register.
+    stopping: Event,
+    /// Set while no thread tries to register.
+    registered: Event,
 }
 
 /// The addresses as of one reading of the system's table.
@@ -47,25 +57,27 @@ struct List {
 }
 
 impl Addresses {
-    /// Addresses of the adapter `luid`; `None` when pool has run dry. `PASSIVE_LEVEL`.
-    pub fn watch(luid: NET_LUID) -> Option<Self> {
-        let list = SpinLock::new(List { reading: 0, delivered: true, addresses: Vec::new() });
-        let (readings, provider) = (AtomicU64::new(0), AtomicPtr::new(null_mut()));
-        let shared = AliasableBox::try_new(Shared { luid, list, readings, provider }).ok()?;
-        let this = Self { shared, notification: AtomicPtr::new(null_mut()) };
-        let mut notification = null_mut();
-        // SAFETY: the context lives until `drop` has cancelled the notification, which waits for callbacks.
-        let status = unsafe {
-            NotifyUnicastIpAddressChange(
-                AF_UNSPEC,
-                Some(changed),
-                this.shared.as_ptr().cast(),
-                0,
-                &raw mut notification,
-            )
-        };
-        if NT_SUCCESS(status) {
-            this.notification.store(notification, Ordering::Release);
+    /// Addresses of the adapter `luid`; `None` when pool has run dry. If the system refuses to register for notifications, a
+    /// thread tries again until it succeeds. `PASSIVE_LEVEL`.
+    pub fn watch(luid: NET_LUID, driver: DriverObject) -> Option<Self> {
+        let shared = AliasableBox::try_new(Shared {
+            luid,
+            list: SpinLock::new(List { reading: 0, delivered: true, addresses: Vec::new() }),
+            readings: AtomicU64::new(0),
+            provider: AtomicPtr::new(null_mut()),
+            notification: AtomicPtr::new(null_mut()),
+            stopping: Event::try_new()?,
+            registered: Event::try_new()?,
+        });
+        let this = Self { shared: shared.ok()? };
+        if this.shared.register() {
+            this.shared.registered.set();
+        } else {
+            let registrar = Registrar(this.shared.as_ptr());
+            if nt::start_thread(driver, move || registrar.run()).is_err() {
+                this.shared.registered.set();
+                return None;
+            }
         }
         this.refresh();
         Some(this)
@@ -97,11 +109,13 @@ impl Addresses {
         let _ = self.shared.deliver(&mut list);
     }
 
-    /// Ends the updates. Returns when no notification is running. `PASSIVE_LEVEL`.
+    /// Ends the updates. Returns when neither a notification nor the thread that registers is running. `PASSIVE_LEVEL`.
     pub fn stop(&self) {
-        let notification: HANDLE = self.notification.swap(null_mut(), Ordering::AcqRel);
+        self.shared.stopping.set();
+        self.shared.registered.wait();
+        let notification: HANDLE = self.shared.notification.swap(null_mut(), Ordering::AcqRel);
         if !notification.is_null() {
-            // SAFETY: registered in `watch`, cancelled once, at PASSIVE_LEVEL, not from the callback.
+            // SAFETY: from `register`, cancelled once, at PASSIVE_LEVEL, not from the callback.
             let _ = unsafe { CancelMibChangeNotify2(notification) };
         }
         self.shared.provider.store(null_mut(), Ordering::Release);
@@ -114,7 +128,46 @@ impl Drop for Addresses {
     }
 }
 
+/// The reference to [`Shared`] of the thread that registers for notifications.
+struct Registrar(*const Shared);
+
+// SAFETY: `Shared` is `Sync`.
+unsafe impl Send for Registrar {}
+
+impl Registrar {
+    /// Tries to register until it succeeds or [`Addresses::stop`] is called. On a thread of its own.
+    fn run(&self) {
+        // SAFETY: `Addresses::stop`, which `drop` calls, waits for `registered`, the last access.
+        let shared = unsafe { &*self.0 };
+        let mut after = FIRST_RETRY;
+        while !shared.stopping.wait_for(after) {
+            if shared.register() {
+                // Changes since the last reading were not notified.
+                shared.refresh();
+                break;
+            }
+            after = after.saturating_mul(2).min(LAST_RETRY);
+        }
+        shared.registered.set();
+    }
+}
+
 impl Shared {
+    /// Registers for notifications. Returns whether the system has accepted. `PASSIVE_LEVEL`.
+    fn register(&self) -> bool {
+        let context = core::ptr::from_ref(self).cast_mut().cast();
+        let mut notification = null_mut();
+        // SAFETY: the context lives until `Addresses::stop` has cancelled the notification, which waits for callbacks.
+        let status = unsafe {
+            NotifyUnicastIpAddressChange(AF_UNSPEC, Some(changed), context, 0, &raw mut notification)
+        };
+        let is_registered = NT_SUCCESS(status);
+        if is_registered {
+            self.notification.store(notification, Ordering::Release);
+        }
+        is_registered
+    }
+
     /// Reads the system's table, which may be paged, so before taking the lock. If memory is short, the old addresses stay.
     fn refresh(&self) {
         // Numbered before reading: of two concurrent readings, the one that began later is newer.

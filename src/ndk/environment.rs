@@ -7,11 +7,12 @@ use core::net::IpAddr;
 use fallible::Arc;
 use ndk_abi::ndis::NDIS_HANDLE;
 use ndk_provider::environment::{Environment, Link, Path, ResolveError};
-use nt::Owner;
+use nt::{DriverObject, Owner};
 
 use super::addresses::Addresses;
 use super::interface::Interface;
 use super::neighbor;
+use crate::driver_object;
 use crate::nic::port::Port;
 
 /// An NDIS handle of the adapter.
@@ -49,6 +50,11 @@ impl Environment for AdapterEnvironment {
         self.port.pump(pump);
     }
 
+    fn known_path(&self, local: IpAddr, remote: IpAddr) -> Result<Option<Path>, ResolveError> {
+        let remote_mac = neighbor::known(self.interface, local, remote, self.same_subnet)?;
+        Ok(remote_mac.map(|remote_mac| Path { remote_mac, mtu: self.link.mtu }))
+    }
+
     fn resolve(&self, local: IpAddr, remote: IpAddr) -> Result<Path, ResolveError> {
         let remote_mac = neighbor::resolve(self.interface, local, remote, self.same_subnet)?;
         Ok(Path { remote_mac, mtu: self.link.mtu })
@@ -64,6 +70,10 @@ impl Environment for AdapterEnvironment {
 
     fn is_present(&self) -> bool {
         self.port.is_running()
+    }
+
+    fn driver(&self) -> DriverObject {
+        driver_object::get()
     }
 
     fn owner(&self) -> Owner {

@@ -7,21 +7,51 @@ use core::net::IpAddr;
 
 use ndk_abi::netio::{
     GetBestRoute2, GetIpNetEntry2, MIB_IPFORWARD_ROW2, MIB_IPNET_ROW2, NL_NEIGHBOR_STATE, ResolveIpNetEntry2,
-    SOCKADDR_INET,
 };
 use ndk_abi::nt::{NT_SUCCESS, STATUS_INSUFFICIENT_RESOURCES, STATUS_NO_MEMORY};
 use ndk_provider::environment::ResolveError;
 
 use super::interface::{Interface, address};
 
-/// Returns the link address of the next hop from `local` to `remote` on `interface`. May wait for the network.
-/// With `same_subnet`, routes through a gateway are refused. `PASSIVE_LEVEL`.
+/// Returns the link address of the next hop from `local` to `remote` on `interface`, if the neighbor cache has it; `None` if it
+/// must be resolved. Does not wait. With `same_subnet`, routes through a gateway are refused. `PASSIVE_LEVEL`.
+pub fn known(
+    interface: Interface,
+    local: IpAddr,
+    remote: IpAddr,
+    same_subnet: bool,
+) -> Result<Option<[u8; 6]>, ResolveError> {
+    let mut row = neighbor(interface, next_hop(interface, local, remote, same_subnet)?);
+    // SAFETY: the row names address and interface, and lives through the call.
+    let status = unsafe { GetIpNetEntry2(&raw mut row) };
+    let fresh = [NL_NEIGHBOR_STATE::NlnsReachable, NL_NEIGHBOR_STATE::NlnsPermanent];
+    if NT_SUCCESS(status) && fresh.contains(&row.State) { link_address(&row).map(Some) } else { Ok(None) }
+}
+
+/// As [`known`], but resolves the neighbor (ARP, neighbor discovery), which may take seconds.
 pub fn resolve(
     interface: Interface,
     local: IpAddr,
     remote: IpAddr,
     same_subnet: bool,
 ) -> Result<[u8; 6], ResolveError> {
+    let mut row = neighbor(interface, next_hop(interface, local, remote, same_subnet)?);
+    let source = interface.socket_address(local);
+    // SAFETY: the row names address and interface; both live through the call.
+    let status = unsafe { ResolveIpNetEntry2(&raw mut row, &raw const source) };
+    if !NT_SUCCESS(status) {
+        return Err(no_memory(status).unwrap_or(ResolveError::HostUnreachable));
+    }
+    link_address(&row)
+}
+
+/// Returns the address of the next hop from `local` to `remote`: `remote` itself, or a gateway.
+fn next_hop(
+    interface: Interface,
+    local: IpAddr,
+    remote: IpAddr,
+    same_subnet: bool,
+) -> Result<IpAddr, ResolveError> {
     let (source, destination) = (interface.socket_address(local), interface.socket_address(remote));
     let mut luid = interface.luid;
     // SAFETY: integers and addresses only: all zeroes is a value.
@@ -47,29 +77,19 @@ pub fn resolve(
     if route.InterfaceLuid != interface.luid || (gateway.is_some() && same_subnet) {
         return Err(ResolveError::NetworkUnreachable);
     }
-    neighbor(interface, &source, gateway.unwrap_or(remote))
+    Ok(gateway.unwrap_or(remote))
 }
 
-/// Returns the link address of a neighbor, from the neighbor cache or by resolving it (ARP, neighbor discovery).
-fn neighbor(interface: Interface, source: &SOCKADDR_INET, neighbor: IpAddr) -> Result<[u8; 6], ResolveError> {
+/// Returns a row that names a neighbor.
+fn neighbor(interface: Interface, address: IpAddr) -> MIB_IPNET_ROW2 {
     // SAFETY: integers and addresses only: all zeroes is a value.
     let mut row: MIB_IPNET_ROW2 = unsafe { zeroed() };
-    row.Address = interface.socket_address(neighbor);
+    row.Address = interface.socket_address(address);
     row.InterfaceLuid = interface.luid;
-    // SAFETY: the row names address and interface, and lives through the call.
-    let cached = unsafe { GetIpNetEntry2(&raw mut row) };
-    let fresh = [NL_NEIGHBOR_STATE::NlnsReachable, NL_NEIGHBOR_STATE::NlnsPermanent];
-    if !NT_SUCCESS(cached) || !fresh.contains(&row.State) {
-        // SAFETY: integers and addresses only: all zeroes is a value.
-        row = unsafe { zeroed() };
-        row.Address = interface.socket_address(neighbor);
-        row.InterfaceLuid = interface.luid;
-        // SAFETY: the row names address and interface; both live through the call.
-        let status = unsafe { ResolveIpNetEntry2(&raw mut row, source) };
-        if !NT_SUCCESS(status) {
-            return Err(no_memory(status).unwrap_or(ResolveError::HostUnreachable));
-        }
-    }
+    row
+}
+
+fn link_address(row: &MIB_IPNET_ROW2) -> Result<[u8; 6], ResolveError> {
     let mac = row.PhysicalAddress.first_chunk().filter(|_| row.PhysicalAddressLength == 6);
     mac.copied().ok_or(ResolveError::HostUnreachable)
 }

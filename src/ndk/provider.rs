@@ -22,6 +22,7 @@ use super::addresses::Addresses;
 use super::environment::{AdapterEnvironment, Handle};
 use super::interface::Interface;
 use crate::config::{self, Configuration, CreateCompletion};
+use crate::driver_object;
 use crate::events::{Failure, Request};
 use crate::miniport::link;
 use crate::nic::port::Port;
@@ -78,7 +79,8 @@ pub struct Setup<'a> {
 impl Ndk {
     /// Creates the provider on `port`, enabled if the configuration allows. `PASSIVE_LEVEL`.
     pub fn new(port: Arc<Port>, setup: &Setup<'_>) -> Result<Self, Failure> {
-        let addresses = Addresses::watch(setup.interface.luid).ok_or(Failure::NoResources)?;
+        let addresses =
+            Addresses::watch(setup.interface.luid, driver_object::get()).ok_or(Failure::NoResources)?;
         let addresses = Arc::try_new(addresses).map_err(|_| Failure::NoResources)?;
         let configuration = setup.configuration;
         let frame_size = configuration.roce_frame_size(setup.max_frame);

@@ -239,6 +239,23 @@ impl RawWorkItem {
     }
 }
 
+/// Routine of a thread; takes the context.
+pub type ThreadRoutine = unsafe extern "efiapi" fn(*mut c_void);
+
+/// Returns whether the thread was started.
+///
+/// # Safety
+/// `routine` may be called once with `context`, on any thread.
+pub unsafe fn start_thread(_driver: *mut c_void, routine: ThreadRoutine, context: *mut c_void) -> bool {
+    let context = Context(context);
+    let thread = std::thread::Builder::new().name("thread of the driver".into()).spawn(move || {
+        let context = context;
+        // SAFETY: the contract of `start_thread`.
+        unsafe { routine(context.0) }
+    });
+    thread.is_ok()
+}
+
 /// # Safety
 /// `mdl` is complete and describes resident pages.
 pub unsafe fn map(mdl: NonNull<MDL>) -> Option<NonNull<u8>> {

@@ -11,12 +11,13 @@ use core::time::Duration;
 use ndk_abi::cng::{BCRYPT_USE_SYSTEM_PREFERRED_RNG, BCryptGenRandom};
 use ndk_abi::ndis::{NDIS_HANDLE, NdisAllocateIoWorkItem, NdisFreeIoWorkItem, NdisQueueIoWorkItem};
 use ndk_abi::nt::{
-    EVENT_TYPE, ExAllocateTimer, ExDeleteTimer, ExSetTimer, KDPC, KDPC_WATCHDOG_INFORMATION, KEVENT,
-    KWAIT_REASON, KeAcquireSpinLockRaiseToDpc, KeClearEvent, KeFlushQueuedDpcs, KeGetCurrentIrql,
-    KeInitializeDpc, KeInitializeEvent, KeInsertQueueDpc, KeLowerIrql, KeQueryDpcWatchdogInformation,
-    KeQueryInterruptTimePrecise, KeReleaseSpinLock, KeRemoveQueueDpc, KeSetEvent, KeShouldYieldProcessor,
-    KeTryToAcquireSpinLockAtDpcLevel, KeWaitForSingleObject, KfRaiseIrql, MDL, MEMORY_CACHING_TYPE,
-    MmMapLockedPagesSpecifyCache, MmUnmapLockedPages,
+    EVENT_TYPE, ExAllocateTimer, ExDeleteTimer, ExSetTimer, IoCreateSystemThread, KDPC,
+    KDPC_WATCHDOG_INFORMATION, KEVENT, KWAIT_REASON, KeAcquireSpinLockRaiseToDpc, KeClearEvent,
+    KeFlushQueuedDpcs, KeGetCurrentIrql, KeInitializeDpc, KeInitializeEvent, KeInsertQueueDpc, KeLowerIrql,
+    KeQueryDpcWatchdogInformation, KeQueryInterruptTimePrecise, KeReleaseSpinLock, KeRemoveQueueDpc,
+    KeSetEvent, KeShouldYieldProcessor, KeTryToAcquireSpinLockAtDpcLevel, KeWaitForSingleObject, KfRaiseIrql,
+    MDL, MEMORY_CACHING_TYPE, MmMapLockedPagesSpecifyCache, MmUnmapLockedPages, OBJ_KERNEL_HANDLE,
+    OBJECT_ATTRIBUTES, THREAD_ALL_ACCESS, ZwClose,
 };
 
 use fallible::AliasableBox;
@@ -279,6 +280,44 @@ impl RawWorkItem {
         // SAFETY: the caller's contract; NDIS keeps the driver loaded until the routine has returned.
         unsafe { NdisQueueIoWorkItem(self.0, Some(routine), context) };
     }
+}
+
+/// Routine of a thread; takes the context.
+pub type ThreadRoutine = unsafe extern "efiapi" fn(*mut c_void);
+
+/// Returns whether the thread was started. `PASSIVE_LEVEL`.
+///
+/// # Safety
+/// `driver` is the image's driver object; `routine` may be called once with `context`, on any thread.
+pub unsafe fn start_thread(driver: *mut c_void, routine: ThreadRoutine, context: *mut c_void) -> bool {
+    let mut attributes = OBJECT_ATTRIBUTES {
+        Length: size_of::<OBJECT_ATTRIBUTES>() as u32,
+        RootDirectory: null_mut(),
+        ObjectName: null_mut(),
+        Attributes: OBJ_KERNEL_HANDLE,
+        SecurityDescriptor: null_mut(),
+        SecurityQualityOfService: null_mut(),
+    };
+    let mut handle = null_mut();
+    // SAFETY: the caller's contract; handle and attributes live through the call; PASSIVE_LEVEL.
+    let status = unsafe {
+        IoCreateSystemThread(
+            driver,
+            &raw mut handle,
+            THREAD_ALL_ACCESS,
+            &raw mut attributes,
+            null_mut(),
+            null_mut(),
+            Some(routine),
+            context,
+        )
+    };
+    if status != STATUS_SUCCESS {
+        return false;
+    }
+    // SAFETY: the handle that was just made, closed once. The thread goes on without it.
+    unsafe { ZwClose(handle) };
+    true
 }
 
 /// # Safety

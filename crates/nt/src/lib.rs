@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The NT primitives that the driver is built on: IRQL, spin locks, time, events, DPCs, deferred work, timers, work items,
-//! rundown protection, memory descriptor lists, entropy.
+//! threads, rundown protection, memory descriptor lists, entropy.
 //!
 //! One API with two implementations. With the feature `kernel`, on Windows, it calls the kernel's own functions
 //! through `ndk-abi` (`kernel.rs`); otherwise it uses `std` (`hosted.rs`), so that everything above links into
@@ -27,6 +27,7 @@ mod mdl;
 mod page;
 mod rundown;
 mod sync;
+mod thread;
 pub mod time;
 mod timer;
 mod work;
@@ -47,5 +48,6 @@ pub use lock::{RawSpinLock, SpinLock, SpinLockGuard};
 pub use mdl::{Mapping, MdlChain, MdlError, Span};
 pub use page::PAGE_SIZE;
 pub use rundown::{Rundown, RundownGuard};
+pub use thread::{DriverObject, start_thread};
 pub use timer::Timer;
 pub use work::{Owner, WorkItem};

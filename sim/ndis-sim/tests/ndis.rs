@@ -9,8 +9,8 @@ mod common;
 use std::{ffi::c_void, net::IpAddr, sync::Mutex};
 
 use common::scripted::{
-    Script, assert_reported, general, header, host, in_initialize, interrupt_with, register, simulation,
-    verdict,
+    Script, assert_reported, general, header, host, in_initialize, interrupt_with, kept, register,
+    simulation, verdict,
 };
 use device_sim::pci;
 use ndis_sim::{
@@ -313,6 +313,22 @@ fn address_changes_are_notified_until_cancelled() {
     let _ = sim.event().wait(std::time::Duration::from_millis(1));
     assert_eq!(*HEARD.lock().unwrap(), [3, 1], "the initial notification, then the new address");
     assert!(sim.verdict().is_clean(), "{}", sim.verdict());
+}
+
+#[test]
+fn resolving_a_neighbor_in_a_work_item_is_reported() {
+    let mut sim = simulation();
+    let host = host(&mut sim);
+    let resolve = || {
+        // SAFETY: numbers and addresses; zero is valid for each.
+        let row = unsafe { core::mem::zeroed::<ndk_abi::netio::MIB_IPNET_ROW2>() };
+        netio::ResolveIpNetEntry2(kept(row), Guest::null())
+    };
+    assert!(host.spawn("thread", resolve).join().is_ok_and(|status| status < 0), "the row names no neighbor");
+    host.queue_work(move || _ = resolve());
+    let _ = sim.event().wait(std::time::Duration::from_millis(1));
+    let verdict = sim.verdict().to_string();
+    assert!(verdict.contains("ResolveIpNetEntry2 in a work item"), "{verdict}");
 }
 
 /// Sets NDK attributes whose capabilities are in pool that is changed, or freed, by `afterwards`.

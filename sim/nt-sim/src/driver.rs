@@ -16,7 +16,7 @@ use crate::{
     host::Host,
     image::{Image, call::call, frame::Walk, load::LoadError},
     import::missing::missing_import,
-    nt::{io::device, work},
+    nt::{io::device, system_threads, work},
     services::{Services, Slot},
     thread::current::current,
     verifier::{
@@ -254,6 +254,7 @@ impl Driver {
     /// Reports what the driver left behind, and makes its code inaccessible.
     fn end(&self, host: &Host) {
         work::wait_for_io_items(host, |routine| self.image.contains(routine));
+        system_threads::wait_for_threads(host, |routine| self.image.contains(routine));
         *self.state.lock() = DriverState::Unloaded;
         device::driver_ended(host, self.object());
         host.memory.free(self.page, 1);

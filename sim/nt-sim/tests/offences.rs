@@ -11,13 +11,14 @@ use std::{ffi::c_void, time::Duration};
 
 use kernel::{MILLISECOND, clocks, event, host, object, options, raise, relative, violation_of};
 use ndk_abi::nt::{
-    DEVICE_OBJECT, DISPATCH_LEVEL, EVENT_TYPE, KDPC, KSPIN_LOCK, LARGE_INTEGER, MDL, POOL_FLAG_NON_PAGED,
-    POOL_FLAG_NON_PAGED_EXECUTE, POOL_FLAG_PAGED, POOL_FLAG_RAISE_ON_FAILURE, POOL_TYPE, WORK_QUEUE_ITEM,
+    DEVICE_OBJECT, DISPATCH_LEVEL, EVENT_TYPE, KDPC, KSPIN_LOCK, KSTART_ROUTINE, LARGE_INTEGER, MDL,
+    POOL_FLAG_NON_PAGED, POOL_FLAG_NON_PAGED_EXECUTE, POOL_FLAG_PAGED, POOL_FLAG_RAISE_ON_FAILURE, POOL_TYPE,
+    WORK_QUEUE_ITEM,
 };
 use nt_sim::{
     BugCheck, ClockKind, Irql, Sim,
     guest::Guest,
-    nt::{dispatcher, dpc, io::device, irql, mdl, mutex, pool, spin_lock, timer, work},
+    nt::{dispatcher, dpc, io::device, irql, mdl, mutex, pool, spin_lock, system_threads, timer, work},
 };
 
 const TAG: u32 = u32::from_le_bytes(*b"tset");
@@ -293,6 +294,15 @@ fn misuse_of_mdls_is_reported() {
             mdl::MmFreeContiguousMemory(allocate(8).address());
         }),
     ]);
+}
+
+#[test]
+fn thread_for_an_object_that_keeps_no_driver_loaded_is_reported() {
+    assert_reported(&[(VIOLATION, "for an object that is neither a device nor a driver", || {
+        let block = allocate(size_of::<DEVICE_OBJECT>());
+        let routine = nothing as KSTART_ROUTINE as usize;
+        let _ = system_threads::IoCreateSystemThread(block.cast(), object(), 0, 0, 0, 0, routine, 0);
+    })]);
 }
 
 #[test]

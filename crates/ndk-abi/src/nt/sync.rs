@@ -438,6 +438,17 @@ unsafe extern "efiapi" {
         StartRoutine: Option<KSTART_ROUTINE>,
         StartContext: *mut c_void,
     ) -> NTSTATUS;
+    /// IRQL: `<= PASSIVE_LEVEL`. `IoObject` is a device or driver object, referenced until `StartRoutine` has returned.
+    pub fn IoCreateSystemThread(
+        IoObject: *mut c_void,
+        ThreadHandle: *mut *mut c_void,
+        DesiredAccess: u32,
+        ObjectAttributes: *mut OBJECT_ATTRIBUTES,
+        ProcessHandle: HANDLE,
+        ClientId: *mut CLIENT_ID,
+        StartRoutine: Option<KSTART_ROUTINE>,
+        StartContext: *mut c_void,
+    ) -> NTSTATUS;
     /// IRQL: `<= PASSIVE_LEVEL`.
     pub fn PsTerminateSystemThread(ExitStatus: NTSTATUS) -> NTSTATUS;
     /// IRQL: `<= PASSIVE_LEVEL`.

@@ -11,7 +11,7 @@
 
 use core::fmt;
 use core::net::IpAddr;
-use nt::Owner;
+use nt::{DriverObject, Owner};
 
 /// A resolved path to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,8 +73,15 @@ pub trait Environment: Send + Sync + 'static {
     /// IRQL <= `DISPATCH_LEVEL`.
     fn transmit(&self, pump: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize);
 
-    /// Resolves the path from a local address of this adapter to a remote address. May wait for neighbor
-    /// discovery. `PASSIVE_LEVEL`.
+    /// Returns the path from a local address of this adapter to a remote address, as far as the system knows it; `None` if
+    /// finding it takes to wait for the network. `PASSIVE_LEVEL`.
+    ///
+    /// # Errors
+    /// As for [`resolve`](Self::resolve).
+    fn known_path(&self, local: IpAddr, remote: IpAddr) -> Result<Option<Path>, ResolveError>;
+
+    /// Resolves the path from a local address of this adapter to a remote address. May wait for neighbor discovery, so that the
+    /// provider calls it on a thread of its own. `PASSIVE_LEVEL`.
     ///
     /// # Errors
     /// [`ResolveError`] if the remote address is not reachable or resources are exhausted.
@@ -88,6 +95,9 @@ pub trait Environment: Send + Sync + 'static {
 
     /// Returns whether the device is present and works. IRQL <= `DISPATCH_LEVEL`.
     fn is_present(&self) -> bool;
+
+    /// Returns the driver object, for threads.
+    fn driver(&self) -> DriverObject;
 
     /// Returns the NDIS handle that work items are allocated with; valid as long as the provider lives.
     fn owner(&self) -> Owner;

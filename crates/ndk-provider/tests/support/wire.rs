@@ -9,7 +9,7 @@ use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6};
 use core::ops::Deref;
 use ndk_provider::environment::{Environment, Link, Path, ResolveError};
 use ndk_provider::{Config, Pending, Provider};
-use nt::Owner;
+use nt::{DriverObject, Owner};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -83,6 +83,10 @@ impl Environment for Nic {
         while pump(&mut *cable) != 0 {}
     }
 
+    fn known_path(&self, _: IpAddr, _: IpAddr) -> Result<Option<Path>, ResolveError> {
+        Ok(None)
+    }
+
     fn resolve(&self, _local: IpAddr, remote: IpAddr) -> Result<Path, ResolveError> {
         assert_eq!(nt::irql::current(), nt::irql::PASSIVE_LEVEL);
         let reachable = Path { remote_mac: self.peer.mac, mtu: 1500 };
@@ -105,6 +109,10 @@ impl Environment for Nic {
 
     fn is_present(&self) -> bool {
         self.present.load(Ordering::SeqCst)
+    }
+
+    fn driver(&self) -> DriverObject {
+        DriverObject::new(core::ptr::null_mut())
     }
 
     fn owner(&self) -> Owner {

@@ -34,6 +34,8 @@ pub(crate) struct Addresses {
     /// Default gateways.
     gateways: Mutex<Vec<IpAddr>>,
     notifications: Mutex<Vec<Arc<Notification>>>,
+    /// Number of registrations that fail.
+    refused: AtomicU32,
 }
 
 /// An address and the LUID of its interface.
@@ -138,6 +140,16 @@ impl Addresses {
                 notification.running.fetch_sub(1, SeqCst);
             });
         }
+    }
+
+    /// Makes the next `count` registrations fail.
+    pub(super) fn refuse_notifications(&self, count: u32) {
+        self.refused.store(count, SeqCst);
+    }
+
+    /// Returns whether a registration fails.
+    pub(super) fn refuses_notification(&self) -> bool {
+        self.refused.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
     }
 
     pub(super) fn register(

@@ -21,6 +21,7 @@ use nt_sim::{
     image::call,
     imports,
     memory::pool::{Request, Tag},
+    nt::work::on_worker,
     violation,
 };
 
@@ -224,6 +225,9 @@ imports! { IMPORTS: "netio.sys" =>
         if let Err(status) = require_family(family) {
             return status;
         }
+        if this_host().state(&ADDRESSES).refuses_notification() {
+            return STATUS_INSUFFICIENT_RESOURCES;
+        }
         handle.write(register(family, callback, context));
         if initial != 0 && let Some(callback) = callback {
             call("a unicast address change callback", || {
@@ -330,6 +334,9 @@ imports! { IMPORTS: "netio.sys" =>
     /// Resolves the link address of a neighbor, ignoring the cache. Blocks until it is resolved.
     [== PASSIVE_LEVEL]
     fn ResolveIpNetEntry2(row: Guest<MIB_IPNET_ROW2>, source: Guest<SOCKADDR_INET>) -> i32 {
+        if current().verifies() && on_worker() {
+            misuse("ResolveIpNetEntry2 in a work item, which waits for the network on a worker thread");
+        }
         resolve_entry(row, source)
     }
 

@@ -45,6 +45,9 @@ pub trait IpHost {
     /// Adds a default gateway, through which destinations outside of all subnets are reached.
     fn add_gateway(&self, gateway: IpAddr);
 
+    /// Makes the next `count` calls of `NotifyUnicastIpAddressChange` fail for lack of memory.
+    fn refuse_address_notifications(&self, count: u32);
+
     /// Removes an address.
     fn remove_address(self: &Arc<Self>, address: IpAddr);
 
@@ -95,6 +98,10 @@ impl IpHost for Host {
 
     fn add_gateway(&self, gateway: IpAddr) {
         self.state(&ADDRESSES).add_gateway(gateway);
+    }
+
+    fn refuse_address_notifications(&self, count: u32) {
+        self.state(&ADDRESSES).refuse_notifications(count);
     }
 
     fn remove_address(self: &Arc<Self>, address: IpAddr) {

@@ -14,7 +14,7 @@ use ndk_consumer::Adapter;
 use ndk_consumer::native::Native;
 use ndk_provider::environment::{Environment, Link, Path, ResolveError};
 use ndk_provider::{Config, Pending, Provider};
-use nt::Owner;
+use nt::{DriverObject, Owner};
 use roce::Transmit;
 
 /// Length of the longest frame in bytes.
@@ -168,6 +168,10 @@ impl Environment for Nic {
         while pump(&mut Queue { slot: &mut slot, nic: self }) != 0 {}
     }
 
+    fn known_path(&self, _: IpAddr, _: IpAddr) -> Result<Option<Path>, ResolveError> {
+        Ok(None)
+    }
+
     fn resolve(&self, _: IpAddr, remote: IpAddr) -> Result<Path, ResolveError> {
         let peer = 1 - self.number;
         if remote == ip(peer) {
@@ -187,6 +191,10 @@ impl Environment for Nic {
 
     fn is_present(&self) -> bool {
         true
+    }
+
+    fn driver(&self) -> DriverObject {
+        DriverObject::new(core::ptr::null_mut())
     }
 
     fn owner(&self) -> Owner {

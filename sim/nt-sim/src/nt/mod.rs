@@ -30,6 +30,7 @@ pub mod spin_lock;
 pub mod stdio;
 pub mod strings;
 pub mod system_routine;
+pub mod system_threads;
 pub mod time;
 pub mod timer;
 pub mod trace_recorder;
@@ -80,6 +81,7 @@ pub const IMPORTS: &[&[Import]] = &[
     stdio::IMPORTS,
     strings::IMPORTS,
     system_routine::IMPORTS,
+    system_threads::IMPORTS,
     time::IMPORTS,
     timer::IMPORTS,
     trace_recorder::IMPORTS,
@@ -104,6 +106,7 @@ impl Subsystem for Nt {
         services.add(&work::WORK, work::Queue::default());
         services.add(&work::IO_WORK_ITEMS, work::IoWorkItems::default());
         services.add(&work::QUEUED_ITEMS, work::QueuedItems::default());
+        services.add(&system_threads::SYSTEM_THREADS, system_threads::SystemThreads::default());
         services.add(&waits::WAITS, waits::Waits::default());
         services.add(&dispatcher::DISPATCHER, dispatcher::Dispatcher::default());
         services.add(&dpc::DPCS, dpc::Queued::default());

@@ -3,6 +3,7 @@
 //! Worker threads and the work items that run on them.
 
 use std::{
+    cell::Cell,
     collections::{BTreeSet, HashMap, VecDeque},
     ffi::c_void,
     ops::Range,
@@ -29,6 +30,16 @@ pub(super) static QUEUED_ITEMS: Slot<QueuedItems> = Slot::new();
 
 /// Worker threads per host: enough for drivers whose work items wait for other work items.
 const WORKERS: usize = 8;
+
+thread_local! {
+    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether the calling thread is a worker thread. They are few, and all drivers share them.
+#[must_use]
+pub fn on_worker() -> bool {
+    IS_WORKER.get()
+}
 
 type Item = Box<dyn FnOnce() + Send>;
 
@@ -65,6 +76,7 @@ impl Queue {
 
     fn run(&self, host: &Host) {
         let me = current();
+        IS_WORKER.set(true);
         while !host.world().is_stopping() {
             let item = {
                 let mut state = self.state.lock();

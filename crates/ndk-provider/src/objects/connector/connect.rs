@@ -14,6 +14,7 @@ use crate::base::ports::{Endpoint, PortSpace, Purpose};
 use crate::base::registry::Registered;
 use crate::base::shared::{Shared, now};
 use crate::base::status::{self, NtResult};
+use crate::objects::adapter::Adapter;
 use crate::objects::qp::Qp;
 use crate::objects::shared_endpoint::SharedEndpoint;
 use core::net::{IpAddr, SocketAddr};
@@ -84,11 +85,7 @@ impl Connector {
         // The work item holds the adapter, not the connector: a connector closes without waiting for it.
         let (number, adapter) = (this.ticket().number(), this.adapter().clone());
         let item = WorkItem::try_new(shared.environment.owner(), move || {
-            let shared = adapter.shared();
-            let path = Self::resolve(shared, local.ip(), destination.ip());
-            if let Some(connector) = shared.registry.find::<Self>(number) {
-                Self::on_resolved(&connector, path);
-            }
+            Self::find_path(&adapter, number, local.ip(), destination.ip());
         });
         let item = item.map_err(|_| STATUS_INSUFFICIENT_RESOURCES)?;
         {
@@ -127,15 +124,41 @@ impl Connector {
         Ok((inner.qp.take(), inner.endpoint.take(), inner.shared_endpoint.take()))
     }
 
-    /// Resolves the path to the peer, which may be this adapter. `PASSIVE_LEVEL`.
+    /// Finds the path from `local` to `destination` for the connector `number`: at once if the system knows it, otherwise on a
+    /// thread that waits for the network. In a work item, which does not wait, because worker threads are shared.
+    fn find_path(adapter: &Ref<Adapter>, number: u64, local: IpAddr, destination: IpAddr) {
+        let shared = adapter.shared();
+        if let Some(path) = Self::known_path(shared, local, destination).transpose() {
+            return Self::resolved(shared, number, path);
+        }
+        // It holds the adapter, too: closing that waits for it.
+        let holds = adapter.clone();
+        let waits = move || {
+            let shared = holds.shared();
+            let path = shared.environment.resolve(local, destination).map_err(status::resolve);
+            Self::resolved(shared, number, path);
+        };
+        if nt::start_thread(shared.environment.driver(), waits).is_err() {
+            Self::resolved(shared, number, Err(STATUS_INSUFFICIENT_RESOURCES));
+        }
+    }
+
+    /// Returns the path to the peer, which may be this adapter; `None` if it is not known. `PASSIVE_LEVEL`.
     //= R-INFO-29
-    fn resolve(shared: &Shared, local: IpAddr, destination: IpAddr) -> NtResult<Path> {
+    fn known_path(shared: &Shared, local: IpAddr, destination: IpAddr) -> NtResult<Option<Path>> {
         if !shared.environment.is_local(destination) {
-            return shared.environment.resolve(local, destination).map_err(status::resolve);
+            return shared.environment.known_path(local, destination).map_err(status::resolve);
         }
         shared.loopback.open()?;
         let link = shared.environment.link();
-        Ok(Path { remote_mac: link.mac, mtu: link.mtu })
+        Ok(Some(Path { remote_mac: link.mac, mtu: link.mtu }))
+    }
+
+    /// Continues the connect of the connector `number`, unless it was closed.
+    fn resolved(shared: &Shared, number: u64, path: NtResult<Path>) {
+        if let Some(connector) = shared.registry.find::<Self>(number) {
+            Self::on_resolved(&connector, path);
+        }
     }
 
     /// Checks that no other connection from a shared endpoint has the same local and remote address.

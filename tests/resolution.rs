@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What the driver asks of the IP stack, and may have to wait for: link addresses of neighbors, and notifications of address
+//! changes.
+
+#![cfg(target_os = "linux")]
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    time::Duration,
+};
+
+use lab::{
+    image,
+    testbed::{Consumer, Machine, Options, Testbed},
+};
+use ndis_sim::{IpHost as _, netio::Discovery};
+use ndk_abi::nt::STATUS_HOST_UNREACHABLE;
+use ndk_consumer::{
+    Error, Listener, Status,
+    protocols::{self, Outcome, Program},
+};
+
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// Time after which the IP stack gives up a neighbor that does not answer.
+const RESOLUTION: Duration = Duration::from_secs(3);
+
+fn loaded() -> Option<Testbed> {
+    let options = Options { discovery: Discovery::OnWire, ..Options::default() };
+    Some(Testbed::new(&image()?, &options).expect("the image can be loaded"))
+}
+
+fn started() -> Option<Testbed> {
+    let mut bed = loaded()?;
+    bed.start().expect("both drivers start");
+    Some(bed)
+}
+
+fn finish(mut bed: Testbed) {
+    let stopped = bed.stop();
+    assert_eq!(bed.violations(), [""; 0]);
+    stopped.expect("both drivers stop");
+}
+
+fn wait(bed: &Testbed, time: Duration) {
+    let _ = bed.event().wait(time);
+}
+
+type Side = Consumer<Result<Outcome, Error>>;
+
+/// Connects a client of `machine` to `remote`.
+fn connect(machine: &Machine, remote: IpAddr) -> Side {
+    let (local, remote) = (SocketAddr::new(machine.address(), 0), SocketAddr::new(remote, 7471));
+    machine.consumer("client", move |adapter| protocols::client(adapter, &Program::RdmaClient, local, remote))
+}
+
+/// Connects a client to an address that no host has.
+fn connect_to_no_host(machine: &Machine, number: u8) -> Side {
+    connect(machine, Ipv4Addr::new(10, 0, 0, 100 + number).into())
+}
+
+fn is_unreachable(side: Side) -> bool {
+    let outcome = side.join().expect("the host lives");
+    matches!(outcome, Err(Error::Connect(Status(STATUS_HOST_UNREACHABLE))))
+}
+
+/// More neighbors are resolved at a time than the system has worker threads.
+#[test]
+fn neighbors_that_do_not_answer_delay_no_other_connect() {
+    let Some(bed) = started() else { return };
+    let [client, server] = bed.machines();
+    let remote = server.address();
+    let listening = bed.event();
+    let serving = {
+        let listening = listening.clone();
+        server.consumer("server", move |adapter| {
+            let at = SocketAddr::new(remote, 7471);
+            protocols::serve(adapter, &Program::RdmaClient, at, TIMEOUT, |_| listening.set())
+        })
+    };
+    assert!(listening.wait(TIMEOUT));
+    let start = bed.now();
+    let slow: Vec<_> = (0..20).map(|number| connect_to_no_host(client, number)).collect();
+    wait(&bed, Duration::from_millis(10));
+    for side in [connect(client, remote), serving] {
+        let outcome = side.join().expect("the host lives");
+        assert!(outcome.is_ok(), "{outcome:?}");
+    }
+    let taken = bed.now().saturating_sub(start);
+    assert!(taken < Duration::from_millis(100), "a connect beside slow ones took {taken:?}");
+    assert!(slow.into_iter().all(is_unreachable));
+    let taken = bed.now().saturating_sub(start);
+    assert!(taken > RESOLUTION && taken < 2 * RESOLUTION, "all were resolved at a time: {taken:?}");
+    finish(bed);
+}
+
+/// The thread that resolves runs code of the driver, and uses the adapter.
+#[test]
+fn halt_waits_for_a_neighbor_that_is_being_resolved() {
+    let Some(mut bed) = started() else { return };
+    let start = bed.now();
+    let slow = connect_to_no_host(bed.machines()[0], 0);
+    wait(&bed, Duration::from_secs(1));
+    bed.machine_mut(0).stop().expect("the driver stops");
+    let taken = bed.now().saturating_sub(start);
+    assert!(taken > RESOLUTION && taken < 2 * RESOLUTION, "{taken:?}");
+    assert!(is_unreachable(slow));
+    finish(bed);
+}
+
+/// Returns whether a consumer can listen at an address that appears `after` it has opened the adapter.
+fn listens_at_a_new_address(bed: &Testbed, after: Duration) -> bool {
+    let machine = bed.machines()[0];
+    let (host, new) = (machine.host().clone(), IpAddr::from([10, 0, 0, 77]));
+    let listens = machine.consumer("consumer", move |adapter| {
+        nt_sim::nt::time::sleep(after.as_nanos() as u64);
+        host.add_address(new, 24);
+        nt_sim::nt::time::sleep(1_000_000);
+        Listener::new(adapter, SocketAddr::new(new, 0)).is_ok()
+    });
+    listens.join().expect("the host lives")
+}
+
+//= R-CONN-101
+#[test]
+fn registration_for_address_changes_that_fails_is_repeated_until_it_succeeds() {
+    for (failures, after) in [(1, 1), (5, 10), (12, 145)] {
+        let Some(mut bed) = loaded() else { return };
+        bed.machines()[0].host().refuse_address_notifications(failures);
+        bed.start().expect("both drivers start");
+        let listens = listens_at_a_new_address(&bed, Duration::from_secs(after));
+        assert!(listens, "{failures} failures");
+        finish(bed);
+    }
+}
+
+/// No notification tells of an address that appeared between two attempts.
+#[test]
+fn addresses_that_appear_before_the_registration_succeeds_are_known_afterwards() {
+    let Some(mut bed) = loaded() else { return };
+    let (host, new) = (bed.machines()[0].host().clone(), IpAddr::from([10, 0, 0, 77]));
+    host.refuse_address_notifications(1);
+    bed.start().expect("both drivers start");
+    let listens = bed.machines()[0].consumer("consumer", move |adapter| {
+        host.add_address(new, 24);
+        nt_sim::nt::time::sleep(1_000_000_000);
+        Listener::new(adapter, SocketAddr::new(new, 0)).is_ok()
+    });
+    assert!(listens.join().expect("the host lives"));
+    finish(bed);
+}
+
+#[test]
+fn halt_ends_the_attempts_to_register() {
+    let Some(mut bed) = loaded() else { return };
+    for machine in bed.machines() {
+        machine.host().refuse_address_notifications(u32::MAX);
+    }
+    bed.start().expect("both drivers start");
+    wait(&bed, Duration::from_secs(100));
+    let start = bed.now();
+    bed.stop().expect("both drivers stop");
+    let taken = bed.now().saturating_sub(start);
+    assert!(taken < Duration::from_secs(1), "{taken:?}");
+    assert_eq!(bed.violations(), [""; 0]);
+}
