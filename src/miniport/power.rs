@@ -140,8 +140,9 @@ fn sleep(adapter: &Adapter) {
     adapter.ndk().suspend(CLOSE_LIMIT);
     adapter.port().stop();
     send::abandon(adapter);
-    // A DPC may still be indicating frames.
+    // A DPC may still be processing frames, and so may the deferred routine, which a DPC queues.
     nt::flush_dpcs();
+    adapter.interrupt.deferred().flush();
 }
 
 /// Initializes the device after the loss of power.

@@ -78,6 +78,7 @@ struct Inner {
     dpc: sys::Dpc,
     item: sys::WorkItem,
     stopped: Event,
+    flushed: Event,
     routine: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
@@ -103,6 +104,7 @@ impl Deferred {
             dpc: sys::Dpc::try_new(callback.ok()?)?,
             item: sys::WorkItem::try_new(owner.handle())?,
             stopped: Event::try_new()?,
+            flushed: Event::try_new()?,
             routine: try_box(routine).ok()?,
         });
         let inner = inner.ok()?;
@@ -125,6 +127,15 @@ impl Deferred {
         }
     }
 
+    /// Waits for the end of the batch that runs or is queued now; others may follow. `PASSIVE_LEVEL`, one caller at a time, and
+    /// not from the routine.
+    pub fn flush(&self) {
+        self.0.flushed.clear();
+        if self.0.state.await_batch() {
+            self.0.flushed.wait();
+        }
+    }
+
     /// Stops: no batch begins from now on, and none runs when this returns. `PASSIVE_LEVEL`.
     pub fn stop(&self) {
         if self.0.state.stop() {
@@ -140,9 +151,19 @@ impl Drop for Deferred {
 }
 
 impl Inner {
+    /// Runs a batch and wakes a thread that waits for its end. Returns whether it left work. At `DISPATCH_LEVEL`.
+    fn batch(&self) -> bool {
+        let more = self.state.begin() && (self.routine)();
+        // While this is still the runner: `stop` waits for the runner before the event is freed.
+        if self.state.take_awaited() {
+            self.flushed.set();
+        }
+        more
+    }
+
     /// At `DISPATCH_LEVEL`.
     fn run_in_dpc(&self) {
-        let more = self.state.begin() && (self.routine)();
+        let more = self.batch();
         match self.state.end(more, self.streak.is_over(more)) {
             Next::Idle => {}
             Next::Stopped => self.stopped.set(),
@@ -162,7 +183,7 @@ impl Inner {
         for _ in 0..WORKER_BATCHES {
             let more = {
                 let _level = AtDispatch::new();
-                self.state.begin() && (self.routine)()
+                self.batch()
             };
             match self.state.end(more, true) {
                 Next::Idle => return,
@@ -228,6 +249,38 @@ mod tests {
         assert!(names.1.wait_for(Duration::from_secs(10)));
         assert!((1..=12).contains(&names.0.load(Ordering::SeqCst)), "{}", names.0.load(Ordering::SeqCst));
         deferred.stop();
+    }
+
+    #[test]
+    fn flush_waits_for_the_running_batch() {
+        let seen = Arc::new((Event::try_new().unwrap(), AtomicUsize::new(0)));
+        let of_routine = Arc::clone(&seen);
+        let deferred = Deferred::try_new(OWNER, move || {
+            of_routine.0.set();
+            std::thread::sleep(Duration::from_millis(20));
+            of_routine.1.fetch_add(1, Ordering::SeqCst);
+            false
+        })
+        .unwrap();
+        deferred.flush();
+        for (round, queue) in [Deferred::queue, Deferred::queue_worker].into_iter().enumerate() {
+            seen.0.clear();
+            queue(&deferred);
+            assert!(seen.0.wait_for(Duration::from_secs(10)));
+            deferred.flush();
+            assert_eq!(seen.1.load(Ordering::SeqCst), round + 1);
+        }
+    }
+
+    /// Flushing at any moment of a batch returns, and the routine can be dropped right after it.
+    #[test]
+    fn flush_returns_at_any_moment() {
+        for round in 0..if cfg!(miri) { 10 } else { 1000 } {
+            let deferred = Deferred::try_new(OWNER, || false).unwrap();
+            let queue = if round % 2 == 0 { Deferred::queue } else { Deferred::queue_worker };
+            queue(&deferred);
+            deferred.flush();
+        }
     }
 
     #[test]

@@ -13,6 +13,8 @@ const DPC: u32 = 2;
 const WORKER: u32 = 4;
 /// No further batch is to begin.
 const STOPPED: u32 = 8;
+/// A thread waits for the end of a batch.
+const AWAITED: u32 = 16;
 
 const RUNNER: u32 = DPC | WORKER;
 
@@ -84,9 +86,10 @@ impl Handover {
     #[must_use]
     pub fn end(&self, more: bool, yields: bool) -> Next {
         let next = |state: u32| {
-            if state & STOPPED != 0 {
+            // A thread that began to wait after the runner looked for one is found after another batch.
+            if state & STOPPED != 0 && state & AWAITED == 0 {
                 (Next::Stopped, STOPPED)
-            } else if !more && state & REQUESTED == 0 {
+            } else if !more && state & (REQUESTED | AWAITED) == 0 {
                 (Next::Idle, 0)
             } else if yields || state & WORKER != 0 {
                 (Next::Worker, state & !DPC | WORKER)
@@ -95,6 +98,18 @@ impl Handover {
             }
         };
         next(self.update(|state| next(state).1)).0
+    }
+
+    /// Returns `true` if a runner is queued or running: it calls [`take_awaited`](Self::take_awaited) after a batch.
+    #[must_use]
+    pub fn await_batch(&self) -> bool {
+        self.update(|state| if state & RUNNER == 0 { state } else { state | AWAITED }) & RUNNER != 0
+    }
+
+    /// Called by the runner between a batch and its [`end`](Self::end). Returns `true` if a thread waits, which must be woken.
+    #[must_use]
+    pub fn take_awaited(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & AWAITED != 0 && self.update(|state| state & !AWAITED) & AWAITED != 0
     }
 
     /// Stops: no batch begins from now on. Returns `true` if a runner is queued or running, whose [`end`](Self::end) returns
@@ -148,6 +163,30 @@ mod tests {
         assert!(state.request_worker());
         assert!(state.begin());
         assert_eq!(state.end(false, false), Next::Idle);
+    }
+
+    #[test]
+    fn waiting_thread_is_found_by_the_runner() {
+        let state = Handover::new();
+        assert!(!state.await_batch(), "nothing runs");
+        assert!(state.request() && state.await_batch() && state.begin());
+        assert!(state.take_awaited() && !state.take_awaited());
+        assert!(state.await_batch(), "the runner has not ended");
+        assert_eq!(state.end(false, false), Next::Dpc, "it looks again");
+        assert!(state.begin() && state.take_awaited());
+        assert_eq!(state.end(false, false), Next::Idle);
+        assert!(!state.await_batch());
+    }
+
+    #[test]
+    fn waiting_thread_is_found_after_a_stop() {
+        let state = Handover::new();
+        assert!(state.request_worker() && state.begin() && !state.take_awaited());
+        assert!(state.await_batch() && state.stop());
+        assert_eq!(state.end(false, true), Next::Worker);
+        assert!(!state.begin() && state.take_awaited());
+        assert_eq!(state.end(false, true), Next::Stopped);
+        assert!(!state.await_batch());
     }
 
     #[test]
