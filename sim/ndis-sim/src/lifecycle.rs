@@ -11,9 +11,10 @@ use ndk_abi::{
         NDIS_MINIPORT_INIT_PARAMETERS_REVISION_1, NDIS_MINIPORT_PAUSE_PARAMETERS,
         NDIS_MINIPORT_PAUSE_PARAMETERS_REVISION_1, NDIS_MINIPORT_RESTART_PARAMETERS,
         NDIS_MINIPORT_RESTART_PARAMETERS_REVISION_1, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT,
-        NDIS_OBJECT_TYPE_MINIPORT_INIT_PARAMETERS, NDIS_SIZEOF_MINIPORT_INIT_PARAMETER_REVISION_1,
-        NDIS_SIZEOF_MINIPORT_PAUSE_PARAMETERS_REVISION_1, NDIS_SIZEOF_MINIPORT_RESTART_PARAMETERS_REVISION_1,
-        NDIS_STATUS, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS, NET_DEVICE_PNP_EVENT,
+        NDIS_OBJECT_TYPE_MINIPORT_INIT_PARAMETERS, NDIS_SHUTDOWN_ACTION,
+        NDIS_SIZEOF_MINIPORT_INIT_PARAMETER_REVISION_1, NDIS_SIZEOF_MINIPORT_PAUSE_PARAMETERS_REVISION_1,
+        NDIS_SIZEOF_MINIPORT_RESTART_PARAMETERS_REVISION_1, NDIS_STATUS, NDIS_STATUS_PENDING,
+        NDIS_STATUS_SUCCESS, NET_DEVICE_PNP_EVENT,
     },
     netio::NET_LUID,
 };
@@ -264,6 +265,22 @@ fn remove(host: &Arc<Host>, adapter: &Arc<Adapter>, after: &str) {
     *adapter.state.lock() = AdapterState::Halted;
     let _ = host.state(&HANDLES).remove::<Adapter>(adapter.handle);
     host.state(&ADAPTERS).lock().retain(|other| other.handle != adapter.handle);
+}
+
+/// Calls `MiniportShutdownEx` before the system turns off: the device must not use memory afterwards, which firmware or the next
+/// system owns then. NDIS does not halt the miniport.
+pub(crate) fn shut_down(adapter: &Arc<Adapter>) {
+    if adapter.state() == AdapterState::Halted {
+        return;
+    }
+    if let Some(handler) = adapter.driver.characteristics.ShutdownHandlerEx {
+        call("MiniportShutdownEx", || {
+            // SAFETY: the image registered the function under this contract.
+            unsafe { handler(adapter.context() as *mut _, NDIS_SHUTDOWN_ACTION::NdisShutdownPowerOff) }
+        });
+    }
+    require(!adapter.nic.is_running(), || "MiniportShutdownEx returned while the device is running".into());
+    adapter.nic.shut_down();
 }
 
 /// Notifies the miniport of an event of its device.

@@ -169,6 +169,15 @@ impl Miniport {
         self.restart()
     }
 
+    /// Shuts the adapter down, as before the system turns off: the device must have stopped, and must not be started again.
+    ///
+    /// # Errors
+    /// [`Lost`] when the host dies.
+    pub fn shut_down(&self) -> Result<(), Lost> {
+        let this = self.clone();
+        on_host(&self.host, "power", move || lifecycle::shut_down(&this.adapter))
+    }
+
     /// Restarts the paused adapter.
     ///
     /// # Errors

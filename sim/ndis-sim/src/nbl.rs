@@ -41,6 +41,8 @@ const LIST_LEN: usize = 0x180;
 /// A pool of NET_BUFFERs or NET_BUFFER_LISTs.
 struct Pool {
     with_buffers: bool,
+    /// Tag of what is allocated from it.
+    tag: Tag,
     /// Addresses of allocated structures.
     out: Mutex<BTreeSet<usize>>,
 }
@@ -65,7 +67,12 @@ fn release(host: &Host, address: Guest<u8>, tag: Tag) {
 fn free_pool(what: &'static str, pool: usize) {
     let freed = handle::take::<Pool>("NET_BUFFER(_LIST) pool", pool);
     let out = freed.out.lock().len();
-    require(out == 0, || format!("{what}: {out} NET_BUFFERs or NET_BUFFER_LISTs of the pool are not freed"));
+    require(out == 0, || {
+        format!(
+            "{what}: {out} NET_BUFFERs or NET_BUFFER_LISTs of the pool with tag {} are not freed",
+            freed.tag
+        )
+    });
 }
 
 fn write_buffer(buffer: Guest<NET_BUFFER>, pool: usize, mdl: Guest<MDL>, offset: u32, length: usize) {
@@ -96,7 +103,7 @@ fn allocate_list(
         "NdisAllocateNetBufferAndNetBufferList: the pool was not allocated with fAllocateNetBuffer".into()
     });
     let extra = if from.with_buffers { size_of::<NET_BUFFER>() } else { 0 };
-    let list = block(&host, LIST_LEN + extra + usize::from(context), LIST_TAG)?.cast::<NET_BUFFER_LIST>();
+    let list = block(&host, LIST_LEN + extra + usize::from(context), from.tag)?.cast::<NET_BUFFER_LIST>();
     from.out.lock().insert(list.address());
     let mut first = Guest::null();
     if let Some((mdl, offset, length)) = buffer {
@@ -192,12 +199,14 @@ fn require_header(what: &str, header: NDIS_OBJECT_HEADER, size: u16) {
     });
 }
 
-fn new_pool(owner: usize, kind: &'static str, with_buffers: bool) -> usize {
+fn new_pool(owner: usize, kind: &'static str, tag: u32, with_buffers: bool) -> usize {
+    require(tag != 0, || format!("{kind}: PoolTag is 0"));
     let host = current().host().clone();
     if host.low_resources.fails() {
         return 0;
     }
-    let pool = host.state(&HANDLES).insert(Arc::new(Pool { with_buffers, out: Mutex::default() }));
+    let pool =
+        host.state(&HANDLES).insert(Arc::new(Pool { with_buffers, tag: Tag(tag), out: Mutex::default() }));
     owner::hold(&host, owner, kind, pool);
     pool
 }
@@ -208,8 +217,7 @@ imports! { IMPORTS: "ndis.sys" =>
     fn NdisAllocateNetBufferListPool(owner: usize, parameters: Guest<NET_BUFFER_LIST_POOL_PARAMETERS>) -> usize {
         let parameters = parameters.read();
         require_header(LIST_POOL, parameters.Header, NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1);
-        require(parameters.PoolTag != 0, || "NdisAllocateNetBufferListPool: PoolTag is 0".into());
-        new_pool(owner, LIST_POOL, parameters.fAllocateNetBuffer != 0)
+        new_pool(owner, LIST_POOL, parameters.PoolTag, parameters.fAllocateNetBuffer != 0)
     }
 
     /// Frees a pool of NET_BUFFER_LISTs.
@@ -246,15 +254,15 @@ imports! { IMPORTS: "ndis.sys" =>
         require(from.out.lock().remove(&list.address()), || {
             format!("NdisFreeNetBufferList of {:#x}, which is not allocated from its pool", list.address())
         });
-        release(current().host(), list.cast(), LIST_TAG);
+        release(current().host(), list.cast(), from.tag);
     }
 
     /// Allocates a pool of NET_BUFFERs.
     [<= DISPATCH_LEVEL]
     fn NdisAllocateNetBufferPool(owner: usize, parameters: Guest<NET_BUFFER_POOL_PARAMETERS>) -> usize {
-        let header = parameters.read().Header;
-        require_header(BUFFER_POOL, header, NDIS_SIZEOF_NET_BUFFER_POOL_PARAMETERS_REVISION_1);
-        new_pool(owner, BUFFER_POOL, true)
+        let parameters = parameters.read();
+        require_header(BUFFER_POOL, parameters.Header, NDIS_SIZEOF_NET_BUFFER_POOL_PARAMETERS_REVISION_1);
+        new_pool(owner, BUFFER_POOL, parameters.PoolTag, true)
     }
 
     /// Frees a pool of NET_BUFFERs.
@@ -269,7 +277,7 @@ imports! { IMPORTS: "ndis.sys" =>
     fn NdisAllocateNetBuffer(pool: usize, mdl: Guest<MDL>, offset: u32, length: usize) -> Guest<NET_BUFFER> {
         let from: Arc<Pool> = handle::object("NET_BUFFER pool", pool);
         let host = current().host().clone();
-        let Some(buffer) = block(&host, size_of::<NET_BUFFER>(), LIST_TAG) else { return Guest::null() };
+        let Some(buffer) = block(&host, size_of::<NET_BUFFER>(), from.tag) else { return Guest::null() };
         from.out.lock().insert(buffer.address());
         write_buffer(buffer.cast(), pool, mdl, offset, length);
         buffer.cast()
@@ -282,7 +290,7 @@ imports! { IMPORTS: "ndis.sys" =>
         require(from.out.lock().remove(&buffer.address()), || {
             format!("NdisFreeNetBuffer of {:#x}, which is not allocated from its pool", buffer.address())
         });
-        release(current().host(), buffer.cast(), LIST_TAG);
+        release(current().host(), buffer.cast(), from.tag);
     }
 
     /// Returns the first bytes of a NET_BUFFER contiguously: in place, or copied to `storage`; null if neither is

@@ -6,6 +6,7 @@
 
 mod common;
 
+use common::device::set_power_capable;
 use common::scripted::{
     Offence, Script, assert_all_reported, assert_reported, header, in_initialize, kept, set_provider,
     verdict, verdict_while_running,
@@ -196,6 +197,22 @@ fn net_pnp_event_during_another_is_reported() {
         reported.contains("NdisMNetPnPEvent was called while another event is being delivered"),
         "{reported}"
     );
+}
+
+//= R-PNP-11
+#[test]
+fn rdma_that_is_left_enabled_in_d3_is_reported() {
+    let provider = Script {
+        initialize: Some(|handle| {
+            set_power_capable(handle);
+            ndk_attributes(handle, |_, _| {});
+        }),
+        answer: Some(|_, _| NDIS_STATUS_SUCCESS),
+        ..provider(|_| NDIS_STATUS_FAILURE)
+    };
+    let reported = verdict_while_running(provider, |miniport| _ = miniport.sleep());
+    let expected = "OID_PNP_SET_POWER to D3 completed without NetEventNDKDisable";
+    assert!(reported.contains(expected), "{reported}");
 }
 
 #[test]

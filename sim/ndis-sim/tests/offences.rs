@@ -8,22 +8,22 @@ mod common;
 
 use std::{ffi::c_void, time::Duration};
 
+use common::device::{registers, run_device};
 use common::scripted::{
     Offence, Script, assert_all_reported, assert_reported, general_with, header, in_initialize,
     interrupt_with, kept, registration_with, verdict, verdict_while_running,
 };
-use device_sim::pci;
 use ndis_sim::{Miniport, adapter, bus, config, data_path, dma, interrupt, nbl, ndk, oid, runtime};
 use ndk_abi::{
     ndis::{
         LOCK_STATE_EX, NDIS_CONFIGURATION_OBJECT, NDIS_HANDLE, NDIS_OBJECT_TYPE_DEFAULT,
         NDIS_OBJECT_TYPE_SG_DMA_DESCRIPTION, NDIS_OBJECT_TYPE_STATUS_INDICATION, NDIS_OID_REQUEST,
-        NDIS_PM_CAPABILITIES, NDIS_PM_CAPABILITIES_REVISION_2, NDIS_REQUEST_TYPE, NDIS_SG_DMA_64_BIT_ADDRESS,
-        NDIS_SG_DMA_DESCRIPTION, NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_2,
-        NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1, NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1,
+        NDIS_SG_DMA_64_BIT_ADDRESS, NDIS_SG_DMA_DESCRIPTION,
+        NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1,
+        NDIS_SIZEOF_NET_BUFFER_POOL_PARAMETERS_REVISION_1, NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1,
         NDIS_SIZEOF_STATUS_INDICATION_REVISION_1, NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_INDICATION,
         NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS, NDIS_TIMER_CHARACTERISTICS, NET_BUFFER, NET_BUFFER_LIST,
-        NET_BUFFER_LIST_POOL_PARAMETERS,
+        NET_BUFFER_LIST_POOL_PARAMETERS, NET_BUFFER_POOL_PARAMETERS,
     },
     nt::{DEVICE_OBJECT, LARGE_INTEGER, MDL, POOL_FLAG_NON_PAGED, SCATTER_GATHER_LIST},
 };
@@ -124,6 +124,14 @@ fn pool_with(handle: usize, edit: fn(&mut NET_BUFFER_LIST_POOL_PARAMETERS)) -> u
     nbl::NdisAllocateNetBufferListPool(handle, kept(parameters))
 }
 
+fn buffer_pool(handle: usize, tag: u32) -> usize {
+    let mut parameters = NET_BUFFER_POOL_PARAMETERS::zeroed();
+    parameters.Header =
+        header(NDIS_OBJECT_TYPE_DEFAULT, 1, NDIS_SIZEOF_NET_BUFFER_POOL_PARAMETERS_REVISION_1);
+    parameters.PoolTag = tag;
+    nbl::NdisAllocateNetBufferPool(handle, kept(parameters))
+}
+
 fn list_pool(handle: usize) -> usize {
     pool_with(handle, |_| {})
 }
@@ -161,7 +169,21 @@ fn misuse_of_net_buffers_is_reported() {
                 nbl::NdisAllocateNetBufferList(pool, 0, 0);
                 nbl::NdisFreeNetBufferListPool(pool);
             },
-            "1 NET_BUFFERs or NET_BUFFER_LISTs of the pool are not freed",
+            "1 NET_BUFFERs or NET_BUFFER_LISTs of the pool with tag tset are not freed",
+        ),
+        (|handle| _ = buffer_pool(handle, 0), "NdisAllocateNetBufferPool: PoolTag is 0"),
+        (
+            |handle| {
+                let pool = buffer_pool(handle, u32::from_le_bytes(*b"ffub"));
+                nbl::NdisAllocateNetBuffer(pool, mdl(handle, 60), 0, 60);
+                nbl::NdisFreeNetBufferPool(pool);
+            },
+            "of the pool with tag ffub are not freed",
+        ),
+        (
+            // The blocks have the pool's tag, as in a list of leaks.
+            |handle| pool::ExFreePoolWithTag(list(handle).cast(), u32::from_le_bytes(*b"Ndbl")),
+            "'tset'",
         ),
         (
             |handle| {
@@ -293,37 +315,6 @@ fn pause_that_completes_too_early_is_reported() {
         NDIS_STATUS_PENDING
     };
     assert_reported(while_pausing(twice), "NdisMPauseComplete was called twice, or nothing is pending");
-}
-
-fn registers(handle: usize) -> usize {
-    let mapped = kept(0_usize);
-    let start = LARGE_INTEGER { QuadPart: pci::VIRTIO_BAR_AT.cast_signed() };
-    bus::NdisMMapIoSpace(mapped, handle, start, pci::VIRTIO_BAR_LEN as u32);
-    mapped.read()
-}
-
-fn unmap(handle: usize, mapped: usize) {
-    bus::NdisMUnmapIoSpace(handle, mapped, pci::VIRTIO_BAR_LEN as u32);
-}
-
-/// Brings the device up as far as `DRIVER_OK`, without queues.
-fn run_device(handle: usize) {
-    let mapped = registers(handle);
-    let status = |value: u8| {
-        // SAFETY: a window of registers: the access is trapped.
-        unsafe { std::ptr::with_exposed_provenance_mut::<u8>(mapped + 0x14).write_volatile(value) };
-    };
-    status(1);
-    status(3);
-    for (at, value) in [(0x08, 1_u32), (0x0c, 1)] {
-        // SAFETY: as above.
-        unsafe { std::ptr::with_exposed_provenance_mut::<u32>(mapped + at).write_volatile(value) };
-    }
-    status(11);
-    let command = kept(6_u16);
-    bus::NdisMSetBusData(handle, 0, 4, command.cast(), 2);
-    status(15);
-    unmap(handle, mapped);
 }
 
 #[test]
@@ -484,44 +475,6 @@ fn incomplete_attributes_are_reported() {
     ];
     for (offence, expected) in offences {
         assert_reported(Script { silent: true, ..in_initialize(offence) }, expected);
-    }
-}
-
-/// Returns power management capabilities whose header claims `size` bytes.
-fn capabilities(size: u16) -> *mut NDIS_PM_CAPABILITIES {
-    let mut capabilities = NDIS_PM_CAPABILITIES::zeroed();
-    capabilities.Header = header(NDIS_OBJECT_TYPE_DEFAULT, NDIS_PM_CAPABILITIES_REVISION_2, size);
-    kept(capabilities).as_ptr()
-}
-
-#[test]
-fn misuse_of_power_management_is_reported() {
-    let short = |handle| {
-        general_with(handle, |attributes| attributes.PowerManagementCapabilitiesEx = capabilities(8));
-    };
-    assert_reported(
-        in_initialize(short),
-        "NDIS_PM_CAPABILITIES of 8 bytes; NDIS 6.30 and later require revision 2",
-    );
-    let capable = |handle| {
-        general_with(handle, |attributes| {
-            attributes.PowerManagementCapabilitiesEx =
-                capabilities(NDIS_SIZEOF_NDIS_PM_CAPABILITIES_REVISION_2);
-        });
-    };
-    let refuse_all = |_, _| NDIS_STATUS_FAILURE;
-    let refuse_sets = |_, request| match Guest::<NDIS_OID_REQUEST>::new(request).read().RequestType {
-        NDIS_REQUEST_TYPE::NdisRequestSetInformation => NDIS_STATUS_FAILURE,
-        _ => NDIS_STATUS_SUCCESS,
-    };
-    let answers: [(Answer, &str); 2] = [
-        (refuse_all, "OID_PNP_QUERY_POWER failed, which is not allowed"),
-        (refuse_sets, "OID_PNP_SET_POWER to D3 failed"),
-    ];
-    for (answer, expected) in answers {
-        let script = Script { answer: Some(answer), ..in_initialize(capable) };
-        let verdict = verdict_while_running(script, |miniport| _ = miniport.sleep());
-        assert!(verdict.contains(expected), "{verdict}");
     }
 }
 

@@ -77,6 +77,8 @@ pub struct Common {
     queue_select: u16,
     queues: [QueueRegisters; QUEUES],
     link_up: bool,
+    /// Reads of the status register until it returns to 0, while a reset lasts.
+    resetting: Option<u32>,
 }
 
 impl Common {
@@ -95,6 +97,7 @@ impl Common {
             queue_select: 0,
             queues: options.queue_sizes.map(QueueRegisters::new),
             link_up: true,
+            resetting: None,
         }
     }
 
@@ -102,7 +105,12 @@ impl Common {
         self.quirks.never_resets = true;
     }
 
+    pub fn set_config_unsteady(&mut self, unsteady: bool) {
+        self.quirks.unsteady_config = unsteady;
+    }
+
     pub fn reset(&mut self) {
+        self.resetting = None;
         self.accepted = Features::default();
         self.status = Status::default();
         self.device_feature_select = 0;
@@ -157,8 +165,14 @@ impl Common {
         Ok(())
     }
 
-    pub fn read(&self, offset: u64, width: Width) -> Result<u64, Misuse> {
+    pub fn read(&mut self, offset: u64, width: Width) -> Result<u64, Misuse> {
         use Width::{Byte, Dword, Word};
+        match (offset, self.resetting) {
+            (0x14, Some(0)) => self.reset(),
+            (0x14, Some(left)) => self.resetting = Some(left - 1),
+            (0x15, _) if self.quirks.unsteady_config => self.generation = self.generation.wrapping_add(1),
+            _ => {}
+        }
         let queue = self.queues.get(usize::from(self.queue_select));
         let of_queue = |field: fn(&QueueRegisters) -> u64| queue.map_or(0, field);
         let half = |value: u64, at: u64| if offset == at { value & 0xffff_ffff } else { value >> 32 };
@@ -257,7 +271,11 @@ impl Common {
         if new == Status::default() {
             let stuck = self.quirks.never_resets_once_started && self.status.has(Status::DRIVER_OK);
             if !self.quirks.never_resets && !stuck {
-                self.reset();
+                if self.quirks.reset_reads == 0 || self.status == Status::default() {
+                    self.reset();
+                } else {
+                    self.resetting = Some(self.quirks.reset_reads);
+                }
             } else if self.status == Status::default() {
                 self.status = Status::FAILED;
             }

@@ -74,6 +74,8 @@ pub struct Device {
     removed: AtomicBool,
     /// In D3: no register, no DMA, no interrupt.
     low_power: AtomicBool,
+    /// The system is about to turn off: the device must not be started.
+    pub(super) shut_down: AtomicBool,
     pub(super) filter: Mutex<Filter>,
     pub(super) counters: Counters,
     /// The frame of [`Quirks::repeats`](super::Quirks::repeats), and how often it was delivered.
@@ -96,6 +98,7 @@ impl Device {
             running: AtomicBool::new(false),
             removed: AtomicBool::new(false),
             low_power: AtomicBool::new(false),
+            shut_down: AtomicBool::new(false),
             filter: Mutex::new(Filter::new(options.mac)),
             counters: Counters::default(),
             repeated: Mutex::default(),
@@ -171,6 +174,11 @@ impl Device {
         self.low_power.load(Relaxed)
     }
 
+    /// The driver was shut down: from now on it is a misuse to start the device.
+    pub fn shut_down(&self) {
+        self.shut_down.store(true, Relaxed);
+    }
+
     /// Puts the device in D3. A driver must have stopped it: in D3 no register may be accessed.
     pub fn enter_low_power(&self) {
         let was_running = self.is_running();
@@ -202,6 +210,12 @@ impl Device {
     /// From now on the status register does not return to 0.
     pub fn stop_resetting(&self) {
         self.common.lock().stop_resetting();
+    }
+
+    /// Sets whether the generation of the configuration differs at each read; see
+    /// [`Quirks::unsteady_config`](super::Quirks::unsteady_config).
+    pub fn set_config_unsteady(&self, unsteady: bool) {
+        self.common.lock().set_config_unsteady(unsteady);
     }
 
     /// Sends the message of a vector without a reason, also in D3: other functions on a shared message do so.

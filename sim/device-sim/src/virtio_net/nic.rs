@@ -172,6 +172,9 @@ impl Nic {
                 self.schedule_receive(self.bus.now());
             }
             Effect::Enable(queue, ring) => self.queues[queue].lock().enable(&ring),
+            Effect::Start if self.shut_down.load(Relaxed) => {
+                return Err(Misuse::register("DRIVER_OK was set after the driver was shut down"));
+            }
             Effect::Start => {
                 self.running.store(true, Relaxed);
                 // Buffers may have been made available before.

@@ -22,6 +22,10 @@ pub struct Quirks {
     pub never_resets: bool,
     /// The status register never returns to 0 once the driver has set DRIVER_OK.
     pub never_resets_once_started: bool,
+    /// The status register returns to 0 after this number of reads.
+    pub reset_reads: u32,
+    /// The generation of the configuration differs at each read.
+    pub unsteady_config: bool,
     /// Refuses interrupt vectors from this one on.
     pub refuses_vectors_from: Option<u16>,
     /// Corrupts the used ring's entry of every n-th buffer.

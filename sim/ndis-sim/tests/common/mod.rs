@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A miniport written for tests, and the driver's image.
+//! A miniport written for tests, its device, and the driver's image.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub mod device;
 pub mod image;
 pub mod scripted;

@@ -47,6 +47,8 @@ pub struct Script {
     pub options: Option<fn(usize)>,
     /// `OpenNDKAdapterHandler`: makes the miniport an NDK provider.
     pub open: Option<fn(*mut *mut NDK_ADAPTER) -> NDIS_STATUS>,
+    /// `NDIS_MINIPORT_ATTRIBUTES_*` besides those of a bus master.
+    pub attribute_flags: u32,
     /// Initialization sets no attributes.
     pub silent: bool,
     /// The status of initialization.
@@ -67,15 +69,15 @@ fn context<'a>(pointer: NDIS_HANDLE) -> &'a Context {
     unsafe { &*pointer.cast::<Context>() }
 }
 
-fn registration(handle: usize, context: *mut Context) -> NDIS_STATUS {
-    registration_with(handle, context.expose_provenance(), |_| {})
+fn registration(handle: usize, context: *mut Context, flags: u32) -> NDIS_STATUS {
+    registration_with(handle, context.expose_provenance(), |attributes| attributes.AttributeFlags |= flags)
 }
 
 /// Sets the registration attributes after `edit` has changed them.
 pub fn registration_with(
     handle: usize,
     context: usize,
-    edit: fn(&mut NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES),
+    edit: impl FnOnce(&mut NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES),
 ) -> NDIS_STATUS {
     let mut attributes = NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES::zeroed();
     attributes.Header = header(
@@ -165,7 +167,7 @@ unsafe extern "efiapi" fn initialize(
     let script = unsafe { *driver.cast::<Script>() };
     let context = Box::leak(Box::new(Context { script, handle: handle.addr() }));
     if !script.silent {
-        assert_eq!(registration(handle.addr(), context), NDIS_STATUS_SUCCESS);
+        assert_eq!(registration(handle.addr(), context, script.attribute_flags), NDIS_STATUS_SUCCESS);
         assert_eq!(general(handle.addr()), NDIS_STATUS_SUCCESS);
     }
     if let Some(violation) = script.initialize {
