@@ -16,7 +16,7 @@ use lab::{
 };
 use ndis_sim::{AdapterState, Miniport, NdkEvent, StartError};
 use ndk_abi::ndis::{
-    NDIS_STATUS_DEVICE_FAILED, NDIS_STATUS_INVALID_DATA, NDIS_STATUS_LINK_STATE,
+    NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_DEVICE_FAILED, NDIS_STATUS_INVALID_DATA, NDIS_STATUS_LINK_STATE,
     NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER, OID_PNP_SET_POWER,
 };
 use ndk_consumer::Listener;
@@ -30,6 +30,7 @@ mod event {
     pub const BROKEN_RING: u32 = 21;
     pub const NEEDS_RESET: u32 = 22;
     pub const GIVEN_UP: u32 = 26;
+    pub const UNSTEADY_CONFIG: u32 = 27;
     pub const RECOVERED: u32 = 41;
 }
 
@@ -329,5 +330,78 @@ fn link_that_goes_down_before_the_start_of_the_device_is_noticed() {
         return;
     };
     assert_eq!(links(&miniport(bed.machines()[0])), [false]);
+    finish(bed);
+}
+
+//= virtio §14
+#[test]
+fn link_state_of_a_configuration_that_changes_at_each_read_is_not_used() {
+    let Some(bed) = started() else { return };
+    let machine = bed.machines()[0];
+    let (nic, miniport) = (machine.nic(), miniport(machine));
+    nic.set_config_unsteady(true);
+    nic.set_link(false);
+    let _ = bed.event().wait(Duration::from_millis(100));
+    assert!(links(&miniport).is_empty(), "the former state is kept");
+    nic.set_config_unsteady(false);
+    nic.set_link(true);
+    nic.set_link(false);
+    await_until(&bed, "the link is down", || links(&miniport).last() == Some(&false));
+    assert!(events(machine).is_empty());
+    finish(bed);
+}
+
+#[test]
+fn adapter_with_a_configuration_that_changes_at_each_read_is_not_started() {
+    let Some(image) = image() else { return };
+    let options =
+        Options { quirks: Quirks { unsteady_config: true, ..Quirks::default() }, ..Options::default() };
+    let mut bed = Testbed::new(&image, &options).expect("the image can be loaded");
+    bed.start().expect_err("the first adapter does not start");
+    assert_eq!(events(bed.machines()[0]), [event::UNSTEADY_CONFIG]);
+    finish(bed);
+}
+
+/// A reset takes 100 ms at this device, and a restart takes two: most moments are inside one of them.
+#[test]
+fn device_is_stopped_at_shutdown_while_it_is_reset() {
+    for moment in [0, 1, 50, 90, 99, 100, 101, 110, 150, 190, 199, 200, 201, 210, 300] {
+        let Some(bed) = started_with(Quirks { reset_reads: 100, ..Quirks::default() }) else { return };
+        let machine = bed.machines()[0];
+        machine.nic().need_reset();
+        let _ = bed.event().wait(Duration::from_millis(moment));
+        let before = bed.now();
+        miniport(machine).shut_down().unwrap();
+        let took = bed.now().saturating_sub(before);
+        assert!(took <= Duration::from_millis(2500), "{took:?}");
+        let _ = bed.event().wait(MOMENT);
+        assert!(!machine.nic().is_running(), "after {moment} ms");
+        // Windows halts no adapter after this. Here it shows that nothing is left.
+        finish(bed);
+    }
+}
+
+#[test]
+fn device_that_does_not_reset_has_no_dma_after_shutdown() {
+    let Some(bed) = started() else { return };
+    let machine = bed.machines()[0];
+    machine.nic().stop_resetting();
+    machine.nic().need_reset();
+    let _ = bed.event().wait(Duration::from_millis(100));
+    miniport(machine).shut_down().unwrap();
+    let command = machine.nic().with_config(|config| config.command());
+    assert_eq!(command.map(|command| command & 4), Some(0), "no bus master");
+    let _ = bed.event().wait(MOMENT);
+    finish(bed);
+}
+
+#[test]
+fn device_works_until_shutdown_and_not_longer() {
+    let Some(bed) = started() else { return };
+    let machine = bed.machines()[0];
+    copy(&bed);
+    let miniport = miniport(machine);
+    miniport.shut_down().unwrap();
+    assert_eq!(miniport.send(&[2; 100], MOMENT), Some(NDIS_STATUS_ADAPTER_REMOVED));
     finish(bed);
 }

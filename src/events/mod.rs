@@ -97,6 +97,7 @@ fn device_event(error: Error) -> (Event, [u32; 2]) {
         Error::BrokenRing(fault) => (table::BROKEN_RING, [fault as u32, 0]),
         Error::NeedsReset => (table::NEEDS_RESET, [0, 0]),
         Error::Changed => (table::CHANGED, [0, 0]),
+        Error::UnsteadyConfig => (table::UNSTEADY_CONFIG, [0, 0]),
         Error::OutOfOrder => (table::OUT_OF_ORDER, [0, 0]),
     }
 }

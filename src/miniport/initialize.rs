@@ -98,7 +98,7 @@ fn build(
     let bars = MappedBars::map(handle, &resources.bars, &layout)?;
     let mut control = Control::new(SharedMemory::new(handle), bars.access(), layout);
     control.negotiate()?;
-    let device = control.net_config();
+    let device = control.net_config()?;
     let max_frame = max_frame(&configuration, &device);
     let addresses = station_addresses(&configuration, &device)?;
     set_general_attributes(handle, &device, addresses, max_frame)?;

@@ -76,7 +76,7 @@ pub(super) fn take_down(adapter: AliasableBox<Adapter>) {
     drop(adapter);
 }
 
-/// `MiniportShutdownEx`: the device stops using memory. `PASSIVE_LEVEL`: NDIS calls it after a crash, at any level, only
+/// `MiniportShutdownEx`: the device stops using memory, and is not started again. `PASSIVE_LEVEL`: NDIS calls it after a crash, at any level, only
 /// for miniports that ask for it.
 pub unsafe extern "efiapi" fn shutdown(context: NDIS_HANDLE, _action: NDIS_SHUTDOWN_ACTION) {
     // SAFETY: NDIS passes the context registered for this adapter.

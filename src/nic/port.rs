@@ -11,7 +11,7 @@ use fallible::Arc;
 use ndk_abi::ndis::{NDIS_HANDLE, NET_BUFFER_LIST};
 use nt::{Deferred, SpinLock};
 use virtio_net::{
-    Control, Error, NetConfig, Polled, ReceiveCounters, ReceiveQueue, TransmitCounters, TransmitQueue,
+    Control, Error, Hal, NetConfig, Polled, ReceiveCounters, ReceiveQueue, TransmitCounters, TransmitQueue,
     Vectors,
 };
 
@@ -26,6 +26,9 @@ use crate::nbl::WaitingSends;
 pub const TRANSMIT_BUDGET: usize = 128;
 /// How often one pump repeats for callers that arrived meanwhile, before it defers their work.
 const PUMP_PASSES: usize = 2;
+/// How often [`Port::shut_down`] looks for the control registers, 1 ms apart: longer than the two resets of a restart take
+/// from a device that responds.
+const SHUT_DOWN_POLLS: u32 = 2500;
 
 /// The transmit queue, and the NET_BUFFER_LISTs for which no slot was free.
 pub struct Transmitter {
@@ -134,11 +137,16 @@ impl Port {
     /// # Errors
     /// The device does not respond, or is not the one it was. It stays stopped.
     pub fn restart(&self) -> Result<bool, Error> {
+        if self.state() == DeviceState::Absent {
+            return Err(Error::Removed);
+        }
         set_bus_master(self.handle, true);
         let mut control = self.control.lock().take().ok_or(Error::OutOfOrder)?;
         let restarted = self.restart_with(&mut control);
         *self.control.lock() = Some(control);
-        if let Err(error) = restarted {
+        // Removed or shut down meanwhile, when the registers were not in their place.
+        let absent = if self.state() == DeviceState::Absent { Err(Error::Removed) } else { Ok(()) };
+        if let Err(error) = restarted.and(absent) {
             self.stop();
             return Err(error);
         }
@@ -147,7 +155,7 @@ impl Port {
 
     fn restart_with(&self, control: &mut Control<SharedMemory, BarAccess>) -> Result<(), Error> {
         control.renegotiate()?;
-        let config = control.net_config();
+        let config = control.net_config()?;
         // Buffers and filters were made for these.
         if (config.mac, config.mtu) != (self.config.mac, self.config.mtu) {
             return Err(Error::Changed);
@@ -241,7 +249,11 @@ impl Port {
         let control = self.control.lock();
         let Some(control) = control.as_ref().filter(|_| self.is_running()) else { return Ok(false) };
         control.check()?;
-        let config = control.net_config();
+        let config = match control.net_config() {
+            // It changed meanwhile: the interrupt for that change leads here again.
+            Err(Error::UnsteadyConfig) => return Ok(false),
+            config => config?,
+        };
         self.speed.store(config.speed.unwrap_or(0), Ordering::Relaxed);
         Ok(self.link_up.swap(config.link_up, Ordering::AcqRel) != config.link_up)
     }
@@ -275,14 +287,22 @@ impl Port {
         self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).is_ok()
     }
 
-    /// Starts a reset without waiting for its end, unless the device is stopped. Interrupts and DMA end soon after. IRQL <=
-    /// `DISPATCH_LEVEL`.
+    /// Gives up the device, which is not started again, and starts a reset without waiting for its end, unless the device is
+    /// stopped. Interrupts and DMA end soon after. A work item that resets the device meanwhile is waited for, at most
+    /// [`SHUT_DOWN_POLLS`] ms. `PASSIVE_LEVEL`.
     pub fn shut_down(&self) {
-        if let Some(control) = self.control.lock().as_ref()
-            && control.state() != virtio_net::State::Reset
-        {
-            control.reset_without_waiting();
+        let _ = self.step(DeviceEvent::Remove);
+        for _ in 0..SHUT_DOWN_POLLS {
+            if let Some(control) = self.control.lock().as_ref() {
+                if control.state() != virtio_net::State::Reset {
+                    control.reset_without_waiting();
+                }
+                return;
+            }
+            SharedMemory::new(self.handle).delay(1000);
         }
+        // The work item, which finds the device given up, is late.
+        set_bus_master(self.handle, false);
     }
 
     pub fn receive_counters(&self) -> ReceiveCounters {

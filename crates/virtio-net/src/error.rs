@@ -45,6 +45,8 @@ pub enum Error {
     NeedsReset,
     /// After a reset, the device offers other features, smaller queues or fewer vectors than before.
     Changed,
+    /// The configuration changed during each of several reads, so that no consistent one was found.
+    UnsteadyConfig,
     /// The step is not allowed in the current state: a defect of the caller.
     OutOfOrder,
 }
@@ -101,6 +103,7 @@ impl fmt::Display for Error {
             Self::BrokenRing(fault) => write!(f, "the device's used ring is inconsistent: {fault}"),
             Self::NeedsReset => f.write_str("the device asks for a reset"),
             Self::Changed => f.write_str("the device is not the same after its reset"),
+            Self::UnsteadyConfig => f.write_str("the device's configuration changes at each read"),
             Self::OutOfOrder => f.write_str("a bring-up step was called in the wrong state"),
         }
     }

@@ -210,17 +210,19 @@ impl<H: Hal, R: Registers> Control<H, R> {
     }
 
     /// Reads the network configuration until two reads of the generation agree; fields without their feature are `None`.
+    ///
+    /// # Errors
+    /// [`Error::UnsteadyConfig`] if they did not agree in [`CONFIG_READS`] reads.
     //= virtio §14
-    pub fn net_config(&self) -> NetConfig {
-        let mut reading = self.read_net_config();
+    pub fn net_config(&self) -> Result<NetConfig, Error> {
         for _ in 0..CONFIG_READS {
             let before = self.generation();
-            reading = self.read_net_config();
+            let reading = self.read_net_config();
             if self.generation() == before {
-                break;
+                return Ok(reading);
             }
         }
-        reading
+        Err(Error::UnsteadyConfig)
     }
 
     /// Assigns vectors: the first assignment for at most `messages` messages that the device accepts.

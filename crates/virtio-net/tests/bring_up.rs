@@ -27,7 +27,7 @@ fn bring_up_and_reset_leave_a_clean_device() {
     let fake = Fake::new(Quirks::default());
     let driver = fake.bring_up(1514).unwrap();
     assert_eq!(driver.control.state(), State::Live);
-    let config = driver.control.net_config();
+    let config = driver.control.net_config().unwrap();
     assert_eq!((config.mac, config.mtu, config.link_up), (Some(fake::MAC), Some(1500), true));
     assert_eq!(config.speed, None, "a field whose feature was not offered is not read");
     drop(driver);
