@@ -85,7 +85,7 @@ impl Adapter {
         more
     }
 
-    /// Handles up to `budget` received frames: RDMA frames go to the provider in place, others to NDIS. Then the provider ends the
+    /// Handles up to `budget` received frames: RDMA frames go to the provider, others to NDIS. Then the provider ends the
     /// batch: it sends pending acknowledgments and notifies CQs. Returns whether no frame is left; an error if the device has
     /// failed.
     fn receive_batch(&self, budget: u32) -> Result<bool, ()> {

@@ -56,15 +56,13 @@ impl<H: Hal> Buffers<H> {
         Some(self.blocks.get(block)?.device_address(offset))
     }
 
-    /// Returns the first `len` bytes of the frame in buffer `id`; empty if the buffer is shorter.
-    ///
-    /// # Safety
-    /// Buffer `id` is not outstanding: the device does not access it.
-    pub(crate) unsafe fn frame(&self, id: u16, len: usize) -> &[u8] {
-        let Some((block, offset, len)) = self.frame_place(id, len) else { return &[] };
-        let Some(block) = self.blocks.get(block) else { return &[] };
-        // SAFETY: the caller's guarantee is that of the called function.
-        unsafe { block.bytes(offset, len) }
+    /// Copies the beginning of the frame in buffer `id` to `to`; nothing if the buffer is shorter.
+    pub(crate) fn read(&self, id: u16, to: &mut [u8]) {
+        if let Some((block, offset, _)) = self.frame_place(id, to.len())
+            && let Some(block) = self.blocks.get(block)
+        {
+            block.read(offset, to);
+        }
     }
 
     /// Returns the whole frame area of buffer `id`, for writing.

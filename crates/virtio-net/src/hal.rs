@@ -91,7 +91,7 @@ pub(crate) struct Dma<H: Hal> {
 
 // SAFETY: the block is plain memory that this value owns exclusively, without thread affinity.
 unsafe impl<H: Hal + Send> Send for Dma<H> {}
-// SAFETY: shared access is by atomics (`view`), or covered by the contract of `bytes`.
+// SAFETY: shared access is by atomics (`view`), by copying (`read`), or covered by the contract of `bytes_mut`.
 unsafe impl<H: Hal + Sync> Sync for Dma<H> {}
 
 impl<H: Hal> Dma<H> {
@@ -117,22 +117,19 @@ impl<H: Hal> Dma<H> {
         unsafe { slice::from_raw_parts(first.as_ptr(), count) }
     }
 
-    /// Returns the bytes at `offset..offset + len`; empty if the range is outside the block.
+    /// Copies the bytes from `offset` on to `to`; nothing if they are not in the block. Bytes that the device writes meanwhile
+    /// arrive as before or after: there is no reference to memory of the block, and `to` does not change afterwards.
+    pub(crate) fn read(&self, offset: usize, to: &mut [u8]) {
+        let Some(first) = self.range(offset, Some(to.len())) else { return };
+        // SAFETY: inside the block; initialized (zeroed by `allocate`); `to` is exclusive, so it is elsewhere.
+        unsafe { first.as_ptr().copy_to_nonoverlapping(to.as_mut_ptr(), to.len()) };
+    }
+
+    /// Returns the bytes at `offset..offset + len`, for writing; empty if the range is outside the block.
     ///
     /// # Safety
     /// The buffer that contains these bytes is not outstanding: it was never made available, or the device returned it.
-    /// (A device that still writes violates the specification. It can change only payload, which it controls anyway:
-    /// every length and index was read once and then checked.)
-    pub(crate) unsafe fn bytes(&self, offset: usize, len: usize) -> &[u8] {
-        let Some(first) = self.range(offset, Some(len)) else { return &[] };
-        // SAFETY: inside the block; initialized (zeroed by `allocate`); not written meanwhile, by this function's contract.
-        unsafe { slice::from_raw_parts(first.as_ptr(), len) }
-    }
-
-    /// As [`bytes`](Self::bytes), for writing.
-    ///
-    /// # Safety
-    /// As for [`bytes`](Self::bytes).
+    /// (A device that writes to it nevertheless changes what it is about to send.)
     pub(crate) unsafe fn bytes_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
         let Some(first) = self.range(offset, Some(len)) else { return &mut [] };
         // SAFETY: inside the block; `&mut self` excludes other references, the contract excludes the device.

@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The receive queue: every buffer is outstanding except while its frame is processed. (virtio §10)
+//! The receive queue: every buffer is outstanding except while its frame is copied. (virtio §10)
+//!
+//! A frame is copied before anything is read from it: a device that writes to a buffer it has returned can not change what was
+//! checked.
+
+use alloc::vec::Vec;
+
+use fallible::vec;
 
 use crate::buffers::{Buffers, HEADER_LEN};
 use crate::error::Error;
@@ -39,6 +46,8 @@ pub struct Polled {
 pub struct ReceiveQueue<H: Hal, R> {
     ring: Ring<H>,
     buffers: Buffers<H>,
+    /// Memory of the driver for the frame that is being processed.
+    frame: Vec<u8>,
     doorbell: Option<Doorbell<R>>,
     counters: ReceiveCounters,
 }
@@ -48,7 +57,8 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
     pub(crate) fn new(hal: &H, size: u16, max_frame: usize, suppression: Suppression) -> Result<Self, Error> {
         let ring = Ring::new(hal, size, suppression)?;
         let buffers = Buffers::new(hal, size, max_frame)?;
-        let mut queue = Self { ring, buffers, doorbell: None, counters: ReceiveCounters::default() };
+        let frame = vec::filled(max_frame, 0)?;
+        let mut queue = Self { ring, buffers, frame, doorbell: None, counters: ReceiveCounters::default() };
         queue.describe()?;
         Ok(queue)
     }
@@ -97,8 +107,8 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
         Ok(())
     }
 
-    /// Passes at most `budget` received frames to `sink`, each from its Ethernet header on and valid during the call, then
-    /// makes their buffers available again with at most one notification.
+    /// Passes at most `budget` received frames to `sink`, each from its Ethernet header on, a copy that is valid during the call and
+    /// that the device can not access. Then makes their buffers available again with at most one notification.
     ///
     /// # Errors
     /// [`Error::BrokenRing`]: the used ring is inconsistent. Frames before the fault were passed to `sink`; every later call
@@ -119,10 +129,10 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
                 Err(error) => break Err(error),
             };
             taken = taken.wrapping_add(1);
-            match self.frame_len(used.len) {
-                Some(len) => {
-                    // SAFETY: the device just returned the buffer, which is made available again only below.
-                    let frame = unsafe { self.buffers.frame(used.id, len) };
+            match self.frame_len(used.len).and_then(|len| self.frame.get_mut(..len)) {
+                Some(frame) => {
+                    let len = frame.len();
+                    self.buffers.read(used.id, frame);
                     self.counters.frames = self.counters.frames.wrapping_add(1);
                     self.counters.bytes = self.counters.bytes.wrapping_add(len as u64);
                     sink(frame);

@@ -114,6 +114,25 @@ fn received_buffers_are_made_available_again() {
     assert_eq!(driver.nic().receive.counters().frames, 2000);
 }
 
+/// What was checked stays: lengths, checksums, and the payload that is copied afterwards.
+#[test]
+fn a_device_that_overwrites_a_returned_buffer_does_not_change_the_frame() {
+    let fake = Fake::new(Quirks::default());
+    let mut driver = fake.bring_up(9014).unwrap();
+    for len in [14, 60, 1514, 9014_u32] {
+        let sent: Vec<u8> = (0..len).map(|n| n as u8).collect();
+        assert!(fake.deliver(&sent));
+        let mut frames = 0;
+        let polled = driver.nic().receive.poll(8, |frame| {
+            assert_eq!(frame, sent);
+            fake.overwrite_delivered(0xEE);
+            assert_eq!(frame, sent);
+            frames += 1;
+        });
+        assert_eq!((polled.map(|polled| polled.taken), frames), (Ok(1), 1));
+    }
+}
+
 #[test]
 fn a_device_without_buffers_is_notified_of_new_ones() {
     let fake = Fake::new(Quirks::default());

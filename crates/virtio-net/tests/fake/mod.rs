@@ -91,6 +91,8 @@ struct Device {
     pub early_notifications: u32,
     next_address: u64,
     blocks: BTreeMap<u64, usize>,
+    /// The buffer of the frame that was delivered last, and its length.
+    delivered: Option<(GuestAddress, usize)>,
     freed_while_live: bool,
     delays: u32,
 }
@@ -119,6 +121,7 @@ impl Fake {
             early_notifications: 0,
             next_address: MEMORY_START + 0x1000,
             blocks: BTreeMap::new(),
+            delivered: None,
             freed_while_live: false,
             delays: 0,
         };
@@ -199,7 +202,14 @@ impl Fake {
         assert!(bytes.len() <= descriptor.len() as usize, "test frames fit");
         self.memory.write_slice(&bytes, descriptor.addr()).unwrap();
         queue.add_used(&*self.memory, head, bytes.len() as u32).unwrap();
+        device.delivered = Some((descriptor.addr(), bytes.len()));
         true
+    }
+
+    /// Overwrites the buffer of the frame that was delivered last, which no longer is the device's.
+    pub fn overwrite_delivered(&self, byte: u8) {
+        let (address, len) = self.lock().delivered.expect("a frame was delivered");
+        self.memory.write_slice(&vec![byte; len], address).unwrap();
     }
 
     /// Whether the driver requested an interrupt for the completions since the last call.
