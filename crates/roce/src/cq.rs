@@ -231,17 +231,24 @@ impl<R: RawMutex> Cq<R> {
         //= R-CQ-5
         //= R-CQ-6
         //= R-QP-65
-        let interest = if solicited || completion.status != CompletionStatus::Success {
+        let interest = if completion.status != CompletionStatus::Success {
+            ring.fresh_failure = true;
+            Interest::Solicited
+        } else if solicited {
             Interest::Solicited
         } else {
             Interest::Plain
         };
-        let faulted = !ring.append(completion, interest, now);
-        if faulted {
+        if !ring.append(completion, interest, now) {
             //= R-CQ-33
             ring.fault = Some(CqFault::Internal);
+            return Pushed { action: ring.notify_if_due(now), faulted: true };
         }
-        Pushed { action: ring.notify_if_due(now), faulted }
+        // The usual case while a consumer polls, and the shortest.
+        if ring.arm.is_none() {
+            return nothing;
+        }
+        Pushed { action: ring.notify_if_due(now), faulted: false }
     }
 
     //= R-CONSUMER-8, R-CONSUMER-9
@@ -384,7 +391,6 @@ impl Ring {
         if self.fresh == 0 {
             self.fresh_since = now;
         }
-        self.fresh_failure |= completion.status != CompletionStatus::Success;
         let Some(entry @ None) = self.entries.get_mut(tail) else { return false };
         *entry = Some((completion, interest));
         self.len += 1;

@@ -50,7 +50,9 @@ impl<R: RawMutex> Shared<R> {
             _ => self.stats.completions_failed.inc(),
         }
         let pushed = cq.push(completion, solicited, now);
-        self.queue_cq_notice(cq, pushed.action);
+        if pushed.action != NoticeAction::None {
+            self.queue_cq_notice(cq, pushed.action);
+        }
         if pushed.faulted {
             self.stats.cq_overflows.inc();
             self.cq_fault.store(true, Ordering::Release);
@@ -63,7 +65,6 @@ impl<R: RawMutex> Shared<R> {
         self.has_failed_connections.store(true, Ordering::Release);
     }
 
-    #[inline]
     pub(crate) fn queue_cq_notice(&self, cq: &Arc<Cq<R>>, action: NoticeAction) {
         match action {
             NoticeAction::None => {}

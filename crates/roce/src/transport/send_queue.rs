@@ -323,6 +323,15 @@ impl SendQueue {
         let wqe = *self.front()?;
         self.head = self.wrap(self.head.wrapping_add(1));
         self.len = self.len.saturating_sub(1);
+        if self.local | self.invalidating != 0 {
+            self.uncount(&wqe);
+        }
+        Some(wqe)
+    }
+
+    /// Corrects the counts for a request that was removed.
+    #[inline(never)]
+    fn uncount(&mut self, wqe: &Wqe) {
         if wqe.invalidates_sink() {
             self.invalidating = self.invalidating.saturating_sub(1);
         }
@@ -331,7 +340,6 @@ impl SendQueue {
             self.pending_local =
                 self.pending_local.saturating_sub(usize::from(wqe.pending_ticket().is_some()));
         }
-        Some(wqe)
     }
 
     /// Returns the payload of a request of this queue.
