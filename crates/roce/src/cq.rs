@@ -313,7 +313,8 @@ impl<R: RawMutex> Cq<R> {
     /// Starts delivery of the queued notice. Returns the fault that it reports.
     pub(crate) fn begin_notice(&self) -> Result<Option<CqFault>, Withdrawn> {
         let mut ring = self.state.lock();
-        if ring.destroyed || ring.notice != Notice::Queued {
+        // Destruction withdraws a notice that is queued, and none is queued afterwards.
+        if ring.notice != Notice::Queued {
             return Err(Withdrawn);
         }
         //= R-CQ-13

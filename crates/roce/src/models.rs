@@ -204,6 +204,84 @@ fn model_moderation_against_its_end() {
     });
 }
 
+/// A notice that is held back for completions that do not come is made when moderation ends, before or after the
+/// completion.
+//= R-CQ-52
+#[test]
+fn model_moderation_ends_before_its_count_is_reached() {
+    loom::model(|| {
+        let (cq, consumer) = queue(4);
+        let moderation = Moderation { interval: None, count: Some(3) };
+        assert_eq!(cq.moderate(Some(moderation), NOW), NoticeAction::None);
+        assert_eq!(cq.arm(Arm::Any, NOW), NoticeAction::None);
+        let producer = {
+            let (cq, consumer) = (cq.clone(), consumer.clone());
+            thread::spawn(move || {
+                let action = cq.push(completion(0), false, NOW).action;
+                deliver(&cq, action, &consumer, &|| ());
+            })
+        };
+        let action = cq.moderate(None, NOW);
+        deliver(&cq, action, &consumer, &|| ());
+        producer.join().unwrap();
+        assert_eq!(consumer.notices(), 1);
+    });
+}
+
+/// A queue that becomes smaller and is full then does not hold back its notice.
+//= R-CQ-41, R-CQ-47
+#[test]
+fn model_resize_ends_a_wait_for_more_completions() {
+    loom::model(|| {
+        let (cq, consumer) = queue(4);
+        let moderation = Moderation { interval: None, count: None };
+        assert_eq!(cq.moderate(Some(moderation), NOW), NoticeAction::None);
+        assert_eq!(cq.arm(Arm::Any, NOW), NoticeAction::None);
+        let producer = {
+            let (cq, consumer) = (cq.clone(), consumer.clone());
+            thread::spawn(move || {
+                let action = cq.push(completion(0), false, NOW).action;
+                deliver(&cq, action, &consumer, &|| ());
+            })
+        };
+        let action = cq.resize(1, NOW).unwrap();
+        deliver(&cq, action, &consumer, &|| ());
+        producer.join().unwrap();
+        assert_eq!(consumer.notices(), 1);
+    });
+}
+
+/// A queued notice whose completion is polled before its delivery begins is withdrawn, and the arm stays: the next
+/// completion is notified.
+//= R-CQ-13
+#[test]
+fn model_poll_against_a_queued_notice() {
+    loom::model(|| {
+        let (cq, consumer) = queue(4);
+        assert_eq!(cq.arm(Arm::Any, NOW), NoticeAction::None);
+        let action = cq.push(completion(0), false, NOW).action;
+        assert_eq!(action, NoticeAction::Queue);
+        let delivering = Shared::new(AtomicBool::new(false));
+        let driver = {
+            let (cq, consumer, delivering) = (cq.clone(), consumer.clone(), delivering.clone());
+            thread::spawn(move || {
+                delivering.store(true, Ordering::SeqCst);
+                deliver(&cq, action, &consumer, &|| ());
+            })
+        };
+        assert_eq!(poll(&cq, &consumer), 1);
+        let polled_first = !delivering.load(Ordering::SeqCst);
+        driver.join().unwrap();
+        let notices = consumer.notices();
+        if polled_first {
+            assert_eq!(notices, 0, "a notice of a completion that was polled before");
+        }
+        let action = cq.push(completion(1), false, NOW).action;
+        deliver(&cq, action, &consumer, &|| ());
+        assert_eq!(consumer.notices(), 1);
+    });
+}
+
 /// A shared receive queue of depth 4 with two receives, armed at two.
 fn shared_queue() -> (Arc<Srq<ModelLock>>, Shared<Consumer>) {
     let srq = Srq::try_new(&SrqSpec { depth: 4, sges: 0, threshold: 2, context: 0 }, 0).unwrap();

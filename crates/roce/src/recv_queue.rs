@@ -126,27 +126,28 @@ impl RecvQueue {
     }
 
     pub(crate) fn clear(&mut self) {
+        self.head = 0;
         self.len = 0;
     }
 
-    /// Changes the depth, which is at least the length.
-    pub(crate) fn resize(&mut self, depth: u32) -> Result<(), CreateError> {
-        let mut bigger = Self::try_new(depth, self.max_sges as u32)?;
-        while self.len > 0 && bigger.len < bigger.entries.len() {
-            let (from, to) = (self.head, bigger.len);
-            if let (Some(old), Some(new)) = (self.entries.get(from), bigger.entries.get_mut(to)) {
+    /// Moves to the entries of `other`, which has as many elements for each receive and no fewer entries than there are
+    /// receives. Afterwards `other` has the entries that were used before.
+    pub(crate) fn move_to(&mut self, other: &mut Self) {
+        other.clear();
+        while self.len > 0 && other.len < other.entries.len() {
+            let (from, to) = (self.head, other.len);
+            if let (Some(old), Some(new)) = (self.entries.get(from), other.entries.get_mut(to)) {
                 *new = *old;
             }
             if let (Some(old), Some(new)) =
-                (sges_at(&mut self.sges, from, self.max_sges), sges_at(&mut bigger.sges, to, self.max_sges))
+                (sges_at(&mut self.sges, from, self.max_sges), sges_at(&mut other.sges, to, other.max_sges))
             {
                 copy_sges(new, old);
             }
-            bigger.len += 1;
+            other.len += 1;
             self.drop_oldest();
         }
-        *self = bigger;
-        Ok(())
+        core::mem::swap(self, other);
     }
 
     fn drop_oldest(&mut self) {

@@ -132,27 +132,36 @@ impl<R: RawMutex> Srq<R> {
 
     /// Changes depth and threshold; 0 leaves either as it is.
     pub(crate) fn modify(&self, depth: u32, threshold: u32) -> Result<NoticeAction, ModifyError> {
-        let mut shared = self.state.lock();
         //= R-SRQ-10
-        if depth != 0 {
+        let mut entries = match depth {
+            0 => None,
+            // Not under the lock, for which queue pairs wait.
+            _ => Some(RecvQueue::try_new(depth, self.sges).map_err(|_| ModifyError::OutOfMemory)?),
+        };
+        let mut shared = self.state.lock();
+        if let Some(entries) = &mut entries {
             //= R-SRQ-12
             if depth < shared.queue.len() {
                 return Err(ModifyError::Occupied);
             }
-            shared.queue.resize(depth).map_err(|_| ModifyError::OutOfMemory)?;
+            shared.queue.move_to(entries);
         }
         //= R-SRQ-8
         //= R-SRQ-9
         if threshold != 0 {
             shared.threshold = Threshold::Armed(threshold);
         }
-        Ok(shared.notify_if_below())
+        let action = shared.notify_if_below();
+        drop(shared);
+        // The entries that were used before are freed without the lock, too.
+        drop(entries);
+        Ok(action)
     }
 
     /// Starts delivery of the queued notice. Returns `false` if it was withdrawn meanwhile.
     pub(crate) fn begin_notice(&self) -> bool {
         let mut shared = self.state.lock();
-        if shared.destroyed || shared.notice != Notice::Queued {
+        if shared.notice != Notice::Queued {
             return false;
         }
         shared.notice = Notice::Delivering;

@@ -13,15 +13,46 @@ use std::cell::Cell;
 
 use roce::{
     Access, Backing, CompletionStatus, Config, ConnError, ConnEvent, CreateError, Engine, ListenSpec,
-    Registration, SendData, SendFlags, SendOperation, SendRequest, SrqSpec, Transmit, Verdict,
+    RecvRequest, Registration, SendData, SendFlags, SendOperation, SendRequest, SrqSpec, Transmit, Verdict,
 };
 
 use pair::{Lock, Options, Pair, pattern, spec};
 
 thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
-/// Number of allocations that succeed before all further ones fail.
+    /// Number of allocations that succeed before all further ones fail.
     static FAIL_AT: Cell<usize> = const { Cell::new(usize::MAX) };
+    /// Number of [`CountedLock`]s that the thread holds.
+    static LOCKS: Cell<usize> = const { Cell::new(0) };
+    /// Number of allocations and releases while it held one.
+    static UNDER_LOCK: Cell<usize> = const { Cell::new(0) };
+}
+
+/// A lock that counts how many of its kind the thread holds.
+struct CountedLock(Lock);
+
+// SAFETY: as the lock inside.
+unsafe impl lock_api::RawMutex for CountedLock {
+    #[allow(clippy::declare_interior_mutable_const, reason = "the trait wants it so")]
+    const INIT: Self = Self(<Lock as lock_api::RawMutex>::INIT);
+    type GuardMarker = lock_api::GuardNoSend;
+
+    fn lock(&self) {
+        self.0.lock();
+        LOCKS.set(LOCKS.get() + 1);
+    }
+
+    fn try_lock(&self) -> bool {
+        let locked = self.0.try_lock();
+        LOCKS.set(LOCKS.get() + usize::from(locked));
+        locked
+    }
+
+    unsafe fn unlock(&self) {
+        LOCKS.set(LOCKS.get() - 1);
+        // SAFETY: the caller holds the lock.
+        unsafe { self.0.unlock() };
+    }
 }
 
 struct Counting;
@@ -30,11 +61,16 @@ impl Counting {
     /// Counts an allocation and returns whether it succeeds.
     fn count() -> bool {
         COUNT.set(COUNT.get() + 1);
+        Self::count_under_lock();
         let left = FAIL_AT.get();
         if left != usize::MAX && left != 0 {
             FAIL_AT.set(left - 1);
         }
         left != 0
+    }
+
+    fn count_under_lock() {
+        UNDER_LOCK.set(UNDER_LOCK.get() + usize::from(LOCKS.get() > 0));
     }
 }
 
@@ -49,6 +85,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        Self::count_under_lock();
         // SAFETY: the caller's contract; all memory is the system's.
         unsafe { System.dealloc(memory, layout) };
     }
@@ -137,6 +174,24 @@ fn creation_reports_each_failed_allocation_and_succeeds_afterwards() {
     assert!(survives(&no, || engine.create_window(pd).map(drop)) >= 1);
     let listen = || engine.listen(&ListenSpec { ip: None, port: 1, backlog: 1, context: 0 });
     assert!(survives(&ConnError::OutOfMemory, listen) >= 1);
+}
+
+/// Producers and consumers of a queue wait for its lock at `DISPATCH_LEVEL`.
+#[test]
+fn changing_the_depth_of_a_queue_allocates_and_frees_without_its_lock() {
+    let engine = Engine::<CountedLock>::try_new(Config::new(1, [1; 32])).unwrap();
+    let cq = engine.create_cq(10, 0).unwrap();
+    let srq = engine.create_srq(&SrqSpec { depth: 4, sges: 2, threshold: 0, context: 0 }).unwrap();
+    srq.post(&RecvRequest { context: 0, sges: &[] }, 1).unwrap();
+    let before = UNDER_LOCK.get();
+    let (count, ()) = allocations(|| {
+        for depth in [2000, 5] {
+            engine.resize_cq(&cq, depth).unwrap();
+            engine.modify_srq(&srq, depth, 0).unwrap();
+        }
+    });
+    assert!(count >= 6, "{count} allocations");
+    assert_eq!(UNDER_LOCK.get() - before, 0, "allocations and releases with a lock held");
 }
 
 #[test]
