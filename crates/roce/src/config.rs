@@ -30,6 +30,9 @@ pub struct Config {
     pub max_reads: ReadLimits,
     /// The largest path MTU that frames of this adapter can have.
     pub max_mtu: PathMtu,
+    /// Whether packets after a gap are placed into memory when they arrive. Otherwise they are dropped, as by a responder
+    /// of the specification, and the peer sends everything after a lost packet again.
+    pub early_placement: bool,
     /// Packets of a queue pair that may be unacknowledged.
     pub window: u32,
     /// Every so many packets, the requester asks for an acknowledgement in the middle of a message.
@@ -60,6 +63,7 @@ impl Config {
             max_message: 1 << 30,
             max_reads: ReadLimits { inbound: 32, outbound: 32 },
             max_mtu: PathMtu::Bytes4096,
+            early_placement: true,
             window: 128,
             ack_every: 32,
             timing: Timing::default(),

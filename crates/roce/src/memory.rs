@@ -114,6 +114,30 @@ impl Backing {
         true
     }
 
+    /// Returns whether the memory at `offset` holds `bytes`. `false` if that is out of bounds.
+    pub(crate) fn holds(&self, offset: u64, bytes: &[u8]) -> bool {
+        if !self.contains(offset, bytes.len() as u64) {
+            return false;
+        }
+        let (mut rest, mut same) = (bytes, true);
+        self.for_each_piece(offset, bytes.len(), |piece| {
+            let (now, later) = rest.split_at_checked(piece.len).unwrap_or((rest, &[]));
+            rest = later;
+            let mut base = piece.base.cast_const();
+            for expected in now.chunks(64) {
+                let mut present = [0; 64];
+                let Some(present) = present.get_mut(..expected.len()) else { return };
+                // SAFETY: the chunks of `now`, which is not longer than the piece, follow each other, so
+                // `expected.len()` bytes are readable at `base`: the piece is within a segment, whose memory is valid
+                // by the contract of `push`. `present` is on the stack and does not overlap.
+                unsafe { core::ptr::copy_nonoverlapping(base, present.as_mut_ptr(), present.len()) };
+                same &= *present == *expected;
+                base = base.wrapping_add(expected.len());
+            }
+        });
+        same
+    }
+
     /// Copies `len` bytes at `offset` into the payload of `frame`. Returns `false` and reads nothing if that is
     /// out of bounds here or in the frame.
     #[inline]
@@ -184,6 +208,13 @@ mod tests {
         assert!(backing.write(2, &[1, 2, 3, 4, 5, 6, 7, 8]));
         assert!(!backing.write(6, &[9; 8]), "one byte past the end");
         assert!(backing.write(13, &[]), "an empty write at the end is within bounds");
+        assert!(backing.holds(1, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0]));
+        for at in 0..8 {
+            let mut other = [1, 2, 3, 4, 5, 6, 7, 8];
+            other[at] ^= 1;
+            assert!(!backing.holds(2, &other), "{at}");
+        }
+        assert!(!backing.holds(12, &[0, 0]), "one byte past the end");
         assert!(!backing.write(u64::MAX, &[9; 8]), "offset + length does not wrap");
         assert_eq!(pieces, [vec![0, 0, 1], vec![2, 3, 4, 5, 6], vec![7], vec![8, 0, 0, 0]]);
     }

@@ -54,6 +54,40 @@ impl<R: RawMutex> RegionTable<R> {
         self.write(pd, None, sge.key, address, bytes, Access::LOCAL_WRITE)
     }
 
+    /// Returns whether the memory of a local element holds `bytes`, at offset `within`.
+    pub(crate) fn holds_local(&self, pd: Pd, sge: &Sge, within: u32, bytes: &[u8]) -> bool {
+        let Some(address) = sge.address.checked_add(u64::from(within)) else { return false };
+        if sge.key == PRIVILEGED_KEY {
+            return self.logical(address).is_ok_and(|(range, offset)| range.backing.holds(offset, bytes));
+        }
+        self.holds(pd, None, sge.key, address, bytes, Access::LOCAL_WRITE)
+    }
+
+    /// Returns whether memory that a peer may write holds `bytes`.
+    pub(crate) fn holds_remote(&self, by: Scope, key: u32, address: u64, bytes: &[u8]) -> bool {
+        self.holds(by.pd, Some(by.qpn), key, address, bytes, Access::REMOTE_WRITE)
+    }
+
+    #[inline(never)]
+    fn holds(
+        &self,
+        pd: Pd,
+        peer_of: Option<Qpn>,
+        key: u32,
+        address: u64,
+        bytes: &[u8],
+        right: Access,
+    ) -> bool {
+        let mut rest = bytes;
+        let held =
+            self.access(pd, peer_of, key, address, bytes.len() as u64, right, |backing, offset, len| {
+                let Some((now, later)) = rest.split_at_checked(len as usize) else { return false };
+                rest = later;
+                backing.holds(offset, now)
+            });
+        held.is_ok()
+    }
+
     /// Returns whether a local element can become valid: its key exists in the protection domain, and memory that is
     /// not registered by requests, which may still be queued, has the range and allows the access.
     pub(crate) fn is_known_local(&self, pd: Pd, sge: &Sge, write: bool) -> bool {
@@ -148,7 +182,7 @@ impl<R: RawMutex> RegionTable<R> {
     /// Finds the memory of `[address, address + len)` under `key`, and calls `copy` with each contiguous piece:
     /// backing, offset, length. A window is valid for the peer of its queue pair only.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments, reason = "the whole of an access, inlined into four callers")]
+    #[allow(clippy::too_many_arguments, reason = "the whole of an access, inlined into its callers")]
     #[allow(clippy::inline_always, reason = "on the way of every packet; what is rare is out of line")]
     fn access(
         &self,

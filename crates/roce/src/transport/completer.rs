@@ -14,7 +14,7 @@ use super::send_queue::{Payload, Wqe};
 use crate::drop_reason::DropReason;
 use crate::region::access_rights::AccessError;
 use crate::sge_cursor::{SgeCursor, TooShort};
-use crate::work::{CompletionStatus, SendFlags};
+use crate::work::{CompletionStatus, SendFlags, SendOperation, Sge};
 use roce_wire::{AethRepr, NakCode, Operation, Packet, SyndromeKind, rnr_timer};
 
 impl RcTransport {
@@ -51,7 +51,7 @@ impl RcTransport {
                     if self.is_new_loss(env) {
                         self.implied_nak(env);
                     }
-                } else if self.requester.recovery.selective_repeat_failed(self.requester.una) {
+                } else if self.requester.recovery.selective_repeat_failed(self.requester.una, env.now) {
                     self.requester.go_back(env.now, Resend::GoBackN, None);
                 }
             }
@@ -62,7 +62,8 @@ impl RcTransport {
                     return;
                 }
                 self.advance(env, sequence);
-                if self.is_new_loss(env) {
+                let again = self.requester.recovery.is_lost_within_run(self.requester.una);
+                if again || self.is_new_loss(env) {
                     self.lost(env);
                 }
             }
@@ -141,6 +142,7 @@ impl RcTransport {
     ) {
         //= rocev2 §7
         if sequence < self.requester.una {
+            self.write_response_again(env, sequence, packet);
             return;
         }
         // A READ response acknowledges everything before it.
@@ -174,7 +176,7 @@ impl RcTransport {
         requester.response_cursor = sink;
         requester.newest_after_gap = None;
         // Stored responses count now.
-        let kept = u64::from(requester.out_of_order.take_contiguous(sequence).full);
+        let kept = u64::from(requester.out_of_order.take_contiguous(sequence));
         requester.una = sequence.next().add(kept);
         requester.responses_received(wqe, sequence);
         //= R-CQ-57
@@ -214,6 +216,7 @@ impl RcTransport {
     }
 
     /// Copies the payload of a response to the READ's memory.
+    #[inline]
     fn store_response<R: RawMutex>(
         &self,
         env: &Env<'_, R>,
@@ -222,15 +225,47 @@ impl RcTransport {
         sequence: Sequence,
         packet: &Packet<'_>,
     ) -> Result<(), AccessError> {
+        self.at_response(wqe, sink, sequence, packet.payload(), |sge, within, bytes| {
+            env.shared.regions.write_local(env.qp.pd, sge, within, bytes)
+        })
+    }
+
+    /// Returns whether the READ's memory holds the payload of a response.
+    #[inline(never)]
+    fn holds_response<R: RawMutex>(
+        &self,
+        env: &Env<'_, R>,
+        wqe: &Wqe,
+        sequence: Sequence,
+        packet: &Packet<'_>,
+    ) -> bool {
+        let mut sink = self.requester.response_cursor;
+        let held = self.at_response(wqe, &mut sink, sequence, packet.payload(), |sge, within, bytes| {
+            let held = env.shared.regions.holds_local(env.qp.pd, sge, within, bytes);
+            held.then_some(()).ok_or(AccessError)
+        });
+        held.is_ok()
+    }
+
+    /// Calls `each` for the pieces of the READ's memory that the payload of a response takes.
+    #[inline]
+    fn at_response(
+        &self,
+        wqe: &Wqe,
+        sink: &mut SgeCursor,
+        sequence: Sequence,
+        payload: &[u8],
+        mut each: impl FnMut(&Sge, u32, &[u8]) -> Result<(), AccessError>,
+    ) -> Result<(), AccessError> {
         let Payload::Sges(sges) = self.send_queue.payload(wqe) else { return Err(AccessError) };
         let into = sequence.since(wqe.first);
         let offset = into.saturating_mul(u64::from(self.requester.mtu)) as u32;
-        let mut rest = packet.payload();
+        let mut rest = payload;
         sink.seek(sges, offset).map_err(|TooShort| AccessError)?;
-        sink.walk(sges, rest.len() as u32, AccessError, |sge, within, len| {
+        sink.walk(sges, payload.len() as u32, AccessError, |sge, within, len| {
             let (now, later) = rest.split_at_checked(len as usize).ok_or(AccessError)?;
             rest = later;
-            env.shared.regions.write_local(env.qp.pd, sge, within, now)
+            each(sge, within, now)
         })
     }
 
@@ -245,15 +280,40 @@ impl RcTransport {
         let Some(wqe) = self.send_queue.front().filter(|wqe| wqe.is_read() && sequence < wqe.end()) else {
             return;
         };
-        let Placement::Store(distance) = requester.out_of_order.classify(requester.una, sequence, false)
-        else {
+        if !env.shared.config.early_placement {
+            return;
+        }
+        let mut sink = requester.response_cursor;
+        match requester.out_of_order.place(requester.una, sequence) {
+            Placement::Store(distance)
+                if self.fits(wqe, sequence, packet)
+                    && self.store_response(env, wqe, &mut sink, sequence, packet).is_ok() =>
+            {
+                self.requester.out_of_order.record(distance);
+            }
+            Placement::Compare(distance) if !self.holds_response(env, wqe, sequence, packet) => {
+                self.requester.out_of_order.forget(distance);
+            }
+            _ => {}
+        }
+    }
+
+    /// Writes a response again that follows in order after a filled gap: the packet stored in its place may have been
+    /// forged.
+    #[inline(never)]
+    fn write_response_again<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        sequence: Sequence,
+        packet: &Packet<'_>,
+    ) {
+        let Some(wqe) = self.send_queue.front().filter(|wqe| wqe.is_read() && sequence >= wqe.first) else {
             return;
         };
-        let mut sink = requester.response_cursor;
-        if self.fits(wqe, sequence, packet)
-            && self.store_response(env, wqe, &mut sink, sequence, packet).is_ok()
-        {
-            self.requester.out_of_order.record(distance, None);
+        if self.fits(wqe, sequence, packet) && self.requester.out_of_order.follows(sequence) {
+            let mut sink = self.requester.response_cursor;
+            // It was writable before.
+            let _ = self.store_response(env, wqe, &mut sink, sequence, packet);
         }
     }
 
@@ -272,9 +332,14 @@ impl RcTransport {
         }
         let oldest = self.send_queue.front();
         let kind = match oldest {
-            Some(wqe) if wqe.is_read() => requester.resend_read(wqe),
+            // Without early placement nothing behind the gap is stored here.
+            Some(wqe) if wqe.is_read() && env.shared.config.early_placement => requester.resend_read(wqe),
+            Some(wqe) if wqe.is_read() => Resend::GoBackN,
             Some(wqe) => {
-                requester.recovery.resend_for_loss(requester.una, wqe.first..wqe.end(), requester.high)
+                // The peer does not store the last packet of a SEND.
+                let is_write = matches!(wqe.operation, SendOperation::Write { .. });
+                let storable = wqe.first..if is_write { wqe.end() } else { wqe.end().previous() };
+                requester.recovery.resend_for_loss(requester.una, storable, requester.high)
             }
             None => Resend::GoBackN,
         };

@@ -6,9 +6,11 @@
 //! drops everything after the gap and the requester resends everything: go-back-N. At 1% loss that sends every
 //! byte twice, at 5% seven times. This engine as responder stores the later packets of the same
 //! message ([`super::out_of_order`]). So the requester first tries selective repeat: it resends the lost packet,
-//! continues behind that message, and checks the answer. A peer that then misses the very next packet
-//! stored nothing; after [`MAX_SELECTIVE_FAILURES`] of these the requester uses go-back-N for the next
-//! [`GO_BACK_N_LOSSES`] losses before it tries again.
+//! continues behind that message, and checks the answer. A peer that acknowledges this packet and no more stored
+//! nothing; after [`MAX_SELECTIVE_FAILURES`] of these the requester uses go-back-N for the next
+//! [`GO_BACK_N_LOSSES`] losses before it tries again. A peer that reports the loss of the very next packet has stored
+//! nothing or misses several in a row: the requester resends twice as many packets, and so on. Of a peer that was
+//! never seen to store packets, that is a failure after [`MAX_UNPROVEN_RUN`] packets.
 //!
 //! A loss that is not reported (a lost last packet, NAK or ACK) is found by a timer: the requester sends one
 //! probe packet, whose answer tells what the peer has. A probe is cheap, so it may be sent long before the
@@ -28,6 +30,13 @@ const NO_LIMIT: u8 = 7;
 /// Failures of selective repeat, in a row, before go-back-N is used.
 const MAX_SELECTIVE_FAILURES: u8 = 3;
 
+/// Packets resent at once by selective repeat to a peer that may store nothing.
+const MAX_UNPROVEN_RUN: u64 = 16;
+
+/// Packets of a message in whose end several losses are likely once there is one. Waiting for their repair before the next
+/// message costs less than sending that in vain.
+const LONG_MESSAGE: u64 = 64;
+
 /// Losses handled by go-back-N before selective repeat is tried again.
 const GO_BACK_N_LOSSES: u8 = 16;
 
@@ -39,9 +48,11 @@ const INITIAL_RESEND_FACTOR: u32 = 16;
 pub(super) enum Resend {
     /// The oldest packet and everything after it.
     GoBackN,
-    /// The oldest packet, and everything from this one on. The packets between have arrived, unless the peer
-    /// drops packets after a gap.
-    Selective(Sequence),
+    /// A run of packets: from the oldest one up to `run_end`. Then everything from `resume` on. The packets between
+    /// have arrived, unless the peer drops packets after a gap.
+    /// With `hold`, what follows is held back until the run is acknowledged: it belongs to later messages, which the peer
+    /// does not store while it misses packets of this one, which it probably does.
+    Selective { run_end: Sequence, resume: Sequence, hold: bool },
     /// The oldest READ request, and everything from this packet on. Responses between are stored here.
     Read(Sequence),
     /// The oldest packet alone, until it is acknowledged.
@@ -53,14 +64,16 @@ pub(super) enum Resend {
 struct Retransmission {
     /// The packet that the requester went back to.
     first: Sequence,
-    /// The packet after it; for a READ request, after its responses.
+    /// The packet after those sent again at once; for a READ request, after its responses.
     end: Sequence,
     /// The first packet that was never sent, at that time.
     high: Sequence,
     at: Instant,
     kind: Resend,
-    /// The packet is acknowledged.
+    /// The first packet is acknowledged.
     answered: bool,
+    /// A packet behind `end` is acknowledged.
+    passed: bool,
 }
 
 /// Loss recovery state of a requester.
@@ -93,6 +106,10 @@ pub(super) struct Recovery {
     /// Below [`MAX_SELECTIVE_FAILURES`]: failures of selective repeat in a row. From there on: losses since then,
     /// which are handled by go-back-N.
     selective_failures: u8,
+    /// The peer has stored packets after a gap before.
+    peer_stores: bool,
+    /// The packet of a run of resent packets that was last reported lost.
+    reported_within_run: Option<Sequence>,
 }
 
 /// The packet whose acknowledgement measures the round-trip time.
@@ -132,6 +149,8 @@ impl Recovery {
         rtt: None,
         retransmission: None,
         selective_failures: 0,
+        peer_stores: false,
+        reported_within_run: None,
     };
 
     pub(super) fn begin(&mut self, peer: &Peer, config: &Config) {
@@ -245,45 +264,47 @@ impl Recovery {
 
     /// Evaluates the acknowledgement of a retransmitted packet: whether the peer stored the packets after it.
     fn evaluate_retransmission(&mut self, una: Sequence, now: Instant) {
-        let Some(retransmission) = self
-            .retransmission
-            .filter(|retransmission| !retransmission.answered && una > retransmission.first)
+        let Some(retransmission) =
+            self.retransmission.filter(|retransmission| !retransmission.passed && una > retransmission.first)
         else {
             return;
         };
-        self.retransmission = Some(Retransmission { answered: true, ..retransmission });
-        if retransmission.kind == Resend::Probe {
-            // It may be the late acknowledgement of another packet.
+        let passed = una > retransmission.end;
+        self.retransmission = Some(Retransmission { answered: true, passed, ..retransmission });
+        // The acknowledgement after a probe may be the late one of another packet. And if an acknowledgement comes too
+        // soon, the first copy of the packet was late, not lost.
+        if retransmission.kind == Resend::Probe || !self.answered_since(retransmission.at, now) {
             return;
         }
-        // If not, the first copy of the packet was late, not lost.
-        let answered = self.answered_since(retransmission.at, now);
-        if let Resend::Selective(_) = retransmission.kind
-            && answered
-        {
-            let kept = una > retransmission.first.next();
-            self.selective_failures = if kept { 0 } else { self.selective_failures.saturating_add(1) };
+        if passed && matches!(retransmission.kind, Resend::Selective { .. }) {
+            self.selective_failures = 0;
+            self.peer_stores = true;
         }
-        if answered {
+        if !retransmission.answered {
             // With many losses, few packets that are sent once measure the round trip.
             self.add_rtt_sample(nanos(now.duration_since(retransmission.at)));
         }
     }
 
-    /// Returns what to resend of the message in `packets` after the loss of its packet at `una`. `high` is the
-    /// first packet that was never sent.
+    /// Returns what to resend after the loss of the packet at `una`. `storable` are the packets of its message, up to
+    /// the end of those that a peer may store. `high` is the first packet that was never sent.
     pub(super) fn resend_for_loss(
         &mut self,
         una: Sequence,
-        packets: Range<Sequence>,
+        storable: Range<Sequence>,
         high: Sequence,
     ) -> Resend {
         // With nothing to send after the message, its newest packet is sent again: it shows the peer another
         // loss of the resent packet.
-        let resume = packets.end.min(high.previous());
-        // A peer cannot store packets of a message whose first packet is missing, and one that misses the
-        // next packet now has stored none.
-        if resume <= una.next() || una == packets.start || self.selective_repeat_failed(una) {
+        let resume = storable.end.min(high.previous());
+        let run = self.next_run(una);
+        let run_end = una.add(run);
+        // A peer cannot store packets of a message whose first packet is missing.
+        if resume <= run_end || una == storable.start {
+            return Resend::GoBackN;
+        }
+        if run > MAX_UNPROVEN_RUN && !self.peer_stores {
+            self.selective_failures = self.selective_failures.saturating_add(1);
             return Resend::GoBackN;
         }
         if self.selective_failures >= MAX_SELECTIVE_FAILURES {
@@ -293,15 +314,34 @@ impl Recovery {
             }
             self.selective_failures = MAX_SELECTIVE_FAILURES.saturating_sub(1);
         }
-        Resend::Selective(resume)
+        let again = self.retransmission.is_some_and(|retransmission| una < retransmission.high);
+        let is_long = storable.end.since(storable.start) >= LONG_MESSAGE;
+        let hold = (run > 1 || again && is_long) && resume == storable.end;
+        Resend::Selective { run_end, resume, hold }
     }
 
-    /// Returns whether an acknowledgement up to `una` shows that the peer did not store the packets that selective
-    /// repeat left out.
-    pub(super) fn selective_repeat_failed(&self, una: Sequence) -> bool {
+    /// Returns the number of packets to resend at once from `una` on: twice as many as before if the packet right after
+    /// those is missing, too.
+    fn next_run(&self, una: Sequence) -> u64 {
         match self.retransmission {
-            Some(Retransmission { first, kind: Resend::Selective(resume), .. }) => {
-                una == first.next() && una < resume
+            Some(Retransmission { first, kind: Resend::Selective { run_end, .. }, .. }) if una == run_end => {
+                run_end.since(first).saturating_mul(2)
+            }
+            _ => 1,
+        }
+    }
+
+    /// Returns whether a positive acknowledgement up to `una` shows that the peer did not store the packets that
+    /// selective repeat left out: otherwise it would cover them, or a NAK report the next gap.
+    pub(super) fn selective_repeat_failed(&mut self, una: Sequence, now: Instant) -> bool {
+        match self.retransmission {
+            Some(Retransmission { end, at, kind: Resend::Selective { run_end, resume, .. }, .. })
+                if una == end && end == run_end && una < resume =>
+            {
+                if self.answered_since(at, now) {
+                    self.selective_failures = self.selective_failures.saturating_add(1);
+                }
+                true
             }
             _ => false,
         }
@@ -315,29 +355,48 @@ impl Recovery {
         } else {
             self.sample = None;
         }
+        self.reported_within_run = None;
         self.retransmission =
-            Some(Retransmission { first, end: first, high, at: now, kind, answered: false });
+            Some(Retransmission { first, end: first, high, at: now, kind, answered: false, passed: false });
     }
 
     /// Accounts for the packet resent at `sequence`, up to `end`. Returns the next packet to send.
     pub(super) fn resume_after_resend(&mut self, sequence: Sequence, end: Sequence) -> Sequence {
-        let Some(retransmission) =
-            self.retransmission.as_mut().filter(|retransmission| retransmission.first == sequence)
-        else {
-            return end;
+        let Some(retransmission) = self.retransmission.as_mut() else { return end };
+        let (resent, next) = match retransmission.kind {
+            Resend::Selective { run_end, resume, .. } => {
+                (sequence < run_end, if end < run_end { end } else { resume.max(end) })
+            }
+            Resend::Read(resume) => (sequence == retransmission.first, resume.max(end)),
+            Resend::GoBackN | Resend::Probe => (sequence == retransmission.first, end),
         };
-        retransmission.end = end;
-        match retransmission.kind {
-            Resend::Selective(resume) | Resend::Read(resume) => resume.max(end),
-            Resend::GoBackN | Resend::Probe => end,
+        if resent {
+            retransmission.end = end;
+            next
+        } else {
+            end
         }
     }
 
-    /// Returns whether the packet at `next` has to wait for the acknowledgement of a probe.
+    /// Returns whether the packet at `sequence` is the last of a run of resent packets.
+    pub(super) fn ends_run(&self, sequence: Sequence) -> bool {
+        match self.retransmission {
+            Some(Retransmission { kind: Resend::Selective { run_end, .. }, .. }) => {
+                sequence.next() == run_end
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns whether the packet at `next` has to wait for an acknowledgement: of a probe, or of a run of packets and
+    /// the one at which the requester resumes.
     #[inline]
-    pub(super) fn awaits_probe(&self, una: Sequence, next: Sequence) -> bool {
+    pub(super) fn awaits_answer(&self, una: Sequence, next: Sequence) -> bool {
         match self.retransmission {
             Some(Retransmission { first, kind: Resend::Probe, .. }) => una <= first && next > first,
+            Some(Retransmission { kind: Resend::Selective { run_end, resume, hold: true }, .. }) => {
+                una < run_end && next > resume
+            }
             _ => false,
         }
     }
@@ -345,14 +404,37 @@ impl Recovery {
     /// Returns whether a loss at `una` reported now is a new one, not the report of a loss that the requester
     /// went back for already. `next` is the next packet to send.
     pub(super) fn is_new_loss(&self, una: Sequence, next: Sequence, now: Instant) -> bool {
-        self.is_unhandled_loss(una, next) || self.was_sent(una, next) && self.could_be_answered(now)
+        self.is_unhandled_loss(una, next)
+            || self.was_sent(una, next) && self.could_be_answered(now) && !self.is_within_run(una)
+    }
+
+    /// Returns whether the packet at `una` is not the first of a run of resent packets. A peer that stores packets reports
+    /// it when the one before arrives, while its copy is right behind.
+    fn is_within_run(&self, una: Sequence) -> bool {
+        match self.retransmission {
+            Some(Retransmission { first, end, kind: Resend::Selective { .. }, .. }) => {
+                una > first && una < end
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns whether the loss of the packet at `una` is reported for the second time while it is in a run of resent
+    /// packets: its copy is lost, too.
+    pub(super) fn is_lost_within_run(&mut self, una: Sequence) -> bool {
+        if !self.is_within_run(una) {
+            return false;
+        }
+        self.reported_within_run.replace(una) == Some(una)
     }
 
     /// Returns whether the packet at `una` was lost and not sent again.
     pub(super) fn is_unhandled_loss(&self, una: Sequence, next: Sequence) -> bool {
         let Some(retransmission) = self.retransmission else { return self.was_sent(una, next) };
         let passed_over = match retransmission.kind {
-            Resend::Selective(resume) | Resend::Read(resume) => (retransmission.end..resume).contains(&una),
+            Resend::Selective { resume, .. } | Resend::Read(resume) => {
+                (retransmission.end..resume).contains(&una)
+            }
             Resend::GoBackN | Resend::Probe => false,
         };
         self.was_sent(una, next) && (una >= retransmission.high || passed_over)

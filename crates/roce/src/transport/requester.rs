@@ -24,7 +24,7 @@ impl RcTransport {
         self.state == State::Rts
             && self.requester.recovery.rnr_until.is_none()
             && (self.requester.next < self.send_queue.end() || self.send_queue.has_pending_local())
-            && !self.requester.recovery.awaits_probe(self.requester.una, self.requester.next)
+            && !self.requester.recovery.awaits_answer(self.requester.una, self.requester.next)
     }
 
     /// Writes the next request packet.
@@ -91,12 +91,12 @@ impl RcTransport {
         }
 
         let len = rest.min(requester.mtu);
-        // The first resent packet requests an ACK, so that a repeated loss is found early.
+        // The first and the last packet of those that are resent request an ACK, so that a repeated loss is found early.
         let again = sequence < requester.high;
         let ack_req = last
             || sequence.has_all(requester.ack_mask)
             || in_flight.saturating_add(1) >= requester.window
-            || (again && in_flight == 0)
+            || (again && (in_flight == 0 || requester.recovery.ends_run(sequence)))
             || self.rate.is_slow();
         let headers = Headers {
             opcode: opcode(wqe.operation, first, last),

@@ -65,7 +65,9 @@ impl RcTransport {
             }
             sequence => {
                 stats.rx_duplicates.inc();
-                responder.handle_duplicate(sequence.ok_or(DropReason::Sequence)?, packet);
+                let sequence = sequence.ok_or(DropReason::Sequence)?;
+                responder.handle_duplicate(sequence, packet);
+                self.write_again(env, sequence, packet);
                 return Ok(());
             }
         };
@@ -73,13 +75,13 @@ impl RcTransport {
             Ok(Execution::Executed(packets)) => {
                 let responder = &mut self.responder;
                 responder.expected = sequence.add(packets);
-                responder.newest_after_gap = None;
+                let newest = responder.newest_after_gap.take();
                 responder.nak_pending = None;
                 //= rocev2 §6
                 responder.ack_pending |= packet.bth().ack_req()
                     || responder.expected.since(responder.acknowledged) >= MAX_UNACKNOWLEDGED;
                 if !responder.out_of_order.is_empty() {
-                    self.accept_stored(env, sequence);
+                    self.accept_stored(env, sequence, newest);
                 }
                 Ok(())
             }

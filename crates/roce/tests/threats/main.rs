@@ -4,6 +4,7 @@
 
 mod answers;
 mod document;
+mod early_placement;
 mod floods;
 mod forger;
 mod numbers;

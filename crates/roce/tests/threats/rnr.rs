@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! RNR NAKs that are late, and what a wait for the peer's receive leaves of retries and timers.
+//! RNR NAKs that are late or duplicated, and what a wait for the peer's receive leaves of retries and timers.
 
 use std::time::Duration;
 
