@@ -227,7 +227,7 @@ fn device_that_floods_the_receive_queue_leaves_the_processors_to_others() {
 //= R-IRQL-10
 #[test]
 fn failure_of_the_device_with_many_connections_is_processed_in_batches() {
-    const PAIRS: usize = 1000;
+    const PAIRS: usize = 5000;
     let Some(bed) = started(Options::default()) else { return };
     let [machine, _] = bed.machines();
     let (address, nic) = (SocketAddr::new(machine.address(), 0), machine.nic().clone());
