@@ -9,6 +9,7 @@
 use crate::callback::Callback;
 use crate::handover::{Handover, Next};
 use crate::irql::{self, AtDispatch};
+use crate::processor::OnProcessor;
 use crate::work::Owner;
 use crate::{event::Event, sys, time};
 use alloc::boxed::Box;
@@ -79,6 +80,8 @@ struct Inner {
     item: sys::WorkItem,
     stopped: Event,
     flushed: Event,
+    /// Index of the processor that runs the batches; `None` for any.
+    processor: Option<u32>,
     routine: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
@@ -90,6 +93,24 @@ impl Deferred {
     /// returns whether it left work. `owner` outlives the result. `PASSIVE_LEVEL`.
     #[must_use]
     pub fn try_new<F: Fn() -> bool + Send + Sync + 'static>(owner: Owner, routine: F) -> Option<Self> {
+        Self::with_processor(owner, None, routine)
+    }
+
+    /// As [`Deferred::try_new`]; all batches run on the active processor with this index.
+    #[must_use]
+    pub fn try_new_on<F: Fn() -> bool + Send + Sync + 'static>(
+        owner: Owner,
+        processor: u32,
+        routine: F,
+    ) -> Option<Self> {
+        Self::with_processor(owner, Some(processor), routine)
+    }
+
+    fn with_processor<F: Fn() -> bool + Send + Sync + 'static>(
+        owner: Owner,
+        processor: Option<u32>,
+        routine: F,
+    ) -> Option<Self> {
         let link = fallible::Arc::try_new(Link(core::sync::atomic::AtomicPtr::default())).ok()?;
         let of_dpc = fallible::Arc::clone(&link);
         let callback = Callback::try_new(move || {
@@ -101,10 +122,11 @@ impl Deferred {
         let inner = AliasableBox::try_new(Inner {
             state: Handover::new(),
             streak: Streak::new(),
-            dpc: sys::Dpc::try_new(callback.ok()?)?,
+            dpc: sys::Dpc::try_new(callback.ok()?, processor)?,
             item: sys::WorkItem::try_new(owner.handle())?,
             stopped: Event::try_new()?,
             flushed: Event::try_new()?,
+            processor,
             routine: try_box(routine).ok()?,
         });
         let inner = inner.ok()?;
@@ -112,7 +134,8 @@ impl Deferred {
         Some(Self(inner))
     }
 
-    /// Requests a batch, in a DPC on this processor unless a batch is already under way. IRQL <= `DISPATCH_LEVEL`.
+    /// Requests a batch, in a DPC on this processor, or on the routine's own, unless a batch is already under way. IRQL <=
+    /// `DISPATCH_LEVEL`.
     pub fn queue(&self) {
         if self.0.state.request() {
             self.0.dpc.queue();
@@ -180,6 +203,7 @@ impl Inner {
 
     /// At `PASSIVE_LEVEL`.
     fn run_in_worker(&self) {
+        let _processor = self.processor.map(OnProcessor::new);
         for _ in 0..WORKER_BATCHES {
             let more = {
                 let _level = AtDispatch::new();
@@ -228,6 +252,27 @@ mod tests {
         assert!(seen.1.wait_for(Duration::from_secs(10)));
         drop(deferred);
         assert_eq!(seen.0.load(Ordering::SeqCst), 1001);
+    }
+
+    #[test]
+    fn batches_of_a_processor_run_there_in_dpcs_and_in_the_worker() {
+        let last = crate::processor::count() - 1;
+        let seen = Arc::new((AtomicUsize::new(0), Event::try_new().unwrap()));
+        let of_routine = Arc::clone(&seen);
+        let deferred = Deferred::try_new_on(OWNER, last, move || {
+            assert_eq!(crate::processor::current(), last);
+            of_routine.0.fetch_add(1, Ordering::SeqCst);
+            of_routine.1.set();
+            false
+        })
+        .unwrap();
+        for queue in [Deferred::queue, Deferred::queue_worker] {
+            seen.1.clear();
+            queue(&deferred);
+            assert!(seen.1.wait_for(Duration::from_secs(10)));
+        }
+        drop(deferred);
+        assert_eq!(seen.0.load(Ordering::SeqCst), 2);
     }
 
     /// A DPC of the hosted implementation is a thread of its own.

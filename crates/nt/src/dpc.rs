@@ -18,7 +18,7 @@ impl Dpc {
     /// Returns a DPC that is not queued, or `None` if there is no memory. IRQL <= `DISPATCH_LEVEL`.
     #[must_use]
     pub fn try_new<F: Fn() + Send + Sync + 'static>(routine: F) -> Option<Self> {
-        sys::Dpc::try_new(Callback::try_new(routine).ok()?).map(Self)
+        sys::Dpc::try_new(Callback::try_new(routine).ok()?, None).map(Self)
     }
 
     /// Queues the routine to run soon. IRQL <= `DISPATCH_LEVEL`.

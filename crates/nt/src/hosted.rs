@@ -21,6 +21,34 @@ use std::time::{Duration, Instant};
 
 thread_local! {
     static IRQL: Cell<u8> = const { Cell::new(PASSIVE_LEVEL) };
+    /// Index of the processor that the thread is supposed to run on.
+    static PROCESSOR: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Number of processors. Threads run on the first one, unless they are bound to the other.
+const PROCESSORS: u32 = 2;
+
+pub fn processor_count() -> u32 {
+    PROCESSORS
+}
+
+pub fn current_processor() -> u32 {
+    PROCESSOR.get()
+}
+
+pub fn processor_index(group: u16, number: u8) -> Option<u32> {
+    Some(u32::from(number)).filter(|&number| group == 0 && number < PROCESSORS)
+}
+
+/// Index of a processor.
+pub type Affinity = u32;
+
+pub fn bind_thread(index: u32) -> Affinity {
+    PROCESSOR.replace(index)
+}
+
+pub fn unbind_thread(previous: &mut Affinity) {
+    PROCESSOR.set(*previous);
 }
 
 pub fn irql() -> u8 {
@@ -142,12 +170,17 @@ unsafe impl Send for Context {}
 
 impl Timer {
     pub fn try_new(callback: Callback) -> Option<Self> {
+        Self::on_processor(callback, 0)
+    }
+
+    fn on_processor(callback: Callback, processor: u32) -> Option<Self> {
         let schedule = Arc::new((Mutex::new(Schedule::default()), Condvar::new()));
         let own = Arc::clone(&schedule);
         let context = Context(callback.context());
         let thread = std::thread::Builder::new().name("timer".into()).spawn(move || {
             let context = context;
             IRQL.set(DISPATCH_LEVEL);
+            PROCESSOR.set(processor);
             let (mutex, changed) = &*own;
             let mut schedule = held(mutex);
             while !schedule.deleted {
@@ -192,8 +225,8 @@ impl Drop for Timer {
 pub struct Dpc(Timer);
 
 impl Dpc {
-    pub fn try_new(callback: Callback) -> Option<Self> {
-        Timer::try_new(callback).map(Self)
+    pub fn try_new(callback: Callback, processor: Option<u32>) -> Option<Self> {
+        Timer::on_processor(callback, processor.unwrap_or(0)).map(Self)
     }
 
     pub fn queue(&self) {

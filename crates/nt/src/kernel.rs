@@ -11,13 +11,16 @@ use core::time::Duration;
 use ndk_abi::cng::{BCRYPT_USE_SYSTEM_PREFERRED_RNG, BCryptGenRandom};
 use ndk_abi::ndis::{NDIS_HANDLE, NdisAllocateIoWorkItem, NdisFreeIoWorkItem, NdisQueueIoWorkItem};
 use ndk_abi::nt::{
-    EVENT_TYPE, ExAllocateTimer, ExDeleteTimer, ExSetTimer, IoCreateSystemThread, KDPC,
-    KDPC_WATCHDOG_INFORMATION, KEVENT, KWAIT_REASON, KeAcquireSpinLockRaiseToDpc, KeClearEvent,
-    KeFlushQueuedDpcs, KeGetCurrentIrql, KeInitializeDpc, KeInitializeEvent, KeInsertQueueDpc, KeLowerIrql,
-    KeQueryDpcWatchdogInformation, KeQueryInterruptTimePrecise, KeReleaseSpinLock, KeRemoveQueueDpc,
-    KeSetEvent, KeShouldYieldProcessor, KeTryToAcquireSpinLockAtDpcLevel, KeWaitForSingleObject, KfRaiseIrql,
-    MDL, MEMORY_CACHING_TYPE, MmMapLockedPagesSpecifyCache, MmUnmapLockedPages, OBJ_KERNEL_HANDLE,
-    OBJECT_ATTRIBUTES, THREAD_ALL_ACCESS, ZwClose,
+    EVENT_TYPE, ExAllocateTimer, ExDeleteTimer, ExSetTimer, GROUP_AFFINITY, IoCreateSystemThread, KDPC,
+    KDPC_IMPORTANCE, KDPC_WATCHDOG_INFORMATION, KEVENT, KWAIT_REASON, KeAcquireSpinLockRaiseToDpc,
+    KeClearEvent, KeFlushQueuedDpcs, KeGetCurrentIrql, KeGetCurrentProcessorNumberEx,
+    KeGetProcessorIndexFromNumber, KeGetProcessorNumberFromIndex, KeInitializeDpc, KeInitializeEvent,
+    KeInsertQueueDpc, KeLowerIrql, KeQueryActiveProcessorCountEx, KeQueryDpcWatchdogInformation,
+    KeQueryInterruptTimePrecise, KeReleaseSpinLock, KeRemoveQueueDpc, KeRevertToUserGroupAffinityThread,
+    KeSetEvent, KeSetImportanceDpc, KeSetSystemGroupAffinityThread, KeSetTargetProcessorDpcEx,
+    KeShouldYieldProcessor, KeTryToAcquireSpinLockAtDpcLevel, KeWaitForSingleObject, KfRaiseIrql, MDL,
+    MEMORY_CACHING_TYPE, MmMapLockedPagesSpecifyCache, MmUnmapLockedPages, OBJ_KERNEL_HANDLE,
+    OBJECT_ATTRIBUTES, PROCESSOR_NUMBER, THREAD_ALL_ACCESS, ZwClose,
 };
 
 use fallible::AliasableBox;
@@ -62,6 +65,59 @@ pub fn ticks_at_dispatch() -> u32 {
     }
     // The count is what remains of the limit, which is 0 if there is none.
     watchdog.DpcWatchdogLimit.saturating_sub(watchdog.DpcWatchdogCount)
+}
+
+const ALL_PROCESSOR_GROUPS: u16 = 0xffff;
+const INVALID_PROCESSOR_INDEX: u32 = u32::MAX;
+
+pub fn processor_count() -> u32 {
+    // SAFETY: callable at any IRQL.
+    unsafe { KeQueryActiveProcessorCountEx(ALL_PROCESSOR_GROUPS) }
+}
+
+pub fn current_processor() -> u32 {
+    // SAFETY: callable at any IRQL; the number is optional.
+    unsafe { KeGetCurrentProcessorNumberEx(null_mut()) }
+}
+
+pub fn processor_index(group: u16, number: u8) -> Option<u32> {
+    let mut number = PROCESSOR_NUMBER { Group: group, Number: number, Reserved: 0 };
+    // SAFETY: callable at any IRQL; the number is our own variable.
+    let index = unsafe { KeGetProcessorIndexFromNumber(&raw mut number) };
+    Some(index).filter(|&index| index != INVALID_PROCESSOR_INDEX)
+}
+
+/// Returns group and number of an active processor.
+fn processor_number(index: u32) -> Option<PROCESSOR_NUMBER> {
+    let mut number = PROCESSOR_NUMBER { Group: 0, Number: 0, Reserved: 0 };
+    // SAFETY: callable at any IRQL; the number is our own variable.
+    let status = unsafe { KeGetProcessorNumberFromIndex(index, &raw mut number) };
+    (status == STATUS_SUCCESS).then_some(number)
+}
+
+/// What a thread's affinity was; `None` if it was not changed.
+pub type Affinity = Option<GROUP_AFFINITY>;
+
+/// `PASSIVE_LEVEL`.
+pub fn bind_thread(index: u32) -> Affinity {
+    let number = processor_number(index)?;
+    let mut affinity = GROUP_AFFINITY {
+        Mask: 1usize.checked_shl(number.Number.into())?,
+        Group: number.Group,
+        Reserved: [0; 3],
+    };
+    let mut previous = GROUP_AFFINITY { Mask: 0, Group: 0, Reserved: [0; 3] };
+    // SAFETY: at PASSIVE_LEVEL; both are our own variables, and the processor is an active one.
+    unsafe { KeSetSystemGroupAffinityThread(&raw mut affinity, &raw mut previous) };
+    Some(previous)
+}
+
+/// `PASSIVE_LEVEL`, on the thread that `bind_thread` was called on.
+pub fn unbind_thread(previous: &mut Affinity) {
+    if let Some(previous) = previous {
+        // SAFETY: at PASSIVE_LEVEL; the value that `KeSetSystemGroupAffinityThread` returned to this thread.
+        unsafe { KeRevertToUserGroupAffinityThread(previous) };
+    }
 }
 
 pub fn acquire_spin_lock(lock: &AtomicUsize) -> u8 {
@@ -204,11 +260,20 @@ unsafe impl Send for Dpc {}
 unsafe impl Sync for Dpc {}
 
 impl Dpc {
-    pub fn try_new(callback: Callback) -> Option<Self> {
+    /// For the active processor with this index, or for the one that queues it. One for a processor that went away meanwhile
+    /// runs on the one that queues it.
+    pub fn try_new(callback: Callback, processor: Option<u32>) -> Option<Self> {
         let dpc = AliasableBox::try_new(UnsafeCell::new(MaybeUninit::zeroed())).ok()?;
         // SAFETY: the memory is a KDPC's and does not move; the callback lives until `drop` has waited for
         // the routine.
         unsafe { KeInitializeDpc(dpc.get().cast(), Some(defer), callback.context()) };
+        if let Some(mut number) = processor.and_then(processor_number) {
+            // SAFETY: initialised, and not queued; the number is our own variable.
+            unsafe { KeSetTargetProcessorDpcEx(dpc.get().cast(), &raw mut number) };
+            // Otherwise a busy processor would begin it at its next clock tick only.
+            // SAFETY: initialised, and not queued.
+            unsafe { KeSetImportanceDpc(dpc.get().cast(), KDPC_IMPORTANCE::MediumHighImportance) };
+        }
         Some(Self { dpc, _callback: callback })
     }
 

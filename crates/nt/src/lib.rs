@@ -25,6 +25,7 @@ mod level;
 mod lock;
 mod mdl;
 mod page;
+pub mod processor;
 mod rundown;
 mod sync;
 mod thread;
