@@ -151,7 +151,10 @@ impl Endpoint {
                 EngineEvent::Conn { id, event, .. } => {
                     self.outputs.push(Output::Conn(id, ConnEventKind::from(&event)));
                 }
-                EngineEvent::Srq(_) | EngineEvent::CqGone { .. } | EngineEvent::SrqGone { .. } => {}
+                EngineEvent::Srq(_)
+                | EngineEvent::NoticesDue { .. }
+                | EngineEvent::CqGone { .. }
+                | EngineEvent::SrqGone { .. } => {}
             }
         }
         let mut completions = [Completion::EMPTY; 16];

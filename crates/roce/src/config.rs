@@ -40,6 +40,9 @@ pub struct Config {
     pub ack_every: u32,
     pub timing: Timing,
     pub congestion: CongestionConfig,
+    /// Number of notice queues, from which the driver polls the notices of some completion queues apart from other events,
+    /// as on one processor each.
+    pub notice_queues: u32,
     /// Names this side to connection management of peers: constant and unique, an EUI-64 of the adapter.
     pub ca_guid: u64,
     /// How CRCs are computed.
@@ -68,6 +71,7 @@ impl Config {
             ack_every: 32,
             timing: Timing::default(),
             congestion: CongestionConfig::default(),
+            notice_queues: 0,
             ca_guid,
             crc: Crc::detect(),
             seed,

@@ -65,6 +65,8 @@ pub struct Cq<R: RawMutex> {
     context: u64,
     /// Unique among the queues of the engine.
     id: u64,
+    /// Number of the notice queue that has its notices; `None` for the events of the engine.
+    notice_queue: Option<u32>,
     state: Mutex<R, Ring>,
 }
 
@@ -151,7 +153,12 @@ pub enum DestroyResult {
 }
 
 impl<R: RawMutex> Cq<R> {
-    pub(crate) fn try_new(depth: u32, context: u64, id: u64) -> Result<Arc<Self>, CreateError> {
+    pub(crate) fn try_new(
+        depth: u32,
+        context: u64,
+        id: u64,
+        notice_queue: Option<u32>,
+    ) -> Result<Arc<Self>, CreateError> {
         if depth == 0 {
             return Err(CreateError::Invalid);
         }
@@ -174,12 +181,17 @@ impl<R: RawMutex> Cq<R> {
             notice: Notice::None,
             destroyed: false,
         });
-        Ok(Arc::try_new(Self { context, id, state })?)
+        Ok(Arc::try_new(Self { context, id, notice_queue, state })?)
     }
 
     /// Returns the context that the queue was created with.
     pub fn context(&self) -> u64 {
         self.context
+    }
+
+    /// Returns the number of the queue's notice queue.
+    pub(crate) fn notice_queue(&self) -> Option<u32> {
+        self.notice_queue
     }
 
     /// Returns the number of entries that the queue holds without overflow.
@@ -351,7 +363,6 @@ impl<R: RawMutex> Cq<R> {
     pub(crate) fn destroy(&self) -> DestroyResult {
         let mut ring = self.state.lock();
         ring.destroyed = true;
-        ring.arm = None;
         match ring.notice {
             Notice::None | Notice::Held | Notice::Queued => {
                 ring.notice = Notice::None;
@@ -481,7 +492,7 @@ mod tests {
     //= R-CQ-33
     #[test]
     fn a_queue_that_contradicts_itself_is_reported_as_an_internal_fault() {
-        let cq = Cq::<Lock>::try_new(2, 0, 0).unwrap();
+        let cq = Cq::<Lock>::try_new(2, 0, 0, None).unwrap();
         cq.state.lock().entries[0] = Some((Completion::EMPTY, Interest::Plain));
         assert_eq!(cq.arm(Arm::Errors, Instant::default()), NoticeAction::None);
         let pushed = cq.push(Completion::EMPTY, false, Instant::default());

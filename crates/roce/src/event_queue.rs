@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Completion queues and shared receive queues whose notice waits for
-//! [`Engine::poll_event`](crate::Engine::poll_event).
+//! [`Engine::poll_event`](crate::Engine::poll_event), or for [`Engine::poll_notice`](crate::Engine::poll_notice) if the
+//! completion queue is one of a notice queue.
 
-use lock_api::RawMutex;
+use lock_api::{Mutex, RawMutex};
 
 use crate::cq::Cq;
 use crate::error::CreateError;
@@ -22,6 +23,8 @@ pub(crate) struct EventQueue<R: RawMutex> {
 pub(crate) enum Entry<R: RawMutex> {
     Cq(Arc<Cq<R>>),
     Srq(Arc<Srq<R>>),
+    /// A notice queue that is no longer empty.
+    Due(u32),
     /// Context of a completion queue that was destroyed while its last notice was with the driver.
     CqGone(u64),
     SrqGone(u64),
@@ -34,12 +37,76 @@ impl<R: RawMutex> EventQueue<R> {
 
     /// Makes room for one more queue.
     pub(crate) fn add_member(&mut self) -> Result<(), CreateError> {
-        self.notices.reserve_for(self.members.saturating_add(1))?;
-        self.members = self.members.saturating_add(1);
+        self.add_members(1)
+    }
+
+    /// Makes room for `count` more queues.
+    pub(crate) fn add_members(&mut self, count: usize) -> Result<(), CreateError> {
+        let members = self.members.saturating_add(count);
+        self.notices.reserve_for(members)?;
+        self.members = members;
         Ok(())
     }
 
     pub(crate) fn remove_member(&mut self) {
         self.members = self.members.saturating_sub(1);
+    }
+}
+
+/// Notices of the completion queues that the driver serves in one place, a processor for example.
+pub(crate) struct NoticeQueue<R: RawMutex>(Mutex<R, Notices<R>>);
+
+struct Notices<R: RawMutex> {
+    events: EventQueue<R>,
+    service: Service,
+}
+
+/// What the driver knows of a notice queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Service {
+    /// Nothing: the queue is empty.
+    None,
+    /// Nothing yet: an [`Entry::Due`] is on its way.
+    Requested,
+    /// It polls the queue until that is empty.
+    Granted,
+}
+
+impl<R: RawMutex> NoticeQueue<R> {
+    pub(crate) const fn new() -> Self {
+        Self(Mutex::new(Notices { events: EventQueue::new(), service: Service::None }))
+    }
+
+    /// Runs `change` with the entries.
+    pub(crate) fn with<T>(&self, change: impl FnOnce(&mut EventQueue<R>) -> T) -> T {
+        change(&mut self.0.lock().events)
+    }
+
+    /// Appends an entry. Returns `true` if the caller must queue an [`Entry::Due`]. There is never more than one.
+    #[must_use]
+    pub(crate) fn push(&self, entry: Entry<R>) -> bool {
+        let mut notices = self.0.lock();
+        notices.events.notices.push(entry);
+        let first = notices.service == Service::None;
+        if first {
+            notices.service = Service::Requested;
+        }
+        first
+    }
+
+    /// The [`Entry::Due`] was taken from its queue: the driver is about to poll this one.
+    pub(crate) fn grant(&self) {
+        self.0.lock().service = Service::Granted;
+    }
+
+    /// Takes the oldest entry. After `None`, the next [`NoticeQueue::push`] requests service again.
+    pub(crate) fn pop(&self) -> Option<Entry<R>> {
+        let mut notices = self.0.lock();
+        let entry = notices.events.notices.pop();
+        // An entry that is on its way makes the driver poll once more.
+        if entry.is_none() && notices.service == Service::Granted {
+            notices.service = Service::None;
+        }
+        entry
     }
 }

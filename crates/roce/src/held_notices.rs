@@ -123,7 +123,7 @@ mod tests {
     /// Two queues with timers.
     fn two() -> (HeldNotices<Lock>, [Arc<Cq<Lock>>; 2]) {
         let held = HeldNotices::try_new().unwrap();
-        let queues = [1, 2].map(|id| Cq::try_new(1, id, id).unwrap());
+        let queues = [1, 2].map(|id| Cq::try_new(1, id, id, None).unwrap());
         for cq in &queues {
             held.add(cq).unwrap();
             held.add(cq).unwrap();
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(held.deadline(), None);
         held.schedule(timer, &first, at(1));
         assert_eq!(held.deadline(), None);
-        let third = Cq::try_new(1, 3, 3).unwrap();
+        let third = Cq::try_new(1, 3, 3, None).unwrap();
         held.add(&third).unwrap();
         assert_eq!(third.timer(), Some(timer), "reused");
         held.schedule(timer, &first, at(1));

@@ -8,6 +8,7 @@ use loom::thread;
 use models::ModelLock;
 
 use crate::cq::{Arm, Cq, DestroyResult, NoticeAction};
+use crate::event_queue::{Entry, EventQueue, NoticeQueue};
 use crate::moderation::Moderation;
 use crate::recv_queue::CurrentReceive;
 use crate::srq::{Srq, SrqSpec};
@@ -71,7 +72,7 @@ fn poll(cq: &Cq<ModelLock>, consumer: &Consumer) -> usize {
 }
 
 fn queue(depth: u32) -> (Arc<Cq<ModelLock>>, Shared<Consumer>) {
-    (Cq::try_new(depth, 0, 0).unwrap(), Shared::new(Consumer::default()))
+    (Cq::try_new(depth, 0, 0, None).unwrap(), Shared::new(Consumer::default()))
 }
 
 /// A completion between the consumer's last poll and its arm is notified, and what was polled is not.
@@ -282,6 +283,59 @@ fn model_poll_against_a_queued_notice() {
     });
 }
 
+/// A notice queue with room for two entries, and how often its service was requested and not granted yet.
+struct Served {
+    queue: NoticeQueue<ModelLock>,
+    requests: AtomicUsize,
+    taken: AtomicUsize,
+}
+
+impl Served {
+    fn push(&self, entry: u64) {
+        if self.queue.push(Entry::CqGone(entry)) {
+            let before = self.requests.fetch_add(1, Ordering::SeqCst);
+            assert_eq!(before, 0, "there is room for one request");
+        }
+    }
+
+    /// Serves the queue as the engine's driver does, if that is requested.
+    fn serve(&self) {
+        if self.requests.swap(0, Ordering::SeqCst) == 0 {
+            return;
+        }
+        self.queue.grant();
+        while self.queue.pop().is_some() {
+            self.taken.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Two producers and two processors that serve a notice queue: no entry is left without a request, and there is one
+/// request at a time.
+#[test]
+fn model_notice_queue_requests_service_once() {
+    loom::model(|| {
+        let served = Shared::new(Served {
+            queue: NoticeQueue::new(),
+            requests: AtomicUsize::new(0),
+            taken: AtomicUsize::new(0),
+        });
+        served.queue.with(|events: &mut EventQueue<ModelLock>| events.add_members(2).unwrap());
+        let other = {
+            let served = served.clone();
+            thread::spawn(move || {
+                served.push(1);
+                served.serve();
+            })
+        };
+        served.push(2);
+        served.serve();
+        other.join().unwrap();
+        served.serve();
+        assert_eq!(served.taken.load(Ordering::SeqCst), 2);
+    });
+}
+
 /// A shared receive queue of depth 4 with two receives, armed at two.
 fn shared_queue() -> (Arc<Srq<ModelLock>>, Shared<Consumer>) {
     let srq = Srq::try_new(&SrqSpec { depth: 4, sges: 0, threshold: 2, context: 0 }, 0).unwrap();
@@ -357,5 +411,38 @@ fn model_arm_against_takers() {
         }
         assert!((1..=2).contains(&consumer.notices()));
         assert_eq!(srq.modify(0, 0), Ok(NoticeAction::None), "an arm without its notice");
+    });
+}
+
+/// A destroyed shared receive queue notifies no more, and reports its last notice once.
+//= R-CLOSE-5
+#[test]
+fn model_destroy_of_a_shared_queue_against_a_notice() {
+    loom::model(|| {
+        let (srq, consumer) = shared_queue();
+        assert_eq!(srq.modify(0, 2), Ok(NoticeAction::None));
+        let taker = {
+            let (srq, consumer) = (srq.clone(), consumer.clone());
+            thread::spawn(move || {
+                let mut current = CurrentReceive::NONE;
+                let (_, action) = srq.take(&mut current);
+                if action == NoticeAction::Queue && srq.begin_notice() {
+                    consumer.notify(|| ());
+                    return srq.end_notice();
+                }
+                (NoticeAction::None, false)
+            })
+        };
+        let result = srq.destroy();
+        let notices = consumer.notices();
+        if result == DestroyResult::Now {
+            // No callback is running, and none begins.
+            assert!(!consumer.inside.load(Ordering::SeqCst));
+        }
+        let (action, destroyed) = taker.join().unwrap();
+        assert_eq!((action, destroyed), (NoticeAction::None, result == DestroyResult::AfterNotice));
+        if result == DestroyResult::Now {
+            assert_eq!(consumer.notices(), notices);
+        }
     });
 }

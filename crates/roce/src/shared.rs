@@ -4,12 +4,13 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use alloc::vec::Vec;
 use lock_api::{Mutex, RawMutex};
 
 use crate::config::Config;
 use crate::conn::ConnId;
 use crate::cq::{Cq, NoticeAction};
-use crate::event_queue::{Entry, EventQueue};
+use crate::event_queue::{Entry, EventQueue, NoticeQueue};
 use crate::held_notices::HeldNotices;
 use crate::region::table::RegionTable;
 use crate::srq::Srq;
@@ -25,6 +26,8 @@ pub(crate) struct Shared<R: RawMutex> {
     pub(crate) stats: Stats,
     pub(crate) regions: RegionTable<R>,
     pub(crate) events: Mutex<R, EventQueue<R>>,
+    /// Notices of the completion queues that have a notice queue; by its number.
+    pub(crate) notice_queues: Vec<NoticeQueue<R>>,
     pub(crate) held: HeldNotices<R>,
     /// A completion queue has overflowed, and its queue pairs are not in error yet.
     pub(crate) cq_fault: AtomicBool,
@@ -68,10 +71,36 @@ impl<R: RawMutex> Shared<R> {
     pub(crate) fn queue_cq_notice(&self, cq: &Arc<Cq<R>>, action: NoticeAction) {
         match action {
             NoticeAction::None => {}
-            NoticeAction::Queue => {
-                self.events.lock().notices.push(Entry::Cq(cq.clone()));
-            }
+            NoticeAction::Queue => self.queue_cq_event(cq, Entry::Cq(cq.clone())),
             NoticeAction::Hold { timer, until } => self.held.schedule(timer, cq, until),
+        }
+    }
+
+    /// Queues an event of `cq` where the driver polls those of this queue.
+    pub(crate) fn queue_cq_event(&self, cq: &Cq<R>, event: Entry<R>) {
+        match self.notice_queue(cq) {
+            None => {
+                self.events.lock().notices.push(event);
+            }
+            Some((number, queue)) => {
+                if queue.push(event) {
+                    self.events.lock().notices.push(Entry::Due(number));
+                }
+            }
+        }
+    }
+
+    /// Returns the notice queue of `cq` and its number.
+    fn notice_queue(&self, cq: &Cq<R>) -> Option<(u32, &NoticeQueue<R>)> {
+        let number = cq.notice_queue()?;
+        Some((number, self.notice_queues.get(number as usize)?))
+    }
+
+    /// Runs `change` with the queue of events that has those of `cq`.
+    pub(crate) fn with_events_of<T>(&self, cq: &Cq<R>, change: impl FnOnce(&mut EventQueue<R>) -> T) -> T {
+        match self.notice_queue(cq) {
+            None => change(&mut self.events.lock()),
+            Some((_, queue)) => queue.with(change),
         }
     }
 

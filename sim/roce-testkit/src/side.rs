@@ -264,7 +264,8 @@ impl Side {
             match event {
                 EngineEvent::Cq(notice) => self.cq_notifications.push(notice.context()),
                 EngineEvent::Srq(_) => self.srq_notifications += 1,
-                EngineEvent::CqGone { .. } | EngineEvent::SrqGone { .. } => {}
+                EngineEvent::NoticesDue { .. } | EngineEvent::CqGone { .. } | EngineEvent::SrqGone { .. } => {
+                }
                 EngineEvent::Conn { id, context, event } => {
                     if let ConnEvent::Request(_) = event {
                         self.conn = Some(id);

@@ -19,6 +19,9 @@ pub enum EngineEvent<'a, R: RawMutex> {
     Cq(CqNotice<'a, R>),
     /// A shared receive queue fell below its threshold. Notify its consumer, then drop the notice.
     Srq(SrqNotice<'a, R>),
+    /// A notice queue has notices. Call [`Engine::poll_notice`] for it, where its completion queues are to be notified, until
+    /// there are none. This event is returned again for notices after that.
+    NoticesDue { queue: u32 },
     /// The last notice of a completion queue destroyed meanwhile was dropped
     /// ([`DestroyResult::AfterNotice`](crate::DestroyResult::AfterNotice)): its context will not be seen again.
     CqGone { context: u64 },
@@ -57,7 +60,7 @@ impl<R: RawMutex> Drop for CqNotice<'_, R> {
         let (action, destroyed) = self.cq.end_notice(self.engine.now());
         self.engine.shared.queue_cq_notice(&self.cq, action);
         if destroyed {
-            self.engine.shared.events.lock().notices.push(Entry::CqGone(self.cq.context()));
+            self.engine.shared.queue_cq_event(&self.cq, Entry::CqGone(self.cq.context()));
         }
     }
 }

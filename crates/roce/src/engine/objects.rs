@@ -2,6 +2,7 @@
 
 //! Creates and destroys objects, at the caller's IRQL, without blocking.
 
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use lock_api::{Mutex, RawMutex};
@@ -11,7 +12,7 @@ use super::connections::Connections;
 use crate::config::Config;
 use crate::cq::{Cq, DestroyResult};
 use crate::error::{CreateError, ModifyError};
-use crate::event_queue::{Entry, EventQueue};
+use crate::event_queue::{Entry, EventQueue, NoticeQueue};
 use crate::held_notices::HeldNotices;
 use crate::memory::Backing;
 use crate::object_table::ObjectTable;
@@ -29,6 +30,7 @@ use crate::transport::rc_transport::RcTransport;
 use crate::work::Sge;
 use fallible::Arc;
 use fallible::Fifo;
+use fallible::vec;
 use roce_wire::Qpn;
 
 impl<R: RawMutex> Engine<R> {
@@ -43,6 +45,7 @@ impl<R: RawMutex> Engine<R> {
         let qps = ObjectTable::try_new(config.max_qps, &mut random)?;
         let wheel = TimerWheel::try_new()?;
         let held = HeldNotices::try_new()?;
+        let notice_queues = new_notice_queues(config.notice_queues)?;
         let engine = Arc::try_new_with(|| Self {
             // First: it takes from `random`, which moves below.
             connections: Connections::new(&config, &mut random),
@@ -51,6 +54,7 @@ impl<R: RawMutex> Engine<R> {
                 stats: Stats::default(),
                 regions,
                 events: Mutex::new(EventQueue::new()),
+                notice_queues,
                 held,
                 cq_fault: AtomicBool::new(false),
                 failed_connections: Mutex::new(Fifo::new()),
@@ -64,7 +68,14 @@ impl<R: RawMutex> Engine<R> {
             next_pd: AtomicU32::new(1),
             next_id: AtomicU64::new(1),
         })?;
+        engine.reserve_notice_queues()?;
         Ok(engine)
+    }
+
+    /// Makes room for one event of each notice queue.
+    #[inline(never)]
+    fn reserve_notice_queues(&self) -> Result<(), CreateError> {
+        self.shared.events.lock().add_members(self.shared.notice_queues.len())
     }
 
     /// Returns the configuration.
@@ -89,8 +100,26 @@ impl<R: RawMutex> Engine<R> {
     /// # Errors
     /// [`CreateError::Invalid`] if `depth` is 0; [`CreateError::OutOfMemory`].
     pub fn create_cq(&self, depth: u32, context: u64) -> Result<Arc<Cq<R>>, CreateError> {
-        let cq = Cq::try_new(depth, context, self.next_id.fetch_add(1, Ordering::Relaxed))?;
-        self.shared.events.lock().add_member()?;
+        self.create_cq_in(depth, context, None)
+    }
+
+    /// As [`Engine::create_cq`]. The notices of the completion queue are polled by [`Engine::poll_notice`] from
+    /// `notice_queue`, less than [`Config::notice_queues`], if there is one.
+    ///
+    /// # Errors
+    /// [`CreateError::Invalid`] if `depth` is 0 or there is no such notice queue; [`CreateError::OutOfMemory`].
+    pub fn create_cq_in(
+        &self,
+        depth: u32,
+        context: u64,
+        notice_queue: Option<u32>,
+    ) -> Result<Arc<Cq<R>>, CreateError> {
+        if notice_queue.is_some_and(|number| number >= self.shared.config.notice_queues) {
+            return Err(CreateError::Invalid);
+        }
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let cq = Cq::try_new(depth, context, id, notice_queue)?;
+        self.shared.with_events_of(&cq, EventQueue::add_member)?;
         Ok(cq)
     }
 
@@ -265,11 +294,12 @@ impl<R: RawMutex> Engine<R> {
     fn withdraw_cq(&self, cq: &Cq<R>) -> DestroyResult {
         let destroyed = cq.destroy();
         self.shared.held.remove(cq);
-        let mut events = self.shared.events.lock();
-        events.notices.remove(|entry| matches!(entry, Entry::Cq(queued) if **queued == *cq));
-        if destroyed == DestroyResult::Now {
-            events.remove_member();
-        }
+        self.shared.with_events_of(cq, |events| {
+            events.notices.remove(|entry| matches!(entry, Entry::Cq(queued) if **queued == *cq));
+            if destroyed == DestroyResult::Now {
+                events.remove_member();
+            }
+        });
         destroyed
     }
 
@@ -283,4 +313,14 @@ impl<R: RawMutex> Engine<R> {
         }
         destroyed
     }
+}
+
+/// Returns empty notice queues.
+#[inline(never)]
+fn new_notice_queues<R: RawMutex>(count: u32) -> Result<Vec<NoticeQueue<R>>, CreateError> {
+    let mut queues = vec::with_capacity(count as usize)?;
+    for _ in 0..count {
+        vec::push_within_capacity(&mut queues, NoticeQueue::new())?;
+    }
+    Ok(queues)
 }

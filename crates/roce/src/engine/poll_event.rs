@@ -8,7 +8,9 @@ use lock_api::RawMutex;
 
 use super::Engine;
 use super::events::{CqNotice, EngineEvent, SrqNotice};
-use crate::event_queue::Entry;
+use crate::cq::Cq;
+use crate::event_queue::{Entry, EventQueue};
+use fallible::Arc;
 
 impl<R: RawMutex> Engine<R> {
     /// The next thing that happened, if any. To be called, without any lock held, after every batch of
@@ -20,8 +22,14 @@ impl<R: RawMutex> Engine<R> {
             let entry = self.shared.events.lock().notices.pop();
             match entry {
                 Some(Entry::Cq(cq)) => {
-                    if let Ok(fault) = cq.begin_notice() {
-                        return Some(EngineEvent::Cq(CqNotice { engine: self, cq, fault }));
+                    if let Some(event) = self.begin_notice(cq) {
+                        return Some(event);
+                    }
+                }
+                Some(Entry::Due(queue)) => {
+                    if let Some(notices) = self.shared.notice_queues.get(queue as usize) {
+                        notices.grant();
+                        return Some(EngineEvent::NoticesDue { queue });
                     }
                 }
                 Some(Entry::Srq(srq)) => {
@@ -40,6 +48,33 @@ impl<R: RawMutex> Engine<R> {
                 None => return self.poll_conn_event(),
             }
         }
+    }
+
+    /// Returns the next notice of a notice queue, or that the last notice of one of its completion queues was dropped. To be
+    /// called after [`EngineEvent::NoticesDue`], without any lock held, until it returns `None`.
+    #[inline(never)]
+    pub fn poll_notice(&self, queue: u32) -> Option<EngineEvent<'_, R>> {
+        let notices = self.shared.notice_queues.get(queue as usize)?;
+        loop {
+            match notices.pop()? {
+                Entry::Cq(cq) => {
+                    if let Some(event) = self.begin_notice(cq) {
+                        return Some(event);
+                    }
+                }
+                Entry::CqGone(context) => {
+                    notices.with(EventQueue::remove_member);
+                    return Some(EngineEvent::CqGone { context });
+                }
+                // Only completion queues have a notice queue.
+                Entry::Srq(_) | Entry::SrqGone(_) | Entry::Due(_) => {}
+            }
+        }
+    }
+
+    fn begin_notice(&self, cq: Arc<Cq<R>>) -> Option<EngineEvent<'_, R>> {
+        let fault = cq.begin_notice().ok()?;
+        Some(EngineEvent::Cq(CqNotice { engine: self, cq, fault }))
     }
 
     /// Whether [`Engine::poll_event`] may have something. Cheap, and right unless other threads are at
