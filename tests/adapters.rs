@@ -102,6 +102,7 @@ impl Pairs {
                 verifier: true,
                 timers: nt_sim::host::TimerResolution::Exact,
                 watchdog: nt_sim::host::WatchdogLimits::default(),
+                processors: 2,
                 keywords: keywords.iter().map(|&(name, value)| (name, value.into())).collect(),
                 discovery: Discovery::Simulated,
             };

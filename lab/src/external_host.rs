@@ -113,6 +113,7 @@ impl ExternalHost {
             verifier: options.verifier,
             timers: nt_sim::host::TimerResolution::Exact,
             watchdog: nt_sim::host::WatchdogLimits::default(),
+            processors: 2,
             keywords: options.keywords.clone(),
             discovery: Discovery::OnWire,
         };

@@ -48,6 +48,8 @@ pub struct Options {
     pub verifier: bool,
     pub timers: TimerResolution,
     pub watchdog: WatchdogLimits,
+    /// Processors of each host.
+    pub processors: u32,
     /// Faults of the first host's NIC.
     pub quirks: Quirks,
     /// Registry values of the adapter, on both hosts.
@@ -72,6 +74,7 @@ impl Default for Options {
             verifier: true,
             timers: TimerResolution::Exact,
             watchdog: WatchdogLimits::default(),
+            processors: 2,
             quirks: Quirks::default(),
             keywords: Vec::new(),
             subnets: vec![(Ipv4Addr::new(10, 0, 0, 0).into(), 24)],
@@ -103,6 +106,7 @@ pub struct MachineOptions {
     pub verifier: bool,
     pub timers: TimerResolution,
     pub watchdog: WatchdogLimits,
+    pub processors: u32,
     /// Registry values of the adapters.
     pub keywords: Vec<(&'static str, Keyword)>,
     pub discovery: Discovery,
@@ -197,6 +201,7 @@ impl Testbed {
                 verifier: options.verifier,
                 timers: options.timers,
                 watchdog: options.watchdog,
+                processors: options.processors,
                 keywords: options.keywords.clone(),
                 discovery: options.discovery,
             };
@@ -336,6 +341,7 @@ impl Machine {
             verifier: options.verifier,
             timers: options.timers,
             watchdog: options.watchdog,
+            cpus: options.processors,
             ..HostOptions::new(options.name)
         });
         host.set_discovery(options.discovery);

@@ -9,7 +9,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use ndk_abi::ndk::{NDK_CQ, NDK_CQ_NOTIFY_ANY, NDK_RESULT_EX};
-use ndk_abi::nt::NTSTATUS;
+use ndk_abi::nt::{GROUP_AFFINITY, NTSTATUS};
 
 use crate::object::{Object, entry};
 use crate::os::{Event, Os};
@@ -55,7 +55,7 @@ impl<O: Os> Cq<O> {
     /// # Errors
     /// The status of the provider.
     pub fn new(adapter: &Arc<Adapter<O>>, depth: u32) -> Result<(Arc<Self>, Completions<O>), Status> {
-        Self::create(adapter, depth, None)
+        Self::create(adapter, depth, None, None)
     }
 
     /// Creates a queue of `depth` entries that calls `handler` at each notification; returns it and its reader.
@@ -67,12 +67,26 @@ impl<O: Os> Cq<O> {
         depth: u32,
         handler: Handler,
     ) -> Result<(Arc<Self>, Completions<O>), Status> {
-        Self::create(adapter, depth, Some(handler))
+        Self::create(adapter, depth, None, Some(handler))
+    }
+
+    /// As [`Cq::with_handler`], with an affinity of the notifications.
+    ///
+    /// # Errors
+    /// The status of the provider.
+    pub fn with_affinity(
+        adapter: &Arc<Adapter<O>>,
+        depth: u32,
+        affinity: GROUP_AFFINITY,
+        handler: Handler,
+    ) -> Result<(Arc<Self>, Completions<O>), Status> {
+        Self::create(adapter, depth, Some(affinity), Some(handler))
     }
 
     fn create(
         adapter: &Arc<Adapter<O>>,
         depth: u32,
+        mut affinity: Option<GROUP_AFFINITY>,
         handler: Option<Handler>,
     ) -> Result<(Arc<Self>, Completions<O>), Status> {
         let os = adapter.os();
@@ -86,6 +100,7 @@ impl<O: Os> Cq<O> {
         });
         let create = entry(adapter.object().dispatch().NdkCreateCq)?;
         let context = Arc::as_ptr(&notification).cast_mut().cast();
+        let affinity = affinity.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
         let raw = pending::create(os, |completion, request, into| {
             // SAFETY: the adapter is open; the context of the notification lives until the queue is closed, that of the
             // request until its callback.
@@ -95,7 +110,7 @@ impl<O: Os> Cq<O> {
                     depth,
                     Some(notified::<O>),
                     context,
-                    ptr::null_mut(),
+                    affinity,
                     completion,
                     request,
                     into,

@@ -9,9 +9,10 @@
 //! | `pended_call` | create, request and close calls that return `STATUS_PENDING` |
 //! | `closed` | objects whose close callback is due |
 //! | `callback` | the consumer's callbacks |
+//! | `affinity` | the processor that makes a completion queue's notifications |
 //! | `registry` | from the engine's context numbers to objects |
 //! | `removal` | objects to abort when the device is removed |
-//! | `shared` | engine, environment, timer and deferred routine |
+//! | `shared` | engine, environment, timer and deferred routines |
 //! | `strict` | the settings for authors of consumers |
 //! | `environment` | the trait of what the provider needs from its driver |
 //! | `ports`, `quota`, `limits`, `version`, `status`, `address`, `counters`, `config` | one table each |
@@ -19,6 +20,7 @@
 //! | `memory` | registration of the consumer's memory with the engine |
 
 pub mod address;
+pub mod affinity;
 #[allow(unsafe_code, reason = "calls the consumer's functions")]
 pub mod callback;
 #[allow(unsafe_code, reason = "links objects without references")]

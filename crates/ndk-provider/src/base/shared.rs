@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! State that all objects of one provider share: the engine, its environment, and the timer and the
-//! deferred routine that drive it.
+//! deferred routines that drive it.
 //!
 //! A consumer's call makes no callbacks, because the consumer may hold locks or be inside a callback itself.
 //! After the call, [`Shared::after_call`] transmits what became ready and defers callbacks. So callbacks never
@@ -23,7 +23,8 @@ use super::strict::create_faults::CreateFaults;
 use super::strict::held_callbacks::HeldCallbacks;
 use super::transmit::Outgoing;
 use alloc::boxed::Box;
-use core::sync::atomic::{AtomicU64, Ordering};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use fallible::Arc;
 use nt::{Deferred, RawSpinLock, SpinLock, Timer};
@@ -47,16 +48,27 @@ pub struct Shared {
     /// Present if mistakes of consumers are reported.
     pub checker: Option<Arc<Checker>>,
     pub scheduler: Scheduler,
+    /// Counts choices among the processors of an affinity.
+    pub next_processor: AtomicU32,
     pub removal: Removal,
     pub closed: ClosedObjects,
 }
 
-/// The timer and the deferred routine that drive the engine. Absent before the provider has started and after it has
+/// The timer and the deferred routines that drive the engine. Absent before the provider has started and after it has
 /// stopped.
 pub struct Scheduler {
-    running: SpinLock<Option<(Timer, Deferred)>>,
+    running: SpinLock<Option<Routines>>,
     /// When the timer expires, in nanoseconds; `u64::MAX` if it is not set.
     due: AtomicU64,
+}
+
+/// What drives the engine. Dropped in this order: the timer and the events queue the others.
+pub struct Routines {
+    pub timer: Timer,
+    pub events: Deferred,
+    /// Notifications of completion queues with an affinity: one routine for each processor, by its index. Empty if there is
+    /// one processor only.
+    pub processors: Vec<Deferred>,
 }
 
 /// Returns the engine's clock.
@@ -143,12 +155,12 @@ impl Scheduler {
         Self { running: SpinLock::new(None), due: AtomicU64::new(u64::MAX) }
     }
 
-    /// Puts the timer and the deferred routine in place. From now on they can be set and queued.
-    pub fn start(&self, timer: Timer, deferred: Deferred) {
-        *self.running.lock() = Some((timer, deferred));
+    /// Puts the timer and the deferred routines in place. From now on they can be set and queued.
+    pub fn start(&self, routines: Routines) {
+        *self.running.lock() = Some(routines);
     }
 
-    /// Stops the timer and the deferred routine and waits until they no longer run. `PASSIVE_LEVEL`.
+    /// Stops the timer and the deferred routines and waits until they no longer run. `PASSIVE_LEVEL`.
     pub fn stop(&self) {
         let running = self.running.lock().take();
         drop(running);
@@ -160,8 +172,17 @@ impl Scheduler {
     }
 
     fn defer(&self) {
-        if let Some((_, deferred)) = &*self.running.lock() {
-            deferred.queue();
+        if let Some(routines) = &*self.running.lock() {
+            routines.events.queue();
+        }
+    }
+
+    /// Queues the routine that makes notifications on a processor. IRQL <= `DISPATCH_LEVEL`.
+    pub fn defer_on(&self, processor: u32) {
+        if let Some(routines) = &*self.running.lock()
+            && let Some(routine) = routines.processors.get(processor as usize)
+        {
+            routine.queue();
         }
     }
 
@@ -170,11 +191,11 @@ impl Scheduler {
             return;
         }
         // Under the lock, so that the timer is set to the time in `due` when two threads set it.
-        if let Some((timer, _)) = &*self.running.lock()
+        if let Some(routines) = &*self.running.lock()
             && self.due.fetch_min(timeout, Ordering::AcqRel) > timeout
         {
             let after = Duration::from_nanos(timeout.saturating_sub(nt::time::now()));
-            timer.set(after);
+            routines.timer.set(after);
         }
     }
 }

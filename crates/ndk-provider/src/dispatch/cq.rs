@@ -5,6 +5,7 @@
 use super::close::close;
 use super::create::{refuse, return_created};
 use super::query_extension::query_extension;
+use crate::base::affinity::Affinity;
 use crate::base::callback::{CqNotification, CreateCompletion, RequestCompletion};
 use crate::base::object::DispatchTable;
 use crate::base::status;
@@ -44,8 +45,7 @@ pub unsafe extern "efiapi" fn create(
     depth: u32,
     notification: Option<NDK_FN_CQ_NOTIFICATION_CALLBACK>,
     notification_context: *mut c_void,
-    // A hint, unused: there is one receive queue, whose processor makes the notifications.
-    _affinity: *mut GROUP_AFFINITY,
+    affinity: *mut GROUP_AFFINITY,
     completion: Option<NDK_FN_CREATE_COMPLETION>,
     context: *mut c_void,
     out: *mut *mut NDK_CQ,
@@ -55,9 +55,13 @@ pub unsafe extern "efiapi" fn create(
         // SAFETY: the consumer's variable.
         return unsafe { refuse(out) };
     };
+    // Now, since the create may pend.
+    // SAFETY: null, or the consumer's variable.
+    let affinity = unsafe { affinity.as_ref() };
+    let affinity = affinity.map(|affinity| Affinity { group: affinity.Group, mask: affinity.Mask as u64 });
     let completion = CreateCompletion::new(completion, context);
     let parent = adapter.clone();
-    let make = move || Cq::create(&parent, depth, notification);
+    let make = move || Cq::create(&parent, depth, notification, affinity);
     let outcome = adapter.shared().create(&adapter, completion, make);
     // SAFETY: the consumer's variable.
     unsafe { return_created(outcome, out) }

@@ -5,6 +5,7 @@
 //! The engine implements arming, notification and moderation: it has at most one notice per queue, which counts as being
 //! delivered until it is dropped.
 
+use crate::base::affinity::Affinity;
 use crate::base::callback::CqNotification;
 use crate::base::closed::CloseLater;
 use crate::base::limits::{LIMITS, TIMER_GRANULARITY};
@@ -15,6 +16,7 @@ use crate::base::strict::checker::Checker;
 use crate::objects::adapter::Adapter;
 use core::ffi::c_void;
 use core::ptr::NonNull;
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 use fallible::Arc;
 use ndk_abi::ndk::{NDK_CQ, NDK_CQ_NOTIFY_ERRORS, NDK_CQ_NOTIFY_SOLICITED, NDK_OBJECT_TYPE};
@@ -62,12 +64,13 @@ impl ObjectType for Cq {
 }
 
 impl Cq {
-    /// `NdkCreateCq`. `depth` is in completions.
+    /// `NdkCreateCq`. `depth` is in completions. The notification callback runs on a processor of `affinity`.
     //= R-CREATE-20, R-CREATE-21, R-CREATE-22, R-CREATE-25
     pub fn create(
         adapter: &Ref<Adapter>,
         depth: u32,
         notification: CqNotification,
+        affinity: Option<Affinity>,
     ) -> NtResult<Created<Self>> {
         if !(1..=LIMITS.cq_depth).contains(&depth) {
             return Err(STATUS_INVALID_PARAMETER);
@@ -75,7 +78,11 @@ impl Cq {
         let shared = adapter.shared();
         let admission = shared.quotas.cqs.admit()?;
         let ticket = Registry::ticket(&shared.registry)?;
-        let queue = shared.engine.create_cq(depth, ticket.number()).map_err(status::create)?;
+        let processor = affinity.and_then(|affinity| {
+            let turn = shared.next_processor.fetch_add(1, Ordering::Relaxed);
+            affinity.choose(turn, shared.engine.config().notice_queues)
+        });
+        let queue = shared.engine.create_cq_in(depth, ticket.number(), processor).map_err(status::create)?;
         admission.keep();
         let cq = Self { ticket, queue, notification, adapter: adapter.clone() };
         let created = Created::try_new(adapter.version(), cq)?;

@@ -46,6 +46,20 @@ pub fn round(shared: &Shared) -> bool {
         || shared.closed.has_objects()
 }
 
+/// Makes the notifications of the completion queues whose affinity is for `processor`, on which it runs. Returns whether the
+/// budget left some. IRQL == `DISPATCH_LEVEL`.
+pub fn round_on(shared: &Shared, processor: u32) -> bool {
+    let delivered = engine_events::deliver_on(shared, processor, BUDGET);
+    if let Some(checker) = &shared.checker {
+        checker.write_pending();
+    }
+    if delivered != 0 {
+        // Callbacks may have posted requests, and ended waits for them.
+        shared.after_call();
+    }
+    delivered == BUDGET
+}
+
 /// As [`round`]; defers what it left.
 pub fn run(shared: &Shared) {
     if round(shared) {

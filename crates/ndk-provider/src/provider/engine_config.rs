@@ -2,6 +2,7 @@
 
 //! The engine's configuration: what the adapter's limits and the link require.
 
+use crate::base::affinity;
 use crate::base::config::Config;
 use crate::base::environment::Link;
 use crate::base::limits::LIMITS;
@@ -21,6 +22,7 @@ pub fn new(link: Link, seed: [u8; 32], config: &Config) -> roce::Config {
         },
         // Peers may ask for a larger path MTU than the frames of this link allow.
         max_mtu: PathMtu::largest_for(link.mtu as usize).unwrap_or(PathMtu::Bytes256),
+        notice_queues: affinity::notice_queues(),
         timing: config.timing,
         congestion: config.congestion,
         ..roce::Config::new(guid(link.mac), seed)

@@ -12,23 +12,56 @@ use crate::objects::srq::Srq;
 use ndk_abi::nt::STATUS_SUCCESS;
 use roce::{ConnEvent, EngineEvent};
 
-/// Delivers up to `budget` events and returns their number. On the provider's own stack, without a lock.
+/// Delivers up to `budget` events and returns their number. On the provider's own stack, without a lock, at
+/// `DISPATCH_LEVEL`.
 ///
 /// An event whose object is closed, or being finished on another processor, is discarded. The reference taken by
 /// the look-up keeps close from completing during a callback.
 //= R-CLOSE-5
 pub fn deliver(shared: &Shared, budget: usize) -> usize {
-    for done in 0..budget {
+    let mut done = 0;
+    while done < budget {
         if let Some(connector) = shared.registry.take_deferred::<Connector>() {
             connector.make_callbacks();
-            continue;
+        } else {
+            match shared.engine.poll_event() {
+                Some(EngineEvent::NoticesDue { queue }) => {
+                    done = done.saturating_add(deliver_due(shared, queue, budget.saturating_sub(done)));
+                }
+                Some(event) => deliver_one(shared, &event),
+                None => return done,
+            }
         }
-        match shared.engine.poll_event() {
+        done = done.saturating_add(1);
+    }
+    budget
+}
+
+/// Delivers up to `budget` notices of the completion queues whose affinity is for `processor`, on which the caller runs.
+/// Returns their number. Otherwise as [`deliver`].
+//= R-CREATE-23
+pub fn deliver_on(shared: &Shared, processor: u32, budget: usize) -> usize {
+    for done in 0..budget {
+        match shared.engine.poll_notice(processor) {
             Some(event) => deliver_one(shared, &event),
             None => return done,
         }
     }
     budget
+}
+
+/// Delivers notices that are due on `processor`, up to `budget` here if this is it. The remainder is left to the processor's
+/// deferred routine.
+fn deliver_due(shared: &Shared, processor: u32, budget: usize) -> usize {
+    let mut done = 0;
+    if nt::processor::current() == processor {
+        done = deliver_on(shared, processor, budget);
+        if done < budget {
+            return done;
+        }
+    }
+    shared.scheduler.defer_on(processor);
+    done
 }
 
 #[inline(never)]
@@ -56,7 +89,7 @@ fn deliver_one(shared: &Shared, event: &EngineEvent<'_, nt::RawSpinLock>) {
             }
         }
         // Nothing to do: a number is not reused while an event may carry it.
-        EngineEvent::CqGone { .. } | EngineEvent::SrqGone { .. } => {}
+        EngineEvent::CqGone { .. } | EngineEvent::SrqGone { .. } | EngineEvent::NoticesDue { .. } => {}
         EngineEvent::Conn { id, context, event: ConnEvent::Request(request) } => {
             match registry.find::<Listener>(*context) {
                 Some(listener) => connector::on_request(&listener, *id, request),

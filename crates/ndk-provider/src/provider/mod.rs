@@ -24,14 +24,15 @@ use crate::base::ports::PortSpace;
 use crate::base::quota::Quotas;
 use crate::base::registry::Registry;
 use crate::base::removal::Removal;
-use crate::base::shared::{Engine, Scheduler, Shared};
+use crate::base::shared::{Engine, Routines, Scheduler, Shared};
 use crate::base::status::{self, NtResult};
 use crate::base::strict::checker::Checker;
 use crate::base::strict::create_faults::CreateFaults;
 use crate::base::strict::held_callbacks::HeldCallbacks;
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::net::IpAddr;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use fallible::{Arc, try_box};
 use ndk_abi::ndk::NDIS_NDK_CAPABILITIES;
 use ndk_abi::nt::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES};
@@ -92,15 +93,12 @@ impl Provider {
             held_callbacks: HeldCallbacks::new(config.strict.delay, u64::from_le_bytes(delay_seed)),
             checker,
             scheduler: Scheduler::new(),
+            next_processor: AtomicU32::new(0),
             removal: Removal::new(),
             closed: ClosedObjects::new(),
         })
         .map_err(|_| NO_RESOURCES)?;
-        let (for_timer, of_deferred) = (Arc::clone(&shared), Arc::clone(&shared));
-        let timer = Timer::try_new(move || dpc::on_timer(&for_timer)).ok_or(NO_RESOURCES)?;
-        let owner = shared.environment.owner();
-        let deferred = Deferred::try_new(owner, move || dpc::round(&of_deferred)).ok_or(NO_RESOURCES)?;
-        shared.scheduler.start(timer, deferred);
+        shared.scheduler.start(routines(&shared).ok_or(NO_RESOURCES)?);
         Ok(Self { shared, enabled: AtomicBool::new(true), open_adapters: AtomicUsize::new(0) })
     }
 
@@ -173,6 +171,21 @@ impl Provider {
     pub fn counters(&self, each: &mut dyn FnMut(&'static str, u64)) {
         self.shared.engine.stats().each(each);
     }
+}
+
+/// Returns the timer and the deferred routines of a provider; `None` if pool is exhausted. `PASSIVE_LEVEL`.
+fn routines(shared: &Arc<Shared>) -> Option<Routines> {
+    let (of_timer, of_events) = (Arc::clone(shared), Arc::clone(shared));
+    let owner = shared.environment.owner();
+    let timer = Timer::try_new(move || dpc::on_timer(&of_timer))?;
+    let events = Deferred::try_new(owner, move || dpc::round(&of_events))?;
+    let mut processors = Vec::new();
+    for processor in 0..shared.engine.config().notice_queues {
+        let shared = Arc::clone(shared);
+        let routine = Deferred::try_new_on(owner, processor, move || dpc::round_on(&shared, processor))?;
+        fallible::vec::push(&mut processors, routine).ok()?;
+    }
+    Some(Routines { timer, events, processors })
 }
 
 impl Drop for Provider {

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The processor that makes a completion queue's notifications, from the affinity that the consumer gives.
+//!
+//! The engine has one notice queue for each processor. The number of the queue is the index of the processor.
+
+use nt::processor;
+
+/// A set of processors of one group, as `GROUP_AFFINITY` has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Affinity {
+    pub group: u16,
+    /// Bit n is processor n of the group.
+    pub mask: u64,
+}
+
+/// Returns the number of notice queues for the active processors: none if there is one only, which makes all notifications.
+pub fn notice_queues() -> u32 {
+    match processor::count() {
+        1 => 0,
+        count => count,
+    }
+}
+
+impl Affinity {
+    /// Returns the index of one of its active processors, less than `count`; `None` for any processor of the system. `turn`
+    /// selects one, so that queues with equal affinities have different processors.
+    ///
+    /// An affinity that cannot be honored is none: it is never a reason to fail.
+    //= R-CREATE-23
+    pub fn choose(self, turn: u32, count: u32) -> Option<u32> {
+        let active = || {
+            (0..u64::BITS as u8)
+                .filter(|&number| self.mask >> number & 1 != 0)
+                .filter_map(|number| processor::index(self.group, number))
+                .filter(|&index| index < count)
+        };
+        let available = u32::try_from(active().count()).ok().filter(|&available| available < count)?;
+        active().nth(turn.checked_rem(available)? as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    //= R-CREATE-23
+    #[test]
+    fn one_of_the_active_processors_is_chosen() {
+        let choose = |group, mask, turn| Affinity { group, mask }.choose(turn, processor::count());
+        assert_eq!(processor::count(), 2);
+        assert_eq!(choose(0, 1, 0), Some(0));
+        assert_eq!(choose(0, 2, 0), Some(1));
+        assert_eq!(choose(0, 2, 1), Some(1));
+        // Inactive ones do not count.
+        assert_eq!(choose(0, 1 << 63 | 2, 5), Some(1));
+        // All, none, and only inactive ones are any.
+        for (group, mask) in [(0, 3), (0, u64::MAX), (0, 0), (0, 4), (0, 1 << 63), (1, 1), (0xffff, 1)] {
+            assert_eq!(choose(group, mask, 0), None, "{group}, {mask:#x}");
+        }
+        // A processor that was added after the start has no notice queue.
+        assert_eq!(Affinity { group: 0, mask: 2 }.choose(0, 1), None);
+    }
+
+    #[test]
+    fn turns_select_among_the_processors() {
+        let affinity = Affinity { group: 0, mask: 3 };
+        let chosen = [0, 1, 2].map(|turn| affinity.choose(turn, 3));
+        assert_eq!(chosen, [Some(0), Some(1), Some(0)]);
+    }
+}
