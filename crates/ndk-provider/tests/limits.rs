@@ -233,6 +233,25 @@ fn sixty_four_sockets_of_the_largest_size_can_be_created() {
     }
 }
 
+//= R-CREATE-29
+#[test]
+fn shared_queues_of_the_limits_are_created_and_no_larger_ones() {
+    let (a, _b) = pair();
+    let info = info(&a);
+    let pd = a.pd();
+    let created = |depth: u32, sges: u32| {
+        let created: Result<*mut NDK_SRQ, NTSTATUS> = create(|done, context, out| {
+            call!(pd, NdkCreateSrq, depth, sges, 0, None, null_mut(), null_mut(), done, context, out)
+        });
+        created.map(|srq| close!(srq, NdkCloseSrq))
+    };
+    let (depth, sges) = (info.MaxSrqDepth, info.MaxReceiveRequestSge);
+    assert_eq!([created(1, sges), created(depth, 1)], [Ok(()); 2]);
+    let refused = [created(0, 1), created(depth + 1, 1), created(u32::MAX, 1), created(1, sges + 1)];
+    assert_eq!(refused, [Err(STATUS_INVALID_PARAMETER); 4]);
+    close!(pd, NdkClosePd);
+}
+
 //= R-INFO-31, R-CONN-15
 #[test]
 fn private_data_of_the_largest_size_arrives() {

@@ -327,7 +327,7 @@ fn memory_that_is_released_while_a_request_uses_it_is_reported() {
     let pair = qp(pd, &cq);
     let memory = Memory::new(4096);
     let [deregistered, closed] = [memory.register(pd, 1), memory.register(pd, 1)];
-    let mapped = Mapped::new(&a, &memory, 4096);
+    let (unused, mapped) = (Mapped::new(&a, &memory, 4096), Mapped::new(&a, &memory, 4096));
     let receive =
         |sge: NDK_SGE| assert_eq!(call!(pair, NdkReceive, null_mut(), &raw const sge, 1), STATUS_SUCCESS);
     receive(deregistered.sge());
@@ -341,6 +341,8 @@ fn memory_that_is_released_while_a_request_uses_it_is_reported() {
     let reports = a.reports();
     let reports: Vec<_> = reports.iter().map(|report| (report.mistake, report.detail)).collect();
     assert_eq!(reports, tokens.map(|token| (Mistake::MemoryInUse, token)));
+    drop(unused);
+    assert_eq!(a.mistakes(), []);
     drop(mapped);
     assert_eq!(a.mistakes(), [Mistake::MappingInUse]);
     // Not after the requests have completed.
