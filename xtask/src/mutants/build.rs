@@ -59,7 +59,7 @@ pub fn build(copy: &Copy, guard: &Guard, switch: &Switch, mutants: &[Numbered<'_
         let errors = String::from_utf8_lossy(&output.stderr);
         let before = left_out.len();
         for (file, line, column) in places(&errors) {
-            let rewritten = files.get(file.strip_prefix("./").unwrap_or(file));
+            let rewritten = files.get(&normalized(file));
             left_out.extend(rewritten.map_or(&[][..], |file| file.mutants_at(line, column)));
         }
         ensure!(left_out.len() > before, "the mutants cannot be built:\n{errors}");
@@ -152,6 +152,17 @@ fn places(errors: &str) -> impl Iterator<Item = (&str, usize, usize)> {
     })
 }
 
+/// Removes `.` and `..` from a path of the compiler: a build script that includes a source of its crate names it so.
+fn normalized(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/').filter(|part| *part != ".") {
+        if part != ".." || parts.pop().is_none() {
+            parts.push(part);
+        }
+    }
+    parts.join("/")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,5 +172,9 @@ mod tests {
         let errors = "warning: unused\n  --> src/a.rs:1:2\n\nerror[E0308]: mismatched types\n   --> src/b.rs:30:4\n   |\n\
                       help: there\n   --> src/c.rs:1:1\nerror: could not compile\n";
         assert_eq!(places(errors).collect::<Vec<_>>(), [("src/b.rs", 30, 4)]);
+        assert_eq!(
+            ["./src/b.rs", "build/../src/b.rs", "../b.rs"].map(normalized),
+            ["src/b.rs", "src/b.rs", "../b.rs"]
+        );
     }
 }
