@@ -360,6 +360,58 @@ fn region_closes_while_a_request_that_names_it_is_queued() {
     hosts.close();
 }
 
+//= R-QP-38
+#[test]
+fn request_with_an_object_of_another_domain_or_type_starts_the_deferred_ones() {
+    let hosts = Hosts::new();
+    let (right, memory) = (&hosts.right, Memory::new(4096));
+    let mapped = Mapped::new(&hosts.b, &memory, 4096);
+    let (region, own_window) = (memory.register(right.pd, 7), window(right.pd));
+    let pd = hosts.b.pd();
+    let (mr, mw, fast) = (memory.register(pd, 7), window(pd), fast_mr(pd));
+    assert_eq!(initialize(fast, 1, 1), STATUS_SUCCESS);
+    let (base, array) = (pointer(memory.base()), mapped.pages().as_ptr().cast());
+    let read = NDK_OP_FLAG_ALLOW_REMOTE_READ;
+    let bad: [&dyn Fn() -> NTSTATUS; 7] = [
+        &|| call!(right.qp, NdkBind, pointer(4), mr.mr, own_window, base, 4096, read),
+        &|| call!(right.qp, NdkBind, pointer(4), region.mr, mw, base, 4096, read),
+        &|| call!(right.qp, NdkBind, pointer(4), region.mr, region.mr.cast(), base, 4096, read),
+        &|| call!(right.qp, NdkFastRegister, pointer(4), fast, 1, array, 0, 4096, base, ALL_RIGHTS),
+        &|| {
+            call!(
+                right.qp,
+                NdkFastRegister,
+                pointer(4),
+                own_window.cast(),
+                1,
+                array,
+                0,
+                4096,
+                base,
+                ALL_RIGHTS
+            )
+        },
+        &|| call!(right.qp, NdkInvalidate, pointer(4), mw.cast(), 0),
+        &|| call!(right.qp, NdkInvalidate, pointer(4), fast.cast(), 0),
+    ];
+    for (number, bad) in bad.iter().enumerate() {
+        assert_eq!(hosts.left.receive(9, &[]), STATUS_SUCCESS);
+        assert_eq!(right.send(3, &[], NDK_OP_FLAG_DEFER), STATUS_SUCCESS);
+        assert_eq!(bad(), STATUS_INVALID_PARAMETER, "call {number}");
+        let sent = right.cq.next();
+        assert_eq!((sent.RequestContext, sent.Status), (pointer(3), STATUS_SUCCESS), "call {number}");
+        assert_eq!(hosts.left.cq.next().Status, STATUS_SUCCESS);
+    }
+    close!(fast, NdkCloseMr);
+    close!(mw, NdkCloseMw);
+    mr.close();
+    close!(own_window, NdkCloseMw);
+    region.close();
+    drop(mapped);
+    close!(pd, NdkClosePd);
+    hosts.close();
+}
+
 //= R-QP-4
 #[test]
 fn registration_requests_fail_without_a_connection() {
