@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Creation of NDK objects when memory allocations fail: the call fails, and nothing leaks.
+//! NDK objects on the image: creation when memory allocations fail, and what registrations map.
 
 #![cfg(target_os = "linux")]
 
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use lab::{
     image,
@@ -12,9 +12,11 @@ use lab::{
     testbed::{Options, Testbed},
 };
 use ndis_sim::Keyword;
+use ndk_abi::ndk::NDK_RESULT_EX;
 use ndk_consumer::{
-    Access, Adapter, Connector, Cq, FastMemory, Listener, Memory, Pd, Qp, QpDepths, Srq, Status,
+    Access, Adapter, Connector, Cq, FastMemory, Listener, Memory, Pd, Qp, QpDepths, ReadLimits, Srq, Status,
 };
+use nt_sim::delays::Moment;
 
 type Sim = Adapter<SimOs>;
 
@@ -102,6 +104,67 @@ fn registration_of_nonpaged_pool_maps_no_pages() {
         host.mappings() - before
     });
     assert_eq!(mapped.join().expect("the consumer ends"), 0);
+    bed.stop().expect("both drivers stop");
+    assert!(bed.violations().is_empty(), "{}", bed.violations().join("\n"));
+}
+
+/// The peer's writes arrive while the region is deregistered. They fail, and none accesses memory that is not mapped.
+//= R-MR-17
+#[test]
+fn region_is_mapped_as_long_as_the_peer_can_write_to_it() {
+    const MOMENT: Duration = Duration::from_secs(5);
+    const LENGTH: usize = 1 << 20;
+    const WRITES: usize = 16;
+    let Some(image) = image() else { return };
+    let mut bed = Testbed::new(&image, &Options::default()).expect("the image can be loaded");
+    bed.start().expect("both drivers start");
+    let [machine, _] = bed.machines();
+    let address = SocketAddr::new(machine.address(), 0);
+    let statuses = machine.consumer("consumer", move |adapter| {
+        let os = adapter.os();
+        os.allocate_locked_pages();
+        let pd = Pd::new(adapter).expect("a protection domain");
+        let [source, exposed] =
+            [(); 2].map(|()| Memory::new(&pd, LENGTH, Access::RemoteReadWrite).expect("registered memory"));
+        let [(cq, mut completions), (peer_cq, peer_completions)] =
+            [(); 2].map(|()| Cq::new(adapter, 64).expect("a queue"));
+        let [qp, peer] = [&cq, &peer_cq].map(|cq| Qp::new(&pd, cq, cq, 0, &depths()).expect("a queue pair"));
+        let listener = Listener::new(adapter, address).expect("a listener");
+        let remote = listener.local_address().expect("an address");
+        let limits = ReadLimits { inbound: 0, outbound: 0 };
+        let (passive_end, waker) = (listener.clone(), peer_completions.waker());
+        let passive = os.host().spawn("accept", move || {
+            let mut connector = passive_end.next(Some(MOMENT)).expect("a request");
+            connector.accept(&peer, limits, &[], waker).expect("accepted");
+            (connector, peer)
+        });
+        let mut active = Connector::new(adapter).expect("a connector");
+        active.connect(&qp, address, remote, limits, &[]).expect("connected");
+        active.complete(completions.waker()).expect("completed");
+        let passive = passive.join().expect("the host lives");
+        let target = exposed.remote(LENGTH);
+        for context in 0..WRITES {
+            qp.write(context, &[source.sge(0, LENGTH)], &target, 0, 0).expect("the write is posted");
+        }
+        let mut statuses = Vec::new();
+        let mut results = [NDK_RESULT_EX::zeroed(); WRITES];
+        let mut poll = |statuses: &mut Vec<Status>| {
+            let taken = completions.wait(&mut results, MOMENT).expect("the queue is good");
+            assert_ne!(taken, 0, "a completion is missing after {statuses:?}");
+            statuses.extend(results[..taken].iter().map(|result| Status(result.Status)));
+        };
+        poll(&mut statuses);
+        let unmapped = os.host().delays.add(Moment::Return("MmUnmapLockedPages"), Duration::from_millis(50));
+        drop(exposed);
+        assert!(unmapped.is_reached(), "the region was mapped");
+        while statuses.len() < WRITES {
+            poll(&mut statuses);
+        }
+        drop((active, passive));
+        statuses
+    });
+    let statuses = statuses.join().unwrap_or_else(|error| panic!("{error}\n{}", bed.violations().join("\n")));
+    assert_eq!((statuses[0], statuses[WRITES - 1]), (Status::SUCCESS, Status::CANCELLED), "{statuses:?}");
     bed.stop().expect("both drivers stop");
     assert!(bed.violations().is_empty(), "{}", bed.violations().join("\n"));
 }

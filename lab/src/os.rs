@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use ndk_abi::nt::{MDL, MDL_SOURCE_IS_NONPAGED_POOL};
+use ndk_abi::nt::{MDL, MDL_PAGES_LOCKED, MDL_SOURCE_IS_NONPAGED_POOL};
 use ndk_consumer::os;
 use nt_sim::{BugCheck, Host, Irql, JoinHandle, current, guest::Guest, memory::PAGE_SIZE, violation};
 
@@ -19,18 +19,26 @@ use nt_sim::{BugCheck, Host, Irql, JoinHandle, current, guest::Guest, memory::PA
 #[derive(Clone)]
 pub struct SimOs {
     host: Arc<Host>,
+    /// Memory that is allocated from now on is not nonpaged pool.
+    pageable: Arc<AtomicBool>,
 }
 
 impl SimOs {
     /// Returns the interface of `host`.
     #[must_use]
     pub fn new(host: &Arc<Host>) -> Self {
-        Self { host: host.clone() }
+        Self { host: host.clone(), pageable: Arc::default() }
     }
 
     #[must_use]
     pub fn host(&self) -> &Arc<Host> {
         &self.host
+    }
+
+    /// From now on, memory is allocated whose MDL describes locked pages without a system address, so that a provider must
+    /// map them.
+    pub fn allocate_locked_pages(&self) {
+        self.pageable.store(true, Ordering::Relaxed);
     }
 }
 
@@ -48,7 +56,7 @@ impl os::Os for SimOs {
     }
 
     fn allocate(&self, length: usize) -> Option<Buffer> {
-        Buffer::allocate(&self.host, length)
+        Buffer::allocate(&self.host, length, self.pageable.load(Ordering::Relaxed))
     }
 
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Thread {
@@ -113,7 +121,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    fn allocate(host: &Arc<Host>, length: usize) -> Option<Self> {
+    fn allocate(host: &Arc<Host>, length: usize, pageable: bool) -> Option<Self> {
         let pages = length.div_ceil(PAGE_SIZE);
         let address = host.memory.allocate(pages)?;
         let header = size_of::<MDL>();
@@ -125,9 +133,9 @@ impl Buffer {
         mdl.write(MDL {
             Next: std::ptr::null_mut(),
             Size: i16::try_from(header + pages * 8).unwrap_or(0),
-            MdlFlags: MDL_SOURCE_IS_NONPAGED_POOL,
+            MdlFlags: if pageable { MDL_PAGES_LOCKED } else { MDL_SOURCE_IS_NONPAGED_POOL },
             Process: std::ptr::null_mut(),
-            MappedSystemVa: address.as_ptr().cast(),
+            MappedSystemVa: if pageable { std::ptr::null_mut() } else { address.as_ptr().cast() },
             StartVa: address.as_ptr().cast(),
             ByteCount: u32::try_from(length).ok()?,
             ByteOffset: 0,
