@@ -19,7 +19,7 @@ use lab::{
     testbed::{AdapterOptions, Consumer, Machine, MachineAdapter, MachineOptions, Options, Testbed},
 };
 use ndis_sim::{NdisHost as _, bus, netio::Discovery};
-use ndk_abi::ndk::NDK_OBJECT_HEADER;
+use ndk_abi::ndk::{NDK_OBJECT_HEADER, NDK_PD};
 use ndk_consumer::{Cq, Error, transfer};
 use nt_sim::{ClockKind, Event, Sim, guest::Guest};
 
@@ -268,11 +268,10 @@ fn objects_are_accounted_per_adapter() {
 unsafe extern "efiapi" fn created(_context: *mut c_void, _status: i32, _object: *mut NDK_OBJECT_HEADER) {}
 unsafe extern "efiapi" fn closed(_context: *mut c_void) {}
 
-#[test]
-fn object_that_is_closed_twice_is_reported() {
-    let Some(image) = image() else { return };
+/// Creates a PD and calls `misuse` with it. Returns what the verifier reported.
+fn reported(misuse: fn(*mut NDK_PD)) -> Option<String> {
     let options = Options { one_host: true, ..Options::default() };
-    let mut bed = Testbed::new(&image, &options).expect("the image can be loaded");
+    let mut bed = Testbed::new(&image()?, &options).expect("the image can be loaded");
     let host = bed.machine_mut(0).host().clone();
     host.track_ndk_objects();
     bed.start().expect("the driver starts");
@@ -284,16 +283,41 @@ fn object_that_is_closed_twice_is_reported() {
         let (null, mut pd) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: called as declared.
         assert_eq!(unsafe { create(adapter, Some(created), null, &raw mut pd) }, 0);
-        let dispatch = Guest::new(Guest::new(pd).read().Dispatch.cast_mut()).read();
-        let close = dispatch.NdkClosePd.expect("all entries are set");
-        for _ in 0..2 {
-            // SAFETY: called as declared; the second call is reported.
-            unsafe { close(pd.cast(), Some(closed), null) };
-        }
+        misuse(pd);
     };
     let _ = host.spawn("consumer", body).join();
-    let violations = bed.violations().join("\n");
+    Some(bed.violations().join("\n"))
+}
+
+/// Closes a PD `times` times.
+fn close_pd(pd: *mut NDK_PD, times: usize) {
+    let dispatch = Guest::new(Guest::new(pd).read().Dispatch.cast_mut()).read();
+    let close = dispatch.NdkClosePd.expect("all entries are set");
+    for _ in 0..times {
+        // SAFETY: called as declared; a second call is reported.
+        unsafe { close(pd.cast(), Some(closed), std::ptr::null_mut()) };
+    }
+}
+
+#[test]
+fn object_that_is_closed_twice_is_reported() {
+    let Some(violations) = reported(|pd| close_pd(pd, 2)) else { return };
     assert!(violations.contains("an NDK object was closed twice"), "{violations}");
+}
+
+#[test]
+fn call_on_an_object_that_is_closed_is_reported() {
+    let misuse = |pd: *mut NDK_PD| {
+        let dispatch = Guest::new(Guest::new(pd).read().Dispatch.cast_mut()).read();
+        let create = dispatch.NdkCreateMr.expect("all entries are set");
+        close_pd(pd, 1);
+        let (null, mut mr) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: called as declared; the object is closed, which is reported before the provider is called.
+        unsafe { create(pd, 0, Some(created), null, &raw mut mr) };
+    };
+    let Some(violations) = reported(misuse) else { return };
+    assert!(violations.contains("NdkCreateMr: 0x"), "{violations}");
+    assert!(violations.contains("is not an open NDK object"), "{violations}");
 }
 
 #[test]

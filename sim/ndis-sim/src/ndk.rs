@@ -185,7 +185,6 @@ imports! { IMPORTS: "ndis.sys" =>
         require(indication.SourceHandle.addr() == handle, || {
             "NdisMIndicateStatusEx: SourceHandle is not the adapter's handle".into()
         });
-        require(adapter.state() != AdapterState::Halted, || "NdisMIndicateStatusEx was called for a halted adapter".into());
         let header = indication.Header;
         let (kind, size) = (NDIS_OBJECT_TYPE_STATUS_INDICATION, NDIS_SIZEOF_STATUS_INDICATION_REVISION_1);
         require(header.Type == kind && header.Revision >= 1 && header.Size >= size, || {

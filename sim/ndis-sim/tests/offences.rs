@@ -9,6 +9,7 @@ mod common;
 use std::{ffi::c_void, time::Duration};
 
 use common::device::{registers, run_device};
+use common::lists::{list, list_pool, mdl, pool_with};
 use common::scripted::{
     Offence, Script, assert_all_reported, assert_reported, general_with, header, in_initialize,
     interrupt_with, kept, registration_with, verdict, verdict_while_running,
@@ -19,17 +20,14 @@ use ndk_abi::{
         LOCK_STATE_EX, NDIS_CONFIGURATION_OBJECT, NDIS_HANDLE, NDIS_OBJECT_TYPE_DEFAULT,
         NDIS_OBJECT_TYPE_SG_DMA_DESCRIPTION, NDIS_OBJECT_TYPE_STATUS_INDICATION, NDIS_OID_REQUEST,
         NDIS_SG_DMA_64_BIT_ADDRESS, NDIS_SG_DMA_DESCRIPTION,
-        NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1,
         NDIS_SIZEOF_NET_BUFFER_POOL_PARAMETERS_REVISION_1, NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1,
         NDIS_SIZEOF_STATUS_INDICATION_REVISION_1, NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_INDICATION,
         NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS, NDIS_TIMER_CHARACTERISTICS, NET_BUFFER, NET_BUFFER_LIST,
-        NET_BUFFER_LIST_POOL_PARAMETERS, NET_BUFFER_POOL_PARAMETERS,
+        NET_BUFFER_POOL_PARAMETERS,
     },
-    nt::{DEVICE_OBJECT, LARGE_INTEGER, MDL, POOL_FLAG_NON_PAGED, SCATTER_GATHER_LIST},
+    nt::{DEVICE_OBJECT, LARGE_INTEGER, SCATTER_GATHER_LIST},
 };
 use nt_sim::{Irql, current, guest::Guest, nt::pool};
-
-const TAG: u32 = u32::from_le_bytes(*b"tset");
 
 fn at_dispatch_level(body: impl FnOnce()) {
     let me = current();
@@ -114,38 +112,12 @@ fn misuse_of_locks_is_reported() {
     ]);
 }
 
-fn pool_with(handle: usize, edit: fn(&mut NET_BUFFER_LIST_POOL_PARAMETERS)) -> usize {
-    let mut parameters = NET_BUFFER_LIST_POOL_PARAMETERS::zeroed();
-    parameters.Header =
-        header(NDIS_OBJECT_TYPE_DEFAULT, 1, NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1);
-    parameters.fAllocateNetBuffer = 1;
-    parameters.PoolTag = TAG;
-    edit(&mut parameters);
-    nbl::NdisAllocateNetBufferListPool(handle, kept(parameters))
-}
-
 fn buffer_pool(handle: usize, tag: u32) -> usize {
     let mut parameters = NET_BUFFER_POOL_PARAMETERS::zeroed();
     parameters.Header =
         header(NDIS_OBJECT_TYPE_DEFAULT, 1, NDIS_SIZEOF_NET_BUFFER_POOL_PARAMETERS_REVISION_1);
     parameters.PoolTag = tag;
     nbl::NdisAllocateNetBufferPool(handle, kept(parameters))
-}
-
-fn list_pool(handle: usize) -> usize {
-    pool_with(handle, |_| {})
-}
-
-fn mdl(handle: usize, length: u32) -> Guest<MDL> {
-    let data = pool::ExAllocatePool2(POOL_FLAG_NON_PAGED, length as usize, TAG);
-    nbl::NdisAllocateMdl(handle, data.address(), length)
-}
-
-/// A list of a pool of its own, with one frame of 60 bytes.
-fn list(handle: usize) -> Guest<NET_BUFFER_LIST> {
-    let list = nbl::NdisAllocateNetBufferAndNetBufferList(list_pool(handle), 0, 0, mdl(handle, 60), 0, 60);
-    list.field::<usize>(std::mem::offset_of!(NET_BUFFER_LIST, SourceHandle)).write(handle);
-    list
 }
 
 fn buffer(list: Guest<NET_BUFFER_LIST>) -> Guest<NET_BUFFER> {

@@ -238,6 +238,19 @@ fn captures_that_were_not_released_are_reported() {
 }
 
 #[test]
+fn client_that_writes_to_the_providers_table_is_reported() {
+    assert_reported(
+        || {
+            let mut client = Client::captured();
+            Guest::new(client.provider.Dispatch.cast_mut()).cast::<usize>().add(2).write(0);
+            client.release();
+            client.deregister();
+        },
+        "a client has written to the provider's dispatch table, which is read-only",
+    );
+}
+
+#[test]
 fn calls_in_the_wrong_order_are_reported() {
     assert_reported(
         || {

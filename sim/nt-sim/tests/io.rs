@@ -233,7 +233,11 @@ const IO: BugCheck = BugCheck::DRIVER_VERIFIER_IOMANAGER_VIOLATION;
 const VIOLATIONS: &[(u32, BugCheck, &str)] = &[
     (0x20, BugCheck::MULTIPLE_IRP_COMPLETE_REQUESTS, "was completed a second time"),
     (0x21, IO, "completed with the status 0x103, which is not final"),
-    (0x22, IO, "IRP_MJ_DEVICE_CONTROL returned STATUS_PENDING without a call of IoMarkIrpPending"),
+    (
+        0x22,
+        IO,
+        "the dispatch routine of IRP_MJ_DEVICE_CONTROL returned STATUS_PENDING without a call of IoMarkIrpPending",
+    ),
     (0x23, IO, "called IoMarkIrpPending and returned 0x0 instead of STATUS_PENDING"),
     (0x24, IO, "returned 0x0, but neither completed the request nor made it pending"),
     (0x25, IO, "returned 0xc0000001 for a request that it completed with 0x0"),

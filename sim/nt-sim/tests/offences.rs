@@ -18,7 +18,7 @@ use ndk_abi::nt::{
 use nt_sim::{
     BugCheck, ClockKind, Irql, Sim,
     guest::Guest,
-    nt::{dispatcher, dpc, io::device, irql, mdl, mutex, pool, spin_lock, system_threads, timer, work},
+    nt::{crt, dispatcher, dpc, io::device, irql, mdl, mutex, pool, spin_lock, system_threads, timer, work},
 };
 
 const TAG: u32 = u32::from_le_bytes(*b"tset");
@@ -330,4 +330,22 @@ fn correct_use_of_the_same_functions_is_not_reported() {
             kernel::sleep(Duration::from_millis(1));
         });
     }
+}
+
+/// A handler of an image's `__try` calls it. The image would search for a handler with it, which is not simulated.
+#[test]
+fn call_of_the_handler_of_structured_exceptions_is_reported() {
+    fn call() {
+        type Handler = extern "efiapi" fn(usize, usize, usize, usize) -> i32;
+        let import = crt::IMPORTS.iter().find(|import| import.name == "__C_specific_handler");
+        let address = (import.expect("it is imported by compilers").address)();
+        // SAFETY: the function takes four pointers and uses none.
+        let handler: Handler = unsafe { std::mem::transmute(address) };
+        handler(0, 0, 0, 0);
+    }
+    assert_reported(&[(
+        BugCheck::KMODE_EXCEPTION_NOT_HANDLED,
+        "structured exception handling is not simulated",
+        call,
+    )]);
 }

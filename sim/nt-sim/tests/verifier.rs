@@ -187,6 +187,12 @@ const CRASHES: &[Case] = &[
         "failed_assertion",
     ),
     (
+        "no unload routine",
+        BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+        "the driver cannot be unloaded: DriverUnload is not set",
+        "",
+    ),
+    (
         "write shared time",
         BugCheck::ATTEMPTED_WRITE_TO_READONLY_MEMORY,
         "KUSER_SHARED_DATA, which is read-only",
@@ -206,7 +212,7 @@ const LEAKS: &[Case] = &[
     (
         "unload with armed timer",
         BugCheck::DRIVER_UNLOADED_WITHOUT_CANCELLING_PENDING_OPERATIONS,
-        "a timer that is set",
+        "the driver unloaded with a timer that is set",
         "",
     ),
 ];

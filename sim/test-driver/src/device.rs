@@ -30,6 +30,7 @@ pub const ALL: &[Service] = &[
     ("link leak", leak_link),
     ("entries cleared", entries_cleared),
     ("device in a failing entry", failing_entry),
+    ("no unload routine", no_unload_routine),
 ];
 
 const EXTENSION: u32 = 24;
@@ -125,6 +126,13 @@ fn failing_entry(driver: *mut DRIVER_OBJECT) -> NTSTATUS {
     device(driver);
     unload();
     STATUS_UNSUCCESSFUL
+}
+
+fn no_unload_routine(driver: *mut DRIVER_OBJECT) -> NTSTATUS {
+    // SAFETY: the driver's own object.
+    let driver = unsafe { &mut *driver };
+    driver.DriverUnload = None;
+    STATUS_SUCCESS
 }
 
 /// Removes what the service made, except for what it leaks.

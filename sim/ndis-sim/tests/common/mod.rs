@@ -6,4 +6,5 @@
 
 pub mod device;
 pub mod image;
+pub mod lists;
 pub mod scripted;

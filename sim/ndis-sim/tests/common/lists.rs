@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Lists of net buffers that a test's miniport allocates.
+
+use ndis_sim::nbl;
+use ndk_abi::{
+    ndis::{
+        NDIS_OBJECT_TYPE_DEFAULT, NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1, NET_BUFFER_LIST,
+        NET_BUFFER_LIST_POOL_PARAMETERS,
+    },
+    nt::{MDL, POOL_FLAG_NON_PAGED},
+};
+use nt_sim::{guest::Guest, nt::pool};
+
+use super::scripted::{header, kept};
+
+const TAG: u32 = u32::from_le_bytes(*b"tset");
+
+/// Returns a pool whose parameters `edit` has changed.
+pub fn pool_with(handle: usize, edit: fn(&mut NET_BUFFER_LIST_POOL_PARAMETERS)) -> usize {
+    let mut parameters = NET_BUFFER_LIST_POOL_PARAMETERS::zeroed();
+    parameters.Header =
+        header(NDIS_OBJECT_TYPE_DEFAULT, 1, NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1);
+    parameters.fAllocateNetBuffer = 1;
+    parameters.PoolTag = TAG;
+    edit(&mut parameters);
+    nbl::NdisAllocateNetBufferListPool(handle, kept(parameters))
+}
+
+pub fn list_pool(handle: usize) -> usize {
+    pool_with(handle, |_| {})
+}
+
+pub fn mdl(handle: usize, length: u32) -> Guest<MDL> {
+    let data = pool::ExAllocatePool2(POOL_FLAG_NON_PAGED, length as usize, TAG);
+    nbl::NdisAllocateMdl(handle, data.address(), length)
+}
+
+/// A list of a pool of its own, with one frame of 60 bytes.
+pub fn list(handle: usize) -> Guest<NET_BUFFER_LIST> {
+    let list = nbl::NdisAllocateNetBufferAndNetBufferList(list_pool(handle), 0, 0, mdl(handle, 60), 0, 60);
+    list.field::<usize>(std::mem::offset_of!(NET_BUFFER_LIST, SourceHandle)).write(handle);
+    list
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Checks of registration and of receive DPCs: each is reported to a miniport driver that commits the offence.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::{
+    ffi::c_void,
+    mem::{offset_of, transmute},
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+};
+
+use common::{
+    lists::list,
+    scripted::{
+        Script, characteristics, host, interrupt_with, kept, set_provider, simulation, verdict_while_running,
+    },
+};
+use ndis_sim::{Miniport, data_path, interrupt, registration};
+use ndk_abi::{
+    ndis::{NDIS_HANDLE, NDIS_STATUS_SUCCESS, NET_BUFFER_LIST},
+    nt::{DRIVER_OBJECT, DRIVER_UNLOAD, GROUP_AFFINITY},
+};
+use nt_sim::guest::Guest;
+
+/// The handle of the driver that registered last.
+static DRIVER: AtomicUsize = AtomicUsize::new(0);
+
+/// `DriverUnload` in a `DRIVER_OBJECT`.
+const UNLOAD: usize = 0x68;
+
+/// Runs `body` on a thread of a host, with a driver object; returns what the verifier says.
+fn verdict(body: fn(Guest<DRIVER_OBJECT>)) -> String {
+    let mut sim = simulation();
+    let host = host(&mut sim);
+    let _ = host.spawn("system", move || body(kept(DRIVER_OBJECT::zeroed()))).join();
+    sim.verdict().to_string()
+}
+
+#[track_caller]
+fn assert_reported(body: fn(Guest<DRIVER_OBJECT>), expected: &str) {
+    let verdict = verdict(body);
+    assert!(verdict.contains(expected), "expected '{expected}', got: {verdict}");
+}
+
+unsafe extern "efiapi" fn deregister(_: *mut DRIVER_OBJECT) {
+    registration::NdisMDeregisterMiniportDriver(DRIVER.load(SeqCst));
+}
+
+unsafe extern "efiapi" fn leave(_: *mut DRIVER_OBJECT) {}
+
+/// Registers a miniport driver, and stores its handle in [`DRIVER`].
+fn register(object: Guest<DRIVER_OBJECT>, unload: DRIVER_UNLOAD) {
+    let mut characteristics = characteristics();
+    characteristics.UnloadHandler = Some(unload);
+    let (script, handle) = (kept(Script::default()), kept(0_usize));
+    let status = registration::NdisMRegisterMiniportDriver(
+        object,
+        Guest::null(),
+        script.address(),
+        kept(characteristics),
+        handle,
+    );
+    assert_eq!(status, NDIS_STATUS_SUCCESS);
+    DRIVER.store(handle.read(), SeqCst);
+}
+
+/// Calls the unload routine of the driver object, as the I/O manager does.
+fn unload(object: Guest<DRIVER_OBJECT>) {
+    let routine = object.field::<usize>(UNLOAD).read();
+    // SAFETY: NDIS stored its own routine there.
+    let routine: DRIVER_UNLOAD = unsafe { transmute(routine) };
+    // SAFETY: the object that was registered.
+    unsafe { routine(object.as_ptr()) };
+}
+
+/// One test, because the drivers share [`DRIVER`].
+#[test]
+fn wrong_order_of_registration_is_reported() {
+    let correct = |object| {
+        register(object, deregister);
+        unload(object);
+    };
+    assert_eq!(verdict(correct), "no violation");
+    let twice = |object| {
+        register(object, deregister);
+        register(object, deregister);
+    };
+    assert_reported(twice, "NdisMRegisterMiniportDriver was called twice");
+    let late = |object| {
+        register(object, deregister);
+        set_provider(DRIVER.load(SeqCst), |_| {});
+    };
+    assert_reported(late, "NdisSetOptionalHandlers was called outside of MiniportSetOptions");
+    let kept = |object| {
+        register(object, leave);
+        unload(object);
+    };
+    assert_reported(kept, "MiniportDriverUnload returned without NdisMDeregisterMiniportDriver");
+}
+
+/// Indicates as many lists as NDIS allows, and one more.
+unsafe extern "efiapi" fn indicate_too_many(
+    _: NDIS_HANDLE,
+    _: u32,
+    adapter: *mut c_void,
+    throttle: *mut c_void,
+    _: *mut c_void,
+) {
+    // NDIS_RECEIVE_THROTTLE_PARAMETERS begins with MaxNblsToIndicate.
+    // SAFETY: NDIS's parameters of this DPC.
+    let limit = unsafe { throttle.cast::<u32>().read() };
+    let handle = adapter.addr();
+    let mut first = Guest::<NET_BUFFER_LIST>::null();
+    for _ in 0..=limit {
+        let list = list(handle);
+        list.field::<*mut NET_BUFFER_LIST>(offset_of!(NET_BUFFER_LIST, Next)).write(first.as_ptr());
+        first = list;
+    }
+    data_path::NdisMIndicateReceiveNetBufferLists(handle, first, 0, limit + 1, 0);
+}
+
+#[test]
+fn receive_dpc_that_indicates_more_than_it_may_is_reported() {
+    static INTERRUPT: AtomicUsize = AtomicUsize::new(0);
+    let connect = |handle| {
+        let edit = |handlers: &mut ndk_abi::ndis::NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS| {
+            handlers.MessageInterruptDpcHandler = Some(indicate_too_many);
+        };
+        INTERRUPT.store(interrupt_with(handle, edit), SeqCst);
+    };
+    let queue = |miniport: &Miniport| {
+        let targets = kept(GROUP_AFFINITY { Mask: 1, Group: 0, Reserved: [0; 3] });
+        interrupt::NdisMQueueDpcEx(INTERRUPT.load(SeqCst), 1, targets, miniport.adapter().handle);
+        nt_sim::nt::time::sleep(1_000_000);
+    };
+    let disconnect = |_| interrupt::NdisMDeregisterInterruptEx(INTERRUPT.load(SeqCst));
+    let script = Script { initialize: Some(connect), halt: Some(disconnect), ..Script::default() };
+    let verdict = verdict_while_running(script, queue);
+    let expected = "a receive DPC indicated more lists than MaxNblsToIndicate allows";
+    assert!(verdict.contains(expected), "expected '{expected}', got: {verdict}");
+}
