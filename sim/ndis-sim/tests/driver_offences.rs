@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Checks of registration and of receive DPCs: each is reported to a miniport driver that commits the offence.
+//! Checks of registration, of receive DPCs and of freed memory: each is reported to a miniport driver that commits the offence.
 
 #![cfg(target_os = "linux")]
 
@@ -15,10 +15,11 @@ use std::{
 use common::{
     lists::list,
     scripted::{
-        Script, characteristics, host, interrupt_with, kept, set_provider, simulation, verdict_while_running,
+        Script, assert_all_reported, characteristics, host, interrupt_with, kept, set_provider, simulation,
+        verdict_while_running,
     },
 };
-use ndis_sim::{Miniport, data_path, interrupt, registration};
+use ndis_sim::{Miniport, data_path, interrupt, nbl, registration, runtime};
 use ndk_abi::{
     ndis::{NDIS_HANDLE, NDIS_STATUS_SUCCESS, NET_BUFFER_LIST},
     nt::{DRIVER_OBJECT, DRIVER_UNLOAD, GROUP_AFFINITY},
@@ -141,4 +142,12 @@ fn receive_dpc_that_indicates_more_than_it_may_is_reported() {
     let verdict = verdict_while_running(script, queue);
     let expected = "a receive DPC indicated more lists than MaxNblsToIndicate allows";
     assert!(verdict.contains(expected), "expected '{expected}', got: {verdict}");
+}
+
+#[test]
+fn freeing_what_is_no_block_of_pool_is_reported() {
+    assert_all_reported(&[
+        (|_| runtime::NdisFreeMemory(kept([0_u8; 8]).cast(), 0, 0), "was freed, which is not a pool block"),
+        (|_| nbl::NdisFreeMdl(Guest::from_address(1)), "0x1 was freed, which is not a pool block"),
+    ]);
 }

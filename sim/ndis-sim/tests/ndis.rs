@@ -8,6 +8,7 @@ mod common;
 
 use std::{ffi::c_void, net::IpAddr, sync::Mutex};
 
+use common::device::run_device_with_queue;
 use common::scripted::{
     Script, assert_reported, general, header, host, in_initialize, interrupt_with, kept, register,
     simulation, verdict,
@@ -147,6 +148,21 @@ fn shared_memory_must_be_freed_as_it_was_allocated() {
         dma::NdisMFreeSharedMemory(handle, 8192, 1, address, physical);
     };
     assert_reported(in_initialize(more), "more than were allocated");
+    let part = |handle| {
+        let (address, physical) = share(handle);
+        let physical = LARGE_INTEGER { QuadPart: physical.QuadPart + 64 };
+        dma::NdisMFreeSharedMemory(handle, 64, 1, address + 64, physical);
+    };
+    assert_reported(in_initialize(part), "which was not allocated");
+    let none =
+        |handle| dma::NdisMAllocateSharedMemory(handle, 0, 1, kept(0), kept(LARGE_INTEGER { QuadPart: 0 }));
+    assert_reported(in_initialize(none), "NdisMAllocateSharedMemory of 0 bytes");
+    let ring = |handle| {
+        let (address, physical) = share(handle);
+        run_device_with_queue(handle, physical.QuadPart.cast_unsigned());
+        dma::NdisMFreeSharedMemory(handle, 4096, 1, address, physical);
+    };
+    assert_reported(in_initialize(ring), "which holds a ring of the running device; reset the device first");
     let after = |handle| {
         let (address, physical) = share(handle);
         dma::NdisMFreeSharedMemory(handle, 4096, 1, address, physical);
@@ -213,6 +229,11 @@ fn incomplete_interrupt_characteristics_and_invalid_targets_are_reported() {
     assert_reported(in_initialize(|handle| queue(handle, None)), "TargetProcessors is null");
     let elsewhere = |handle| queue(handle, Some(GROUP_AFFINITY { Group: 1, ..ON_CPU_1 }));
     assert_reported(in_initialize(elsewhere), "of group 1");
+    let beyond = |handle| {
+        let registered = interrupt_with(handle, |_| {});
+        interrupt::NdisMQueueDpcEx(registered, 99, kept(ON_CPU_1), 0);
+    };
+    assert_reported(in_initialize(beyond), "NdisMQueueDpc of message 99 of");
 }
 
 const ON_CPU_1: GROUP_AFFINITY = GROUP_AFFINITY { Mask: 2, Group: 0, Reserved: [0; 3] };

@@ -7,11 +7,13 @@
 mod common;
 
 use common::device::set_power_capable;
+use std::mem::{offset_of, transmute};
+
 use common::scripted::{
     Offence, Script, assert_all_reported, assert_reported, header, in_initialize, kept, set_provider,
     verdict, verdict_while_running,
 };
-use ndis_sim::{Miniport, adapter, ndk, netio::imports as netio, runtime};
+use ndis_sim::{IpHost as _, Miniport, NdisHost as _, adapter, ndk, netio::imports as netio, runtime};
 use ndk_abi::{
     ndis::{
         NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES, NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
@@ -24,7 +26,7 @@ use ndk_abi::{
         NDK_ADAPTER, NDK_ADAPTER_DISPATCH, NDK_ADAPTER_INFO, NDK_OBJECT_TYPE, NDK_VERSION,
     },
 };
-use nt_sim::guest::Guest;
+use nt_sim::{current, guest::Guest};
 
 fn ndk_attributes(
     handle: usize,
@@ -221,4 +223,91 @@ fn misuse_of_the_ip_helper_is_reported() {
         (|_| _ = netio::CancelMibChangeNotify2(0x1000), "which is not a notification handle"),
         (|_| netio::FreeMibTable(kept([0_u8; 64]).cast()), "which is not a MIB table"),
     ]);
+}
+
+#[test]
+fn ndk_adapter_that_is_open_at_halt_is_reported() {
+    let reported = verdict_while_running(provider(|out| opened(out, |_| {})), |miniport| {
+        let _open = miniport.open_ndk(2, 1).expect("the adapter is opened");
+    });
+    assert!(reported.contains("MiniportHaltEx returned with 1 NDK adapters open"), "{reported}");
+}
+
+#[test]
+fn table_whose_header_was_overwritten_is_reported() {
+    let offence = |_| {
+        current().host().add_address(std::net::Ipv4Addr::new(10, 0, 0, 1).into(), 24);
+        let table = kept(0_usize);
+        assert_eq!(netio::GetUnicastIpAddressTable(0, table), 0);
+        Guest::<u8>::from_address(table.read() - 1).write(1);
+        netio::FreeMibTable(Guest::from_address(table.read()));
+    };
+    assert_reported(in_initialize(offence), "memory 1 bytes before block");
+}
+
+/// `NdkCreatePd` and `NdkCreateListener` in the dispatch table of an NDK adapter.
+const CREATE_PD: usize = offset_of!(NDK_ADAPTER_DISPATCH, NdkCreatePd) / size_of::<usize>();
+const CREATE_LISTENER: usize = offset_of!(NDK_ADAPTER_DISPATCH, NdkCreateListener) / size_of::<usize>();
+
+/// Pends, and calls the completion twice.
+unsafe extern "efiapi" fn complete_twice(
+    _: usize,
+    completion: usize,
+    context: usize,
+    _: usize,
+) -> NDIS_STATUS {
+    // SAFETY: the completion of the call.
+    let completion: unsafe extern "efiapi" fn(usize, i32, usize) = unsafe { transmute(completion) };
+    for _ in 0..2 {
+        // SAFETY: with the context of the call; the second call is reported.
+        unsafe { completion(context, NDIS_STATUS_FAILURE, 0) };
+    }
+    NDIS_STATUS_PENDING
+}
+
+/// Calls the event of connection requests with a context that is none.
+unsafe extern "efiapi" fn request_to_nothing(_: usize, event: usize, _: usize, _: usize) -> NDIS_STATUS {
+    // SAFETY: the event of the call.
+    let event: unsafe extern "efiapi" fn(usize, usize) = unsafe { transmute(event) };
+    // SAFETY: the context is reported before it is used.
+    unsafe { event(0x1000, 0) };
+    NDIS_STATUS_FAILURE
+}
+
+unsafe extern "efiapi" fn consumers_callback(_: usize, _: usize, _: usize) {}
+
+/// Calls the member `index` of a provider's dispatch table with a callback; returns the reports.
+fn call_provider(index: usize) -> String {
+    type Create = unsafe extern "efiapi" fn(usize, usize, usize, usize, usize, usize) -> i32;
+    let open: Open = |out| {
+        opened(out, |adapter| {
+            let table = Guest::new(adapter.Dispatch.cast_mut()).cast::<usize>();
+            table.add(CREATE_PD).write(complete_twice as *const () as usize);
+            table.add(CREATE_LISTENER).write(request_to_nothing as *const () as usize);
+        })
+    };
+    let mut sim = common::scripted::simulation();
+    let host = common::scripted::host(&mut sim);
+    host.track_ndk_objects();
+    assert_eq!(common::scripted::register(&host, provider(open), |_| {}), Some(NDIS_STATUS_SUCCESS));
+    let miniport = Miniport::start(&host).expect("the adapter starts");
+    let body = move || {
+        let adapter = miniport.open_ndk(2, 1).expect("the adapter is opened").as_ptr();
+        let table = Guest::new(Guest::new(adapter).read().Dispatch.cast_mut()).cast::<usize>();
+        // SAFETY: a function of the table; superfluous arguments are ignored.
+        let create: Create = unsafe { transmute(table.add(index).read()) };
+        let (callback, adapter) = (consumers_callback as *const () as usize, adapter.expose_provenance());
+        // SAFETY: the arguments up to the request's context are those of both functions.
+        unsafe { create(adapter, callback, 0, callback, 0, kept(0_usize).address()) };
+    };
+    let _ = host.spawn("consumer", body).join();
+    sim.verdict().to_string()
+}
+
+#[test]
+fn provider_that_calls_back_wrongly_is_reported() {
+    let reported = call_provider(CREATE_PD);
+    assert!(reported.contains("the provider called a creation's completion twice"), "{reported}");
+    let reported = call_provider(CREATE_LISTENER);
+    assert!(reported.contains("the provider called a connect event with context 0x1000"), "{reported}");
 }

@@ -268,6 +268,16 @@ fn calls_in_the_wrong_order_are_reported() {
         },
         "is not a registration",
     );
+    assert_reported(
+        || {
+            let mut client = Client::captured();
+            let registration = client.registration().address();
+            let again = move || WskDeregister(Guest::from_address(registration));
+            drop(current().host().spawn("another thread", again));
+            client.deregister();
+        },
+        "WskDeregister was called twice for a registration",
+    );
     assert_reported(|| _ = Client::registered().register(), "is registered already");
     assert_reported(
         || {

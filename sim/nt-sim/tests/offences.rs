@@ -11,14 +11,18 @@ use std::{ffi::c_void, time::Duration};
 
 use kernel::{MILLISECOND, clocks, event, host, object, options, raise, relative, violation_of};
 use ndk_abi::nt::{
-    DEVICE_OBJECT, DISPATCH_LEVEL, EVENT_TYPE, KDPC, KSPIN_LOCK, KSTART_ROUTINE, LARGE_INTEGER, MDL,
-    POOL_FLAG_NON_PAGED, POOL_FLAG_NON_PAGED_EXECUTE, POOL_FLAG_PAGED, POOL_FLAG_RAISE_ON_FAILURE, POOL_TYPE,
-    WORK_QUEUE_ITEM,
+    DEVICE_OBJECT, DISPATCH_LEVEL, EVENT_TYPE, KDPC, KSPIN_LOCK, KSTART_ROUTINE, KWAIT_REASON, LARGE_INTEGER,
+    MDL, POOL_FLAG_NON_PAGED, POOL_FLAG_NON_PAGED_EXECUTE, POOL_FLAG_PAGED, POOL_FLAG_RAISE_ON_FAILURE,
+    POOL_TYPE, WAIT_TYPE, WORK_QUEUE_ITEM,
 };
 use nt_sim::{
     BugCheck, ClockKind, Irql, Sim,
     guest::Guest,
-    nt::{crt, dispatcher, dpc, io::device, irql, mdl, mutex, pool, spin_lock, system_threads, timer, work},
+    nt::{
+        crt, dispatcher, dpc,
+        io::{cancel, device},
+        irql, mdl, mutex, pool, spin_lock, system_threads, timer, work,
+    },
 };
 
 const TAG: u32 = u32::from_le_bytes(*b"tset");
@@ -159,7 +163,23 @@ fn misuse_of_work_items_is_reported() {
             work::ExQueueWorkItem(item, 1);
         }),
         (VIOLATION, "whose WorkerRoutine is null", || work::ExQueueWorkItem(queue_item(None), 1)),
+        (VIOLATION, "a queued work item's WorkerRoutine became null", || {
+            let item = queue_item(Some(nothing));
+            work::ExQueueWorkItem(item, 1);
+            item.write(WORK_QUEUE_ITEM::zeroed());
+            kernel::sleep(MILLISECOND);
+        }),
     ]);
+}
+
+/// Waits for `count` events that are signaled, with wait blocks at `blocks`.
+fn wait_for(count: usize, blocks: usize) {
+    let events: Vec<usize> =
+        (0..count).map(|_| event(EVENT_TYPE::NotificationEvent, true).address()).collect();
+    let events = Guest::new(events.leak().as_mut_ptr());
+    let count = u32::try_from(count).unwrap();
+    let (all, reason) = (WAIT_TYPE::WaitAll, KWAIT_REASON::Executive);
+    dispatcher::KeWaitForMultipleObjects(count, events, all, reason, 0, 0, Guest::null(), blocks);
 }
 
 #[test]
@@ -170,6 +190,20 @@ fn misuse_of_timers_dpcs_mutexes_and_devices_is_reported() {
             timer::ExDeleteTimer(timer, 1, 1, Guest::null());
             timer::ExSetTimer(timer, relative(MILLISECOND), 0, 0);
         }),
+        (BugCheck::IRQL_NOT_LESS_OR_EQUAL, "ExDeleteTimer with Wait = TRUE", || {
+            timer::ExDeleteTimer(timer::ExAllocateTimer(0, 0, 0), 0, 1, Guest::null());
+        }),
+        (BugCheck::IRQL_NOT_LESS_OR_EQUAL, "ExDeleteTimer with Wait = TRUE", || {
+            dispatch();
+            timer::ExDeleteTimer(timer::ExAllocateTimer(0, 0, 0), 1, 1, Guest::null());
+        }),
+        (VIOLATION, "KeWaitForMultipleObjects for 4 objects", || wait_for(4, 0)),
+        (VIOLATION, "KeWaitForMultipleObjects for 65 objects", || wait_for(65, 0x1000)),
+        (
+            BugCheck::DRIVER_VERIFIER_IOMANAGER_VIOLATION,
+            "IoCancelIrp of 0x1000, which is not an IRP that a driver was given",
+            || _ = cancel::IoCancelIrp(Guest::from_address(0x1000)),
+        ),
         (BugCheck::TIMER_OR_DPC_INVALID, "was not initialized with KeInitializeDpc", || {
             let dpc: Guest<KDPC> = object();
             dpc.write(KDPC::zeroed());
@@ -348,4 +382,19 @@ fn call_of_the_handler_of_structured_exceptions_is_reported() {
         "structured exception handling is not simulated",
         call,
     )]);
+}
+
+nt_sim::imports! { PANICKING: "ntoskrnl.exe" =>
+    /// Fails on its argument.
+    [any]
+    fn Fail(argument: usize) {
+        assert_eq!(argument, 0, "the argument is not zero");
+    }
+}
+
+#[test]
+fn import_that_fails_is_a_bug_check() {
+    assert_eq!(PANICKING.len(), 1);
+    let text = "the simulated Fail failed on what it was passed";
+    assert_reported(&[(BugCheck::KMODE_EXCEPTION_NOT_HANDLED, text, || Fail(1))]);
 }

@@ -207,6 +207,12 @@ const LEAKS: &[Case] = &[
         "block 0 of 123 bytes, tag 'tsdr'",
         "pool_leak",
     ),
+    (
+        "write to a freed block through a mapping",
+        BugCheck::DRIVER_VERIFIER_DMA_VIOLATION,
+        "block 0 of 4096 bytes, tag 'tsdr'",
+        "",
+    ),
     ("timer leak", BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, "ExAllocateTimer", "timer_leak"),
     ("work item leak", BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, "IoAllocateWorkItem", "work_item_leak"),
     (
@@ -216,6 +222,15 @@ const LEAKS: &[Case] = &[
         "",
     ),
 ];
+
+#[test]
+fn leaks_beyond_sixteen_are_counted() {
+    let Some(_) = TEST_DRIVER.as_ref() else { return };
+    let (_, verdict) = run(nt_sim::Sim::builder(), "many leaks");
+    assert_eq!(verdict.violations.len(), 17, "{verdict}");
+    let rest = &verdict.violations[16].text;
+    assert!(rest.contains("pool leak: 20 blocks in all, 1000 bytes"), "{rest}");
+}
 
 /// What the test driver does correctly, each beside a violation of the same kind.
 const CORRECT: &[&str] = &["good", "stack in an mdl", "pageable memory at passive level"];

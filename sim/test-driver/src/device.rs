@@ -8,10 +8,11 @@ use core::{
 };
 
 use ndk_abi::nt::{
-    DEVICE_OBJECT, DRIVER_OBJECT, FILE_DEVICE_UNKNOWN, IO_STACK_LOCATION, IRP, IRP_MJ_CLEANUP, IRP_MJ_CLOSE,
-    IRP_MJ_CREATE, IRP_MJ_DEVICE_CONTROL, IoAcquireCancelSpinLock, IoCreateDevice, IoCreateSymbolicLink,
-    IoDeleteDevice, IoDeleteSymbolicLink, IoReleaseCancelSpinLock, IofCompleteRequest, KSPIN_LOCK,
-    KeAcquireSpinLockRaiseToDpc, KeInitializeSpinLock, KeReleaseSpinLock, MDL, MEMORY_CACHING_TYPE,
+    DEVICE_OBJECT, DISPATCH_LEVEL, DRIVER_OBJECT, FILE_DEVICE_UNKNOWN, IO_STACK_LOCATION, IRP,
+    IRP_MJ_CLEANUP, IRP_MJ_CLOSE, IRP_MJ_CREATE, IRP_MJ_DEVICE_CONTROL, IoAcquireCancelSpinLock, IoCancelIrp,
+    IoCreateDevice, IoCreateSymbolicLink, IoDeleteDevice, IoDeleteSymbolicLink, IoReleaseCancelSpinLock,
+    IofCompleteRequest, KSPIN_LOCK, KeAcquireSpinLockAtDpcLevel, KeAcquireSpinLockRaiseToDpc,
+    KeInitializeSpinLock, KeLowerIrql, KeReleaseSpinLock, KfRaiseIrql, MDL, MEMORY_CACHING_TYPE,
     MmMapLockedPagesSpecifyCache, NTSTATUS, RtlInitUnicodeString, SL_PENDING_RETURNED, STATUS_ACCESS_DENIED,
     STATUS_BUFFER_OVERFLOW, STATUS_CANCELLED, STATUS_INVALID_DEVICE_REQUEST, STATUS_PENDING, STATUS_SUCCESS,
     STATUS_UNSUCCESSFUL, UNICODE_STRING,
@@ -271,6 +272,13 @@ fn violate(code: u32, control: &Control) -> NTSTATUS {
             write(DEVICE.load(SeqCst).cast::<u8>().wrapping_add(size_of::<DEVICE_OBJECT>() + 32));
             finish(irp, STATUS_SUCCESS, 0)
         }
+        0x30 => cancel_at_dispatch_level(control),
+        0x31 => {
+            // SAFETY: the location of a request that the driver holds.
+            let file = unsafe { (*location(irp)).FileObject };
+            write(file.cast::<u8>().wrapping_sub(1));
+            finish(irp, STATUS_SUCCESS, 0)
+        }
         _ => finish(irp, STATUS_INVALID_DEVICE_REQUEST, 0),
     }
 }
@@ -381,6 +389,32 @@ unsafe extern "efiapi" fn cancelled(_: *mut DEVICE_OBJECT, irp: *mut IRP) {
 
 unsafe extern "efiapi" fn keeps_the_lock(_: *mut DEVICE_OBJECT, irp: *mut IRP) {
     HELD.store(irp, SeqCst);
+    stay();
+}
+
+fn cancel_at_dispatch_level(control: &Control) -> NTSTATUS {
+    pend(control, Some(keeps_another_lock));
+    // SAFETY: raising is always allowed.
+    let level = unsafe { KfRaiseIrql(DISPATCH_LEVEL) };
+    // SAFETY: a request that the driver holds.
+    unsafe { IoCancelIrp(control.irp) };
+    // SAFETY: the level before.
+    unsafe { KeLowerIrql(level) };
+    STATUS_PENDING
+}
+
+/// Returns at the right level with a lock of the driver held, instead of the cancel spin lock.
+unsafe extern "efiapi" fn keeps_another_lock(_: *mut DEVICE_OBJECT, irp: *mut IRP) {
+    HELD.store(irp, SeqCst);
+    let lock = crate::memory::allocate(size_of::<KSPIN_LOCK>()).cast::<KSPIN_LOCK>();
+    // SAFETY: a word of our own.
+    unsafe { KeInitializeSpinLock(lock) };
+    // SAFETY: a request that the driver holds.
+    let level = unsafe { (*irp).CancelIrql };
+    // SAFETY: the lock is held when a cancel routine is called.
+    unsafe { IoReleaseCancelSpinLock(level) };
+    // SAFETY: initialized; the level before the cancellation is DISPATCH_LEVEL.
+    unsafe { KeAcquireSpinLockAtDpcLevel(lock) };
     stay();
 }
 

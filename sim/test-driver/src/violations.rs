@@ -38,6 +38,8 @@ pub const ALL: &[(&str, fn())] = &[
     ("use after free", use_after_free),
     ("wrong tag", wrong_tag),
     ("pool leak", pool_leak),
+    ("many leaks", many_leaks),
+    ("write to a freed block through a mapping", write_to_a_freed_block),
     ("timer leak", timer_leak),
     ("work item leak", work_item_leak),
     ("passive function at dispatch", passive_function_at_dispatch),
@@ -290,6 +292,24 @@ fn wrong_tag() {
 
 fn pool_leak() {
     black_box(allocate(123));
+}
+
+/// More than are reported one by one.
+fn many_leaks() {
+    for _ in 0..20 {
+        black_box(allocate(50));
+    }
+}
+
+fn write_to_a_freed_block() {
+    let block = allocate(4096);
+    let mdl = new_mdl(block, 4096);
+    let mapping = map(mdl);
+    free(block);
+    write(mapping);
+    unmap(mapping, mdl);
+    set_flags(mdl, |flags| flags & !(MDL_PAGES_LOCKED | MDL_MAPPED_TO_SYSTEM_VA));
+    free_mdl(mdl);
 }
 
 fn timer_leak() {

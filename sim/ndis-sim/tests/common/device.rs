@@ -29,6 +29,31 @@ pub fn unmap(handle: usize, mapped: usize) {
 
 /// Brings the device up as far as `DRIVER_OK`, without queues.
 pub fn run_device(handle: usize) {
+    start_device(handle, |_| {});
+}
+
+/// As [`run_device`], with the rings of the first queue at the device address `rings`.
+pub fn run_device_with_queue(handle: usize, rings: u64) {
+    start_device(handle, |mapped| {
+        let write = |at: usize, value: u16| {
+            // SAFETY: a window of registers: the access is trapped.
+            unsafe { std::ptr::with_exposed_provenance_mut::<u16>(mapped + at).write_volatile(value) };
+        };
+        write(0x16, 0);
+        write(0x18, 4);
+        for (at, offset) in [(0x20, 0), (0x28, 1024), (0x30, 2048)] {
+            let address = rings + offset;
+            for (at, half) in [(at, address as u32), (at + 4, (address >> 32) as u32)] {
+                // SAFETY: as above.
+                unsafe { std::ptr::with_exposed_provenance_mut::<u32>(mapped + at).write_volatile(half) };
+            }
+        }
+        write(0x1c, 1);
+    });
+}
+
+/// Brings the device up; `configure` is called with the address of its registers before `DRIVER_OK`.
+fn start_device(handle: usize, configure: impl FnOnce(usize)) {
     let mapped = registers(handle);
     let status = |value: u8| {
         // SAFETY: a window of registers: the access is trapped.
@@ -41,6 +66,7 @@ pub fn run_device(handle: usize) {
         unsafe { std::ptr::with_exposed_provenance_mut::<u32>(mapped + at).write_volatile(value) };
     }
     status(11);
+    configure(mapped);
     let command = kept(6_u16);
     bus::NdisMSetBusData(handle, 0, 4, command.cast(), 2);
     status(15);
