@@ -15,7 +15,7 @@ use lab::{
     testbed::{Consumer, Machine, Options, Testbed},
 };
 use ndis_sim::{IpHost as _, netio::Discovery};
-use ndk_abi::nt::STATUS_HOST_UNREACHABLE;
+use ndk_abi::nt::{STATUS_HOST_UNREACHABLE, STATUS_INSUFFICIENT_RESOURCES};
 use ndk_consumer::{
     Error, Listener, Status,
     protocols::{self, Outcome, Program},
@@ -91,6 +91,31 @@ fn neighbors_that_do_not_answer_delay_no_other_connect() {
     assert!(slow.into_iter().all(is_unreachable));
     let taken = bed.now().saturating_sub(start);
     assert!(taken > RESOLUTION && taken < 2 * RESOLUTION, "all were resolved at a time: {taken:?}");
+    finish(bed);
+}
+
+/// Each allocation of a connect fails once, the thread that resolves among them.
+#[test]
+fn connect_completes_if_an_allocation_or_the_thread_fails() {
+    let Some(bed) = started() else { return };
+    let client = bed.machines()[0];
+    let resources = &client.host().low_resources;
+    let mut refused = 0;
+    for victim in 0.. {
+        let before = resources.asked();
+        resources.fail_nth(victim);
+        let outcome = connect_to_no_host(client, 0).join();
+        if resources.asked() - before <= victim {
+            break;
+        }
+        match outcome {
+            Ok(Err(Error::Connect(Status(STATUS_INSUFFICIENT_RESOURCES)))) => refused += 1,
+            Ok(Err(Error::Connect(Status(STATUS_HOST_UNREACHABLE)) | Error::Call(..))) => {}
+            Err(error) if error.to_string().contains("opening") => {}
+            other => panic!("allocation {victim}: {other:?}\n{}", bed.violations().join("\n")),
+        }
+    }
+    assert!(refused >= 2, "{refused}: the work item, the thread");
     finish(bed);
 }
 
