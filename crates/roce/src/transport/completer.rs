@@ -73,6 +73,10 @@ impl RcTransport {
                     return;
                 }
                 self.advance(env, sequence);
+                // A duplicate arrives during the wait, or before the packet sent after it can have been answered.
+                if !self.is_new_loss(env) {
+                    return;
+                }
                 let kind = self.requester.recovery.resend_after_rnr();
                 self.requester.go_back(env.now, kind, None);
                 if !self.requester.recovery.handle_rnr_nak(env.now, rnr_timer(code)) {

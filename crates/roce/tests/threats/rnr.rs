@@ -120,3 +120,23 @@ fn an_rnr_nak_restores_the_retries() {
     }
     assert_eq!(forger.pair.sides[1].qp.state(), QpState::Rts);
 }
+
+/// One RNR NAK that arrives twice is one: during the wait nothing has been sent that a second could answer.
+//= rocev2 §7
+#[test]
+fn a_duplicated_rnr_nak_uses_one_retry() {
+    let config: fn(&mut Config) = |config| config.timing.rnr_retries = 3;
+    let mut forger = Forger::new(Options { config, ..Options::default() });
+    let first = send(&mut forger, 1);
+    for retry in 0..3 {
+        for _ in 0..4 {
+            give(&mut forger, first, SHORT);
+        }
+        assert_eq!(forger.pair.sides[1].qp.state(), QpState::Rts, "retry {retry}");
+        forger.pair.run_for(Duration::from_micros(200));
+        assert_eq!(forger.sent().len(), 1, "retry {retry}");
+    }
+    give(&mut forger, first, SHORT);
+    assert_eq!(forger.pair.sides[1].qp.state(), QpState::Error);
+    assert_eq!(forger.pair.sides[1].outcomes(), [(50, CompletionStatus::RnrRetryExceeded)]);
+}
