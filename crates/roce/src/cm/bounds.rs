@@ -4,8 +4,8 @@
 //!
 //! A connection is half-open from its REQ until it is established; until then its source address is unverified,
 //! as with a TCP SYN (RFC 4987). Half-open connections are bounded per peer and in total. At a bound, the oldest
-//! one is evicted if it is older than [`GRACE`]; otherwise the new request is refused, so that a flood does not
-//! evict connections that are about to complete. Established connections are never evicted; released connections
+//! one is evicted if it is older than [`GRACE`]; otherwise the new request is dropped, so that a flood does not
+//! evict connections that are about to complete, and a peer that repeats its request is admitted in between. Established connections are never evicted; released connections
 //! in TIMEWAIT always can be.
 
 use core::{net::IpAddr, time::Duration};
@@ -15,20 +15,32 @@ use crate::error::ConnError;
 use crate::time::Instant;
 use roce_wire::cm::RejReason;
 
+/// Whether a peer may begin a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admission {
+    Now,
+    /// The half-open connections are at a bound. The REQ is dropped: the peer repeats it, and a REJ would end its attempt.
+    Later,
+    /// The peer has too many connections: the REQ is refused.
+    Never,
+}
+
 /// Age below which a half-open connection is not evicted.
 const GRACE: Duration = Duration::from_secs(2);
 
 impl Cm {
-    /// Returns `true` if a peer may begin one more connection. Evicts a half-open connection if necessary.
-    pub(super) fn may_begin(&mut self, now: Instant, peer: IpAddr) -> bool {
+    /// Returns whether a peer may begin one more connection. Evicts a half-open connection if necessary.
+    pub(super) fn admission(&mut self, now: Instant, peer: IpAddr) -> Admission {
         let (connections, half_open) = self.peers.counts(self.ip_hash(peer), peer);
         if connections >= self.config.max_per_peer {
-            return false;
+            return Admission::Never;
         }
-        if half_open >= self.config.max_half_open_per_peer {
-            return self.evict(now, Some(peer));
-        }
-        self.half_open.len() < self.config.max_half_open || self.evict(now, None)
+        let evicted = if half_open >= self.config.max_half_open_per_peer {
+            self.evict(now, Some(peer))
+        } else {
+            self.half_open.len() < self.config.max_half_open || self.evict(now, None)
+        };
+        if evicted { Admission::Now } else { Admission::Later }
     }
 
     /// Aborts the oldest half-open connection, of all or of one peer, if it is older than [`GRACE`].

@@ -95,6 +95,6 @@ pub enum Ignored {
     Unexpected,
     /// Refused with a REJ.
     Refused,
-    /// Dropped without an answer: the answer queue is full or memory is short.
+    /// Dropped without an answer: the half-open connections are at a bound, the answer queue is full or memory is short.
     NoRoom,
 }

@@ -7,6 +7,7 @@ use core::time::Duration;
 use super::{
     Cm, Ignored, PeerQp, Pending, State,
     answer::{Answer, AnswerKind},
+    bounds::Admission,
     receive::{Incoming, is_user_qpn},
     state::Input,
 };
@@ -42,13 +43,18 @@ struct ValidRequest {
 
 /// Why a REQ is refused, and for `INVALID_MTU` the largest MTU that would be accepted.
 pub(super) struct Refusal {
-    pub(super) reason: RejReason,
+    /// `None` if the REQ is dropped: the peer repeats it.
+    pub(super) reason: Option<RejReason>,
     pub(super) mtu: Option<PathMtu>,
+}
+
+impl Refusal {
+    const SILENT: Self = Self { reason: None, mtu: None };
 }
 
 impl From<RejReason> for Refusal {
     fn from(reason: RejReason) -> Self {
-        Self { reason, mtu: None }
+        Self { reason: Some(reason), mtu: None }
     }
 }
 
@@ -97,7 +103,8 @@ impl Cm {
             return Err(RejReason::INVALID_GID.into());
         }
         let mtu = req.path_mtu.mtu().filter(|&mtu| mtu <= self.config.max_mtu);
-        let mtu = mtu.ok_or(Refusal { reason: RejReason::INVALID_MTU, mtu: Some(self.config.max_mtu) })?;
+        let mtu =
+            mtu.ok_or(Refusal { reason: Some(RejReason::INVALID_MTU), mtu: Some(self.config.max_mtu) })?;
         //= rocev2 §12
         //= R-CONN-6
         let listener = self.listeners.matching(destination, local_port);
@@ -127,8 +134,10 @@ impl Cm {
         id_hash: u32,
     ) -> Result<(), Refusal> {
         // Checked before stale connections: each guess at another peer's QPN counts against the limit.
-        if !self.may_begin(incoming.now, incoming.packet.source()) {
-            return Err(RejReason::NO_RESOURCES.into());
+        match self.admission(incoming.now, incoming.packet.source()) {
+            Admission::Now => {}
+            Admission::Later => return Err(Refusal::SILENT),
+            Admission::Never => return Err(RejReason::NO_RESOURCES.into()),
         }
         let qpn_hash = self.qpn_hash(req.local_ca_guid, req.local_qpn);
         if self.clear_stale(incoming, qpn_hash, req.local_ca_guid, req.local_qpn) {
@@ -199,8 +208,8 @@ impl Cm {
         remote_id: CommId,
         refusal: &Refusal,
     ) -> Result<(), Ignored> {
-        let kind =
-            AnswerKind::Rej { message: RespondedMessage::REQ, reason: refusal.reason, mtu: refusal.mtu };
+        let Some(reason) = refusal.reason else { return Err(Ignored::NoRoom) };
+        let kind = AnswerKind::Rej { message: RespondedMessage::REQ, reason, mtu: refusal.mtu };
         self.answer(Answer { path: incoming.path(), transaction: incoming.transaction, remote_id, kind })?;
         Err(Ignored::Refused)
     }

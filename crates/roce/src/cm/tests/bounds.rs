@@ -46,12 +46,11 @@ fn half_open_connections_per_peer_are_bounded() {
     }
     let first = requests(&mut pair);
     assert_eq!(first.len(), 4);
-    // Further requests of this peer are refused, accepted or not; other peers are not affected.
+    // Further requests of this peer are dropped, accepted or not; other peers are not affected.
     pair.accept(first[1]);
     for number in 4..20 {
-        assert_eq!(pair.req_from(peer_address(1), number), Err(Ignored::Refused));
-        let refused = core::iter::from_fn(|| refusal_or_rep(&mut pair)).next();
-        assert_eq!(refused, Some(RejReason::NO_RESOURCES), "{number}");
+        assert_eq!(pair.req_from(peer_address(1), number), Err(Ignored::NoRoom));
+        assert_eq!(refusal_or_rep(&mut pair), None, "{number}: dropped, so that a peer tries again");
     }
     assert_eq!(requests(&mut pair), []);
     assert_eq!(pair.req_from(peer_address(2), 100), Ok(()));
@@ -85,17 +84,17 @@ fn only_half_open_connections_older_than_the_grace_period_are_evicted() {
     let conns: Vec<_> = pair.b.events.drain(..).map(|event| event.conn).collect();
     assert_eq!(
         pair.req_from(peer_address(50), 50),
-        Err(Ignored::Refused),
+        Err(Ignored::NoRoom),
         "all are younger than the grace period"
     );
-    assert_eq!(refusal(&mut pair), Some(RejReason::NO_RESOURCES));
+    assert_eq!(refusal(&mut pair), None);
     pair.run_for(Duration::from_millis(1250));
     assert_eq!(pair.req_from(peer_address(51), 51), Ok(()), "the first is older than two seconds");
     assert_eq!(refusal(&mut pair), Some(RejReason::NO_RESOURCES), "the evicted peer gets a REJ");
     let events = reported(&mut pair);
     assert!(events.contains(&(conns[0], EventKind::Aborted)), "{events:?}");
     assert_eq!(events.len(), 2);
-    assert_eq!(pair.req_from(peer_address(52), 52), Err(Ignored::Refused), "the second is not");
+    assert_eq!(pair.req_from(peer_address(52), 52), Err(Ignored::NoRoom), "the second is not");
     assert_eq!(pair.b.cm.half_open.len(), 8);
 }
 
@@ -135,6 +134,61 @@ fn req_flood_does_not_end_established_connections() {
         pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
         pair.expect(Side::B, b, EventKind::DisconnectDone { graceful: true });
         pair.expect(Side::A, a, EventKind::DisconnectDone { graceful: true });
+    }
+}
+
+/// Returns how many of 20 connections of A are established while `rate` spoofed REQs arrive per second, each from an
+/// address of its own. The consumer accepts all of them at once.
+fn established_during_a_flood(rate: u32) -> usize {
+    const CLIENTS: usize = 20;
+    let mut pair = bounded(|_| {});
+    let mut established = 0;
+    let mut begun = Vec::new();
+    // The first two seconds fill the table.
+    for number in 0..rate * 24 {
+        if number < rate * 6 {
+            let source = [172, 16, (number >> 8) as u8, number as u8].into();
+            let _ = pair.req_from(source, number);
+            // Of the host that the test's REQs are made with.
+            pair.a.events.clear();
+        }
+        if begun.len() < CLIENTS && number >= rate * 2 && number % (rate / 5) == 0 {
+            begun.push(pair.connect());
+        }
+        pair.run_for(Duration::from_secs(1) / rate);
+        while let Some(event) = pair.a.events.pop_front() {
+            match event.kind {
+                EventKind::Replied { .. } => {
+                    pair.command(Side::A, |cm, now| cm.complete(now, event.conn)).unwrap();
+                }
+                EventKind::Refused { .. } | EventKind::TimedOut => assert!(begun.contains(&event.conn)),
+                other => panic!("{other:?}"),
+            }
+        }
+        while let Some(event) = pair.b.events.pop_front() {
+            match event.kind {
+                EventKind::Request { .. } => pair.accept(event.conn),
+                EventKind::Established => established += 1,
+                EventKind::Aborted | EventKind::TimedOut => {
+                    pair.command(Side::B, |cm, now| cm.release(now, event.conn)).unwrap();
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        if established == CLIENTS {
+            break;
+        }
+    }
+    established
+}
+
+/// A host that tries again gets in between.
+#[test]
+fn a_req_flood_does_not_lock_out_a_client() {
+    for rate in [512, 1000] {
+        let established = established_during_a_flood(rate);
+        println!("{rate} REQs per second: {established} of 20 connections");
+        assert_eq!(established, 20, "{rate} REQs per second");
     }
 }
 
@@ -179,8 +233,8 @@ fn each_guess_at_a_queue_pair_number_counts_as_half_open() {
         assert_eq!(guess(&mut pair, number, Qpn::new(0x9000 + number), PORT), Ok(()));
     }
     // The correct guess, above the limit.
-    assert_eq!(guess(&mut pair, 5, qpn, PORT), Err(Ignored::Refused));
-    assert_eq!(refusal(&mut pair), Some(RejReason::NO_RESOURCES));
+    assert_eq!(guess(&mut pair, 5, qpn, PORT), Err(Ignored::NoRoom));
+    assert_eq!(refusal(&mut pair), None);
     assert_eq!(requests(&mut pair).len(), 4);
     assert_eq!(pair.b.cm.resolve(b).unwrap().1.state, State::Established);
 }
