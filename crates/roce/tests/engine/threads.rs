@@ -2,6 +2,7 @@
 
 //! Concurrent posts, frames, timeouts, flushes and polls on real threads.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant as Clock};
@@ -26,11 +27,24 @@ impl Transmit for Tx {
     }
 }
 
-/// Drives one side until `stop` is set, with a channel for each direction of frames.
-fn drive(side: &Side, wire: &Receiver<Vec<u8>>, tx: &mut Tx, now: impl Fn() -> Instant, stop: &AtomicBool) {
+/// Drives one side until `stop` is set, with a channel for each direction of frames. Returns the number of frames received.
+fn drive(
+    side: &Side,
+    wire: &Mutex<Receiver<Vec<u8>>>,
+    tx: &mut Tx,
+    now: impl Fn() -> Instant,
+    stop: &AtomicBool,
+) -> usize {
+    let mut received = 0;
     while !stop.load(Ordering::Relaxed) {
-        let first = wire.recv_timeout(Duration::from_micros(200)).ok();
-        for frame in first.into_iter().chain(wire.try_iter().take(64)) {
+        // Few at a time, so that each driver gets some.
+        let frames: Vec<_> = {
+            let wire = wire.lock().unwrap();
+            let first = wire.recv_timeout(Duration::from_micros(200)).ok();
+            first.into_iter().chain(wire.try_iter().take(7)).collect()
+        };
+        received += frames.len();
+        for frame in frames {
             side.engine.handle_frame(now(), &frame);
         }
         while side.engine.poll_transmit(now(), tx, 64) == 64 {}
@@ -41,30 +55,33 @@ fn drive(side: &Side, wire: &Receiver<Vec<u8>>, tx: &mut Tx, now: impl Fn() -> I
             side.engine.handle_timeout(now());
         }
     }
+    received
 }
 
-/// Drives each side by two threads while `consumers` runs.
-fn with_drivers(pair: &Pair, consumers: impl FnOnce(&[Side; 2])) {
+/// Threads that drive each engine.
+const DRIVERS: usize = 2;
+
+/// Drives each side by two threads while `consumers` runs. Returns the number of frames that each thread received.
+fn with_drivers(pair: &Pair, consumers: impl FnOnce(&[Side; 2])) -> Vec<usize> {
     let (to_bob, from_alice) = channel();
     let (to_alice, from_bob) = channel();
     let (start, base) = (Clock::now(), pair.now);
     let now = || base + start.elapsed();
     let stop = AtomicBool::new(false);
-    let [alice, bob] = &pair.sides;
+    let ends = [(Mutex::new(from_bob), to_bob), (Mutex::new(from_alice), to_alice)];
     std::thread::scope(|scope| {
-        let mut tx = Tx { slot: vec![0; 4400], wire: to_bob };
-        scope.spawn({
-            let stop = &stop;
-            move || drive(alice, &from_bob, &mut tx, now, stop)
-        });
-        let mut tx = Tx { slot: vec![0; 4400], wire: to_alice };
-        scope.spawn({
-            let stop = &stop;
-            move || drive(bob, &from_alice, &mut tx, now, stop)
-        });
+        let stop = &stop;
+        let mut drivers = Vec::new();
+        for (side, (from, to)) in pair.sides.iter().zip(&ends) {
+            for _ in 0..DRIVERS {
+                let mut tx = Tx { slot: vec![0; 4400], wire: to.clone() };
+                drivers.push(scope.spawn(move || drive(side, from, &mut tx, now, stop)));
+            }
+        }
         consumers(&pair.sides);
         stop.store(true, Ordering::Relaxed);
-    });
+        drivers.into_iter().map(|driver| driver.join().unwrap()).collect()
+    })
 }
 
 /// Options with long timeouts, so that a busy machine is not taken for a dead peer.
@@ -91,7 +108,7 @@ fn collect(side: &Side, count: usize) -> Vec<(u64, CompletionStatus)> {
 fn concurrent_drivers_deliver_correct_data() {
     let mut pair = Pair::connected(Options { send_depth: 16, ..patient() });
     pair.drive();
-    with_drivers(&pair, |[alice, bob]| {
+    let received = with_drivers(&pair, |[alice, bob]| {
         std::thread::scope(|scope| {
             for (local, remote) in [(alice, bob), (bob, alice)] {
                 scope.spawn(move || {
@@ -112,6 +129,8 @@ fn concurrent_drivers_deliver_correct_data() {
             }
         });
     });
+    assert_eq!(received.len(), 2 * DRIVERS);
+    assert!(received.iter().all(|frames| *frames > 0), "a driver received nothing: {received:?}");
 }
 
 //= R-QP-2
