@@ -529,6 +529,23 @@ fn region_is_invalidated_remotely_whichever_way_the_receive_is_polled() {
     hosts.close();
 }
 
+//= R-CLOSE-27
+#[test]
+fn region_that_is_closed_without_deregistration_is_no_longer_accessed() {
+    let hosts = Hosts::new();
+    let (mut source, exposed) = (Memory::new(4096), Memory::new(4096));
+    source.bytes().fill(7);
+    let before = exposed.snapshot();
+    let from = source.register(hosts.left.pd, 0);
+    let to = exposed.register(hosts.right.pd, NDK_MR_FLAG_ALLOW_REMOTE_WRITE);
+    let remote = to.remote();
+    close!(to.mr, NdkCloseMr);
+    assert_eq!(hosts.write(from.sge(), remote), STATUS_ACCESS_VIOLATION);
+    assert!(exposed.snapshot() == before, "the memory was written");
+    from.close();
+    hosts.close();
+}
+
 /// The description of a mapping, of up to 14 pages, and the status of building it.
 fn describe(adapter: *mut NDK_ADAPTER, memory: &Memory, length: usize) -> ([u64; 16], NTSTATUS) {
     let (mut words, mut size, mut offset) = ([u64::MAX; 16], 128, 0);

@@ -35,3 +35,30 @@ fn guid(mac: [u8; 6]) -> u64 {
     let [fourth, fifth, sixth] = rest;
     u64::from_be_bytes([first ^ 2, second, third, 0xff, 0xfe, fourth, fifth, sixth])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link() -> Link {
+        Link { mac: [0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde], mtu: 1500, scope: 0 }
+    }
+
+    /// The example of RFC 4291, appendix A.
+    #[test]
+    fn guid_is_the_modified_eui_64_of_the_mac_address() {
+        assert_eq!(guid(link().mac), 0x3656_78ff_fe9a_bcde);
+    }
+
+    #[test]
+    fn engine_supports_the_limits_that_the_adapter_reports_and_the_mtu_of_the_link() {
+        let config = Config::default();
+        let engine = new(link(), [0; 32], &config);
+        assert_eq!(engine.max_qps, LIMITS.qps);
+        assert_eq!(engine.max_regions, LIMITS.mrs + LIMITS.mws);
+        assert_eq!(engine.max_message, LIMITS.transfer);
+        assert_eq!(u32::from(engine.max_reads.inbound), LIMITS.inbound_reads);
+        assert_eq!(u32::from(engine.max_reads.outbound), LIMITS.outbound_reads);
+        assert_eq!(engine.max_mtu, PathMtu::Bytes1024);
+    }
+}
