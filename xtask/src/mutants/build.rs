@@ -21,6 +21,7 @@ use super::{
     rewrite::{Numbered, Rewritten},
     switch::Switch,
 };
+use crate::shell;
 
 /// Attempts after which the build is given up.
 const ATTEMPTS: usize = 40;
@@ -48,9 +49,10 @@ pub fn build(copy: &Copy, guard: &Guard, switch: &Switch, mutants: &[Numbered<'_
     for package in guard.needed {
         ensure!(image(copy, package)?.status.success(), "the image of {package} cannot be built");
     }
+    let originals = originals(guard, mutants)?;
     let mut left_out = BTreeSet::new();
     for _ in 0..ATTEMPTS {
-        let files = rewrite(copy, guard, switch, mutants, &left_out)?;
+        let files = rewrite(copy, guard, switch, &originals, &left_out)?;
         let output = attempt(copy, guard)?;
         if output.status.success() {
             let built = files.values().flat_map(Rewritten::mutants).collect();
@@ -68,31 +70,41 @@ pub fn build(copy: &Copy, guard: &Guard, switch: &Switch, mutants: &[Numbered<'_
     bail!("the mutants cannot be built in {ATTEMPTS} attempts")
 }
 
+/// A file, with its text and its mutants.
+type Original<'a> = (String, Vec<Numbered<'a>>);
+
+/// Reads the files of mutants and the root of their crate, once: the user may change them during the build.
+fn originals<'a>(guard: &Guard, mutants: &[Numbered<'a>]) -> Result<BTreeMap<String, Original<'a>>> {
+    let read = |file: &str| fs::read_to_string(shell::root().join(file)).with_context(|| file.to_owned());
+    let mut files = BTreeMap::new();
+    files.insert(guard.root.to_owned(), (read(guard.root)?, Vec::new()));
+    for numbered in mutants {
+        let file = &numbered.1.file;
+        if !files.contains_key(file) {
+            files.insert(file.clone(), (read(file)?, Vec::new()));
+        }
+        files.entry(file.clone()).and_modify(|(_, mutants)| mutants.push(*numbered));
+    }
+    Ok(files)
+}
+
 /// Writes the files with their mutants into the copy, except those that are left out.
 fn rewrite(
     copy: &Copy,
     guard: &Guard,
     switch: &Switch,
-    mutants: &[Numbered<'_>],
+    originals: &BTreeMap<String, Original<'_>>,
     left_out: &BTreeSet<usize>,
 ) -> Result<BTreeMap<String, Rewritten>> {
-    let mut files: BTreeMap<String, Vec<Numbered<'_>>> = BTreeMap::new();
-    files.entry(guard.root.into()).or_default();
-    for numbered in mutants {
-        let file = files.entry(numbered.1.file.clone()).or_default();
-        if !left_out.contains(&numbered.0) {
-            file.push(*numbered);
-        }
-    }
     let mut rewritten = BTreeMap::new();
-    for (file, mutants) in files {
-        let original = fs::read_to_string(crate::shell::root().join(&file))?;
-        let mut new = Rewritten::new(&original, &mutants).with_context(|| file.clone())?;
+    for (file, (text, mutants)) in originals {
+        let kept: Vec<_> = mutants.iter().filter(|(number, _)| !left_out.contains(number)).copied().collect();
+        let mut new = Rewritten::new(text, &kept).with_context(|| file.clone())?;
         if file == guard.root {
             new.text += &switch.declaration();
         }
-        crate::shell::write_if_changed(&copy.path(&file), new.text.as_bytes())?;
-        rewritten.insert(file, new);
+        shell::write_if_changed(&copy.path(file), new.text.as_bytes())?;
+        rewritten.insert(file.clone(), new);
     }
     Ok(rewritten)
 }
