@@ -2,7 +2,11 @@
 
 //! Processor faults caused by the image, as bug checks of its host.
 
-use std::{ptr, sync::Once};
+use std::{
+    marker::PhantomData,
+    ptr::{self, NonNull},
+    sync::Once,
+};
 
 use super::{
     emulate,
@@ -21,15 +25,34 @@ use crate::{
 /// Size of the alternate stack on which faults are handled.
 const ALTERNATE_STACK: usize = 512 << 10;
 
+/// The alternate stack on which a thread's faults are handled, until it is dropped. A thread that stops forever, perhaps
+/// while it handles a fault, keeps it.
+pub(crate) struct AlternateStack {
+    memory: NonNull<[u8]>,
+    /// It belongs to a thread.
+    not_send: PhantomData<*const u8>,
+}
+
 /// Prepares the calling thread for faults: they are handled on an alternate stack.
-pub(crate) fn prepare_thread() {
+pub(crate) fn prepare_thread() -> AlternateStack {
     static HANDLERS: Once = Once::new();
     HANDLERS.call_once(install);
-    // Freed with the process: the thread may stop forever while it handles a fault.
-    let memory = Box::leak(vec![0_u8; ALTERNATE_STACK].into_boxed_slice());
-    let stack = libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: ALTERNATE_STACK };
-    // SAFETY: the memory lives forever and is used for nothing else.
+    let memory = NonNull::from(Box::leak(vec![0_u8; ALTERNATE_STACK].into_boxed_slice()));
+    let stack = libc::stack_t { ss_sp: memory.cast().as_ptr(), ss_flags: 0, ss_size: ALTERNATE_STACK };
+    // SAFETY: the memory is used for nothing else, until `AlternateStack` is dropped.
     unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };
+    AlternateStack { memory, not_send: PhantomData }
+}
+
+impl Drop for AlternateStack {
+    fn drop(&mut self) {
+        let none = libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+        // SAFETY: the thread is not handling a fault, which it does not return from with its stack unwound.
+        if unsafe { libc::sigaltstack(&raw const none, ptr::null_mut()) } == 0 {
+            // SAFETY: leaked by `prepare_thread`; the thread does not use it any further.
+            drop(unsafe { Box::from_raw(self.memory.as_ptr()) });
+        }
+    }
 }
 
 fn install() {

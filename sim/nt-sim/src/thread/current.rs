@@ -157,7 +157,7 @@ impl Deref for Current {
     type Target = Thread;
 
     fn deref(&self) -> &Thread {
-        // SAFETY: set by `attach` to a `Thread` that lives as long as the OS thread; `Current` cannot
+        // SAFETY: set by `attach` to a `Thread` that lives until the OS thread ends, or for ever; `Current` cannot
         // leave that thread.
         unsafe { self.thread.as_ref() }
     }
@@ -180,8 +180,8 @@ pub fn try_current() -> Option<Current> {
     Some(Current { thread, not_send: PhantomData })
 }
 
-/// Makes the calling OS thread one of the simulation; one that `needs_processor` starts without one. Its state is never freed, so that a [`Current`] stays
-/// valid; a simulation has few threads.
+/// Makes the calling OS thread one of the simulation; one that `needs_processor` starts without one. Its state is freed
+/// by [`Ended`] only, so that a [`Current`] stays valid.
 pub(crate) fn attach(
     shared: Arc<ThreadShared>,
     world: Arc<World>,
@@ -230,7 +230,29 @@ fn stack_of_calling_thread() -> (usize, usize) {
     (low.addr(), low.addr() + size)
 }
 
-/// Removes the calling OS thread from the simulation.
+/// Removes the calling OS thread from the simulation. The thread's state stays: the caller may have a [`Current`].
 pub(crate) fn detach() {
     CURRENT.set(std::ptr::null());
+}
+
+/// The state of a thread that has left the simulation and is about to end. It holds the host and the world: a dropped
+/// simulation is freed when the last of its threads has ended.
+pub(crate) struct Ended(NonNull<Thread>);
+
+impl Ended {
+    /// Removes the calling OS thread from the simulation.
+    ///
+    /// # Safety
+    /// No [`Current`] of this thread is used from now on.
+    pub unsafe fn detach(current: Current) -> Self {
+        detach();
+        Self(current.thread)
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // SAFETY: leaked by `attach`, and freed once; nothing refers to it, by the promise to `detach`.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
 }

@@ -10,7 +10,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    current::{STACK_SIZE, attach, current, detach},
+    current::{Ended, STACK_SIZE, attach, current},
     shared::ThreadShared,
 };
 use crate::{
@@ -101,7 +101,7 @@ pub(crate) fn spawn<T: Send + 'static>(
         .spawn(move || {
             world.clock.begin(&shared);
             let current = attach(shared.clone(), world.clone(), host, cpu, needs_processor);
-            fault::prepare_thread();
+            let faults = fault::prepare_thread();
             current.start_running();
             let outcome = panic::catch_unwind(AssertUnwindSafe(body));
             if current.irql() != Irql::PASSIVE_LEVEL && outcome.is_ok() {
@@ -118,8 +118,10 @@ pub(crate) fn spawn<T: Send + 'static>(
             done.set();
             current.stop_running();
             switch::end_thread();
-            detach();
+            // SAFETY: the body has returned, and `current` is not used any further.
+            let ended = unsafe { Ended::detach(current) };
             world.clock.finish(&shared);
+            drop((ended, faults));
         })
         .expect("the machine has threads");
     handle
