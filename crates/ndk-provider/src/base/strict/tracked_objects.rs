@@ -4,12 +4,18 @@
 //! that a call on a closed object is recognized.
 
 use alloc::vec::Vec;
+use core::cell::Cell;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use roce::Sge;
 
 /// Closed objects whose memory is kept.
 const RETAINED: usize = 1024;
+
+/// Open objects that one search looks at, the newest first, and elements of their requests. A search runs at
+/// `DISPATCH_LEVEL` with a lock held; beyond these numbers, mistakes are not found.
+const SEARCHED: usize = 1024;
+const ELEMENTS: usize = 8192;
 
 /// Returns whether a request posted to an object has an element that the function accepts.
 pub type HasElement = unsafe fn(NonNull<c_void>, &dyn Fn(&Sge) -> bool) -> bool;
@@ -60,9 +66,11 @@ impl TrackedObjects {
         let _ = fallible::vec::push(&mut self.open, object);
     }
 
-    /// Removes an object that is being closed.
+    /// Removes an object that is being closed. Compares addresses only.
     pub fn remove(&mut self, object: NonNull<c_void>) {
-        self.open.retain(|open| open.object != object);
+        if let Some(index) = self.open.iter().rposition(|open| open.object == object) {
+            self.open.remove(index);
+        }
     }
 
     /// Keeps the memory of a closed object. Returns memory to drop, without a lock.
@@ -81,15 +89,82 @@ impl TrackedObjects {
     /// Returns an open object that must be closed before `object`.
     pub fn dependent(&self, object: NonNull<c_void>) -> Option<NonNull<c_void>> {
         // SAFETY: an open object is not freed: it is removed from the list before its close releases it.
-        self.open
-            .iter()
-            .find(|open| unsafe { (open.depends_on)(open.object, object) })
-            .map(|open| open.object)
+        let depends = |open: &&OpenObject| unsafe { (open.depends_on)(open.object, object) };
+        self.newest().find(depends).map(|open| open.object)
     }
 
     /// Returns whether a request posted to an open object has an element that `wanted` accepts.
     pub fn has_element(&self, wanted: &dyn Fn(&Sge) -> bool) -> bool {
+        let (left, found) = (Cell::new(ELEMENTS), Cell::new(false));
+        // Accepts the element at which the search ends.
+        let accepts = |sge: &Sge| {
+            found.set(wanted(sge));
+            left.set(left.get().saturating_sub(1));
+            found.get() || left.get() == 0
+        };
         // SAFETY: as above.
-        self.open.iter().any(|open| unsafe { (open.has_element)(open.object, wanted) })
+        let ends = |open: &OpenObject| unsafe { (open.has_element)(open.object, &accepts) };
+        self.newest().any(ends) && found.get()
+    }
+
+    fn newest(&self) -> impl Iterator<Item = &OpenObject> {
+        self.open.iter().rev().take(SEARCHED)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    std::thread_local! {
+        static CALLS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    unsafe fn depends_on(_: NonNull<c_void>, _: NonNull<c_void>) -> bool {
+        CALLS.set(CALLS.get() + 1);
+        false
+    }
+
+    /// An object with 4096 elements, none of which is wanted.
+    unsafe fn has_element(_: NonNull<c_void>, wanted: &dyn Fn(&Sge) -> bool) -> bool {
+        (0..4096).any(|_| {
+            CALLS.set(CALLS.get() + 1);
+            wanted(&Sge::default())
+        })
+    }
+
+    /// Returns a list of this many objects, and their addresses.
+    fn many(count: usize) -> (TrackedObjects, Vec<NonNull<c_void>>) {
+        let mut objects = TrackedObjects::new();
+        let address =
+            |index: usize| NonNull::without_provenance(core::num::NonZero::new(64 * index + 64).unwrap());
+        let addresses: Vec<_> = (0..count).map(address).collect();
+        for &object in &addresses {
+            objects.add(OpenObject { object, depends_on, has_element });
+        }
+        (objects, addresses)
+    }
+
+    #[test]
+    fn search_with_the_lock_held_has_an_end_however_many_objects_are_open() {
+        let (mut objects, addresses) = many(10_000);
+        assert_eq!(objects.dependent(addresses[0]), None);
+        assert_eq!(CALLS.replace(0), SEARCHED);
+        assert!(!objects.has_element(&|_| false));
+        assert_eq!(CALLS.replace(0), ELEMENTS);
+        // The last element that is looked at.
+        let calls = Cell::new(0);
+        assert!(objects.has_element(&|_| {
+            calls.set(calls.get() + 1);
+            calls.get() == ELEMENTS
+        }));
+        CALLS.set(0);
+        // A closed object is never called, and the order of the others stays.
+        for object in &addresses[5_000..] {
+            objects.remove(*object);
+        }
+        assert_eq!(objects.open.len(), 5_000);
+        assert_eq!(objects.newest().next().map(|open| open.object), Some(addresses[4_999]));
     }
 }
