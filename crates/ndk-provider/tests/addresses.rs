@@ -8,6 +8,7 @@
 mod support;
 
 use core::net::{Ipv4Addr, SocketAddr};
+use ndk_abi::ndk::NDK_SHARED_ENDPOINT;
 use ndk_abi::nt::*;
 use support::*;
 
@@ -270,4 +271,34 @@ fn listener_on_a_removed_address_gets_no_requests() {
     for listener in [removed, remaining, listener] {
         listener.close();
     }
+}
+
+/// All ephemeral ports of an address in use: 49152 to 65535.
+//= R-CREATE-47, R-CREATE-50, R-CONN-1, R-CONN-50
+#[test]
+#[cfg_attr(miri, ignore = "creates 16384 objects")]
+fn address_without_a_free_ephemeral_port_is_refused() {
+    let (a, b) = pair();
+    let endpoints: Vec<_> = (0..16_384).map(|_| a.shared_endpoint(0)).collect();
+    let address = socket_address(a.at(0)).0;
+    let another: Result<*mut NDK_SHARED_ENDPOINT, _> = create(|done, context, out| {
+        call!(a.adapter(), NdkCreateSharedEndpoint, (&raw const address).cast(), 16, done, context, out)
+    });
+    assert_eq!(another, Err(STATUS_TOO_MANY_ADDRESSES));
+    let (listener, active) = (a.idle_listener(), a.active());
+    assert_eq!(listener.listen(a.at(0)), STATUS_TOO_MANY_ADDRESSES);
+    assert_eq!(active.connect(a.at(0), b.at(445), &[]).wait(), STATUS_TOO_MANY_ADDRESSES);
+    // Another port, another address, and one that is free again.
+    assert_eq!(listener.listen(a.at(445)), STATUS_SUCCESS);
+    close!(a.shared_endpoint(446), NdkCloseSharedEndpoint);
+    close!(endpoints[7], NdkCloseSharedEndpoint);
+    let again = a.shared_endpoint(0);
+    for endpoint in
+        endpoints.iter().enumerate().filter(|(index, _)| *index != 7).map(|(_, endpoint)| *endpoint)
+    {
+        close!(endpoint, NdkCloseSharedEndpoint);
+    }
+    close!(again, NdkCloseSharedEndpoint);
+    active.close();
+    listener.close();
 }

@@ -418,7 +418,6 @@ fn message_waits_for_a_receive_that_is_posted_after_accept() {
 
 /// The consumer releases the mapping, and may free the memory, without waiting for the completion.
 //= R-CONSUMER-16, R-LAM-22, R-MR-57
-//= R-LAM-23
 #[test]
 fn mapping_may_be_released_while_its_send_is_in_flight() {
     let timing = ndk_provider::Timing { ack_timeout: Duration::from_millis(20), ..Default::default() };
