@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lab::{bench, consumer, decode, demo, exit::exit_code, interop::command as interop, replay};
+use lab::{bench, conformance, consumer, decode, demo, exit::exit_code, interop::command as interop, replay};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", about, version)]
@@ -27,6 +27,8 @@ enum Command {
     Replay(replay::Options),
     /// Measure the engine and the image, and compare with the limit of this machine
     Bench(bench::Options),
+    /// Run scenarios of consumers over seeds, with allocations of the driver failing
+    Conformance(conformance::Options),
     /// Test the image against a Linux guest with rdma_rxe, as client and as server
     Interop(interop::Options),
 }
@@ -42,6 +44,7 @@ pub fn main() -> ExitCode {
         Command::Decode(options) => decode::run(&options),
         Command::Replay(options) => replay::run(&options),
         Command::Bench(options) => bench::run(&options),
+        Command::Conformance(options) => conformance::run(&options),
         Command::Interop(options) => interop::run(&options),
     };
     match result {

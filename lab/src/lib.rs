@@ -6,6 +6,7 @@
 #![cfg(target_os = "linux")]
 
 pub mod bench;
+pub mod conformance;
 pub mod consumer;
 pub mod copy;
 pub mod decode;

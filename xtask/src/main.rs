@@ -58,6 +58,9 @@ enum Command {
     /// Measure the engine and the image, and compare with the limit of this machine
     #[command(disable_help_flag = true)]
     Bench(lab::Arguments),
+    /// Run scenarios of consumers over seeds, with allocations of the driver failing
+    #[command(disable_help_flag = true)]
+    Conformance(lab::Arguments),
     /// Test the image against a Linux guest with rdma_rxe, as client and as server
     #[command(disable_help_flag = true)]
     Interop(lab::Arguments),
@@ -102,6 +105,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Decode(arguments) => return lab::run("decode", &arguments),
         Command::Replay(arguments) => return lab::run("replay", &arguments),
         Command::Bench(arguments) => return lab::run("bench", &arguments),
+        Command::Conformance(arguments) => return lab::run("conformance", &arguments),
         Command::Interop(arguments) => return lab::run("interop", &arguments),
         Command::Image(options) => image::run(&options)?,
         Command::Fuzz(options) => fuzz::run(&options)?,

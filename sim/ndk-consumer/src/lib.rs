@@ -7,7 +7,7 @@
 //! kernel and a natively linked provider.
 //!
 //! There is one type per NDK object: [`Adapter`], [`Cq`], [`Pd`], [`Memory`] (a registered region and its buffer),
-//! [`FastMemory`] (registered by requests), [`Srq`], [`Qp`], [`Listener`], [`Connector`]. Calls return when the operation is
+//! [`FastMemory`] (registered by requests), [`Window`], [`Srq`], [`Qp`], [`Listener`], [`Connector`]. Calls return when the operation is
 //! complete, whether the provider completes it inline or returns `STATUS_PENDING`. Dropping an object closes it and waits
 //! for the close. Objects hold references to the objects they were created from, which gives the order of closes that
 //! NDKPI requires. Unless stated otherwise, calls are made at `PASSIVE_LEVEL`.
@@ -35,6 +35,7 @@ mod qp;
 pub mod stats;
 mod status;
 pub mod transfer;
+mod window;
 
 pub use adapter::Adapter;
 pub use connection::{ConnectionData, Connector, Listener, ReadLimits};
@@ -45,3 +46,4 @@ pub use memory::{Access, Memory, Pd, RemoteMemory};
 pub use os::Os;
 pub use qp::{Qp, QpDepths, Srq};
 pub use status::Status;
+pub use window::Window;

@@ -37,7 +37,7 @@ pub enum Access {
 
 /// Registered memory. Dropping it deregisters it, then frees it.
 pub struct Memory<O: Os> {
-    _region: Region<O>,
+    region: Region<O>,
     // Declared after the region: memory outlives its registration.
     buffer: O::Buffer,
     local_token: u32,
@@ -136,7 +136,7 @@ impl<O: Os> Memory<O> {
         let local_token = os.call(|| unsafe { local(region.object.raw()) });
         // SAFETY: the region is registered.
         let remote_token = os.call(|| unsafe { remote(region.object.raw()) });
-        Ok(Self { _region: region, buffer, local_token, remote_token, _pd: Arc::clone(pd) })
+        Ok(Self { region, buffer, local_token, remote_token, _pd: Arc::clone(pd) })
     }
 
     /// Returns the size in bytes.
@@ -185,7 +185,11 @@ impl<O: Os> Memory<O> {
         unsafe { from.copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
     }
 
-    fn at(&self, offset: usize, length: usize) -> *mut u8 {
+    pub(crate) fn region(&self) -> *mut NDK_MR {
+        self.region.object.raw()
+    }
+
+    pub(crate) fn at(&self, offset: usize, length: usize) -> *mut u8 {
         let end = offset.checked_add(length).expect("the range does not overflow");
         assert!(end <= self.len(), "the range exceeds the memory");
         // SAFETY: `offset` is inside the buffer, or one past it.

@@ -338,6 +338,10 @@ impl<O: Os> Qp<O> {
         &self.receive_cq
     }
 
+    pub(crate) fn object(&self) -> &Object<O, NDK_QP> {
+        &self.object
+    }
+
     pub(crate) fn raw(&self) -> *mut NDK_QP {
         self.object.raw()
     }
