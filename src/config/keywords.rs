@@ -67,6 +67,11 @@ pub const JUMBO_PACKET: Keyword =
 pub const ROCE_CONGESTION: Keyword =
     Keyword { name: "RoCECongestionControl", default: 1, allowed: Allowed::OneOf(&[0, 1, 2]) };
 
+/// Whether RDMA packets that arrive after a missing one are written to memory before it arrives. 0: they are dropped, and
+/// the peer sends them again.
+pub const ROCE_EARLY_PLACEMENT: Keyword =
+    Keyword { name: "RoCEEarlyPlacement", default: 1, allowed: Allowed::OneOf(&[0, 1]) };
+
 /// How requests of NDK consumers complete: 0 inline if possible, otherwise through the completion; 1 always inline; 2 always
 /// through the completion, except `NdkBuildLAM`; 3 that too.
 pub const NDK_CREATE_COMPLETION: Keyword =
@@ -102,6 +107,7 @@ pub const KEYWORDS: &[Keyword] = &[
     ROCE_FRAME_SIZE,
     JUMBO_PACKET,
     ROCE_CONGESTION,
+    ROCE_EARLY_PLACEMENT,
     NDK_CREATE_COMPLETION,
     NDK_STRICT_REPORT,
     NDK_STRICT_FAIL_CREATE,

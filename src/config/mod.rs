@@ -49,6 +49,8 @@ pub struct Configuration {
     /// Longest Ethernet frame with header, in bytes.
     pub jumbo_packet: u32,
     pub congestion: CongestionMode,
+    /// Whether packets after a gap are placed when they arrive.
+    pub early_placement: bool,
     pub create_completion: CreateCompletion,
     pub strict: StrictSettings,
     /// Whether connections to peers in other IP subnets are allowed.
@@ -71,6 +73,7 @@ impl Configuration {
                 2 => CongestionMode::React,
                 _ => CongestionMode::Notify,
             },
+            early_placement: key.read(&keywords::ROCE_EARLY_PLACEMENT) != 0,
             create_completion: match key.read(&keywords::NDK_CREATE_COMPLETION) {
                 1 => CreateCompletion::Inline,
                 2 => CreateCompletion::Pend,

@@ -106,8 +106,14 @@ impl Ndk {
         let congestion =
             CongestionConfig { mode: configuration.congestion, reaction, ..CongestionConfig::default() };
         let timing = Timing { min_resend: MIN_RESEND, ..Timing::default() };
-        let provider =
-            Provider::try_new(host, Config { pending, timing, congestion, strict: configuration.strict });
+        let config = Config {
+            pending,
+            timing,
+            congestion,
+            early_placement: configuration.early_placement,
+            strict: configuration.strict,
+        };
+        let provider = Provider::try_new(host, config);
         let provider = provider.map_err(|_| Failure::NoResources)?;
         let enabled = configuration.network_direct;
         //= R-OPEN-37

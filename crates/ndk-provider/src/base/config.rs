@@ -20,7 +20,7 @@ pub enum Pending {
 }
 
 /// Settings of a provider.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// When calls that may pend do.
     pub pending: Pending,
@@ -28,6 +28,20 @@ pub struct Config {
     pub timing: roce::Timing,
     /// Congestion control.
     pub congestion: roce::CongestionConfig,
+    /// Whether packets that arrive after a gap are placed at once; otherwise they are dropped.
+    pub early_placement: bool,
     /// For authors of consumers.
     pub strict: StrictSettings,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            pending: Pending::default(),
+            timing: roce::Timing::default(),
+            congestion: roce::CongestionConfig::default(),
+            early_placement: true,
+            strict: StrictSettings::default(),
+        }
+    }
 }

@@ -25,6 +25,7 @@ pub fn new(link: Link, seed: [u8; 32], config: &Config) -> roce::Config {
         notice_queues: affinity::notice_queues(),
         timing: config.timing,
         congestion: config.congestion,
+        early_placement: config.early_placement,
         ..roce::Config::new(guid(link.mac), seed)
     }
 }
@@ -60,5 +61,12 @@ mod tests {
         assert_eq!(u32::from(engine.max_reads.inbound), LIMITS.inbound_reads);
         assert_eq!(u32::from(engine.max_reads.outbound), LIMITS.outbound_reads);
         assert_eq!(engine.max_mtu, PathMtu::Bytes1024);
+    }
+
+    #[test]
+    fn the_setting_for_early_placement_reaches_the_engine() {
+        assert!(new(link(), [0; 32], &Config::default()).early_placement);
+        let config = Config { early_placement: false, ..Config::default() };
+        assert!(!new(link(), [0; 32], &config).early_placement);
     }
 }
