@@ -259,6 +259,12 @@ const VIOLATIONS: &[(u32, BugCheck, &str)] = &[
     (0x2d, IO, "a request was not completed within 30 s after IRP_MJ_CLEANUP"),
     (0x2e, IO, "returned STATUS_PENDING without a call of IoMarkIrpPending"),
     (0x2f, BugCheck::PAGE_FAULT_IN_NONPAGED_AREA, "beyond the end of a mapping"),
+    (
+        0x30,
+        BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+        "a cancel routine returned with 1 spin locks held; it must return with 0",
+    ),
+    (0x31, BugCheck::BAD_POOL_HEADER, "memory 1 bytes before block"),
 ];
 
 #[test]
