@@ -25,7 +25,7 @@ use lab::{
 use ndk_abi::ndis::{NDIS_PACKET_TYPE_BROADCAST, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER};
 use ndk_abi::ndk::{NDK_OPERATION_TYPE, NDK_RESULT_EX};
 use ndk_consumer::{Adapter, Completions, Connector, Cq, Listener, Pd, Qp, QpDepths, ReadLimits, Status};
-use nt_sim::{Host, JoinHandle, current, host::WatchdogLimits};
+use nt_sim::{Host, JoinHandle, current, delays::Moment, host::WatchdogLimits};
 
 /// Longest DPC, and longest time at `DISPATCH_LEVEL` without a return below it, in virtual time.
 const LIMITS: WatchdogLimits =
@@ -244,5 +244,46 @@ fn failure_of_the_device_with_many_connections_is_processed_in_batches() {
     });
     let flushed = flushed.join().unwrap_or_else(|error| panic!("{error}\n{}", bed.violations().join("\n")));
     assert_eq!(flushed, (2 * PAIRS, 8 * 2 * PAIRS as u64), "disconnect events, and requests that failed");
+    finish(bed);
+}
+
+/// One sender holds the transmit lock for a millisecond, while another posts on the other processor.
+#[test]
+fn sender_that_finds_the_transmit_lock_taken_returns_at_its_own_level() {
+    let Some(bed) = started(Options { watchdog: WatchdogLimits::default(), ..Options::default() }) else {
+        return;
+    };
+    let [machine, _] = bed.machines();
+    let address = SocketAddr::new(machine.address(), 0);
+    let delayed = machine.consumer("consumer", move |adapter| {
+        let ends = [Echo::new(adapter), Echo::new(adapter)];
+        let listener = Listener::new(adapter, address).expect("a listener");
+        let connectors = connect(adapter, &listener, [&ends[0], &ends[1]]);
+        for end in &ends {
+            end.stopped.store(true, Ordering::Relaxed);
+        }
+        let host = adapter.os().host();
+        let locked = Moment::Return("KeTryToAcquireSpinLockAtDpcLevel");
+        let locked = host.delays.add(locked, Duration::from_millis(1));
+        let other = {
+            let (end, locked) = (Arc::clone(&ends[1]), Arc::clone(&locked));
+            host.spawn("other sender", move || {
+                while !locked.is_reached() {
+                    current().stall(1_000);
+                    current().yield_now();
+                }
+                end.send();
+                current().irql()
+            })
+        };
+        ends[0].send();
+        let level = other.join();
+        nt_sim::nt::time::sleep(1_000_000);
+        drop(connectors);
+        (locked.is_reached(), level.ok())
+    });
+    let delayed = delayed.join();
+    let delayed = delayed.unwrap_or_else(|error| panic!("{error}\n{}", bed.violations().join("\n")));
+    assert_eq!(delayed, (true, Some(nt_sim::Irql::PASSIVE_LEVEL)), "{}", bed.violations().join("\n"));
     finish(bed);
 }

@@ -21,6 +21,7 @@ use ndk_abi::ndis::{
     OID_GEN_STATISTICS,
 };
 use ndk_abi::ndk::OID_NDK_SET_STATE;
+use nt_sim::delays::Moment;
 
 const MOMENT: Duration = Duration::from_secs(5);
 const SENDER: [u8; 6] = [2, 2, 0, 0, 0, 1];
@@ -361,5 +362,23 @@ fn frames_to_the_roce_port_reach_the_stack_unless_rdma_takes_them() {
     receiver.set(OID_NDK_SET_STATE, &[1]).unwrap();
     assert!(receiver.await_ndk_events(2, MOMENT));
     assert_eq!(delivered(), frames[1..], "RDMA is enabled again");
+    finish(bed);
+}
+
+/// The DPC starts late, so that more frames wait than it may indicate at once: NDIS calls it again for the others.
+#[test]
+fn frames_beyond_the_limit_of_a_dpc_are_indicated_by_the_next_one() {
+    const FRAMES: usize = 200;
+    let Some(bed) = started(&[]) else { return };
+    let [sender, receiver] = bed.machines();
+    let (to, from) = (miniport(receiver), miniport(sender));
+    receive_directed(&to);
+    let late = Moment::Call("MiniportMessageInterruptDPC");
+    let late = receiver.host().delays.add(late, Duration::from_millis(2));
+    let frames = numbered(FRAMES);
+    let _ = from.send_chain(&frames, 0);
+    wait(&bed, Duration::from_millis(20));
+    assert!(late.is_reached(), "the DPC was called");
+    assert_eq!(to.received(), frames);
     finish(bed);
 }
