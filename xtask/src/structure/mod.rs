@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `cargo xtask structure`: which files import each other in a circle, and which crates depend on one they must not.
+//! `cargo xtask structure`: which files import each other in a circle, which crates depend on one they must not, and which code of
+//! the image makes a mutable alias.
 //!
 //! A file should import only files that stand below it. The check reads the sources, resolves every path to the file
 //! that defines its name, and lists the circles that result. A circle of at most [`SMALL`] files may stay if it is one
@@ -10,6 +11,7 @@
 //! //! Import circle: `queue.rs`, `entry.rs` (an entry returns itself to its queue).
 //! ```
 
+mod aliasing;
 mod circles;
 mod imports;
 mod layers;
@@ -44,10 +46,10 @@ pub struct Options {
     package: Option<String>,
 }
 
-/// Lists circles and forbidden dependencies. Fails if there are any.
+/// Lists circles, forbidden dependencies and mutable aliases. Fails if there are any.
 ///
 /// # Errors
-/// A circle that no header explains, a forbidden dependency, or a source file that cannot be read.
+/// A circle that no header explains, a forbidden dependency, a mutable alias, or a source file that cannot be read.
 pub fn run(options: &Options) -> Result<()> {
     let packages = package::all()?;
     let wanted = options.package.as_deref();
@@ -81,12 +83,17 @@ pub fn run(options: &Options) -> Result<()> {
     for line in &forbidden {
         println!("{line}");
     }
+    let aliases = aliasing::refused(shell::root())?;
+    for line in &aliases {
+        println!("{line}");
+    }
     println!(
         "{files} files in {} packages: {circles} circles, {explained} small circles explained in a header, {} forbidden dependencies",
         selected.len(),
         forbidden.len()
     );
     ensure!(forbidden.is_empty(), "{} dependencies point upward", forbidden.len());
+    ensure!(aliases.is_empty(), "{} expressions make a mutable alias", aliases.len());
     ensure!(found == 0, "{found} files import each other in circles");
     Ok(())
 }
