@@ -7,10 +7,10 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ops::Deref;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicUsize, Ordering, fence};
 
 use crate::error::AllocError;
 use crate::limits::MAX_ALIGNMENT;
+use crate::ref_count::RefCount;
 
 /// `Arc` with fallible allocation: an atomically counted, shared reference to a value on the heap.
 ///
@@ -21,7 +21,7 @@ pub struct Arc<T> {
 }
 
 struct Shared<T> {
-    count: AtomicUsize,
+    count: RefCount,
     value: T,
 }
 
@@ -58,14 +58,14 @@ impl<T> Arc<T> {
             return Err(AllocError);
         };
         // SAFETY: the memory is a fresh allocation of this layout.
-        unsafe { shared.write(Shared { count: AtomicUsize::new(1), value: make() }) };
+        unsafe { shared.write(Shared { count: RefCount::one(), value: make() }) };
         Ok(Self { shared, owns: PhantomData })
     }
 
     /// Returns the value for writing, if this is the only reference to it.
     #[inline]
     pub fn get_mut(this: &mut Self) -> Option<&mut T> {
-        if this.shared().count.load(Ordering::Acquire) != 1 {
+        if !this.shared().count.is_one() {
             return None;
         }
         // SAFETY: there is no other reference, and none can be made of this one while it is borrowed.
@@ -115,7 +115,7 @@ impl<T> Arc<T> {
     /// Returns the number of references at some moment during the call.
     #[must_use]
     pub fn count(this: &Self) -> usize {
-        this.shared().count.load(Ordering::Relaxed)
+        this.shared().count.get()
     }
 
     #[inline]
@@ -128,9 +128,7 @@ impl<T> Arc<T> {
 impl<T> Clone for Arc<T> {
     #[inline]
     fn clone(&self) -> Self {
-        // No ordering is needed to make a reference from another one. The count cannot overflow: 2^64
-        // references do not fit into memory, and none are leaked in a loop.
-        self.shared().count.fetch_add(1, Ordering::Relaxed);
+        self.shared().count.acquire();
         Self { shared: self.shared, owns: PhantomData }
     }
 }
@@ -138,11 +136,9 @@ impl<T> Clone for Arc<T> {
 impl<T> Drop for Arc<T> {
     #[inline]
     fn drop(&mut self) {
-        if self.shared().count.fetch_sub(1, Ordering::Release) != 1 {
+        if !self.shared().count.release() {
             return;
         }
-        // Other threads' uses, released by their decrements, happen before the drop.
-        fence(Ordering::Acquire);
         let shared = self.shared.as_ptr();
         // SAFETY: this was the last reference, so no other access is possible, and the value is dropped once.
         unsafe { shared.drop_in_place() };
@@ -169,7 +165,7 @@ impl<T: fmt::Debug> fmt::Debug for Arc<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::thread;
 
     struct Flag<'a>(&'a AtomicBool);

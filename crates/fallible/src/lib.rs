@@ -23,10 +23,14 @@ mod bytes;
 mod error;
 mod fifo;
 mod limits;
+mod ref_count;
 pub mod vec;
+mod word;
 
 pub use arc::Arc;
 pub use boxed::{AliasableBox, Slot, try_box, try_box_or_return};
 pub use bytes::AliasableBytes;
 pub use error::AllocError;
 pub use fifo::Fifo;
+pub use ref_count::RefCount;
+pub use word::Word;

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A lock for model checking: code that is generic over its lock runs in loom as it is.
+//! A lock and an atomic word for model checking: code that is generic over them runs in loom as it is.
 //!
 //! Models are unit tests of the crates that they check, in modules named `models`; `cargo xtask models` runs them all.
+
+mod word;
+
+pub use loom;
 
 use std::cell::UnsafeCell;
 use std::sync::OnceLock;
@@ -30,20 +34,28 @@ unsafe impl lock_api::RawMutex for ModelLock {
 
     fn lock(&self) {
         let mutex = self.mutex.get_or_init(|| Mutex::new(()));
-        let guard = mutex.lock().expect("no thread panics with the lock held");
-        // SAFETY: the mutex does not move while it is locked, and `unlock` drops the guard before the lock is dropped.
-        let guard = unsafe { core::mem::transmute::<MutexGuard<'_, ()>, MutexGuard<'static, ()>>(guard) };
-        // SAFETY: this thread holds the mutex.
-        unsafe { *self.guard.get() = Some(guard) };
+        self.keep(mutex.lock().expect("no thread panics with the lock held"));
     }
 
     fn try_lock(&self) -> bool {
-        unimplemented!("models do not try locks")
+        let mutex = self.mutex.get_or_init(|| Mutex::new(()));
+        let guard = mutex.try_lock();
+        guard.map(|guard| self.keep(guard)).is_ok()
     }
 
     unsafe fn unlock(&self) {
         // SAFETY: the caller holds the mutex.
         let guard = unsafe { (*self.guard.get()).take() };
         drop(guard);
+    }
+}
+
+impl ModelLock {
+    /// Keeps the guard until `unlock`.
+    fn keep(&self, guard: MutexGuard<'_, ()>) {
+        // SAFETY: the mutex does not move while it is locked, and `unlock` drops the guard before the lock is dropped.
+        let guard = unsafe { core::mem::transmute::<MutexGuard<'_, ()>, MutexGuard<'static, ()>>(guard) };
+        // SAFETY: this thread holds the mutex.
+        unsafe { *self.guard.get() = Some(guard) };
     }
 }

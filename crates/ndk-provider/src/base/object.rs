@@ -31,8 +31,8 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
-use fallible::{Arc, try_box_or_return};
+use core::sync::atomic::AtomicU8;
+use fallible::{Arc, RefCount, try_box_or_return};
 use ndk_abi::ndk::{NDK_OBJECT_HEADER, NDK_OBJECT_HEADER_RESERVED_BLOCK, NDK_OBJECT_TYPE, NDK_VERSION};
 use ndk_abi::nt::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES, STATUS_PENDING, STATUS_SUCCESS};
 use nt::{Event, SpinLock};
@@ -121,7 +121,7 @@ pub(super) struct Head {
     public: UnsafeCell<Public>,
     /// Identifies an [`Object`] and its type. Checked first when the consumer passes a pointer.
     pub(super) tag: u64,
-    references: AtomicUsize,
+    references: RefCount,
     lifecycle: SpinLock<(Lifecycle, CloseNotification)>,
     /// Null if the consumer's calls are not checked; else valid as long as the object's memory.
     pub(super) checker: *const Checker,
@@ -194,7 +194,7 @@ impl<T: DispatchTable> Created<T> {
             head: Head {
                 public: UnsafeCell::new(Public { header, dispatch }),
                 tag: tag::<T>(),
-                references: AtomicUsize::new(1),
+                references: RefCount::one(),
                 lifecycle: SpinLock::new((Lifecycle::Open, CloseNotification::None)),
                 checker,
                 busy: AtomicU8::new(0),
@@ -274,10 +274,9 @@ impl<T: ObjectType> Ref<T> {
         core::mem::forget(self);
         // SAFETY: the reference being released is still counted.
         let references = unsafe { &object.as_ref().head.references };
-        if references.fetch_sub(1, Ordering::Release) != 1 {
+        if !references.release() {
             return None;
         }
-        fence(Ordering::Acquire);
         // SAFETY: no other reference exists, and the object is freed only after this function returns.
         let last = unsafe { object.as_ref() };
         last.body.on_finish();
@@ -340,7 +339,7 @@ impl<T: ObjectType> Deref for Ref<T> {
 
 impl<T: ObjectType> Clone for Ref<T> {
     fn clone(&self) -> Self {
-        self.object().head.references.fetch_add(1, Ordering::Relaxed);
+        self.object().head.references.acquire();
         Self(self.0)
     }
 }
@@ -402,12 +401,7 @@ impl<T: ObjectType> Ref<T> {
     pub unsafe fn try_reference(object: NonNull<Object<T>>) -> Option<Self> {
         // SAFETY: the caller's promise.
         let references = unsafe { &(*object.as_ptr()).head.references };
-        references
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
-                (count != 0).then(|| count.wrapping_add(1))
-            })
-            .ok()
-            .map(|_| Self(object))
+        references.try_acquire().then(|| Self(object))
     }
 
     /// `NdkClose*`. Returns `STATUS_SUCCESS` if the object is closed, or `STATUS_PENDING` if `completion` will
@@ -598,14 +592,14 @@ mod tests {
     fn call_counts_no_reference() {
         let created = Created::try_new(VERSION, OtherType).ok().unwrap();
         let object = created.reference();
-        let counted = object.object().head.references.load(Ordering::Relaxed);
+        let counted = object.object().head.references.get();
         {
             // SAFETY: an object of this provider.
             let borrowed = unsafe { Borrow::<OtherType>::new(object.as_ptr().as_ptr().cast()) };
             assert!(borrowed.is_some());
-            assert_eq!(object.object().head.references.load(Ordering::Relaxed), counted);
+            assert_eq!(object.object().head.references.get(), counted);
         }
-        assert_eq!(object.object().head.references.load(Ordering::Relaxed), counted);
+        assert_eq!(object.object().head.references.get(), counted);
     }
 
     #[test]
