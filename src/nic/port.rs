@@ -5,11 +5,11 @@
 //! The transmit queue has two kinds of senders: NDIS's NET_BUFFER_LISTs and the provider's pump. Lock order: transmit queue,
 //! then the locks that the pump takes. No callback of NDIS or of a consumer is called with a lock held.
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use fallible::Arc;
 use ndk_abi::ndis::{NDIS_HANDLE, NET_BUFFER_LIST};
-use nt::{Deferred, SpinLock};
+use nt::{Deferred, ServedLock, SpinLock};
 use virtio_net::{
     Control, Error, Hal, NetConfig, Polled, ReceiveCounters, ReceiveQueue, TransmitCounters, TransmitQueue,
     Vectors,
@@ -47,9 +47,8 @@ pub struct Port {
     /// The configuration that buffers and attributes were made for.
     config: NetConfig,
     receive: SpinLock<ReceiveQueue<SharedMemory, BarAccess>>,
-    transmit: SpinLock<Transmitter>,
-    /// Asks the holder of the transmit lock to pump once more.
-    pump_again: AtomicBool,
+    /// A pump that finds it taken leaves its work to the holder.
+    transmit: ServedLock<Transmitter>,
     /// A sender waits for transmit slots.
     starved: AtomicBool,
     state: AtomicU8,
@@ -83,12 +82,11 @@ impl Port {
             control: SpinLock::new(Some(parts.control)),
             config: *config,
             receive: SpinLock::new(receive),
-            transmit: SpinLock::new(Transmitter {
+            transmit: ServedLock::new(Transmitter {
                 queue: transmit,
                 waiting: WaitingSends::new(),
                 deferred: None,
             }),
-            pump_again: AtomicBool::new(false),
             starved: AtomicBool::new(false),
             state: AtomicU8::new(DeviceState::Running as u8),
             link_up: AtomicBool::new(config.link_up),
@@ -202,40 +200,18 @@ impl Port {
         if !self.is_running() {
             return;
         }
-        self.pump_again.store(true, Ordering::SeqCst);
-        for pass in 1..=PUMP_PASSES {
-            // The holder of the lock reads the flag after it releases the lock, so that one of the two pumps. This fence
-            // orders the flag before the lock; the one in `asked_again` orders the lock before the flag.
-            fence(Ordering::SeqCst);
-            let Some(mut transmitter) = self.transmit.try_lock() else { return };
-            self.pump_again.store(false, Ordering::SeqCst);
+        self.transmit.serve(PUMP_PASSES, |transmitter, last| {
             let mut slots = Slots { queue: &mut transmitter.queue, left: TRANSMIT_BUDGET, exhausted: false };
             while !slots.exhausted && pump(&mut slots) > 0 {}
             let exhausted = slots.exhausted;
             transmitter.queue.kick();
-            self.go_on_later(&mut transmitter, exhausted || pass == PUMP_PASSES);
-            drop(transmitter);
-            if !self.asked_again() {
-                return;
-            }
-        }
-    }
-
-    /// Whether a pump found the transmit lock taken and left its work to the holder, which has released the lock.
-    fn asked_again(&self) -> bool {
-        fence(Ordering::SeqCst);
-        self.pump_again.load(Ordering::SeqCst)
+            self.go_on_later(transmitter, exhausted || last);
+        });
     }
 
     /// Runs `use_it` with the transmit lock held. The deferred routine serves a pump that arrived meanwhile.
     fn transmitter<T>(&self, use_it: impl FnOnce(&mut Transmitter) -> T) -> T {
-        let result = use_it(&mut self.transmit.lock());
-        if self.asked_again() {
-            let mut transmitter = self.transmit.lock();
-            self.pump_again.store(false, Ordering::SeqCst);
-            self.go_on_later(&mut transmitter, true);
-        }
-        result
+        self.transmit.with(use_it, |transmitter| self.go_on_later(transmitter, true))
     }
 
     /// Returns whether a sender waited for slots, and clears that.

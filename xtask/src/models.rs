@@ -10,7 +10,7 @@ use anyhow::Result;
 use crate::shell;
 
 /// Packages with models.
-const PACKAGES: [&str; 2] = ["roce", "virtio-net"];
+const PACKAGES: [&str; 4] = ["fallible", "nt", "roce", "virtio-net"];
 
 /// Modules that contain them.
 const MODULES: [&str; 2] = ["models::", "notify::"];

@@ -3,20 +3,22 @@
 //! Which context runs a routine in batches: no more than one at a time, a DPC or a worker, and none while there is nothing to
 //! do. No request is lost between the end of a batch and the next request.
 
-use crate::sync::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use fallible::Word;
 
 /// A batch is requested.
-const REQUESTED: u32 = 1;
+const REQUESTED: usize = 1;
 /// A DPC is queued or running.
-const DPC: u32 = 2;
+const DPC: usize = 2;
 /// A worker is queued or running.
-const WORKER: u32 = 4;
+const WORKER: usize = 4;
 /// No further batch is to begin.
-const STOPPED: u32 = 8;
+const STOPPED: usize = 8;
 /// A thread waits for the end of a batch.
-const AWAITED: u32 = 16;
+const AWAITED: usize = 16;
 
-const RUNNER: u32 = DPC | WORKER;
+const RUNNER: usize = DPC | WORKER;
 
 /// What follows a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +35,7 @@ pub enum Next {
 
 /// The state of a routine that runs in batches.
 #[derive(Debug)]
-pub struct Handover(AtomicU32);
+pub struct Handover<W = AtomicUsize>(W);
 
 impl Default for Handover {
     fn default() -> Self {
@@ -43,17 +45,15 @@ impl Default for Handover {
 
 impl Handover {
     /// Returns the state of a routine that does not run.
-    #[cfg(not(loom))]
-    #[must_use]
-    pub const fn new() -> Self {
-        Self(AtomicU32::new(0))
-    }
-
-    /// Returns the state of a routine that does not run.
-    #[cfg(loom)]
     #[must_use]
     pub fn new() -> Self {
-        Self(AtomicU32::new(0))
+        Self::with_word()
+    }
+}
+
+impl<W: Word> Handover<W> {
+    fn with_word() -> Self {
+        Self(W::new(0))
     }
 
     /// Requests a batch. Returns `true` if the caller must queue the DPC.
@@ -68,7 +68,7 @@ impl Handover {
         self.request_in(WORKER)
     }
 
-    fn request_in(&self, runner: u32) -> bool {
+    fn request_in(&self, runner: usize) -> bool {
         let before = self.update(|state| {
             let runner = if state & (RUNNER | STOPPED) == 0 { runner } else { 0 };
             state | REQUESTED | runner
@@ -85,7 +85,7 @@ impl Handover {
     /// Ends a batch that left work if `more`. `yields` moves what remains from the DPC to a worker.
     #[must_use]
     pub fn end(&self, more: bool, yields: bool) -> Next {
-        let next = |state: u32| {
+        let next = |state: usize| {
             // A thread that began to wait after the runner looked for one is found after another batch.
             if state & STOPPED != 0 && state & AWAITED == 0 {
                 (Next::Stopped, STOPPED)
@@ -120,7 +120,7 @@ impl Handover {
     }
 
     /// Replaces the state and returns the one before.
-    fn update(&self, next: impl Fn(u32) -> u32) -> u32 {
+    fn update(&self, next: impl Fn(usize) -> usize) -> usize {
         let mut state = self.0.load(Ordering::Relaxed);
         loop {
             match self.0.compare_exchange_weak(state, next(state), Ordering::AcqRel, Ordering::Relaxed) {
@@ -131,7 +131,7 @@ impl Handover {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -200,5 +200,83 @@ mod tests {
         let queued = Handover::new();
         assert!(queued.request() && queued.stop() && !queued.begin());
         assert_eq!(queued.end(false, false), Next::Stopped);
+    }
+}
+
+#[cfg(test)]
+mod models {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicBool, AtomicUsize as Counter};
+    use loom::thread;
+
+    ::models::loom_word!(LoomWord: fallible::Word);
+
+    struct Routine {
+        state: Handover<LoomWord>,
+        work: Counter,
+        running: AtomicBool,
+    }
+
+    impl Routine {
+        fn request(&self) {
+            self.work.fetch_add(1, Ordering::AcqRel);
+            if self.state.request() {
+                self.run();
+            }
+        }
+
+        /// The runner, until it ends.
+        fn run(&self) {
+            loop {
+                assert!(!self.running.swap(true, Ordering::AcqRel), "two runners");
+                if self.state.begin() {
+                    self.work.swap(0, Ordering::AcqRel);
+                }
+                self.running.store(false, Ordering::Release);
+                if matches!(self.state.end(false, false), Next::Idle | Next::Stopped) {
+                    return;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn model_requests_during_a_batch_are_served_by_one_runner() {
+        loom::model(|| {
+            let routine = Arc::new(Routine {
+                state: Handover::with_word(),
+                work: Counter::new(0),
+                running: AtomicBool::new(false),
+            });
+            let other = {
+                let routine = routine.clone();
+                thread::spawn(move || routine.request())
+            };
+            routine.request();
+            other.join().unwrap();
+            assert_eq!(routine.work.load(Ordering::Acquire), 0, "a request is lost");
+        });
+    }
+
+    #[test]
+    fn model_no_batch_begins_after_a_stop() {
+        loom::model(|| {
+            let routine = Arc::new(Routine {
+                state: Handover::with_word(),
+                work: Counter::new(0),
+                running: AtomicBool::new(false),
+            });
+            let other = {
+                let routine = routine.clone();
+                thread::spawn(move || routine.request())
+            };
+            if !routine.state.stop() {
+                // No runner is left: none begins.
+                assert!(!routine.state.request() && !routine.running.load(Ordering::Acquire));
+            }
+            other.join().unwrap();
+            assert!(!routine.state.begin());
+        });
     }
 }
