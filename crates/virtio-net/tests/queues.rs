@@ -311,12 +311,12 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 64 }))]
 
     /// Small rings wrap many times; for any order of steps every frame arrives once, in order and intact.
     #[test]
     fn every_frame_arrives_once_and_in_order(
-        steps in proptest::collection::vec(step(), 1..600),
+        steps in proptest::collection::vec(step(), 1..if cfg!(miri) { 60 } else { 600 }),
         sizes in prop::sample::select(vec![[2_u16, 4], [8, 2], [16, 16]]),
         event_idx in any::<bool>(),
     ) {

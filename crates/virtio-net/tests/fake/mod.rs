@@ -4,6 +4,9 @@
 //! tested against an independent implementation. `Quirks` make the device misbehave.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+#[cfg(miri)]
+mod heap;
+
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,7 +19,7 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 
 /// Above 4 GiB, so that both halves of an address matter.
 const MEMORY_START: u64 = 5 << 30;
-const MEMORY: usize = 64 << 20;
+const MEMORY: usize = if cfg!(miri) { 8 } else { 64 } << 20;
 const BAR: u8 = 4;
 const COMMON: u64 = 0x0000;
 const ISR: u64 = 0x1000;
@@ -101,6 +104,8 @@ struct Device {
 pub struct Fake {
     device: Arc<Mutex<Device>>,
     pub memory: Arc<GuestMemoryMmap>,
+    #[cfg(miri)]
+    _heap: Arc<heap::Heap>,
 }
 
 impl Fake {
@@ -125,8 +130,16 @@ impl Fake {
             freed_while_live: false,
             delays: 0,
         };
+        #[cfg(not(miri))]
         let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(MEMORY_START), MEMORY)]).unwrap();
-        Self { device: Arc::new(Mutex::new(device)), memory: Arc::new(memory) }
+        #[cfg(miri)]
+        let (memory, heap) = heap::memory(GuestAddress(MEMORY_START), MEMORY);
+        Self {
+            device: Arc::new(Mutex::new(device)),
+            memory: Arc::new(memory),
+            #[cfg(miri)]
+            _heap: Arc::new(heap),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Device> {
