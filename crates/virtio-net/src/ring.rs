@@ -133,9 +133,19 @@ impl<H: Hal> Ring<H> {
     /// Returns the ring to the state of a new one: no buffer is described, outstanding or returned. The device was reset, so
     /// that it does not use the ring.
     pub(crate) fn clear(&mut self) {
-        for word in self.memory.view::<AtomicU16>(0, self.areas.len / 2) {
-            word.store(0, Relaxed);
+        // Each field with its own width, as in any other access.
+        for descriptor in self.descriptors() {
+            descriptor.address.store(0, Relaxed);
+            descriptor.len.store(0, Relaxed);
+            descriptor.flags.store(0, Relaxed);
+            descriptor.next.store(0, Relaxed);
         }
+        for element in self.used_elements() {
+            element.id.store(0, Relaxed);
+            element.len.store(0, Relaxed);
+        }
+        let words = self.available().iter().chain(self.used_words()).chain(self.avail_event());
+        words.for_each(|word| word.store(0, Relaxed));
         self.outstanding.fill(false);
         self.outstanding_count = 0;
         self.offered = 0;
