@@ -24,7 +24,7 @@ struct Selection {
 }
 
 /// What Miri runs. `docs/testing.md` says what it cannot run.
-const SELECTIONS: [Selection; 8] = [
+const SELECTIONS: [Selection; 7] = [
     Selection { package: "fallible", target: "--lib", only: &[], skip: &[] },
     Selection { package: "state-table", target: "--lib", only: &[], skip: &[] },
     Selection { package: "nt", target: "--lib", only: &[], skip: &[] },
@@ -40,12 +40,6 @@ const SELECTIONS: [Selection; 8] = [
         package: "virtio-net",
         target: "queues",
         only: &["every_frame_arrives", "a_stopped_transmit", "a_commit_longer", "a_buffer_returned_twice"],
-        skip: &[],
-    },
-    Selection {
-        package: "virtio-net",
-        target: "reset",
-        only: &["queues_work_again", "stopped_queues"],
         skip: &[],
     },
     // Object tables, consumer memory, regions, queues.
