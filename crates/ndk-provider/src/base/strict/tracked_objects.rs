@@ -68,9 +68,7 @@ impl TrackedObjects {
 
     /// Removes an object that is being closed. Compares addresses only.
     pub fn remove(&mut self, object: NonNull<c_void>) {
-        if let Some(index) = self.open.iter().rposition(|open| open.object == object) {
-            self.open.remove(index);
-        }
+        self.open.retain(|open| open.object != object);
     }
 
     /// Keeps the memory of a closed object. Returns memory to drop, without a lock.
