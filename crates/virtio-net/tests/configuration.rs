@@ -2,6 +2,8 @@
 
 //! The device's configuration: read whole, and with values that the driver can use.
 
+#![cfg(target_os = "linux")]
+
 mod fake;
 
 use fake::{Fake, Quirks, mac_of};
