@@ -406,7 +406,7 @@ fn cancel_at_dispatch_level(control: &Control) -> NTSTATUS {
 /// Returns at the right level with a lock of the driver held, instead of the cancel spin lock.
 unsafe extern "efiapi" fn keeps_another_lock(_: *mut DEVICE_OBJECT, irp: *mut IRP) {
     HELD.store(irp, SeqCst);
-    let lock = crate::memory::allocate(size_of::<KSPIN_LOCK>()).cast::<KSPIN_LOCK>();
+    let lock: *mut KSPIN_LOCK = crate::memory::allocate(size_of::<KSPIN_LOCK>()).cast();
     // SAFETY: a word of our own.
     unsafe { KeInitializeSpinLock(lock) };
     // SAFETY: a request that the driver holds.
