@@ -33,7 +33,8 @@ fn scenarios_survive_the_failure_of_their_allocations() {
             // Early and late allocations, on both hosts.
             for number in 0..SHORTAGES / SEEDS {
                 let (host, of) = ((seed + number) as usize % 2, number * SEEDS + seed);
-                let victim = of * spared.allocations[host] / SHORTAGES;
+                let numbers = &spared.allocations[host];
+                let victim = numbers.start + of * (numbers.end - numbers.start) / SHORTAGES;
                 failed += u64::from(!run(scenario, seed, Shortage::Nth(host, victim)).complete);
             }
         }

@@ -11,11 +11,11 @@ mod orders;
 mod scenario;
 mod windows;
 
-use std::{path::Path, time::Instant};
+use std::{ops::Range, path::Path, time::Instant};
 
 use anyhow::{Result, bail};
 use ndis_sim::Keyword;
-use ndk_consumer::{Error, Status};
+use ndk_consumer::{Error, Status, protocols::ROUNDS_DIFFER};
 use scenario::NO_ADAPTER;
 pub use scenario::Scenario;
 
@@ -68,10 +68,11 @@ pub struct Run {
 }
 
 /// A run without a defect.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ended {
-    /// Allocations of the driver on each host, from its start to its end.
-    pub allocations: [u64; 2],
+    /// Numbers of the allocations of each host's driver. Those of its start are only in the scenario that consists of it: they
+    /// are the same in all.
+    pub allocations: [Range<u64>; 2],
     /// All consumers have succeeded.
     pub complete: bool,
 }
@@ -90,36 +91,45 @@ impl Run {
         let mut defects = Vec::new();
         let (mut results, started) = (Vec::new(), bed.start());
         let has_started = started.is_ok();
+        let asked = |bed: &Testbed| bed.machines().map(|machine| machine.host().low_resources.asked());
+        let first = if self.scenario == Scenario::Start { [0; 2] } else { asked(&bed) };
         match started {
             Ok(()) => results = self.scenario.run(&mut bed, self.seed),
             Err(error) if self.shortage == Shortage::None => defects.push(format!("no start: {error:#}")),
             // The driver, or the adapter, does not start without memory.
             Err(_) => {}
         }
-        let allocations = bed.machines().map(|machine| machine.host().low_resources.asked());
         if let Err(error) = bed.stop() {
             defects.push(format!("no stop: {error:#}"));
         }
+        let [end, end_of_second] = asked(&bed);
+        let allocations = [first[0]..end, first[1]..end_of_second];
         defects.extend(bed.violations());
-        let failed: Vec<&Error> = results.iter().filter_map(|result| result.as_ref().err()).collect();
         let may_fail = self.shortage != Shortage::None || self.scenario.is_disturbed();
-        let unexpected = failed.iter().filter(|error| !may_fail || !self.is_expected(error));
-        defects.extend(unexpected.map(ToString::to_string));
+        for (at, result) in results.iter().enumerate() {
+            // Results come in pairs: of a client, of its server.
+            let peer_failed = results.get(at ^ 1).is_some_and(Result::is_err);
+            if let Err(error) = result
+                && !(may_fail && self.is_expected(error, peer_failed))
+            {
+                defects.push(error.to_string());
+            }
+        }
         if !defects.is_empty() {
             bail!("{self:?}, {settings:?}\n{}", defects.join("\n"));
         }
-        Ok(Ended { allocations, complete: has_started && failed.is_empty() })
+        Ok(Ended { allocations, complete: has_started && results.iter().all(Result::is_ok) })
     }
 
     /// Returns whether an error is the lack of a resource, or of the connection because of it.
-    fn is_expected(&self, error: &Error) -> bool {
+    fn is_expected(&self, error: &Error, peer_failed: bool) -> bool {
         match error {
             Error::Call(_, status) | Error::Connect(status) | Error::Connection(status) => {
                 *status == Status::INSUFFICIENT_RESOURCES || ENDED.contains(status)
             }
             Error::NoConnection | Error::PeerDisconnected | Error::PeerSilent => true,
-            // The server of `rping`, whose client has left before the last round.
-            Error::Protocol("the number of rounds differs") => true,
+            // The client has left before the last round.
+            Error::Protocol(ROUNDS_DIFFER) => peer_failed,
             Error::Protocol(text) => self.scenario.is_disturbed() && *text == NO_ADAPTER,
             _ => false,
         }
@@ -183,8 +193,8 @@ pub fn run(options: &Options) -> Result<()> {
         let mut allocations = 0;
         for seed in 0..if options.every == 0 { 0 } else { SETTINGS.len() as u64 } {
             let Some(spared) = make(seed, Shortage::None) else { continue };
-            for (host, count) in spared.allocations.into_iter().enumerate() {
-                for number in (0..count).step_by(options.every as usize) {
+            for (host, numbers) in spared.allocations.into_iter().enumerate() {
+                for number in numbers.step_by(options.every as usize) {
                     make(seed, Shortage::Nth(host, number));
                     allocations += 1;
                 }

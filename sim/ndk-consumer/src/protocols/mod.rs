@@ -22,6 +22,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 pub use outcome::Outcome;
+pub use rping::ROUNDS_DIFFER;
 
 use crate::os::Os;
 use crate::{Adapter, Error};

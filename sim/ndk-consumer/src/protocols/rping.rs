@@ -31,6 +31,8 @@ use crate::{Access, Adapter, Connector, Error, Memory, RemoteMemory};
 const MESSAGE: usize = 16;
 /// Length of the longest text in bytes.
 const LONGEST: u64 = 64 << 10;
+/// Text of the server's error if the client disconnected before the last round, or after it.
+pub const ROUNDS_DIFFER: &str = "the number of rounds differs";
 /// Letters of the text run from here to `LAST` and start over.
 const FIRST: u8 = b'A';
 const LAST: u8 = b'z';
@@ -87,11 +89,7 @@ pub fn serve<O: Os>(
         Err(status) => Err(Error::Call("NdkRegisterMr", *status)),
     };
     let outcome = outcome.and_then(|served| {
-        if served.0 == u64::from(rounds) {
-            Ok(served)
-        } else {
-            Err(Error::Protocol("the number of rounds differs"))
-        }
+        if served.0 == u64::from(rounds) { Ok(served) } else { Err(Error::Protocol(ROUNDS_DIFFER)) }
     });
     finish(endpoint, outcome)
 }
