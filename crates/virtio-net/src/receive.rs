@@ -2,7 +2,7 @@
 
 //! The receive queue: every buffer is outstanding except while its frame is copied. (virtio §10)
 //!
-//! A frame is copied before anything is read from it: a device that writes to a buffer it has returned can not change what was
+//! A frame is copied before anything is read from it: a device that writes to a buffer it has returned cannot change what was
 //! checked.
 
 use alloc::vec::Vec;
@@ -108,7 +108,7 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
     }
 
     /// Passes at most `budget` received frames to `sink`, each from its Ethernet header on, a copy that is valid during the call and
-    /// that the device can not access. Then makes their buffers available again with at most one notification.
+    /// that the device cannot access. Then makes their buffers available again with at most one notification.
     ///
     /// # Errors
     /// [`Error::BrokenRing`]: the used ring is inconsistent. Frames before the fault were passed to `sink`; every later call
