@@ -27,7 +27,8 @@ struct Selection {
 const SELECTIONS: [Selection; 7] = [
     Selection { package: "fallible", target: "--lib", only: &[], skip: &[] },
     Selection { package: "state-table", target: "--lib", only: &[], skip: &[] },
-    Selection { package: "nt", target: "--lib", only: &[], skip: &[] },
+    // An open defect, see docs/testing.md.
+    Selection { package: "nt", target: "--lib", only: &[], skip: &["flush_returns_at_any_moment"] },
     // Both CRC implementations, and frames built in slots.
     Selection {
         package: "roce-wire",
@@ -78,7 +79,8 @@ pub fn commands() -> impl Iterator<Item = Command> {
             "--lib" => cargo.arg("--lib"),
             program => cargo.args(["--test", program]),
         };
-        cargo.arg("--").args(selection.only);
+        // Models run on stacks of loom's own, which Miri does not support.
+        cargo.arg("--").args(selection.only).args(["--skip", "models::"]);
         for skipped in selection.skip {
             cargo.args(["--skip", skipped]);
         }

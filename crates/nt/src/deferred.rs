@@ -308,12 +308,14 @@ mod tests {
         })
         .unwrap();
         deferred.flush();
-        for (round, queue) in [Deferred::queue, Deferred::queue_worker].into_iter().enumerate() {
+        for queue in [Deferred::queue, Deferred::queue_worker] {
+            let before = seen.1.load(Ordering::SeqCst);
             seen.0.clear();
             queue(&deferred);
             assert!(seen.0.wait_for(Duration::from_secs(10)));
             deferred.flush();
-            assert_eq!(seen.1.load(Ordering::SeqCst), round + 1);
+            // More than one if the batch was about to end: the runner looks for waiting threads after another.
+            assert!(seen.1.load(Ordering::SeqCst) > before);
         }
     }
 
