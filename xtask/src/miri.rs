@@ -27,8 +27,7 @@ struct Selection {
 const SELECTIONS: [Selection; 7] = [
     Selection { package: "fallible", target: "--lib", only: &[], skip: &[] },
     Selection { package: "state-table", target: "--lib", only: &[], skip: &[] },
-    // An open defect, see docs/testing.md.
-    Selection { package: "nt", target: "--lib", only: &[], skip: &["flush_returns_at_any_moment"] },
+    Selection { package: "nt", target: "--lib", only: &[], skip: &[] },
     // Both CRC implementations, and frames built in slots.
     Selection {
         package: "roce-wire",

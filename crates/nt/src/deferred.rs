@@ -78,7 +78,8 @@ struct Inner {
     streak: Streak,
     dpc: sys::Dpc,
     item: sys::WorkItem,
-    stopped: Event,
+    /// Shared: it is being set while `stop` returns and this is freed.
+    stopped: fallible::Arc<Event>,
     flushed: Event,
     /// Index of the processor that runs the batches; `None` for any.
     processor: Option<u32>,
@@ -114,9 +115,10 @@ impl Deferred {
         let link = fallible::Arc::try_new(Link(core::sync::atomic::AtomicPtr::default())).ok()?;
         let of_dpc = fallible::Arc::clone(&link);
         let callback = Callback::try_new(move || {
-            // SAFETY: null, or the value that is alive until `drop` has stopped the DPC.
-            if let Some(inner) = unsafe { of_dpc.0.load(Ordering::Acquire).as_ref() } {
-                inner.run_in_dpc();
+            let inner = of_dpc.0.load(Ordering::Acquire);
+            if !inner.is_null() {
+                // SAFETY: the value of `link`, whose runner this is.
+                unsafe { Inner::run_in_dpc(inner) };
             }
         });
         let inner = AliasableBox::try_new(Inner {
@@ -124,7 +126,7 @@ impl Deferred {
             streak: Streak::new(),
             dpc: sys::Dpc::try_new(callback.ok()?, processor)?,
             item: sys::WorkItem::try_new(owner.handle())?,
-            stopped: Event::try_new()?,
+            stopped: fallible::Arc::try_new(Event::try_new()?).ok()?,
             flushed: Event::try_new()?,
             processor,
             routine: try_box(routine).ok()?,
@@ -146,7 +148,8 @@ impl Deferred {
     /// `DISPATCH_LEVEL`.
     pub fn queue_worker(&self) {
         if self.0.state.request_worker() {
-            self.0.queue_worker();
+            // SAFETY: alive; the request made a worker the runner.
+            unsafe { Inner::queue_worker(self.0.as_ptr()) };
         }
     }
 
@@ -185,45 +188,73 @@ impl Inner {
     }
 
     /// At `DISPATCH_LEVEL`.
-    fn run_in_dpc(&self) {
-        let more = self.batch();
-        match self.state.end(more, self.streak.is_over(more)) {
-            Next::Idle => {}
-            Next::Stopped => self.stopped.set(),
-            Next::Dpc => self.dpc.queue(),
-            Next::Worker => self.queue_worker(),
+    ///
+    /// # Safety
+    /// As for [`end`](Self::end).
+    unsafe fn run_in_dpc(this: *const Self) {
+        // SAFETY: alive: the caller is the runner.
+        let more = unsafe { &*this }.batch();
+        // SAFETY: as above.
+        let yields = unsafe { &(*this).streak }.is_over(more);
+        // SAFETY: the caller's contract.
+        match unsafe { Self::end(this, more, yields) } {
+            Next::Idle | Next::Stopped => {}
+            // SAFETY: alive: a DPC is the runner still.
+            Next::Dpc => unsafe { &(*this).dpc }.queue(),
+            // SAFETY: as above, a worker.
+            Next::Worker => unsafe { Self::queue_worker(this) },
         }
     }
 
-    fn queue_worker(&self) {
-        // SAFETY: the item is queued once: a worker is queued only by the context that made it the runner, or by the worker
-        // itself. `self` lives until the worker has stopped.
-        unsafe { self.item.raw().queue(run_in_worker, core::ptr::from_ref(self).cast_mut().cast()) };
+    /// Ends a batch; see [`Handover::end`]. Wakes a thread that stops the routine.
+    ///
+    /// # Safety
+    /// `this` is alive, and the caller is its runner. If the result is `Idle` or `Stopped` the caller is no longer: `this` may be
+    /// freed before this function returns, so that callers have no reference to it.
+    unsafe fn end(this: *const Self, more: bool, yields: bool) -> Next {
+        // SAFETY: alive until the state has changed; the reference is to an atomic alone, which is not accessed afterwards.
+        let next = unsafe { &(*this).state }.end(more, yields);
+        if next == Next::Stopped {
+            // SAFETY: alive until the event is set.
+            let stopped = fallible::Arc::clone(unsafe { &(*this).stopped });
+            stopped.set();
+        }
+        next
     }
 
-    /// At `PASSIVE_LEVEL`.
-    fn run_in_worker(&self) {
-        let _processor = self.processor.map(OnProcessor::new);
-        for _ in 0..WORKER_BATCHES {
-            let more = {
-                let _level = AtDispatch::new();
-                self.batch()
-            };
-            match self.state.end(more, true) {
-                Next::Idle => return,
-                Next::Stopped => return self.stopped.set(),
-                Next::Dpc | Next::Worker => {}
-            }
-        }
-        self.queue_worker();
+    /// # Safety
+    /// `this` is alive, and a worker that is not queued or running is its runner, or the caller is that worker.
+    unsafe fn queue_worker(this: *const Self) {
+        // SAFETY: alive: the worker has not ended.
+        let item = unsafe { &(*this).item }.raw();
+        // SAFETY: queued once at a time, by the contract. `this` lives until the worker has ended.
+        unsafe { item.queue(run_in_worker, this.cast_mut().cast()) };
     }
 }
 
+/// At `PASSIVE_LEVEL`.
+///
 /// # Safety
-/// `context` is an `Inner` that lives until its worker has stopped.
+/// `context` is an [`Inner`], whose runner is this worker.
 unsafe extern "efiapi" fn run_in_worker(context: *mut core::ffi::c_void, _item: *mut core::ffi::c_void) {
-    // SAFETY: the caller's contract.
-    unsafe { &*context.cast_const().cast::<Inner>() }.run_in_worker();
+    let inner = context.cast_const().cast::<Inner>();
+    // SAFETY: alive: this is the runner.
+    let processor = unsafe { (*inner).processor };
+    let _processor = processor.map(OnProcessor::new);
+    for _ in 0..WORKER_BATCHES {
+        let more = {
+            let _level = AtDispatch::new();
+            // SAFETY: as above.
+            unsafe { &*inner }.batch()
+        };
+        // SAFETY: as above; it is not accessed if this is the end.
+        match unsafe { Inner::end(inner, more, true) } {
+            Next::Idle | Next::Stopped => return,
+            Next::Dpc | Next::Worker => {}
+        }
+    }
+    // SAFETY: this worker is the runner still.
+    unsafe { Inner::queue_worker(inner) };
 }
 
 #[cfg(test)]
