@@ -241,18 +241,24 @@ mod models {
         }
     }
 
+    /// A routine, and a thread that requests it.
+    fn requested_by_another() -> (Arc<Routine>, thread::JoinHandle<()>) {
+        let routine = Arc::new(Routine {
+            state: Handover::with_word(),
+            work: Counter::new(0),
+            running: AtomicBool::new(false),
+        });
+        let other = {
+            let routine = routine.clone();
+            thread::spawn(move || routine.request())
+        };
+        (routine, other)
+    }
+
     #[test]
     fn model_requests_during_a_batch_are_served_by_one_runner() {
         loom::model(|| {
-            let routine = Arc::new(Routine {
-                state: Handover::with_word(),
-                work: Counter::new(0),
-                running: AtomicBool::new(false),
-            });
-            let other = {
-                let routine = routine.clone();
-                thread::spawn(move || routine.request())
-            };
+            let (routine, other) = requested_by_another();
             routine.request();
             other.join().unwrap();
             assert_eq!(routine.work.load(Ordering::Acquire), 0, "a request is lost");
@@ -262,15 +268,7 @@ mod models {
     #[test]
     fn model_no_batch_begins_after_a_stop() {
         loom::model(|| {
-            let routine = Arc::new(Routine {
-                state: Handover::with_word(),
-                work: Counter::new(0),
-                running: AtomicBool::new(false),
-            });
-            let other = {
-                let routine = routine.clone();
-                thread::spawn(move || routine.request())
-            };
+            let (routine, other) = requested_by_another();
             if !routine.state.stop() {
                 // No runner is left: none begins.
                 assert!(!routine.state.request() && !routine.running.load(Ordering::Acquire));

@@ -180,29 +180,34 @@ fn model_resize_against_completions_and_polls() {
     });
 }
 
-/// A notice that is held back ends with the count, or with the moderation: exactly once.
-//= R-CQ-47, R-CQ-52
-#[test]
-fn model_moderation_against_its_end() {
-    loom::model(|| {
+/// Completions of an armed, moderated queue of four while `change` is made: one notice in all.
+fn check_moderated_queue(count: Option<u32>, completions: u64, change: fn(&Cq<ModelLock>) -> NoticeAction) {
+    loom::model(move || {
         let (cq, consumer) = queue(4);
-        let moderation = Moderation { interval: None, count: Some(2) };
+        let moderation = Moderation { interval: None, count };
         assert_eq!(cq.moderate(Some(moderation), NOW), NoticeAction::None);
         assert_eq!(cq.arm(Arm::Any, NOW), NoticeAction::None);
         let producer = {
             let (cq, consumer) = (cq.clone(), consumer.clone());
             thread::spawn(move || {
-                for context in 0..2 {
+                for context in 0..completions {
                     let action = cq.push(completion(context), false, NOW).action;
                     deliver(&cq, action, &consumer, &|| ());
                 }
             })
         };
-        let action = cq.moderate(None, NOW);
+        let action = change(&cq);
         deliver(&cq, action, &consumer, &|| ());
         producer.join().unwrap();
         assert_eq!(consumer.notices(), 1);
     });
+}
+
+/// A notice that is held back ends with the count, or with the moderation: exactly once.
+//= R-CQ-47, R-CQ-52
+#[test]
+fn model_moderation_against_its_end() {
+    check_moderated_queue(Some(2), 2, |cq| cq.moderate(None, NOW));
 }
 
 /// A notice that is held back for completions that do not come is made when moderation ends, before or after the
@@ -210,46 +215,14 @@ fn model_moderation_against_its_end() {
 //= R-CQ-52
 #[test]
 fn model_moderation_ends_before_its_count_is_reached() {
-    loom::model(|| {
-        let (cq, consumer) = queue(4);
-        let moderation = Moderation { interval: None, count: Some(3) };
-        assert_eq!(cq.moderate(Some(moderation), NOW), NoticeAction::None);
-        assert_eq!(cq.arm(Arm::Any, NOW), NoticeAction::None);
-        let producer = {
-            let (cq, consumer) = (cq.clone(), consumer.clone());
-            thread::spawn(move || {
-                let action = cq.push(completion(0), false, NOW).action;
-                deliver(&cq, action, &consumer, &|| ());
-            })
-        };
-        let action = cq.moderate(None, NOW);
-        deliver(&cq, action, &consumer, &|| ());
-        producer.join().unwrap();
-        assert_eq!(consumer.notices(), 1);
-    });
+    check_moderated_queue(Some(3), 1, |cq| cq.moderate(None, NOW));
 }
 
 /// A queue that becomes smaller and is full then does not hold back its notice.
 //= R-CQ-41, R-CQ-47
 #[test]
 fn model_resize_ends_a_wait_for_more_completions() {
-    loom::model(|| {
-        let (cq, consumer) = queue(4);
-        let moderation = Moderation { interval: None, count: None };
-        assert_eq!(cq.moderate(Some(moderation), NOW), NoticeAction::None);
-        assert_eq!(cq.arm(Arm::Any, NOW), NoticeAction::None);
-        let producer = {
-            let (cq, consumer) = (cq.clone(), consumer.clone());
-            thread::spawn(move || {
-                let action = cq.push(completion(0), false, NOW).action;
-                deliver(&cq, action, &consumer, &|| ());
-            })
-        };
-        let action = cq.resize(1, NOW).unwrap();
-        deliver(&cq, action, &consumer, &|| ());
-        producer.join().unwrap();
-        assert_eq!(consumer.notices(), 1);
-    });
+    check_moderated_queue(None, 1, |cq| cq.resize(1, NOW).unwrap());
 }
 
 /// A queued notice whose completion is polled before its delivery begins is withdrawn, and the arm stays: the next

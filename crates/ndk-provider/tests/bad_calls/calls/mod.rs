@@ -103,16 +103,6 @@ pub fn functions() -> Vec<Function> {
         F::QueryAdapterInfo,
         F::BuildLam,
         F::ReleaseLam,
-        F::CreateCq,
-        F::CreatePd,
-        F::CreateSharedEndpoint,
-        F::CreateConnector,
-        F::CreateListener,
-        F::CreateMr,
-        F::CreateMw,
-        F::CreateSrq,
-        F::CreateQp,
-        F::CreateQpWithSrq,
         F::GetPrivilegedToken,
         F::ResizeCq,
         F::ArmCq,
@@ -152,6 +142,7 @@ pub fn functions() -> Vec<Function> {
         F::ControlConnectEvents,
         F::EndpointAddress,
     ];
+    all.extend(CREATES);
     all.extend(KINDS.map(F::Query));
     all.extend(KINDS[1..].iter().map(|kind| F::Close(*kind)));
     all
