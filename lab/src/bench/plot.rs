@@ -124,6 +124,7 @@ fn goodput_over_loss(path: &Path) -> Result<()> {
                 count: 512,
                 outstanding: 8,
                 loss,
+                bursts: None,
                 reordering: 0,
                 round_trip: Duration::from_micros(micros),
                 seed: 1,

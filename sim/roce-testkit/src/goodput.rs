@@ -9,7 +9,7 @@ use roce::SendData;
 use roce::{CompletionStatus, RecvRequest, SendFlags, SendOperation, SendRequest};
 use roce_wire::PathMtu;
 
-use crate::link::Options;
+use crate::options::{Bursts, Options};
 use crate::pair::Pair;
 
 /// Link rate that [`measure`] simulates, in bits per second.
@@ -35,6 +35,8 @@ pub struct Cell {
     pub outstanding: u64,
     /// Loss probability of each frame in either direction, in 1/1000.
     pub loss: u32,
+    /// Losses in bursts, besides `loss`, in either direction.
+    pub bursts: Option<Bursts>,
     /// Probability in 1/1000 that a frame in either direction is delayed by up to three further latencies.
     pub reordering: u32,
     pub round_trip: Duration,
@@ -57,6 +59,7 @@ pub fn table() -> impl Iterator<Item = Cell> {
                 count: (TOTAL / message) as u64,
                 outstanding,
                 loss,
+                bursts: None,
                 reordering: 0,
                 round_trip: Duration::from_micros(micros),
                 seed: 7,
@@ -132,6 +135,7 @@ pub fn measure_with(cell: &Cell, options: &Options) -> Figures {
         ..options.clone()
     });
     pair.options.loss = cell.loss;
+    pair.options.bursts = cell.bursts;
     pair.options.reordering = cell.reordering;
     // Side 0 is the requester. It sends the data, except with READ.
     let [near, far] = &pair.sides;

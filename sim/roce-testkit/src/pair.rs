@@ -5,11 +5,14 @@
 use std::time::Duration;
 
 use fallible::Arc;
-use roce::{AcceptSpec, ConnEvent, ConnectSpec, Instant, ListenSpec, Qp, Srq, Verdict};
-use roce_wire::{Packet, Path};
+use roce::{AcceptSpec, ConnEvent, ConnectSpec, Instant, ListenSpec, Qp, Srq};
+use roce_wire::Path;
 
-use crate::link::{Filter, Link, Options, Slots};
+use crate::link::Filter;
+use crate::options::Options;
 use crate::side::{Lock, Side, spec};
+use crate::switch::PortStats;
+use crate::wire::Wire;
 
 /// Two hosts and the link between them.
 pub struct Pair {
@@ -24,10 +27,7 @@ pub struct Pair {
     pub capture: Option<Vec<(usize, Vec<u8>)>>,
     /// Frames to a side that is cut are dropped.
     pub cut: [bool; 2],
-    /// Sides stopped by [`Pair::kill`].
-    dead: [bool; 2],
-    link: Link,
-    slot: Box<[u8]>,
+    wire: Wire,
     /// Number of connections made by [`Pair::connect_another`].
     others: u16,
 }
@@ -38,9 +38,6 @@ pub const PORT: u16 = 445;
 /// Source port of side 0's first connection.
 const LOCAL_PORT: u16 = 50000;
 
-/// Maximum frame length: the largest path MTU and all headers.
-const SLOT: usize = 4096 + 200;
-
 impl Pair {
     /// Creates two hosts that are not connected.
     #[must_use]
@@ -49,13 +46,11 @@ impl Pair {
         Self {
             sides,
             now: Instant::from_nanos(1_000_000_000),
-            link: Link::new(options.seed),
+            wire: Wire::new(2, options.seed),
             options,
             filter: None,
             capture: None,
             cut: [false; 2],
-            dead: [false; 2],
-            slot: vec![0xEE; SLOT].into(),
             others: 0,
         }
     }
@@ -162,7 +157,7 @@ impl Pair {
 
     /// Stops a side without notice to its peer. Frames in flight still arrive.
     pub fn kill(&mut self, side: usize) {
-        self.dead[side] = true;
+        self.wire.kill(side);
     }
 
     /// Runs until no event is left or no frame was in flight for 20 s.
@@ -171,10 +166,12 @@ impl Pair {
         let mut quiet_since = self.now;
         loop {
             self.drive();
-            if !self.link.is_quiet() {
+            if !self.wire.link.is_quiet() {
                 quiet_since = self.now;
             }
-            if !self.step() || self.now.duration_since(quiet_since) > quiet_limit {
+            if !self.wire.step(&self.sides, &mut self.now, &self.options)
+                || self.now.duration_since(quiet_since) > quiet_limit
+            {
                 return;
             }
         }
@@ -196,8 +193,8 @@ impl Pair {
             if done(self) {
                 return true;
             }
-            match self.next_event_time() {
-                Some(next) if next <= limit => self.step(),
+            match self.wire.next_event(&self.sides, &self.options) {
+                Some(next) if next <= limit => self.wire.step(&self.sides, &mut self.now, &self.options),
                 _ => return false,
             };
         }
@@ -212,21 +209,16 @@ impl Pair {
 
     /// Transmits and takes events on both sides, as a driver does after any input.
     pub fn drive(&mut self) {
-        /// Frames per call.
-        const BUDGET: usize = 64;
         for from in 0..2 {
-            if self.dead[from] {
+            if self.wire.is_dead(from) {
                 continue;
             }
-            loop {
-                let free = self.link.free(from, self.now, &self.options);
-                let mut slots = Slots { slot: &mut self.slot, free, frames: Vec::new() };
-                let sent = self.sides[from].engine.poll_transmit(self.now, &mut slots, BUDGET);
-                for frame in slots.frames {
+            let mut more = true;
+            while more {
+                let frames;
+                (frames, more) = self.wire.transmit(from, &self.sides[from], self.now, &self.options);
+                for frame in frames {
                     self.put_on_wire(from, frame);
-                }
-                if sent < BUDGET {
-                    break;
                 }
             }
             self.take_events(from);
@@ -244,7 +236,7 @@ impl Pair {
         }
         if frame.starts_with(&self.sides[from].mac.0) {
             // A frame to the sender's own MAC address is looped back.
-            self.link.deliver(from, self.now + self.options.latency, frame);
+            self.wire.link.deliver(from, self.now + self.options.latency, frame);
             return;
         }
         let to = 1 - from;
@@ -254,52 +246,24 @@ impl Pair {
             return;
         }
         if !self.cut[to] {
-            self.link.send(from, self.now, frame, &self.options);
+            self.wire.link.send(from, to, self.now, frame, &self.options);
         }
     }
 
     /// Delivers a frame to side `to` at time `at`, from any source.
     pub fn deliver(&mut self, to: usize, at: Instant, frame: Vec<u8>) {
-        self.link.deliver(to, at, frame);
+        self.wire.link.deliver(to, at, frame);
     }
 
-    fn next_event_time(&self) -> Option<Instant> {
-        let alive = || (0..2).filter(|&side| !self.dead[side]).map(|side| (side, &self.sides[side].engine));
-        let timers = alive().filter_map(|(_, engine)| engine.poll_timeout());
-        let slots = alive()
-            .filter(|(_, engine)| engine.wants_transmit())
-            .filter_map(|(side, _)| self.link.next_free(side, &self.options));
-        timers.chain(slots).chain(self.link.next_arrival()).min()
-    }
-
-    /// Advances time to the next event and processes it. Returns `false` if there is none.
-    fn step(&mut self) -> bool {
-        let Some(next) = self.next_event_time() else { return false };
-        self.now = self.now.max(next);
-        while let Some(frame) = self.link.arrived(self.now) {
-            if self.dead[frame.to] {
-                continue;
-            }
-            let engine = &self.sides[frame.to].engine;
-            let verdict = engine.handle_frame(self.now, &frame.frame);
-            let foreign = || roce_wire::destination(&frame.frame).is_some_and(|ip| !engine.is_local(ip));
-            assert!(
-                verdict != Verdict::NotOurs || self.link.has_corrupted || foreign(),
-                "engine returned NotOurs for {:?}",
-                Packet::parse(&frame.frame)
-            );
-        }
-        for (side, dead) in self.sides.iter().zip(self.dead) {
-            if !dead && side.engine.poll_timeout().is_some_and(|at| at <= self.now) {
-                side.engine.handle_timeout(self.now);
-            }
-        }
-        true
+    /// Returns what the switch's port to a side did so far.
+    #[must_use]
+    pub fn port_stats(&self, to: usize) -> PortStats {
+        self.wire.link.port_stats(to)
     }
 
     /// Returns the next number of the run's generator.
     pub fn random(&mut self) -> u64 {
-        self.link.random()
+        self.wire.link.random()
     }
 }
 

@@ -14,7 +14,8 @@ use roce::{
 };
 use roce_wire::MacAddr;
 
-use crate::link::{Options, Slots};
+use crate::link::Slots;
+use crate::options::Options;
 
 /// Lock of the test engines.
 pub type Lock = parking_lot::RawMutex;
@@ -119,6 +120,7 @@ impl Side {
         config.max_qps = 256;
         config.max_regions = 256;
         config.max_logical = 256;
+        config.early_placement = options.keeps_packets.get(usize::from(number) - 1).copied().unwrap_or(true);
         (options.config)(&mut config);
         let engine = Engine::try_new(config).unwrap();
         let ip = (options.ip)(number);

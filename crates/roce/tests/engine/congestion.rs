@@ -8,7 +8,7 @@ use std::time::Duration;
 use roce::{CompletionStatus, CongestionMode, DropReason, SendFlags, SendOperation, Verdict};
 use roce_wire::{Ext, Headers, MacAddr, Opcode, Packet, Path, PathMtu, Psn, Qpn, Template};
 
-use crate::pair::{Memory, Options, Pair, pattern};
+use crate::pair::{Marking, Memory, Options, Pair, Switch, pattern};
 
 const MTU: PathMtu = PathMtu::Bytes4096;
 
@@ -119,11 +119,12 @@ fn ce_marks_do_not_reduce_the_rate_unless_the_sender_reacts() {
     }
 }
 
-/// Runs a bulk transfer over a 1 Gb/s link that marks when more than a few frames are queued. Returns the
+/// Runs a bulk transfer through a 1 Gb/s port of a switch that marks when more than a few frames are queued. Returns the
 /// latency of a small message behind the transfer, and the bytes transferred in 200 ms.
 fn behind_a_stream(options: &Options) -> (Duration, usize) {
-    let mut pair =
-        Pair::connected(Options { rate: Some(1_000_000_000), mark_above: Some(8), ..options.clone() });
+    let switch = Switch { rate: 1_000_000_000, queue: 1 << 20, marking: Some(Marking::above(8 * 4096)) };
+    let rate = Some(10_000_000_000);
+    let mut pair = Pair::connected(Options { rate, switch: Some(switch), ..options.clone() });
     let [other, _] = pair.connect_another(5);
     let len = 1 << 20;
     let [alice, bob] = &pair.sides;

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Several hosts that send to one, through one port of a switch.
+
+use std::time::Duration;
+
+use fallible::Arc;
+use roce::{
+    AcceptSpec, CompletionStatus, ConnEvent, ConnectSpec, Instant, ListenSpec, Qp, QpSpec, SendFlags,
+    SendOperation,
+};
+use roce_wire::Path;
+
+use crate::options::Options;
+use crate::pair::PORT;
+use crate::side::{Lock, Memory, Side, spec};
+use crate::switch::PortStats;
+use crate::wire::Wire;
+
+/// One receiver and its senders, each with one connection to it.
+pub struct Incast {
+    /// Host 0 receives, all others send.
+    pub sides: Vec<Side>,
+    /// Virtual time.
+    pub now: Instant,
+    pub options: Options,
+    /// The receiver's queue pairs, by sender. Their context is the sender's host number.
+    pub receiving: Vec<Arc<Qp<Lock>>>,
+    wire: Wire,
+}
+
+/// What the senders write, again and again.
+struct Stream {
+    sources: Vec<Memory>,
+    target: Memory,
+}
+
+impl Incast {
+    /// Creates a receiver and `senders` hosts that are connected to it.
+    #[must_use]
+    pub fn connected(senders: u8, options: Options) -> Self {
+        let sides: Vec<_> = (1..=senders + 1).map(|number| Side::new(number, &options)).collect();
+        let wire = Wire::new(sides.len(), options.seed);
+        let now = Instant::from_nanos(1_000_000_000);
+        let mut incast = Self { sides, now, options, receiving: Vec::new(), wire };
+        let listen = ListenSpec { ip: None, port: PORT, backlog: 16, context: 500 };
+        incast.sides[0].engine.listen(&listen).unwrap();
+        for sender in 1..incast.sides.len() {
+            incast.connect(sender);
+        }
+        incast
+    }
+
+    fn connect(&mut self, sender: usize) {
+        let [to, from] = [&self.sides[0], &self.sides[sender]];
+        let connect = ConnectSpec {
+            path: Path::new(from.mac, to.mac, from.ip, to.ip),
+            local_port: 50000,
+            remote_port: PORT,
+            mtu: self.options.mtu,
+            reads: self.options.reads,
+            private_data: b"",
+            context: 100,
+        };
+        let client = from.engine.connect(self.now, &from.qp, &connect).unwrap();
+        let seen = to.conn_events.len();
+        self.run_until("a request", |incast| incast.sides[0].conn_events.len() > seen);
+        let to = &self.sides[0];
+        let queue_pair = QpSpec { context: sender as u64, ..spec(to.pd, &to.cq, &self.options) };
+        let qp = to.engine.create_qp(queue_pair).unwrap();
+        let accept = AcceptSpec { reads: self.options.reads, private_data: b"", context: 200 };
+        to.engine.accept(self.now, to.conn.unwrap(), &qp, &accept).unwrap();
+        self.receiving.push(qp);
+        self.run_until("a reply", |incast| {
+            incast.sides[sender]
+                .conn_events
+                .iter()
+                .any(|(.., event)| matches!(event, ConnEvent::Replied { .. }))
+        });
+        self.sides[sender].engine.complete(self.now, client).unwrap();
+        self.run_until("the connection", |incast| {
+            matches!(incast.sides[0].conn_events.last(), Some((.., ConnEvent::Established { .. })))
+        });
+    }
+
+    /// Lets each sender write messages of `len` bytes to the receiver for `warm_up`, and then for as many periods of
+    /// `period` as `periods` says, `outstanding` messages at a time. Returns the payload bytes that each sender sent in
+    /// each of these periods, with what it sent again.
+    ///
+    /// # Panics
+    /// Panics if a request fails.
+    pub fn write_for(
+        &mut self,
+        len: usize,
+        outstanding: usize,
+        warm_up: Duration,
+        period: Duration,
+        periods: usize,
+    ) -> Vec<Vec<u64>> {
+        let sources = self.sides[1..].iter().map(|side| side.source(&vec![0; len])).collect();
+        let stream = Stream { sources, target: self.sides[0].shared(len) };
+        for sender in 1..self.sides.len() {
+            for _ in 0..outstanding {
+                self.write(sender, &stream);
+            }
+        }
+        self.write_until(self.now + warm_up, &stream);
+        let sent = |incast: &Self| -> Vec<_> {
+            incast.sides[1..].iter().map(|side| side.stat("tx_bytes")).collect()
+        };
+        let mut before = sent(self);
+        (0..periods)
+            .map(|_| {
+                self.write_until(self.now + period, &stream);
+                let after = sent(self);
+                let bytes = after.iter().zip(&before).map(|(after, before)| after - before).collect();
+                before = after;
+                bytes
+            })
+            .collect()
+    }
+
+    fn write(&self, sender: usize, stream: &Stream) {
+        let operation = SendOperation::Write { address: stream.target.address(0), key: stream.target.key() };
+        let source = stream.sources[sender - 1].all();
+        self.sides[sender].post(0, operation, SendFlags::empty(), &[source]).unwrap();
+    }
+
+    /// Posts a WRITE for each that completes, until `end`.
+    fn write_until(&mut self, end: Instant, stream: &Stream) {
+        while self.run_within(end.duration_since(self.now), |incast| {
+            incast.sides[1..].iter().any(|side| !side.cq.is_empty())
+        }) {
+            for sender in 1..self.sides.len() {
+                for (_, status) in self.sides[sender].outcomes() {
+                    assert_eq!(status, CompletionStatus::Success, "sender {sender}");
+                    self.write(sender, stream);
+                }
+            }
+        }
+        self.now = end;
+    }
+
+    /// Returns what the switch's port to the receiver did so far.
+    #[must_use]
+    pub fn port_stats(&self) -> PortStats {
+        self.wire.link.port_stats(0)
+    }
+
+    /// Returns the sum of a statistics counter over all senders.
+    #[must_use]
+    pub fn senders_stat(&self, name: &str) -> u64 {
+        self.sides[1..].iter().map(|side| side.stat(name)).sum()
+    }
+
+    /// Runs until `done` returns true.
+    ///
+    /// # Panics
+    /// Panics if that takes longer than 300 s of virtual time.
+    pub fn run_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
+        assert!(self.run_within(Duration::from_secs(300), done), "{what}: not within 300 s");
+    }
+
+    /// Runs until `done` returns true, for at most `time`. Returns whether `done` did.
+    pub fn run_within(&mut self, time: Duration, done: impl Fn(&Self) -> bool) -> bool {
+        let limit = self.now + time;
+        loop {
+            self.drive();
+            if done(self) {
+                return true;
+            }
+            match self.wire.next_event(&self.sides, &self.options) {
+                Some(next) if next <= limit => self.wire.step(&self.sides, &mut self.now, &self.options),
+                _ => return false,
+            };
+        }
+    }
+
+    /// Transmits and takes events on all hosts.
+    fn drive(&mut self) {
+        for from in 0..self.sides.len() {
+            let mut more = self.sides[from].engine.wants_transmit();
+            while more {
+                let frames;
+                (frames, more) = self.wire.transmit(from, &self.sides[from], self.now, &self.options);
+                for frame in frames {
+                    // Senders send to the receiver, the receiver answers the host that the address names.
+                    let to = self.sides.iter().position(|side| frame.starts_with(&side.mac.0)).unwrap();
+                    self.wire.link.send(from, to, self.now, frame, &self.options);
+                }
+            }
+            self.sides[from].take_events();
+        }
+    }
+}
