@@ -185,6 +185,22 @@ fn queue_pair_uses_completion_queues_of_other_adapters() {
     third.close();
 }
 
+//= R-CREATE-36
+#[test]
+fn completion_queue_of_another_miniport_adapter_is_refused_in_either_place() {
+    let (a, b) = pair();
+    let (pd, own, foreign) = (a.pd(), a.cq(4), b.cq(4));
+    for (receives, sends) in [(foreign.raw, own.raw), (own.raw, foreign.raw), (foreign.raw, foreign.raw)] {
+        let created: Result<*mut NDK_QP, _> = create(|done, context, out| {
+            call!(pd, NdkCreateQp, receives, sends, QP_CONTEXT, 4, 4, 1, 1, 0, done, context, out)
+        });
+        assert_eq!(created.err(), Some(STATUS_INVALID_PARAMETER));
+    }
+    close!(pd, NdkClosePd);
+    own.close();
+    foreign.close();
+}
+
 //= R-CREATE-53
 #[test]
 fn shared_receive_queue_of_another_domain_is_refused() {

@@ -105,3 +105,51 @@ impl ClosedObjects {
         Some(first)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    /// An object: its link, and its number.
+    struct Item(Option<Closed>, usize);
+
+    std::thread_local! {
+        static FINISHED: core::cell::RefCell<Vec<usize>> = const { core::cell::RefCell::new(Vec::new()) };
+    }
+
+    unsafe fn next(object: NonNull<c_void>) -> NonNull<Option<Closed>> {
+        // SAFETY: the test passes an `Item` that lives.
+        NonNull::from(unsafe { &mut object.cast::<Item>().as_mut().0 })
+    }
+
+    unsafe fn finish(object: NonNull<c_void>) {
+        // SAFETY: as above.
+        let number = unsafe { object.cast::<Item>().as_ref() }.1;
+        FINISHED.with_borrow_mut(|finished| finished.push(number));
+    }
+
+    static OPERATIONS: Operations = Operations { next, finish };
+
+    #[test]
+    fn closed_objects_are_finished_in_order_and_the_list_says_whether_it_has_any() {
+        let list = ClosedObjects::new();
+        let mut items: Vec<Item> = (0..3).map(|number| Item(None, number)).collect();
+        assert!(!list.has_objects() && list.pop().is_none());
+        for _ in 0..2 {
+            let mut added = 0;
+            for item in &mut items {
+                // SAFETY: the item lives until it is finished.
+                list.push(unsafe { Closed::new(NonNull::from(item).cast(), &OPERATIONS) }, || added += 1);
+                assert!(list.has_objects());
+            }
+            assert_eq!(added, 3);
+            for left in [true, true, false] {
+                list.pop().unwrap().finish();
+                assert_eq!(list.has_objects(), left);
+            }
+            assert!(list.pop().is_none());
+            assert_eq!(FINISHED.take(), [0, 1, 2]);
+        }
+    }
+}

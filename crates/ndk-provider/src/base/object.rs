@@ -603,6 +603,15 @@ mod tests {
     }
 
     #[test]
+    fn object_whose_creation_failed_is_not_open() {
+        let created = Created::try_new(VERSION, OtherType).ok().unwrap();
+        let object = created.reference();
+        assert!(object.object().head.is_open());
+        drop(created);
+        assert!(!object.object().head.is_open());
+    }
+
+    #[test]
     fn pointer_to_another_object_type_is_rejected() {
         let created = Created::try_new(VERSION, OtherType).ok().unwrap();
         let public = created.reference().as_ptr();

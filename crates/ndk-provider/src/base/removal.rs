@@ -54,3 +54,96 @@ impl Removal {
         self.is_active()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::object::{Created, DispatchTable, ObjectType};
+    use super::super::registry::Ticket;
+    use super::*;
+    use core::sync::atomic::AtomicUsize;
+    use fallible::Arc;
+    use ndk_abi::ndk::{NDK_OBJECT_TYPE, NDK_PD, NDK_VERSION};
+    use std::vec::Vec;
+
+    struct Thing {
+        ticket: Ticket,
+        aborted: AtomicUsize,
+    }
+
+    impl ObjectType for Thing {
+        type Public = NDK_PD;
+        const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypePd;
+
+        fn on_finish(&self) {
+            self.ticket.leave();
+        }
+    }
+
+    impl DispatchTable for Thing {
+        type Table = ();
+        const TABLE: &'static () = &();
+    }
+
+    impl Registered for Thing {
+        fn ticket(&self) -> &Ticket {
+            &self.ticket
+        }
+    }
+
+    impl Abort for Thing {
+        fn abort(&self) {
+            self.aborted.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns a registry with this many objects.
+    fn objects(count: usize) -> (Arc<Registry>, Vec<Created<Thing>>) {
+        let registry = Arc::try_new(Registry::new()).ok().unwrap();
+        let make = |_| {
+            let ticket = Registry::ticket(&registry).ok().unwrap();
+            let thing = Thing { ticket, aborted: AtomicUsize::new(0) };
+            let created = Created::try_new(NDK_VERSION { Major: 2, Minor: 1 }, thing).ok().unwrap();
+            Ticket::enter(&created.reference());
+            created
+        };
+        let created = (0..count).map(make).collect();
+        (registry, created)
+    }
+
+    fn aborted(objects: &[Created<Thing>]) -> Vec<usize> {
+        objects.iter().map(|object| object.reference().aborted.load(Ordering::Relaxed)).collect()
+    }
+
+    //= R-IRQL-10
+    #[test]
+    fn each_round_aborts_the_next_objects_until_none_is_left() {
+        let removal = Removal::new();
+        let (registry, objects) = objects(2 * SLOTS + 1);
+        assert!(!removal.is_active() && !removal.abort_some::<Thing>(&registry));
+        for _ in 0..2 {
+            let before = aborted(&objects).iter().sum::<usize>();
+            removal.begin();
+            assert!(removal.is_active());
+            for round in 1..=2 {
+                assert!(removal.abort_some::<Thing>(&registry), "objects are left after round {round}");
+                assert_eq!(aborted(&objects).iter().sum::<usize>(), before + round * SLOTS);
+            }
+            assert!(!removal.abort_some::<Thing>(&registry), "no object is left");
+            assert!(!removal.is_active());
+            assert!(!removal.abort_some::<Thing>(&registry));
+        }
+        assert!(aborted(&objects).iter().all(|count| *count == 2), "each once per removal");
+    }
+
+    #[test]
+    fn removal_that_begins_during_another_one_looks_at_all_objects_again() {
+        let removal = Removal::new();
+        let (registry, objects) = objects(SLOTS + 1);
+        removal.begin();
+        assert!(removal.abort_some::<Thing>(&registry));
+        removal.begin();
+        assert!(removal.abort_some::<Thing>(&registry));
+        assert!(!removal.abort_some::<Thing>(&registry));
+        assert_eq!(aborted(&objects)[..SLOTS], [2; SLOTS]);
+    }
+}

@@ -50,3 +50,56 @@ impl Transmit for Outgoing<'_> {
         self.queue.commit(len);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+    use std::vec::Vec;
+
+    /// A queue with one slot at a time.
+    struct Queue {
+        slot: Vec<u8>,
+        committed: Vec<usize>,
+    }
+
+    impl Transmit for Queue {
+        fn slot(&mut self) -> Option<&mut [u8]> {
+            Some(&mut self.slot)
+        }
+
+        fn commit(&mut self, len: usize) {
+            self.committed.push(len);
+        }
+    }
+
+    const LINK: Link = Link { mac: [2, 0, 0, 0, 0, 7], mtu: 4096, scope: 0 };
+
+    #[test]
+    fn frame_to_the_own_address_is_looped_back_and_every_other_one_is_sent() {
+        let (loopback, mut queue) = (Loopback::new(), Queue { slot: vec![0; 64], committed: Vec::new() });
+        assert_eq!(loopback.open(), Ok(()));
+        let mut outgoing = Outgoing::new(&mut queue, &loopback, LINK);
+        outgoing.slot().unwrap()[..6].copy_from_slice(&LINK.mac);
+        outgoing.commit(60);
+        assert!(loopback.has_frames());
+        outgoing.slot().unwrap()[5] = 8;
+        outgoing.commit(61);
+        assert_eq!(outgoing.octets(), 121);
+        assert_eq!(queue.committed, [61]);
+    }
+
+    /// What is next may be a frame to the own address, which would be dropped.
+    #[test]
+    fn there_is_no_slot_while_the_longest_frame_of_the_link_cannot_be_looped_back() {
+        let (loopback, mut queue) = (Loopback::new(), Queue { slot: vec![0; 64], committed: Vec::new() });
+        assert_eq!(loopback.open(), Ok(()));
+        while loopback.has_room(LINK.mtu as usize + 64) {
+            loopback.push(&[0; 4150]);
+        }
+        assert!(loopback.has_room(100), "a short frame still finds room");
+        assert!(Outgoing::new(&mut queue, &loopback, LINK).slot().is_none());
+        loopback.take(|_| ());
+        assert!(Outgoing::new(&mut queue, &loopback, LINK).slot().is_some());
+    }
+}

@@ -56,6 +56,11 @@ impl Connecting {
         status
     }
 
+    /// Returns whether the call did not pend.
+    pub fn is_inline(&self) -> bool {
+        self.status != STATUS_PENDING
+    }
+
     pub fn is_done(&self) -> bool {
         self.status != STATUS_PENDING || self.record.count() != 0
     }

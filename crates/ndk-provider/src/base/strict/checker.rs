@@ -86,3 +86,22 @@ impl Checker {
         self.objects.lock().has_element(wanted)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+
+    std::thread_local! {
+        static FREED: Cell<bool> = const { Cell::new(false) };
+    }
+
+    #[test]
+    fn memory_of_a_closed_object_is_kept_as_long_as_the_checker() {
+        let checker = Checker::new(|_, _| (), Owner::new(core::ptr::null_mut()));
+        checker.retain(RetainedMemory { object: NonNull::dangling(), free: |_| FREED.set(true) });
+        assert!(!FREED.get());
+        drop(checker);
+        assert!(FREED.get());
+    }
+}

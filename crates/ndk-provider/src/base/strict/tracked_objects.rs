@@ -113,6 +113,7 @@ impl TrackedObjects {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::RefCell;
     use std::vec::Vec;
 
     std::thread_local! {
@@ -142,6 +143,37 @@ mod tests {
             objects.add(OpenObject { object, depends_on, has_element });
         }
         (objects, addresses)
+    }
+
+    std::thread_local! {
+        static FREED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    }
+
+    unsafe fn free(object: NonNull<c_void>) {
+        FREED.with_borrow_mut(|freed| freed.push(object.addr().get()));
+    }
+
+    fn memory(number: usize) -> RetainedMemory {
+        let address = core::num::NonZero::new(number).unwrap();
+        RetainedMemory { object: NonNull::without_provenance(address), free }
+    }
+
+    /// A call on a closed object must find the memory of that object.
+    #[test]
+    fn memory_of_closed_objects_is_kept_and_the_oldest_is_freed_first() {
+        let mut objects = TrackedObjects::new();
+        for number in 1..=RETAINED {
+            assert!(objects.retain(memory(number)).is_none());
+        }
+        for number in 1..=RETAINED + 2 {
+            let freed = objects.retain(memory(RETAINED + number));
+            assert_eq!(freed.as_ref().map(|freed| freed.object.addr().get()), Some(number));
+            assert!(FREED.take().is_empty(), "the caller frees it, without the lock");
+            drop(freed);
+            assert_eq!(FREED.take(), [number]);
+        }
+        drop(objects);
+        assert_eq!(FREED.take().len(), RETAINED);
     }
 
     #[test]

@@ -85,17 +85,11 @@ impl ObjectType for Connector {
     fn on_close(this: &Ref<Self>) {
         let shared = this.adapter.shared();
         let mut inner = this.inner.lock();
-        let previous = inner.state;
         inner.enter(shared, Event::Close);
         if let Some(connection) = inner.connection.take() {
             shared.engine.release(now(), connection);
         }
-        if let Some(qp) = &inner.qp {
-            match previous {
-                State::Connected | State::Disconnecting | State::PeerDisconnected => qp.set_used(),
-                _ => qp.detach(),
-            }
-        }
+        inner.detach_qp();
         inner.disconnect_event = None;
         inner.finish_pending(STATUS_CANCELLED);
         drop(inner);
@@ -257,7 +251,7 @@ impl Inner {
         true
     }
 
-    /// Releases the queue pair for another attempt to connect.
+    /// Releases the queue pair, for another attempt to connect if it was not connected.
     //= R-QP-74
     pub fn detach_qp(&self) {
         if let Some(qp) = &self.qp {

@@ -167,6 +167,14 @@ mod tests {
         assert_eq!(access(7), Some(Access::all()));
     }
 
+    //= R-MR-3
+    #[test]
+    fn longest_registration_is_the_reported_limit() {
+        let refused = [0, LIMITS.registration + 1].map(|length| Normal::new().begin_register(length));
+        assert_eq!(refused, [Err(STATUS_INVALID_PARAMETER); 2]);
+        assert_eq!([1, LIMITS.registration].map(|length| Normal::new().begin_register(length)), [Ok(()); 2]);
+    }
+
     //= R-MR-11
     #[test]
     fn read_sink_flag_is_accepted_and_ignored() {

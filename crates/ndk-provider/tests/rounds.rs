@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Rounds of the provider's deferred routine: what a call or a round leaves is processed without another call or frame.
+
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "a consumer's call through a table is several")]
+#![allow(clippy::macro_metavars_in_unsafe, reason = "a test's call is unsafe as a whole")]
+
+mod support;
+
+use core::ptr::{null, null_mut};
+use ndk_abi::ndk::*;
+use ndk_abi::nt::*;
+use ndk_provider::{CallbackDelay, Config, StrictSettings, Timing};
+use std::time::Duration;
+use support::*;
+
+/// Timers that do not expire during a test: nothing is sent again, and no peer is probed.
+fn without_timers() -> Config {
+    let never = Duration::from_secs(3600);
+    let timing = Timing { ack_timeout: never, min_resend: never, ..Timing::default() };
+    Config { timing, ..Config::default() }
+}
+
+//= R-INFO-29
+#[test]
+fn message_to_the_own_address_is_delivered_and_acknowledged_without_a_timer() {
+    let (a, _b) = pair_with(without_timers());
+    let (active, passive, listener) = connect_over(&a, &a, a.at(0), a.at(445));
+    for _ in 0..10 {
+        assert_eq!(passive.receive(1, &[]), STATUS_SUCCESS);
+        assert_eq!(active.send(2, &[], 0), STATUS_SUCCESS);
+        assert_eq!([active.cq.next().Status, passive.cq.next().Status], [STATUS_SUCCESS; 2]);
+    }
+    active.close();
+    passive.close();
+    listener.close();
+}
+
+/// The post is the only event: no frame arrives, and the timers of the connection have ended.
+//= R-CQ-1, R-QP-64
+#[test]
+fn receive_that_is_flushed_when_it_is_posted_is_notified() {
+    let (a, b) = pair();
+    let (active, passive, listener) = connect(&a, &b);
+    close!(active.connector, NdkCloseConnector);
+    passive.disconnected.wait(1);
+    passive.close();
+    listener.close();
+    // TIME_WAIT takes 2.2 s.
+    std::thread::sleep(Duration::from_secs(4));
+    active.cq.arm(NDK_CQ_NOTIFY_ANY);
+    assert_eq!(active.receive(1, &[]), STATUS_SUCCESS);
+    assert_eq!(active.cq.notified.wait(1), STATUS_SUCCESS);
+    assert_eq!(active.cq.next().Status, STATUS_CANCELLED);
+    close!(active.qp, NdkCloseQp);
+    active.cq.close();
+    close!(active.pd, NdkClosePd);
+}
+
+/// The removal reaches the connector, which comes after many other objects, in one of many rounds.
+//= R-PNP-8, R-PNP-10, R-IRQL-10
+#[test]
+fn removal_ends_a_connection_behind_many_other_objects() {
+    let (a, b) = pair_with(without_timers());
+    let others: Vec<_> = (0..400).map(|_| a.cq(1)).collect();
+    let (active, passive, listener) = connect(&a, &b);
+    a.remove_device();
+    active.disconnected.wait(1);
+    assert_eq!(active.disconnected.count(), 1);
+    active.close();
+    others.into_iter().for_each(Cq::close);
+    passive.close();
+    listener.close();
+}
+
+/// More than one round makes.
+//= R-CLOSE-2, R-IRQL-10
+#[test]
+fn close_callbacks_of_many_objects_are_all_made() {
+    let (a, _b) = pair();
+    let held = a.hold_callbacks();
+    let closing: Vec<_> = (0..1000)
+        .map(|_| {
+            let pd = a.pd();
+            let region = fast_mr(pd);
+            let closing = begin_close!(pd, NdkClosePd);
+            assert_eq!(closing.status, STATUS_PENDING);
+            close!(region, NdkCloseMr);
+            closing
+        })
+        .collect();
+    drop(held);
+    closing.into_iter().for_each(Closing::wait);
+}
+
+/// Their callbacks become due in one moment, and are more than one round makes.
+//= R-CONN-8, R-IRQL-10
+#[test]
+fn completions_of_many_connects_that_were_held_back_are_all_made() {
+    let delay = Some(CallbackDelay { time: Duration::from_millis(700), random: false });
+    let strict = StrictSettings { delay, ..StrictSettings::default() };
+    let (a, _b) = pair_with(Config { strict, ..without_timers() });
+    let ends: Vec<_> = (0..150).map(|_| a.active()).collect();
+    let nowhere = "192.0.2.99:1".parse().unwrap();
+    let connecting: Vec<_> = ends.iter().map(|end| end.connect(a.at(0), nowhere, &[])).collect();
+    for connecting in connecting {
+        assert_eq!(connecting.wait(), STATUS_HOST_UNREACHABLE);
+    }
+    ends.into_iter().for_each(End::close);
+}
+
+/// A request whose memory is gone fails when it is transmitted. Here, that is after the callbacks of a round, one of which
+/// makes room in the transmit queue.
+//= R-CQ-1, R-QP-60
+#[test]
+fn request_that_fails_after_the_callbacks_of_a_round_is_notified() {
+    let (a, b) = pair_with(without_timers());
+    let (active, passive, listener) = connect(&a, &b);
+    let memory = Memory::new(4096);
+    let registered = memory.register(active.pd, 0);
+    a.fill();
+    assert_eq!(active.send(1, &[registered.sge()], 0), STATUS_SUCCESS);
+    registered.close();
+    active.cq.arm(NDK_CQ_NOTIFY_ANY);
+    // A notification that makes room, and nothing else.
+    let (pd, raw) = (a.pd(), a.cq_that_drains());
+    let pair: *mut NDK_QP = create(|done, context, out| {
+        call!(pd, NdkCreateQp, raw, raw, null_mut(), 1, 1, 0, 0, 0, done, context, out)
+    })
+    .expect("a queue pair");
+    call!(raw, NdkArmCq, NDK_CQ_NOTIFY_ANY);
+    assert_eq!(call!(pair, NdkReceive, null_mut(), null(), 0), STATUS_SUCCESS);
+    call!(pair, NdkFlush);
+    assert_eq!(active.cq.notified.wait(1), STATUS_SUCCESS);
+    assert_eq!(active.cq.next().Status, STATUS_ACCESS_VIOLATION);
+    close!(pair, NdkCloseQp);
+    close!(raw, NdkCloseCq);
+    close!(pd, NdkClosePd);
+    active.close();
+    passive.close();
+    listener.close();
+}
