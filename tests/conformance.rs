@@ -41,3 +41,14 @@ fn scenarios_survive_the_failure_of_their_allocations() {
         assert!(failed != 0, "{scenario}: no allocation mattered");
     }
 }
+
+/// Two processors deliver events of a connection: the end of the disconnect before the abort that preceded it.
+//= R-CONN-81
+#[test]
+fn a_disconnect_during_the_report_of_an_abort_does_not_time_out() {
+    let Some(image) = image() else { return };
+    for seed in [16, 17, 73, 89] {
+        let run = Run { scenario: Scenario::FastRegistration, seed, shortage: Shortage::None };
+        run.run(&image).unwrap_or_else(|error| panic!("{error:#}"));
+    }
+}

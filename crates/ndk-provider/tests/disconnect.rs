@@ -186,3 +186,31 @@ fn unresponsive_peer_is_detected_by_retry_timeout() {
     passive.close();
     listener.close();
 }
+
+//= R-CONN-81, R-CONN-88, R-PERF-5
+#[test]
+fn disconnect_after_an_abort_that_is_not_reported_yet_fails_with_the_abort() {
+    let (a, b) = pair();
+    let (active, passive, listener) = connect(&a, &b);
+    let source = Memory::new(100);
+    let here = source.register(active.pd, 0);
+    // The peer refuses the token. Its NAK has been processed but not reported when the consumer disconnects.
+    let held = a.hold_callbacks();
+    assert_eq!(active.write(1, &[here.sge()], (0, 0x1234_5678)), STATUS_SUCCESS);
+    wait("the NAK has arrived", || active.cq.poll().is_some());
+    let disconnecting = CallbackRecord::new();
+    let status = call!(active.connector, NdkDisconnect, Some(on_request), disconnecting.context());
+    assert_eq!(status, STATUS_PENDING);
+    let member = observed::last();
+    drop(held);
+    let status = disconnecting.wait(1);
+    observed::completion(member, status);
+    assert_eq!(status, STATUS_CONNECTION_ABORTED);
+    assert_eq!(active.disconnected.count(), 0);
+    // It failed before the consumer disconnected it.
+    assert_eq!(a.provider.performance_counters().ConnectionError, 1);
+    here.close();
+    active.close();
+    passive.close();
+    listener.close();
+}

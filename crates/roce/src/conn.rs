@@ -168,13 +168,26 @@ pub enum ConnEvent {
     /// The peer has disconnected. Does not flush local requests.
     //= R-QP-72
     Disconnected,
-    /// The disconnect that [`crate::Engine::disconnect`] began is over. `graceful` is `false` if the peer did not
-    /// answer in time.
-    DisconnectDone { graceful: bool },
+    /// The disconnect that [`crate::Engine::disconnect`] began is over.
+    DisconnectDone(DisconnectOutcome),
     /// The connection is broken: a request failed, or the queue pair was flushed or destroyed.
     Aborted,
     /// The peer did not answer while connecting.
     TimedOut,
+}
+
+/// How a disconnect ended. The connection is over in every case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DisconnectOutcome {
+    /// Both sides have disconnected.
+    Graceful,
+    /// The peer did not answer in time.
+    TimedOut,
+    /// The connection was aborted before the disconnect.
+    Aborted,
+    /// The local address was removed before the peer answered.
+    //= R-CONN-101
+    AddressRemoved,
 }
 
 /// Timeouts and retry counts of connections. The defaults suit a local network.

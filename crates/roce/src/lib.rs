@@ -88,8 +88,8 @@ mod work;
 pub use config::Config;
 pub use congestion::{CongestionConfig, CongestionMode, DcqcnConfig};
 pub use conn::{
-    AcceptSpec, ConnEvent, ConnId, ConnRequest, ConnectSpec, ListenSpec, ListenerId, PrivateData, ReadLimits,
-    RejectReason, Timing,
+    AcceptSpec, ConnEvent, ConnId, ConnRequest, ConnectSpec, DisconnectOutcome, ListenSpec, ListenerId,
+    PrivateData, ReadLimits, RejectReason, Timing,
 };
 pub use cq::{Arm, Cq, CqFault, DestroyResult};
 pub use drop_reason::DropReason;

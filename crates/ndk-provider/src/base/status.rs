@@ -12,7 +12,8 @@ use ndk_abi::nt::{
 };
 use nt::MdlError;
 use roce::{
-    CompletionKind, CompletionStatus, ConnError, CqFault, CreateError, ModifyError, PostError, RejectReason,
+    CompletionKind, CompletionStatus, ConnError, CqFault, CreateError, DisconnectOutcome, ModifyError,
+    PostError, RejectReason,
 };
 
 /// The result of a call: a value, or the status that it fails with.
@@ -106,6 +107,16 @@ pub fn respond(error: ConnError) -> NTSTATUS {
     }
 }
 
+/// Maps the end of a disconnect that pended.
+//= R-CONN-80, R-CONN-81, R-CONN-94, R-CONN-95
+pub fn disconnect(outcome: DisconnectOutcome) -> NTSTATUS {
+    match outcome {
+        DisconnectOutcome::Graceful => STATUS_SUCCESS,
+        DisconnectOutcome::TimedOut => STATUS_IO_TIMEOUT,
+        DisconnectOutcome::Aborted | DisconnectOutcome::AddressRemoved => STATUS_CONNECTION_ABORTED,
+    }
+}
+
 /// Returns the status of a completion queue's notification.
 //= R-CQ-32, R-CQ-33, R-CQ-34
 pub fn notification(fault: Option<CqFault>) -> NTSTATUS {
@@ -165,6 +176,14 @@ mod tests {
     fn notification_names_the_fault() {
         let faults = [None, Some(CqFault::Overflow), Some(CqFault::Internal)];
         assert_eq!(faults.map(notification), [0, 0x8000_0005, 0xC000_00E5].map(u32::cast_signed));
+    }
+
+    //= R-CONN-81
+    #[test]
+    fn only_a_disconnect_without_an_answer_times_out() {
+        use DisconnectOutcome::{Aborted, AddressRemoved, Graceful, TimedOut};
+        let statuses = [Graceful, TimedOut, Aborted, AddressRemoved].map(disconnect);
+        assert_eq!(statuses, [0, 0xC000_00B5, 0xC000_0241, 0xC000_0241].map(u32::cast_signed));
     }
 
     //= R-QP-88

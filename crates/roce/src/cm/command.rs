@@ -8,7 +8,7 @@ use super::{
     state::Input,
 };
 use crate::{
-    conn::{AcceptSpec, ConnId, ConnectSpec, PrivateData, ReadLimits},
+    conn::{AcceptSpec, ConnId, ConnectSpec, DisconnectOutcome, PrivateData, ReadLimits},
     error::ConnError,
     time::Instant,
 };
@@ -235,9 +235,10 @@ impl Cm {
             conn.disconnect_progress = DisconnectProgress::Requested;
         }
         let sent = message.is_some_and(|m| self.advance_and_send(now, index, Input::Disconnect, &m));
-        //= R-CONN-91
+        //= R-CONN-81, R-CONN-91
         if !first {
-            self.notify_disconnect_done(index, sent);
+            let outcome = if sent { DisconnectOutcome::Graceful } else { DisconnectOutcome::Aborted };
+            self.notify_disconnect_done(index, outcome);
         }
         Ok(())
     }
@@ -301,7 +302,7 @@ impl Cm {
     /// Aborts a connection whose local address was removed. The message to the peer is sent once.
     //= R-CONN-101
     pub(super) fn abort_without_address(&mut self, now: Instant, index: u32) {
-        let done = self.disconnect_done(index, false);
+        let done = self.disconnect_done(index, DisconnectOutcome::AddressRemoved);
         self.end(now, index, Input::LoseAddress, RejReason::CONSUMER);
         if let Some(conn) = self.conns.get_mut(index) {
             conn.notify(done);
@@ -346,8 +347,8 @@ impl Cm {
     }
 
     /// Reports the end of a disconnect that needs no answer of the peer.
-    fn notify_disconnect_done(&mut self, index: u32, graceful: bool) {
-        let what = self.disconnect_done(index, graceful);
+    fn notify_disconnect_done(&mut self, index: u32, outcome: DisconnectOutcome) {
+        let what = self.disconnect_done(index, outcome);
         if let Some(conn) = self.conns.get_mut(index) {
             conn.notify(what);
             self.queue_event(index);

@@ -13,7 +13,7 @@ use super::{
     table::Idle,
 };
 use crate::{
-    conn::{ListenerId, PrivateData, ReadLimits},
+    conn::{DisconnectOutcome, ListenerId, PrivateData, ReadLimits},
     time::Instant,
 };
 use roce_wire::{
@@ -60,8 +60,8 @@ pub(super) struct Conn {
     /// `true` once it was established.
     pub(super) was_established: bool,
     pub(super) disconnect_progress: DisconnectProgress,
-    /// `true` if both sides have disconnected.
-    pub(super) graceful: bool,
+    /// How the disconnect ended, once that is reported.
+    pub(super) disconnect_outcome: DisconnectOutcome,
     /// The consumer's context.
     pub(super) context: u64,
     /// Listener that received the request, on the passive side.
@@ -115,7 +115,7 @@ impl Idle for Conn {
         owned: false,
         was_established: false,
         disconnect_progress: DisconnectProgress::None,
-        graceful: false,
+        disconnect_outcome: DisconnectOutcome::Aborted,
         context: 0,
         listener: None,
         local_id: CommId(0),

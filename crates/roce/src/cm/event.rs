@@ -2,7 +2,7 @@
 
 //! Queue pair parameters, events, and reasons for ignored datagrams.
 
-use crate::conn::{ConnId, ConnRequest, PrivateData, ReadLimits};
+use crate::conn::{ConnId, ConnRequest, DisconnectOutcome, PrivateData, ReadLimits};
 use roce_wire::cm::RejReason;
 use roce_wire::{Path, PathMtu, Psn, Qpn};
 
@@ -68,9 +68,8 @@ pub enum EventKind {
     Aborted,
     /// The peer did not answer while connecting.
     TimedOut,
-    /// The disconnect that [`Cm::disconnect`](super::Cm::disconnect) began is over; `graceful` if the peer has
-    /// disconnected, too.
-    DisconnectDone { graceful: bool },
+    /// The disconnect that [`Cm::disconnect`](super::Cm::disconnect) began is over.
+    DisconnectDone(DisconnectOutcome),
 }
 
 /// Reason why a datagram had no effect on a connection. For statistics.

@@ -67,7 +67,7 @@ use self::{
     table::Table,
 };
 use crate::{
-    conn::{ConnId, ConnRequest},
+    conn::{ConnId, ConnRequest, DisconnectOutcome},
     error::ConnError,
     time::Instant,
 };
@@ -214,7 +214,7 @@ impl Cm {
             Pending::DISCONNECTED => EventKind::Disconnected,
             Pending::ABORTED => EventKind::Aborted,
             Pending::TIMED_OUT => EventKind::TimedOut,
-            _ => EventKind::DisconnectDone { graceful: conn.graceful },
+            _ => EventKind::DisconnectDone(conn.disconnect_outcome),
         };
         Some(Event { conn: conn_id(index, conn.generation), context, kind })
     }
@@ -250,7 +250,7 @@ impl Cm {
             self.queue_message(now, index);
         } else {
             let what = if conn.state == State::DreqSent {
-                self.disconnect_done(index, false)
+                self.disconnect_done(index, DisconnectOutcome::TimedOut)
             } else {
                 Pending::TIMED_OUT
             };
@@ -259,11 +259,11 @@ impl Cm {
     }
 
     /// Ends a DREQ exchange and returns the event to report, if the consumer requested the disconnect.
-    fn disconnect_done(&mut self, index: u32, graceful: bool) -> Pending {
+    fn disconnect_done(&mut self, index: u32, outcome: DisconnectOutcome) -> Pending {
         match self.conns.get_mut(index) {
             Some(conn) if conn.disconnect_progress == DisconnectProgress::Requested => {
                 conn.disconnect_progress = DisconnectProgress::Reported;
-                conn.graceful = graceful;
+                conn.disconnect_outcome = outcome;
                 Pending::DISCONNECT_DONE
             }
             _ => Pending::empty(),

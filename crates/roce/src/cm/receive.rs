@@ -11,7 +11,7 @@ use super::{
     state::Input,
 };
 use crate::{
-    conn::{ConnId, PrivateData, ReadLimits},
+    conn::{ConnId, DisconnectOutcome, PrivateData, ReadLimits},
     time::{Instant, nanos},
 };
 use roce_wire::{
@@ -235,7 +235,7 @@ impl Cm {
             //= R-CONN-29
             //= R-CONN-41
             State::ReqReceived | State::RepReceived | State::Established => Pending::ABORTED,
-            State::DreqSent => self.disconnect_done(index, true),
+            State::DreqSent => self.disconnect_done(index, DisconnectOutcome::Graceful),
             State::TimeWait | State::Idle => return Err(Ignored::Duplicate),
             State::DreqReceived => return Err(Ignored::Unexpected),
         };
@@ -299,7 +299,7 @@ impl Cm {
             }
             //= R-CONN-94
             State::DreqSent => {
-                let what = self.disconnect_done(index, true);
+                let what = self.disconnect_done(index, DisconnectOutcome::Graceful);
                 self.advance_and_notify(now, index, Input::ReceiveDreq, what);
                 self.outbox.remove(index);
                 self.answer_drep(incoming, dreq)
@@ -323,7 +323,7 @@ impl Cm {
         if self.conns.get(index).map(|conn| conn.state) != Some(State::DreqSent) {
             return Err(Ignored::Unexpected);
         }
-        let what = self.disconnect_done(index, true);
+        let what = self.disconnect_done(index, DisconnectOutcome::Graceful);
         self.advance_and_notify(incoming.now, index, Input::ReceiveDrep, what);
         self.outbox.remove(index);
         Ok(())

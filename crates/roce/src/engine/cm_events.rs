@@ -101,14 +101,14 @@ impl<R: RawMutex> Engine<R> {
                 }
                 ConnEvent::Aborted
             }
-            EventKind::DisconnectDone { graceful } => {
+            EventKind::DisconnectDone(outcome) => {
                 //= R-QP-71
                 //= R-CONN-83
                 //= R-CONN-84
                 if let Some(qp) = conns.entry(id).and_then(|entry| entry.qp.clone()) {
                     self.close(&qp);
                 }
-                ConnEvent::DisconnectDone { graceful: *graceful }
+                ConnEvent::DisconnectDone(*outcome)
             }
         };
         Some(EngineEvent::Conn { id, context, event })

@@ -191,7 +191,7 @@ impl<R: RawMutex> Engine<R> {
     }
 
     /// Disconnects, or answers the peer's disconnect. The queue pair is flushed, then
-    /// [`ConnEvent::DisconnectDone`] follows; at once if the peer disconnected first.
+    /// [`ConnEvent::DisconnectDone`] follows; at once if the peer disconnected first or the connection was aborted.
     ///
     /// # Errors
     /// [`ConnError::Unknown`]; [`ConnError::State`] if the connection was never established or was disconnected
@@ -199,6 +199,10 @@ impl<R: RawMutex> Engine<R> {
     ///
     /// [`ConnEvent::DisconnectDone`]: crate::ConnEvent::DisconnectDone
     pub fn disconnect(&self, now: Instant, conn: ConnId) -> Result<(), ConnError> {
+        // A failed queue pair precedes the disconnect. The connection ends by what came first.
+        //= R-CONN-81
+        //= R-PERF-5
+        self.process_failures();
         self.connections.with(|conns| conns.cm.disconnect(now, conn))
     }
 

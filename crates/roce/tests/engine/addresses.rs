@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use roce::{
-    AcceptSpec, Access, CompletionStatus, ConnError, ConnEvent, ConnectSpec, ListenSpec, QpState, Verdict,
+    AcceptSpec, Access, CompletionStatus, ConnError, ConnEvent, ConnectSpec, DisconnectOutcome, ListenSpec,
+    QpState, Verdict,
 };
 use roce_wire::cm::{CmMessage, CommId};
 use roce_wire::icrc::Crc;
@@ -46,7 +47,9 @@ fn use_and_end(pair: &mut Pair) {
     }
     pair.run();
     for side in 0..2 {
-        assert!(pair.has_event(side, |e| matches!(e, ConnEvent::DisconnectDone { graceful: true })));
+        assert!(
+            pair.has_event(side, |e| matches!(e, ConnEvent::DisconnectDone(DisconnectOutcome::Graceful)))
+        );
     }
 }
 
@@ -228,7 +231,8 @@ fn an_engine_can_connect_to_itself() {
         pair.sides[0].engine.disconnect(pair.now, passive).unwrap();
         pair.run();
         let ends = pair.sides[0].conn_events.iter();
-        let ends = ends.filter(|(_, _, event)| matches!(event, ConnEvent::DisconnectDone { graceful: true }));
+        let ends = ends
+            .filter(|(_, _, event)| matches!(event, ConnEvent::DisconnectDone(DisconnectOutcome::Graceful)));
         assert_eq!(ends.count(), 2);
         assert_eq!(pair.sides[1].stat("rx_datagrams"), 0);
     }

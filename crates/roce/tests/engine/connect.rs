@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use roce::{
-    AcceptSpec, CompletionStatus, ConnError, ConnEvent, ConnectSpec, PostError, QpState, ReadLimits,
-    RejectReason, SendFlags,
+    AcceptSpec, CompletionStatus, ConnError, ConnEvent, ConnectSpec, DisconnectOutcome, PostError, QpState,
+    ReadLimits, RejectReason, SendFlags,
 };
 use roce_wire::{Opcode, Packet, PathMtu};
 
@@ -210,9 +210,9 @@ fn disconnect_completes_when_both_sides_disconnect() {
     let bob = &pair.sides[1];
     bob.engine.disconnect(pair.now, bob.conn.unwrap()).unwrap();
     pair.run_until("the end", |pair| {
-        pair.has_event(0, |e| matches!(e, ConnEvent::DisconnectDone { graceful: true }))
+        pair.has_event(0, |e| matches!(e, ConnEvent::DisconnectDone(DisconnectOutcome::Graceful)))
     });
-    assert!(pair.has_event(1, |e| matches!(e, ConnEvent::DisconnectDone { graceful: true })));
+    assert!(pair.has_event(1, |e| matches!(e, ConnEvent::DisconnectDone(DisconnectOutcome::Graceful))));
     for side in &pair.sides {
         assert_eq!(side.outcomes(), [(1, CompletionStatus::Flushed)]);
         assert_eq!(side.qp.state(), QpState::Error);
@@ -228,7 +228,9 @@ fn both_sides_can_disconnect_at_once() {
     }
     pair.run();
     for side in 0..2 {
-        assert!(pair.has_event(side, |e| matches!(e, ConnEvent::DisconnectDone { graceful: true })));
+        assert!(
+            pair.has_event(side, |e| matches!(e, ConnEvent::DisconnectDone(DisconnectOutcome::Graceful)))
+        );
     }
 }
 
@@ -284,6 +286,24 @@ fn connect_and_disconnect_succeed_over_a_faulty_network() {
     }
 }
 
+//= R-CONN-81
+#[test]
+fn a_disconnect_after_an_abort_reports_the_abort() {
+    for is_reported in [false, true] {
+        let mut pair = Pair::connected(Options::default());
+        let alice = &pair.sides[0];
+        alice.engine.flush(&alice.qp);
+        if is_reported {
+            pair.run_until("the abort", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Aborted)));
+        }
+        let alice = &pair.sides[0];
+        alice.engine.disconnect(pair.now, alice.conn.unwrap()).unwrap();
+        pair.run_until("the end", |pair| {
+            pair.has_event(0, |e| matches!(e, ConnEvent::DisconnectDone(DisconnectOutcome::Aborted)))
+        });
+    }
+}
+
 //= rocev2 §12
 //= R-CONN-81
 //= R-CONN-95
@@ -298,7 +318,7 @@ fn an_unanswered_disconnect_ends_within_ten_seconds() {
         here.engine.disconnect(pair.now, here.conn.unwrap()).unwrap();
         let begun = pair.now;
         pair.run_until("the end", |pair| {
-            pair.has_event(side, |e| matches!(e, ConnEvent::DisconnectDone { graceful: false }))
+            pair.has_event(side, |e| matches!(e, ConnEvent::DisconnectDone(DisconnectOutcome::TimedOut)))
         });
         let took = pair.now.duration_since(begun);
         assert!(took > Duration::from_secs(5) && took < Duration::from_secs(10), "{took:?}");

@@ -9,7 +9,7 @@ use crate::base::removal::Abort;
 use crate::base::shared::Shared;
 use crate::base::status;
 use ndk_abi::nt::{NTSTATUS, STATUS_CONNECTION_ABORTED, STATUS_IO_TIMEOUT, STATUS_SUCCESS};
-use roce::{ConnEvent, ConnId, ReadLimits};
+use roce::{ConnEvent, ConnId, DisconnectOutcome, ReadLimits};
 
 impl Connector {
     /// Processes an event of a connection of the engine and makes the callbacks that are due. On the provider's own stack.
@@ -75,25 +75,27 @@ impl Inner {
             }
             //= R-CONN-87, R-CONN-90, R-QP-72
             ConnEvent::Disconnected => {
-                // If the consumer is disconnecting itself, `DisconnectDone` completes that. It always follows,
-                // after the flush.
+                // If the consumer is disconnecting itself, `DisconnectDone` completes that. It always comes, after
+                // the flush; another processor may deliver it before this event.
                 //= R-CONN-84, R-CONN-94
                 if self.state != State::Disconnecting && !self.peer_disconnected(shared) {
                     self.fail(shared, STATUS_CONNECTION_ABORTED);
                 }
             }
-            //= R-CONN-80, R-CONN-81, R-CONN-94, R-CONN-95
-            //= R-CONN-82, R-CONN-85
-            ConnEvent::DisconnectDone { graceful } => {
+            //= R-CONN-82, R-CONN-85, R-PERF-5
+            ConnEvent::DisconnectDone(outcome) => {
                 if self.enter(shared, Event::DisconnectDone) {
-                    self.finish_pending(if graceful { STATUS_SUCCESS } else { STATUS_IO_TIMEOUT });
+                    if outcome == DisconnectOutcome::Aborted {
+                        shared.counters.connection_error.add();
+                    }
+                    self.finish_pending(status::disconnect(outcome));
                 }
             }
-            //= R-QP-60, R-QP-69, R-CONN-81, R-CONN-87
+            //= R-QP-60, R-QP-69, R-CONN-87
             ConnEvent::Aborted => {
                 if self.peer_disconnected(shared) {
                     shared.counters.connection_error.add();
-                } else {
+                } else if self.state != State::Disconnecting {
                     self.fail(shared, STATUS_CONNECTION_ABORTED);
                 }
             }

@@ -132,7 +132,7 @@ fn events_after_address_removal(depth: usize) -> [Vec<EventKind>; 2] {
 #[test]
 fn removing_an_address_aborts_its_connections() {
     let refused = EventKind::Refused { reason: RejReason::CONSUMER, private_data: padded(b"", 148) };
-    let done = |graceful| EventKind::DisconnectDone { graceful };
+    let done = EventKind::DisconnectDone;
     assert_eq!(events_after_address_removal(0), [vec![refused], vec![EventKind::Aborted]], "asked");
     assert_eq!(events_after_address_removal(1)[1], [EventKind::Aborted], "accepted");
     assert_eq!(
@@ -145,8 +145,16 @@ fn removing_an_address_aborts_its_connections() {
         [vec![EventKind::Disconnected], vec![EventKind::Aborted]],
         "established"
     );
-    assert_eq!(events_after_address_removal(4), [vec![done(true)], vec![]], "the peer was first");
-    assert_eq!(events_after_address_removal(5), [vec![], vec![done(false)]], "this side was first");
+    assert_eq!(
+        events_after_address_removal(4),
+        [vec![done(DisconnectOutcome::Graceful)], vec![]],
+        "the peer was first"
+    );
+    assert_eq!(
+        events_after_address_removal(5),
+        [vec![], vec![done(DisconnectOutcome::AddressRemoved)]],
+        "this side was first"
+    );
 }
 
 //= R-CONN-101

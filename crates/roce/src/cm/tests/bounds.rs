@@ -132,8 +132,8 @@ fn req_flood_does_not_end_established_connections() {
         pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
         pair.expect(Side::B, b, EventKind::Disconnected);
         pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
-        pair.expect(Side::B, b, EventKind::DisconnectDone { graceful: true });
-        pair.expect(Side::A, a, EventKind::DisconnectDone { graceful: true });
+        pair.expect(Side::B, b, EventKind::DisconnectDone(DisconnectOutcome::Graceful));
+        pair.expect(Side::A, a, EventKind::DisconnectDone(DisconnectOutcome::Graceful));
     }
 }
 

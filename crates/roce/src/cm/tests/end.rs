@@ -20,8 +20,8 @@ fn disconnect_is_done_when_the_peer_has_disconnected() {
         pair.run_for(Duration::from_secs(3));
         assert_eq!(pair.host(first).events, [], "the peer has not disconnected yet");
         pair.command(first.other(), |cm, now| cm.disconnect(now, second_conn)).unwrap();
-        pair.expect(first.other(), second_conn, EventKind::DisconnectDone { graceful: true });
-        pair.expect(first, first_conn, EventKind::DisconnectDone { graceful: true });
+        pair.expect(first.other(), second_conn, EventKind::DisconnectDone(DisconnectOutcome::Graceful));
+        pair.expect(first, first_conn, EventKind::DisconnectDone(DisconnectOutcome::Graceful));
         pair.release(a, b);
     }
 }
@@ -35,7 +35,7 @@ fn release_answers_a_dreq() {
     pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
     pair.expect(Side::B, b, EventKind::Disconnected);
     pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
-    pair.expect(Side::A, a, EventKind::DisconnectDone { graceful: true });
+    pair.expect(Side::A, a, EventKind::DisconnectDone(DisconnectOutcome::Graceful));
     pair.command(Side::A, |cm, now| cm.release(now, a)).unwrap();
     pair.nothing_left();
 }
@@ -63,8 +63,8 @@ fn simultaneous_disconnects_are_both_graceful() {
     let (a, b) = pair.established();
     pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
     pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
-    pair.expect(Side::A, a, EventKind::DisconnectDone { graceful: true });
-    pair.expect(Side::B, b, EventKind::DisconnectDone { graceful: true });
+    pair.expect(Side::A, a, EventKind::DisconnectDone(DisconnectOutcome::Graceful));
+    pair.expect(Side::B, b, EventKind::DisconnectDone(DisconnectOutcome::Graceful));
     //= R-CONN-88
     pair.quiet_for(Duration::from_secs(30));
     pair.release(a, b);
@@ -79,9 +79,9 @@ fn unanswered_disconnect_ends_after_its_retries() {
     let (a, b) = pair.established();
     pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
     pair.expect(Side::B, b, EventKind::Disconnected);
-    pair.expect(Side::A, a, EventKind::DisconnectDone { graceful: false });
+    pair.expect(Side::A, a, EventKind::DisconnectDone(DisconnectOutcome::TimedOut));
     pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
-    pair.expect(Side::B, b, EventKind::DisconnectDone { graceful: true });
+    pair.expect(Side::B, b, EventKind::DisconnectDone(DisconnectOutcome::Graceful));
     pair.release(a, b);
 }
 
@@ -100,7 +100,7 @@ fn disconnect_from_a_vanished_peer_takes_at_most_ten_seconds() {
         let conn = if side == Side::A { a } else { b };
         let start = pair.now;
         pair.command(side, |cm, now| cm.disconnect(now, conn)).unwrap();
-        pair.expect(side, conn, EventKind::DisconnectDone { graceful: false });
+        pair.expect(side, conn, EventKind::DisconnectDone(DisconnectOutcome::TimedOut));
         let took = pair.now.duration_since(start);
         assert!(took > Duration::from_secs(5) && took < Duration::from_secs(10), "{side:?}: {took:?}");
     }
@@ -117,7 +117,7 @@ fn second_disconnect_is_refused() {
     pair.release(a, b);
 }
 
-//= R-CONN-87
+//= R-CONN-81, R-CONN-87
 #[test]
 fn failed_queue_pair_aborts_locally_and_disconnects_the_peer() {
     let mut pair = Pair::new();
@@ -130,10 +130,10 @@ fn failed_queue_pair_aborts_locally_and_disconnects_the_peer() {
     pair.expect(Side::B, b, EventKind::Disconnected);
     //= R-CONN-91
     pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
-    pair.expect(Side::A, a, EventKind::DisconnectDone { graceful: false });
+    pair.expect(Side::A, a, EventKind::DisconnectDone(DisconnectOutcome::Aborted));
     // The peer's DREP does not cause a second event.
     pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
-    pair.expect(Side::B, b, EventKind::DisconnectDone { graceful: true });
+    pair.expect(Side::B, b, EventKind::DisconnectDone(DisconnectOutcome::Graceful));
     pair.quiet_for(Duration::from_secs(30));
     pair.release(a, b);
 }
@@ -164,7 +164,7 @@ fn dreq_for_an_unknown_connection_is_answered_with_drep() {
     let (a, _) = pair.established();
     pair.b.crash();
     pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
-    pair.expect(Side::A, a, EventKind::DisconnectDone { graceful: true });
+    pair.expect(Side::A, a, EventKind::DisconnectDone(DisconnectOutcome::Graceful));
 }
 
 #[test]

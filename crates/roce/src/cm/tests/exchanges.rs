@@ -187,8 +187,8 @@ impl Stage {
                     EventKind::Refused { reason, .. } => (format!("Refused({})", reason.0), None),
                     EventKind::Aborted => ("Aborted".into(), None),
                     EventKind::TimedOut => ("TimedOut".into(), None),
-                    EventKind::DisconnectDone { graceful: true } => ("Done".into(), None),
-                    EventKind::DisconnectDone { graceful: false } => ("Done(alone)".into(), None),
+                    EventKind::DisconnectDone(DisconnectOutcome::Graceful) => ("Done".into(), None),
+                    EventKind::DisconnectDone(outcome) => (format!("Done({outcome:?})"), None),
                 };
                 self.conns[side as usize] = Some(event.conn);
                 self.observed[side as usize].push(word);

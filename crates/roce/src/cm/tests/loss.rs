@@ -14,8 +14,8 @@ fn run_lifecycle(message: Attribute, fate: Fate) -> Pair {
     pair.command(Side::A, |cm, now| cm.disconnect(now, a)).unwrap();
     pair.expect(Side::B, b, EventKind::Disconnected);
     pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
-    pair.expect(Side::B, b, EventKind::DisconnectDone { graceful: true });
-    pair.expect(Side::A, a, EventKind::DisconnectDone { graceful: true });
+    pair.expect(Side::B, b, EventKind::DisconnectDone(DisconnectOutcome::Graceful));
+    pair.expect(Side::A, a, EventKind::DisconnectDone(DisconnectOutcome::Graceful));
     pair.release(a, b);
     pair
 }

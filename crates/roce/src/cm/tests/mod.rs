@@ -17,7 +17,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::*;
-use crate::conn::{AcceptSpec, ConnectSpec, ListenSpec, ListenerId, PrivateData, ReadLimits};
+use crate::conn::{
+    AcceptSpec, ConnectSpec, DisconnectOutcome, ListenSpec, ListenerId, PrivateData, ReadLimits,
+};
 use roce_wire::PathMtu;
 use roce_wire::cm::RejReason;
 use roce_wire::{

@@ -296,7 +296,7 @@ fn duplicate_req_after_the_end_is_refused_as_stale() {
     pair.expect(Side::B, b, EventKind::Established);
     pair.set_fate(|_, _| Fate::Lose);
     pair.command(Side::B, |cm, now| cm.disconnect(now, b)).unwrap();
-    pair.expect(Side::B, b, EventKind::DisconnectDone { graceful: false });
+    pair.expect(Side::B, b, EventKind::DisconnectDone(DisconnectOutcome::TimedOut));
     assert_eq!(pair.deliver(source, &CmMessage::Req(req), transaction), Err(Ignored::Refused));
     let now = pair.now;
     let Some((CmMessage::Rej(rej), _)) = next_message(&mut pair.b, now) else { panic!("no REJ") };
