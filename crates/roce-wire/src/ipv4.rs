@@ -71,12 +71,9 @@ impl Ipv4<'_> {
 /// Ones' complement sum of a header's 16-bit words (RFC 1071).
 #[inline]
 fn sum(header: &[u8; Ipv4::LEN]) -> u16 {
-    let words = u64::from(Be32::<0>::get(header))
-        + u64::from(Be32::<4>::get(header))
-        + u64::from(Be32::<8>::get(header))
-        + u64::from(Be32::<12>::get(header))
-        + u64::from(Be32::<16>::get(header));
-    fold(words)
+    // In the byte order of the processor: only the bytes of the sum depend on it.
+    let words = header.as_chunks().0.iter().fold(0u64, |sum, word| sum + u64::from(u32::from_ne_bytes(*word)));
+    u16::from_be(fold(words))
 }
 
 /// Reduces a sum to 16 bits with end-around carry.

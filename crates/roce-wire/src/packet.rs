@@ -164,12 +164,11 @@ pub struct Packet<'a> {
     udp: Udp<'a>,
     bth: Bth<'a>,
     info: &'static OpcodeInfo,
-    /// The bytes that the ICRC covers: from the IP header to the last pad byte.
-    covered: &'a [u8],
+    /// The bytes that the ICRC covers, from the IP header to the last pad byte, and [`icrc::LEAD`] bytes before them.
+    led: &'a [u8],
     ext: &'a [u8],
     /// Without pad bytes.
     payload: &'a [u8],
-    pad: &'a [u8],
     icrc: [u8; ICRC_LEN],
 }
 
@@ -181,21 +180,23 @@ impl<'a> Packet<'a> {
     #[inline]
     pub fn parse(frame: &'a [u8]) -> Result<Self, ParseError> {
         let malformed = |reason| Err(ParseError::Malformed(reason));
-        let (eth, datagram_of_ip) = Eth::split(frame).map_err(|_| ParseError::NotRoce)?;
-        let (ip, udp_bytes) = match eth.ethertype() {
-            EtherType::IPV4 => split_ipv4(datagram_of_ip)?,
-            EtherType::IPV6 => split_ipv6(datagram_of_ip)?,
+        let (eth, bytes) = Eth::split(frame).map_err(|_| ParseError::NotRoce)?;
+        let (ip, udp, udp_bytes) = match eth.ethertype() {
+            EtherType::IPV4 => split_ipv4(bytes)?,
+            EtherType::IPV6 => split_ipv6(bytes)?,
             _ => return Err(ParseError::NotRoce),
         };
-        let Some((udp, datagram)) = udp_bytes.split_first_chunk() else {
+        if udp_bytes.len() < Udp::LEN {
             return malformed(DropReason::Truncated);
-        };
-        let udp = Udp::new(udp);
+        }
         //= rocev2 §1
         if usize::from(udp.length()) != udp_bytes.len() {
             return malformed(DropReason::UdpLength);
         }
-        let Some((bth, rest)) = datagram.split_first_chunk() else {
+        let Some((headers, rest)) = udp_bytes.split_first_chunk::<{ Udp::LEN + Bth::LEN }>() else {
+            return malformed(DropReason::Truncated);
+        };
+        let Some(bth) = headers.last_chunk() else {
             return malformed(DropReason::Truncated);
         };
         let bth = Bth::new(bth);
@@ -217,16 +218,16 @@ impl<'a> Packet<'a> {
             return malformed(DropReason::Pad);
         }
         let payload_len = padded.len().checked_sub(usize::from(bth.pad_count()));
-        let Some((payload, pad)) = payload_len.and_then(|len| padded.split_at_checked(len)) else {
+        let Some(payload) = payload_len.and_then(|len| padded.get(..len)) else {
             return malformed(DropReason::Pad);
         };
         if info.payload == PayloadRule::None && !payload.is_empty() {
             return malformed(DropReason::Payload);
         }
-        let covered =
-            datagram_of_ip.get(..ip.header_len().saturating_add(udp_bytes.len()).saturating_sub(ICRC_LEN));
-        let covered = covered.unwrap_or_default();
-        Ok(Self { eth, ip, udp, bth, info, covered, ext, payload, pad, icrc })
+        let lead = eth.header_len().saturating_sub(icrc::LEAD);
+        let end = eth.header_len().saturating_add(ip.header_len()).saturating_add(udp_bytes.len());
+        let led = frame.get(lead..end.saturating_sub(ICRC_LEN)).unwrap_or_default();
+        Ok(Self { eth, ip, udp, bth, info, led, ext, payload, icrc })
     }
 
     /// Returns whether the ICRC is right.
@@ -234,7 +235,7 @@ impl<'a> Packet<'a> {
     #[inline]
     pub fn icrc_valid(&self, crc: Crc) -> bool {
         let is_v4 = matches!(self.ip, Ip::V4(_));
-        icrc::of_packet(crc, is_v4, self.covered).to_wire() == self.icrc
+        icrc::of_packet(crc, is_v4, self.led).to_wire() == self.icrc
     }
 
     /// Returns the Ethernet header.
@@ -302,7 +303,8 @@ impl<'a> Packet<'a> {
     /// Returns the pad bytes, 0 to 3. Their value has no meaning.
     #[must_use]
     pub fn pad(&self) -> &'a [u8] {
-        self.pad
+        let start = self.led.len().saturating_sub(usize::from(self.bth.pad_count()));
+        self.led.get(start..).unwrap_or_default()
     }
 
     /// Returns the ICRC of the frame, right or wrong.
@@ -394,24 +396,28 @@ pub fn destination(frame: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Returns the IPv4 header and the UDP datagram to the RoCEv2 port.
+/// Returns the IPv4 header, the UDP header, which is to the RoCEv2 port, and the UDP datagram by the length of the IP header.
 #[inline]
-fn split_ipv4(bytes: &[u8]) -> Result<(Ip<'_>, &[u8]), ParseError> {
+fn split_ipv4(bytes: &[u8]) -> Result<(Ip<'_>, Udp<'_>, &[u8]), ParseError> {
     let malformed = |reason| Err(ParseError::Malformed(reason));
-    let ip = Ipv4::new_checked(bytes).map_err(|_| ParseError::NotRoce)?;
+    // With options it is longer still.
+    let Some(headers) = bytes.first_chunk::<{ Ipv4::LEN + Udp::LEN }>() else {
+        return Err(ParseError::NotRoce);
+    };
+    let (Some(ip), Some(udp)) = (headers.first_chunk(), headers.last_chunk()) else {
+        return Err(ParseError::NotRoce);
+    };
+    let (ip, udp) = (Ipv4::new(ip), Udp::new(udp));
     // Later fragments have no UDP header: their destination port is unknown.
-    let header_len = ip.header_len();
-    if ip.version() != 4
-        || header_len < Ipv4::LEN
-        || ip.protocol() != Ipv4::UDP
-        || ip.fragment_offset() != 0
-        || !is_to_port(bytes.get(header_len..))
-    {
+    if ip.version() != 4 || ip.protocol() != Ipv4::UDP || ip.fragment_offset() != 0 {
         return Err(ParseError::NotRoce);
     }
     //= rocev2 §1
-    if header_len != Ipv4::LEN {
-        return malformed(DropReason::Options);
+    if ip.header_len() != Ipv4::LEN {
+        return Err(with_options(bytes, ip.header_len()));
+    }
+    if udp.destination_port() != UDP_PORT {
+        return Err(ParseError::NotRoce);
     }
     if ip.is_fragment() {
         return malformed(DropReason::Fragment);
@@ -420,29 +426,39 @@ fn split_ipv4(bytes: &[u8]) -> Result<(Ip<'_>, &[u8]), ParseError> {
         return malformed(DropReason::HeaderChecksum);
     }
     match bytes.get(Ipv4::LEN..usize::from(ip.total_length())) {
-        Some(datagram) => Ok((Ip::V4(ip), datagram)),
+        Some(datagram) => Ok((Ip::V4(ip), udp, datagram)),
         None => malformed(DropReason::Truncated),
     }
 }
 
-/// Returns the IPv6 header and the UDP datagram to the RoCEv2 port.
-#[inline]
-fn split_ipv6(bytes: &[u8]) -> Result<(Ip<'_>, &[u8]), ParseError> {
-    let Some((header, rest)) = bytes.split_first_chunk() else {
-        return Err(ParseError::NotRoce);
-    };
-    let ip = Ipv6::new(header);
-    if ip.version() != 6 || ip.next_header() != Ipv4::UDP || !is_to_port(Some(rest)) {
-        return Err(ParseError::NotRoce);
-    }
-    match rest.get(..usize::from(ip.payload_length())) {
-        Some(datagram) => Ok((Ip::V6(ip), datagram)),
-        None => Err(ParseError::Malformed(DropReason::Truncated)),
+/// Returns why an IPv4 datagram with this header length is not accepted.
+#[cold]
+#[inline(never)]
+fn with_options(bytes: &[u8], header_len: usize) -> ParseError {
+    let udp = bytes.get(header_len..).and_then(|bytes| Udp::new_checked(bytes).ok());
+    match udp {
+        Some(udp) if header_len > Ipv4::LEN && udp.destination_port() == UDP_PORT => {
+            ParseError::Malformed(DropReason::Options)
+        }
+        _ => ParseError::NotRoce,
     }
 }
 
-/// Returns whether `bytes` begin with a UDP header to the RoCEv2 port.
+/// As [`split_ipv4`], for IPv6.
 #[inline]
-fn is_to_port(bytes: Option<&[u8]>) -> bool {
-    bytes.and_then(|bytes| Udp::new_checked(bytes).ok()).is_some_and(|udp| udp.destination_port() == UDP_PORT)
+fn split_ipv6(bytes: &[u8]) -> Result<(Ip<'_>, Udp<'_>, &[u8]), ParseError> {
+    let Some((header, rest)) = bytes.split_first_chunk() else {
+        return Err(ParseError::NotRoce);
+    };
+    let (ip, Some(udp)) = (Ipv6::new(header), rest.first_chunk()) else {
+        return Err(ParseError::NotRoce);
+    };
+    let udp = Udp::new(udp);
+    if ip.version() != 6 || ip.next_header() != Ipv4::UDP || udp.destination_port() != UDP_PORT {
+        return Err(ParseError::NotRoce);
+    }
+    match rest.get(..usize::from(ip.payload_length())) {
+        Some(datagram) => Ok((Ip::V6(ip), udp, datagram)),
+        None => Err(ParseError::Malformed(DropReason::Truncated)),
+    }
 }

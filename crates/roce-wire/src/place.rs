@@ -166,8 +166,18 @@ impl<const HIGH: usize, const MIDDLE: usize, const LOW: usize> Split24<HIGH, MID
 }
 
 /// Returns the `LEN` bytes at `at`, 1 to 3, as an integer. The callers have checked that they exist.
+///
+/// Three bytes are read as one access to their 32-bit word.
 #[inline]
 const fn read<const LEN: usize, const N: usize>(b: &[u8; N], at: usize) -> u32 {
+    let (word_at, offset) = (at & !3, at & 3);
+    if LEN == 3
+        && offset + LEN <= 4
+        && word_at + 4 <= N
+        && let Some(word) = b.split_at(word_at).1.first_chunk()
+    {
+        return u32::from_be_bytes(*word) >> (8 * (4 - LEN - offset)) & 0x00FF_FFFF;
+    }
     u32::from_be_bytes(match LEN {
         1 => [0, 0, 0, b[at]],
         2 => [0, 0, b[at], b[at + 1]],

@@ -271,7 +271,7 @@ proptest! {
             let len = frame.finish();
             prop_assert_eq!(len, template.overhead(info.opcode) + payload.len().next_multiple_of(4));
             let packet = Packet::parse(&slot[..len]).unwrap();
-            prop_assert!(packet.icrc_valid(Crc::table()));
+            prop_assert!(packet.icrc_valid(Crc::table()) && packet.icrc_valid(Crc::detect()));
             prop_assert_eq!(packet.ext(), ext);
             prop_assert_eq!(packet.payload(), payload);
             prop_assert_eq!(packet.eth().vlan(), vlan);
@@ -391,6 +391,32 @@ fn example_frames_of_the_rules_have_a_valid_icrc() {
             .map(|pair| u8::from_str_radix(core::str::from_utf8(pair).unwrap(), 16).unwrap())
             .collect();
         assert!(Packet::parse(&frame).unwrap().icrc_valid(Crc::table()));
+    }
+}
+
+/// Every length modulo the 16 bytes of a block, every offset of the variant fields in their blocks.
+//= rocev2 §2
+#[test]
+fn both_implementations_find_a_changed_byte_of_a_frame_of_any_length() {
+    let payload: Vec<u8> = (0..if cfg!(miri) { 20 } else { 180 }).map(|at| at * 7 + 1).collect();
+    for (v6, vlan) in [(false, None), (true, None), (false, Some(Vlan(5))), (true, Some(Vlan(5)))] {
+        for len in (0..payload.len()).step_by(3) {
+            let send = headers(Opcode::SEND_ONLY, Ext::None);
+            let frame = build(&path(v6, vlan), &send, &payload[..len]);
+            let ip_at = if vlan.is_some() { 18 } else { 14 };
+            for at in ip_at..frame.len() {
+                let mut damaged = frame.clone();
+                damaged[at] ^= 0x10;
+                let Ok(packet) = Packet::parse(&damaged) else { continue };
+                let valid = [Crc::table(), Crc::detect()].map(|crc| packet.icrc_valid(crc));
+                // Traffic class, flow label and hop limit of IPv6, UDP checksum, congestion bits of the BTH.
+                let udp_at = ip_at + if v6 { 40 } else { 20 };
+                let variant = v6 && (ip_at..ip_at + 4).contains(&at)
+                    || v6 && at == ip_at + 7
+                    || [udp_at + 6, udp_at + 7, udp_at + 12].contains(&at);
+                assert_eq!(valid, [variant; 2], "byte {at} of {len} bytes of payload, IPv6 {v6}");
+            }
+        }
     }
 }
 

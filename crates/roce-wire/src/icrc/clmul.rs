@@ -17,6 +17,7 @@ use core::arch::x86_64::{
     _mm_loadu_si128, _mm_set_epi64x, _mm_srli_si128, _mm_storeu_si128, _mm_xor_si128,
 };
 
+use super::masks::{LEAD, Masks};
 use super::table::{self, POLYNOMIAL};
 
 /// Returns whether the processor has the instruction.
@@ -194,23 +195,56 @@ pub(super) unsafe fn run<const COPY: bool>(crc: u32, src: *const u8, dst: *mut u
     unsafe { rest.fold_lanes::<COPY>(lanes) }
 }
 
-/// Continues the register `crc` over `head` and then over `len` bytes at `src`.
+/// Returns block `number` of a packet, masked.
 ///
 /// # Safety
-/// `src` is readable for `len` bytes. The processor has PCLMULQDQ.
+/// 16 bytes are readable at `src`. `at` is at most [`MASKED`] - 16.
+#[inline]
 #[target_feature(enable = "pclmulqdq")]
-pub(super) unsafe fn run_headed(crc: u32, head: &[u8; 64], src: *const u8, len: usize) -> u32 {
-    let crc = _mm_cvtsi32_si128(crc.cast_signed());
-    let mut rest = Rest { src: head.as_ptr(), dst: core::ptr::null_mut(), len: head.len() };
-    let mut lanes = [crc; 4];
-    for lane in &mut lanes {
-        // SAFETY: the head has 64 bytes, and each of the four lanes takes 16 of them.
-        *lane = unsafe { rest.take::<false>() };
+unsafe fn masked(src: *const u8, masks: &Masks, at: usize) -> __m128i {
+    // SAFETY: valid by the contract of this function; the instruction needs no alignment.
+    let block = unsafe { _mm_loadu_si128(src.cast()) };
+    // SAFETY: 16 bytes follow in the array by the contract of this function.
+    let keep = unsafe { _mm_loadu_si128(masks.keep.as_ptr().wrapping_add(at).cast()) };
+    // SAFETY: as above.
+    let add = unsafe { _mm_loadu_si128(masks.add.as_ptr().wrapping_add(at).cast()) };
+    _mm_xor_si128(_mm_and_si128(block, keep), add)
+}
+
+/// Returns the ICRC state of a packet, see [`super::header::of_packet`]; `None` if it is not a multiple of 4 bytes long, or
+/// shorter than the headers.
+///
+/// The processor has PCLMULQDQ.
+#[target_feature(enable = "pclmulqdq")]
+pub(super) fn of_packet<const V6: bool>(led: &[u8], masks: &Masks) -> Option<u32> {
+    // Blocks end with the packet: the first one begins with zeros, which leave a register of zero as it is.
+    let (first, blocks) = (led.len() % 16, led.len() / 16);
+    // The blocks with variant fields: at most the first three over IPv4, or five over IPv6.
+    if first > LEAD || blocks < if V6 { 4 } else { 3 } {
+        return None;
     }
-    lanes[0] = _mm_xor_si128(lanes[0], crc);
-    let rest = Rest { src, len, ..rest };
-    // SAFETY: `src` is readable for `len` bytes by the contract of this function.
-    unsafe { rest.fold_lanes::<false>(lanes) }
+    let src = led.as_ptr().wrapping_add(first);
+    let block = |number: usize| {
+        let at = number.wrapping_mul(16);
+        // SAFETY: there are more blocks than `number`, which is at most 4: `first + at` is at most 76.
+        unsafe { masked(src.wrapping_add(at), masks, first.wrapping_add(at)) }
+    };
+    let (a, b, c) = (block(0), block(1), block(2));
+    if blocks == 3 {
+        let by_1 = _mm_set_epi64x(BY_1.1, BY_1.0);
+        return Some(reduce(fold(fold(a, by_1, b), by_1, c)));
+    }
+    let mut lanes = [a, b, c, block(3)];
+    let mut taken = 64usize;
+    if V6 && blocks > 4 {
+        let by_4 = _mm_set_epi64x(BY_4.1, BY_4.0);
+        lanes = [lanes[1], lanes[2], lanes[3], fold(lanes[0], by_4, block(4))];
+        taken = 80;
+    }
+    let len = blocks.wrapping_mul(16).wrapping_sub(taken);
+    let rest = Rest { src: src.wrapping_add(taken), dst: core::ptr::null_mut(), len };
+    // SAFETY: `first + taken + len` is the length of the packet.
+    Some(unsafe { rest.fold_lanes::<false>(lanes) })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::clmul;
+use super::masks::{self, Masks};
 use super::table;
 
 /// Length of the ICRC at the end of every RoCEv2 frame in bytes.
@@ -20,7 +21,7 @@ impl CrcState {
     /// The state after the eight 0xFF bytes that replace the absent local route header.
     ///
     /// Source: rocev2 §2.
-    pub const ICRC_START: Self = Self(0xDEBB_20E3);
+    pub const ICRC_START: Self = Self(masks::START);
 
     /// Returns the CRC of the input.
     #[must_use]
@@ -93,17 +94,16 @@ impl Crc {
         unsafe { self.run::<false>(state, bytes.as_ptr(), core::ptr::null_mut(), bytes.len()) }
     }
 
-    /// Continues `state` over `head` and then `rest`, in one pass.
-    #[must_use]
+    /// Returns the ICRC state of a packet over IPv6 (`V6`) or IPv4, see [`super::header::of_packet`]. `None` if this needs
+    /// the tables.
     #[inline]
-    pub(super) fn update_headed(self, state: CrcState, head: &[u8; 64], rest: &[u8]) -> CrcState {
+    pub(super) fn of_packet<const V6: bool>(self, led: &[u8], masks: &Masks) -> Option<CrcState> {
         match self.0 {
-            Kind::Table => self.update(self.update(state, head), rest),
+            Kind::Table => None,
             #[cfg(target_arch = "x86_64")]
             Kind::Clmul => {
-                // SAFETY: the source is a slice of that length; the processor has the instructions, see
-                // `Kind`.
-                CrcState(unsafe { clmul::run_headed(state.0, head, rest.as_ptr(), rest.len()) })
+                // SAFETY: the processor has the instructions, see `Kind`.
+                unsafe { clmul::of_packet::<V6>(led, masks) }.map(CrcState)
             }
         }
     }

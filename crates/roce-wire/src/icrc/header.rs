@@ -2,65 +2,35 @@
 
 //! The ICRC of the headers: variant fields, which routers may change, count as ones.
 //!
-//! A received packet is contiguous from its IP header on. Ones are ORed into its first bytes, and the rest is summed in
-//! place ([`of_packet`]). Packets that a queue pair sends differ before their BTH in two lengths only. Their state up to
+//! A received packet is contiguous from its IP header on. Masks are applied to its first bytes while they are summed
+//! ([`of_packet`]). Packets that a queue pair sends differ before their BTH in two lengths only. Their state up to
 //! there is computed once, without the lengths, and the lengths are added for each packet ([`Prefix`]).
 
 use super::{
     crc::{Crc, CrcState},
+    masks::{LEAD, MASKED, Masks, V4, V6, ones},
     table,
 };
 use crate::{bth::Bth, ipv4::Ipv4, ipv6::Ipv6, udp::Udp};
 
-/// Bytes that are ORed with ones at once; at least the length of the longest headers.
-const HEAD: usize = 64;
-
-/// The variant bits of a packet over IPv4, from its IP header on.
-//= rocev2 §2
-const ONES_V4: [u8; HEAD] = ones(&Ipv4::VARIANT);
-
-/// The variant bits of a packet over IPv6, from its IP header on.
-//= rocev2 §2
-const ONES_V6: [u8; HEAD] = ones(&Ipv6::VARIANT);
-
-/// Returns the variant bits of an IP header, UDP and BTH.
-#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "evaluated by the compiler")]
-const fn ones(ip: &[u8]) -> [u8; HEAD] {
-    let (udp, bth) = (Udp::VARIANT, Bth::VARIANT);
-    let mut ones = [0; HEAD];
-    let mut at = 0;
-    while at < ip.len() + Udp::LEN + Bth::LEN {
-        ones[at] = if at < ip.len() {
-            ip[at]
-        } else if at < ip.len() + Udp::LEN {
-            udp[at - ip.len()]
-        } else {
-            bth[at - ip.len() - Udp::LEN]
-        };
-        at += 1;
-    }
-    ones
-}
-
-/// Returns the ICRC state at the end of `packet`, which goes from its IP header (IPv4 without options, or IPv6) to its
-/// last pad byte.
-pub(crate) fn of_packet(crc: Crc, is_v4: bool, packet: &[u8]) -> CrcState {
-    let ones = if is_v4 { &ONES_V4 } else { &ONES_V6 };
-    if let Some((head, rest)) = packet.split_first_chunk() {
-        return crc.update_headed(CrcState::ICRC_START, &set_ones(head, ones), rest);
-    }
-    let mut head = [0; HEAD];
-    if let Some(head) = head.get_mut(..packet.len()) {
-        head.copy_from_slice(packet);
-    }
-    crc.update(CrcState::ICRC_START, set_ones(&head, ones).get(..packet.len()).unwrap_or_default())
-}
-
-/// Returns `head` ORed with `ones`.
+/// Returns the ICRC state at the end of a packet, which goes from its IP header (IPv4 without options, or IPv6) to its
+/// last pad byte. `led` is the packet and the [`LEAD`] bytes before it.
 #[inline]
-#[allow(clippy::indexing_slicing, reason = "all three have the same length")]
-fn set_ones(head: &[u8; HEAD], ones: &[u8; HEAD]) -> [u8; HEAD] {
-    core::array::from_fn(|i| head[i] | ones[i])
+pub(crate) fn of_packet(crc: Crc, is_v4: bool, led: &[u8]) -> CrcState {
+    let state = if is_v4 { crc.of_packet::<false>(led, &V4) } else { crc.of_packet::<true>(led, &V6) };
+    state.unwrap_or_else(|| by_table(if is_v4 { &V4 } else { &V6 }, led))
+}
+
+/// [`of_packet`] for any length, on any processor.
+#[inline(never)]
+fn by_table(masks: &Masks, led: &[u8]) -> CrcState {
+    let (head, rest) = led.split_at(led.len().min(MASKED));
+    let mut masked = [0; MASKED];
+    for (((to, from), keep), add) in masked.iter_mut().zip(head).zip(&masks.keep).zip(&masks.add) {
+        *to = from & keep ^ add;
+    }
+    let head = masked.get(LEAD..head.len()).unwrap_or_default();
+    Crc::table().update(Crc::table().update(CrcState(0), head), rest)
 }
 
 /// The ICRC state behind the UDP header, for packets that are equal up to there except in length.
@@ -75,8 +45,7 @@ impl Prefix {
     /// Returns the prefix of packets with these headers. Both headers must give the same length.
     pub(crate) fn new(ip: &[u8], udp: Udp<'_>) -> Self {
         let is_v4 = ip.len() == Ipv4::LEN;
-        let ones = if is_v4 { &ONES_V4 } else { &ONES_V6 };
-        let mut masked = *ones;
+        let mut masked = ones(if is_v4 { &Ipv4::VARIANT } else { &Ipv6::VARIANT });
         for (byte, header) in masked.iter_mut().zip(ip.iter().chain(udp.as_bytes())) {
             *byte |= header;
         }

@@ -16,9 +16,11 @@
 mod clmul;
 mod crc;
 mod header;
+mod masks;
 mod table;
 #[cfg(test)]
 mod tests;
 
 pub use crc::{Crc, CrcState, ICRC_LEN};
 pub(crate) use header::{Prefix, of_packet};
+pub(crate) use masks::LEAD;
