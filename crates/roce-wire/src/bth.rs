@@ -42,3 +42,22 @@ layout! {
         reserved: u8 = Bits<4, 5, 0>, 0, variant;
     }
 }
+
+/// Sets the fields of an existing header that differ from packet to packet.
+#[inline]
+pub(crate) fn set_variable(
+    header: &mut [u8; Bth::LEN],
+    opcode: Opcode,
+    solicited: bool,
+    pad_count: u8,
+    ack_req: bool,
+    psn: Psn,
+) {
+    Byte::<0>::put(header, opcode.0);
+    Flag::<1, 7>::put(header, solicited);
+    Bits::<1, 5, 4>::put(header, pad_count);
+    //= rocev2 §14
+    Flag::<4, 6>::put(header, opcode.0 == Opcode::CNP.0);
+    Flag::<8, 7>::put(header, ack_req);
+    Be24::<9>::put(header, psn.value());
+}

@@ -5,10 +5,10 @@
 use core::{fmt, net::IpAddr};
 
 use crate::{
-    bth::{Bth, BthRepr, PKEY_DEFAULT},
+    bth::{self, Bth, BthRepr, PKEY_DEFAULT},
     eth::{Eth, EthRepr, EtherType, MacAddr, Vlan},
     ext::Ext,
-    icrc::{Crc, CrcState, ICRC_LEN, Prefix},
+    icrc::{Crc, ICRC_LEN, Prefix, Running},
     ipv4::{self, Ipv4, Ipv4Repr},
     ipv6::{self, Ipv6, Ipv6Repr},
     opcode::Opcode,
@@ -78,6 +78,15 @@ pub struct Headers {
     pub ext: Ext,
 }
 
+impl Headers {
+    /// Returns the length of the extended headers; `None` if the opcode is unknown or has others.
+    #[inline]
+    fn ext_len(&self) -> Option<usize> {
+        let info = self.opcode.info()?;
+        (self.ext.headers() == info.ext).then_some(usize::from(info.ext_len))
+    }
+}
+
 /// The reason why [`Template::begin`] failed. The content of the slot is then undefined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BuildError {
@@ -106,20 +115,40 @@ impl core::error::Error for BuildError {}
 pub struct Template {
     /// Ethernet, IP and UDP headers; the lengths are set for each frame.
     bytes: [u8; Self::PREFIX],
-    /// Offset of the IP header: 14 or 18.
-    ip_at: usize,
-    family: Family,
+    shape: Shape,
+    /// Of an IPv4 header: the sum of its constant words.
+    ip_sum: u16,
     /// The ICRC state before the BTH.
     prefix: Prefix,
-    p_key: u16,
-    dest_qp: Qpn,
+    /// With the fields that are the same in all frames.
+    bth: [u8; Bth::LEN],
 }
 
+/// The headers before the BTH.
 #[derive(Clone, Copy, Debug)]
-enum Family {
-    /// With the checksum of the header's constant words.
-    V4(u64),
+enum Shape {
+    V4,
+    V4Tagged,
     V6,
+    V6Tagged,
+}
+
+impl Shape {
+    /// Returns the offset of the IP header.
+    const fn ip_at(self) -> usize {
+        match self {
+            Self::V4 | Self::V6 => Eth::LEN,
+            Self::V4Tagged | Self::V6Tagged => Eth::LEN + Eth::TAG_LEN,
+        }
+    }
+
+    /// Returns the length of the IP header.
+    const fn ip_len(self) -> usize {
+        match self {
+            Self::V4 | Self::V4Tagged => Ipv4::LEN,
+            Self::V6 | Self::V6Tagged => Ipv6::LEN,
+        }
+    }
 }
 
 impl Template {
@@ -151,7 +180,8 @@ impl Template {
             ethertype: if path.local_ip.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 },
         };
         let rest = eth.emit(&mut bytes).ok()?;
-        let (family, ip_len) = match (path.local_ip, path.remote_ip) {
+        let tagged = path.vlan.is_some();
+        let (shape, ip_sum) = match (path.local_ip, path.remote_ip) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 let header = rest.first_chunk_mut()?;
                 let ip = Ipv4Repr {
@@ -164,7 +194,7 @@ impl Template {
                     total_length: (Ipv4::LEN + Udp::LEN) as u16,
                 };
                 ip.emit(header);
-                (Family::V4(ipv4::partial_sum(header)), Ipv4::LEN)
+                (if tagged { Shape::V4Tagged } else { Shape::V4 }, ipv4::partial_sum(header))
             }
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
                 let ip = Ipv6Repr {
@@ -176,7 +206,7 @@ impl Template {
                     payload_length: Udp::LEN as u16,
                 };
                 ip.emit(rest.first_chunk_mut()?);
-                (Family::V6, Ipv6::LEN)
+                (if tagged { Shape::V6Tagged } else { Shape::V6 }, 0)
             }
             _ => return None,
         };
@@ -187,24 +217,38 @@ impl Template {
             length: Udp::LEN as u16,
             checksum: 0,
         };
-        let (ip, rest) = rest.split_at_mut_checked(ip_len)?;
+        let (ip, rest) = rest.split_at_mut_checked(shape.ip_len())?;
         let udp_header = rest.first_chunk_mut()?;
         udp.emit(udp_header);
         let prefix = Prefix::new(ip, Udp::new(udp_header));
-        Some(Self { bytes, ip_at: eth.header_len(), family, prefix, p_key: PKEY_DEFAULT, dest_qp })
+        let mut bth = [0; Bth::LEN];
+        let constant = BthRepr {
+            opcode: Opcode(0),
+            solicited: false,
+            mig_req: false,
+            pad_count: 0,
+            p_key: PKEY_DEFAULT,
+            fecn: false,
+            becn: false,
+            dest_qp,
+            ack_req: false,
+            psn: Psn::new(0),
+        };
+        constant.emit(&mut bth);
+        Some(Self { bytes, shape, ip_sum, prefix, bth })
     }
 
     /// Changes the traffic class of a frame that was built from this template. The ICRC does not cover the traffic
     /// class and stays valid.
     pub fn set_traffic_class(&self, frame: &mut [u8], traffic_class: u8) {
-        let Some(ip) = frame.get_mut(self.ip_at..) else { return };
-        match self.family {
-            Family::V4(_) => {
+        let Some(ip) = frame.get_mut(self.shape.ip_at()..) else { return };
+        match self.shape {
+            Shape::V4 | Shape::V4Tagged => {
                 if let Some(header) = ip.first_chunk_mut() {
                     ipv4::set_traffic_class(header, traffic_class);
                 }
             }
-            Family::V6 => {
+            Shape::V6 | Shape::V6Tagged => {
                 if let Some(header) = ip.first_chunk_mut() {
                     ipv6::set_traffic_class(header, traffic_class);
                 }
@@ -215,12 +259,8 @@ impl Template {
     /// Returns the bytes of a frame without payload and pad bytes.
     #[must_use]
     pub fn overhead(&self, opcode: Opcode) -> usize {
-        let ip = match self.family {
-            Family::V4(_) => Ipv4::LEN,
-            Family::V6 => Ipv6::LEN,
-        };
         let ext = opcode.info().map_or(0, |info| usize::from(info.ext_len));
-        self.ip_at + ip + Udp::LEN + Bth::LEN + ext + ICRC_LEN
+        self.shape.ip_at() + self.shape.ip_len() + Udp::LEN + Bth::LEN + ext + ICRC_LEN
     }
 
     /// Writes all headers of a frame with `payload_len` bytes of payload to the start of `slot`. The caller then writes
@@ -236,71 +276,77 @@ impl Template {
         headers: &Headers,
         payload_len: usize,
     ) -> Result<Frame<'s>, BuildError> {
-        let info = headers.opcode.info().ok_or(BuildError::WrongHeaders)?;
-        if headers.ext.headers() != info.ext {
-            return Err(BuildError::WrongHeaders);
-        }
-        if slot.len() < Self::MIN_SLOT {
-            return Err(BuildError::SlotTooSmall);
-        }
-        let lengths = Lengths::of(payload_len, usize::from(info.ext_len))?;
-        let too_small = BuildError::SlotTooSmall;
-        *slot.first_chunk_mut::<{ Self::PREFIX }>().ok_or(too_small)? = self.bytes;
-        let (_, rest) = slot.split_at_mut_checked(self.ip_at).ok_or(too_small)?;
-        match self.family {
-            Family::V4(sum) => {
-                let (ip, rest) = rest.split_first_chunk_mut().ok_or(too_small)?;
-                let total = lengths.udp.checked_add(Ipv4::LEN as u16).ok_or(BuildError::PayloadTooLong)?;
-                ipv4::set_total_length(ip, sum, total);
-                self.begin_transport(crc, Ipv4::LEN, rest, headers, lengths)
-            }
-            Family::V6 => {
-                let (ip, rest) = rest.split_first_chunk_mut().ok_or(too_small)?;
-                ipv6::set_payload_length(ip, lengths.udp);
-                self.begin_transport(crc, Ipv6::LEN, rest, headers, lengths)
-            }
+        match self.shape {
+            Shape::V4 => self.begin_at::<{ Eth::LEN }, { Ipv4::LEN }>(crc, slot, headers, payload_len),
+            _ => self.begin_other(crc, slot, headers, payload_len),
         }
     }
 
-    /// Writes UDP, BTH and extended headers to the start of `rest`.
-    #[inline]
-    fn begin_transport<'s>(
+    /// [`Template::begin`] for all but IPv4 without a tag, once instead of in each caller.
+    #[inline(never)]
+    fn begin_other<'s>(
         &self,
         crc: Crc,
-        ip_len: usize,
-        rest: &'s mut [u8],
+        slot: &'s mut [u8],
         headers: &Headers,
-        lengths: Lengths,
+        payload_len: usize,
     ) -> Result<Frame<'s>, BuildError> {
-        let too_small = BuildError::SlotTooSmall;
-        let (udp, rest) = rest.split_first_chunk_mut().ok_or(too_small)?;
-        udp::set_length(udp, lengths.udp);
-        let (bth, rest) = rest.split_first_chunk_mut().ok_or(too_small)?;
-        let repr = BthRepr {
-            opcode: headers.opcode,
-            solicited: headers.solicited,
-            mig_req: false,
-            pad_count: lengths.pad as u8,
-            p_key: self.p_key,
-            fecn: false,
-            //= rocev2 §14
-            becn: headers.opcode == Opcode::CNP,
-            dest_qp: self.dest_qp,
-            ack_req: headers.ack_req,
-            psn: headers.psn,
-        };
-        repr.emit(bth);
-        let mut state = self.prefix.with_bth(lengths.udp, bth);
-        let ext_len = headers.ext.emit(rest.first_chunk_mut().ok_or(too_small)?);
-        let (ext, rest) = rest.split_at_mut_checked(ext_len).ok_or(too_small)?;
-        if !ext.is_empty() {
-            // For so few bytes the tables are the fastest implementation.
-            state = Crc::table().update(state, ext);
+        const TAGGED: usize = Eth::LEN + Eth::TAG_LEN;
+        match self.shape {
+            Shape::V4 => self.begin_at::<{ Eth::LEN }, { Ipv4::LEN }>(crc, slot, headers, payload_len),
+            Shape::V4Tagged => self.begin_at::<TAGGED, { Ipv4::LEN }>(crc, slot, headers, payload_len),
+            Shape::V6 => self.begin_at::<{ Eth::LEN }, { Ipv6::LEN }>(crc, slot, headers, payload_len),
+            Shape::V6Tagged => self.begin_at::<TAGGED, { Ipv6::LEN }>(crc, slot, headers, payload_len),
         }
-        let (payload, rest) = rest.split_at_mut_checked(lengths.payload).ok_or(too_small)?;
-        let (trailer, _) = rest.split_at_mut_checked(lengths.pad + ICRC_LEN).ok_or(too_small)?;
-        let len = self.ip_at + ip_len + usize::from(lengths.udp);
-        Ok(Frame { len, payload, trailer, crc, state })
+    }
+
+    /// [`Template::begin`] for headers of these lengths: so offsets are constants.
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        reason = "on the way of every frame; so the extended headers are known, too"
+    )]
+    fn begin_at<'s, const IP_AT: usize, const IP_LEN: usize>(
+        &self,
+        crc: Crc,
+        slot: &'s mut [u8],
+        headers: &Headers,
+        payload_len: usize,
+    ) -> Result<Frame<'s>, BuildError> {
+        let ext_len = headers.ext_len().ok_or(BuildError::WrongHeaders)?;
+        let lengths = Lengths::of(payload_len, ext_len)?;
+        let too_small = BuildError::SlotTooSmall;
+        let start: &mut [u8; Self::MIN_SLOT] = slot.first_chunk_mut().ok_or(too_small)?;
+        let (eth, rest) = start.split_first_chunk_mut::<IP_AT>().ok_or(too_small)?;
+        let (ip, rest) = rest.split_first_chunk_mut::<IP_LEN>().ok_or(too_small)?;
+        let (udp, rest) = rest.split_first_chunk_mut::<{ Udp::LEN }>().ok_or(too_small)?;
+        let (bth, rest) = rest.split_first_chunk_mut::<{ Bth::LEN }>().ok_or(too_small)?;
+        let ext: &mut [u8; Ext::MAX_LEN] = rest.first_chunk_mut().ok_or(too_small)?;
+
+        let (from_eth, rest) = self.bytes.split_first_chunk::<IP_AT>().ok_or(too_small)?;
+        let (from_ip, rest) = rest.split_first_chunk::<IP_LEN>().ok_or(too_small)?;
+        *eth = *from_eth;
+        *ip = *from_ip;
+        *udp = *rest.first_chunk().ok_or(too_small)?;
+        if let Some(ip) = ip.first_chunk_mut().filter(|_| IP_LEN == Ipv4::LEN) {
+            let total = lengths.udp.checked_add(Ipv4::LEN as u16).ok_or(BuildError::PayloadTooLong)?;
+            ipv4::set_total_length(ip, self.ip_sum, total);
+        } else if let Some(ip) = ip.first_chunk_mut() {
+            ipv6::set_payload_length(ip, lengths.udp);
+        }
+        udp::set_length(udp, lengths.udp);
+        let mut variable = self.bth;
+        let Headers { opcode, solicited, ack_req, psn, .. } = *headers;
+        bth::set_variable(&mut variable, opcode, solicited, lengths.pad as u8, ack_req, psn);
+        *bth = variable;
+        headers.ext.emit(ext);
+        let state = self.prefix.begin(crc, lengths.udp, &variable, ext.get(..ext_len).unwrap_or_default());
+        let before = IP_AT + IP_LEN + Udp::LEN + Bth::LEN;
+        let (_, rest) = slot.split_at_mut_checked(before + ext_len).ok_or(too_small)?;
+        let (rest, _) =
+            rest.split_at_mut_checked(lengths.payload + lengths.pad + ICRC_LEN).ok_or(too_small)?;
+        let len = before + ext_len + rest.len();
+        Ok(Frame { len, rest, missing: lengths.payload, crc, state })
     }
 }
 
@@ -329,12 +375,12 @@ impl Lengths {
 pub struct Frame<'s> {
     /// Length of the finished frame.
     len: usize,
-    /// The payload bytes still to be written.
-    payload: &'s mut [u8],
-    /// Pad and ICRC.
-    trailer: &'s mut [u8],
+    /// The payload bytes still to be written, pad and ICRC.
+    rest: &'s mut [u8],
+    /// Number of the payload bytes still to be written.
+    missing: usize,
     crc: Crc,
-    state: CrcState,
+    state: Running,
 }
 
 impl Frame<'_> {
@@ -342,27 +388,27 @@ impl Frame<'_> {
     #[must_use]
     #[inline]
     pub fn missing(&self) -> usize {
-        self.payload.len()
+        self.missing
     }
 
     /// Copies the next piece of the payload; of a piece that is too long, only its start. Returns the number of bytes
     /// copied.
     #[inline]
     pub fn write(&mut self, piece: &[u8]) -> usize {
-        let len = piece.len().min(self.payload.len());
-        self.fill(len, |crc, dst, state| crc.copy_and_crc(dst, piece, state))
+        self.fill(piece.len(), |crc, dst, state| crc.copy(dst, piece, state))
     }
 
     /// Calls `copy` to write the next `len` bytes of the payload, or all missing bytes if those are fewer. `copy` must
     /// fill the whole slice and return the CRC state, continued over the bytes that it wrote. Returns their number.
     #[inline]
-    pub fn fill(&mut self, len: usize, copy: impl FnOnce(Crc, &mut [u8], CrcState) -> CrcState) -> usize {
-        let len = len.min(self.payload.len());
-        let Some((next, rest)) = core::mem::take(&mut self.payload).split_at_mut_checked(len) else {
+    pub fn fill(&mut self, len: usize, copy: impl FnOnce(Crc, &mut [u8], Running) -> Running) -> usize {
+        let len = len.min(self.missing);
+        let Some((next, rest)) = core::mem::take(&mut self.rest).split_at_mut_checked(len) else {
             return 0;
         };
         self.state = copy(self.crc, next, self.state);
-        self.payload = rest;
+        self.rest = rest;
+        self.missing = self.missing.saturating_sub(len);
         len
     }
 
@@ -370,17 +416,14 @@ impl Frame<'_> {
     /// the previous content of the slot is never sent.
     #[must_use]
     #[inline]
-    pub fn finish(mut self) -> usize {
-        if !self.payload.is_empty() {
-            self.payload.fill(0);
-            self.state = self.crc.update(self.state, self.payload);
-        }
-        if let Some((pad, icrc)) = self.trailer.split_last_chunk_mut::<ICRC_LEN>() {
-            if !pad.is_empty() {
-                pad.fill(0);
-                self.state = self.crc.update(self.state, pad);
+    pub fn finish(self) -> usize {
+        if let Some((zeros, icrc)) = self.rest.split_last_chunk_mut::<ICRC_LEN>() {
+            let mut state = self.crc.end(self.state);
+            if !zeros.is_empty() {
+                zeros.fill(0);
+                state = self.crc.update(state, zeros);
             }
-            *icrc = self.state.to_wire();
+            *icrc = state.to_wire();
         }
         self.len
     }

@@ -72,7 +72,8 @@ impl Ipv4<'_> {
 #[inline]
 fn sum(header: &[u8; Ipv4::LEN]) -> u16 {
     // In the byte order of the processor: only the bytes of the sum depend on it.
-    let words = header.as_chunks().0.iter().fold(0u64, |sum, word| sum + u64::from(u32::from_ne_bytes(*word)));
+    let words =
+        header.as_chunks().0.iter().fold(0u64, |sum, word| sum + u64::from(u32::from_ne_bytes(*word)));
     u16::from_be(fold(words))
 }
 
@@ -100,16 +101,18 @@ pub(crate) fn set_traffic_class(header: &mut [u8; Ipv4::LEN], traffic_class: u8)
 }
 
 /// Returns the sum of a header's words without length and checksum, for [`set_total_length`].
-pub(crate) fn partial_sum(header: &[u8; Ipv4::LEN]) -> u64 {
+pub(crate) fn partial_sum(header: &[u8; Ipv4::LEN]) -> u16 {
     let mut header = *header;
     TotalLength::put(&mut header, 0);
     Checksum::put(&mut header, 0);
-    u64::from(sum(&header))
+    sum(&header)
 }
 
 /// Sets the length of an existing header, and its checksum. `partial` is the header's [`partial_sum`].
 #[inline]
-pub(crate) const fn set_total_length(header: &mut [u8; Ipv4::LEN], partial: u64, total_length: u16) {
+pub(crate) const fn set_total_length(header: &mut [u8; Ipv4::LEN], partial: u16, total_length: u16) {
     TotalLength::put(header, total_length);
-    Checksum::put(header, !fold(partial + total_length as u64));
+    let (sum, carry) = partial.overflowing_add(total_length);
+    // Cannot wrap: with a carry the sum is at most 0xFFFE.
+    Checksum::put(header, !sum.wrapping_add(carry as u16));
 }

@@ -224,9 +224,9 @@ impl<'a> Packet<'a> {
         if info.payload == PayloadRule::None && !payload.is_empty() {
             return malformed(DropReason::Payload);
         }
-        let lead = eth.header_len().saturating_sub(icrc::LEAD);
+        let start = eth.header_len().saturating_sub(icrc::LEAD);
         let end = eth.header_len().saturating_add(ip.header_len()).saturating_add(udp_bytes.len());
-        let led = frame.get(lead..end.saturating_sub(ICRC_LEN)).unwrap_or_default();
+        let led = frame.get(start..end.saturating_sub(ICRC_LEN)).unwrap_or_default();
         Ok(Self { eth, ip, udp, bth, info, led, ext, payload, icrc })
     }
 

@@ -150,7 +150,7 @@ impl Backing {
                 // SAFETY: `slot` is `piece.len` long, since at least that many bytes of the frame are missing,
                 // and the piece is within a segment, whose memory is valid by the contract of `push`. A transmit
                 // slot is not in a consumer's region.
-                unsafe { crc.copy_in_and_crc(slot, piece.base, state) }
+                unsafe { crc.copy_in(slot, piece.base, state) }
             });
         });
         true
@@ -159,15 +159,23 @@ impl Backing {
     /// Calls `each` for the contiguous pieces of `[offset, offset + len)`, which is within bounds.
     #[inline]
     fn for_each_piece(&self, offset: u64, len: usize, mut each: impl FnMut(Piece)) {
-        let mut at = match self.segments.as_slice() {
-            // The common case needs no search.
-            [_] => 0,
-            // The last segment that starts at or before the offset.
-            segments => segments.partition_point(|segment| segment.start <= offset).saturating_sub(1),
-        };
+        match self.segments.as_slice() {
+            // The common case: the segment is the whole backing, so its length is that of the backing.
+            [segment] if len > 0 => {
+                each(Piece { base: segment.base.as_ptr().wrapping_add(offset as usize), len });
+            }
+            segments => Self::for_each_of(segments, offset, len, &mut each),
+        }
+    }
+
+    /// [`Backing::for_each_piece`] for several segments.
+    #[inline(never)]
+    fn for_each_of(segments: &[Segment], offset: u64, len: usize, each: &mut dyn FnMut(Piece)) {
+        // The last segment that starts at or before the offset.
+        let mut at = segments.partition_point(|segment| segment.start <= offset).saturating_sub(1);
         let (mut offset, mut left) = (offset, len);
         while left > 0
-            && let Some(segment) = self.segments.get(at)
+            && let Some(segment) = segments.get(at)
         {
             // Within the segment, whose length is a `usize`.
             let skip = offset.saturating_sub(segment.start) as usize;

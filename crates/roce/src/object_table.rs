@@ -85,6 +85,7 @@ impl Codes {
     }
 
     /// Returns slot and generation of a code.
+    #[inline]
     fn split(&self, code: u32) -> (u32, u32) {
         let plain = self.permutation.undo(code);
         (plain & ((1 << self.index_bits) - 1), plain >> self.index_bits)

@@ -114,7 +114,8 @@ impl Permutation {
     /// Inverse of [`Permutation::apply`].
     #[inline]
     pub(crate) fn undo(&self, value: u32) -> u32 {
-        self.functions().into_iter().flatten().rev().fold(value, |value, function| {
+        let Some(functions) = self.functions() else { return value };
+        functions.iter().rev().fold(value, |value, function| {
             let (right, mixed) = (value >> HALF, value & HALF_MASK);
             (mixed ^ at(function, right)) << HALF | right
         })

@@ -195,6 +195,34 @@ pub(super) unsafe fn run<const COPY: bool>(crc: u32, src: *const u8, dst: *mut u
     unsafe { rest.fold_lanes::<COPY>(lanes) }
 }
 
+/// Returns the register after `block`, before which it is zero.
+#[target_feature(enable = "pclmulqdq")]
+pub(super) fn end(block: u128) -> u32 {
+    reduce(_mm_set_epi64x((block >> 64) as i64, block as i64))
+}
+
+/// Continues the register after `block`, before which it is zero, over `len` bytes at `src`, and stores them at `dst`.
+///
+/// # Safety
+/// `src` is readable for `len` bytes, `dst` is writable for as many and does not overlap `src`. The processor has PCLMULQDQ.
+#[target_feature(enable = "pclmulqdq")]
+pub(super) unsafe fn copy_after(block: u128, src: *const u8, dst: *mut u8, len: usize) -> u32 {
+    let block = _mm_set_epi64x((block >> 64) as i64, block as i64);
+    let mut rest = Rest { src, dst, len };
+    if len < 64 {
+        // SAFETY: the contract of this function covers the input.
+        return unsafe { rest.fold_block::<true>(block) };
+    }
+    let mut lanes = [block; 4];
+    for lane in &mut lanes {
+        // SAFETY: at least 64 bytes remained, and each of the four lanes takes 16 of them.
+        *lane = unsafe { rest.take::<true>() };
+    }
+    lanes[0] = fold(block, _mm_set_epi64x(BY_1.1, BY_1.0), lanes[0]);
+    // SAFETY: the contract of this function covers the remaining input.
+    unsafe { rest.fold_lanes::<true>(lanes) }
+}
+
 /// Returns block `number` of a packet, masked.
 ///
 /// # Safety

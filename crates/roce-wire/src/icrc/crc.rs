@@ -39,6 +39,25 @@ impl CrcState {
     }
 }
 
+/// The state of a frame's ICRC while the frame is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Running(Partial);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Partial {
+    Register(u32),
+    /// Sixteen bytes that a CRC that starts at zero has before it, and that have the same effect as the whole input. Exists
+    /// only with a [`Kind::Clmul`].
+    #[cfg(target_arch = "x86_64")]
+    Block(u128),
+}
+
+impl From<CrcState> for Running {
+    fn from(state: CrcState) -> Self {
+        Self(Partial::Register(state.0))
+    }
+}
+
 /// A CRC-32 implementation that this processor can run. One byte in size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crc(Kind);
@@ -108,26 +127,76 @@ impl Crc {
         }
     }
 
-    /// Copies `src` to the start of `dst` and continues `state` over it, in one pass. If the lengths differ, the
-    /// shorter one is used.
-    #[must_use]
-    #[inline]
-    pub fn copy_and_crc(self, dst: &mut [u8], src: &[u8], state: CrcState) -> CrcState {
-        let len = dst.len().min(src.len());
-        // SAFETY: both are slices of at least that length, and an exclusive slice overlaps no other.
-        unsafe { self.run::<true>(state, src.as_ptr(), dst.as_mut_ptr(), len) }
+    /// Continues `state` over a BTH whose variant bits are ones, and over the extended headers.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every frame; the length of `ext` is known there")]
+    pub(super) fn begin(self, state: CrcState, bth: &[u8; 12], ext: &[u8]) -> Running {
+        #[cfg(target_arch = "x86_64")]
+        if self.0 == Kind::Clmul {
+            let [a, b, c] = table::words(bth);
+            let block = |words: [u32; 4]| {
+                let [a, b, c, d] = words.map(u128::from);
+                Running(Partial::Block(a | b << 32 | c << 64 | d << 96))
+            };
+            if ext.is_empty() {
+                return block([0, a ^ state.0, b, c]);
+            }
+            if let Some(&ext) = ext.as_array() {
+                return block([a ^ state.0, b, c, u32::from_le_bytes(ext)]);
+            }
+            if let Some(&ext) = ext.as_array() {
+                let before = table::three_words(state.0, bth);
+                return Running(Partial::Block(u128::from_le_bytes(ext) ^ u128::from(before)));
+            }
+        }
+        let state = CrcState(table::three_words(state.0, bth));
+        Running(Partial::Register(Self::table().update(state, ext).0))
     }
 
-    /// Fills `dst` from memory at `src` and continues `state` over the bytes read, in one pass. For memory that others
+    /// Returns the state at the end of the input.
+    #[inline]
+    #[must_use]
+    pub fn end(self, running: Running) -> CrcState {
+        CrcState(match running.0 {
+            Partial::Register(register) => register,
+            #[cfg(target_arch = "x86_64")]
+            Partial::Block(block) => {
+                // SAFETY: the processor has the instructions, see `Partial`.
+                unsafe { clmul::end(block) }
+            }
+        })
+    }
+
+    /// Copies `src` to the start of `dst` and continues `running` over it, in one pass. If the lengths differ, the shorter
+    /// one is used.
+    #[must_use]
+    #[inline]
+    pub fn copy(self, dst: &mut [u8], src: &[u8], running: Running) -> Running {
+        let len = dst.len().min(src.len());
+        let dst = dst.get_mut(..len).unwrap_or_default();
+        // SAFETY: the source is a slice of at least that length, and an exclusive slice overlaps no other.
+        unsafe { self.copy_in(dst, src.as_ptr(), running) }
+    }
+
+    /// Fills `dst` from memory at `src` and continues `running` over the bytes read, in one pass. For memory that others
     /// may write meanwhile, to which no reference may exist.
     ///
     /// # Safety
     /// `src` is readable for `dst.len()` bytes and does not overlap `dst`.
     #[must_use]
     #[inline]
-    pub unsafe fn copy_in_and_crc(self, dst: &mut [u8], src: *const u8, state: CrcState) -> CrcState {
-        // SAFETY: the source is valid by the contract of this function; the destination is a slice.
-        unsafe { self.run::<true>(state, src, dst.as_mut_ptr(), dst.len()) }
+    pub unsafe fn copy_in(self, dst: &mut [u8], src: *const u8, running: Running) -> Running {
+        Running(Partial::Register(match running.0 {
+            Partial::Register(register) => {
+                // SAFETY: the same contract; the destination is a slice.
+                unsafe { self.run::<true>(CrcState(register), src, dst.as_mut_ptr(), dst.len()) }.0
+            }
+            #[cfg(target_arch = "x86_64")]
+            Partial::Block(block) => {
+                // SAFETY: the same contract; the processor has the instructions, see `Partial`.
+                unsafe { clmul::copy_after(block, src, dst.as_mut_ptr(), dst.len()) }
+            }
+        }))
     }
 
     /// Continues `state` over `len` bytes at `src`, and stores them at `dst` if `COPY`.

@@ -7,7 +7,7 @@
 //! there is computed once, without the lengths, and the lengths are added for each packet ([`Prefix`]).
 
 use super::{
-    crc::{Crc, CrcState},
+    crc::{Crc, CrcState, Running},
     masks::{LEAD, MASKED, Masks, V4, V6, ones},
     table,
 };
@@ -69,14 +69,15 @@ impl Prefix {
         CrcState(self.zero ^ in_udp ^ in_ip)
     }
 
-    /// Returns [`Prefix::with_length`], continued over a BTH.
-    #[inline]
-    pub(crate) fn with_bth(self, udp_len: u16, bth: &[u8; Bth::LEN]) -> CrcState {
+    /// Returns [`Prefix::with_length`], continued over BTH and extended headers.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every frame; the length of `ext` is known there")]
+    pub(crate) fn begin(self, crc: Crc, udp_len: u16, bth: &[u8; Bth::LEN], ext: &[u8]) -> Running {
         let mut masked = *bth;
         for (byte, ones) in masked.iter_mut().zip(Bth::VARIANT) {
             *byte |= ones;
         }
-        CrcState(table::three_words(self.with_length(udp_len).0, &masked))
+        crc.begin(self.with_length(udp_len), &masked, ext)
     }
 }
 

@@ -21,6 +21,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use crc::{Crc, CrcState, ICRC_LEN};
+pub use crc::{Crc, CrcState, ICRC_LEN, Running};
 pub(crate) use header::{Prefix, of_packet};
 pub(crate) use masks::LEAD;

@@ -54,14 +54,20 @@ pub(super) const fn contribution(byte: u8, follow: usize) -> u32 {
     value
 }
 
-/// Continues the register `crc` over twelve bytes.
+/// Returns the words of twelve bytes, least significant byte first.
 #[inline]
-pub(super) fn three_words(crc: u32, bytes: &[u8; 12]) -> u32 {
-    let [a, b, c] = [
+pub(super) fn words(bytes: &[u8; 12]) -> [u32; 3] {
+    [
         u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
         u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
         u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]),
-    ];
+    ]
+}
+
+/// Continues the register `crc` over twelve bytes.
+#[inline]
+pub(super) fn three_words(crc: u32, bytes: &[u8; 12]) -> u32 {
+    let [a, b, c] = words(bytes);
     word(a ^ crc, 8) ^ word(b, 4) ^ word(c, 0)
 }
 
