@@ -119,6 +119,10 @@ impl<R: RawMutex> Engine<R> {
             let turn = TURN.min(budget.saturating_sub(sent));
             let mut more = true;
             for _ in 0..turn {
+                if !transport.has_next() {
+                    more = false;
+                    break;
+                }
                 let Some(slot) = tx.slot() else {
                     full = true;
                     break;

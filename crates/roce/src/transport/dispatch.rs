@@ -25,8 +25,17 @@ pub(crate) struct Handled {
 
 impl RcTransport {
     /// Returns whether [`RcTransport::transmit`] may have a frame.
+    #[inline]
     pub(crate) fn wants_to_transmit(&self) -> bool {
         self.responder.has_response() || self.wants_to_request() || self.cnp.is_pending()
+    }
+
+    /// As [`RcTransport::wants_to_transmit`], before a frame. A pause ends the turn of the responses.
+    #[inline]
+    pub(crate) fn has_next(&mut self) -> bool {
+        let next = self.wants_to_transmit();
+        self.responder.responded &= next;
+        next
     }
 
     pub(crate) fn post_send<R: RawMutex>(
@@ -103,13 +112,22 @@ impl RcTransport {
     fn transmit_next<R: RawMutex>(&mut self, env: &Env<'_, R>, slot: &mut [u8]) -> Result<usize, Unsent> {
         // Responses go first, but not twice in a row while there are requests to send.
         let request_first = self.responder.take_responded();
-        let sent =
-            if request_first { self.transmit_request(env, slot) } else { self.transmit_response(env, slot) };
-        match sent {
-            Err(Unsent::Idle) if request_first => self.transmit_response(env, slot),
-            Err(Unsent::Idle) => self.transmit_request(env, slot),
-            sent => sent,
+        if !request_first && self.responder.has_response() {
+            let sent = self.transmit_response(env, slot);
+            if sent != Err(Unsent::Idle) {
+                return sent;
+            }
         }
+        if self.wants_to_request() {
+            let sent = self.transmit_request(env, slot);
+            if sent != Err(Unsent::Idle) {
+                return sent;
+            }
+        }
+        if request_first && self.responder.has_response() {
+            return self.transmit_response(env, slot);
+        }
+        Err(Unsent::Idle)
     }
 
     /// Writes the next frame if the rate allows it, or one that is not paced. Requests and READ responses are

@@ -72,6 +72,7 @@ impl InboundReads {
         (self.len, self.serving) = (0, 0);
     }
 
+    #[inline]
     pub(super) fn is_serving(&self) -> bool {
         self.serving < self.len
     }

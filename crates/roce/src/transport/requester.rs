@@ -20,6 +20,7 @@ use roce_wire::{Ext, Headers, IethRepr, Opcode, RethRepr};
 
 impl RcTransport {
     /// Returns whether [`RcTransport::transmit_request`] may have a packet.
+    #[inline]
     pub(super) fn wants_to_request(&self) -> bool {
         self.state == State::Rts
             && self.requester.recovery.rnr_until.is_none()
@@ -27,18 +28,12 @@ impl RcTransport {
             && !self.requester.recovery.awaits_answer(self.requester.una, self.requester.next)
     }
 
-    /// Writes the next request packet.
+    /// Writes the next request packet, if [`RcTransport::wants_to_request`].
     pub(super) fn transmit_request<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
         slot: &mut [u8],
     ) -> Result<usize, Unsent> {
-        if !self.wants_to_request() {
-            return Err(Unsent::Idle);
-        }
-        if self.requester.recovery.rnr_until.is_some_and(|until| until > env.now) {
-            return Err(Unsent::Idle);
-        }
         self.skip_finished(env);
         let requester = &mut self.requester;
         let wqe = self.send_queue.get(requester.index).ok_or(Unsent::Idle)?;

@@ -98,11 +98,13 @@ impl Responder {
     }
 
     /// Returns whether the last frame was a response, and clears that.
+    #[inline]
     pub(super) fn take_responded(&mut self) -> bool {
         core::mem::take(&mut self.responded)
     }
 
     /// Returns whether a response is to be sent.
+    #[inline]
     pub(super) fn has_response(&self) -> bool {
         self.ack_pending || self.nak_pending.is_some() || self.reads.is_serving()
     }

@@ -185,6 +185,7 @@ impl SendQueue {
     }
 
     /// Returns the sequence number of the next request to be posted.
+    #[inline]
     pub(crate) fn end(&self) -> Sequence {
         self.next
     }
