@@ -223,4 +223,6 @@ counters! {
     connections_refused,
     /// Connections aborted.
     connections_aborted,
+    /// Peers asked whether they still have a connection, because a REQ or REP named its queue pair.
+    challenges,
 }

@@ -27,8 +27,8 @@ pub(super) struct Incoming<'a> {
     pub(super) now: Instant,
     pub(super) packet: &'a Packet<'a>,
     pub(super) transaction: u64,
-    /// Returns `true` if packets of the peer arrived recently on the queue pair of a connection.
-    pub(super) is_active: &'a dyn Fn(ConnId) -> bool,
+    /// Has the queue pair of a connection find out whether the peer still answers.
+    pub(super) challenge: &'a dyn Fn(ConnId),
 }
 
 impl Incoming<'_> {
@@ -48,8 +48,9 @@ impl Incoming<'_> {
 }
 
 impl Cm {
-    /// Handles a packet to queue pair 1 whose ICRC is valid. `is_active` returns `true` if packets of the peer
-    /// arrived recently on the queue pair of a connection: such a connection is not stale.
+    /// Handles a packet to queue pair 1 whose ICRC is valid. `challenge` is called for an established connection that the
+    /// peer seems to have lost, because a message names the same queue pair of the peer. It has the queue pair find out whether
+    /// the peer still answers, and [`Cm::abort`] follows if it does not.
     ///
     /// # Errors
     /// The reason why the packet had no effect on a connection, for statistics.
@@ -57,7 +58,7 @@ impl Cm {
         &mut self,
         now: Instant,
         packet: &Packet<'_>,
-        is_active: &dyn Fn(ConnId) -> bool,
+        challenge: &dyn Fn(ConnId),
     ) -> Result<(), Ignored> {
         addresses::check(&self.addresses, packet)?;
         let deth = packet.deth().ok_or(Ignored::NotCm)?;
@@ -74,7 +75,7 @@ impl Cm {
         if !header.is_cm() {
             return Err(Ignored::NotCm);
         }
-        let incoming = Incoming { now, packet, transaction: header.transaction_id(), is_active };
+        let incoming = Incoming { now, packet, transaction: header.transaction_id(), challenge };
         if header.attribute() == Attribute::CM_SIDR_REQ {
             return self.receive_sidr_req(&incoming, &SidrReqRepr::parse(&SidrReq::new(mad.body())));
         }
@@ -115,7 +116,7 @@ impl Cm {
             return Err(Ignored::Malformed);
         }
         let qpn_hash = self.qpn_hash(rep.local_ca_guid, rep.local_qpn);
-        let stale = self.clear_stale(incoming, qpn_hash, rep.local_ca_guid, rep.local_qpn);
+        let stale = self.is_stale(incoming, qpn_hash, rep.local_ca_guid, rep.local_qpn);
         let Some(conn) = self.conns.get_mut(index) else { return Err(Ignored::Unknown) };
         conn.remote_id = rep.local_comm_id;
         conn.remote_guid = rep.local_ca_guid;
@@ -346,9 +347,9 @@ impl Cm {
         self.prf.hash(guid, 1 << 32 | u64::from(qpn.value()))
     }
 
-    /// Returns `true` if a connection with this queue pair of the peer exists, and aborts it as stale. If the peer
-    /// is active on it, it is not aborted: the message is then not the peer's.
-    pub(super) fn clear_stale(&mut self, incoming: &Incoming<'_>, hash: u32, guid: u64, qpn: Qpn) -> bool {
+    /// Returns `true` if a connection with this queue pair of the peer exists: then the message is refused, from any sender. The connection is stale only if its peer no longer answers, so that one that is established is challenged, and one
+    /// that is being established waits for an answer anyway.
+    pub(super) fn is_stale(&self, incoming: &Incoming<'_>, hash: u32, guid: u64, qpn: Qpn) -> bool {
         //= rocev2 §12
         let stale = self.by_qpn.find(hash, |index| {
             self.conns.get(index).is_some_and(|conn| {
@@ -356,9 +357,9 @@ impl Cm {
             })
         });
         if let Some(index) = stale
-            && !(incoming.is_active)(self.id_of(index))
+            && self.conns.get(index).is_some_and(|conn| conn.state == State::Established)
         {
-            self.abort_conn(incoming.now, index);
+            (incoming.challenge)(self.id_of(index));
         }
         stale.is_some()
     }

@@ -140,7 +140,7 @@ impl Cm {
             Admission::Never => return Err(RejReason::NO_RESOURCES.into()),
         }
         let qpn_hash = self.qpn_hash(req.local_ca_guid, req.local_qpn);
-        if self.clear_stale(incoming, qpn_hash, req.local_ca_guid, req.local_qpn) {
+        if self.is_stale(incoming, qpn_hash, req.local_ca_guid, req.local_qpn) {
             return Err(RejReason::STALE_CONNECTION.into());
         }
         let path = Path { traffic_class: valid.traffic_class, ..incoming.path() };

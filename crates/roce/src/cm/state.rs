@@ -54,7 +54,7 @@ state_table::state_table! {
         ReceiveDreq: Established | RepSent => DreqReceived, RepReceived | DreqSent => TimeWait;
         /// The peer answers the DREQ: DREP.
         ReceiveDrep: DreqSent => TimeWait;
-        /// The queue pair failed, or the connection is stale: DREQ if it is established, else REJ.
+        /// The queue pair failed: DREQ if it is established, else REJ.
         Abort: Established => DreqSent, ReqSent | RepReceived | ReqReceived | RepSent => TimeWait;
         /// The local address was removed: DREQ if it is established, else REJ, without retries.
         LoseAddress: ReqSent | RepReceived | ReqReceived | RepSent | Established | DreqSent | DreqReceived => TimeWait;

@@ -11,7 +11,9 @@ use super::transmit::Transmit;
 use crate::cm::{self, EventKind};
 use crate::conn::{ConnEvent, ConnId, ReadLimits, RejectReason};
 use crate::drop_reason::DropReason;
+use crate::qp::Qp;
 use crate::time::Instant;
+use fallible::Arc;
 use roce_wire::{Packet, Psn};
 
 impl<R: RawMutex> Engine<R> {
@@ -136,13 +138,22 @@ impl<R: RawMutex> Engine<R> {
         //= R-QP-60
         //= R-PERF-5
         self.process_failures();
-        let handled = self.connections.with(|conns| conns.handle(now, packet));
+        let handled = self.connections.with(|conns| conns.handle(now, packet, |qp| self.challenge(now, qp)));
         if handled == Err(cm::Ignored::NotLocal) {
             // For the network stack, so that it does not count.
             return Err(DropReason::Address);
         }
         self.shared.stats.count_datagram(handled);
         Ok(())
+    }
+
+    /// Has the queue pair of an established connection ask the peer whether it still has the connection.
+    fn challenge(&self, now: Instant, qp: &Arc<Qp<R>>) {
+        let mut transport = qp.transport.lock();
+        if transport.challenge(now) {
+            self.shared.stats.challenges.inc();
+            self.after(&mut transport, qp, || qp.clone());
+        }
     }
 
     #[inline(never)]

@@ -6,7 +6,6 @@
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use core::time::Duration;
 
 use lock_api::{Mutex, MutexGuard, RawMutex};
 
@@ -20,10 +19,6 @@ use crate::time::Instant;
 use fallible::Arc;
 use fallible::vec;
 use roce_wire::{Packet, Psn};
-
-/// How long a connection counts as alive after a packet of the peer. Shorter than the time a host takes to boot,
-/// which loses its connections without a DREQ.
-const ALIVE_TIME: Duration = Duration::from_secs(5);
 
 /// All connections, and what they have to do, readable without their lock.
 pub(super) struct Connections<R: RawMutex> {
@@ -124,16 +119,20 @@ impl<R: RawMutex> ConnTable<R> {
         Self { cm, entries: Vec::new() }
     }
 
-    /// Handles a management datagram.
-    pub(super) fn handle(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), Ignored> {
+    /// Handles a management datagram. Calls `challenge` for the queue pair of a connection that the peer may have lost.
+    pub(super) fn handle(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        challenge: impl Fn(&Arc<Qp<R>>),
+    ) -> Result<(), Ignored> {
         let entries = &self.entries;
-        let is_alive = |id| {
+        self.cm.handle(now, packet, &|id| {
             let entry = entries.get(index(id)).and_then(Option::as_ref).filter(|entry| entry.id == id);
-            let qp = entry.and_then(|entry| entry.qp.as_ref());
-            let last = qp.and_then(|qp| qp.transport.lock().last_received());
-            last.is_some_and(|last| now.duration_since(last) < ALIVE_TIME)
-        };
-        self.cm.handle(now, packet, &is_alive)
+            if let Some(qp) = entry.and_then(|entry| entry.qp.as_ref()) {
+                challenge(qp);
+            }
+        })
     }
 
     /// Adds a connection. Fails when there is no memory.

@@ -183,7 +183,7 @@ impl<R: RawMutex> Engine<R> {
     }
 
     /// Ends a step of a queue pair: schedules its timer, and puts it into the ready list.
-    fn after(&self, transport: &mut RcTransport, qp: &Qp<R>, arc: impl FnOnce() -> Arc<Qp<R>>) {
+    pub(super) fn after(&self, transport: &mut RcTransport, qp: &Qp<R>, arc: impl FnOnce() -> Arc<Qp<R>>) {
         transport.rearm(qp.attributes.index, |index, at| self.wheel.lock().schedule(index, at));
         if transport.wants_to_transmit() {
             self.make_ready(qp, arc);

@@ -2,6 +2,8 @@
 
 //! Transport state of one queue pair: life cycle, error state, completions.
 
+use core::time::Duration;
+
 use lock_api::RawMutex;
 
 use state_table::TransitionError;
@@ -22,6 +24,10 @@ use crate::recv_queue::{CurrentReceive, RecvQueue};
 use crate::time::Instant;
 use crate::work::{CompletionKind, CompletionStatus, RecvRequest, Sge};
 use roce_wire::ImmDt;
+
+/// How long a peer counts as alive after a packet of it. Shorter than the time that a host takes to boot, which loses its
+/// connections without a DREQ.
+const ALIVE_TIME: Duration = Duration::from_secs(5);
 
 /// The part of a queue pair that changes, under its lock.
 #[derive(Debug)]
@@ -81,9 +87,17 @@ impl RcTransport {
         self.state
     }
 
-    /// Returns when the last valid packet of the peer arrived.
-    pub(crate) fn last_received(&self) -> Option<Instant> {
-        self.last_received
+    /// Asks the peer for an answer, by a WRITE without data: its ACK shows that the peer still has the connection, and if
+    /// there is none, the connection ends as with any other request. Returns `false` if nothing has to be sent, because the peer
+    /// was heard of lately, or an answer is awaited already.
+    //= rocev2 §12
+    pub(crate) fn challenge(&mut self, now: Instant) -> bool {
+        let requester = &self.requester;
+        let is_alive = self.last_received.is_some_and(|last| now.duration_since(last) < ALIVE_TIME);
+        self.state == State::Rts
+            && !is_alive
+            && requester.una >= requester.high
+            && self.send_queue.post_challenge()
     }
 
     pub(crate) fn is_drained(&self) -> bool {
@@ -166,6 +180,13 @@ impl RcTransport {
         //= R-QP-2
         let mut status = failed.unwrap_or(CompletionStatus::Flushed);
         while let Some(wqe) = self.send_queue.pop() {
+            if wqe.is_challenge() {
+                // The request after it has waited for the same answer. A NAK is about the challenge alone.
+                if status != CompletionStatus::RetryExceeded {
+                    status = CompletionStatus::Flushed;
+                }
+                continue;
+            }
             env.cancel(&wqe);
             env.complete_send(wqe.context, wqe.kind(), status, 0);
             status = CompletionStatus::Flushed;

@@ -40,6 +40,8 @@ enum Source {
     Pending(Ticket),
     /// A local request that is executed.
     Executed,
+    /// No request of the consumer: see [`SendQueue::post_challenge`].
+    Challenge,
 }
 
 /// Payload of a queued request.
@@ -92,6 +94,12 @@ impl Wqe {
         matches!(self.data, Source::Executed)
     }
 
+    /// Returns whether it is the queue's own request, which has no completion.
+    #[inline]
+    pub(crate) fn is_challenge(&self) -> bool {
+        matches!(self.data, Source::Challenge)
+    }
+
     //= R-CQ-25
     pub(crate) fn kind(&self) -> CompletionKind {
         match self.operation {
@@ -108,8 +116,10 @@ impl Wqe {
 /// The send queue.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
-    /// `depth` entries, the oldest at `head`.
+    /// An entry more than the consumer asked for, which is for the challenge; the oldest at `head`.
     entries: Vec<Wqe>,
+    /// Number of entries that may be in use: all while there is a challenge, otherwise one less.
+    limit: usize,
     /// `max_sges` for each entry.
     sges: Vec<Sge>,
     max_sges: usize,
@@ -120,7 +130,7 @@ pub(crate) struct SendQueue {
     len: usize,
     /// Sequence number of the next request.
     next: Sequence,
-    /// Local requests in the queue, and those of them that are not executed.
+    /// Local requests in the queue and the challenge, and the local requests that are not executed.
     local: usize,
     pending_local: usize,
     /// READs in the queue that invalidate a key.
@@ -131,6 +141,7 @@ impl SendQueue {
     /// Without capacity.
     pub(crate) const EMPTY: Self = Self {
         entries: Vec::new(),
+        limit: 0,
         sges: Vec::new(),
         max_sges: 0,
         inline: Vec::new(),
@@ -145,10 +156,12 @@ impl SendQueue {
 
     pub(crate) fn try_new(depth: u32, max_sges: u32, max_inline: u32) -> Result<Self, CreateError> {
         let (depth, max_sges, max_inline) = (depth as usize, max_sges as usize, max_inline as usize);
-        let sges = depth.checked_mul(max_sges).ok_or(CreateError::Invalid)?;
-        let inline = depth.checked_mul(max_inline).ok_or(CreateError::Invalid)?;
+        let entries = depth.checked_add(1).ok_or(CreateError::Invalid)?;
+        let sges = entries.checked_mul(max_sges).ok_or(CreateError::Invalid)?;
+        let inline = entries.checked_mul(max_inline).ok_or(CreateError::Invalid)?;
         Ok(Self {
-            entries: vec::filled(depth, Wqe::EMPTY)?,
+            entries: vec::filled(entries, Wqe::EMPTY)?,
+            limit: depth,
             sges: vec::filled(sges, Sge::default())?,
             max_sges,
             inline: vec::filled(inline, 0)?,
@@ -166,7 +179,7 @@ impl SendQueue {
         self.len == 0
     }
 
-    /// Returns whether there is a local request in the queue.
+    /// Returns whether there is a local request in the queue, or the challenge.
     #[inline]
     pub(crate) fn has_local(&self) -> bool {
         self.local > 0
@@ -217,7 +230,7 @@ impl SendQueue {
         };
         //= R-QP-18
         //= R-QP-20
-        if self.len == self.entries.len() {
+        if self.len >= self.limit {
             return Err(PostError::QueueFull);
         }
         //= R-QP-19
@@ -266,7 +279,7 @@ impl SendQueue {
     ) -> Result<usize, PostError> {
         //= R-QP-18
         //= R-QP-20
-        if self.len == self.entries.len() {
+        if self.len >= self.limit {
             return Err(PostError::QueueFull);
         }
         let index = self.len;
@@ -283,6 +296,25 @@ impl SendQueue {
             at: 0,
         });
         Ok(index)
+    }
+
+    /// Appends the challenge, a WRITE without data, and with it without address and key, which has no completion. Returns
+    /// `false` if there is one already. It takes a sequence number, but no entry of the consumer's.
+    //= rocev2 §5
+    pub(crate) fn post_challenge(&mut self) -> bool {
+        let room = self.limit < self.entries.len();
+        if room {
+            self.limit = self.entries.len();
+            self.local = self.local.saturating_add(1);
+            self.append(Wqe {
+                operation: SendOperation::Write { address: 0, key: 0 },
+                flags: SendFlags::SILENT,
+                first: self.next,
+                data: Source::Challenge,
+                ..Wqe::EMPTY
+            });
+        }
+        room
     }
 
     /// Appends a request, for which there is room.
@@ -336,6 +368,10 @@ impl SendQueue {
         if wqe.invalidates_sink() {
             self.invalidating = self.invalidating.saturating_sub(1);
         }
+        if wqe.is_challenge() {
+            self.limit = self.limit.saturating_sub(1);
+            self.local = self.local.saturating_sub(1);
+        }
         if wqe.operation.is_local() {
             self.local = self.local.saturating_sub(1);
             self.pending_local =
@@ -356,7 +392,7 @@ impl SendQueue {
                 let end = start.saturating_add(wqe.length as usize);
                 Payload::Inline(self.inline.get(start..end).unwrap_or_default())
             }
-            Source::Pending(_) | Source::Executed => Payload::Sges(&[]),
+            Source::Pending(_) | Source::Executed | Source::Challenge => Payload::Sges(&[]),
         }
     }
 

@@ -9,9 +9,7 @@ use roce::{
     AcceptSpec, Access, CompletionStatus, ConnError, ConnEvent, ConnectSpec, DisconnectOutcome, ListenSpec,
     QpState, Verdict,
 };
-use roce_wire::cm::{CmMessage, CommId};
-use roce_wire::icrc::Crc;
-use roce_wire::{DethRepr, Ext, Headers, Mad, Opcode, Packet, Path, Psn, Qpn, Template};
+use roce_wire::{Packet, Path, Qpn};
 
 use crate::pair::{Options, PORT, Pair, pattern, spec};
 
@@ -235,58 +233,5 @@ fn an_engine_can_connect_to_itself() {
             .filter(|(_, _, event)| matches!(event, ConnEvent::DisconnectDone(DisconnectOutcome::Graceful)));
         assert_eq!(ends.count(), 2);
         assert_eq!(pair.sides[1].stat("rx_datagrams"), 0);
-    }
-}
-
-/// Returns the captured REQ with another communication ID, as if for another connection of the same queue
-/// pair.
-fn second_request(frame: &[u8]) -> Vec<u8> {
-    let packet = Packet::parse(frame).unwrap();
-    let mad = Mad::new_checked(packet.payload()).unwrap();
-    let Some(CmMessage::Req(mut req)) = CmMessage::parse(&mad) else { panic!("no REQ") };
-    req.local_comm_id = CommId(req.local_comm_id.0 ^ 1);
-    let mut datagram = [0; Mad::LEN];
-    CmMessage::Req(req).emit(77, &mut datagram);
-    let (eth, mut slot) = (packet.eth(), vec![0; 512]);
-    let path = Path::new(eth.source(), eth.destination(), packet.source(), packet.destination());
-    let headers = Headers {
-        opcode: Opcode::UD_SEND_ONLY,
-        solicited: false,
-        ack_req: false,
-        psn: Psn::new(1),
-        ext: Ext::Deth(DethRepr::GSI),
-    };
-    let template = Template::new(&path, Qpn::GSI).unwrap();
-    let mut frame = template.begin(Crc::detect(), &mut slot, &headers, datagram.len()).unwrap();
-    frame.write(&datagram);
-    let len = frame.finish();
-    slot.truncate(len);
-    slot
-}
-
-//= rocev2 §12
-#[test]
-fn a_connection_is_stale_only_if_its_peer_was_silent() {
-    for (silence, stale) in [(Duration::from_secs(1), false), (Duration::from_secs(6), true)] {
-        let mut pair = Pair::new(Options::default());
-        pair.capture = Some(Vec::new());
-        pair.listen();
-        pair.connect(b"");
-        pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
-        let req = pair.capture.take().unwrap().remove(0).1;
-        pair.accept(b"");
-        pair.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
-        pair.complete();
-        let target = pair.sides[1].shared(100);
-        let source = pair.sides[0].source(b"alive");
-        pair.sides[0].write(1, &[source.all()], &target, 0);
-        pair.run_until("the write", |pair| !pair.sides[0].cq.is_empty());
-        pair.run_for(silence);
-        let standing = pair.sides[1].conn;
-        pair.deliver(1, pair.now, second_request(&req));
-        pair.run_for(Duration::from_secs(3));
-        assert_eq!(pair.sides[1].conn, standing, "the second REQ is rejected");
-        assert_eq!(pair.has_event(1, |e| matches!(e, ConnEvent::Aborted)), stale, "after {silence:?}");
-        assert_eq!(pair.sides[1].qp.state(), if stale { QpState::Error } else { QpState::Rts });
     }
 }

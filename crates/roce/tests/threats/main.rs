@@ -9,4 +9,5 @@ mod floods;
 mod forger;
 mod numbers;
 mod rnr;
+mod stale;
 mod unverified_sources;

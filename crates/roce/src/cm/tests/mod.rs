@@ -12,6 +12,7 @@ mod loss;
 mod refuse;
 mod requests;
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -37,6 +38,8 @@ struct Host {
     events: VecDeque<Event>,
     /// Every message sent, in order.
     sent: Vec<Attribute>,
+    /// Connections whose queue pair was to challenge the peer.
+    challenged: Vec<ConnId>,
     next_qpn: u32,
 }
 
@@ -106,7 +109,15 @@ impl Pair {
             adjust(&mut config);
             let mut cm = Cm::new(config);
             cm.set_addresses(&[ip]).unwrap();
-            Host { cm, mac, ip, events: VecDeque::new(), sent: Vec::new(), next_qpn: 0x11 }
+            Host {
+                cm,
+                mac,
+                ip,
+                events: VecDeque::new(),
+                sent: Vec::new(),
+                challenged: Vec::new(),
+                next_qpn: 0x11,
+            }
         };
         Self {
             now: Instant::from_nanos(1_000_000_000),
@@ -185,7 +196,10 @@ impl Pair {
             let packet = Packet::parse(&frame).unwrap();
             assert!(packet.icrc_valid(Crc::table()));
             // Tests check events; ignored frames are not errors here.
-            let _ = self.host(side).cm.deliver(now, &packet);
+            let host = self.host(side);
+            let challenged = RefCell::new(Vec::new());
+            let _ = host.cm.handle(now, &packet, &|conn| challenged.borrow_mut().push(conn));
+            host.challenged.append(&mut challenged.into_inner());
         } else {
             let now = self.now;
             self.a.cm.handle_timeout(now);
@@ -402,9 +416,9 @@ impl Pair {
 }
 
 impl Cm {
-    /// Handles a packet. No queue pair is active.
+    /// Handles a packet. No queue pair is challenged.
     fn deliver(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), Ignored> {
-        self.handle(now, packet, &|_| false)
+        self.handle(now, packet, &|_| {})
     }
 
     /// Returns the first connection, if any.

@@ -217,7 +217,7 @@ fn withdrawn_req_sends_rej_with_ca_guid() {
 
 //= rocev2 §12
 #[test]
-fn req_of_a_reused_queue_pair_aborts_its_stale_connection() {
+fn req_of_a_reused_queue_pair_challenges_its_stale_connection() {
     let mut pair = Pair::new();
     pair.listen();
     let qp = pair.local_qp(Side::A);
@@ -231,6 +231,10 @@ fn req_of_a_reused_queue_pair_aborts_its_stale_connection() {
     pair.a.crash();
     let new = pair.connect_qp(qp, b"", READS).unwrap();
     pair.expect(Side::A, new, refused(RejReason::STALE_CONNECTION));
+    pair.quiet_for(Duration::from_mins(1));
+    assert_eq!(pair.b.challenged, [b]);
+    // The queue pair gets no answer.
+    pair.command(Side::B, |cm, now| cm.abort(now, b)).unwrap();
     pair.expect(Side::B, b, EventKind::Aborted);
     pair.command(Side::B, |cm, now| cm.release(now, b)).unwrap();
     pair.command(Side::A, |cm, now| cm.release(now, new)).unwrap();
