@@ -94,6 +94,40 @@ fn neighbors_that_do_not_answer_delay_no_other_connect() {
     finish(bed);
 }
 
+/// A gateway that another one takes over for, or a peer with a new NIC. In both directions, with and without requests in flight.
+#[test]
+fn connections_survive_a_new_link_address_of_the_next_hop() {
+    for renamed in 0..2 {
+        let Some(bed) = started() else { return };
+        let [client, server] = bed.machines();
+        let (local, remote) = (client.address(), SocketAddr::new(server.address(), 7174));
+        let listening = bed.event();
+        let program = Program::Rping { rounds: 2000, size: 1000 };
+        let serving = {
+            let (listening, program) = (listening.clone(), program.clone());
+            server.consumer("server", move |adapter| {
+                protocols::serve(adapter, &program, remote, TIMEOUT, |_| listening.set())
+            })
+        };
+        assert!(listening.wait(TIMEOUT));
+        let connecting = client.consumer("client", move |adapter| {
+            protocols::client(adapter, &program, SocketAddr::new(local, 0), remote)
+        });
+        let start = bed.now();
+        wait(&bed, Duration::from_millis(10));
+        let own = [2, 0, 0, 0, 0, renamed as u8 + 1];
+        bed.wire().rename(renamed, own, [2, 0, 0, 0, 0, 9]);
+        for side in [connecting, serving] {
+            let outcome = side.join().expect("the host lives");
+            assert!(outcome.is_ok(), "end {renamed}: {outcome:?}");
+        }
+        assert!(bed.wire().counters(1 - renamed).cut > 0, "nothing was sent to the old address");
+        let taken = bed.now().saturating_sub(start);
+        assert!(taken < Duration::from_secs(5), "{taken:?}");
+        finish(bed);
+    }
+}
+
 /// Each allocation of a connect fails once, the thread that resolves among them.
 #[test]
 fn connect_completes_if_an_allocation_or_the_thread_fails() {

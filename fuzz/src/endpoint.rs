@@ -154,7 +154,8 @@ impl Endpoint {
                 EngineEvent::Srq(_)
                 | EngineEvent::NoticesDue { .. }
                 | EngineEvent::CqGone { .. }
-                | EngineEvent::SrqGone { .. } => {}
+                | EngineEvent::SrqGone { .. }
+                | EngineEvent::PathSuspect { .. } => {}
             }
         }
         let mut completions = [Completion::EMPTY; 16];

@@ -169,6 +169,13 @@ impl Template {
         Self::with_identification(path, dest_qp, 0)
     }
 
+    /// Changes the destination MAC address of later frames: the path has another next hop.
+    pub fn set_destination(&mut self, mac: MacAddr) {
+        if let Some(destination) = self.bytes.first_chunk_mut() {
+            *destination = mac.0;
+        }
+    }
+
     /// Like [`Template::new`], with an IPv4 identification.
     #[must_use]
     pub fn with_identification(path: &Path, dest_qp: Qpn, identification: u16) -> Option<Self> {

@@ -34,6 +34,9 @@ pub(crate) struct Shared<R: RawMutex> {
     /// Connections whose queue pair is in error, each once, that are not aborted yet.
     pub(crate) failed_connections: Mutex<R, Fifo<ConnId>>,
     pub(crate) has_failed_connections: AtomicBool,
+    /// Connections whose path may have another next hop, each once, that the driver does not know yet.
+    pub(crate) suspect_paths: Mutex<R, Fifo<ConnId>>,
+    pub(crate) has_suspect_paths: AtomicBool,
 }
 
 impl<R: RawMutex> Shared<R> {
@@ -66,6 +69,12 @@ impl<R: RawMutex> Shared<R> {
     pub(crate) fn report_failed_connection(&self, conn: ConnId) {
         self.failed_connections.lock().push(conn);
         self.has_failed_connections.store(true, Ordering::Release);
+    }
+
+    /// Reports that the path of `conn` may have another next hop.
+    pub(crate) fn report_suspect_path(&self, conn: ConnId) {
+        self.suspect_paths.lock().push(conn);
+        self.has_suspect_paths.store(true, Ordering::Release);
     }
 
     pub(crate) fn queue_cq_notice(&self, cq: &Arc<Cq<R>>, action: NoticeAction) {

@@ -159,6 +159,24 @@ fn cut_end_sends_and_receives_nothing() {
     assert_eq!(link.wire.counters(1).cut, 1);
 }
 
+#[test]
+fn renamed_end_is_reached_and_seen_at_its_new_address_only() {
+    const ARP: [u8; 2] = [8, 6];
+    let (left, old, new) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 9]);
+    let arp = |to: [u8; 6], from: [u8; 6], sender: [u8; 6], target: [u8; 6]| {
+        [&to[..], &from, &ARP, &[0; 8], &sender, &[0; 4], &target, &[0; 4]].concat()
+    };
+    let link = link(WireOptions::immediate());
+    link.wire.rename(1, old, new);
+    link.left.transmit(0, arp(old, left, left, old));
+    assert_eq!(link.right.receive(u64::MAX), None);
+    assert_eq!(link.wire.counters(0).cut, 1);
+    link.left.transmit(0, arp(new, left, left, new));
+    assert_eq!(link.right.receive(u64::MAX), Some(arp(old, left, left, old)));
+    link.right.transmit(0, arp(left, old, old, left));
+    assert_eq!(link.left.receive(u64::MAX), Some(arp(left, new, new, left)));
+}
+
 /// A file in memory.
 #[derive(Clone, Default)]
 struct Memory(Arc<Mutex<Vec<u8>>>);

@@ -34,6 +34,8 @@ pub struct Side {
     pub cq_notifications: Vec<u64>,
     /// Number of shared receive queue notifications.
     pub srq_notifications: usize,
+    /// Connections whose path was reported as suspect, with their context, oldest first.
+    pub suspect_paths: Vec<(ConnId, u64)>,
     pub mac: MacAddr,
     pub ip: IpAddr,
     /// Dropped after the engine.
@@ -138,6 +140,7 @@ impl Side {
             conn_events: Vec::new(),
             cq_notifications: Vec::new(),
             srq_notifications: 0,
+            suspect_paths: Vec::new(),
             mac: MacAddr([2, 0, 0, 0, 0, number]),
             ip,
             kept: std::sync::Mutex::default(),
@@ -268,6 +271,7 @@ impl Side {
                 EngineEvent::Srq(_) => self.srq_notifications += 1,
                 EngineEvent::NoticesDue { .. } | EngineEvent::CqGone { .. } | EngineEvent::SrqGone { .. } => {
                 }
+                EngineEvent::PathSuspect { id, context } => self.suspect_paths.push((id, context)),
                 EngineEvent::Conn { id, context, event } => {
                     if let ConnEvent::Request(_) = event {
                         self.conn = Some(id);

@@ -90,6 +90,11 @@ fn deliver_one(shared: &Shared, event: &EngineEvent<'_, nt::RawSpinLock>) {
         }
         // Nothing to do: a number is not reused while an event may carry it.
         EngineEvent::CqGone { .. } | EngineEvent::SrqGone { .. } | EngineEvent::NoticesDue { .. } => {}
+        EngineEvent::PathSuspect { id, context } => {
+            if let Some(connector) = registry.find::<Connector>(*context) {
+                Connector::on_suspect_path(&connector, *id);
+            }
+        }
         EngineEvent::Conn { id, context, event: ConnEvent::Request(request) } => {
             match registry.find::<Listener>(*context) {
                 Some(listener) => connector::on_request(&listener, *id, request),

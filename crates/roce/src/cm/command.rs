@@ -13,7 +13,7 @@ use crate::{
     time::Instant,
 };
 use roce_wire::{
-    Gid, PKEY_DEFAULT, Psn, Qpn,
+    Gid, MacAddr, PKEY_DEFAULT, Psn, Qpn,
     cm::{
         CmMessage, CmPath, CmPathRepr, CommId, DrepRepr, DreqRepr, IpCm, IpEnds, RejReason, RejRepr, RepRepr,
         ReqRepr, RespondedMessage, RtuRepr, ServiceId, TransportService, private_data,
@@ -239,6 +239,24 @@ impl Cm {
         if !first {
             let outcome = if sent { DisconnectOutcome::Graceful } else { DisconnectOutcome::Aborted };
             self.notify_disconnect_done(index, outcome);
+        }
+        Ok(())
+    }
+
+    /// Returns the consumer's context of a connection; `None` if it was released.
+    pub fn context(&self, id: ConnId) -> Option<u64> {
+        self.resolve(id).ok().map(|(_, conn)| conn.context)
+    }
+
+    /// Changes the MAC address to which messages of a connection are sent.
+    ///
+    /// # Errors
+    /// [`ConnError::Unknown`].
+    pub fn set_next_hop(&mut self, id: ConnId, mac: MacAddr) -> Result<(), ConnError> {
+        let (index, _) = self.resolve(id)?;
+        if let Some(conn) = self.conns.get_mut(index) {
+            conn.path.remote_mac = mac;
+            conn.peer.path.remote_mac = mac;
         }
         Ok(())
     }

@@ -347,8 +347,9 @@ impl Cm {
         self.prf.hash(guid, 1 << 32 | u64::from(qpn.value()))
     }
 
-    /// Returns `true` if a connection with this queue pair of the peer exists: then the message is refused, from any sender. The connection is stale only if its peer no longer answers, so that one that is established is challenged, and one
-    /// that is being established waits for an answer anyway.
+    /// Returns `true` if a connection with this queue pair of the peer exists: then the message is refused. The
+    /// connection is stale only if its peer no longer answers, so that one that is established is challenged, and one that is being
+    /// established waits for an answer anyway.
     pub(super) fn is_stale(&self, incoming: &Incoming<'_>, hash: u32, guid: u64, qpn: Qpn) -> bool {
         //= rocev2 §12
         let stale = self.by_qpn.find(hash, |index| {

@@ -2,6 +2,8 @@
 
 //! Drives the connection manager: datagrams in and out, deadlines, and events.
 
+use core::sync::atomic::Ordering;
+
 use lock_api::RawMutex;
 
 use super::Engine;
@@ -33,6 +35,29 @@ impl<R: RawMutex> Engine<R> {
             if event.is_some() {
                 return event;
             }
+        }
+    }
+
+    /// Returns the next connection whose path may have another next hop.
+    pub(super) fn poll_suspect_path(&self) -> Option<EngineEvent<'_, R>> {
+        let shared = &self.shared;
+        if !shared.has_suspect_paths.swap(false, Ordering::AcqRel) {
+            return None;
+        }
+        loop {
+            let id = {
+                let mut paths = shared.suspect_paths.lock();
+                let id = paths.pop()?;
+                shared.has_suspect_paths.store(!paths.is_empty(), Ordering::Release);
+                id
+            };
+            let mut conns = self.connections.lock();
+            // Unknown when it was released meanwhile.
+            let Some(context) = conns.cm.context(id) else { continue };
+            if let Some(qp) = conns.entry(id).and_then(|entry| entry.qp.as_ref()) {
+                qp.transport.lock().take_suspect_path();
+            }
+            return Some(EngineEvent::PathSuspect { id, context });
         }
     }
 

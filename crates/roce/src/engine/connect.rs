@@ -19,7 +19,7 @@ use crate::time::Instant;
 use crate::transport::peer::Peer;
 use crate::transport::state::State;
 use fallible::Arc;
-use roce_wire::{Path, Psn, Template, ack_timeout, ack_timeout_code, flow_source_port};
+use roce_wire::{MacAddr, Path, Psn, Template, ack_timeout, ack_timeout_code, flow_source_port};
 
 /// Maximum code of the ACK timeout, 1.07 s. Caps what the peer requests (0 means no timeout), so that a vanished
 /// peer is detected within 10 s, after all eight attempts.
@@ -166,6 +166,21 @@ impl<R: RawMutex> Engine<R> {
                 entry.qp = Some(qp.clone());
                 entry.reads = reads;
                 entry.context = None;
+            }
+            Ok(())
+        })
+    }
+
+    /// Changes the MAC address of the next hop on a connection's path, to which later frames go: those of its queue pair, and
+    /// messages of connection management.
+    ///
+    /// # Errors
+    /// [`ConnError::Unknown`].
+    pub fn set_next_hop(&self, conn: ConnId, mac: MacAddr) -> Result<(), ConnError> {
+        self.connections.with(|conns| {
+            conns.cm.set_next_hop(conn, mac)?;
+            if let Some(qp) = conns.entry(conn).and_then(|entry| entry.qp.as_ref()) {
+                qp.transport.lock().set_next_hop(mac);
             }
             Ok(())
         })

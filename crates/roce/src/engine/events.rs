@@ -27,6 +27,9 @@ pub enum EngineEvent<'a, R: RawMutex> {
     CqGone { context: u64 },
     /// The same for a shared receive queue.
     SrqGone { context: u64 },
+    /// The peer of a connection has not answered for an ACK timeout: the next hop of its path may have another MAC address.
+    /// Resolve it anew and call [`Engine::set_next_hop`]. Returned again for each further timeout.
+    PathSuspect { id: ConnId, context: u64 },
     /// A connection, by number and the context it was given.
     Conn { id: ConnId, context: u64, event: ConnEvent },
 }

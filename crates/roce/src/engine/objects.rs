@@ -59,6 +59,8 @@ impl<R: RawMutex> Engine<R> {
                 cq_fault: AtomicBool::new(false),
                 failed_connections: Mutex::new(Fifo::new()),
                 has_failed_connections: AtomicBool::new(false),
+                suspect_paths: Mutex::new(Fifo::new()),
+                has_suspect_paths: AtomicBool::new(false),
             },
             qps,
             ready: Mutex::new(Fifo::new()),
@@ -239,6 +241,11 @@ impl<R: RawMutex> Engine<R> {
             let mut broken = self.shared.failed_connections.lock();
             let waiting = broken.len();
             broken.reserve_for(waiting.saturating_add(members))?;
+        }
+        {
+            let mut suspect = self.shared.suspect_paths.lock();
+            let waiting = suspect.len();
+            suspect.reserve_for(waiting.saturating_add(members))?;
         }
         self.wheel.lock().reserve_for(vacant.index())?;
         let mut qp = Self::new_qp(&spec, Qpn::new(vacant.code()), vacant.index())?;

@@ -45,7 +45,7 @@ impl<R: RawMutex> Engine<R> {
                     self.shared.events.lock().remove_member();
                     return Some(EngineEvent::SrqGone { context });
                 }
-                None => return self.poll_conn_event(),
+                None => return self.poll_suspect_path().or_else(|| self.poll_conn_event()),
             }
         }
     }
@@ -83,6 +83,7 @@ impl<R: RawMutex> Engine<R> {
         self.connections.has_event()
             || self.shared.cq_fault.load(Ordering::Acquire)
             || self.shared.has_failed_connections.load(Ordering::Acquire)
+            || self.shared.has_suspect_paths.load(Ordering::Acquire)
             || !self.shared.events.lock().notices.is_empty()
     }
 }

@@ -23,7 +23,7 @@ use crate::qp_attributes::QpSpec;
 use crate::recv_queue::{CurrentReceive, RecvQueue};
 use crate::time::Instant;
 use crate::work::{CompletionKind, CompletionStatus, RecvRequest, Sge};
-use roce_wire::ImmDt;
+use roce_wire::{ImmDt, MacAddr};
 
 /// How long a peer counts as alive after a packet of it. Shorter than the time that a host takes to boot, which loses its
 /// connections without a DREQ.
@@ -48,6 +48,8 @@ pub(crate) struct RcTransport {
     pub(super) scheduled: Option<Instant>,
     /// When the last valid packet of the peer arrived.
     pub(super) last_received: Option<Instant>,
+    /// It was reported that the path may have another next hop, and the driver does not know yet.
+    path_suspected: bool,
 }
 
 impl RcTransport {
@@ -65,6 +67,7 @@ impl RcTransport {
         rate: RateLimiter::UNLIMITED,
         scheduled: None,
         last_received: None,
+        path_suspected: false,
     };
 
     /// Allocates everything that the queue pair will ever need.
@@ -203,6 +206,27 @@ impl RcTransport {
     pub(super) fn report_failure<R: RawMutex>(&mut self, env: &Env<'_, R>) {
         if let Some(conn) = self.conn.take() {
             env.shared.report_failed_connection(conn);
+        }
+    }
+
+    /// Reports that the peer has not answered for an ACK timeout: frames may go to a next hop that is no longer the right one.
+    pub(super) fn report_suspect_path<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+        if let Some(conn) = self.conn
+            && !core::mem::replace(&mut self.path_suspected, true)
+        {
+            env.shared.report_suspect_path(conn);
+        }
+    }
+
+    /// The driver takes the report: from now on there may be another one.
+    pub(crate) fn take_suspect_path(&mut self) {
+        self.path_suspected = false;
+    }
+
+    /// Changes the MAC address of the next hop, to which later frames go.
+    pub(crate) fn set_next_hop(&mut self, mac: MacAddr) {
+        if let Some(link) = &mut self.link {
+            link.template.set_destination(mac);
         }
     }
 

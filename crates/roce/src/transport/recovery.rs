@@ -468,6 +468,11 @@ impl Recovery {
         self.retries_used <= self.retries
     }
 
+    /// Returns the retries used since the last progress.
+    pub(super) fn retries_used(&self) -> u8 {
+        self.retries_used
+    }
+
     /// Returns what to resend after the wait for the peer's receive.
     pub(super) fn resend_after_rnr(&self) -> Resend {
         // A peer that was not ready twice may not be ready for long: one packet at a time is sent to ask.

@@ -38,11 +38,15 @@ impl RcTransport {
             return;
         }
         env.shared.stats.timeouts.inc();
+        let retries_used = requester.recovery.retries_used();
         if !requester.recovery.may_retry(env.now) {
             self.fail(env, Some(CompletionStatus::RetryExceeded));
             return;
         }
         requester.recovery.back_off();
         requester.go_back(env.now, Resend::Probe, None);
+        if requester.recovery.retries_used() > retries_used {
+            self.report_suspect_path(env);
+        }
     }
 }

@@ -15,6 +15,7 @@ mod keys;
 mod late_packets;
 mod loss;
 mod memory;
+mod next_hop;
 mod notice_queues;
 mod pair;
 mod read_invalidation;

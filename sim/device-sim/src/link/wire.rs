@@ -105,7 +105,7 @@ pub struct Counters {
     pub corrupted: u64,
     /// Delayed so that later frames may overtake.
     pub delayed: u64,
-    /// Dropped because either end is cut off or no longer receives.
+    /// Dropped because either end is cut off or no longer receives, or has another address by now.
     pub cut: u64,
     /// Times the sender was refused.
     pub paused: u64,
@@ -123,6 +123,14 @@ pub struct Wire {
 struct End {
     endpoint: OnceLock<Weak<dyn Endpoint>>,
     cut: AtomicBool,
+    renamed: Mutex<Option<Renamed>>,
+}
+
+/// A link address that the other end sees in place of the endpoint's own.
+#[derive(Clone, Copy)]
+struct Renamed {
+    own: [u8; 6],
+    seen: [u8; 6],
 }
 
 /// One direction of the link.
@@ -152,6 +160,34 @@ impl End {
     /// Returns the endpoint, cut off or not.
     fn attached(&self) -> Option<Arc<dyn Endpoint>> {
         self.endpoint.get()?.upgrade().filter(|endpoint| endpoint.is_alive())
+    }
+}
+
+impl Renamed {
+    /// Changes the frame of an endpoint to one of the address that is seen: its source, and the sender of ARP.
+    fn outgoing(self, frame: &mut [u8]) {
+        let arp = frame.get(12..14) == Some(&[8, 6]);
+        for at in [Some(6), arp.then_some(22)].into_iter().flatten() {
+            exchange(frame, at, self.own, self.seen);
+        }
+    }
+
+    /// Changes a frame to the address that is seen to one of the endpoint. Returns `false` if it is to the endpoint's own
+    /// address, which no longer exists.
+    fn incoming(self, frame: &mut [u8]) -> bool {
+        let arp = frame.get(12..14) == Some(&[8, 6]);
+        let exists = !frame.starts_with(&self.own);
+        for at in [Some(0), arp.then_some(32)].into_iter().flatten() {
+            exchange(frame, at, self.seen, self.own);
+        }
+        exists
+    }
+}
+
+/// Replaces the address at `at` if it is `from`.
+fn exchange(frame: &mut [u8], at: usize, from: [u8; 6], to: [u8; 6]) {
+    if let Some(address) = frame.get_mut(at..at + 6).filter(|address| **address == from) {
+        address.copy_from_slice(&to);
     }
 }
 
@@ -201,6 +237,13 @@ impl Wire {
         }
     }
 
+    /// From now on the other end sees the endpoint at `end`, whose link address is `own`, at another one, as a gateway that takes
+    /// over for another, or a host with a new NIC. Frames to the old address are dropped. IPv4 only: neighbor discovery of
+    /// IPv6 is not changed.
+    pub fn rename(&self, end: usize, own: [u8; 6], seen: [u8; 6]) {
+        *self.ends[end].renamed.lock() = Some(Renamed { own, seen });
+    }
+
     /// Changes the faults of the direction that starts at end `from`.
     pub fn set_faults(&self, from: usize, faults: Faults) {
         self.directions[from].state.lock().faults = faults;
@@ -212,8 +255,13 @@ impl Wire {
         self.directions[from].state.lock().counters
     }
 
-    fn transmit(&self, from: usize, now: u64, frame: Frame) {
-        let receiver = self.ends[1 - from].endpoint();
+    fn transmit(&self, from: usize, now: u64, mut frame: Frame) {
+        if let Some(renamed) = *self.ends[from].renamed.lock() {
+            renamed.outgoing(&mut frame);
+        }
+        let target = *self.ends[1 - from].renamed.lock();
+        let reached = target.is_none_or(|target| target.incoming(&mut frame));
+        let receiver = self.ends[1 - from].endpoint().filter(|_| reached);
         let wake = {
             let mut state = self.directions[from].state.lock();
             state.counters.sent += 1;

@@ -10,6 +10,7 @@
 //! | [`accept`] | the passive side: the connect event, `NdkAccept`, `NdkReject` |
 //! | [`disconnect`] | `NdkDisconnect` |
 //! | [`events`] | the engine's events: replies, refusals, disconnects, aborts |
+//! | [`path`] | link addresses of next hops that change |
 //! | [`connection_data`] | read limits and private data |
 
 mod accept;
@@ -18,6 +19,7 @@ mod connection_data;
 mod disconnect;
 mod events;
 mod object;
+mod path;
 mod state;
 
 pub use accept::on_request;

@@ -25,6 +25,7 @@ use crate::objects::shared_endpoint::SharedEndpoint;
 use core::ffi::c_void;
 use core::net::SocketAddr;
 use core::ptr::NonNull;
+use core::sync::atomic::AtomicBool;
 use fallible::Arc;
 use ndk_abi::ndk::{NDK_CONNECTOR, NDK_OBJECT_TYPE};
 use ndk_abi::nt::{NTSTATUS, STATUS_CANCELLED, STATUS_CONNECTION_ABORTED, STATUS_CONNECTION_INVALID};
@@ -35,6 +36,8 @@ use roce::ConnId;
 pub struct Connector {
     ticket: Ticket,
     pub(super) inner: SpinLock<Inner>,
+    /// The peer's next hop is to be resolved anew.
+    pub(super) path_suspect: AtomicBool,
     /// The listener of an incoming request, which is an antecedent.
     //= R-CLOSE-15
     listener: Option<Ref<Listener>>,
@@ -137,7 +140,8 @@ impl Connector {
     ) -> NtResult<Created<Self>> {
         let ticket = Registry::ticket(&adapter.shared().registry)?;
         let inner = SpinLock::new(Inner::new(state));
-        let body = Self { ticket, inner, listener, adapter: adapter.clone() };
+        let path_suspect = AtomicBool::new(false);
+        let body = Self { ticket, inner, path_suspect, listener, adapter: adapter.clone() };
         let created = Created::try_new(adapter.version(), body)?;
         Ticket::enter(&created.reference());
         Ok(created)
