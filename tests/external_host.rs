@@ -286,7 +286,7 @@ fn connection_to_a_killed_peer_ends_and_every_request_completes() {
             .expect("the client reports the connection loss as success");
         assert!(start.elapsed() < TIMEOUT, "detected after {:?}", start.elapsed());
         stopped(external_host);
-        Some((outcome.rounds, outcome.stats.total().outstanding()))
+        Some((outcome.rounds, outcome.stats.outstanding()))
     });
     let Some([Some((rounds, outstanding)), None]) = killed else { return };
     assert!(rounds > 0, "the peer was connected");

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Throughput of the image: two hosts in real time, with the verifier off.
+//! Many operations through the image, between two hosts with the verifier off.
 
-use std::{net::SocketAddr, path::Path, time::Duration};
+use std::{net::SocketAddr, ops::Range, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use ndk_consumer::bench;
 pub use ndk_consumer::bench::BenchResult;
+use serde::{Deserialize, Serialize};
 
-use crate::testbed::{Options, Testbed};
+use crate::testbed::{Machine, Options, Testbed};
 
 const PORT: u16 = 5446;
 /// Time limit for the client to connect.
@@ -23,12 +24,41 @@ pub enum Work {
     Sends { count: u64, size: usize },
 }
 
-/// Runs the operations between two hosts with the driver `image`.
+/// Counters of the first NIC of a host.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct HostCounters {
+    pub sent_frames: u64,
+    pub received_frames: u64,
+    pub notifications: u64,
+    pub interrupts: u64,
+}
+
+/// A host that took part.
+#[derive(Clone, Debug)]
+pub struct HostReport {
+    /// Addresses of the driver's image.
+    pub image: Range<u64>,
+    pub counters: HostCounters,
+}
+
+/// Runs the operations between two hosts with the driver `image`, in real time.
 ///
 /// # Errors
 /// The image cannot be loaded or started, an operation fails, or a violation is found.
-pub fn run(image: &Path, work: Work) -> Result<BenchResult> {
-    let options = Options { real_time: true, verifier: false, ..Options::default() };
+pub fn in_real_time(image: &Path, work: Work) -> Result<BenchResult> {
+    Ok(run(image, work, true)?.0)
+}
+
+/// Runs the operations in virtual time. Returns what became of the hosts: the initiator's, and the target's.
+///
+/// # Errors
+/// As [`in_real_time`].
+pub fn in_virtual_time(image: &Path, work: Work) -> Result<[HostReport; 2]> {
+    Ok(run(image, work, false)?.1)
+}
+
+fn run(image: &Path, work: Work, real_time: bool) -> Result<(BenchResult, [HostReport; 2])> {
+    let options = Options { real_time, verifier: false, ..Options::default() };
     let mut bed = Testbed::new(image, &options)?;
     bed.start()?;
     let [client, server] = bed.machines();
@@ -58,8 +88,23 @@ pub fn run(image: &Path, work: Work) -> Result<BenchResult> {
     });
     let figures = measuring.join()?;
     serving.join()?.context("the server")?;
+    let hosts = bed.machines().map(report);
     bed.stop()?;
     let violations = bed.violations();
     ensure!(violations.is_empty(), "{}", violations.join("\n"));
-    Ok(figures?)
+    Ok((figures?, hosts))
+}
+
+fn report(machine: &Machine) -> HostReport {
+    let (image, nic) = (machine.driver().image(), machine.nic().counters());
+    let base = image.base() as u64;
+    HostReport {
+        image: base..base + image.size() as u64,
+        counters: HostCounters {
+            sent_frames: nic.sent_frames,
+            received_frames: nic.received_frames,
+            notifications: nic.notifications,
+            interrupts: nic.interrupts,
+        },
+    }
 }

@@ -376,6 +376,11 @@ impl Machine {
         &self.host
     }
 
+    #[must_use]
+    pub fn driver(&self) -> &Arc<Driver> {
+        &self.driver
+    }
+
     /// Returns the adapters, in the order of their NICs.
     #[must_use]
     pub fn adapters(&self) -> &[MachineAdapter] {

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Instruction counts of the engine's fast paths, by callgrind. They do not depend on the load of the machine.
-//!
-//! This program runs itself under valgrind, with collection enabled in one function at a time. Counts depend only on
-//! the compiler and on the features of the processor.
+//! Instruction counts of the engine's fast paths, by callgrind, with collection enabled in one function at a time.
 
-use std::{collections::BTreeMap, fmt::Write as _, fs, path::PathBuf, process::Command};
+use std::{collections::BTreeMap, fmt::Write as _, fs, path::PathBuf};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use roce_wire::PathMtu;
 use roce_wire::icrc::Crc;
 
-use super::{figure::SMALL, pair::Pair};
-use crate::{process, workspace};
+use super::{callgrind, figure::SMALL, pair::Pair};
+use crate::workspace;
 
 /// The counted paths: name, and function in which collection is enabled.
 pub const PATHS: [(&str, &str); 3] = [
@@ -30,7 +27,10 @@ pub const TOLERANCE: f64 = 0.03;
 /// Instructions per operation, by name.
 pub type Counts = BTreeMap<String, f64>;
 
-/// Runs the counted paths. This program runs itself with `--under-callgrind` to call it.
+/// What this program does under callgrind.
+pub const WORK: &str = "engine";
+
+/// Runs the counted paths.
 pub fn work() -> Result<()> {
     let mut pair = Pair::connect(Crc::detect(), PathMtu::Bytes4096, 4096)?;
     for _ in 0..RUNS {
@@ -41,32 +41,12 @@ pub fn work() -> Result<()> {
 
 /// Counts the instructions of all paths.
 pub fn count() -> Result<Counts> {
-    workspace::provide(&["valgrind"])?;
-    let program = std::env::current_exe().context("cannot find this program")?;
-    let directory = workspace::root().join("target");
-    fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
     let mut counts = Counts::new();
     for (name, function) in PATHS {
-        let mut valgrind = Command::new("valgrind");
-        valgrind.args(["--tool=callgrind", "--quiet"]);
-        let out = directory.join("callgrind.out");
-        valgrind.arg(format!("--callgrind-out-file={}", out.display()));
-        valgrind.arg(format!("--toggle-collect={function}"));
-        valgrind.arg(&program).args(["bench", "--under-callgrind"]);
-        process::output(&mut valgrind)?;
-        let text = fs::read_to_string(&out).with_context(|| format!("cannot read {}", out.display()))?;
-        let total = total(&text).with_context(|| format!("{} has no total", out.display()))?;
-        ensure!(total > 0, "callgrind did not see {function}");
-        counts.insert(name.into(), total as f64 / RUNS as f64);
+        let profile = callgrind::run(&[&format!("--toggle-collect={function}")], WORK)?;
+        counts.insert(name.into(), profile.total()? as f64 / RUNS as f64);
     }
     Ok(counts)
-}
-
-/// Returns the total at the end of a callgrind profile.
-fn total(profile: &str) -> Option<u64> {
-    let line =
-        profile.lines().find_map(|line| line.strip_prefix("summary:").or(line.strip_prefix("totals:")))?;
-    line.split_whitespace().next()?.parse().ok()
 }
 
 fn baseline_path() -> PathBuf {
@@ -102,14 +82,6 @@ pub fn keep(counts: &Counts) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn total_of_a_profile_is_parsed() {
-        let profile = "version: 1\nevents: Ir\nfn=(1) main\n12 7\nsummary: 1651180\n";
-        assert_eq!(total(profile), Some(1_651_180));
-        assert_eq!(total("events: Ir\ntotals: 5\n"), Some(5));
-        assert_eq!(total("events: Ir\n"), None);
-    }
 
     #[test]
     fn baseline_lists_each_path() {

@@ -8,29 +8,26 @@
 
 pub mod allocations;
 mod bound;
+mod callgrind;
 mod clock;
 mod engine;
 mod figure;
+mod image;
 mod instructions;
 mod kernel;
 mod pair;
 mod plot;
 mod scale;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fs, path::PathBuf, time::Duration};
 
 use anyhow::{Result, bail};
 use indicatif::ProgressBar;
 
-use self::figure::{Figure, MESSAGE, SMALL, TIME, Unit};
+use self::figure::{Figure, TIME, Unit};
 use crate::{
     exit::Exit,
     files::{self, Named, Output},
-    measure::{self, Work},
     workspace,
 };
 
@@ -52,12 +49,15 @@ pub struct Options {
     /// Only measure the simulated kernel: calls of imports, DPCs
     #[arg(long, conflicts_with_all = ["engine", "plot", "keep_baseline"])]
     kernel: bool,
+    /// Only measure the driver's image
+    #[arg(long, conflicts_with_all = ["engine", "kernel", "plot", "keep_baseline"])]
+    image: bool,
     /// Keep this run's instruction counts as the baseline of later runs
     #[arg(long)]
     keep_baseline: bool,
-    /// Run only the operations whose instructions are counted
+    /// Run only what is counted
     #[arg(long, hide = true)]
-    under_callgrind: bool,
+    under_callgrind: Option<String>,
 }
 
 /// Runs the command.
@@ -65,8 +65,10 @@ pub struct Options {
 /// # Errors
 /// A benchmark or an output fails, or an instruction count exceeds its baseline.
 pub fn run(options: &Options) -> Result<()> {
-    if options.under_callgrind {
-        return instructions::work();
+    match options.under_callgrind.as_deref() {
+        Some(instructions::WORK) => return instructions::work(),
+        Some(of_image) => return image::work(of_image),
+        None => {}
     }
     let json = check_outputs(options)?;
     let spinner = ProgressBar::new_spinner();
@@ -75,6 +77,11 @@ pub fn run(options: &Options) -> Result<()> {
     let mut figures = Vec::new();
     if options.kernel {
         kernel::measure(&workspace::built_test_driver()?, &say, &mut figures)?;
+        spinner.finish_and_clear();
+        return report(&figures, json);
+    }
+    if options.image {
+        image::measure(&workspace::built_image()?, [None; 2], &say, &mut figures)?;
         spinner.finish_and_clear();
         return report(&figures, json);
     }
@@ -87,7 +94,8 @@ pub fn run(options: &Options) -> Result<()> {
     if !options.engine {
         say("building the image".into());
         let image = workspace::built_image()?;
-        through_the_image(&image, &say, &mut figures)?;
+        let bounds = [1, 0].map(|at: usize| figures.get(at).map(|figure| figure.value));
+        image::measure(&image, bounds, &say, &mut figures)?;
         kernel::measure(&workspace::built_test_driver()?, &say, &mut figures)?;
     }
     if let Some(directory) = &options.plot {
@@ -165,20 +173,4 @@ fn counted(counts: &instructions::Counts) -> Result<Vec<Figure>> {
         Figure { limit, ..Figure::new(format!("instructions, {name}"), *count, Unit::Instructions) }
     };
     Ok(counts.iter().map(figure).collect())
-}
-
-/// The driver image on two simulated hosts, in real time, with the verifier off.
-fn through_the_image(image: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
-    say("image: 1 MiB writes".into());
-    let bound = figures.get(1).map(|figure| figure.value);
-    let library_bound = figures.first().map(|figure| figure.value);
-    let work = Work::Writes { count: 512, size: MESSAGE as usize, outstanding: 8 };
-    let rate = measure::run(image, work)?.bytes_per_second();
-    let figure = Figure::new("image, 1 MiB writes, path MTU 4096", rate, Unit::BytesPerSecond);
-    figures.push(Figure { bound, library_bound, ..figure });
-    say("image: 64-byte sends".into());
-    let work = Work::Sends { count: 200_000, size: SMALL as usize };
-    let rate = measure::run(image, work)?.operations_per_second();
-    figures.push(Figure::new("image, 64-byte sends", rate, Unit::PerSecond));
-    Ok(())
 }

@@ -204,8 +204,8 @@ fn transfer_between(bed: &mut Testbed, seed: u64, disturbance: Disturbance) -> V
     // Short waits: a peer that is gone does not connect.
     let options = transfer::Options { timeout: WAIT, ..transfer::Options::default() };
     let ended = |outcome: Result<transfer::Report, Box<transfer::Failure>>| match outcome {
-        Ok(report) if report.stats.total().outstanding() == 0 && report.stats.unexpected == 0 => Ok(()),
-        Ok(report) => Err(Error::MissingCompletions(report.stats.total().outstanding())),
+        Ok(report) if report.stats.outstanding() == 0 && report.stats.unexpected == 0 => Ok(()),
+        Ok(report) => Err(Error::MissingCompletions(report.stats.outstanding())),
         Err(failure) if failure.report.stats.unexpected != 0 => {
             Err(Error::Mismatch("a completion without a request"))
         }

@@ -115,6 +115,12 @@ impl RequestStats {
         total
     }
 
+    /// Returns the number of requests that have not completed.
+    #[must_use]
+    pub fn outstanding(&self) -> u64 {
+        self.by_operation.iter().map(OperationStats::outstanding).sum()
+    }
+
     /// Adds the statistics of another endpoint.
     pub fn merge(&mut self, other: &Self) {
         self.by_operation.iter_mut().zip(&other.by_operation).for_each(|(mine, theirs)| mine.merge(theirs));

@@ -431,7 +431,7 @@ impl<O: Os> Endpoint<O> {
     /// Returns the number of outstanding initiator requests.
     #[must_use]
     pub fn outstanding_requests(&self) -> u64 {
-        let all = self.stats.total().outstanding();
+        let all = self.stats.outstanding();
         all - self.stats.of(Operation::Receive).outstanding()
     }
 
@@ -466,7 +466,7 @@ impl<O: Os> Endpoint<O> {
                 // Errors are expected here; the statistics count them.
                 let _ = self.process_completion(index);
             }
-            let outstanding = self.stats.total().outstanding();
+            let outstanding = self.stats.outstanding();
             let left = deadline.saturating_sub(os.now());
             if outstanding == 0 {
                 return if self.stats.unexpected == 0 {

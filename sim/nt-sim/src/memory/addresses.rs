@@ -17,8 +17,9 @@ use std::{
 
 use parking_lot::{Mutex, RawMutex, lock_api::RawMutex as _};
 
-/// Address of slot 0: far from the addresses at which Linux maps executables, heaps, libraries and stacks.
-const FIRST: usize = 0x1000_0000_0000;
+/// Address of slot 0: far from the addresses at which Linux maps executables, heaps, libraries and stacks. Slots below 16 TiB
+/// can be used under valgrind, those of all deterministic simulations.
+const FIRST: usize = 0x0100_0000_0000;
 /// Bytes of a slot.
 const SLOT: usize = 64 << 30;
 /// Slots of deterministic simulations; other simulations take later ones.

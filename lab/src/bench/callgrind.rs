@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Runs this program under callgrind, to count instructions. Counts do not depend on the load of the machine, only on the
+//! compiler and on the features of the processor.
+
+use std::{fs, ops::Range, process::Command};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::{process, workspace};
+
+/// The profile of a run, and what the program printed.
+pub struct Profile {
+    text: String,
+    pub output: String,
+}
+
+/// Runs `bench --under-callgrind work` under callgrind with `options`.
+///
+/// # Errors
+/// valgrind cannot be installed, or the run fails.
+pub fn run(options: &[&str], work: &str) -> Result<Profile> {
+    workspace::provide(&["valgrind"])?;
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let directory = workspace::root().join("target");
+    fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
+    let out = directory.join("callgrind.out");
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["--tool=callgrind", "--quiet"]).args(options);
+    valgrind.arg(format!("--callgrind-out-file={}", out.display()));
+    valgrind.arg(&program).args(["bench", "--under-callgrind", work]);
+    let output = process::output(&mut valgrind)?;
+    let text = fs::read_to_string(&out).with_context(|| format!("cannot read {}", out.display()))?;
+    Ok(Profile { text, output })
+}
+
+impl Profile {
+    /// Returns the number of instructions that were counted.
+    ///
+    /// # Errors
+    /// None were.
+    pub fn total(&self) -> Result<u64> {
+        let total = total(&self.text).context("the profile has no total")?;
+        ensure!(total > 0, "callgrind did not see what it was to count");
+        Ok(total)
+    }
+
+    /// Returns the number of instructions that were executed at `addresses`. The profile has to be by instruction, with
+    /// absolute positions ([`BY_INSTRUCTION`]).
+    pub fn instructions_at(&self, addresses: &Range<u64>) -> u64 {
+        let at = by_address(&self.text).filter(|(address, _)| addresses.contains(address));
+        at.map(|(_, count)| count).sum()
+    }
+}
+
+/// Options of a profile by instruction, of a program that corrects the registers of a trapped access.
+pub const BY_INSTRUCTION: [&str; 5] = [
+    "--dump-instr=yes",
+    "--dump-line=no",
+    "--compress-pos=no",
+    "--compress-strings=no",
+    "--vex-iropt-register-updates=allregs-at-mem-access",
+];
+
+/// Returns the total at the end of a profile.
+fn total(profile: &str) -> Option<u64> {
+    let line =
+        profile.lines().find_map(|line| line.strip_prefix("summary:").or(line.strip_prefix("totals:")))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Returns addresses and how often their instructions were executed. An address may occur several times.
+fn by_address(profile: &str) -> impl Iterator<Item = (u64, u64)> {
+    let mut of_callee = false;
+    profile.lines().filter_map(move |line| {
+        // The line behind a call is the cost of the callee.
+        let skip = of_callee;
+        of_callee = line.starts_with("calls=");
+        let (address, count) = line.strip_prefix("0x").filter(|_| !skip)?.split_once(' ')?;
+        Some((u64::from_str_radix(address, 16).ok()?, count.parse().ok()?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn total_of_a_profile_is_parsed() {
+        let profile = "version: 1\nevents: Ir\nfn=(1) main\n12 7\nsummary: 1651180\n";
+        assert_eq!(total(profile), Some(1_651_180));
+        assert_eq!(total("events: Ir\ntotals: 5\n"), Some(5));
+        assert_eq!(total("events: Ir\n"), None);
+    }
+
+    #[test]
+    fn instructions_of_callees_are_counted_once() {
+        let text = "positions: instr\nfn=0x1000\n0x1000 3\n0x1004 3\ncalls=3 0x2000\n0x1004 30\nfn=0x2000\n0x2000 30\n";
+        let profile = Profile { text: text.into(), output: String::new() };
+        assert_eq!(profile.instructions_at(&(0x1000..0x2000)), 6);
+        assert_eq!(profile.instructions_at(&(0x2000..0x2001)), 30);
+    }
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Benchmarks of the driver's image on two simulated hosts.
+//!
+//! Rates are in real time, with racing threads, and include the simulated kernel and hardware. The instructions of the image
+//! itself are counted by callgrind, in virtual time: those at the addresses of the image, without the kernel's functions that
+//! it calls. Two runs of different length are subtracted, so that start, connection and end are not counted.
+
+use std::{fmt, ops::Range, path::Path};
+
+use anyhow::{Context as _, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    callgrind,
+    figure::{Figure, MESSAGE, SMALL, Unit},
+};
+use crate::{
+    measure::{self, HostCounters, Work},
+    workspace,
+};
+
+/// The counted runs, and the lengths of the two that are subtracted.
+const COUNTED: [(Kind, [u64; 2]); 2] = [(Kind::Sends, [1000, 3000]), (Kind::Writes, [8, 24])];
+
+/// What a counted run does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// 64-byte SENDs.
+    Sends,
+    /// 1 MiB WRITEs, path MTU 4096.
+    Writes,
+}
+
+/// What a run under callgrind prints for each host.
+#[derive(Serialize, Deserialize)]
+struct HostReport {
+    image: Range<u64>,
+    counters: HostCounters,
+}
+
+/// Instructions and counters of a host.
+#[derive(Clone, Copy)]
+struct HostCosts {
+    instructions: u64,
+    counters: HostCounters,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sends => "sends",
+            Self::Writes => "writes",
+        })
+    }
+}
+
+impl Kind {
+    fn work(self, count: u64) -> Work {
+        match self {
+            Self::Sends => Work::Sends { count, size: SMALL as usize },
+            Self::Writes => Work::Writes { count, size: MESSAGE as usize, outstanding: 8 },
+        }
+    }
+}
+
+/// Measures throughput and message rate in real time. `bound` and `library_bound` are those of 1 MiB writes.
+pub fn measure(
+    image: &Path,
+    [bound, library_bound]: [Option<f64>; 2],
+    say: &impl Fn(String),
+    figures: &mut Vec<Figure>,
+) -> Result<()> {
+    say("image: 1 MiB writes".into());
+    let rate = measure::in_real_time(image, Kind::Writes.work(512))?.bytes_per_second();
+    let figure = Figure::new("image, 1 MiB writes, path MTU 4096", rate, Unit::BytesPerSecond);
+    figures.push(Figure { bound, library_bound, ..figure });
+    say("image: 64-byte sends".into());
+    let rate = measure::in_real_time(image, Kind::Sends.work(200_000))?.operations_per_second();
+    figures.push(Figure::new("image, 64-byte sends", rate, Unit::PerSecond));
+    count(say, figures)
+}
+
+/// Counts the instructions of the image per operation, and interrupts and notifications per 1000 frames.
+fn count(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
+    for (kind, lengths) in COUNTED {
+        say(format!("image: instructions of {kind}"));
+        let [short, long] = lengths.map(|count| costs(kind, count));
+        let (short, long) = (short?, long?);
+        let operations = (lengths[1] - lengths[0]) as f64;
+        for (side, (short, long)) in ["initiator", "target"].into_iter().zip(short.into_iter().zip(long)) {
+            let instructions = (long.instructions - short.instructions) as f64;
+            let (what, share) = match kind {
+                Kind::Sends => ("64-byte send", operations),
+                Kind::Writes => ("4 KiB of a write", operations * f64::from(MESSAGE / 4096)),
+            };
+            let name = format!("image, instructions per {what}, {side}");
+            figures.push(Figure::new(name, instructions / share, Unit::Instructions));
+        }
+        figures.extend(of_queues(kind, short, long));
+    }
+    Ok(())
+}
+
+/// Returns how often each side interrupted, and was notified, per 1000 frames of the longer run.
+fn of_queues(kind: Kind, short: [HostCosts; 2], long: [HostCosts; 2]) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for (side, (short, long)) in ["initiator", "target"].into_iter().zip(short.into_iter().zip(long)) {
+        let (before, after) = (short.counters, long.counters);
+        let thousands = |count: u64, frames: u64| 1000.0 * count as f64 / frames.max(1) as f64;
+        let sent = after.sent_frames - before.sent_frames;
+        let frames = sent + after.received_frames - before.received_frames;
+        let rows = [
+            ("interrupts per 1000 frames", thousands(after.interrupts - before.interrupts, frames)),
+            ("notifications per 1000 frames", thousands(after.notifications - before.notifications, frames)),
+        ];
+        for (what, value) in rows {
+            figures.push(Figure::new(format!("image, {kind}, {side}, {what}"), value, Unit::PerPacket));
+        }
+    }
+    figures
+}
+
+/// Runs `count` operations under callgrind. Returns the costs of initiator and target.
+fn costs(kind: Kind, count: u64) -> Result<[HostCosts; 2]> {
+    let profile = callgrind::run(&callgrind::BY_INSTRUCTION, &format!("{kind}:{count}"))?;
+    let report = profile.output.lines().last().context("the run printed nothing")?;
+    let hosts: [HostReport; 2] = serde_json::from_str(report).context("the run printed no report")?;
+    let cost = |host: HostReport| HostCosts {
+        instructions: profile.instructions_at(&host.image),
+        counters: host.counters,
+    };
+    let costs = hosts.map(cost);
+    ensure!(costs.iter().all(|cost| cost.instructions > 0), "callgrind did not see the image");
+    Ok(costs)
+}
+
+/// Runs what [`costs`] asked for: `sends:N` or `writes:N`. Prints the report.
+///
+/// # Errors
+/// Another request, or the run fails.
+pub fn work(request: &str) -> Result<()> {
+    let mut known = [Kind::Sends, Kind::Writes].into_iter();
+    let (kind, count) = known
+        .find_map(|kind| Some((kind, request.strip_prefix(&format!("{kind}:"))?)))
+        .with_context(|| format!("nothing to count is named {request}"))?;
+    let hosts = measure::in_virtual_time(&workspace::image_path(), kind.work(count.parse()?))?;
+    let report = hosts.map(|host| HostReport { image: host.image, counters: host.counters });
+    println!("{}", serde_json::to_string(&report)?);
+    Ok(())
+}
