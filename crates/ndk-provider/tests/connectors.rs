@@ -50,7 +50,7 @@ fn request_that_arrived_before_a_pause_raises_no_event_after_it() {
     listener.close();
 }
 
-/// The connector of another request keeps the listener, whose callback must not be called any more.
+/// The connector of another request keeps the listener, whose callback must no longer be called.
 //= R-CONN-49, R-CLOSE-16
 #[test]
 fn request_that_arrived_before_the_close_of_its_listener_raises_no_event_after_it() {

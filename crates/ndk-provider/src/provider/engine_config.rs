@@ -64,6 +64,15 @@ mod tests {
     }
 
     #[test]
+    fn timing_and_congestion_control_reach_the_engine() {
+        let timing = roce::Timing { retries: 3, ..roce::Timing::default() };
+        let mode = roce::CongestionMode::React;
+        let congestion = roce::CongestionConfig { mode, ..roce::CongestionConfig::default() };
+        let engine = new(link(), [0; 32], &Config { timing, congestion, ..Config::default() });
+        assert_eq!((engine.timing.retries, engine.congestion.mode), (3, mode));
+    }
+
+    #[test]
     fn the_setting_for_early_placement_reaches_the_engine() {
         assert!(new(link(), [0; 32], &Config::default()).early_placement);
         let config = Config { early_placement: false, ..Config::default() };

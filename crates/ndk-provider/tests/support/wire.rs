@@ -62,13 +62,11 @@ struct Cable {
     to_peer: Sender<Frame>,
     slot: Vec<u8>,
     cut: Arc<AtomicBool>,
-    /// No slot is free.
-    full: Arc<AtomicBool>,
 }
 
 impl roce::Transmit for Cable {
     fn slot(&mut self) -> Option<&mut [u8]> {
-        (!self.full.load(Ordering::SeqCst)).then_some(&mut self.slot)
+        Some(&mut self.slot)
     }
 
     fn commit(&mut self, len: usize) {
@@ -181,7 +179,6 @@ pub struct Node {
     receiver: Option<JoinHandle<()>>,
     own_queue: Sender<Frame>,
     cut: Arc<AtomicBool>,
-    full: Arc<AtomicBool>,
     present: Arc<AtomicBool>,
     /// Held during the end of a batch of frames.
     batch_end: Arc<Mutex<()>>,
@@ -220,8 +217,7 @@ impl Node {
         config: Config,
     ) -> Self {
         let (cut, present) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(true)));
-        let full = Arc::new(AtomicBool::new(false));
-        let cable = Cable { to_peer, slot: vec![0; 9216], cut: Arc::clone(&cut), full: Arc::clone(&full) };
+        let cable = Cable { to_peer, slot: vec![0; 9216], cut: Arc::clone(&cut) };
         let nic = Nic {
             own,
             peer,
@@ -238,7 +234,7 @@ impl Node {
         let batch_end = Arc::new(Mutex::new(()));
         let held = Arc::clone(&batch_end);
         let receiver = std::thread::spawn(move || receive(&receiving, &queue, &held));
-        Self { opened, receiver: Some(receiver), own_queue, cut, full, present, batch_end, number }
+        Self { opened, receiver: Some(receiver), own_queue, cut, present, batch_end, number }
     }
 
     /// Changes the adapter's addresses, as the system does.
@@ -255,25 +251,6 @@ impl Node {
     /// From now on, frames of this host arrive again.
     pub fn restore(&self) {
         self.cut.store(false, Ordering::SeqCst);
-    }
-
-    /// From now on, no transmit slot is free.
-    pub fn fill(&self) {
-        self.full.store(true, Ordering::SeqCst);
-    }
-
-    /// Returns a completion queue whose notification makes the transmit slots free again, without a call of the provider.
-    pub fn cq_that_drains(&self) -> *mut NDK_CQ {
-        unsafe extern "efiapi" fn drain(full: *mut c_void, _status: NTSTATUS) {
-            // SAFETY: the context is a leaked reference.
-            unsafe { &*full.cast::<AtomicBool>() }.store(false, Ordering::SeqCst);
-        }
-        let full = Arc::into_raw(Arc::clone(&self.full)).cast_mut().cast();
-        create(|done, context, out| {
-            let callback = Some(drain as NDK_FN_CQ_NOTIFICATION_CALLBACK);
-            call!(self.adapter(), NdkCreateCq, 4, callback, full, null_mut(), done, context, out)
-        })
-        .expect("a completion queue")
     }
 
     /// Until the guard is dropped, received frames are processed but their batch does not end. The provider's
