@@ -26,6 +26,9 @@ pub struct Config {
     pub max_half_open_per_peer: u32,
     /// Bytes of the longest message.
     pub max_message: u32,
+    /// Scatter/gather elements that a READ may have, even if its queue pair was created with fewer. The first such READ
+    /// allocates room for them.
+    pub read_sges: u32,
     /// READs at most per queue pair, in either direction. A queue pair has room for as many.
     pub max_reads: ReadLimits,
     /// The largest path MTU that frames of this adapter can have.
@@ -64,6 +67,7 @@ impl Config {
             max_half_open: 1 << 10,
             max_half_open_per_peer: 1 << 7,
             max_message: 1 << 30,
+            read_sges: 0,
             max_reads: ReadLimits { inbound: 32, outbound: 32 },
             max_mtu: PathMtu::Bytes4096,
             early_placement: true,

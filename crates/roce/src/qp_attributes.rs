@@ -24,7 +24,8 @@ pub struct QpSpec<R: RawMutex> {
     pub send_depth: u32,
     /// Capacity of the receive queue, in requests; ignored with a shared receive queue.
     pub recv_depth: u32,
-    /// Scatter/gather elements per request of the send queue.
+    /// Scatter/gather elements per request of the send queue. READs may have more, see
+    /// [`Config::read_sges`](crate::Config::read_sges).
     pub send_sges: u32,
     /// Scatter/gather elements per receive; ignored with a shared receive queue.
     pub recv_sges: u32,
@@ -42,6 +43,8 @@ pub(crate) struct QpAttributes<R: RawMutex> {
     pub(crate) index: u32,
     pub(crate) pd: Pd,
     pub(crate) context: u64,
+    /// Scatter/gather elements per request that the send queue has room for from the start.
+    pub(crate) send_sges: u32,
     pub(crate) send_cq: Arc<Cq<R>>,
     pub(crate) recv_cq: Arc<Cq<R>>,
     pub(crate) srq: Option<Arc<Srq<R>>>,

@@ -301,3 +301,21 @@ fn processing_packets_allocates_no_memory() {
     let expected: Vec<_> = (0..12).map(|context| (context, CompletionStatus::Success)).collect();
     assert_eq!(done, expected);
 }
+
+//= R-CREATE-38
+#[test]
+fn only_the_first_read_with_more_elements_than_its_queue_pair_was_created_with_allocates() {
+    let options = Options { config: |config| config.read_sges = 8, ..Options::default() };
+    let mut pair = Pair::connected(options);
+    let [alice, bob] = &pair.sides;
+    let (remote, sink) = (bob.shared(64), alice.sink(64));
+    let many: Vec<_> = (0..8).map(|at| sink.sge(at * 8, 8)).collect();
+    let operation = SendOperation::Read { address: remote.address(0), key: remote.key() };
+    let read = |sges: &[_]| alice.post(1, operation, SendFlags::empty(), sges);
+    assert_eq!(allocations(|| read(&many[..4])), (0, Ok(())));
+    assert_eq!(failing_at(0, || read(&many)), Err(roce::PostError::QueueFull));
+    assert_eq!(allocations(|| read(&many)), (1, Ok(())));
+    assert_eq!(allocations(|| read(&many)), (0, Ok(())));
+    pair.run();
+    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success); 3]);
+}

@@ -5,7 +5,7 @@
 use super::close::close;
 use super::create::return_created;
 use super::query_extension::query_extension;
-use super::sge_list::{MAX_INLINE, MAX_SGES, gather, page_addresses, sges};
+use super::sge_list::{MAX_INLINE, gather, page_addresses, with_sges};
 use crate::base::callback::CreateCompletion;
 use crate::base::limits::LIMITS;
 use crate::base::object::{Borrow, DispatchTable, Ref};
@@ -23,7 +23,7 @@ use ndk_abi::ndk::{
     NDK_OP_FLAG_INLINE, NDK_OP_FLAG_RDMA_READ_SINK, NDK_PD, NDK_QP, NDK_QP_DISPATCH, NDK_SGE, NDK_SRQ,
 };
 use ndk_abi::nt::{NTSTATUS, STATUS_INVALID_DEVICE_REQUEST, STATUS_INVALID_PARAMETER};
-use roce::{Access, Binding, Registration, SendData, SendOperation, Sge};
+use roce::{Access, Binding, Registration, SendData, SendOperation};
 
 impl DispatchTable for Qp {
     type Table = NDK_QP_DISPATCH;
@@ -140,10 +140,9 @@ unsafe extern "efiapi" fn receive(
     count: u32,
 ) -> NTSTATUS {
     let qp = object!(Qp, qp);
-    let mut copy = [Sge::default(); MAX_SGES];
+    let context = context.expose_provenance() as u64;
     // SAFETY: the consumer's list has `count` elements.
-    let answer = unsafe { sges(sgl, count, &mut copy) };
-    status::of(answer.and_then(|sges| qp.receive(context.expose_provenance() as u64, sges)))
+    unsafe { with_sges(sgl, count, |sges| status::of(sges.and_then(|sges| qp.receive(context, sges)))) }
 }
 
 //= R-QP-49, R-QP-50, R-QP-51, R-QP-87
@@ -200,11 +199,11 @@ unsafe fn post(
             Err(status) => qp.post(context, operation, Err(status), flags),
         });
     }
-    let mut copy = [Sge::default(); MAX_SGES];
-    // SAFETY: the caller's promise.
-    let answer = unsafe { sges(sgl, count, &mut copy) };
     //= R-CONSUMER-18, R-CONSUMER-21
-    status::of(qp.post(context, operation, answer.map(SendData::Sges), flags))
+    // SAFETY: the caller's promise.
+    unsafe {
+        with_sges(sgl, count, |sges| status::of(qp.post(context, operation, sges.map(SendData::Sges), flags)))
+    }
 }
 
 //= R-MR-52, R-MR-58, R-MR-60, R-MR-61, R-MR-62, R-MR-66

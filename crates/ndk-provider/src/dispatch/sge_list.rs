@@ -20,15 +20,44 @@ pub const MAX_SGES: usize = {
 //= R-QP-32
 pub const MAX_INLINE: usize = LIMITS.inline as usize;
 
-/// Copies a consumer's list, which the consumer may free when the post returns.
+/// Elements of most requests. Room for [`MAX_SGES`] would be 512 bytes to clear for each of them.
+const FEW_SGES: usize = 4;
+
+/// Calls `take` with a copy of a consumer's list, which the consumer may free when the post returns. Its errors are those of
+/// [`sges`].
+///
+/// # Safety
+/// `sgl` is null or has `count` elements.
+pub unsafe fn with_sges<T>(sgl: *const NDK_SGE, count: u32, take: impl FnOnce(NtResult<&[Sge]>) -> T) -> T {
+    if count as usize <= FEW_SGES {
+        let mut copy = [Sge::default(); FEW_SGES];
+        // SAFETY: the caller's promise.
+        return take(unsafe { sges(sgl, count, &mut copy) });
+    }
+    // SAFETY: the caller's promise.
+    unsafe { with_many_sges(sgl, count, take) }
+}
+
+/// [`with_sges`] for any number of elements.
+///
+/// # Safety
+/// As for [`with_sges`].
+#[inline(never)]
+unsafe fn with_many_sges<T>(sgl: *const NDK_SGE, count: u32, take: impl FnOnce(NtResult<&[Sge]>) -> T) -> T {
+    let mut copy = [Sge::default(); MAX_SGES];
+    // SAFETY: the caller's promise.
+    take(unsafe { sges(sgl, count, &mut copy) })
+}
+
+/// Copies a consumer's list to `copy`.
 ///
 /// # Errors
-/// `STATUS_DATA_OVERRUN` if the list is longer than any request's, `STATUS_INVALID_PARAMETER` if it is null.
+/// `STATUS_DATA_OVERRUN` if the list is longer than `copy`, `STATUS_INVALID_PARAMETER` if it is null.
 ///
 /// # Safety
 /// `sgl` is null or has `count` elements.
 //= R-QP-13, R-QP-14, R-QP-41
-pub unsafe fn sges(sgl: *const NDK_SGE, count: u32, copy: &mut [Sge; MAX_SGES]) -> NtResult<&[Sge]> {
+pub unsafe fn sges(sgl: *const NDK_SGE, count: u32, copy: &mut [Sge]) -> NtResult<&[Sge]> {
     let copy = copy.get_mut(..count as usize).ok_or(STATUS_DATA_OVERRUN)?;
     if sgl.is_null() && count != 0 {
         return Err(STATUS_INVALID_PARAMETER);

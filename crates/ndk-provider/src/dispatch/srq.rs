@@ -5,7 +5,7 @@
 use super::close::close;
 use super::create::return_created;
 use super::query_extension::query_extension;
-use super::sge_list::{MAX_SGES, sges};
+use super::sge_list::with_sges;
 use crate::base::callback::{CreateCompletion, RequestCompletion, SrqNotification};
 use crate::base::object::DispatchTable;
 use crate::base::status;
@@ -17,7 +17,6 @@ use ndk_abi::ndk::{
     NDK_SRQ, NDK_SRQ_DISPATCH,
 };
 use ndk_abi::nt::{GROUP_AFFINITY, NTSTATUS};
-use roce::Sge;
 
 impl DispatchTable for Srq {
     type Table = NDK_SRQ_DISPATCH;
@@ -76,8 +75,7 @@ unsafe extern "efiapi" fn receive(
     count: u32,
 ) -> NTSTATUS {
     let srq = object!(Srq, srq);
-    let mut copy = [Sge::default(); MAX_SGES];
+    let context = context.expose_provenance() as u64;
     // SAFETY: the consumer's list has `count` elements.
-    let answer = unsafe { sges(sgl, count, &mut copy) };
-    status::of(answer.and_then(|sges| srq.receive(context.expose_provenance() as u64, sges)))
+    unsafe { with_sges(sgl, count, |sges| status::of(sges.and_then(|sges| srq.receive(context, sges)))) }
 }

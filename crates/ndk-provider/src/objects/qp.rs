@@ -145,8 +145,7 @@ impl Qp {
             srq: srq.map(|srq| Arc::clone(srq.queue())),
             send_depth: sizes.initiator_depth,
             recv_depth: sizes.receive_depth,
-            // A read may have as many elements as the adapter reports, whatever the queue pair requested.
-            send_sges: sizes.initiator_sges.max(LIMITS.read_sges),
+            send_sges: sizes.initiator_sges,
             recv_sges: sizes.receive_sges,
             inline: sizes.inline,
             context,

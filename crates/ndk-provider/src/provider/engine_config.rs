@@ -16,6 +16,9 @@ pub fn new(link: Link, seed: [u8; 32], config: &Config) -> roce::Config {
         max_qps: LIMITS.qps,
         max_regions: LIMITS.mrs.saturating_add(LIMITS.mws),
         max_message: LIMITS.transfer,
+        // Whatever a queue pair requested.
+        //= R-CREATE-38
+        read_sges: LIMITS.read_sges,
         max_reads: ReadLimits {
             inbound: saturate(LIMITS.inbound_reads),
             outbound: saturate(LIMITS.outbound_reads),

@@ -265,6 +265,7 @@ impl<R: RawMutex> Engine<R> {
                 index,
                 pd: spec.pd,
                 context: spec.context,
+                send_sges: spec.send_sges,
                 send_cq: spec.send_cq.clone(),
                 recv_cq: spec.recv_cq.clone(),
                 srq: spec.srq.clone(),

@@ -11,8 +11,8 @@ use crate::moderation::Moderation;
 use crate::qp::Qp;
 use crate::srq::Srq;
 use crate::transport::state::State;
-use crate::work::{RecvRequest, SendFlags, SendRequest};
-use fallible::Arc;
+use crate::work::{RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Sge};
+use fallible::{AllocError, Arc, vec};
 
 impl<R: RawMutex> Engine<R> {
     /// Posts a request to the send queue. An accepted request completes exactly once (not at all if it is
@@ -23,6 +23,11 @@ impl<R: RawMutex> Engine<R> {
     /// # Errors
     /// See [`PostError`]. A refused request has no completion.
     pub fn post_send(&self, qp: &Arc<Qp<R>>, request: &SendRequest<'_>) -> Result<(), PostError> {
+        if let (SendOperation::Read { .. }, SendData::Sges(sges)) = (request.operation, request.data)
+            && sges.len() > qp.attributes.send_sges as usize
+        {
+            Self::make_room(qp, sges.len())?;
+        }
         //= R-QP-4
         //= R-QP-70
         let mut transport = qp.transport.lock();
@@ -35,6 +40,21 @@ impl<R: RawMutex> Engine<R> {
         //= R-QP-37
         if !request.flags.contains(SendFlags::DEFER) {
             self.make_ready(qp, || qp.clone());
+        }
+        Ok(())
+    }
+
+    /// Allocates room for READs with more elements than the queue pair was created with, unless it has it.
+    //= R-CREATE-38
+    #[cold]
+    #[inline(never)]
+    fn make_room(qp: &Qp<R>, elements: usize) -> Result<(), PostError> {
+        let wanted = qp.transport.lock().room_for(elements);
+        if wanted > 0 {
+            // Not under the lock. The room of a post that is faster elsewhere is kept instead of this one.
+            let room = vec::filled(wanted, Sge::default()).map_err(|AllocError| PostError::QueueFull)?;
+            let unused = qp.transport.lock().widen(room);
+            drop(unused);
         }
         Ok(())
     }

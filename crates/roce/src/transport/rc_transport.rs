@@ -4,6 +4,7 @@
 
 use core::time::Duration;
 
+use alloc::vec::Vec;
 use lock_api::RawMutex;
 
 use state_table::TransitionError;
@@ -79,6 +80,7 @@ impl RcTransport {
         let recv_sges = spec.srq.as_ref().map_or(spec.recv_sges, |srq| srq.sges());
         let recv_depth = if spec.srq.is_some() { 0 } else { spec.recv_depth };
         self.send_queue = SendQueue::try_new(spec.send_depth, spec.send_sges, spec.inline)?;
+        self.send_queue.set_wide(config.read_sges);
         self.recv_queue = RecvQueue::try_new(recv_depth, spec.recv_sges)?;
         self.current_receive = CurrentReceive::try_new(recv_sges)?;
         self.responder.initialize(config)?;
@@ -156,6 +158,16 @@ impl RcTransport {
     pub(crate) fn established(&mut self) -> Result<(), TransitionError<State>> {
         self.state = self.state.on(Event::Established)?;
         Ok(())
+    }
+
+    /// See [`SendQueue::room_for`].
+    pub(crate) fn room_for(&self, elements: usize) -> usize {
+        self.send_queue.room_for(elements)
+    }
+
+    /// See [`SendQueue::widen`].
+    pub(crate) fn widen(&mut self, room: Vec<Sge>) -> Vec<Sge> {
+        self.send_queue.widen(room)
     }
 
     pub(crate) fn post_recv(&mut self, request: &RecvRequest<'_>, config: &Config) -> Result<(), PostError> {

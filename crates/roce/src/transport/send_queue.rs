@@ -35,6 +35,8 @@ pub(crate) struct Wqe {
 enum Source {
     /// Number of scatter/gather elements.
     Sges(usize),
+    /// The same, of a READ with more elements than others may have.
+    WideSges(usize),
     Inline,
     /// A local request that is not executed yet, and its staged parameters.
     Pending(Ticket),
@@ -123,6 +125,9 @@ pub(crate) struct SendQueue {
     /// `max_sges` for each entry.
     sges: Vec<Sge>,
     max_sges: usize,
+    /// `max_wide` for each entry, once a READ with more than `max_sges` elements was posted.
+    wide: Vec<Sge>,
+    max_wide: usize,
     /// `max_inline` for each entry.
     inline: Vec<u8>,
     max_inline: usize,
@@ -144,6 +149,8 @@ impl SendQueue {
         limit: 0,
         sges: Vec::new(),
         max_sges: 0,
+        wide: Vec::new(),
+        max_wide: 0,
         inline: Vec::new(),
         max_inline: 0,
         head: 0,
@@ -164,6 +171,8 @@ impl SendQueue {
             limit: depth,
             sges: vec::filled(sges, Sge::default())?,
             max_sges,
+            wide: Vec::new(),
+            max_wide: 0,
             inline: vec::filled(inline, 0)?,
             max_inline,
             head: 0,
@@ -173,6 +182,29 @@ impl SendQueue {
             pending_local: 0,
             invalidating: 0,
         })
+    }
+
+    /// Sets the number of elements that a READ may have, if others may not have as many.
+    pub(crate) fn set_wide(&mut self, elements: u32) {
+        self.max_wide = elements as usize;
+    }
+
+    /// Returns how many elements [`SendQueue::widen`] needs before a READ with `elements` elements can be posted; 0 if it
+    /// can be, or never can.
+    pub(crate) fn room_for(&self, elements: usize) -> usize {
+        if elements <= self.max_sges || elements > self.max_wide || !self.wide.is_empty() {
+            return 0;
+        }
+        self.entries.len().saturating_mul(self.max_wide)
+    }
+
+    /// Takes `room`, of the length that [`SendQueue::room_for`] returned, for READs with many elements. Returns what is not
+    /// needed, for the caller to free.
+    pub(crate) fn widen(&mut self, mut room: Vec<Sge>) -> Vec<Sge> {
+        if self.wide.is_empty() {
+            core::mem::swap(&mut self.wide, &mut room);
+        }
+        room
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -214,7 +246,11 @@ impl SendQueue {
         let length = match request.data {
             //= R-QP-16
             //= R-QP-17
-            SendData::Sges(sges) if sges.len() > self.max_sges => return Err(PostError::TooManySges),
+            SendData::Sges(sges)
+                if sges.len() > self.max_sges && !(is_read && sges.len() <= self.max_wide) =>
+            {
+                return Err(PostError::TooManySges);
+            }
             SendData::Sges(sges) => total(sges),
             //= R-QP-34
             SendData::Inline(_) if is_read => return Err(PostError::NotAllowed),
@@ -237,6 +273,11 @@ impl SendQueue {
         let length = length.filter(|&length| length <= max_message).ok_or(PostError::TooLong)?;
         let at = self.wrap(self.head.wrapping_add(self.len));
         let data = match request.data {
+            SendData::Sges(sges) if sges.len() > self.max_sges => {
+                let start = at.saturating_mul(self.max_wide);
+                let room = self.wide.get_mut(start..start.saturating_add(sges.len()));
+                Source::WideSges(copy_sges(room.ok_or(PostError::QueueFull)?, sges))
+            }
             //= R-QP-13
             SendData::Sges(sges) => Source::Sges(copy_sges(self.sges_mut(at), sges)),
             //= R-QP-30
@@ -352,6 +393,7 @@ impl SendQueue {
     }
 
     /// Removes and returns the oldest request.
+    #[inline]
     pub(crate) fn pop(&mut self) -> Option<Wqe> {
         let wqe = *self.front()?;
         self.head = self.wrap(self.head.wrapping_add(1));
@@ -386,6 +428,10 @@ impl SendQueue {
             Source::Sges(count) => {
                 let start = wqe.at.saturating_mul(self.max_sges);
                 Payload::Sges(self.sges.get(start..start.saturating_add(count)).unwrap_or_default())
+            }
+            Source::WideSges(count) => {
+                let start = wqe.at.saturating_mul(self.max_wide);
+                Payload::Sges(self.wide.get(start..start.saturating_add(count)).unwrap_or_default())
             }
             Source::Inline => {
                 let start = wqe.at.saturating_mul(self.max_inline);

@@ -210,6 +210,38 @@ fn a_successful_silent_request_has_no_completion() {
     assert!(pair.sides[0].qp.is_drained());
 }
 
+//= R-CREATE-38
+#[test]
+fn a_read_may_have_more_elements_than_its_queue_pair_was_created_with() {
+    let options = Options { config: |config| config.read_sges = 9, ..Options::default() };
+    let mut pair = Pair::connected(options);
+    let [alice, bob] = &pair.sides;
+    let (remote, sink, data) = (bob.shared(900), alice.sink(900), pattern(900, 5));
+    remote.write(&data);
+    let operation = SendOperation::Read { address: remote.address(0), key: remote.key() };
+    // The last hundred bytes first.
+    let many: Vec<_> = (0..10).rev().map(|at| sink.sge(at * 90, 90)).collect();
+    let post = |operation, sges: &[_]| pair.sides[0].post(9, operation, SendFlags::empty(), sges);
+    assert_eq!(post(operation, &many), Err(PostError::TooManySges));
+    assert_eq!(post(SendOperation::Send, &many[..5]), Err(PostError::TooManySges));
+    // More than the queue holds, so that entries are used again; between them a READ with few elements.
+    for round in 0..50 {
+        sink.write(&[0; 900]);
+        for sges in [&many[..9], &many[9..], &many[1..]] {
+            pair.sides[0].post(round, operation, SendFlags::empty(), sges).unwrap();
+        }
+        let last = many[9].address;
+        assert!(pair.sides[0].qp.has_element(&|sge| sge.address == last));
+        pair.run();
+        let outcomes = pair.sides[0].outcomes();
+        assert_eq!(outcomes, [(round, CompletionStatus::Success); 3]);
+        let read = sink.read();
+        for (index, piece) in read.chunks(90).rev().enumerate().skip(1) {
+            assert_eq!(piece, &data[(index - 1) * 90..index * 90], "{round}: {index}");
+        }
+    }
+}
+
 //= R-QP-16
 //= R-QP-18
 //= R-QP-20
