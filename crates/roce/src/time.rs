@@ -40,6 +40,12 @@ impl Instant {
     pub const fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(nanos(duration)))
     }
+
+    /// Returns the time `duration` before `self`. Saturates at the epoch.
+    #[inline]
+    pub(crate) const fn before(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(nanos(duration)))
+    }
 }
 
 /// Returns a duration in nanoseconds, at most `u64::MAX`.

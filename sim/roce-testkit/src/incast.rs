@@ -105,6 +105,7 @@ impl Incast {
             }
         }
         self.write_until(self.now + warm_up, &stream);
+        self.take_port_stats();
         let sent = |incast: &Self| -> Vec<_> {
             incast.sides[1..].iter().map(|side| side.stat("tx_bytes")).collect()
         };
@@ -141,10 +142,9 @@ impl Incast {
         self.now = end;
     }
 
-    /// Returns what the switch's port to the receiver did so far.
-    #[must_use]
-    pub fn port_stats(&self) -> PortStats {
-        self.wire.link.port_stats(0)
+    /// Returns what the switch's port to the receiver did since the last call.
+    pub fn take_port_stats(&mut self) -> PortStats {
+        self.wire.link.take_port_stats(0)
     }
 
     /// Returns the sum of a statistics counter over all senders.

@@ -90,9 +90,9 @@ impl Link {
         }
     }
 
-    /// Returns what the switch's port to a host did so far.
-    pub(crate) fn port_stats(&self, to: usize) -> PortStats {
-        self.switch[to].stats
+    /// Returns what the switch's port to a host did since the last call.
+    pub(crate) fn take_port_stats(&mut self, to: usize) -> PortStats {
+        std::mem::take(&mut self.switch[to].stats)
     }
 
     /// Returns the number of free slots in a host's transmit queue.
@@ -239,8 +239,8 @@ mod tests {
         link.send(0, 1, Instant::from_nanos(100), vec![0; LEN], &options);
         // 25 us to the switch and from it, 1 us for the cable and 2 us for the port; the third frame does not fit.
         assert_eq!(arrivals(&mut link, &options), [53_000, 53_100, 55_000]);
-        assert_eq!(link.port_stats(0), PortStats { frames: 2, dropped: 1, marked: 0, longest: 2 * LEN });
-        assert_eq!(link.port_stats(1).frames, 1);
+        assert_eq!(link.take_port_stats(0), PortStats { frames: 2, dropped: 1, marked: 0, longest: 2 * LEN });
+        assert_eq!(link.take_port_stats(1).frames, 1);
     }
 
     /// Sends `count` frames and returns the lengths of the runs that are lost.

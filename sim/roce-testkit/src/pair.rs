@@ -255,10 +255,9 @@ impl Pair {
         self.wire.link.deliver(to, at, frame);
     }
 
-    /// Returns what the switch's port to a side did so far.
-    #[must_use]
-    pub fn port_stats(&self, to: usize) -> PortStats {
-        self.wire.link.port_stats(to)
+    /// Returns what the switch's port to a side did since the last call.
+    pub fn take_port_stats(&mut self, to: usize) -> PortStats {
+        self.wire.link.take_port_stats(to)
     }
 
     /// Returns the next number of the run's generator.

@@ -135,12 +135,19 @@ impl RcTransport {
     #[inline(never)]
     fn transmit_paced<R: RawMutex>(&mut self, env: &Env<'_, R>, slot: &mut [u8]) -> Result<usize, Unsent> {
         let reaction = &env.shared.config.congestion.reaction;
-        if self.rate.may_send(env.now, reaction) {
-            let len = self.transmit_next(env, slot)?;
-            self.rate.sent(env.now, len, reaction);
-            return Ok(len);
-        }
         let serving = self.responder.is_serving();
+        if self.rate.may_send(env.now, !serving, reaction) {
+            let sent = self.transmit_next(env, slot);
+            if let Ok(len) = sent {
+                self.rate.sent(env.now, len, reaction);
+            }
+            let idle = !self.responder.is_serving() && !self.wants_to_request();
+            if idle || sent.is_err() {
+                // The credit of READ responses is kept: the peer's next READ comes when it has these.
+                self.rate.hold(env.now, idle && !serving);
+            }
+            return sent;
+        }
         if serving || self.wants_to_request() {
             self.rate.wait();
         }

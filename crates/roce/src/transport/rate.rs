@@ -7,6 +7,15 @@
 //! amount of time or of bytes: first half-way back to where it was (fast recovery), then beyond it in
 //! steps. There is no timer per step: the effect of elapsed time is computed when a frame is to be sent, in
 //! integers, so the same input gives the same output. Until the first CNP frames are not paced.
+//!
+//! Timers can be much later than the time from one frame to the next: 0.5 to 1 ms with the high-resolution timers of
+//! Windows, 15.6 ms with its ordinary ones. So a timer does not send frames one by one:
+//!
+//! * A sender whose timer is late has a credit: as much as the rate would have sent meanwhile.
+//! * It is spent in bursts at twice the rate, whose last packet requests an ACK. The ACK sends the next burst, so that the round
+//!   trip is the clock and the timer starts it. READ responses have no ACKs: each timer spends the whole credit.
+//! * The time for which a timer is late counts as one round of recovery at most. Nothing is sent meanwhile that could be
+//!   marked; if the rate rose with the time alone, it would be above the old one after each tick.
 
 use core::time::Duration;
 
@@ -16,8 +25,15 @@ use crate::time::{Instant, nanos};
 /// `alpha` in fixed point: this is 1.
 const ONE: u32 = 1 << 16;
 
-/// Lateness of the timer that a sender may make up for: some ticks.
-const CREDIT: Duration = Duration::from_micros(64);
+/// Time for which a sender may make up that had nothing to send, or was held by something else than its rate.
+const IDLE_CREDIT: Duration = Duration::from_micros(64);
+
+/// Time for which a sender may make up that had frames to send: its timer was late. More than a tick of Windows' ordinary
+/// timers, 15.625 ms.
+const LATE_CREDIT: Duration = Duration::from_millis(20);
+
+/// A burst is sent at this power of two times the rate.
+const BURST_SHIFT: u32 = 1;
 
 /// With this gain `alpha` reaches 0 after 4000 intervals, which bounds the computation.
 const MAX_GAIN: u32 = 9;
@@ -44,10 +60,17 @@ pub(super) struct RateLimiter {
     rounds: u32,
     byte_rounds: u32,
     last_cnp: Option<Instant>,
-    /// When the next frame may be sent.
+    /// When the next frame may be sent. The time since then is the credit of a burst.
     next: Instant,
-    /// Whether a frame waits for that.
+    /// The time of the present burst, and when its next frame may be sent: at twice the rate.
+    burst: Instant,
+    burst_next: Instant,
+    /// Whether a timer is needed for the next frame.
     waiting: bool,
+    /// Since when the sender has nothing to send, or is held by something else than its rate, such as its window.
+    held: Option<Instant>,
+    /// Whether a frame waits for `next`, with a timer or without.
+    waits: bool,
 }
 
 impl RateLimiter {
@@ -63,7 +86,11 @@ impl RateLimiter {
         byte_rounds: 0,
         last_cnp: None,
         next: Instant::from_nanos(0),
+        burst: Instant::from_nanos(0),
+        burst_next: Instant::from_nanos(0),
         waiting: false,
+        held: None,
+        waits: false,
     };
 
     /// Returns whether frames are paced.
@@ -101,26 +128,60 @@ impl RateLimiter {
         true
     }
 
-    /// Returns whether a frame may be sent now.
-    pub(super) fn may_send(&mut self, now: Instant, reaction: &DcqcnConfig) -> bool {
+    /// Returns whether a frame may be sent now. `clocked` tells whether an ACK can be requested of the peer, so that the credit
+    /// is spent in bursts.
+    pub(super) fn may_send(&mut self, now: Instant, clocked: bool, reaction: &DcqcnConfig) -> bool {
+        if self.waits && self.next > now {
+            return false;
+        }
         self.advance(now, reaction);
-        !self.limited || self.next <= now
+        self.waits = false;
+        if !clocked || self.burst != now {
+            // A burst has one frame at least.
+            self.burst = now;
+            self.burst_next = self.burst_next.min(now);
+        }
+        if let Some(since) = self.held.take() {
+            // The credit is what it was, or that of an idle sender.
+            let idle = now.before(IDLE_CREDIT).max(self.next);
+            self.next = idle.min(self.next + now.duration_since(since));
+        }
+        !self.limited || self.next.max(self.burst_next) <= now
+    }
+
+    /// Returns when the frame after one of `bytes` bytes may be sent, by the rate and within the burst.
+    fn after(&self, now: Instant, bytes: u64) -> (Instant, Instant) {
+        let time = transmit_nanos(bytes, self.current);
+        (
+            self.next.max(now.before(LATE_CREDIT)) + Duration::from_nanos(time),
+            self.burst_next.max(now.before(IDLE_CREDIT)) + Duration::from_nanos(time >> BURST_SHIFT),
+        )
     }
 
     /// Records that a frame waits.
     pub(super) fn wait(&mut self) {
         self.waiting = true;
+        self.waits = true;
     }
 
     /// Returns when the waiting frame may be sent.
     #[inline]
     pub(super) fn wake_at(&self) -> Option<Instant> {
-        self.waiting.then_some(self.next)
+        self.waiting.then_some(self.next.max(self.burst_next))
     }
 
     /// Ends the wait.
     pub(super) fn wake(&mut self) {
         self.waiting = false;
+    }
+
+    /// Records that no frame could be sent although the rate allowed it: there is none (`idle`), which ends the credit, or
+    /// something else holds it.
+    pub(super) fn hold(&mut self, now: Instant, idle: bool) {
+        self.held = Some(now);
+        if idle {
+            self.next = self.next.max(now);
+        }
     }
 
     /// Accounts for a frame of `bytes` bytes that was sent.
@@ -130,8 +191,7 @@ impl RateLimiter {
         }
         self.waiting = false;
         let bytes = bytes as u64;
-        let earliest = Instant::from_nanos(now.as_nanos().saturating_sub(nanos(CREDIT)));
-        self.next = self.next.max(earliest) + Duration::from_nanos(transmit_nanos(bytes, self.current));
+        (self.next, self.burst_next) = self.after(now, bytes);
         self.round_bytes = self.round_bytes.saturating_add(bytes);
         if self.round_bytes >= reaction.increase_bytes {
             self.round_bytes = 0;
@@ -140,19 +200,28 @@ impl RateLimiter {
         }
     }
 
-    /// Returns whether the rate is so low that each packet should request an ACK, so that the requester does not
-    /// take the pauses for losses.
-    #[inline]
-    pub(super) fn is_slow(&self) -> bool {
+    /// Returns whether a request packet of `bytes` bytes that is sent now should request an ACK. `awaited` tells whether an ACK
+    /// is requested already.
+    ///
+    /// The ACK of the last packet of a burst is when the next one is sent: a timer may be much later. At a low rate each packet
+    /// requests one, so that the requester does not take the pauses for losses.
+    #[cold]
+    pub(super) fn requests_ack(&self, now: Instant, bytes: u32, awaited: bool) -> bool {
         /// Bits per second: a packet of 4 KiB in about 0.3 ms.
         const CRAWL: u64 = 100_000_000;
-        self.limited && self.current < CRAWL
+        let (next, burst_next) = self.after(now, u64::from(bytes));
+        self.current < CRAWL || (!awaited && next.max(burst_next) > now)
     }
 
     /// Computes the effect of the time that has passed.
     fn advance(&mut self, now: Instant, reaction: &DcqcnConfig) {
         if !self.limited {
             return;
+        }
+        if self.waits {
+            let late = now.duration_since(self.next.max(self.burst_next));
+            self.alpha_since = (self.alpha_since + late.saturating_sub(reaction.alpha_interval)).min(now);
+            self.round_since = (self.round_since + late.saturating_sub(reaction.increase_interval)).min(now);
         }
         let (times, since) = elapsed_intervals(self.alpha_since, now, reaction.alpha_interval);
         self.alpha_since = since;
@@ -235,7 +304,7 @@ mod tests {
     fn the_first_cnp_halves_the_rate_and_later_ones_lower_it_by_alpha() {
         let config = reacting();
         let mut rate = RateLimiter::UNLIMITED;
-        assert!(rate.may_send(at(0), &config.reaction) && !rate.is_limited());
+        assert!(rate.may_send(at(0), true, &config.reaction) && !rate.is_limited());
         assert!(rate.handle_cnp(at(0), &config));
         assert_eq!((rate.current, rate.target), (5 * GIGABIT, 10 * GIGABIT));
         assert!(!rate.handle_cnp(at(49), &config), "one CNP per interval counts");
@@ -263,7 +332,7 @@ mod tests {
     fn recovery(rate: &mut RateLimiter, from: u64, rounds: u64, config: &CongestionConfig) -> Vec<u64> {
         (1..=rounds)
             .map(|round| {
-                rate.may_send(at(from + round * 55), &config.reaction);
+                rate.may_send(at(from + round * 55), true, &config.reaction);
                 if rate.is_limited() { rate.current } else { config.reaction.line_rate }
             })
             .collect()
@@ -313,9 +382,9 @@ mod tests {
             rate
         };
         let (mut whole, mut pieces) = (reduced(), reduced());
-        whole.may_send(at(5000), &config.reaction);
+        whole.may_send(at(5000), true, &config.reaction);
         for time in (61..=5000).step_by(7).chain([5000]) {
-            pieces.may_send(at(time), &config.reaction);
+            pieces.may_send(at(time), true, &config.reaction);
         }
         assert_eq!((whole.current, whole.target, whole.alpha), (pieces.current, pieces.target, pieces.alpha));
         assert!(whole.is_limited());
@@ -326,30 +395,100 @@ mod tests {
         let config = reacting();
         let mut rate = RateLimiter::UNLIMITED;
         rate.handle_cnp(at(0), &config);
-        rate.may_send(at(10_000_000), &config.reaction);
+        rate.may_send(at(10_000_000), true, &config.reaction);
         assert!(!rate.is_limited());
         rate.handle_cnp(at(10_000_000), &config);
         assert_eq!(rate.current, config.reaction.line_rate / 2);
     }
 
-    #[test]
-    fn frames_are_paced_at_the_rate() {
+    /// Returns a sender at 5 Gb/s that does not recover within the test.
+    fn paced() -> (RateLimiter, CongestionConfig) {
         let mut config = reacting();
-        // No recovery within the test.
-        config.reaction.increase_interval = Duration::from_secs(1);
+        (config.reaction.increase_interval, config.reaction.increase_bytes) =
+            (Duration::from_secs(1), u64::MAX);
         let mut rate = RateLimiter::UNLIMITED;
         rate.handle_cnp(at(0), &config);
+        (rate, config)
+    }
+
+    /// Sends frames of 1000 bytes while they may be sent, then waits. Returns their bytes.
+    fn send_burst(rate: &mut RateLimiter, now: Instant, clocked: bool, config: &CongestionConfig) -> u64 {
         let mut bytes = 0;
-        // A timer with a tick of 16 us; 5 Gb/s.
-        for tick in 0..1000 {
-            let now = at(tick * 16);
-            while rate.may_send(now, &config.reaction) {
-                rate.sent(now, 1000, &config.reaction);
-                bytes += 1000;
-            }
+        while rate.may_send(now, clocked, &config.reaction) {
+            rate.sent(now, 1000, &config.reaction);
+            bytes += 1000;
         }
-        let expected = 5_000_000_000 / 8 * 16 / 1000;
-        assert!(u64::abs_diff(bytes, expected) < expected / 100, "{bytes} of {expected}");
+        rate.wait();
+        bytes
+    }
+
+    #[test]
+    fn frames_are_paced_at_the_rate_whatever_the_tick_of_the_timer() {
+        for tick in [1, 16, 500, 1000, 15_625] {
+            let (mut rate, config) = paced();
+            let ticks = 160_000 / tick;
+            let bytes: u64 = (0..=ticks).map(|n| send_burst(&mut rate, at(n * tick), false, &config)).sum();
+            let expected = 5_000_000_000 / 8 * ticks * tick / 1_000_000;
+            assert!(u64::abs_diff(bytes, expected) < expected / 100, "tick {tick}: {bytes} of {expected}");
+        }
+    }
+
+    #[test]
+    fn a_credit_is_spent_at_twice_the_rate_while_acks_are_the_clock() {
+        let (mut rate, config) = paced();
+        send_burst(&mut rate, at(0), true, &config);
+        // The timer is a millisecond late, then an ACK comes each 20 us: 12,500 bytes at the rate.
+        let first = send_burst(&mut rate, at(1000), true, &config);
+        assert_eq!(first, 81_000, "64 us at twice the rate, and a frame");
+        let bursts: Vec<_> =
+            (1..100).map(|n| send_burst(&mut rate, at(1000 + 20 * n), true, &config)).collect();
+        assert!(bursts[..30].iter().all(|bytes| (24_000..=26_000).contains(bytes)), "{bursts:?}");
+        assert!(bursts[60..].iter().all(|bytes| (12_000..=13_000).contains(bytes)), "{bursts:?}");
+        let bytes = first + bursts.iter().sum::<u64>();
+        assert!(bytes <= 5000 / 8 * 2980 + 1000, "{bytes}");
+    }
+
+    #[test]
+    fn a_sender_gets_no_credit_for_time_without_frames_or_with_a_closed_window() {
+        for idle in [true, false] {
+            let (mut rate, config) = paced();
+            send_burst(&mut rate, at(0), false, &config);
+            for micros in (10..20_000).step_by(100) {
+                assert!(rate.may_send(at(micros), false, &config.reaction));
+                rate.hold(at(micros), idle);
+            }
+            let bytes = send_burst(&mut rate, at(20_000), false, &config);
+            assert!(bytes <= 64 * 5000 / 8 + 1000, "idle {idle}: {bytes}");
+        }
+    }
+
+    #[test]
+    fn a_closed_window_keeps_the_credit_of_a_late_timer() {
+        let (mut rate, config) = paced();
+        send_burst(&mut rate, at(0), false, &config);
+        assert!(rate.may_send(at(1000), false, &config.reaction));
+        rate.hold(at(1000), false);
+        let bytes = send_burst(&mut rate, at(3000), false, &config);
+        assert!((600_000..=640_000).contains(&bytes), "{bytes}");
+    }
+
+    #[test]
+    fn the_lateness_of_a_timer_counts_as_one_round_of_recovery() {
+        let mut config = reacting();
+        config.reaction.min_rate = GIGABIT / 10;
+        // A frame of 1000 bytes takes 80 us at the minimum rate.
+        for (late, rounds) in [(0, 1), (50, 2), (15_000, 2)] {
+            let mut rate = RateLimiter::UNLIMITED;
+            for n in 0..20 {
+                rate.handle_cnp(at(50 * n), &config);
+            }
+            rate.hold(at(950), true);
+            rate.sent(at(950), 1000, &config.reaction);
+            assert!(!rate.may_send(at(951), true, &config.reaction));
+            rate.wait();
+            assert!(rate.may_send(at(1030 + late), true, &config.reaction));
+            assert_eq!(rate.rounds, rounds, "{late} us late");
+        }
     }
 
     #[test]

@@ -177,6 +177,11 @@ impl Recovery {
         }
     }
 
+    /// Returns whether an ACK is requested for `una`, the oldest unacknowledged packet, or one behind it.
+    pub(super) fn awaits_ack(&self, una: Sequence) -> bool {
+        self.ack_requested.is_some_and(|(end, _)| end > una)
+    }
+
     fn first_resend(&self) -> Duration {
         let estimate = match self.rtt {
             Some(rtt) => {

@@ -92,7 +92,8 @@ impl RcTransport {
             || sequence.has_all(requester.ack_mask)
             || in_flight.saturating_add(1) >= requester.window
             || (again && (in_flight == 0 || requester.recovery.ends_run(sequence)))
-            || self.rate.is_slow();
+            || (self.rate.is_limited()
+                && self.rate.requests_ack(env.now, len, requester.recovery.awaits_ack(requester.una)));
         let headers = Headers {
             opcode: opcode(wqe.operation, first, last),
             //= R-QP-76
