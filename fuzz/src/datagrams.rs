@@ -155,13 +155,17 @@ impl Session {
                 {
                     evicted += 1;
                 }
-                Some(CmMessage::Dreq(_)) if goes_back => stale += 1,
+                // A WRITE without data, which asks the peer whether it still has the connection.
+                None if goes_back && packet.bth().opcode() == Opcode::WRITE_ONLY => {
+                    assert!(packet.payload().is_empty(), "the consumer sends nothing");
+                    stale += 1;
+                }
                 Some(CmMessage::Rej(rej)) if goes_back && rej.local_comm_id != CommId(0) => stale += 1,
                 _ if goes_back => direct += 1,
                 message => panic!("a reply to another peer: {message:?}"),
             }
         }
-        // Besides the reply, a DREQ for a connection that the datagram shows to be stale. The REJ to a stale REP also has an
+        // Besides the reply, a challenge on a connection that the datagram calls stale. The REJ to a stale REP also has an
         // identifier.
         assert!(
             direct <= 1 && direct + stale <= 2 && evicted <= 1,
