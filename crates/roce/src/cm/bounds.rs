@@ -19,9 +19,9 @@ use roce_wire::cm::RejReason;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     Now,
-    /// The half-open connections are at a bound. The REQ is dropped: the peer repeats it, and a REJ would end its attempt.
+    /// The half-open connections are at a bound, or fill another one. The REQ is dropped: the peer repeats it, and a REJ would end its attempt.
     Later,
-    /// The peer has too many connections: the REQ is refused.
+    /// The peer has too many established connections: the REQ is refused.
     Never,
 }
 
@@ -32,10 +32,12 @@ impl Cm {
     /// Returns whether a peer may begin one more connection. Evicts a half-open connection if necessary.
     pub(super) fn admission(&mut self, now: Instant, peer: IpAddr) -> Admission {
         let (connections, half_open) = self.peers.counts(self.ip_hash(peer), peer);
-        if connections >= self.config.max_per_peer {
+        // Anyone can begin connections in the name of this peer, but not establish them.
+        if connections.saturating_sub(half_open) >= self.config.max_per_peer {
             return Admission::Never;
         }
-        let evicted = if half_open >= self.config.max_half_open_per_peer {
+        let is_full = connections >= self.config.max_per_peer;
+        let evicted = if is_full || half_open >= self.config.max_half_open_per_peer {
             self.evict(now, Some(peer))
         } else {
             self.half_open.len() < self.config.max_half_open || self.evict(now, None)

@@ -174,7 +174,11 @@ impl Cm {
             conn.qpn_hash = Some(qpn_hash);
             conn.pending = Pending::REQUEST;
         });
-        let index = created.map_err(|_| RejReason::NO_RESOURCES)?;
+        let index = created.map_err(|_| match self.half_open.first() {
+            // They are established soon, or end.
+            Some(_) => Refusal::SILENT,
+            None => RejReason::NO_RESOURCES.into(),
+        })?;
         self.by_id.insert(id_hash, index);
         self.by_qpn.insert(qpn_hash, index);
         self.listeners.request_queued(valid.listener);

@@ -211,6 +211,27 @@ fn connections_per_peer_are_bounded() {
     assert_eq!(pair.req_from(peer, 3), Ok(()));
 }
 
+/// Requests in a peer's name do not have the peer refused, neither at its limit nor in a full table.
+#[test]
+fn reqs_are_refused_only_for_established_connections() {
+    for per_peer in [true, false] {
+        let mut pair = bounded(|config| {
+            config.max_per_peer = if per_peer { 4 } else { 100 };
+            config.max_connections = if per_peer { 100 } else { 16 };
+        });
+        let established = if per_peer { 2 } else { 14 };
+        let _: Vec<_> = (0..established).map(|_| pair.established()).collect();
+        let peer = pair.a.ip;
+        for number in 0..2 {
+            assert_eq!(pair.req_from(peer, number), Ok(()));
+        }
+        assert_eq!(pair.req_from(peer, 2), Err(Ignored::NoRoom));
+        assert_eq!(refusal(&mut pair), None, "dropped, so that the peer repeats it");
+        pair.now = pair.now + Duration::from_secs(2);
+        assert_eq!(pair.req_from(peer, 3), Ok(()), "half-open connections give way");
+    }
+}
+
 //= rocev2 §12
 #[test]
 fn each_guess_at_a_queue_pair_number_counts_as_half_open() {
