@@ -11,7 +11,7 @@ use roce::Backing;
 pub const ZONE: usize = 2048;
 /// Guard bytes before and after each zone.
 const GUARD: usize = 128;
-const ZONES: usize = 5;
+const ZONES: usize = 6;
 
 /// A zone, by the purpose of its registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,10 +27,13 @@ pub enum Zone {
     Source,
     /// Registered in another protection domain, with remote read and write access.
     Foreign,
+    /// Without rights of peers but through a window or a fast registration.
+    Windowed,
 }
 
 impl Zone {
-    pub const ALL: [Self; ZONES] = [Self::Shared, Self::Readable, Self::Sink, Self::Source, Self::Foreign];
+    pub const ALL: [Self; ZONES] =
+        [Self::Shared, Self::Readable, Self::Sink, Self::Source, Self::Foreign, Self::Windowed];
 
     fn start(self) -> usize {
         GUARD + self as usize * (ZONE + GUARD)

@@ -8,7 +8,7 @@ use std::time::Duration;
 use fallible::Arc;
 use roce::{
     AcceptSpec, Access, Completion, Config, ConnEvent, ConnId, ConnectSpec, Cq, Engine, EngineEvent, Instant,
-    ListenSpec, Pd, Qp, QpSpec, ReadLimits, Region, Transmit, Verdict,
+    ListenSpec, Pd, Qp, QpSpec, ReadLimits, Region, Srq, Transmit, Verdict,
 };
 use roce_wire::cm::{CmMessage, CommId, IpCm, IpEnds, ReqRepr, RtuRepr, ServiceId, TransportService};
 use roce_wire::{Gid, PKEY_DEFAULT, Packet, PathMtu, Psn, Qpn, cm};
@@ -101,7 +101,7 @@ impl Endpoint {
         let access = match zone {
             Zone::Shared | Zone::Foreign => Access::all(),
             Zone::Readable => Access::REMOTE_READ,
-            Zone::Sink => Access::LOCAL_WRITE,
+            Zone::Sink | Zone::Windowed => Access::LOCAL_WRITE,
             Zone::Source => Access::empty(),
         };
         let pd = if zone == Zone::Foreign { self.engine.create_pd() } else { self.pd };
@@ -116,11 +116,16 @@ impl Endpoint {
     }
 
     pub fn qp(&self) -> Arc<Qp<Lock>> {
+        self.qp_with(None)
+    }
+
+    /// Creates a queue pair that receives from `srq`, if given.
+    pub fn qp_with(&self, srq: Option<Arc<Srq<Lock>>>) -> Arc<Qp<Lock>> {
         let spec = QpSpec {
             pd: self.pd,
             send_cq: self.cq.clone(),
             recv_cq: self.cq.clone(),
-            srq: None,
+            srq,
             send_depth: 16,
             recv_depth: 16,
             send_sges: 2,

@@ -25,6 +25,7 @@ mod endpoint;
 mod forge;
 pub mod frames;
 pub mod generate;
+mod keys;
 pub mod record;
 pub mod seeds;
 pub mod sequences;

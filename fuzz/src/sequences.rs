@@ -4,6 +4,9 @@
 //!
 //! Frames come from the peer, whose next PSN is tracked, or are forged: from other addresses, to other queue pairs, with
 //! other partition keys, or with a wrong ICRC. A second run without the forged frames must have the same outputs.
+//!
+//! The consumer registers memory and binds a window by requests, and receives from a shared receive queue if the lowest bit of the
+//! first record is set.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,7 +15,7 @@ use std::time::Duration;
 use fallible::Arc;
 use roce::{
     CompletionStatus, PRIVILEGED_KEY, Qp, RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Sge,
-    Verdict,
+    Srq, SrqSpec, Verdict,
 };
 use roce_wire::icrc::Crc;
 use roce_wire::{
@@ -23,7 +26,8 @@ use roce_wire::{
 use crate::arena::{ZONE, Zone};
 use crate::endpoint::{ENDPOINT_PSN, Endpoint, Link, Lock, MTU, Output, PEER, PEER_QPN, base};
 use crate::forge;
-use crate::record::Record;
+use crate::keys::{Keys, Request, Which};
+use crate::record::{self, Record};
 
 /// Maximum number of records of a script.
 const STEPS: usize = 96;
@@ -68,9 +72,10 @@ pub mod frame {
 /// Runs the script, and again without the forged frames if there are any.
 pub fn run(input: &[u8]) {
     let records = Record::all(input, STEPS);
-    let with = Session::new(true).play(&records);
+    let shares = records.first().is_some_and(|record| record.flag(record::LEN - 1, 0));
+    let with = Session::new(true, shares).play(&records);
     if records.iter().any(is_forged) {
-        let without = Session::new(false).play(&records);
+        let without = Session::new(false, shares).play(&records);
         assert_eq!(with, without, "a forged frame had an effect");
     }
 }
@@ -98,6 +103,8 @@ struct PendingRequest {
 struct Session {
     endpoint: Endpoint,
     qp: Arc<Qp<Lock>>,
+    srq: Option<Arc<Srq<Lock>>>,
+    keys: Keys,
     link: Link,
     /// Whether forged frames are delivered.
     forged: bool,
@@ -131,16 +138,21 @@ struct ResponseCounts {
 }
 
 impl Session {
-    fn new(forged: bool) -> Self {
+    fn new(forged: bool, shares: bool) -> Self {
         let mut endpoint = Endpoint::new();
         for zone in Zone::ALL {
             endpoint.register(zone);
         }
-        let qp = endpoint.qp();
+        let keys = Keys::new(&endpoint);
+        let spec = SrqSpec { depth: 16, sges: 2, threshold: 2, context: 5 };
+        let srq = shares.then(|| endpoint.engine.create_srq(&spec).expect("room for a queue"));
+        let qp = endpoint.qp_with(srq.clone());
         let link = endpoint.connect(&qp);
         Self {
             endpoint,
             qp,
+            srq,
+            keys,
             link,
             forged,
             next: link.psn,
@@ -250,9 +262,8 @@ impl Session {
             (_, frame::CORRECT) => usize::from(record.byte(frame::FILL) % 64) + 1,
             (_, len) => usize::from(len - frame::CORRECT - 1) * 8,
         };
-        let key = self.key(record.byte(frame::KEY));
-        let zone = record.pick(frame::KEY, &Zone::ALL);
-        let address = base(zone).wrapping_add(u64::from(record.word(frame::OFFSET) % (ZONE as u16 + 64)));
+        let (key, first) = self.key(record.byte(frame::KEY));
+        let address = first.wrapping_add(u64::from(record.word(frame::OFFSET) % (ZONE as u16 + 64)));
         let length = match record.byte(frame::LENGTH) {
             0..128 => payload_len as u32,
             n => [0, 1, 255, 256, 257, 600, 1024, 2047, 2048, 2049, 1 << 31, u32::MAX][usize::from(n) % 12],
@@ -330,18 +341,23 @@ impl Session {
         rest.unwrap_or_default().min(MTU.bytes())
     }
 
-    fn key(&self, selector: u8) -> u32 {
+    /// Returns a key and the first address of its memory.
+    fn key(&self, selector: u8) -> (u32, u64) {
+        let first = base(Zone::ALL[usize::from(selector) % Zone::ALL.len()]);
         let region_key = |zone: Zone| {
             self.endpoint.regions[zone as usize].as_ref().map_or(self.deregistered_key, |r| r.key())
         };
-        match selector {
+        let key = match selector {
             0..200 => region_key(Zone::ALL[usize::from(selector) % Zone::ALL.len()]),
             200..210 => region_key(Zone::Shared) ^ 1,
             210..220 => region_key(Zone::Sink),
             220..230 => 0,
-            230..240 => PRIVILEGED_KEY,
-            _ => self.deregistered_key,
-        }
+            230..235 => PRIVILEGED_KEY,
+            235..240 => self.deregistered_key,
+            240..248 => return self.keys.granted(Which::Fast),
+            _ => return self.keys.granted(Which::Window),
+        };
+        (key, first)
     }
 
     /// Posts a request.
@@ -363,8 +379,11 @@ impl Session {
         self.context += 1;
         let context = self.context;
         let accepted = if kind < 2 {
-            let posted =
-                self.endpoint.engine.post_recv(&self.qp, &RecvRequest { context, sges: &sges }).is_ok();
+            let request = RecvRequest { context, sges: &sges };
+            let posted = match &self.srq {
+                Some(srq) => self.endpoint.engine.post_srq(srq, &request).is_ok(),
+                None => self.endpoint.engine.post_recv(&self.qp, &request).is_ok(),
+            };
             if posted {
                 self.receives.push_back(Posted { context, silent: false });
             }
@@ -398,7 +417,7 @@ impl Session {
     /// Runs a rare consumer command.
     fn command(&mut self, record: &Record) {
         let zone = record.pick(2, &Zone::ALL);
-        match record.byte(1) % 8 {
+        match record.byte(1) % 12 {
             0..=3 => {
                 if let Some(region) = self.endpoint.regions[zone as usize].take() {
                     assert!(self.endpoint.engine.deregister(&region), "the region is not registered");
@@ -412,9 +431,29 @@ impl Session {
                 // Fails if the connection is no longer established.
                 let _ = self.endpoint.engine.disconnect(self.endpoint.now, self.link.conn);
             }
-            _ => self.endpoint.engine.undefer(&self.qp),
+            6 | 7 => self.endpoint.engine.undefer(&self.qp),
+            8 => self.post_local(Which::Fast, Request::Grant, record),
+            9 => self.post_local(Which::Window, Request::Grant, record),
+            10 => self.post_local(Which::Fast, Request::Invalidate, record),
+            _ => self.post_local(Which::Window, Request::Invalidate, record),
         }
         self.drive(usize::MAX);
+    }
+
+    /// Posts a request that changes a key.
+    fn post_local(&mut self, which: Which, request: Request, record: &Record) {
+        self.context += 1;
+        let (context, qp) = (self.context, self.qp.clone());
+        let flags = SendFlags::from_bits_truncate(record.byte(2));
+        let mut accepted = false;
+        self.keys.post(&mut self.endpoint, which, request, record, |endpoint, operation, data| {
+            let request = SendRequest { context, operation, flags, data };
+            accepted = endpoint.engine.post_send(&qp, &request).is_ok();
+            accepted
+        });
+        if accepted {
+            self.sends.push_back(Posted { context, silent: flags.contains(SendFlags::SILENT) });
+        }
     }
 
     /// Checks the outputs of the endpoint: frames and completions.
@@ -509,14 +548,64 @@ impl Session {
         self.endpoint.engine.destroy_qp(&self.qp);
         assert!(self.qp.is_drained());
         self.drive(usize::MAX);
-        assert!(self.receives.is_empty(), "a receive never completed");
+        // Unused receives of a shared queue stay there.
+        assert!(self.receives.is_empty() || self.srq.is_some(), "a receive never completed");
         let pending = self.sends.iter().any(|posted| !posted.silent);
         assert!(!pending, "a request never completed");
         self.endpoint.engine.release(self.endpoint.now, self.link.conn);
         self.endpoint.run_until_idle(Duration::from_mins(10));
         self.observe(&[]);
         self.endpoint.arena.check();
+        self.keys.free(&self.endpoint);
+        if let Some(srq) = &self.srq {
+            let _ = self.endpoint.engine.destroy_srq(srq);
+        }
         self.endpoint.assert_all_released();
         self.checked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(key: u8, offset: u8) -> Record {
+        let opcode = Opcode::table().iter().position(|info| info.opcode == Opcode::WRITE_ONLY);
+        let opcode = opcode.expect("an opcode") as u8;
+        Record([action::FRAME, opcode, 0, 0, 1, 8, key, offset, 0, 0, 0, 7])
+    }
+
+    /// Peers write through a window and a fast registration as long as they are valid, and not beyond them.
+    #[test]
+    fn scripts_reach_the_memory_of_fast_registrations_and_windows() {
+        for (grant, key) in [(8, 240), (9, 255)] {
+            // A window has no right of this side.
+            let access = if grant == 8 { 7 } else { 6 };
+            let command = |kind| Record([action::COMMAND, kind, 0, 100, 0, 16, 0, access, 0, 3, 0, 0]);
+            // The registration begins at offset 100, and so does its base; the window is named by the zone's address.
+            let first = if grant == 8 { 0 } else { 100 };
+            for (offset, revoked, executed) in [(0, false, 1), (8, false, 1), (9, false, 0), (0, true, 0)] {
+                let mut session = Session::new(true, false);
+                session.command(&command(grant));
+                if revoked {
+                    session.command(&command(grant + 2));
+                }
+                session.frame(&write(key, first + offset));
+                let writes = session.endpoint.counters()["rx_writes"];
+                assert_eq!(writes, executed, "{grant}, at {offset}, revoked: {revoked}");
+                session.end();
+            }
+        }
+    }
+
+    #[test]
+    fn scripts_reach_the_receives_of_a_shared_queue() {
+        let mut session = Session::new(true, true);
+        let opcode = Opcode::table().iter().position(|info| info.opcode == Opcode::SEND_ONLY);
+        let opcode = opcode.expect("an opcode") as u8;
+        session.post(&Record([action::POST, 0, 0, 100, 0, 0, 0, 0, 0, 0, 0, 0]));
+        session.frame(&Record([action::FRAME, opcode, 0, 0, 1, 8, 0, 0, 0, 0, 0, 7]));
+        assert_eq!(session.endpoint.counters()["rx_sends"], 1);
+        session.end();
     }
 }
