@@ -4,6 +4,7 @@
 
 use crate::congestion::CongestionConfig;
 use crate::conn::{ReadLimits, Timing};
+use crate::trace::Trace;
 use roce_wire::PathMtu;
 use roce_wire::icrc::Crc;
 
@@ -48,6 +49,8 @@ pub struct Config {
     pub notice_queues: u32,
     /// Names this side to connection management of peers: constant and unique, an EUI-64 of the adapter.
     pub ca_guid: u64,
+    /// Where drops, retransmissions and changes of state are reported, if anywhere.
+    pub trace: Option<Trace>,
     /// How CRCs are computed.
     pub crc: Crc,
     /// For numbers that an attacker must not predict. The same seed and input give the same frames.
@@ -77,6 +80,7 @@ impl Config {
             congestion: CongestionConfig::default(),
             notice_queues: 0,
             ca_guid,
+            trace: None,
             crc: Crc::detect(),
             seed,
         }

@@ -82,9 +82,11 @@ mod stats;
 mod testing;
 mod time;
 mod timer_wheel;
+mod trace;
 mod transport;
 mod work;
 
+pub use cm::Ignored;
 pub use config::Config;
 pub use congestion::{CongestionConfig, CongestionMode, DcqcnConfig};
 pub use conn::{
@@ -110,6 +112,7 @@ pub use region::window::Binding;
 pub use srq::{Srq, SrqSpec};
 pub use stats::{Counter, Stats};
 pub use time::Instant;
+pub use trace::{Trace, TraceEvent, TraceRecord};
 pub use transport::state::{Event as QpEvent, State as QpState};
 pub use work::{
     Completion, CompletionKind, CompletionStatus, RecvRequest, SendData, SendFlags, SendOperation,

@@ -16,9 +16,11 @@ use crate::region::table::RegionTable;
 use crate::srq::Srq;
 use crate::stats::Stats;
 use crate::time::Instant;
+use crate::trace::{TraceEvent, TraceRecord};
 use crate::work::{Completion, CompletionStatus};
 use fallible::Arc;
 use fallible::Fifo;
+use roce_wire::{Psn, Qpn};
 
 /// State that every queue pair uses.
 pub(crate) struct Shared<R: RawMutex> {
@@ -69,6 +71,14 @@ impl<R: RawMutex> Shared<R> {
     pub(crate) fn report_failed_connection(&self, conn: ConnId) {
         self.failed_connections.lock().push(conn);
         self.has_failed_connections.store(true, Ordering::Release);
+    }
+
+    /// Reports an event, if it is wanted.
+    #[inline]
+    pub(crate) fn trace(&self, qpn: Qpn, psn: Psn, event: TraceEvent) {
+        if let Some(trace) = &self.config.trace {
+            (trace.sink)(trace.context, &TraceRecord { qpn, psn, event });
+        }
     }
 
     /// Reports that the path of `conn` may have another next hop.

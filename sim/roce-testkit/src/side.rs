@@ -10,7 +10,7 @@ use fallible::Arc;
 use roce::{
     Access, Backing, Completion, CompletionStatus, Config, ConnEvent, ConnId, Cq, Engine, EngineEvent,
     Instant, Pd, PostError, Qp, QpSpec, RecvRequest, Region, SendData, SendFlags, SendOperation, SendRequest,
-    Sge,
+    Sge, Trace, TraceRecord,
 };
 use roce_wire::MacAddr;
 
@@ -123,6 +123,9 @@ impl Side {
         config.max_regions = 256;
         config.max_logical = 256;
         config.early_placement = options.keeps_packets.get(usize::from(number) - 1).copied().unwrap_or(true);
+        if std::env::var_os("VIORDMA_TRACE").is_some() {
+            config.trace = Some(Trace { sink: print, context: u64::from(number) });
+        }
         (options.config)(&mut config);
         let engine = Engine::try_new(config).unwrap();
         let ip = (options.ip)(number);
@@ -281,6 +284,11 @@ impl Side {
             }
         }
     }
+}
+
+/// Prints what an engine reports.
+fn print(number: u64, record: &TraceRecord) {
+    eprintln!("side {number}: {record}");
 }
 
 /// Polls all completions of a completion queue.

@@ -15,8 +15,9 @@ use crate::conn::{ConnEvent, ConnId, ReadLimits, RejectReason};
 use crate::drop_reason::DropReason;
 use crate::qp::Qp;
 use crate::time::Instant;
+use crate::trace::TraceEvent;
 use fallible::Arc;
-use roce_wire::{Packet, Psn};
+use roce_wire::{Packet, Psn, Qpn};
 
 impl<R: RawMutex> Engine<R> {
     #[inline(never)]
@@ -88,9 +89,9 @@ impl<R: RawMutex> Engine<R> {
                 entry.reads = peer.reads;
                 let (qp, receive_psn) = (entry.qp.clone()?, entry.receive_psn);
                 //= R-CONN-35
-                let known = self.peer_params(id, &qp, peer, receive_psn).is_some_and(|params| {
-                    qp.transport.lock().peer_known(params, &self.shared.config).is_ok()
-                });
+                let known = self
+                    .peer_params(id, &qp, peer, receive_psn)
+                    .is_some_and(|params| qp.transport.lock().peer_known(&self.env(&qp), params).is_ok());
                 if !known {
                     // The queue pair was flushed meanwhile.
                     let _ = conns.cm.abort(now, id);
@@ -102,7 +103,7 @@ impl<R: RawMutex> Engine<R> {
                 let entry = conns.entry(id)?;
                 let (qp, reads) = (entry.qp.clone()?, entry.reads);
                 //= R-CONN-34
-                if qp.transport.lock().established().is_err() {
+                if qp.transport.lock().established(&self.env(&qp)).is_err() {
                     let _ = conns.cm.abort(now, id);
                     return None;
                 }
@@ -169,6 +170,9 @@ impl<R: RawMutex> Engine<R> {
             return Err(DropReason::Address);
         }
         self.shared.stats.count_datagram(handled);
+        if let Err(reason) = handled {
+            self.shared.trace(Qpn::GSI, packet.bth().psn(), TraceEvent::Ignored(reason));
+        }
         Ok(())
     }
 

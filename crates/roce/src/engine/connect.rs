@@ -122,7 +122,7 @@ impl<R: RawMutex> Engine<R> {
             }
             conns.cm.complete(now, conn)?;
             //= R-CONN-33
-            transport.established().map_err(|_| ConnError::State)?;
+            transport.established(&self.env(&qp)).map_err(|_| ConnError::State)?;
             self.shared.stats.connections.inc();
             Ok(())
         })
@@ -161,7 +161,7 @@ impl<R: RawMutex> Engine<R> {
             let params = self
                 .peer_params(conn, qp, &PeerQp { reads, ..peer }, local.receive_psn)
                 .ok_or(ConnError::Invalid)?;
-            transport.peer_known(params, &self.shared.config).map_err(|_| ConnError::QpBusy)?;
+            transport.peer_known(&self.env(qp), params).map_err(|_| ConnError::QpBusy)?;
             if let Some(entry) = conns.entry(conn) {
                 entry.qp = Some(qp.clone());
                 entry.reads = reads;

@@ -11,6 +11,7 @@ use super::transmit::Transmit;
 use crate::drop_reason::DropReason;
 use crate::qp::Qp;
 use crate::time::Instant;
+use crate::trace::TraceEvent;
 use crate::transport::env::Env;
 use crate::transport::rc_transport::RcTransport;
 use fallible::Arc;
@@ -60,6 +61,11 @@ impl<R: RawMutex> Engine<R> {
             return Verdict::NotOurs;
         }
         self.shared.stats.count_drop(reason);
+        if self.shared.config.trace.is_some() {
+            let bth = Packet::parse(frame).ok().map(|packet| packet.bth());
+            let (qpn, psn) = bth.map_or_else(Default::default, |bth| (bth.dest_qp(), bth.psn()));
+            self.shared.trace(qpn, psn, TraceEvent::Dropped(reason));
+        }
         Verdict::Dropped(reason)
     }
 

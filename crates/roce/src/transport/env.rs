@@ -9,7 +9,9 @@ use super::send_queue::Wqe;
 use crate::qp_attributes::QpAttributes;
 use crate::shared::Shared;
 use crate::time::Instant;
+use crate::trace::TraceEvent;
 use crate::work::{Completion, CompletionKind, CompletionStatus, SendOperation};
+use roce_wire::Psn;
 
 /// The environment of one step of the transport.
 pub(crate) struct Env<'a, R: RawMutex> {
@@ -19,6 +21,12 @@ pub(crate) struct Env<'a, R: RawMutex> {
 }
 
 impl<R: RawMutex> Env<'_, R> {
+    /// Reports an event of the queue pair, if it is wanted.
+    #[inline]
+    pub(super) fn trace(&self, psn: Psn, event: TraceEvent) {
+        self.shared.trace(self.qp.qpn, psn, event);
+    }
+
     /// Completes a request of the send queue.
     pub(super) fn complete_send(
         &self,

@@ -23,6 +23,7 @@ use crate::error::{CreateError, PostError};
 use crate::qp_attributes::QpSpec;
 use crate::recv_queue::{CurrentReceive, RecvQueue};
 use crate::time::Instant;
+use crate::trace::TraceEvent;
 use crate::work::{CompletionKind, CompletionStatus, RecvRequest, Sge};
 use roce_wire::{ImmDt, MacAddr};
 
@@ -144,10 +145,14 @@ impl RcTransport {
     }
 
     /// Moves to RTR: requests of the peer are executed from now on.
-    pub(crate) fn peer_known(&mut self, peer: Peer, config: &Config) -> Result<(), TransitionError<State>> {
-        self.state = self.state.on(Event::PeerKnown)?;
+    pub(crate) fn peer_known<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        peer: Peer,
+    ) -> Result<(), TransitionError<State>> {
+        self.enter(env, Event::PeerKnown)?;
         self.conn = Some(peer.conn);
-        self.requester.begin(&peer, config);
+        self.requester.begin(&peer, &env.shared.config);
         self.responder.begin(&peer);
         self.link =
             Some(Link { template: peer.template, local_ip: peer.local_ip, remote_ip: peer.remote_ip });
@@ -155,8 +160,19 @@ impl RcTransport {
     }
 
     /// Moves to RTS: requests may be posted from now on.
-    pub(crate) fn established(&mut self) -> Result<(), TransitionError<State>> {
-        self.state = self.state.on(Event::Established)?;
+    pub(crate) fn established<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+    ) -> Result<(), TransitionError<State>> {
+        self.enter(env, Event::Established)
+    }
+
+    /// Makes a transition.
+    fn enter<R: RawMutex>(&mut self, env: &Env<'_, R>, event: Event) -> Result<(), TransitionError<State>> {
+        let from = self.state;
+        self.state = from.on(event)?;
+        let psn = self.requester.psns.psn(self.requester.una);
+        env.trace(psn, TraceEvent::State { from, to: self.state });
         Ok(())
     }
 
@@ -177,8 +193,7 @@ impl RcTransport {
     /// Moves to the error state. The oldest request of the send queue completes with `failed`, if given; all
     /// others are flushed. A pending NAK is still sent.
     pub(super) fn fail<R: RawMutex>(&mut self, env: &Env<'_, R>, failed: Option<CompletionStatus>) {
-        if let Ok(state) = self.state.on(Event::Fail) {
-            self.state = state;
+        if self.enter(env, Event::Fail).is_ok() {
             env.shared.stats.qp_errors.inc();
         }
         // A fatal NAK goes out before the DREQ: after a DREQ the peer ignores it.

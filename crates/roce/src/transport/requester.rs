@@ -15,6 +15,7 @@ use super::requester_state::Requester;
 use super::send_queue::Payload;
 use super::state::State;
 use crate::region::access_rights::AccessError;
+use crate::trace::TraceEvent;
 use crate::work::{CompletionStatus, SendFlags, SendOperation};
 use roce_wire::{Ext, Headers, IethRepr, Opcode, RethRepr};
 
@@ -152,6 +153,7 @@ impl RcTransport {
         }
         if !first {
             env.shared.stats.retransmissions.inc();
+            env.trace(requester.psns.psn(sequence), TraceEvent::Retransmitted);
             requester.next = recovery.resume_after_resend(sequence, end);
         }
         requester.high = requester.high.max(requester.next);

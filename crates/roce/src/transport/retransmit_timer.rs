@@ -10,6 +10,7 @@ use super::rc_transport::RcTransport;
 use super::recovery::Resend;
 use super::state::State;
 use crate::time::Instant;
+use crate::trace::TraceEvent;
 use crate::work::CompletionStatus;
 
 impl RcTransport {
@@ -38,6 +39,7 @@ impl RcTransport {
             return;
         }
         env.shared.stats.timeouts.inc();
+        env.trace(requester.psns.psn(requester.una), TraceEvent::TimedOut);
         let retries_used = requester.recovery.retries_used();
         if !requester.recovery.may_retry(env.now) {
             self.fail(env, Some(CompletionStatus::RetryExceeded));

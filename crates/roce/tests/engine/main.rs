@@ -23,5 +23,6 @@ mod requests;
 mod responder;
 mod srq;
 mod threads;
+mod trace;
 mod unverified_sources;
 mod windows;

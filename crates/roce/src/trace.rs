@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Tracing: what an engine reports of packets and queue pairs while it works.
+//!
+//! Reported are rare events only, so that tracing costs nothing on the path of packets that arrive and are sent in order, whether
+//! it is on or off.
+
+use core::fmt;
+
+use crate::cm::Ignored;
+use crate::drop_reason::DropReason;
+use crate::transport::state::State;
+use roce_wire::{Psn, Qpn};
+
+/// Where an engine reports to.
+#[derive(Clone, Copy, Debug)]
+pub struct Trace {
+    /// Called with `context` at IRQL <= `DISPATCH_LEVEL`, with locks of the engine held: it must not call the engine.
+    pub sink: fn(context: u64, record: &TraceRecord),
+    pub context: u64,
+}
+
+/// A queue pair, a packet, and what happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceRecord {
+    /// The local queue pair; 1 for connection management, 0 if the packet does not say.
+    pub qpn: Qpn,
+    /// Of the packet; for a queue pair, of the oldest request packet that is not acknowledged.
+    pub psn: Psn,
+    pub event: TraceEvent,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceEvent {
+    /// A received frame was dropped.
+    Dropped(DropReason),
+    /// A message of connection management had no effect.
+    Ignored(Ignored),
+    /// A request packet was sent again.
+    Retransmitted,
+    /// No answer arrived in time.
+    TimedOut,
+    /// The queue pair changed its state.
+    State { from: State, to: State },
+}
+
+impl fmt::Display for TraceRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "QP {:#08x}, PSN {:#08x}: ", self.qpn.value(), self.psn.value())?;
+        match self.event {
+            TraceEvent::Dropped(reason) => write!(f, "dropped, {reason:?}"),
+            TraceEvent::Ignored(reason) => write!(f, "ignored, {reason:?}"),
+            TraceEvent::Retransmitted => f.write_str("retransmitted"),
+            TraceEvent::TimedOut => f.write_str("timeout"),
+            TraceEvent::State { from, to } => write!(f, "{from:?} to {to:?}"),
+        }
+    }
+}

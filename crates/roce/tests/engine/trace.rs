@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What an engine reports while it works.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use roce::{CompletionStatus, DropReason, Ignored, QpState, Trace, TraceEvent, TraceRecord};
+use roce_wire::{Packet, Psn, Qpn};
+
+use crate::pair::{Options, Pair, pattern};
+
+/// Declares options whose engines report to a list, by side.
+macro_rules! traced {
+    ($options:ident, $records:ident) => {
+        static $records: Mutex<Vec<(u64, TraceRecord)>> = Mutex::new(Vec::new());
+        let $options = Options {
+            config: |config| {
+                let sink = |side, record: &TraceRecord| $records.lock().unwrap().push((side, *record));
+                config.trace = Some(Trace { sink, context: config.ca_guid & 0xFF });
+            },
+            ..Options::default()
+        };
+    };
+}
+
+#[test]
+fn changes_of_state_are_reported_with_the_queue_pair_and_its_oldest_packet() {
+    traced!(options, RECORDS);
+    let mut pair = Pair::connected(options);
+    let source = pair.sides[0].source(b"x");
+    let target = pair.sides[1].shared(1);
+    for context in 0..3 {
+        pair.sides[0].write(context, &[source.all()], &target, 0);
+    }
+    pair.run_for(Duration::from_millis(10));
+    pair.sides[0].engine.flush(&pair.sides[0].qp);
+    let qpn = pair.sides[0].qp.qpn();
+    let records = RECORDS.lock().unwrap().clone();
+    let of_side: Vec<_> = records.iter().filter(|(side, _)| *side == 1).map(|(_, record)| *record).collect();
+    let [known, established, failed] = of_side[..] else { panic!("{of_side:?}") };
+    assert!(of_side.iter().all(|record| record.qpn == qpn));
+    assert_eq!(known.event, TraceEvent::State { from: QpState::Init, to: QpState::Rtr });
+    assert_eq!(established.event, TraceEvent::State { from: QpState::Rtr, to: QpState::Rts });
+    assert_eq!(failed.event, TraceEvent::State { from: QpState::Rts, to: QpState::Error });
+    assert_eq!(failed.psn, established.psn.next().next().next(), "three packets were acknowledged");
+    let text = format!("QP {:#08x}, PSN {:#08x}: Rts to Error", qpn.value(), failed.psn.value());
+    assert_eq!(failed.to_string(), text);
+}
+
+#[test]
+fn each_retransmission_and_timeout_is_reported() {
+    traced!(options, RECORDS);
+    let mut pair = Pair::connected(Options { loss: 20, ..options });
+    let (source, target) = (pair.sides[0].source(&pattern(1 << 20, 3)), pair.sides[1].shared(1 << 20));
+    pair.capture = Some(Vec::new());
+    pair.sides[0].write(1, &[source.all()], &target, 0);
+    pair.run_until("the write", |pair| !pair.sides[0].cq.is_empty());
+    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
+    // A PSN that is sent again is one that was sent before.
+    let mut sent = std::collections::HashSet::new();
+    let frames = pair.capture.take().unwrap();
+    let packets =
+        frames.iter().filter(|(from, _)| *from == 0).map(|(_, frame)| Packet::parse(frame).unwrap());
+    let again: Vec<_> =
+        packets.map(|packet| packet.bth().psn()).filter(|psn| !sent.insert(psn.value())).collect();
+    let records = RECORDS.lock().unwrap().clone();
+    let reported = |event: TraceEvent| -> Vec<Psn> {
+        let of_side = records.iter().filter(|(side, record)| *side == 1 && record.event == event);
+        of_side.map(|(_, record)| record.psn).collect()
+    };
+    assert!(!again.is_empty());
+    assert_eq!(reported(TraceEvent::Retransmitted), again);
+    assert_eq!(reported(TraceEvent::TimedOut).len() as u64, pair.sides[0].stat("timeouts"));
+}
+
+#[test]
+fn dropped_and_ignored_packets_are_reported_with_their_reason() {
+    traced!(options, RECORDS);
+    let mut pair = Pair::new(options);
+    pair.capture = Some(Vec::new());
+    pair.connect(b"");
+    pair.run_for(Duration::from_millis(1));
+    let req = pair.capture.take().unwrap().remove(0).1;
+    let psn = Packet::parse(&req).unwrap().bth().psn();
+    RECORDS.lock().unwrap().clear();
+    let bob = &pair.sides[1].engine;
+    // There is no listener.
+    bob.handle_frame(pair.now, &req);
+    let mut corrupted = req.clone();
+    *corrupted.last_mut().unwrap() ^= 1;
+    bob.handle_frame(pair.now, &corrupted);
+    bob.handle_frame(pair.now, &req[..req.len() - 20]);
+    let record = |qpn, psn, event| (2, TraceRecord { qpn, psn, event });
+    let dropped = |reason| TraceEvent::Dropped(DropReason::Malformed(reason));
+    let expected = [
+        record(Qpn::GSI, psn, TraceEvent::Ignored(Ignored::Refused)),
+        record(Qpn::GSI, psn, dropped(roce_wire::DropReason::Icrc)),
+        record(Qpn::default(), Psn::default(), dropped(roce_wire::DropReason::Truncated)),
+    ];
+    assert_eq!(*RECORDS.lock().unwrap(), expected);
+}
