@@ -128,6 +128,26 @@ fn connections_survive_a_new_link_address_of_the_next_hop() {
     }
 }
 
+/// As many threads as there are connects would be a way to use up the system's memory.
+//= R-CONN-9
+#[test]
+fn connects_beyond_64_whose_neighbors_do_not_answer_fail() {
+    let Some(bed) = started() else { return };
+    let client = bed.machines()[0];
+    let slow: Vec<_> = (0..67).map(|number| connect_to_no_host(client, number)).collect();
+    let (mut unreachable, mut refused) = (0, 0);
+    for side in slow {
+        match side.join().expect("the host lives") {
+            Err(Error::Connect(Status(STATUS_HOST_UNREACHABLE))) => unreachable += 1,
+            Err(Error::Connect(Status(STATUS_INSUFFICIENT_RESOURCES))) => refused += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((unreachable, refused), (64, 3));
+    assert!(is_unreachable(connect_to_no_host(client, 0)), "the others have ended");
+    finish(bed);
+}
+
 /// Each allocation of a connect fails once, the thread that resolves among them.
 #[test]
 fn connect_completes_if_an_allocation_or_the_thread_fails() {
@@ -207,6 +227,23 @@ fn addresses_that_appear_before_the_registration_succeeds_are_known_afterwards()
     });
     assert!(listens.join().expect("the host lives"));
     finish(bed);
+}
+
+//= R-CONN-101
+#[test]
+fn addresses_that_a_notification_could_not_read_are_read_later() {
+    for (failures, after) in [(1, 1), (5, 10)] {
+        let Some(bed) = started() else { return };
+        let (host, new) = (bed.machines()[0].host().clone(), IpAddr::from([10, 0, 0, 77]));
+        let listens = bed.machines()[0].consumer("consumer", move |adapter| {
+            host.refuse_address_tables(failures);
+            host.add_address(new, 24);
+            nt_sim::nt::time::sleep(after * 1_000_000_000);
+            Listener::new(adapter, SocketAddr::new(new, 0)).is_ok()
+        });
+        assert!(listens.join().expect("the host lives"), "{failures} failures");
+        finish(bed);
+    }
 }
 
 #[test]

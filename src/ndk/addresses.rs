@@ -7,7 +7,7 @@ use core::ffi::c_void;
 use core::net::IpAddr;
 use core::ptr::null_mut;
 use core::slice;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use core::time::Duration;
 
 use fallible::{AliasableBox, vec};
@@ -21,14 +21,15 @@ use nt::{DriverObject, Event, SpinLock};
 
 use super::interface::address;
 
-/// Time after which a failed registration for notifications is tried again; doubled each time.
+/// Time after which a failed registration for notifications, or a failed reading, is tried again; doubled each time.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 /// Longest time between two attempts.
 const LAST_RETRY: Duration = Duration::from_secs(30);
 
 /// The usable unicast addresses of an adapter, kept up to date by the system's notifications.
 ///
-/// Between a change and its notification the answer is the old one, as it is for every user of addresses.
+/// Between a change and its notification the answer is the old one, as it is for every user of addresses. What fails for lack
+/// of memory is tried again by a thread, which exists from the start on.
 pub struct Addresses {
     shared: AliasableBox<Shared>,
 }
@@ -38,14 +39,17 @@ struct Shared {
     list: SpinLock<List>,
     /// Number of times that the system's table was read.
     readings: AtomicU64,
+    /// The newest reading that failed.
+    failed_reading: AtomicU64,
     /// The provider to update; null if there is none.
     provider: AtomicPtr<Provider>,
     /// Null as long as registering has failed, or after [`stop`](Addresses::stop).
     notification: AtomicPtr<c_void>,
-    /// Set to end the attempts to register.
-    stopping: Event,
-    /// Set while no thread tries to register.
-    registered: Event,
+    /// Set when the thread may have to try again, or to end.
+    wake: Event,
+    stopping: AtomicBool,
+    /// Set when the thread has ended.
+    ended: Event,
 }
 
 /// The addresses as of one reading of the system's table.
@@ -57,29 +61,28 @@ struct List {
 }
 
 impl Addresses {
-    /// Addresses of the adapter `luid`; `None` when pool has run dry. If the system refuses to register for notifications, a
-    /// thread tries again until it succeeds. `PASSIVE_LEVEL`.
+    /// Addresses of the adapter `luid`; `None` if memory is short. If the system refuses to register for notifications or to
+    /// return its table, a thread tries again until it succeeds. `PASSIVE_LEVEL`.
     pub fn watch(luid: NET_LUID, driver: DriverObject) -> Option<Self> {
         let shared = AliasableBox::try_new(Shared {
             luid,
             list: SpinLock::new(List { reading: 0, delivered: true, addresses: Vec::new() }),
             readings: AtomicU64::new(0),
+            failed_reading: AtomicU64::new(0),
             provider: AtomicPtr::new(null_mut()),
             notification: AtomicPtr::new(null_mut()),
-            stopping: Event::try_new()?,
-            registered: Event::try_new()?,
+            wake: Event::try_new()?,
+            stopping: AtomicBool::new(false),
+            ended: Event::try_new()?,
         });
         let this = Self { shared: shared.ok()? };
-        if this.shared.register() {
-            this.shared.registered.set();
-        } else {
-            let registrar = Registrar(this.shared.as_ptr());
-            if nt::start_thread(driver, move || registrar.run()).is_err() {
-                this.shared.registered.set();
-                return None;
-            }
-        }
+        this.shared.register();
         this.refresh();
+        let updater = Updater(this.shared.as_ptr());
+        if nt::start_thread(driver, move || updater.run()).is_err() {
+            this.shared.ended.set();
+            return None;
+        }
         Some(this)
     }
 
@@ -109,10 +112,11 @@ impl Addresses {
         let _ = self.shared.deliver(&mut list);
     }
 
-    /// Ends the updates. Returns when neither a notification nor the thread that registers is running. `PASSIVE_LEVEL`.
+    /// Ends the updates. Returns when neither a notification nor the thread is running. `PASSIVE_LEVEL`.
     pub fn stop(&self) {
-        self.shared.stopping.set();
-        self.shared.registered.wait();
+        self.shared.stopping.store(true, Ordering::Release);
+        self.shared.wake.set();
+        self.shared.ended.wait();
         let notification: HANDLE = self.shared.notification.swap(null_mut(), Ordering::AcqRel);
         if !notification.is_null() {
             // SAFETY: from `register`, cancelled once, at PASSIVE_LEVEL, not from the callback.
@@ -128,57 +132,81 @@ impl Drop for Addresses {
     }
 }
 
-/// The reference to [`Shared`] of the thread that registers for notifications.
-struct Registrar(*const Shared);
+/// The reference to [`Shared`] of the thread that tries again.
+struct Updater(*const Shared);
 
 // SAFETY: `Shared` is `Sync`.
-unsafe impl Send for Registrar {}
+unsafe impl Send for Updater {}
 
-impl Registrar {
-    /// Tries to register until it succeeds or [`Addresses::stop`] is called. On a thread of its own.
+impl Updater {
+    /// Tries again what has failed, until [`Addresses::stop`] is called. On a thread of its own.
     fn run(&self) {
-        // SAFETY: `Addresses::stop`, which `drop` calls, waits for `registered`, the last access.
+        // SAFETY: `Addresses::stop`, which `drop` calls, waits for `ended`, the last access.
         let shared = unsafe { &*self.0 };
         let mut after = FIRST_RETRY;
-        while !shared.stopping.wait_for(after) {
-            if shared.register() {
-                // Changes since the last reading were not notified.
+        while !shared.stopping.load(Ordering::Acquire) {
+            if shared.is_current() {
+                after = FIRST_RETRY;
+                shared.wake.wait();
+                shared.wake.clear();
+            } else if shared.wake.wait_for(after) {
+                // A notification has failed to read, too, or this is the end.
+                shared.wake.clear();
+            } else {
+                shared.register();
+                // Changes since the last reading were perhaps not notified.
                 shared.refresh();
-                break;
+                after = after.saturating_mul(2).min(LAST_RETRY);
             }
-            after = after.saturating_mul(2).min(LAST_RETRY);
         }
-        shared.registered.set();
+        shared.ended.set();
     }
 }
 
 impl Shared {
-    /// Registers for notifications. Returns whether the system has accepted. `PASSIVE_LEVEL`.
-    fn register(&self) -> bool {
+    /// Returns whether notifications are registered, the newest reading has succeeded, and the provider has its addresses.
+    fn is_current(&self) -> bool {
+        let list = self.list.lock();
+        list.delivered
+            && list.reading > self.failed_reading.load(Ordering::Acquire)
+            && !self.notification.load(Ordering::Acquire).is_null()
+    }
+
+    /// Registers for notifications, unless they are registered. `PASSIVE_LEVEL`, by one thread at a time.
+    fn register(&self) {
+        if !self.notification.load(Ordering::Acquire).is_null() {
+            return;
+        }
         let context = core::ptr::from_ref(self).cast_mut().cast();
         let mut notification = null_mut();
         // SAFETY: the context lives until `Addresses::stop` has cancelled the notification, which waits for callbacks.
         let status = unsafe {
             NotifyUnicastIpAddressChange(AF_UNSPEC, Some(changed), context, 0, &raw mut notification)
         };
-        let is_registered = NT_SUCCESS(status);
-        if is_registered {
+        if NT_SUCCESS(status) {
             self.notification.store(notification, Ordering::Release);
         }
-        is_registered
     }
 
-    /// Reads the system's table, which may be paged, so before taking the lock. If memory is short, the old addresses stay.
+    /// Reads the system's table. If memory is short, the old addresses stay until the thread has read it. `PASSIVE_LEVEL`.
     fn refresh(&self) {
         // Numbered before reading: of two concurrent readings, the one that began later is newer.
         let reading = self.readings.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        if !self.read(reading) {
+            self.failed_reading.fetch_max(reading, Ordering::AcqRel);
+            self.wake.set();
+        }
+    }
+
+    /// Reads the system's table, which may be paged, so before taking the lock. Returns `false` if memory is short.
+    fn read(&self, reading: u64) -> bool {
         let mut table = null_mut();
         // SAFETY: the result lives through the call; PASSIVE_LEVEL.
         let status = unsafe { GetUnicastIpAddressTable(AF_UNSPEC, &raw mut table) };
         // The documented answer when the host has no address at all.
         let is_empty = status == STATUS_NOT_FOUND;
         if !is_empty && (!NT_SUCCESS(status) || table.is_null()) {
-            return;
+            return false;
         }
         let rows = if is_empty {
             &[][..]
@@ -204,10 +232,10 @@ impl Shared {
             // SAFETY: from `GetUnicastIpAddressTable`, freed once; `rows` is not used afterwards.
             unsafe { FreeMibTable(table.cast()) };
         }
-        let Ok(mut addresses) = addresses else { return };
+        let Ok(mut addresses) = addresses else { return false };
         let mut list = self.list.lock();
         if reading <= list.reading {
-            return;
+            return true;
         }
         list.reading = reading;
         core::mem::swap(&mut list.addresses, &mut addresses);
@@ -216,6 +244,7 @@ impl Shared {
         if let Some(provider) = provider {
             provider.transmit_ready();
         }
+        true
     }
 
     /// Updates the provider, if there is one. The list is locked, so that of two readings the newer one is delivered last.
@@ -224,6 +253,9 @@ impl Shared {
         // SAFETY: null, or a provider that lives as long as addresses are read or queried (`Addresses::set_provider`).
         let provider = unsafe { self.provider.load(Ordering::Acquire).as_ref() }?;
         list.delivered = provider.set_addresses(&list.addresses).is_ok();
+        if !list.delivered {
+            self.wake.set();
+        }
         Some(provider)
     }
 }

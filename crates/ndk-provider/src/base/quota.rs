@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Limits the number of objects of each type to what the adapter reports.
+//! Limits the number of objects of each type to what the adapter reports, and the number of resolutions.
 //!
 //! An object is counted from before its creation until it is finished. That is before its close completes, so a
 //! consumer may create the next object as soon as the close has completed.
 
-use super::limits::LIMITS;
+use super::limits::{LIMITS, RESOLUTIONS};
 use super::status::NtResult;
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -19,6 +19,8 @@ pub struct Quotas {
     pub mws: Quota,
     pub srqs: Quota,
     pub qps: Quota,
+    /// Connects whose neighbor is being resolved.
+    pub resolutions: Quota,
 }
 
 /// The count of one object type.
@@ -39,6 +41,7 @@ impl Quotas {
             mws: Quota::new(LIMITS.mws),
             srqs: Quota::new(LIMITS.srqs),
             qps: Quota::new(LIMITS.qps),
+            resolutions: Quota::new(RESOLUTIONS),
         }
     }
 }

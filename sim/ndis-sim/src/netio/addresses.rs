@@ -36,6 +36,8 @@ pub(crate) struct Addresses {
     notifications: Mutex<Vec<Arc<Notification>>>,
     /// Number of registrations that fail.
     refused: AtomicU32,
+    /// Number of tables that are not returned.
+    refused_tables: AtomicU32,
 }
 
 /// An address and the LUID of its interface.
@@ -150,6 +152,16 @@ impl Addresses {
     /// Returns whether a registration fails.
     pub(super) fn refuses_notification(&self) -> bool {
         self.refused.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
+    }
+
+    /// Makes the next `count` queries of the table fail.
+    pub(super) fn refuse_tables(&self, count: u32) {
+        self.refused_tables.store(count, SeqCst);
+    }
+
+    /// Returns whether a query of the table fails.
+    pub(super) fn refuses_table(&self) -> bool {
+        self.refused_tables.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
     }
 
     pub(super) fn register(

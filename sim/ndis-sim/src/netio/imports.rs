@@ -180,6 +180,9 @@ imports! { IMPORTS: "netio.sys" =>
     /// Returns the unicast addresses of all interfaces.
     [== PASSIVE_LEVEL]
     fn GetUnicastIpAddressTable(family: ADDRESS_FAMILY, out: Guest<usize>) -> i32 {
+        if this_host().state(&ADDRESSES).refuses_table() {
+            return STATUS_INSUFFICIENT_RESOURCES;
+        }
         family_table(family, out, |host| {
             let addresses = host.state(&ADDRESSES).all().into_iter();
             addresses.filter(|at| matches(family, at.unicast.address)).filter_map(|at| at.row(host)).collect()

@@ -48,6 +48,9 @@ pub trait IpHost {
     /// Makes the next `count` calls of `NotifyUnicastIpAddressChange` fail for lack of memory.
     fn refuse_address_notifications(&self, count: u32);
 
+    /// Makes the next `count` calls of `GetUnicastIpAddressTable` fail for lack of memory.
+    fn refuse_address_tables(&self, count: u32);
+
     /// Removes an address.
     fn remove_address(self: &Arc<Self>, address: IpAddr);
 
@@ -102,6 +105,10 @@ impl IpHost for Host {
 
     fn refuse_address_notifications(&self, count: u32) {
         self.state(&ADDRESSES).refuse_notifications(count);
+    }
+
+    fn refuse_address_tables(&self, count: u32) {
+        self.state(&ADDRESSES).refuse_tables(count);
     }
 
     fn remove_address(self: &Arc<Self>, address: IpAddr) {

@@ -125,20 +125,30 @@ impl Connector {
     }
 
     /// Finds the path from `local` to `destination` for the connector `number`: at once if the system knows it, otherwise on a
-    /// thread that waits for the network. In a work item, which does not wait, because worker threads are shared.
+    /// thread that waits for the network, of which there are a limited number. In a work item, which does not wait, because
+    /// worker threads are shared.
+    //= R-CONN-9
     fn find_path(adapter: &Ref<Adapter>, number: u64, local: IpAddr, destination: IpAddr) {
         let shared = adapter.shared();
         if let Some(path) = Self::known_path(shared, local, destination).transpose() {
             return Self::resolved(shared, number, path);
         }
+        let admission = match shared.quotas.resolutions.admit() {
+            Ok(admission) => admission,
+            Err(status) => return Self::resolved(shared, number, Err(status)),
+        };
         // It holds the adapter, too: closing that waits for it.
         let holds = adapter.clone();
         let waits = move || {
             let shared = holds.shared();
             let path = shared.environment.resolve(local, destination).map_err(status::resolve);
+            shared.quotas.resolutions.give_back();
             Self::resolved(shared, number, path);
         };
-        if nt::start_thread(shared.environment.driver(), waits).is_err() {
+        if nt::start_thread(shared.environment.driver(), waits).is_ok() {
+            admission.keep();
+        } else {
+            drop(admission);
             Self::resolved(shared, number, Err(STATUS_INSUFFICIENT_RESOURCES));
         }
     }
