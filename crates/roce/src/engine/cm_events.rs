@@ -10,7 +10,7 @@ use super::Engine;
 use super::connections::{ConnTable, Entry};
 use super::events::EngineEvent;
 use super::transmit::Transmit;
-use crate::cm::{self, EventKind};
+use crate::cm::{self, EventKind, PeerQp};
 use crate::conn::{ConnEvent, ConnId, ReadLimits, RejectReason};
 use crate::drop_reason::DropReason;
 use crate::qp::Qp;
@@ -88,10 +88,7 @@ impl<R: RawMutex> Engine<R> {
                 let entry = conns.entry(id)?;
                 entry.reads = peer.reads;
                 let (qp, receive_psn) = (entry.qp.clone()?, entry.receive_psn);
-                //= R-CONN-35
-                let known = self
-                    .peer_params(id, &qp, peer, receive_psn)
-                    .is_some_and(|params| qp.transport.lock().peer_known(&self.env(&qp), params).is_ok());
+                let known = self.reach_peer(id, &qp, peer, receive_psn);
                 if !known {
                     // The queue pair was flushed meanwhile.
                     let _ = conns.cm.abort(now, id);
@@ -140,6 +137,14 @@ impl<R: RawMutex> Engine<R> {
             }
         };
         Some(EngineEvent::Conn { id, context, event })
+    }
+
+    /// Gives the parameters of the peer to the queue pair. Returns `false` if that was flushed meanwhile.
+    //= R-CONN-35
+    #[inline(never)]
+    fn reach_peer(&self, id: ConnId, qp: &Qp<R>, peer: &PeerQp, receive_psn: Psn) -> bool {
+        let params = self.peer_params(id, qp, peer, receive_psn);
+        params.is_some_and(|params| qp.transport.lock().peer_known(&self.env(qp), params).is_ok())
     }
 
     /// Reports a packet for a connection that waits for the RTU.
