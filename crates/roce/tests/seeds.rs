@@ -5,70 +5,30 @@
 //!
 //! `VIORDMA_SEEDS=100000` sets how many seeds each test tries, `VIORDMA_SEED=4711` tries that one alone.
 
+#[path = "seeds/runs.rs"]
+mod runs;
+
+use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Duration;
 
 use fallible::Arc;
 use roce::{
-    Access, Completion, CompletionStatus, PostError, Qp, ReadLimits, RecvRequest, SendData, SendFlags,
-    SendOperation, SendRequest, Sge,
+    Access, Binding, Completion, CompletionKind, CompletionStatus, CongestionMode, KeyState, MemoryWindow,
+    PostError, Qp, ReadLimits, RecvRequest, Region, Registration, SendData, SendFlags, SendOperation,
+    SendRequest, Sge, Srq, SrqSpec,
 };
-use roce_testkit::{Memory, Options, Pair, pattern};
+use roce_testkit::{Bursts, Lock, Marking, Memory, Options, Pair, Switch, pattern, with_srq};
 use roce_wire::PathMtu;
+use runs::{Chance, for_seeds};
 
-type Queue = Arc<Qp<roce_testkit::Lock>>;
-
-/// Seeds per test: optimized builds do thousands in seconds.
-const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 1500 };
+type Queue = Arc<Qp<Lock>>;
 
 /// Longest pause between retransmissions: the negotiated ACK timeout.
 const TIMEOUT: Duration = Duration::from_nanos(4096 << 16);
 
 /// Time limit for requests to a dead peer to fail.
 const DEAD_PEER_LIMIT: Duration = Duration::from_secs(10);
-
-/// Runs `test` for many seeds, or for the one in `VIORDMA_SEED`.
-fn for_seeds(name: &str, test: impl Fn(u64)) {
-    let number = |name| std::env::var(name).ok().map(|text| text.parse().unwrap());
-    let seeds = match number("VIORDMA_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("VIORDMA_SEEDS").unwrap_or(SEEDS),
-    };
-    for seed in seeds {
-        let reproduction = Reproduction(name, seed);
-        test(seed);
-        std::mem::forget(reproduction);
-    }
-}
-
-/// Prints how to reproduce a failure.
-struct Reproduction<'a>(&'a str, u64);
-
-impl Drop for Reproduction<'_> {
-    fn drop(&mut self) {
-        let Self(name, seed) = self;
-        eprintln!("seed {seed} fails: VIORDMA_SEED={seed} cargo test -p roce --test seeds {name}");
-    }
-}
-
-/// Random numbers from a seed.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-
-    /// Returns true with a probability of 1 / `times`.
-    fn once_in(&mut self, times: u64) -> bool {
-        self.below(times) == 0
-    }
-
-    fn micros(&mut self, from: u64, to: u64) -> Duration {
-        Duration::from_micros(from + self.below(to - from))
-    }
-}
 
 /// Completions that one side expects on one queue pair.
 #[derive(Default)]
@@ -95,13 +55,46 @@ struct Scenario {
     /// Ranges of each arena that belong to a receive behind its message: their content is unspecified.
     spare: [Vec<Range<usize>>; 2],
     done: [Vec<Completion>; 2],
+    /// The side whose first queue pair takes its receives from this queue.
+    srq: Option<(usize, Arc<Srq<Lock>>)>,
+    /// Logical addresses of the arenas.
+    logical: [u64; 2],
+    /// Keys for one request each, by its context, with the side that set them.
+    keys: HashMap<u64, (usize, Key)>,
+}
+
+/// A key that is set for one request of the peer.
+enum Key {
+    /// Fast-registered pages.
+    Region(Arc<Region>),
+    Window(MemoryWindow),
+}
+
+impl Key {
+    fn value(&self) -> u32 {
+        match self {
+            Self::Region(region) => region.key(),
+            Self::Window(window) => window.key(),
+        }
+    }
+
+    fn state(&self) -> KeyState {
+        match self {
+            Self::Region(region) => region.state(),
+            Self::Window(window) => window.state(),
+        }
+    }
 }
 
 /// Bytes of each side's memory.
 const ARENA: usize = 600_000;
 
+/// The first base address of fast-registered pages.
+const BASE: u64 = 0x5000_0000_0000;
+
 impl Scenario {
-    fn new(seed: u64) -> Self {
+    /// With `may_share`, receives may come from a shared queue, which keeps them when its queue pair fails.
+    fn new(seed: u64, may_share: bool) -> Self {
         let mut chance = Chance(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5EED);
         let longest = if chance.once_in(4) { 2000 } else { 100 };
         let options = Options {
@@ -112,18 +105,51 @@ impl Scenario {
                 [chance.below(4) as usize],
             slots: 8 + chance.below(256) as usize,
             reads: ReadLimits { inbound: 1 + chance.below(16) as u8, outbound: 1 + chance.below(16) as u8 },
-            config: |config| config.timing.rnr_limit = Duration::from_secs(300),
+            keeps_packets: [[true; 2], [true; 2], [true, false], [false, true], [false; 2]]
+                [chance.below(5) as usize],
+            timer_tick: [None, None, Some(500), Some(1000), Some(15_625)][chance.below(5) as usize]
+                .map(Duration::from_micros),
+            config: if chance.once_in(3) { reacting } else { ordinary },
+            switch: chance.once_in(2).then_some(Switch {
+                rate: 5_000_000_000,
+                queue: 1 << 20,
+                marking: Some(Marking { min: 4000, max: 100_000, most: 100 }),
+            }),
             ..Options::default()
         };
-        let mut pair = Pair::connected(options);
+        let mut pair = Pair::new(options);
+        let srq = (may_share && chance.once_in(3)).then(|| {
+            let side = chance.below(2) as usize;
+            let spec = SrqSpec { depth: 64, sges: 4, threshold: 0, context: 900 };
+            let srq = pair.sides[side].engine.create_srq(&spec).unwrap();
+            let unused = pair.sides[side].qp.clone();
+            pair.sides[side].engine.destroy_qp(&unused);
+            with_srq(&mut pair, side, &srq);
+            (side, srq)
+        });
+        pair.establish();
         let mut qps = vec![(pair.sides.each_ref().map(|side| side.qp.clone()), Default::default())];
         for number in 0..chance.below(4) {
             qps.push((pair.connect_another(number), Default::default()));
         }
         let arenas = pair.sides.each_ref().map(|side| side.memory(ARENA, Access::all()));
+        let logical = [0, 1].map(|side| pair.sides[side].map(&arenas[side]));
         let before = [vec![0; ARENA], vec![0; ARENA]];
         let (after, spare, done) = (before.clone(), Default::default(), Default::default());
-        Self { pair, chance, qps, arenas, used: 0, before, after, spare, done }
+        Self {
+            pair,
+            chance,
+            qps,
+            arenas,
+            used: 0,
+            before,
+            after,
+            spare,
+            done,
+            srq,
+            logical,
+            keys: HashMap::new(),
+        }
     }
 
     /// Enables random network faults.
@@ -134,6 +160,8 @@ impl Scenario {
         options.duplication = [0, 20, 200][chance.below(3) as usize];
         options.reordering = [0, 10, 100, 500][chance.below(4) as usize];
         options.corruption = [0, 0, 5, 20][chance.below(4) as usize];
+        options.bursts = [None, None, Some((3, 10)), Some((20, 50))][chance.below(4) as usize]
+            .map(|(mean, loss)| Bursts::of_mean(mean, loss));
         options.faults_to = [[true, true], [true, false], [false, true]][chance.below(3) as usize];
     }
 
@@ -141,6 +169,7 @@ impl Scenario {
     fn disable_faults(&mut self) {
         let options = &mut self.pair.options;
         (options.loss, options.duplication, options.reordering, options.corruption) = (0, 0, 0, 0);
+        options.bursts = None;
         self.pair.cut = [false; 2];
     }
 
@@ -178,12 +207,76 @@ impl Scenario {
                 self.spare[1 - from].push(at + size..at + size + spare);
                 expected[1 - from].receives.push((context, size as u32));
             }
+            let to = 1 - from;
+            // Some requests use a key of their own: a SEND invalidates it, the others access memory by it.
+            if size > 0 && self.chance.once_in(3) {
+                let key = self.set_key(qp, to, at, size, context);
+                self.keys.insert(context, (to, key));
+            }
             plan.push((qp, from, kind));
+        }
+        // The keys are set before their users are posted.
+        self.pair.run_for(Duration::from_millis(100));
+        for side in &self.pair.sides {
+            for done in side.completions() {
+                assert_eq!(done.status, CompletionStatus::Success, "{done:?}");
+            }
         }
         for (arena, bytes) in self.arenas.iter().zip(&self.before) {
             arena.write(bytes);
         }
         plan
+    }
+
+    /// Posts a fast registration or the bind of a window for a range of a side's arena.
+    fn set_key(&mut self, qp: usize, side: usize, at: usize, len: usize, context: u64) -> Key {
+        const PAGE: usize = 4096;
+        let host = &self.pair.sides[side];
+        let queue = &self.qps[qp].0[side];
+        let post = |operation, data| {
+            let request = SendRequest { context, operation, flags: SendFlags::empty(), data };
+            host.engine.post_send(queue, &request).unwrap();
+        };
+        if self.chance.once_in(2) {
+            let window = host.engine.create_window(host.pd).unwrap();
+            let arena = &self.arenas[side];
+            let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
+            let binding =
+                Binding { region: arena.key(), address: arena.address(at), length: len as u64, access };
+            post(SendOperation::Bind { key: window.key() }, SendData::Binding(&binding));
+            return Key::Window(window);
+        }
+        let logical = self.logical[side];
+        let pages: Vec<_> =
+            (at / PAGE..=(at + len - 1) / PAGE).map(|page| logical + (page * PAGE) as u64).collect();
+        let region = host.engine.allocate_region(host.pd, pages.len() as u32, true).unwrap();
+        let registration = Registration {
+            base: BASE + at as u64,
+            offset: (at % PAGE) as u32,
+            length: len as u64,
+            access: Access::all(),
+            pages: &pages,
+        };
+        post(SendOperation::FastRegister { key: region.key() }, SendData::Registration(&registration));
+        Key::Region(region)
+    }
+
+    /// Returns key and address for a request to a place of a side's arena.
+    fn remote(&self, context: u64, side: usize, at: usize) -> (u32, u64) {
+        let arena = &self.arenas[side];
+        match self.keys.get(&context) {
+            None => (arena.key(), arena.address(at)),
+            Some((_, key @ Key::Region(_))) => (key.value(), BASE + at as u64),
+            Some((_, key @ Key::Window(_))) => (key.value(), arena.address(at)),
+        }
+    }
+
+    fn post_recv(&self, qp: usize, side: usize, request: &RecvRequest<'_>) {
+        let engine = &self.pair.sides[side].engine;
+        match &self.srq {
+            Some((owner, srq)) if (qp, side) == (0, *owner) => engine.post_srq(srq, request).unwrap(),
+            _ => engine.post_recv(&self.qps[qp].0[side], request).unwrap(),
+        }
     }
 
     /// Posts the requests of a plan with these contexts over time, some receives later than their messages.
@@ -192,7 +285,6 @@ impl Scenario {
         let mut late: Vec<(usize, usize, u64, Sge)> = Vec::new();
         for (context, (qp, from, kind)) in contexts.clone().map(|number| (number as u64, &plan[number])) {
             let to = 1 - from;
-            let (qps, expected) = &mut self.qps[*qp];
             if let Kind::Send { at, size, spare } = *kind {
                 let sge = self.arenas[to].sge(at, size + spare);
                 // Receives behind a late one are late, too: receives are used in posting order.
@@ -200,17 +292,21 @@ impl Scenario {
                 {
                     late.push((*qp, to, context, sge));
                 } else {
-                    let request = RecvRequest { context, sges: &[sge] };
-                    self.pair.sides[to].engine.post_recv(&qps[to], &request).unwrap();
+                    self.post_recv(*qp, to, &RecvRequest { context, sges: &[sge] });
                 }
             }
             let (at, size) = kind.place();
-            let (near, far) = (&self.arenas[*from], &self.arenas[to]);
+            let near = &self.arenas[*from];
+            let (key, address) = self.remote(context, to, at);
             let operation = match kind {
+                Kind::Send { .. } if self.keys.contains_key(&context) => {
+                    SendOperation::SendInvalidate { key }
+                }
                 Kind::Send { .. } => SendOperation::Send,
-                Kind::Write { .. } => SendOperation::Write { address: far.address(at), key: far.key() },
-                Kind::Read { .. } => SendOperation::Read { address: far.address(at), key: far.key() },
+                Kind::Write { .. } => SendOperation::Write { address, key },
+                Kind::Read { .. } => SendOperation::Read { address, key },
             };
+            let (qps, expected) = &mut self.qps[*qp];
             let mut flags = SendFlags::empty();
             let silent = expected[*from].sends.iter().any(|&(number, silent)| number == context && silent);
             flags.set(SendFlags::SILENT, silent);
@@ -233,8 +329,7 @@ impl Scenario {
         for (qp, to, context, sge) in late {
             let time = self.chance.micros(1, 3000);
             self.pair.run_for(time);
-            let request = RecvRequest { context, sges: &[sge] };
-            self.pair.sides[to].engine.post_recv(&self.qps[qp].0[to], &request).unwrap();
+            self.post_recv(qp, to, &RecvRequest { context, sges: &[sge] });
         }
     }
 
@@ -305,6 +400,16 @@ impl Scenario {
                     .map(|&(c, bytes)| (c, bytes, CompletionStatus::Success))
                     .collect();
                 assert_eq!(actual, due, "side {side}, queue pair {number}");
+                for done in receives {
+                    let expected = match self.keys.get(&done.context) {
+                        Some((_, key)) => {
+                            assert_eq!(key.state(), KeyState::Free, "invalidated");
+                            CompletionKind::ReceiveInvalidate { key: key.value() }
+                        }
+                        None => CompletionKind::Receive,
+                    };
+                    assert_eq!(done.kind, expected, "side {side}, queue pair {number}");
+                }
             }
         }
         for ((arena, after), spare) in self.arenas.iter().zip(&self.after).zip(&self.spare) {
@@ -343,6 +448,22 @@ impl Scenario {
         }
     }
 
+    /// Destroys keys and memory of these sides. The keys go first: windows refer to the memory.
+    fn release_keys(&mut self, sides: &[usize]) {
+        for (_, (side, key)) in self.keys.drain() {
+            let engine = &self.pair.sides[side].engine;
+            if sides.contains(&side) {
+                match key {
+                    Key::Region(region) => assert!(engine.deregister(&region)),
+                    Key::Window(window) => assert!(engine.destroy_window(&window)),
+                }
+            }
+        }
+        for &side in sides {
+            assert!(self.pair.sides[side].engine.deregister(&self.arenas[side].region));
+        }
+    }
+
     /// Destroys all objects on these sides and asserts that the engines are idle.
     fn assert_nothing_is_left(&mut self, sides: &[usize]) {
         for &side in sides {
@@ -354,9 +475,14 @@ impl Scenario {
             for (qps, _) in &self.qps {
                 host.engine.destroy_qp(&qps[side]);
             }
-            assert!(host.engine.deregister(&self.arenas[side].region));
+            if let Some((owner, srq)) = &self.srq
+                && *owner == side
+            {
+                host.engine.destroy_srq(srq);
+            }
             assert!(host.completions().is_empty(), "completed twice");
         }
+        self.release_keys(sides);
         // DREQs are repeated, and TIME_WAIT lasts a while.
         self.pair.run_for(Duration::from_secs(120));
         for &side in sides {
@@ -366,6 +492,18 @@ impl Scenario {
             assert!(host.completions().is_empty());
         }
     }
+}
+
+fn ordinary(config: &mut roce::Config) {
+    config.timing.rnr_limit = Duration::from_secs(300);
+}
+
+/// As [`ordinary`], with DCQCN.
+fn reacting(config: &mut roce::Config) {
+    ordinary(config);
+    config.congestion.mode = CongestionMode::React;
+    config.congestion.reaction.line_rate = 10_000_000_000;
+    config.congestion.reaction.min_rate = 100_000_000;
 }
 
 /// A request, and the place of its data in both arenas.
@@ -400,7 +538,7 @@ impl Kind {
 #[test]
 fn network_faults_are_invisible_to_consumers() {
     for_seeds("network_faults", |seed| {
-        let mut scenario = Scenario::new(seed);
+        let mut scenario = Scenario::new(seed, true);
         let plan = scenario.plan();
         scenario.enable_faults();
         scenario.post(&plan, 0..plan.len());
@@ -417,7 +555,7 @@ fn network_faults_are_invisible_to_consumers() {
 #[test]
 fn connections_survive_temporary_partitions() {
     for_seeds("partitions", |seed| {
-        let mut scenario = Scenario::new(seed);
+        let mut scenario = Scenario::new(seed, true);
         let plan = scenario.plan();
         if scenario.chance.once_in(2) {
             scenario.enable_faults();
@@ -441,7 +579,7 @@ fn connections_survive_temporary_partitions() {
 #[test]
 fn a_dead_peer_is_detected_and_all_requests_end() {
     for_seeds("a_dead_peer", |seed| {
-        let mut scenario = Scenario::new(seed);
+        let mut scenario = Scenario::new(seed, false);
         let plan = scenario.plan();
         if scenario.chance.once_in(2) {
             scenario.enable_faults();

@@ -59,16 +59,21 @@ impl Pair {
     #[must_use]
     pub fn connected(options: Options) -> Self {
         let mut pair = Self::new(options);
-        pair.listen();
-        pair.connect(b"hello");
-        pair.run_until("a request", |pair| pair.sides[1].conn.is_some());
-        pair.accept(b"welcome");
-        pair.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
-        pair.complete();
-        pair.run_until("the connection", |pair| {
+        pair.establish();
+        pair
+    }
+
+    /// Connects the first queue pairs of both sides.
+    pub fn establish(&mut self) {
+        self.listen();
+        self.connect(b"hello");
+        self.run_until("a request", |pair| pair.sides[1].conn.is_some());
+        self.accept(b"welcome");
+        self.run_until("a reply", |pair| pair.has_event(0, |e| matches!(e, ConnEvent::Replied { .. })));
+        self.complete();
+        self.run_until("the connection", |pair| {
             pair.has_event(1, |e| matches!(e, ConnEvent::Established { .. }))
         });
-        pair
     }
 
     /// Lets side 1 listen on [`PORT`].
