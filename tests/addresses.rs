@@ -246,10 +246,15 @@ fn connect_through_a_gateway(bed: &Testbed) -> Result<Outcome, Error> {
 //= R-OPEN-38
 #[test]
 fn another_subnet_is_reached_through_a_gateway_only_if_the_machine_allows_it() {
-    let Some(bed) = started(&options(&[V4])) else { return };
-    let error = connect_through_a_gateway(&bed).expect_err("the default allows no gateway");
-    assert_eq!(status(&error), Some(STATUS_NETWORK_UNREACHABLE), "{error}");
-    finish(bed);
+    // By default, and with other flags only.
+    for flags in [None, Some("0"), Some("2")] {
+        let keywords = flags.map(|flags| ("*NetworkDirectGlobalFlags", Keyword::Text(flags.into())));
+        let keywords = keywords.into_iter().collect();
+        let Some(bed) = started(&Options { keywords, ..options(&[V4]) }) else { return };
+        let error = connect_through_a_gateway(&bed).expect_err("no gateway is allowed");
+        assert_eq!(status(&error), Some(STATUS_NETWORK_UNREACHABLE), "{flags:?}: {error}");
+        finish(bed);
+    }
     let keywords = vec![("*NetworkDirectGlobalFlags", Keyword::Text("1".into()))];
     let Some(bed) = started(&Options { keywords, ..options(&[V4]) }) else { return };
     connect_through_a_gateway(&bed).expect("the connection is made through the gateway");

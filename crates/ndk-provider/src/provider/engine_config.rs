@@ -52,6 +52,8 @@ mod tests {
     #[test]
     fn guid_is_the_modified_eui_64_of_the_mac_address() {
         assert_eq!(guid(link().mac), 0x3656_78ff_fe9a_bcde);
+        // The bit of a locally administered address is inverted, too.
+        assert_eq!(guid([2, 0, 0, 0, 0, 1]), 0x0000_00ff_fe00_0001);
     }
 
     #[test]

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What the miniport reports to NDIS: attributes, station addresses, and the OIDs of an Ethernet adapter.
+
+#![cfg(target_os = "linux")]
+
+mod copying;
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use copying::try_copy;
+use lab::{
+    image,
+    testbed::{Machine, Options, Testbed},
+};
+use ndis_sim::{Keyword, Miniport};
+#[allow(clippy::wildcard_imports, reason = "OIDs, statuses and flags")]
+use ndk_abi::ndis::*;
+
+/// Both hosts started; registry values as given.
+fn started(keywords: &[(&'static str, &str)]) -> Option<Testbed> {
+    let keywords = keywords.iter().map(|&(name, value)| (name, Keyword::Text(value.into()))).collect();
+    with(&Options { keywords, ..Options::default() })
+}
+
+fn with(options: &Options) -> Option<Testbed> {
+    let mut bed = Testbed::new(&image()?, options).expect("the image can be loaded");
+    bed.start().expect("both drivers start");
+    Some(bed)
+}
+
+fn miniport(machine: &Machine) -> Miniport {
+    machine.miniport().expect("the adapter has started").clone()
+}
+
+/// Stops both drivers. Fails if the verifier found a violation.
+fn finish(mut bed: Testbed) {
+    bed.stop().expect("both drivers stop");
+    let violations = bed.violations();
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
+}
+
+fn word(answer: &[u8]) -> u32 {
+    u32::from_le_bytes(answer.try_into().unwrap())
+}
+
+fn counter(answer: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(answer[at..at + 8].try_into().unwrap())
+}
+
+#[test]
+fn attributes_describe_an_ethernet_adapter() {
+    let Some(bed) = started(&[]) else { return };
+    let machine = bed.machines()[0];
+    let attributes = miniport(machine).attributes();
+    let registration = attributes.registration.unwrap();
+    // Hardware, bus master, surprise removal. (WDK: NDIS_MINIPORT_ADAPTER_REGISTRATION_ATTRIBUTES)
+    assert_eq!(registration.AttributeFlags, 0x1 | 0x40 | 0x4);
+    let general = attributes.general.unwrap();
+    // (WDK: NDIS_MAC_OPTION_COPY_LOOKAHEAD_DATA, _TRANSFERS_NOT_PEND, _NO_LOOPBACK)
+    assert_eq!(general.MacOptions, 0x1 | 0x4 | 0x8);
+    assert_eq!(general.MacAddressLength, 6);
+    let mut address = [0; 32];
+    address[..6].copy_from_slice(&machine.nic().mac());
+    assert_eq!((general.PermanentMacAddress, general.CurrentMacAddress), (address, address));
+    finish(bed);
+}
+
+#[test]
+fn valid_network_address_replaces_the_current_address_and_no_other_value_does() {
+    let own = [0x02, 0x11, 0x22, 0x33, 0x44, 0x55];
+    // A group address, the null address, and what is no address.
+    let values = ["021122334455", "031122334455", "000000000000", "0211"];
+    for (value, expected) in values.into_iter().zip([Some(own), None, None, None]) {
+        let Some(bed) = started(&[("NetworkAddress", value)]) else { return };
+        let machine = bed.machines()[0];
+        let general = miniport(machine).attributes().general.unwrap();
+        let permanent = machine.nic().mac();
+        assert_eq!(general.PermanentMacAddress[..6], permanent, "{value}");
+        assert_eq!(general.CurrentMacAddress[..6], expected.unwrap_or(permanent), "{value}");
+        finish(bed);
+    }
+}
+
+#[test]
+fn oids_of_an_ethernet_adapter_are_answered() {
+    let Some(bed) = started(&[]) else { return };
+    let miniport = miniport(bed.machines()[0]);
+    let frame = word(&miniport.query(OID_GEN_MAXIMUM_TOTAL_SIZE, 4).unwrap());
+    for oid in [OID_GEN_RECEIVE_BLOCK_SIZE, OID_GEN_TRANSMIT_BLOCK_SIZE, OID_GEN_CURRENT_LOOKAHEAD] {
+        assert_eq!(word(&miniport.query(oid, 4).unwrap()), frame, "{oid:#x}");
+    }
+    for oid in [OID_GEN_RECEIVE_BUFFER_SPACE, OID_GEN_TRANSMIT_BUFFER_SPACE] {
+        assert_eq!(word(&miniport.query(oid, 4).unwrap()), 256 * frame, "{oid:#x}");
+    }
+    assert_eq!(word(&miniport.query(OID_GEN_VENDOR_ID, 4).unwrap()), 0x00FF_FFFF);
+    let number = |text: &str| text.parse::<u32>().unwrap();
+    let version = number(env!("CARGO_PKG_VERSION_MAJOR")) << 16 | number(env!("CARGO_PKG_VERSION_MINOR"));
+    assert_eq!(word(&miniport.query(OID_GEN_VENDOR_DRIVER_VERSION, 4).unwrap()), version);
+    // The look-ahead may be as long as the longest frame.
+    let set = |value: u32| miniport.set(OID_GEN_CURRENT_LOOKAHEAD, &value.to_le_bytes());
+    for value in [128, frame] {
+        set(value).unwrap();
+        assert_eq!(word(&miniport.query(OID_GEN_CURRENT_LOOKAHEAD, 4).unwrap()), value);
+    }
+    assert_eq!(set(frame + 1).unwrap_err().status, NDIS_STATUS_INVALID_DATA);
+    assert_eq!(word(&miniport.query(OID_GEN_CURRENT_LOOKAHEAD, 4).unwrap()), frame);
+    // Type, revision and size; no flags; moderation is not supported (1).
+    let moderation = miniport.query(OID_GEN_INTERRUPT_MODERATION, 12).unwrap();
+    assert_eq!(moderation, [0x80, 1, 12, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
+    let refused = miniport.set(OID_GEN_INTERRUPT_MODERATION, &moderation).unwrap_err();
+    assert_eq!(refused.status, NDIS_STATUS_INVALID_DATA);
+    miniport.set(OID_GEN_LINK_PARAMETERS, &[0; 40]).unwrap();
+    finish(bed);
+}
+
+/// Frames of all three kinds, in different numbers.
+#[test]
+fn counters_of_directed_multicast_and_broadcast_frames_add_up() {
+    let Some(bed) = started(&[]) else { return };
+    let [from, to] = bed.machines();
+    let (sender, own) = (miniport(from), from.nic().mac());
+    let groups = [[1, 0, 0x5E, 0, 0, 1]; 4];
+    for target in [[0xFF; 6], to.nic().mac(), to.nic().mac()].iter().chain(&groups) {
+        let frame = [&target[..], &own, &[0x88, 0xB5], &[0; 46]].concat();
+        assert_eq!(sender.send(&frame, Duration::from_secs(5)), Some(NDIS_STATUS_SUCCESS));
+    }
+    // Frames without a whole header are not sent.
+    for _ in 0..3 {
+        assert_ne!(sender.send(&[0xFF; 13], Duration::from_secs(5)), Some(NDIS_STATUS_SUCCESS));
+    }
+    assert_eq!(counter(&sender.query(OID_GEN_STATISTICS, 152).unwrap(), 88), 3);
+    for (machine, ok, packets, octets) in [
+        (from, OID_GEN_XMIT_OK, [64, 72, 80], [56, 128, 136, 144]),
+        (to, OID_GEN_RCV_OK, [32, 40, 48], [24, 104, 112, 120]),
+    ] {
+        let miniport = miniport(machine);
+        // Once the frames have arrived; others may be sent meanwhile.
+        let mut attempts = 0;
+        let (all, wide) = loop {
+            let before = miniport.query(ok, 8).unwrap();
+            let all = miniport.query(OID_GEN_STATISTICS, 152).unwrap();
+            let has_arrived = counter(&all, packets[1]) >= 4 && counter(&all, packets[0]) >= 2;
+            if has_arrived && miniport.query(ok, 8).unwrap() == before {
+                break (all, before);
+            }
+            attempts += 1;
+            assert!(attempts < 500, "the frames do not arrive");
+            let _ = bed.event().wait(Duration::from_millis(10));
+        };
+        assert_eq!(wide.len(), 8);
+        let [directed, multicast, broadcast] = packets.map(|at| counter(&all, at));
+        assert!(directed >= 2 && multicast >= 4 && broadcast >= 1, "{directed}, {multicast}, {broadcast}");
+        assert_eq!(directed + multicast + broadcast, counter(&wide, 0));
+        let [total, parts @ ..] = octets.map(|at| counter(&all, at));
+        assert_eq!(parts.into_iter().sum::<u64>(), total);
+        // A buffer of 32 bits gets the low half.
+        let narrow = miniport.query(ok, 4).unwrap();
+        assert!(u64::from(word(&narrow)) >= counter(&wide, 0));
+        assert_eq!(miniport.query(ok, 3).unwrap_err().status, NDIS_STATUS_BUFFER_TOO_SHORT);
+    }
+    finish(bed);
+}
+
+/// Frames are ECN-capable if the rate reacts to marks, and only then.
+#[test]
+fn frames_are_ecn_capable_if_congestion_control_reacts() {
+    for (value, capable) in [("0", false), ("1", false), ("2", true)] {
+        let capture = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("congestion control.pcapng");
+        let keywords = vec![("RoCECongestionControl", Keyword::Text(value.into()))];
+        let options = Options { keywords, capture: Some(capture.clone()), ..Options::default() };
+        let Some(bed) = with(&options) else { return };
+        for end in try_copy(&bed, 1 << 16, |_| {}) {
+            end.expect("the data is copied");
+        }
+        finish(bed);
+        let frames = fs::read(capture).unwrap();
+        // IPv4 and UDP to port 4791, with the service class at 15.
+        let is_roce = |frame: &&[u8]| {
+            frame[12..15] == [8, 0, 0x45] && frame[23] == 17 && frame[36..38] == 4791_u16.to_be_bytes()
+        };
+        let marks: Vec<u8> = frames.windows(38).filter(is_roce).map(|frame| frame[15] & 3).collect();
+        assert!(marks.len() > 16, "{} frames", marks.len());
+        assert_eq!(marks.iter().any(|mark| *mark != 0), capable, "RoCECongestionControl {value}");
+    }
+}
