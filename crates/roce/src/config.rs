@@ -44,6 +44,8 @@ pub struct Config {
     pub ack_every: u32,
     pub timing: Timing,
     pub congestion: CongestionConfig,
+    /// Number of shards, at least 1: one for each queue pair of the NIC, which is served by one processor.
+    pub shards: u32,
     /// Number of notice queues, from which the driver polls the notices of some completion queues apart from other events,
     /// as on one processor each.
     pub notice_queues: u32,
@@ -78,6 +80,7 @@ impl Config {
             ack_every: 32,
             timing: Timing::default(),
             congestion: CongestionConfig::default(),
+            shards: 1,
             notice_queues: 0,
             ca_guid,
             trace: None,

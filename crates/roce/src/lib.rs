@@ -23,6 +23,10 @@
 //!   [`Engine::handle_timeout`] next.
 //! * **Getters**: [`Cq::poll`], [`Engine::stats`] and the like.
 //!
+//! Input and output except events are per [`Shard`], of which there is one for each queue pair of the NIC
+//! ([`Config::shards`]): a connection is transmitted by the shard by which its packets arrive. The methods of [`Engine`] are
+//! those of its first shard.
+//!
 //! After any command or any batch of input, in this order: call `poll_transmit` until it returns less than
 //! its budget, then `poll_event` until it returns `None`, then `poll_timeout` to set the one timer.
 //! `handle_frame` leaves acknowledgements pending: a batch of frames is answered by one ACK,
@@ -32,8 +36,9 @@
 //! # Locks
 //!
 //! In this order: the driver's transmit queue, connection management, a queue pair, a shared receive
-//! queue, a completion queue; then, each for an instant and nothing below it, the ready list, the event
-//! list, the timer wheels, the free lists of tables. No lock but the ready list's is taken by all packets.
+//! queue, a completion queue; then, each for an instant and nothing below it, a shard's ready list, the event
+//! list, the timer wheels, the free lists of tables. The locks that most packets take are those of their queue pair, of
+//! its completion queue, and of their shard.
 //! `R` is the lock to use: in a kernel, a spin lock that raises to `DISPATCH_LEVEL`. Input and output are to
 //! be called at that level there (except [`Engine::poll_timeout`]), so that no thread is preempted that uses an
 //! object of a table: destroying and invalidating spin until it is released, at
@@ -72,9 +77,11 @@ mod object_table;
 mod qp;
 mod qp_attributes;
 mod random;
+mod ready_list;
 mod recv_queue;
 mod region;
 mod sge_cursor;
+mod shard;
 mod shared;
 mod srq;
 mod stats;
@@ -97,7 +104,7 @@ pub use cq::{Arm, Cq, CqFault, DestroyResult};
 pub use drop_reason::DropReason;
 pub use engine::Engine;
 pub use engine::events::{CqNotice, EngineEvent, SrqNotice};
-pub use engine::frames::Verdict;
+pub use engine::frames::{Shard, Verdict};
 pub use engine::transmit::Transmit;
 pub use error::{ConnError, CreateError, ModifyError, PostError};
 pub use memory::Backing;

@@ -2,7 +2,7 @@
 
 //! Queue pairs.
 
-use core::sync::atomic::AtomicBool;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use lock_api::{Mutex, RawMutex};
 
@@ -17,14 +17,18 @@ use roce_wire::Qpn;
 #[derive(Debug)]
 pub struct Qp<R: RawMutex> {
     pub(crate) attributes: QpAttributes<R>,
-    /// Whether it is in the engine's ready list.
+    /// Whether it is in its shard's ready list. Changes with that list locked.
     pub(crate) ready: AtomicBool,
+    /// Number of its shard, [`Qp::NO_SHARD`] once it is destroyed. Changes under the lock.
+    pub(crate) shard: AtomicU32,
     /// Posts to either queue, flushes and the connection's end take this lock: they may run at the same time.
     //= R-QP-8, R-QP-9, R-QP-11, R-QP-12
     pub(crate) transport: Mutex<R, RcTransport>,
 }
 
 impl<R: RawMutex> Qp<R> {
+    pub(crate) const NO_SHARD: u32 = u32::MAX;
+
     /// Returns the queue pair number.
     #[must_use]
     pub fn qpn(&self) -> Qpn {
@@ -41,6 +45,16 @@ impl<R: RawMutex> Qp<R> {
     #[must_use]
     pub fn pd(&self) -> Pd {
         self.attributes.pd
+    }
+
+    #[inline]
+    pub(crate) fn shard(&self) -> u32 {
+        self.shard.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(crate) fn set_shard(&self, number: u32) {
+        self.shard.store(number, Ordering::Release);
     }
 
     /// Returns the state of the queue pair at some moment during the call.

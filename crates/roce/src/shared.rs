@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What all queue pairs of an engine share: configuration, statistics, memory regions, events.
+//! What all queue pairs of an engine share: configuration, memory regions, events.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,10 +14,7 @@ use crate::event_queue::{Entry, EventQueue, NoticeQueue};
 use crate::held_notices::HeldNotices;
 use crate::region::table::RegionTable;
 use crate::srq::Srq;
-use crate::stats::Stats;
-use crate::time::Instant;
 use crate::trace::{TraceEvent, TraceRecord};
-use crate::work::{Completion, CompletionStatus};
 use fallible::Arc;
 use fallible::Fifo;
 use roce_wire::{Psn, Qpn};
@@ -25,7 +22,6 @@ use roce_wire::{Psn, Qpn};
 /// State that every queue pair uses.
 pub(crate) struct Shared<R: RawMutex> {
     pub(crate) config: Config,
-    pub(crate) stats: Stats,
     pub(crate) regions: RegionTable<R>,
     pub(crate) events: Mutex<R, EventQueue<R>>,
     /// Notices of the completion queues that have a notice queue; by its number.
@@ -42,31 +38,6 @@ pub(crate) struct Shared<R: RawMutex> {
 }
 
 impl<R: RawMutex> Shared<R> {
-    /// Adds a completion to `cq`, and queues its notice if one is due.
-    #[inline]
-    pub(crate) fn push_completion(
-        &self,
-        cq: &Arc<Cq<R>>,
-        completion: Completion,
-        solicited: bool,
-        now: Instant,
-    ) {
-        self.stats.completions.inc();
-        match completion.status {
-            CompletionStatus::Success => {}
-            CompletionStatus::Flushed => self.stats.completions_flushed.inc(),
-            _ => self.stats.completions_failed.inc(),
-        }
-        let pushed = cq.push(completion, solicited, now);
-        if pushed.action != NoticeAction::None {
-            self.queue_cq_notice(cq, pushed.action);
-        }
-        if pushed.faulted {
-            self.stats.cq_overflows.inc();
-            self.cq_fault.store(true, Ordering::Release);
-        }
-    }
-
     /// Reports that the queue pair of `conn` is in error, so that the connection is aborted.
     pub(crate) fn report_failed_connection(&self, conn: ConnId) {
         self.failed_connections.lock().push(conn);

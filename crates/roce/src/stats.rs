@@ -15,6 +15,15 @@ macro_rules! counters {
         pub struct Stats { $($(#[$doc])+ pub $name: Counter,)+ }
 
         impl Stats {
+            /// Name and place of each counter, in the order of declaration.
+            pub(crate) const COUNTERS: &[(&str, fn(&Self) -> &Counter)] =
+                &[$((stringify!($name), |stats| &stats.$name),)+];
+
+            /// Adds the counts of `other`.
+            pub(crate) fn add(&self, other: &Self) {
+                $(self.$name.add(other.$name.get());)+
+            }
+
             /// Calls `see` with the name and value of each counter, in the order of declaration.
             pub fn each(&self, mut see: impl FnMut(&'static str, u64)) {
                 $(see(stringify!($name), self.$name.get());)+

@@ -26,7 +26,7 @@ mod switch;
 mod wire;
 
 pub use incast::Incast;
-pub use link::Filter;
+pub use link::{Filter, Steering};
 pub use options::{Bursts, Marking, Options, Switch};
 pub use pair::{PORT, Pair, with_srq};
 pub use side::{Lock, Memory, Side, pattern, poll, spec};

@@ -15,6 +15,9 @@ use crate::switch::{self, PortStats, transmit_time};
 /// Filter of frames: gets the receiving side and the frame, which it may change; `false` drops the frame.
 pub type Filter = Box<dyn FnMut(usize, &mut Vec<u8>) -> bool>;
 
+/// Steering of received frames: gets the receiving side and the frame, returns the number of a shard.
+pub type Steering = Box<dyn FnMut(usize, &[u8]) -> u32>;
+
 /// A frame in flight.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct InFlight {

@@ -8,7 +8,7 @@ use fallible::Arc;
 use roce::{AcceptSpec, ConnEvent, ConnectSpec, Instant, ListenSpec, Qp, Srq};
 use roce_wire::Path;
 
-use crate::link::Filter;
+use crate::link::{Filter, Steering};
 use crate::options::Options;
 use crate::side::{Lock, Side, spec};
 use crate::switch::PortStats;
@@ -258,6 +258,11 @@ impl Pair {
     /// Delivers a frame to side `to` at time `at`, from any source.
     pub fn deliver(&mut self, to: usize, at: Instant, frame: Vec<u8>) {
         self.wire.link.deliver(to, at, frame);
+    }
+
+    /// Lets `steering` decide by which shard of its engine each frame arrives. Until then it is the first one.
+    pub fn steer(&mut self, steering: Steering) {
+        self.wire.steering = Some(steering);
     }
 
     /// Returns what the switch's port to a side did since the last call.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use roce::{Instant, Verdict};
 use roce_wire::Packet;
 
-use crate::link::{Link, Slots};
+use crate::link::{Link, Slots, Steering};
 use crate::options::Options;
 use crate::side::Side;
 
@@ -20,6 +20,7 @@ const BUDGET: usize = 64;
 /// The network and the hosts' timers.
 pub(crate) struct Wire {
     pub(crate) link: Link,
+    pub(crate) steering: Option<Steering>,
     /// Hosts that are stopped.
     dead: Vec<bool>,
     slot: Box<[u8]>,
@@ -27,7 +28,12 @@ pub(crate) struct Wire {
 
 impl Wire {
     pub(crate) fn new(hosts: usize, seed: u64) -> Self {
-        Self { link: Link::new(hosts, seed), dead: vec![false; hosts], slot: vec![0xEE; SLOT].into() }
+        Self {
+            link: Link::new(hosts, seed),
+            steering: None,
+            dead: vec![false; hosts],
+            slot: vec![0xEE; SLOT].into(),
+        }
     }
 
     /// Stops a host without notice to its peers. Frames in flight still arrive.
@@ -49,8 +55,11 @@ impl Wire {
     ) -> (Vec<Vec<u8>>, bool) {
         let free = self.link.free(host, now, options);
         let mut slots = Slots { slot: &mut self.slot, free, frames: Vec::new() };
-        let sent = side.engine.poll_transmit(now, &mut slots, BUDGET);
-        (slots.frames, sent == BUDGET)
+        let mut more = false;
+        for shard in side.engine.shards() {
+            more |= shard.poll_transmit(now, &mut slots, BUDGET) == BUDGET;
+        }
+        (slots.frames, more)
     }
 
     fn alive<'a>(&self, sides: &'a [Side]) -> impl Iterator<Item = (usize, &'a Side)> {
@@ -61,7 +70,7 @@ impl Wire {
         let timers = self.alive(sides).filter_map(|(host, side)| expiry(host, side, options));
         let slots = self
             .alive(sides)
-            .filter(|(_, side)| side.engine.wants_transmit())
+            .filter(|(_, side)| side.engine.shards().any(|shard| shard.wants_transmit()))
             .filter_map(|(host, _)| self.link.next_free(host, options));
         timers.chain(slots).chain(self.link.next_arrival()).min()
     }
@@ -75,7 +84,9 @@ impl Wire {
                 continue;
             }
             let engine = &sides[frame.to].engine;
-            let verdict = engine.handle_frame(*now, &frame.frame);
+            let number = self.steering.as_mut().map_or(0, |steering| steering(frame.to, &frame.frame));
+            let shard = engine.shard(number).expect("a shard of the engine");
+            let verdict = shard.handle_frame(*now, &frame.frame);
             let foreign = || roce_wire::destination(&frame.frame).is_some_and(|ip| !engine.is_local(ip));
             assert!(
                 verdict != Verdict::NotOurs || self.link.has_corrupted || foreign(),
@@ -85,7 +96,9 @@ impl Wire {
         }
         for (host, side) in self.alive(sides) {
             if expiry(host, side, options).is_some_and(|at| at <= *now) {
-                side.engine.handle_timeout(*now);
+                for shard in side.engine.shards() {
+                    shard.handle_timeout(*now);
+                }
             }
         }
         true
@@ -94,7 +107,7 @@ impl Wire {
 
 /// Returns when the timer of a host expires.
 fn expiry(host: usize, side: &Side, options: &Options) -> Option<Instant> {
-    let due = side.engine.poll_timeout()?;
+    let due = side.engine.shards().filter_map(|shard| shard.poll_timeout()).min()?;
     Some(options.timer_tick.map_or(due, |tick| next_tick(due, tick, host, options.seed)))
 }
 

@@ -171,7 +171,7 @@ impl Provider {
     /// Calls `each` with the name and value of every counter of the engine: packets, retransmissions, and
     /// drops by reason.
     pub fn counters(&self, each: &mut dyn FnMut(&'static str, u64)) {
-        self.shared.engine.stats().each(each);
+        self.shared.engine.each_total(each);
     }
 }
 

@@ -11,7 +11,7 @@ use ndk_abi::ndk::{NDIS_NDK_CONNECTION_ENTRY, NDIS_NDK_LOCAL_ENDPOINT_ENTRY, NDI
 impl Provider {
     /// Returns the counters of `OID_NDK_STATISTICS`. IRQL <= `DISPATCH_LEVEL`.
     pub fn performance_counters(&self) -> NDIS_NDK_PERFORMANCE_COUNTERS {
-        self.shared.counters.snapshot(self.shared.engine.stats().cq_overflows.get())
+        self.shared.counters.snapshot(self.shared.engine.total(|stats| &stats.cq_overflows))
     }
 
     /// Calls `each` with the entry of every active connection, for `OID_NDK_CONNECTIONS`. Each entry is

@@ -14,6 +14,7 @@ use crate::cm::{self, EventKind, PeerQp};
 use crate::conn::{ConnEvent, ConnId, ReadLimits, RejectReason};
 use crate::drop_reason::DropReason;
 use crate::qp::Qp;
+use crate::shard::ShardState;
 use crate::time::Instant;
 use crate::trace::TraceEvent;
 use fallible::Arc;
@@ -104,11 +105,11 @@ impl<R: RawMutex> Engine<R> {
                     let _ = conns.cm.abort(now, id);
                     return None;
                 }
-                self.shared.stats.connections.inc();
+                self.shards.first().stats.connections.inc();
                 ConnEvent::Established { reads }
             }
             EventKind::Refused { reason, private_data } => {
-                self.shared.stats.connections_refused.inc();
+                self.shards.first().stats.connections_refused.inc();
                 conns.free_qp(id);
                 ConnEvent::Refused { reason: RejectReason(reason.0), private_data: *private_data }
             }
@@ -120,7 +121,7 @@ impl<R: RawMutex> Engine<R> {
             //= R-CONN-90
             EventKind::Disconnected => ConnEvent::Disconnected,
             EventKind::Aborted => {
-                self.shared.stats.connections_aborted.inc();
+                self.shards.first().stats.connections_aborted.inc();
                 if let Some(qp) = conns.entry(id).and_then(|entry| entry.qp.clone()) {
                     self.close(&qp);
                 }
@@ -164,17 +165,23 @@ impl<R: RawMutex> Engine<R> {
     ///
     /// # Errors
     /// [`DropReason::Address`] if it is not to a local address.
-    pub(super) fn handle_datagram(&self, now: Instant, packet: &Packet<'_>) -> Result<(), DropReason> {
+    pub(super) fn handle_datagram(
+        &self,
+        shard: &ShardState<R>,
+        now: Instant,
+        packet: &Packet<'_>,
+    ) -> Result<(), DropReason> {
         // A fatal NAK precedes the peer's DREQ. The connection ends by what came first.
         //= R-QP-60
         //= R-PERF-5
         self.process_failures();
-        let handled = self.connections.with(|conns| conns.handle(now, packet, |qp| self.challenge(now, qp)));
+        let handled =
+            self.connections.with(|conns| conns.handle(now, packet, |qp| self.challenge(shard, now, qp)));
         if handled == Err(cm::Ignored::NotLocal) {
             // For the network stack, so that it does not count.
             return Err(DropReason::Address);
         }
-        self.shared.stats.count_datagram(handled);
+        shard.stats.count_datagram(handled);
         if let Err(reason) = handled {
             self.shared.trace(Qpn::GSI, packet.bth().psn(), TraceEvent::Ignored(reason));
         }
@@ -182,16 +189,26 @@ impl<R: RawMutex> Engine<R> {
     }
 
     /// Has the queue pair of an established connection ask the peer whether it still has the connection.
-    fn challenge(&self, now: Instant, qp: &Arc<Qp<R>>) {
+    fn challenge(&self, shard: &ShardState<R>, now: Instant, qp: &Arc<Qp<R>>) {
         let mut transport = qp.transport.lock();
         if transport.challenge(now) {
-            self.shared.stats.challenges.inc();
-            self.after(&mut transport, qp, || qp.clone());
+            shard.stats.challenges.inc();
+            // It goes out by the shard that is being served, whichever had the connection.
+            if !shard.has(qp) {
+                self.shards.move_to(shard, &mut transport, qp);
+            }
+            Self::after(shard, &mut transport, qp, || qp.clone());
         }
     }
 
     #[inline(never)]
-    pub(super) fn transmit_datagrams(&self, now: Instant, tx: &mut dyn Transmit, budget: usize) -> usize {
+    pub(super) fn transmit_datagrams(
+        &self,
+        shard: &ShardState<R>,
+        now: Instant,
+        tx: &mut dyn Transmit,
+        budget: usize,
+    ) -> usize {
         if !self.connections.has_transmit() {
             return 0;
         }
@@ -201,7 +218,7 @@ impl<R: RawMutex> Engine<R> {
                 let Some(slot) = tx.slot() else { break };
                 let Some(len) = conns.cm.poll_transmit(now, self.shared.config.crc, slot) else { break };
                 tx.commit(len);
-                self.shared.stats.tx_datagrams.inc();
+                shard.stats.tx_datagrams.inc();
                 sent = sent.saturating_add(1);
             }
             sent

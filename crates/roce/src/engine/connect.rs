@@ -123,7 +123,7 @@ impl<R: RawMutex> Engine<R> {
             conns.cm.complete(now, conn)?;
             //= R-CONN-33
             transport.established(&self.env(&qp)).map_err(|_| ConnError::State)?;
-            self.shared.stats.connections.inc();
+            self.shards.of(&qp).stats.connections.inc();
             Ok(())
         })
     }
@@ -201,7 +201,7 @@ impl<R: RawMutex> Engine<R> {
     /// # Errors
     /// [`ConnError::Unknown`], [`ConnError::State`], [`ConnError::PrivateDataTooLong`].
     pub fn reject(&self, now: Instant, conn: ConnId, private_data: &[u8]) -> Result<(), ConnError> {
-        self.shared.stats.connections_refused.inc();
+        self.shards.first().stats.connections_refused.inc();
         self.connections.with(|conns| conns.cm.reject(now, conn, private_data))
     }
 

@@ -11,9 +11,18 @@ use super::Engine;
 impl<R: RawMutex> Engine<R> {
     /// Puts the queue pairs of overflowed completion queues in error, and aborts the connections of queue
     /// pairs in error. No lock is held.
+    #[inline]
     pub(super) fn process_failures(&self) {
         let shared = &self.shared;
-        if shared.cq_fault.load(Ordering::Relaxed) && shared.cq_fault.swap(false, Ordering::AcqRel) {
+        if shared.cq_fault.load(Ordering::Relaxed) || shared.has_failed_connections.load(Ordering::Relaxed) {
+            self.process_found_failures();
+        }
+    }
+
+    #[inline(never)]
+    fn process_found_failures(&self) {
+        let shared = &self.shared;
+        if shared.cq_fault.swap(false, Ordering::AcqRel) {
             // Rare: a scan of all queue pairs is cheaper than a list per completion queue.
             //= R-CQ-32
             //= R-CQ-37
@@ -23,9 +32,7 @@ impl<R: RawMutex> Engine<R> {
                 }
             });
         }
-        if shared.has_failed_connections.load(Ordering::Relaxed)
-            && shared.has_failed_connections.swap(false, Ordering::AcqRel)
-        {
+        if shared.has_failed_connections.swap(false, Ordering::AcqRel) {
             loop {
                 let Some(conn) = shared.failed_connections.lock().pop() else { break };
                 self.abort(conn);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Received frames, frames to transmit, and timeouts.
+//! Received frames, frames to transmit, and timeouts: what the driver does with each shard.
 
 use core::sync::atomic::Ordering;
 
@@ -10,6 +10,8 @@ use super::Engine;
 use super::transmit::Transmit;
 use crate::drop_reason::DropReason;
 use crate::qp::Qp;
+use crate::shard::ShardState;
+use crate::stats::Stats;
 use crate::time::Instant;
 use crate::trace::TraceEvent;
 use crate::transport::env::Env;
@@ -34,15 +36,116 @@ const TURN: usize = 32;
 /// Deadlines that one call handles: bounds its duration.
 const TIMEOUT_BUDGET: usize = 256;
 
+/// A shard of an engine: the connections whose packets arrive by one queue pair of the NIC. The driver calls it from the
+/// processor that serves that queue pair, and after posts; other threads may call it at the same time.
+#[derive(Debug)]
+pub struct Shard<'a, R: RawMutex> {
+    engine: &'a Engine<R>,
+    state: &'a ShardState<R>,
+}
+
+#[allow(clippy::must_use_candidate, reason = "calls that do something, through a shared reference")]
+impl<R: RawMutex> Shard<'_, R> {
+    /// As [`Engine::handle_frame`], of a frame that was received by this shard's queue pair.
+    #[inline]
+    pub fn handle_frame(&self, now: Instant, frame: &[u8]) -> Verdict {
+        self.engine.handle_frame_on(self.state, now, frame)
+    }
+
+    /// As [`Engine::poll_transmit`], of the frames to be transmitted by this shard's queue pair.
+    #[inline]
+    pub fn poll_transmit(&self, now: Instant, tx: &mut dyn Transmit, budget: usize) -> usize {
+        self.engine.poll_transmit_on(self.state, now, tx, budget)
+    }
+
+    /// As [`Engine::wants_transmit`].
+    #[inline]
+    #[must_use]
+    pub fn wants_transmit(&self) -> bool {
+        self.engine.wants_transmit_on(self.state)
+    }
+
+    /// As [`Engine::poll_timeout`]. Deadlines that belong to no queue pair are reported by every shard; whichever is first
+    /// handles them.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.engine.poll_timeout_on(self.state)
+    }
+
+    /// As [`Engine::handle_timeout`].
+    pub fn handle_timeout(&self, now: Instant) {
+        self.engine.handle_timeout_on(self.state, now);
+    }
+
+    /// Returns the shard's number.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.state.number()
+    }
+
+    /// Returns the statistics of this shard.
+    #[must_use]
+    pub fn stats(&self) -> &Stats {
+        &self.state.stats
+    }
+}
+
+/// Shards. The methods without a shard are those of the first one, for a driver with one queue pair.
 impl<R: RawMutex> Engine<R> {
+    /// Returns the shard `number`, less than [`Config::shards`](crate::Config::shards).
+    #[must_use]
+    pub fn shard(&self, number: u32) -> Option<Shard<'_, R>> {
+        Some(Shard { engine: self, state: self.shards.get(number)? })
+    }
+
+    /// Returns all shards, in the order of their numbers.
+    pub fn shards(&self) -> impl Iterator<Item = Shard<'_, R>> {
+        self.shards.iter().map(|state| Shard { engine: self, state })
+    }
+
+    /// Returns the shard that a queue pair belongs to now: the one by which its packets arrive. After a post, this is the
+    /// shard that transmits. Queue pairs that have received nothing are spread over the shards.
+    #[must_use]
+    pub fn shard_of(&self, qp: &Qp<R>) -> Shard<'_, R> {
+        Shard { engine: self, state: self.shards.of(qp) }
+    }
+
     /// Processes a received frame, from its Ethernet header on, with or without padding. The frame is not used
     /// after the call. IRQL == `DISPATCH_LEVEL`.
     pub fn handle_frame(&self, now: Instant, frame: &[u8]) -> Verdict {
+        self.handle_frame_on(self.shards.first(), now, frame)
+    }
+
+    /// Writes up to `budget` frames into slots of `tx`, and returns their number. Fewer than `budget` means that
+    /// there is nothing more to send, or no free slot.
+    pub fn poll_transmit(&self, now: Instant, tx: &mut dyn Transmit, budget: usize) -> usize {
+        self.poll_transmit_on(self.shards.first(), now, tx, budget)
+    }
+
+    /// Whether [`Engine::poll_transmit`] may have something. Cheap, and right unless other threads are at
+    /// work.
+    pub fn wants_transmit(&self) -> bool {
+        self.wants_transmit_on(self.shards.first())
+    }
+
+    /// When to call [`Engine::handle_timeout`]: not later than the first deadline, possibly earlier.
+    /// `None` as long as nothing is waited for. To be asked again after any other call.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.poll_timeout_on(self.shards.first())
+    }
+
+    /// Handles deadlines that have passed: a bounded number of them, [`Engine::poll_timeout`] tells whether
+    /// there are more.
+    pub fn handle_timeout(&self, now: Instant) {
+        self.handle_timeout_on(self.shards.first(), now);
+    }
+
+    fn handle_frame_on(&self, shard: &ShardState<R>, now: Instant, frame: &[u8]) -> Verdict {
         let reason = match Packet::parse(frame) {
-            Ok(packet) => match self.handle_packet(now, &packet) {
+            Ok(packet) => match self.handle_packet(shard, now, &packet) {
                 Ok(()) => {
-                    self.shared.stats.rx_frames.inc();
-                    self.shared.stats.rx_bytes.add(packet.payload().len() as u64);
+                    shard.stats.rx_frames.inc();
+                    shard.stats.rx_bytes.add(packet.payload().len() as u64);
                     return Verdict::Consumed;
                 }
                 Err(reason) => reason,
@@ -50,17 +153,17 @@ impl<R: RawMutex> Engine<R> {
             Err(ParseError::NotRoce) => return Verdict::NotOurs,
             Err(ParseError::Malformed(reason)) => DropReason::Malformed(reason),
         };
-        self.dropped(frame, reason)
+        self.dropped(shard, frame, reason)
     }
 
     /// Counts a frame that had no effect, unless it is to another host. Such a frame is found here only: a queue pair takes no
     /// packet to another address than its own, and connection management none that is not to a local one.
     #[inline(never)]
-    fn dropped(&self, frame: &[u8], reason: DropReason) -> Verdict {
+    fn dropped(&self, shard: &ShardState<R>, frame: &[u8], reason: DropReason) -> Verdict {
         if roce_wire::destination(frame).is_some_and(|ip| !self.is_local(ip)) {
             return Verdict::NotOurs;
         }
-        self.shared.stats.count_drop(reason);
+        shard.stats.count_drop(reason);
         if self.shared.config.trace.is_some() {
             let bth = Packet::parse(frame).ok().map(|packet| packet.bth());
             let (qpn, psn) = bth.map_or_else(Default::default, |bth| (bth.dest_qp(), bth.psn()));
@@ -69,7 +172,14 @@ impl<R: RawMutex> Engine<R> {
         Verdict::Dropped(reason)
     }
 
-    fn handle_packet(&self, now: Instant, packet: &Packet<'_>) -> Result<(), DropReason> {
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "called in one place, for every packet")]
+    fn handle_packet(
+        &self,
+        shard: &ShardState<R>,
+        now: Instant,
+        packet: &Packet<'_>,
+    ) -> Result<(), DropReason> {
         let bth = packet.bth();
         //= rocev2 §13
         if bth.p_key() & PKEY_DEFAULT >> 1 != PKEY_DEFAULT >> 1 {
@@ -81,17 +191,20 @@ impl<R: RawMutex> Engine<R> {
                 return Err(DropReason::Datagram);
             }
             self.check_icrc(packet)?;
-            return self.handle_datagram(now, packet);
+            return self.handle_datagram(shard, now, packet);
         }
         let qp = self.qps.get(bth.dest_qp().value()).ok_or(DropReason::NoQp)?;
         // Before anything is decided by the packet, or copied from it.
         self.check_icrc(packet)?;
-        let env = Env { shared: &self.shared, qp: &qp.attributes, now };
+        let env = Env { shared: &self.shared, stats: &shard.stats, qp: &qp.attributes, now };
         let mut transport = qp.transport.lock();
         let handled = transport.handle(&env, packet);
         // A packet that is not from the peer has no effect, not even on pending frames.
         if !matches!(handled, Err(DropReason::Address | DropReason::State | DropReason::Opcode)) {
-            self.after(&mut transport, &qp, || qp.to_arc());
+            if !shard.has(&qp) {
+                self.shards.move_to(shard, &mut transport, &qp);
+            }
+            Self::after(shard, &mut transport, &qp, || qp.to_arc());
         }
         drop(transport);
         // Outside of the lock: connection management comes before queue pairs.
@@ -109,18 +222,24 @@ impl<R: RawMutex> Engine<R> {
         valid.then_some(()).ok_or(DropReason::Malformed(roce_wire::DropReason::Icrc))
     }
 
-    /// Writes up to `budget` frames into slots of `tx`, and returns their number. Fewer than `budget` means that
-    /// there is nothing more to send, or no free slot.
-    pub fn poll_transmit(&self, now: Instant, tx: &mut dyn Transmit, budget: usize) -> usize {
-        self.clock.fetch_max(now.as_nanos(), Ordering::Relaxed);
+    fn poll_transmit_on(
+        &self,
+        shard: &ShardState<R>,
+        now: Instant,
+        tx: &mut dyn Transmit,
+        budget: usize,
+    ) -> usize {
+        shard.advance_clock(now);
         self.process_failures();
-        let mut sent = self.transmit_datagrams(now, tx, budget);
+        let mut sent = self.transmit_datagrams(shard, now, tx, budget);
         while sent < budget {
-            let Some(qp) = self.ready.lock().pop() else { break };
-            // From here on a thread with more to send for it puts it back into the list.
-            qp.ready.store(false, Ordering::Release);
-            let env = Env { shared: &self.shared, qp: &qp.attributes, now };
+            let Some(qp) = shard.pop_ready() else { break };
+            let env = Env { shared: &self.shared, stats: &shard.stats, qp: &qp.attributes, now };
             let mut transport = qp.transport.lock();
+            if !shard.has(&qp) {
+                // It has moved meanwhile, and is in the ready list of its new shard if it has frames.
+                continue;
+            }
             let mut full = false;
             let turn = TURN.min(budget.saturating_sub(sent));
             let mut more = true;
@@ -140,9 +259,9 @@ impl<R: RawMutex> Engine<R> {
                 tx.commit(len);
                 sent = sent.saturating_add(1);
             }
-            transport.rearm(qp.attributes.index, |index, at| self.wheel.lock().schedule(index, at));
+            transport.rearm(qp.attributes.index, |index, at| shard.schedule(index, at));
             if more && transport.wants_to_transmit() {
-                self.make_ready(&qp, || qp.clone());
+                shard.make_ready(&qp, || qp.clone());
             }
             if full {
                 break;
@@ -151,32 +270,30 @@ impl<R: RawMutex> Engine<R> {
         sent
     }
 
-    /// Whether [`Engine::poll_transmit`] may have something. Cheap, and right unless other threads are at
-    /// work.
-    pub fn wants_transmit(&self) -> bool {
+    fn wants_transmit_on(&self, shard: &ShardState<R>) -> bool {
         self.connections.has_transmit()
             || self.shared.has_failed_connections.load(Ordering::Acquire)
-            || !self.ready.lock().is_empty()
+            || shard.has_ready()
     }
 
-    /// When to call [`Engine::handle_timeout`]: not later than the first deadline, possibly earlier.
-    /// `None` as long as nothing is waited for. To be asked again after any other call.
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        let transport = self.wheel.lock().next();
-        [transport, self.connections.deadline(), self.shared.held.deadline()].into_iter().flatten().min()
+    fn poll_timeout_on(&self, shard: &ShardState<R>) -> Option<Instant> {
+        let deadlines = [shard.deadline(), self.connections.deadline(), self.shared.held.deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
-    /// Handles deadlines that have passed: a bounded number of them, [`Engine::poll_timeout`] tells whether
-    /// there are more.
-    pub fn handle_timeout(&self, now: Instant) {
-        self.clock.fetch_max(now.as_nanos(), Ordering::Relaxed);
+    fn handle_timeout_on(&self, shard: &ShardState<R>, now: Instant) {
+        shard.advance_clock(now);
         for _ in 0..TIMEOUT_BUDGET {
-            let Some(index) = self.wheel.lock().expire(now) else { break };
+            let Some(index) = shard.expire(now) else { break };
             let Some(qp) = self.qps.at(index) else { continue };
-            let env = Env { shared: &self.shared, qp: &qp.attributes, now };
+            let env = Env { shared: &self.shared, stats: &shard.stats, qp: &qp.attributes, now };
             let mut transport = qp.transport.lock();
+            if !shard.has(&qp) {
+                // It has moved meanwhile, and its new shard has its timer.
+                continue;
+            }
             transport.handle_timeout(&env);
-            self.after(&mut transport, &qp, || qp.to_arc());
+            Self::after(shard, &mut transport, &qp, || qp.to_arc());
         }
         for _ in 0..TIMEOUT_BUDGET {
             let Some(cq) = self.shared.held.expire(now) else { break };
@@ -188,11 +305,16 @@ impl<R: RawMutex> Engine<R> {
         }
     }
 
-    /// Ends a step of a queue pair: schedules its timer, and puts it into the ready list.
-    pub(super) fn after(&self, transport: &mut RcTransport, qp: &Qp<R>, arc: impl FnOnce() -> Arc<Qp<R>>) {
-        transport.rearm(qp.attributes.index, |index, at| self.wheel.lock().schedule(index, at));
+    /// Ends a step of a queue pair of `shard`: schedules its timer, and puts it into the ready list.
+    pub(super) fn after(
+        shard: &ShardState<R>,
+        transport: &mut RcTransport,
+        qp: &Qp<R>,
+        arc: impl FnOnce() -> Arc<Qp<R>>,
+    ) {
+        transport.rearm(qp.attributes.index, |index, at| shard.schedule(index, at));
         if transport.wants_to_transmit() {
-            self.make_ready(qp, arc);
+            shard.make_ready(qp, arc);
         }
     }
 }

@@ -25,32 +25,26 @@ mod poll_event;
 mod posts;
 pub(crate) mod transmit;
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use lock_api::{Mutex, RawMutex};
 
 use crate::object_table::ObjectTable;
 use crate::qp::Qp;
 use crate::random::Random;
+use crate::shard::{ShardState, Shards};
 use crate::shared::Shared;
 use crate::time::Instant;
-use crate::timer_wheel::TimerWheel;
 use crate::transport::env::Env;
 use connections::Connections;
-use fallible::Arc;
-use fallible::Fifo;
 
 /// A RoCEv2 endpoint: queue pairs, memory regions, connections. The [crate docs](crate) tell how to drive it.
 pub struct Engine<R: RawMutex> {
     shared: Shared<R>,
     qps: ObjectTable<Qp<R>, R>,
-    /// The ready list: queue pairs with something to transmit, each once.
-    ready: Mutex<R, Fifo<Arc<Qp<R>>>>,
-    wheel: Mutex<R, TimerWheel>,
+    shards: Shards<R>,
     connections: Connections<R>,
     random: Mutex<R, Random>,
-    /// The latest time that the driver passed, in nanoseconds, for commands without a time.
-    clock: AtomicU64,
     next_pd: AtomicU32,
     next_id: AtomicU64,
 }
@@ -59,7 +53,7 @@ impl<R: RawMutex> core::fmt::Debug for Engine<R> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Engine")
             .field("config", &self.shared.config)
-            .field("stats", &self.shared.stats)
+            .field("stats", &self.stats())
             .finish_non_exhaustive()
     }
 }
@@ -67,19 +61,18 @@ impl<R: RawMutex> core::fmt::Debug for Engine<R> {
 impl<R: RawMutex> Engine<R> {
     /// Returns the environment of a command.
     fn env<'a>(&'a self, qp: &'a Qp<R>) -> Env<'a, R> {
-        Env { shared: &self.shared, qp: &qp.attributes, now: self.now() }
+        self.env_on(self.shards.of(qp), qp)
     }
 
-    /// Returns the latest time that the driver passed.
+    /// Returns the environment of a command for a queue pair of `shard`.
+    #[inline]
+    fn env_on<'a>(&'a self, shard: &'a ShardState<R>, qp: &'a Qp<R>) -> Env<'a, R> {
+        Env { shared: &self.shared, stats: &shard.stats, qp: &qp.attributes, now: shard.now() }
+    }
+
+    /// Returns the latest time that the driver passed, for commands without a time.
     fn now(&self) -> Instant {
-        Instant::from_nanos(self.clock.load(Ordering::Relaxed))
-    }
-
-    /// Adds a queue pair to the ready list, unless it is there.
-    fn make_ready(&self, qp: &Qp<R>, arc: impl FnOnce() -> Arc<Qp<R>>) {
-        if !qp.ready.swap(true, Ordering::AcqRel) {
-            self.ready.lock().push(arc());
-        }
+        self.shards.iter().map(ShardState::now).max().unwrap_or_default()
     }
 }
 

@@ -22,10 +22,10 @@ use crate::random::Random;
 use crate::region::access_rights::{Access, Pd};
 use crate::region::memory_region::{MemoryWindow, Region};
 use crate::region::table::RegionTable;
+use crate::shard::Shards;
 use crate::shared::Shared;
 use crate::srq::{Srq, SrqSpec};
-use crate::stats::Stats;
-use crate::timer_wheel::TimerWheel;
+use crate::stats::{Counter, Stats};
 use crate::transport::rc_transport::RcTransport;
 use crate::work::Sge;
 use fallible::Arc;
@@ -43,7 +43,7 @@ impl<R: RawMutex> Engine<R> {
         let mut random = Random::new(config.seed);
         let regions = RegionTable::try_new(config.max_regions, config.max_logical, &mut random)?;
         let qps = ObjectTable::try_new(config.max_qps, &mut random)?;
-        let wheel = TimerWheel::try_new()?;
+        let shards = Shards::try_new(config.shards)?;
         let held = HeldNotices::try_new()?;
         let notice_queues = new_notice_queues(config.notice_queues)?;
         let engine = Arc::try_new_with(|| Self {
@@ -51,7 +51,6 @@ impl<R: RawMutex> Engine<R> {
             connections: Connections::new(&config, &mut random),
             shared: Shared {
                 config,
-                stats: Stats::default(),
                 regions,
                 events: Mutex::new(EventQueue::new()),
                 notice_queues,
@@ -63,10 +62,8 @@ impl<R: RawMutex> Engine<R> {
                 has_suspect_paths: AtomicBool::new(false),
             },
             qps,
-            ready: Mutex::new(Fifo::new()),
-            wheel: Mutex::new(wheel),
+            shards,
             random: Mutex::new(random),
-            clock: AtomicU64::new(0),
             next_pd: AtomicU32::new(1),
             next_id: AtomicU64::new(1),
         })?;
@@ -86,10 +83,27 @@ impl<R: RawMutex> Engine<R> {
         &self.shared.config
     }
 
-    /// Returns the statistics counters.
+    /// Returns the statistics: the sums over all shards at some moment during the call.
     #[must_use]
-    pub fn stats(&self) -> &Stats {
-        &self.shared.stats
+    pub fn stats(&self) -> Stats {
+        let sum = Stats::default();
+        for shard in self.shards.iter() {
+            sum.add(&shard.stats);
+        }
+        sum
+    }
+
+    /// Returns the sum of one counter over all shards, without the stack that all of them take.
+    #[must_use]
+    pub fn total(&self, counter: impl Fn(&Stats) -> &Counter) -> u64 {
+        self.shards.iter().fold(0, |sum: u64, shard| sum.wrapping_add(counter(&shard.stats).get()))
+    }
+
+    /// Calls `see` with the name of each counter and its sum over all shards.
+    pub fn each_total(&self, mut see: impl FnMut(&'static str, u64)) {
+        for &(name, counter) in Stats::COUNTERS {
+            see(name, self.total(counter));
+        }
     }
 
     /// Creates a protection domain. It is a number and needs no destruction.
@@ -236,7 +250,6 @@ impl<R: RawMutex> Engine<R> {
         // 0 and 1 are QP0 and QP1, 0xFFFFFF is multicast, and small numbers are the first guesses of an attacker.
         let vacant = self.qps.reserve(|qpn| qpn > 0xFF && qpn != 0x00FF_FFFF)?;
         let members = self.qps.live() as usize;
-        self.ready.lock().reserve_for(members)?;
         {
             let mut broken = self.shared.failed_connections.lock();
             let waiting = broken.len();
@@ -247,8 +260,10 @@ impl<R: RawMutex> Engine<R> {
             let waiting = suspect.len();
             suspect.reserve_for(waiting.saturating_add(members))?;
         }
-        self.wheel.lock().reserve_for(vacant.index())?;
-        let mut qp = Self::new_qp(&spec, Qpn::new(vacant.code()), vacant.index())?;
+        self.shards.reserve_for(vacant.index())?;
+        // Until packets arrive, whose shard it then becomes: spread evenly.
+        let shard = vacant.index().checked_rem(self.shards.count()).unwrap_or(0);
+        let mut qp = Self::new_qp(&spec, Qpn::new(vacant.code()), vacant.index(), shard)?;
         if let Some(qp) = Arc::get_mut(&mut qp) {
             qp.transport.get_mut().initialize(&spec, &self.shared.config)?;
         }
@@ -258,7 +273,7 @@ impl<R: RawMutex> Engine<R> {
 
     /// Allocates a queue pair in state Reset, in place.
     #[inline(never)]
-    fn new_qp(spec: &QpSpec<R>, qpn: Qpn, index: u32) -> Result<Arc<Qp<R>>, CreateError> {
+    fn new_qp(spec: &QpSpec<R>, qpn: Qpn, index: u32, shard: u32) -> Result<Arc<Qp<R>>, CreateError> {
         Ok(Arc::try_new_with(|| Qp {
             attributes: QpAttributes {
                 qpn,
@@ -271,6 +286,7 @@ impl<R: RawMutex> Engine<R> {
                 srq: spec.srq.clone(),
             },
             ready: AtomicBool::new(false),
+            shard: AtomicU32::new(shard),
             transport: const { Mutex::new(RcTransport::RESET) },
         })?)
     }
@@ -278,12 +294,17 @@ impl<R: RawMutex> Engine<R> {
     /// Destroys a queue pair: flushes it, aborts its connection, and frees its number. After the return no
     /// packet is processed for it. Its completions can still be polled.
     pub fn destroy_qp(&self, qp: &Arc<Qp<R>>) {
-        self.flush(qp);
-        if self.qps.remove(qp.attributes.qpn.value()).is_none() {
-            return;
+        {
+            let mut transport = qp.transport.lock();
+            transport.abort(&self.env(qp));
+            // In the error state and without a pending frame it does not become ready, and no timer is scheduled. Before its
+            // slot is free: the next queue pair there has the same index.
+            if qp.shard() != Qp::<R>::NO_SHARD {
+                self.shards.of(qp).withdraw(qp);
+                qp.set_shard(Qp::<R>::NO_SHARD);
+            }
         }
-        self.wheel.lock().cancel(qp.attributes.index);
-        self.ready.lock().remove(|ready| Arc::ptr_eq(ready, qp));
+        self.qps.remove(qp.attributes.qpn.value());
     }
 
     /// Changes depth and threshold of a shared receive queue; 0 leaves either as it is. Notifies at once if

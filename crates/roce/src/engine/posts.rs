@@ -18,7 +18,8 @@ impl<R: RawMutex> Engine<R> {
     /// Posts a request to the send queue. An accepted request completes exactly once (not at all if it is
     /// silent and succeeds), in the order of posting.
     ///
-    /// The next [`Engine::poll_transmit`] builds its frames.
+    /// The next [`Shard::poll_transmit`](crate::Shard::poll_transmit) of [`Engine::shard_of`] the queue pair builds its
+    /// frames.
     ///
     /// # Errors
     /// See [`PostError`]. A refused request has no completion.
@@ -31,15 +32,16 @@ impl<R: RawMutex> Engine<R> {
         //= R-QP-4
         //= R-QP-70
         let mut transport = qp.transport.lock();
+        let shard = self.shards.of(qp);
         //= R-QP-3
-        transport.post_send(&self.env(qp), request)?;
+        transport.post_send(&self.env_on(shard, qp), request)?;
         // Accepted, deferred or not: it is in the send queue, and completes.
         //= R-QP-35
         //= R-QP-36
         //= R-QP-40
         //= R-QP-37
         if !request.flags.contains(SendFlags::DEFER) {
-            self.make_ready(qp, || qp.clone());
+            shard.make_ready(qp, || qp.clone());
         }
         Ok(())
     }
@@ -64,7 +66,7 @@ impl<R: RawMutex> Engine<R> {
         //= R-QP-38
         let transport = qp.transport.lock();
         if transport.wants_to_transmit() {
-            self.make_ready(qp, || qp.clone());
+            self.shards.of(qp).make_ready(qp, || qp.clone());
         }
     }
 

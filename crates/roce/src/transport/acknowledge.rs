@@ -21,7 +21,7 @@ impl RcTransport {
         slot: &mut [u8],
     ) -> Result<usize, Unsent> {
         let responder = &mut self.responder;
-        let stats = &env.shared.stats;
+        let stats = &env.stats;
         while let Some(next) = responder.reads.next(responder.mtu) {
             let headers = Headers {
                 opcode: next.opcode,

@@ -71,7 +71,7 @@ impl CnpState {
         {
             link.template.set_traffic_class(frame, CNP_TRAFFIC_CLASS);
         }
-        env.shared.stats.tx_cnp.inc();
+        env.stats.tx_cnp.inc();
         Ok(len)
     }
 }

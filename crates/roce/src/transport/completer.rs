@@ -43,7 +43,7 @@ impl RcTransport {
     }
 
     fn handle_ack<R: RawMutex>(&mut self, env: &Env<'_, R>, sequence: Sequence, aeth: AethRepr) {
-        let stats = &env.shared.stats;
+        let stats = &env.stats;
         match aeth.syndrome.kind() {
             SyndromeKind::Ack(_) => {
                 let end = sequence.next();
@@ -323,7 +323,7 @@ impl RcTransport {
 
     /// Handles an implied NAK: an answer to a later packet shows that the response at `una` was lost.
     fn implied_nak<R: RawMutex>(&mut self, env: &Env<'_, R>) {
-        env.shared.stats.implied_naks.inc();
+        env.stats.implied_naks.inc();
         self.lost(env);
     }
 

@@ -182,11 +182,16 @@ impl RcTransport {
         }
     }
 
+    /// The scheduled deadline was canceled; the next [`RcTransport::rearm`] schedules it again.
+    pub(crate) fn unschedule(&mut self) {
+        self.scheduled = None;
+    }
+
     /// Handles the CE mark of a request or response, whether or not the packet was of use.
     #[inline(never)]
     fn handle_mark<R: RawMutex>(&mut self, env: &Env<'_, R>) {
         //= rocev2 §14
-        env.shared.stats.rx_congestion_marked.inc();
+        env.stats.rx_congestion_marked.inc();
         // Not if the packet has put the queue pair in error: then nothing more is sent.
         if self.state.serves() {
             self.cnp.handle_mark(env.now, &env.shared.config.congestion);
@@ -196,7 +201,7 @@ impl RcTransport {
     /// Handles a CNP of the peer.
     #[inline(never)]
     fn handle_cnp<R: RawMutex>(&mut self, env: &Env<'_, R>) {
-        let stats = &env.shared.stats;
+        let stats = &env.stats;
         stats.rx_cnp.inc();
         if self.rate.handle_cnp(env.now, &env.shared.config.congestion) {
             stats.rate_reductions.inc();

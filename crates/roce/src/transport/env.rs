@@ -3,19 +3,26 @@
 //! What a step of the transport uses besides its own state: the queue pair's attributes, what all queue pairs
 //! share, and the time.
 
+use core::sync::atomic::Ordering;
+
 use lock_api::RawMutex;
 
 use super::send_queue::Wqe;
+use crate::cq::{Cq, NoticeAction};
 use crate::qp_attributes::QpAttributes;
 use crate::shared::Shared;
+use crate::stats::Stats;
 use crate::time::Instant;
 use crate::trace::TraceEvent;
 use crate::work::{Completion, CompletionKind, CompletionStatus, SendOperation};
+use fallible::Arc;
 use roce_wire::Psn;
 
 /// The environment of one step of the transport.
 pub(crate) struct Env<'a, R: RawMutex> {
     pub(crate) shared: &'a Shared<R>,
+    /// Statistics of the shard.
+    pub(crate) stats: &'a Stats,
     pub(crate) qp: &'a QpAttributes<R>,
     pub(crate) now: Instant,
 }
@@ -36,14 +43,14 @@ impl<R: RawMutex> Env<'_, R> {
         bytes: u32,
     ) {
         let completion = self.completion(context, kind, status, bytes);
-        self.shared.push_completion(&self.qp.send_cq, completion, false, self.now);
+        self.push_completion(&self.qp.send_cq, completion, false);
     }
 
     /// Completes a receive that failed.
     pub(super) fn complete_receive(&self, context: u64, status: CompletionStatus) {
         //= R-CQ-27
         let completion = self.completion(context, CompletionKind::Receive, status, 0);
-        self.shared.push_completion(&self.qp.recv_cq, completion, false, self.now);
+        self.push_completion(&self.qp.recv_cq, completion, false);
     }
 
     //= R-CQ-22
@@ -56,6 +63,25 @@ impl<R: RawMutex> Env<'_, R> {
         bytes: u32,
     ) -> Completion {
         Completion { qp_context: self.qp.context, context, kind, status, bytes, immediate: None }
+    }
+
+    /// Adds a completion to `cq`, and queues its notice if one is due.
+    #[inline]
+    pub(super) fn push_completion(&self, cq: &Arc<Cq<R>>, completion: Completion, solicited: bool) {
+        self.stats.completions.inc();
+        match completion.status {
+            CompletionStatus::Success => {}
+            CompletionStatus::Flushed => self.stats.completions_flushed.inc(),
+            _ => self.stats.completions_failed.inc(),
+        }
+        let pushed = cq.push(completion, solicited, self.now);
+        if pushed.action != NoticeAction::None {
+            self.shared.queue_cq_notice(cq, pushed.action);
+        }
+        if pushed.faulted {
+            self.stats.cq_overflows.inc();
+            self.shared.cq_fault.store(true, Ordering::Release);
+        }
     }
 
     /// Drops the staged parameters of a local request that will not be executed.

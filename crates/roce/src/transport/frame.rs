@@ -36,9 +36,9 @@ pub(super) fn build_frame<R: RawMutex, E>(
         return Ok(Err(error));
     }
     let len = frame.finish();
-    env.shared.stats.tx_frames.inc();
+    env.stats.tx_frames.inc();
     if payload_len > 0 {
-        env.shared.stats.tx_bytes.add(payload_len as u64);
+        env.stats.tx_bytes.add(payload_len as u64);
     }
     Ok(Ok(len))
 }

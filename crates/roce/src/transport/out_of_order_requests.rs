@@ -175,7 +175,7 @@ impl RcTransport {
             responder.newest_after_gap = newest.map(|newest| newest.previous().max(responder.expected));
         }
         if ended {
-            env.shared.stats.rx_writes.inc();
+            env.stats.rx_writes.inc();
             responder.end_message();
         }
     }

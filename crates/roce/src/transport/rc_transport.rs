@@ -194,7 +194,7 @@ impl RcTransport {
     /// others are flushed. A pending NAK is still sent.
     pub(super) fn fail<R: RawMutex>(&mut self, env: &Env<'_, R>, failed: Option<CompletionStatus>) {
         if self.enter(env, Event::Fail).is_ok() {
-            env.shared.stats.qp_errors.inc();
+            env.stats.qp_errors.inc();
         }
         // A fatal NAK goes out before the DREQ: after a DREQ the peer ignores it.
         //= R-QP-55
@@ -287,7 +287,7 @@ impl RcTransport {
             env.completion(self.current_receive.context, kind, CompletionStatus::Success, bytes);
         completion.immediate = immediate.map(|imm| imm.data());
         //= R-CQ-5
-        env.shared.push_completion(&env.qp.recv_cq, completion, solicited, env.now);
+        env.push_completion(&env.qp.recv_cq, completion, solicited);
     }
 
     /// Completes a request that could not be sent, once it is the oldest.

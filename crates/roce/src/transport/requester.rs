@@ -152,7 +152,7 @@ impl RcTransport {
             recovery.record_ack_request(requester.una, sequence, end, first, env.now);
         }
         if !first {
-            env.shared.stats.retransmissions.inc();
+            env.stats.retransmissions.inc();
             env.trace(requester.psns.psn(sequence), TraceEvent::Retransmitted);
             requester.next = recovery.resume_after_resend(sequence, end);
         }

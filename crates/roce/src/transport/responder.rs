@@ -49,7 +49,7 @@ impl RcTransport {
         env: &Env<'_, R>,
         packet: &Packet<'_>,
     ) -> Result<(), DropReason> {
-        let stats = &env.shared.stats;
+        let stats = &env.stats;
         let responder = &mut self.responder;
         let psn = packet.bth().psn();
         let sequence = match responder.psns.sequence(psn, responder.expected) {
@@ -175,10 +175,10 @@ impl RcTransport {
             //= R-MR-49
             let done = env.shared.regions.invalidate_remotely(env.qp.scope(), key);
             done.map_err(|KeyError| FatalNak::ACCESS)?;
-            env.shared.stats.rx_invalidations.inc();
+            env.stats.rx_invalidations.inc();
             kind = CompletionKind::ReceiveInvalidate { key };
         }
-        env.shared.stats.rx_sends.inc();
+        env.stats.rx_sends.inc();
         let bytes = self.current_receive.cursor.position;
         self.complete_message(env, kind, packet.imm_dt(), packet.bth().solicited(), bytes);
         Ok(Execution::Executed(1))
@@ -231,7 +231,7 @@ impl RcTransport {
             self.responder.message = InboundMessage::Write { address, key, total, left };
             return Ok(Execution::Executed(1));
         }
-        env.shared.stats.rx_writes.inc();
+        env.stats.rx_writes.inc();
         if immediate {
             let kind = CompletionKind::Receive;
             self.complete_message(env, kind, packet.imm_dt(), packet.bth().solicited(), total);
@@ -275,7 +275,7 @@ impl RcTransport {
         if !self.responder.reads.push(InboundRead::new(sequence, packets, *reth)) {
             return Err(FatalNak::INVALID);
         }
-        env.shared.stats.rx_reads.inc();
+        env.stats.rx_reads.inc();
         self.responder.complete_msn();
         Ok(Execution::Executed(u64::from(packets)))
     }

@@ -38,7 +38,7 @@ impl RcTransport {
             // The requester went back when the RNR NAK arrived.
             return;
         }
-        env.shared.stats.timeouts.inc();
+        env.stats.timeouts.inc();
         env.trace(requester.psns.psn(requester.una), TraceEvent::TimedOut);
         let retries_used = requester.recovery.retries_used();
         if !requester.recovery.may_retry(env.now) {

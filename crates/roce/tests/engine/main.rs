@@ -21,6 +21,8 @@ mod pair;
 mod read_invalidation;
 mod requests;
 mod responder;
+
+mod shards;
 mod srq;
 mod threads;
 mod trace;
