@@ -91,6 +91,9 @@ pub const BUDGET: usize = 64;
 /// Neighbors that connects of one adapter resolve at a time, each on a thread of its own.
 pub const RESOLUTIONS: u32 = 64;
 
+/// Threads of one adapter that resolve next hops of connections anew. A peer that does not answer occupies one for seconds.
+pub const NEXT_HOP_THREADS: u32 = 8;
+
 /// How late a timer expires: a tick of Windows' high-resolution timers, at most 1 ms, and one of the engine's timer wheel.
 //= R-CQ-49
 pub const TIMER_GRANULARITY: Duration = Duration::from_micros(1020);

@@ -10,7 +10,6 @@
 //! | `closed` | objects whose close callback is due |
 //! | `callback` | the consumer's callbacks |
 //! | `affinity` | the processor that makes a completion queue's notifications |
-//! | `resolvers` | how many threads resolve next hops |
 //! | `registry` | from the engine's context numbers to objects |
 //! | `removal` | objects to abort when the device is removed |
 //! | `shared` | engine, environment, timer and deferred routines |
@@ -42,7 +41,6 @@ pub mod quota;
 #[allow(unsafe_code, reason = "turns the engine's numbers into references to objects")]
 pub mod registry;
 pub mod removal;
-pub mod resolvers;
 pub mod shared;
 pub mod status;
 pub mod strict;

@@ -5,7 +5,7 @@
 //! An object is counted from before its creation until it is finished. That is before its close completes, so a
 //! consumer may create the next object as soon as the close has completed.
 
-use super::limits::{LIMITS, RESOLUTIONS};
+use super::limits::{LIMITS, NEXT_HOP_THREADS, RESOLUTIONS};
 use super::status::NtResult;
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -21,6 +21,8 @@ pub struct Quotas {
     pub qps: Quota,
     /// Connects whose neighbor is being resolved.
     pub resolutions: Quota,
+    /// Threads that resolve next hops of connections anew.
+    pub next_hop_threads: Quota,
 }
 
 /// The count of one object type.
@@ -42,6 +44,7 @@ impl Quotas {
             srqs: Quota::new(LIMITS.srqs),
             qps: Quota::new(LIMITS.qps),
             resolutions: Quota::new(RESOLUTIONS),
+            next_hop_threads: Quota::new(NEXT_HOP_THREADS),
         }
     }
 }

@@ -18,7 +18,6 @@ use super::ports::PortSpace;
 use super::quota::Quotas;
 use super::registry::Registry;
 use super::removal::Removal;
-use super::resolvers::Resolvers;
 use super::strict::checker::Checker;
 use super::strict::create_faults::CreateFaults;
 use super::strict::held_callbacks::HeldCallbacks;
@@ -43,7 +42,6 @@ pub struct Shared {
     pub counters: Counters,
     pub quotas: Quotas,
     pub loopback: Loopback,
-    pub resolvers: Resolvers,
     pub pending: Pending,
     pub create_faults: CreateFaults,
     pub held_callbacks: HeldCallbacks,

@@ -24,7 +24,6 @@ use crate::base::ports::PortSpace;
 use crate::base::quota::Quotas;
 use crate::base::registry::Registry;
 use crate::base::removal::Removal;
-use crate::base::resolvers::Resolvers;
 use crate::base::shared::{Engine, Routines, Scheduler, Shared};
 use crate::base::status::{self, NtResult};
 use crate::base::strict::checker::Checker;
@@ -89,7 +88,6 @@ impl Provider {
             counters: Counters::default(),
             quotas: Quotas::new(),
             loopback: Loopback::new(),
-            resolvers: Resolvers::new(),
             pending: config.pending,
             create_faults: CreateFaults::new(config.strict.fail_create),
             held_callbacks: HeldCallbacks::new(config.strict.delay, u64::from_le_bytes(delay_seed)),

@@ -62,7 +62,8 @@ impl Connector {
 impl Resolver {
     /// Claims one of the threads that may resolve paths at a time.
     fn claim(adapter: &Ref<Adapter>) -> Option<Self> {
-        adapter.shared().resolvers.claim().then(|| Self(adapter.clone()))
+        adapter.shared().quotas.next_hop_threads.admit().ok()?.keep();
+        Some(Self(adapter.clone()))
     }
 
     /// Starts the thread. In a work item, which does not wait.
@@ -98,6 +99,6 @@ impl Resolver {
 
 impl Drop for Resolver {
     fn drop(&mut self) {
-        self.0.shared().resolvers.release();
+        self.0.shared().quotas.next_hop_threads.give_back();
     }
 }
