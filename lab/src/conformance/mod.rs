@@ -7,6 +7,8 @@
 //! accepted request completes, each close too, and a call fails for lack of resources or because the connection has ended,
 //! for no other reason.
 
+mod calls;
+mod connection;
 mod orders;
 mod scenario;
 mod windows;

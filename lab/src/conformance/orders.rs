@@ -2,101 +2,42 @@
 
 //! Objects that are closed in any order: each close completes once, at the latest when all are closed.
 
-use std::{
-    ffi::c_void,
-    ptr::null_mut,
-    sync::atomic::{AtomicUsize, Ordering},
-    time::Duration,
-};
+use std::{ffi::c_void, net::Ipv4Addr, ptr::null_mut};
 
 use ndk_abi::{
     ndk::{
-        NDK_ADAPTER, NDK_CONNECTOR, NDK_CQ, NDK_FN_CLOSE_COMPLETION, NDK_FN_CREATE_COMPLETION, NDK_LISTENER,
-        NDK_MR, NDK_MW, NDK_OBJECT_HEADER, NDK_PD, NDK_QP, NDK_SRQ,
+        NDK_ADAPTER, NDK_CONNECTOR, NDK_CQ, NDK_LISTENER, NDK_MR, NDK_MW, NDK_PD, NDK_QP,
+        NDK_SHARED_ENDPOINT, NDK_SRQ,
     },
-    nt::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES, STATUS_PENDING, STATUS_SUCCESS},
+    nt::{NTSTATUS, STATUS_PENDING, STATUS_SUCCESS},
 };
 use nt_sim::Event;
 
-/// Callbacks of one kind that were made, and what they reported.
-struct Callbacks {
-    made: AtomicUsize,
-    object: AtomicUsize,
-    status: AtomicUsize,
-    event: Event,
-}
-
-unsafe extern "efiapi" fn on_create(context: *mut c_void, status: NTSTATUS, object: *mut NDK_OBJECT_HEADER) {
-    // SAFETY: the context of a create call that pends lives until here.
-    let callbacks = unsafe { &*context.cast::<Callbacks>() };
-    callbacks.object.store(object.expose_provenance(), Ordering::SeqCst);
-    callbacks.status.store(status.cast_unsigned() as usize, Ordering::SeqCst);
-    callbacks.made.fetch_add(1, Ordering::SeqCst);
-    callbacks.event.set();
-}
-
-unsafe extern "efiapi" fn on_close(context: *mut c_void) {
-    // SAFETY: never freed.
-    let callbacks = unsafe { &*context.cast::<Callbacks>() };
-    callbacks.made.fetch_add(1, Ordering::SeqCst);
-    callbacks.event.set();
-}
+use super::{
+    calls::{Callbacks, Close, Request, call, create, on_close, on_connect, wait},
+    connection::{Address, Ends, Stage},
+};
 
 unsafe extern "efiapi" fn on_cq(_: *mut c_void, _: NTSTATUS) {}
-unsafe extern "efiapi" fn on_connect(_: *mut c_void, _: *mut NDK_CONNECTOR) {}
 
-/// Calls a member of an object's dispatch table in the image.
-macro_rules! call {
-    ($object:expr, $member:ident $(, $argument:expr)* $(,)?) => {{
-        let object = $object;
-        nt_sim::image::call(stringify!($member), || {
-            // SAFETY: an open object of the provider.
-            unsafe { ((*(*object).Dispatch).$member.expect("no member is null"))(object.cast() $(, $argument)*) }
-        })
-    }};
+/// Objects, and what closes them.
+struct Objects {
+    closes: Vec<Close>,
+    listener: Option<*mut NDK_LISTENER>,
+    connector: Option<*mut NDK_CONNECTOR>,
+    endpoint: Option<*mut NDK_SHARED_ENDPOINT>,
+    qps: Vec<*mut NDK_QP>,
+    /// All could be created.
+    is_complete: bool,
 }
 
-fn callbacks(event: &Event) -> &'static Callbacks {
-    let zero = || AtomicUsize::new(0);
-    Box::leak(Box::new(Callbacks { made: zero(), object: zero(), status: zero(), event: event.clone() }))
-}
-
-fn context(callbacks: &'static Callbacks) -> *mut c_void {
-    core::ptr::from_ref(callbacks).cast_mut().cast()
-}
-
-/// Creates an object; `None` if there is no memory for it.
-fn create<T>(
+/// Creates objects of all types. `ip` is the adapter's address; `incoming` records the connect events.
+fn create_objects(
+    adapter: *mut NDK_ADAPTER,
+    ip: Ipv4Addr,
     event: &Event,
-    call: impl FnOnce(Option<NDK_FN_CREATE_COMPLETION>, *mut c_void, *mut *mut T) -> NTSTATUS,
-) -> Result<Option<*mut T>, String> {
-    let (pending, mut out) = (callbacks(event), null_mut());
-    let status = match call(Some(on_create), context(pending), &raw mut out) {
-        STATUS_PENDING => {
-            while pending.made.load(Ordering::SeqCst) == 0 {
-                if !event.wait(Duration::from_secs(10)) {
-                    return Err("a create callback was not made".into());
-                }
-                event.reset();
-            }
-            out = core::ptr::with_exposed_provenance_mut(pending.object.load(Ordering::SeqCst));
-            (pending.status.load(Ordering::SeqCst) as u32).cast_signed()
-        }
-        status => status,
-    };
-    match status {
-        STATUS_SUCCESS => Ok(Some(out)),
-        STATUS_INSUFFICIENT_RESOURCES => Ok(None),
-        status => Err(format!("a create call failed with {status:#x}")),
-    }
-}
-
-/// Closes one object.
-type Close = Box<dyn Fn(Option<NDK_FN_CLOSE_COMPLETION>, *mut c_void) -> NTSTATUS>;
-
-/// Creates objects of the types that need no address, and closes them in the order that the seed selects. Returns whether
-/// all could be created.
-pub fn close_in_any_order(adapter: *mut NDK_ADAPTER, event: &Event, seed: u64) -> Result<bool, String> {
+    incoming: &'static Callbacks,
+) -> Result<Objects, String> {
     let none = null_mut::<c_void>();
     let mut closes: Vec<Close> = Vec::new();
     let mut is_complete = true;
@@ -122,16 +63,24 @@ pub fn close_in_any_order(adapter: *mut NDK_ADAPTER, event: &Event, seed: u64) -
             call!(adapter, NdkCreateCq, 8, Some(on_cq), none, none.cast(), done, context, out)
         })
     );
-    let _: Option<*mut NDK_CONNECTOR> = object!(
+    let connector: Option<*mut NDK_CONNECTOR> = object!(
         NdkCloseConnector,
         create(event, |done, context, out| call!(adapter, NdkCreateConnector, done, context, out))
     );
-    let _: Option<*mut NDK_LISTENER> = object!(
+    let listener: Option<*mut NDK_LISTENER> = object!(
         NdkCloseListener,
         create(event, |done, context, out| {
-            call!(adapter, NdkCreateListener, Some(on_connect), none, done, context, out)
+            call!(adapter, NdkCreateListener, Some(on_connect), incoming.context(), done, context, out)
         })
     );
+    let local = Address::new(ip, 7001);
+    let endpoint: Option<*mut NDK_SHARED_ENDPOINT> = object!(
+        NdkCloseSharedEndpoint,
+        create(event, |done, context, out| {
+            call!(adapter, NdkCreateSharedEndpoint, local.as_ptr(), Address::LENGTH, done, context, out)
+        })
+    );
+    let mut qps = Vec::new();
     if let Some(pd) = pd {
         for kind in 0..2 {
             let _: Option<*mut NDK_MR> = object!(
@@ -150,44 +99,95 @@ pub fn close_in_any_order(adapter: *mut NDK_ADAPTER, event: &Event, seed: u64) -
             })
         );
         if let Some(cq) = cq {
-            let _: Option<*mut NDK_QP> = object!(
+            let qp: Option<*mut NDK_QP> = object!(
                 NdkCloseQp,
                 create(event, |done, context, out| {
                     call!(pd, NdkCreateQp, cq, cq, none, 4, 4, 1, 1, 0, done, context, out)
                 })
             );
+            qps.extend(qp);
             if let Some(srq) = srq {
-                let _: Option<*mut NDK_QP> = object!(
+                let qp: Option<*mut NDK_QP> = object!(
                     NdkCloseQp,
                     create(event, |done, context, out| {
                         call!(pd, NdkCreateQpWithSrq, cq, cq, srq, none, 4, 1, 0, done, context, out)
                     })
                 );
+                qps.extend(qp);
             }
         }
+    }
+    Ok(Objects { closes, listener, connector, endpoint, qps, is_complete })
+}
+
+/// Creates objects of all types, connects them as far as the seed selects, and closes them in the order that it selects. `ip` is
+/// the adapter's address. Returns whether all could be created and connected.
+pub fn close_in_any_order(
+    adapter: *mut NDK_ADAPTER,
+    ip: Ipv4Addr,
+    event: &Event,
+    seed: u64,
+) -> Result<bool, String> {
+    let incoming = Callbacks::new(event);
+    let objects = create_objects(adapter, ip, event, incoming)?;
+    let Objects { mut closes, listener, connector, endpoint, qps, mut is_complete } = objects;
+    let mut requests = Vec::new();
+    if let (Some(listener), Some(connector), &[active, passive]) = (listener, connector, &qps[..]) {
+        let [.., last] = Stage::ALL;
+        let stage = Stage::ALL[last as usize - (seed + seed / 4) as usize % Stage::ALL.len()];
+        let shared_endpoint = endpoint.filter(|_| seed / 2 % 2 == 1);
+        let ends = Ends { listener, incoming, connector, shared_endpoint, qps: [active, passive], ip };
+        let (made, is_reached) = ends.connect(event, stage)?;
+        requests = made;
+        is_complete &= is_reached;
     }
     shuffle(&mut closes, seed);
+    // The other end may come while the objects are closed, as long as the listener is not.
+    let mut other_end: Option<Close> = (listener.is_some()).then(|| {
+        let close: Close = Box::new(move |done, context| {
+            call!(incoming.object::<NDK_CONNECTOR>(), NdkCloseConnector, done, context)
+        });
+        close
+    });
     let mut pending = Vec::new();
-    for close in closes {
-        let callbacks = callbacks(event);
-        match close(Some(on_close), context(callbacks)) {
-            STATUS_PENDING => pending.push(callbacks),
-            STATUS_SUCCESS => {}
-            status => return Err(format!("a close returned {status:#x}")),
+    let at = (seed / 16) as usize % (closes.len() + 1);
+    for (index, close) in closes.into_iter().enumerate() {
+        if index == at && incoming.made() != 0 {
+            other_end.take().map_or(Ok(()), |close| begin(event, &mut pending, &close))?;
         }
+        begin(event, &mut pending, &close)?;
     }
-    for callbacks in &pending {
-        while callbacks.made.load(Ordering::SeqCst) == 0 {
-            if !event.wait(Duration::from_secs(10)) {
-                return Err("a close callback was not made".into());
-            }
-            event.reset();
+    let mut begun = Ok(());
+    wait(event, "a close callback", || {
+        if incoming.made() != 0
+            && let Some(close) = other_end.take()
+        {
+            begun = begin(event, &mut pending, &close);
         }
-    }
-    if pending.iter().any(|callbacks| callbacks.made.load(Ordering::SeqCst) != 1) {
+        pending.iter().all(|callbacks| callbacks.made() != 0)
+    })?;
+    begun?;
+    if pending.iter().any(|callbacks| callbacks.made() != 1) {
         return Err("a close callback was made twice".into());
     }
+    if incoming.made() != usize::from(other_end.is_none() && listener.is_some()) {
+        return Err("a connect event was raised twice, or after the listener had closed".into());
+    }
+    if !requests.iter().all(Request::has_completed_once) {
+        return Err("a request has not completed once".into());
+    }
     Ok(is_complete)
+}
+
+/// Begins a close. Adds its callback to `pending` if it pends.
+fn begin(event: &Event, pending: &mut Vec<&'static Callbacks>, close: &Close) -> Result<(), String> {
+    let callbacks = Callbacks::new(event);
+    match close(Some(on_close), callbacks.context()) {
+        STATUS_PENDING => pending.push(callbacks),
+        STATUS_SUCCESS => {}
+        status => return Err(format!("a close returned {status:#x}")),
+    }
+    Ok(())
 }
 
 /// Selects one of all orders (Fisher-Yates with xorshift64*).

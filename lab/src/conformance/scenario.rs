@@ -2,7 +2,12 @@
 
 //! The scenarios: what consumers on two hosts do from the open of the adapter to its close.
 
-use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::Result;
 use ndk_abi::ndis::{NDIS_STATUS_ADAPTER_NOT_READY, NDIS_STATUS_RESOURCES};
@@ -41,7 +46,7 @@ pub enum Scenario {
     Removal,
     /// RDMA is disabled in the middle of a transfer, and enabled again.
     Disable,
-    /// Objects are closed in any order.
+    /// Objects are closed in any order, at any stage of a connection.
     CloseOrders,
 }
 
@@ -246,10 +251,11 @@ fn transfer_between(bed: &mut Testbed, seed: u64, disturbance: Disturbance) -> V
 fn close_orders(bed: &Testbed, seed: u64) -> Vec<Result<(), Error>> {
     let [machine, _] = bed.machines();
     let Some(miniport) = machine.miniport().cloned() else { return Vec::new() };
+    let IpAddr::V4(ip) = machine.address() else { return Vec::new() };
     let event = bed.event();
     let consumer = machine.host().spawn("consumer", move || {
         let Ok(opened) = miniport.open_ndk(2, 0) else { return Ok(false) };
-        let outcome = orders::close_in_any_order(opened.as_ptr(), &event, seed);
+        let outcome = orders::close_in_any_order(opened.as_ptr(), ip, &event, seed);
         // The host may be dead.
         let _ = miniport.close_ndk(opened);
         outcome
