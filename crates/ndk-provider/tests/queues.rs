@@ -295,3 +295,66 @@ fn an_overflow_is_counted_when_it_happens_armed_or_not() {
     }
     close!(pd, NdkClosePd);
 }
+
+//= R-QP-4, R-QP-5, R-QP-14, R-QP-16, R-QP-18, R-QP-20, R-QP-62, R-QP-68, R-CQ-22, R-CQ-27
+#[test]
+fn unconnected_queue_pair_accepts_receives_and_flushes_them() {
+    let (a, _b) = pair();
+    let end = a.active();
+    assert_eq!(end.send(1, &[], 0), STATUS_CONNECTION_INVALID);
+    for context in 0..32 {
+        assert_eq!(end.receive(context, &[]), STATUS_SUCCESS);
+    }
+    assert_eq!(end.receive(32, &[]), 0x8000_001A_u32.cast_signed());
+    end.cq.arm(NDK_CQ_NOTIFY_ANY);
+    call!(end.qp, NdkFlush);
+    call!(end.qp, NdkFlush);
+    //= R-CQ-4, R-QP-65
+    assert_eq!(end.cq.notified.wait(1), STATUS_SUCCESS);
+    for context in 0..32 {
+        let result = end.cq.next();
+        assert_eq!((result.Status, result.RequestContext), (STATUS_CANCELLED, pointer(context)));
+        assert_eq!((result.QPContext, result.Type.0 & 1), (QP_CONTEXT, 1));
+    }
+    assert_eq!(end.cq.notified.count(), 1);
+    end.close();
+}
+
+//= R-CQ-10
+#[test]
+fn arm_notifies_of_an_unread_completion_on_an_idle_link() {
+    let (a, _b) = pair();
+    let end = a.active();
+    assert_eq!(end.receive(1, &[]), STATUS_SUCCESS);
+    call!(end.qp, NdkFlush);
+    // The DPC that the flush may have queued has run.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    end.cq.arm(NDK_CQ_NOTIFY_ANY);
+    assert_eq!(end.cq.notified.wait(1), STATUS_SUCCESS);
+    end.close();
+}
+
+//= R-CQ-19
+#[test]
+fn one_poll_returns_all_completions_that_fit() {
+    let (a, _b) = pair();
+    let end = a.active();
+    for ex in [false, true] {
+        let end = End { qp: qp(end.pd, &end.cq), cq: Cq { ..end.cq }, ..end };
+        for context in 0..20 {
+            assert_eq!(end.receive(context, &[]), STATUS_SUCCESS);
+        }
+        call!(end.qp, NdkFlush);
+        let mut results = [core::mem::MaybeUninit::<NDK_RESULT_EX>::uninit(); 20];
+        let poll = |count| {
+            if ex {
+                call!(end.cq.raw, NdkGetCqResultsEx, results.as_mut_ptr().cast(), count)
+            } else {
+                call!(end.cq.raw, NdkGetCqResults, results.as_mut_ptr().cast(), count)
+            }
+        };
+        assert_eq!([20, 20].map(poll), [20, 0]);
+        close!(end.qp, NdkCloseQp);
+    }
+    end.close();
+}

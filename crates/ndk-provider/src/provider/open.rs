@@ -20,7 +20,6 @@ impl Provider {
     /// `NDIS_STATUS_BAD_VERSION` if the version is not supported, `NDIS_STATUS_ADAPTER_NOT_READY` if the
     /// provider is not enabled, `NDIS_STATUS_RESOURCES` without memory.
     //= R-OPEN-8, R-OPEN-9, R-OPEN-10, R-OPEN-11, R-OPEN-12, R-OPEN-16, R-OPEN-17, R-OPEN-23
-    //= R-IRQL-2
     pub fn open(&self, version: NDK_VERSION) -> Result<*mut NDK_ADAPTER, NDIS_STATUS> {
         let version = version::negotiate(version).ok_or(NDIS_STATUS_BAD_VERSION)?;
         self.open_adapters.fetch_add(1, Ordering::AcqRel);
@@ -51,7 +50,7 @@ impl Provider {
     }
 
     //= R-OPEN-24, R-OPEN-25, R-OPEN-26, R-OPEN-40
-    //= R-OPEN-28, R-IRQL-2
+    //= R-OPEN-28
     fn close_adapter(&self, adapter: &Ref<Adapter>) {
         if Arc::ptr_eq(adapter.shared(), &self.shared) {
             if let Some(checker) = &self.shared.checker {
