@@ -79,7 +79,6 @@ fn copy(bed: &Testbed, bytes: usize, watch: impl Fn(Progress) + Send + 'static) 
 }
 
 //= R-OPEN-1, R-OPEN-2, R-OPEN-8, R-OPEN-9, R-OPEN-10, R-OPEN-11, R-OPEN-14, R-OPEN-15
-//= R-IRQL-2
 #[test]
 fn only_supported_ndk_versions_can_be_opened() {
     let Some(bed) = started(&[]) else { return };
