@@ -247,6 +247,76 @@ fn failure_of_the_device_with_many_connections_is_processed_in_batches() {
     finish(bed);
 }
 
+/// A consumer whose callback has a receive flushed, which is the next event.
+struct Refill {
+    ready: OnceLock<Ready>,
+    stopped: AtomicBool,
+    callbacks: AtomicU64,
+}
+
+impl Refill {
+    fn new(adapter: &Arc<Adapter<SimOs>>) -> Arc<Self> {
+        let refill =
+            Arc::new(Self { ready: OnceLock::new(), stopped: false.into(), callbacks: AtomicU64::new(0) });
+        let weak = Arc::downgrade(&refill);
+        let handler = move || {
+            if let Some(refill) = weak.upgrade() {
+                refill.again();
+            }
+        };
+        let pd = Pd::new(adapter).expect("a protection domain");
+        let (cq, mut completions) = Cq::with_handler(adapter, 64, Box::new(handler)).expect("a queue");
+        let depths = QpDepths { receives: 16, requests: 16, receive_sges: 1, request_sges: 1, inline: 0 };
+        let qp = Qp::new(&pd, &cq, &cq, 0, &depths).expect("a queue pair");
+        completions.arm().expect("the queue is armed");
+        qp.receive(0, &[]).expect("the receive is posted");
+        assert!(refill.ready.set(Ready { qp, completions: Mutex::new(completions) }).is_ok());
+        refill
+    }
+
+    fn flush(&self) {
+        self.ready.get().expect("set at creation").qp.flush().expect("the receive is flushed");
+    }
+
+    /// Polls, arms, posts and flushes, at `DISPATCH_LEVEL`.
+    fn again(&self) {
+        self.callbacks.fetch_add(1, Ordering::Relaxed);
+        let ready = self.ready.get().expect("set before the first event");
+        let mut completions = ready.completions.lock().expect("one callback at a time");
+        let mut results = [NDK_RESULT_EX::zeroed(); 4];
+        completions.poll(&mut results).expect("the queue is good");
+        if self.stopped.load(Ordering::Relaxed) {
+            return;
+        }
+        completions.arm().expect("the queue is armed");
+        ready.qp.receive(0, &[]).expect("the receive is posted");
+        self.flush();
+    }
+}
+
+/// No frame is sent: the events alone keep the provider busy.
+//= R-IRQL-10
+#[test]
+fn callbacks_that_cause_events_without_end_leave_the_processors_to_others() {
+    let Some(bed) = started(Options::default()) else { return };
+    let [machine, _] = bed.machines();
+    let callbacks = machine.consumer("consumer", move |adapter| {
+        let refill = Refill::new(adapter);
+        refill.flush();
+        let turns = Arc::new(AtomicU64::new(0));
+        for thread in [(); 2].map(|()| busy(adapter.os().host(), &turns)) {
+            thread.join().expect("the host lives");
+        }
+        refill.stopped.store(true, Ordering::Relaxed);
+        nt_sim::nt::time::sleep(1_000_000);
+        refill.callbacks.load(Ordering::Relaxed)
+    });
+    let callbacks = callbacks.join();
+    let callbacks = callbacks.unwrap_or_else(|error| panic!("{error}\n{}", bed.violations().join("\n")));
+    assert!(callbacks > 1000, "{callbacks} callbacks were made meanwhile");
+    finish(bed);
+}
+
 /// One sender holds the transmit lock for a millisecond, while another posts on the other processor.
 #[test]
 fn sender_that_finds_the_transmit_lock_taken_returns_at_its_own_level() {
