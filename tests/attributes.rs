@@ -154,6 +154,8 @@ fn counters_of_directed_multicast_and_broadcast_frames_add_up() {
         assert_eq!(directed + multicast + broadcast, counter(&wide, 0));
         let [total, parts @ ..] = octets.map(|at| counter(&all, at));
         assert_eq!(parts.into_iter().sum::<u64>(), total);
+        let [_, multicast, broadcast] = parts;
+        assert!(multicast >= 4 * 60 && broadcast >= 60, "{multicast} and {broadcast} bytes");
         // A buffer of 32 bits gets the low half.
         let narrow = miniport.query(ok, 4).unwrap();
         assert!(u64::from(word(&narrow)) >= counter(&wide, 0));
