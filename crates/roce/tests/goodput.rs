@@ -2,12 +2,12 @@
 
 //! Goodput of a 10 Gb/s link that loses frames, in virtual time: the same on every machine.
 //!
-//! `INSTA_UPDATE=always cargo test --profile tool -p roce --test goodput`rewrites the table.
+//! `INSTA_UPDATE=always cargo test --profile tool -p roce --test goodput` rewrites the tables.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use roce_testkit::goodput::{Cell, Figures, Kind, measure, table};
+use roce_testkit::goodput::{Cell, Figures, Kind, faults_table, measure, table};
 
 /// Retransmission timeout before the first round-trip sample.
 const TIMEOUT: Duration = Duration::from_millis(16);
@@ -61,6 +61,47 @@ fn goodput_table_with_losses() {
         if kind == Kind::Send {
             assert!(figures.stall <= 2 * TIMEOUT, "{cell:?}: no completion for {:?}", figures.stall);
         }
+    }
+    insta::assert_snapshot!(text);
+}
+
+/// Losses in bursts, reordering, and small messages.
+//= rocev2 §7
+#[test]
+#[cfg_attr(debug_assertions, ignore = "moves a gigabyte: --profile tool")]
+fn goodput_table_with_bursts_and_reordering() {
+    let mut text = String::from(
+        "request       fault                    goodput         sent  longest pause  timeouts\n",
+    );
+    let mut without = None;
+    for cell in faults_table() {
+        let figures = measure(&cell);
+        let Cell { kind, message, loss, bursts, reordering, .. } = cell;
+        let fault = match (loss, bursts, reordering) {
+            (0, None, 0) => {
+                without = Some(figures);
+                "none".into()
+            }
+            (0, None, late) => format!("{} % late", late / 10),
+            (0, Some(bursts), _) => {
+                let share = 100.0 * f64::from(bursts.begin) / f64::from(bursts.begin + bursts.end);
+                format!("{share:.0} % lost, bursts of {}", 1_000_000 / bursts.end)
+            }
+            (loss, ..) => format!("{} % lost", loss / 10),
+        };
+        let share = 100.0 * figures.goodput() / without.unwrap().goodput();
+        writeln!(
+            text,
+            "{:5} {:7} {fault:23} {:>5.0} MB/s {share:3.0} % x {:4.2} {:>11} us {:>9}",
+            kind.to_string(),
+            message,
+            figures.goodput() / 1e6,
+            figures.overhead(),
+            figures.stall.as_micros(),
+            figures.timeouts,
+        )
+        .unwrap();
+        assert!(figures.stall <= 20 * TIMEOUT, "{cell:?}: no completion for {:?}", figures.stall);
     }
     insta::assert_snapshot!(text);
 }

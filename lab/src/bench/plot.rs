@@ -12,7 +12,10 @@ use plotters::{
     },
     prelude::*,
 };
-use roce_testkit::goodput::{self, Cell, Kind};
+use roce_testkit::{
+    Bursts,
+    goodput::{self, Cell, Kind},
+};
 use roce_wire::icrc::{Crc, CrcState};
 
 use super::{figure::rate_of, scale};
@@ -115,24 +118,33 @@ fn crc(path: &Path) -> Result<()> {
 
 /// Draws goodput over loss for several round-trip times.
 fn goodput_over_loss(path: &Path) -> Result<()> {
-    let mut lines = Vec::new();
-    for micros in [20, 100, 1000] {
-        let points = [0, 1, 2, 5, 10, 20, 50].map(|loss| {
-            let cell = Cell {
-                kind: Kind::Write,
-                message: 64 << 10,
-                count: 512,
-                outstanding: 8,
-                loss,
-                bursts: None,
-                reordering: 0,
-                round_trip: Duration::from_micros(micros),
-                seed: 1,
-            };
-            (f64::from(loss) / 10.0, goodput::measure(&cell).goodput() * 8.0 / 1e9)
-        });
-        lines.push(Line { name: format!("round trip {micros} us"), points: points.into() });
-    }
+    let cell = Cell {
+        kind: Kind::Write,
+        message: 64 << 10,
+        count: 512,
+        outstanding: 8,
+        loss: 0,
+        bursts: None,
+        reordering: 0,
+        round_trip: Duration::from_micros(100),
+        seed: 1,
+    };
+    let line = |name: String, cell: &dyn Fn(u32) -> Cell| Line {
+        name,
+        points: [0, 1, 2, 5, 10, 20, 50]
+            .map(|loss| (f64::from(loss) / 10.0, goodput::measure(&cell(loss)).goodput() * 8.0 / 1e9))
+            .into(),
+    };
+    let mut lines: Vec<_> = [20, 100, 1000]
+        .map(|micros| {
+            let round_trip = Duration::from_micros(micros);
+            line(format!("round trip {micros} us"), &|loss| Cell { loss, round_trip, ..cell })
+        })
+        .into();
+    let bursts = |loss| Cell { bursts: Some(Bursts::of_mean(8, loss)), ..cell };
+    lines.push(line("100 us, lost in bursts of 8 frames".into(), &bursts));
+    let small = |loss| Cell { kind: Kind::Send, message: 4096, count: 4096, outstanding: 64, loss, ..cell };
+    lines.push(line("100 us, 64 SENDs of 4 KiB instead".into(), &small));
     let options = Chart {
         title: "WRITEs of 64 KiB over a line of 10 Gbit/s, path MTU 1024",
         x: "frames lost in either direction, %",

@@ -68,6 +68,42 @@ pub fn table() -> impl Iterator<Item = Cell> {
     })
 }
 
+/// Returns the measurements of the table of other faults: messages of each size over a round trip of 100 us, without faults,
+/// with single losses, with losses in bursts, and with reordering.
+///
+/// For each size, the measurement without faults comes first.
+pub fn faults_table() -> impl Iterator<Item = Cell> {
+    let kinds = [
+        (Kind::Write, 1 << 20, 4, 32),
+        (Kind::Read, 1 << 20, 4, 32),
+        (Kind::Send, 8 << 10, 64, 8192),
+        (Kind::Send, 256, 64, 32_768),
+    ];
+    let bursts = |mean, loss| Some(Bursts::of_mean(mean, loss));
+    let faults = [
+        (0, None, 0),
+        (10, None, 0),
+        (0, bursts(2, 10), 0),
+        (0, bursts(8, 10), 0),
+        (0, bursts(8, 50), 0),
+        (0, None, 10),
+        (0, None, 100),
+    ];
+    kinds.into_iter().flat_map(move |(kind, message, outstanding, count)| {
+        faults.into_iter().map(move |(loss, bursts, reordering)| Cell {
+            kind,
+            message,
+            count,
+            outstanding,
+            loss,
+            bursts,
+            reordering,
+            round_trip: Duration::from_micros(100),
+            seed: 7,
+        })
+    })
+}
+
 /// Results of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {

@@ -4,6 +4,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
 
 use roce::{Instant, Transmit};
 
@@ -50,7 +51,12 @@ struct Port {
     departures: VecDeque<Instant>,
     /// A burst of losses has begun.
     in_burst: bool,
+    /// Departure of the last frame.
+    last: Instant,
 }
+
+/// A line that is idle for so long ends a burst of losses.
+const BURST_PAUSE: Duration = Duration::from_micros(200);
 
 impl Link {
     pub(crate) fn new(hosts: usize, seed: u64) -> Self {
@@ -129,7 +135,10 @@ impl Link {
             departures.push_back(departure);
         }
         let faults = options.faults_to.get(to).copied().unwrap_or(true);
-        if faults && (self.random.chance(options.loss, 1000) || self.is_lost_in_burst(from, options.bursts)) {
+        if faults
+            && (self.random.chance(options.loss, 1000)
+                || self.is_lost_in_burst(from, departure, options.bursts))
+        {
             return;
         }
         if faults && self.random.chance(options.corruption, 1000) {
@@ -154,13 +163,15 @@ impl Link {
     }
 
     /// Begins or ends a burst of losses in the frames of a host. Returns whether the next frame is lost in one.
-    fn is_lost_in_burst(&mut self, from: usize, bursts: Option<Bursts>) -> bool {
+    fn is_lost_in_burst(&mut self, from: usize, departure: Instant, bursts: Option<Bursts>) -> bool {
         const MILLION: u32 = 1_000_000;
         let port = &mut self.ports[from];
         let Some(bursts) = bursts else {
             port.in_burst = false;
             return false;
         };
+        let idle = departure.duration_since(std::mem::replace(&mut port.last, departure));
+        port.in_burst &= idle < BURST_PAUSE;
         let change = if port.in_burst { bursts.end } else { bursts.begin };
         port.in_burst ^= self.random.chance(change, MILLION);
         port.in_burst && self.random.chance(bursts.loss, 1000)

@@ -51,7 +51,8 @@ pub struct Options {
     pub ip: fn(u8) -> IpAddr,
 }
 
-/// Losses in bursts: the model of Gilbert and Elliott. Before each frame of a direction, a burst may begin or end.
+/// Losses in bursts: the model of Gilbert and Elliott. Before each frame of a direction, a burst may begin or end;
+/// it ends, too, when the line is idle for 200 us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bursts {
     /// Probability that a burst begins, in 1/1,000,000.
