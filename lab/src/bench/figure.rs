@@ -39,6 +39,8 @@ pub enum Unit {
     Nanoseconds,
     Bytes,
     Instructions,
+    /// A ratio of two figures.
+    Times,
 }
 
 /// Returns the amount that `work` returns per second of CPU time.
@@ -75,6 +77,7 @@ impl Figure {
             Unit::Nanoseconds => format!("{value:.0} ns"),
             Unit::Bytes => format!("{value:.0} B"),
             Unit::Instructions => format!("{value:.0}"),
+            Unit::Times => format!("{value:.2} x"),
         };
         let percent = |bound: f64| 100.0 * self.value / bound;
         let mut line = format!("  {:<56}{:>14}", self.name, text(self.value));
@@ -105,6 +108,7 @@ pub fn json(figures: &[Figure]) -> Value {
                 Unit::Nanoseconds => "ns",
                 Unit::Bytes => "B",
                 Unit::Instructions => "instructions",
+                Unit::Times => "1",
             };
             json!({ "name": figure.name, "value": figure.value, "unit": unit, "bound": figure.bound,
                 "library_bound": figure.library_bound, "goal": figure.goal, "limit": figure.limit })

@@ -10,6 +10,7 @@ pub mod allocations;
 mod bound;
 mod callgrind;
 mod clock;
+mod cores;
 mod engine;
 mod figure;
 mod image;
@@ -86,6 +87,7 @@ pub fn run(options: &Options) -> Result<()> {
         return report(&figures, json);
     }
     engine::measure(&say, &mut figures)?;
+    cores::measure(&say, &mut figures)?;
     let points = scale::measure(TIME, |count| say(format!("engine: {count} queue pairs")))?;
     figures.extend(over_queue_pairs(&points));
     say("instructions, by callgrind".into());

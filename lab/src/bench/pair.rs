@@ -81,9 +81,29 @@ pub struct Shape {
     pub depth: u32,
 }
 
-/// One engine with its connected queue pairs and one registered buffer.
+/// Two engines that do not know each other yet.
+pub type Engines = [Arc<Engine<Lock>>; 2];
+
+/// Returns two engines with `shards` shards each. The second one listens.
+pub fn engines(shape: &Shape, shards: usize) -> Result<Engines> {
+    let new = |number: u8| {
+        let mut config = Config::new(u64::from(number), [number; 32]);
+        config.crc = shape.crc;
+        config.shards = u32::try_from(shards)?;
+        let engine = Engine::try_new(config).map_err(failed("Engine::try_new"))?;
+        engine.set_addresses(&[ip(number)]).map_err(failed("set_addresses"))?;
+        anyhow::Ok(engine)
+    };
+    let engines = [new(1)?, new(2)?];
+    let listen = ListenSpec { ip: None, port: PORT, backlog: 1, context: 0 };
+    engines[1].listen(&listen).map_err(failed("listen"))?;
+    Ok(engines)
+}
+
+/// One shard of an engine with connected queue pairs and one registered buffer.
 struct Side {
     engine: Arc<Engine<Lock>>,
+    shard: u32,
     cq: Arc<Cq<Lock>>,
     qps: Vec<Arc<Qp<Lock>>>,
     pd: Pd,
@@ -94,11 +114,7 @@ struct Side {
 }
 
 impl Side {
-    fn new(number: u8, shape: &Shape) -> Result<Self> {
-        let mut config = Config::new(u64::from(number), [number; 32]);
-        config.crc = shape.crc;
-        let engine = Engine::try_new(config).map_err(failed("Engine::try_new"))?;
-        engine.set_addresses(&[ip(number)]).map_err(failed("set_addresses"))?;
+    fn new(engine: Arc<Engine<Lock>>, shard: u32, shape: &Shape) -> Result<Self> {
         let pd = engine.create_pd();
         let cq = engine.create_cq(CQ_DEPTH, 0).map_err(failed("create_cq"))?;
         let mut memory: Box<[u8]> = (0..shape.buffer).map(|at| (at as u8).wrapping_mul(31)).collect();
@@ -109,7 +125,8 @@ impl Side {
         // SAFETY: as above.
         let region = unsafe { engine.register(pd, address, shape.buffer as u64, Access::all(), backing) };
         let region = region.map_err(failed("register"))?;
-        Ok(Self { engine, cq, qps: Vec::new(), pd, region, _memory: memory, outgoing: Frames::new() })
+        let (qps, outgoing) = (Vec::new(), Frames::new());
+        Ok(Self { engine, shard, cq, qps, pd, region, _memory: memory, outgoing })
     }
 
     fn create_qp(&self, depth: u32) -> Result<Arc<Qp<Lock>>> {
@@ -161,12 +178,16 @@ impl Pair {
 
     /// Returns two engines without queue pairs.
     pub fn new(shape: Shape) -> Result<Self> {
-        let mut sides = [Side::new(1, &shape)?, Side::new(2, &shape)?];
+        Self::of(engines(&shape, 1)?, 0, shape)
+    }
+
+    /// Returns a shard of two engines, without queue pairs.
+    pub fn of(engines: Engines, shard: u32, shape: Shape) -> Result<Self> {
+        let [client, server] = engines;
+        let mut sides = [Side::new(client, shard, &shape)?, Side::new(server, shard, &shape)?];
         for side in &mut sides {
             side.qps.reserve_exact(shape.queue_pairs);
         }
-        let listen = ListenSpec { ip: None, port: PORT, backlog: 1, context: 0 };
-        sides[1].engine.listen(&listen).map_err(failed("listen"))?;
         let pending = [vec![0; shape.queue_pairs], vec![0; shape.queue_pairs]];
         Ok(Self { sides, shape, pending, now: Instant::from_nanos(1) })
     }
@@ -229,9 +250,11 @@ impl Pair {
         let now = self.now;
         let (left, right) = self.sides.split_at_mut(1);
         let (side, peer) = if number == 0 { (&mut left[0], &right[0]) } else { (&mut right[0], &left[0]) };
-        side.engine.poll_transmit(now, &mut side.outgoing, BUDGET);
+        let shards = (side.engine.shard(side.shard), peer.engine.shard(peer.shard));
+        let (Some(shard), Some(peer)) = shards else { return Vec::new() };
+        shard.poll_transmit(now, &mut side.outgoing, BUDGET);
         while let Some(frame) = side.outgoing.pop() {
-            let verdict = peer.engine.handle_frame(now, frame);
+            let verdict = peer.handle_frame(now, frame);
             debug_assert_eq!(verdict, Verdict::Consumed);
         }
         // Empty vectors do not allocate.
@@ -241,18 +264,27 @@ impl Pair {
                 events.push((id, event));
             }
         }
-        if side.engine.poll_timeout().is_some_and(|at| at <= now) {
-            side.engine.handle_timeout(now);
+        if shard.poll_timeout().is_some_and(|at| at <= now) {
+            shard.handle_timeout(now);
         }
         events
     }
 
     /// Writes `count` messages of `length` bytes to the peer's memory.
     pub fn write(&mut self, length: u32, count: u64) -> Result<()> {
+        // Enough requests to keep the link busy, few enough to keep the working set small.
+        self.write_with(&[0], length, count, 4)
+    }
+
+    /// Writes `count` messages of `length` bytes over `queue_pairs`, one after the other.
+    pub fn write_over(&mut self, queue_pairs: &[usize], length: u32, count: u64) -> Result<()> {
+        self.write_with(queue_pairs, length, count, u64::from(DEPTH / 2))
+    }
+
+    fn write_with(&mut self, over: &[usize], length: u32, count: u64, window: u64) -> Result<()> {
         let remote =
             SendOperation::Write { address: self.sides[1].region.base(), key: self.sides[1].region.key() };
-        // Enough requests to keep the link busy, few enough to keep the working set small.
-        self.run(&[0], remote, length, count, 4)
+        self.run(over, remote, length, count, window)
     }
 
     /// Sends `count` messages of `length` bytes, each into a receive of the peer.
