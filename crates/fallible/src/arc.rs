@@ -47,7 +47,8 @@ impl<T> Arc<T> {
     ///
     /// # Errors
     /// [`AllocError`] if there is no memory; `make` is not called.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "a call of its own would copy a large value once more")]
     pub fn try_new_with(make: impl FnOnce() -> T) -> Result<Self, AllocError> {
         const { assert!(align_of::<Shared<T>>() <= MAX_ALIGNMENT) };
         // Never of size zero: the count is in it.

@@ -320,6 +320,28 @@ impl<'a> Packet<'a> {
         Ext::parse(self.info.ext, self.ext).unwrap_or(Ext::None)
     }
 
+    /// Returns the pieces of a frame that is parsed to this packet again: an Ethernet header without addresses and tag, what
+    /// the ICRC covers, and the ICRC.
+    #[must_use]
+    pub fn pieces(&self) -> ([u8; Eth::LEN], &'a [u8], [u8; ICRC_LEN]) {
+        let ethertype = match self.ip {
+            Ip::V4(_) => EtherType::IPV4,
+            Ip::V6(_) => EtherType::IPV6,
+        };
+        let mut eth = [0; Eth::LEN];
+        [eth[12], eth[13]] = ethertype.0.to_be_bytes();
+        (eth, self.led.get(icrc::LEAD..).unwrap_or_default(), self.icrc)
+    }
+
+    /// Returns whether both packets ask for the same: opcode, solicited event, extended headers, payload.
+    #[must_use]
+    pub fn requests_the_same(&self, other: &Packet<'_>) -> bool {
+        self.bth.opcode() == other.bth.opcode()
+            && self.bth.solicited() == other.bth.solicited()
+            && self.ext == other.ext
+            && self.payload == other.payload
+    }
+
     /// Returns the RETH, if the opcode has one.
     #[must_use]
     #[inline]

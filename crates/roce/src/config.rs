@@ -8,6 +8,20 @@ use crate::trace::Trace;
 use roce_wire::PathMtu;
 use roce_wire::icrc::Crc;
 
+/// Bounds of the stash: bytes of frames that arrived after a gap and wait for the missing ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StashLimits {
+    /// Bytes at most per queue pair.
+    pub per_qp: u32,
+    /// Bytes at most of all queue pairs.
+    pub total: u32,
+}
+
+impl StashLimits {
+    /// Nothing is stored.
+    pub const NONE: Self = Self { per_qp: 0, total: 0 };
+}
+
 /// What an engine is made with.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -34,9 +48,11 @@ pub struct Config {
     pub max_reads: ReadLimits,
     /// The largest path MTU that frames of this adapter can have.
     pub max_mtu: PathMtu,
-    /// Whether packets after a gap are placed into memory when they arrive. Otherwise they are dropped, as by a responder
-    /// of the specification, and the peer sends everything after a lost packet again.
+    /// Whether packets after a gap are placed into memory when they arrive, or stored. Otherwise they are dropped, as by a
+    /// responder of the specification, and the peer sends everything after a lost packet again.
     pub early_placement: bool,
+    /// Bytes of packets after a gap that are stored because they cannot be placed yet.
+    pub stash: StashLimits,
     /// Packets of a queue pair that may be unacknowledged.
     pub window: u32,
     /// Every so many packets, the requester asks for an acknowledgement in the middle of a message.
@@ -76,6 +92,7 @@ impl Config {
             max_reads: ReadLimits { inbound: 32, outbound: 32 },
             max_mtu: PathMtu::Bytes4096,
             early_placement: true,
+            stash: StashLimits { per_qp: 512 << 10, total: 4 << 20 },
             window: 128,
             ack_every: 32,
             timing: Timing::default(),

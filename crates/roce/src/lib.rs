@@ -94,7 +94,7 @@ mod transport;
 mod work;
 
 pub use cm::Ignored;
-pub use config::Config;
+pub use config::{Config, StashLimits};
 pub use congestion::{CongestionConfig, CongestionMode, DcqcnConfig};
 pub use conn::{
     AcceptSpec, ConnEvent, ConnId, ConnRequest, ConnectSpec, DisconnectOutcome, ListenSpec, ListenerId,

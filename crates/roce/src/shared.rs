@@ -15,6 +15,7 @@ use crate::held_notices::HeldNotices;
 use crate::region::table::RegionTable;
 use crate::srq::Srq;
 use crate::trace::{TraceEvent, TraceRecord};
+use crate::transport::stash::StashMemory;
 use fallible::Arc;
 use fallible::Fifo;
 use roce_wire::{Psn, Qpn};
@@ -23,6 +24,7 @@ use roce_wire::{Psn, Qpn};
 pub(crate) struct Shared<R: RawMutex> {
     pub(crate) config: Config,
     pub(crate) regions: RegionTable<R>,
+    pub(crate) stash: Arc<StashMemory<R>>,
     pub(crate) events: Mutex<R, EventQueue<R>>,
     /// Notices of the completion queues that have a notice queue; by its number.
     pub(crate) notice_queues: Vec<NoticeQueue<R>>,

@@ -150,6 +150,10 @@ counters! {
     rx_duplicates,
     /// Request packets that arrived before an earlier one.
     rx_out_of_order,
+    /// Of those, stored in the stash.
+    rx_stashed,
+    /// Of those, executed.
+    rx_stash_executed,
     /// Requests of peers that found no posted receive.
     rx_rnr,
     /// CNPs received.

@@ -57,6 +57,11 @@ fn goodput_table_with_losses() {
         if loss <= 10 && kind != Kind::Send {
             assert!(figures.overhead() < 1.5, "{cell:?}: {:.2}", figures.overhead());
         }
+        // Short messages: packets of later ones are stored, too.
+        let most = if loss <= 10 { 1.3 } else { 2.0 };
+        if kind == Kind::Send {
+            assert!(figures.overhead() <= most, "{cell:?}: {:.2}", figures.overhead());
+        }
         // With messages of a few packets, a pause shows in the completions.
         if kind == Kind::Send {
             assert!(figures.stall <= 2 * TIMEOUT, "{cell:?}: no completion for {:?}", figures.stall);
@@ -130,15 +135,17 @@ fn one_loss_in_a_thousand_keeps_70_percent_of_the_goodput() {
     }
 }
 
-/// A link that only reorders keeps half of the goodput of long messages.
+/// A link that only reorders keeps half of the goodput, and little is sent again.
 #[test]
 fn reordering_is_not_taken_for_loss() {
-    for kind in [Kind::Write, Kind::Read] {
+    for (kind, message, outstanding, most) in
+        [(Kind::Write, 1 << 20, 4, 1.05), (Kind::Read, 1 << 20, 4, 1.6), (Kind::Send, 8 << 10, 64, 1.05)]
+    {
         let cell = |reordering| Cell {
             kind,
-            message: 1 << 20,
-            count: 8,
-            outstanding: 4,
+            message,
+            count: (8 << 20) / message as u64,
+            outstanding,
             loss: 0,
             bursts: None,
             reordering,
@@ -149,6 +156,6 @@ fn reordering_is_not_taken_for_loss() {
         let share = wild.goodput() / calm.goodput();
         assert!(share >= 0.5, "{kind}: {share:.2}");
         assert_eq!(wild.timeouts, 0, "{kind}");
-        assert!(wild.overhead() < 1.6, "{kind}: {:.2}", wild.overhead());
+        assert!(wild.overhead() <= most, "{kind}: {:.2}", wild.overhead());
     }
 }

@@ -9,7 +9,7 @@ use lock_api::{Mutex, RawMutex};
 
 use super::Engine;
 use super::connections::Connections;
-use crate::config::Config;
+use crate::config::{Config, StashLimits};
 use crate::cq::{Cq, DestroyResult};
 use crate::error::{CreateError, ModifyError};
 use crate::event_queue::{Entry, EventQueue, NoticeQueue};
@@ -27,6 +27,7 @@ use crate::shared::Shared;
 use crate::srq::{Srq, SrqSpec};
 use crate::stats::{Counter, Stats};
 use crate::transport::rc_transport::RcTransport;
+use crate::transport::stash::StashMemory;
 use crate::work::Sge;
 use fallible::Arc;
 use fallible::Fifo;
@@ -45,11 +46,14 @@ impl<R: RawMutex> Engine<R> {
         let qps = ObjectTable::try_new(config.max_qps, &mut random)?;
         let shards = Shards::try_new(config.shards)?;
         let held = HeldNotices::try_new()?;
+        let stash = if config.early_placement { config.stash } else { StashLimits::NONE };
+        let stash = StashMemory::try_new(stash, config.max_mtu)?;
         let notice_queues = new_notice_queues(config.notice_queues)?;
         let engine = Arc::try_new_with(|| Self {
             // First: it takes from `random`, which moves below.
             connections: Connections::new(&config, &mut random),
             shared: Shared {
+                stash,
                 config,
                 regions,
                 events: Mutex::new(EventQueue::new()),

@@ -79,7 +79,9 @@ impl RcTransport {
         let built = build_frame(self.link.as_ref(), env, slot, &headers, 0, |_| Ok::<_, AccessError>(()))?;
         responder.ack_pending = false;
         responder.acknowledged = responder.expected;
-        responder.nak_pending = None;
+        if !core::mem::take(&mut responder.nak_twice) {
+            responder.nak_pending = None;
+        }
         responder.responded = true;
         if self.state == State::Error {
             self.report_failure(env);

@@ -14,7 +14,7 @@ use super::send_queue::{Payload, Wqe};
 use crate::drop_reason::DropReason;
 use crate::region::access_rights::AccessError;
 use crate::sge_cursor::{SgeCursor, TooShort};
-use crate::work::{CompletionStatus, SendFlags, SendOperation, Sge};
+use crate::work::{CompletionStatus, SendFlags, Sge};
 use roce_wire::{AethRepr, NakCode, Operation, Packet, SyndromeKind, rnr_timer};
 
 impl RcTransport {
@@ -51,8 +51,8 @@ impl RcTransport {
                     if self.is_new_loss(env) {
                         self.implied_nak(env);
                     }
-                } else if self.requester.recovery.selective_repeat_failed(self.requester.una, env.now) {
-                    self.requester.go_back(env.now, Resend::GoBackN, None);
+                } else if self.requester.recovery.has_resent() {
+                    self.continue_after_ack(env);
                 }
             }
             SyndromeKind::Nak(NakCode::PSN_SEQUENCE) => {
@@ -62,7 +62,7 @@ impl RcTransport {
                     return;
                 }
                 self.advance(env, sequence);
-                let again = self.requester.recovery.is_lost_within_run(self.requester.una);
+                let again = self.requester.recovery.is_lost_within_run(self.requester.una, env.now);
                 if again || self.is_new_loss(env) {
                     self.lost(env);
                 }
@@ -94,6 +94,18 @@ impl RcTransport {
                 self.fail(env, Some(CompletionStatus::from_nak(code)));
             }
             SyndromeKind::Reserved => {}
+        }
+    }
+
+    /// Continues after an acknowledgement while packets were sent again.
+    #[inline(never)]
+    fn continue_after_ack<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+        let requester = &mut self.requester;
+        let oldest = self.send_queue.front();
+        let Some(wqe) = oldest.filter(|wqe| !wqe.is_read()) else { return };
+        let storable = requester.storable(wqe);
+        if let Some(kind) = requester.recovery.handle_ack(requester.una, storable, requester.high, env.now) {
+            requester.go_back(env.now, kind, oldest);
         }
     }
 
@@ -340,9 +352,7 @@ impl RcTransport {
             Some(wqe) if wqe.is_read() && env.shared.config.early_placement => requester.resend_read(wqe),
             Some(wqe) if wqe.is_read() => Resend::GoBackN,
             Some(wqe) => {
-                // The peer does not store the last packet of a SEND.
-                let is_write = matches!(wqe.operation, SendOperation::Write { .. });
-                let storable = wqe.first..if is_write { wqe.end() } else { wqe.end().previous() };
+                let storable = requester.storable(wqe);
                 requester.recovery.resend_for_loss(requester.una, storable, requester.high)
             }
             None => Resend::GoBackN,

@@ -17,7 +17,7 @@
 //! | `state` | QP states and transitions |
 //! | `send_queue`, `inbound_reads` | requests of this side; READ requests of the peer |
 //! | `recovery` | retransmission: round-trip time, retry counters, go-back-N or selective repeat |
-//! | `out_of_order` | which packets after a gap were stored |
+//! | `out_of_order`, `stash` | which packets after a gap were placed; copies of those that cannot be placed yet |
 //! | `cnp`, `rate` | congestion notification packets; DCQCN rate |
 //! | `requester_state`, `responder_state` | what the two halves remember |
 //! | `rc_transport` | the transport of one queue pair: life cycle, error state, completions |
@@ -47,4 +47,5 @@ mod responder_state;
 mod retransmit_timer;
 mod send_queue;
 mod sequence;
+pub(crate) mod stash;
 pub(crate) mod state;

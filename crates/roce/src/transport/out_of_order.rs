@@ -7,12 +7,13 @@
 //! Stored packets count from the moment the missing packet arrives; until then they are not acknowledged,
 //! completed or answered.
 //!
-//! Packets of later messages are not stored: they may write the same memory and must do so later. A WRITE
-//! carries its length, so packets of the next message are recognized at once. A SEND does not, so its last packet is
-//! not stored: it would decide where the message ends. While it is missing, all packets of the next SEND except the
-//! first look like its own, and their payload is written to the current receive after the end of the message. That is
+//! Packets of later messages are not placed: they may write the same memory and must do so later. They go to the
+//! [stash](super::stash). A WRITE carries its length, so packets of the next message are recognized at once. A SEND does
+//! not: its packets go to the stash, and are placed only if there is no room; its last packet never is, since it would
+//! decide where the message ends. While it is missing, all packets of the next SEND except the first look like its own, and
+//! their payload is written to the current receive after the end of the message. That is
 //! harmless. Only a run without a gap counts, and a run never passes the first or the last packet of a SEND, since
-//! these are never stored. The end of a message clears everything recorded, so the peer sends those packets again.
+//! these are never placed. The end of a message clears everything recorded, so the peer sends those packets again.
 //!
 //! # Forged packets
 //!
@@ -32,6 +33,8 @@ pub(super) struct OutOfOrder {
     stored: u128,
     /// After a gap was filled: the next packet of those that follow in order. If it is a duplicate, it is written again.
     following: Option<Sequence>,
+    /// One has arrived.
+    followed: bool,
 }
 
 /// What to do with a packet after a gap.
@@ -47,7 +50,7 @@ pub(super) enum Placement {
 }
 
 impl OutOfOrder {
-    pub(super) const EMPTY: Self = Self { stored: 0, following: None };
+    pub(super) const EMPTY: Self = Self { stored: 0, following: None, followed: false };
 
     pub(super) const fn is_empty(&self) -> bool {
         self.stored == 0
@@ -88,15 +91,22 @@ impl OutOfOrder {
         let count = self.stored.trailing_ones();
         self.stored = self.stored.checked_shr(count.saturating_add(1)).unwrap_or(0);
         if count > 0 {
+            self.followed = false;
             self.following = Some(expected.next());
         }
         count
+    }
+
+    /// Returns whether a gap was filled and none of the packets that follow has arrived again since.
+    pub(super) const fn is_following(&self) -> bool {
+        self.following.is_some() && !self.followed
     }
 
     /// Returns whether the duplicate at `sequence` is to be written again.
     pub(super) fn follows(&mut self, sequence: Sequence) -> bool {
         let follows = self.following == Some(sequence);
         if follows {
+            self.followed = true;
             self.following = Some(sequence.next());
         }
         follows

@@ -1,8 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Stores request packets that arrive after a gap, and executes them once the gap is filled.
+//! Places or stores request packets that arrive after a gap, and executes them once the gap is filled.
 //!
-//! See [`super::out_of_order`] for what is stored and why that is safe.
+//! See [`super::out_of_order`] for what is placed into memory and why that is safe. Everything else goes to the
+//! [stash](super::stash) as far as there is room: the end of a SEND, immediate data, keys to invalidate, READ requests,
+//! later messages. Stored packets are executed in order by the ordinary receive path.
+//!
+//! # Forged packets
+//!
+//! A stored packet is not executed when the gap before it is filled: the genuine one may be right behind. It is executed
+//! once another packet after it arrives, which shows that the network delivers no copy of it before. So of a stored packet
+//! and one received in order, the latter counts. Of two packets after a gap with the same PSN and other content neither
+//! does.
 
 use super::sequence::Sequence;
 use lock_api::RawMutex;
@@ -11,17 +20,88 @@ use super::env::Env;
 use super::out_of_order::Placement;
 use super::rc_transport::RcTransport;
 use super::responder_state::InboundMessage;
+use super::stash::REACH;
+use crate::drop_reason::DropReason;
 use crate::region::access_rights::AccessError;
 use crate::sge_cursor::TooShort;
 use crate::work::Sge;
-use roce_wire::{NakCode, Operation, Packet, Syndrome};
+use roce_wire::{Operation, Packet};
 
 impl RcTransport {
-    /// Stores a packet of the current message that arrived after a gap. Returns whether it is stored.
+    /// Handles a packet after the expected one. Returns `None` if it is the expected one once stored packets are executed.
+    #[inline(never)]
+    pub(super) fn handle_after_gap<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        sequence: Sequence,
+        packet: &Packet<'_>,
+    ) -> Option<Result<(), DropReason>> {
+        env.stats.rx_out_of_order.inc();
+        // Placed packets were counted, and the peer has not sent them again.
+        self.responder.peer_repeats_selectively |= self.responder.out_of_order.is_following();
+        if self.responder.stash.begins_with(self.responder.expected) {
+            self.execute_stored(env);
+            if !self.state.serves() {
+                return Some(Ok(()));
+            }
+        }
+        let responder = &mut self.responder;
+        match sequence.checked_since(responder.expected) {
+            Some(0) => return None,
+            None => {
+                responder.ack_pending = true;
+                return Some(Ok(()));
+            }
+            Some(_) => {}
+        }
+        let known = responder.stash.get(sequence, &env.shared.stash).is_some()
+            || matches!(responder.out_of_order.place(responder.expected, sequence), Placement::Compare(_));
+        let stored = self.store_out_of_order(env, sequence, packet);
+        self.responder.handle_gap(sequence, packet.bth().ack_req(), stored && !known);
+        Some(stored.then_some(()).ok_or(DropReason::Sequence))
+    }
+
+    /// Executes the stored packets from the expected one on: a packet after them has arrived.
+    fn execute_stored<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+        let memory = &env.shared.stash;
+        for _ in 0..REACH {
+            let expected = self.responder.expected;
+            if !self.responder.stash.begins_with(expected) {
+                break;
+            }
+            let Some(taken) = self.responder.stash.take(memory) else { break };
+            let executed = self.execute_frame(env, memory.taken(&taken));
+            memory.release(taken);
+            let responder = &mut self.responder;
+            if !executed {
+                // Without a receive, the peer sends it and everything after it again.
+                responder.stash.clear(memory);
+                break;
+            }
+            env.stats.rx_stash_executed.inc();
+            responder.peer_repeats_selectively = true;
+            responder.ack_pending = true;
+        }
+    }
+
+    /// Executes a stored frame. Returns `false` if it cannot be executed.
+    fn execute_frame<R: RawMutex>(&mut self, env: &Env<'_, R>, frame: &[u8]) -> bool {
+        let expected = self.responder.expected;
+        // Parsed once before.
+        let Ok(packet) = Packet::parse(frame) else { return false };
+        // One that cannot come next is forged, or the one before it was: the peer sends what counts again.
+        if !self.responder.message.continues_with(packet.info()) {
+            self.responder.newest_after_gap = Some(Sequence::MAX);
+            return false;
+        }
+        self.handle_request(env, &packet).is_ok() && self.responder.expected != expected
+    }
+
+    /// Places or stores a packet that arrived after a gap. Returns whether it counts once the gap is filled.
     ///
     /// The peer cannot tell this from dropping, except by what it has to send again: a NAK for the gap is
     /// pending either way, and the memory of a message that has not completed is the peer's to write.
-    pub(super) fn store_out_of_order<R: RawMutex>(
+    fn store_out_of_order<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
         sequence: Sequence,
@@ -29,27 +109,86 @@ impl RcTransport {
     ) -> bool {
         //= rocev2 §6
         let responder = &mut self.responder;
-        let (info, payload, mtu) = (packet.info(), packet.payload(), responder.mtu);
-        // Immediate data and an R_Key to invalidate are not stored. The last packet of a SEND is not, either: nothing
-        // tells whether the message ends there.
-        let ends_send = info.last && info.operation == Operation::Send;
-        let plain = !info.first && !ends_send && packet.imm_dt().is_none() && packet.ieth().is_none();
-        if !plain || !info.payload.admits(payload.len(), mtu as usize) || !env.shared.config.early_placement {
+        let distance = sequence.since(responder.expected);
+        if distance > REACH || !env.shared.config.early_placement {
             return false;
         }
-        let (distance, is_stored) = match responder.out_of_order.place(responder.expected, sequence) {
-            Placement::Store(distance) => (distance, false),
-            Placement::Compare(distance) => (distance, true),
-            Placement::Reject => return false,
-        };
+        let memory = &env.shared.stash;
+        if let Some(stored) = responder.stash.get(sequence, memory) {
+            let same = Packet::parse(stored).is_ok_and(|stored| stored.requests_the_same(packet));
+            if !same {
+                responder.stash.remove(sequence, memory);
+            }
+            return same;
+        }
+        match responder.out_of_order.place(responder.expected, sequence) {
+            Placement::Reject => false,
+            Placement::Compare(distance) => {
+                let same = self.place(env, distance, packet, true);
+                if !same {
+                    self.responder.out_of_order.forget(distance);
+                }
+                same
+            }
+            // A WRITE tells where it ends, so that its packets and those of the next message differ.
+            Placement::Store(distance) => {
+                let of_write = matches!(responder.message, InboundMessage::Write { .. });
+                if of_write && self.place(env, distance, packet, false) {
+                    self.responder.out_of_order.record(distance);
+                    return true;
+                }
+                if self.stash(env, sequence, packet) {
+                    return true;
+                }
+                let placed = !of_write && self.place(env, distance, packet, false);
+                if placed {
+                    self.responder.out_of_order.record(distance);
+                }
+                placed
+            }
+        }
+    }
+
+    /// Stores a packet in the stash. Returns whether there was room.
+    fn stash<R: RawMutex>(&mut self, env: &Env<'_, R>, sequence: Sequence, packet: &Packet<'_>) -> bool {
+        let (responder, shared) = (&mut self.responder, env.shared);
+        let executable =
+            matches!(packet.info().operation, Operation::Send | Operation::Write | Operation::Read);
+        if !executable || responder.without_receive {
+            return false;
+        }
+        let stored = responder.stash.insert(sequence, packet, &shared.stash);
+        if stored {
+            env.stats.rx_stashed.inc();
+        }
+        stored
+    }
+
+    /// Places a packet of the current message into memory, or compares memory with it (`is_placed`). Returns whether it could
+    /// be placed, or was the same.
+    fn place<R: RawMutex>(
+        &self,
+        env: &Env<'_, R>,
+        distance: u32,
+        packet: &Packet<'_>,
+        is_placed: bool,
+    ) -> bool {
+        let responder = &self.responder;
+        let (info, payload, mtu) = (packet.info(), packet.payload(), responder.mtu);
+        // Nor is the last packet of a SEND: nothing tells whether the message ends there.
+        let ends_send = info.last && info.operation == Operation::Send;
+        let plain = !info.first && !ends_send && packet.imm_dt().is_none() && packet.ieth().is_none();
+        if !plain || !info.payload.admits(payload.len(), mtu as usize) {
+            return false;
+        }
         let (offset, len) = (distance.saturating_mul(mtu), payload.len() as u32);
         let regions = &env.shared.regions;
-        let done = match (responder.message, info.operation) {
+        match (responder.message, info.operation) {
             (InboundMessage::Write { address, key, left, .. }, Operation::Write) => {
                 let rest = left.checked_sub(offset).and_then(|left| left.checked_sub(len));
                 let fits = rest.is_some_and(|rest| (rest == 0) == info.last);
                 let address = address.wrapping_add(u64::from(offset));
-                if is_stored {
+                if is_placed {
                     fits && regions.holds_remote(env.qp.scope(), key, address, payload)
                 } else {
                     fits && regions.write_remote(env.qp.scope(), key, address, payload).is_ok()
@@ -58,7 +197,7 @@ impl RcTransport {
             (InboundMessage::Send, Operation::Send) => {
                 let position = self.current_receive.cursor.position.saturating_add(offset);
                 self.at_receive(position, payload, |sge, within, bytes| {
-                    if is_stored {
+                    if is_placed {
                         regions.holds_local(env.qp.pd, sge, within, bytes).then_some(()).ok_or(AccessError)
                     } else {
                         regions.write_local(env.qp.pd, sge, within, bytes)
@@ -67,13 +206,7 @@ impl RcTransport {
                 .is_ok()
             }
             _ => false,
-        };
-        match (is_stored, done) {
-            (false, true) => self.responder.out_of_order.record(distance),
-            (true, false) => self.responder.out_of_order.forget(distance),
-            _ => {}
         }
-        done
     }
 
     /// Writes a duplicate again that follows in order after a filled gap: the packet stored in its place may have
@@ -133,17 +266,49 @@ impl RcTransport {
         })
     }
 
-    /// Accepts the stored packets that follow the one at `sequence` without a gap.
+    /// Accepts the placed packets that follow the one at `sequence` without a gap, and reports the next gap.
     ///
     /// The effect is that of receiving them now and in order: each is accepted once, after all before it, and
-    /// acknowledged only then. `newest` is the last packet that arrived after the gap.
-    pub(super) fn accept_stored<R: RawMutex>(
+    /// acknowledged only then. `newest` is the last packet that arrived after the gap. `unreported` tells that the gap was
+    /// filled before its NAK was sent, `answer_requested` that the packet at `sequence` asks for an answer.
+    #[inline(never)]
+    pub(super) fn continue_after_gap<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
         sequence: Sequence,
-        newest: Option<Sequence>,
+        newest: Sequence,
+        unreported: bool,
+        answer_requested: bool,
     ) {
         //= rocev2 §6
+        let count = self.accept_placed(env, sequence);
+        let responder = &mut self.responder;
+        responder.stash.forget_before(responder.expected, &env.shared.stash);
+        responder.ack_pending |= count > 0;
+        responder.nak_twice = false;
+        responder.without_receive = false;
+        if responder.out_of_order.is_empty() && responder.stash.is_empty() {
+            return;
+        }
+        responder.newest_after_gap = Some(newest);
+        if responder.stash.begins_with(responder.expected) {
+            // It is executed when a later packet arrives. Ask for it if none may be in flight.
+            if unreported {
+                responder.report_gap();
+            }
+        } else if count > 0 || answer_requested {
+            // There is another gap: report it now. And again if a packet arrives that is sent again, except the newest one,
+            // which a peer sends only to have a loss reported.
+            responder.report_gap();
+            responder.newest_after_gap = Some(newest.previous().max(responder.expected));
+        } else {
+            // The next packets may be in flight. One after them reports the gap.
+            responder.newest_after_gap = Some(Sequence::MAX);
+        }
+    }
+
+    /// Accepts the placed packets that follow the one at `sequence` without a gap. Returns their number.
+    fn accept_placed<R: RawMutex>(&mut self, env: &Env<'_, R>, sequence: Sequence) -> u32 {
         let responder = &mut self.responder;
         let count = responder.out_of_order.take_contiguous(sequence);
         responder.expected = responder.expected.add(u64::from(count));
@@ -152,13 +317,13 @@ impl RcTransport {
         match &mut responder.message {
             InboundMessage::Write { address, left, .. } => {
                 *address = address.wrapping_add(u64::from(bytes));
-                // The last packet may be shorter. It is stored only where it ends the message.
+                // The last packet may be shorter. It is placed only where it ends the message.
                 *left = left.saturating_sub(bytes);
                 ended = *left == 0;
             }
             InboundMessage::Send => {
                 let mut cursor = self.current_receive.cursor;
-                // Succeeds, as it did when the packets were stored.
+                // Succeeds, as it did when the packets were placed.
                 let position = cursor.position.saturating_add(bytes);
                 if cursor.seek(self.current_receive.sges(), position).is_ok() {
                     self.current_receive.cursor = cursor;
@@ -166,17 +331,10 @@ impl RcTransport {
             }
             InboundMessage::None => {}
         }
-        responder.ack_pending |= count > 0;
-        if !responder.out_of_order.is_empty() {
-            // There is another gap: report it now. And again if a packet arrives that is sent again, except the newest one,
-            // which a peer sends only to have a loss reported.
-            //= rocev2 §6
-            responder.nak_pending = Some((Syndrome::nak(NakCode::PSN_SEQUENCE), responder.expected));
-            responder.newest_after_gap = newest.map(|newest| newest.previous().max(responder.expected));
-        }
         if ended {
             env.stats.rx_writes.inc();
             responder.end_message();
         }
+        count
     }
 }

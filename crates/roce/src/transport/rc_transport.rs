@@ -202,6 +202,8 @@ impl RcTransport {
             self.report_failure(env);
         }
         self.requester.stop();
+        self.responder.stash.clear(&env.shared.stash);
+        self.responder.nak_twice = false;
         self.cnp.clear();
         self.rate.wake();
         //= R-QP-59

@@ -4,12 +4,12 @@
 //!
 //! A peer that misses a packet sends one sequence NAK, or its answers imply the loss. By the specification it
 //! drops everything after the gap and the requester resends everything: go-back-N. At 1% loss that sends every
-//! byte twice, at 5% seven times. This engine as responder stores the later packets of the same
-//! message ([`super::out_of_order`]). So the requester first tries selective repeat: it resends the lost packet,
-//! continues behind that message, and checks the answer. A peer that acknowledges this packet and no more stored
-//! nothing; after [`MAX_SELECTIVE_FAILURES`] of these the requester uses go-back-N for the next
-//! [`GO_BACK_N_LOSSES`] losses before it tries again. A peer that reports the loss of the very next packet has stored
-//! nothing or misses several in a row: the requester resends twice as many packets, and so on. Of a peer that was
+//! byte twice, at 5% seven times. This engine as responder stores the later packets ([`super::out_of_order`],
+//! [`super::stash`]). So the requester first tries selective repeat: it resends the lost packet,
+//! continues behind those already sent, and checks the answer. A peer that acknowledges this packet alone and then reports
+//! the next one as lost stored nothing; after [`MAX_SELECTIVE_FAILURES`] of these the requester uses go-back-N for the next
+//! [`GO_BACK_N_LOSSES`] losses before it tries again. A peer that reports the loss of the very next packet at once misses
+//! several in a row, or has stored nothing: the requester resends twice as many packets, and so on. Of a peer that was
 //! never seen to store packets, that is a failure after [`MAX_UNPROVEN_RUN`] packets.
 //!
 //! A loss that is not reported (a lost last packet, NAK or ACK) is found by a timer: the requester sends one
@@ -17,7 +17,6 @@
 //! agreed ACK timeout (compare the tail loss probe of RFC 8985). Only a passed ACK timeout uses a retry.
 
 use super::sequence::Sequence;
-use core::ops::Range;
 use core::time::Duration;
 
 use super::peer::Peer;
@@ -33,9 +32,8 @@ const MAX_SELECTIVE_FAILURES: u8 = 3;
 /// Packets resent at once by selective repeat to a peer that may store nothing.
 const MAX_UNPROVEN_RUN: u64 = 16;
 
-/// Packets of a message in whose end several losses are likely once there is one. Waiting for their repair before the next
-/// message costs less than sending that in vain.
-const LONG_MESSAGE: u64 = 64;
+/// Mean number of packets from one loss to the next from which on each is repaired on its own.
+const RARE: u64 = 40;
 
 /// Losses handled by go-back-N before selective repeat is tried again.
 const GO_BACK_N_LOSSES: u8 = 16;
@@ -50,13 +48,11 @@ pub(super) enum Resend {
     GoBackN,
     /// A run of packets: from the oldest one up to `run_end`. Then everything from `resume` on. The packets between
     /// have arrived, unless the peer drops packets after a gap.
-    /// With `hold`, what follows is held back until the run is acknowledged: it belongs to later messages, which the peer
-    /// does not store while it misses packets of this one, which it probably does.
-    Selective { run_end: Sequence, resume: Sequence, hold: bool },
+    Selective { run_end: Sequence, resume: Sequence },
     /// The oldest READ request, and everything from this packet on. Responses between are stored here.
     Read(Sequence),
-    /// The oldest packet alone, until it is acknowledged.
-    Probe,
+    /// The oldest packet alone, until it is acknowledged. Then everything after it, unless the peer may store packets.
+    Probe { selective: bool },
 }
 
 /// The last retransmission.
@@ -74,6 +70,8 @@ struct Retransmission {
     answered: bool,
     /// A packet behind `end` is acknowledged.
     passed: bool,
+    /// A positive acknowledgement covers the run of selective repeat alone.
+    alone: bool,
 }
 
 /// Loss recovery state of a requester.
@@ -108,8 +106,11 @@ pub(super) struct Recovery {
     selective_failures: u8,
     /// The peer has stored packets after a gap before.
     peer_stores: bool,
-    /// The packet of a run of resent packets that was last reported lost.
-    reported_within_run: Option<Sequence>,
+    /// The packet of a run of resent packets that was last reported lost, and when it was first;
+    /// [`Sequence::MAX`] for none.
+    reported_within_run: (Sequence, Instant),
+    /// The mean number of packets from what was resent to the next loss, up to [`RARE`], in eighths.
+    spacing: u16,
 }
 
 /// The packet whose acknowledgement measures the round-trip time.
@@ -150,7 +151,8 @@ impl Recovery {
         retransmission: None,
         selective_failures: 0,
         peer_stores: false,
-        reported_within_run: None,
+        reported_within_run: (Sequence::MAX, Instant::from_nanos(0)),
+        spacing: RARE as u16 * 8,
     };
 
     pub(super) fn begin(&mut self, peer: &Peer, config: &Config) {
@@ -278,7 +280,8 @@ impl Recovery {
         self.retransmission = Some(Retransmission { answered: true, passed, ..retransmission });
         // The acknowledgement after a probe may be the late one of another packet. And if an acknowledgement comes too
         // soon, the first copy of the packet was late, not lost.
-        if retransmission.kind == Resend::Probe || !self.answered_since(retransmission.at, now) {
+        if matches!(retransmission.kind, Resend::Probe { .. }) || !self.answered_since(retransmission.at, now)
+        {
             return;
         }
         if passed && matches!(retransmission.kind, Resend::Selective { .. }) {
@@ -291,24 +294,22 @@ impl Recovery {
         }
     }
 
-    /// Returns what to resend after the loss of the packet at `una`. `storable` are the packets of its message, up to
-    /// the end of those that a peer may store. `high` is the first packet that was never sent.
-    pub(super) fn resend_for_loss(
-        &mut self,
-        una: Sequence,
-        storable: Range<Sequence>,
-        high: Sequence,
-    ) -> Resend {
-        // With nothing to send after the message, its newest packet is sent again: it shows the peer another
-        // loss of the resent packet.
-        let resume = storable.end.min(high.previous());
+    /// Returns what to resend after the loss of the packet at `una`. A peer may store packets up to `storable`. `high` is the
+    /// first packet that was never sent.
+    pub(super) fn resend_for_loss(&mut self, una: Sequence, storable: Sequence, high: Sequence) -> Resend {
+        // With nothing else to send, the newest packet is sent again: it shows the peer another loss of the resent packet.
+        let resume = storable.min(high.previous());
         let run = self.next_run(una);
-        let run_end = una.add(run);
-        // A peer cannot store packets of a message whose first packet is missing.
-        if resume <= run_end || una == storable.start {
+        if resume <= una.add(run) {
             return Resend::GoBackN;
         }
-        if run > MAX_UNPROVEN_RUN && !self.peer_stores {
+        let dropped = match self.retransmission {
+            Some(Retransmission { kind: Resend::Selective { run_end, .. }, alone, .. }) => {
+                alone && una == run_end
+            }
+            _ => false,
+        };
+        if dropped || run > MAX_UNPROVEN_RUN && !self.peer_stores {
             self.selective_failures = self.selective_failures.saturating_add(1);
             return Resend::GoBackN;
         }
@@ -319,10 +320,23 @@ impl Recovery {
             }
             self.selective_failures = MAX_SELECTIVE_FAILURES.saturating_sub(1);
         }
-        let again = self.retransmission.is_some_and(|retransmission| una < retransmission.high);
-        let is_long = storable.end.since(storable.start) >= LONG_MESSAGE;
-        let hold = (run > 1 || again && is_long) && resume == storable.end;
-        Resend::Selective { run_end, resume, hold }
+        let run = run.max(self.expected_run(una, high));
+        Resend::Selective { run_end: una.add(run).min(resume), resume }
+    }
+
+    /// Returns the number of packets to resend at once if many were lost. A peer reports one loss in a round trip, and
+    /// meanwhile the window fills. Half of the packets up to where the next loss is expected often repair another one in the
+    /// same round trip.
+    fn expected_run(&mut self, una: Sequence, high: Sequence) -> u64 {
+        if let Some(Retransmission { kind: Resend::Selective { run_end, .. }, .. }) = self.retransmission
+            && una > run_end
+        {
+            let sample = una.since(run_end).min(RARE) as u16;
+            self.spacing = self.spacing.saturating_sub(self.spacing / 8).saturating_add(sample);
+        }
+        let spacing = u64::from(self.spacing / 8);
+        let many = spacing < RARE / 2 + RARE / 4 && high.since(una) >= spacing.saturating_mul(2);
+        if many && self.peer_stores { (spacing / 2).max(1) } else { 1 }
     }
 
     /// Returns the number of packets to resend at once from `una` on: twice as many as before if the packet right after
@@ -336,33 +350,65 @@ impl Recovery {
         }
     }
 
-    /// Returns whether a positive acknowledgement up to `una` shows that the peer did not store the packets that
-    /// selective repeat left out: otherwise it would cover them, or a NAK report the next gap.
-    pub(super) fn selective_repeat_failed(&mut self, una: Sequence, now: Instant) -> bool {
-        match self.retransmission {
-            Some(Retransmission { end, at, kind: Resend::Selective { run_end, resume, .. }, .. })
-                if una == end && end == run_end && una < resume =>
-            {
-                if self.answered_since(at, now) {
-                    self.selective_failures = self.selective_failures.saturating_add(1);
+    /// Returns whether packets were sent again.
+    #[inline]
+    pub(super) fn has_resent(&self) -> bool {
+        self.retransmission.is_some()
+    }
+
+    /// Handles a positive acknowledgement of everything before `una`. Returns what to resend, with the arguments of
+    /// [`Recovery::resend_for_loss`].
+    ///
+    /// If it covers a run of selective repeat and no more, the peer may not have stored the packets that were left out:
+    /// otherwise it would cover them, or a NAK report the next gap. What the peer answers to the next packet tells. If it
+    /// answers a probe, it tells which packet the peer misses.
+    #[inline]
+    pub(super) fn handle_ack(
+        &mut self,
+        una: Sequence,
+        storable: Sequence,
+        high: Sequence,
+        now: Instant,
+    ) -> Option<Resend> {
+        let retransmission = self.retransmission?;
+        match retransmission.kind {
+            Resend::Selective { run_end, resume } => {
+                let alone = una == retransmission.end && una == run_end && una < resume;
+                if alone && self.answered_since(retransmission.at, now) {
+                    self.retransmission = Some(Retransmission { alone, ..retransmission });
                 }
-                true
+                None
             }
-            _ => false,
+            Resend::Probe { selective: true } if una > retransmission.first => {
+                // Only once, and only if that leaves out many.
+                self.retransmission = None;
+                let many = storable.min(high).since(una) > MAX_UNPROVEN_RUN;
+                let stores = self.peer_stores && self.selective_failures < MAX_SELECTIVE_FAILURES;
+                (many && stores).then(|| self.resend_for_loss(una, storable, high))
+            }
+            _ => None,
         }
     }
 
     /// Records that the requester goes back to `first`. `high` is the first packet that was never sent.
     pub(super) fn record_go_back(&mut self, first: Sequence, high: Sequence, kind: Resend, now: Instant) {
         // The acknowledgement of a packet sent twice does not measure the round trip (Karn's algorithm).
-        if kind == Resend::Probe {
+        if matches!(kind, Resend::Probe { .. }) {
             self.sample = self.sample.map(|sample| Sample { ambiguous: true, ..sample });
         } else {
             self.sample = None;
         }
-        self.reported_within_run = None;
-        self.retransmission =
-            Some(Retransmission { first, end: first, high, at: now, kind, answered: false, passed: false });
+        self.reported_within_run.0 = Sequence::MAX;
+        self.retransmission = Some(Retransmission {
+            first,
+            end: first,
+            high,
+            at: now,
+            kind,
+            answered: false,
+            passed: false,
+            alone: false,
+        });
     }
 
     /// Accounts for the packet resent at `sequence`, up to `end`. Returns the next packet to send.
@@ -373,7 +419,7 @@ impl Recovery {
                 (sequence < run_end, if end < run_end { end } else { resume.max(end) })
             }
             Resend::Read(resume) => (sequence == retransmission.first, resume.max(end)),
-            Resend::GoBackN | Resend::Probe => (sequence == retransmission.first, end),
+            Resend::GoBackN | Resend::Probe { .. } => (sequence == retransmission.first, end),
         };
         if resent {
             retransmission.end = end;
@@ -393,15 +439,11 @@ impl Recovery {
         }
     }
 
-    /// Returns whether the packet at `next` has to wait for an acknowledgement: of a probe, or of a run of packets and
-    /// the one at which the requester resumes.
+    /// Returns whether the packet at `next` has to wait for the acknowledgement of a probe.
     #[inline]
     pub(super) fn awaits_answer(&self, una: Sequence, next: Sequence) -> bool {
         match self.retransmission {
-            Some(Retransmission { first, kind: Resend::Probe, .. }) => una <= first && next > first,
-            Some(Retransmission { kind: Resend::Selective { run_end, resume, hold: true }, .. }) => {
-                una < run_end && next > resume
-            }
+            Some(Retransmission { first, kind: Resend::Probe { .. }, .. }) => una <= first && next > first,
             _ => false,
         }
     }
@@ -426,11 +468,17 @@ impl Recovery {
 
     /// Returns whether the loss of the packet at `una` is reported for the second time while it is in a run of resent
     /// packets: its copy is lost, too.
-    pub(super) fn is_lost_within_run(&mut self, una: Sequence) -> bool {
+    pub(super) fn is_lost_within_run(&mut self, una: Sequence, now: Instant) -> bool {
         if !self.is_within_run(una) {
             return false;
         }
-        self.reported_within_run.replace(una) == Some(una)
+        let (reported, at) = self.reported_within_run;
+        if reported == una {
+            // Not the second copy of the same NAK.
+            return self.answered_since(at, now);
+        }
+        self.reported_within_run = (una, now);
+        false
     }
 
     /// Returns whether the packet at `una` was lost and not sent again.
@@ -438,9 +486,9 @@ impl Recovery {
         let Some(retransmission) = self.retransmission else { return self.was_sent(una, next) };
         let passed_over = match retransmission.kind {
             Resend::Selective { resume, .. } | Resend::Read(resume) => {
-                (retransmission.end..resume).contains(&una)
+                una > retransmission.first && (retransmission.end..resume).contains(&una)
             }
-            Resend::GoBackN | Resend::Probe => false,
+            Resend::GoBackN | Resend::Probe { .. } => false,
         };
         self.was_sent(una, next) && (una >= retransmission.high || passed_over)
     }
@@ -481,7 +529,7 @@ impl Recovery {
     /// Returns what to resend after the wait for the peer's receive.
     pub(super) fn resend_after_rnr(&self) -> Resend {
         // A peer that was not ready twice may not be ready for long: one packet at a time is sent to ask.
-        if self.rnr_since.is_some() { Resend::Probe } else { Resend::GoBackN }
+        if self.rnr_since.is_some() { Resend::Probe { selective: false } } else { Resend::GoBackN }
     }
 
     /// Handles an RNR NAK: waits for `timer`. Returns `false` when the RNR retries or the RNR limit are used up.
@@ -513,3 +561,7 @@ impl Recovery {
         true
     }
 }
+
+#[cfg(test)]
+#[path = "recovery_tests.rs"]
+mod tests;

@@ -82,6 +82,7 @@ impl RcTransport {
             let built =
                 build_frame(self.link.as_ref(), env, slot, &headers, 0, |_| Ok::<_, AccessError>(()))?;
             requester.reads_in_flight = requester.reads_in_flight.saturating_add(1);
+            requester.reads_end = requester.reads_end.max(end);
             self.sent(env, end, true);
             return built.map_err(|_| Unsent::Failed);
         }

@@ -53,6 +53,8 @@ pub(super) struct Requester {
     pub(super) reads_before: usize,
     /// Outstanding READ request packets.
     pub(super) reads_in_flight: u32,
+    /// The end of the last READ that was requested.
+    pub(super) reads_end: Sequence,
     /// Position of the next packet's payload in the request at `index`.
     pub(super) cursor: SgeCursor,
     /// Position of the next response's payload in the oldest READ.
@@ -80,6 +82,7 @@ impl Requester {
         index: 0,
         reads_before: 0,
         reads_in_flight: 0,
+        reads_end: Sequence::ZERO,
         cursor: SgeCursor::START,
         response_cursor: SgeCursor::START,
         out_of_order: OutOfOrder::EMPTY,
@@ -128,6 +131,12 @@ impl Requester {
         let into = sequence.since(wqe.first);
         let whole = if sequence >= wqe.end() { into.div_ceil(READ_CHUNK) } else { into / READ_CHUNK };
         whole as u32
+    }
+
+    /// Returns the end of the packets that a peer may store while it misses one of `oldest`. READs that were requested are
+    /// requested again, so that the number of those in flight is known.
+    pub(super) fn storable(&self, oldest: &Wqe) -> Sequence {
+        if self.una >= self.reads_end { self.high } else { oldest.end() }
     }
 
     /// Returns what to resend of `wqe`, the oldest READ, after a response was lost.

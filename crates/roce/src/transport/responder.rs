@@ -43,7 +43,7 @@ enum Execution {
 }
 
 impl RcTransport {
-    /// Handles a request packet.
+    /// Handles a request packet, received now or stored before.
     pub(super) fn handle_request<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
@@ -55,13 +55,10 @@ impl RcTransport {
         let sequence = match responder.psns.sequence(psn, responder.expected) {
             Some(sequence) if sequence == responder.expected => sequence,
             Some(sequence) if sequence > responder.expected => {
-                stats.rx_out_of_order.inc();
-                responder.handle_gap(sequence);
-                return if self.store_out_of_order(env, sequence, packet) {
-                    Ok(())
-                } else {
-                    Err(DropReason::Sequence)
-                };
+                if let Some(handled) = self.handle_after_gap(env, sequence, packet) {
+                    return handled;
+                }
+                sequence
             }
             sequence => {
                 stats.rx_duplicates.inc();
@@ -76,12 +73,12 @@ impl RcTransport {
                 let responder = &mut self.responder;
                 responder.expected = sequence.add(packets);
                 let newest = responder.newest_after_gap.take();
-                responder.nak_pending = None;
+                let nak = responder.nak_pending.take();
                 //= rocev2 §6
                 responder.ack_pending |= packet.bth().ack_req()
                     || responder.expected.since(responder.acknowledged) >= MAX_UNACKNOWLEDGED;
-                if !responder.out_of_order.is_empty() {
-                    self.accept_stored(env, sequence, newest);
+                if let Some(newest) = newest {
+                    self.continue_after_gap(env, sequence, newest, nak.is_some(), packet.bth().ack_req());
                 }
                 Ok(())
             }
@@ -93,6 +90,8 @@ impl RcTransport {
                 responder.nak_pending = Some((Syndrome::rnr_nak(responder.rnr_code), sequence));
                 // The packets after it were sent before the peer got the RNR NAK: no sequence NAK for them.
                 responder.newest_after_gap = Some(sequence);
+                responder.without_receive = true;
+                responder.nak_twice = false;
                 Ok(())
             }
             Err(nak) => {
@@ -117,15 +116,9 @@ impl RcTransport {
     ) -> Result<Execution, FatalNak> {
         let info = packet.info();
         let responder = &mut self.responder;
-        //= rocev2 §6
-        let in_sequence = match (responder.message, info.operation) {
-            (InboundMessage::None, _) => info.first,
-            (InboundMessage::Send, Operation::Send) | (InboundMessage::Write { .. }, Operation::Write) => {
-                !info.first
-            }
-            _ => false,
-        };
-        if !in_sequence || !info.payload.admits(packet.payload().len(), responder.mtu as usize) {
+        if !responder.message.continues_with(info)
+            || !info.payload.admits(packet.payload().len(), responder.mtu as usize)
+        {
             return Err(FatalNak::INVALID);
         }
         match info.operation {

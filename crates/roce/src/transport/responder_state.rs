@@ -6,21 +6,28 @@ use super::inbound_reads::InboundReads;
 use super::out_of_order::OutOfOrder;
 use super::peer::Peer;
 use super::sequence::{Sequence, SequenceSpace};
+use super::stash::Stash;
 use crate::config::Config;
 use crate::error::CreateError;
 use roce_wire::{
-    AethRepr, NakCode, Operation, Packet, PathMtu, RethRepr, Syndrome, SyndromeKind, rnr_timer_code,
+    AethRepr, NakCode, OpcodeInfo, Operation, Packet, PathMtu, RethRepr, Syndrome, SyndromeKind,
+    rnr_timer_code,
 };
 
 /// Packets accepted without AckReq before an ACK is sent anyway. A requester that requests few ACKs (rxe: one
 /// in 66 packets, with a window of 128) would wait for its timer when one is lost.
 pub(super) const MAX_UNACKNOWLEDGED: u64 = 32;
 
+/// A packet that is so far after the expected one shows a loss, and not only that some packets were reordered (compare
+/// RFC 5681, section 3.2: three duplicate ACKs).
+const REORDERED: u64 = 3;
+
 /// Maximum message length (IBTA Volume 1, chapter 9): 2^31 bytes.
 pub(super) const MAX_LENGTH: u32 = 1 << 31;
 
 /// State of the responder.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "independent of each other")]
 pub(super) struct Responder {
     pub(super) psns: SequenceSpace,
     pub(super) mtu: u32,
@@ -29,16 +36,26 @@ pub(super) struct Responder {
     /// Message sequence number (MSN): completed request messages.
     msn: u32,
     pub(super) message: InboundMessage,
-    /// The newest request packet after a gap; `None` without a gap.
+    /// The newest request packet after a gap; `None` without a gap. The next packet after the gap that is not newer reports
+    /// it.
     pub(super) newest_after_gap: Option<Sequence>,
-    /// Packets after the gap that are stored.
+    /// Packets after the gap that are placed.
     pub(super) out_of_order: OutOfOrder,
+    /// Packets after the gap that are stored.
+    pub(super) stash: Stash,
+    /// The expected packet found no receive: what follows it is sent again anyway.
+    pub(super) without_receive: bool,
     pub(super) reads: InboundReads,
     /// An ACK for everything before `expected` is to be sent.
     pub(super) ack_pending: bool,
     /// Everything before this is acknowledged.
     pub(super) acknowledged: Sequence,
     pub(super) nak_pending: Option<(Syndrome, Sequence)>,
+    /// It is sent once more.
+    pub(super) nak_twice: bool,
+    /// Stored packets were executed without being sent again: the peer repeats selectively, and heeds one of two NAKs for the
+    /// same packet.
+    pub(super) peer_repeats_selectively: bool,
     /// Timer code in RNR NAKs.
     pub(super) rnr_code: u8,
     /// The last frame sent was a response, so a request may go first.
@@ -60,6 +77,19 @@ pub(super) enum InboundMessage {
     },
 }
 
+impl InboundMessage {
+    /// Returns whether a packet of this kind may come next.
+    #[inline]
+    pub(super) fn continues_with(self, info: &OpcodeInfo) -> bool {
+        //= rocev2 §6
+        match (self, info.operation) {
+            (Self::None, _) => info.first,
+            (Self::Send, Operation::Send) | (Self::Write { .. }, Operation::Write) => !info.first,
+            _ => false,
+        }
+    }
+}
+
 impl Responder {
     /// Before the peer is known.
     pub(super) const IDLE: Self = Self {
@@ -70,10 +100,14 @@ impl Responder {
         message: InboundMessage::None,
         newest_after_gap: None,
         out_of_order: OutOfOrder::EMPTY,
+        stash: Stash::EMPTY,
+        without_receive: false,
         reads: InboundReads::NONE,
         ack_pending: false,
         acknowledged: Sequence::ZERO,
         nak_pending: None,
+        nak_twice: false,
+        peer_repeats_selectively: false,
         rnr_code: 0,
         responded: false,
     };
@@ -94,6 +128,7 @@ impl Responder {
     pub(super) fn stop(&mut self) {
         self.ack_pending = false;
         self.nak_pending = None;
+        self.nak_twice = false;
         self.reads.clear();
     }
 
@@ -127,7 +162,7 @@ impl Responder {
         AethRepr { syndrome, msn: self.msn }
     }
 
-    /// Ends the current message. Packets stored after its end belong to another message and are forgotten.
+    /// Ends the current message. Packets placed after its end belong to another message and are forgotten.
     pub(super) fn end_message(&mut self) {
         self.message = InboundMessage::None;
         self.out_of_order = OutOfOrder::EMPTY;
@@ -139,16 +174,33 @@ impl Responder {
         self.msn = self.msn.wrapping_add(1) & 0x00FF_FFFF;
     }
 
-    /// Handles a packet after a gap.
-    pub(super) fn handle_gap(&mut self, sequence: Sequence) {
+    /// Handles a packet after a gap. `answer_requested` tells whether the peer waits for an answer to it, `is_late` that it is
+    /// stored now and was not before: if packets after it have arrived, they have overtaken it.
+    pub(super) fn handle_gap(&mut self, sequence: Sequence, answer_requested: bool, is_late: bool) {
         //= rocev2 §6
         // One NAK per gap. A PSN that does not rise shows that the requester went back and its first packet was
         // lost again; without a second NAK that would cost a timeout.
-        let restarted = self.newest_after_gap.is_some_and(|newest| sequence <= newest);
-        if self.newest_after_gap.is_none() || restarted {
-            self.nak_pending = Some((Syndrome::nak(NakCode::PSN_SEQUENCE), self.expected));
+        let report = match self.newest_after_gap {
+            None | Some(Sequence::MAX) => true,
+            Some(newest) if sequence <= newest && is_late => return,
+            Some(newest) => sequence <= newest,
+        };
+        if report {
+            // The next packets may only have overtaken the expected one.
+            if !answer_requested && sequence.since(self.expected) < REORDERED {
+                self.newest_after_gap = Some(Sequence::MAX);
+                return;
+            }
+            self.report_gap();
         }
         self.newest_after_gap = Some(sequence);
+    }
+
+    /// Reports that the expected packet is missing.
+    pub(super) fn report_gap(&mut self) {
+        self.nak_pending = Some((Syndrome::nak(NakCode::PSN_SEQUENCE), self.expected));
+        // A lost NAK costs a timeout, since nothing follows once the peer's window is full.
+        self.nak_twice = self.peer_repeats_selectively;
     }
 
     /// Handles a duplicate packet.

@@ -46,7 +46,7 @@ impl RcTransport {
             return;
         }
         requester.recovery.back_off();
-        requester.go_back(env.now, Resend::Probe, None);
+        requester.go_back(env.now, Resend::Probe { selective: true }, None);
         if requester.recovery.retries_used() > retries_used {
             self.report_suspect_path(env);
         }

@@ -14,6 +14,8 @@ pub(crate) struct Sequence(u64);
 
 impl Sequence {
     pub(crate) const ZERO: Self = Self(0);
+    /// Later than every packet.
+    pub(crate) const MAX: Self = Self(u64::MAX);
 
     /// Returns the sequence number `packets` after this one.
     #[inline]

@@ -171,7 +171,7 @@ fn invalid_and_unverified_frames_are_dropped_and_counted() {
         (only(qpn, &spoofed, psn), DropReason::Address, "drop_address"),
         (only(Qpn::new(qpn.value() ^ 1), &path, psn), DropReason::NoQp, "drop_no_qp"),
         (only(Qpn::new(0), &path, psn), DropReason::NoQp, "drop_no_qp"),
-        (only(qpn, &path, psn.add(9)), DropReason::Sequence, "drop_sequence"),
+        (only(qpn, &path, psn.add(129)), DropReason::Sequence, "drop_sequence"),
     ];
     for (frame, reason, counter) in cases {
         let count = forger.pair.sides[1].stat(counter);

@@ -221,12 +221,18 @@ fn a_gap_causes_one_nak() {
         let expected = script.psn;
         for ahead in [2, 3, 4] {
             let verdict = script.send(ahead, Opcode::WRITE_ONLY, ext, b"late");
-            assert_eq!(verdict, Verdict::Dropped(DropReason::Sequence));
+            assert_eq!(verdict, Verdict::Consumed);
             let nak = (ahead == 2).then(|| acknowledge(expected, SEQUENCE, 1 + round));
             assert_eq!(script.answers(), Vec::from_iter(nak), "{ahead}");
         }
         script.next(1, Opcode::WRITE_ONLY, ext, b"good");
-        assert_eq!(script.answers(), [acknowledge(expected, ACK, 2 + round)]);
+        // First another gap follows. Then a stored packet does: a later one or its copy tells whether it counts.
+        let answer = if round == 0 {
+            acknowledge(expected.next(), SEQUENCE, 2)
+        } else {
+            acknowledge(expected, ACK, 3)
+        };
+        assert_eq!(script.answers(), [answer]);
     }
     assert_eq!(target.read(), b"good");
     assert_eq!(script.stat("rx_out_of_order"), 6);
@@ -250,9 +256,9 @@ fn buffered_packets_of_a_send_do_not_complete_the_next_one() {
     // The last packet of the first message is lost. The last packet of the second must not complete the first.
     let lost = script.psn;
     let begun = script.send(1, Opcode::SEND_FIRST, Ext::None, &two[..1024]);
-    assert_eq!(begun, Verdict::Dropped(DropReason::Sequence));
+    assert_eq!(begun, Verdict::Consumed);
     let ended = script.send(2, Opcode::SEND_LAST, Ext::None, &two[1024..]);
-    assert_eq!(ended, Verdict::Dropped(DropReason::Sequence));
+    assert_eq!(ended, Verdict::Consumed);
     assert_eq!(script.answers(), [acknowledge(lost, SEQUENCE, 1)]);
     script.next(1, Opcode::SEND_LAST, Ext::None, &one[1024..]);
     script.next(1, Opcode::SEND_FIRST, Ext::None, &two[..1024]);
@@ -277,7 +283,7 @@ fn the_last_packet_of_a_send_is_not_buffered() {
     script.next(1, Opcode::SEND_FIRST, Ext::None, &data);
     for ahead in [1, 2, 1] {
         let verdict = script.send(ahead, Opcode::SEND_LAST, Ext::None, &data[..100]);
-        assert_eq!(verdict, Verdict::Dropped(DropReason::Sequence));
+        assert_eq!(verdict, Verdict::Consumed);
     }
     script.next(1, Opcode::SEND_MIDDLE, Ext::None, &data);
     assert_eq!(script.pair.sides[1].completions().len(), 0);

@@ -119,7 +119,7 @@ fn a_forged_last_packet_behind_a_gap_does_not_end_a_send() {
     let mut message = Message::new(false, |_| {});
     message.genuine(&[0]);
     let last = message.forger.frame(Opcode::SEND_LAST, message.forger.psn.add(2), Ext::None, &FORGED[..8]);
-    assert_ne!(message.forger.give(&last), Verdict::Consumed);
+    message.forger.give(&last);
     message.genuine(&[1, 2, 3, 4]);
     message.assert_genuine("a forged last packet");
 }

@@ -10,4 +10,5 @@ mod forger;
 mod numbers;
 mod rnr;
 mod stale;
+mod stash;
 mod unverified_sources;

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Loss recovery as a table: what a requester sends again after each answer, without a transport.
+
+use super::*;
+
+/// Microseconds of a round trip here.
+const ROUND_TRIP: u64 = 100;
+
+/// A requester without payload: it sends up to `high`, and again what recovery decides.
+struct Requester {
+    recovery: Recovery,
+    una: Sequence,
+    next: Sequence,
+    high: Sequence,
+    /// Microseconds.
+    now: u64,
+}
+
+/// What happens to the requester.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// A sequence NAK for a packet, a round trip after the last event.
+    Nak(u64),
+    /// A second copy of a NAK, at once.
+    NakAgain(u64),
+    /// A positive acknowledgement of everything before a packet, a round trip after the last event.
+    Ack(u64),
+    /// Packets are sent for the first time, up to this one.
+    Send(u64),
+    /// The deadline passes.
+    Timeout,
+}
+use Event::{Ack, Nak, NakAgain, Send, Timeout};
+
+const fn at(number: u64) -> Sequence {
+    Sequence::ZERO.add(number)
+}
+
+impl Requester {
+    fn new() -> Self {
+        let mut recovery = Recovery::IDLE;
+        recovery.min_resend = Duration::from_millis(1);
+        recovery.ack_timeout = Duration::from_millis(67);
+        recovery.retries = 2;
+        let nanos = ROUND_TRIP * 1000;
+        recovery.rtt = Some(Rtt { smoothed: nanos, variation: 0, shortest: nanos });
+        Self { recovery, una: at(0), next: at(0), high: at(0), now: 1_000_000 }
+    }
+
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.now * 1000)
+    }
+
+    fn advance(&mut self, una: Sequence) {
+        if una > self.una {
+            self.una = una;
+            self.next = self.next.max(una);
+            self.recovery.handle_progress(una, self.now());
+        }
+    }
+
+    fn go_back(&mut self, kind: Resend) {
+        self.recovery.record_go_back(self.una, self.high, kind, self.now());
+        self.next = self.una;
+    }
+
+    /// Sends what may be sent, and returns what was sent again, as ranges.
+    fn transmit(&mut self) -> String {
+        let mut sent: Vec<(u64, u64)> = Vec::new();
+        while self.next < self.high && !self.recovery.awaits_answer(self.una, self.next) {
+            let number = self.next.since(Sequence::ZERO);
+            match sent.last_mut() {
+                Some((_, last)) if *last + 1 == number => *last = number,
+                _ => sent.push((number, number)),
+            }
+            self.next = self.recovery.resume_after_resend(self.next, self.next.next());
+        }
+        let range = |(first, last): (u64, u64)| {
+            if first == last { first.to_string() } else { std::format!("{first}..={last}") }
+        };
+        sent.into_iter().map(range).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Handles an event, as the completer and the timer do, and returns what is sent again.
+    fn handle(&mut self, event: Event) -> String {
+        match event {
+            Send(high) => {
+                self.high = at(high);
+                self.next = self.high;
+                self.recovery.record_ack_request(self.una, self.high.previous(), self.high, true, self.now());
+                return String::new();
+            }
+            Nak(number) | NakAgain(number) => {
+                self.now += if matches!(event, Nak(_)) { ROUND_TRIP } else { 1 };
+                self.advance(at(number));
+                let again = self.recovery.is_lost_within_run(self.una, self.now());
+                if again || self.recovery.is_new_loss(self.una, self.next, self.now()) {
+                    let kind = self.recovery.resend_for_loss(self.una, self.high, self.high);
+                    self.go_back(kind);
+                }
+            }
+            Ack(number) => {
+                self.now += ROUND_TRIP;
+                self.advance(at(number));
+                if let Some(kind) = self.recovery.handle_ack(self.una, self.high, self.high, self.now()) {
+                    self.go_back(kind);
+                }
+            }
+            Timeout => {
+                let deadline = self.recovery.deadline(self.una);
+                self.now = self.now.max(deadline.as_nanos() / 1000 + 1);
+                self.recovery.back_off();
+                self.go_back(Resend::Probe { selective: true });
+            }
+        }
+        self.transmit()
+    }
+}
+
+/// Runs events from the start of a connection that has sent 128 packets. Each row: an event, and what is sent again.
+fn check(name: &str, rows: &[(Event, &str)]) {
+    let mut requester = Requester::new();
+    requester.handle(Send(128));
+    for (row, &(event, expected)) in rows.iter().enumerate() {
+        assert_eq!(requester.handle(event), expected, "{name}, row {row}: {event:?}");
+    }
+}
+
+//= rocev2 §7
+#[test]
+fn each_answer_has_its_retransmission() {
+    check(
+        "one loss: it, and the newest to have another loss of it reported",
+        &[(Nak(10), "10 127"), (NakAgain(10), ""), (Ack(128), "")],
+    );
+    check("the resent packet is lost, too", &[(Nak(10), "10 127"), (Nak(10), "10 127"), (Ack(128), "")]);
+    check(
+        "several in a row: twice as many each time",
+        &[(Nak(10), "10 127"), (Nak(11), "11..=12 127"), (Nak(13), "13..=16 127"), (Ack(128), "")],
+    );
+    check(
+        "a peer that was not seen to store packets: at most 16 at once",
+        &[
+            (Nak(10), "10 127"),
+            (Nak(11), "11..=12 127"),
+            (Nak(13), "13..=16 127"),
+            (Nak(17), "17..=24 127"),
+            (Nak(25), "25..=40 127"),
+            (Nak(41), "41..=127"),
+        ],
+    );
+    check(
+        "one that was: more",
+        &[
+            (Nak(10), "10 127"),
+            (Nak(20), "20 127"),
+            (Nak(21), "21..=22 127"),
+            (Nak(23), "23..=26 127"),
+            (Nak(27), "27..=34 127"),
+            (Nak(35), "35..=50 127"),
+            (Nak(51), "51..=82 127"),
+        ],
+    );
+    check("a loss near the end: everything", &[(Nak(126), "126..=127"), (Ack(128), "")]);
+    check("the last packet", &[(Nak(127), "127"), (Ack(128), "")]);
+}
+
+//= rocev2 §7
+#[test]
+fn a_peer_that_stores_nothing_gets_everything_again() {
+    // It acknowledges the resent packet alone, and reports the next.
+    let mut requester = Requester::new();
+    requester.handle(Send(128));
+    let mut una = 10;
+    let all = |una: u64| std::format!("{una}..={}", una + 100);
+    for _ in 0..MAX_SELECTIVE_FAILURES {
+        requester.handle(Send(una + 101));
+        assert_eq!(requester.handle(Nak(una)), std::format!("{una} {}", una + 100));
+        assert_eq!(requester.handle(Ack(una + 1)), "");
+        assert_eq!(requester.handle(Nak(una + 1)), std::format!("{}..={}", una + 1, una + 100));
+        requester.handle(Ack(una + 101));
+        una += 101;
+    }
+    for _ in 0..GO_BACK_N_LOSSES {
+        requester.handle(Send(una + 101));
+        assert_eq!(requester.handle(Nak(una)), all(una));
+        requester.handle(Ack(una + 101));
+        una += 101;
+    }
+    requester.handle(Send(una + 101));
+    assert_eq!(requester.handle(Nak(una)), std::format!("{una} {}", una + 100), "it is asked again");
+}
+
+#[test]
+fn of_frequent_losses_several_are_repaired_at_once() {
+    let mut requester = Requester::new();
+    requester.handle(Send(4096));
+    let resent: Vec<_> = (1..60).map(|loss| requester.handle(Nak(loss * 16))).collect();
+    assert_eq!(resent[0], "16 4095");
+    // After many losses, every 16 packets: half of those from what is resent to the next one.
+    let last = resent.last().unwrap();
+    assert_eq!(last, "944..=948 4095");
+    // Rare losses are repaired one by one again.
+    let resent: Vec<_> = (1..20).map(|loss| requester.handle(Nak(950 + loss * 100))).collect();
+    assert_eq!(resent.last().unwrap(), "2850 4095");
+}
+
+//= rocev2 §7
+#[test]
+fn a_timeout_sends_one_packet_and_its_answer_tells_what_is_missing() {
+    check("nothing was lost but the answer", &[(Timeout, "0"), (Ack(128), "")]);
+    check("unknown peer", &[(Timeout, "0"), (Ack(64), "64..=127")]);
+    check(
+        "a peer that stores packets",
+        &[(Nak(10), "10 127"), (Ack(40), ""), (Timeout, "40"), (Timeout, "40"), (Ack(64), "64 127")],
+    );
+    check(
+        "few packets are left",
+        &[(Nak(10), "10 127"), (Ack(40), ""), (Timeout, "40"), (Ack(120), "120..=127")],
+    );
+}
+
+//= rocev2 §7
+#[test]
+fn a_passed_ack_timeout_uses_a_retry_and_progress_gives_them_back() {
+    let mut requester = Requester::new();
+    requester.handle(Send(8));
+    let start = requester.recovery.last_progress;
+    let timeout = requester.recovery.ack_timeout;
+    // Times in halves of the timeout since the last progress, and whether a retry is left.
+    for (halves, left) in [(0, true), (1, true), (2, true), (3, true), (4, true), (5, true), (6, false)] {
+        let now = start + timeout * halves / 2;
+        assert_eq!(requester.recovery.may_retry(now), left, "{halves}");
+    }
+    let now = start + timeout * 3;
+    requester.recovery.handle_progress(at(1), now);
+    assert!(requester.recovery.may_retry(now + timeout));
+}
+
+//= rocev2 §7
+//= R-QP-7
+#[test]
+fn rnr_naks_wait_and_end_with_the_retries() {
+    let mut requester = Requester::new();
+    requester.handle(Send(8));
+    (requester.recovery.rnr_retries, requester.recovery.rnr_limit) = (2, Duration::from_secs(10));
+    let timer = Duration::from_millis(1);
+    for (number, left) in [(0, true), (1, true), (2, false)] {
+        let expected = if number == 0 { Resend::GoBackN } else { Resend::Probe { selective: false } };
+        assert_eq!(requester.recovery.resend_after_rnr(), expected);
+        let now = requester.now();
+        assert_eq!(requester.recovery.handle_rnr_nak(now, timer), left, "{number}");
+        // Nothing is a new loss during the wait.
+        assert!(!requester.recovery.is_new_loss(at(0), at(8), now));
+        assert!(!requester.recovery.end_rnr_wait(now));
+        requester.now += 1000;
+        assert!(requester.recovery.end_rnr_wait(requester.now()));
+    }
+}
