@@ -169,8 +169,9 @@ fn independent_ip_stack_resolves_and_pings_the_host() {
             assert!(peer.ping(address, &vec![0x5a; length]), "{address} answers {length} bytes");
         }
     }
-    external_host.stop().expect("the driver stops");
+    let stopped = external_host.stop();
     assert_eq!(external_host.violations(), [""; 0]);
+    stopped.expect("the driver stops");
 }
 
 /// Runs `body` for two hosts whose links are joined, each on a thread of its own. `body` gets the host's number.
@@ -202,8 +203,9 @@ fn started(image: &Path, options: &Options, datagrams: Datagrams) -> ExternalHos
 }
 
 fn stopped(mut external_host: ExternalHost) {
-    external_host.stop().expect("the driver stops");
+    let stopped = external_host.stop();
     assert_eq!(external_host.violations(), [""; 0]);
+    stopped.expect("the driver stops");
 }
 
 /// Copies data from the first host to the second and back; `kind` is an index into [`addresses`].
