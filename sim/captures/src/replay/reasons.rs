@@ -79,11 +79,16 @@ pub const REASONS: &[Reason] = &[
     },
     Reason {
         name: "keeps packets that arrive out of order",
-        why: "Linux drops packets after a missing one and retransmits all of them. The engine keeps those of \
-              the same message and acknowledges them when the missing packet arrives; as a requester it \
-              assumes the same of its peer, until that proves wrong. The packets that Linux retransmits are \
-              then duplicates and are answered as such (rocev2 §6).",
-        places: &[("loss_write_middle", A), ("loss_write_middle", B), ("loss_nak", B)],
+        why: "Linux drops packets after a missing one and retransmits all of them. The engine keeps them and \
+              acknowledges them when the missing packet arrives; as a requester it assumes the same of its \
+              peer, until that proves wrong. The packets that Linux retransmits are then duplicates and are \
+              answered as such (rocev2 §6).",
+        places: &[
+            ("loss_write_middle", A),
+            ("loss_write_middle", B),
+            ("loss_send_first", A),
+            ("loss_nak", B),
+        ],
         covers: |difference| match difference {
             Difference::Missing(host) => host.class == Class::Request,
             Difference::Extra(engine) => {
