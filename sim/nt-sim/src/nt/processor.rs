@@ -123,7 +123,8 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let limits = me.host().options().watchdog;
         let left = me.watchdog_remaining();
         let ticks = |time: Duration| {
-            u32::try_from(time.as_nanos() / u128::from(time::TICK)).unwrap_or(u32::MAX)
+            // A tick that has not passed counts as left.
+            u32::try_from(time.as_nanos().div_ceil(u128::from(time::TICK))).unwrap_or(u32::MAX)
         };
         information.write(KDPC_WATCHDOG_INFORMATION {
             DpcTimeLimit: ticks(limits.routine),
