@@ -420,10 +420,10 @@ impl Frame<'_> {
     }
 
     /// Writes pad bytes and ICRC; returns the length of the frame. Payload that was not written becomes zeros, so that
-    /// the previous content of the slot is never sent.
+    /// the previous content of the slot is never sent. To be called once.
     #[must_use]
     #[inline]
-    pub fn finish(self) -> usize {
+    pub fn finish(&mut self) -> usize {
         if let Some((zeros, icrc)) = self.rest.split_last_chunk_mut::<ICRC_LEN>() {
             let mut state = self.crc.end(self.state);
             if !zeros.is_empty() {

@@ -162,7 +162,7 @@ fn frame_is_begun_only_if_it_fits_the_slot() {
     let template = Template::new(&path(false, None), Qpn::new(9)).unwrap();
     let send = headers(Opcode::SEND_ONLY, Ext::None);
     let begin = |slot: &mut [u8], headers: &Headers, len| {
-        template.begin(Crc::table(), slot, headers, len).map(Frame::finish)
+        template.begin(Crc::table(), slot, headers, len).map(|mut frame| frame.finish())
     };
     let mut slot = [0; 256];
     assert_eq!(begin(&mut slot[..Template::MIN_SLOT - 1], &send, 0), Err(BuildError::SlotTooSmall));

@@ -127,13 +127,13 @@ impl Crc {
         }
     }
 
-    /// Continues `state` over a BTH whose variant bits are ones, and over the extended headers.
+    /// Continues `state` over a BTH whose variant bits are ones, as little-endian words, and over the extended headers.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "on the way of every frame; the length of `ext` is known there")]
-    pub(super) fn begin(self, state: CrcState, bth: &[u8; 12], ext: &[u8]) -> Running {
+    pub(super) fn begin(self, state: CrcState, bth: [u32; 3], ext: &[u8]) -> Running {
         #[cfg(target_arch = "x86_64")]
         if self.0 == Kind::Clmul {
-            let [a, b, c] = table::words(bth);
+            let [a, b, c] = bth;
             let block = |words: [u32; 4]| {
                 let [a, b, c, d] = words.map(u128::from);
                 Running(Partial::Block(a | b << 32 | c << 64 | d << 96))

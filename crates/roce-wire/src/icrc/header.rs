@@ -73,11 +73,11 @@ impl Prefix {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "on the way of every frame; the length of `ext` is known there")]
     pub(crate) fn begin(self, crc: Crc, udp_len: u16, bth: &[u8; Bth::LEN], ext: &[u8]) -> Running {
-        let mut masked = *bth;
-        for (byte, ones) in masked.iter_mut().zip(Bth::VARIANT) {
-            *byte |= ones;
+        let mut masked = table::words(bth);
+        for (word, ones) in masked.iter_mut().zip(table::words(&Bth::VARIANT)) {
+            *word |= ones;
         }
-        crc.begin(self.with_length(udp_len), &masked, ext)
+        crc.begin(self.with_length(udp_len), masked, ext)
     }
 }
 

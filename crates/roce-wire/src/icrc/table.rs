@@ -64,10 +64,9 @@ pub(super) fn words(bytes: &[u8; 12]) -> [u32; 3] {
     ]
 }
 
-/// Continues the register `crc` over twelve bytes.
+/// Continues the register `crc` over twelve bytes, in three little-endian words.
 #[inline]
-pub(super) fn three_words(crc: u32, bytes: &[u8; 12]) -> u32 {
-    let [a, b, c] = words(bytes);
+pub(super) fn three_words(crc: u32, [a, b, c]: [u32; 3]) -> u32 {
     word(a ^ crc, 8) ^ word(b, 4) ^ word(c, 0)
 }
 

@@ -29,10 +29,10 @@ pub(super) fn build_frame<R: RawMutex, E>(
     fill: impl FnOnce(&mut Frame<'_>) -> Result<(), E>,
 ) -> Result<Result<usize, E>, Unsent> {
     let link = link.ok_or(Unsent::Idle)?;
-    let Ok(mut frame) = link.template.begin(env.shared.config.crc, slot, headers, payload_len) else {
-        return Err(Unsent::Failed);
-    };
-    if let Err(error) = fill(&mut frame) {
+    // Used where it is: moving it takes as long as the headers.
+    let mut begun = link.template.begin(env.shared.config.crc, slot, headers, payload_len);
+    let Ok(frame) = &mut begun else { return Err(Unsent::Failed) };
+    if let Err(error) = fill(frame) {
         return Ok(Err(error));
     }
     let len = frame.finish();
