@@ -34,6 +34,18 @@ impl Instant {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
+    /// Returns the nanoseconds from `earlier` to `self`; zero if `earlier` is later.
+    #[inline]
+    pub(crate) const fn nanos_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// Returns the time `nanos` nanoseconds after `self`. Saturates as [`Instant::after`] does.
+    #[inline]
+    pub(crate) const fn after_nanos(self, nanos: u64) -> Self {
+        Self(self.0.saturating_add(nanos))
+    }
+
     /// Returns the time `duration` after `self`. Saturates at the largest value (584 years).
     #[must_use]
     #[inline]

@@ -39,7 +39,10 @@ const RARE: u64 = 40;
 const GO_BACK_N_LOSSES: u8 = 16;
 
 /// First retransmission timeout, in minimum resend times, before a round trip is measured.
-const INITIAL_RESEND_FACTOR: u32 = 16;
+const INITIAL_RESEND_FACTOR: u64 = 16;
+
+/// Longest round-trip time that counts, in nanoseconds: about a year.
+const MAX_RTT: u64 = 1 << 55;
 
 /// What the requester sends again when it goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,14 +89,17 @@ pub(super) struct Recovery {
     rnr_since: Option<Instant>,
     /// End of the wait after an RNR NAK. No request is sent before.
     pub(super) rnr_until: Option<Instant>,
-    /// ACK timeout: time without progress that costs a retry; zero for no timeout.
-    ack_timeout: Duration,
-    min_resend: Duration,
+    /// ACK timeout: time without progress that costs a retry; zero for no timeout. This and the next three are in
+    /// nanoseconds: arithmetic of [`Duration`] is slow.
+    ack_timeout: u64,
+    min_resend: u64,
+    /// Retransmission timeout after progress.
+    first_resend: u64,
+    /// Retransmission timeout from the last progress, or from the first AckReq after it. Backs off exponentially.
+    resend: u64,
     rnr_limit: Duration,
     /// When the last acknowledgement arrived, or the first unacknowledged packet was sent.
     last_progress: Instant,
-    /// Retransmission timeout from then, or from the first AckReq after then. Backs off exponentially.
-    resend: Duration,
     /// End of the packets for which an ACK is requested, and when the first of these requests was sent.
     ack_requested: Option<(Sequence, Instant)>,
     /// The packet whose acknowledgement measures the round-trip time.
@@ -140,11 +146,12 @@ impl Recovery {
         rnr_retries_used: 0,
         rnr_since: None,
         rnr_until: None,
-        ack_timeout: Duration::ZERO,
-        min_resend: Duration::ZERO,
+        ack_timeout: 0,
+        min_resend: 0,
+        first_resend: 0,
+        resend: 0,
         rnr_limit: Duration::ZERO,
         last_progress: Instant::from_nanos(0),
-        resend: Duration::ZERO,
         ack_requested: None,
         sample: None,
         rtt: None,
@@ -158,10 +165,11 @@ impl Recovery {
     pub(super) fn begin(&mut self, peer: &Peer, config: &Config) {
         self.retries = peer.retries;
         self.rnr_retries = peer.rnr_retries;
-        self.ack_timeout = peer.ack_timeout;
-        self.min_resend = config.timing.min_resend;
+        self.ack_timeout = nanos(peer.ack_timeout);
+        self.min_resend = nanos(config.timing.min_resend);
         self.rnr_limit = config.timing.rnr_limit;
-        self.resend = self.first_resend();
+        self.set_first_resend(self.min_resend.saturating_mul(INITIAL_RESEND_FACTOR));
+        self.resend = self.first_resend;
     }
 
     /// Stops: nothing is awaited.
@@ -171,11 +179,12 @@ impl Recovery {
     }
 
     /// Returns when `una`, the oldest unacknowledged packet, is sent again.
+    #[inline]
     pub(super) fn deadline(&self, una: Sequence) -> Instant {
         match self.ack_requested {
-            Some((end, at)) if end > una => self.last_progress.max(at) + self.resend,
+            Some((end, at)) if end > una => self.last_progress.max(at).after_nanos(self.resend),
             // No ACK is requested yet, for example when packets leave one by one.
-            _ => self.last_progress + self.ack_timeout.max(self.resend),
+            _ => self.last_progress.after_nanos(self.ack_timeout.max(self.resend)),
         }
     }
 
@@ -184,20 +193,15 @@ impl Recovery {
         self.ack_requested.is_some_and(|(end, _)| end > una)
     }
 
-    fn first_resend(&self) -> Duration {
-        let estimate = match self.rtt {
-            Some(rtt) => {
-                // Half a round trip more: with evenly spaced ACKs the variation is smaller than the next delay may be.
-                let usual = rtt.smoothed.saturating_add(rtt.smoothed / 2);
-                Duration::from_nanos(usual.saturating_add(rtt.variation.saturating_mul(4)))
-            }
-            None => self.min_resend.saturating_mul(INITIAL_RESEND_FACTOR),
-        };
-        self.at_most_timeout(estimate.max(self.min_resend))
+    /// Sets the retransmission timeout after progress, by an estimate in nanoseconds.
+    #[inline]
+    fn set_first_resend(&mut self, estimate: u64) {
+        self.first_resend = self.at_most_timeout(estimate.max(self.min_resend));
     }
 
-    fn at_most_timeout(&self, time: Duration) -> Duration {
-        if self.ack_timeout.is_zero() { time } else { time.min(self.ack_timeout) }
+    #[inline]
+    fn at_most_timeout(&self, time: u64) -> u64 {
+        if self.ack_timeout == 0 { time } else { time.min(self.ack_timeout) }
     }
 
     /// Backs off: the deadline has passed, the next one is farther away.
@@ -243,33 +247,41 @@ impl Recovery {
         self.rnr_since = None;
         self.last_progress = now;
         if let Some(sample) = self.sample.take_if(|sample| una > sample.sequence) {
-            let took = nanos(now.duration_since(sample.sent));
+            let took = now.nanos_since(sample.sent);
             // An ambiguous sample at most doubles the estimate: a slow peer is adapted to in steps.
             let most = self.rtt.filter(|_| sample.ambiguous).map(|rtt| rtt.smoothed.saturating_mul(2));
             self.add_rtt_sample(most.map_or(took, |most| took.min(most)));
         }
-        self.resend = self.first_resend();
-        self.evaluate_retransmission(una, now);
+        self.resend = self.first_resend;
+        if self.retransmission.is_some() {
+            self.evaluate_retransmission(una, now);
+        }
     }
 
     /// Adds a round-trip time sample, in nanoseconds.
+    #[inline]
     fn add_rtt_sample(&mut self, rtt: u64) {
+        let rtt = rtt.min(MAX_RTT);
         let old = self.rtt.unwrap_or(Rtt { smoothed: rtt, variation: rtt / 2, shortest: rtt });
-        self.rtt = Some(Rtt {
-            smoothed: old.smoothed.saturating_mul(7).saturating_add(rtt) / 8,
-            variation: old.variation.saturating_mul(3).saturating_add(old.smoothed.abs_diff(rtt)) / 4,
-            // Rises slowly: the path may have become longer.
-            shortest: old.shortest.saturating_add(old.shortest / 64).min(rtt),
-        });
+        // By the limit nothing wraps.
+        let smoothed = old.smoothed.wrapping_mul(7).wrapping_add(rtt) / 8;
+        let variation = old.variation.wrapping_mul(3).wrapping_add(old.smoothed.abs_diff(rtt)) / 4;
+        // Rises slowly: the path may have become longer.
+        let shortest = old.shortest.wrapping_add(old.shortest / 64).min(rtt);
+        self.rtt = Some(Rtt { smoothed, variation, shortest });
+        // Half a round trip more: with evenly spaced ACKs the variation is smaller than the next delay may be.
+        let usual = smoothed.wrapping_add(smoothed / 2);
+        self.set_first_resend(usual.wrapping_add(variation.wrapping_mul(4)));
     }
 
     /// Returns whether a packet sent at `at` can have been acknowledged by now. The shortest measured round trip
     /// may include a queue that is empty by now, so a quarter of it is enough.
     fn answered_since(&self, at: Instant, now: Instant) -> bool {
-        nanos(now.duration_since(at)) >= self.rtt.map_or(0, |rtt| rtt.shortest / 4)
+        now.nanos_since(at) >= self.rtt.map_or(0, |rtt| rtt.shortest / 4)
     }
 
     /// Evaluates the acknowledgement of a retransmitted packet: whether the peer stored the packets after it.
+    #[inline(never)]
     fn evaluate_retransmission(&mut self, una: Sequence, now: Instant) {
         let Some(retransmission) =
             self.retransmission.filter(|retransmission| !retransmission.passed && una > retransmission.first)
@@ -290,7 +302,7 @@ impl Recovery {
         }
         if !retransmission.answered {
             // With many losses, few packets that are sent once measure the round trip.
-            self.add_rtt_sample(nanos(now.duration_since(retransmission.at)));
+            self.add_rtt_sample(now.nanos_since(retransmission.at));
         }
     }
 
@@ -513,9 +525,9 @@ impl Recovery {
     /// exactly when one without any answer and with as many retries would.
     pub(super) fn may_retry(&mut self, now: Instant) -> bool {
         //= rocev2 §7
-        let waited = now.duration_since(self.last_progress);
-        let due = self.ack_timeout.saturating_mul(u32::from(self.retries_used).saturating_add(1));
-        if !self.ack_timeout.is_zero() && waited >= due {
+        let waited = now.nanos_since(self.last_progress);
+        let due = self.ack_timeout.saturating_mul(u64::from(self.retries_used).saturating_add(1));
+        if self.ack_timeout != 0 && waited >= due {
             self.retries_used = self.retries_used.saturating_add(1);
         }
         self.retries_used <= self.retries

@@ -40,8 +40,8 @@ const fn at(number: u64) -> Sequence {
 impl Requester {
     fn new() -> Self {
         let mut recovery = Recovery::IDLE;
-        recovery.min_resend = Duration::from_millis(1);
-        recovery.ack_timeout = Duration::from_millis(67);
+        recovery.min_resend = 1_000_000;
+        recovery.ack_timeout = 67_000_000;
         recovery.retries = 2;
         let nanos = ROUND_TRIP * 1000;
         recovery.rtt = Some(Rtt { smoothed: nanos, variation: 0, shortest: nanos });
@@ -230,12 +230,12 @@ fn a_passed_ack_timeout_uses_a_retry_and_progress_gives_them_back() {
     let timeout = requester.recovery.ack_timeout;
     // Times in halves of the timeout since the last progress, and whether a retry is left.
     for (halves, left) in [(0, true), (1, true), (2, true), (3, true), (4, true), (5, true), (6, false)] {
-        let now = start + timeout * halves / 2;
+        let now = start.after_nanos(timeout * halves / 2);
         assert_eq!(requester.recovery.may_retry(now), left, "{halves}");
     }
-    let now = start + timeout * 3;
+    let now = start.after_nanos(timeout * 3);
     requester.recovery.handle_progress(at(1), now);
-    assert!(requester.recovery.may_retry(now + timeout));
+    assert!(requester.recovery.may_retry(now.after_nanos(timeout)));
 }
 
 //= rocev2 §7
