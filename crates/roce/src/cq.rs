@@ -228,7 +228,8 @@ impl<R: RawMutex> Cq<R> {
         taken
     }
 
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the completion is composed in the queue's entry")]
     pub(crate) fn push(&self, completion: Completion, solicited: bool, now: Instant) -> Pushed {
         let mut ring = self.state.lock();
         let nothing = Pushed { action: NoticeAction::None, faulted: false };
@@ -398,6 +399,7 @@ impl Ring {
     }
 
     /// Appends a completion. The ring is not full. Returns `false` if the place of the new entry is not free.
+    #[inline]
     fn append(&mut self, completion: Completion, interest: Interest, now: Instant) -> bool {
         let tail = self.wrap(self.head.wrapping_add(self.len));
         if self.fresh == 0 {
@@ -434,6 +436,7 @@ impl Ring {
     }
 
     /// Queues the notice, or holds it back, if the arm is satisfied and the queue has none.
+    #[inline(never)]
     fn notify_if_due(&mut self, now: Instant) -> NoticeAction {
         //= R-CQ-2
         //= R-CQ-13

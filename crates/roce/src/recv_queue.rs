@@ -100,16 +100,19 @@ impl RecvQueue {
     }
 
     /// Moves the oldest receive into `current`. Returns `false` when there is none.
+    #[inline]
     pub(crate) fn take(&mut self, current: &mut CurrentReceive) -> bool {
         //= R-QP-48
         if self.len == 0 {
             return false;
         }
-        let Some(entry) = self.entries.get(self.head).copied() else { return false };
-        let sges = sges_at(&mut self.sges, self.head, self.max_sges).unwrap_or_default();
+        let Some(&entry) = self.entries.get(self.head) else { return false };
+        // Below the number of elements, which was allocated.
+        let start = self.head.wrapping_mul(self.max_sges);
+        let sges = self.sges.get(start..start.wrapping_add(entry.sges)).unwrap_or_default();
         current.active = true;
         current.context = entry.context;
-        current.count = copy_sges(&mut current.sges, sges.get(..entry.sges).unwrap_or_default());
+        current.count = copy_sges(&mut current.sges, sges);
         current.cursor = SgeCursor::default();
         self.drop_oldest();
         true
@@ -150,9 +153,10 @@ impl RecvQueue {
         core::mem::swap(self, other);
     }
 
+    #[inline]
     fn drop_oldest(&mut self) {
         self.head = self.wrap(self.head.wrapping_add(1));
-        self.len = self.len.saturating_sub(1);
+        self.len = self.len.wrapping_sub(1);
     }
 
     /// Returns `index` modulo the capacity; `index` is below twice the capacity.

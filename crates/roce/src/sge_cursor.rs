@@ -35,15 +35,17 @@ impl SgeCursor {
         let mut left = length;
         while left > 0 {
             let Some(sge) = sges.get(cursor.element) else { return Err(short) };
-            let now = sge.length.saturating_sub(cursor.within).min(left);
+            let rest = sge.length.saturating_sub(cursor.within);
+            let now = rest.min(left);
             if now > 0 {
                 each(sge, cursor.within, now)?;
             }
-            left = left.saturating_sub(now);
-            cursor.within = cursor.within.saturating_add(now);
-            cursor.position = cursor.position.saturating_add(now);
-            if cursor.within >= sge.length {
-                cursor.element = cursor.element.saturating_add(1);
+            // Nothing wraps: `now` is at most `left` and at most what is left of the element, and lists are below 4 GiB.
+            left = left.wrapping_sub(now);
+            cursor.within = cursor.within.wrapping_add(now);
+            cursor.position = cursor.position.wrapping_add(now);
+            if now == rest {
+                cursor.element = cursor.element.wrapping_add(1);
                 cursor.within = 0;
             }
         }
@@ -54,6 +56,9 @@ impl SgeCursor {
     /// Moves to `position`, from the current position if possible, else from the start.
     #[inline]
     pub(crate) fn seek(&mut self, sges: &[Sge], position: u32) -> Result<(), TooShort> {
+        if position == self.position {
+            return Ok(());
+        }
         if position < self.position {
             *self = Self::default();
         }

@@ -143,7 +143,8 @@ impl RcTransport {
         //= R-CQ-30
         //= R-QP-26
         if !wqe.flags.contains(SendFlags::SILENT) {
-            env.complete_send(wqe.context, wqe.kind(), CompletionStatus::Success, wqe.length);
+            let done = env.completion(wqe.context, wqe.kind(), CompletionStatus::Success, wqe.length);
+            env.push_completion(&env.qp.send_cq, done, false);
         }
         if self.send_queue.has_local() {
             self.complete_local(env);

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 use lock_api::RawMutex;
 
 use super::send_queue::Wqe;
-use crate::cq::{Cq, NoticeAction};
+use crate::cq::{Cq, NoticeAction, Pushed};
 use crate::qp_attributes::QpAttributes;
 use crate::shared::Shared;
 use crate::stats::Stats;
@@ -35,6 +35,7 @@ impl<R: RawMutex> Env<'_, R> {
     }
 
     /// Completes a request of the send queue.
+    #[inline(never)]
     pub(super) fn complete_send(
         &self,
         context: u64,
@@ -47,6 +48,7 @@ impl<R: RawMutex> Env<'_, R> {
     }
 
     /// Completes a receive that failed.
+    #[inline(never)]
     pub(super) fn complete_receive(&self, context: u64, status: CompletionStatus) {
         //= R-CQ-27
         let completion = self.completion(context, CompletionKind::Receive, status, 0);
@@ -55,6 +57,7 @@ impl<R: RawMutex> Env<'_, R> {
 
     //= R-CQ-22
     //= R-SRQ-2
+    #[inline]
     pub(super) fn completion(
         &self,
         context: u64,
@@ -66,7 +69,8 @@ impl<R: RawMutex> Env<'_, R> {
     }
 
     /// Adds a completion to `cq`, and queues its notice if one is due.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the completion is composed in the queue's entry")]
     pub(super) fn push_completion(&self, cq: &Arc<Cq<R>>, completion: Completion, solicited: bool) {
         self.stats.completions.inc();
         match completion.status {
@@ -75,9 +79,15 @@ impl<R: RawMutex> Env<'_, R> {
             _ => self.stats.completions_failed.inc(),
         }
         let pushed = cq.push(completion, solicited, self.now);
-        if pushed.action != NoticeAction::None {
-            self.shared.queue_cq_notice(cq, pushed.action);
+        if pushed.action != NoticeAction::None || pushed.faulted {
+            self.completion_noticed(cq, pushed);
         }
+    }
+
+    /// Handles a completion that is to be notified, or that the queue had no room for.
+    #[inline(never)]
+    fn completion_noticed(&self, cq: &Arc<Cq<R>>, pushed: Pushed) {
+        self.shared.queue_cq_notice(cq, pushed.action);
         if pushed.faulted {
             self.stats.cq_overflows.inc();
             self.shared.cq_fault.store(true, Ordering::Release);

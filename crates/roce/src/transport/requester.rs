@@ -55,7 +55,7 @@ impl RcTransport {
         let sequence = requester.next;
         let into = sequence.since(wqe.first);
         // Below the length, which is a `u32`.
-        let offset = into.saturating_mul(u64::from(requester.mtu)) as u32;
+        let offset = (into as u32).wrapping_mul(requester.mtu);
         let rest = wqe.length.saturating_sub(offset);
         let (first, last) = (into == 0, sequence.next() == wqe.end());
 

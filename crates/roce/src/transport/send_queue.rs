@@ -396,17 +396,19 @@ impl SendQueue {
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Wqe> {
         let wqe = *self.front()?;
-        self.head = self.wrap(self.head.wrapping_add(1));
-        self.len = self.len.saturating_sub(1);
         if self.local | self.invalidating != 0 {
-            self.uncount(&wqe);
+            // It gets no reference to `wqe`, which need not be in memory then.
+            self.uncount_oldest();
         }
+        self.head = self.wrap(self.head.wrapping_add(1));
+        self.len = self.len.wrapping_sub(1);
         Some(wqe)
     }
 
-    /// Corrects the counts for a request that was removed.
+    /// Corrects the counts for the oldest request, which is about to be removed.
     #[inline(never)]
-    fn uncount(&mut self, wqe: &Wqe) {
+    fn uncount_oldest(&mut self) {
+        let Some(&wqe) = self.front() else { return };
         if wqe.invalidates_sink() {
             self.invalidating = self.invalidating.saturating_sub(1);
         }
@@ -426,8 +428,9 @@ impl SendQueue {
     pub(crate) fn payload(&self, wqe: &Wqe) -> Payload<'_> {
         match wqe.data {
             Source::Sges(count) => {
-                let start = wqe.at.saturating_mul(self.max_sges);
-                Payload::Sges(self.sges.get(start..start.saturating_add(count)).unwrap_or_default())
+                // Below the number of elements, which was allocated.
+                let start = wqe.at.wrapping_mul(self.max_sges);
+                Payload::Sges(self.sges.get(start..start.wrapping_add(count)).unwrap_or_default())
             }
             Source::WideSges(count) => {
                 let start = wqe.at.saturating_mul(self.max_wide);
@@ -451,8 +454,8 @@ impl SendQueue {
     }
 
     fn sges_mut(&mut self, at: usize) -> &mut [Sge] {
-        let start = at.saturating_mul(self.max_sges);
-        self.sges.get_mut(start..start.saturating_add(self.max_sges)).unwrap_or_default()
+        let start = at.wrapping_mul(self.max_sges);
+        self.sges.get_mut(start..start.wrapping_add(self.max_sges)).unwrap_or_default()
     }
 
     fn inline_mut(&mut self, at: usize) -> &mut [u8] {
