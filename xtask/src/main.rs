@@ -18,6 +18,7 @@ mod mutants;
 mod objects;
 mod packages;
 mod provide;
+mod races;
 mod rules;
 mod shell;
 mod structure;
@@ -76,6 +77,8 @@ enum Command {
     Mutants(mutants::Options),
     /// Compare the pages of docs/objects with the code and with what the provider's tests recorded
     Objects,
+    /// Run the engine's tests with threads under ThreadSanitizer, which reports data races
+    Races,
     /// List where code and tests cite the rules of docs/rules/ndkpi.md
     Rules(rules::Options),
     /// List files that import each other in a circle, and dependencies between crates that point upward
@@ -114,6 +117,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Models(options) => models::run(&options)?,
         Command::Mutants(options) => mutants::run(&options)?,
         Command::Objects => objects::run()?,
+        Command::Races => races::run()?,
         Command::Rules(options) => rules::run(&options)?,
         Command::Structure(options) => structure::run(&options)?,
         Command::Words(options) => words::run(&options)?,

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{drivers, fuzz, image, lab, miri, packages, shell, windows};
+use crate::{drivers, fuzz, image, lab, miri, packages, races, shell, windows};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -33,7 +33,7 @@ struct Step {
     run: fn() -> Result<Count>,
 }
 
-const STEPS: [Step; 18] = [
+const STEPS: [Step; 19] = [
     Step { name: "formatting", run: formatting },
     Step { name: "structure", run: structure },
     Step { name: "words", run: words },
@@ -47,6 +47,7 @@ const STEPS: [Step; 18] = [
     Step { name: "unit and integration tests", run: cargo_test },
     Step { name: "object pages", run: objects },
     Step { name: "Miri", run: in_miri },
+    Step { name: "data races", run: races },
     Step { name: "fuzz targets", run: fuzz_targets },
     Step { name: "demo replays", run: demo_replays },
     Step { name: "demo under loss", run: demo_under_loss },
@@ -264,6 +265,15 @@ fn in_miri() -> Result<Count> {
         count.failed += run.failed;
     }
     Ok(count)
+}
+
+/// Tests with threads under ThreadSanitizer. Without a nightly toolchain, this step is skipped.
+fn races() -> Result<Count> {
+    if !races::is_available() {
+        println!("skipped: data races (no nightly toolchain with sources can be installed)");
+        return Ok(Count::default());
+    }
+    run_tests(&mut races::command())
 }
 
 /// Runs fuzz targets over their seeds and over generated inputs, then for a short time with libFuzzer.

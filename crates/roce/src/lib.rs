@@ -82,6 +82,8 @@ mod recv_queue;
 mod region;
 mod sge_cursor;
 mod shard;
+#[cfg(test)]
+mod shard_models;
 mod shared;
 mod srq;
 mod stats;

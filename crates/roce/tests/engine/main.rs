@@ -21,7 +21,7 @@ mod pair;
 mod read_invalidation;
 mod requests;
 mod responder;
-
+mod shard_threads;
 mod shards;
 mod srq;
 mod threads;
