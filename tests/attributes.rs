@@ -4,49 +4,17 @@
 
 #![cfg(target_os = "linux")]
 
+mod bed;
 mod copying;
 
 use std::{fs, path::PathBuf, time::Duration};
 
+use bed::{counter, finish, miniport, started, started_with, word};
 use copying::try_copy;
-use lab::{
-    image,
-    testbed::{Machine, Options, Testbed},
-};
-use ndis_sim::{Keyword, Miniport};
+use lab::testbed::Options;
+use ndis_sim::Keyword;
 #[allow(clippy::wildcard_imports, reason = "OIDs, statuses and flags")]
 use ndk_abi::ndis::*;
-
-/// Both hosts started; registry values as given.
-fn started(keywords: &[(&'static str, &str)]) -> Option<Testbed> {
-    let keywords = keywords.iter().map(|&(name, value)| (name, Keyword::Text(value.into()))).collect();
-    with(&Options { keywords, ..Options::default() })
-}
-
-fn with(options: &Options) -> Option<Testbed> {
-    let mut bed = Testbed::new(&image()?, options).expect("the image can be loaded");
-    bed.start().expect("both drivers start");
-    Some(bed)
-}
-
-fn miniport(machine: &Machine) -> Miniport {
-    machine.miniport().expect("the adapter has started").clone()
-}
-
-/// Stops both drivers. Fails if the verifier found a violation.
-fn finish(mut bed: Testbed) {
-    bed.stop().expect("both drivers stop");
-    let violations = bed.violations();
-    assert!(violations.is_empty(), "{}", violations.join("\n"));
-}
-
-fn word(answer: &[u8]) -> u32 {
-    u32::from_le_bytes(answer.try_into().unwrap())
-}
-
-fn counter(answer: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(answer[at..at + 8].try_into().unwrap())
-}
 
 #[test]
 fn attributes_describe_an_ethernet_adapter() {
@@ -86,25 +54,25 @@ fn valid_network_address_replaces_the_current_address_and_no_other_value_does() 
 fn oids_of_an_ethernet_adapter_are_answered() {
     let Some(bed) = started(&[]) else { return };
     let miniport = miniport(bed.machines()[0]);
-    let frame = word(&miniport.query(OID_GEN_MAXIMUM_TOTAL_SIZE, 4).unwrap());
+    let frame = word(&miniport.query(OID_GEN_MAXIMUM_TOTAL_SIZE, 4).unwrap(), 0);
     for oid in [OID_GEN_RECEIVE_BLOCK_SIZE, OID_GEN_TRANSMIT_BLOCK_SIZE, OID_GEN_CURRENT_LOOKAHEAD] {
-        assert_eq!(word(&miniport.query(oid, 4).unwrap()), frame, "{oid:#x}");
+        assert_eq!(word(&miniport.query(oid, 4).unwrap(), 0), frame, "{oid:#x}");
     }
     for oid in [OID_GEN_RECEIVE_BUFFER_SPACE, OID_GEN_TRANSMIT_BUFFER_SPACE] {
-        assert_eq!(word(&miniport.query(oid, 4).unwrap()), 256 * frame, "{oid:#x}");
+        assert_eq!(word(&miniport.query(oid, 4).unwrap(), 0), 256 * frame, "{oid:#x}");
     }
-    assert_eq!(word(&miniport.query(OID_GEN_VENDOR_ID, 4).unwrap()), 0x00FF_FFFF);
+    assert_eq!(word(&miniport.query(OID_GEN_VENDOR_ID, 4).unwrap(), 0), 0x00FF_FFFF);
     let number = |text: &str| text.parse::<u32>().unwrap();
     let version = number(env!("CARGO_PKG_VERSION_MAJOR")) << 16 | number(env!("CARGO_PKG_VERSION_MINOR"));
-    assert_eq!(word(&miniport.query(OID_GEN_VENDOR_DRIVER_VERSION, 4).unwrap()), version);
+    assert_eq!(word(&miniport.query(OID_GEN_VENDOR_DRIVER_VERSION, 4).unwrap(), 0), version);
     // The look-ahead may be as long as the longest frame.
     let set = |value: u32| miniport.set(OID_GEN_CURRENT_LOOKAHEAD, &value.to_le_bytes());
     for value in [128, frame] {
         set(value).unwrap();
-        assert_eq!(word(&miniport.query(OID_GEN_CURRENT_LOOKAHEAD, 4).unwrap()), value);
+        assert_eq!(word(&miniport.query(OID_GEN_CURRENT_LOOKAHEAD, 4).unwrap(), 0), value);
     }
     assert_eq!(set(frame + 1).unwrap_err().status, NDIS_STATUS_INVALID_DATA);
-    assert_eq!(word(&miniport.query(OID_GEN_CURRENT_LOOKAHEAD, 4).unwrap()), frame);
+    assert_eq!(word(&miniport.query(OID_GEN_CURRENT_LOOKAHEAD, 4).unwrap(), 0), frame);
     // Type, revision and size; no flags; moderation is not supported (1).
     let moderation = miniport.query(OID_GEN_INTERRUPT_MODERATION, 12).unwrap();
     assert_eq!(moderation, [0x80, 1, 12, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
@@ -158,7 +126,7 @@ fn counters_of_directed_multicast_and_broadcast_frames_add_up() {
         assert!(multicast >= 4 * 60 && broadcast >= 60, "{multicast} and {broadcast} bytes");
         // A buffer of 32 bits gets the low half.
         let narrow = miniport.query(ok, 4).unwrap();
-        assert!(u64::from(word(&narrow)) >= counter(&wide, 0));
+        assert!(u64::from(word(&narrow, 0)) >= counter(&wide, 0));
         assert_eq!(miniport.query(ok, 3).unwrap_err().status, NDIS_STATUS_BUFFER_TOO_SHORT);
     }
     finish(bed);
@@ -171,7 +139,7 @@ fn frames_are_ecn_capable_if_congestion_control_reacts() {
         let capture = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("congestion control.pcapng");
         let keywords = vec![("RoCECongestionControl", Keyword::Text(value.into()))];
         let options = Options { keywords, capture: Some(capture.clone()), ..Options::default() };
-        let Some(bed) = with(&options) else { return };
+        let Some(bed) = started_with(&options) else { return };
         for end in try_copy(&bed, 1 << 16, |_| {}) {
             end.expect("the data is copied");
         }

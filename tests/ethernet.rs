@@ -5,13 +5,13 @@
 
 #![cfg(target_os = "linux")]
 
+mod bed;
+
 use std::time::Duration;
 
-use lab::{
-    image,
-    testbed::{Machine, Options, Testbed},
-};
-use ndis_sim::{AdapterState, Keyword, Miniport, SendId, StatusIndication};
+use bed::{finish, miniport, started};
+use lab::testbed::{Machine, Testbed};
+use ndis_sim::{AdapterState, Miniport, SendId, StatusIndication};
 use ndk_abi::ndis::{
     NDIS_PACKET_TYPE_ALL_LOCAL, NDIS_PACKET_TYPE_ALL_MULTICAST, NDIS_PACKET_TYPE_BROADCAST,
     NDIS_PACKET_TYPE_DIRECTED, NDIS_PACKET_TYPE_MULTICAST, NDIS_PACKET_TYPE_PROMISCUOUS, NDIS_STATUS,
@@ -30,25 +30,6 @@ const OTHER_STATION: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const BROADCAST: [u8; 6] = [0xFF; 6];
 const GROUP: [u8; 6] = [1, 0, 0x5E, 0, 0, 1];
 const OTHER_GROUP: [u8; 6] = [1, 0, 0x5E, 0, 0, 2];
-
-fn started(keywords: &[(&'static str, &str)]) -> Option<Testbed> {
-    let keywords = keywords.iter().map(|&(name, value)| (name, Keyword::Text(value.into()))).collect();
-    let options = Options { keywords, ..Options::default() };
-    let mut bed = Testbed::new(&image()?, &options).expect("the image can be loaded");
-    let outcome = bed.start();
-    assert!(outcome.is_ok(), "both drivers start: {outcome:?}\n{}", bed.violations().join("\n"));
-    Some(bed)
-}
-
-fn finish(mut bed: Testbed) {
-    bed.stop().expect("both drivers stop");
-    let violations = bed.violations();
-    assert!(violations.is_empty(), "{}", violations.join("\n"));
-}
-
-fn miniport(machine: &Machine) -> Miniport {
-    machine.miniport().expect("the adapter has started").clone()
-}
 
 /// An Ethernet frame of an EtherType that no protocol driver uses.
 fn frame(destination: [u8; 6], length: usize) -> Vec<u8> {

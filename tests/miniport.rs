@@ -4,6 +4,7 @@
 
 #![cfg(target_os = "linux")]
 
+mod bed;
 mod copying;
 
 use std::{
@@ -12,12 +13,13 @@ use std::{
     time::Duration,
 };
 
+use bed::{counter, finish, miniport, started, word};
 use copying::try_copy;
 use lab::{
     image,
-    testbed::{Machine, Options, Testbed},
+    testbed::{Options, Testbed},
 };
-use ndis_sim::{IpHost as _, Keyword, Miniport, NdisHost as _, NdkEvent};
+use ndis_sim::{IpHost as _, NdisHost as _, NdkEvent};
 use ndk_abi::{
     ndis::{
         NDIS_OID, NDIS_STATUS_ADAPTER_NOT_READY, NDIS_STATUS_BAD_VERSION, NDIS_STATUS_BUFFER_TOO_SHORT,
@@ -35,37 +37,6 @@ use ndk_consumer::{Listener, transfer::Progress};
 const MOMENT: Duration = Duration::from_secs(5);
 const ON: &[u8] = &[1];
 const OFF: &[u8] = &[0];
-
-/// Both hosts started; registry values as given.
-fn started(keywords: &[(&'static str, &str)]) -> Option<Testbed> {
-    let keywords = keywords.iter().map(|&(name, value)| (name, Keyword::Text(value.into()))).collect();
-    let options = Options { keywords, ..Options::default() };
-    let mut bed = Testbed::new(&image()?, &options).expect("the image can be loaded");
-    let outcome = bed.start();
-    assert!(outcome.is_ok(), "both drivers start: {outcome:?}\n{}", bed.violations().join("\n"));
-    Some(bed)
-}
-
-fn miniport(machine: &Machine) -> Miniport {
-    machine.miniport().expect("the adapter has started").clone()
-}
-
-/// Stops both drivers. Fails if the verifier found a violation.
-fn finish(mut bed: Testbed) {
-    bed.stop().expect("both drivers stop");
-    let violations = bed.violations();
-    assert!(violations.is_empty(), "{}", violations.join("\n"));
-}
-
-/// A 32-bit number of an answer.
-fn word(answer: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(answer[at..at + 4].try_into().unwrap())
-}
-
-/// A 64-bit number of an answer.
-fn counter(answer: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(answer[at..at + 8].try_into().unwrap())
-}
 
 /// Type, revision and size of an answer's header.
 fn header(answer: &[u8]) -> (u8, u8, u16) {

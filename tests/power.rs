@@ -4,10 +4,12 @@
 
 #![cfg(target_os = "linux")]
 
+mod bed;
 mod copying;
 
 use std::{net::SocketAddr, time::Duration};
 
+use bed::{finish, miniport};
 use copying::try_copy;
 use device_sim::{Quirks, virtio_net::UsedQuirk};
 use lab::{
@@ -34,29 +36,13 @@ mod event {
     pub const RECOVERED: u32 = 41;
 }
 
-/// Both hosts started. The first device has faults.
+/// Starts both hosts. The first device has faults.
 fn started_with(quirks: Quirks) -> Option<Testbed> {
-    let options = Options { quirks, ..Options::default() };
-    let mut bed = Testbed::new(&image()?, &options).expect("the image can be loaded");
-    let outcome = bed.start();
-    assert!(outcome.is_ok(), "both drivers start: {outcome:?}\n{}", bed.violations().join("\n"));
-    Some(bed)
+    bed::started_with(&Options { quirks, ..Options::default() })
 }
 
 fn started() -> Option<Testbed> {
     started_with(Quirks::default())
-}
-
-fn miniport(machine: &Machine) -> Miniport {
-    machine.miniport().expect("the adapter has started").clone()
-}
-
-/// Stops both drivers. Fails if the verifier found a violation.
-fn finish(mut bed: Testbed) {
-    let stopped = bed.stop();
-    let violations = bed.violations();
-    assert!(violations.is_empty(), "{}", violations.join("\n"));
-    stopped.expect("both drivers stop");
 }
 
 /// Lets time pass until `condition` holds.

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Start and end of a test on two hosts, and numbers in answers of OIDs.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use lab::{
+    image,
+    testbed::{Machine, Options, Testbed},
+};
+use ndis_sim::{Keyword, Miniport};
+
+/// Starts both hosts. Returns `None` if there is no image.
+pub fn started_with(options: &Options) -> Option<Testbed> {
+    let mut bed = Testbed::new(&image()?, options).expect("the image can be loaded");
+    let outcome = bed.start();
+    assert!(outcome.is_ok(), "both drivers start: {outcome:?}\n{}", bed.violations().join("\n"));
+    Some(bed)
+}
+
+/// [`started_with`] these keywords in the registry.
+pub fn started(keywords: &[(&'static str, &str)]) -> Option<Testbed> {
+    let keywords = keywords.iter().map(|&(name, value)| (name, Keyword::Text(value.into()))).collect();
+    started_with(&Options { keywords, ..Options::default() })
+}
+
+pub fn miniport(machine: &Machine) -> Miniport {
+    machine.miniport().expect("the adapter has started").clone()
+}
+
+/// Stops both drivers. Fails if the verifier found a violation.
+pub fn finish(mut bed: Testbed) {
+    let stopped = bed.stop();
+    let violations = bed.violations();
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
+    stopped.expect("both drivers stop");
+}
+
+/// Returns a 32-bit number of an answer.
+pub fn word(answer: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(answer[at..at + 4].try_into().unwrap())
+}
+
+/// Returns a 64-bit number of an answer.
+pub fn counter(answer: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(answer[at..at + 8].try_into().unwrap())
+}
