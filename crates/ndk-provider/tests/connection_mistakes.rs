@@ -119,10 +119,7 @@ fn region_of_a_window_and_endpoint_of_a_connector_that_are_closed_first_are_repo
     let other = a.shared_endpoint(9001);
     let connecting = active.connect_with(endpoint, b.at(445));
     let passive = b.end(listener.accept());
-    let accepting = passive.accept(&[]);
-    assert_eq!(connecting.wait(), STATUS_SUCCESS);
-    assert_eq!(active.complete(), STATUS_SUCCESS);
-    assert_eq!(accepting.wait(), STATUS_SUCCESS);
+    establish(&active, &passive, &connecting);
     let memory = Memory::new(4096);
     let (bound, unbound) = (memory.register(active.pd, 1), memory.register(active.pd, 1));
     let window: *mut NDK_MW =

@@ -95,10 +95,7 @@ fn refused_queue_pair_may_connect_again() {
     let active = End { connector: a.connector(), ..paused };
     let connecting = active.connect(a.at(0), b.at(445), &[]);
     let passive = b.end(listener.accept());
-    let accepting = passive.accept(&[]);
-    assert_eq!(connecting.wait(), STATUS_SUCCESS);
-    assert_eq!(active.complete(), STATUS_SUCCESS);
-    assert_eq!(accepting.wait(), STATUS_SUCCESS);
+    establish(&active, &passive, &connecting);
     assert_eq!(passive.send(1, &[], 0), STATUS_SUCCESS);
     assert_eq!(active.cq.next().RequestContext, pointer(5));
     assert_eq!(a.provider.performance_counters().ConnectFailure, 2);
@@ -311,10 +308,7 @@ fn shared_endpoint_closes_after_its_connectors() {
     let active = a.active();
     let connecting = active.connect_with(endpoint, b.at(445));
     let passive = b.end(listener.accept());
-    let accepting = passive.accept(&[]);
-    assert_eq!(connecting.wait(), STATUS_SUCCESS);
-    assert_eq!(active.complete(), STATUS_SUCCESS);
-    assert_eq!(accepting.wait(), STATUS_SUCCESS);
+    establish(&active, &passive, &connecting);
     let again = a.active();
     assert_eq!(again.connect_with(endpoint, b.at(445)).wait(), STATUS_ADDRESS_ALREADY_EXISTS);
     again.close();
@@ -366,10 +360,7 @@ fn failed_connect_may_be_repeated_with_the_same_connector() {
     assert_eq!(active.connect(a.at(7777), b.at(445), &[]).wait(), STATUS_INVALID_DEVICE_STATE);
     let passive = b.end(listener.accept());
     assert_eq!(passive.private_data().unwrap()[..5], *b"third");
-    let accepting = passive.accept(&[]);
-    assert_eq!(connecting.wait(), STATUS_SUCCESS);
-    assert_eq!(active.complete(), STATUS_SUCCESS);
-    assert_eq!(accepting.wait(), STATUS_SUCCESS);
+    establish(&active, &passive, &connecting);
     assert_eq!(passive.receive(1, &[]), STATUS_SUCCESS);
     assert_eq!(active.send(2, &[], 0), STATUS_SUCCESS);
     assert_eq!([&active, &passive].map(|end| end.cq.next().Status), [STATUS_SUCCESS; 2]);
@@ -442,10 +433,7 @@ fn flushed_queue_pair_may_connect_unless_it_was_connected() {
     assert!(active.cq.poll().is_none());
     let connecting = active.connect(a.at(0), b.at(445), &[]);
     let passive = b.end(listener.accept());
-    let accepting = passive.accept(&[]);
-    assert_eq!(connecting.wait(), STATUS_SUCCESS);
-    assert_eq!(active.complete(), STATUS_SUCCESS);
-    assert_eq!(accepting.wait(), STATUS_SUCCESS);
+    establish(&active, &passive, &connecting);
     assert_eq!(passive.send(3, &[], 0), STATUS_SUCCESS);
     let received = active.cq.next();
     assert_eq!((received.Status, received.RequestContext), (STATUS_SUCCESS, pointer(2)));

@@ -24,13 +24,6 @@ fn exchange(from: &End, to: &End) {
     assert_eq!([from.cq.next().Status, to.cq.next().Status], [STATUS_SUCCESS; 2]);
 }
 
-fn established(active: &End, passive: &End, connecting: &Connecting) {
-    let accepting = passive.accept(&[]);
-    assert_eq!(connecting.wait(), STATUS_SUCCESS);
-    assert_eq!(active.complete(), STATUS_SUCCESS);
-    assert_eq!(accepting.wait(), STATUS_SUCCESS);
-}
-
 //= R-CONN-49, R-CONN-59, R-CONN-61
 #[test]
 fn request_that_arrived_before_a_pause_raises_no_event_after_it() {
@@ -136,7 +129,7 @@ fn shared_endpoint_connects_to_a_peer_of_another_connection() {
             let connecting = shared.connect_with(endpoint, listener.address().unwrap());
             assert!(!connecting.is_inline(), "refused: {:#x}", connecting.wait());
             let accepted = b.end(listener.accept());
-            established(&shared, &accepted, &connecting);
+            establish(&shared, &accepted, &connecting);
             exchange(&shared, &accepted);
             (shared, accepted)
         })

@@ -34,10 +34,7 @@ fn sockets(a: &Node, b: &Node) -> (End, End, Listener) {
     let active = socket(a, a.connector());
     let connecting = active.connect(a.at(0), b.at(445), &[]);
     let passive = socket(b, listener.accept());
-    let accepting = passive.accept(&[]);
-    assert_eq!(connecting.wait(), STATUS_SUCCESS);
-    assert_eq!(active.complete(), STATUS_SUCCESS);
-    assert_eq!(accepting.wait(), STATUS_SUCCESS);
+    establish(&active, &passive, &connecting);
     (active, passive, listener)
 }
 
@@ -178,10 +175,7 @@ fn flushed_receives_come_back_through_notifications() {
     drained.cq.store(raw, Ordering::SeqCst);
     let (cq, pd, disconnected) = (Cq { raw, notified: CallbackRecord::new() }, b.pd(), CallbackRecord::new());
     let passive = End { qp: qp(pd, &cq), cq, pd, connector: listener.accept(), disconnected };
-    let accepting = passive.accept(&[]);
-    assert_eq!(connecting.wait(), STATUS_SUCCESS);
-    assert_eq!(active.complete(), STATUS_SUCCESS);
-    assert_eq!(accepting.wait(), STATUS_SUCCESS);
+    establish(&active, &passive, &connecting);
     let memory = Memory::new(0x1000);
     for context in 0..32 {
         let mapped = Mapped::new(&b, &memory, 0x1000);

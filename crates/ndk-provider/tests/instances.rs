@@ -33,10 +33,7 @@ fn connect_across(a: &OpenAdapter, listener: &Listener, accepting: &OpenAdapter)
     let active = a.active();
     let connecting = active.connect(a.at(0), listener.address().unwrap(), &[]);
     let passive = accepting.end(listener.accept());
-    let accepted = passive.accept(&[]);
-    assert_eq!(connecting.wait(), STATUS_SUCCESS);
-    assert_eq!(active.complete(), STATUS_SUCCESS);
-    assert_eq!(accepted.wait(), STATUS_SUCCESS);
+    establish(&active, &passive, &connecting);
     (active, passive)
 }
 
@@ -59,10 +56,7 @@ fn connector_is_accepted_with_a_queue_pair_of_another_adapter() {
     let connector = listener.accept();
     let second = b.open(1, 0);
     let passive = second.end(connector);
-    let accepting = passive.accept(&[]);
-    assert_eq!(connecting.wait(), STATUS_SUCCESS);
-    assert_eq!(active.complete(), STATUS_SUCCESS);
-    assert_eq!(accepting.wait(), STATUS_SUCCESS);
+    establish(&active, &passive, &connecting);
     exchange(&active, &passive);
     assert_eq!(b.provider.open_adapters(), 2);
     active.close();
@@ -130,10 +124,7 @@ fn connector_connects_with_objects_of_other_adapters() {
     let active = second.end(a.connector());
     let connecting = active.connect(a.at(0), b.at(445), &[]);
     let passive = b.end(listener.accept());
-    let accepting = passive.accept(&[]);
-    assert_eq!(connecting.wait(), STATUS_SUCCESS);
-    assert_eq!(active.complete(), STATUS_SUCCESS);
-    assert_eq!(accepting.wait(), STATUS_SUCCESS);
+    establish(&active, &passive, &connecting);
     exchange(&active, &passive);
     active.close();
     passive.close();
@@ -143,10 +134,7 @@ fn connector_connects_with_objects_of_other_adapters() {
     let active = second.end(a.connector());
     let connecting = active.connect_with(endpoint, b.at(445));
     let passive = b.end(listener.accept());
-    let accepting = passive.accept(&[]);
-    assert_eq!(connecting.wait(), STATUS_SUCCESS);
-    assert_eq!(active.complete(), STATUS_SUCCESS);
-    assert_eq!(accepting.wait(), STATUS_SUCCESS);
+    establish(&active, &passive, &connecting);
     exchange(&active, &passive);
     let closing = begin_close!(endpoint, NdkCloseSharedEndpoint);
     assert_eq!(closing.status, STATUS_PENDING);
@@ -297,10 +285,7 @@ fn objects_of_another_miniport_adapter_are_refused() {
     wrong.connector = own;
     wrong.close();
     let right = b.end(connector);
-    let accepting = right.accept(&[]);
-    assert_eq!(connecting.wait(), STATUS_SUCCESS);
-    assert_eq!(here.complete(), STATUS_SUCCESS);
-    assert_eq!(accepting.wait(), STATUS_SUCCESS);
+    establish(&here, &right, &connecting);
     // Requests that name a region or a window.
     let memory = Memory::new(4096);
     let (normal, own) = (memory.register(passive.pd, 7), memory.register(active.pd, 7));

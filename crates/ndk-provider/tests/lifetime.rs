@@ -449,10 +449,7 @@ fn shared_receive_queue_needs_no_notification_and_exists_before_its_queue_pairs(
     let listener = b.listener(445);
     let connecting = end.connect(a.at(0), b.at(445), &[]);
     let passive = End { cq, pd, qp, connector: listener.accept(), disconnected: CallbackRecord::new() };
-    let accepting = passive.accept(&[]);
-    assert_eq!(connecting.wait(), STATUS_SUCCESS);
-    assert_eq!(end.complete(), STATUS_SUCCESS);
-    assert_eq!(accepting.wait(), STATUS_SUCCESS);
+    establish(&end, &passive, &connecting);
     for context in 0..2 {
         assert_eq!(end.send(context, &[], 0), STATUS_SUCCESS);
         assert_eq!(passive.cq.next().RequestContext, pointer(context));

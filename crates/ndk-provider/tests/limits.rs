@@ -52,13 +52,6 @@ fn end_with(node: &Node, connector: *mut NDK_CONNECTOR, sges: u32, inline: u32) 
     End { cq, pd, qp, connector, disconnected: CallbackRecord::new() }
 }
 
-fn established(active: &End, passive: &End, connecting: &Connecting) {
-    let accepting = passive.accept(&[]);
-    assert_eq!(connecting.wait(), STATUS_SUCCESS);
-    assert_eq!(active.complete(), STATUS_SUCCESS);
-    assert_eq!(accepting.wait(), STATUS_SUCCESS);
-}
-
 //= R-INFO-14, R-CREATE-38
 #[test]
 fn reads_have_a_limit_of_elements_of_their_own() {
@@ -67,7 +60,7 @@ fn reads_have_a_limit_of_elements_of_their_own() {
     let active = end_with(&a, a.connector(), 1, 0);
     let connecting = active.connect(a.at(0), b.at(445), &[]);
     let passive = b.end(listener.accept());
-    established(&active, &passive, &connecting);
+    establish(&active, &passive, &connecting);
     let limit = info(&a).MaxReadRequestSge as usize;
     let (mut sink, mut source) = (Memory::new(4096), Memory::new(4096));
     source.bytes().fill(3);

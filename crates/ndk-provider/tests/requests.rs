@@ -206,10 +206,7 @@ impl SharedReceives {
             assert_eq!(call!(srq, NdkSrqReceive, pointer(context), null(), 0), STATUS_SUCCESS);
         }
         let passive = End { cq, pd, qp, connector: listener.accept(), disconnected: CallbackRecord::new() };
-        let accepting = passive.accept(&[]);
-        assert_eq!(connecting.wait(), STATUS_SUCCESS);
-        assert_eq!(active.complete(), STATUS_SUCCESS);
-        assert_eq!(accepting.wait(), STATUS_SUCCESS);
+        establish(&active, &passive, &connecting);
         Self { srq, active, passive, listener }
     }
 

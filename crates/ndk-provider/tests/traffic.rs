@@ -250,10 +250,7 @@ fn completion_queue_overflow_ends_the_connection() {
     let qp = qp(pd, &small);
     let passive =
         End { cq: small, pd, qp, connector: listener.accept(), disconnected: CallbackRecord::new() };
-    let accepting = passive.accept(&[]);
-    assert_eq!(connecting.wait(), STATUS_SUCCESS);
-    assert_eq!(active.complete(), STATUS_SUCCESS);
-    assert_eq!(accepting.wait(), STATUS_SUCCESS);
+    establish(&active, &passive, &connecting);
     for context in 0..3 {
         assert_eq!(passive.receive(context, &[]), STATUS_SUCCESS);
     }
@@ -296,10 +293,7 @@ fn shared_receive_queue_supplies_receives_and_notifies_at_its_threshold() {
     for context in 10..12 {
         assert_eq!(call!(srq, NdkSrqReceive, pointer(context), core::ptr::null(), 0), STATUS_SUCCESS);
     }
-    let accepting = passive.accept(&[]);
-    assert_eq!(connecting.wait(), STATUS_SUCCESS);
-    assert_eq!(active.complete(), STATUS_SUCCESS);
-    assert_eq!(accepting.wait(), STATUS_SUCCESS);
+    establish(&active, &passive, &connecting);
     assert_eq!(low.count(), 0);
     assert_eq!(active.send(1, &[], 0), STATUS_SUCCESS);
     let received = passive.cq.next();

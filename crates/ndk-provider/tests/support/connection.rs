@@ -199,6 +199,14 @@ fn list(sges: &[NDK_SGE]) -> *const NDK_SGE {
     if sges.is_empty() { null() } else { sges.as_ptr() }
 }
 
+/// Accepts and completes a connect whose request `passive` has.
+pub fn establish(active: &End, passive: &End, connecting: &Connecting) {
+    let accepting = passive.accept(&[]);
+    assert_eq!(connecting.wait(), STATUS_SUCCESS);
+    assert_eq!(active.complete(), STATUS_SUCCESS);
+    assert_eq!(accepting.wait(), STATUS_SUCCESS);
+}
+
 /// Connects the two hosts.
 pub fn connect(a: &OpenAdapter, b: &OpenAdapter) -> (End, End, Listener) {
     connect_over(a, b, a.at(0), b.at(445))
@@ -216,9 +224,6 @@ pub fn connect_over(
     let active = a.active();
     let connecting = active.connect(from, to, &[]);
     let passive = b.end(listener.accept());
-    let accepting = passive.accept(&[]);
-    assert_eq!(connecting.wait(), STATUS_SUCCESS);
-    assert_eq!(active.complete(), STATUS_SUCCESS);
-    assert_eq!(accepting.wait(), STATUS_SUCCESS);
+    establish(&active, &passive, &connecting);
     (active, passive, listener)
 }
