@@ -11,6 +11,7 @@ use roce::{
 };
 use roce_wire::Path;
 
+use crate::network::{self, Network, Parts};
 use crate::options::Options;
 use crate::pair::PORT;
 use crate::side::{Lock, Memory, Side, spec};
@@ -158,38 +159,24 @@ impl Incast {
     /// # Panics
     /// Panics if that takes longer than 300 s of virtual time.
     pub fn run_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
-        assert!(self.run_within(Duration::from_secs(300), done), "{what}: not within 300 s");
+        network::run_until(self, what, done);
     }
 
     /// Runs until `done` returns true, for at most `time`. Returns whether `done` did.
     pub fn run_within(&mut self, time: Duration, done: impl Fn(&Self) -> bool) -> bool {
-        let limit = self.now + time;
-        loop {
-            self.drive();
-            if done(self) {
-                return true;
-            }
-            match self.wire.next_event(&self.sides, &self.options) {
-                Some(next) if next <= limit => self.wire.step(&self.sides, &mut self.now, &self.options),
-                _ => return false,
-            };
-        }
+        network::run_within(self, time, done)
+    }
+}
+
+impl Network for Incast {
+    fn parts(&mut self) -> Parts<'_> {
+        let Self { sides, wire, now, options, .. } = self;
+        Parts { sides, wire, now, options }
     }
 
-    /// Transmits and takes events on all hosts.
-    fn drive(&mut self) {
-        for from in 0..self.sides.len() {
-            let mut more = self.sides[from].engine.wants_transmit();
-            while more {
-                let frames;
-                (frames, more) = self.wire.transmit(from, &self.sides[from], self.now, &self.options);
-                for frame in frames {
-                    // Senders send to the receiver, the receiver answers the host that the address names.
-                    let to = self.sides.iter().position(|side| frame.starts_with(&side.mac.0)).unwrap();
-                    self.wire.link.send(from, to, self.now, frame, &self.options);
-                }
-            }
-            self.sides[from].take_events();
-        }
+    /// Senders send to the receiver, the receiver to the host that the frame's destination address names.
+    fn send(&mut self, from: usize, frame: Vec<u8>) {
+        let to = self.sides.iter().position(|side| frame.starts_with(&side.mac.0)).unwrap();
+        self.wire.link.send(from, to, self.now, frame, &self.options);
     }
 }

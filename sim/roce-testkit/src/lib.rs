@@ -18,6 +18,7 @@ mod ecn;
 pub mod goodput;
 mod incast;
 mod link;
+mod network;
 mod options;
 mod pair;
 mod random;

@@ -9,6 +9,7 @@ use roce::{AcceptSpec, ConnEvent, ConnectSpec, Instant, ListenSpec, Qp, Srq};
 use roce_wire::Path;
 
 use crate::link::{Filter, Steering};
+use crate::network::{self, Network, Parts};
 use crate::options::Options;
 use crate::side::{Lock, Side, spec};
 use crate::switch::PortStats;
@@ -187,22 +188,12 @@ impl Pair {
     /// # Panics
     /// Panics if that takes longer than 300 s of virtual time.
     pub fn run_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
-        assert!(self.run_within(Duration::from_secs(300), done), "{what}: not within 300 s");
+        network::run_until(self, what, done);
     }
 
     /// Runs until `done` returns true, for at most `time`. Returns whether `done` did.
     pub fn run_within(&mut self, time: Duration, done: impl Fn(&Self) -> bool) -> bool {
-        let limit = self.now + time;
-        loop {
-            self.drive();
-            if done(self) {
-                return true;
-            }
-            match self.wire.next_event(&self.sides, &self.options) {
-                Some(next) if next <= limit => self.wire.step(&self.sides, &mut self.now, &self.options),
-                _ => return false,
-            };
-        }
+        network::run_within(self, time, done)
     }
 
     /// Runs for `time`.
@@ -214,45 +205,12 @@ impl Pair {
 
     /// Transmits and takes events on both sides, as a driver does after any input.
     pub fn drive(&mut self) {
-        for from in 0..2 {
-            if self.wire.is_dead(from) {
-                continue;
-            }
-            let mut more = true;
-            while more {
-                let frames;
-                (frames, more) = self.wire.transmit(from, &self.sides[from], self.now, &self.options);
-                for frame in frames {
-                    self.put_on_wire(from, frame);
-                }
-            }
-            self.take_events(from);
-        }
+        network::drive(self);
     }
 
     /// Takes the pending events of one side's engine.
     pub fn take_events(&mut self, side: usize) {
         self.sides[side].take_events();
-    }
-
-    fn put_on_wire(&mut self, from: usize, mut frame: Vec<u8>) {
-        if let Some(capture) = &mut self.capture {
-            capture.push((from, frame.clone()));
-        }
-        if frame.starts_with(&self.sides[from].mac.0) {
-            // A frame to the sender's own MAC address is looped back.
-            self.wire.link.deliver(from, self.now + self.options.latency, frame);
-            return;
-        }
-        let to = 1 - from;
-        if let Some(filter) = &mut self.filter
-            && !filter(to, &mut frame)
-        {
-            return;
-        }
-        if !self.cut[to] {
-            self.wire.link.send(from, to, self.now, frame, &self.options);
-        }
     }
 
     /// Delivers a frame to side `to` at time `at`, from any source.
@@ -273,6 +231,33 @@ impl Pair {
     /// Returns the next number of the run's generator.
     pub fn random(&mut self) -> u64 {
         self.wire.link.random()
+    }
+}
+
+impl Network for Pair {
+    fn parts(&mut self) -> Parts<'_> {
+        let Self { sides, wire, now, options, .. } = self;
+        Parts { sides, wire, now, options }
+    }
+
+    fn send(&mut self, from: usize, mut frame: Vec<u8>) {
+        if let Some(capture) = &mut self.capture {
+            capture.push((from, frame.clone()));
+        }
+        if frame.starts_with(&self.sides[from].mac.0) {
+            // A frame to the sender's own MAC address is looped back.
+            self.wire.link.deliver(from, self.now + self.options.latency, frame);
+            return;
+        }
+        let to = 1 - from;
+        if let Some(filter) = &mut self.filter
+            && !filter(to, &mut frame)
+        {
+            return;
+        }
+        if !self.cut[to] {
+            self.wire.link.send(from, to, self.now, frame, &self.options);
+        }
     }
 }
 
