@@ -12,9 +12,11 @@ use crate::registers::Misuse;
 /// Memory as the device sees it, by logical address: the address that the host's DMA remapping gives a page, which is
 /// not its physical address.
 ///
-/// The memory file of the host is at the logical address [`DmaSpace::FIRST`]. The device reaches only what is mapped.
+/// The memory file of the host is at one logical address, [`DmaSpace::FIRST`] unless the device demands another. The device
+/// reaches only what is mapped.
 pub struct DmaSpace {
     memory: GuestMemoryMmap,
+    first: u64,
     /// Mapped ranges that do not overlap: start, and end (exclusive).
     ranges: RwLock<BTreeMap<u64, u64>>,
 }
@@ -23,22 +25,30 @@ impl DmaSpace {
     /// The logical address of the first byte of the host's memory file: above all physical addresses.
     pub const FIRST: u64 = 1 << 40;
 
-    /// Returns the logical address of an offset in the host's memory file.
-    #[must_use]
-    pub const fn logical(offset: usize) -> u64 {
-        Self::FIRST + offset as u64
-    }
-
-    /// Maps the memory in `file`. No range is mapped for the device yet.
+    /// Maps the memory in `file` at the logical address [`DmaSpace::FIRST`]. No range is mapped for the device yet.
     ///
     /// # Errors
     /// When the file cannot be mapped.
     pub fn new(file: File, size: usize) -> io::Result<Self> {
+        Self::at(Self::FIRST, file, size)
+    }
+
+    /// As [`DmaSpace::new`], at the logical address `first`.
+    ///
+    /// # Errors
+    /// When the file cannot be mapped.
+    pub fn at(first: u64, file: File, size: usize) -> io::Result<Self> {
         let region = MmapRegion::from_file(FileOffset::new(file, 0), size).map_err(io::Error::other)?;
-        let region = GuestRegionMmap::new(region, GuestAddress(Self::FIRST))
+        let region = GuestRegionMmap::new(region, GuestAddress(first))
             .ok_or_else(|| io::Error::other("the memory does not fit the address space"))?;
         let memory = GuestMemoryMmap::from_regions(vec![region]).map_err(io::Error::other)?;
-        Ok(Self { memory, ranges: RwLock::default() })
+        Ok(Self { memory, first, ranges: RwLock::default() })
+    }
+
+    /// Returns the logical address of an offset in the host's memory file.
+    #[must_use]
+    pub const fn logical(&self, offset: usize) -> u64 {
+        self.first + offset as u64
     }
 
     /// Maps `len` bytes at the logical address `address` for the device.
@@ -93,7 +103,8 @@ mod tests {
 
     #[test]
     fn device_reaches_mapped_ranges_only() {
-        let memory = DmaSpace { memory: GuestMemoryMmap::new(), ranges: RwLock::default() };
+        let memory =
+            DmaSpace { memory: GuestMemoryMmap::new(), first: DmaSpace::FIRST, ranges: RwLock::default() };
         memory.map(0x1000, 0x100);
         memory.map(0x1100, 0x100);
         assert!(memory.is_mapped(0x1000, 0x100));

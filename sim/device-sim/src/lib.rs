@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | [`registers`] | register accesses, and misuse of a device by its driver |
 //! | [`bus`] | what a device needs of the machine it is plugged into |
+//! | [`function`] | a network device as the system of its machine uses it |
 //! | [`pci`] | configuration space, capabilities, BARs, the MSI-X table |
 //! | [`dma`] | the device's view of memory: only what was mapped for it |
 //! | [`mmio`] | trapped register accesses: instructions are decoded and forwarded to the device |
@@ -19,6 +20,7 @@
 
 pub mod bus;
 pub mod dma;
+pub mod function;
 pub mod link;
 pub mod mmio;
 pub mod pci;
@@ -27,5 +29,6 @@ pub mod virtio_net;
 
 pub use bus::Bus;
 pub use dma::DmaSpace;
+pub use function::PciFunction;
 pub use registers::{Misuse, MisuseKind, Registers};
 pub use virtio_net::{Nic, NicCounters, NicOptions, Quirks};

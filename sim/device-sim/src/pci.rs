@@ -62,7 +62,7 @@ pub const VIRTIO_BAR: u8 = 4;
 pub const MSIX_BAR_LEN: u64 = 0x1000;
 pub const VIRTIO_BAR_LEN: u64 = 0x4000;
 /// Ports of the legacy interface.
-pub const LEGACY_BAR_LEN: u32 = 0x20;
+pub const LEGACY_BAR_LEN: u16 = 0x20;
 const MSIX_PENDING_AT: u32 = 0x800;
 
 /// Structures in [`VIRTIO_BAR`]: each has a page.
@@ -74,7 +74,7 @@ const PAGE: u32 = 0x1000;
 pub const NOTIFY_MULTIPLIER: u32 = 4;
 
 /// Addresses that firmware assigned to the BARs.
-pub const LEGACY_BAR_AT: u32 = 0xc040;
+pub const LEGACY_BAR_AT: u16 = 0xc040;
 pub const MSIX_BAR_AT: u32 = 0xfebd_1000;
 pub const VIRTIO_BAR_AT: u64 = 0x8_0000_0000;
 
@@ -128,7 +128,7 @@ impl ConfigSpace {
         space.put(reg::INTERRUPT_PIN, &[1]);
         space.put(reg::BAR0 + 4 * usize::from(MSIX_BAR), &MSIX_BAR_AT.to_le_bytes());
         if !modern {
-            let ports = LEGACY_BAR_AT | 1;
+            let ports = u32::from(LEGACY_BAR_AT) | 1;
             space.put(reg::BAR0 + 4 * usize::from(LEGACY_BAR), &ports.to_le_bytes());
         }
         if identity != Identity::Legacy {

@@ -25,7 +25,8 @@ pub enum MisuseKind {
 }
 
 impl Misuse {
-    pub(crate) fn register(text: impl Into<String>) -> Self {
+    /// Returns a misuse of a register.
+    pub fn register(text: impl Into<String>) -> Self {
         Self { kind: MisuseKind::Register, text: text.into() }
     }
 

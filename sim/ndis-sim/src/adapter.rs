@@ -28,7 +28,7 @@ use ndk_abi::{
 };
 use parking_lot::Mutex;
 
-use device_sim::Nic;
+use device_sim::PciFunction;
 use nt_sim::{Event, Host, guest::Guest, imports, services::Slot, thread::ThreadId};
 
 use crate::{
@@ -94,7 +94,7 @@ unsafe impl Send for Attributes {}
 pub struct Adapter {
     pub handle: usize,
     pub driver: Arc<Driver>,
-    pub nic: Arc<Nic>,
+    pub nic: Arc<dyn PciFunction>,
     pub interface: Arc<Interface>,
     /// Index of the network interface.
     pub if_index: u32,

@@ -3,6 +3,7 @@
 //! The device's bus: plugging in a NIC, configuration space, register windows, resources.
 
 use std::{
+    fs::File,
     io,
     sync::{Arc, Weak},
 };
@@ -16,7 +17,7 @@ use ndk_abi::{
 };
 
 use device_sim::{
-    Bus, DmaSpace, Misuse, MisuseKind, Nic, NicOptions,
+    Bus, DmaSpace, Misuse, MisuseKind, Nic, NicOptions, PciFunction,
     link::{Datagrams, Port, Tunnel, Wire},
     mmio::{Failure, Windows},
     pci,
@@ -81,25 +82,36 @@ fn misuse_report(misuse: &Misuse) -> (BugCheck, String) {
 /// # Panics
 /// When the host's memory cannot be mapped for it.
 pub(crate) fn plug(host: &Arc<Host>, options: NicOptions) -> Arc<Nic> {
+    let made = plug_function(host, |bus, file, size| {
+        Ok(Nic::new(bus, Arc::new(DmaSpace::new(file, size)?), options))
+    });
+    made.expect("the machine has memory to map")
+}
+
+/// As [`plug`], with a device that `make` creates from the host's bus, its memory, and the size of that in bytes.
+///
+/// # Errors
+/// That of `make`, and when a file descriptor cannot be duplicated.
+pub(crate) fn plug_function<F: PciFunction + 'static>(
+    host: &Arc<Host>,
+    make: impl FnOnce(Arc<dyn Bus>, File, usize) -> io::Result<Arc<F>>,
+) -> io::Result<Arc<F>> {
     let physical = &host.memory.physical;
-    let file = physical.file().try_clone().expect("the machine has file descriptors");
-    let memory = DmaSpace::new(file, physical.size()).expect("the machine has memory to map");
-    let nic = Nic::new(Arc::new(HostBus(Arc::downgrade(host))), Arc::new(memory), options);
+    let bus = Arc::new(HostBus(Arc::downgrade(host)));
+    let nic = make(bus, physical.file().try_clone()?, physical.size())?;
     interface::add(host, nic.clone());
-    nic
+    Ok(nic)
 }
 
 /// Returns the NICs in the host, in the order they were plugged in.
-pub(crate) fn nics(host: &Host) -> Vec<Arc<Nic>> {
+pub(crate) fn nics(host: &Host) -> Vec<Arc<dyn PciFunction>> {
     interfaces(host).iter().map(|interface| interface.nic.clone()).collect()
 }
 
 /// Cuts the power and the cables: from now on nothing the host sends appears on a link.
 pub(crate) fn kill(host: &Host) {
     for nic in nics(host) {
-        if let Some(port) = nic.port() {
-            port.wire().cut(port.end());
-        }
+        nic.power_off();
     }
     host.power_off();
 }
@@ -115,14 +127,6 @@ pub fn open_tunnel(world: &Arc<World>, port: Port, datagrams: Datagrams) -> io::
     assert!(!world.clock.is_deterministic(), "a tunnel needs the threaded clock");
     let world = world.clone();
     Tunnel::open(move || world.now(), port, datagrams)
-}
-
-/// Joins the first NICs of two hosts, `a` at end 0.
-///
-/// # Panics
-/// When a host has no NIC, or its NIC is connected already.
-pub fn join(wire: &Arc<Wire>, a: &Host, b: &Host) {
-    join_nics(wire, &interface::first(a).nic, &interface::first(b).nic);
 }
 
 /// Joins two NICs, of one host or of two, `a` at end 0.
@@ -157,12 +161,6 @@ pub(crate) unsafe fn access_register(
     }
 }
 
-/// A memory BAR of the device: number, bus address, bytes.
-const BARS: [(u8, u64, u64); 2] = [
-    (pci::MSIX_BAR, pci::MSIX_BAR_AT as u64, pci::MSIX_BAR_LEN),
-    (pci::VIRTIO_BAR, pci::VIRTIO_BAR_AT, pci::VIRTIO_BAR_LEN),
-];
-
 /// Bytes of a `CM_PARTIAL_RESOURCE_DESCRIPTOR`, which is packed.
 const DESCRIPTOR_LEN: usize = 20;
 
@@ -179,17 +177,15 @@ fn descriptor(kind: u8, flags: u32, first: u64, second: u32) -> [u8; DESCRIPTOR_
 }
 
 /// Returns the resources assigned to the device as a `CM_PARTIAL_RESOURCE_LIST`.
-pub(crate) fn resources(nic: &Nic) -> Vec<u8> {
-    let identity = nic.options().quirks.identity;
-    let ports = (identity != pci::Identity::Modern).then(|| {
+pub(crate) fn resources(nic: &dyn PciFunction) -> Vec<u8> {
+    let ports = nic.ports().map(|ports| {
         const PORT_IO: u32 = 1;
-        descriptor(CmResourceTypePort, PORT_IO, pci::LEGACY_BAR_AT.into(), pci::LEGACY_BAR_LEN)
+        descriptor(CmResourceTypePort, PORT_IO, ports.start.into(), ports.count.into())
     });
-    let has = |bar: u8| bar != pci::VIRTIO_BAR || identity != pci::Identity::Legacy;
-    let memory = BARS.into_iter().filter(|&(bar, ..)| has(bar));
-    let memory = memory.map(|(_, start, len)| descriptor(CmResourceTypeMemory, 0, start, len as u32));
+    let memory = nic.bars().into_iter();
+    let memory = memory.map(|bar| descriptor(CmResourceTypeMemory, 0, bar.start, bar.len as u32));
     let flags = CM_RESOURCE_INTERRUPT_MESSAGE | CM_RESOURCE_INTERRUPT_LATCHED;
-    let vectors = u32::from(nic.options().vectors);
+    let vectors = u32::from(nic.vectors());
     // Translated: level and vector, then the affinity.
     let level = u64::from(nt_sim::Irql::DEVICE_LEVEL.0);
     let messages = (0..vectors)
@@ -205,15 +201,16 @@ pub(crate) fn resources(nic: &Nic) -> Vec<u8> {
 
 fn map(adapter: &Adapter, start: u64, len: usize) -> Result<usize, NDIS_STATUS> {
     let host = current().host().clone();
-    let bar = BARS.into_iter().find(|&(_, base, size)| start >= base && start + len as u64 <= base + size);
-    let Some((bar, base, _)) = bar.filter(|_| len > 0) else {
+    let end = start.saturating_add(len as u64);
+    let bar = adapter.nic.bars().into_iter().find(|bar| start >= bar.start && end <= bar.start + bar.len);
+    let Some(bar) = bar.filter(|_| len > 0) else {
         broken(format!("{MAP} of {len} bytes at {start:#x}, which are not among the adapter's resources"))
     };
     let inside = (start % PAGE_SIZE as u64) as usize;
     let pages = (inside + len).div_ceil(PAGE_SIZE);
     // Reserved and never mapped: every access faults.
     let address = host.memory.space.reserve(pages).ok_or(NDIS_STATUS_RESOURCES)? + inside;
-    host.state(&WINDOWS).map(address, len, adapter.nic.clone(), bar, start - base);
+    host.state(&WINDOWS).map(address, len, adapter.nic.clone(), bar.number, start - bar.start);
     owner::hold(&host, adapter.handle, MAP, address);
     Ok(address)
 }
@@ -228,7 +225,7 @@ imports! { IMPORTS: "ndis.sys" =>
         let adapter = adapter(handle);
         require(space == PCI_WHICHSPACE_CONFIG, || format!("NdisMGetBusData of space {space}"));
         let mut bytes = vec![0xff; (length as usize).min(pci::CONFIG_LEN)];
-        let Some(read) = adapter.nic.with_config(|config| config.read(offset as usize, &mut bytes)) else {
+        let Some(read) = adapter.nic.read_config(offset as usize, &mut bytes) else {
             buffer.fill(0xff, length as usize);
             return length;
         };
@@ -243,7 +240,7 @@ imports! { IMPORTS: "ndis.sys" =>
         require(space == PCI_WHICHSPACE_CONFIG, || format!("NdisMSetBusData of space {space}"));
         let mut bytes = vec![0; (length as usize).min(pci::CONFIG_LEN)];
         buffer.read_bytes(&mut bytes);
-        adapter.nic.with_config(|config| config.write(offset as usize, &bytes)).unwrap_or(0) as u32
+        adapter.nic.write_config(offset as usize, &bytes).unwrap_or(0) as u32
     }
 
     /// Maps registers of the device.

@@ -12,7 +12,6 @@ use ndk_abi::{
     nt::LARGE_INTEGER,
 };
 
-use device_sim::DmaSpace;
 use nt_sim::{
     Host, current,
     guest::Guest,
@@ -39,9 +38,9 @@ struct DmaRegistration {
 }
 
 /// Returns the logical address, by which the device reaches it, of memory of the host.
-fn logical_address(host: &Host, address: usize) -> Option<u64> {
+fn logical_address(adapter: &Adapter, host: &Host, address: usize) -> Option<u64> {
     let offset = host.memory.physical.offset(host.memory.physical_address(address)?)?;
-    Some(DmaSpace::logical(offset))
+    Some(adapter.nic.memory().logical(offset))
 }
 
 /// Allocates shared memory, followed by a page without access. Returns virtual and logical address.
@@ -54,7 +53,7 @@ fn allocate(adapter: &Adapter, len: usize) -> Option<(usize, u64)> {
         host.memory.physical.free(first, pages);
         return None;
     };
-    let logical = logical_address(&host, address)?;
+    let logical = logical_address(adapter, &host, address)?;
     adapter.nic.memory().map(logical, len as u64);
     owner::hold(&host, adapter.handle, SHARED, address);
     Some((address, logical))
@@ -62,7 +61,7 @@ fn allocate(adapter: &Adapter, len: usize) -> Option<(usize, u64)> {
 
 fn free(adapter: &Adapter, len: usize, address: usize, logical: u64) {
     let host = current().host().clone();
-    require(logical_address(&host, address) == Some(logical), || {
+    require(logical_address(adapter, &host, address) == Some(logical), || {
         format!("NdisMFreeSharedMemory of {address:#x}: its logical address is not {logical:#x}")
     });
     require(adapter.nic.memory().is_mapped(logical, len as u64), || {

@@ -5,12 +5,15 @@
 //! Plugging in a NIC makes its interface: index, LUID, GUID, name, and the registry key of the adapter. Addresses and
 //! neighbors belong to an interface, too; the IP helper keeps them.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering::SeqCst},
+use std::{
+    ptr,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::SeqCst},
+    },
 };
 
-use device_sim::Nic;
+use device_sim::PciFunction;
 use ndk_abi::nt::GUID;
 use nt_sim::{Host, services::Slot};
 use parking_lot::Mutex;
@@ -36,7 +39,7 @@ pub(crate) struct Interfaces(Mutex<Vec<Arc<Interface>>>);
 
 /// A network interface.
 pub struct Interface {
-    pub nic: Arc<Nic>,
+    pub nic: Arc<dyn PciFunction>,
     /// Locally unique identifier.
     pub luid: u64,
     pub guid: GUID,
@@ -48,7 +51,7 @@ pub struct Interface {
 }
 
 impl Interface {
-    fn new(number: usize, nic: Arc<Nic>) -> Self {
+    fn new(number: usize, nic: Arc<dyn PciFunction>) -> Self {
         Self {
             nic,
             luid: u64::from(IF_TYPE) << 48 | (FIRST_LUID + number as u64) << 24,
@@ -81,7 +84,7 @@ impl Interface {
 }
 
 /// Makes the interface of a NIC.
-pub(crate) fn add(host: &Host, nic: Arc<Nic>) {
+pub(crate) fn add(host: &Host, nic: Arc<dyn PciFunction>) {
     let mut interfaces = host.state(&INTERFACES).0.lock();
     let interface = Interface::new(interfaces.len(), nic);
     interfaces.push(Arc::new(interface));
@@ -96,8 +99,10 @@ pub(crate) fn interfaces(host: &Host) -> Vec<Arc<Interface>> {
 ///
 /// # Panics
 /// When the NIC is not in the host.
-pub(crate) fn of_nic(host: &Host, nic: &Arc<Nic>) -> Arc<Interface> {
-    let found = interfaces(host).into_iter().find(|interface| Arc::ptr_eq(&interface.nic, nic));
+pub(crate) fn of_nic(host: &Host, nic: &Arc<impl PciFunction + ?Sized>) -> Arc<Interface> {
+    let found = interfaces(host)
+        .into_iter()
+        .find(|interface| ptr::addr_eq(Arc::as_ptr(&interface.nic), Arc::as_ptr(nic)));
     found.expect("the NIC is in the host")
 }
 
@@ -113,7 +118,7 @@ pub(crate) fn first(host: &Host) -> Arc<Interface> {
 ///
 /// # Panics
 /// When the index is 0 or that of another interface, or the NIC is not in the host.
-pub(crate) fn set_index(host: &Host, nic: &Arc<Nic>, index: u32) {
+pub(crate) fn set_index(host: &Host, nic: &Arc<impl PciFunction + ?Sized>, index: u32) {
     let interface = of_nic(host, nic);
     let others = interfaces(host).into_iter().filter(|other| !Arc::ptr_eq(other, &interface));
     let taken = others.map(|other| other.index()).any(|other| other == index);

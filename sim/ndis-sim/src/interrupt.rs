@@ -188,7 +188,7 @@ imports! { IMPORTS: "ndis.sys" =>
         });
         let line = requested.DisableInterruptHandler.is_some() && requested.EnableInterruptHandler.is_some();
         require(line, || "NdisMRegisterInterruptEx: DisableInterruptHandler and EnableInterruptHandler are required".into());
-        let vectors = adapter.nic.options().vectors;
+        let vectors = adapter.nic.vectors();
         if requested.MsiSupported == 0 || vectors == 0 {
             // Line-based interrupts are not supported.
             return NDIS_STATUS_NOT_SUPPORTED;
@@ -225,9 +225,9 @@ imports! { IMPORTS: "ndis.sys" =>
                 data
             };
             let message = Message { address: MESSAGE_ADDRESS, data };
-            adapter.nic.with_config(|config| config.msix.program(vector, message));
+            adapter.nic.program_vector(vector, message);
         }
-        adapter.nic.with_config(|config| config.enable_msix(true));
+        adapter.nic.enable_msix(true);
         NDIS_STATUS_SUCCESS
     }
 
@@ -240,7 +240,7 @@ imports! { IMPORTS: "ndis.sys" =>
         });
         registered.connected.store(false, SeqCst);
         let host = current().host().clone();
-        registered.adapter.nic.with_config(|config| config.enable_msix(false));
+        registered.adapter.nic.enable_msix(false);
         host.state(&VECTORS).lock().table.retain(|_, (of, _)| of.handle != interrupt);
         registered.drain();
         let _ = owner::release(&host, REGISTER, interrupt);

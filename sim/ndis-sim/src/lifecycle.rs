@@ -101,7 +101,7 @@ pub(crate) fn initialize(
 ) -> Result<Arc<Adapter>, StartError> {
     let initialize = driver.characteristics.InitializeHandlerEx.ok_or(StartError::NothingToStart)?;
     let adapter = add(host, driver, interface)?;
-    let mut resources = bus::resources(&adapter.nic);
+    let mut resources = bus::resources(&*adapter.nic);
     let mut parameters = NDIS_MINIPORT_INIT_PARAMETERS {
         Header: header(
             NDIS_OBJECT_TYPE_MINIPORT_INIT_PARAMETERS,

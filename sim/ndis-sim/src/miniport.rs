@@ -16,7 +16,7 @@ use ndk_abi::{
     nt::DRIVER_OBJECT,
 };
 
-use device_sim::Nic;
+use device_sim::PciFunction;
 use nt_sim::{Host, current, guest::Guest, thread::Lost};
 
 use crate::{
@@ -70,7 +70,7 @@ impl Miniport {
     ///
     /// # Panics
     /// When the NIC is not in the host.
-    pub fn start_on(host: &Arc<Host>, nic: &Arc<Nic>) -> Result<Self, StartError> {
+    pub fn start_on(host: &Arc<Host>, nic: &Arc<impl PciFunction + ?Sized>) -> Result<Self, StartError> {
         let driver = driver::drivers(host).into_iter().next().ok_or(StartError::NothingToStart)?;
         Self::start_driver_on(host, nic, driver)
     }
@@ -84,7 +84,7 @@ impl Miniport {
     /// When the NIC is not in the host.
     pub fn start_with(
         host: &Arc<Host>,
-        nic: &Arc<Nic>,
+        nic: &Arc<impl PciFunction + ?Sized>,
         object: Guest<DRIVER_OBJECT>,
     ) -> Result<Self, StartError> {
         let driver = driver::of_object(host, object).ok_or(StartError::NothingToStart)?;
@@ -93,7 +93,7 @@ impl Miniport {
 
     fn start_driver_on(
         host: &Arc<Host>,
-        nic: &Arc<Nic>,
+        nic: &Arc<impl PciFunction + ?Sized>,
         driver: Arc<driver::Driver>,
     ) -> Result<Self, StartError> {
         let (on, interface) = (host.clone(), interface::of_nic(host, nic));

@@ -2,9 +2,9 @@
 
 //! The methods that NDIS adds to a simulated Windows host.
 
-use std::sync::Arc;
+use std::{fs::File, io, sync::Arc};
 
-use device_sim::{Nic, NicOptions};
+use device_sim::{Bus, Nic, NicOptions, PciFunction};
 use ndk_abi::nt::DRIVER_OBJECT;
 use nt_sim::{Host, guest::Guest};
 
@@ -26,9 +26,18 @@ pub trait NdisHost {
     /// When the host's memory cannot be mapped for it.
     fn plug(self: &Arc<Self>, options: NicOptions) -> Arc<Nic>;
 
+    /// As [`NdisHost::plug`], with a device that `make` creates from the host's bus, its memory, and the size of that in bytes.
+    ///
+    /// # Errors
+    /// That of `make`, and when a file descriptor cannot be duplicated.
+    fn plug_function<F: PciFunction + 'static>(
+        self: &Arc<Self>,
+        make: impl FnOnce(Arc<dyn Bus>, File, usize) -> io::Result<Arc<F>>,
+    ) -> io::Result<Arc<F>>;
+
     /// Returns the NICs in the host, in the order they were plugged in.
     #[must_use]
-    fn nics(&self) -> Vec<Arc<Nic>>;
+    fn nics(&self) -> Vec<Arc<dyn PciFunction>>;
 
     /// Cuts the power and the cables: from now on nothing the host sends appears on a link.
     fn kill(&self);
@@ -52,13 +61,13 @@ pub trait NdisHost {
     /// # Panics
     /// When the NIC is not in the host.
     #[must_use]
-    fn interface(&self, nic: &Arc<Nic>) -> Arc<Interface>;
+    fn interface(&self, nic: &Arc<impl PciFunction + ?Sized>) -> Arc<Interface>;
 
     /// Sets the index of a NIC's interface. To be called before its adapter starts.
     ///
     /// # Panics
     /// When the index is 0 or that of another interface, or the NIC is not in the host.
-    fn set_interface_index(&self, nic: &Arc<Nic>, index: u32);
+    fn set_interface_index(&self, nic: &Arc<impl PciFunction + ?Sized>, index: u32);
 
     /// Sets a keyword of every adapter, e.g. `"*NetworkDirect"`.
     /// [`Interface::set_keyword`] sets it for one adapter.
@@ -76,7 +85,7 @@ pub trait NdisHost {
     /// # Panics
     /// When the NIC is not in the host.
     #[must_use]
-    fn keyword_of(&self, nic: &Arc<Nic>, name: &str) -> Option<Keyword>;
+    fn keyword_of(&self, nic: &Arc<impl PciFunction + ?Sized>, name: &str) -> Option<Keyword>;
 
     /// Returns what the image wrote to the event log so far.
     #[must_use]
@@ -88,7 +97,14 @@ impl NdisHost for Host {
         bus::plug(self, options)
     }
 
-    fn nics(&self) -> Vec<Arc<Nic>> {
+    fn plug_function<F: PciFunction + 'static>(
+        self: &Arc<Self>,
+        make: impl FnOnce(Arc<dyn Bus>, File, usize) -> io::Result<Arc<F>>,
+    ) -> io::Result<Arc<F>> {
+        bus::plug_function(self, make)
+    }
+
+    fn nics(&self) -> Vec<Arc<dyn PciFunction>> {
         bus::nics(self)
     }
 
@@ -108,7 +124,7 @@ impl NdisHost for Host {
         config::keyword(self, &interface::first(self), name)
     }
 
-    fn keyword_of(&self, nic: &Arc<Nic>, name: &str) -> Option<Keyword> {
+    fn keyword_of(&self, nic: &Arc<impl PciFunction + ?Sized>, name: &str) -> Option<Keyword> {
         config::keyword(self, &interface::of_nic(self, nic), name)
     }
 
@@ -120,11 +136,11 @@ impl NdisHost for Host {
         driver::drivers(self).iter().map(|driver| driver.object).collect()
     }
 
-    fn interface(&self, nic: &Arc<Nic>) -> Arc<Interface> {
+    fn interface(&self, nic: &Arc<impl PciFunction + ?Sized>) -> Arc<Interface> {
         interface::of_nic(self, nic)
     }
 
-    fn set_interface_index(&self, nic: &Arc<Nic>, index: u32) {
+    fn set_interface_index(&self, nic: &Arc<impl PciFunction + ?Sized>, index: u32) {
         interface::set_index(self, nic, index);
     }
 

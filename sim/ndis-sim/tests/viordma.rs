@@ -64,10 +64,10 @@ fn pair(sim: &mut Sim, path: &Path) -> ([Miniport; 2], Arc<Wire>) {
 /// As [`pair`]; the right one's device has quirks.
 fn pair_with(sim: &mut Sim, path: &Path, quirks: Quirks) -> ([Miniport; 2], Arc<Wire>) {
     let hosts = [Quirks::default(), quirks];
-    let hosts = [0, 1].map(|index| new_host(sim, index, hosts[index]).0);
+    let hosts = [0, 1].map(|index| new_host(sim, index, hosts[index]));
     let wire = Wire::new(WireOptions::ten_gigabit());
-    bus::join(&wire, &hosts[0], &hosts[1]);
-    let miniports = hosts.map(|host| {
+    bus::join_nics(&wire, &hosts[0].1, &hosts[1].1);
+    let miniports = hosts.map(|(host, _)| {
         load(&host, path);
         start(sim, &host)
     });

@@ -32,8 +32,9 @@ use super::{
 use crate::{
     bus::Bus,
     dma::DmaSpace,
+    function::{Bar, PciFunction, Ports},
     link::wire::{Endpoint, Port},
-    pci,
+    pci::{self, Identity, Message},
     registers::{Misuse, Registers},
 };
 
@@ -224,6 +225,81 @@ impl Registers for Nic {
             self.need_reset();
         }
         written
+    }
+}
+
+impl PciFunction for Nic {
+    fn mac(&self) -> [u8; 6] {
+        self.device.mac()
+    }
+
+    fn bars(&self) -> Vec<Bar> {
+        let msix = Bar { number: pci::MSIX_BAR, start: pci::MSIX_BAR_AT.into(), len: pci::MSIX_BAR_LEN };
+        let virtio = Bar { number: pci::VIRTIO_BAR, start: pci::VIRTIO_BAR_AT, len: pci::VIRTIO_BAR_LEN };
+        if self.options.quirks.identity == Identity::Legacy { vec![msix] } else { vec![msix, virtio] }
+    }
+
+    fn ports(&self) -> Option<Ports> {
+        let ports = Ports { start: pci::LEGACY_BAR_AT, count: pci::LEGACY_BAR_LEN };
+        (self.options.quirks.identity != Identity::Modern).then_some(ports)
+    }
+
+    fn vectors(&self) -> u16 {
+        self.options.vectors
+    }
+
+    fn memory(&self) -> &Arc<DmaSpace> {
+        self.device.memory()
+    }
+
+    fn port(&self) -> Option<&Port> {
+        self.device.port()
+    }
+
+    fn read_config(&self, offset: usize, into: &mut [u8]) -> Option<usize> {
+        self.with_config(|config| config.read(offset, into))
+    }
+
+    fn write_config(&self, offset: usize, from: &[u8]) -> Option<usize> {
+        self.with_config(|config| config.write(offset, from))
+    }
+
+    fn program_vector(&self, vector: u16, message: Message) {
+        self.with_config(|config| config.msix.program(vector, message));
+    }
+
+    fn enable_msix(&self, enabled: bool) {
+        self.with_config(|config| config.enable_msix(enabled));
+    }
+
+    fn is_running(&self) -> bool {
+        self.device.is_running()
+    }
+
+    fn uses(&self, address: u64, len: u64) -> bool {
+        self.device.uses(address, len)
+    }
+
+    fn remove(&self) {
+        self.device.remove();
+    }
+
+    fn power_off(&self) {
+        if let Some(port) = self.device.port() {
+            port.wire().cut(port.end());
+        }
+    }
+
+    fn shut_down(&self) {
+        self.device.shut_down();
+    }
+
+    fn enter_low_power(&self) {
+        self.device.enter_low_power();
+    }
+
+    fn leave_low_power(&self) {
+        self.device.leave_low_power();
     }
 }
 

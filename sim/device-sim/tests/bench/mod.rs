@@ -170,7 +170,7 @@ impl Bench {
     /// Unmaps memory from the device while the driver uses it.
     pub fn unmap_all(&self) {
         for offset in (0x1000..*self.next.borrow()).step_by(0x1000) {
-            self.nic.memory().unmap(DmaSpace::logical(offset));
+            self.nic.memory().unmap(self.nic.memory().logical(offset));
         }
     }
 }
@@ -217,7 +217,7 @@ unsafe impl Hal for Bench {
         let offset = *self.next.borrow();
         *self.next.borrow_mut() = (offset + len).next_multiple_of(0x1000);
         assert!(*self.next.borrow() < MEMORY, "the test needs more memory");
-        let device_address = DmaSpace::logical(offset);
+        let device_address = self.nic.memory().logical(offset);
         self.nic.memory().map(device_address, len as u64);
         // SAFETY: inside the mapping, as just asserted.
         let address = unsafe { self.base.add(offset) };

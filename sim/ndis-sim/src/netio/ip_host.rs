@@ -4,7 +4,7 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use device_sim::Nic;
+use device_sim::PciFunction;
 use ndk_abi::netio::NL_DAD_STATE;
 use nt_sim::Host;
 
@@ -31,7 +31,7 @@ pub trait IpHost {
     ///
     /// # Panics
     /// When the NIC is not in the host.
-    fn add_address_on(self: &Arc<Self>, nic: &Arc<Nic>, address: IpAddr, prefix: u8);
+    fn add_address_on(self: &Arc<Self>, nic: &Arc<impl PciFunction + ?Sized>, address: IpAddr, prefix: u8);
 
     /// Adds an address to the first interface, in any state of duplicate address detection.
     ///
@@ -70,7 +70,7 @@ pub trait IpHost {
     /// # Panics
     /// When the NIC is not in the host.
     #[must_use]
-    fn addresses_on(&self, nic: &Arc<Nic>) -> Vec<Unicast>;
+    fn addresses_on(&self, nic: &Arc<impl PciFunction + ?Sized>) -> Vec<Unicast>;
 
     /// Returns the addresses that the host may use.
     #[must_use]
@@ -90,7 +90,7 @@ impl IpHost for Host {
         stack::add_unicast(self, interface::first(self).luid, unicast);
     }
 
-    fn add_address_on(self: &Arc<Self>, nic: &Arc<Nic>, address: IpAddr, prefix: u8) {
+    fn add_address_on(self: &Arc<Self>, nic: &Arc<impl PciFunction + ?Sized>, address: IpAddr, prefix: u8) {
         let unicast = Unicast { address, prefix, dad: NL_DAD_STATE::IpDadStatePreferred };
         stack::add_unicast(self, interface::of_nic(self, nic).luid, unicast);
     }
@@ -123,7 +123,7 @@ impl IpHost for Host {
         self.state(&ADDRESSES).all().into_iter().map(|at| at.unicast).collect()
     }
 
-    fn addresses_on(&self, nic: &Arc<Nic>) -> Vec<Unicast> {
+    fn addresses_on(&self, nic: &Arc<impl PciFunction + ?Sized>) -> Vec<Unicast> {
         self.state(&ADDRESSES).of(interface::of_nic(self, nic).luid)
     }
 

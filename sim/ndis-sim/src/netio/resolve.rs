@@ -4,7 +4,7 @@
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use device_sim::Nic;
+use device_sim::PciFunction;
 use nt_sim::{Host, nt::time::sleep};
 
 use super::{
@@ -31,22 +31,22 @@ pub(super) fn find(
         Discovery::OnWire => stack::solicit(host, adapter, source, address),
         Discovery::Simulated => (0..3).find_map(|_| {
             sleep(RESOLUTION.as_nanos() as u64);
-            look_up(host, &adapter.nic, address)
+            look_up(host, &*adapter.nic, address)
         }),
     }
 }
 
 /// Looks for `address` at the NIC at the other end of the link, which may be in the same host.
-fn look_up(host: &Host, nic: &Nic, address: IpAddr) -> Option<Mac> {
+fn look_up(host: &Host, nic: &dyn PciFunction, address: IpAddr) -> Option<Mac> {
     let port = nic.port()?;
     port.peer()?;
-    let is_peer = |nic: &Nic| {
+    let is_peer = |nic: &dyn PciFunction| {
         let other = nic.port();
         other.is_some_and(|other| Arc::ptr_eq(other.wire(), port.wire()) && other.end() != port.end())
     };
     let hosts = host.peers();
     hosts.iter().filter(|host| !host.is_dead()).find_map(|host| {
-        let peer = interfaces(host).into_iter().find(|interface| is_peer(&interface.nic))?;
+        let peer = interfaces(host).into_iter().find(|interface| is_peer(&*interface.nic))?;
         let has_address = host.state(&ADDRESSES).usable(peer.luid).contains(&address);
         (has_address && peer.nic.is_running()).then(|| peer.nic.mac())
     })
