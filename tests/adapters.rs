@@ -15,6 +15,7 @@ use device_sim::{
     link::{Wire, WireOptions},
 };
 use lab::{
+    device::DeviceKind,
     image,
     testbed::{AdapterOptions, Consumer, Machine, MachineAdapter, MachineOptions, Options, Testbed},
 };
@@ -92,6 +93,7 @@ impl Pairs {
             let adapter = |pair: u8| AdapterOptions {
                 mac: [2, 0, 0, 0, pair, host + 1],
                 addresses: vec![(IpAddr::from([10, 0, pair, host + 1]), 24)],
+                device: DeviceKind::Simulated,
                 quirks: Quirks::default(),
             };
             let options = MachineOptions {

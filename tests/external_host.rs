@@ -13,8 +13,9 @@ use std::{
 
 use device_sim::link::{Datagrams, Faults};
 use lab::{
+    device::{DeviceKind, QemuVariant},
     external_host::{ExternalHost, Options},
-    image,
+    has_qemu, image,
 };
 use ndis_sim::{NdisHost as _, netio::link_local};
 use ndk_consumer::{
@@ -154,13 +155,13 @@ impl SmoltcpPeer {
     }
 }
 
-#[test]
-fn independent_ip_stack_resolves_and_pings_the_host() {
+/// Pings a host with this device from an independent IP stack: ARP and neighbor discovery, then echo requests.
+fn ping_host_with(device: DeviceKind) {
     let Some(image) = image() else { return };
     let (here, there) = (bound(), bound());
     let host_socket = here.local_addr().unwrap();
     let datagrams = Datagrams::udp(here, there.local_addr().unwrap()).unwrap();
-    let options = Options::new(MACS[0], &addresses(0));
+    let options = Options { device, ..Options::new(MACS[0], &addresses(0)) };
     let mut external_host = ExternalHost::new(&image, &options, datagrams).expect("the image can be loaded");
     external_host.start().expect("the driver starts");
     let mut peer = SmoltcpPeer::new(there, host_socket);
@@ -172,6 +173,18 @@ fn independent_ip_stack_resolves_and_pings_the_host() {
     let stopped = external_host.stop();
     assert_eq!(external_host.violations(), [""; 0]);
     stopped.expect("the driver stops");
+}
+
+#[test]
+fn independent_ip_stack_resolves_and_pings_the_host() {
+    ping_host_with(DeviceKind::Simulated);
+}
+
+#[test]
+fn independent_ip_stack_pings_the_host_through_qemus_device() {
+    if has_qemu() {
+        ping_host_with(DeviceKind::Qemu(QemuVariant::default()));
+    }
 }
 
 /// Runs `body` for two hosts whose links are joined, each on a thread of its own. `body` gets the host's number.

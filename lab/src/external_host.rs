@@ -17,7 +17,10 @@ use device_sim::{
 use ndis_sim::{Keyword, netio::Discovery, open_tunnel};
 use nt_sim::{ClockKind, Sim};
 
-use crate::testbed::{AdapterOptions, Machine, MachineOptions};
+use crate::{
+    device::DeviceKind,
+    testbed::{AdapterOptions, Machine, MachineOptions},
+};
 
 /// Frames that each direction of the link queues for a receiver without a free buffer.
 const CAPACITY: usize = 1 << 13;
@@ -40,6 +43,7 @@ pub struct Options {
     pub verifier: bool,
     /// Registry values of the adapter.
     pub keywords: Vec<(&'static str, Keyword)>,
+    pub device: DeviceKind,
 }
 
 impl Options {
@@ -56,6 +60,7 @@ impl Options {
             capture: None,
             verifier: true,
             keywords: Vec::new(),
+            device: DeviceKind::Simulated,
         }
     }
 
@@ -106,6 +111,7 @@ impl ExternalHost {
             adapters: vec![AdapterOptions {
                 mac: options.mac,
                 addresses: options.addresses.clone(),
+                device: options.device.clone(),
                 quirks: Quirks::default(),
             }],
             mtu: options.mtu,
@@ -117,8 +123,8 @@ impl ExternalHost {
             keywords: options.keywords.clone(),
             discovery: Discovery::OnWire,
         };
-        let machine = Machine::new(&mut sim, image, &machine)?;
-        machine.nic().connect(wire.port(0));
+        let mut machine = Machine::new(&mut sim, image, &machine)?;
+        machine.adapter_mut(0).connect(wire.port(0))?;
         let tunnel = open_tunnel(sim.world(), wire.port(1), datagrams).context("cannot open the tunnel")?;
         Ok(Self { machine, tunnel, wire, capture, sim })
     }

@@ -11,6 +11,7 @@ pub mod consumer;
 pub mod copy;
 pub mod decode;
 pub mod demo;
+pub mod device;
 pub mod exit;
 pub mod external_host;
 mod files;
@@ -25,4 +26,4 @@ pub mod testbed;
 mod tshark;
 mod workspace;
 
-pub use workspace::{example_consumer, image, root};
+pub use workspace::{example_consumer, has_qemu, image, root};

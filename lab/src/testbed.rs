@@ -12,8 +12,8 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use device_sim::{
-    Nic, NicOptions, Quirks,
-    link::{Capture, Faults, Lost, Wire, WireOptions},
+    Nic, PciFunction, Quirks,
+    link::{Capture, Faults, Lost, Port, Wire, WireOptions},
 };
 use ndis_sim::{IpHost as _, Keyword, LogEntry, Miniport, NdisHost as _, NdkAdapter, netio::Discovery};
 use ndk_abi::nt::NT_SUCCESS;
@@ -24,7 +24,10 @@ use nt_sim::{
     host::{HostOptions, TimerResolution, WatchdogLimits},
 };
 
-use crate::os::SimOs;
+use crate::{
+    device::{Device, DeviceKind},
+    os::SimOs,
+};
 
 /// Largest size of the RoCEv2 headers and trailers that the Ethernet MTU includes. (rocev2 §5)
 const OVERHEAD: u32 = 96;
@@ -61,6 +64,8 @@ pub struct Options {
     pub discovery: Discovery,
     /// One host with both NICs, instead of two hosts.
     pub one_host: bool,
+    /// The device of each NIC. QEMU's needs real time.
+    pub device: DeviceKind,
 }
 
 impl Default for Options {
@@ -80,6 +85,7 @@ impl Default for Options {
             subnets: vec![(Ipv4Addr::new(10, 0, 0, 0).into(), 24)],
             discovery: Discovery::Simulated,
             one_host: false,
+            device: DeviceKind::Simulated,
         }
     }
 }
@@ -90,6 +96,7 @@ pub struct AdapterOptions {
     pub mac: [u8; 6],
     /// Its addresses and their prefix lengths; at least one.
     pub addresses: Vec<(IpAddr, u8)>,
+    pub device: DeviceKind,
     pub quirks: Quirks,
 }
 
@@ -122,7 +129,7 @@ pub struct Machine {
 /// A NIC of a machine, and the driver's adapter on it.
 pub struct MachineAdapter {
     host: Arc<Host>,
-    nic: Arc<Nic>,
+    device: Device,
     address: IpAddr,
     miniport: Option<Miniport>,
 }
@@ -171,6 +178,10 @@ impl Testbed {
     /// # Errors
     /// The image cannot be loaded, the capture cannot be created, or the options are invalid.
     pub fn new(image: &Path, options: &Options) -> Result<Self> {
+        let is_simulated = options.device == DeviceKind::Simulated;
+        ensure!(is_simulated || options.real_time, "QEMU's device needs real time");
+        // What simulated discovery finds is at the end of a link in this process.
+        let discovery = if is_simulated { options.discovery } else { Discovery::OnWire };
         let (clock, wire) = if options.real_time {
             (ClockKind::Threaded, WireOptions::immediate())
         } else {
@@ -184,6 +195,7 @@ impl Testbed {
             AdapterOptions {
                 mac: [0x02, 0, 0, 0, 0, number + 1],
                 addresses: options.subnets.iter().map(of_subnet).collect(),
+                device: options.device.clone(),
                 quirks: if number == 0 { options.quirks } else { Quirks::default() },
             }
         };
@@ -203,13 +215,15 @@ impl Testbed {
                 watchdog: options.watchdog,
                 processors: options.processors,
                 keywords: options.keywords.clone(),
-                discovery: options.discovery,
+                discovery,
             };
             Machine::new(&mut sim, image, &machine)
         });
-        let machines = machines.collect::<Result<Vec<_>>>()?;
-        let nics: Vec<_> = machines.iter().flat_map(|machine| &machine.adapters).map(|at| &at.nic).collect();
-        ndis_sim::bus::join_nics(&wire, nics[0], nics[1]);
+        let mut machines = machines.collect::<Result<Vec<_>>>()?;
+        let adapters = machines.iter_mut().flat_map(|machine| &mut machine.adapters);
+        for (end, adapter) in adapters.enumerate() {
+            adapter.connect(wire.port(end))?;
+        }
         let capture = match &options.capture {
             Some(path) => {
                 let capture = Capture::create(path, &["alpha", "beta"], Lost::Marked);
@@ -347,15 +361,13 @@ impl Machine {
         host.set_discovery(options.discovery);
         let mut adapters = Vec::new();
         for adapter in &options.adapters {
-            let mut nic = NicOptions::new(adapter.mac);
-            nic.mtu = options.mtu;
-            nic.quirks = adapter.quirks;
-            let nic = host.plug(nic);
+            let device = Device::plug(&host, &adapter.device, adapter.mac, options.mtu, adapter.quirks)?;
+            let function = device.function();
             for &(address, prefix) in &adapter.addresses {
-                host.add_address_on(&nic, address, prefix);
+                host.add_address_on(&function, address, prefix);
             }
             let address = adapter.addresses.first().context("an adapter needs an address")?.0;
-            adapters.push(MachineAdapter { host: host.clone(), nic, address, miniport: None });
+            adapters.push(MachineAdapter { host: host.clone(), device, address, miniport: None });
         }
         ensure!(!adapters.is_empty(), "a machine needs an adapter");
         host.set_keyword("*JumboPacket", Keyword::Text((u32::from(options.mtu) + 14).to_string()));
@@ -392,9 +404,12 @@ impl Machine {
     }
 
     /// Returns the first NIC.
+    ///
+    /// # Panics
+    /// When it is QEMU's.
     #[must_use]
     pub fn nic(&self) -> &Arc<Nic> {
-        &self.adapters[0].nic
+        self.adapters[0].nic()
     }
 
     /// Returns the first address of the first adapter.
@@ -496,9 +511,31 @@ impl Machine {
 }
 
 impl MachineAdapter {
+    /// Returns the simulated NIC.
+    ///
+    /// # Panics
+    /// When the device is QEMU's.
     #[must_use]
     pub fn nic(&self) -> &Arc<Nic> {
-        &self.nic
+        let Device::Simulated(nic) = &self.device else { panic!("a simulated NIC") };
+        nic
+    }
+
+    /// Returns the device.
+    #[must_use]
+    pub fn function(&self) -> Arc<dyn PciFunction> {
+        self.device.function()
+    }
+
+    /// Connects the device to one end of a link.
+    ///
+    /// # Errors
+    /// The sockets between QEMU and the link cannot be opened.
+    ///
+    /// # Panics
+    /// When it is connected already, or it is QEMU's and the clock is not real time.
+    pub fn connect(&mut self, port: Port) -> Result<()> {
+        self.device.connect(&self.host, port)
     }
 
     /// Returns its first address.
@@ -518,7 +555,7 @@ impl MachineAdapter {
     /// # Errors
     /// The adapter does not start.
     pub fn start(&mut self) -> Result<()> {
-        self.miniport = Some(Miniport::start_on(&self.host, &self.nic)?);
+        self.miniport = Some(Miniport::start_on(&self.host, &self.device.function())?);
         Ok(())
     }
 

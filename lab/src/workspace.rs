@@ -79,7 +79,7 @@ pub fn provide(requirements: &[&str]) -> Result<()> {
 /// When an image is required and there is none.
 #[must_use]
 pub fn image() -> Option<PathBuf> {
-    for_test(image_path(), "cargo xtask image")
+    for_test(image_path(), "driver image", "build it with `cargo xtask image`")
 }
 
 /// Returns the example of an NDK consumer for a test, as `cargo xtask image --package example-consumer` has built it;
@@ -90,14 +90,24 @@ pub fn image() -> Option<PathBuf> {
 #[must_use]
 pub fn example_consumer() -> Option<PathBuf> {
     let path = root().join("target/image/example-consumer.sys");
-    for_test(path, "cargo xtask image --package example-consumer")
+    for_test(path, "driver image", "build it with `cargo xtask image --package example-consumer`")
 }
 
-fn for_test(path: PathBuf, build: &str) -> Option<PathBuf> {
+/// Returns whether QEMU is there for a test, as `cargo xtask test` installs it; otherwise as [`image`].
+///
+/// # Panics
+/// As [`image`].
+#[must_use]
+pub fn has_qemu() -> bool {
+    let path = PathBuf::from("/usr/bin/qemu-system-x86_64");
+    for_test(path, "QEMU", "install the package qemu-system-x86").is_some()
+}
+
+fn for_test(path: PathBuf, what: &str, remedy: &str) -> Option<PathBuf> {
     if path.is_file() {
         return Some(path);
     }
-    let message = format!("no driver image at {}: build it with `{build}`", path.display());
+    let message = format!("no {what} at {}: {remedy}", path.display());
     assert!(std::env::var_os("NTSIM_REQUIRE_IMAGES").is_none(), "{message}");
     eprintln!("skipped: {message}");
     None

@@ -35,6 +35,9 @@ pub const CAPTURE: [Package; 1] = [Package { name: "tshark", file: "/usr/bin/tsh
 /// Counts instructions in `cargo xtask bench`.
 pub const VALGRIND: [Package; 1] = [Package { name: "valgrind", file: "/usr/bin/valgrind" }];
 
+/// Needed by the tests on QEMU's device.
+pub const QEMU: [Package; 1] = [Package { name: "qemu-system-x86", file: "/usr/bin/qemu-system-x86_64" }];
+
 /// Needed by `cargo xtask interop`: a virtual machine for the Linux guest, and a compiler for its probe.
 pub const GUEST: [Package; 3] = [
     Package { name: "qemu-system-x86", file: "/usr/bin/qemu-system-x86_64" },

@@ -213,10 +213,11 @@ fn build_image() -> Result<Count> {
 }
 
 fn cargo_test() -> Result<Count> {
+    packages::require(&packages::QEMU)?;
     let mut command = cargo();
     // Optimized: the simulated kernel and the transport move real amounts of data.
     command.args(["test", "--profile", "tool", "--no-fail-fast"]).args(drivers::all_others());
-    // Tests that need an image fail without it instead of saying that they were skipped.
+    // Tests that need an image or QEMU fail without it instead of saying that they were skipped.
     command.env("NTSIM_REQUIRE_IMAGES", "1");
     run_tests(&mut command)
 }

@@ -22,22 +22,32 @@ const SHIPPED: [(&str, &[&str]); 9] = [
 ];
 
 /// Packages around the image. They may use every shipped one but the driver, and of each other what is listed.
-const AROUND: [(&str, &[&str]); 13] = [
+const AROUND: [(&str, &[&str]); 14] = [
     ("example-consumer", &[]),
     ("test-driver", &[]),
     ("trapped-access", &[]),
     ("nt-sim", &["trapped-access"]),
     ("ndis-sim", &["device-sim", "nt-sim"]),
     ("device-sim", &["trapped-access"]),
+    ("qemu-device", &["device-sim", "trapped-access"]),
     ("models", &[]),
     ("roce-testkit", &[]),
     ("ndk-consumer", &[]),
     ("captures", &["roce-testkit"]),
     ("roce-fuzz", &["captures", "roce-testkit"]),
-    ("lab", &["captures", "device-sim", "ndis-sim", "ndk-consumer", "nt-sim", "roce-testkit"]),
+    ("lab", &["captures", "device-sim", "ndis-sim", "ndk-consumer", "nt-sim", "qemu-device", "roce-testkit"]),
     (
         "viordma-tests",
-        &["captures", "device-sim", "lab", "ndis-sim", "ndk-consumer", "nt-sim", "roce-testkit"],
+        &[
+            "captures",
+            "device-sim",
+            "lab",
+            "ndis-sim",
+            "ndk-consumer",
+            "nt-sim",
+            "qemu-device",
+            "roce-testkit",
+        ],
     ),
 ];
 

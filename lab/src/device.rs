@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The network device of a host: simulated in this process, or QEMU's.
+
+use std::{
+    fs, io,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+};
+
+use anyhow::{Context as _, Result};
+use device_sim::{
+    Nic, NicOptions, PciFunction, Quirks,
+    link::{Datagrams, Port, Tunnel},
+};
+use ndis_sim::{NdisHost as _, open_tunnel};
+use nt_sim::Host;
+use qemu_device::{Identity, QemuNic, QemuOptions, Slot};
+
+/// Which device a host has.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum DeviceKind {
+    /// The device of `device_sim`.
+    #[default]
+    Simulated,
+    /// QEMU's virtio-net-pci. In real time only; [`Quirks`] do not apply to it.
+    Qemu(QemuVariant),
+}
+
+/// Options of a device of QEMU.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct QemuVariant {
+    pub identity: Identity,
+    pub slot: Slot,
+    /// Properties of the device, as QEMU names them: `mrg_rxbuf=off`.
+    pub properties: Vec<String>,
+}
+
+/// A device that is plugged into a host.
+pub(crate) enum Device {
+    Simulated(Arc<Nic>),
+    Qemu { nic: Arc<QemuNic>, sockets: Sockets, tunnel: Option<Tunnel> },
+}
+
+/// A directory for the two sockets between a device of QEMU and the link in this process, removed on drop.
+pub(crate) struct Sockets(PathBuf);
+
+impl Device {
+    /// Plugs a device into `host`. It is not connected.
+    ///
+    /// # Errors
+    /// QEMU does not start.
+    pub fn plug(host: &Arc<Host>, kind: &DeviceKind, mac: [u8; 6], mtu: u16, quirks: Quirks) -> Result<Self> {
+        match kind {
+            DeviceKind::Simulated => {
+                Ok(Self::Simulated(host.plug(NicOptions { mtu, quirks, ..NicOptions::new(mac) })))
+            }
+            DeviceKind::Qemu(variant) => {
+                let sockets = Sockets::new().context("cannot make a directory for sockets")?;
+                let options = QemuOptions {
+                    mtu: Some(mtu),
+                    identity: variant.identity,
+                    slot: variant.slot,
+                    properties: variant.properties.clone(),
+                    ..QemuOptions::new(mac, sockets.device(), sockets.link())
+                };
+                let make = |bus, memory, len| QemuNic::new(bus, memory, len, &options);
+                let nic = host.plug_function(make).context("cannot plug in QEMU's device")?;
+                Ok(Self::Qemu { nic, sockets, tunnel: None })
+            }
+        }
+    }
+
+    /// Connects the device to one end of a link.
+    ///
+    /// # Errors
+    /// The sockets between QEMU and the link cannot be opened.
+    pub fn connect(&mut self, host: &Host, port: Port) -> Result<()> {
+        match self {
+            Self::Simulated(nic) => nic.connect(port),
+            Self::Qemu { sockets, tunnel, .. } => {
+                let datagrams = Datagrams::unix(&sockets.link(), &sockets.device())?;
+                *tunnel = Some(open_tunnel(host.world(), port, datagrams)?);
+            }
+        }
+        Ok(())
+    }
+
+    pub fn function(&self) -> Arc<dyn PciFunction> {
+        match self {
+            Self::Simulated(nic) => nic.clone(),
+            Self::Qemu { nic, .. } => nic.clone(),
+        }
+    }
+}
+
+impl Sockets {
+    fn new() -> io::Result<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Relaxed);
+        let path = std::env::temp_dir().join(format!("viordma-link-{}-{number}", std::process::id()));
+        fs::create_dir(&path)?;
+        Ok(Self(path))
+    }
+
+    /// Returns the path of the socket that receives frames for the device.
+    fn device(&self) -> PathBuf {
+        self.0.join("device")
+    }
+
+    /// Returns the path of the socket that receives frames for the link.
+    fn link(&self) -> PathBuf {
+        self.0.join("link")
+    }
+}
+
+impl Drop for Sockets {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The PCI function: register accesses to QEMU, interrupts from QEMU.
+
+use std::{
+    fs::File,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use device_sim::{
+    Bus, DmaSpace, Misuse, PciFunction, Registers,
+    function::{Bar, Ports},
+    link::Port,
+    pci::{CONFIG_LEN, Message},
+};
+use parking_lot::Mutex;
+use trapped_access::Width;
+
+use crate::{
+    capabilities::{Structure, Structures},
+    doorbells::{DOORBELL, Doorbells, VECTORS, message_data},
+    options::{QemuOptions, Slot},
+    pci::{Address, Firmware},
+    process::{DOORBELL_SLOT, MEMORY, NIC_SLOT, Process},
+    qtest::Qtest,
+};
+
+/// Offset of `device_status` in the common configuration, and its bits. (virtio §2, §3)
+const DEVICE_STATUS: u64 = 0x14;
+const DRIVER_OK: u64 = 4;
+const NEEDS_RESET: u64 = 0x40;
+const ALL_ONES: u64 = 0xff;
+
+const MSIX_ENABLE: u64 = 1 << 15;
+const MSIX_MASK: u64 = 1 << 14;
+/// Power states in the power management control.
+const D0: u64 = 0;
+const D3: u64 = 3;
+
+/// Time limit of the first interrupt of the doorbell device.
+const DOORBELL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Counters of a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QemuCounters {
+    /// Notifications that the driver wrote.
+    pub notifications: u64,
+    /// Interrupts delivered.
+    pub interrupts: u64,
+}
+
+/// A virtio-net-pci device of QEMU. Drop ends QEMU.
+pub struct QemuNic {
+    shared: Arc<Shared>,
+    interrupts: Option<JoinHandle<()>>,
+    // Dropped after the thread has ended.
+    _process: Process,
+}
+
+struct Shared {
+    bus: Arc<dyn Bus>,
+    memory: Arc<DmaSpace>,
+    mac: [u8; 6],
+    function: Address,
+    bars: Vec<Bar>,
+    ports: Option<Ports>,
+    structures: Structures,
+    /// Bus address of the doorbell register.
+    doorbell: u64,
+    doorbells: Doorbells,
+    qtest: Mutex<Qtest>,
+    /// The messages that the system programmed, by vector.
+    messages: Mutex<Vec<Option<Message>>>,
+    removed: AtomicBool,
+    low_power: AtomicBool,
+    shut_down: AtomicBool,
+    notifications: AtomicU64,
+    interrupts: AtomicU64,
+}
+
+impl QemuNic {
+    /// Starts QEMU with a device plugged into `bus` that reaches `memory`, `len` bytes. It ends with the calling thread.
+    ///
+    /// # Errors
+    /// When QEMU does not start, or the device does not have what the simulated system needs.
+    pub fn new(bus: Arc<dyn Bus>, memory: File, len: usize, options: &QemuOptions) -> io::Result<Arc<Self>> {
+        let (process, mut qtest, doorbells) = Process::start(options, &memory, len)?;
+        let mut firmware = Firmware::start(&mut qtest)?;
+        let ivshmem = Address { bus: 0, device: DOORBELL_SLOT };
+        let (ivshmem_bars, _) = firmware.assign(ivshmem, false)?;
+        let in_slot = Address { bus: 0, device: NIC_SLOT };
+        let (function, (bars, ports)) = match options.slot {
+            Slot::RootBus => (in_slot, firmware.assign(in_slot, true)?),
+            Slot::RootPort => (Address { bus: 1, device: 0 }, firmware.open_port(in_slot, 1)?),
+        };
+        let structures = Structures::find(&mut firmware, function, &bars)?;
+        let notifier = Notifier::find(&mut firmware, ivshmem, &ivshmem_bars)?;
+        notifier.aim(&mut qtest, &structures)?;
+        let doorbell = ivshmem_bars.first().map_or(0, |bar| bar.start) + DOORBELL;
+        await_doorbells(&mut qtest, &doorbells, doorbell)?;
+        let shared = Arc::new(Shared {
+            bus,
+            memory: Arc::new(DmaSpace::at(MEMORY, memory, len)?),
+            mac: options.mac,
+            function,
+            bars,
+            ports,
+            structures,
+            doorbell,
+            doorbells,
+            qtest: Mutex::new(qtest),
+            messages: Mutex::new(vec![None; structures.vectors.into()]),
+            removed: AtomicBool::new(false),
+            low_power: AtomicBool::new(false),
+            shut_down: AtomicBool::new(false),
+            notifications: AtomicU64::new(0),
+            interrupts: AtomicU64::new(0),
+        });
+        let of_thread = shared.clone();
+        let interrupts = thread::Builder::new()
+            .name("QEMU interrupts".to_owned())
+            .spawn(move || of_thread.doorbells.run(|vector| Shared::interrupt(&of_thread, vector)))?;
+        Ok(Arc::new(Self { shared, interrupts: Some(interrupts), _process: process }))
+    }
+
+    #[must_use]
+    pub fn counters(&self) -> QemuCounters {
+        QemuCounters {
+            notifications: self.shared.notifications.load(Relaxed),
+            interrupts: self.shared.interrupts.load(Relaxed),
+        }
+    }
+}
+
+impl Drop for QemuNic {
+    fn drop(&mut self) {
+        self.shared.doorbells.stop();
+        if let Some(thread) = self.interrupts.take() {
+            // A panic of the thread has been reported by its panic hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The doorbell device as a source of messages: an eventfd makes it send one.
+struct Notifier {
+    function: Address,
+    /// Bus address of its MSI-X table, and offset of message control.
+    table: u64,
+    control: u16,
+}
+
+impl Notifier {
+    fn find(firmware: &mut Firmware<'_>, function: Address, bars: &[Bar]) -> io::Result<Self> {
+        const MSIX: u8 = 0x11;
+        let capability = firmware.capabilities(function)?.into_iter().find(|&(id, _)| id == MSIX);
+        let (_, at) = capability.ok_or_else(|| io::Error::other("the doorbell device has no MSI-X"))?;
+        let place = firmware.read(function, at + 4, Width::Dword)?;
+        let bar = bars.iter().find(|bar| u64::from(bar.number) == place & 7);
+        let bar = bar.ok_or_else(|| io::Error::other("the doorbell device has no BAR for its vectors"))?;
+        Ok(Self { function, table: bar.start + (place & !7), control: at + 2 })
+    }
+
+    /// Aims vector n at the notification register of queue n.
+    fn aim(&self, qtest: &mut Qtest, nic: &Structures) -> io::Result<()> {
+        for queue in 0..VECTORS {
+            let offset = u64::from(queue) * nic.multiplier;
+            if offset < nic.notify.len {
+                let message = Message { address: nic.notify.address + offset, data: queue.into() };
+                program(qtest, self.table, queue, message)?;
+            }
+        }
+        let control = self.function.config(self.control);
+        qtest.write(control, Width::Word, MSIX_ENABLE)
+    }
+}
+
+/// Programs and unmasks an entry of the MSI-X table at `table`.
+fn program(qtest: &mut Qtest, table: u64, vector: u16, message: Message) -> io::Result<()> {
+    let entry = table + 16 * u64::from(vector);
+    qtest.write(entry, Width::Dword, message.address)?;
+    qtest.write(entry + 4, Width::Dword, message.address >> 32)?;
+    qtest.write(entry + 8, Width::Dword, message.data.into())?;
+    qtest.write(entry + 12, Width::Dword, 0)
+}
+
+/// Waits until the doorbell device has taken all eventfds.
+fn await_doorbells(qtest: &mut Qtest, doorbells: &Doorbells, register: u64) -> io::Result<()> {
+    let last = VECTORS - 1;
+    let start = Instant::now();
+    while !doorbells.take(last) {
+        if start.elapsed() > DOORBELL_TIMEOUT {
+            return Err(io::Error::other("the doorbell device sends no interrupt"));
+        }
+        qtest.write(register, Width::Dword, message_data(last).into())?;
+        thread::sleep(Duration::from_micros(100));
+    }
+    Ok(())
+}
+
+impl Shared {
+    /// Runs a command; `None` when QEMU does not reply. From then on the device is removed.
+    fn with_qtest<T>(&self, command: impl FnOnce(&mut Qtest) -> io::Result<T>) -> Option<T> {
+        if self.removed.load(Relaxed) {
+            return None;
+        }
+        let result = command(&mut self.qtest.lock());
+        result
+            .inspect_err(|error| {
+                self.removed.store(true, Relaxed);
+                eprintln!("QEMU's device is lost: {error}");
+            })
+            .ok()
+    }
+
+    fn status(&self) -> Option<u64> {
+        let address = self.structures.common.address + DEVICE_STATUS;
+        self.with_qtest(|qtest| qtest.read(address, Width::Byte)).filter(|&status| status != ALL_ONES)
+    }
+
+    fn reset(&self) {
+        let address = self.structures.common.address + DEVICE_STATUS;
+        self.with_qtest(|qtest| qtest.write(address, Width::Byte, 0));
+    }
+
+    fn is_running(&self) -> bool {
+        !self.low_power.load(Relaxed)
+            && self.status().is_some_and(|status| status & (DRIVER_OK | NEEDS_RESET) == DRIVER_OK)
+    }
+
+    /// The doorbell device signaled `vector`.
+    fn interrupt(this: &Arc<Self>, vector: u16) {
+        let Some(Some(message)) = this.messages.lock().get(usize::from(vector)).copied() else { return };
+        if this.removed.load(Relaxed) || this.low_power.load(Relaxed) {
+            return;
+        }
+        this.interrupts.fetch_add(1, Relaxed);
+        let of_event = this.clone();
+        this.bus.at(this.bus.now(), Box::new(move || of_event.bus.message(message)));
+    }
+
+    fn address(&self, bar: u8, offset: u64, width: Width) -> Option<u64> {
+        let bar = self.bars.iter().find(|other| other.number == bar)?;
+        (offset + width.bytes() as u64 <= bar.len).then_some(bar.start + offset)
+    }
+
+    fn powered(&self) -> Result<(), Misuse> {
+        if self.low_power.load(Relaxed) {
+            return Err(Misuse::register("a register was accessed while the device is in D3"));
+        }
+        Ok(())
+    }
+
+    /// Handles a write at `offset` of the notification structure.
+    fn notify(&self, offset: u64, width: Width, value: u64) -> Result<(), Misuse> {
+        if width != Width::Word {
+            return Err(Misuse::register("a queue notification must be a 16-bit write"));
+        }
+        if offset != value * self.structures.multiplier {
+            return Err(Misuse::register(format!(
+                "notification of queue {value} written at offset {offset:#x}"
+            )));
+        }
+        self.notifications.fetch_add(1, Relaxed);
+        if !self.doorbells.notify(value as u16) {
+            let address = self.structures.notify.address + offset;
+            self.with_qtest(|qtest| qtest.write(address, width, value));
+        }
+        Ok(())
+    }
+
+    fn is_system_register(&self, bar: u8, offset: u64) -> bool {
+        self.structures.vectors > 0 && self.structures.table.contains(bar, offset).is_some()
+    }
+
+    fn set_power(&self, state: u64) {
+        if let Some(control) = self.structures.power_control {
+            let address = self.function.config(control);
+            self.with_qtest(|qtest| qtest.write(address, Width::Word, state));
+        }
+    }
+}
+
+impl Registers for QemuNic {
+    fn read(&self, bar: u8, offset: u64, width: Width) -> Result<u64, Misuse> {
+        let shared = &self.shared;
+        if shared.removed.load(Relaxed) {
+            return Ok(width.all_ones());
+        }
+        shared.powered()?;
+        if shared.structures.notify.contains(bar, offset).is_some() {
+            return Err(Misuse::register("a read of the notification structure, which is write-only"));
+        }
+        let address = shared.address(bar, offset, width);
+        let value = address.and_then(|address| shared.with_qtest(|qtest| qtest.read(address, width)));
+        Ok(value.unwrap_or(width.all_ones()))
+    }
+
+    fn write(&self, bar: u8, offset: u64, width: Width, value: u64) -> Result<(), Misuse> {
+        let shared = &self.shared;
+        if shared.removed.load(Relaxed) {
+            return Ok(());
+        }
+        shared.powered()?;
+        if let Some(inside) = shared.structures.notify.contains(bar, offset) {
+            return shared.notify(inside, width, value);
+        }
+        if shared.is_system_register(bar, offset) {
+            return Err(Misuse::register("a write to the MSI-X table, which the system owns"));
+        }
+        let is_status =
+            |common: &Structure| common.contains(bar, offset) == Some(DEVICE_STATUS) && width == Width::Byte;
+        if is_status(&shared.structures.common) && value & DRIVER_OK != 0 && shared.shut_down.load(Relaxed) {
+            return Err(Misuse::register("DRIVER_OK was set after the driver was shut down"));
+        }
+        if let Some(address) = shared.address(bar, offset, width) {
+            shared.with_qtest(|qtest| qtest.write(address, width, value));
+        }
+        Ok(())
+    }
+}
+
+impl PciFunction for QemuNic {
+    fn mac(&self) -> [u8; 6] {
+        self.shared.mac
+    }
+
+    fn bars(&self) -> Vec<Bar> {
+        self.shared.bars.clone()
+    }
+
+    fn ports(&self) -> Option<Ports> {
+        self.shared.ports
+    }
+
+    fn vectors(&self) -> u16 {
+        self.shared.structures.vectors
+    }
+
+    fn memory(&self) -> &Arc<DmaSpace> {
+        &self.shared.memory
+    }
+
+    fn port(&self) -> Option<&Port> {
+        None
+    }
+
+    fn read_config(&self, offset: usize, into: &mut [u8]) -> Option<usize> {
+        let len = CONFIG_LEN.saturating_sub(offset).min(into.len());
+        let address = self.shared.function.config(offset as u16);
+        let read = |qtest: &mut Qtest| qtest.read_bytes(address, &mut into[..len]);
+        self.shared.with_qtest(read).map(|()| len)
+    }
+
+    fn write_config(&self, offset: usize, from: &[u8]) -> Option<usize> {
+        let len = CONFIG_LEN.saturating_sub(offset).min(from.len());
+        let address = self.shared.function.config(offset as u16);
+        // As the bus does: in one access if it is aligned.
+        let unit = if len.is_power_of_two() && len <= 4 && offset.is_multiple_of(len) { len } else { 1 };
+        let width = Width::of(unit)?;
+        for (number, bytes) in from[..len].chunks(unit).enumerate() {
+            let value = bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
+            let at = address + (number * unit) as u64;
+            self.shared.with_qtest(|qtest| qtest.write(at, width, value))?;
+        }
+        Some(len)
+    }
+
+    fn program_vector(&self, vector: u16, message: Message) {
+        let shared = &self.shared;
+        let known = shared.messages.lock().get_mut(usize::from(vector)).map(|slot| *slot = Some(message));
+        if known.is_none() || vector >= VECTORS {
+            return;
+        }
+        let doorbell = Message { address: shared.doorbell, data: message_data(vector) };
+        let table = shared.structures.table.address;
+        shared.with_qtest(|qtest| program(qtest, table, vector, doorbell));
+    }
+
+    fn enable_msix(&self, enabled: bool) {
+        let shared = &self.shared;
+        if shared.structures.vectors == 0 {
+            return;
+        }
+        let control = shared.function.config(shared.structures.msix_control);
+        shared.with_qtest(|qtest| {
+            let old = qtest.read(control, Width::Word)? & !(MSIX_ENABLE | MSIX_MASK);
+            qtest.write(control, Width::Word, old | if enabled { MSIX_ENABLE } else { 0 })
+        });
+    }
+
+    fn is_running(&self) -> bool {
+        self.shared.is_running()
+    }
+
+    /// A running device may use all memory that it shares with the driver.
+    fn uses(&self, _address: u64, _len: u64) -> bool {
+        self.shared.is_running()
+    }
+
+    fn remove(&self) {
+        self.shared.reset();
+        self.shared.removed.store(true, Relaxed);
+    }
+
+    fn power_off(&self) {
+        self.remove();
+    }
+
+    fn shut_down(&self) {
+        self.shared.shut_down.store(true, Relaxed);
+    }
+
+    fn enter_low_power(&self) {
+        let was_running = self.shared.is_running();
+        self.shared.low_power.store(true, Relaxed);
+        self.shared.set_power(D3);
+        if was_running {
+            self.shared.bus.misuse(Misuse::register(
+                "the device was put in D3 while it was running: its DMA and interrupts were not stopped",
+            ));
+        }
+    }
+
+    fn leave_low_power(&self) {
+        self.shared.set_power(D0);
+        // QEMU keeps the state of a device in D3; others do not.
+        self.shared.reset();
+        self.shared.low_power.store(false, Relaxed);
+    }
+}

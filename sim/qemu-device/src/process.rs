@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A QEMU process without a guest.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::{
+        fd::AsRawFd as _,
+        unix::net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    doorbells::{Doorbells, VECTORS},
+    options::{Identity, QemuOptions, Slot},
+    qtest::Qtest,
+};
+
+/// Time limit of QEMU's start, which takes a fifth of a second.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Where the memory of the simulated host is in the virtual machine: above 4 GiB, and at no address that the host calls
+/// physical. A multiple of 2 MiB, below the 40 address bits of QEMU's default processor.
+pub const MEMORY: u64 = 64 << 30;
+/// Memory that the machine has besides, in MiB, and the upper end of all of it, in GiB.
+const OWN_MEMORY: u64 = 16;
+const MAX_MEMORY: u64 = 128;
+
+/// Device numbers on the root bus.
+pub const DOORBELL_SLOT: u8 = 4;
+pub const NIC_SLOT: u8 = 5;
+
+/// Firmware: 64 KiB that end with the reset vector, where the processor halts.
+const FIRMWARE: usize = 0x1_0000;
+const RESET_VECTOR: usize = 0xfff0;
+/// `cli; hlt; jmp` back.
+const HALT: [u8; 4] = [0xfa, 0xf4, 0xeb, 0xfd];
+
+/// A running QEMU. Drop kills it.
+pub struct Process {
+    child: Child,
+    directory: Directory,
+}
+
+/// A directory for sockets and files of one process, removed on drop.
+struct Directory(PathBuf);
+
+impl Process {
+    /// Starts QEMU with `memory`, `len` bytes, as memory of the machine at [`MEMORY`]. It ends with the calling thread.
+    ///
+    /// # Errors
+    /// When QEMU cannot be started, or ends at once: the error contains its messages.
+    pub fn start(options: &QemuOptions, memory: &File, len: usize) -> io::Result<(Self, Qtest, Doorbells)> {
+        let directory = Directory::new()?;
+        let path = |name: &str| directory.0.join(name);
+        let listeners = (UnixListener::bind(path("doorbells"))?, UnixListener::bind(path("qtest"))?);
+        let mut firmware = vec![HALT[1]; FIRMWARE];
+        firmware[RESET_VECTOR..RESET_VECTOR + HALT.len()].copy_from_slice(&HALT);
+        fs::write(path("firmware"), firmware)?;
+        let messages = File::create(path("messages"))?;
+        let child = command(options, memory, len, &directory.0).stderr(messages).spawn()?;
+        let mut process = Self { child, directory };
+        let doorbells = Doorbells::serve(process.accept(&listeners.0)?, &process.directory.0)?;
+        let qtest = Qtest::new(process.accept(&listeners.1)?)?;
+        Ok((process, qtest, doorbells))
+    }
+
+    /// Waits until QEMU has connected to `listener`.
+    fn accept(&mut self, listener: &UnixListener) -> io::Result<UnixStream> {
+        listener.set_nonblocking(true)?;
+        let start = Instant::now();
+        loop {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    stream.set_nonblocking(false)?;
+                    return Ok(stream);
+                }
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                Err(_) => {}
+            }
+            let ended = self.child.try_wait()?;
+            if ended.is_some() || start.elapsed() > START_TIMEOUT {
+                let messages = fs::read_to_string(self.directory.0.join("messages")).unwrap_or_default();
+                return Err(io::Error::other(format!("QEMU does not start: {}", messages.trim())));
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Fails only if it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Directory {
+    fn new() -> io::Result<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Relaxed);
+        let path = std::env::temp_dir().join(format!("viordma-qemu-{}-{number}", std::process::id()));
+        fs::create_dir(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn command(options: &QemuOptions, memory: &File, len: usize, directory: &Path) -> Command {
+    let path = |name: &str| directory.join(name).display().to_string();
+    // QEMU is killed when the thread that started it ends, even if that thread is killed.
+    let mut qemu = Command::new("setpriv");
+    qemu.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]);
+    qemu.args(["-machine", "q35", "-accel", "tcg", "-nodefaults", "-no-user-config", "-display", "none"]);
+    qemu.arg("-bios").arg(directory.join("firmware"));
+    qemu.arg("-m").arg(format!("{OWN_MEMORY}M,slots=1,maxmem={MAX_MEMORY}G"));
+    let file = format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd());
+    qemu.arg("-object").arg(format!("memory-backend-file,id=host,size={len},mem-path={file},share=on"));
+    qemu.arg("-device").arg(format!("pc-dimm,memdev=host,addr={MEMORY:#x}"));
+    qemu.arg("-qtest").arg(format!("unix:{}", path("qtest"))).args(["-qtest-log", "none"]);
+    qemu.arg("-chardev").arg(format!("socket,id=doorbells,path={}", path("doorbells")));
+    qemu.arg("-device")
+        .arg(format!("ivshmem-doorbell,chardev=doorbells,vectors={VECTORS},addr={DOORBELL_SLOT:#x}"));
+    qemu.arg("-netdev").arg(format!(
+        "dgram,id=link,local.type=unix,local.path={},remote.type=unix,remote.path={}",
+        options.local.display(),
+        options.remote.display()
+    ));
+    let slot = match options.slot {
+        Slot::RootBus => format!("addr={NIC_SLOT:#x}"),
+        Slot::RootPort => {
+            qemu.arg("-device").arg(format!("pcie-root-port,id=port,chassis=1,slot=1,addr={NIC_SLOT:#x}"));
+            "bus=port,addr=0".to_owned()
+        }
+    };
+    let legacy = match options.identity {
+        Identity::Modern => "on",
+        Identity::Transitional => "off",
+    };
+    let mac = options.mac.map(|byte| format!("{byte:02x}")).join(":");
+    let mut nic = format!("virtio-net-pci,netdev=link,mac={mac},romfile=,disable-legacy={legacy},{slot}");
+    if let Some(mtu) = options.mtu {
+        nic = format!("{nic},host_mtu={mtu}");
+    }
+    for property in &options.properties {
+        nic = format!("{nic},{property}");
+    }
+    qemu.arg("-device").arg(nic);
+    qemu.stdin(Stdio::null()).stdout(Stdio::null());
+    qemu
+}
