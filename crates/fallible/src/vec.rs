@@ -95,6 +95,20 @@ pub fn push_within_capacity<T>(vec: &mut Vec<T>, value: T) -> Result<(), AllocEr
     Ok(())
 }
 
+/// Appends all of `values`, growing the vector if they do not fit.
+///
+/// # Errors
+/// [`AllocError`] if there is no memory; the vector is unchanged.
+pub fn extend<T: Copy>(vec: &mut Vec<T>, values: &[T]) -> Result<(), AllocError> {
+    const { assert!(align_of::<T>() <= MAX_ALIGNMENT) };
+    vec.try_reserve(values.len())?;
+    if vec.capacity().wrapping_sub(vec.len()) < values.len() {
+        return Err(AllocError);
+    }
+    vec.extend_from_slice(values);
+    Ok(())
+}
+
 /// Inserts `value` before the element at `index`, growing the vector if it is full.
 ///
 /// # Errors
@@ -129,6 +143,15 @@ mod tests {
         while push_within_capacity(&mut vec, 2).is_ok() {}
         assert_eq!(vec.len(), vec.capacity());
         assert_eq!(push(&mut vec, 3), Ok(()));
+    }
+
+    #[test]
+    fn extending_appends_in_order() {
+        let mut vec = filled(1, 1u8).unwrap();
+        assert_eq!(extend(&mut vec, &[2, 3]), Ok(()));
+        assert_eq!(extend(&mut vec, &[]), Ok(()));
+        assert_eq!(extend(&mut vec, &[4]), Ok(()));
+        assert_eq!(vec, [1, 2, 3, 4]);
     }
 
     #[test]
