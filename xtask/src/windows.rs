@@ -14,7 +14,7 @@ use anyhow::Result;
 use crate::{drivers, image::toolchain::TARGET, shell};
 
 /// Packages whose tests run on Windows, too. Their test targets are checked as well.
-pub const PORTABLE: [&str; 11] = [
+pub const PORTABLE: [&str; 12] = [
     "captures",
     "fallible",
     "ndk-abi",
@@ -23,6 +23,7 @@ pub const PORTABLE: [&str; 11] = [
     "roce",
     "roce-testkit",
     "roce-wire",
+    "smb-direct",
     "state-table",
     "virtio-net",
     "xtask",

@@ -2,7 +2,7 @@
 
 //! Citations of rules in source files: lines of their own, below a doc comment and above what they are about.
 //!
-//! Such a line is the mark `//=`, a space, and either rules of NDKPI, separated by commas, or one section of another
+//! Such a line is the mark `//=`, a space, and either numbered rules, separated by commas, or one section of another
 //! document: its name, a space, and the section's number behind a `§`.
 //!
 //! In an INF file the mark is `;=`.
@@ -44,7 +44,7 @@ pub fn read(text: &str) -> (Vec<Citation>, Vec<(usize, &'static str)>) {
         } else {
             faults.push((
                 number,
-                "a citation is rules of NDKPI with commas between them, or one section such as rocev2 §9",
+                "a citation is numbered rules with commas between them, or one section such as rocev2 §9",
             ));
         }
         match lines.peek() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The rules of NDKPI as `docs/rules/ndkpi.md` lists them, and the decisions on proposals in `docs/decisions.md`.
+//! The rules of NDKPI and of SMB Direct as the documents list them, and the decisions on proposals in `docs/decisions.md`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,8 +12,8 @@ use anyhow::{Context as _, Result};
 use super::citation;
 use crate::shell;
 
-/// The document whose rules have numbers of their own.
-pub const RULES: &str = "docs/rules/ndkpi.md";
+/// The documents whose rules have numbers of their own.
+pub const RULES: [&str; 2] = ["docs/rules/ndkpi.md", "docs/rules/smbd.md"];
 
 /// The document that decides on the rules with the letter P.
 pub const DECISIONS: &str = "docs/decisions.md";
@@ -35,7 +35,11 @@ pub type Rules = BTreeMap<String, Evidence>;
 /// # Errors
 /// A document that cannot be read, or a rule without a known letter.
 pub fn rules() -> Result<Rules> {
-    parse_rules(&read(RULES)?)
+    let mut rules = Rules::new();
+    for document in RULES {
+        add_rules(document, &read(document)?, &mut rules)?;
+    }
+    Ok(rules)
 }
 
 /// Reads the rules on which the document of decisions has a line.
@@ -56,8 +60,7 @@ fn read(path: &str) -> Result<String> {
 }
 
 /// Rules are list items: a number in bold type, and a letter in brackets.
-fn parse_rules(text: &str) -> Result<Rules> {
-    let mut rules = Rules::new();
+fn add_rules(document: &str, text: &str, rules: &mut Rules) -> Result<()> {
     for line in text.lines() {
         let Some((rule, rest)) = line.strip_prefix("- **").and_then(|line| line.split_once("**")) else {
             continue;
@@ -68,11 +71,14 @@ fn parse_rules(text: &str) -> Result<Rules> {
         let evidence = match rest.get(..4) {
             Some(" [D]" | " [H]" | " [S]" | " [C]") => Evidence::Contract,
             Some(" [P]") => Evidence::Proposal,
-            _ => anyhow::bail!("{RULES}: {rule} has no letter of D, H, S, C and P"),
+            _ => anyhow::bail!("{document}: {rule} has no letter of D, H, S, C and P"),
         };
-        anyhow::ensure!(rules.insert(rule.to_owned(), evidence).is_none(), "{RULES}: {rule} is there twice");
+        anyhow::ensure!(
+            rules.insert(rule.to_owned(), evidence).is_none(),
+            "{document}: {rule} is there twice"
+        );
     }
-    Ok(rules)
+    Ok(())
 }
 
 /// Decisions are table rows that begin with a rule's number.
@@ -84,6 +90,12 @@ fn parse_decisions(text: &str) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parse_rules(text: &str) -> Result<Rules> {
+        let mut rules = Rules::new();
+        add_rules("document", text, &mut rules)?;
+        Ok(rules)
+    }
 
     #[test]
     fn rules_are_list_items_with_a_letter() {
@@ -101,15 +113,25 @@ mod tests {
         assert_eq!(parse_decisions(text), BTreeSet::from(["R-CQ-7".to_owned()]));
     }
 
-    /// The table of counts in the document is the sum of its rules.
+    /// The table of counts in each document is the sum of its rules.
     #[test]
-    fn the_document_counts_its_rules() {
-        let (text, rules) = (read(RULES).unwrap(), rules().unwrap());
-        let proposals = rules.values().filter(|&&evidence| evidence == Evidence::Proposal).count();
-        let total = text.lines().find(|line| line.starts_with("| **total**")).unwrap();
-        let cells: Vec<&str> = total.split('|').map(|cell| cell.trim_matches([' ', '*'])).collect();
-        assert_eq!(cells[2], rules.len().to_string());
-        assert_eq!(cells[7], proposals.to_string());
+    fn each_document_counts_its_rules() {
+        for document in RULES {
+            let text = read(document).unwrap();
+            let rules = parse_rules(&text).unwrap();
+            let proposals = rules.values().filter(|&&evidence| evidence == Evidence::Proposal).count();
+            let total = text.lines().find(|line| line.starts_with("| **total**")).unwrap();
+            let cells: Vec<&str> = total.split('|').map(|cell| cell.trim_matches([' ', '*'])).collect();
+            assert_eq!(cells[2], rules.len().to_string(), "{document}");
+            assert_eq!(cells[7], proposals.to_string(), "{document}");
+        }
+    }
+
+    #[test]
+    fn no_rule_is_in_two_documents() {
+        let mut rules = parse_rules("- **R-CQ-7** [D] text\n").unwrap();
+        assert!(add_rules("another", "- **R-CQ-7** [D] text\n", &mut rules).is_err());
+        assert!(add_rules("another", "- **R-SMBD-7** [D] text\n", &mut rules).is_ok());
     }
 
     #[test]

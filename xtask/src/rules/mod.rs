@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `cargo xtask rules`: where code and tests cite the rules of `docs/rules`, and which rules of NDKPI they do not cite
+//! `cargo xtask rules`: where code and tests cite the rules of `docs/rules`, and which numbered rules they do not cite
 //! yet. Checks that citations name rules that exist, and that they stand where they belong; see [`citation`]. With
 //! `--check` also that no rule lacks a citation that it needs; see [`check`].
 
@@ -99,7 +99,11 @@ fn known_area(rules: &Rules, wanted: &str) -> Result<String> {
         return Ok(wanted);
     }
     let areas: Vec<&str> = areas.into_iter().collect();
-    Err(shell::Exit::usage(format!("no rule of {RULES} is in area {wanted}; there are {}", areas.join(", "))))
+    Err(shell::Exit::usage(format!(
+        "no rule of {} is in area {wanted}; there are {}",
+        RULES.join(" and "),
+        areas.join(", ")
+    )))
 }
 
 fn refuse_unknown(rules: &Rules, cited: &BTreeMap<String, Places>) -> Result<()> {

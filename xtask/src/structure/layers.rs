@@ -6,13 +6,14 @@ use super::package::Package;
 use crate::drivers::DRIVERS;
 
 /// Packages that ship in the image, and the packages of the workspace that each may depend on.
-const SHIPPED: [(&str, &[&str]); 9] = [
+const SHIPPED: [(&str, &[&str]); 10] = [
     ("fallible", &[]),
     ("state-table", &[]),
     ("ndk-abi", &[]),
     ("nt", &["fallible", "ndk-abi", "state-table"]),
     ("roce-wire", &["state-table"]),
     ("roce", &["fallible", "roce-wire", "state-table"]),
+    ("smb-direct", &["fallible", "state-table"]),
     ("virtio-net", &["fallible", "state-table"]),
     ("ndk-provider", &["fallible", "ndk-abi", "nt", "roce", "roce-wire", "state-table"]),
     (
