@@ -12,6 +12,7 @@ use crate::{
     ipv4::{self, Ipv4, Ipv4Repr},
     ipv6::{self, Ipv6, Ipv6Repr},
     opcode::Opcode,
+    packet::{Ip, Packet},
     psn::Psn,
     qpn::Qpn,
     udp::{self, UDP_PORT, Udp, UdpRepr},
@@ -243,6 +244,34 @@ impl Template {
         };
         constant.emit(&mut bth);
         Some(Self { bytes, shape, ip_sum, prefix, bth })
+    }
+
+    /// Returns whether `packet` came from where the frames of this template go, to where they come from, by IP addresses.
+    #[must_use]
+    #[inline]
+    pub fn is_reverse_of(&self, packet: &Packet<'_>) -> bool {
+        match (packet.ip(), self.shape) {
+            (Ip::V4(ip), Shape::V4) => self.is_reverse_v4::<{ Eth::LEN }>(ip),
+            (Ip::V4(ip), Shape::V4Tagged) => self.is_reverse_v4::<{ Eth::LEN + Eth::TAG_LEN }>(ip),
+            (Ip::V6(ip), Shape::V6 | Shape::V6Tagged) => self.is_reverse_v6(ip),
+            _ => false,
+        }
+    }
+
+    #[inline]
+    fn is_reverse_v4<const IP_AT: usize>(&self, ip: Ipv4<'_>) -> bool {
+        let Some((_, header)) = self.bytes.split_first_chunk::<IP_AT>() else { return false };
+        let Some(header) = header.first_chunk() else { return false };
+        // Source and destination change places.
+        Ipv4::new(header).addresses().rotate_left(32) == ip.addresses()
+    }
+
+    #[inline(never)]
+    fn is_reverse_v6(&self, ip: Ipv6<'_>) -> bool {
+        let header = self.bytes.get(self.shape.ip_at()..).and_then(|rest| rest.first_chunk());
+        header
+            .map(Ipv6::new)
+            .is_some_and(|own| (own.source(), own.destination()) == (ip.destination(), ip.source()))
     }
 
     /// Changes the traffic class of a frame that was built from this template. The ICRC does not cover the traffic

@@ -53,6 +53,13 @@ impl Ipv4<'_> {
         usize::from(self.ihl()) * 4
     }
 
+    /// Returns source and destination address as one number.
+    #[must_use]
+    #[inline]
+    pub(crate) fn addresses(self) -> u64 {
+        self.0.last_chunk().map_or(0, |addresses| u64::from_ne_bytes(*addresses))
+    }
+
     /// Returns whether this is one of several fragments.
     #[must_use]
     #[inline]
@@ -60,11 +67,22 @@ impl Ipv4<'_> {
         self.more_fragments() || self.fragment_offset() != 0
     }
 
+    /// Returns whether the datagram is UDP, without IPv4 options and no fragment.
+    #[must_use]
+    #[inline]
+    pub fn is_plain_udp(&self) -> bool {
+        let [start, _, _, _, _, _, flags, offset, _, protocol, ..] = *self.0;
+        // Version and header length; all bits of flags and offset but "don't fragment".
+        start == 0x45 && (flags & 0xBF) | offset == 0 && protocol == Self::UDP
+    }
+
     /// Returns whether the header checksum is right, for a header without options.
     #[must_use]
     #[inline]
     pub fn checksum_valid(&self) -> bool {
-        sum(self.0) == 0xFFFF
+        // The ones' complement sum is 0xFFFF: the sum is a multiple of that, and not zero.
+        let sum = words(self.0);
+        sum != 0 && sum.is_multiple_of(0xFFFF)
     }
 }
 
@@ -72,10 +90,14 @@ impl Ipv4<'_> {
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "on the way of every packet, and ten additions")]
 fn sum(header: &[u8; Ipv4::LEN]) -> u16 {
-    // In the byte order of the processor: only the bytes of the sum depend on it.
-    let words =
-        header.as_chunks().0.iter().fold(0u64, |sum, word| sum + u64::from(u32::from_ne_bytes(*word)));
-    u16::from_be(fold(words))
+    u16::from_be(fold(words(header)))
+}
+
+/// Sum of a header's 32-bit words, in the byte order of the processor: only the bytes of the folded sum depend on it.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "on the way of every packet, and five additions")]
+fn words(header: &[u8; Ipv4::LEN]) -> u64 {
+    header.as_chunks().0.iter().fold(0u64, |sum, word| sum + u64::from(u32::from_ne_bytes(*word)))
 }
 
 /// Reduces a sum to 16 bits with end-around carry.

@@ -430,19 +430,8 @@ fn split_ipv4(bytes: &[u8]) -> Result<(Ip<'_>, Udp<'_>, &[u8]), ParseError> {
         return Err(ParseError::NotRoce);
     };
     let (ip, udp) = (Ipv4::new(ip), Udp::new(udp));
-    // Later fragments have no UDP header: their destination port is unknown.
-    if ip.version() != 4 || ip.protocol() != Ipv4::UDP || ip.fragment_offset() != 0 {
-        return Err(ParseError::NotRoce);
-    }
-    //= rocev2 §1
-    if ip.header_len() != Ipv4::LEN {
-        return Err(with_options(bytes, ip.header_len()));
-    }
-    if udp.destination_port() != UDP_PORT {
-        return Err(ParseError::NotRoce);
-    }
-    if ip.is_fragment() {
-        return malformed(DropReason::Fragment);
+    if !ip.is_plain_udp() || udp.destination_port() != UDP_PORT {
+        return Err(not_plain(bytes, ip, udp));
     }
     if !ip.checksum_valid() {
         return malformed(DropReason::HeaderChecksum);
@@ -451,6 +440,24 @@ fn split_ipv4(bytes: &[u8]) -> Result<(Ip<'_>, Udp<'_>, &[u8]), ParseError> {
         Some(datagram) => Ok((Ip::V4(ip), udp, datagram)),
         None => malformed(DropReason::Truncated),
     }
+}
+
+/// Returns why an IPv4 datagram is not accepted: it is not UDP to the RoCEv2 port, has options, or is a fragment.
+#[cold]
+#[inline(never)]
+fn not_plain(bytes: &[u8], ip: Ipv4<'_>, udp: Udp<'_>) -> ParseError {
+    // Later fragments have no UDP header: their destination port is unknown.
+    if ip.version() != 4 || ip.protocol() != Ipv4::UDP || ip.fragment_offset() != 0 {
+        return ParseError::NotRoce;
+    }
+    //= rocev2 §1
+    if ip.header_len() != Ipv4::LEN {
+        return with_options(bytes, ip.header_len());
+    }
+    if udp.destination_port() != UDP_PORT {
+        return ParseError::NotRoce;
+    }
+    ParseError::Malformed(DropReason::Fragment)
 }
 
 /// Returns why an IPv4 datagram with this header length is not accepted.

@@ -111,6 +111,26 @@ fn malformed_frames_have_a_drop_reason() {
     assert_eq!(dropped(&changed(send, 42, 0x11)), DropReason::Payload);
 }
 
+//= rocev2 §6
+#[test]
+fn packet_of_the_reverse_direction_has_both_addresses_exchanged() {
+    let headers = headers(Opcode::ACKNOWLEDGE, Ext::Aeth(AethRepr { syndrome: Syndrome::ACK, msn: 7 }));
+    let back = |path: Path| Path { local_ip: path.remote_ip, remote_ip: path.local_ip, ..path };
+    for (v6, vlan) in [(false, None), (false, Some(Vlan(5))), (true, None), (true, Some(Vlan(5)))] {
+        let there = path(v6, vlan);
+        let template = Template::new(&there, Qpn::new(1)).unwrap();
+        let is_reverse =
+            |of: Path| template.is_reverse_of(&Packet::parse(&build(&of, &headers, &[])).unwrap());
+        assert!(is_reverse(back(there)), "{there:?}");
+        assert!(is_reverse(Path { vlan: None, ..back(there) }), "a switch may remove the tag");
+        assert!(!is_reverse(there), "the same direction");
+        let other = if v6 { "fd77::3".parse().unwrap() } else { [10, 0, 0, 3].into() };
+        assert!(!is_reverse(Path { local_ip: other, ..back(there) }), "another source");
+        assert!(!is_reverse(Path { remote_ip: other, ..back(there) }), "another destination");
+        assert!(!is_reverse(back(path(!v6, vlan))), "another family");
+    }
+}
+
 //= rocev2 §1
 #[test]
 fn frame_with_ipv4_options_is_malformed() {

@@ -67,12 +67,19 @@ impl SgeCursor {
 }
 
 /// Returns the total length in bytes; `None` if it is 2^32 or more.
+#[inline]
 pub(crate) fn total(sges: &[Sge]) -> Option<u32> {
     sges.iter().try_fold(0u32, |sum, sge| sum.checked_add(sge.length))
 }
 
 /// Copies as many elements as there is room for, and returns how many.
+#[inline]
 pub(crate) fn copy_sges(room: &mut [Sge], sges: &[Sge]) -> usize {
+    // The usual case, without a call of `memcpy`.
+    if let ([to, ..], &[from]) = (&mut *room, sges) {
+        *to = from;
+        return 1;
+    }
     room.iter_mut().zip(sges).map(|(to, from)| *to = *from).count()
 }
 

@@ -273,8 +273,6 @@ impl<R: RawMutex> Engine<R> {
         Some(Peer {
             conn,
             template: Template::new(&path, peer.qpn)?,
-            local_ip: path.local_ip,
-            remote_ip: path.remote_ip,
             mtu: peer.mtu,
             reads: peer.reads,
             send_psn: peer.send_psn,

@@ -67,7 +67,7 @@ impl RcTransport {
             return Err(DropReason::State);
         };
         //= rocev2 §6
-        if packet.source() != link.remote_ip || packet.destination() != link.local_ip {
+        if !link.template.is_reverse_of(packet) {
             return Err(DropReason::Address);
         }
         let handled = match packet.info().class {

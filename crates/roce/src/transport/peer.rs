@@ -2,7 +2,6 @@
 
 //! Parameters of the connected peer, and the path to it.
 
-use core::net::IpAddr;
 use core::time::Duration;
 
 use crate::conn::{ConnId, ReadLimits};
@@ -11,10 +10,8 @@ use roce_wire::{PathMtu, Psn, Template};
 /// The path to the peer.
 #[derive(Debug)]
 pub(super) struct Link {
+    /// Only packets of its reverse direction are accepted.
     pub(super) template: Template,
-    /// Only packets from `remote_ip` to `local_ip` are accepted.
-    pub(super) local_ip: IpAddr,
-    pub(super) remote_ip: IpAddr,
 }
 
 /// Parameters of a connection that its queue pair needs.
@@ -22,8 +19,6 @@ pub(super) struct Link {
 pub(crate) struct Peer {
     pub(crate) conn: ConnId,
     pub(crate) template: Template,
-    pub(crate) local_ip: IpAddr,
-    pub(crate) remote_ip: IpAddr,
     pub(crate) mtu: PathMtu,
     pub(crate) reads: ReadLimits,
     /// Starting PSN of this side.

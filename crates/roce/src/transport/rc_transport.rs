@@ -154,8 +154,7 @@ impl RcTransport {
         self.conn = Some(peer.conn);
         self.requester.begin(&peer, &env.shared.config);
         self.responder.begin(&peer);
-        self.link =
-            Some(Link { template: peer.template, local_ip: peer.local_ip, remote_ip: peer.remote_ip });
+        self.link = Some(Link { template: peer.template });
         Ok(())
     }
 

@@ -296,7 +296,7 @@ impl SendQueue {
             SendData::Registration(_) | SendData::Binding(_) => return Err(PostError::NotAllowed),
         };
         //= rocev2 §5
-        let packets = length.div_ceil(mtu.max(1)).max(1);
+        let packets = if length <= mtu { 1 } else { length.div_ceil(mtu.max(1)) };
         let wqe = Wqe {
             context: request.context,
             operation: request.operation,
