@@ -145,7 +145,10 @@ impl<R: RawMutex> Engine<R> {
             Ok(packet) => match self.handle_packet(shard, now, &packet) {
                 Ok(()) => {
                     shard.stats.rx_frames.inc();
-                    shard.stats.rx_bytes.add(packet.payload().len() as u64);
+                    match packet.payload().len() as u64 {
+                        0 => {}
+                        bytes => shard.stats.rx_bytes.add(bytes),
+                    }
                     return Verdict::Consumed;
                 }
                 Err(reason) => reason,
@@ -196,7 +199,7 @@ impl<R: RawMutex> Engine<R> {
         let qp = self.qps.get(bth.dest_qp().value()).ok_or(DropReason::NoQp)?;
         // Before anything is decided by the packet, or copied from it.
         self.check_icrc(packet)?;
-        let env = Env { shared: &self.shared, stats: &shard.stats, qp: &qp.attributes, now };
+        let env = Env::new(&self.shared, &shard.stats, &qp.attributes, now);
         let mut transport = qp.transport.lock();
         let handled = transport.handle(&env, packet);
         // A packet that is not from the peer has no effect, not even on pending frames.
@@ -234,7 +237,7 @@ impl<R: RawMutex> Engine<R> {
         let mut sent = self.transmit_datagrams(shard, now, tx, budget);
         while sent < budget {
             let Some(qp) = shard.pop_ready() else { break };
-            let env = Env { shared: &self.shared, stats: &shard.stats, qp: &qp.attributes, now };
+            let env = Env::new(&self.shared, &shard.stats, &qp.attributes, now);
             let mut transport = qp.transport.lock();
             if !shard.has(&qp) {
                 // It has moved meanwhile, and is in the ready list of its new shard if it has frames.
@@ -259,6 +262,7 @@ impl<R: RawMutex> Engine<R> {
                 tx.commit(len);
                 sent = sent.saturating_add(1);
             }
+            env.count_sent();
             transport.rearm(qp.attributes.index, |index, at| shard.schedule(index, at));
             if more && transport.wants_to_transmit() {
                 shard.make_ready(&qp, || qp.clone());
@@ -286,7 +290,7 @@ impl<R: RawMutex> Engine<R> {
         for _ in 0..TIMEOUT_BUDGET {
             let Some(index) = shard.expire(now) else { break };
             let Some(qp) = self.qps.at(index) else { continue };
-            let env = Env { shared: &self.shared, stats: &shard.stats, qp: &qp.attributes, now };
+            let env = Env::new(&self.shared, &shard.stats, &qp.attributes, now);
             let mut transport = qp.transport.lock();
             if !shard.has(&qp) {
                 // It has moved meanwhile, and its new shard has its timer.

@@ -67,7 +67,7 @@ impl<R: RawMutex> Engine<R> {
     /// Returns the environment of a command for a queue pair of `shard`.
     #[inline]
     fn env_on<'a>(&'a self, shard: &'a ShardState<R>, qp: &'a Qp<R>) -> Env<'a, R> {
-        Env { shared: &self.shared, stats: &shard.stats, qp: &qp.attributes, now: shard.now() }
+        Env::new(&self.shared, &shard.stats, &qp.attributes, shard.now())
     }
 
     /// Returns the latest time that the driver passed, for commands without a time.

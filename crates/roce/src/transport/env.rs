@@ -3,6 +3,7 @@
 //! What a step of the transport uses besides its own state: the queue pair's attributes, what all queue pairs
 //! share, and the time.
 
+use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
 use lock_api::RawMutex;
@@ -25,9 +26,47 @@ pub(crate) struct Env<'a, R: RawMutex> {
     pub(crate) stats: &'a Stats,
     pub(crate) qp: &'a QpAttributes<R>,
     pub(crate) now: Instant,
+    sent: Sent,
+}
+
+/// Frames built and their payload bytes, which the statistics get together: a locked addition takes as long as a part of a
+/// frame's headers.
+#[derive(Default)]
+struct Sent {
+    frames: Cell<u64>,
+    bytes: Cell<u64>,
+}
+
+impl<'a, R: RawMutex> Env<'a, R> {
+    #[inline]
+    pub(crate) fn new(
+        shared: &'a Shared<R>,
+        stats: &'a Stats,
+        qp: &'a QpAttributes<R>,
+        now: Instant,
+    ) -> Self {
+        Self { shared, stats, qp, now, sent: Sent::default() }
+    }
 }
 
 impl<R: RawMutex> Env<'_, R> {
+    /// Counts a frame that was built, until [`Env::count_sent`].
+    #[inline]
+    pub(super) fn built(&self, payload_len: usize) {
+        self.sent.frames.set(self.sent.frames.get().wrapping_add(1));
+        self.sent.bytes.set(self.sent.bytes.get().wrapping_add(payload_len as u64));
+    }
+
+    /// Adds the frames built to the statistics.
+    #[inline]
+    pub(crate) fn count_sent(&self) {
+        self.stats.tx_frames.add(self.sent.frames.take());
+        match self.sent.bytes.take() {
+            0 => {}
+            bytes => self.stats.tx_bytes.add(bytes),
+        }
+    }
+
     /// Reports an event of the queue pair, if it is wanted.
     #[inline]
     pub(super) fn trace(&self, psn: Psn, event: TraceEvent) {

@@ -36,9 +36,6 @@ pub(super) fn build_frame<R: RawMutex, E>(
         return Ok(Err(error));
     }
     let len = frame.finish();
-    env.stats.tx_frames.inc();
-    if payload_len > 0 {
-        env.stats.tx_bytes.add(payload_len as u64);
-    }
+    env.built(payload_len);
     Ok(Ok(len))
 }
