@@ -74,6 +74,7 @@ mod memory;
 mod models;
 mod moderation;
 mod object_table;
+mod prefetch;
 mod qp;
 mod qp_attributes;
 mod random;

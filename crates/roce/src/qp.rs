@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use lock_api::{Mutex, RawMutex};
 
+use crate::prefetch::prefetch;
 use crate::qp_attributes::QpAttributes;
 use crate::region::access_rights::Pd;
 use crate::transport::rc_transport::RcTransport;
@@ -45,6 +46,18 @@ impl<R: RawMutex> Qp<R> {
     #[must_use]
     pub fn pd(&self) -> Pd {
         self.attributes.pd
+    }
+
+    /// Starts to load what a packet touches. The caller does something else before it takes the lock.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch(core::ptr::from_ref(self));
+    }
+
+    /// Starts to load the receive queue, as [`Qp::prefetch`] does.
+    #[inline]
+    pub(crate) fn prefetch_receives(&self) {
+        prefetch(RcTransport::receives_of(self.transport.data_ptr()));
     }
 
     #[inline]

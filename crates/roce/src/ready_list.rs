@@ -61,6 +61,12 @@ impl<T> ReadyList<T> {
         self.tail = number;
     }
 
+    /// Returns the first member.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<&T> {
+        self.entries.get(self.head as usize)?.member.as_ref()
+    }
+
     /// Removes and returns the first member.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<T> {
@@ -123,6 +129,7 @@ mod tests {
                     _ => {}
                 }
                 prop_assert_eq!(list.is_empty(), model.is_empty());
+                prop_assert_eq!(list.first(), model.first());
             }
             let rest: Vec<u32> = core::iter::from_fn(|| list.pop()).collect();
             prop_assert_eq!(rest, model);

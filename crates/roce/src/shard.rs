@@ -169,6 +169,9 @@ impl<R: RawMutex> ShardState<R> {
     pub(crate) fn pop_ready(&self) -> Option<Arc<Qp<R>>> {
         let mut ready = self.ready.lock();
         let qp = ready.pop()?;
+        if let Some(next) = ready.first() {
+            next.prefetch();
+        }
         // With the list locked: from here on a thread with more to send for it puts it back into the list.
         qp.ready.store(false, Ordering::Release);
         Some(qp)

@@ -197,6 +197,8 @@ impl<R: RawMutex> Engine<R> {
             return self.handle_datagram(shard, now, packet);
         }
         let qp = self.qps.get(bth.dest_qp().value()).ok_or(DropReason::NoQp)?;
+        // Loaded while the ICRC is computed.
+        qp.prefetch();
         // Before anything is decided by the packet, or copied from it.
         self.check_icrc(packet)?;
         let env = Env::new(&self.shared, &shard.stats, &qp.attributes, now);

@@ -29,6 +29,8 @@ impl<R: RawMutex> Engine<R> {
         {
             Self::make_room(qp, sges.len())?;
         }
+        // The frames are built next.
+        qp.prefetch();
         //= R-QP-4
         //= R-QP-70
         let mut transport = qp.transport.lock();
@@ -80,6 +82,7 @@ impl<R: RawMutex> Engine<R> {
         if qp.attributes.srq.is_some() {
             return Err(PostError::NotAllowed);
         }
+        qp.prefetch_receives();
         let mut transport = qp.transport.lock();
         //= R-QP-5
         transport.post_recv(request, &self.shared.config)?;

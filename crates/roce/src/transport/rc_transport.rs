@@ -89,6 +89,12 @@ impl RcTransport {
         Ok(())
     }
 
+    /// Returns where the receive queue is, without access to it.
+    #[inline]
+    pub(crate) fn receives_of(this: *const Self) -> *const RecvQueue {
+        this.cast::<u8>().wrapping_add(core::mem::offset_of!(Self, recv_queue)).cast()
+    }
+
     pub(crate) fn state(&self) -> State {
         self.state
     }
