@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Fuzz targets of the RoCEv2 engine.
+//! Fuzz targets of the RoCEv2 engine and of SMB Direct.
 //!
 //! A target is a function of bytes that panics if a property does not hold:
 //!
@@ -9,17 +9,19 @@
 //! | [`frames`] | a frame | a parsed frame encodes to the same bytes; a dropped frame has no effect |
 //! | [`datagrams`] | a script of CM datagrams, commands and time | limits hold, at most one reply per datagram, every connection ends |
 //! | [`sequences`] | a script of a connected peer's frames, forged frames, posts and time | each request completes once and in order; unregistered memory does not change; forged frames have no effect; everything is released |
+//! | [`smb_direct`] | a script of a peer's messages, upper-layer messages, receives and time | credits are kept in both directions; messages are reassembled to the same bytes; each is returned once; nothing is sent after the end |
 //!
 //! A script is a sequence of [records](record::Record) of one size, one per step, so that mutations of bytes move, duplicate
 //! and change steps. Frames of a script have a valid ICRC unless their record says otherwise.
 //!
 //! The targets run in three ways: by libFuzzer (the binaries in `fuzz_targets`), by [`generate`] where libFuzzer is not
 //! available, and by the tests over `seeds/`. The program `seeds` creates those from the captures of Linux peers in
-//! `crates/roce-wire/tests/vectors`.
+//! `crates/roce-wire/tests/vectors` and `crates/smb-direct/tests/vectors`.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code, reason = "memory that an engine accesses through raw pointers")]
 mod arena;
+mod captured;
 pub mod datagrams;
 mod endpoint;
 mod forge;
@@ -29,6 +31,8 @@ mod keys;
 pub mod record;
 pub mod seeds;
 pub mod sequences;
+pub mod smb_direct;
+mod smb_direct_seeds;
 
 /// A fuzz target.
 #[derive(Clone, Copy, Debug)]
@@ -40,10 +44,11 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 3] = [
+pub const TARGETS: [Target; 4] = [
     Target { name: "frames", run: frames::run, max_len: 1200 },
     Target { name: "datagrams", run: datagrams::run, max_len: record::LEN * 64 },
     Target { name: "sequences", run: sequences::run, max_len: record::LEN * 96 },
+    Target { name: "smb-direct", run: smb_direct::run, max_len: record::LEN * 96 },
 ];
 
 impl Target {

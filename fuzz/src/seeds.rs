@@ -2,26 +2,25 @@
 
 //! Seeds: the traffic of Linux peers as inputs of the targets.
 //!
-//! [`make`] creates them from the captures in `crates/roce-wire/tests/vectors/rxe`;
+//! [`make`] creates them from the captures in `crates/roce-wire/tests/vectors/rxe` and `crates/smb-direct/tests/vectors`;
 //! `cargo run -p roce-fuzz --no-default-features --bin seeds` writes them to `seeds/`. A frame is used as it is. For a
 //! connection, each side is the peer of a script in turn: its packets become frames or datagrams, and the packets of the
 //! other side become consumer requests. Lengths are reduced to the path MTU of the endpoint under test.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::net::IpAddr;
-use std::path::Path;
 use std::time::Duration;
 
-use pcap_file::pcap::PcapReader;
 use roce_wire::{Class, Ip, Opcode, Operation, Packet, PayloadRule, Psn, Qpn, Syndrome};
 
+use crate::captured::{Captured, read};
 use crate::datagrams::{self, datagram};
 use crate::endpoint::MTU;
 use crate::forge;
 use crate::frames::repairs;
 use crate::record::Record;
 use crate::sequences::{self, frame};
+use crate::smb_direct_seeds;
 
 /// Captures with different sequences of RC packets.
 const SEQUENCES: [&str; 20] = [
@@ -69,28 +68,13 @@ pub fn make(target: &str) -> BTreeMap<String, Vec<u8>> {
         "frames" => frames(),
         "datagrams" => scripts(&DATAGRAMS, datagrams_of),
         "sequences" => scripts(&SEQUENCES, sequence_of),
+        "smb-direct" => smb_direct_seeds::make(),
         _ => BTreeMap::new(),
     }
 }
 
-/// A captured RoCE frame and its timestamp.
-struct Captured {
-    at: Duration,
-    bytes: Vec<u8>,
-}
-
 fn capture(name: &str) -> Vec<Captured> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/roce-wire/tests/vectors/rxe");
-    let file = File::open(directory.join(name).with_extension("pcap")).expect("a capture of that name");
-    let mut reader = PcapReader::new(file).expect("a capture");
-    let mut frames = Vec::new();
-    while let Some(packet) = reader.next_packet() {
-        let packet = packet.expect("a whole packet");
-        if Packet::parse(&packet.data).is_ok() {
-            frames.push(Captured { at: packet.timestamp, bytes: packet.data.into_owned() });
-        }
-    }
-    frames
+    read(&format!("crates/roce-wire/tests/vectors/rxe/{name}"))
 }
 
 /// Returns the shortest frame of each kind, with the payload truncated to the path MTU of the endpoint.

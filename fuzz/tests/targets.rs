@@ -48,6 +48,11 @@ fn sequences_holds_for_generated_inputs() {
 }
 
 #[test]
+fn smb_direct_holds_for_generated_inputs() {
+    generated("smb-direct", 20_000);
+}
+
+#[test]
 fn seeds_are_those_of_the_captures() {
     for target in &TARGETS {
         let kept: std::collections::BTreeMap<_, _> = seeds(target.name).unwrap().into_iter().collect();

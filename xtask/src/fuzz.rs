@@ -16,8 +16,12 @@ use anyhow::{Context as _, Result};
 use crate::{packages, shell};
 
 /// The targets, as in `fuzz/src/lib.rs`, with the longest input of each.
-const TARGETS: [(Target, u32); 3] =
-    [(Target::Frames, 1200), (Target::Datagrams, 12 * 64), (Target::Sequences, 12 * 96)];
+const TARGETS: [(Target, u32); 4] = [
+    (Target::Frames, 1200),
+    (Target::Datagrams, 12 * 64),
+    (Target::Sequences, 12 * 96),
+    (Target::SmbDirect, 12 * 96),
+];
 
 /// Compiler options that instrument coverage for libFuzzer.
 const COVERAGE: [&str; 7] = [
@@ -41,6 +45,8 @@ enum Target {
     Datagrams,
     /// A connected queue pair: frames of its peer and of other senders, posts, time
     Sequences,
+    /// An SMB Direct connection: messages of its peer, upper-layer messages, receives, time
+    SmbDirect,
 }
 
 impl Target {
@@ -49,6 +55,7 @@ impl Target {
             Self::Frames => "frames",
             Self::Datagrams => "datagrams",
             Self::Sequences => "sequences",
+            Self::SmbDirect => "smb-direct",
         }
     }
 }
