@@ -27,6 +27,13 @@ static GUARDS: &[Guard] = &[
         tests: &["-p", "ndk-provider"],
     },
     Guard {
+        path: "crates/smb-direct/",
+        root: "crates/smb-direct/src/lib.rs",
+        images: &[],
+        needed: &[],
+        tests: &["-p", "smb-direct"],
+    },
+    Guard {
         path: "crates/virtio-net/",
         root: "crates/virtio-net/src/lib.rs",
         images: &[],
