@@ -4,11 +4,15 @@
 
 #![cfg(target_os = "linux")]
 
+use std::sync::Arc;
+
 use lab::{
+    copy::{self, End, Faults, Plan},
     device::{DeviceKind, QemuVariant},
     has_qemu, image,
     testbed::{Options, Testbed},
 };
+use qemu_device::{Identity, Slot};
 
 fn bed(variant: QemuVariant) -> Option<Testbed> {
     let options =
@@ -33,5 +37,85 @@ fn driver_starts_and_stops_on_qemus_device() {
     bed.start().expect("both drivers start");
     assert_eq!(bed.events(), [""; 0], "nothing to report");
     assert!(bed.adapters().iter().all(|adapter| adapter.function().is_running()));
+    finish(bed);
+}
+
+/// Copies data by RDMA between two hosts with this device, over a link with these faults.
+fn copy_over(variant: &QemuVariant, faults: Faults) {
+    let (Some(image), true) = (image(), has_qemu()) else { return };
+    let plan =
+        Plan { device: DeviceKind::Qemu(variant.clone()), real_time: true, faults, ..Plan::of(1 << 20) };
+    let outcome = copy::run(&image, &plan, &(Arc::new(|_| {}) as Arc<_>)).expect("both hosts start and stop");
+    assert_eq!(outcome.violations, [""; 0], "{variant:?}");
+    assert_eq!(outcome.end, End::Complete, "{variant:?}");
+    assert!(outcome.hashes_match(), "{variant:?}");
+    assert_eq!(outcome.events, [""; 0], "{variant:?}: nothing to report");
+}
+
+#[test]
+fn rdma_copies_through_qemus_device() {
+    copy_over(&QemuVariant::default(), Faults::NONE);
+}
+
+#[test]
+fn rdma_copies_through_qemus_device_under_loss() {
+    copy_over(&QemuVariant::default(), Faults { loss: 0.01, ..Faults::NONE });
+}
+
+/// Feature sets, vector counts, identities and slots that the driver must do with.
+#[test]
+fn rdma_copies_through_every_variant_of_qemus_device() {
+    let with = |properties: &[&str]| QemuVariant {
+        properties: properties.iter().map(|&property| property.to_owned()).collect(),
+        ..QemuVariant::default()
+    };
+    let variants = [
+        with(&["event_idx=off"]),
+        with(&["mrg_rxbuf=off"]),
+        with(&["ctrl_vq=off"]),
+        with(&["indirect_desc=off", "queue_reset=off"]),
+        with(&["vectors=1"]),
+        with(&["vectors=2"]),
+        with(&["vectors=3"]),
+        with(&["rx_queue_size=1024"]),
+        with(&["status=off"]),
+        with(&["speed=25000", "duplex=full"]),
+        with(&["mq=on"]),
+        QemuVariant { identity: Identity::Transitional, ..QemuVariant::default() },
+        QemuVariant { slot: Slot::RootPort, ..QemuVariant::default() },
+    ];
+    for variant in variants {
+        copy_over(&variant, Faults::NONE);
+    }
+}
+
+/// Reset, and the device in use again: pause and restart, halt and start, D3 and D0.
+#[test]
+fn driver_restarts_on_qemus_device() {
+    for slot in [Slot::RootBus, Slot::RootPort] {
+        let Some(mut bed) = bed(QemuVariant { slot, ..QemuVariant::default() }) else { return };
+        bed.start().expect("both drivers start");
+        for _ in 0..3 {
+            let miniport = bed.machines()[0].miniport().expect("it has started");
+            miniport.pause().expect("it pauses");
+            miniport.restart().expect("it restarts");
+            miniport.sleep().expect("it sleeps");
+            assert!(!bed.adapters()[0].function().is_running(), "the device was stopped");
+            miniport.wake().expect("it wakes");
+            assert!(bed.adapters()[0].function().is_running());
+            let machine = bed.machine_mut(0);
+            machine.halt_adapter().expect("the adapter halts");
+            machine.start_adapter().expect("the adapter starts again");
+        }
+        assert_eq!(bed.events(), [""; 0], "nothing to report");
+        finish(bed);
+    }
+}
+
+#[test]
+fn halt_after_removal_of_qemus_device_releases_everything() {
+    let Some(mut bed) = bed(QemuVariant::default()) else { return };
+    bed.start().expect("both drivers start");
+    bed.machine_mut(0).surprise_remove_adapter().expect("the adapter halts");
     finish(bed);
 }

@@ -25,7 +25,10 @@ use ndk_consumer::{
     transfer::{self, Failure, FileSource, Report},
 };
 
-use crate::testbed::{Options as BedOptions, Testbed, WireFigures};
+use crate::{
+    device::DeviceKind,
+    testbed::{Options as BedOptions, Testbed, WireFigures},
+};
 
 /// Port of the server.
 const PORT: u16 = 5445;
@@ -60,6 +63,8 @@ pub struct Plan {
     pub verifier: bool,
     /// Registry values of both adapters.
     pub keywords: Vec<(&'static str, Keyword)>,
+    /// The device of each host. QEMU's needs real time.
+    pub device: DeviceKind,
     /// The allocation of the driver that fails: of the client's host (0) or the server's (1), counted from 0 from the
     /// driver's start on.
     pub fail_allocation: Option<(usize, u64)>,
@@ -79,6 +84,7 @@ impl Plan {
             kill_peer_at: None,
             verifier: true,
             keywords: Vec::new(),
+            device: DeviceKind::Simulated,
             fail_allocation: None,
         }
     }
@@ -159,6 +165,7 @@ pub fn run(image: &Path, plan: &Plan, progress: &Arc<dyn Fn(Progress) + Send + S
             capture: plan.capture.clone(),
             verifier: plan.verifier,
             keywords: plan.keywords.clone(),
+            device: plan.device.clone(),
             ..BedOptions::default()
         },
     )?;

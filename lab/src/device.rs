@@ -30,6 +30,25 @@ pub enum DeviceKind {
     Qemu(QemuVariant),
 }
 
+/// Name of a kind of device on a command line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub enum DeviceName {
+    #[default]
+    Simulated,
+    Qemu,
+}
+
+impl DeviceName {
+    /// Returns the kind of device, with the options it has unless others are named.
+    #[must_use]
+    pub fn kind(self) -> DeviceKind {
+        match self {
+            Self::Simulated => DeviceKind::Simulated,
+            Self::Qemu => DeviceKind::Qemu(QemuVariant::default()),
+        }
+    }
+}
+
 /// Options of a device of QEMU.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct QemuVariant {

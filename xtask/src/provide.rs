@@ -21,6 +21,8 @@ enum Requirement {
     TestDriver,
     /// The Linux guest in target/guest, and QEMU
     Guest,
+    /// QEMU, whose network device hosts can have
+    Qemu,
     /// Dissects captures
     Tshark,
     /// Counts instructions
@@ -33,6 +35,7 @@ pub fn run(options: &Options) -> Result<()> {
             Requirement::Image => drop(image::build("viordma")?),
             Requirement::TestDriver => drop(image::build("test-driver")?),
             Requirement::Guest => guest::make()?,
+            Requirement::Qemu => packages::require(&packages::QEMU)?,
             Requirement::Tshark => packages::require(&packages::CAPTURE)?,
             Requirement::Valgrind => packages::require(&packages::VALGRIND)?,
         }

@@ -21,6 +21,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 pub use self::options::Options;
 use crate::{
     copy::{self, End, Faults, Outcome, Phase, Plan, Progress, Source},
+    device::DeviceName,
     exit::{self, Exit},
     files::Output,
     report, workspace,
@@ -40,6 +41,9 @@ pub fn run(options: &Options) -> Result<()> {
         _ => None,
     };
     let image = workspace::built_image()?;
+    if options.device == DeviceName::Qemu {
+        workspace::provide(&["qemu"])?;
+    }
     let plan = plan(options, capture.as_ref().or(hidden.as_ref()));
     let bars = Bars::new();
     let shown = bars.clone();
@@ -100,6 +104,7 @@ fn plan(options: &Options, capture: Option<&Output>) -> Plan {
         kill_peer_at: options.kill_peer_at.map(|share| share.0),
         verifier: true,
         keywords: Vec::new(),
+        device: options.device.kind(),
         fail_allocation: None,
     }
 }

@@ -10,6 +10,7 @@ use std::{
 use anyhow::Result;
 
 use crate::{
+    device::DeviceName,
     exit::Exit,
     files::{self, Named},
     percent::Percent,
@@ -55,6 +56,9 @@ pub struct Options {
     /// Write a report to this file: one HTML page with charts of goodput, retransmissions, latencies and packets
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
+    /// Network device of both hosts: simulated, or QEMU's virtio-net-pci, in real time
+    #[arg(long, value_name = "DEVICE", default_value = "simulated")]
+    pub device: DeviceName,
     /// Disconnect the second host after this share of the whole transfer, which is the data there and back: at 25%
     /// half of the data was written, at 50% all was written, at 75% half was read back. Runs in virtual time
     #[arg(long, value_name = "PERCENT")]
@@ -80,6 +84,14 @@ impl Options {
         self.seed.is_none() && self.kill_peer_at.is_none()
     }
 
+    /// Refuses options that contradict each other.
+    fn check_device(&self) -> Result<()> {
+        if self.device == DeviceName::Qemu && !self.is_real_time() {
+            return Err(Exit::usage("QEMU's device needs real time: not with --seed or --kill-peer-at"));
+        }
+        Ok(())
+    }
+
     /// Returns the seed of `--seed`, or a random one.
     #[must_use]
     pub fn seed_or_random(&self) -> u64 {
@@ -92,6 +104,7 @@ impl Options {
     /// # Errors
     /// With exit code 2, if the file cannot be read, or an output cannot be written or is another file of the command.
     pub fn check(&self, image: &Path) -> Result<()> {
+        self.check_device()?;
         let mut inputs = vec![Named { option: "the driver image", path: image }];
         if let Some(file) = &self.file {
             let metadata = std::fs::File::open(file).and_then(|file| file.metadata());

@@ -17,7 +17,7 @@ use super::{
     run::{Runner, Setup},
     table,
 };
-use crate::{decode, exit::Exit, tshark, workspace};
+use crate::{decode, device::DeviceName, exit::Exit, tshark, workspace};
 
 /// Test the image against a Linux guest with rdma_rxe, as client and as server.
 ///
@@ -34,6 +34,10 @@ pub struct Options {
     /// Run only the cases that are part of `cargo xtask test`
     #[arg(long)]
     pub short: bool,
+    /// Network device of the host with the image: simulated, or QEMU's virtio-net-pci. Cases without the image are left
+    /// out with QEMU's
+    #[arg(long, value_name = "DEVICE", default_value = "simulated")]
+    pub device: DeviceName,
     /// Keep the captures of all cases in this directory, which must not hold any yet [default: only those of failed
     /// cases, in target/interop]
     #[arg(long, value_name = "DIRECTORY")]
@@ -75,6 +79,7 @@ pub fn short() -> Result<Count> {
 fn selected(options: &Options) -> Result<Vec<Case>> {
     let mut cases = cases::all();
     cases.retain(|case| case.short || !options.short);
+    cases.retain(|case| options.device == DeviceName::Simulated || case.host() == "image");
     if let Some(text) = &options.only {
         let wanted = text.to_lowercase();
         cases.retain(|case| case.title().to_lowercase().contains(&wanted));
@@ -94,7 +99,8 @@ fn run_all(options: &Options, cases: &[Case]) -> Result<Count> {
     let directory = std::env::temp_dir().join(format!("viordma-interop-{}", std::process::id()));
     fs::create_dir_all(&directory)?;
     let start = Instant::now();
-    let mut runner = Runner::new(Setup { image, guest, directory, captures: captures.clone() });
+    let device = options.device.kind();
+    let mut runner = Runner::new(Setup { image, device, guest, directory, captures: captures.clone() });
     let mut rows = Vec::new();
     for case in cases {
         let row = runner.run(case, |capture| check(case, capture));

@@ -25,6 +25,7 @@ use super::{
     table::Row,
 };
 use crate::{
+    device::DeviceKind,
     external_host::{self, ExternalHost},
     testbed::Consumer,
 };
@@ -38,6 +39,8 @@ const FRAMES_BEFORE_KILL: u64 = 1000;
 pub struct Setup {
     /// The driver's image.
     pub image: PathBuf,
+    /// The host's network device.
+    pub device: DeviceKind,
     pub guest: guest::Image,
     /// Directory of the sockets and the guest's console file. Removed when the runner is dropped.
     pub directory: PathBuf,
@@ -140,6 +143,7 @@ impl Runner {
             faults: case.faults(),
             seed: 1,
             capture: Some(capture.to_owned()),
+            device: self.setup.device.clone(),
             ..external_host::Options::new(HOST_MAC, &addresses)
         };
         let mut host = ExternalHost::new(&self.setup.image, &options, sockets)?;

@@ -7,7 +7,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -46,15 +46,6 @@ const D3: u64 = 3;
 /// Time limit of the first interrupt of the doorbell device.
 const DOORBELL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Counters of a device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct QemuCounters {
-    /// Notifications that the driver wrote.
-    pub notifications: u64,
-    /// Interrupts delivered.
-    pub interrupts: u64,
-}
-
 /// A virtio-net-pci device of QEMU. Drop ends QEMU.
 pub struct QemuNic {
     shared: Arc<Shared>,
@@ -80,8 +71,6 @@ struct Shared {
     removed: AtomicBool,
     low_power: AtomicBool,
     shut_down: AtomicBool,
-    notifications: AtomicU64,
-    interrupts: AtomicU64,
 }
 
 impl QemuNic {
@@ -119,22 +108,12 @@ impl QemuNic {
             removed: AtomicBool::new(false),
             low_power: AtomicBool::new(false),
             shut_down: AtomicBool::new(false),
-            notifications: AtomicU64::new(0),
-            interrupts: AtomicU64::new(0),
         });
         let of_thread = shared.clone();
         let interrupts = thread::Builder::new()
             .name("QEMU interrupts".to_owned())
             .spawn(move || of_thread.doorbells.run(|vector| Shared::interrupt(&of_thread, vector)))?;
         Ok(Arc::new(Self { shared, interrupts: Some(interrupts), _process: process }))
-    }
-
-    #[must_use]
-    pub fn counters(&self) -> QemuCounters {
-        QemuCounters {
-            notifications: self.shared.notifications.load(Relaxed),
-            interrupts: self.shared.interrupts.load(Relaxed),
-        }
     }
 }
 
@@ -240,7 +219,6 @@ impl Shared {
         if this.removed.load(Relaxed) || this.low_power.load(Relaxed) {
             return;
         }
-        this.interrupts.fetch_add(1, Relaxed);
         let of_event = this.clone();
         this.bus.at(this.bus.now(), Box::new(move || of_event.bus.message(message)));
     }
@@ -267,7 +245,6 @@ impl Shared {
                 "notification of queue {value} written at offset {offset:#x}"
             )));
         }
-        self.notifications.fetch_add(1, Relaxed);
         if !self.doorbells.notify(value as u16) {
             let address = self.structures.notify.address + offset;
             self.with_qtest(|qtest| qtest.write(address, width, value));

@@ -58,17 +58,28 @@ impl Process {
     /// When QEMU cannot be started, or ends at once: the error contains its messages.
     pub fn start(options: &QemuOptions, memory: &File, len: usize) -> io::Result<(Self, Qtest, Doorbells)> {
         let directory = Directory::new()?;
-        let path = |name: &str| directory.0.join(name);
+        let root = directory.0.clone();
+        let path = |name: &str| root.join(name);
         let listeners = (UnixListener::bind(path("doorbells"))?, UnixListener::bind(path("qtest"))?);
         let mut firmware = vec![HALT[1]; FIRMWARE];
         firmware[RESET_VECTOR..RESET_VECTOR + HALT.len()].copy_from_slice(&HALT);
         fs::write(path("firmware"), firmware)?;
         let messages = File::create(path("messages"))?;
-        let child = command(options, memory, len, &directory.0).stderr(messages).spawn()?;
+        let child = command(options, memory, len, &root).stderr(messages).spawn()?;
         let mut process = Self { child, directory };
-        let doorbells = Doorbells::serve(process.accept(&listeners.0)?, &process.directory.0)?;
-        let qtest = Qtest::new(process.accept(&listeners.1)?)?;
-        Ok((process, qtest, doorbells))
+        match process.connect(&listeners.0, &listeners.1) {
+            Ok((qtest, doorbells)) => Ok((process, qtest, doorbells)),
+            Err(error) => {
+                let messages = fs::read_to_string(path("messages")).unwrap_or_default();
+                Err(io::Error::other(format!("QEMU does not start: {error}: {}", messages.trim())))
+            }
+        }
+    }
+
+    /// Waits for QEMU's connections.
+    fn connect(&mut self, doorbells: &UnixListener, qtest: &UnixListener) -> io::Result<(Qtest, Doorbells)> {
+        let doorbells = Doorbells::serve(self.accept(doorbells)?, &self.directory.0)?;
+        Ok((Qtest::new(self.accept(qtest)?)?, doorbells))
     }
 
     /// Waits until QEMU has connected to `listener`.
@@ -86,8 +97,11 @@ impl Process {
             }
             let ended = self.child.try_wait()?;
             if ended.is_some() || start.elapsed() > START_TIMEOUT {
-                let messages = fs::read_to_string(self.directory.0.join("messages")).unwrap_or_default();
-                return Err(io::Error::other(format!("QEMU does not start: {}", messages.trim())));
+                return Err(io::Error::other(if ended.is_some() {
+                    "it ended"
+                } else {
+                    "it does not connect"
+                }));
             }
             thread::sleep(Duration::from_millis(1));
         }
@@ -141,8 +155,9 @@ fn command(options: &QemuOptions, memory: &File, len: usize, directory: &Path) -
     let slot = match options.slot {
         Slot::RootBus => format!("addr={NIC_SLOT:#x}"),
         Slot::RootPort => {
-            qemu.arg("-device").arg(format!("pcie-root-port,id=port,chassis=1,slot=1,addr={NIC_SLOT:#x}"));
-            "bus=port,addr=0".to_owned()
+            qemu.arg("-device")
+                .arg(format!("pcie-root-port,id=rootport,chassis=1,slot=1,addr={NIC_SLOT:#x}"));
+            "bus=rootport,addr=0".to_owned()
         }
     };
     let legacy = match options.identity {
