@@ -16,6 +16,7 @@
 //! | [`ndk::open`], [`ndk::provider`] | registration as an NDK provider; the provider of an adapter |
 //! | [`nic`] | queues, interrupts, DMA, registers |
 //! | [`config`], [`events`] | registry keywords; event log |
+//! | [`trace`] | the last events of an adapter's engine |
 //! | [`pool`] | memory |
 #![cfg(windows)]
 #![no_std]
@@ -39,6 +40,7 @@ mod ndk;
 mod nic;
 mod oid_answer;
 mod pool;
+mod trace;
 
 use core::mem::{align_of, offset_of, size_of};
 

@@ -19,7 +19,7 @@ use crate::oid_answer::Answer;
 
 /// The supported OIDs.
 //= R-OPEN-3
-pub const SUPPORTED: [NDIS_OID; 23] = [
+pub const SUPPORTED: [NDIS_OID; 24] = [
     OID_GEN_CURRENT_PACKET_FILTER,
     OID_GEN_CURRENT_LOOKAHEAD,
     OID_GEN_INTERRUPT_MODERATION,
@@ -44,10 +44,14 @@ pub const SUPPORTED: [NDIS_OID; 23] = [
     OID_NDK_CONNECTIONS,
     OID_NDK_LOCAL_ENDPOINTS,
     OID_VIORDMA_COUNTERS,
+    OID_VIORDMA_TRACE,
 ];
 
 /// Vendor-specific query: the RoCE engine's counters by name.
 pub const OID_VIORDMA_COUNTERS: NDIS_OID = 0xFF5D_0101;
+
+/// Vendor-specific query: the last events of the RoCE engine. Set: one byte, 1 to record them, 0 not to.
+pub const OID_VIORDMA_TRACE: NDIS_OID = 0xFF5D_0102;
 
 /// Supported packet filters.
 pub const PACKET_FILTERS: u32 = NDIS_PACKET_TYPE_DIRECTED
@@ -175,6 +179,7 @@ fn query(adapter: &Adapter, oid: NDIS_OID, answer: &mut Answer) {
         OID_NDK_CONNECTIONS => ndk::oid::connections(adapter.ndk(), answer),
         OID_NDK_LOCAL_ENDPOINTS => ndk::oid::local_endpoints(adapter.ndk(), answer),
         OID_VIORDMA_COUNTERS => ndk::oid::counters(adapter.ndk(), answer),
+        OID_VIORDMA_TRACE => ndk::oid::trace(adapter.ndk(), answer),
         _ => answer.refuse(NDIS_STATUS_NOT_SUPPORTED),
     }
 }
@@ -206,6 +211,14 @@ fn set(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
         OID_NDK_SET_STATE => match value::<u8>(request) {
             Err(status) => status,
             Ok(enable) => adapter.ndk().set_state(enable != 0),
+        },
+        OID_VIORDMA_TRACE => match value::<u8>(request) {
+            Err(status) => status,
+            Ok(on @ 0..=1) => match adapter.ndk().tracing().set(on == 1) {
+                Ok(()) => NDIS_STATUS_SUCCESS,
+                Err(_) => NDIS_STATUS_RESOURCES,
+            },
+            Ok(_) => NDIS_STATUS_INVALID_DATA,
         },
         _ => NDIS_STATUS_NOT_SUPPORTED,
     }

@@ -26,6 +26,7 @@ use crate::driver_object;
 use crate::events::{Failure, Request};
 use crate::miniport::link;
 use crate::nic::port::Port;
+use crate::trace::Tracing;
 
 /// Minimum time without an acknowledgement before the engine probes the peer: one tick of Windows' ordinary timer.
 /// A DPC or a thread that waits for its processor delays received acknowledgements by as much, and a shorter
@@ -36,6 +37,7 @@ const MIN_RESEND: Duration = Duration::from_micros(15_600);
 pub struct Ndk {
     shared: Arc<Shared>,
     addresses: Arc<Addresses>,
+    tracing: Tracing,
 }
 
 struct Shared {
@@ -105,12 +107,14 @@ impl Ndk {
         };
         let congestion =
             CongestionConfig { mode: configuration.congestion, reaction, ..CongestionConfig::default() };
+        let tracing = Tracing::new();
         let timing = Timing { min_resend: MIN_RESEND, ..Timing::default() };
         let config = Config {
             pending,
             timing,
             congestion,
             early_placement: configuration.early_placement,
+            trace: tracing.sink(),
             strict: configuration.strict,
         };
         let provider = Provider::try_new(host, config);
@@ -130,11 +134,15 @@ impl Ndk {
         let shared = Arc::try_new(shared).map_err(|_| Failure::NoResources)?;
         // SAFETY: `drop` stops the updates before the provider is dropped, and only handlers of this adapter call `refresh`.
         unsafe { addresses.set_provider(&shared.provider) };
-        Ok(Self { shared, addresses })
+        Ok(Self { shared, addresses, tracing })
     }
 
     pub fn provider(&self) -> &Provider {
         &self.shared.provider
+    }
+
+    pub fn tracing(&self) -> &Tracing {
+        &self.tracing
     }
 
     /// Reads the adapter's IP addresses again. `PASSIVE_LEVEL`.

@@ -16,8 +16,7 @@ macro_rules! counters {
 
         impl Stats {
             /// Name and place of each counter, in the order of declaration.
-            pub(crate) const COUNTERS: &[(&str, fn(&Self) -> &Counter)] =
-                &[$((stringify!($name), |stats| &stats.$name),)+];
+            pub(crate) const COUNTERS: &[Entry] = &[$(entry!($name),)+];
 
             /// Adds the counts of `other`.
             pub(crate) fn add(&self, other: &Self) {
@@ -55,51 +54,77 @@ impl Counter {
     }
 }
 
-impl Stats {
-    pub(crate) fn count_drop(&self, reason: DropReason) {
-        match reason {
-            DropReason::Malformed(MalformedReason::Truncated) => &self.drop_truncated,
-            DropReason::Malformed(MalformedReason::HeaderChecksum) => &self.drop_header_checksum,
-            DropReason::Malformed(MalformedReason::Fragment) => &self.drop_fragment,
-            DropReason::Malformed(MalformedReason::Options) => &self.drop_options,
-            DropReason::Malformed(MalformedReason::UdpLength) => &self.drop_udp_length,
-            DropReason::Malformed(MalformedReason::Version) => &self.drop_version,
-            DropReason::Malformed(MalformedReason::Opcode) => &self.drop_unknown_opcode,
-            DropReason::Malformed(MalformedReason::Pad) => &self.drop_pad,
-            DropReason::Malformed(MalformedReason::Payload) => &self.drop_payload,
-            DropReason::Malformed(MalformedReason::Icrc) => &self.drop_icrc,
-            DropReason::Datagram => &self.drop_datagram,
-            DropReason::NoQp => &self.drop_no_qp,
-            DropReason::Address => &self.drop_address,
-            DropReason::PKey => &self.drop_pkey,
-            DropReason::State => &self.drop_state,
-            DropReason::Opcode => &self.drop_opcode,
-            DropReason::Sequence => &self.drop_sequence,
-        }
-        .inc();
+/// Name and place of a counter.
+type Entry = (&'static str, fn(&Stats) -> &Counter);
+
+macro_rules! entry {
+    ($name:ident) => {
+        (stringify!($name), |stats: &Stats| &stats.$name)
+    };
+}
+
+/// Returns the counter of frames that are dropped for `reason`.
+fn of_drop(reason: DropReason) -> Entry {
+    match reason {
+        DropReason::Malformed(MalformedReason::Truncated) => entry!(drop_truncated),
+        DropReason::Malformed(MalformedReason::HeaderChecksum) => entry!(drop_header_checksum),
+        DropReason::Malformed(MalformedReason::Fragment) => entry!(drop_fragment),
+        DropReason::Malformed(MalformedReason::Options) => entry!(drop_options),
+        DropReason::Malformed(MalformedReason::UdpLength) => entry!(drop_udp_length),
+        DropReason::Malformed(MalformedReason::Version) => entry!(drop_version),
+        DropReason::Malformed(MalformedReason::Opcode) => entry!(drop_unknown_opcode),
+        DropReason::Malformed(MalformedReason::Pad) => entry!(drop_pad),
+        DropReason::Malformed(MalformedReason::Payload) => entry!(drop_payload),
+        DropReason::Malformed(MalformedReason::Icrc) => entry!(drop_icrc),
+        DropReason::Datagram => entry!(drop_datagram),
+        DropReason::NoQp => entry!(drop_no_qp),
+        DropReason::Address => entry!(drop_address),
+        DropReason::PKey => entry!(drop_pkey),
+        DropReason::State => entry!(drop_state),
+        DropReason::Opcode => entry!(drop_opcode),
+        DropReason::Sequence => entry!(drop_sequence),
     }
 }
 
+/// Returns the counter of datagrams that are ignored for `reason`; `None` for those that the network stack gets.
+fn of_ignored(reason: Ignored) -> Option<Entry> {
+    Some(match reason {
+        Ignored::NotLocal => return None,
+        Ignored::NotCm => entry!(cm_not_cm),
+        Ignored::Unsupported => entry!(cm_unsupported),
+        Ignored::InvalidSource => entry!(cm_invalid_source),
+        Ignored::Malformed => entry!(cm_malformed),
+        Ignored::Unknown => entry!(cm_unknown),
+        Ignored::Duplicate => entry!(cm_duplicates),
+        Ignored::Unexpected => entry!(cm_unexpected),
+        Ignored::Refused => entry!(cm_refused),
+        Ignored::NoRoom => entry!(cm_no_room),
+    })
+}
+
+/// Returns the name of the counter of frames that are dropped for `reason`.
+pub(crate) fn drop_name(reason: DropReason) -> &'static str {
+    of_drop(reason).0
+}
+
+/// Returns the name of the counter of datagrams that are ignored for `reason`.
+pub(crate) fn ignored_name(reason: Ignored) -> &'static str {
+    of_ignored(reason).map_or("cm_not_local", |(name, _)| name)
+}
+
 impl Stats {
+    pub(crate) fn count_drop(&self, reason: DropReason) {
+        of_drop(reason).1(self).inc();
+    }
+
     /// Counts a datagram to a local address.
     pub(crate) fn count_datagram(&self, handled: Result<(), Ignored>) {
         self.rx_datagrams.inc();
         let Err(why) = handled else { return };
         self.rx_datagrams_ignored.inc();
-        match why {
-            Ignored::NotCm => &self.cm_not_cm,
-            Ignored::Unsupported => &self.cm_unsupported,
-            // Such a datagram is not counted, because the network stack gets it.
-            Ignored::NotLocal => return,
-            Ignored::InvalidSource => &self.cm_invalid_source,
-            Ignored::Malformed => &self.cm_malformed,
-            Ignored::Unknown => &self.cm_unknown,
-            Ignored::Duplicate => &self.cm_duplicates,
-            Ignored::Unexpected => &self.cm_unexpected,
-            Ignored::Refused => &self.cm_refused,
-            Ignored::NoRoom => &self.cm_no_room,
+        if let Some((_, counter)) = of_ignored(why) {
+            counter(self).inc();
         }
-        .inc();
     }
 }
 

@@ -9,6 +9,7 @@ use core::fmt;
 
 use crate::cm::Ignored;
 use crate::drop_reason::DropReason;
+use crate::stats;
 use crate::transport::state::State;
 use roce_wire::{Psn, Qpn};
 
@@ -45,15 +46,24 @@ pub enum TraceEvent {
     State { from: State, to: State },
 }
 
+impl TraceEvent {
+    /// Returns the event as text, in parts: the name of the counter of a frame or message that had no effect, the states of a
+    /// queue pair. At most 32 bytes in all.
+    #[must_use]
+    pub fn text(&self) -> [&'static str; 3] {
+        match *self {
+            Self::Dropped(reason) => [stats::drop_name(reason), "", ""],
+            Self::Ignored(reason) => [stats::ignored_name(reason), "", ""],
+            Self::Retransmitted => ["retransmitted", "", ""],
+            Self::TimedOut => ["timeout", "", ""],
+            Self::State { from, to } => [from.name(), " to ", to.name()],
+        }
+    }
+}
+
 impl fmt::Display for TraceRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "QP {:#08x}, PSN {:#08x}: ", self.qpn.value(), self.psn.value())?;
-        match self.event {
-            TraceEvent::Dropped(reason) => write!(f, "dropped, {reason:?}"),
-            TraceEvent::Ignored(reason) => write!(f, "ignored, {reason:?}"),
-            TraceEvent::Retransmitted => f.write_str("retransmitted"),
-            TraceEvent::TimedOut => f.write_str("timeout"),
-            TraceEvent::State { from, to } => write!(f, "{from:?} to {to:?}"),
-        }
+        self.event.text().into_iter().try_for_each(|part| f.write_str(part))
     }
 }

@@ -30,6 +30,8 @@ pub struct Config {
     pub congestion: roce::CongestionConfig,
     /// Whether packets that arrive after a gap are placed at once; otherwise they are dropped.
     pub early_placement: bool,
+    /// Where the engine reports drops, retransmissions and changes of state to.
+    pub trace: Option<roce::Trace>,
     /// For authors of consumers.
     pub strict: StrictSettings,
 }
@@ -41,6 +43,7 @@ impl Default for Config {
             timing: roce::Timing::default(),
             congestion: roce::CongestionConfig::default(),
             early_placement: true,
+            trace: None,
             strict: StrictSettings::default(),
         }
     }

@@ -29,6 +29,7 @@ pub fn new(link: Link, seed: [u8; 32], config: &Config) -> roce::Config {
         timing: config.timing,
         congestion: config.congestion,
         early_placement: config.early_placement,
+        trace: config.trace,
         ..roce::Config::new(guid(link.mac), seed)
     }
 }
@@ -75,6 +76,14 @@ mod tests {
         let congestion = roce::CongestionConfig { mode, ..roce::CongestionConfig::default() };
         let engine = new(link(), [0; 32], &Config { timing, congestion, ..Config::default() });
         assert_eq!((engine.timing.retries, engine.congestion.mode), (3, mode));
+    }
+
+    #[test]
+    fn the_sink_of_traces_reaches_the_engine() {
+        assert!(new(link(), [0; 32], &Config::default()).trace.is_none());
+        let trace = Some(roce::Trace { sink: |_, _| {}, context: 7 });
+        let engine = new(link(), [0; 32], &Config { trace, ..Config::default() });
+        assert_eq!(engine.trace.map(|trace| trace.context), Some(7));
     }
 
     #[test]

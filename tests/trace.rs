@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Tracing of the engine on the image: the vendor-specific OID that turns it on and returns its records.
+
+#![cfg(target_os = "linux")]
+
+mod bed;
+mod copying;
+
+use std::{ops::Range, time::Duration};
+
+use bed::{counter, finish, miniport, started, word};
+use copying::try_copy;
+use lab::testbed::{Machine, Testbed};
+use ndis_sim::Miniport;
+use ndk_abi::ndis::{
+    NDIS_STATUS_INVALID_DATA, NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS,
+};
+use roce_wire::{Ext, Headers, MacAddr, Opcode, Path, Psn, Qpn, Template, icrc::Crc};
+
+const OID_VIORDMA_TRACE: u32 = 0xFF5D_0102;
+const RECORD: usize = 48;
+const MOMENT: Duration = Duration::from_secs(5);
+
+/// A queue pair that no host has.
+const UNKNOWN: u32 = 0x12_3456;
+
+/// A record of the answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Record {
+    /// Units of 100 ns.
+    time: u64,
+    qpn: u32,
+    psn: u32,
+    event: String,
+}
+
+fn set(miniport: &Miniport, on: u8) {
+    miniport.set(OID_VIORDMA_TRACE, &[on]).unwrap();
+}
+
+fn records(miniport: &Miniport) -> Vec<Record> {
+    let answer = miniport.query(OID_VIORDMA_TRACE, 256 * RECORD).unwrap();
+    assert!(answer.len().is_multiple_of(RECORD));
+    let record = |bytes: &[u8]| Record {
+        time: counter(bytes, 0),
+        qpn: word(bytes, 8),
+        psn: word(bytes, 12),
+        event: String::from_utf8(bytes[16..].to_vec()).unwrap().trim_end_matches('\0').to_owned(),
+    };
+    answer.chunks(RECORD).map(record).collect()
+}
+
+/// Sends SENDs with these PSNs to [`UNKNOWN`], and waits until they have arrived.
+fn send_to_unknown(bed: &Testbed, psns: Range<u32>) {
+    let [from, to] = bed.machines();
+    let path = Path::new(MacAddr(from.nic().mac()), MacAddr(to.nic().mac()), from.address(), to.address());
+    let template = Template::new(&path, Qpn::new(UNKNOWN)).unwrap();
+    for psn in psns {
+        let mut slot = [0; 256];
+        let psn = Psn::new(psn);
+        let headers =
+            Headers { opcode: Opcode::SEND_ONLY, solicited: false, ack_req: true, psn, ext: Ext::None };
+        let mut frame = template.begin(Crc::detect(), &mut slot, &headers, 0).unwrap();
+        let len = frame.finish();
+        assert_eq!(miniport(from).send(&slot[..len], MOMENT), Some(NDIS_STATUS_SUCCESS));
+    }
+    let _ = bed.event().wait(Duration::from_millis(50));
+}
+
+fn unknown(record: &Record) -> Option<u32> {
+    (record.qpn == UNKNOWN && record.event == "drop_no_qp").then_some(record.psn)
+}
+
+#[test]
+fn dropped_packet_is_recorded_with_queue_pair_and_psn_while_tracing_is_on() {
+    let Some(bed) = started(&[]) else { return };
+    let tracing = miniport(bed.machines()[1]);
+    send_to_unknown(&bed, 1..2);
+    assert_eq!(records(&tracing), [], "off at start");
+    let before = bed.now();
+    set(&tracing, 1);
+    send_to_unknown(&bed, 7..8);
+    let seen = records(&tracing);
+    assert_eq!(seen.iter().map(unknown).collect::<Vec<_>>(), [Some(7)]);
+    let elapsed = u64::try_from(bed.now().saturating_sub(before).as_nanos()).unwrap() / 100;
+    send_to_unknown(&bed, 8..9);
+    let [first, second] = &records(&tracing)[..] else { panic!("two records") };
+    assert_eq!(*first, seen[0]);
+    // 50 ms pass while the first arrives.
+    assert!((1..=2 * elapsed).contains(&(second.time - first.time)), "{first:?}, {second:?}");
+    set(&tracing, 0);
+    send_to_unknown(&bed, 9..10);
+    assert_eq!(records(&tracing), [], "off");
+    set(&tracing, 1);
+    assert_eq!(records(&tracing), [], "on, without the records of before");
+    finish(bed);
+}
+
+#[test]
+fn states_of_a_connection_are_recorded_in_order_on_the_host_that_traces() {
+    let Some(bed) = started(&[]) else { return };
+    let [tracing, other] = bed.machines().map(miniport);
+    set(&tracing, 1);
+    for end in try_copy(&bed, 1 << 16, |_| {}) {
+        end.expect("the data is copied");
+    }
+    let seen = records(&tracing);
+    let states: Vec<_> = seen.iter().filter(|record| record.event.contains(" to ")).collect();
+    let events: Vec<_> = states.iter().map(|record| &record.event[..]).collect();
+    assert_eq!(events[..2], ["Init to Rtr", "Rtr to Rts"]);
+    assert_eq!(events.last(), Some(&"Rts to Error"));
+    assert!(states.iter().all(|record| record.qpn == states[0].qpn && record.qpn > 1), "{states:?}");
+    assert!(seen.is_sorted_by_key(|record| record.time));
+    assert_eq!(records(&other), [], "it does not trace");
+    finish(bed);
+}
+
+#[test]
+fn last_256_records_are_kept() {
+    let Some(bed) = started(&[]) else { return };
+    let tracing = miniport(bed.machines()[1]);
+    set(&tracing, 1);
+    send_to_unknown(&bed, 0..300);
+    let psns: Vec<_> = records(&tracing).iter().filter_map(unknown).collect();
+    assert_eq!(psns, (44..300).collect::<Vec<_>>());
+    let short = tracing.query(OID_VIORDMA_TRACE, 256 * RECORD - 1).unwrap_err();
+    assert_eq!(short.needed as usize, 256 * RECORD);
+    finish(bed);
+}
+
+#[test]
+fn tracing_works_after_more_restarts_than_adapters_can_be_traced() {
+    let Some(mut bed) = started(&[]) else { return };
+    for _ in 0..20 {
+        let machine: &mut Machine = bed.machine_mut(1);
+        let tracing = miniport(machine);
+        assert_eq!(records(&tracing), [], "off after a start");
+        set(&tracing, 1);
+        machine.halt_adapter().expect("the adapter halts");
+        machine.start_adapter().expect("the adapter starts");
+    }
+    let tracing = miniport(bed.machines()[1]);
+    set(&tracing, 1);
+    assert_eq!(records(&tracing), []);
+    finish(bed);
+}
+
+#[test]
+fn invalid_values_and_a_lack_of_memory_are_refused_and_change_nothing() {
+    let Some(bed) = started(&[]) else { return };
+    let machine = bed.machines()[1];
+    let (host, tracing) = (machine.host().clone(), miniport(machine));
+    let refused = |value: &[u8]| tracing.set(OID_VIORDMA_TRACE, value).unwrap_err().status;
+    set(&tracing, 1);
+    send_to_unknown(&bed, 3..4);
+    assert_eq!(refused(&[2]), NDIS_STATUS_INVALID_DATA);
+    assert_eq!(refused(&[]), NDIS_STATUS_INVALID_LENGTH);
+    host.low_resources.fail_nth(0);
+    assert_eq!(refused(&[1]), NDIS_STATUS_RESOURCES);
+    host.low_resources.fail_nth(0);
+    let query = tracing.query(OID_VIORDMA_TRACE, 256 * RECORD).unwrap_err();
+    assert_eq!(query.status, NDIS_STATUS_RESOURCES);
+    host.low_resources.fail_nth(u64::MAX / 2);
+    assert_eq!(records(&tracing).iter().map(unknown).collect::<Vec<_>>(), [Some(3)]);
+    finish(bed);
+}
