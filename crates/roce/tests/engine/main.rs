@@ -21,6 +21,7 @@ mod pair;
 mod read_invalidation;
 mod requests;
 mod responder;
+mod rnr_ticks;
 mod shard_threads;
 mod shards;
 mod srq;
