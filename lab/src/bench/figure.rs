@@ -39,6 +39,8 @@ pub enum Unit {
     Nanoseconds,
     Bytes,
     Instructions,
+    /// CPU time.
+    SecondsPerGib,
     /// A ratio of two figures.
     Times,
 }
@@ -77,6 +79,7 @@ impl Figure {
             Unit::Nanoseconds => format!("{value:.0} ns"),
             Unit::Bytes => format!("{value:.0} B"),
             Unit::Instructions => format!("{value:.0}"),
+            Unit::SecondsPerGib => format!("{value:.3} s/GiB"),
             Unit::Times => format!("{value:.2} x"),
         };
         let percent = |bound: f64| 100.0 * self.value / bound;
@@ -108,6 +111,7 @@ pub fn json(figures: &[Figure]) -> Value {
                 Unit::Nanoseconds => "ns",
                 Unit::Bytes => "B",
                 Unit::Instructions => "instructions",
+                Unit::SecondsPerGib => "s/GiB",
                 Unit::Times => "1",
             };
             json!({ "name": figure.name, "value": figure.value, "unit": unit, "bound": figure.bound,

@@ -19,6 +19,7 @@ mod kernel;
 mod pair;
 mod plot;
 mod scale;
+mod tcp;
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -87,6 +88,7 @@ pub fn run(options: &Options) -> Result<()> {
         return report(&figures, json);
     }
     engine::measure(&say, &mut figures)?;
+    let omitted = beside_tcp(&say, &mut figures);
     cores::measure(&say, &mut figures)?;
     let points = scale::measure(TIME, |count| say(format!("engine: {count} queue pairs")))?;
     figures.extend(over_queue_pairs(&points));
@@ -105,6 +107,9 @@ pub fn run(options: &Options) -> Result<()> {
     }
     spinner.finish_and_clear();
     report(&figures, json)?;
+    if let Some(reason) = omitted {
+        println!("  {reason}");
+    }
     if options.keep_baseline {
         return instructions::keep(&counts);
     }
@@ -112,6 +117,21 @@ pub fn run(options: &Options) -> Result<()> {
     let worse = figures.iter().filter(|figure| matches!(figure.unit, Unit::Instructions) && figure.misses());
     let worse: Vec<&str> = worse.map(|figure| figure.name.as_str()).collect();
     if worse.is_empty() { Ok(()) } else { bail!("more instructions than the baseline: {}", worse.join(", ")) }
+}
+
+/// Adds the CPU time per GiB of kernel TCP and of the engine's WRITEs, which are among the figures. Returns the reason if TCP
+/// cannot be measured here.
+fn beside_tcp(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Option<String> {
+    let rate =
+        figures.iter().find(|figure| figure.name.starts_with(engine::WRITES)).map(|figure| figure.value);
+    let omitted = tcp::measure(TIME, say, figures);
+    if let Some(rate) = rate {
+        let seconds = f64::from(1 << 30) / rate;
+        let figure =
+            Figure::new("engine, 1 MiB writes, CPU time of both sides", seconds, Unit::SecondsPerGib);
+        figures.push(figure);
+    }
+    omitted
 }
 
 /// Prints the figures, and writes them to the `--json` file.
