@@ -101,12 +101,7 @@ impl Reassembly {
     }
 
     //= R-SMBD-51
-    const fn deliver<'a>(&mut self, payload: Payload<'a>) -> Received<'a> {
+    fn deliver<'a>(&mut self, payload: Payload<'a>) -> Received<'a> {
         Received { payload, invalidated: self.invalidated.take() }
-    }
-
-    /// Frees the memory of an unfinished message.
-    pub(crate) fn clear(&mut self) {
-        *self = Self::default();
     }
 }
