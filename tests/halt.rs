@@ -50,11 +50,46 @@ fn finish(mut bed: Testbed) {
 
 //= R-PNP-4, R-PNP-14
 #[test]
-fn halt_waits_for_the_work_item_that_reports_a_state_change() {
+fn halt_waits_for_the_thread_that_reports_a_state_change() {
     let Some(bed) = started() else { return };
-    let delay = delay(&bed, Moment::Call("an NDIS work item"));
+    let delay = delay(&bed, Moment::Return("KeWaitForSingleObject"));
     bed.machines()[0].miniport().expect("the adapter has started").set(OID_NDK_SET_STATE, &[0]).unwrap();
     await_reached(&bed, &delay);
+    finish(bed);
+}
+
+/// The reset that the failure requires is not begun: nothing would wait for its work item.
+//= R-PNP-4, R-PNP-14
+#[test]
+fn device_that_fails_while_a_halt_waits_for_consumers_is_not_reset() {
+    let Some(bed) = started() else { return };
+    let machine = bed.machines()[0];
+    let miniport = machine.miniport().expect("the adapter has started").clone();
+    let (opened, close) = (bed.event(), bed.event());
+    let consumer = {
+        let (opened, close) = (opened.clone(), close.clone());
+        machine.consumer("consumer", move |_| {
+            opened.set();
+            let _ = close.wait(MOMENT);
+        })
+    };
+    assert!(opened.wait(MOMENT));
+    let halting = machine.host().spawn("halt", {
+        let miniport = miniport.clone();
+        move || miniport.halt()
+    });
+    assert!(miniport.await_ndk_events(1, MOMENT), "the halt has consumers close");
+    let called = delay(&bed, Moment::Call("an NDIS work item"));
+    machine.nic().need_reset();
+    let deadline = bed.now() + MOMENT;
+    while machine.event_log().is_empty() {
+        assert!(bed.now() < deadline, "the failure is not noticed");
+        let _ = bed.event().wait(Duration::from_millis(1));
+    }
+    close.set();
+    consumer.join().expect("the consumer closes");
+    halting.join().expect("the host lives").expect("the adapter halts");
+    assert!(!called.is_reached());
     finish(bed);
 }
 

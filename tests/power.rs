@@ -21,7 +21,9 @@ use ndk_abi::ndis::{
     NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_DEVICE_FAILED, NDIS_STATUS_INVALID_DATA, NDIS_STATUS_LINK_STATE,
     NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER, OID_PNP_SET_POWER,
 };
-use ndk_consumer::Listener;
+use ndk_abi::nt::STATUS_DEVICE_REMOVED;
+use ndk_consumer::{Listener, Pd, Status};
+use nt_sim::delays::Moment;
 
 const MOMENT: Duration = Duration::from_secs(20);
 
@@ -179,6 +181,79 @@ fn adapter_of_a_device_that_fails_again_and_again_is_removed() {
     assert_eq!(events(machine), expected.concat());
     assert_eq!(miniport.state(), AdapterState::Halted);
     finish(bed);
+}
+
+/// Only failures in quick succession give the device up.
+#[test]
+fn device_that_fails_once_a_minute_is_reset_each_time() {
+    const ROUNDS: usize = 6;
+    let Some(bed) = started() else { return };
+    let machine = bed.machines()[0];
+    for round in 1..=ROUNDS {
+        machine.nic().need_reset();
+        let recovered = [event::NEEDS_RESET, event::RECOVERED].repeat(round);
+        await_until(&bed, "the device is reset", || events(machine).len() >= recovered.len());
+        assert_eq!(events(machine), recovered);
+        let _ = bed.event().wait(Duration::from_secs(61));
+    }
+    copy(&bed);
+    finish(bed);
+}
+
+//= R-CREATE-16
+#[test]
+fn create_calls_fail_while_the_device_is_reset() {
+    let Some(bed) = started() else { return };
+    let machine = bed.machines()[0];
+    let (opened, failed) = (bed.event(), bed.event());
+    let consumer = {
+        let (opened, failed) = (opened.clone(), failed.clone());
+        machine.consumer("consumer", move |adapter| {
+            let pd = Pd::new(adapter).map(drop);
+            opened.set();
+            assert!(failed.wait(MOMENT));
+            (pd, Pd::new(adapter).map(drop))
+        })
+    };
+    assert!(opened.wait(MOMENT));
+    machine.nic().need_reset();
+    await_until(&bed, "the device fails", || events(machine) == [event::NEEDS_RESET]);
+    failed.set();
+    let statuses = consumer.join().expect("the consumer ends");
+    assert_eq!(statuses, (Ok(()), Err(Status(STATUS_DEVICE_REMOVED))));
+    await_until(&bed, "the device is reset", || events(machine).contains(&event::RECOVERED));
+    finish(bed);
+}
+
+/// The device failed before it loses its power, and the work item that resets it is late. Memory is short for any allocation of the
+/// transition.
+//= R-PNP-11
+#[test]
+fn device_without_power_is_not_reset() {
+    for victim in 0.. {
+        let Some(bed) = started() else { return };
+        let machine = bed.machines()[0];
+        let miniport = miniport(machine);
+        let delays = &machine.host().delays;
+        let late = delays.add(Moment::Call("an NDIS work item"), Duration::from_secs(1));
+        machine.nic().need_reset();
+        await_until(&bed, "the work item is called", || late.is_reached());
+        let resources = &machine.host().low_resources;
+        let before = resources.asked();
+        resources.fail_nth(victim);
+        miniport.sleep().unwrap_or_else(|error| panic!("{error}\n{}", bed.violations().join("\n")));
+        let spared = resources.asked() - before <= victim;
+        resources.fail_nth(u64::MAX / 2);
+        let _ = bed.event().wait(Duration::from_secs(2));
+        miniport.wake().unwrap_or_else(|error| panic!("{error}\n{}", bed.violations().join("\n")));
+        copy(&bed);
+        assert_eq!(events(machine), [event::NEEDS_RESET], "allocation {victim}");
+        finish(bed);
+        if spared {
+            assert!(victim > 0, "a work item was allocated");
+            return;
+        }
+    }
 }
 
 //= R-PNP-8

@@ -10,12 +10,12 @@ use ndk_abi::ndis::{
     NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT,
     NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_NDK_ATTRIBUTES, NDIS_SIZEOF_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
     NDIS_SIZEOF_NET_PNP_EVENT_NOTIFICATION_REVISION_1, NDIS_STATUS, NDIS_STATUS_NOT_SUPPORTED,
-    NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS, NET_PNP_EVENT_CODE, NET_PNP_EVENT_NOTIFICATION,
+    NDIS_STATUS_SUCCESS, NET_PNP_EVENT_CODE, NET_PNP_EVENT_NOTIFICATION,
     NET_PNP_EVENT_NOTIFICATION_REVISION_1, NdisMNetPnPEvent, NdisMSetMiniportAttributes,
 };
 use ndk_provider::environment::Link;
 use ndk_provider::{Config, Pending, Provider};
-use nt::{Event, Owner, SpinLock, WorkItem};
+use nt::{Event, SpinLock};
 use roce::{CongestionConfig, DcqcnConfig, Timing};
 
 use super::addresses::Addresses;
@@ -33,7 +33,8 @@ use crate::trace::Tracing;
 /// timeout then expires although nothing was lost (RFC 6298, section 2: the clock granularity bounds the timeout).
 const MIN_RESEND: Duration = Duration::from_micros(15_600);
 
-/// Network Direct on one adapter.
+/// Network Direct on one adapter. A thread reports changes of its state to NDIS: the disable event waits for consumers, for
+/// which a system worker thread is too precious, and a change must not depend on memory.
 pub struct Ndk {
     shared: Arc<Shared>,
     addresses: Arc<Addresses>,
@@ -44,8 +45,12 @@ struct Shared {
     provider: Provider,
     handle: Handle,
     state: SpinLock<StateChange>,
-    /// Set while no work item is queued or running.
+    /// Set when the thread has something to report, or is to end.
+    wake: Event,
+    /// Set while the thread has nothing to report.
     idle: Event,
+    /// Set when the thread has ended.
+    ended: Event,
 }
 
 /// The state that NDIS requested, and the state that was reported to NDIS.
@@ -57,8 +62,10 @@ struct StateChange {
     suspended: bool,
     /// Last reported to NDIS.
     reported: bool,
-    /// A work item is queued or running.
+    /// The thread has something to report.
     working: bool,
+    /// The thread is to end.
+    stopping: bool,
 }
 
 impl StateChange {
@@ -122,19 +129,28 @@ impl Ndk {
         let enabled = configuration.network_direct;
         //= R-OPEN-37
         provider.set_enabled(enabled);
-        let idle = Event::try_new().ok_or(Failure::NoResources)?;
+        let event = || Event::try_new().ok_or(Failure::NoResources);
+        let (wake, idle, ended) = (event()?, event()?, event()?);
         idle.set();
         let state = SpinLock::new(StateChange {
             wanted: enabled,
             suspended: false,
             reported: enabled,
             working: false,
+            stopping: false,
         });
-        let shared = Shared { provider, handle: Handle::new(setup.handle), state, idle };
+        let shared = Shared { provider, handle: Handle::new(setup.handle), state, wake, idle, ended };
         let shared = Arc::try_new(shared).map_err(|_| Failure::NoResources)?;
+        let reporter = Reporter(&raw const *shared);
         // SAFETY: `drop` stops the updates before the provider is dropped, and only handlers of this adapter call `refresh`.
         unsafe { addresses.set_provider(&shared.provider) };
-        Ok(Self { shared, addresses, tracing })
+        let this = Self { shared, addresses, tracing };
+        if nt::start_thread(driver_object::get(), move || reporter.run()).is_err() {
+            // `drop` waits for it.
+            this.shared.ended.set();
+            return Err(Failure::NoResources);
+        }
+        Ok(this)
     }
 
     pub fn provider(&self) -> &Provider {
@@ -173,23 +189,22 @@ impl Ndk {
         }
     }
 
-    /// `OID_NDK_SET_STATE`. Changes the state; a work item reports it to NDIS, because the disable event waits for
-    /// consumers. `PASSIVE_LEVEL`.
+    /// `OID_NDK_SET_STATE`. Changes the state, which the thread reports to NDIS. `PASSIVE_LEVEL`.
     //= R-OIDNDK-4, R-OIDNDK-5, R-OIDNDK-6, R-OIDNDK-7, R-OIDNDK-8, R-OIDNDK-11, R-OIDNDK-13
     pub fn set_state(&self, enable: bool) -> NDIS_STATUS {
         if enable && !config::network_direct_allowed(self.shared.handle.get()) {
             return NDIS_STATUS_NOT_SUPPORTED;
         }
-        if self.change(|state| state.wanted = enable) { NDIS_STATUS_SUCCESS } else { NDIS_STATUS_RESOURCES }
+        self.change(|state| state.wanted = enable);
+        NDIS_STATUS_SUCCESS
     }
 
     /// Disables RDMA while the device does not work: refuses opens, raises the disable event, and waits for `limit` until all
     /// NDK adapters are closed. Then connections that are left are aborted. `PASSIVE_LEVEL`.
     //= R-PNP-4, R-PNP-11
     pub fn suspend(&self, limit: Duration) {
-        self.provider().set_enabled(false);
-        let closed = self.change(|state| state.suspended = true) && self.shared.idle.wait_for(limit);
-        if !closed {
+        self.change(|state| state.suspended = true);
+        if !self.shared.idle.wait_for(limit) {
             // Consumers notice that their connections end.
             self.provider().remove();
         }
@@ -199,44 +214,21 @@ impl Ndk {
     /// OID request.
     //= R-PNP-11, R-PNP-16
     pub fn resume(&self) {
-        if !self.change(|state| state.suspended = false) {
-            // Memory is short: here and now. An enable event does not wait for consumers.
-            let mut state = self.shared.state.lock();
-            state.suspended = false;
-            let start = !core::mem::replace(&mut state.working, true);
-            if start {
-                self.shared.idle.clear();
-            }
-            drop(state);
-            if start {
-                self.shared.report();
-            }
-        }
+        self.change(|state| state.suspended = false);
         self.provider().transmit_ready();
     }
 
-    /// Applies `change` to the requested state, and lets a work item report the result. `false` if memory is short: nothing
-    /// has changed then.
-    fn change(&self, change: impl FnOnce(&mut StateChange)) -> bool {
-        let reporter = Reporter(&raw const *self.shared);
-        let item = WorkItem::try_new(Owner::new(self.shared.handle.get()), move || reporter.report());
-        //= R-IRQL-9
-        let Ok(item) = item else { return false };
+    /// Applies `change` to the requested state, and has the thread report the result.
+    fn change(&self, change: impl FnOnce(&mut StateChange)) {
         let mut state = self.shared.state.lock();
         change(&mut state);
         if !state.target() {
             self.provider().set_enabled(false);
         }
-        let start = !state.working;
         state.working = true;
-        if start {
-            self.shared.idle.clear();
-        }
+        self.shared.idle.clear();
         drop(state);
-        if start {
-            item.queue();
-        }
-        true
+        self.shared.wake.set();
     }
 
     /// Disables the provider before the device is stopped, and makes consumers close their objects. `PASSIVE_LEVEL`.
@@ -245,8 +237,6 @@ impl Ndk {
         self.shared.state.lock().wanted = false;
         self.provider().set_enabled(false);
         self.shared.idle.wait();
-        // The event is set with the lock held: after this, the work item does not access `shared`.
-        drop(self.shared.state.lock());
         if self.provider().open_adapters() != 0 {
             //= R-OIDNDK-15
             raise(handle, NET_PNP_EVENT_CODE::NetEventNDKDisable);
@@ -257,30 +247,48 @@ impl Ndk {
 impl Drop for Ndk {
     fn drop(&mut self) {
         self.addresses.stop();
+        self.shared.state.lock().stopping = true;
+        self.shared.wake.set();
+        self.shared.ended.wait();
     }
 }
 
-/// A work item's reference to [`Shared`]. Not an `Arc`: the work item could drop the last one, and with it the device's
-/// memory, after the adapter was halted.
+/// The thread's reference to [`Shared`]. Not an `Arc`: the thread could drop the last one, and with it the device's memory, after
+/// the adapter was halted.
 struct Reporter(*const Shared);
 
 // SAFETY: `Shared` is `Sync`.
 unsafe impl Send for Reporter {}
 
 impl Reporter {
-    fn report(&self) {
-        // SAFETY: `Ndk::close` waits for `idle` and then for the lock, which `report` releases last; `Shared` lives until then.
-        unsafe { &*self.0 }.report();
+    /// Reports changes until the adapter's end. On a thread of its own.
+    //= R-IRQL-9
+    fn run(&self) {
+        // SAFETY: `Ndk::drop` waits for `ended`, the last access.
+        let shared = unsafe { &*self.0 };
+        loop {
+            shared.wake.wait();
+            shared.wake.clear();
+            if shared.report() {
+                break;
+            }
+        }
+        shared.ended.set();
     }
 }
 
 impl Shared {
-    /// Reports state changes to NDIS until none is pending: one event at a time, alternating. `PASSIVE_LEVEL`.
+    /// Reports state changes to NDIS until none is pending: one event at a time, alternating. Returns whether the thread is to
+    /// end. `PASSIVE_LEVEL`.
     //= R-OIDNDK-10, R-OIDNDK-12, R-OIDNDK-14, R-PNP-15, R-PNP-16
-    fn report(&self) {
+    fn report(&self) -> bool {
         loop {
             let enable = {
                 let mut state = self.state.lock();
+                // Woken for a change that was reported together with an earlier one; or for the end.
+                if !state.working {
+                    return state.stopping;
+                }
                 let target = state.target();
                 if target {
                     self.provider.set_enabled(true);
@@ -288,7 +296,7 @@ impl Shared {
                 if state.reported == target {
                     state.working = false;
                     self.idle.set();
-                    return;
+                    return state.stopping;
                 }
                 state.reported = target;
                 target
