@@ -18,6 +18,7 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// Returns an answer that is not given yet: the query fails with `NDIS_STATUS_NOT_SUPPORTED`.
     pub fn new(request: &NDIS_OID_REQUEST_QUERY) -> Self {
         Self {
             buffer: request.InformationBuffer.cast(),

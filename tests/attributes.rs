@@ -7,14 +7,23 @@
 mod bed;
 mod copying;
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, net::Ipv4Addr, path::PathBuf, time::Duration};
 
 use bed::{counter, finish, miniport, started, started_with, word};
 use copying::try_copy;
-use lab::testbed::Options;
-use ndis_sim::Keyword;
+use device_sim::Quirks;
+use lab::{
+    device::DeviceKind,
+    image,
+    testbed::{AdapterOptions, Machine, MachineOptions, Options},
+};
+use ndis_sim::{Keyword, netio::Discovery};
 #[allow(clippy::wildcard_imports, reason = "OIDs, statuses and flags")]
 use ndk_abi::ndis::*;
+use nt_sim::{
+    ClockKind,
+    host::{TimerResolution, WatchdogLimits},
+};
 
 #[test]
 fn attributes_describe_an_ethernet_adapter() {
@@ -47,6 +56,65 @@ fn valid_network_address_replaces_the_current_address_and_no_other_value_does() 
         assert_eq!(general.PermanentMacAddress[..6], permanent, "{value}");
         assert_eq!(general.CurrentMacAddress[..6], expected.unwrap_or(permanent), "{value}");
         finish(bed);
+    }
+}
+
+#[test]
+fn device_without_an_address_gets_one_that_is_local_and_unicast() {
+    let quirks = Quirks { no_mac: true, ..Quirks::default() };
+    let Some(bed) = started_with(&Options { quirks, ..Options::default() }) else { return };
+    let general = miniport(bed.machines()[0]).attributes().general.unwrap();
+    assert_eq!(general.PermanentMacAddress, general.CurrentMacAddress);
+    let [first, rest @ ..] = &general.PermanentMacAddress[..6] else { unreachable!() };
+    assert_eq!(*first, 2);
+    assert!(rest.iter().any(|byte| *byte != rest[0]), "{rest:x?} is not random");
+    finish(bed);
+}
+
+/// Runs `check` on a machine with a device of this MTU.
+fn with_mtu(mtu: u16, check: impl FnOnce(&Machine)) {
+    let Some(image) = image() else { return };
+    let mut sim = ndis_sim::builder().clock(ClockKind::Deterministic { seed: 0 }).build();
+    let options = MachineOptions {
+        name: "alpha",
+        adapters: vec![AdapterOptions {
+            mac: [2, 0, 0, 0, 0, 1],
+            addresses: vec![(Ipv4Addr::new(10, 0, 0, 1).into(), 24)],
+            device: DeviceKind::Simulated,
+            quirks: Quirks::default(),
+        }],
+        mtu,
+        path_mtu: 1024,
+        verifier: true,
+        timers: TimerResolution::Exact,
+        watchdog: WatchdogLimits::default(),
+        processors: 2,
+        keywords: Vec::new(),
+        discovery: Discovery::Simulated,
+    };
+    let mut machine = Machine::new(&mut sim, &image, &options).expect("the image can be loaded");
+    machine.start().unwrap_or_else(|error| panic!("MTU {mtu}: {error}\n{}", sim.verdict()));
+    check(&machine);
+    machine.stop().expect("the driver stops");
+    assert!(sim.verdict().is_clean(), "{}", sim.verdict());
+}
+
+/// The driver must have room for each frame that the device's MTU allows, in 4 MiB at most.
+#[test]
+fn number_of_receive_buffers_is_limited_by_their_memory() {
+    for (mtu, buffers) in [(1500, 256), (16_370, 256), (16_371, 128), (65_535, 32)] {
+        with_mtu(mtu, |machine| assert_eq!(machine.nic().receive_size(), buffers, "MTU {mtu}"));
+    }
+}
+
+/// The minimum of IPv4 counts if the MTU of the device is below.
+#[test]
+fn frames_are_as_long_as_the_mtu_allows() {
+    for (mtu, frame) in [(1500, 1514), (1000, 1014), (577, 591), (576, 590), (575, 590), (68, 590)] {
+        with_mtu(mtu, |machine| {
+            let answer = miniport(machine).query(OID_GEN_MAXIMUM_TOTAL_SIZE, 4).unwrap();
+            assert_eq!(word(&answer, 0), frame, "MTU {mtu}");
+        });
     }
 }
 

@@ -108,12 +108,28 @@ fn multicast_list_holds_32_addresses_and_refuses_one_more() {
 fn frames_up_to_the_maximum_are_sent_and_longer_or_headless_ones_complete_as_invalid() {
     let Some(bed) = started(&[("*JumboPacket", "1514")]) else { return };
     let miniport = miniport(bed.machines()[0]);
-    send(&miniport, &frame(RECEIVER, 1514));
+    // The shortest is a header.
+    for length in [1514, 14] {
+        send(&miniport, &frame(RECEIVER, length));
+    }
     for frame in [frame(RECEIVER, 1515), frame(RECEIVER, 9014), RECEIVER.to_vec()] {
         let status = miniport.send(&frame, MOMENT);
         assert_eq!(status, Some(NDIS_STATUS_INVALID_LENGTH), "{} bytes", frame.len());
     }
     send(&miniport, &frame(RECEIVER, 1514));
+    finish(bed);
+}
+
+#[test]
+fn frame_of_the_maximum_length_is_received_whole() {
+    let Some(bed) = started(&[("*JumboPacket", "1514")]) else { return };
+    let [sender, receiver] = bed.machines().map(miniport);
+    receiver.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_DIRECTED.to_le_bytes()).unwrap();
+    let mut longest = frame(RECEIVER, 1514);
+    longest[1513] = 0xA5;
+    send(&sender, &longest);
+    wait(&bed, Duration::from_millis(50));
+    assert_eq!(receiver.received(), [longest]);
     finish(bed);
 }
 

@@ -148,6 +148,33 @@ fn connects_beyond_64_whose_neighbors_do_not_answer_fail() {
     finish(bed);
 }
 
+/// A neighbor whose link address is known needs no thread.
+#[test]
+fn known_neighbor_is_connected_to_while_as_many_as_possible_are_resolved() {
+    let Some(bed) = started() else { return };
+    let [client, server] = bed.machines();
+    let connected = || {
+        let (listening, remote) = (bed.event(), server.address());
+        let serving = {
+            let listening = listening.clone();
+            server.consumer("server", move |adapter| {
+                let at = SocketAddr::new(remote, 7471);
+                protocols::serve(adapter, &Program::RdmaClient, at, TIMEOUT, |_| listening.set())
+            })
+        };
+        assert!(listening.wait(TIMEOUT));
+        [connect(client, remote), serving].map(|side| side.join().expect("the host lives"))
+    };
+    assert!(connected().iter().all(Result::is_ok), "the link addresses are known");
+    let slow: Vec<_> = (0..64).map(|number| connect_to_no_host(client, number)).collect();
+    wait(&bed, Duration::from_millis(10));
+    for outcome in connected() {
+        assert!(outcome.is_ok(), "{outcome:?}");
+    }
+    assert!(slow.into_iter().all(is_unreachable));
+    finish(bed);
+}
+
 /// Each allocation of a connect fails once, the thread that resolves among them.
 #[test]
 fn connect_completes_if_an_allocation_or_the_thread_fails() {
@@ -244,6 +271,69 @@ fn addresses_that_a_notification_could_not_read_are_read_later() {
         assert!(listens.join().expect("the host lives"), "{failures} failures");
         finish(bed);
     }
+}
+
+/// Registering fails for a minute and more, and is tried again at ever longer intervals, the last of them between 25 and 51 s.
+//= R-CONN-101
+#[test]
+fn adapter_that_is_opened_knows_addresses_that_were_not_notified() {
+    let Some(mut bed) = loaded() else { return };
+    let (host, new) = (bed.machines()[0].host().clone(), IpAddr::from([10, 0, 0, 77]));
+    host.refuse_address_notifications(20);
+    bed.start().expect("both drivers start");
+    wait(&bed, Duration::from_secs(30));
+    host.add_address(new, 24);
+    wait(&bed, Duration::from_millis(1));
+    let listens = bed.machines()[0]
+        .consumer("consumer", move |adapter| Listener::new(adapter, SocketAddr::new(new, 0)).is_ok());
+    assert!(listens.join().expect("the host lives"));
+    finish(bed);
+}
+
+/// The provider learns of an address when a consumer uses it, if memory was short when the address appeared.
+//= R-CONN-101
+#[test]
+fn address_on_which_a_consumer_listens_is_reachable_at_once() {
+    let mut reached = 0;
+    for victim in 0.. {
+        let Some(bed) = started() else { return };
+        let [client, server] = bed.machines();
+        let (host, new) = (server.host().clone(), IpAddr::from([10, 0, 0, 77]));
+        let listening = bed.event();
+        let serving = {
+            let listening = listening.clone();
+            server.consumer("server", move |adapter| {
+                let resources = &host.low_resources;
+                let before = resources.asked();
+                resources.fail_nth(victim);
+                host.add_address(new, 24);
+                nt_sim::nt::time::sleep(1_000_000);
+                let spared = resources.asked() - before <= victim;
+                resources.fail_nth(u64::MAX / 2);
+                let at = SocketAddr::new(new, 7471);
+                let outcome =
+                    protocols::serve(adapter, &Program::RdmaClient, at, TIMEOUT, |_| listening.set());
+                listening.set();
+                (spared, outcome)
+            })
+        };
+        assert!(listening.wait(TIMEOUT));
+        let start = bed.now();
+        let connected = connect(client, new).join().expect("the host lives");
+        let taken = bed.now().saturating_sub(start);
+        let (spared, outcome) = serving.join().expect("the host lives");
+        // Without the memory to read it the address is unknown for a while.
+        if outcome.is_ok() {
+            assert!(connected.is_ok(), "allocation {victim}: {connected:?}");
+            assert!(taken < Duration::from_millis(50), "allocation {victim}: {taken:?}");
+            reached += 1;
+        }
+        finish(bed);
+        if spared {
+            break;
+        }
+    }
+    assert!(reached >= 2, "{reached}: all allocations, the one of the provider");
 }
 
 #[test]

@@ -20,7 +20,7 @@ use ndk_abi::nt::{
     NTSTATUS, STATUS_CONNECTION_INVALID, STATUS_DATA_OVERRUN, STATUS_INVALID_PARAMETER, STATUS_PENDING,
     STATUS_SUCCESS,
 };
-use ndk_consumer::{Adapter, Connector, Cq, Pd, Status};
+use ndk_consumer::{Adapter, Connector, Cq, FastMemory, Pd, Status};
 use ndk_provider::Mistake;
 
 /// Runs a consumer on the first host with these registry values. Returns its result and the time that it took, in
@@ -89,6 +89,23 @@ fn callbacks_are_held_back_for_the_set_time() {
     let random = [delay[0], delay[1], ("NdkStrictDelayRandom", 1)];
     let Some(((), random)) = scenario(&random) else { return };
     assert!(at_once < random && random < late, "{at_once} us, {random} us, {late} us");
+}
+
+/// `NdkBuildLAM` pends with one value only. A fast registration calls it twice.
+#[test]
+fn logical_address_mappings_are_built_inline_unless_all_calls_pend() {
+    const DELAY: u32 = 200_000;
+    let time = |completion: u32| {
+        let settings = [("NdkCreateCompletion", completion), ("NdkStrictDelay", DELAY)];
+        let consumer = |adapter: &Arc<Adapter<SimOs>>| {
+            let pd = Pd::new(adapter).expect("a protection domain");
+            drop(FastMemory::new(&pd, 10_000).expect("a region"));
+        };
+        run(&settings, consumer).map(|((), took)| took / u128::from(DELAY))
+    };
+    // Two objects are created and closed, and the region is initialized.
+    let Some(pended) = (0..=3).map(time).collect::<Option<Vec<_>>>() else { return };
+    assert_eq!(pended, [0, 0, 5, 7]);
 }
 
 unsafe extern "efiapi" fn on_create(_: *mut c_void, _: NTSTATUS, _: *mut NDK_OBJECT_HEADER) {}

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::{
     common::Common,
     filter::Filter,
-    options::{NicOptions, QUEUES},
+    options::{NicOptions, QUEUES, RECEIVE},
     queue::DeviceQueue,
 };
 use crate::{
@@ -234,6 +234,12 @@ impl Device {
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.running.load(Relaxed)
+    }
+
+    /// Returns the size of the receive queue that the driver chose; 0 before it has enabled the queue.
+    #[must_use]
+    pub fn receive_size(&self) -> u16 {
+        self.queues[RECEIVE].lock().size()
     }
 
     /// Returns whether the device may still write to `address..address + len`: it is live, and the

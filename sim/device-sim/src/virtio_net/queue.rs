@@ -75,6 +75,11 @@ impl DeviceQueue {
         self.queue.ready()
     }
 
+    /// Returns the number of buffers that the driver chose; 0 before it has enabled the queue.
+    pub fn size(&self) -> u16 {
+        self.ring.size
+    }
+
     /// Returns whether a range overlaps a part of the ring.
     pub fn overlaps(&self, address: u64, len: u64) -> bool {
         let overlaps = |(start, size): (u64, u64)| start < address + len && address < start + size;

@@ -16,6 +16,8 @@ pub struct Quirks {
     pub link_down_before_start: bool,
     /// Offers the legacy interface only.
     pub no_version_1: bool,
+    /// Has no MAC address: does not offer VIRTIO_NET_F_MAC.
+    pub no_mac: bool,
     /// Clears FEATURES_OK regardless of the accepted features.
     pub rejects_features: bool,
     /// The status register never returns to 0.
@@ -56,6 +58,7 @@ pub enum UsedQuirk {
 
 impl Quirks {
     pub(super) fn offered(&self, features: Features) -> Features {
+        let features = if self.no_mac { features.without(Features::MAC) } else { features };
         if self.no_version_1 { features.without(Features::VERSION_1) } else { features }
     }
 }
