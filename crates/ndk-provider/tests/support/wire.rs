@@ -54,8 +54,20 @@ struct Nic {
     /// Frames are no longer sent.
     cut: Arc<AtomicBool>,
     present: Arc<AtomicBool>,
+    resolutions: Arc<Resolutions>,
     /// Distinguishes the host from all others of the process.
     number: usize,
+}
+
+/// Neighbors that are resolved at a time. On a link that is cut, each takes [`Resolutions::TIME`].
+#[derive(Default)]
+struct Resolutions {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Resolutions {
+    const TIME: std::time::Duration = std::time::Duration::from_millis(300);
 }
 
 struct Cable {
@@ -89,6 +101,12 @@ impl Environment for Nic {
 
     fn resolve(&self, _local: IpAddr, remote: IpAddr) -> Result<Path, ResolveError> {
         assert_eq!(nt::irql::current(), nt::irql::PASSIVE_LEVEL);
+        let at_a_time = self.resolutions.now.fetch_add(1, Ordering::SeqCst) + 1;
+        self.resolutions.most.fetch_max(at_a_time, Ordering::SeqCst);
+        if self.cut.load(Ordering::SeqCst) {
+            std::thread::sleep(Resolutions::TIME);
+        }
+        self.resolutions.now.fetch_sub(1, Ordering::SeqCst);
         let reachable = Path { remote_mac: self.peer.mac, mtu: 1500 };
         match remote {
             ip if self.peer.addresses().contains(&ip) => Ok(reachable),
@@ -180,6 +198,7 @@ pub struct Node {
     own_queue: Sender<Frame>,
     cut: Arc<AtomicBool>,
     present: Arc<AtomicBool>,
+    resolutions: Arc<Resolutions>,
     /// Held during the end of a batch of frames.
     batch_end: Arc<Mutex<()>>,
     /// The owner of what the host's provider allocates and reports.
@@ -224,9 +243,10 @@ impl Node {
             transmit: Mutex::new(cable),
             cut: Arc::clone(&cut),
             present: Arc::clone(&present),
+            resolutions: Arc::default(),
             number: HOSTS.fetch_add(1, Ordering::Relaxed),
         };
-        let number = nic.number;
+        let (number, resolutions) = (nic.number, Arc::clone(&nic.resolutions));
         let provider = Arc::new(Provider::try_new(nic, config).expect("a provider"));
         assert_eq!(provider.set_addresses(&own.addresses()), Ok(()));
         let opened = OpenAdapter::new(&provider, own, 2, 1);
@@ -234,7 +254,7 @@ impl Node {
         let batch_end = Arc::new(Mutex::new(()));
         let held = Arc::clone(&batch_end);
         let receiver = std::thread::spawn(move || receive(&receiving, &queue, &held));
-        Self { opened, receiver: Some(receiver), own_queue, cut, present, batch_end, number }
+        Self { opened, receiver: Some(receiver), own_queue, cut, present, resolutions, batch_end, number }
     }
 
     /// Changes the adapter's addresses, as the system does.
@@ -251,6 +271,11 @@ impl Node {
     /// From now on, frames of this host arrive again.
     pub fn restore(&self) {
         self.cut.store(false, Ordering::SeqCst);
+    }
+
+    /// Returns the largest number of neighbors that were resolved at a time.
+    pub fn most_resolutions(&self) -> usize {
+        self.resolutions.most.load(Ordering::SeqCst)
     }
 
     /// Until the guard is dropped, received frames are processed but their batch does not end. The provider's
