@@ -48,6 +48,20 @@ fn events_of_failed_start(quirks: Quirks) -> Option<Vec<u32>> {
     Some(events)
 }
 
+/// RDMA ports are a space of their own: the image imports nothing that could take a port of TCP, as Winsock Kernel and the
+/// reservations of the IP helper do.
+//= R-CONN-63
+#[test]
+fn driver_takes_no_ports_of_tcp() {
+    let Some(image) = image() else { return };
+    let image = std::fs::read(image).expect("the image can be read");
+    let imports = |name: &str| image.windows(name.len()).any(|bytes| bytes == name.as_bytes());
+    assert!(imports("GetUnicastIpAddressTable"));
+    for name in ["WskRegister", "WskCaptureProviderNPI", "TdiOpen", "CreatePersistentTcpPortReservation"] {
+        assert!(!imports(name), "{name}");
+    }
+}
+
 #[test]
 fn driver_starts_and_stops_without_events_or_leaks() {
     let Some(mut bed) = bed(Quirks::default()) else { return };

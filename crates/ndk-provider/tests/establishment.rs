@@ -318,7 +318,6 @@ fn port_of_a_connector_is_free_when_it_is_closed() {
 }
 
 /// A port that a TCP socket of the machine listens on.
-//= R-CONN-63
 #[test]
 #[cfg_attr(miri, ignore = "opens a socket")]
 fn ports_are_not_those_of_tcp() {
