@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use bench::{Bench, Machine};
 use device_sim::{
-    NicOptions, Quirks,
-    link::{Wire, WireOptions},
-    pci::{BrokenCapabilities, COMMON, NOTIFY},
+    Bus as _, Nic, NicOptions, Quirks, Registers as _,
+    link::{Endpoint, Wire, WireOptions},
+    pci::{BrokenCapabilities, COMMON, NOTIFY, VIRTIO_BAR},
     virtio_net::UsedQuirk,
 };
 use trapped_access::Width;
@@ -43,6 +43,64 @@ fn pair(options: WireOptions, left: Quirks, right: Quirks) -> (Bench, Bench, Arc
 fn frame(number: u32) -> Vec<u8> {
     let header = [RIGHT.as_slice(), &LEFT, &[0x88, 0xb5]].concat();
     [header, number.to_le_bytes().repeat(40)].concat()
+}
+
+/// The other end of a wire: resets a NIC in the middle of its work, as the driver does on another processor.
+struct Resetter(Arc<Nic>);
+
+impl Resetter {
+    fn reset(&self) {
+        const STATUS: u64 = 20;
+        self.0.write(VIRTIO_BAR, COMMON + STATUS, Width::Byte, 0).expect("a reset is no misuse");
+    }
+}
+
+impl Endpoint for Resetter {
+    fn wake_at(&self, _time: u64) {
+        self.reset();
+    }
+
+    fn writable(&self) {
+        self.reset();
+    }
+
+    fn is_alive(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn device_that_is_reset_after_it_has_sent_a_frame_accesses_no_memory() {
+    let (left, wire) = (alone(), Wire::new(WireOptions::immediate()));
+    left.nic.connect(wire.port(0));
+    let other = Arc::new(Resetter(left.nic.clone()));
+    let endpoint: Arc<dyn Endpoint> = other.clone();
+    wire.port(1).attach(Arc::downgrade(&endpoint));
+    let mut driver = left.bring_up().unwrap();
+    for number in 0..3 {
+        assert!(driver.send(&frame(number)));
+    }
+    driver.kick();
+    left.machine.settle();
+    assert_eq!(wire.counters(0).sent, 1);
+    assert_eq!(left.machine.misuse(), [""; 0]);
+}
+
+#[test]
+fn device_that_is_reset_after_it_has_taken_a_frame_off_the_wire_accesses_no_memory() {
+    let (left, wire) = (alone(), Wire::new(WireOptions { capacity: 1, ..WireOptions::immediate() }));
+    left.nic.connect(wire.port(0));
+    let other = Arc::new(Resetter(left.nic.clone()));
+    let endpoint: Arc<dyn Endpoint> = other.clone();
+    wire.port(1).attach(Arc::downgrade(&endpoint));
+    let _driver = left.bring_up().unwrap();
+    let mut to_left = frame(1);
+    to_left[..6].copy_from_slice(&LEFT);
+    wire.port(1).transmit(left.machine.now(), to_left);
+    assert!(!wire.port(1).is_writable(), "the wire is full, so that its sender is notified of room");
+    left.machine.settle();
+    assert_eq!(wire.counters(1).delivered, 1);
+    assert_eq!(left.machine.misuse(), [""; 0]);
 }
 
 #[test]

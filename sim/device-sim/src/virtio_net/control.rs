@@ -20,7 +20,7 @@ impl Device {
         }
         let mut queue = self.queues[CONTROL].lock();
         let mut done = false;
-        loop {
+        while queue.is_enabled() {
             let Some(chain) = queue.pop(&self.memory, accepted.contains(Features::INDIRECT_DESC))? else {
                 if queue.enable_notifications(&self.memory)? {
                     continue;

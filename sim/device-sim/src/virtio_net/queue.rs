@@ -17,6 +17,8 @@ pub struct Chain {
     /// Device-readable parts, then device-writable ones.
     pub readable: Vec<(u64, u32)>,
     pub writable: Vec<(u64, u32)>,
+    /// Of the queue, when the buffer was taken.
+    resets: u64,
 }
 
 impl Chain {
@@ -35,6 +37,8 @@ pub struct DeviceQueue {
     completed: u32,
     /// Cleared at a start: as in QEMU, the first completion interrupts regardless of `used_event`.
     signalled: bool,
+    /// Number of resets.
+    resets: u64,
 }
 
 impl DeviceQueue {
@@ -46,6 +50,7 @@ impl DeviceQueue {
             last_head: 0,
             completed: 0,
             signalled: false,
+            resets: 0,
         }
     }
 
@@ -55,6 +60,7 @@ impl DeviceQueue {
         self.outstanding.fill(false);
         self.completed = 0;
         self.signalled = false;
+        self.resets += 1;
     }
 
     pub fn enable(&mut self, ring: &RingAddresses) {
@@ -101,7 +107,7 @@ impl DeviceQueue {
             )));
         }
         self.check_indirect(memory, head, indirect)?;
-        let mut popped = Chain { head, readable: Vec::new(), writable: Vec::new() };
+        let mut popped = Chain { head, readable: Vec::new(), writable: Vec::new(), resets: self.resets };
         let mut unfinished = true;
         for descriptor in chain {
             if descriptor.len() == 0 {
@@ -227,6 +233,12 @@ impl DeviceQueue {
 
     pub fn disable_notifications(&mut self, memory: &DmaSpace) -> Result<(), Misuse> {
         self.queue.disable_notification(memory.memory()).map_err(unreachable_ring)
+    }
+
+    /// Returns whether the device still holds a buffer: the queue was not reset since it was taken. After a reset, the memory of
+    /// ring and buffers is the driver's.
+    pub fn holds(&self, chain: &Chain) -> bool {
+        self.is_enabled() && self.resets == chain.resets
     }
 
     /// Undoes the last [`pop`](Self::pop).

@@ -42,7 +42,10 @@ impl Device {
             // A buffer first: a frame taken off the wire cannot be put back.
             let Some(chain) = self.next_buffer(accepted)? else { break };
             let Some(frame) = self.wanted_frame(port) else {
-                self.queues[RECEIVE].lock().unpop(&chain);
+                let mut queue = self.queues[RECEIVE].lock();
+                if queue.holds(&chain) {
+                    queue.unpop(&chain);
+                }
                 break;
             };
             self.place(chain, &frame, accepted)?;
@@ -99,6 +102,10 @@ impl Device {
     /// Writes a frame into `first` and, with MRG_RXBUF, as many further buffers as needed.
     fn place(&self, first: Chain, frame: &[u8], accepted: Features) -> Result<(), Misuse> {
         let mut queue = self.queues[RECEIVE].lock();
+        if !queue.holds(&first) {
+            self.counters.dropped.fetch_add(1, Relaxed);
+            return Ok(());
+        }
         let needed = (HEADER_LEN + frame.len()) as u64;
         let mut chains = vec![first];
         let mut room = chains[0].writable_len();

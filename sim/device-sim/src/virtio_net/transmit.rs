@@ -29,7 +29,8 @@ impl Device {
                 break false;
             }
             let Some(frame) = self.next_frame(indirect)? else {
-                if self.queues[TRANSMIT].lock().enable_notifications(&self.memory)? {
+                let mut queue = self.queues[TRANSMIT].lock();
+                if queue.is_enabled() && queue.enable_notifications(&self.memory)? {
                     continue;
                 }
                 break false;
