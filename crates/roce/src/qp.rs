@@ -4,7 +4,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use lock_api::{Mutex, RawMutex};
+use lock_api::{Mutex, MutexGuard, RawMutex};
 
 use crate::prefetch::prefetch;
 use crate::qp_attributes::QpAttributes;
@@ -68,6 +68,21 @@ impl<R: RawMutex> Qp<R> {
     #[inline]
     pub(crate) fn set_shard(&self, number: u32) {
         self.shard.store(number, Ordering::Release);
+    }
+
+    /// Locks the queue pair, after the payload that is being copied without the lock, if any. The copying thread is at
+    /// `DISPATCH_LEVEL`, and needs this lock only.
+    ///
+    /// Posts and getters lock `transport` instead and do not wait: they neither end a request nor move the queue pair.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, R, RcTransport> {
+        loop {
+            let transport = self.transport.lock();
+            if !transport.is_copying() {
+                return transport;
+            }
+            drop(transport);
+            core::hint::spin_loop();
+        }
     }
 
     /// Returns the state of the queue pair at some moment during the call.

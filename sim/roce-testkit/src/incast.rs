@@ -11,10 +11,11 @@ use roce::{
 };
 use roce_wire::Path;
 
+use crate::lock::Lock;
 use crate::network::{self, Network, Parts};
 use crate::options::Options;
 use crate::pair::PORT;
-use crate::side::{Lock, Memory, Side, spec};
+use crate::side::{Memory, Side, spec};
 use crate::switch::PortStats;
 use crate::wire::Wire;
 

@@ -18,6 +18,7 @@ mod ecn;
 pub mod goodput;
 mod incast;
 mod link;
+mod lock;
 mod network;
 mod options;
 mod pair;
@@ -28,7 +29,8 @@ mod wire;
 
 pub use incast::Incast;
 pub use link::{Filter, Steering};
+pub use lock::{Lock, on_release};
 pub use options::{Bursts, Marking, Options, Switch};
 pub use pair::{PORT, Pair, with_srq};
-pub use side::{Lock, Memory, Side, pattern, poll, spec};
+pub use side::{Memory, Side, pattern, poll, spec};
 pub use switch::PortStats;

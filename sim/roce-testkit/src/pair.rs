@@ -9,9 +9,10 @@ use roce::{AcceptSpec, ConnEvent, ConnectSpec, Instant, ListenSpec, Qp, Srq};
 use roce_wire::Path;
 
 use crate::link::{Filter, Steering};
+use crate::lock::Lock;
 use crate::network::{self, Network, Parts};
 use crate::options::Options;
-use crate::side::{Lock, Side, spec};
+use crate::side::{Side, spec};
 use crate::switch::PortStats;
 use crate::wire::Wire;
 

@@ -15,10 +15,8 @@ use roce::{
 use roce_wire::MacAddr;
 
 use crate::link::Slots;
+use crate::lock::Lock;
 use crate::options::Options;
-
-/// Lock of the test engines.
-pub type Lock = parking_lot::RawMutex;
 
 /// One host: an engine, and the objects that tests use with it.
 pub struct Side {

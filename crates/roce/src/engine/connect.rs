@@ -86,7 +86,7 @@ impl<R: RawMutex> Engine<R> {
     ) -> Result<ConnId, ConnError> {
         let local = self.local_qp(qp);
         self.connections.with(|conns| {
-            let mut transport = qp.transport.lock();
+            let mut transport = qp.lock();
             //= R-QP-75
             if !transport.can_connect() {
                 return Err(ConnError::QpBusy);
@@ -116,7 +116,7 @@ impl<R: RawMutex> Engine<R> {
     pub fn complete(&self, now: Instant, conn: ConnId) -> Result<(), ConnError> {
         self.connections.with(|conns| {
             let qp = conns.entry(conn).and_then(|entry| entry.qp.clone()).ok_or(ConnError::Unknown)?;
-            let mut transport = qp.transport.lock();
+            let mut transport = qp.lock();
             if transport.state() != State::Rtr {
                 return Err(ConnError::State);
             }
@@ -151,7 +151,7 @@ impl<R: RawMutex> Engine<R> {
         let local = self.local_qp(qp);
         self.connections.with(|conns| {
             let peer = conns.entry(conn).and_then(|entry| entry.peer).ok_or(ConnError::Unknown)?;
-            let mut transport = qp.transport.lock();
+            let mut transport = qp.lock();
             //= R-QP-75
             if !transport.can_connect() {
                 return Err(ConnError::QpBusy);
@@ -236,7 +236,7 @@ impl<R: RawMutex> Engine<R> {
 
     /// Detaches `qp` from its ended connection and flushes it if it was used.
     pub(super) fn close(&self, qp: &Arc<Qp<R>>) {
-        let mut transport = qp.transport.lock();
+        let mut transport = qp.lock();
         //= R-QP-74
         if transport.connection_ended() {
             transport.abort(&self.env(qp));

@@ -160,7 +160,7 @@ impl<R: RawMutex> ConnTable<R> {
     pub(super) fn free_qp(&mut self, id: ConnId) {
         if let Some(entry) = self.entry(id) {
             //= R-QP-74
-            entry.qp.take_if(|qp| qp.transport.lock().detach());
+            entry.qp.take_if(|qp| qp.lock().detach());
         }
     }
 }

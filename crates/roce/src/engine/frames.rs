@@ -4,7 +4,7 @@
 
 use core::sync::atomic::Ordering;
 
-use lock_api::RawMutex;
+use lock_api::{MutexGuard, RawMutex};
 
 use super::Engine;
 use super::transmit::Transmit;
@@ -14,7 +14,9 @@ use crate::shard::ShardState;
 use crate::stats::Stats;
 use crate::time::Instant;
 use crate::trace::TraceEvent;
+use crate::transport::dispatch::Transmitted;
 use crate::transport::env::Env;
+use crate::transport::payload_copy::PayloadCopy;
 use crate::transport::rc_transport::RcTransport;
 use fallible::Arc;
 use roce_wire::{Mad, PKEY_DEFAULT, Packet, ParseError, Qpn};
@@ -117,7 +119,8 @@ impl<R: RawMutex> Engine<R> {
     }
 
     /// Writes up to `budget` frames into slots of `tx`, and returns their number. Fewer than `budget` means that
-    /// there is nothing more to send, or no free slot.
+    /// there is nothing more to send, or no free slot. IRQL == `DISPATCH_LEVEL`: other processors wait for the end of a copy
+    /// of payload.
     pub fn poll_transmit(&self, now: Instant, tx: &mut dyn Transmit, budget: usize) -> usize {
         self.poll_transmit_on(self.shards.first(), now, tx, budget)
     }
@@ -202,7 +205,7 @@ impl<R: RawMutex> Engine<R> {
         // Before anything is decided by the packet, or copied from it.
         self.check_icrc(packet)?;
         let env = Env::new(&self.shared, &shard.stats, &qp.attributes, now);
-        let mut transport = qp.transport.lock();
+        let mut transport = qp.lock();
         let handled = transport.handle(&env, packet);
         // A packet that is not from the peer has no effect, not even on pending frames.
         if !matches!(handled, Err(DropReason::Address | DropReason::State | DropReason::Opcode)) {
@@ -241,8 +244,9 @@ impl<R: RawMutex> Engine<R> {
             let Some(qp) = shard.pop_ready() else { break };
             let env = Env::new(&self.shared, &shard.stats, &qp.attributes, now);
             let mut transport = qp.transport.lock();
-            if !shard.has(&qp) {
-                // It has moved meanwhile, and is in the ready list of its new shard if it has frames.
+            if !shard.has(&qp) || transport.is_copying() {
+                // It has moved meanwhile, and is in the ready list of its new shard if it has frames. Or another thread
+                // transmits its frames now, and sees what was posted before.
                 continue;
             }
             let mut full = false;
@@ -257,9 +261,18 @@ impl<R: RawMutex> Engine<R> {
                     full = true;
                     break;
                 };
-                let Some(len) = transport.transmit(&env, slot) else {
-                    more = false;
-                    break;
+                let mut copy = PayloadCopy::NONE;
+                let len = match transport.transmit(&env, slot, &mut copy) {
+                    Transmitted::Frame(len) => len,
+                    Transmitted::Copying(frame) => {
+                        let copied = MutexGuard::unlocked(&mut transport, || copy.run(&env, frame));
+                        let Some(len) = transport.finish_copy(&env, copied) else { continue };
+                        len
+                    }
+                    Transmitted::Nothing => {
+                        more = false;
+                        break;
+                    }
                 };
                 tx.commit(len);
                 sent = sent.saturating_add(1);
@@ -293,7 +306,7 @@ impl<R: RawMutex> Engine<R> {
             let Some(index) = shard.expire(now) else { break };
             let Some(qp) = self.qps.at(index) else { continue };
             let env = Env::new(&self.shared, &shard.stats, &qp.attributes, now);
-            let mut transport = qp.transport.lock();
+            let mut transport = qp.lock();
             if !shard.has(&qp) {
                 // It has moved meanwhile, and its new shard has its timer.
                 continue;

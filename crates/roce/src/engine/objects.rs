@@ -299,7 +299,7 @@ impl<R: RawMutex> Engine<R> {
     /// packet is processed for it. Its completions can still be polled.
     pub fn destroy_qp(&self, qp: &Arc<Qp<R>>) {
         {
-            let mut transport = qp.transport.lock();
+            let mut transport = qp.lock();
             transport.abort(&self.env(qp));
             // In the error state and without a pending frame it does not become ready, and no timer is scheduled. Before its
             // slot is free: the next queue pair there has the same index.

@@ -135,14 +135,14 @@ impl<R: RawMutex> Engine<R> {
         //= R-QP-63
         //= R-QP-69
         //= R-CONSUMER-10
-        qp.transport.lock().abort(&self.env(qp));
+        qp.lock().abort(&self.env(qp));
     }
 
     /// Flushes the receives of a queue pair that is not connected and does not connect. It can still connect. Returns
     /// `false`, and does nothing, if it is or was connected, or connects.
     //= R-QP-68
     pub fn flush_unconnected(&self, qp: &Arc<Qp<R>>) -> bool {
-        let mut transport = qp.transport.lock();
+        let mut transport = qp.lock();
         let unconnected = transport.can_connect();
         if unconnected {
             transport.drain_receives(&self.env(qp));

@@ -8,8 +8,8 @@
 //!
 //! Waiting spins, also at `DISPATCH_LEVEL`; a user preempted on the waiting CPU would block it forever. So a user is at
 //! `DISPATCH_LEVEL` from entering to leaving, works on one packet or request, and waits for spin locks only. Trying
-//! to enter a closed gate counts as entering. The engine enters with the lock of a queue pair held, which raises
-//! to that level. Calls at `PASSIVE_LEVEL` (getters, create, destroy) do not enter: see
+//! to enter a closed gate counts as entering. The engine enters with the lock of a queue pair or of a transmit
+//! queue held, which raises to that level. Calls at `PASSIVE_LEVEL` (getters, create, destroy) do not enter: see
 //! [`super::binding_slot::BindingSlot::snapshot`] and [`super::binding_slot::BindingSlot::end`].
 
 #[cfg(test)]

@@ -6,14 +6,16 @@ use lock_api::RawMutex;
 
 use super::env::Env;
 use super::frame::Unsent;
+use super::payload_copy::PayloadCopy;
 use super::rc_transport::RcTransport;
 use super::state::State;
 use crate::conn::ConnId;
 use crate::drop_reason::DropReason;
 use crate::error::PostError;
+use crate::region::access_rights::AccessError;
 use crate::time::Instant;
 use crate::work::{CompletionStatus, SendOperation, SendRequest};
-use roce_wire::{Class, Packet};
+use roce_wire::{Class, Frame, Packet};
 
 /// Effect of a received packet beyond its queue pair.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,6 +23,18 @@ use roce_wire::{Class, Packet};
 pub(crate) struct Handled {
     /// The connection that this packet establishes: it arrived before the peer's RTU and stands for it.
     pub(crate) established: Option<ConnId>,
+}
+
+/// What [`RcTransport::transmit`] did.
+#[derive(Debug)]
+pub(crate) enum Transmitted<'s> {
+    /// It wrote a frame of this length, in bytes.
+    Frame(usize),
+    /// It wrote the headers of this frame. The caller releases the lock, runs the copy, acquires the lock and calls
+    /// [`RcTransport::finish_copy`].
+    Copying(Frame<'s>),
+    /// There is nothing to send now.
+    Nothing,
 }
 
 impl RcTransport {
@@ -90,26 +104,66 @@ impl RcTransport {
         Ok(Handled { established })
     }
 
-    /// Writes the next frame to `slot` and returns its length; `None` when there is nothing to send now.
+    /// Writes the next frame to `slot`, or only its headers if its payload is to be copied.
     #[inline]
-    pub(crate) fn transmit<R: RawMutex>(&mut self, env: &Env<'_, R>, slot: &mut [u8]) -> Option<usize> {
+    pub(crate) fn transmit<'s, R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        slot: &'s mut [u8],
+        copy: &mut PayloadCopy,
+    ) -> Transmitted<'s> {
         let sent = if self.cnp.is_pending() {
             self.cnp.transmit(self.link.as_ref(), env, slot)
         } else if self.rate.is_limited() {
-            self.transmit_paced(env, slot)
+            self.transmit_paced(env, slot, copy)
         } else {
-            self.transmit_next(env, slot)
+            self.transmit_next(env, slot, copy)
         };
-        if sent == Err(Unsent::Failed) {
-            // Retrying would fail again: report the error instead of stalling.
-            self.responder.stop();
-            self.fail(env, Some(CompletionStatus::LocalOperation));
+        match sent {
+            Ok(len) => Transmitted::Frame(len),
+            Err(Unsent::Idle) => Transmitted::Nothing,
+            Err(Unsent::Copying) => {
+                let length = self.copying.map_or(0, |copying| copying.length);
+                match copy.begin(self.link.as_ref(), env, slot, length) {
+                    Ok(frame) => Transmitted::Copying(frame),
+                    Err(_) => self.fail_to_build(env),
+                }
+            }
+            Err(Unsent::Failed) => self.fail_to_build(env),
+        }
+    }
+
+    /// Reports the error: retrying would fail again, and the queue pair would stall.
+    #[inline(never)]
+    fn fail_to_build<R: RawMutex>(&mut self, env: &Env<'_, R>) -> Transmitted<'static> {
+        self.copying = None;
+        self.responder.stop();
+        self.fail(env, Some(CompletionStatus::LocalOperation));
+        Transmitted::Nothing
+    }
+
+    /// Accounts for the packet whose payload was copied: `copied` is the length of its frame. Returns that, or `None` if the
+    /// request has failed.
+    pub(crate) fn finish_copy<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        copied: Result<usize, AccessError>,
+    ) -> Option<usize> {
+        let copying = self.copying.take()?;
+        let sent = self.finish_request(env, copying, copied);
+        if copying.paced {
+            self.account_paced(env, sent, self.responder.is_serving());
         }
         sent.ok()
     }
 
     #[inline]
-    fn transmit_next<R: RawMutex>(&mut self, env: &Env<'_, R>, slot: &mut [u8]) -> Result<usize, Unsent> {
+    fn transmit_next<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        slot: &mut [u8],
+        copy: &mut PayloadCopy,
+    ) -> Result<usize, Unsent> {
         // Responses go first, but not twice in a row while there are requests to send.
         let request_first = self.responder.take_responded();
         if !request_first && self.responder.has_response() {
@@ -119,7 +173,7 @@ impl RcTransport {
             }
         }
         if self.wants_to_request() {
-            let sent = self.transmit_request(env, slot);
+            let sent = self.transmit_request(env, slot, copy);
             if sent != Err(Unsent::Idle) {
                 return sent;
             }
@@ -133,18 +187,18 @@ impl RcTransport {
     /// Writes the next frame if the rate allows it, or one that is not paced. Requests and READ responses are
     /// paced; acknowledgements are not.
     #[inline(never)]
-    fn transmit_paced<R: RawMutex>(&mut self, env: &Env<'_, R>, slot: &mut [u8]) -> Result<usize, Unsent> {
+    fn transmit_paced<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        slot: &mut [u8],
+        copy: &mut PayloadCopy,
+    ) -> Result<usize, Unsent> {
         let reaction = &env.shared.config.congestion.reaction;
         let serving = self.responder.is_serving();
         if self.rate.may_send(env.now, !serving, reaction) {
-            let sent = self.transmit_next(env, slot);
-            if let Ok(len) = sent {
-                self.rate.sent(env.now, len, reaction);
-            }
-            let idle = !self.responder.is_serving() && !self.wants_to_request();
-            if idle || sent.is_err() {
-                // The credit of READ responses is kept: the peer's next READ comes when it has these.
-                self.rate.hold(env.now, idle && !serving);
+            let sent = self.transmit_next(env, slot, copy);
+            if sent != Err(Unsent::Copying) {
+                self.account_paced(env, sent, serving);
             }
             return sent;
         }
@@ -153,6 +207,18 @@ impl RcTransport {
         }
         // An ACK must not overtake READ responses.
         if serving { Err(Unsent::Idle) } else { self.transmit_response(env, slot) }
+    }
+
+    /// Accounts for a frame that the rate allowed. `serving` tells whether the next response was a READ response before.
+    fn account_paced<R: RawMutex>(&mut self, env: &Env<'_, R>, sent: Result<usize, Unsent>, serving: bool) {
+        if let Ok(len) = sent {
+            self.rate.sent(env.now, len, &env.shared.config.congestion.reaction);
+        }
+        let idle = !self.responder.is_serving() && !self.wants_to_request();
+        if idle || sent.is_err() {
+            // The credit of READ responses is kept: the peer's next READ comes when it has these.
+            self.rate.hold(env.now, idle && !serving);
+        }
     }
 
     /// Handles the deadline that [`RcTransport::rearm`] scheduled.

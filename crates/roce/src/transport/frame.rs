@@ -15,6 +15,8 @@ pub(super) enum Unsent {
     Idle,
     /// The frame cannot be built: a bug, or a slot that is too small.
     Failed,
+    /// Its payload is to be copied without the lock of the queue pair.
+    Copying,
 }
 
 /// Builds a frame in `slot`: headers, the payload that `fill` writes, ICRC. Returns the length of the frame, or

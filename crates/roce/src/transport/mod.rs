@@ -21,6 +21,7 @@
 //! | `cnp`, `rate` | congestion notification packets; DCQCN rate |
 //! | `requester_state`, `responder_state` | what the two halves remember |
 //! | `rc_transport` | the transport of one queue pair: life cycle, error state, completions |
+//! | `payload_copy` | the payload of a request, copied without the lock of the queue pair |
 //! | `requester`, `local_requests`, `retransmit_timer` | request packets; local requests; ACK timeout |
 //! | `completer` | received ACKs, NAKs and READ responses |
 //! | `responder`, `out_of_order_requests`, `acknowledge` | received requests; ACK, NAK and READ responses to them |
@@ -29,13 +30,14 @@
 mod acknowledge;
 mod cnp;
 mod completer;
-mod dispatch;
+pub(crate) mod dispatch;
 pub(crate) mod env;
 mod frame;
 mod inbound_reads;
 mod local_requests;
 mod out_of_order;
 mod out_of_order_requests;
+pub(crate) mod payload_copy;
 pub(crate) mod peer;
 mod rate;
 pub(crate) mod rc_transport;

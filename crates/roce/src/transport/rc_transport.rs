@@ -11,6 +11,7 @@ use state_table::TransitionError;
 
 use super::cnp::CnpState;
 use super::env::Env;
+use super::payload_copy::Copying;
 use super::peer::{Link, Peer};
 use super::rate::RateLimiter;
 use super::requester_state::Requester;
@@ -52,6 +53,8 @@ pub(crate) struct RcTransport {
     pub(super) last_received: Option<Instant>,
     /// It was reported that the path may have another next hop, and the driver does not know yet.
     path_suspected: bool,
+    /// The payload of the next packet is being copied, without the lock.
+    pub(super) copying: Option<Copying>,
 }
 
 impl RcTransport {
@@ -70,6 +73,7 @@ impl RcTransport {
         scheduled: None,
         last_received: None,
         path_suspected: false,
+        copying: None,
     };
 
     /// Allocates everything that the queue pair will ever need.
@@ -97,6 +101,12 @@ impl RcTransport {
 
     pub(crate) fn state(&self) -> State {
         self.state
+    }
+
+    /// Returns whether the payload of a packet is being copied without the lock.
+    #[inline]
+    pub(crate) fn is_copying(&self) -> bool {
+        self.copying.is_some()
     }
 
     /// Asks the peer for an answer, by a WRITE without data: its ACK shows that the peer still has the connection, and if

@@ -10,6 +10,7 @@ use lock_api::RawMutex;
 
 use super::env::Env;
 use super::frame::{Unsent, build_frame};
+use super::payload_copy::{Copying, MIN_LENGTH, PayloadCopy};
 use super::rc_transport::RcTransport;
 use super::requester_state::Requester;
 use super::send_queue::Payload;
@@ -34,6 +35,7 @@ impl RcTransport {
         &mut self,
         env: &Env<'_, R>,
         slot: &mut [u8],
+        copy: &mut PayloadCopy,
     ) -> Result<usize, Unsent> {
         self.skip_finished(env);
         let requester = &mut self.requester;
@@ -114,6 +116,14 @@ impl RcTransport {
         };
         let payload = self.send_queue.payload(wqe);
         let cursor = &mut requester.cursor;
+        if len >= MIN_LENGTH
+            && let Payload::Sges(sges) = payload
+            && copy.collect(cursor, sges, offset, len)
+        {
+            copy.set_headers(headers);
+            self.copying = Some(Copying { length: len, ack_req, paced: self.rate.is_limited() });
+            return Err(Unsent::Copying);
+        }
         let built =
             build_frame(self.link.as_ref(), env, slot, &headers, len as usize, |frame| match payload {
                 Payload::Inline(bytes) => {
@@ -129,14 +139,38 @@ impl RcTransport {
                 }
             })?;
         let Ok(length) = built else {
-            //= R-QP-43
-            //= R-QP-44
-            self.requester.failed_request = Some((wqe.first, CompletionStatus::LocalProtection));
-            self.finish_failed_request(env);
-            return Err(Unsent::Idle);
+            let first = wqe.first;
+            return Err(self.fail_request(env, first));
         };
         self.sent(env, sequence.next(), ack_req);
         Ok(length)
+    }
+
+    /// Accounts for the packet at the requester's position, whose payload was copied without the lock.
+    pub(super) fn finish_request<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        copying: Copying,
+        copied: Result<usize, AccessError>,
+    ) -> Result<usize, Unsent> {
+        let requester = &self.requester;
+        let Ok(len) = copied else {
+            let first = self.send_queue.get(requester.index).map(|wqe| wqe.first).ok_or(Unsent::Idle)?;
+            return Err(self.fail_request(env, first));
+        };
+        env.built(copying.length as usize);
+        self.sent(env, requester.next.next(), copying.ack_req);
+        Ok(len)
+    }
+
+    /// The payload of the request that begins at `first` cannot be read.
+    #[inline(never)]
+    fn fail_request<R: RawMutex>(&mut self, env: &Env<'_, R>, first: Sequence) -> Unsent {
+        //= R-QP-43
+        //= R-QP-44
+        self.requester.failed_request = Some((first, CompletionStatus::LocalProtection));
+        self.finish_failed_request(env);
+        Unsent::Idle
     }
 
     /// Accounts for the packets sent, up to `end`.

@@ -18,6 +18,7 @@ mod memory;
 mod next_hop;
 mod notice_queues;
 mod pair;
+mod payload_copy;
 mod read_invalidation;
 mod requests;
 mod responder;

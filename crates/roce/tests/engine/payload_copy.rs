@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Payload is copied to frames without the lock of the queue pair. What another processor could do then is done when the lock is
+//! released.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use roce::{CompletionStatus, QpSpec, QpState, SendData, SendFlags, SendOperation, SendRequest, Sge};
+
+use crate::pair::{Options, Pair, Side, on_release, pattern, poll, spec};
+
+/// Path MTU of the pairs, in bytes.
+const MTU: usize = 1024;
+
+/// Returns the address of the lock of a side's queue pair.
+fn lock_of(side: &Side) -> usize {
+    let address = Rc::new(Cell::new(0));
+    let seen = address.clone();
+    on_release(move |lock| seen.set(lock), || side.qp.state());
+    address.get()
+}
+
+/// Transmits the frames of side 0. Calls `at` whenever the lock of its queue pair is released, with the number of times that it
+/// was before.
+fn transmit(pair: &Pair, mut at: impl FnMut(usize) + 'static) -> (Vec<Vec<u8>>, usize) {
+    let side = &pair.sides[0];
+    let (lock, count) = (lock_of(side), Rc::new(Cell::new(0)));
+    let seen = count.clone();
+    let released = move |address| {
+        if address == lock {
+            at(seen.get());
+            seen.set(seen.get() + 1);
+        }
+    };
+    let mut slots = Slots { slot: vec![0; 1200], frames: Vec::new() };
+    on_release(released, || side.engine.poll_transmit(pair.now, &mut slots, 64));
+    (slots.frames, count.get())
+}
+
+struct Slots {
+    slot: Vec<u8>,
+    frames: Vec<Vec<u8>>,
+}
+
+impl roce::Transmit for Slots {
+    fn slot(&mut self) -> Option<&mut [u8]> {
+        Some(&mut self.slot)
+    }
+
+    fn commit(&mut self, len: usize) {
+        self.frames.push(self.slot[..len].to_vec());
+    }
+}
+
+/// Delivers frames to side 1, and runs until nothing is left to do.
+fn deliver(pair: &mut Pair, frames: Vec<Vec<u8>>) {
+    for frame in frames {
+        pair.deliver(1, pair.now, frame);
+    }
+    pair.run();
+}
+
+fn pair() -> Pair {
+    let mut pair = Pair::new(Options { mtu: roce_wire::PathMtu::Bytes1024, ..Options::default() });
+    let side = &mut pair.sides[0];
+    let spec = QpSpec { send_sges: 8, ..spec(side.pd, &side.cq, &pair.options) };
+    side.qp = side.engine.create_qp(spec).unwrap();
+    pair.establish();
+    pair.run();
+    pair
+}
+
+/// Posts a WRITE of `sges` to `target` and returns whether the lock is released for the copy of the payload, by a change of the
+/// source at the first release.
+fn copied_without_lock(mut pair: Pair, lengths: &[usize]) -> bool {
+    let total: usize = lengths.iter().sum();
+    let (before, after) = (pattern(total, 1), pattern(total, 2));
+    let [alice, bob] = &pair.sides;
+    let (source, target) = (Rc::new(alice.source(&before)), bob.shared(total));
+    let starts = lengths.iter().scan(0, |at, len| Some(std::mem::replace(at, *at + len)));
+    let sges: Vec<Sge> = starts.zip(lengths).map(|(at, &len)| source.sge(at, len)).collect();
+    alice.write(1, &sges, &target, 0);
+    let (changed, new) = (source.clone(), after.clone());
+    let (frames, _) = transmit(&pair, move |_| changed.write(&new));
+    deliver(&mut pair, frames);
+    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
+    let arrived = target.read();
+    assert!(arrived == before || arrived == after);
+    arrived == after
+}
+
+#[test]
+fn payload_of_512_bytes_and_more_is_copied_without_the_lock() {
+    assert!(copied_without_lock(pair(), &[512]));
+    assert!(copied_without_lock(pair(), &[3 * MTU]));
+    assert!(copied_without_lock(pair(), &[1, 600, 2, 421]));
+    assert!(!copied_without_lock(pair(), &[511]), "a short payload costs less than the lock");
+    assert!(!copied_without_lock(pair(), &[100, 100, 100, 100, 624]), "more than four pieces in a packet");
+}
+
+/// The lock is released once for each payload, and not held longer.
+#[test]
+fn each_packet_releases_the_lock_once() {
+    let pair = pair();
+    let [alice, bob] = &pair.sides;
+    let (source, target) = (alice.source(&[1; 5 * MTU]), bob.shared(5 * MTU));
+    alice.write(1, &[source.all()], &target, 0);
+    let (frames, released) = transmit(&pair, |_| ());
+    assert_eq!((frames.len(), released), (5, 6));
+}
+
+/// Posts while a payload is copied: they do not wait, and their requests follow in order.
+//= R-QP-8
+#[test]
+fn posts_during_a_copy_follow_in_order() {
+    let mut pair = pair();
+    let data = pattern(9 * MTU, 1);
+    let [alice, bob] = &pair.sides;
+    let (source, target) = (Rc::new(alice.source(&data)), Rc::new(bob.shared(9 * MTU)));
+    alice.write(0, &[source.sge(0, 3 * MTU)], &target, 0);
+    let (engine, qp) = (alice.engine.clone(), alice.qp.clone());
+    let (from, to) = (source.clone(), target.clone());
+    let post = move |count: usize| {
+        if count < 2 {
+            let at = (count + 1) * 3 * MTU;
+            let sges = [from.sge(at, 3 * MTU)];
+            let request = SendRequest {
+                context: count as u64 + 1,
+                operation: SendOperation::Write { address: to.address(at), key: to.key() },
+                flags: SendFlags::empty(),
+                data: SendData::Sges(&sges),
+            };
+            engine.post_send(&qp, &request).unwrap();
+        }
+    };
+    let (frames, _) = transmit(&pair, post);
+    assert_eq!(frames.len(), 9, "a packet of a request posted meanwhile was left");
+    deliver(&mut pair, frames);
+    assert_eq!(pair.sides[0].outcomes(), [0, 1, 2].map(|n| (n, CompletionStatus::Success)));
+    assert_eq!(target.read(), data);
+}
+
+/// Memory that is deregistered while the packet waits for its payload is not read: the request fails.
+//= R-QP-44
+#[test]
+fn memory_deregistered_before_the_copy_fails_the_request() {
+    let mut pair = pair();
+    let [alice, bob] = &pair.sides;
+    let (source, target) = (alice.source(&[1; 3 * MTU]), bob.shared(3 * MTU));
+    alice.write(1, &[source.all()], &target, 0);
+    alice.write(2, &[source.all()], &target, 0);
+    let (engine, region) = (alice.engine.clone(), source.region.clone());
+    let (frames, _) = transmit(&pair, move |count| {
+        if count == 1 {
+            assert!(engine.deregister(&region));
+        }
+    });
+    assert_eq!(frames.len(), 1);
+    deliver(&mut pair, frames);
+    let failed = [(1, CompletionStatus::LocalProtection), (2, CompletionStatus::Flushed)];
+    assert_eq!(pair.sides[0].outcomes(), failed);
+    assert_eq!(target.read()[MTU..], [0; 2 * MTU]);
+}
+
+/// What ends requests waits until the payload of one is copied, so that the consumer gets no memory back that is still read.
+fn ends_after_the_copy(end: fn(&Side)) {
+    let pair = pair();
+    let [alice, bob] = &pair.sides;
+    let (source, target) = (alice.source(&[1; MTU]), bob.shared(MTU));
+    alice.write(1, &[source.all()], &target, 0);
+    std::thread::scope(|scope| {
+        let (start, started) = std::sync::mpsc::channel();
+        scope.spawn(move || {
+            started.recv().unwrap();
+            end(alice);
+        });
+        let (cq, qp) = (alice.cq.clone(), alice.qp.clone());
+        let (frames, _) = transmit(&pair, move |count| {
+            if count == 0 {
+                start.send(()).unwrap();
+                std::thread::sleep(Duration::from_millis(20));
+                assert_eq!((poll(&cq), qp.state()), (Vec::new(), QpState::Rts));
+            }
+        });
+        assert_eq!(frames.len(), 1);
+    });
+    assert_eq!(alice.outcomes(), [(1, CompletionStatus::Flushed)]);
+}
+
+//= R-QP-2
+#[test]
+fn a_flush_waits_for_the_copy() {
+    ends_after_the_copy(|side| side.engine.flush(&side.qp));
+}
+
+#[test]
+fn destruction_waits_for_the_copy() {
+    ends_after_the_copy(|side| side.engine.destroy_qp(&side.qp));
+}
