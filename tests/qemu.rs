@@ -40,6 +40,18 @@ fn driver_starts_and_stops_on_qemus_device() {
     finish(bed);
 }
 
+/// The threads of a simulation, and so its hosts, may outlive it. QEMU does not.
+#[test]
+fn qemu_ends_with_the_testbed() {
+    let children = || std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
+    let count = || children().split_whitespace().count();
+    let Some(mut bed) = bed(QemuVariant::default()) else { return };
+    bed.start().expect("both drivers start");
+    assert_eq!(count(), 2, "one QEMU for each host");
+    finish(bed);
+    assert_eq!(count(), 0);
+}
+
 /// Copies data by RDMA between two hosts with this device, over a link with these faults.
 fn copy_over(variant: &QemuVariant, faults: Faults) {
     let (Some(image), true) = (image(), has_qemu()) else { return };
@@ -81,6 +93,8 @@ fn rdma_copies_through_every_variant_of_qemus_device() {
         with(&["status=off"]),
         with(&["speed=25000", "duplex=full"]),
         with(&["mq=on"]),
+        with(&["packed=on"]),
+        with(&["packed=on", "event_idx=off"]),
         QemuVariant { identity: Identity::Transitional, ..QemuVariant::default() },
         QemuVariant { slot: Slot::RootPort, ..QemuVariant::default() },
     ];

@@ -116,6 +116,14 @@ impl Device {
     }
 }
 
+impl Drop for Device {
+    fn drop(&mut self) {
+        if let Self::Qemu { nic, .. } = self {
+            nic.close();
+        }
+    }
+}
+
 impl Sockets {
     fn new() -> io::Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);

@@ -46,12 +46,11 @@ const D3: u64 = 3;
 /// Time limit of the first interrupt of the doorbell device.
 const DOORBELL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A virtio-net-pci device of QEMU. Drop ends QEMU.
+/// A virtio-net-pci device of QEMU. [`QemuNic::close`] or drop ends QEMU.
 pub struct QemuNic {
     shared: Arc<Shared>,
-    interrupts: Option<JoinHandle<()>>,
-    // Dropped after the thread has ended.
-    _process: Process,
+    /// QEMU, and the thread that delivers its interrupts; `None` when it is closed.
+    running: Mutex<Option<(Process, JoinHandle<()>)>>,
 }
 
 struct Shared {
@@ -113,17 +112,23 @@ impl QemuNic {
         let interrupts = thread::Builder::new()
             .name("QEMU interrupts".to_owned())
             .spawn(move || of_thread.doorbells.run(|vector| Shared::interrupt(&of_thread, vector)))?;
-        Ok(Arc::new(Self { shared, interrupts: Some(interrupts), _process: process }))
+        Ok(Arc::new(Self { shared, running: Mutex::new(Some((process, interrupts))) }))
+    }
+
+    /// Removes the device and ends QEMU. A host may outlive its simulation, and its devices with it.
+    pub fn close(&self) {
+        self.shared.removed.store(true, Relaxed);
+        let Some((process, interrupts)) = self.running.lock().take() else { return };
+        self.shared.doorbells.stop();
+        // A panic of the thread has been reported by its panic hook.
+        let _ = interrupts.join();
+        drop(process);
     }
 }
 
 impl Drop for QemuNic {
     fn drop(&mut self) {
-        self.shared.doorbells.stop();
-        if let Some(thread) = self.interrupts.take() {
-            // A panic of the thread has been reported by its panic hook.
-            let _ = thread.join();
-        }
+        self.close();
     }
 }
 
