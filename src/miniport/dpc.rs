@@ -92,8 +92,9 @@ impl Adapter {
         let provider = self.ndk().provider();
         let passing = self.pass();
         let mut indication = passing.as_ref().map(|_| Indication::new(self));
+        let mut batch = provider.batch();
         let polled = self.port().poll(budget, |frame| {
-            if provider.receive(frame) == Verdict::NotOurs {
+            if batch.receive(frame) == Verdict::NotOurs {
                 self.statistics().received(Cast::of(frame), frame.len());
                 if let Some(indication) = &mut indication
                     && self.wants(frame)
@@ -107,7 +108,7 @@ impl Adapter {
             indication.indicate();
         }
         drop(passing);
-        provider.batch_end();
+        batch.end();
         match polled {
             Ok(polled) => Ok(!polled.more),
             Err(error) => {

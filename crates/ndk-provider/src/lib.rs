@@ -39,5 +39,5 @@ pub use base::environment;
 pub use base::limits::VENDOR_ID;
 pub use base::strict::mistake::{Mistake, MistakeReport};
 pub use base::strict::settings::{CallbackDelay, FailCreate, StrictSettings};
-pub use provider::Provider;
+pub use provider::{Batch, Provider};
 pub use roce::{Timing, Verdict};

@@ -131,7 +131,7 @@ fn frames_are_taken_for_this_station_while_the_provider_is_enabled_or_open() {
     let mut foreign = frame.clone();
     foreign[5] ^= 1;
     let (b, _) = host(PEER, OWN);
-    let receive = || [b.receive(&frame), b.receive(&foreign)];
+    let receive = || [&frame, &foreign].map(|frame| b.batch().receive(frame));
     let (taken, left) = ([Verdict::Consumed, Verdict::NotOurs], [Verdict::NotOurs; 2]);
     assert_eq!(receive(), taken, "enabled, without a consumer");
     let consumer = OpenAdapter::of(&b, 2);
@@ -177,13 +177,15 @@ fn request_to_an_address_that_is_gone_is_refused_at_the_end_of_the_batch() {
     let consumer = OpenAdapter::of(&b, 2);
     let listener = consumer.listener(445);
     from_b.is_homeless.store(true, Ordering::SeqCst);
-    assert_eq!(b.receive(&frame), Verdict::Consumed);
-    b.batch_end();
+    let mut batch = b.batch();
+    assert_eq!(batch.receive(&frame), Verdict::Consumed);
+    batch.end();
     let sent = from_b.sent();
     assert_eq!(sent.len(), 1, "the refusal is sent by the call");
     assert!(listener.is_idle());
-    assert_eq!(a.receive(&sent[0]), Verdict::Consumed);
-    a.batch_end();
+    let mut batch = a.batch();
+    assert_eq!(batch.receive(&sent[0]), Verdict::Consumed);
+    batch.end();
     assert_eq!(connecting.wait(), STATUS_CONNECTION_REFUSED);
     active.close();
     opened.close();

@@ -11,7 +11,7 @@ use super::engine_events;
 use crate::base::limits::BUDGET;
 use crate::base::shared::{Shared, now};
 use crate::objects::connector::Connector;
-use roce::Verdict;
+use roce::{Instant, Verdict};
 
 /// Processes loopback frames, transmits, and makes the callbacks that are due. Returns whether the budget left some.
 ///
@@ -19,8 +19,9 @@ use roce::Verdict;
 pub fn round(shared: &Shared) -> bool {
     let aborting = shared.removal.abort_some::<Connector>(&shared.registry);
     if shared.loopback.has_frames() {
+        let now = now();
         shared.loopback.take(|frame| {
-            receive(shared, frame);
+            receive(shared, now, frame);
         });
     }
     shared.transmit();
@@ -75,8 +76,8 @@ pub fn on_timer(shared: &Shared) {
 }
 
 /// Passes a received frame to the engine and counts it.
-pub fn receive(shared: &Shared, frame: &[u8]) -> Verdict {
-    let verdict = shared.engine.handle_frame(now(), frame);
+pub fn receive(shared: &Shared, now: Instant, frame: &[u8]) -> Verdict {
+    let verdict = shared.engine.handle_frame(now, frame);
     if verdict == Verdict::Consumed {
         shared.counters.frames_in.add();
         shared.counters.octets_in.add_many(frame.len());

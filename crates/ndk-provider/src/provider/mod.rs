@@ -2,11 +2,12 @@
 
 //! One provider for one miniport adapter: the driver's interface.
 //!
-//! **Driving.** The driver calls [`Provider::receive`] for every received frame and [`Provider::batch_end`] once
-//! per batch. The provider's own timer runs when the engine has a timeout, and its deferred routine when a
+//! **Driving.** The driver begins a [`Batch`] with [`Provider::batch`], calls [`Batch::receive`] for every received frame,
+//! and [`Batch::end`]. The provider's own timer runs when the engine has a timeout, and its deferred routine when a
 //! consumer's call leaves events to deliver. These three run on the provider's own stack, so they make the consumer's callbacks
 //! ([`dpc`]). A consumer's call makes none.
 
+mod batch;
 mod dpc;
 mod engine_config;
 mod engine_events;
@@ -37,7 +38,8 @@ use fallible::{Arc, try_box};
 use ndk_abi::ndk::NDIS_NDK_CAPABILITIES;
 use ndk_abi::nt::{NTSTATUS, STATUS_INSUFFICIENT_RESOURCES};
 use nt::{Deferred, Timer, entropy};
-use roce::Verdict;
+
+pub use batch::Batch;
 
 const NO_RESOURCES: NTSTATUS = STATUS_INSUFFICIENT_RESOURCES;
 
@@ -125,19 +127,10 @@ impl Provider {
         self.open_adapters.load(Ordering::Acquire)
     }
 
-    /// Processes a received frame in place. While the provider is disabled and has no consumer, and for other stations' frames,
-    /// the result is [`Verdict::NotOurs`]. IRQL == `DISPATCH_LEVEL`.
-    pub fn receive(&self, frame: &[u8]) -> Verdict {
-        let takes_frames = self.enabled.load(Ordering::Acquire) || self.open_adapters() != 0;
-        if !takes_frames || !frame.starts_with(&self.shared.environment.link().mac) {
-            return Verdict::NotOurs;
-        }
-        dpc::receive(&self.shared, frame)
-    }
-
-    /// Ends a batch of received frames: sends acknowledgments and makes callbacks. IRQL == `DISPATCH_LEVEL`.
-    pub fn batch_end(&self) {
-        dpc::run(&self.shared);
+    /// Begins a batch of received frames. IRQL == `DISPATCH_LEVEL`.
+    #[must_use]
+    pub fn batch(&self) -> Batch<'_> {
+        Batch::new(&self.shared, &self.enabled, &self.open_adapters)
     }
 
     /// The transmit queue has free slots again. IRQL <= `DISPATCH_LEVEL`.

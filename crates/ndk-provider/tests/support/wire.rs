@@ -367,12 +367,13 @@ impl Drop for Node {
 /// The receiver thread: processes frames in batches of up to 64.
 fn receive(provider: &Provider, queue: &Receiver<Frame>, batch_end: &Mutex<()>) {
     while let Ok(Some(frame)) = queue.recv() {
-        provider.receive(&frame);
+        let mut batch = provider.batch();
+        batch.receive(&frame);
         for frame in queue.try_iter().take(63) {
             let Some(frame) = frame else { return };
-            provider.receive(&frame);
+            batch.receive(&frame);
         }
         let _held = batch_end.lock().unwrap();
-        provider.batch_end();
+        batch.end();
     }
 }

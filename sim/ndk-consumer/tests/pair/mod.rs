@@ -153,12 +153,13 @@ impl Drop for Pair {
 fn receive(provider: &OnceLock<Provider>, frames: &Receiver<Option<Vec<u8>>>) {
     let provider = provider.get().expect("set before the thread was started");
     while let Ok(Some(frame)) = frames.recv() {
-        provider.receive(&frame);
+        let mut batch = provider.batch();
+        batch.receive(&frame);
         for next in frames.try_iter().take(BATCH) {
             let Some(frame) = next else { return };
-            provider.receive(&frame);
+            batch.receive(&frame);
         }
-        provider.batch_end();
+        batch.end();
     }
 }
 
