@@ -60,10 +60,10 @@ pub enum Structure {
     Device,
 }
 
-/// Inconsistency of a used ring.
+/// Inconsistency of what the device returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RingFault {
-    /// The used index is ahead of the number of outstanding buffers.
+    /// The used index is ahead of the available index; in a packed ring, a descriptor is used that was not made available.
     IndexJump,
     /// The id is not a descriptor of this ring, or its buffer is not outstanding.
     BadId,
@@ -125,7 +125,7 @@ impl fmt::Display for Structure {
 impl fmt::Display for RingFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::IndexJump => "the used index is ahead of the outstanding buffers",
+            Self::IndexJump => "the used index is ahead of the buffers made available",
             Self::BadId => "an element's id is not that of an outstanding buffer",
         })
     }

@@ -22,6 +22,8 @@ bitflags! {
         const VERSION_1 = 1 << 32;
         /// The device accesses memory by the platform's DMA addresses.
         const ACCESS_PLATFORM = 1 << 33;
+        /// The rings have the packed format.
+        const RING_PACKED = 1 << 34;
         /// The fields `speed` and `duplex` are valid.
         const SPEED_DUPLEX = 1 << 63;
         const _ = !0;
@@ -65,6 +67,13 @@ pub const TABLE: &[Feature] = &[
         needs: Features::VERSION_1,
         policy: Policy::Accepted,
         reason: "every address given to the device is a DMA address of the platform",
+    },
+    Feature {
+        feature: Features::RING_PACKED,
+        name: "RING_PACKED",
+        needs: Features::VERSION_1,
+        policy: Policy::Accepted,
+        reason: "one descriptor instead of three ring entries per frame",
     },
     Feature {
         feature: Features::EVENT_IDX,

@@ -3,10 +3,9 @@
 //! A device's receive and transmit queue, from feature negotiation to reset.
 
 use crate::error::Error;
-use crate::features::Features;
 use crate::hal::{Hal, Registers};
-use crate::notify::Suppression;
 use crate::receive::ReceiveQueue;
+use crate::ring::RingOptions;
 use crate::transmit::TransmitQueue;
 use crate::transport::{Control, Vectors};
 
@@ -102,15 +101,11 @@ impl<H: Hal, R: Registers> Nic<H, R> {
     }
 
     fn allocate(hal: &H, control: &mut Control<H, R>, options: &Options) -> Result<Pair<H, R>, Error> {
-        let suppression = if control.features().contains(Features::EVENT_IDX) {
-            Suppression::EventIndex
-        } else {
-            Suppression::Flags
-        };
+        let rings = RingOptions::of(control.features());
         let receive_size = options.receive_size.min(control.queue_size(RECEIVE)?);
         let transmit_size = options.transmit_size.min(control.queue_size(TRANSMIT)?);
-        let receive = ReceiveQueue::new(hal, receive_size, options.receive_frame, suppression)?;
-        let transmit = TransmitQueue::new(hal, transmit_size, options.transmit_frame, suppression)?;
+        let receive = ReceiveQueue::new(hal, receive_size, options.receive_frame, rings)?;
+        let transmit = TransmitQueue::new(hal, transmit_size, options.transmit_frame, rings)?;
         Ok((receive, transmit))
     }
 

@@ -12,8 +12,7 @@ use fallible::vec;
 use crate::buffers::{Buffers, HEADER_LEN};
 use crate::error::Error;
 use crate::hal::{Hal, Registers};
-use crate::notify::Suppression;
-use crate::ring::{Direction, Ring};
+use crate::ring::{Direction, Ring, RingOptions};
 use crate::transport::{Control, Doorbell};
 
 /// Length of an Ethernet header in bytes. Shorter frames are dropped.
@@ -54,8 +53,8 @@ pub struct ReceiveQueue<H: Hal, R> {
 
 impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
     /// Allocates `size` buffers for frames of up to `max_frame` bytes and describes them, without making them available.
-    pub(crate) fn new(hal: &H, size: u16, max_frame: usize, suppression: Suppression) -> Result<Self, Error> {
-        let ring = Ring::new(hal, size, suppression)?;
+    pub(crate) fn new(hal: &H, size: u16, max_frame: usize, options: RingOptions) -> Result<Self, Error> {
+        let ring = Ring::new(hal, size, options)?;
         let buffers = Buffers::new(hal, size, max_frame)?;
         let frame = vec::filled(max_frame, 0)?;
         let mut queue = Self { ring, buffers, frame, doorbell: None, counters: ReceiveCounters::default() };
@@ -100,6 +99,8 @@ impl<H: Hal, R: Registers> ReceiveQueue<H, R> {
     /// [`Error::OutOfOrder`], [`Error::Removed`].
     pub fn start(&mut self, control: &mut Control<H, R>) -> Result<(), Error> {
         control.start()?;
+        // At the first frame; without a buffer none has arrived.
+        let _ = self.ring.request_interrupt(1);
         for id in 0..self.ring.size() {
             self.ring.offer(id);
         }

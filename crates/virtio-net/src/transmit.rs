@@ -9,8 +9,7 @@ use fallible::vec;
 use crate::buffers::{Buffers, HEADER_LEN};
 use crate::error::Error;
 use crate::hal::{Hal, Registers};
-use crate::notify::Suppression;
-use crate::ring::{Direction, Ring};
+use crate::ring::{Direction, Ring, RingOptions};
 use crate::transport::Doorbell;
 
 /// Shortest Ethernet frame without its check sequence, in bytes; the device does not pad. (virtio §10)
@@ -47,8 +46,8 @@ pub struct TransmitQueue<H: Hal, R> {
 
 impl<H: Hal, R: Registers> TransmitQueue<H, R> {
     /// Allocates `size` slots for frames of up to `max_frame` bytes.
-    pub(crate) fn new(hal: &H, size: u16, max_frame: usize, suppression: Suppression) -> Result<Self, Error> {
-        let ring = Ring::new(hal, size, suppression)?;
+    pub(crate) fn new(hal: &H, size: u16, max_frame: usize, options: RingOptions) -> Result<Self, Error> {
+        let ring = Ring::new(hal, size, options)?;
         // The header of a frame without offloads is all zeros, as newly allocated DMA memory is. (virtio §9)
         let buffers = Buffers::new(hal, size, max_frame.max(MIN_FRAME))?;
         let free = vec::with_capacity(usize::from(size))?;

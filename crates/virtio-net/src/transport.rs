@@ -19,6 +19,8 @@ use crate::state::{Event, State};
 /// The driver waits for a reset at most this many times [`RESET_POLL_US`]: one second.
 const RESET_POLLS: u32 = 1000;
 const RESET_POLL_US: u32 = 1000;
+/// Largest size of a queue. (virtio §5, §6)
+const MAX_QUEUE_SIZE: u16 = 1 << 15;
 /// Limit on repetitions of a configuration read while the device keeps changing it.
 const CONFIG_READS: usize = 8;
 
@@ -248,7 +250,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
             && self.set_queue_vector(transmit, vectors.transmit)
     }
 
-    /// Reads the largest size of queue `index`: a power of two of at most 32768.
+    /// Reads the largest size of queue `index`: at most 32768; a power of two unless rings are packed.
     ///
     /// # Errors
     /// [`Error::NoQueue`] or [`Error::BadQueueSize`].
@@ -257,6 +259,7 @@ impl<H: Hal, R: Registers> Control<H, R> {
         match self.read16(common::QUEUE_SIZE) {
             0 => Err(Error::NoQueue(index)),
             size if size.is_power_of_two() => Ok(size),
+            size if size < MAX_QUEUE_SIZE && self.features.contains(Features::RING_PACKED) => Ok(size),
             size => Err(Error::BadQueueSize(size)),
         }
     }
@@ -278,8 +281,8 @@ impl<H: Hal, R: Registers> Control<H, R> {
         let doorbell = self.doorbell(index, self.read16(common::QUEUE_NOTIFY_OFF))?;
         self.write16(common::QUEUE_SIZE, size);
         self.write64(common::QUEUE_DESC, addresses.descriptors);
-        self.write64(common::QUEUE_DRIVER, addresses.available);
-        self.write64(common::QUEUE_DEVICE, addresses.used);
+        self.write64(common::QUEUE_DRIVER, addresses.driver);
+        self.write64(common::QUEUE_DEVICE, addresses.device);
         self.write16(common::QUEUE_ENABLE, 1);
         Ok(doorbell)
     }

@@ -134,6 +134,18 @@ fn a_queue_size_that_is_no_power_of_two_is_refused() {
     assert_eq!(Nic::new(&fake, &mut control, &options).err(), Some(Error::BadQueueSize(96)));
 }
 
+//= virtio §6
+#[test]
+fn a_packed_queue_may_have_any_size_up_to_32768() {
+    let offered = Quirks::default().offered | Features::RING_PACKED;
+    let fake = Fake::new(Quirks { offered, queue_sizes: [100, 3], ..Quirks::default() });
+    let driver = fake.bring_up(1514).unwrap();
+    assert_eq!(fake.sizes(), [100, 3]);
+    drop(driver);
+    let refused = refused(Quirks { offered, queue_sizes: [32769, 256], ..Quirks::default() }).0;
+    assert_eq!(refused, Error::BadQueueSize(32769));
+}
+
 #[test]
 fn a_notification_address_outside_its_structure_is_refused() {
     assert_eq!(refused(Quirks { notify_off: 0x400, ..Quirks::default() }).0, Error::NotifyOutOfRange(1));

@@ -6,7 +6,7 @@
 
 mod fake;
 
-use fake::{Fake, Quirks, RECEIVE, TRANSMIT};
+use fake::{Fake, Quirks, RECEIVE, TRANSMIT, over_formats};
 use proptest::prelude::*;
 use virtio_net::{Error, Features, MIN_FRAME, RingFault};
 
@@ -25,270 +25,331 @@ fn receive(driver: &mut fake::Driver, budget: u32) -> Result<Vec<Vec<u8>>, Error
 
 #[test]
 fn a_frame_is_sent_as_written() {
-    let fake = Fake::new(Quirks::default());
-    let mut driver = fake.bring_up(9014).unwrap();
-    let frame: Vec<u8> = (0..9014_u32).map(|n| n as u8).collect();
-    assert!(send(&mut driver, &frame));
-    assert_eq!(fake.transmitted(), Vec::<Vec<u8>>::new(), "not before the kick");
-    driver.nic().transmit.kick();
-    assert_eq!(fake.transmitted(), [frame]);
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up(9014).unwrap();
+        let frame: Vec<u8> = (0..9014_u32).map(|n| n as u8).collect();
+        assert!(send(&mut driver, &frame));
+        assert_eq!(fake.transmitted(), Vec::<Vec<u8>>::new(), "not before the kick");
+        driver.nic().transmit.kick();
+        assert_eq!(fake.transmitted(), [frame]);
+    });
 }
 
 //= virtio §10
 #[test]
 fn a_short_frame_is_padded_with_zeros() {
-    let fake = Fake::new(Quirks::default());
-    let mut driver = fake.bring_up(1514).unwrap();
-    // Slots are reused: fill them with bytes that must not leak into the padding.
-    for _ in 0..256 {
-        assert!(send(&mut driver, &[0xAA; 1514]));
-    }
-    driver.nic().transmit.kick();
-    fake.transmitted();
-    assert!(send(&mut driver, &[1; 20]));
-    driver.nic().transmit.kick();
-    let mut expected = vec![1; 20];
-    expected.resize(MIN_FRAME, 0);
-    assert_eq!(fake.transmitted(), [expected]);
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up(1514).unwrap();
+        // Slots are reused: fill them with bytes that must not leak into the padding.
+        for _ in 0..256 {
+            assert!(send(&mut driver, &[0xAA; 1514]));
+        }
+        driver.nic().transmit.kick();
+        fake.transmitted();
+        assert!(send(&mut driver, &[1; 20]));
+        driver.nic().transmit.kick();
+        let mut expected = vec![1; 20];
+        expected.resize(MIN_FRAME, 0);
+        assert_eq!(fake.transmitted(), [expected]);
+    });
 }
 
 #[test]
 fn a_batch_is_sent_with_one_notification() {
-    let fake = Fake::new(Quirks::default());
-    let mut driver = fake.bring_up(1514).unwrap();
-    for _ in 0..100 {
-        assert!(send(&mut driver, &[0; 100]));
-    }
-    driver.nic().transmit.kick();
-    driver.nic().transmit.kick();
-    assert_eq!(fake.notified(TRANSMIT), 1);
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up(1514).unwrap();
+        for _ in 0..100 {
+            assert!(send(&mut driver, &[0; 100]));
+        }
+        driver.nic().transmit.kick();
+        driver.nic().transmit.kick();
+        assert_eq!(fake.notified(TRANSMIT), 1);
+    });
 }
 
 #[test]
 fn a_full_queue_refuses_frames_and_requests_an_interrupt() {
-    let fake = Fake::new(Quirks::default());
-    let mut driver = fake.bring_up(1514).unwrap();
-    for _ in 0..256 {
-        assert!(send(&mut driver, &[0; 100]));
-    }
-    driver.nic().transmit.kick();
-    assert!(!send(&mut driver, &[0; 100]));
-    assert!(!driver.nic().transmit.request_interrupt());
-    // The first decision after a start always interrupts.
-    fake.wants_interrupt(TRANSMIT);
-    assert_eq!(fake.transmit(191).len(), 191);
-    assert!(!fake.wants_interrupt(TRANSMIT));
-    assert_eq!(fake.transmit(1).len(), 1);
-    assert!(fake.wants_interrupt(TRANSMIT), "192 of 256 were sent");
-    assert!(send(&mut driver, &[0; 100]), "slots are free again");
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up(1514).unwrap();
+        for _ in 0..256 {
+            assert!(send(&mut driver, &[0; 100]));
+        }
+        driver.nic().transmit.kick();
+        assert!(!send(&mut driver, &[0; 100]));
+        assert!(!driver.nic().transmit.request_interrupt());
+        // The first decision after a start always interrupts.
+        fake.wants_interrupt(TRANSMIT);
+        assert_eq!(fake.transmit(10).len(), 10);
+        assert!(!driver.nic().transmit.request_interrupt(), "most are not sent");
+        assert_eq!(fake.transmit(181).len(), 181);
+        assert!(!fake.wants_interrupt(TRANSMIT));
+        assert_eq!(fake.transmit(1).len(), 1);
+        assert!(fake.wants_interrupt(TRANSMIT), "192 of 256 were sent");
+        assert!(send(&mut driver, &[0; 100]), "slots are free again");
+    });
 }
 
 #[test]
 fn a_queue_with_free_slots_requests_no_interrupt() {
-    let device = Fake::new(Quirks::default());
-    let mut driver = device.bring_up(1514).unwrap();
-    assert!(driver.nic().transmit.request_interrupt(), "all slots are free: none will become free");
-    assert!(send(&mut driver, &[7; 100]));
-    assert!(driver.nic().transmit.request_interrupt(), "most slots are free");
+    over_formats(|quirks| {
+        let device = Fake::new(quirks);
+        let mut driver = device.bring_up(1514).unwrap();
+        assert!(driver.nic().transmit.request_interrupt(), "all slots are free: none will become free");
+        assert!(send(&mut driver, &[7; 100]));
+        assert!(driver.nic().transmit.request_interrupt(), "most slots are free");
+    });
 }
 
 #[test]
 fn a_late_interrupt_request_reports_completed_frames() {
-    let fake = Fake::new(Quirks::default());
-    let mut driver = fake.bring_up(1514).unwrap();
-    while send(&mut driver, &[0; 100]) {}
-    driver.nic().transmit.kick();
-    assert_eq!(fake.transmitted().len(), 256);
-    assert!(driver.nic().transmit.request_interrupt(), "all are back: no interrupt will follow");
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up(1514).unwrap();
+        while send(&mut driver, &[0; 100]) {}
+        driver.nic().transmit.kick();
+        assert_eq!(fake.transmitted().len(), 256);
+        assert!(driver.nic().transmit.request_interrupt(), "all are back: no interrupt will follow");
+    });
 }
 
 #[test]
 fn received_buffers_are_made_available_again() {
-    let fake = Fake::new(Quirks::default());
-    let mut driver = fake.bring_up(1514).unwrap();
-    for round in 0..2000_u32 {
-        let frame: Vec<u8> = round.to_le_bytes().repeat(16);
-        assert!(fake.deliver(&frame), "round {round}");
-        assert_eq!(receive(&mut driver, 8).unwrap(), [frame]);
-    }
-    assert_eq!(driver.nic().receive.counters().frames, 2000);
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up(1514).unwrap();
+        for round in 0..2000_u32 {
+            let frame: Vec<u8> = round.to_le_bytes().repeat(16);
+            assert!(fake.deliver(&frame), "round {round}");
+            assert_eq!(receive(&mut driver, 8).unwrap(), [frame]);
+        }
+        assert_eq!(driver.nic().receive.counters().frames, 2000);
+    });
 }
 
 /// What was checked stays: lengths, checksums, and the payload that is copied afterwards.
 #[test]
 fn a_device_that_overwrites_a_returned_buffer_does_not_change_the_frame() {
-    let fake = Fake::new(Quirks::default());
-    let mut driver = fake.bring_up(9014).unwrap();
-    for len in [14, 60, 1514, 9014_u32] {
-        let sent: Vec<u8> = (0..len).map(|n| n as u8).collect();
-        assert!(fake.deliver(&sent));
-        let mut frames = 0;
-        let polled = driver.nic().receive.poll(8, |frame| {
-            assert_eq!(frame, sent);
-            fake.overwrite_delivered(0xEE);
-            assert_eq!(frame, sent);
-            frames += 1;
-        });
-        assert_eq!((polled.map(|polled| polled.taken), frames), (Ok(1), 1));
-    }
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up(9014).unwrap();
+        for len in [14, 60, 1514, 9014_u32] {
+            let sent: Vec<u8> = (0..len).map(|n| n as u8).collect();
+            assert!(fake.deliver(&sent));
+            let mut frames = 0;
+            let polled = driver.nic().receive.poll(8, |frame| {
+                assert_eq!(frame, sent);
+                fake.overwrite_delivered(0xEE);
+                assert_eq!(frame, sent);
+                frames += 1;
+            });
+            assert_eq!((polled.map(|polled| polled.taken), frames), (Ok(1), 1));
+        }
+    });
 }
 
 #[test]
 fn a_device_without_buffers_is_notified_of_new_ones() {
-    let fake = Fake::new(Quirks::default());
-    let mut driver = fake.bring_up(1514).unwrap();
-    while fake.deliver(&[7; 64]) {}
-    let before = fake.notified(RECEIVE);
-    assert_eq!(receive(&mut driver, 1000).unwrap().len(), 256);
-    assert_eq!(fake.notified(RECEIVE), before + 1);
-    assert!(fake.deliver(&[8; 64]));
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up(1514).unwrap();
+        while fake.deliver(&[7; 64]) {}
+        let before = fake.notified(RECEIVE);
+        assert_eq!(receive(&mut driver, 1000).unwrap().len(), 256);
+        assert_eq!(fake.notified(RECEIVE), before + 1);
+        assert!(fake.deliver(&[8; 64]));
+    });
 }
 
 #[test]
 fn a_poll_stops_at_its_budget() {
-    let fake = Fake::new(Quirks::default());
-    let mut driver = fake.bring_up(1514).unwrap();
-    for _ in 0..10 {
-        assert!(fake.deliver(&[7; 64]));
-    }
-    let polled = driver.nic().receive.poll(4, |_| {}).unwrap();
-    assert_eq!((polled.taken, polled.more), (4, true));
-    let polled = driver.nic().receive.poll(100, |_| {}).unwrap();
-    assert_eq!((polled.taken, polled.more), (6, false));
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up(1514).unwrap();
+        for _ in 0..10 {
+            assert!(fake.deliver(&[7; 64]));
+        }
+        let polled = driver.nic().receive.poll(4, |_| {}).unwrap();
+        assert_eq!((polled.taken, polled.more), (4, true));
+        let polled = driver.nic().receive.poll(100, |_| {}).unwrap();
+        assert_eq!((polled.taken, polled.more), (6, false));
+    });
 }
 
 //= virtio §7
 #[test]
 fn interrupts_occur_only_when_requested() {
-    let fake = Fake::new(Quirks::default());
-    let mut driver = fake.bring_up(1514).unwrap();
-    let frame = [7; 64];
-    fake.deliver(&frame);
-    // The first decision after a start always interrupts.
-    fake.wants_interrupt(RECEIVE);
-    receive(&mut driver, 10).unwrap();
-    driver.nic().receive.suppress_interrupts();
-    fake.deliver(&frame);
-    assert!(!fake.wants_interrupt(RECEIVE));
-    assert!(driver.nic().receive.request_interrupt(), "a frame has already arrived");
-    receive(&mut driver, 10).unwrap();
-    assert!(!driver.nic().receive.request_interrupt());
-    fake.deliver(&frame);
-    assert!(fake.wants_interrupt(RECEIVE));
-    receive(&mut driver, 10).unwrap();
-    assert!(!driver.nic().receive.request_interrupt());
-    driver.nic().receive.suppress_interrupts();
-    fake.deliver(&frame);
-    assert!(!fake.wants_interrupt(RECEIVE), "a request was withdrawn");
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up(1514).unwrap();
+        let frame = [7; 64];
+        fake.deliver(&frame);
+        // The first decision after a start always interrupts.
+        fake.wants_interrupt(RECEIVE);
+        receive(&mut driver, 10).unwrap();
+        driver.nic().receive.suppress_interrupts();
+        fake.deliver(&frame);
+        assert!(!fake.wants_interrupt(RECEIVE));
+        assert!(driver.nic().receive.request_interrupt(), "a frame has already arrived");
+        receive(&mut driver, 10).unwrap();
+        assert!(!driver.nic().receive.request_interrupt());
+        fake.deliver(&frame);
+        assert!(fake.wants_interrupt(RECEIVE));
+        receive(&mut driver, 10).unwrap();
+        assert!(!driver.nic().receive.request_interrupt());
+        driver.nic().receive.suppress_interrupts();
+        fake.deliver(&frame);
+        assert!(!fake.wants_interrupt(RECEIVE), "a request was withdrawn");
+    });
 }
 
 #[test]
 fn a_transmit_queue_is_idle_when_all_frames_were_sent() {
-    let fake = Fake::new(Quirks::default());
-    let mut driver = fake.bring_up(1514).unwrap();
-    assert!(driver.nic().transmit.is_idle());
-    assert!(send(&mut driver, &[0; 100]));
-    driver.nic().transmit.kick();
-    assert!(!driver.nic().transmit.is_idle());
-    fake.transmitted();
-    assert_eq!(driver.nic().transmit.reap(), Ok(1));
-    assert!(driver.nic().transmit.is_idle());
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up(1514).unwrap();
+        assert!(driver.nic().transmit.is_idle());
+        assert!(send(&mut driver, &[0; 100]));
+        driver.nic().transmit.kick();
+        assert!(!driver.nic().transmit.is_idle());
+        fake.transmitted();
+        assert_eq!(driver.nic().transmit.reap(), Ok(1));
+        assert!(driver.nic().transmit.is_idle());
+    });
 }
 
 #[test]
 fn without_event_indices_the_flags_suppress_interrupts() {
-    let fake = Fake::new(Quirks { offered: Features::VERSION_1, ..Quirks::default() });
-    let mut driver = fake.bring_up(1514).unwrap();
-    assert!(send(&mut driver, &[0; 100]));
-    driver.nic().transmit.kick();
-    assert_eq!((fake.notified(TRANSMIT), fake.transmitted().len()), (1, 1));
-    assert!(fake.deliver(&[7; 64]));
-    assert_eq!(receive(&mut driver, 10).unwrap().len(), 1);
-    assert!(!driver.nic().receive.request_interrupt());
-    fake.deliver(&[7; 64]);
-    assert!(driver.nic().receive.request_interrupt());
-    assert_eq!(receive(&mut driver, 10).unwrap().len(), 1);
-    assert!(!driver.nic().receive.request_interrupt());
-    assert!(!fake.has_no_interrupt_flag(RECEIVE));
-    driver.nic().receive.suppress_interrupts();
-    assert!(fake.has_no_interrupt_flag(RECEIVE));
+    over_formats(|quirks| {
+        let offered = quirks.offered - Features::EVENT_IDX;
+        let fake = Fake::new(Quirks { offered, ..quirks });
+        let mut driver = fake.bring_up(1514).unwrap();
+        assert!(send(&mut driver, &[0; 100]));
+        driver.nic().transmit.kick();
+        assert_eq!((fake.notified(TRANSMIT), fake.transmitted().len()), (1, 1));
+        assert!(fake.deliver(&[7; 64]));
+        assert_eq!(receive(&mut driver, 10).unwrap().len(), 1);
+        assert!(!driver.nic().receive.request_interrupt());
+        fake.deliver(&[7; 64]);
+        assert!(driver.nic().receive.request_interrupt());
+        assert_eq!(receive(&mut driver, 10).unwrap().len(), 1);
+        assert!(!driver.nic().receive.request_interrupt());
+        assert!(!fake.has_no_interrupt_flag(RECEIVE));
+        driver.nic().receive.suppress_interrupts();
+        assert!(fake.has_no_interrupt_flag(RECEIVE));
+    });
 }
 
 #[test]
 fn invalid_lengths_are_dropped_and_counted() {
-    let fake = Fake::new(Quirks::default());
-    let mut driver = fake.bring_up(1514).unwrap();
-    for (id, len) in [(0, 0), (1, 12), (2, 25), (3, 1527), (4, u32::MAX)] {
-        fake.forge_used(RECEIVE, id, len, 1);
-    }
-    assert_eq!(receive(&mut driver, 10).unwrap(), Vec::<Vec<u8>>::new());
-    assert_eq!(driver.nic().receive.counters().bad_length, 5);
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up(1514).unwrap();
+        for (id, len) in [(0, 0), (1, 12), (2, 25), (3, 1527), (4, u32::MAX)] {
+            fake.forge_used(RECEIVE, id, len, 1);
+        }
+        assert_eq!(receive(&mut driver, 10).unwrap(), Vec::<Vec<u8>>::new());
+        assert_eq!(driver.nic().receive.counters().bad_length, 5);
+    });
 }
 
 //= virtio §18
 #[test]
 fn an_id_outside_the_ring_stops_the_queue() {
-    let fake = Fake::new(Quirks::default());
-    let mut driver = fake.bring_up(1514).unwrap();
-    fake.forge_used(RECEIVE, 256, 100, 1);
-    let broken = Err(Error::BrokenRing(RingFault::BadId));
-    assert_eq!(receive(&mut driver, 10), broken);
-    assert_eq!(receive(&mut driver, 10), broken);
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up(1514).unwrap();
+        fake.forge_used(RECEIVE, 256, 100, 1);
+        let broken = Err(Error::BrokenRing(RingFault::BadId));
+        assert_eq!(receive(&mut driver, 10), broken);
+        assert_eq!(receive(&mut driver, 10), broken);
+    });
 }
 
 //= virtio §18
 #[test]
 fn a_buffer_returned_twice_stops_the_queue() {
-    let fake = Fake::new(Quirks::default());
-    let mut driver = fake.bring_up(1514).unwrap();
-    assert!(send(&mut driver, &[0; 100]));
-    assert!(send(&mut driver, &[0; 100]));
-    driver.nic().transmit.kick();
-    fake.forge_used(TRANSMIT, 0, 0, 1);
-    fake.forge_used(TRANSMIT, 0, 0, 1);
-    assert_eq!(driver.nic().transmit.reap(), Err(Error::BrokenRing(RingFault::BadId)));
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up(1514).unwrap();
+        assert!(send(&mut driver, &[0; 100]));
+        assert!(send(&mut driver, &[0; 100]));
+        driver.nic().transmit.kick();
+        fake.forge_used(TRANSMIT, 0, 0, 1);
+        fake.forge_used(TRANSMIT, 0, 0, 1);
+        assert_eq!(driver.nic().transmit.reap(), Err(Error::BrokenRing(RingFault::BadId)));
+    });
 }
 
 //= virtio §18
 #[test]
 fn a_used_index_that_jumps_stops_the_queue() {
-    let fake = Fake::new(Quirks::default());
-    let mut driver = fake.bring_up(1514).unwrap();
-    fake.forge_used(RECEIVE, 0, 100, 257);
-    assert_eq!(receive(&mut driver, 10), Err(Error::BrokenRing(RingFault::IndexJump)));
-    fake.forge_used(TRANSMIT, 0, 100, 1);
-    assert_eq!(
-        driver.nic().transmit.reap(),
-        Err(Error::BrokenRing(RingFault::IndexJump)),
-        "nothing was sent"
-    );
+    over_formats(|quirks| {
+        // A packed ring has no index.
+        let is_packed = quirks.offered.contains(Features::RING_PACKED);
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up(1514).unwrap();
+        if !is_packed {
+            fake.forge_used(RECEIVE, 0, 100, 257);
+            assert_eq!(receive(&mut driver, 10), Err(Error::BrokenRing(RingFault::IndexJump)));
+        }
+        fake.forge_used(TRANSMIT, 0, 100, 1);
+        assert_eq!(
+            driver.nic().transmit.reap(),
+            Err(Error::BrokenRing(RingFault::IndexJump)),
+            "nothing was sent"
+        );
+    });
+}
+
+/// Also of buffers that are written to the ring, but not published.
+//= virtio §18
+#[test]
+fn a_buffer_returned_before_it_was_made_available_stops_the_queue() {
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up(1514).unwrap();
+        assert!(send(&mut driver, &[0; 100]));
+        fake.forge_used(TRANSMIT, 0, 0, 1);
+        assert_eq!(driver.nic().transmit.reap(), Err(Error::BrokenRing(RingFault::IndexJump)));
+    });
 }
 
 #[test]
 fn a_stopped_transmit_queue_reports_its_fault_and_requests_no_interrupt() {
-    let fake = Fake::new(Quirks { queue_sizes: [2, 2], ..Quirks::default() });
-    let mut driver = fake.bring_up(1514).unwrap();
-    assert_eq!(driver.nic().transmit.fault(), None);
-    assert!(send(&mut driver, &[0; 100]));
-    assert!(send(&mut driver, &[0; 100]));
-    driver.nic().transmit.kick();
-    fake.forge_used(TRANSMIT, 0, 0, 100);
-    assert!(!send(&mut driver, &[0; 100]), "no slot is freed");
-    assert_eq!(driver.nic().transmit.fault(), Some(Error::BrokenRing(RingFault::IndexJump)));
-    assert!(!driver.nic().transmit.request_interrupt(), "the index that jumped is not a completion");
+    over_formats(|quirks| {
+        let is_packed = quirks.offered.contains(Features::RING_PACKED);
+        let (id, steps, fault) =
+            if is_packed { (2, 1, RingFault::BadId) } else { (0, 100, RingFault::IndexJump) };
+        let fake = Fake::new(Quirks { queue_sizes: [2, 2], ..quirks });
+        let mut driver = fake.bring_up(1514).unwrap();
+        assert_eq!(driver.nic().transmit.fault(), None);
+        assert!(send(&mut driver, &[0; 100]));
+        assert!(send(&mut driver, &[0; 100]));
+        driver.nic().transmit.kick();
+        fake.forge_used(TRANSMIT, id, 0, steps);
+        assert!(!send(&mut driver, &[0; 100]), "no slot is freed");
+        assert_eq!(driver.nic().transmit.fault(), Some(Error::BrokenRing(fault)));
+        assert!(!driver.nic().transmit.request_interrupt(), "the index that jumped is not a completion");
+    });
 }
 
 #[test]
 fn a_commit_longer_than_its_slot_is_dropped() {
-    let fake = Fake::new(Quirks::default());
-    let mut driver = fake.bring_up(1514).unwrap();
-    let queue = &mut driver.nic().transmit;
-    assert_eq!(queue.slot().unwrap().len(), 1514);
-    queue.commit(1515);
-    queue.commit(0);
-    queue.kick();
-    assert_eq!(queue.counters().bad_length, 2);
-    assert!(fake.transmitted().is_empty());
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up(1514).unwrap();
+        let queue = &mut driver.nic().transmit;
+        assert_eq!(queue.slot().unwrap().len(), 1514);
+        queue.commit(1515);
+        queue.commit(0);
+        queue.kick();
+        assert_eq!(queue.counters().bad_length, 2);
+        assert!(fake.transmitted().is_empty());
+    });
 }
 
 #[derive(Clone, Debug)]
@@ -318,10 +379,15 @@ proptest! {
     fn every_frame_arrives_once_and_in_order(
         steps in proptest::collection::vec(step(), 1..if cfg!(miri) { 60 } else { 600 }),
         sizes in prop::sample::select(vec![[2_u16, 4], [8, 2], [16, 16]]),
+        odd in any::<bool>(),
+        packed in any::<bool>(),
         event_idx in any::<bool>(),
     ) {
+        // A packed ring may have any size.
+        let sizes = if packed && odd { sizes.map(|size| size - 1) } else { sizes };
         let mut quirks = Quirks { queue_sizes: sizes, ..Quirks::default() };
         quirks.offered.set(Features::EVENT_IDX, event_idx);
+        quirks.offered.set(Features::RING_PACKED, packed);
         let fake = Fake::new(quirks);
         let mut driver = fake.bring_up(1514).unwrap();
         let (mut sent, mut seen, mut delivered, mut received) = (vec![], vec![], vec![], vec![]);

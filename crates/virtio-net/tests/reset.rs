@@ -6,7 +6,7 @@
 
 mod fake;
 
-use fake::{Driver, Fake, Quirks};
+use fake::{Driver, Fake, Quirks, over_formats};
 use virtio_net::{Error, Features, Nic, RingFault};
 
 /// Resets the device and brings it back with the queues it had.
@@ -37,92 +37,102 @@ fn receive(driver: &mut Driver) -> Result<usize, Error> {
 //= virtio §16
 #[test]
 fn queues_work_again_after_a_reset_without_new_memory() {
-    let fake = Fake::new(Quirks::default());
-    let mut driver = fake.bring_up(1514).unwrap();
-    let blocks = fake.blocks();
-    fake.change(|quirks| quirks.allocations = 0);
-    for round in 0..3 {
-        // Frames in both directions are left behind.
-        while send(&mut driver, 0xEE) {}
-        while fake.deliver(&[0xEE; 60]) {}
-        reset(&mut driver).unwrap();
-        assert_eq!(fake.transmitted(), Vec::<Vec<u8>>::new(), "what was not sent is dropped");
-        assert_eq!(receive(&mut driver), Ok(0), "what was not received is dropped");
-        for byte in 0..=255 {
-            assert!(send(&mut driver, byte), "slot {byte} of round {round}");
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks.clone());
+        let mut driver = fake.bring_up(1514).unwrap();
+        let blocks = fake.blocks();
+        fake.change(|quirks| quirks.allocations = 0);
+        for round in 0..3 {
+            // Frames in both directions are left behind.
+            while send(&mut driver, 0xEE) {}
+            while fake.deliver(&[0xEE; 60]) {}
+            reset(&mut driver).unwrap();
+            assert_eq!(fake.transmitted(), Vec::<Vec<u8>>::new(), "what was not sent is dropped");
+            assert_eq!(receive(&mut driver), Ok(0), "what was not received is dropped");
+            for byte in 0..=255 {
+                assert!(send(&mut driver, byte), "slot {byte} of round {round}");
+            }
+            assert_eq!(
+                fake.transmitted().iter().map(|frame| frame[0]).collect::<Vec<_>>(),
+                (0..=255).collect::<Vec<_>>()
+            );
+            let mut delivered = 0;
+            while fake.deliver(&[7; 60]) {
+                delivered += 1;
+            }
+            assert_eq!((delivered, receive(&mut driver)), (256, Ok(256)));
         }
-        assert_eq!(
-            fake.transmitted().iter().map(|frame| frame[0]).collect::<Vec<_>>(),
-            (0..=255).collect::<Vec<_>>()
-        );
-        let mut delivered = 0;
-        while fake.deliver(&[7; 60]) {
-            delivered += 1;
-        }
-        assert_eq!((delivered, receive(&mut driver)), (256, Ok(256)));
-    }
-    assert_eq!(fake.blocks(), blocks);
-    drop(driver);
-    fake.assert_well_treated();
+        assert_eq!(fake.blocks(), blocks);
+        drop(driver);
+        fake.assert_well_treated();
+    });
 }
 
 //= virtio §16
 #[test]
 fn ring_that_the_device_broke_is_whole_after_a_reset() {
-    let fake = Fake::new(Quirks::default());
-    let mut driver = fake.bring_up(1514).unwrap();
-    fake.forge_used(fake::RECEIVE, 5000, 60, 1);
-    assert_eq!(receive(&mut driver), Err(Error::BrokenRing(RingFault::BadId)));
-    reset(&mut driver).unwrap();
-    assert!(fake.deliver(&[7; 60]));
-    assert_eq!(receive(&mut driver), Ok(1));
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks.clone());
+        let mut driver = fake.bring_up(1514).unwrap();
+        fake.forge_used(fake::RECEIVE, 5000, 60, 1);
+        assert_eq!(receive(&mut driver), Err(Error::BrokenRing(RingFault::BadId)));
+        reset(&mut driver).unwrap();
+        assert!(fake.deliver(&[7; 60]));
+        assert_eq!(receive(&mut driver), Ok(1));
+    });
 }
 
 //= virtio §16
 #[test]
 fn stopped_queues_access_neither_device_nor_rings() {
-    let fake = Fake::new(Quirks::default());
-    let mut driver = fake.bring_up(1514).unwrap();
-    assert!(fake.deliver(&[7; 60]));
-    let queue = &mut driver.nic().transmit;
-    queue.slot().unwrap()[..60].fill(1);
-    queue.commit(60);
-    let before = [fake.notified(fake::RECEIVE), fake.notified(fake::TRANSMIT)];
-    driver.nic().receive.stop();
-    driver.nic().transmit.stop();
-    driver.nic().transmit.kick();
-    assert_eq!(receive(&mut driver), Ok(0));
-    assert!(!driver.nic().receive.request_interrupt(), "no frame is pending");
-    assert!(driver.nic().transmit.slot().is_none());
-    assert!(!driver.nic().transmit.request_interrupt());
-    assert_eq!([fake.notified(fake::RECEIVE), fake.notified(fake::TRANSMIT)], before);
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks.clone());
+        let mut driver = fake.bring_up(1514).unwrap();
+        assert!(fake.deliver(&[7; 60]));
+        let queue = &mut driver.nic().transmit;
+        queue.slot().unwrap()[..60].fill(1);
+        queue.commit(60);
+        let before = [fake.notified(fake::RECEIVE), fake.notified(fake::TRANSMIT)];
+        driver.nic().receive.stop();
+        driver.nic().transmit.stop();
+        driver.nic().transmit.kick();
+        assert_eq!(receive(&mut driver), Ok(0));
+        assert!(!driver.nic().receive.request_interrupt(), "no frame is pending");
+        assert!(driver.nic().transmit.slot().is_none());
+        assert!(!driver.nic().transmit.request_interrupt());
+        assert_eq!([fake.notified(fake::RECEIVE), fake.notified(fake::TRANSMIT)], before);
+    });
 }
 
 //= virtio §16
 #[test]
 fn device_that_offers_less_after_a_reset_is_refused() {
-    let changes: [fn(&mut Quirks); 4] = [
-        |quirks| quirks.offered -= Features::MTU,
-        |quirks| quirks.queue_sizes = [256, 128],
-        |quirks| quirks.queue_sizes = [128, 256],
-        |quirks| quirks.vectors = 2,
-    ];
-    for (number, change) in changes.into_iter().enumerate() {
-        let fake = Fake::new(Quirks::default());
-        let mut driver = fake.bring_up(1514).unwrap();
-        fake.change(change);
-        assert_eq!(reset(&mut driver), Err(Error::Changed), "change {number}");
-        assert!(driver.nic().transmit.slot().is_none(), "the queues stay stopped");
-        assert_eq!(fake.status() & 4, 0, "the device was not started");
-    }
+    over_formats(|quirks| {
+        let changes: [fn(&mut Quirks); 4] = [
+            |quirks| quirks.offered -= Features::MTU,
+            |quirks| quirks.queue_sizes = [256, 128],
+            |quirks| quirks.queue_sizes = [128, 256],
+            |quirks| quirks.vectors = 2,
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let fake = Fake::new(quirks.clone());
+            let mut driver = fake.bring_up(1514).unwrap();
+            fake.change(change);
+            assert_eq!(reset(&mut driver), Err(Error::Changed), "change {number}");
+            assert!(driver.nic().transmit.slot().is_none(), "the queues stay stopped");
+            assert_eq!(fake.status() & 4, 0, "the device was not started");
+        }
+    });
 }
 
 #[test]
 fn device_that_does_not_come_back_is_reported() {
-    let fake = Fake::new(Quirks::default());
-    let mut driver = fake.bring_up(1514).unwrap();
-    fake.change(|quirks| quirks.never_resets = true);
-    assert_eq!(reset(&mut driver), Err(Error::ResetTimeout));
-    fake.change(|quirks| (quirks.never_resets, quirks.removed) = (false, true));
-    assert_eq!(reset(&mut driver), Err(Error::Removed));
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks.clone());
+        let mut driver = fake.bring_up(1514).unwrap();
+        fake.change(|quirks| quirks.never_resets = true);
+        assert_eq!(reset(&mut driver), Err(Error::ResetTimeout));
+        fake.change(|quirks| (quirks.never_resets, quirks.removed) = (false, true));
+        assert_eq!(reset(&mut driver), Err(Error::Removed));
+    });
 }

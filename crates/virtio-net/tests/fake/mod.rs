@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A model of a virtio-net device: its own registers, and the rings of rust-vmm's `virtio-queue`, so that the driver is
-//! tested against an independent implementation. `Quirks` make the device misbehave.
+//! A model of a virtio-net device: its own registers and packed rings, and the split rings of rust-vmm's `virtio-queue`, so
+//! that the driver is tested against an independent implementation. `Quirks` make the device misbehave.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 #[cfg(miri)]
 mod heap;
+mod packed;
+mod queue;
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -14,8 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use virtio_net::pci::CONFIG_LEN;
 use virtio_net::{Control, HEADER_LEN, Nic};
 use virtio_net::{DmaBlock, Error, Features, Hal, Layout, Options, Registers};
-use virtio_queue::{Queue, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
+
+use self::queue::DeviceQueue;
 
 /// Above 4 GiB, so that both halves of an address matter.
 const MEMORY_START: u64 = 5 << 30;
@@ -36,6 +39,14 @@ pub fn mac_of(generation: u8) -> [u8; 6] {
 
 pub const RECEIVE: usize = 0;
 pub const TRANSMIT: usize = 1;
+
+/// Runs `test` with a device of each ring format.
+pub fn over_formats(test: impl Fn(Quirks)) {
+    for format in [Features::empty(), Features::RING_PACKED] {
+        let quirks = Quirks::default();
+        test(Quirks { offered: quirks.offered | format, ..quirks });
+    }
+}
 
 /// Deviations from the default device.
 #[derive(Clone, Debug)]
@@ -89,7 +100,7 @@ struct Device {
     queue_select: u16,
     config_vector: u16,
     queue_vectors: [u16; 2],
-    queues: [Queue; 2],
+    queues: [DeviceQueue; 2],
     pub notified: [u32; 2],
     pub early_notifications: u32,
     next_address: u64,
@@ -110,7 +121,7 @@ pub struct Fake {
 
 impl Fake {
     pub fn new(quirks: Quirks) -> Self {
-        let queues = quirks.queue_sizes.map(|size| Queue::new(size.max(1).next_power_of_two()).unwrap());
+        let queues = quirks.queue_sizes.map(DeviceQueue::new);
         let device = Device {
             quirks,
             config_generation: 0,
@@ -174,25 +185,20 @@ impl Fake {
         let mut device = self.lock();
         let queue = &mut device.queues[TRANSMIT];
         loop {
-            queue.disable_notification(&*self.memory).unwrap();
-            while let Some(chain) = queue.pop_descriptor_chain(&*self.memory) {
-                let head = chain.head_index();
-                let mut frame = Vec::new();
-                for descriptor in chain {
-                    assert!(!descriptor.is_write_only(), "the device only reads transmit buffers");
-                    let mut part = vec![0; descriptor.len() as usize];
-                    self.memory.read_slice(&mut part, descriptor.addr()).unwrap();
-                    frame.extend(part);
-                }
+            queue.disable_notification(&self.memory);
+            while let Some(buffer) = queue.pop(&self.memory) {
+                assert!(!buffer.writable, "the device only reads transmit buffers");
+                let mut frame = vec![0; buffer.len as usize];
+                self.memory.read_slice(&mut frame, buffer.address).unwrap();
                 assert!(frame.len() >= HEADER_LEN + 60, "a runt of {} bytes", frame.len());
                 assert_eq!(frame[..HEADER_LEN], [0; HEADER_LEN], "a header without offloads is zero");
                 frames.push(frame.split_off(HEADER_LEN));
-                queue.add_used(&*self.memory, head, 0).unwrap();
+                queue.push(&self.memory, buffer.id, 0);
                 if frames.len() == limit {
                     return frames;
                 }
             }
-            if !queue.enable_notification(&*self.memory).unwrap() {
+            if !queue.enable_notification(&self.memory) {
                 return frames;
             }
         }
@@ -202,20 +208,17 @@ impl Fake {
     pub fn deliver(&self, frame: &[u8]) -> bool {
         let mut device = self.lock();
         let queue = &mut device.queues[RECEIVE];
-        let Some(mut chain) = queue.pop_descriptor_chain(&*self.memory) else {
-            queue.enable_notification(&*self.memory).unwrap();
+        let Some(buffer) = queue.pop(&self.memory) else {
+            queue.enable_notification(&self.memory);
             return false;
         };
-        let head = chain.head_index();
-        let descriptor = chain.next().unwrap();
-        assert!(descriptor.is_write_only(), "the device only writes receive buffers");
-        assert!(chain.next().is_none(), "one descriptor per buffer");
+        assert!(buffer.writable, "the device only writes receive buffers");
         let mut bytes = vec![0; HEADER_LEN];
         bytes.extend_from_slice(frame);
-        assert!(bytes.len() <= descriptor.len() as usize, "test frames fit");
-        self.memory.write_slice(&bytes, descriptor.addr()).unwrap();
-        queue.add_used(&*self.memory, head, bytes.len() as u32).unwrap();
-        device.delivered = Some((descriptor.addr(), bytes.len()));
+        assert!(bytes.len() <= buffer.len as usize, "test frames fit");
+        self.memory.write_slice(&bytes, buffer.address).unwrap();
+        queue.push(&self.memory, buffer.id, bytes.len() as u32);
+        device.delivered = Some((buffer.address, bytes.len()));
         true
     }
 
@@ -227,28 +230,22 @@ impl Fake {
 
     /// Whether the driver requested an interrupt for the completions since the last call.
     pub fn wants_interrupt(&self, queue: usize) -> bool {
-        self.lock().queues[queue].needs_notification(&*self.memory).unwrap()
+        self.lock().queues[queue].needs_interrupt(&self.memory)
     }
 
     /// Whether the driver set the flag that suppresses the interrupts of a queue without event indices.
     pub fn has_no_interrupt_flag(&self, queue: usize) -> bool {
-        let available = self.lock().queues[queue].avail_ring();
-        self.memory.read_obj::<u16>(GuestAddress(available)).unwrap() & 1 != 0
+        self.lock().queues[queue].has_interrupts_disabled(&self.memory)
     }
 
     pub fn notified(&self, queue: usize) -> u32 {
         self.lock().notified[queue]
     }
 
-    /// Writes a used element and moves the used index by `steps`, as a hostile device may.
+    /// Writes a used element and moves the used index by `steps`, as a hostile device may. In a packed ring, each of `steps`
+    /// descriptors is used with `id`.
     pub fn forge_used(&self, queue: usize, id: u32, len: u32, steps: u16) {
-        let device = self.lock();
-        let used = device.queues[queue].used_ring();
-        let index: u16 = self.memory.read_obj(GuestAddress(used + 2)).unwrap();
-        let slot = u64::from(index % device.queues[queue].size());
-        self.memory.write_obj(id, GuestAddress(used + 4 + slot * 8)).unwrap();
-        self.memory.write_obj(len, GuestAddress(used + 8 + slot * 8)).unwrap();
-        self.memory.write_obj(index.wrapping_add(steps), GuestAddress(used + 2)).unwrap();
+        self.lock().queues[queue].forge(&self.memory, id, len, steps);
     }
 
     pub fn change(&self, change: impl FnOnce(&mut Quirks)) {
@@ -261,6 +258,12 @@ impl Fake {
 
     pub fn status(&self) -> u8 {
         self.lock().status
+    }
+
+    /// The sizes of packed queues that the driver programmed.
+    pub fn sizes(&self) -> [u16; 2] {
+        let device = self.lock();
+        [RECEIVE, TRANSMIT].map(|queue| device.queues[queue].packed_size())
     }
 
     pub fn accepted(&self) -> Features {
@@ -316,7 +319,7 @@ unsafe impl Hal for Fake {
     unsafe fn release(&self, block: DmaBlock) {
         let mut device = self.lock();
         assert_eq!(device.blocks.remove(&block.device_address), Some(block.len), "not a live block");
-        let is_used = device.status & 4 != 0 || device.queues.iter().any(Queue::ready);
+        let is_used = device.status & 4 != 0 || device.queues.iter().any(DeviceQueue::is_ready);
         device.freed_while_live |= is_used && !device.quirks.removed;
         self.memory.write_slice(&vec![0xDD; block.len], GuestAddress(block.device_address)).unwrap();
     }
@@ -389,7 +392,7 @@ impl Registers for Fake {
             if !device.quirks.never_resets {
                 device.status = 0;
                 device.accepted = 0;
-                device.queues.iter_mut().for_each(QueueT::reset);
+                device.queues.iter_mut().for_each(DeviceQueue::reset);
             }
             return;
         }
@@ -414,9 +417,7 @@ impl Registers for Fake {
             o if o == COMMON + 0x1C => {
                 assert_eq!(value, 1);
                 let event_idx = device.accepted & Features::EVENT_IDX.bits() != 0;
-                device.queues[queue].set_event_idx(event_idx);
-                device.queues[queue].set_ready(true);
-                assert!(device.queues[queue].is_valid(&*self.memory), "queue {queue} is valid");
+                device.queues[queue].enable(&self.memory, event_idx);
             }
             o if o >= NOTIFY => {
                 assert_eq!(u64::from(value), (o - NOTIFY) / MULTIPLIER, "each queue has its own address");
@@ -432,18 +433,21 @@ impl Registers for Fake {
     fn write32(&self, _bar: u8, offset: u64, value: u32) {
         let mut device = self.lock();
         let queue = usize::from(device.queue_select);
-        let shift = 32 * device.driver_feature_select;
+        if offset == COMMON + 0xC {
+            device.accepted |= u64::from(value) << (32 * device.driver_feature_select);
+            let is_packed = Features::from_bits_retain(device.accepted).contains(Features::RING_PACKED);
+            device.queues.iter_mut().for_each(|queue| queue.is_packed = is_packed);
+            return;
+        }
         let queue = &mut device.queues[queue.min(1)];
         match offset {
             o if o == COMMON => device.feature_select = value,
             o if o == COMMON + 8 => device.driver_feature_select = value,
-            o if o == COMMON + 0xC => device.accepted |= u64::from(value) << shift,
-            o if o == COMMON + 0x20 => queue.set_desc_table_address(Some(value), None),
-            o if o == COMMON + 0x24 => queue.set_desc_table_address(None, Some(value)),
-            o if o == COMMON + 0x28 => queue.set_avail_ring_address(Some(value), None),
-            o if o == COMMON + 0x2C => queue.set_avail_ring_address(None, Some(value)),
-            o if o == COMMON + 0x30 => queue.set_used_ring_address(Some(value), None),
-            o if o == COMMON + 0x34 => queue.set_used_ring_address(None, Some(value)),
+
+            o if (COMMON + 0x20..COMMON + 0x38).contains(&o) => {
+                let register = (o - COMMON - 0x20) as u32 / 4;
+                queue.set_address((register / 2) as usize, register % 2, value);
+            }
             o => panic!("32-bit write of {o:#x}"),
         }
     }

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The device's side of a packed ring with one descriptor per buffer. (virtio §6, §7)
+
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+
+const NEXT: u16 = 1;
+const WRITE: u16 = 2;
+const INDIRECT: u16 = 4;
+const AVAIL: u16 = 1 << 7;
+const USED: u16 = 1 << 15;
+
+const EVENT_ENABLE: u16 = 0;
+const EVENT_DISABLE: u16 = 1;
+const EVENT_POSITION: u16 = 2;
+
+/// A buffer that the driver made available.
+#[derive(Clone, Copy, Debug)]
+pub struct Buffer {
+    pub id: u16,
+    pub address: GuestAddress,
+    pub len: u32,
+    pub writable: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Position {
+    slot: u16,
+    wrap: bool,
+}
+
+impl Position {
+    const START: Self = Self { slot: 0, wrap: true };
+
+    fn step(&mut self, size: u16) {
+        self.slot += 1;
+        if self.slot == size {
+            *self = Self { slot: 0, wrap: !self.wrap };
+        }
+    }
+}
+
+pub struct PackedQueue {
+    pub max_size: u16,
+    size: u16,
+    /// Addresses of the descriptor ring and of the event structures of driver and device.
+    pub areas: [u64; 3],
+    pub event_idx: bool,
+    pub ready: bool,
+    available: Position,
+    used: Position,
+    /// Buffers that the device has, by id.
+    outstanding: Vec<bool>,
+    /// Positions of the descriptors used since the last interrupt decision.
+    undecided: Vec<(u16, bool)>,
+}
+
+impl PackedQueue {
+    pub fn new(max_size: u16) -> Self {
+        Self {
+            max_size,
+            size: max_size,
+            areas: [0; 3],
+            event_idx: false,
+            ready: false,
+            available: Position::START,
+            used: Position::START,
+            outstanding: vec![false; usize::from(max_size)],
+            undecided: Vec::new(),
+        }
+    }
+
+    pub fn reset(&mut self) {
+        *self = Self::new(self.max_size);
+    }
+
+    pub fn size(&self) -> u16 {
+        self.size
+    }
+
+    pub fn set_size(&mut self, size: u16) {
+        assert!((1..=self.max_size).contains(&size), "queue size {size} of {}", self.max_size);
+        self.size = size;
+    }
+
+    pub fn set_address(&mut self, area: usize, half: u32, value: u32) {
+        let shift = 32 * half;
+        self.areas[area] = self.areas[area] & !(0xFFFF_FFFF << shift) | u64::from(value) << shift;
+    }
+
+    pub fn set_ready(&mut self) {
+        assert!(
+            self.areas[0].is_multiple_of(16)
+                && self.areas[1].is_multiple_of(4)
+                && self.areas[2].is_multiple_of(4)
+        );
+        self.ready = true;
+    }
+
+    pub fn pop(&mut self, memory: &GuestMemoryMmap) -> Option<Buffer> {
+        let at = self.descriptor(self.available.slot);
+        let flags: u16 = memory.read_obj(at(14)).unwrap();
+        if !self.ready
+            || (flags & AVAIL != 0) != self.available.wrap
+            || (flags & USED != 0) == self.available.wrap
+        {
+            return None;
+        }
+        assert_eq!(flags & (NEXT | INDIRECT), 0, "one descriptor per buffer");
+        let id: u16 = memory.read_obj(at(12)).unwrap();
+        assert!(id < self.size, "id {id} in a ring of {}", self.size);
+        assert!(!std::mem::replace(&mut self.outstanding[usize::from(id)], true), "id {id} twice");
+        self.available.step(self.size);
+        Some(Buffer {
+            id,
+            address: GuestAddress(memory.read_obj(at(0)).unwrap()),
+            len: memory.read_obj(at(8)).unwrap(),
+            writable: flags & WRITE != 0,
+        })
+    }
+
+    /// Writes a used descriptor, also one that contradicts the ring.
+    pub fn push(&mut self, memory: &GuestMemoryMmap, id: u16, len: u32) {
+        let at = self.descriptor(self.used.slot);
+        memory.write_obj(id, at(12)).unwrap();
+        memory.write_obj(len, at(8)).unwrap();
+        memory.write_obj(if self.used.wrap { AVAIL | USED } else { 0 }, at(14)).unwrap();
+        if let Some(outstanding) = self.outstanding.get_mut(usize::from(id)) {
+            *outstanding = false;
+        }
+        self.undecided.push((self.used.slot, self.used.wrap));
+        self.used.step(self.size);
+    }
+
+    pub fn disable_notification(&self, memory: &GuestMemoryMmap) {
+        memory.write_obj(EVENT_DISABLE, GuestAddress(self.areas[2] + 2)).unwrap();
+    }
+
+    /// Returns `true` when a buffer was made available meanwhile.
+    pub fn enable_notification(&self, memory: &GuestMemoryMmap) -> bool {
+        let Position { slot, wrap } = self.available;
+        memory.write_obj(slot | u16::from(wrap) << 15, GuestAddress(self.areas[2])).unwrap();
+        let flags = if self.event_idx { EVENT_POSITION } else { EVENT_ENABLE };
+        memory.write_obj(flags, GuestAddress(self.areas[2] + 2)).unwrap();
+        let flags: u16 = memory.read_obj(self.descriptor(slot)(14)).unwrap();
+        (flags & AVAIL != 0) == wrap && (flags & USED != 0) != wrap
+    }
+
+    pub fn needs_interrupt(&mut self, memory: &GuestMemoryMmap) -> bool {
+        let used = std::mem::take(&mut self.undecided);
+        let [desc, flags]: [u16; 2] =
+            [0, 2].map(|at| memory.read_obj(GuestAddress(self.areas[1] + at)).unwrap());
+        match flags {
+            EVENT_ENABLE => !used.is_empty(),
+            EVENT_DISABLE => false,
+            EVENT_POSITION => {
+                assert!(self.event_idx, "EVENT_IDX was not negotiated");
+                used.contains(&(desc & 0x7FFF, desc >> 15 != 0))
+            }
+            flags => panic!("event flags {flags}"),
+        }
+    }
+
+    /// Whether the driver disabled interrupts.
+    pub fn has_interrupts_disabled(&self, memory: &GuestMemoryMmap) -> bool {
+        memory.read_obj::<u16>(GuestAddress(self.areas[1] + 2)).unwrap() == EVENT_DISABLE
+    }
+
+    fn descriptor(&self, slot: u16) -> impl Fn(u64) -> GuestAddress + use<> {
+        let start = self.areas[0] + 16 * u64::from(slot);
+        move |field| GuestAddress(start + field)
+    }
+}
