@@ -13,7 +13,7 @@ use device_sim::{
     Bus as _, Nic, NicOptions, Quirks, Registers as _,
     link::{Endpoint, Wire, WireOptions},
     pci::{BrokenCapabilities, COMMON, NOTIFY, VIRTIO_BAR},
-    virtio_net::UsedQuirk,
+    virtio_net::{Features, UsedQuirk},
 };
 use trapped_access::Width;
 use virtio_net::Error;
@@ -29,12 +29,20 @@ fn misbehaving(quirks: Quirks) -> Bench {
     Bench::new(NicOptions { quirks, ..NicOptions::new(LEFT) })
 }
 
+/// Runs `test` with the features of each ring format.
+fn over_formats(test: impl Fn(Features)) {
+    for format in [Features::default(), Features::RING_PACKED] {
+        test(Features::DEFAULT | format);
+        test(Features::DEFAULT.without(Features::EVENT_IDX) | format);
+    }
+}
+
 /// Two NICs on one wire, in one machine.
-fn pair(options: WireOptions, left: Quirks, right: Quirks) -> (Bench, Bench, Arc<Wire>) {
+fn pair(options: WireOptions, features: Features, right: Quirks) -> (Bench, Bench, Arc<Wire>) {
     let machine = Arc::new(Machine::default());
     let wire = Wire::new(options);
-    let left = Bench::on(&machine, NicOptions { quirks: left, ..NicOptions::new(LEFT) });
-    let right = Bench::on(&machine, NicOptions { quirks: right, ..NicOptions::new(RIGHT) });
+    let left = Bench::on(&machine, NicOptions { features, ..NicOptions::new(LEFT) });
+    let right = Bench::on(&machine, NicOptions { features, quirks: right, ..NicOptions::new(RIGHT) });
     left.nic.connect(wire.port(0));
     right.nic.connect(wire.port(1));
     (left, right, wire)
@@ -105,77 +113,85 @@ fn device_that_is_reset_after_it_has_taken_a_frame_off_the_wire_accesses_no_memo
 
 #[test]
 fn frames_arrive_in_order_and_unchanged() {
-    let (left, right, wire) = pair(WireOptions::ten_gigabit(), Quirks::default(), Quirks::default());
-    let (mut sender, mut receiver) = (left.bring_up().unwrap(), right.bring_up().unwrap());
-    let mut expected = 0;
-    for first in (0..10_000).step_by(100) {
-        for number in first..first + 100 {
-            assert!(sender.send(&frame(number)));
+    over_formats(|features| {
+        let (left, right, wire) = pair(WireOptions::ten_gigabit(), features, Quirks::default());
+        let (mut sender, mut receiver) = (left.bring_up().unwrap(), right.bring_up().unwrap());
+        let mut expected = 0;
+        for first in (0..10_000).step_by(100) {
+            for number in first..first + 100 {
+                assert!(sender.send(&frame(number)));
+            }
+            sender.kick();
+            left.machine.settle();
+            for received in receiver.received().unwrap() {
+                assert_eq!(received, frame(expected));
+                expected += 1;
+            }
         }
-        sender.kick();
-        left.machine.settle();
-        for received in receiver.received().unwrap() {
-            assert_eq!(received, frame(expected));
-            expected += 1;
-        }
-    }
-    assert_eq!(expected, 10_000);
-    assert_eq!(wire.counters(0).delivered, 10_000);
-    assert_eq!(left.machine.misuse(), Vec::<String>::new());
+        assert_eq!(expected, 10_000);
+        assert_eq!(wire.counters(0).delivered, 10_000);
+        assert_eq!(left.machine.misuse(), Vec::<String>::new());
+    });
 }
 
 #[test]
 fn receiver_without_buffers_blocks_the_sender_without_loss() {
-    let options = WireOptions { capacity: 64, ..WireOptions::immediate() };
-    let (left, right, wire) = pair(options, Quirks::default(), Quirks::default());
-    let (mut sender, mut receiver) = (left.bring_up().unwrap(), right.bring_up().unwrap());
-    // 256 buffers, 64 frames on the wire, 256 in the sender's ring.
-    let mut sent = 0;
-    while sender.send(&frame(sent)) {
-        sent += 1;
-        sender.kick();
-        left.machine.settle();
-    }
-    assert!(sent > 256 + 64, "{sent} frames went out before the sender had to wait");
-    assert!(wire.counters(0).paused > 0);
-    let mut arrived = Vec::new();
-    loop {
-        let more = receiver.received().unwrap();
-        if more.is_empty() {
-            break;
+    over_formats(|features| {
+        let options = WireOptions { capacity: 64, ..WireOptions::immediate() };
+        let (left, right, wire) = pair(options, features, Quirks::default());
+        let (mut sender, mut receiver) = (left.bring_up().unwrap(), right.bring_up().unwrap());
+        // 256 buffers, 64 frames on the wire, 256 in the sender's ring.
+        let mut sent = 0;
+        while sender.send(&frame(sent)) {
+            sent += 1;
+            sender.kick();
+            left.machine.settle();
         }
-        arrived.extend(more);
-        left.machine.settle();
-    }
-    assert_eq!(arrived, (0..sent).map(frame).collect::<Vec<_>>());
+        assert!(sent > 256 + 64, "{sent} frames went out before the sender had to wait");
+        assert!(wire.counters(0).paused > 0);
+        let mut arrived = Vec::new();
+        loop {
+            let more = receiver.received().unwrap();
+            if more.is_empty() {
+                break;
+            }
+            arrived.extend(more);
+            left.machine.settle();
+        }
+        assert_eq!(arrived, (0..sent).map(frame).collect::<Vec<_>>());
+    });
 }
 
 #[test]
 fn device_interrupts_for_the_first_frame_and_then_on_request() {
-    let (left, right, _) = pair(WireOptions::immediate(), Quirks::default(), Quirks::default());
-    let (mut sender, mut receiver) = (left.bring_up().unwrap(), right.bring_up().unwrap());
-    let interrupts = |sender: &mut bench::Driver, number| {
-        let before = right.nic.counters().interrupts;
-        assert!(sender.send(&frame(number)));
-        sender.kick();
-        left.machine.settle();
-        right.nic.counters().interrupts - before
-    };
-    assert_eq!(interrupts(&mut sender, 0), 1);
-    assert_eq!(interrupts(&mut sender, 1), 0, "not asked for");
-    assert_eq!(receiver.received().unwrap().len(), 2);
-    assert!(!receiver.nic().receive.request_interrupt());
-    assert_eq!(interrupts(&mut sender, 2), 1);
+    for features in [Features::DEFAULT, Features::DEFAULT | Features::RING_PACKED] {
+        let (left, right, _) = pair(WireOptions::immediate(), features, Quirks::default());
+        let (mut sender, mut receiver) = (left.bring_up().unwrap(), right.bring_up().unwrap());
+        let interrupts = |sender: &mut bench::Driver, number| {
+            let before = right.nic.counters().interrupts;
+            assert!(sender.send(&frame(number)));
+            sender.kick();
+            left.machine.settle();
+            right.nic.counters().interrupts - before
+        };
+        assert_eq!(interrupts(&mut sender, 0), 1);
+        assert_eq!(interrupts(&mut sender, 1), 0, "not asked for");
+        assert_eq!(receiver.received().unwrap().len(), 2);
+        assert!(!receiver.nic().receive.request_interrupt());
+        assert_eq!(interrupts(&mut sender, 2), 1);
+    }
 }
 
 #[test]
 fn device_starts_again_after_a_reset() {
-    let bench = alone();
-    for _ in 0..3 {
-        drop(bench.bring_up().unwrap());
-        assert!(!bench.nic.is_running());
-    }
-    assert_eq!(bench.machine.misuse(), Vec::<String>::new());
+    over_formats(|features| {
+        let bench = Bench::new(NicOptions { features, ..NicOptions::new(LEFT) });
+        for _ in 0..3 {
+            drop(bench.bring_up().unwrap());
+            assert!(!bench.nic.is_running());
+        }
+        assert_eq!(bench.machine.misuse(), Vec::<String>::new());
+    });
 }
 
 #[test]
@@ -200,23 +216,25 @@ fn driver_refuses_unusable_devices() {
 
 #[test]
 fn corrupted_used_ring_reaches_the_driver() {
-    let lie = |quirk| {
-        let quirks = Quirks { used: Some((3, quirk)), ..Quirks::default() };
-        let (left, right, _) = pair(WireOptions::immediate(), Quirks::default(), quirks);
-        let (mut sender, mut receiver) = (left.bring_up().unwrap(), right.bring_up().unwrap());
-        for number in 0..5 {
-            assert!(sender.send(&frame(number)));
+    over_formats(|features| {
+        let lie = |quirk| {
+            let quirks = Quirks { used: Some((3, quirk)), ..Quirks::default() };
+            let (left, right, _) = pair(WireOptions::immediate(), features, quirks);
+            let (mut sender, mut receiver) = (left.bring_up().unwrap(), right.bring_up().unwrap());
+            for number in 0..5 {
+                assert!(sender.send(&frame(number)));
+            }
+            sender.kick();
+            left.machine.settle();
+            receiver.received()
+        };
+        assert!(matches!(lie(UsedQuirk::IdOutOfRange), Err(Error::BrokenRing(_))));
+        assert!(matches!(lie(UsedQuirk::IndexJump), Err(Error::BrokenRing(_))));
+        // A buffer returned twice may be posted again by then: the driver sees one frame twice.
+        for quirk in [UsedQuirk::IdTwice, UsedQuirk::LengthTooLarge, UsedQuirk::LengthTooSmall] {
+            assert_ne!(lie(quirk), Ok((0..5).map(frame).collect()), "{quirk:?} went unnoticed");
         }
-        sender.kick();
-        left.machine.settle();
-        receiver.received()
-    };
-    assert!(matches!(lie(UsedQuirk::IdOutOfRange), Err(Error::BrokenRing(_))));
-    assert!(matches!(lie(UsedQuirk::IndexJump), Err(Error::BrokenRing(_))));
-    // A buffer returned twice may be posted again by then: the driver sees one frame twice.
-    for quirk in [UsedQuirk::IdTwice, UsedQuirk::LengthTooLarge, UsedQuirk::LengthTooSmall] {
-        assert_ne!(lie(quirk), Ok((0..5).map(frame).collect()), "{quirk:?} went unnoticed");
-    }
+    });
 }
 
 #[test]
@@ -264,13 +282,60 @@ fn register_access_at_the_wrong_time_or_width_is_reported() {
 
 #[test]
 fn dma_to_unmapped_memory_is_reported() {
-    let (left, right, _) = pair(WireOptions::immediate(), Quirks::default(), Quirks::default());
-    let (mut sender, _receiver) = (left.bring_up().unwrap(), right.bring_up().unwrap());
-    assert!(sender.send(&frame(0)));
-    left.unmap_all();
-    sender.kick();
-    left.machine.settle();
-    let misuse = left.machine.misuse().join("; ");
-    assert!(misuse.contains("not mapped for the device"), "{misuse}");
-    assert!(!left.nic.is_running(), "the device stops");
+    over_formats(|features| {
+        let (left, right, _) = pair(WireOptions::immediate(), features, Quirks::default());
+        let (mut sender, _receiver) = (left.bring_up().unwrap(), right.bring_up().unwrap());
+        assert!(sender.send(&frame(0)));
+        left.unmap_all();
+        sender.kick();
+        left.machine.settle();
+        let misuse = left.machine.misuse().join("; ");
+        assert!(misuse.contains("not mapped for the device"), "{misuse}");
+        assert!(!left.nic.is_running(), "the device stops");
+    });
+}
+
+#[test]
+fn malformed_descriptor_of_a_packed_ring_is_reported() {
+    let features = Features::DEFAULT | Features::RING_PACKED;
+    // The field of the second descriptor, its new value, and the report.
+    let cases = [
+        (8, 4, 0, "a descriptor of 0 bytes"),
+        (12, 2, 256, "buffer id 256 in a packed ring of 256"),
+        (14, 2, 0x80 | 1, "continues with one that is not available"),
+        (14, 2, 0x80 | 2, "device-writable buffer"),
+        (14, 2, 0x80 | 4, "INDIRECT_DESC was not negotiated"),
+        (14, 2, 0x80 | 8, "descriptor flags 0x88"),
+    ];
+    for (field, len, value, expected) in cases {
+        let bench = Bench::new(NicOptions { features, ..NicOptions::new(LEFT) });
+        let mut driver = bench.bring_up().unwrap();
+        assert!(driver.send(&frame(0)));
+        assert!(driver.send(&frame(1)));
+        bench.poke(bench.area(1, 0) + 16 + field, len, value);
+        driver.kick();
+        bench.machine.settle();
+        let misuse = bench.machine.misuse().join("; ");
+        assert!(misuse.contains(expected), "{expected}: {misuse}");
+    }
+}
+
+#[test]
+fn malformed_event_of_a_packed_ring_is_reported() {
+    let features = Features::DEFAULT | Features::RING_PACKED;
+    let without_events = features.without(Features::EVENT_IDX);
+    for (features, event, expected) in [
+        (features, 3 << 16, "event suppression flags 0x3"),
+        (without_events, 2 << 16, "event suppression flags 0x2"),
+        (features, 2 << 16 | 256, "an interrupt event at descriptor 256"),
+    ] {
+        let bench = Bench::new(NicOptions { features, ..NicOptions::new(LEFT) });
+        let mut driver = bench.bring_up().unwrap();
+        assert!(driver.send(&frame(0)));
+        bench.poke(bench.area(1, 1), 4, event);
+        driver.kick();
+        bench.machine.settle();
+        let misuse = bench.machine.misuse().join("; ");
+        assert!(misuse.contains(expected), "{expected}: {misuse}");
+    }
 }

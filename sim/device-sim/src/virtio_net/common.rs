@@ -25,9 +25,12 @@ const FULL_DUPLEX: u8 = 1;
 pub struct RingAddresses {
     pub size: u16,
     pub descriptors: u64,
-    pub available: u64,
-    pub used: u64,
+    /// The available ring, or the driver's event suppression structure.
+    pub driver: u64,
+    /// The used ring, or the device's event suppression structure.
+    pub device: u64,
     pub event_idx: bool,
+    pub packed: bool,
 }
 
 /// Effect of a register write outside the registers.
@@ -44,8 +47,8 @@ struct QueueRegisters {
     vector: u16,
     enabled: bool,
     descriptors: u64,
-    available: u64,
-    used: u64,
+    driver: u64,
+    device: u64,
 }
 
 impl QueueRegisters {
@@ -56,8 +59,8 @@ impl QueueRegisters {
             vector: NO_VECTOR,
             enabled: false,
             descriptors: 0,
-            available: 0,
-            used: 0,
+            driver: 0,
+            device: 0,
         }
     }
 }
@@ -191,8 +194,8 @@ impl Common {
             0x1c => (Word, of_queue(|queue| queue.enabled.into())),
             0x1e => (Word, queue.map_or(0, |_| self.queue_select.into())),
             0x20 | 0x24 => (Dword, half(of_queue(|queue| queue.descriptors), 0x20)),
-            0x28 | 0x2c => (Dword, half(of_queue(|queue| queue.available), 0x28)),
-            0x30 | 0x34 => (Dword, half(of_queue(|queue| queue.used), 0x30)),
+            0x28 | 0x2c => (Dword, half(of_queue(|queue| queue.driver), 0x28)),
+            0x30 | 0x34 => (Dword, half(of_queue(|queue| queue.device), 0x30)),
             _ => {
                 return Err(Misuse::register(format!(
                     "a read of common configuration at {offset:#x}, where no field starts"
@@ -346,6 +349,7 @@ impl Common {
             return Err(Misuse::register(format!("queue register {offset:#x} written before FEATURES_OK")));
         }
         let event_idx = self.accepted.contains(Features::EVENT_IDX);
+        let packed = self.accepted.contains(Features::RING_PACKED);
         let Some(queue) = self.queues.get_mut(index) else {
             return Err(Misuse::register(format!(
                 "a register of queue {index}, which does not exist, written"
@@ -361,7 +365,8 @@ impl Common {
         match offset {
             0x18 => {
                 let size = value as u16;
-                if !size.is_power_of_two() || size > queue.max_size {
+                let allowed = size.is_power_of_two() || packed && size > 0;
+                if !allowed || size > queue.max_size {
                     return Err(Misuse::register(format!(
                         "size {size} for queue {index} of {}",
                         queue.max_size
@@ -379,17 +384,18 @@ impl Common {
                 let ring = RingAddresses {
                     size: queue.size,
                     descriptors: queue.descriptors,
-                    available: queue.available,
-                    used: queue.used,
+                    driver: queue.driver,
+                    device: queue.device,
                     event_idx,
+                    packed,
                 };
                 ring.check(index, memory)?;
                 queue.enabled = true;
                 return Ok(Effect::Enable(index, ring));
             }
             0x20 | 0x24 => put(&mut queue.descriptors, 0x20),
-            0x28 | 0x2c => put(&mut queue.available, 0x28),
-            _ => put(&mut queue.used, 0x30),
+            0x28 | 0x2c => put(&mut queue.driver, 0x28),
+            _ => put(&mut queue.device, 0x30),
         }
         Ok(Effect::None)
     }
@@ -416,19 +422,23 @@ impl Common {
 }
 
 impl RingAddresses {
-    /// Returns the lengths of descriptor table, available ring and used ring in bytes. (virtio §5)
+    /// Returns the lengths of the descriptor, driver and device area in bytes. (virtio §5, §6)
     pub fn lengths(&self) -> [u64; 3] {
         let size = u64::from(self.size);
-        [16 * size, 6 + 2 * size, 6 + 8 * size]
+        if self.packed { [16 * size, 4, 4] } else { [16 * size, 6 + 2 * size, 6 + 8 * size] }
     }
 
     pub fn parts(&self) -> [(u64, u64); 3] {
-        let [descriptors, available, used] = self.lengths();
-        [(self.descriptors, descriptors), (self.available, available), (self.used, used)]
+        let [descriptors, driver, device] = self.lengths();
+        [(self.descriptors, descriptors), (self.driver, driver), (self.device, device)]
     }
 
     fn check(&self, queue: usize, memory: &DmaSpace) -> Result<(), Misuse> {
-        let rules = [(16, "descriptor table"), (2, "available ring"), (4, "used ring")];
+        let rules = if self.packed {
+            [(16, "descriptor ring"), (4, "driver's event structure"), (4, "device's event structure")]
+        } else {
+            [(16, "descriptor table"), (2, "available ring"), (4, "used ring")]
+        };
         for ((address, len), (align, what)) in self.parts().into_iter().zip(rules) {
             let what = format!("the {what} of queue {queue}");
             if !address.is_multiple_of(align) {

@@ -94,7 +94,7 @@ impl Device {
                 options.quirks.capabilities,
             )),
             common: Mutex::new(Common::new(&options)),
-            queues: options.queue_sizes.map(|size| Mutex::new(DeviceQueue::new(size))),
+            queues: std::array::from_fn(|_| Mutex::new(DeviceQueue::new())),
             running: AtomicBool::new(false),
             removed: AtomicBool::new(false),
             low_power: AtomicBool::new(false),

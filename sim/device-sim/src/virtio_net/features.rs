@@ -19,6 +19,7 @@ impl Features {
     pub const INDIRECT_DESC: Self = Self(1 << 28);
     pub const EVENT_IDX: Self = Self(1 << 29);
     pub const VERSION_1: Self = Self(1 << 32);
+    pub const RING_PACKED: Self = Self(1 << 34);
     pub const SPEED_DUPLEX: Self = Self(1 << 63);
 
     /// The features a NIC offers by default.

@@ -8,7 +8,7 @@
 //! | [`quirks`] | injected misbehavior of the device |
 //! | [`options`] | configuration of a NIC; queue numbers |
 //! | `common` | common and device configuration |
-//! | `queue` | the device's side of a split ring |
+//! | `queue` | the device's side of a split or packed ring |
 //! | `filter` | receive filters |
 //! | `device` | the state that the queues share |
 //! | `transmit`, `receive`, `control` | the queues |

@@ -52,7 +52,8 @@ pub enum UsedQuirk {
     LengthTooLarge,
     /// Fewer bytes than the header.
     LengthTooSmall,
-    /// An index ahead of every buffer that was made available.
+    /// An index ahead of every buffer that was made available; in a packed ring, one more used descriptor, whose id no buffer
+    /// has.
     IndexJump,
 }
 

@@ -167,6 +167,23 @@ impl Bench {
         }
     }
 
+    /// Returns the address of the descriptor (0), driver (1) or device area (2) of a queue.
+    pub fn area(&self, queue: u16, area: u64) -> u64 {
+        self.write(pci::COMMON + 0x16, Width::Word, queue.into());
+        let half = |at| self.read(pci::VIRTIO_BAR, pci::COMMON + 0x20 + 8 * area + at, Width::Dword);
+        half(0) | half(4) << 32
+    }
+
+    /// Overwrites `len` bytes at an address of the device with a little-endian value.
+    pub fn poke(&self, address: u64, len: usize, value: u64) {
+        let offset = (address - DmaSpace::FIRST) as usize;
+        assert!(offset + len <= MEMORY && len <= 8);
+        // SAFETY: inside the mapping, as just asserted.
+        let at = unsafe { self.base.add(offset) };
+        // SAFETY: the mapping is plain memory that nothing else accesses during the call.
+        unsafe { at.copy_from_nonoverlapping(NonNull::from(&value.to_le()).cast(), len) };
+    }
+
     /// Unmaps memory from the device while the driver uses it.
     pub fn unmap_all(&self) {
         for offset in (0x1000..*self.next.borrow()).step_by(0x1000) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The device's side of one split ring: rust-vmm's queue, and checks that it does not make.
+//! The device's side of a split ring: rust-vmm's queue, and checks that it does not make.
 //! (virtio §5, §7)
 
 use std::{num::Wrapping, sync::atomic::Ordering};
@@ -8,88 +8,38 @@ use std::{num::Wrapping, sync::atomic::Ordering};
 use virtio_queue::{Queue, QueueOwnedT as _, QueueT, desc::split::Descriptor};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
-use super::{common::RingAddresses, quirks::UsedQuirk};
-use crate::{dma::DmaSpace, registers::Misuse};
+use super::chain::Chain;
+use crate::{
+    dma::DmaSpace,
+    registers::Misuse,
+    virtio_net::{common::RingAddresses, quirks::UsedQuirk},
+};
 
-/// A buffer that the driver made available.
-pub struct Chain {
-    pub head: u16,
-    /// Device-readable parts, then device-writable ones.
-    pub readable: Vec<(u64, u32)>,
-    pub writable: Vec<(u64, u32)>,
-    /// Of the queue, when the buffer was taken.
-    resets: u64,
-}
-
-impl Chain {
-    pub fn writable_len(&self) -> u64 {
-        self.writable.iter().map(|&(_, len)| u64::from(len)).sum()
-    }
-}
-
-/// One queue, device side.
-pub struct DeviceQueue {
+/// One split ring, device side.
+pub struct SplitQueue {
     queue: Queue,
     ring: RingAddresses,
     /// Heads the device holds.
     outstanding: Vec<bool>,
     last_head: u16,
     completed: u32,
-    /// Cleared at a start: as in QEMU, the first completion interrupts regardless of `used_event`.
-    signalled: bool,
-    /// Number of resets.
-    resets: u64,
 }
 
-impl DeviceQueue {
-    pub fn new(max_size: u16) -> Self {
-        Self {
-            queue: Queue::new(max_size).expect("sizes are powers of two up to 32768"),
-            ring: RingAddresses::default(),
-            outstanding: vec![false; usize::from(max_size)],
-            last_head: 0,
-            completed: 0,
-            signalled: false,
-            resets: 0,
-        }
-    }
-
-    pub fn reset(&mut self) {
-        self.queue.reset();
-        self.ring = RingAddresses::default();
-        self.outstanding.fill(false);
-        self.completed = 0;
-        self.signalled = false;
-        self.resets += 1;
-    }
-
-    pub fn enable(&mut self, ring: &RingAddresses) {
+impl SplitQueue {
+    pub fn new(ring: &RingAddresses) -> Self {
+        let mut queue = Queue::new(ring.size).expect("sizes are powers of two up to 32768");
         let halves = |address: u64| (Some(address as u32), Some((address >> 32) as u32));
         let (low, high) = halves(ring.descriptors);
-        self.queue.set_desc_table_address(low, high);
-        let (low, high) = halves(ring.available);
-        self.queue.set_avail_ring_address(low, high);
-        let (low, high) = halves(ring.used);
-        self.queue.set_used_ring_address(low, high);
-        self.queue.set_size(ring.size);
-        self.queue.set_event_idx(ring.event_idx);
-        self.queue.set_ready(true);
-        self.ring = *ring;
-    }
-
-    pub fn is_enabled(&self) -> bool {
-        self.queue.ready()
-    }
-
-    /// Returns the number of buffers that the driver chose; 0 before it has enabled the queue.
-    pub fn size(&self) -> u16 {
-        self.ring.size
-    }
-
-    /// Returns whether a range overlaps a part of the ring.
-    pub fn overlaps(&self, address: u64, len: u64) -> bool {
-        let overlaps = |(start, size): (u64, u64)| start < address + len && address < start + size;
-        self.is_enabled() && self.ring.parts().into_iter().any(overlaps)
+        queue.set_desc_table_address(low, high);
+        let (low, high) = halves(ring.driver);
+        queue.set_avail_ring_address(low, high);
+        let (low, high) = halves(ring.device);
+        queue.set_used_ring_address(low, high);
+        queue.set_size(ring.size);
+        queue.set_event_idx(ring.event_idx);
+        queue.set_ready(true);
+        let outstanding = vec![false; usize::from(ring.size)];
+        Self { queue, ring: *ring, outstanding, last_head: 0, completed: 0 }
     }
 
     /// Returns the next buffer after validating its descriptors.
@@ -107,23 +57,11 @@ impl DeviceQueue {
             )));
         }
         self.check_indirect(memory, head, indirect)?;
-        let mut popped = Chain { head, readable: Vec::new(), writable: Vec::new(), resets: self.resets };
+        let mut popped = Chain::new(head);
         let mut unfinished = true;
         for descriptor in chain {
-            if descriptor.len() == 0 {
-                return Err(Misuse::ring(format!("a descriptor of 0 bytes in chain {head}")));
-            }
             unfinished = descriptor.has_next();
-            let part = (descriptor.addr().0, descriptor.len());
-            if descriptor.is_write_only() {
-                popped.writable.push(part);
-            } else if popped.writable.is_empty() {
-                popped.readable.push(part);
-            } else {
-                return Err(Misuse::ring(format!(
-                    "chain {head} has a readable descriptor after a writable one (virtio 2.7.4.2)"
-                )));
-            }
+            popped.push(descriptor.addr().0, descriptor.len(), descriptor.is_write_only())?;
         }
         // The iterator ends early when a chain loops or leaves its table.
         if unfinished {
@@ -185,11 +123,11 @@ impl DeviceQueue {
                 UsedQuirk::IndexJump => {
                     let index = self.queue.next_used().wrapping_add(self.ring.size + 1);
                     let stored =
-                        memory.memory().store(index, GuestAddress(self.ring.used + 2), Ordering::Release);
+                        memory.memory().store(index, GuestAddress(self.ring.device + 2), Ordering::Release);
                     return stored.map_err(|error| Misuse::ring(format!("the used ring: {error}")));
                 }
             };
-            let at = GuestAddress(self.ring.used + 4 + 8 * u64::from(slot));
+            let at = GuestAddress(self.ring.device + 4 + 8 * u64::from(slot));
             let written = memory.memory().write_obj((u64::from(id) | u64::from(len) << 32).to_le(), at);
             written.map_err(|error| Misuse::ring(format!("the used ring: {error}")))?;
         }
@@ -209,21 +147,18 @@ impl DeviceQueue {
         for (index, &(head, len)) in ahead.iter().enumerate() {
             self.outstanding[usize::from(head)] = false;
             let slot = first.wrapping_add(index as u16) % self.ring.size;
-            let at = GuestAddress(self.ring.used + 4 + 8 * u64::from(slot));
+            let at = GuestAddress(self.ring.device + 4 + 8 * u64::from(slot));
             let element = u64::from(head) | u64::from(len) << 32;
             let written = memory.memory().write_obj(element.to_le(), at);
             written.map_err(|error| Misuse::ring(format!("the used ring: {error}")))?;
         }
         self.queue.set_next_used(first.wrapping_add(ahead.len() as u16));
-        // The queue counts one completion only, so that its interrupt decision would be wrong.
-        self.signalled &= ahead.is_empty();
         self.push(memory, last, last_len, None)
     }
 
     /// Returns whether the driver requested an interrupt for the completions since the last call.
     pub fn needs_interrupt(&mut self, memory: &DmaSpace) -> Result<bool, Misuse> {
-        let wanted = self.queue.needs_notification(memory.memory()).map_err(unreachable_ring)?;
-        Ok(!std::mem::replace(&mut self.signalled, true) || wanted)
+        self.queue.needs_notification(memory.memory()).map_err(unreachable_ring)
     }
 
     /// Enables notifications; returns `true` when buffers were made available meanwhile.
@@ -235,15 +170,9 @@ impl DeviceQueue {
         self.queue.disable_notification(memory.memory()).map_err(unreachable_ring)
     }
 
-    /// Returns whether the device still holds a buffer: the queue was not reset since it was taken. After a reset, the memory of
-    /// ring and buffers is the driver's.
-    pub fn holds(&self, chain: &Chain) -> bool {
-        self.is_enabled() && self.resets == chain.resets
-    }
-
     /// Undoes the last [`pop`](Self::pop).
-    pub fn unpop(&mut self, chain: &Chain) {
-        self.outstanding[usize::from(chain.head)] = false;
+    pub fn unpop(&mut self, head: u16) {
+        self.outstanding[usize::from(head)] = false;
         self.queue.go_to_previous_position();
     }
 }
