@@ -13,6 +13,7 @@ use std::{
 use device_sim::{
     Quirks,
     link::{Wire, WireOptions},
+    virtio_net::Features,
 };
 use lab::{
     device::DeviceKind,
@@ -95,6 +96,7 @@ impl Pairs {
                 addresses: vec![(IpAddr::from([10, 0, pair, host + 1]), 24)],
                 device: DeviceKind::Simulated,
                 quirks: Quirks::default(),
+                features: Features::DEFAULT,
             };
             let options = MachineOptions {
                 name,

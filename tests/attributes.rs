@@ -82,6 +82,7 @@ fn with_mtu(mtu: u16, check: impl FnOnce(&Machine)) {
             addresses: vec![(Ipv4Addr::new(10, 0, 0, 1).into(), 24)],
             device: DeviceKind::Simulated,
             quirks: Quirks::default(),
+            features: device_sim::virtio_net::Features::DEFAULT,
         }],
         mtu,
         path_mtu: 1024,

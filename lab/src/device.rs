@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use device_sim::{
-    Nic, NicOptions, PciFunction, Quirks,
+    Nic, NicOptions, PciFunction,
     link::{Datagrams, Port, Tunnel},
 };
 use ndis_sim::{NdisHost as _, open_tunnel};
@@ -26,7 +26,7 @@ pub enum DeviceKind {
     /// The device of `device_sim`.
     #[default]
     Simulated,
-    /// QEMU's virtio-net-pci. In real time only; [`Quirks`] do not apply to it.
+    /// QEMU's virtio-net-pci. In real time only; [`Quirks`](device_sim::Quirks) do not apply to it.
     Qemu(QemuVariant),
 }
 
@@ -72,21 +72,19 @@ impl Device {
     ///
     /// # Errors
     /// QEMU does not start.
-    pub fn plug(host: &Arc<Host>, kind: &DeviceKind, mac: [u8; 6], mtu: u16, quirks: Quirks) -> Result<Self> {
+    pub fn plug(host: &Arc<Host>, kind: &DeviceKind, options: NicOptions) -> Result<Self> {
         match kind {
-            DeviceKind::Simulated => {
-                Ok(Self::Simulated(host.plug(NicOptions { mtu, quirks, ..NicOptions::new(mac) })))
-            }
+            DeviceKind::Simulated => Ok(Self::Simulated(host.plug(options))),
             DeviceKind::Qemu(variant) => {
                 let sockets = Sockets::new().context("cannot make a directory for sockets")?;
-                let options = QemuOptions {
-                    mtu: Some(mtu),
+                let qemu = QemuOptions {
+                    mtu: Some(options.mtu),
                     identity: variant.identity,
                     slot: variant.slot,
                     properties: variant.properties.clone(),
-                    ..QemuOptions::new(mac, sockets.device(), sockets.link())
+                    ..QemuOptions::new(options.mac, sockets.device(), sockets.link())
                 };
-                let make = |bus, memory, len| QemuNic::new(bus, memory, len, &options);
+                let make = |bus, memory, len| QemuNic::new(bus, memory, len, &qemu);
                 let nic = host.plug_function(make).context("cannot plug in QEMU's device")?;
                 Ok(Self::Qemu { nic, sockets, tunnel: None })
             }

@@ -13,6 +13,7 @@ use anyhow::{Context as _, Result};
 use device_sim::{
     Quirks,
     link::{Capture, Datagrams, Faults, Lost, Tunnel, TunnelCounters, Wire, WireOptions},
+    virtio_net::Features,
 };
 use ndis_sim::{Keyword, netio::Discovery, open_tunnel};
 use nt_sim::{ClockKind, Sim};
@@ -113,6 +114,7 @@ impl ExternalHost {
                 addresses: options.addresses.clone(),
                 device: options.device.clone(),
                 quirks: Quirks::default(),
+                features: Features::DEFAULT,
             }],
             mtu: options.mtu,
             path_mtu: options.path_mtu,

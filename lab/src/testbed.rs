@@ -12,8 +12,9 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use device_sim::{
-    Nic, PciFunction, Quirks,
+    Nic, NicOptions, PciFunction, Quirks,
     link::{Capture, Faults, Lost, Port, Wire, WireOptions},
+    virtio_net::Features,
 };
 use ndis_sim::{IpHost as _, Keyword, LogEntry, Miniport, NdisHost as _, NdkAdapter, netio::Discovery};
 use ndk_abi::nt::NT_SUCCESS;
@@ -55,6 +56,8 @@ pub struct Options {
     pub processors: u32,
     /// Faults of the first host's NIC.
     pub quirks: Quirks,
+    /// Features that both NICs offer, unless QEMU is the device.
+    pub features: Features,
     /// Registry values of the adapter, on both hosts.
     pub keywords: Vec<(&'static str, Keyword)>,
     /// Subnets and their prefix lengths. The hosts get the addresses that end with 1 and 2 in each;
@@ -81,6 +84,7 @@ impl Default for Options {
             watchdog: WatchdogLimits::default(),
             processors: 2,
             quirks: Quirks::default(),
+            features: Features::DEFAULT,
             keywords: Vec::new(),
             subnets: vec![(Ipv4Addr::new(10, 0, 0, 0).into(), 24)],
             discovery: Discovery::Simulated,
@@ -98,6 +102,8 @@ pub struct AdapterOptions {
     pub addresses: Vec<(IpAddr, u8)>,
     pub device: DeviceKind,
     pub quirks: Quirks,
+    /// Features that the NIC offers, unless QEMU is the device.
+    pub features: Features,
 }
 
 /// Options of a machine.
@@ -197,6 +203,7 @@ impl Testbed {
                 addresses: options.subnets.iter().map(of_subnet).collect(),
                 device: options.device.clone(),
                 quirks: if number == 0 { options.quirks } else { Quirks::default() },
+                features: options.features,
             }
         };
         let hosts = if options.one_host {
@@ -361,7 +368,11 @@ impl Machine {
         host.set_discovery(options.discovery);
         let mut adapters = Vec::new();
         for adapter in &options.adapters {
-            let device = Device::plug(&host, &adapter.device, adapter.mac, options.mtu, adapter.quirks)?;
+            let mut nic = NicOptions::new(adapter.mac);
+            nic.mtu = options.mtu;
+            nic.quirks = adapter.quirks;
+            nic.features = adapter.features;
+            let device = Device::plug(&host, &adapter.device, nic)?;
             let function = device.function();
             for &(address, prefix) in &adapter.addresses {
                 host.add_address_on(&function, address, prefix);

@@ -61,7 +61,7 @@ impl Default for Config {
 impl Config {
     /// Returns whether all values are within the limits that their documentation states.
     #[must_use]
-    pub fn is_valid(&self) -> bool {
+    pub const fn is_valid(&self) -> bool {
         self.receive_credit_max > 0
             && self.send_credit_target > 0
             && self.send_queue_length > 0

@@ -211,7 +211,7 @@ impl<M: AsRef<[u8]>> Connection<M> {
     }
 
     /// The consumer posted `receives` receives.
-    pub fn receives_posted(&mut self, receives: u32) {
+    pub const fn receives_posted(&mut self, receives: u32) {
         self.credits.post(receives);
     }
 
@@ -227,6 +227,7 @@ impl<M: AsRef<[u8]>> Connection<M> {
         if self.step(Input::Disconnect) {
             self.reason.get_or_insert(Reason::Disconnected);
             self.stop_timers();
+            self.reassembly.clear();
             self.event = PendingEvents { closed: true, ..PendingEvents::default() };
         }
     }
@@ -521,12 +522,13 @@ impl<M: AsRef<[u8]>> Connection<M> {
         if self.step(Input::End) {
             self.reason.get_or_insert(reason);
             self.stop_timers();
+            self.reassembly.clear();
             self.event.disconnect = true;
             self.event.is_graceful = is_graceful;
         }
     }
 
-    fn stop_timers(&mut self) {
+    const fn stop_timers(&mut self) {
         self.negotiation_deadline = None;
         self.credit_deadline = None;
     }

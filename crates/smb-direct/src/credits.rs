@@ -30,33 +30,33 @@ pub(crate) struct Credits {
 }
 
 impl Credits {
-    pub(crate) fn new(max: u16) -> Self {
+    pub(crate) const fn new(max: u16) -> Self {
         Self { max, target: 1, posted: 0, granted: 0, send: 0 }
     }
 
     /// Number of receives to post for all that may be granted.
-    pub(crate) fn wanted(&self) -> u32 {
-        (u32::from(self.max) + RESERVE).saturating_sub(self.posted)
+    pub(crate) const fn wanted(&self) -> u32 {
+        (self.max as u32 + RESERVE).saturating_sub(self.posted)
     }
 
     /// Number of posted receives.
-    pub(crate) fn posted(&self) -> u32 {
+    pub(crate) const fn posted(&self) -> u32 {
         self.posted
     }
 
     //= R-SMBD-65
-    pub(crate) fn post(&mut self, receives: u32) {
+    pub(crate) const fn post(&mut self, receives: u32) {
         self.posted = self.posted.saturating_add(receives);
     }
 
     /// A receive of the negotiation completed, which no credit is for.
-    pub(crate) fn consume_receive(&mut self) {
+    pub(crate) const fn consume_receive(&mut self) {
         self.posted = self.posted.saturating_sub(1);
     }
 
     /// A receive completed. Returns whether the peer had a credit for it.
     //= R-SMBD-65, R-SMBD-70
-    pub(crate) fn consume_credit(&mut self) -> bool {
+    pub(crate) const fn consume_credit(&mut self) -> bool {
         self.consume_receive();
         let had_credit = self.granted > 0;
         self.granted = self.granted.saturating_sub(1);
@@ -65,14 +65,14 @@ impl Credits {
 
     /// The peer requested this number of credits in all.
     //= R-SMBD-44
-    pub(crate) fn set_target(&mut self, target: u16) {
+    pub(crate) const fn set_target(&mut self, target: u16) {
         self.target = target;
     }
 
     /// The peer granted credits.
     //= R-SMBD-45
-    pub(crate) fn add_send(&mut self, credits: u16) {
-        self.send = self.send.saturating_add(u32::from(credits));
+    pub(crate) const fn add_send(&mut self, credits: u16) {
+        self.send = self.send.saturating_add(credits as u32);
     }
 
     fn limit(&self) -> u32 {
@@ -105,7 +105,7 @@ impl Credits {
     }
 
     /// Takes a credit for a message that grants `grant` credits. Returns whether that is allowed now.
-    pub(crate) fn take(&mut self, grant: u16) -> bool {
+    pub(crate) const fn take(&mut self, grant: u16) -> bool {
         //= R-SMBD-59
         if self.send == 0 {
             return false;
@@ -126,7 +126,7 @@ impl Credits {
     }
 
     /// Credits are granted by a message of the negotiation, which needs no credit.
-    pub(crate) fn grant(&mut self, credits: u16) {
-        self.granted = self.granted.saturating_add(u32::from(credits));
+    pub(crate) const fn grant(&mut self, credits: u16) {
+        self.granted = self.granted.saturating_add(credits as u32);
     }
 }

@@ -72,7 +72,7 @@ impl Channel {
     ///
     /// # Errors
     /// [`DescriptorError::Channel`].
-    pub fn from_value(value: u32) -> Result<Self, DescriptorError> {
+    pub const fn from_value(value: u32) -> Result<Self, DescriptorError> {
         match value {
             0 => Ok(Self::None),
             1 => Ok(Self::RdmaV1),
@@ -83,7 +83,7 @@ impl Channel {
 
     /// Returns the number of the channel.
     #[must_use]
-    pub fn value(self) -> u32 {
+    pub const fn value(self) -> u32 {
         match self {
             Self::None => 0,
             Self::RdmaV1 => 1,
@@ -133,7 +133,7 @@ impl<'a> Descriptors<'a> {
 
     /// Returns the length of the buffer in bytes.
     #[must_use]
-    pub fn length(&self) -> u32 {
+    pub const fn length(&self) -> u32 {
         self.length
     }
 

@@ -37,16 +37,16 @@ pub(crate) struct Keepalive {
 }
 
 impl Keepalive {
-    pub(crate) fn new(interval: Duration, timeout: Duration) -> Self {
+    pub(crate) const fn new(interval: Duration, timeout: Duration) -> Self {
         Self { state: KeepaliveState::Idle, deadline: Duration::MAX, interval, timeout }
     }
 
-    pub(crate) fn deadline(&self) -> Duration {
+    pub(crate) const fn deadline(&self) -> Duration {
         self.deadline
     }
 
     /// Whether the next message is to ask for an answer.
-    pub(crate) fn is_pending(&self) -> bool {
+    pub(crate) const fn is_pending(&self) -> bool {
         matches!(self.state, KeepaliveState::Pending)
     }
 

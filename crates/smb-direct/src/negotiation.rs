@@ -36,7 +36,7 @@ impl From<Reason> for Refusal {
 }
 
 //= R-SMBD-11
-pub(crate) fn request(config: &Config) -> NegotiateRequest {
+pub(crate) const fn request(config: &Config) -> NegotiateRequest {
     NegotiateRequest {
         min_version: VERSION,
         max_version: VERSION,
@@ -72,7 +72,7 @@ pub(crate) fn accept_request(config: &Config, message: &[u8]) -> Result<Agreemen
 }
 
 //= R-SMBD-12, R-SMBD-14
-pub(crate) fn response(config: &Config, agreement: &Agreement, credits: u16) -> NegotiateResponse {
+pub(crate) const fn response(config: &Config, agreement: &Agreement, credits: u16) -> NegotiateResponse {
     NegotiateResponse {
         min_version: VERSION,
         max_version: VERSION,
@@ -130,11 +130,11 @@ fn receive_size(config: &Config, preferred_send_size: u32) -> u32 {
     config.max_receive_size.min(preferred_send_size).max(MIN_RECEIVE_SIZE)
 }
 
-fn check_credits(credits: u16) -> Result<(), Reason> {
+const fn check_credits(credits: u16) -> Result<(), Reason> {
     if credits == 0 { Err(Reason::ZeroCredits) } else { Ok(()) }
 }
 
-fn check_sizes(max_receive_size: u32, max_fragmented_size: u32) -> Result<(), Reason> {
+const fn check_sizes(max_receive_size: u32, max_fragmented_size: u32) -> Result<(), Reason> {
     if max_receive_size < MIN_RECEIVE_SIZE || max_fragmented_size < MIN_FRAGMENTED_SIZE {
         return Err(Reason::Size);
     }

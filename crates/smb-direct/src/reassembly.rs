@@ -101,7 +101,12 @@ impl Reassembly {
     }
 
     //= R-SMBD-51
-    fn deliver<'a>(&mut self, payload: Payload<'a>) -> Received<'a> {
+    const fn deliver<'a>(&mut self, payload: Payload<'a>) -> Received<'a> {
         Received { payload, invalidated: self.invalidated.take() }
+    }
+
+    /// Frees the memory of an unfinished message.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
     }
 }

@@ -44,7 +44,7 @@ impl<M: AsRef<[u8]>> SendQueue<M> {
         Ok(Self { first: None, others, capacity: usize::from(capacity) })
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.first.is_none()
     }
 

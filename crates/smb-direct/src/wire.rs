@@ -212,7 +212,7 @@ impl DataTransfer {
         let end = offset.checked_add(length).ok_or(Reason::OutOfBounds)?;
         let payload = message.get(offset..end).ok_or(Reason::OutOfBounds)?;
         //= R-SMBD-40
-        if !payload.is_empty() && offset < DATA_OFFSET as usize {
+        if !payload.is_empty() && offset < Self::LEN {
             return Err(Reason::Overlap);
         }
         Ok(payload)

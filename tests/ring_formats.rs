@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The driver on devices with every combination of ring format and event suppression: RDMA, Ethernet, a full ring, a reset,
+//! and a device that breaks its ring.
+
+#![cfg(target_os = "linux")]
+
+mod bed;
+mod copying;
+
+use std::time::Duration;
+
+use bed::{finish, miniport, started_with};
+use copying::try_copy;
+use device_sim::{
+    Quirks,
+    virtio_net::{Features, UsedQuirk},
+};
+use lab::{
+    device::{DeviceKind, QemuVariant},
+    has_qemu,
+    testbed::{Options, Testbed},
+};
+use ndk_abi::ndis::{NDIS_PACKET_TYPE_DIRECTED, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER};
+
+const SOON: Duration = Duration::from_millis(100);
+const MOMENT: Duration = Duration::from_secs(20);
+/// Slots of the transmit queue.
+const RING: usize = 256;
+
+/// Event numbers of the driver's event table.
+const BROKEN_RING: u32 = 21;
+const RECOVERED: u32 = 41;
+
+/// Starts both hosts with each ring format, with and without event indices.
+fn over_formats(quirks: Quirks, test: impl Fn(Testbed)) {
+    for format in [Features::default(), Features::RING_PACKED] {
+        for without in [Features::default(), Features::EVENT_IDX] {
+            let features = Features::DEFAULT.without(without) | format;
+            let Some(bed) = started_with(&Options { quirks, features, ..Options::default() }) else { return };
+            test(bed);
+        }
+    }
+}
+
+fn frames(count: usize) -> Vec<Vec<u8>> {
+    let header = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xB5];
+    (0..count).map(|n| [&header[..], &(n as u64).to_le_bytes().repeat(10)].concat()).collect()
+}
+
+/// Sends more frames than the ring has slots. All of them arrive, in order.
+fn overfill(bed: &Testbed) {
+    let [sender, receiver] = bed.machines().map(miniport);
+    receiver.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_DIRECTED.to_le_bytes()).unwrap();
+    let _ = receiver.received();
+    let frames = frames(3 * RING);
+    for id in sender.send_chain(&frames, 0) {
+        assert_eq!(sender.send_status(id, MOMENT), Some(NDIS_STATUS_SUCCESS));
+    }
+    let mut arrived = Vec::new();
+    let deadline = bed.now() + MOMENT;
+    while arrived.len() < frames.len() && bed.now() < deadline {
+        let _ = bed.event().wait(SOON);
+        arrived.extend(receiver.received());
+    }
+    assert!(arrived == frames, "every frame arrives once, in order");
+}
+
+fn copy(bed: &Testbed) {
+    for end in try_copy(bed, 1 << 20, |_| {}) {
+        end.expect("the copy completes");
+    }
+}
+
+//= virtio §5
+//= virtio §6
+#[test]
+fn rdma_and_ethernet_work_with_every_ring_format() {
+    over_formats(Quirks::default(), |bed| {
+        copy(&bed);
+        overfill(&bed);
+        copy(&bed);
+        finish(bed);
+    });
+}
+
+//= virtio §6
+#[test]
+fn rdma_and_ethernet_work_with_packed_rings_of_qemu() {
+    if !has_qemu() {
+        return;
+    }
+    for events in ["event_idx=on", "event_idx=off"] {
+        let properties = vec!["packed=on".into(), events.into()];
+        let device = DeviceKind::Qemu(QemuVariant { properties, ..QemuVariant::default() });
+        let options = Options { device, real_time: true, path_mtu: 1024, ..Options::default() };
+        let Some(bed) = started_with(&options) else { return };
+        copy(&bed);
+        overfill(&bed);
+        finish(bed);
+    }
+}
+
+//= virtio §16
+#[test]
+fn device_of_every_ring_format_works_again_after_a_reset() {
+    over_formats(Quirks::default(), |bed| {
+        overfill(&bed);
+        let machine = bed.machines()[0];
+        machine.nic().need_reset();
+        assert!(miniport(machine).await_ndk_events(2, MOMENT), "{}", bed.violations().join("\n"));
+        overfill(&bed);
+        copy(&bed);
+        finish(bed);
+    });
+}
+
+//= virtio §18
+#[test]
+fn device_that_breaks_a_ring_of_any_format_is_reset() {
+    for quirk in [UsedQuirk::IdOutOfRange, UsedQuirk::IndexJump] {
+        let quirks = Quirks { used: Some((20, quirk)), ..Quirks::default() };
+        over_formats(quirks, |bed| {
+            let machine = bed.machines()[0];
+            let miniport = miniport(machine);
+            let _ = miniport.send_chain(&frames(2 * RING), 0);
+            assert!(miniport.await_ndk_events(2, MOMENT), "{}", bed.violations().join("\n"));
+            let events: Vec<_> = machine.event_log().iter().map(|entry| entry.code & 0xffff).collect();
+            assert_eq!(events, [BROKEN_RING, RECOVERED], "{quirk:?}");
+            finish(bed);
+        });
+    }
+}
