@@ -56,7 +56,7 @@ const LARGE_FRAMES: [(&str, u32, &str); 6] = [
         3072,
         "PASSIVE_LEVEL, once per start: moves the queues to their final place",
     ),
-    ("viordma::miniport::initialize::program", 2304, "PASSIVE_LEVEL, once per start: constructs the queues"),
+    ("viordma::miniport::initialize::program", 2432, "PASSIVE_LEVEL, once per start: constructs the queues"),
 ];
 
 /// Maximum number of problems printed per check.

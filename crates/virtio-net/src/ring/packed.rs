@@ -177,7 +177,7 @@ impl PackedRing {
     pub(super) fn request<H: Hal>(&self, memory: &Dma<H>, suppression: Suppression, after: u16) -> bool {
         let Some(event) = self.driver_event(memory) else { return false };
         // Without event indices every completion interrupts.
-        let after = if suppression == Suppression::Flags { 1 } else { after.clamp(1, self.size) };
+        let after = if suppression == Suppression::Flags { 1 } else { after.min(self.size).max(1) };
         // A buffer takes one descriptor, and the device uses descriptors in the order of the ring.
         let last = self.taken.advanced(after.wrapping_sub(1), self.size);
         notify::packed_request(suppression, event, last);
