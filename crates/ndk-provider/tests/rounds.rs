@@ -107,7 +107,9 @@ fn completions_of_many_connects_that_were_held_back_are_all_made() {
     }
     let connecting: Vec<_> = ends.iter().map(|end| end.connect(a.at(0), nowhere, &[])).collect();
     for connecting in connecting {
-        assert_eq!(connecting.wait(), STATUS_HOST_UNREACHABLE);
+        // Only so many addresses are resolved at a time; those beyond fail at once, and their callbacks are held back, too.
+        let status = connecting.wait();
+        assert!([STATUS_HOST_UNREACHABLE, STATUS_INSUFFICIENT_RESOURCES].contains(&status), "{status:#x}");
     }
     ends.into_iter().for_each(End::close);
 }
