@@ -267,12 +267,14 @@ fn a_flush_concurrent_with_a_move_ends_every_request() {
         let qps: Vec<_> = (0..CONNECTIONS).map(|number| pair.connect_another(number as u64)).collect();
         pair.drive();
         let [alice, bob] = &pair.sides;
-        let (source, target) = (alice.source(&[1; LENGTH]), bob.shared(LENGTH));
-        let operation = SendOperation::Write { address: target.address(0), key: target.key() };
+        let source = alice.source(&[1; LENGTH]);
+        // Connections do not write to one memory at the same time.
+        let targets: Vec<_> = qps.iter().map(|_| bob.shared(LENGTH)).collect();
         with_shards(&pair, |[machine, _]| {
             std::thread::scope(|scope| {
-                for [qp, _] in &qps {
+                for ([qp, _], target) in qps.iter().zip(&targets) {
                     let (sges, engine) = ([source.all()], &alice.engine);
+                    let operation = SendOperation::Write { address: target.address(0), key: target.key() };
                     scope.spawn(move || {
                         let request = SendRequest {
                             context: 0,
