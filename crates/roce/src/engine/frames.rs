@@ -261,12 +261,11 @@ impl<R: RawMutex> Engine<R> {
                     full = true;
                     break;
                 };
-                let mut copy = PayloadCopy::NONE;
+                let mut copy = None;
                 let len = match transport.transmit(&env, slot, &mut copy) {
                     Transmitted::Frame(len) => len,
-                    Transmitted::Copying(frame) => {
-                        let copied = MutexGuard::unlocked(&mut transport, || copy.run(&env, frame));
-                        let Some(len) = transport.finish_copy(&env, copied) else { continue };
+                    Transmitted::Copying => {
+                        let Some(len) = Self::copy_payload(&mut transport, &env, slot, copy) else { continue };
                         len
                     }
                     Transmitted::Nothing => {
@@ -287,6 +286,19 @@ impl<R: RawMutex> Engine<R> {
             }
         }
         sent
+    }
+
+    /// Copies the payload of a frame without the lock. Returns the length of the frame, or `None` if the request has failed.
+    fn copy_payload(
+        transport: &mut MutexGuard<'_, R, RcTransport>,
+        env: &Env<'_, R>,
+        slot: &mut [u8],
+        copy: Option<PayloadCopy>,
+    ) -> Option<usize> {
+        let copy = copy?;
+        let frame = transport.begin_copy(env, slot, &copy)?;
+        let copied = MutexGuard::unlocked(transport, || copy.run(env, frame));
+        transport.finish_copy(env, copied)
     }
 
     fn wants_transmit_on(&self, shard: &ShardState<R>) -> bool {

@@ -26,13 +26,13 @@ pub(crate) struct Handled {
 }
 
 /// What [`RcTransport::transmit`] did.
-#[derive(Debug)]
-pub(crate) enum Transmitted<'s> {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Transmitted {
     /// It wrote a frame of this length, in bytes.
     Frame(usize),
-    /// It wrote the headers of this frame. The caller releases the lock, runs the copy, acquires the lock and calls
-    /// [`RcTransport::finish_copy`].
-    Copying(Frame<'s>),
+    /// The payload is to be copied. The caller calls [`RcTransport::begin_copy`], releases the lock, runs the copy, acquires the
+    /// lock and calls [`RcTransport::finish_copy`].
+    Copying,
     /// There is nothing to send now.
     Nothing,
 }
@@ -104,14 +104,14 @@ impl RcTransport {
         Ok(Handled { established })
     }
 
-    /// Writes the next frame to `slot`, or only its headers if its payload is to be copied.
+    /// Writes the next frame to `slot`, or sets `copy`.
     #[inline]
-    pub(crate) fn transmit<'s, R: RawMutex>(
+    pub(crate) fn transmit<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
-        slot: &'s mut [u8],
-        copy: &mut PayloadCopy,
-    ) -> Transmitted<'s> {
+        slot: &mut [u8],
+        copy: &mut Option<PayloadCopy>,
+    ) -> Transmitted {
         let sent = if self.cnp.is_pending() {
             self.cnp.transmit(self.link.as_ref(), env, slot)
         } else if self.rate.is_limited() {
@@ -122,24 +122,35 @@ impl RcTransport {
         match sent {
             Ok(len) => Transmitted::Frame(len),
             Err(Unsent::Idle) => Transmitted::Nothing,
-            Err(Unsent::Copying) => {
-                let length = self.copying.map_or(0, |copying| copying.length);
-                match copy.begin(self.link.as_ref(), env, slot, length) {
-                    Ok(frame) => Transmitted::Copying(frame),
-                    Err(_) => self.fail_to_build(env),
-                }
+            Err(Unsent::Copying) => Transmitted::Copying,
+            Err(Unsent::Failed) => {
+                self.fail_to_build(env);
+                Transmitted::Nothing
             }
-            Err(Unsent::Failed) => self.fail_to_build(env),
         }
+    }
+
+    /// Writes the headers of the frame whose payload is to be copied. Returns `None` if that fails.
+    pub(crate) fn begin_copy<'s, R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        slot: &'s mut [u8],
+        copy: &PayloadCopy,
+    ) -> Option<Frame<'s>> {
+        let length = self.copying.map_or(0, |copying| copying.length);
+        let frame = copy.begin(self.link.as_ref(), env, slot, length);
+        if frame.is_err() {
+            self.fail_to_build(env);
+        }
+        frame.ok()
     }
 
     /// Reports the error: retrying would fail again, and the queue pair would stall.
     #[inline(never)]
-    fn fail_to_build<R: RawMutex>(&mut self, env: &Env<'_, R>) -> Transmitted<'static> {
+    fn fail_to_build<R: RawMutex>(&mut self, env: &Env<'_, R>) {
         self.copying = None;
         self.responder.stop();
         self.fail(env, Some(CompletionStatus::LocalOperation));
-        Transmitted::Nothing
     }
 
     /// Accounts for the packet whose payload was copied: `copied` is the length of its frame. Returns that, or `None` if the
@@ -162,7 +173,7 @@ impl RcTransport {
         &mut self,
         env: &Env<'_, R>,
         slot: &mut [u8],
-        copy: &mut PayloadCopy,
+        copy: &mut Option<PayloadCopy>,
     ) -> Result<usize, Unsent> {
         // Responses go first, but not twice in a row while there are requests to send.
         let request_first = self.responder.take_responded();
@@ -191,7 +202,7 @@ impl RcTransport {
         &mut self,
         env: &Env<'_, R>,
         slot: &mut [u8],
-        copy: &mut PayloadCopy,
+        copy: &mut Option<PayloadCopy>,
     ) -> Result<usize, Unsent> {
         let reaction = &env.shared.config.congestion.reaction;
         let serving = self.responder.is_serving();

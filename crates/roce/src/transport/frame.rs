@@ -8,8 +8,9 @@ use super::env::Env;
 use super::peer::Link;
 use roce_wire::{Frame, Headers};
 
-/// Why no frame was built.
+/// Why no frame was built. As large as a length, so that a result with either is returned in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
 pub(super) enum Unsent {
     /// There is nothing to send now.
     Idle,

@@ -13,7 +13,7 @@ use super::env::Env;
 use super::frame::Unsent;
 use super::peer::Link;
 use crate::region::access_rights::AccessError;
-use crate::sge_cursor::SgeCursor;
+use crate::sge_cursor::{SgeCursor, TooShort};
 use crate::work::Sge;
 use roce_wire::{Frame, Headers};
 
@@ -26,40 +26,34 @@ const MAX_PIECES: usize = 4;
 /// The next packet, and the memory that its payload is copied from.
 #[derive(Debug)]
 pub(crate) struct PayloadCopy {
-    headers: Option<Headers>,
+    headers: Headers,
     pieces: [Sge; MAX_PIECES],
     count: usize,
 }
 
 impl PayloadCopy {
-    /// Nothing to copy.
-    pub(crate) const NONE: Self =
-        Self { headers: None, pieces: [Sge { address: 0, length: 0, key: 0 }; MAX_PIECES], count: 0 };
-
-    /// Notes the pieces of `sges` from `offset` on, and advances `cursor` over them. Returns `false`, and leaves the cursor, if
-    /// there are too many or the list is too short.
+    /// Notes the headers of the packet and the pieces of `sges` from `offset` on, and advances `cursor` over them. Returns `None`,
+    /// and leaves the cursor, if there are too many pieces or the list is too short.
     #[inline(never)]
-    pub(super) fn collect(&mut self, cursor: &mut SgeCursor, sges: &[Sge], offset: u32, length: u32) -> bool {
+    pub(super) fn collect(
+        headers: &Headers,
+        cursor: &mut SgeCursor,
+        sges: &[Sge],
+        offset: u32,
+        length: u32,
+    ) -> Option<Self> {
         let mut end = *cursor;
-        self.count = 0;
-        let collected = end.seek(sges, offset).is_ok()
-            && end
-                .walk(sges, length, (), |sge, within, length| {
-                    let address = sge.address.checked_add(u64::from(within)).ok_or(())?;
-                    *self.pieces.get_mut(self.count).ok_or(())? = Sge { address, length, key: sge.key };
-                    self.count = self.count.saturating_add(1);
-                    Ok(())
-                })
-                .is_ok();
-        if collected {
-            *cursor = end;
-        }
-        collected
-    }
-
-    /// Sets the headers of the packet.
-    pub(super) fn set_headers(&mut self, headers: Headers) {
-        self.headers = Some(headers);
+        let mut copy = Self { headers: *headers, pieces: [Sge::default(); MAX_PIECES], count: 0 };
+        end.seek(sges, offset).ok()?;
+        end.walk(sges, length, TooShort, |sge, within, length| {
+            let address = sge.address.checked_add(u64::from(within)).ok_or(TooShort)?;
+            *copy.pieces.get_mut(copy.count).ok_or(TooShort)? = Sge { address, length, key: sge.key };
+            copy.count = copy.count.saturating_add(1);
+            Ok(())
+        })
+        .ok()?;
+        *cursor = end;
+        Some(copy)
     }
 
     /// Writes the headers to `slot`. The lock is held.
@@ -70,9 +64,8 @@ impl PayloadCopy {
         slot: &'s mut [u8],
         length: u32,
     ) -> Result<Frame<'s>, Unsent> {
-        let headers = self.headers.as_ref().ok_or(Unsent::Failed)?;
         let template = &link.ok_or(Unsent::Failed)?.template;
-        let frame = template.begin(env.shared.config.crc, slot, headers, length as usize);
+        let frame = template.begin(env.shared.config.crc, slot, &self.headers, length as usize);
         frame.map_err(|_| Unsent::Failed)
     }
 

@@ -35,7 +35,7 @@ impl RcTransport {
         &mut self,
         env: &Env<'_, R>,
         slot: &mut [u8],
-        copy: &mut PayloadCopy,
+        copy: &mut Option<PayloadCopy>,
     ) -> Result<usize, Unsent> {
         self.skip_finished(env);
         let requester = &mut self.requester;
@@ -118,9 +118,9 @@ impl RcTransport {
         let cursor = &mut requester.cursor;
         if len >= MIN_LENGTH
             && let Payload::Sges(sges) = payload
-            && copy.collect(cursor, sges, offset, len)
+            && let Some(collected) = PayloadCopy::collect(&headers, cursor, sges, offset, len)
         {
-            copy.set_headers(headers);
+            *copy = Some(collected);
             self.copying = Some(Copying { length: len, ack_req, paced: self.rate.is_limited() });
             return Err(Unsent::Copying);
         }
