@@ -44,7 +44,8 @@ layout! {
 }
 
 /// Sets the fields of an existing header that differ from packet to packet.
-#[inline]
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "on the way of every frame; the opcode is often known there")]
 pub(crate) fn set_variable(
     header: &mut [u8; Bth::LEN],
     opcode: Opcode,

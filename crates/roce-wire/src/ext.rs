@@ -88,7 +88,11 @@ impl Ext {
     }
 
     /// Writes the headers to the start of `bytes`; returns their length.
-    #[inline]
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        reason = "on the way of every frame, whose builder knows which headers these are"
+    )]
     pub fn emit(&self, bytes: &mut [u8; Self::MAX_LEN]) -> usize {
         /// Writes one header and returns the bytes behind it.
         #[inline]

@@ -80,11 +80,10 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// Returns the length of the extended headers; `None` if the opcode is unknown or has others.
+    /// Returns whether the opcode is known and has these extended headers.
     #[inline]
-    fn ext_len(&self) -> Option<usize> {
-        let info = self.opcode.info()?;
-        (self.ext.headers() == info.ext).then_some(usize::from(info.ext_len))
+    fn is_consistent(&self) -> bool {
+        self.opcode.info().is_some_and(|info| self.ext.headers() == info.ext)
     }
 }
 
@@ -304,7 +303,11 @@ impl Template {
     ///
     /// # Errors
     /// See [`BuildError`].
-    #[inline]
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        reason = "on the way of every frame, whose builder knows the extended headers"
+    )]
     pub fn begin<'s>(
         &self,
         crc: Crc,
@@ -312,13 +315,21 @@ impl Template {
         headers: &Headers,
         payload_len: usize,
     ) -> Result<Frame<'s>, BuildError> {
-        match self.shape {
-            Shape::V4 => self.begin_at::<{ Eth::LEN }, { Ipv4::LEN }>(crc, slot, headers, payload_len),
+        // The usual frames over IPv4 without a tag, each with a known length of the headers.
+        match (self.shape, headers.ext) {
+            (Shape::V4, Ext::None) => {
+                let headers = Headers { ext: Ext::None, ..*headers };
+                self.begin_at::<{ Eth::LEN }, { Ipv4::LEN }>(crc, slot, &headers, payload_len)
+            }
+            (Shape::V4, Ext::Aeth(aeth)) => {
+                let headers = Headers { ext: Ext::Aeth(aeth), ..*headers };
+                self.begin_at::<{ Eth::LEN }, { Ipv4::LEN }>(crc, slot, &headers, payload_len)
+            }
             _ => self.begin_other(crc, slot, headers, payload_len),
         }
     }
 
-    /// [`Template::begin`] for all but IPv4 without a tag, once instead of in each caller.
+    /// [`Template::begin`] for all other frames, once instead of in each caller.
     #[inline(never)]
     fn begin_other<'s>(
         &self,
@@ -349,7 +360,10 @@ impl Template {
         headers: &Headers,
         payload_len: usize,
     ) -> Result<Frame<'s>, BuildError> {
-        let ext_len = headers.ext_len().ok_or(BuildError::WrongHeaders)?;
+        if !headers.is_consistent() {
+            return Err(BuildError::WrongHeaders);
+        }
+        let ext_len = headers.ext.headers().byte_len();
         let lengths = Lengths::of(payload_len, ext_len)?;
         let too_small = BuildError::SlotTooSmall;
         let start: &mut [u8; Self::MIN_SLOT] = slot.first_chunk_mut().ok_or(too_small)?;
@@ -376,7 +390,8 @@ impl Template {
         bth::set_variable(&mut variable, opcode, solicited, lengths.pad as u8, ack_req, psn);
         *bth = variable;
         headers.ext.emit(ext);
-        let state = self.prefix.begin(crc, lengths.udp, &variable, ext.get(..ext_len).unwrap_or_default());
+        let ext = ext.get(..ext_len).unwrap_or_default();
+        let state = self.prefix.begin(crc, IP_LEN == Ipv4::LEN, lengths.udp, &variable, ext);
         let before = IP_AT + IP_LEN + Udp::LEN + Bth::LEN;
         let (_, rest) = slot.split_at_mut_checked(before + ext_len).ok_or(too_small)?;
         let (rest, _) =

@@ -197,25 +197,24 @@ opcodes! {
     0x81 CNP                    "CNP"                            Congestion Congestion Only [CNP_RESERVED] None;
 }
 
-/// Index into [`TABLE`] by opcode; `NONE` for unknown opcodes.
+/// The entries of [`TABLE`] by opcode; `None` for unknown opcodes.
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
-static INDEX: [u8; 256] = {
-    let mut index = [NONE; 256];
+static BY_OPCODE: [Option<&OpcodeInfo>; 256] = {
+    let mut infos = [None; 256];
     let mut i = 0;
     while i < TABLE.len() {
-        index[TABLE[i].opcode.0 as usize] = i as u8;
+        infos[TABLE[i].opcode.0 as usize] = Some(&TABLE[i]);
         i += 1;
     }
-    index
+    infos
 };
-const NONE: u8 = u8::MAX;
 
 impl Opcode {
     /// Returns the properties of this opcode; `None` if it is unknown.
     #[must_use]
     #[inline]
     pub fn info(self) -> Option<&'static OpcodeInfo> {
-        INDEX.get(usize::from(self.0)).and_then(|&i| TABLE.get(usize::from(i)))
+        BY_OPCODE.get(usize::from(self.0)).copied().flatten()
     }
 
     /// Returns whether the opcode belongs to the reliable connection (RC) service.

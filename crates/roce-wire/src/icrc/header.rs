@@ -38,7 +38,6 @@ fn by_table(masks: &Masks, led: &[u8]) -> CrcState {
 pub(crate) struct Prefix {
     /// The register for lengths of zero.
     zero: u32,
-    is_v4: bool,
 }
 
 impl Prefix {
@@ -50,17 +49,18 @@ impl Prefix {
             *byte |= header;
         }
         let headers = masked.get(..ip.len().saturating_add(Udp::LEN)).unwrap_or_default();
-        let whole = Self { zero: Crc::table().update(CrcState::ICRC_START, headers).0, is_v4 };
+        let whole = Self { zero: Crc::table().update(CrcState::ICRC_START, headers).0 };
         // Adding the contribution of the length a second time removes it.
-        Self { zero: whole.with_length(udp.length()).0, is_v4 }
+        Self { zero: whole.with_length(is_v4, udp.length()).0 }
     }
 
-    /// Returns the state for a packet of `udp_len` bytes from its UDP header on.
-    #[inline]
-    pub(crate) fn with_length(self, udp_len: u16) -> CrcState {
+    /// Returns the state for a packet of `udp_len` bytes from its UDP header on. `is_v4` is that of the headers.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every frame; the family is known there")]
+    pub(crate) fn with_length(self, is_v4: bool, udp_len: u16) -> CrcState {
         // The register is linear in its input: the contribution of the lengths does not depend on the other bytes.
         let in_udp = UDP_LENGTH.of(udp_len);
-        let in_ip = if self.is_v4 {
+        let in_ip = if is_v4 {
             let total = udp_len.wrapping_add(Ipv4::LEN as u16);
             V4_LENGTH.of(total)
         } else {
@@ -72,12 +72,19 @@ impl Prefix {
     /// Returns [`Prefix::with_length`], continued over BTH and extended headers.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "on the way of every frame; the length of `ext` is known there")]
-    pub(crate) fn begin(self, crc: Crc, udp_len: u16, bth: &[u8; Bth::LEN], ext: &[u8]) -> Running {
+    pub(crate) fn begin(
+        self,
+        crc: Crc,
+        is_v4: bool,
+        udp_len: u16,
+        bth: &[u8; Bth::LEN],
+        ext: &[u8],
+    ) -> Running {
         let mut masked = table::words(bth);
         for (word, ones) in masked.iter_mut().zip(table::words(&Bth::VARIANT)) {
             *word |= ones;
         }
-        crc.begin(self.with_length(udp_len), masked, ext)
+        crc.begin(self.with_length(is_v4, udp_len), masked, ext)
     }
 }
 
