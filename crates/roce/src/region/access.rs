@@ -200,15 +200,31 @@ impl<R: RawMutex> RegionTable<R> {
                 let offset = fixed.range.offset(key, address, len, right)?;
                 copy(&fixed.backing, offset, len)
             }
-            Content::Fast(fast) => self.access_pages(fast, key, address, len, right, &mut copy)?,
-            Content::Window(view) => {
-                self.access_window(view, peer_of, key, address, len, right, &mut copy)?
-            }
+            content => self.access_indirect(content, peer_of, key, address, len, right, &mut copy)?,
         };
         done.then_some(()).ok_or(AccessError)
     }
 
+    /// [`RegionTable::access`] to memory that is found by requests.
     #[inline(never)]
+    #[allow(clippy::too_many_arguments, reason = "the whole of an access")]
+    fn access_indirect(
+        &self,
+        content: &Content,
+        peer_of: Option<Qpn>,
+        key: u32,
+        address: u64,
+        len: u64,
+        right: Access,
+        copy: &mut dyn FnMut(&Backing, u64, u64) -> bool,
+    ) -> Result<bool, AccessError> {
+        match content {
+            Content::Fixed(_) => Err(AccessError),
+            Content::Fast(fast) => self.access_pages(fast, key, address, len, right, copy),
+            Content::Window(view) => self.access_window(view, peer_of, key, address, len, right, copy),
+        }
+    }
+
     fn access_pages(
         &self,
         fast: &FastRegion,
@@ -237,7 +253,6 @@ impl<R: RawMutex> RegionTable<R> {
         Ok(true)
     }
 
-    #[inline(never)]
     #[allow(clippy::too_many_arguments, reason = "the whole of an access")]
     fn access_window(
         &self,
