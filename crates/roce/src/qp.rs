@@ -74,15 +74,20 @@ impl<R: RawMutex> Qp<R> {
     /// `DISPATCH_LEVEL`, and needs this lock only.
     ///
     /// Posts and getters lock `transport` instead and do not wait: they neither end a request nor move the queue pair.
+    #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, R, RcTransport> {
-        loop {
-            let transport = self.transport.lock();
-            if !transport.is_copying() {
-                return transport;
-            }
-            drop(transport);
-            core::hint::spin_loop();
+        let transport = self.transport.lock();
+        if transport.is_copying() { Self::lock_after_copy(transport) } else { transport }
+    }
+
+    /// Releases the lock and acquires it after the copy.
+    #[cold]
+    #[inline(never)]
+    fn lock_after_copy(mut transport: MutexGuard<'_, R, RcTransport>) -> MutexGuard<'_, R, RcTransport> {
+        while transport.is_copying() {
+            MutexGuard::unlocked(&mut transport, core::hint::spin_loop);
         }
+        transport
     }
 
     /// Returns the state of the queue pair at some moment during the call.
