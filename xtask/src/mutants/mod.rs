@@ -46,8 +46,14 @@ pub struct Options {
     /// Only mutants that survived when they were tested last
     #[arg(long, conflicts_with = "changed")]
     survivors: bool,
+    /// Only mutants whose name contains TEXT, as `src/nic/port.rs:205` or `in Port::pump`; may be repeated
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
+    /// Without the test programs whose path contains TEXT, as `/conformance-`; may be repeated
+    #[arg(long, value_name = "TEXT")]
+    skip: Vec<String>,
     /// Only check that docs/mutants.toml names code that exists; test nothing
-    #[arg(long, conflicts_with_all = ["paths", "changed", "survivors"])]
+    #[arg(long, conflicts_with_all = ["paths", "changed", "survivors", "only", "skip"])]
     check: bool,
 }
 
@@ -68,11 +74,14 @@ pub fn run(options: &Options) -> Result<()> {
     if options.survivors {
         mutants.retain(|mutant| results.outcome(mutant).is_some_and(Outcome::survived));
     }
+    if !options.only.is_empty() {
+        mutants.retain(|mutant| options.only.iter().any(|text| mutant.name.contains(text)));
+    }
     let files: BTreeSet<String> = mutants.iter().map(|mutant| mutant.file.clone()).collect();
     let mut unlisted = Vec::new();
     let mut stale = accepted.clone();
     for (guard, mutants) in by_guard(mutants)? {
-        let outcomes = test(guard, &mutants, &mut results)?;
+        let outcomes = test(guard, &mutants, &options.skip, &mut results)?;
         for (mutant, outcome) in mutants.iter().zip(outcomes) {
             if outcome.survived() {
                 stale.remove(&mutant.key());
@@ -84,7 +93,7 @@ pub fn run(options: &Options) -> Result<()> {
     }
     stale.keep_files(|file| files.contains(file));
     // Of a part of a file's mutants it is not known whether an entry still survives.
-    let is_whole = options.changed.is_none() && !options.survivors;
+    let is_whole = options.changed.is_none() && !options.survivors && options.only.is_empty();
     report(&unlisted, &if is_whole { stale.keys() } else { Vec::new() })
 }
 
@@ -96,13 +105,17 @@ pub fn check() -> Result<()> {
     report(&[], &Accepted::read()?.of_missing_code())
 }
 
-/// Tests the mutants of a guard. Prints a line for each.
-fn test(guard: &Guard, mutants: &[Mutant], results: &mut Results) -> Result<Vec<Outcome>> {
+/// Tests the mutants of a guard, without the test programs that `skip` names. Prints a line for each.
+fn test(guard: &Guard, mutants: &[Mutant], skip: &[String], results: &mut Results) -> Result<Vec<Outcome>> {
     let begin = Instant::now();
     let copy = Copy::update()?;
     let switch = Switch::make(&copy::directory(), mutants.len())?;
     let numbered: Vec<Numbered<'_>> = (1..).zip(mutants).collect();
-    let build = build::build(&copy, guard, &switch, &numbered)?;
+    let mut build = build::build(&copy, guard, &switch, &numbered)?;
+    build.programs.retain(|program| {
+        let path = program.executable.to_string_lossy();
+        !skip.iter().any(|text| path.contains(text.as_str()))
+    });
     let build_time = begin.elapsed();
     let mut suite = Suite::measure(&build.programs, &switch)?;
     let (tests, time) = suite.totals();

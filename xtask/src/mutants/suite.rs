@@ -19,6 +19,8 @@ const SLOWDOWN: u32 = 8;
 const GRACE: Duration = Duration::from_secs(4);
 /// The longest time of a test without a mutant.
 const LONGEST: Duration = Duration::from_secs(900);
+/// How often a test that fails without a mutant is run before it counts as failed. It is repeated as often with a mutant.
+const ATTEMPTS: usize = 3;
 /// The exit codes of `timeout` for a program that it ended, and killed.
 const TIMED_OUT: [Option<i32>; 2] = [Some(124), Some(137)];
 
@@ -64,6 +66,8 @@ struct Test {
     time: Duration,
     /// The mutants that it executes.
     reached: BTreeSet<usize>,
+    /// It fails now and then without a mutant.
+    flaky: bool,
 }
 
 /// The tests of a guard.
@@ -76,22 +80,38 @@ pub struct Suite<'a> {
 }
 
 impl<'a> Suite<'a> {
-    /// Runs all tests without a mutant.
+    /// Runs all tests without a mutant. One that fails is repeated, at most [`ATTEMPTS`] times in all.
     ///
     /// # Errors
-    /// If one fails.
+    /// If one fails each time.
     pub fn measure(programs: &'a [Program], switch: &'a Switch) -> Result<Self> {
         let mut this = Self { programs, switch, tests: Vec::new(), caught: BTreeMap::new() };
         let mut failed = Vec::new();
         for (number, program) in programs.iter().enumerate() {
             for name in names(program)? {
-                let mut test = Test { program: number, name, time: Duration::ZERO, reached: BTreeSet::new() };
+                let mut test = Test {
+                    program: number,
+                    name,
+                    time: Duration::ZERO,
+                    reached: BTreeSet::new(),
+                    flaky: false,
+                };
                 switch.set(0)?;
-                let begin = Instant::now();
-                if this.run(&test, LONGEST)? != Outcome::Survived {
-                    failed.push(format!("{} {}", program.executable.display(), test.name));
+                for attempt in 1..=ATTEMPTS {
+                    let begin = Instant::now();
+                    let passed = this.run(&test, LONGEST)? == Outcome::Survived;
+                    test.time = test.time.max(begin.elapsed());
+                    test.flaky |= !passed;
+                    if passed {
+                        break;
+                    }
+                    let name = format!("{} {}", program.executable.display(), test.name);
+                    if attempt == ATTEMPTS {
+                        failed.push(name);
+                    } else {
+                        eprintln!("fails without a mutant, is repeated: {name}");
+                    }
                 }
-                test.time = begin.elapsed();
                 test.reached = switch.reached()?.into_iter().collect();
                 this.tests.push(test);
             }
@@ -117,7 +137,15 @@ impl<'a> Suite<'a> {
         self.switch.set(number)?;
         for at in tests {
             let test = &self.tests[at];
-            let outcome = self.run(test, test.time * SLOWDOWN + GRACE)?;
+            // A test that fails without a mutant, too, has to fail each time.
+            let attempts = if test.flaky { ATTEMPTS } else { 1 };
+            let mut outcome = Outcome::Survived;
+            for _ in 0..attempts {
+                outcome = self.run(test, test.time * SLOWDOWN + GRACE)?;
+                if outcome == Outcome::Survived {
+                    break;
+                }
+            }
             if outcome != Outcome::Survived {
                 *self.caught.entry((file.to_owned(), at)).or_default() += 1;
                 return Ok((outcome, Some(&self.tests[at].name)));
@@ -160,4 +188,51 @@ fn names(program: &Program) -> Result<Vec<String>> {
     command.args(["--list", "--format", "terse"]).current_dir(&program.directory);
     let list = shell::output(&mut command)?;
     Ok(list.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
+    use super::*;
+
+    /// Measures the one test of a test program, a shell script that ends with `body`, then tests mutant 1, which it reaches.
+    /// Returns the outcome and the number of runs.
+    fn outcome(name: &str, body: &str) -> Result<(Outcome, usize)> {
+        let directory = std::env::temp_dir().join(format!("viordma-suite-{name}-{}", std::process::id()));
+        fs::create_dir_all(&directory)?;
+        let executable = directory.join("program");
+        // Byte 5 of the control file says that mutant 1 was reached.
+        let script = format!(
+            "#!/bin/sh\n[ $1 = --list ] && echo 'one: test' && exit\necho >>count\nruns=$(wc -l <count)\n\
+             printf '\\001' | dd of=control bs=1 seek=5 conv=notrunc status=none\n{body}\n"
+        );
+        fs::write(&executable, script)?;
+        fs::set_permissions(&executable, fs::Permissions::from_mode(0o755))?;
+        let switch = Switch::make(&directory, 1)?;
+        let programs = [Program { executable, directory: directory.clone() }];
+        let outcome = Suite::measure(&programs, &switch).and_then(|mut suite| Ok(suite.test(1, "a.rs")?.0));
+        let runs = fs::read_to_string(directory.join("count"))?.lines().count();
+        fs::remove_dir_all(&directory)?;
+        Ok((outcome?, runs))
+    }
+
+    #[test]
+    fn a_test_that_fails_without_a_mutant_is_repeated_without_and_with_it() {
+        assert_eq!(outcome("passes", "exit 0").unwrap(), (Outcome::Survived, 2));
+        assert_eq!(outcome("caught", "[ $runs = 1 ]").unwrap(), (Outcome::Caught, 2));
+        // Fails once, then passes: with a mutant it is repeated until it passes.
+        assert_eq!(outcome("flaky", "[ $runs != 1 ]").unwrap(), (Outcome::Survived, 3));
+        assert_eq!(outcome("again", "[ $runs != 1 ] && [ $runs != 3 ]").unwrap(), (Outcome::Survived, 4));
+        assert_eq!(outcome("each", "[ $runs = 2 ]").unwrap(), (Outcome::Caught, 5));
+    }
+
+    #[test]
+    fn tests_that_fail_each_time_without_a_mutant_end_the_measurement() {
+        let error = outcome("fails", "exit 1").unwrap_err().to_string();
+        assert!(
+            error.starts_with("tests fail without a mutant:") && error.ends_with("program one"),
+            "{error}"
+        );
+    }
 }
