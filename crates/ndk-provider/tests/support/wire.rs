@@ -74,7 +74,11 @@ struct Cable {
     to_peer: Sender<Frame>,
     slot: Vec<u8>,
     cut: Arc<AtomicBool>,
+    lengths: Lengths,
 }
+
+/// The lengths of all frames that a host has transmitted, in octets.
+type Lengths = Arc<Mutex<Vec<usize>>>;
 
 impl roce::Transmit for Cable {
     fn slot(&mut self) -> Option<&mut [u8]> {
@@ -82,6 +86,7 @@ impl roce::Transmit for Cable {
     }
 
     fn commit(&mut self, len: usize) {
+        self.lengths.lock().unwrap().push(len);
         if !self.cut.load(Ordering::SeqCst) {
             // The peer's receiver may have ended.
             let _ = self.to_peer.send(Some(self.slot[..len].to_vec()));
@@ -197,6 +202,7 @@ pub struct Node {
     receiver: Option<JoinHandle<()>>,
     own_queue: Sender<Frame>,
     cut: Arc<AtomicBool>,
+    lengths: Lengths,
     present: Arc<AtomicBool>,
     resolutions: Arc<Resolutions>,
     /// Held during the end of a batch of frames.
@@ -236,7 +242,9 @@ impl Node {
         config: Config,
     ) -> Self {
         let (cut, present) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(true)));
-        let cable = Cable { to_peer, slot: vec![0; 9216], cut: Arc::clone(&cut) };
+        let lengths = Lengths::default();
+        let cable =
+            Cable { to_peer, slot: vec![0; 9216], cut: Arc::clone(&cut), lengths: Arc::clone(&lengths) };
         let nic = Nic {
             own,
             peer,
@@ -254,7 +262,8 @@ impl Node {
         let batch_end = Arc::new(Mutex::new(()));
         let held = Arc::clone(&batch_end);
         let receiver = std::thread::spawn(move || receive(&receiving, &queue, &held));
-        Self { opened, receiver: Some(receiver), own_queue, cut, present, resolutions, batch_end, number }
+        let receiver = Some(receiver);
+        Self { opened, receiver, own_queue, cut, lengths, present, resolutions, batch_end, number }
     }
 
     /// Changes the adapter's addresses, as the system does.
@@ -271,6 +280,11 @@ impl Node {
     /// From now on, frames of this host arrive again.
     pub fn restore(&self) {
         self.cut.store(false, Ordering::SeqCst);
+    }
+
+    /// Returns the lengths of all frames that this host has transmitted, in octets.
+    pub fn transmitted(&self) -> Vec<usize> {
+        self.lengths.lock().unwrap().clone()
     }
 
     /// Returns the largest number of neighbors that were resolved at a time.
