@@ -27,6 +27,20 @@ static GUARDS: &[Guard] = &[
         tests: &["-p", "ndk-provider"],
     },
     Guard {
+        path: "crates/roce-wire/",
+        root: "crates/roce-wire/src/lib.rs",
+        images: &[],
+        needed: &[],
+        tests: &["-p", "roce-wire"],
+    },
+    Guard {
+        path: "crates/roce/",
+        root: "crates/roce/src/lib.rs",
+        images: &[],
+        needed: &[],
+        tests: &["-p", "roce"],
+    },
+    Guard {
         path: "crates/smb-direct/",
         root: "crates/smb-direct/src/lib.rs",
         images: &[],

@@ -56,13 +56,19 @@ pub struct Rewritten {
 impl Rewritten {
     /// Rewrites `text`.
     ///
+    /// Mutants of naked functions are left out: their body is one assembly block.
+    ///
     /// # Errors
     /// If it is not Rust, or a mutant is not in it.
     pub fn new(text: &str, mutants: &[Numbered<'_>]) -> Result<Self> {
         let file = syn::parse_file(text).context("cannot parse it")?;
+        let naked = naked_bodies(&file);
         let mut sites = Sites { text, mutants: BTreeMap::new(), insertions: Vec::new() };
         for &(number, mutant) in mutants {
             let range = mutant.range(text)?;
+            if naked.iter().any(|body| body.contains(&range.start)) {
+                continue;
+            }
             sites.mutants.entry((mutant.genre, range.start)).or_default().push((number, mutant, range));
         }
         sites.bodies();
@@ -218,6 +224,29 @@ impl<'ast> Visit<'ast> for Sites<'_> {
     }
 }
 
+/// Returns the ranges of the bodies of all naked functions.
+fn naked_bodies(file: &syn::File) -> Vec<Range<usize>> {
+    struct Naked(Vec<Range<usize>>);
+    impl<'ast> Visit<'ast> for Naked {
+        fn visit_item_fn(&mut self, function: &'ast syn::ItemFn) {
+            let is_naked = |attribute: &syn::Attribute| match &attribute.meta {
+                syn::Meta::List(list) => {
+                    list.path.is_ident("unsafe")
+                        && list.parse_args::<syn::Ident>().is_ok_and(|name| name == "naked")
+                }
+                _ => false,
+            };
+            if function.attrs.iter().any(is_naked) {
+                self.0.push(function.block.span().byte_range());
+            }
+            visit::visit_item_fn(self, function);
+        }
+    }
+    let mut naked = Naked(Vec::new());
+    naked.visit_file(file);
+    naked.0
+}
+
 /// Whether an operand is a `let`, or a chain that contains one.
 fn has_let(expression: &syn::Expr) -> bool {
     match expression {
@@ -285,6 +314,14 @@ mod tests {
             rewrite(text, &mutants),
             "fn f() { match a { 1 if !active(1) => {} 2 if active(2) || !active(3) && (b) => {} _ => {} } }"
         );
+    }
+
+    #[test]
+    fn the_body_of_a_naked_function_has_no_mutants() {
+        let text = "#[unsafe(naked)] extern \"C\" fn f() { asm!(\"ret\") } #[inline] fn g() { h() }";
+        let mutants = [(Genre::FnValue, "asm!", "()"), (Genre::FnValue, "h()", "()")];
+        let expected = text.replace("h()", "if active(2) { return (); } h()");
+        assert_eq!(rewrite(text, &mutants), expected);
     }
 
     #[test]
