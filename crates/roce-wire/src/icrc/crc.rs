@@ -225,3 +225,17 @@ impl Crc {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Else a processor without the instruction would execute it.
+    #[test]
+    fn tables_never_leave_a_block_to_the_instruction() {
+        for ext in [&[][..], &[1; 4], &[1; 16], &[1; 20]] {
+            let running = Crc::table().begin(CrcState::START, [1, 2, 3], ext);
+            assert!(matches!(running, Running(Partial::Register(_))), "{}", ext.len());
+        }
+    }
+}

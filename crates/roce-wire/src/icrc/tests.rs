@@ -19,6 +19,46 @@ fn check_value_is_that_of_crc32() {
     }
 }
 
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[test]
+fn the_instruction_is_used_where_the_processor_has_it() {
+    assert_eq!(Crc::clmul().is_some(), std::is_x86_feature_detected!("pclmulqdq"));
+    assert_eq!(Crc::detect(), Crc::clmul().unwrap_or(Crc::table()));
+}
+
+#[test]
+fn packets_of_any_length_have_the_same_icrc_by_tables_and_by_the_instruction() {
+    let bytes: Vec<u8> = (0..=255).collect();
+    for crc in implementations() {
+        for (is_v4, headers) in [(true, LEAD + 20 + 8 + 12), (false, LEAD + 40 + 8 + 12)] {
+            for len in (0..bytes.len()).step_by(if cfg!(miri) { 51 } else { 1 }) {
+                let led = &bytes[..len];
+                let by_table = of_packet(Crc::table(), is_v4, led);
+                let state = if is_v4 {
+                    crc.of_packet::<false>(led, &masks::V4)
+                } else {
+                    crc.of_packet::<true>(led, &masks::V6)
+                };
+                assert_eq!(state.unwrap_or(by_table), by_table, "{} {is_v4} {len}", crc.name());
+                // No frame of a peer goes through the tables.
+                let is_frame = len >= headers && len % 4 == 0;
+                assert!(!is_frame || state.is_some() || crc == Crc::table(), "{is_v4} {len}");
+            }
+        }
+    }
+}
+
+#[test]
+fn headers_without_payload_have_the_same_icrc_by_tables_and_by_the_instruction() {
+    let (bth, ext) = ([0x0102_0304, 0x8516_2738, 0xF1E2_D3C4], [0xA5; 28]);
+    for crc in implementations() {
+        for len in [0, 4, 8, 16, 20, 28] {
+            let state = |crc: Crc| crc.end(crc.begin(CrcState(0x1234_5678), bth, &ext[..len]));
+            assert_eq!(state(crc), state(Crc::table()), "{} {len}", crc.name());
+        }
+    }
+}
+
 //= rocev2 §2
 #[test]
 fn eight_bytes_of_ones_give_the_start_of_the_icrc() {
