@@ -9,6 +9,7 @@ pub mod bench;
 pub mod conformance;
 pub mod consumer;
 pub mod copy;
+mod cpu_time;
 pub mod decode;
 pub mod demo;
 pub mod device;

@@ -9,7 +9,10 @@ use ndk_consumer::bench;
 pub use ndk_consumer::bench::BenchResult;
 use serde::{Deserialize, Serialize};
 
-use crate::testbed::{Machine, Options, Testbed};
+use crate::{
+    cpu_time,
+    testbed::{Machine, Options, Testbed},
+};
 
 const PORT: u16 = 5446;
 /// Time limit for the client to connect.
@@ -25,7 +28,7 @@ pub enum Work {
 }
 
 /// Counters of the first NIC of a host.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Default, Debug, Serialize, Deserialize)]
 pub struct HostCounters {
     pub sent_frames: u64,
     pub received_frames: u64,
@@ -41,23 +44,21 @@ pub struct HostReport {
     pub counters: HostCounters,
 }
 
-/// Runs the operations between two hosts with the driver `image`, in real time.
+/// A finished run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    pub result: BenchResult,
+    /// CPU time of all threads of this process while the initiator ran.
+    pub cpu: Duration,
+    /// The initiator's host, and the target's.
+    pub hosts: [HostReport; 2],
+}
+
+/// Runs the operations between two hosts with the driver `image`, in real time or in virtual time.
 ///
 /// # Errors
 /// The image cannot be loaded or started, an operation fails, or a violation is found.
-pub fn in_real_time(image: &Path, work: Work) -> Result<BenchResult> {
-    Ok(run(image, work, true)?.0)
-}
-
-/// Runs the operations in virtual time. Returns what became of the hosts: the initiator's, and the target's.
-///
-/// # Errors
-/// As [`in_real_time`].
-pub fn in_virtual_time(image: &Path, work: Work) -> Result<[HostReport; 2]> {
-    Ok(run(image, work, false)?.1)
-}
-
-fn run(image: &Path, work: Work, real_time: bool) -> Result<(BenchResult, [HostReport; 2])> {
+pub fn run(image: &Path, work: Work, real_time: bool) -> Result<Run> {
     let options = Options { real_time, verifier: false, ..Options::default() };
     let mut bed = Testbed::new(image, &options)?;
     bed.start()?;
@@ -79,20 +80,22 @@ fn run(image: &Path, work: Work, real_time: bool) -> Result<(BenchResult, [HostR
     };
     let measuring = client.consumer("client", move |adapter| {
         let _ = listening.wait(TIMEOUT);
-        match work {
+        let before = cpu_time::of_process();
+        let result = match work {
             Work::Writes { count, size, outstanding } => {
                 bench::writes(adapter, local, remote, count, size, outstanding)
             }
             Work::Sends { count, size } => bench::sends(adapter, local, remote, count, size),
-        }
+        };
+        (result, cpu_time::of_process().saturating_sub(before))
     });
-    let figures = measuring.join()?;
+    let (result, cpu) = measuring.join()?;
     serving.join()?.context("the server")?;
     let hosts = bed.machines().map(report);
     bed.stop()?;
     let violations = bed.violations();
     ensure!(violations.is_empty(), "{}", violations.join("\n"));
-    Ok((figures?, hosts))
+    Ok(Run { result: result?, cpu, hosts })
 }
 
 fn report(machine: &Machine) -> HostReport {

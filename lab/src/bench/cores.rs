@@ -9,10 +9,10 @@ use roce_wire::PathMtu;
 use roce_wire::icrc::Crc;
 
 use super::{
-    clock,
     figure::{Figure, SMALL, TIME, Unit},
     pair::{Pair, Shape, engines},
 };
+use crate::cpu_time;
 
 /// Connections in all.
 const CONNECTIONS: usize = 16;
@@ -67,12 +67,12 @@ fn operations_per_second(threads: usize, time: Duration, work: Work<'_>) -> Resu
         let measure = |pair: &mut Pair| {
             work(pair, &connections)?;
             begin.wait();
-            let (start, mut done) = (clock::now(), 0.0);
-            while clock::since(start) < time {
+            let (start, mut done) = (cpu_time::now(), 0.0);
+            while cpu_time::since(start) < time {
                 work(pair, &connections)?;
                 done += 4096.0;
             }
-            Ok(done / clock::since(start).as_secs_f64())
+            Ok(done / cpu_time::since(start).as_secs_f64())
         };
         let threads: Vec<_> = pairs.iter_mut().map(|pair| scope.spawn(move || measure(pair))).collect();
         threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a thread failed"))?).sum()

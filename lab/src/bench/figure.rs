@@ -7,7 +7,7 @@ use std::{fmt::Write as _, time::Duration};
 use console::style;
 use serde_json::{Value, json};
 
-use super::clock;
+use crate::cpu_time;
 
 /// Measuring time of each figure, after a quarter of it to warm up.
 pub const TIME: Duration = Duration::from_millis(1500);
@@ -48,10 +48,10 @@ pub enum Unit {
 /// Returns the amount that `work` returns per second of CPU time.
 pub fn rate_of(time: Duration, mut work: impl FnMut() -> f64) -> f64 {
     let mut once = |time: Duration| {
-        let (start, mut total) = (clock::now(), 0.0);
+        let (start, mut total) = (cpu_time::now(), 0.0);
         loop {
             total += work();
-            let elapsed = clock::since(start);
+            let elapsed = cpu_time::since(start);
             if elapsed >= time {
                 return total / elapsed.as_secs_f64();
             }

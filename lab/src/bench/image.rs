@@ -72,12 +72,24 @@ pub fn measure(
     figures: &mut Vec<Figure>,
 ) -> Result<()> {
     say("image: 1 MiB writes".into());
-    let rate = measure::in_real_time(image, Kind::Writes.work(512))?.bytes_per_second();
+    let run = measure::run(image, Kind::Writes.work(2048), true)?;
+    let rate = run.result.bytes_per_second();
     let figure = Figure::new("image, 1 MiB writes, path MTU 4096", rate, Unit::BytesPerSecond);
     figures.push(Figure { bound, library_bound, ..figure });
+    let gib = run.result.bytes as f64 / f64::from(1 << 30);
+    let name = "image, 1 MiB writes, CPU time of all threads";
+    figures.push(Figure::new(name, run.cpu.as_secs_f64() / gib, Unit::SecondsPerGib));
+    figures.extend(of_queues("writes, real time", [None; 2], run.hosts.map(|host| host.counters)));
     say("image: 64-byte sends".into());
-    let rate = measure::in_real_time(image, Kind::Sends.work(200_000))?.operations_per_second();
-    figures.push(Figure::new("image, 64-byte sends", rate, Unit::PerSecond));
+    let run = measure::run(image, Kind::Sends.work(400_000), true)?;
+    figures.push(Figure::new("image, 64-byte sends", run.result.operations_per_second(), Unit::PerSecond));
+    let nanoseconds = run.cpu.as_secs_f64() * 1e9 / run.result.operations as f64;
+    figures.push(Figure::new(
+        "image, 64-byte sends, CPU time of all threads",
+        nanoseconds,
+        Unit::Nanoseconds,
+    ));
+    figures.extend(of_queues("sends, real time", [None; 2], run.hosts.map(|host| host.counters)));
     count(say, figures)
 }
 
@@ -97,25 +109,27 @@ fn count(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<()> {
             let name = format!("image, instructions per {what}, {side}");
             figures.push(Figure::new(name, instructions / share, Unit::Instructions));
         }
-        figures.extend(of_queues(kind, short, long));
+        let counters = |costs: [HostCosts; 2]| costs.map(|cost| cost.counters);
+        figures.extend(of_queues(&kind.to_string(), counters(short).map(Some), counters(long)));
     }
     Ok(())
 }
 
-/// Returns how often each side interrupted, and was notified, per 1000 frames of the longer run.
-fn of_queues(kind: Kind, short: [HostCosts; 2], long: [HostCosts; 2]) -> Vec<Figure> {
+/// Returns how often each side interrupted, and was notified, per 1000 frames between two counts.
+fn of_queues(what: &str, before: [Option<HostCounters>; 2], after: [HostCounters; 2]) -> Vec<Figure> {
     let mut figures = Vec::new();
-    for (side, (short, long)) in ["initiator", "target"].into_iter().zip(short.into_iter().zip(long)) {
-        let (before, after) = (short.counters, long.counters);
-        let thousands = |count: u64, frames: u64| 1000.0 * count as f64 / frames.max(1) as f64;
+    for (side, (before, after)) in ["initiator", "target"].into_iter().zip(before.into_iter().zip(after)) {
+        let before = before.unwrap_or_default();
         let sent = after.sent_frames - before.sent_frames;
         let frames = sent + after.received_frames - before.received_frames;
         let rows = [
-            ("interrupts per 1000 frames", thousands(after.interrupts - before.interrupts, frames)),
-            ("notifications per 1000 frames", thousands(after.notifications - before.notifications, frames)),
+            ("interrupts", after.interrupts - before.interrupts),
+            ("notifications", after.notifications - before.notifications),
         ];
-        for (what, value) in rows {
-            figures.push(Figure::new(format!("image, {kind}, {side}, {what}"), value, Unit::PerPacket));
+        for (event, count) in rows {
+            let value = 1000.0 * count as f64 / frames.max(1) as f64;
+            let name = format!("image, {what}, {side}, {event} per 1000 frames");
+            figures.push(Figure::new(name, value, Unit::PerPacket));
         }
     }
     figures
@@ -144,8 +158,12 @@ pub fn work(request: &str) -> Result<()> {
     let (kind, count) = known
         .find_map(|kind| Some((kind, request.strip_prefix(&format!("{kind}:"))?)))
         .with_context(|| format!("nothing to count is named {request}"))?;
-    let hosts = measure::in_virtual_time(&workspace::image_path(), kind.work(count.parse()?))?;
-    let report = hosts.map(|host| HostReport { image: host.image, counters: host.counters });
+    let run = measure::run(
+        &workspace::image_path(),
+        kind.work(count.parse()?),
+        std::env::var_os("REALTIME").is_some(),
+    )?;
+    let report = run.hosts.map(|host| HostReport { image: host.image, counters: host.counters });
     println!("{}", serde_json::to_string(&report)?);
     Ok(())
 }

@@ -8,10 +8,8 @@ use std::{path::Path, time::Duration};
 use anyhow::{Result, ensure};
 use nt_sim::{ClockKind, DriverOptions, Sim, host::HostOptions};
 
-use super::{
-    clock,
-    figure::{Figure, Unit},
-};
+use super::figure::{Figure, Unit};
+use crate::cpu_time;
 
 /// The loops of the test driver, and what one operation of each is.
 const LOOPS: [(&str, &str); 4] = [
@@ -54,9 +52,9 @@ fn time(driver: &Path, service: &'static str, clock: ClockKind, verifier: bool) 
     let host = sim.add_host(HostOptions { memory: 64 << 20, verifier, ..HostOptions::new("host") });
     let driver = host.load_driver(driver, DriverOptions::new(service))?;
     let running = host.spawn("driver", move || {
-        let start = clock::of_process();
+        let start = cpu_time::of_process();
         let status = driver.start();
-        let time = clock::of_process().saturating_sub(start);
+        let time = cpu_time::of_process().saturating_sub(start);
         driver.unload();
         (status, time)
     });

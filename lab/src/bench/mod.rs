@@ -9,7 +9,6 @@
 pub mod allocations;
 mod bound;
 mod callgrind;
-mod clock;
 mod cores;
 mod engine;
 mod figure;

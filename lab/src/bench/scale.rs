@@ -9,9 +9,10 @@ use roce_wire::PathMtu;
 use roce_wire::icrc::Crc;
 
 use super::{
-    allocations, clock,
+    allocations,
     pair::{Pair, Shape},
 };
+use crate::cpu_time;
 
 /// Numbers of connected queue pairs, in the order of measuring.
 pub const COUNTS: [usize; 5] = [1, 10, 100, 1_000, 10_000];
@@ -64,11 +65,11 @@ fn cost(pair: &mut Pair, over: &[usize], time: Duration) -> Result<f64> {
     let messages = 20_000.max(over.len() as u64);
     pair.send_over(over, super::figure::SMALL, messages)?;
     let mut best = f64::INFINITY;
-    let begin = clock::now();
-    while clock::since(begin) < time {
-        let (frames, start) = (pair.frames(), clock::now());
+    let begin = cpu_time::now();
+    while cpu_time::since(begin) < time {
+        let (frames, start) = (pair.frames(), cpu_time::now());
         pair.send_over(over, super::figure::SMALL, messages)?;
-        let elapsed = clock::since(start).as_nanos() as f64;
+        let elapsed = cpu_time::since(start).as_nanos() as f64;
         best = best.min(elapsed / (pair.frames() - frames) as f64);
     }
     Ok(best)

@@ -17,11 +17,8 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{
-    clock,
-    figure::{Figure, MESSAGE, Unit},
-};
-use crate::process;
+use super::figure::{Figure, MESSAGE, Unit};
+use crate::{cpu_time, process};
 
 /// IP MTU of a link whose frames have 4096 bytes of RDMA payload.
 const MTU: u32 = 4096 + 96;
@@ -119,12 +116,12 @@ fn send(
     listening.recv().context("the receiver does not listen")?;
     let mut stream = TcpStream::connect_timeout(&SocketAddr::from((ADDRESSES[1], PORT)), TIMEOUT)?;
     let data = vec![0x5A; MESSAGE as usize];
-    let (start, mut bytes) = (clock::now(), 0);
-    while clock::since(start) < time {
+    let (start, mut bytes) = (cpu_time::now(), 0);
+    while cpu_time::since(start) < time {
         stream.write_all(&data)?;
         bytes += data.len() as u64;
     }
-    Ok((bytes, clock::since(start)))
+    Ok((bytes, cpu_time::since(start)))
 }
 
 /// Receives until the sender closes. Returns the CPU time of this thread for that.
@@ -140,9 +137,9 @@ fn receive(name: &Sender<i32>, linked: &Receiver<()>, listen: &Sender<()>) -> Re
     let mut stream = accept(&listener)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     let mut data = vec![0; MESSAGE as usize];
-    let start = clock::now();
+    let start = cpu_time::now();
     while stream.read(&mut data)? != 0 {}
-    Ok(clock::since(start))
+    Ok(cpu_time::since(start))
 }
 
 /// Accepts a connection within [`TIMEOUT`].

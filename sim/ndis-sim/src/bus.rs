@@ -40,21 +40,24 @@ pub(crate) static WINDOWS: Slot<Windows> = Slot::new();
 const MAP: &str = "NdisMMapIoSpace";
 
 /// The host as the bus of its device.
-struct HostBus(Weak<Host>);
+struct HostBus {
+    host: Weak<Host>,
+    world: Arc<World>,
+}
 
 impl Bus for HostBus {
     fn now(&self) -> u64 {
-        self.0.upgrade().map_or(0, |host| host.world().now())
+        self.world.now()
     }
 
     fn at(&self, time: u64, job: Box<dyn FnOnce() + Send>) {
-        if let Some(host) = self.0.upgrade() {
+        if let Some(host) = self.host.upgrade() {
             host.at(time, job);
         }
     }
 
     fn message(&self, message: pci::Message) {
-        if let Some(host) = self.0.upgrade() {
+        if let Some(host) = self.host.upgrade() {
             interrupt::deliver(&host, message);
         }
     }
@@ -65,7 +68,7 @@ impl Bus for HostBus {
     }
 
     fn is_alive(&self) -> bool {
-        self.0.upgrade().is_some_and(|host| !host.is_dead())
+        self.host.upgrade().is_some_and(|host| !host.is_dead())
     }
 }
 
@@ -97,7 +100,7 @@ pub(crate) fn plug_function<F: PciFunction + 'static>(
     make: impl FnOnce(Arc<dyn Bus>, File, usize) -> io::Result<Arc<F>>,
 ) -> io::Result<Arc<F>> {
     let physical = &host.memory.physical;
-    let bus = Arc::new(HostBus(Arc::downgrade(host)));
+    let bus = Arc::new(HostBus { host: Arc::downgrade(host), world: host.world().clone() });
     let nic = make(bus, physical.file().try_clone()?, physical.size())?;
     interface::add(host, nic.clone());
     Ok(nic)

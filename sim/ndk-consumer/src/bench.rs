@@ -68,6 +68,7 @@ pub fn serve<O: Os>(
     let connector = listen_for_one(adapter, local, timeout, ready)?;
     let config = EndpointConfig { requests: 16, receives: RECEIVES, message: MAX_MESSAGE };
     let mut endpoint = Endpoint::new(adapter, config)?;
+    endpoint.ignore_latency();
     let mut memory = None;
     let outcome = Memory::new(endpoint.pd(), window, Access::RemoteReadWrite)
         .map_err(|status| Error::Call("NdkRegisterMr", status))
@@ -155,6 +156,7 @@ fn measure<O: Os>(
     work: impl FnOnce(&mut Endpoint<O>, &RemoteMemory) -> Result<(u64, u64), Error>,
 ) -> Result<BenchResult, Error> {
     let mut endpoint = Endpoint::new(adapter, config)?;
+    endpoint.ignore_latency();
     let outcome = endpoint.connect(local, remote, &[]).and_then(|reply| {
         let peer_memory =
             decode_memory(&reply.private_data).ok_or(Error::Protocol("the peer announced no memory"))?;

@@ -33,7 +33,8 @@ pub struct OperationStats {
     pub failed: u64,
     /// Bytes transferred by successful requests.
     pub bytes: u64,
-    /// Time from post to completion of successful requests.
+    /// Time from post to completion of successful requests, unless the endpoint
+    /// ignores it.
     pub latency: LatencyHistogram,
 }
 
@@ -131,13 +132,21 @@ impl RequestStats {
         self.by_operation[operation as usize].posted += 1;
     }
 
-    pub(crate) fn completed(&mut self, operation: Operation, status: Status, bytes: u64, latency: Duration) {
+    pub(crate) fn completed(
+        &mut self,
+        operation: Operation,
+        status: Status,
+        bytes: u64,
+        latency: Option<Duration>,
+    ) {
         let operation_stats = &mut self.by_operation[operation as usize];
         match status {
             Status::SUCCESS => {
                 operation_stats.succeeded += 1;
                 operation_stats.bytes += bytes;
-                operation_stats.latency.record(latency);
+                if let Some(latency) = latency {
+                    operation_stats.latency.record(latency);
+                }
             }
             Status::CANCELLED => operation_stats.flushed += 1,
             _ => operation_stats.failed += 1,

@@ -16,10 +16,13 @@
 //! The fault of the n-th frame of a direction depends on the seed and on n only, so that a run can be repeated.
 
 use std::{
-    collections::BTreeMap,
+    collections::VecDeque,
     sync::{
         Arc, OnceLock, Weak,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{
+            AtomicBool,
+            Ordering::{Acquire, Relaxed, Release},
+        },
     },
     time::Duration,
 };
@@ -116,6 +119,8 @@ pub struct Wire {
     options: WireOptions,
     directions: [Direction; 2],
     ends: [End; 2],
+    /// An end was renamed.
+    has_renamed: AtomicBool,
     capture: OnceLock<Capture>,
 }
 
@@ -144,8 +149,8 @@ struct State {
     faults: Faults,
     /// Time at which the sender's last frame has left.
     free_at: u64,
-    sequence: u64,
-    in_flight: BTreeMap<(u64, u64), Frame>,
+    /// Frames and their times of arrival, in this order.
+    in_flight: VecDeque<(u64, Frame)>,
     /// Time for which the receiver's wake-up is scheduled.
     wake: Option<u64>,
     /// The sender was refused and waits.
@@ -199,6 +204,7 @@ impl Wire {
         Arc::new(Self {
             directions: options.faults.map(direction),
             ends: Default::default(),
+            has_renamed: AtomicBool::new(false),
             capture: OnceLock::new(),
             options,
         })
@@ -242,6 +248,7 @@ impl Wire {
     /// IPv6 is not changed.
     pub fn rename(&self, end: usize, own: [u8; 6], seen: [u8; 6]) {
         *self.ends[end].renamed.lock() = Some(Renamed { own, seen });
+        self.has_renamed.store(true, Release);
     }
 
     /// Changes the faults of the direction that starts at end `from`.
@@ -256,11 +263,7 @@ impl Wire {
     }
 
     fn transmit(&self, from: usize, now: u64, mut frame: Frame) {
-        if let Some(renamed) = *self.ends[from].renamed.lock() {
-            renamed.outgoing(&mut frame);
-        }
-        let target = *self.ends[1 - from].renamed.lock();
-        let reached = target.is_none_or(|target| target.incoming(&mut frame));
+        let reached = !self.has_renamed.load(Acquire) || self.change_addresses(from, &mut frame);
         let receiver = self.ends[1 - from].endpoint().filter(|_| reached);
         let wake = {
             let mut state = self.directions[from].state.lock();
@@ -288,6 +291,15 @@ impl Wire {
         }
     }
 
+    /// Changes the addresses of a frame of renamed endpoints. Returns `false` if it is to an address that no longer exists.
+    fn change_addresses(&self, from: usize, frame: &mut [u8]) -> bool {
+        if let Some(renamed) = *self.ends[from].renamed.lock() {
+            renamed.outgoing(frame);
+        }
+        let target = *self.ends[1 - from].renamed.lock();
+        target.is_none_or(|target| target.incoming(frame))
+    }
+
     /// Returns the time at which a frame transmitted now has left the sender.
     fn departure(&self, state: &mut State, now: u64, len: usize) -> u64 {
         let start = state.free_at.max(now);
@@ -303,11 +315,7 @@ impl Wire {
         let from = 1 - to;
         let (frame, wake, writable) = {
             let mut state = self.directions[from].state.lock();
-            let due = state
-                .in_flight
-                .first_entry()
-                .filter(|first| first.key().0 <= now)
-                .map(std::collections::btree_map::OccupiedEntry::remove);
+            let due = state.in_flight.pop_front_if(|(arrival, _)| *arrival <= now).map(|(_, frame)| frame);
             let wake = if due.is_some() {
                 state.counters.delivered += 1;
                 None
@@ -371,13 +379,14 @@ impl State {
     }
 
     fn insert(&mut self, arrival: u64, frame: Frame) {
-        self.sequence += 1;
-        self.in_flight.insert((arrival, self.sequence), frame);
+        // Behind all that arrive earlier or at the same time; without faults, that is at the end.
+        let later = self.in_flight.iter().rev().take_while(|(other, _)| *other > arrival).count();
+        self.in_flight.insert(self.in_flight.len() - later, (arrival, frame));
     }
 
     /// Returns the time to wake the receiver at, unless an earlier wake-up is scheduled.
     fn next_wake(&mut self) -> Option<u64> {
-        let (&(first, _), _) = self.in_flight.first_key_value()?;
+        let &(first, _) = self.in_flight.front()?;
         if self.wake.is_some_and(|wake| wake <= first) {
             return None;
         }

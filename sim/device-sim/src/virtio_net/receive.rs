@@ -48,7 +48,7 @@ impl Device {
                 }
                 break;
             };
-            self.place(chain, &frame, accepted)?;
+            self.place(&chain, &frame, accepted)?;
             done += 1;
         }
         let mut queue = self.queues[RECEIVE].lock();
@@ -100,44 +100,44 @@ impl Device {
     }
 
     /// Writes a frame into `first` and, with MRG_RXBUF, as many further buffers as needed.
-    fn place(&self, first: Chain, frame: &[u8], accepted: Features) -> Result<(), Misuse> {
+    fn place(&self, first: &Chain, frame: &[u8], accepted: Features) -> Result<(), Misuse> {
         let mut queue = self.queues[RECEIVE].lock();
-        if !queue.holds(&first) {
+        if !queue.holds(first) {
             self.counters.dropped.fetch_add(1, Relaxed);
             return Ok(());
         }
         let needed = (HEADER_LEN + frame.len()) as u64;
-        let mut chains = vec![first];
-        let mut room = chains[0].writable_len();
+        let (mut others, mut room) = (Vec::new(), first.writable_len());
         while room < needed && accepted.contains(Features::MRG_RXBUF) {
             let Some(chain) = pop_writable(&mut queue, self, accepted)? else { break };
             room += chain.writable_len();
-            chains.push(chain);
+            others.push(chain);
         }
         if room < needed {
-            for chain in chains.iter().rev() {
+            for chain in others.iter().rev().chain([first]) {
                 queue.unpop(chain);
             }
             self.counters.dropped.fetch_add(1, Relaxed);
             return Ok(());
         }
         let mut header = [0; HEADER_LEN];
-        header[NUM_BUFFERS..].copy_from_slice(&(chains.len() as u16).to_le_bytes());
+        header[NUM_BUFFERS..].copy_from_slice(&(1 + others.len() as u16).to_le_bytes());
         let mut rest = Rest { parts: [&header, frame] };
-        let mut used = Vec::with_capacity(chains.len());
-        for chain in &chains {
-            let mut written = 0;
-            for &(address, len) in &chain.writable {
-                written += rest.write(&self.memory, address, len)?;
-            }
-            used.push((chain.head, written));
-        }
+        let mut fill = |chain: &Chain| {
+            let parts = chain.writable.iter();
+            parts.map(|&(address, len)| rest.write(&self.memory, address, len)).sum::<Result<u32, Misuse>>()
+        };
+        let written = fill(first)?;
         self.counters.received_frames.fetch_add(1, Relaxed);
         self.counters.received_bytes.fetch_add(frame.len() as u64, Relaxed);
-        match used[..] {
-            [(head, len)] => queue.push(&self.memory, head, len, self.options.quirks.used),
-            _ => queue.push_all(&self.memory, &used),
+        if others.is_empty() {
+            return queue.push(&self.memory, first.head, written, self.options.quirks.used);
         }
+        let mut used = vec![(first.head, written)];
+        for chain in &others {
+            used.push((chain.head, fill(chain)?));
+        }
+        queue.push_all(&self.memory, &used)
     }
 }
 
@@ -149,16 +149,12 @@ struct Rest<'a> {
 impl Rest<'_> {
     /// Writes at most `len` bytes at `address`; returns the number of bytes written.
     fn write(&mut self, memory: &DmaSpace, address: u64, len: u32) -> Result<u32, Misuse> {
-        let mut written = 0;
-        for part in &mut self.parts {
-            let (now, later) = part.split_at(part.len().min((len - written) as usize));
-            if !now.is_empty() {
-                memory.write(address + u64::from(written), now)?;
-            }
-            *part = later;
-            written += now.len() as u32;
-        }
-        Ok(written)
+        let [header, frame] = self.parts;
+        let (header, header_later) = header.split_at(header.len().min(len as usize));
+        let (frame, frame_later) = frame.split_at(frame.len().min(len as usize - header.len()));
+        memory.write_parts(address, [header, frame])?;
+        self.parts = [header_later, frame_later];
+        Ok((header.len() + frame.len()) as u32)
     }
 }
 

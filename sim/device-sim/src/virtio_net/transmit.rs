@@ -76,14 +76,11 @@ impl Device {
             )));
         }
         let mut frame = Frame::with_capacity(total - HEADER_LEN);
-        let mut part = Vec::new();
         for &(address, len) in &chain.readable {
             let of_header = wanted.min(len);
             if of_header > 0 {
-                part.clear();
-                self.memory.read(address, of_header, &mut part)?;
                 let start = HEADER_LEN - wanted as usize;
-                header[start..start + part.len()].copy_from_slice(&part);
+                self.memory.fill(&mut header[start..start + of_header as usize], address)?;
                 wanted -= of_header;
             }
             if len > of_header {

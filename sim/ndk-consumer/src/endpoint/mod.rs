@@ -75,6 +75,7 @@ pub struct Endpoint<O: Os> {
     /// Events that arrived during a wait for a send buffer.
     deferred: VecDeque<EndpointEvent>,
     stats: RequestStats,
+    measures_latency: bool,
     limits: ReadLimits,
 }
 
@@ -184,10 +185,16 @@ impl<O: Os> Endpoint<O> {
             free_send_buffers: (own..buffers).collect(),
             deferred: VecDeque::new(),
             stats: RequestStats::default(),
+            measures_latency: true,
             limits,
         };
         (0..own).try_for_each(|buffer| endpoint.receive(buffer))?;
         Ok(endpoint)
+    }
+
+    /// From now on the statistics have no latencies of requests, and the clock is not read for each.
+    pub fn ignore_latency(&mut self) {
+        self.measures_latency = false;
     }
 
     /// Connects to `remote` and completes the connection; returns the connection data of the peer.
@@ -347,8 +354,7 @@ impl<O: Os> Endpoint<O> {
     }
 
     fn wait_for_completion(&mut self) -> Result<EndpointEvent, Error> {
-        let os = Arc::clone(self.pd.adapter().os());
-        let deadline = os.now() + SILENCE;
+        let mut deadline = None;
         loop {
             if let Some(index) = self.unprocessed.next() {
                 if let Some(event) = self.process_completion(index)? {
@@ -356,6 +362,9 @@ impl<O: Os> Endpoint<O> {
                 }
                 continue;
             }
+            // Not read for each completion of a batch.
+            let os = Arc::clone(self.pd.adapter().os());
+            let deadline = *deadline.get_or_insert_with(|| os.now() + SILENCE);
             let waited = self.completions.wait(&mut self.batch.0[..], PROBE_AFTER);
             let taken = waited.map_err(|status| Error::Call("completion queue", status))?;
             self.unprocessed = 0..taken;
@@ -501,7 +510,7 @@ impl<O: Os> Endpoint<O> {
         };
         let is_receive = operation == Operation::Receive;
         let bytes = if is_receive { u64::from(result.BytesTransferred) } else { bytes };
-        let latency = self.pd.adapter().os().now().saturating_sub(at);
+        let latency = self.measures_latency.then(|| self.pd.adapter().os().now().saturating_sub(at));
         self.stats.completed(operation, status, bytes, latency);
         if !operation.completes_as(result.Type) {
             return Err(Error::Mismatch("the operation type differs"));
@@ -549,7 +558,8 @@ impl<O: Os> Endpoint<O> {
     }
 
     fn request(&self, operation: Operation, owner: BufferOwner, tag: u64, bytes: usize) -> Request {
-        Request { operation, owner, tag, bytes: bytes as u64, at: self.pd.adapter().os().now() }
+        let at = if self.measures_latency { self.pd.adapter().os().now() } else { Duration::ZERO };
+        Request { operation, owner, tag, bytes: bytes as u64, at }
     }
 
     fn posted(

@@ -4,11 +4,11 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestAddress};
 
 use super::chain::Chain;
 use crate::{
-    dma::DmaSpace,
+    dma::{DmaSpace, FlatMemory},
     registers::Misuse,
     virtio_net::{common::RingAddresses, quirks::UsedQuirk},
 };
@@ -183,7 +183,7 @@ impl PackedQueue {
     }
 
     /// Returns whether the driver requested an interrupt for the descriptors used since the last call.
-    pub fn needs_interrupt(&mut self, memory: &GuestMemoryMmap) -> Result<bool, Misuse> {
+    pub fn needs_interrupt(&mut self, memory: &FlatMemory) -> Result<bool, Misuse> {
         let undecided = std::mem::take(&mut self.undecided);
         // The driver looks for used descriptors again after it wrote the structure.
         fence(Ordering::SeqCst);
@@ -208,7 +208,7 @@ impl PackedQueue {
     }
 
     /// Enables notifications; returns `true` when a buffer was made available meanwhile.
-    pub fn enable_notifications(&mut self, memory: &GuestMemoryMmap) -> Result<bool, Misuse> {
+    pub fn enable_notifications(&mut self, memory: &FlatMemory) -> Result<bool, Misuse> {
         let flags = if self.ring.event_idx { AT_POSITION } else { ENABLE };
         self.write_event(memory, self.available.slot | if self.available.wrap { WRAP } else { 0 }, flags)?;
         // The driver reads the structure after it made a descriptor available.
@@ -216,11 +216,11 @@ impl PackedQueue {
         self.is_available(memory, self.available)
     }
 
-    pub fn disable_notifications(&mut self, memory: &GuestMemoryMmap) -> Result<(), Misuse> {
+    pub fn disable_notifications(&mut self, memory: &FlatMemory) -> Result<(), Misuse> {
         self.write_event(memory, 0, DISABLE)
     }
 
-    fn write_event(&self, memory: &GuestMemoryMmap, desc: u16, flags: u16) -> Result<(), Misuse> {
+    fn write_event(&self, memory: &FlatMemory, desc: u16, flags: u16) -> Result<(), Misuse> {
         let event = u32::from(desc) | u32::from(flags) << 16;
         memory.store(event, GuestAddress(self.ring.device), Ordering::Relaxed).map_err(unreachable_ring)
     }
@@ -236,7 +236,7 @@ impl PackedQueue {
     /// Writes id and length of a used descriptor.
     fn write_used(
         &mut self,
-        memory: &GuestMemoryMmap,
+        memory: &FlatMemory,
         (id, len): (u16, u32),
         quirk: Option<(u32, UsedQuirk)>,
     ) -> Result<(), Misuse> {
@@ -253,18 +253,18 @@ impl PackedQueue {
         memory.store(id, at(12), Ordering::Relaxed).map_err(unreachable_ring)
     }
 
-    fn write_flags(&self, memory: &GuestMemoryMmap, position: Position) -> Result<(), Misuse> {
+    fn write_flags(&self, memory: &FlatMemory, position: Position) -> Result<(), Misuse> {
         let flags = if position.wrap { AVAIL | USED } else { 0 };
         memory.store(flags, self.descriptor(position.slot)(14), Ordering::Release).map_err(unreachable_ring)
     }
 
-    fn is_available(&self, memory: &GuestMemoryMmap, position: Position) -> Result<bool, Misuse> {
+    fn is_available(&self, memory: &FlatMemory, position: Position) -> Result<bool, Misuse> {
         let flags: u16 =
             memory.load(self.descriptor(position.slot)(14), Ordering::Acquire).map_err(unreachable_ring)?;
         Ok((flags & AVAIL != 0) == position.wrap && (flags & USED != 0) != position.wrap)
     }
 
-    fn read(&self, memory: &GuestMemoryMmap, slot: u16) -> Result<Descriptor, Misuse> {
+    fn read(&self, memory: &FlatMemory, slot: u16) -> Result<Descriptor, Misuse> {
         read_descriptor(memory, self.descriptor(slot)(0))
     }
 
@@ -302,7 +302,7 @@ impl PackedQueue {
     }
 }
 
-fn read_descriptor(memory: &GuestMemoryMmap, at: GuestAddress) -> Result<Descriptor, Misuse> {
+fn read_descriptor(memory: &FlatMemory, at: GuestAddress) -> Result<Descriptor, Misuse> {
     let bytes: [u8; 16] = memory.read_obj(at).map_err(unreachable_ring)?;
     let bits = u128::from_le_bytes(bytes);
     Ok(Descriptor {

@@ -6,11 +6,11 @@
 use std::{num::Wrapping, sync::atomic::Ordering};
 
 use virtio_queue::{Queue, QueueOwnedT as _, QueueT, desc::split::Descriptor};
-use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestAddress};
 
 use super::chain::Chain;
 use crate::{
-    dma::DmaSpace,
+    dma::{DmaSpace, FlatMemory},
     registers::Misuse,
     virtio_net::{common::RingAddresses, quirks::UsedQuirk},
 };
@@ -71,7 +71,7 @@ impl SplitQueue {
     }
 
     /// Checks that the available index is ahead by at most the ring's size.
-    fn check_index(&self, memory: &GuestMemoryMmap) -> Result<(), Misuse> {
+    fn check_index(&self, memory: &FlatMemory) -> Result<(), Misuse> {
         let index = self.queue.avail_idx(memory, Ordering::Acquire).map_err(unreachable_ring)?;
         let ahead = index - Wrapping(self.queue.next_avail());
         if ahead.0 > self.ring.size {
