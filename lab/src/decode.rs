@@ -169,13 +169,12 @@ mod tests {
     }
 
     /// Decodes `content` as a capture; returns the exit code and everything that was printed.
-    fn decode(name: &str, content: &[u8]) -> (u8, String) {
-        let file = std::env::temp_dir().join(format!("viordma-{}-{name}", std::process::id()));
+    fn decode(content: &[u8]) -> (u8, String) {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("capture");
         fs::write(&file, content).unwrap();
         let mut out = Vec::new();
-        let result =
-            print(&Options { file: file.clone(), json: false, quiet: false, tshark: false }, &mut out);
-        fs::remove_file(&file).unwrap();
+        let result = print(&Options { file, json: false, quiet: false, tshark: false }, &mut out);
         let code = result.as_ref().map_or_else(exit_code, |()| 0);
         let error = result.err().map_or(String::new(), |error| format!("{error:#}"));
         assert!(error.lines().count() <= 1, "{error}");
@@ -185,7 +184,7 @@ mod tests {
     #[test]
     fn valid_capture_exits_with_0_and_prints_a_line_for_each_frame() {
         let content = fs::read(golden()).unwrap();
-        let (code, text) = decode("good", &content);
+        let (code, text) = decode(&content);
         assert_eq!(code, 0, "{text}");
         assert_eq!(text.lines().count(), 1 + file::read(&golden()).unwrap().len());
     }
@@ -195,7 +194,7 @@ mod tests {
         let mut content = fs::read(golden()).unwrap();
         let last = content.len() - 1 - 84;
         content[last] ^= 1;
-        let (code, text) = decode("changed", &content);
+        let (code, text) = decode(&content);
         assert_eq!(code, 1, "{text}");
         assert!(text.contains("RoCE frames: 1 "), "{text}");
     }
@@ -203,9 +202,9 @@ mod tests {
     #[test]
     fn truncated_capture_exits_with_1_and_another_file_with_2() {
         let content = fs::read(golden()).unwrap();
-        let (code, text) = decode("cut", &content[..content.len() - 1]);
+        let (code, text) = decode(&content[..content.len() - 1]);
         assert!(code == 1 && text.contains("truncated"), "{text}");
-        assert_eq!(decode("none", b"no capture at all").0, 2);
+        assert_eq!(decode(b"no capture at all").0, 2);
         let missing = Options { file: "/nowhere/at-all".into(), json: true, quiet: false, tshark: false };
         assert_eq!(exit_code(&print(&missing, &mut Vec::new()).unwrap_err()), 2);
     }

@@ -2,14 +2,7 @@
 
 //! The network device of a host: simulated in this process, or QEMU's.
 
-use std::{
-    fs, io,
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering::Relaxed},
-    },
-};
+use std::{io, path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, Result};
 use device_sim::{
@@ -19,6 +12,7 @@ use device_sim::{
 use ndis_sim::{NdisHost as _, open_tunnel};
 use nt_sim::Host;
 use qemu_device::{Identity, QemuNic, QemuOptions, Slot};
+use tempfile::TempDir;
 
 /// Which device a host has.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -64,8 +58,8 @@ pub(crate) enum Device {
     Qemu { nic: Arc<QemuNic>, sockets: Sockets, tunnel: Option<Tunnel> },
 }
 
-/// A directory for the two sockets between a device of QEMU and the link in this process, removed on drop.
-pub(crate) struct Sockets(PathBuf);
+/// A directory for the two sockets between a device of QEMU and the link in this process.
+pub(crate) struct Sockets(TempDir);
 
 impl Device {
     /// Plugs a device into `host`. It is not connected.
@@ -124,26 +118,16 @@ impl Drop for Device {
 
 impl Sockets {
     fn new() -> io::Result<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Relaxed);
-        let path = std::env::temp_dir().join(format!("viordma-link-{}-{number}", std::process::id()));
-        fs::create_dir(&path)?;
-        Ok(Self(path))
+        tempfile::tempdir().map(Self)
     }
 
     /// Returns the path of the socket that receives frames for the device.
     fn device(&self) -> PathBuf {
-        self.0.join("device")
+        self.0.path().join("device")
     }
 
     /// Returns the path of the socket that receives frames for the link.
     fn link(&self) -> PathBuf {
-        self.0.join("link")
-    }
-}
-
-impl Drop for Sockets {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        self.0.path().join("link")
     }
 }

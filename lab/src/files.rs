@@ -171,38 +171,32 @@ impl Drop for Output {
 mod tests {
     use super::*;
 
-    fn scratch(name: &str) -> PathBuf {
-        let directory = std::env::temp_dir().join(format!("viordma-files-{}-{name}", std::process::id()));
-        drop(fs::remove_dir_all(&directory));
-        fs::create_dir_all(&directory).unwrap();
-        directory
-    }
-
     #[test]
     fn missing_files_are_the_same_if_their_directory_and_name_are() {
-        let directory = scratch("missing");
+        let scratch = tempfile::tempdir().unwrap();
+        let directory = scratch.path();
         let [plain, dotted] = ["a", "./a"].map(|name| Identity::of(&directory.join(name)).unwrap());
         assert_eq!(plain, dotted);
         assert_ne!(plain, Identity::of(&directory.join("b")).unwrap());
         assert!(Identity::of(&directory.join("no/a")).is_err());
-        fs::remove_dir_all(directory).unwrap();
     }
 
     #[cfg(unix)]
     #[test]
     fn a_link_to_a_missing_file_is_the_file_it_would_create() {
-        let directory = scratch("dangling");
+        let scratch = tempfile::tempdir().unwrap();
+        let directory = scratch.path();
         std::os::unix::fs::symlink("target", directory.join("link")).unwrap();
         let [link, target] = ["link", "target"].map(|name| Identity::of(&directory.join(name)).unwrap());
         assert_eq!(link, target);
         std::os::unix::fs::symlink("loop", directory.join("loop")).unwrap();
         assert!(Identity::of(&directory.join("loop")).is_err());
-        fs::remove_dir_all(directory).unwrap();
     }
 
     #[test]
     fn an_output_without_content_leaves_no_file_and_keeps_an_old_one() {
-        let directory = scratch("output");
+        let scratch = tempfile::tempdir().unwrap();
+        let directory = scratch.path();
         let (new, old) = (directory.join("new"), directory.join("old"));
         fs::write(&old, "content").unwrap();
         drop((Output::open(&new).unwrap(), Output::open(&old).unwrap()));
@@ -210,6 +204,5 @@ mod tests {
         assert_eq!(fs::read(&old).unwrap(), b"content");
         Output::open(&old).unwrap().write(b"new").unwrap();
         assert_eq!(fs::read(&old).unwrap(), b"new");
-        fs::remove_dir_all(directory).unwrap();
     }
 }

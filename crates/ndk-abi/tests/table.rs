@@ -14,11 +14,11 @@ mod source;
 mod table;
 
 use std::collections::BTreeSet;
+use std::env;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::{env, fs, process};
 
 use source::Source;
 use table::Table;
@@ -236,14 +236,11 @@ fn verdict(source: &str) -> Result<(), String> {
 }
 
 fn compile(text: &str) -> Result<(), String> {
-    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let directory = env::temp_dir().join(format!("ndk-abi-{}-{number}", process::id()));
-    fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
+    let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
     let mut rustc = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
         .args(["--edition=2024", "--crate-type=lib", "--crate-name=declaration", "--emit=metadata"])
         .args(["--cap-lints=allow", "--out-dir"])
-        .arg(&directory)
+        .arg(directory.path())
         .arg("-")
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
@@ -253,6 +250,5 @@ fn compile(text: &str) -> Result<(), String> {
     stdin.write_all(text.as_bytes()).map_err(|error| error.to_string())?;
     drop(stdin);
     let output = rustc.wait_with_output().map_err(|error| error.to_string())?;
-    let _ = fs::remove_dir_all(&directory);
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }

@@ -96,8 +96,7 @@ fn run_all(options: &Options, cases: &[Case]) -> Result<Count> {
     let image = workspace::built_image()?;
     let guest = guest::Image::of_workspace();
     // The path of a socket is limited to 107 bytes: not below the target directory.
-    let directory = std::env::temp_dir().join(format!("viordma-interop-{}", std::process::id()));
-    fs::create_dir_all(&directory)?;
+    let directory = tempfile::tempdir()?;
     let start = Instant::now();
     let device = options.device.kind();
     let mut runner = Runner::new(Setup { image, device, guest, directory, captures: captures.clone() });

@@ -3,7 +3,7 @@
 //! Runs the cases: one guest for all of them, booted again if it fails, and a new host for each.
 
 use std::{
-    fmt, fs,
+    fmt,
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::mpsc,
@@ -16,6 +16,7 @@ use ndk_consumer::{
     Status,
     protocols::{self, Outcome, Program},
 };
+use tempfile::TempDir;
 
 use super::{
     addresses::{Family, GUEST_MAC, HOST_MAC, guest_address, host_address},
@@ -42,16 +43,17 @@ pub struct Setup {
     /// The host's network device.
     pub device: DeviceKind,
     pub guest: guest::Image,
-    /// Directory of the sockets and the guest's console file. Removed when the runner is dropped.
-    pub directory: PathBuf,
+    /// Directory of the sockets and the guest's console file.
+    pub directory: TempDir,
     /// Directory of the captures.
     pub captures: PathBuf,
 }
 
 /// Runs cases one after the other.
 pub struct Runner {
-    setup: Setup,
+    /// Dropped before the directory of its files is.
     guest: Option<Guest>,
+    setup: Setup,
     /// MTU of the guest's interface.
     mtu: u16,
     /// Duration of each boot of a guest.
@@ -97,7 +99,7 @@ impl Runner {
 
     fn guest_options(&self, mtu: u16) -> guest::Options {
         guest::Options {
-            directory: self.setup.directory.clone(),
+            directory: self.setup.directory.path().to_path_buf(),
             mac: GUEST_MAC,
             ipv4: "192.168.77.2/24",
             ipv6: "fd77::2/64",
@@ -278,13 +280,6 @@ fn finish(host: &mut ExternalHost, result: Result<Vec<String>>) -> Result<Vec<St
 impl fmt::Debug for Runner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Runner").field("boots", &self.boots).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Runner {
-    fn drop(&mut self) {
-        self.guest = None;
-        drop(fs::remove_dir_all(&self.setup.directory));
     }
 }
 

@@ -6,7 +6,7 @@
 
 mod common;
 
-use std::{env, net::IpAddr, path::Path, sync::Arc, time::Duration};
+use std::{net::IpAddr, path::Path, sync::Arc, time::Duration};
 
 use common::image::{image, load, simulation, unload};
 use device_sim::{
@@ -149,7 +149,8 @@ fn ethernet_frames_pass_in_real_time() {
 fn run_repeats_with_the_same_seed() {
     let Some(path) = image() else { return };
     let run = |seed| {
-        let file = env::temp_dir().join(format!("ntsim-replay-{}-{seed}.pcapng", std::process::id()));
+        let directory = tempfile::tempdir().expect("a directory can be made");
+        let file = directory.path().join("capture.pcapng");
         let mut sim = simulation(seed);
         let (miniports, wire) = pair(&mut sim, &path);
         let capture =
@@ -158,9 +159,7 @@ fn run_repeats_with_the_same_seed() {
         exchange(&sim, &miniports, 50);
         end(&sim, &miniports);
         capture.finish().expect("the capture is complete");
-        let bytes = std::fs::read(&file).expect("the capture is there");
-        std::fs::remove_file(&file).expect("the capture is ours");
-        bytes
+        std::fs::read(&file).expect("the capture is there")
     };
     let first = run(11);
     assert_eq!(first, run(11));

@@ -119,14 +119,12 @@ fn a_missing_import_is_named_and_its_call_is_a_bug_check() {
     let at = image.windows(name.len()).position(|window| window == name).expect("it imports KeBugCheckEx");
     let mut changed = image;
     changed[at..at + 12].copy_from_slice(b"KeBugCheckXE");
-    let directory = std::env::temp_dir().join(format!("missing-import-{}", std::process::id()));
-    fs::create_dir_all(&directory).expect("the directory can be created");
-    let file = directory.join("changed.sys");
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let file = directory.path().join("changed.sys");
     fs::write(&file, changed).expect("the image can be written");
     let mut sim = sim();
     let host = host(&mut sim);
     let driver = host.load_driver(&file, DriverOptions::new("bug check")).expect("it loads");
-    fs::remove_dir_all(&directory).expect("the directory can be removed");
     assert_eq!(driver.image().missing_imports(), ["ntoskrnl.exe!KeBugCheckXE"]);
     assert_eq!(start(&host, &driver), None);
     let verdict = sim.verdict();

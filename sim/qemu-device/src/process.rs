@@ -9,12 +9,13 @@ use std::{
         fd::AsRawFd as _,
         unix::net::{UnixListener, UnixStream},
     },
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
 };
+
+use tempfile::TempDir;
 
 use crate::{
     doorbells::{Doorbells, VECTORS},
@@ -45,11 +46,9 @@ const HALT: [u8; 4] = [0xfa, 0xf4, 0xeb, 0xfd];
 /// A running QEMU. Drop kills it.
 pub struct Process {
     child: Child,
-    directory: Directory,
+    /// For its sockets and files.
+    directory: TempDir,
 }
-
-/// A directory for sockets and files of one process, removed on drop.
-struct Directory(PathBuf);
 
 impl Process {
     /// Starts QEMU with `memory`, `len` bytes, as memory of the machine at [`MEMORY`]. It ends with the calling thread.
@@ -57,8 +56,8 @@ impl Process {
     /// # Errors
     /// When QEMU cannot be started, or ends at once: the error contains its messages.
     pub fn start(options: &QemuOptions, memory: &File, len: usize) -> io::Result<(Self, Qtest, Doorbells)> {
-        let directory = Directory::new()?;
-        let root = directory.0.clone();
+        let directory = tempfile::tempdir()?;
+        let root = directory.path().to_path_buf();
         let path = |name: &str| root.join(name);
         let listeners = (UnixListener::bind(path("doorbells"))?, UnixListener::bind(path("qtest"))?);
         let mut firmware = vec![HALT[1]; FIRMWARE];
@@ -78,7 +77,7 @@ impl Process {
 
     /// Waits for QEMU's connections.
     fn connect(&mut self, doorbells: &UnixListener, qtest: &UnixListener) -> io::Result<(Qtest, Doorbells)> {
-        let doorbells = Doorbells::serve(self.accept(doorbells)?, &self.directory.0)?;
+        let doorbells = Doorbells::serve(self.accept(doorbells)?, self.directory.path())?;
         Ok((Qtest::new(self.accept(qtest)?)?, doorbells))
     }
 
@@ -113,22 +112,6 @@ impl Drop for Process {
         // Fails only if it has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-impl Directory {
-    fn new() -> io::Result<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Relaxed);
-        let path = std::env::temp_dir().join(format!("viordma-qemu-{}-{number}", std::process::id()));
-        fs::create_dir(&path)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

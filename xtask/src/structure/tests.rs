@@ -1,24 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::{
-    fs,
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use std::fs;
 
 use super::*;
 
 /// The circles of a crate that consists of `files`, as lists of paths; explained circles are left out.
 fn circles_of(files: &[(&str, &str)]) -> Vec<Vec<String>> {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let unique = format!("viordma-structure-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    let folder = std::env::temp_dir().join(unique);
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path();
     for (path, text) in files {
         let path = folder.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
-    let tree = Tree::read(&folder, &folder.join("lib.rs")).unwrap();
-    fs::remove_dir_all(&folder).unwrap();
+    let tree = Tree::read(folder, &folder.join("lib.rs")).unwrap();
     let imports = Imports::of(&tree);
     circles::find(tree.files.len(), &imports.pairs())
         .iter()
