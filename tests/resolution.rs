@@ -21,6 +21,8 @@ use ndk_consumer::{
     protocols::{self, Outcome, Program},
 };
 
+/// Port of the servers.
+const PORT: u16 = 7471;
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// Time after which the IP stack gives up a neighbor that does not answer.
 const RESOLUTION: Duration = Duration::from_secs(3);
@@ -50,13 +52,26 @@ type Side = Consumer<Result<Outcome, Error>>;
 
 /// Connects a client of `machine` to `remote`.
 fn connect(machine: &Machine, remote: IpAddr) -> Side {
-    let (local, remote) = (SocketAddr::new(machine.address(), 0), SocketAddr::new(remote, 7471));
+    let (local, remote) = (SocketAddr::new(machine.address(), 0), SocketAddr::new(remote, PORT));
     machine.consumer("client", move |adapter| protocols::client(adapter, &Program::RdmaClient, local, remote))
 }
 
 /// Connects a client to an address that no host has.
 fn connect_to_no_host(machine: &Machine, number: u8) -> Side {
     connect(machine, Ipv4Addr::new(10, 0, 0, 100 + number).into())
+}
+
+/// Waits for a client of [`connect`].
+fn serve(bed: &Testbed, machine: &Machine) -> Side {
+    let (listening, local) = (bed.event(), SocketAddr::new(machine.address(), PORT));
+    let serving = {
+        let listening = listening.clone();
+        machine.consumer("server", move |adapter| {
+            protocols::serve(adapter, &Program::RdmaClient, local, TIMEOUT, |_| listening.set())
+        })
+    };
+    assert!(listening.wait(TIMEOUT));
+    serving
 }
 
 fn is_unreachable(side: Side) -> bool {
@@ -69,20 +84,11 @@ fn is_unreachable(side: Side) -> bool {
 fn neighbors_that_do_not_answer_delay_no_other_connect() {
     let Some(bed) = started() else { return };
     let [client, server] = bed.machines();
-    let remote = server.address();
-    let listening = bed.event();
-    let serving = {
-        let listening = listening.clone();
-        server.consumer("server", move |adapter| {
-            let at = SocketAddr::new(remote, 7471);
-            protocols::serve(adapter, &Program::RdmaClient, at, TIMEOUT, |_| listening.set())
-        })
-    };
-    assert!(listening.wait(TIMEOUT));
+    let serving = serve(&bed, server);
     let start = bed.now();
     let slow: Vec<_> = (0..20).map(|number| connect_to_no_host(client, number)).collect();
     wait(&bed, Duration::from_millis(10));
-    for side in [connect(client, remote), serving] {
+    for side in [connect(client, server.address()), serving] {
         let outcome = side.join().expect("the host lives");
         assert!(outcome.is_ok(), "{outcome:?}");
     }
@@ -154,16 +160,8 @@ fn known_neighbor_is_connected_to_while_as_many_as_possible_are_resolved() {
     let Some(bed) = started() else { return };
     let [client, server] = bed.machines();
     let connected = || {
-        let (listening, remote) = (bed.event(), server.address());
-        let serving = {
-            let listening = listening.clone();
-            server.consumer("server", move |adapter| {
-                let at = SocketAddr::new(remote, 7471);
-                protocols::serve(adapter, &Program::RdmaClient, at, TIMEOUT, |_| listening.set())
-            })
-        };
-        assert!(listening.wait(TIMEOUT));
-        [connect(client, remote), serving].map(|side| side.join().expect("the host lives"))
+        let serving = serve(&bed, server);
+        [connect(client, server.address()), serving].map(|side| side.join().expect("the host lives"))
     };
     assert!(connected().iter().all(Result::is_ok), "the link addresses are known");
     let slow: Vec<_> = (0..64).map(|number| connect_to_no_host(client, number)).collect();
@@ -310,7 +308,7 @@ fn address_on_which_a_consumer_listens_is_reachable_at_once() {
                 nt_sim::nt::time::sleep(1_000_000);
                 let spared = resources.asked() - before <= victim;
                 resources.fail_nth(u64::MAX / 2);
-                let at = SocketAddr::new(new, 7471);
+                let at = SocketAddr::new(new, PORT);
                 let outcome =
                     protocols::serve(adapter, &Program::RdmaClient, at, TIMEOUT, |_| listening.set());
                 listening.set();
