@@ -82,6 +82,13 @@ impl<O: Os> FastMemory<O> {
         RemoteMemory { address, token: self.remote_token, length }
     }
 
+    /// Copies `from` to the first bytes.
+    pub fn store(&self, from: &[u8]) {
+        assert!(from.len() <= self.len(), "the range exceeds the memory");
+        // SAFETY: the length was checked; a raw copy, because the provider may access the memory at any time.
+        unsafe { self.buffer.address().as_ptr().copy_from_nonoverlapping(from.as_ptr(), from.len()) };
+    }
+
     /// Copies the first bytes into `into`.
     pub fn load(&self, into: &mut [u8]) {
         assert!(into.len() <= self.len(), "the range exceeds the memory");

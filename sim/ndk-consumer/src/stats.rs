@@ -47,6 +47,10 @@ pub struct RequestStats {
 }
 
 impl Operation {
+    /// All operations: those that transfer data first.
+    pub const ALL: [Self; 6] =
+        [Self::Send, Self::Receive, Self::Write, Self::Read, Self::FastRegister, Self::Invalidate];
+
     /// The operations that transfer data.
     pub const DATA_TRANSFERS: [Self; 4] = [Self::Send, Self::Receive, Self::Write, Self::Read];
 

@@ -15,6 +15,8 @@
 //! once a second, which the peer acknowledges. (Not a read: rdma_rxe checks the key of a repeated zero-length read,
 //! although it did not check that of the first.)
 
+mod event;
+mod listen;
 mod requests;
 mod shared;
 
@@ -29,10 +31,12 @@ use crate::error::Error;
 use crate::os::Os;
 use crate::stats::{Operation, RequestStats};
 use crate::{
-    Access, Adapter, Completions, ConnectionData, Connector, Cq, FastMemory, Listener, Memory, Pd, Qp,
-    QpDepths, ReadLimits, RemoteMemory, Status,
+    Access, Adapter, Completions, ConnectionData, Connector, Cq, FastMemory, Memory, Pd, Qp, QpDepths,
+    ReadLimits, RemoteMemory, Status,
 };
 
+pub use event::{EndpointConfig, EndpointEvent, Received};
+pub use listen::listen_for_one;
 use requests::{BufferOwner, Request, Requests};
 pub use shared::SharedReceives;
 
@@ -44,17 +48,6 @@ const PROBE_AFTER: Duration = Duration::from_secs(1);
 const DRAIN: Duration = Duration::from_secs(10);
 /// Time that a reachable peer may send no message.
 const SILENCE: Duration = Duration::from_mins(1);
-
-/// Configuration of an endpoint.
-#[derive(Clone, Copy, Debug)]
-pub struct EndpointConfig {
-    /// Maximum number of outstanding initiator requests.
-    pub requests: u32,
-    /// Receives posted at all times; with shared receives, the maximum number of unprocessed messages.
-    pub receives: u32,
-    /// Length of the largest message in bytes.
-    pub message: usize,
-}
 
 /// One end of a connection. Fields are closed in the order of declaration.
 pub struct Endpoint<O: Os> {
@@ -72,6 +65,8 @@ pub struct Endpoint<O: Os> {
     /// The completions of `batch` that are not processed yet.
     unprocessed: core::ops::Range<usize>,
     free_send_buffers: Vec<usize>,
+    /// Receive buffers that are neither posted nor hold a message.
+    free_receive_buffers: Vec<usize>,
     /// Events that arrived during a wait for a send buffer.
     deferred: VecDeque<EndpointEvent>,
     stats: RequestStats,
@@ -85,50 +80,23 @@ struct Batch(Box<[NDK_RESULT_EX; BATCH]>);
 // SAFETY: the contexts in it are indices, which are never dereferenced.
 unsafe impl Send for Batch {}
 
-/// An event of an endpoint.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum EndpointEvent {
-    /// A request with this tag succeeded.
-    Done(Operation, u64),
-    /// A message has arrived; [`Endpoint::take`] it.
-    Message(Received),
-}
-
-/// A message in its receive buffer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[must_use]
-pub struct Received {
-    buffer: usize,
-    length: usize,
-    /// The token of this side that the peer invalidated with the message.
-    pub invalidated: Option<u32>,
-}
-
-/// Listens at `local` and waits up to `timeout` for one connection request; later ones are rejected. Calls `ready` with the
-/// address when the listener is active. The listener stays open as long as the connector.
-///
-/// # Errors
-/// [`Error::NoConnection`] after `timeout`; [`Error::Call`] if an NDKPI function fails.
-pub fn listen_for_one<O: Os>(
-    adapter: &Arc<Adapter<O>>,
-    local: SocketAddr,
-    timeout: Duration,
-    ready: impl FnOnce(SocketAddr),
-) -> Result<Connector<O>, Error> {
-    let listener = Listener::new(adapter, local).map_err(|status| Error::Call("NdkListen", status))?;
-    let address = listener.local_address().map_err(|status| Error::Call("NdkGetLocalAddress", status))?;
-    ready(address);
-    let connector = listener.next(Some(timeout)).ok_or(Error::NoConnection)?;
-    listener.pause(true).map_err(|status| Error::Call("NdkControlConnectEvents", status))?;
-    Ok(connector)
-}
-
 impl<O: Os> Endpoint<O> {
     /// Creates an endpoint that is not connected, and posts its receives.
     ///
     /// # Errors
     /// [`Error::Call`] if an NDKPI function fails.
     pub fn new(adapter: &Arc<Adapter<O>>, config: EndpointConfig) -> Result<Self, Error> {
+        let mut endpoint = Self::unposted(adapter, config)?;
+        while endpoint.post_receive()? {}
+        Ok(endpoint)
+    }
+
+    /// Creates an endpoint that is not connected and has no receive posted: the caller posts each by
+    /// [`post_receive`](Self::post_receive).
+    ///
+    /// # Errors
+    /// [`Error::Call`] if an NDKPI function fails.
+    pub fn unposted(adapter: &Arc<Adapter<O>>, config: EndpointConfig) -> Result<Self, Error> {
         let pd = Pd::new(adapter).map_err(|status| Error::Call("NdkCreatePd", status))?;
         Self::make(pd, config, None)
     }
@@ -171,7 +139,7 @@ impl<O: Os> Endpoint<O> {
             Some(shared) => Qp::with_srq(&pd, &cq, &cq, shared.queue(), 0, &depths),
         };
         let qp = qp.map_err(|status| Error::Call("NdkCreateQp", status))?;
-        let mut endpoint = Self {
+        Ok(Self {
             connector: None,
             qp,
             shared,
@@ -183,13 +151,12 @@ impl<O: Os> Endpoint<O> {
             batch: Batch(Box::new([NDK_RESULT_EX::zeroed(); BATCH])),
             unprocessed: 0..0,
             free_send_buffers: (own..buffers).collect(),
+            free_receive_buffers: (0..own).rev().collect(),
             deferred: VecDeque::new(),
             stats: RequestStats::default(),
             measures_latency: true,
             limits,
-        };
-        (0..own).try_for_each(|buffer| endpoint.receive(buffer))?;
-        Ok(endpoint)
+        })
     }
 
     /// From now on the statistics have no latencies of requests, and the clock is not read for each.
@@ -356,29 +323,44 @@ impl<O: Os> Endpoint<O> {
     fn wait_for_completion(&mut self) -> Result<EndpointEvent, Error> {
         let mut deadline = None;
         loop {
-            if let Some(index) = self.unprocessed.next() {
-                if let Some(event) = self.process_completion(index)? {
-                    return Ok(event);
-                }
-                continue;
+            if let Some(event) = self.poll_or_wait(PROBE_AFTER)? {
+                return Ok(event);
             }
             // Not read for each completion of a batch.
-            let os = Arc::clone(self.pd.adapter().os());
-            let deadline = *deadline.get_or_insert_with(|| os.now() + SILENCE);
-            let waited = self.completions.wait(&mut self.batch.0[..], PROBE_AFTER);
-            let taken = waited.map_err(|status| Error::Call("completion queue", status))?;
-            self.unprocessed = 0..taken;
-            if taken != 0 {
-                continue;
-            }
-            if self.connector.as_ref().is_some_and(Connector::is_disconnected) {
-                return Err(Error::PeerDisconnected);
-            }
-            if os.now() > deadline {
+            let now = self.pd.adapter().os().now();
+            if now > *deadline.get_or_insert(now + SILENCE) {
                 return Err(Error::PeerSilent);
             }
             if self.outstanding_requests() == 0 {
                 self.probe()?;
+            }
+        }
+    }
+
+    /// Waits for the next event up to `timeout`, and does not probe the peer. May return `None` early.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait), without [`Error::PeerSilent`].
+    pub fn wait_for(&mut self, timeout: Duration) -> Result<Option<EndpointEvent>, Error> {
+        match self.deferred.pop_front() {
+            Some(event) => Ok(Some(event)),
+            None => self.poll_or_wait(timeout),
+        }
+    }
+
+    fn poll_or_wait(&mut self, timeout: Duration) -> Result<Option<EndpointEvent>, Error> {
+        loop {
+            while let Some(index) = self.unprocessed.next() {
+                if let Some(event) = self.process_completion(index)? {
+                    return Ok(Some(event));
+                }
+            }
+            let waited = self.completions.wait(&mut self.batch.0[..], timeout);
+            let taken = waited.map_err(|status| Error::Call("completion queue", status))?;
+            self.unprocessed = 0..taken;
+            if taken == 0 {
+                let has_ended = self.connector.as_ref().is_some_and(Connector::is_disconnected);
+                return if has_ended { Err(Error::PeerDisconnected) } else { Ok(None) };
             }
         }
     }
@@ -434,6 +416,22 @@ impl<O: Os> Endpoint<O> {
         match &self.shared {
             None => self.receive(received.buffer),
             Some(shared) => shared.post(received.buffer),
+        }
+    }
+
+    /// Frees the buffer of a message, for [`post_receive`](Self::post_receive). Not available with shared receives.
+    pub fn release(&mut self, received: Received) {
+        self.free_receive_buffers.push(received.buffer);
+    }
+
+    /// Posts a receive with a free buffer. Returns whether there was one.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn post_receive(&mut self) -> Result<bool, Error> {
+        match self.free_receive_buffers.pop() {
+            Some(buffer) => self.receive(buffer).map(|()| true),
+            None => Ok(false),
         }
     }
 
