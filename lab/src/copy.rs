@@ -21,17 +21,21 @@ pub use device_sim::link::Faults;
 use ndis_sim::Keyword;
 pub use ndk_consumer::transfer::{Phase, Progress};
 use ndk_consumer::{
+    Adapter,
     stats::{Operation as Kind, RequestStats},
     transfer::{self, Failure, FileSource, Report},
 };
 
 use crate::{
     device::DeviceKind,
+    os::SimOs,
     testbed::{Options as BedOptions, Testbed, WireFigures},
 };
 
 /// Port of the server.
 const PORT: u16 = 5445;
+/// Time that the client waits for the server to listen.
+const LISTEN_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The data to copy.
 #[derive(Clone, Debug)]
@@ -43,10 +47,20 @@ pub enum Source {
     },
 }
 
+/// How the data are copied.
+#[derive(Clone, Copy, Debug)]
+pub enum Protocol {
+    /// By RDMA Writes to the peer's memory, and by RDMA Reads back.
+    Rdma,
+    /// By SMB2 requests over SMB Direct: the peer reads and writes memory that is registered for a request.
+    SmbDirect(smb_consumer::Options),
+}
+
 /// Options of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub source: Source,
+    pub protocol: Protocol,
     pub faults: Faults,
     /// Seed of generated data, of the link's faults, and of the order of events in virtual time.
     pub seed: u64,
@@ -76,6 +90,7 @@ impl Plan {
     pub fn of(bytes: u64) -> Self {
         Self {
             source: Source::Generated { bytes },
+            protocol: Protocol::Rdma,
             faults: Faults::NONE,
             seed: 0,
             real_time: false,
@@ -291,6 +306,40 @@ fn of(share: f64, bytes: u64) -> u64 {
 
 type Side = Result<Report, Box<Failure>>;
 
+impl Protocol {
+    fn serve(
+        &self,
+        adapter: &Arc<Adapter<SimOs>>,
+        local: SocketAddr,
+        ready: impl FnOnce(SocketAddr),
+    ) -> Side {
+        match self {
+            Self::Rdma => transfer::serve(adapter, &transfer::Options::default(), local, ready, &|_| {}),
+            Self::SmbDirect(options) => smb_consumer::serve(adapter, options, local, ready, &|_| {}),
+        }
+    }
+
+    fn copy(
+        &self,
+        adapter: &Arc<Adapter<SimOs>>,
+        local: SocketAddr,
+        remote: SocketAddr,
+        name: &str,
+        source: &dyn transfer::Source,
+        progress: &dyn Fn(Progress),
+    ) -> Side {
+        match self {
+            Self::Rdma => {
+                let options = transfer::Options::default();
+                transfer::copy(adapter, &options, local, remote, name, source, progress)
+            }
+            Self::SmbDirect(options) => {
+                smb_consumer::copy(adapter, options, local, remote, name, source, progress)
+            }
+        }
+    }
+}
+
 /// Results of both consumers. The outer result is an error if the consumer did not return.
 struct Sides {
     copying: Result<Side>,
@@ -307,11 +356,11 @@ fn run_consumers(
     let [client, server] = bed.machines();
     let address = SocketAddr::new(server.address(), PORT);
     let listening = bed.event();
-    let options = transfer::Options::default();
+    let protocol = plan.protocol;
     let serving = {
         let listening = listening.clone();
         server.consumer("server", move |adapter| {
-            let outcome = transfer::serve(adapter, &options, address, |_| listening.set(), &|_| {});
+            let outcome = protocol.serve(adapter, address, |_| listening.set());
             // Also if listening failed: the client must not wait.
             listening.set();
             outcome
@@ -322,7 +371,7 @@ fn run_consumers(
         let (cut, progress, local) = (cut.clone(), progress.clone(), SocketAddr::new(client.address(), 0));
         let wire = bed.wire().clone();
         client.consumer("client", move |adapter| {
-            let _ = listening.wait(options.timeout);
+            let _ = listening.wait(LISTEN_TIMEOUT);
             let world = nt_sim::current().world().clone();
             let watch = |at: Progress| {
                 progress(at);
@@ -331,9 +380,8 @@ fn run_consumers(
                     wire.cut(1);
                 }
             };
-            let copy = |source: &dyn transfer::Source| {
-                transfer::copy(adapter, &options, local, address, &name, source, &watch)
-            };
+            let copy =
+                |source: &dyn transfer::Source| protocol.copy(adapter, local, address, &name, source, &watch);
             match source {
                 Source::Generated { bytes } => copy(&Generated { seed, bytes }),
                 Source::File(path) => match File::open(path).and_then(FileSource::new) {
@@ -416,5 +464,7 @@ fn operations(sides: &Sides) -> BTreeMap<String, Operation> {
         }
         sum
     };
-    Kind::DATA_TRANSFERS.into_iter().map(|kind| (kind.to_string(), sum(kind))).collect()
+    let sums = Kind::ALL.into_iter().map(|kind| (kind, sum(kind)));
+    let is_shown = |kind: &Kind, sum: &Operation| Kind::DATA_TRANSFERS.contains(kind) || sum.posted != 0;
+    sums.filter(|(kind, sum)| is_shown(kind, sum)).map(|(kind, sum)| (kind.to_string(), sum)).collect()
 }

@@ -20,7 +20,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 pub use self::options::Options;
 use crate::{
-    copy::{self, End, Faults, Outcome, Phase, Plan, Progress, Source},
+    copy::{self, End, Faults, Outcome, Phase, Plan, Progress, Protocol, Source},
     device::DeviceName,
     exit::{self, Exit},
     files::Output,
@@ -81,6 +81,7 @@ fn hidden_capture() -> Result<PathBuf> {
 fn settings(outcome: &Outcome, options: &Options) -> Vec<(&'static str, String)> {
     let percent = |share: f64| format!("{} %", share * 100.0);
     vec![
+        ("protocol", if options.smb { "SMB Direct".into() } else { "RDMA".into() }),
         ("clock", if outcome.is_virtual { "virtual time".into() } else { "real time".into() }),
         ("seed", outcome.seed.to_string()),
         ("loss", percent(options.loss.0)),
@@ -95,6 +96,11 @@ fn plan(options: &Options, capture: Option<&Output>) -> Plan {
         source: match &options.file {
             Some(file) => Source::File(file.clone()),
             None => Source::Generated { bytes: options.generated_bytes() },
+        },
+        protocol: if options.smb {
+            Protocol::SmbDirect(smb_consumer::Options::default())
+        } else {
+            Protocol::Rdma
         },
         faults: Faults { loss: options.loss.0, reordering: options.reorder.0, ..Faults::NONE },
         seed: options.seed_or_random(),
@@ -144,8 +150,8 @@ impl Bars {
     fn show(&self, progress: Progress) {
         self.done[progress.phase as usize].store(progress.done, Relaxed);
         self.bar.set_message(match progress.phase {
-            Phase::Write => "RDMA Write to the peer",
-            Phase::Read => "RDMA Read back",
+            Phase::Write => "writing to the peer",
+            Phase::Read => "reading back",
         });
         self.bar.set_length(progress.total * 2);
         self.bar.set_position(self.done.iter().map(|done| done.load(Relaxed)).sum());

@@ -23,8 +23,9 @@ const QUICK_BYTES: u64 = 16 << 20;
 /// Copy a file between two simulated Windows hosts by RDMA, and read it back.
 ///
 /// Two simulated hosts run the driver image, each on a virtio NIC of its own, with a wire between them. The first host
-/// writes the file into the second host's memory by RDMA Write, and reads it back by RDMA Read. Nothing is written to
-/// disk except what --pcap, --json and --report name.
+/// writes the file into the second host's memory by RDMA Write, and reads it back by RDMA Read. With --smb, it sends SMB2
+/// WRITE and READ requests over SMB Direct, and the second host reads and writes the first one's memory. Nothing is
+/// written to disk except what --pcap, --json and --report name.
 ///
 /// Exit codes: 0 success; 1 the demo cannot run; 2 an option or a file cannot be used, and no file was written; 3 the
 /// copy did not complete, or differs, or the driver broke a rule of the kernel (--kill-peer-at always ends with 3).
@@ -32,6 +33,9 @@ const QUICK_BYTES: u64 = 16 << 20;
 pub struct Options {
     /// File to copy [default: 256 MiB of generated data]
     pub file: Option<PathBuf>,
+    /// Copy by SMB2 requests over SMB Direct: the second host reads the file from the first host's memory, and writes it back
+    #[arg(long)]
+    pub smb: bool,
     /// Share of frames that the wire loses, in each direction, for example 1%
     #[arg(long, value_name = "PERCENT", default_value = "0%")]
     pub loss: Percent,

@@ -25,8 +25,12 @@ pub fn table(outcome: &Outcome, options: &Options) -> String {
     };
     line(&mut out, &format!("{what} ({clock})"));
     line(&mut out, "");
-    for (name, time) in [("RDMA Write, to the peer", outcome.write), ("RDMA Read, back again", outcome.read)]
-    {
+    let names = if options.smb {
+        ["SMB2 WRITE, to the peer", "SMB2 READ, back again"]
+    } else {
+        ["RDMA Write, to the peer", "RDMA Read, back again"]
+    };
+    for (name, time) in names.into_iter().zip([outcome.write, outcome.read]) {
         let figure = time.map_or("not finished".into(), |time| goodput(outcome.bytes, time));
         row(&mut out, name, &figure);
     }
@@ -204,6 +208,7 @@ pub fn json(outcome: &Outcome, options: &Options) -> Value {
         "bytes": outcome.bytes,
         "virtual_time": outcome.is_virtual,
         "seed": outcome.seed,
+        "smb": options.smb,
         "path_mtu": options.path_mtu(),
         "loss": options.loss.0,
         "reorder": options.reorder.0,

@@ -23,7 +23,7 @@ const SHIPPED: [(&str, &[&str]); 10] = [
 ];
 
 /// Packages around the image. They may use every shipped one but the driver, and of each other what is listed.
-const AROUND: [(&str, &[&str]); 14] = [
+const AROUND: [(&str, &[&str]); 15] = [
     ("example-consumer", &[]),
     ("test-driver", &[]),
     ("trapped-access", &[]),
@@ -34,9 +34,22 @@ const AROUND: [(&str, &[&str]); 14] = [
     ("models", &[]),
     ("roce-testkit", &[]),
     ("ndk-consumer", &[]),
+    ("smb-consumer", &["ndk-consumer"]),
     ("captures", &["roce-testkit"]),
     ("roce-fuzz", &["captures", "roce-testkit"]),
-    ("lab", &["captures", "device-sim", "ndis-sim", "ndk-consumer", "nt-sim", "qemu-device", "roce-testkit"]),
+    (
+        "lab",
+        &[
+            "captures",
+            "device-sim",
+            "ndis-sim",
+            "ndk-consumer",
+            "nt-sim",
+            "qemu-device",
+            "roce-testkit",
+            "smb-consumer",
+        ],
+    ),
     (
         "viordma-tests",
         &[
@@ -48,6 +61,7 @@ const AROUND: [(&str, &[&str]); 14] = [
             "nt-sim",
             "qemu-device",
             "roce-testkit",
+            "smb-consumer",
         ],
     ),
 ];

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The copying side: writes a file to the peer and reads it back, with several requests in flight.
+
+use core::net::SocketAddr;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ndk_consumer::transfer::{Digest, Failure, Phase, Progress, Report, Source};
+use ndk_consumer::{Access, Adapter, Error, Os};
+use sha2::{Digest as _, Sha256};
+use smb_direct::{Channel, Token};
+
+use crate::request_memory::RequestMemory;
+use crate::smb2::{FileId, Request, RequestBody, Response, ResponseBody, WriteData};
+use crate::transfer::{Options, RDMA_THRESHOLD};
+use crate::{Event, Session};
+
+/// Connects from `local`, port 0 for any, to `remote`, and copies `source` there and back. All objects are closed on return.
+///
+/// # Errors
+/// See [`Error`].
+pub fn copy<O: Os, S: Source + ?Sized>(
+    adapter: &Arc<Adapter<O>>,
+    options: &Options,
+    local: SocketAddr,
+    remote: SocketAddr,
+    name: &str,
+    source: &S,
+    progress: &dyn Fn(Progress),
+) -> Result<Report, Box<Failure>> {
+    let mut report = Report { name: name.to_owned(), ..Report::default() };
+    let outcome = Session::active(adapter, &options.config).and_then(|mut session| {
+        // Declared here to be closed after the connection that uses it.
+        let mut slots = Vec::new();
+        let outcome = session.connect(local, remote).and_then(|parameters| {
+            let chunk = options.chunk.min(parameters.max_read_write_size as usize);
+            for _ in 0..options.outstanding {
+                let memory = RequestMemory::new(session.pd(), chunk)?;
+                slots.push(Slot { memory, state: SlotState::Free });
+            }
+            let mut copying = Copying {
+                session: &mut session,
+                slots: &mut slots,
+                order: VecDeque::new(),
+                chunk,
+                next_message: 1,
+                file: FileId::default(),
+                source,
+                progress,
+                report: &mut report,
+            };
+            copying.run()
+        });
+        let (outcome, stats) = session.close(outcome);
+        report.stats = stats;
+        drop(slots);
+        outcome
+    });
+    match outcome {
+        Ok(()) => Ok(report),
+        Err(error) => Err(Box::new(Failure { error, report })),
+    }
+}
+
+/// Memory for one request.
+struct Slot<O: Os> {
+    memory: RequestMemory<O>,
+    state: SlotState,
+}
+
+/// Progress of a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SlotState {
+    Free,
+    /// The response is awaited.
+    Sent {
+        message_id: u64,
+        /// The memory is registered for the peer.
+        is_registered: bool,
+    },
+    /// The peer left this number of registrations to this side, which invalidates them.
+    Invalidating(usize),
+    /// The data are complete, and the peer has no access.
+    Complete,
+}
+
+/// A part of the file.
+#[derive(Clone, Copy)]
+struct Chunk {
+    slot: usize,
+    offset: u64,
+    length: usize,
+}
+
+struct Copying<'a, O: Os, S: ?Sized> {
+    session: &'a mut Session<O>,
+    slots: &'a mut [Slot<O>],
+    /// Chunks in flight, oldest first.
+    order: VecDeque<Chunk>,
+    chunk: usize,
+    next_message: u64,
+    file: FileId,
+    source: &'a S,
+    progress: &'a dyn Fn(Progress),
+    report: &'a mut Report,
+}
+
+impl<O: Os, S: Source + ?Sized> Copying<'_, O, S> {
+    fn run(&mut self) -> Result<(), Error> {
+        let name = self.report.name.clone();
+        let Answer::Created(file) = self.command(RequestBody::Create { name })? else {
+            return Err(Error::Protocol("the file was not created"));
+        };
+        self.file = file;
+        let (mut written, mut read_back) = (Sha256::new(), Sha256::new());
+        let started = self.now();
+        self.transfer(Phase::Write, &mut written)?;
+        self.report.write = self.now().saturating_sub(started);
+        let started = self.now();
+        self.transfer(Phase::Read, &mut read_back)?;
+        self.report.read = self.now().saturating_sub(started);
+        let digest: Digest = written.finalize().into();
+        let returned: Digest = read_back.finalize().into();
+        self.report.digest = Some(digest);
+        self.report.returned = Some(returned);
+        let file = self.file;
+        match self.command(RequestBody::Close { file })? {
+            Answer::Closed if returned == digest => Ok(()),
+            Answer::Closed => Err(Error::Digest("SHA-256 of the data read back")),
+            Answer::Created(_) => Err(Error::Protocol("the file was not closed")),
+        }
+    }
+
+    /// Transfers the whole file with a request per slot in flight.
+    fn transfer(&mut self, phase: Phase, hash: &mut Sha256) -> Result<(), Error> {
+        let total = self.source.len();
+        let (mut begun, mut done) = (0, 0);
+        while done < total {
+            while begun < total
+                && let Some(slot) = self.slots.iter().position(|slot| slot.state == SlotState::Free)
+            {
+                let length = (total - begun).min(self.chunk as u64) as usize;
+                let chunk = Chunk { slot, offset: begun, length };
+                match phase {
+                    Phase::Write => self.write(chunk, hash)?,
+                    Phase::Read => self.read(chunk)?,
+                }
+                self.order.push_back(chunk);
+                begun += length as u64;
+            }
+            let Some(&chunk) = self.order.front() else { break };
+            let slot = &mut self.slots[chunk.slot];
+            if slot.state != SlotState::Complete {
+                self.wait()?;
+                continue;
+            }
+            slot.state = SlotState::Free;
+            self.order.pop_front();
+            done += chunk.length as u64;
+            if phase == Phase::Read {
+                let mut bytes = vec![0; chunk.length];
+                slot.memory.load(&mut bytes);
+                hash.update(&bytes);
+                self.report.bytes = done;
+            }
+            (self.progress)(Progress { phase, done, total });
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, chunk: Chunk, hash: &mut Sha256) -> Result<(), Error> {
+        let mut bytes = vec![0; chunk.length];
+        self.source.read_at(chunk.offset, &mut bytes).map_err(Error::ReadSource)?;
+        hash.update(&bytes);
+        let (file, offset) = (self.file, chunk.offset);
+        if chunk.length < RDMA_THRESHOLD {
+            return self.send(
+                chunk.slot,
+                false,
+                RequestBody::Write { file, offset, data: WriteData::Message(&bytes) },
+            );
+        }
+        self.slots[chunk.slot].memory.store(&bytes);
+        let channel_info = &self.register(chunk, Access::RemoteRead)?;
+        let length = chunk.length as u32;
+        let data = WriteData::Channel { channel: Channel::RdmaV1Invalidate, channel_info, length };
+        self.send(chunk.slot, true, RequestBody::Write { file, offset, data })
+    }
+
+    fn read(&mut self, chunk: Chunk) -> Result<(), Error> {
+        let (file, offset, length) = (self.file, chunk.offset, chunk.length as u32);
+        if chunk.length < RDMA_THRESHOLD {
+            let body = RequestBody::Read { file, offset, length, channel: Channel::None, channel_info: &[] };
+            return self.send(chunk.slot, false, body);
+        }
+        let channel_info = &self.register(chunk, Access::RemoteWrite)?;
+        let channel = Channel::RdmaV1Invalidate;
+        self.send(chunk.slot, true, RequestBody::Read { file, offset, length, channel, channel_info })
+    }
+
+    /// Registers the memory of `chunk` for the peer; returns the channel information.
+    fn register(&mut self, chunk: Chunk, access: Access) -> Result<Vec<u8>, Error> {
+        let memory = &self.slots[chunk.slot].memory;
+        memory.register(self.session, chunk.length, access, tag(chunk.slot, Purpose::Register))
+    }
+
+    fn send(&mut self, slot: usize, is_registered: bool, body: RequestBody<'_>) -> Result<(), Error> {
+        let message_id = self.message_id();
+        self.slots[slot].state = SlotState::Sent { message_id, is_registered };
+        self.session.send(Request { message_id, body }.emit(), None)
+    }
+
+    fn message_id(&mut self) -> u64 {
+        let message_id = self.next_message;
+        self.next_message += 1;
+        message_id
+    }
+
+    /// Waits for the next event and handles it.
+    fn wait(&mut self) -> Result<(), Error> {
+        match self.session.next_event()? {
+            Event::Done(done) => self.done(done),
+            Event::Message { bytes, invalidated } => self.response(&bytes, invalidated),
+        }
+    }
+
+    fn done(&mut self, done: u64) -> Result<(), Error> {
+        let (slot, Purpose::Invalidate) = purpose(done) else { return Ok(()) };
+        let state = &mut self.slots[slot].state;
+        *state = match *state {
+            SlotState::Invalidating(1) => SlotState::Complete,
+            SlotState::Invalidating(left) => SlotState::Invalidating(left - 1),
+            _ => return Err(Error::Mismatch("no registration was to be invalidated")),
+        };
+        Ok(())
+    }
+
+    fn response(&mut self, bytes: &[u8], invalidated: Option<Token>) -> Result<(), Error> {
+        let response = Response::parse(bytes).ok_or(Error::Protocol("unknown SMB2 response"))?;
+        let of_slot = |slot: &Slot<O>| match slot.state {
+            SlotState::Sent { message_id, is_registered } if message_id == response.message_id => {
+                Some(is_registered)
+            }
+            _ => None,
+        };
+        let found = self.slots.iter().enumerate().find_map(|(at, slot)| Some((at, of_slot(slot)?)));
+        let (at, is_registered) = found.ok_or(Error::Protocol("response to no request"))?;
+        let chunk = self.order.iter().find(|chunk| chunk.slot == at);
+        let length = chunk.map_or(0, |chunk| chunk.length);
+        let slot = &mut self.slots[at];
+        match response.body {
+            ResponseBody::Write { count } if count as usize == length => {}
+            ResponseBody::Read { data: [], transferred } if transferred as usize == length => {}
+            ResponseBody::Read { data, .. } if !is_registered && data.len() == length => {
+                slot.memory.store(data);
+            }
+            ResponseBody::Error { .. } => return Err(Error::Protocol("the peer refused a request")),
+            _ => return Err(Error::Protocol("unexpected SMB2 response")),
+        }
+        let left = if is_registered {
+            slot.memory.invalidate(self.session, length, invalidated, tag(at, Purpose::Invalidate))?
+        } else {
+            0
+        };
+        slot.state = if left == 0 { SlotState::Complete } else { SlotState::Invalidating(left) };
+        Ok(())
+    }
+
+    /// Sends a command that transfers no data, while none is in flight, and waits for its response.
+    fn command(&mut self, body: RequestBody<'_>) -> Result<Answer, Error> {
+        let message_id = self.message_id();
+        self.session.send(Request { message_id, body }.emit(), None)?;
+        loop {
+            let bytes = match self.session.next_event()? {
+                Event::Message { bytes, .. } => bytes,
+                Event::Done(_) => continue,
+            };
+            return match Response::parse(&bytes) {
+                Some(response) if response.message_id != message_id => {
+                    Err(Error::Protocol("response to no request"))
+                }
+                Some(Response { body: ResponseBody::Create { file }, .. }) => Ok(Answer::Created(file)),
+                Some(Response { body: ResponseBody::Close, .. }) => Ok(Answer::Closed),
+                _ => Err(Error::Protocol("unexpected SMB2 response")),
+            };
+        }
+    }
+
+    fn now(&self) -> core::time::Duration {
+        self.session.pd().adapter().os().now()
+    }
+}
+
+/// The response to a command without data.
+enum Answer {
+    Created(FileId),
+    Closed,
+}
+
+/// What a request of NDKPI is for.
+#[derive(Clone, Copy)]
+enum Purpose {
+    Register,
+    Invalidate,
+}
+
+/// Returns the tag of a request for the memory of `slot`.
+fn tag(slot: usize, purpose: Purpose) -> u64 {
+    slot as u64 * 2 + purpose as u64
+}
+
+/// Returns the slot and the purpose of a tag.
+fn purpose(tag: u64) -> (usize, Purpose) {
+    ((tag / 2) as usize, if tag.is_multiple_of(2) { Purpose::Register } else { Purpose::Invalidate })
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! SMB Direct ([MS-SMBD]) as an NDKPI consumer.
+//!
+//! A [`Session`] binds a [`smb_direct::Connection`] to a queue pair: receives are posted as the connection wants them, messages
+//! are sent by Send or Send with Invalidate, and large data are transferred by RDMA Read and Write with the memory that a
+//! peer describes. The side that offers memory registers it for one request (fast registration).
+//!
+//! Above it, [`copy()`] and [`serve()`] copy a file to the peer and back with the SMB2 commands of [`smb2`].
+//!
+//! Like `ndk-consumer`, this crate drives an image in the simulated kernel as well as a natively linked provider.
+
+mod copy;
+mod request_memory;
+mod serve;
+mod session;
+pub mod smb2;
+mod transfer;
+
+pub use copy::copy;
+pub use serve::serve;
+pub use session::{Event, PORTS, Session};
+pub use transfer::Options;
