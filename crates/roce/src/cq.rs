@@ -9,7 +9,7 @@
 //! before it is queued.
 
 use alloc::vec::Vec;
-use lock_api::{Mutex, RawMutex};
+use lock_api::{Mutex, MutexGuard, RawMutex};
 
 use crate::error::{CreateError, ModifyError};
 use crate::moderation::Moderation;
@@ -139,6 +139,17 @@ pub(crate) struct Pushed {
     pub(crate) faulted: bool,
 }
 
+/// A locked queue with a new completion or a new fault.
+pub(crate) struct Due<'a, R: RawMutex>(MutexGuard<'a, R, Ring>);
+
+impl<R: RawMutex> Due<'_, R> {
+    /// Queues the notice, or holds it back, if it is due.
+    pub(crate) fn notice(mut self, now: Instant) -> Pushed {
+        // A queue that was unusable before got no completion.
+        Pushed { faulted: self.0.fault.is_some(), action: self.0.notify_if_due(now) }
+    }
+}
+
 /// The notice was withdrawn: the queue was destroyed meanwhile, or the completions were polled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Withdrawn;
@@ -228,18 +239,18 @@ impl<R: RawMutex> Cq<R> {
         taken
     }
 
+    /// Adds a completion. Returns the queue, still locked, for [`Due::notice`], if the consumer may have to be notified.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the completion is composed in the queue's entry")]
-    pub(crate) fn push(&self, completion: Completion, solicited: bool, now: Instant) -> Pushed {
+    pub(crate) fn push(&self, completion: Completion, solicited: bool, now: Instant) -> Option<Due<'_, R>> {
         let mut ring = self.state.lock();
-        let nothing = Pushed { action: NoticeAction::None, faulted: false };
         //= R-CQ-32
         if ring.fault.is_some() || ring.destroyed {
-            return nothing;
+            return None;
         }
         if ring.len == ring.entries.len() {
             ring.fault = Some(CqFault::Overflow);
-            return Pushed { action: ring.notify_if_due(now), faulted: true };
+            return Some(Due(ring));
         }
         //= R-CQ-5
         //= R-CQ-6
@@ -255,13 +266,10 @@ impl<R: RawMutex> Cq<R> {
         if !ring.append(completion, interest, now) {
             //= R-CQ-33
             ring.fault = Some(CqFault::Internal);
-            return Pushed { action: ring.notify_if_due(now), faulted: true };
+            return Some(Due(ring));
         }
-        // The usual case while a consumer polls, and the shortest.
-        if ring.arm.is_none() {
-            return nothing;
-        }
-        Pushed { action: ring.notify_if_due(now), faulted: false }
+        // Usually none while a consumer polls.
+        if ring.arm.is_none() { None } else { Some(Due(ring)) }
     }
 
     //= R-CONSUMER-8, R-CONSUMER-9
@@ -498,11 +506,11 @@ mod tests {
         let cq = Cq::<Lock>::try_new(2, 0, 0, None).unwrap();
         cq.state.lock().entries[0] = Some((Completion::EMPTY, Interest::Plain));
         assert_eq!(cq.arm(Arm::Errors, Instant::default()), NoticeAction::None);
-        let pushed = cq.push(Completion::EMPTY, false, Instant::default());
-        assert_eq!(pushed, Pushed { action: NoticeAction::Queue, faulted: true });
+        let pushed =
+            cq.push(Completion::EMPTY, false, Instant::default()).map(|due| due.notice(Instant::default()));
+        assert_eq!(pushed, Some(Pushed { action: NoticeAction::Queue, faulted: true }));
         assert_eq!(cq.begin_notice().ok(), Some(Some(CqFault::Internal)));
         // Nothing further is reported.
-        let pushed = cq.push(Completion::EMPTY, false, Instant::default());
-        assert_eq!(pushed, Pushed { action: NoticeAction::None, faulted: false });
+        assert!(cq.push(Completion::EMPTY, false, Instant::default()).is_none());
     }
 }

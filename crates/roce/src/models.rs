@@ -7,7 +7,7 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 use models::ModelLock;
 
-use crate::cq::{Arm, Cq, DestroyResult, NoticeAction};
+use crate::cq::{Arm, Cq, DestroyResult, NoticeAction, Pushed};
 use crate::event_queue::{Entry, EventQueue, NoticeQueue};
 use crate::moderation::Moderation;
 use crate::recv_queue::CurrentReceive;
@@ -60,6 +60,11 @@ fn deliver(cq: &Cq<ModelLock>, mut action: NoticeAction, consumer: &Consumer, ca
     false
 }
 
+fn push(cq: &Cq<ModelLock>, context: u64) -> Pushed {
+    let nothing = Pushed { action: NoticeAction::None, faulted: false };
+    cq.push(completion(context), false, NOW).map_or(nothing, |due| due.notice(NOW))
+}
+
 fn poll(cq: &Cq<ModelLock>, consumer: &Consumer) -> usize {
     let mut one = [Completion::EMPTY];
     let mut count = 0;
@@ -85,7 +90,7 @@ fn model_arm_against_completions() {
             let (cq, consumer) = (cq.clone(), consumer.clone());
             thread::spawn(move || {
                 for context in 0..2 {
-                    let action = cq.push(completion(context), false, NOW).action;
+                    let action = push(&cq, context).action;
                     deliver(&cq, action, &consumer, &|| ());
                 }
             })
@@ -115,7 +120,7 @@ fn model_arm_in_the_callback() {
                     consumer.polled.fetch_add(polled, Ordering::SeqCst);
                     assert_eq!(cq.arm(Arm::Any, NOW), NoticeAction::None, "a notice inside of another");
                 };
-                let action = cq.push(completion(0), false, NOW).action;
+                let action = push(&cq, 0).action;
                 deliver(&cq, action, &consumer, &callback);
             }
         };
@@ -136,7 +141,7 @@ fn model_destroy_against_a_notice() {
         let producer = {
             let (cq, consumer) = (cq.clone(), consumer.clone());
             thread::spawn(move || {
-                let action = cq.push(completion(0), false, NOW).action;
+                let action = push(&cq, 0).action;
                 deliver(&cq, action, &consumer, &|| ())
             })
         };
@@ -164,7 +169,7 @@ fn model_resize_against_completions_and_polls() {
             let cq = cq.clone();
             thread::spawn(move || {
                 for context in 0..2 {
-                    assert!(!cq.push(completion(context), false, NOW).faulted);
+                    assert!(!push(&cq, context).faulted);
                 }
             })
         };
@@ -191,7 +196,7 @@ fn check_moderated_queue(count: Option<u32>, completions: u64, change: fn(&Cq<Mo
             let (cq, consumer) = (cq.clone(), consumer.clone());
             thread::spawn(move || {
                 for context in 0..completions {
-                    let action = cq.push(completion(context), false, NOW).action;
+                    let action = push(&cq, context).action;
                     deliver(&cq, action, &consumer, &|| ());
                 }
             })
@@ -233,7 +238,7 @@ fn model_poll_against_a_queued_notice() {
     loom::model(|| {
         let (cq, consumer) = queue(4);
         assert_eq!(cq.arm(Arm::Any, NOW), NoticeAction::None);
-        let action = cq.push(completion(0), false, NOW).action;
+        let action = push(&cq, 0).action;
         assert_eq!(action, NoticeAction::Queue);
         let delivering = Shared::new(AtomicBool::new(false));
         let driver = {
@@ -250,7 +255,7 @@ fn model_poll_against_a_queued_notice() {
         if polled_first {
             assert_eq!(notices, 0, "a notice of a completion that was polled before");
         }
-        let action = cq.push(completion(1), false, NOW).action;
+        let action = push(&cq, 1).action;
         deliver(&cq, action, &consumer, &|| ());
         assert_eq!(consumer.notices(), 1);
     });

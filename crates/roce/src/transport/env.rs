@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 use lock_api::RawMutex;
 
 use super::send_queue::Wqe;
-use crate::cq::{Cq, NoticeAction, Pushed};
+use crate::cq::{Cq, Due};
 use crate::qp_attributes::QpAttributes;
 use crate::shared::Shared;
 use crate::stats::Stats;
@@ -117,15 +117,15 @@ impl<R: RawMutex> Env<'_, R> {
             CompletionStatus::Flushed => self.stats.completions_flushed.inc(),
             _ => self.stats.completions_failed.inc(),
         }
-        let pushed = cq.push(completion, solicited, self.now);
-        if pushed.action != NoticeAction::None || pushed.faulted {
-            self.completion_noticed(cq, pushed);
+        if let Some(due) = cq.push(completion, solicited, self.now) {
+            self.notice(cq, due);
         }
     }
 
-    /// Handles a completion that is to be notified, or that the queue had no room for.
+    /// Handles a completion that may have to be notified, or that the queue had no room for.
     #[inline(never)]
-    fn completion_noticed(&self, cq: &Arc<Cq<R>>, pushed: Pushed) {
+    fn notice(&self, cq: &Arc<Cq<R>>, due: Due<'_, R>) {
+        let pushed = due.notice(self.now);
         self.shared.queue_cq_notice(cq, pushed.action);
         if pushed.faulted {
             self.stats.cq_overflows.inc();
