@@ -177,7 +177,8 @@ impl<'a> Packet<'a> {
     ///
     /// # Errors
     /// See [`ParseError`].
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every frame")]
     pub fn parse(frame: &'a [u8]) -> Result<Self, ParseError> {
         let malformed = |reason| Err(ParseError::Malformed(reason));
         let (eth, bytes) = Eth::split(frame).map_err(|_| ParseError::NotRoce)?;

@@ -22,7 +22,9 @@ impl RcTransport {
     ) -> Result<usize, Unsent> {
         let responder = &mut self.responder;
         let stats = &env.stats;
-        while let Some(next) = responder.reads.next(responder.mtu) {
+        while responder.reads.is_serving()
+            && let Some(next) = responder.reads.next(responder.mtu)
+        {
             let headers = Headers {
                 opcode: next.opcode,
                 solicited: false,

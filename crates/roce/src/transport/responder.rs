@@ -235,7 +235,8 @@ impl RcTransport {
     }
 
     /// Makes the oldest receive the current one. Returns `false` when none is posted.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every SEND")]
     fn take_receive<R: RawMutex>(&mut self, env: &Env<'_, R>) -> bool {
         //= R-SRQ-1
         match &env.qp.srq {
