@@ -4,6 +4,8 @@
 //! [`Engine::poll_event`](crate::Engine::poll_event), or for [`Engine::poll_notice`](crate::Engine::poll_notice) if the
 //! completion queue is one of a notice queue.
 
+use core::sync::atomic::{AtomicBool, Ordering};
+
 use lock_api::{Mutex, RawMutex};
 
 use crate::cq::Cq;
@@ -50,6 +52,42 @@ impl<R: RawMutex> EventQueue<R> {
 
     pub(crate) fn remove_member(&mut self) {
         self.members = self.members.saturating_sub(1);
+    }
+}
+
+/// The events that [`Engine::poll_event`](crate::Engine::poll_event) returns. Whether there are any is read without the lock:
+/// the driver asks after each post and each batch of frames.
+pub(crate) struct Events<R: RawMutex> {
+    queue: Mutex<R, EventQueue<R>>,
+    /// Changes under the lock.
+    has_any: AtomicBool,
+}
+
+impl<R: RawMutex> Events<R> {
+    pub(crate) const fn new() -> Self {
+        Self { queue: Mutex::new(EventQueue::new()), has_any: AtomicBool::new(false) }
+    }
+
+    /// Returns whether there is an event. Right unless other threads are at work: a thread sees the events that it has queued.
+    pub(crate) fn has_any(&self) -> bool {
+        self.has_any.load(Ordering::Acquire)
+    }
+
+    /// Runs `change` with the queue.
+    pub(crate) fn with<T>(&self, change: impl FnOnce(&mut EventQueue<R>) -> T) -> T {
+        let mut queue = self.queue.lock();
+        let result = change(&mut queue);
+        self.has_any.store(!queue.notices.is_empty(), Ordering::Release);
+        result
+    }
+
+    pub(crate) fn push(&self, entry: Entry<R>) {
+        self.with(|queue| queue.notices.push(entry));
+    }
+
+    /// Takes the oldest event.
+    pub(crate) fn pop(&self) -> Option<Entry<R>> {
+        if self.has_any() { self.with(|queue| queue.notices.pop()) } else { None }
     }
 }
 

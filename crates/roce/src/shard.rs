@@ -7,7 +7,7 @@
 //! that it never is in those of two shards.
 
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lock_api::{Mutex, RawMutex};
 
@@ -32,7 +32,11 @@ pub(crate) struct ShardState<R: RawMutex> {
     number: u32,
     pub(crate) stats: Stats,
     ready: Mutex<R, ReadyList<Arc<Qp<R>>>>,
+    /// The ready list has members. Changes under its lock, and is read without: the driver asks after each post.
+    has_ready: AtomicBool,
     wheel: Mutex<R, TimerWheel>,
+    /// [`TimerWheel::next`] in nanoseconds; `u64::MAX` for never. Changes under the wheel's lock.
+    deadline: AtomicU64,
     /// The latest time that the driver passed to this shard, in nanoseconds.
     clock: AtomicU64,
     _after: [u8; PADDING],
@@ -118,7 +122,9 @@ impl<R: RawMutex> ShardState<R> {
             number,
             stats: Stats::default(),
             ready: Mutex::new(ReadyList::new()),
+            has_ready: AtomicBool::new(false),
             wheel: Mutex::new(wheel),
+            deadline: AtomicU64::new(u64::MAX),
             clock: AtomicU64::new(0),
             _after: [0; PADDING],
         })?)
@@ -148,8 +154,10 @@ impl<R: RawMutex> ShardState<R> {
         }
     }
 
+    /// Returns whether a queue pair is in the ready list. A thread sees those that it has added.
+    #[inline]
     pub(crate) fn has_ready(&self) -> bool {
-        !self.ready.lock().is_empty()
+        self.has_ready.load(Ordering::Acquire)
     }
 
     /// Adds a queue pair of this shard to the ready list, unless it is there. Its lock is held: who takes it from the list
@@ -161,16 +169,21 @@ impl<R: RawMutex> ShardState<R> {
         }
         let mut ready = self.ready.lock();
         ready.push(qp.attributes.index, arc());
+        self.has_ready.store(true, Ordering::Release);
         qp.ready.store(true, Ordering::Release);
     }
 
     /// Takes the first queue pair from the ready list. It may have moved to another shard since.
     #[inline]
     pub(crate) fn pop_ready(&self) -> Option<Arc<Qp<R>>> {
+        if !self.has_ready() {
+            return None;
+        }
         let mut ready = self.ready.lock();
         let qp = ready.pop()?;
-        if let Some(next) = ready.first() {
-            next.prefetch();
+        match ready.first() {
+            Some(next) => next.prefetch(),
+            None => self.has_ready.store(false, Ordering::Release),
         }
         // With the list locked: from here on a thread with more to send for it puts it back into the list.
         qp.ready.store(false, Ordering::Release);
@@ -180,26 +193,35 @@ impl<R: RawMutex> ShardState<R> {
     /// Schedules the timer of a queue pair of this shard. Its lock is held.
     #[inline]
     pub(crate) fn schedule(&self, index: u32, at: Instant) {
-        self.wheel.lock().schedule(index, at);
+        self.with_wheel(|wheel| wheel.schedule(index, at));
+    }
+
+    fn with_wheel<T>(&self, change: impl FnOnce(&mut TimerWheel) -> T) -> T {
+        let mut wheel = self.wheel.lock();
+        let result = change(&mut wheel);
+        self.deadline.store(wheel.next().map_or(u64::MAX, Instant::as_nanos), Ordering::Release);
+        result
     }
 
     /// Returns the index of a queue pair whose timer has expired. It may have moved to another shard since.
     pub(crate) fn expire(&self, now: Instant) -> Option<u32> {
-        self.wheel.lock().expire(now)
+        self.with_wheel(|wheel| wheel.expire(now))
     }
 
     /// Returns when [`ShardState::expire`] is to be called next.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.wheel.lock().next()
+        let deadline = self.deadline.load(Ordering::Acquire);
+        (deadline != u64::MAX).then(|| Instant::from_nanos(deadline))
     }
 
     /// Removes a queue pair of this shard from ready list and wheel. Its lock is held.
     pub(crate) fn withdraw(&self, qp: &Qp<R>) {
         let index = qp.attributes.index;
-        self.wheel.lock().cancel(index);
+        self.with_wheel(|wheel| wheel.cancel(index));
         let entry = {
             let mut ready = self.ready.lock();
             let entry = ready.remove(index);
+            self.has_ready.store(!ready.is_empty(), Ordering::Release);
             qp.ready.store(false, Ordering::Release);
             entry
         };

@@ -10,7 +10,7 @@ use lock_api::{Mutex, RawMutex};
 use crate::config::Config;
 use crate::conn::ConnId;
 use crate::cq::{Cq, NoticeAction};
-use crate::event_queue::{Entry, EventQueue, NoticeQueue};
+use crate::event_queue::{Entry, EventQueue, Events, NoticeQueue};
 use crate::held_notices::HeldNotices;
 use crate::region::table::RegionTable;
 use crate::srq::Srq;
@@ -25,7 +25,7 @@ pub(crate) struct Shared<R: RawMutex> {
     pub(crate) config: Config,
     pub(crate) regions: RegionTable<R>,
     pub(crate) stash: Arc<StashMemory<R>>,
-    pub(crate) events: Mutex<R, EventQueue<R>>,
+    pub(crate) events: Events<R>,
     /// Notices of the completion queues that have a notice queue; by its number.
     pub(crate) notice_queues: Vec<NoticeQueue<R>>,
     pub(crate) held: HeldNotices<R>,
@@ -72,11 +72,11 @@ impl<R: RawMutex> Shared<R> {
     pub(crate) fn queue_cq_event(&self, cq: &Cq<R>, event: Entry<R>) {
         match self.notice_queue(cq) {
             None => {
-                self.events.lock().notices.push(event);
+                self.events.push(event);
             }
             Some((number, queue)) => {
                 if queue.push(event) {
-                    self.events.lock().notices.push(Entry::Due(number));
+                    self.events.push(Entry::Due(number));
                 }
             }
         }
@@ -91,14 +91,14 @@ impl<R: RawMutex> Shared<R> {
     /// Runs `change` with the queue of events that has those of `cq`.
     pub(crate) fn with_events_of<T>(&self, cq: &Cq<R>, change: impl FnOnce(&mut EventQueue<R>) -> T) -> T {
         match self.notice_queue(cq) {
-            None => change(&mut self.events.lock()),
+            None => self.events.with(change),
             Some((_, queue)) => queue.with(change),
         }
     }
 
     pub(crate) fn queue_srq_notice(&self, srq: &Arc<Srq<R>>, action: NoticeAction) {
         if action == NoticeAction::Queue {
-            self.events.lock().notices.push(Entry::Srq(srq.clone()));
+            self.events.push(Entry::Srq(srq.clone()));
         }
     }
 }

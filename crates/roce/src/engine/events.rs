@@ -89,7 +89,7 @@ impl<R: RawMutex> Drop for SrqNotice<'_, R> {
         let (action, destroyed) = self.srq.end_notice();
         self.engine.shared.queue_srq_notice(&self.srq, action);
         if destroyed {
-            self.engine.shared.events.lock().notices.push(Entry::SrqGone(self.srq.context()));
+            self.engine.shared.events.push(Entry::SrqGone(self.srq.context()));
         }
     }
 }

@@ -12,7 +12,7 @@ use super::connections::Connections;
 use crate::config::{Config, StashLimits};
 use crate::cq::{Cq, DestroyResult};
 use crate::error::{CreateError, ModifyError};
-use crate::event_queue::{Entry, EventQueue, NoticeQueue};
+use crate::event_queue::{Entry, EventQueue, Events, NoticeQueue};
 use crate::held_notices::HeldNotices;
 use crate::memory::Backing;
 use crate::object_table::ObjectTable;
@@ -56,7 +56,7 @@ impl<R: RawMutex> Engine<R> {
                 stash,
                 config,
                 regions,
-                events: Mutex::new(EventQueue::new()),
+                events: Events::new(),
                 notice_queues,
                 held,
                 cq_fault: AtomicBool::new(false),
@@ -78,7 +78,7 @@ impl<R: RawMutex> Engine<R> {
     /// Makes room for one event of each notice queue.
     #[inline(never)]
     fn reserve_notice_queues(&self) -> Result<(), CreateError> {
-        self.shared.events.lock().add_members(self.shared.notice_queues.len())
+        self.shared.events.with(|events| events.add_members(self.shared.notice_queues.len()))
     }
 
     /// Returns the configuration.
@@ -156,7 +156,7 @@ impl<R: RawMutex> Engine<R> {
     /// [`CreateError::Invalid`] if the depth is 0; [`CreateError::OutOfMemory`].
     pub fn create_srq(&self, spec: &SrqSpec) -> Result<Arc<Srq<R>>, CreateError> {
         let srq = Srq::try_new(spec, self.next_id.fetch_add(1, Ordering::Relaxed))?;
-        self.shared.events.lock().add_member()?;
+        self.shared.events.with(EventQueue::add_member)?;
         Ok(srq)
     }
 
@@ -339,11 +339,12 @@ impl<R: RawMutex> Engine<R> {
     /// Withdraws a shared receive queue's notice and prevents new ones.
     fn withdraw_srq(&self, srq: &Srq<R>) -> DestroyResult {
         let destroyed = srq.destroy();
-        let mut events = self.shared.events.lock();
-        events.notices.remove(|entry| matches!(entry, Entry::Srq(queued) if **queued == *srq));
-        if destroyed == DestroyResult::Now {
-            events.remove_member();
-        }
+        self.shared.events.with(|events| {
+            events.notices.remove(|entry| matches!(entry, Entry::Srq(queued) if **queued == *srq));
+            if destroyed == DestroyResult::Now {
+                events.remove_member();
+            }
+        });
         destroyed
     }
 }

@@ -19,7 +19,7 @@ impl<R: RawMutex> Engine<R> {
     pub fn poll_event(&self) -> Option<EngineEvent<'_, R>> {
         self.process_failures();
         loop {
-            let entry = self.shared.events.lock().notices.pop();
+            let entry = self.shared.events.pop();
             match entry {
                 Some(Entry::Cq(cq)) => {
                     if let Some(event) = self.begin_notice(cq) {
@@ -38,11 +38,11 @@ impl<R: RawMutex> Engine<R> {
                     }
                 }
                 Some(Entry::CqGone(context)) => {
-                    self.shared.events.lock().remove_member();
+                    self.shared.events.with(EventQueue::remove_member);
                     return Some(EngineEvent::CqGone { context });
                 }
                 Some(Entry::SrqGone(context)) => {
-                    self.shared.events.lock().remove_member();
+                    self.shared.events.with(EventQueue::remove_member);
                     return Some(EngineEvent::SrqGone { context });
                 }
                 None => return self.poll_suspect_path().or_else(|| self.poll_conn_event()),
@@ -84,6 +84,6 @@ impl<R: RawMutex> Engine<R> {
             || self.shared.cq_fault.load(Ordering::Acquire)
             || self.shared.has_failed_connections.load(Ordering::Acquire)
             || self.shared.has_suspect_paths.load(Ordering::Acquire)
-            || !self.shared.events.lock().notices.is_empty()
+            || self.shared.events.has_any()
     }
 }
