@@ -243,7 +243,8 @@ counters! {
     implied_naks,
     /// Request packets retransmitted.
     retransmissions,
-    /// ACK timeouts.
+    /// Times without an answer after which the peer was probed: from [`Timing::min_resend`](crate::Timing::min_resend) on. Those
+    /// of an ACK timeout count as retries.
     timeouts,
     /// Work requests completed.
     completions,
