@@ -17,6 +17,9 @@ pub struct StashLimits {
     pub total: u32,
 }
 
+/// Packets of a queue pair that may be unacknowledged, at most.
+pub const MOST_PACKETS: u32 = 1 << 13;
+
 impl StashLimits {
     /// Nothing is stored.
     pub const NONE: Self = Self { per_qp: 0, total: 0 };
@@ -53,8 +56,11 @@ pub struct Config {
     pub early_placement: bool,
     /// Bytes of packets after a gap that are stored because they cannot be placed yet.
     pub stash: StashLimits,
-    /// Packets of a queue pair that may be unacknowledged.
+    /// Packets of a queue pair that may be unacknowledged, whatever the path.
     pub window: u32,
+    /// Bytes of a queue pair that may be unacknowledged on a path of which a measured rate and round trip show that it holds
+    /// as many, in packets of the path MTU; [`MOST_PACKETS`] packets at most.
+    pub max_in_flight: u32,
     /// Every so many packets, the requester asks for an acknowledgement in the middle of a message.
     /// Rounded up to a power of two.
     pub ack_every: u32,
@@ -92,8 +98,9 @@ impl Config {
             max_reads: ReadLimits { inbound: 32, outbound: 32 },
             max_mtu: PathMtu::Bytes4096,
             early_placement: true,
-            stash: StashLimits { per_qp: 512 << 10, total: 4 << 20 },
+            stash: StashLimits { per_qp: 6 << 20, total: 12 << 20 },
             window: 128,
+            max_in_flight: 8 << 20,
             ack_every: 32,
             timing: Timing::default(),
             congestion: CongestionConfig::default(),
@@ -104,5 +111,16 @@ impl Config {
             crc: Crc::detect(),
             seed,
         }
+    }
+
+    /// Returns how many packets of `mtu` bytes a queue pair may have in flight at most.
+    pub(crate) fn most_packets(&self, mtu: u32) -> u32 {
+        (self.max_in_flight / mtu.max(1)).clamp(2, MOST_PACKETS)
+    }
+
+    /// Returns how many packets a queue pair may have in flight at most, whatever the path MTU.
+    pub(crate) fn most_in_flight(&self) -> u32 {
+        let smallest = PathMtu::Bytes256.bytes() as u32;
+        self.most_packets(smallest).max(self.window.min(MOST_PACKETS))
     }
 }

@@ -97,7 +97,7 @@ mod transport;
 mod work;
 
 pub use cm::Ignored;
-pub use config::{Config, StashLimits};
+pub use config::{Config, MOST_PACKETS, StashLimits};
 pub use congestion::{CongestionConfig, CongestionMode, DcqcnConfig};
 pub use conn::{
     AcceptSpec, ConnEvent, ConnId, ConnRequest, ConnectSpec, DisconnectOutcome, ListenSpec, ListenerId,

@@ -135,6 +135,27 @@ fn one_loss_in_a_thousand_keeps_70_percent_of_the_goodput() {
     }
 }
 
+/// One connection fills a path that holds ten times the window that it begins with.
+#[test]
+fn a_long_path_is_filled() {
+    let cell = |round_trip| Cell {
+        kind: Kind::Write,
+        message: 1 << 20,
+        count: 32,
+        outstanding: 8,
+        loss: 0,
+        bursts: None,
+        reordering: 0,
+        round_trip: Duration::from_micros(round_trip),
+        seed: 3,
+    };
+    for round_trip in [200, 1000] {
+        let share = measure(&cell(round_trip)).goodput() / measure(&cell(20)).goodput();
+        // The first round trips are those of a short window.
+        assert!(share >= 0.8, "{round_trip} us: {share:.2}");
+    }
+}
+
 /// A link that only reorders keeps half of the goodput, and little is sent again.
 #[test]
 fn reordering_is_not_taken_for_loss() {

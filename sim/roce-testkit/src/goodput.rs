@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use roce::SendData;
-use roce::{CompletionStatus, RecvRequest, SendFlags, SendOperation, SendRequest};
+use roce::{CompletionStatus, Config, RecvRequest, SendFlags, SendOperation, SendRequest};
 use roce_wire::PathMtu;
 
 use crate::options::{Bursts, Options};
@@ -143,14 +143,15 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Transfers the messages of `cell` between two hosts over a link of [`RATE`], with path MTU 1024 and the
-/// default engine configuration.
+/// Transfers the messages of `cell` between two hosts over a link of [`RATE`], with path MTU 1024, the largest that adapters
+/// with an MTU of 1500 have, and else the default engine configuration.
 ///
 /// # Panics
 /// Panics if a request fails, or if none completes for 300 s of virtual time.
 #[must_use]
 pub fn measure(cell: &Cell) -> Figures {
-    measure_with(cell, &Options::default())
+    let config: fn(&mut Config) = |config| config.max_mtu = PathMtu::Bytes1024;
+    measure_with(cell, &Options { config, ..Options::default() })
 }
 
 /// Like [`measure`], with other options. Options that `cell` also defines are taken from `cell`.

@@ -18,7 +18,7 @@ use crate::memory::Backing;
 use crate::object_table::ObjectTable;
 use crate::qp::Qp;
 use crate::qp_attributes::{QpAttributes, QpSpec};
-use crate::random::Random;
+use crate::random::{Random, key_of, siphash};
 use crate::region::access_rights::{Access, Pd};
 use crate::region::memory_region::{MemoryWindow, Region};
 use crate::region::table::RegionTable;
@@ -47,7 +47,7 @@ impl<R: RawMutex> Engine<R> {
         let shards = Shards::try_new(config.shards)?;
         let held = HeldNotices::try_new()?;
         let stash = if config.early_placement { config.stash } else { StashLimits::NONE };
-        let stash = StashMemory::try_new(stash, config.max_mtu)?;
+        let stash = StashMemory::try_new(stash, config.max_mtu, siphash(key_of(&config.seed), [1, 0, 0]))?;
         let notice_queues = new_notice_queues(config.notice_queues)?;
         let engine = Arc::try_new_with(|| Self {
             // First: it takes from `random`, which moves below.

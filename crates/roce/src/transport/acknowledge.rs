@@ -20,6 +20,9 @@ impl RcTransport {
         env: &Env<'_, R>,
         slot: &mut [u8],
     ) -> Result<usize, Unsent> {
+        if self.responder.executing {
+            self.execute_more(env);
+        }
         let responder = &mut self.responder;
         let stats = &env.stats;
         while responder.reads.is_serving()
@@ -79,7 +82,8 @@ impl RcTransport {
             ext: Ext::Aeth(responder.aeth(syndrome)),
         };
         let built = build_frame(self.link.as_ref(), env, slot, &headers, 0, |_| Ok::<_, AccessError>(()))?;
-        responder.ack_pending = false;
+        // Another turn executes more.
+        responder.ack_pending = responder.executing;
         responder.acknowledged = responder.expected;
         if !core::mem::take(&mut responder.nak_twice) {
             responder.nak_pending = None;

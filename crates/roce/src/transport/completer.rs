@@ -8,8 +8,8 @@ use lock_api::RawMutex;
 use super::env::Env;
 use super::out_of_order::Placement;
 use super::rc_transport::RcTransport;
-use super::recovery::Resend;
 use super::requester_state::Requester;
+use super::retransmission::Resend;
 use super::send_queue::{Payload, Wqe};
 use crate::drop_reason::DropReason;
 use crate::region::access_rights::AccessError;
@@ -63,7 +63,8 @@ impl RcTransport {
                 }
                 self.advance(env, sequence);
                 let again = self.requester.recovery.is_lost_within_run(self.requester.una, env.now);
-                if again || self.is_new_loss(env) {
+                let probed = self.requester.recovery.answers_probe(self.requester.una);
+                if again || probed || self.is_new_loss(env) {
                     self.lost(env);
                 }
             }
@@ -301,15 +302,19 @@ impl RcTransport {
             return;
         }
         let mut sink = requester.response_cursor;
+        if !self.requester.out_of_order.reach(self.requester.una, sequence) {
+            return;
+        }
+        let requester = &self.requester;
         match requester.out_of_order.place(requester.una, sequence) {
-            Placement::Store(distance)
+            Placement::Store
                 if self.fits(wqe, sequence, packet)
                     && self.store_response(env, wqe, &mut sink, sequence, packet).is_ok() =>
             {
-                self.requester.out_of_order.record(distance);
+                self.requester.out_of_order.record(sequence);
             }
-            Placement::Compare(distance) if !self.holds_response(env, wqe, sequence, packet) => {
-                self.requester.out_of_order.forget(distance);
+            Placement::Compare if !self.holds_response(env, wqe, sequence, packet) => {
+                self.requester.out_of_order.forget(sequence);
             }
             _ => {}
         }

@@ -16,6 +16,9 @@
 //! | `sequence` | 64-bit sequence numbers and their translation to and from 24-bit PSNs |
 //! | `state` | QP states and transitions |
 //! | `send_queue`, `inbound_reads` | requests of this side; READ requests of the peer |
+//! | `window` | how many packets may be unacknowledged |
+//! | `retransmission` | what is sent again |
+//! | `round_trip` | estimate of the round-trip time |
 //! | `recovery` | retransmission: round-trip time, retry counters, go-back-N or selective repeat |
 //! | `out_of_order`, `stash` | which packets after a gap were placed; copies of those that cannot be placed yet |
 //! | `cnp`, `rate` | congestion notification packets; DCQCN rate |
@@ -46,8 +49,11 @@ mod requester;
 mod requester_state;
 mod responder;
 mod responder_state;
+mod retransmission;
 mod retransmit_timer;
+mod round_trip;
 mod send_queue;
 mod sequence;
 pub(crate) mod stash;
 pub(crate) mod state;
+mod window;

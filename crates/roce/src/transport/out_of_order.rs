@@ -17,7 +17,7 @@
 //!
 //! # Forged packets
 //!
-//! A packet in order has the expected PSN; one after a gap has any of 128. So that a packet with a guessed PSN does
+//! A packet in order has the expected PSN; one after a gap has any up to [`REACH`] after the newest. So that a packet with a guessed PSN does
 //! not take the place of the genuine one, order decides again when both arrive (`docs/decisions.md`):
 //!
 //! * Of two packets with the same PSN and other content, both after the gap, neither counts: the peer sends it again.
@@ -25,12 +25,25 @@
 //!   genuine packet that was in flight replaces a forged one that was stored before it.
 
 use super::sequence::Sequence;
+use alloc::vec::Vec;
 
-/// Which packets after the expected one are stored, all of the current message as far as is known.
-#[derive(Clone, Copy, Debug)]
+use crate::error::CreateError;
+use fallible::vec;
+
+/// How far after the newest packet, the expected one at first, another one may be. A peer that has more in flight than this
+/// sends them in order; one with a guessed PSN has to hit one of so many, however many are in flight.
+pub(super) const REACH: u64 = 128;
+
+/// Which packets after the expected one are stored.
+#[derive(Debug)]
 pub(super) struct OutOfOrder {
-    /// Bit n is the packet n + 1 after the expected one.
-    stored: u128,
+    /// A ring of bits, one for each packet that may be stored; a power of two of them. That of a packet is at its sequence
+    /// number modulo their number.
+    stored: Vec<u64>,
+    /// Bits that are set.
+    count: u32,
+    /// The newest packet after a gap within reach.
+    newest: Sequence,
     /// After a gap was filled: the next packet of those that follow in order. If it is a duplicate, it is written again.
     following: Option<Sequence>,
     /// One has arrived.
@@ -40,61 +53,118 @@ pub(super) struct OutOfOrder {
 /// What to do with a packet after a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Placement {
-    /// Store its payload, this many packets after the expected one.
-    Store(u32),
-    /// A packet with its PSN is stored, this many packets after the expected one. If its content differs, neither
-    /// counts.
-    Compare(u32),
+    /// Store its payload.
+    Store,
+    /// A packet with its PSN is stored. If its content differs, neither counts.
+    Compare,
     /// It is too far away.
     Reject,
 }
 
 impl OutOfOrder {
-    pub(super) const EMPTY: Self = Self { stored: 0, following: None, followed: false };
+    /// Without room.
+    pub(super) const EMPTY: Self =
+        Self { stored: Vec::new(), count: 0, newest: Sequence::ZERO, following: None, followed: false };
+
+    /// Allocates room for as many packets, rounded up to a power of two.
+    pub(super) fn try_new(packets: u32) -> Result<Self, CreateError> {
+        let words = packets.div_ceil(u64::BITS).next_power_of_two();
+        Ok(Self { stored: vec::filled(words as usize, 0)?, ..Self::EMPTY })
+    }
 
     pub(super) const fn is_empty(&self) -> bool {
-        self.stored == 0
+        self.count == 0
+    }
+
+    /// Forgets all packets.
+    #[inline]
+    pub(super) fn clear(&mut self) {
+        if self.count > 0 || self.following.is_some() {
+            self.reset();
+        }
+    }
+
+    #[inline(never)]
+    fn reset(&mut self) {
+        self.stored.fill(0);
+        (self.count, self.following, self.followed) = (0, None, false);
+    }
+
+    /// Returns whether a packet after a gap is within reach. Those after it may be farther away from now on.
+    pub(super) fn reach(&mut self, expected: Sequence, sequence: Sequence) -> bool {
+        let newest = self.newest.max(expected);
+        let within = sequence.since(newest) <= REACH;
+        if within {
+            self.newest = newest.max(sequence);
+        }
+        within
+    }
+
+    /// Returns the newest packet after a gap within reach.
+    pub(super) const fn newest(&self) -> Sequence {
+        self.newest
     }
 
     /// Returns what to do with the packet at `sequence`.
     pub(super) fn place(&self, expected: Sequence, sequence: Sequence) -> Placement {
-        let Some(distance) =
-            sequence.checked_since(expected).filter(|&distance| (1..=128).contains(&distance))
-        else {
+        let packets = (self.stored.len() as u64).saturating_mul(u64::from(u64::BITS));
+        if sequence <= expected || sequence.since(expected) > packets {
             return Placement::Reject;
-        };
-        let distance = distance as u32;
-        if self.stored & Self::bit(distance) == 0 {
-            Placement::Store(distance)
-        } else {
-            Placement::Compare(distance)
+        }
+        if self.contains(sequence) { Placement::Compare } else { Placement::Store }
+    }
+
+    /// Returns the index of the word of a packet, and its bit.
+    fn bit(&self, sequence: Sequence) -> (usize, u64) {
+        let (word, bit) = sequence.word_and_bit();
+        (word & self.stored.len().wrapping_sub(1), 1 << bit)
+    }
+
+    fn contains(&self, sequence: Sequence) -> bool {
+        let (word, bit) = self.bit(sequence);
+        self.stored.get(word).is_some_and(|stored| stored & bit != 0)
+    }
+
+    /// Records that the packet is stored, which was not.
+    pub(super) fn record(&mut self, sequence: Sequence) {
+        let (word, bit) = self.bit(sequence);
+        if let Some(stored) = self.stored.get_mut(word) {
+            *stored |= bit;
+            self.count = self.count.saturating_add(1);
         }
     }
 
-    /// Records that the packet `distance` after the expected one is stored.
-    pub(super) fn record(&mut self, distance: u32) {
-        self.stored |= Self::bit(distance);
-    }
-
-    /// Records that no packet is stored there.
-    pub(super) fn forget(&mut self, distance: u32) {
-        self.stored &= !Self::bit(distance);
-    }
-
-    const fn bit(distance: u32) -> u128 {
-        1 << (distance.saturating_sub(1) & 127)
+    /// Records that the packet is not stored, which was.
+    pub(super) fn forget(&mut self, sequence: Sequence) {
+        let (word, bit) = self.bit(sequence);
+        if let Some(stored) = self.stored.get_mut(word) {
+            *stored &= !bit;
+            self.count = self.count.saturating_sub(1);
+        }
     }
 
     /// Removes the packets that follow `expected` without a gap, and returns their number: the packet at `expected`
     /// has arrived.
     pub(super) fn take_contiguous(&mut self, expected: Sequence) -> u32 {
-        let count = self.stored.trailing_ones();
-        self.stored = self.stored.checked_shr(count.saturating_add(1)).unwrap_or(0);
-        if count > 0 {
+        let mut taken = 0u32;
+        // At most `count` bits are set.
+        while self.count > 0 {
+            let (word, bit) = expected.add(u64::from(taken).saturating_add(1)).word_and_bit();
+            let word = word & self.stored.len().wrapping_sub(1);
+            let Some(stored) = self.stored.get_mut(word) else { break };
+            let run = (*stored >> bit).trailing_ones();
+            if run == 0 {
+                break;
+            }
+            *stored &= !(u64::MAX.checked_shr(u64::BITS.saturating_sub(run)).unwrap_or(0) << bit);
+            taken = taken.saturating_add(run);
+            self.count = self.count.saturating_sub(run);
+        }
+        if taken > 0 {
             self.followed = false;
             self.following = Some(expected.next());
         }
-        count
+        taken
     }
 
     /// Returns whether a gap was filled and none of the packets that follow has arrived again since.
@@ -117,20 +187,25 @@ impl OutOfOrder {
 mod tests {
     use super::*;
 
+    /// Packets that [`out_of_order`] has room for.
+    const PACKETS: u64 = 256;
+
     const fn at(number: u64) -> Sequence {
         Sequence::ZERO.add(number)
     }
 
+    fn out_of_order() -> OutOfOrder {
+        OutOfOrder::try_new(PACKETS as u32 - 30).unwrap()
+    }
+
     fn store(out_of_order: &mut OutOfOrder, expected: u64, number: u64) {
-        let Placement::Store(distance) = out_of_order.place(at(expected), at(number)) else {
-            panic!("{number}")
-        };
-        out_of_order.record(distance);
+        assert_eq!(out_of_order.place(at(expected), at(number)), Placement::Store, "{number}");
+        out_of_order.record(at(number));
     }
 
     #[test]
     fn packets_without_a_gap_are_taken_together() {
-        let mut out_of_order = OutOfOrder::EMPTY;
+        let mut out_of_order = out_of_order();
         for sequence in [103, 101, 102, 105, 106] {
             store(&mut out_of_order, 100, sequence);
         }
@@ -140,33 +215,65 @@ mod tests {
         assert!(out_of_order.is_empty());
     }
 
+    /// For each place of the gap within a word, and each length of what follows it up to the room.
     #[test]
-    fn at_most_128_packets_are_stored() {
-        let mut out_of_order = OutOfOrder::EMPTY;
-        assert_eq!(out_of_order.place(at(100), at(100)), Placement::Reject, "the expected one");
-        assert_eq!(out_of_order.place(at(100), at(229)), Placement::Reject);
-        for sequence in 101..=228 {
-            store(&mut out_of_order, 100, sequence);
+    fn as_many_packets_are_stored_as_there_is_room_for() {
+        for expected in [0, 1, 63, 64, 100, 255, 256, 1000] {
+            for end in [1, 2, 62, 63, 64, 65, 127, 128, 129, 200, PACKETS] {
+                let mut out_of_order = out_of_order();
+                assert_eq!(out_of_order.place(at(expected), at(expected)), Placement::Reject, "expected");
+                assert_eq!(out_of_order.place(at(expected), at(expected + PACKETS + 1)), Placement::Reject);
+                for sequence in (1..=end).rev() {
+                    store(&mut out_of_order, expected, expected + sequence);
+                    assert_eq!(out_of_order.place(at(expected), at(expected + sequence)), Placement::Compare);
+                }
+                assert_eq!(u64::from(out_of_order.take_contiguous(at(expected))), end, "after {expected}");
+                assert!(out_of_order.is_empty());
+                assert_eq!(out_of_order.place(at(expected), at(expected + 1)), Placement::Store);
+            }
         }
-        assert_eq!(out_of_order.take_contiguous(at(100)), 128);
-        assert!(out_of_order.is_empty());
+    }
+
+    #[test]
+    fn nothing_is_stored_without_room() {
+        let out_of_order = OutOfOrder::EMPTY;
+        assert_eq!(out_of_order.place(at(0), at(1)), Placement::Reject);
+    }
+
+    #[test]
+    fn a_packet_far_after_the_newest_is_out_of_reach() {
+        let mut out_of_order = out_of_order();
+        assert!(!out_of_order.reach(at(100), at(101 + REACH)));
+        assert!(!out_of_order.reach(at(100), at(101 + REACH)), "it does not extend the reach itself");
+        assert!(out_of_order.reach(at(100), at(101)));
+        assert!(out_of_order.reach(at(100), at(101 + REACH)));
+        assert!(out_of_order.reach(at(100), at(102)));
+        assert!(out_of_order.reach(at(100), at(101 + 2 * REACH)), "a late packet does not reduce it");
+        assert!(!out_of_order.reach(at(1000), at(1001 + REACH)));
+        assert!(out_of_order.reach(at(1000), at(1000 + REACH)), "the expected one extends it");
     }
 
     #[test]
     fn a_forgotten_packet_is_missing_again() {
-        let mut out_of_order = OutOfOrder::EMPTY;
+        let mut out_of_order = out_of_order();
         for sequence in 101..=104 {
             store(&mut out_of_order, 100, sequence);
         }
-        assert_eq!(out_of_order.place(at(100), at(103)), Placement::Compare(3));
-        out_of_order.forget(3);
+        assert_eq!(out_of_order.place(at(100), at(103)), Placement::Compare);
+        out_of_order.forget(at(103));
         assert_eq!(out_of_order.take_contiguous(at(100)), 2);
         assert_eq!(out_of_order.take_contiguous(at(103)), 1);
+        assert!(out_of_order.is_empty());
+        store(&mut out_of_order, 200, 202);
+        out_of_order.clear();
+        assert!(out_of_order.is_empty());
+        assert_eq!(out_of_order.take_contiguous(at(201)), 0);
+        assert_eq!(out_of_order.place(at(200), at(202)), Placement::Store);
     }
 
     #[test]
     fn only_packets_in_order_after_a_filled_gap_are_written_again() {
-        let mut out_of_order = OutOfOrder::EMPTY;
+        let mut out_of_order = out_of_order();
         assert_eq!(out_of_order.take_contiguous(at(99)), 0);
         assert!(!out_of_order.follows(at(100)), "there was no gap");
         for sequence in 101..=104 {

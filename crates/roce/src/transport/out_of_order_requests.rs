@@ -20,12 +20,14 @@ use super::env::Env;
 use super::out_of_order::Placement;
 use super::rc_transport::RcTransport;
 use super::responder_state::InboundMessage;
-use super::stash::REACH;
 use crate::drop_reason::DropReason;
 use crate::region::access_rights::AccessError;
 use crate::sge_cursor::TooShort;
 use crate::work::Sge;
 use roce_wire::{Operation, Packet};
+
+/// Stored packets that are executed at once. The others follow, as many with each frame that is sent.
+const EXECUTED_AT_ONCE: u32 = 512;
 
 impl RcTransport {
     /// Handles a packet after the expected one. Returns `None` if it is the expected one once stored packets are executed.
@@ -39,7 +41,7 @@ impl RcTransport {
         env.stats.rx_out_of_order.inc();
         // Placed packets were counted, and the peer has not sent them again.
         self.responder.peer_repeats_selectively |= self.responder.out_of_order.is_following();
-        if self.responder.stash.begins_with(self.responder.expected) {
+        if self.responder.stash.contains(self.responder.expected, &env.shared.stash) {
             self.execute_stored(env);
             if !self.state.serves() {
                 return Some(Ok(()));
@@ -54,25 +56,36 @@ impl RcTransport {
             }
             Some(_) => {}
         }
-        let known = responder.stash.get(sequence, &env.shared.stash).is_some()
-            || matches!(responder.out_of_order.place(responder.expected, sequence), Placement::Compare(_));
+        let known = responder.stash.contains(sequence, &env.shared.stash)
+            || matches!(responder.out_of_order.place(responder.expected, sequence), Placement::Compare);
         let stored = self.store_out_of_order(env, sequence, packet);
-        self.responder.handle_gap(sequence, packet.bth().ack_req(), stored && !known);
+        let responder = &mut self.responder;
+        if responder.executing {
+            // The expected packet is not missing.
+            let newest = responder.newest_after_gap.filter(|&newest| newest != Sequence::MAX);
+            responder.newest_after_gap = Some(newest.map_or(sequence, |newest| newest.max(sequence)));
+        } else {
+            responder.handle_gap(sequence, packet.bth().ack_req(), stored && !known);
+        }
         Some(stored.then_some(()).ok_or(DropReason::Sequence))
     }
 
-    /// Executes the stored packets from the expected one on: a packet after them has arrived.
+    /// Executes stored packets from the expected one on: a packet after them has arrived.
+    #[inline(never)]
     fn execute_stored<R: RawMutex>(&mut self, env: &Env<'_, R>) {
         let memory = &env.shared.stash;
-        for _ in 0..REACH {
+        self.responder.executing = false;
+        for number in 0.. {
             let expected = self.responder.expected;
-            if !self.responder.stash.begins_with(expected) {
+            if number == EXECUTED_AT_ONCE {
+                self.responder.executing = self.responder.stash.contains(expected, memory);
                 break;
             }
-            let Some(taken) = self.responder.stash.take(memory) else { break };
+            let Some(taken) = self.responder.stash.take(expected, memory) else { break };
             let executed = self.execute_frame(env, memory.taken(&taken));
             memory.release(taken);
             let responder = &mut self.responder;
+            responder.stash.forget_before(responder.expected, memory);
             if !executed {
                 // Without a receive, the peer sends it and everything after it again.
                 responder.stash.clear(memory);
@@ -82,6 +95,13 @@ impl RcTransport {
             responder.peer_repeats_selectively = true;
             responder.ack_pending = true;
         }
+    }
+
+    /// Executes stored packets that are left of an earlier turn.
+    #[inline(never)]
+    pub(super) fn execute_more<R: RawMutex>(&mut self, env: &Env<'_, R>) {
+        self.execute_stored(env);
+        self.responder.report_next_gap(&env.shared.stash);
     }
 
     /// Executes a stored frame. Returns `false` if it cannot be executed.
@@ -109,10 +129,11 @@ impl RcTransport {
     ) -> bool {
         //= rocev2 §6
         let responder = &mut self.responder;
-        let distance = sequence.since(responder.expected);
-        if distance > REACH || !env.shared.config.early_placement {
+        if !env.shared.config.early_placement || !responder.out_of_order.reach(responder.expected, sequence) {
             return false;
         }
+        // In reach and so not far.
+        let distance = sequence.since(responder.expected) as u32;
         let memory = &env.shared.stash;
         if let Some(stored) = responder.stash.get(sequence, memory) {
             let same = Packet::parse(stored).is_ok_and(|stored| stored.requests_the_same(packet));
@@ -123,18 +144,18 @@ impl RcTransport {
         }
         match responder.out_of_order.place(responder.expected, sequence) {
             Placement::Reject => false,
-            Placement::Compare(distance) => {
+            Placement::Compare => {
                 let same = self.place(env, distance, packet, true);
                 if !same {
-                    self.responder.out_of_order.forget(distance);
+                    self.responder.out_of_order.forget(sequence);
                 }
                 same
             }
             // A WRITE tells where it ends, so that its packets and those of the next message differ.
-            Placement::Store(distance) => {
+            Placement::Store => {
                 let of_write = matches!(responder.message, InboundMessage::Write { .. });
                 if of_write && self.place(env, distance, packet, false) {
-                    self.responder.out_of_order.record(distance);
+                    self.responder.out_of_order.record(sequence);
                     return true;
                 }
                 if self.stash(env, sequence, packet) {
@@ -142,7 +163,7 @@ impl RcTransport {
                 }
                 let placed = !of_write && self.place(env, distance, packet, false);
                 if placed {
-                    self.responder.out_of_order.record(distance);
+                    self.responder.out_of_order.record(sequence);
                 }
                 placed
             }
@@ -291,7 +312,7 @@ impl RcTransport {
             return;
         }
         responder.newest_after_gap = Some(newest);
-        if responder.stash.begins_with(responder.expected) {
+        if responder.stash.contains(responder.expected, &env.shared.stash) {
             // It is executed when a later packet arrives. Ask for it if none may be in flight.
             if unreported {
                 responder.report_gap();

@@ -88,6 +88,8 @@ impl PayloadCopy {
 pub(super) struct Copying {
     pub(super) length: u32,
     pub(super) ack_req: bool,
+    /// Its acknowledgement measures the path.
+    pub(super) measures_path: bool,
     /// The rate is limited.
     pub(super) paced: bool,
 }

@@ -88,6 +88,7 @@ impl RcTransport {
         self.send_queue.set_wide(config.read_sges);
         self.recv_queue = RecvQueue::try_new(recv_depth, spec.recv_sges)?;
         self.current_receive = CurrentReceive::try_new(recv_sges)?;
+        self.requester.initialize(config)?;
         self.responder.initialize(config)?;
         self.state = self.state.on(Event::Initialize).map_err(|_| CreateError::Invalid)?;
         Ok(())

@@ -20,7 +20,10 @@ use super::sequence::Sequence;
 use core::time::Duration;
 
 use super::peer::Peer;
-use crate::config::Config;
+use super::retransmission::{Resend, Retransmission};
+use super::round_trip::{Rtt, Sample, SampleKind};
+use super::window::Window;
+use crate::config::{Config, MOST_PACKETS};
 use crate::time::{Instant, nanos};
 
 /// RNR retry count 7: no limit.
@@ -40,42 +43,6 @@ const GO_BACK_N_LOSSES: u8 = 16;
 
 /// First retransmission timeout, in minimum resend times, before a round trip is measured.
 const INITIAL_RESEND_FACTOR: u64 = 16;
-
-/// Longest round-trip time that counts, in nanoseconds: about a year.
-const MAX_RTT: u64 = 1 << 55;
-
-/// What the requester sends again when it goes back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Resend {
-    /// The oldest packet and everything after it.
-    GoBackN,
-    /// A run of packets: from the oldest one up to `run_end`. Then everything from `resume` on. The packets between
-    /// have arrived, unless the peer drops packets after a gap.
-    Selective { run_end: Sequence, resume: Sequence },
-    /// The oldest READ request, and everything from this packet on. Responses between are stored here.
-    Read(Sequence),
-    /// The oldest packet alone, until it is acknowledged. Then everything after it, unless the peer may store packets.
-    Probe { selective: bool },
-}
-
-/// The last retransmission.
-#[derive(Clone, Copy, Debug)]
-struct Retransmission {
-    /// The packet that the requester went back to.
-    first: Sequence,
-    /// The packet after those sent again at once; for a READ request, after its responses.
-    end: Sequence,
-    /// The first packet that was never sent, at that time.
-    high: Sequence,
-    at: Instant,
-    kind: Resend,
-    /// The first packet is acknowledged.
-    answered: bool,
-    /// A packet behind `end` is acknowledged.
-    passed: bool,
-    /// A positive acknowledgement covers the run of selective repeat alone.
-    alone: bool,
-}
 
 /// Loss recovery state of a requester.
 #[derive(Debug)]
@@ -103,8 +70,12 @@ pub(super) struct Recovery {
     /// End of the packets for which an ACK is requested, and when the first of these requests was sent.
     ack_requested: Option<(Sequence, Instant)>,
     /// The packet whose acknowledgement measures the round-trip time.
-    sample: Option<Sample>,
+    sample: Sample,
+    /// The first packet of a burst, whose acknowledgement measures the path.
+    path_sample: Sample,
     rtt: Option<Rtt>,
+    /// How many packets may be unacknowledged.
+    window: Window,
     /// The last retransmission.
     retransmission: Option<Retransmission>,
     /// Below [`MAX_SELECTIVE_FAILURES`]: failures of selective repeat in a row. From there on: losses since then,
@@ -112,29 +83,11 @@ pub(super) struct Recovery {
     selective_failures: u8,
     /// The peer has stored packets after a gap before.
     peer_stores: bool,
-    /// The packet of a run of resent packets that was last reported lost, and when it was first;
-    /// [`Sequence::MAX`] for none.
-    reported_within_run: (Sequence, Instant),
+    /// The packet of a run of resent packets that was last reported lost, [`Sequence::MAX`] for none; when it was first, and
+    /// how many times.
+    reported_within_run: (Sequence, Instant, u8),
     /// The mean number of packets from what was resent to the next loss, up to [`RARE`], in eighths.
     spacing: u16,
-}
-
-/// The packet whose acknowledgement measures the round-trip time.
-#[derive(Clone, Copy, Debug)]
-struct Sample {
-    sequence: Sequence,
-    sent: Instant,
-    /// A probe was sent meanwhile, so the acknowledgement may be the probe's (Karn's algorithm, RFC 6298
-    /// section 3).
-    ambiguous: bool,
-}
-
-/// Round-trip times in nanoseconds (RFC 6298). Integers, since divisions of [`Duration`] can panic.
-#[derive(Clone, Copy, Debug)]
-struct Rtt {
-    smoothed: u64,
-    variation: u64,
-    shortest: u64,
 }
 
 impl Recovery {
@@ -153,12 +106,14 @@ impl Recovery {
         rnr_limit: Duration::ZERO,
         last_progress: Instant::from_nanos(0),
         ack_requested: None,
-        sample: None,
+        sample: Sample::NONE,
+        path_sample: Sample::NONE,
         rtt: None,
+        window: Window::IDLE,
         retransmission: None,
         selective_failures: 0,
         peer_stores: false,
-        reported_within_run: (Sequence::MAX, Instant::from_nanos(0)),
+        reported_within_run: (Sequence::MAX, Instant::from_nanos(0), 0),
         spacing: RARE as u16 * 8,
     };
 
@@ -170,6 +125,55 @@ impl Recovery {
         self.rnr_limit = config.timing.rnr_limit;
         self.set_first_resend(self.min_resend.saturating_mul(INITIAL_RESEND_FACTOR));
         self.resend = self.first_resend;
+        let most = u64::from(config.most_packets(peer.mtu.bytes() as u32));
+        self.window = Window::new(u64::from(config.window.clamp(2, MOST_PACKETS)), most);
+    }
+
+    /// Returns how many packets may be unacknowledged, unless a loss is repaired.
+    #[inline]
+    pub(super) const fn window(&self) -> u64 {
+        self.window.packets()
+    }
+
+    /// Returns how many packets may be unacknowledged, of which `una` is the oldest. While a loss is repaired by selective
+    /// repeat, more: those behind it are not acknowledged, but have left the path.
+    #[inline(never)]
+    pub(super) fn extended_window(&self, una: Sequence) -> u64 {
+        match self.retransmission {
+            Some(Retransmission { high, kind: Resend::Selective { .. }, .. })
+                if una < high && self.peer_stores =>
+            {
+                self.window.extended()
+            }
+            _ => self.window.packets(),
+        }
+    }
+
+    /// Returns how many packets may be unacknowledged with the responses of a READ request.
+    #[inline]
+    pub(super) const fn read_window(&self) -> u64 {
+        self.window.least()
+    }
+
+    /// Returns whether no round trip was measured yet.
+    #[inline]
+    pub(super) const fn is_unmeasured(&self) -> bool {
+        self.window.is_unmeasured()
+    }
+
+    /// The packet that was sent last measures the path, and not the time until an acknowledgement: those behind it will wait in
+    /// a queue.
+    pub(super) fn sample_path(&mut self) {
+        self.path_sample = core::mem::replace(&mut self.sample, Sample::NONE);
+    }
+
+    /// Measures the path if its sample is acknowledged.
+    #[inline(never)]
+    fn measure_path(&mut self, una: Sequence, now: Instant) {
+        if una > self.path_sample.sequence && self.path_sample.kind == SampleKind::Usual {
+            self.window.measure(1, now.nanos_since(self.path_sample.sent));
+            self.path_sample = Sample::NONE;
+        }
     }
 
     /// Stops: nothing is awaited.
@@ -234,23 +238,36 @@ impl Recovery {
             Some((old, _)) => Some((old.max(end), now)),
             None => Some((end, now)),
         };
-        if first && self.sample.is_none() {
-            self.sample = Some(Sample { sequence, sent: now, ambiguous: false });
+        if first && self.sample.sequence == Sequence::MAX {
+            let recovered = self.retransmission.is_none_or(|retransmission| una >= retransmission.high);
+            let kind = if recovered { SampleKind::Usual } else { SampleKind::AfterLoss };
+            self.sample = Sample { sequence, sent: now, una, kind };
         }
     }
 
     /// Handles progress: everything before `una` is acknowledged.
+    #[inline]
     pub(super) fn handle_progress(&mut self, una: Sequence, now: Instant) {
         //= rocev2 §7
         self.retries_used = 0;
         self.rnr_retries_used = 0;
         self.rnr_since = None;
         self.last_progress = now;
-        if let Some(sample) = self.sample.take_if(|sample| una > sample.sequence) {
-            let took = now.nanos_since(sample.sent);
-            // An ambiguous sample at most doubles the estimate: a slow peer is adapted to in steps.
-            let most = self.rtt.filter(|_| sample.ambiguous).map(|rtt| rtt.smoothed.saturating_mul(2));
-            self.add_rtt_sample(most.map_or(took, |most| took.min(most)));
+        if una > self.sample.sequence {
+            self.sample.sequence = Sequence::MAX;
+            let mut took = now.nanos_since(self.sample.sent);
+            match self.sample.kind {
+                SampleKind::Usual => self.window.measure(una.since(self.sample.una), took),
+                SampleKind::AfterLoss => {}
+                // It at most doubles the estimate: a slow peer is adapted to in steps.
+                SampleKind::Ambiguous => {
+                    took = self.rtt.map_or(took, |rtt| took.min(rtt.smoothed.saturating_mul(2)));
+                }
+            }
+            self.add_rtt_sample(took);
+        }
+        if self.is_unmeasured() {
+            self.measure_path(una, now);
         }
         self.resend = self.first_resend;
         if self.retransmission.is_some() {
@@ -261,23 +278,14 @@ impl Recovery {
     /// Adds a round-trip time sample, in nanoseconds.
     #[inline]
     fn add_rtt_sample(&mut self, rtt: u64) {
-        let rtt = rtt.min(MAX_RTT);
-        let old = self.rtt.unwrap_or(Rtt { smoothed: rtt, variation: rtt / 2, shortest: rtt });
-        // By the limit nothing wraps.
-        let smoothed = old.smoothed.wrapping_mul(7).wrapping_add(rtt) / 8;
-        let variation = old.variation.wrapping_mul(3).wrapping_add(old.smoothed.abs_diff(rtt)) / 4;
-        // Rises slowly: the path may have become longer.
-        let shortest = old.shortest.wrapping_add(old.shortest / 64).min(rtt);
-        self.rtt = Some(Rtt { smoothed, variation, shortest });
-        // Half a round trip more: with evenly spaced ACKs the variation is smaller than the next delay may be.
-        let usual = smoothed.wrapping_add(smoothed / 2);
-        self.set_first_resend(usual.wrapping_add(variation.wrapping_mul(4)));
+        let rtt = Rtt::with_sample(self.rtt, rtt);
+        self.rtt = Some(rtt);
+        self.set_first_resend(rtt.timeout());
     }
 
-    /// Returns whether a packet sent at `at` can have been acknowledged by now. The shortest measured round trip
-    /// may include a queue that is empty by now, so a quarter of it is enough.
+    /// Returns whether a packet sent at `at` can have been acknowledged by now: a round trip has passed.
     fn answered_since(&self, at: Instant, now: Instant) -> bool {
-        now.nanos_since(at) >= self.rtt.map_or(0, |rtt| rtt.shortest / 4)
+        now.nanos_since(at) >= self.window.round_trip()
     }
 
     /// Evaluates the acknowledgement of a retransmitted packet: whether the peer stored the packets after it.
@@ -312,7 +320,11 @@ impl Recovery {
         // With nothing else to send, the newest packet is sent again: it shows the peer another loss of the resent packet.
         let resume = storable.min(high.previous());
         let run = self.next_run(una);
-        if resume <= una.add(run) {
+        if run >= MAX_UNPROVEN_RUN {
+            self.window.shrink(una, high);
+        }
+        let proven = self.peer_stores && self.selective_failures < MAX_SELECTIVE_FAILURES;
+        if resume <= una || !proven && resume <= una.add(run) {
             return Resend::GoBackN;
         }
         let dropped = match self.retransmission {
@@ -356,9 +368,18 @@ impl Recovery {
     fn next_run(&self, una: Sequence) -> u64 {
         match self.retransmission {
             Some(Retransmission { first, kind: Resend::Selective { run_end, .. }, .. }) if una == run_end => {
-                run_end.since(first).saturating_mul(2)
+                let run = run_end.since(first);
+                run.saturating_mul(if run < MAX_UNPROVEN_RUN { 2 } else { 8 })
             }
             _ => 1,
+        }
+    }
+
+    /// Returns whether a probe is answered: `una` is the packet that the peer misses.
+    pub(super) fn answers_probe(&self, una: Sequence) -> bool {
+        match self.retransmission {
+            Some(Retransmission { first, kind: Resend::Probe { selective: true }, .. }) => una > first,
+            _ => false,
         }
     }
 
@@ -406,9 +427,13 @@ impl Recovery {
     pub(super) fn record_go_back(&mut self, first: Sequence, high: Sequence, kind: Resend, now: Instant) {
         // The acknowledgement of a packet sent twice does not measure the round trip (Karn's algorithm).
         if matches!(kind, Resend::Probe { .. }) {
-            self.sample = self.sample.map(|sample| Sample { ambiguous: true, ..sample });
+            self.sample.kind = SampleKind::Ambiguous;
         } else {
-            self.sample = None;
+            self.sample = Sample::NONE;
+        }
+        self.path_sample = Sample::NONE;
+        if kind == Resend::GoBackN {
+            self.window.shrink(first, high);
         }
         self.reported_within_run.0 = Sequence::MAX;
         self.retransmission = Some(Retransmission {
@@ -425,20 +450,13 @@ impl Recovery {
 
     /// Accounts for the packet resent at `sequence`, up to `end`. Returns the next packet to send.
     pub(super) fn resume_after_resend(&mut self, sequence: Sequence, end: Sequence) -> Sequence {
-        let Some(retransmission) = self.retransmission.as_mut() else { return end };
-        let (resent, next) = match retransmission.kind {
-            Resend::Selective { run_end, resume, .. } => {
-                (sequence < run_end, if end < run_end { end } else { resume.max(end) })
-            }
-            Resend::Read(resume) => (sequence == retransmission.first, resume.max(end)),
-            Resend::GoBackN | Resend::Probe { .. } => (sequence == retransmission.first, end),
-        };
-        if resent {
-            retransmission.end = end;
-            next
-        } else {
-            end
-        }
+        self.retransmission.as_mut().map_or(end, |retransmission| retransmission.resume_after(sequence, end))
+    }
+
+    /// Returns whether the packet at `next` is one of those that selective repeat sends again, before `high`.
+    pub(super) fn is_resending(&self, next: Sequence, high: Sequence) -> bool {
+        let selective = self.retransmission.map(|retransmission| retransmission.kind);
+        next < high && matches!(selective, Some(Resend::Selective { .. } | Resend::Probe { selective: true }))
     }
 
     /// Returns whether the packet at `sequence` is the last of a run of resent packets.
@@ -478,19 +496,20 @@ impl Recovery {
         }
     }
 
-    /// Returns whether the loss of the packet at `una` is reported for the second time while it is in a run of resent
-    /// packets: its copy is lost, too.
+    /// Returns whether the loss of the packet at `una` is reported again while it is in a run of resent packets: its copy is
+    /// lost, too.
     pub(super) fn is_lost_within_run(&mut self, una: Sequence, now: Instant) -> bool {
         if !self.is_within_run(una) {
             return false;
         }
-        let (reported, at) = self.reported_within_run;
-        if reported == una {
-            // Not the second copy of the same NAK.
-            return self.answered_since(at, now);
+        let (reported, at, times) = self.reported_within_run;
+        if reported != una {
+            self.reported_within_run = (una, now, 1);
+            return false;
         }
-        self.reported_within_run = (una, now);
-        false
+        self.reported_within_run.2 = times.saturating_add(1);
+        // Not the second copy of the same NAK: a report has two copies at most.
+        times >= 2 || self.answered_since(at, now)
     }
 
     /// Returns whether the packet at `una` was lost and not sent again.
@@ -513,7 +532,6 @@ impl Recovery {
 
     /// Returns whether the last retransmission can have been acknowledged by now.
     fn could_be_answered(&self, now: Instant) -> bool {
-        // An acknowledgement takes a round trip.
         self.retransmission.is_none_or(|retransmission| self.answered_since(retransmission.at, now))
     }
 
@@ -550,7 +568,7 @@ impl Recovery {
         //= rocev2 §7
         self.rnr_until = Some(now + timer);
         // A pending sample would include the wait.
-        self.sample = None;
+        self.sample = Sample::NONE;
         self.retries_used = 0;
         //= R-QP-7
         if now.duration_since(since) >= self.rnr_limit {

@@ -40,10 +40,8 @@ impl RcTransport {
         self.skip_finished(env);
         let requester = &mut self.requester;
         let wqe = self.send_queue.get(requester.index).ok_or(Unsent::Idle)?;
-        if requester.next >= wqe.end() {
-            return Err(Unsent::Idle);
-        }
-        if requester.failed_request.is_some_and(|(first, _)| first == wqe.first) {
+        let failed = |(first, _)| first == wqe.first;
+        if requester.next >= wqe.end() || requester.failed_request.is_some_and(failed) {
             return Err(Unsent::Idle);
         }
         //= R-QP-28
@@ -51,7 +49,12 @@ impl RcTransport {
             return Err(Unsent::Idle);
         }
         let in_flight = requester.next.since(requester.una);
-        if in_flight >= requester.window {
+        let mut window = requester.recovery.window();
+        if in_flight.saturating_add(1) >= window {
+            window = requester.recovery.extended_window(requester.una);
+        }
+        // What is sent again to have a loss reported may be anywhere up to the newest packet.
+        if in_flight >= window && !requester.recovery.is_resending(requester.next, requester.high) {
             return Err(Unsent::Idle);
         }
         let sequence = requester.next;
@@ -67,7 +70,7 @@ impl RcTransport {
             //= rocev2 §7
             //= R-QP-52
             if requester.reads_in_flight >= requester.max_reads
-                || (in_flight > 0 && in_flight.saturating_add(packets) > requester.window)
+                || (in_flight > 0 && in_flight.saturating_add(packets) > requester.recovery.read_window())
             {
                 return Err(Unsent::Idle);
             }
@@ -92,9 +95,12 @@ impl RcTransport {
         let len = rest.min(requester.mtu);
         // The first and the last packet of those that are resent request an ACK, so that a repeated loss is found early.
         let again = sequence < requester.high;
+        // The first packet of a burst measures the path without the queue of the others.
+        let measures_path = in_flight == 0 && !last && requester.recovery.is_unmeasured();
         let ack_req = last
+            || measures_path
             || sequence.has_all(requester.ack_mask)
-            || in_flight.saturating_add(1) >= requester.window
+            || in_flight.saturating_add(1) >= window
             || (again && (in_flight == 0 || requester.recovery.ends_run(sequence)))
             || (self.rate.is_limited()
                 && self.rate.requests_ack(env.now, len, requester.recovery.awaits_ack(requester.una)));
@@ -104,15 +110,7 @@ impl RcTransport {
             solicited: last && wqe.flags.contains(SendFlags::SOLICITED),
             ack_req,
             psn: requester.psns.psn(sequence),
-            ext: match wqe.operation {
-                //= R-QP-49
-                //= R-QP-50
-                SendOperation::Write { address, key } if first => {
-                    Ext::Reth(RethRepr { address, r_key: key, length: wqe.length })
-                }
-                SendOperation::SendInvalidate { key } if last => Ext::Ieth(IethRepr { r_key: key }),
-                _ => Ext::None,
-            },
+            ext: ext(wqe.operation, wqe.length, first, last),
         };
         let payload = self.send_queue.payload(wqe);
         let cursor = &mut requester.cursor;
@@ -121,7 +119,8 @@ impl RcTransport {
             && let Some(collected) = PayloadCopy::collect(&headers, cursor, sges, offset, len)
         {
             *copy = Some(collected);
-            self.copying = Some(Copying { length: len, ack_req, paced: self.rate.is_limited() });
+            let paced = self.rate.is_limited();
+            self.copying = Some(Copying { length: len, ack_req, measures_path, paced });
             return Err(Unsent::Copying);
         }
         let built =
@@ -143,6 +142,9 @@ impl RcTransport {
             return Err(self.fail_request(env, first));
         };
         self.sent(env, sequence.next(), ack_req);
+        if measures_path {
+            self.requester.recovery.sample_path();
+        }
         Ok(length)
     }
 
@@ -160,6 +162,9 @@ impl RcTransport {
         };
         env.built(copying.length as usize);
         self.sent(env, requester.next.next(), copying.ack_req);
+        if copying.measures_path {
+            self.requester.recovery.sample_path();
+        }
         Ok(len)
     }
 
@@ -192,6 +197,18 @@ impl RcTransport {
             requester.next = recovery.resume_after_resend(sequence, end);
         }
         requester.high = requester.high.max(requester.next);
+    }
+}
+
+/// Returns the extended header of a packet of a SEND, or of a WRITE of `length` bytes.
+#[inline]
+const fn ext(operation: SendOperation, length: u32, first: bool, last: bool) -> Ext {
+    match operation {
+        //= R-QP-49
+        //= R-QP-50
+        SendOperation::Write { address, key } if first => Ext::Reth(RethRepr { address, r_key: key, length }),
+        SendOperation::SendInvalidate { key } if last => Ext::Ieth(IethRepr { r_key: key }),
+        _ => Ext::None,
     }
 }
 

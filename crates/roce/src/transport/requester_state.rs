@@ -17,10 +17,12 @@
 
 use super::out_of_order::OutOfOrder;
 use super::peer::Peer;
-use super::recovery::{Recovery, Resend};
+use super::recovery::Recovery;
+use super::retransmission::Resend;
 use super::send_queue::Wqe;
 use super::sequence::{Sequence, SequenceSpace};
 use crate::config::Config;
+use crate::error::CreateError;
 use crate::sge_cursor::SgeCursor;
 use crate::time::Instant;
 use crate::work::CompletionStatus;
@@ -35,7 +37,6 @@ pub(super) struct Requester {
     pub(super) psns: SequenceSpace,
     /// Bytes per packet.
     pub(super) mtu: u32,
-    pub(super) window: u64,
     /// A packet whose sequence number has all of these bits set requests an ACK.
     pub(super) ack_mask: u64,
     /// Limit of outstanding READ request packets.
@@ -73,7 +74,6 @@ impl Requester {
     pub(super) const IDLE: Self = Self {
         psns: SequenceSpace::START_AT_ZERO,
         mtu: PathMtu::Bytes256.bytes() as u32,
-        window: 2,
         ack_mask: 0,
         max_reads: 0,
         una: Sequence::ZERO,
@@ -91,10 +91,15 @@ impl Requester {
         recovery: Recovery::IDLE,
     };
 
+    /// Allocates what it will ever need.
+    pub(super) fn initialize(&mut self, config: &Config) -> Result<(), CreateError> {
+        self.out_of_order = OutOfOrder::try_new(config.most_in_flight())?;
+        Ok(())
+    }
+
     pub(super) fn begin(&mut self, peer: &Peer, config: &Config) {
         self.psns = SequenceSpace { start: peer.send_psn };
         self.mtu = peer.mtu.bytes() as u32;
-        self.window = u64::from(config.window.clamp(2, 1 << 20));
         self.ack_mask = u64::from(config.ack_every.clamp(1, 1 << 16).next_power_of_two() - 1);
         self.max_reads = u32::from(peer.reads.outbound.min(config.max_reads.outbound));
         self.recovery.begin(peer, config);
@@ -153,6 +158,7 @@ impl Requester {
     }
 
     /// Accounts for `wqe`, which was the oldest request and has left the queue.
+    #[inline]
     pub(super) fn request_completed(&mut self, wqe: &Wqe) {
         if let Some(index) = self.index.checked_sub(1) {
             self.index = index;
@@ -162,11 +168,12 @@ impl Requester {
         }
         if wqe.is_read() {
             self.response_cursor = SgeCursor::default();
-            self.out_of_order = OutOfOrder::EMPTY;
+            self.out_of_order.clear();
         }
     }
 
     /// Handles progress: everything before `una` is acknowledged.
+    #[inline]
     pub(super) fn handle_progress(&mut self, now: Instant) {
         // What is acknowledged need not be sent again.
         if self.next < self.una {

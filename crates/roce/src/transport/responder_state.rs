@@ -6,9 +6,10 @@ use super::inbound_reads::InboundReads;
 use super::out_of_order::OutOfOrder;
 use super::peer::Peer;
 use super::sequence::{Sequence, SequenceSpace};
-use super::stash::Stash;
+use super::stash::{Stash, StashMemory};
 use crate::config::Config;
 use crate::error::CreateError;
+use lock_api::RawMutex;
 use roce_wire::{
     AethRepr, NakCode, OpcodeInfo, Operation, Packet, PathMtu, RethRepr, Syndrome, SyndromeKind,
     rnr_timer_code,
@@ -43,6 +44,8 @@ pub(super) struct Responder {
     pub(super) out_of_order: OutOfOrder,
     /// Packets after the gap that are stored.
     pub(super) stash: Stash,
+    /// The expected packet is stored and is executed before the next frame is sent.
+    pub(super) executing: bool,
     /// The expected packet found no receive: what follows it is sent again anyway.
     pub(super) without_receive: bool,
     pub(super) reads: InboundReads,
@@ -101,6 +104,7 @@ impl Responder {
         newest_after_gap: None,
         out_of_order: OutOfOrder::EMPTY,
         stash: Stash::EMPTY,
+        executing: false,
         without_receive: false,
         reads: InboundReads::NONE,
         ack_pending: false,
@@ -114,6 +118,7 @@ impl Responder {
 
     pub(super) fn initialize(&mut self, config: &Config) -> Result<(), CreateError> {
         self.reads = InboundReads::try_new(config.max_reads.inbound)?;
+        self.out_of_order = OutOfOrder::try_new(config.most_in_flight())?;
         self.rnr_code = rnr_timer_code(config.timing.rnr_timer);
         Ok(())
     }
@@ -163,9 +168,10 @@ impl Responder {
     }
 
     /// Ends the current message. Packets placed after its end belong to another message and are forgotten.
+    #[inline]
     pub(super) fn end_message(&mut self) {
         self.message = InboundMessage::None;
-        self.out_of_order = OutOfOrder::EMPTY;
+        self.out_of_order.clear();
         self.complete_msn();
     }
 
@@ -201,6 +207,15 @@ impl Responder {
         self.nak_pending = Some((Syndrome::nak(NakCode::PSN_SEQUENCE), self.expected));
         // A lost NAK costs a timeout, since nothing follows once the peer's window is full.
         self.nak_twice = self.peer_repeats_selectively;
+    }
+
+    /// Reports the gap at which the execution of stored packets ended, if there is one: packets after it have arrived.
+    pub(super) fn report_next_gap<R: RawMutex>(&mut self, memory: &StashMemory<R>) {
+        let stored = !self.out_of_order.is_empty() || !self.stash.is_empty();
+        if stored && !self.executing && !self.stash.contains(self.expected, memory) {
+            self.report_gap();
+            self.newest_after_gap = Some(self.out_of_order.newest().max(self.expected));
+        }
     }
 
     /// Handles a duplicate packet.

@@ -7,7 +7,7 @@ use lock_api::RawMutex;
 
 use super::env::Env;
 use super::rc_transport::RcTransport;
-use super::recovery::Resend;
+use super::retransmission::Resend;
 use super::state::State;
 use crate::time::Instant;
 use crate::trace::TraceEvent;

@@ -47,6 +47,13 @@ impl Sequence {
         self.0.checked_sub(earlier.0)
     }
 
+    /// Returns the place of this packet among bits in words of 64: the number of words before its own, which wraps, and its
+    /// bit there.
+    #[inline]
+    pub(crate) const fn word_and_bit(self) -> (usize, u32) {
+        ((self.0 >> 6) as usize, (self.0 & 63) as u32)
+    }
+
     /// Returns whether all bits of `mask` are set.
     #[inline]
     pub(crate) const fn has_all(self, mask: u64) -> bool {

@@ -159,9 +159,39 @@ fn the_stash_is_bounded_per_queue_pair_and_in_all() {
     }
 }
 
+/// However many packets wait, one that arrives causes a bounded number of them to be executed; the others follow without another
+/// packet, and the peer gets an answer to all of them.
+#[test]
+fn stored_packets_are_executed_in_turns() {
+    const STORED: u32 = 600;
+    let mut forger = Forger::new(Options::default());
+    let before = forger.stat("rx_writes");
+    let empty = Ext::Reth(RethRepr { address: 0, r_key: 0, length: 0 });
+    let write =
+        |forger: &Forger, number| forger.frame(Opcode::WRITE_ONLY, forger.psn.add(number), empty, &[]);
+    for number in (1..=STORED).chain([0]) {
+        let frame = write(&forger, number);
+        assert_eq!(forger.give(&frame), Verdict::Consumed, "{number}");
+        forger.sent();
+    }
+    assert_eq!(forger.stat("rx_writes"), before + 1);
+    let frame = write(&forger, STORED + 1);
+    forger.give(&frame);
+    assert_eq!(forger.stat("rx_stash_executed"), 512);
+    let answers = forger.sent();
+    assert_eq!(forger.stat("rx_stash_executed"), u64::from(STORED) + 1);
+    assert_eq!(forger.stat("rx_writes"), before + u64::from(STORED) + 2);
+    let last = roce_wire::Packet::parse(answers.last().unwrap()).unwrap();
+    assert_eq!(last.bth().psn(), forger.psn.add(STORED + 1));
+    assert!(answers.len() <= 4, "{} answers", answers.len());
+}
+
+/// A guessed PSN has to be near the newest packet, however far that is after the gap.
 #[test]
 fn packets_too_far_after_a_gap_are_not_stored() {
     let mut messages = Messages::new(|_| {});
     assert_eq!(messages.give(129, &FORGED), Verdict::Dropped(DropReason::Sequence));
     assert_eq!(messages.give(128, &FORGED), Verdict::Consumed);
+    assert_eq!(messages.give(257, &FORGED), Verdict::Dropped(DropReason::Sequence));
+    assert_eq!(messages.give(256, &FORGED), Verdict::Consumed);
 }

@@ -56,6 +56,39 @@ pub const REASONS: &[Reason] = &[
         },
     },
     Reason {
+        name: "requests an acknowledgment of its first packet",
+        why: "The requester chooses which packets of a message request an acknowledgment (rocev2 §5). The \
+              engine measures the round trip with the first packet of a connection, before others wait in \
+              queues behind it: its window follows the bandwidth-delay product.",
+        places: &[
+            ("send_bw_1024", A),
+            ("write_bw_1024", A),
+            ("send_bw_rdmacm_1024", A),
+            ("send_bw_4096", A),
+            ("write_bw_4096", A),
+            ("rc_pingpong", A),
+            ("rc_pingpong", B),
+            ("rc_pingpong_v6", A),
+            ("rc_pingpong_v6", B),
+            ("srq_pingpong", A),
+            ("srq_pingpong", B),
+            ("psn_wrap", A),
+            ("write_then_send", A),
+            ("nak_write_out_of_range", A),
+            ("nak_send_too_long", A),
+            ("duplicate_write", A),
+            ("ecn_marked", A),
+        ],
+        covers: |difference| match difference {
+            Difference::Changed { host, engine, fields } => {
+                ["SEND First", "RDMA WRITE First"].contains(&host.name)
+                    && fields == &["ack-req"]
+                    && engine.fields.contains(&("ack-req", "true".into()))
+            }
+            _ => false,
+        },
+    },
+    Reason {
         name: "retransmits earlier",
         why: "Linux waits 2.3 s for a response, which is the timeout that its connection manager negotiates. \
               The engine retransmits after a few round trips, or after 16 ms while it has not measured one, \

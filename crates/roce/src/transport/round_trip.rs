@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The round-trip time: which acknowledgement measures it, and its estimate (RFC 6298).
+
+use super::sequence::Sequence;
+use crate::time::Instant;
+
+/// Longest round-trip time that counts, in nanoseconds: about a year.
+const MAX_RTT: u64 = 1 << 55;
+
+/// The packet whose acknowledgement measures the round-trip time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    /// [`Sequence::MAX`] for no sample.
+    pub(super) sequence: Sequence,
+    pub(super) sent: Instant,
+    /// The oldest unacknowledged packet when it was sent.
+    pub(super) una: Sequence,
+    pub(super) kind: SampleKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SampleKind {
+    Usual,
+    /// A packet was missing when it was sent: packets are acknowledged with it that had arrived before.
+    AfterLoss,
+    /// A probe was sent meanwhile, so the acknowledgement may be the probe's (Karn's algorithm, RFC 6298
+    /// section 3).
+    Ambiguous,
+}
+
+impl Sample {
+    pub(super) const NONE: Self = Self {
+        sequence: Sequence::MAX,
+        sent: Instant::from_nanos(0),
+        una: Sequence::ZERO,
+        kind: SampleKind::Usual,
+    };
+}
+
+/// Round-trip times in nanoseconds (RFC 6298). Integers, since divisions of [`Duration`] can panic.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rtt {
+    pub(super) smoothed: u64,
+    pub(super) variation: u64,
+}
+
+impl Rtt {
+    /// Returns the estimate after a sample of `rtt` nanoseconds.
+    #[inline]
+    pub(super) fn with_sample(old: Option<Self>, rtt: u64) -> Self {
+        let rtt = rtt.min(MAX_RTT);
+        let old = old.unwrap_or(Self { smoothed: rtt, variation: rtt / 2 });
+        // By the limit nothing wraps.
+        let smoothed = old.smoothed.wrapping_mul(7).wrapping_add(rtt) / 8;
+        let variation = old.variation.wrapping_mul(3).wrapping_add(old.smoothed.abs_diff(rtt)) / 4;
+        Self { smoothed, variation }
+    }
+
+    /// Returns the retransmission timeout, in nanoseconds.
+    #[inline]
+    pub(super) const fn timeout(self) -> u64 {
+        // Half a round trip more: with evenly spaced ACKs the variation is smaller than the next delay may be.
+        let usual = self.smoothed.wrapping_add(self.smoothed / 2);
+        usual.wrapping_add(self.variation.wrapping_mul(4))
+    }
+}
