@@ -4,14 +4,23 @@
 
 #![cfg(target_os = "linux")]
 
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use lab::{
     copy::{self, End, Faults, Outcome, Plan, Protocol},
     image,
+    os::SimOs,
+    testbed::{self, Testbed},
 };
-use smb_consumer::Options;
-use smb_direct::Config;
+use ndk_consumer::{
+    Adapter, Error,
+    endpoint::{Endpoint, EndpointConfig},
+};
+use smb_consumer::{
+    Event, Options, Session,
+    smb2::{Request, RequestBody, Response, ResponseBody, WriteData, status},
+};
+use smb_direct::{BufferDescriptor, Channel, Config, Reason};
 
 fn plan(bytes: u64, options: Options) -> Plan {
     Plan { protocol: Protocol::SmbDirect(options), ..Plan::of(bytes) }
@@ -93,4 +102,139 @@ fn file_arrives_complete_at_each_path_mtu_and_with_loss() {
 #[test]
 fn file_arrives_complete_with_racing_threads() {
     copied(&Plan { real_time: true, ..plan(32 << 20, Options::default()) });
+}
+
+#[test]
+fn both_sides_detect_a_lost_peer() {
+    let plan = Plan { kill_peer_at: Some(0.5), ..plan(8 << 20, Options::default()) };
+    let Some(outcome) = run(&plan) else { return };
+    let End::PeerLost { moved, noticed_after } = outcome.end else { panic!("{:?}", outcome.end) };
+    assert!((8 << 20..10 << 20).contains(&moved), "cut off after {moved} of {} bytes", 16 << 20);
+    // An idle side sends a keepalive after 120 s.
+    assert!(noticed_after < Duration::from_secs(130), "detected after {noticed_after:?}");
+}
+
+/// Runs `client` against the server. Returns the error with which the server ends. The verifier must not find a leak.
+fn refused(
+    client: impl FnOnce(&Arc<Adapter<SimOs>>, SocketAddr, SocketAddr) + Send + 'static,
+) -> Option<Error> {
+    let options = testbed::Options { verifier: true, ..testbed::Options::default() };
+    let mut bed = Testbed::new(&image()?, &options).expect("a testbed");
+    bed.start().expect("both hosts start");
+    let [near, far] = bed.machines();
+    let (local, remote) = (SocketAddr::new(near.address(), 0), SocketAddr::new(far.address(), 445));
+    let ready = bed.event();
+    let listening = ready.clone();
+    let serving = far.consumer("server", move |adapter| {
+        smb_consumer::serve(adapter, &Options::default(), remote, |_| ready.set(), &|_| {})
+    });
+    let connecting = near.consumer("client", move |adapter| {
+        let _ = listening.wait(Duration::from_mins(1));
+        client(adapter, local, remote);
+    });
+    connecting.join().expect("the client returns");
+    let failure = serving.join().expect("the server returns").expect_err("the peer broke the protocol");
+    bed.stop().expect("both hosts stop");
+    assert!(bed.violations().is_empty(), "{:?}", bed.violations());
+    Some(failure.error)
+}
+
+/// Connects without SMB Direct, sends `message`, if any, and waits for the end of the connection.
+fn send_raw(adapter: &Arc<Adapter<SimOs>>, local: SocketAddr, remote: SocketAddr, message: Option<&[u8]>) {
+    let config = EndpointConfig { requests: 4, receives: 4, message: 512 };
+    let mut endpoint = Endpoint::new(adapter, config).expect("an endpoint");
+    endpoint.connect(local, remote, &[]).expect("the server accepts");
+    if let Some(message) = message {
+        endpoint.send(message, 0).expect("the message is posted");
+    }
+    while endpoint.wait().is_ok() {}
+    let _ = endpoint.close(Err::<(), _>(Error::PeerDisconnected));
+}
+
+/// Connects and creates a file, sends what `request` returns for it, and returns the next response, if any.
+fn send_request(
+    adapter: &Arc<Adapter<SimOs>>,
+    local: SocketAddr,
+    remote: SocketAddr,
+    request: impl FnOnce([u8; 16]) -> Vec<u8>,
+) -> Option<Vec<u8>> {
+    let mut session = Session::active(adapter, &Config::default()).expect("a session");
+    session.connect(local, remote).expect("the server negotiates");
+    let create = Request { message_id: 1, body: RequestBody::Create { name: "file".into() } };
+    session.send(create.emit(), None).expect("the request is sent");
+    let Ok(Event::Message { bytes, .. }) = session.next_event() else { panic!("no response") };
+    let Some(Response { body: ResponseBody::Create { file }, .. }) = Response::parse(&bytes) else {
+        panic!("no file");
+    };
+    session.send(request(file), None).expect("the request is sent");
+    let response = match session.next_event() {
+        Ok(Event::Message { bytes, .. }) => Some(bytes),
+        _ => None,
+    };
+    let _ = session.close(Ok(()));
+    response
+}
+
+/// Returns a WRITE of `length` bytes with these descriptors.
+fn write_request(file: [u8; 16], length: u32, descriptors: &[BufferDescriptor]) -> Vec<u8> {
+    let mut channel_info = Vec::new();
+    for descriptor in descriptors {
+        let mut bytes = [0; BufferDescriptor::LEN];
+        descriptor.emit(&mut bytes);
+        channel_info.extend(bytes);
+    }
+    let data = WriteData::Channel { channel: Channel::RdmaV1Invalidate, channel_info: &channel_info, length };
+    Request { message_id: 2, body: RequestBody::Write { file, offset: 0, data } }.emit()
+}
+
+#[test]
+fn message_that_is_no_negotiation_ends_the_connection() {
+    let error = refused(|adapter, local, remote| send_raw(adapter, local, remote, Some(&[0; 3])));
+    let Some(error) = error else { return };
+    assert!(matches!(error, Error::Protocol(text) if text == Reason::Truncated.text()), "{error}");
+}
+
+#[test]
+fn peer_that_does_not_negotiate_is_disconnected() {
+    let error = refused(|adapter, local, remote| send_raw(adapter, local, remote, None));
+    let Some(error) = error else { return };
+    assert!(matches!(error, Error::Protocol(text) if text == Reason::NegotiationTimeout.text()), "{error}");
+}
+
+#[test]
+fn memory_that_is_not_registered_ends_the_connection() {
+    let error = refused(|adapter, local, remote| {
+        let descriptor = BufferDescriptor { offset: 0x1000, token: 0x1234_5678, length: 4096 };
+        let write = |file| write_request(file, 4096, &[descriptor]);
+        assert_eq!(send_request(adapter, local, remote, write), None);
+    });
+    let Some(error) = error else { return };
+    assert!(matches!(error, Error::Connection(_)), "{error}");
+}
+
+#[test]
+fn descriptors_that_overflow_or_are_too_short_are_refused() {
+    let descriptor = |offset, length| BufferDescriptor { offset, token: 1, length };
+    for (length, descriptors) in [
+        (4096, vec![]),
+        (4096, vec![descriptor(0, 4095)]),
+        (4096, vec![descriptor(u64::MAX, 4096)]),
+        (4096, vec![descriptor(0, u32::MAX), descriptor(0, 1)]),
+        (4096, vec![descriptor(0, 4096); 17]),
+        // More than the server's memory for one request.
+        ((1 << 20) + 1, vec![descriptor(0, 2 << 20)]),
+    ] {
+        let error = refused(move |adapter, local, remote| {
+            let write = |file| write_request(file, length, &descriptors);
+            let response = send_request(adapter, local, remote, write).expect("a response");
+            let Some(Response { body: ResponseBody::Error { status, .. }, .. }) = Response::parse(&response)
+            else {
+                panic!("the request was accepted");
+            };
+            assert_eq!(status, status::INVALID_PARAMETER);
+        });
+        let Some(error) = error else { return };
+        // The client leaves without closing the file.
+        assert!(matches!(error, Error::PeerDisconnected), "{error}");
+    }
 }
