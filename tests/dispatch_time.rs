@@ -22,6 +22,7 @@ use lab::{
     os::SimOs,
     testbed::{Options, Testbed},
 };
+use ndis_sim::NdisHost as _;
 use ndk_abi::ndis::{NDIS_PACKET_TYPE_BROADCAST, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER};
 use ndk_abi::ndk::{NDK_OPERATION_TYPE, NDK_RESULT_EX};
 use ndk_consumer::{Adapter, Completions, Connector, Cq, Listener, Pd, Qp, QpDepths, ReadLimits, Status};
@@ -219,6 +220,31 @@ fn device_that_floods_the_receive_queue_leaves_the_processors_to_others() {
         let received = flooded.nic().counters().received_frames;
         println!("seed {seed}: {received} frames in {:?}", bed.now());
         assert!(received > 1000, "{received} frames were processed meanwhile");
+        finish(bed);
+    }
+}
+
+/// A DPC of the driver takes the rest of a flood if NDIS calls the receive DPC without a limit, and only then: otherwise NDIS
+/// calls again, and its limit holds.
+#[test]
+fn frames_that_a_receive_dpc_leaves_are_taken_by_the_next_call_or_without_a_limit_by_a_dpc_of_the_driver() {
+    const FRAMES: u32 = 300;
+    for limit in [Some(64), Some(100), None] {
+        let quirks = Quirks { repeats: Some(FRAMES), ..Quirks::default() };
+        let Some(bed) = started(Options { quirks, ..Options::default() }) else { return };
+        let [flooded, sender] = bed.machines();
+        flooded.host().set_receive_limit(limit);
+        let miniport = flooded.miniport().expect("the adapter has started").clone();
+        miniport.set(OID_GEN_CURRENT_PACKET_FILTER, &NDIS_PACKET_TYPE_BROADCAST.to_le_bytes()).unwrap();
+        let own = flooded.host().delays.add(Moment::ReturnToDpc("KeInsertQueueDpc"), Duration::ZERO);
+        let frame = [&[0xFF; 6][..], &[2, 2, 0, 0, 0, 1, 0x88, 0xB5], &[0; 46]].concat();
+        let sent = sender.miniport().expect("the adapter has started").send(&frame, MOMENT);
+        assert_eq!(sent, Some(NDIS_STATUS_SUCCESS));
+        flooded.host().spawn("wait", || nt_sim::nt::time::sleep(20_000_000)).join().expect("the host lives");
+        let frames = flooded.nic().counters().received_frames;
+        assert_eq!(frames, u64::from(FRAMES) + 1, "limit {limit:?}");
+        assert_eq!(miniport.received().len() as u64, frames, "limit {limit:?}");
+        assert_eq!(own.is_reached(), limit.is_none(), "limit {limit:?}: a DPC of the driver is queued");
         finish(bed);
     }
 }

@@ -33,9 +33,16 @@ use crate::{
 
 pub(crate) static VECTORS: Slot<Mutex<Vectors>> = Slot::new();
 
+/// `MaxNblsToIndicate`: maximum number of frames that a receive DPC may indicate, or [`INDICATE_ALL`].
+pub(crate) static RECEIVE_LIMIT: Slot<AtomicU32> = Slot::new();
+
+/// The limit at first.
+pub(crate) const DEFAULT_RECEIVE_LIMIT: u32 = 64;
+
+/// NDIS_INDICATE_ALL_NBLS: NDIS does not limit the indications of a DPC.
+const INDICATE_ALL: u32 = u32::MAX;
+
 const REGISTER: &str = "NdisMRegisterInterruptEx";
-/// Maximum number of frames that a receive DPC may indicate.
-const RECEIVE_LIMIT: u32 = 64;
 /// Address of messages: the local APIC.
 const MESSAGE_ADDRESS: u64 = 0xfee0_0000;
 /// The first vector of devices.
@@ -66,6 +73,11 @@ pub struct Interrupt {
 unsafe impl Send for Interrupt {}
 // SAFETY: as above; what changes is atomic or behind a lock.
 unsafe impl Sync for Interrupt {}
+
+/// Sets the limit of the DPCs that run from now on; `None` for no limit.
+pub(crate) fn set_receive_limit(host: &Host, limit: Option<u32>) {
+    host.state(&RECEIVE_LIMIT).store(limit.unwrap_or(INDICATE_ALL), SeqCst);
+}
 
 /// Delivers a message from the device.
 pub(crate) fn deliver(host: &Arc<Host>, message: Message) {
@@ -126,10 +138,10 @@ impl Interrupt {
 
     fn run_dpc(self: &Arc<Self>, host: &Arc<Host>, message: u32, cpu: CpuId, context: usize) {
         let Some(handler) = self.characteristics.MessageInterruptDpcHandler else { return };
-        let mut throttle =
-            NDIS_RECEIVE_THROTTLE_PARAMETERS { MaxNblsToIndicate: RECEIVE_LIMIT, MoreNblsPending: 0 };
+        let limit = host.state(&RECEIVE_LIMIT).load(SeqCst);
+        let mut throttle = NDIS_RECEIVE_THROTTLE_PARAMETERS { MaxNblsToIndicate: limit, MoreNblsPending: 0 };
         let parameters = &raw mut throttle;
-        self.adapter.data_path.throttled(RECEIVE_LIMIT, || {
+        self.adapter.data_path.throttled(limit, || {
             call("MiniportMessageInterruptDPC", || {
                 // SAFETY: the image registered the function under this contract; the parameters live through the call.
                 unsafe {
@@ -145,7 +157,11 @@ impl Interrupt {
         });
         // SAFETY: our own variable, which the image may have written through the pointer.
         let throttle = unsafe { parameters.read_volatile() };
-        if throttle.MoreNblsPending & 1 != 0 {
+        let more = throttle.MoreNblsPending & 1 != 0;
+        require(!more || limit != INDICATE_ALL, || {
+            "a receive DPC without a limit returned with MoreNblsPending, for which NDIS does not call it again".into()
+        });
+        if more {
             self.queue_dpc(host, message, cpu, context);
         }
     }

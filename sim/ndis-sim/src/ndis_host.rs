@@ -13,6 +13,7 @@ use crate::{
     bus, config, driver,
     event_log::{self, LogEntry},
     interface::{self, Interface},
+    interrupt,
     keyword::Keyword,
     ndk_objects::NDK_OBJECTS,
 };
@@ -69,6 +70,10 @@ pub trait NdisHost {
     /// When the index is 0 or that of another interface, or the NIC is not in the host.
     fn set_interface_index(&self, nic: &Arc<impl PciFunction + ?Sized>, index: u32);
 
+    /// Sets the number of frames that a receive DPC may indicate (`MaxNblsToIndicate`), 64 at first; `None` for no limit. For
+    /// the DPCs that run from now on.
+    fn set_receive_limit(&self, limit: Option<u32>);
+
     /// Sets a keyword of every adapter, e.g. `"*NetworkDirect"`.
     /// [`Interface::set_keyword`] sets it for one adapter.
     fn set_keyword(&self, name: &str, value: impl Into<Keyword>);
@@ -114,6 +119,10 @@ impl NdisHost for Host {
 
     fn adapters(&self) -> Vec<Arc<Adapter>> {
         adapter::adapters(self)
+    }
+
+    fn set_receive_limit(&self, limit: Option<u32>) {
+        interrupt::set_receive_limit(self, limit);
     }
 
     fn set_keyword(&self, name: &str, value: impl Into<Keyword>) {

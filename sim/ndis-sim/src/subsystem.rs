@@ -57,6 +57,7 @@ impl Subsystem for Ndis {
         services.add(&config::KEYWORDS, Mutex::default());
         services.add(&event_log::LOG, Mutex::default());
         services.add(&interrupt::VECTORS, Mutex::default());
+        services.add(&interrupt::RECEIVE_LIMIT, interrupt::DEFAULT_RECEIVE_LIMIT.into());
         services.add(&protocol::PROTOCOLS, Vec::new());
     }
 

@@ -9,7 +9,10 @@ mod common;
 use std::{
     ffi::c_void,
     mem::{offset_of, transmute},
-    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
 };
 
 use common::{
@@ -19,12 +22,15 @@ use common::{
         verdict_while_running,
     },
 };
-use ndis_sim::{Miniport, data_path, interrupt, nbl, registration, runtime};
+use ndis_sim::{Miniport, NdisHost as _, data_path, interrupt, nbl, registration, runtime};
 use ndk_abi::{
-    ndis::{NDIS_HANDLE, NDIS_STATUS_SUCCESS, NET_BUFFER_LIST},
+    ndis::{
+        MINIPORT_MESSAGE_INTERRUPT_DPC, NDIS_HANDLE, NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS,
+        NDIS_RECEIVE_THROTTLE_PARAMETERS, NDIS_STATUS_SUCCESS, NET_BUFFER_LIST,
+    },
     nt::{DRIVER_OBJECT, DRIVER_UNLOAD, GROUP_AFFINITY},
 };
-use nt_sim::guest::Guest;
+use nt_sim::{current, guest::Guest};
 
 /// The handle of the driver that registered last.
 static DRIVER: AtomicUsize = AtomicUsize::new(0);
@@ -123,25 +129,68 @@ unsafe extern "efiapi" fn indicate_too_many(
     data_path::NdisMIndicateReceiveNetBufferLists(handle, first, 0, limit + 1, 0);
 }
 
-#[test]
-fn receive_dpc_that_indicates_more_than_it_may_is_reported() {
+/// Leaves frames to NDIS, which calls again only if it has set a limit.
+unsafe extern "efiapi" fn leave_more(
+    _: NDIS_HANDLE,
+    _: u32,
+    _: *mut c_void,
+    throttle: *mut c_void,
+    _: *mut c_void,
+) {
+    let throttle = throttle.cast::<NDIS_RECEIVE_THROTTLE_PARAMETERS>();
+    CALLS.fetch_add(1, SeqCst);
+    // SAFETY: NDIS's parameters of this DPC.
+    unsafe { (*throttle).MoreNblsPending = u32::from(CALLS.load(SeqCst) < 3) };
+}
+
+/// Calls of [`leave_more`].
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+
+/// Queues the DPC `handler` of a miniport, and returns what the verifier says.
+fn verdict_of_dpc(handler: MINIPORT_MESSAGE_INTERRUPT_DPC, limit: Option<u32>) -> String {
+    static TEST: Mutex<()> = Mutex::new(());
+    static HANDLER: Mutex<Option<MINIPORT_MESSAGE_INTERRUPT_DPC>> = Mutex::new(None);
+    static LIMIT: Mutex<Option<u32>> = Mutex::new(None);
     static INTERRUPT: AtomicUsize = AtomicUsize::new(0);
+    let _test = TEST.lock().unwrap_or_else(PoisonError::into_inner);
+    *HANDLER.lock().unwrap() = Some(handler);
+    *LIMIT.lock().unwrap() = limit;
     let connect = |handle| {
-        let edit = |handlers: &mut ndk_abi::ndis::NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS| {
-            handlers.MessageInterruptDpcHandler = Some(indicate_too_many);
+        let edit = |handlers: &mut NDIS_MINIPORT_INTERRUPT_CHARACTERISTICS| {
+            handlers.MessageInterruptDpcHandler = *HANDLER.lock().unwrap();
         };
         INTERRUPT.store(interrupt_with(handle, edit), SeqCst);
     };
     let queue = |miniport: &Miniport| {
+        current().host().set_receive_limit(*LIMIT.lock().unwrap());
         let targets = kept(GROUP_AFFINITY { Mask: 1, Group: 0, Reserved: [0; 3] });
         interrupt::NdisMQueueDpcEx(INTERRUPT.load(SeqCst), 1, targets, miniport.adapter().handle);
         nt_sim::nt::time::sleep(1_000_000);
     };
     let disconnect = |_| interrupt::NdisMDeregisterInterruptEx(INTERRUPT.load(SeqCst));
     let script = Script { initialize: Some(connect), halt: Some(disconnect), ..Script::default() };
-    let verdict = verdict_while_running(script, queue);
+    verdict_while_running(script, queue)
+}
+
+#[test]
+fn receive_dpc_that_indicates_more_than_it_may_is_reported() {
     let expected = "a receive DPC indicated more lists than MaxNblsToIndicate allows";
+    for limit in [64, 3] {
+        let verdict = verdict_of_dpc(indicate_too_many, Some(limit));
+        assert!(verdict.contains(expected), "expected '{expected}', got: {verdict}");
+    }
+}
+
+#[test]
+fn receive_dpc_that_leaves_frames_is_called_again_only_if_there_is_a_limit() {
+    let verdict = verdict_of_dpc(leave_more, Some(64));
+    assert_eq!(CALLS.swap(0, SeqCst), 3);
+    assert!(!verdict.contains("MoreNblsPending"), "{verdict}");
+    let verdict = verdict_of_dpc(leave_more, None);
+    let expected =
+        "a receive DPC without a limit returned with MoreNblsPending, for which NDIS does not call it again";
     assert!(verdict.contains(expected), "expected '{expected}', got: {verdict}");
+    assert_eq!(CALLS.swap(0, SeqCst), 1);
 }
 
 #[test]
