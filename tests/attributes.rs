@@ -11,13 +11,13 @@ use std::{fs, net::Ipv4Addr, path::PathBuf, time::Duration};
 
 use bed::{counter, finish, miniport, started, started_with, word};
 use copying::try_copy;
-use device_sim::Quirks;
+use device_sim::{Quirks, link::Faults};
 use lab::{
     device::DeviceKind,
     image,
-    testbed::{AdapterOptions, Machine, MachineOptions, Options},
+    testbed::{AdapterOptions, Machine, MachineOptions, Options, Testbed},
 };
-use ndis_sim::{Keyword, netio::Discovery};
+use ndis_sim::{Keyword, NdisHost as _, netio::Discovery};
 #[allow(clippy::wildcard_imports, reason = "OIDs, statuses and flags")]
 use ndk_abi::ndis::*;
 use nt_sim::{
@@ -221,5 +221,26 @@ fn frames_are_ecn_capable_if_congestion_control_reacts() {
         let marks: Vec<u8> = frames.windows(38).filter(is_roce).map(|frame| frame[15] & 3).collect();
         assert!(marks.len() > 16, "{} frames", marks.len());
         assert_eq!(marks.iter().any(|mark| *mark != 0), capable, "RoCECongestionControl {value}");
+    }
+}
+
+/// The link marks the frames of the first host, which reacts to congestion. The second one notifies it, unless it ignores marks.
+#[test]
+fn congestion_notifications_are_sent_unless_marks_are_ignored() {
+    const KEYWORD: &str = "RoCECongestionControl";
+    let Some(image) = image() else { return };
+    for (value, notifies) in [("0", false), ("1", true), ("2", true)] {
+        let keywords = vec![(KEYWORD, Keyword::Text("2".into()))];
+        let mut bed = Testbed::new(&image, &Options { keywords, ..Options::default() }).unwrap();
+        bed.machines()[1].host().set_keyword(KEYWORD, Keyword::Text(value.into()));
+        bed.wire().set_faults(0, Faults { marking: 1.0, ..Faults::NONE });
+        bed.start().expect("both drivers start");
+        for end in try_copy(&bed, 1 << 16, |_| {}) {
+            end.expect("the data is copied");
+        }
+        assert!(bed.wire().counters(0).marked > 16);
+        let sent = bed.machines()[1].counters()["tx_cnp"];
+        assert_eq!(sent != 0, notifies, "{KEYWORD} {value}: {sent} notifications");
+        finish(bed);
     }
 }

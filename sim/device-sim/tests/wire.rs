@@ -73,6 +73,7 @@ const ALL: Faults = Faults {
     duplication: 0.02,
     corruption: 0.01,
     reordering: 0.1,
+    marking: 0.0,
     jitter: Duration::from_micros(20),
 };
 
@@ -92,6 +93,41 @@ fn each_fault_occurs_at_its_configured_rate() {
     assert_eq!(arrived.len() as u64, 100_000 - counters.lost + counters.duplicated);
     let overtaken = arrived.windows(2).filter(|pair| pair[0] > pair[1]).count();
     assert!(overtaken > 1000, "only {overtaken} frames were overtaken");
+}
+
+/// Returns a frame with an IP header of this kind and ECN field.
+fn ip_frame(v6: bool, ecn: u8) -> Frame {
+    let mut frame = vec![0; 14 + 40];
+    if v6 {
+        frame[12..16].copy_from_slice(&[0x86, 0xdd, 0x60, ecn << 4]);
+    } else {
+        frame[12..16].copy_from_slice(&[0x08, 0x00, 0x45, ecn]);
+        let checksum = !ones_complement_sum(&frame[14..34]);
+        frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+    }
+    frame
+}
+
+fn ones_complement_sum(header: &[u8]) -> u16 {
+    let words = header.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    let sum: u32 = words.sum();
+    ((sum & 0xffff) + (sum >> 16)) as u16
+}
+
+#[test]
+fn ecn_capable_packets_are_marked_and_no_others() {
+    let link = link(WireOptions::immediate().with_faults(Faults { marking: 1.0, ..Faults::NONE }));
+    for (v6, ecn, marked) in
+        [(false, 0, 0), (false, 1, 3), (false, 2, 3), (false, 3, 3), (true, 0, 0), (true, 1, 3), (true, 2, 3)]
+    {
+        link.left.transmit(0, ip_frame(v6, ecn));
+        let arrived = link.right.receive(u64::MAX).unwrap();
+        assert_eq!(arrived, ip_frame(v6, marked), "IPv6 {v6}, ECN field {ecn}");
+        assert!(v6 || ones_complement_sum(&arrived[14..34]) == 0xffff, "the checksum is right");
+    }
+    link.left.transmit(0, frame(0));
+    assert_eq!(link.right.receive(u64::MAX).unwrap(), frame(0), "no IP packet");
+    assert_eq!(link.wire.counters(0).marked, 5);
 }
 
 #[test]

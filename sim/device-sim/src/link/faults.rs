@@ -15,6 +15,8 @@ pub struct Faults {
     pub corruption: f64,
     /// The frame arrives up to `jitter` later, so that others overtake it.
     pub reordering: f64,
+    /// The frame, if it is ECN-capable, is marked as having met congestion (CE), as by a switch whose queue is long.
+    pub marking: f64,
     /// Maximum delay of a frame.
     pub jitter: Duration,
 }
@@ -26,6 +28,7 @@ impl Faults {
         duplication: 0.0,
         corruption: 0.0,
         reordering: 0.0,
+        marking: 0.0,
         jitter: Duration::from_micros(100),
     };
 
@@ -52,6 +55,8 @@ impl Faults {
             Fate::Corrupted { bit: random.u64(..) }
         } else if hits(self.reordering) {
             Fate::Delayed { delay: self.hold(&mut random) }
+        } else if hits(self.marking) {
+            Fate::Marked
         } else {
             Fate::Delivered
         }
@@ -83,6 +88,7 @@ pub enum Fate {
     Delayed {
         delay: u64,
     },
+    Marked,
 }
 
 /// Bytes of an Ethernet header. Bits are not flipped there: the frame would go to another address or protocol.
@@ -93,6 +99,33 @@ pub(super) fn flip(frame: &mut [u8], bit: u64) {
     let Some(body) = frame.get_mut(ETHERNET_HEADER..).filter(|body| !body.is_empty()) else { return };
     let bit = (bit % (body.len() as u64 * 8)) as usize;
     body[bit / 8] ^= 1 << (bit % 8);
+}
+
+/// Sets CE in an IP packet whose sender is ECN-capable. Returns whether it is. (RFC 3168, section 5)
+pub(super) fn mark(frame: &mut [u8]) -> bool {
+    const CE: u8 = 3;
+    let Some((ethernet, packet)) = frame.split_at_mut_checked(ETHERNET_HEADER) else { return false };
+    match (&ethernet[12..], packet) {
+        // The type of service, and the header with its checksum.
+        ([0x08, 0x00], [_, service, .., _]) if *service & CE != 0 => {
+            let before = *service;
+            *service |= CE;
+            let added = *service - before;
+            let Some([high, low]) = frame.get_mut(ETHERNET_HEADER + 10..ETHERNET_HEADER + 12) else {
+                return false;
+            };
+            // The sum of the header's words in ones' complement grows by `added`, its complement falls. (RFC 1624)
+            let (checksum, borrow) = u16::from_be_bytes([*high, *low]).overflowing_sub(added.into());
+            [*high, *low] = checksum.wrapping_sub(borrow.into()).to_be_bytes();
+            true
+        }
+        // The traffic class follows the version, 4 bits each.
+        ([0x86, 0xdd], [_, class, ..]) if *class >> 4 & CE != 0 => {
+            *class |= CE << 4;
+            true
+        }
+        _ => false,
+    }
 }
 
 /// Whole nanoseconds of a duration.

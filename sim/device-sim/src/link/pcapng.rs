@@ -46,6 +46,7 @@ pub enum Note {
     Duplicated,
     Corrupted,
     Delayed,
+    Marked,
 }
 
 impl Note {
@@ -56,6 +57,7 @@ impl Note {
             Self::Duplicated => Some("duplicated on the wire"),
             Self::Corrupted => Some("corrupted on the wire"),
             Self::Delayed => Some("delayed on the wire"),
+            Self::Marked => Some("marked on the wire"),
         }
     }
 }
@@ -68,6 +70,7 @@ impl From<&Fate> for Note {
             Fate::Duplicated { .. } => Self::Duplicated,
             Fate::Corrupted { .. } => Self::Corrupted,
             Fate::Delayed { .. } => Self::Delayed,
+            Fate::Marked => Self::Marked,
         }
     }
 }

@@ -30,7 +30,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    faults::{Fate, Faults, flip, nanos},
+    faults::{Fate, Faults, flip, mark, nanos},
     pcapng::{Capture, Note},
 };
 
@@ -108,6 +108,8 @@ pub struct Counters {
     pub corrupted: u64,
     /// Delayed so that later frames may overtake.
     pub delayed: u64,
+    /// ECN-capable frames that were marked.
+    pub marked: u64,
     /// Dropped because either end is cut off or no longer receives, or has another address by now.
     pub cut: u64,
     /// Times the sender was refused.
@@ -374,6 +376,7 @@ impl State {
                 self.counters.delayed += 1;
                 return self.insert(arrival + delay, frame);
             }
+            Fate::Marked => self.counters.marked += u64::from(mark(&mut frame)),
         }
         self.insert(arrival, frame);
     }
