@@ -21,7 +21,7 @@ use crate::{
     interface::{Interface, interfaces},
     keyword::{Keyword, Keywords},
     owner,
-    rules::require,
+    rules::{POISON, require},
 };
 
 /// The keywords of a host that hold for every adapter whose own registry key lacks them.
@@ -173,6 +173,9 @@ imports! { IMPORTS: "ndis.sys" =>
         handle: usize,
     ) {
         let configuration = handle::object::<Configuration>("configuration handle", handle);
+        // Until the call succeeds.
+        address.write(std::ptr::without_provenance_mut(POISON));
+        length.write(6);
         let Some(Keyword::Text(text)) = keyword(current().host(), &configuration.interface, "NetworkAddress") else {
             status.write(NDIS_STATUS_FAILURE);
             return;

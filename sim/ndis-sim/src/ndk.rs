@@ -21,7 +21,7 @@ use crate::{
     adapter::{Adapter, AdapterState, StatusIndication, adapter},
     ndk_objects::NDK_OBJECTS,
     ndk_state::NdkEvent,
-    rules::{broken, require},
+    rules::{POISON, broken, require},
     wait::wait,
 };
 
@@ -47,7 +47,6 @@ impl Adapter {
         mut parameters: NDIS_OPEN_NDK_ADAPTER_PARAMETERS,
     ) -> Result<NdkAdapter, NDIS_STATUS> {
         //= R-OPEN-18
-        const POISON: usize = 0xdead_dead_dead_dead;
         let handlers = *self.driver.ndk.lock();
         let open =
             handlers.and_then(|handlers| handlers.OpenNDKAdapterHandler).ok_or(NDIS_STATUS_NOT_SUPPORTED)?;

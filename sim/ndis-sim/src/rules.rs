@@ -4,6 +4,9 @@
 
 use nt_sim::{BugCheck, violation};
 
+/// An address that no memory has: the result of a call that fails, which a driver must not use.
+pub(crate) const POISON: usize = 0xdead_dead_dead_dead;
+
 /// Reports a violation of an NDIS rule.
 #[cold]
 pub(crate) fn broken(text: impl Into<String>) -> ! {

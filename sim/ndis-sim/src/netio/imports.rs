@@ -12,7 +12,7 @@ use ndk_abi::{
     },
     nt::{
         STATUS_INSUFFICIENT_RESOURCES, STATUS_INVALID_PARAMETER, STATUS_NETWORK_UNREACHABLE,
-        STATUS_NOT_FOUND, STATUS_SUCCESS,
+        STATUS_NO_MEMORY, STATUS_NOT_FOUND, STATUS_SUCCESS,
     },
 };
 use nt_sim::{
@@ -34,7 +34,7 @@ use super::{
     stack,
     unicast::matches,
 };
-use crate::adapter::Adapter;
+use crate::{adapter::Adapter, rules::POISON};
 
 /// `STATUS_BAD_NETWORK_NAME`: no answer.
 const NOT_ANSWERED: i32 = 0xC000_00CC_u32.cast_signed();
@@ -181,6 +181,7 @@ imports! { IMPORTS: "netio.sys" =>
     [== PASSIVE_LEVEL]
     fn GetUnicastIpAddressTable(family: ADDRESS_FAMILY, out: Guest<usize>) -> i32 {
         if this_host().state(&ADDRESSES).refuses_table() {
+            out.write(POISON);
             return STATUS_INSUFFICIENT_RESOURCES;
         }
         family_table(family, out, |host| {
@@ -334,11 +335,14 @@ imports! { IMPORTS: "netio.sys" =>
         STATUS_SUCCESS
     }
 
-    /// Resolves the link address of a neighbor, ignoring the cache. Blocks until it is resolved.
+    /// Resolves the link address of a neighbor, ignoring the cache. Blocks until it is resolved. Needs memory.
     [== PASSIVE_LEVEL]
     fn ResolveIpNetEntry2(row: Guest<MIB_IPNET_ROW2>, source: Guest<SOCKADDR_INET>) -> i32 {
         if current().verifies() && on_worker() {
             misuse("ResolveIpNetEntry2 in a work item, which waits for the network on a worker thread");
+        }
+        if this_host().low_resources.fails() {
+            return STATUS_NO_MEMORY;
         }
         resolve_entry(row, source)
     }
@@ -372,7 +376,7 @@ imports! { IMPORTS: "netio.sys" =>
         STATUS_SUCCESS
     }
 
-    /// Returns the route to a destination and the source address to use. There are no gateways.
+    /// Returns the route to a destination and the source address to use. Needs memory.
     [== PASSIVE_LEVEL]
     fn GetBestRoute2(
         luid: Guest<NET_LUID>,
@@ -383,6 +387,9 @@ imports! { IMPORTS: "netio.sys" =>
         route: Guest<MIB_IPFORWARD_ROW2>,
         best_source: Guest<SOCKADDR_INET>,
     ) -> i32 {
+        if this_host().low_resources.fails() {
+            return STATUS_INSUFFICIENT_RESOURCES;
+        }
         let luid = if luid.is_null() { 0 } else { luid.read().Value };
         match best_route(luid, index, &destination.read()) {
             Ok((row, local)) => {
