@@ -9,8 +9,9 @@ mod bed;
 
 use std::time::Duration;
 
-use bed::{finish, miniport, started};
-use lab::testbed::{Machine, Testbed};
+use bed::{finish, miniport, started, started_with};
+use device_sim::Quirks;
+use lab::testbed::{Machine, Options, Testbed};
 use ndis_sim::{AdapterState, Miniport, SendId, StatusIndication};
 use ndk_abi::ndis::{
     NDIS_PACKET_TYPE_ALL_LOCAL, NDIS_PACKET_TYPE_ALL_MULTICAST, NDIS_PACKET_TYPE_BROADCAST,
@@ -181,11 +182,18 @@ fn receive_directed(miniport: &Miniport) {
 
 #[test]
 fn link_change_is_indicated_with_state_and_speed() {
-    let Some(bed) = started(&[]) else { return };
+    for megabits in [100_u32, 25_000] {
+        link_changes_of_a_device_with_speed(megabits);
+    }
+}
+
+fn link_changes_of_a_device_with_speed(megabits: u32) {
+    let quirks = Quirks { speed: Some(megabits), ..Quirks::default() };
+    let Some(bed) = started_with(&Options { quirks, ..Options::default() }) else { return };
     let machine = bed.machines()[0];
     let miniport = miniport(machine);
     let before = miniport.indications().len();
-    for (count, up, speed) in [(1, false, 0), (2, true, 10_000_000_000_u64), (3, false, 0)] {
+    for (count, up, speed) in [(1, false, 0), (2, true, u64::from(megabits) * 1_000_000), (3, false, 0)] {
         let nic = machine.nic().clone();
         on_host(machine, move || nic.set_link(up));
         wait(&bed, SOON);
@@ -253,6 +261,33 @@ fn pause_completes_sends_that_wait_for_slots() {
     hold_transmit_message(bed.machines()[0], false);
     sender.restart().unwrap();
     assert_eq!(sender.send(&frame(RECEIVER, 100), MOMENT), Some(NDIS_STATUS_SUCCESS));
+    finish(bed);
+}
+
+/// The pause itself waits for frames that the stack keeps. The sends do not.
+#[test]
+fn pause_completes_waiting_sends_while_the_stack_keeps_received_frames() {
+    let Some(bed) = started(&[]) else { return };
+    let (machine, [sender, peer]) = (bed.machines()[0], bed.machines().map(miniport));
+    receive_directed(&sender);
+    sender.keep_received(true);
+    let kept = frame([2, 0, 0, 0, 0, 1], 100);
+    assert_eq!(peer.send(&kept, MOMENT), Some(NDIS_STATUS_SUCCESS));
+    wait(&bed, SOON);
+    hold_transmit_message(machine, true);
+    let sends = sender.send_chain(&numbered(2 * RING), 0);
+    let pausing = {
+        let sender = sender.clone();
+        machine.host().spawn("pause", move || sender.pause())
+    };
+    let (sent, waiting) = sends.split_at(RING);
+    assert_eq!(statuses(&sender, waiting), [Some(NDIS_STATUS_PAUSED); RING]);
+    assert_eq!(statuses(&sender, sent), [Some(NDIS_STATUS_SUCCESS); RING]);
+    assert_eq!(sender.state(), AdapterState::Pausing, "the stack keeps a frame");
+    sender.keep_received(false);
+    pausing.join().expect("the host lives").unwrap();
+    hold_transmit_message(machine, false);
+    sender.restart().unwrap();
     finish(bed);
 }
 

@@ -22,7 +22,7 @@ use ndk_abi::ndis::{
     NDIS_STATUS_RESET_IN_PROGRESS, NDIS_STATUS_SUCCESS, OID_GEN_CURRENT_PACKET_FILTER, OID_PNP_SET_POWER,
 };
 use ndk_abi::nt::STATUS_DEVICE_REMOVED;
-use ndk_consumer::{Listener, Pd, Status};
+use ndk_consumer::{Connector, Cq, Listener, Pd, Qp, QpDepths, ReadLimits, Status};
 use nt_sim::delays::Moment;
 
 const MOMENT: Duration = Duration::from_secs(20);
@@ -339,6 +339,54 @@ fn consumer_that_does_not_close_delays_a_low_power_state_by_seconds_only() {
     finish(bed);
 }
 
+/// A consumer that leaves its connection established, both ends of it.
+//= R-PNP-11, R-PNP-10
+#[test]
+fn connections_that_consumers_leave_are_aborted_before_a_low_power_state() {
+    let Some(bed) = started() else { return };
+    let machine = bed.machines()[0];
+    let (miniport, address) = (miniport(machine), SocketAddr::new(machine.address(), 4000));
+    let (connected, asleep) = (bed.event(), bed.event());
+    let consumer = {
+        let (connected, asleep) = (connected.clone(), asleep.clone());
+        machine.consumer("slow", move |adapter| {
+            let depths = QpDepths { receives: 1, requests: 1, receive_sges: 1, request_sges: 1, inline: 0 };
+            let limits = ReadLimits { inbound: 0, outbound: 0 };
+            let pd = Pd::new(adapter).expect("a protection domain");
+            let [(cq, completions), (peer_cq, peer_completions)] =
+                [(); 2].map(|()| Cq::new(adapter, 16).expect("a queue"));
+            let [qp, peer] =
+                [&cq, &peer_cq].map(|cq| Qp::new(&pd, cq, cq, 0, &depths).expect("a queue pair"));
+            let listener = Listener::new(adapter, address).expect("the port is free");
+            let (passive_end, waker) = (listener.clone(), peer_completions.waker());
+            let passive = adapter.os().host().spawn("accept", move || {
+                let mut connector = passive_end.next(Some(MOMENT)).expect("a request");
+                connector.accept(&peer, limits, &[], waker).expect("accepted");
+                (connector, peer)
+            });
+            let mut active = Connector::new(adapter).expect("a connector");
+            let local = SocketAddr::new(address.ip(), 0);
+            active.connect(&qp, local, address, limits, &[]).expect("connected");
+            active.complete(completions.waker()).expect("completed");
+            let (passive, peer) = passive.join().expect("the host lives");
+            let before = [&active, &passive].map(Connector::is_disconnected);
+            connected.set();
+            assert!(asleep.wait(MOMENT));
+            let after = [&active, &passive].map(Connector::is_disconnected);
+            drop((active, passive, peer));
+            (before, after)
+        })
+    };
+    assert!(connected.wait(MOMENT), "{}", bed.violations().join("\n"));
+    miniport.sleep().unwrap();
+    asleep.set();
+    let ends = consumer.join().unwrap_or_else(|error| panic!("{error}\n{}", bed.violations().join("\n")));
+    assert_eq!(ends, ([false; 2], [true; 2]), "disconnect events");
+    miniport.wake().unwrap();
+    copy(&bed);
+    finish(bed);
+}
+
 //= R-PNP-11
 #[test]
 fn device_that_does_not_wake_up_fails_the_request_and_is_removed() {
@@ -421,6 +469,27 @@ fn adapter_with_a_configuration_that_changes_at_each_read_is_not_started() {
     bed.start().expect_err("the first adapter does not start");
     assert_eq!(events(bed.machines()[0]), [event::UNSTEADY_CONFIG]);
     finish(bed);
+}
+
+/// The driver looks once a millisecond, and sleeps in between.
+#[test]
+fn device_has_a_second_to_reset() {
+    for (reads, last) in [(900, event::RECOVERED), (1100, event::GIVEN_UP)] {
+        let Some(bed) = started_with(Quirks { reset_reads: reads, ..Quirks::default() }) else { return };
+        let machine = bed.machines()[0];
+        let before = bed.now();
+        machine.nic().need_reset();
+        await_until(&bed, "the reset ends", || {
+            [event::RECOVERED, event::GIVEN_UP].iter().any(|end| events(machine).contains(end))
+        });
+        let took = bed.now().saturating_sub(before);
+        assert_eq!(events(machine).last(), Some(&last), "{reads} reads");
+        assert!(took >= Duration::from_millis(reads.min(1000).into()), "{reads} reads took {took:?}");
+        if last == event::GIVEN_UP {
+            await_until(&bed, "the adapter is removed", || miniport(machine).state() == AdapterState::Halted);
+        }
+        finish(bed);
+    }
 }
 
 /// A reset takes 100 ms at this device, and a restart takes two: most moments are inside one of them.

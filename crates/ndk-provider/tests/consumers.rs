@@ -313,11 +313,15 @@ fn narrow_arguments_may_have_garbage_above_their_width() {
         }
         close!(mr, NdkCloseMr);
     }
-    Wide::new(listener_table.NdkControlConnectEvents).call(listener.raw, [BYTE_GARBAGE | 1, 0, 0, 0, 0]);
-    let refused = a.active();
-    assert_eq!(refused.connect(a.at(0), b.at(445), &[]).wait(), STATUS_CONNECTION_REFUSED);
-    refused.close();
-    Wide::new(listener_table.NdkControlConnectEvents).call(listener.raw, [BYTE_GARBAGE, 0, 0, 0, 0]);
+    // Any byte but 0 is true.
+    for pause in [1, 2, 0x80] {
+        Wide::new(listener_table.NdkControlConnectEvents)
+            .call(listener.raw, [BYTE_GARBAGE | pause, 0, 0, 0, 0]);
+        let refused = a.active();
+        assert_eq!(refused.connect(a.at(0), b.at(445), &[]).wait(), STATUS_CONNECTION_REFUSED);
+        refused.close();
+        Wide::new(listener_table.NdkControlConnectEvents).call(listener.raw, [BYTE_GARBAGE, 0, 0, 0, 0]);
+    }
     let accepted = a.active();
     let connecting = accepted.connect(a.at(0), b.at(445), &[]);
     close!(listener.accept(), NdkCloseConnector);

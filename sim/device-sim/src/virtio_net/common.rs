@@ -16,7 +16,7 @@ use crate::{dma::DmaSpace, registers::Misuse};
 const NO_VECTOR: u16 = 0xffff;
 /// Link status bit of the device configuration.
 const LINK_UP: u16 = 1;
-/// Reported link speed in Mbit/s, and full duplex.
+/// Link speed in Mbit/s that is reported unless [`Quirks::speed`] says another, and full duplex.
 const SPEED: u32 = 10_000;
 const FULL_DUPLEX: u8 = 1;
 
@@ -414,7 +414,7 @@ impl Common {
             0..6 => gate(Features::MAC, Width::Byte, mac[offset as usize].into()),
             6 => gate(Features::STATUS, Width::Word, if self.link_up { LINK_UP.into() } else { 0 }),
             10 => gate(Features::MTU, Width::Word, self.mtu.into()),
-            12 => gate(Features::SPEED_DUPLEX, Width::Dword, SPEED.into()),
+            12 => gate(Features::SPEED_DUPLEX, Width::Dword, self.quirks.speed.unwrap_or(SPEED).into()),
             16 => gate(Features::SPEED_DUPLEX, Width::Byte, FULL_DUPLEX.into()),
             _ => Err(Misuse::register(format!("a read of device configuration {offset:#x}"))),
         }

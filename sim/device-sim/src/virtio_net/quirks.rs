@@ -18,6 +18,8 @@ pub struct Quirks {
     pub no_version_1: bool,
     /// Has no MAC address: does not offer VIRTIO_NET_F_MAC.
     pub no_mac: bool,
+    /// The speed that the device reports, in Mbit/s; 10,000 unless set.
+    pub speed: Option<u32>,
     /// Clears FEATURES_OK regardless of the accepted features.
     pub rejects_features: bool,
     /// The status register never returns to 0.
