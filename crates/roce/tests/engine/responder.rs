@@ -2,6 +2,8 @@
 
 //! Responses to scripted packets: duplicates, gaps, packets behind an RNR NAK, repeated READs.
 
+use std::time::Duration;
+
 use roce::{Access, CompletionStatus, DropReason, QpState, ReadLimits, Verdict};
 use roce_wire::{AethRepr, Ext, Headers, ImmDtRepr, Opcode, Packet, Path, Psn, Qpn, RethRepr, Template};
 
@@ -538,4 +540,32 @@ fn access_past_the_end_of_the_address_space_is_rejected() {
     script.next(1, Opcode::WRITE_ONLY, Ext::Reth(wrapping), &[1; 8]);
     assert_eq!(script.answers(), [acknowledge(broken, ACCESS, 1)]);
     assert_eq!(target.read(), [0; 4096]);
+}
+
+/// Responses and requests take turns; a pause ends the turn of the requests.
+#[test]
+fn an_acknowledgement_goes_before_a_request_after_a_pause() {
+    let mut pair = Pair::connected(Options::default());
+    let [alice, bob] = &pair.sides;
+    let (source, sinks) = (alice.source(&pattern(64, 1)), [alice.sink(64), bob.sink(64), bob.sink(64)]);
+    alice.recv(1, &[sinks[0].all()]);
+    bob.recv(1, &[sinks[1].all()]);
+    bob.recv(2, &[sinks[2].all()]);
+    alice.send(1, &[source.all()]);
+    pair.run_for(Duration::from_micros(900));
+    assert_eq!(pair.sides[0].outcomes(), [(1, CompletionStatus::Success)]);
+    // A request arrives while one is posted.
+    pair.cut = [true, true];
+    pair.capture = Some(Vec::new());
+    pair.sides[0].send(2, &[source.all()]);
+    pair.run_for(Duration::from_micros(100));
+    let (_, request) = pair.capture.replace(Vec::new()).unwrap().remove(0);
+    let answer = pair.sides[1].source(&pattern(64, 2));
+    pair.sides[1].send(3, &[answer.all()]);
+    assert_eq!(pair.sides[1].engine.handle_frame(pair.now, &request), Verdict::Consumed);
+    pair.run_for(Duration::from_micros(100));
+    let frames = pair.capture.take().unwrap();
+    let sent = frames.iter().filter(|(from, _)| *from == 1).map(|(_, frame)| Packet::parse(frame).unwrap());
+    let opcodes: Vec<_> = sent.map(|packet| packet.bth().opcode()).collect();
+    assert_eq!(opcodes, [Opcode::ACKNOWLEDGE, Opcode::SEND_ONLY]);
 }
