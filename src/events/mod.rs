@@ -98,6 +98,8 @@ fn device_event(error: Error) -> (Event, [u32; 2]) {
         Error::NeedsReset => (table::NEEDS_RESET, [0, 0]),
         Error::Changed => (table::CHANGED, [0, 0]),
         Error::UnsteadyConfig => (table::UNSTEADY_CONFIG, [0, 0]),
+        Error::CommandTimeout => (table::COMMAND_TIMEOUT, [0, 0]),
+        Error::CommandRefused => (table::COMMAND_REFUSED, [0, 0]),
         Error::OutOfOrder => (table::OUT_OF_ORDER, [0, 0]),
     }
 }

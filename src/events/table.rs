@@ -50,6 +50,8 @@ events! {
     CHANGED = error(25, "%2: after a reset, the device offers less than before.");
     GIVEN_UP = error(26, "%2: the device does not work after a reset, or had to be reset too often. The adapter is removed.");
     UNSTEADY_CONFIG = error(27, "%2: the device's configuration cannot be read, because it changes at each read.");
+    COMMAND_TIMEOUT = error(28, "%2: the device did not answer a command, and will be reset.");
+    COMMAND_REFUSED = error(29, "%2: the device refused a command without which it cannot be used.");
     ROCE_FRAME_SIZE = warning(40, "%2: RDMA uses a smaller RoCE frame size than configured, because the adapter's Ethernet frames are too short. Data: the size in use, the configured size.");
     RECOVERED = warning(41, "%2: the device was reset and works again. RDMA connections were ended.");
     CONSUMER_WRONG_IRQL = warning(60, "%2: an NDK consumer called a function above its IRQL (R-IRQL-1). Data: the type of the object, the low half of its address, details.");

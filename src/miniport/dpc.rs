@@ -141,9 +141,9 @@ impl Adapter {
     }
 
     /// Handles a device that failed: logs an event once, aborts all pending work, and reports that the link is down. Then a
-    /// work item resets the device, or NDIS removes the adapter of a device that is gone.
+    /// work item resets the device, or NDIS removes the adapter of a device that is gone. IRQL <= `DISPATCH_LEVEL`.
     //= R-PNP-8
-    fn device_failed(&self, error: Error) {
+    pub(super) fn device_failed(&self, error: Error) {
         let gone = error == Error::Removed;
         if !self.port().step(if gone { DeviceEvent::Remove } else { DeviceEvent::Fail }) {
             return;

@@ -23,6 +23,7 @@ use ndk_abi::ndis::{
 use virtio_net::{Control, Layout, NetConfig, Nic, Options};
 
 use super::adapter::{Adapter, MAX_MULTICAST, Parts, StationAddresses};
+use super::filter;
 use super::lifecycle::take_down;
 use super::link;
 use super::oid::{self, PACKET_FILTERS, STATISTICS};
@@ -157,7 +158,7 @@ fn run(adapter: AliasableBox<Adapter>) -> Result<(), Failure> {
     unsafe { adapter.interrupt.set_target(adapter.as_ptr()) };
     adapter.port().set_deferred(Some(Arc::clone(adapter.interrupt.deferred())));
     adapter.step(Event::Initialized);
-    match adapter.port().start() {
+    match adapter.port().start().and_then(|changed| filter::program(&adapter).map(|()| changed)) {
         Ok(link_changed) => {
             if link_changed {
                 link::indicate(adapter.handle(), adapter.port());

@@ -5,6 +5,7 @@
 pub mod adapter;
 pub mod completion;
 pub mod dpc;
+pub mod filter;
 pub mod initialize;
 pub mod lifecycle;
 pub mod link;

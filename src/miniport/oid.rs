@@ -12,8 +12,8 @@ use ndk_abi::ndis::*;
 use ndk_abi::ndk::{OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS, OID_NDK_SET_STATE, OID_NDK_STATISTICS};
 
 use super::adapter::{Adapter, MAX_MULTICAST};
-use super::power;
 use super::version::DRIVER_VERSION;
+use super::{filter, power};
 use crate::ndk;
 use crate::oid_answer::Answer;
 
@@ -193,7 +193,7 @@ fn set(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_STATUS {
             Ok(types) if types & !PACKET_FILTERS != 0 => NDIS_STATUS_NOT_SUPPORTED,
             Ok(types) => {
                 adapter.filter.packet_types.store(types, Ordering::Relaxed);
-                NDIS_STATUS_SUCCESS
+                program_filter(adapter)
             }
         },
         OID_GEN_CURRENT_LOOKAHEAD => match value::<u32>(request) {
@@ -243,6 +243,14 @@ fn set_multicast(adapter: &Adapter, request: &mut NDIS_OID_REQUEST_SET) -> NDIS_
     }
     *adapter.filter.multicast.lock() = (addresses, count);
     request.BytesRead = request.InformationBufferLength;
+    program_filter(adapter)
+}
+
+/// Has the device filter as NDIS has set. A device that fails is reset, and given the filters then.
+fn program_filter(adapter: &Adapter) -> NDIS_STATUS {
+    if let Err(error) = filter::program(adapter) {
+        adapter.device_failed(error);
+    }
     NDIS_STATUS_SUCCESS
 }
 

@@ -18,7 +18,7 @@ use nt::{Owner, WorkItem};
 
 use super::adapter::Adapter;
 use super::transitions::{Pending, Request, Step};
-use super::{link, send};
+use super::{filter, link, send};
 use crate::events;
 use crate::nic::state::{DeviceEvent, DeviceState};
 
@@ -170,7 +170,7 @@ fn reset(adapter: &Adapter) {
 /// Starts the stopped device. If it does not work, the adapter is removed; `false` then.
 //= R-PNP-16
 fn restart(adapter: &Adapter) -> bool {
-    if let Err(error) = adapter.port().restart() {
+    if let Err(error) = adapter.port().restart().and_then(|_| filter::program(adapter)) {
         if adapter.port().state() != DeviceState::Absent {
             events::device_failed(adapter.handle(), error);
         }

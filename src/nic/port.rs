@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The initialized device: its control registers and both queues, each behind its own lock, and the owners of their memory.
+//! The initialized device: its control registers and its queues, each behind its own lock, and the owners of their memory.
 //!
 //! The transmit queue has two kinds of senders: NDIS's NET_BUFFER_LISTs and the provider's pump. Lock order: transmit queue,
 //! then the locks that the pump takes. No callback of NDIS or of a consumer is called with a lock held.
 
+use alloc::boxed::Box;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use fallible::Arc;
 use ndk_abi::ndis::{NDIS_HANDLE, NET_BUFFER_LIST};
 use nt::{Deferred, ServedLock, SpinLock};
 use virtio_net::{
-    Control, Error, Hal, NetConfig, Polled, ReceiveCounters, ReceiveQueue, TransmitCounters, TransmitQueue,
-    Vectors,
+    Control, ControlQueue, Error, Hal, NetConfig, Polled, ReceiveCounters, ReceiveQueue, TransmitCounters,
+    TransmitQueue, Vectors,
 };
 
 use super::dma::{DmaRegistration, SharedMemory};
@@ -29,6 +30,8 @@ const PUMP_PASSES: usize = 2;
 /// How often [`Port::shut_down`] looks for the control registers, 1 ms apart: longer than the two resets of a restart take
 /// from a device that responds.
 const SHUT_DOWN_POLLS: u32 = 2500;
+/// How often a user of the control queue looks for it, 1 ms apart: longer than a command takes that is not answered.
+const COMMAND_POLLS: u32 = 5000;
 
 /// The transmit queue, and the NET_BUFFER_LISTs for which no slot was free.
 pub struct Transmitter {
@@ -44,6 +47,9 @@ pub struct Port {
     pub vectors: Vectors,
     /// `None` while [`stop`](Self::stop) or [`restart`](Self::restart) uses it at `PASSIVE_LEVEL`.
     control: SpinLock<Option<Control<SharedMemory, BarAccess>>>,
+    /// `None` while a user has it at `PASSIVE_LEVEL`, and if the device has none.
+    commands: SpinLock<Option<Box<ControlQueue<SharedMemory, BarAccess>>>>,
+    has_commands: bool,
     /// The configuration that buffers and attributes were made for.
     config: NetConfig,
     receive: SpinLock<ReceiveQueue<SharedMemory, BarAccess>>,
@@ -75,11 +81,13 @@ pub struct Parts {
 
 impl Port {
     pub fn new(handle: NDIS_HANDLE, parts: Parts, config: &NetConfig) -> Self {
-        let virtio_net::Nic { receive, transmit, vectors } = parts.nic;
+        let virtio_net::Nic { receive, transmit, commands, vectors } = parts.nic;
         Self {
             handle,
             vectors,
             control: SpinLock::new(Some(parts.control)),
+            has_commands: commands.is_some(),
+            commands: SpinLock::new(commands),
             config: *config,
             receive: SpinLock::new(receive),
             transmit: ServedLock::new(Transmitter {
@@ -119,6 +127,8 @@ impl Port {
         let _ = self.step(DeviceEvent::Stop);
         self.transmitter(|transmitter| transmitter.queue.stop());
         self.receive.lock().stop();
+        // A user of the control queue waits for no answer of a device that does not run.
+        let _ = self.with_commands(|commands| commands.stop());
         let Some(mut control) = self.control.lock().take() else { return };
         // A device that was removed needs no reset.
         let reset = control.reset();
@@ -158,16 +168,62 @@ impl Port {
         if (config.mac, config.mtu) != (self.config.mac, self.config.mtu) {
             return Err(Error::Changed);
         }
+        let mut commands = self.take_commands();
+        if commands.is_none() && self.has_commands {
+            return Err(Error::CommandTimeout);
+        }
+        let restarted = self.restart_queues(control, commands.as_deref_mut());
+        *self.commands.lock() = commands;
+        restarted
+    }
+
+    fn restart_queues(
+        &self,
+        control: &mut Control<SharedMemory, BarAccess>,
+        commands: Option<&mut ControlQueue<SharedMemory, BarAccess>>,
+    ) -> Result<(), Error> {
         // Not only the lock: a pump that finds it taken relies on the holder.
         self.transmitter(|transmitter| {
             let mut receive = self.receive.lock();
-            virtio_net::Nic::reprogram(control, &mut receive, &mut transmitter.queue, self.vectors)?;
+            let transmit = &mut transmitter.queue;
+            virtio_net::Nic::reprogram(control, &mut receive, transmit, commands, self.vectors)?;
             // Before the device runs: its first interrupt must find it running.
             if !self.step(DeviceEvent::Start) {
                 return Err(Error::Removed);
             }
             receive.start(control)
         })
+    }
+
+    /// Runs `use_it` with the control queue, which no other thread uses meanwhile; `None` if the device has none, or another
+    /// user has it for too long. `PASSIVE_LEVEL`.
+    pub fn with_commands<T>(
+        &self,
+        use_it: impl FnOnce(&mut ControlQueue<SharedMemory, BarAccess>) -> T,
+    ) -> Option<T> {
+        let mut commands = self.take_commands()?;
+        let result = use_it(&mut commands);
+        *self.commands.lock() = Some(commands);
+        Some(result)
+    }
+
+    fn take_commands(&self) -> Option<Box<ControlQueue<SharedMemory, BarAccess>>> {
+        if !self.has_commands {
+            return None;
+        }
+        for _ in 0..COMMAND_POLLS {
+            let commands = self.commands.lock().take();
+            if commands.is_some() {
+                return commands;
+            }
+            SharedMemory::new(self.handle).delay(1000);
+        }
+        None
+    }
+
+    /// The device's own MAC address, if it has one.
+    pub fn device_address(&self) -> Option<[u8; 6]> {
+        self.config.mac
     }
 
     /// Takes at most `budget` frames from the device. The device sends no receive interrupts meanwhile, so that a

@@ -47,6 +47,10 @@ pub enum Error {
     Changed,
     /// The configuration changed during each of several reads, so that no consistent one was found.
     UnsteadyConfig,
+    /// The device did not answer a command of the control queue in time.
+    CommandTimeout,
+    /// The device refused a command of the control queue without which it cannot be used.
+    CommandRefused,
     /// The step is not allowed in the current state: a defect of the caller.
     OutOfOrder,
 }
@@ -104,6 +108,8 @@ impl fmt::Display for Error {
             Self::NeedsReset => f.write_str("the device asks for a reset"),
             Self::Changed => f.write_str("the device is not the same after its reset"),
             Self::UnsteadyConfig => f.write_str("the device's configuration changes at each read"),
+            Self::CommandTimeout => f.write_str("the device did not answer a command of the control queue"),
+            Self::CommandRefused => f.write_str("the device refused a command of the control queue"),
             Self::OutOfOrder => f.write_str("a bring-up step was called in the wrong state"),
         }
     }

@@ -16,6 +16,12 @@ bitflags! {
         const MAC = 1 << 5;
         /// The field `status` is valid.
         const STATUS = 1 << 16;
+        /// The device has a control queue.
+        const CTRL_VQ = 1 << 17;
+        /// The control queue sets receive filters.
+        const CTRL_RX = 1 << 18;
+        /// The control queue sets the MAC address.
+        const CTRL_MAC_ADDR = 1 << 23;
         /// `used_event` and `avail_event` replace the ring flags.
         const EVENT_IDX = 1 << 29;
         /// The device has the modern interface.
@@ -95,6 +101,27 @@ pub const TABLE: &[Feature] = &[
         needs: Features::empty(),
         policy: Policy::Accepted,
         reason: "link state",
+    },
+    Feature {
+        feature: Features::CTRL_VQ,
+        name: "CTRL_VQ",
+        needs: Features::empty(),
+        policy: Policy::Accepted,
+        reason: "commands to the device",
+    },
+    Feature {
+        feature: Features::CTRL_RX,
+        name: "CTRL_RX",
+        needs: Features::CTRL_VQ,
+        policy: Policy::Accepted,
+        reason: "the device drops frames for other stations",
+    },
+    Feature {
+        feature: Features::CTRL_MAC_ADDR,
+        name: "CTRL_MAC_ADDR",
+        needs: Features::CTRL_VQ,
+        policy: Policy::Accepted,
+        reason: "a configured address is known to the device and the hypervisor",
     },
     Feature {
         feature: Features::MTU,

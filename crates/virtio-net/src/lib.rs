@@ -16,6 +16,7 @@
 extern crate alloc;
 
 mod buffers;
+mod control_queue;
 mod error;
 mod features;
 mod hal;
@@ -30,6 +31,7 @@ mod transmit;
 mod transport;
 
 pub use buffers::HEADER_LEN;
+pub use control_queue::{ControlQueue, ReceiveMode};
 pub use error::{Error, RingFault, Structure};
 pub use features::{Feature, Features, Policy, TABLE as FEATURES};
 pub use hal::{DMA_ALIGNMENT, DmaBlock, Hal, Registers};

@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A device's receive and transmit queue, from feature negotiation to reset.
+//! A device's receive, transmit and control queue, from feature negotiation to reset.
 
+use alloc::boxed::Box;
+
+use fallible::try_box;
+
+use crate::control_queue::ControlQueue;
 use crate::error::Error;
+use crate::features::Features;
 use crate::hal::{Hal, Registers};
 use crate::receive::ReceiveQueue;
 use crate::ring::RingOptions;
 use crate::transmit::TransmitQueue;
 use crate::transport::{Control, Vectors};
 
-/// Queue indices of the first pair. (virtio §4)
+/// Queue indices of the first pair, and of the control queue of a device with one pair. (virtio §4)
 const RECEIVE: u16 = 0;
 const TRANSMIT: u16 = 1;
+const CONTROL: u16 = 2;
 
 /// Frame lengths, queue sizes and interrupt messages.
 #[derive(Debug, Clone, Copy)]
@@ -36,27 +43,34 @@ pub struct Options {
 pub struct Nic<H: Hal, R> {
     pub receive: ReceiveQueue<H, R>,
     pub transmit: TransmitQueue<H, R>,
+    /// `None` without the feature.
+    pub commands: Option<Box<ControlQueue<H, R>>>,
     /// Interrupt messages by purpose.
     pub vectors: Vectors,
 }
 
-/// A receive and a transmit queue.
-type Pair<H, R> = (ReceiveQueue<H, R>, TransmitQueue<H, R>);
+/// A receive queue, a transmit queue, and the control queue if there is one.
+type Queues<H, R> = (ReceiveQueue<H, R>, TransmitQueue<H, R>, Option<Box<ControlQueue<H, R>>>);
 
 impl<H: Hal, R: Registers> Nic<H, R> {
-    /// Allocates both queues and programs their addresses and the vectors into the device, whose features were negotiated.
+    /// Allocates the queues and programs their addresses and the vectors into the device, whose features were negotiated.
     /// On an error the device is reset and all memory freed.
     ///
     /// # Errors
     /// [`Error::NoMemory`], [`Error::NoQueue`], [`Error::BadQueueSize`], [`Error::NotifyOutOfRange`],
     /// [`Error::VectorRefused`], [`Error::OutOfOrder`].
     pub fn new(hal: &H, control: &mut Control<H, R>, options: &Options) -> Result<Self, Error> {
-        let (mut receive, mut transmit) =
+        let (mut receive, mut transmit, mut commands) =
             Self::allocate(hal, control, options).inspect_err(|_| abandon(control))?;
         // On an error the queues are freed after the reset.
-        let vectors = Self::program(control, options.messages, &mut receive, &mut transmit)
+        let vectors = control
+            .assign_vectors(options.messages, [RECEIVE, TRANSMIT])
+            .and_then(|vectors| {
+                Self::enable(control, &mut receive, &mut transmit, commands.as_deref_mut())?;
+                Ok(vectors)
+            })
             .inspect_err(|_| abandon(control))?;
-        Ok(Self { receive, transmit, vectors })
+        Ok(Self { receive, transmit, commands, vectors })
     }
 
     /// Starts the device: sets DRIVER_OK, then makes the receive buffers available. Interrupts may occur from now on.
@@ -79,6 +93,7 @@ impl<H: Hal, R: Registers> Nic<H, R> {
         control: &mut Control<H, R>,
         receive: &mut ReceiveQueue<H, R>,
         transmit: &mut TransmitQueue<H, R>,
+        mut commands: Option<&mut ControlQueue<H, R>>,
         vectors: Vectors,
     ) -> Result<(), Error> {
         receive.stop();
@@ -90,40 +105,51 @@ impl<H: Hal, R: Registers> Nic<H, R> {
         }
         receive.renew()?;
         transmit.renew()?;
+        if let Some(commands) = commands.as_deref_mut() {
+            commands.stop();
+            if control.queue_size(CONTROL)? < commands.ring().size() {
+                return Err(Error::Changed);
+            }
+            commands.renew();
+        }
         if control.assign_exactly(vectors, [RECEIVE, TRANSMIT]) {
-            Self::enable(control, receive, transmit).inspect_err(|_| {
+            Self::enable(control, receive, transmit, commands.as_deref_mut()).inspect_err(|_| {
                 receive.stop();
                 transmit.stop();
+                commands.into_iter().for_each(ControlQueue::stop);
             })
         } else {
             Err(Error::Changed)
         }
     }
 
-    fn allocate(hal: &H, control: &mut Control<H, R>, options: &Options) -> Result<Pair<H, R>, Error> {
-        let rings = RingOptions::of(control.features());
+    /// Not inlined: with the caller's, its frame is too large for a kernel stack.
+    #[inline(never)]
+    fn allocate(hal: &H, control: &mut Control<H, R>, options: &Options) -> Result<Queues<H, R>, Error> {
+        let features = control.features();
+        let rings = RingOptions::of(features);
         let receive_size = options.receive_size.min(control.queue_size(RECEIVE)?);
         let transmit_size = options.transmit_size.min(control.queue_size(TRANSMIT)?);
         let receive = ReceiveQueue::new(hal, receive_size, options.receive_frame, rings)?;
         let transmit = TransmitQueue::new(hal, transmit_size, options.transmit_frame, rings)?;
-        Ok((receive, transmit))
+        let commands =
+            if features.contains(Features::CTRL_VQ) { Some(Self::commands(hal, control)?) } else { None };
+        Ok((receive, transmit, commands))
     }
 
-    fn program(
-        control: &mut Control<H, R>,
-        messages: u32,
-        receive: &mut ReceiveQueue<H, R>,
-        transmit: &mut TransmitQueue<H, R>,
-    ) -> Result<Vectors, Error> {
-        let vectors = control.assign_vectors(messages, [RECEIVE, TRANSMIT])?;
-        Self::enable(control, receive, transmit)?;
-        Ok(vectors)
+    /// Not inlined, as above.
+    #[inline(never)]
+    fn commands(hal: &H, control: &mut Control<H, R>) -> Result<Box<ControlQueue<H, R>>, Error> {
+        Ok(try_box(ControlQueue::new(hal, control.queue_size(CONTROL)?, control.features())?)?)
     }
 
+    /// Enables the queues. The control queue has no vector: its user polls. Not inlined, as above.
+    #[inline(never)]
     fn enable(
         control: &mut Control<H, R>,
         receive: &mut ReceiveQueue<H, R>,
         transmit: &mut TransmitQueue<H, R>,
+        commands: Option<&mut ControlQueue<H, R>>,
     ) -> Result<(), Error> {
         let ring = receive.ring();
         let doorbell = control.enable_queue(RECEIVE, ring.size(), &ring.addresses())?;
@@ -131,6 +157,11 @@ impl<H: Hal, R: Registers> Nic<H, R> {
         let ring = transmit.ring();
         let doorbell = control.enable_queue(TRANSMIT, ring.size(), &ring.addresses())?;
         transmit.connect(doorbell);
+        if let Some(commands) = commands {
+            let ring = commands.ring();
+            let doorbell = control.enable_queue(CONTROL, ring.size(), &ring.addresses())?;
+            commands.connect(doorbell);
+        }
         Ok(())
     }
 }

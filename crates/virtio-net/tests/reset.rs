@@ -15,7 +15,7 @@ fn reset(driver: &mut Driver) -> Result<(), Error> {
     driver.nic().transmit.stop();
     driver.control.renegotiate()?;
     let Driver { nic: Some(nic), control } = driver else { panic!("a driver has queues") };
-    Nic::reprogram(control, &mut nic.receive, &mut nic.transmit, nic.vectors)?;
+    Nic::reprogram(control, &mut nic.receive, &mut nic.transmit, nic.commands.as_deref_mut(), nic.vectors)?;
     nic.receive.start(control)
 }
 

@@ -30,7 +30,7 @@ use crate::shell;
 const FRAME_LIMIT: u32 = 1024;
 
 /// Functions that may have a larger frame: a part of the name, the limit in bytes, and the reason.
-const LARGE_FRAMES: [(&str, u32, &str); 6] = [
+const LARGE_FRAMES: [(&str, u32, &str); 7] = [
     (
         "roce::engine::Engine<nt::lock::RawSpinLock>::try_new",
         4864,
@@ -56,7 +56,12 @@ const LARGE_FRAMES: [(&str, u32, &str); 6] = [
         3072,
         "PASSIVE_LEVEL, once per start: moves the queues to their final place",
     ),
-    ("viordma::miniport::initialize::program", 2432, "PASSIVE_LEVEL, once per start: constructs the queues"),
+    ("viordma::miniport::initialize::program", 2112, "PASSIVE_LEVEL, once per start: constructs the queues"),
+    (
+        "virtio_net::nic::Nic<viordma::nic::dma::SharedMemory,viordma::nic::registers::BarAccess>::allocate",
+        1984,
+        "PASSIVE_LEVEL, once per start: moves the queues to its caller",
+    ),
 ];
 
 /// Maximum number of problems printed per check.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A virtqueue with one descriptor per buffer, in either ring format. (virtio §5, §6, §7, §8)
+//! A virtqueue in either ring format, whose buffers are one descriptor each, or chains of descriptors that [`link`](Ring::link)
+//! makes. (virtio §5, §6, §7, §8)
 //!
 //! [`Ring`] owns the memory and knows which buffers the device has. Its owner adds buffers with [`offer`](Ring::offer),
 //! makes them available with [`publish`](Ring::publish) and takes returned buffers with [`take_used`](Ring::take_used). What
@@ -154,6 +155,15 @@ impl<H: Hal> Ring<H> {
         }
     }
 
+    /// Continues buffer `id` in buffer `id + 1`: a chain that is added, returned and outstanding as buffer `id`. Both were
+    /// described; neither is outstanding.
+    pub(crate) fn link(&mut self, id: u16) {
+        match &mut self.format {
+            Format::Split(ring) => ring.link(&self.memory, id),
+            Format::Packed(ring) => ring.link(id),
+        }
+    }
+
     /// Sets the length of buffer `id`, which is not outstanding.
     pub(crate) fn set_len(&mut self, id: u16, len: u32) {
         match &mut self.format {
@@ -206,7 +216,7 @@ impl<H: Hal> Ring<H> {
         self.outstanding_count = self.outstanding_count.wrapping_sub(1);
         match &mut self.format {
             Format::Split(ring) => ring.take(),
-            Format::Packed(ring) => ring.take(),
+            Format::Packed(ring) => ring.take(id),
         }
         Ok(Some(Used { id, len }))
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The packed ring's format: one ring of descriptors that driver and device write in turn, and an event suppression
-//! structure of each. A buffer takes one descriptor. (virtio §6)
+//! structure of each. A buffer takes one descriptor, a chain one for each of its
+//! buffers. (virtio §6)
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -16,7 +17,9 @@ use crate::notify::{self, Position, Suppression};
 /// Largest queue size. (virtio §6)
 const MAX_SIZE: u16 = 1 << 15;
 
-/// Flags of a descriptor: the device writes the buffer; the descriptor is available, or used, in laps of the same parity.
+/// Flags of a descriptor: the buffer continues in the next descriptor; the device writes it; the descriptor is available, or
+/// used, in laps of the same parity.
+const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 const AVAIL: u16 = 1 << 7;
 const USED: u16 = 1 << 15;
@@ -111,6 +114,13 @@ impl PackedRing {
         }
     }
 
+    /// Continues buffer `id` in buffer `id + 1`.
+    pub(super) fn link(&mut self, id: u16) {
+        if let Some(buffer) = self.buffers.get_mut(usize::from(id)) {
+            buffer.flags |= NEXT;
+        }
+    }
+
     /// Sets the length of buffer `id`.
     pub(super) fn set_len(&mut self, id: u16, len: u32) {
         if let Some(buffer) = self.buffers.get_mut(usize::from(id)) {
@@ -118,13 +128,22 @@ impl PackedRing {
         }
     }
 
-    /// Writes the next descriptor. The device does not see it before the first one of its batch is published.
+    /// Writes the next descriptors, one for each buffer of the chain. The device does not see them before the first one of
+    /// their batch is published.
     pub(super) fn offer<H: Hal>(&mut self, memory: &Dma<H>, id: u16) {
+        let mut part = id;
+        while self.write(memory, id, part) {
+            part = part.wrapping_add(1);
+        }
+    }
+
+    /// Writes the next descriptor: of buffer `part` of the chain `id`. Returns whether the chain continues.
+    fn write<H: Hal>(&mut self, memory: &Dma<H>, id: u16, part: u16) -> bool {
         let (Some(descriptor), Some(buffer)) = (
             self.descriptors(memory).get(usize::from(self.next.slot)),
-            self.buffers.get(usize::from(id)).copied(),
+            self.buffers.get(usize::from(part)).copied(),
         ) else {
-            return;
+            return false;
         };
         descriptor.address.store(buffer.address.to_le(), Relaxed);
         descriptor.len.store(buffer.len.to_le(), Relaxed);
@@ -135,6 +154,7 @@ impl PackedRing {
             None => self.batch = Some(Batch { first: self.next, flags }),
         }
         self.next = self.next.advanced(1, self.size);
+        buffer.flags & NEXT != 0
     }
 
     /// Publishes the batch. Returns `true` if the device must be notified.
@@ -163,9 +183,15 @@ impl PackedRing {
         Ok(Some((id.into(), len)))
     }
 
-    /// Advances behind the descriptor that [`used`](Self::used) read.
-    pub(super) fn take(&mut self) {
-        self.taken = self.taken.advanced(1, self.size);
+    /// Advances behind the chain `id`, whose descriptor [`used`](Self::used) read.
+    pub(super) fn take(&mut self, id: u16) {
+        let parts = self.buffers.get(usize::from(id)..).unwrap_or_default();
+        for part in parts {
+            self.taken = self.taken.advanced(1, self.size);
+            if part.flags & NEXT == 0 {
+                break;
+            }
+        }
     }
 
     pub(super) fn suppress<H: Hal>(&self, memory: &Dma<H>) {
@@ -178,7 +204,8 @@ impl PackedRing {
         let Some(event) = self.driver_event(memory) else { return false };
         // Without event indices every completion interrupts.
         let after = if suppression == Suppression::Flags { 1 } else { after.min(self.size).max(1) };
-        // A buffer takes one descriptor, and the device uses descriptors in the order of the ring.
+        // A buffer takes one descriptor, except in the control queue, which requests no interrupts; and the device uses
+        // descriptors in the order of the ring.
         let last = self.taken.advanced(after.wrapping_sub(1), self.size);
         notify::packed_request(suppression, event, last);
         self.used_at(memory, last).is_some()

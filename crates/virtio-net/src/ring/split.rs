@@ -10,7 +10,8 @@ use crate::error::RingFault;
 use crate::hal::{DMA_ALIGNMENT, DeviceShared, Dma, Hal};
 use crate::notify::{self, Suppression};
 
-/// Flag of a descriptor: the device writes the buffer.
+/// Flags of a descriptor: the buffer continues in the descriptor `next`; the device writes it.
+const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 
 #[derive(Debug)]
@@ -108,6 +109,14 @@ impl SplitRing {
             descriptor.len.store(len.to_le(), Relaxed);
             let flags = if writable { WRITE } else { 0 };
             descriptor.flags.store(flags.to_le(), Relaxed);
+        }
+    }
+
+    /// Continues buffer `id` in buffer `id + 1`.
+    pub(super) fn link<H: Hal>(&self, memory: &Dma<H>, id: u16) {
+        if let Some(descriptor) = self.descriptors(memory).get(usize::from(id)) {
+            descriptor.next.store(id.wrapping_add(1).to_le(), Relaxed);
+            descriptor.flags.fetch_or(NEXT.to_le(), Relaxed);
         }
     }
 

@@ -4,6 +4,7 @@
 //! that the driver is tested against an independent implementation. `Quirks` make the device misbehave.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+mod commands;
 #[cfg(miri)]
 mod heap;
 mod packed;
@@ -18,6 +19,7 @@ use virtio_net::{Control, HEADER_LEN, Nic};
 use virtio_net::{DmaBlock, Error, Features, Hal, Layout, Options, Registers};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 
+pub use self::commands::Answer;
 use self::queue::DeviceQueue;
 
 /// Above 4 GiB, so that both halves of an address matter.
@@ -39,6 +41,7 @@ pub fn mac_of(generation: u8) -> [u8; 6] {
 
 pub const RECEIVE: usize = 0;
 pub const TRANSMIT: usize = 1;
+pub const CONTROL: usize = 2;
 
 /// Runs `test` with a device of each ring format.
 pub fn over_formats(test: impl Fn(Quirks)) {
@@ -59,6 +62,10 @@ pub struct Quirks {
     /// As `vectors`, for changes of the configuration.
     pub config_vectors: u16,
     pub queue_sizes: [u16; 2],
+    /// Size of the control queue.
+    pub control_size: u16,
+    /// Answer to the commands of the control queue.
+    pub answer: Answer,
     pub notify_off: u16,
     /// Number of allocations that succeed.
     pub allocations: usize,
@@ -82,6 +89,8 @@ impl Default for Quirks {
             vectors: 3,
             config_vectors: 3,
             queue_sizes: [256, 256],
+            control_size: 64,
+            answer: Answer::Ok,
             notify_off: 1,
             allocations: usize::MAX,
             config_changes: 0,
@@ -99,9 +108,11 @@ struct Device {
     accepted: u64,
     queue_select: u16,
     config_vector: u16,
-    queue_vectors: [u16; 2],
-    queues: [DeviceQueue; 2],
-    pub notified: [u32; 2],
+    queue_vectors: [u16; 3],
+    queues: [DeviceQueue; 3],
+    /// The commands of the control queue.
+    commands: Vec<Vec<u8>>,
+    pub notified: [u32; 3],
     pub early_notifications: u32,
     next_address: u64,
     blocks: BTreeMap<u64, usize>,
@@ -121,7 +132,8 @@ pub struct Fake {
 
 impl Fake {
     pub fn new(quirks: Quirks) -> Self {
-        let queues = quirks.queue_sizes.map(DeviceQueue::new);
+        let [receive, transmit] = quirks.queue_sizes;
+        let queues = [receive, transmit, quirks.control_size].map(DeviceQueue::new);
         let device = Device {
             quirks,
             config_generation: 0,
@@ -131,9 +143,10 @@ impl Fake {
             accepted: 0,
             queue_select: 0,
             config_vector: 0xFFFF,
-            queue_vectors: [0xFFFF; 2],
+            queue_vectors: [0xFFFF; 3],
             queues,
-            notified: [0; 2],
+            commands: Vec::new(),
+            notified: [0; 3],
             early_notifications: 0,
             next_address: MEMORY_START + 0x1000,
             blocks: BTreeMap::new(),
@@ -363,6 +376,7 @@ impl Registers for Fake {
         let queue = usize::from(device.queue_select);
         match offset {
             o if o == COMMON + 0x10 => device.config_vector,
+            o if o == COMMON + 0x18 && queue == CONTROL => device.quirks.control_size,
             o if o == COMMON + 0x18 => device.quirks.queue_sizes.get(queue).copied().unwrap_or(0),
             o if o == COMMON + 0x1A => device.queue_vectors[queue],
             o if o == COMMON + 0x1E => device.quirks.notify_off * queue as u16,
@@ -425,6 +439,9 @@ impl Registers for Fake {
                     device.early_notifications += 1;
                 }
                 device.notified[usize::from(value)] += 1;
+                if usize::from(value) == CONTROL {
+                    device.execute(&self.memory);
+                }
             }
             o => panic!("16-bit write of {o:#x}"),
         }
@@ -439,7 +456,7 @@ impl Registers for Fake {
             device.queues.iter_mut().for_each(|queue| queue.is_packed = is_packed);
             return;
         }
-        let queue = &mut device.queues[queue.min(1)];
+        let queue = &mut device.queues[queue.min(2)];
         match offset {
             o if o == COMMON => device.feature_select = value,
             o if o == COMMON + 8 => device.driver_feature_select = value,

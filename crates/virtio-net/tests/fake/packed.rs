@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The device's side of a packed ring with one descriptor per buffer. (virtio §6, §7)
+//! The device's side of a packed ring. (virtio §6, §7)
 
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
@@ -49,8 +49,8 @@ pub struct PackedQueue {
     pub ready: bool,
     available: Position,
     used: Position,
-    /// Buffers that the device has, by id.
-    outstanding: Vec<bool>,
+    /// Descriptors of the buffers that the device has, by id; 0 for others.
+    outstanding: Vec<u16>,
     /// Positions of the descriptors used since the last interrupt decision.
     undecided: Vec<(u16, bool)>,
 }
@@ -65,7 +65,7 @@ impl PackedQueue {
             ready: false,
             available: Position::START,
             used: Position::START,
-            outstanding: vec![false; usize::from(max_size)],
+            outstanding: vec![0; usize::from(max_size)],
             undecided: Vec::new(),
         }
     }
@@ -97,7 +97,26 @@ impl PackedQueue {
         self.ready = true;
     }
 
-    pub fn pop(&mut self, memory: &GuestMemoryMmap) -> Option<Buffer> {
+    /// Takes the next buffer: its id and descriptors.
+    pub fn pop(&mut self, memory: &GuestMemoryMmap) -> Option<(u16, Vec<Buffer>)> {
+        let mut chain = Vec::new();
+        loop {
+            let Some((buffer, more)) = self.pop_descriptor(memory) else {
+                assert!(chain.is_empty(), "the chain is complete");
+                return None;
+            };
+            let id = buffer.id;
+            chain.push(buffer);
+            if !more {
+                assert!(id < self.size, "id {id} in a ring of {}", self.size);
+                let outstanding = &mut self.outstanding[usize::from(id)];
+                assert_eq!(std::mem::replace(outstanding, chain.len() as u16), 0, "id {id} twice");
+                return Some((id, chain));
+            }
+        }
+    }
+
+    fn pop_descriptor(&mut self, memory: &GuestMemoryMmap) -> Option<(Buffer, bool)> {
         let at = self.descriptor(self.available.slot);
         let flags: u16 = memory.read_obj(at(14)).unwrap();
         if !self.ready
@@ -106,17 +125,15 @@ impl PackedQueue {
         {
             return None;
         }
-        assert_eq!(flags & (NEXT | INDIRECT), 0, "one descriptor per buffer");
-        let id: u16 = memory.read_obj(at(12)).unwrap();
-        assert!(id < self.size, "id {id} in a ring of {}", self.size);
-        assert!(!std::mem::replace(&mut self.outstanding[usize::from(id)], true), "id {id} twice");
+        assert_eq!(flags & INDIRECT, 0, "no indirect descriptors");
         self.available.step(self.size);
-        Some(Buffer {
-            id,
+        let buffer = Buffer {
+            id: memory.read_obj(at(12)).unwrap(),
             address: GuestAddress(memory.read_obj(at(0)).unwrap()),
             len: memory.read_obj(at(8)).unwrap(),
             writable: flags & WRITE != 0,
-        })
+        };
+        Some((buffer, flags & NEXT != 0))
     }
 
     /// Writes a used descriptor, also one that contradicts the ring.
@@ -125,11 +142,11 @@ impl PackedQueue {
         memory.write_obj(id, at(12)).unwrap();
         memory.write_obj(len, at(8)).unwrap();
         memory.write_obj(if self.used.wrap { AVAIL | USED } else { 0 }, at(14)).unwrap();
-        if let Some(outstanding) = self.outstanding.get_mut(usize::from(id)) {
-            *outstanding = false;
-        }
+        let taken = self.outstanding.get_mut(usize::from(id)).map_or(0, std::mem::take);
         self.undecided.push((self.used.slot, self.used.wrap));
-        self.used.step(self.size);
+        for _ in 0..taken.max(1) {
+            self.used.step(self.size);
+        }
     }
 
     pub fn disable_notification(&self, memory: &GuestMemoryMmap) {

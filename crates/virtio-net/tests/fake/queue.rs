@@ -2,6 +2,7 @@
 
 //! A queue of the device in either ring format: rust-vmm's split queue, or [`PackedQueue`].
 
+use virtio_queue::desc::split::Descriptor;
 use virtio_queue::{Queue, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
@@ -61,15 +62,25 @@ impl DeviceQueue {
 
     /// Takes the next buffer, of one descriptor.
     pub fn pop(&mut self, memory: &GuestMemoryMmap) -> Option<Buffer> {
+        let (_, chain) = self.pop_chain(memory)?;
+        assert_eq!(chain.len(), 1, "one descriptor per buffer");
+        chain.first().copied()
+    }
+
+    /// Takes the next buffer: its id and descriptors.
+    pub fn pop_chain(&mut self, memory: &GuestMemoryMmap) -> Option<(u16, Vec<Buffer>)> {
         if self.is_packed {
             return self.packed.pop(memory);
         }
-        let mut chain = self.split.pop_descriptor_chain(memory)?;
+        let chain = self.split.pop_descriptor_chain(memory)?;
         let id = chain.head_index();
-        let descriptor = chain.next().unwrap();
-        assert!(chain.next().is_none(), "one descriptor per buffer");
-        let (address, len) = (descriptor.addr(), descriptor.len());
-        Some(Buffer { id, address, len, writable: descriptor.is_write_only() })
+        let buffer = |descriptor: Descriptor| Buffer {
+            id,
+            address: descriptor.addr(),
+            len: descriptor.len(),
+            writable: descriptor.is_write_only(),
+        };
+        Some((id, chain.map(buffer).collect()))
     }
 
     pub fn push(&mut self, memory: &GuestMemoryMmap, id: u16, len: u32) {

@@ -6,7 +6,7 @@
 
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
 };
 
 use parking_lot::Mutex;
@@ -77,6 +77,8 @@ pub struct Device {
     /// The system is about to turn off: the device must not be started.
     pub(super) shut_down: AtomicBool,
     pub(super) filter: Mutex<Filter>,
+    /// Commands of the control queue since the last reset.
+    pub(super) commands: AtomicU32,
     pub(super) counters: Counters,
     /// The frame of [`Quirks::repeats`](super::Quirks::repeats), and how often it was delivered.
     pub(super) repeated: Mutex<(Option<Frame>, u32)>,
@@ -100,6 +102,7 @@ impl Device {
             low_power: AtomicBool::new(false),
             shut_down: AtomicBool::new(false),
             filter: Mutex::new(Filter::new(options.mac)),
+            commands: AtomicU32::new(0),
             counters: Counters::default(),
             repeated: Mutex::default(),
             options,
@@ -205,6 +208,7 @@ impl Device {
             queue.lock().reset();
         }
         self.filter.lock().reset();
+        self.commands.store(0, Relaxed);
     }
 
     /// From now on the status register does not return to 0.

@@ -34,6 +34,10 @@ pub struct Quirks {
     pub refuses_vectors_from: Option<u16>,
     /// Corrupts the used ring's entry of every n-th buffer.
     pub used: Option<(u32, UsedQuirk)>,
+    /// Does not answer commands of the control queue, from the n-th on since the reset.
+    pub commands_unanswered_from: Option<u32>,
+    /// Refuses commands of this class of the control queue.
+    pub refuses_class: Option<u8>,
     /// Sets DEVICE_NEEDS_RESET after this number of frames sent.
     pub needs_reset_after: Option<u64>,
     /// The device is removed after this number of frames sent.

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The control queue: one command at a time, whose answer the caller waits for. (virtio §12)
+
+use crate::error::Error;
+use crate::features::Features;
+use crate::hal::{Dma, Hal, Registers};
+use crate::ring::{Direction, Ring, RingOptions};
+use crate::transport::Doorbell;
+
+/// Longest command with its data, in bytes.
+const COMMAND_LEN: usize = 512;
+/// The descriptors of a command: its bytes, then the answer.
+const COMMAND: u16 = 0;
+const ANSWER: u16 = 1;
+/// Size of the ring, if the device's is not smaller. It must hold one command.
+const SIZE: u16 = 8;
+/// Value of the answer before the device writes it; no answer of the specification.
+const NO_ANSWER: u8 = 0xFF;
+const ANSWER_OK: u8 = 0;
+
+/// Waits for an answer, in microseconds, each repeated so many times: two seconds in all.
+const WAITS: [(u32, u32); 3] = [(20, 20), (1000, 20), (10_000, 198)];
+
+/// Classes and commands.
+mod command {
+    pub(super) const PROMISCUOUS: [u8; 2] = [0, 0];
+    pub(super) const ALL_MULTICAST: [u8; 2] = [0, 1];
+    pub(super) const SET_MAC_TABLE: [u8; 2] = [1, 0];
+    pub(super) const SET_MAC: [u8; 2] = [1, 1];
+}
+
+/// Which frames the device delivers. Broadcasts and frames to the station's address always are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReceiveMode<'a> {
+    /// Every frame.
+    pub promiscuous: bool,
+    /// Every multicast frame.
+    pub all_multicast: bool,
+    /// The address in use, if it is not the device's permanent one.
+    pub station: Option<[u8; 6]>,
+    /// Multicast addresses, at most 64.
+    pub multicast: &'a [[u8; 6]],
+}
+
+/// Sends commands to the device. One user at a time, at PASSIVE_LEVEL.
+#[derive(Debug)]
+pub struct ControlQueue<H: Hal, R> {
+    hal: H,
+    ring: Ring<H>,
+    /// [`COMMAND_LEN`] bytes of the command, and the answer.
+    memory: Dma<H>,
+    features: Features,
+    /// The device filters: it does not deliver every frame, as after a reset.
+    filtering: bool,
+    doorbell: Option<Doorbell<R>>,
+}
+
+impl<H: Hal, R: Registers> ControlQueue<H, R> {
+    /// Allocates a queue of at most `size` descriptors for a device with these features.
+    pub(crate) fn new(hal: &H, size: u16, features: Features) -> Result<Self, Error> {
+        if size <= ANSWER {
+            return Err(Error::BadQueueSize(size));
+        }
+        let ring = Ring::new(hal, size.min(SIZE), RingOptions::of(features))?;
+        let memory = Dma::new(hal, COMMAND_LEN.saturating_add(1))?;
+        let mut queue = Self { hal: hal.clone(), ring, memory, features, filtering: false, doorbell: None };
+        queue.describe();
+        Ok(queue)
+    }
+
+    fn describe(&mut self) {
+        let [command, answer] = [0, COMMAND_LEN].map(|offset| self.memory.device_address(offset));
+        self.ring.describe(COMMAND, command, 0, Direction::ToDevice);
+        self.ring.describe(ANSWER, answer, 1, Direction::FromDevice);
+        self.ring.link(COMMAND);
+        self.ring.suppress_interrupts();
+    }
+
+    pub(crate) fn ring(&self) -> &Ring<H> {
+        &self.ring
+    }
+
+    pub(crate) fn connect(&mut self, doorbell: Doorbell<R>) {
+        self.doorbell = Some(doorbell);
+    }
+
+    /// Disconnects the queue from the device: commands fail from now on. IRQL <= DISPATCH_LEVEL.
+    pub fn stop(&mut self) {
+        self.doorbell = None;
+    }
+
+    /// Makes the queue like a new one, after the device was reset.
+    pub(crate) fn renew(&mut self) {
+        self.ring.clear();
+        self.describe();
+        self.filtering = false;
+    }
+
+    /// Sets which frames the device delivers. Returns whether the device filters as asked: `false` if it cannot, or refuses a
+    /// command and therefore delivers every frame. Afterwards the device delivers all frames of `mode`, and perhaps others.
+    /// `alive` is called while the answer is waited for, and returns whether the device still runs.
+    ///
+    /// # Errors
+    /// [`Error::CommandTimeout`], [`Error::BrokenRing`]; [`Error::CommandRefused`] if the device filters and cannot be made to
+    /// deliver every frame; [`Error::OutOfOrder`] if the queue was stopped, or `alive` returned `false`.
+    //= virtio §12
+    pub fn set_receive_mode(
+        &mut self,
+        mode: &ReceiveMode<'_>,
+        mut alive: impl FnMut() -> bool,
+    ) -> Result<bool, Error> {
+        if !self.features.contains(Features::CTRL_RX) {
+            return Ok(false);
+        }
+        if mode.promiscuous {
+            return self.receive_everything(&mut alive).map(|()| true);
+        }
+        // Wider filters first: no wanted frame is dropped in between.
+        let filters = self.set_station(mode.station, &mut alive)?
+            && self.set_mac_table(mode, &mut alive)?
+            && self.execute(command::ALL_MULTICAST, &[&[u8::from(mode.all_multicast)]], &mut alive)?
+            && self.execute(command::PROMISCUOUS, &[&[0]], &mut alive)?;
+        if filters {
+            self.filtering = true;
+        } else {
+            self.receive_everything(&mut alive)?;
+        }
+        Ok(filters)
+    }
+
+    fn receive_everything(&mut self, alive: &mut dyn FnMut() -> bool) -> Result<(), Error> {
+        if self.execute(command::PROMISCUOUS, &[&[1]], alive)? {
+            self.filtering = false;
+        }
+        if self.filtering { Err(Error::CommandRefused) } else { Ok(()) }
+    }
+
+    /// Sets the station's address where the device has a command for it; otherwise it is in the table of addresses.
+    fn set_station(
+        &mut self,
+        station: Option<[u8; 6]>,
+        alive: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, Error> {
+        match station {
+            Some(address) if self.features.contains(Features::CTRL_MAC_ADDR) => {
+                self.execute(command::SET_MAC, &[&address], alive)
+            }
+            _ => Ok(true),
+        }
+    }
+
+    fn set_mac_table(
+        &mut self,
+        mode: &ReceiveMode<'_>,
+        alive: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, Error> {
+        let unicast = mode.station.as_slice();
+        let count = |addresses: &[[u8; 6]]| u32::try_from(addresses.len()).unwrap_or(0).to_le_bytes();
+        let data: [&[u8]; 4] =
+            [&count(unicast), unicast.as_flattened(), &count(mode.multicast), mode.multicast.as_flattened()];
+        self.execute(command::SET_MAC_TABLE, &data, alive)
+    }
+
+    /// Executes a command. Returns whether the device accepted it.
+    fn execute(
+        &mut self,
+        command: [u8; 2],
+        data: &[&[u8]],
+        alive: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, Error> {
+        let Some(doorbell) = &self.doorbell else { return Err(Error::OutOfOrder) };
+        if self.ring.outstanding() != 0 {
+            // An earlier command was not answered.
+            return Err(Error::CommandTimeout);
+        }
+        // SAFETY: no command is outstanding.
+        let memory = unsafe { self.memory.bytes_mut(0, COMMAND_LEN.saturating_add(1)) };
+        let mut len = 0_usize;
+        for part in core::iter::once(&command[..]).chain(data.iter().copied()) {
+            let end = len.saturating_add(part.len());
+            let to = memory.get_mut(..COMMAND_LEN).and_then(|bytes| bytes.get_mut(len..end));
+            for (to, from) in to.ok_or(Error::CommandRefused)?.iter_mut().zip(part) {
+                *to = *from;
+            }
+            len = end;
+        }
+        if let Some(answer) = memory.last_mut() {
+            *answer = NO_ANSWER;
+        }
+        self.ring.set_len(COMMAND, u32::try_from(len).map_err(|_| Error::CommandRefused)?);
+        self.ring.offer(COMMAND);
+        if self.ring.publish() {
+            doorbell.ring();
+        }
+        self.wait(alive)?;
+        let mut answer = [NO_ANSWER];
+        self.memory.read(COMMAND_LEN, &mut answer);
+        Ok(answer == [ANSWER_OK])
+    }
+
+    /// Waits for the answer to the command.
+    fn wait(&mut self, alive: &mut dyn FnMut() -> bool) -> Result<(), Error> {
+        for (time, count) in WAITS {
+            for _ in 0..count {
+                if self.ring.take_used()?.is_some() {
+                    return Ok(());
+                }
+                if !alive() {
+                    return Err(Error::OutOfOrder);
+                }
+                self.hal.delay(time);
+            }
+        }
+        if self.ring.take_used()?.is_some() { Ok(()) } else { Err(Error::CommandTimeout) }
+    }
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Commands of the control queue, and devices that refuse or do not answer them.
+
+#![cfg(target_os = "linux")]
+
+mod fake;
+
+use fake::{Answer, CONTROL, Driver, Fake, Quirks, over_formats};
+use virtio_net::{Error, Features, Nic, ReceiveMode, RingFault};
+
+const GROUPS: [[u8; 6]; 2] = [[1, 0, 0x5E, 0, 0, 1], [0x33, 0x33, 0, 0, 0, 1]];
+const STATION: [u8; 6] = [2, 0, 0, 0, 0, 7];
+const DIRECTED: ReceiveMode<'_> =
+    ReceiveMode { promiscuous: false, all_multicast: false, station: None, multicast: &[] };
+
+/// Runs `test` with a device with receive filters, in each ring format.
+fn with_filters(answer: Answer, test: impl Fn(&Fake, Driver)) {
+    over_formats(|quirks| {
+        let offered = quirks.offered | Features::CTRL_VQ | Features::CTRL_RX | Features::CTRL_MAC_ADDR;
+        let fake = Fake::new(Quirks { offered, answer, ..quirks });
+        let driver = fake.bring_up(1514).unwrap();
+        test(&fake, driver);
+        fake.assert_well_treated();
+    });
+}
+
+fn set(driver: &mut Driver, mode: &ReceiveMode<'_>) -> Result<bool, Error> {
+    driver.nic().commands.as_mut().unwrap().set_receive_mode(mode, || true)
+}
+
+fn table(unicast: &[[u8; 6]], multicast: &[[u8; 6]]) -> Vec<u8> {
+    let list = |addresses: &[[u8; 6]]| {
+        [&(addresses.len() as u32).to_le_bytes()[..], addresses.as_flattened()].concat()
+    };
+    [vec![1, 0], list(unicast), list(multicast)].concat()
+}
+
+//= virtio §12
+#[test]
+fn receive_mode_is_sent_as_filters_and_then_promiscuous_mode_off() {
+    with_filters(Answer::Ok, |fake, mut driver| {
+        // More commands than the ring has descriptors.
+        for _ in 0..20 {
+            assert_eq!(set(&mut driver, &ReceiveMode { multicast: &GROUPS, ..DIRECTED }), Ok(true));
+            assert_eq!(fake.commands(), [table(&[], &GROUPS), vec![0, 1, 0], vec![0, 0, 0]]);
+        }
+        assert_eq!(set(&mut driver, &ReceiveMode { all_multicast: true, ..DIRECTED }), Ok(true));
+        assert_eq!(fake.commands(), [table(&[], &[]), vec![0, 1, 1], vec![0, 0, 0]]);
+        assert_eq!(set(&mut driver, &ReceiveMode { promiscuous: true, ..DIRECTED }), Ok(true));
+        assert_eq!(fake.commands(), [[0, 0, 1]]);
+    });
+}
+
+//= virtio §12
+#[test]
+fn station_address_is_set_before_it_is_filtered_for() {
+    with_filters(Answer::Ok, |fake, mut driver| {
+        assert_eq!(set(&mut driver, &ReceiveMode { station: Some(STATION), ..DIRECTED }), Ok(true));
+        let address = [&[1, 1][..], &STATION].concat();
+        assert_eq!(fake.commands(), [address, table(&[STATION], &[]), vec![0, 1, 0], vec![0, 0, 0]]);
+    });
+}
+
+#[test]
+fn without_the_feature_no_filter_is_sent() {
+    let offered = Quirks::default().offered | Features::CTRL_VQ;
+    let fake = Fake::new(Quirks { offered, ..Quirks::default() });
+    let mut driver = fake.bring_up(1514).unwrap();
+    assert_eq!(set(&mut driver, &ReceiveMode { station: Some(STATION), ..DIRECTED }), Ok(false));
+    assert_eq!(fake.notified(CONTROL), 0);
+    let fake = Fake::new(Quirks::default());
+    assert!(fake.bring_up(1514).unwrap().nic().commands.is_none(), "a device without control queue");
+    // Filters depend on the control queue.
+    let offered = Quirks::default().offered | Features::CTRL_RX | Features::CTRL_MAC_ADDR;
+    let fake = Fake::new(Quirks { offered, ..Quirks::default() });
+    let mut driver = fake.bring_up(1514).unwrap();
+    assert!(driver.nic().commands.is_none());
+    assert_eq!(fake.accepted(), Quirks::default().offered);
+}
+
+#[test]
+fn device_that_refuses_a_filter_delivers_every_frame() {
+    let station = ReceiveMode { station: Some(STATION), ..DIRECTED };
+    for (refused, sent) in [(&[1, 1][..], 1), (&[1, 0], 2), (&[0, 1], 3), (&[0, 0, 0], 4)] {
+        with_filters(Answer::Refused(refused), |fake, mut driver| {
+            assert_eq!(set(&mut driver, &station), Ok(false), "{refused:?}");
+            let commands = fake.commands();
+            assert_eq!((commands.len(), commands.last().unwrap()), (sent + 1, &vec![0, 0, 1]));
+        });
+    }
+    // A device that does not filter yet need not be asked to stop.
+    with_filters(Answer::Refused(&[0]), |_, mut driver| {
+        assert_eq!(set(&mut driver, &DIRECTED), Ok(false));
+    });
+    with_filters(Answer::RefusedAfter(3), |_, mut driver| {
+        assert_eq!(set(&mut driver, &DIRECTED), Ok(true));
+        assert_eq!(set(&mut driver, &DIRECTED), Err(Error::CommandRefused));
+    });
+}
+
+#[test]
+fn command_that_is_returned_without_an_answer_counts_as_refused() {
+    with_filters(Answer::Unwritten, |fake, mut driver| {
+        assert_eq!(set(&mut driver, &DIRECTED), Ok(false));
+        assert_eq!(fake.commands(), [table(&[], &[]), vec![0, 0, 1]]);
+    });
+}
+
+#[test]
+fn command_without_an_answer_fails_in_bounded_time_and_so_do_all_until_a_reset() {
+    with_filters(Answer::Never, |fake, mut driver| {
+        assert_eq!(set(&mut driver, &DIRECTED), Err(Error::CommandTimeout));
+        let delays = fake.delays();
+        assert!((100..1000).contains(&delays), "{delays}");
+        assert_eq!(set(&mut driver, &DIRECTED), Err(Error::CommandTimeout));
+        assert_eq!((fake.delays(), fake.commands().len()), (delays, 1), "at once");
+
+        fake.change(|quirks| quirks.answer = Answer::Ok);
+        let nic = driver.nic();
+        nic.receive.stop();
+        nic.transmit.stop();
+        nic.commands.as_mut().unwrap().stop();
+        assert_eq!(set(&mut driver, &DIRECTED), Err(Error::OutOfOrder), "stopped");
+        driver.control.renegotiate().unwrap();
+        let Driver { nic: Some(nic), control } = &mut driver else { panic!("a driver has queues") };
+        let commands = nic.commands.as_deref_mut();
+        Nic::reprogram(control, &mut nic.receive, &mut nic.transmit, commands, nic.vectors).unwrap();
+        nic.receive.start(control).unwrap();
+        assert_eq!(set(&mut driver, &DIRECTED), Ok(true));
+    });
+}
+
+#[test]
+fn wait_for_an_answer_ends_with_the_device() {
+    with_filters(Answer::Never, |_, mut driver| {
+        let mut left = 3;
+        let alive = || {
+            left -= 1;
+            left > 0
+        };
+        let commands = driver.nic().commands.as_mut().unwrap();
+        assert_eq!(commands.set_receive_mode(&DIRECTED, alive), Err(Error::OutOfOrder));
+    });
+}
+
+#[test]
+fn answer_to_a_command_that_was_not_sent_breaks_the_ring() {
+    with_filters(Answer::BadId, |_, mut driver| {
+        assert_eq!(set(&mut driver, &DIRECTED), Err(Error::BrokenRing(RingFault::BadId)));
+    });
+}
+
+#[test]
+fn control_queue_without_room_for_a_command_is_refused() {
+    for (size, error) in [(0, Error::NoQueue(2)), (1, Error::BadQueueSize(1))] {
+        let quirks = Quirks::default();
+        let offered = quirks.offered | Features::CTRL_VQ;
+        let fake = Fake::new(Quirks { offered, control_size: size, ..quirks });
+        assert_eq!(fake.bring_up(1514).err(), Some(error));
+        fake.assert_well_treated();
+    }
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The device's side of the control queue. (virtio §12)
+
+use vm_memory::{Bytes, GuestMemoryMmap};
+
+use super::{CONTROL, Device, Fake};
+
+/// How the device answers commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Ok,
+    /// Refuses commands that begin with these bytes, or all after the first so many.
+    Refused(&'static [u8]),
+    RefusedAfter(usize),
+    /// Returns the command without an answer.
+    Unwritten,
+    /// Does not return the command.
+    Never,
+    /// Returns a command that was not sent.
+    BadId,
+}
+
+impl Device {
+    /// Executes the commands of the control queue.
+    pub(super) fn execute(&mut self, memory: &GuestMemoryMmap) {
+        while let Some((id, chain)) = self.queues[CONTROL].pop_chain(memory) {
+            let [command, answer] = chain[..] else { panic!("a command of {} descriptors", chain.len()) };
+            assert!(!command.writable && answer.writable, "the answer alone is written");
+            assert_eq!(answer.len, 1);
+            let mut bytes = vec![0; command.len as usize];
+            memory.read_slice(&mut bytes, command.address).unwrap();
+            let value = match self.quirks.answer {
+                Answer::Never => None,
+                Answer::Refused(start) if bytes.starts_with(start) => Some(1),
+                Answer::RefusedAfter(count) if self.commands.len() >= count => Some(1),
+                _ => Some(0_u8),
+            };
+            self.commands.push(bytes);
+            match (self.quirks.answer, value) {
+                (_, None) => {}
+                (Answer::Unwritten, _) => self.queues[CONTROL].push(memory, id, 0),
+                (Answer::BadId, _) => self.queues[CONTROL].push(memory, id + 1, 1),
+                (_, Some(value)) => {
+                    memory.write_obj(value, answer.address).unwrap();
+                    self.queues[CONTROL].push(memory, id, 1);
+                }
+            }
+        }
+        self.queues[CONTROL].enable_notification(memory);
+    }
+}
+
+impl Fake {
+    /// Takes the commands that the driver sent.
+    pub fn commands(&self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.lock().commands)
+    }
+
+    /// Number of waits of the driver.
+    pub fn delays(&self) -> u32 {
+        self.lock().delays
+    }
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The receive filters of the device: what the packet filter, the multicast list and RDMA need, set through the control queue.
+//!
+//! They only reduce what arrives. Frames that the device delivers nevertheless are dropped in the receive DPC, so that a device
+//! without filters, or one that refuses them, works as well.
+
+use core::sync::atomic::Ordering;
+
+use ndk_abi::ndis::{
+    NDIS_PACKET_TYPE_ALL_MULTICAST, NDIS_PACKET_TYPE_MULTICAST, NDIS_PACKET_TYPE_PROMISCUOUS,
+};
+use virtio_net::{Error, ReceiveMode};
+
+use super::adapter::Adapter;
+
+/// Programs the filters into the device, which has started. For a device that does not run nothing is done: its start does it.
+/// Waits for the device's answers, at most two seconds. `PASSIVE_LEVEL`.
+///
+/// # Errors
+/// The device failed.
+pub fn program(adapter: &Adapter) -> Result<(), Error> {
+    let port = adapter.port();
+    let programmed = port.with_commands(|commands| {
+        // Not before: a change of the filters meanwhile is programmed by the next user of the queue.
+        let types = adapter.filter.packet_types.load(Ordering::Relaxed);
+        let (addresses, count) = *adapter.filter.multicast.lock();
+        let has = |kind: u32| types & kind != 0;
+        let count = if has(NDIS_PACKET_TYPE_MULTICAST) { count } else { 0 };
+        let current = adapter.addresses.current;
+        let mode = ReceiveMode {
+            promiscuous: has(NDIS_PACKET_TYPE_PROMISCUOUS),
+            all_multicast: has(NDIS_PACKET_TYPE_ALL_MULTICAST),
+            station: (port.device_address() != Some(current)).then_some(current),
+            multicast: addresses.get(..count).unwrap_or_default(),
+        };
+        commands.set_receive_mode(&mode, || port.is_running())
+    });
+    match programmed {
+        Some(Err(error)) if port.is_running() => Err(error),
+        _ => Ok(()),
+    }
+}
