@@ -175,8 +175,8 @@ fn send_request(
     response
 }
 
-/// Returns a WRITE of `length` bytes with these descriptors.
-fn write_request(file: [u8; 16], length: u32, descriptors: &[BufferDescriptor]) -> Vec<u8> {
+/// Returns a WRITE of `length` bytes at `offset` with these descriptors.
+fn write_request(file: [u8; 16], offset: u64, length: u32, descriptors: &[BufferDescriptor]) -> Vec<u8> {
     let mut channel_info = Vec::new();
     for descriptor in descriptors {
         let mut bytes = [0; BufferDescriptor::LEN];
@@ -184,7 +184,7 @@ fn write_request(file: [u8; 16], length: u32, descriptors: &[BufferDescriptor]) 
         channel_info.extend(bytes);
     }
     let data = WriteData::Channel { channel: Channel::RdmaV1Invalidate, channel_info: &channel_info, length };
-    Request { message_id: 2, body: RequestBody::Write { file, offset: 0, data } }.emit()
+    Request { message_id: 2, body: RequestBody::Write { file, offset, data } }.emit()
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn peer_that_does_not_negotiate_is_disconnected() {
 fn memory_that_is_not_registered_ends_the_connection() {
     let error = refused(|adapter, local, remote| {
         let descriptor = BufferDescriptor { offset: 0x1000, token: 0x1234_5678, length: 4096 };
-        let write = |file| write_request(file, 4096, &[descriptor]);
+        let write = |file| write_request(file, 0, 4096, &[descriptor]);
         assert_eq!(send_request(adapter, local, remote, write), None);
     });
     let Some(error) = error else { return };
@@ -215,17 +215,20 @@ fn memory_that_is_not_registered_ends_the_connection() {
 #[test]
 fn descriptors_that_overflow_or_are_too_short_are_refused() {
     let descriptor = |offset, length| BufferDescriptor { offset, token: 1, length };
-    for (length, descriptors) in [
-        (4096, vec![]),
-        (4096, vec![descriptor(0, 4095)]),
-        (4096, vec![descriptor(u64::MAX, 4096)]),
-        (4096, vec![descriptor(0, u32::MAX), descriptor(0, 1)]),
-        (4096, vec![descriptor(0, 4096); 17]),
+    for (offset, length, descriptors) in [
+        (0, 4096, vec![]),
+        (0, 4096, vec![descriptor(0, 4095)]),
+        (0, 4096, vec![descriptor(u64::MAX, 4096)]),
+        (0, 4096, vec![descriptor(0, u32::MAX), descriptor(0, 1)]),
+        (0, 4096, vec![descriptor(0, 4096); 17]),
+        // Far behind the end of the file.
+        (1 << 40, 4096, vec![descriptor(0, 4096)]),
+        (u64::MAX, 4096, vec![descriptor(0, 4096)]),
         // More than the server's memory for one request.
-        ((1 << 20) + 1, vec![descriptor(0, 2 << 20)]),
+        (0, (1 << 20) + 1, vec![descriptor(0, 2 << 20)]),
     ] {
         let error = refused(move |adapter, local, remote| {
-            let write = |file| write_request(file, length, &descriptors);
+            let write = |file| write_request(file, offset, length, &descriptors);
             let response = send_request(adapter, local, remote, write).expect("a response");
             let Some(Response { body: ResponseBody::Error { status, .. }, .. }) = Response::parse(&response)
             else {

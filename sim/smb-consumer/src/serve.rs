@@ -20,6 +20,8 @@ use crate::{Event, Session};
 const MAX_DESCRIPTORS: usize = 16;
 /// Requests that wait for staging memory.
 const MAX_WAITING: usize = 1024;
+/// Bytes behind the end of the file at which a WRITE may begin.
+const MAX_GAP: usize = 64 << 20;
 /// The only file.
 const FILE: FileId = [1; 16];
 
@@ -111,6 +113,7 @@ impl<O: Os> Server<'_, O> {
         }
     }
 
+    /// Handles a request, or queues it behind others if it needs a slot and none is free.
     fn request(&mut self, message: Vec<u8>) -> Result<(), Error> {
         let request = Request::parse(&message).ok_or(Error::Protocol("unknown SMB2 request"))?;
         let needs_slot = matches!(
@@ -118,15 +121,19 @@ impl<O: Os> Server<'_, O> {
             RequestBody::Write { data: WriteData::Channel { .. }, .. }
                 | RequestBody::Read { channel: Channel::RdmaV1 | Channel::RdmaV1Invalidate, .. }
         );
-        let slot = self.slots.iter().position(Option::is_none);
-        if needs_slot && slot.is_none() {
-            if self.waiting.len() >= MAX_WAITING {
-                return Err(Error::Protocol("too many requests"));
+        match self.slots.iter().position(Option::is_none) {
+            Some(slot) if self.waiting.is_empty() => self.handle(request, slot),
+            _ if !needs_slot => self.handle(request, 0),
+            _ if self.waiting.len() >= MAX_WAITING => Err(Error::Protocol("too many requests")),
+            _ => {
+                self.waiting.push_back(message);
+                Ok(())
             }
-            self.waiting.push_back(message);
-            return Ok(());
         }
-        let slot = slot.unwrap_or_default();
+    }
+
+    /// Handles a request, with `slot` if it needs one.
+    fn handle(&mut self, request: Request<'_>, slot: usize) -> Result<(), Error> {
         let message_id = request.message_id;
         let response = match request.body {
             RequestBody::Create { name } => {
@@ -225,6 +232,10 @@ impl<O: Os> Server<'_, O> {
         };
         let offset = usize::try_from(offset).map_err(|_| status::INVALID_PARAMETER)?;
         let end = offset.checked_add(length).ok_or(status::INVALID_PARAMETER)?;
+        // A peer does not make this side allocate more than it writes.
+        if offset > self.content.len() + MAX_GAP {
+            return Err(status::INVALID_PARAMETER);
+        }
         if end > self.content.len() {
             let more = end - self.content.len();
             self.content.try_reserve(more).map_err(|_| status::INSUFFICIENT_RESOURCES)?;
@@ -269,10 +280,14 @@ impl<O: Os> Server<'_, O> {
             self.written(length);
             self.respond(message_id, ResponseBody::Write { count: length as u32 }, invalidate)?;
         }
-        match self.waiting.pop_front() {
-            Some(message) => self.request(message),
-            None => Ok(()),
+        // A request that is refused leaves the slot to the next one.
+        while self.slots[slot].is_none()
+            && let Some(message) = self.waiting.pop_front()
+        {
+            let request = Request::parse(&message).ok_or(Error::Protocol("unknown SMB2 request"))?;
+            self.handle(request, slot)?;
         }
+        Ok(())
     }
 
     fn written(&mut self, length: usize) {

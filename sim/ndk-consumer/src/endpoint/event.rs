@@ -20,7 +20,7 @@ pub struct EndpointConfig {
 pub enum EndpointEvent {
     /// A request with this tag succeeded.
     Done(Operation, u64),
-    /// A message has arrived; [`Endpoint::take`] it.
+    /// A message has arrived; [`take`](super::Endpoint::take) it.
     Message(Received),
 }
 
