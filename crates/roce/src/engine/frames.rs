@@ -113,7 +113,7 @@ impl<R: RawMutex> Engine<R> {
     }
 
     /// Processes a received frame, from its Ethernet header on, with or without padding. The frame is not used
-    /// after the call. IRQL == `DISPATCH_LEVEL`.
+    /// after the call. IRQL == `DISPATCH_LEVEL`: other processors wait for the end of a copy of payload.
     pub fn handle_frame(&self, now: Instant, frame: &[u8]) -> Verdict {
         self.handle_frame_on(self.shards.first(), now, frame)
     }
@@ -208,7 +208,12 @@ impl<R: RawMutex> Engine<R> {
         self.check_icrc(packet)?;
         let env = Env::new(&self.shared, &shard.stats, &qp.attributes, now);
         let mut transport = qp.lock();
-        let handled = transport.handle(&env, packet);
+        let mut placement = None;
+        let mut handled = transport.handle(&env, packet, &mut placement);
+        if let Some(placement) = &placement {
+            let placed = MutexGuard::unlocked(&mut transport, || placement.run(&env, packet.payload()));
+            handled = Ok(transport.finish_placement(&env, packet, placement, placed));
+        }
         // A packet that is not from the peer has no effect, not even on pending frames.
         if !matches!(handled, Err(DropReason::Address | DropReason::State | DropReason::Opcode)) {
             if !shard.has(&qp) {

@@ -6,7 +6,8 @@ use lock_api::RawMutex;
 
 use super::env::Env;
 use super::frame::Unsent;
-use super::payload_copy::PayloadCopy;
+use super::payload_copy::{Copying, PayloadCopy};
+use super::placement::Placement;
 use super::rc_transport::RcTransport;
 use super::state::State;
 use crate::conn::ConnId;
@@ -70,12 +71,14 @@ impl RcTransport {
         self.send_queue.post(request, self.requester.mtu, env.shared.config.max_message)
     }
 
-    /// Handles a packet for this queue pair. Its ICRC was checked.
+    /// Handles a packet for this queue pair. Its ICRC was checked. If it sets `placement`, the caller releases the lock, runs that,
+    /// acquires the lock and calls [`RcTransport::finish_placement`].
     #[inline]
     pub(crate) fn handle<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
         packet: &Packet<'_>,
+        placement: &mut Option<Placement>,
     ) -> Result<Handled, DropReason> {
         let Some(link) = self.link.as_ref().filter(|_| self.state.serves()) else {
             return Err(DropReason::State);
@@ -85,7 +88,7 @@ impl RcTransport {
             return Err(DropReason::Address);
         }
         let handled = match packet.info().class {
-            Class::Request => self.handle_request(env, packet),
+            Class::Request => self.handle_request(env, packet, Some(placement)),
             Class::Response => self.handle_response(env, packet),
             // A CNP has no PSN of the connection.
             Class::Congestion if packet.bth().becn() => {
@@ -99,9 +102,26 @@ impl RcTransport {
         }
         handled?;
         self.last_received = Some(env.now);
+        Ok(self.handled())
+    }
+
+    /// Accounts for the packet whose payload was copied.
+    pub(crate) fn finish_placement<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        packet: &Packet<'_>,
+        placement: &Placement,
+        placed: Result<(), AccessError>,
+    ) -> Handled {
+        self.copying = None;
+        self.finish_execution(env, packet, placement, placed);
+        self.handled()
+    }
+
+    #[inline]
+    fn handled(&self) -> Handled {
         //= rocev2 §12
-        let established = self.conn.filter(|_| self.state == State::Rtr);
-        Ok(Handled { established })
+        Handled { established: self.conn.filter(|_| self.state == State::Rtr) }
     }
 
     /// Writes the next frame to `slot`, or sets `copy`.
@@ -137,8 +157,8 @@ impl RcTransport {
         slot: &'s mut [u8],
         copy: &PayloadCopy,
     ) -> Option<Frame<'s>> {
-        let length = self.copying.map_or(0, |copying| copying.length);
-        let frame = copy.begin(self.link.as_ref(), env, slot, length);
+        let Some(Copying::Frame(copied)) = self.copying else { return None };
+        let frame = copy.begin(self.link.as_ref(), env, slot, copied.length);
         if frame.is_err() {
             self.fail_to_build(env);
         }
@@ -160,7 +180,7 @@ impl RcTransport {
         env: &Env<'_, R>,
         copied: Result<usize, AccessError>,
     ) -> Option<usize> {
-        let copying = self.copying.take()?;
+        let Some(Copying::Frame(copying)) = self.copying.take() else { return None };
         let sent = self.finish_request(env, copying, copied);
         if copying.paced {
             self.account_paced(env, sent, self.responder.is_serving());

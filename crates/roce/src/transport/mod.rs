@@ -24,7 +24,7 @@
 //! | `cnp`, `rate` | congestion notification packets; DCQCN rate |
 //! | `requester_state`, `responder_state` | what the two halves remember |
 //! | `rc_transport` | the transport of one queue pair: life cycle, error state, completions |
-//! | `payload_copy` | the payload of a request, copied without the lock of the queue pair |
+//! | `pieces`, `payload_copy`, `placement` | the payload of a packet to send or received, copied without the lock of the queue pair |
 //! | `requester`, `local_requests`, `retransmit_timer` | request packets; local requests; ACK timeout |
 //! | `completer` | received ACKs, NAKs and READ responses |
 //! | `responder`, `out_of_order_requests`, `acknowledge` | received requests; ACK, NAK and READ responses to them |
@@ -42,6 +42,8 @@ mod out_of_order;
 mod out_of_order_requests;
 pub(crate) mod payload_copy;
 pub(crate) mod peer;
+mod pieces;
+pub(crate) mod placement;
 mod rate;
 pub(crate) mod rc_transport;
 mod recovery;

@@ -114,7 +114,7 @@ impl RcTransport {
             self.responder.newest_after_gap = Some(Sequence::MAX);
             return false;
         }
-        self.handle_request(env, &packet).is_ok() && self.responder.expected != expected
+        self.handle_request(env, &packet, None).is_ok() && self.responder.expected != expected
     }
 
     /// Places or stores a packet that arrived after a gap. Returns whether it counts once the gap is filled.

@@ -12,48 +12,24 @@ use lock_api::RawMutex;
 use super::env::Env;
 use super::frame::Unsent;
 use super::peer::Link;
+use super::pieces::Pieces;
 use crate::region::access_rights::AccessError;
-use crate::sge_cursor::{SgeCursor, TooShort};
-use crate::work::Sge;
 use roce_wire::{Frame, Headers};
 
 /// Shortest payload that is copied without the lock, in bytes: a shorter one costs less than releasing and acquiring it.
 pub(super) const MIN_LENGTH: u32 = 512;
 
-/// Pieces of consumer memory that the payload of a packet may consist of. One of more pieces is copied with the lock held.
-const MAX_PIECES: usize = 4;
-
 /// The next packet, and the memory that its payload is copied from.
 #[derive(Debug)]
 pub(crate) struct PayloadCopy {
     headers: Headers,
-    pieces: [Sge; MAX_PIECES],
-    count: usize,
+    pieces: Pieces,
 }
 
 impl PayloadCopy {
-    /// Notes the headers of the packet and the pieces of `sges` from `offset` on, and advances `cursor` over them. Returns `None`,
-    /// and leaves the cursor, if there are too many pieces or the list is too short.
-    #[inline(never)]
-    pub(super) fn collect(
-        headers: &Headers,
-        cursor: &mut SgeCursor,
-        sges: &[Sge],
-        offset: u32,
-        length: u32,
-    ) -> Option<Self> {
-        let mut end = *cursor;
-        let mut copy = Self { headers: *headers, pieces: [Sge::default(); MAX_PIECES], count: 0 };
-        end.seek(sges, offset).ok()?;
-        end.walk(sges, length, TooShort, |sge, within, length| {
-            let address = sge.address.checked_add(u64::from(within)).ok_or(TooShort)?;
-            *copy.pieces.get_mut(copy.count).ok_or(TooShort)? = Sge { address, length, key: sge.key };
-            copy.count = copy.count.saturating_add(1);
-            Ok(())
-        })
-        .ok()?;
-        *cursor = end;
-        Some(copy)
+    /// Notes the headers of the packet and the pieces of its payload, see [`Pieces::collect`].
+    pub(super) fn new(headers: Headers, pieces: Pieces) -> Self {
+        Self { headers, pieces }
     }
 
     /// Writes the headers to `slot`. The lock is held.
@@ -76,16 +52,25 @@ impl PayloadCopy {
         env: &Env<'_, R>,
         mut frame: Frame<'_>,
     ) -> Result<usize, AccessError> {
-        for piece in self.pieces.get(..self.count).unwrap_or_default() {
+        for piece in self.pieces.as_slice() {
             env.shared.regions.read_local(env.qp.pd, piece, 0, piece.length, &mut frame)?;
         }
         Ok(frame.finish())
     }
 }
 
+/// What is being copied.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Copying {
+    /// The payload of the next frame.
+    Frame(CopiedFrame),
+    /// The payload of the packet in order, see [`super::placement`].
+    Packet,
+}
+
 /// A frame whose payload is being copied.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Copying {
+pub(super) struct CopiedFrame {
     pub(super) length: u32,
     pub(super) ack_req: bool,
     /// Its acknowledgement measures the path.

@@ -53,7 +53,7 @@ pub(crate) struct RcTransport {
     pub(super) last_received: Option<Instant>,
     /// It was reported that the path may have another next hop, and the driver does not know yet.
     path_suspected: bool,
-    /// The payload of the next packet is being copied, without the lock.
+    /// A payload is being copied, without the lock.
     pub(super) copying: Option<Copying>,
 }
 

@@ -10,7 +10,8 @@ use lock_api::RawMutex;
 
 use super::env::Env;
 use super::frame::{Unsent, build_frame};
-use super::payload_copy::{Copying, MIN_LENGTH, PayloadCopy};
+use super::payload_copy::{CopiedFrame, Copying, MIN_LENGTH, PayloadCopy};
+use super::pieces::Pieces;
 use super::rc_transport::RcTransport;
 use super::requester_state::Requester;
 use super::send_queue::Payload;
@@ -116,11 +117,11 @@ impl RcTransport {
         let cursor = &mut requester.cursor;
         if len >= MIN_LENGTH
             && let Payload::Sges(sges) = payload
-            && let Some(collected) = PayloadCopy::collect(&headers, cursor, sges, offset, len)
+            && let Some(pieces) = Pieces::collect(cursor, sges, offset, len)
         {
-            *copy = Some(collected);
+            *copy = Some(PayloadCopy::new(headers, pieces));
             let paced = self.rate.is_limited();
-            self.copying = Some(Copying { length: len, ack_req, measures_path, paced });
+            self.copying = Some(Copying::Frame(CopiedFrame { length: len, ack_req, measures_path, paced }));
             return Err(Unsent::Copying);
         }
         let built =
@@ -152,7 +153,7 @@ impl RcTransport {
     pub(super) fn finish_request<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
-        copying: Copying,
+        copying: CopiedFrame,
         copied: Result<usize, AccessError>,
     ) -> Result<usize, Unsent> {
         let requester = &self.requester;

@@ -10,10 +10,14 @@ use lock_api::RawMutex;
 
 use super::env::Env;
 use super::inbound_reads::InboundRead;
+use super::payload_copy::{Copying, MIN_LENGTH};
+use super::pieces::Pieces;
+use super::placement::{InboundWrite, Placement};
 use super::rc_transport::RcTransport;
 use super::responder_state::{InboundMessage, MAX_LENGTH, MAX_UNACKNOWLEDGED};
 use crate::drop_reason::DropReason;
 use crate::region::access_rights::{Access, AccessError, KeyError};
+use crate::sge_cursor::SgeCursor;
 use crate::work::{CompletionKind, CompletionStatus};
 use roce_wire::{NakCode, Operation, Packet, RethRepr, Syndrome};
 
@@ -35,19 +39,24 @@ impl FatalNak {
 }
 
 /// Result of executing a request packet that arrived in order.
+#[derive(Clone, Copy, Debug)]
 enum Execution {
     /// It was executed, and uses this many PSNs.
     Executed(u64),
     /// No receive is posted for it.
     NoReceive,
+    /// Its payload is to be copied first.
+    Copying,
 }
 
 impl RcTransport {
-    /// Handles a request packet, received now or stored before.
+    /// Handles a request packet, received now or stored before. It may set `placement` instead of copying the payload:
+    /// [`RcTransport::finish_execution`] then follows.
     pub(super) fn handle_request<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
         packet: &Packet<'_>,
+        placement: Option<&mut Option<Placement>>,
     ) -> Result<(), DropReason> {
         let stats = &env.stats;
         let responder = &mut self.responder;
@@ -68,7 +77,39 @@ impl RcTransport {
                 return Ok(());
             }
         };
-        match self.execute(env, sequence, packet) {
+        let executed = self.execute(env, sequence, packet, placement);
+        self.conclude(env, sequence, packet, executed);
+        Ok(())
+    }
+
+    /// Continues with the request packet in order whose payload was copied.
+    pub(super) fn finish_execution<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        packet: &Packet<'_>,
+        placement: &Placement,
+        placed: Result<(), AccessError>,
+    ) {
+        let executed = match (placement, placed) {
+            (Placement::Receive { end, .. }, Ok(())) => self.end_send(env, packet, *end),
+            (Placement::Write(write), Ok(())) => Ok(self.end_write(env, packet, *write)),
+            (Placement::Receive { .. }, Err(AccessError)) => Err(FatalNak::PROTECTION),
+            (Placement::Write(_), Err(AccessError)) => Err(FatalNak::ACCESS),
+        };
+        self.conclude(env, self.responder.expected, packet, executed);
+    }
+
+    /// Accounts for the execution of the packet at `sequence`, the expected one.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "on the way of every request packet")]
+    fn conclude<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        sequence: Sequence,
+        packet: &Packet<'_>,
+        executed: Result<Execution, FatalNak>,
+    ) {
+        match executed {
             Ok(Execution::Executed(packets)) => {
                 let responder = &mut self.responder;
                 responder.expected = sequence.add(packets);
@@ -80,10 +121,10 @@ impl RcTransport {
                 if let Some(newest) = newest {
                     self.continue_after_gap(env, sequence, newest, nak.is_some(), packet.bth().ack_req());
                 }
-                Ok(())
             }
+            Ok(Execution::Copying) => {}
             Ok(Execution::NoReceive) => {
-                stats.rx_rnr.inc();
+                env.stats.rx_rnr.inc();
                 let responder = &mut self.responder;
                 //= R-QP-6
                 //= R-CONSUMER-15
@@ -92,7 +133,6 @@ impl RcTransport {
                 responder.newest_after_gap = Some(sequence);
                 responder.without_receive = true;
                 responder.nak_twice = false;
-                Ok(())
             }
             Err(nak) => {
                 //= rocev2 §9
@@ -102,7 +142,6 @@ impl RcTransport {
                     env.complete_receive(self.current_receive.context, nak.receive);
                 }
                 self.fail(env, None);
-                Ok(())
             }
         }
     }
@@ -113,6 +152,7 @@ impl RcTransport {
         env: &Env<'_, R>,
         sequence: Sequence,
         packet: &Packet<'_>,
+        placement: Option<&mut Option<Placement>>,
     ) -> Result<Execution, FatalNak> {
         let info = packet.info();
         let responder = &mut self.responder;
@@ -122,8 +162,8 @@ impl RcTransport {
             return Err(FatalNak::INVALID);
         }
         match info.operation {
-            Operation::Send => self.execute_send(env, packet),
-            Operation::Write => self.execute_write(env, packet),
+            Operation::Send => self.execute_send(env, packet, placement),
+            Operation::Write => self.execute_write(env, packet, placement),
             Operation::Read => {
                 let reth = packet.reth().map(|reth| RethRepr::parse(&reth)).ok_or(FatalNak::INVALID)?;
                 self.queue_read(env, sequence, &reth)
@@ -137,21 +177,43 @@ impl RcTransport {
         &mut self,
         env: &Env<'_, R>,
         packet: &Packet<'_>,
+        placement: Option<&mut Option<Placement>>,
     ) -> Result<Execution, FatalNak> {
         if packet.info().first && !self.take_receive(env) {
             return Ok(Execution::NoReceive);
         }
         let mut rest = packet.payload();
+        let length = rest.len() as u32;
         //= R-QP-46
         //= R-QP-47
         let sges = self.current_receive.sges();
         let mut cursor = self.current_receive.cursor;
-        cursor.walk(sges, rest.len() as u32, FatalNak::TOO_LONG, |sge, within, len| {
+        let position = cursor.position;
+        if length >= MIN_LENGTH
+            && let Some(placement) = placement
+            && let Some(pieces) = Pieces::collect(&mut cursor, sges, position, length)
+        {
+            *placement = Some(Placement::Receive { pieces, end: cursor });
+            self.copying = Some(Copying::Packet);
+            return Ok(Execution::Copying);
+        }
+        cursor.walk(sges, length, FatalNak::TOO_LONG, |sge, within, len| {
             let (now, later) = rest.split_at_checked(len as usize).ok_or(FatalNak::TOO_LONG)?;
             rest = later;
             let stored = env.shared.regions.write_local(env.qp.pd, sge, within, now);
             stored.map_err(|AccessError| FatalNak::PROTECTION)
         })?;
+        self.end_send(env, packet, cursor)
+    }
+
+    /// Ends the execution of a packet of a SEND whose payload is in the current receive, before `cursor`.
+    #[inline]
+    fn end_send<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        packet: &Packet<'_>,
+        cursor: SgeCursor,
+    ) -> Result<Execution, FatalNak> {
         self.current_receive.cursor = cursor;
         if !packet.info().last {
             self.responder.message = InboundMessage::Send;
@@ -181,6 +243,7 @@ impl RcTransport {
         &mut self,
         env: &Env<'_, R>,
         packet: &Packet<'_>,
+        placement: Option<&mut Option<Placement>>,
     ) -> Result<Execution, FatalNak> {
         let info = packet.info();
         let payload = packet.payload();
@@ -209,9 +272,16 @@ impl RcTransport {
             Some(rest) if rest > 0 && !info.last => rest,
             _ => return Err(FatalNak::INVALID),
         };
-        let immediate = packet.imm_dt().is_some();
-        if immediate && !self.take_receive(env) {
+        if packet.imm_dt().is_some() && !self.take_receive(env) {
             return Ok(Execution::NoReceive);
+        }
+        let write = InboundWrite { address, key, total, left };
+        if payload.len() >= MIN_LENGTH as usize
+            && let Some(placement) = placement
+        {
+            *placement = Some(Placement::Write(write));
+            self.copying = Some(Copying::Packet);
+            return Ok(Execution::Copying);
         }
         if !payload.is_empty() {
             // Checked for each packet: the region may be deregistered meanwhile.
@@ -219,19 +289,32 @@ impl RcTransport {
             let written = env.shared.regions.write_remote(env.qp.scope(), key, address, payload);
             written.map_err(|AccessError| FatalNak::ACCESS)?;
         }
-        if !info.last {
+        Ok(self.end_write(env, packet, write))
+    }
+
+    /// Ends the execution of a packet of a WRITE whose payload is written.
+    #[inline]
+    fn end_write<R: RawMutex>(
+        &mut self,
+        env: &Env<'_, R>,
+        packet: &Packet<'_>,
+        write: InboundWrite,
+    ) -> Execution {
+        let InboundWrite { address, key, total, left } = write;
+        let payload = packet.payload();
+        if !packet.info().last {
             let address = address.wrapping_add(payload.len() as u64);
             self.responder.message = InboundMessage::Write { address, key, total, left };
-            return Ok(Execution::Executed(1));
+            return Execution::Executed(1);
         }
         env.stats.rx_writes.inc();
-        if immediate {
+        if packet.imm_dt().is_some() {
             let kind = CompletionKind::Receive;
             self.complete_message(env, kind, packet.imm_dt(), packet.bth().solicited(), total);
         } else {
             self.responder.end_message();
         }
-        Ok(Execution::Executed(1))
+        Execution::Executed(1)
     }
 
     /// Makes the oldest receive the current one. Returns `false` when none is posted.

@@ -19,6 +19,7 @@ mod next_hop;
 mod notice_queues;
 mod pair;
 mod payload_copy;
+mod placement;
 mod read_invalidation;
 mod requests;
 mod responder;

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The payload of a received packet is copied to consumer memory without the lock of the queue pair. What another processor could
+//! do then is done when the lock is released.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use roce::{CompletionStatus, QpSpec, QpState, RecvRequest, Sge, Verdict};
+
+use crate::pair::{Memory, Options, Pair, Side, on_release, pattern, poll, spec};
+
+/// Path MTU of the pairs, in bytes.
+const MTU: usize = 1024;
+
+fn pair() -> Pair {
+    let mut pair = Pair::new(Options { mtu: roce_wire::PathMtu::Bytes1024, ..Options::default() });
+    let side = &mut pair.sides[1];
+    let spec = QpSpec { recv_sges: 8, ..spec(side.pd, &side.cq, &pair.options) };
+    side.qp = side.engine.create_qp(spec).unwrap();
+    pair.establish();
+    pair.run();
+    pair
+}
+
+/// Returns the frames that side 0 has to send.
+fn frames(pair: &Pair) -> Vec<Vec<u8>> {
+    pair.sides[0].transmit(pair.now, 64)
+}
+
+/// Side 1 receives a frame. Calls `at` whenever the lock of its queue pair is released, with the number of times that it was
+/// before. Returns the number of times.
+fn receive(pair: &Pair, frame: &[u8], mut at: impl FnMut(usize) + 'static) -> usize {
+    let side = &pair.sides[1];
+    let lock = Rc::new(Cell::new(0));
+    let seen = lock.clone();
+    on_release(move |address| seen.set(address), || side.qp.state());
+    let (lock, count) = (lock.get(), Rc::new(Cell::new(0)));
+    let seen = count.clone();
+    let released = move |address| {
+        if address == lock {
+            at(seen.get());
+            seen.set(seen.get() + 1);
+        }
+    };
+    assert_eq!(on_release(released, || side.engine.handle_frame(pair.now, frame)), Verdict::Consumed);
+    count.get()
+}
+
+/// Lets the pair run, and returns what became of the requests of both sides.
+fn outcomes(mut pair: Pair) -> [Vec<(u64, CompletionStatus)>; 2] {
+    pair.run();
+    [0, 1].map(|side| pair.sides[side].outcomes())
+}
+
+/// Writes `length` bytes, and returns how often the lock is released for the only packet.
+fn releases_of_a_write(length: usize) -> usize {
+    let pair = pair();
+    let [alice, bob] = &pair.sides;
+    let data = pattern(length, 1);
+    let (source, target) = (alice.source(&data), Rc::new(bob.shared(length)));
+    alice.write(1, &[source.all()], &target, 0);
+    let before = Rc::new(RefCell::new(Vec::new()));
+    let (seen, memory) = (before.clone(), target.clone());
+    let count = receive(&pair, &frames(&pair)[0], move |_| seen.borrow_mut().push(memory.read()));
+    let expected = if count == 2 { vec![vec![0; length], data.clone()] } else { vec![data.clone()] };
+    assert!(
+        *before.borrow() == expected,
+        "the lock is released before the copy, and after the packet is handled"
+    );
+    assert_eq!(outcomes(pair), [vec![(1, CompletionStatus::Success)], vec![]]);
+    assert_eq!(target.read(), data);
+    count
+}
+
+/// Sends to a receive of elements of these lengths, and returns how often the lock is released for the only packet.
+fn releases_of_a_send(lengths: &[usize]) -> usize {
+    let pair = pair();
+    let [alice, bob] = &pair.sides;
+    let total: usize = lengths.iter().sum();
+    let data = pattern(total, 1);
+    let (source, sink) = (alice.source(&data), bob.sink(total));
+    let starts = lengths.iter().scan(0, |at, len| Some(std::mem::replace(at, *at + len)));
+    let sges: Vec<Sge> = starts.zip(lengths).map(|(at, &len)| sink.sge(at, len)).collect();
+    bob.recv(2, &sges);
+    alice.send(1, &[source.all()]);
+    let count = receive(&pair, &frames(&pair)[0], |_| ());
+    assert_eq!(outcomes(pair), [1, 2].map(|context| vec![(context, CompletionStatus::Success)]));
+    assert_eq!(sink.read(), data);
+    count
+}
+
+#[test]
+fn payload_of_512_bytes_and_more_is_received_without_the_lock() {
+    assert_eq!(releases_of_a_write(512), 2);
+    assert_eq!(releases_of_a_write(511), 1, "a short payload costs less than the lock");
+    assert_eq!(releases_of_a_send(&[1, 600, 2, 421]), 2);
+    assert_eq!(releases_of_a_send(&[512]), 2);
+    assert_eq!(releases_of_a_send(&[511]), 1);
+    assert_eq!(releases_of_a_send(&[100, 100, 100, 100, 624]), 1, "more than four pieces in a packet");
+}
+
+/// Messages of several packets arrive whole, in memory of elements that do not end with packets.
+#[test]
+fn each_packet_of_a_message_is_placed_behind_the_one_before() {
+    let pair = pair();
+    let [alice, bob] = &pair.sides;
+    let data = pattern(5 * MTU + 7, 1);
+    let (source, sink, target) = (alice.source(&data), bob.sink(5 * MTU + 7), bob.shared(5 * MTU + 7));
+    bob.recv(3, &[sink.sge(0, 700), sink.sge(700, 2 * MTU), sink.sge(700 + 2 * MTU, 3 * MTU - 693)]);
+    alice.write(1, &[source.all()], &target, 0);
+    alice.send(2, &[source.all()]);
+    let released: Vec<usize> = frames(&pair).iter().map(|frame| receive(&pair, frame, |_| ())).collect();
+    assert_eq!(released, [2, 2, 2, 2, 2, 1, 2, 2, 2, 2, 2, 1]);
+    let success = |context| (context, CompletionStatus::Success);
+    assert_eq!(outcomes(pair), [vec![success(1), success(2)], vec![success(3)]]);
+    assert_eq!((sink.read(), target.read()), (data.clone(), data));
+}
+
+/// Posts to both queues do not wait for the copy, and nothing that they post is forgotten.
+//= R-QP-8
+#[test]
+fn posts_during_a_copy_are_accepted() {
+    let pair = pair();
+    let [alice, bob] = &pair.sides;
+    let (source, sink) = (alice.source(&[1; MTU]), Rc::new(bob.sink(2 * MTU)));
+    bob.recv(1, &[sink.sge(0, MTU)]);
+    alice.send(2, &[source.all()]);
+    alice.recv(3, &[alice.sink(MTU).all()]);
+    let (engine, qp, from, now) = (bob.engine.clone(), bob.qp.clone(), sink.clone(), pair.now);
+    let post = move |count| {
+        if count == 0 {
+            engine.post_recv(&qp, &RecvRequest { context: 4, sges: &[from.sge(0, MTU)] }).unwrap();
+            let sges = [from.sge(MTU, MTU)];
+            let request = roce::SendRequest {
+                context: 5,
+                operation: roce::SendOperation::Send,
+                flags: roce::SendFlags::empty(),
+                data: roce::SendData::Sges(&sges),
+            };
+            engine.post_send(&qp, &request).unwrap();
+            // Not before the acknowledgement of the packet, and not lost.
+            assert_eq!(engine.poll_transmit(now, &mut NoSlots, 1), 0);
+        }
+    };
+    receive(&pair, &frames(&pair)[0], post);
+    assert!(bob.engine.wants_transmit());
+    let success = |context| (context, CompletionStatus::Success);
+    assert_eq!(outcomes(pair), [vec![success(2), success(3)], vec![success(1), success(5)]]);
+}
+
+struct NoSlots;
+
+impl roce::Transmit for NoSlots {
+    fn slot(&mut self) -> Option<&mut [u8]> {
+        panic!("a queue pair transmits while a payload is copied")
+    }
+
+    fn commit(&mut self, _: usize) {}
+}
+
+/// Memory that is deregistered before the copy is not written: the connection ends.
+//= R-MR-17
+#[test]
+fn memory_deregistered_before_the_copy_is_not_written() {
+    let pair = pair();
+    let [alice, bob] = &pair.sides;
+    let (source, target) = (alice.source(&[1; MTU]), bob.shared(MTU));
+    alice.write(1, &[source.all()], &target, 0);
+    let (engine, region) = (bob.engine.clone(), target.region.clone());
+    let deregister = move |count| assert!(count > 0 || engine.deregister(&region));
+    receive(&pair, &frames(&pair)[0], deregister);
+    assert_eq!(target.read(), [0; MTU]);
+    assert_eq!(bob.qp.state(), QpState::Error);
+    assert_eq!(outcomes(pair)[0], [(1, CompletionStatus::RemoteAccess)]);
+}
+
+//= R-QP-45
+#[test]
+fn a_receive_deregistered_before_the_copy_fails() {
+    let pair = pair();
+    let [alice, bob] = &pair.sides;
+    let (source, sink) = (alice.source(&[1; MTU]), bob.sink(MTU));
+    bob.recv(2, &[sink.all()]);
+    alice.send(1, &[source.all()]);
+    let (engine, region) = (bob.engine.clone(), sink.region.clone());
+    receive(&pair, &frames(&pair)[0], move |count| assert!(count > 0 || engine.deregister(&region)));
+    assert_eq!(sink.read(), [0; MTU]);
+    let [sent, received] = outcomes(pair);
+    assert_eq!(sent, [(1, CompletionStatus::RemoteOperation)]);
+    assert_eq!(received, [(2, CompletionStatus::LocalProtection)]);
+}
+
+/// `other` runs in another thread while a payload is copied to a receive, and does not end before the copy: neither is the
+/// receive completed, nor has the queue pair changed.
+fn waits_for_the_copy(other: impl FnOnce(&Side, &[Vec<u8>], roce::Instant) + Send) -> Pair {
+    let pair = pair();
+    let [alice, bob] = &pair.sides;
+    let (source, sink): (Memory, Memory) = (alice.source(&pattern(MTU, 1)), bob.sink(2 * MTU));
+    bob.recv(1, &[sink.sge(0, MTU)]);
+    bob.recv(2, &[sink.sge(MTU, MTU)]);
+    alice.send(3, &[source.all()]);
+    alice.send(4, &[source.all()]);
+    let sent = frames(&pair);
+    std::thread::scope(|scope| {
+        let (start, started) = std::sync::mpsc::channel();
+        let (later, now) = (&sent[1..], pair.now);
+        scope.spawn(move || {
+            started.recv().unwrap();
+            other(bob, later, now);
+        });
+        let (cq, qp) = (bob.cq.clone(), bob.qp.clone());
+        receive(&pair, &sent[0], move |count| {
+            if count == 0 {
+                start.send(()).unwrap();
+                std::thread::sleep(Duration::from_millis(20));
+                assert_eq!((poll(&cq), qp.state()), (Vec::new(), QpState::Rts));
+            }
+        });
+    });
+    assert_eq!(sink.read()[..MTU], pattern(MTU, 1));
+    pair
+}
+
+//= R-QP-2
+#[test]
+fn a_flush_waits_for_the_copy_of_a_received_payload() {
+    let pair = waits_for_the_copy(|side, _, _| side.engine.flush(&side.qp));
+    let outcomes = pair.sides[1].outcomes();
+    assert_eq!(outcomes, [(1, CompletionStatus::Success), (2, CompletionStatus::Flushed)]);
+}
+
+#[test]
+fn destruction_waits_for_the_copy_of_a_received_payload() {
+    let pair = waits_for_the_copy(|side, _, _| side.engine.destroy_qp(&side.qp));
+    let outcomes = pair.sides[1].outcomes();
+    assert_eq!(outcomes, [(1, CompletionStatus::Success), (2, CompletionStatus::Flushed)]);
+}
+
+/// Packets that another processor receives meanwhile are handled after it, in order.
+#[test]
+fn the_next_packet_waits_for_the_copy() {
+    let pair = waits_for_the_copy(|side, frames, now| {
+        assert_eq!(side.engine.handle_frame(now, &frames[0]), Verdict::Consumed);
+    });
+    let outcomes = pair.sides[1].outcomes();
+    assert_eq!(outcomes, [1, 2].map(|context| (context, CompletionStatus::Success)));
+    assert_eq!(pair.sides[1].stat("rx_out_of_order"), 0);
+}
