@@ -76,3 +76,24 @@ impl Delays {
         Some(delay.nanos)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delay_is_taken_once_at_its_moment() {
+        let delays = Delays::default();
+        assert!(!delays.any());
+        let [first, second] = [Moment::Call("a DPC routine"), Moment::Return("KeSetEvent")]
+            .map(|moment| delays.add(moment, Duration::from_nanos(7)));
+        assert!(delays.any());
+        let is_call = |moment: Moment| matches!(moment, Moment::Call(_));
+        assert_eq!(delays.take(is_call), Some(7));
+        assert_eq!((first.is_reached(), second.is_reached()), (true, false));
+        assert!(delays.any());
+        assert_eq!(delays.take(is_call), None);
+        assert_eq!(delays.take(|_| true), Some(7));
+        assert!(second.is_reached() && !delays.any());
+    }
+}

@@ -9,9 +9,12 @@ mod common;
 use std::{fs, sync::Arc};
 
 use common::TEST_DRIVER;
+use ndk_abi::nt::{KDPC, KDPC_IMPORTANCE};
 use nt_sim::{
     ClockKind, Driver, DriverOptions, Host, Sim, Tolerance, Tolerances,
+    guest::Guest,
     host::HostOptions,
+    nt::dpc,
     verifier::{BugCheck, Verdict},
 };
 
@@ -151,4 +154,26 @@ fn control_register_and_shared_time_are_those_of_the_kernel() {
             assert!(sim.verdict().is_clean(), "{}", sim.verdict());
         }
     }
+}
+
+#[test]
+fn a_dpc_that_is_queued_at_unload_is_reported() {
+    let Some(_) = TEST_DRIVER.as_ref() else { return };
+    let mut sim = sim();
+    let host = host(&mut sim);
+    let driver = load(&host, "good", Tolerances::NONE);
+    assert_eq!(start(&host, &driver), Some(0));
+    let of_thread = driver.clone();
+    let unload = move || {
+        // As no processing is requested for a DPC of low importance, it stays in its queue.
+        let object: Guest<KDPC> = Guest::new(Box::leak(Box::new_uninit()).as_mut_ptr());
+        dpc::KeInitializeDpc(object, of_thread.image().base() + 0x1000, 0);
+        dpc::KeSetImportanceDpc(object, KDPC_IMPORTANCE::LowImportance);
+        assert_eq!(dpc::KeInsertQueueDpc(object, 0, 0), 1);
+        of_thread.unload();
+    };
+    let _ = host.peers()[0].spawn("unload", unload).join();
+    let verdict = sim.verdict();
+    let text = &verdict.violations[0].text;
+    assert!(text.contains("the driver unloaded with a DPC that is queued"), "{verdict}");
 }

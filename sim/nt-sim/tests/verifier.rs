@@ -13,7 +13,7 @@ use std::{
 };
 
 use common::{Outcome, TEST_DRIVER, run};
-use nt_sim::{BugCheck, ClockKind, sim::SimBuilder};
+use nt_sim::{BugCheck, ClockKind, Violation, sim::SimBuilder};
 
 /// A violation of the test driver, its bug check, text of the report, and a function in its stack.
 type Case = (&'static str, BugCheck, &'static str, &'static str);
@@ -240,8 +240,8 @@ fn clocks() -> [SimBuilder; 2] {
         .map(|clock| nt_sim::Sim::builder().clock(clock))
 }
 
-/// Commits a violation and checks the first report; returns how the driver ended.
-fn check((name, code, text, function): Case, sim: SimBuilder) -> Outcome {
+/// Commits a violation and checks the first report; returns how the driver ended, and the report.
+fn check((name, code, text, function): Case, sim: SimBuilder) -> (Outcome, Violation) {
     let (outcome, verdict) = run(sim, name);
     let report = verdict.violations.first().unwrap_or_else(|| panic!("'{name}' was not reported"));
     assert_eq!(report.code, code, "{report}");
@@ -250,7 +250,7 @@ fn check((name, code, text, function): Case, sim: SimBuilder) -> Outcome {
         let named = report.stack.iter().any(|frame| frame.to_string().contains(function));
         assert!(named, "{function} is not in the stack: {report}");
     }
-    outcome
+    (outcome, report.clone())
 }
 
 #[test]
@@ -258,8 +258,18 @@ fn every_violation_crashes_the_host_and_is_reported() {
     let Some(_) = TEST_DRIVER.as_ref() else { return };
     for &case in CRASHES {
         for sim in clocks() {
-            assert_eq!(check(case, sim), Outcome::Crashed, "'{}'", case.0);
+            assert_eq!(check(case, sim).0, Outcome::Crashed, "'{}'", case.0);
         }
+    }
+}
+
+#[test]
+fn a_fault_of_an_image_is_not_attributed_to_the_simulation() {
+    let Some(_) = TEST_DRIVER.as_ref() else { return };
+    let [_, deterministic] = clocks();
+    for &case in CRASHES {
+        let (_, report) = check(case, deterministic.clone());
+        assert!(!report.text.contains("host-side code"), "{report}");
     }
 }
 
@@ -268,7 +278,7 @@ fn every_leak_is_reported_with_its_allocation() {
     let Some(_) = TEST_DRIVER.as_ref() else { return };
     for &case in LEAKS {
         for sim in clocks() {
-            assert_eq!(check(case, sim), Outcome::Unloaded, "'{}'", case.0);
+            assert_eq!(check(case, sim).0, Outcome::Unloaded, "'{}'", case.0);
         }
     }
 }

@@ -72,3 +72,23 @@ pub fn map(physical: &Physical, space: &Space, frames: &[Pfn]) -> Option<KernelS
     }
     Some(KernelStack { low })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::addresses::Addresses, *};
+
+    #[test]
+    fn guard_pages_below_a_stack_belong_to_it_alone() {
+        let addresses = Addresses::take(false);
+        let physical = Physical::new(1 << 20, addresses.direct(), fastrand::Rng::with_seed(1)).unwrap();
+        let space = Space::new(addresses.space()).unwrap();
+        let mut end = addresses.space();
+        for _ in 0..2 {
+            let frames: Vec<_> = (0..PAGES).map(|_| physical.allocate(1, 1, u64::MAX).unwrap()).collect();
+            let stack = map(&physical, &space, &frames).unwrap();
+            assert_eq!(stack.guard(), end..end + GUARD_PAGES * PAGE_SIZE);
+            assert_eq!(stack.range(), stack.guard().end..stack.guard().end + KERNEL_STACK_SIZE);
+            end = stack.range().end;
+        }
+    }
+}

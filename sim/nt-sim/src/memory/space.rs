@@ -18,7 +18,7 @@ use super::{
 };
 
 /// Pages of a host's address range: 16 GiB.
-const PAGES: usize = (16 << 30) / PAGE_SIZE;
+pub(super) const PAGES: usize = (16 << 30) / PAGE_SIZE;
 
 /// Access that a mapping allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -285,3 +285,20 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         release(current(), handle_lock(handle).read());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_of_a_lock_ends_with_its_memory() {
+        let order = Order::default();
+        assert!(order.note(1, 20) && order.note(20, 3) && order.note(5, 6));
+        assert!(!order.note(3, 1) && !order.note(20, 1));
+        order.forget(30..40);
+        assert!(!order.note(20, 1) && !order.note(3, 20));
+        order.forget(20..21);
+        assert!(order.note(20, 1) && order.note(3, 20));
+        assert!(!order.note(6, 5), "of other locks");
+    }
+}

@@ -78,3 +78,30 @@ impl Watchdog {
         Remaining { routine: left(self.routine.get()), level: left(self.level.get()) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: WatchdogLimits =
+        WatchdogLimits { routine: Duration::from_nanos(10), cumulative: Duration::from_nanos(100) };
+
+    #[test]
+    fn each_time_ends_by_itself() {
+        let watchdog = Watchdog::default();
+        assert!(!watchdog.is_over(NEVER));
+        watchdog.begin_level(&LIMITS, 0);
+        watchdog.begin_routine(&LIMITS, 50);
+        assert_eq!((watchdog.is_over(60), watchdog.is_over(61)), (false, true));
+        let left = |nanos| Some(Duration::from_nanos(nanos));
+        assert_eq!(watchdog.remaining(55), Remaining { routine: left(5), level: left(45) });
+        watchdog.end_routine();
+        assert_eq!((watchdog.is_over(100), watchdog.is_over(101)), (false, true));
+        // It began before.
+        watchdog.begin_level(&LIMITS, 70);
+        assert!(watchdog.is_over(101));
+        watchdog.end_level();
+        assert!(!watchdog.is_over(101));
+        assert_eq!(watchdog.remaining(101), Remaining { routine: None, level: None });
+    }
+}

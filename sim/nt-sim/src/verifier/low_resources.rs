@@ -54,3 +54,34 @@ impl LowResources {
         share != 0 && self.random.lock().u64(..1000) < share
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resources() -> LowResources {
+        LowResources::new(fastrand::Rng::with_seed(1))
+    }
+
+    #[test]
+    fn the_chosen_allocation_fails_alone() {
+        let resources = resources();
+        assert!(!resources.fails());
+        assert!(!resources.fails());
+        resources.fail_nth(1);
+        assert_eq!([0; 4].map(|_| resources.fails()), [false, true, false, false]);
+        assert_eq!(resources.asked(), 6);
+    }
+
+    #[test]
+    fn a_share_of_the_allocations_fails() {
+        for share in [0, 1, 200, 1000] {
+            let (resources, mut random) = (resources(), fastrand::Rng::with_seed(1));
+            resources.fail_per_mille(share);
+            let failed = (0..5000).filter(|_| resources.fails()).count();
+            // The generator is not asked where no allocation is to fail.
+            let expected = (0..5000).filter(|_| random.u64(..1000) < share).count();
+            assert_eq!(failed, expected, "{share}");
+        }
+    }
+}

@@ -67,3 +67,20 @@ impl Objects {
         objects
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_listed_in_the_order_of_their_creation() {
+        let objects = Objects::new(|_| Walk::default());
+        objects.add("MDL", 9);
+        objects.add("MDL", 5);
+        let list: Vec<_> = objects.list().iter().map(|object| (object.sequence, object.address)).collect();
+        assert_eq!(list, [(1, 9), (2, 5)]);
+        assert!(objects.contains("MDL", 9) && !objects.contains("timer", 9));
+        assert!(objects.remove("MDL", 9) && !objects.remove("MDL", 9));
+        assert!(!objects.contains("MDL", 9));
+    }
+}
