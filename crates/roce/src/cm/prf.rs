@@ -90,6 +90,20 @@ mod tests {
     }
 
     #[test]
+    fn keys_and_addresses_have_different_hashes_under_each_seed() {
+        let hashes = |seed| {
+            let prf = Prf::new(&[seed; 32]);
+            let keys = (0..100).flat_map(|key| [prf.hash(key, 0), prf.hash(0, key << 32 | 1)]);
+            let v4 = (0..100).map(|last| prf.hash_ip([192, 0, 2, last].into()));
+            let v6 = (0..100).map(|last| prf.hash_ip([0x2001, 0xdb8, last, 0, 0, 0, 0, 0].into()));
+            keys.chain(v4).chain(v6).collect::<HashSet<u32>>()
+        };
+        let (one, other) = (hashes(1), hashes(2));
+        assert_eq!((one.len(), other.len()), (400, 400));
+        assert!(one.is_disjoint(&other));
+    }
+
+    #[test]
     fn permutation_is_injective_and_invertible() {
         let prf = Prf::new(&[1; 32]);
         let permuted: HashSet<u32> = (0..10_000).map(|value| prf.permute(value)).collect();

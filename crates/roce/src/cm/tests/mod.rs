@@ -7,6 +7,7 @@ mod bounds;
 mod end;
 mod establish;
 mod exchanges;
+mod frames;
 mod hostile;
 mod loss;
 mod refuse;

@@ -67,6 +67,21 @@ fn unreported_request_is_refused_when_its_listener_is_removed() {
     }
 }
 
+#[test]
+fn unreported_request_stays_when_another_listener_is_removed() {
+    let mut pair = Pair::new();
+    pair.listen();
+    let other = ListenSpec { ip: None, port: PORT + 1, backlog: 16, context: 0xD };
+    let other = pair.b.cm.listen(&other).unwrap();
+    pair.connect();
+    pair.collect();
+    let (_, _, frame) = pair.wire.remove(0);
+    let now = pair.now;
+    pair.b.cm.deliver(now, &Packet::parse(&frame).unwrap()).unwrap();
+    pair.b.cm.unlisten(now, other).unwrap();
+    pair.request();
+}
+
 //= R-CONN-62
 #[test]
 fn full_backlog_refuses_until_a_request_is_answered() {
