@@ -95,6 +95,12 @@ impl Cpus {
         cpu
     }
 
+    /// Makes the calling thread the owner of `cpu` if that is free and in `affinity`. Threaded clock.
+    #[inline]
+    pub(crate) fn try_acquire(&self, cpu: CpuId, affinity: Affinity) -> bool {
+        affinity.contains(cpu.0 as usize) && self.cpu(cpu).token.try_acquire()
+    }
+
     pub(crate) fn release(&self, clock: &Clock, cpu: CpuId) {
         match &self.processors {
             Some(processors) => processors.release(clock, cpu),

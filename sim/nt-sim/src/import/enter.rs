@@ -12,6 +12,9 @@
 //! }
 //! ```
 //!
+//! `quick(expression)` before a function is tried first, on the image's own stack and without any of the checks below; the body
+//! runs if the result is `None`.
+//!
 //! Each function becomes an `extern "efiapi"` function that switches to the host's stack, enforces its IRQL limit
 //! (see [`enter`]) and then runs its body: see [`run`]. `IMPORTS` becomes a slice of [`Import`](super::table::Import)s.
 
@@ -80,12 +83,16 @@ macro_rules! imports {
     ($table:ident: $module:literal => $(
         $(#[$meta:meta])*
         [$($limit:tt)*]
+        $(quick($quick:expr))?
         fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)? $body:block
     )*) => {
         $(
             $(#[$meta])*
             #[allow(non_snake_case, clippy::too_many_arguments)]
             pub extern "efiapi" fn $name($($arg: $type),*) $(-> $ret)? {
+                $(if let Some(done) = $quick {
+                    return done;
+                })?
                 $crate::import::run(stringify!($name), $crate::imports!(@limit $($limit)*), move || $body)
             }
         )*

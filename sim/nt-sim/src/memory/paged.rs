@@ -62,6 +62,12 @@ impl Paged {
         true
     }
 
+    /// Returns whether [`Paged::trim`] may have something to do.
+    #[inline]
+    pub fn is_resident(&self) -> bool {
+        self.is_resident.load(Relaxed)
+    }
+
     /// Removes access to all pageable memory: some thread of the host is at `DISPATCH_LEVEL` or above.
     #[inline]
     pub fn trim(&self) {

@@ -59,6 +59,8 @@ pub struct Thread {
     /// Lowest and highest address of the thread's stack.
     stack: (usize, usize),
     verifies: bool,
+    /// The thread has a host, without verifier, and time is real.
+    pub(super) is_plain: bool,
     /// Spin locks held, in the order of acquisition. Kept by the verifier only.
     pub(crate) locks: RefCell<Vec<HeldLock>>,
 }
@@ -190,6 +192,7 @@ pub(crate) fn attach(
     needs_processor: bool,
 ) -> Current {
     let id = shared.id;
+    let is_plain = host.as_ref().is_some_and(|host| !host.verifies()) && !world.clock.is_deterministic();
     let thread = Box::leak(Box::new(Thread {
         shared,
         world,
@@ -205,6 +208,7 @@ pub(crate) fn attach(
         interrupt: Cell::new(false),
         stack: stack_of_calling_thread(),
         verifies: host.as_ref().is_some_and(|host| host.verifies()),
+        is_plain,
         locks: RefCell::default(),
         host,
     }));

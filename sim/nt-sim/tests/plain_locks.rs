@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Spin locks without the verifier, in real time: free ones are acquired and released without a change of stack and
+//! without checks. What these would find must be found nevertheless.
+
+#![cfg(target_os = "linux")]
+
+mod kernel;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering::SeqCst},
+};
+
+use kernel::{Dpc, cpu, host, object, on_a_thread_of, options, raise, violation_of};
+use ndk_abi::nt::KSPIN_LOCK;
+use nt_sim::{
+    BugCheck, ClockKind, Irql, Sim, current, guest::Guest, host::HostOptions, nt::spin_lock, sim::SimBuilder,
+};
+
+fn real_time() -> SimBuilder {
+    Sim::builder().clock(ClockKind::Threaded)
+}
+
+fn plain() -> HostOptions {
+    HostOptions { verifier: false, ..options() }
+}
+
+fn lock() -> Guest<KSPIN_LOCK> {
+    let lock = object();
+    spin_lock::KeInitializeSpinLock(lock);
+    lock
+}
+
+#[test]
+fn locks_nest_and_return_to_the_level_before() {
+    on_a_thread_of(real_time(), plain(), || {
+        let [outer, inner] = [lock(), lock()];
+        for level in [Irql::PASSIVE_LEVEL, Irql::APC_LEVEL] {
+            let before = raise(level);
+            let old = spin_lock::KeAcquireSpinLockRaiseToDpc(outer);
+            assert_eq!((old, current().irql()), (level.0, Irql::DISPATCH_LEVEL));
+            let nested = spin_lock::KeAcquireSpinLockRaiseToDpc(inner);
+            assert_eq!((nested, current().irql()), (Irql::DISPATCH_LEVEL.0, Irql::DISPATCH_LEVEL));
+            spin_lock::KeReleaseSpinLock(inner, nested);
+            assert_eq!(current().irql(), Irql::DISPATCH_LEVEL);
+            spin_lock::KeReleaseSpinLock(outer, old);
+            assert_eq!(current().irql(), level);
+            kernel::lower(before);
+        }
+    });
+}
+
+#[test]
+fn dpc_queued_under_a_lock_runs_before_its_release_returns() {
+    on_a_thread_of(real_time(), plain(), || {
+        let count = Arc::new(AtomicU32::new(0));
+        let of_dpc = count.clone();
+        let dpc = Dpc::new(move |_, _| _ = of_dpc.fetch_add(1, SeqCst));
+        let lock = lock();
+        for round in 1..=100 {
+            let old = spin_lock::KeAcquireSpinLockRaiseToDpc(lock);
+            dpc.queue();
+            assert_eq!(count.load(SeqCst), round - 1);
+            spin_lock::KeReleaseSpinLock(lock, old);
+            assert_eq!(count.load(SeqCst), round);
+        }
+    });
+}
+
+/// More threads than CPUs: a thread that holds a lock owns a CPU, and only it.
+#[test]
+fn one_thread_holds_a_lock_and_a_cpu() {
+    on_a_thread_of(real_time(), plain(), || {
+        let (lock, users) = (lock(), Arc::new([const { AtomicU32::new(0) }; 2]));
+        let count: Guest<u64> = object();
+        count.write(0);
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let users = users.clone();
+                host().spawn("contender", move || {
+                    for _ in 0..5000 {
+                        let other = acquire_own_lock(&users);
+                        spin_lock::KeReleaseSpinLock(other.0, other.1);
+                        let old = spin_lock::KeAcquireSpinLockRaiseToDpc(lock);
+                        count.write(count.read() + 1);
+                        spin_lock::KeReleaseSpinLock(lock, old);
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(count.read(), 20_000);
+    });
+}
+
+/// Acquires a lock that no other thread has, and checks that the thread is alone on its CPU.
+fn acquire_own_lock(users: &[AtomicU32; 2]) -> (Guest<KSPIN_LOCK>, u8) {
+    let own = lock();
+    let old = spin_lock::KeAcquireSpinLockRaiseToDpc(own);
+    let here = &users[cpu() as usize];
+    assert_eq!(here.fetch_add(1, SeqCst), 0, "two threads at DISPATCH_LEVEL on one CPU");
+    here.fetch_sub(1, SeqCst);
+    (own, old)
+}
+
+#[test]
+fn misuse_is_reported() {
+    type Misuse = (BugCheck, &'static str, fn());
+    let all: [Misuse; 5] = [
+        (BugCheck::IRQL_NOT_LESS_OR_EQUAL, "KeAcquireSpinLockRaiseToDpc was called at", || {
+            raise(Irql::HIGH_LEVEL);
+            spin_lock::KeAcquireSpinLockRaiseToDpc(lock());
+        }),
+        (BugCheck::SPIN_LOCK_ALREADY_OWNED, "by the thread that holds it already", || {
+            let lock = lock();
+            spin_lock::KeAcquireSpinLockRaiseToDpc(lock);
+            spin_lock::KeAcquireSpinLockRaiseToDpc(lock);
+        }),
+        (BugCheck::SPIN_LOCK_NOT_OWNED, "a spin lock was released that is not held", || {
+            raise(Irql::DISPATCH_LEVEL);
+            spin_lock::KeReleaseSpinLock(lock(), 0);
+        }),
+        (BugCheck::IRQL_NOT_LESS_OR_EQUAL, "KeReleaseSpinLock was called at", || {
+            let lock = lock();
+            let old = spin_lock::KeAcquireSpinLockRaiseToDpc(lock);
+            kernel::lower(old);
+            spin_lock::KeReleaseSpinLock(lock, old);
+        }),
+        (BugCheck::IRQL_NOT_LESS_OR_EQUAL, "KeLowerIrql to", || {
+            let lock = lock();
+            spin_lock::KeAcquireSpinLockRaiseToDpc(lock);
+            spin_lock::KeReleaseSpinLock(lock, Irql::HIGH_LEVEL.0);
+        }),
+    ];
+    for (code, text, misuse) in all {
+        let report = violation_of(real_time(), plain(), misuse);
+        assert_eq!(report.code, code, "{report}");
+        assert!(report.text.contains(text), "{report}");
+    }
+}
