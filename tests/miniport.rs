@@ -65,6 +65,26 @@ fn only_supported_ndk_versions_can_be_opened() {
     finish(bed);
 }
 
+/// An idle device is notified of each frame.
+#[test]
+fn notifications_of_the_transmit_queue_are_counted() {
+    let Some(bed) = started(&[]) else { return };
+    let machine = bed.machines()[0];
+    let counts = || (machine.counters()["tx_notifications"], machine.nic().counters().notifications);
+    let before = counts();
+    let mut frame = [0; 60];
+    frame[..6].fill(0xff);
+    frame[6..12].copy_from_slice(&machine.nic().mac());
+    frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+    for _ in 0..3 {
+        assert_eq!(miniport(machine).send(&frame, MOMENT), Some(NDIS_STATUS_SUCCESS));
+    }
+    let after = counts();
+    assert_eq!((after.0 - before.0, after.1 - before.1), (3, 3));
+    assert!(machine.counters().contains_key("tx_notifications_suppressed"));
+    finish(bed);
+}
+
 //= R-OPEN-31
 #[test]
 fn ndk_adapter_of_another_switch_or_virtual_port_is_refused() {

@@ -33,6 +33,8 @@ pub struct HostCounters {
     pub sent_frames: u64,
     pub received_frames: u64,
     pub notifications: u64,
+    /// Batches of frames that the device was not notified of, because it was at work.
+    pub suppressed: u64,
     pub interrupts: u64,
 }
 
@@ -107,6 +109,7 @@ fn report(machine: &Machine) -> HostReport {
             sent_frames: nic.sent_frames,
             received_frames: nic.received_frames,
             notifications: nic.notifications,
+            suppressed: machine.counters().get("tx_notifications_suppressed").copied().unwrap_or(0),
             interrupts: nic.interrupts,
         },
     }

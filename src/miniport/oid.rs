@@ -47,7 +47,7 @@ pub const SUPPORTED: [NDIS_OID; 24] = [
     OID_VIORDMA_TRACE,
 ];
 
-/// Vendor-specific query: the RoCE engine's counters by name.
+/// Vendor-specific query: the counters of RoCE engine and transmit queue by name.
 pub const OID_VIORDMA_COUNTERS: NDIS_OID = 0xFF5D_0101;
 
 /// Vendor-specific query: the last events of the RoCE engine. Set: one byte, 1 to record them, 0 not to.
@@ -178,7 +178,9 @@ fn query(adapter: &Adapter, oid: NDIS_OID, answer: &mut Answer) {
         OID_NDK_STATISTICS => ndk::oid::statistics(adapter.ndk(), answer),
         OID_NDK_CONNECTIONS => ndk::oid::connections(adapter.ndk(), answer),
         OID_NDK_LOCAL_ENDPOINTS => ndk::oid::local_endpoints(adapter.ndk(), answer),
-        OID_VIORDMA_COUNTERS => ndk::oid::counters(adapter.ndk(), answer),
+        OID_VIORDMA_COUNTERS => {
+            ndk::oid::counters(adapter.ndk(), &adapter.port().transmit_counters(), answer);
+        }
         OID_VIORDMA_TRACE => ndk::oid::trace(adapter.ndk(), answer),
         // A query without an answer fails with NDIS_STATUS_NOT_SUPPORTED.
         _ => {}

@@ -16,6 +16,7 @@ use ndk_abi::ndk::{
 use super::provider::Ndk;
 use crate::oid_answer::Answer;
 use crate::trace::TimedRecord;
+use virtio_net::TransmitCounters;
 
 /// `OID_NDK_STATISTICS`. IRQL <= `DISPATCH_LEVEL`.
 //= R-OIDNDK-17
@@ -65,23 +66,30 @@ struct Record {
     value: u64,
 }
 
-/// `OID_VIORDMA_COUNTERS`: the engine's counters, an array of records of a name in 32 bytes and a 64-bit value.
-pub fn counters(ndk: &Ndk, answer: &mut Answer) {
+/// `OID_VIORDMA_COUNTERS`: the engine's counters, then those of `queue`, the transmit queue, as an array of records of a name in
+/// 32 bytes and a 64-bit value.
+pub fn counters(ndk: &Ndk, queue: &TransmitCounters, answer: &mut Answer) {
     let provider = ndk.provider();
-    let mut count = 0_usize;
+    let of_queue =
+        [("tx_notifications", queue.notifications), ("tx_notifications_suppressed", queue.suppressed)];
+    let mut count = of_queue.len();
     provider.counters(&mut |_, _| count = count.saturating_add(1));
     if !answer.fits(length::<Record>(0, count)) {
         return;
     }
     let mut added = 0_usize;
-    provider.counters(&mut |name, value| {
+    let mut add = |name: &'static str, value| {
         let mut record = Record { name: [0; 32], value };
         for (to, from) in record.name.iter_mut().zip(name.bytes()) {
             *to = from;
         }
         answer.put(length::<Record>(0, added), &record);
         added = added.saturating_add(1);
-    });
+    };
+    provider.counters(&mut add);
+    for (name, value) in of_queue {
+        add(name, value);
+    }
 }
 
 /// One record of [`trace`].

@@ -26,6 +26,8 @@ pub struct TransmitCounters {
     pub bad_length: u64,
     /// Notifications sent.
     pub notifications: u64,
+    /// Calls of [`TransmitQueue::kick`] with frames that the device did not want to be notified of, because it is at work.
+    pub suppressed: u64,
     /// Calls of [`TransmitQueue::slot`] that found no free slot.
     pub full: u64,
 }
@@ -42,6 +44,8 @@ pub struct TransmitQueue<H: Hal, R> {
     free: Vec<u16>,
     doorbell: Option<Doorbell<R>>,
     counters: TransmitCounters,
+    /// [`TransmitCounters::frames`] at the last kick.
+    kicked: u64,
 }
 
 impl<H: Hal, R: Registers> TransmitQueue<H, R> {
@@ -51,7 +55,8 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
         // The header of a frame without offloads is all zeros, as newly allocated DMA memory is. (virtio §9)
         let buffers = Buffers::new(hal, size, max_frame.max(MIN_FRAME))?;
         let free = vec::with_capacity(usize::from(size))?;
-        let mut queue = Self { ring, buffers, free, doorbell: None, counters: TransmitCounters::default() };
+        let counters = TransmitCounters::default();
+        let mut queue = Self { ring, buffers, free, doorbell: None, counters, kicked: 0 };
         queue.describe()?;
         Ok(queue)
     }
@@ -132,12 +137,14 @@ impl<H: Hal, R: Registers> TransmitQueue<H, R> {
 
     /// Makes the committed frames available to the device, with at most one notification.
     pub fn kick(&mut self) {
-        if self.doorbell.is_some() && self.ring.publish() {
+        let Some(doorbell) = &self.doorbell else { return };
+        if self.ring.publish() {
             self.counters.notifications = self.counters.notifications.wrapping_add(1);
-            if let Some(doorbell) = &self.doorbell {
-                doorbell.ring();
-            }
+            doorbell.ring();
+        } else if self.kicked != self.counters.frames {
+            self.counters.suppressed = self.counters.suppressed.wrapping_add(1);
         }
+        self.kicked = self.counters.frames;
     }
 
     /// Frees the slots of frames that the device has sent. Returns their number.

@@ -71,6 +71,30 @@ fn a_batch_is_sent_with_one_notification() {
 }
 
 #[test]
+fn notifications_and_suppressed_ones_are_counted() {
+    over_formats(|quirks| {
+        let fake = Fake::new(quirks);
+        let mut driver = fake.bring_up(1514).unwrap();
+        let mut kick = |frames: usize| {
+            for _ in 0..frames {
+                assert!(send(&mut driver, &[0; 100]));
+            }
+            driver.nic().transmit.kick();
+            let counters = driver.nic().transmit.counters();
+            (counters.notifications, counters.suppressed)
+        };
+        assert_eq!(kick(3), (1, 0));
+        // The device is at work: it wants no notifications until it has found no more frames.
+        assert_eq!(fake.transmit(1).len(), 1);
+        assert_eq!(kick(2), (1, 1));
+        assert_eq!(kick(0), (1, 1), "nothing to tell");
+        assert_eq!(fake.transmitted().len(), 4);
+        assert_eq!(kick(1), (2, 1));
+        assert_eq!(fake.notified(TRANSMIT), 2);
+    });
+}
+
+#[test]
 fn a_full_queue_refuses_frames_and_requests_an_interrupt() {
     over_formats(|quirks| {
         let fake = Fake::new(quirks);

@@ -125,6 +125,7 @@ fn of_queues(what: &str, before: [Option<HostCounters>; 2], after: [HostCounters
         let rows = [
             ("interrupts", after.interrupts - before.interrupts),
             ("notifications", after.notifications - before.notifications),
+            ("notifications suppressed", after.suppressed - before.suppressed),
         ];
         for (event, count) in rows {
             let value = 1000.0 * count as f64 / frames.max(1) as f64;
@@ -149,20 +150,21 @@ fn costs(kind: Kind, count: u64) -> Result<[HostCosts; 2]> {
     Ok(costs)
 }
 
-/// Runs what [`costs`] asked for: `sends:N` or `writes:N`. Prints the report.
+/// Runs what [`costs`] asked for: `sends:N` or `writes:N`, in real time if `:real` follows, to profile the simulation. Prints the
+/// report.
 ///
 /// # Errors
 /// Another request, or the run fails.
 pub fn work(request: &str) -> Result<()> {
+    let (request, real_time) = match request.strip_suffix(":real") {
+        Some(request) => (request, true),
+        None => (request, false),
+    };
     let mut known = [Kind::Sends, Kind::Writes].into_iter();
     let (kind, count) = known
         .find_map(|kind| Some((kind, request.strip_prefix(&format!("{kind}:"))?)))
         .with_context(|| format!("nothing to count is named {request}"))?;
-    let run = measure::run(
-        &workspace::image_path(),
-        kind.work(count.parse()?),
-        std::env::var_os("REALTIME").is_some(),
-    )?;
+    let run = measure::run(&workspace::image_path(), kind.work(count.parse()?), real_time)?;
     let report = run.hosts.map(|host| HostReport { image: host.image, counters: host.counters });
     println!("{}", serde_json::to_string(&report)?);
     Ok(())
