@@ -7,14 +7,23 @@
 mod bed;
 mod copying;
 
-use std::{ops::Range, time::Duration};
+use std::{net::IpAddr, ops::Range, time::Duration};
 
 use bed::{counter, finish, miniport, started, word};
 use copying::try_copy;
-use lab::testbed::{Machine, Testbed};
-use ndis_sim::Miniport;
+use device_sim::{Quirks, virtio_net::Features};
+use lab::{
+    device::DeviceKind,
+    image,
+    testbed::{AdapterOptions, Machine, MachineOptions, Testbed},
+};
+use ndis_sim::{Miniport, netio::Discovery};
 use ndk_abi::ndis::{
     NDIS_STATUS_INVALID_DATA, NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS,
+};
+use nt_sim::{
+    ClockKind,
+    host::{TimerResolution, WatchdogLimits},
 };
 use roce_wire::{Ext, Headers, MacAddr, Opcode, Path, Psn, Qpn, Template, icrc::Crc};
 
@@ -144,6 +153,56 @@ fn tracing_works_after_more_restarts_than_adapters_can_be_traced() {
     set(&tracing, 1);
     assert_eq!(records(&tracing), []);
     finish(bed);
+}
+
+/// The traced adapters are numbered from a static array of 16.
+#[test]
+fn adapters_beyond_the_sixteenth_are_not_traced_until_another_is_gone() {
+    const TRACED: u8 = 16;
+    let Some(image) = image() else { return };
+    let mut sim = ndis_sim::builder().clock(ClockKind::Deterministic { seed: 1 }).build();
+    let adapter = |number: u8| AdapterOptions {
+        mac: [2, 0, 0, 0, 0, number],
+        addresses: vec![(IpAddr::from([10, 0, number, 1]), 24)],
+        device: DeviceKind::Simulated,
+        quirks: Quirks::default(),
+        features: Features::DEFAULT,
+    };
+    let options = MachineOptions {
+        name: "alpha",
+        adapters: (0..TRACED + 2).map(adapter).collect(),
+        mtu: 1500,
+        path_mtu: 1024,
+        verifier: true,
+        timers: TimerResolution::Exact,
+        watchdog: WatchdogLimits::default(),
+        processors: 2,
+        keywords: Vec::new(),
+        discovery: Discovery::Simulated,
+    };
+    let mut machine = Machine::new(&mut sim, &image, &options).expect("the image can be loaded");
+    machine.start().expect("all adapters start");
+    let tracing = |machine: &Machine, number: u8| {
+        machine.adapters()[usize::from(number)].miniport().expect("the adapter has started").clone()
+    };
+    for number in 0..TRACED {
+        set(&tracing(&machine, number), 1);
+    }
+    for number in TRACED..TRACED + 2 {
+        let beyond = tracing(&machine, number);
+        let refused = beyond.set(OID_VIORDMA_TRACE, &[1]).unwrap_err();
+        assert_eq!(refused.status, NDIS_STATUS_RESOURCES);
+        set(&beyond, 0);
+        assert_eq!(records(&beyond), []);
+    }
+    // The number of an adapter that is gone is that of the next one that starts.
+    machine.adapter_mut(3).halt().expect("the adapter halts");
+    let last = machine.adapter_mut(TRACED.into());
+    last.halt().expect("the adapter halts");
+    last.start().expect("the adapter starts");
+    set(&tracing(&machine, TRACED), 1);
+    machine.stop().expect("the driver stops");
+    assert!(sim.verdict().is_clean(), "{}", sim.verdict());
 }
 
 #[test]
