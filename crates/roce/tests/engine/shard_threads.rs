@@ -142,8 +142,8 @@ impl Machine<'_> {
         let deadline = Clock::now() + Duration::from_secs(120);
         let mut seen: BTreeMap<(u64, bool), Vec<u64>> = BTreeMap::new();
         let mut count = 0;
-        let receives = if self.has_sends { MESSAGES / 2 } else { 0 };
-        while count < CONNECTIONS * (MESSAGES + receives) {
+        let of_sends = if self.has_sends { MESSAGES / 2 } else { 0 };
+        while count < CONNECTIONS * (MESSAGES + of_sends) {
             assert!(Clock::now() < deadline, "{count} requests have completed");
             self.side.engine.arm_cq(&self.side.cq, Arm::Any);
             for done in self.side.completions() {
