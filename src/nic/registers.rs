@@ -141,10 +141,6 @@ macro_rules! access {
 }
 
 impl Registers for BarAccess {
-    fn bar_len(&self, bar: u8) -> Option<u64> {
-        Some(u64::from((*self.windows.get(usize::from(bar))?)?.len))
-    }
-
     access!(read8, write8, u8, reg_byte, "mov {value}, byte ptr [{at}]", "mov byte ptr [{at}], {value}");
     access!(read16, write16, u16, reg, "mov {value:x}, word ptr [{at}]", "mov word ptr [{at}], {value:x}");
     access!(read32, write32, u32, reg, "mov {value:e}, dword ptr [{at}]", "mov dword ptr [{at}], {value:e}");

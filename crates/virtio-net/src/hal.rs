@@ -56,9 +56,6 @@ pub unsafe trait Hal: Clone {
 /// As on PCI, a read that no device answers (no such BAR, outside of it, device removed) returns all ones, and such a
 /// write has no effect.
 pub trait Registers: Clone {
-    /// Returns the length in bytes of a mapped memory BAR; `None` if `bar` is not mapped.
-    fn bar_len(&self, bar: u8) -> Option<u64>;
-
     fn read8(&self, bar: u8, offset: u64) -> u8;
     fn read16(&self, bar: u8, offset: u64) -> u16;
     fn read32(&self, bar: u8, offset: u64) -> u32;

@@ -9,7 +9,7 @@ mod fake;
 use std::fmt::Write;
 
 use fake::{Fake, Quirks};
-use virtio_net::{Control, Error, FEATURES, Features, Layout, Nic, Options, Registers, State, Status};
+use virtio_net::{Control, Error, FEATURES, Features, Layout, Nic, Options, State, Status};
 
 fn refused(quirks: Quirks) -> (Error, Fake) {
     refused_with(quirks, 1514)
@@ -81,7 +81,7 @@ fn a_device_is_reset_when_bring_up_fails() {
         assert_eq!(refused(quirks).1.status(), 0);
     }
     let fake = Fake::new(Quirks::default());
-    let layout = Layout::find(&fake::config_space(), |bar| fake.bar_len(bar)).unwrap();
+    let layout = Layout::find(&fake::config_space(), Fake::bar_len).unwrap();
     let mut control = Control::new(fake.clone(), fake.clone(), layout);
     control.negotiate().unwrap();
     assert_ne!(fake.status(), 0);
@@ -121,7 +121,7 @@ fn missing_and_malformed_queues_are_refused() {
 #[test]
 fn a_queue_size_that_is_no_power_of_two_is_refused() {
     let fake = Fake::new(Quirks::default());
-    let layout = Layout::find(&fake::config_space(), |bar| fake.bar_len(bar)).unwrap();
+    let layout = Layout::find(&fake::config_space(), Fake::bar_len).unwrap();
     let mut control = Control::new(fake.clone(), fake.clone(), layout);
     control.negotiate().unwrap();
     let options = Options {

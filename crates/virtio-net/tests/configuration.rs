@@ -7,12 +7,12 @@
 mod fake;
 
 use fake::{Fake, Quirks, mac_of};
-use virtio_net::{Control, Error, Features, Layout, Registers};
+use virtio_net::{Control, Error, Features, Layout};
 
 /// The control registers of a device that has negotiated its features.
 fn negotiated(quirks: Quirks) -> (Fake, Control<Fake, Fake>) {
     let device = Fake::new(quirks);
-    let layout = Layout::find(&fake::config_space(), |bar| device.bar_len(bar)).unwrap();
+    let layout = Layout::find(&fake::config_space(), Fake::bar_len).unwrap();
     let mut control = Control::new(device.clone(), device.clone(), layout);
     control.negotiate().unwrap();
     (device, control)

@@ -131,6 +131,11 @@ pub struct Fake {
 }
 
 impl Fake {
+    /// Length in bytes of a memory BAR.
+    pub fn bar_len(bar: u8) -> Option<u64> {
+        (bar == BAR).then_some(BAR_LEN)
+    }
+
     pub fn new(quirks: Quirks) -> Self {
         let [receive, transmit] = quirks.queue_sizes;
         let queues = [receive, transmit, quirks.control_size].map(DeviceQueue::new);
@@ -172,7 +177,7 @@ impl Fake {
 
     /// Brings the device up as a driver does.
     pub fn bring_up(&self, max_frame: usize) -> Result<Driver, Error> {
-        let layout = Layout::find(&config_space(), |bar| self.bar_len(bar))?;
+        let layout = Layout::find(&config_space(), Self::bar_len)?;
         let mut control = Control::new(self.clone(), self.clone(), layout);
         control.negotiate()?;
         let options = Options {
@@ -343,10 +348,6 @@ unsafe impl Hal for Fake {
 }
 
 impl Registers for Fake {
-    fn bar_len(&self, bar: u8) -> Option<u64> {
-        (bar == BAR).then_some(BAR_LEN)
-    }
-
     fn read8(&self, bar: u8, offset: u64) -> u8 {
         assert_eq!(bar, BAR);
         let mut device = self.lock();

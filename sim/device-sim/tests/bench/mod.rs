@@ -104,6 +104,15 @@ pub struct Bench {
 }
 
 impl Bench {
+    /// Length in bytes of a memory BAR.
+    fn bar_len(bar: u8) -> Option<u64> {
+        match bar {
+            pci::MSIX_BAR => Some(pci::MSIX_BAR_LEN),
+            pci::VIRTIO_BAR => Some(pci::VIRTIO_BAR_LEN),
+            _ => None,
+        }
+    }
+
     pub fn new(options: NicOptions) -> Self {
         Self::on(&Arc::new(Machine::default()), options)
     }
@@ -135,7 +144,7 @@ impl Bench {
     pub fn bring_up(&self) -> Result<Driver, virtio_net::Error> {
         let mut config = [0; pci::CONFIG_LEN];
         self.nic.with_config(|space| space.read(0, &mut config));
-        let layout = Layout::find(&config, |bar| self.bar_len(bar))?;
+        let layout = Layout::find(&config, Self::bar_len)?;
         let mut control = Control::new(self.clone(), self.clone(), layout);
         control.negotiate()?;
         let options = Options {
@@ -255,14 +264,6 @@ unsafe impl Hal for Bench {
 }
 
 impl Registers for Bench {
-    fn bar_len(&self, bar: u8) -> Option<u64> {
-        match bar {
-            pci::MSIX_BAR => Some(pci::MSIX_BAR_LEN),
-            pci::VIRTIO_BAR => Some(pci::VIRTIO_BAR_LEN),
-            _ => None,
-        }
-    }
-
     fn read8(&self, bar: u8, offset: u64) -> u8 {
         self.read(bar, offset, Width::Byte) as u8
     }
