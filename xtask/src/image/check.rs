@@ -56,10 +56,10 @@ const LARGE_FRAMES: [(&str, u32, &str); 7] = [
         3072,
         "PASSIVE_LEVEL, once per start: moves the queues to their final place",
     ),
-    ("viordma::miniport::initialize::program", 2112, "PASSIVE_LEVEL, once per start: constructs the queues"),
+    ("viordma::miniport::initialize::program", 2176, "PASSIVE_LEVEL, once per start: constructs the queues"),
     (
         "virtio_net::nic::Nic<viordma::nic::dma::SharedMemory,viordma::nic::registers::BarAccess>::allocate",
-        1984,
+        2048,
         "PASSIVE_LEVEL, once per start: moves the queues to its caller",
     ),
 ];

@@ -190,7 +190,7 @@ fn names(program: &Program) -> Result<Vec<String>> {
     Ok(list.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use std::{fs, os::unix::fs::PermissionsExt as _};
 
@@ -198,9 +198,9 @@ mod tests {
 
     /// Measures the one test of a test program, a shell script that ends with `body`, then tests mutant 1, which it reaches.
     /// Returns the outcome and the number of runs.
-    fn outcome(name: &str, body: &str) -> Result<(Outcome, usize)> {
-        let directory = std::env::temp_dir().join(format!("viordma-suite-{name}-{}", std::process::id()));
-        fs::create_dir_all(&directory)?;
+    fn outcome(body: &str) -> Result<(Outcome, usize)> {
+        let directory = tempfile::tempdir()?;
+        let directory = directory.path();
         let executable = directory.join("program");
         // Byte 5 of the control file says that mutant 1 was reached.
         let script = format!(
@@ -209,27 +209,26 @@ mod tests {
         );
         fs::write(&executable, script)?;
         fs::set_permissions(&executable, fs::Permissions::from_mode(0o755))?;
-        let switch = Switch::make(&directory, 1)?;
-        let programs = [Program { executable, directory: directory.clone() }];
+        let switch = Switch::make(directory, 1)?;
+        let programs = [Program { executable, directory: directory.to_path_buf() }];
         let outcome = Suite::measure(&programs, &switch).and_then(|mut suite| Ok(suite.test(1, "a.rs")?.0));
         let runs = fs::read_to_string(directory.join("count"))?.lines().count();
-        fs::remove_dir_all(&directory)?;
         Ok((outcome?, runs))
     }
 
     #[test]
     fn a_test_that_fails_without_a_mutant_is_repeated_without_and_with_it() {
-        assert_eq!(outcome("passes", "exit 0").unwrap(), (Outcome::Survived, 2));
-        assert_eq!(outcome("caught", "[ $runs = 1 ]").unwrap(), (Outcome::Caught, 2));
+        assert_eq!(outcome("exit 0").unwrap(), (Outcome::Survived, 2));
+        assert_eq!(outcome("[ $runs = 1 ]").unwrap(), (Outcome::Caught, 2));
         // Fails once, then passes: with a mutant it is repeated until it passes.
-        assert_eq!(outcome("flaky", "[ $runs != 1 ]").unwrap(), (Outcome::Survived, 3));
-        assert_eq!(outcome("again", "[ $runs != 1 ] && [ $runs != 3 ]").unwrap(), (Outcome::Survived, 4));
-        assert_eq!(outcome("each", "[ $runs = 2 ]").unwrap(), (Outcome::Caught, 5));
+        assert_eq!(outcome("[ $runs != 1 ]").unwrap(), (Outcome::Survived, 3));
+        assert_eq!(outcome("[ $runs != 1 ] && [ $runs != 3 ]").unwrap(), (Outcome::Survived, 4));
+        assert_eq!(outcome("[ $runs = 2 ]").unwrap(), (Outcome::Caught, 5));
     }
 
     #[test]
     fn tests_that_fail_each_time_without_a_mutant_end_the_measurement() {
-        let error = outcome("fails", "exit 1").unwrap_err().to_string();
+        let error = outcome("exit 1").unwrap_err().to_string();
         assert!(
             error.starts_with("tests fail without a mutant:") && error.ends_with("program one"),
             "{error}"
