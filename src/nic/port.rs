@@ -128,7 +128,7 @@ impl Port {
         self.transmitter(|transmitter| transmitter.queue.stop());
         self.receive.lock().stop();
         // A user of the control queue waits for no answer of a device that does not run.
-        let _ = self.with_commands(|commands| commands.stop());
+        let _ = self.with_commands(ControlQueue::stop);
         let Some(mut control) = self.control.lock().take() else { return };
         // A device that was removed needs no reset.
         let reset = control.reset();
