@@ -8,7 +8,7 @@
 mod support;
 
 use core::cell::Cell;
-use core::ptr::null_mut;
+use core::ptr::{null, null_mut};
 use ndk_abi::ndk::*;
 use ndk_abi::nt::*;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -202,6 +202,42 @@ fn every_call_fails_cleanly_without_memory() {
 }
 
 /// Without memory for the work item that would complete a pended call, the callback is made during the call.
+/// A connect without memory is refused during the call, and may be repeated.
+//= R-CONN-9
+#[test]
+fn connect_fails_without_memory_and_may_be_repeated() {
+    let (a, _b) = pair();
+    let active = a.active();
+    let nowhere = "192.0.2.99:1".parse().unwrap();
+    let ((source, source_length), (target, target_length)) =
+        (socket_address(a.at(0)), socket_address(nowhere));
+    let record = CallbackRecord::new();
+    let connect = || {
+        call!(
+            active.connector,
+            NdkConnect,
+            active.qp,
+            (&raw const source).cast(),
+            source_length,
+            (&raw const target).cast(),
+            target_length,
+            1,
+            1,
+            null(),
+            0,
+            Some(on_request),
+            record.context(),
+        )
+    };
+    LEFT.set(0);
+    let status = connect();
+    LEFT.set(-1);
+    assert_eq!(status, STATUS_INSUFFICIENT_RESOURCES);
+    assert_eq!(connect(), STATUS_PENDING);
+    assert_eq!(record.wait(1), STATUS_HOST_UNREACHABLE);
+    active.close();
+}
+
 //= R-IRQL-5
 #[test]
 fn callback_is_made_during_the_call_if_there_is_no_memory_for_another_thread() {
