@@ -10,13 +10,8 @@ use std::{
     time::Duration,
 };
 
-use device_sim::{
-    Quirks,
-    link::{Wire, WireOptions},
-    virtio_net::Features,
-};
+use device_sim::link::{Wire, WireOptions};
 use lab::{
-    device::DeviceKind,
     image,
     testbed::{AdapterOptions, Consumer, Machine, MachineAdapter, MachineOptions, Options, Testbed},
 };
@@ -91,24 +86,13 @@ impl Pairs {
         let image = image()?;
         let mut sim = ndis_sim::builder().clock(clock).build();
         let machines = [("alpha", 0), ("beta", 1)].map(|(name, host)| {
-            let adapter = |pair: u8| AdapterOptions {
-                mac: [2, 0, 0, 0, pair, host + 1],
-                addresses: vec![(IpAddr::from([10, 0, pair, host + 1]), 24)],
-                device: DeviceKind::Simulated,
-                quirks: Quirks::default(),
-                features: Features::DEFAULT,
+            let adapter = |pair: u8| {
+                let address = IpAddr::from([10, 0, pair, host + 1]);
+                AdapterOptions::new([2, 0, 0, 0, pair, host + 1], vec![(address, 24)])
             };
             let options = MachineOptions {
-                name,
-                adapters: vec![adapter(0), adapter(1)],
-                mtu: 4192,
-                path_mtu: 4096,
-                verifier: true,
-                timers: nt_sim::host::TimerResolution::Exact,
-                watchdog: nt_sim::host::WatchdogLimits::default(),
-                processors: 2,
                 keywords: keywords.iter().map(|&(name, value)| (name, value.into())).collect(),
-                discovery: Discovery::Simulated,
+                ..MachineOptions::new(name, vec![adapter(0), adapter(1)])
             };
             Machine::new(&mut sim, &image, &options).expect("the image can be loaded")
         });

@@ -13,17 +13,13 @@ use bed::{counter, finish, miniport, started, started_with, word};
 use copying::try_copy;
 use device_sim::{Quirks, link::Faults};
 use lab::{
-    device::DeviceKind,
     image,
     testbed::{AdapterOptions, Machine, MachineOptions, Options, Testbed},
 };
-use ndis_sim::{Keyword, NdisHost as _, netio::Discovery};
+use ndis_sim::{Keyword, NdisHost as _};
 #[allow(clippy::wildcard_imports, reason = "OIDs, statuses and flags")]
 use ndk_abi::ndis::*;
-use nt_sim::{
-    ClockKind,
-    host::{TimerResolution, WatchdogLimits},
-};
+use nt_sim::ClockKind;
 
 #[test]
 fn attributes_describe_an_ethernet_adapter() {
@@ -76,24 +72,8 @@ fn device_without_an_address_gets_one_that_is_local_and_unicast() {
 fn with_mtu(mtu: u16, check: impl FnOnce(&Machine)) {
     let Some(image) = image() else { return };
     let mut sim = ndis_sim::builder().clock(ClockKind::Deterministic { seed: 0 }).build();
-    let options = MachineOptions {
-        name: "alpha",
-        adapters: vec![AdapterOptions {
-            mac: [2, 0, 0, 0, 0, 1],
-            addresses: vec![(Ipv4Addr::new(10, 0, 0, 1).into(), 24)],
-            device: DeviceKind::Simulated,
-            quirks: Quirks::default(),
-            features: device_sim::virtio_net::Features::DEFAULT,
-        }],
-        mtu,
-        path_mtu: 1024,
-        verifier: true,
-        timers: TimerResolution::Exact,
-        watchdog: WatchdogLimits::default(),
-        processors: 2,
-        keywords: Vec::new(),
-        discovery: Discovery::Simulated,
-    };
+    let adapter = AdapterOptions::new([2, 0, 0, 0, 0, 1], vec![(Ipv4Addr::new(10, 0, 0, 1).into(), 24)]);
+    let options = MachineOptions { mtu, path_mtu: 1024, ..MachineOptions::new("alpha", vec![adapter]) };
     let mut machine = Machine::new(&mut sim, &image, &options).expect("the image can be loaded");
     machine.start().unwrap_or_else(|error| panic!("MTU {mtu}: {error}\n{}", sim.verdict()));
     check(&machine);

@@ -4,33 +4,13 @@
 
 #![cfg(target_os = "linux")]
 
-use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+mod plans;
 
-use lab::{
-    copy::{self, End, Faults, Outcome, Plan, Source},
-    image,
-};
+use std::{fs, path::PathBuf, time::Duration};
+
+use lab::copy::{End, Faults, Plan, Source};
 use ndis_sim::Keyword;
-
-/// Runs a plan on the image. The verifier must not find a violation, and each request has to complete once.
-fn run(plan: &Plan) -> Option<Outcome> {
-    let progress: Arc<dyn Fn(copy::Progress) + Send + Sync> = Arc::new(|_| {});
-    let outcome = copy::run(&image()?, plan, &progress).expect("the run comes to its end");
-    assert!(outcome.violations.is_empty(), "{}", outcome.violations.join("\n"));
-    for (kind, operation) in &outcome.operations {
-        let completed = operation.succeeded + operation.flushed + operation.failed;
-        assert_eq!(operation.posted, completed, "every {kind} posted completes exactly once");
-    }
-    Some(outcome)
-}
-
-/// Runs a plan that has to succeed.
-fn copied(plan: &Plan) -> Option<Outcome> {
-    let outcome = run(plan)?;
-    assert_eq!(outcome.end, End::Complete);
-    assert!(outcome.hashes_match(), "what came back is what was sent");
-    Some(outcome)
-}
+use plans::{copied, run};
 
 fn scratch(name: &str) -> PathBuf {
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));

@@ -4,10 +4,12 @@
 
 #![cfg(target_os = "linux")]
 
+mod plans;
+
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use lab::{
-    copy::{self, End, Faults, Outcome, Plan, Protocol},
+    copy::{End, Faults, Plan, Protocol},
     image,
     os::SimOs,
     testbed::{self, Testbed},
@@ -16,6 +18,7 @@ use ndk_consumer::{
     Adapter, Error,
     endpoint::{Endpoint, EndpointConfig},
 };
+use plans::{copied, run};
 use smb_consumer::{
     Event, Options, Session,
     smb2::{Request, RequestBody, Response, ResponseBody, WriteData, status},
@@ -24,26 +27,6 @@ use smb_direct::{BufferDescriptor, Channel, Config, Reason};
 
 fn plan(bytes: u64, options: Options) -> Plan {
     Plan { protocol: Protocol::SmbDirect(options), ..Plan::of(bytes) }
-}
-
-/// Runs a plan on the image. The verifier must not find a violation, and each request has to complete once.
-fn run(plan: &Plan) -> Option<Outcome> {
-    let progress: Arc<dyn Fn(copy::Progress) + Send + Sync> = Arc::new(|_| {});
-    let outcome = copy::run(&image()?, plan, &progress).expect("the run comes to its end");
-    assert!(outcome.violations.is_empty(), "{}", outcome.violations.join("\n"));
-    for (kind, operation) in &outcome.operations {
-        let completed = operation.succeeded + operation.flushed + operation.failed;
-        assert_eq!(operation.posted, completed, "every {kind} posted completes exactly once");
-    }
-    Some(outcome)
-}
-
-/// Runs a plan that has to succeed.
-fn copied(plan: &Plan) -> Option<Outcome> {
-    let outcome = run(plan)?;
-    assert_eq!(outcome.end, End::Complete);
-    assert!(outcome.hashes_match(), "what came back is what was sent");
-    Some(outcome)
 }
 
 #[test]

@@ -11,20 +11,15 @@ use std::{net::IpAddr, ops::Range, time::Duration};
 
 use bed::{counter, finish, miniport, started, word};
 use copying::try_copy;
-use device_sim::{Quirks, virtio_net::Features};
 use lab::{
-    device::DeviceKind,
     image,
     testbed::{AdapterOptions, Machine, MachineOptions, Testbed},
 };
-use ndis_sim::{Miniport, netio::Discovery};
+use ndis_sim::Miniport;
 use ndk_abi::ndis::{
     NDIS_STATUS_INVALID_DATA, NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS,
 };
-use nt_sim::{
-    ClockKind,
-    host::{TimerResolution, WatchdogLimits},
-};
+use nt_sim::ClockKind;
 use roce_wire::{Ext, Headers, MacAddr, Opcode, Path, Psn, Qpn, Template, icrc::Crc};
 
 const OID_VIORDMA_TRACE: u32 = 0xFF5D_0102;
@@ -161,25 +156,10 @@ fn adapters_beyond_the_sixteenth_are_not_traced_until_another_is_gone() {
     const TRACED: u8 = 16;
     let Some(image) = image() else { return };
     let mut sim = ndis_sim::builder().clock(ClockKind::Deterministic { seed: 1 }).build();
-    let adapter = |number: u8| AdapterOptions {
-        mac: [2, 0, 0, 0, 0, number],
-        addresses: vec![(IpAddr::from([10, 0, number, 1]), 24)],
-        device: DeviceKind::Simulated,
-        quirks: Quirks::default(),
-        features: Features::DEFAULT,
+    let adapter = |number: u8| {
+        AdapterOptions::new([2, 0, 0, 0, 0, number], vec![(IpAddr::from([10, 0, number, 1]), 24)])
     };
-    let options = MachineOptions {
-        name: "alpha",
-        adapters: (0..TRACED + 2).map(adapter).collect(),
-        mtu: 1500,
-        path_mtu: 1024,
-        verifier: true,
-        timers: TimerResolution::Exact,
-        watchdog: WatchdogLimits::default(),
-        processors: 2,
-        keywords: Vec::new(),
-        discovery: Discovery::Simulated,
-    };
+    let options = MachineOptions::new("alpha", (0..TRACED + 2).map(adapter).collect());
     let mut machine = Machine::new(&mut sim, &image, &options).expect("the image can be loaded");
     machine.start().expect("all adapters start");
     let tracing = |machine: &Machine, number: u8| {

@@ -10,11 +10,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use device_sim::{
-    Quirks,
-    link::{Capture, Datagrams, Faults, Lost, Tunnel, TunnelCounters, Wire, WireOptions},
-    virtio_net::Features,
-};
+use device_sim::link::{Capture, Datagrams, Faults, Lost, Tunnel, TunnelCounters, Wire, WireOptions};
 use ndis_sim::{Keyword, netio::Discovery, open_tunnel};
 use nt_sim::{ClockKind, Sim};
 
@@ -107,23 +103,17 @@ impl ExternalHost {
         if let Some(capture) = &capture {
             wire.capture(capture.clone());
         }
+        let adapter = AdapterOptions {
+            device: options.device.clone(),
+            ..AdapterOptions::new(options.mac, options.addresses.clone())
+        };
         let machine = MachineOptions {
-            name: "viordma",
-            adapters: vec![AdapterOptions {
-                mac: options.mac,
-                addresses: options.addresses.clone(),
-                device: options.device.clone(),
-                quirks: Quirks::default(),
-                features: Features::DEFAULT,
-            }],
             mtu: options.mtu,
             path_mtu: options.path_mtu,
             verifier: options.verifier,
-            timers: nt_sim::host::TimerResolution::Exact,
-            watchdog: nt_sim::host::WatchdogLimits::default(),
-            processors: 2,
             keywords: options.keywords.clone(),
             discovery: Discovery::OnWire,
+            ..MachineOptions::new("viordma", vec![adapter])
         };
         let mut machine = Machine::new(&mut sim, image, &machine)?;
         machine.adapter_mut(0).connect(wire.port(0))?;

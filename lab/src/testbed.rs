@@ -106,6 +106,15 @@ pub struct AdapterOptions {
     pub features: Features,
 }
 
+impl AdapterOptions {
+    /// A simulated NIC with all features.
+    #[must_use]
+    pub fn new(mac: [u8; 6], addresses: Vec<(IpAddr, u8)>) -> Self {
+        let (device, quirks) = (DeviceKind::Simulated, Quirks::default());
+        Self { mac, addresses, device, quirks, features: Features::DEFAULT }
+    }
+}
+
 /// Options of a machine.
 #[derive(Clone, Debug)]
 pub struct MachineOptions {
@@ -123,6 +132,25 @@ pub struct MachineOptions {
     /// Registry values of the adapters.
     pub keywords: Vec<(&'static str, Keyword)>,
     pub discovery: Discovery,
+}
+
+impl MachineOptions {
+    /// A machine with the verifier and two processors, on a link of path MTU 4096.
+    #[must_use]
+    pub fn new(name: &'static str, adapters: Vec<AdapterOptions>) -> Self {
+        Self {
+            name,
+            adapters,
+            mtu: 4192,
+            path_mtu: 4096,
+            verifier: true,
+            timers: TimerResolution::Exact,
+            watchdog: WatchdogLimits::default(),
+            processors: 2,
+            keywords: Vec::new(),
+            discovery: Discovery::Simulated,
+        }
+    }
 }
 
 /// A host with its NICs and its driver.

@@ -57,10 +57,7 @@ pub fn copy<O: Os, S: Source + ?Sized>(
         drop(slots);
         outcome
     });
-    match outcome {
-        Ok(()) => Ok(report),
-        Err(error) => Err(Box::new(Failure { error, report })),
-    }
+    report.of(outcome)
 }
 
 /// Memory for one request.

@@ -64,10 +64,7 @@ pub fn serve<O: Os>(
         drop(staging);
         outcome
     });
-    match outcome {
-        Ok(()) => Ok(report),
-        Err(error) => Err(Box::new(Failure { error, report })),
-    }
+    report.of(outcome)
 }
 
 struct Server<'a, O: Os> {

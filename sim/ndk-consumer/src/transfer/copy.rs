@@ -44,10 +44,7 @@ pub fn copy<O: Os, S: Source + ?Sized>(
         drop(memory);
         outcome
     });
-    match outcome {
-        Ok(()) => Ok(report),
-        Err(error) => Err(Box::new(Failure { error, report })),
-    }
+    report.of(outcome)
 }
 
 /// Registered memory of this side.

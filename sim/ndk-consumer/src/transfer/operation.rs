@@ -77,6 +77,19 @@ pub struct Report {
     pub stats: RequestStats,
 }
 
+impl Report {
+    /// Returns the report of a transfer with this outcome.
+    ///
+    /// # Errors
+    /// The error of the transfer, with this report.
+    pub fn of(self, outcome: Result<(), Error>) -> Result<Self, Box<Failure>> {
+        match outcome {
+            Ok(()) => Ok(self),
+            Err(error) => Err(Box::new(Failure { error, report: self })),
+        }
+    }
+}
+
 /// A failed transfer, with its result so far.
 #[derive(Debug)]
 pub struct Failure {

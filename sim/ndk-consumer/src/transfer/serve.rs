@@ -40,10 +40,7 @@ pub fn serve<O: Os>(
         drop(window);
         outcome
     });
-    match outcome {
-        Ok(()) => Ok(report),
-        Err(error) => Err(Box::new(Failure { error, report })),
-    }
+    report.of(outcome)
 }
 
 fn serve_connection<O: Os>(
