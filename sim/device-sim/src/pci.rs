@@ -42,10 +42,16 @@ pub enum Identity {
     Legacy,
 }
 
-/// Command register: memory decoding, bus mastering.
+/// Command register: memory decoding, bus mastering, error reports.
 pub const COMMAND_MEMORY: u16 = 1 << 1;
 pub const COMMAND_BUS_MASTER: u16 = 1 << 2;
+pub const COMMAND_SERR: u16 = 1 << 8;
+/// The command register as the system leaves it to the driver, which enables bus mastering itself.
+pub const COMMAND_AT_START: u16 = COMMAND_MEMORY | COMMAND_SERR;
+const COMMAND_NO_LINE: u16 = 1 << 10;
 const STATUS_CAPABILITIES: u16 = 1 << 4;
+/// Header bit of an I/O BAR.
+const BAR_PORTS: u32 = 1;
 /// Header bits of a 64-bit prefetchable memory BAR.
 const BAR_64_PREFETCHABLE: u32 = 0b1100;
 
@@ -77,6 +83,53 @@ pub const NOTIFY_MULTIPLIER: u32 = 4;
 pub const LEGACY_BAR_AT: u16 = 0xc040;
 pub const MSIX_BAR_AT: u32 = 0xfebd_1000;
 pub const VIRTIO_BAR_AT: u64 = 0x8_0000_0000;
+/// The BAR without a function that some layouts have, its ports or its memory.
+pub const EXTRA_BAR: u8 = 3;
+pub const EXTRA_PORTS_AT: u16 = 0xc004;
+pub const EXTRA_PORTS_LEN: u16 = 4;
+pub const EXTRA_MEMORY_AT: u32 = 0xfebd_2000;
+pub const EXTRA_MEMORY_LEN: u64 = 0x1000;
+
+/// What the BARs are, and the addresses that firmware assigned: any is possible.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum BarLayout {
+    /// QEMU's BARs. The one with the virtio structures is at a multiple of 4 GiB: the lower half of its address is 0.
+    #[default]
+    Multiple4Gib,
+    /// It is above 4 GiB, and neither half of its address is 0.
+    Above4Gib,
+    /// It is below 4 GiB: the upper half of its address is 0.
+    Below4Gib,
+    /// An I/O BAR precedes it, whose address has the bit that marks 64 bits in a memory BAR.
+    AfterPorts,
+    /// A 32-bit memory BAR precedes it.
+    AfterMemory,
+}
+
+impl BarLayout {
+    /// All layouts.
+    pub const ALL: [Self; 5] =
+        [Self::Multiple4Gib, Self::Above4Gib, Self::Below4Gib, Self::AfterPorts, Self::AfterMemory];
+
+    /// Returns the address of [`VIRTIO_BAR`].
+    #[must_use]
+    pub const fn virtio_bar_at(self) -> u64 {
+        match self {
+            Self::Above4Gib => VIRTIO_BAR_AT | 0xfebd_4000,
+            Self::Below4Gib => 0xfebd_4000,
+            Self::Multiple4Gib | Self::AfterPorts | Self::AfterMemory => VIRTIO_BAR_AT,
+        }
+    }
+
+    /// Returns the register of the BAR before [`VIRTIO_BAR`], which has no function; 0 without one.
+    const fn register_before(self) -> u32 {
+        match self {
+            Self::AfterPorts => EXTRA_PORTS_AT as u32 | BAR_PORTS,
+            Self::AfterMemory => EXTRA_MEMORY_AT,
+            Self::Multiple4Gib | Self::Above4Gib | Self::Below4Gib => 0,
+        }
+    }
+}
 
 /// Errors in the capability list, injected on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,22 +157,27 @@ pub struct ConfigSpace {
 }
 
 impl ConfigSpace {
-    /// Returns a virtio-net function with `vectors` MSI-X messages, its BARs assigned and enabled.
+    /// Returns a virtio-net function with `vectors` MSI-X messages, its BARs assigned and enabled. It is no bus master.
     #[must_use]
     pub fn virtio_net(vectors: u16, broken: Option<BrokenCapabilities>) -> Self {
-        Self::with_identity(Identity::Modern, vectors, broken)
+        Self::with_identity(Identity::Modern, BarLayout::default(), vectors, broken)
     }
 
-    /// As [`ConfigSpace::virtio_net`], with the identifiers of `identity`.
+    /// As [`ConfigSpace::virtio_net`], with the identifiers of `identity` and the BARs of `layout`.
     #[must_use]
-    pub fn with_identity(identity: Identity, vectors: u16, broken: Option<BrokenCapabilities>) -> Self {
+    pub fn with_identity(
+        identity: Identity,
+        layout: BarLayout,
+        vectors: u16,
+        broken: Option<BrokenCapabilities>,
+    ) -> Self {
         let mut space = Self { bytes: [0; CONFIG_LEN], writable: [0; CONFIG_LEN], msix: Msix::new(vectors) };
         space.put(reg::VENDOR, &VENDOR_VIRTIO.to_le_bytes());
         let modern = identity == Identity::Modern;
         let (device, subsystem) =
             if modern { (DEVICE_NET, 0x1100) } else { (DEVICE_NET_TRANSITIONAL, 1_u16) };
         space.put(reg::DEVICE, &device.to_le_bytes());
-        space.put(reg::COMMAND, &(COMMAND_MEMORY | COMMAND_BUS_MASTER).to_le_bytes());
+        space.put(reg::COMMAND, &COMMAND_AT_START.to_le_bytes());
         space.put(reg::STATUS, &STATUS_CAPABILITIES.to_le_bytes());
         space.put(reg::REVISION, &[modern.into()]);
         space.put(reg::CLASS, &[0, 0, 2]);
@@ -128,16 +186,19 @@ impl ConfigSpace {
         space.put(reg::INTERRUPT_PIN, &[1]);
         space.put(reg::BAR0 + 4 * usize::from(MSIX_BAR), &MSIX_BAR_AT.to_le_bytes());
         if !modern {
-            let ports = u32::from(LEGACY_BAR_AT) | 1;
+            let ports = u32::from(LEGACY_BAR_AT) | BAR_PORTS;
             space.put(reg::BAR0 + 4 * usize::from(LEGACY_BAR), &ports.to_le_bytes());
         }
         if identity != Identity::Legacy {
-            let low = VIRTIO_BAR_AT as u32 | BAR_64_PREFETCHABLE;
+            let address = layout.virtio_bar_at();
+            let low = address as u32 | BAR_64_PREFETCHABLE;
             space.put(reg::BAR0 + 4 * usize::from(VIRTIO_BAR), &low.to_le_bytes());
-            let high = (VIRTIO_BAR_AT >> 32) as u32;
+            let high = (address >> 32) as u32;
             space.put(reg::BAR0 + 4 * usize::from(VIRTIO_BAR) + 4, &high.to_le_bytes());
         }
-        space.allow(reg::COMMAND, &(COMMAND_MEMORY | COMMAND_BUS_MASTER | 1 << 10).to_le_bytes());
+        space.put(reg::BAR0 + 4 * usize::from(EXTRA_BAR), &layout.register_before().to_le_bytes());
+        let changeable = COMMAND_MEMORY | COMMAND_BUS_MASTER | COMMAND_SERR | COMMAND_NO_LINE;
+        space.allow(reg::COMMAND, &changeable.to_le_bytes());
         space.allow(0x3c, &[0xff]);
         space.capabilities(vectors);
         if identity == Identity::Legacy {
@@ -236,6 +297,23 @@ impl ConfigSpace {
     #[must_use]
     pub fn command(&self) -> u16 {
         self.u16(reg::COMMAND)
+    }
+
+    /// Writes the command register.
+    pub fn set_command(&mut self, command: u16) {
+        self.write(reg::COMMAND, &command.to_le_bytes());
+    }
+
+    /// Returns whether the function responds to accesses of its memory BARs.
+    #[must_use]
+    pub fn decodes_memory(&self) -> bool {
+        self.command() & COMMAND_MEMORY != 0
+    }
+
+    /// Returns whether the function may use memory and send messages.
+    #[must_use]
+    pub fn is_bus_master(&self) -> bool {
+        self.command() & COMMAND_BUS_MASTER != 0
     }
 
     fn u16(&self, at: usize) -> u16 {
@@ -351,7 +429,7 @@ mod tests {
 
     #[test]
     fn legacy_function_has_no_virtio_capability() {
-        let of = |identity| ConfigSpace::with_identity(identity, 4, None);
+        let of = |identity| ConfigSpace::with_identity(identity, BarLayout::default(), 4, None);
         assert_eq!(capabilities(&of(Identity::Legacy)), [0x98]);
         assert_eq!(capabilities(&of(Identity::Transitional)).len(), 6);
         for identity in [Identity::Legacy, Identity::Transitional] {

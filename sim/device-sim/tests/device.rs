@@ -12,7 +12,7 @@ use bench::{Bench, Machine};
 use device_sim::{
     Bus as _, Nic, NicOptions, Quirks, Registers as _,
     link::{Endpoint, Wire, WireOptions},
-    pci::{BrokenCapabilities, COMMON, NOTIFY, VIRTIO_BAR},
+    pci::{self, BrokenCapabilities, COMMON, NOTIFY, VIRTIO_BAR},
     virtio_net::{Features, UsedQuirk},
 };
 use trapped_access::Width;
@@ -244,6 +244,43 @@ fn removed_device_reads_all_ones() {
     bench.nic.remove();
     assert_eq!(driver.control.reset().err(), Some(Error::Removed));
     assert!(bench.nic.with_config(|_| ()).is_none());
+}
+
+#[test]
+fn device_responds_only_while_memory_decoding_is_on() {
+    let bench = alone();
+    let status = || bench.nic.read(VIRTIO_BAR, COMMON + 0x14, Width::Byte);
+    assert_eq!(status(), Ok(0));
+    bench.nic.with_config(|config| config.set_command(pci::COMMAND_BUS_MASTER));
+    assert_eq!(status(), Ok(0xff));
+    bench.write(COMMON + 0x14, Width::Byte, 1);
+    bench.nic.with_config(|config| config.set_command(pci::COMMAND_AT_START));
+    assert_eq!(status(), Ok(0), "the write was lost");
+}
+
+#[test]
+fn device_uses_memory_and_interrupts_only_as_bus_master() {
+    let bench = alone();
+    let mut driver = bench.bring_up().unwrap();
+    bench.machine.messages();
+    let mut attempt = |command, up| {
+        bench.nic.with_config(|config| config.set_command(command));
+        assert!(driver.send(&frame(0)));
+        driver.kick();
+        bench.machine.settle();
+        bench.nic.set_link(up);
+        (bench.nic.counters().sent_frames, bench.machine.messages())
+    };
+    assert_eq!(attempt(pci::COMMAND_AT_START | pci::COMMAND_BUS_MASTER, false), (1, vec![2, 0]));
+    assert_eq!(attempt(pci::COMMAND_AT_START, true), (1, vec![]));
+}
+
+#[test]
+fn bus_mastering_is_off_after_a_low_power_state() {
+    let bench = alone();
+    bench.nic.enter_low_power();
+    bench.nic.leave_low_power();
+    assert_eq!(bench.nic.with_config(|config| config.command()), Some(pci::COMMAND_AT_START));
 }
 
 #[test]

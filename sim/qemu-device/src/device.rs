@@ -82,6 +82,7 @@ impl QemuNic {
         let mut firmware = Firmware::start(&mut qtest)?;
         let ivshmem = Address { bus: 0, device: DOORBELL_SLOT };
         let (ivshmem_bars, _) = firmware.assign(ivshmem, false)?;
+        firmware.enable_bus_mastering(ivshmem)?;
         let in_slot = Address { bus: 0, device: NIC_SLOT };
         let (function, (bars, ports)) = match options.slot {
             Slot::RootBus => (in_slot, firmware.assign(in_slot, true)?),

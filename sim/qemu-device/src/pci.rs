@@ -102,7 +102,8 @@ impl<'a> Firmware<'a> {
         Ok(assigned)
     }
 
-    /// Assigns addresses to the BARs of a function and enables it. `high` allows addresses above 4 GiB.
+    /// Assigns addresses to the BARs of a function and has it decode them; bus mastering is left to its driver. `high` allows
+    /// addresses above 4 GiB.
     ///
     /// # Errors
     /// When QEMU does not reply.
@@ -137,9 +138,18 @@ impl<'a> Firmware<'a> {
             number += if is_64_bit { 2 } else { 1 };
         }
         let with_ports = if ports.is_some() { COMMAND_PORTS } else { 0 };
-        let command = with_ports | COMMAND_MEMORY | COMMAND_BUS_MASTER | COMMAND_NO_LINE;
+        let command = with_ports | COMMAND_MEMORY | COMMAND_NO_LINE;
         self.write(function, COMMAND, Width::Word, command.into())?;
         Ok((bars, ports))
+    }
+
+    /// Lets a function without a driver use memory and send messages.
+    ///
+    /// # Errors
+    /// When QEMU does not reply.
+    pub fn enable_bus_mastering(&mut self, function: Address) -> io::Result<()> {
+        let command = self.read(function, COMMAND, Width::Word)? as u16 | COMMAND_BUS_MASTER;
+        self.write(function, COMMAND, Width::Word, command.into())
     }
 
     /// Returns identifier and offset of each capability of a function.

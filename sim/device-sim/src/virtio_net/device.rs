@@ -21,7 +21,7 @@ use crate::{
     bus::Bus,
     dma::DmaSpace,
     link::wire::{Frame, Port},
-    pci::{ConfigSpace, Message},
+    pci::{COMMAND_AT_START, ConfigSpace, Message},
     registers::Misuse,
 };
 
@@ -92,6 +92,7 @@ impl Device {
             port: OnceLock::new(),
             config: Mutex::new(ConfigSpace::with_identity(
                 options.quirks.identity,
+                options.quirks.bars,
                 options.vectors,
                 options.quirks.capabilities,
             )),
@@ -194,8 +195,10 @@ impl Device {
         }
     }
 
-    /// Puts the device in D0, without the state it had before D3. The bus restores configuration space.
+    /// Puts the device in D0, without the state it had before D3. The bus restores configuration space, without bus mastering,
+    /// which a driver enables itself.
     pub fn leave_low_power(&self) {
+        self.config.lock().set_command(COMMAND_AT_START);
         self.lose_state();
         self.common.lock().reset();
         self.low_power.store(false, Relaxed);
@@ -271,7 +274,11 @@ impl Device {
         if self.is_removed() || self.is_in_low_power() {
             return;
         }
-        let message = self.config.lock().msix.signal(vector);
+        let message = {
+            let mut config = self.config.lock();
+            // A message is a write to memory.
+            if config.is_bus_master() { config.msix.signal(vector) } else { None }
+        };
         self.send(message);
     }
 

@@ -34,7 +34,7 @@ use crate::{
     dma::DmaSpace,
     function::{Bar, PciFunction, Ports},
     link::wire::{Endpoint, Port},
-    pci::{self, Identity, Message},
+    pci::{self, BarLayout, Identity, Message},
     registers::{Misuse, Registers},
 };
 
@@ -110,7 +110,7 @@ impl Nic {
     }
 
     fn work(&self, queue: usize) {
-        if !self.is_running() || !self.bus.is_alive() {
+        if !self.is_running() || !self.config.lock().is_bus_master() || !self.bus.is_alive() {
             return;
         }
         let done = match queue {
@@ -130,6 +130,11 @@ impl Nic {
             }
             Err(misuse) => self.report(misuse),
         }
+    }
+
+    /// Returns whether the device responds to accesses of its registers.
+    fn responds(&self) -> bool {
+        self.with_config(|config| config.decodes_memory()).unwrap_or(false)
     }
 
     /// Refuses register accesses in D3.
@@ -163,7 +168,7 @@ impl Nic {
     }
 
     fn common_write(&self, offset: u64, width: Width, value: u64) -> Result<(), Misuse> {
-        let bus_master = self.config.lock().command() & pci::COMMAND_BUS_MASTER != 0;
+        let bus_master = self.config.lock().is_bus_master();
         let effect = self.common.lock().write(offset, width, value, bus_master, &self.memory)?;
         match effect {
             Effect::None => {}
@@ -188,7 +193,7 @@ impl Nic {
 
 impl Registers for Nic {
     fn read(&self, bar: u8, offset: u64, width: Width) -> Result<u64, Misuse> {
-        if self.is_removed() {
+        if !self.responds() {
             return Ok(width.all_ones());
         }
         self.powered()?;
@@ -208,7 +213,7 @@ impl Registers for Nic {
     }
 
     fn write(&self, bar: u8, offset: u64, width: Width, value: u64) -> Result<(), Misuse> {
-        if self.is_removed() {
+        if !self.responds() {
             return Ok(());
         }
         self.powered()?;
@@ -234,14 +239,25 @@ impl PciFunction for Nic {
     }
 
     fn bars(&self) -> Vec<Bar> {
-        let msix = Bar { number: pci::MSIX_BAR, start: pci::MSIX_BAR_AT.into(), len: pci::MSIX_BAR_LEN };
-        let virtio = Bar { number: pci::VIRTIO_BAR, start: pci::VIRTIO_BAR_AT, len: pci::VIRTIO_BAR_LEN };
-        if self.options.quirks.identity == Identity::Legacy { vec![msix] } else { vec![msix, virtio] }
+        let layout = self.options.quirks.bars;
+        let bar = |number, start, len| Bar { number, start, len };
+        let mut bars = vec![bar(pci::MSIX_BAR, pci::MSIX_BAR_AT.into(), pci::MSIX_BAR_LEN)];
+        if layout == BarLayout::AfterMemory {
+            bars.push(bar(pci::EXTRA_BAR, pci::EXTRA_MEMORY_AT.into(), pci::EXTRA_MEMORY_LEN));
+        }
+        if self.options.quirks.identity != Identity::Legacy {
+            bars.push(bar(pci::VIRTIO_BAR, layout.virtio_bar_at(), pci::VIRTIO_BAR_LEN));
+        }
+        bars
     }
 
     fn ports(&self) -> Option<Ports> {
-        let ports = Ports { start: pci::LEGACY_BAR_AT, count: pci::LEGACY_BAR_LEN };
-        (self.options.quirks.identity != Identity::Modern).then_some(ports)
+        let quirks = &self.options.quirks;
+        if quirks.identity != Identity::Modern {
+            return Some(Ports { start: pci::LEGACY_BAR_AT, count: pci::LEGACY_BAR_LEN });
+        }
+        let ports = Ports { start: pci::EXTRA_PORTS_AT, count: pci::EXTRA_PORTS_LEN };
+        (quirks.bars == BarLayout::AfterPorts).then_some(ports)
     }
 
     fn vectors(&self) -> u16 {

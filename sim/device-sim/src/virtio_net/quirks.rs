@@ -3,7 +3,7 @@
 //! Misbehavior of the device, injected on purpose.
 
 use super::features::Features;
-use crate::pci::{BrokenCapabilities, Identity};
+use crate::pci::{BarLayout, BrokenCapabilities, Identity};
 
 /// Deviations from what a device should do. The default is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -12,6 +12,8 @@ pub struct Quirks {
     pub capabilities: Option<BrokenCapabilities>,
     /// The PCI identity: a modern device unless set.
     pub identity: Identity,
+    /// The BARs: QEMU's unless set. The extra ones are of a modern device.
+    pub bars: BarLayout,
     /// The link goes down after the driver has read the configuration, but before DRIVER_OK, so that no interrupt follows.
     pub link_down_before_start: bool,
     /// Offers the legacy interface only.

@@ -135,7 +135,10 @@ impl Bench {
             let message = Message { address: 0xfee0_0000, data: vector.into() };
             nic.with_config(|config| config.msix.program(vector, message));
         }
-        nic.with_config(|config| config.enable_msix(true));
+        nic.with_config(|config| {
+            config.enable_msix(true);
+            config.set_command(pci::COMMAND_AT_START | pci::COMMAND_BUS_MASTER);
+        });
         let base = NonNull::new(base.cast()).unwrap();
         Self { machine: machine.clone(), nic, base, next: Rc::new(RefCell::new(0x1000)) }
     }
