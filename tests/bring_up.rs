@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use device_sim::{
     Quirks, pci,
-    pci::{BrokenCapabilities, Identity},
+    pci::{BarLayout, BrokenCapabilities, Identity},
 };
 use lab::{
     image,
@@ -35,6 +35,11 @@ fn finish(mut bed: Testbed) {
     bed.stop().expect("both drivers stop");
     let violations = bed.violations();
     assert!(violations.is_empty(), "{}", violations.join("\n"));
+}
+
+/// The PCI command register of the first device.
+fn command(bed: &Testbed) -> u16 {
+    bed.machines()[0].nic().with_config(|config| config.command()).expect("the device is there")
 }
 
 /// Starts the driver on a broken device, which has to fail. Returns the numbers of the logged events.
@@ -142,6 +147,40 @@ fn purely_legacy_device_is_rejected_with_an_event() {
 }
 
 #[test]
+fn device_is_used_wherever_its_bars_are() {
+    for bars in BarLayout::ALL {
+        let Some(mut bed) = bed(Quirks { bars, ..Quirks::default() }) else { return };
+        let started = bed.start();
+        assert!(started.is_ok(), "{bars:?}: {started:?}");
+        finish(bed);
+    }
+}
+
+/// The driver enables bus mastering, and keeps what else the system has set.
+#[test]
+fn driver_adds_bus_mastering_to_the_command_register() {
+    let Some(mut bed) = bed(Quirks::default()) else { return };
+    assert_eq!(command(&bed), pci::COMMAND_AT_START);
+    bed.start().expect("both drivers start");
+    assert_eq!(command(&bed), pci::COMMAND_AT_START | pci::COMMAND_BUS_MASTER);
+    finish(bed);
+}
+
+/// Nothing takes care of a device without a driver: what it still does must not reach memory.
+#[test]
+fn device_whose_start_fails_is_no_bus_master() {
+    let before_its_queues = Quirks { rejects_features: true, ..Quirks::default() };
+    let as_it_runs = Quirks { commands_unanswered_from: Some(0), ..Quirks::default() };
+    for quirks in [before_its_queues, as_it_runs] {
+        let Some(mut bed) = bed(quirks) else { return };
+        bed.machine_mut(0).enter().expect("DriverEntry succeeds with any device");
+        assert!(bed.machine_mut(0).start_adapter().is_err(), "{quirks:?}");
+        assert_eq!(command(&bed), pci::COMMAND_AT_START, "{quirks:?}");
+        finish(bed);
+    }
+}
+
+#[test]
 fn all_pool_of_the_driver_has_its_tag() {
     let Some(mut bed) = bed(Quirks::default()) else { return };
     bed.start().expect("both drivers start");
@@ -180,14 +219,8 @@ fn device_that_does_not_reset_is_no_bus_master_after_halt() {
     let quirks = Quirks { never_resets_once_started: true, ..Quirks::default() };
     let Some(mut bed) = bed(quirks) else { return };
     bed.start().expect("both drivers start");
-    let nic = bed.machines()[0].nic().clone();
-    let is_bus_master = || {
-        let mut command = [0; 2];
-        nic.with_config(|config| config.read(4, &mut command)).expect("the device is there");
-        u16::from_le_bytes(command) & pci::COMMAND_BUS_MASTER != 0
-    };
-    assert!(is_bus_master());
+    assert_eq!(command(&bed), pci::COMMAND_AT_START | pci::COMMAND_BUS_MASTER);
     bed.machine_mut(0).halt_adapter().expect("the host lives");
-    assert!(!is_bus_master());
+    assert_eq!(command(&bed), pci::COMMAND_AT_START);
     finish(bed);
 }

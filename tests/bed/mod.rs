@@ -14,7 +14,8 @@ use ndis_sim::{Keyword, Miniport};
 pub fn started_with(options: &Options) -> Option<Testbed> {
     let mut bed = Testbed::new(&image()?, options).expect("the image can be loaded");
     let outcome = bed.start();
-    assert!(outcome.is_ok(), "both drivers start: {outcome:?}\n{}", bed.violations().join("\n"));
+    let found = || [bed.events(), bed.violations()].concat().join("\n");
+    assert!(outcome.is_ok(), "both drivers start: {outcome:?}\n{}", found());
     Some(bed)
 }
 
