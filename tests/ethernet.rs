@@ -291,6 +291,84 @@ fn pause_completes_waiting_sends_while_the_stack_keeps_received_frames() {
     finish(bed);
 }
 
+/// A send that arrives when the pause has completed those that waited, and before it stops traffic. `keeps` says that the stack
+/// keeps a received frame, for which the pause waits after that.
+fn send_while_a_pause_begins(keeps: bool) {
+    let Some(bed) = started(&[]) else { return };
+    let (machine, [sender, peer]) = (bed.machines()[0], bed.machines().map(miniport));
+    receive_directed(&sender);
+    sender.keep_received(keeps);
+    send(&peer, &frame([2, 0, 0, 0, 0, 1], 100));
+    wait(&bed, SOON);
+    hold_transmit_message(machine, true);
+    let sends = sender.send_chain(&numbered(2 * RING), 0);
+    let completed = Moment::Return("NdisMSendNetBufferListsComplete");
+    let delay = machine.host().delays.add(completed, Duration::from_secs(1));
+    let pausing = {
+        let sender = sender.clone();
+        machine.host().spawn("pause", move || sender.pause())
+    };
+    wait(&bed, SOON);
+    assert!(delay.is_reached(), "{}", bed.violations().join("\n"));
+    // The device has used the slots meanwhile.
+    let late = sender.send_chain(&numbered(3 * RING), 0);
+    let (_, late) = late.split_at(2 * RING);
+    assert_eq!(sender.send_status(late[0], SOON), None, "no slot is free");
+    wait(&bed, Duration::from_secs(2));
+    sender.keep_received(false);
+    pausing.join().expect("the host lives").unwrap();
+    assert_eq!(statuses(&sender, late), [Some(NDIS_STATUS_PAUSED); RING]);
+    assert_eq!(statuses(&sender, &sends[RING..]), [Some(NDIS_STATUS_PAUSED); RING]);
+    hold_transmit_message(machine, false);
+    sender.restart().unwrap();
+    finish(bed);
+}
+
+#[test]
+fn pause_completes_a_send_that_arrives_before_traffic_stops() {
+    send_while_a_pause_begins(false);
+    send_while_a_pause_begins(true);
+}
+
+#[test]
+fn sends_of_a_paused_adapter_are_completed_as_paused() {
+    let Some(bed) = started(&[]) else { return };
+    let sender = miniport(bed.machines()[0]);
+    sender.pause().unwrap();
+    assert_eq!(sender.send(&frame(RECEIVER, 100), MOMENT), Some(NDIS_STATUS_PAUSED));
+    sender.restart().unwrap();
+    send(&sender, &frame(RECEIVER, 100));
+    finish(bed);
+}
+
+/// A driver that knows its IRQL saves NDIS the question.
+#[test]
+fn sends_at_dispatch_level_are_completed_with_its_flag_and_no_others() {
+    let Some(mut bed) = started(&[]) else { return };
+    let sender = miniport(bed.machines()[0]);
+    let check = |status| {
+        for (at_dispatch, flagged) in [(true, 1), (false, 0)] {
+            let before = sender.flagged_completions();
+            let frames = numbered(1);
+            let sends = if at_dispatch {
+                sender.send_chain_at_dispatch(&frames)
+            } else {
+                sender.send_chain(&frames, 0)
+            };
+            assert_eq!(statuses(&sender, &sends), [Some(status)]);
+            assert_eq!(sender.flagged_completions() - before, flagged, "{status:#x}");
+        }
+    };
+    check(NDIS_STATUS_SUCCESS);
+    sender.pause().unwrap();
+    check(NDIS_STATUS_PAUSED);
+    sender.restart().unwrap();
+    sender.shut_down().unwrap();
+    check(NDIS_STATUS_ADAPTER_REMOVED);
+    bed.machine_mut(0).halt_adapter().unwrap();
+    finish(bed);
+}
+
 #[test]
 fn surprise_removal_completes_every_send_that_waits_for_slots() {
     let Some(mut bed) = started(&[]) else { return };

@@ -22,10 +22,11 @@ use lab::{
 use ndis_sim::{IpHost as _, NdisHost as _, NdkEvent};
 use ndk_abi::{
     ndis::{
-        NDIS_OID, NDIS_STATUS_ADAPTER_NOT_READY, NDIS_STATUS_BAD_VERSION, NDIS_STATUS_BUFFER_TOO_SHORT,
-        NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_NOT_SUPPORTED,
-        NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS, OID_802_3_MULTICAST_LIST, OID_GEN_CURRENT_PACKET_FILTER,
-        OID_GEN_MAXIMUM_TOTAL_SIZE, OID_GEN_STATISTICS, OID_GEN_VENDOR_DESCRIPTION,
+        NDIS_OID, NDIS_REQUEST_TYPE, NDIS_STATUS_ADAPTER_NOT_READY, NDIS_STATUS_BAD_VERSION,
+        NDIS_STATUS_BUFFER_TOO_SHORT, NDIS_STATUS_INVALID_LENGTH, NDIS_STATUS_INVALID_PARAMETER,
+        NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS, OID_802_3_MULTICAST_LIST,
+        OID_GEN_CURRENT_PACKET_FILTER, OID_GEN_MAXIMUM_TOTAL_SIZE, OID_GEN_STATISTICS,
+        OID_GEN_VENDOR_DESCRIPTION,
     },
     ndk::{
         NDIS_OPEN_NDK_ADAPTER_PARAMETERS, NDK_VERSION, OID_NDK_CONNECTIONS, OID_NDK_LOCAL_ENDPOINTS,
@@ -289,6 +290,25 @@ fn statistics_are_available_as_oid_and_direct_oid_while_rdma_is_disabled() {
     for answer in [miniport.query(OID_NDK_STATISTICS, 300), miniport.query_direct(OID_NDK_STATISTICS, 300)] {
         let answer = answer.unwrap();
         assert_eq!((answer.len(), header(&answer), word(&answer, 4)), (248, (0x80, 1, 248), 0));
+    }
+    finish(bed);
+}
+
+#[test]
+fn direct_requests_of_other_types_and_oids_are_refused() {
+    let Some(bed) = started(&[]) else { return };
+    let miniport = miniport(bed.machines()[0]);
+    for kind in [
+        NDIS_REQUEST_TYPE::NdisRequestSetInformation,
+        NDIS_REQUEST_TYPE::NdisRequestQueryStatistics,
+        NDIS_REQUEST_TYPE::NdisRequestMethod,
+    ] {
+        let refused = miniport.request_direct(kind, OID_NDK_STATISTICS, 300).unwrap_err();
+        assert_eq!(refused.status, NDIS_STATUS_NOT_SUPPORTED, "{kind:?}");
+    }
+    for oid in [OID_GEN_STATISTICS, OID_NDK_CONNECTIONS, OID_NDK_SET_STATE] {
+        let refused = miniport.query_direct(oid, 300).unwrap_err();
+        assert_eq!(refused.status, NDIS_STATUS_NOT_SUPPORTED, "{oid:#x}");
     }
     finish(bed);
 }

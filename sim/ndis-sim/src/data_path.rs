@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use ndk_abi::ndis::{
     NDIS_NET_BUFFER_LIST_INFO, NDIS_RECEIVE_FLAGS_DISPATCH_LEVEL, NDIS_RECEIVE_FLAGS_RESOURCES,
-    NDIS_RETURN_FLAGS_DISPATCH_LEVEL, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL, NDIS_STATUS,
-    NDIS_STATUS_ADAPTER_REMOVED, NET_BUFFER, NET_BUFFER_LIST,
+    NDIS_RETURN_FLAGS_DISPATCH_LEVEL, NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL,
+    NDIS_SEND_FLAGS_DISPATCH_LEVEL, NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED, NET_BUFFER, NET_BUFFER_LIST,
 };
 use nt_sim::{Host, Irql, current, guest::Guest, image::call, imports};
 
@@ -139,9 +139,11 @@ impl Adapter {
         if first.is_null() {
             return;
         }
+        let at_dispatch = current().irql() == Irql::DISPATCH_LEVEL;
+        let flags = if at_dispatch { NDIS_SEND_FLAGS_DISPATCH_LEVEL } else { 0 };
         call("MiniportSendNetBufferLists", || {
             // SAFETY: the image registered the function under this contract; the list is its until completed.
-            unsafe { handler(self.context() as *mut _, first.as_ptr(), 0, 0) }
+            unsafe { handler(self.context() as *mut _, first.as_ptr(), 0, flags) }
         });
     }
 
@@ -150,10 +152,11 @@ impl Adapter {
         self.data_path.state.lock().statuses.remove(&id)
     }
 
-    fn complete(&self, host: &Host, list: Guest<NET_BUFFER_LIST>) {
+    fn complete(&self, host: &Host, list: Guest<NET_BUFFER_LIST>, flags: u32) {
         let status = list.field::<NDIS_STATUS>(STATUS).read();
         let sent = {
             let mut state = self.data_path.state.lock();
+            state.flagged_completions += u64::from(flags & NDIS_SEND_COMPLETE_FLAGS_DISPATCH_LEVEL != 0);
             let sent = state.sending.remove(&list.address());
             if let Some(id) = sent.as_ref().and_then(|sent| sent.id) {
                 state.statuses.insert(id, status);
@@ -248,7 +251,7 @@ imports! { IMPORTS: "ndis.sys" =>
         let adapter = adapter(handle);
         let host = current().host().clone();
         for list in chain(lists) {
-            adapter.complete(&host, list);
+            adapter.complete(&host, list, flags);
         }
     }
 

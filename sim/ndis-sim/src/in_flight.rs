@@ -32,6 +32,8 @@ pub(crate) struct State {
     pub sends: u64,
     /// Status of completed sends, until it is read.
     pub statuses: BTreeMap<SendId, NDIS_STATUS>,
+    /// Number of sends that were completed with the flag of `DISPATCH_LEVEL`.
+    pub flagged_completions: u64,
     /// The adapter is being halted: no protocol driver is bound.
     pub closed: bool,
     /// Number of threads that use the adapter, which must not be halted meanwhile.

@@ -17,7 +17,7 @@ use ndk_abi::{
 };
 
 use device_sim::PciFunction;
-use nt_sim::{Host, current, guest::Guest, thread::Lost};
+use nt_sim::{Host, Irql, current, guest::Guest, thread::Lost};
 
 use crate::{
     adapter::{Adapter, AdapterState, Attributes, StatusIndication},
@@ -264,7 +264,23 @@ impl Miniport {
     /// # Panics
     /// When the host dies.
     pub fn query_direct(&self, oid: NDIS_OID, length: usize) -> Result<Vec<u8>, OidError> {
-        self.request(OidPath::Direct, NDIS_REQUEST_TYPE::NdisRequestQueryInformation, oid, vec![0xcc; length])
+        self.request_direct(NDIS_REQUEST_TYPE::NdisRequestQueryInformation, oid, length)
+    }
+
+    /// As [`Miniport::query_direct`], for a request of any type.
+    ///
+    /// # Errors
+    /// [`OidError`] when the miniport fails the request.
+    ///
+    /// # Panics
+    /// When the host dies.
+    pub fn request_direct(
+        &self,
+        kind: NDIS_REQUEST_TYPE,
+        oid: NDIS_OID,
+        length: usize,
+    ) -> Result<Vec<u8>, OidError> {
+        self.request(OidPath::Direct, kind, oid, vec![0xcc; length])
     }
 
     /// Sets an OID.
@@ -398,6 +414,28 @@ impl Miniport {
             this.adapter.send(&this.host, &frames, cancel_id).expect("the host has memory for the frames")
         });
         sent.unwrap_or_else(|lost| panic!("{lost}"))
+    }
+
+    /// As [`Miniport::send_chain`], at `DISPATCH_LEVEL`, as the flags tell the miniport.
+    ///
+    /// # Panics
+    /// When the host dies or its memory is exhausted.
+    #[must_use]
+    pub fn send_chain_at_dispatch(&self, frames: &[Vec<u8>]) -> Vec<SendId> {
+        let (this, frames) = (self.clone(), frames.to_vec());
+        let sent = on_host(&self.host, "protocol", move || {
+            let before = current().raise(Irql::DISPATCH_LEVEL);
+            let sent = this.adapter.send(&this.host, &frames, 0);
+            current().lower(before);
+            sent.expect("the host has memory for the frames")
+        });
+        sent.unwrap_or_else(|lost| panic!("{lost}"))
+    }
+
+    /// Returns the number of sends that the miniport has completed with the flag of `DISPATCH_LEVEL`.
+    #[must_use]
+    pub fn flagged_completions(&self) -> u64 {
+        self.adapter.data_path.state.lock().flagged_completions
     }
 
     /// Cancels the sends with `cancel_id` that the miniport has not sent yet.
