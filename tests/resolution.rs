@@ -288,10 +288,18 @@ fn adapter_that_is_opened_knows_addresses_that_were_not_notified() {
     finish(bed);
 }
 
-/// The provider learns of an address when a consumer uses it, if memory was short when the address appeared.
+/// The provider learns of an address when a consumer uses it, if memory was short when the address appeared. The memory for its
+/// list of addresses grows with some number of them.
 //= R-CONN-101
 #[test]
 fn address_on_which_a_consumer_listens_is_reachable_at_once() {
+    for others in 0..4 {
+        listen_at_a_new_address_without_memory(others);
+    }
+}
+
+/// The host has `others` addresses more before. Each allocation fails once.
+fn listen_at_a_new_address_without_memory(others: u8) {
     let mut reached = 0;
     for victim in 0.. {
         let Some(bed) = started() else { return };
@@ -301,6 +309,10 @@ fn address_on_which_a_consumer_listens_is_reachable_at_once() {
         let serving = {
             let listening = listening.clone();
             server.consumer("server", move |adapter| {
+                for number in 0..others {
+                    host.add_address(IpAddr::from([10, 0, 0, 70 + number]), 24);
+                }
+                nt_sim::nt::time::sleep(1_000_000);
                 let resources = &host.low_resources;
                 let before = resources.asked();
                 resources.fail_nth(victim);
@@ -322,8 +334,8 @@ fn address_on_which_a_consumer_listens_is_reachable_at_once() {
         let (spared, outcome) = serving.join().expect("the host lives");
         // Without the memory to read it the address is unknown for a while.
         if outcome.is_ok() {
-            assert!(connected.is_ok(), "allocation {victim}: {connected:?}");
-            assert!(taken < Duration::from_millis(50), "allocation {victim}: {taken:?}");
+            assert!(connected.is_ok(), "{others}, allocation {victim}: {connected:?}");
+            assert!(taken < Duration::from_millis(50), "{others}, allocation {victim}: {taken:?}");
             reached += 1;
         }
         finish(bed);
