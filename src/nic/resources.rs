@@ -126,16 +126,11 @@ fn bar_addresses(config: &[u8; CONFIG_LEN]) -> [Option<u64>; 6] {
                 *address |= u64::from(register) << 32;
             }
             upper = false;
-        } else if register & BAR_IS_IO == 0 && register & !0xF != 0 {
+        } else if register & BAR_IS_IO == 0 {
+            // A BAR that does not exist has the address 0, at which no memory is assigned.
             upper = register & BAR_IS_64_BIT != 0;
             if let Some(slot) = addresses.get_mut(number) {
                 *slot = Some(u64::from(register & !0xF));
-            }
-        } else if register & (BAR_IS_IO | BAR_IS_64_BIT) == BAR_IS_64_BIT {
-            // A 64-bit BAR whose lower half is zero.
-            upper = true;
-            if let Some(slot) = addresses.get_mut(number) {
-                *slot = Some(0);
             }
         }
     }
