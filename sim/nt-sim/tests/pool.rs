@@ -101,7 +101,7 @@ fn memory_is_freed_beside_memory_with_a_timer_that_is_set() {
 fn freeing_contiguous_memory_with_a_timer_in_its_last_page_is_reported() {
     let report = violation_of(clocks()[1].clone(), options(), || {
         let address = contiguous(2 * PAGE, 0, 0);
-        set_timer(address + PAGE);
+        set_timer(address + PAGE + 64);
         mdl::MmFreeContiguousMemory(address);
     });
     assert_eq!(report.code, BugCheck::TIMER_OR_DPC_INVALID, "{report}");

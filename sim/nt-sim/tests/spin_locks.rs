@@ -6,6 +6,8 @@
 
 mod kernel;
 
+use std::hint::black_box;
+
 use kernel::{
     at_dispatch_level, call_imports, clocks, host, lower, object, on_a_thread, options, raise, violation_of,
 };
@@ -91,23 +93,26 @@ fn locks_keep_their_order_when_other_memory_is_freed() {
 fn a_lock_that_another_thread_holds_is_waited_for() {
     for sim in clocks() {
         on_a_thread(sim, || {
-            let lock = lock();
-            let counter: Guest<u32> = object();
-            counter.write(0);
-            let add = move || {
-                for _ in 0..20 {
-                    let old = spin_lock::KeAcquireSpinLockRaiseToDpc(lock);
-                    let before = counter.read();
-                    call_imports(20);
-                    counter.write(before + 1);
-                    spin_lock::KeReleaseSpinLock(lock, old);
-                }
-            };
-            let threads = [0; 3].map(|_| host().spawn("adds", add));
-            for thread in threads {
-                thread.join().unwrap();
+            let (lock, waits): (Lock, Guest<u32>) = (lock(), object());
+            waits.write(0);
+            let old = spin_lock::KeAcquireSpinLockRaiseToDpc(lock);
+            let thread = host().spawn("waits", move || {
+                let old = raise(Irql::DISPATCH_LEVEL);
+                waits.write(1);
+                spin_lock::KeAcquireSpinLockAtDpcLevel(lock);
+                waits.write(2);
+                spin_lock::KeReleaseSpinLockFromDpcLevel(lock);
+                lower(old);
+            });
+            while black_box(waits).read() == 0 {
+                call_imports(1);
             }
-            assert_eq!(counter.read(), 60);
+            // It asks for the lock again and again.
+            call_imports(20_000);
+            assert_eq!(black_box(waits).read(), 1);
+            spin_lock::KeReleaseSpinLock(lock, old);
+            thread.join().unwrap();
+            assert_eq!(black_box(waits).read(), 2);
         });
     }
 }
