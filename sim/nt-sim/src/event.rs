@@ -68,19 +68,25 @@ impl Event {
             if self.inner.world.clock.now() >= deadline || self.inner.world.clock.is_stuck() {
                 return false;
             }
-            self.block(Some(deadline));
+            self.block(Some(deadline), || false);
         }
         true
     }
 
     /// Blocks until the event is set, a host dies, or the simulation can make no progress. May return early.
     pub fn wait_any(&self) {
+        self.wait_unless(|| false);
+    }
+
+    /// As [`Event::wait_any`], but does not block if `is_over`, which sees every host that has died before the thread can be
+    /// woken by a death.
+    pub fn wait_unless(&self, is_over: impl FnOnce() -> bool) {
         if !self.is_set() {
-            self.block(None);
+            self.block(None, is_over);
         }
     }
 
-    fn block(&self, deadline: Option<u64>) {
+    fn block(&self, deadline: Option<u64>, is_over: impl FnOnce() -> bool) {
         let me = current();
         if me.irql() >= Irql::DISPATCH_LEVEL {
             violation(BugCheck::ATTEMPTED_SWITCH_FROM_DPC, format!("waiting for an event at {}", me.irql()));
@@ -93,7 +99,10 @@ impl Event {
             state.waiters.push_back(me.shared().clone());
         }
         self.inner.world.register_waiter(me.shared());
-        me.park(deadline);
+        // A host that dies from here on wakes the thread.
+        if !is_over() {
+            me.park(deadline);
+        }
         self.inner.world.unregister_waiter(me.shared().id);
         self.inner.state.lock().waiters.retain(|waiter| waiter.id != me.shared().id);
     }

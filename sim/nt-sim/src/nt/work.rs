@@ -74,12 +74,17 @@ impl Queue {
         }
     }
 
-    fn run(&self, host: &Host) {
+    /// The body of a worker. `is_over` ends it: asked before each item, and again after [`Queue::wake`].
+    fn run(&self, is_over: impl Fn() -> bool) {
         let me = current();
         IS_WORKER.set(true);
-        while !host.world().is_stopping() {
+        loop {
             let item = {
                 let mut state = self.state.lock();
+                // With the lock held: a worker that has not seen it is among the idle ones that `wake` finds.
+                if is_over() {
+                    return;
+                }
                 let item = state.items.pop_front();
                 if item.is_none() {
                     state.idle.push_back(me.shared().clone());
@@ -113,7 +118,9 @@ pub(crate) fn start(host: &Arc<Host>) -> Vec<JoinHandle<()>> {
     (0..WORKERS)
         .map(|index| {
             let this = host.clone();
-            host.spawn(&format!("worker {index}"), move || this.state(&WORK).run(&this))
+            host.spawn(&format!("worker {index}"), move || {
+                this.state(&WORK).run(|| this.world().is_stopping())
+            })
         })
         .collect()
 }
@@ -290,5 +297,49 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
             // SAFETY: the argument that the image passed for this call.
             image::call("a work item routine", || unsafe { routine(item.Parameter) });
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{
+            atomic::{AtomicBool, Ordering::SeqCst},
+            mpsc,
+        },
+        thread,
+        time::Duration,
+    };
+
+    use super::*;
+    use crate::{host::HostOptions, sim::Sim};
+
+    #[test]
+    fn a_worker_that_becomes_idle_while_the_simulation_ends_is_woken() {
+        let mut sim = Sim::builder().build();
+        let host = sim.add_host(HostOptions { memory: 64 << 20, ..HostOptions::new("host") });
+        let ended = sim.event();
+        let set = ended.clone();
+        let worker = host.spawn("worker", move || {
+            let (host, queue) = (current().host().clone(), Arc::new(Queue::default()));
+            let over = AtomicBool::new(false);
+            queue.run(|| {
+                let was_over = over.swap(true, SeqCst);
+                if !was_over {
+                    // It ends now, as another thread does it. That thread may have to wait for the worker.
+                    let (queue, host) = (queue.clone(), host.clone());
+                    let (woken, wait) = mpsc::channel();
+                    thread::spawn(move || {
+                        queue.wake(&host.world().clock);
+                        let _ = woken.send(());
+                    });
+                    let _ = wait.recv_timeout(Duration::from_millis(50));
+                }
+                was_over
+            });
+            set.set();
+        });
+        assert!(ended.wait(Duration::from_secs(10)), "the worker sleeps for ever");
+        assert_eq!(worker.join(), Ok(()));
     }
 }

@@ -56,14 +56,13 @@ impl<T> JoinHandle<T> {
             if let Some(result) = self.result.lock().take() {
                 return result.map_err(|panic| panic::resume_unwind(panic));
             }
-            let reason = if let Some(host) = &self.host
-                && host.is_dead()
-            {
+            let died = || self.host.as_ref().filter(|host| host.is_dead());
+            let reason = if let Some(host) = died() {
                 format!("{} is dead", host.name())
             } else if current().world().clock.is_stuck() {
                 "every thread of the simulation waits without a deadline".to_owned()
             } else {
-                self.done.wait_any();
+                self.done.wait_unless(|| died().is_some());
                 continue;
             };
             return Err(Lost { thread: self.name, reason });
