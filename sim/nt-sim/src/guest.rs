@@ -136,3 +136,17 @@ impl<T> fmt::Debug for Guest<T> {
         write!(f, "{:#x}", self.0.addr())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pointers_are_compared_by_address_and_memory_by_contents() {
+        let mut bytes = *b"abc";
+        let memory = Guest::new(bytes.as_mut_ptr());
+        assert!(memory.holds(b"abc") && !memory.holds(b"abd"));
+        assert!(memory == Guest::from_address(memory.address()) && memory != memory.add(1));
+        assert_eq!(format!("{:?}", Guest::<u8>::from_address(0x1234)), "0x1234");
+    }
+}

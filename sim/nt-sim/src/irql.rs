@@ -88,3 +88,29 @@ impl fmt::Display for Limit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_and_limits_are_named() {
+        let text = [0, 1, 2, 5, 14, 15].map(|level| format!("{:?}", Irql(level)));
+        assert_eq!(
+            text,
+            ["PASSIVE_LEVEL", "APC_LEVEL", "DISPATCH_LEVEL", "IRQL 5", "IPI_LEVEL", "HIGH_LEVEL"]
+        );
+        let between = Limit { lowest: Irql::APC_LEVEL, highest: Irql::DISPATCH_LEVEL };
+        let limits = [
+            Limit::ANY,
+            Limit::exactly(Irql::APC_LEVEL),
+            Limit::at_most(Irql::APC_LEVEL),
+            Limit::at_least(Irql::DISPATCH_LEVEL),
+            between,
+        ];
+        assert_eq!(
+            limits.map(|limit| limit.to_string()),
+            ["any", "== APC_LEVEL", "<= APC_LEVEL", ">= DISPATCH_LEVEL", "APC_LEVEL to DISPATCH_LEVEL"]
+        );
+    }
+}

@@ -9,12 +9,15 @@ mod common;
 use std::{fs, sync::Arc};
 
 use common::TEST_DRIVER;
-use ndk_abi::nt::{KDPC, KDPC_IMPORTANCE};
+use ndk_abi::nt::{
+    DRIVER_OBJECT, KDPC, KDPC_IMPORTANCE, STATUS_NO_SUCH_DEVICE, STATUS_OBJECT_NAME_NOT_FOUND, UNICODE_STRING,
+};
 use nt_sim::{
     ClockKind, Driver, DriverOptions, Host, Sim, Tolerance, Tolerances,
+    driver::DriverState,
     guest::Guest,
     host::HostOptions,
-    nt::dpc,
+    nt::{dpc, io::device, pool},
     verifier::{BugCheck, Verdict},
 };
 
@@ -176,4 +179,69 @@ fn a_dpc_that_is_queued_at_unload_is_reported() {
     let verdict = sim.verdict();
     let text = &verdict.violations[0].text;
     assert!(text.contains("the driver unloaded with a DPC that is queued"), "{verdict}");
+}
+
+/// The driver object before `DriverEntry` (WDK, "DRIVER_OBJECT", "Introduction to Driver Objects").
+#[test]
+fn a_driver_object_is_complete_before_the_driver_starts() {
+    let Some(_) = TEST_DRIVER.as_ref() else { return };
+    let mut sim = sim();
+    let host = host(&mut sim);
+    let driver = load(&host, "good", Tolerances::NONE);
+    let object = driver.object().read();
+    assert_eq!(object.DriverName.MaximumLength, object.DriverName.Length + 2);
+    let extension: Guest<usize> = Guest::from_address(object.DriverExtension.addr());
+    assert_eq!(extension.read(), driver.object().address());
+    let entries = object.MajorFunction.map(|entry| entry.map_or(0, |entry| entry as *const () as usize));
+    assert!(entries[0] != 0 && entries.iter().all(|&entry| entry == entries[0]));
+}
+
+#[test]
+fn devices_that_a_driver_leaves_go_with_it_and_those_of_others_stay() {
+    let Some(_) = TEST_DRIVER.as_ref() else { return };
+    let mut sim = sim();
+    let host = host(&mut sim);
+    let driver = load(&host, "good", Tolerances::NONE);
+    assert_eq!(start(&host, &driver), Some(0));
+    let (this, leaving) = (host.clone(), driver.clone());
+    let done = host.spawn("test", move || {
+        let other: Guest<DRIVER_OBJECT> = this.memory.allocate(1).unwrap().cast();
+        let create = |driver, name: &str| {
+            let characters: Vec<u16> = name.encode_utf16().collect();
+            let length = u16::try_from(2 * characters.len()).unwrap();
+            let buffer = Box::leak(characters.into_boxed_slice()).as_mut_ptr();
+            let mut name = UNICODE_STRING { Length: length, MaximumLength: length, Buffer: buffer };
+            let mut device = 0_usize;
+            let (name, result) = (Guest::new(&raw mut name), Guest::new(&raw mut device));
+            assert_eq!(device::IoCreateDevice(driver, 0, name, 0x22, 0, 0, result), 0);
+            result.read()
+        };
+        let own = create(leaving.object(), r"\Device\Own");
+        create(other, r"\Device\Other");
+        leaving.unload();
+        assert!(this.memory.pfn(own).is_none());
+        // It is still being initialized.
+        assert_eq!(this.open_device(r"\Device\Other").err(), Some(STATUS_NO_SUCH_DEVICE));
+        assert_eq!(this.open_device(r"\Device\Own").err(), Some(STATUS_OBJECT_NAME_NOT_FOUND));
+    });
+    done.join().expect("the host lives");
+    assert_eq!(host.drivers()[0].state(), DriverState::Unloaded);
+}
+
+#[test]
+fn sixteen_leaks_are_each_reported_without_a_summary() {
+    let Some(_) = TEST_DRIVER.as_ref() else { return };
+    let mut sim = sim();
+    let host = host(&mut sim);
+    let driver = load(&host, "many leaks", Tolerances::NONE);
+    assert_eq!(start(&host, &driver), Some(0));
+    let freed = host.spawn("frees", || {
+        let host = nt_sim::current().host().clone();
+        for _ in 0..4 {
+            pool::ExFreePool(host.memory.pool.find(50, None).expect("a leak"));
+        }
+    });
+    freed.join().expect("the host lives");
+    unload(&host, &driver);
+    assert_eq!(sim.verdict().violations.len(), 16, "{}", sim.verdict());
 }

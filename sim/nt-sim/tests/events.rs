@@ -271,3 +271,38 @@ fn awaited_event_must_be_neither_freed_nor_initialized() {
         }
     }
 }
+
+/// A thread that waits for more than is signaled does not keep others from it.
+#[test]
+fn an_unsatisfied_wait_for_all_objects_is_passed_over() {
+    for sim in clocks() {
+        on_a_thread(sim, || {
+            let [a, b] = [(); 2].map(|()| event(SYNCHRONIZATION, false));
+            let all = host().spawn("waits for both", move || {
+                wait_multiple(&[a.address(), b.address()], WAIT_TYPE::WaitAll, None)
+            });
+            sleep(10 * MILLISECOND);
+            let one = host().spawn("waits for one", move || wait(a, None));
+            sleep(10 * MILLISECOND);
+            KeSetEvent(a, 0, 0);
+            assert_eq!(one.join(), Ok(STATUS_SUCCESS));
+            KeSetEvent(a, 0, 0);
+            KeSetEvent(b, 0, 0);
+            assert_eq!(all.join(), Ok(STATUS_SUCCESS));
+        });
+    }
+}
+
+/// The list of waits of a new object is empty: it leads to itself. With `Wait` an event may be set below `DISPATCH_LEVEL`.
+#[test]
+fn a_new_event_has_an_empty_list_and_may_be_set_before_a_wait() {
+    on_a_thread(clocks()[1].clone(), || {
+        let event = event(NOTIFICATION, false);
+        let list = event.address() + 8;
+        assert_eq!(event.field::<[usize; 2]>(8).read(), [list, list]);
+        let old = kernel::raise(nt_sim::Irql::APC_LEVEL);
+        KeSetEvent(event, 0, 1);
+        kernel::lower(old);
+        assert_eq!(wait(event, None), STATUS_SUCCESS);
+    });
+}

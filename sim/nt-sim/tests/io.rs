@@ -208,6 +208,7 @@ fn a_driver_whose_entry_fails_leaves_no_device() {
     let Some(_) = TEST_DRIVER.as_ref() else { return };
     let verdict = with_driver(Sim::builder(), "device in a failing entry", |host, driver| {
         assert_eq!(driver.start(), STATUS_UNSUCCESSFUL);
+        assert_eq!(driver.state(), DriverState::Unloaded);
         assert_eq!(host.open_device(NAME).err(), Some(STATUS_OBJECT_NAME_NOT_FOUND));
     });
     assert!(verdict.is_clean(), "{verdict}");

@@ -141,3 +141,26 @@ fn misuse_is_reported() {
         assert!(report.text.contains(text), "{report}");
     }
 }
+
+#[test]
+fn a_lock_that_was_waited_for_returns_the_level_before() {
+    on_a_thread_of(real_time(), plain(), || {
+        let lock = lock();
+        let old = spin_lock::KeAcquireSpinLockRaiseToDpc(lock);
+        let waiter = host().spawn("waits", move || {
+            let before = cpu();
+            let old = spin_lock::KeAcquireSpinLockRaiseToDpc(lock);
+            spin_lock::KeReleaseSpinLock(lock, old);
+            (old, current().irql(), before)
+        });
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        spin_lock::KeReleaseSpinLock(lock, old);
+        let (old, level, _) = waiter.join().unwrap();
+        assert_eq!((old, level), (Irql::PASSIVE_LEVEL.0, Irql::PASSIVE_LEVEL));
+        // All CPUs are free.
+        let threads = [(); 4].map(|()| host().spawn("raises", || kernel::lower(raise(Irql::DISPATCH_LEVEL))));
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    });
+}

@@ -17,7 +17,7 @@ use ndk_abi::nt::{EX_RUNDOWN_REF, LIST_ENTRY, POOL_TYPE, SLIST_ENTRY, SLIST_HEAD
 use nt_sim::{
     BugCheck,
     guest::Guest,
-    nt::{lists, mutex, pool, rundown, system_routine, work},
+    nt::{lists, mdl, mutex, pool, rundown, system_routine, system_threads, work},
 };
 use on_host::{correct, counted, memory, violates};
 
@@ -179,5 +179,99 @@ fn a_lookaside_list_frees_the_blocks_it_holds() {
         assert_eq!(lists::ExQueryDepthSList(head), 2);
         lists::ExDeleteNPagedLookasideList(list);
         assert!(host.memory.pool.blocks().is_empty());
+    });
+}
+
+#[test]
+fn a_rundown_reference_counts_its_owners() {
+    correct(|host| {
+        let reference = memory::<EX_RUNDOWN_REF>(host);
+        rundown::ExInitializeRundownProtection(reference);
+        rundown::ExAcquireRundownProtectionEx(reference, 3);
+        rundown::ExReleaseRundownProtection(reference);
+        assert_eq!(reference.cast::<usize>().read(), 4);
+    });
+}
+
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "efiapi" fn counts(context: *mut c_void) {
+    THREADS.fetch_add(context.addr(), SeqCst);
+}
+
+#[test]
+fn handles_of_the_kernel_ascend_and_belong_to_what_made_them() {
+    correct(|host| {
+        let (driver, handle) = (memory::<i16>(host), memory::<usize>(host));
+        driver.write(4);
+        let before = THREADS.load(SeqCst);
+        let handles = [(); 3].map(|()| {
+            let status = system_threads::IoCreateSystemThread(
+                driver,
+                handle,
+                0,
+                0,
+                0,
+                0,
+                counts as *const () as usize,
+                5,
+            );
+            assert_eq!(status, 0);
+            handle.read()
+        });
+        assert_eq!(handles, [0, 4, 8].map(|offset| 0xffff_ffff_8000_0004 + offset));
+        assert!(host.objects.list().iter().all(|object| object.kind == "IoCreateSystemThread"));
+        while THREADS.load(SeqCst) < before + 15 {
+            nt_sim::nt::time::sleep(1_000_000);
+        }
+        for handle in handles {
+            nt_sim::nt::handles::ZwClose(handle);
+        }
+        assert!(host.objects.list().is_empty());
+    });
+}
+
+#[test]
+fn an_mdl_has_room_for_each_page_that_its_range_touches() {
+    correct(|host| {
+        let header = size_of::<ndk_abi::nt::MDL>();
+        for (address, length, pages) in
+            [(0, 0, 0), (0, 1, 1), (0xfff, 1, 1), (0xfff, 2, 2), (0x1800, 0x1801, 3), (0x10_0000, 0x2000, 2)]
+        {
+            assert_eq!(mdl::MmSizeOfMdl(address, length), header + 8 * pages);
+        }
+        let buffer = memory::<u8>(host).address() + 100;
+        let list = mdl::IoAllocateMdl(buffer, 200, 0, 0, 0);
+        mdl::MmProbeAndLockPages(list, 0, 0);
+        let before = host.mappings();
+        let mapping = mdl::MmMapLockedPagesSpecifyCache(list, 0, 1, 0, 0, 16);
+        assert_eq!((mapping % 4096, host.mappings() - before), (100, 1));
+        Guest::<u32>::from_address(mapping).write(0x1234_5678);
+        assert_eq!(Guest::<u32>::from_address(buffer).read(), 0x1234_5678);
+        assert!(host.memory.pfn(mapping).is_some());
+        mdl::MmUnmapLockedPages(mapping, list);
+        assert!(host.memory.pfn(mapping).is_none());
+        mdl::MmUnlockPages(list);
+        mdl::IoFreeMdl(list);
+    });
+}
+
+#[test]
+fn each_thread_that_waits_for_a_fast_mutex_gets_it() {
+    correct(|host| {
+        let mutex = new_mutex(host);
+        mutex::ExAcquireFastMutex(mutex);
+        let threads = [(); 4].map(|()| {
+            host.spawn("waits", move || {
+                mutex::ExAcquireFastMutex(mutex);
+                nt_sim::nt::time::sleep(2_000_000);
+                mutex::ExReleaseFastMutex(mutex);
+            })
+        });
+        nt_sim::nt::time::sleep(5_000_000);
+        mutex::ExReleaseFastMutex(mutex);
+        for thread in threads {
+            thread.join().unwrap();
+        }
     });
 }

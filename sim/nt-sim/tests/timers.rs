@@ -180,3 +180,65 @@ fn watchdog_reports_what_is_left() {
         });
     });
 }
+
+/// A periodic timer counts from when it was due (WDK, KeSetTimerEx).
+#[test]
+fn periodic_timers_expire_at_the_multiples_of_their_period() {
+    extern "efiapi" fn expired(_: usize, counter: usize) {
+        let counter: Guest<u32> = Guest::from_address(counter);
+        counter.write(counter.read() + 1);
+    }
+    on_a_thread_of(seeds().next().unwrap(), options(), || {
+        let counter: Guest<u32> = object();
+        let millisecond = i64::try_from(MILLISECOND.as_nanos() / 100).unwrap();
+        let ex = imports::ExAllocateTimer(expired as *const () as usize, counter.address(), 0);
+        let kernel = timer(TIMER_TYPE::SynchronizationTimer);
+        let dpc = Dpc::new(move |_, _| counter.write(counter.read() + 1));
+        for kind in 0..2 {
+            counter.write(0);
+            if kind == 0 {
+                imports::KeSetTimerEx(kernel, relative(2 * MILLISECOND), 3, dpc.0);
+            } else {
+                imports::ExSetTimer(ex, relative(2 * MILLISECOND), 3 * millisecond, 0);
+            }
+            // At 2, 5, 8 and 11 ms.
+            sleep(Duration::from_micros(12_500));
+            assert_eq!(counter.read(), 4, "{kind}");
+            imports::KeCancelTimer(kernel);
+            imports::ExCancelTimer(ex, 0);
+        }
+        imports::ExDeleteTimer(ex, 1, 1, Guest::null());
+    });
+}
+
+/// The callback of a timer's deletion runs when no callback of the timer does (WDK, ExDeleteTimer).
+#[test]
+fn delete_callback_follows_the_callback_that_deletes_its_timer() {
+    extern "efiapi" fn deletes_itself(timer: usize, order: usize) {
+        let order: Guest<u32> = Guest::from_address(order);
+        let parameters: Guest<usize> = order.add(2).cast();
+        imports::ExDeleteTimer(timer, 1, 0, parameters.cast());
+        assert_eq!(order.read(), 0);
+        order.write(1);
+    }
+    extern "efiapi" fn deleted(order: usize) {
+        let order: Guest<u32> = Guest::from_address(order);
+        assert_eq!(order.read(), 1);
+        order.write(2);
+    }
+    on_a_thread_of(seeds().next().unwrap(), options(), || {
+        let order = object::<[u32; 16]>().cast::<u32>();
+        order.write(0);
+        let parameters: Guest<usize> = order.add(2).cast();
+        parameters.write(0);
+        parameters.add(1).write(deleted as *const () as usize);
+        parameters.add(2).write(order.address());
+        let timer = imports::ExAllocateTimer(deletes_itself as *const () as usize, order.address(), 0);
+        imports::ExSetTimer(timer, relative(MILLISECOND), 0, 0);
+        sleep(5 * MILLISECOND);
+        assert_eq!(order.read(), 2);
+        // Without a callback there is nothing to call.
+        let timer = imports::ExAllocateTimer(0, 0, 0);
+        imports::ExDeleteTimer(timer, 1, 0, Guest::null());
+    });
+}

@@ -74,3 +74,15 @@ pub const IMPORTS: &[Import] = &[
     import("__chkstk", || chkstk as *const () as usize),
     import("__C_specific_handler", || c_specific_handler as *const () as usize),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_compared_and_text_measured() {
+        let compare = |left: &[u8], right: &[u8]| memcmp(left.as_ptr(), right.as_ptr(), left.len()).signum();
+        assert_eq!([compare(b"ab", b"ab"), compare(b"ab", b"aa"), compare(b"aa", b"ab")], [0, 1, -1]);
+        assert_eq!([strlen(c"".as_ptr()), strlen(c"abc".as_ptr())], [0, 3]);
+    }
+}

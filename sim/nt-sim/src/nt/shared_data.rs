@@ -99,3 +99,26 @@ fn value(page: &[u8; PAGE_SIZE], offset: usize, width: Width) -> u64 {
     let bytes = page[offset..].iter().take(width.bytes());
     bytes.rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{clock::ClockKind, host::HostOptions, sim::Sim};
+
+    #[test]
+    fn times_have_their_upper_half_twice_and_ticks_are_counted() {
+        assert_eq!(system_time(0x0102_0304_0506_0708), [8, 7, 6, 5, 4, 3, 2, 1, 4, 3, 2, 1]);
+        let mut sim = Sim::builder().clock(ClockKind::Deterministic { seed: 1 }).build();
+        let host = sim.add_host(HostOptions { memory: 64 << 20, ..HostOptions::new("host") });
+        let read = || {
+            let me = current();
+            let before = page(&me);
+            me.stall(1_000_000_000);
+            let after = page(&me);
+            [before, after].map(|page| value(&page, member::TICK_COUNT, Width::Dword))
+        };
+        let [before, after] = host.spawn("reads", read).join().unwrap();
+        // A second has 64 ticks of 15.625 ms.
+        assert_eq!(after - before, 64);
+    }
+}

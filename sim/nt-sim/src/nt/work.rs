@@ -119,7 +119,7 @@ pub(crate) fn start(host: &Arc<Host>) -> Vec<JoinHandle<()>> {
         .map(|index| {
             let this = host.clone();
             host.spawn(&format!("worker {index}"), move || {
-                this.state(&WORK).run(|| this.world().is_stopping())
+                this.state(&WORK).run(|| this.world().is_stopping());
             })
         })
         .collect()
