@@ -50,34 +50,20 @@ impl Dispatcher {
         result
     }
 
-    /// Blocks until `taken`, called under the dispatcher lock, returns `true`; returns `false` when `deadline` has
-    /// passed first. `objects` are those whose change may satisfy the wait.
-    pub(super) fn wait(
-        &self,
-        me: &Thread,
-        objects: &[usize],
-        deadline: Option<u64>,
-        mut taken: impl FnMut() -> bool,
-    ) -> bool {
+    /// Blocks until `taken`, called under the dispatcher lock, returns `true`: at once, or after a change of `object`.
+    pub(super) fn wait(&self, me: &Thread, object: usize, mut taken: impl FnMut() -> bool) {
         loop {
             {
                 let mut waiters = self.waiters.lock();
-                for object in objects {
-                    if let Some(list) = waiters.get_mut(object) {
-                        list.retain(|waiter| waiter.id != me.shared().id);
-                    }
+                if let Some(list) = waiters.get_mut(&object) {
+                    list.retain(|waiter| waiter.id != me.shared().id);
                 }
                 if taken() {
-                    return true;
+                    return;
                 }
-                if deadline.is_some_and(|deadline| deadline <= me.world().now()) {
-                    return false;
-                }
-                for &object in objects {
-                    waiters.entry(object).or_default().push(me.shared().clone());
-                }
+                waiters.entry(object).or_default().push(me.shared().clone());
             }
-            me.park(deadline);
+            me.park(None);
         }
     }
 }

@@ -48,7 +48,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
             );
         }
         let old = me.raise(Irql::APC_LEVEL);
-        me.host().state(&DISPATCHER).wait(&me, &[mutex.address()], None, || {
+        me.host().state(&DISPATCHER).wait(&me, mutex.address(), || {
             let free = count(mutex).read() == 1;
             if free {
                 count(mutex).write(0);

@@ -60,7 +60,7 @@ fn release(function: &str, reference: Guest<EX_RUNDOWN_REF>, owners: u32) {
 fn wait(reference: Guest<EX_RUNDOWN_REF>) {
     let me = current();
     let count = count(reference);
-    me.host().state(&DISPATCHER).wait(&me, &[reference.address()], None, || {
+    me.host().state(&DISPATCHER).wait(&me, reference.address(), || {
         count.write(count.read() | ACTIVE);
         count.read() == ACTIVE
     });

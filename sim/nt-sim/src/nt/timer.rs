@@ -361,7 +361,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         host.state(&TIMERS).ex.lock().remove(&handle);
         let _ = host.objects.remove("ExAllocateTimer", handle);
         if wait != 0 {
-            host.state(&DISPATCHER).wait(&me, &[handle], None, || timer.lock().pending == 0);
+            host.state(&DISPATCHER).wait(&me, handle, || timer.lock().pending == 0);
         }
         let parameters = delete_parameters(parameters);
         let now = {
