@@ -189,3 +189,23 @@ fn random_generators_depend_on_seed_and_purpose_alone() {
     let sim = Sim::builder().seed(7).build();
     assert_eq!(sim.random("foobar").get_seed(), 7_u64.rotate_left(32) ^ FOOBAR);
 }
+
+#[test]
+fn a_thread_whose_wait_times_out_leaves_the_others_waiting() {
+    for sim in clocks() {
+        on_a_thread(sim, || {
+            let event = host().event();
+            let [long, short] = [Duration::from_secs(20), 5 * MILLISECOND].map(|time| {
+                let event = event.clone();
+                let thread = host().spawn("waits", move || event.wait(time));
+                sleep(MILLISECOND);
+                thread
+            });
+            assert_eq!(short.join(), Ok(false));
+            let start = now();
+            event.set();
+            assert_eq!(long.join(), Ok(true));
+            assert!(now() - start < 10_000 * NANOS);
+        });
+    }
+}
