@@ -45,6 +45,21 @@ pub const GUEST: [Package; 3] = [
     Package { name: "libc6-dev", file: "/usr/include/stdio.h" },
 ];
 
+/// Needed to build modules of the guest's kernel, beside [`GUEST`]. `libelf1` is of the kernel's build tools.
+pub const KERNEL_MODULES: [Package; 5] = [
+    Package { name: "make", file: "/usr/bin/make" },
+    Package { name: "gcc-12", file: "/usr/bin/gcc-12" },
+    Package { name: "xz-utils", file: "/usr/bin/xz" },
+    Package { name: "binutils", file: "/usr/bin/strip" },
+    Package { name: "libelf1", file: "/usr/lib/x86_64-linux-gnu/libelf.so.1" },
+];
+
+/// Needed by the SMB cases of `cargo xtask interop`: a server, and a client.
+pub const SAMBA: [Package; 2] = [
+    Package { name: "samba", file: "/usr/sbin/smbd" },
+    Package { name: "smbclient", file: "/usr/bin/smbclient" },
+];
+
 /// Needed by libFuzzer, which is C++, beside a linker.
 pub const FUZZ: [Package; 1] = [Package { name: "g++", file: "/usr/bin/g++" }];
 

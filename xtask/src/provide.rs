@@ -5,7 +5,7 @@
 
 use anyhow::Result;
 
-use crate::{guest, image, packages};
+use crate::{guest, image, packages, shell::Exit};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -21,6 +21,10 @@ enum Requirement {
     TestDriver,
     /// The Linux guest in target/guest, and QEMU
     Guest,
+    /// The Linux guest with SMB Direct in target/guest, and QEMU
+    SmbGuest,
+    /// Samba's server and client
+    Samba,
     /// QEMU, whose network device hosts can have
     Qemu,
     /// Dissects captures
@@ -35,6 +39,9 @@ pub fn run(options: &Options) -> Result<()> {
             Requirement::Image => drop(image::build("viordma")?),
             Requirement::TestDriver => drop(image::build("test-driver")?),
             Requirement::Guest => guest::make()?,
+            Requirement::SmbGuest => guest::smb::make()?,
+            Requirement::Samba => packages::require(&packages::SAMBA)
+                .map_err(|error| Exit::usage(format!("no Samba: {error:#}")))?,
             Requirement::Qemu => packages::require(&packages::QEMU)?,
             Requirement::Tshark => packages::require(&packages::CAPTURE)?,
             Requirement::Valgrind => packages::require(&packages::VALGRIND)?,

@@ -7,20 +7,28 @@
 //! in load order, `lab/guest/init` as the first process, and `lab/guest/probe.c`, compiled. It is built again only if
 //! an input has changed.
 
+//!
+//! [`smb`] adds what the guest needs to speak SMB Direct.
+
 mod cpio;
+mod debian;
 mod elf;
+mod modules;
+mod root;
+pub mod smb;
 
 use std::{
-    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
-use sha2::{Digest as _, Sha256};
+use anyhow::{Result, bail};
 
-use self::cpio::Archive;
+use self::{
+    cpio::Archive,
+    root::{LIBRARIES, Root},
+};
 use crate::{packages, shell};
 
 /// The package that depends on Debian's current kernel.
@@ -79,9 +87,6 @@ const APPLETS: [&str; 22] = [
 /// Modules that are loaded, after their dependencies.
 const MODULES: [&str; 6] = ["virtio_pci", "virtio_net", "crc32_generic", "rdma_rxe", "ib_uverbs", "rdma_ucm"];
 
-/// Directories of the libraries, in the packages and in the guest.
-const LIBRARIES: [&str; 2] = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"];
-
 /// Parts of the kernel's package that contain the kernel and the modules.
 const KERNEL_PARTS: [&str; 7] = [
     "./boot/vmlinuz-*",
@@ -93,101 +98,51 @@ const KERNEL_PARTS: [&str; 7] = [
     "./lib/modules/*/kernel/net/*",
 ];
 
-/// Inputs from this repository. They include this code, since it determines the rest of the image.
 const INIT: &[u8] = include_bytes!("../../../lab/guest/init");
 const PROBE: &[u8] = include_bytes!("../../../lab/guest/probe.c");
-const BUILDERS: [&[u8]; 3] = [include_bytes!("mod.rs"), include_bytes!("cpio.rs"), include_bytes!("elf.rs")];
+/// Inputs from this repository. They include this code, since it determines the rest of the image.
+const INPUTS: [&[u8]; 7] = [
+    INIT,
+    PROBE,
+    include_bytes!("mod.rs"),
+    include_bytes!("cpio.rs"),
+    include_bytes!("elf.rs"),
+    include_bytes!("modules.rs"),
+    include_bytes!("root.rs"),
+];
 
 /// Builds the guest's kernel and file system in `target/guest`, unless they are up to date.
 pub fn make() -> Result<()> {
     packages::require(&packages::GUEST)?;
     let directory = shell::root().join("target/guest");
-    let fetched = fetch(&directory.join("packages"))?;
-    let key = key(&fetched);
+    let wanted = format!("{KERNEL} {}\n", PACKAGES.join(" "));
+    let fetched = debian::fetch(&directory.join("packages"), &wanted, || {
+        let mut names = vec![packages::dependency(KERNEL, "linux-image-")?];
+        names.extend(PACKAGES.map(str::to_owned));
+        Ok(names)
+    })?;
+    let key = debian::key(&fetched, &INPUTS);
     let made = directory.join("key");
     if fs::read_to_string(&made).is_ok_and(|old| old == key) {
         return Ok(());
     }
     eprintln!("building the guest from {} packages", fetched.len());
     let root = directory.join("root");
-    match fs::remove_dir_all(&root) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-        _ => fs::create_dir_all(&root)?,
-    }
+    debian::empty(&root)?;
     for package in &fetched {
-        unpack(package, &root)?;
+        if is_kernel(package) {
+            debian::unpack_parts(package, &root, &KERNEL_PARTS)?;
+        } else {
+            debian::unpack(package, &root)?;
+        }
     }
     let probe = compile_probe(&directory, &root)?;
     let kernel = only(&root.join("boot"), "vmlinuz-")?;
     fs::copy(&kernel, directory.join("vmlinuz"))?;
     let mut archive = Archive::new(std::io::BufWriter::new(fs::File::create(directory.join("initrd"))?));
-    fill(&mut archive, &Root(root), &probe)?;
+    fill(&mut archive, &Root(vec![root]), &probe)?;
     archive.finish()?;
     fs::write(&made, key)?;
-    Ok(())
-}
-
-/// Returns the packages' files in `directory`. Downloads them if they are missing, in Debian's current version; they
-/// stay until the directory is deleted.
-fn fetch(directory: &Path) -> Result<Vec<PathBuf>> {
-    let list = directory.join("list");
-    let wanted = format!("{KERNEL} {}\n", PACKAGES.join(" "));
-    if !fs::read_to_string(&list).is_ok_and(|old| old == wanted) {
-        fs::create_dir_all(directory)?;
-        for old in fs::read_dir(directory)? {
-            fs::remove_file(old?.path())?;
-        }
-        let mut names = vec![packages::dependency(KERNEL, "linux-image-")?];
-        names.extend(PACKAGES.map(str::to_owned));
-        eprintln!("fetching {} Debian packages for the guest", names.len());
-        packages::download(&names, directory)?;
-        fs::write(&list, wanted)?;
-    }
-    let mut files: Vec<PathBuf> = fs::read_dir(directory)?
-        .map(|entry| Ok(entry?.path()))
-        .filter(|path| path.as_ref().is_ok_and(|path| path.extension().is_some_and(|end| end == "deb")))
-        .collect::<Result<_>>()?;
-    files.sort();
-    ensure!(
-        files.len() == PACKAGES.len() + 1,
-        "{} does not hold the packages it should",
-        directory.display()
-    );
-    Ok(files)
-}
-
-/// Returns a hash of all inputs of the image. The file names of packages include their versions.
-fn key(packages: &[PathBuf]) -> String {
-    let mut hash = Sha256::new();
-    for name in packages.iter().filter_map(|path| path.file_name()) {
-        hash.update(name.as_encoded_bytes());
-        hash.update([0]);
-    }
-    for content in [INIT, PROBE].iter().chain(&BUILDERS) {
-        hash.update(content.len().to_le_bytes());
-        hash.update(content);
-    }
-    let digits =
-        |byte: &u8| [byte >> 4, byte & 15].map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)]));
-    hash.finalize().iter().flat_map(digits).collect()
-}
-
-/// Unpacks a package below `root`; of the kernel's package, only [`KERNEL_PARTS`].
-fn unpack(package: &Path, root: &Path) -> Result<()> {
-    let name = package.file_name().unwrap_or_default().to_string_lossy();
-    if !name.starts_with("linux-image-") {
-        return shell::run(Command::new("dpkg-deb").arg("-x").arg(package).arg(root));
-    }
-    let mut contents = Command::new("dpkg-deb");
-    contents.arg("--fsys-tarfile").arg(package).stdout(std::process::Stdio::piped());
-    let mut contents = contents.spawn().context("cannot run dpkg-deb")?;
-    let mut tar = Command::new("tar");
-    tar.arg("-x").arg("-C").arg(root).arg("--wildcards").args(KERNEL_PARTS);
-    tar.stdin(contents.stdout.take().context("no output")?);
-    let taken = shell::run(&mut tar);
-    let status = contents.wait()?;
-    taken?;
-    ensure!(status.success(), "{} cannot be unpacked", package.display());
     Ok(())
 }
 
@@ -206,22 +161,6 @@ fn compile_probe(directory: &Path, root: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// The directory of the unpacked packages.
-struct Root(PathBuf);
-
-impl Root {
-    fn read(&self, path: &str) -> Result<Vec<u8>> {
-        fs::read(self.0.join(path)).with_context(|| format!("the packages hold no {path}"))
-    }
-
-    /// Returns a library's path below the root.
-    fn library(&self, name: &str) -> Result<String> {
-        let places = LIBRARIES.map(|directory| format!("{directory}/{name}"));
-        let found = places.into_iter().find(|path| self.0.join(path).exists());
-        found.with_context(|| format!("no package of the guest's holds {name}"))
-    }
-}
-
 fn fill<W: std::io::Write>(archive: &mut Archive<W>, root: &Root, probe: &Path) -> Result<()> {
     for directory in ["dev", "proc", "sys", "tmp", "var/run"] {
         archive.directory(directory)?;
@@ -237,84 +176,20 @@ fn fill<W: std::io::Write>(archive: &mut Archive<W>, root: &Root, probe: &Path) 
     archive.file("etc/hosts", b"127.0.0.1 localhost\n::1 localhost\n")?;
     archive.file("etc/nsswitch.conf", b"hosts: files\n")?;
 
-    let mut libraries = BTreeSet::new();
-    let mut waiting = Vec::new();
-    for path in PROGRAMS {
-        let content = root.read(path)?;
-        archive.program(path, &content)?;
-        waiting.push(content);
-    }
     let content = fs::read(probe)?;
     archive.program("usr/bin/probe", &content)?;
-    waiting.push(content);
-    let mut add = |path: String| -> Result<Option<Vec<u8>>> {
-        if !libraries.insert(path.clone()) {
-            return Ok(None);
-        }
-        let content = root.read(&path)?;
-        archive.program(&path, &content)?;
-        Ok(Some(content))
-    };
-    for path in LOADED {
-        waiting.extend(add(path.to_owned())?);
-    }
-    while let Some(content) = waiting.pop() {
-        if let Some(loader) = elf::loader(&content)? {
-            add(loader.trim_start_matches('/').to_owned())?;
-        }
-        for name in elf::libraries(&content)? {
-            waiting.extend(add(root.library(&name)?)?);
-        }
-    }
-    add_modules(archive, root)
+    root::add_programs(archive, root, &PROGRAMS, &LOADED, vec![content])?;
+    modules::add(archive, &modules::in_order(root.directories(), &MODULES)?, "etc/modules")
 }
 
-fn add_modules<W: std::io::Write>(archive: &mut Archive<W>, root: &Root) -> Result<()> {
-    let mut files = Vec::new();
-    collect_modules(&root.0.join("lib/modules"), &mut files)?;
-    let mut order = Vec::new();
-    for name in MODULES {
-        load(name, &files, &mut order)?;
-    }
-    let mut list = String::new();
-    for (path, content) in &order {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let place = format!("lib/modules/{name}");
-        archive.file(&place, content)?;
-        list.extend(["/", &place, "\n"]);
-    }
-    archive.file("etc/modules", list.as_bytes())?;
-    Ok(())
+/// Returns the kernel's package file, which [`make`] has downloaded to `target/guest`.
+fn kernel_package(directory: &Path) -> Result<PathBuf> {
+    only(&directory.join("packages"), "linux-image-")
 }
 
-/// Appends a module to `order`, after its dependencies.
-fn load(name: &str, files: &[PathBuf], order: &mut Vec<(PathBuf, Vec<u8>)>) -> Result<()> {
-    let is =
-        |path: &Path| path.file_stem().is_some_and(|stem| stem.to_string_lossy().replace('-', "_") == name);
-    if order.iter().any(|(path, _)| is(path)) {
-        return Ok(());
-    }
-    let Some(path) = files.iter().find(|path| is(path)) else {
-        bail!("the kernel's package has no module {name}")
-    };
-    let content = fs::read(path)?;
-    for needed in elf::modules(path, &content)? {
-        load(&needed.replace('-', "_"), files, order)?;
-    }
-    order.push((path.clone(), content));
-    Ok(())
-}
-
-fn collect_modules(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            collect_modules(&path, files)?;
-        } else if path.extension().is_some_and(|end| end == "ko") {
-            files.push(path);
-        }
-    }
-    Ok(())
+/// Returns true if this package holds the kernel.
+fn is_kernel(package: &Path) -> bool {
+    package.file_name().is_some_and(|name| name.to_string_lossy().starts_with("linux-image-"))
 }
 
 /// Returns the only file in `directory` whose name begins with `prefix`.

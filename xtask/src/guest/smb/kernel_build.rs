@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Builds `cifs` and `ksmbd` with SMB Direct from Debian's source of the kernel, against Debian's headers.
+//!
+//! Nothing is installed: headers and source are unpacked below `target/guest/smb`. The modules are built again only if a package
+//! or this file has changed.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::{guest::debian, shell};
+
+/// Parts of the source that the modules are made of.
+const SOURCES: [&str; 5] =
+    ["fs/smb/*", "fs/internal.h", "fs/mount.h", "scripts/asn1_compiler.c", "include/linux/asn1*"];
+
+/// The modules, below `fs/smb`.
+const MODULES: [&str; 4] = ["client/cifs.ko", "server/ksmbd.ko", "common/cifs_arc4.ko", "common/cifs_md4.ko"];
+
+/// Grammars of which C is made, below `fs/smb`.
+const GRAMMARS: [&str; 3] = [
+    "client/cifs_spnego_negtokeninit.asn1",
+    "server/ksmbd_spnego_negtokeninit.asn1",
+    "server/ksmbd_spnego_negtokentarg.asn1",
+];
+
+/// Inputs from this repository.
+pub const INPUTS: [&[u8]; 1] = [include_bytes!("kernel_build.rs")];
+
+/// A change of the source: in `file` below `fs/smb`, `old` is replaced by `new`.
+struct Change {
+    file: &'static str,
+    old: &'static str,
+    new: &'static str,
+}
+
+/// Defects of Linux 6.1 that keep a share from being used at all. A change whose `old` is not in the file is not needed.
+const CHANGES: [Change; 3] = [
+    // ksmbd: each open without an oplock, as of a directory, ends with a null pointer here.
+    Change {
+        file: "server/oplock.c",
+        old: "void opinfo_put(struct oplock_info *opinfo)\n{\n\tif (!atomic_dec_and_test",
+        new: "void opinfo_put(struct oplock_info *opinfo)\n{\n\tif (!opinfo)\n\t\treturn;\n\tif (!atomic_dec_and_test",
+    },
+    // cifs: padding of compounds is in the module's data, of which there is no page to be sent by RDMA.
+    Change { file: "client/smb2ops.c", old: "char smb2_padding[7] = {0, 0, 0, 0, 0, 0, 0};", new: "" },
+    Change {
+        file: "client/smb2pdu.h",
+        old: "extern char smb2_padding[7];",
+        new: "#define smb2_padding ((char *)empty_zero_page)",
+    },
+];
+
+/// The guest's kernel.
+pub struct Kernel {
+    /// `6.1.0-56-amd64`.
+    pub release: String,
+    /// Version of its package.
+    version: String,
+}
+
+impl Kernel {
+    /// Reads release and version from the name of the package's file.
+    pub fn of_package(file: &Path) -> Result<Self> {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let parts: Vec<&str> = name.split('_').collect();
+        match parts.as_slice() {
+            [package, version, _] => {
+                let release = package.strip_prefix("linux-image-").context("not a kernel's package")?;
+                Ok(Self { release: release.to_owned(), version: (*version).to_owned() })
+            }
+            _ => bail!("{name} is not a package's name"),
+        }
+    }
+
+    /// Returns the packages of source and headers, in the kernel's version.
+    pub fn packages(&self) -> impl Iterator<Item = String> + '_ {
+        let series = self.series();
+        let names = [
+            format!("linux-source-{series}"),
+            format!("linux-kbuild-{series}"),
+            format!("linux-headers-{}", self.release),
+            format!("linux-headers-{}", self.common()),
+        ];
+        names.into_iter().map(|name| format!("{name}={}", self.version))
+    }
+
+    /// Returns the first two numbers of the version.
+    fn series(&self) -> String {
+        self.release.split('.').take(2).collect::<Vec<_>>().join(".")
+    }
+
+    /// Returns the release of the headers that all variants share.
+    fn common(&self) -> String {
+        let base = self.release.rsplit_once('-').map_or(self.release.as_str(), |(base, _)| base);
+        format!("{base}-common")
+    }
+}
+
+/// Builds the modules in `directory` unless they are up to date. Returns the directory that holds them.
+pub fn make(directory: &Path, kernel: &Kernel, packages: &[PathBuf]) -> Result<PathBuf> {
+    let built = directory.join("built");
+    let own =
+        |path: &&PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("linux-"));
+    let key = debian::key(&packages.iter().filter(own).cloned().collect::<Vec<_>>(), &INPUTS);
+    let made = directory.join("key");
+    if fs::read_to_string(&made).is_ok_and(|old| old == key) {
+        return Ok(built);
+    }
+    eprintln!("building cifs and ksmbd for Linux {} (a few minutes, once)", kernel.release);
+    debian::empty(directory)?;
+    let headers = unpack_headers(directory, kernel, packages)?;
+    let source = unpack_source(directory, kernel, packages)?.join("fs/smb");
+    change(&source)?;
+    make_grammars(directory, &source)?;
+    compile(directory, &headers, &source)?;
+    debian::empty(&built)?;
+    for module in MODULES {
+        let from = source.join(module);
+        let name = from.file_name().context("a module's name")?;
+        shell::run(Command::new("strip").arg("-g").arg("-o").arg(built.join(name)).arg(&from))?;
+    }
+    for used in ["headers", "source"] {
+        fs::remove_dir_all(directory.join(used))?;
+    }
+    fs::write(made, key)?;
+    Ok(built)
+}
+
+fn package<'a>(packages: &'a [PathBuf], name: &str) -> Result<&'a Path> {
+    let is = |path: &Path| {
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        file.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'))
+    };
+    let found = packages.iter().find(|path| is(path)).with_context(|| format!("no package {name}"))?;
+    Ok(found)
+}
+
+/// Unpacks the headers. Returns the directory for `make`.
+fn unpack_headers(directory: &Path, kernel: &Kernel, packages: &[PathBuf]) -> Result<PathBuf> {
+    let root = directory.join("headers");
+    fs::create_dir_all(&root)?;
+    let (release, common) = (&kernel.release, kernel.common());
+    let kbuild = format!("linux-kbuild-{}", kernel.series());
+    for name in [&format!("linux-headers-{release}"), &format!("linux-headers-{common}"), &kbuild] {
+        debian::unpack(package(packages, name)?, &root)?;
+    }
+    // The only absolute path among them.
+    let source = root.join("usr/src");
+    let headers = source.join(format!("linux-headers-{release}"));
+    let makefile = source.join(format!("linux-headers-{common}/Makefile"));
+    fs::write(headers.join("Makefile"), format!("include {}\n", makefile.display()))?;
+    Ok(headers)
+}
+
+/// Unpacks the parts of the kernel's source. Returns its root.
+fn unpack_source(directory: &Path, kernel: &Kernel, packages: &[PathBuf]) -> Result<PathBuf> {
+    let name = format!("linux-source-{}", kernel.series());
+    let root = directory.join("source");
+    fs::create_dir_all(&root)?;
+    debian::unpack_parts(package(packages, &name)?, &root, &[&format!("./usr/src/{name}.tar.xz")])?;
+    let archive = root.join(format!("usr/src/{name}.tar.xz"));
+    let parts = SOURCES.map(|part| format!("{name}/{part}"));
+    let mut tar = Command::new("tar");
+    tar.arg("-xJf").arg(&archive).arg("-C").arg(&root).arg("--wildcards").args(parts);
+    shell::run(&mut tar)?;
+    fs::remove_file(archive)?;
+    Ok(root.join(name))
+}
+
+fn change(source: &Path) -> Result<()> {
+    for Change { file, old, new } in CHANGES {
+        let path = source.join(file);
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        fs::write(&path, text.replace(old, new))?;
+    }
+    Ok(())
+}
+
+/// Compiles the kernel's ASN.1 compiler, which the headers lack, and runs it.
+fn make_grammars(directory: &Path, source: &Path) -> Result<()> {
+    let root = source.parent().and_then(Path::parent).context("the source's root")?;
+    let include = directory.join("source/asn1");
+    fs::create_dir_all(include.join("linux"))?;
+    for header in ["asn1.h", "asn1_ber_bytecode.h"] {
+        fs::copy(root.join("include/linux").join(header), include.join("linux").join(header))?;
+    }
+    let compiler = directory.join("source/asn1_compiler");
+    let mut gcc = Command::new("gcc");
+    gcc.arg("-O2").arg("-I").arg(&include).arg("-o").arg(&compiler).arg(root.join("scripts/asn1_compiler.c"));
+    shell::run(&mut gcc)?;
+    for grammar in GRAMMARS {
+        let grammar = source.join(grammar);
+        let with = |end| format!("{}.{end}", grammar.display());
+        let mut command = Command::new(&compiler);
+        shell::run(command.arg(&grammar).args([with("c"), with("h")]).stdout(Stdio::null()))?;
+    }
+    Ok(())
+}
+
+fn compile(directory: &Path, headers: &Path, source: &Path) -> Result<()> {
+    let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let mut make = Command::new("make");
+    make.arg(format!("-j{jobs}")).arg("-C").arg(headers).arg(format!("M={}", source.display()));
+    make.args(["CONFIG_CIFS_SMB_DIRECT=y", "CONFIG_SMB_SERVER_SMBDIRECT=y"]);
+    make.arg("KCFLAGS=-DCONFIG_CIFS_SMB_DIRECT=1 -DCONFIG_SMB_SERVER_SMBDIRECT=1").arg("modules");
+    let output = make.stdin(Stdio::null()).output().context("cannot run make")?;
+    let log = directory.join("log");
+    fs::write(&log, [output.stdout, output.stderr].concat())?;
+    ensure!(output.status.success(), "the modules cannot be built; see {}", log.display());
+    Ok(())
+}
