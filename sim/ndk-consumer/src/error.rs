@@ -32,6 +32,8 @@ pub enum Error {
     Digest(&'static str),
     /// The source file could not be read.
     ReadSource(io::Error),
+    /// The connection of a gateway's other side failed.
+    Gateway(io::Error),
 }
 
 impl Error {
@@ -56,6 +58,7 @@ impl fmt::Display for Error {
             Self::Protocol(what) => write!(f, "the peer violated the protocol: {what}"),
             Self::Digest(what) => write!(f, "the data differs: {what}"),
             Self::ReadSource(error) => write!(f, "cannot read the source: {error}"),
+            Self::Gateway(error) => write!(f, "the gateway's other connection: {error}"),
         }
     }
 }
@@ -64,7 +67,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Call(_, status) | Self::Connect(status) | Self::Connection(status) => Some(status),
-            Self::ReadSource(error) => Some(error),
+            Self::ReadSource(error) | Self::Gateway(error) => Some(error),
             _ => None,
         }
     }

@@ -6,11 +6,12 @@
 //! are sent by Send or Send with Invalidate, and large data are transferred by RDMA Read and Write with the memory that a
 //! peer describes. The side that offers memory registers it for one request (fast registration).
 //!
-//! Above it, [`copy()`] and [`serve()`] copy a file to the peer and back with the SMB2 commands of [`smb2`].
+//! Above it, [`gateway`] lets implementations of SMB that know nothing of RDMA use it, and [`copy()`] and [`serve()`] copy a file to the peer and back with the SMB2 commands of [`smb2`].
 //!
 //! Like `ndk-consumer`, this crate drives an image in the simulated kernel as well as a natively linked provider.
 
 mod copy;
+pub mod gateway;
 mod request_memory;
 mod serve;
 mod session;

@@ -133,7 +133,7 @@ impl<O: Os> Session<O> {
                 return Ok(parameters);
             }
             self.check()?;
-            self.wait()?;
+            self.wait(IDLE)?;
         }
     }
 
@@ -158,7 +158,7 @@ impl<O: Os> Session<O> {
         loop {
             let Err(refused) = self.connection.send(message, invalidate) else { return self.process() };
             match refused.kind {
-                SendErrorKind::QueueFull => self.wait()?,
+                SendErrorKind::QueueFull => self.wait(IDLE)?,
                 SendErrorKind::Empty => return Err(Error::Protocol("empty message")),
                 SendErrorKind::TooLong => {
                     return Err(Error::Protocol("message longer than the peer accepts"));
@@ -248,8 +248,27 @@ impl<O: Os> Session<O> {
             }
             processed?;
             self.check()?;
-            self.wait()?;
+            self.wait(IDLE)?;
         }
+    }
+
+    /// Returns the next event, or `None` after `timeout`, or earlier.
+    ///
+    /// # Errors
+    /// As [`next_event`](Self::next_event).
+    pub fn next_event_within(&mut self, timeout: Duration) -> Result<Option<Event>, Error> {
+        for is_last in [false, true] {
+            let processed = self.process();
+            if let Some(event) = self.events.pop_front() {
+                return Ok(Some(event));
+            }
+            processed?;
+            self.check()?;
+            if !is_last {
+                self.wait(timeout)?;
+            }
+        }
+        Ok(None)
     }
 
     /// Fails if the connection has ended or is to end.
@@ -319,10 +338,10 @@ impl<O: Os> Session<O> {
         Ok(())
     }
 
-    /// Waits for the next completion or deadline.
-    fn wait(&mut self) -> Result<(), Error> {
+    /// Waits for the next completion or deadline, up to `timeout` if there is no deadline before.
+    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         let left = |deadline: Duration| deadline.saturating_sub(self.os.now());
-        let timeout = self.connection.next_deadline().map_or(IDLE, left);
+        let timeout = self.connection.next_deadline().map_or(timeout, |deadline| left(deadline).min(timeout));
         match self.endpoint.wait_for(timeout) {
             Ok(Some(EndpointEvent::Message(received))) => self.receive(received),
             Ok(Some(EndpointEvent::Done(Operation::Send, _)) | None) => {}

@@ -18,6 +18,8 @@ pub type FileId = [u8; 16];
 pub mod status {
     pub const SUCCESS: u32 = 0;
     pub const INVALID_PARAMETER: u32 = 0xC000_000D;
+    /// An interim response: the response proper follows.
+    pub const PENDING: u32 = 0x103;
     pub const END_OF_FILE: u32 = 0xC000_0011;
     pub const INSUFFICIENT_RESOURCES: u32 = 0xC000_009A;
     pub const FILE_CLOSED: u32 = 0xC000_0128;
@@ -34,6 +36,12 @@ pub enum Command {
 }
 
 impl Command {
+    /// Returns whether the command reads or writes a file.
+    #[must_use]
+    pub fn transfers(self) -> bool {
+        matches!(self, Self::Read | Self::Write)
+    }
+
     fn from_value(value: u16) -> Option<Self> {
         [Self::Create, Self::Close, Self::Read, Self::Write]
             .into_iter()

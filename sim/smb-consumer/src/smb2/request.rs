@@ -109,6 +109,8 @@ impl<'a> Request<'a> {
                 let (data_offset, length) = (reader.u16()?, reader.u32()?);
                 let (offset, file) = (reader.u64()?, reader.array()?);
                 let (channel, remaining, channel_info) = parse_channel(&mut reader)?;
+                // Flags
+                reader.skip(4)?;
                 let data = match channel {
                     Channel::None => WriteData::Message(reader.at(data_offset.into(), length as usize)?),
                     _ => WriteData::Channel { channel, channel_info, length: remaining },

@@ -107,6 +107,8 @@ impl<'a> Response<'a> {
                 let offset = reader.u8()?;
                 reader.skip(1)?;
                 let (length, transferred) = (reader.u32()?, reader.u32()?);
+                // Flags
+                reader.skip(4)?;
                 let data = reader.at(offset.into(), length as usize)?;
                 ResponseBody::Read { data, transferred }
             }
